@@ -1,0 +1,136 @@
+# make            build/libtcpx.so, build/libtcpx.a, build/tcpx
+# make check      every test that can run on this machine (installs what they need; DEPS=0 forbids)
+# make check-gpu  the tests that need a real GPU
+# make lint       clang-format and clang-tidy
+# make install    PREFIX=/usr/local DESTDIR=
+#
+# Options: CC=clang  SANITIZE=address,undefined|thread  WERROR=1  BUILD=folder  CFLAGS=...  V=1
+
+PREFIX     ?= /usr/local
+BINDIR     ?= $(PREFIX)/bin
+LIBDIR     ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+MANDIR     ?= $(PREFIX)/share/man
+DESTDIR    ?=
+
+comma := ,
+empty :=
+space := $(empty) $(empty)
+
+# Each kind of build has its own folder, so that they never mix.
+BUILD   ?= build$(if $(SANITIZE),/$(subst $(comma),-,$(SANITIZE)))
+CFLAGS  ?= -O2 -g
+OBJCOPY ?= objcopy
+NVCC    ?= nvcc
+Q       := $(if $(V),,@)
+say      = $(if $(V),,@echo "  $(1)	$(patsubst $(CURDIR)/%,%,$(2))")
+
+version_part = $(shell sed -n 's/^.define TCPX_VERSION_$(1) \([0-9]*\)$$/\1/p' include/tcpx.h)
+VERSION     := $(call version_part,MAJOR).$(call version_part,MINOR).$(call version_part,PATCH)
+SOVERSION   := $(call version_part,MAJOR)
+
+TCPX_CFLAGS  := -std=gnu17 -D_GNU_SOURCE -Iinclude -Isrc -I. -fPIC -pthread -fvisibility=hidden \
+	-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+	$(if $(WERROR),-Werror) $(CFLAGS)
+TCPX_LDFLAGS := -pthread $(LDFLAGS)
+TCPX_LIBS    := -ldl $(LIBS)
+ifneq ($(SANITIZE),)
+TCPX_CFLAGS  += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
+TCPX_LDFLAGS += -fsanitize=$(SANITIZE)
+NO_UNDEFINED :=
+else
+NO_UNDEFINED := -Wl,-z,defs
+endif
+
+LIB_OBJECTS  := $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard src/*/*.c)))
+TOOL_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard tools/*.c)))
+PTX          := src/gpu/unpack_kernels.ptx
+
+.PHONY: all
+all: $(BUILD)/libtcpx.so $(BUILD)/libtcpx.a $(BUILD)/tcpx
+
+# --- compiling -----------------------------------------------------------------------------------
+
+# Rewritten only when the compiler or its flags change; everything compiled depends on it.
+flags_now := $(CC) $(TCPX_CFLAGS) $(TCPX_LDFLAGS) $(TCPX_LIBS)
+$(BUILD)/flags: always
+	@mkdir -p $(@D)
+	@echo '$(flags_now)' | cmp -s - $@ || echo '$(flags_now)' >$@
+
+.PHONY: always
+always:
+
+# Objects are worth keeping, also those that only a pattern mentions.
+.SECONDARY:
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(TCPX_CFLAGS) -MMD -MP -c $< -o $@
+
+# The assembler reads the PTX, so that the compiler's dependency file does not name it.
+$(BUILD)/obj/src/gpu/ptx.o: $(PTX)
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+# --- linking -------------------------------------------------------------------------------------
+
+# nodelete: a thread, an exit handler or a fork handler of ours must not outlive our code.
+$(BUILD)/libtcpx.so.$(VERSION): $(LIB_OBJECTS) src/libtcpx.map
+	$(call say,LD,$@)
+	$(Q)$(CC) $(TCPX_LDFLAGS) -shared -Wl,-soname,libtcpx.so.$(SOVERSION) -Wl,-Bsymbolic \
+		-Wl,-z,nodelete $(NO_UNDEFINED) -Wl,--version-script=src/libtcpx.map \
+		$(LIB_OBJECTS) $(TCPX_LIBS) -o $@
+
+$(BUILD)/libtcpx.so: $(BUILD)/libtcpx.so.$(VERSION)
+	@ln -sf libtcpx.so.$(VERSION) $(BUILD)/libtcpx.so.$(SOVERSION)
+	@ln -sf libtcpx.so.$(SOVERSION) $@
+
+# One object whose internal names are local, so that they cannot meet the program's own.
+$(BUILD)/libtcpx.a: $(LIB_OBJECTS)
+	$(call say,AR,$@)
+	$(Q)$(CC) -r -nostdlib $(LIB_OBJECTS) -o $(BUILD)/obj/libtcpx.o
+	$(Q)$(OBJCOPY) --localize-hidden $(BUILD)/obj/libtcpx.o
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $(BUILD)/obj/libtcpx.o
+
+# The program uses more of the library than the public header shows, so it takes the objects.
+$(BUILD)/tcpx: $(LIB_OBJECTS) $(TOOL_OBJECTS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(TCPX_LDFLAGS) $^ $(TCPX_LIBS) -o $@
+
+# --- installing ----------------------------------------------------------------------------------
+
+MAN_PAGES := $(wildcard man/*.1 man/*.3 man/*.7)
+
+.PHONY: install uninstall
+install: all
+	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(INCLUDEDIR)'
+	install -m 755 $(BUILD)/tcpx '$(DESTDIR)$(BINDIR)/tcpx'
+	install -m 755 $(BUILD)/libtcpx.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtcpx.so.$(VERSION)'
+	ln -sf libtcpx.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtcpx.so.$(SOVERSION)'
+	ln -sf libtcpx.so.$(SOVERSION) '$(DESTDIR)$(LIBDIR)/libtcpx.so'
+	install -m 644 $(BUILD)/libtcpx.a '$(DESTDIR)$(LIBDIR)/libtcpx.a'
+	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$(INCLUDEDIR)' '' \
+		'Name: tcpx' 'Description: GPU memory between hosts over TCP' 'Version: $(VERSION)' \
+		'Libs: -L$${libdir} -ltcpx' 'Libs.private: -ldl -pthread' 'Cflags: -I$${includedir}' \
+		>'$(DESTDIR)$(LIBDIR)/pkgconfig/tcpx.pc'
+	install -m 644 include/tcpx.h '$(DESTDIR)$(INCLUDEDIR)/tcpx.h'
+	for page in $(MAN_PAGES); do \
+		install -D -m 644 $$page '$(DESTDIR)$(MANDIR)'/man$${page##*.}/$${page#man/} || exit 1; \
+	done
+
+uninstall:
+	rm -f '$(DESTDIR)$(BINDIR)/tcpx' '$(DESTDIR)$(LIBDIR)'/libtcpx.so.$(VERSION) \
+		'$(DESTDIR)$(LIBDIR)/libtcpx.so.$(SOVERSION)' '$(DESTDIR)$(LIBDIR)/libtcpx.so' \
+		'$(DESTDIR)$(LIBDIR)/libtcpx.a' '$(DESTDIR)$(LIBDIR)/pkgconfig/tcpx.pc' \
+		'$(DESTDIR)$(INCLUDEDIR)/tcpx.h'
+	for page in $(MAN_PAGES); do \
+		rm -f '$(DESTDIR)$(MANDIR)'/man$${page##*.}/$${page#man/}; \
+	done
+
+.PHONY: clean
+clean:
+	rm -rf $(BUILD)
+
+include tests/tests.mk

@@ -1,0 +1,189 @@
+#!/bin/sh
+# What the tests need beyond gcc and make. Installs what is missing where that is possible (root,
+# apt-get, DEPS is not 0), then says what is still missing and what will be skipped without it.
+# Never fails: a test that cannot run is a skip with a reason. Says nothing when all is there.
+#
+# usage: deps.sh [--list]
+
+APT_SECONDS=300
+
+# name | Debian package | what is skipped without it. The probe of a name is the function
+# has_<name>; a package of "?" is found by package_of.
+table()
+{
+    cat <<'END'
+cmocka|libcmocka-dev|the unit tests
+pkg_config|pkg-config|the test of the installed library through pkg-config
+clang|clang|the build with clang and everything that is fuzzed
+clang_tidy|clang-tidy|the static analysis of make lint
+clang_format|clang-format|the check of the source format in make lint
+clang_runtime|?|the sanitizers of clang and everything that is fuzzed
+mandoc|mandoc|the check of the man pages
+END
+}
+
+has_cmocka()
+{
+    printf '#include <%s>\n' stdarg.h stddef.h stdint.h setjmp.h cmocka.h |
+        "${CC:-cc}" -fsyntax-only -x c - 2>/dev/null
+}
+
+has_pkg_config()
+{
+    command -v pkg-config >/dev/null
+}
+
+has_clang()
+{
+    command -v clang >/dev/null
+}
+
+has_clang_tidy()
+{
+    command -v clang-tidy >/dev/null
+}
+
+has_clang_format()
+{
+    command -v clang-format >/dev/null
+}
+
+has_mandoc()
+{
+    command -v mandoc >/dev/null
+}
+
+# The runtime is a package of its own and must fit the compiler, so only linking proves it.
+has_clang_runtime()
+{
+    has_clang || return 1
+    probe=$(mktemp) || return 1
+    printf '%s\n' '#include <stddef.h>' \
+        'int LLVMFuzzerTestOneInput(const unsigned char *d, size_t n);' \
+        'int LLVMFuzzerTestOneInput(const unsigned char *d, size_t n) { return !d && n; }' |
+        clang -fsanitize=fuzzer,address -x c - -o "$probe" 2>/dev/null
+    status=$?
+    rm -f "$probe"
+    return $status
+}
+
+# Debian 12 names it after the compiler's version, older releases keep it in another package, and
+# with no clang yet the unnumbered package follows the clang that will come.
+clang_runtime_package()
+{
+    major=$(clang -dumpversion 2>/dev/null | cut -d. -f1)
+    if [ -n "$major" ]; then
+        for candidate in "libclang-rt-$major-dev" "libclang-common-$major-dev"; do
+            if apt-cache show "$candidate" >/dev/null 2>&1; then
+                echo "$candidate"
+                return
+            fi
+        done
+    fi
+    echo libclang-rt-dev
+}
+
+# package_of NAME PACKAGE
+package_of()
+{
+    if [ "$2" = "?" ]; then
+        "${1}_package"
+    else
+        echo "$2"
+    fi
+}
+
+missing_names()
+{
+    table | while IFS='|' read -r name package purpose; do
+        "has_$name" </dev/null || echo "$name"
+    done
+}
+
+# packages_for NAME...
+packages_for()
+{
+    table | while IFS='|' read -r name package purpose; do
+        case " $* " in
+        *" $name "*) package_of "$name" "$package" </dev/null ;;
+        esac
+    done
+}
+
+apt()
+{
+    DEBIAN_FRONTEND=noninteractive timeout "$APT_SECONDS" apt-get \
+        -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 \
+        "$@" </dev/null 2>&1
+}
+
+# install PACKAGE...
+install()
+{
+    output=$(apt install -y --no-install-recommends "$@") && return
+    echo "deps: cannot install $*: $(printf '%s\n' "$output" | grep '^E:' | head -n 1)"
+    return 1
+}
+
+# A package that does not exist must not keep the others out, so after a failure each is tried
+# alone; not without a network, where that would only take longer to fail.
+install_all()
+{
+    if ! output=$(apt update); then
+        echo "deps: apt-get update failed: $(printf '%s\n' "$output" | grep '^[EW]:' | head -n 1)"
+        install "$@"
+        return
+    fi
+    install "$@" && return
+    [ $# -eq 1 ] || for package; do
+        install "$package"
+    done
+}
+
+report()
+{
+    table | while IFS='|' read -r name package purpose; do
+        case " $* " in
+        *" $name "*)
+            echo "deps: missing $(package_of "$name" "$package" </dev/null): skipped without it:" \
+                "$purpose"
+            ;;
+        esac
+    done
+}
+
+list()
+{
+    table | while IFS='|' read -r name package purpose; do
+        if "has_$name" </dev/null; then
+            state=present
+        else
+            state=missing
+        fi
+        printf '%-8s %-14s %-20s %s\n' "$state" "$name" \
+            "$(package_of "$name" "$package" </dev/null)" "$purpose"
+    done
+}
+
+if [ "${1-}" = --list ]; then
+    list
+    exit 0
+fi
+
+# Names and packages are single words, so the unquoted lists below split as they should.
+missing=$(missing_names)
+[ -n "$missing" ] || exit 0
+
+if [ "${DEPS-1}" = 0 ] || ! command -v apt-get >/dev/null; then
+    :
+elif [ "$(id -u)" -ne 0 ]; then
+    echo "deps: to install what is missing, type:"
+    echo "    sudo apt-get install -y --no-install-recommends" $(packages_for $missing)
+else
+    echo "deps: installing" $(packages_for $missing)
+    install_all $(packages_for $missing)
+    missing=$(missing_names)
+fi
+
+report $missing
+exit 0

@@ -1,0 +1,104 @@
+/* Where log lines go: standard error, or NCCL's logger when NCCL is the caller. */
+#include "base/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The values of ncclDebugLogLevel and ncclDebugLogSubSys that we use. */
+enum { NCCL_LOG_WARN = 2, NCCL_LOG_INFO = 3, NCCL_LOG_TRACE = 5 };
+enum { NCCL_INIT = 0x1, NCCL_NET = 0x10 };
+
+atomic_bool log_enabled_kinds[LOG_KINDS];
+
+static atomic_bool to_stderr;
+static _Atomic(log_nccl_logger) nccl_logger;
+
+static void choose_kinds(void)
+{
+    bool print = atomic_load(&to_stderr);
+    bool pass_on = atomic_load(&nccl_logger) != NULL;
+
+    atomic_store(&log_enabled_kinds[LOG_DEBUG], print);
+    atomic_store(&log_enabled_kinds[LOG_TCPX], print || pass_on);
+    atomic_store(&log_enabled_kinds[LOG_WARN], print || pass_on);
+}
+
+void log_set_stderr(bool on)
+{
+    atomic_store(&to_stderr, on);
+    choose_kinds();
+}
+
+void log_set_nccl_logger(log_nccl_logger logger)
+{
+    atomic_store(&nccl_logger, logger);
+    choose_kinds();
+}
+
+/*
+ * A reader of our standard error that went away must not end the process: SIGPIPE is held back in
+ * this thread, and taken if the write raised it.
+ */
+static void write_without_sigpipe(const char *text, size_t length)
+{
+    const struct timespec at_once = {0};
+    sigset_t pipe_signal;
+    sigset_t pending;
+    sigset_t before;
+
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+    if (write(STDERR_FILENO, text, length) < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE))
+        sigtimedwait(&pipe_signal, NULL, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* One write per line, so that lines of several threads and processes do not mix. */
+static void print(enum log_kind kind, const char *message)
+{
+    static const char *const prefixes[LOG_KINDS] = {
+        [LOG_DEBUG] = "[DEBUG] ",
+        [LOG_TCPX] = "[TCPX] ",
+        [LOG_WARN] = "[TCPX] warning: ",
+    };
+    char text[1100];
+    int length = snprintf(text, sizeof text, "%s%s\n", prefixes[kind], message);
+
+    if (length < 0)
+        return;
+    if ((size_t)length >= sizeof text) {
+        length = (int)sizeof text - 1;
+        text[length - 1] = '\n';
+    }
+    write_without_sigpipe(text, (size_t)length);
+}
+
+void log_write(enum log_kind kind, const char *file, int line, const char *format, ...)
+{
+    static const int levels[LOG_KINDS] = {
+        [LOG_DEBUG] = NCCL_LOG_TRACE,
+        [LOG_TCPX] = NCCL_LOG_INFO,
+        [LOG_WARN] = NCCL_LOG_WARN,
+    };
+    int saved_errno = errno;
+    log_nccl_logger logger = atomic_load(&nccl_logger);
+    char message[1024];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    if (logger != NULL)
+        logger(levels[kind], NCCL_INIT | NCCL_NET, file, line, "%s", message);
+    else if (atomic_load(&to_stderr))
+        print(kind, message);
+    errno = saved_errno;
+}

@@ -1,0 +1,500 @@
+/*
+ * Reads the affinity mask, the cgroup quotas of both versions and sysfs. A quota may stand at any
+ * level above the process, so the whole chain is read from its own group to the mount's root.
+ */
+#include "base/topology.h"
+
+#include "base/parse.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* More than any kernel is built for; ends the search for a mask that is large enough. */
+enum { MOST_CPUS = 1 << 20 };
+
+/* --- small files --- */
+
+/* Reads a file of one line without its newline; false if it is missing, empty, long or binary. */
+static bool read_line(const char *root, const char *folder, const char *name, char *line,
+                      size_t size)
+{
+    char path[PATH_MAX];
+    FILE *file;
+    size_t length;
+    bool whole;
+
+    if ((size_t)snprintf(path, sizeof path, "%s%s/%s", root, folder, name) >= sizeof path)
+        return false;
+    file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    length = fread(line, 1, size - 1, file);
+    whole = fgetc(file) == EOF && ferror(file) == 0;
+    fclose(file);
+    if (length > 0 && line[length - 1] == '\n')
+        length--;
+    line[length] = '\0';
+    return whole && strlen(line) == length && strchr(line, '\n') == NULL;
+}
+
+/* --- CPUs of the affinity mask --- */
+
+static int count_mask_cpus(int *count)
+{
+    for (int cpus = CPU_SETSIZE; cpus <= MOST_CPUS; cpus *= 2) {
+        size_t size = CPU_ALLOC_SIZE(cpus);
+        cpu_set_t *set = CPU_ALLOC(cpus);
+        int error;
+
+        if (set == NULL)
+            return error_system(errno, "cannot allocate an affinity mask of %d CPUs", cpus);
+        error = sched_getaffinity(0, size, set) == 0 ? 0 : errno;
+        if (error == 0)
+            *count = CPU_COUNT_S(size, set);
+        CPU_FREE(set);
+        if (error == 0)
+            return TCPX_SUCCESS;
+        /* EINVAL: the kernel's mask is larger than ours. */
+        if (error != EINVAL)
+            return error_system(error, "cannot read the affinity mask");
+    }
+    return error_set(TCPX_SYSTEM_ERROR, "the affinity mask has more than %d CPUs", MOST_CPUS);
+}
+
+/* --- cgroup quotas --- */
+
+/* One cgroup hierarchy: the process's place in it and where it is mounted. */
+struct hierarchy {
+    bool v2;
+    char group[PATH_MAX];       /* from /proc/self/cgroup */
+    char mount_root[PATH_MAX];  /* what of the hierarchy is mounted */
+    char mount_point[PATH_MAX]; /* and where */
+};
+
+static bool has_word(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+
+    for (;;) {
+        size_t span = strcspn(words, ",");
+
+        if (span == length && memcmp(words, word, length) == 0)
+            return true;
+        if (words[span] == '\0')
+            return false;
+        words += span + 1;
+    }
+}
+
+static bool copy_text(char *to, size_t room, const char *from)
+{
+    size_t length = strlen(from);
+
+    if (length >= room)
+        return false;
+    memcpy(to, from, length + 1);
+    return true;
+}
+
+/* Finds this process's group in lines of "id:controllers:path"; version 2 has no controllers. */
+static bool find_group(const char *root, struct hierarchy *hierarchy)
+{
+    char path[PATH_MAX];
+    char *line = NULL;
+    size_t room = 0;
+    bool found = false;
+    FILE *file;
+
+    if ((size_t)snprintf(path, sizeof path, "%s/proc/self/cgroup", root) >= sizeof path)
+        return false;
+    file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    while (!found && getline(&line, &room, file) >= 0) {
+        char *rest = line;
+        const char *id = strsep(&rest, ":");
+        const char *controllers = strsep(&rest, ":");
+
+        if (rest == NULL || *rest != '/')
+            continue;
+        rest[strcspn(rest, "\n")] = '\0';
+        if (hierarchy->v2 ? strcmp(id, "0") == 0 && *controllers == '\0'
+                          : has_word(controllers, "cpu"))
+            found = copy_text(hierarchy->group, sizeof hierarchy->group, rest);
+    }
+    free(line);
+    fclose(file);
+    return found;
+}
+
+/* The kernel writes blanks and the like in paths as \040. */
+static void undo_octal(char *text)
+{
+    char *to = text;
+
+    for (const char *from = text; *from != '\0'; to++) {
+        if (from[0] == '\\' && from[1] >= '0' && from[1] <= '3' && from[2] >= '0' &&
+            from[2] <= '7' && from[3] >= '0' && from[3] <= '7') {
+            *to = (char)((from[1] - '0') << 6 | (from[2] - '0') << 3 | (from[3] - '0'));
+            from += 4;
+        } else {
+            *to = *from++;
+        }
+    }
+    *to = '\0';
+}
+
+static bool goes_up(const char *path)
+{
+    size_t length = strlen(path);
+
+    return strstr(path, "/../") != NULL || (length >= 3 && strcmp(path + length - 3, "/..") == 0);
+}
+
+/* The part of `group` below `mount_root`; NULL if the group is not there. */
+static const char *below_mount_root(const char *group, const char *mount_root)
+{
+    size_t length = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
+
+    if (goes_up(group) || goes_up(mount_root) || strncmp(group, mount_root, length) != 0 ||
+        (group[length] != '/' && group[length] != '\0'))
+        return NULL;
+    return strcmp(group + length, "/") == 0 ? "" : group + length;
+}
+
+/*
+ * Reads one line of mountinfo: "id parent device root point options [tags...] - type source
+ * super-options". False if it is not a mount of this hierarchy.
+ */
+static bool parse_mount(char *line, const struct hierarchy *hierarchy, char **mount_root,
+                        char **mount_point)
+{
+    char *separator = strstr(line, " - ");
+    char *rest = line;
+    char *type;
+    char *options;
+
+    if (separator == NULL)
+        return false;
+    *separator = '\0';
+    for (int skipped = 0; skipped < 3; skipped++)
+        strsep(&rest, " ");
+    *mount_root = strsep(&rest, " ");
+    *mount_point = strsep(&rest, " ");
+    rest = separator + 3;
+    type = strsep(&rest, " ");
+    strsep(&rest, " ");
+    options = strsep(&rest, " \n");
+    if (*mount_point == NULL || options == NULL)
+        return false;
+    undo_octal(*mount_root);
+    undo_octal(*mount_point);
+    return hierarchy->v2 ? strcmp(type, "cgroup2") == 0
+                         : strcmp(type, "cgroup") == 0 && has_word(options, "cpu");
+}
+
+/*
+ * Takes the first mount that shows the process's group. In a cgroup namespace there may be none;
+ * then the first mount's root is the nearest thing to it.
+ */
+static bool find_mount(const char *root, struct hierarchy *hierarchy)
+{
+    char path[PATH_MAX];
+    char *line = NULL;
+    size_t room = 0;
+    bool found = false;
+    bool shows_group = false;
+    FILE *file;
+
+    if ((size_t)snprintf(path, sizeof path, "%s/proc/self/mountinfo", root) >= sizeof path)
+        return false;
+    file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    while (!shows_group && getline(&line, &room, file) >= 0) {
+        char *mount_root;
+        char *mount_point;
+
+        if (!parse_mount(line, hierarchy, &mount_root, &mount_point))
+            continue;
+        shows_group = below_mount_root(hierarchy->group, mount_root) != NULL;
+        if (found && !shows_group)
+            continue;
+        found = copy_text(hierarchy->mount_root, sizeof hierarchy->mount_root, mount_root) &&
+                copy_text(hierarchy->mount_point, sizeof hierarchy->mount_point, mount_point);
+    }
+    free(line);
+    fclose(file);
+    return found;
+}
+
+/* Whole CPUs for `quota` of `period`, rounded up; 0 when they make no sense. */
+static int quota_to_cpus(const char *quota, const char *period)
+{
+    uint64_t used;
+    uint64_t of;
+    uint64_t cpus;
+
+    if (!parse_number(quota, &used) || !parse_number(period, &of) || of == 0)
+        return 0;
+    cpus = used / of + (used % of != 0);
+    return cpus > INT_MAX ? INT_MAX : (int)cpus;
+}
+
+/* The quota of one group in CPUs; 0: none. "max" and "-1" are not numbers and so mean none. */
+static int read_quota(const char *root, const char *folder, bool v2)
+{
+    char quota[64];
+    char period[64];
+    char *blank;
+
+    if (!read_line(root, folder, v2 ? "cpu.max" : "cpu.cfs_quota_us", quota, sizeof quota))
+        return 0;
+    if (!v2)
+        return read_line(root, folder, "cpu.cfs_period_us", period, sizeof period)
+                   ? quota_to_cpus(quota, period)
+                   : 0;
+    blank = strchr(quota, ' ');
+    if (blank == NULL)
+        return 0;
+    *blank = '\0';
+    return quota_to_cpus(quota, blank + 1);
+}
+
+/* The least quota from the process's group up to the root of the mount; 0: none. */
+static int read_hierarchy_quota(const char *root, bool v2)
+{
+    struct hierarchy hierarchy = {.v2 = v2};
+    char folder[2 * PATH_MAX];
+    const char *below;
+    size_t mount_length;
+    int least = 0;
+
+    if (!find_group(root, &hierarchy) || !find_mount(root, &hierarchy))
+        return 0;
+    below = below_mount_root(hierarchy.group, hierarchy.mount_root);
+    mount_length = strlen(hierarchy.mount_point);
+    snprintf(folder, sizeof folder, "%s%s", hierarchy.mount_point, below != NULL ? below : "");
+    for (;;) {
+        int cpus = read_quota(root, folder, v2);
+        char *end = strrchr(folder + mount_length, '/');
+
+        if (cpus != 0 && (least == 0 || cpus < least))
+            least = cpus;
+        if (end == NULL)
+            return least;
+        *end = '\0';
+    }
+}
+
+static int read_quota_cpus(const char *root)
+{
+    int v1 = read_hierarchy_quota(root, false);
+    int v2 = read_hierarchy_quota(root, true);
+
+    if (v1 == 0 || v2 == 0)
+        return v1 + v2;
+    return v1 < v2 ? v1 : v2;
+}
+
+/* --- CPU lists --- */
+
+static bool read_cpu(const char **text, size_t *cpu)
+{
+    size_t value = 0;
+
+    if (!isdigit((unsigned char)**text))
+        return false;
+    for (; isdigit((unsigned char)**text); (*text)++) {
+        value = value * 10 + (size_t)(**text - '0');
+        if (value > MOST_CPUS)
+            return false;
+    }
+    *cpu = value;
+    return true;
+}
+
+/* Checks a list and adds its CPUs to `set` unless that is NULL. */
+static bool walk_cpulist(const char *text, cpu_set_t *set, size_t set_size)
+{
+    size_t least = 0;
+
+    if (*text == '\0' || strcmp(text, "\n") == 0)
+        return true;
+    for (;;) {
+        size_t first;
+        size_t last;
+
+        if (!read_cpu(&text, &first) || first < least)
+            return false;
+        last = first;
+        if (*text == '-') {
+            text++;
+            if (!read_cpu(&text, &last) || last < first)
+                return false;
+        }
+        if (last >= set_size * CHAR_BIT)
+            return false;
+        for (size_t cpu = first; set != NULL && cpu <= last; cpu++)
+            CPU_SET_S(cpu, set_size, set);
+        least = last + 1;
+        if (*text != ',')
+            return *text == '\0' || strcmp(text, "\n") == 0;
+        text++;
+    }
+}
+
+bool topology_parse_cpulist(const char *text, cpu_set_t *set, size_t set_size)
+{
+    if (!walk_cpulist(text, NULL, set_size))
+        return false;
+    CPU_ZERO_S(set_size, set);
+    return walk_cpulist(text, set, set_size);
+}
+
+static bool read_cpulist(const char *root, const char *folder, const char *name, cpu_set_t *set,
+                         size_t set_size)
+{
+    char text[16384];
+
+    return read_line(root, folder, name, text, sizeof text) &&
+           topology_parse_cpulist(text, set, set_size);
+}
+
+bool topology_node_cpus(const char *root, int node, cpu_set_t *set, size_t set_size)
+{
+    char folder[64];
+
+    if (node < 0)
+        return false;
+    snprintf(folder, sizeof folder, "/sys/devices/system/node/node%d", node);
+    return read_cpulist(root, folder, "cpulist", set, set_size);
+}
+
+static int count_numa_nodes(const char *root)
+{
+    cpu_set_t nodes;
+    int count;
+
+    if (!read_cpulist(root, "/sys/devices/system/node", "online", &nodes, sizeof nodes))
+        return 1;
+    count = CPU_COUNT(&nodes);
+    return count > 0 ? count : 1;
+}
+
+int topology_read(const char *root, struct topology *topology)
+{
+    struct topology fresh = {0};
+    int result = count_mask_cpus(&fresh.mask_cpus);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    fresh.quota_cpus = read_quota_cpus(root);
+    fresh.usable_cpus = fresh.mask_cpus;
+    if (fresh.quota_cpus != 0 && fresh.quota_cpus < fresh.usable_cpus)
+        fresh.usable_cpus = fresh.quota_cpus;
+    if (fresh.usable_cpus < 1)
+        fresh.usable_cpus = 1;
+    fresh.numa_nodes = count_numa_nodes(root);
+    *topology = fresh;
+    return TCPX_SUCCESS;
+}
+
+/* --- PCI devices --- */
+
+static const char devices_folder[] = "/sys/devices/";
+
+static bool read_hex(const char **text, size_t least, size_t most, char behind, unsigned *number)
+{
+    size_t digits = strspn(*text, "0123456789abcdefABCDEF");
+
+    if (digits < least || digits > most || (*text)[digits] != behind)
+        return false;
+    *number = (unsigned)strtoul(*text, NULL, 16);
+    *text += digits + (behind != '\0');
+    return true;
+}
+
+/* Writes the address as the kernel does: lower case, no more digits of domain than needed. */
+static bool normalise_address(const char *address, char *text, size_t size)
+{
+    unsigned domain;
+    unsigned bus;
+    unsigned device;
+    unsigned function;
+
+    if (!read_hex(&address, 4, 8, ':', &domain) || !read_hex(&address, 2, 2, ':', &bus) ||
+        !read_hex(&address, 2, 2, '.', &device) || !read_hex(&address, 1, 1, '\0', &function))
+        return false;
+    snprintf(text, size, "%04x:%02x:%02x.%x", domain, bus, device, function);
+    return true;
+}
+
+static bool is_device_folder(const char *path)
+{
+    return strncmp(path, devices_folder, sizeof devices_folder - 1) == 0 && !goes_up(path);
+}
+
+bool topology_pci_path(const char *root, const char *address, char *path, size_t size)
+{
+    char real_root[PATH_MAX] = "";
+    char real_path[PATH_MAX];
+    char link[PATH_MAX];
+    char name[32];
+    size_t root_length;
+
+    if (!normalise_address(address, name, sizeof name) ||
+        (size_t)snprintf(link, sizeof link, "%s/sys/bus/pci/devices/%s", root, name) >=
+            sizeof link ||
+        realpath(link, real_path) == NULL || (*root != '\0' && realpath(root, real_root) == NULL))
+        return false;
+    root_length = strlen(real_root);
+    if (strncmp(real_path, real_root, root_length) != 0 ||
+        !is_device_folder(real_path + root_length))
+        return false;
+    return copy_text(path, size, real_path + root_length);
+}
+
+int topology_numa_node(const char *root, const char *pci_path)
+{
+    char text[16];
+    uint64_t node;
+
+    if (!is_device_folder(pci_path) || !read_line(root, pci_path, "numa_node", text, sizeof text) ||
+        !parse_number(text, &node) || node > INT_MAX)
+        return -1;
+    return (int)node;
+}
+
+/* The length of a path's first component with the slash before it; 0 at the end. */
+static size_t first_component(const char *path)
+{
+    return *path == '\0' ? 0 : 1 + strcspn(path + 1, "/");
+}
+
+static int count_components(const char *path)
+{
+    int count = 0;
+
+    for (; *path != '\0'; path += first_component(path))
+        count++;
+    return count;
+}
+
+int topology_pci_distance(const char *path_a, const char *path_b)
+{
+    if (!is_device_folder(path_a) || !is_device_folder(path_b))
+        return INT_MAX;
+    for (;;) {
+        size_t length = first_component(path_a);
+
+        if (length == 0 || length != first_component(path_b) || memcmp(path_a, path_b, length) != 0)
+            return count_components(path_a) + count_components(path_b);
+        path_a += length;
+        path_b += length;
+    }
+}

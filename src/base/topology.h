@@ -1,0 +1,51 @@
+/*
+ * What this process may use of the machine, and where its PCI devices sit. Everything is read from
+ * /proc and /sys below `root`, which is "" for the real machine and a folder in tests. Nothing
+ * read there is trusted: what is missing or makes no sense is unknown, never an error.
+ */
+#ifndef TCPX_BASE_TOPOLOGY_H
+#define TCPX_BASE_TOPOLOGY_H
+
+#include "base/error.h"
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct topology {
+    int mask_cpus;   /* in the affinity mask */
+    int quota_cpus;  /* the least cgroup quota, rounded up; 0: there is none */
+    int usable_cpus; /* the smaller of both, at least 1 */
+    int numa_nodes;  /* 1 where the kernel does not say */
+};
+
+MUST_CHECK int topology_read(const char *root, struct topology *topology);
+
+/*
+ * The folder of a PCI device, as "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0", from its
+ * address in either case, with four to eight digits of domain. False, and `path` untouched, if
+ * there is none.
+ */
+MUST_CHECK bool topology_pci_path(const char *root, const char *address, char *path, size_t size);
+
+/* The NUMA node of a device by its folder; -1 when unknown. */
+int topology_numa_node(const char *root, const char *pci_path);
+
+/* The CPUs of a NUMA node. False, and `set` untouched, when unknown or `set` is too small. */
+MUST_CHECK bool topology_node_cpus(const char *root, int node, cpu_set_t *set, size_t set_size);
+
+/*
+ * A list as the kernel prints it: "0-3,8,10-11", ascending, with at most one newline behind it;
+ * the empty list is a list. False, and `set` untouched, for anything else and for a number that
+ * does not fit into `set_size` bytes.
+ */
+MUST_CHECK bool topology_parse_cpulist(const char *text, cpu_set_t *set, size_t set_size);
+
+/*
+ * How far apart two devices are: the steps from one folder up to the last one they share and down
+ * to the other. 0 for the same device, 2 for neighbours on one bus, more through more bridges;
+ * INT_MAX when one of them is unknown ("").
+ */
+int topology_pci_distance(const char *path_a, const char *path_b);
+
+#endif

@@ -1,0 +1,188 @@
+#!/bin/sh
+# Shows that the test runner cannot be fooled: fake suites pass, fail, skip, crash, hang, leave
+# processes behind and stop half way, and each time its last line and its status say so.
+
+. tests/tap.sh
+
+runner=$BUILD/tests/runner
+[ -x "$runner" ] || tap_skip_all "$runner is not built"
+cd "$TAP_WORK" || exit 1
+case $runner in
+/*) ;;
+*) runner=$OLDPWD/$runner ;;
+esac
+
+two="echo 1..2; echo ok 1 - a; echo ok 2 - b"
+
+# expect NAME STATUS LAST-LINE RUNNER-ARGUMENT...
+expect()
+{
+    expect_name=$1
+    expect_status=$2
+    expect_last=$3
+    shift 3
+    tap_run "$runner" --log logs "$@"
+    if [ "$TAP_STATUS" -eq "$expect_status" ] && [ "$(tail -n 1 "$TAP_OUTPUT")" = "$expect_last" ]
+    then
+        tap_ok "$expect_name"
+    else
+        tap_fail "$expect_name" "status $TAP_STATUS, expected $expect_status; '$expect_last' of
+$(cat "$TAP_OUTPUT")"
+    fi
+}
+
+# says NAME REGEX: the output of the latest expect has such a line.
+says()
+{
+    check "$1" grep -Eq -e "$2" said
+}
+
+remember()
+{
+    cp "$TAP_OUTPUT" said
+}
+
+# gone NAME FILE: the process whose id the file holds is not there any more.
+gone()
+{
+    check_fails "$1" kill -0 "$(cat "$2")"
+}
+
+# --- what a suite says
+
+expect "a passing suite" 0 "2 passed, 0 failed, 0 skipped" "unit/x: $two"
+remember
+says "one line for a passing suite" '^pass  unit/x +2 passed +[0-9]+\.[0-9][0-9] s$'
+check "no more than that and the last line" [ "$(wc -l <said)" -eq 2 ]
+
+expect "a failed test" 1 "1 passed, 1 failed, 0 skipped" \
+    "x: echo 1..2; echo ok 1 - a; echo not ok 2 - broken; echo '# why'; exit 1"
+remember
+says "a failed suite's line" '^FAIL  x '
+says "a failed suite's output" '^    # why$'
+says "the name of a failed test" '^  x: broken$'
+
+expect "a failed test fails the run even if its suite ends well" 1 \
+    "1 passed, 1 failed, 0 skipped" "x: echo 1..2; echo ok 1 - a; echo not ok 2 - b"
+
+expect "skips of every form" 0 "1 passed, 0 failed, 4 skipped" \
+    "x: echo 1..5; echo ok 1 - a; echo 'ok 2 # SKIP no GPU'; echo 'ok 3 - c # SKIP no NIC'
+        echo '# skip: no root'; echo 'not ok 4 # SKIP test_d'; echo 'not ok 5 # SKIP test_e'"
+remember
+says "a skip without a name" '^  x: no GPU$'
+says "a skip with a name" '^  x: c: no NIC$'
+says "a skip of cmocka with its reason before it" '^  x: test_d: no root$'
+says "a reason counts once" '^  x: test_e$'
+
+expect "a suite that skips itself" 0 "2 passed, 0 failed, 1 skipped" \
+    "x: echo ok 1 - early; echo no such device; exit 77" "y: $two"
+remember
+says "its reason is its last line" '^  x: no such device$'
+says "its line" '^skip  x '
+
+expect "a suite that could not be built" 0 "2 passed, 0 failed, 1 skipped" \
+    "skip unit/z: cmocka is missing" "y: $two"
+remember
+says "its reason is given" '^  unit/z: cmocka is missing$'
+
+expect "status 77 does not hide a failed test" 1 "0 passed, 1 failed, 0 skipped" \
+    "x: echo not ok 1 - a; echo 1..1; exit 77"
+
+# --- the form of TAP
+
+expect "a plan at the end" 0 "1 passed, 0 failed, 0 skipped" "x: echo ok 1 - a; echo 1..1"
+expect "several groups" 0 "3 passed, 0 failed, 0 skipped" "x: $two; echo 1..1; echo ok 1 - c"
+expect "a group with its plan before, one with its plan behind" 0 "3 passed, 0 failed, 0 skipped" \
+    "x: $two; echo ok 1 - c; echo 1..1"
+expect "a result behind an unfinished line" 1 "1 passed, 1 failed, 0 skipped" \
+    "x: printf 1..2\\\\nfoo; echo ok 1 - a; printf '# bar'; echo not ok 2 - b; exit 1"
+expect "text that looks like a result" 0 "2 passed, 0 failed, 0 skipped" \
+    "x: echo 1..2; echo '# not ok 1 - quoted'; echo 'it is ok 7 - really'; echo 'looks ok 1 day'
+        echo ok 1 - a; echo '    not ok 1 - nested'; echo ok 2 - b"
+
+expect "a missing test" 1 "2 passed, 1 failed, 0 skipped" "x: echo 1..3; echo ok 1; echo ok 2"
+remember
+says "a missing test in words" '^  x: planned 3 tests, but reported 2$'
+expect "a test missing from the first of two groups" 1 "3 passed, 1 failed, 0 skipped" \
+    "x: echo 1..2; echo ok 1; $two"
+expect "more tests than planned" 1 "3 passed, 1 failed, 0 skipped" "x: $two; echo ok 3 - c"
+expect "a test that is reported twice" 1 "2 passed, 1 failed, 0 skipped" \
+    "x: echo 1..2; echo ok 1; echo ok 1"
+expect "no plan" 1 "1 passed, 1 failed, 0 skipped" "x: echo ok 1 - a"
+remember
+says "no plan in words" '^  x: printed no plan'
+
+expect "no output" 1 "0 passed, 1 failed, 0 skipped" "x: :"
+remember
+says "no output in words" '^  x: printed no test results$'
+expect "output without TAP" 1 "0 passed, 1 failed, 0 skipped" "x: echo all is ok"
+expect "a plan of nothing" 1 "0 passed, 1 failed, 0 skipped" "x: echo 1..0"
+
+# --- how a suite ends
+
+expect "a status without a failed test" 1 "2 passed, 1 failed, 0 skipped" "x: $two; exit 3"
+remember
+says "a status in words" '^  x: exit status 3, though no test failed$'
+
+expect "a signal" 1 "1 passed, 1 failed, 0 skipped" "x: echo 1..2; echo ok 1 - a; kill -SEGV \$\$"
+remember
+says "a signal in words" '^  x: killed by signal 11 \(.*\): planned 2 tests, but reported 1$'
+expect "a signal behind the last test" 1 "2 passed, 1 failed, 0 skipped" "x: $two; kill -ABRT \$\$"
+expect "a signal that a shell passed on" 1 "2 passed, 1 failed, 0 skipped" \
+    "x: $two; sh -c 'kill -ABRT \$\$'; exit \$?"
+remember
+says "that signal in words" '^  x: killed by signal 6 '
+
+expect "a suite that hangs" 1 "3 passed, 1 failed, 0 skipped" \
+    "x@0.3: echo 1..2; echo ok 1 - a; sleep 60" "y: $two"
+remember
+says "a time limit in words" '^  x: timed out after 0.3 s: planned 2 tests, but reported 1$'
+expect "the time limit of all" 1 "0 passed, 1 failed, 0 skipped" --timeout 0.3 "x: sleep 60"
+expect "a suite that ignores SIGTERM" 1 "0 passed, 1 failed, 0 skipped" \
+    "x@0.3: echo \$\$ >stubborn; trap '' TERM; while :; do sleep 1; done"
+gone "it was killed" stubborn
+
+# --- what a suite leaves behind
+
+expect "a process left behind" 1 "4 passed, 1 failed, 0 skipped" \
+    "x: $two; setsid sleep 61 & echo \$! >left" "y: $two"
+remember
+says "it is named" "^    left behind: pid $(cat left): .*sleep 61\$"
+says "it is a failed test" '^  x: left processes behind$'
+gone "it was killed, too" left
+expect "a daemon with a child" 1 "2 passed, 1 failed, 0 skipped" \
+    "x: $two; (setsid sh -c 'sleep 62 & echo \$! >left; wait' &) ; sleep 0.2"
+gone "the child of a daemon was killed" left
+expect "a process that is just ending is not left behind" 0 "2 passed, 0 failed, 0 skipped" \
+    "x: $two; sleep 0.1 &"
+
+# --- the run
+
+expect "nothing passed" 1 "0 passed, 0 failed, 1 skipped" "skip x: not here"
+expect "the environment and input of a suite" 0 "1 passed, 0 failed, 0 skipped" \
+    "x: test \"\$CMOCKA_MESSAGE_OUTPUT\" = TAP && ! read -r line && echo ok 1 - a && echo 1..1"
+check "the log of a suite" grep -q 'ok 1 - a' logs/x.log
+expect "long output is cut" 1 "0 passed, 1 failed, 0 skipped" "x: seq 1000; exit 1"
+check "to its last lines" [ "$(grep -c '^    [0-9]*$' "$TAP_OUTPUT")" -eq 200 ]
+check_fails_output "no suite" '^usage:' "$runner"
+check_fails_output "a suite without a command" 'not a suite' "$runner" x
+check_fails_output "a time limit that is none" 'not a number of seconds' "$runner" "x@1y: true"
+if setarch -R true 2>/dev/null; then
+    expect "--no-aslr reaches the suite" 0 "1 passed, 0 failed, 0 skipped" --no-aslr \
+        "x: grep -q '^0*40000\$' /proc/self/personality && echo ok 1 - a && echo 1..1"
+else
+    tap_skip "--no-aslr reaches the suite" "personality() is not allowed here"
+fi
+
+"$runner" --log logs "x: echo \$\$ >running; sleep 63" "y: $two" >said 2>&1 &
+pid=$!
+until [ -s running ]; do
+    sleep 0.05
+done
+kill -TERM "$pid"
+wait "$pid"
+check "SIGTERM ends the runner" [ "$?" -eq 143 ]
+says "an interrupted run is a failed run" '^0 passed, 1 failed, 0 skipped$'
+gone "SIGTERM ends the suite" running
+
+tap_end

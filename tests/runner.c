@@ -1,0 +1,940 @@
+/*
+ * Runs test suites one after the other and says in its last line how many tests passed, failed
+ * and were skipped. A suite is a shell command that prints TAP; nothing it does can hang the run,
+ * outlive it or pass unseen: what it leaves running is named and killed, and a crash, a missing
+ * test or a silent end is a failed test. Needs libc and /proc only.
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    EXIT_SKIP = 77,     /* a suite's status that says "not on this machine" */
+    LINES_SHOWN = 200,  /* of a failed suite's output */
+    TERM_SECONDS = 2,   /* between SIGTERM and SIGKILL */
+    KILL_SECONDS = 5,   /* for SIGKILL to take effect */
+    SETTLE_MILLIS = 500 /* for processes that are already ending when their suite ends */
+};
+
+static const char usage[] =
+    "usage: runner [--timeout SECONDS] [--log FOLDER] [--no-aslr] SUITE...\n"
+    "SUITE: 'name: shell command', 'name@SECONDS: shell command' (its own time limit)\n"
+    "       or 'skip name: reason' (a suite that could not be built)\n";
+
+/* --- small helpers ----------------------------------------------------------------------------*/
+
+static void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+static void die(const char *format, ...)
+{
+    va_list arguments;
+
+    fputs("runner: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    exit(2);
+}
+
+struct list {
+    char **items;
+    size_t count;
+};
+
+static void list_add(struct list *list, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void list_add(struct list *list, const char *format, ...)
+{
+    char **grown = reallocarray(list->items, list->count + 1, sizeof *grown);
+    va_list arguments;
+
+    if (grown == NULL)
+        die("out of memory");
+    list->items = grown;
+    va_start(arguments, format);
+    if (vasprintf(&list->items[list->count], format, arguments) < 0)
+        die("out of memory");
+    va_end(arguments);
+    list->count++;
+}
+
+static void list_clear(struct list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->items[i]);
+    free(list->items);
+    *list = (struct list){0};
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static struct timespec to_timespec(double seconds)
+{
+    struct timespec span = {.tv_sec = (time_t)seconds};
+
+    span.tv_nsec = (long)((seconds - (double)span.tv_sec) * 1e9);
+    return span;
+}
+
+static bool parse_seconds(const char *text, size_t length, double *seconds)
+{
+    char copy[32];
+    char *end;
+    double value;
+
+    if (length == 0 || length >= sizeof copy || !isdigit((unsigned char)*text))
+        return false;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    value = strtod(copy, &end);
+    if (*end != '\0' || !(value > 0 && value <= 1e6))
+        return false;
+    *seconds = value;
+    return true;
+}
+
+/* --- suites -----------------------------------------------------------------------------------*/
+
+struct suite {
+    char *name;
+    const char *command;     /* NULL: not to be run, */
+    const char *skip_reason; /* because of this */
+    double limit;
+};
+
+static void parse_suite(const char *text, double limit, struct suite *suite)
+{
+    bool skip = strncmp(text, "skip ", 5) == 0;
+    const char *name = skip ? text + 5 : text;
+    const char *colon = strstr(name, ": ");
+    const char *at;
+    size_t length;
+
+    if (colon == NULL || colon == name || strcspn(name, " \t\n") < (size_t)(colon - name))
+        die("'%s' is not a suite: expected 'name: command'", text);
+    length = (size_t)(colon - name);
+    at = skip ? NULL : memchr(name, '@', length);
+    suite->limit = limit;
+    if (at != NULL) {
+        if (!parse_seconds(at + 1, (size_t)(colon - at - 1), &suite->limit))
+            die("'%s': the time limit is not a number of seconds", text);
+        length = (size_t)(at - name);
+    }
+    suite->name = strndup(name, length);
+    if (suite->name == NULL)
+        die("out of memory");
+    suite->command = skip ? NULL : colon + 2;
+    suite->skip_reason = skip ? colon + 2 : NULL;
+}
+
+/* --- TAP --------------------------------------------------------------------------------------*/
+
+/*
+ * What the lines of one suite said. A program may print several groups, each with its plan before
+ * its tests (cmocka) or behind them (tap.sh).
+ */
+struct tap {
+    int passed;
+    int failed;
+    int skipped;
+    struct list failures; /* names */
+    struct list skips;    /* names with reasons */
+    long plan;            /* of the group at hand; -1: not seen yet */
+    long seen;            /* tests of the group at hand */
+    bool started;         /* any TAP at all */
+    char problem[256];    /* the first thing wrong with the numbers; "" if nothing is */
+    char reason[256];     /* of "# skip: reason" since the latest result */
+    char last_line[256];
+    size_t lines;
+};
+
+static void keep_text(char *to, size_t room, const char *from)
+{
+    snprintf(to, room, "%s", from);
+}
+
+static void tap_problem(struct tap *tap, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void tap_problem(struct tap *tap, const char *format, ...)
+{
+    va_list arguments;
+
+    if (tap->problem[0] != '\0')
+        return;
+    va_start(arguments, format);
+    vsnprintf(tap->problem, sizeof tap->problem, format, arguments);
+    va_end(arguments);
+}
+
+static void tap_close_group(struct tap *tap)
+{
+    if (tap->seen != tap->plan)
+        tap_problem(tap, "planned %ld tests, but reported %ld", tap->plan, tap->seen);
+    tap->plan = -1;
+    tap->seen = 0;
+}
+
+static bool tap_plan(struct tap *tap, const char *line)
+{
+    char *end;
+    long plan;
+
+    if (strncmp(line, "1..", 3) != 0 || !isdigit((unsigned char)line[3]))
+        return false;
+    plan = strtol(line + 3, &end, 10);
+    if (*end != '\0' && !isspace((unsigned char)*end))
+        return false;
+    tap->started = true;
+    if (tap->plan >= 0)
+        tap_close_group(tap);
+    tap->plan = plan;
+    if (tap->seen > 0) {
+        tap_close_group(tap);
+    } else if (plan == 0) {
+        const char *directive = strcasestr(end, "# skip ");
+
+        tap_close_group(tap);
+        if (directive != NULL) {
+            tap->skipped++;
+            list_add(&tap->skips, "%s", directive + strlen("# skip "));
+        }
+    }
+    return true;
+}
+
+/*
+ * Finds "ok N" or "not ok N" and returns what follows the number. Behind an unfinished line of the
+ * test itself only the number that is due and the exact form count; a comment that quotes TAP is
+ * not a result.
+ */
+static const char *find_result(const char *line, long due, bool *ok, long *number)
+{
+    for (const char *at = strstr(line, "ok "); at != NULL; at = strstr(at + 1, "ok ")) {
+        bool negated = at - line >= 4 && memcmp(at - 4, "not ", 4) == 0;
+        size_t before = (size_t)(at - line) - (negated ? 4 : 0);
+        char *end;
+
+        if (!isdigit((unsigned char)at[3]))
+            continue;
+        *number = strtol(at + 3, &end, 10);
+        *ok = !negated;
+        if (before == 0)
+            return end;
+        if (*number == due && (strncmp(end, " - ", 3) == 0 || strncmp(end, " # SKIP", 7) == 0) &&
+            !(line[0] == '#' && strspn(line + 1, " \t") >= before - 1))
+            return end;
+    }
+    return NULL;
+}
+
+static void trim(char *text)
+{
+    size_t length = strlen(text);
+
+    while (length > 0 && isspace((unsigned char)text[length - 1]))
+        text[--length] = '\0';
+}
+
+/* A skip counts as one whether "ok" or "not ok" stands before it: cmocka 1.1 prints the latter. */
+static bool tap_result(struct tap *tap, const char *line)
+{
+    bool ok;
+    long number;
+    const char *rest = find_result(line, tap->seen + 1, &ok, &number);
+    const char *directive;
+    const char *reason = "";
+    char name[256];
+
+    if (rest == NULL)
+        return false;
+    tap->started = true;
+    tap->seen++;
+    if (number != tap->seen)
+        tap_problem(tap, "reported test %ld where test %ld was due", number, tap->seen);
+    rest += strspn(rest, " \t");
+    if (strncmp(rest, "- ", 2) == 0)
+        rest += 2;
+    directive = strcasestr(rest, "# skip");
+    snprintf(name, sizeof name, "%.*s",
+             directive != NULL ? (int)(directive - rest) : (int)strnlen(rest, 255), rest);
+    trim(name);
+    if (directive != NULL) {
+        reason = directive + strlen("# skip");
+        reason += strspn(reason, " \t:");
+    }
+    if (directive != NULL) {
+        /* cmocka prints the test's name only; the reason is a comment before it. */
+        bool both = name[0] != '\0' && *reason != '\0';
+
+        tap->skipped++;
+        list_add(&tap->skips, "%s%s%s%s%s", name, both ? ": " : "", reason,
+                 tap->reason[0] != '\0' ? ": " : "", tap->reason);
+    } else if (ok) {
+        tap->passed++;
+    } else {
+        tap->failed++;
+        if (name[0] == '\0')
+            snprintf(name, sizeof name, "test %ld", number);
+        list_add(&tap->failures, "%s", name);
+    }
+    if (tap->seen == tap->plan)
+        tap_close_group(tap);
+    return true;
+}
+
+static void tap_line(struct tap *tap, const char *line)
+{
+    tap->lines++;
+    if (*line != '\0')
+        keep_text(tap->last_line, sizeof tap->last_line, line);
+    if (tap_plan(tap, line) || tap_result(tap, line))
+        tap->reason[0] = '\0';
+    else if (strncmp(line, "# skip: ", 8) == 0)
+        keep_text(tap->reason, sizeof tap->reason, line + 8);
+}
+
+static void tap_end(struct tap *tap)
+{
+    if (tap->plan >= 0)
+        tap_close_group(tap);
+    else if (tap->seen > 0)
+        tap_problem(tap, "printed no plan after test %ld: it stopped early", tap->seen);
+    else if (!tap->started)
+        tap_problem(tap, "printed no test results");
+    else if (tap->passed + tap->failed + tap->skipped == 0)
+        tap_problem(tap, "planned no tests");
+}
+
+static void tap_read(struct tap *tap, const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char *line = NULL;
+    size_t room = 0;
+
+    *tap = (struct tap){.plan = -1};
+    if (file == NULL)
+        die("%s: %s", path, strerror(errno));
+    while (getline(&line, &room, file) >= 0) {
+        trim(line);
+        tap_line(tap, line);
+    }
+    free(line);
+    fclose(file);
+    tap_end(tap);
+}
+
+/* --- processes --------------------------------------------------------------------------------*/
+
+struct process {
+    pid_t pid;
+    pid_t parent;
+    bool zombie;
+    bool ours;
+};
+
+static bool read_process(const char *pid, struct process *process)
+{
+    char path[64];
+    char text[512];
+    const char *behind_name;
+    char state;
+    int parent;
+    FILE *file;
+    size_t length;
+
+    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = '\0';
+    behind_name = strrchr(text, ')');
+    if (behind_name == NULL || sscanf(behind_name + 1, " %c %d", &state, &parent) != 2)
+        return false;
+    *process = (struct process){
+        .pid = atoi(pid), .parent = parent, .zombie = state == 'Z' || state == 'X'};
+    return true;
+}
+
+static size_t read_processes(struct process **processes)
+{
+    DIR *folder = opendir("/proc");
+    struct dirent *entry;
+    size_t count = 0;
+
+    *processes = NULL;
+    if (folder == NULL)
+        die("/proc: %s", strerror(errno));
+    while ((entry = readdir(folder)) != NULL) {
+        struct process process;
+
+        if (!isdigit((unsigned char)entry->d_name[0]) || !read_process(entry->d_name, &process))
+            continue;
+        *processes = reallocarray(*processes, count + 1, sizeof **processes);
+        if (*processes == NULL)
+            die("out of memory");
+        (*processes)[count++] = process;
+    }
+    closedir(folder);
+    return count;
+}
+
+static bool is_ours(const struct process *processes, size_t count, pid_t pid)
+{
+    if (pid == getpid())
+        return true;
+    for (size_t i = 0; i < count; i++)
+        if (processes[i].pid == pid)
+            return processes[i].ours;
+    return false;
+}
+
+/* Keeps only the living descendants of this process. */
+static size_t read_descendants(struct process **processes)
+{
+    size_t count = read_processes(processes);
+    size_t kept = 0;
+    bool changed = true;
+
+    while (changed) {
+        changed = false;
+        for (size_t i = 0; i < count; i++) {
+            struct process *process = &(*processes)[i];
+
+            if (!process->ours && is_ours(*processes, count, process->parent))
+                changed = process->ours = true;
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        if ((*processes)[i].ours && !(*processes)[i].zombie)
+            (*processes)[kept++] = (*processes)[i];
+    return kept;
+}
+
+static void describe_process(pid_t pid, char *text, size_t room)
+{
+    char path[64];
+    FILE *file;
+    size_t length = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+    file = fopen(path, "re");
+    if (file != NULL) {
+        length = fread(text, 1, room - 1, file);
+        fclose(file);
+    }
+    while (length > 0 && text[length - 1] == '\0')
+        length--;
+    for (size_t i = 0; i < length; i++)
+        if (!isprint((unsigned char)text[i]))
+            text[i] = ' ';
+    text[length] = '\0';
+    if (length == 0)
+        snprintf(text, room, "(its command line is gone)");
+}
+
+static void reap(pid_t pid, int *status, bool *ended)
+{
+    int any_status;
+    pid_t any;
+
+    while ((any = waitpid(-1, &any_status, WNOHANG)) > 0)
+        if (any == pid) {
+            *status = any_status;
+            *ended = true;
+        }
+}
+
+static size_t leftovers_now(struct process **processes)
+{
+    int status;
+    bool ended;
+
+    reap(0, &status, &ended);
+    return read_descendants(processes);
+}
+
+static void pause_briefly(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
+/* What is still there once everything that was ending anyway has ended. */
+static size_t settled_leftovers(struct process **processes)
+{
+    double until = seconds_now() + SETTLE_MILLIS / 1e3;
+    size_t count;
+
+    while ((count = leftovers_now(processes)) > 0 && seconds_now() < until) {
+        free(*processes);
+        pause_briefly();
+    }
+    return count;
+}
+
+/* Names and kills every descendant; a killed one's children become ours, so it looks again. */
+static void kill_leftovers(struct list *leftovers)
+{
+    double until = seconds_now() + KILL_SECONDS;
+    struct process *processes;
+    size_t count = settled_leftovers(&processes);
+
+    for (size_t i = 0; i < count; i++) {
+        char command[200];
+
+        describe_process(processes[i].pid, command, sizeof command);
+        list_add(leftovers, "pid %d: %s", (int)processes[i].pid, command);
+    }
+    while (count > 0 && seconds_now() < until) {
+        for (size_t i = 0; i < count; i++)
+            kill(processes[i].pid, SIGKILL);
+        pause_briefly();
+        free(processes);
+        count = leftovers_now(&processes);
+    }
+    free(processes);
+}
+
+/* --- running ----------------------------------------------------------------------------------*/
+
+static bool no_aslr;
+static sigset_t awaited; /* blocked here, taken by sigtimedwait() */
+static int interrupted_by;
+
+struct outcome {
+    int status;
+    bool timed_out;
+    double seconds;
+    struct list leftovers;
+};
+
+static void exec_suite(const struct suite *suite, const char *log, pid_t runner)
+{
+    sigset_t none;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int out = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+
+    if (null < 0 || out < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) {
+        fprintf(stderr, "runner: %s: %s\n", log, strerror(errno));
+        _exit(127);
+    }
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != runner)
+        _exit(127);
+    if (no_aslr && personality(ADDR_NO_RANDOMIZE) < 0)
+        printf("# runner: cannot turn address randomisation off: %s\n", strerror(errno));
+    fflush(stdout);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execl("/bin/sh", "sh", "-c", suite->command, (char *)NULL);
+    printf("runner: /bin/sh: %s\n", strerror(errno));
+    fflush(stdout);
+    _exit(127);
+}
+
+/* Returns whether `pid` ended; false at the deadline and at a signal that ends the run. */
+static bool await_end(pid_t pid, double until, int *status)
+{
+    for (;;) {
+        struct timespec span;
+        double left;
+        bool ended = false;
+        int number;
+
+        reap(pid, status, &ended);
+        if (ended)
+            return true;
+        left = until - seconds_now();
+        if (left <= 0)
+            return false;
+        span = to_timespec(left);
+        number = sigtimedwait(&awaited, NULL, &span);
+        if (number > 0 && number != SIGCHLD) {
+            interrupted_by = number;
+            return false;
+        }
+    }
+}
+
+static void run_suite(const struct suite *suite, const char *log, struct outcome *outcome)
+{
+    double start = seconds_now();
+    pid_t runner = getpid();
+    pid_t pid;
+
+    *outcome = (struct outcome){0};
+    fflush(NULL);
+    pid = fork();
+    if (pid < 0)
+        die("fork: %s", strerror(errno));
+    if (pid == 0)
+        exec_suite(suite, log, runner);
+    if (!await_end(pid, start + suite->limit, &outcome->status)) {
+        outcome->timed_out = interrupted_by == 0;
+        /* The leader is not reaped yet, so its number still means its group. */
+        kill(-pid, SIGTERM);
+        if (!await_end(pid, seconds_now() + TERM_SECONDS, &outcome->status)) {
+            kill(-pid, SIGKILL);
+            kill(pid, SIGKILL);
+            await_end(pid, seconds_now() + KILL_SECONDS, &outcome->status);
+        }
+    }
+    outcome->seconds = seconds_now() - start;
+    kill_leftovers(&outcome->leftovers);
+}
+
+/* --- judging and printing ---------------------------------------------------------------------*/
+
+struct totals {
+    int passed;
+    int failed;
+    int skipped;
+    struct list failures;
+    struct list skips;
+};
+
+static bool colours;
+
+/* The cause of a bad end in words; "" if the suite ended well. */
+static void describe_end(const struct suite *suite, const struct outcome *outcome,
+                         const struct tap *tap, char *text, size_t room)
+{
+    int signal_number = 0;
+
+    text[0] = '\0';
+    if (interrupted_by != 0) {
+        snprintf(text, room, "interrupted by signal %d (%s)", interrupted_by,
+                 strsignal(interrupted_by));
+        return;
+    }
+    if (outcome->timed_out) {
+        snprintf(text, room, "timed out after %g s", suite->limit);
+        return;
+    }
+    if (WIFSIGNALED(outcome->status))
+        signal_number = WTERMSIG(outcome->status);
+    else if (WEXITSTATUS(outcome->status) > 128 && WEXITSTATUS(outcome->status) < 128 + NSIG)
+        signal_number = WEXITSTATUS(outcome->status) - 128;
+    /* With a failed test a bad status is expected, unless the rest of the tests is missing. */
+    if (tap->failed > 0 && tap->problem[0] == '\0')
+        return;
+    if (signal_number != 0)
+        snprintf(text, room, "killed by signal %d (%s)", signal_number, strsignal(signal_number));
+    else if (WEXITSTATUS(outcome->status) != 0 && tap->failed == 0)
+        snprintf(text, room, "exit status %d, though no test failed", WEXITSTATUS(outcome->status));
+}
+
+static void fail(struct tap *tap, const char *name)
+{
+    tap->failed++;
+    list_add(&tap->failures, "%s", name);
+}
+
+static void judge(const struct suite *suite, const struct outcome *outcome, struct tap *tap)
+{
+    char end[128];
+    char cause[512];
+
+    if (interrupted_by == 0 && !outcome->timed_out && WIFEXITED(outcome->status) &&
+        WEXITSTATUS(outcome->status) == EXIT_SKIP && tap->failed == 0) {
+        list_clear(&tap->skips);
+        list_add(&tap->skips, "%s", tap->last_line[0] != '\0' ? tap->last_line : "no reason given");
+        tap->passed = 0;
+        tap->skipped = 1;
+    } else {
+        describe_end(suite, outcome, tap, end, sizeof end);
+        snprintf(cause, sizeof cause, "%s%s%s", end,
+                 end[0] != '\0' && tap->problem[0] != '\0' ? ": " : "", tap->problem);
+        if (cause[0] != '\0')
+            fail(tap, cause);
+    }
+    if (outcome->leftovers.count > 0)
+        fail(tap, "left processes behind");
+}
+
+static void print_status(const char *word, const char *colour)
+{
+    if (colours)
+        printf("\033[%sm%s\033[0m  ", colour, word);
+    else
+        printf("%s  ", word);
+}
+
+static void print_line(const struct suite *suite, const struct tap *tap, double seconds, int width)
+{
+    char counts[96];
+    size_t used = 0;
+    const struct {
+        int count;
+        const char *word;
+    } parts[] = {{tap->passed, "passed"}, {tap->failed, "failed"}, {tap->skipped, "skipped"}};
+
+    for (size_t i = 0; i < 3; i++)
+        if (parts[i].count > 0)
+            used += (size_t)snprintf(counts + used, sizeof counts - used, "%s%d %s",
+                                     used > 0 ? ", " : "", parts[i].count, parts[i].word);
+    if (tap->failed > 0)
+        print_status("FAIL", "31");
+    else if (tap->passed > 0)
+        print_status("pass", "32");
+    else
+        print_status("skip", "33");
+    printf("%-*s  %-30s %7.2f s\n", width, suite->name, counts, seconds);
+}
+
+/* Control characters are shown as '?', so that a suite cannot move the terminal's cursor. */
+static void print_output(const char *log, size_t lines)
+{
+    FILE *file = fopen(log, "r");
+    char *line = NULL;
+    size_t room = 0;
+
+    if (file == NULL)
+        return;
+    if (lines > LINES_SHOWN)
+        printf("    (%zu lines before these: %s)\n", lines - LINES_SHOWN, log);
+    for (size_t i = 0; getline(&line, &room, file) >= 0; i++) {
+        if (i + LINES_SHOWN < lines)
+            continue;
+        trim(line);
+        for (char *at = line; *at != '\0'; at++)
+            if (iscntrl((unsigned char)*at) && *at != '\t')
+                *at = '?';
+        printf("    %.2000s\n", line);
+    }
+    free(line);
+    fclose(file);
+}
+
+static void print_failure(const struct outcome *outcome, const struct tap *tap, const char *log)
+{
+    if (log != NULL)
+        print_output(log, tap->lines);
+    for (size_t i = 0; i < tap->failures.count; i++)
+        printf("    failed: %s\n", tap->failures.items[i]);
+    for (size_t i = 0; i < outcome->leftovers.count; i++)
+        printf("    left behind: %s\n", outcome->leftovers.items[i]);
+}
+
+static void add_to_totals(struct totals *totals, const struct suite *suite, const struct tap *tap)
+{
+    totals->passed += tap->passed;
+    totals->failed += tap->failed;
+    totals->skipped += tap->skipped;
+    for (size_t i = 0; i < tap->failures.count; i++)
+        list_add(&totals->failures, "%s: %s", suite->name, tap->failures.items[i]);
+    for (size_t i = 0; i < tap->skips.count; i++)
+        list_add(&totals->skips, "%s: %s", suite->name, tap->skips.items[i]);
+}
+
+/* The log file of a suite: its name without what a file name should not have. */
+static void log_path(const char *folder, const char *name, char *path, size_t room)
+{
+    size_t start = (size_t)snprintf(path, room, "%s/", folder);
+
+    if (start >= room ||
+        (size_t)snprintf(path + start, room - start, "%s.log", name) >= room - start)
+        die("%s: the name of its log file is too long", name);
+    for (char *at = path + start; *at != '\0'; at++)
+        if (!isalnum((unsigned char)*at) && strchr("._-", *at) == NULL)
+            *at = '-';
+}
+
+static void do_suite(const struct suite *suite, const char *folder, int width,
+                     struct totals *totals)
+{
+    struct outcome outcome = {0};
+    struct tap tap = {.plan = -1};
+    char log[PATH_MAX];
+
+    log_path(folder, suite->name, log, sizeof log);
+    if (suite->command != NULL) {
+        run_suite(suite, log, &outcome);
+        tap_read(&tap, log);
+        judge(suite, &outcome, &tap);
+    } else {
+        tap.skipped = 1;
+        list_add(&tap.skips, "%s", suite->skip_reason);
+    }
+    print_line(suite, &tap, outcome.seconds, width);
+    if (tap.failed > 0)
+        print_failure(&outcome, &tap, log);
+    fflush(stdout);
+    add_to_totals(totals, suite, &tap);
+    list_clear(&tap.failures);
+    list_clear(&tap.skips);
+    list_clear(&outcome.leftovers);
+}
+
+static void print_list(const char *title, const struct list *list)
+{
+    if (list->count == 0)
+        return;
+    printf("%s:\n", title);
+    for (size_t i = 0; i < list->count; i++)
+        printf("  %s\n", list->items[i]);
+}
+
+static void print_totals(const struct totals *totals, const char *folder)
+{
+    print_list("skipped", &totals->skips);
+    print_list("failed", &totals->failures);
+    if (totals->failed > 0)
+        printf("logs: %s\n", folder);
+    printf("%d passed, %d failed, %d skipped\n", totals->passed, totals->failed, totals->skipped);
+    fflush(stdout);
+}
+
+/* --- the run ----------------------------------------------------------------------------------*/
+
+static void make_folders(const char *path)
+{
+    char copy[PATH_MAX];
+
+    if ((size_t)snprintf(copy, sizeof copy, "%s", path) >= sizeof copy)
+        die("%.100s...: too long", path);
+    for (char *at = copy + 1; *at != '\0'; at++)
+        if (*at == '/') {
+            *at = '\0';
+            mkdir(copy, 0777);
+            *at = '/';
+        }
+    if (mkdir(copy, 0777) < 0 && errno != EEXIST)
+        die("%s: %s", path, strerror(errno));
+}
+
+static void remove_logs(const char *folder, const struct suite *suites, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char path[PATH_MAX];
+
+        log_path(folder, suites[i].name, path, sizeof path);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
+static void prepare_process(void)
+{
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+        die("PR_SET_CHILD_SUBREAPER: %s", strerror(errno));
+    if (setenv("CMOCKA_MESSAGE_OUTPUT", "TAP", 1) < 0)
+        die("setenv: %s", strerror(errno));
+    sigemptyset(&awaited);
+    sigaddset(&awaited, SIGCHLD);
+    sigaddset(&awaited, SIGINT);
+    sigaddset(&awaited, SIGTERM);
+    sigaddset(&awaited, SIGHUP);
+    sigprocmask(SIG_BLOCK, &awaited, NULL);
+    /* An ignored SIGCHLD, which a parent can hand down, would let children vanish unreaped. */
+    signal(SIGCHLD, SIG_DFL);
+    colours = isatty(STDOUT_FILENO) && getenv("NO_COLOR") == NULL;
+}
+
+static void end_as_signalled(int number)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    signal(number, SIG_DFL);
+    raise(number);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"timeout", required_argument, NULL, 't'},
+                                            {"log", required_argument, NULL, 'l'},
+                                            {"no-aslr", no_argument, NULL, 'a'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    char temporary[] = "/tmp/tests.XXXXXX";
+    const char *folder = NULL;
+    struct totals totals = {0};
+    struct suite *suites;
+    double limit = 120;
+    size_t count;
+    int width = 0;
+    int option;
+
+    while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+        switch (option) {
+        case 't':
+            if (!parse_seconds(optarg, strlen(optarg), &limit))
+                die("--timeout %s is not a number of seconds", optarg);
+            break;
+        case 'l':
+            folder = optarg;
+            break;
+        case 'a':
+            no_aslr = true;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            return 0;
+        default:
+            fputs(usage, stderr);
+            return 2;
+        }
+    }
+    count = (size_t)(argc - optind);
+    if (count == 0) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    suites = calloc(count, sizeof *suites);
+    if (suites == NULL)
+        die("out of memory");
+    for (size_t i = 0; i < count; i++) {
+        parse_suite(argv[optind + (int)i], limit, &suites[i]);
+        if ((int)strlen(suites[i].name) > width)
+            width = (int)strlen(suites[i].name);
+    }
+    if (folder != NULL)
+        make_folders(folder);
+    prepare_process();
+    if (folder == NULL && mkdtemp(temporary) == NULL)
+        die("%s: %s", temporary, strerror(errno));
+
+    for (size_t i = 0; i < count && interrupted_by == 0; i++)
+        do_suite(&suites[i], folder != NULL ? folder : temporary, width, &totals);
+    if (folder == NULL && totals.failed == 0)
+        remove_logs(temporary, suites, count);
+    print_totals(&totals, folder != NULL ? folder : temporary);
+
+    for (size_t i = 0; i < count; i++)
+        free(suites[i].name);
+    free(suites);
+    list_clear(&totals.failures);
+    list_clear(&totals.skips);
+    if (interrupted_by != 0)
+        end_as_signalled(interrupted_by);
+    return totals.failed > 0 || totals.passed == 0 ? 1 : 0;
+}

@@ -1,0 +1,119 @@
+# Test results in TAP for shell tests, to be sourced: . tests/tap.sh
+# A script checks things in order and ends with tap_end; one that ends without it has no plan, and
+# the runner counts that as a failure. $TAP_WORK is a folder of its own, removed on exit.
+# A script that cannot run at all on this machine says why and ends with status 77 (tap_skip_all).
+
+TAP_COUNT=0
+TAP_FAILED=0
+TAP_WORK=$(mktemp -d) || exit 1
+TAP_OUTPUT=$TAP_WORK/.output
+trap 'rm -rf "$TAP_WORK"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# tap_ok NAME
+tap_ok()
+{
+    TAP_COUNT=$((TAP_COUNT + 1))
+    printf 'ok %d - %s\n' "$TAP_COUNT" "$1"
+}
+
+# tap_fail NAME [DETAIL]: a detail of several lines is shown whole.
+tap_fail()
+{
+    TAP_COUNT=$((TAP_COUNT + 1))
+    TAP_FAILED=$((TAP_FAILED + 1))
+    printf 'not ok %d - %s\n' "$TAP_COUNT" "$1"
+    if [ -n "${2-}" ]; then
+        printf '%s\n' "$2" | sed 's/^/# /'
+    fi
+}
+
+# tap_skip NAME REASON
+tap_skip()
+{
+    TAP_COUNT=$((TAP_COUNT + 1))
+    printf 'ok %d - %s # SKIP %s\n' "$TAP_COUNT" "$1" "$2"
+}
+
+# tap_skip_all REASON: nothing of this script can run here.
+tap_skip_all()
+{
+    printf '%s\n' "$1"
+    exit 77
+}
+
+# tap_run COMMAND...: its status in TAP_STATUS, its output in the file $TAP_OUTPUT.
+tap_run()
+{
+    TAP_STATUS=0
+    "$@" >"$TAP_OUTPUT" 2>&1 </dev/null || TAP_STATUS=$?
+}
+
+# check NAME COMMAND...: the command succeeds.
+check()
+{
+    tap_name=$1
+    shift
+    tap_run "$@"
+    if [ "$TAP_STATUS" -eq 0 ]; then
+        tap_ok "$tap_name"
+    else
+        tap_fail "$tap_name" "status $TAP_STATUS of: $*
+$(cat "$TAP_OUTPUT")"
+    fi
+}
+
+# check_fails NAME COMMAND...: the command fails by itself; death by a signal is no such failure.
+check_fails()
+{
+    tap_name=$1
+    shift
+    tap_run "$@"
+    if [ "$TAP_STATUS" -gt 0 ] && [ "$TAP_STATUS" -lt 126 ]; then
+        tap_ok "$tap_name"
+    else
+        tap_fail "$tap_name" "status $TAP_STATUS, expected a failure, of: $*
+$(cat "$TAP_OUTPUT")"
+    fi
+}
+
+# check_output NAME REGEX COMMAND...: the command succeeds and a line of its output matches.
+check_output()
+{
+    tap_name=$1
+    tap_regex=$2
+    shift 2
+    tap_run "$@"
+    if [ "$TAP_STATUS" -eq 0 ] && grep -Eq -e "$tap_regex" "$TAP_OUTPUT"; then
+        tap_ok "$tap_name"
+    else
+        tap_fail "$tap_name" "status $TAP_STATUS, expected /$tap_regex/, of: $*
+$(cat "$TAP_OUTPUT")"
+    fi
+}
+
+# check_fails_output NAME REGEX COMMAND...: the command fails by itself and a line matches.
+check_fails_output()
+{
+    tap_name=$1
+    tap_regex=$2
+    shift 2
+    tap_run "$@"
+    if [ "$TAP_STATUS" -gt 0 ] && [ "$TAP_STATUS" -lt 126 ] &&
+        grep -Eq -e "$tap_regex" "$TAP_OUTPUT"; then
+        tap_ok "$tap_name"
+    else
+        tap_fail "$tap_name" "status $TAP_STATUS, expected a failure and /$tap_regex/, of: $*
+$(cat "$TAP_OUTPUT")"
+    fi
+}
+
+# tap_end: the last call of a script.
+tap_end()
+{
+    printf '1..%d\n' "$TAP_COUNT"
+    [ "$TAP_FAILED" -eq 0 ]
+    exit
+}

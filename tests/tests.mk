@@ -1,0 +1,136 @@
+# How the tests are built and run. A suite is a program or script that prints TAP; tests/runner.c
+# runs them one by one with a time limit, and counts.
+
+# Without cmocka the units are skipped, in words; nothing else needs it.
+HAVE_CMOCKA   := $(shell echo '\#include <stdarg.h>\n\#include <stddef.h>\n\#include <stdint.h>\n\#include <setjmp.h>\n\#include <cmocka.h>' | \
+	$(CC) $(CFLAGS) -E - >/dev/null 2>&1 && echo yes)
+CMOCKA_LIBS   ?= -lcmocka
+CUDA_INCLUDE  ?= $(wildcard /usr/local/cuda/include)
+FAKECUDA_DIR  := $(BUILD)/tests/fakecuda
+RUNNER        := $(BUILD)/tests/runner
+JOBS          ?= $(shell nproc)
+RUNNER_FLAGS  := $(if $(findstring thread,$(SANITIZE)),--no-aslr)
+
+UNIT_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/test_*.c)))
+GPU_PROGRAMS  := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/gpu/test_*.c)))
+INTEGRATION   := $(sort $(wildcard tests/integration/*.sh))
+
+$(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o $(LIB_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(TCPX_LDFLAGS) $^ $(TCPX_LIBS) $(CMOCKA_LIBS) -o $@
+
+$(BUILD)/tests/gpu/test_%: $(BUILD)/obj/tests/gpu/test_%.o $(LIB_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(TCPX_LDFLAGS) $^ $(TCPX_LIBS) $(CMOCKA_LIBS) -o $@
+
+$(BUILD)/obj/tests/unit/test_cuda_abi.o: TCPX_CFLAGS += $(CUDA_INCLUDE:%=-isystem %)
+
+$(RUNNER): $(BUILD)/obj/tests/runner.o
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(TCPX_LDFLAGS) $^ -o $@
+
+$(FAKECUDA_DIR)/libcuda.so.1: $(BUILD)/obj/tests/fakecuda/fakecuda.o $(LIB_OBJECTS) \
+		tests/fakecuda/libcuda.map
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(TCPX_LDFLAGS) -shared -Wl,-soname,libcuda.so.1 \
+		-Wl,--version-script=tests/fakecuda/libcuda.map $(filter %.o,$^) $(TCPX_LIBS) -o $@
+
+# --- suites --------------------------------------------------------------------------------------
+
+# $(call gpu_suite,label,program,environment)
+gpu_suite = 'gpu/$(1): $(3) $(BUILD)/tests/gpu/test_$(2)'
+
+on_host := UCCL_TCPX_GPU=host
+on_fake := UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH=$(FAKECUDA_DIR)
+delayed := UCCL_TCPX_HOST_GPU_DELAY_US=20000 FAKECUDA_DELAY_US=20000
+
+UNIT_SUITES := $(foreach program,$(UNIT_PROGRAMS),'unit/$(patsubst test_%,%,$(notdir $(program))): $(program)')
+GPU_SUITES := \
+	$(call gpu_suite,layer-host,gpu_layer,$(on_host)) \
+	$(call gpu_suite,layer-standin,gpu_layer,$(on_fake)) \
+	$(call gpu_suite,async-host,gpu_async,$(on_host) $(delayed)) \
+	$(call gpu_suite,async-standin,gpu_async,$(on_fake) $(delayed)) \
+	$(call gpu_suite,fault-host,gpu_fault,$(on_host)) \
+	$(call gpu_suite,fault-standin,gpu_fault,$(on_fake)) \
+	$(call gpu_suite,driver-standin,cuda_driver,$(on_fake)) \
+	$(call gpu_suite,driver-failing,cuda_faults,$(on_fake))
+INTEGRATION_SUITES := $(foreach script,$(INTEGRATION),'$(patsubst tests/%.sh,%,$(script)): sh $(script)')
+
+ifeq ($(HAVE_CMOCKA),yes)
+TEST_PROGRAMS := $(UNIT_PROGRAMS) $(GPU_PROGRAMS)
+SUITES        := $(UNIT_SUITES) $(GPU_SUITES) $(INTEGRATION_SUITES)
+else
+TEST_PROGRAMS :=
+SUITES        := 'skip unit+gpu: cmocka.h is not installed (Debian: libcmocka-dev)' \
+	$(INTEGRATION_SUITES)
+endif
+
+# --- targets -------------------------------------------------------------------------------------
+
+.PHONY: check check-run check-build check-gpu check-gpu-run deps
+
+# In two steps, so that the second sees what the first installed.
+check:
+	@$(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-run
+
+deps:
+	@sh scripts/deps.sh
+
+check-build: all $(RUNNER) $(TEST_PROGRAMS) $(FAKECUDA_DIR)/libcuda.so.1
+
+# Scripts that call make or the compiler themselves do it as this run does.
+check-run: check-build
+	@MAKEFLAGS= MAKELEVEL= CC='$(CC)' CFLAGS='$(CFLAGS)' LDFLAGS='$(LDFLAGS)' WERROR='$(WERROR)' \
+		BUILD='$(BUILD)' SANITIZE='$(SANITIZE)' NVCC='$(NVCC)' $(RUNNER) $(RUNNER_FLAGS) --timeout 120 $(SUITES)
+
+# The same suites on a real GPU, and again under compute-sanitizer where that is installed. The
+# faulting kernel is left out there: a fault is what it is for.
+SANITIZER      := $(shell command -v compute-sanitizer 2>/dev/null)
+on_gpu         := UCCL_TCPX_GPU=cuda
+sanitized       = $(on_gpu) $(SANITIZER) --tool $(1) --error-exitcode 9 --launch-timeout 0
+REAL_GPU_SUITES := \
+	$(call gpu_suite,layer-real,gpu_layer,$(on_gpu)) \
+	$(call gpu_suite,driver-real,cuda_driver,$(on_gpu)) \
+	$(call gpu_suite,fault-real,gpu_fault,$(on_gpu)) \
+	$(if $(SANITIZER), \
+		$(call gpu_suite,layer-memcheck@300,gpu_layer,$(call sanitized,memcheck)) \
+		$(call gpu_suite,layer-racecheck@300,gpu_layer,$(call sanitized,racecheck)) \
+		$(call gpu_suite,driver-memcheck@300,cuda_driver,$(call sanitized,memcheck)), \
+		'skip gpu/compute-sanitizer: it is not installed')
+
+ifneq ($(HAVE_CMOCKA),yes)
+REAL_GPU_SUITES := 'skip gpu: cmocka.h is not installed (Debian: libcmocka-dev)'
+endif
+
+check-gpu:
+	@$(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-gpu-run
+
+check-gpu-run: all $(RUNNER) $(filter $(GPU_PROGRAMS),$(TEST_PROGRAMS))
+	@UCCL_TCPX_GPU=cuda $(BUILD)/tcpx devices
+	@$(RUNNER) --timeout 120 $(REAL_GPU_SUITES)
+
+# --- sources -------------------------------------------------------------------------------------
+
+.PHONY: ptx docs lint format
+
+ptx:
+	NVCC='$(NVCC)' scripts/make-ptx.sh
+
+docs: all
+	scripts/make-docs.sh $(BUILD)/tcpx
+
+C_SOURCES   := $(sort $(wildcard include/*.h src/*/*.[ch] tools/*.[ch] tests/*.[ch] tests/*/*.[ch]))
+TIDY_SOURCES := $(filter-out tests/unit/test_cuda_abi.c,$(filter %.c,$(C_SOURCES)))
+
+lint:
+	clang-format --dry-run --Werror $(C_SOURCES) $(wildcard src/gpu/*.cu)
+	clang-tidy --quiet $(TIDY_SOURCES) -- $(TCPX_CFLAGS)
+
+format:
+	clang-format -i $(C_SOURCES) $(wildcard src/gpu/*.cu)

@@ -1,0 +1,528 @@
+/*
+ * Shows that every variable of the table has a good default, takes what it should, refuses the rest
+ * with a text that names variable, value and what is allowed, and that the table prints whole in
+ * all four formats. The rows come from the table itself, so a new variable is tested unasked.
+ */
+#include "base/config.h"
+
+#include "base/log.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern char **environ;
+
+enum row_type { ROW_BOOL, ROW_CHOICE, ROW_INTEGER, ROW_SIZE };
+
+static const struct row {
+    const char *name;
+    const char *initial;
+    const char *words;
+    uint64_t least;
+    uint64_t most;
+    size_t offset;
+    enum row_type type;
+} rows[] = {
+#define BOOL_ROW(field, name, initial, sentence)                                                   \
+    {name, initial, "0|1", 0, 0, offsetof(struct config, field), ROW_BOOL},
+#define CHOICE_ROW(field, name, initial, words, sentence)                                          \
+    {name, initial, words, 0, 0, offsetof(struct config, field), ROW_CHOICE},
+#define INTEGER_ROW(field, name, initial, least, most, sentence)                                   \
+    {name, initial, NULL, least, most, offsetof(struct config, field), ROW_INTEGER},
+#define SIZE_ROW(field, name, initial, least, most, sentence)                                      \
+    {name, initial, NULL, least, most, offsetof(struct config, field), ROW_SIZE},
+    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW)};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static uint64_t field_of(const struct config *config, const struct row *row)
+{
+    const char *field = (const char *)config + row->offset;
+
+    switch (row->type) {
+    case ROW_BOOL:
+        return *(const bool *)field;
+    case ROW_CHOICE:
+        return (uint64_t)(*(const int *)field);
+    default:
+        return *(const uint64_t *)field;
+    }
+}
+
+/* Removes what the environment of the test itself may hold. */
+static int clear_environment(void **state)
+{
+    bool found = true;
+
+    (void)state;
+    while (found) {
+        found = false;
+        for (char **entry = environ; *entry != NULL && !found; entry++)
+            if (strncmp(*entry, "UCCL_TCPX_", 10) == 0) {
+                char *name = strndup(*entry, strcspn(*entry, "="));
+
+                unsetenv(name);
+                free(name);
+                found = true;
+            }
+    }
+    return 0;
+}
+
+static void expect_taken(const struct row *row, const char *text, uint64_t expected)
+{
+    struct config config;
+
+    setenv(row->name, text, 1);
+    if (config_read(&config) != TCPX_SUCCESS)
+        fail_msg("%s=%s was refused: %s", row->name, text, error_text());
+    assert_int_equal(field_of(&config, row), expected);
+    unsetenv(row->name);
+}
+
+static void expect_refusal(const struct row *row, const char *text)
+{
+    struct config config;
+    struct config untouched;
+    char named[512];
+
+    memset(&config, 0x5a, sizeof config);
+    memset(&untouched, 0x5a, sizeof untouched);
+    setenv(row->name, text, 1);
+    if (config_read(&config) != TCPX_INVALID_ARGUMENT)
+        fail_msg("%s=%s was taken", row->name, text);
+    unsetenv(row->name);
+    assert_memory_equal(&config, &untouched, sizeof config);
+    snprintf(named, sizeof named, "%s=%s is not ", row->name, text);
+    if (strncmp(error_text(), named, strlen(named)) != 0)
+        fail_msg("'%s' does not begin with '%s'", error_text(), named);
+    assert_non_null(strstr(error_text() + strlen(named), "expected "));
+}
+
+static void expect_number(const struct row *row, uint64_t number)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%" PRIu64, number);
+    expect_taken(row, text, number);
+}
+
+static void expect_number_refusal(const struct row *row, uint64_t number)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%" PRIu64, number);
+    expect_refusal(row, text);
+}
+
+static const struct row *row_of(const char *name)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    fail_msg("no row for %s", name);
+    return NULL;
+}
+
+/* --- reading --- */
+
+static void test_defaults(void **state)
+{
+    struct config config;
+
+    (void)state;
+    assert_int_equal(config_read(&config), TCPX_SUCCESS);
+    assert_false(config.debug);
+    assert_int_equal(config.gpu, CONFIG_GPU_AUTO);
+    assert_int_equal(config.host_gpus, 1);
+    assert_int_equal(config.host_gpu_memory, UINT64_C(16) << 30);
+    for (size_t i = 0; i < ROWS; i++)
+        expect_taken(&rows[i], rows[i].initial, field_of(&config, &rows[i]));
+}
+
+static void test_empty_is_unset(void **state)
+{
+    struct config config;
+
+    (void)state;
+    assert_int_equal(config_read(&config), TCPX_SUCCESS);
+    for (size_t i = 0; i < ROWS; i++)
+        expect_taken(&rows[i], "", field_of(&config, &rows[i]));
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        char *words;
+        char *rest;
+        char *word;
+
+        if (rows[i].words == NULL)
+            continue;
+        rest = words = strdup(rows[i].words);
+        for (uint64_t value = 0; (word = strsep(&rest, "|")) != NULL; value++) {
+            char longer[128];
+
+            expect_taken(&rows[i], word, value);
+            snprintf(longer, sizeof longer, "%sx", word);
+            expect_refusal(&rows[i], longer);
+            snprintf(longer, sizeof longer, " %s", word);
+            expect_refusal(&rows[i], longer);
+        }
+        expect_refusal(&rows[i], rows[i].words);
+        expect_refusal(&rows[i], "|");
+        expect_refusal(&rows[i], "2");
+        free(words);
+    }
+}
+
+static void test_numbers(void **state)
+{
+    static const char *const garbage[] = {"x", "-1", "+1", "0x10", "1.5", "18446744073709551616"};
+
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        const struct row *row = &rows[i];
+
+        if (row->words != NULL)
+            continue;
+        expect_number(row, row->least);
+        expect_number(row, row->most);
+        if (row->least > 0)
+            expect_number_refusal(row, row->least - 1);
+        if (row->most < UINT64_MAX)
+            expect_number_refusal(row, row->most + 1);
+        for (size_t j = 0; j < sizeof garbage / sizeof *garbage; j++)
+            expect_refusal(row, garbage[j]);
+        if (row->type == ROW_INTEGER)
+            expect_refusal(row, "1K");
+    }
+}
+
+static void test_sizes(void **state)
+{
+    const struct row *row = row_of("UCCL_TCPX_HOST_GPU_MEMORY");
+
+    (void)state;
+    expect_taken(row, "64K", 65536);
+    expect_taken(row, "64k", 65536);
+    expect_taken(row, "3M", UINT64_C(3) << 20);
+    expect_taken(row, "5GB", UINT64_C(5) << 30);
+    expect_taken(row, "2TiB", UINT64_C(2) << 40);
+    expect_refusal(row, "63K");
+    expect_refusal(row, "65T");
+    expect_refusal(row, "1P");
+    expect_refusal(row, "16777217T"); /* wraps to 1T where that is not noticed */
+}
+
+static void test_text_says_what_is_allowed(void **state)
+{
+    static const char *const cases[][3] = {
+        {"UCCL_TCPX_DEBUG", "yes", "expected 0 or 1"},
+        {"UCCL_TCPX_GPU", "Cuda", "expected auto, cuda or host"},
+        {"UCCL_TCPX_HOST_GPUS", "65", "expected a whole number from 1 to 64"},
+        {"UCCL_TCPX_HOST_GPU_MEMORY", "1", "expected a size from 64K to 64T"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expect_refusal(row_of(cases[i][0]), cases[i][1]);
+        if (strstr(error_text(), cases[i][2]) == NULL)
+            fail_msg("'%s' is not in '%s'", cases[i][2], error_text());
+    }
+}
+
+/* One test, because the configuration of the process is read once and for all. */
+static void test_process_configuration(void **state)
+{
+    const struct config *config = NULL;
+    const struct config *again;
+
+    (void)state;
+    setenv("UCCL_TCPX_HOST_GPUS", "none", 1);
+    assert_int_equal(config_get(&config), TCPX_INVALID_ARGUMENT);
+    assert_int_equal(config_get(&config), TCPX_INVALID_ARGUMENT);
+    assert_null(config);
+    assert_non_null(strstr(error_text(), "UCCL_TCPX_HOST_GPUS=none"));
+    assert_false(log_enabled(LOG_DEBUG));
+
+    setenv("UCCL_TCPX_HOST_GPUS", "3", 1);
+    setenv("UCCL_TCPX_DEBUG", "1", 1);
+    assert_int_equal(config_get(&config), TCPX_SUCCESS);
+    assert_int_equal(config->host_gpus, 3);
+    assert_true(config->debug);
+    assert_true(log_enabled(LOG_DEBUG));
+    log_set_stderr(false);
+
+    setenv("UCCL_TCPX_HOST_GPUS", "4", 1);
+    assert_int_equal(config_get(&again), TCPX_SUCCESS);
+    assert_ptr_equal(again, config);
+    assert_int_equal(again->host_gpus, 3);
+    setenv("UCCL_TCPX_HOST_GPUS", "none", 1);
+    assert_int_equal(config_get(&again), TCPX_SUCCESS);
+}
+
+/* --- printing --- */
+
+/* The caller frees the text. */
+static char *print(enum config_format format, int expected)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+
+    assert_non_null(out);
+    assert_int_equal(config_print(out, format), expected);
+    assert_int_equal(fclose(out), 0);
+    return text;
+}
+
+static void expect_in(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("'%s' is not in:\n%s", part, text);
+}
+
+static int count_of(const char *text, const char *part)
+{
+    int count = 0;
+
+    for (; (text = strstr(text, part)) != NULL; text += strlen(part))
+        count++;
+    return count;
+}
+
+static void test_print_text(void **state)
+{
+    char line[512];
+    char *text;
+
+    (void)state;
+    setenv("UCCL_TCPX_HOST_GPUS", "5", 1);
+    text = print(CONFIG_FORMAT_TEXT, TCPX_SUCCESS);
+    expect_in(text, "UCCL_TCPX_HOST_GPUS=5  (from the environment)\n");
+    expect_in(text, "UCCL_TCPX_GPU=auto  (default)\n");
+    assert_int_equal(count_of(text, "\n    Allowed: "), ROWS);
+    assert_int_equal(count_of(text, "ERROR"), 0);
+    for (size_t i = 0; i < ROWS; i++) {
+        snprintf(line, sizeof line, "%s=", rows[i].name);
+        assert_int_equal(count_of(text, line), 1);
+    }
+    free(text);
+}
+
+static void test_print_text_with_errors(void **state)
+{
+    char *text;
+
+    (void)state;
+    setenv("UCCL_TCPX_GPU", "amd", 1);
+    setenv("UCCL_TCPX_HOST_GPUS", "0", 1);
+    text = print(CONFIG_FORMAT_TEXT, TCPX_INVALID_ARGUMENT);
+    expect_in(text, "\n    ERROR: UCCL_TCPX_GPU=amd is not ");
+    expect_in(text, "\n    ERROR: UCCL_TCPX_HOST_GPUS=0 is not ");
+    assert_int_equal(count_of(text, "ERROR"), 2);
+    assert_int_equal(count_of(text, "\n    Allowed: "), ROWS);
+    /* the first of the two is the result */
+    expect_in(error_text(), "UCCL_TCPX_GPU=amd");
+    free(text);
+}
+
+static void test_print_unknown_names(void **state)
+{
+    char *text;
+
+    (void)state;
+    setenv("UCCL_TCPX_HOST_GPU", "1", 1);
+    setenv("UCCL_TCPX_DEBUGS", "", 1);
+    setenv("UCCL_OTHER", "1", 1);
+    text = print(CONFIG_FORMAT_TEXT, TCPX_SUCCESS);
+    expect_in(text, "\nUCCL_TCPX_HOST_GPU  (set, but this version of tcpx does not read it)\n");
+    expect_in(text, "\nUCCL_TCPX_DEBUGS  (set, but this version of tcpx does not read it)\n");
+    assert_int_equal(count_of(text, "does not read it"), 2);
+    free(text);
+    unsetenv("UCCL_OTHER");
+}
+
+static void test_print_documents(void **state)
+{
+    char *plain = print(CONFIG_FORMAT_MARKDOWN, TCPX_SUCCESS);
+    char *man = print(CONFIG_FORMAT_MAN, TCPX_SUCCESS);
+    char *text;
+    char line[512];
+
+    (void)state;
+    assert_int_equal(count_of(plain, "\n| `UCCL_TCPX_"), ROWS);
+    assert_int_equal(count_of(plain, "\n"), ROWS + 2);
+    assert_int_equal(count_of(plain, "|"), 5 * (ROWS + 2));
+    assert_int_equal(count_of(man, ".TP\n.B "), ROWS);
+    for (size_t i = 0; i < ROWS; i++) {
+        snprintf(line, sizeof line, "| `%s` | `%s` |", rows[i].name, rows[i].initial);
+        expect_in(plain, line);
+        snprintf(line, sizeof line, ".B %s\n", rows[i].name);
+        expect_in(man, line);
+        snprintf(line, sizeof line, "\nDefault %s; allowed: ", rows[i].initial);
+        expect_in(man, line);
+    }
+
+    /* Documents are the same everywhere: neither values nor slips of the environment show. */
+    setenv("UCCL_TCPX_HOST_GPUS", "none", 1);
+    setenv("UCCL_TCPX_SLIP", "1", 1);
+    text = print(CONFIG_FORMAT_MARKDOWN, TCPX_SUCCESS);
+    assert_string_equal(text, plain);
+    free(text);
+    text = print(CONFIG_FORMAT_MAN, TCPX_SUCCESS);
+    assert_string_equal(text, man);
+    free(text);
+    free(plain);
+    free(man);
+}
+
+/* --- a small JSON reader: returns what follows a value, NULL if it is none --- */
+
+static const char *skip_blanks(const char *at)
+{
+    return at + strspn(at, " \t\r\n");
+}
+
+static const char *read_string(const char *at)
+{
+    if (*at++ != '"')
+        return NULL;
+    for (; *at != '"'; at++) {
+        if ((unsigned char)*at < 0x20)
+            return NULL;
+        if (*at != '\\')
+            continue;
+        at++;
+        if (*at == 'u') {
+            if (strspn(at + 1, "0123456789abcdefABCDEF") < 4)
+                return NULL;
+            at += 4;
+        } else if (*at == '\0' || strchr("\"\\/bfnrt", *at) == NULL) {
+            return NULL;
+        }
+    }
+    return at + 1;
+}
+
+static const char *read_value(const char *at);
+
+/* The inside of an array or object, from behind its opening bracket. */
+static const char *read_members(const char *at, char closing)
+{
+    at = skip_blanks(at);
+    if (*at == closing)
+        return at + 1;
+    for (;;) {
+        if (closing == '}') {
+            at = read_string(skip_blanks(at));
+            if (at == NULL || *(at = skip_blanks(at)) != ':')
+                return NULL;
+            at++;
+        }
+        at = read_value(skip_blanks(at));
+        if (at == NULL)
+            return NULL;
+        at = skip_blanks(at);
+        if (*at == closing)
+            return at + 1;
+        if (*at++ != ',')
+            return NULL;
+    }
+}
+
+static const char *read_value(const char *at)
+{
+    if (*at == '[')
+        return read_members(at + 1, ']');
+    if (*at == '{')
+        return read_members(at + 1, '}');
+    return read_string(at);
+}
+
+static bool is_json(const char *text)
+{
+    const char *end = read_value(skip_blanks(text));
+
+    return end != NULL && *skip_blanks(end) == '\0';
+}
+
+static void test_json_reader(void **state)
+{
+    static const char *const good[] = {"[]", "{}", "[ \"a\" , {\"b\":[\"\\u00e9\\n\\\"\"]}]\n"};
+    static const char *const bad[] = {
+        "",       "[",   "[\"a\",]", "{\"a\"}",       "\"a",         "\"\\x\"",
+        "\"\n\"", "[]]", "{\"a\":}", "[\"a\" \"b\"]", "\"\\u12g4\"", "{\"a\":\"b\",}"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_true(is_json(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(is_json(bad[i]));
+}
+
+static void test_print_json(void **state)
+{
+    char *text;
+
+    (void)state;
+    setenv("UCCL_TCPX_HOST_GPUS", "6", 1);
+    text = print(CONFIG_FORMAT_JSON, TCPX_SUCCESS);
+    assert_true(is_json(text));
+    assert_int_equal(count_of(text, "{\"name\": \"UCCL_TCPX_"), ROWS);
+    assert_int_equal(count_of(text, "\"error\""), 0);
+    expect_in(text, "{\"name\": \"UCCL_TCPX_HOST_GPUS\", \"value\": \"6\", "
+                    "\"source\": \"environment\", \"default\": \"1\"");
+    expect_in(text, "{\"name\": \"UCCL_TCPX_GPU\", \"value\": \"auto\", "
+                    "\"source\": \"default\", \"default\": \"auto\"");
+    free(text);
+}
+
+static void test_print_json_of_odd_values(void **state)
+{
+    char *text;
+
+    (void)state;
+    setenv("UCCL_TCPX_GPU", "a\"b\\c\nd\x01\xff\xc3\xa9", 1);
+    text = print(CONFIG_FORMAT_JSON, TCPX_INVALID_ARGUMENT);
+    assert_true(is_json(text));
+    expect_in(text, "\"value\": \"a\\\"b\\\\c\\u000ad\\u0001?\xc3\xa9\"");
+    assert_int_equal(count_of(text, ", \"error\": \"UCCL_TCPX_GPU="), 1);
+    free(text);
+}
+
+#define CONFIG_TEST(test)                                                                          \
+    cmocka_unit_test_setup_teardown(test, clear_environment, clear_environment)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CONFIG_TEST(test_defaults),
+        CONFIG_TEST(test_empty_is_unset),
+        CONFIG_TEST(test_words),
+        CONFIG_TEST(test_numbers),
+        CONFIG_TEST(test_sizes),
+        CONFIG_TEST(test_text_says_what_is_allowed),
+        CONFIG_TEST(test_process_configuration),
+        CONFIG_TEST(test_print_text),
+        CONFIG_TEST(test_print_text_with_errors),
+        CONFIG_TEST(test_print_unknown_names),
+        CONFIG_TEST(test_print_documents),
+        CONFIG_TEST(test_json_reader),
+        CONFIG_TEST(test_print_json),
+        CONFIG_TEST(test_print_json_of_odd_values),
+    };
+
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}

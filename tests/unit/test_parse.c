@@ -1,0 +1,128 @@
+/*
+ * Shows that only whole texts count as numbers and sizes, that nothing wraps, and that a refused
+ * text leaves the output alone.
+ */
+#include "base/parse.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { UNTOUCHED = 4711 };
+
+static void expect_number(const char *text, uint64_t expected)
+{
+    uint64_t number = UNTOUCHED;
+
+    if (!parse_number(text, &number))
+        fail_msg("'%s' was refused as a number", text);
+    assert_int_equal(number, expected);
+}
+
+static void expect_no_number(const char *text)
+{
+    uint64_t number = UNTOUCHED;
+
+    if (parse_number(text, &number))
+        fail_msg("'%s' was taken as a number", text);
+    assert_int_equal(number, UNTOUCHED);
+}
+
+static void expect_size(const char *text, uint64_t expected)
+{
+    uint64_t bytes = UNTOUCHED;
+
+    if (!parse_size(text, &bytes))
+        fail_msg("'%s' was refused as a size", text);
+    assert_int_equal(bytes, expected);
+}
+
+static void expect_no_size(const char *text)
+{
+    uint64_t bytes = UNTOUCHED;
+
+    if (parse_size(text, &bytes))
+        fail_msg("'%s' was taken as a size", text);
+    assert_int_equal(bytes, UNTOUCHED);
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    expect_number("0", 0);
+    expect_number("7", 7);
+    expect_number("007", 7);
+    expect_number("1234567890", 1234567890);
+    expect_number("18446744073709551615", UINT64_MAX);
+}
+
+static void test_not_numbers(void **state)
+{
+    static const char *const texts[] = {"",   " ",   " 1", "1 ", "+1", "-1", "-0", "0x10", "1e3",
+                                        "1.", "1\n", "1K", "a",  "1a", "1-", ",",  "\xb2", "1_0"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        expect_no_number(texts[i]);
+}
+
+static void test_number_overflow(void **state)
+{
+    (void)state;
+    expect_no_number("18446744073709551616"); /* the sum wraps */
+    expect_no_number("18446744073709551620"); /* the product wraps */
+    expect_no_number("99999999999999999999999999999999");
+}
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    expect_size("0", 0);
+    expect_size("4096", 4096);
+    expect_size("1K", 1024);
+    expect_size("1k", 1024);
+    expect_size("3M", 3145728);
+    expect_size("2g", 2147483648u);
+    expect_size("1T", 1099511627776u);
+    expect_size("512KB", 524288);
+    expect_size("512kb", 524288);
+    expect_size("4MiB", 4194304);
+    expect_size("4mib", 4194304);
+    expect_size("0T", 0);
+    expect_size("16777215T", 18446742974197923840u);
+}
+
+static void test_not_sizes(void **state)
+{
+    static const char *const texts[] = {"",    "K",     "1B",   "1iB",  "1 K",   "1KK",  "1KMB",
+                                        "1Ki", "1KiBs", "1KBi", "1.5G", "-1K",   "1P",   "1\vK",
+                                        "1K ", " 1K",   "1K1",  "0x1K", "1\xcb", "1\xeb"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        expect_no_size(texts[i]);
+}
+
+static void test_size_overflow(void **state)
+{
+    (void)state;
+    expect_size("18014398509481983K", 18446744073709550592u);
+    expect_no_size("18014398509481984K");
+    expect_no_size("16777216T");
+    expect_no_size("18446744073709551616");
+    expect_no_size("18446744073709551615T");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_not_numbers),
+        cmocka_unit_test(test_number_overflow), cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_not_sizes),       cmocka_unit_test(test_size_overflow),
+    };
+
+    return cmocka_run_group_tests_name("parse", tests, NULL, NULL);
+}

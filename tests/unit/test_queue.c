@@ -1,0 +1,156 @@
+/*
+ * Shows that a queue keeps order and values through every turn of its ring, says when it is full or
+ * empty, and that impossible sizes are refused in words.
+ */
+#include "base/queue.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+struct element {
+    uint64_t number;
+    char text[5]; /* an odd size, so that a wrong stride shows */
+};
+
+static struct element make_element(uint64_t number)
+{
+    struct element element;
+
+    memset(&element, (int)(number % 251), sizeof element);
+    element.number = number;
+    return element;
+}
+
+static void expect_pop(struct queue *queue, uint64_t number)
+{
+    struct element expected = make_element(number);
+    struct element element;
+
+    assert_true(queue_pop(queue, &element));
+    assert_memory_equal(&element, &expected, sizeof element);
+}
+
+static void test_order_through_every_turn(void **state)
+{
+    struct queue queue;
+
+    (void)state;
+    for (size_t capacity = 1; capacity <= 5; capacity++) {
+        uint64_t pushed = 0;
+        uint64_t popped = 0;
+
+        assert_int_equal(queue_init(&queue, capacity, sizeof(struct element)), TCPX_SUCCESS);
+        for (int round = 0; round < 50; round++) {
+            size_t fill = (size_t)round % (capacity + 1);
+
+            while (queue_length(&queue) < fill) {
+                struct element element = make_element(pushed++);
+
+                assert_true(queue_push(&queue, &element));
+            }
+            while (queue_length(&queue) > fill / 2)
+                expect_pop(&queue, popped++);
+        }
+        assert_true(pushed > 3 * capacity);
+        while (queue_length(&queue) > 0)
+            expect_pop(&queue, popped++);
+        assert_int_equal(pushed, popped);
+        queue_destroy(&queue);
+    }
+}
+
+static void test_full_and_empty(void **state)
+{
+    struct element element = make_element(1);
+    struct element untouched = make_element(99);
+    struct element expected = make_element(99);
+    struct queue queue;
+
+    (void)state;
+    assert_int_equal(queue_init(&queue, 3, sizeof element), TCPX_SUCCESS);
+    assert_false(queue_pop(&queue, &untouched));
+    assert_memory_equal(&untouched, &expected, sizeof expected);
+    assert_null(queue_peek(&queue));
+    for (uint64_t i = 1; i <= 3; i++) {
+        element = make_element(i);
+        assert_true(queue_push(&queue, &element));
+        assert_int_equal(queue_length(&queue), i);
+    }
+    element = make_element(4);
+    assert_false(queue_push(&queue, &element));
+    assert_int_equal(queue_length(&queue), 3);
+    for (uint64_t i = 1; i <= 3; i++)
+        expect_pop(&queue, i);
+    assert_false(queue_pop(&queue, NULL));
+    queue_destroy(&queue);
+}
+
+static void test_peek_shows_the_oldest_in_its_place(void **state)
+{
+    struct element element = make_element(1);
+    struct element *oldest;
+    struct queue queue;
+
+    (void)state;
+    assert_int_equal(queue_init(&queue, 2, sizeof element), TCPX_SUCCESS);
+    assert_true(queue_push(&queue, &element));
+    element = make_element(2);
+    assert_true(queue_push(&queue, &element));
+    oldest = queue_peek(&queue);
+    assert_non_null(oldest);
+    assert_int_equal(oldest->number, 1);
+    assert_int_equal(queue_length(&queue), 2);
+    *oldest = make_element(7);
+    expect_pop(&queue, 7);
+    assert_true(queue_pop(&queue, NULL));
+    assert_null(queue_peek(&queue));
+    queue_destroy(&queue);
+}
+
+static void test_impossible_sizes(void **state)
+{
+    struct queue queue = {.length = 4711};
+
+    (void)state;
+    assert_int_equal(queue_init(&queue, 0, 8), TCPX_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text(), "a queue of 0 elements of 8 bytes"));
+    assert_int_equal(queue_init(&queue, 8, 0), TCPX_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text(), "a queue of 8 elements of 0 bytes"));
+    assert_int_equal(queue_init(&queue, SIZE_MAX, 2), TCPX_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text(), "too large"));
+    assert_int_equal(queue_init(&queue, SIZE_MAX / 2 + 1, 1), TCPX_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text(), "too large"));
+    assert_int_equal(queue.length, 4711);
+}
+
+static void test_no_queue(void **state)
+{
+    struct queue queue = {0};
+    int element = 0;
+
+    (void)state;
+    assert_false(queue_push(&queue, &element));
+    assert_false(queue_pop(&queue, &element));
+    assert_null(queue_peek(&queue));
+    queue_destroy(&queue);
+    queue_destroy(&queue);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order_through_every_turn),
+        cmocka_unit_test(test_full_and_empty),
+        cmocka_unit_test(test_peek_shows_the_oldest_in_its_place),
+        cmocka_unit_test(test_impossible_sizes),
+        cmocka_unit_test(test_no_queue),
+    };
+
+    return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
+}

@@ -1,0 +1,663 @@
+/*
+ * Shows what is understood of a machine's /proc and /sys: affinity masks of any size, cgroup quotas
+ * of both versions at every level, NUMA nodes and PCI devices, from trees made for each case; and
+ * that garbage in them is unknown and no crash.
+ */
+#include "base/topology.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* --- a stand-in for the kernel's affinity mask --- */
+
+static int fake_cpus;           /* 0: ask the kernel */
+static size_t fake_kernel_size; /* the kernel's mask in bytes: a smaller one is refused */
+static int fake_errno;
+
+/* Takes the place of the C library's function in this program. */
+int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
+{
+    long written;
+
+    if (fake_errno != 0) {
+        errno = fake_errno;
+        return -1;
+    }
+    if (fake_cpus == 0) {
+        written = syscall(SYS_sched_getaffinity, pid, size, set);
+        if (written < 0)
+            return -1;
+        memset((char *)set + written, 0, size - (size_t)written);
+        return 0;
+    }
+    if (size < fake_kernel_size) {
+        errno = EINVAL;
+        return -1;
+    }
+    CPU_ZERO_S(size, set);
+    /* the last ones the kernel has, so that a mask cut short loses them */
+    for (int i = 0; i < fake_cpus; i++)
+        CPU_SET_S(fake_kernel_size * CHAR_BIT - 1 - (size_t)i, size, set);
+    return 0;
+}
+
+/* --- trees --- */
+
+static char root[PATH_MAX];
+
+static int make_root(void **state)
+{
+    (void)state;
+    fake_cpus = 64;
+    fake_kernel_size = 128;
+    fake_errno = 0;
+    snprintf(root, sizeof root, "/tmp/test_topology.XXXXXX");
+    return mkdtemp(root) == NULL ? -1 : 0;
+}
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *position)
+{
+    (void)status;
+    (void)type;
+    (void)position;
+    return remove(path);
+}
+
+static int remove_root(void **state)
+{
+    (void)state;
+    return nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The path in the tree, with all folders above it made. */
+static const char *place(const char *path)
+{
+    static char whole[2 * PATH_MAX];
+
+    snprintf(whole, sizeof whole, "%s%s", root, path);
+    for (char *at = whole + strlen(root) + 1; *at != '\0'; at++)
+        if (*at == '/') {
+            *at = '\0';
+            assert_true(mkdir(whole, 0755) == 0 || errno == EEXIST);
+            *at = '/';
+        }
+    return whole;
+}
+
+static void put_bytes(const char *path, const void *bytes, size_t length)
+{
+    FILE *file = fopen(place(path), "w");
+
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, length, file), length);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void put(const char *path, const char *text)
+{
+    put_bytes(path, text, strlen(text));
+}
+
+static void put_link(const char *path, const char *target)
+{
+    assert_int_equal(symlink(target, place(path)), 0);
+}
+
+static struct topology read_topology(void)
+{
+    struct topology topology;
+
+    if (topology_read(root, &topology) != TCPX_SUCCESS)
+        fail_msg("%s", error_text());
+    return topology;
+}
+
+static void expect_quota(int cpus)
+{
+    assert_int_equal(read_topology().quota_cpus, cpus);
+}
+
+/* --- the affinity mask --- */
+
+static void test_real_machine(void **state)
+{
+    struct topology topology;
+    cpu_set_t set;
+
+    (void)state;
+    fake_cpus = 0;
+    CPU_ZERO(&set);
+    assert_int_equal(topology_read("", &topology), TCPX_SUCCESS);
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        assert_int_equal(topology.mask_cpus, CPU_COUNT(&set));
+    assert_true(topology.usable_cpus >= 1 && topology.usable_cpus <= topology.mask_cpus);
+    assert_true(topology.numa_nodes >= 1);
+}
+
+static void test_mask_of_any_size(void **state)
+{
+    (void)state;
+    for (size_t size = 8; size <= 65536; size *= 4) {
+        fake_cpus = 5;
+        fake_kernel_size = size;
+        assert_int_equal(read_topology().mask_cpus, 5);
+        assert_int_equal(read_topology().usable_cpus, 5);
+    }
+}
+
+static void test_mask_that_cannot_be_read(void **state)
+{
+    struct topology topology = {.mask_cpus = 4711};
+
+    (void)state;
+    fake_errno = EPERM;
+    assert_int_equal(topology_read(root, &topology), TCPX_SYSTEM_ERROR);
+    assert_string_equal(error_text(), "cannot read the affinity mask: Operation not permitted");
+    fake_errno = EINVAL;
+    assert_int_equal(topology_read(root, &topology), TCPX_SYSTEM_ERROR);
+    assert_non_null(strstr(error_text(), "more than"));
+    assert_int_equal(topology.mask_cpus, 4711);
+}
+
+static void test_bare_machine(void **state)
+{
+    struct topology topology = read_topology();
+
+    (void)state;
+    assert_int_equal(topology.mask_cpus, 64);
+    assert_int_equal(topology.quota_cpus, 0);
+    assert_int_equal(topology.usable_cpus, 64);
+    assert_int_equal(topology.numa_nodes, 1);
+}
+
+/* --- quotas --- */
+
+#define V2_MOUNT "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"
+#define V1_MOUNT                                                                                   \
+    "33 25 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 master:1 - cgroup cgroup "                \
+    "rw,cpu,cpuacct\n"
+
+static void put_v2(const char *group)
+{
+    char text[512];
+
+    snprintf(text, sizeof text, "0::%s\n", group);
+    put("/proc/self/cgroup", text);
+    put("/proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" V2_MOUNT);
+}
+
+static void test_v2_quota(void **state)
+{
+    static const struct {
+        const char *text;
+        int cpus;
+    } cases[] = {
+        {"200000 100000\n", 2},
+        {"200001 100000\n", 3},
+        {"1 100000\n", 1},
+        {"max 100000\n", 0},
+        {"max\n", 0},
+        {"150000 50000", 3},
+        {"", 0},
+        {"\n", 0},
+        {"200000\n", 0},
+        {"0 100000\n", 0},
+        {"200000 0\n", 0},
+        {"-1 100000\n", 0},
+        {"x y\n", 0},
+        {"1 2 3\n", 0},
+        {"200000  100000\n", 0},
+        {"200000 100000\n7 7\n", 0},
+        {"18446744073709551615 1\n", INT_MAX},
+        {"18446744073709551616 1\n", 0},
+    };
+
+    (void)state;
+    put_v2("/a");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put("/sys/fs/cgroup/a/cpu.max", cases[i].text);
+        if (read_topology().quota_cpus != cases[i].cpus)
+            fail_msg("'%s' is a quota of %d", cases[i].text, read_topology().quota_cpus);
+    }
+}
+
+static void test_usable_is_the_smaller(void **state)
+{
+    (void)state;
+    put_v2("/a");
+    put("/sys/fs/cgroup/a/cpu.max", "250000 100000\n");
+    assert_int_equal(read_topology().usable_cpus, 3);
+    fake_cpus = 2;
+    assert_int_equal(read_topology().usable_cpus, 2);
+    put("/sys/fs/cgroup/a/cpu.max", "1000 100000\n");
+    assert_int_equal(read_topology().usable_cpus, 1);
+}
+
+static void test_least_quota_of_the_chain(void **state)
+{
+    (void)state;
+    put_v2("/a/b/c");
+    put("/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n");
+    expect_quota(0);
+    put("/sys/fs/cgroup/cpu.max", "900000 100000\n");
+    expect_quota(9);
+    put("/sys/fs/cgroup/a/cpu.max", "400000 100000\n");
+    expect_quota(4);
+    put("/sys/fs/cgroup/a/b/cpu.max", "600000 100000\n");
+    expect_quota(4);
+    put("/sys/fs/cgroup/a/b/c/cpu.max", "300000 100000\n");
+    expect_quota(3);
+    put("/sys/fs/cgroup/a/b/other/cpu.max", "100000 100000\n");
+    put("/sys/fs/cpu.max", "100000 100000\n");
+    expect_quota(3);
+}
+
+static void test_v1_quota(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "12:cpuset:/x\n4:cpu,cpuacct:/a/b\n1:name=systemd:/y\n");
+    put("/proc/self/mountinfo",
+        "31 25 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n" V1_MOUNT);
+    put("/sys/fs/cgroup/cpuset/x/cpu.cfs_quota_us", "100000\n");
+    put("/sys/fs/cgroup/cpuset/x/cpu.cfs_period_us", "100000\n");
+    put("/sys/fs/cgroup/cpu,cpuacct/a/b/cpu.cfs_quota_us", "-1\n");
+    put("/sys/fs/cgroup/cpu,cpuacct/a/b/cpu.cfs_period_us", "100000\n");
+    expect_quota(0);
+    put("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "350000\n");
+    expect_quota(0);
+    put("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
+    expect_quota(4);
+    put("/sys/fs/cgroup/cpu,cpuacct/a/b/cpu.cfs_quota_us", "50000\n");
+    expect_quota(1);
+}
+
+static void test_both_versions(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "4:cpu,cpuacct:/a\n0::/u\n");
+    put("/proc/self/mountinfo",
+        V1_MOUNT "42 25 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n");
+    put("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "700000\n");
+    put("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
+    expect_quota(7);
+    put("/sys/fs/cgroup/unified/u/cpu.max", "500000 100000\n");
+    expect_quota(5);
+    put("/sys/fs/cgroup/unified/u/cpu.max", "800000 100000\n");
+    expect_quota(7);
+}
+
+static void test_group_of_a_container(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "0::/docker/abc/inner\n");
+    put("/proc/self/mountinfo", "30 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    put("/sys/fs/cgroup/inner/cpu.max", "600000 100000\n");
+    expect_quota(6);
+    put("/sys/fs/cgroup/cpu.max", "200000 100000\n");
+    expect_quota(2);
+    put("/sys/fs/cgroup/docker/abc/inner/cpu.max", "100000 100000\n");
+    expect_quota(2);
+}
+
+static void test_group_outside_the_namespace(void **state)
+{
+    static const char *const groups[] = {"/../other", "/..", "/a/../b", "/elsewhere",
+                                         "/docker/abcd"};
+
+    (void)state;
+    put("/proc/self/mountinfo", "30 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    put("/sys/fs/cgroup/cpu.max", "200000 100000\n");
+    put("/sys/fs/other/cpu.max", "100000 100000\n");
+    put("/sys/fs/cgroup/b/cpu.max", "100000 100000\n");
+    put("/sys/fs/cgroupd/cpu.max", "100000 100000\n");
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        char text[64];
+
+        snprintf(text, sizeof text, "0::%s\n", groups[i]);
+        put("/proc/self/cgroup", text);
+        if (read_topology().quota_cpus != 2)
+            fail_msg("%s is not taken for the mount's root", groups[i]);
+    }
+    put("/proc/self/cgroup", "0::/../other\n");
+    put("/proc/self/mountinfo", "30 23 0:26 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    expect_quota(2);
+    put("/proc/self/mountinfo", V2_MOUNT);
+    expect_quota(2);
+    /* of several mounts that do not show it, the first */
+    put("/proc/self/mountinfo", V2_MOUNT "31 23 0:26 / /sys/fs/other rw - cgroup2 cgroup2 rw\n");
+    expect_quota(2);
+}
+
+static void test_mount_that_shows_the_group_is_preferred(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "0::/mine/inner\n");
+    put("/proc/self/mountinfo", "50 23 0:26 /theirs /mnt/theirs rw - cgroup2 cgroup2 rw\n"
+                                "51 23 0:26 /mine /mnt/with\\040blank rw - cgroup2 cgroup2 rw\n"
+                                "52 23 0:26 /mine /mnt/later rw - cgroup2 cgroup2 rw\n");
+    put("/mnt/theirs/cpu.max", "100000 100000\n");
+    put("/mnt/later/cpu.max", "200000 100000\n");
+    put("/mnt/with blank/inner/cpu.max", "300000 100000\n");
+    expect_quota(3);
+}
+
+static void test_garbage_around_quotas(void **state)
+{
+    static const char *const groups[] = {"",        "\n",    "0::\n",  "0:\n",          "0\n",
+                                         ":::::\n", "1::/a", "0::a\n", "4:cpuset:/a\n", "cpu:/a\n"};
+    static const char *const mounts[] = {"",
+                                         "\n",
+                                         " - cgroup2",
+                                         " - cgroup2 x y\n",
+                                         "a - cgroup2 cgroup2 rw\n",
+                                         "1 2 3 / - cgroup2 cgroup2 rw\n",
+                                         "1 2 3 / /sys/fs/cgroup rw cgroup2 cgroup2 rw\n",
+                                         "1 2 3 / /sys/fs/cgroup rw - cgroup2\n",
+                                         "1 2 3 / /sys/fs/cgroup rw - cgroup3 cgroup2 rw\n"};
+    static char zeros[8192];
+
+    (void)state;
+    put_v2("/a");
+    put("/sys/fs/cgroup/a/cpu.max", "200000 100000\n");
+    expect_quota(2);
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        put("/proc/self/cgroup", groups[i]);
+        expect_quota(0);
+    }
+    put_v2("/a");
+    for (size_t i = 0; i < sizeof mounts / sizeof *mounts; i++) {
+        put("/proc/self/mountinfo", mounts[i]);
+        expect_quota(0);
+    }
+    put_v2("/a");
+    put_bytes("/sys/fs/cgroup/a/cpu.max", zeros, sizeof zeros);
+    expect_quota(0);
+    put_bytes("/sys/fs/cgroup/a/cpu.max", "200000 100000\0\n", 15);
+    expect_quota(0);
+    put_bytes("/proc/self/cgroup", zeros, sizeof zeros);
+    put_bytes("/proc/self/mountinfo", zeros, sizeof zeros);
+    expect_quota(0);
+    remove(place("/proc/self/cgroup"));
+    assert_int_equal(mkdir(place("/proc/self/cgroup"), 0755), 0);
+    expect_quota(0);
+}
+
+static void test_very_long_paths(void **state)
+{
+    static char text[3 * PATH_MAX];
+
+    (void)state;
+    put_v2("/a");
+    memset(text, 'x', sizeof text - 2);
+    memcpy(text, "0::/", 4);
+    text[sizeof text - 2] = '\n';
+    put("/proc/self/cgroup", text);
+    expect_quota(0);
+    /* It fits, but the file below it does not: the mount's root still counts. */
+    memcpy(text + PATH_MAX - 2, "\n", 2);
+    put("/proc/self/cgroup", text);
+    put("/sys/fs/cgroup/cpu.max", "400000 100000\n");
+    expect_quota(4);
+}
+
+/* --- CPU lists and NUMA nodes --- */
+
+static void expect_list(const char *text, const char *expected)
+{
+    cpu_set_t set;
+    char bits[17] = "";
+
+    memset(&set, 0xff, sizeof set);
+    if (!topology_parse_cpulist(text, &set, sizeof set))
+        fail_msg("'%s' was refused", text);
+    for (size_t i = 0; i < 16; i++)
+        bits[i] = CPU_ISSET(i, &set) ? '1' : '0';
+    assert_string_equal(bits, expected);
+    for (size_t i = 16; i < CPU_SETSIZE; i++)
+        assert_false(CPU_ISSET(i, &set));
+}
+
+static void test_cpu_lists(void **state)
+{
+    (void)state;
+    expect_list("0-3,8,10-11", "1111000010110000");
+    expect_list("0-3,8,10-11\n", "1111000010110000");
+    expect_list("0", "1000000000000000");
+    expect_list("5-5", "0000010000000000");
+    expect_list("14,15", "0000000000000011");
+    expect_list("0,1-2,3", "1111000000000000");
+    expect_list("", "0000000000000000");
+    expect_list("\n", "0000000000000000");
+}
+
+static void test_not_cpu_lists(void **state)
+{
+    static const char *const texts[] = {",",
+                                        "0,",
+                                        ",0",
+                                        "0,,1",
+                                        "-",
+                                        "0-",
+                                        "-1",
+                                        "1-0",
+                                        "0-1-2",
+                                        "1,0",
+                                        "1,1",
+                                        "0-3,3",
+                                        "a",
+                                        "0x1",
+                                        "0 1",
+                                        " 0",
+                                        "0 ",
+                                        "0\n\n",
+                                        "\n0",
+                                        "0,\n",
+                                        "0-\n",
+                                        "1024",
+                                        "0-1024",
+                                        "4294967296",
+                                        "18446744073709551616",
+                                        "0-18446744073709551615",
+                                        "0-15:2/4",
+                                        "99999999999999999999999999"};
+    cpu_set_t set;
+    cpu_set_t untouched;
+
+    (void)state;
+    memset(&set, 0x5a, sizeof set);
+    memset(&untouched, 0x5a, sizeof untouched);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (topology_parse_cpulist(texts[i], &set, sizeof set))
+            fail_msg("'%s' was taken", texts[i]);
+        assert_memory_equal(&set, &untouched, sizeof set);
+    }
+}
+
+static void test_cpu_list_beyond_1024(void **state)
+{
+    size_t size = CPU_ALLOC_SIZE(4096);
+    cpu_set_t *set = CPU_ALLOC(4096);
+
+    (void)state;
+    assert_non_null(set);
+    assert_true(topology_parse_cpulist("0,1024-1535,4095", set, size));
+    assert_int_equal(CPU_COUNT_S(size, set), 514);
+    assert_true(CPU_ISSET_S(4095, size, set));
+    assert_false(topology_parse_cpulist("4096", set, size));
+    CPU_FREE(set);
+}
+
+static void test_nodes(void **state)
+{
+    cpu_set_t set;
+
+    (void)state;
+    put("/sys/devices/system/node/online", "0-1,3\n");
+    put("/sys/devices/system/node/node0/cpulist", "0-1,4-5\n");
+    put("/sys/devices/system/node/node3/cpulist", "\n");
+    put("/sys/devices/system/node/node4/cpulist", "0-\n");
+    assert_int_equal(read_topology().numa_nodes, 3);
+    assert_true(topology_node_cpus(root, 0, &set, sizeof set));
+    assert_int_equal(CPU_COUNT(&set), 4);
+    assert_true(CPU_ISSET(5, &set));
+    assert_true(topology_node_cpus(root, 3, &set, sizeof set));
+    assert_int_equal(CPU_COUNT(&set), 0);
+    CPU_SET(7, &set);
+    assert_false(topology_node_cpus(root, 1, &set, sizeof set));
+    assert_false(topology_node_cpus(root, 4, &set, sizeof set));
+    assert_false(topology_node_cpus(root, -1, &set, sizeof set));
+    assert_int_equal(CPU_COUNT(&set), 1);
+    put("/sys/devices/system/node/online", "none\n");
+    assert_int_equal(read_topology().numa_nodes, 1);
+    put("/sys/devices/system/node/online", "\n");
+    assert_int_equal(read_topology().numa_nodes, 1);
+}
+
+/* --- PCI devices --- */
+
+#define BRIDGE "/sys/devices/pci0000:3a/0000:3a:00.0"
+#define DEVICE BRIDGE "/0000:3b:00.0"
+
+static void put_device(void)
+{
+    put(DEVICE "/numa_node", "1\n");
+    put_link("/sys/bus/pci/devices/0000:3b:00.0",
+             "../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0");
+}
+
+static void test_pci_path(void **state)
+{
+    static const char *const addresses[] = {"0000:3b:00.0", "0000:3B:00.0", "00000000:3B:00.0"};
+    char path[256];
+
+    (void)state;
+    put_device();
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+        path[0] = '\0';
+        assert_true(topology_pci_path(root, addresses[i], path, sizeof path));
+        assert_string_equal(path, DEVICE);
+    }
+    assert_true(topology_pci_path(root, "0000:3b:00.0", path, sizeof DEVICE));
+}
+
+static void test_no_pci_path(void **state)
+{
+    static const char *const addresses[] = {"",
+                                            "0000:3c:00.0",
+                                            "0000:3b:00",
+                                            "0000:3b:00.0 ",
+                                            "0000:3b:00.00",
+                                            "3b:00.0",
+                                            "000:3b:00.0",
+                                            "000g:3b:00.0",
+                                            "0000:3b:0.0",
+                                            "0000:3b:00.0/",
+                                            "0000-3b:00.0",
+                                            "000000000:3b:00.0",
+                                            "..",
+                                            "../devices",
+                                            "0000:3b:00,0"};
+    char path[256] = "untouched";
+
+    (void)state;
+    put_device();
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++)
+        if (topology_pci_path(root, addresses[i], path, sizeof path))
+            fail_msg("'%s' has a path", addresses[i]);
+    /* one byte too small */
+    assert_false(topology_pci_path(root, "0000:3b:00.0", path, sizeof DEVICE - 1));
+    /* a link that breaks, one that leads out of /sys/devices, one in a circle */
+    put_link("/sys/bus/pci/devices/0000:00:01.0", "../../../devices/none");
+    put_link("/sys/bus/pci/devices/0000:00:02.0", "/etc");
+    put_link("/sys/bus/pci/devices/0000:00:03.0", "0000:00:03.0");
+    put_link("/sys/bus/pci/devices/0000:00:04.0", "..");
+    assert_false(topology_pci_path(root, "0000:00:01.0", path, sizeof path));
+    assert_false(topology_pci_path(root, "0000:00:02.0", path, sizeof path));
+    assert_false(topology_pci_path(root, "0000:00:03.0", path, sizeof path));
+    assert_false(topology_pci_path(root, "0000:00:04.0", path, sizeof path));
+    assert_false(topology_pci_path("/no/such/root", "0000:3b:00.0", path, sizeof path));
+    assert_string_equal(path, "untouched");
+}
+
+static void test_numa_node(void **state)
+{
+    static const char *const garbage[] = {
+        "-1\n", "", "\n", "x\n", "1 2\n", "4294967296\n", "99999999999999999999\n"};
+
+    (void)state;
+    put_device();
+    assert_int_equal(topology_numa_node(root, DEVICE), 1);
+    put(DEVICE "/numa_node", "0\n");
+    assert_int_equal(topology_numa_node(root, DEVICE), 0);
+    for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
+        put(DEVICE "/numa_node", garbage[i]);
+        assert_int_equal(topology_numa_node(root, DEVICE), -1);
+    }
+    put(DEVICE "/numa_node", "1\n");
+    put("/elsewhere/numa_node", "1\n");
+    assert_int_equal(topology_numa_node(root, ""), -1);
+    assert_int_equal(topology_numa_node(root, BRIDGE), -1);
+    assert_int_equal(topology_numa_node(root, "/elsewhere"), -1);
+    assert_int_equal(topology_numa_node(root, "/sys/devices/../../elsewhere"), -1);
+}
+
+static void test_pci_distance(void **state)
+{
+    (void)state;
+    assert_int_equal(topology_pci_distance(DEVICE, DEVICE), 0);
+    assert_int_equal(topology_pci_distance(DEVICE, BRIDGE "/0000:3b:00.1"), 2);
+    assert_int_equal(topology_pci_distance(DEVICE, BRIDGE), 1);
+    assert_int_equal(topology_pci_distance(BRIDGE, DEVICE), 1);
+    assert_int_equal(
+        topology_pci_distance(DEVICE, "/sys/devices/pci0000:3a/0000:3a:00.1/0000:3c:00.0"), 4);
+    assert_int_equal(topology_pci_distance(DEVICE, "/sys/devices/pci0000:80/0000:80:00.0"), 5);
+    assert_int_equal(topology_pci_distance(DEVICE, ""), INT_MAX);
+    assert_int_equal(topology_pci_distance("", ""), INT_MAX);
+    assert_int_equal(topology_pci_distance("/etc", DEVICE), INT_MAX);
+}
+
+#define TREE_TEST(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TREE_TEST(test_real_machine),
+        TREE_TEST(test_mask_of_any_size),
+        TREE_TEST(test_mask_that_cannot_be_read),
+        TREE_TEST(test_bare_machine),
+        TREE_TEST(test_v2_quota),
+        TREE_TEST(test_usable_is_the_smaller),
+        TREE_TEST(test_least_quota_of_the_chain),
+        TREE_TEST(test_v1_quota),
+        TREE_TEST(test_both_versions),
+        TREE_TEST(test_group_of_a_container),
+        TREE_TEST(test_group_outside_the_namespace),
+        TREE_TEST(test_mount_that_shows_the_group_is_preferred),
+        TREE_TEST(test_garbage_around_quotas),
+        TREE_TEST(test_very_long_paths),
+        TREE_TEST(test_cpu_lists),
+        TREE_TEST(test_not_cpu_lists),
+        TREE_TEST(test_cpu_list_beyond_1024),
+        TREE_TEST(test_nodes),
+        TREE_TEST(test_pci_path),
+        TREE_TEST(test_no_pci_path),
+        TREE_TEST(test_numa_node),
+        TREE_TEST(test_pci_distance),
+    };
+
+    return cmocka_run_group_tests_name("topology", tests, NULL, NULL);
+}

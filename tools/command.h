@@ -1,0 +1,33 @@
+/* What the subcommands of tcpx share. Each is one file and one row of main.c's table. */
+#ifndef TCPX_TOOLS_COMMAND_H
+#define TCPX_TOOLS_COMMAND_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Exit statuses, also in the man page. */
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+struct command {
+    const char *name;
+    const char *arguments; /* as they stand in the usage line */
+    const char *summary;   /* one line, for `tcpx help` */
+    const char *help;      /* the rest of `tcpx NAME --help` */
+    int (*run)(int argument_count, char **arguments);
+};
+
+extern const struct command command_env;
+extern const struct command command_version;
+
+/* Prints "tcpx: text" for the latest failure and returns EXIT_FAILED. */
+int command_failed(void);
+
+/* Prints what is wrong with the arguments and how to get help; returns EXIT_USAGE. */
+int command_usage(const struct command *command, const char *problem, const char *argument);
+
+/* EXIT_OK, or EXIT_FAILED in words when standard output could not take everything. */
+int command_finish(void);
+
+#endif

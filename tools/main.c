@@ -1,0 +1,92 @@
+/* The program tcpx: finds the subcommand and hands its arguments over. */
+#include "tools/command.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const struct command *const commands[] = {
+    &command_env,
+    &command_version,
+};
+
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_overview(FILE *out)
+{
+    fputs("usage: tcpx COMMAND [ARGUMENT...]\n\n"
+          "Moves GPU memory between hosts over TCP.\n\n"
+          "Commands:\n",
+          out);
+    for (size_t i = 0; i < COMMANDS; i++)
+        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    fputs("\n'tcpx COMMAND --help' says more about one of them.\n", out);
+}
+
+static void print_help(const struct command *command)
+{
+    printf("usage: tcpx %s%s%s\n\n%s\n%s", command->name, command->arguments[0] != '\0' ? " " : "",
+           command->arguments, command->summary, command->help);
+}
+
+static const struct command *find(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+static bool is_help(const char *argument)
+{
+    return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
+}
+
+int command_failed(void)
+{
+    fprintf(stderr, "tcpx: %s\n", error_text());
+    return EXIT_FAILED;
+}
+
+int command_usage(const struct command *command, const char *problem, const char *argument)
+{
+    fprintf(stderr, "tcpx %s: %s '%s'; 'tcpx %s --help' shows what is possible\n", command->name,
+            problem, argument, command->name);
+    return EXIT_USAGE;
+}
+
+int command_finish(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return EXIT_OK;
+    fprintf(stderr, "tcpx: cannot write to standard output: %s\n", strerror(errno));
+    return EXIT_FAILED;
+}
+
+int main(int argument_count, char **arguments)
+{
+    const struct command *command;
+
+    if (argument_count < 2) {
+        print_overview(stderr);
+        return EXIT_USAGE;
+    }
+    if (is_help(arguments[1]) || strcmp(arguments[1], "help") == 0) {
+        command = argument_count > 2 ? find(arguments[2]) : NULL;
+        if (command != NULL)
+            print_help(command);
+        else
+            print_overview(stdout);
+        return command_finish();
+    }
+    command = find(strcmp(arguments[1], "--version") == 0 ? "version" : arguments[1]);
+    if (command == NULL) {
+        fprintf(stderr, "tcpx: there is no command '%s'; 'tcpx --help' lists them\n", arguments[1]);
+        return EXIT_USAGE;
+    }
+    for (int i = 2; i < argument_count; i++)
+        if (is_help(arguments[i])) {
+            print_help(command);
+            return command_finish();
+        }
+    return command->run(argument_count - 2, arguments + 2);
+}
