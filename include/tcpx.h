@@ -52,6 +52,27 @@ TCPX_API const char *tcpx_result_name(int result);
  */
 TCPX_API const char *tcpx_last_error(void);
 
+/*
+ * GPUs. Where there is no CUDA driver or no device, tcpx works on emulated GPUs whose memory is
+ * ordinary memory (environment variable UCCL_TCPX_GPU).
+ */
+struct tcpx_gpu_properties {
+    char name[256];     /* "NVIDIA H200", "emulated GPU 0" */
+    char backend[16];   /* "cuda" or "host" (emulated) */
+    char pci_path[256]; /* its folder under /sys/devices; "" if it is not on a PCI bus */
+    int numa_node;      /* -1: unknown */
+    int dmabuf;         /* 1: its memory can be exported as a dma-buf, for devmem TCP */
+    int compute_major;  /* compute capability; 0 when emulated */
+    int compute_minor;
+    uint64_t memory_bytes; /* all of its memory, free or not */
+};
+
+/* How many GPUs there are; at least one on success. */
+TCPX_API TCPX_CHECK int tcpx_gpu_count(int *count);
+
+/* Describes GPU `index`, 0 to count - 1. */
+TCPX_API TCPX_CHECK int tcpx_gpu_get_properties(int index, struct tcpx_gpu_properties *properties);
+
 #ifdef __cplusplus
 }
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
+    &command_devices,
     &command_env,
     &command_version,
 };

@@ -1,0 +1,554 @@
+/*
+ * Real GPUs, through the CUDA driver: devices, memory, streams, events and copies. Every failure
+ * becomes TCPX_CUDA_ERROR with the driver's own name for it. What is given back after the driver
+ * has shut down, as in exit handlers, is given back in silence.
+ */
+#include "base/checked.h"
+#include "base/log.h"
+#include "base/topology.h"
+#include "gpu/cuda_device.h"
+#include "gpu/pages.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct event {
+    struct gpu_event base;
+    cu_event event;
+};
+
+/* --- devices ------------------------------------------------------------------------------- */
+
+static int cuda_start(int *count)
+{
+    cu_result error;
+    int found = 0;
+    int result = cuda_driver_load();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    error = cuda.cuInit(0);
+    if (error != CU_OK)
+        return cuda_error(error, "the CUDA driver does not start: cuInit");
+    error = cuda.cuDeviceGetCount(&found);
+    if (error != CU_OK)
+        return cuda_error(error, "cuDeviceGetCount");
+    if (found == 0)
+        return error_set(TCPX_CUDA_ERROR,
+                         "the CUDA driver shows no device (is CUDA_VISIBLE_DEVICES empty?)");
+    *count = found;
+    return TCPX_SUCCESS;
+}
+
+static int attribute(cu_device device, int which)
+{
+    int value = 0;
+
+    return cuda.cuDeviceGetAttribute(&value, which, device) == CU_OK ? value : 0;
+}
+
+static int cuda_properties(int index, struct tcpx_gpu_properties *out)
+{
+    struct tcpx_gpu_properties properties = {.backend = "cuda", .numa_node = -1};
+    char address[32];
+    size_t bytes;
+    cu_device device;
+    cu_result error = cuda.cuDeviceGet(&device, index);
+
+    if (error == CU_OK)
+        error = cuda.cuDeviceGetName(properties.name, sizeof properties.name, device);
+    if (error == CU_OK)
+        error = cuda.cuDeviceTotalMem_v2(&bytes, device);
+    if (error == CU_OK)
+        error = cuda.cuDeviceGetPCIBusId(address, sizeof address, device);
+    if (error != CU_OK)
+        return cuda_error(error, "reading the properties of GPU %d", index);
+    properties.memory_bytes = bytes;
+    properties.compute_major = attribute(device, CU_ATTRIBUTE_COMPUTE_MAJOR);
+    properties.compute_minor = attribute(device, CU_ATTRIBUTE_COMPUTE_MINOR);
+    properties.dmabuf =
+        cuda.cuMemGetHandleForAddressRange != NULL && attribute(device, CU_ATTRIBUTE_DMABUF) != 0;
+    if (topology_pci_path("", address, properties.pci_path, sizeof properties.pci_path))
+        properties.numa_node = topology_numa_node("", properties.pci_path);
+    *out = properties;
+    return TCPX_SUCCESS;
+}
+
+static int cuda_open(int index, struct gpu **out)
+{
+    struct cuda_gpu *gpu = calloc(1, sizeof *gpu);
+    cu_result error;
+
+    if (gpu == NULL)
+        return error_system(ENOMEM, "GPU %d", index);
+    gpu->base = (struct gpu){.ops = &gpu_cuda_ops, .index = index};
+    error = cuda.cuDeviceGet(&gpu->device, index);
+    if (error != CU_OK) {
+        free(gpu);
+        return cuda_error(error, "cuDeviceGet of GPU %d", index);
+    }
+    gpu->multiprocessors = attribute(gpu->device, CU_ATTRIBUTE_MULTIPROCESSORS);
+    if (gpu->multiprocessors < 1)
+        gpu->multiprocessors = 1;
+    pthread_mutex_init(&gpu->lock, NULL);
+    *out = &gpu->base;
+    return TCPX_SUCCESS;
+}
+
+/* Whoever gives something back has nobody to return an error to, so it is a warning. */
+static void check_release(cu_result error, const char *call)
+{
+    const char *name = NULL;
+
+    if (error == CU_OK || error == CU_DEINITIALIZED || error == CU_CONTEXT_DESTROYED)
+        return;
+    if (cuda.cuGetErrorName(error, &name) != CU_OK || name == NULL)
+        name = "unknown error";
+    log_warn("%s: %s", call, name);
+}
+
+static void cuda_close(struct gpu *base)
+{
+    struct cuda_gpu *gpu = (struct cuda_gpu *)base;
+    struct cuda_scope scope;
+
+    if (atomic_load_explicit(&gpu->context, memory_order_acquire) != NULL) {
+        if (cuda_enter(gpu, &scope) == TCPX_SUCCESS) {
+            cuda_unload_kernels(gpu);
+            cuda_leave(&scope);
+        }
+        check_release(cuda.cuDevicePrimaryCtxRelease_v2(gpu->device),
+                      "cuDevicePrimaryCtxRelease_v2");
+    }
+    pthread_mutex_destroy(&gpu->lock);
+    free(gpu);
+}
+
+static int retain_context(struct cuda_gpu *gpu, cu_context *out)
+{
+    int result = TCPX_SUCCESS;
+    cu_result error;
+    cu_context context;
+
+    pthread_mutex_lock(&gpu->lock);
+    context = atomic_load_explicit(&gpu->context, memory_order_relaxed);
+    if (context == NULL) {
+        error = cuda.cuDevicePrimaryCtxRetain(&context, gpu->device);
+        if (error != CU_OK)
+            result = cuda_error(error, "cuDevicePrimaryCtxRetain of GPU %d", gpu->base.index);
+        else
+            atomic_store_explicit(&gpu->context, context, memory_order_release);
+    }
+    pthread_mutex_unlock(&gpu->lock);
+    if (result == TCPX_SUCCESS)
+        *out = context;
+    return result;
+}
+
+int cuda_enter(struct cuda_gpu *gpu, struct cuda_scope *scope)
+{
+    cu_context context = atomic_load_explicit(&gpu->context, memory_order_acquire);
+    cu_context current = NULL;
+    cu_result error;
+    int result;
+
+    if (context == NULL) {
+        result = retain_context(gpu, &context);
+        if (result != TCPX_SUCCESS)
+            return result;
+    }
+    error = cuda.cuCtxGetCurrent(&current);
+    scope->pushed = false;
+    if (error == CU_OK && current != context) {
+        error = cuda.cuCtxPushCurrent_v2(context);
+        scope->pushed = error == CU_OK;
+    }
+    if (error != CU_OK)
+        return cuda_error(error, "making the context of GPU %d current", gpu->base.index);
+    scope->capture_mode = CU_CAPTURE_RELAXED;
+    error = cuda.cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
+    if (error != CU_OK) {
+        if (scope->pushed)
+            cuda.cuCtxPopCurrent_v2(&context);
+        return cuda_error(error, "cuThreadExchangeStreamCaptureMode");
+    }
+    return TCPX_SUCCESS;
+}
+
+void cuda_leave(const struct cuda_scope *scope)
+{
+    int mode = scope->capture_mode;
+    cu_context ours;
+
+    cuda.cuThreadExchangeStreamCaptureMode(&mode);
+    if (scope->pushed)
+        cuda.cuCtxPopCurrent_v2(&ours);
+}
+
+/*
+ * Runs `call` in the GPU's context and turns its failure into a text: the body of every operation
+ * below.
+ */
+#define IN_CONTEXT(gpu, call, ...)                                                                 \
+    ({                                                                                             \
+        struct cuda_scope scope_;                                                                  \
+        int result_ = cuda_enter((struct cuda_gpu *)(gpu), &scope_);                               \
+        if (result_ == TCPX_SUCCESS) {                                                             \
+            cu_result error_ = (call);                                                             \
+            if (error_ != CU_OK)                                                                   \
+                result_ = cuda_error(error_, __VA_ARGS__);                                         \
+            cuda_leave(&scope_);                                                                   \
+        }                                                                                          \
+        result_;                                                                                   \
+    })
+
+/* The same for giving back. */
+#define RELEASE(gpu, name, ...)                                                                    \
+    do {                                                                                           \
+        struct cuda_scope scope_;                                                                  \
+        if (cuda_enter((struct cuda_gpu *)(gpu), &scope_) == TCPX_SUCCESS) {                       \
+            check_release(cuda.name(__VA_ARGS__), #name);                                          \
+            cuda_leave(&scope_);                                                                   \
+        }                                                                                          \
+    } while (0)
+
+/* --- memory -------------------------------------------------------------------------------- */
+
+static int cuda_memory_alloc(struct gpu *gpu, uint64_t bytes, uint64_t alignment,
+                             struct gpu_memory *memory)
+{
+    enum { DRIVER_ALIGNMENT = 256 };
+    uint64_t extra = alignment > DRIVER_ALIGNMENT ? alignment - DRIVER_ALIGNMENT : 0;
+    uint64_t padded;
+    cu_address allocation;
+    int result;
+
+    if (!checked_add(bytes, extra, &padded))
+        return error_set(TCPX_CUDA_ERROR, "%llu bytes aligned to %llu do not fit in memory",
+                         (unsigned long long)bytes, (unsigned long long)alignment);
+    result =
+        IN_CONTEXT(gpu, cuda.cuMemAlloc_v2(&allocation, padded),
+                   "cuMemAlloc_v2 of %llu bytes on GPU %d", (unsigned long long)padded, gpu->index);
+    if (result != TCPX_SUCCESS)
+        return result;
+    *memory = (struct gpu_memory){.address = (allocation + alignment - 1) & ~(alignment - 1),
+                                  .bytes = bytes,
+                                  .allocation = allocation};
+    return TCPX_SUCCESS;
+}
+
+static void cuda_memory_free(struct gpu *gpu, struct gpu_memory *memory)
+{
+    RELEASE(gpu, cuMemFree_v2, memory->allocation);
+}
+
+static int cuda_pinned_alloc(struct gpu *gpu, uint64_t bytes, enum gpu_pinned_kind kind,
+                             struct gpu_pinned *out)
+{
+    struct gpu_pinned pinned = {.bytes = bytes, .memfd = -1};
+    int result = pages_map(bytes, &pinned.host, kind == GPU_PINNED_MEMFD ? &pinned.memfd : NULL);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    result =
+        IN_CONTEXT(gpu,
+                   cuda.cuMemHostRegister_v2(
+                       pinned.host, bytes, CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_DEVICEMAP),
+                   "cuMemHostRegister_v2 of %llu bytes", (unsigned long long)bytes);
+    if (result != TCPX_SUCCESS)
+        goto unmap;
+    result = IN_CONTEXT(gpu, cuda.cuMemHostGetDevicePointer_v2(&pinned.device, pinned.host, 0),
+                        "cuMemHostGetDevicePointer_v2 on GPU %d", gpu->index);
+    if (result != TCPX_SUCCESS)
+        goto unregister;
+    *out = pinned;
+    return TCPX_SUCCESS;
+
+unregister:
+    RELEASE(gpu, cuMemHostUnregister, pinned.host);
+unmap:
+    pages_unmap(pinned.host, bytes, pinned.memfd);
+    return result;
+}
+
+static void cuda_pinned_free(struct gpu *gpu, struct gpu_pinned *pinned)
+{
+    RELEASE(gpu, cuMemHostUnregister, pinned->host);
+    pages_unmap(pinned->host, pinned->bytes, pinned->memfd);
+}
+
+static int cuda_export_dmabuf(struct gpu *gpu, gpu_address address, uint64_t bytes, int *out)
+{
+    int fd = -1;
+    int result;
+
+    if (cuda.cuMemGetHandleForAddressRange == NULL)
+        return error_set(TCPX_CUDA_ERROR, "this CUDA driver cannot export a dma-buf: it lacks "
+                                          "cuMemGetHandleForAddressRange (CUDA 11.7)");
+    if (attribute(((struct cuda_gpu *)gpu)->device, CU_ATTRIBUTE_DMABUF) == 0)
+        return error_set(TCPX_CUDA_ERROR,
+                         "GPU %d or its kernel module cannot export a dma-buf (it takes the open "
+                         "kernel modules)",
+                         gpu->index);
+    /* The path that a NIC takes, over PCIe; not every platform knows that flag. */
+    result = IN_CONTEXT(gpu,
+                        cuda.cuMemGetHandleForAddressRange(&fd, address, bytes, CU_HANDLE_DMABUF,
+                                                           CU_DMABUF_OVER_PCIE),
+                        "dma-buf over PCIe");
+    if (result != TCPX_SUCCESS)
+        result = IN_CONTEXT(
+            gpu, cuda.cuMemGetHandleForAddressRange(&fd, address, bytes, CU_HANDLE_DMABUF, 0),
+            "exporting %llu bytes at 0x%llx of GPU %d as a dma-buf", (unsigned long long)bytes,
+            (unsigned long long)address, gpu->index);
+    if (result == TCPX_SUCCESS)
+        *out = fd;
+    return result;
+}
+
+static int cuda_flush_inbound_writes(struct gpu *base)
+{
+    struct cuda_gpu *gpu = (struct cuda_gpu *)base;
+
+    if (attribute(gpu->device, CU_ATTRIBUTE_RDMA_WRITES_ORDERING) >= CU_FLUSH_TO_OWNER)
+        return TCPX_SUCCESS;
+    if (cuda.cuFlushGPUDirectRDMAWrites == NULL ||
+        (attribute(gpu->device, CU_ATTRIBUTE_RDMA_FLUSH_OPTIONS) & CU_FLUSH_OPTION_HOST) == 0)
+        return error_set(TCPX_CUDA_ERROR,
+                         "GPU %d neither orders nor flushes what a NIC writes into its memory",
+                         base->index);
+    return IN_CONTEXT(gpu,
+                      cuda.cuFlushGPUDirectRDMAWrites(CU_FLUSH_TARGET_CONTEXT, CU_FLUSH_TO_OWNER),
+                      "cuFlushGPUDirectRDMAWrites on GPU %d", base->index);
+}
+
+/* --- streams and events -------------------------------------------------------------------- */
+
+static cu_stream stream_of(struct gpu_stream *stream)
+{
+    return ((struct cuda_gpu_stream *)stream)->stream;
+}
+
+static cu_event event_of(struct gpu_event *event)
+{
+    return ((struct event *)event)->event;
+}
+
+static int cuda_stream_create(struct gpu *gpu, struct gpu_stream **out)
+{
+    struct cuda_gpu_stream *stream = calloc(1, sizeof *stream);
+    int result;
+
+    if (stream == NULL)
+        return error_system(ENOMEM, "a stream");
+    stream->base.gpu = gpu;
+    result = IN_CONTEXT(gpu, cuda.cuStreamCreate(&stream->stream, CU_STREAM_NONBLOCKING),
+                        "cuStreamCreate on GPU %d", gpu->index);
+    if (result != TCPX_SUCCESS)
+        goto free_stream;
+    result = IN_CONTEXT(gpu, cuda.cuEventCreate(&stream->joint, CU_EVENT_NO_TIMING),
+                        "cuEventCreate on GPU %d", gpu->index);
+    if (result != TCPX_SUCCESS)
+        goto destroy_stream;
+    *out = &stream->base;
+    return TCPX_SUCCESS;
+
+destroy_stream:
+    RELEASE(gpu, cuStreamDestroy_v2, stream->stream);
+free_stream:
+    free(stream);
+    return result;
+}
+
+static void cuda_stream_destroy(struct gpu_stream *base)
+{
+    struct cuda_gpu_stream *stream = (struct cuda_gpu_stream *)base;
+
+    RELEASE(base->gpu, cuEventDestroy_v2, stream->joint);
+    RELEASE(base->gpu, cuStreamDestroy_v2, stream->stream);
+    free(stream);
+}
+
+static int cuda_event_create(struct gpu *gpu, struct gpu_event **out)
+{
+    struct event *event = calloc(1, sizeof *event);
+    int result;
+
+    if (event == NULL)
+        return error_system(ENOMEM, "an event");
+    event->base.gpu = gpu;
+    result = IN_CONTEXT(gpu, cuda.cuEventCreate(&event->event, CU_EVENT_NO_TIMING),
+                        "cuEventCreate on GPU %d", gpu->index);
+    if (result != TCPX_SUCCESS) {
+        free(event);
+        return result;
+    }
+    *out = &event->base;
+    return TCPX_SUCCESS;
+}
+
+static void cuda_event_destroy(struct gpu_event *event)
+{
+    RELEASE(event->gpu, cuEventDestroy_v2, event_of(event));
+    free(event);
+}
+
+static int cuda_event_record(struct gpu_event *event, struct gpu_stream *stream)
+{
+    return IN_CONTEXT(event->gpu, cuda.cuEventRecord(event_of(event), stream_of(stream)),
+                      "cuEventRecord on GPU %d", event->gpu->index);
+}
+
+static int cuda_event_query(struct gpu_event *event, bool *done)
+{
+    struct cuda_scope scope;
+    cu_result error;
+    int result = cuda_enter((struct cuda_gpu *)event->gpu, &scope);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    error = cuda.cuEventQuery(event_of(event));
+    if (error == CU_OK || error == CU_NOT_READY)
+        *done = error == CU_OK;
+    else
+        result = cuda_error(error, "work on GPU %d failed", event->gpu->index);
+    cuda_leave(&scope);
+    return result;
+}
+
+static int cuda_stream_wait_event(struct gpu_stream *stream, struct gpu_event *event)
+{
+    return IN_CONTEXT(stream->gpu, cuda.cuStreamWaitEvent(stream_of(stream), event_of(event), 0),
+                      "cuStreamWaitEvent on GPU %d", stream->gpu->index);
+}
+
+/* Work of ours that waits for a stream under capture would become part of the caller's graph. */
+static int refuse_capture(struct gpu *gpu, cu_stream caller)
+{
+    int status = CU_CAPTURE_NONE;
+    int result = IN_CONTEXT(gpu, cuda.cuStreamIsCapturing(caller, &status),
+                            "the caller's stream %p", (void *)caller);
+
+    if (result == TCPX_SUCCESS && status != CU_CAPTURE_NONE)
+        return error_set(TCPX_INVALID_USAGE,
+                         "the caller's stream %p is capturing a graph: transfers cannot be part "
+                         "of one",
+                         (void *)caller);
+    return result;
+}
+
+static int cuda_stream_wait_caller_stream(struct gpu_stream *base, void *caller_stream)
+{
+    struct cuda_gpu_stream *stream = (struct cuda_gpu_stream *)base;
+    struct gpu *gpu = base->gpu;
+    cu_stream caller = caller_stream;
+    int result = refuse_capture(gpu, caller);
+
+    if (result == TCPX_SUCCESS)
+        result = IN_CONTEXT(gpu, cuda.cuEventRecord(stream->joint, caller),
+                            "cuEventRecord in the caller's stream %p", caller_stream);
+    if (result == TCPX_SUCCESS)
+        result = IN_CONTEXT(gpu, cuda.cuStreamWaitEvent(stream->stream, stream->joint, 0),
+                            "waiting for the caller's stream %p", caller_stream);
+    return result;
+}
+
+static int cuda_stream_wait_caller_event(struct gpu_stream *stream, void *caller_event)
+{
+    return IN_CONTEXT(stream->gpu, cuda.cuStreamWaitEvent(stream_of(stream), caller_event, 0),
+                      "waiting for the caller's event %p", caller_event);
+}
+
+static int cuda_caller_stream_wait(void *caller_stream, struct gpu_event *event)
+{
+    int result = refuse_capture(event->gpu, caller_stream);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    return IN_CONTEXT(event->gpu, cuda.cuStreamWaitEvent(caller_stream, event_of(event), 0),
+                      "making the caller's stream %p wait", caller_stream);
+}
+
+static void *cuda_stream_native(struct gpu_stream *stream)
+{
+    return stream_of(stream);
+}
+
+static void *cuda_event_native(struct gpu_event *event)
+{
+    return event_of(event);
+}
+
+/* --- work on a stream ---------------------------------------------------------------------- */
+
+static int cuda_copy_to_device(struct gpu_stream *stream, gpu_address to, const void *from,
+                               uint64_t bytes)
+{
+    return IN_CONTEXT(stream->gpu, cuda.cuMemcpyHtoDAsync_v2(to, from, bytes, stream_of(stream)),
+                      "copying %llu bytes from %p to GPU %d at 0x%llx", (unsigned long long)bytes,
+                      from, stream->gpu->index, (unsigned long long)to);
+}
+
+static int cuda_copy_to_host(struct gpu_stream *stream, void *to, gpu_address from, uint64_t bytes)
+{
+    return IN_CONTEXT(stream->gpu, cuda.cuMemcpyDtoHAsync_v2(to, from, bytes, stream_of(stream)),
+                      "copying %llu bytes from GPU %d at 0x%llx to %p", (unsigned long long)bytes,
+                      stream->gpu->index, (unsigned long long)from, to);
+}
+
+static int cuda_copy_on_device(struct gpu_stream *stream, gpu_address to, gpu_address from,
+                               uint64_t bytes)
+{
+    return IN_CONTEXT(stream->gpu, cuda.cuMemcpyDtoDAsync_v2(to, from, bytes, stream_of(stream)),
+                      "copying %llu bytes on GPU %d from 0x%llx to 0x%llx",
+                      (unsigned long long)bytes, stream->gpu->index, (unsigned long long)from,
+                      (unsigned long long)to);
+}
+
+static int cuda_set(struct gpu_stream *stream, gpu_address at, uint8_t value, uint64_t bytes)
+{
+    return IN_CONTEXT(stream->gpu, cuda.cuMemsetD8Async(at, value, bytes, stream_of(stream)),
+                      "setting %llu bytes of GPU %d at 0x%llx", (unsigned long long)bytes,
+                      stream->gpu->index, (unsigned long long)at);
+}
+
+/* By default the driver orders the write behind everything before it, for the CPU too. */
+static int cuda_write_flag(struct gpu_stream *stream, gpu_address at, uint32_t value)
+{
+    return IN_CONTEXT(stream->gpu, cuda.cuStreamWriteValue32_v2(stream_of(stream), at, value, 0),
+                      "cuStreamWriteValue32_v2 at 0x%llx", (unsigned long long)at);
+}
+
+const struct gpu_ops gpu_cuda_ops = {
+    .name = "cuda",
+    .start = cuda_start,
+    .properties = cuda_properties,
+    .open = cuda_open,
+    .close = cuda_close,
+    .memory_alloc = cuda_memory_alloc,
+    .memory_free = cuda_memory_free,
+    .pinned_alloc = cuda_pinned_alloc,
+    .pinned_free = cuda_pinned_free,
+    .classify = cuda_classify,
+    .export_dmabuf = cuda_export_dmabuf,
+    .flush_inbound_writes = cuda_flush_inbound_writes,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .event_query = cuda_event_query,
+    .stream_wait_event = cuda_stream_wait_event,
+    .stream_wait_caller_stream = cuda_stream_wait_caller_stream,
+    .stream_wait_caller_event = cuda_stream_wait_caller_event,
+    .caller_stream_wait = cuda_caller_stream_wait,
+    .stream_native = cuda_stream_native,
+    .event_native = cuda_event_native,
+    .copy_to_device = cuda_copy_to_device,
+    .copy_to_host = cuda_copy_to_host,
+    .copy_on_device = cuda_copy_on_device,
+    .set = cuda_set,
+    .write_flag = cuda_write_flag,
+    .launch = cuda_launch,
+};

@@ -1,0 +1,54 @@
+/*
+ * A CUDA device as the files of this backend share it: its primary context, made on first use, and
+ * the way into that context and out again.
+ */
+#ifndef TCPX_GPU_CUDA_DEVICE_H
+#define TCPX_GPU_CUDA_DEVICE_H
+
+#include "gpu/cuda_driver.h"
+#include "gpu/gpu_ops.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct cuda_gpu {
+    struct gpu base;
+    cu_device device;
+    int multiprocessors;
+    pthread_mutex_t lock;             /* guards the making of the two below */
+    _Atomic(cu_context) context;      /* NULL until device memory is first used */
+    _Atomic(cu_module) module;        /* NULL until a kernel is first launched */
+    cu_function kernels[GPU_KERNELS]; /* constant once module is set */
+};
+
+/* What cuda_enter() changed for this thread. */
+struct cuda_scope {
+    bool pushed;
+    int capture_mode;
+};
+
+/*
+ * Makes the GPU's primary context current. Also lets calls through that another thread's graph
+ * capture would forbid or be broken by: nothing of ours belongs in anyone's graph.
+ */
+MUST_CHECK int cuda_enter(struct cuda_gpu *gpu, struct cuda_scope *scope);
+
+/* Leaves the thread as cuda_enter() found it. */
+void cuda_leave(const struct cuda_scope *scope);
+
+/* cuda_pointer.c */
+MUST_CHECK int cuda_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *pointer);
+
+/* cuda_kernels.c */
+MUST_CHECK int cuda_launch(struct gpu_stream *stream, enum gpu_kernel kernel, const void *argument,
+                           uint64_t warps);
+/* With the context current. */
+void cuda_unload_kernels(struct cuda_gpu *gpu);
+
+struct cuda_gpu_stream {
+    struct gpu_stream base;
+    cu_stream stream;
+    cu_event joint; /* marks a point of a caller's stream that this one waits for */
+};
+
+#endif

@@ -1,0 +1,82 @@
+/* Our kernels on a CUDA device: compiled by the driver at the first launch, then launched. */
+#include "gpu/cuda_device.h"
+#include "gpu/kernel_twins.h"
+#include "gpu/ptx.h"
+
+#include <string.h>
+
+/* Enough for every multiprocessor to hide its memory's latency; more only queue up. */
+enum { BLOCKS_PER_MULTIPROCESSOR = 8, WARPS_PER_BLOCK = GPU_KERNEL_THREADS / 32 };
+
+static int load(struct cuda_gpu *gpu)
+{
+    char log[512] = "";
+    int options[] = {CU_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_BYTES};
+    /* The driver takes a number in place of a pointer. */
+    void *values[] = {log, (void *)(uintptr_t)sizeof log};
+    cu_module module;
+    cu_result error = cuda.cuModuleLoadDataEx(&module, tcpx_ptx, 2, options, values);
+
+    if (error != CU_OK)
+        return cuda_error(error, "compiling our kernels for GPU %d failed%s%s", gpu->base.index,
+                          log[0] != '\0' ? ": " : "", log);
+    for (int kernel = 0; kernel < GPU_KERNELS; kernel++) {
+        error = cuda.cuModuleGetFunction(&gpu->kernels[kernel], module, kernel_name(kernel));
+        if (error != CU_OK) {
+            cuda.cuModuleUnload(module);
+            return cuda_error(error, "kernel %s", kernel_name(kernel));
+        }
+    }
+    /* release: whoever sees the module sees its functions */
+    atomic_store_explicit(&gpu->module, module, memory_order_release);
+    return TCPX_SUCCESS;
+}
+
+static int load_once(struct cuda_gpu *gpu)
+{
+    int result = TCPX_SUCCESS;
+
+    if (atomic_load_explicit(&gpu->module, memory_order_acquire) != NULL)
+        return TCPX_SUCCESS;
+    pthread_mutex_lock(&gpu->lock);
+    if (atomic_load_explicit(&gpu->module, memory_order_relaxed) == NULL)
+        result = load(gpu);
+    pthread_mutex_unlock(&gpu->lock);
+    return result;
+}
+
+void cuda_unload_kernels(struct cuda_gpu *gpu)
+{
+    cu_module module = atomic_load_explicit(&gpu->module, memory_order_acquire);
+
+    if (module != NULL)
+        cuda.cuModuleUnload(module);
+}
+
+int cuda_launch(struct gpu_stream *base, enum gpu_kernel kernel, const void *argument,
+                uint64_t warps)
+{
+    struct cuda_gpu_stream *stream = (struct cuda_gpu_stream *)base;
+    struct cuda_gpu *gpu = (struct cuda_gpu *)base->gpu;
+    uint64_t most = (uint64_t)gpu->multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+    uint64_t blocks = warps / WARPS_PER_BLOCK + (warps % WARPS_PER_BLOCK != 0);
+    /* The driver copies the argument before it returns, and does not write to it. */
+    void *arguments[] = {(void *)(uintptr_t)argument};
+    struct cuda_scope scope;
+    cu_result error;
+    int result = cuda_enter(gpu, &scope);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = load_once(gpu);
+    if (result == TCPX_SUCCESS) {
+        error =
+            cuda.cuLaunchKernel(gpu->kernels[kernel], (unsigned)(blocks < most ? blocks : most), 1,
+                                1, GPU_KERNEL_THREADS, 1, 1, 0, stream->stream, arguments, NULL);
+        if (error != CU_OK)
+            result =
+                cuda_error(error, "launching %s on GPU %d", kernel_name(kernel), gpu->base.index);
+    }
+    cuda_leave(&scope);
+    return result;
+}

@@ -1,0 +1,460 @@
+/* Chooses the backend (UCCL_TCPX_GPU), checks arguments, and hands each call to it. */
+#include "gpu/gpu.h"
+
+#include "abi/unpack_queue.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/fork.h"
+#include "base/log.h"
+#include "gpu/gpu_ops.h"
+#include "gpu/kernels.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#define PAGE 4096
+
+struct choice {
+    const struct gpu_ops *ops;
+    int count;
+    char reason[1024];
+};
+
+/* Guards the making of `choice`; it never changes once `chosen` is set. */
+static pthread_mutex_t choice_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct choice choice;
+static atomic_bool chosen;
+
+static int start(struct choice *fresh, const struct gpu_ops *ops)
+{
+    fresh->ops = ops;
+    return ops->start(&fresh->count);
+}
+
+static int choose(struct choice *fresh)
+{
+    const struct config *config;
+    int result = config_get(&config);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (config->gpu != CONFIG_GPU_AUTO) {
+        snprintf(fresh->reason, sizeof fresh->reason, "UCCL_TCPX_GPU asks for it");
+        return start(fresh, config->gpu == CONFIG_GPU_CUDA ? &gpu_cuda_ops : &gpu_host_ops);
+    }
+    if (start(fresh, &gpu_cuda_ops) == TCPX_SUCCESS) {
+        snprintf(fresh->reason, sizeof fresh->reason, "a CUDA driver and device are there");
+        return TCPX_SUCCESS;
+    }
+    snprintf(fresh->reason, sizeof fresh->reason, "no CUDA: %s", error_text());
+    return start(fresh, &gpu_host_ops);
+}
+
+static int choice_get(const struct choice **out)
+{
+    int result = fork_watch();
+
+    /* Before the lock: in a forked child it may be held by a thread that is not there. */
+    if (result == TCPX_SUCCESS)
+        result = fork_check();
+    if (result != TCPX_SUCCESS)
+        return result;
+    /* acquire: pairs with the release below, so that the choice is seen whole */
+    if (!atomic_load_explicit(&chosen, memory_order_acquire)) {
+        pthread_mutex_lock(&choice_lock);
+        if (!atomic_load_explicit(&chosen, memory_order_relaxed)) {
+            result = choose(&choice);
+            if (result == TCPX_SUCCESS) {
+                log_tcpx("GPU layer: %s, %d device(s) (%s)", choice.ops->name, choice.count,
+                         choice.reason);
+                atomic_store_explicit(&chosen, true, memory_order_release);
+            }
+        }
+        pthread_mutex_unlock(&choice_lock);
+    }
+    if (result == TCPX_SUCCESS)
+        *out = &choice;
+    return result;
+}
+
+/* --- devices ------------------------------------------------------------------------------- */
+
+int gpu_count(int *count)
+{
+    const struct choice *current;
+    int result = choice_get(&current);
+
+    if (result == TCPX_SUCCESS)
+        *count = current->count;
+    return result;
+}
+
+static int check_index(const struct choice *current, int index)
+{
+    if (index >= 0 && index < current->count)
+        return TCPX_SUCCESS;
+    return error_set(TCPX_INVALID_ARGUMENT, "there is no GPU %d: the GPUs are 0 to %d (%s)", index,
+                     current->count - 1, current->ops->name);
+}
+
+int gpu_properties(int index, struct tcpx_gpu_properties *properties)
+{
+    const struct choice *current;
+    int result = choice_get(&current);
+
+    if (result == TCPX_SUCCESS)
+        result = check_index(current, index);
+    if (result != TCPX_SUCCESS)
+        return result;
+    return current->ops->properties(index, properties);
+}
+
+int gpu_backend(const char **name, const char **reason)
+{
+    const struct choice *current;
+    int result = choice_get(&current);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    *name = current->ops->name;
+    *reason = current->reason;
+    return TCPX_SUCCESS;
+}
+
+int gpu_open(int index, struct gpu **gpu)
+{
+    const struct choice *current;
+    int result = choice_get(&current);
+
+    if (result == TCPX_SUCCESS)
+        result = check_index(current, index);
+    if (result != TCPX_SUCCESS)
+        return result;
+    return current->ops->open(index, gpu);
+}
+
+/* In a forked child nothing of the parent's can be given back; the child's exit does it. */
+static bool can_release(const void *object)
+{
+    return object != NULL && fork_check() == TCPX_SUCCESS;
+}
+
+void gpu_close(struct gpu *gpu)
+{
+    if (can_release(gpu))
+        gpu->ops->close(gpu);
+}
+
+int gpu_index(const struct gpu *gpu)
+{
+    return gpu->index;
+}
+
+/* --- memory -------------------------------------------------------------------------------- */
+
+int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, uint64_t alignment, struct gpu_memory *memory)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (bytes == 0)
+        return error_set(TCPX_INVALID_ARGUMENT, "cannot allocate 0 bytes of GPU memory");
+    if (!is_power_of_two(alignment))
+        return error_set(TCPX_INVALID_ARGUMENT, "alignment %llu is not a power of two",
+                         (unsigned long long)alignment);
+    return gpu->ops->memory_alloc(gpu, bytes, alignment, memory);
+}
+
+void gpu_memory_free(struct gpu *gpu, struct gpu_memory *memory)
+{
+    if (memory->bytes != 0 && can_release(gpu))
+        gpu->ops->memory_free(gpu, memory);
+    *memory = (struct gpu_memory){0};
+}
+
+int gpu_pinned_alloc(struct gpu *gpu, uint64_t bytes, enum gpu_pinned_kind kind,
+                     struct gpu_pinned *pinned)
+{
+    uint64_t whole_pages;
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (bytes == 0 || !checked_align_up(bytes, PAGE, &whole_pages))
+        return error_set(TCPX_INVALID_ARGUMENT, "cannot allocate %llu bytes of pinned memory",
+                         (unsigned long long)bytes);
+    return gpu->ops->pinned_alloc(gpu, whole_pages, kind, pinned);
+}
+
+void gpu_pinned_free(struct gpu *gpu, struct gpu_pinned *pinned)
+{
+    if (pinned->bytes != 0 && can_release(gpu))
+        gpu->ops->pinned_free(gpu, pinned);
+    *pinned = (struct gpu_pinned){.memfd = -1};
+}
+
+int gpu_classify(const void *address, uint64_t bytes, struct gpu_pointer *pointer)
+{
+    const struct choice *current;
+    uint64_t end;
+    int result = choice_get(&current);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (address == NULL || bytes == 0 || !checked_add((uintptr_t)address, bytes, &end))
+        return error_set(TCPX_INVALID_ARGUMENT, "%llu bytes at %p are not a range of memory",
+                         (unsigned long long)bytes, address);
+    return current->ops->classify((uintptr_t)address, bytes, pointer);
+}
+
+int gpu_export_dmabuf(struct gpu *gpu, gpu_address address, uint64_t bytes, int *fd)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (bytes == 0 || address % PAGE != 0 || bytes % PAGE != 0)
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "cannot export %llu bytes at 0x%llx as a dma-buf: address and size must "
+                         "be multiples of %d",
+                         (unsigned long long)bytes, (unsigned long long)address, PAGE);
+    return gpu->ops->export_dmabuf(gpu, address, bytes, fd);
+}
+
+int gpu_flush_inbound_writes(struct gpu *gpu)
+{
+    int result = fork_check();
+
+    return result != TCPX_SUCCESS ? result : gpu->ops->flush_inbound_writes(gpu);
+}
+
+/* --- streams and events -------------------------------------------------------------------- */
+
+int gpu_stream_create(struct gpu *gpu, struct gpu_stream **stream)
+{
+    int result = fork_check();
+
+    return result != TCPX_SUCCESS ? result : gpu->ops->stream_create(gpu, stream);
+}
+
+void gpu_stream_destroy(struct gpu_stream *stream)
+{
+    if (can_release(stream))
+        stream->gpu->ops->stream_destroy(stream);
+}
+
+int gpu_event_create(struct gpu *gpu, struct gpu_event **event)
+{
+    int result = fork_check();
+
+    return result != TCPX_SUCCESS ? result : gpu->ops->event_create(gpu, event);
+}
+
+void gpu_event_destroy(struct gpu_event *event)
+{
+    if (can_release(event))
+        event->gpu->ops->event_destroy(event);
+}
+
+int gpu_event_record(struct gpu_event *event, struct gpu_stream *stream)
+{
+    int result = fork_check();
+
+    return result != TCPX_SUCCESS ? result : event->gpu->ops->event_record(event, stream);
+}
+
+int gpu_event_query(struct gpu_event *event, bool *done)
+{
+    int result = fork_check();
+
+    return result != TCPX_SUCCESS ? result : event->gpu->ops->event_query(event, done);
+}
+
+int gpu_event_wait(struct gpu_event *event, uint64_t deadline)
+{
+    enum { SPINS = 1000, YIELDS = 2000 };
+    const struct timespec pause = {.tv_nsec = 50000};
+
+    for (unsigned turn = 0;; turn += turn < YIELDS) {
+        bool done;
+        int result = gpu_event_query(event, &done);
+
+        if (result != TCPX_SUCCESS || done)
+            return result;
+        if (deadline_passed(deadline))
+            return error_set(TCPX_IN_PROGRESS, "work on GPU %d was not done at the deadline",
+                             event->gpu->index);
+        if (turn >= YIELDS)
+            nanosleep(&pause, NULL);
+        else if (turn >= SPINS)
+            sched_yield();
+    }
+}
+
+int gpu_stream_wait_event(struct gpu_stream *stream, struct gpu_event *event)
+{
+    int result = fork_check();
+
+    return result != TCPX_SUCCESS ? result : stream->gpu->ops->stream_wait_event(stream, event);
+}
+
+int gpu_stream_wait_caller_stream(struct gpu_stream *stream, void *caller_stream)
+{
+    int result = fork_check();
+
+    return result != TCPX_SUCCESS
+               ? result
+               : stream->gpu->ops->stream_wait_caller_stream(stream, caller_stream);
+}
+
+int gpu_stream_wait_caller_event(struct gpu_stream *stream, void *caller_event)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (caller_event == NULL)
+        return error_set(TCPX_INVALID_ARGUMENT, "the event to wait for is NULL");
+    return stream->gpu->ops->stream_wait_caller_event(stream, caller_event);
+}
+
+int gpu_caller_stream_wait(void *caller_stream, struct gpu_event *event)
+{
+    int result = fork_check();
+
+    return result != TCPX_SUCCESS ? result
+                                  : event->gpu->ops->caller_stream_wait(caller_stream, event);
+}
+
+void *gpu_stream_native(struct gpu_stream *stream)
+{
+    return stream->gpu->ops->stream_native(stream);
+}
+
+void *gpu_event_native(struct gpu_event *event)
+{
+    return event->gpu->ops->event_native(event);
+}
+
+/* --- work on a stream ---------------------------------------------------------------------- */
+
+int gpu_copy_to_device(struct gpu_stream *stream, gpu_address to, const void *from, uint64_t bytes)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS || bytes == 0)
+        return result;
+    return stream->gpu->ops->copy_to_device(stream, to, from, bytes);
+}
+
+int gpu_copy_to_host(struct gpu_stream *stream, void *to, gpu_address from, uint64_t bytes)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS || bytes == 0)
+        return result;
+    return stream->gpu->ops->copy_to_host(stream, to, from, bytes);
+}
+
+int gpu_copy_on_device(struct gpu_stream *stream, gpu_address to, gpu_address from, uint64_t bytes)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS || bytes == 0)
+        return result;
+    return stream->gpu->ops->copy_on_device(stream, to, from, bytes);
+}
+
+int gpu_set(struct gpu_stream *stream, gpu_address at, uint8_t value, uint64_t bytes)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS || bytes == 0)
+        return result;
+    return stream->gpu->ops->set(stream, at, value, bytes);
+}
+
+int gpu_write_flag(struct gpu_stream *stream, gpu_address at, uint32_t value)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (at % sizeof value != 0)
+        return error_set(TCPX_INVALID_ARGUMENT, "a flag at 0x%llx is not 4-byte aligned",
+                         (unsigned long long)at);
+    return stream->gpu->ops->write_flag(stream, at, value);
+}
+
+/* --- kernels ------------------------------------------------------------------------------- */
+
+/* Of fill and verify: how much one warp does, so that small ranges do not start idle blocks. */
+enum { PATTERN_BYTES_PER_WARP = 2048 };
+
+int gpu_unpack(struct gpu_stream *stream, gpu_address bounce, gpu_address destination,
+               gpu_address descriptors, uint32_t count)
+{
+    const struct kernel_unpack argument = {
+        .bounce = bounce, .destination = destination, .descriptors = descriptors, .count = count};
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS || count == 0)
+        return result;
+    if (descriptors % _Alignof(struct unpack_descriptor) != 0)
+        return error_set(TCPX_INVALID_ARGUMENT, "descriptors at 0x%llx are not %zu-byte aligned",
+                         (unsigned long long)descriptors, _Alignof(struct unpack_descriptor));
+    return stream->gpu->ops->launch(stream, GPU_KERNEL_UNPACK, &argument, count);
+}
+
+int gpu_fill_pattern(struct gpu_stream *stream, gpu_address at, uint64_t bytes, uint64_t seed,
+                     uint64_t position)
+{
+    const struct kernel_fill argument = {
+        .at = at, .bytes = bytes, .seed = seed, .position = position};
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS || bytes == 0)
+        return result;
+    return stream->gpu->ops->launch(stream, GPU_KERNEL_FILL, &argument,
+                                    bytes / PATTERN_BYTES_PER_WARP + 1);
+}
+
+int gpu_verify_pattern(struct gpu_stream *stream, gpu_address at, uint64_t bytes, uint64_t seed,
+                       uint64_t position, gpu_address result_at)
+{
+    const struct kernel_verify argument = {
+        .expected = {.at = at, .bytes = bytes, .seed = seed, .position = position},
+        .result = result_at};
+    int result;
+
+    if (result_at % _Alignof(struct gpu_verify_result) != 0)
+        return error_set(TCPX_INVALID_ARGUMENT, "a result at 0x%llx is not 8-byte aligned",
+                         (unsigned long long)result_at);
+    result = gpu_set(stream, result_at, 0, sizeof(uint64_t));
+    if (result == TCPX_SUCCESS)
+        result = gpu_set(stream, result_at + sizeof(uint64_t), 0xff, sizeof(uint64_t));
+    if (result != TCPX_SUCCESS || bytes == 0)
+        return result;
+    return stream->gpu->ops->launch(stream, GPU_KERNEL_VERIFY, &argument,
+                                    bytes / PATTERN_BYTES_PER_WARP + 1);
+}
+
+/* --- the public calls ---------------------------------------------------------------------- */
+
+int tcpx_gpu_count(int *count)
+{
+    if (count == NULL)
+        return error_set(TCPX_INVALID_ARGUMENT, "tcpx_gpu_count: count is NULL");
+    return gpu_count(count);
+}
+
+int tcpx_gpu_get_properties(int index, struct tcpx_gpu_properties *properties)
+{
+    if (properties == NULL)
+        return error_set(TCPX_INVALID_ARGUMENT, "tcpx_gpu_get_properties: properties is NULL");
+    return gpu_properties(index, properties);
+}

@@ -1,0 +1,273 @@
+/* Allocations of the emulated GPUs: a table from aliases to the pages behind them. */
+#include "gpu/host_memory.h"
+
+#include "base/checked.h"
+#include "gpu/pages.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct range {
+    gpu_address alias;
+    uint64_t bytes;    /* as asked for: what lies behind it in the last page is out of bounds */
+    uint64_t reserved; /* of address space, in whole pages */
+    void *pages;       /* its own, or the caller's where it is pinned */
+    int memfd;
+    int device;
+    enum gpu_pointer_kind kind;
+};
+
+/* Guards the table below. Operations on the memory hold it shared while they run. */
+static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
+static struct range *table;
+static size_t table_used;
+static size_t table_room;
+
+static int table_add(const struct range *range)
+{
+    if (table_used == table_room) {
+        size_t room = table_room != 0 ? 2 * table_room : 64;
+        struct range *larger = realloc(table, room * sizeof *table);
+
+        if (larger == NULL)
+            return error_system(ENOMEM, "a table of %zu allocations", room);
+        table = larger;
+        table_room = room;
+    }
+    table[table_used++] = *range;
+    return TCPX_SUCCESS;
+}
+
+/* The allocation whose alias contains `address`. */
+static struct range *find(gpu_address address)
+{
+    for (size_t i = 0; i < table_used; i++)
+        if (address - table[i].alias < table[i].bytes)
+            return &table[i];
+    return NULL;
+}
+
+/* The pinned allocation whose host pages contain `address`. */
+static struct range *find_pinned_pages(gpu_address address)
+{
+    for (size_t i = 0; i < table_used; i++)
+        if (table[i].kind == GPU_POINTER_PINNED &&
+            address - (uintptr_t)table[i].pages < table[i].bytes)
+            return &table[i];
+    return NULL;
+}
+
+static uint64_t device_bytes_used(int device)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < table_used; i++)
+        if (table[i].device == device && table[i].kind == GPU_POINTER_DEVICE)
+            sum += table[i].bytes;
+    return sum;
+}
+
+/* Address space only, aligned: what lies around the aligned part is given back. */
+static int reserve(uint64_t bytes, uint64_t alignment, gpu_address *alias)
+{
+    uint64_t padded;
+    uint64_t before;
+    char *space;
+
+    if (alignment < PAGE_BYTES)
+        alignment = PAGE_BYTES;
+    if (!checked_add(bytes, alignment - PAGE_BYTES, &padded))
+        return error_system(ENOMEM, "%llu bytes aligned to %llu", (unsigned long long)bytes,
+                            (unsigned long long)alignment);
+    space = mmap(NULL, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED)
+        return error_system(errno, "cannot reserve %llu bytes of address space",
+                            (unsigned long long)padded);
+    before = -(uintptr_t)space & (alignment - 1);
+    if (before != 0)
+        munmap(space, before);
+    if (padded - before > bytes)
+        munmap(space + before + bytes, padded - before - bytes);
+    *alias = (uintptr_t)space + before;
+    return TCPX_SUCCESS;
+}
+
+static void unmap(const struct range *range)
+{
+    munmap((void *)(uintptr_t)range->alias, range->reserved);
+    if (range->kind == GPU_POINTER_DEVICE)
+        pages_unmap(range->pages, range->reserved, range->memfd);
+}
+
+static int map(struct range *range, uint64_t alignment)
+{
+    int result;
+
+    if (!checked_align_up(range->bytes, PAGE_BYTES, &range->reserved))
+        return error_system(ENOMEM, "%llu bytes", (unsigned long long)range->bytes);
+    result = pages_map(range->reserved, &range->pages, &range->memfd);
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = reserve(range->reserved, alignment, &range->alias);
+    if (result != TCPX_SUCCESS)
+        pages_unmap(range->pages, range->reserved, range->memfd);
+    return result;
+}
+
+int host_memory_alloc(int device, uint64_t bytes, uint64_t alignment, uint64_t limit,
+                      struct gpu_memory *memory)
+{
+    struct range range = {.bytes = bytes, .device = device, .kind = GPU_POINTER_DEVICE};
+    uint64_t used;
+    int result;
+
+    pthread_rwlock_wrlock(&table_lock);
+    used = device_bytes_used(device);
+    if (used > limit || bytes > limit - used)
+        result = error_set(TCPX_CUDA_ERROR,
+                           "emulated GPU %d is out of memory: %llu bytes asked for, %llu of %llu "
+                           "in use (UCCL_TCPX_HOST_GPU_MEMORY)",
+                           device, (unsigned long long)bytes, (unsigned long long)used,
+                           (unsigned long long)limit);
+    else
+        result = map(&range, alignment);
+    if (result == TCPX_SUCCESS) {
+        result = table_add(&range);
+        if (result != TCPX_SUCCESS)
+            unmap(&range);
+    }
+    pthread_rwlock_unlock(&table_lock);
+    if (result == TCPX_SUCCESS)
+        *memory =
+            (struct gpu_memory){.address = range.alias, .bytes = bytes, .allocation = range.alias};
+    return result;
+}
+
+int host_memory_register(int device, void *pages, uint64_t bytes, gpu_address *alias)
+{
+    struct range range = {.bytes = bytes,
+                          .reserved = bytes,
+                          .pages = pages,
+                          .memfd = -1,
+                          .device = device,
+                          .kind = GPU_POINTER_PINNED};
+    int result = reserve(bytes, PAGE_BYTES, &range.alias);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    pthread_rwlock_wrlock(&table_lock);
+    result = table_add(&range);
+    pthread_rwlock_unlock(&table_lock);
+    if (result != TCPX_SUCCESS)
+        unmap(&range);
+    else
+        *alias = range.alias;
+    return result;
+}
+
+void host_memory_free(gpu_address alias)
+{
+    struct range *range;
+
+    pthread_rwlock_wrlock(&table_lock);
+    range = find(alias);
+    if (range != NULL) {
+        unmap(range);
+        *range = table[--table_used];
+    }
+    if (table_used == 0) {
+        free(table);
+        table = NULL;
+        table_room = 0;
+    }
+    pthread_rwlock_unlock(&table_lock);
+}
+
+static int describe(gpu_address address, uint64_t bytes, struct gpu_pointer *pointer)
+{
+    const struct range *range = find(address);
+    uint64_t base;
+
+    if (range != NULL) {
+        base = range->alias;
+    } else if ((range = find_pinned_pages(address)) != NULL) {
+        base = (uintptr_t)range->pages;
+    } else {
+        *pointer = (struct gpu_pointer){.kind = GPU_POINTER_HOST,
+                                        .device = -1,
+                                        .base = address,
+                                        .bytes = bytes,
+                                        .one_allocation = true};
+        return TCPX_SUCCESS;
+    }
+    if (!range_inside(address - base, bytes, range->bytes))
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "%llu bytes at 0x%llx reach beyond the allocation of %llu bytes at 0x%llx",
+                         (unsigned long long)bytes, (unsigned long long)address,
+                         (unsigned long long)range->bytes, (unsigned long long)base);
+    *pointer = (struct gpu_pointer){.kind = range->kind,
+                                    .device = range->device,
+                                    .base = base,
+                                    .bytes = range->bytes,
+                                    .one_allocation = true};
+    return TCPX_SUCCESS;
+}
+
+int host_memory_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *pointer)
+{
+    int result;
+
+    pthread_rwlock_rdlock(&table_lock);
+    result = describe(address, bytes, pointer);
+    pthread_rwlock_unlock(&table_lock);
+    return result;
+}
+
+void host_memory_hold(void)
+{
+    pthread_rwlock_rdlock(&table_lock);
+}
+
+void host_memory_release(void)
+{
+    pthread_rwlock_unlock(&table_lock);
+}
+
+void *host_memory_resolve(gpu_address address, uint64_t bytes)
+{
+    const struct range *range = find(address);
+
+    if (range == NULL || !range_inside(address - range->alias, bytes, range->bytes))
+        return NULL;
+    return (char *)range->pages + (address - range->alias);
+}
+
+bool host_memory_is_registered(uint64_t address, uint64_t bytes)
+{
+    const struct range *range = find_pinned_pages(address);
+
+    return range != NULL && range_inside(address - (uintptr_t)range->pages, bytes, range->bytes);
+}
+
+int host_memory_file(gpu_address address, uint64_t bytes, int *memfd, uint64_t *offset)
+{
+    const struct range *range;
+    int result = TCPX_SUCCESS;
+
+    pthread_rwlock_rdlock(&table_lock);
+    range = find(address);
+    if (range == NULL || range->memfd < 0 ||
+        !range_inside(address - range->alias, bytes, range->bytes)) {
+        result = error_set(TCPX_INVALID_ARGUMENT,
+                           "%llu bytes at 0x%llx are not inside one allocation of an emulated GPU",
+                           (unsigned long long)bytes, (unsigned long long)address);
+    } else {
+        *memfd = range->memfd;
+        *offset = address - range->alias;
+    }
+    pthread_rwlock_unlock(&table_lock);
+    return result;
+}

@@ -1,0 +1,836 @@
+/* The stand-in driver: fakecuda.h says what it is for. */
+#include "tests/fakecuda/fakecuda.h"
+
+#include "gpu/cuda_driver.h"
+#include "gpu/host_engine.h"
+#include "gpu/host_memory.h"
+#include "gpu/kernel_twins.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum {
+    INVALID_VALUE = 1,
+    INVALID_CONTEXT = 201,
+    NOT_FOUND = 500,
+    ILLEGAL_ADDRESS = 700,
+    DEVICES = 2,
+    STACK_DEPTH = 8,
+    /* Real allocations are aligned to 256 bytes and not to pages: ours begin behind a page. */
+    MISALIGNMENT = 256,
+};
+
+static const uint64_t device_bytes = (uint64_t)1 << 30;
+
+struct cu_context_object {
+    int device;
+    int retained;
+    struct host_stream *default_stream;
+};
+
+/* The driver knows what it has given out, also after it has shut down. */
+struct object {
+    struct object *next;
+    struct object **link;
+};
+
+struct cu_stream_object {
+    struct object object;
+    struct host_stream *stream;
+    int capturing;
+};
+
+struct cu_event_object {
+    struct object object;
+    struct host_event *event;
+};
+
+struct cu_module_object {
+    const char *image;
+};
+
+static struct cu_context_object contexts[DEVICES];
+static struct cu_function_object {
+    enum gpu_kernel kernel;
+} functions[GPU_KERNELS];
+
+static _Thread_local cu_context stack[STACK_DEPTH];
+static _Thread_local int stack_depth;
+static _Thread_local int capture_mode;
+
+/* --- faults, counts and the log ------------------------------------------------------------ */
+
+struct fault {
+    char name[64];
+    int once;
+    int nth; /* calls until it happens; 0: the next; -1: it has happened */
+    int error;
+};
+
+struct count {
+    char name[64];
+    unsigned calls;
+};
+
+struct registration {
+    void *pages;
+    gpu_address alias;
+};
+
+/* Guards everything below, and contexts[]. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct fault faults[16];
+static int fault_count;
+static unsigned faults_seen;
+static struct count counts[96];
+static int count_count;
+static int attributes[256];
+static int attribute_set[256];
+static struct fakecuda_mapping mappings[16];
+static int mapping_count;
+static struct registration registrations[64];
+static struct fakecuda_balance balance;
+static struct object *objects;
+static int shut_down;
+static int environment_read;
+
+static void set_faults(const char *text)
+{
+    fault_count = 0;
+    while (text != NULL && *text != '\0' && fault_count < 16) {
+        struct fault fault = {0};
+        size_t length = strcspn(text, ",");
+
+        fault.once = sscanf(text, "%63[^@=,]@%d=%d", fault.name, &fault.nth, &fault.error) == 3;
+        if (fault.once || sscanf(text, "%63[^@=,]=%d", fault.name, &fault.error) == 2)
+            faults[fault_count++] = fault;
+        else
+            fprintf(stderr, "fakecuda: fault '%.*s' is not understood\n", (int)length, text);
+        text += length + (text[length] == ',');
+    }
+}
+
+static void count_call(const char *name)
+{
+    for (int i = 0; i < count_count; i++)
+        if (strcmp(counts[i].name, name) == 0) {
+            counts[i].calls++;
+            return;
+        }
+    if (count_count < 96) {
+        snprintf(counts[count_count].name, sizeof counts[0].name, "%s", name);
+        counts[count_count++].calls = 1;
+    }
+}
+
+static void write_log(const char *name)
+{
+    const char *path = getenv("FAKECUDA_LOG");
+    int fd = path != NULL ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
+
+    if (fd < 0)
+        return;
+    dprintf(fd, "%s\n", name);
+    close(fd);
+}
+
+static cu_result planned_fault(const char *name)
+{
+    for (int i = 0; i < fault_count; i++) {
+        struct fault *fault = &faults[i];
+
+        if (strcmp(fault->name, name) != 0 || fault->nth < 0)
+            continue;
+        if (fault->nth > 0 && --fault->nth > 0)
+            continue;
+        if (fault->once)
+            fault->nth = -1;
+        faults_seen++;
+        return fault->error;
+    }
+    return CU_OK;
+}
+
+static cu_result begin(const char *name)
+{
+    cu_result error;
+
+    pthread_mutex_lock(&lock);
+    if (!environment_read) {
+        set_faults(getenv("FAKECUDA_FAULTS"));
+        environment_read = 1;
+    }
+    count_call(name);
+    write_log(name);
+    error = shut_down ? CU_DEINITIALIZED : planned_fault(name);
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+static cu_context current(void)
+{
+    return stack_depth > 0 ? stack[stack_depth - 1] : NULL;
+}
+
+/* The start of every entry point; NEEDS_CONTEXT also of those that work in a context. */
+#define BEGIN(name)                                                                                \
+    do {                                                                                           \
+        cu_result error_ = begin(#name);                                                           \
+        if (error_ != CU_OK)                                                                       \
+            return error_;                                                                         \
+    } while (0)
+#define BEGIN_IN_CONTEXT(name)                                                                     \
+    do {                                                                                           \
+        BEGIN(name);                                                                               \
+        if (current() == NULL)                                                                     \
+            return INVALID_CONTEXT;                                                                \
+        if (current()->retained == 0)                                                              \
+            return CU_CONTEXT_DESTROYED;                                                           \
+    } while (0)
+
+static void add(int *counter, int change)
+{
+    pthread_mutex_lock(&lock);
+    *counter += change;
+    pthread_mutex_unlock(&lock);
+}
+
+static void keep(struct object *object, int *counter)
+{
+    pthread_mutex_lock(&lock);
+    object->next = objects;
+    object->link = &objects;
+    if (objects != NULL)
+        objects->link = &object->next;
+    objects = object;
+    ++*counter;
+    pthread_mutex_unlock(&lock);
+}
+
+static void drop(struct object *object, int *counter)
+{
+    pthread_mutex_lock(&lock);
+    *object->link = object->next;
+    if (object->next != NULL)
+        object->next->link = object->link;
+    --*counter;
+    pthread_mutex_unlock(&lock);
+    free(object);
+}
+
+/* --- controls ------------------------------------------------------------------------------ */
+
+EXPORT fakecuda_fault_call fakecuda_fault;
+EXPORT fakecuda_faults_seen_call fakecuda_faults_seen;
+EXPORT fakecuda_calls_call fakecuda_calls;
+EXPORT fakecuda_attribute_call fakecuda_attribute;
+EXPORT fakecuda_capture_call fakecuda_capture;
+EXPORT fakecuda_shutdown_call fakecuda_shutdown;
+EXPORT fakecuda_balance_call fakecuda_balance;
+EXPORT fakecuda_mapping_call fakecuda_mapping;
+
+void fakecuda_fault(const char *text)
+{
+    pthread_mutex_lock(&lock);
+    set_faults(text);
+    environment_read = 1;
+    pthread_mutex_unlock(&lock);
+}
+
+unsigned fakecuda_faults_seen(void)
+{
+    unsigned seen;
+
+    pthread_mutex_lock(&lock);
+    seen = faults_seen;
+    pthread_mutex_unlock(&lock);
+    return seen;
+}
+
+unsigned fakecuda_calls(const char *entry_point)
+{
+    unsigned calls = 0;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < count_count; i++)
+        if (strcmp(counts[i].name, entry_point) == 0)
+            calls = counts[i].calls;
+    pthread_mutex_unlock(&lock);
+    return calls;
+}
+
+void fakecuda_attribute(int attribute, int value)
+{
+    attributes[attribute] = value;
+    attribute_set[attribute] = 1;
+}
+
+void fakecuda_capture(void *stream, int capturing)
+{
+    ((cu_stream)stream)->capturing = capturing;
+}
+
+void fakecuda_shutdown(int on)
+{
+    pthread_mutex_lock(&lock);
+    shut_down = on;
+    pthread_mutex_unlock(&lock);
+}
+
+void fakecuda_balance(struct fakecuda_balance *out)
+{
+    pthread_mutex_lock(&lock);
+    *out = balance;
+    for (int i = 0; i < DEVICES; i++)
+        out->contexts += contexts[i].retained;
+    pthread_mutex_unlock(&lock);
+}
+
+void fakecuda_mapping(const struct fakecuda_mapping *mapping)
+{
+    mappings[mapping_count++] = *mapping;
+}
+
+/* --- the driver and its devices ------------------------------------------------------------ */
+
+#define DECLARE(name, arguments) EXPORT cu_result name arguments;
+CUDA_ENTRY_POINTS(DECLARE, DECLARE)
+
+cu_result cuInit(unsigned flags)
+{
+    BEGIN(cuInit);
+    return flags == 0 ? CU_OK : INVALID_VALUE;
+}
+
+cu_result cuGetErrorName(cu_result error, const char **name)
+{
+    *name = error == CU_OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : error == INVALID_VALUE    ? "CUDA_ERROR_INVALID_VALUE"
+            : error == INVALID_CONTEXT  ? "CUDA_ERROR_INVALID_CONTEXT"
+            : error == CU_NO_DEVICE     ? "CUDA_ERROR_NO_DEVICE"
+            : error == CU_NOT_SUPPORTED ? "CUDA_ERROR_NOT_SUPPORTED"
+            : error == ILLEGAL_ADDRESS  ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+            : error == CU_DEINITIALIZED ? "CUDA_ERROR_DEINITIALIZED"
+                                        : NULL;
+    return *name != NULL ? CU_OK : INVALID_VALUE;
+}
+
+cu_result cuGetErrorString(cu_result error, const char **text)
+{
+    (void)error;
+    *text = "said the stand-in driver";
+    return CU_OK;
+}
+
+cu_result cuDeviceGetCount(int *count)
+{
+    const char *devices = getenv("FAKECUDA_DEVICES");
+
+    BEGIN(cuDeviceGetCount);
+    *count = devices != NULL ? atoi(devices) : DEVICES;
+    return CU_OK;
+}
+
+cu_result cuDeviceGet(cu_device *device, int ordinal)
+{
+    BEGIN(cuDeviceGet);
+    if (ordinal < 0 || ordinal >= DEVICES)
+        return INVALID_VALUE;
+    *device = ordinal;
+    return CU_OK;
+}
+
+cu_result cuDeviceGetName(char *name, int length, cu_device device)
+{
+    BEGIN(cuDeviceGetName);
+    snprintf(name, (size_t)length, "stand-in GPU %d", device);
+    return CU_OK;
+}
+
+cu_result cuDeviceTotalMem_v2(size_t *bytes, cu_device device)
+{
+    BEGIN(cuDeviceTotalMem_v2);
+    (void)device;
+    *bytes = device_bytes;
+    return CU_OK;
+}
+
+cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
+{
+    BEGIN(cuDeviceGetAttribute);
+    (void)device;
+    if (attribute_set[attribute])
+        *value = attributes[attribute];
+    else
+        *value = attribute == CU_ATTRIBUTE_MULTIPROCESSORS ? 4
+                 : attribute == CU_ATTRIBUTE_COMPUTE_MAJOR ? 9
+                 : attribute == CU_ATTRIBUTE_DMABUF || attribute == CU_ATTRIBUTE_RDMA_FLUSH_OPTIONS
+                     ? 1
+                     : 0;
+    return CU_OK;
+}
+
+cu_result cuDeviceGetPCIBusId(char *address, int length, cu_device device)
+{
+    BEGIN(cuDeviceGetPCIBusId);
+    snprintf(address, (size_t)length, "FFFF:%02X:00.0", 0xA0 + device);
+    return CU_OK;
+}
+
+/* --- contexts ------------------------------------------------------------------------------ */
+
+cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device)
+{
+    BEGIN(cuDevicePrimaryCtxRetain);
+    contexts[device].device = device;
+    add(&contexts[device].retained, 1);
+    *context = &contexts[device];
+    return CU_OK;
+}
+
+cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
+{
+    BEGIN(cuDevicePrimaryCtxRelease_v2);
+    if (contexts[device].retained == 0)
+        return INVALID_CONTEXT;
+    add(&contexts[device].retained, -1);
+    return CU_OK;
+}
+
+cu_result cuCtxGetCurrent(cu_context *context)
+{
+    BEGIN(cuCtxGetCurrent);
+    *context = current();
+    return CU_OK;
+}
+
+cu_result cuCtxPushCurrent_v2(cu_context context)
+{
+    BEGIN(cuCtxPushCurrent_v2);
+    if (stack_depth == STACK_DEPTH)
+        return INVALID_VALUE;
+    stack[stack_depth++] = context;
+    return CU_OK;
+}
+
+cu_result cuCtxPopCurrent_v2(cu_context *context)
+{
+    BEGIN(cuCtxPopCurrent_v2);
+    if (stack_depth == 0)
+        return INVALID_CONTEXT;
+    *context = stack[--stack_depth];
+    return CU_OK;
+}
+
+cu_result cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    int old = capture_mode;
+
+    BEGIN(cuThreadExchangeStreamCaptureMode);
+    capture_mode = *mode;
+    *mode = old;
+    return CU_OK;
+}
+
+/* --- memory -------------------------------------------------------------------------------- */
+
+cu_result cuMemAlloc_v2(cu_address *address, size_t bytes)
+{
+    struct gpu_memory memory;
+
+    BEGIN_IN_CONTEXT(cuMemAlloc_v2);
+    if (bytes > device_bytes || host_memory_alloc(current()->device, bytes + MISALIGNMENT, 1,
+                                                  device_bytes, &memory) != TCPX_SUCCESS)
+        return CU_OUT_OF_MEMORY;
+    add(&balance.memory, 1);
+    *address = memory.address + MISALIGNMENT;
+    return CU_OK;
+}
+
+cu_result cuMemFree_v2(cu_address address)
+{
+    struct gpu_pointer pointer;
+
+    BEGIN_IN_CONTEXT(cuMemFree_v2);
+    if (host_memory_classify(address, 1, &pointer) != TCPX_SUCCESS ||
+        pointer.kind != GPU_POINTER_DEVICE || pointer.base + MISALIGNMENT != address)
+        return INVALID_VALUE;
+    host_memory_free(pointer.base);
+    add(&balance.memory, -1);
+    return CU_OK;
+}
+
+static struct registration *find_registration(void *pages)
+{
+    for (size_t i = 0; i < sizeof registrations / sizeof *registrations; i++)
+        if (registrations[i].pages == pages)
+            return &registrations[i];
+    return NULL;
+}
+
+cu_result cuMemHostRegister_v2(void *pages, size_t bytes, unsigned flags)
+{
+    struct registration *free_one;
+    cu_result error = CU_OUT_OF_MEMORY;
+
+    BEGIN_IN_CONTEXT(cuMemHostRegister_v2);
+    if (flags != (CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_DEVICEMAP))
+        return INVALID_VALUE;
+    pthread_mutex_lock(&lock);
+    free_one = find_registration(NULL);
+    if (free_one != NULL &&
+        host_memory_register(current()->device, pages, bytes, &free_one->alias) == TCPX_SUCCESS) {
+        free_one->pages = pages;
+        balance.registered++;
+        error = CU_OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+cu_result cuMemHostUnregister(void *pages)
+{
+    struct registration *registration;
+
+    BEGIN_IN_CONTEXT(cuMemHostUnregister);
+    pthread_mutex_lock(&lock);
+    registration = find_registration(pages);
+    if (registration != NULL) {
+        host_memory_free(registration->alias);
+        registration->pages = NULL;
+        balance.registered--;
+    }
+    pthread_mutex_unlock(&lock);
+    return registration != NULL ? CU_OK : INVALID_VALUE;
+}
+
+cu_result cuMemHostGetDevicePointer_v2(cu_address *address, void *pages, unsigned flags)
+{
+    struct registration *registration;
+
+    BEGIN_IN_CONTEXT(cuMemHostGetDevicePointer_v2);
+    pthread_mutex_lock(&lock);
+    registration = find_registration(pages);
+    if (registration != NULL)
+        *address = registration->alias;
+    pthread_mutex_unlock(&lock);
+    return registration != NULL && flags == 0 ? CU_OK : INVALID_VALUE;
+}
+
+/* As the real driver does, leaves the range alone for memory that it does not know. */
+static void describe(cu_address address, struct fakecuda_mapping *mapping)
+{
+    struct gpu_pointer pointer;
+
+    for (int i = 0; i < mapping_count; i++)
+        if (address >= mappings[i].start && address < mappings[i].end) {
+            *mapping = mappings[i];
+            return;
+        }
+    *mapping = (struct fakecuda_mapping){.device = -2};
+    if (host_memory_classify(address, 1, &pointer) != TCPX_SUCCESS ||
+        pointer.kind == GPU_POINTER_HOST)
+        return;
+    if (pointer.kind == GPU_POINTER_DEVICE) {
+        pointer.base += MISALIGNMENT;
+        pointer.bytes -= MISALIGNMENT;
+    }
+    *mapping = (struct fakecuda_mapping){
+        .start = pointer.base & ~(uint64_t)0x1fffff,
+        .end = (pointer.base + pointer.bytes + 0x1fffff) & ~(uint64_t)0x1fffff,
+        .range_start = pointer.base,
+        .range_bytes = pointer.bytes,
+        .memory_type = pointer.kind == GPU_POINTER_DEVICE ? CU_MEMORY_DEVICE : CU_MEMORY_HOST,
+        .device = pointer.device,
+    };
+}
+
+cu_result cuPointerGetAttributes(unsigned count, int *names, void **values, cu_address address)
+{
+    struct fakecuda_mapping mapping;
+
+    BEGIN(cuPointerGetAttributes);
+    describe(address, &mapping);
+    for (unsigned i = 0; i < count; i++) {
+        switch (names[i]) {
+        case CU_POINTER_MEMORY_TYPE:
+            *(unsigned *)values[i] = (unsigned)mapping.memory_type;
+            break;
+        case CU_POINTER_IS_MANAGED:
+            *(unsigned *)values[i] = (unsigned)mapping.managed;
+            break;
+        case CU_POINTER_MAPPED:
+            *(unsigned *)values[i] = mapping.memory_type != 0;
+            break;
+        case CU_POINTER_DEVICE_ORDINAL:
+            *(int *)values[i] = mapping.device;
+            break;
+        case CU_POINTER_RANGE_START:
+            if (mapping.range_bytes != 0)
+                *(uint64_t *)values[i] = mapping.range_start;
+            break;
+        case CU_POINTER_RANGE_SIZE:
+            if (mapping.range_bytes != 0)
+                *(size_t *)values[i] = mapping.range_bytes;
+            break;
+        case CU_POINTER_MAPPING_BASE:
+            *(uint64_t *)values[i] = mapping.memory_type != 0 ? mapping.start : 0;
+            break;
+        case CU_POINTER_MAPPING_SIZE:
+            *(size_t *)values[i] = mapping.memory_type != 0 ? mapping.end - mapping.start : 0;
+            break;
+        default:
+            return INVALID_VALUE;
+        }
+    }
+    return CU_OK;
+}
+
+cu_result cuMemGetHandleForAddressRange(void *handle, cu_address address, size_t bytes, int type,
+                                        unsigned long long flags)
+{
+    struct gpu_pointer pointer;
+    int fd;
+
+    BEGIN_IN_CONTEXT(cuMemGetHandleForAddressRange);
+    if (flags != 0) /* as on a platform without the PCIe flag */
+        return CU_NOT_SUPPORTED;
+    if (type != CU_HANDLE_DMABUF || address % 4096 != 0 || bytes % 4096 != 0 ||
+        host_memory_classify(address, bytes, &pointer) != TCPX_SUCCESS ||
+        pointer.kind != GPU_POINTER_DEVICE)
+        return INVALID_VALUE;
+    fd = memfd_create("fakecuda dma-buf", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
+        return CU_OUT_OF_MEMORY;
+    *(int *)handle = fd;
+    return CU_OK;
+}
+
+cu_result cuFlushGPUDirectRDMAWrites(int target, int scope)
+{
+    BEGIN_IN_CONTEXT(cuFlushGPUDirectRDMAWrites);
+    return target == CU_FLUSH_TARGET_CONTEXT && scope == CU_FLUSH_TO_OWNER ? CU_OK : INVALID_VALUE;
+}
+
+/* --- streams and events -------------------------------------------------------------------- */
+
+static uint64_t delay_us(void)
+{
+    const char *delay = getenv("FAKECUDA_DELAY_US");
+
+    return delay != NULL ? strtoull(delay, NULL, 10) : 0;
+}
+
+static struct host_stream *queue_of(cu_stream stream)
+{
+    if (stream != NULL)
+        return stream->stream;
+    if (current()->default_stream == NULL &&
+        host_stream_create(delay_us(), &current()->default_stream) != TCPX_SUCCESS)
+        abort();
+    return current()->default_stream;
+}
+
+static cu_result from_result(int result)
+{
+    return result == TCPX_SUCCESS            ? CU_OK
+           : result == TCPX_INVALID_ARGUMENT ? INVALID_VALUE
+                                             : ILLEGAL_ADDRESS;
+}
+
+cu_result cuStreamCreate(cu_stream *stream, unsigned flags)
+{
+    cu_stream fresh;
+
+    BEGIN_IN_CONTEXT(cuStreamCreate);
+    if (flags != CU_STREAM_NONBLOCKING)
+        return INVALID_VALUE;
+    fresh = calloc(1, sizeof *fresh);
+    if (fresh == NULL || host_stream_create(delay_us(), &fresh->stream) != TCPX_SUCCESS) {
+        free(fresh);
+        return CU_OUT_OF_MEMORY;
+    }
+    keep(&fresh->object, &balance.streams);
+    *stream = fresh;
+    return CU_OK;
+}
+
+cu_result cuStreamDestroy_v2(cu_stream stream)
+{
+    BEGIN_IN_CONTEXT(cuStreamDestroy_v2);
+    host_stream_destroy(stream->stream);
+    drop(&stream->object, &balance.streams);
+    return CU_OK;
+}
+
+cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags)
+{
+    BEGIN_IN_CONTEXT(cuStreamWaitEvent);
+    return flags == 0 ? from_result(host_stream_wait(queue_of(stream), event->event))
+                      : INVALID_VALUE;
+}
+
+cu_result cuStreamIsCapturing(cu_stream stream, int *status)
+{
+    BEGIN_IN_CONTEXT(cuStreamIsCapturing);
+    *status = stream != NULL ? stream->capturing : CU_CAPTURE_NONE;
+    return CU_OK;
+}
+
+cu_result cuEventCreate(cu_event *event, unsigned flags)
+{
+    cu_event fresh;
+
+    BEGIN_IN_CONTEXT(cuEventCreate);
+    if (flags != CU_EVENT_NO_TIMING)
+        return INVALID_VALUE;
+    fresh = calloc(1, sizeof *fresh);
+    if (fresh == NULL || host_event_create(&fresh->event) != TCPX_SUCCESS) {
+        free(fresh);
+        return CU_OUT_OF_MEMORY;
+    }
+    keep(&fresh->object, &balance.events);
+    *event = fresh;
+    return CU_OK;
+}
+
+cu_result cuEventDestroy_v2(cu_event event)
+{
+    BEGIN_IN_CONTEXT(cuEventDestroy_v2);
+    host_event_destroy(event->event);
+    drop(&event->object, &balance.events);
+    return CU_OK;
+}
+
+cu_result cuEventRecord(cu_event event, cu_stream stream)
+{
+    BEGIN_IN_CONTEXT(cuEventRecord);
+    return from_result(host_event_record(event->event, queue_of(stream)));
+}
+
+cu_result cuEventQuery(cu_event event)
+{
+    bool done;
+    int result;
+
+    BEGIN_IN_CONTEXT(cuEventQuery);
+    result = host_event_query(event->event, &done);
+    if (result != TCPX_SUCCESS)
+        return from_result(result);
+    return done ? CU_OK : CU_NOT_READY;
+}
+
+/* --- work ---------------------------------------------------------------------------------- */
+
+static cu_result copy(enum host_operation_kind kind, uint64_t to, uint64_t from, size_t bytes,
+                      cu_stream stream)
+{
+    return from_result(host_stream_submit(
+        queue_of(stream),
+        &(struct host_operation){.kind = kind, .copy = {.to = to, .from = from, .bytes = bytes}}));
+}
+
+cu_result cuMemcpyHtoDAsync_v2(cu_address to, const void *from, size_t bytes, cu_stream stream)
+{
+    BEGIN_IN_CONTEXT(cuMemcpyHtoDAsync_v2);
+    return copy(HOST_COPY_TO_DEVICE, to, (uintptr_t)from, bytes, stream);
+}
+
+cu_result cuMemcpyDtoHAsync_v2(void *to, cu_address from, size_t bytes, cu_stream stream)
+{
+    BEGIN_IN_CONTEXT(cuMemcpyDtoHAsync_v2);
+    return copy(HOST_COPY_TO_HOST, (uintptr_t)to, from, bytes, stream);
+}
+
+cu_result cuMemcpyDtoDAsync_v2(cu_address to, cu_address from, size_t bytes, cu_stream stream)
+{
+    BEGIN_IN_CONTEXT(cuMemcpyDtoDAsync_v2);
+    return copy(HOST_COPY_ON_DEVICE, to, from, bytes, stream);
+}
+
+cu_result cuMemsetD8Async(cu_address at, unsigned char value, size_t bytes, cu_stream stream)
+{
+    BEGIN_IN_CONTEXT(cuMemsetD8Async);
+    return from_result(host_stream_submit(
+        queue_of(stream),
+        &(struct host_operation){.kind = HOST_SET,
+                                 .set = {.at = at, .bytes = bytes, .value = value}}));
+}
+
+cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_address address, uint32_t value,
+                                  unsigned flags)
+{
+    BEGIN_IN_CONTEXT(cuStreamWriteValue32_v2);
+    if (flags != 0)
+        return INVALID_VALUE;
+    return from_result(host_stream_submit(
+        queue_of(stream), &(struct host_operation){.kind = HOST_WRITE_FLAG,
+                                                   .flag = {.at = address, .value = value}}));
+}
+
+cu_result cuModuleLoadDataEx(cu_module *module, const void *image, unsigned count, int *options,
+                             void **values)
+{
+    cu_result error = begin("cuModuleLoadDataEx");
+
+    if (error != CU_OK) {
+        for (unsigned i = 0; i < count; i++)
+            if (options[i] == CU_JIT_ERROR_LOG)
+                memcpy(values[i], "ptxas says no", sizeof "ptxas says no");
+        return error;
+    }
+    if (current() == NULL)
+        return INVALID_CONTEXT;
+    if (strstr(image, "\n.target sm_75\n") == NULL)
+        return INVALID_VALUE;
+    *module = calloc(1, sizeof **module);
+    if (*module == NULL)
+        return CU_OUT_OF_MEMORY;
+    (*module)->image = image;
+    add(&balance.modules, 1);
+    return CU_OK;
+}
+
+cu_result cuModuleUnload(cu_module module)
+{
+    BEGIN_IN_CONTEXT(cuModuleUnload);
+    free(module);
+    add(&balance.modules, -1);
+    return CU_OK;
+}
+
+cu_result cuModuleGetFunction(cu_function *function, cu_module module, const char *name)
+{
+    char entry[80];
+
+    BEGIN_IN_CONTEXT(cuModuleGetFunction);
+    snprintf(entry, sizeof entry, ".visible .entry %s(", name);
+    for (int i = 0; i < GPU_KERNELS; i++)
+        if (strcmp(name, kernel_name(i)) == 0 && strstr(module->image, entry) != NULL) {
+            functions[i].kernel = i;
+            *function = &functions[i];
+            return CU_OK;
+        }
+    return NOT_FOUND;
+}
+
+cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                         unsigned block_x, unsigned block_y, unsigned block_z,
+                         unsigned shared_bytes, cu_stream stream, void **arguments, void **extra)
+{
+    struct host_operation operation = {.kind = HOST_LAUNCH, .launch = {.kernel = function->kernel}};
+
+    BEGIN_IN_CONTEXT(cuLaunchKernel);
+    if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x != GPU_KERNEL_THREADS ||
+        block_y != 1 || block_z != 1 || shared_bytes != 0 || extra != NULL)
+        return INVALID_VALUE;
+    memcpy(&operation.launch.argument, arguments[0], kernel_argument_size(function->kernel));
+    return from_result(host_stream_submit(queue_of(stream), &operation));
+}

@@ -1,0 +1,55 @@
+/*
+ * A stand-in for the CUDA driver: libcuda.so.1 with the entry points that tcpx uses, over the
+ * emulated GPU's memory and engine. It is stricter than the driver (a call that needs a current
+ * context fails without one) and fails on demand. Tests reach these controls through dlsym().
+ */
+#ifndef TCPX_TESTS_FAKECUDA_H
+#define TCPX_TESTS_FAKECUDA_H
+
+#include <stdint.h>
+
+/*
+ * Makes calls fail: "cuMemAlloc_v2=2" each, "cuMemAlloc_v2@3=2" the third from now. Several are
+ * separated by commas; NULL or "" ends all faults. The variable FAKECUDA_FAULTS does the same.
+ */
+typedef void fakecuda_fault_call(const char *faults);
+
+/* How many faults have happened. */
+typedef unsigned fakecuda_faults_seen_call(void);
+
+/* How often an entry point has been called. */
+typedef unsigned fakecuda_calls_call(const char *entry_point);
+
+/* What cuDeviceGetAttribute answers from now on. */
+typedef void fakecuda_attribute_call(int attribute, int value);
+
+/* Makes a stream look as if a graph were being captured on it. */
+typedef void fakecuda_capture_call(void *stream, int capturing);
+
+/* Every call fails from now on, as after the driver's own exit handler. */
+typedef void fakecuda_shutdown_call(int on);
+
+/* How many contexts are retained, over all devices; allocations, streams and events that live. */
+struct fakecuda_balance {
+    int contexts;
+    int memory;
+    int registered;
+    int streams;
+    int events;
+    int modules;
+};
+typedef void fakecuda_balance_call(struct fakecuda_balance *balance);
+
+/* What cuPointerGetAttributes says of [start, end): a mapping in a reserved range. */
+struct fakecuda_mapping {
+    uint64_t start;
+    uint64_t end;
+    uint64_t range_start;
+    uint64_t range_bytes;
+    int memory_type; /* 0: reserved only */
+    int device;
+    int managed;
+};
+typedef void fakecuda_mapping_call(const struct fakecuda_mapping *mapping);
+
+#endif

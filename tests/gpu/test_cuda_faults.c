@@ -1,0 +1,405 @@
+/*
+ * The CUDA backend over the stand-in driver when the driver fails: every call in turn. Each failure
+ * is a result with the driver's name for it, and nothing that was taken is kept.
+ */
+#include "tests/gpu/gpu_test.h"
+
+#include "base/log.h"
+#include "gpu/cuda_driver.h"
+#include "tests/fakecuda/fakecuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static fakecuda_fault_call *fault;
+static fakecuda_faults_seen_call *faults_seen;
+static fakecuda_calls_call *calls;
+static fakecuda_attribute_call *attribute;
+static fakecuda_capture_call *capture;
+static fakecuda_shutdown_call *shutdown_driver;
+static fakecuda_balance_call *get_balance;
+static fakecuda_mapping_call *add_mapping;
+
+static int find_controls(void **state)
+{
+    void *library;
+    int count;
+
+    (void)state;
+    if (gpu_count(&count) != TCPX_SUCCESS)
+        return -1;
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    fault = (fakecuda_fault_call *)dlsym(library, "fakecuda_fault");
+    faults_seen = (fakecuda_faults_seen_call *)dlsym(library, "fakecuda_faults_seen");
+    calls = (fakecuda_calls_call *)dlsym(library, "fakecuda_calls");
+    attribute = (fakecuda_attribute_call *)dlsym(library, "fakecuda_attribute");
+    capture = (fakecuda_capture_call *)dlsym(library, "fakecuda_capture");
+    shutdown_driver = (fakecuda_shutdown_call *)dlsym(library, "fakecuda_shutdown");
+    get_balance = (fakecuda_balance_call *)dlsym(library, "fakecuda_balance");
+    add_mapping = (fakecuda_mapping_call *)dlsym(library, "fakecuda_mapping");
+    return fault == NULL || add_mapping == NULL;
+}
+
+static void assert_nothing_kept(const char *after)
+{
+    struct fakecuda_balance balance;
+
+    get_balance(&balance);
+    if (balance.contexts != 0 || balance.memory != 0 || balance.registered != 0 ||
+        balance.streams != 0 || balance.events != 0 || balance.modules != 0)
+        fail_msg("after %s: %d contexts, %d allocations, %d registrations, %d streams, %d events, "
+                 "%d modules are left",
+                 after, balance.contexts, balance.memory, balance.registered, balance.streams,
+                 balance.events, balance.modules);
+}
+
+/*
+ * Uses every operation once; the first failure is the result. Faults end before all is given back:
+ * a driver that does not let us in then keeps what it has.
+ */
+static int scenario(void)
+{
+    struct gpu *gpu = NULL;
+    struct gpu_stream *stream = NULL;
+    struct gpu_stream *other = NULL;
+    struct gpu_event *event = NULL;
+    struct gpu_memory memory = {0};
+    struct gpu_pinned pinned = {0};
+    struct gpu_pointer pointer;
+    struct tcpx_gpu_properties properties;
+    int fd = -1;
+    int result = gpu_properties(1, &properties);
+
+#define STEP(call)                                                                                 \
+    if (result == TCPX_SUCCESS)                                                                    \
+    result = (call)
+    STEP(gpu_open(1, &gpu));
+    STEP(gpu_memory_alloc(gpu, 65536, 4096, &memory));
+    STEP(gpu_pinned_alloc(gpu, 65536, GPU_PINNED_MEMFD, &pinned));
+    STEP(gpu_stream_create(gpu, &stream));
+    STEP(gpu_stream_create(gpu, &other));
+    STEP(gpu_event_create(gpu, &event));
+    STEP(gpu_classify((void *)(uintptr_t)memory.address, 65536, &pointer));
+    STEP(gpu_export_dmabuf(gpu, memory.address, 4096, &fd));
+    STEP(gpu_flush_inbound_writes(gpu));
+    STEP(gpu_fill_pattern(stream, memory.address, 4096, 1, 0));
+    STEP(gpu_copy_to_host(stream, pinned.host, memory.address, 4096));
+    STEP(gpu_copy_to_device(stream, memory.address, pinned.host, 4096));
+    STEP(gpu_copy_on_device(stream, memory.address + 8192, memory.address, 4096));
+    STEP(gpu_set(stream, memory.address, 0, 16));
+    STEP(gpu_write_flag(stream, pinned.device, 1));
+    STEP(gpu_event_record(event, stream));
+    STEP(gpu_stream_wait_event(other, event));
+    STEP(gpu_stream_wait_caller_stream(other, gpu_stream_native(stream)));
+    STEP(gpu_stream_wait_caller_event(other, gpu_event_native(event)));
+    STEP(gpu_caller_stream_wait(gpu_stream_native(other), event));
+    STEP(gpu_event_record(event, other));
+    STEP(gpu_event_wait(event, LIMIT));
+#undef STEP
+    fault(NULL);
+    if (fd >= 0)
+        close(fd);
+    gpu_event_destroy(event);
+    gpu_stream_destroy(other);
+    gpu_stream_destroy(stream);
+    if (gpu != NULL) {
+        gpu_pinned_free(gpu, &pinned);
+        gpu_memory_free(gpu, &memory);
+    }
+    gpu_close(gpu);
+    return result;
+}
+
+static void test_no_context_before_device_memory(void **state)
+{
+    struct gpu_pointer pointer;
+    struct gpu *gpu;
+
+    (void)state;
+    assert_success(gpu_open(0, &gpu));
+    assert_success(gpu_classify(&pointer, sizeof pointer, &pointer));
+    assert_int_equal(calls("cuDevicePrimaryCtxRetain"), 0);
+    gpu_close(gpu);
+    assert_int_equal(calls("cuDevicePrimaryCtxRelease_v2"), 0);
+}
+
+static void test_the_scenario_itself(void **state)
+{
+    (void)state;
+    assert_success(scenario());
+    assert_nothing_kept("the scenario");
+}
+
+/* Entry points whose failure is not a failure of the scenario. */
+static bool is_tolerated(const char *name)
+{
+    static const char *const names[] = {
+        "cuInit",
+        "cuDeviceGetCount", /* called once, before the faults */
+        "cuGetErrorName",
+        "cuGetErrorString",
+        "cuDeviceGetAttribute",   /* an unknown attribute counts as 0 */
+        "cuPointerGetAttributes", /* asked twice: test_pointers_of_an_old_driver */
+        /* giving back: a warning */
+        "cuDevicePrimaryCtxRelease_v2",
+        "cuCtxPopCurrent_v2",
+        "cuMemFree_v2",
+        "cuMemHostUnregister",
+        "cuStreamDestroy_v2",
+        "cuEventDestroy_v2",
+        "cuModuleUnload",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void fail_in_turn(const char *name)
+{
+    enum { MORE_THAN_THERE_ARE = 500 };
+    unsigned failures = 0;
+
+    if (is_tolerated(name))
+        return;
+    for (int nth = 1; nth < MORE_THAN_THERE_ARE; nth++) {
+        unsigned before = faults_seen();
+        char spec[96];
+        int result;
+
+        snprintf(spec, sizeof spec, "%s@%d=2", name, nth);
+        fault(spec);
+        result = scenario();
+        if (faults_seen() == before)
+            break;
+        assert_nothing_kept(spec);
+        /* What is asked for twice (a dma-buf, without its flag) or restored may fail once. */
+        if (result == TCPX_SUCCESS)
+            continue;
+        if (result != TCPX_CUDA_ERROR ||
+            strstr(tcpx_last_error(), "CUDA_ERROR_OUT_OF_MEMORY") == NULL)
+            fail_msg("%s: %s: %s", spec, tcpx_result_name(result), tcpx_last_error());
+        failures++;
+    }
+    if (failures == 0)
+        fail_msg("%s: no failure of it reached the scenario", name);
+}
+
+static void test_every_call_failing_in_turn(void **state)
+{
+    (void)state;
+#define TRY(name, arguments) fail_in_turn(#name);
+    CUDA_ENTRY_POINTS(TRY, TRY)
+#undef TRY
+}
+
+/* A driver that does not know two of the attributes is asked again without them. */
+static void test_pointers_of_an_old_driver(void **state)
+{
+    struct gpu_pointer pointer;
+
+    (void)state;
+    fault("cuPointerGetAttributes@1=1");
+    assert_success(gpu_classify(state, 1, &pointer));
+    assert_int_equal(pointer.kind, GPU_POINTER_HOST);
+    fault("cuPointerGetAttributes=1");
+    assert_error(gpu_classify(state, 1, &pointer), TCPX_CUDA_ERROR, "CUDA_ERROR_INVALID_VALUE");
+    fault(NULL);
+}
+
+static void test_the_compilers_message_is_shown(void **state)
+{
+    (void)state;
+    fault("cuModuleLoadDataEx=2");
+    assert_error(scenario(), TCPX_CUDA_ERROR, "ptxas says no");
+    fault(NULL);
+    assert_nothing_kept("a failed compilation");
+}
+
+static void test_an_error_without_a_name(void **state)
+{
+    (void)state;
+    fault("cuMemAlloc_v2=98765");
+    assert_error(scenario(), TCPX_CUDA_ERROR, "CUDA error 98765");
+    fault(NULL);
+    assert_nothing_kept("an unknown error");
+}
+
+static void test_dmabuf_support_is_asked_for(void **state)
+{
+    struct tcpx_gpu_properties properties;
+
+    (void)state;
+    attribute(CU_ATTRIBUTE_DMABUF, 0);
+    assert_error(scenario(), TCPX_CUDA_ERROR, "cannot export a dma-buf");
+    assert_success(gpu_properties(0, &properties));
+    assert_int_equal(properties.dmabuf, 0);
+    attribute(CU_ATTRIBUTE_DMABUF, 1);
+    assert_success(gpu_properties(0, &properties));
+    assert_int_equal(properties.dmabuf, 1);
+}
+
+static void test_flushing_only_where_it_is_needed(void **state)
+{
+    unsigned before = calls("cuFlushGPUDirectRDMAWrites");
+    struct gpu *gpu;
+
+    (void)state;
+    assert_success(gpu_open(0, &gpu));
+    assert_success(gpu_flush_inbound_writes(gpu));
+    assert_int_equal(calls("cuFlushGPUDirectRDMAWrites"), before + 1);
+    attribute(CU_ATTRIBUTE_RDMA_WRITES_ORDERING, 100);
+    assert_success(gpu_flush_inbound_writes(gpu));
+    assert_int_equal(calls("cuFlushGPUDirectRDMAWrites"), before + 1);
+    attribute(CU_ATTRIBUTE_RDMA_WRITES_ORDERING, 0);
+    attribute(CU_ATTRIBUTE_RDMA_FLUSH_OPTIONS, 0);
+    assert_error(gpu_flush_inbound_writes(gpu), TCPX_CUDA_ERROR, "neither orders nor flushes");
+    attribute(CU_ATTRIBUTE_RDMA_FLUSH_OPTIONS, 1);
+    gpu_close(gpu);
+}
+
+static void test_a_stream_under_capture_is_refused(void **state)
+{
+    struct gpu *gpu;
+    struct gpu_stream *stream;
+    struct gpu_stream *captured;
+    struct gpu_event *event;
+
+    (void)state;
+    assert_success(gpu_open(0, &gpu));
+    assert_success(gpu_stream_create(gpu, &stream));
+    assert_success(gpu_stream_create(gpu, &captured));
+    assert_success(gpu_event_create(gpu, &event));
+    capture(gpu_stream_native(captured), 1);
+    assert_error(gpu_stream_wait_caller_stream(stream, gpu_stream_native(captured)),
+                 TCPX_INVALID_USAGE, "graph");
+    assert_error(gpu_caller_stream_wait(gpu_stream_native(captured), event), TCPX_INVALID_USAGE,
+                 "graph");
+    gpu_event_destroy(event);
+    gpu_stream_destroy(captured);
+    gpu_stream_destroy(stream);
+    gpu_close(gpu);
+}
+
+static int classify(uint64_t address, uint64_t bytes, struct gpu_pointer *pointer)
+{
+    return gpu_classify((const void *)(uintptr_t)address, bytes, pointer);
+}
+
+static void test_mappings_side_by_side(void **state)
+{
+    const uint64_t base = (uint64_t)1 << 44;
+    const uint64_t unit = (uint64_t)2 << 20;
+    struct fakecuda_mapping mapping = {.range_start = base, .range_bytes = 8 * unit};
+    struct gpu_pointer pointer = {.bytes = 77};
+
+    (void)state;
+    /* 0, 1: GPU 0; 2: GPU 1; 3: managed; the rest is reserved only */
+    for (uint64_t i = 0; i < 8; i++) {
+        mapping.start = base + i * unit;
+        mapping.end = mapping.start + unit;
+        mapping.memory_type = i < 4 ? CU_MEMORY_DEVICE : 0;
+        mapping.device = i < 4 ? i == 2 : -2;
+        mapping.managed = i == 3;
+        add_mapping(&mapping);
+    }
+    assert_success(classify(base, unit, &pointer));
+    assert_true(pointer.one_allocation);
+    assert_int_equal(pointer.base, base);
+    assert_int_equal(pointer.bytes, unit);
+    assert_success(classify(base + 5, 2 * unit - 5, &pointer));
+    assert_false(pointer.one_allocation);
+    assert_int_equal(pointer.kind, GPU_POINTER_DEVICE);
+    assert_int_equal(pointer.device, 0);
+    assert_error(classify(base, 2 * unit + 1, &pointer), TCPX_INVALID_ARGUMENT, "GPU 1");
+    assert_error(classify(base + 2 * unit, 2 * unit, &pointer), TCPX_INVALID_ARGUMENT,
+                 "managed memory");
+    assert_success(classify(base + 3 * unit, unit, &pointer));
+    assert_int_equal(pointer.kind, GPU_POINTER_MANAGED);
+    assert_error(classify(base + 3 * unit, unit + 1, &pointer), TCPX_INVALID_ARGUMENT,
+                 "without memory");
+    assert_error(classify(base + 5 * unit, 1, &pointer), TCPX_INVALID_ARGUMENT, "no memory mapped");
+}
+
+static char warnings[1000];
+
+static void collect(int level, unsigned long flags, const char *file, int line, const char *format,
+                    ...)
+{
+    va_list arguments;
+
+    (void)flags;
+    (void)file;
+    (void)line;
+    if (level != 2)
+        return;
+    va_start(arguments, format);
+    vsnprintf(warnings, sizeof warnings, format, arguments);
+    va_end(arguments);
+}
+
+static void test_giving_back_what_fails_is_a_warning(void **state)
+{
+    struct gpu_memory memory;
+    struct gpu *gpu;
+
+    (void)state;
+    log_set_nccl_logger(collect);
+    assert_success(gpu_open(0, &gpu));
+    assert_success(gpu_memory_alloc(gpu, 4096, 1, &memory));
+    fault("cuMemFree_v2@1=700");
+    gpu_memory_free(gpu, &memory);
+    fault(NULL);
+    assert_string_equal(warnings, "cuMemFree_v2: CUDA_ERROR_ILLEGAL_ADDRESS");
+    warnings[0] = '\0';
+    gpu_close(gpu);
+    log_set_nccl_logger(NULL);
+}
+
+static void test_quiet_after_the_driver_has_shut_down(void **state)
+{
+    struct gpu_memory memory;
+    struct gpu_pinned pinned;
+    struct gpu_stream *stream;
+    struct gpu *gpu;
+
+    (void)state;
+    log_set_nccl_logger(collect);
+    warnings[0] = '\0';
+    assert_success(gpu_open(0, &gpu));
+    assert_success(gpu_memory_alloc(gpu, 4096, 1, &memory));
+    assert_success(gpu_pinned_alloc(gpu, 4096, GPU_PINNED_PLAIN, &pinned));
+    assert_success(gpu_stream_create(gpu, &stream));
+    shutdown_driver(1);
+    assert_error(gpu_set(stream, memory.address, 0, 1), TCPX_CUDA_ERROR,
+                 "CUDA_ERROR_DEINITIALIZED");
+    gpu_stream_destroy(stream);
+    gpu_pinned_free(gpu, &pinned);
+    gpu_memory_free(gpu, &memory);
+    gpu_close(gpu);
+    assert_string_equal(warnings, "");
+    shutdown_driver(0);
+    log_set_nccl_logger(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_context_before_device_memory),
+        cmocka_unit_test(test_the_scenario_itself),
+        cmocka_unit_test(test_every_call_failing_in_turn),
+        cmocka_unit_test(test_pointers_of_an_old_driver),
+        cmocka_unit_test(test_the_compilers_message_is_shown),
+        cmocka_unit_test(test_an_error_without_a_name),
+        cmocka_unit_test(test_dmabuf_support_is_asked_for),
+        cmocka_unit_test(test_flushing_only_where_it_is_needed),
+        cmocka_unit_test(test_a_stream_under_capture_is_refused),
+        cmocka_unit_test(test_mappings_side_by_side),
+        cmocka_unit_test(test_giving_back_what_fails_is_a_warning),
+        cmocka_unit_test(test_quiet_after_the_driver_has_shut_down),
+    };
+
+    return cmocka_run_group_tests_name("a failing driver", tests, find_controls, NULL);
+}

@@ -1,0 +1,798 @@
+/*
+ * What the GPU layer promises, on whatever GPU the environment chooses: the emulated one, CUDA over
+ * the stand-in driver, or a real one. The CPU's own arithmetic is the reference throughout.
+ */
+#include "tests/gpu/gpu_test.h"
+
+#include "abi/unpack_queue.h"
+#include "gpu/kernels.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+struct fixture {
+    struct gpu *gpu;
+    struct gpu_stream *stream;
+    struct gpu_pinned pinned; /* 4 MiB */
+    struct gpu_memory memory; /* 4 MiB */
+};
+
+static const uint64_t fixture_bytes = 4 * MIB;
+
+static int set_up(void **state)
+{
+    static struct fixture fixture;
+
+    if (gpu_open(0, &fixture.gpu) != TCPX_SUCCESS ||
+        gpu_stream_create(fixture.gpu, &fixture.stream) != TCPX_SUCCESS ||
+        gpu_pinned_alloc(fixture.gpu, fixture_bytes, GPU_PINNED_PLAIN, &fixture.pinned) !=
+            TCPX_SUCCESS ||
+        gpu_memory_alloc(fixture.gpu, fixture_bytes, 4096, &fixture.memory) != TCPX_SUCCESS) {
+        fprintf(stderr, "set-up: %s\n", tcpx_last_error());
+        return -1;
+    }
+    *state = &fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+
+    gpu_memory_free(fixture->gpu, &fixture->memory);
+    gpu_pinned_free(fixture->gpu, &fixture->pinned);
+    gpu_stream_destroy(fixture->stream);
+    gpu_close(fixture->gpu);
+    return 0;
+}
+
+static bool is_real_gpu(void)
+{
+    struct tcpx_gpu_properties properties;
+
+    return gpu_properties(0, &properties) == TCPX_SUCCESS &&
+           strcmp(properties.backend, "cuda") == 0 && strstr(properties.name, "stand-in") == NULL;
+}
+
+/* Copies device memory into a buffer of the CPU's. */
+static void fetch(struct fixture *fixture, void *to, gpu_address from, uint64_t bytes)
+{
+    assert_success(gpu_copy_to_host(fixture->stream, to, from, bytes));
+    assert_success(drain(fixture->gpu, fixture->stream));
+}
+
+static void store(struct fixture *fixture, gpu_address to, const void *from, uint64_t bytes)
+{
+    assert_success(gpu_copy_to_device(fixture->stream, to, from, bytes));
+    assert_success(drain(fixture->gpu, fixture->stream));
+}
+
+static void fill_random(uint8_t *bytes, size_t count, uint64_t *state)
+{
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = (uint8_t)(random_next(state) >> 32);
+}
+
+/* --- devices ------------------------------------------------------------------------------- */
+
+static void test_devices(void **state)
+{
+    struct tcpx_gpu_properties properties;
+    const char *backend;
+    const char *reason;
+    int count = 0;
+
+    (void)state;
+    assert_success(gpu_backend(&backend, &reason));
+    assert_success(tcpx_gpu_count(&count));
+    assert_true(count >= 1);
+    for (int i = 0; i < count; i++) {
+        memset(&properties, 0xa5, sizeof properties);
+        assert_success(tcpx_gpu_get_properties(i, &properties));
+        assert_string_equal(properties.backend, backend);
+        assert_true(strlen(properties.name) > 0);
+        assert_true(properties.memory_bytes > 0);
+        assert_true(properties.numa_node >= -1);
+    }
+    printf("# backend %s (%s), GPU 0 is %s\n", backend, reason, properties.name);
+}
+
+static void test_devices_that_are_not_there(void **state)
+{
+    struct tcpx_gpu_properties properties;
+    struct gpu *gpu = NULL;
+
+    (void)state;
+    assert_error(tcpx_gpu_get_properties(-1, &properties), TCPX_INVALID_ARGUMENT, "no GPU -1");
+    assert_error(tcpx_gpu_get_properties(1000, &properties), TCPX_INVALID_ARGUMENT, "no GPU 1000");
+    assert_error(tcpx_gpu_get_properties(0, NULL), TCPX_INVALID_ARGUMENT, "NULL");
+    assert_error(tcpx_gpu_count(NULL), TCPX_INVALID_ARGUMENT, "NULL");
+    assert_error(gpu_open(1000, &gpu), TCPX_INVALID_ARGUMENT, "no GPU 1000");
+    assert_null(gpu);
+    gpu_close(NULL);
+}
+
+/* --- memory -------------------------------------------------------------------------------- */
+
+static void test_memory_sizes_and_alignments(void **state)
+{
+    static const uint64_t sizes[] = {1, 255, 4096, 4097, 3 * MIB + 5};
+    static const uint64_t alignments[] = {1, 16, 256, 4096, 65536, 2 * MIB};
+    struct fixture *fixture = *state;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t k = 0; k < sizeof alignments / sizeof *alignments; k++) {
+            struct gpu_memory memory;
+            uint8_t last = 0;
+
+            assert_success(gpu_memory_alloc(fixture->gpu, sizes[i], alignments[k], &memory));
+            assert_int_equal(memory.address % alignments[k], 0);
+            assert_int_equal(memory.bytes, sizes[i]);
+            assert_success(gpu_set(fixture->stream, memory.address, 0x5a, sizes[i]));
+            fetch(fixture, &last, memory.address + sizes[i] - 1, 1);
+            assert_int_equal(last, 0x5a);
+            gpu_memory_free(fixture->gpu, &memory);
+            assert_int_equal(memory.bytes, 0);
+            gpu_memory_free(fixture->gpu, &memory);
+        }
+}
+
+static void test_memory_that_cannot_be_had(void **state)
+{
+    struct fixture *fixture = *state;
+    struct gpu_memory memory = {.bytes = 77};
+    struct gpu_pinned pinned = {.bytes = 77};
+
+    assert_error(gpu_memory_alloc(fixture->gpu, 0, 4096, &memory), TCPX_INVALID_ARGUMENT,
+                 "0 bytes");
+    assert_error(gpu_memory_alloc(fixture->gpu, 4096, 0, &memory), TCPX_INVALID_ARGUMENT,
+                 "power of two");
+    assert_error(gpu_memory_alloc(fixture->gpu, 4096, 48, &memory), TCPX_INVALID_ARGUMENT, "48");
+    assert_error(gpu_memory_alloc(fixture->gpu, (uint64_t)1 << 50, 4096, &memory), TCPX_CUDA_ERROR,
+                 "112589990684");
+    assert_error(gpu_memory_alloc(fixture->gpu, UINT64_MAX, 4096, &memory), TCPX_CUDA_ERROR, "");
+    assert_error(gpu_pinned_alloc(fixture->gpu, 0, GPU_PINNED_PLAIN, &pinned),
+                 TCPX_INVALID_ARGUMENT, "0 bytes");
+    assert_error(gpu_pinned_alloc(fixture->gpu, UINT64_MAX, GPU_PINNED_PLAIN, &pinned),
+                 TCPX_INVALID_ARGUMENT, "pinned");
+    assert_error(gpu_pinned_alloc(fixture->gpu, (uint64_t)1 << 60, GPU_PINNED_MEMFD, &pinned),
+                 TCPX_SYSTEM_ERROR, "");
+    assert_int_equal(memory.bytes, 77);
+    assert_int_equal(pinned.bytes, 77);
+}
+
+static void test_cpu_cannot_touch_device_memory(void **state)
+{
+    struct fixture *fixture = *state;
+    int status;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        _exit(*(volatile uint8_t *)(uintptr_t)fixture->memory.address & 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
+static void test_pinned_memory_is_shared_with_the_gpu(void **state)
+{
+    struct fixture *fixture = *state;
+
+    for (int kind = GPU_PINNED_PLAIN; kind <= GPU_PINNED_MEMFD; kind++) {
+        struct gpu_pinned pinned;
+        uint8_t *bytes;
+        uint8_t from_file[64];
+
+        assert_success(gpu_pinned_alloc(fixture->gpu, 5000, kind, &pinned));
+        assert_int_equal(pinned.bytes, 8192);
+        assert_int_equal((uintptr_t)pinned.host % 4096, 0);
+        bytes = pinned.host;
+        for (size_t i = 0; i < 8192; i++)
+            assert_int_equal(bytes[i], 0);
+
+        /* the GPU writes, the CPU reads */
+        assert_success(gpu_fill_pattern(fixture->stream, pinned.device, 5000, 9, 0));
+        assert_success(drain(fixture->gpu, fixture->stream));
+        for (size_t i = 0; i < 5000; i++)
+            assert_int_equal(bytes[i], pattern_byte(9, i));
+        for (size_t i = 5000; i < 8192; i++)
+            assert_int_equal(bytes[i], 0);
+
+        /* the CPU writes, the GPU reads */
+        bytes[4321] ^= 0x10;
+        assert_success(gpu_verify_pattern(fixture->stream, pinned.device, 5000, 9, 0,
+                                          fixture->memory.address));
+        struct gpu_verify_result result;
+        fetch(fixture, &result, fixture->memory.address, sizeof result);
+        assert_int_equal(result.differences, 1);
+        assert_int_equal(result.first, 4321);
+
+        if (kind == GPU_PINNED_MEMFD) {
+            assert_true(pinned.memfd >= 0);
+            assert_int_equal(pread(pinned.memfd, from_file, sizeof from_file, 4300), 64);
+            assert_memory_equal(from_file, bytes + 4300, 64);
+        } else {
+            assert_int_equal(pinned.memfd, -1);
+        }
+        gpu_pinned_free(fixture->gpu, &pinned);
+        assert_null(pinned.host);
+        gpu_pinned_free(fixture->gpu, &pinned);
+    }
+}
+
+static void test_classify(void **state)
+{
+    struct fixture *fixture = *state;
+    struct gpu_pointer pointer;
+    uint8_t local[16] = {0};
+    void *heap = malloc(100000);
+    const void *device = (const void *)(uintptr_t)fixture->memory.address;
+
+    assert_success(gpu_classify(local, sizeof local, &pointer));
+    assert_int_equal(pointer.kind, GPU_POINTER_HOST);
+    assert_int_equal(pointer.device, -1);
+    assert_success(gpu_classify(heap, 100000, &pointer));
+    assert_int_equal(pointer.kind, GPU_POINTER_HOST);
+    free(heap);
+
+    assert_success(gpu_classify(device, fixture_bytes, &pointer));
+    assert_int_equal(pointer.kind, GPU_POINTER_DEVICE);
+    assert_int_equal(pointer.device, 0);
+    assert_true(pointer.one_allocation);
+    assert_true(pointer.base <= fixture->memory.address);
+    assert_true(pointer.base + pointer.bytes >= fixture->memory.address + fixture_bytes);
+    assert_success(gpu_classify((const char *)device + fixture_bytes - 1, 1, &pointer));
+    assert_int_equal(pointer.kind, GPU_POINTER_DEVICE);
+
+    assert_success(gpu_classify(fixture->pinned.host, fixture_bytes, &pointer));
+    assert_int_equal(pointer.kind, GPU_POINTER_PINNED);
+    assert_success(gpu_classify((char *)fixture->pinned.host + 12345, 678, &pointer));
+    assert_int_equal(pointer.kind, GPU_POINTER_PINNED);
+    assert_success(gpu_classify((const void *)(uintptr_t)fixture->pinned.device, 1, &pointer));
+    assert_int_equal(pointer.kind, GPU_POINTER_PINNED);
+}
+
+static void test_classify_refuses(void **state)
+{
+    struct fixture *fixture = *state;
+    struct gpu_pointer pointer = {.bytes = 77};
+    const char *device = (const char *)(uintptr_t)fixture->memory.address;
+    struct gpu_memory small;
+
+    assert_error(gpu_classify(NULL, 10, &pointer), TCPX_INVALID_ARGUMENT, "10 bytes");
+    assert_error(gpu_classify(device, 0, &pointer), TCPX_INVALID_ARGUMENT, "0 bytes");
+    assert_error(gpu_classify(device, UINT64_MAX, &pointer), TCPX_INVALID_ARGUMENT, "");
+    /* beyond the end: whatever lies there, it is not the same allocation */
+    assert_success(gpu_memory_alloc(fixture->gpu, 100, 256, &small));
+    assert_error(gpu_classify((const void *)(uintptr_t)small.address, 101, &pointer),
+                 TCPX_INVALID_ARGUMENT, "101 bytes");
+    gpu_memory_free(fixture->gpu, &small);
+    assert_int_equal(pointer.bytes, 77);
+}
+
+static void test_dmabuf_export(void **state)
+{
+    struct fixture *fixture = *state;
+    struct tcpx_gpu_properties properties;
+    int fd = -7;
+    int result;
+
+    assert_success(gpu_properties(0, &properties));
+    assert_error(gpu_export_dmabuf(fixture->gpu, fixture->memory.address + 1, 4096, &fd),
+                 TCPX_INVALID_ARGUMENT, "multiples of 4096");
+    assert_error(gpu_export_dmabuf(fixture->gpu, fixture->memory.address, 100, &fd),
+                 TCPX_INVALID_ARGUMENT, "multiples of 4096");
+    assert_error(gpu_export_dmabuf(fixture->gpu, fixture->memory.address, 0, &fd),
+                 TCPX_INVALID_ARGUMENT, "multiples of 4096");
+    assert_int_equal(fd, -7);
+    result = gpu_export_dmabuf(fixture->gpu, fixture->memory.address + 4096, MIB, &fd);
+    if (!properties.dmabuf) {
+        assert_int_not_equal(result, TCPX_SUCCESS);
+        assert_true(strlen(tcpx_last_error()) > 0);
+        skip_because(tcpx_last_error());
+    }
+    assert_success(result);
+    assert_int_equal(lseek(fd, 0, SEEK_END), (off_t)MIB);
+    close(fd);
+}
+
+static void test_flush(void **state)
+{
+    struct fixture *fixture = *state;
+
+    assert_success(gpu_flush_inbound_writes(fixture->gpu));
+}
+
+/* --- copies -------------------------------------------------------------------------------- */
+
+static void test_copies_of_any_size_and_place(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { ROOM = 70000 };
+    uint8_t *original = malloc(ROOM);
+    uint8_t *expected = malloc(ROOM);
+    uint8_t *arrived = malloc(ROOM);
+    uint64_t seed = 1;
+
+    for (int turn = 0; turn < 100; turn++) {
+        uint64_t bytes = random_below(&seed, turn < 50 ? 100 : ROOM / 4);
+        uint64_t from = random_below(&seed, ROOM / 4);
+        uint64_t between = random_below(&seed, ROOM / 4);
+        uint64_t to = ROOM / 2 + random_below(&seed, ROOM / 4);
+        gpu_address base = fixture->memory.address;
+
+        /* host -> device, device -> device, device -> host, with what lies around untouched */
+        fill_random(original, ROOM, &seed);
+        assert_success(gpu_set(fixture->stream, base, 0xee, ROOM));
+        assert_success(gpu_copy_to_device(fixture->stream, base + between, original + from, bytes));
+        assert_success(gpu_copy_on_device(fixture->stream, base + to, base + between, bytes));
+        memset(arrived, 0x77, ROOM);
+        fetch(fixture, arrived, base, ROOM);
+        memset(expected, 0xee, ROOM);
+        memcpy(expected + between, original + from, bytes);
+        memcpy(expected + to, original + from, bytes);
+        assert_memory_equal(arrived, expected, ROOM);
+    }
+    free(original);
+    free(expected);
+    free(arrived);
+}
+
+static void test_work_outside_memory_is_an_error(void **state)
+{
+    struct fixture *fixture = *state;
+    gpu_address end = fixture->memory.address + fixture_bytes;
+    char bytes[16];
+
+    if (is_real_gpu())
+        skip_because("a real driver may fail the whole context later: see test_gpu_fault");
+    assert_error(gpu_set(fixture->stream, end - 8, 0, 9), TCPX_CUDA_ERROR, "9 bytes");
+    assert_error(gpu_copy_to_device(fixture->stream, end - 8, bytes, 9), TCPX_CUDA_ERROR,
+                 "9 bytes");
+    assert_error(gpu_copy_to_host(fixture->stream, bytes, end, 1), TCPX_CUDA_ERROR, "1 bytes");
+    assert_error(gpu_write_flag(fixture->stream, fixture->memory.address + 2, 1),
+                 TCPX_INVALID_ARGUMENT, "aligned");
+    assert_success(drain(fixture->gpu, fixture->stream));
+}
+
+/* --- streams and events -------------------------------------------------------------------- */
+
+static void test_an_event_that_was_never_recorded_is_done(void **state)
+{
+    struct fixture *fixture = *state;
+    struct gpu_event *event;
+    bool done = false;
+
+    assert_success(gpu_event_create(fixture->gpu, &event));
+    assert_success(gpu_event_query(event, &done));
+    assert_true(done);
+    assert_success(gpu_event_wait(event, deadline_after_ms(0)));
+    gpu_event_destroy(event);
+}
+
+static void test_an_event_can_be_recorded_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct gpu_event *event;
+    uint32_t *flags = fixture->pinned.host;
+
+    assert_success(gpu_event_create(fixture->gpu, &event));
+    for (uint32_t turn = 1; turn <= 50; turn++) {
+        assert_success(gpu_write_flag(fixture->stream, fixture->pinned.device, turn));
+        assert_success(gpu_event_record(event, fixture->stream));
+        assert_success(gpu_event_wait(event, LIMIT));
+        assert_int_equal(flags[0], turn);
+    }
+    gpu_event_destroy(event);
+}
+
+static void test_streams_wait_for_each_other(void **state)
+{
+    struct fixture *fixture = *state;
+    gpu_address first = fixture->memory.address;
+    gpu_address second = fixture->memory.address + 2 * MIB;
+    struct gpu_stream *other;
+    struct gpu_event *event;
+    struct gpu_verify_result result;
+
+    assert_success(gpu_stream_create(fixture->gpu, &other));
+    assert_success(gpu_event_create(fixture->gpu, &event));
+    for (uint64_t turn = 0; turn < 20; turn++) {
+        /* 0 and 1: our own event; the rest: as a caller's stream, event, and the other way */
+        assert_success(gpu_fill_pattern(fixture->stream, first, MIB, turn, 0));
+        if (turn % 4 == 0) {
+            assert_success(gpu_event_record(event, fixture->stream));
+            assert_success(gpu_stream_wait_event(other, event));
+        } else if (turn % 4 == 1) {
+            assert_success(
+                gpu_stream_wait_caller_stream(other, gpu_stream_native(fixture->stream)));
+        } else if (turn % 4 == 2) {
+            assert_success(gpu_event_record(event, fixture->stream));
+            assert_success(gpu_stream_wait_caller_event(other, gpu_event_native(event)));
+        } else {
+            assert_success(gpu_event_record(event, fixture->stream));
+            assert_success(gpu_caller_stream_wait(gpu_stream_native(other), event));
+        }
+        assert_success(gpu_copy_on_device(other, second, first, MIB));
+        assert_success(drain(fixture->gpu, other));
+        assert_success(gpu_verify_pattern(fixture->stream, second, MIB, turn, 0, first));
+        fetch(fixture, &result, first, sizeof result);
+        assert_int_equal(result.differences, 0);
+    }
+    assert_error(gpu_stream_wait_caller_event(other, NULL), TCPX_INVALID_ARGUMENT, "NULL");
+    gpu_event_destroy(event);
+    gpu_stream_destroy(other);
+}
+
+static void test_a_stream_can_be_destroyed_while_it_works(void **state)
+{
+    struct fixture *fixture = *state;
+    volatile uint32_t *flag = fixture->pinned.host;
+    uint64_t limit = LIMIT;
+    struct gpu_stream *stream;
+
+    *flag = 0;
+    assert_success(gpu_stream_create(fixture->gpu, &stream));
+    for (int i = 0; i < 8; i++)
+        assert_success(gpu_fill_pattern(stream, fixture->memory.address, fixture_bytes, 1, 0));
+    assert_success(gpu_write_flag(stream, fixture->pinned.device, 41));
+    gpu_stream_destroy(stream);
+    while (atomic_load_explicit((_Atomic uint32_t *)fixture->pinned.host, memory_order_acquire) !=
+               41 &&
+           !deadline_passed(limit))
+        usleep(100);
+    assert_int_equal(*flag, 41);
+    gpu_stream_destroy(NULL);
+    gpu_event_destroy(NULL);
+}
+
+static void test_a_flag_comes_after_the_work_before_it(void **state)
+{
+    struct fixture *fixture = *state;
+    _Atomic uint32_t *flag = fixture->pinned.host;
+    const uint8_t *bytes = (uint8_t *)fixture->pinned.host + 4096;
+    uint64_t limit = LIMIT;
+
+    for (uint64_t turn = 1; turn <= 20; turn++) {
+        assert_success(
+            gpu_fill_pattern(fixture->stream, fixture->pinned.device + 4096, MIB, turn, turn * 3));
+        assert_success(
+            gpu_write_flag(fixture->stream, fixture->pinned.device, 1000 + (uint32_t)turn));
+        while (atomic_load_explicit(flag, memory_order_acquire) != 1000 + turn)
+            assert_false(deadline_passed(limit));
+        for (uint64_t i = 0; i < MIB; i += 997)
+            assert_int_equal(bytes[i], pattern_byte(turn, turn * 3 + i));
+        assert_int_equal(bytes[MIB - 1], pattern_byte(turn, turn * 3 + MIB - 1));
+    }
+}
+
+struct worker {
+    struct fixture *fixture;
+    uint64_t seed;
+    char problem[256];
+};
+
+/* Runs in a thread, where cmocka's assertions cannot: the first problem is kept as a text. */
+static int work(struct worker *worker)
+{
+    struct gpu *gpu = worker->fixture->gpu;
+    struct gpu_memory memory = {0};
+    struct gpu_pinned pinned = {0};
+    struct gpu_stream *stream = NULL;
+    struct gpu_verify_result *found;
+    int result = gpu_stream_create(gpu, &stream);
+
+    if (result == TCPX_SUCCESS)
+        result = gpu_memory_alloc(gpu, MIB, 4096, &memory);
+    if (result == TCPX_SUCCESS)
+        result = gpu_pinned_alloc(gpu, MIB, GPU_PINNED_PLAIN, &pinned);
+    for (uint64_t turn = 0; turn < 20 && result == TCPX_SUCCESS; turn++) {
+        uint64_t seed = worker->seed + turn;
+
+        found = pinned.host;
+        result = gpu_fill_pattern(stream, memory.address, MIB / 2, seed, 0);
+        if (result == TCPX_SUCCESS)
+            result = gpu_copy_to_host(stream, pinned.host, memory.address, MIB / 2);
+        if (result == TCPX_SUCCESS)
+            result = gpu_copy_to_device(stream, memory.address + MIB / 2 - 64, pinned.host, 4096);
+        if (result == TCPX_SUCCESS)
+            result = gpu_verify_pattern(stream, memory.address + MIB / 2 - 64, 4096, seed, 0,
+                                        memory.address);
+        if (result == TCPX_SUCCESS)
+            result = gpu_copy_to_host(stream, found, memory.address, sizeof *found);
+        if (result == TCPX_SUCCESS)
+            result = drain(gpu, stream);
+        if (result == TCPX_SUCCESS && (found->differences != 0 || found->first != UINT64_MAX))
+            result = error_set(TCPX_INTERNAL_ERROR, "turn %d: %d bytes differ", (int)turn,
+                               (int)found->differences);
+    }
+    if (result != TCPX_SUCCESS)
+        snprintf(worker->problem, sizeof worker->problem, "%s", tcpx_last_error());
+    gpu_stream_destroy(stream);
+    gpu_pinned_free(gpu, &pinned);
+    gpu_memory_free(gpu, &memory);
+    return result;
+}
+
+static void *worker_thread(void *argument)
+{
+    work(argument);
+    return NULL;
+}
+
+static void test_many_threads(void **state)
+{
+    enum { THREADS = 6 };
+    struct worker workers[THREADS];
+    pthread_t threads[THREADS];
+
+    for (int i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.fixture = *state, .seed = 1000 * (uint64_t)i};
+        assert_int_equal(pthread_create(&threads[i], NULL, worker_thread, &workers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_string_equal(workers[i].problem, "");
+    }
+}
+
+static void test_many_streams_in_any_order(void **state)
+{
+    enum { STREAMS = 20 };
+    struct fixture *fixture = *state;
+    struct gpu_stream *streams[STREAMS];
+    uint64_t seed = 3;
+    uint8_t value;
+
+    for (int i = 0; i < STREAMS; i++)
+        assert_success(gpu_stream_create(fixture->gpu, &streams[i]));
+    for (int turn = 0; turn < 500; turn++) {
+        int i = (int)random_below(&seed, STREAMS);
+
+        assert_success(gpu_set(streams[i], fixture->memory.address + (uint64_t)i * 64,
+                               (uint8_t)(turn & 0x7f), 64));
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        assert_success(gpu_set(streams[i], fixture->memory.address + (uint64_t)i * 64 + 63,
+                               (uint8_t)(0x80 + i), 1));
+        assert_success(drain(fixture->gpu, streams[i]));
+        fetch(fixture, &value, fixture->memory.address + (uint64_t)i * 64 + 63, 1);
+        assert_int_equal(value, 0x80 + i);
+        gpu_stream_destroy(streams[i]);
+    }
+}
+
+static void test_more_work_than_a_queue_holds(void **state)
+{
+    struct fixture *fixture = *state;
+    uint8_t value = 0;
+
+    for (int i = 0; i <= 5000; i++)
+        assert_success(gpu_set(fixture->stream, fixture->memory.address, (uint8_t)i, 1));
+    fetch(fixture, &value, fixture->memory.address, 1);
+    assert_int_equal(value, 5000 & 0xff);
+}
+
+/* --- kernels ------------------------------------------------------------------------------- */
+
+static void test_fill_and_verify_small(void **state)
+{
+    struct fixture *fixture = *state;
+    uint8_t *host = fixture->pinned.host;
+    enum { ROOM = 256 };
+
+    for (uint64_t start = 0; start < 17; start++)
+        for (uint64_t bytes = 0; bytes < 60; bytes += bytes < 20 ? 1 : 7) {
+            uint64_t position = start * 5 + bytes;
+            uint64_t seed = 77 + bytes;
+
+            assert_success(gpu_set(fixture->stream, fixture->memory.address, 0xcc, ROOM));
+            assert_success(gpu_fill_pattern(fixture->stream, fixture->memory.address + start, bytes,
+                                            seed, position));
+            assert_success(gpu_verify_pattern(fixture->stream, fixture->memory.address + start,
+                                              bytes, seed, position,
+                                              fixture->memory.address + 4096));
+            assert_success(gpu_copy_to_host(fixture->stream, host, fixture->memory.address, ROOM));
+            fetch(fixture, host + ROOM, fixture->memory.address + 4096,
+                  sizeof(struct gpu_verify_result));
+            for (uint64_t i = 0; i < ROOM; i++)
+                assert_int_equal(host[i], i >= start && i < start + bytes
+                                              ? pattern_byte(seed, position + i - start)
+                                              : 0xcc);
+            assert_int_equal(((struct gpu_verify_result *)(void *)(host + ROOM))->differences, 0);
+            assert_int_equal(((struct gpu_verify_result *)(void *)(host + ROOM))->first,
+                             UINT64_MAX);
+        }
+    assert_error(gpu_verify_pattern(fixture->stream, fixture->memory.address, 8, 0, 0,
+                                    fixture->memory.address + 4),
+                 TCPX_INVALID_ARGUMENT, "aligned");
+}
+
+static void test_verify_finds_every_planted_difference(void **state)
+{
+    struct fixture *fixture = *state;
+    gpu_address data = fixture->memory.address;
+    gpu_address answer = fixture->memory.address + 3 * MIB;
+    uint64_t seed = 5;
+
+    for (int turn = 0; turn < 60; turn++) {
+        uint64_t start = random_below(&seed, 16);
+        uint64_t bytes = 1 + random_below(&seed, turn < 30 ? 100 : 2 * MIB);
+        uint64_t position = random_below(&seed, 1000000);
+        uint64_t planted = random_below(&seed, 5);
+        uint64_t places[5];
+        uint64_t distinct = 0;
+        uint64_t first = UINT64_MAX;
+        struct gpu_verify_result result;
+
+        assert_success(gpu_fill_pattern(fixture->stream, data + start, bytes, 1, position));
+        assert_success(drain(fixture->gpu, fixture->stream));
+        for (uint64_t i = 0; i < planted; i++) {
+            bool seen = false;
+            uint64_t place = random_below(&seed, bytes);
+            uint8_t wrong = pattern_byte(1, position + place) ^ 0x01;
+
+            for (uint64_t k = 0; k < distinct; k++)
+                seen = seen || places[k] == place;
+            if (seen)
+                continue;
+            places[distinct++] = place;
+            first = place < first ? place : first;
+            store(fixture, data + start + place, &wrong, 1);
+        }
+        assert_success(
+            gpu_verify_pattern(fixture->stream, data + start, bytes, 1, position, answer));
+        fetch(fixture, &result, answer, sizeof result);
+        assert_int_equal(result.differences, distinct);
+        assert_int_equal(result.first, first);
+    }
+}
+
+/* The pattern of another place or seed never looks right. */
+static void test_verify_sees_a_shift(void **state)
+{
+    struct fixture *fixture = *state;
+    gpu_address answer = fixture->memory.address + 3 * MIB;
+    struct gpu_verify_result result;
+
+    assert_success(gpu_fill_pattern(fixture->stream, fixture->memory.address, MIB, 1, 0));
+    for (uint64_t shift = 1; shift < 100000; shift *= 3) {
+        assert_success(
+            gpu_verify_pattern(fixture->stream, fixture->memory.address, MIB, 1, shift, answer));
+        fetch(fixture, &result, answer, sizeof result);
+        assert_true(result.differences > MIB - MIB / 100);
+    }
+    assert_success(gpu_verify_pattern(fixture->stream, fixture->memory.address, MIB, 2, 0, answer));
+    fetch(fixture, &result, answer, sizeof result);
+    assert_true(result.differences > MIB - MIB / 100);
+}
+
+static void test_unpack_random_lists(void **state)
+{
+    enum { BOUNCE = 1 << 20, TURNS = 150 };
+    struct fixture *fixture = *state;
+    struct unpack_descriptor *descriptors = fixture->pinned.host;
+    gpu_address bounce = fixture->memory.address;
+    gpu_address target = fixture->memory.address + BOUNCE;
+    uint8_t *source = malloc(BOUNCE);
+    uint8_t *expected = malloc(BOUNCE);
+    uint8_t *arrived = malloc(BOUNCE);
+    uint64_t seed = 7;
+
+    fill_random(source, BOUNCE, &seed);
+    store(fixture, bounce, source, BOUNCE);
+    for (int turn = 0; turn < TURNS; turn++) {
+        uint32_t count = 1 + (uint32_t)random_below(&seed, turn % 10 == 0 ? 2048 : 40);
+        uint64_t longest = (BOUNCE - 4096) / count - 40;
+        uint64_t shift = random_below(&seed, 16);
+        uint64_t at = 16;
+
+        if (longest > 9000)
+            longest = 9000;
+        memset(expected, 0xdd, BOUNCE);
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t length = (uint32_t)random_below(&seed, longest + 1);
+            uint32_t from = (uint32_t)random_below(&seed, BOUNCE - length);
+
+            if (random_below(&seed, 3) == 0) { /* a whole page, as a NIC would leave it */
+                length = longest >= 4096 ? 4096 : (uint32_t)longest & ~15u;
+                from &= ~4095u;
+                if (from + length > BOUNCE)
+                    from = 0;
+                at = (at + 15) & ~(uint64_t)15;
+            }
+            descriptors[i] = (struct unpack_descriptor){
+                .source_offset = from, .length = length, .destination_offset = at};
+            memcpy(expected + shift + at, source + from, length);
+            at += length + random_below(&seed, 5);
+        }
+        /* in any order */
+        for (uint32_t i = count - 1; i > 0; i--) {
+            uint32_t k = (uint32_t)random_below(&seed, i + 1);
+            struct unpack_descriptor swap = descriptors[i];
+
+            descriptors[i] = descriptors[k];
+            descriptors[k] = swap;
+        }
+        assert_success(gpu_set(fixture->stream, target, 0xdd, BOUNCE));
+        assert_success(
+            gpu_unpack(fixture->stream, bounce, target + shift, fixture->pinned.device, count));
+        fetch(fixture, arrived, target, BOUNCE);
+        assert_memory_equal(arrived, expected, BOUNCE);
+    }
+    assert_success(gpu_unpack(fixture->stream, bounce, target, fixture->pinned.device, 0));
+    assert_error(gpu_unpack(fixture->stream, bounce, target, fixture->pinned.device + 8, 1),
+                 TCPX_INVALID_ARGUMENT, "aligned");
+    free(source);
+    free(expected);
+    free(arrived);
+}
+
+/* --- fork ---------------------------------------------------------------------------------- */
+
+static void test_a_forked_child_is_told(void **state)
+{
+    struct fixture *fixture = *state;
+    int status;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct gpu_memory memory = {0};
+        bool told = gpu_memory_alloc(fixture->gpu, 1, 1, &memory) == TCPX_INVALID_USAGE &&
+                    strstr(tcpx_last_error(), "forked") != NULL &&
+                    gpu_set(fixture->stream, fixture->memory.address, 0, 1) == TCPX_INVALID_USAGE &&
+                    drain(fixture->gpu, fixture->stream) == TCPX_INVALID_USAGE;
+
+        gpu_stream_destroy(fixture->stream);
+        gpu_close(fixture->gpu);
+        _exit(told ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    /* the parent goes on */
+    assert_success(gpu_set(fixture->stream, fixture->memory.address, 1, 100));
+    assert_success(drain(fixture->gpu, fixture->stream));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_devices_that_are_not_there),
+        cmocka_unit_test(test_memory_sizes_and_alignments),
+        cmocka_unit_test(test_memory_that_cannot_be_had),
+        cmocka_unit_test(test_cpu_cannot_touch_device_memory),
+        cmocka_unit_test(test_pinned_memory_is_shared_with_the_gpu),
+        cmocka_unit_test(test_classify),
+        cmocka_unit_test(test_classify_refuses),
+        cmocka_unit_test(test_dmabuf_export),
+        cmocka_unit_test(test_flush),
+        cmocka_unit_test(test_copies_of_any_size_and_place),
+        cmocka_unit_test(test_work_outside_memory_is_an_error),
+        cmocka_unit_test(test_an_event_that_was_never_recorded_is_done),
+        cmocka_unit_test(test_an_event_can_be_recorded_again),
+        cmocka_unit_test(test_streams_wait_for_each_other),
+        cmocka_unit_test(test_a_stream_can_be_destroyed_while_it_works),
+        cmocka_unit_test(test_a_flag_comes_after_the_work_before_it),
+        cmocka_unit_test(test_many_threads),
+        cmocka_unit_test(test_many_streams_in_any_order),
+        cmocka_unit_test(test_more_work_than_a_queue_holds),
+        cmocka_unit_test(test_fill_and_verify_small),
+        cmocka_unit_test(test_verify_finds_every_planted_difference),
+        cmocka_unit_test(test_verify_sees_a_shift),
+        cmocka_unit_test(test_unpack_random_lists),
+        cmocka_unit_test(test_a_forked_child_is_told),
+    };
+
+    return cmocka_run_group_tests_name("gpu layer", tests, set_up, tear_down);
+}

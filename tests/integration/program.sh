@@ -1,0 +1,75 @@
+# The program as a person or a script uses it: what it prints, and how it refuses.
+. tests/tap.sh
+
+tcpx=$BUILD/tcpx
+UCCL_TCPX_GPU=host
+export UCCL_TCPX_GPU
+
+check_output "version" '^tcpx [0-9]+\.[0-9]+\.[0-9]+$' "$tcpx" version
+check_output "--version" '^tcpx [0-9]+\.[0-9]+\.[0-9]+$' "$tcpx" --version
+check_output "help lists the commands" '^  devices ' "$tcpx" help
+check_output "help of one command" '^usage: tcpx env' "$tcpx" help env
+check_fails_output "no command at all" '^usage: tcpx COMMAND' "$tcpx"
+check_fails_output "a command that is not there" "no command 'fly'" "$tcpx" fly
+check_fails_output "an argument that is not there" "unknown argument '--fly'" "$tcpx" devices --fly
+check_fails_output "an argument too many" "unexpected argument 'x'" "$tcpx" version x
+tap_run "$tcpx" fly
+check "wrong arguments give status 2" test "$TAP_STATUS" -eq 2
+
+check_output "devices" '^GPU 0: emulated GPU 0, 16\.0 GiB$' "$tcpx" devices
+check_output "devices says why" 'GPU layer: host \(UCCL_TCPX_GPU asks for it\)' "$tcpx" devices
+check_output "several emulated GPUs" '^GPU 2: emulated GPU 2, 1\.0 GiB$' \
+    env UCCL_TCPX_HOST_GPUS=3 UCCL_TCPX_HOST_GPU_MEMORY=1g "$tcpx" devices
+check_output "a debug line on request" '^\[TCPX\] GPU layer: host, 1 device' \
+    env UCCL_TCPX_DEBUG=1 "$tcpx" devices
+check_output "an empty variable counts as not set" 'emulated GPU 0' \
+    env UCCL_TCPX_HOST_GPUS= "$tcpx" devices
+
+if [ -e /dev/nvidia0 ]; then
+    tap_skip "auto without a driver" "this machine has one"
+else
+    check_output "auto without a driver falls back and says why" 'no CUDA: .*libcuda\.so\.1' \
+        env UCCL_TCPX_GPU=auto "$tcpx" devices
+    check_fails_output "cuda without a driver is refused" 'libcuda\.so\.1' \
+        env UCCL_TCPX_GPU=cuda "$tcpx" devices
+fi
+check_output "auto takes CUDA where it is" 'GPU layer: cuda' \
+    env UCCL_TCPX_GPU=auto LD_LIBRARY_PATH="$BUILD/tests/fakecuda" "$tcpx" devices
+check_output "auto without a device falls back" 'no CUDA: .*no device' \
+    env UCCL_TCPX_GPU=auto LD_LIBRARY_PATH="$BUILD/tests/fakecuda" FAKECUDA_DEVICES=0 "$tcpx" devices
+check_output "auto with a broken driver falls back" 'no CUDA: .*cuInit: CUDA_ERROR_NO_DEVICE' \
+    env UCCL_TCPX_GPU=auto LD_LIBRARY_PATH="$BUILD/tests/fakecuda" FAKECUDA_FAULTS=cuInit=100 \
+    "$tcpx" devices
+check_fails_output "cuda with a broken driver is refused" 'cuInit: CUDA_ERROR_NO_DEVICE' \
+    env UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$BUILD/tests/fakecuda" FAKECUDA_FAULTS=cuInit=100 \
+    "$tcpx" devices
+check_output "the stand-in's call log has the first call" '^cuInit$' sh -c "
+    UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH='$BUILD/tests/fakecuda' FAKECUDA_LOG='$TAP_WORK/log' \
+        '$tcpx' devices >/dev/null; cat '$TAP_WORK/log'"
+
+# Each variable of the table refuses nonsense with a sentence, before anything else happens.
+for name in $("$tcpx" env --json | sed -n 's/.*"name": "\([A-Z_]*\)".*/\1/p'); do
+    check_fails_output "$name=nonsense is refused" "^tcpx: $name=nonsense is not valid: expected " \
+        env "$name=nonsense" "$tcpx" devices
+done
+check_fails_output "env shows what is wrong" 'ERROR: UCCL_TCPX_HOST_GPUS=65 .* from 1 to 64' \
+    env UCCL_TCPX_HOST_GPUS=65 "$tcpx" env
+check_output "env shows where a value comes from" '^UCCL_TCPX_HOST_GPUS=2  \(from the environment\)' \
+    env UCCL_TCPX_HOST_GPUS=2 "$tcpx" env
+check_output "env points out unknown names" '^UCCL_TCPX_DEBUGG ' env UCCL_TCPX_DEBUGG=1 "$tcpx" env
+
+if command -v python3 >/dev/null; then
+    for command in devices env; do
+        check "$command --json is JSON" sh -c "'$tcpx' $command --json | python3 -m json.tool"
+    done
+    check "also with strange bytes in a value" sh -c "
+        UCCL_TCPX_HOST_GPUS=\$(printf 'a\"\\\\\\001\\377') '$tcpx' env --json 2>/dev/null |
+            python3 -m json.tool"
+else
+    tap_skip "--json is JSON" "python3 is not installed"
+fi
+
+check_fails_output "a full disk is noticed" 'cannot write' sh -c "'$tcpx' devices >/dev/full"
+check "a reader that goes away is no crash" sh -c "UCCL_TCPX_DEBUG=1 '$tcpx' env | head -1"
+
+tap_end
