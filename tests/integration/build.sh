@@ -1,0 +1,32 @@
+# The build itself: nothing is done twice, and a change reaches everything that depends on it.
+. tests/tap.sh
+
+if [ -n "${SANITIZE:-}" ]; then
+    tap_skip_all "the plain build covers this"
+fi
+
+tree=$TAP_WORK/tree
+mkdir "$tree"
+cp -r Makefile include src tools tests scripts man "$tree/"
+
+build() {
+    make --no-print-directory -C "$tree" -j2 CC="$CC" "$@"
+}
+
+check "a parallel build from nothing" build
+tap_run build
+check "a second one does nothing" test ! -s "$TAP_OUTPUT"
+touch "$tree/src/base/fork.h"
+check_output "a changed header compiles what reads it" 'CC.*src/base/fork.c' build
+check_output "and only that" '^$' sh -c "
+    touch '$tree/src/base/fork.h'; make --no-print-directory -C '$tree' CC='$CC' |
+        grep CC | grep -v -e fork.c -e gpu.c; echo"
+touch "$tree/src/gpu/unpack_kernels.ptx"
+check_output "changed PTX is taken in again" 'CC.*src/gpu/ptx.c' build
+check_output "changed flags compile everything again" 'CC.*src/base/parse.c' build CFLAGS=-O1
+check "without the CUDA toolkit in PATH" \
+    env PATH=/usr/bin:/bin make --no-print-directory -C "$tree" BUILD=elsewhere CC="$CC" -j2
+check "make clean" build clean
+check_fails "removes the build folder" test -e "$tree/build"
+
+tap_end

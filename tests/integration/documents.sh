@@ -1,0 +1,36 @@
+# What is written about the program agrees with the program.
+. tests/tap.sh
+
+check "README and man page have the variables of this build" scripts/make-docs.sh --check "$BUILD/tcpx"
+
+# The check itself notices a change.
+mkdir -p "$TAP_WORK/copy/man" "$TAP_WORK/copy/scripts"
+cp README.md "$TAP_WORK/copy/"
+cp man/tcpx.1 "$TAP_WORK/copy/man/"
+sed -i 's/UCCL_TCPX_GPU/UCCL_TCPX_CPU/' "$TAP_WORK/copy/README.md"
+program=$(cd "$(dirname "$BUILD/tcpx")" && pwd)/tcpx
+script=$PWD/scripts/make-docs.sh
+check_fails "a stale README is noticed" sh -c "cd '$TAP_WORK/copy' && '$script' --check '$program'"
+check "and brought up to date" sh -c "cd '$TAP_WORK/copy' && '$script' '$program' && '$script' --check '$program'"
+
+version=$("$BUILD/tcpx" version | cut -d' ' -f2)
+check "the changelog begins with this version" sh -c "grep -m1 '^## ' CHANGELOG.md | grep -qF '## $version'"
+for page in man/*.[137]; do
+    check "$page is of this version" grep -qF "\"tcpx $version\"" "$page"
+    if command -v mandoc >/dev/null; then
+        check "$page is well-formed" mandoc -T lint -W warning "$page"
+    else
+        tap_skip "$page is well-formed" "mandoc is not installed"
+    fi
+done
+
+# Every public name is explained, every subcommand has help and a place in the man page.
+for name in $(sed -n 's/^ *\(tcpx_[a-z0-9_]*\);$/\1/p' src/libtcpx.map); do
+    check "$name has a man page" grep -q "BR $name ()" man/tcpx.3
+done
+for command in $("$BUILD/tcpx" help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+    check_output "tcpx $command --help" "^usage: tcpx $command" "$BUILD/tcpx" "$command" --help
+    check "tcpx $command is in the man page" grep -q "^\.B tcpx $command" man/tcpx.1
+done
+
+tap_end

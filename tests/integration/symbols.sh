@@ -1,0 +1,32 @@
+# The libraries offer the symbols of src/libtcpx.map and no others, and need libc only.
+. tests/tap.sh
+
+listed=$TAP_WORK/listed
+sed -n 's/^ *\(tcpx_[a-z0-9_]*\);$/\1/p' src/libtcpx.map | sort >"$listed"
+check "the list is not empty" test -s "$listed"
+check_output "the header declares each of them" '^0$' sh -c "
+    while read -r name; do grep -q \"\\b\$name(\" include/tcpx.h || echo \"\$name\"; done <'$listed' |
+        wc -l"
+
+# A sanitizer's runtime marks are not ours.
+exported() {
+    nm "$@" | awk '$2 != "A" { print $3 }' | sed 's/@.*//' | grep -v -e '^__asan' -e '^__odr_asan' \
+        -e '^__start_asan' -e '^__stop_asan' -e '^__sancov' | sort
+}
+exported -D --defined-only "$BUILD/libtcpx.so" >"$TAP_WORK/shared"
+check "libtcpx.so exports exactly these" diff "$listed" "$TAP_WORK/shared"
+exported -g --defined-only "$BUILD/libtcpx.a" | sed '/^$/d' >"$TAP_WORK/static"
+check "libtcpx.a shows exactly these" diff "$listed" "$TAP_WORK/static"
+
+check_output "its soname is libtcpx.so.0" 'SONAME.*\[libtcpx\.so\.0\]' readelf -d "$BUILD/libtcpx.so"
+check_output "it stays loaded" 'NODELETE' readelf -d "$BUILD/libtcpx.so"
+check_output "it binds its own symbols" 'SYMBOLIC' readelf -d "$BUILD/libtcpx.so"
+if [ -n "${SANITIZE:-}" ]; then
+    tap_skip "it needs libc only" "a sanitizer brings its runtime"
+else
+    check_output "it needs libc only" '^$' sh -c "
+        readelf -d '$BUILD/libtcpx.so' | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
+            grep -v -e '^libc\.so\.' -e '^libdl\.so\.' -e '^libpthread\.so\.' -e '^ld-linux'; echo"
+fi
+
+tap_end
