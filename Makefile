@@ -1,6 +1,8 @@
 # make            build/libtcpx.so, build/libtcpx.a, build/tcpx
 # make check      every test that can run on this machine (installs what they need; DEPS=0 forbids)
 # make check-gpu  the tests that need a real GPU
+# make fuzz       every fuzz target for FUZZ_SECONDS=30, with clang's libFuzzer
+# make bench      the measurements of docs/performance.md
 # make lint       clang-format and clang-tidy
 # make install    PREFIX=/usr/local DESTDIR=
 #
@@ -134,3 +136,4 @@ clean:
 	rm -rf $(BUILD)
 
 include tests/tests.mk
+include bench/bench.mk

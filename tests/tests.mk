@@ -48,6 +48,10 @@ on_host := UCCL_TCPX_GPU=host
 on_fake := UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH=$(FAKECUDA_DIR)
 delayed := UCCL_TCPX_HOST_GPU_DELAY_US=20000 FAKECUDA_DELAY_US=20000
 
+# A sanitizer looks at fewer: it is there for the accesses, not for the bytes.
+LISTS       := $(if $(SANITIZE),5000,100000)
+FEWER_LISTS := $(if $(SANITIZE),2000,20000)
+
 UNIT_SUITES := $(foreach program,$(UNIT_PROGRAMS),'unit/$(patsubst test_%,%,$(notdir $(program))): $(program)')
 GPU_SUITES := \
 	$(call gpu_suite,layer-host,gpu_layer,$(on_host)) \
@@ -57,16 +61,48 @@ GPU_SUITES := \
 	$(call gpu_suite,fault-host,gpu_fault,$(on_host)) \
 	$(call gpu_suite,fault-standin,gpu_fault,$(on_fake)) \
 	$(call gpu_suite,driver-standin,cuda_driver,$(on_fake)) \
-	$(call gpu_suite,driver-failing,cuda_faults,$(on_fake))
+	$(call gpu_suite,driver-failing,cuda_faults,$(on_fake)) \
+	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
+	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS))
 INTEGRATION_SUITES := $(foreach script,$(INTEGRATION),'$(patsubst tests/%.sh,%,$(script)): sh $(script)')
+
+# --- fuzz targets: each replays its checked-in inputs here, and is run by libFuzzer in `make fuzz`
+
+FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+REPLAYS      := $(FUZZ_TARGETS:%=$(BUILD)/tests/fuzz/replay_%)
+FUZZERS      := $(FUZZ_TARGETS:%=$(BUILD)/tests/fuzz/fuzz_%)
+FUZZ_SECONDS ?= 30
+
+$(BUILD)/tests/fuzz/replay_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o \
+		$(BUILD)/obj/tests/fuzz/standalone.o $(LIB_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(TCPX_LDFLAGS) $^ $(TCPX_LIBS) -o $@
+
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(LIB_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(TCPX_LDFLAGS) -fsanitize=fuzzer $^ $(TCPX_LIBS) -o $@
+
+FUZZ_SUITES   := $(foreach target,$(FUZZ_TARGETS),'fuzz/$(target): $(BUILD)/tests/fuzz/replay_$(target) tests/fuzz/corpus/fuzz_$(target)')
+FUZZER_SUITES := $(foreach target,$(FUZZ_TARGETS),'fuzz/$(target): sh tests/fuzz/run.sh $(BUILD)/tests/fuzz/fuzz_$(target) tests/fuzz/corpus/fuzz_$(target) $(FUZZ_SECONDS)')
+
+.PHONY: fuzz fuzz-run
+fuzz:
+	@$(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) fuzz-run CC=clang \
+		BUILD=build/fuzz SANITIZE=address,undefined CFLAGS='-O1 -g -fsanitize=fuzzer-no-link'
+
+fuzz-run: $(RUNNER) $(FUZZERS)
+	@$(RUNNER) --timeout $$(($(FUZZ_SECONDS) + 60)) $(FUZZER_SUITES)
 
 ifeq ($(HAVE_CMOCKA),yes)
 TEST_PROGRAMS := $(UNIT_PROGRAMS) $(GPU_PROGRAMS)
-SUITES        := $(UNIT_SUITES) $(GPU_SUITES) $(INTEGRATION_SUITES)
+SUITES        := $(UNIT_SUITES) $(GPU_SUITES) $(FUZZ_SUITES) $(INTEGRATION_SUITES)
 else
 TEST_PROGRAMS :=
 SUITES        := 'skip unit+gpu: cmocka.h is not installed (Debian: libcmocka-dev)' \
-	$(INTEGRATION_SUITES)
+	$(FUZZ_SUITES) $(INTEGRATION_SUITES)
 endif
 
 # --- targets -------------------------------------------------------------------------------------
@@ -81,7 +117,7 @@ check:
 deps:
 	@sh scripts/deps.sh
 
-check-build: all $(RUNNER) $(TEST_PROGRAMS) $(FAKECUDA_DIR)/libcuda.so.1
+check-build: all $(RUNNER) $(TEST_PROGRAMS) $(REPLAYS) $(FAKECUDA_DIR)/libcuda.so.1
 
 # Scripts that call make or the compiler themselves do it as this run does.
 check-run: check-build
@@ -92,15 +128,18 @@ check-run: check-build
 # faulting kernel is left out there: a fault is what it is for.
 SANITIZER      := $(shell command -v compute-sanitizer 2>/dev/null)
 on_gpu         := UCCL_TCPX_GPU=cuda
-sanitized       = $(on_gpu) $(SANITIZER) --tool $(1) --error-exitcode 9 --launch-timeout 0
+sanitized       = $(on_gpu) $(SANITIZER) --tool $(1) --error-exitcode 9 --report-api-errors no
 REAL_GPU_SUITES := \
 	$(call gpu_suite,layer-real,gpu_layer,$(on_gpu)) \
 	$(call gpu_suite,driver-real,cuda_driver,$(on_gpu)) \
 	$(call gpu_suite,fault-real,gpu_fault,$(on_gpu)) \
+	$(call gpu_suite,unpack-real@300,unpack,$(on_gpu)) \
 	$(if $(SANITIZER), \
 		$(call gpu_suite,layer-memcheck@300,gpu_layer,$(call sanitized,memcheck)) \
 		$(call gpu_suite,layer-racecheck@300,gpu_layer,$(call sanitized,racecheck)) \
-		$(call gpu_suite,driver-memcheck@300,cuda_driver,$(call sanitized,memcheck)), \
+		$(call gpu_suite,driver-memcheck@300,cuda_driver,$(call sanitized,memcheck)) \
+		$(call gpu_suite,unpack-memcheck@300,unpack,TCPX_TEST_LISTS=2000 $(call sanitized,memcheck)) \
+		$(call gpu_suite,unpack-racecheck@300,unpack,TCPX_TEST_LISTS=2000 $(call sanitized,racecheck)), \
 		'skip gpu/compute-sanitizer: it is not installed')
 
 ifneq ($(HAVE_CMOCKA),yes)
@@ -125,7 +164,7 @@ ptx:
 docs: all
 	scripts/make-docs.sh $(BUILD)/tcpx
 
-C_SOURCES   := $(sort $(wildcard include/*.h src/*/*.[ch] tools/*.[ch] tests/*.[ch] tests/*/*.[ch]))
+C_SOURCES   := $(sort $(wildcard include/*.h src/*/*.[ch] tools/*.[ch] bench/*.[ch] tests/*.[ch] tests/*/*.[ch]))
 TIDY_SOURCES := $(filter-out tests/unit/test_cuda_abi.c,$(filter %.c,$(C_SOURCES)))
 
 lint:

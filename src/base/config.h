@@ -12,6 +12,12 @@
 #include <stdio.h>
 
 enum config_gpu { CONFIG_GPU_AUTO, CONFIG_GPU_CUDA, CONFIG_GPU_HOST };
+enum config_unpack {
+    CONFIG_UNPACK_AUTO,
+    CONFIG_UNPACK_D2D,
+    CONFIG_UNPACK_HOST,
+    CONFIG_UNPACK_KERNEL
+};
 
 /*
  * BOOL(field, name, default, sentence)
@@ -26,6 +32,9 @@ enum config_gpu { CONFIG_GPU_AUTO, CONFIG_GPU_CUDA, CONFIG_GPU_HOST };
     CHOICE(gpu, "UCCL_TCPX_GPU", "auto", "auto|cuda|host",                                         \
          "Which GPUs to use: real ones (cuda), emulated ones in ordinary memory (host), or real "  \
          "ones where there are any (auto).")                                                       \
+    CHOICE(unpack_impl, "UCCL_TCPX_UNPACK_IMPL", "auto", "auto|d2d|host|kernel",                   \
+         "How received fragments get into the GPU buffer: by copies (d2d), gathered in host "      \
+         "memory first (host), by a kernel (kernel), or the best for each receive (auto).")        \
     INTEGER(host_gpus, "UCCL_TCPX_HOST_GPUS", "1", 1, 64,                                          \
          "How many emulated GPUs there are.")                                                      \
     SIZE(host_gpu_memory, "UCCL_TCPX_HOST_GPU_MEMORY", "16G", 65536, (uint64_t)1 << 46,            \

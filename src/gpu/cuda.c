@@ -78,7 +78,10 @@ static int cuda_properties(int index, struct tcpx_gpu_properties *out)
 
 static int cuda_open(int index, struct gpu **out)
 {
+    /* What the registers of our copying kernels leave room for. */
+    enum { WARPS_PER_MULTIPROCESSOR = 32 };
     struct cuda_gpu *gpu = calloc(1, sizeof *gpu);
+    int multiprocessors;
     cu_result error;
 
     if (gpu == NULL)
@@ -89,9 +92,9 @@ static int cuda_open(int index, struct gpu **out)
         free(gpu);
         return cuda_error(error, "cuDeviceGet of GPU %d", index);
     }
-    gpu->multiprocessors = attribute(gpu->device, CU_ATTRIBUTE_MULTIPROCESSORS);
-    if (gpu->multiprocessors < 1)
-        gpu->multiprocessors = 1;
+    multiprocessors = attribute(gpu->device, CU_ATTRIBUTE_MULTIPROCESSORS);
+    gpu->base.warps =
+        WARPS_PER_MULTIPROCESSOR * (multiprocessors > 0 ? (uint32_t)multiprocessors : 1);
     pthread_mutex_init(&gpu->lock, NULL);
     *out = &gpu->base;
     return TCPX_SUCCESS;
@@ -370,7 +373,7 @@ static void cuda_stream_destroy(struct gpu_stream *base)
     free(stream);
 }
 
-static int cuda_event_create(struct gpu *gpu, struct gpu_event **out)
+static int cuda_event_create(struct gpu *gpu, enum gpu_event_kind kind, struct gpu_event **out)
 {
     struct event *event = calloc(1, sizeof *event);
     int result;
@@ -378,8 +381,11 @@ static int cuda_event_create(struct gpu *gpu, struct gpu_event **out)
     if (event == NULL)
         return error_system(ENOMEM, "an event");
     event->base.gpu = gpu;
-    result = IN_CONTEXT(gpu, cuda.cuEventCreate(&event->event, CU_EVENT_NO_TIMING),
-                        "cuEventCreate on GPU %d", gpu->index);
+    result =
+        IN_CONTEXT(gpu,
+                   cuda.cuEventCreate(&event->event, kind == GPU_EVENT_TIMED ? CU_EVENT_TIMING
+                                                                             : CU_EVENT_NO_TIMING),
+                   "cuEventCreate on GPU %d", gpu->index);
     if (result != TCPX_SUCCESS) {
         free(event);
         return result;
@@ -414,6 +420,18 @@ static int cuda_event_query(struct gpu_event *event, bool *done)
     else
         result = cuda_error(error, "work on GPU %d failed", event->gpu->index);
     cuda_leave(&scope);
+    return result;
+}
+
+static int cuda_event_elapsed(struct gpu_event *from, struct gpu_event *to, double *seconds)
+{
+    float milliseconds;
+    int result =
+        IN_CONTEXT(from->gpu, cuda.cuEventElapsedTime(&milliseconds, event_of(from), event_of(to)),
+                   "cuEventElapsedTime on GPU %d", from->gpu->index);
+
+    if (result == TCPX_SUCCESS)
+        *seconds = milliseconds * 1e-3;
     return result;
 }
 
@@ -539,6 +557,7 @@ const struct gpu_ops gpu_cuda_ops = {
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
     .event_query = cuda_event_query,
+    .event_elapsed = cuda_event_elapsed,
     .stream_wait_event = cuda_stream_wait_event,
     .stream_wait_caller_stream = cuda_stream_wait_caller_stream,
     .stream_wait_caller_event = cuda_stream_wait_caller_event,

@@ -14,7 +14,6 @@
 struct cuda_gpu {
     struct gpu base;
     cu_device device;
-    int multiprocessors;
     pthread_mutex_t lock;             /* guards the making of the two below */
     _Atomic(cu_context) context;      /* NULL until device memory is first used */
     _Atomic(cu_module) module;        /* NULL until a kernel is first launched */

@@ -1,12 +1,16 @@
 /* Our kernels on a CUDA device: compiled by the driver at the first launch, then launched. */
 #include "gpu/cuda_device.h"
 #include "gpu/kernel_twins.h"
+#include "gpu/kernels.h"
 #include "gpu/ptx.h"
 
 #include <string.h>
 
-/* Enough for every multiprocessor to hide its memory's latency; more only queue up. */
-enum { BLOCKS_PER_MULTIPROCESSOR = 8, WARPS_PER_BLOCK = GPU_KERNEL_THREADS / 32 };
+enum {
+    WARPS_PER_BLOCK = KERNEL_THREADS / 32,
+    /* Blocks beyond those that run at once: the next is there when one ends early. */
+    ROUNDS = 16,
+};
 
 static int load(struct cuda_gpu *gpu)
 {
@@ -58,7 +62,7 @@ int cuda_launch(struct gpu_stream *base, enum gpu_kernel kernel, const void *arg
 {
     struct cuda_gpu_stream *stream = (struct cuda_gpu_stream *)base;
     struct cuda_gpu *gpu = (struct cuda_gpu *)base->gpu;
-    uint64_t most = (uint64_t)gpu->multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+    uint64_t most = (uint64_t)gpu->base.warps / WARPS_PER_BLOCK * ROUNDS;
     uint64_t blocks = warps / WARPS_PER_BLOCK + (warps % WARPS_PER_BLOCK != 0);
     /* The driver copies the argument before it returns, and does not write to it. */
     void *arguments[] = {(void *)(uintptr_t)argument};
@@ -70,9 +74,8 @@ int cuda_launch(struct gpu_stream *base, enum gpu_kernel kernel, const void *arg
         return result;
     result = load_once(gpu);
     if (result == TCPX_SUCCESS) {
-        error =
-            cuda.cuLaunchKernel(gpu->kernels[kernel], (unsigned)(blocks < most ? blocks : most), 1,
-                                1, GPU_KERNEL_THREADS, 1, 1, 0, stream->stream, arguments, NULL);
+        error = cuda.cuLaunchKernel(gpu->kernels[kernel], (unsigned)(blocks < most ? blocks : most),
+                                    1, 1, KERNEL_THREADS, 1, 1, 0, stream->stream, arguments, NULL);
         if (error != CU_OK)
             result =
                 cuda_error(error, "launching %s on GPU %d", kernel_name(kernel), gpu->base.index);

@@ -247,11 +247,11 @@ void gpu_stream_destroy(struct gpu_stream *stream)
         stream->gpu->ops->stream_destroy(stream);
 }
 
-int gpu_event_create(struct gpu *gpu, struct gpu_event **event)
+int gpu_event_create(struct gpu *gpu, enum gpu_event_kind kind, struct gpu_event **event)
 {
     int result = fork_check();
 
-    return result != TCPX_SUCCESS ? result : gpu->ops->event_create(gpu, event);
+    return result != TCPX_SUCCESS ? result : gpu->ops->event_create(gpu, kind, event);
 }
 
 void gpu_event_destroy(struct gpu_event *event)
@@ -272,6 +272,13 @@ int gpu_event_query(struct gpu_event *event, bool *done)
     int result = fork_check();
 
     return result != TCPX_SUCCESS ? result : event->gpu->ops->event_query(event, done);
+}
+
+int gpu_event_elapsed(struct gpu_event *from, struct gpu_event *to, double *seconds)
+{
+    int result = fork_check();
+
+    return result != TCPX_SUCCESS ? result : from->gpu->ops->event_elapsed(from, to, seconds);
 }
 
 int gpu_event_wait(struct gpu_event *event, uint64_t deadline)
@@ -392,22 +399,102 @@ int gpu_write_flag(struct gpu_stream *stream, gpu_address at, uint32_t value)
 
 /* --- kernels ------------------------------------------------------------------------------- */
 
-/* Of fill and verify: how much one warp does, so that small ranges do not start idle blocks. */
-enum { PATTERN_BYTES_PER_WARP = 2048 };
+enum {
+    /* Of fill and verify: how much one warp does, so that small ranges do not start idle blocks. */
+    PATTERN_BYTES_PER_WARP = 2048,
+    /* Of copy: what one warp copies at once, unless there is more than all warps together can. */
+    SMALLEST_PIECE = 2048,
+    LARGEST_PIECE = 65536,
+    /* Of unpack: more warps than work side by side, so that the slow ones hold nobody up; but few
+     * enough that each reads several descriptors at once, up to one a lane. */
+    BATCHES_PER_WARP = 8,
+    LARGEST_BATCH = 32,
+};
 
-int gpu_unpack(struct gpu_stream *stream, gpu_address bounce, gpu_address destination,
-               gpu_address descriptors, uint32_t count)
+_Static_assert((int)GPU_UNPACK_LISTS == KERNEL_UNPACK_LISTS, "gpu.h and kernels.h agree");
+_Static_assert((int)GPU_COPY_RUNS == KERNEL_COPY_RUNS, "gpu.h and kernels.h agree");
+
+int gpu_unpack(struct gpu_stream *stream, const struct gpu_unpack_list *lists, uint32_t list_count,
+               uint32_t longest)
 {
-    const struct kernel_unpack argument = {
-        .bounce = bounce, .destination = destination, .descriptors = descriptors, .count = count};
+    struct kernel_unpack argument = {.list_count = list_count, .longest = longest};
+    uint64_t most = 0;
+    uint64_t batch;
     int result = fork_check();
 
-    if (result != TCPX_SUCCESS || count == 0)
+    if (result != TCPX_SUCCESS)
         return result;
-    if (descriptors % _Alignof(struct unpack_descriptor) != 0)
-        return error_set(TCPX_INVALID_ARGUMENT, "descriptors at 0x%llx are not %zu-byte aligned",
-                         (unsigned long long)descriptors, _Alignof(struct unpack_descriptor));
-    return stream->gpu->ops->launch(stream, GPU_KERNEL_UNPACK, &argument, count);
+    if (list_count > GPU_UNPACK_LISTS)
+        return error_set(TCPX_INVALID_ARGUMENT, "%u lists in one unpack, but %d at most",
+                         list_count, GPU_UNPACK_LISTS);
+    for (uint32_t i = 0; i < list_count; i++) {
+        if (lists[i].descriptors % _Alignof(struct unpack_descriptor) != 0)
+            return error_set(
+                TCPX_INVALID_ARGUMENT, "descriptors at 0x%llx are not %zu-byte aligned",
+                (unsigned long long)lists[i].descriptors, _Alignof(struct unpack_descriptor));
+        argument.lists[i] = (struct kernel_unpack_list){.bounce = lists[i].bounce,
+                                                        .destination = lists[i].destination,
+                                                        .descriptors = lists[i].descriptors,
+                                                        .count = lists[i].count};
+        if (lists[i].count > most)
+            most = lists[i].count;
+    }
+    if (most == 0)
+        return TCPX_SUCCESS;
+    batch = (most - 1) / ((uint64_t)stream->gpu->warps * BATCHES_PER_WARP) + 1;
+    argument.batch = batch < LARGEST_BATCH ? (uint32_t)batch : LARGEST_BATCH;
+    return stream->gpu->ops->launch(stream, GPU_KERNEL_UNPACK, &argument,
+                                    (most - 1) / argument.batch + 1);
+}
+
+/* The smallest piece that does not give the warps more than one each, within limits. */
+static uint32_t choose_piece(const struct gpu_run *runs, uint32_t count, uint32_t warps)
+{
+    uint32_t piece = SMALLEST_PIECE;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        bytes += runs[i].bytes;
+    while (piece < LARGEST_PIECE && bytes / piece > warps)
+        piece *= 2;
+    return piece;
+}
+
+int gpu_copy_runs(struct gpu_stream *stream, const struct gpu_run *runs, uint32_t count)
+{
+    struct kernel_copy argument = {.run_count = count};
+    uint64_t pieces = 0;
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (count > GPU_COPY_RUNS)
+        return error_set(TCPX_INVALID_ARGUMENT, "%u runs in one copy, but %d at most", count,
+                         GPU_COPY_RUNS);
+    argument.piece = choose_piece(runs, count, stream->gpu->warps);
+    for (uint32_t i = 0; i < count; i++) {
+        argument.runs[i] =
+            (struct kernel_run){.from = runs[i].from, .to = runs[i].to, .bytes = runs[i].bytes};
+        argument.first_piece[i] = (uint32_t)pieces;
+        pieces += runs[i].bytes / argument.piece + (runs[i].bytes % argument.piece != 0);
+        if (pieces > UINT32_MAX)
+            return error_set(TCPX_INVALID_ARGUMENT, "run %u has %llu bytes: too many to count", i,
+                             (unsigned long long)runs[i].bytes);
+    }
+    argument.first_piece[count] = (uint32_t)pieces;
+    if (pieces == 0)
+        return TCPX_SUCCESS;
+    return stream->gpu->ops->launch(stream, GPU_KERNEL_COPY, &argument, pieces);
+}
+
+int gpu_launch_empty(struct gpu_stream *stream)
+{
+    const struct kernel_empty argument = {0};
+    int result = fork_check();
+
+    return result != TCPX_SUCCESS
+               ? result
+               : stream->gpu->ops->launch(stream, GPU_KERNEL_EMPTY, &argument, 1);
 }
 
 int gpu_fill_pattern(struct gpu_stream *stream, gpu_address at, uint64_t bytes, uint64_t seed,

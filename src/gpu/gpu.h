@@ -107,7 +107,11 @@ MUST_CHECK int gpu_stream_create(struct gpu *gpu, struct gpu_stream **stream);
 /* Work that is still queued is finished in the background. NULL is allowed. */
 void gpu_stream_destroy(struct gpu_stream *stream);
 
-MUST_CHECK int gpu_event_create(struct gpu *gpu, struct gpu_event **event);
+enum gpu_event_kind { GPU_EVENT_PLAIN, GPU_EVENT_TIMED };
+
+/* A TIMED event also remembers when it was reached, and costs a little more. */
+MUST_CHECK int gpu_event_create(struct gpu *gpu, enum gpu_event_kind kind,
+                                struct gpu_event **event);
 void gpu_event_destroy(struct gpu_event *event);
 
 /* The event is done when all work queued on the stream so far is. */
@@ -115,6 +119,9 @@ MUST_CHECK int gpu_event_record(struct gpu_event *event, struct gpu_stream *stre
 
 /* An event that was never recorded is done. A failure of the work before it is the result. */
 MUST_CHECK int gpu_event_query(struct gpu_event *event, bool *done);
+
+/* The time between two TIMED events that are done, by the GPU's own clock. */
+MUST_CHECK int gpu_event_elapsed(struct gpu_event *from, struct gpu_event *to, double *seconds);
 
 /* Spins, yields, then sleeps; TCPX_IN_PROGRESS once the deadline (base/clock.h) has passed. */
 MUST_CHECK int gpu_event_wait(struct gpu_event *event, uint64_t deadline);
@@ -155,11 +162,38 @@ MUST_CHECK int gpu_write_flag(struct gpu_stream *stream, gpu_address at, uint32_
 
 /* --- kernels (kernels.h says what each computes) ------------------------------------------- */
 
-struct unpack_descriptor;
+struct gpu_unpack_list {
+    gpu_address bounce;
+    gpu_address destination;
+    gpu_address descriptors; /* struct unpack_descriptor[count]; may be mapped host memory */
+    uint64_t count;
+};
 
-/* Copies every descriptor's fragment from `bounce` to `destination`; they must not overlap. */
-MUST_CHECK int gpu_unpack(struct gpu_stream *stream, gpu_address bounce, gpu_address destination,
-                          gpu_address descriptors, uint32_t count);
+enum { GPU_UNPACK_LISTS = 16, GPU_COPY_RUNS = 16 };
+
+/*
+ * Copies the fragment of every descriptor of up to GPU_UNPACK_LISTS lists, in any order, from the
+ * list's bounce buffer to its destination; those longer than `longest` are left out. The
+ * descriptors are read in place, while the work runs. It is made for many fragments of up to some
+ * ten KiB: one warp copies one.
+ */
+MUST_CHECK int gpu_unpack(struct gpu_stream *stream, const struct gpu_unpack_list *lists,
+                          uint32_t list_count, uint32_t longest);
+
+struct gpu_run {
+    gpu_address from;
+    gpu_address to;
+    uint64_t bytes;
+};
+
+/*
+ * Copies up to GPU_COPY_RUNS runs, in any order, of any length: many warps share a long one. The
+ * runs travel with the launch, so that the array is free again when the call returns.
+ */
+MUST_CHECK int gpu_copy_runs(struct gpu_stream *stream, const struct gpu_run *runs, uint32_t count);
+
+/* A kernel that does nothing: what a launch costs. */
+MUST_CHECK int gpu_launch_empty(struct gpu_stream *stream);
 
 /* Bytes [position, position + bytes) of the pattern that `seed` chooses. */
 MUST_CHECK int gpu_fill_pattern(struct gpu_stream *stream, gpu_address at, uint64_t bytes,

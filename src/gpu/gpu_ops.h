@@ -7,15 +7,20 @@
 
 #include "gpu/gpu.h"
 
-enum gpu_kernel { GPU_KERNEL_UNPACK, GPU_KERNEL_FILL, GPU_KERNEL_VERIFY, GPU_KERNELS };
-
-/* Threads in a block of any of our kernels. */
-enum { GPU_KERNEL_THREADS = 256 };
+enum gpu_kernel {
+    GPU_KERNEL_UNPACK,
+    GPU_KERNEL_COPY,
+    GPU_KERNEL_FILL,
+    GPU_KERNEL_VERIFY,
+    GPU_KERNEL_EMPTY,
+    GPU_KERNELS
+};
 
 /* Backends begin their own structs with these. */
 struct gpu {
     const struct gpu_ops *ops;
     int index;
+    uint32_t warps; /* that work side by side */
 };
 
 struct gpu_stream {
@@ -47,10 +52,11 @@ struct gpu_ops {
 
     int (*stream_create)(struct gpu *gpu, struct gpu_stream **stream);
     void (*stream_destroy)(struct gpu_stream *stream);
-    int (*event_create)(struct gpu *gpu, struct gpu_event **event);
+    int (*event_create)(struct gpu *gpu, enum gpu_event_kind kind, struct gpu_event **event);
     void (*event_destroy)(struct gpu_event *event);
     int (*event_record)(struct gpu_event *event, struct gpu_stream *stream);
     int (*event_query)(struct gpu_event *event, bool *done);
+    int (*event_elapsed)(struct gpu_event *from, struct gpu_event *to, double *seconds);
     int (*stream_wait_event)(struct gpu_stream *stream, struct gpu_event *event);
     int (*stream_wait_caller_stream)(struct gpu_stream *stream, void *caller_stream);
     int (*stream_wait_caller_event)(struct gpu_stream *stream, void *caller_event);
@@ -66,7 +72,7 @@ struct gpu_ops {
     int (*set)(struct gpu_stream *stream, gpu_address at, uint8_t value, uint64_t bytes);
     int (*write_flag)(struct gpu_stream *stream, gpu_address at, uint32_t value);
 
-    /* `warps`: how many could work side by side; the backend may take fewer. */
+    /* `warps`: how many there is work for; the backend may take fewer. */
     int (*launch)(struct gpu_stream *stream, enum gpu_kernel kernel, const void *argument,
                   uint64_t warps);
 };

@@ -7,7 +7,6 @@
 #include "gpu/gpu_ops.h"
 #include "gpu/host_engine.h"
 #include "gpu/host_memory.h"
-#include "gpu/kernel_twins.h"
 #include "gpu/pages.h"
 
 #include <errno.h>
@@ -67,7 +66,7 @@ static int host_open(int index, struct gpu **out)
 
     if (gpu == NULL)
         return error_system(ENOMEM, "emulated GPU %d", index);
-    *gpu = (struct gpu){.ops = &gpu_host_ops, .index = index};
+    *gpu = (struct gpu){.ops = &gpu_host_ops, .index = index, .warps = 1};
     *out = gpu;
     return TCPX_SUCCESS;
 }
@@ -194,11 +193,12 @@ static void host_destroy_stream(struct gpu_stream *base)
     free(stream);
 }
 
-static int host_create_event(struct gpu *gpu, struct gpu_event **out)
+static int host_create_event(struct gpu *gpu, enum gpu_event_kind kind, struct gpu_event **out)
 {
     struct event *event = calloc(1, sizeof *event);
     int result;
 
+    (void)kind; /* every event of ours is timed */
     if (event == NULL)
         return error_system(ENOMEM, "an event");
     event->base.gpu = gpu;
@@ -227,6 +227,24 @@ static int host_record(struct gpu_event *event, struct gpu_stream *stream)
 static int host_query(struct gpu_event *event, bool *done)
 {
     return host_event_query(((struct event *)event)->mark, done);
+}
+
+static int host_elapsed(struct gpu_event *from, struct gpu_event *to, double *seconds)
+{
+    bool from_done = false;
+    bool to_done = false;
+    int result = host_query(from, &from_done);
+
+    if (result == TCPX_SUCCESS)
+        result = host_query(to, &to_done);
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (!from_done || !to_done)
+        return error_set(TCPX_INVALID_USAGE, "the time between two events, before both are done");
+    *seconds = ((double)host_event_time(((struct event *)to)->mark) -
+                (double)host_event_time(((struct event *)from)->mark)) *
+               1e-9;
+    return TCPX_SUCCESS;
 }
 
 static int host_wait_event(struct gpu_stream *stream, struct gpu_event *event)
@@ -317,11 +335,10 @@ static int host_write_flag(struct gpu_stream *stream, gpu_address at, uint32_t v
 static int host_launch(struct gpu_stream *stream, enum gpu_kernel kernel, const void *argument,
                        uint64_t warps)
 {
-    struct host_operation operation = {.kind = HOST_LAUNCH, .launch = {.kernel = kernel}};
-
     (void)warps;
-    memcpy(&operation.launch.argument, argument, kernel_argument_size(kernel));
-    return submit(stream, &operation);
+    return submit(stream,
+                  &(struct host_operation){.kind = HOST_LAUNCH,
+                                           .launch = {.kernel = kernel, .argument = argument}});
 }
 
 const struct gpu_ops gpu_host_ops = {
@@ -343,6 +360,7 @@ const struct gpu_ops gpu_host_ops = {
     .event_destroy = host_destroy_event,
     .event_record = host_record,
     .event_query = host_query,
+    .event_elapsed = host_elapsed,
     .stream_wait_event = host_wait_event,
     .stream_wait_caller_stream = host_wait_caller_stream,
     .stream_wait_caller_event = host_wait_caller_event,

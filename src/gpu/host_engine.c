@@ -23,6 +23,7 @@ struct failure {
 struct host_event {
     uint64_t recorded; /* how often it was recorded */
     uint64_t reached;  /* the latest record that the engine has passed */
+    uint64_t reached_at;
     struct failure failure;
     unsigned references; /* its owner, and operations in queues */
 };
@@ -132,7 +133,7 @@ static int run(const struct host_operation *operation)
     case HOST_WRITE_FLAG:
         return run_write_flag(operation);
     case HOST_LAUNCH:
-        return kernel_twin_run(operation->launch.kernel, &operation->launch.argument,
+        return kernel_twin_run(operation->launch.kernel, operation->launch.argument,
                                host_memory_resolve);
     case HOST_RECORD:
     case HOST_WAIT:
@@ -187,6 +188,7 @@ static void pass_record(struct host_stream *stream, const struct host_operation 
 
     if (operation->event.record > event->reached) {
         event->reached = operation->event.record;
+        event->reached_at = clock_now();
         event->failure = stream->failure;
     }
     drop_event(event);
@@ -200,6 +202,28 @@ static void pass_wait(struct host_stream *stream, const struct host_operation *o
     if (stream->failure.result == TCPX_SUCCESS)
         stream->failure = event->failure;
     drop_event(event);
+}
+
+/* A launch owns its argument. */
+static void drop_argument(const struct host_operation *operation)
+{
+    if (operation->kind == HOST_LAUNCH)
+        free((void *)(uintptr_t)operation->launch.argument);
+}
+
+static int keep_argument(struct host_operation *operation)
+{
+    size_t bytes;
+    void *copy;
+
+    if (operation->kind != HOST_LAUNCH)
+        return TCPX_SUCCESS;
+    bytes = kernel_argument_size(operation->launch.kernel);
+    copy = malloc(bytes);
+    if (copy == NULL)
+        return error_system(ENOMEM, "the argument of a launch");
+    operation->launch.argument = memcpy(copy, operation->launch.argument, bytes);
+    return TCPX_SUCCESS;
 }
 
 static bool can_run(const struct host_operation *operation)
@@ -243,6 +267,7 @@ static bool step(struct host_stream *stream)
         pass_wait(stream, &operation);
     else if (stream->failure.result == TCPX_SUCCESS)
         run_unlocked(stream, &operation);
+    drop_argument(&operation);
     pthread_cond_broadcast(&work_done);
     return true;
 }
@@ -381,6 +406,8 @@ int host_stream_submit(struct host_stream *stream, const struct host_operation *
     struct host_operation operation = *wanted;
     int result = check(&operation);
 
+    if (result == TCPX_SUCCESS)
+        result = keep_argument(&operation);
     if (result != TCPX_SUCCESS)
         return result;
     pthread_mutex_lock(&engine_lock);
@@ -390,7 +417,9 @@ int host_stream_submit(struct host_stream *stream, const struct host_operation *
     else
         result = push(stream, &operation);
     pthread_mutex_unlock(&engine_lock);
-    return result;
+    if (result != TCPX_SUCCESS)
+        drop_argument(&operation);
+    return result; /* NOLINT(clang-analyzer-unix.Malloc): the queue has the argument now */
 }
 
 /* --- events -------------------------------------------------------------------------------- */
@@ -451,6 +480,16 @@ int host_event_query(struct host_event *event, bool *done)
         *done = true;
     pthread_mutex_unlock(&engine_lock);
     return result;
+}
+
+uint64_t host_event_time(struct host_event *event)
+{
+    uint64_t time;
+
+    pthread_mutex_lock(&engine_lock);
+    time = event->reached_at;
+    pthread_mutex_unlock(&engine_lock);
+    return time;
 }
 
 int host_stream_wait(struct host_stream *stream, struct host_event *event)

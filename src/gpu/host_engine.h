@@ -7,7 +7,6 @@
 #define TCPX_GPU_HOST_ENGINE_H
 
 #include "gpu/gpu_ops.h"
-#include "gpu/kernels.h"
 
 struct host_stream;
 struct host_event;
@@ -43,11 +42,7 @@ struct host_operation {
         } flag;
         struct {
             enum gpu_kernel kernel;
-            union {
-                struct kernel_unpack unpack;
-                struct kernel_fill fill;
-                struct kernel_verify verify;
-            } argument;
+            const void *argument; /* copied when submitted */
         } launch;
         struct {
             struct host_event *event;
@@ -68,6 +63,8 @@ MUST_CHECK int host_event_create(struct host_event **event);
 /* Operations that still refer to it keep it alive. */
 void host_event_destroy(struct host_event *event);
 MUST_CHECK int host_event_record(struct host_event *event, struct host_stream *stream);
+/* When its latest record was passed, by base/clock.h. */
+uint64_t host_event_time(struct host_event *event);
 MUST_CHECK int host_event_query(struct host_event *event, bool *done);
 MUST_CHECK int host_stream_wait(struct host_stream *stream, struct host_event *event);
 

@@ -12,31 +12,60 @@ static int illegal_address(const char *what, gpu_address address, uint64_t bytes
                      (unsigned long long)bytes, (unsigned long long)address);
 }
 
+static int copy(const char *what, gpu_address to, gpu_address from, uint64_t bytes,
+                kernel_resolve *resolve)
+{
+    const void *source;
+    void *destination;
+
+    if (bytes == 0)
+        return TCPX_SUCCESS;
+    source = resolve(from, bytes);
+    if (source == NULL)
+        return illegal_address(what, from, bytes);
+    destination = resolve(to, bytes);
+    if (destination == NULL)
+        return illegal_address(what, to, bytes);
+    memcpy(destination, source, bytes);
+    return TCPX_SUCCESS;
+}
+
+static int unpack_list(const struct kernel_unpack_list *list, uint32_t longest,
+                       kernel_resolve *resolve)
+{
+    uint64_t bytes = list->count * sizeof(struct unpack_descriptor);
+    const struct unpack_descriptor *descriptors = resolve(list->descriptors, bytes);
+    int result = TCPX_SUCCESS;
+
+    if (list->count == 0)
+        return TCPX_SUCCESS;
+    if (descriptors == NULL)
+        return illegal_address("unpack: descriptors", list->descriptors, bytes);
+    for (uint64_t i = 0; i < list->count && result == TCPX_SUCCESS; i++)
+        if (descriptors[i].length <= longest)
+            result =
+                copy("unpack", list->destination + descriptors[i].destination_offset,
+                     list->bounce + descriptors[i].source_offset, descriptors[i].length, resolve);
+    return result;
+}
+
 static int unpack(const struct kernel_unpack *argument, kernel_resolve *resolve)
 {
-    uint64_t bytes = argument->count * sizeof(struct unpack_descriptor);
-    const struct unpack_descriptor *descriptors = resolve(argument->descriptors, bytes);
+    int result = TCPX_SUCCESS;
 
-    if (descriptors == NULL)
-        return illegal_address("unpack: read of descriptors", argument->descriptors, bytes);
-    for (uint64_t i = 0; i < argument->count; i++) {
-        gpu_address from = argument->bounce + descriptors[i].source_offset;
-        gpu_address to = argument->destination + descriptors[i].destination_offset;
-        uint32_t length = descriptors[i].length;
-        const void *source;
-        void *destination;
+    for (uint32_t i = 0; i < argument->list_count && result == TCPX_SUCCESS; i++)
+        result = unpack_list(&argument->lists[i], argument->longest, resolve);
+    return result;
+}
 
-        if (length == 0)
-            continue;
-        source = resolve(from, length);
-        if (source == NULL)
-            return illegal_address("unpack: read", from, length);
-        destination = resolve(to, length);
-        if (destination == NULL)
-            return illegal_address("unpack: write", to, length);
-        memcpy(destination, source, length);
-    }
-    return TCPX_SUCCESS;
+static int copy_runs(const struct kernel_copy *argument, kernel_resolve *resolve)
+{
+    const struct kernel_run *runs = argument->runs;
+    int result = TCPX_SUCCESS;
+
+    for (uint32_t i = 0; i < argument->run_count && result == TCPX_SUCCESS; i++)
+        result = copy("copy", runs[i].to, runs[i].from, runs[i].bytes, resolve);
+    return result;
 }
 
 static int fill(const struct kernel_fill *argument, kernel_resolve *resolve)
@@ -70,26 +99,29 @@ static int verify(const struct kernel_verify *argument, kernel_resolve *resolve)
     return TCPX_SUCCESS;
 }
 
+/* clang-format off */
+static const struct {
+    const char *name;
+    size_t argument_size;
+} kernels[] = {
+    [GPU_KERNEL_UNPACK] = {"tcpx_unpack", sizeof(struct kernel_unpack)},
+    [GPU_KERNEL_COPY] = {"tcpx_copy", sizeof(struct kernel_copy)},
+    [GPU_KERNEL_FILL] = {"tcpx_fill", sizeof(struct kernel_fill)},
+    [GPU_KERNEL_VERIFY] = {"tcpx_verify", sizeof(struct kernel_verify)},
+    [GPU_KERNEL_EMPTY] = {"tcpx_empty", sizeof(struct kernel_empty)},
+};
+/* clang-format on */
+
+_Static_assert(sizeof kernels / sizeof *kernels == GPU_KERNELS, "every kernel has a row");
+
 size_t kernel_argument_size(enum gpu_kernel kernel)
 {
-    static const size_t sizes[GPU_KERNELS] = {
-        [GPU_KERNEL_UNPACK] = sizeof(struct kernel_unpack),
-        [GPU_KERNEL_FILL] = sizeof(struct kernel_fill),
-        [GPU_KERNEL_VERIFY] = sizeof(struct kernel_verify),
-    };
-
-    return sizes[kernel];
+    return kernels[kernel].argument_size;
 }
 
 const char *kernel_name(enum gpu_kernel kernel)
 {
-    static const char *const names[GPU_KERNELS] = {
-        [GPU_KERNEL_UNPACK] = "tcpx_unpack",
-        [GPU_KERNEL_FILL] = "tcpx_fill",
-        [GPU_KERNEL_VERIFY] = "tcpx_verify",
-    };
-
-    return names[kernel];
+    return kernels[kernel].name;
 }
 
 int kernel_twin_run(enum gpu_kernel kernel, const void *argument, kernel_resolve *resolve)
@@ -97,10 +129,14 @@ int kernel_twin_run(enum gpu_kernel kernel, const void *argument, kernel_resolve
     switch (kernel) {
     case GPU_KERNEL_UNPACK:
         return unpack(argument, resolve);
+    case GPU_KERNEL_COPY:
+        return copy_runs(argument, resolve);
     case GPU_KERNEL_FILL:
         return fill(argument, resolve);
     case GPU_KERNEL_VERIFY:
         return verify(argument, resolve);
+    case GPU_KERNEL_EMPTY:
+        return TCPX_SUCCESS;
     case GPU_KERNELS:
         break;
     }

@@ -5,6 +5,7 @@
 #include "gpu/host_engine.h"
 #include "gpu/host_memory.h"
 #include "gpu/kernel_twins.h"
+#include "gpu/kernels.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -689,7 +690,7 @@ cu_result cuEventCreate(cu_event *event, unsigned flags)
     cu_event fresh;
 
     BEGIN_IN_CONTEXT(cuEventCreate);
-    if (flags != CU_EVENT_NO_TIMING)
+    if (flags != CU_EVENT_NO_TIMING && flags != CU_EVENT_TIMING)
         return INVALID_VALUE;
     fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL || host_event_create(&fresh->event) != TCPX_SUCCESS) {
@@ -725,6 +726,19 @@ cu_result cuEventQuery(cu_event event)
     if (result != TCPX_SUCCESS)
         return from_result(result);
     return done ? CU_OK : CU_NOT_READY;
+}
+
+cu_result cuEventElapsedTime(float *milliseconds, cu_event from, cu_event to)
+{
+    bool done = false;
+
+    BEGIN_IN_CONTEXT(cuEventElapsedTime);
+    if (host_event_query(from->event, &done) != TCPX_SUCCESS || !done ||
+        host_event_query(to->event, &done) != TCPX_SUCCESS || !done)
+        return CU_NOT_READY;
+    *milliseconds = (float)((double)host_event_time(to->event) * 1e-6 -
+                            (double)host_event_time(from->event) * 1e-6);
+    return CU_OK;
 }
 
 /* --- work ---------------------------------------------------------------------------------- */
@@ -825,12 +839,12 @@ cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned grid_y,
                          unsigned block_x, unsigned block_y, unsigned block_z,
                          unsigned shared_bytes, cu_stream stream, void **arguments, void **extra)
 {
-    struct host_operation operation = {.kind = HOST_LAUNCH, .launch = {.kernel = function->kernel}};
-
     BEGIN_IN_CONTEXT(cuLaunchKernel);
-    if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x != GPU_KERNEL_THREADS ||
-        block_y != 1 || block_z != 1 || shared_bytes != 0 || extra != NULL)
+    if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x != KERNEL_THREADS || block_y != 1 ||
+        block_z != 1 || shared_bytes != 0 || extra != NULL)
         return INVALID_VALUE;
-    memcpy(&operation.launch.argument, arguments[0], kernel_argument_size(function->kernel));
-    return from_result(host_stream_submit(queue_of(stream), &operation));
+    return from_result(host_stream_submit(
+        queue_of(stream), &(struct host_operation){
+                              .kind = HOST_LAUNCH,
+                              .launch = {.kernel = function->kernel, .argument = arguments[0]}}));
 }

@@ -9,20 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/fuzz/promise.h"
+
 #include "rx/rx_cmsg_parser.h"
 
 #define MAX_FRAGMENTS 64
 #define MAX_RANGES    64
 #define MAX_CONTROL   8192
 #define EARLIER_TOKEN 1000
-
-#define PROMISE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: broken: %s\n", __FILE__, __LINE__, #condition);                \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
 
 struct settings {
     uint8_t raw; /* odd: a raw control buffer follows */

@@ -9,20 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/fuzz/promise.h"
+
 #include "rx/rx_descriptor.h"
 
 #define MAX_FRAGMENTS 256
 #define MODEL_SIZE    65536
 #define HOST_ADDRESS  (UINT64_C(1) << 62)
 #define NOWHERE       UINT64_MAX
-
-#define PROMISE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: broken: %s\n", __FILE__, __LINE__, #condition);                \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
 
 struct settings {
     uint8_t mode; /* bits: 0 chain, 1 host buffer in the pool, 2 large units, 3 reverse, 4 no cut */

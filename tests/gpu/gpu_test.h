@@ -43,7 +43,7 @@
 static inline int drain(struct gpu *gpu, struct gpu_stream *stream)
 {
     struct gpu_event *event;
-    int result = gpu_event_create(gpu, &event);
+    int result = gpu_event_create(gpu, GPU_EVENT_PLAIN, &event);
 
     if (result != TCPX_SUCCESS)
         return result;

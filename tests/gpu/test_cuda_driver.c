@@ -157,7 +157,7 @@ static void test_a_callers_default_stream(void **state)
     (void)state;
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_stream_create(gpu, &stream));
-    assert_success(gpu_event_create(gpu, &event));
+    assert_success(gpu_event_create(gpu, GPU_EVENT_PLAIN, &event));
     assert_success(gpu_memory_alloc(gpu, 64 * MIB, 4096, &memory));
     assert_cuda(cuda.cuDevicePrimaryCtxRetain(&primary, 0));
     assert_cuda(cuda.cuCtxPushCurrent_v2(primary));
@@ -204,7 +204,7 @@ static void test_a_graph_capture_is_refused_and_unharmed(void **state)
         skip_because("needs a real driver; test_cuda_faults pretends a capture");
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_stream_create(gpu, &stream));
-    assert_success(gpu_event_create(gpu, &event));
+    assert_success(gpu_event_create(gpu, GPU_EVENT_PLAIN, &event));
     assert_cuda(cuda.cuDevicePrimaryCtxRetain(&primary, 0));
     assert_cuda(cuda.cuCtxPushCurrent_v2(primary));
     assert_cuda(cuda.cuStreamCreate(&captured, CU_STREAM_NONBLOCKING));

@@ -22,7 +22,12 @@ static void test_unpack_to_nowhere(void **state)
     assert_success(gpu_pinned_alloc(gpu, 4096, GPU_PINNED_PLAIN, &pinned));
     descriptor = pinned.host;
     *descriptor = (struct unpack_descriptor){.length = 64, .destination_offset = (uint64_t)1 << 52};
-    assert_success(gpu_unpack(stream, memory.address, memory.address, pinned.device, 1));
+    assert_success(gpu_unpack(stream,
+                              &(struct gpu_unpack_list){.bounce = memory.address,
+                                                        .destination = memory.address,
+                                                        .descriptors = pinned.device,
+                                                        .count = 1},
+                              1, UINT32_MAX));
     assert_error(drain(gpu, stream), TCPX_CUDA_ERROR, "");
     print_message("# %s\n", tcpx_last_error());
     /* nothing that follows on this stream pretends to have worked */

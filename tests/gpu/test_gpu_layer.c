@@ -372,7 +372,7 @@ static void test_an_event_that_was_never_recorded_is_done(void **state)
     struct gpu_event *event;
     bool done = false;
 
-    assert_success(gpu_event_create(fixture->gpu, &event));
+    assert_success(gpu_event_create(fixture->gpu, GPU_EVENT_PLAIN, &event));
     assert_success(gpu_event_query(event, &done));
     assert_true(done);
     assert_success(gpu_event_wait(event, deadline_after_ms(0)));
@@ -385,7 +385,7 @@ static void test_an_event_can_be_recorded_again(void **state)
     struct gpu_event *event;
     uint32_t *flags = fixture->pinned.host;
 
-    assert_success(gpu_event_create(fixture->gpu, &event));
+    assert_success(gpu_event_create(fixture->gpu, GPU_EVENT_PLAIN, &event));
     for (uint32_t turn = 1; turn <= 50; turn++) {
         assert_success(gpu_write_flag(fixture->stream, fixture->pinned.device, turn));
         assert_success(gpu_event_record(event, fixture->stream));
@@ -405,7 +405,7 @@ static void test_streams_wait_for_each_other(void **state)
     struct gpu_verify_result result;
 
     assert_success(gpu_stream_create(fixture->gpu, &other));
-    assert_success(gpu_event_create(fixture->gpu, &event));
+    assert_success(gpu_event_create(fixture->gpu, GPU_EVENT_PLAIN, &event));
     for (uint64_t turn = 0; turn < 20; turn++) {
         /* 0 and 1: our own event; the rest: as a caller's stream, event, and the other way */
         assert_success(gpu_fill_pattern(fixture->stream, first, MIB, turn, 0));
@@ -683,6 +683,7 @@ static void test_unpack_random_lists(void **state)
     struct unpack_descriptor *descriptors = fixture->pinned.host;
     gpu_address bounce = fixture->memory.address;
     gpu_address target = fixture->memory.address + BOUNCE;
+    struct gpu_unpack_list list = {.bounce = bounce, .descriptors = fixture->pinned.device};
     uint8_t *source = malloc(BOUNCE);
     uint8_t *expected = malloc(BOUNCE);
     uint8_t *arrived = malloc(BOUNCE);
@@ -724,17 +725,119 @@ static void test_unpack_random_lists(void **state)
             descriptors[k] = swap;
         }
         assert_success(gpu_set(fixture->stream, target, 0xdd, BOUNCE));
-        assert_success(
-            gpu_unpack(fixture->stream, bounce, target + shift, fixture->pinned.device, count));
+        list.destination = target + shift;
+        list.count = count;
+        assert_success(gpu_unpack(fixture->stream, &list, 1, UINT32_MAX));
         fetch(fixture, arrived, target, BOUNCE);
         assert_memory_equal(arrived, expected, BOUNCE);
     }
-    assert_success(gpu_unpack(fixture->stream, bounce, target, fixture->pinned.device, 0));
-    assert_error(gpu_unpack(fixture->stream, bounce, target, fixture->pinned.device + 8, 1),
-                 TCPX_INVALID_ARGUMENT, "aligned");
+    list.count = 0;
+    assert_success(gpu_unpack(fixture->stream, &list, 1, UINT32_MAX));
+    assert_success(gpu_unpack(fixture->stream, NULL, 0, UINT32_MAX));
+    list.descriptors += 8;
+    assert_error(gpu_unpack(fixture->stream, &list, 1, UINT32_MAX), TCPX_INVALID_ARGUMENT,
+                 "aligned");
+    assert_error(gpu_unpack(fixture->stream, &list, GPU_UNPACK_LISTS + 1, UINT32_MAX),
+                 TCPX_INVALID_ARGUMENT, "17 lists");
     free(source);
     free(expected);
     free(arrived);
+}
+
+/* Several lists in one launch, each with its own buffers; long fragments are left out. */
+static void test_unpack_several_lists(void **state)
+{
+    enum { ROOM = 1 << 16, FRAGMENT = 1000, LONG = 2000 };
+    struct fixture *fixture = *state;
+    struct unpack_descriptor *descriptors = fixture->pinned.host;
+    struct gpu_unpack_list lists[GPU_UNPACK_LISTS];
+    uint8_t *arrived = malloc((size_t)ROOM * GPU_UNPACK_LISTS);
+    gpu_address bounce = fixture->memory.address;
+    gpu_address target = fixture->memory.address + MIB;
+
+    assert_success(gpu_fill_pattern(fixture->stream, bounce, MIB, 3, 0));
+    assert_success(gpu_set(fixture->stream, target, 0xdd, (uint64_t)ROOM * GPU_UNPACK_LISTS));
+    for (uint32_t i = 0; i < GPU_UNPACK_LISTS; i++) {
+        for (uint32_t k = 0; k < i; k++)
+            descriptors[i * 16 + k] = (struct unpack_descriptor){
+                .source_offset = k * 4096, .length = FRAGMENT + k, .destination_offset = k * 2048};
+        descriptors[i * 16 + i] = (struct unpack_descriptor){
+            .source_offset = 0, .length = LONG, .destination_offset = ROOM - LONG};
+        lists[i] =
+            (struct gpu_unpack_list){.bounce = bounce + i * 64,
+                                     .destination = target + (uint64_t)i * ROOM,
+                                     .descriptors = fixture->pinned.device + (uint64_t)i * 16 * 16,
+                                     .count = i + 1};
+    }
+    assert_success(gpu_unpack(fixture->stream, lists, GPU_UNPACK_LISTS, LONG - 1));
+    fetch(fixture, arrived, target, (uint64_t)ROOM * GPU_UNPACK_LISTS);
+    for (uint32_t i = 0; i < GPU_UNPACK_LISTS; i++)
+        for (uint64_t at = 0; at < ROOM; at++) {
+            uint64_t k = at / 2048;
+            bool inside = k < i && at % 2048 < FRAGMENT + k;
+
+            assert_int_equal(arrived[i * (uint64_t)ROOM + at],
+                             inside ? pattern_byte(3, i * 64 + k * 4096 + at % 2048) : 0xdd);
+        }
+    free(arrived);
+}
+
+static void test_copy_runs(void **state)
+{
+    enum { ROOM = 1 << 20 };
+    struct fixture *fixture = *state;
+    gpu_address source = fixture->memory.address;
+    gpu_address target = fixture->memory.address + ROOM;
+    struct gpu_run runs[GPU_COPY_RUNS];
+    uint8_t *expected = malloc(ROOM);
+    uint8_t *arrived = malloc(ROOM);
+    uint64_t seed = 11;
+
+    assert_success(gpu_fill_pattern(fixture->stream, source, ROOM, 4, 0));
+    for (int turn = 0; turn < 100; turn++) {
+        uint32_t count = (uint32_t)random_below(&seed, turn % 5 == 0 ? GPU_COPY_RUNS + 1 : 6);
+        uint64_t at = random_below(&seed, 40);
+
+        memset(expected, 0xdd, ROOM);
+        for (uint32_t i = 0; i < count; i++) {
+            uint64_t bytes = random_below(&seed, (ROOM - 4096) / count);
+            uint64_t from = random_below(&seed, ROOM - bytes);
+
+            runs[i] = (struct gpu_run){.from = source + from, .to = target + at, .bytes = bytes};
+            for (uint64_t k = 0; k < bytes; k++)
+                expected[at + k] = pattern_byte(4, from + k);
+            at += bytes + random_below(&seed, 20);
+        }
+        assert_success(gpu_set(fixture->stream, target, 0xdd, ROOM));
+        assert_success(gpu_copy_runs(fixture->stream, runs, count));
+        fetch(fixture, arrived, target, ROOM);
+        assert_memory_equal(arrived, expected, ROOM);
+    }
+    assert_error(gpu_copy_runs(fixture->stream, runs, GPU_COPY_RUNS + 1), TCPX_INVALID_ARGUMENT,
+                 "17 runs");
+    free(expected);
+    free(arrived);
+}
+
+static void test_timed_events(void **state)
+{
+    struct fixture *fixture = *state;
+    struct gpu_event *from;
+    struct gpu_event *to;
+    double seconds = -1;
+    uint64_t before = clock_now();
+
+    assert_success(gpu_event_create(fixture->gpu, GPU_EVENT_TIMED, &from));
+    assert_success(gpu_event_create(fixture->gpu, GPU_EVENT_TIMED, &to));
+    assert_success(gpu_event_record(from, fixture->stream));
+    assert_success(gpu_fill_pattern(fixture->stream, fixture->memory.address, fixture_bytes, 1, 0));
+    assert_success(gpu_launch_empty(fixture->stream));
+    assert_success(gpu_event_record(to, fixture->stream));
+    assert_success(gpu_event_wait(to, LIMIT));
+    assert_success(gpu_event_elapsed(from, to, &seconds));
+    assert_true(seconds > 0 && seconds <= (double)(clock_now() - before) * 1e-9 + 1e-4);
+    gpu_event_destroy(from);
+    gpu_event_destroy(to);
 }
 
 /* --- fork ---------------------------------------------------------------------------------- */
@@ -791,6 +894,9 @@ int main(void)
         cmocka_unit_test(test_verify_finds_every_planted_difference),
         cmocka_unit_test(test_verify_sees_a_shift),
         cmocka_unit_test(test_unpack_random_lists),
+        cmocka_unit_test(test_unpack_several_lists),
+        cmocka_unit_test(test_copy_runs),
+        cmocka_unit_test(test_timed_events),
         cmocka_unit_test(test_a_forked_child_is_told),
     };
 

@@ -7,7 +7,7 @@ fi
 
 tree=$TAP_WORK/tree
 mkdir "$tree"
-cp -r Makefile include src tools tests scripts man "$tree/"
+cp -r Makefile include src tools tests bench scripts man "$tree/"
 
 build() {
     make --no-print-directory -C "$tree" -j2 CC="$CC" "$@"

@@ -1,0 +1,56 @@
+/* What the files of this folder share: the engine, and the way from descriptors to runs. */
+#ifndef TCPX_UNPACK_ENGINE_H
+#define TCPX_UNPACK_ENGINE_H
+
+#include "unpack/unpack.h"
+
+enum { UNPACK_MARKS = 16 };
+
+struct unpack_engine {
+    struct gpu *gpu;
+    enum unpack_impl impl;
+    struct gpu_stream *stream;
+    uint64_t submitted; /* the latest ticket; the first is 1 */
+    uint64_t completed;
+
+    /* Recorded when somebody first asks, and not for each submit: one mark answers for all before
+     * it. Ring of marks that are not known to be done: first_mark to first_mark + marks - 1. */
+    struct unpack_mark {
+        struct gpu_event *event;
+        uint64_t ticket; /* the latest when it was recorded */
+    } mark[UNPACK_MARKS];
+    uint32_t first_mark;
+    uint32_t marks;
+    struct gpu_pinned staging; /* of the host way, from its first use on */
+    uint64_t staging_used;     /* by what is not known to be done */
+    struct unpack_statistics statistics;
+};
+
+/* Bytes that lie side by side both in the bounce buffer and in the destination. */
+struct unpack_run {
+    uint64_t source_offset;
+    uint64_t destination_offset;
+    uint64_t bytes;
+};
+
+/*
+ * The next run of the list at *cursor, which is 0 at first and is moved behind it; false: no more.
+ * Empty fragments are passed over.
+ */
+bool unpack_next_run(const struct unpack_list *list, uint32_t *cursor, struct unpack_run *run);
+
+/* What one submit has to do, and what one look over all its descriptors has told. */
+struct unpack_work {
+    const struct unpack_list *lists;
+    uint32_t list_count;
+    uint32_t longest; /* fragment */
+    uint64_t descriptors;
+    uint64_t bytes;
+};
+
+/* The three ways; each queues its work on the engine's stream. */
+MUST_CHECK int unpack_by_d2d(struct unpack_engine *engine, const struct unpack_work *work);
+MUST_CHECK int unpack_by_host(struct unpack_engine *engine, const struct unpack_work *work);
+MUST_CHECK int unpack_by_kernel(struct unpack_engine *engine, const struct unpack_work *work);
+
+#endif
