@@ -1,0 +1,863 @@
+/*
+ * Shows which interfaces become network devices, in which order and with which properties: NCCL's
+ * filters, its order without one, the choice of an address, and what is understood of sysfs, from
+ * lists of interfaces and trees made for each case. The list is this program's own getifaddrs();
+ * the real one is asked only where a test says so.
+ */
+#include "net/device.h"
+#include "net/ifname.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <ftw.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <netpacket/packet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- a stand-in for the kernel's list of interfaces --- */
+
+enum { MOST_ENTRIES = 128, UP = IFF_UP | IFF_RUNNING, LOOPBACK = UP | IFF_LOOPBACK };
+
+static struct ifaddrs entries[MOST_ENTRIES];
+static struct sockaddr_storage addresses[MOST_ENTRIES];
+static int entry_count;
+static int fake_errno;
+static bool ask_kernel;
+static int lists_held;
+
+/* These two take the place of the C library's functions in this program. */
+int getifaddrs(struct ifaddrs **ifap)
+{
+    int (*real)(struct ifaddrs **);
+
+    if (fake_errno != 0) {
+        errno = fake_errno;
+        return -1;
+    }
+    lists_held++;
+    if (!ask_kernel) {
+        *ifap = entry_count > 0 ? entries : NULL;
+        return 0;
+    }
+    *(void **)&real = dlsym(RTLD_NEXT, "getifaddrs");
+    return real(ifap);
+}
+
+void freeifaddrs(struct ifaddrs *ifa)
+{
+    void (*real)(struct ifaddrs *);
+
+    lists_held--;
+    if (!ask_kernel)
+        return;
+    *(void **)&real = dlsym(RTLD_NEXT, "freeifaddrs");
+    real(ifa);
+}
+
+static struct sockaddr_storage *add_entry(const char *name, unsigned flags)
+{
+    struct ifaddrs *entry = &entries[entry_count];
+    struct sockaddr_storage *address = &addresses[entry_count];
+
+    assert_true(entry_count < MOST_ENTRIES);
+    memset(address, 0, sizeof *address);
+    *entry = (struct ifaddrs){
+        .ifa_name = (char *)name, .ifa_flags = flags, .ifa_addr = (struct sockaddr *)address};
+    if (entry_count > 0)
+        entries[entry_count - 1].ifa_next = entry;
+    entry_count++;
+    return address;
+}
+
+static void add_link(const char *name, unsigned flags, int ifindex, const char mac[6])
+{
+    struct sockaddr_ll *link = (struct sockaddr_ll *)add_entry(name, flags);
+
+    link->sll_family = AF_PACKET;
+    link->sll_ifindex = ifindex;
+    link->sll_halen = 6;
+    memcpy(link->sll_addr, mac, 6);
+}
+
+/* With a port and a flow that have no place in a device's address. */
+static void add_ipv6(const char *name, unsigned flags, const char *text, unsigned scope)
+{
+    struct sockaddr_in6 *address = (struct sockaddr_in6 *)add_entry(name, flags);
+
+    address->sin6_family = AF_INET6;
+    address->sin6_port = htons(7);
+    address->sin6_flowinfo = 7;
+    address->sin6_scope_id = scope;
+    assert_int_equal(inet_pton(AF_INET6, text, &address->sin6_addr), 1);
+}
+
+static void add_ipv4(const char *name, unsigned flags, const char *text)
+{
+    struct sockaddr_in *address = (struct sockaddr_in *)add_entry(name, flags);
+
+    address->sin_family = AF_INET;
+    address->sin_port = htons(7);
+    assert_int_equal(inet_pton(AF_INET, text, &address->sin_addr), 1);
+}
+
+/* Something that is up and has an IPv4 address. */
+static void add(const char *name)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "10.0.0.%d", entry_count + 1);
+    add_ipv4(name, UP, text);
+}
+
+/* --- trees --- */
+
+static char root[PATH_MAX];
+
+static int make_root(void **state)
+{
+    (void)state;
+    entry_count = 0;
+    fake_errno = 0;
+    ask_kernel = false;
+    lists_held = 0;
+    snprintf(root, sizeof root, "/tmp/test_net_device.XXXXXX");
+    return mkdtemp(root) == NULL ? -1 : 0;
+}
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *position)
+{
+    (void)status;
+    (void)type;
+    (void)position;
+    return remove(path);
+}
+
+/* Every test also shows that no list is kept or given back twice. */
+static int remove_root(void **state)
+{
+    (void)state;
+    return nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0 || lists_held != 0 ? -1 : 0;
+}
+
+/* The path in the tree, with all folders above it made. */
+static const char *place(const char *format, ...)
+{
+    static char whole[2 * PATH_MAX];
+    size_t length = (size_t)snprintf(whole, sizeof whole, "%s", root);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(whole + length, sizeof whole - length, format, arguments);
+    va_end(arguments);
+    for (char *at = whole + length + 1; *at != '\0'; at++)
+        if (*at == '/') {
+            *at = '\0';
+            assert_true(mkdir(whole, 0755) == 0 || errno == EEXIST);
+            *at = '/';
+        }
+    return whole;
+}
+
+static void put(const char *name, const char *file, const char *text)
+{
+    FILE *stream = fopen(place("/sys/class/net/%s/%s", name, file), "w");
+
+    assert_non_null(stream);
+    assert_true(fputs(text, stream) >= 0);
+    assert_int_equal(fclose(stream), 0);
+}
+
+#define BUS "/sys/devices/pci0000:3a"
+
+/* A PCI device, its NUMA node, and what finds it by its address. */
+static void put_pci(const char *address, const char *numa_node)
+{
+    char target[256];
+    FILE *stream = fopen(place(BUS "/%s/numa_node", address), "w");
+
+    assert_non_null(stream);
+    assert_true(fputs(numa_node, stream) >= 0);
+    assert_int_equal(fclose(stream), 0);
+    snprintf(target, sizeof target, "../../../devices/pci0000:3a/%s", address);
+    assert_int_equal(symlink(target, place("/sys/bus/pci/devices/%s", address)), 0);
+}
+
+/* The interface's own device is at `below` under the bus. */
+static void put_device(const char *name, const char *below)
+{
+    char target[256];
+
+    (void)mkdir(place(BUS "/%s", below), 0755);
+    snprintf(target, sizeof target, "../../../devices/pci0000:3a/%s", below);
+    assert_int_equal(symlink(target, place("/sys/class/net/%s/device", name)), 0);
+}
+
+static void make_physical(const char *name)
+{
+    put_device(name, name);
+}
+
+/* --- finding --- */
+
+static struct net_device devices[NET_DEVICES_MOST];
+static int device_count;
+
+static int find(const struct net_device_options *options)
+{
+    struct net_device_options with_root = *options;
+
+    with_root.root = root;
+    memset(devices, 0x5a, sizeof devices);
+    device_count = -1;
+    return net_devices_find(&with_root, devices, NET_DEVICES_MOST, &device_count);
+}
+
+/* The names of the devices found with NCCL_SOCKET_IFNAME, as one text. */
+static void expect_names(const char *ifname, const char *expected)
+{
+    char names[NET_DEVICES_MOST * (IFNAMSIZ + 1)] = "";
+    size_t used = 0;
+
+    if (find(&(struct net_device_options){.socket_ifname = ifname}) != TCPX_SUCCESS)
+        fail_msg("%s: %s", ifname != NULL ? ifname : "no filter", error_text());
+    for (int i = 0; i < device_count; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? " " : "",
+                                 devices[i].name);
+    assert_string_equal(names, expected);
+}
+
+static void expect_failure(const struct net_device_options *options, int result, const char *text)
+{
+    const unsigned char *bytes = (const unsigned char *)devices;
+
+    assert_int_equal(find(options), result);
+    assert_string_equal(error_text(), text);
+    assert_int_equal(device_count, -1);
+    for (size_t i = 0; i < sizeof devices; i++)
+        assert_int_equal(bytes[i], 0x5a);
+}
+
+static void expect_address(const struct net_device *device, const char *expected, unsigned scope)
+{
+    struct sockaddr_storage address = {0};
+    struct sockaddr_in *ipv4 = (struct sockaddr_in *)&address;
+    struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)&address;
+
+    if (inet_pton(AF_INET, expected, &ipv4->sin_addr) == 1) {
+        ipv4->sin_family = AF_INET;
+    } else {
+        assert_int_equal(inet_pton(AF_INET6, expected, &ipv6->sin6_addr), 1);
+        ipv6->sin6_family = AF_INET6;
+        ipv6->sin6_scope_id = scope;
+    }
+    /* all of it: no port, no flow, nothing behind */
+    assert_memory_equal(&device->address, &address, sizeof address);
+}
+
+/* --- filters --- */
+
+static void test_filters(void **state)
+{
+    static const struct {
+        const char *filter;
+        const char *matches;
+        const char *others;
+    } cases[] = {
+        {"eth", "eth eth0 eth1 ethernet", "et lo veth0 Eth0"},
+        {"e", "eth0 e enp1s0", "lo"},
+        {"eth0", "eth0 eth01 eth0.100", "eth eth1"},
+        {"eth0,ib", "eth0 ib0 ibp1", "eth1 lo"},
+        {"=eth0", "eth0", "eth01 eth lo"},
+        {"=eth0,eth1", "eth0 eth1", "eth2 eth10 eth"},
+        {"^docker,lo", "eth0 virbr0", "docker0 lo lo0 docker"},
+        {"^=eth0", "eth01 eth1 lo", "eth0"},
+        {"^=eth0,lo", "eth1 lo0", "eth0 lo"},
+        {"eth0:1", "eth0 eth01", "eth1"},
+        {"=eth0:0,eth1:65535", "eth0 eth1", "eth2"},
+        {"^mlx5_0:1,mlx5_1", "mlx5_2 eth0", "mlx5_0 mlx5_1"},
+        {"eth0,", "eth0", "lo"},
+        {",,eth0,,lo,", "eth0 lo", "ib0"},
+        {"eth0,eth0", "eth0", "lo"},
+        {"enp193s0f0np0v1", "enp193s0f0np0v1", "enp193s0f0np0v"},
+        {"br-1f_2.3@x", "br-1f_2.3@x", "br"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ifname_filter filter;
+
+        if (ifname_filter_parse(cases[i].filter, &filter) != TCPX_SUCCESS)
+            fail_msg("'%s' was refused: %s", cases[i].filter, error_text());
+        for (int wanted = 0; wanted < 2; wanted++) {
+            char names[64];
+            char *rest = names;
+            char *name;
+
+            snprintf(names, sizeof names, "%s", wanted ? cases[i].matches : cases[i].others);
+            while ((name = strsep(&rest, " ")) != NULL)
+                if (ifname_filter_matches(&filter, name) != wanted)
+                    fail_msg("'%s' and '%s'", cases[i].filter, name);
+        }
+    }
+}
+
+static void test_filters_refused(void **state)
+{
+    static const struct {
+        const char *filter;
+        const char *text;
+    } cases[] = {
+        {"", "no interface is named"},
+        {"^", "no interface is named"},
+        {"=", "no interface is named"},
+        {"^=", "no interface is named"},
+        {",", "no interface is named"},
+        {"^,,", "no interface is named"},
+        {"^^eth0", "'^' in '^eth0'"},
+        {"==eth0", "'=' in '=eth0'"},
+        {"=^eth0", "'^' in '^eth0'"},
+        {"^eth0,^lo", "'^' in '^lo'"},
+        {"eth0,=lo", "'=' in '=lo'"},
+        {"eth0=", "'=' in 'eth0='"},
+        {"eth0, lo", "a blank or control character in ' lo'"},
+        {"eth0 lo", "a blank or control character in 'eth0 lo'"},
+        {"eth0\n", "a blank or control character"},
+        {"eth0\x7f", "a blank or control character"},
+        {"/sys", "'/sys' is not an interface name"},
+        {"enp193s0f0np0v12", "'enp193s0f0np0v12' is longer"},
+        {":1", "':' without a name"},
+        {"eth0,:1", "':' without a name"},
+        {"eth0:", "':' is not a port"},
+        {"eth0:x", "':x' is not a port"},
+        {"eth0:1x", "':1x' is not a port"},
+        {"eth0:-1", "':-1' is not a port"},
+        {"eth0:1:2", "':1:2' is not a port"},
+        {"eth0:65536", "':65536' is not a port"},
+        {"eth0:18446744073709551617", "is not a port"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ifname_filter filter;
+        struct ifname_filter untouched;
+
+        memset(&filter, 0x5a, sizeof filter);
+        memset(&untouched, 0x5a, sizeof untouched);
+        if (ifname_filter_parse(cases[i].filter, &filter) != TCPX_INVALID_ARGUMENT)
+            fail_msg("'%s' was taken", cases[i].filter);
+        if (strstr(error_text(), cases[i].text) == NULL)
+            fail_msg("'%s' was refused with '%s'", cases[i].filter, error_text());
+        assert_memory_equal(&filter, &untouched, sizeof filter);
+    }
+}
+
+static void test_filter_of_many_names(void **state)
+{
+    char text[(IFNAME_FILTER_NAMES + 1) * 16] = "";
+    struct ifname_filter filter;
+    size_t used = 0;
+
+    (void)state;
+    for (int i = 0; i < IFNAME_FILTER_NAMES; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "interface%05d,", i);
+    assert_int_equal(ifname_filter_parse(text, &filter), TCPX_SUCCESS);
+    assert_int_equal(filter.count, IFNAME_FILTER_NAMES);
+    assert_true(ifname_filter_matches(&filter, "interface00063"));
+    snprintf(text + used, sizeof text - used, "one");
+    assert_int_equal(ifname_filter_parse(text, &filter), TCPX_INVALID_ARGUMENT);
+    assert_string_equal(error_text(), "more than 64 names");
+}
+
+/* --- which interfaces, in which order --- */
+
+/* The machine that most of the tests below look at; the order is not the one that is wanted. */
+static void add_machine(void)
+{
+    add_ipv4("lo", LOOPBACK, "127.0.0.1");
+    add("docker0");
+    add("br-7");
+    add("eth1");
+    add("bond0");
+    add("virbr0");
+    add("eth0");
+    make_physical("eth0");
+    make_physical("eth1");
+}
+
+static void test_order_without_a_filter(void **state)
+{
+    (void)state;
+    add_machine();
+    expect_names(NULL, "eth1 eth0 br-7 bond0");
+    expect_names("", "eth1 eth0 br-7 bond0");
+    assert_false(devices[0].is_virtual);
+    assert_true(devices[2].is_virtual);
+    add("ib1");
+    add("ib0");
+    make_physical("ib0");
+    expect_names(NULL, "ib0 ib1");
+}
+
+static void test_kinds_without_a_filter(void **state)
+{
+    (void)state;
+    add("virbr0");
+    expect_names(NULL, "virbr0");
+    add_ipv4("lo", LOOPBACK, "127.0.0.1");
+    expect_names(NULL, "lo");
+    assert_true(devices[0].is_loopback);
+    add_ipv6("veth7", UP, "fe80::7", 7);
+    add_ipv6("virbr1", UP, "fe80::8", 8);
+    expect_names(NULL, "veth7");
+    add("docker0");
+    expect_names(NULL, "docker0");
+    /* it begins with "lo" only */
+    add("lowland0");
+    expect_names(NULL, "lowland0");
+    assert_false(devices[0].is_loopback);
+    add_ipv6("ib0", UP, "fe80::9", 9);
+    expect_names(NULL, "lowland0");
+    add("ib1");
+    expect_names(NULL, "ib1");
+}
+
+static void test_named_ones_keep_the_order_of_the_kernel(void **state)
+{
+    (void)state;
+    add_machine();
+    expect_names("eth", "eth1 eth0");
+    expect_names("eth0,docker0,lo", "lo docker0 eth0");
+    expect_names("lo", "lo");
+    expect_names("=bond0,eth0,bond", "bond0 eth0");
+    expect_names("virbr,br", "br-7 virbr0");
+}
+
+static void test_named_link_local_ones_count(void **state)
+{
+    (void)state;
+    add("eth0");
+    add_ipv6("eth1", UP, "fe80::1", 3);
+    expect_names("eth", "eth0 eth1");
+}
+
+static void test_excluding(void **state)
+{
+    (void)state;
+    add_machine();
+    add("ib0");
+    add_ipv6("veth7", UP, "fe80::7", 7);
+    expect_names("^br-,bond,virbr", "eth1 eth0 docker0 ib0");
+    expect_names("^=eth1", "eth0 docker0 br-7 bond0 virbr0 ib0");
+    expect_names("^br-,bond,virbr,eth,docker,ib", "veth7");
+    expect_names("^br-,bond,virbr,eth,docker,ib,veth", "lo");
+}
+
+static void test_data_filter_goes_first(void **state)
+{
+    (void)state;
+    add_machine();
+    assert_int_equal(
+        find(&(struct net_device_options){.data_ifname = "eth0", .socket_ifname = "eth1"}),
+        TCPX_SUCCESS);
+    assert_int_equal(device_count, 1);
+    assert_string_equal(devices[0].name, "eth0");
+    assert_int_equal(find(&(struct net_device_options){.data_ifname = "", .socket_ifname = "eth1"}),
+                     TCPX_SUCCESS);
+    assert_int_equal(device_count, 1);
+    assert_string_equal(devices[0].name, "eth1");
+}
+
+static void test_only_running_ones(void **state)
+{
+    (void)state;
+    add_ipv4("eth0", IFF_UP, "10.0.0.1");
+    add_ipv4("eth1", IFF_RUNNING, "10.0.0.2");
+    add_ipv4("eth2", 0, "10.0.0.3");
+    add_ipv4("eth3", UP, "10.0.0.4");
+    expect_names(NULL, "eth3");
+    expect_names("eth", "eth3");
+}
+
+static void test_more_than_there_is_room_for(void **state)
+{
+    struct net_device two[3];
+    int count = 0;
+
+    (void)state;
+    memset(two, 0x5a, sizeof two);
+    add_machine();
+    assert_int_equal(net_devices_find(&(struct net_device_options){.root = root}, two, 2, &count),
+                     TCPX_SUCCESS);
+    assert_int_equal(count, 2);
+    assert_string_equal(two[0].name, "eth1");
+    assert_string_equal(two[1].name, "eth0");
+    assert_int_equal(two[2].name[0], 0x5a);
+}
+
+/* --- addresses --- */
+
+static void test_one_address_per_device(void **state)
+{
+    (void)state;
+    add_ipv6("eth0", UP, "fe80::1", 2);
+    add_ipv6("eth0", UP, "fd00::1", 0);
+    add_ipv6("eth0", UP, "fd00::2", 0);
+    add_ipv6("eth1", UP, "fe80::3", 3);
+    add_ipv6("eth1", UP, "fe80::4", 3);
+    add_ipv4("eth2", UP, "10.0.0.1");
+    add_ipv4("eth2", UP, "10.0.0.2");
+    add_ipv6("eth2", UP, "fd00::3", 0);
+    add_ipv6("eth3", UP, "fd00::4", 0);
+    add_ipv4("eth3", UP, "10.0.0.3");
+    expect_names("eth", "eth0 eth1 eth2 eth3");
+    expect_address(&devices[0], "fd00::1", 0);
+    expect_address(&devices[1], "fe80::3", 3);
+    expect_address(&devices[2], "10.0.0.1", 0);
+    expect_address(&devices[3], "10.0.0.3", 0);
+    expect_names(NULL, "eth0 eth2 eth3");
+}
+
+static void test_family(void **state)
+{
+    (void)state;
+    add_ipv4("eth0", UP, "10.0.0.1");
+    add_ipv6("eth0", UP, "fd00::1", 0);
+    add_ipv4("eth1", UP, "10.0.0.2");
+    add_ipv6("eth2", UP, "fd00::2", 0);
+    assert_int_equal(find(&(struct net_device_options){.family = AF_INET}), TCPX_SUCCESS);
+    assert_int_equal(device_count, 2);
+    expect_address(&devices[0], "10.0.0.1", 0);
+    expect_address(&devices[1], "10.0.0.2", 0);
+    assert_int_equal(find(&(struct net_device_options){.family = AF_INET6}), TCPX_SUCCESS);
+    assert_int_equal(device_count, 2);
+    expect_address(&devices[0], "fd00::1", 0);
+    expect_address(&devices[1], "fd00::2", 0);
+}
+
+static void test_addresses_that_do_not_count(void **state)
+{
+    (void)state;
+    add_ipv6("eth0", UP, "fe80::1", 0);
+    add_link("eth1", UP, 3, "\0\0\0\0\0");
+    add_entry("eth2", UP);
+    entries[entry_count - 1].ifa_addr = NULL;
+    add_entry("eth3", UP)->ss_family = AF_UNIX;
+    add("eth4");
+    expect_names(NULL, "eth4");
+    expect_names("eth", "eth4");
+}
+
+static void test_an_alias_is_no_device_of_its_own(void **state)
+{
+    (void)state;
+    add_ipv4("eth0", UP, "10.0.0.1");
+    add_ipv4("eth0:1", UP, "10.0.0.2");
+    add_ipv4("eth1:1", UP, "10.0.0.3");
+    expect_names(NULL, "eth0 eth1");
+    expect_address(&devices[0], "10.0.0.1", 0);
+    expect_address(&devices[1], "10.0.0.3", 0);
+    expect_names("=eth1", "eth1");
+    expect_names("=eth0:1", "eth0");
+}
+
+/* --- properties --- */
+
+static int find_speed(int configured)
+{
+    assert_int_equal(find(&(struct net_device_options){.speed_mbps = configured}), TCPX_SUCCESS);
+    assert_int_equal(device_count, 1);
+    return devices[0].speed_mbps;
+}
+
+static void test_speed(void **state)
+{
+    static const char *const unknown[] = {"-1\n",   "",           "\n",         "0\n",
+                                          "fast\n", "1e5\n",      " 100\n",     "100 \n",
+                                          "0x7\n",  "4294967295", "4294967301", "1 2\n"};
+
+    (void)state;
+    add("eth0");
+    assert_int_equal(find_speed(0), NET_DEVICE_DEFAULT_MBPS);
+    assert_int_equal(find_speed(40000), 40000);
+    /* a virtual interface's speed is made up: a configured one is better */
+    put("eth0", "speed", "25000\n");
+    assert_int_equal(find_speed(0), 25000);
+    assert_int_equal(find_speed(40000), 40000);
+    make_physical("eth0");
+    assert_int_equal(find_speed(0), 25000);
+    assert_int_equal(find_speed(40000), 25000);
+    put("eth0", "speed", "2147483647");
+    assert_int_equal(find_speed(0), INT_MAX);
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        put("eth0", "speed", unknown[i]);
+        assert_int_equal(find_speed(0), NET_DEVICE_DEFAULT_MBPS);
+        assert_int_equal(find_speed(40000), 40000);
+    }
+}
+
+static void test_speed_of_loopback(void **state)
+{
+    (void)state;
+    add_ipv4("lo", LOOPBACK, "127.0.0.1");
+    assert_int_equal(find_speed(0), NET_DEVICE_DEFAULT_MBPS);
+    assert_int_equal(find_speed(1000), 1000);
+}
+
+static void test_mtu(void **state)
+{
+    (void)state;
+    add("eth0");
+    expect_names(NULL, "eth0");
+    assert_int_equal(devices[0].mtu, 0);
+    put("eth0", "mtu", "8896\n");
+    expect_names(NULL, "eth0");
+    assert_int_equal(devices[0].mtu, 8896);
+    put("eth0", "mtu", "-5\n");
+    expect_names(NULL, "eth0");
+    assert_int_equal(devices[0].mtu, 0);
+}
+
+static void test_pci_path(void **state)
+{
+    (void)state;
+    put_pci("0000:3a:01.0", "1\n");
+    put_pci("0000:3a:02.0", "-1\n");
+    add("eth0");
+    put_device("eth0", "0000:3a:01.0");
+    add("eth1");
+    put_device("eth1", "0000:3a:02.0/virtio2");
+    /* the second port of the first card, which has no folder of its own on the bus */
+    add("eth2");
+    put_device("eth2", "0000:3a:01.1");
+    add("veth0");
+    expect_names(NULL, "eth0 eth1 eth2 veth0");
+    assert_string_equal(devices[0].pci_path, BUS "/0000:3a:01.0");
+    assert_int_equal(devices[0].numa_node, 1);
+    assert_false(devices[0].is_virtual);
+    assert_string_equal(devices[1].pci_path, BUS "/0000:3a:02.0");
+    assert_int_equal(devices[1].numa_node, -1);
+    assert_string_equal(devices[2].pci_path, "");
+    assert_int_equal(devices[2].numa_node, -1);
+    assert_false(devices[2].is_virtual);
+    assert_string_equal(devices[3].pci_path, "");
+    assert_int_equal(devices[3].numa_node, -1);
+    assert_true(devices[3].is_virtual);
+}
+
+static void test_ports_of_one_card_stay_apart(void **state)
+{
+    (void)state;
+    put_pci("0000:3a:01.0", "0\n");
+    put_pci("0000:3a:01.1", "0\n");
+    add("eth0");
+    put_device("eth0", "0000:3a:01.0");
+    add("eth1");
+    put_device("eth1", "0000:3a:01.1");
+    expect_names(NULL, "eth0 eth1");
+    assert_string_equal(devices[0].pci_path, BUS "/0000:3a:01.0");
+    assert_string_equal(devices[1].pci_path, BUS "/0000:3a:01.1");
+    assert_int_equal(devices[1].numa_node, 0);
+}
+
+static void test_guid(void **state)
+{
+    (void)state;
+    add_link("eth0", UP, 2, "\x02\xfc\x00\x00\x00\x01");
+    add_link("eth0.5", UP, 65538, "\x02\xfc\x00\x00\x00\x01");
+    add_link("tun0", UP, 4, "\0\0\0\0\0");
+    add_link("tun1", UP, 5, "\0\0\0\0\0");
+    add("eth0");
+    add("eth0.5");
+    add("tun0");
+    add("tun1");
+    expect_names(NULL, "eth0 eth0.5 tun0 tun1");
+    assert_true(devices[0].guid == 0x02fc000000010002);
+    assert_int_equal(devices[0].ifindex, 2);
+    assert_int_equal(devices[1].ifindex, 65538);
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++)
+            assert_true(devices[i].guid != devices[j].guid);
+}
+
+/* --- failures --- */
+
+static void test_a_filter_that_matches_nothing(void **state)
+{
+    (void)state;
+    add_link("lo", LOOPBACK, 1, "\0\0\0\0\0");
+    add_link("eth0", IFF_UP, 2, "\0\0\0\0\0");
+    add_link("eth1", UP, 3, "\0\0\0\0\0");
+    add_link("eth2", UP, 4, "\0\0\0\0\0");
+    add_ipv4("lo", LOOPBACK, "127.0.0.1");
+    add_ipv4("eth0", IFF_UP, "10.0.0.1");
+    add_ipv4("eth2:1", UP, "10.0.0.2");
+    expect_failure(&(struct net_device_options){.socket_ifname = "=eth9,ib"}, TCPX_INVALID_ARGUMENT,
+                   "NCCL_SOCKET_IFNAME==eth9,ib matches no interface that is up and has an "
+                   "address; there are: lo, eth0 (down), eth1 (no address), eth2");
+    expect_failure(&(struct net_device_options){.data_ifname = "eth0", .socket_ifname = "lo"},
+                   TCPX_INVALID_ARGUMENT,
+                   "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth0 matches no interface that is up and has "
+                   "an address; there are: lo, eth0 (down), eth1 (no address), eth2");
+    expect_failure(&(struct net_device_options){.socket_ifname = "eth2", .family = AF_INET6},
+                   TCPX_INVALID_ARGUMENT,
+                   "NCCL_SOCKET_IFNAME=eth2 matches no interface that is up and has an address; "
+                   "there are: lo (no IPv6 address), eth0 (down), eth1 (no IPv6 address), eth2 "
+                   "(no IPv6 address)");
+}
+
+static void test_more_interfaces_than_a_text_can_name(void **state)
+{
+    static char names[100][IFNAMSIZ];
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        snprintf(names[i], sizeof names[i], "interface%05d", i);
+        add_link(names[i], IFF_UP, i + 1, "\0\0\0\0\0");
+    }
+    assert_int_equal(find(&(struct net_device_options){.socket_ifname = "eth"}),
+                     TCPX_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text(), "interface00000 (down), interface00001 (down)"));
+    assert_true(strlen(error_text()) < 700);
+}
+
+static void test_nothing_at_all(void **state)
+{
+    (void)state;
+    expect_failure(&(struct net_device_options){0}, TCPX_SYSTEM_ERROR,
+                   "no network interface is up and has an address; there are: none");
+    expect_failure(&(struct net_device_options){.socket_ifname = "^eth0"}, TCPX_INVALID_ARGUMENT,
+                   "NCCL_SOCKET_IFNAME=^eth0 matches no interface that is up and has an address; "
+                   "there are: none");
+}
+
+static void test_a_filter_that_is_not_understood(void **state)
+{
+    (void)state;
+    add("eth0");
+    expect_failure(&(struct net_device_options){.socket_ifname = "^"}, TCPX_INVALID_ARGUMENT,
+                   "NCCL_SOCKET_IFNAME=^ is not valid: no interface is named");
+    expect_failure(&(struct net_device_options){.data_ifname = "eth0, eth1"}, TCPX_INVALID_ARGUMENT,
+                   "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth0, eth1 is not valid: a blank or control "
+                   "character in ' eth1'");
+}
+
+static void test_options_that_make_no_sense(void **state)
+{
+    (void)state;
+    add("eth0");
+    expect_failure(&(struct net_device_options){.family = AF_UNIX}, TCPX_INVALID_ARGUMENT,
+                   "address family 1 is neither IPv4 nor IPv6");
+    expect_failure(&(struct net_device_options){.speed_mbps = -1}, TCPX_INVALID_ARGUMENT,
+                   "a speed of -1 Mbit/s");
+    assert_int_equal(net_devices_find(&(struct net_device_options){0}, devices, 0, &device_count),
+                     TCPX_INVALID_ARGUMENT);
+    assert_string_equal(error_text(), "room for 0 network devices");
+}
+
+static void test_the_kernel_refuses(void **state)
+{
+    (void)state;
+    fake_errno = ENOBUFS;
+    expect_failure(&(struct net_device_options){0}, TCPX_SYSTEM_ERROR,
+                   "cannot list the network interfaces: No buffer space available");
+}
+
+/* --- this machine --- */
+
+static void test_loopback_of_this_machine(void **state)
+{
+    const struct net_device_options options = {.socket_ifname = "=lo", .family = AF_INET};
+    int listener;
+
+    (void)state;
+    ask_kernel = true;
+    if (net_devices_find(&options, devices, NET_DEVICES_MOST, &device_count) != TCPX_SUCCESS)
+        fail_msg("%s", error_text());
+    assert_int_equal(device_count, 1);
+    assert_string_equal(devices[0].name, "lo");
+    expect_address(&devices[0], "127.0.0.1", 0);
+    assert_true(devices[0].is_loopback);
+    assert_true(devices[0].is_virtual);
+    assert_int_equal(devices[0].ifindex, if_nametoindex("lo"));
+    assert_int_equal(devices[0].guid, devices[0].ifindex);
+    assert_string_equal(devices[0].pci_path, "");
+    assert_int_equal(devices[0].numa_node, -1);
+    if (access("/sys/class/net/lo/mtu", R_OK) == 0)
+        assert_true(devices[0].mtu > 0);
+    /* the address is one that a socket can have */
+    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(listener >= 0);
+    assert_int_equal(
+        bind(listener, (const struct sockaddr *)&devices[0].address, sizeof devices[0].address), 0);
+    close(listener);
+}
+
+static void test_devices_of_this_machine(void **state)
+{
+    (void)state;
+    ask_kernel = true;
+    if (net_devices_find(&(struct net_device_options){0}, devices, NET_DEVICES_MOST,
+                         &device_count) != TCPX_SUCCESS)
+        fail_msg("%s", error_text());
+    assert_true(device_count >= 1);
+    for (int i = 0; i < device_count; i++) {
+        assert_true(devices[i].speed_mbps > 0);
+        assert_int_equal(devices[i].ifindex, if_nametoindex(devices[i].name));
+        for (int j = 0; j < i; j++) {
+            assert_string_not_equal(devices[i].name, devices[j].name);
+            assert_true(devices[i].guid != devices[j].guid);
+        }
+    }
+}
+
+#define TREE_TEST(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_filters),
+        cmocka_unit_test(test_filters_refused),
+        cmocka_unit_test(test_filter_of_many_names),
+        TREE_TEST(test_order_without_a_filter),
+        TREE_TEST(test_kinds_without_a_filter),
+        TREE_TEST(test_named_ones_keep_the_order_of_the_kernel),
+        TREE_TEST(test_named_link_local_ones_count),
+        TREE_TEST(test_excluding),
+        TREE_TEST(test_data_filter_goes_first),
+        TREE_TEST(test_only_running_ones),
+        TREE_TEST(test_more_than_there_is_room_for),
+        TREE_TEST(test_one_address_per_device),
+        TREE_TEST(test_family),
+        TREE_TEST(test_addresses_that_do_not_count),
+        TREE_TEST(test_an_alias_is_no_device_of_its_own),
+        TREE_TEST(test_speed),
+        TREE_TEST(test_speed_of_loopback),
+        TREE_TEST(test_mtu),
+        TREE_TEST(test_pci_path),
+        TREE_TEST(test_ports_of_one_card_stay_apart),
+        TREE_TEST(test_guid),
+        TREE_TEST(test_a_filter_that_matches_nothing),
+        TREE_TEST(test_more_interfaces_than_a_text_can_name),
+        TREE_TEST(test_nothing_at_all),
+        TREE_TEST(test_a_filter_that_is_not_understood),
+        TREE_TEST(test_options_that_make_no_sense),
+        TREE_TEST(test_the_kernel_refuses),
+        TREE_TEST(test_loopback_of_this_machine),
+        TREE_TEST(test_devices_of_this_machine),
+    };
+
+    return cmocka_run_group_tests_name("net_device", tests, NULL, NULL);
+}
