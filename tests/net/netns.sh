@@ -1,0 +1,282 @@
+# Hosts and links for shell tests, to be sourced after tests/tap.sh: . tests/net/netns.sh
+# A host is a network namespace; a link is a veth pair, or a relay (tests/net/relay.c) that loses,
+# delays, reorders and can be cut. All of it, and every process in it, is gone when the script ends.
+#
+#   netns_start NAME...                             hosts; skips the script where that is impossible
+#   netns_veth A B ADDR_A ADDR_B [RATE]             a link, its device on both in NETNS_DEVICE
+#   netns_relay LINK A B ADDR_A ADDR_B [OPTION...]  a bad one, LINK is its device on both
+#   relay_say LINK COMMAND...                       cut, restore, loss 0.05, stats, ...
+#   relay_stat LINK a|b NAME                        a number of the relay's, also after its end
+#   relay_stop LINK                                 its devices go with it; the relay's status
+#   netns_router NAME                               passes on what is not for itself
+#   netns_run NAME COMMAND...                       on that host
+#   netns_spawn NAME COMMAND...                     the same in the background, as $NETNS_PID
+#   netns_compile PROGRAM                           tests/net/PROGRAM.c into $TAP_WORK/PROGRAM
+#
+# An address is IPv4 or IPv6 or several with commas, as many on A as on B. Without a prefix length
+# it is a point-to-point address of the other's. RATE is in bits per second with k, m or g, per
+# direction. Functions that fail say why on stderr. A relay ends with the shell that started it:
+# no netns_relay in ( ) or $( ). A script with a trap on EXIT of its own calls netns_cleanup there.
+
+NETNS_PREFIX=tcpx-$$-
+NETNS_NAMES=
+NETNS_RELAYS=
+NETNS_VETHS=0
+NETNS_DEVICE=
+NETNS_PID=
+trap 'netns_cleanup; rm -rf "$TAP_WORK"' EXIT
+
+# --- hosts ---------------------------------------------------------------------------------------
+
+netns_start()
+{
+    netns_possible
+    netns_sweep
+    for netns_name in "$@"; do
+        netns_new "$netns_name" || tap_skip_all "cannot set up a network namespace"
+    done
+    netns_run "$1" sh -c 'ip tuntap add dev probe mode tun && ip link del probe' ||
+        tap_skip_all "cannot make a TUN device in a network namespace"
+}
+
+netns_possible()
+{
+    [ "$(id -u)" -eq 0 ] || tap_skip_all "network namespaces need root"
+    command -v ip >/dev/null || tap_skip_all "ip is not installed (Debian: iproute2)"
+    [ -c /dev/net/tun ] || tap_skip_all "there is no /dev/net/tun"
+}
+
+# What a script that was killed with SIGKILL left; its process id is in the name.
+netns_sweep()
+{
+    for netns_path in /run/netns/tcpx-*-*; do
+        netns_owner=${netns_path#/run/netns/tcpx-}
+        netns_owner=${netns_owner%%-*}
+        if [ -e "$netns_path" ] && [ ! -d "/proc/$netns_owner" ]; then
+            ip netns del "${netns_path#/run/netns/}"
+        fi
+    done
+}
+
+# Link-local addresses would only add packets that no test sent, so devices get none.
+netns_new()
+{
+    ip netns add "$NETNS_PREFIX$1" || return 1
+    NETNS_NAMES="$NETNS_NAMES $NETNS_PREFIX$1"
+    netns_run "$1" sh -c 'ip link set lo up || exit 1
+        mode=/proc/sys/net/ipv6/conf/default/addr_gen_mode
+        [ ! -e $mode ] || echo 1 >$mode'
+}
+
+netns_run()
+{
+    netns_name=$1
+    shift
+    ip netns exec "$NETNS_PREFIX$netns_name" "$@"
+}
+
+# ip becomes the command, so that the id is the command's own.
+netns_spawn()
+{
+    netns_name=$1
+    shift
+    ip netns exec "$NETNS_PREFIX$netns_name" "$@" &
+    NETNS_PID=$!
+}
+
+netns_router()
+{
+    netns_run "$1" sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward || exit 1
+        forwarding=/proc/sys/net/ipv6/conf/all/forwarding
+        [ ! -e $forwarding ] || echo 1 >$forwarding'
+}
+
+# --- links ---------------------------------------------------------------------------------------
+
+# netns_addresses NAME DEVICE OWN,... OTHERS,...
+netns_addresses()
+{
+    netns_own=$3,
+    netns_other=$4,
+    while [ -n "$netns_own" ]; do
+        netns_one=${netns_own%%,*}
+        case $netns_one in
+        */*) set -- "$1" "$2" "$netns_one" ;;
+        *) set -- "$1" "$2" "$netns_one" peer "${netns_other%%,*}" ;;
+        esac
+        # Nobody else can have the address; waiting to find out would only cost time.
+        case $netns_one in
+        *:*) set -- "$@" nodad ;;
+        esac
+        netns_device=$2
+        netns_host=$1
+        shift 2
+        netns_run "$netns_host" ip addr add "$@" dev "$netns_device" || return 1
+        set -- "$netns_host" "$netns_device"
+        netns_own=${netns_own#*,}
+        netns_other=${netns_other#*,}
+    done
+}
+
+# netns_bits RATE: 10m and 10mbit are 10000000.
+netns_bits()
+{
+    netns_number=${1%bit}
+    netns_number=${netns_number%[kmg]}
+    case $netns_number in
+    '' | *[!0-9]*)
+        echo "'$1' is not a rate" >&2
+        return 1
+        ;;
+    esac
+    case ${1%bit} in
+    *k) echo $((netns_number * 1000)) ;;
+    *m) echo $((netns_number * 1000000)) ;;
+    *g) echo $((netns_number * 1000000000)) ;;
+    *) echo "$netns_number" ;;
+    esac
+}
+
+# netns_limit NAME DEVICE RATE: the bucket holds 4 ms of the rate, and at least one large segment.
+netns_limit()
+{
+    netns_rate=$(netns_bits "$3") || return 1
+    netns_run "$1" tc qdisc add dev "$2" root tbf rate "${netns_rate}bit" \
+        burst $((netns_rate / 2000 + 65536)) latency 50ms
+}
+
+netns_veth()
+{
+    netns_a=$1 netns_b=$2
+    NETNS_DEVICE=veth$NETNS_VETHS
+    NETNS_VETHS=$((NETNS_VETHS + 1))
+    ip link add "$NETNS_DEVICE" netns "$NETNS_PREFIX$1" type veth \
+        peer name "$NETNS_DEVICE" netns "$NETNS_PREFIX$2" || return 1
+    netns_run "$netns_a" ip link set "$NETNS_DEVICE" up || return 1
+    netns_run "$netns_b" ip link set "$NETNS_DEVICE" up || return 1
+    if [ -n "${5-}" ]; then
+        netns_limit "$netns_a" "$NETNS_DEVICE" "$5" || return 1
+        netns_limit "$netns_b" "$NETNS_DEVICE" "$5" || return 1
+    fi
+    netns_addresses "$netns_a" "$NETNS_DEVICE" "$3" "$4" || return 1
+    netns_addresses "$netns_b" "$NETNS_DEVICE" "$4" "$3"
+}
+
+netns_relay()
+{
+    netns_link=$1 netns_a=$2 netns_b=$3 netns_address_a=$4 netns_address_b=$5
+    shift 5
+    netns_compile relay || return 1
+    rm -f "$TAP_WORK/$netns_link.control"
+    "$TAP_WORK/relay" --control "$TAP_WORK/$netns_link.control" "$@" \
+        "$NETNS_PREFIX$netns_a:$netns_link" "$NETNS_PREFIX$netns_b:$netns_link" \
+        >"$TAP_WORK/$netns_link.json" 2>"$TAP_WORK/$netns_link.errors" </dev/null &
+    netns_relay_pid=$!
+    NETNS_RELAYS="$NETNS_RELAYS $netns_link=$netns_relay_pid"
+    netns_relay_ready || return 1
+    netns_addresses "$netns_a" "$netns_link" "$netns_address_a" "$netns_address_b" || return 1
+    netns_addresses "$netns_b" "$netns_link" "$netns_address_b" "$netns_address_a"
+}
+
+netns_relay_ready()
+{
+    netns_tries=200
+    while [ ! -e "$TAP_WORK/$netns_link.control" ]; do
+        netns_tries=$((netns_tries - 1))
+        if [ "$netns_tries" -eq 0 ] || ! kill -0 "$netns_relay_pid" 2>/dev/null; then
+            echo "the relay $netns_link did not start: $(cat "$TAP_WORK/$netns_link.errors")" >&2
+            return 1
+        fi
+        sleep 0.05
+    done
+}
+
+relay_say()
+{
+    netns_link=$1
+    shift
+    "$TAP_WORK/relay" say "$TAP_WORK/$netns_link.control" "$@"
+}
+
+relay_stat()
+{
+    if [ -s "$TAP_WORK/$1.json" ]; then
+        cat "$TAP_WORK/$1.json"
+    else
+        relay_say "$1" stats
+    fi | sed -n "s/.*\"$2\": {[^}]*\"$3\": \([0-9]*\).*/\1/p"
+}
+
+relay_stop()
+{
+    netns_relay_pid=$(netns_relay_id "$1")
+    [ -n "$netns_relay_pid" ] || return 1
+    NETNS_RELAYS=$(echo "$NETNS_RELAYS " | sed "s/ $1=[0-9]* / /")
+    relay_say "$1" quit >/dev/null || kill "$netns_relay_pid" 2>/dev/null
+    wait "$netns_relay_pid"
+}
+
+# netns_relay_id LINK: the process of its relay.
+netns_relay_id()
+{
+    for netns_each in $NETNS_RELAYS; do
+        if [ "${netns_each%=*}" = "$1" ]; then
+            echo "${netns_each#*=}"
+        fi
+    done
+}
+
+# --- programs ------------------------------------------------------------------------------------
+
+# As the library of this run is compiled, except that one thread has no use for the thread sanitizer.
+netns_compile()
+{
+    [ ! -x "$TAP_WORK/$1" ] || return 0
+    case ${SANITIZE-} in
+    '' | *thread*) netns_sanitize= ;;
+    *) netns_sanitize="-fsanitize=$SANITIZE -fno-sanitize-recover=all" ;;
+    esac
+    # Words on purpose: the compiler and the flags can be several.
+    # shellcheck disable=SC2086
+    ${CC:-cc} -std=gnu17 -D_GNU_SOURCE -Iinclude -Isrc -I. -Wall -Wextra -Wshadow \
+        -Wstrict-prototypes -Wmissing-prototypes ${WERROR:+-Werror} ${CFLAGS--O2 -g} \
+        $netns_sanitize "tests/net/$1.c" -o "$TAP_WORK/$1" ${LDFLAGS-}
+}
+
+# --- the end -------------------------------------------------------------------------------------
+
+# The relays that still run, and what runs on the hosts. A relay that ended long ago can have left
+# its process id to someone else, so the program is looked at, too.
+netns_processes()
+{
+    for netns_each in $NETNS_RELAYS; do
+        if [ "$(readlink "/proc/${netns_each#*=}/exe")" = "$TAP_WORK/relay" ]; then
+            echo "${netns_each#*=}"
+        fi
+    done
+    for netns_each in $NETNS_NAMES; do
+        ip netns pids "$netns_each"
+    done
+}
+
+netns_cleanup()
+{
+    trap '' HUP INT TERM
+    netns_tries=40
+    netns_signal=TERM
+    while [ "$netns_tries" -gt 0 ]; do
+        netns_pids=$(netns_processes 2>/dev/null)
+        [ -n "$netns_pids" ] || break
+        netns_tries=$((netns_tries - 1))
+        [ "$netns_tries" -gt 20 ] || netns_signal=KILL
+        for netns_each in $netns_pids; do
+            kill "-$netns_signal" "$netns_each" 2>/dev/null
+        done
+        sleep 0.05
+    done
+    for netns_each in $NETNS_NAMES; do
+        ip netns del "$netns_each"
+    done
+    NETNS_NAMES=
+    NETNS_RELAYS=
+}

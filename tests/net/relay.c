@@ -1,0 +1,1021 @@
+/*
+ * A bad network between two network namespaces: joins a TUN device in each of them and carries IP
+ * packets across with loss, duplicates, reordering, delay, a rate and corruption, or not at all
+ * while the link is cut. What happens to the nth packet of a direction depends on the seed and n
+ * only. One thread, no busy loop; it ends by itself with its parent or at its time limit.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    PACKET_MAX = 65536,   /* no IP packet is larger */
+    READ_BATCH = 64,      /* packets taken from one device before the other gets its turn */
+    DEVICE_QUEUE = 4096,  /* packets; what overflows there would be lost without our knowing */
+    HELD_MAX = 256 << 20, /* bytes held by both directions together */
+    COMMAND_MAX = 256,    /* a control message */
+    REPLY_MAX = 2048,     /* its answer */
+    REPLY_SECONDS = 5,    /* what "say" waits for one */
+    LIMIT_SECONDS_MAX = 3600,
+};
+
+static const uint64_t NANOS = 1000000000;
+
+static const char usage[] =
+    "usage: relay [options] NAMESPACE_A[:DEVICE] NAMESPACE_B[:DEVICE]\n"
+    "       relay say SOCKET COMMAND...\n"
+    "Joins a TUN device (default: relay0) in each namespace of /run/netns and carries packets.\n"
+    "For one direction only: 'a:VALUE' for what comes from A, 'b:VALUE' for what comes from B.\n"
+    "  --loss P  --duplicate P  --corrupt P    probabilities from 0 to 1 for each packet\n"
+    "  --reorder P    held back so that later packets pass it, for up to\n"
+    "  --hold MS      (default 5)\n"
+    "  --delay MS     for every packet\n"
+    "  --jitter MS    up to so much more, in order\n"
+    "  --rate BITS    a second, with k, m or g (0: no limit), and before it a queue of\n"
+    "  --queue BYTES  with k or m (default 256k); what does not fit is dropped\n"
+    "  --mtu BYTES    of both devices (default 1500)\n"
+    "  --seed N       (default 1)\n"
+    "  --control SOCKET  a Unix socket for 'say'; once it is there, the link is up\n"
+    "  --limit SECONDS   ends by itself after this time, with status 1 (default 300)\n"
+    "Commands: cut [a|b], restore [a|b], stats, quit, and 'OPTION VALUE' for those from --loss\n"
+    "to --queue. Statistics go to stdout at the end as one line of JSON.\n";
+
+/* --- small helpers ----------------------------------------------------------------------------*/
+
+static void die(int status, const char *format, ...)
+    __attribute__((format(printf, 2, 3), noreturn));
+
+static void die(int status, const char *format, ...)
+{
+    va_list arguments;
+
+    fputs("relay: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    exit(status);
+}
+
+static uint64_t now_nanos(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * NANOS + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t millis_to_nanos(double millis)
+{
+    return (uint64_t)(millis * 1e6);
+}
+
+/* The finalizer of splitmix64: neighbouring inputs give unrelated outputs. */
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+}
+
+/* --- what can be set --------------------------------------------------------------------------*/
+
+/* Of one direction. All are doubles so that one table serves options and commands. */
+struct shape {
+    double loss;
+    double duplicate;
+    double corrupt;
+    double reorder;
+    double hold;
+    double delay;
+    double jitter;
+    double rate;
+    double queue;
+};
+
+enum unit { PROBABILITY, MILLISECONDS, BITS_PER_SECOND, BYTES };
+
+static const struct setting {
+    const char *name;
+    enum unit unit;
+    size_t offset;
+} settings[] = {
+    {"loss", PROBABILITY, offsetof(struct shape, loss)},
+    {"duplicate", PROBABILITY, offsetof(struct shape, duplicate)},
+    {"corrupt", PROBABILITY, offsetof(struct shape, corrupt)},
+    {"reorder", PROBABILITY, offsetof(struct shape, reorder)},
+    {"hold", MILLISECONDS, offsetof(struct shape, hold)},
+    {"delay", MILLISECONDS, offsetof(struct shape, delay)},
+    {"jitter", MILLISECONDS, offsetof(struct shape, jitter)},
+    {"rate", BITS_PER_SECOND, offsetof(struct shape, rate)},
+    {"queue", BYTES, offsetof(struct shape, queue)},
+};
+
+enum { SETTINGS = sizeof settings / sizeof settings[0] };
+
+static const struct shape perfect = {.hold = 5, .queue = 256 << 10};
+
+static const struct unit_rule {
+    double least, most;
+    double kilo; /* 0: takes no suffix */
+    const char *expected;
+} unit_rules[] = {
+    [PROBABILITY] = {0, 1, 0, "a probability from 0 to 1"},
+    [MILLISECONDS] = {0, 60000, 0, "milliseconds from 0 to 60000"},
+    [BITS_PER_SECOND] = {1000, 1e12, 1000, "bits per second from 1k to 1000g, or 0"},
+    [BYTES] = {1, 64 << 20, 1024, "bytes from 1 to 64m"},
+};
+
+static bool parse_suffix(const char *text, double kilo, double *factor)
+{
+    static const char letters[] = "kmg";
+    const char *letter;
+
+    *factor = 1;
+    if (*text == '\0')
+        return true;
+    letter = strchr(letters, *text);
+    if (kilo == 0 || letter == NULL || (text[1] != '\0' && strcmp(text + 1, "bit") != 0))
+        return false;
+    for (long i = 0; i <= letter - letters; i++)
+        *factor *= kilo;
+    return true;
+}
+
+static bool parse_value(const char *text, enum unit unit, double *value)
+{
+    const struct unit_rule *rule = &unit_rules[unit];
+    double number;
+    double factor;
+    char *end;
+
+    if (strchr("0123456789.", *text) == NULL)
+        return false;
+    number = strtod(text, &end);
+    if (end == text || !parse_suffix(end, rule->kilo, &factor))
+        return false;
+    number *= factor;
+    if (!(number >= rule->least && number <= rule->most) &&
+        !(unit == BITS_PER_SECOND && number == 0))
+        return false;
+    *value = number;
+    return true;
+}
+
+/* --- packets and their fate -------------------------------------------------------------------*/
+
+struct packet {
+    uint64_t due;        /* when it is delivered */
+    uint64_t order;      /* of equally due ones the first in is the first out */
+    uint64_t number;     /* in its direction, from 1; a duplicate has its original's */
+    struct packet *next; /* in the queue before the rate */
+    size_t size;
+    int way;
+    bool copy;
+    unsigned char data[];
+};
+
+enum purpose {
+    FATE_LOSS,
+    FATE_DUPLICATE,
+    FATE_CORRUPT,
+    FATE_BIT,
+    FATE_REORDER,
+    FATE_HOLD,
+    FATE_JITTER,
+    FATE_COPY = 8, /* added to the others for a duplicate */
+    FATE_COUNT = 16
+};
+
+struct counters {
+    uint64_t packets, bytes; /* that came in */
+    uint64_t delivered, delivered_bytes;
+    uint64_t lost;       /* by chance */
+    uint64_t overflowed; /* the queue was full */
+    uint64_t severed;    /* the link was cut */
+    uint64_t refused;    /* by the device they were for */
+    uint64_t duplicated, corrupted;
+    uint64_t reordered; /* delivered after a later one */
+};
+
+/* One direction. The queue's head is the packet being sent at the rate; it is through at sent_at.
+ */
+struct way {
+    struct shape shape;
+    struct counters count;
+    struct packet *head, *tail;
+    size_t queued_bytes;
+    uint64_t held; /* packets, queued or in flight */
+    uint64_t sent_at;
+    uint64_t last_due;
+    uint64_t latest; /* the highest number delivered */
+    bool cut;
+};
+
+struct relay {
+    struct way ways[2]; /* [0]: from A to B, [1]: from B to A */
+    int devices[2];     /* A, B */
+    uint64_t seed;
+    struct packet **flight; /* heap: the next due is on top */
+    size_t flight_count, flight_room;
+    size_t held_bytes; /* queued and in flight */
+    uint64_t order;
+    int poll, timer, signals, control;
+    const char *control_path; /* NULL until it is bound */
+    uint64_t armed;           /* what the timer is set to */
+    uint64_t started, deadline;
+    bool stop;
+    int status;
+};
+
+static uint64_t fate(const struct relay *relay, int way, uint64_t number, unsigned purpose)
+{
+    return mix(mix(relay->seed * 2 + (uint64_t)way) + number * FATE_COUNT + purpose);
+}
+
+static double fate_fraction(const struct relay *relay, int way, uint64_t number, unsigned purpose)
+{
+    return (double)(fate(relay, way, number, purpose) >> 11) * 0x1p-53;
+}
+
+static double packet_fraction(const struct relay *relay, const struct packet *packet,
+                              enum purpose purpose)
+{
+    return fate_fraction(relay, packet->way, packet->number,
+                         (unsigned)purpose + (packet->copy ? FATE_COPY : 0));
+}
+
+static void packet_free(struct relay *relay, struct packet *packet)
+{
+    relay->held_bytes -= packet->size;
+    relay->ways[packet->way].held--;
+    free(packet);
+}
+
+/* Behind the IP header everything is under the transport's checksum, which must notice. */
+static void packet_corrupt(struct relay *relay, struct packet *packet)
+{
+    size_t header = packet->data[0] >> 4 == 6 ? 40 : (size_t)(packet->data[0] & 15) * 4;
+    uint64_t bit;
+
+    if (packet_fraction(relay, packet, FATE_CORRUPT) >= relay->ways[packet->way].shape.corrupt ||
+        packet->size <= header)
+        return;
+    bit = fate(relay, packet->way, packet->number, FATE_BIT) % ((packet->size - header) * 8);
+    packet->data[header + bit / 8] ^= (unsigned char)(1U << bit % 8);
+    relay->ways[packet->way].count.corrupted++;
+}
+
+/* --- in flight --------------------------------------------------------------------------------*/
+
+static bool packet_before(const struct packet *one, const struct packet *other)
+{
+    return one->due != other->due ? one->due < other->due : one->order < other->order;
+}
+
+static void flight_push(struct relay *relay, struct packet *packet)
+{
+    size_t at = relay->flight_count;
+
+    if (at == relay->flight_room) {
+        size_t room = at == 0 ? 1024 : at * 2;
+        struct packet **grown = reallocarray(relay->flight, room, sizeof(struct packet *));
+
+        if (grown == NULL)
+            die(1, "out of memory for %zu packets in flight", room);
+        relay->flight = grown;
+        relay->flight_room = room;
+    }
+    relay->flight_count++;
+    while (at > 0 && packet_before(packet, relay->flight[(at - 1) / 2])) {
+        relay->flight[at] = relay->flight[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    relay->flight[at] = packet;
+}
+
+static struct packet *flight_pop(struct relay *relay)
+{
+    struct packet *top = relay->flight[0];
+    struct packet *last = relay->flight[--relay->flight_count];
+    size_t at = 0;
+
+    for (size_t child; (child = at * 2 + 1) < relay->flight_count; at = child) {
+        if (child + 1 < relay->flight_count &&
+            packet_before(relay->flight[child + 1], relay->flight[child]))
+            child++;
+        if (packet_before(last, relay->flight[child]))
+            break;
+        relay->flight[at] = relay->flight[child];
+    }
+    relay->flight[at] = last;
+    return top;
+}
+
+/* From the rate's end, or from the device where there is no rate. */
+static void packet_launch(struct relay *relay, struct packet *packet, uint64_t time)
+{
+    struct way *way = &relay->ways[packet->way];
+    const struct shape *shape = &way->shape;
+    double jitter = packet_fraction(relay, packet, FATE_JITTER) * shape->jitter;
+
+    packet->due = time + millis_to_nanos(shape->delay + jitter);
+    if (packet->due < way->last_due)
+        packet->due = way->last_due;
+    way->last_due = packet->due;
+    if (packet_fraction(relay, packet, FATE_REORDER) < shape->reorder) {
+        double part = 0.5 + packet_fraction(relay, packet, FATE_HOLD) / 2;
+
+        packet->due += millis_to_nanos(shape->hold * part);
+    }
+    packet->order = relay->order++;
+    flight_push(relay, packet);
+}
+
+static void packet_deliver(struct relay *relay, struct packet *packet)
+{
+    struct way *way = &relay->ways[packet->way];
+    ssize_t written = write(relay->devices[!packet->way], packet->data, packet->size);
+
+    if (written == (ssize_t)packet->size) {
+        way->count.delivered++;
+        way->count.delivered_bytes += packet->size;
+        if (packet->number > way->latest)
+            way->latest = packet->number;
+        else if (packet->number < way->latest && !packet->copy)
+            way->count.reordered++;
+    } else {
+        way->count.refused++;
+    }
+    packet_free(relay, packet);
+}
+
+/* --- the rate and its queue -------------------------------------------------------------------*/
+
+static uint64_t send_nanos(const struct way *way, const struct packet *packet)
+{
+    if (way->shape.rate == 0)
+        return 0;
+    return (uint64_t)((double)packet->size * 8e9 / way->shape.rate);
+}
+
+static void queue_append(struct way *way, struct packet *packet, uint64_t now)
+{
+    if (way->head == NULL) {
+        way->head = packet;
+        way->sent_at = now + send_nanos(way, packet);
+    } else {
+        way->tail->next = packet;
+    }
+    way->tail = packet;
+    way->queued_bytes += packet->size;
+}
+
+static struct packet *queue_take(struct way *way)
+{
+    struct packet *packet = way->head;
+
+    way->head = packet->next;
+    way->queued_bytes -= packet->size;
+    return packet;
+}
+
+/* Each starts where the one before ended, not when the timer woke us: lateness costs no rate. */
+static void queue_send(struct relay *relay, struct way *way, uint64_t now)
+{
+    while (way->head != NULL && way->sent_at <= now) {
+        packet_launch(relay, queue_take(way), way->sent_at);
+        if (way->head != NULL)
+            way->sent_at += send_nanos(way, way->head);
+    }
+}
+
+static void relay_advance(struct relay *relay, uint64_t now)
+{
+    queue_send(relay, &relay->ways[0], now);
+    queue_send(relay, &relay->ways[1], now);
+    while (relay->flight_count > 0 && relay->flight[0]->due <= now)
+        packet_deliver(relay, flight_pop(relay));
+}
+
+/* --- in and out -------------------------------------------------------------------------------*/
+
+static bool way_has_room(const struct relay *relay, const struct way *way, size_t size)
+{
+    if (relay->held_bytes + size > HELD_MAX)
+        return false;
+    return way->head == NULL || (double)(way->queued_bytes + size) <= way->shape.queue;
+}
+
+static void packet_enter(struct relay *relay, int from, const unsigned char *data, size_t size,
+                         bool copy, uint64_t now)
+{
+    struct way *way = &relay->ways[from];
+    struct packet *packet;
+
+    if (!way_has_room(relay, way, size)) {
+        way->count.overflowed++;
+        return;
+    }
+    packet = malloc(sizeof *packet + size);
+    if (packet == NULL)
+        die(1, "out of memory for a packet of %zu bytes", size);
+    *packet =
+        (struct packet){.number = way->count.packets, .size = size, .way = from, .copy = copy};
+    memcpy(packet->data, data, size);
+    relay->held_bytes += size;
+    way->held++;
+    packet_corrupt(relay, packet);
+    if (way->shape.rate == 0 && way->head == NULL)
+        packet_launch(relay, packet, now);
+    else
+        queue_append(way, packet, now);
+}
+
+static void packet_arrive(struct relay *relay, int from, const unsigned char *data, size_t size,
+                          uint64_t now)
+{
+    struct way *way = &relay->ways[from];
+    uint64_t number = ++way->count.packets;
+
+    way->count.bytes += size;
+    if (way->cut) {
+        way->count.severed++;
+        return;
+    }
+    if (fate_fraction(relay, from, number, FATE_LOSS) < way->shape.loss) {
+        way->count.lost++;
+        return;
+    }
+    packet_enter(relay, from, data, size, false, now);
+    if (fate_fraction(relay, from, number, FATE_DUPLICATE) < way->shape.duplicate) {
+        way->count.duplicated++;
+        packet_enter(relay, from, data, size, true, now);
+    }
+}
+
+static void relay_fail(struct relay *relay, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void relay_fail(struct relay *relay, const char *format, ...)
+{
+    va_list arguments;
+
+    fputs("relay: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    relay->stop = true;
+    relay->status = 1;
+}
+
+static void device_read(struct relay *relay, int from)
+{
+    unsigned char data[PACKET_MAX];
+    uint64_t now = now_nanos();
+
+    relay_advance(relay, now);
+    for (int i = 0; i < READ_BATCH; i++) {
+        ssize_t size = read(relay->devices[from], data, sizeof data);
+
+        if (size > 0) {
+            packet_arrive(relay, from, data, (size_t)size, now);
+        } else {
+            if (size < 0 && errno != EAGAIN && errno != EINTR)
+                relay_fail(relay, "device %c: %m", 'a' + from);
+            return;
+        }
+    }
+}
+
+/* A cut takes with it what is on its way. */
+static void way_cut(struct relay *relay, int which)
+{
+    struct way *way = &relay->ways[which];
+    size_t count = relay->flight_count;
+
+    way->cut = true;
+    while (way->head != NULL) {
+        packet_free(relay, queue_take(way));
+        way->count.severed++;
+    }
+    relay->flight_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (relay->flight[i]->way == which) {
+            packet_free(relay, relay->flight[i]);
+            way->count.severed++;
+        } else {
+            /* It lands at or before its old place: what was there has been looked at. */
+            flight_push(relay, relay->flight[i]);
+        }
+    }
+}
+
+/* --- control ----------------------------------------------------------------------------------*/
+
+/* "a:VALUE", "b:VALUE" or "VALUE"; NULL or what was expected instead. */
+static const char *relay_set(struct relay *relay, const struct setting *setting, const char *text)
+{
+    bool one = (*text == 'a' || *text == 'b') && text[1] == ':';
+    double value;
+
+    if (!parse_value(one ? text + 2 : text, setting->unit, &value))
+        return unit_rules[setting->unit].expected;
+    for (int i = 0; i < 2; i++) {
+        if (!one || *text == 'a' + i)
+            *(double *)((char *)&relay->ways[i].shape + setting->offset) = value;
+    }
+    return NULL;
+}
+
+static int way_json(const struct relay *relay, int which, char *text, size_t room)
+{
+    const struct counters *count = &relay->ways[which].count;
+    uint64_t dropped = count->lost + count->overflowed + count->severed + count->refused;
+
+    return snprintf(text, room,
+                    "\"%c\": {\"packets\": %ju, \"bytes\": %ju, \"delivered\": %ju, "
+                    "\"delivered_bytes\": %ju, \"dropped\": %ju, \"lost\": %ju, "
+                    "\"overflowed\": %ju, \"severed\": %ju, \"refused\": %ju, "
+                    "\"duplicated\": %ju, \"corrupted\": %ju, \"reordered\": %ju, \"held\": %ju}",
+                    'a' + which, (uintmax_t)count->packets, (uintmax_t)count->bytes,
+                    (uintmax_t)count->delivered, (uintmax_t)count->delivered_bytes,
+                    (uintmax_t)dropped, (uintmax_t)count->lost, (uintmax_t)count->overflowed,
+                    (uintmax_t)count->severed, (uintmax_t)count->refused,
+                    (uintmax_t)count->duplicated, (uintmax_t)count->corrupted,
+                    (uintmax_t)count->reordered, (uintmax_t)relay->ways[which].held);
+}
+
+static void relay_json(const struct relay *relay, char reply[REPLY_MAX])
+{
+    char ways[2][REPLY_MAX / 2 - 64];
+
+    for (int i = 0; i < 2; i++)
+        way_json(relay, i, ways[i], sizeof ways[i]);
+    snprintf(reply, REPLY_MAX, "{\"seconds\": %.3f, %s, %s}",
+             (double)(now_nanos() - relay->started) / 1e9, ways[0], ways[1]);
+}
+
+static bool command_cut(struct relay *relay, const char *verb, const char *which)
+{
+    bool cut = strcmp(verb, "cut") == 0;
+
+    if (strcmp(which, "") != 0 && strcmp(which, "a") != 0 && strcmp(which, "b") != 0)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        if (*which != '\0' && *which != 'a' + i)
+            continue;
+        if (cut)
+            way_cut(relay, i);
+        else
+            relay->ways[i].cut = false;
+    }
+    return true;
+}
+
+static const struct setting *setting_find(const char *name)
+{
+    for (int i = 0; i < SETTINGS; i++) {
+        if (strcmp(settings[i].name, name) == 0)
+            return &settings[i];
+    }
+    return NULL;
+}
+
+static void command_run(struct relay *relay, const char *command, char reply[REPLY_MAX])
+{
+    char verb[32] = "";
+    char value[64] = "";
+    char rest[2] = "";
+    int words = sscanf(command, "%31s %63s %1s", verb, value, rest);
+    const struct setting *setting = setting_find(verb);
+    const char *expected = NULL;
+
+    snprintf(reply, REPLY_MAX, "ok");
+    if (words == 2 && setting != NULL) {
+        expected = relay_set(relay, setting, value);
+    } else if (words < 3 && (strcmp(verb, "cut") == 0 || strcmp(verb, "restore") == 0)) {
+        if (!command_cut(relay, verb, value))
+            expected = "a or b";
+    } else if (words == 1 && strcmp(verb, "stats") == 0) {
+        relay_json(relay, reply);
+    } else if (words == 1 && strcmp(verb, "quit") == 0) {
+        relay->stop = true;
+    } else {
+        expected = "cut, restore, stats, quit or an option and its value";
+    }
+    if (expected != NULL)
+        snprintf(reply, REPLY_MAX, "error: '%s': expected %s", command, expected);
+}
+
+static void control_read(struct relay *relay)
+{
+    char command[COMMAND_MAX];
+    char reply[REPLY_MAX];
+    struct sockaddr_un peer;
+    socklen_t length = sizeof peer;
+    ssize_t size = recvfrom(relay->control, command, sizeof command - 1, MSG_DONTWAIT,
+                            (struct sockaddr *)&peer, &length);
+
+    if (size < 0)
+        return;
+    command[size] = '\0';
+    relay_advance(relay, now_nanos());
+    command_run(relay, command, reply);
+    /* Someone who does not wait for the answer does not get it. */
+    (void)sendto(relay->control, reply, strlen(reply), MSG_DONTWAIT, (struct sockaddr *)&peer,
+                 length);
+}
+
+static struct sockaddr_un control_address(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    if (*path == '\0' || strlen(path) >= sizeof address.sun_path)
+        die(2, "'%s' is not the path of a socket: expected 1 to %zu bytes", path,
+            sizeof address.sun_path - 1);
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    return address;
+}
+
+static int control_socket(void)
+{
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        die(1, "socket: %m");
+    return fd;
+}
+
+/* The other side of the socket: relay say SOCKET COMMAND... */
+static int say(int argc, char **argv)
+{
+    struct sockaddr_un address;
+    struct sockaddr_un own = {.sun_family = AF_UNIX};
+    struct timeval patience = {.tv_sec = REPLY_SECONDS};
+    char command[COMMAND_MAX] = "";
+    char reply[REPLY_MAX];
+    size_t length = 0;
+    ssize_t size;
+    int fd;
+
+    if (argc < 2)
+        die(2, "say: expected a socket and a command");
+    for (int i = 1; i < argc; i++) {
+        length += (size_t)snprintf(command + length, sizeof command - length, "%s%s",
+                                   i > 1 ? " " : "", argv[i]);
+        if (length >= sizeof command)
+            die(2, "say: the command is longer than %d bytes", COMMAND_MAX - 1);
+    }
+    address = control_address(argv[0]);
+    fd = control_socket();
+    /* An address without a path: the kernel invents a name that leaves no file behind. */
+    if (bind(fd, (struct sockaddr *)&own, sizeof own.sun_family) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) < 0 ||
+        connect(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+        send(fd, command, strlen(command), 0) < 0)
+        die(1, "%s: %m", argv[0]);
+    size = recv(fd, reply, sizeof reply - 1, 0);
+    if (size < 0)
+        die(1, "%s: no answer to '%s': %m", argv[0], command);
+    reply[size] = '\0';
+    close(fd);
+    if (strncmp(reply, "error: ", 7) == 0)
+        die(1, "%s", reply + 7);
+    puts(reply);
+    return 0;
+}
+
+/* --- devices ----------------------------------------------------------------------------------*/
+
+static void device_up(const char *name, int mtu)
+{
+    struct ifreq request = {0};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        die(1, "socket: %m");
+    snprintf(request.ifr_name, sizeof request.ifr_name, "%s", name);
+    request.ifr_mtu = mtu;
+    if (ioctl(fd, SIOCSIFMTU, &request) < 0)
+        die(1, "%s: an MTU of %d bytes: %m", name, mtu);
+    request.ifr_qlen = DEVICE_QUEUE;
+    if (ioctl(fd, SIOCSIFTXQLEN, &request) < 0)
+        die(1, "%s: a queue of %d packets: %m", name, DEVICE_QUEUE);
+    if (ioctl(fd, SIOCGIFFLAGS, &request) < 0)
+        die(1, "%s: flags: %m", name);
+    request.ifr_flags |= IFF_UP;
+    if (ioctl(fd, SIOCSIFFLAGS, &request) < 0)
+        die(1, "%s: up: %m", name);
+    close(fd);
+}
+
+static int device_create(const char *name)
+{
+    struct ifreq request = {.ifr_flags = IFF_TUN | IFF_NO_PI};
+    int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+
+    if (fd < 0)
+        die(1, "/dev/net/tun: %m");
+    snprintf(request.ifr_name, sizeof request.ifr_name, "%s", name);
+    if (ioctl(fd, TUNSETIFF, &request) < 0)
+        die(1, "TUN device '%s': %m", name);
+    return fd;
+}
+
+static void namespace_enter(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0 || setns(fd, CLONE_NEWNET) < 0)
+        die(1, "network namespace %s: %m", path);
+    close(fd);
+}
+
+/* The device belongs to the namespace in which it was made; we come back from there. */
+static int device_open(const char *where, int mtu)
+{
+    const char *colon = strchr(where, ':');
+    const char *device = colon != NULL ? colon + 1 : "relay0";
+    int length = colon != NULL ? (int)(colon - where) : (int)strlen(where);
+    int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    char path[128];
+    int fd;
+
+    if (home < 0)
+        die(1, "/proc/self/ns/net: %m");
+    if (length == 0 || length > 64 || memchr(where, '/', (size_t)length) != NULL ||
+        *device == '\0' || strlen(device) >= IFNAMSIZ || strpbrk(device, "/:% ") != NULL)
+        die(2, "'%s' is not a namespace and a device: expected NAME or NAME:DEVICE", where);
+    snprintf(path, sizeof path, "/run/netns/%.*s", length, where);
+    namespace_enter(path);
+    fd = device_create(device);
+    device_up(device, mtu);
+    if (setns(home, CLONE_NEWNET) < 0)
+        die(1, "back to the own network namespace: %m");
+    close(home);
+    return fd;
+}
+
+/* --- the loop ---------------------------------------------------------------------------------*/
+
+enum source { FROM_A, FROM_B, FROM_TIMER, FROM_SIGNALS, FROM_CONTROL };
+
+static void watch(const struct relay *relay, int fd, enum source source)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = source};
+
+    if (fd < 0 || epoll_ctl(relay->poll, EPOLL_CTL_ADD, fd, &event) < 0)
+        die(1, "event source %d: %m", source);
+}
+
+static void control_open(struct relay *relay, const char *path)
+{
+    struct sockaddr_un address = control_address(path);
+
+    relay->control = control_socket();
+    watch(relay, relay->control, FROM_CONTROL);
+    if (bind(relay->control, (struct sockaddr *)&address, sizeof address) < 0)
+        die(1, "%s: %m", path);
+    relay->control_path = path;
+}
+
+static void relay_open(struct relay *relay, const char *a, const char *b, int mtu)
+{
+    sigset_t signals;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+
+    relay->poll = epoll_create1(EPOLL_CLOEXEC);
+    if (relay->poll < 0)
+        die(1, "epoll: %m");
+    relay->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    relay->signals = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+    watch(relay, relay->timer, FROM_TIMER);
+    watch(relay, relay->signals, FROM_SIGNALS);
+    relay->devices[0] = device_open(a, mtu);
+    relay->devices[1] = device_open(b, mtu);
+    watch(relay, relay->devices[0], FROM_A);
+    watch(relay, relay->devices[1], FROM_B);
+}
+
+static uint64_t relay_next_event(const struct relay *relay)
+{
+    uint64_t next = relay->deadline;
+
+    if (relay->flight_count > 0 && relay->flight[0]->due < next)
+        next = relay->flight[0]->due;
+    for (int i = 0; i < 2; i++) {
+        if (relay->ways[i].head != NULL && relay->ways[i].sent_at < next)
+            next = relay->ways[i].sent_at;
+    }
+    return next;
+}
+
+static void relay_arm(struct relay *relay)
+{
+    uint64_t next = relay_next_event(relay);
+    struct itimerspec when = {
+        .it_value = {.tv_sec = (time_t)(next / NANOS), .tv_nsec = (long)(next % NANOS)}};
+
+    if (next == relay->armed)
+        return;
+    if (timerfd_settime(relay->timer, TFD_TIMER_ABSTIME, &when, NULL) < 0)
+        relay_fail(relay, "timer: %m");
+    relay->armed = next;
+}
+
+static void relay_handle(struct relay *relay, const struct epoll_event *event)
+{
+    uint64_t expirations;
+
+    switch ((enum source)event->data.u32) {
+    case FROM_A:
+    case FROM_B:
+        if ((event->events & (EPOLLERR | EPOLLHUP)) != 0)
+            relay_fail(relay, "device %c is gone", 'a' + (int)event->data.u32);
+        else
+            device_read(relay, (int)event->data.u32);
+        break;
+    case FROM_TIMER:
+        if (read(relay->timer, &expirations, sizeof expirations) > 0)
+            relay->armed = 0;
+        break;
+    case FROM_SIGNALS:
+        relay->stop = true;
+        break;
+    case FROM_CONTROL:
+        control_read(relay);
+        break;
+    }
+}
+
+static void relay_run(struct relay *relay)
+{
+    while (!relay->stop) {
+        struct epoll_event events[8];
+        int count;
+
+        relay_arm(relay);
+        count = epoll_wait(relay->poll, events, 8, -1);
+        if (count < 0 && errno != EINTR)
+            relay_fail(relay, "epoll: %m");
+        for (int i = 0; i < count; i++)
+            relay_handle(relay, &events[i]);
+        relay_advance(relay, now_nanos());
+        if (now_nanos() >= relay->deadline)
+            relay_fail(relay, "the time limit of %.0f s is over",
+                       (double)(relay->deadline - relay->started) / 1e9);
+    }
+}
+
+static void relay_close(struct relay *relay)
+{
+    if (relay->control_path != NULL)
+        unlink(relay->control_path);
+    for (int i = 0; i < 2; i++) {
+        while (relay->ways[i].head != NULL)
+            packet_free(relay, queue_take(&relay->ways[i]));
+        close(relay->devices[i]);
+    }
+    while (relay->flight_count > 0)
+        packet_free(relay, relay->flight[--relay->flight_count]);
+    free(relay->flight);
+    if (relay->control >= 0)
+        close(relay->control);
+    close(relay->timer);
+    close(relay->signals);
+    close(relay->poll);
+}
+
+/* --- options ----------------------------------------------------------------------------------*/
+
+enum { OPTION_MTU = 256, OPTION_SEED, OPTION_CONTROL, OPTION_LIMIT, OPTION_HELP, OPTION_SETTING };
+
+struct arguments {
+    const char *a, *b;
+    const char *control;
+    int mtu;
+    unsigned long limit;
+};
+
+static unsigned long parse_number(const char *name, const char *text, unsigned long least,
+                                  unsigned long most)
+{
+    char *end;
+    unsigned long value;
+
+    errno = 0;
+    value = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value < least || value > most)
+        die(2, "--%s %s: expected a number from %lu to %lu", name, text, least, most);
+    return value;
+}
+
+static void option_take(struct relay *relay, struct arguments *arguments, int option)
+{
+    const char *expected;
+
+    switch (option) {
+    case OPTION_MTU:
+        arguments->mtu = (int)parse_number("mtu", optarg, 576, PACKET_MAX - 1);
+        break;
+    case OPTION_SEED:
+        relay->seed = parse_number("seed", optarg, 0, UINT32_MAX);
+        break;
+    case OPTION_CONTROL:
+        arguments->control = optarg;
+        break;
+    case OPTION_LIMIT:
+        arguments->limit = parse_number("limit", optarg, 1, LIMIT_SECONDS_MAX);
+        break;
+    case OPTION_HELP:
+        fputs(usage, stdout);
+        exit(0);
+    case '?':
+        fputs(usage, stderr);
+        exit(2);
+    default:
+        expected = relay_set(relay, &settings[option - OPTION_SETTING], optarg);
+        if (expected != NULL)
+            die(2, "--%s %s: expected %s", settings[option - OPTION_SETTING].name, optarg,
+                expected);
+    }
+}
+
+static void options_parse(struct relay *relay, struct arguments *arguments, int argc, char **argv)
+{
+    struct option options[SETTINGS + 6] = {
+        {"mtu", required_argument, NULL, OPTION_MTU},
+        {"seed", required_argument, NULL, OPTION_SEED},
+        {"control", required_argument, NULL, OPTION_CONTROL},
+        {"limit", required_argument, NULL, OPTION_LIMIT},
+        {"help", no_argument, NULL, OPTION_HELP},
+    };
+    int option;
+
+    for (int i = 0; i < SETTINGS; i++)
+        options[5 + i] =
+            (struct option){settings[i].name, required_argument, NULL, OPTION_SETTING + i};
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
+        option_take(relay, arguments, option);
+    if (argc - optind != 2) {
+        fputs(usage, stderr);
+        exit(2);
+    }
+    arguments->a = argv[optind];
+    arguments->b = argv[optind + 1];
+}
+
+int main(int argc, char **argv)
+{
+    struct relay relay = {
+        .ways = {{.shape = perfect}, {.shape = perfect}}, .seed = 1, .control = -1};
+    struct arguments arguments = {.mtu = 1500, .limit = 300};
+    char statistics[REPLY_MAX];
+
+    if (argc > 1 && strcmp(argv[1], "say") == 0)
+        return say(argc - 2, argv + 2);
+    options_parse(&relay, &arguments, argc, argv);
+    relay_open(&relay, arguments.a, arguments.b, arguments.mtu);
+    relay.started = now_nanos();
+    relay.deadline = relay.started + arguments.limit * NANOS;
+    if (arguments.control != NULL)
+        control_open(&relay, arguments.control);
+    relay_run(&relay);
+    relay_json(&relay, statistics);
+    puts(statistics);
+    if (fflush(stdout) != 0)
+        relay_fail(&relay, "statistics: %m");
+    relay_close(&relay);
+    return relay.status;
+}
