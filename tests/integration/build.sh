@@ -5,6 +5,7 @@ if [ -n "${SANITIZE:-}" ]; then
     tap_skip_all "the plain build covers this"
 fi
 
+unset BUILD
 tree=$TAP_WORK/tree
 mkdir "$tree"
 cp -r Makefile include src tools tests bench scripts man "$tree/"
