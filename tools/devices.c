@@ -1,8 +1,10 @@
-/* tcpx devices: the GPUs that tcpx would use, and why these. */
+/* tcpx devices: the GPUs and network interfaces that tcpx would use, and why these. */
 #include "base/json.h"
 #include "gpu/gpu.h"
+#include "net/device.h"
 #include "tools/command.h"
 
+#include <netdb.h>
 #include <string.h>
 
 static double gibibytes(uint64_t bytes)
@@ -33,18 +35,12 @@ static void print_json(int index, const struct tcpx_gpu_properties *gpu)
     printf(", \"numa_node\": %d, \"dmabuf\": %s}", gpu->numa_node, gpu->dmabuf ? "true" : "false");
 }
 
-static int run(int argument_count, char **arguments)
+static int print_gpus(bool json)
 {
     const char *backend;
     const char *reason;
-    bool json = false;
     int count;
 
-    for (int i = 0; i < argument_count; i++) {
-        if (strcmp(arguments[i], "--json") != 0)
-            return command_usage(&command_devices, "unknown argument", arguments[i]);
-        json = true;
-    }
     if (gpu_backend(&backend, &reason) != TCPX_SUCCESS || gpu_count(&count) != TCPX_SUCCESS)
         return command_failed();
     if (json) {
@@ -61,18 +57,87 @@ static int run(int argument_count, char **arguments)
             return command_failed();
         (json ? print_json : print_text)(i, &gpu);
     }
+    return EXIT_OK;
+}
+
+static void address_text(const struct net_device *nic, char *text, size_t room)
+{
+    if (getnameinfo((const struct sockaddr *)&nic->address, sizeof nic->address, text,
+                    (socklen_t)room, NULL, 0, NI_NUMERICHOST) != 0)
+        snprintf(text, room, "unknown");
+}
+
+static void print_nic_text(int index, const struct net_device *nic)
+{
+    char address[NI_MAXHOST];
+
+    address_text(nic, address, sizeof address);
+    printf("NIC %d: %s, %s, %d Mbit/s%s\n", index, nic->name, address, nic->speed_mbps,
+           nic->is_loopback  ? ", loopback"
+           : nic->is_virtual ? ", virtual"
+                             : "");
+    printf("    PCI path            %s\n", nic->pci_path[0] != '\0' ? nic->pci_path : "none");
+    if (nic->numa_node >= 0)
+        printf("    NUMA node           %d\n", nic->numa_node);
+    else
+        printf("    NUMA node           unknown\n");
+    printf("    MTU                 %d\n", nic->mtu);
+}
+
+static void print_nic_json(int index, const struct net_device *nic)
+{
+    char address[NI_MAXHOST];
+
+    address_text(nic, address, sizeof address);
+    printf("%s    {\"index\": %d, \"name\": ", index != 0 ? ",\n" : "", index);
+    json_string(stdout, nic->name);
+    printf(", \"address\": \"%s\", \"speed_mbps\": %d, \"mtu\": %d, \"pci_path\": ", address,
+           nic->speed_mbps, nic->mtu);
+    json_string(stdout, nic->pci_path);
+    printf(", \"numa_node\": %d, \"loopback\": %s, \"virtual\": %s}", nic->numa_node,
+           nic->is_loopback ? "true" : "false", nic->is_virtual ? "true" : "false");
+}
+
+static void print_nics(const struct net_device *nics, int count, bool json)
+{
+    if (json)
+        printf("\n  ],\n  \"nics\": [\n");
+    for (int i = 0; i < count; i++)
+        (json ? print_nic_json : print_nic_text)(i, &nics[i]);
     if (json)
         printf("\n  ]\n}\n");
+}
+
+static int run(int argument_count, char **arguments)
+{
+    struct net_device nics[NET_DEVICES_MOST];
+    bool json = false;
+    int nic_count;
+    int status;
+
+    for (int i = 0; i < argument_count; i++) {
+        if (strcmp(arguments[i], "--json") != 0)
+            return command_usage(&command_devices, "unknown argument", arguments[i]);
+        json = true;
+    }
+    /* What can fail comes first, so that a script never reads half an answer. */
+    if (net_devices_find_configured(nics, NET_DEVICES_MOST, &nic_count) != TCPX_SUCCESS)
+        return command_failed();
+    status = print_gpus(json);
+    if (status != EXIT_OK)
+        return status;
+    print_nics(nics, nic_count, json);
     return command_finish();
 }
 
 const struct command command_devices = {
     .name = "devices",
     .arguments = "[--json]",
-    .summary = "List the GPUs that tcpx uses on this machine.",
+    .summary = "List the GPUs and network interfaces that tcpx uses on this machine.",
     .help = "\n"
             "  --json  for scripts\n"
             "\n"
-            "UCCL_TCPX_GPU=cuda or =host asks for real or for emulated GPUs only.\n",
+            "UCCL_TCPX_GPU=cuda or =host asks for real or for emulated GPUs only;\n"
+            "NCCL_SOCKET_IFNAME chooses the interfaces.\n",
     .run = run,
 };

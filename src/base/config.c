@@ -13,12 +13,12 @@
 
 extern char **environ;
 
-enum variable_type { TYPE_BOOL, TYPE_CHOICE, TYPE_INTEGER, TYPE_SIZE };
+enum variable_type { TYPE_BOOL, TYPE_CHOICE, TYPE_INTEGER, TYPE_SIZE, TYPE_TEXT };
 
 struct variable {
     const char *name;
     const char *initial;
-    const char *words; /* CHOICE: separated by '|' */
+    const char *words; /* CHOICE: separated by '|'; TEXT: what is allowed */
     const char *sentence;
     uint64_t least; /* INTEGER, SIZE */
     uint64_t most;
@@ -52,8 +52,16 @@ struct variable {
 #define SIZE_ROW(field, variable_name, default_text, smallest, largest, meaning)                   \
     NUMBER_ROW(field, variable_name, default_text, smallest, largest, meaning, TYPE_SIZE)
 
+#define TEXT_ROW(field, variable_name, default_text, allowed, meaning)                             \
+    {.name = variable_name,                                                                        \
+     .initial = default_text,                                                                      \
+     .words = allowed,                                                                             \
+     .sentence = meaning,                                                                          \
+     .offset = offsetof(struct config, field),                                                     \
+     .type = TYPE_TEXT},
+
 static const struct variable variables[] = {
-    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW)};
+    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW)};
 
 enum { VARIABLES = sizeof variables / sizeof *variables };
 
@@ -90,6 +98,9 @@ static void describe_allowed(const struct variable *variable, char *text, size_t
         format_size(variable->least, least, sizeof least);
         format_size(variable->most, most, sizeof most);
         snprintf(text, room, "a size from %s to %s, such as 512K, 4M or 1G", least, most);
+        break;
+    case TYPE_TEXT:
+        snprintf(text, room, "%s", variable->words);
         break;
     case TYPE_CHOICE:
         for (word = variable->words; used < room; word += strcspn(word, "|") + 1) {
@@ -145,6 +156,11 @@ static bool parse_value(const struct variable *variable, const char *text, struc
             number < variable->least || number > variable->most)
             return false;
         *(uint64_t *)field = number;
+        return true;
+    case TYPE_TEXT:
+        if (strlen(text) >= CONFIG_TEXT_BYTES)
+            return false;
+        strcpy(field, text); /* NOLINT(clang-analyzer-security.insecureAPI.strcpy): it fits */
         return true;
     }
     return false;
@@ -254,13 +270,15 @@ static void print_document(FILE *out, const struct variable *variable, enum conf
     describe_allowed(variable, allowed, sizeof allowed);
     if (format == CONFIG_FORMAT_MAN)
         fprintf(out, ".TP\n.B %s\n%s\nDefault %s; allowed: %s.\n", variable->name,
-                variable->sentence, variable->initial, allowed);
+                variable->sentence, *variable->initial != '\0' ? variable->initial : "none",
+                allowed);
     else
-        fprintf(out, "%s| `%s` | `%s` | %s | %s |\n",
+        fprintf(out, "%s| `%s` | %s%s%s | %s | %s |\n",
                 variable == variables ? "| variable | default | allowed | meaning |\n"
                                         "| --- | --- | --- | --- |\n"
                                       : "",
-                variable->name, variable->initial, allowed, variable->sentence);
+                variable->name, *variable->initial != '\0' ? "`" : "", variable->initial,
+                *variable->initial != '\0' ? "`" : "", allowed, variable->sentence);
 }
 
 /* Names with our prefix that no row has: most likely a slip of the pen. */

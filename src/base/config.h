@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 enum config_gpu { CONFIG_GPU_AUTO, CONFIG_GPU_CUDA, CONFIG_GPU_HOST };
+enum config_family { CONFIG_FAMILY_ANY, CONFIG_FAMILY_INET, CONFIG_FAMILY_INET6 };
 enum config_unpack {
     CONFIG_UNPACK_AUTO,
     CONFIG_UNPACK_D2D,
@@ -24,9 +25,10 @@ enum config_unpack {
  * CHOICE(field, name, default, words in the order of the enum, sentence)
  * INTEGER(field, name, default, least, most, sentence)
  * SIZE: the same as INTEGER, in bytes, with the suffixes K, M, G, T of 1024.
+ * TEXT(field, name, default, what is allowed, sentence): whoever uses it checks it
  */
 /* clang-format off */
-#define CONFIG_TABLE(BOOL, CHOICE, INTEGER, SIZE)                                                  \
+#define CONFIG_TABLE(BOOL, CHOICE, INTEGER, SIZE, TEXT)                                            \
     BOOL(debug, "UCCL_TCPX_DEBUG", "0",                                                            \
          "Print each step to standard error, as lines that begin with [DEBUG] or [TCPX].")         \
     CHOICE(gpu, "UCCL_TCPX_GPU", "auto", "auto|cuda|host",                                         \
@@ -35,6 +37,16 @@ enum config_unpack {
     CHOICE(unpack_impl, "UCCL_TCPX_UNPACK_IMPL", "auto", "auto|d2d|host|kernel",                   \
          "How received fragments get into the GPU buffer: by copies (d2d), gathered in host "      \
          "memory first (host), by a kernel (kernel), or the best for each receive (auto).")        \
+    TEXT(socket_ifname, "NCCL_SOCKET_IFNAME", "", "names of interfaces, as eth,=ens5 or ^docker",  \
+         "Which network interfaces to use, as NCCL reads it: beginnings of names, whole names "    \
+         "after =, all others after ^.")                                                           \
+    TEXT(data_ifname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "",                                      \
+         "names of interfaces, as eth1,eth2",                                                      \
+         "The same for the data interfaces; where it is set, it is used instead.")                 \
+    CHOICE(socket_family, "NCCL_SOCKET_FAMILY", "any", "any|AF_INET|AF_INET6",                     \
+         "Which kind of address to use.")                                                          \
+    INTEGER(speed, "UCCL_TCPX_SPEED", "0", 0, 10000000,                                            \
+         "The speed in Mbit/s of interfaces that do not know their own; 0 leaves it at 10000.")    \
     INTEGER(host_gpus, "UCCL_TCPX_HOST_GPUS", "1", 1, 64,                                          \
          "How many emulated GPUs there are.")                                                      \
     SIZE(host_gpu_memory, "UCCL_TCPX_HOST_GPU_MEMORY", "16G", 65536, (uint64_t)1 << 46,            \
@@ -44,14 +56,19 @@ enum config_unpack {
          "code which does not wait for it goes wrong visibly.")
 /* clang-format on */
 
+enum { CONFIG_TEXT_BYTES = 256 };
+
 struct config {
 #define CONFIG_BOOL_FIELD(field, name, initial, sentence)                bool field;
 #define CONFIG_CHOICE_FIELD(field, name, initial, words, sentence)       int field;
 #define CONFIG_NUMBER_FIELD(field, name, initial, least, most, sentence) uint64_t field;
-    CONFIG_TABLE(CONFIG_BOOL_FIELD, CONFIG_CHOICE_FIELD, CONFIG_NUMBER_FIELD, CONFIG_NUMBER_FIELD)
+#define CONFIG_TEXT_FIELD(field, name, initial, allowed, sentence)       char field[CONFIG_TEXT_BYTES];
+    CONFIG_TABLE(CONFIG_BOOL_FIELD, CONFIG_CHOICE_FIELD, CONFIG_NUMBER_FIELD, CONFIG_NUMBER_FIELD,
+                 CONFIG_TEXT_FIELD)
 #undef CONFIG_BOOL_FIELD
 #undef CONFIG_CHOICE_FIELD
 #undef CONFIG_NUMBER_FIELD
+#undef CONFIG_TEXT_FIELD
 };
 
 /*

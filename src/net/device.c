@@ -4,6 +4,7 @@
  */
 #include "net/device.h"
 
+#include "base/config.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/topology.h"
@@ -470,4 +471,23 @@ int net_devices_find(const struct net_device_options *options, struct net_device
     free(search.candidates);
     freeifaddrs(search.list);
     return result;
+}
+
+int net_devices_find_configured(struct net_device *devices, int capacity, int *count)
+{
+    static const int families[] = {
+        [CONFIG_FAMILY_ANY] = 0,
+        [CONFIG_FAMILY_INET] = AF_INET,
+        [CONFIG_FAMILY_INET6] = AF_INET6,
+    };
+    const struct config *config;
+    int result = config_get(&config);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    return net_devices_find(&(struct net_device_options){.data_ifname = config->data_ifname,
+                                                         .socket_ifname = config->socket_ifname,
+                                                         .family = families[config->socket_family],
+                                                         .speed_mbps = (int)config->speed},
+                            devices, capacity, count);
 }

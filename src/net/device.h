@@ -71,4 +71,7 @@ struct net_device {
 MUST_CHECK int net_devices_find(const struct net_device_options *options,
                                 struct net_device *devices, int capacity, int *count);
 
+/* The same, with the options that the variables of the environment give. */
+MUST_CHECK int net_devices_find_configured(struct net_device *devices, int capacity, int *count);
+
 #endif

@@ -21,7 +21,7 @@
 
 extern char **environ;
 
-enum row_type { ROW_BOOL, ROW_CHOICE, ROW_INTEGER, ROW_SIZE };
+enum row_type { ROW_BOOL, ROW_CHOICE, ROW_INTEGER, ROW_SIZE, ROW_TEXT };
 
 static const struct row {
     const char *name;
@@ -40,7 +40,9 @@ static const struct row {
     {name, initial, NULL, least, most, offsetof(struct config, field), ROW_INTEGER},
 #define SIZE_ROW(field, name, initial, least, most, sentence)                                      \
     {name, initial, NULL, least, most, offsetof(struct config, field), ROW_SIZE},
-    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW)};
+#define TEXT_ROW(field, name, initial, allowed, sentence)                                          \
+    {name, initial, NULL, 0, 0, offsetof(struct config, field), ROW_TEXT},
+    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW)};
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -53,6 +55,8 @@ static uint64_t field_of(const struct config *config, const struct row *row)
         return *(const bool *)field;
     case ROW_CHOICE:
         return (uint64_t)(*(const int *)field);
+    case ROW_TEXT:
+        return strlen(field);
     default:
         return *(const uint64_t *)field;
     }
@@ -67,7 +71,7 @@ static int clear_environment(void **state)
     while (found) {
         found = false;
         for (char **entry = environ; *entry != NULL && !found; entry++)
-            if (strncmp(*entry, "UCCL_TCPX_", 10) == 0) {
+            if (strncmp(*entry, "UCCL_TCPX_", 10) == 0 || strncmp(*entry, "NCCL_", 5) == 0) {
                 char *name = strndup(*entry, strcspn(*entry, "="));
 
                 unsetenv(name);
@@ -194,7 +198,7 @@ static void test_numbers(void **state)
     for (size_t i = 0; i < ROWS; i++) {
         const struct row *row = &rows[i];
 
-        if (row->words != NULL)
+        if (row->words != NULL || row->type == ROW_TEXT)
             continue;
         expect_number(row, row->least);
         expect_number(row, row->most);
@@ -207,6 +211,31 @@ static void test_numbers(void **state)
         if (row->type == ROW_INTEGER)
             expect_refusal(row, "1K");
     }
+}
+
+static void test_texts(void **state)
+{
+    struct config config;
+    char longest[CONFIG_TEXT_BYTES + 1];
+
+    (void)state;
+    memset(longest, 'x', sizeof longest);
+    for (size_t i = 0; i < ROWS; i++) {
+        if (rows[i].type != ROW_TEXT)
+            continue;
+        longest[CONFIG_TEXT_BYTES - 1] = '\0';
+        expect_taken(&rows[i], longest, CONFIG_TEXT_BYTES - 1);
+        longest[CONFIG_TEXT_BYTES - 1] = 'x';
+        longest[CONFIG_TEXT_BYTES] = '\0';
+        setenv(rows[i].name, longest, 1);
+        assert_int_equal(config_read(&config), TCPX_INVALID_ARGUMENT);
+        assert_non_null(strstr(error_text(), rows[i].name));
+        unsetenv(rows[i].name);
+    }
+    setenv("NCCL_SOCKET_IFNAME", "^=lo", 1);
+    assert_int_equal(config_read(&config), TCPX_SUCCESS);
+    assert_string_equal(config.socket_ifname, "^=lo");
+    unsetenv("NCCL_SOCKET_IFNAME");
 }
 
 static void test_sizes(void **state)
@@ -362,16 +391,19 @@ static void test_print_documents(void **state)
     char line[512];
 
     (void)state;
-    assert_int_equal(count_of(plain, "\n| `UCCL_TCPX_"), ROWS);
+    assert_int_equal(count_of(plain, "\n| `"), ROWS);
     assert_int_equal(count_of(plain, "\n"), ROWS + 2);
     assert_int_equal(count_of(plain, "|"), 5 * (ROWS + 2));
     assert_int_equal(count_of(man, ".TP\n.B "), ROWS);
     for (size_t i = 0; i < ROWS; i++) {
-        snprintf(line, sizeof line, "| `%s` | `%s` |", rows[i].name, rows[i].initial);
+        bool none = *rows[i].initial == '\0';
+
+        snprintf(line, sizeof line, "| `%s` | %s%s%s |", rows[i].name, none ? "" : "`",
+                 rows[i].initial, none ? "" : "`");
         expect_in(plain, line);
         snprintf(line, sizeof line, ".B %s\n", rows[i].name);
         expect_in(man, line);
-        snprintf(line, sizeof line, "\nDefault %s; allowed: ", rows[i].initial);
+        snprintf(line, sizeof line, "\nDefault %s; allowed: ", none ? "none" : rows[i].initial);
         expect_in(man, line);
     }
 
@@ -480,7 +512,7 @@ static void test_print_json(void **state)
     setenv("UCCL_TCPX_HOST_GPUS", "6", 1);
     text = print(CONFIG_FORMAT_JSON, TCPX_SUCCESS);
     assert_true(is_json(text));
-    assert_int_equal(count_of(text, "{\"name\": \"UCCL_TCPX_"), ROWS);
+    assert_int_equal(count_of(text, "{\"name\": \""), ROWS);
     assert_int_equal(count_of(text, "\"error\""), 0);
     expect_in(text, "{\"name\": \"UCCL_TCPX_HOST_GPUS\", \"value\": \"6\", "
                     "\"source\": \"environment\", \"default\": \"1\"");
@@ -512,6 +544,7 @@ int main(void)
         CONFIG_TEST(test_empty_is_unset),
         CONFIG_TEST(test_words),
         CONFIG_TEST(test_numbers),
+        CONFIG_TEST(test_texts),
         CONFIG_TEST(test_sizes),
         CONFIG_TEST(test_text_says_what_is_allowed),
         CONFIG_TEST(test_process_configuration),
