@@ -9,6 +9,7 @@
 #include "base/parse.h"
 #include "base/topology.h"
 #include "net/ifname.h"
+#include "net/socket.h"
 
 #include <errno.h>
 #include <ifaddrs.h>
@@ -347,18 +348,17 @@ static void fill_identity(const struct search *search, struct net_device *device
 
 static void fill_address(const struct ifaddrs *entry, struct sockaddr_storage *address)
 {
+    union socket_address any = {0};
+
     if (entry->ifa_addr->sa_family == AF_INET) {
-        struct sockaddr_in *ipv4 = (struct sockaddr_in *)address;
-
-        memcpy(ipv4, entry->ifa_addr, sizeof *ipv4);
-        ipv4->sin_port = 0;
+        memcpy(&any.ipv4, entry->ifa_addr, sizeof any.ipv4);
+        any.ipv4.sin_port = 0;
     } else {
-        struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)address;
-
-        memcpy(ipv6, entry->ifa_addr, sizeof *ipv6);
-        ipv6->sin6_port = 0;
-        ipv6->sin6_flowinfo = 0;
+        memcpy(&any.ipv6, entry->ifa_addr, sizeof any.ipv6);
+        any.ipv6.sin6_port = 0;
+        any.ipv6.sin6_flowinfo = 0;
     }
+    *address = any.storage;
 }
 
 static void fill_device(const struct search *search, const struct candidate *candidate,

@@ -1,0 +1,313 @@
+/*
+ * The connecting side of a handshake. An attempt lives in a table here between calls; the caller's
+ * handle holds its number, never a pointer, since those bytes have been on a wire.
+ */
+#include "net/link.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ATTEMPTS = 1024 };
+
+/* One connection of the link that is being made. */
+struct connection {
+    int fd;
+    bool greeted; /* it is established, and the hello has been sent */
+};
+
+struct attempt {
+    uint64_t number;
+    struct net_link_options options;
+    struct net_handle handle;
+    uint64_t comm;
+    char peer[SOCKET_NAME_BYTES];
+    struct connection connections[WIRE_MOST_SOCKETS + 1]; /* the reverse one is the last */
+    size_t heard; /* bytes of the answer on the reverse connection */
+    uint8_t answer[WIRE_RECORD_BYTES + WIRE_ABORT_TEXT];
+};
+
+/* Guards the table; an attempt itself belongs to whoever took it out. */
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct attempt *table[MOST_ATTEMPTS];
+
+/* --- the table ----------------------------------------------------------------------------- */
+
+/* Takes the attempt out, so that no second thread finds it; NULL if there is none. */
+static struct attempt *take(uint64_t number)
+{
+    struct attempt *found = NULL;
+
+    if (number == 0)
+        return NULL;
+    pthread_mutex_lock(&table_lock);
+    for (int i = 0; i < MOST_ATTEMPTS && found == NULL; i++)
+        if (table[i] != NULL && table[i]->number == number) {
+            found = table[i];
+            table[i] = NULL;
+        }
+    pthread_mutex_unlock(&table_lock);
+    return found;
+}
+
+static bool put_back(struct attempt *attempt)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&table_lock);
+    for (int i = 0; i < MOST_ATTEMPTS && !found; i++)
+        if (table[i] == NULL) {
+            table[i] = attempt;
+            found = true;
+        }
+    pthread_mutex_unlock(&table_lock);
+    return found;
+}
+
+/* --- starting ------------------------------------------------------------------------------ */
+
+static unsigned connection_count(const struct attempt *attempt)
+{
+    return attempt->options.sockets + 1u;
+}
+
+static void drop(struct attempt *attempt)
+{
+    for (unsigned i = 0; i < connection_count(attempt); i++)
+        socket_close(&attempt->connections[i].fd);
+    free(attempt);
+}
+
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+    union socket_address any = {.storage = *address};
+
+    return address->ss_family == AF_INET ? (ntohl(any.ipv4.sin_addr.s_addr) >> 24) == 127
+                                         : IN6_IS_ADDR_LOOPBACK(&any.ipv6.sin6_addr);
+}
+
+/* The device's own address as ours, so that the route leads over it; not between two worlds. */
+static int leave_through(int fd, const struct net_device *device,
+                         const struct sockaddr_storage *target)
+{
+    if (device == NULL || device->address.ss_family != target->ss_family ||
+        is_loopback(&device->address) != is_loopback(target))
+        return TCPX_SUCCESS;
+    if (bind(fd, (const struct sockaddr *)&device->address,
+             socket_address_length(&device->address)) != 0)
+        return error_system(errno, "cannot leave through %s", device->name);
+    return TCPX_SUCCESS;
+}
+
+static int open_connection(struct attempt *attempt, const struct net_device *device,
+                           struct connection *connection)
+{
+    const struct sockaddr_storage *target = &attempt->handle.address;
+    int result = socket_open(target->ss_family, &connection->fd);
+
+    if (result == TCPX_SUCCESS)
+        result = leave_through(connection->fd, device, target);
+    if (result == TCPX_SUCCESS)
+        result = socket_tune(connection->fd, attempt->options.timeout_ms);
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (connect(connection->fd, (const struct sockaddr *)target, socket_address_length(target)) !=
+            0 &&
+        errno != EINPROGRESS && errno != EINTR)
+        return error_system(errno, "cannot connect to %s", attempt->peer);
+    return TCPX_SUCCESS;
+}
+
+static int start(const struct net_device *device, const struct net_link_options *options,
+                 const struct net_handle *handle, struct attempt **out)
+{
+    struct attempt *attempt;
+    int result;
+
+    if (options->sockets < 1 || options->sockets > WIRE_MOST_SOCKETS)
+        return error_set(TCPX_INVALID_ARGUMENT, "a link of %u sockets: 1 to %d are possible",
+                         options->sockets, WIRE_MOST_SOCKETS);
+    attempt = calloc(1, sizeof *attempt);
+    if (attempt == NULL)
+        return error_system(ENOMEM, "a connection");
+    attempt->options = *options;
+    attempt->handle = *handle;
+    for (int i = 0; i <= WIRE_MOST_SOCKETS; i++)
+        attempt->connections[i].fd = -1;
+    socket_address_name(&handle->address, attempt->peer);
+    result = socket_random(&attempt->comm, sizeof attempt->comm);
+    if (result == TCPX_SUCCESS)
+        result = socket_random(&attempt->number, sizeof attempt->number);
+    attempt->number |= 1; /* 0 means that there is none */
+    for (unsigned i = 0; i < connection_count(attempt) && result == TCPX_SUCCESS; i++)
+        result = open_connection(attempt, device, &attempt->connections[i]);
+    if (result != TCPX_SUCCESS) {
+        drop(attempt);
+        return result;
+    }
+    *out = attempt;
+    return TCPX_SUCCESS;
+}
+
+/* --- moving on ----------------------------------------------------------------------------- */
+
+static int greet(struct attempt *attempt, unsigned index)
+{
+    struct connection *connection = &attempt->connections[index];
+    bool reverse = index == attempt->options.sockets;
+    uint8_t bytes[WIRE_HELLO_BYTES];
+    struct wire_hello hello = {
+        .role = reverse ? WIRE_REVERSE : WIRE_FORWARD,
+        .index = reverse ? 0 : (uint8_t)index,
+        .sockets = attempt->options.sockets,
+        .match = (uint8_t)attempt->options.match,
+        .framing = (uint8_t)attempt->options.framing,
+        .comm = attempt->comm,
+    };
+
+    memcpy(hello.token, attempt->handle.token, sizeof hello.token);
+    wire_hello_write(&hello, bytes);
+    /* A fresh socket takes 64 bytes at once. */
+    if (send(connection->fd, bytes, sizeof bytes, MSG_NOSIGNAL) != (ssize_t)sizeof bytes)
+        return error_system(errno, "cannot greet the listener at %s", attempt->peer);
+    connection->greeted = true;
+    return TCPX_SUCCESS;
+}
+
+static int greet_when_established(struct attempt *attempt, unsigned index)
+{
+    struct connection *connection = &attempt->connections[index];
+    struct pollfd writable = {.fd = connection->fd, .events = POLLOUT};
+    socklen_t length = sizeof(int);
+    int error = 0;
+
+    if (poll(&writable, 1, 0) <= 0)
+        return TCPX_SUCCESS;
+    if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
+        error = errno;
+    if (error != 0)
+        return error_system(error, "cannot connect to %s", attempt->peer);
+    return greet(attempt, index);
+}
+
+/* An ABORT with its text, as far as it has come. */
+static int report_abort(struct attempt *attempt, const uint8_t *bytes, size_t have)
+{
+    size_t text = have - WIRE_RECORD_BYTES;
+
+    return error_set(TCPX_REMOTE_ERROR, "the listener at %s refused: %.*s", attempt->peer,
+                     (int)text, (const char *)bytes + WIRE_RECORD_BYTES);
+}
+
+/*
+ * READY on the reverse connection, or why there is none: a listener judges every connection by its
+ * own hello, so this one hears what the others do. Its first record is read and no more.
+ */
+static int look_for_ready(struct attempt *attempt, struct net_link *link, bool *connected)
+{
+    int fd = attempt->connections[attempt->options.sockets].fd;
+    struct wire_record record;
+    ssize_t got = recv(fd, attempt->answer + attempt->heard, WIRE_RECORD_BYTES - attempt->heard, 0);
+
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return TCPX_SUCCESS;
+    if (got < 0)
+        return error_system(errno, "the connection to %s broke in its handshake", attempt->peer);
+    if (got == 0)
+        return error_set(TCPX_REMOTE_ERROR,
+                         "the listener at %s closed the connection: it does not know the token of "
+                         "this handle, or it is gone",
+                         attempt->peer);
+    attempt->heard += (size_t)got;
+    if (attempt->heard < WIRE_RECORD_BYTES)
+        return TCPX_SUCCESS;
+    if (wire_record_read(attempt->answer, WIRE_REVERSE, &record) != WIRE_FINE)
+        return error_set(TCPX_REMOTE_ERROR, "%s does not speak our protocol", attempt->peer);
+    if (record.type == WIRE_ABORT) {
+        got = recv(fd, attempt->answer + WIRE_RECORD_BYTES, record.length, 0);
+        return report_abort(attempt, attempt->answer,
+                            WIRE_RECORD_BYTES + (got > 0 ? (size_t)got : 0));
+    }
+    if (record.type != WIRE_READY)
+        return error_set(TCPX_REMOTE_ERROR, "%s began with %s instead of READY", attempt->peer,
+                         wire_type_name(record.type));
+    *link = (struct net_link){.reverse = fd,
+                              .sockets = attempt->options.sockets,
+                              .match = attempt->options.match,
+                              .framing = attempt->options.framing,
+                              .eager_credit = record.offset,
+                              .eager_limit = record.length,
+                              .largest_slice = record.tag};
+    memcpy(link->peer, attempt->peer, sizeof link->peer);
+    for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++)
+        link->forward[i] = i < link->sockets ? attempt->connections[i].fd : -1;
+    *connected = true;
+    return TCPX_SUCCESS;
+}
+
+static int move_on(struct attempt *attempt, struct net_link *link, bool *connected)
+{
+    int result = TCPX_SUCCESS;
+
+    for (unsigned i = 0; i < connection_count(attempt) && result == TCPX_SUCCESS; i++)
+        if (!attempt->connections[i].greeted)
+            result = greet_when_established(attempt, i);
+    if (result == TCPX_SUCCESS && attempt->connections[attempt->options.sockets].greeted)
+        result = look_for_ready(attempt, link, connected);
+    return result;
+}
+
+int net_connect(const struct net_device *device, const struct net_link_options *options,
+                uint8_t handle_bytes[NET_HANDLE_BYTES], struct net_link *link, bool *connected)
+{
+    struct net_handle handle;
+    struct attempt *attempt;
+    uint64_t number;
+    bool done = false;
+    int result = net_handle_read(handle_bytes, &handle);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    attempt = take(handle.attempt);
+    if (attempt == NULL)
+        result = start(device, options, &handle, &attempt);
+    if (result != TCPX_SUCCESS)
+        return result;
+    number = attempt->number;
+    handle.attempt = 0;
+    result = move_on(attempt, link, &done);
+    if (done) {
+        free(attempt); /* the link has its sockets now */
+    } else if (result == TCPX_SUCCESS && !put_back(attempt)) {
+        drop(attempt);
+        result =
+            error_set(TCPX_SYSTEM_ERROR, "%d connections are being made already", MOST_ATTEMPTS);
+    } else if (result != TCPX_SUCCESS) {
+        drop(attempt);
+    } else {
+        handle.attempt = number;
+    }
+    net_handle_write(&handle, handle_bytes);
+    if (result == TCPX_SUCCESS)
+        *connected = done;
+    return result;
+}
+
+void net_connect_cancel(uint8_t handle_bytes[NET_HANDLE_BYTES])
+{
+    struct net_handle handle;
+    struct attempt *attempt;
+
+    if (net_handle_read(handle_bytes, &handle) != TCPX_SUCCESS)
+        return;
+    attempt = take(handle.attempt);
+    if (attempt != NULL)
+        drop(attempt);
+    handle.attempt = 0;
+    net_handle_write(&handle, handle_bytes);
+}

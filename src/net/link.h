@@ -1,0 +1,68 @@
+/*
+ * A link: the connected sockets of one comm, as listen, connect and accept make them, and what both
+ * ends have agreed on. None of these calls waits: each moves its side on as far as that goes now,
+ * so that one thread can drive both ends by turns. The comm takes over from there.
+ */
+#ifndef TCPX_NET_LINK_H
+#define TCPX_NET_LINK_H
+
+#include "net/device.h"
+#include "net/handle.h"
+#include "net/socket.h"
+#include "net/wire.h"
+
+struct net_link {
+    int forward[WIRE_MOST_SOCKETS]; /* sender to receiver; the first `sockets` */
+    int reverse;                    /* receiver to sender */
+    uint8_t sockets;
+    enum wire_match match;
+    enum wire_framing framing;
+    uint64_t eager_limit;   /* the longest message that may travel before its receive is posted */
+    uint64_t eager_credit;  /* bytes of such messages that the receiver keeps */
+    uint64_t largest_slice; /* bytes in one slice, at most */
+    char peer[SOCKET_NAME_BYTES];
+};
+
+/* What one end wants of its links; both ends must want the same match and framing. */
+struct net_link_options {
+    uint8_t sockets; /* the connecting side decides */
+    enum wire_match match;
+    enum wire_framing framing;
+    uint64_t eager_limit; /* these three the accepting side decides */
+    uint64_t eager_credit;
+    uint64_t largest_slice;
+    uint64_t timeout_ms;   /* until a peer whose host is gone is an error */
+    uint64_t handshake_ms; /* until a connection that does not say who it is is dropped */
+};
+
+/* Closes all sockets of a link. */
+void net_link_close(struct net_link *link);
+
+struct net_listener;
+
+/* Listens on the device's address, on a port that the kernel chooses; writes the handle. */
+MUST_CHECK int net_listen(const struct net_device *device, const struct net_link_options *options,
+                          uint8_t handle[NET_HANDLE_BYTES], struct net_listener **listener);
+
+/*
+ * *accepted: whether `link` was written. Serves as many links as arrive, one for each call that
+ * succeeds. Whoever connects without the token, talks another protocol or stays silent is dropped
+ * without effect on the others.
+ */
+MUST_CHECK int net_accept(struct net_listener *listener, struct net_link *link, bool *accepted);
+
+/* Connections that are not accepted yet are closed. NULL is allowed. */
+void net_listener_close(struct net_listener *listener);
+
+/*
+ * *connected: whether `link` was written; if not, call again with the same handle bytes, which
+ * remember the attempt. A failure ends the attempt. The device may be NULL: any.
+ */
+MUST_CHECK int net_connect(const struct net_device *device, const struct net_link_options *options,
+                           uint8_t handle[NET_HANDLE_BYTES], struct net_link *link,
+                           bool *connected);
+
+/* Ends an attempt that nobody will call again for; no effect without one. */
+void net_connect_cancel(uint8_t handle[NET_HANDLE_BYTES]);
+
+#endif

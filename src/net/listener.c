@@ -1,0 +1,343 @@
+/*
+ * The accepting side of a handshake. A newcomer is a connection that has not said yet what it is
+ * for; a gathering is a link whose connections are not all there yet. Both are bounded in number
+ * and time, since anybody can open a connection.
+ */
+#include "net/link.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_NEWCOMERS = 128, MOST_GATHERINGS = 128, ACCEPTS_PER_CALL = 64, BACKLOG = 4096 };
+
+struct newcomer {
+    int fd; /* -1: this place is free */
+    uint64_t deadline;
+    size_t have;
+    uint8_t hello[WIRE_HELLO_BYTES];
+};
+
+struct gathering {
+    struct net_link link;
+    uint64_t comm;
+    uint64_t deadline;
+    unsigned present; /* connections; 0: this place is free */
+};
+
+struct net_listener {
+    int fd;
+    struct net_link_options options;
+    uint8_t token[WIRE_TOKEN_BYTES];
+    struct newcomer newcomers[MOST_NEWCOMERS];
+    struct gathering gatherings[MOST_GATHERINGS];
+};
+
+void net_link_close(struct net_link *link)
+{
+    for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++)
+        socket_close(&link->forward[i]);
+    socket_close(&link->reverse);
+}
+
+/* --- listening ----------------------------------------------------------------------------- */
+
+static int bind_and_listen(struct net_listener *listener, const struct net_device *device,
+                           struct sockaddr_storage *bound)
+{
+    socklen_t length = socket_address_length(&device->address);
+    char name[SOCKET_NAME_BYTES];
+
+    if (bind(listener->fd, (const struct sockaddr *)&device->address, length) != 0 ||
+        listen(listener->fd, BACKLOG) != 0 ||
+        getsockname(listener->fd, (struct sockaddr *)bound, &length) != 0) {
+        int error = errno;
+
+        socket_address_name(&device->address, name);
+        return error_system(error, "cannot listen on %s (%s)", name, device->name);
+    }
+    return TCPX_SUCCESS;
+}
+
+int net_listen(const struct net_device *device, const struct net_link_options *options,
+               uint8_t handle_bytes[NET_HANDLE_BYTES], struct net_listener **out)
+{
+    struct net_handle handle = {0};
+    struct net_listener *listener = calloc(1, sizeof *listener);
+    int result;
+
+    if (listener == NULL)
+        return error_system(ENOMEM, "a listener");
+    listener->options = *options;
+    for (int i = 0; i < MOST_NEWCOMERS; i++)
+        listener->newcomers[i].fd = -1;
+    result = socket_open(device->address.ss_family, &listener->fd);
+    if (result != TCPX_SUCCESS)
+        goto free_listener;
+    result = socket_random(listener->token, sizeof listener->token);
+    if (result == TCPX_SUCCESS)
+        result = bind_and_listen(listener, device, &handle.address);
+    if (result != TCPX_SUCCESS)
+        goto close_socket;
+    memcpy(handle.token, listener->token, sizeof handle.token);
+    net_handle_write(&handle, handle_bytes);
+    *out = listener;
+    return TCPX_SUCCESS;
+
+close_socket:
+    socket_close(&listener->fd);
+free_listener:
+    free(listener);
+    return result;
+}
+
+static void drop_gathering(struct gathering *gathering)
+{
+    net_link_close(&gathering->link);
+    gathering->present = 0;
+}
+
+void net_listener_close(struct net_listener *listener)
+{
+    if (listener == NULL)
+        return;
+    for (int i = 0; i < MOST_NEWCOMERS; i++)
+        socket_close(&listener->newcomers[i].fd);
+    for (int i = 0; i < MOST_GATHERINGS; i++)
+        if (listener->gatherings[i].present != 0)
+            drop_gathering(&listener->gatherings[i]);
+    socket_close(&listener->fd);
+    free(listener);
+}
+
+/* --- newcomers ----------------------------------------------------------------------------- */
+
+/* A free place; if there is none, that of whoever has been silent for longest. */
+static struct newcomer *place_for_newcomer(struct net_listener *listener)
+{
+    struct newcomer *oldest = &listener->newcomers[0];
+
+    for (int i = 0; i < MOST_NEWCOMERS; i++) {
+        struct newcomer *newcomer = &listener->newcomers[i];
+
+        if (newcomer->fd < 0)
+            return newcomer;
+        if (newcomer->deadline < oldest->deadline)
+            oldest = newcomer;
+    }
+    socket_close(&oldest->fd);
+    return oldest;
+}
+
+static int take_newcomers(struct net_listener *listener)
+{
+    for (int i = 0; i < ACCEPTS_PER_CALL; i++) {
+        struct newcomer *newcomer;
+        int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return TCPX_SUCCESS;
+        /* Errors of the connection that was to be accepted, and want of room, pass. */
+        if (fd < 0 && (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EFAULT))
+            return error_system(errno, "accept");
+        if (fd < 0) {
+            log_warn("a connection could not be accepted: %s", strerror(errno));
+            return TCPX_SUCCESS;
+        }
+        newcomer = place_for_newcomer(listener);
+        newcomer->fd = fd;
+        newcomer->have = 0;
+        newcomer->deadline = deadline_after_ms(listener->options.handshake_ms);
+    }
+    return TCPX_SUCCESS;
+}
+
+/* Says why, as far as the socket takes it at once, and closes. */
+static void refuse(struct newcomer *newcomer, const char *reason)
+{
+    uint8_t bytes[WIRE_RECORD_BYTES + WIRE_ABORT_TEXT];
+    size_t length = strnlen(reason, WIRE_ABORT_TEXT);
+    const struct wire_record abort_record = {
+        .type = WIRE_ABORT, .sequence = TCPX_INVALID_USAGE, .length = length};
+
+    wire_record_write(&abort_record, bytes);
+    memcpy(bytes + WIRE_RECORD_BYTES, reason, length);
+    if (send(newcomer->fd, bytes, WIRE_RECORD_BYTES + length, MSG_NOSIGNAL) < 0)
+        log_debug("a refused connection was gone already");
+    /* So that the text is not destroyed by a close with unread bytes. */
+    shutdown(newcomer->fd, SHUT_WR);
+    socket_close(&newcomer->fd);
+}
+
+static void drop_newcomer(struct newcomer *newcomer, const char *reason)
+{
+    char name[SOCKET_NAME_BYTES];
+
+    socket_peer_name(newcomer->fd, name);
+    log_debug("connection from %s dropped: %s", name, reason);
+    socket_close(&newcomer->fd);
+}
+
+/* In a time that does not tell how many bytes were right. */
+static bool same_token(const uint8_t *a, const uint8_t *b)
+{
+    unsigned difference = 0;
+
+    for (int i = 0; i < WIRE_TOKEN_BYTES; i++)
+        difference |= a[i] ^ b[i];
+    return difference == 0;
+}
+
+static struct gathering *find_gathering(struct net_listener *listener,
+                                        const struct wire_hello *hello)
+{
+    struct gathering *unused = NULL;
+
+    for (int i = 0; i < MOST_GATHERINGS; i++) {
+        struct gathering *gathering = &listener->gatherings[i];
+
+        if (gathering->present == 0)
+            unused = unused != NULL ? unused : gathering;
+        else if (gathering->comm == hello->comm)
+            return gathering->link.sockets == hello->sockets ? gathering : NULL;
+    }
+    if (unused == NULL)
+        return NULL;
+    *unused = (struct gathering){.comm = hello->comm,
+                                 .deadline = deadline_after_ms(listener->options.handshake_ms),
+                                 .link = {.sockets = hello->sockets,
+                                          .reverse = -1,
+                                          .match = listener->options.match,
+                                          .framing = listener->options.framing,
+                                          .eager_limit = listener->options.eager_limit,
+                                          .eager_credit = listener->options.eager_credit,
+                                          .largest_slice = listener->options.largest_slice}};
+    for (int i = 0; i < WIRE_MOST_SOCKETS; i++)
+        unused->link.forward[i] = -1;
+    return unused;
+}
+
+static void join_gathering(struct net_listener *listener, struct newcomer *newcomer,
+                           const struct wire_hello *hello)
+{
+    struct gathering *gathering = find_gathering(listener, hello);
+    int *place;
+
+    if (gathering == NULL) {
+        drop_newcomer(newcomer, "too many links are being made, or its link has other sockets");
+        return;
+    }
+    place = hello->role == WIRE_REVERSE ? &gathering->link.reverse
+                                        : &gathering->link.forward[hello->index];
+    if (*place >= 0) {
+        drop_newcomer(newcomer, "its place in the link is taken");
+        return;
+    }
+    if (socket_tune(newcomer->fd, listener->options.timeout_ms) != TCPX_SUCCESS) {
+        drop_newcomer(newcomer, error_text());
+        return;
+    }
+    *place = newcomer->fd;
+    newcomer->fd = -1;
+    gathering->present++;
+}
+
+static void hear_hello(struct net_listener *listener, struct newcomer *newcomer)
+{
+    struct wire_hello hello;
+    unsigned version = 0;
+    char reason[WIRE_ABORT_TEXT];
+
+    switch (wire_hello_read(newcomer->hello, &hello, &version)) {
+    case WIRE_OTHER_VERSION:
+        snprintf(reason, sizeof reason, "the listener speaks protocol version %u, you version %u",
+                 WIRE_VERSION, version);
+        refuse(newcomer, reason);
+        return;
+    case WIRE_NOT_TCPX:
+    case WIRE_MALFORMED:
+        drop_newcomer(newcomer, error_text());
+        return;
+    case WIRE_FINE:
+        break;
+    }
+    if (!same_token(hello.token, listener->token))
+        drop_newcomer(newcomer, "it does not know the token");
+    else if (hello.match != listener->options.match)
+        refuse(newcomer, "the listener matches messages to receives in another way");
+    else if (hello.framing != listener->options.framing)
+        refuse(newcomer, "the listener uses another framing");
+    else
+        join_gathering(listener, newcomer, &hello);
+}
+
+static void hear_newcomer(struct net_listener *listener, struct newcomer *newcomer)
+{
+    ssize_t got = recv(newcomer->fd, newcomer->hello + newcomer->have,
+                       sizeof newcomer->hello - newcomer->have, 0);
+
+    if (got > 0) {
+        newcomer->have += (size_t)got;
+        if (newcomer->have == sizeof newcomer->hello)
+            hear_hello(listener, newcomer);
+    } else if (got == 0) {
+        drop_newcomer(newcomer, "it closed");
+    } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+        drop_newcomer(newcomer, strerror(errno));
+    }
+    if (newcomer->fd >= 0 && deadline_passed(newcomer->deadline))
+        drop_newcomer(newcomer, "it did not say in time what it is for");
+}
+
+/* --- accepting ----------------------------------------------------------------------------- */
+
+/* Tells the connecting side that all is in place. A fresh socket takes 32 bytes at once. */
+static bool send_ready(struct gathering *gathering)
+{
+    uint8_t bytes[WIRE_RECORD_BYTES];
+    const struct wire_record ready = {.type = WIRE_READY,
+                                      .offset = gathering->link.eager_credit,
+                                      .length = gathering->link.eager_limit,
+                                      .tag = gathering->link.largest_slice};
+
+    wire_record_write(&ready, bytes);
+    return send(gathering->link.reverse, bytes, sizeof bytes, MSG_NOSIGNAL) ==
+           (ssize_t)sizeof bytes;
+}
+
+static bool finish_gathering(struct gathering *gathering, struct net_link *link)
+{
+    if (gathering->present == gathering->link.sockets + 1u) {
+        if (send_ready(gathering)) {
+            socket_peer_name(gathering->link.reverse, gathering->link.peer);
+            *link = gathering->link;
+            gathering->present = 0;
+            return true;
+        }
+        drop_gathering(gathering);
+    } else if (gathering->present != 0 && deadline_passed(gathering->deadline)) {
+        drop_gathering(gathering);
+    }
+    return false;
+}
+
+int net_accept(struct net_listener *listener, struct net_link *link, bool *accepted)
+{
+    int result = take_newcomers(listener);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    for (int i = 0; i < MOST_NEWCOMERS; i++)
+        if (listener->newcomers[i].fd >= 0)
+            hear_newcomer(listener, &listener->newcomers[i]);
+    *accepted = false;
+    for (int i = 0; i < MOST_GATHERINGS && !*accepted; i++)
+        *accepted = finish_gathering(&listener->gatherings[i], link);
+    return TCPX_SUCCESS;
+}

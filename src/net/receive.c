@@ -1,0 +1,584 @@
+/*
+ * The receiving side of a comm. Every receive is announced to the sender; what comes is placed
+ * straight into its buffer, by the receive's number and offset, whichever socket it comes on. An
+ * eager message without a receive is put aside, within the credit that the sender was given.
+ * Nothing a peer says is believed: docs/protocol.md has the rules, and a broken one ends the comm.
+ */
+#include "net/comm_state.h"
+
+#include "base/checked.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+enum {
+    MOST_TO_SAY = 4 * COMM_REQUESTS,
+    MOST_SLICES = 64, /* announced for one socket and not begun; then socket 0 has to wait */
+    SCRATCH_BYTES = 65536,
+};
+
+int receiver_create(struct net_comm *comm)
+{
+    int result = queue_init(&comm->to_say, MOST_TO_SAY, sizeof(struct wire_record));
+
+    comm->eager_last = &comm->eager_first;
+    for (unsigned i = 1; i < comm->link.sockets && result == TCPX_SUCCESS; i++)
+        if (comm->link.framing == WIRE_SEPARATE)
+            result = queue_init(&comm->incoming[i].slices, MOST_SLICES, sizeof(struct wire_record));
+    if (result != TCPX_SUCCESS)
+        receiver_destroy(comm);
+    return result;
+}
+
+void receiver_destroy(struct net_comm *comm)
+{
+    while (comm->eager_first != NULL) {
+        struct eager_message *message = comm->eager_first;
+
+        comm->eager_first = message->next;
+        free(message);
+    }
+    for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++) {
+        free(comm->incoming[i].eager);
+        queue_destroy(&comm->incoming[i].slices);
+    }
+    queue_destroy(&comm->to_say);
+    shutdown(comm->link.reverse, SHUT_WR);
+}
+
+static void broken(struct net_comm *comm, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The peer has done what no peer of ours does. */
+static void broken(struct net_comm *comm, const char *format, ...)
+{
+    char what[256];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    comm_fail(comm,
+              error_set(TCPX_REMOTE_ERROR, "%s broke the protocol: %s", comm->link.peer, what));
+}
+
+/* --- what we say to the sender ------------------------------------------------------------- */
+
+static void say(struct net_comm *comm, const struct wire_record *record)
+{
+    if (!queue_push(&comm->to_say, record))
+        comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "no room to say %s",
+                                  wire_type_name(record->type)));
+}
+
+bool receiver_has_room(const struct net_comm *comm)
+{
+    return queue_length(&comm->to_say) < MOST_TO_SAY / 2;
+}
+
+/* A batch of records, as many as there are and fit. */
+static void fill_saying(struct net_comm *comm)
+{
+    struct wire_record record;
+
+    comm->said_bytes = 0;
+    comm->saying_bytes = 0;
+    while (comm->saying_bytes < sizeof comm->saying && queue_pop(&comm->to_say, &record)) {
+        wire_record_write(&record, comm->saying + comm->saying_bytes);
+        comm->saying_bytes += WIRE_RECORD_BYTES;
+    }
+}
+
+/* A sender that has closed does not listen any more, but what it sent may still be coming. */
+static void speak(struct net_comm *comm)
+{
+    struct wire_record ignored;
+
+    while (!comm->deaf) {
+        ssize_t sent;
+
+        if (comm->said_bytes == comm->saying_bytes)
+            fill_saying(comm);
+        if (comm->saying_bytes == 0)
+            return;
+        sent = send(comm->link.reverse, comm->saying + comm->said_bytes,
+                    comm->saying_bytes - comm->said_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent > 0)
+            comm->said_bytes += (size_t)sent;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+            return;
+        else if (errno != EINTR)
+            comm->deaf = true;
+    }
+    while (queue_pop(&comm->to_say, &ignored))
+        ;
+}
+
+static void give_back(struct net_comm *comm, uint64_t bytes)
+{
+    comm->eager_given_back += bytes + WIRE_EAGER_CHARGE;
+}
+
+/* Credit also travels with every POST; without one, before the sender runs out of it. */
+static void say_credit(struct net_comm *comm)
+{
+    if (comm->eager_given_back - comm->eager_said <= comm->link.eager_credit / 2 ||
+        !receiver_has_room(comm))
+        return;
+    comm->eager_said = comm->eager_given_back;
+    say(comm, &(struct wire_record){.type = WIRE_CREDIT, .offset = comm->eager_said});
+}
+
+/* --- matching ------------------------------------------------------------------------------ */
+
+/* The earliest receive of this tag whose message has not begun. */
+static struct net_request *first_unmatched(struct net_comm *comm, uint64_t tag)
+{
+    struct net_request *first = NULL;
+
+    for (int i = 0; i < COMM_REQUESTS; i++) {
+        struct net_request *request = &comm->requests[i];
+
+        if ((request->state == REQUEST_WAITING || request->state == REQUEST_MOVING) &&
+            !request->matched && request->tag == tag &&
+            (first == NULL || request->order < first->order))
+            first = request;
+    }
+    return first;
+}
+
+static struct net_request *by_sequence(struct net_comm *comm, uint32_t sequence)
+{
+    for (int i = 0; i < COMM_REQUESTS; i++) {
+        struct net_request *request = &comm->requests[i];
+
+        if ((request->state == REQUEST_WAITING || request->state == REQUEST_MOVING) &&
+            request->sequence == sequence)
+            return request;
+    }
+    return NULL;
+}
+
+static void fail_too_long(struct net_comm *comm, struct net_request *request, uint64_t bytes)
+{
+    request_fail(request,
+                 error_set(TCPX_INVALID_USAGE,
+                           "a receive with tag %llu has room for %llu bytes, but its message from "
+                           "%s has %llu",
+                           (unsigned long long)request->tag, (unsigned long long)request->room,
+                           comm->link.peer, (unsigned long long)bytes));
+}
+
+/* A message that was put aside has found its receive. */
+static void deliver(struct net_comm *comm, struct net_request *request,
+                    const struct eager_message *message)
+{
+    if (message->bytes > request->room) {
+        fail_too_long(comm, request, message->bytes);
+        return;
+    }
+    if (message->bytes > 0)
+        memcpy(request->data, message->data, message->bytes);
+    request->bytes = message->bytes;
+    request->moved = message->bytes;
+    request_done(request);
+}
+
+/* The first message of this tag that was put aside, taken out of the list. */
+static struct eager_message *take_aside(struct net_comm *comm, uint64_t tag)
+{
+    for (struct eager_message **link = &comm->eager_first; *link != NULL; link = &(*link)->next)
+        if ((*link)->tag == tag) {
+            struct eager_message *message = *link;
+
+            *link = message->next;
+            if (*link == NULL)
+                comm->eager_last = link;
+            comm->eager_held -= message->bytes + WIRE_EAGER_CHARGE;
+            return message;
+        }
+    return NULL;
+}
+
+bool receiver_has_put_aside(const struct net_comm *comm, uint64_t tag)
+{
+    for (const struct eager_message *message = comm->eager_first; message != NULL;
+         message = message->next)
+        if (message->tag == tag)
+            return true;
+    return false;
+}
+
+void receiver_start(struct net_comm *comm, struct net_request *request)
+{
+    struct eager_message *message = take_aside(comm, request->tag);
+
+    request->sequence = comm->next_sequence++;
+    if (message != NULL) {
+        deliver(comm, request, message);
+        give_back(comm, message->bytes);
+        free(message);
+    }
+    if (comm->result != TCPX_SUCCESS)
+        return;
+    comm->eager_said = comm->eager_given_back;
+    say(comm, &(struct wire_record){.type = WIRE_POST,
+                                    .sequence = request->sequence,
+                                    .offset = comm->eager_said,
+                                    .length = request->room,
+                                    .tag = request->tag});
+}
+
+/* --- records ------------------------------------------------------------------------------- */
+
+static void complete_if_all_here(struct net_comm *comm, struct net_request *request)
+{
+    if (!request->matched || request->moved < request->bytes)
+        return;
+    if (request->moved > request->bytes)
+        broken(comm, "more bytes than the message has");
+    else
+        request_done(request);
+}
+
+static void hear_open(struct net_comm *comm, const struct wire_record *record)
+{
+    struct net_request *request = by_sequence(comm, record->sequence);
+
+    if (request == NULL || request->matched || request->tag != record->tag ||
+        record->length > request->room) {
+        broken(comm,
+               "OPEN of %llu bytes with tag %llu for receive %u, which is not there, not "
+               "large enough or has a message already",
+               (unsigned long long)record->length, (unsigned long long)record->tag,
+               record->sequence);
+        return;
+    }
+    request->state = REQUEST_MOVING;
+    request->matched = true;
+    request->bytes = record->length;
+    complete_if_all_here(comm, request);
+}
+
+/* Puts a message aside that nobody has asked for; its bytes follow. */
+static void begin_aside(struct net_comm *comm, struct incoming *incoming,
+                        const struct wire_record *record)
+{
+    uint64_t charge = record->length + WIRE_EAGER_CHARGE;
+
+    if (record->length > comm->link.eager_limit || charge > comm->link.eager_credit ||
+        comm->eager_held > comm->link.eager_credit - charge) {
+        broken(comm, "an eager message of %llu bytes beyond its credit",
+               (unsigned long long)record->length);
+        return;
+    }
+    incoming->eager = malloc(sizeof *incoming->eager + record->length);
+    if (incoming->eager == NULL) {
+        comm_fail(comm, error_system(ENOMEM, "an eager message"));
+        return;
+    }
+    incoming->eager->tag = record->tag;
+    incoming->eager->bytes = record->length;
+    incoming->payload = incoming->eager->data;
+    incoming->payload_left = record->length;
+}
+
+static void hear_eager(struct net_comm *comm, struct incoming *incoming,
+                       const struct wire_record *record)
+{
+    struct net_request *request = first_unmatched(comm, record->tag);
+
+    if (request == NULL) {
+        begin_aside(comm, incoming, record);
+        return;
+    }
+    give_back(comm, record->length);
+    incoming->payload_left = record->length;
+    if (record->length > request->room) {
+        incoming->payload = NULL;
+        fail_too_long(comm, request, record->length);
+        return;
+    }
+    request->state = REQUEST_MOVING;
+    request->matched = true;
+    request->bytes = record->length;
+    incoming->request = request;
+    incoming->counts = record->length;
+    incoming->payload = request->data;
+}
+
+static void begin_slice(struct net_comm *comm, struct incoming *incoming,
+                        const struct wire_record *record)
+{
+    struct net_request *request = by_sequence(comm, record->sequence);
+
+    if (request == NULL || !range_inside(record->offset, record->length,
+                                         request->matched ? request->bytes : request->room)) {
+        broken(comm,
+               "a slice of %llu bytes at %llu for receive %u, which is not there or not as "
+               "large",
+               (unsigned long long)record->length, (unsigned long long)record->offset,
+               record->sequence);
+        return;
+    }
+    request->state = REQUEST_MOVING;
+    incoming->request = request;
+    incoming->counts = record->length;
+    incoming->payload = request->data + record->offset;
+    incoming->payload_left = record->length;
+}
+
+static void hear_slice(struct net_comm *comm, unsigned socket, const struct wire_record *record)
+{
+    bool separate = comm->link.framing == WIRE_SEPARATE;
+
+    if (separate ? record->socket == 0 || record->socket >= comm->link.sockets
+                 : record->socket != socket) {
+        broken(comm, "a slice for socket %u on socket %u", record->socket, socket);
+        return;
+    }
+    if (!separate)
+        begin_slice(comm, &comm->incoming[socket], record);
+    else if (!queue_push(&comm->incoming[record->socket].slices, record))
+        broken(comm, "more than %d slices ahead on socket %u", MOST_SLICES, record->socket);
+}
+
+static void hear_toolong(struct net_comm *comm, const struct wire_record *record)
+{
+    struct net_request *request = by_sequence(comm, record->sequence);
+
+    if (request == NULL || request->matched || record->length <= request->room)
+        broken(comm, "TOOLONG for receive %u, which is not there or large enough",
+               record->sequence);
+    else
+        fail_too_long(comm, request, record->length);
+}
+
+static void hear_fin(struct net_comm *comm, struct incoming *incoming,
+                     const struct wire_record *record)
+{
+    if (incoming->total - WIRE_RECORD_BYTES != record->length)
+        broken(comm, "an end after %llu bytes, but %llu have come",
+               (unsigned long long)record->length,
+               (unsigned long long)(incoming->total - WIRE_RECORD_BYTES));
+    else
+        incoming->ended = true;
+}
+
+static void hear_record(struct net_comm *comm, unsigned socket)
+{
+    struct incoming *incoming = &comm->incoming[socket];
+    struct wire_record record;
+
+    incoming->record_have = 0;
+    if (wire_record_read(incoming->record, WIRE_FORWARD, &record) != WIRE_FINE) {
+        broken(comm, "%s", error_text());
+        return;
+    }
+    if (socket != 0 && record.type != WIRE_SLICE && record.type != WIRE_FIN &&
+        record.type != WIRE_ABORT) {
+        broken(comm, "%s on socket %u", wire_type_name(record.type), socket);
+        return;
+    }
+    switch (record.type) {
+    case WIRE_OPEN:
+        hear_open(comm, &record);
+        break;
+    case WIRE_EAGER:
+        hear_eager(comm, incoming, &record);
+        break;
+    case WIRE_SLICE:
+        hear_slice(comm, socket, &record);
+        break;
+    case WIRE_TOOLONG:
+        hear_toolong(comm, &record);
+        break;
+    case WIRE_FIN:
+        hear_fin(comm, incoming, &record);
+        break;
+    default: /* ABORT */
+        incoming->aborting = true;
+        comm->abort_result = record.sequence;
+        memset(comm->abort_text, 0, sizeof comm->abort_text);
+        incoming->payload = (uint8_t *)comm->abort_text;
+        incoming->payload_left = record.length;
+        break;
+    }
+}
+
+/* --- bytes --------------------------------------------------------------------------------- */
+
+/* All bytes behind a record are here, also where that are none. */
+static void finish_payload(struct net_comm *comm, struct incoming *incoming)
+{
+    struct net_request *request = incoming->request;
+    struct eager_message *message = incoming->eager;
+
+    incoming->request = NULL;
+    incoming->eager = NULL;
+    if (incoming->aborting) {
+        comm_fail(comm, error_set(comm->abort_result, "%s gave up: %s", comm->link.peer,
+                                  comm->abort_text));
+    } else if (request != NULL) {
+        request->moved += incoming->counts;
+        complete_if_all_here(comm, request);
+    } else if (message != NULL) {
+        /* Its receive may have been posted while it came. */
+        request = first_unmatched(comm, message->tag);
+        if (request != NULL) {
+            deliver(comm, request, message);
+            give_back(comm, message->bytes);
+            free(message);
+            return;
+        }
+        message->next = NULL;
+        *comm->eager_last = message;
+        comm->eager_last = &message->next;
+        comm->eager_held += message->bytes + WIRE_EAGER_CHARGE;
+    }
+}
+
+static bool has_payload(const struct incoming *incoming)
+{
+    return incoming->request != NULL || incoming->eager != NULL || incoming->aborting ||
+           incoming->payload_left != 0;
+}
+
+/* A socket that carries nothing but payload is not read without any, and so cannot tell its end. */
+static bool has_ended(const struct net_comm *comm, unsigned socket)
+{
+    const struct incoming *incoming = &comm->incoming[socket];
+
+    return incoming->ended || (comm->link.framing == WIRE_SEPARATE && socket > 0 &&
+                               !has_payload(incoming) && queue_length(&incoming->slices) == 0);
+}
+
+static void hear_end(struct net_comm *comm, struct incoming *incoming)
+{
+    bool all_ended = true;
+    bool in_the_middle = incoming->record_have != 0 || has_payload(incoming);
+
+    incoming->ended = true;
+    for (unsigned i = 0; i < comm->link.sockets; i++)
+        all_ended = all_ended && has_ended(comm, i);
+    if (!all_ended && !in_the_middle)
+        return;
+    for (int i = 0; i < COMM_REQUESTS; i++)
+        in_the_middle = in_the_middle || comm->requests[i].state == REQUEST_MOVING;
+    comm_fail(comm, error_set(TCPX_REMOTE_ERROR,
+                              in_the_middle ? "the sender at %s was lost in the middle of a message"
+                                            : "the sender at %s has closed the comm",
+                              comm->link.peer));
+}
+
+/* One read: the rest of the payload, and the record behind it in the same call. */
+static ssize_t read_some(struct net_comm *comm, unsigned socket)
+{
+    static _Thread_local uint8_t scratch[SCRATCH_BYTES];
+    struct incoming *incoming = &comm->incoming[socket];
+    bool records_here = comm->link.framing == WIRE_INLINE || socket == 0;
+    uint64_t room = incoming->payload_left;
+    struct iovec parts[2];
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 1};
+    ssize_t got;
+    size_t of_payload;
+
+    if (incoming->payload == NULL && room > sizeof scratch)
+        room = sizeof scratch;
+    parts[0] = (struct iovec){.iov_base = incoming->payload != NULL ? incoming->payload : scratch,
+                              .iov_len = room};
+    if (records_here && room == incoming->payload_left) {
+        parts[1] = (struct iovec){.iov_base = incoming->record + incoming->record_have,
+                                  .iov_len = WIRE_RECORD_BYTES - incoming->record_have};
+        message.msg_iovlen = 2;
+    }
+    got = recvmsg(comm->link.forward[socket], &message, MSG_DONTWAIT);
+    if (got <= 0)
+        return got;
+    of_payload = (size_t)got < room ? (size_t)got : room;
+    incoming->payload_left -= of_payload;
+    if (incoming->payload != NULL)
+        incoming->payload += of_payload;
+    incoming->record_have += (size_t)got - of_payload;
+    incoming->total += (size_t)got;
+    return got;
+}
+
+/* What can be finished or begun without reading. */
+static void settle(struct net_comm *comm, unsigned socket)
+{
+    struct incoming *incoming = &comm->incoming[socket];
+    struct wire_record slice;
+    bool moved = true;
+
+    while (moved && comm->result == TCPX_SUCCESS) {
+        moved = false;
+        if (incoming->payload_left == 0 && has_payload(incoming)) {
+            finish_payload(comm, incoming);
+            moved = true;
+        } else if (incoming->record_have == WIRE_RECORD_BYTES && !has_payload(incoming)) {
+            hear_record(comm, socket);
+            moved = true;
+        } else if (comm->link.framing == WIRE_SEPARATE && socket > 0 && !has_payload(incoming) &&
+                   queue_pop(&incoming->slices, &slice)) {
+            begin_slice(comm, incoming, &slice);
+            moved = true;
+        }
+    }
+}
+
+/* Whether a record on socket 0 could be a slice that has no room to wait. */
+static bool must_wait(const struct net_comm *comm, unsigned socket)
+{
+    if (comm->link.framing == WIRE_INLINE)
+        return false;
+    if (socket > 0) /* nothing is known about the next bytes */
+        return !has_payload(&comm->incoming[socket]);
+    for (unsigned i = 1; i < comm->link.sockets; i++)
+        if (queue_length(&comm->incoming[i].slices) == MOST_SLICES)
+            return true;
+    return false;
+}
+
+static void receive_on(struct net_comm *comm, unsigned socket)
+{
+    struct incoming *incoming = &comm->incoming[socket];
+    uint64_t moved = 0;
+
+    while (moved < COMM_TURN_BYTES) {
+        ssize_t got;
+
+        settle(comm, socket);
+        if (comm->result != TCPX_SUCCESS || must_wait(comm, socket))
+            return;
+        got = read_some(comm, socket);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (got < 0) {
+            error_keep_system(errno, "the connection from %s broke", comm->link.peer);
+            comm_fail(comm, TCPX_REMOTE_ERROR);
+            return;
+        }
+        if (got == 0) {
+            hear_end(comm, incoming);
+            return;
+        }
+        moved += (uint64_t)got;
+    }
+}
+
+void receiver_progress(struct net_comm *comm)
+{
+    speak(comm);
+    for (unsigned i = 0; i < comm->link.sockets && comm->result == TCPX_SUCCESS; i++)
+        receive_on(comm, i);
+    if (comm->result == TCPX_SUCCESS)
+        say_credit(comm);
+    speak(comm);
+}

@@ -1,0 +1,96 @@
+/* Small calls around sockets. */
+#include "net/socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+int socket_open(int family, int *fd)
+{
+    int opened = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+
+    if (opened < 0)
+        return error_system(errno, "cannot open a TCP socket");
+    *fd = opened;
+    return TCPX_SUCCESS;
+}
+
+static int set_option(int fd, int level, int option, int value, const char *name)
+{
+    if (setsockopt(fd, level, option, &value, sizeof value) == 0)
+        return TCPX_SUCCESS;
+    return error_system(errno, "setsockopt %s to %d", name, value);
+}
+
+/* Half of the time for silence before the first probe, the other half for three unanswered ones. */
+int socket_tune(int fd, uint64_t timeout_ms)
+{
+    enum { PROBES = 3 };
+    int idle = (int)(timeout_ms / 2000 > 0 ? timeout_ms / 2000 : 1);
+    int interval = idle / PROBES > 0 ? idle / PROBES : 1;
+    int result = set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
+
+    if (result == TCPX_SUCCESS)
+        result = set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");
+    if (result == TCPX_SUCCESS)
+        result = set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle, "TCP_KEEPIDLE");
+    if (result == TCPX_SUCCESS)
+        result = set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval, "TCP_KEEPINTVL");
+    if (result == TCPX_SUCCESS)
+        result = set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES, "TCP_KEEPCNT");
+    if (result == TCPX_SUCCESS)
+        result = set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)timeout_ms, "TCP_USER_TIMEOUT");
+    return result;
+}
+
+socklen_t socket_address_length(const struct sockaddr_storage *address)
+{
+    return address->ss_family == AF_INET    ? sizeof(struct sockaddr_in)
+           : address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                            : 0;
+}
+
+void socket_address_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES])
+{
+    union socket_address any = {.storage = *address};
+    char text[INET6_ADDRSTRLEN];
+
+    if (address->ss_family == AF_INET &&
+        inet_ntop(AF_INET, &any.ipv4.sin_addr, text, sizeof text) != NULL)
+        snprintf(name, SOCKET_NAME_BYTES, "%s:%u", text, ntohs(any.ipv4.sin_port));
+    else if (address->ss_family == AF_INET6 &&
+             inet_ntop(AF_INET6, &any.ipv6.sin6_addr, text, sizeof text) != NULL)
+        snprintf(name, SOCKET_NAME_BYTES, "[%s]:%u", text, ntohs(any.ipv6.sin6_port));
+    else
+        snprintf(name, SOCKET_NAME_BYTES, "unknown");
+}
+
+void socket_peer_name(int fd, char name[SOCKET_NAME_BYTES])
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof address;
+
+    if (getpeername(fd, (struct sockaddr *)&address, &length) != 0)
+        address.ss_family = AF_UNSPEC;
+    socket_address_name(&address, name);
+}
+
+int socket_random(void *bytes, size_t count)
+{
+    ssize_t got = getrandom(bytes, count, 0);
+
+    if (got == (ssize_t)count)
+        return TCPX_SUCCESS;
+    return error_system(got < 0 ? errno : EIO, "getrandom of %zu bytes", count);
+}
+
+void socket_close(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}

@@ -1,0 +1,45 @@
+/* The few things that every TCP socket of ours needs, said once. */
+#ifndef TCPX_NET_SOCKET_H
+#define TCPX_NET_SOCKET_H
+
+#include "base/error.h"
+
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+enum { SOCKET_NAME_BYTES = 80 };
+
+/* An address in its several shapes; a cast between pointers to them would break C's aliasing. */
+union socket_address {
+    struct sockaddr_storage storage;
+    struct sockaddr_in ipv4;
+    struct sockaddr_in6 ipv6;
+};
+
+/* A TCP socket that never blocks and is closed by exec. */
+MUST_CHECK int socket_open(int family, int *fd);
+
+/*
+ * For a connection: no delay for small writes, and an error within `timeout_ms` if the peer's host
+ * is gone, whether bytes are in flight or not.
+ */
+MUST_CHECK int socket_tune(int fd, uint64_t timeout_ms);
+
+/* How many bytes of an address count; 0 if its family is neither IPv4 nor IPv6. */
+socklen_t socket_address_length(const struct sockaddr_storage *address);
+
+/* "192.0.2.7:12345", "[2001:db8::7]:12345". */
+void socket_address_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES]);
+
+/* The name of the other end; "unknown" if there is none. */
+void socket_peer_name(int fd, char name[SOCKET_NAME_BYTES]);
+
+/* Unpredictable bytes from the kernel. */
+MUST_CHECK int socket_random(void *bytes, size_t count);
+
+/* -1 is allowed, and *fd is -1 afterwards. */
+void socket_close(int *fd);
+
+#endif

@@ -1,0 +1,161 @@
+/*
+ * Fuzzes the codec of the wire. An input is a byte that says what follows (a hello, a record on a
+ * forward or on the reverse socket) and its bytes, zeros where they run out. A second reading,
+ * byte by byte and from docs/protocol.md, decides what must be accepted; accepted values written
+ * again are the same bytes. A broken promise ends the program.
+ */
+#include "tests/fuzz/promise.h"
+
+#include "net/wire.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNTOUCHED = 0x5a };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static uint64_t number(const uint8_t *bytes, size_t at, size_t size)
+{
+    uint64_t value = 0;
+
+    while (size-- > 0)
+        value = value << 8 | bytes[at + size];
+    return value;
+}
+
+static void check_untouched(const void *output, size_t size)
+{
+    const uint8_t *bytes = output;
+
+    for (size_t i = 0; i < size; i++)
+        PROMISE(bytes[i] == UNTOUCHED);
+}
+
+static enum wire_problem judge_hello(const uint8_t *bytes)
+{
+    unsigned role = bytes[6];
+    unsigned index = bytes[7];
+    unsigned sockets = bytes[8];
+    unsigned match = bytes[9];
+    unsigned framing = bytes[10];
+
+    if (memcmp(bytes, "TCPX", 4) != 0)
+        return WIRE_NOT_TCPX;
+    if (number(bytes, 4, 2) != 1)
+        return WIRE_OTHER_VERSION;
+    for (size_t i = 11; i < 64; i++)
+        if ((i < 16 || i >= 40) && bytes[i] != 0)
+            return WIRE_MALFORMED;
+    if ((role != 1 && role != 2) || (match != 1 && match != 2) || (framing != 1 && framing != 2))
+        return WIRE_MALFORMED;
+    if (sockets < framing || sockets > 64 || index >= (role == 1 ? sockets : 1))
+        return WIRE_MALFORMED;
+    return WIRE_FINE;
+}
+
+static void check_hello(const uint8_t *bytes)
+{
+    enum wire_problem expected = judge_hello(bytes);
+    uint8_t again[WIRE_HELLO_BYTES];
+    struct wire_hello hello;
+    unsigned version;
+
+    memset(&hello, UNTOUCHED, sizeof hello);
+    memset(&version, UNTOUCHED, sizeof version);
+    PROMISE(wire_hello_read(bytes, &hello, &version) == expected);
+    if (expected == WIRE_FINE || expected == WIRE_OTHER_VERSION)
+        PROMISE(version == number(bytes, 4, 2));
+    else
+        check_untouched(&version, sizeof version);
+    if (expected != WIRE_FINE) {
+        PROMISE(*error_text() != '\0');
+        check_untouched(&hello, sizeof hello);
+        return;
+    }
+    PROMISE(hello.role == bytes[6] && hello.index == bytes[7] && hello.sockets == bytes[8]);
+    PROMISE(hello.match == bytes[9] && hello.framing == bytes[10]);
+    PROMISE(hello.comm == number(bytes, 16, 8));
+    PROMISE(memcmp(hello.token, bytes + 24, sizeof hello.token) == 0);
+    wire_hello_write(&hello, again);
+    PROMISE(memcmp(again, bytes, sizeof again) == 0);
+}
+
+static bool judge_record(const uint8_t *bytes, bool forward)
+{
+    uint64_t socket = number(bytes, 2, 2);
+    uint64_t sequence = number(bytes, 4, 4);
+    uint64_t offset = number(bytes, 8, 8);
+    uint64_t length = number(bytes, 16, 8);
+    uint64_t tag = number(bytes, 24, 8);
+
+    if (bytes[1] != 0)
+        return false;
+    switch (bytes[0]) {
+    case 1: /* READY */
+        return !forward && socket == 0 && sequence == 0 && length <= offset && tag >= 1;
+    case 2: /* POST */
+        return !forward && socket == 0;
+    case 3: /* CREDIT */
+        return !forward && socket == 0 && sequence == 0 && length == 0 && tag == 0;
+    case 16: /* OPEN */
+        return forward && socket == 0 && offset == 0 && length >= 1;
+    case 17: /* EAGER */
+        return forward && socket == 0 && sequence == 0 && offset == 0;
+    case 18: /* SLICE */
+        return forward && socket < 64 && length >= 1 && offset + length > offset && tag == 0;
+    case 19: /* TOOLONG */
+        return forward && socket == 0 && offset == 0 && length >= 1 && tag == 0;
+    case 20: /* FIN */
+        return forward && socket == 0 && sequence == 0 && offset == 0 && tag == 0;
+    case 32: /* ABORT */
+        return socket == 0 && sequence >= 1 && sequence <= 7 && offset == 0 && length <= 200 &&
+               tag == 0;
+    default:
+        return false;
+    }
+}
+
+static void check_record(const uint8_t *bytes, bool forward)
+{
+    enum wire_problem expected = judge_record(bytes, forward) ? WIRE_FINE : WIRE_MALFORMED;
+    uint8_t again[WIRE_RECORD_BYTES];
+    struct wire_record record;
+
+    memset(&record, UNTOUCHED, sizeof record);
+    PROMISE(wire_record_read(bytes, forward ? WIRE_FORWARD : WIRE_REVERSE, &record) == expected);
+    PROMISE(*wire_type_name(bytes[0]) != '\0');
+    if (expected != WIRE_FINE) {
+        PROMISE(*error_text() != '\0');
+        check_untouched(&record, sizeof record);
+        return;
+    }
+    PROMISE(strcmp(wire_type_name(record.type), "unknown") != 0);
+    PROMISE(record.type == bytes[0] && record.socket == number(bytes, 2, 2));
+    PROMISE(record.sequence == number(bytes, 4, 4) && record.offset == number(bytes, 8, 8));
+    PROMISE(record.length == number(bytes, 16, 8) && record.tag == number(bytes, 24, 8));
+    wire_record_write(&record, again);
+    PROMISE(memcmp(again, bytes, sizeof again) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    size_t wanted;
+    uint8_t *bytes;
+
+    if (size == 0)
+        return 0;
+    /* A block of exactly its size, so that ASan sees a read beyond the end. */
+    wanted = data[0] % 3 == 0 ? WIRE_HELLO_BYTES : WIRE_RECORD_BYTES;
+    bytes = calloc(1, wanted);
+    PROMISE(bytes != NULL);
+    memcpy(bytes, data + 1, size - 1 < wanted ? size - 1 : wanted);
+    error_keep("%s", "");
+    if (wanted == WIRE_HELLO_BYTES)
+        check_hello(bytes);
+    else
+        check_record(bytes, data[0] % 3 == 1);
+    free(bytes);
+    return 0;
+}

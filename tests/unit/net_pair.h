@@ -1,0 +1,70 @@
+/* Two ends of a link or comm over loopback, made in one thread: what the tests of src/net share. */
+#ifndef TCPX_TESTS_NET_PAIR_H
+#define TCPX_TESTS_NET_PAIR_H
+
+#include "base/clock.h"
+#include "net/comm.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define LIMIT_MS 60000
+
+#define assert_success(call)                                                                       \
+    do {                                                                                           \
+        int result_ = (call);                                                                      \
+        if (result_ != TCPX_SUCCESS)                                                               \
+            fail_msg("%s: %s: %s", #call, tcpx_result_name(result_), tcpx_last_error());           \
+    } while (0)
+
+static inline struct net_device loopback(int family)
+{
+    struct net_device device = {.name = "lo", .is_loopback = true};
+    union socket_address any = {0};
+
+    if (family == AF_INET) {
+        any.ipv4.sin_family = AF_INET;
+        any.ipv4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    } else {
+        any.ipv6.sin6_family = AF_INET6;
+        any.ipv6.sin6_addr = in6addr_loopback;
+    }
+    device.address = any.storage;
+    return device;
+}
+
+/* Drives both ends by turns until both have their link. */
+static inline void make_link(struct net_listener *listener, const struct net_link_options *options,
+                             uint8_t handle[NET_HANDLE_BYTES], struct net_link *sender,
+                             struct net_link *receiver)
+{
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    bool connected = false;
+    bool accepted = false;
+
+    while (!connected || !accepted) {
+        if (!connected)
+            assert_success(net_connect(NULL, options, handle, sender, &connected));
+        if (!accepted)
+            assert_success(net_accept(listener, receiver, &accepted));
+        assert_false(deadline_passed(deadline));
+    }
+}
+
+static inline void make_link_pair(const struct net_link_options *options, struct net_link *sender,
+                                  struct net_link *receiver)
+{
+    struct net_device device = loopback(AF_INET);
+    uint8_t handle[NET_HANDLE_BYTES];
+    struct net_listener *listener;
+
+    assert_success(net_listen(&device, options, handle, &listener));
+    make_link(listener, options, handle, sender, receiver);
+    net_listener_close(listener);
+}
+
+#endif

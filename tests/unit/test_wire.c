@@ -1,0 +1,698 @@
+/*
+ * Shows that the bytes on the wire are these and no others, that every valid hello and record comes
+ * back as it was written, and that each field a peer may not send is refused in words, with the
+ * outputs left alone.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/wire.h"
+
+enum { UNTOUCHED = 0x5a, ROUNDS = 20000 };
+
+/* Where the fields stand, written down a second time. */
+enum {
+    HELLO_MAGIC = 0,
+    HELLO_VERSION = 4,
+    HELLO_ROLE = 6,
+    HELLO_INDEX = 7,
+    HELLO_SOCKETS = 8,
+    HELLO_MATCH = 9,
+    HELLO_FRAMING = 10,
+    HELLO_COMM = 16,
+    HELLO_TOKEN_END = 40,
+    RECORD_FLAGS = 1,
+};
+
+static uint64_t random_state = 0x9e3779b97f4a7c15;
+
+static uint64_t random_number(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+/* Small ones and both ends of the range turn up, too. */
+static uint64_t random_size(uint64_t least)
+{
+    uint64_t number = random_number() >> (random_number() % 64);
+
+    if (random_number() % 16 == 0)
+        number = UINT64_MAX;
+    return number < least ? least : number;
+}
+
+static const struct wire_hello good_hello = {
+    .role = WIRE_FORWARD,
+    .index = 3,
+    .sockets = 5,
+    .match = WIRE_MATCH_TAG,
+    .framing = WIRE_SEPARATE,
+    .comm = 0x1122334455667788,
+    .token = {0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad,
+              0xae, 0xaf},
+};
+
+/* One valid record of each type, the bytes it is, and which fields it must leave zero. */
+struct example {
+    enum wire_role role;
+    const char *name;
+    const char *unused;
+    struct wire_record record;
+    uint8_t bytes[WIRE_RECORD_BYTES];
+};
+
+/* clang-format off */
+static const struct example examples[] = {
+    {WIRE_REVERSE, "READY", "socket sequence",
+     {.type = WIRE_READY, .offset = 0x100000, .length = 0x4000, .tag = 0x80000},
+     {1, 0, 0, 0, 0, 0, 0, 0,
+      0, 0, 0x10, 0, 0, 0, 0, 0,
+      0, 0x40, 0, 0, 0, 0, 0, 0,
+      0, 0, 8, 0, 0, 0, 0, 0}},
+    {WIRE_REVERSE, "POST", "socket",
+     {.type = WIRE_POST, .sequence = 0x01020304, .offset = 0x1112131415161718,
+      .length = 0x2122232425262728, .tag = 0x3132333435363738},
+     {2, 0, 0, 0, 0x04, 0x03, 0x02, 0x01,
+      0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
+      0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
+      0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31}},
+    {WIRE_REVERSE, "CREDIT", "socket sequence length tag",
+     {.type = WIRE_CREDIT, .offset = 0x0102030405060708},
+     {3, 0, 0, 0, 0, 0, 0, 0,
+      8, 7, 6, 5, 4, 3, 2, 1,
+      0, 0, 0, 0, 0, 0, 0, 0,
+      0, 0, 0, 0, 0, 0, 0, 0}},
+    {WIRE_FORWARD, "OPEN", "socket offset",
+     {.type = WIRE_OPEN, .sequence = 0xfffefdfc, .length = 0x2122232425262728,
+      .tag = 0x3132333435363738},
+     {16, 0, 0, 0, 0xfc, 0xfd, 0xfe, 0xff,
+      0, 0, 0, 0, 0, 0, 0, 0,
+      0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
+      0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31}},
+    {WIRE_FORWARD, "EAGER", "socket sequence offset",
+     {.type = WIRE_EAGER, .length = 0x1234, .tag = 0x3132333435363738},
+     {17, 0, 0, 0, 0, 0, 0, 0,
+      0, 0, 0, 0, 0, 0, 0, 0,
+      0x34, 0x12, 0, 0, 0, 0, 0, 0,
+      0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31}},
+    {WIRE_FORWARD, "SLICE", "tag",
+     {.type = WIRE_SLICE, .socket = 63, .sequence = 0x01020304, .offset = 0x1112131415161718,
+      .length = 0x2122232425262728},
+     {18, 0, 63, 0, 0x04, 0x03, 0x02, 0x01,
+      0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
+      0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
+      0, 0, 0, 0, 0, 0, 0, 0}},
+    {WIRE_FORWARD, "TOOLONG", "socket offset tag",
+     {.type = WIRE_TOOLONG, .sequence = 0x01020304, .length = 0x2122232425262728},
+     {19, 0, 0, 0, 0x04, 0x03, 0x02, 0x01,
+      0, 0, 0, 0, 0, 0, 0, 0,
+      0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
+      0, 0, 0, 0, 0, 0, 0, 0}},
+    {WIRE_FORWARD, "FIN", "socket sequence offset tag",
+     {.type = WIRE_FIN, .length = 0x2122232425262728},
+     {20, 0, 0, 0, 0, 0, 0, 0,
+      0, 0, 0, 0, 0, 0, 0, 0,
+      0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
+      0, 0, 0, 0, 0, 0, 0, 0}},
+    {WIRE_FORWARD, "ABORT", "socket offset tag",
+     {.type = WIRE_ABORT, .sequence = TCPX_REMOTE_ERROR, .length = 200},
+     {32, 0, 0, 0, 6, 0, 0, 0,
+      0, 0, 0, 0, 0, 0, 0, 0,
+      200, 0, 0, 0, 0, 0, 0, 0,
+      0, 0, 0, 0, 0, 0, 0, 0}},
+};
+
+static const uint8_t good_hello_bytes[WIRE_HELLO_BYTES] = {
+    'T', 'C', 'P', 'X', 1, 0, 1, 3,
+    5, 2, 2, 0, 0, 0, 0, 0,
+    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
+    0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7,
+    0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf,
+};
+/* clang-format on */
+
+#define EXAMPLES (sizeof examples / sizeof *examples)
+
+static void assert_untouched(const void *output, size_t size)
+{
+    const uint8_t *bytes = output;
+
+    for (size_t i = 0; i < size; i++)
+        assert_int_equal(bytes[i], UNTOUCHED);
+}
+
+static void refuse_hello(const uint8_t *bytes, enum wire_problem expected, const char *text)
+{
+    struct wire_hello hello;
+    unsigned version;
+
+    memset(&hello, UNTOUCHED, sizeof hello);
+    memset(&version, UNTOUCHED, sizeof version);
+    error_keep("%s", "");
+    assert_int_equal(wire_hello_read(bytes, &hello, &version), expected);
+    assert_string_equal(error_text(), text);
+    assert_untouched(&hello, sizeof hello);
+    if (expected != WIRE_OTHER_VERSION)
+        assert_untouched(&version, sizeof version);
+}
+
+/* The good hello with one byte changed. */
+static void refuse_hello_byte(size_t at, uint8_t value, const char *text)
+{
+    uint8_t bytes[WIRE_HELLO_BYTES];
+
+    memcpy(bytes, good_hello_bytes, sizeof bytes);
+    bytes[at] = value;
+    refuse_hello(bytes, WIRE_MALFORMED, text);
+}
+
+static void refuse_bytes(const uint8_t *bytes, enum wire_role role, const char *text)
+{
+    struct wire_record record;
+
+    memset(&record, UNTOUCHED, sizeof record);
+    error_keep("%s", "");
+    assert_int_equal(wire_record_read(bytes, role, &record), WIRE_MALFORMED);
+    assert_string_equal(error_text(), text);
+    assert_untouched(&record, sizeof record);
+}
+
+static void refuse(struct wire_record record, enum wire_role role, const char *text)
+{
+    uint8_t bytes[WIRE_RECORD_BYTES];
+
+    wire_record_write(&record, bytes);
+    refuse_bytes(bytes, role, text);
+}
+
+static void assert_same_record(const struct wire_record *a, const struct wire_record *b)
+{
+    assert_int_equal(a->type, b->type);
+    assert_int_equal(a->socket, b->socket);
+    assert_int_equal(a->sequence, b->sequence);
+    assert_true(a->offset == b->offset);
+    assert_true(a->length == b->length);
+    assert_true(a->tag == b->tag);
+}
+
+static void take(struct wire_record record, enum wire_role role)
+{
+    uint8_t bytes[WIRE_RECORD_BYTES];
+    struct wire_record seen;
+
+    wire_record_write(&record, bytes);
+    if (wire_record_read(bytes, role, &seen) != WIRE_FINE)
+        fail_msg("%s", error_text());
+    assert_same_record(&seen, &record);
+}
+
+static void assert_same_hello(const struct wire_hello *a, const struct wire_hello *b)
+{
+    assert_int_equal(a->role, b->role);
+    assert_int_equal(a->index, b->index);
+    assert_int_equal(a->sockets, b->sockets);
+    assert_int_equal(a->match, b->match);
+    assert_int_equal(a->framing, b->framing);
+    assert_true(a->comm == b->comm);
+    assert_memory_equal(a->token, b->token, sizeof a->token);
+}
+
+static void take_hello(struct wire_hello hello)
+{
+    uint8_t bytes[WIRE_HELLO_BYTES];
+    struct wire_hello seen;
+    unsigned version = 0;
+
+    wire_hello_write(&hello, bytes);
+    if (wire_hello_read(bytes, &seen, &version) != WIRE_FINE)
+        fail_msg("%s", error_text());
+    assert_int_equal(version, WIRE_VERSION);
+    assert_same_hello(&seen, &hello);
+}
+
+static void test_bytes_of_a_hello(void **state)
+{
+    uint8_t bytes[WIRE_HELLO_BYTES];
+    struct wire_hello hello;
+    unsigned version;
+
+    (void)state;
+    memset(bytes, UNTOUCHED, sizeof bytes);
+    wire_hello_write(&good_hello, bytes);
+    assert_memory_equal(bytes, good_hello_bytes, sizeof bytes);
+    assert_int_equal(wire_hello_read(good_hello_bytes, &hello, &version), WIRE_FINE);
+    assert_int_equal(version, 1);
+    assert_same_hello(&hello, &good_hello);
+}
+
+static void test_bytes_of_every_record(void **state)
+{
+    uint8_t bytes[WIRE_RECORD_BYTES];
+    struct wire_record record;
+
+    (void)state;
+    for (size_t i = 0; i < EXAMPLES; i++) {
+        memset(bytes, UNTOUCHED, sizeof bytes);
+        wire_record_write(&examples[i].record, bytes);
+        assert_memory_equal(bytes, examples[i].bytes, sizeof bytes);
+        assert_int_equal(wire_record_read(examples[i].bytes, examples[i].role, &record), WIRE_FINE);
+        assert_same_record(&record, &examples[i].record);
+    }
+}
+
+static void test_random_hellos_come_back(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct wire_hello hello = {
+            .role = random_number() % 2 ? WIRE_FORWARD : WIRE_REVERSE,
+            .match = random_number() % 2 ? WIRE_MATCH_FIFO : WIRE_MATCH_TAG,
+            .sockets = (uint8_t)(1 + random_number() % WIRE_MOST_SOCKETS),
+            .comm = random_size(0),
+        };
+
+        hello.framing = hello.sockets > 1 && random_number() % 2 ? WIRE_SEPARATE : WIRE_INLINE;
+        if (hello.role == WIRE_FORWARD)
+            hello.index = (uint8_t)(random_number() % hello.sockets);
+        for (int j = 0; j < WIRE_TOKEN_BYTES; j++)
+            hello.token[j] = (uint8_t)random_number();
+        take_hello(hello);
+    }
+}
+
+static struct wire_record random_record(enum wire_type type)
+{
+    struct wire_record record = {.type = type};
+
+    switch (type) {
+    case WIRE_READY:
+        record.offset = random_size(0);
+        record.length = random_size(0);
+        if (record.length > record.offset)
+            record.length = record.offset;
+        record.tag = random_size(1);
+        break;
+    case WIRE_POST:
+        record.offset = random_size(0);
+        record.sequence = (uint32_t)random_size(0);
+        record.length = random_size(0);
+        record.tag = random_size(0);
+        break;
+    case WIRE_CREDIT:
+        record.offset = random_size(0);
+        break;
+    case WIRE_OPEN:
+        record.sequence = (uint32_t)random_size(0);
+        record.length = random_size(1);
+        record.tag = random_size(0);
+        break;
+    case WIRE_EAGER:
+        record.length = random_size(0);
+        record.tag = random_size(0);
+        break;
+    case WIRE_SLICE:
+        record.socket = (uint16_t)(random_number() % WIRE_MOST_SOCKETS);
+        record.sequence = (uint32_t)random_size(0);
+        record.length = random_size(1);
+        record.offset = random_size(0);
+        if (record.offset > UINT64_MAX - record.length)
+            record.offset = UINT64_MAX - record.length;
+        break;
+    case WIRE_TOOLONG:
+        record.sequence = (uint32_t)random_size(0);
+        record.length = random_size(1);
+        break;
+    case WIRE_FIN:
+        record.length = random_size(0);
+        break;
+    case WIRE_ABORT:
+        record.sequence = (uint32_t)(1 + random_number() % 7);
+        record.length = random_number() % (WIRE_ABORT_TEXT + 1);
+        break;
+    }
+    return record;
+}
+
+static void test_random_records_come_back(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ROUNDS; i++) {
+        const struct example *example = &examples[random_number() % EXAMPLES];
+
+        take(random_record(example->record.type), example->role);
+    }
+}
+
+static void test_edges_are_taken(void **state)
+{
+    struct wire_hello hello = good_hello;
+
+    (void)state;
+    hello.index = 0;
+    hello.sockets = 1;
+    hello.framing = WIRE_INLINE;
+    take_hello(hello);
+    hello.role = WIRE_REVERSE;
+    take_hello(hello);
+    hello.role = WIRE_FORWARD;
+    hello.index = 63;
+    hello.sockets = 64;
+    take_hello(hello);
+    hello.index = 1;
+    hello.sockets = 2;
+    hello.framing = WIRE_SEPARATE;
+    take_hello(hello);
+
+    take((struct wire_record){.type = WIRE_READY, .tag = 1}, WIRE_REVERSE);
+    take((struct wire_record){.type = WIRE_READY, .offset = 9, .length = 9, .tag = 1},
+         WIRE_REVERSE);
+    take((struct wire_record){.type = WIRE_POST}, WIRE_REVERSE);
+    take((struct wire_record){.type = WIRE_CREDIT}, WIRE_REVERSE);
+    take((struct wire_record){.type = WIRE_OPEN, .length = 1}, WIRE_FORWARD);
+    take((struct wire_record){.type = WIRE_EAGER}, WIRE_FORWARD);
+    take((struct wire_record){.type = WIRE_SLICE, .offset = UINT64_MAX - 1, .length = 1},
+         WIRE_FORWARD);
+    take((struct wire_record){.type = WIRE_SLICE, .length = UINT64_MAX}, WIRE_FORWARD);
+    take((struct wire_record){.type = WIRE_TOOLONG, .length = 1}, WIRE_FORWARD);
+    take((struct wire_record){.type = WIRE_FIN}, WIRE_FORWARD);
+    take((struct wire_record){.type = WIRE_ABORT, .sequence = 1}, WIRE_FORWARD);
+    take((struct wire_record){.type = WIRE_ABORT, .sequence = 7, .length = 200}, WIRE_REVERSE);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    for (unsigned type = 0; type < 1000; type++) {
+        const char *name = "unknown";
+
+        for (size_t i = 0; i < EXAMPLES; i++)
+            if (examples[i].record.type == type)
+                name = examples[i].name;
+        assert_string_equal(wire_type_name(type), name);
+    }
+    assert_string_equal(wire_type_name(UINT32_MAX), "unknown");
+}
+
+static void test_another_magic(void **state)
+{
+    uint8_t bytes[WIRE_HELLO_BYTES] = "GET / HTTP/1.1\r\n";
+
+    (void)state;
+    refuse_hello(bytes, WIRE_NOT_TCPX, "hello: magic 0x20544547, expected 0x58504354");
+    memcpy(bytes, good_hello_bytes, sizeof bytes);
+    for (size_t i = HELLO_MAGIC; i < HELLO_VERSION; i++) {
+        char text[80];
+
+        bytes[i] ^= 1;
+        snprintf(text, sizeof text, "hello: magic 0x%08x, expected 0x58504354",
+                 0x58504354u ^ 1u << 8 * i);
+        refuse_hello(bytes, WIRE_NOT_TCPX, text);
+        bytes[i] ^= 1;
+    }
+}
+
+/* Also where the rest of the hello would be refused: another version may say anything there. */
+static void test_another_version(void **state)
+{
+    uint8_t bytes[WIRE_HELLO_BYTES];
+    struct wire_hello hello;
+    unsigned version = 0;
+
+    (void)state;
+    memset(bytes, 0xff, sizeof bytes);
+    memcpy(bytes, good_hello_bytes, HELLO_VERSION);
+    bytes[HELLO_VERSION] = 2;
+    bytes[HELLO_VERSION + 1] = 1;
+    refuse_hello(bytes, WIRE_OTHER_VERSION, "hello: version 258 of the protocol, expected 1");
+    assert_int_equal(wire_hello_read(bytes, &hello, &version), WIRE_OTHER_VERSION);
+    assert_int_equal(version, 258);
+    bytes[HELLO_VERSION] = 0;
+    bytes[HELLO_VERSION + 1] = 0;
+    refuse_hello(bytes, WIRE_OTHER_VERSION, "hello: version 0 of the protocol, expected 1");
+}
+
+static void test_hello_role(void **state)
+{
+    (void)state;
+    refuse_hello_byte(HELLO_ROLE, 0, "hello: role 0 is not known");
+    refuse_hello_byte(HELLO_ROLE, 3, "hello: role 3 is not known");
+}
+
+static void test_hello_sockets(void **state)
+{
+    (void)state;
+    refuse_hello_byte(HELLO_SOCKETS, 0, "hello: sockets 0, possible are 1 to 64");
+    refuse_hello_byte(HELLO_SOCKETS, 65, "hello: sockets 65, possible are 1 to 64");
+}
+
+static void test_hello_index(void **state)
+{
+    (void)state;
+    refuse_hello_byte(HELLO_INDEX, 5, "hello: index 5 of 5 sockets");
+    refuse_hello_byte(HELLO_INDEX, 255, "hello: index 255 of 5 sockets");
+}
+
+static void test_hello_index_of_the_reverse_socket(void **state)
+{
+    (void)state;
+    refuse_hello_byte(HELLO_ROLE, WIRE_REVERSE, "hello: index 3 of the reverse socket, expected 0");
+}
+
+static void test_hello_match(void **state)
+{
+    (void)state;
+    refuse_hello_byte(HELLO_MATCH, 0, "hello: match 0 is not known");
+    refuse_hello_byte(HELLO_MATCH, 3, "hello: match 3 is not known");
+}
+
+static void test_hello_framing(void **state)
+{
+    (void)state;
+    refuse_hello_byte(HELLO_FRAMING, 0, "hello: framing 0 is not known");
+    refuse_hello_byte(HELLO_FRAMING, 3, "hello: framing 3 is not known");
+}
+
+static void test_hello_separate_framing_on_one_socket(void **state)
+{
+    uint8_t bytes[WIRE_HELLO_BYTES];
+
+    (void)state;
+    memcpy(bytes, good_hello_bytes, sizeof bytes);
+    bytes[HELLO_INDEX] = 0;
+    bytes[HELLO_SOCKETS] = 1;
+    refuse_hello(bytes, WIRE_MALFORMED, "hello: sockets 1, separate framing needs at least 2");
+}
+
+static void test_hello_reserved(void **state)
+{
+    (void)state;
+    for (size_t i = HELLO_FRAMING + 1; i < WIRE_HELLO_BYTES; i++) {
+        char text[80];
+
+        if (i == HELLO_COMM)
+            i = HELLO_TOKEN_END;
+        snprintf(text, sizeof text, "hello: reserved byte %zu is 0x80, expected 0", i);
+        refuse_hello_byte(i, 0x80, text);
+    }
+}
+
+static void test_unknown_types(void **state)
+{
+    (void)state;
+    for (unsigned type = 0; type <= UINT8_MAX; type++) {
+        char text[80];
+
+        if (strcmp(wire_type_name(type), "unknown") != 0)
+            continue;
+        snprintf(text, sizeof text, "record type %u is not known", type);
+        refuse((struct wire_record){.type = (uint8_t)type, .length = 1}, WIRE_FORWARD, text);
+        refuse((struct wire_record){.type = (uint8_t)type, .length = 1}, WIRE_REVERSE, text);
+    }
+}
+
+static void test_types_on_the_other_socket(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < EXAMPLES; i++) {
+        const struct example *example = &examples[i];
+        bool forward = example->role == WIRE_FORWARD;
+        enum wire_role other = forward ? WIRE_REVERSE : WIRE_FORWARD;
+        char text[80];
+
+        if (example->record.type == WIRE_ABORT) {
+            take(example->record, other);
+            continue;
+        }
+        snprintf(text, sizeof text, "%s: type %u on a %s socket", example->name,
+                 example->record.type, forward ? "reverse" : "forward");
+        refuse(example->record, other, text);
+    }
+}
+
+static void test_flags(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < EXAMPLES; i++) {
+        uint8_t bytes[WIRE_RECORD_BYTES];
+        char text[80];
+
+        memcpy(bytes, examples[i].bytes, sizeof bytes);
+        for (int bit = 0; bit < 8; bit++) {
+            bytes[RECORD_FLAGS] = (uint8_t)(1 << bit);
+            snprintf(text, sizeof text, "%s: flags 0x%02x, expected 0", examples[i].name, 1 << bit);
+            refuse_bytes(bytes, examples[i].role, text);
+        }
+    }
+}
+
+/* Every bit of every field that a type does not use. */
+static void test_unused_fields(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t at, size;
+    } fields[] = {
+        {"socket", 2, 2}, {"sequence", 4, 4}, {"offset", 8, 8}, {"length", 16, 8}, {"tag", 24, 8},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < EXAMPLES; i++) {
+        for (size_t j = 0; j < sizeof fields / sizeof *fields; j++) {
+            if (strstr(examples[i].unused, fields[j].name) == NULL)
+                continue;
+            for (size_t bit = 0; bit < 8 * fields[j].size; bit++) {
+                uint8_t bytes[WIRE_RECORD_BYTES];
+                char text[80];
+
+                memcpy(bytes, examples[i].bytes, sizeof bytes);
+                bytes[fields[j].at + bit / 8] = (uint8_t)(1 << bit % 8);
+                snprintf(text, sizeof text, "%s: %s %" PRIu64 ", expected 0", examples[i].name,
+                         fields[j].name, UINT64_C(1) << bit);
+                refuse_bytes(bytes, examples[i].role, text);
+            }
+        }
+    }
+}
+
+static void test_ready_with_a_limit_beyond_the_credit(void **state)
+{
+    (void)state;
+    refuse((struct wire_record){.type = WIRE_READY, .offset = 4096, .length = 4097, .tag = 1},
+           WIRE_REVERSE,
+           "READY: length 4097 (eager limit) with offset 4096 (eager credit), it must not be more");
+}
+
+static void test_ready_without_a_slice(void **state)
+{
+    (void)state;
+    refuse((struct wire_record){.type = WIRE_READY, .offset = 4096, .length = 4096}, WIRE_REVERSE,
+           "READY: tag 0 (largest slice), at least 1 is possible");
+}
+
+static void test_open_of_nothing(void **state)
+{
+    (void)state;
+    refuse((struct wire_record){.type = WIRE_OPEN, .sequence = 1, .tag = 1}, WIRE_FORWARD,
+           "OPEN: length 0, at least 1 is possible");
+}
+
+static void test_slice_of_nothing(void **state)
+{
+    (void)state;
+    refuse((struct wire_record){.type = WIRE_SLICE, .offset = 1}, WIRE_FORWARD,
+           "SLICE: length 0, at least 1 is possible");
+}
+
+static void test_slice_on_a_socket_that_cannot_be(void **state)
+{
+    (void)state;
+    refuse((struct wire_record){.type = WIRE_SLICE, .socket = 64, .length = 1}, WIRE_FORWARD,
+           "SLICE: socket 64, at most 63 is possible");
+    refuse((struct wire_record){.type = WIRE_SLICE, .socket = 65535, .length = 1}, WIRE_FORWARD,
+           "SLICE: socket 65535, at most 63 is possible");
+}
+
+static void test_slice_that_wraps(void **state)
+{
+    (void)state;
+    refuse((struct wire_record){.type = WIRE_SLICE, .offset = UINT64_MAX, .length = 1},
+           WIRE_FORWARD, "SLICE: length 1 at offset 18446744073709551615 ends beyond 64 bits");
+    refuse((struct wire_record){.type = WIRE_SLICE, .offset = 1, .length = UINT64_MAX},
+           WIRE_FORWARD, "SLICE: length 18446744073709551615 at offset 1 ends beyond 64 bits");
+}
+
+static void test_nothing_is_not_too_long(void **state)
+{
+    (void)state;
+    refuse((struct wire_record){.type = WIRE_TOOLONG, .sequence = 1}, WIRE_FORWARD,
+           "TOOLONG: length 0, at least 1 is possible");
+}
+
+static void test_abort_without_a_result(void **state)
+{
+    (void)state;
+    refuse((struct wire_record){.type = WIRE_ABORT, .length = 1}, WIRE_FORWARD,
+           "ABORT: sequence 0 (result), possible are 1 to 7");
+    refuse((struct wire_record){.type = WIRE_ABORT, .sequence = 8, .length = 1}, WIRE_REVERSE,
+           "ABORT: sequence 8 (result), possible are 1 to 7");
+    refuse((struct wire_record){.type = WIRE_ABORT, .sequence = UINT32_MAX}, WIRE_REVERSE,
+           "ABORT: sequence 4294967295 (result), possible are 1 to 7");
+}
+
+static void test_abort_with_a_long_text(void **state)
+{
+    (void)state;
+    refuse((struct wire_record){.type = WIRE_ABORT, .sequence = 1, .length = 201}, WIRE_FORWARD,
+           "ABORT: length 201, at most 200 is possible");
+    refuse((struct wire_record){.type = WIRE_ABORT, .sequence = 1, .length = UINT64_MAX},
+           WIRE_REVERSE, "ABORT: length 18446744073709551615, at most 200 is possible");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes_of_a_hello),
+        cmocka_unit_test(test_bytes_of_every_record),
+        cmocka_unit_test(test_random_hellos_come_back),
+        cmocka_unit_test(test_random_records_come_back),
+        cmocka_unit_test(test_edges_are_taken),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_another_magic),
+        cmocka_unit_test(test_another_version),
+        cmocka_unit_test(test_hello_role),
+        cmocka_unit_test(test_hello_sockets),
+        cmocka_unit_test(test_hello_index),
+        cmocka_unit_test(test_hello_index_of_the_reverse_socket),
+        cmocka_unit_test(test_hello_match),
+        cmocka_unit_test(test_hello_framing),
+        cmocka_unit_test(test_hello_separate_framing_on_one_socket),
+        cmocka_unit_test(test_hello_reserved),
+        cmocka_unit_test(test_unknown_types),
+        cmocka_unit_test(test_types_on_the_other_socket),
+        cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_unused_fields),
+        cmocka_unit_test(test_ready_with_a_limit_beyond_the_credit),
+        cmocka_unit_test(test_ready_without_a_slice),
+        cmocka_unit_test(test_open_of_nothing),
+        cmocka_unit_test(test_slice_of_nothing),
+        cmocka_unit_test(test_slice_on_a_socket_that_cannot_be),
+        cmocka_unit_test(test_slice_that_wraps),
+        cmocka_unit_test(test_nothing_is_not_too_long),
+        cmocka_unit_test(test_abort_without_a_result),
+        cmocka_unit_test(test_abort_with_a_long_text),
+    };
+
+    return cmocka_run_group_tests_name("wire", tests, NULL, NULL);
+}
