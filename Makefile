@@ -1,4 +1,5 @@
 # make            build/libtcpx.so, build/libtcpx.a, build/tcpx
+# make demo       moves 1 GiB between two processes over TCP, verified
 # make check      every test that can run on this machine (installs what they need; DEPS=0 forbids)
 # make check-gpu  the tests that need a real GPU
 # make fuzz       every fuzz target for FUZZ_SECONDS=30, with clang's libFuzzer
@@ -50,6 +51,10 @@ PTX          := src/gpu/unpack_kernels.ptx
 
 .PHONY: all
 all: $(BUILD)/libtcpx.so $(BUILD)/libtcpx.a $(BUILD)/tcpx
+
+.PHONY: demo
+demo: $(BUILD)/tcpx
+	$(BUILD)/tcpx perf --loopback
 
 # --- compiling -----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@
 static const struct command *const commands[] = {
     &command_devices,
     &command_env,
+    &command_perf,
     &command_version,
 };
 

@@ -1,0 +1,292 @@
+/*
+ * Two processes: what is done is delivered even if its sender exits at once, and the death of
+ * either side at any moment is an error on the other in bounded time. No descriptor is kept in
+ * either case.
+ */
+#include "tests/unit/net_pair.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const struct net_link_options options = {
+    .sockets = 2,
+    .match = WIRE_MATCH_TAG,
+    .framing = WIRE_INLINE,
+    .eager_limit = 4096,
+    .eager_credit = 32768,
+    .largest_slice = 65536,
+    .timeout_ms = 60000,
+    .handshake_ms = 5000,
+};
+
+enum { LARGE = 300000, SMALL = 1000 };
+
+static uint8_t data[4 << 20];
+static uint8_t arrived[4 << 20];
+
+static int open_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count;
+}
+
+/* In the child there is no cmocka: what goes wrong there is its exit status. */
+static struct net_comm *child_connect(uint8_t handle[NET_HANDLE_BYTES])
+{
+    struct net_comm *comm;
+    struct net_link link;
+    bool connected = false;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (!connected)
+        if (net_connect(NULL, &options, handle, &link, &connected) != TCPX_SUCCESS)
+            _exit(10);
+    if (net_comm_create(&link, NET_SENDER, &comm) != TCPX_SUCCESS)
+        _exit(11);
+    return comm;
+}
+
+static void child_send(struct net_comm *comm, uint64_t bytes, uint64_t tag)
+{
+    struct net_request *request = NULL;
+    bool done = false;
+
+    while (request == NULL)
+        if (net_isend(comm, data, bytes, tag, &request) != TCPX_SUCCESS)
+            _exit(12);
+    while (!done)
+        if (net_test(request, &done, NULL) != TCPX_SUCCESS)
+            _exit(13);
+}
+
+static struct net_comm *parent_accept(struct net_listener *listener)
+{
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    struct net_comm *comm;
+    struct net_link link;
+    bool accepted = false;
+
+    while (!accepted) {
+        assert_success(net_accept(listener, &link, &accepted));
+        assert_false(deadline_passed(deadline));
+    }
+    assert_success(net_comm_create(&link, NET_RECEIVER, &comm));
+    return comm;
+}
+
+static struct net_listener *parent_listen(uint8_t handle[NET_HANDLE_BYTES])
+{
+    struct net_device device = loopback(AF_INET);
+    struct net_listener *listener;
+
+    assert_success(net_listen(&device, &options, handle, &listener));
+    return listener;
+}
+
+static void receive(struct net_comm *comm, uint64_t bytes, uint64_t tag)
+{
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    struct net_request *request = NULL;
+    uint64_t got = 0;
+    bool done = false;
+
+    memset(arrived, 0, bytes);
+    assert_success(net_irecv(comm, arrived, bytes, tag, &request));
+    while (!done) {
+        assert_success(net_test(request, &done, &got));
+        assert_false(deadline_passed(deadline));
+    }
+    assert_int_equal(got, bytes);
+    assert_memory_equal(arrived, data, bytes);
+}
+
+static void nap(uint64_t microseconds)
+{
+    const struct timespec pause = {.tv_sec = (time_t)(microseconds / 1000000),
+                                   .tv_nsec = (long)(microseconds % 1000000) * 1000};
+
+    nanosleep(&pause, NULL);
+}
+
+static void test_exit_right_after_done(void **state)
+{
+    enum { TURNS = 1000 };
+    uint8_t handle[NET_HANDLE_BYTES];
+    struct net_listener *listener = parent_listen(handle);
+    int before = open_descriptors();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (uint8_t)(i * 3 + i / 251);
+    for (int turn = 0; turn < TURNS; turn++) {
+        bool with_large = turn % 2 == 0;
+        struct net_comm *comm;
+        int status;
+        pid_t child = fork();
+
+        assert_true(child >= 0);
+        if (child == 0) {
+            comm = child_connect(handle);
+            child_send(comm, SMALL, 1);
+            if (with_large)
+                child_send(comm, LARGE, 2);
+            child_send(comm, 0, 3);
+            net_comm_close(comm);
+            _exit(0);
+        }
+        comm = parent_accept(listener);
+        if (turn % 10 == 1) { /* a receiver that comes when the sender is long gone */
+            assert_int_equal(waitpid(child, &status, 0), child);
+            assert_int_equal(status, 0);
+        }
+        if (with_large) /* what is announced is sent when there is a receive, so that comes first */
+            receive(comm, LARGE, 2);
+        receive(comm, SMALL, 1);
+        receive(comm, 0, 3);
+        if (turn % 10 != 1) {
+            assert_int_equal(waitpid(child, &status, 0), child);
+            assert_int_equal(status, 0);
+        }
+        net_comm_close(comm);
+    }
+    assert_int_equal(open_descriptors(), before);
+    net_listener_close(listener);
+}
+
+/* The receiver's view, and then the sender's: the other is killed at some moment of a transfer. */
+static void test_a_killed_sender(void **state)
+{
+    enum { TURNS = 200 };
+    uint8_t handle[NET_HANDLE_BYTES];
+    struct net_listener *listener = parent_listen(handle);
+    int before = open_descriptors();
+
+    (void)state;
+    for (int turn = 0; turn < TURNS; turn++) {
+        struct net_request *request = NULL;
+        struct net_comm *comm;
+        uint64_t killed = 0;
+        uint64_t kill_at;
+        int result = TCPX_SUCCESS;
+        pid_t child = fork();
+
+        if (child == 0) {
+            comm = child_connect(handle);
+            for (;;)
+                child_send(comm, sizeof data, 1);
+        }
+        comm = parent_accept(listener);
+        kill_at = clock_now() + (uint64_t)(turn * 37 % 100) * 100000;
+        while (result == TCPX_SUCCESS) {
+            bool done = false;
+
+            if (killed == 0 && clock_now() >= kill_at) {
+                kill(child, SIGKILL);
+                killed = clock_now();
+            }
+            if (request == NULL)
+                result = net_irecv(comm, arrived, sizeof arrived, 1, &request);
+            if (result == TCPX_SUCCESS)
+                result = net_test(request, &done, NULL);
+            if (done)
+                request = NULL;
+            assert_true(killed == 0 || clock_now() - killed < 2000000000u);
+        }
+        assert_true(killed != 0);
+        assert_int_equal(result, TCPX_REMOTE_ERROR);
+        assert_non_null(strstr(tcpx_last_error(), "127.0.0.1:"));
+        waitpid(child, NULL, 0);
+        net_comm_close(comm);
+    }
+    assert_int_equal(open_descriptors(), before);
+    net_listener_close(listener);
+}
+
+static void test_a_killed_receiver(void **state)
+{
+    enum { TURNS = 200 };
+    int before = open_descriptors();
+
+    (void)state;
+    for (int turn = 0; turn < TURNS; turn++) {
+        uint8_t handle[NET_HANDLE_BYTES];
+        struct net_listener *listener = parent_listen(handle);
+        struct net_request *request = NULL;
+        struct net_comm *comm;
+        struct net_link link;
+        uint64_t deadline = deadline_after_ms(LIMIT_MS);
+        uint64_t killed;
+        bool connected = false;
+        int result = TCPX_SUCCESS;
+        pid_t child = fork();
+
+        if (child == 0) {
+            bool done = false;
+
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            comm = parent_accept(listener);
+            for (;;) {
+                if (request == NULL && net_irecv(comm, arrived, sizeof arrived, 1, &request) != 0)
+                    _exit(1);
+                if (net_test(request, &done, NULL) != 0)
+                    _exit(1);
+                if (done)
+                    request = NULL;
+            }
+        }
+        net_listener_close(listener);
+        while (!connected) {
+            assert_success(net_connect(NULL, &options, handle, &link, &connected));
+            assert_false(deadline_passed(deadline));
+        }
+        assert_success(net_comm_create(&link, NET_SENDER, &comm));
+        for (int i = 0; i < turn % 20; i++) {
+            bool done;
+
+            if (request == NULL)
+                assert_success(net_isend(comm, data, sizeof data, 1, &request));
+            assert_success(net_test(request, &done, NULL));
+            if (done)
+                request = NULL;
+            nap((uint64_t)(turn * 13 % 50) * 10);
+        }
+        kill(child, SIGKILL);
+        killed = clock_now();
+        while (result == TCPX_SUCCESS) {
+            bool done = false;
+
+            if (request == NULL)
+                result = net_isend(comm, data, sizeof data, 1, &request);
+            if (result == TCPX_SUCCESS && request != NULL)
+                result = net_test(request, &done, NULL);
+            if (done)
+                request = NULL;
+            assert_true(clock_now() - killed < 2000000000u);
+        }
+        assert_int_equal(result, TCPX_REMOTE_ERROR);
+        waitpid(child, NULL, 0);
+        net_comm_close(comm);
+    }
+    assert_int_equal(open_descriptors(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exit_right_after_done),
+        cmocka_unit_test(test_a_killed_sender),
+        cmocka_unit_test(test_a_killed_receiver),
+    };
+
+    return cmocka_run_group_tests_name("processes", tests, NULL, NULL);
+}
