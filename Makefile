@@ -17,8 +17,6 @@ MANDIR     ?= $(PREFIX)/share/man
 DESTDIR    ?=
 
 comma := ,
-empty :=
-space := $(empty) $(empty)
 
 # Each kind of build has its own folder, so that they never mix.
 BUILD   ?= build$(if $(SANITIZE),/$(subst $(comma),-,$(SANITIZE)))
@@ -101,10 +99,17 @@ $(BUILD)/libtcpx.a: $(LIB_OBJECTS)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $(BUILD)/obj/libtcpx.o
 
-# The program uses more of the library than the public header shows, so it takes the objects.
-$(BUILD)/tcpx: $(LIB_OBJECTS) $(TOOL_OBJECTS)
+# $(call link,further flags): a program of all objects that it depends on.
+define link
+	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(TCPX_LDFLAGS) $^ $(TCPX_LIBS) -o $@
+	$(Q)$(CC) $(TCPX_LDFLAGS) $(filter %.o,$^) $(TCPX_LIBS) $(1) -o $@
+endef
+
+# The program uses more of the library than the public header shows, so it takes the objects; tests
+# and benchmarks do the same.
+$(BUILD)/tcpx: $(LIB_OBJECTS) $(TOOL_OBJECTS)
+	$(call link)
 
 # --- installing ----------------------------------------------------------------------------------
 

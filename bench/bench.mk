@@ -6,6 +6,4 @@ BENCHES := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard bench/*.c)))
 bench: $(BENCHES)
 
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LIB_OBJECTS)
-	@mkdir -p $(@D)
-	$(call say,LD,$@)
-	$(Q)$(CC) $(TCPX_LDFLAGS) $^ $(TCPX_LIBS) -o $@
+	$(call link)

@@ -2,7 +2,7 @@
 # runs them one by one with a time limit, and counts.
 
 # Without cmocka the units are skipped, in words; nothing else needs it.
-HAVE_CMOCKA   := $(shell echo '\#include <stdarg.h>\n\#include <stddef.h>\n\#include <stdint.h>\n\#include <setjmp.h>\n\#include <cmocka.h>' | \
+HAVE_CMOCKA   := $(shell printf '\043include <%s.h>\n' stdarg stddef stdint setjmp cmocka | \
 	$(CC) $(CFLAGS) -E - >/dev/null 2>&1 && echo yes)
 CMOCKA_LIBS   ?= -lcmocka
 CUDA_INCLUDE  ?= $(wildcard /usr/local/cuda/include)
@@ -15,29 +15,18 @@ UNIT_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/test_*.c
 GPU_PROGRAMS  := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/gpu/test_*.c)))
 INTEGRATION   := $(sort $(wildcard tests/integration/*.sh))
 
-$(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o $(LIB_OBJECTS)
-	@mkdir -p $(@D)
-	$(call say,LD,$@)
-	$(Q)$(CC) $(TCPX_LDFLAGS) $^ $(TCPX_LIBS) $(CMOCKA_LIBS) -o $@
-
-$(BUILD)/tests/gpu/test_%: $(BUILD)/obj/tests/gpu/test_%.o $(LIB_OBJECTS)
-	@mkdir -p $(@D)
-	$(call say,LD,$@)
-	$(Q)$(CC) $(TCPX_LDFLAGS) $^ $(TCPX_LIBS) $(CMOCKA_LIBS) -o $@
+$(UNIT_PROGRAMS) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(LIB_OBJECTS)
+	$(call link,$(CMOCKA_LIBS))
 
 $(BUILD)/obj/tests/unit/test_cuda_abi.o: TCPX_CFLAGS += $(CUDA_INCLUDE:%=-isystem %)
 
 $(RUNNER): $(BUILD)/obj/tests/runner.o
-	@mkdir -p $(@D)
-	$(call say,LD,$@)
-	$(Q)$(CC) $(TCPX_LDFLAGS) $^ -o $@
+	$(call link)
 
 $(FAKECUDA_DIR)/libcuda.so.1: $(BUILD)/obj/tests/fakecuda/fakecuda.o $(LIB_OBJECTS) \
 		tests/fakecuda/libcuda.map
-	@mkdir -p $(@D)
-	$(call say,LD,$@)
-	$(Q)$(CC) $(TCPX_LDFLAGS) -shared -Wl,-soname,libcuda.so.1 \
-		-Wl,--version-script=tests/fakecuda/libcuda.map $(filter %.o,$^) $(TCPX_LIBS) -o $@
+	$(call link,-shared -Wl$(comma)-soname$(comma)libcuda.so.1 \
+		-Wl$(comma)--version-script=tests/fakecuda/libcuda.map)
 
 # --- suites --------------------------------------------------------------------------------------
 
@@ -75,14 +64,10 @@ FUZZ_SECONDS ?= 30
 
 $(BUILD)/tests/fuzz/replay_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o \
 		$(BUILD)/obj/tests/fuzz/standalone.o $(LIB_OBJECTS)
-	@mkdir -p $(@D)
-	$(call say,LD,$@)
-	$(Q)$(CC) $(TCPX_LDFLAGS) $^ $(TCPX_LIBS) -o $@
+	$(call link)
 
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(LIB_OBJECTS)
-	@mkdir -p $(@D)
-	$(call say,LD,$@)
-	$(Q)$(CC) $(TCPX_LDFLAGS) -fsanitize=fuzzer $^ $(TCPX_LIBS) -o $@
+	$(call link,-fsanitize=fuzzer)
 
 FUZZ_SUITES   := $(foreach target,$(FUZZ_TARGETS),'fuzz/$(target): $(BUILD)/tests/fuzz/replay_$(target) tests/fuzz/corpus/fuzz_$(target)')
 FUZZER_SUITES := $(foreach target,$(FUZZ_TARGETS),'fuzz/$(target): sh tests/fuzz/run.sh $(BUILD)/tests/fuzz/fuzz_$(target) tests/fuzz/corpus/fuzz_$(target) $(FUZZ_SECONDS)')
@@ -167,7 +152,7 @@ docs: all
 C_SOURCES   := $(sort $(wildcard include/*.h src/*/*.[ch] tools/*.[ch] bench/*.[ch] tests/*.[ch] tests/*/*.[ch]))
 TIDY_SOURCES := $(filter-out tests/unit/test_cuda_abi.c,$(filter %.c,$(C_SOURCES)))
 
-lint:
+lint: deps
 	clang-format --dry-run --Werror $(C_SOURCES) $(wildcard src/gpu/*.cu)
 	clang-tidy --quiet $(TIDY_SOURCES) -- $(TCPX_CFLAGS)
 
