@@ -280,9 +280,84 @@ static void test_a_killed_receiver(void **state)
     assert_int_equal(open_descriptors(), before);
 }
 
+/* Each of many comms moves its own bytes, and costs two descriptors at each end and no thread. */
+static void test_many_comms(void **state)
+{
+    enum { COMMS = 256 };
+    static struct net_comm *comms[COMMS];
+    static struct net_request *requests[COMMS];
+    static uint8_t buffers[COMMS][20000];
+    struct net_link_options one_socket = options;
+    struct net_device device = loopback(AF_INET);
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    uint8_t handle[NET_HANDLE_BYTES];
+    struct net_listener *listener;
+    int before = open_descriptors();
+    int left = COMMS;
+    int status;
+    pid_t child;
+
+    (void)state;
+    one_socket.sockets = 1;
+    assert_success(net_listen(&device, &one_socket, handle, &listener));
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (int i = 0; i < COMMS; i++) {
+            uint8_t copy[NET_HANDLE_BYTES];
+            struct net_link link;
+            bool connected = false;
+
+            memcpy(copy, handle, sizeof copy);
+            while (!connected)
+                if (net_connect(NULL, &one_socket, copy, &link, &connected) != TCPX_SUCCESS)
+                    _exit(20);
+            if (net_comm_create(&link, NET_SENDER, &comms[i]) != TCPX_SUCCESS)
+                _exit(21);
+            memset(buffers[i], i, sizeof buffers[i]);
+            if (net_isend(comms[i], buffers[i], sizeof buffers[i], 1, &requests[i]) != TCPX_SUCCESS)
+                _exit(22);
+        }
+        for (int i = 0; i < COMMS; i++)
+            for (bool done = false; !done;)
+                if (net_test(requests[i], &done, NULL) != TCPX_SUCCESS)
+                    _exit(23);
+        _exit(0);
+    }
+    for (int i = 0; i < COMMS; i++) {
+        comms[i] = parent_accept(listener);
+        assert_success(net_irecv(comms[i], buffers[i], sizeof buffers[i], 1, &requests[i]));
+    }
+    assert_int_equal(open_descriptors(), before + 1 + 2 * COMMS);
+    while (left > 0)
+        for (int i = 0; i < COMMS; i++) {
+            bool done = false;
+
+            if (requests[i] != NULL)
+                assert_success(net_test(requests[i], &done, NULL));
+            if (done) {
+                requests[i] = NULL;
+                left--;
+            }
+            assert_false(deadline_passed(deadline));
+        }
+    /* accepted in the order of the connects, or nearly; every buffer is one of the child's */
+    for (int i = 0; i < COMMS; i++)
+        for (size_t k = 1; k < sizeof buffers[i]; k++)
+            assert_int_equal(buffers[i][k], buffers[i][0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    for (int i = 0; i < COMMS; i++)
+        net_comm_close(comms[i]);
+    net_listener_close(listener);
+    assert_int_equal(open_descriptors(), before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_many_comms),
         cmocka_unit_test(test_exit_right_after_done),
         cmocka_unit_test(test_a_killed_sender),
         cmocka_unit_test(test_a_killed_receiver),
