@@ -4,6 +4,7 @@
  * work on host memory so far.
  */
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/parse.h"
 #include "gpu/kernels.h"
 #include "net/comm.h"
@@ -27,6 +28,7 @@ static const char greeting[] = "Hello from TCPX client!";
 struct perf {
     uint64_t bytes;
     uint64_t sockets;
+    uint64_t timeout_ms; /* UCCL_TCPX_TIMEOUT_MS */
 };
 
 /* What the receiving process tells the other in the end. */
@@ -46,7 +48,7 @@ static const struct net_link_options *link_options(const struct perf *perf)
                                         .eager_limit = 8192,
                                         .eager_credit = 65536,
                                         .largest_slice = 1 << 20,
-                                        .timeout_ms = 60000,
+                                        .timeout_ms = perf->timeout_ms,
                                         .handshake_ms = 5000};
     return &options;
 }
@@ -334,6 +336,7 @@ static int run_loopback(const struct perf *perf)
 static int run(int argument_count, char **arguments)
 {
     struct perf perf = {.bytes = (uint64_t)1 << 30, .sockets = 1};
+    const struct config *config;
     bool loopback = false;
 
     for (int i = 0; i < argument_count; i++) {
@@ -357,6 +360,9 @@ static int run(int argument_count, char **arguments)
     }
     if (!loopback)
         return command_usage(&command_perf, "so far it needs the argument", "--loopback");
+    if (config_get(&config) != TCPX_SUCCESS)
+        return command_failed();
+    perf.timeout_ms = config->timeout_ms;
     return run_loopback(&perf);
 }
 
