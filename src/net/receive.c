@@ -375,6 +375,10 @@ static void hear_record(struct net_comm *comm, unsigned socket)
     struct wire_record record;
 
     incoming->record_have = 0;
+    if (incoming->ended) {
+        broken(comm, "a record behind FIN");
+        return;
+    }
     if (wire_record_read(incoming->record, WIRE_FORWARD, &record) != WIRE_FINE) {
         broken(comm, "%s", error_text());
         return;

@@ -652,6 +652,22 @@ static void test_senders_that_lie(void **state)
     expect_refusal(0, &(struct wire_record){.type = WIRE_POST, .length = 7}, "POST");
 }
 
+static void test_a_record_behind_fin(void **state)
+{
+    struct net_link raw;
+    struct net_comm *comm = against_raw(NET_RECEIVER, &raw);
+    uint8_t data[100];
+    struct net_request *receive = must_receive(comm, data, sizeof data, 5);
+
+    (void)state;
+    say_raw(raw.forward[0], &(struct wire_record){.type = WIRE_FIN});
+    say_raw(raw.forward[0], &(struct wire_record){.type = WIRE_EAGER, .tag = 5});
+    assert_int_equal(failure(receive, NULL), TCPX_REMOTE_ERROR);
+    assert_text("behind FIN");
+    net_comm_close(comm);
+    net_link_close(&raw);
+}
+
 static void test_receivers_that_lie(void **state)
 {
     static const struct wire_record lies[] = {
@@ -734,6 +750,7 @@ int main(void)
         cmocka_unit_test(test_a_receiver_that_goes_away),
         cmocka_unit_test(test_a_sender_that_is_lost_in_a_message),
         cmocka_unit_test(test_senders_that_lie),
+        cmocka_unit_test(test_a_record_behind_fin),
         cmocka_unit_test(test_receivers_that_lie),
         cmocka_unit_test(test_a_peer_that_gives_up_says_why),
     };
