@@ -49,6 +49,26 @@ void request_fail(struct net_request *request, int result)
     snprintf(request->text, sizeof request->text, "%s", error_text());
 }
 
+/* Why we give up, as far as the socket takes it at once, and then the end of every stream. */
+static void give_up(struct net_comm *comm)
+{
+    uint8_t bytes[WIRE_RECORD_BYTES + WIRE_ABORT_TEXT];
+    size_t length = strnlen(comm->text, WIRE_ABORT_TEXT);
+    const struct wire_record record = {
+        .type = WIRE_ABORT, .sequence = (uint32_t)comm->result, .length = length};
+    bool sender = comm->side == NET_SENDER;
+
+    wire_record_write(&record, bytes);
+    memcpy(bytes + WIRE_RECORD_BYTES, comm->text, length);
+    if ((sender ? sender_is_between_records(comm) : receiver_is_between_records(comm)) &&
+        send(sender ? comm->link.forward[0] : comm->link.reverse, bytes, WIRE_RECORD_BYTES + length,
+             MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        log_debug("%s could not be told why", comm->link.peer);
+    for (unsigned i = 0; i < comm->link.sockets; i++)
+        shutdown(comm->link.forward[i], SHUT_RDWR);
+    shutdown(comm->link.reverse, SHUT_RDWR);
+}
+
 void comm_fail(struct net_comm *comm, int result)
 {
     if (comm->result != TCPX_SUCCESS)
@@ -56,6 +76,7 @@ void comm_fail(struct net_comm *comm, int result)
     comm->result = result;
     snprintf(comm->text, sizeof comm->text, "%s", error_text());
     log_debug("comm with %s failed: %s", comm->link.peer, comm->text);
+    give_up(comm);
     for (int i = 0; i < COMM_REQUESTS; i++) {
         struct net_request *request = &comm->requests[i];
 

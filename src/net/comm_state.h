@@ -134,6 +134,7 @@ MUST_CHECK int sender_create(struct net_comm *comm);
 void sender_start(struct net_comm *comm, struct net_request *request);
 void sender_progress(struct net_comm *comm);
 void sender_close(struct net_comm *comm);
+bool sender_is_between_records(const struct net_comm *comm);
 void sender_destroy(struct net_comm *comm);
 
 MUST_CHECK int receiver_create(struct net_comm *comm);
@@ -141,6 +142,7 @@ void receiver_start(struct net_comm *comm, struct net_request *request);
 bool receiver_has_room(const struct net_comm *comm);
 bool receiver_has_put_aside(const struct net_comm *comm, uint64_t tag);
 void receiver_progress(struct net_comm *comm);
+bool receiver_is_between_records(const struct net_comm *comm);
 void receiver_destroy(struct net_comm *comm);
 
 #endif

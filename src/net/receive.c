@@ -118,6 +118,11 @@ static void speak(struct net_comm *comm)
         ;
 }
 
+bool receiver_is_between_records(const struct net_comm *comm)
+{
+    return !comm->deaf && comm->said_bytes % WIRE_RECORD_BYTES == 0;
+}
+
 static void give_back(struct net_comm *comm, uint64_t bytes)
 {
     comm->eager_given_back += bytes + WIRE_EAGER_CHARGE;
@@ -425,8 +430,8 @@ static void finish_payload(struct net_comm *comm, struct incoming *incoming)
     incoming->request = NULL;
     incoming->eager = NULL;
     if (incoming->aborting) {
-        comm_fail(comm, error_set(comm->abort_result, "%s gave up: %s", comm->link.peer,
-                                  comm->abort_text));
+        comm_fail(comm, error_set(TCPX_REMOTE_ERROR, "%s gave up with %s: %s", comm->link.peer,
+                                  tcpx_result_name((int)comm->abort_result), comm->abort_text));
     } else if (request != NULL) {
         request->moved += incoming->counts;
         complete_if_all_here(comm, request);

@@ -234,7 +234,8 @@ static int hear_record(struct net_comm *comm, const uint8_t *bytes, size_t have,
     case WIRE_CREDIT:
         return hear_freed(comm, record.offset);
     case WIRE_ABORT:
-        return error_set(record.sequence, "%s gave up: %.*s", comm->link.peer, (int)record.length,
+        return error_set(TCPX_REMOTE_ERROR, "%s gave up with %s: %.*s", comm->link.peer,
+                         tcpx_result_name((int)record.sequence), (int)record.length,
                          (const char *)bytes + WIRE_RECORD_BYTES);
     default:
         return error_set(TCPX_REMOTE_ERROR, "%s broke the protocol: a second READY",
@@ -448,6 +449,11 @@ static void say_fin(struct net_comm *comm, uint16_t socket)
     wire_record_write(&(struct wire_record){.type = WIRE_FIN, .length = outgoing->total}, bytes);
     if (send(comm->link.forward[socket], bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         return;
+}
+
+bool sender_is_between_records(const struct net_comm *comm)
+{
+    return is_idle(&comm->outgoing[0]);
 }
 
 /* shutdown, because a forked child may hold the descriptor too. */

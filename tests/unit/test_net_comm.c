@@ -652,6 +652,34 @@ static void test_senders_that_lie(void **state)
     expect_refusal(0, &(struct wire_record){.type = WIRE_POST, .length = 7}, "POST");
 }
 
+/* Whoever finds the lie tells the liar, and ends the streams: nobody waits for a dead comm. */
+static void test_a_liar_is_told(void **state)
+{
+    struct net_link raw;
+    struct net_comm *comm = against_raw(NET_RECEIVER, &raw);
+    uint8_t data[100];
+    uint8_t heard[1000] = {0};
+    struct wire_record record;
+    struct net_request *receive = must_receive(comm, data, sizeof data, 5);
+    size_t have = 0;
+    ssize_t got = 1;
+
+    (void)state;
+    say_raw(raw.forward[0], &(struct wire_record){.type = WIRE_TOOLONG, .length = 50});
+    assert_int_equal(failure(receive, NULL), TCPX_REMOTE_ERROR);
+    for (uint64_t deadline = deadline_after_ms(LIMIT_MS); got != 0;) {
+        got = recv(raw.reverse, heard + have, sizeof heard - 1 - have, MSG_DONTWAIT);
+        have += got > 0 ? (size_t)got : 0;
+        assert_false(deadline_passed(deadline));
+    }
+    /* the POST of the receive, then the reason, then the end */
+    assert_int_equal(wire_record_read(heard + WIRE_RECORD_BYTES, WIRE_REVERSE, &record), WIRE_FINE);
+    assert_int_equal(record.type, WIRE_ABORT);
+    assert_non_null(strstr((char *)heard + 2 * WIRE_RECORD_BYTES, "TOOLONG"));
+    net_comm_close(comm);
+    net_link_close(&raw);
+}
+
 static void test_a_record_behind_fin(void **state)
 {
     struct net_link raw;
@@ -712,8 +740,8 @@ static void test_a_peer_that_gives_up_says_why(void **state)
     (void)state;
     say_raw(raw.forward[0], &(struct wire_record){.type = WIRE_ABORT, .sequence = 1, .length = 12});
     assert_int_equal(send(raw.forward[0], "no GPU today", 12, MSG_NOSIGNAL), 12);
-    assert_int_equal(failure(receive, NULL), TCPX_CUDA_ERROR);
-    assert_text("gave up: no GPU today");
+    assert_int_equal(failure(receive, NULL), TCPX_REMOTE_ERROR);
+    assert_text("gave up with TCPX_CUDA_ERROR: no GPU today");
     net_comm_close(comm);
     net_link_close(&raw);
 
@@ -728,8 +756,8 @@ static void test_a_peer_that_gives_up_says_why(void **state)
     for (uint64_t deadline = deadline_after_ms(LIMIT_MS);
          result == TCPX_SUCCESS && !deadline_passed(deadline);)
         result = net_isend(comm, data, 100000 % 7, 9, &none);
-    assert_int_equal(result, TCPX_INVALID_USAGE);
-    assert_text("bye");
+    assert_int_equal(result, TCPX_REMOTE_ERROR);
+    assert_text("gave up with TCPX_INVALID_USAGE: bye");
     net_comm_close(comm);
     net_link_close(&raw);
 }
@@ -750,6 +778,7 @@ int main(void)
         cmocka_unit_test(test_a_receiver_that_goes_away),
         cmocka_unit_test(test_a_sender_that_is_lost_in_a_message),
         cmocka_unit_test(test_senders_that_lie),
+        cmocka_unit_test(test_a_liar_is_told),
         cmocka_unit_test(test_a_record_behind_fin),
         cmocka_unit_test(test_receivers_that_lie),
         cmocka_unit_test(test_a_peer_that_gives_up_says_why),
