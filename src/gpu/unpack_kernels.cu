@@ -120,7 +120,7 @@ __device__ __forceinline__ void copy_run(uint8_t *to, const uint8_t *from, uint3
     uint8_t head_byte = 0, tail_byte = 0;
     if (lane < head)
         head_byte = from[lane];
-    if (tail + lane < length)
+    if (lane < length - tail)
         tail_byte = from[tail + lane];
 
     auto *vector_to = reinterpret_cast<uint4 *>(to + head);
@@ -140,7 +140,7 @@ __device__ __forceinline__ void copy_run(uint8_t *to, const uint8_t *from, uint3
 
     if (lane < head)
         to[lane] = head_byte;
-    if (tail + lane < length)
+    if (lane < length - tail)
         to[tail + lane] = tail_byte;
 }
 
