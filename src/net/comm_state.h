@@ -45,6 +45,7 @@ struct outgoing {
     uint64_t counts;             /* bytes that the request has moved once this is sent */
     bool says;                   /* the record is one of its unsaid ones */
     uint64_t total;              /* bytes sent since the hello */
+    unsigned idle_turns;         /* calls that found nothing to send */
 };
 
 /* What is to be sent on forward socket 0, in this order. */

@@ -111,8 +111,13 @@ static void speak(struct net_comm *comm)
             comm->said_bytes += (size_t)sent;
         else if (errno == EAGAIN || errno == EWOULDBLOCK)
             return;
-        else if (errno != EINTR)
+        else if (errno == EPIPE || errno == ECONNRESET)
             comm->deaf = true;
+        else if (errno != EINTR) {
+            error_keep_system(errno, "the connection to %s broke", comm->link.peer);
+            comm_fail(comm, TCPX_REMOTE_ERROR);
+            return;
+        }
     }
     while (queue_pop(&comm->to_say, &ignored))
         ;

@@ -397,6 +397,24 @@ static ssize_t write_some(int fd, struct outgoing *outgoing)
     return sent;
 }
 
+/*
+ * A socket that has nothing to send does not tell that its connection has died in between, as when
+ * the host behind it is gone. Asking costs a system call, so it is done now and then only.
+ */
+static void ask_idle(struct net_comm *comm, uint16_t socket)
+{
+    enum { TURNS = 64 };
+    socklen_t length = sizeof(int);
+    int error = 0;
+
+    if (++comm->outgoing[socket].idle_turns % TURNS != 0 ||
+        getsockopt(comm->link.forward[socket], SOL_SOCKET, SO_ERROR, &error, &length) != 0 ||
+        error == 0)
+        return;
+    error_keep_system(error, "the connection to %s broke", comm->link.peer);
+    comm_fail(comm, TCPX_REMOTE_ERROR);
+}
+
 static void send_on(struct net_comm *comm, uint16_t socket)
 {
     struct outgoing *outgoing = &comm->outgoing[socket];
@@ -405,8 +423,10 @@ static void send_on(struct net_comm *comm, uint16_t socket)
     while (moved < COMM_TURN_BYTES && comm->result == TCPX_SUCCESS) {
         ssize_t sent;
 
-        if (is_idle(outgoing) && !load(comm, socket))
+        if (is_idle(outgoing) && !load(comm, socket)) {
+            ask_idle(comm, socket);
             return;
+        }
         sent = write_some(comm->link.forward[socket], outgoing);
         if (sent < 0 && errno == EINTR)
             continue;
