@@ -31,6 +31,8 @@ struct net_request {
     unsigned unsaid;     /* send: records of it that are planned and not sent */
     uint32_t sequence;   /* of the receive that this is, or that this send goes to */
     bool matched;        /* receive: its message has begun */
+    uint64_t begun;      /* receive: bytes of all slices that have begun */
+    uint64_t reach;      /* receive: the end of the farthest slice */
     int result;          /* why it failed */
     char text[256];
 };
@@ -112,8 +114,8 @@ struct net_comm {
     uint8_t saying[32 * WIRE_RECORD_BYTES];
     size_t saying_bytes;
     size_t said_bytes;
-    bool deaf; /* the sender does not read any more */
-    uint32_t next_sequence;
+    bool deaf;              /* the sender does not read any more */
+    uint32_t next_sequence; /* of a receive; at a sender, of the next POST */
     struct eager_message *eager_first;
     struct eager_message **eager_last;
     uint64_t eager_held;

@@ -260,7 +260,8 @@ static void hear_open(struct net_comm *comm, const struct wire_record *record)
     struct net_request *request = by_sequence(comm, record->sequence);
 
     if (request == NULL || request->matched || request->tag != record->tag ||
-        record->length > request->room) {
+        record->length > request->room || request != first_unmatched(comm, record->tag) ||
+        request->begun > record->length || request->reach > record->length) {
         broken(comm,
                "OPEN of %llu bytes with tag %llu for receive %u, which is not there, not "
                "large enough or has a message already",
@@ -302,6 +303,13 @@ static void hear_eager(struct net_comm *comm, struct incoming *incoming,
 {
     struct net_request *request = first_unmatched(comm, record->tag);
 
+    if (record->length > comm->link.eager_limit ||
+        (comm->link.match == WIRE_MATCH_FIFO && record->tag != 0) ||
+        (request != NULL && request->begun > 0)) {
+        broken(comm, "an eager message of %llu bytes with tag %llu that may not be",
+               (unsigned long long)record->length, (unsigned long long)record->tag);
+        return;
+    }
     if (request == NULL) {
         begin_aside(comm, incoming, record);
         return;
@@ -316,6 +324,8 @@ static void hear_eager(struct net_comm *comm, struct incoming *incoming,
     request->state = REQUEST_MOVING;
     request->matched = true;
     request->bytes = record->length;
+    request->begun = record->length;
+    request->reach = record->length;
     incoming->request = request;
     incoming->counts = record->length;
     incoming->payload = request->data;
@@ -326,8 +336,11 @@ static void begin_slice(struct net_comm *comm, struct incoming *incoming,
 {
     struct net_request *request = by_sequence(comm, record->sequence);
 
-    if (request == NULL || !range_inside(record->offset, record->length,
-                                         request->matched ? request->bytes : request->room)) {
+    if (request == NULL ||
+        !range_inside(record->offset, record->length,
+                      request->matched ? request->bytes : request->room) ||
+        record->length > comm->link.largest_slice ||
+        record->length > (request->matched ? request->bytes : request->room) - request->begun) {
         broken(comm,
                "a slice of %llu bytes at %llu for receive %u, which is not there or not as "
                "large",
@@ -336,6 +349,9 @@ static void begin_slice(struct net_comm *comm, struct incoming *incoming,
         return;
     }
     request->state = REQUEST_MOVING;
+    request->begun += record->length;
+    if (request->reach < record->offset + record->length)
+        request->reach = record->offset + record->length;
     incoming->request = request;
     incoming->counts = record->length;
     incoming->payload = request->data + record->offset;
@@ -361,7 +377,8 @@ static void hear_toolong(struct net_comm *comm, const struct wire_record *record
 {
     struct net_request *request = by_sequence(comm, record->sequence);
 
-    if (request == NULL || request->matched || record->length <= request->room)
+    if (request == NULL || request->matched || record->length <= request->room ||
+        request->begun > 0 || request != first_unmatched(comm, request->tag))
         broken(comm, "TOOLONG for receive %u, which is not there or large enough",
                record->sequence);
     else
@@ -444,7 +461,10 @@ static void finish_payload(struct net_comm *comm, struct incoming *incoming)
         /* Its receive may have been posted while it came. */
         request = first_unmatched(comm, message->tag);
         if (request != NULL) {
-            deliver(comm, request, message);
+            if (request->begun > 0)
+                broken(comm, "slices for a receive whose message is an eager one");
+            else
+                deliver(comm, request, message);
             give_back(comm, message->bytes);
             free(message);
             return;
@@ -489,8 +509,11 @@ static void hear_end(struct net_comm *comm, struct incoming *incoming)
                               comm->link.peer));
 }
 
-/* One read: the rest of the payload, and the record behind it in the same call. */
-static ssize_t read_some(struct net_comm *comm, unsigned socket)
+/*
+ * One read: the rest of the payload, and the record behind it in the same call. *emptied: it did
+ * not fill its room, so that there is no more for now.
+ */
+static ssize_t read_some(struct net_comm *comm, unsigned socket, bool *emptied)
 {
     static _Thread_local uint8_t scratch[SCRATCH_BYTES];
     struct incoming *incoming = &comm->incoming[socket];
@@ -513,6 +536,7 @@ static ssize_t read_some(struct net_comm *comm, unsigned socket)
     got = recvmsg(comm->link.forward[socket], &message, MSG_DONTWAIT);
     if (got <= 0)
         return got;
+    *emptied = (size_t)got < room + (message.msg_iovlen == 2 ? parts[1].iov_len : 0);
     of_payload = (size_t)got < room ? (size_t)got : room;
     incoming->payload_left -= of_payload;
     if (incoming->payload != NULL)
@@ -562,14 +586,16 @@ static void receive_on(struct net_comm *comm, unsigned socket)
 {
     struct incoming *incoming = &comm->incoming[socket];
     uint64_t moved = 0;
+    bool emptied = false;
 
-    while (moved < COMM_TURN_BYTES) {
+    for (;;) {
         ssize_t got;
 
         settle(comm, socket);
-        if (comm->result != TCPX_SUCCESS || must_wait(comm, socket))
+        if (comm->result != TCPX_SUCCESS || must_wait(comm, socket) || emptied ||
+            moved >= COMM_TURN_BYTES)
             return;
-        got = read_some(comm, socket);
+        got = read_some(comm, socket, &emptied);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -589,7 +615,6 @@ static void receive_on(struct net_comm *comm, unsigned socket)
 
 void receiver_progress(struct net_comm *comm)
 {
-    speak(comm);
     for (unsigned i = 0; i < comm->link.sockets && comm->result == TCPX_SUCCESS; i++)
         receive_on(comm, i);
     if (comm->result == TCPX_SUCCESS)

@@ -200,8 +200,17 @@ static int hear_post(struct net_comm *comm, const struct wire_record *record)
     struct net_request *request;
     int result = hear_freed(comm, record->offset);
 
-    if (result != TCPX_SUCCESS || pair_with_eager(comm, post.tag))
+    if (result != TCPX_SUCCESS)
         return result;
+    if (post.sequence != comm->next_sequence ||
+        (comm->link.match == WIRE_MATCH_FIFO && post.tag != 0))
+        return error_set(TCPX_REMOTE_ERROR,
+                         "%s broke the protocol: POST of receive %u with tag %llu, expected %u",
+                         comm->link.peer, post.sequence, (unsigned long long)post.tag,
+                         comm->next_sequence);
+    comm->next_sequence++;
+    if (pair_with_eager(comm, post.tag))
+        return TCPX_SUCCESS;
     request = first_waiting(comm, post.tag);
     if (request != NULL) {
         open_posted(comm, request, &post);
@@ -258,12 +267,15 @@ static int hear_records(struct net_comm *comm)
     return result;
 }
 
-static int hear(struct net_comm *comm)
+/* *heard: whether anything new was said. A read that did not fill its room has emptied the socket.
+ */
+static int hear(struct net_comm *comm, bool *heard)
 {
+    *heard = false;
     for (;;) {
         int result;
-        ssize_t got = recv(comm->link.reverse, comm->heard + comm->heard_bytes,
-                           sizeof comm->heard - comm->heard_bytes, MSG_DONTWAIT);
+        size_t room = sizeof comm->heard - comm->heard_bytes;
+        ssize_t got = recv(comm->link.reverse, comm->heard + comm->heard_bytes, room, MSG_DONTWAIT);
 
         if (got < 0 && errno == EINTR)
             continue;
@@ -276,9 +288,10 @@ static int hear(struct net_comm *comm)
         if (got == 0)
             return error_set(TCPX_REMOTE_ERROR, "the receiver at %s has closed the comm",
                              comm->link.peer);
+        *heard = true;
         comm->heard_bytes += (size_t)got;
         result = hear_records(comm);
-        if (result != TCPX_SUCCESS)
+        if (result != TCPX_SUCCESS || (size_t)got < room)
             return result;
     }
 }
@@ -421,12 +434,14 @@ static void send_on(struct net_comm *comm, uint16_t socket)
     uint64_t moved = 0;
 
     while (moved < COMM_TURN_BYTES && comm->result == TCPX_SUCCESS) {
+        uint64_t wanted;
         ssize_t sent;
 
         if (is_idle(outgoing) && !load(comm, socket)) {
             ask_idle(comm, socket);
             return;
         }
+        wanted = outgoing->record_left + outgoing->payload_left;
         sent = write_some(comm->link.forward[socket], outgoing);
         if (sent < 0 && errno == EINTR)
             continue;
@@ -438,22 +453,34 @@ static void send_on(struct net_comm *comm, uint16_t socket)
             return;
         }
         moved += (uint64_t)sent;
-        if (is_idle(outgoing))
-            finish(outgoing);
+        if ((uint64_t)sent < wanted)
+            return; /* the socket is full */
+        finish(outgoing);
     }
 }
 
-void sender_progress(struct net_comm *comm)
+static void send_on_all(struct net_comm *comm)
 {
-    int result = hear(comm);
-
-    if (result != TCPX_SUCCESS) {
-        comm_fail(comm, result);
-        return;
-    }
-    open_waiting(comm);
     for (uint16_t i = 0; i < comm->link.sockets; i++)
         send_on(comm, i);
+}
+
+/* What can be sent already goes first: a small message does not wait for news. */
+void sender_progress(struct net_comm *comm)
+{
+    bool heard = false;
+    int result;
+
+    send_on_all(comm);
+    if (comm->result != TCPX_SUCCESS)
+        return;
+    result = hear(comm, &heard);
+    if (result != TCPX_SUCCESS) {
+        comm_fail(comm, result);
+    } else if (heard) {
+        open_waiting(comm);
+        send_on_all(comm);
+    }
 }
 
 /* --- the end ------------------------------------------------------------------------------- */
@@ -481,6 +508,10 @@ void sender_close(struct net_comm *comm)
 {
     bool in_order = comm->result == TCPX_SUCCESS && queue_length(&comm->planned) == 0;
 
+    for (int i = 0; i < COMM_REQUESTS; i++)
+        in_order = in_order && comm->requests[i].state != REQUEST_MOVING;
+    for (uint16_t i = 0; i < comm->link.sockets; i++)
+        in_order = in_order && is_idle(&comm->outgoing[i]);
     for (uint16_t i = 0; i < comm->link.sockets; i++) {
         if (in_order && (i == 0 || comm->link.framing == WIRE_INLINE))
             say_fin(comm, i);

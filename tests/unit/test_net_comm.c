@@ -672,10 +672,13 @@ static void test_a_liar_is_told(void **state)
         have += got > 0 ? (size_t)got : 0;
         assert_false(deadline_passed(deadline));
     }
-    /* the POST of the receive, then the reason, then the end */
-    assert_int_equal(wire_record_read(heard + WIRE_RECORD_BYTES, WIRE_REVERSE, &record), WIRE_FINE);
+    /* the POST of the receive if it was said already, then the reason, then the end */
+    assert_int_equal(wire_record_read(heard, WIRE_REVERSE, &record), WIRE_FINE);
+    if (record.type == WIRE_POST)
+        memmove(heard, heard + WIRE_RECORD_BYTES, sizeof heard - WIRE_RECORD_BYTES);
+    assert_int_equal(wire_record_read(heard, WIRE_REVERSE, &record), WIRE_FINE);
     assert_int_equal(record.type, WIRE_ABORT);
-    assert_non_null(strstr((char *)heard + 2 * WIRE_RECORD_BYTES, "TOOLONG"));
+    assert_non_null(strstr((char *)heard + WIRE_RECORD_BYTES, "TOOLONG"));
     net_comm_close(comm);
     net_link_close(&raw);
 }
