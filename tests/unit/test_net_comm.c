@@ -646,7 +646,7 @@ static void test_senders_that_lie(void **state)
     expect_refusal(0, &(struct wire_record){.type = WIRE_SLICE, .socket = 1, .length = 1},
                    "socket 1 on socket 0");
     expect_refusal(0, &(struct wire_record){.type = WIRE_EAGER, .length = 4097, .tag = 6},
-                   "credit");
+                   "an eager message of 4097 bytes");
     expect_refusal(0, &(struct wire_record){.type = WIRE_TOOLONG, .length = 50}, "TOOLONG");
     expect_refusal(0, &(struct wire_record){.type = WIRE_FIN, .length = 7}, "an end after 7");
     expect_refusal(0, &(struct wire_record){.type = WIRE_POST, .length = 7}, "POST");
@@ -695,6 +695,28 @@ static void test_a_record_behind_fin(void **state)
     say_raw(raw.forward[0], &(struct wire_record){.type = WIRE_EAGER, .tag = 5});
     assert_int_equal(failure(receive, NULL), TCPX_REMOTE_ERROR);
     assert_text("behind FIN");
+    net_comm_close(comm);
+    net_link_close(&raw);
+}
+
+static void test_more_than_the_credit(void **state)
+{
+    static const uint8_t payload[4000];
+    struct net_link raw;
+    struct net_comm *comm = against_raw(NET_RECEIVER, &raw);
+    uint8_t data[100];
+    struct net_request *receive = must_receive(comm, data, sizeof data, 5);
+
+    (void)state;
+    /* eight of them are put aside, the ninth is too many */
+    for (int i = 0; i < 9; i++) {
+        say_raw(raw.forward[0],
+                &(struct wire_record){.type = WIRE_EAGER, .length = sizeof payload, .tag = 6});
+        assert_int_equal(send(raw.forward[0], payload, sizeof payload, MSG_NOSIGNAL),
+                         (ssize_t)sizeof payload);
+    }
+    assert_int_equal(failure(receive, NULL), TCPX_REMOTE_ERROR);
+    assert_text("beyond its credit");
     net_comm_close(comm);
     net_link_close(&raw);
 }
@@ -783,6 +805,7 @@ int main(void)
         cmocka_unit_test(test_senders_that_lie),
         cmocka_unit_test(test_a_liar_is_told),
         cmocka_unit_test(test_a_record_behind_fin),
+        cmocka_unit_test(test_more_than_the_credit),
         cmocka_unit_test(test_receivers_that_lie),
         cmocka_unit_test(test_a_peer_that_gives_up_says_why),
     };
