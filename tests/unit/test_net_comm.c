@@ -217,8 +217,8 @@ static void random_traffic(const struct net_link_options *options)
     int receive_order[MESSAGES];
     struct net_request *sends[MESSAGES] = {NULL};
     struct net_request *receives[2 * BLOCK] = {NULL};
-    int receiving[2 * BLOCK];
-    uint64_t rooms[2 * BLOCK];
+    int receiving[2 * BLOCK] = {0};
+    uint64_t rooms[2 * BLOCK] = {0};
     int next_send = 0;
     int next_receive = 0;
     int sent = 0;
