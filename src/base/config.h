@@ -47,7 +47,7 @@ enum config_unpack {
          "Which kind of address to use.")                                                          \
     INTEGER(speed, "UCCL_TCPX_SPEED", "0", 0, 10000000,                                            \
          "The speed in Mbit/s of interfaces that do not know their own; 0 leaves it at 10000.")    \
-    INTEGER(timeout_ms, "UCCL_TCPX_TIMEOUT_MS", "60000", 1000, 86400000,                           \
+    INTEGER(timeout_ms, "UCCL_TCPX_TIMEOUT_MS", "60000", 1000, 3600000,                            \
          "How many milliseconds until a peer that does not answer, or does not read, is an "      \
          "error.")                                                                                 \
     INTEGER(host_gpus, "UCCL_TCPX_HOST_GPUS", "1", 1, 64,                                          \

@@ -148,11 +148,6 @@ void gpu_close(struct gpu *gpu)
         gpu->ops->close(gpu);
 }
 
-int gpu_index(const struct gpu *gpu)
-{
-    return gpu->index;
-}
-
 /* --- memory -------------------------------------------------------------------------------- */
 
 int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, uint64_t alignment, struct gpu_memory *memory)

@@ -37,8 +37,6 @@ MUST_CHECK int gpu_open(int index, struct gpu **gpu);
 /* The last use of everything that was made on it comes before. NULL is allowed. */
 void gpu_close(struct gpu *gpu);
 
-int gpu_index(const struct gpu *gpu);
-
 /* --- memory -------------------------------------------------------------------------------- */
 
 struct gpu_memory {

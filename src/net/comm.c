@@ -52,16 +52,12 @@ void request_fail(struct net_request *request, int result)
 /* Why we give up, as far as the socket takes it at once, and then the end of every stream. */
 static void give_up(struct net_comm *comm)
 {
-    uint8_t bytes[WIRE_RECORD_BYTES + WIRE_ABORT_TEXT];
-    size_t length = strnlen(comm->text, WIRE_ABORT_TEXT);
-    const struct wire_record record = {
-        .type = WIRE_ABORT, .sequence = (uint32_t)comm->result, .length = length};
+    uint8_t bytes[WIRE_ABORT_BYTES];
+    size_t length = wire_abort_write((enum tcpx_result)comm->result, comm->text, bytes);
     bool sender = comm->side == NET_SENDER;
 
-    wire_record_write(&record, bytes);
-    memcpy(bytes + WIRE_RECORD_BYTES, comm->text, length);
     if ((sender ? sender_is_between_records(comm) : receiver_is_between_records(comm)) &&
-        send(sender ? comm->link.forward[0] : comm->link.reverse, bytes, WIRE_RECORD_BYTES + length,
+        send(sender ? comm->link.forward[0] : comm->link.reverse, bytes, length,
              MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         log_debug("%s could not be told why", comm->link.peer);
     for (unsigned i = 0; i < comm->link.sockets; i++)

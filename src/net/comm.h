@@ -1,7 +1,8 @@
 /*
  * A comm: one direction of messages between two processes, over the sockets of a link. Sends and
  * receives are requests; at most COMM_REQUESTS are in flight, and then the answer is "busy". No
- * call here waits: isend, irecv and test move the comm's sockets on as far as that goes now.
+ * call here waits: isend, irecv and test move the comm's sockets on as far as that goes now, but a
+ * receive so small that its message may come unannounced is announced with the next call.
  *
  * A failure of the comm is told once by each of its requests, with the peer and what had been
  * moved; other comms do not notice. Calls on one comm may come from several threads.

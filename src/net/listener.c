@@ -161,14 +161,10 @@ static int take_newcomers(struct net_listener *listener)
 /* Says why, as far as the socket takes it at once, and closes. */
 static void refuse(struct newcomer *newcomer, const char *reason)
 {
-    uint8_t bytes[WIRE_RECORD_BYTES + WIRE_ABORT_TEXT];
-    size_t length = strnlen(reason, WIRE_ABORT_TEXT);
-    const struct wire_record abort_record = {
-        .type = WIRE_ABORT, .sequence = TCPX_INVALID_USAGE, .length = length};
+    uint8_t bytes[WIRE_ABORT_BYTES];
+    size_t length = wire_abort_write(TCPX_INVALID_USAGE, reason, bytes);
 
-    wire_record_write(&abort_record, bytes);
-    memcpy(bytes + WIRE_RECORD_BYTES, reason, length);
-    if (send(newcomer->fd, bytes, WIRE_RECORD_BYTES + length, MSG_NOSIGNAL) < 0)
+    if (send(newcomer->fd, bytes, length, MSG_NOSIGNAL) < 0)
         log_debug("a refused connection was gone already");
     /* So that the text is not destroyed by a close with unread bytes. */
     shutdown(newcomer->fd, SHUT_WR);

@@ -290,3 +290,14 @@ const char *wire_type_name(unsigned type)
 
     return rule != NULL ? rule->name : "unknown";
 }
+
+size_t wire_abort_write(enum tcpx_result result, const char *text, uint8_t bytes[WIRE_ABORT_BYTES])
+{
+    size_t length = strnlen(text, WIRE_ABORT_TEXT);
+
+    wire_record_write(
+        &(struct wire_record){.type = WIRE_ABORT, .sequence = (uint32_t)result, .length = length},
+        bytes);
+    memcpy(bytes + WIRE_RECORD_BYTES, text, length);
+    return WIRE_RECORD_BYTES + length;
+}

@@ -6,6 +6,8 @@ tcpx=$BUILD/tcpx
 check_output "a small transfer is verified" '^verified: every byte is right$' \
     "$tcpx" perf --loopback --size 10000019
 check_output "over several sockets" '^verified' "$tcpx" perf --loopback --size 40M --sockets 5
+check_output "with the longest timeout" '^verified' \
+    env UCCL_TCPX_TIMEOUT_MS=3600000 "$tcpx" perf --loopback --size 1M
 check_output "of one byte" '^1 bytes in ' "$tcpx" perf --loopback --size 1
 check_output "make demo" '^1073741824 bytes in .* GB/s$' make --no-print-directory demo
 check_fails_output "a size that is none" "not a size, such as 512K or 1G: 'x'" \

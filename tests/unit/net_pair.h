@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "net/comm.h"
 
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,6 +21,17 @@
         if (result_ != TCPX_SUCCESS)                                                               \
             fail_msg("%s: %s: %s", #call, tcpx_result_name(result_), tcpx_last_error());           \
     } while (0)
+
+static inline int open_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count;
+}
 
 static inline struct net_device loopback(int family)
 {

@@ -6,7 +6,6 @@
 #include "tests/unit/net_pair.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -26,17 +25,6 @@ static const struct net_link_options usual = {
     .timeout_ms = 60000,
     .handshake_ms = 5000,
 };
-
-static int open_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-
-    while (readdir(folder) != NULL)
-        count++;
-    closedir(folder);
-    return count;
-}
 
 static int descriptors_before;
 
