@@ -41,7 +41,7 @@
 #define MIB ((uint64_t)1 << 20)
 
 enum {
-    MOST_STREAMS = 4,
+    MOST_STREAMS = 8,
     MOST_ROUNDS = 1000,
     RAW_CALL_BYTES = 512 << 10,
     WINDOW = 8,
@@ -54,7 +54,7 @@ enum way { WAY_RAW, WAY_TCPX, WAYS };
 enum side { SIDE_SENDER, SIDE_RECEIVER, SIDES };
 
 static const uint64_t message_sizes[] = {64 << 10, MIB, 16 * MIB, 256 * MIB};
-static const unsigned stream_counts[] = {1, 2, 4};
+static const unsigned stream_counts[] = {1, 2, 4, 8};
 
 /* What both processes see. */
 struct shared {

@@ -53,6 +53,11 @@ GPU_SUITES := \
 	$(call gpu_suite,driver-failing,cuda_faults,$(on_fake)) \
 	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
 	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS))
+# Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
+# for, several, none.
+NET_SUITES := $(foreach name,net_comm net_process net_progress net_strangers net_traffic, \
+	$(foreach threads,0 3, \
+	'unit/$(name)-$(threads)-threads: UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
 INTEGRATION_SUITES := $(foreach script,$(INTEGRATION),'$(patsubst tests/%.sh,%,$(script)): sh $(script)')
 
 # --- fuzz targets: each replays its checked-in inputs here, and is run by libFuzzer in `make fuzz`
@@ -83,7 +88,7 @@ fuzz-run: $(RUNNER) $(FUZZERS)
 
 ifeq ($(HAVE_CMOCKA),yes)
 TEST_PROGRAMS := $(UNIT_PROGRAMS) $(GPU_PROGRAMS)
-SUITES        := $(UNIT_SUITES) $(GPU_SUITES) $(FUZZ_SUITES) $(INTEGRATION_SUITES)
+SUITES        := $(UNIT_SUITES) $(NET_SUITES) $(GPU_SUITES) $(FUZZ_SUITES) $(INTEGRATION_SUITES)
 else
 TEST_PROGRAMS :=
 SUITES        := 'skip unit+gpu: cmocka.h is not installed (Debian: libcmocka-dev)' \

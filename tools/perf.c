@@ -27,8 +27,7 @@ static const char greeting[] = "Hello from TCPX client!";
 
 struct perf {
     uint64_t bytes;
-    uint64_t sockets;
-    uint64_t timeout_ms; /* UCCL_TCPX_TIMEOUT_MS */
+    struct net_link_options options;
 };
 
 /* What the receiving process tells the other in the end. */
@@ -37,21 +36,6 @@ struct report {
     uint64_t span_ns;  /* from then to the last byte */
     uint64_t wrong;    /* bytes */
 };
-
-static const struct net_link_options *link_options(const struct perf *perf)
-{
-    static struct net_link_options options;
-
-    options = (struct net_link_options){.sockets = (uint8_t)perf->sockets,
-                                        .match = WIRE_MATCH_TAG,
-                                        .framing = WIRE_INLINE,
-                                        .eager_limit = 8192,
-                                        .eager_credit = 65536,
-                                        .largest_slice = 1 << 20,
-                                        .timeout_ms = perf->timeout_ms,
-                                        .handshake_ms = 5000};
-    return &options;
-}
 
 static int map_buffer(uint64_t bytes, uint8_t **buffer)
 {
@@ -95,16 +79,12 @@ static uint64_t count_wrong(const uint8_t *buffer, uint64_t bytes)
 
 static int wait_for(struct net_request *request, uint64_t deadline)
 {
-    for (;;) {
-        bool done;
-        int result = net_test(request, &done, NULL);
+    bool done;
+    int result = net_wait(request, deadline, &done, NULL);
 
-        if (result != TCPX_SUCCESS || done)
-            return result;
-        if (deadline_passed(deadline))
-            return error_set(TCPX_IN_PROGRESS, "nothing came in %d s", LIMIT_MS / 1000);
-        sched_yield();
-    }
+    if (result == TCPX_SUCCESS && !done)
+        return error_set(TCPX_IN_PROGRESS, "nothing came in %d s", LIMIT_MS / 1000);
+    return result;
 }
 
 static void show_progress(uint64_t moved, uint64_t bytes)
@@ -205,7 +185,7 @@ static int receiving_process(const struct net_device *device, const struct perf 
     struct net_listener *listener;
     struct net_comm *comm = NULL;
     struct report report = {0};
-    int result = net_listen(device, link_options(perf), handle, &listener);
+    int result = net_listen(device, &perf->options, handle, &listener);
 
     if (result != TCPX_SUCCESS)
         return command_failed();
@@ -231,7 +211,7 @@ static int connect_one(const struct perf *perf, uint8_t handle[NET_HANDLE_BYTES]
     bool connected = false;
 
     while (!connected) {
-        int result = net_connect(NULL, link_options(perf), handle, &link, &connected);
+        int result = net_connect(NULL, &perf->options, handle, &link, &connected);
 
         if (result != TCPX_SUCCESS)
             return result;
@@ -296,9 +276,9 @@ static int run_loopback(const struct perf *perf)
     int status;
     int result;
 
-    printf("%llu bytes between two processes over 127.0.0.1, %llu socket%s\n",
-           (unsigned long long)perf->bytes, (unsigned long long)perf->sockets,
-           perf->sockets == 1 ? "" : "s");
+    printf("%llu bytes between two processes over 127.0.0.1, %u socket%s\n",
+           (unsigned long long)perf->bytes, perf->options.sockets,
+           perf->options.sockets == 1 ? "" : "s");
     fflush(stdout);
     if (pipe(pipes) != 0) {
         error_keep_system(errno, "pipe");
@@ -335,8 +315,8 @@ static int run_loopback(const struct perf *perf)
 
 static int run(int argument_count, char **arguments)
 {
-    struct perf perf = {.bytes = (uint64_t)1 << 30, .sockets = 1};
-    const struct config *config;
+    struct perf perf = {.bytes = (uint64_t)1 << 30};
+    uint64_t sockets = 0;
     bool loopback = false;
 
     for (int i = 0; i < argument_count; i++) {
@@ -350,8 +330,7 @@ static int run(int argument_count, char **arguments)
             if (!parse_size(value, &perf.bytes) || perf.bytes == 0)
                 return command_usage(&command_perf, "not a size, such as 512K or 1G:", value);
         } else if (strcmp(arguments[i], "--sockets") == 0) {
-            if (!parse_number(value, &perf.sockets) || perf.sockets < 1 ||
-                perf.sockets > WIRE_MOST_SOCKETS)
+            if (!parse_number(value, &sockets) || sockets < 1 || sockets > WIRE_MOST_SOCKETS)
                 return command_usage(&command_perf, "not a number from 1 to 64:", value);
         } else {
             return command_usage(&command_perf, "unknown argument", arguments[i]);
@@ -360,9 +339,10 @@ static int run(int argument_count, char **arguments)
     }
     if (!loopback)
         return command_usage(&command_perf, "so far it needs the argument", "--loopback");
-    if (config_get(&config) != TCPX_SUCCESS)
+    if (net_link_defaults(WIRE_MATCH_TAG, &perf.options) != TCPX_SUCCESS)
         return command_failed();
-    perf.timeout_ms = config->timeout_ms;
+    if (sockets != 0)
+        perf.options.sockets = (uint8_t)sockets;
     return run_loopback(&perf);
 }
 
@@ -373,6 +353,6 @@ const struct command command_perf = {
     .help = "\n"
             "  --loopback    both processes on this machine\n"
             "  --size BYTES  how much, with K, M, G or T behind the number; 1G\n"
-            "  --sockets N   how many connections carry it, 1 to 64; 1\n",
+            "  --sockets N   how many connections carry it, 1 to 64; UCCL_TCPX_SOCKETS\n",
     .run = run,
 };

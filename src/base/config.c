@@ -78,6 +78,11 @@ static void format_size(uint64_t bytes, char *text, size_t room)
     snprintf(text, room, "%llu%s", (unsigned long long)bytes, suffixes[unit]);
 }
 
+static bool can_be_auto(const struct variable *variable)
+{
+    return variable->type == TYPE_INTEGER && strcmp(variable->initial, "auto") == 0;
+}
+
 /* What a value may be, in words that fit behind "is not" and into a table. */
 static void describe_allowed(const struct variable *variable, char *text, size_t room)
 {
@@ -91,8 +96,9 @@ static void describe_allowed(const struct variable *variable, char *text, size_t
         snprintf(text, room, "0 or 1");
         break;
     case TYPE_INTEGER:
-        snprintf(text, room, "a whole number from %llu to %llu",
-                 (unsigned long long)variable->least, (unsigned long long)variable->most);
+        snprintf(text, room, "%sa whole number from %llu to %llu",
+                 can_be_auto(variable) ? "auto or " : "", (unsigned long long)variable->least,
+                 (unsigned long long)variable->most);
         break;
     case TYPE_SIZE:
         format_size(variable->least, least, sizeof least);
@@ -151,6 +157,10 @@ static bool parse_value(const struct variable *variable, const char *text, struc
         return find_word(variable->words, text, field);
     case TYPE_INTEGER:
     case TYPE_SIZE:
+        if (can_be_auto(variable) && strcmp(text, "auto") == 0) {
+            *(uint64_t *)field = CONFIG_AUTO;
+            return true;
+        }
         if (!(variable->type == TYPE_SIZE ? parse_size(text, &number)
                                           : parse_number(text, &number)) ||
             number < variable->least || number > variable->most)

@@ -23,7 +23,7 @@ enum config_unpack {
 /*
  * BOOL(field, name, default, sentence)
  * CHOICE(field, name, default, words in the order of the enum, sentence)
- * INTEGER(field, name, default, least, most, sentence)
+ * INTEGER(field, name, default, least, most, sentence); a default of "auto" can be said, too
  * SIZE: the same as INTEGER, in bytes, with the suffixes K, M, G, T of 1024.
  * TEXT(field, name, default, what is allowed, sentence): whoever uses it checks it
  */
@@ -50,6 +50,18 @@ enum config_unpack {
     INTEGER(timeout_ms, "UCCL_TCPX_TIMEOUT_MS", "60000", 1000, 3600000,                            \
          "How many milliseconds until a peer that does not answer, or does not read, is an "      \
          "error.")                                                                                 \
+    INTEGER(sockets, "UCCL_TCPX_SOCKETS", "auto", 1, 64,                                           \
+         "How many connections a comm sends its data over at most; auto is one more than there "   \
+         "are I/O threads, or 1 where there are fewer than 4 CPUs.")                               \
+    INTEGER(socket_budget, "UCCL_TCPX_SOCKET_BUDGET", "32", 0, 4096,                               \
+         "How many connections all comms to one process may have beyond one each.")                \
+    INTEGER(threads, "UCCL_TCPX_THREADS", "auto", 0, 64,                                           \
+         "How many I/O threads help the calling ones; auto is a quarter of the CPUs this "         \
+         "process may use, from 1 to 8. With 0, data moves only while a call is made.")            \
+    SIZE(eager_bytes, "UCCL_TCPX_EAGER_BYTES", "8K", 0, 1 << 20,                                   \
+         "The longest message that is sent before its receive is posted.")                         \
+    SIZE(slice_bytes, "UCCL_TCPX_SLICE_BYTES", "1M", 4096, 1 << 30,                                \
+         "How much of a message one connection takes at a time, at most.")                         \
     INTEGER(host_gpus, "UCCL_TCPX_HOST_GPUS", "1", 1, 64,                                          \
          "How many emulated GPUs there are.")                                                      \
     SIZE(host_gpu_memory, "UCCL_TCPX_HOST_GPU_MEMORY", "16G", 65536, (uint64_t)1 << 46,            \
@@ -60,6 +72,9 @@ enum config_unpack {
 /* clang-format on */
 
 enum { CONFIG_TEXT_BYTES = 256 };
+
+/* The value of a number that is "auto". */
+#define CONFIG_AUTO UINT64_MAX
 
 struct config {
 #define CONFIG_BOOL_FIELD(field, name, initial, sentence)                bool field;

@@ -1,24 +1,46 @@
-/* Notices a fork by a handler that runs in the child, so that asking costs one load. */
+/* Notices a fork by handlers; the one in the child makes asking cost one load. */
 #include "base/fork.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static atomic_bool forked;
 
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
 static int watch_error;
 
+/* Guards the two below, and is held during a fork. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned char *is_ours; /* by descriptor */
+static int is_ours_length;
+
+static void before(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void in_parent(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
 static void in_child(void)
 {
     /* relaxed: a forked child starts with one thread */
     atomic_store_explicit(&forked, true, memory_order_relaxed);
+    for (int fd = 0; fd < is_ours_length; fd++)
+        if (is_ours[fd])
+            close(fd);
+    is_ours_length = 0;
+    pthread_mutex_unlock(&lock);
 }
 
 static void watch(void)
 {
-    watch_error = pthread_atfork(NULL, NULL, in_child);
+    watch_error = pthread_atfork(before, in_parent, in_child);
 }
 
 int fork_watch(void)
@@ -33,7 +55,48 @@ int fork_check(void)
 {
     if (__builtin_expect(atomic_load_explicit(&forked, memory_order_relaxed), false))
         return error_set(TCPX_INVALID_USAGE,
-                         "this process was forked after tcpx had started; its GPU and threads "
-                         "belong to the parent: start tcpx in the child only, or use exec");
+                         "this process was forked after tcpx had started; its GPU, threads and "
+                         "connections belong to the parent: start tcpx in the child only, or use "
+                         "exec");
     return TCPX_SUCCESS;
+}
+
+void fork_hold(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static bool remember(int fd)
+{
+    if (fd >= is_ours_length) {
+        int length = fd + 64;
+        unsigned char *grown = realloc(is_ours, (size_t)length);
+
+        if (grown == NULL)
+            return false;
+        memset(grown + is_ours_length, 0, (size_t)(length - is_ours_length));
+        is_ours = grown;
+        is_ours_length = length;
+    }
+    is_ours[fd] = 1;
+    return true;
+}
+
+bool fork_release(int opened)
+{
+    bool remembered = opened < 0 || remember(opened);
+
+    if (!remembered)
+        close(opened);
+    pthread_mutex_unlock(&lock);
+    return remembered;
+}
+
+void fork_close(int fd)
+{
+    pthread_mutex_lock(&lock);
+    if (fd < is_ours_length)
+        is_ours[fd] = 0;
+    close(fd);
+    pthread_mutex_unlock(&lock);
 }

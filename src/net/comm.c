@@ -1,20 +1,42 @@
 /* Requests of a comm, and its end. */
 #include "net/comm.h"
 
+#include "base/clock.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "net/comm_state.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* The lock is held for a few instructions at a time: worth a short spin before a sleep. */
+static void init_lock(struct net_comm *comm)
+{
+    pthread_mutexattr_t spins;
+    pthread_condattr_t monotonic;
+
+    pthread_mutexattr_init(&spins);
+    pthread_mutexattr_settype(&spins, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(&comm->lock, &spins);
+    pthread_mutexattr_destroy(&spins);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&comm->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
 int net_comm_create(const struct net_link *link, enum net_side side, struct net_comm **out)
 {
-    struct net_comm *comm = calloc(1, sizeof *comm);
+    struct net_comm *comm;
     struct net_link sockets = *link;
-    int result;
+    int result = fork_check();
 
+    if (result != TCPX_SUCCESS)
+        return result;
+    comm = calloc(1, sizeof *comm);
     if (comm == NULL) {
         net_link_close(&sockets);
         return error_system(ENOMEM, "a comm");
@@ -27,35 +49,67 @@ int net_comm_create(const struct net_link *link, enum net_side side, struct net_
         free(comm);
         return result;
     }
-    pthread_mutex_init(&comm->lock, NULL);
+    init_lock(comm);
     for (int i = 0; i < COMM_REQUESTS; i++)
         comm->requests[i].comm = comm;
+    progress_start(comm);
     *out = comm;
     return TCPX_SUCCESS;
 }
 
 /* --- ends ---------------------------------------------------------------------------------- */
 
+bool request_has_ended(const struct net_request *request)
+{
+    return request->state == REQUEST_DONE ||
+           (request->state == REQUEST_FAILED && request->users == 0);
+}
+
+void request_hold(struct net_request *request)
+{
+    if (request != NULL)
+        request->users++;
+}
+
+void request_let_go(struct net_request *request)
+{
+    if (request != NULL && --request->users == 0 && request->comm->waiters > 0)
+        pthread_cond_broadcast(&request->comm->ended);
+}
+
+static void end_request(struct net_request *request, enum request_state state)
+{
+    struct net_comm *comm = request->comm;
+
+    request->state = state;
+    comm->pending--;
+    if (comm->waiters > 0)
+        pthread_cond_broadcast(&comm->ended);
+}
+
 void request_done(struct net_request *request)
 {
-    request->state = REQUEST_DONE;
     request->comm->messages++;
+    end_request(request, REQUEST_DONE);
 }
 
 void request_fail(struct net_request *request, int result)
 {
-    request->state = REQUEST_FAILED;
     request->result = result;
     snprintf(request->text, sizeof request->text, "%s", error_text());
+    end_request(request, REQUEST_FAILED);
 }
 
 /* Why we give up, as far as the socket takes it at once, and then the end of every stream. */
-static void give_up(struct net_comm *comm)
+void comm_give_up(struct net_comm *comm)
 {
     uint8_t bytes[WIRE_ABORT_BYTES];
     size_t length = wire_abort_write((enum tcpx_result)comm->result, comm->text, bytes);
     bool sender = comm->side == NET_SENDER;
 
+    if (comm->gave_up || comm->lanes[sender ? 0 : comm_reverse_lane(comm)].busy)
+        return;
+    comm->gave_up = true;
     if ((sender ? sender_is_between_records(comm) : receiver_is_between_records(comm)) &&
         send(sender ? comm->link.forward[0] : comm->link.reverse, bytes, length,
              MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
@@ -72,7 +126,8 @@ void comm_fail(struct net_comm *comm, int result)
     comm->result = result;
     snprintf(comm->text, sizeof comm->text, "%s", error_text());
     log_debug("comm with %s failed: %s", comm->link.peer, comm->text);
-    give_up(comm);
+    progress_forget(comm);
+    comm_give_up(comm);
     for (int i = 0; i < COMM_REQUESTS; i++) {
         struct net_request *request = &comm->requests[i];
 
@@ -89,8 +144,10 @@ void comm_fail(struct net_comm *comm, int result)
 
 void net_comm_close(struct net_comm *comm)
 {
-    if (comm == NULL)
+    /* A forked child has closed its copies of the sockets; the rest is the parent's. */
+    if (comm == NULL || fork_check() != TCPX_SUCCESS)
         return;
+    progress_stop(comm);
     if (comm->side == NET_SENDER) {
         sender_close(comm);
         sender_destroy(comm);
@@ -98,6 +155,7 @@ void net_comm_close(struct net_comm *comm)
         receiver_destroy(comm);
     }
     net_link_close(&comm->link);
+    pthread_cond_destroy(&comm->ended);
     pthread_mutex_destroy(&comm->lock);
     free(comm);
 }
@@ -112,22 +170,14 @@ static struct net_request *free_request(struct net_comm *comm)
     return NULL;
 }
 
-static void progress(struct net_comm *comm)
-{
-    if (comm->result != TCPX_SUCCESS)
-        return;
-    if (comm->side == NET_SENDER)
-        sender_progress(comm);
-    else
-        receiver_progress(comm);
-}
-
 static int start(struct net_comm *comm, enum net_side side, void *data, uint64_t bytes,
                  uint64_t tag, struct net_request **out)
 {
     struct net_request *request;
-    int result = TCPX_SUCCESS;
+    int result = fork_check();
 
+    if (result != TCPX_SUCCESS)
+        return result;
     if (comm->side != side)
         return error_set(TCPX_INVALID_USAGE, "a %s on the %s's end of a comm",
                          side == NET_SENDER ? "send" : "receive",
@@ -148,6 +198,7 @@ static int start(struct net_comm *comm, enum net_side side, void *data, uint64_t
                                         .bytes = bytes,
                                         .room = bytes,
                                         .tag = tag};
+        comm->pending++;
         if (side == NET_SENDER)
             sender_start(comm, request);
         else
@@ -159,6 +210,7 @@ static int start(struct net_comm *comm, enum net_side side, void *data, uint64_t
     if (side == NET_SENDER || bytes > comm->link.eager_limit)
         progress(comm);
     pthread_mutex_unlock(&comm->lock);
+    io_nudge(&comm->io);
     return result;
 }
 
@@ -175,23 +227,72 @@ int net_irecv(struct net_comm *comm, void *data, uint64_t room, uint64_t tag,
     return start(comm, NET_RECEIVER, data, room, tag, request);
 }
 
+/* With the lock. */
+static int look_at(struct net_request *request, bool *done, uint64_t *bytes)
+{
+    int result = TCPX_SUCCESS;
+
+    *done = request->state == REQUEST_DONE;
+    if (request->state == REQUEST_FREE)
+        return error_set(TCPX_INVALID_USAGE, "a test of a request that has ended already");
+    if (!request_has_ended(request))
+        return TCPX_SUCCESS;
+    if (request->state == REQUEST_FAILED)
+        result = error_set(request->result, "%s", request->text);
+    else if (bytes != NULL)
+        *bytes = request->bytes;
+    request->state = REQUEST_FREE;
+    return result;
+}
+
 int net_test(struct net_request *request, bool *done, uint64_t *bytes)
 {
     struct net_comm *comm = request->comm;
-    int result = TCPX_SUCCESS;
+    int result = fork_check();
 
+    if (result != TCPX_SUCCESS)
+        return result;
     pthread_mutex_lock(&comm->lock);
-    if (request->state != REQUEST_DONE && request->state != REQUEST_FAILED)
+    if (!request_has_ended(request))
         progress(comm);
-    *done = request->state == REQUEST_DONE;
-    if (request->state == REQUEST_FREE)
-        result = error_set(TCPX_INVALID_USAGE, "a test of a request that has ended already");
-    else if (request->state == REQUEST_FAILED)
-        result = error_set(request->result, "%s", request->text);
-    else if (*done && bytes != NULL)
-        *bytes = request->bytes;
-    if (request->state == REQUEST_DONE || request->state == REQUEST_FAILED)
-        request->state = REQUEST_FREE;
+    result = look_at(request, done, bytes);
     pthread_mutex_unlock(&comm->lock);
+    return result;
+}
+
+/* --- waiting ------------------------------------------------------------------------------- */
+
+/* How long a wait stays awake, in the hope that it is over soon. */
+enum { WAKEFUL_NS = 50000 };
+
+static int test_for_a_while(struct net_request *request, uint64_t deadline, bool *done,
+                            uint64_t *bytes, bool *ended)
+{
+    uint64_t until = clock_now() + WAKEFUL_NS;
+    int result;
+
+    for (;;) {
+        result = net_test(request, done, bytes);
+        *ended = result != TCPX_SUCCESS || *done;
+        if (*ended || clock_now() >= until || deadline_passed(deadline))
+            return result;
+        sched_yield();
+    }
+}
+
+int net_wait(struct net_request *request, uint64_t deadline, bool *done, uint64_t *bytes)
+{
+    struct net_comm *comm = request->comm;
+    bool ended;
+    int result = test_for_a_while(request, deadline, done, bytes, &ended);
+
+    while (!ended && !deadline_passed(deadline)) {
+        pthread_mutex_lock(&comm->lock);
+        if (!request_has_ended(request))
+            progress_sleep(request, deadline);
+        result = look_at(request, done, bytes);
+        ended = result != TCPX_SUCCESS || *done;
+        pthread_mutex_unlock(&comm->lock);
+    }
     return result;
 }

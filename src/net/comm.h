@@ -1,8 +1,9 @@
 /*
  * A comm: one direction of messages between two processes, over the sockets of a link. Sends and
- * receives are requests; at most COMM_REQUESTS are in flight, and then the answer is "busy". No
- * call here waits: isend, irecv and test move the comm's sockets on as far as that goes now, but a
- * receive so small that its message may come unannounced is announced with the next call.
+ * receives are requests; at most COMM_REQUESTS are in flight, and then the answer is "busy". Only
+ * net_wait() waits: isend, irecv and test move the comm's sockets on as far as that goes now, but a
+ * receive so small that its message may come unannounced is announced with the next call. I/O
+ * threads (net/io.h) help with large messages, and take over when no call has come for a while.
  *
  * A failure of the comm is told once by each of its requests, with the peer and what had been
  * moved; other comms do not notice. Calls on one comm may come from several threads.
@@ -39,6 +40,13 @@ MUST_CHECK int net_irecv(struct net_comm *comm, void *data, uint64_t room, uint6
  * A send that is done may be followed by close and exit: its bytes arrive.
  */
 MUST_CHECK int net_test(struct net_request *request, bool *done, uint64_t *bytes);
+
+/*
+ * The same, but waits until the request has ended or the deadline, a moment of base/clock.h, has
+ * passed; then *done is false, and the request goes on.
+ */
+MUST_CHECK int net_wait(struct net_request *request, uint64_t deadline, bool *done,
+                        uint64_t *bytes);
 
 /* Ends the comm and all of its requests without waiting for the peer. NULL is allowed. */
 void net_comm_close(struct net_comm *comm);

@@ -1,14 +1,37 @@
-/* What the files of a comm share: comm.c has requests and ends, send.c and receive.c the bytes. */
+/*
+ * What the files of a comm share: comm.c has requests and ends, send.c and receive.c the bytes,
+ * progress.c who moves them.
+ *
+ * A lane is one of the comm's sockets: the forward ones by their number, the reverse one behind
+ * them. Whoever finds a lane that is not busy may move it on. It is busy then, so that the lock can
+ * be given up during system calls; all that belongs to the lane is left alone by others meanwhile.
+ */
 #ifndef TCPX_NET_COMM_STATE_H
 #define TCPX_NET_COMM_STATE_H
 
 #include "base/queue.h"
 #include "net/comm.h"
+#include "net/io.h"
 
 #include <pthread.h>
 
 /* How much one call moves over one socket at most, so that no socket starves the others. */
 enum { COMM_TURN_BYTES = 8 << 20 };
+
+/* What a lane has to wait for after it was moved on. */
+enum lane_wait {
+    LANE_IDLE,      /* for something to do */
+    LANE_FOR_INPUT, /* for the peer to say something */
+    LANE_FOR_ROOM,  /* for the peer to take what was sent */
+    LANE_MORE,      /* for nothing: its turn is over */
+    LANE_BUSY,      /* it was not moved on: somebody else is at it */
+};
+
+struct lane {
+    bool busy;
+    bool unwatched;  /* no I/O thread waits for it any more */
+    uint32_t events; /* for which one waits now */
+};
 
 enum request_state {
     REQUEST_FREE,
@@ -30,6 +53,7 @@ struct net_request {
     uint64_t handed_out; /* send: bytes that have been given to a socket */
     unsigned unsaid;     /* send: records of it that are planned and not sent */
     uint32_t sequence;   /* of the receive that this is, or that this send goes to */
+    unsigned users;      /* lanes that touch the data while the lock is free */
     bool matched;        /* receive: its message has begun */
     uint64_t begun;      /* receive: bytes of all slices that have begun */
     uint64_t reach;      /* receive: the end of the farthest slice */
@@ -37,17 +61,22 @@ struct net_request {
     char text[256];
 };
 
-/* What a forward socket of the sender is sending: a record and what follows it. */
+/* What a forward socket of the sender is sending: records, and the payload of the last one. */
+enum { OUTGOING_RECORDS = 4 };
 struct outgoing {
-    uint8_t record[WIRE_RECORD_BYTES];
-    size_t record_left;
+    uint8_t records[OUTGOING_RECORDS * WIRE_RECORD_BYTES];
+    size_t records_bytes;
+    size_t records_sent;
+    struct net_request *said[OUTGOING_RECORDS]; /* whose unsaid records these are */
+    unsigned said_count;
     const uint8_t *payload;
     uint64_t payload_left;
-    struct net_request *request; /* NULL: nobody waits for this */
+    struct net_request *request; /* whose payload this is; NULL: there is none */
     uint64_t counts;             /* bytes that the request has moved once this is sent */
-    bool says;                   /* the record is one of its unsaid ones */
     uint64_t total;              /* bytes sent since the hello */
     unsigned idle_turns;         /* calls that found nothing to send */
+    uint64_t loaded_at;          /* when it began with this; 0: it was idle */
+    int unsent_limit;            /* bytes that it holds unsent, at most */
 };
 
 /* What is to be sent on forward socket 0, in this order. */
@@ -86,14 +115,27 @@ struct post {
 };
 
 struct net_comm {
-    pthread_mutex_t lock; /* guards everything here */
+    pthread_mutex_t lock; /* guards everything here, except what belongs to a busy lane */
     struct net_link link;
     enum net_side side;
     struct net_request requests[COMM_REQUESTS];
     uint64_t next_order;
     uint64_t messages; /* that have been moved whole */
+    unsigned pending;  /* requests that are neither done nor failed */
     int result;        /* TCPX_SUCCESS, or why no request can go on */
     char text[256];
+    bool gave_up; /* the peer was told, and all sockets are shut down */
+
+    /* progress */
+    struct io_member io;
+    struct lane lanes[WIRE_MOST_SOCKETS + 1];
+    unsigned own_lanes; /* the first ones, which calls move on; the reverse one is theirs, too */
+    uint64_t polls;     /* calls that moved the comm on */
+    uint64_t polls_at_tick;  /* as the I/O thread saw it last */
+    bool watched;            /* the I/O threads also move the first and the reverse lane on */
+    uint64_t polls_at_watch; /* when that began */
+    pthread_cond_t ended;    /* a request has, while somebody waits for it */
+    unsigned waiters;
 
     /* sender */
     struct outgoing outgoing[WIRE_MOST_SOCKETS];
@@ -107,6 +149,7 @@ struct net_comm {
     uint64_t eager_freed;
     uint8_t heard[64 * WIRE_RECORD_BYTES]; /* from the reverse socket */
     size_t heard_bytes;
+    bool news; /* something was heard that lets sends go on */
 
     /* receiver */
     struct incoming incoming[WIRE_MOST_SOCKETS];
@@ -123,29 +166,70 @@ struct net_comm {
     uint64_t eager_said;       /* of which the sender knows */
     char abort_text[WIRE_ABORT_TEXT + 1];
     uint32_t abort_result;
+    bool abort_begun;
 };
 
 /* Ends every request of the comm with this result and the text that error_set() has kept. */
 void comm_fail(struct net_comm *comm, int result);
 
+/* Tells the peer of the failure, unless somebody is about to: whoever ends his turn tries again. */
+void comm_give_up(struct net_comm *comm);
+
 /* Ends one request, the comm goes on. */
 void request_fail(struct net_request *request, int result);
 void request_done(struct net_request *request);
 
-/* Each moves its side on; a problem is a failure of the comm. */
+/* Whether test may say how it ended: nobody touches its data any more. */
+bool request_has_ended(const struct net_request *request);
+
+/* Around a system call that touches its data. NULL is allowed. */
+void request_hold(struct net_request *request);
+void request_let_go(struct net_request *request);
+
+/*
+ * All of the following are called with the lock. Those that move a lane on give it up during system
+ * calls, and a problem there is a failure of the comm.
+ */
 MUST_CHECK int sender_create(struct net_comm *comm);
 void sender_start(struct net_comm *comm, struct net_request *request);
-void sender_progress(struct net_comm *comm);
-void sender_close(struct net_comm *comm);
+enum lane_wait sender_send(struct net_comm *comm, uint16_t socket);
+enum lane_wait sender_hear(struct net_comm *comm);
+uint64_t sender_bytes_to_slice(const struct net_comm *comm);
+uint64_t sender_smallest_slice(const struct net_comm *comm);
+bool sender_has_broken(struct net_comm *comm, uint16_t socket);
 bool sender_is_between_records(const struct net_comm *comm);
+void sender_close(struct net_comm *comm);
 void sender_destroy(struct net_comm *comm);
 
 MUST_CHECK int receiver_create(struct net_comm *comm);
 void receiver_start(struct net_comm *comm, struct net_request *request);
 bool receiver_has_room(const struct net_comm *comm);
 bool receiver_has_put_aside(const struct net_comm *comm, uint64_t tag);
-void receiver_progress(struct net_comm *comm);
+enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket);
+enum lane_wait receiver_speak(struct net_comm *comm);
+bool receiver_has_to_speak(struct net_comm *comm);
 bool receiver_is_between_records(const struct net_comm *comm);
 void receiver_destroy(struct net_comm *comm);
+
+static inline unsigned comm_reverse_lane(const struct net_comm *comm)
+{
+    return comm->link.sockets;
+}
+
+/* Without I/O threads, or if there can be none, the calls on the comm move everything. */
+void progress_start(struct net_comm *comm);
+void progress_stop(struct net_comm *comm);
+
+/* By a call on the comm. */
+void progress(struct net_comm *comm);
+
+/* Until the request may have ended, at most until the deadline, without using the CPU. */
+void progress_sleep(struct net_request *request, uint64_t deadline);
+
+/* A lane other than the caller's own has something to do that it did not have. */
+void progress_wake(struct net_comm *comm, unsigned lane);
+
+/* The comm has failed: no I/O thread has to wait for it. */
+void progress_forget(struct net_comm *comm);
 
 #endif

@@ -5,6 +5,8 @@
 #include "net/link.h"
 
 #include "base/clock.h"
+#include "base/fork.h"
+#include "net/budget.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -26,6 +28,7 @@ struct attempt {
     struct net_link_options options;
     struct net_handle handle;
     uint64_t comm;
+    unsigned budgeted; /* further sockets, from the budget of the handle's process */
     char peer[SOCKET_NAME_BYTES];
     struct connection connections[WIRE_MOST_SOCKETS + 1]; /* the reverse one is the last */
     size_t heard; /* bytes of the answer on the reverse connection */
@@ -80,6 +83,7 @@ static void drop(struct attempt *attempt)
 {
     for (unsigned i = 0; i < connection_count(attempt); i++)
         socket_close(&attempt->connections[i].fd);
+    budget_give(attempt->handle.process, attempt->budgeted);
     free(attempt);
 }
 
@@ -123,6 +127,22 @@ static int open_connection(struct attempt *attempt, const struct net_device *dev
     return TCPX_SUCCESS;
 }
 
+/* All of the sockets that were asked for, or fewer. */
+static int decide_sockets(struct attempt *attempt)
+{
+    uint8_t least = attempt->options.framing == WIRE_SEPARATE ? 2 : 1;
+    uint8_t wanted = attempt->options.sockets;
+    int result;
+
+    if (wanted <= least)
+        return TCPX_SUCCESS;
+    attempt->options.sockets = least;
+    result = budget_take(attempt->handle.process, wanted - least, &attempt->budgeted);
+    if (result == TCPX_SUCCESS)
+        attempt->options.sockets = (uint8_t)(least + attempt->budgeted);
+    return result;
+}
+
 static int start(const struct net_device *device, const struct net_link_options *options,
                  const struct net_handle *handle, struct attempt **out)
 {
@@ -140,7 +160,9 @@ static int start(const struct net_device *device, const struct net_link_options 
     for (int i = 0; i <= WIRE_MOST_SOCKETS; i++)
         attempt->connections[i].fd = -1;
     socket_address_name(&handle->address, attempt->peer);
-    result = socket_random(&attempt->comm, sizeof attempt->comm);
+    result = decide_sockets(attempt);
+    if (result == TCPX_SUCCESS)
+        result = socket_random(&attempt->comm, sizeof attempt->comm);
     if (result == TCPX_SUCCESS)
         result = socket_random(&attempt->number, sizeof attempt->number);
     attempt->number |= 1; /* 0 means that there is none */
@@ -242,7 +264,9 @@ static int look_for_ready(struct attempt *attempt, struct net_link *link, bool *
                               .framing = attempt->options.framing,
                               .eager_credit = record.offset,
                               .eager_limit = record.length,
-                              .largest_slice = record.tag};
+                              .largest_slice = record.tag,
+                              .process = attempt->handle.process,
+                              .budgeted = attempt->budgeted};
     memcpy(link->peer, attempt->peer, sizeof link->peer);
     for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++)
         link->forward[i] = i < link->sockets ? attempt->connections[i].fd : -1;
@@ -269,8 +293,10 @@ int net_connect(const struct net_device *device, const struct net_link_options *
     struct attempt *attempt;
     uint64_t number;
     bool done = false;
-    int result = net_handle_read(handle_bytes, &handle);
+    int result = fork_check();
 
+    if (result == TCPX_SUCCESS)
+        result = net_handle_read(handle_bytes, &handle);
     if (result != TCPX_SUCCESS)
         return result;
     attempt = take(handle.attempt);
@@ -303,7 +329,7 @@ void net_connect_cancel(uint8_t handle_bytes[NET_HANDLE_BYTES])
     struct net_handle handle;
     struct attempt *attempt;
 
-    if (net_handle_read(handle_bytes, &handle) != TCPX_SUCCESS)
+    if (fork_check() != TCPX_SUCCESS || net_handle_read(handle_bytes, &handle) != TCPX_SUCCESS)
         return;
     attempt = take(handle.attempt);
     if (attempt != NULL)

@@ -4,6 +4,7 @@
 #include "net/socket.h"
 
 #include <endian.h>
+#include <pthread.h>
 #include <string.h>
 
 struct layout {
@@ -16,10 +17,29 @@ struct layout {
     uint32_t scope; /* of a link-local IPv6 address */
     uint8_t address[16];
     uint8_t token[WIRE_TOKEN_BYTES];
+    uint64_t process;
     uint64_t attempt;
 } __attribute__((packed));
 
 _Static_assert(sizeof(struct layout) <= NET_HANDLE_BYTES, "a handle has 128 bytes");
+
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+static uint64_t process_number;
+static int process_result;
+
+static void choose_process_number(void)
+{
+    process_result = socket_random(&process_number, sizeof process_number);
+}
+
+int net_handle_process(uint64_t *process)
+{
+    pthread_once(&process_once, choose_process_number);
+    if (process_result != TCPX_SUCCESS)
+        return error_set(process_result, "there are no random numbers");
+    *process = process_number;
+    return TCPX_SUCCESS;
+}
 
 void net_handle_write(const struct net_handle *handle, uint8_t bytes[NET_HANDLE_BYTES])
 {
@@ -31,6 +51,7 @@ void net_handle_write(const struct net_handle *handle, uint8_t bytes[NET_HANDLE_
         .family = is_ipv4 ? 4 : 6,
         .port = is_ipv4 ? any.ipv4.sin_port : any.ipv6.sin6_port,
         .scope = is_ipv4 ? 0 : htole32(any.ipv6.sin6_scope_id),
+        .process = htole64(handle->process),
         .attempt = htole64(handle->attempt),
     };
 
@@ -71,6 +92,7 @@ int net_handle_read(const uint8_t bytes[NET_HANDLE_BYTES], struct net_handle *ha
     }
     fresh.address = any.storage;
     memcpy(fresh.token, layout.token, sizeof fresh.token);
+    fresh.process = le64toh(layout.process);
     fresh.attempt = le64toh(layout.attempt);
     *handle = fresh;
     return TCPX_SUCCESS;

@@ -17,12 +17,16 @@ enum { NET_HANDLE_BYTES = 128 };
 struct net_handle {
     struct sockaddr_storage address;
     uint8_t token[WIRE_TOKEN_BYTES];
+    uint64_t process; /* tells listeners of one process from those of others */
     /*
      * A connect that is under way, by its number; 0: none. Written by the connecting side into its
      * own copy, since a connect that is not finished is called again with the same bytes.
      */
     uint64_t attempt;
 };
+
+/* This process, by a number that no other one has. */
+MUST_CHECK int net_handle_process(uint64_t *process);
 
 void net_handle_write(const struct net_handle *handle, uint8_t bytes[NET_HANDLE_BYTES]);
 

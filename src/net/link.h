@@ -21,11 +21,13 @@ struct net_link {
     uint64_t eager_credit;  /* bytes of such messages that the receiver keeps */
     uint64_t largest_slice; /* bytes in one slice, at most */
     char peer[SOCKET_NAME_BYTES];
+    uint64_t process; /* the peer's, and how much of its budget this link has taken */
+    unsigned budgeted;
 };
 
 /* What one end wants of its links; both ends must want the same match and framing. */
 struct net_link_options {
-    uint8_t sockets; /* the connecting side decides */
+    uint8_t sockets; /* forward ones; the connecting side decides, and may get fewer: budget.h */
     enum wire_match match;
     enum wire_framing framing;
     uint64_t eager_limit; /* these three the accepting side decides */
@@ -34,6 +36,9 @@ struct net_link_options {
     uint64_t timeout_ms;   /* until a peer whose host is gone is an error */
     uint64_t handshake_ms; /* until a connection that does not say who it is is dropped */
 };
+
+/* As the environment says; inline framing. */
+MUST_CHECK int net_link_defaults(enum wire_match match, struct net_link_options *options);
 
 /* Closes all sockets of a link. */
 void net_link_close(struct net_link *link);

@@ -6,16 +6,21 @@
 #include "net/link.h"
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/log.h"
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { MOST_NEWCOMERS = 128, MOST_GATHERINGS = 128, ACCEPTS_PER_CALL = 64, BACKLOG = 4096 };
+
+/* How often a listener complains that connections cannot be accepted. */
+enum { COMPLAINT_MS = 10000 };
 
 struct newcomer {
     int fd; /* -1: this place is free */
@@ -34,27 +39,26 @@ struct gathering {
 struct net_listener {
     int fd;
     struct net_link_options options;
+    uint64_t next_complaint;
     uint8_t token[WIRE_TOKEN_BYTES];
     struct newcomer newcomers[MOST_NEWCOMERS];
     struct gathering gatherings[MOST_GATHERINGS];
 };
-
-void net_link_close(struct net_link *link)
-{
-    for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++)
-        socket_close(&link->forward[i]);
-    socket_close(&link->reverse);
-}
 
 /* --- listening ----------------------------------------------------------------------------- */
 
 static int bind_and_listen(struct net_listener *listener, const struct net_device *device,
                            struct sockaddr_storage *bound)
 {
+    int silence_s = (int)(listener->options.handshake_ms + 999) / 1000;
     socklen_t length = socket_address_length(&device->address);
     char name[SOCKET_NAME_BYTES];
 
-    if (bind(listener->fd, (const struct sockaddr *)&device->address, length) != 0 ||
+    /* Nobody takes a place here before he has said something: the silent ones wait in the kernel.
+     */
+    if (setsockopt(listener->fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &silence_s, sizeof silence_s) !=
+            0 ||
+        bind(listener->fd, (const struct sockaddr *)&device->address, length) != 0 ||
         listen(listener->fd, BACKLOG) != 0 ||
         getsockname(listener->fd, (struct sockaddr *)bound, &length) != 0) {
         int error = errno;
@@ -69,9 +73,12 @@ int net_listen(const struct net_device *device, const struct net_link_options *o
                uint8_t handle_bytes[NET_HANDLE_BYTES], struct net_listener **out)
 {
     struct net_handle handle = {0};
-    struct net_listener *listener = calloc(1, sizeof *listener);
-    int result;
+    struct net_listener *listener;
+    int result = fork_check();
 
+    if (result != TCPX_SUCCESS)
+        return result;
+    listener = calloc(1, sizeof *listener);
     if (listener == NULL)
         return error_system(ENOMEM, "a listener");
     listener->options = *options;
@@ -81,6 +88,8 @@ int net_listen(const struct net_device *device, const struct net_link_options *o
     if (result != TCPX_SUCCESS)
         goto free_listener;
     result = socket_random(listener->token, sizeof listener->token);
+    if (result == TCPX_SUCCESS)
+        result = net_handle_process(&handle.process);
     if (result == TCPX_SUCCESS)
         result = bind_and_listen(listener, device, &handle.address);
     if (result != TCPX_SUCCESS)
@@ -105,7 +114,7 @@ static void drop_gathering(struct gathering *gathering)
 
 void net_listener_close(struct net_listener *listener)
 {
-    if (listener == NULL)
+    if (listener == NULL || fork_check() != TCPX_SUCCESS)
         return;
     for (int i = 0; i < MOST_NEWCOMERS; i++)
         socket_close(&listener->newcomers[i].fd);
@@ -135,19 +144,30 @@ static struct newcomer *place_for_newcomer(struct net_listener *listener)
     return oldest;
 }
 
+static void complain(struct net_listener *listener, int error)
+{
+    if (!deadline_passed(listener->next_complaint))
+        return;
+    listener->next_complaint = deadline_after_ms(COMPLAINT_MS);
+    log_warn("a connection could not be accepted: %s", strerror(error));
+}
+
 static int take_newcomers(struct net_listener *listener)
 {
     for (int i = 0; i < ACCEPTS_PER_CALL; i++) {
         struct newcomer *newcomer;
-        int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int error = 0;
+        int fd = socket_accept(listener->fd, &error);
 
-        if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        if (fd < 0 && (error == EAGAIN || error == EWOULDBLOCK))
             return TCPX_SUCCESS;
         /* Errors of the connection that was to be accepted, and want of room, pass. */
-        if (fd < 0 && (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EFAULT))
-            return error_system(errno, "accept");
+        if (fd < 0 && (error == EBADF || error == EINVAL || error == ENOTSOCK || error == EFAULT))
+            return error_system(error, "accept");
+        if (fd < 0 && (error == EINTR || error == ECONNABORTED))
+            continue;
         if (fd < 0) {
-            log_warn("a connection could not be accepted: %s", strerror(errno));
+            complain(listener, error);
             return TCPX_SUCCESS;
         }
         newcomer = place_for_newcomer(listener);
@@ -325,8 +345,10 @@ static bool finish_gathering(struct gathering *gathering, struct net_link *link)
 
 int net_accept(struct net_listener *listener, struct net_link *link, bool *accepted)
 {
-    int result = take_newcomers(listener);
+    int result = fork_check();
 
+    if (result == TCPX_SUCCESS)
+        result = take_newcomers(listener);
     if (result != TCPX_SUCCESS)
         return result;
     for (int i = 0; i < MOST_NEWCOMERS; i++)

@@ -93,34 +93,45 @@ static void fill_saying(struct net_comm *comm)
     }
 }
 
-/* A sender that has closed does not listen any more, but what it sent may still be coming. */
-static void speak(struct net_comm *comm)
+/* One write of what there is to say, without the lock; false: not now, or never again. */
+static bool speak_once(struct net_comm *comm, enum lane_wait *wait)
 {
+    ssize_t sent;
+    int error;
+
+    pthread_mutex_unlock(&comm->lock);
+    sent = send(comm->link.reverse, comm->saying + comm->said_bytes,
+                comm->saying_bytes - comm->said_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    error = errno;
+    pthread_mutex_lock(&comm->lock);
+    if (sent > 0)
+        comm->said_bytes += (size_t)sent;
+    else if (error == EAGAIN || error == EWOULDBLOCK)
+        *wait = LANE_FOR_ROOM;
+    else if (error == EPIPE || error == ECONNRESET)
+        comm->deaf = true;
+    else if (error != EINTR) {
+        error_keep_system(error, "the connection to %s broke", comm->link.peer);
+        comm_fail(comm, TCPX_REMOTE_ERROR);
+    }
+    return *wait != LANE_FOR_ROOM && comm->result == TCPX_SUCCESS;
+}
+
+/* A sender that has closed does not listen any more, but what it sent may still be coming. */
+enum lane_wait receiver_speak(struct net_comm *comm)
+{
+    enum lane_wait wait = LANE_IDLE;
     struct wire_record ignored;
 
     while (!comm->deaf) {
-        ssize_t sent;
-
         if (comm->said_bytes == comm->saying_bytes)
             fill_saying(comm);
-        if (comm->saying_bytes == 0)
-            return;
-        sent = send(comm->link.reverse, comm->saying + comm->said_bytes,
-                    comm->saying_bytes - comm->said_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent > 0)
-            comm->said_bytes += (size_t)sent;
-        else if (errno == EAGAIN || errno == EWOULDBLOCK)
-            return;
-        else if (errno == EPIPE || errno == ECONNRESET)
-            comm->deaf = true;
-        else if (errno != EINTR) {
-            error_keep_system(errno, "the connection to %s broke", comm->link.peer);
-            comm_fail(comm, TCPX_REMOTE_ERROR);
-            return;
-        }
+        if (comm->saying_bytes == 0 || !speak_once(comm, &wait))
+            return wait;
     }
     while (queue_pop(&comm->to_say, &ignored))
         ;
+    return LANE_IDLE;
 }
 
 bool receiver_is_between_records(const struct net_comm *comm)
@@ -141,6 +152,12 @@ static void say_credit(struct net_comm *comm)
         return;
     comm->eager_said = comm->eager_given_back;
     say(comm, &(struct wire_record){.type = WIRE_CREDIT, .offset = comm->eager_said});
+}
+
+bool receiver_has_to_speak(struct net_comm *comm)
+{
+    say_credit(comm);
+    return queue_length(&comm->to_say) > 0 || comm->said_bytes < comm->saying_bytes;
 }
 
 /* --- matching ------------------------------------------------------------------------------ */
@@ -371,6 +388,8 @@ static void hear_slice(struct net_comm *comm, unsigned socket, const struct wire
         begin_slice(comm, &comm->incoming[socket], record);
     else if (!queue_push(&comm->incoming[record->socket].slices, record))
         broken(comm, "more than %d slices ahead on socket %u", MOST_SLICES, record->socket);
+    else
+        progress_wake(comm, record->socket);
 }
 
 static void hear_toolong(struct net_comm *comm, const struct wire_record *record)
@@ -394,6 +413,20 @@ static void hear_fin(struct net_comm *comm, struct incoming *incoming,
                (unsigned long long)(incoming->total - WIRE_RECORD_BYTES));
     else
         incoming->ended = true;
+}
+
+/* One text is enough: that of another socket is thrown away. */
+static void begin_abort(struct net_comm *comm, struct incoming *incoming,
+                        const struct wire_record *record)
+{
+    incoming->aborting = true;
+    incoming->payload = NULL;
+    incoming->payload_left = record->length;
+    if (comm->abort_begun)
+        return;
+    comm->abort_begun = true;
+    comm->abort_result = record->sequence;
+    incoming->payload = (uint8_t *)comm->abort_text;
 }
 
 static void hear_record(struct net_comm *comm, unsigned socket)
@@ -432,11 +465,7 @@ static void hear_record(struct net_comm *comm, unsigned socket)
         hear_fin(comm, incoming, &record);
         break;
     default: /* ABORT */
-        incoming->aborting = true;
-        comm->abort_result = record.sequence;
-        memset(comm->abort_text, 0, sizeof comm->abort_text);
-        incoming->payload = (uint8_t *)comm->abort_text;
-        incoming->payload_left = record.length;
+        begin_abort(comm, incoming, &record);
         break;
     }
 }
@@ -510,13 +539,14 @@ static void hear_end(struct net_comm *comm, struct incoming *incoming)
 }
 
 /*
- * One read: the rest of the payload, and the record behind it in the same call. *emptied: it did
- * not fill its room, so that there is no more for now.
+ * One read, while the lock is free: the rest of the payload, and the record behind it in the same
+ * call. *emptied: it did not fill its room, so that there is no more for now. *error is errno.
  */
-static ssize_t read_some(struct net_comm *comm, unsigned socket, bool *emptied)
+static ssize_t read_some(struct net_comm *comm, unsigned socket, bool *emptied, int *error)
 {
     static _Thread_local uint8_t scratch[SCRATCH_BYTES];
     struct incoming *incoming = &comm->incoming[socket];
+    struct net_request *request = incoming->request;
     bool records_here = comm->link.framing == WIRE_INLINE || socket == 0;
     uint64_t room = incoming->payload_left;
     struct iovec parts[2];
@@ -533,7 +563,12 @@ static ssize_t read_some(struct net_comm *comm, unsigned socket, bool *emptied)
                                   .iov_len = WIRE_RECORD_BYTES - incoming->record_have};
         message.msg_iovlen = 2;
     }
+    request_hold(request);
+    pthread_mutex_unlock(&comm->lock);
     got = recvmsg(comm->link.forward[socket], &message, MSG_DONTWAIT);
+    *error = errno;
+    pthread_mutex_lock(&comm->lock);
+    request_let_go(request);
     if (got <= 0)
         return got;
     *emptied = (size_t)got < room + (message.msg_iovlen == 2 ? parts[1].iov_len : 0);
@@ -566,6 +601,9 @@ static void settle(struct net_comm *comm, unsigned socket)
             begin_slice(comm, incoming, &slice);
             moved = true;
         }
+        /* There may be room for the next slice's record now, or this was the end. */
+        if (moved && comm->link.framing == WIRE_SEPARATE && socket > 0)
+            progress_wake(comm, 0);
     }
 }
 
@@ -582,7 +620,7 @@ static bool must_wait(const struct net_comm *comm, unsigned socket)
     return false;
 }
 
-static void receive_on(struct net_comm *comm, unsigned socket)
+enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
 {
     struct incoming *incoming = &comm->incoming[socket];
     uint64_t moved = 0;
@@ -590,34 +628,31 @@ static void receive_on(struct net_comm *comm, unsigned socket)
 
     for (;;) {
         ssize_t got;
+        int error;
 
         settle(comm, socket);
-        if (comm->result != TCPX_SUCCESS || must_wait(comm, socket) || emptied ||
-            moved >= COMM_TURN_BYTES)
-            return;
-        got = read_some(comm, socket, &emptied);
-        if (got < 0 && errno == EINTR)
+        if (comm->result != TCPX_SUCCESS || must_wait(comm, socket))
+            return LANE_IDLE;
+        if (emptied)
+            return LANE_FOR_INPUT;
+        if (moved >= COMM_TURN_BYTES)
+            return LANE_MORE;
+        got = read_some(comm, socket, &emptied, &error);
+        if (comm->result != TCPX_SUCCESS)
+            return LANE_IDLE;
+        if (got < 0 && error == EINTR)
             continue;
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return;
+        if (got < 0 && (error == EAGAIN || error == EWOULDBLOCK))
+            return LANE_FOR_INPUT;
         if (got < 0) {
-            error_keep_system(errno, "the connection from %s broke", comm->link.peer);
+            error_keep_system(error, "the connection from %s broke", comm->link.peer);
             comm_fail(comm, TCPX_REMOTE_ERROR);
-            return;
+            return LANE_IDLE;
         }
         if (got == 0) {
             hear_end(comm, incoming);
-            return;
+            return LANE_IDLE;
         }
         moved += (uint64_t)got;
     }
-}
-
-void receiver_progress(struct net_comm *comm)
-{
-    for (unsigned i = 0; i < comm->link.sockets && comm->result == TCPX_SUCCESS; i++)
-        receive_on(comm, i);
-    if (comm->result == TCPX_SUCCESS)
-        say_credit(comm);
-    speak(comm);
 }

@@ -4,6 +4,8 @@
  * sides compute alike; and its bytes go out in slices, each taken by whichever socket is idle.
  * docs/protocol.md has the rules.
  */
+#include "base/clock.h"
+#include "base/log.h"
 #include "net/comm_state.h"
 
 #include <errno.h>
@@ -14,6 +16,42 @@
 /* Records for socket 0: one or two for each send, and the slices of the other sockets. */
 enum { MOST_PLANNED = 2 * COMM_REQUESTS + 4 * WIRE_MOST_SOCKETS };
 
+/* Cutting a message more finely costs more than sockets that share it gain. */
+enum { SMALLEST_SLICE = 128 << 10 };
+
+/*
+ * A socket on a slow path must not fill itself with slices that the others could have sent. How
+ * much it may hold follows from how fast it is: what it sends in some milliseconds, so that it
+ * stays busy until whoever feeds it comes back. A single socket may hold all it wants.
+ */
+enum { LEAST_UNSENT = 128 << 10, FIRST_UNSENT = 256 << 10, MOST_UNSENT = 4 << 20 };
+#define UNSENT_NS 5000000u
+
+/* Without it the sockets only share less evenly. */
+static void limit_unsent(struct net_comm *comm, unsigned socket, int bytes)
+{
+    comm->outgoing[socket].unsent_limit = bytes;
+    if (socket_limit_unsent(comm->link.forward[socket], bytes) != TCPX_SUCCESS)
+        log_debug("%s", error_text());
+}
+
+static void adapt_unsent(struct net_comm *comm, unsigned socket)
+{
+    struct outgoing *outgoing = &comm->outgoing[socket];
+    uint64_t now = clock_now();
+    uint64_t span = now - outgoing->loaded_at + 1;
+    uint64_t bytes;
+
+    outgoing->loaded_at = now;
+    if (outgoing->counts < SMALLEST_SLICE)
+        return;
+    bytes = outgoing->counts * UNSENT_NS / span;
+    bytes = bytes < LEAST_UNSENT ? LEAST_UNSENT : bytes > MOST_UNSENT ? MOST_UNSENT : bytes;
+    if (bytes >= 2 * (uint64_t)outgoing->unsent_limit ||
+        2 * bytes <= (uint64_t)outgoing->unsent_limit)
+        limit_unsent(comm, socket, (int)bytes);
+}
+
 int sender_create(struct net_comm *comm)
 {
     uint64_t most = comm->link.eager_credit / WIRE_EAGER_CHARGE + 1;
@@ -22,6 +60,8 @@ int sender_create(struct net_comm *comm)
     if (most > 1 << 20)
         return error_set(TCPX_REMOTE_ERROR, "%s grants %llu bytes of eager credit: too many",
                          comm->link.peer, (unsigned long long)comm->link.eager_credit);
+    for (unsigned i = 0; i < comm->link.sockets && comm->link.sockets > 1; i++)
+        limit_unsent(comm, i, FIRST_UNSENT);
     comm->eager_unposted_room = (unsigned)most;
     comm->eager_unposted = calloc(comm->eager_unposted_room, sizeof *comm->eager_unposted);
     if (comm->eager_unposted == NULL)
@@ -267,33 +307,51 @@ static int hear_records(struct net_comm *comm)
     return result;
 }
 
-/* *heard: whether anything new was said. A read that did not fill its room has emptied the socket.
- */
-static int hear(struct net_comm *comm, bool *heard)
+static bool is_sending(const struct net_comm *comm)
 {
-    *heard = false;
-    for (;;) {
+    for (unsigned i = 0; i < comm->link.sockets; i++)
+        if (comm->lanes[i].busy)
+            return true;
+    return false;
+}
+
+/* A read that did not fill its room has emptied the socket. */
+enum lane_wait sender_hear(struct net_comm *comm)
+{
+    while (comm->result == TCPX_SUCCESS) {
         int result;
         size_t room = sizeof comm->heard - comm->heard_bytes;
-        ssize_t got = recv(comm->link.reverse, comm->heard + comm->heard_bytes, room, MSG_DONTWAIT);
+        ssize_t got;
+        int error;
 
-        if (got < 0 && errno == EINTR)
+        pthread_mutex_unlock(&comm->lock);
+        got = recv(comm->link.reverse, comm->heard + comm->heard_bytes, room, MSG_DONTWAIT);
+        error = errno;
+        pthread_mutex_lock(&comm->lock);
+        if (got < 0 && error == EINTR)
             continue;
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return TCPX_SUCCESS;
+        if (got < 0 && (error == EAGAIN || error == EWOULDBLOCK))
+            break;
         if (got < 0) {
-            error_keep_system(errno, "the connection from %s broke", comm->link.peer);
-            return TCPX_REMOTE_ERROR;
+            error_keep_system(error, "the connection from %s broke", comm->link.peer);
+            result = TCPX_REMOTE_ERROR;
+        } else if (got == 0 && is_sending(comm)) {
+            break; /* perhaps the very last bytes: that is known when the call returns */
+        } else if (got == 0) {
+            result = error_set(TCPX_REMOTE_ERROR, "the receiver at %s has closed the comm",
+                               comm->link.peer);
+        } else {
+            comm->heard_bytes += (size_t)got;
+            result = hear_records(comm);
+            open_waiting(comm);
+            comm->news = true;
         }
-        if (got == 0)
-            return error_set(TCPX_REMOTE_ERROR, "the receiver at %s has closed the comm",
-                             comm->link.peer);
-        *heard = true;
-        comm->heard_bytes += (size_t)got;
-        result = hear_records(comm);
-        if (result != TCPX_SUCCESS || (size_t)got < room)
-            return result;
+        if (result != TCPX_SUCCESS)
+            comm_fail(comm, result);
+        if ((size_t)got < room)
+            break;
     }
+    return LANE_FOR_INPUT;
 }
 
 /* --- bytes --------------------------------------------------------------------------------- */
@@ -313,122 +371,195 @@ static struct net_request *next_to_slice(struct net_comm *comm)
     return oldest;
 }
 
-static void load_planned(struct outgoing *outgoing, const struct planned *planned)
+uint64_t sender_bytes_to_slice(const struct net_comm *comm)
 {
-    bool eager = planned->request != NULL && planned->record.type == WIRE_EAGER;
+    uint64_t bytes = 0;
 
-    wire_record_write(&planned->record, outgoing->record);
-    outgoing->record_left = WIRE_RECORD_BYTES;
-    outgoing->request = planned->request;
-    outgoing->says = planned->request != NULL;
-    outgoing->payload = eager ? planned->request->data : NULL;
-    outgoing->payload_left = eager ? planned->request->bytes : 0;
-    outgoing->counts = outgoing->payload_left;
+    for (int i = 0; i < COMM_REQUESTS; i++)
+        if (comm->requests[i].state == REQUEST_MOVING)
+            bytes += comm->requests[i].bytes - comm->requests[i].handed_out;
+    return bytes;
 }
 
-static bool load_slice(struct net_comm *comm, uint16_t socket)
+uint64_t sender_smallest_slice(const struct net_comm *comm)
+{
+    return comm->link.largest_slice < SMALLEST_SLICE ? comm->link.largest_slice : SMALLEST_SLICE;
+}
+
+/* Large at first, then smaller, so that all sockets come to an end at about the same time. */
+static uint64_t slice_bytes(const struct net_comm *comm, uint64_t left)
+{
+    /* Where one thread feeds them all, they gain nothing by it. */
+    bool shared = comm->own_lanes < comm->link.sockets;
+    uint64_t slice = shared ? left / 2 / comm->link.sockets : comm->link.largest_slice;
+
+    if (slice < sender_smallest_slice(comm))
+        slice = sender_smallest_slice(comm);
+    if (slice > comm->link.largest_slice)
+        slice = comm->link.largest_slice;
+    return slice < left ? slice : left;
+}
+
+static void add_record(struct outgoing *outgoing, const struct wire_record *record)
+{
+    wire_record_write(record, outgoing->records + outgoing->records_bytes);
+    outgoing->records_bytes += WIRE_RECORD_BYTES;
+}
+
+static bool has_place(const struct outgoing *outgoing)
+{
+    return outgoing->records_bytes < sizeof outgoing->records;
+}
+
+/* As many of the planned records as there are places, up to one that has a payload. */
+static void load_planned(struct net_comm *comm, struct outgoing *outgoing)
+{
+    struct planned planned;
+
+    while (has_place(outgoing) && outgoing->request == NULL &&
+           queue_pop(&comm->planned, &planned)) {
+        add_record(outgoing, &planned.record);
+        if (planned.request == NULL)
+            continue;
+        outgoing->said[outgoing->said_count++] = planned.request;
+        if (planned.record.type != WIRE_EAGER)
+            continue;
+        outgoing->request = planned.request;
+        outgoing->payload = planned.request->data;
+        outgoing->payload_left = planned.request->bytes;
+        outgoing->counts = outgoing->payload_left;
+    }
+}
+
+static void load_slice(struct net_comm *comm, uint16_t socket)
 {
     struct outgoing *outgoing = &comm->outgoing[socket];
     struct net_request *request = next_to_slice(comm);
     struct wire_record record = {.type = WIRE_SLICE, .socket = socket};
 
     if (request == NULL)
-        return false;
+        return;
     record.sequence = request->sequence;
     record.offset = request->handed_out;
-    record.length = request->bytes - request->handed_out;
-    if (record.length > comm->link.largest_slice)
-        record.length = comm->link.largest_slice;
-    outgoing->record_left = 0;
+    record.length = slice_bytes(comm, request->bytes - request->handed_out);
     if (comm->link.framing == WIRE_INLINE) {
-        wire_record_write(&record, outgoing->record);
-        outgoing->record_left = WIRE_RECORD_BYTES;
+        add_record(outgoing, &record);
     } else if (queue_length(&comm->planned) + COMM_REQUESTS >= MOST_PLANNED ||
                !plan(comm, request, &record)) {
-        return false; /* socket 0 is behind with the records of earlier slices */
+        return; /* socket 0 is behind with the records of earlier slices */
     }
     outgoing->request = request;
-    outgoing->says = false;
     outgoing->payload = request->data + request->handed_out;
     outgoing->payload_left = record.length;
     outgoing->counts = record.length;
     request->handed_out += record.length;
-    return true;
-}
-
-/* Gives an idle socket its next work. */
-static bool load(struct net_comm *comm, uint16_t socket)
-{
-    struct planned planned;
-
-    if (socket == 0 && queue_pop(&comm->planned, &planned)) {
-        load_planned(&comm->outgoing[0], &planned);
-        return true;
-    }
-    if (socket == 0 && comm->link.framing == WIRE_SEPARATE)
-        return false;
-    return load_slice(comm, socket);
-}
-
-static void finish(struct outgoing *outgoing)
-{
-    struct net_request *request = outgoing->request;
-
-    outgoing->request = NULL;
-    if (request == NULL)
-        return;
-    request->moved += outgoing->counts;
-    request->unsaid -= outgoing->says;
-    if (request->moved == request->bytes && request->unsaid == 0)
-        request_done(request);
 }
 
 static bool is_idle(const struct outgoing *outgoing)
 {
-    return outgoing->record_left == 0 && outgoing->payload_left == 0;
+    return outgoing->records_sent == outgoing->records_bytes && outgoing->payload_left == 0;
 }
 
-static ssize_t write_some(int fd, struct outgoing *outgoing)
+/* Gives an idle socket its next work; false: there is none. */
+static bool load(struct net_comm *comm, uint16_t socket)
 {
+    struct outgoing *outgoing = &comm->outgoing[socket];
+
+    outgoing->records_bytes = 0;
+    outgoing->records_sent = 0;
+    outgoing->said_count = 0;
+    if (socket == 0)
+        load_planned(comm, outgoing);
+    if (outgoing->request == NULL && has_place(outgoing) &&
+        (socket != 0 || comm->link.framing == WIRE_INLINE))
+        load_slice(comm, socket);
+    return !is_idle(outgoing);
+}
+
+static void done_if_all_sent(struct net_request *request)
+{
+    if (request->state == REQUEST_MOVING && request->moved == request->bytes &&
+        request->unsaid == 0)
+        request_done(request);
+}
+
+static void finish(struct net_comm *comm, uint16_t socket)
+{
+    struct outgoing *outgoing = &comm->outgoing[socket];
+    struct net_request *request = outgoing->request;
+
+    if (request != NULL && comm->link.sockets > 1)
+        adapt_unsent(comm, socket);
+    outgoing->request = NULL;
+    if (request != NULL)
+        request->moved += outgoing->counts;
+    for (unsigned i = 0; i < outgoing->said_count; i++)
+        outgoing->said[i]->unsaid--;
+    for (unsigned i = 0; i < outgoing->said_count; i++)
+        done_if_all_sent(outgoing->said[i]);
+    if (request != NULL)
+        done_if_all_sent(request);
+    outgoing->said_count = 0;
+}
+
+/* The lock is free during the call; *error is errno. */
+static ssize_t write_some(struct net_comm *comm, uint16_t socket, int *error)
+{
+    struct outgoing *outgoing = &comm->outgoing[socket];
     struct iovec parts[2] = {
-        {.iov_base = outgoing->record + WIRE_RECORD_BYTES - outgoing->record_left,
-         .iov_len = outgoing->record_left},
+        {.iov_base = outgoing->records + outgoing->records_sent,
+         .iov_len = outgoing->records_bytes - outgoing->records_sent},
         {.iov_base = (void *)(uintptr_t)outgoing->payload, .iov_len = outgoing->payload_left},
     };
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    size_t of_record;
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = outgoing->payload_left > 0 ? 2 : 1};
+    struct net_request *request = outgoing->request;
+    ssize_t sent;
+    size_t of_records;
 
+    request_hold(request);
+    pthread_mutex_unlock(&comm->lock);
+    sent = sendmsg(comm->link.forward[socket], &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    *error = errno;
+    pthread_mutex_lock(&comm->lock);
+    request_let_go(request);
     if (sent <= 0)
         return sent;
-    of_record = (size_t)sent < outgoing->record_left ? (size_t)sent : outgoing->record_left;
-    outgoing->record_left -= of_record;
-    outgoing->payload_left -= (size_t)sent - of_record;
+    of_records = (size_t)sent < parts[0].iov_len ? (size_t)sent : parts[0].iov_len;
+    outgoing->records_sent += of_records;
+    outgoing->payload_left -= (size_t)sent - of_records;
     if (outgoing->payload != NULL)
-        outgoing->payload += (size_t)sent - of_record;
+        outgoing->payload += (size_t)sent - of_records;
     outgoing->total += (size_t)sent;
     return sent;
 }
 
+bool sender_has_broken(struct net_comm *comm, uint16_t socket)
+{
+    socklen_t length = sizeof(int);
+    int error = 0;
+
+    if (getsockopt(comm->link.forward[socket], SOL_SOCKET, SO_ERROR, &error, &length) != 0 ||
+        error == 0)
+        return false;
+    error_keep_system(error, "the connection to %s broke", comm->link.peer);
+    comm_fail(comm, TCPX_REMOTE_ERROR);
+    return true;
+}
+
 /*
  * A socket that has nothing to send does not tell that its connection has died in between, as when
- * the host behind it is gone. Asking costs a system call, so it is done now and then only.
+ * the host behind it is gone. An I/O thread is told; without one it is asked now and then, since
+ * that costs a system call.
  */
 static void ask_idle(struct net_comm *comm, uint16_t socket)
 {
     enum { TURNS = 64 };
-    socklen_t length = sizeof(int);
-    int error = 0;
 
-    if (++comm->outgoing[socket].idle_turns % TURNS != 0 ||
-        getsockopt(comm->link.forward[socket], SOL_SOCKET, SO_ERROR, &error, &length) != 0 ||
-        error == 0)
-        return;
-    error_keep_system(error, "the connection to %s broke", comm->link.peer);
-    comm_fail(comm, TCPX_REMOTE_ERROR);
+    if (comm->io.crew == NULL && ++comm->outgoing[socket].idle_turns % TURNS == 0)
+        sender_has_broken(comm, socket);
 }
 
-static void send_on(struct net_comm *comm, uint16_t socket)
+enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
 {
     struct outgoing *outgoing = &comm->outgoing[socket];
     uint64_t moved = 0;
@@ -436,51 +567,34 @@ static void send_on(struct net_comm *comm, uint16_t socket)
     while (moved < COMM_TURN_BYTES && comm->result == TCPX_SUCCESS) {
         uint64_t wanted;
         ssize_t sent;
+        int error;
 
         if (is_idle(outgoing) && !load(comm, socket)) {
             ask_idle(comm, socket);
-            return;
+            outgoing->loaded_at = 0;
+            return LANE_IDLE;
         }
-        wanted = outgoing->record_left + outgoing->payload_left;
-        sent = write_some(comm->link.forward[socket], outgoing);
-        if (sent < 0 && errno == EINTR)
+        if (outgoing->loaded_at == 0 && comm->link.sockets > 1)
+            outgoing->loaded_at = clock_now();
+        wanted = outgoing->records_bytes - outgoing->records_sent + outgoing->payload_left;
+        sent = write_some(comm, socket, &error);
+        if (comm->result != TCPX_SUCCESS)
+            return LANE_IDLE;
+        if (sent < 0 && error == EINTR)
             continue;
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return;
+        if (sent < 0 && (error == EAGAIN || error == EWOULDBLOCK))
+            return LANE_FOR_ROOM;
         if (sent < 0) {
-            error_keep_system(errno, "the connection to %s broke", comm->link.peer);
+            error_keep_system(error, "the connection to %s broke", comm->link.peer);
             comm_fail(comm, TCPX_REMOTE_ERROR);
-            return;
+            return LANE_IDLE;
         }
         moved += (uint64_t)sent;
         if ((uint64_t)sent < wanted)
-            return; /* the socket is full */
-        finish(outgoing);
+            return LANE_FOR_ROOM;
+        finish(comm, socket);
     }
-}
-
-static void send_on_all(struct net_comm *comm)
-{
-    for (uint16_t i = 0; i < comm->link.sockets; i++)
-        send_on(comm, i);
-}
-
-/* What can be sent already goes first: a small message does not wait for news. */
-void sender_progress(struct net_comm *comm)
-{
-    bool heard = false;
-    int result;
-
-    send_on_all(comm);
-    if (comm->result != TCPX_SUCCESS)
-        return;
-    result = hear(comm, &heard);
-    if (result != TCPX_SUCCESS) {
-        comm_fail(comm, result);
-    } else if (heard) {
-        open_waiting(comm);
-        send_on_all(comm);
-    }
+    return LANE_MORE;
 }
 
 /* --- the end ------------------------------------------------------------------------------- */

@@ -1,22 +1,49 @@
 /* Small calls around sockets. */
 #include "net/socket.h"
 
+#include "base/fork.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
+
+/* Keeps a descriptor that was just opened while forks were held off; `error`: why there is none. */
+static int keep(int opened, int error, const char *what, int *fd)
+{
+    if (!fork_release(opened))
+        return error_system(ENOMEM, "%s", what);
+    if (opened < 0)
+        return error_system(error, "%s", what);
+    *fd = opened;
+    return TCPX_SUCCESS;
+}
 
 int socket_open(int family, int *fd)
 {
-    int opened = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+    int result = fork_watch();
+    int opened;
 
-    if (opened < 0)
-        return error_system(errno, "cannot open a TCP socket");
-    *fd = opened;
-    return TCPX_SUCCESS;
+    if (result != TCPX_SUCCESS)
+        return result;
+    fork_hold();
+    opened = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+    return keep(opened, errno, "cannot open a TCP socket", fd);
+}
+
+int socket_accept(int listening, int *error)
+{
+    int opened;
+
+    fork_hold();
+    opened = accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    *error = errno;
+    if (fork_release(opened))
+        return opened;
+    *error = ENOMEM;
+    return -1;
 }
 
 static int set_option(int fd, int level, int option, int value, const char *name)
@@ -45,6 +72,11 @@ int socket_tune(int fd, uint64_t timeout_ms)
     if (result == TCPX_SUCCESS)
         result = set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)timeout_ms, "TCP_USER_TIMEOUT");
     return result;
+}
+
+int socket_limit_unsent(int fd, int bytes)
+{
+    return set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes, "TCP_NOTSENT_LOWAT");
 }
 
 socklen_t socket_address_length(const struct sockaddr_storage *address)
@@ -91,6 +123,6 @@ int socket_random(void *bytes, size_t count)
 void socket_close(int *fd)
 {
     if (*fd >= 0)
-        close(*fd);
+        fork_close(*fd);
     *fd = -1;
 }

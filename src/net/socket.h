@@ -18,14 +18,20 @@ union socket_address {
     struct sockaddr_in6 ipv6;
 };
 
-/* A TCP socket that never blocks and is closed by exec. */
+/* A TCP socket that never blocks; exec closes it, and a forked child its copy. */
 MUST_CHECK int socket_open(int family, int *fd);
+
+/* The same for the next connection of a listening socket; -1, and why, if there is none. */
+MUST_CHECK int socket_accept(int listening, int *error);
 
 /*
  * For a connection: no delay for small writes, and an error within `timeout_ms` if the peer's host
  * is gone, whether bytes are in flight or not.
  */
 MUST_CHECK int socket_tune(int fd, uint64_t timeout_ms);
+
+/* No more room is reported while this many bytes have not been sent, besides those on their way. */
+MUST_CHECK int socket_limit_unsent(int fd, int bytes);
 
 /* How many bytes of an address count; 0 if its family is neither IPv4 nor IPv6. */
 socklen_t socket_address_length(const struct sockaddr_storage *address);

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -29,6 +30,30 @@ static inline int open_descriptors(void)
 
     while (readdir(folder) != NULL)
         count++;
+    closedir(folder);
+    return count;
+}
+
+/* Of this process, by their names. */
+static inline unsigned io_threads(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    struct dirent *entry;
+    unsigned count = 0;
+
+    while ((entry = readdir(folder)) != NULL) {
+        char path[300];
+        char name[32] = "";
+        FILE *file;
+
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+        file = fopen(path, "r");
+        if (file == NULL)
+            continue;
+        if (fgets(name, sizeof name, file) != NULL && strncmp(name, "tcpx-io-", 8) == 0)
+            count++;
+        fclose(file);
+    }
     closedir(folder);
     return count;
 }
@@ -77,6 +102,17 @@ static inline void make_link_pair(const struct net_link_options *options, struct
     assert_success(net_listen(&device, options, handle, &listener));
     make_link(listener, options, handle, sender, receiver);
     net_listener_close(listener);
+}
+
+static inline void make_comm_pair(const struct net_link_options *options, struct net_comm **sender,
+                                  struct net_comm **receiver)
+{
+    struct net_link sending;
+    struct net_link receiving;
+
+    make_link_pair(options, &sending, &receiving);
+    assert_success(net_comm_create(&sending, NET_SENDER, sender));
+    assert_success(net_comm_create(&receiving, NET_RECEIVER, receiver));
 }
 
 #endif

@@ -574,18 +574,18 @@ static void test_a_receiver_that_goes_away(void **state)
 
 static void test_a_sender_that_is_lost_in_a_message(void **state)
 {
-    static uint8_t data[4 << 20];
+    static uint8_t data[256 << 20];
+    static uint8_t arrived[sizeof data];
     struct pair pair = tag_pair();
-    struct net_request *receive = must_receive(pair.receiver, data, sizeof data, 1);
+    struct net_request *receive = must_receive(pair.receiver, arrived, sizeof arrived, 1);
     bool done;
 
     (void)state;
     must_send(pair.sender, data, sizeof data, 1);
-    for (int i = 0; i < 20; i++)
-        assert_success(net_test(receive, &done, NULL));
+    assert_success(net_test(receive, &done, NULL));
     net_comm_close(pair.sender);
     assert_int_equal(failure(receive, NULL), TCPX_REMOTE_ERROR);
-    assert_text("a receive of 4194304 bytes");
+    assert_text("a receive of 268435456 bytes");
     net_comm_close(pair.receiver);
 }
 

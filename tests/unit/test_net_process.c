@@ -1,16 +1,15 @@
 /*
  * Two processes: what is done is delivered even if its sender exits at once, and the death of
  * either side at any moment is an error on the other in bounded time. No descriptor is kept in
- * either case.
+ * either case. Many comms share few threads.
  */
+#include "net/io.h"
 #include "tests/unit/net_pair.h"
+#include "tests/unit/nursery.h"
 
-#include <signal.h>
+#include <sched.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 static const struct net_link_options options = {
     .sockets = 2,
@@ -28,16 +27,22 @@ enum { LARGE = 300000, SMALL = 1000 };
 static uint8_t data[4 << 20];
 static uint8_t arrived[4 << 20];
 
-/* In the child there is no cmocka: what goes wrong there is its exit status. */
-static struct net_comm *child_connect(uint8_t handle[NET_HANDLE_BYTES])
+static void fill_data(void)
 {
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (uint8_t)(i * 3 + i / 251);
+}
+
+static struct net_comm *child_connect(const uint8_t handle[NET_HANDLE_BYTES])
+{
+    uint8_t copy[NET_HANDLE_BYTES];
     struct net_comm *comm;
     struct net_link link;
     bool connected = false;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    memcpy(copy, handle, sizeof copy);
     while (!connected)
-        if (net_connect(NULL, &options, handle, &link, &connected) != TCPX_SUCCESS)
+        if (net_connect(NULL, &options, copy, &link, &connected) != TCPX_SUCCESS)
             _exit(10);
     if (net_comm_create(&link, NET_SENDER, &comm) != TCPX_SUCCESS)
         _exit(11);
@@ -106,49 +111,56 @@ static void nap(uint64_t microseconds)
     nanosleep(&pause, NULL);
 }
 
+static void send_and_exit(const uint8_t *handle)
+{
+    struct net_comm *comm = child_connect(handle);
+    bool with_large = handle[NET_HANDLE_BYTES];
+
+    fill_data();
+    child_send(comm, SMALL, 1);
+    if (with_large)
+        child_send(comm, LARGE, 2);
+    child_send(comm, 0, 3);
+    net_comm_close(comm);
+}
+
 static void test_exit_right_after_done(void **state)
 {
     enum { TURNS = 1000 };
-    uint8_t handle[NET_HANDLE_BYTES];
+    uint8_t handle[NET_HANDLE_BYTES + 1];
     struct net_listener *listener = parent_listen(handle);
     int before = open_descriptors();
 
     (void)state;
-    for (size_t i = 0; i < sizeof data; i++)
-        data[i] = (uint8_t)(i * 3 + i / 251);
+    fill_data();
     for (int turn = 0; turn < TURNS; turn++) {
         bool with_large = turn % 2 == 0;
         struct net_comm *comm;
-        int status;
-        pid_t child = fork();
+        pid_t child;
 
-        assert_true(child >= 0);
-        if (child == 0) {
-            comm = child_connect(handle);
-            child_send(comm, SMALL, 1);
-            if (with_large)
-                child_send(comm, LARGE, 2);
-            child_send(comm, 0, 3);
-            net_comm_close(comm);
-            _exit(0);
-        }
+        handle[NET_HANDLE_BYTES] = with_large;
+        child = nursery_fork(send_and_exit, handle, sizeof handle);
         comm = parent_accept(listener);
-        if (turn % 10 == 1) { /* a receiver that comes when the sender is long gone */
-            assert_int_equal(waitpid(child, &status, 0), child);
-            assert_int_equal(status, 0);
-        }
+        if (turn % 10 == 1) /* a receiver that comes when the sender is long gone */
+            assert_int_equal(nursery_wait(child), 0);
         if (with_large) /* what is announced is sent when there is a receive, so that comes first */
             receive(comm, LARGE, 2);
         receive(comm, SMALL, 1);
         receive(comm, 0, 3);
-        if (turn % 10 != 1) {
-            assert_int_equal(waitpid(child, &status, 0), child);
-            assert_int_equal(status, 0);
-        }
+        if (turn % 10 != 1)
+            assert_int_equal(nursery_wait(child), 0);
         net_comm_close(comm);
     }
     assert_int_equal(open_descriptors(), before);
     net_listener_close(listener);
+}
+
+static void send_for_ever(const uint8_t *handle)
+{
+    struct net_comm *comm = child_connect(handle);
+
+    for (;;)
+        child_send(comm, sizeof data, 1);
 }
 
 /* The receiver's view, and then the sender's: the other is killed at some moment of a transfer. */
@@ -166,13 +178,8 @@ static void test_a_killed_sender(void **state)
         uint64_t killed = 0;
         uint64_t kill_at;
         int result = TCPX_SUCCESS;
-        pid_t child = fork();
+        pid_t child = nursery_fork(send_for_ever, handle, sizeof handle);
 
-        if (child == 0) {
-            comm = child_connect(handle);
-            for (;;)
-                child_send(comm, sizeof data, 1);
-        }
         comm = parent_accept(listener);
         kill_at = clock_now() + (uint64_t)(turn * 37 % 100) * 100000;
         while (result == TCPX_SUCCESS) {
@@ -193,11 +200,41 @@ static void test_a_killed_sender(void **state)
         assert_true(killed != 0);
         assert_int_equal(result, TCPX_REMOTE_ERROR);
         assert_non_null(strstr(tcpx_last_error(), "127.0.0.1:"));
-        waitpid(child, NULL, 0);
+        nursery_wait(child);
         net_comm_close(comm);
     }
     assert_int_equal(open_descriptors(), before);
     net_listener_close(listener);
+}
+
+static void receive_for_ever(const uint8_t *nothing)
+{
+    struct net_device device = loopback(AF_INET);
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    struct net_request *request = NULL;
+    struct net_listener *listener;
+    struct net_comm *comm;
+    struct net_link link;
+    bool accepted = false;
+    bool done = false;
+
+    (void)nothing;
+    if (net_listen(&device, &options, nursery_shared->bytes, &listener) != TCPX_SUCCESS)
+        _exit(1);
+    atomic_store(&nursery_shared->flag, 1);
+    while (!accepted)
+        if (net_accept(listener, &link, &accepted) != TCPX_SUCCESS || deadline_passed(deadline))
+            _exit(2);
+    if (net_comm_create(&link, NET_RECEIVER, &comm) != TCPX_SUCCESS)
+        _exit(3);
+    for (;;) {
+        if (request == NULL && net_irecv(comm, arrived, sizeof arrived, 1, &request) != 0)
+            _exit(4);
+        if (net_test(request, &done, NULL) != 0)
+            _exit(5);
+        if (done)
+            request = NULL;
+    }
 }
 
 static void test_a_killed_receiver(void **state)
@@ -208,7 +245,6 @@ static void test_a_killed_receiver(void **state)
     (void)state;
     for (int turn = 0; turn < TURNS; turn++) {
         uint8_t handle[NET_HANDLE_BYTES];
-        struct net_listener *listener = parent_listen(handle);
         struct net_request *request = NULL;
         struct net_comm *comm;
         struct net_link link;
@@ -216,23 +252,15 @@ static void test_a_killed_receiver(void **state)
         uint64_t killed;
         bool connected = false;
         int result = TCPX_SUCCESS;
-        pid_t child = fork();
+        pid_t child;
 
-        if (child == 0) {
-            bool done = false;
-
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            comm = parent_accept(listener);
-            for (;;) {
-                if (request == NULL && net_irecv(comm, arrived, sizeof arrived, 1, &request) != 0)
-                    _exit(1);
-                if (net_test(request, &done, NULL) != 0)
-                    _exit(1);
-                if (done)
-                    request = NULL;
-            }
+        atomic_store(&nursery_shared->flag, 0);
+        child = nursery_fork(receive_for_ever, NULL, 0);
+        while (atomic_load(&nursery_shared->flag) == 0) {
+            assert_false(deadline_passed(deadline));
+            sched_yield();
         }
-        net_listener_close(listener);
+        memcpy(handle, nursery_shared->bytes, sizeof handle);
         while (!connected) {
             assert_success(net_connect(NULL, &options, handle, &link, &connected));
             assert_false(deadline_passed(deadline));
@@ -262,62 +290,78 @@ static void test_a_killed_receiver(void **state)
             assert_true(clock_now() - killed < 2000000000u);
         }
         assert_int_equal(result, TCPX_REMOTE_ERROR);
-        waitpid(child, NULL, 0);
+        nursery_wait(child);
         net_comm_close(comm);
     }
     assert_int_equal(open_descriptors(), before);
 }
 
-/* Each of many comms moves its own bytes, and costs two descriptors at each end and no thread. */
+/* --- many ---------------------------------------------------------------------------------- */
+
+enum { COMMS = 256 };
+
+static struct net_comm *comms[COMMS];
+static struct net_request *requests[COMMS];
+static uint8_t buffers[COMMS][20000];
+
+static struct net_link_options one_socket(void)
+{
+    struct net_link_options one = options;
+
+    one.sockets = 1;
+    return one;
+}
+
+static void send_on_many(const uint8_t *handle)
+{
+    const struct net_link_options one = one_socket();
+
+    for (int i = 0; i < COMMS; i++) {
+        uint8_t copy[NET_HANDLE_BYTES];
+        struct net_link link;
+        bool connected = false;
+
+        memcpy(copy, handle, sizeof copy);
+        while (!connected)
+            if (net_connect(NULL, &one, copy, &link, &connected) != TCPX_SUCCESS)
+                _exit(20);
+        if (net_comm_create(&link, NET_SENDER, &comms[i]) != TCPX_SUCCESS)
+            _exit(21);
+        memset(buffers[i], i, sizeof buffers[i]);
+        if (net_isend(comms[i], buffers[i], sizeof buffers[i], 1, &requests[i]) != TCPX_SUCCESS)
+            _exit(22);
+    }
+    for (int i = 0; i < COMMS; i++)
+        for (bool done = false; !done;)
+            if (net_test(requests[i], &done, NULL) != TCPX_SUCCESS)
+                _exit(23);
+}
+
+/* Each of many comms moves its own bytes and costs two descriptors; the threads serve them all. */
 static void test_many_comms(void **state)
 {
-    enum { COMMS = 256 };
-    static struct net_comm *comms[COMMS];
-    static struct net_request *requests[COMMS];
-    static uint8_t buffers[COMMS][20000];
-    struct net_link_options one_socket = options;
+    const struct net_link_options one = one_socket();
     struct net_device device = loopback(AF_INET);
     uint64_t deadline = deadline_after_ms(LIMIT_MS);
     uint8_t handle[NET_HANDLE_BYTES];
     struct net_listener *listener;
     int before = open_descriptors();
     int left = COMMS;
-    int status;
+    struct io_plan plan;
     pid_t child;
 
     (void)state;
-    one_socket.sockets = 1;
-    assert_success(net_listen(&device, &one_socket, handle, &listener));
-    child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (int i = 0; i < COMMS; i++) {
-            uint8_t copy[NET_HANDLE_BYTES];
-            struct net_link link;
-            bool connected = false;
-
-            memcpy(copy, handle, sizeof copy);
-            while (!connected)
-                if (net_connect(NULL, &one_socket, copy, &link, &connected) != TCPX_SUCCESS)
-                    _exit(20);
-            if (net_comm_create(&link, NET_SENDER, &comms[i]) != TCPX_SUCCESS)
-                _exit(21);
-            memset(buffers[i], i, sizeof buffers[i]);
-            if (net_isend(comms[i], buffers[i], sizeof buffers[i], 1, &requests[i]) != TCPX_SUCCESS)
-                _exit(22);
-        }
-        for (int i = 0; i < COMMS; i++)
-            for (bool done = false; !done;)
-                if (net_test(requests[i], &done, NULL) != TCPX_SUCCESS)
-                    _exit(23);
-        _exit(0);
-    }
+    assert_success(io_plan(&plan));
+    assert_success(net_listen(&device, &one, handle, &listener));
+    child = nursery_fork(send_on_many, handle, sizeof handle);
     for (int i = 0; i < COMMS; i++) {
         comms[i] = parent_accept(listener);
         assert_success(net_irecv(comms[i], buffers[i], sizeof buffers[i], 1, &requests[i]));
     }
-    assert_int_equal(open_descriptors(), before + 1 + 2 * COMMS);
+    assert_in_range(io_threads(), plan.threads > 0, plan.threads);
+    /* an I/O thread has two of its own */
+    assert_in_range(open_descriptors(), before + 1 + 2 * COMMS,
+                    before + 1 + 2 * COMMS + 2 * (int)plan.threads);
     while (left > 0)
         for (int i = 0; i < COMMS; i++) {
             bool done = false;
@@ -338,12 +382,12 @@ static void test_many_comms(void **state)
         for (size_t k = 1; k < sizeof buffers[i]; k++)
             assert_int_equal(buffers[i][k], buffers[i][0]);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_int_equal(nursery_wait(child), 0);
     for (int i = 0; i < COMMS; i++)
         net_comm_close(comms[i]);
     net_listener_close(listener);
     assert_int_equal(open_descriptors(), before);
+    assert_int_equal(io_threads(), 0);
 }
 
 int main(void)
@@ -355,5 +399,6 @@ int main(void)
         cmocka_unit_test(test_a_killed_receiver),
     };
 
+    nursery_start();
     return cmocka_run_group_tests_name("processes", tests, NULL, NULL);
 }

@@ -1,0 +1,358 @@
+/*
+ * Who moves a comm's sockets on. The calls on a comm move the first and the reverse lane
+ * themselves, so that a small message is not handed over between threads; the further lanes belong
+ * to the I/O threads. Those also watch the calls' own lanes while somebody waits, or when requests
+ * are under way and no call has come for a few milliseconds. Without I/O threads, or where there
+ * are hardly CPUs for them, all lanes are the calls' own.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/comm_state.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+static bool is_callers(const struct net_comm *comm, unsigned lane)
+{
+    return lane < comm->own_lanes || lane == comm_reverse_lane(comm);
+}
+
+static int descriptor_of(const struct net_comm *comm, unsigned lane)
+{
+    return lane == comm_reverse_lane(comm) ? comm->link.reverse : comm->link.forward[lane];
+}
+
+static bool reads(const struct net_comm *comm, unsigned lane)
+{
+    return (comm->side == NET_RECEIVER) == (lane != comm_reverse_lane(comm));
+}
+
+/* --- what an I/O thread waits for ---------------------------------------------------------- */
+
+static unsigned place_of(const struct net_comm *comm, unsigned lane)
+{
+    return lane == 0 || lane == comm_reverse_lane(comm) ? 0 : lane - 1;
+}
+
+static void wait_for(struct net_comm *comm, unsigned number, uint32_t events)
+{
+    struct lane *lane = &comm->lanes[number];
+
+    if (comm->io.crew == NULL || lane->unwatched || lane->events == events)
+        return;
+    lane->events = events;
+    io_change(&comm->io, descriptor_of(comm, number), number, place_of(comm, number), events);
+}
+
+static void forget(struct net_comm *comm, unsigned number)
+{
+    struct lane *lane = &comm->lanes[number];
+
+    if (comm->io.crew == NULL || lane->unwatched)
+        return;
+    lane->unwatched = true;
+    io_remove(&comm->io, descriptor_of(comm, number), place_of(comm, number));
+}
+
+void progress_forget(struct net_comm *comm)
+{
+    for (unsigned lane = 0; lane <= comm_reverse_lane(comm); lane++)
+        forget(comm, lane);
+}
+
+static uint32_t events_for(const struct net_comm *comm, unsigned lane, enum lane_wait wait)
+{
+    switch (wait) {
+    case LANE_FOR_INPUT:
+        return EPOLLIN;
+    case LANE_FOR_ROOM:
+        return EPOLLOUT;
+    case LANE_MORE:
+        return reads(comm, lane) ? EPOLLIN : EPOLLOUT;
+    default:
+        return 0;
+    }
+}
+
+void progress_wake(struct net_comm *comm, unsigned lane)
+{
+    if (!comm->lanes[lane].busy && (comm->watched || !is_callers(comm, lane)))
+        wait_for(comm, lane, reads(comm, lane) ? EPOLLIN : EPOLLOUT);
+}
+
+/* --- moving -------------------------------------------------------------------------------- */
+
+static enum lane_wait move_busy(struct net_comm *comm, unsigned lane)
+{
+    if (comm->side == NET_SENDER)
+        return lane == comm_reverse_lane(comm) ? sender_hear(comm)
+                                               : sender_send(comm, (uint16_t)lane);
+    return lane == comm_reverse_lane(comm) ? receiver_speak(comm)
+                                           : receiver_receive(comm, (uint16_t)lane);
+}
+
+/* Whoever moved a lane on also says what an I/O thread has to wait for. */
+static enum lane_wait move(struct net_comm *comm, unsigned number)
+{
+    struct lane *lane = &comm->lanes[number];
+    enum lane_wait wait;
+
+    if (lane->busy)
+        return LANE_BUSY;
+    if (comm->result != TCPX_SUCCESS)
+        return LANE_IDLE;
+    lane->busy = true;
+    wait = move_busy(comm, number);
+    lane->busy = false;
+    if (comm->result != TCPX_SUCCESS)
+        comm_give_up(comm);
+    else if (comm->watched || !is_callers(comm, number))
+        wait_for(comm, number, events_for(comm, number, wait));
+    return wait;
+}
+
+/*
+ * Wakes as many idle lanes of a sender as there are slices worth one. A lane that is busy or waits
+ * takes the next slice by itself, and so does the caller's.
+ */
+static void share_out(struct net_comm *comm)
+{
+    uint64_t slices;
+    unsigned first = comm->watched ? 0 : comm->own_lanes;
+    unsigned active = comm->link.framing == WIRE_INLINE || first == 0 ? first : first - 1;
+
+    if (first == comm->link.sockets || comm->link.sockets == 1)
+        return;
+    slices = sender_bytes_to_slice(comm);
+    if (slices == 0)
+        return;
+    slices = (slices + sender_smallest_slice(comm) - 1) / sender_smallest_slice(comm);
+    for (unsigned i = first; i < comm->link.sockets; i++)
+        active += comm->lanes[i].busy || comm->lanes[i].events != 0;
+    for (unsigned i = first; i < comm->link.sockets && active < slices; i++)
+        if (!comm->lanes[i].busy && comm->lanes[i].events == 0) {
+            progress_wake(comm, i);
+            active++;
+        }
+}
+
+/* The lanes that an I/O thread does not move by itself. */
+static void move_forward_lanes(struct net_comm *comm)
+{
+    for (unsigned lane = 0; lane < comm->own_lanes; lane++)
+        move(comm, lane);
+}
+
+/* What can be sent already goes first: a small message does not wait for news. */
+static void move_sender(struct net_comm *comm)
+{
+    share_out(comm);
+    move_forward_lanes(comm);
+    move(comm, comm_reverse_lane(comm));
+    if (!comm->news)
+        return;
+    comm->news = false;
+    share_out(comm);
+    move_forward_lanes(comm);
+}
+
+static void move_receiver(struct net_comm *comm)
+{
+    move_forward_lanes(comm);
+    if (comm->result == TCPX_SUCCESS && receiver_has_to_speak(comm))
+        move(comm, comm_reverse_lane(comm));
+}
+
+static void move_all(struct net_comm *comm)
+{
+    if (comm->side == NET_SENDER)
+        move_sender(comm);
+    else
+        move_receiver(comm);
+}
+
+void progress(struct net_comm *comm)
+{
+    if (comm->result != TCPX_SUCCESS)
+        return;
+    comm->polls++;
+    move_all(comm);
+    if (comm->watched)
+        io_nudge(&comm->io);
+}
+
+/* --- watching ------------------------------------------------------------------------------ */
+
+static void watch(struct net_comm *comm)
+{
+    comm->watched = true;
+    comm->polls_at_watch = comm->polls;
+    move_all(comm);
+}
+
+static void unwatch(struct net_comm *comm)
+{
+    comm->watched = false;
+    for (unsigned lane = 0; lane < comm->own_lanes; lane++)
+        wait_for(comm, lane, 0);
+    wait_for(comm, comm_reverse_lane(comm), 0);
+}
+
+/* The calls have come back, or nothing is under way any more. */
+static bool need_not_watch(const struct net_comm *comm)
+{
+    return comm->waiters == 0 && (comm->polls != comm->polls_at_watch || comm->pending == 0);
+}
+
+/* By its I/O thread, while requests are under way: does anybody else look after them? */
+static bool tick(void *owner)
+{
+    struct net_comm *comm = owner;
+    bool again = true;
+
+    if (pthread_mutex_trylock(&comm->lock) != 0)
+        return true;
+    if (comm->watched && need_not_watch(comm))
+        unwatch(comm);
+    if (comm->result != TCPX_SUCCESS || comm->pending == 0 || comm->watched)
+        again = false;
+    else if (comm->polls != comm->polls_at_tick)
+        comm->polls_at_tick = comm->polls;
+    else {
+        watch(comm);
+        again = false;
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return again;
+}
+
+/* A connection has ended or broken, and moving its lane on has not shown that. */
+static void look_into(struct net_comm *comm, unsigned lane)
+{
+    if (comm->side == NET_SENDER && lane != comm_reverse_lane(comm) && !comm->lanes[lane].busy &&
+        sender_has_broken(comm, (uint16_t)lane))
+        return;
+    forget(comm, lane);
+}
+
+static void ready(void *owner, unsigned lane, uint32_t events)
+{
+    struct net_comm *comm = owner;
+
+    pthread_mutex_lock(&comm->lock);
+    if (comm->watched && is_callers(comm, lane) && need_not_watch(comm)) {
+        unwatch(comm);
+        io_nudge(&comm->io);
+    } else if (comm->watched && is_callers(comm, lane)) {
+        /* Whoever is at it now says afterwards what to wait for. */
+        if (comm->lanes[lane].busy)
+            wait_for(comm, lane, 0);
+        else
+            move_all(comm);
+    } else if (move(comm, lane) != LANE_BUSY && comm->side == NET_SENDER) {
+        share_out(comm);
+    }
+    if (comm->result == TCPX_SUCCESS && (events & (EPOLLERR | EPOLLHUP)) != 0)
+        look_into(comm, lane);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* --- sleeping ------------------------------------------------------------------------------ */
+
+/* Where no I/O thread does it, whoever waits for a request waits for the sockets. */
+static void sleep_on_sockets(struct net_comm *comm, const struct net_request *request,
+                             uint64_t deadline)
+{
+    enum { MOST_MS = 100 };
+    struct pollfd all[WIRE_MOST_SOCKETS + 1];
+    uint64_t now = clock_now();
+    uint64_t left_ms = deadline <= now ? 0 : (deadline - now) / 1000000 + 1;
+    unsigned count = 0;
+
+    for (unsigned lane = 0; lane <= comm_reverse_lane(comm); lane++) {
+        struct lane *state = &comm->lanes[lane];
+
+        state->events = events_for(comm, lane, move(comm, lane));
+        if (state->events != 0)
+            all[count++] = (struct pollfd){.fd = descriptor_of(comm, lane),
+                                           .events = state->events == EPOLLIN ? POLLIN : POLLOUT};
+    }
+    if (request_has_ended(request))
+        return;
+    pthread_mutex_unlock(&comm->lock);
+    if (poll(all, count, (int)(left_ms < MOST_MS ? left_ms : MOST_MS)) < 0)
+        log_debug("a wait was interrupted");
+    pthread_mutex_lock(&comm->lock);
+    move_all(comm);
+}
+
+void progress_sleep(struct net_request *request, uint64_t deadline)
+{
+    struct net_comm *comm = request->comm;
+    struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u),
+                             .tv_nsec = (long)(deadline % 1000000000u)};
+
+    if (comm->io.crew == NULL) {
+        sleep_on_sockets(comm, request, deadline);
+        return;
+    }
+    comm->waiters++;
+    if (comm->watched)
+        comm->polls_at_watch = comm->polls;
+    else
+        watch(comm);
+    if (!request_has_ended(request) && deadline == DEADLINE_NEVER)
+        pthread_cond_wait(&comm->ended, &comm->lock);
+    else if (!request_has_ended(request))
+        pthread_cond_timedwait(&comm->ended, &comm->lock, &until);
+    comm->waiters--;
+}
+
+/* --- life ---------------------------------------------------------------------------------- */
+
+static int add_lanes(struct net_comm *comm)
+{
+    int result = TCPX_SUCCESS;
+
+    for (unsigned lane = 0; lane <= comm_reverse_lane(comm) && result == TCPX_SUCCESS; lane++) {
+        /* Only a record tells that there is something for a further lane in the other framing. */
+        bool at_once =
+            !is_callers(comm, lane) && reads(comm, lane) && comm->link.framing == WIRE_INLINE;
+
+        comm->lanes[lane].events = at_once ? EPOLLIN : 0;
+        result = io_add(&comm->io, descriptor_of(comm, lane), lane, place_of(comm, lane),
+                        comm->lanes[lane].events);
+    }
+    return result;
+}
+
+void progress_start(struct net_comm *comm)
+{
+    static const struct io_calls calls = {.ready = ready, .tick = tick};
+    unsigned places = comm->link.sockets > 1 ? comm->link.sockets - 1u : 1;
+    int result = io_join(&comm->io, &calls, comm, places);
+
+    comm->own_lanes = comm->link.sockets;
+    if (result == TCPX_SUCCESS && comm->io.crew == NULL)
+        return;
+    pthread_mutex_lock(&comm->lock);
+    if (result == TCPX_SUCCESS) {
+        comm->own_lanes = io_cpus_are_scarce(&comm->io) ? comm->link.sockets : 1;
+        result = add_lanes(comm);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    if (result == TCPX_SUCCESS)
+        return;
+    log_warn("%s: data moves only while the program makes calls", error_text());
+    io_leave(&comm->io);
+    comm->own_lanes = comm->link.sockets;
+}
+
+void progress_stop(struct net_comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    progress_forget(comm);
+    pthread_mutex_unlock(&comm->lock);
+    io_leave(&comm->io);
+}

@@ -1,0 +1,550 @@
+/*
+ * Who moves a comm on: I/O threads carry what no call does and sleep when there is nothing to do, a
+ * wait costs no CPU, and no buffer is touched after its request has been told to have failed. A
+ * forked child has nothing of its parent's connections.
+ */
+#include "base/fork.h"
+#include "net/budget.h"
+#include "net/io.h"
+#include "tests/unit/net_pair.h"
+#include "tests/unit/nursery.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { LARGE = 32 << 20 };
+
+static uint8_t data[LARGE];
+static uint8_t arrived[LARGE];
+
+static const struct net_link_options options = {
+    .sockets = 4,
+    .match = WIRE_MATCH_TAG,
+    .framing = WIRE_INLINE,
+    .eager_limit = 4096,
+    .eager_credit = 65536,
+    .largest_slice = 256 << 10,
+    .timeout_ms = 60000,
+    .handshake_ms = 5000,
+};
+
+static void nap_ms(long milliseconds)
+{
+    nanosleep(
+        &(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000},
+        NULL);
+}
+
+static void fill_data(void)
+{
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (uint8_t)(i * 7 + i / 253);
+}
+
+static bool threads_are_wanted(void)
+{
+    struct io_plan plan;
+
+    assert_success(io_plan(&plan));
+    return plan.threads > 0;
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
+
+/* --- without calls ------------------------------------------------------------------------- */
+
+/* The few calls that this makes could not carry so much in either framing. */
+static void move_without_calls(const struct net_link_options *wanted)
+{
+    enum { CALLS = 8 };
+    struct net_comm *sender;
+    struct net_comm *receiver;
+    struct net_request *send;
+    struct net_request *receive;
+    uint64_t bytes = 0;
+    bool sent = false;
+    bool received = false;
+    int calls = 0;
+
+    make_comm_pair(wanted, &sender, &receiver);
+    memset(arrived, 0, sizeof arrived);
+    assert_success(net_isend(sender, data, sizeof data, 1, &send));
+    assert_success(net_irecv(receiver, arrived, sizeof arrived, 1, &receive));
+    while (!sent || !received) {
+        assert_true(calls++ < CALLS);
+        nap_ms(1000);
+        if (!sent)
+            assert_success(net_test(send, &sent, NULL));
+        if (!received)
+            assert_success(net_test(receive, &received, &bytes));
+    }
+    assert_int_equal(bytes, sizeof data);
+    assert_memory_equal(arrived, data, sizeof data);
+    net_comm_close(sender);
+    net_comm_close(receiver);
+}
+
+static void test_nobody_calls(void **state)
+{
+    struct net_link_options wanted = options;
+
+    (void)state;
+    if (!threads_are_wanted())
+        skip();
+    fill_data();
+    wanted.sockets = 1;
+    move_without_calls(&wanted);
+    wanted.sockets = 4;
+    move_without_calls(&wanted);
+    wanted.framing = WIRE_SEPARATE;
+    move_without_calls(&wanted);
+}
+
+/* Calls that come and go: the threads take over, and give back. */
+static void test_calls_that_pause(void **state)
+{
+    struct net_comm *sender;
+    struct net_comm *receiver;
+
+    (void)state;
+    make_comm_pair(&options, &sender, &receiver);
+    for (uint32_t i = 0; i < 40; i++) {
+        struct net_request *send;
+        struct net_request *receive;
+        uint64_t deadline = deadline_after_ms(LIMIT_MS);
+        uint64_t bytes = i % 2 ? 1000 : 3000000;
+        bool sent = false;
+        bool received = false;
+
+        memset(arrived, 0, bytes);
+        assert_success(net_irecv(receiver, arrived, bytes, i, &receive));
+        nap_ms(i % 3 * 4);
+        assert_success(net_isend(sender, data, bytes, i, &send));
+        nap_ms(i % 4 * 3);
+        while (!sent || !received) {
+            if (!sent)
+                assert_success(net_test(send, &sent, NULL));
+            if (!received)
+                assert_success(net_test(receive, &received, NULL));
+            assert_false(deadline_passed(deadline));
+        }
+        assert_memory_equal(arrived, data, bytes);
+    }
+    net_comm_close(sender);
+    net_comm_close(receiver);
+}
+
+static void test_nothing_to_do_costs_nothing(void **state)
+{
+    enum { COMMS = 16 };
+    struct net_comm *senders[COMMS];
+    struct net_comm *receivers[COMMS];
+    struct net_request *waiting;
+    struct rusage before;
+    struct rusage after;
+    double seconds;
+
+    (void)state;
+    for (int i = 0; i < COMMS; i++) {
+        make_comm_pair(&options, &senders[i], &receivers[i]);
+        /* a receive whose message never comes, and a send whose receive never comes */
+        assert_success(net_irecv(receivers[i], arrived, sizeof arrived, 1, &waiting));
+        assert_success(net_isend(senders[i], data, sizeof data, 2, &waiting));
+    }
+    nap_ms(500); /* until they sleep */
+    getrusage(RUSAGE_SELF, &before);
+    seconds = cpu_seconds();
+    nap_ms(1000);
+    seconds = cpu_seconds() - seconds;
+    getrusage(RUSAGE_SELF, &after);
+    assert_true(seconds < 0.01);
+    assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 0, 20);
+    for (int i = 0; i < COMMS; i++) {
+        net_comm_close(senders[i]);
+        net_comm_close(receivers[i]);
+    }
+    assert_int_equal(io_threads(), 0);
+}
+
+/* --- waits --------------------------------------------------------------------------------- */
+
+struct late {
+    struct net_comm *sender;
+    long after_ms;
+    int result;
+};
+
+static void *send_late(void *argument)
+{
+    struct late *late = argument;
+    struct net_request *request;
+    bool done = false;
+
+    nap_ms(late->after_ms);
+    late->result = net_isend(late->sender, data, sizeof data, 1, &request);
+    if (late->result == TCPX_SUCCESS)
+        late->result = net_wait(request, deadline_after_ms(LIMIT_MS), &done, NULL);
+    if (late->result == TCPX_SUCCESS && !done)
+        late->result = TCPX_IN_PROGRESS;
+    return NULL;
+}
+
+static void test_a_wait(void **state)
+{
+    struct late late = {.after_ms = 1000};
+    struct net_comm *receiver;
+    struct net_request *request;
+    uint64_t bytes = 0;
+    pthread_t thread;
+    bool done;
+    double seconds;
+    uint64_t start;
+
+    (void)state;
+    fill_data();
+    make_comm_pair(&options, &late.sender, &receiver);
+    assert_success(net_irecv(receiver, arrived, sizeof arrived, 1, &request));
+
+    start = clock_now();
+    assert_success(net_wait(request, deadline_after_ms(50), &done, &bytes));
+    assert_false(done);
+    assert_true(clock_now() - start >= 50000000u);
+
+    memset(arrived, 0, sizeof arrived);
+    assert_int_equal(pthread_create(&thread, NULL, send_late, &late), 0);
+    seconds = cpu_seconds();
+    assert_success(net_wait(request, deadline_after_ms(600), &done, &bytes));
+    assert_false(done);
+    assert_true(cpu_seconds() - seconds < 0.1);
+    assert_success(net_wait(request, deadline_after_ms(LIMIT_MS), &done, &bytes));
+    assert_true(done);
+    assert_int_equal(bytes, sizeof data);
+    pthread_join(thread, NULL);
+    assert_int_equal(late.result, TCPX_SUCCESS);
+    assert_memory_equal(arrived, data, sizeof data);
+    net_comm_close(late.sender);
+    net_comm_close(receiver);
+}
+
+/* A wait ends, too, when the comm fails. */
+static void test_a_wait_for_nothing(void **state)
+{
+    struct net_comm *sender;
+    struct net_comm *receiver;
+    struct net_request *request;
+    bool done = false;
+
+    (void)state;
+    make_comm_pair(&options, &sender, &receiver);
+    assert_success(net_irecv(receiver, arrived, sizeof arrived, 1, &request));
+    net_comm_close(sender);
+    assert_int_equal(net_wait(request, DEADLINE_NEVER, &done, NULL), TCPX_REMOTE_ERROR);
+    assert_non_null(strstr(tcpx_last_error(), "has closed the comm"));
+    net_comm_close(receiver);
+}
+
+/* --- failures ------------------------------------------------------------------------------ */
+
+static struct net_comm *child_connect(const uint8_t *handle)
+{
+    uint8_t copy[NET_HANDLE_BYTES];
+    struct net_comm *comm;
+    struct net_link link;
+    bool connected = false;
+
+    memcpy(copy, handle, sizeof copy);
+    while (!connected)
+        if (net_connect(NULL, &options, copy, &link, &connected) != TCPX_SUCCESS)
+            _exit(10);
+    if (net_comm_create(&link, NET_SENDER, &comm) != TCPX_SUCCESS)
+        _exit(11);
+    return comm;
+}
+
+static void send_for_ever(const uint8_t *handle)
+{
+    struct net_comm *comm = child_connect(handle);
+    struct net_request *request;
+    bool done;
+
+    for (;;)
+        if (net_isend(comm, data, sizeof data, 1, &request) != TCPX_SUCCESS ||
+            net_wait(request, DEADLINE_NEVER, &done, NULL) != TCPX_SUCCESS)
+            _exit(12);
+}
+
+static struct net_comm *accept_one(struct net_listener *listener)
+{
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    struct net_comm *comm;
+    struct net_link link;
+    bool accepted = false;
+
+    while (!accepted) {
+        assert_success(net_accept(listener, &link, &accepted));
+        assert_false(deadline_passed(deadline));
+    }
+    assert_success(net_comm_create(&link, NET_RECEIVER, &comm));
+    return comm;
+}
+
+/* Threads are in the middle of reading into the buffer when their peer dies. */
+static void test_a_buffer_is_left_alone_after_a_failure(void **state)
+{
+    enum { TURNS = 50 };
+    struct net_device device = loopback(AF_INET);
+    uint8_t handle[NET_HANDLE_BYTES];
+    struct net_listener *listener;
+
+    (void)state;
+    assert_success(net_listen(&device, &options, handle, &listener));
+    for (int turn = 0; turn < TURNS; turn++) {
+        pid_t child = nursery_fork(send_for_ever, handle, sizeof handle);
+        struct net_comm *comm = accept_one(listener);
+        struct net_request *request;
+        uint64_t kill_at = clock_now() + (uint64_t)turn * 100000;
+        int result = TCPX_SUCCESS;
+
+        while (result == TCPX_SUCCESS) {
+            bool done = false;
+
+            result = net_irecv(comm, arrived, sizeof arrived, 1, &request);
+            while (result == TCPX_SUCCESS && !done) {
+                if (kill_at != 0 && clock_now() >= kill_at) {
+                    kill(child, SIGKILL);
+                    kill_at = 0;
+                }
+                result = net_test(request, &done, NULL);
+            }
+        }
+        assert_int_equal(result, TCPX_REMOTE_ERROR);
+        memset(arrived, 0xee, sizeof arrived);
+        nap_ms(2);
+        for (size_t i = 0; i < sizeof arrived; i++)
+            if (arrived[i] != 0xee)
+                fail_msg("byte %zu was written after the failure", i);
+        nursery_wait(child);
+        net_comm_close(comm);
+    }
+    net_listener_close(listener);
+}
+
+/* The receiver has all bytes and closes, while a thread of the sender has yet to say so. */
+static void test_a_receiver_that_closes_at_once(void **state)
+{
+    enum { TURNS = 200, BYTES = 600000 };
+
+    (void)state;
+    for (int turn = 0; turn < TURNS; turn++) {
+        struct net_comm *sender;
+        struct net_comm *receiver;
+        struct net_request *send;
+        struct net_request *receive;
+        uint64_t deadline = deadline_after_ms(LIMIT_MS);
+        bool received = false;
+        bool sent = false;
+
+        make_comm_pair(&options, &sender, &receiver);
+        assert_success(net_irecv(receiver, arrived, BYTES, 1, &receive));
+        assert_success(net_isend(sender, data, BYTES, 1, &send));
+        while (!received) {
+            if (!sent)
+                assert_success(net_test(send, &sent, NULL));
+            assert_success(net_test(receive, &received, NULL));
+            assert_false(deadline_passed(deadline));
+        }
+        net_comm_close(receiver);
+        if (!sent)
+            assert_success(net_wait(send, deadline, &sent, NULL));
+        assert_true(sent);
+        net_comm_close(sender);
+    }
+}
+
+/* --- forks --------------------------------------------------------------------------------- */
+
+static void test_a_forked_child_is_refused(void **state)
+{
+    struct net_device device = loopback(AF_INET);
+    struct net_listener *listener;
+    uint8_t handle[NET_HANDLE_BYTES];
+    uint8_t other[NET_HANDLE_BYTES];
+    struct net_comm *sender;
+    struct net_comm *receiver;
+    struct net_request *request;
+    bool done = false;
+    int before = open_descriptors();
+    int status;
+    pid_t child;
+
+    (void)state;
+    assert_success(net_listen(&device, &options, handle, &listener));
+    make_comm_pair(&options, &sender, &receiver);
+    assert_success(net_irecv(receiver, arrived, 100, 1, &request));
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct net_request *mine = NULL;
+        struct net_listener *new_listener;
+        struct net_link link;
+        int wrong = open_descriptors() != before;
+
+        wrong += net_isend(sender, data, 1, 1, &mine) != TCPX_INVALID_USAGE;
+        wrong += net_irecv(receiver, data, 1, 1, &mine) != TCPX_INVALID_USAGE;
+        wrong += net_test(request, &done, NULL) != TCPX_INVALID_USAGE;
+        wrong += net_wait(request, DEADLINE_NEVER, &done, NULL) != TCPX_INVALID_USAGE;
+        wrong += net_accept(listener, &link, &done) != TCPX_INVALID_USAGE;
+        wrong += net_connect(NULL, &options, handle, &link, &done) != TCPX_INVALID_USAGE;
+        wrong += net_listen(&device, &options, other, &new_listener) != TCPX_INVALID_USAGE;
+        wrong += strstr(tcpx_last_error(), "forked") == NULL;
+        net_comm_close(sender);
+        net_comm_close(receiver);
+        net_listener_close(listener);
+        _exit(wrong);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+
+    /* and the parent's go on */
+    struct net_request *send;
+    assert_success(net_isend(sender, data, 100, 1, &send));
+    assert_success(net_wait(request, deadline_after_ms(LIMIT_MS), &done, NULL));
+    assert_true(done);
+    net_comm_close(sender);
+    net_comm_close(receiver);
+    net_listener_close(listener);
+    assert_int_equal(open_descriptors(), before);
+}
+
+/* Has a child of its own that lives longer. */
+static void fork_and_send_for_ever(const uint8_t *handle)
+{
+    struct net_comm *comm = child_connect(handle);
+    pid_t child = fork();
+
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, 0);
+        nap_ms(10000);
+        _exit(0);
+    }
+    (void)comm;
+    memcpy(nursery_shared->bytes, &child, sizeof child);
+    atomic_store(&nursery_shared->flag, 1);
+    nap_ms(60000);
+}
+
+static void test_a_child_does_not_keep_its_parents_connections(void **state)
+{
+    struct net_device device = loopback(AF_INET);
+    uint8_t handle[NET_HANDLE_BYTES];
+    struct net_listener *listener;
+    struct net_request *request;
+    struct net_comm *comm;
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    uint64_t start;
+    pid_t grandchild;
+    pid_t child;
+    bool done;
+
+    (void)state;
+    atomic_store(&nursery_shared->flag, 0);
+    assert_success(net_listen(&device, &options, handle, &listener));
+    child = nursery_fork(fork_and_send_for_ever, handle, sizeof handle);
+    comm = accept_one(listener);
+    assert_success(net_irecv(comm, arrived, sizeof arrived, 1, &request));
+    while (atomic_load(&nursery_shared->flag) == 0)
+        assert_false(deadline_passed(deadline));
+    memcpy(&grandchild, nursery_shared->bytes, sizeof grandchild);
+    kill(child, SIGKILL);
+    start = clock_now();
+    assert_int_equal(net_wait(request, deadline_after_ms(5000), &done, NULL), TCPX_REMOTE_ERROR);
+    assert_true(clock_now() - start < 2000000000u);
+    assert_int_equal(kill(grandchild, SIGKILL), 0); /* it was still there */
+    nursery_wait(child);
+    net_comm_close(comm);
+    net_listener_close(listener);
+}
+
+/* --- budget -------------------------------------------------------------------------------- */
+
+static void test_the_budget_of_a_process(void **state)
+{
+    unsigned granted;
+
+    (void)state;
+    assert_success(budget_take(1, 20, &granted));
+    assert_int_equal(granted, 20);
+    assert_success(budget_take(1, 20, &granted)); /* a quarter of the 12 that are left */
+    assert_int_equal(granted, 3);
+    assert_success(budget_take(2, 100, &granted)); /* another process has its own */
+    assert_int_equal(granted, 32);
+    assert_success(budget_take(2, 1, &granted));
+    assert_int_equal(granted, 0);
+    budget_give(1, 20);
+    assert_success(budget_take(1, 20, &granted));
+    assert_int_equal(granted, 8);
+    budget_give(1, 8);
+    budget_give(1, 3);
+    budget_give(2, 32);
+    assert_success(budget_take(1, 1000, &granted));
+    assert_int_equal(granted, 32);
+    budget_give(1, 32);
+}
+
+/* Links get fewer sockets when their process has many already, and closing gives them back. */
+static void test_links_share_the_budget(void **state)
+{
+    enum { LINKS = 3 };
+    const unsigned expected[LINKS] = {31, 2, 2}; /* 30 beyond the first, and then one each */
+    struct net_device device = loopback(AF_INET);
+    struct net_link_options wanted = options;
+    uint8_t handle[NET_HANDLE_BYTES];
+    struct net_listener *listener;
+    struct net_link sending[LINKS];
+    struct net_link receiving[LINKS];
+
+    (void)state;
+    wanted.sockets = 31;
+    assert_success(net_listen(&device, &wanted, handle, &listener));
+    for (int again = 0; again < 2; again++) {
+        for (int i = 0; i < LINKS; i++) {
+            make_link(listener, &wanted, handle, &sending[i], &receiving[i]);
+            assert_int_equal(sending[i].sockets, expected[i]);
+            assert_int_equal(receiving[i].sockets, expected[i]);
+        }
+        for (int i = 0; i < LINKS; i++) {
+            net_link_close(&sending[i]);
+            net_link_close(&receiving[i]);
+        }
+    }
+    net_listener_close(listener);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nobody_calls),
+        cmocka_unit_test(test_calls_that_pause),
+        cmocka_unit_test(test_nothing_to_do_costs_nothing),
+        cmocka_unit_test(test_a_wait),
+        cmocka_unit_test(test_a_wait_for_nothing),
+        cmocka_unit_test(test_a_buffer_is_left_alone_after_a_failure),
+        cmocka_unit_test(test_a_receiver_that_closes_at_once),
+        cmocka_unit_test(test_a_forked_child_is_refused),
+        cmocka_unit_test(test_a_child_does_not_keep_its_parents_connections),
+        cmocka_unit_test(test_the_budget_of_a_process),
+        cmocka_unit_test(test_links_share_the_budget),
+    };
+
+    nursery_start();
+    return cmocka_run_group_tests_name("progress", tests, NULL, NULL);
+}
