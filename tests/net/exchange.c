@@ -38,6 +38,8 @@ static const char usage[] =
     "  --seed N         of sizes, tags and bytes; the same on both ends (default 1)\n"
     "  --largest BYTES  (default 2M), the same on both ends\n"
     "  --sockets N      (default 1); the sender decides\n"
+    "  --framing WHICH  inline (default) or separate, which needs at least 2 sockets; the same\n"
+    "                   on both ends\n"
     "  --timeout MS     until a vanished host is an error (default 30000)\n"
     "  --limit S        the longest that this runs (default 60); then the status is 3\n"
     "  --hold           when all are moved, stay and wait for one that never moves\n";
@@ -50,10 +52,12 @@ struct exchange {
     uint64_t seed;
     uint64_t largest;
     uint64_t sockets;
+    enum wire_framing framing;
     uint64_t timeout_ms;
     uint64_t limit_s;
     bool hold;
     uint64_t last_progress;
+    uint64_t moved; /* bytes of the messages that are done */
 };
 
 struct message {
@@ -163,7 +167,7 @@ static int start(const struct exchange *exchange, struct net_comm *comm, struct 
     return result;
 }
 
-static int test(const struct exchange *exchange, struct slot *slot, bool *done)
+static int test(struct exchange *exchange, struct slot *slot, bool *done)
 {
     uint64_t bytes = 0;
     int result = net_test(slot->request, done, &bytes);
@@ -171,6 +175,7 @@ static int test(const struct exchange *exchange, struct slot *slot, bool *done)
     if (result != TCPX_SUCCESS || !*done)
         return result;
     slot->request = NULL;
+    exchange->moved += slot->message.bytes;
     return exchange->sending ? TCPX_SUCCESS : verify(slot, bytes);
 }
 
@@ -252,7 +257,7 @@ static struct net_link_options link_options(const struct exchange *exchange)
 {
     return (struct net_link_options){.sockets = (uint8_t)exchange->sockets,
                                      .match = WIRE_MATCH_TAG,
-                                     .framing = WIRE_INLINE,
+                                     .framing = exchange->framing,
                                      .eager_limit = EAGER_LIMIT,
                                      .eager_credit = 65536,
                                      .largest_slice = LARGEST_SLICE,
@@ -371,13 +376,20 @@ static bool parse_between(const char *text, uint64_t least, uint64_t most, uint6
     return parse_size(text, number) && least <= *number && *number <= most;
 }
 
+static bool parse_framing(const char *text, enum wire_framing *framing)
+{
+    *framing = strcmp(text, "separate") == 0 ? WIRE_SEPARATE : WIRE_INLINE;
+    return *framing == WIRE_SEPARATE || strcmp(text, "inline") == 0;
+}
+
 static bool parse_options(int argument_count, char **arguments, struct exchange *exchange)
 {
-    enum { SEED = 1, LARGEST, SOCKETS, TIMEOUT, LIMIT, HOLD };
+    enum { SEED = 1, LARGEST, SOCKETS, FRAMING, TIMEOUT, LIMIT, HOLD };
     static const struct option known[] = {
         {"seed", required_argument, NULL, SEED},
         {"largest", required_argument, NULL, LARGEST},
         {"sockets", required_argument, NULL, SOCKETS},
+        {"framing", required_argument, NULL, FRAMING},
         {"timeout", required_argument, NULL, TIMEOUT},
         {"limit", required_argument, NULL, LIMIT},
         {"hold", no_argument, NULL, HOLD},
@@ -397,6 +409,9 @@ static bool parse_options(int argument_count, char **arguments, struct exchange 
         case SOCKETS:
             fine = parse_between(optarg, 1, WIRE_MOST_SOCKETS, &exchange->sockets);
             break;
+        case FRAMING:
+            fine = parse_framing(optarg, &exchange->framing);
+            break;
         case TIMEOUT:
             fine = parse_between(optarg, 1, 3600000, &exchange->timeout_ms);
             break;
@@ -409,7 +424,7 @@ static bool parse_options(int argument_count, char **arguments, struct exchange 
         default:
             fine = false;
         }
-    return fine;
+    return fine && (exchange->framing == WIRE_INLINE || exchange->sockets >= 2);
 }
 
 static bool parse_arguments(int argument_count, char **arguments, struct exchange *exchange)
@@ -433,8 +448,12 @@ static bool parse_arguments(int argument_count, char **arguments, struct exchang
 
 int main(int argument_count, char **arguments)
 {
-    struct exchange exchange = {
-        .seed = 1, .largest = 2 << 20, .sockets = 1, .timeout_ms = 30000, .limit_s = 60};
+    struct exchange exchange = {.seed = 1,
+                                .largest = 2 << 20,
+                                .sockets = 1,
+                                .framing = WIRE_INLINE,
+                                .timeout_ms = 30000,
+                                .limit_s = 60};
     uint64_t begin = clock_now();
     int result;
 
@@ -451,7 +470,8 @@ int main(int argument_count, char **arguments)
                 (double)(clock_now() - exchange.last_progress) * 1e-9);
         return STATUS_FAILED;
     }
-    printf("%llu messages %s in %.3f s\n", (unsigned long long)exchange.count,
-           exchange.sending ? "sent" : "verified", (double)(clock_now() - begin) * 1e-9);
+    printf("%llu messages, %llu bytes %s in %.3f s\n", (unsigned long long)exchange.count,
+           (unsigned long long)exchange.moved, exchange.sending ? "sent" : "verified",
+           (double)(clock_now() - begin) * 1e-9);
     return fflush(stdout) == 0 ? STATUS_OK : STATUS_FAILED;
 }

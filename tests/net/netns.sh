@@ -9,9 +9,13 @@
 #   relay_stat LINK a|b NAME                        a number of the relay's, also after its end
 #   relay_stop LINK                                 its devices go with it; the relay's status
 #   netns_router NAME                               passes on what is not for itself
+#   netns_spread NAME OWN OTHER VIA...              reaches OTHER over all of these, as OWN
+#   netns_bytes NAME DEVICE rx|tx                   what the device has carried
 #   netns_run NAME COMMAND...                       on that host
 #   netns_spawn NAME COMMAND...                     the same in the background, as $NETNS_PID
 #   netns_compile PROGRAM                           tests/net/PROGRAM.c into $TAP_WORK/PROGRAM
+#   exchange_compile, exchange_run, ...             two ends of a comm: see there
+#   within SECONDS COMMAND..., now_ms               waiting, and how long it took
 #
 # An address is IPv4 or IPv6 or several with commas, as many on A as on B. Without a prefix length
 # it is a point-to-point address of the other's. RATE is in bits per second with k, m or g, per
@@ -24,6 +28,8 @@ NETNS_RELAYS=
 NETNS_VETHS=0
 NETNS_DEVICE=
 NETNS_PID=
+EXCHANGE=$TAP_WORK/exchange
+EXCHANGE_RUNS=0
 trap 'netns_cleanup; rm -rf "$TAP_WORK"' EXIT
 
 # --- hosts ---------------------------------------------------------------------------------------
@@ -226,6 +232,30 @@ netns_relay_id()
     done
 }
 
+# --- several links at once -----------------------------------------------------------------------
+
+# A connection stays on one link, which its ports decide; its replies take the same one if the other
+# host names its links in the same order. Called again, it replaces the links.
+netns_spread()
+{
+    netns_host=$1 netns_own=$2 netns_other=$3
+    shift 3
+    netns_hops=
+    for netns_each in "$@"; do
+        netns_hops="$netns_hops nexthop via $netns_each"
+    done
+    netns_run "$netns_host" sh -c 'echo 1 >/proc/sys/net/ipv4/fib_multipath_hash_policy' || return 1
+    netns_run "$netns_host" ip addr replace "$netns_own/32" dev lo || return 1
+    # Words on purpose.
+    # shellcheck disable=SC2086
+    netns_run "$netns_host" ip route replace "$netns_other" src "$netns_own" $netns_hops
+}
+
+netns_bytes()
+{
+    netns_run "$1" cat "/sys/class/net/$2/statistics/$3_bytes"
+}
+
 # --- programs ------------------------------------------------------------------------------------
 
 # As the library of this run is compiled, except that one thread has no use for the thread sanitizer.
@@ -241,6 +271,95 @@ netns_compile()
     ${CC:-cc} -std=gnu17 -D_GNU_SOURCE -Iinclude -Isrc -I. -Wall -Wextra -Wshadow \
         -Wstrict-prototypes -Wmissing-prototypes ${WERROR:+-Werror} ${CFLAGS--O2 -g} \
         $netns_sanitize "tests/net/$1.c" -o "$TAP_WORK/$1" ${LDFLAGS-}
+}
+
+# --- two ends of a comm --------------------------------------------------------------------------
+
+# tests/net/exchange.c, with the library of this run.
+exchange_compile()
+{
+    # Words on purpose: the compiler and the flags can be several.
+    # shellcheck disable=SC2086
+    ${CC:-cc} -std=gnu17 -D_GNU_SOURCE -Iinclude -Isrc -I. -Wall -Wextra -Wshadow \
+        -Wstrict-prototypes -Wmissing-prototypes ${WERROR:+-Werror} ${CFLAGS--O2 -g} \
+        ${SANITIZE:+-fsanitize=$SANITIZE -fno-sanitize-recover=all} tests/net/exchange.c \
+        "${BUILD:-build}"/obj/src/*/*.o -o "$EXCHANGE" ${LDFLAGS-} -ldl -pthread
+}
+
+# exchange_start FROM TO ADDRESS COUNT [OPTION...]: in the background, as $SENDER and $RECEIVER;
+# what they say goes to $SAID.sender and $SAID.receiver. Every run has other messages, unless the
+# options have a seed.
+exchange_start()
+{
+    netns_from=$1 netns_to=$2 netns_address=$3 netns_count=$4
+    shift 4
+    EXCHANGE_RUNS=$((EXCHANGE_RUNS + 1))
+    SAID=$TAP_WORK/run$EXCHANGE_RUNS
+    set -- "$netns_count" --seed $EXCHANGE_RUNS "$@"
+    netns_spawn "$netns_to" "$EXCHANGE" recv "$netns_address" "$SAID.handle" "$@" \
+        >"$SAID.receiver" 2>&1 </dev/null
+    RECEIVER=$NETNS_PID
+    netns_spawn "$netns_from" "$EXCHANGE" send "$SAID.handle" "$@" >"$SAID.sender" 2>&1 </dev/null
+    SENDER=$NETNS_PID
+}
+
+# exchange_finish: both ends of the last start; when one has failed, nobody waits for the other.
+exchange_finish()
+{
+    netns_sent=0 netns_received=0
+    wait "$SENDER" || netns_sent=$?
+    [ "$netns_sent" -eq 0 ] || kill "$RECEIVER" 2>/dev/null
+    wait "$RECEIVER" || netns_received=$?
+    cat "$SAID.sender" "$SAID.receiver"
+    [ "$netns_sent" -eq 0 ] && [ "$netns_received" -eq 0 ]
+}
+
+exchange_run()
+{
+    exchange_start "$@"
+    exchange_finish
+}
+
+# exchange_drop: both ends of the last start.
+exchange_drop()
+{
+    kill "$SENDER" "$RECEIVER" 2>/dev/null
+    wait "$SENDER" "$RECEIVER" 2>/dev/null
+}
+
+# exchange_lost CUT_AT PID FILE PEER: it ended by itself with an error that names the peer; for a
+# timeout of 3000 ms. A socket can have been silent for half of the timeout before the cut, so that
+# this can take less than all of it.
+exchange_lost()
+{
+    netns_status=0
+    netns_cut_at=$1
+    shift
+    wait "$1" || netns_status=$?
+    netns_spent=$(($(now_ms) - netns_cut_at))
+    echo "status $netns_status, $netns_spent ms after the cut:"
+    cat "$2"
+    [ "$netns_status" -eq 1 ] && [ "$netns_spent" -ge 1000 ] && [ "$netns_spent" -le 20000 ] &&
+        grep -q "^exchange: .*$3.* s after the last progress" "$2"
+}
+
+# --- time ----------------------------------------------------------------------------------------
+
+# within SECONDS COMMAND...: becomes true.
+within()
+{
+    netns_tries=$(($1 * 20))
+    shift
+    until "$@"; do
+        netns_tries=$((netns_tries - 1))
+        [ "$netns_tries" -gt 0 ] || return 1
+        sleep 0.05
+    done
+}
+
+now_ms()
+{
+    echo $(($(date +%s%N) / 1000000))
 }
 
 # --- the end -------------------------------------------------------------------------------------
