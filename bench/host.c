@@ -2,7 +2,8 @@
  * The transport between two processes on this machine, from host memory to host memory, beside raw
  * sockets in the same run. Raw: blocking sockets, on each side one thread per stream, calls of
  * 512 KiB or of one message if that is less. tcpx: one comm with as many sockets, one thread on
- * each side that tests a window of messages and yields in between.
+ * each side that keeps a window of messages going and waits for the oldest; with --poll it tests
+ * and yields, as NCCL does.
  *
  * Both go round by round, by turns first, over the same buffers and over connections that live as
  * long as the row's number of sockets; rates are medians over rounds. Before each round the
@@ -14,7 +15,7 @@
  * socket beside two comms, one each way, in blocks by turns; each message carries its number.
  *
  * --rounds N, of each row, and --bytes N, in a round, are 7 and 512M; messages below 1 MiB move a
- * quarter of that. --slice N is the largest slice, 1M. --row TEXT measures only the rows whose
+ * quarter of that. --slice N is the largest slice, 512K. --row TEXT measures only the rows whose
  * size and sockets, "1 MiB x 4", contain it. --quick is one round of 64M, and fewer ping-pongs.
  */
 #include "base/clock.h"
@@ -76,6 +77,7 @@ struct bench {
     int rounds;
     int ping_pongs;
     const char *row;
+    bool polls;
     uint64_t seed; /* of this round */
 
     int streams[MOST_STREAMS];
@@ -286,6 +288,21 @@ static bool start_one(const struct mover *mover, uint64_t at, struct net_request
     return *request != NULL;
 }
 
+static void wait_for(const struct bench *bench, struct net_request *request, uint64_t deadline)
+{
+    bool done = false;
+
+    if (!bench->polls)
+        must(net_wait(request, deadline, &done, NULL));
+    while (!done) {
+        must(net_test(request, &done, NULL));
+        if (!done && deadline_passed(deadline))
+            die("nothing moves any more", __LINE__);
+        if (!done)
+            sched_yield();
+    }
+}
+
 static void move_tcpx(const struct mover *mover)
 {
     uint64_t deadline = deadline_after_ms(LIMIT_MS);
@@ -296,23 +313,15 @@ static void move_tcpx(const struct mover *mover)
     unsigned used = 0;
 
     while (finished < mover->bytes) {
-        bool done;
-
         while (used < WINDOW && started < mover->bytes &&
                start_one(mover, started, &window[(first + used) % WINDOW])) {
             started += least(mover->message, mover->bytes - started);
             used++;
         }
-        must(net_test(window[first], &done, NULL));
-        if (done) {
-            finished += least(mover->message, mover->bytes - finished);
-            first = (first + 1) % WINDOW;
-            used--;
-        } else {
-            if (deadline_passed(deadline))
-                die("nothing moves any more", __LINE__);
-            sched_yield();
-        }
+        wait_for(mover->bench, window[first], deadline);
+        finished += least(mover->message, mover->bytes - finished);
+        first = (first + 1) % WINDOW;
+        used--;
     }
 }
 
@@ -604,7 +613,8 @@ static void child_ended(int signal_number)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: host [--rounds N] [--bytes N] [--slice N] [--row TEXT] [--quick]\n");
+    fprintf(stderr,
+            "usage: host [--rounds N] [--bytes N] [--slice N] [--row TEXT] [--poll] [--quick]\n");
     return 2;
 }
 
@@ -629,7 +639,7 @@ static bool take_option(struct bench *bench, const char *name, const char *value
 int main(int argument_count, char **arguments)
 {
     struct bench bench = {
-        .bytes = 512 * MIB, .slice = MIB, .rounds = 7, .ping_pongs = 20000, .row = ""};
+        .bytes = 512 * MIB, .slice = MIB / 2, .rounds = 7, .ping_pongs = 20000, .row = ""};
     pid_t parent = getpid();
     pid_t child;
 
@@ -638,6 +648,8 @@ int main(int argument_count, char **arguments)
             bench.rounds = 1;
             bench.bytes = 64 * MIB;
             bench.ping_pongs = 2000;
+        } else if (strcmp(arguments[i], "--poll") == 0) {
+            bench.polls = true;
         } else if (i + 1 == argument_count ||
                    !take_option(&bench, arguments[i], arguments[i + 1])) {
             return usage();

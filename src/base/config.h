@@ -60,7 +60,7 @@ enum config_unpack {
          "process may use, from 1 to 8. With 0, data moves only while a call is made.")            \
     SIZE(eager_bytes, "UCCL_TCPX_EAGER_BYTES", "8K", 0, 1 << 20,                                   \
          "The longest message that is sent before its receive is posted.")                         \
-    SIZE(slice_bytes, "UCCL_TCPX_SLICE_BYTES", "1M", 4096, 1 << 30,                                \
+    SIZE(slice_bytes, "UCCL_TCPX_SLICE_BYTES", "512K", 4096, 1 << 30,                                \
          "How much of a message one connection takes at a time, at most.")                         \
     INTEGER(host_gpus, "UCCL_TCPX_HOST_GPUS", "1", 1, 64,                                          \
          "How many emulated GPUs there are.")                                                      \

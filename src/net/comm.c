@@ -293,6 +293,7 @@ int net_wait(struct net_request *request, uint64_t deadline, bool *done, uint64_
         result = look_at(request, done, bytes);
         ended = result != TCPX_SUCCESS || *done;
         pthread_mutex_unlock(&comm->lock);
+        io_nudge(&comm->io); /* for other requests of this comm */
     }
     return result;
 }

@@ -29,8 +29,9 @@ enum lane_wait {
 
 struct lane {
     bool busy;
-    bool unwatched;  /* no I/O thread waits for it any more */
-    uint32_t events; /* for which one waits now */
+    enum lane_wait wait; /* when it was last moved on */
+    bool unwatched;      /* no I/O thread waits for it any more */
+    uint32_t events;     /* for which one waits now */
 };
 
 enum request_state {
@@ -135,7 +136,8 @@ struct net_comm {
     bool watched;            /* the I/O threads also move the first and the reverse lane on */
     uint64_t polls_at_watch; /* when that began */
     pthread_cond_t ended;    /* a request has, while somebody waits for it */
-    unsigned waiters;
+    unsigned waiters;        /* for that */
+    unsigned sleepers;       /* calls that wait for the sockets themselves */
 
     /* sender */
     struct outgoing outgoing[WIRE_MOST_SOCKETS];

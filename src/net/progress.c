@@ -105,6 +105,7 @@ static enum lane_wait move(struct net_comm *comm, unsigned number)
     lane->busy = true;
     wait = move_busy(comm, number);
     lane->busy = false;
+    lane->wait = wait;
     if (comm->result != TCPX_SUCCESS)
         comm_give_up(comm);
     else if (comm->watched || !is_callers(comm, number))
@@ -215,7 +216,7 @@ static bool tick(void *owner)
         return true;
     if (comm->watched && need_not_watch(comm))
         unwatch(comm);
-    if (comm->result != TCPX_SUCCESS || comm->pending == 0 || comm->watched)
+    if (comm->result != TCPX_SUCCESS || comm->pending == 0 || comm->watched || comm->sleepers > 0)
         again = false;
     else if (comm->polls != comm->polls_at_tick)
         comm->polls_at_tick = comm->polls;
@@ -260,43 +261,47 @@ static void ready(void *owner, unsigned lane, uint32_t events)
 
 /* --- sleeping ------------------------------------------------------------------------------ */
 
-/* Where no I/O thread does it, whoever waits for a request waits for the sockets. */
+/*
+ * Where all lanes are the calls' own, whoever waits for a request waits for the sockets: no other
+ * thread has to be woken first. Should several threads do so, one may have to look up for a request
+ * that another has finished.
+ */
 static void sleep_on_sockets(struct net_comm *comm, const struct net_request *request,
                              uint64_t deadline)
 {
-    enum { MOST_MS = 100 };
+    enum { LOOK_UP_MS = 50 };
     struct pollfd all[WIRE_MOST_SOCKETS + 1];
     uint64_t now = clock_now();
     uint64_t left_ms = deadline <= now ? 0 : (deadline - now) / 1000000 + 1;
     unsigned count = 0;
 
-    for (unsigned lane = 0; lane <= comm_reverse_lane(comm); lane++) {
-        struct lane *state = &comm->lanes[lane];
-
-        state->events = events_for(comm, lane, move(comm, lane));
-        if (state->events != 0)
-            all[count++] = (struct pollfd){.fd = descriptor_of(comm, lane),
-                                           .events = state->events == EPOLLIN ? POLLIN : POLLOUT};
-    }
+    comm->polls++;
+    move_all(comm);
     if (request_has_ended(request))
         return;
+    for (unsigned lane = 0; lane <= comm_reverse_lane(comm); lane++) {
+        uint32_t events = events_for(comm, lane, comm->lanes[lane].wait);
+
+        if (comm->lanes[lane].wait == LANE_MORE)
+            left_ms = 0;
+        if (events != 0)
+            all[count++] = (struct pollfd){.fd = descriptor_of(comm, lane),
+                                           .events = events == EPOLLIN ? POLLIN : POLLOUT};
+    }
+    comm->sleepers++;
     pthread_mutex_unlock(&comm->lock);
-    if (poll(all, count, (int)(left_ms < MOST_MS ? left_ms : MOST_MS)) < 0)
+    if (poll(all, count, (int)(left_ms < LOOK_UP_MS ? left_ms : LOOK_UP_MS)) < 0)
         log_debug("a wait was interrupted");
     pthread_mutex_lock(&comm->lock);
-    move_all(comm);
+    comm->sleepers--;
 }
 
-void progress_sleep(struct net_request *request, uint64_t deadline)
+static void sleep_until_told(struct net_comm *comm, const struct net_request *request,
+                             uint64_t deadline)
 {
-    struct net_comm *comm = request->comm;
     struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u),
                              .tv_nsec = (long)(deadline % 1000000000u)};
 
-    if (comm->io.crew == NULL) {
-        sleep_on_sockets(comm, request, deadline);
-        return;
-    }
     comm->waiters++;
     if (comm->watched)
         comm->polls_at_watch = comm->polls;
@@ -307,6 +312,16 @@ void progress_sleep(struct net_request *request, uint64_t deadline)
     else if (!request_has_ended(request))
         pthread_cond_timedwait(&comm->ended, &comm->lock, &until);
     comm->waiters--;
+}
+
+void progress_sleep(struct net_request *request, uint64_t deadline)
+{
+    struct net_comm *comm = request->comm;
+
+    if (comm->own_lanes == comm->link.sockets)
+        sleep_on_sockets(comm, request, deadline);
+    else
+        sleep_until_told(comm, request, deadline);
 }
 
 /* --- life ---------------------------------------------------------------------------------- */
