@@ -16,16 +16,11 @@
 static void init_lock(struct net_comm *comm)
 {
     pthread_mutexattr_t spins;
-    pthread_condattr_t monotonic;
 
     pthread_mutexattr_init(&spins);
     pthread_mutexattr_settype(&spins, PTHREAD_MUTEX_ADAPTIVE_NP);
     pthread_mutex_init(&comm->lock, &spins);
     pthread_mutexattr_destroy(&spins);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&comm->ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
 }
 
 int net_comm_create(const struct net_link *link, enum net_side side, struct net_comm **out)
@@ -73,8 +68,8 @@ void request_hold(struct net_request *request)
 
 void request_let_go(struct net_request *request)
 {
-    if (request != NULL && --request->users == 0 && request->comm->waiters > 0)
-        pthread_cond_broadcast(&request->comm->ended);
+    if (request != NULL && --request->users == 0 && request->state == REQUEST_FAILED)
+        progress_alarm(request->comm);
 }
 
 static void end_request(struct net_request *request, enum request_state state)
@@ -83,8 +78,7 @@ static void end_request(struct net_request *request, enum request_state state)
 
     request->state = state;
     comm->pending--;
-    if (comm->waiters > 0)
-        pthread_cond_broadcast(&comm->ended);
+    progress_alarm(comm);
 }
 
 void request_done(struct net_request *request)
@@ -155,7 +149,6 @@ void net_comm_close(struct net_comm *comm)
         receiver_destroy(comm);
     }
     net_link_close(&comm->link);
-    pthread_cond_destroy(&comm->ended);
     pthread_mutex_destroy(&comm->lock);
     free(comm);
 }
@@ -263,7 +256,7 @@ int net_test(struct net_request *request, bool *done, uint64_t *bytes)
 /* --- waiting ------------------------------------------------------------------------------- */
 
 /* How long a wait stays awake, in the hope that it is over soon. */
-enum { WAKEFUL_NS = 50000 };
+enum { WAKEFUL_NS = 200000 };
 
 static int test_for_a_while(struct net_request *request, uint64_t deadline, bool *done,
                             uint64_t *bytes, bool *ended)
@@ -290,10 +283,9 @@ int net_wait(struct net_request *request, uint64_t deadline, bool *done, uint64_
         pthread_mutex_lock(&comm->lock);
         if (!request_has_ended(request))
             progress_sleep(request, deadline);
-        result = look_at(request, done, bytes);
-        ended = result != TCPX_SUCCESS || *done;
         pthread_mutex_unlock(&comm->lock);
-        io_nudge(&comm->io); /* for other requests of this comm */
+        result = test_for_a_while(request, deadline, done, bytes, &ended);
     }
+    io_nudge(&comm->io); /* for other requests of this comm */
     return result;
 }

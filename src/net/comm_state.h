@@ -135,9 +135,8 @@ struct net_comm {
     uint64_t polls_at_tick;  /* as the I/O thread saw it last */
     bool watched;            /* the I/O threads also move the first and the reverse lane on */
     uint64_t polls_at_watch; /* when that began */
-    pthread_cond_t ended;    /* a request has, while somebody waits for it */
-    unsigned waiters;        /* for that */
-    unsigned sleepers;       /* calls that wait for the sockets themselves */
+    unsigned sleepers;       /* calls that wait for a request to end */
+    int alarm;               /* tells them that one may have; -1: not needed yet */
 
     /* sender */
     struct outgoing outgoing[WIRE_MOST_SOCKETS];
@@ -224,6 +223,9 @@ void progress_stop(struct net_comm *comm);
 
 /* By a call on the comm. */
 void progress(struct net_comm *comm);
+
+/* A request has ended: who sleeps for it shall look. */
+void progress_alarm(struct net_comm *comm);
 
 /* Until the request may have ended, at most until the deadline, without using the CPU. */
 void progress_sleep(struct net_request *request, uint64_t deadline);

@@ -1,17 +1,19 @@
 /*
  * Who moves a comm's sockets on. The calls on a comm move the first and the reverse lane
  * themselves, so that a small message is not handed over between threads; the further lanes belong
- * to the I/O threads. Those also watch the calls' own lanes while somebody waits, or when requests
- * are under way and no call has come for a few milliseconds. Without I/O threads, or where there
+ * to the I/O threads. Those also watch the calls' own lanes when requests are under way and no call
+ * has come for a few milliseconds. Without I/O threads, or where there
  * are hardly CPUs for them, all lanes are the calls' own.
  */
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "net/comm_state.h"
 
 #include <poll.h>
 #include <sys/epoll.h>
-#include <time.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 static bool is_callers(const struct net_comm *comm, unsigned lane)
 {
@@ -203,7 +205,7 @@ static void unwatch(struct net_comm *comm)
 /* The calls have come back, or nothing is under way any more. */
 static bool need_not_watch(const struct net_comm *comm)
 {
-    return comm->waiters == 0 && (comm->polls != comm->polls_at_watch || comm->pending == 0);
+    return comm->polls != comm->polls_at_watch || comm->pending == 0;
 }
 
 /* By its I/O thread, while requests are under way: does anybody else look after them? */
@@ -261,67 +263,76 @@ static void ready(void *owner, unsigned lane, uint32_t events)
 
 /* --- sleeping ------------------------------------------------------------------------------ */
 
+/* An eventfd, from the first sleep on; without one a sleep only has to look up more often. */
+static void open_alarm(struct net_comm *comm)
+{
+    if (comm->alarm >= 0)
+        return;
+    fork_hold();
+    comm->alarm = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (!fork_release(comm->alarm))
+        comm->alarm = -1;
+}
+
+void progress_alarm(struct net_comm *comm)
+{
+    const uint64_t one = 1;
+
+    if (comm->sleepers > 0 && comm->alarm >= 0 && write(comm->alarm, &one, sizeof one) < 0)
+        log_debug("a sleeper is being woken already");
+}
+
+/* What a call that sleeps has to wait for; `left_ms` is 0 if something can be moved at once. */
+static unsigned gather(struct net_comm *comm, struct pollfd *all, uint64_t *left_ms)
+{
+    unsigned count = 0;
+
+    for (unsigned lane = 0; lane <= comm_reverse_lane(comm); lane++) {
+        uint32_t events = events_for(comm, lane, comm->lanes[lane].wait);
+
+        if (!is_callers(comm, lane))
+            continue;
+        if (comm->lanes[lane].wait == LANE_MORE)
+            *left_ms = 0;
+        if (events != 0)
+            all[count++] = (struct pollfd){.fd = descriptor_of(comm, lane),
+                                           .events = events == EPOLLIN ? POLLIN : POLLOUT};
+    }
+    if (comm->alarm >= 0)
+        all[count++] = (struct pollfd){.fd = comm->alarm, .events = POLLIN};
+    return count;
+}
+
 /*
- * Where all lanes are the calls' own, whoever waits for a request waits for the sockets: no other
- * thread has to be woken first. Should several threads do so, one may have to look up for a request
- * that another has finished.
+ * Whoever waits for a request waits for his own lanes, so that no other thread has to be woken
+ * first, and for the alarm when an I/O thread has ended a request. Should several threads sleep,
+ * one may take the alarm from another, who looks up after a while.
  */
-static void sleep_on_sockets(struct net_comm *comm, const struct net_request *request,
-                             uint64_t deadline)
+void progress_sleep(struct net_request *request, uint64_t deadline)
 {
     enum { LOOK_UP_MS = 50 };
-    struct pollfd all[WIRE_MOST_SOCKETS + 1];
+    struct net_comm *comm = request->comm;
+    struct pollfd all[WIRE_MOST_SOCKETS + 2];
     uint64_t now = clock_now();
     uint64_t left_ms = deadline <= now ? 0 : (deadline - now) / 1000000 + 1;
-    unsigned count = 0;
+    uint64_t ignored;
+    unsigned count;
 
     comm->polls++;
     move_all(comm);
     if (request_has_ended(request))
         return;
-    for (unsigned lane = 0; lane <= comm_reverse_lane(comm); lane++) {
-        uint32_t events = events_for(comm, lane, comm->lanes[lane].wait);
-
-        if (comm->lanes[lane].wait == LANE_MORE)
-            left_ms = 0;
-        if (events != 0)
-            all[count++] = (struct pollfd){.fd = descriptor_of(comm, lane),
-                                           .events = events == EPOLLIN ? POLLIN : POLLOUT};
-    }
+    open_alarm(comm);
+    count = gather(comm, all, &left_ms);
     comm->sleepers++;
     pthread_mutex_unlock(&comm->lock);
     if (poll(all, count, (int)(left_ms < LOOK_UP_MS ? left_ms : LOOK_UP_MS)) < 0)
         log_debug("a wait was interrupted");
     pthread_mutex_lock(&comm->lock);
     comm->sleepers--;
-}
-
-static void sleep_until_told(struct net_comm *comm, const struct net_request *request,
-                             uint64_t deadline)
-{
-    struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u),
-                             .tv_nsec = (long)(deadline % 1000000000u)};
-
-    comm->waiters++;
-    if (comm->watched)
-        comm->polls_at_watch = comm->polls;
-    else
-        watch(comm);
-    if (!request_has_ended(request) && deadline == DEADLINE_NEVER)
-        pthread_cond_wait(&comm->ended, &comm->lock);
-    else if (!request_has_ended(request))
-        pthread_cond_timedwait(&comm->ended, &comm->lock, &until);
-    comm->waiters--;
-}
-
-void progress_sleep(struct net_request *request, uint64_t deadline)
-{
-    struct net_comm *comm = request->comm;
-
-    if (comm->own_lanes == comm->link.sockets)
-        sleep_on_sockets(comm, request, deadline);
-    else
-        sleep_until_told(comm, request, deadline);
+    if (comm->alarm >= 0 && (all[count - 1].revents & POLLIN) != 0 &&
+        read(comm->alarm, &ignored, sizeof ignored) < 0)
+        log_debug("another sleeper has taken the alarm");
 }
 
 /* --- life ---------------------------------------------------------------------------------- */
@@ -348,6 +359,7 @@ void progress_start(struct net_comm *comm)
     unsigned places = comm->link.sockets > 1 ? comm->link.sockets - 1u : 1;
     int result = io_join(&comm->io, &calls, comm, places);
 
+    comm->alarm = -1;
     comm->own_lanes = comm->link.sockets;
     if (result == TCPX_SUCCESS && comm->io.crew == NULL)
         return;
@@ -370,4 +382,6 @@ void progress_stop(struct net_comm *comm)
     progress_forget(comm);
     pthread_mutex_unlock(&comm->lock);
     io_leave(&comm->io);
+    if (comm->alarm >= 0)
+        fork_close(comm->alarm);
 }
