@@ -35,13 +35,15 @@ gpu_suite = 'gpu/$(1): $(3) $(BUILD)/tests/gpu/test_$(2)'
 
 on_host := UCCL_TCPX_GPU=host
 on_fake := UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH=$(FAKECUDA_DIR)
+small_pool := UCCL_TCPX_STAGING_BYTES=1M UCCL_TCPX_SLICE_BYTES=4K
 delayed := UCCL_TCPX_HOST_GPU_DELAY_US=20000 FAKECUDA_DELAY_US=20000
 
 # A sanitizer looks at fewer: it is there for the accesses, not for the bytes.
 LISTS       := $(if $(SANITIZE),5000,100000)
 FEWER_LISTS := $(if $(SANITIZE),2000,20000)
 
-UNIT_SUITES := $(foreach program,$(UNIT_PROGRAMS),'unit/$(patsubst test_%,%,$(notdir $(program))): $(program)')
+TURNS       := $(if $(SANITIZE),20,100)
+UNIT_SUITES := $(foreach program,$(UNIT_PROGRAMS),'unit/$(patsubst test_%,%,$(notdir $(program))): TCPX_TEST_TURNS=$(TURNS) $(program)')
 GPU_SUITES := \
 	$(call gpu_suite,layer-host,gpu_layer,$(on_host)) \
 	$(call gpu_suite,layer-standin,gpu_layer,$(on_fake)) \
@@ -51,13 +53,20 @@ GPU_SUITES := \
 	$(call gpu_suite,fault-standin,gpu_fault,$(on_fake)) \
 	$(call gpu_suite,driver-standin,cuda_driver,$(on_fake)) \
 	$(call gpu_suite,driver-failing,cuda_faults,$(on_fake)) \
+	$(call gpu_suite,net-host,net_gpu,$(on_host)) \
+	$(call gpu_suite,net-host-threads,net_gpu,$(on_host) UCCL_TCPX_THREADS=3) \
+	$(call gpu_suite,net-host-calls,net_gpu,$(on_host) UCCL_TCPX_THREADS=0) \
+	$(call gpu_suite,net-host-small,net_gpu,$(on_host) UCCL_TCPX_THREADS=2 $(small_pool)) \
+	$(call gpu_suite,net-host-late,net_gpu,$(on_host) TCPX_TEST_MESSAGES=300 UCCL_TCPX_HOST_GPU_DELAY_US=300) \
+	$(call gpu_suite,net-standin,net_gpu,$(on_fake)) \
+	$(call gpu_suite,net-standin-small,net_gpu,$(on_fake) UCCL_TCPX_THREADS=2 $(small_pool)) \
 	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
 	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS))
 # Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
 # for, several, none.
 NET_SUITES := $(foreach name,net_comm net_process net_progress net_strangers net_traffic, \
 	$(foreach threads,0 3, \
-	'unit/$(name)-$(threads)-threads: UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
+	'unit/$(name)-$(threads)-threads: TCPX_TEST_TURNS=20 UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
 INTEGRATION_SUITES := $(foreach script,$(INTEGRATION),'$(patsubst tests/%.sh,%,$(script)): sh $(script)')
 
 # --- fuzz targets: each replays its checked-in inputs here, and is run by libFuzzer in `make fuzz`
@@ -124,10 +133,14 @@ REAL_GPU_SUITES := \
 	$(call gpu_suite,driver-real,cuda_driver,$(on_gpu)) \
 	$(call gpu_suite,fault-real,gpu_fault,$(on_gpu)) \
 	$(call gpu_suite,unpack-real@300,unpack,$(on_gpu)) \
+	$(call gpu_suite,net-real@300,net_gpu,$(on_gpu)) \
+	$(call gpu_suite,net-real-small@300,net_gpu,$(on_gpu) $(small_pool)) \
+	$(call gpu_suite,net-real-calls@300,net_gpu,$(on_gpu) UCCL_TCPX_THREADS=0) \
 	$(if $(SANITIZER), \
 		$(call gpu_suite,layer-memcheck@300,gpu_layer,$(call sanitized,memcheck)) \
 		$(call gpu_suite,layer-racecheck@300,gpu_layer,$(call sanitized,racecheck)) \
 		$(call gpu_suite,driver-memcheck@300,cuda_driver,$(call sanitized,memcheck)) \
+		$(call gpu_suite,net-memcheck@300,net_gpu,TCPX_TEST_MESSAGES=200 $(call sanitized,memcheck)) \
 		$(call gpu_suite,unpack-memcheck@300,unpack,TCPX_TEST_LISTS=2000 $(call sanitized,memcheck)) \
 		$(call gpu_suite,unpack-racecheck@300,unpack,TCPX_TEST_LISTS=2000 $(call sanitized,racecheck)), \
 		'skip gpu/compute-sanitizer: it is not installed')

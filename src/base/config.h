@@ -62,6 +62,8 @@ enum config_unpack {
          "The longest message that is sent before its receive is posted.")                         \
     SIZE(slice_bytes, "UCCL_TCPX_SLICE_BYTES", "512K", 4096, 1 << 30,                                \
          "How much of a message one connection takes at a time, at most.")                         \
+    SIZE(staging_bytes, "UCCL_TCPX_STAGING_BYTES", "128M", 65536, (uint64_t)1 << 36,               \
+         "How much pinned host memory lies between the sockets and each GPU, at most.")            \
     INTEGER(host_gpus, "UCCL_TCPX_HOST_GPUS", "1", 1, 64,                                          \
          "How many emulated GPUs there are.")                                                      \
     SIZE(host_gpu_memory, "UCCL_TCPX_HOST_GPU_MEMORY", "16G", 65536, (uint64_t)1 << 46,            \

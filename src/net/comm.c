@@ -90,6 +90,8 @@ void request_done(struct net_request *request)
 void request_fail(struct net_request *request, int result)
 {
     request->result = result;
+    free(request->aside);
+    request->aside = NULL;
     snprintf(request->text, sizeof request->text, "%s", error_text());
     end_request(request, REQUEST_FAILED);
 }
@@ -148,6 +150,7 @@ void net_comm_close(struct net_comm *comm)
     } else {
         receiver_destroy(comm);
     }
+    copies_close(comm);
     net_link_close(&comm->link);
     pthread_mutex_destroy(&comm->lock);
     free(comm);
@@ -163,7 +166,37 @@ static struct net_request *free_request(struct net_comm *comm)
     return NULL;
 }
 
-static int start(struct net_comm *comm, enum net_side side, void *data, uint64_t bytes,
+/* With the lock, and a request that is free. */
+static int begin(struct net_comm *comm, const struct net_buffer *buffer, uint64_t tag,
+                 struct net_request *request)
+{
+    bool in_gpu = memory_is_in_gpu(buffer->memory);
+    int result = TCPX_SUCCESS;
+
+    *request = (struct net_request){.comm = comm,
+                                    .state = REQUEST_WAITING,
+                                    .order = comm->next_order,
+                                    .data = buffer->data,
+                                    .bytes = buffer->bytes,
+                                    .room = buffer->bytes,
+                                    .tag = tag,
+                                    .in_gpu = in_gpu};
+    if (in_gpu && buffer->after != NET_AFTER_NOTHING && comm->side == NET_SENDER)
+        result = gate_close(comm, request, buffer->after, buffer->after_what);
+    if (result != TCPX_SUCCESS) {
+        request->state = REQUEST_FREE;
+        return result;
+    }
+    comm->next_order++;
+    comm->pending++;
+    if (comm->side == NET_SENDER)
+        sender_start(comm, request);
+    else
+        receiver_start(comm, request);
+    return TCPX_SUCCESS;
+}
+
+static int start(struct net_comm *comm, enum net_side side, const struct net_buffer *buffer,
                  uint64_t tag, struct net_request **out)
 {
     struct net_request *request;
@@ -184,23 +217,12 @@ static int start(struct net_comm *comm, enum net_side side, void *data, uint64_t
         (side == NET_SENDER || !receiver_has_put_aside(comm, tag))) {
         result = error_set(comm->result, "%s", comm->text);
     } else if (request != NULL && (side == NET_SENDER || receiver_has_room(comm))) {
-        *request = (struct net_request){.comm = comm,
-                                        .state = REQUEST_WAITING,
-                                        .order = comm->next_order++,
-                                        .data = data,
-                                        .bytes = bytes,
-                                        .room = bytes,
-                                        .tag = tag};
-        comm->pending++;
-        if (side == NET_SENDER)
-            sender_start(comm, request);
-        else
-            receiver_start(comm, request);
-        *out = request;
+        result = begin(comm, buffer, tag, request);
+        *out = result == TCPX_SUCCESS ? request : NULL;
     }
     /* A small message may come before its receive is announced, which can wait for the next test.
      */
-    if (side == NET_SENDER || bytes > comm->link.eager_limit)
+    if (side == NET_SENDER || buffer->bytes > comm->link.eager_limit)
         progress(comm);
     pthread_mutex_unlock(&comm->lock);
     io_nudge(&comm->io);
@@ -211,13 +233,28 @@ int net_isend(struct net_comm *comm, const void *data, uint64_t bytes, uint64_t 
               struct net_request **request)
 {
     /* A sender never writes to its data. */
-    return start(comm, NET_SENDER, (void *)(uintptr_t)data, bytes, tag, request);
+    return start(comm, NET_SENDER,
+                 &(struct net_buffer){.data = (void *)(uintptr_t)data, .bytes = bytes}, tag,
+                 request);
+}
+
+int net_isend_buffer(struct net_comm *comm, const struct net_buffer *buffer, uint64_t tag,
+                     struct net_request **request)
+{
+    return start(comm, NET_SENDER, buffer, tag, request);
+}
+
+int net_irecv_buffer(struct net_comm *comm, const struct net_buffer *buffer, uint64_t tag,
+                     struct net_request **request)
+{
+    return start(comm, NET_RECEIVER, buffer, tag, request);
 }
 
 int net_irecv(struct net_comm *comm, void *data, uint64_t room, uint64_t tag,
               struct net_request **request)
 {
-    return start(comm, NET_RECEIVER, data, room, tag, request);
+    return start(comm, NET_RECEIVER, &(struct net_buffer){.data = data, .bytes = room}, tag,
+                 request);
 }
 
 /* With the lock. */

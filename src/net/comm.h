@@ -36,6 +36,42 @@ MUST_CHECK int net_irecv(struct net_comm *comm, void *data, uint64_t room, uint6
                          struct net_request **request);
 
 /*
+ * Memory that messages are sent from and received into. GPU memory has to be registered with each
+ * comm that uses it, of one GPU per comm; host memory may be. A registration ends before its comm,
+ * and after the last request that uses it.
+ */
+struct net_memory;
+MUST_CHECK int net_register(struct net_comm *comm, void *address, uint64_t bytes,
+                            struct net_memory **memory);
+void net_deregister(struct net_comm *comm, struct net_memory *memory);
+
+/* What must have been reached on the GPU before a send reads its data. */
+enum net_after {
+    NET_AFTER_NOTHING, /* whatever wrote the data has been waited for by the caller */
+    NET_AFTER_STREAM,  /* all that is on the caller's stream now: a CUstream */
+    NET_AFTER_EVENT,   /* the caller's event, a CUevent, as it was last recorded */
+};
+
+/* Where a message is, or goes. */
+struct net_buffer {
+    void *data;                /* in GPU memory: the device address */
+    uint64_t bytes;            /* of the message; of the room */
+    struct net_memory *memory; /* NULL: host memory */
+    enum net_after after;      /* sends from GPU memory */
+    void *after_what;
+};
+
+/*
+ * The same for any memory. A send from GPU memory goes out when its receive is posted, however
+ * small it is. A receive into GPU memory is done when its bytes are there for all work that is
+ * started afterwards.
+ */
+MUST_CHECK int net_isend_buffer(struct net_comm *comm, const struct net_buffer *buffer,
+                                uint64_t tag, struct net_request **request);
+MUST_CHECK int net_irecv_buffer(struct net_comm *comm, const struct net_buffer *buffer,
+                                uint64_t tag, struct net_request **request);
+
+/*
  * When done, `bytes` is the length of the message, and the request is gone; a failure ends it too.
  * A send that is done may be followed by close and exit: its bytes arrive.
  */

@@ -1,6 +1,6 @@
 /*
  * What the files of a comm share: comm.c has requests and ends, send.c and receive.c the bytes,
- * progress.c who moves them.
+ * copies.c, stage.c and land.c those in GPU memory, progress.c who moves them.
  *
  * A lane is one of the comm's sockets: the forward ones by their number, the reverse one behind
  * them. Whoever finds a lane that is not busy may move it on. It is busy then, so that the lock can
@@ -12,6 +12,7 @@
 #include "base/queue.h"
 #include "net/comm.h"
 #include "net/io.h"
+#include "net/staging.h"
 
 #include <pthread.h>
 
@@ -23,6 +24,7 @@ enum lane_wait {
     LANE_IDLE,      /* for something to do */
     LANE_FOR_INPUT, /* for the peer to say something */
     LANE_FOR_ROOM,  /* for the peer to take what was sent */
+    LANE_SOON,      /* for the GPU */
     LANE_MORE,      /* for nothing: its turn is over */
     LANE_BUSY,      /* it was not moved on: somebody else is at it */
 };
@@ -51,15 +53,44 @@ struct net_request {
     uint64_t room;  /* receive */
     uint64_t tag;
     uint64_t moved;
-    uint64_t handed_out; /* send: bytes that have been given to a socket */
-    unsigned unsaid;     /* send: records of it that are planned and not sent */
-    uint32_t sequence;   /* of the receive that this is, or that this send goes to */
-    unsigned users;      /* lanes that touch the data while the lock is free */
-    bool matched;        /* receive: its message has begun */
-    uint64_t begun;      /* receive: bytes of all slices that have begun */
-    uint64_t reach;      /* receive: the end of the farthest slice */
-    int result;          /* why it failed */
+    uint64_t handed_out;         /* send: bytes that have been given to a socket */
+    unsigned unsaid;             /* send: records of it that are planned and not sent */
+    uint32_t sequence;           /* of the receive that this is, or that this send goes to */
+    unsigned users;              /* lanes that touch the data while the lock is free */
+    bool matched;                /* receive: its message has begun */
+    uint64_t begun;              /* receive: bytes of all slices that have begun */
+    uint64_t reach;              /* receive: the end of the farthest slice */
+    bool in_gpu;                 /* data is a device address */
+    bool gated;                  /* send: the GPU has not got to where the data is complete */
+    uint64_t staged;             /* send: bytes that copies to host memory have begun for */
+    uint64_t landed;             /* receive: bytes that have been copied to their place */
+    struct eager_message *aside; /* receive: the message, which came first */
+    int result;                  /* why it failed */
     char text[256];
+};
+
+/* Between GPU memory and a staging slot. */
+struct copy {
+    struct staging_slot *slot;
+    struct net_request *request;
+    uint64_t offset; /* in the message */
+    uint64_t bytes;
+};
+
+/* What a send waits for on the GPU. */
+struct gate {
+    struct gpu_stream *stream;
+    struct gpu_event *event;
+};
+
+struct comm_gpu {
+    int device;
+    struct staging_share share;
+    struct gpu_stream *stream; /* NULL: no GPU memory was registered */
+    struct queue copies;       /* struct copy, as they were put on the stream */
+    struct queue ready;        /* sender: struct copy that a socket can send */
+    unsigned waiting;          /* sends: for their gates; receives: for slots */
+    struct gate gates[COMM_REQUESTS];
 };
 
 /* What a forward socket of the sender is sending: records, and the payload of the last one. */
@@ -72,6 +103,7 @@ struct outgoing {
     unsigned said_count;
     const uint8_t *payload;
     uint64_t payload_left;
+    struct staging_slot *slot;   /* where it is, if it comes from GPU memory */
     struct net_request *request; /* whose payload this is; NULL: there is none */
     uint64_t counts;             /* bytes that the request has moved once this is sent */
     uint64_t total;              /* bytes sent since the hello */
@@ -95,6 +127,9 @@ struct incoming {
     uint64_t counts;             /* bytes that the request has moved once this is here */
     struct queue slices;         /* separate framing: struct wire_record, announced and not begun */
     struct net_request *request; /* whose bytes these are */
+    struct staging_slot *slot;   /* into GPU memory: where they come first */
+    uint64_t slot_bytes;         /* how many are there */
+    uint64_t landing_at;         /* where in the message they belong */
     struct eager_message *eager; /* or a message that nobody has asked for yet */
     bool aborting;               /* or the text of an ABORT */
     bool ended;
@@ -127,12 +162,15 @@ struct net_comm {
     char text[256];
     bool gave_up; /* the peer was told, and all sockets are shut down */
 
+    struct comm_gpu gpu;
+
     /* progress */
     struct io_member io;
     struct lane lanes[WIRE_MOST_SOCKETS + 1];
     unsigned own_lanes; /* the first ones, which calls move on; the reverse one is theirs, too */
     uint64_t polls;     /* calls that moved the comm on */
     uint64_t polls_at_tick;  /* as the I/O thread saw it last */
+    uint64_t polls_at_ready; /* as an I/O thread saw it last */
     bool watched;            /* the I/O threads also move the first and the reverse lane on */
     uint64_t polls_at_watch; /* when that began */
     unsigned sleepers;       /* calls that wait for a request to end */
@@ -195,6 +233,7 @@ MUST_CHECK int sender_create(struct net_comm *comm);
 void sender_start(struct net_comm *comm, struct net_request *request);
 enum lane_wait sender_send(struct net_comm *comm, uint16_t socket);
 enum lane_wait sender_hear(struct net_comm *comm);
+uint64_t sender_slice_bytes(const struct net_comm *comm, uint64_t left);
 uint64_t sender_bytes_to_slice(const struct net_comm *comm);
 uint64_t sender_smallest_slice(const struct net_comm *comm);
 bool sender_has_broken(struct net_comm *comm, uint16_t socket);
@@ -202,12 +241,44 @@ bool sender_is_between_records(const struct net_comm *comm);
 void sender_close(struct net_comm *comm);
 void sender_destroy(struct net_comm *comm);
 
+/* --- GPU memory --- */
+
+bool memory_is_in_gpu(const struct net_memory *memory);
+
+/* Closed until the GPU gets there. */
+MUST_CHECK int gate_close(struct net_comm *comm, struct net_request *request, enum net_after after,
+                          void *what);
+bool gate_is_open(struct net_comm *comm, struct net_request *request);
+
+/* Whether somebody should look again soon: the GPU tells nobody when it has done something. */
+bool copies_are_under_way(const struct net_comm *comm);
+
+/* A copy whose start had this result; false: it failed, and so has the comm. */
+bool copies_start(struct net_comm *comm, const struct copy *copy, int result);
+
+/* Sees which have ended. */
+void copies_poll(struct net_comm *comm);
+void copies_close(struct net_comm *comm);
+
+/* Starts as many copies as there are slots; the next that a socket can send; takes that. */
+void stage_ahead(struct net_comm *comm);
+const struct copy *stage_peek(struct net_comm *comm);
+void stage_take(struct net_comm *comm, struct copy *copy);
+
+/* Whether there is a slot for the bytes that come next. */
+bool land_has_room(struct net_comm *comm, struct incoming *incoming);
+/* Sends the slot's bytes on to the GPU when it is full or nothing more belongs in it. */
+void land_if_full(struct net_comm *comm, struct incoming *incoming);
+void land_ended(struct net_comm *comm, const struct copy *copy);
+void land_all_put_aside(struct net_comm *comm);
+
 MUST_CHECK int receiver_create(struct net_comm *comm);
 void receiver_start(struct net_comm *comm, struct net_request *request);
 bool receiver_has_room(const struct net_comm *comm);
 bool receiver_has_put_aside(const struct net_comm *comm, uint64_t tag);
 enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket);
 enum lane_wait receiver_speak(struct net_comm *comm);
+void receiver_done_if_all_here(struct net_comm *comm, struct net_request *request);
 bool receiver_has_to_speak(struct net_comm *comm);
 bool receiver_is_between_records(const struct net_comm *comm);
 void receiver_destroy(struct net_comm *comm);

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -26,7 +27,8 @@ enum {
     MOST_AUTOMATIC = 8,
     EVENTS = 16, /* fetched at once */
     TICK_MS = 2,
-    LAST_TICKS = 50, /* without anything under way, until the thread sleeps for good */
+    HURRY_NS = 20000, /* and what the kernel adds to so short a sleep */
+    LAST_TICKS = 50,  /* without anything under way, until the thread sleeps for good */
 };
 
 /* The event of a thread's own descriptor; no slot has this number. */
@@ -40,6 +42,7 @@ struct io_thread {
     int epoll;
     int wake_up;        /* an eventfd */
     atomic_bool asleep; /* does not tick */
+    atomic_bool hurry;  /* ticks as often as it can without using much CPU */
     atomic_bool stop;
 };
 
@@ -116,15 +119,17 @@ static struct io_member *enter_next(struct io_thread *thread, unsigned *slot)
     return found;
 }
 
-/* Whether any member of this home has something under way. */
-static bool tick_all(struct io_thread *thread)
+/* What the most impatient member of this home wants. */
+static enum io_again tick_all(struct io_thread *thread)
 {
     struct io_member *member;
     unsigned slot = 0;
-    bool again = false;
+    enum io_again again = IO_NEVER;
 
     while ((member = enter_next(thread, &slot)) != NULL) {
-        again = member->calls->tick(member->owner) || again;
+        enum io_again wanted = member->calls->tick(member->owner);
+
+        again = wanted > again ? wanted : again;
         leave(member);
     }
     return again;
@@ -137,15 +142,20 @@ static bool tick_all(struct io_thread *thread)
  */
 static void tick(struct io_thread *thread, unsigned *quiet)
 {
-    if (tick_all(thread))
-        *quiet = 0;
-    else if (++*quiet >= LAST_TICKS) {
+    enum io_again again;
+
+    atomic_store(&thread->hurry, false);
+    again = tick_all(thread);
+    if (again == IO_NEVER && ++*quiet >= LAST_TICKS) {
         atomic_store(&thread->asleep, true);
-        if (tick_all(thread)) {
-            *quiet = 0;
+        again = tick_all(thread);
+        if (again != IO_NEVER)
             atomic_store(&thread->asleep, false);
-        }
     }
+    if (again != IO_NEVER)
+        *quiet = 0;
+    if (again == IO_SOON)
+        atomic_store(&thread->hurry, true);
 }
 
 static void handle(struct io_thread *thread, const struct epoll_event *event)
@@ -177,11 +187,14 @@ static void *run(void *argument)
     pthread_setname_np(pthread_self(), name);
     while (!atomic_load(&thread->stop)) {
         bool asleep = atomic_load(&thread->asleep);
-        int count = epoll_wait(thread->epoll, events, EVENTS, asleep ? -1 : TICK_MS);
+        bool hurry = atomic_load(&thread->hurry);
+        int count = epoll_wait(thread->epoll, events, EVENTS, hurry ? 0 : asleep ? -1 : TICK_MS);
 
         for (int i = 0; i < count; i++)
             handle(thread, &events[i]);
-        if (!atomic_load(&thread->asleep) && deadline_passed(next_tick)) {
+        if (hurry && count == 0)
+            nanosleep(&(struct timespec){.tv_nsec = HURRY_NS}, NULL);
+        if (hurry || (!atomic_load(&thread->asleep) && deadline_passed(next_tick))) {
             tick(thread, &quiet);
             next_tick = deadline_after_ms(TICK_MS);
         } else if (asleep) {
@@ -425,5 +438,16 @@ void io_nudge(struct io_member *member)
         return;
     thread = thread_at(member, 0);
     if (atomic_load(&thread->asleep) && atomic_exchange(&thread->asleep, false))
+        wake(thread);
+}
+
+void io_hurry(struct io_member *member)
+{
+    struct io_thread *thread;
+
+    if (member->crew == NULL)
+        return;
+    thread = thread_at(member, 0);
+    if (!atomic_exchange(&thread->hurry, true))
         wake(thread);
 }

@@ -11,12 +11,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum io_again { IO_NEVER, IO_LATER, IO_SOON };
+
 /* Called by an I/O thread, never for a member that has left. */
 struct io_calls {
     /* Descriptor `number` of the member is ready: `events` of epoll. */
     void (*ready)(void *owner, unsigned number, uint32_t events);
-    /* Every few milliseconds; false: not again until io_nudge(). */
-    bool (*tick)(void *owner);
+    /* Every few milliseconds, or sooner, or not until io_nudge(). */
+    enum io_again (*tick)(void *owner);
 };
 
 struct io_crew;
@@ -67,5 +69,8 @@ void io_remove(struct io_member *member, int fd, unsigned place);
 
 /* Ticks go on. Costs one load if they never ended. */
 void io_nudge(struct io_member *member);
+
+/* The next tick comes as soon as one that said IO_SOON would. */
+void io_hurry(struct io_member *member);
 
 #endif

@@ -11,6 +11,7 @@
 #include "net/comm_state.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -162,6 +163,7 @@ static void move_sender(struct net_comm *comm)
 
 static void move_receiver(struct net_comm *comm)
 {
+    land_all_put_aside(comm);
     move_forward_lanes(comm);
     if (comm->result == TCPX_SUCCESS && receiver_has_to_speak(comm))
         move(comm, comm_reverse_lane(comm));
@@ -175,10 +177,26 @@ static void move_all(struct net_comm *comm)
         move_receiver(comm);
 }
 
+/* What the GPU has done in the meantime, and the lanes that waited for it. */
+static void follow_gpu(struct net_comm *comm)
+{
+    if (comm->side == NET_SENDER) {
+        stage_ahead(comm);
+        share_out(comm);
+    } else {
+        land_all_put_aside(comm);
+    }
+    for (unsigned lane = 0; lane < comm->link.sockets; lane++)
+        if (comm->lanes[lane].wait == LANE_SOON)
+            move(comm, lane);
+}
+
 void progress(struct net_comm *comm)
 {
-    if (comm->result != TCPX_SUCCESS)
+    if (comm->result != TCPX_SUCCESS) {
+        copies_poll(comm);
         return;
+    }
     comm->polls++;
     move_all(comm);
     if (comm->watched)
@@ -209,23 +227,29 @@ static bool need_not_watch(const struct net_comm *comm)
 }
 
 /* By its I/O thread, while requests are under way: does anybody else look after them? */
-static bool tick(void *owner)
+static enum io_again tick(void *owner)
 {
     struct net_comm *comm = owner;
-    bool again = true;
+    enum io_again again = IO_LATER;
+    bool left_alone;
 
     if (pthread_mutex_trylock(&comm->lock) != 0)
-        return true;
+        return IO_LATER;
+    left_alone = comm->polls == comm->polls_at_tick && comm->sleepers == 0;
+    if (copies_are_under_way(comm))
+        follow_gpu(comm);
     if (comm->watched && need_not_watch(comm))
         unwatch(comm);
     if (comm->result != TCPX_SUCCESS || comm->pending == 0 || comm->watched || comm->sleepers > 0)
-        again = false;
+        again = IO_NEVER;
     else if (comm->polls != comm->polls_at_tick)
         comm->polls_at_tick = comm->polls;
     else {
         watch(comm);
-        again = false;
+        again = IO_NEVER;
     }
+    if (left_alone && copies_are_under_way(comm))
+        again = IO_SOON;
     pthread_mutex_unlock(&comm->lock);
     return again;
 }
@@ -237,6 +261,22 @@ static void look_into(struct net_comm *comm, unsigned lane)
         sender_has_broken(comm, (uint16_t)lane))
         return;
     forget(comm, lane);
+}
+
+/* By an I/O thread: a copy takes less time than it takes to come back for it. */
+static enum lane_wait move_patiently(struct net_comm *comm, unsigned lane)
+{
+    enum { PATIENCE_NS = 50000 };
+    enum lane_wait wait = move(comm, lane);
+    uint64_t until = wait == LANE_SOON ? clock_now() + PATIENCE_NS : 0;
+
+    while (wait == LANE_SOON && clock_now() < until) {
+        pthread_mutex_unlock(&comm->lock);
+        sched_yield();
+        pthread_mutex_lock(&comm->lock);
+        wait = move(comm, lane);
+    }
+    return wait;
 }
 
 static void ready(void *owner, unsigned lane, uint32_t events)
@@ -253,9 +293,12 @@ static void ready(void *owner, unsigned lane, uint32_t events)
             wait_for(comm, lane, 0);
         else
             move_all(comm);
-    } else if (move(comm, lane) != LANE_BUSY && comm->side == NET_SENDER) {
+    } else if (move_patiently(comm, lane) != LANE_BUSY && comm->side == NET_SENDER) {
         share_out(comm);
     }
+    if (comm->polls == comm->polls_at_ready && copies_are_under_way(comm))
+        io_hurry(&comm->io);
+    comm->polls_at_ready = comm->polls;
     if (comm->result == TCPX_SUCCESS && (events & (EPOLLERR | EPOLLHUP)) != 0)
         look_into(comm, lane);
     pthread_mutex_unlock(&comm->lock);
@@ -298,6 +341,8 @@ static unsigned gather(struct net_comm *comm, struct pollfd *all, uint64_t *left
             all[count++] = (struct pollfd){.fd = descriptor_of(comm, lane),
                                            .events = events == EPOLLIN ? POLLIN : POLLOUT};
     }
+    if (copies_are_under_way(comm))
+        *left_ms = 0;
     if (comm->alarm >= 0)
         all[count++] = (struct pollfd){.fd = comm->alarm, .events = POLLIN};
     return count;

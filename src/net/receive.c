@@ -42,6 +42,8 @@ void receiver_destroy(struct net_comm *comm)
         comm->eager_first = message->next;
         free(message);
     }
+    for (int i = 0; i < COMM_REQUESTS; i++)
+        free(comm->requests[i].aside);
     for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++) {
         free(comm->incoming[i].eager);
         queue_destroy(&comm->incoming[i].slices);
@@ -202,16 +204,28 @@ static void fail_too_long(struct net_comm *comm, struct net_request *request, ui
 
 /* A message that was put aside has found its receive. */
 static void deliver(struct net_comm *comm, struct net_request *request,
-                    const struct eager_message *message)
+                    struct eager_message *message)
 {
+    give_back(comm, message->bytes);
     if (message->bytes > request->room) {
         fail_too_long(comm, request, message->bytes);
+        free(message);
+        return;
+    }
+    request->bytes = message->bytes;
+    if (request->in_gpu && message->bytes > 0) {
+        request->state = REQUEST_MOVING;
+        request->matched = true;
+        request->begun = message->bytes;
+        request->reach = message->bytes;
+        request->aside = message;
+        land_all_put_aside(comm);
         return;
     }
     if (message->bytes > 0)
         memcpy(request->data, message->data, message->bytes);
-    request->bytes = message->bytes;
     request->moved = message->bytes;
+    free(message);
     request_done(request);
 }
 
@@ -245,11 +259,8 @@ void receiver_start(struct net_comm *comm, struct net_request *request)
     struct eager_message *message = take_aside(comm, request->tag);
 
     request->sequence = comm->next_sequence++;
-    if (message != NULL) {
+    if (message != NULL)
         deliver(comm, request, message);
-        give_back(comm, message->bytes);
-        free(message);
-    }
     if (comm->result != TCPX_SUCCESS)
         return;
     comm->eager_said = comm->eager_given_back;
@@ -262,9 +273,10 @@ void receiver_start(struct net_comm *comm, struct net_request *request)
 
 /* --- records ------------------------------------------------------------------------------- */
 
-static void complete_if_all_here(struct net_comm *comm, struct net_request *request)
+void receiver_done_if_all_here(struct net_comm *comm, struct net_request *request)
 {
-    if (!request->matched || request->moved < request->bytes)
+    if (!request->matched || request->moved < request->bytes ||
+        (request->in_gpu && request->landed < request->moved))
         return;
     if (request->moved > request->bytes)
         broken(comm, "more bytes than the message has");
@@ -289,7 +301,7 @@ static void hear_open(struct net_comm *comm, const struct wire_record *record)
     request->state = REQUEST_MOVING;
     request->matched = true;
     request->bytes = record->length;
-    complete_if_all_here(comm, request);
+    receiver_done_if_all_here(comm, request);
 }
 
 /* Puts a message aside that nobody has asked for; its bytes follow. */
@@ -313,6 +325,22 @@ static void begin_aside(struct net_comm *comm, struct incoming *incoming,
     incoming->eager->bytes = record->length;
     incoming->payload = incoming->eager->data;
     incoming->payload_left = record->length;
+}
+
+/* The next bytes of the socket belong there. */
+static void aim(struct incoming *incoming, struct net_request *request, uint64_t offset,
+                uint64_t bytes)
+{
+    incoming->request = request;
+    incoming->counts = bytes;
+    incoming->payload = request->in_gpu ? NULL : request->data + offset;
+    incoming->payload_left = bytes;
+    incoming->landing_at = offset;
+}
+
+static bool is_for_gpu(const struct incoming *incoming)
+{
+    return incoming->request != NULL && incoming->request->in_gpu && incoming->payload_left > 0;
 }
 
 static void hear_eager(struct net_comm *comm, struct incoming *incoming,
@@ -343,9 +371,7 @@ static void hear_eager(struct net_comm *comm, struct incoming *incoming,
     request->bytes = record->length;
     request->begun = record->length;
     request->reach = record->length;
-    incoming->request = request;
-    incoming->counts = record->length;
-    incoming->payload = request->data;
+    aim(incoming, request, 0, record->length);
 }
 
 static void begin_slice(struct net_comm *comm, struct incoming *incoming,
@@ -369,10 +395,7 @@ static void begin_slice(struct net_comm *comm, struct incoming *incoming,
     request->begun += record->length;
     if (request->reach < record->offset + record->length)
         request->reach = record->offset + record->length;
-    incoming->request = request;
-    incoming->counts = record->length;
-    incoming->payload = request->data + record->offset;
-    incoming->payload_left = record->length;
+    aim(incoming, request, record->offset, record->length);
 }
 
 static void hear_slice(struct net_comm *comm, unsigned socket, const struct wire_record *record)
@@ -485,17 +508,17 @@ static void finish_payload(struct net_comm *comm, struct incoming *incoming)
                                   tcpx_result_name((int)comm->abort_result), comm->abort_text));
     } else if (request != NULL) {
         request->moved += incoming->counts;
-        complete_if_all_here(comm, request);
+        receiver_done_if_all_here(comm, request);
     } else if (message != NULL) {
         /* Its receive may have been posted while it came. */
         request = first_unmatched(comm, message->tag);
         if (request != NULL) {
-            if (request->begun > 0)
+            if (request->begun > 0) {
                 broken(comm, "slices for a receive whose message is an eager one");
-            else
+                free(message);
+            } else {
                 deliver(comm, request, message);
-            give_back(comm, message->bytes);
-            free(message);
+            }
             return;
         }
         message->next = NULL;
@@ -538,6 +561,24 @@ static void hear_end(struct net_comm *comm, struct incoming *incoming)
                               comm->link.peer));
 }
 
+/* The place for as many of *room bytes as there is; those that nobody wants go to the scratch. */
+static struct iovec where_to(const struct net_comm *comm, const struct incoming *incoming,
+                             uint8_t *scratch, uint64_t *room)
+{
+    uint8_t *place = incoming->payload;
+    uint64_t most = *room;
+
+    if (is_for_gpu(incoming)) {
+        place = incoming->slot->host + incoming->slot_bytes;
+        most = staging_slot_bytes(&comm->gpu.share) - incoming->slot_bytes;
+    } else if (place == NULL) {
+        place = scratch;
+        most = SCRATCH_BYTES;
+    }
+    *room = *room < most ? *room : most;
+    return (struct iovec){.iov_base = place, .iov_len = *room};
+}
+
 /*
  * One read, while the lock is free: the rest of the payload, and the record behind it in the same
  * call. *emptied: it did not fill its room, so that there is no more for now. *error is errno.
@@ -554,10 +595,7 @@ static ssize_t read_some(struct net_comm *comm, unsigned socket, bool *emptied, 
     ssize_t got;
     size_t of_payload;
 
-    if (incoming->payload == NULL && room > sizeof scratch)
-        room = sizeof scratch;
-    parts[0] = (struct iovec){.iov_base = incoming->payload != NULL ? incoming->payload : scratch,
-                              .iov_len = room};
+    parts[0] = where_to(comm, incoming, scratch, &room);
     if (records_here && room == incoming->payload_left) {
         parts[1] = (struct iovec){.iov_base = incoming->record + incoming->record_have,
                                   .iov_len = WIRE_RECORD_BYTES - incoming->record_have};
@@ -576,6 +614,7 @@ static ssize_t read_some(struct net_comm *comm, unsigned socket, bool *emptied, 
     incoming->payload_left -= of_payload;
     if (incoming->payload != NULL)
         incoming->payload += of_payload;
+    incoming->slot_bytes += of_payload;
     incoming->record_have += (size_t)got - of_payload;
     incoming->total += (size_t)got;
     return got;
@@ -637,6 +676,8 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
             return LANE_FOR_INPUT;
         if (moved >= COMM_TURN_BYTES)
             return LANE_MORE;
+        if (is_for_gpu(incoming) && !land_has_room(comm, incoming))
+            return LANE_SOON;
         got = read_some(comm, socket, &emptied, &error);
         if (comm->result != TCPX_SUCCESS)
             return LANE_IDLE;
@@ -654,5 +695,7 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
             return LANE_IDLE;
         }
         moved += (uint64_t)got;
+        if (incoming->request != NULL && incoming->request->in_gpu)
+            land_if_full(comm, incoming);
     }
 }

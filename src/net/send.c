@@ -95,6 +95,12 @@ static bool plan(struct net_comm *comm, struct net_request *request,
     return true;
 }
 
+/* What is in GPU memory would hold up all that comes behind it on socket 0. */
+static bool may_be_eager(const struct net_comm *comm, const struct net_request *request)
+{
+    return request->bytes == 0 || (!request->in_gpu && request->bytes <= comm->link.eager_limit);
+}
+
 static void open_eagerly(struct net_comm *comm, struct net_request *request)
 {
     comm->eager_charged += request->bytes + WIRE_EAGER_CHARGE;
@@ -120,7 +126,7 @@ static void open_posted(struct net_comm *comm, struct net_request *request, cons
         return;
     }
     /* Its receive is there, so that nobody has to keep it: the credit does not matter. */
-    if (request->bytes <= comm->link.eager_limit) {
+    if (may_be_eager(comm, request)) {
         open_eagerly(comm, request);
         return;
     }
@@ -166,7 +172,7 @@ static bool may_go_eagerly(const struct net_comm *comm, const struct net_request
     uint64_t charge = request->bytes + WIRE_EAGER_CHARGE;
     uint64_t used = comm->eager_charged - comm->eager_freed;
 
-    return request->bytes <= comm->link.eager_limit && used <= comm->link.eager_credit &&
+    return may_be_eager(comm, request) && used <= comm->link.eager_credit &&
            charge <= comm->link.eager_credit - used &&
            comm->eager_unposted_count < comm->eager_unposted_room;
 }
@@ -356,7 +362,7 @@ enum lane_wait sender_hear(struct net_comm *comm)
 
 /* --- bytes --------------------------------------------------------------------------------- */
 
-/* The oldest opened send that has bytes which no socket has taken. */
+/* The oldest opened send in host memory that has bytes which no socket has taken. */
 static struct net_request *next_to_slice(struct net_comm *comm)
 {
     struct net_request *oldest = NULL;
@@ -364,7 +370,8 @@ static struct net_request *next_to_slice(struct net_comm *comm)
     for (int i = 0; i < COMM_REQUESTS; i++) {
         struct net_request *request = &comm->requests[i];
 
-        if (request->state == REQUEST_MOVING && request->handed_out < request->bytes &&
+        if (request->state == REQUEST_MOVING && !request->in_gpu &&
+            request->handed_out < request->bytes &&
             (oldest == NULL || request->order < oldest->order))
             oldest = request;
     }
@@ -376,8 +383,10 @@ uint64_t sender_bytes_to_slice(const struct net_comm *comm)
     uint64_t bytes = 0;
 
     for (int i = 0; i < COMM_REQUESTS; i++)
-        if (comm->requests[i].state == REQUEST_MOVING)
+        if (comm->requests[i].state == REQUEST_MOVING && !comm->requests[i].in_gpu)
             bytes += comm->requests[i].bytes - comm->requests[i].handed_out;
+    if (comm->gpu.stream != NULL)
+        bytes += queue_length(&comm->gpu.ready) * sender_smallest_slice(comm);
     return bytes;
 }
 
@@ -387,7 +396,7 @@ uint64_t sender_smallest_slice(const struct net_comm *comm)
 }
 
 /* Large at first, then smaller, so that all sockets come to an end at about the same time. */
-static uint64_t slice_bytes(const struct net_comm *comm, uint64_t left)
+uint64_t sender_slice_bytes(const struct net_comm *comm, uint64_t left)
 {
     /* Where one thread feeds them all, they gain nothing by it. */
     bool shared = comm->own_lanes < comm->link.sockets;
@@ -435,21 +444,32 @@ static void load_slice(struct net_comm *comm, uint16_t socket)
 {
     struct outgoing *outgoing = &comm->outgoing[socket];
     struct net_request *request = next_to_slice(comm);
+    const struct copy *staged = stage_peek(comm);
     struct wire_record record = {.type = WIRE_SLICE, .socket = socket};
+    struct copy copy;
 
+    if (staged != NULL && (request == NULL || staged->request->order < request->order))
+        request = staged->request;
+    else
+        staged = NULL;
     if (request == NULL)
         return;
     record.sequence = request->sequence;
-    record.offset = request->handed_out;
-    record.length = slice_bytes(comm, request->bytes - request->handed_out);
+    record.offset = staged != NULL ? staged->offset : request->handed_out;
+    record.length = staged != NULL ? staged->bytes
+                                   : sender_slice_bytes(comm, request->bytes - request->handed_out);
     if (comm->link.framing == WIRE_INLINE) {
         add_record(outgoing, &record);
     } else if (queue_length(&comm->planned) + COMM_REQUESTS >= MOST_PLANNED ||
                !plan(comm, request, &record)) {
         return; /* socket 0 is behind with the records of earlier slices */
     }
+    if (staged != NULL) {
+        stage_take(comm, &copy);
+        outgoing->slot = copy.slot;
+    }
     outgoing->request = request;
-    outgoing->payload = request->data + request->handed_out;
+    outgoing->payload = staged != NULL ? copy.slot->host : request->data + request->handed_out;
     outgoing->payload_left = record.length;
     outgoing->counts = record.length;
     request->handed_out += record.length;
@@ -468,6 +488,7 @@ static bool load(struct net_comm *comm, uint16_t socket)
     outgoing->records_bytes = 0;
     outgoing->records_sent = 0;
     outgoing->said_count = 0;
+    stage_ahead(comm);
     if (socket == 0)
         load_planned(comm, outgoing);
     if (outgoing->request == NULL && has_place(outgoing) &&
@@ -490,6 +511,9 @@ static void finish(struct net_comm *comm, uint16_t socket)
 
     if (request != NULL && comm->link.sockets > 1)
         adapt_unsent(comm, socket);
+    if (outgoing->slot != NULL)
+        staging_give(&comm->gpu.share, outgoing->slot);
+    outgoing->slot = NULL;
     outgoing->request = NULL;
     if (request != NULL)
         request->moved += outgoing->counts;
@@ -559,6 +583,12 @@ static void ask_idle(struct net_comm *comm, uint16_t socket)
         sender_has_broken(comm, socket);
 }
 
+static bool may_be_staged_soon(const struct net_comm *comm, uint16_t socket)
+{
+    return comm->gpu.stream != NULL && queue_length(&comm->gpu.copies) > 0 &&
+           (socket != 0 || comm->link.framing == WIRE_INLINE);
+}
+
 enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
 {
     struct outgoing *outgoing = &comm->outgoing[socket];
@@ -572,7 +602,7 @@ enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
         if (is_idle(outgoing) && !load(comm, socket)) {
             ask_idle(comm, socket);
             outgoing->loaded_at = 0;
-            return LANE_IDLE;
+            return may_be_staged_soon(comm, socket) ? LANE_SOON : LANE_IDLE;
         }
         if (outgoing->loaded_at == 0 && comm->link.sockets > 1)
             outgoing->loaded_at = clock_now();

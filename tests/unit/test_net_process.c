@@ -27,6 +27,14 @@ enum { LARGE = 300000, SMALL = 1000 };
 static uint8_t data[4 << 20];
 static uint8_t arrived[4 << 20];
 
+/* All of them, or so many percent as a run that does other things besides wants. */
+static int turns_of(int all)
+{
+    const char *percent = getenv("TCPX_TEST_TURNS");
+
+    return percent != NULL ? all * atoi(percent) / 100 : all;
+}
+
 static void fill_data(void)
 {
     for (size_t i = 0; i < sizeof data; i++)
@@ -126,14 +134,14 @@ static void send_and_exit(const uint8_t *handle)
 
 static void test_exit_right_after_done(void **state)
 {
-    enum { TURNS = 1000 };
+    int turns = turns_of(1000);
     uint8_t handle[NET_HANDLE_BYTES + 1];
     struct net_listener *listener = parent_listen(handle);
     int before = open_descriptors();
 
     (void)state;
     fill_data();
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (int turn = 0; turn < turns; turn++) {
         bool with_large = turn % 2 == 0;
         struct net_comm *comm;
         pid_t child;
@@ -166,13 +174,13 @@ static void send_for_ever(const uint8_t *handle)
 /* The receiver's view, and then the sender's: the other is killed at some moment of a transfer. */
 static void test_a_killed_sender(void **state)
 {
-    enum { TURNS = 200 };
+    int turns = turns_of(200);
     uint8_t handle[NET_HANDLE_BYTES];
     struct net_listener *listener = parent_listen(handle);
     int before = open_descriptors();
 
     (void)state;
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (int turn = 0; turn < turns; turn++) {
         struct net_request *request = NULL;
         struct net_comm *comm;
         uint64_t killed = 0;
@@ -239,11 +247,11 @@ static void receive_for_ever(const uint8_t *nothing)
 
 static void test_a_killed_receiver(void **state)
 {
-    enum { TURNS = 200 };
+    int turns = turns_of(200);
     int before = open_descriptors();
 
     (void)state;
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (int turn = 0; turn < turns; turn++) {
         uint8_t handle[NET_HANDLE_BYTES];
         struct net_request *request = NULL;
         struct net_comm *comm;

@@ -1,0 +1,92 @@
+/*
+ * From the sockets to GPU memory: what a socket has put into a staging slot is copied to its place
+ * as soon as the slot is full or the slice is at its end, and the slot is free again when the copy
+ * has ended. A receive is done when all of its copies are.
+ */
+#include "net/comm_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool start_copy(struct net_comm *comm, struct net_request *request,
+                       struct staging_slot *slot, uint64_t offset, uint64_t bytes)
+{
+    const struct copy copy = {.slot = slot, .request = request, .offset = offset, .bytes = bytes};
+
+    return copies_start(comm, &copy,
+                        gpu_copy_to_device(comm->gpu.stream,
+                                           (gpu_address)(uintptr_t)request->data + offset,
+                                           slot->host, bytes));
+}
+
+bool land_has_room(struct net_comm *comm, struct incoming *incoming)
+{
+    int result;
+
+    if (incoming->slot != NULL)
+        return true;
+    copies_poll(comm);
+    if (comm->result != TCPX_SUCCESS)
+        return false;
+    result = staging_take(&comm->gpu.share, &incoming->slot);
+    if (result != TCPX_SUCCESS)
+        comm_fail(comm, result);
+    incoming->slot_bytes = 0;
+    return incoming->slot != NULL;
+}
+
+void land_if_full(struct net_comm *comm, struct incoming *incoming)
+{
+    struct staging_slot *slot = incoming->slot;
+
+    if (slot == NULL ||
+        (incoming->payload_left > 0 && incoming->slot_bytes < staging_slot_bytes(&comm->gpu.share)))
+        return;
+    incoming->slot = NULL;
+    if (start_copy(comm, incoming->request, slot, incoming->landing_at, incoming->slot_bytes))
+        incoming->landing_at += incoming->slot_bytes;
+}
+
+void land_ended(struct net_comm *comm, const struct copy *copy)
+{
+    copy->request->landed += copy->bytes;
+    if (comm->result == TCPX_SUCCESS)
+        receiver_done_if_all_here(comm, copy->request);
+}
+
+/* Messages that had been put aside when their receive came. False: no slot for the rest now. */
+static bool land_put_aside(struct net_comm *comm, struct net_request *request)
+{
+    struct eager_message *message = request->aside;
+    uint64_t most = staging_slot_bytes(&comm->gpu.share);
+
+    while (request->moved < message->bytes) {
+        uint64_t left = message->bytes - request->moved;
+        uint64_t bytes = left < most ? left : most;
+        struct staging_slot *slot = NULL;
+        int result = staging_take(&comm->gpu.share, &slot);
+
+        if (result != TCPX_SUCCESS)
+            comm_fail(comm, result);
+        if (slot == NULL)
+            return false;
+        memcpy(slot->host, message->data + request->moved, bytes);
+        if (!start_copy(comm, request, slot, request->moved, bytes))
+            return false;
+        request->moved += bytes;
+    }
+    request->aside = NULL;
+    free(message);
+    return true;
+}
+
+void land_all_put_aside(struct net_comm *comm)
+{
+    if (comm->gpu.stream == NULL)
+        return;
+    copies_poll(comm);
+    comm->gpu.waiting = 0;
+    for (int i = 0; i < COMM_REQUESTS && comm->result == TCPX_SUCCESS; i++)
+        if (comm->requests[i].aside != NULL && !land_put_aside(comm, &comm->requests[i]))
+            comm->gpu.waiting++;
+}

@@ -1,0 +1,69 @@
+/*
+ * From GPU memory to the sockets: slices are copied to staging slots ahead of the sockets that will
+ * take them, several at a time, the oldest send first.
+ */
+#include "net/comm_state.h"
+
+/* The oldest opened send in GPU memory that has bytes which were not copied yet, and could be. */
+static struct net_request *next_to_stage(struct net_comm *comm)
+{
+    struct net_request *oldest = NULL;
+
+    comm->gpu.waiting = 0;
+
+    for (int i = 0; i < COMM_REQUESTS; i++) {
+        struct net_request *request = &comm->requests[i];
+
+        if (!request->in_gpu || request->state != REQUEST_MOVING ||
+            request->staged == request->bytes)
+            continue;
+        if (!gate_is_open(comm, request))
+            comm->gpu.waiting++;
+        else if (oldest == NULL || request->order < oldest->order)
+            oldest = request;
+    }
+    return oldest;
+}
+
+static bool stage_one(struct net_comm *comm, struct net_request *request)
+{
+    struct copy copy = {.request = request, .offset = request->staged};
+    uint64_t most = staging_slot_bytes(&comm->gpu.share);
+    int result = staging_take(&comm->gpu.share, &copy.slot);
+
+    if (result != TCPX_SUCCESS) {
+        comm_fail(comm, result);
+        return false;
+    }
+    if (copy.slot == NULL)
+        return false;
+    copy.bytes = sender_slice_bytes(comm, request->bytes - request->staged);
+    copy.bytes = copy.bytes < most ? copy.bytes : most;
+    result = gpu_copy_to_host(comm->gpu.stream, copy.slot->host,
+                              (gpu_address)(uintptr_t)request->data + copy.offset, copy.bytes);
+    request->staged += copy.bytes;
+    return copies_start(comm, &copy, result);
+}
+
+void stage_ahead(struct net_comm *comm)
+{
+    struct net_request *request;
+
+    if (comm->gpu.stream == NULL)
+        return;
+    copies_poll(comm);
+    do
+        request = comm->result == TCPX_SUCCESS ? next_to_stage(comm) : NULL;
+    while (request != NULL && stage_one(comm, request));
+}
+
+const struct copy *stage_peek(struct net_comm *comm)
+{
+    return comm->gpu.stream != NULL ? queue_peek(&comm->gpu.ready) : NULL;
+}
+
+void stage_take(struct net_comm *comm, struct copy *copy)
+{
+    if (!queue_pop(&comm->gpu.ready, copy))
+        *copy = (struct copy){0};
+}
