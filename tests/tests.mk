@@ -42,7 +42,9 @@ delayed := UCCL_TCPX_HOST_GPU_DELAY_US=20000 FAKECUDA_DELAY_US=20000
 LISTS       := $(if $(SANITIZE),5000,100000)
 FEWER_LISTS := $(if $(SANITIZE),2000,20000)
 
-TURNS       := $(if $(SANITIZE),20,100)
+# Percent of the processes that some units start and kill.
+TURNS       := $(if $(findstring thread,$(SANITIZE)),5,$(if $(SANITIZE),20,100))
+FEWER_TURNS := $(if $(SANITIZE),5,20)
 UNIT_SUITES := $(foreach program,$(UNIT_PROGRAMS),'unit/$(patsubst test_%,%,$(notdir $(program))): TCPX_TEST_TURNS=$(TURNS) $(program)')
 GPU_SUITES := \
 	$(call gpu_suite,layer-host,gpu_layer,$(on_host)) \
@@ -66,7 +68,7 @@ GPU_SUITES := \
 # for, several, none.
 NET_SUITES := $(foreach name,net_comm net_process net_progress net_strangers net_traffic, \
 	$(foreach threads,0 3, \
-	'unit/$(name)-$(threads)-threads: TCPX_TEST_TURNS=20 UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
+	'unit/$(name)-$(threads)-threads: TCPX_TEST_TURNS=$(FEWER_TURNS) UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
 INTEGRATION_SUITES := $(foreach script,$(INTEGRATION),'$(patsubst tests/%.sh,%,$(script)): sh $(script)')
 
 # --- fuzz targets: each replays its checked-in inputs here, and is run by libFuzzer in `make fuzz`

@@ -1,13 +1,13 @@
 /*
  * tcpx perf --loopback: moves bytes between two processes on this machine through the built-in
- * transport, checks every one of them, and says how fast that was. The child receives; both ends
- * work on host memory so far.
+ * transport, from GPU memory to GPU memory or between host memories, checks every one of them, and
+ * says how fast that was. The child receives.
  */
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/parse.h"
-#include "gpu/kernels.h"
 #include "net/comm.h"
+#include "tools/buffer.h"
 #include "tools/command.h"
 
 #include <arpa/inet.h>
@@ -16,7 +16,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,6 +26,7 @@ static const char greeting[] = "Hello from TCPX client!";
 
 struct perf {
     uint64_t bytes;
+    int gpu; /* -1: host memory */
     struct net_link_options options;
 };
 
@@ -36,46 +36,6 @@ struct report {
     uint64_t span_ns;  /* from then to the last byte */
     uint64_t wrong;    /* bytes */
 };
-
-static int map_buffer(uint64_t bytes, uint8_t **buffer)
-{
-    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-
-    if (mapped == MAP_FAILED)
-        return error_system(errno, "a buffer of %llu bytes", (unsigned long long)bytes);
-    *buffer = mapped;
-    return TCPX_SUCCESS;
-}
-
-static void fill(uint8_t *buffer, uint64_t bytes)
-{
-    for (uint64_t i = 0; i < bytes / 8; i++) {
-        uint64_t word = pattern_word(SEED, i);
-
-        memcpy(buffer + 8 * i, &word, 8);
-    }
-    for (uint64_t i = bytes / 8 * 8; i < bytes; i++)
-        buffer[i] = pattern_byte(SEED, i);
-}
-
-static uint64_t count_wrong(const uint8_t *buffer, uint64_t bytes)
-{
-    uint64_t wrong = 0;
-
-    for (uint64_t i = 0; i < bytes; i++) {
-        if (i % 8 == 0 && i + 8 <= bytes) {
-            uint64_t word = pattern_word(SEED, i / 8);
-
-            if (memcmp(buffer + i, &word, 8) == 0) {
-                i += 7;
-                continue;
-            }
-        }
-        wrong += buffer[i] != pattern_byte(SEED, i);
-    }
-    return wrong;
-}
 
 static int wait_for(struct net_request *request, uint64_t deadline)
 {
@@ -96,10 +56,11 @@ static void show_progress(uint64_t moved, uint64_t bytes)
 }
 
 /* The buffer in chunks, several in flight; sends or receives. */
-static int move(struct net_comm *comm, uint8_t *buffer, uint64_t bytes, bool sending,
-                uint64_t deadline)
+static int move_chunks(struct net_comm *comm, const struct buffer *buffer,
+                       struct net_memory *memory, bool sending, uint64_t deadline)
 {
     struct net_request *window[WINDOW] = {NULL};
+    uint64_t bytes = buffer->bytes;
     uint64_t started = 0;
     uint64_t moved = 0;
     unsigned first = 0;
@@ -111,9 +72,11 @@ static int move(struct net_comm *comm, uint8_t *buffer, uint64_t bytes, bool sen
         while (used < WINDOW && started < bytes && result == TCPX_SUCCESS) {
             uint64_t chunk = bytes - started < CHUNK_BYTES ? bytes - started : CHUNK_BYTES;
             struct net_request **request = &window[(first + used) % WINDOW];
+            const struct net_buffer part = {
+                .data = (uint8_t *)buffer->data + started, .bytes = chunk, .memory = memory};
 
-            result = sending ? net_isend(comm, buffer + started, chunk, 1, request)
-                             : net_irecv(comm, buffer + started, chunk, 1, request);
+            result = sending ? net_isend_buffer(comm, &part, 1, request)
+                             : net_irecv_buffer(comm, &part, 1, request);
             if (result == TCPX_SUCCESS && *request == NULL)
                 break;
             started += chunk;
@@ -130,6 +93,18 @@ static int move(struct net_comm *comm, uint8_t *buffer, uint64_t bytes, bool sen
             show_progress(moved, bytes);
     }
     return TCPX_SUCCESS;
+}
+
+static int move(struct net_comm *comm, const struct buffer *buffer, bool sending, uint64_t deadline)
+{
+    struct net_memory *memory;
+    int result = net_register(comm, buffer->data, buffer->bytes, &memory);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = move_chunks(comm, buffer, memory, sending, deadline);
+    net_deregister(comm, memory);
+    return result;
 }
 
 /* --- the receiving process ----------------------------------------------------------------- */
@@ -156,10 +131,12 @@ static int receive(struct net_comm *comm, const struct perf *perf, struct report
 {
     char greeted[sizeof greeting];
     struct net_request *request;
-    uint8_t *buffer;
+    struct buffer buffer;
     uint64_t start;
-    int result = map_buffer(perf->bytes, &buffer);
+    int result = buffer_create(perf->gpu, perf->bytes, &buffer);
 
+    if (result == TCPX_SUCCESS)
+        result = buffer_poison(&buffer);
     if (result != TCPX_SUCCESS)
         return result;
     start = clock_now();
@@ -170,10 +147,11 @@ static int receive(struct net_comm *comm, const struct perf *perf, struct report
         return result;
     report->first_ns = clock_now() - start;
     start = clock_now();
-    result = move(comm, buffer, perf->bytes, false, deadline);
+    result = move(comm, &buffer, false, deadline);
     report->span_ns = clock_now() - start;
-    report->wrong = count_wrong(buffer, perf->bytes) +
-                    (memcmp(greeted, greeting, sizeof greeting) != 0 ? sizeof greeting : 0);
+    if (result == TCPX_SUCCESS)
+        result = buffer_count_wrong(&buffer, SEED, &report->wrong);
+    report->wrong += memcmp(greeted, greeting, sizeof greeting) != 0 ? sizeof greeting : 0;
     return result;
 }
 
@@ -230,12 +208,13 @@ static int send_all(const struct perf *perf, int in)
     uint8_t handle[NET_HANDLE_BYTES];
     struct net_comm *comm = NULL;
     struct net_request *request;
-    uint8_t *buffer;
-    int result = map_buffer(perf->bytes, &buffer);
+    struct buffer buffer;
+    int result = buffer_create(perf->gpu, perf->bytes, &buffer);
 
+    if (result == TCPX_SUCCESS)
+        result = buffer_fill(&buffer, SEED);
     if (result != TCPX_SUCCESS)
         return result;
-    fill(buffer, perf->bytes);
     if (read(in, handle, sizeof handle) != (ssize_t)sizeof handle)
         return error_set(TCPX_REMOTE_ERROR, "the receiving process did not start");
     result = connect_one(perf, handle, &comm, deadline);
@@ -244,7 +223,7 @@ static int send_all(const struct perf *perf, int in)
     if (result == TCPX_SUCCESS)
         result = wait_for(request, deadline);
     if (result == TCPX_SUCCESS)
-        result = move(comm, buffer, perf->bytes, true, deadline);
+        result = move(comm, &buffer, true, deadline);
     net_comm_close(comm);
     return result;
 }
@@ -276,8 +255,8 @@ static int run_loopback(const struct perf *perf)
     int status;
     int result;
 
-    printf("%llu bytes between two processes over 127.0.0.1, %u socket%s\n",
-           (unsigned long long)perf->bytes, perf->options.sockets,
+    printf("%llu bytes of %s memory between two processes over 127.0.0.1, %u socket%s\n",
+           (unsigned long long)perf->bytes, perf->gpu >= 0 ? "GPU" : "host", perf->options.sockets,
            perf->options.sockets == 1 ? "" : "s");
     fflush(stdout);
     if (pipe(pipes) != 0) {
@@ -326,6 +305,10 @@ static int run(int argument_count, char **arguments)
             loopback = true;
             continue;
         }
+        if (strcmp(arguments[i], "--host") == 0) {
+            perf.gpu = -1;
+            continue;
+        }
         if (strcmp(arguments[i], "--size") == 0) {
             if (!parse_size(value, &perf.bytes) || perf.bytes == 0)
                 return command_usage(&command_perf, "not a size, such as 512K or 1G:", value);
@@ -348,11 +331,14 @@ static int run(int argument_count, char **arguments)
 
 const struct command command_perf = {
     .name = "perf",
-    .arguments = "--loopback [--size BYTES] [--sockets N]",
+    .arguments = "--loopback [--host] [--size BYTES] [--sockets N]",
     .summary = "Move bytes between two processes, verify them and print the rate.",
-    .help = "\n"
-            "  --loopback    both processes on this machine\n"
-            "  --size BYTES  how much, with K, M, G or T behind the number; 1G\n"
-            "  --sockets N   how many connections carry it, 1 to 64; UCCL_TCPX_SOCKETS\n",
+    .help =
+        "\n"
+        "  --loopback    both processes on this machine\n"
+        "  --host        host memory; without it, memory of the first GPU, emulated where there\n"
+        "                is none\n"
+        "  --size BYTES  how much, with K, M, G or T behind the number; 1G\n"
+        "  --sockets N   how many connections carry it, 1 to 64; UCCL_TCPX_SOCKETS\n",
     .run = run,
 };

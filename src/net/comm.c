@@ -115,6 +115,40 @@ void comm_give_up(struct net_comm *comm)
     shutdown(comm->link.reverse, SHUT_RDWR);
 }
 
+/* All bytes of the message are here, and only have to be copied to the GPU. */
+static bool is_landing(const struct net_request *request)
+{
+    return request->comm->side == NET_RECEIVER && request->in_gpu && request->matched &&
+           !request->comm->gpu.failed &&
+           (request->moved == request->bytes || request->aside != NULL);
+}
+
+static void fail_requests(struct net_comm *comm, int result)
+{
+    for (int i = 0; i < COMM_REQUESTS; i++) {
+        struct net_request *request = &comm->requests[i];
+
+        if ((request->state != REQUEST_WAITING && request->state != REQUEST_MOVING) ||
+            is_landing(request))
+            continue;
+        error_keep("%s: %s of %llu bytes with tag %llu had moved %llu; %llu messages before it had "
+                   "been moved whole",
+                   comm->text, comm->side == NET_SENDER ? "a send" : "a receive",
+                   (unsigned long long)request->bytes, (unsigned long long)request->tag,
+                   (unsigned long long)request->moved, (unsigned long long)comm->messages);
+        request_fail(request, result);
+    }
+}
+
+void comm_fail_gpu(struct net_comm *comm, int result)
+{
+    comm->gpu.failed = true;
+    if (comm->result != TCPX_SUCCESS)
+        fail_requests(comm, result);
+    else
+        comm_fail(comm, result);
+}
+
 void comm_fail(struct net_comm *comm, int result)
 {
     if (comm->result != TCPX_SUCCESS)
@@ -124,18 +158,7 @@ void comm_fail(struct net_comm *comm, int result)
     log_debug("comm with %s failed: %s", comm->link.peer, comm->text);
     progress_forget(comm);
     comm_give_up(comm);
-    for (int i = 0; i < COMM_REQUESTS; i++) {
-        struct net_request *request = &comm->requests[i];
-
-        if (request->state != REQUEST_WAITING && request->state != REQUEST_MOVING)
-            continue;
-        error_keep("%s: %s of %llu bytes with tag %llu had moved %llu; %llu messages before it had "
-                   "been moved whole",
-                   comm->text, comm->side == NET_SENDER ? "a send" : "a receive",
-                   (unsigned long long)request->bytes, (unsigned long long)request->tag,
-                   (unsigned long long)request->moved, (unsigned long long)comm->messages);
-        request_fail(request, result);
-    }
+    fail_requests(comm, result);
 }
 
 void net_comm_close(struct net_comm *comm)

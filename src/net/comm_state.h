@@ -89,7 +89,8 @@ struct comm_gpu {
     struct gpu_stream *stream; /* NULL: no GPU memory was registered */
     struct queue copies;       /* struct copy, as they were put on the stream */
     struct queue ready;        /* sender: struct copy that a socket can send */
-    unsigned waiting;          /* sends: for their gates; receives: for slots */
+    bool failed;
+    unsigned waiting; /* sends: for their gates; receives: for slots */
     struct gate gates[COMM_REQUESTS];
 };
 
@@ -210,6 +211,9 @@ struct net_comm {
 
 /* Ends every request of the comm with this result and the text that error_set() has kept. */
 void comm_fail(struct net_comm *comm, int result);
+
+/* The same when the GPU is the reason: nothing more gets there, not even what has come already. */
+void comm_fail_gpu(struct net_comm *comm, int result);
 
 /* Tells the peer of the failure, unless somebody is about to: whoever ends his turn tries again. */
 void comm_give_up(struct net_comm *comm);

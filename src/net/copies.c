@@ -127,7 +127,7 @@ bool gate_is_open(struct net_comm *comm, struct net_request *request)
         int result = gpu_event_query(comm->gpu.gates[request - comm->requests].event, &done);
 
         if (result != TCPX_SUCCESS) {
-            comm_fail(comm, result);
+            comm_fail_gpu(comm, result);
             return false;
         }
         request->gated = !done;
@@ -154,7 +154,7 @@ bool copies_start(struct net_comm *comm, const struct copy *copy, int result)
         result = gpu_event_record(copy->slot->event, comm->gpu.stream);
     if (result != TCPX_SUCCESS) {
         staging_give(&comm->gpu.share, copy->slot);
-        comm_fail(comm, result);
+        comm_fail_gpu(comm, result);
         return false;
     }
     request_hold(copy->request);
@@ -173,7 +173,7 @@ static void end_copy(struct net_comm *comm, const struct copy *copy)
         return;
     }
     staging_give(&comm->gpu.share, copy->slot);
-    if (comm->side == NET_RECEIVER)
+    if (comm->side == NET_RECEIVER && !comm->gpu.failed)
         land_ended(comm, copy);
 }
 
@@ -198,7 +198,7 @@ void copies_poll(struct net_comm *comm)
 
         /* What cannot be asked any more has ended: the GPU is lost. */
         if (result != TCPX_SUCCESS)
-            comm_fail(comm, result);
+            comm_fail_gpu(comm, result);
         else if (!done)
             break;
         if (queue_pop(&comm->gpu.copies, &copy))

@@ -30,7 +30,7 @@ bool land_has_room(struct net_comm *comm, struct incoming *incoming)
         return false;
     result = staging_take(&comm->gpu.share, &incoming->slot);
     if (result != TCPX_SUCCESS)
-        comm_fail(comm, result);
+        comm_fail_gpu(comm, result);
     incoming->slot_bytes = 0;
     return incoming->slot != NULL;
 }
@@ -50,7 +50,7 @@ void land_if_full(struct net_comm *comm, struct incoming *incoming)
 void land_ended(struct net_comm *comm, const struct copy *copy)
 {
     copy->request->landed += copy->bytes;
-    if (comm->result == TCPX_SUCCESS)
+    if (copy->request->state == REQUEST_MOVING)
         receiver_done_if_all_here(comm, copy->request);
 }
 
@@ -67,7 +67,7 @@ static bool land_put_aside(struct net_comm *comm, struct net_request *request)
         int result = staging_take(&comm->gpu.share, &slot);
 
         if (result != TCPX_SUCCESS)
-            comm_fail(comm, result);
+            comm_fail_gpu(comm, result);
         if (slot == NULL)
             return false;
         memcpy(slot->host, message->data + request->moved, bytes);
@@ -86,7 +86,7 @@ void land_all_put_aside(struct net_comm *comm)
         return;
     copies_poll(comm);
     comm->gpu.waiting = 0;
-    for (int i = 0; i < COMM_REQUESTS && comm->result == TCPX_SUCCESS; i++)
+    for (int i = 0; i < COMM_REQUESTS && !comm->gpu.failed; i++)
         if (comm->requests[i].aside != NULL && !land_put_aside(comm, &comm->requests[i]))
             comm->gpu.waiting++;
 }

@@ -194,6 +194,9 @@ static void follow_gpu(struct net_comm *comm)
 void progress(struct net_comm *comm)
 {
     if (comm->result != TCPX_SUCCESS) {
+        /* What has come before the end still gets to its place. */
+        if (comm->side == NET_RECEIVER)
+            land_all_put_aside(comm);
         copies_poll(comm);
         return;
     }
@@ -240,8 +243,10 @@ static enum io_again tick(void *owner)
         follow_gpu(comm);
     if (comm->watched && need_not_watch(comm))
         unwatch(comm);
-    if (comm->result != TCPX_SUCCESS || comm->pending == 0 || comm->watched || comm->sleepers > 0)
+    if (comm->pending == 0 || comm->watched || comm->sleepers > 0)
         again = IO_NEVER;
+    else if (comm->result != TCPX_SUCCESS)
+        again = copies_are_under_way(comm) ? IO_LATER : IO_NEVER;
     else if (comm->polls != comm->polls_at_tick)
         comm->polls_at_tick = comm->polls;
     else {

@@ -543,6 +543,12 @@ static bool has_ended(const struct net_comm *comm, unsigned socket)
                                !has_payload(incoming) && queue_length(&incoming->slices) == 0);
 }
 
+static bool is_missing_bytes(const struct net_request *request)
+{
+    return request->state == REQUEST_MOVING && request->aside == NULL &&
+           (!request->matched || request->moved < request->bytes);
+}
+
 static void hear_end(struct net_comm *comm, struct incoming *incoming)
 {
     bool all_ended = true;
@@ -554,7 +560,7 @@ static void hear_end(struct net_comm *comm, struct incoming *incoming)
     if (!all_ended && !in_the_middle)
         return;
     for (int i = 0; i < COMM_REQUESTS; i++)
-        in_the_middle = in_the_middle || comm->requests[i].state == REQUEST_MOVING;
+        in_the_middle = in_the_middle || is_missing_bytes(&comm->requests[i]);
     comm_fail(comm, error_set(TCPX_REMOTE_ERROR,
                               in_the_middle ? "the sender at %s was lost in the middle of a message"
                                             : "the sender at %s has closed the comm",

@@ -32,7 +32,7 @@ static bool stage_one(struct net_comm *comm, struct net_request *request)
     int result = staging_take(&comm->gpu.share, &copy.slot);
 
     if (result != TCPX_SUCCESS) {
-        comm_fail(comm, result);
+        comm_fail_gpu(comm, result);
         return false;
     }
     if (copy.slot == NULL)

@@ -451,11 +451,19 @@ static bool is_done(struct net_request **request)
     return done;
 }
 
+static bool both_are_done(struct one *one)
+{
+    bool sent = is_done(&one->send);
+    bool received = is_done(&one->receive);
+
+    return sent && received;
+}
+
 static void one_finish(struct one *one, uint64_t bytes, uint64_t number)
 {
     uint64_t deadline = deadline_after_ms(LIMIT_MS);
 
-    while (!is_done(&one->send) | !is_done(&one->receive))
+    while (!both_are_done(one))
         assert_false(deadline_passed(deadline));
     assert_true(place_holds(&one->to, MARGIN, text_of(&text, number), bytes, bytes));
 }
@@ -537,7 +545,7 @@ static void test_many_comms_share_a_pool(void **state)
     while (left > 0) {
         left = 0;
         for (int i = 0; i < COMMS; i++)
-            left += !is_done(&many[i].send) | !is_done(&many[i].receive);
+            left += !both_are_done(&many[i]);
         assert_false(deadline_passed(deadline));
     }
     for (int i = 0; i < COMMS; i++) {
@@ -604,6 +612,43 @@ static void test_a_peer_that_takes_nothing(void **state)
 
 /* --- the end of a comm --------------------------------------------------------------------- */
 
+/* Done is done: what the sender has got rid of arrives, also in GPU memory. */
+static void test_a_sender_that_closes_at_once(void **state)
+{
+    struct net_link_options options = options_of(2, WIRE_MATCH_TAG, WIRE_INLINE);
+
+    (void)state;
+    for (uint64_t i = 0; i < 20; i++) {
+        uint64_t bytes = i % 3 == 0 ? 2000 : LONGEST;
+        struct one one;
+        bool done = false;
+
+        one_open(&one, &options);
+        place_prepare(&one.from, MARGIN, text_of(&text, i), bytes, bytes);
+        if (i % 3 == 0) { /* from host memory, before there is a receive */
+            assert_success(net_isend(one.sender, text_of(&text, i), bytes, 1, &one.send));
+        } else {
+            one_post_receive(&one, bytes);
+            one_post_send(&one, bytes, NET_AFTER_NOTHING, NULL);
+        }
+        while (!is_done(&one.send))
+            if (one.receive != NULL && !done) {
+                assert_success(net_test(one.receive, &done, NULL));
+                one.receive = done ? NULL : one.receive;
+            }
+        net_deregister(one.sender, one.from_memory);
+        net_comm_close(one.sender);
+        one.sender = NULL;
+        one.from_memory = NULL;
+        if (i % 3 == 0) {
+            nap_us(500);
+            one_post_receive(&one, bytes);
+        }
+        one_finish(&one, bytes, i);
+        one_close(&one);
+    }
+}
+
 static void test_a_peer_that_goes_away(void **state)
 {
     struct net_link_options options = options_of(2, WIRE_MATCH_TAG, WIRE_INLINE);
@@ -660,6 +705,7 @@ int main(void)
         cmocka_unit_test(test_a_message_that_was_put_aside),
         cmocka_unit_test(test_many_comms_share_a_pool),
         cmocka_unit_test(test_a_peer_that_takes_nothing),
+        cmocka_unit_test(test_a_sender_that_closes_at_once),
         cmocka_unit_test(test_a_peer_that_goes_away),
         cmocka_unit_test(test_wrong_use),
     };

@@ -1,0 +1,114 @@
+/* Buffers of either memory, by the same pattern. */
+#include "tools/buffer.h"
+
+#include "base/clock.h"
+#include "gpu/kernels.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { LIMIT_MS = 120000, POISON = 0xee };
+
+static int map(uint64_t bytes, void **data)
+{
+    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+    if (mapped == MAP_FAILED)
+        return error_system(errno, "a buffer of %llu bytes", (unsigned long long)bytes);
+    *data = mapped;
+    return TCPX_SUCCESS;
+}
+
+int buffer_create(int gpu, uint64_t bytes, struct buffer *buffer)
+{
+    int result;
+
+    *buffer = (struct buffer){.bytes = bytes, .in_gpu = gpu >= 0};
+    if (gpu < 0)
+        return map(bytes, &buffer->data);
+    result = gpu_open(gpu, &buffer->gpu);
+    if (result == TCPX_SUCCESS)
+        result = gpu_stream_create(buffer->gpu, &buffer->stream);
+    if (result == TCPX_SUCCESS)
+        result = gpu_event_create(buffer->gpu, GPU_EVENT_PLAIN, &buffer->event);
+    if (result == TCPX_SUCCESS)
+        result = gpu_memory_alloc(buffer->gpu, bytes, 4096, &buffer->memory);
+    if (result == TCPX_SUCCESS)
+        result =
+            gpu_memory_alloc(buffer->gpu, sizeof(struct gpu_verify_result), 4096, &buffer->verdict);
+    buffer->data = (void *)(uintptr_t)buffer->memory.address;
+    return result;
+}
+
+static int finish(struct buffer *buffer, int result)
+{
+    if (result == TCPX_SUCCESS)
+        result = gpu_event_record(buffer->event, buffer->stream);
+    if (result == TCPX_SUCCESS)
+        result = gpu_event_wait(buffer->event, deadline_after_ms(LIMIT_MS));
+    return result;
+}
+
+int buffer_fill(struct buffer *buffer, uint64_t seed)
+{
+    uint8_t *bytes = buffer->data;
+
+    if (buffer->in_gpu)
+        return finish(buffer, gpu_fill_pattern(buffer->stream, buffer->memory.address,
+                                               buffer->bytes, seed, 0));
+    for (uint64_t i = 0; i < buffer->bytes / 8; i++) {
+        uint64_t word = pattern_word(seed, i);
+
+        memcpy(bytes + 8 * i, &word, 8);
+    }
+    for (uint64_t i = buffer->bytes / 8 * 8; i < buffer->bytes; i++)
+        bytes[i] = pattern_byte(seed, i);
+    return TCPX_SUCCESS;
+}
+
+int buffer_poison(struct buffer *buffer)
+{
+    if (buffer->in_gpu)
+        return finish(buffer,
+                      gpu_set(buffer->stream, buffer->memory.address, POISON, buffer->bytes));
+    memset(buffer->data, POISON, buffer->bytes);
+    return TCPX_SUCCESS;
+}
+
+static int count_wrong_in_gpu(struct buffer *buffer, uint64_t seed, uint64_t *wrong)
+{
+    struct gpu_verify_result verdict;
+    int result = gpu_verify_pattern(buffer->stream, buffer->memory.address, buffer->bytes, seed, 0,
+                                    buffer->verdict.address);
+
+    if (result == TCPX_SUCCESS)
+        result =
+            gpu_copy_to_host(buffer->stream, &verdict, buffer->verdict.address, sizeof verdict);
+    result = finish(buffer, result);
+    if (result == TCPX_SUCCESS)
+        *wrong = verdict.differences;
+    return result;
+}
+
+int buffer_count_wrong(struct buffer *buffer, uint64_t seed, uint64_t *wrong)
+{
+    const uint8_t *bytes = buffer->data;
+
+    if (buffer->in_gpu)
+        return count_wrong_in_gpu(buffer, seed, wrong);
+    *wrong = 0;
+    for (uint64_t i = 0; i < buffer->bytes; i++) {
+        if (i % 8 == 0 && i + 8 <= buffer->bytes) {
+            uint64_t word = pattern_word(seed, i / 8);
+
+            if (memcmp(bytes + i, &word, 8) == 0) {
+                i += 7;
+                continue;
+            }
+        }
+        *wrong += bytes[i] != pattern_byte(seed, i);
+    }
+    return TCPX_SUCCESS;
+}
