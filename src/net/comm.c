@@ -243,9 +243,12 @@ static int start(struct net_comm *comm, enum net_side side, const struct net_buf
         result = begin(comm, buffer, tag, request);
         *out = result == TCPX_SUCCESS ? request : NULL;
     }
-    /* A small message may come before its receive is announced, which can wait for the next test.
+    /*
+     * A small message may come before its receive is announced, which can wait for the next test;
+     * but one from GPU memory does not, and whoever receives into it is likely to send from it.
      */
-    if (side == NET_SENDER || buffer->bytes > comm->link.eager_limit)
+    if (side == NET_SENDER || buffer->bytes > comm->link.eager_limit ||
+        memory_is_in_gpu(buffer->memory))
         progress(comm);
     pthread_mutex_unlock(&comm->lock);
     io_nudge(&comm->io);

@@ -665,7 +665,7 @@ static void test_a_peer_that_goes_away(void **state)
         one_post_receive(&one, LONGEST);
         one_post_send(&one, LONGEST, NET_AFTER_NOTHING, NULL);
         for (int k = 0; k < i; k++)
-            assert_success(net_test(one.send, &done, NULL));
+            (void)is_done(&one.send);
         net_deregister(one.sender, one.from_memory);
         net_comm_close(one.sender);
         one.sender = NULL;
