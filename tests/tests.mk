@@ -62,6 +62,12 @@ GPU_SUITES := \
 	$(call gpu_suite,net-host-late,net_gpu,$(on_host) TCPX_TEST_MESSAGES=300 UCCL_TCPX_HOST_GPU_DELAY_US=300) \
 	$(call gpu_suite,net-standin,net_gpu,$(on_fake)) \
 	$(call gpu_suite,net-standin-small,net_gpu,$(on_fake) UCCL_TCPX_THREADS=2 $(small_pool)) \
+	$(call gpu_suite,net-unpack-host,net_unpack,$(on_host)) \
+	$(call gpu_suite,net-unpack-host-threads,net_unpack,$(on_host) UCCL_TCPX_THREADS=3) \
+	$(call gpu_suite,net-unpack-standin,net_unpack,$(on_fake) UCCL_TCPX_THREADS=0) \
+	$(call gpu_suite,devmem-host,soft_devmem,$(on_host)) \
+	$(call gpu_suite,devmem-standin,soft_devmem,$(on_fake)) \
+	$(call gpu_suite,devmem-host-late,soft_devmem,$(on_host) UCCL_TCPX_HOST_GPU_DELAY_US=50 TCPX_TEST_DEVMEM_BYTES=1000000) \
 	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
 	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS))
 # Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
@@ -137,11 +143,15 @@ REAL_GPU_SUITES := \
 	$(call gpu_suite,unpack-real@300,unpack,$(on_gpu)) \
 	$(call gpu_suite,net-real@300,net_gpu,$(on_gpu)) \
 	$(call gpu_suite,net-real-small@300,net_gpu,$(on_gpu) $(small_pool)) \
+	$(call gpu_suite,net-unpack-real@300,net_unpack,$(on_gpu)) \
+	$(call gpu_suite,devmem-real@300,soft_devmem,$(on_gpu) TCPX_TEST_DEVMEM_BYTES=1073741824) \
 	$(call gpu_suite,net-real-calls@300,net_gpu,$(on_gpu) UCCL_TCPX_THREADS=0) \
 	$(if $(SANITIZER), \
 		$(call gpu_suite,layer-memcheck@300,gpu_layer,$(call sanitized,memcheck)) \
 		$(call gpu_suite,layer-racecheck@300,gpu_layer,$(call sanitized,racecheck)) \
 		$(call gpu_suite,driver-memcheck@300,cuda_driver,$(call sanitized,memcheck)) \
+		$(call gpu_suite,net-unpack-memcheck@300,net_unpack,$(call sanitized,memcheck)) \
+		$(call gpu_suite,devmem-memcheck@300,soft_devmem,TCPX_TEST_DEVMEM_BYTES=4000000 $(call sanitized,memcheck)) \
 		$(call gpu_suite,net-memcheck@300,net_gpu,TCPX_TEST_MESSAGES=200 $(call sanitized,memcheck)) \
 		$(call gpu_suite,unpack-memcheck@300,unpack,TCPX_TEST_LISTS=2000 $(call sanitized,memcheck)) \
 		$(call gpu_suite,unpack-racecheck@300,unpack,TCPX_TEST_LISTS=2000 $(call sanitized,racecheck)), \

@@ -64,6 +64,10 @@ enum config_unpack {
          "How much of a message one connection takes at a time, at most.")                         \
     SIZE(staging_bytes, "UCCL_TCPX_STAGING_BYTES", "128M", 65536, (uint64_t)1 << 36,               \
          "How much pinned host memory lies between the sockets and each GPU, at most.")            \
+    SIZE(bounce_bytes, "UCCL_TCPX_BOUNCE_BYTES", "256M", (uint64_t)1 << 20, (uint64_t)1 << 32,     \
+         "How much pinned host memory each GPU has for receives that it unpacks itself.")          \
+    SIZE(unpack_bytes, "UCCL_TCPX_UNPACK_BYTES", "8M", (uint64_t)4 << 20, (uint64_t)1 << 30,       \
+         "How much of that one comm has, besides its queue; a receive takes its room.")            \
     INTEGER(host_gpus, "UCCL_TCPX_HOST_GPUS", "1", 1, 64,                                          \
          "How many emulated GPUs there are.")                                                      \
     SIZE(host_gpu_memory, "UCCL_TCPX_HOST_GPU_MEMORY", "16G", 65536, (uint64_t)1 << 46,            \

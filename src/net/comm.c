@@ -56,7 +56,7 @@ int net_comm_create(const struct net_link *link, enum net_side side, struct net_
 
 bool request_has_ended(const struct net_request *request)
 {
-    return request->state == REQUEST_DONE ||
+    return request->state == REQUEST_DONE || request->state == REQUEST_TOLD ||
            (request->state == REQUEST_FAILED && request->users == 0);
 }
 
@@ -118,8 +118,8 @@ void comm_give_up(struct net_comm *comm)
 /* All bytes of the message are here, and only have to be copied to the GPU. */
 static bool is_landing(const struct net_request *request)
 {
-    return request->comm->side == NET_RECEIVER && request->in_gpu && request->matched &&
-           !request->comm->gpu.failed &&
+    return request->comm->side == NET_RECEIVER && request->in_gpu && !request->bounced &&
+           request->matched && !request->comm->gpu.failed &&
            (request->moved == request->bytes || request->aside != NULL);
 }
 
@@ -174,6 +174,7 @@ void net_comm_close(struct net_comm *comm)
         receiver_destroy(comm);
     }
     copies_close(comm);
+    publish_close(comm);
     net_link_close(&comm->link);
     pthread_mutex_destroy(&comm->lock);
     free(comm);
@@ -206,6 +207,8 @@ static int begin(struct net_comm *comm, const struct net_buffer *buffer, uint64_
                                     .in_gpu = in_gpu};
     if (in_gpu && buffer->after != NET_AFTER_NOTHING && comm->side == NET_SENDER)
         result = gate_close(comm, request, buffer->after, buffer->after_what);
+    else if (comm->side == NET_RECEIVER)
+        result = publish_begin(comm, buffer, request);
     if (result != TCPX_SUCCESS) {
         request->state = REQUEST_FREE;
         return result;
@@ -239,7 +242,8 @@ static int start(struct net_comm *comm, enum net_side side, const struct net_buf
     if (comm->result != TCPX_SUCCESS &&
         (side == NET_SENDER || !receiver_has_put_aside(comm, tag))) {
         result = error_set(comm->result, "%s", comm->text);
-    } else if (request != NULL && (side == NET_SENDER || receiver_has_room(comm))) {
+    } else if (request != NULL && (side == NET_SENDER ||
+                                   (receiver_has_room(comm) && publish_has_room(comm, buffer)))) {
         result = begin(comm, buffer, tag, request);
         *out = result == TCPX_SUCCESS ? request : NULL;
     }
@@ -289,7 +293,7 @@ static int look_at(struct net_request *request, bool *done, uint64_t *bytes)
     int result = TCPX_SUCCESS;
 
     *done = request->state == REQUEST_DONE;
-    if (request->state == REQUEST_FREE)
+    if (request->state == REQUEST_FREE || request->state == REQUEST_TOLD)
         return error_set(TCPX_INVALID_USAGE, "a test of a request that has ended already");
     if (!request_has_ended(request))
         return TCPX_SUCCESS;
@@ -297,7 +301,9 @@ static int look_at(struct net_request *request, bool *done, uint64_t *bytes)
         result = error_set(request->result, "%s", request->text);
     else if (bytes != NULL)
         *bytes = request->bytes;
-    request->state = REQUEST_FREE;
+    if (request->state == REQUEST_FAILED)
+        publish_release(request->comm, request);
+    request->state = *done && request->comm->publisher != NULL ? REQUEST_TOLD : REQUEST_FREE;
     return result;
 }
 

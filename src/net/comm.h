@@ -11,6 +11,7 @@
 #ifndef TCPX_NET_COMM_H
 #define TCPX_NET_COMM_H
 
+#include "abi/unpack_queue.h"
 #include "net/link.h"
 
 enum { COMM_REQUESTS = 32 };
@@ -70,6 +71,18 @@ MUST_CHECK int net_isend_buffer(struct net_comm *comm, const struct net_buffer *
                                 uint64_t tag, struct net_request **request);
 MUST_CHECK int net_irecv_buffer(struct net_comm *comm, const struct net_buffer *buffer,
                                 uint64_t tag, struct net_request **request);
+
+/*
+ * From now on receives of this comm, which is FIFO and has had none yet, are unpacked by the GPU:
+ * what is received into GPU memory stays in bounce memory, and its descriptors, of at most
+ * `largest` bytes each (0: any), are in slot k % 16 of the unpack queue when receive k is done.
+ * Such a request lives until net_consumed(), in any order; with 16 that are not consumed, or no
+ * bounce memory, the comm is busy. At most 4 MiB each. `handle`: as NCCL's accept gives it to the
+ * kernels.
+ */
+MUST_CHECK int net_unpack_open(struct net_comm *comm, int device, uint32_t largest,
+                               struct net_device_handle *handle);
+MUST_CHECK int net_consumed(struct net_request *request);
 
 /*
  * When done, `bytes` is the length of the message, and the request is gone; a failure ends it too.

@@ -1,6 +1,6 @@
 /*
  * What the files of a comm share: comm.c has requests and ends, send.c and receive.c the bytes,
- * copies.c, stage.c and land.c those in GPU memory, progress.c who moves them.
+ * copies.c, stage.c, land.c and publish.c those in GPU memory, progress.c who moves them.
  *
  * A lane is one of the comm's sockets: the forward ones by their number, the reverse one behind
  * them. Whoever finds a lane that is not busy may move it on. It is busy then, so that the lock can
@@ -10,6 +10,7 @@
 #define TCPX_NET_COMM_STATE_H
 
 #include "base/queue.h"
+#include "net/bounce.h"
 #include "net/comm.h"
 #include "net/io.h"
 #include "net/staging.h"
@@ -42,6 +43,7 @@ enum request_state {
     REQUEST_MOVING,
     REQUEST_DONE,
     REQUEST_FAILED,
+    REQUEST_TOLD, /* done, and test has said so; not consumed yet */
 };
 
 struct net_request {
@@ -62,6 +64,7 @@ struct net_request {
     uint64_t reach;              /* receive: the end of the farthest slice */
     bool in_gpu;                 /* data is a device address */
     bool gated;                  /* send: the GPU has not got to where the data is complete */
+    bool bounced;                /* receive: stays in bounce memory */
     uint64_t staged;             /* send: bytes that copies to host memory have begun for */
     uint64_t landed;             /* receive: bytes that have been copied to their place */
     struct eager_message *aside; /* receive: the message, which came first */
@@ -164,6 +167,7 @@ struct net_comm {
     bool gave_up; /* the peer was told, and all sockets are shut down */
 
     struct comm_gpu gpu;
+    struct publisher *publisher; /* NULL: the transport unpacks by itself */
 
     /* progress */
     struct io_member io;
@@ -275,6 +279,17 @@ bool land_has_room(struct net_comm *comm, struct incoming *incoming);
 void land_if_full(struct net_comm *comm, struct incoming *incoming);
 void land_ended(struct net_comm *comm, const struct copy *copy);
 void land_all_put_aside(struct net_comm *comm);
+
+/* Receives that the GPU unpacks: whether one can begin; begins it; where its next bytes go. */
+bool publish_has_room(const struct net_comm *comm, const struct net_buffer *buffer);
+MUST_CHECK int publish_begin(struct net_comm *comm, const struct net_buffer *buffer,
+                             struct net_request *request);
+uint8_t *publish_where(const struct net_comm *comm, const struct net_request *request,
+                       uint64_t offset, uint64_t *most);
+/* All is there. No effect on a comm without a queue. */
+void publish(struct net_comm *comm, const struct net_request *request);
+void publish_release(struct net_comm *comm, struct net_request *request);
+void publish_close(struct net_comm *comm);
 
 MUST_CHECK int receiver_create(struct net_comm *comm);
 void receiver_start(struct net_comm *comm, struct net_request *request);

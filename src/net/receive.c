@@ -202,6 +202,27 @@ static void fail_too_long(struct net_comm *comm, struct net_request *request, ui
                            comm->link.peer, (unsigned long long)bytes));
 }
 
+static void finish(struct net_comm *comm, struct net_request *request)
+{
+    publish(comm, request);
+    request_done(request);
+}
+
+static void copy_to_bounce(const struct net_comm *comm, const struct net_request *request,
+                           const struct eager_message *message)
+{
+    uint64_t at = 0;
+
+    while (at < message->bytes) {
+        uint64_t most;
+        uint8_t *place = publish_where(comm, request, at, &most);
+
+        most = most < message->bytes - at ? most : message->bytes - at;
+        memcpy(place, message->data + at, most);
+        at += most;
+    }
+}
+
 /* A message that was put aside has found its receive. */
 static void deliver(struct net_comm *comm, struct net_request *request,
                     struct eager_message *message)
@@ -213,6 +234,13 @@ static void deliver(struct net_comm *comm, struct net_request *request,
         return;
     }
     request->bytes = message->bytes;
+    if (request->bounced) {
+        copy_to_bounce(comm, request, message);
+        request->moved = message->bytes;
+        free(message);
+        finish(comm, request);
+        return;
+    }
     if (request->in_gpu && message->bytes > 0) {
         request->state = REQUEST_MOVING;
         request->matched = true;
@@ -226,7 +254,7 @@ static void deliver(struct net_comm *comm, struct net_request *request,
         memcpy(request->data, message->data, message->bytes);
     request->moved = message->bytes;
     free(message);
-    request_done(request);
+    finish(comm, request);
 }
 
 /* The first message of this tag that was put aside, taken out of the list. */
@@ -276,12 +304,12 @@ void receiver_start(struct net_comm *comm, struct net_request *request)
 void receiver_done_if_all_here(struct net_comm *comm, struct net_request *request)
 {
     if (!request->matched || request->moved < request->bytes ||
-        (request->in_gpu && request->landed < request->moved))
+        (request->in_gpu && !request->bounced && request->landed < request->moved))
         return;
     if (request->moved > request->bytes)
         broken(comm, "more bytes than the message has");
     else
-        request_done(request);
+        finish(comm, request);
 }
 
 static void hear_open(struct net_comm *comm, const struct wire_record *record)
@@ -340,7 +368,13 @@ static void aim(struct incoming *incoming, struct net_request *request, uint64_t
 
 static bool is_for_gpu(const struct incoming *incoming)
 {
-    return incoming->request != NULL && incoming->request->in_gpu && incoming->payload_left > 0;
+    return incoming->request != NULL && incoming->request->in_gpu && !incoming->request->bounced &&
+           incoming->payload_left > 0;
+}
+
+static bool is_for_bounce(const struct incoming *incoming)
+{
+    return incoming->request != NULL && incoming->request->bounced && incoming->payload_left > 0;
 }
 
 static void hear_eager(struct net_comm *comm, struct incoming *incoming,
@@ -577,6 +611,8 @@ static struct iovec where_to(const struct net_comm *comm, const struct incoming 
     if (is_for_gpu(incoming)) {
         place = incoming->slot->host + incoming->slot_bytes;
         most = staging_slot_bytes(&comm->gpu.share) - incoming->slot_bytes;
+    } else if (is_for_bounce(incoming)) {
+        place = publish_where(comm, incoming->request, incoming->landing_at, &most);
     } else if (place == NULL) {
         place = scratch;
         most = SCRATCH_BYTES;
@@ -621,6 +657,8 @@ static ssize_t read_some(struct net_comm *comm, unsigned socket, bool *emptied, 
     if (incoming->payload != NULL)
         incoming->payload += of_payload;
     incoming->slot_bytes += of_payload;
+    if (request != NULL && request->bounced)
+        incoming->landing_at += of_payload;
     incoming->record_have += (size_t)got - of_payload;
     incoming->total += (size_t)got;
     return got;
@@ -701,7 +739,7 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
             return LANE_IDLE;
         }
         moved += (uint64_t)got;
-        if (incoming->request != NULL && incoming->request->in_gpu)
+        if (incoming->request != NULL && incoming->request->in_gpu && !incoming->request->bounced)
             land_if_full(comm, incoming);
     }
 }

@@ -1,0 +1,1387 @@
+/*
+ * Software devmem. First call by call: what recvmsg answers, where each byte lies, how tokens and
+ * pages come back, what happens when there are none. Then as a transport uses it: a stream of
+ * messages through parser, descriptors and each way of unpacking into GPU memory, verified there,
+ * with tokens that go back only when the unpack is done.
+ *
+ * TCPX_TEST_DEVMEM_BYTES says how long that stream is for each way and pool: 64 MiB unless told
+ * otherwise, 4 MiB under a sanitizer.
+ */
+#include "tests/gpu/gpu_test.h"
+
+#include "gpu/kernels.h"
+#include "net/soft_devmem.h"
+#include "rx/rx_cmsg_parser.h"
+#include "rx/rx_descriptor.h"
+#include "unpack/unpack.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define UNDER_SANITIZER true
+#elif defined(__has_feature)
+#define UNDER_SANITIZER (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define UNDER_SANITIZER false
+#endif
+
+enum {
+    PAGE = SOFT_DEVMEM_PAGE,
+    MOST = SOFT_DEVMEM_CALL_FRAGMENTS,
+    SEED = 4711, /* of the pattern */
+    GUARD = 0xa5,
+};
+
+static struct gpu *gpu;
+
+static int set_up(void **state)
+{
+    (void)state;
+    if (gpu_open(0, &gpu) == TCPX_SUCCESS)
+        return 0;
+    fprintf(stderr, "set-up: %s\n", tcpx_last_error());
+    return -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    gpu_close(gpu);
+    return 0;
+}
+
+static void fill(uint8_t *at, size_t bytes, uint64_t position)
+{
+    for (; bytes > 0 && position % 8 != 0; bytes--)
+        *at++ = pattern_byte(SEED, position++);
+    for (; bytes >= 8; bytes -= 8, at += 8, position += 8) {
+        uint64_t word = pattern_word(SEED, position / 8);
+
+        memcpy(at, &word, 8);
+    }
+    for (; bytes > 0; bytes--)
+        *at++ = pattern_byte(SEED, position++);
+}
+
+/* --- call by call -------------------------------------------------------------------------- */
+
+/* A socket over one end of a pair, and all that is known of it. */
+struct line {
+    int ends[2];
+    struct soft_devmem_pool *pool;
+    struct soft_devmem *socket;
+    struct gpu_stream *stream; /* not the one that the shim copies on */
+    uint64_t fed;
+    uint64_t taken;
+};
+
+/* What the latest call told. */
+static struct call {
+    ssize_t got;
+    int error;
+    struct devmem_fragment fragments[MOST];
+    bool linear[MOST];
+    uint32_t count;
+    uint32_t device_count;
+    uint8_t host[1 << 20];
+    uint8_t control[CMSG_SPACE(sizeof(struct devmem_fragment)) * MOST];
+} call;
+
+static struct line open_line(const struct soft_devmem_options *options)
+{
+    struct line line = {0};
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, line.ends), 0);
+    assert_success(soft_devmem_pool_create(gpu, options, &line.pool));
+    assert_success(soft_devmem_open(line.pool, line.ends[0], &line.socket));
+    assert_success(gpu_stream_create(gpu, &line.stream));
+    return line;
+}
+
+static void close_line(struct line *line)
+{
+    soft_devmem_close(line->socket);
+    assert_int_equal(soft_devmem_pool_free_pages(line->pool), soft_devmem_pool_pages(line->pool));
+    soft_devmem_pool_destroy(line->pool);
+    gpu_stream_destroy(line->stream);
+    close(line->ends[0]);
+    close(line->ends[1]);
+}
+
+static void feed(struct line *line, size_t bytes)
+{
+    static uint8_t text[1 << 17];
+
+    assert_true(bytes <= sizeof text);
+    fill(text, bytes, line->fed);
+    assert_int_equal(send(line->ends[1], text, bytes, MSG_DONTWAIT), bytes);
+    line->fed += bytes;
+}
+
+static void read_control(const struct msghdr *message)
+{
+    struct msghdr copy = *message; /* CMSG_NXTHDR wants one that is not const */
+
+    call.count = call.device_count = 0;
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(&copy); header != NULL;
+         header = CMSG_NXTHDR(&copy, header)) {
+        assert_int_equal(header->cmsg_level, SOL_SOCKET);
+        assert_int_equal(header->cmsg_len, CMSG_LEN(sizeof *call.fragments));
+        assert_true(header->cmsg_type == DEVMEM_SCM_LINEAR ||
+                    header->cmsg_type == DEVMEM_SCM_DMABUF);
+        call.linear[call.count] = header->cmsg_type == DEVMEM_SCM_LINEAR;
+        call.device_count += !call.linear[call.count];
+        memcpy(&call.fragments[call.count++], CMSG_DATA(header), sizeof *call.fragments);
+    }
+    assert_int_equal(call.count * CMSG_SPACE(sizeof *call.fragments), message->msg_controllen);
+}
+
+/* One call with an iovec of `bytes` and room for `messages`; the answer is in `call`. */
+static ssize_t ask(struct line *line, size_t bytes, uint32_t messages, int flags)
+{
+    struct iovec iovec = {.iov_base = call.host, .iov_len = bytes};
+    struct msghdr message = {
+        .msg_iov = &iovec,
+        .msg_iovlen = 1,
+        .msg_control = call.control,
+        .msg_controllen = rx_cmsg_space(RX_FLAVOUR_MAINLINE, messages),
+        .msg_flags = 77,
+    };
+
+    memset(call.control, GUARD, sizeof call.control);
+    memset(call.host, GUARD, sizeof call.host);
+    errno = 0;
+    call.got = soft_devmem_recvmsg(line->socket, &message, flags);
+    call.error = errno;
+    call.count = call.device_count = 0;
+    if (call.got < 0) {
+        assert_int_equal(message.msg_controllen, rx_cmsg_space(RX_FLAVOUR_MAINLINE, messages));
+        assert_int_equal(message.msg_flags, 77);
+        return call.got;
+    }
+    assert_int_equal(message.msg_flags, 0);
+    assert_true((size_t)call.got <= bytes);
+    read_control(&message);
+    assert_true(call.count <= messages);
+    return call.got;
+}
+
+static void check_fragment(const struct line *line, const struct devmem_fragment *fragment)
+{
+    assert_true(fragment->offset + fragment->size <= soft_devmem_pool_memory(line->pool)->bytes);
+    assert_int_equal(fragment->offset / PAGE, (fragment->offset + fragment->size - 1) / PAGE);
+    assert_int_equal(fragment->dmabuf_id, soft_devmem_pool_id(line->pool));
+    assert_int_equal(fragment->flags, 0);
+    assert_true(fragment->token > 0);
+}
+
+/* That the bytes of the call are the next of the stream, and are where it said they are. */
+static void check_bytes(struct line *line)
+{
+    static uint8_t found[1 << 20];
+    static uint8_t expected[1 << 20];
+    gpu_address pool = soft_devmem_pool_memory(line->pool)->address;
+    size_t at = 0;
+    size_t in_host = 0;
+
+    /* from the last one on: what was copied last is the most likely to be late */
+    for (uint32_t i = 0; i < call.count; i++)
+        at += call.fragments[i].size;
+    assert_int_equal(at, call.count > 0 ? call.got : 0);
+    for (uint32_t i = call.count; i > 0; i--) {
+        const struct devmem_fragment *fragment = &call.fragments[i - 1];
+
+        at -= fragment->size;
+        if (call.linear[i - 1])
+            continue;
+        check_fragment(line, fragment);
+        assert_success(
+            gpu_copy_to_host(line->stream, found + at, pool + fragment->offset, fragment->size));
+    }
+    assert_success(drain(gpu, line->stream));
+    for (uint32_t i = 0; i < call.count; i++) {
+        if (call.linear[i]) {
+            memcpy(found + at, call.host + in_host, call.fragments[i].size);
+            in_host += call.fragments[i].size;
+        }
+        at += call.fragments[i].size;
+    }
+    if (call.count == 0) {
+        memcpy(found, call.host, (size_t)call.got);
+        in_host = (size_t)call.got;
+    }
+    fill(expected, (size_t)call.got, line->taken);
+    assert_memory_equal(found, expected, (size_t)call.got);
+    if (in_host < sizeof call.host)
+        assert_int_equal(call.host[in_host], GUARD);
+    line->taken += (uint64_t)call.got;
+}
+
+/* A call that gets bytes. */
+static void take(struct line *line, size_t bytes, uint32_t messages)
+{
+    if (ask(line, bytes, messages, DEVMEM_MSG_FLAG | MSG_DONTWAIT) <= 0)
+        fail_msg("recvmsg gave %zd: %s", call.got, strerror(call.error));
+    check_bytes(line);
+}
+
+static void assert_refused(struct line *line, size_t bytes, uint32_t messages, int error)
+{
+    assert_int_equal(ask(line, bytes, messages, DEVMEM_MSG_FLAG | MSG_DONTWAIT), -1);
+    assert_int_equal(call.error, error);
+}
+
+static int give_one(struct line *line, uint32_t token)
+{
+    return soft_devmem_dontneed(line->socket, &(struct devmem_token_range){token, 1}, 1);
+}
+
+/* Returns all tokens of the latest call. */
+static void give_call(struct line *line)
+{
+    for (uint32_t i = 0; i < call.count; i++)
+        if (!call.linear[i])
+            assert_int_equal(give_one(line, call.fragments[i].token), 1);
+}
+
+static struct soft_devmem_statistics statistics_of(const struct line *line)
+{
+    struct soft_devmem_statistics statistics;
+
+    soft_devmem_get_statistics(line->socket, &statistics);
+    assert_int_equal(statistics.tokens_out, statistics.tokens_back + statistics.tokens_held);
+    return statistics;
+}
+
+static void test_pieces_of_every_kind(void **state)
+{
+    const struct soft_devmem_options nics[] = {
+        {.seed = 1, .pool_bytes = 1 << 20},
+        {.seed = 2, .pool_bytes = 1 << 20, .full_percent = 100},
+        {.seed = 3, .pool_bytes = 1 << 20, .largest_fragment = 1448, .fragments_per_page = 2},
+        {.seed = 4, .pool_bytes = 1 << 20, .largest_fragment = 100, .fragments_per_page = 3},
+        {.seed = 5, .pool_bytes = 1 << 20, .linear_percent = 30, .unaligned_percent = 50},
+        {.seed = 6, .pool_bytes = 1 << 20, .linear_percent = 10, .plain_percent = 10},
+        {.seed = 7, .pool_bytes = 1 << 20, .linear_percent = 100, .largest_fragment = 9},
+        {.seed = 8, .pool_bytes = 1 << 20, .smallest_fragment = 600, .largest_fragment = 700},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof nics / sizeof *nics; i++) {
+        struct line line = open_line(&nics[i]);
+        uint64_t random = i + 1;
+        struct soft_devmem_statistics statistics;
+
+        for (int round = 0; round < (UNDER_SANITIZER ? 15 : 40); round++) {
+            feed(&line, 1 + random_below(&random, 30000));
+            while (line.taken < line.fed) {
+                take(&line, 1 + random_below(&random, 40000),
+                     1 + (uint32_t)random_below(&random, 60));
+                give_call(&line);
+            }
+        }
+        statistics = statistics_of(&line);
+        assert_int_equal(statistics.device_bytes + statistics.linear_bytes + statistics.plain_bytes,
+                         line.fed);
+        assert_int_equal(statistics.device_bytes > 0, nics[i].linear_percent < 100);
+        assert_int_equal(statistics.linear_bytes > 0, nics[i].linear_percent > 0);
+        assert_int_equal(statistics.plain_bytes > 0, nics[i].plain_percent > 0);
+        assert_int_equal(statistics.starved, 0);
+        assert_int_equal(statistics.tokens_held, 0);
+        assert_int_equal(soft_devmem_pool_free_pages(line.pool), 256);
+        close_line(&line);
+    }
+}
+
+static void test_sizes_and_places(void **state)
+{
+    struct line line = open_line(&(struct soft_devmem_options){.seed = 9,
+                                                               .pool_bytes = 1 << 20,
+                                                               .smallest_fragment = 100,
+                                                               .largest_fragment = 1448,
+                                                               .full_percent = 50,
+                                                               .fragments_per_page = 2});
+    uint32_t full = 0;
+    uint32_t second = 0;
+    uint32_t neighbours = 0;
+
+    (void)state;
+    feed(&line, 100000);
+    take(&line, 100000, MOST);
+    for (uint32_t i = 0; i + 1 < call.count; i++) {
+        assert_true(call.fragments[i].size >= 100 && call.fragments[i].size <= 1448);
+        assert_int_equal(call.fragments[i].offset % (PAGE / 2), 0);
+        full += call.fragments[i].size == 1448;
+        second += call.fragments[i].offset % PAGE != 0;
+        neighbours += call.fragments[i].offset / PAGE + 1 == call.fragments[i + 1].offset / PAGE;
+    }
+    assert_true(full > call.count / 4);
+    assert_true(second > call.count / 4);
+    assert_true(neighbours < call.count / 4);
+    close_line(&line);
+}
+
+/* A page that two fragments share is free when both are back, in whatever order. */
+static void test_a_shared_page(void **state)
+{
+    struct line line = open_line(&(struct soft_devmem_options){
+        .seed = 10, .pool_bytes = PAGE, .full_percent = 100, .fragments_per_page = 2});
+
+    (void)state;
+    for (uint32_t first = 0; first < 2; first++) {
+        feed(&line, PAGE + 1);
+        take(&line, 2 * PAGE, MOST);
+        assert_int_equal(call.got, PAGE);
+        assert_int_equal(call.count, 2);
+        assert_int_equal(soft_devmem_pool_free_pages(line.pool), 0);
+        assert_int_equal(give_one(&line, call.fragments[first].token), 1);
+        assert_int_equal(soft_devmem_pool_free_pages(line.pool), 0);
+        assert_int_equal(give_one(&line, call.fragments[1 - first].token), 1);
+        assert_int_equal(soft_devmem_pool_free_pages(line.pool), 1);
+        take(&line, PAGE, MOST);
+        assert_int_equal(call.got, 1);
+        give_call(&line);
+    }
+    close_line(&line);
+}
+
+/* What an iovec is too short for follows from the same page, under a token of its own. */
+static void test_an_iovec_in_the_middle_of_a_page(void **state)
+{
+    struct line line = open_line(
+        &(struct soft_devmem_options){.seed = 11, .pool_bytes = 1 << 20, .full_percent = 100});
+    struct devmem_fragment first;
+
+    (void)state;
+    feed(&line, 2 * PAGE);
+    take(&line, 1000, MOST);
+    assert_int_equal(call.got, 1000);
+    first = call.fragments[0];
+    take(&line, PAGE, MOST);
+    assert_int_equal(call.got, PAGE);
+    assert_int_equal(call.count, 2);
+    assert_int_equal(call.fragments[0].offset, first.offset + 1000);
+    assert_int_equal(call.fragments[0].size, PAGE - 1000);
+    assert_int_not_equal(call.fragments[0].token, first.token);
+    assert_int_not_equal(call.fragments[1].offset / PAGE, first.offset / PAGE);
+    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 254);
+    assert_int_equal(give_one(&line, first.token), 1);
+    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 254);
+    give_call(&line);
+    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 256);
+    take(&line, PAGE, MOST); /* the page is free again, and so the rest comes in another */
+    assert_int_equal(call.got, PAGE - 1000);
+    assert_int_equal(call.fragments[0].offset % PAGE, 0);
+    give_call(&line);
+    assert_int_equal(line.taken, line.fed);
+
+    /* byte by byte */
+    feed(&line, 20);
+    for (int i = 0; i < 20; i++) {
+        take(&line, 1, 1);
+        assert_int_equal(call.got, 1);
+        assert_int_equal(call.fragments[0].token, i + 1);
+        assert_int_equal(call.fragments[0].offset % PAGE, i);
+    }
+    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 255);
+    assert_int_equal(soft_devmem_dontneed(line.socket, &(struct devmem_token_range){1, 20}, 1), 20);
+    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 256);
+    close_line(&line);
+}
+
+static void test_control_buffers(void **state)
+{
+    struct line line = open_line(
+        &(struct soft_devmem_options){.seed = 12, .pool_bytes = 1 << 20, .full_percent = 100});
+    struct iovec iovec = {.iov_base = call.host, .iov_len = sizeof call.host};
+    struct msghdr message = {.msg_iov = &iovec, .msg_iovlen = 1};
+
+    (void)state;
+    assert_refused(&line, PAGE, 0, EAGAIN);
+    feed(&line, 5 * PAGE);
+    assert_refused(&line, PAGE, 0, DEVMEM_ETOOSMALL);
+    assert_int_equal(soft_devmem_recvmsg(line.socket, &message, DEVMEM_MSG_FLAG), -1);
+    assert_int_equal(errno, DEVMEM_ETOOSMALL);
+    message.msg_control = call.control;
+    message.msg_controllen = CMSG_SPACE(sizeof(struct devmem_fragment)) - 1;
+    assert_int_equal(soft_devmem_recvmsg(line.socket, &message, DEVMEM_MSG_FLAG), -1);
+    assert_int_equal(errno, DEVMEM_ETOOSMALL);
+
+    take(&line, 5 * PAGE, 1);
+    assert_int_equal(call.got, PAGE);
+    take(&line, 5 * PAGE, 3);
+    assert_int_equal(call.got, 3 * PAGE);
+    assert_int_equal(call.control[rx_cmsg_space(RX_FLAVOUR_MAINLINE, 3)], GUARD);
+    take(&line, 5 * PAGE, 3);
+    assert_int_equal(call.got, PAGE);
+    assert_refused(&line, PAGE, 3, EAGAIN);
+    close_line(&line);
+}
+
+static void test_calls_that_make_no_sense(void **state)
+{
+    struct line line = open_line(&(struct soft_devmem_options){.seed = 13, .pool_bytes = 1 << 20});
+    struct msghdr message = {.msg_iovlen = 1};
+
+    (void)state;
+    assert_int_equal(ask(&line, PAGE, 1, MSG_DONTWAIT), -1);
+    assert_int_equal(call.error, EAGAIN);
+    feed(&line, 10);
+    assert_int_equal(ask(&line, PAGE, 1, MSG_DONTWAIT), -1); /* without the flag */
+    assert_int_equal(call.error, EFAULT);
+    assert_int_equal(ask(&line, PAGE, 1, DEVMEM_MSG_FLAG | MSG_PEEK), -1);
+    assert_int_equal(call.error, EINVAL);
+    assert_int_equal(soft_devmem_recvmsg(line.socket, &message, DEVMEM_MSG_FLAG), -1);
+    assert_int_equal(errno, EFAULT);
+    assert_int_equal(ask(&line, 0, 1, DEVMEM_MSG_FLAG), 0); /* no bytes are wanted */
+    take(&line, PAGE, MOST);
+    close_line(&line);
+}
+
+static void test_an_iovec_for_linear_bytes(void **state)
+{
+    struct line line = open_line(&(struct soft_devmem_options){
+        .seed = 14, .pool_bytes = 1 << 20, .linear_percent = 50, .largest_fragment = 50});
+    uint8_t parts[3][20];
+    uint8_t expected[60];
+    struct iovec iovec[] = {{NULL, 0}, {parts[0], 20}, {parts[1], 20}, {NULL, 0}, {parts[2], 20}};
+    struct msghdr message = {.msg_iov = iovec, .msg_iovlen = 5, .msg_control = call.control};
+    struct iovec none = {.iov_base = NULL, .iov_len = 1 << 20};
+    uint64_t device = 0;
+    size_t in_host = 0;
+    ssize_t got;
+
+    (void)state;
+    /* device bytes need no memory in the iovec; linear ones are an error, again and again */
+    feed(&line, 10000);
+    message.msg_iov = &none;
+    message.msg_iovlen = 1;
+    for (;;) {
+        message.msg_controllen = sizeof call.control;
+        got = soft_devmem_recvmsg(line.socket, &message, DEVMEM_MSG_FLAG);
+        if (got < 0)
+            break;
+        device += (uint64_t)got;
+    }
+    assert_int_equal(errno, EFAULT);
+    assert_int_equal(soft_devmem_recvmsg(line.socket, &message, DEVMEM_MSG_FLAG), -1);
+    assert_int_equal(errno, EFAULT);
+    assert_int_equal(statistics_of(&line).device_bytes, device);
+    line.taken = device;
+
+    /* packed from the start on, over several parts */
+    message.msg_iov = iovec;
+    message.msg_iovlen = 5;
+    for (int i = 0; i < 100; i++) {
+        uint64_t position = line.taken;
+
+        in_host = 0;
+        message.msg_controllen = sizeof call.control;
+        got = soft_devmem_recvmsg(line.socket, &message, DEVMEM_MSG_FLAG);
+        assert_true(got > 0 && got <= 60);
+        read_control(&message);
+        for (uint32_t k = 0; k < call.count; k++) {
+            if (call.linear[k]) {
+                fill(expected + in_host, call.fragments[k].size, position);
+                in_host += call.fragments[k].size;
+            }
+            position += call.fragments[k].size;
+        }
+        assert_memory_equal(parts, expected, in_host);
+        line.taken += (uint64_t)got;
+    }
+    assert_true(statistics_of(&line).linear_bytes > 1000);
+    close_line(&line);
+}
+
+static void exhaust(uint64_t seed)
+{
+    enum { PAGES = 16 };
+    struct line line = open_line(&(struct soft_devmem_options){.seed = seed,
+                                                               .pool_bytes = PAGES * PAGE,
+                                                               .largest_fragment = 1000,
+                                                               .full_percent = 100,
+                                                               .linear_percent = 40});
+    struct soft_devmem_statistics statistics;
+
+    feed(&line, 100000);
+    while (soft_devmem_pool_free_pages(line.pool) > 0)
+        take(&line, 5000, MOST);
+    for (int i = 0; i < 100; i++)
+        assert_refused(&line, PAGE, MOST, EAGAIN);
+    statistics = statistics_of(&line);
+    assert_int_equal(statistics.starved, 100);
+    assert_int_equal(statistics.tokens_held, PAGES);
+
+    /* also where the call might wait, so that this thread can return tokens */
+    assert_int_equal(ask(&line, PAGE, MOST, DEVMEM_MSG_FLAG), -1);
+    assert_int_equal(call.error, EAGAIN);
+
+    /* each page that comes back is worth one that goes out */
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(give_one(&line, 7), 1);
+        assert_int_equal(soft_devmem_pool_free_pages(line.pool), 1);
+        do {
+            take(&line, 5000, MOST);
+        } while (call.device_count == 0);
+        assert_int_equal(call.device_count, 1);
+        assert_int_equal(call.fragments[call.count - 1].token, 7);
+        assert_refused(&line, PAGE, MOST, EAGAIN);
+    }
+    assert_int_equal(soft_devmem_dontneed(line.socket, &(struct devmem_token_range){1, PAGES}, 1),
+                     PAGES);
+    while (line.taken < line.fed) {
+        take(&line, 5000, MOST);
+        give_call(&line);
+    }
+    assert_int_equal(statistics_of(&line).tokens_held, 0);
+    close_line(&line);
+}
+
+static void test_exhaustion(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 8; seed++)
+        exhaust(seed);
+}
+
+static void test_end_of_file(void **state)
+{
+    struct line line = open_line(
+        &(struct soft_devmem_options){.seed = 16, .pool_bytes = 2 * PAGE, .full_percent = 100});
+
+    (void)state;
+    feed(&line, 3 * PAGE);
+    assert_int_equal(shutdown(line.ends[1], SHUT_WR), 0);
+    take(&line, 3 * PAGE, MOST);
+    assert_int_equal(call.got, 2 * PAGE);
+    assert_refused(&line, PAGE, MOST, EAGAIN); /* starved, and not at the end */
+    assert_int_equal(give_one(&line, 1), 1);
+    take(&line, 3 * PAGE, MOST);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ask(&line, PAGE, MOST, DEVMEM_MSG_FLAG), 0); /* without a free page */
+        assert_int_equal(call.count, 0);
+        assert_int_equal(ask(&line, PAGE, 0, DEVMEM_MSG_FLAG), 0);
+    }
+    assert_int_equal(statistics_of(&line).starved, 1);
+    close_line(&line);
+}
+
+static void test_a_stream_that_breaks(void **state)
+{
+    struct line line = open_line(&(struct soft_devmem_options){
+        .seed = 17, .pool_bytes = 1 << 20, .full_percent = 100, .break_after = 2 * PAGE});
+
+    (void)state;
+    feed(&line, 4 * PAGE);
+    take(&line, PAGE, MOST);
+    take(&line, PAGE, MOST);
+    assert_refused(&line, PAGE, MOST, ENODEV);
+    assert_refused(&line, PAGE, MOST, ENODEV);
+    close_line(&line);
+}
+
+/* The kernel ends a read early behind bytes that carry a descriptor. */
+static void test_fewer_bytes_than_there_are(void **state)
+{
+    struct line line = open_line(&(struct soft_devmem_options){
+        .seed = 22, .pool_bytes = 1 << 20, .full_percent = 100, .largest_fragment = 300});
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr header;
+    } control = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)),
+                            .cmsg_level = SOL_SOCKET,
+                            .cmsg_type = SCM_RIGHTS}};
+    uint8_t text[1000];
+    struct iovec iovec = {.iov_base = text, .iov_len = sizeof text};
+    struct msghdr message = {.msg_iov = &iovec,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control.bytes};
+
+    (void)state;
+    feed(&line, 1000);
+    fill(text, sizeof text, line.fed);
+    memcpy(CMSG_DATA(&control.header), &line.ends[0], sizeof(int));
+    assert_int_equal(sendmsg(line.ends[1], &message, 0), sizeof text);
+    line.fed += sizeof text;
+    feed(&line, 3000);
+    take(&line, 4400, MOST);
+    assert_true(call.got <= 2000);
+    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 256 - call.count);
+    give_call(&line);
+    while (line.taken < line.fed) {
+        take(&line, 4400, MOST);
+        give_call(&line);
+    }
+    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 256);
+    close_line(&line);
+}
+
+/* Bytes that did not get where they belong are never told of. */
+static void test_a_gpu_that_fails(void **state)
+{
+    struct line line = open_line(&(struct soft_devmem_options){.seed = 23, .pool_bytes = 1 << 20});
+
+    (void)state;
+    gpu_memory_free(gpu, (struct gpu_memory *)soft_devmem_pool_memory(line.pool));
+    feed(&line, 100);
+    assert_refused(&line, PAGE, MOST, EIO);
+    assert_true(tcpx_last_error()[0] != '\0');
+    assert_refused(&line, PAGE, MOST, EIO);
+    assert_int_equal(statistics_of(&line).tokens_out, 0);
+    soft_devmem_close(line.socket);
+    soft_devmem_pool_destroy(line.pool);
+    gpu_stream_destroy(line.stream);
+    close(line.ends[0]);
+    close(line.ends[1]);
+}
+
+static void test_a_call_that_waits(void **state)
+{
+    struct line line = open_line(&(struct soft_devmem_options){.seed = 18, .pool_bytes = 1 << 20});
+    struct timeval soon = {.tv_usec = 20000};
+    uint64_t start = clock_now();
+
+    (void)state;
+    assert_int_equal(setsockopt(line.ends[0], SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon), 0);
+    assert_int_equal(ask(&line, PAGE, MOST, DEVMEM_MSG_FLAG), -1);
+    assert_int_equal(call.error, EAGAIN);
+    assert_true(clock_now() - start >= 15000000);
+    assert_int_equal(statistics_of(&line).starved, 0);
+    close_line(&line);
+}
+
+static void test_wrong_tokens(void **state)
+{
+    struct line line = open_line(
+        &(struct soft_devmem_options){.seed = 19, .pool_bytes = 1 << 20, .full_percent = 100});
+    const struct devmem_token_range strange[] = {{0, 1}, {UINT32_MAX, 2}, {1u << 31, 5}, {2, 1},
+                                                 {2, 1}, {5, 100},        {7, 0}};
+
+    (void)state;
+    assert_int_equal(give_one(&line, 1), 0);
+    feed(&line, 5 * PAGE);
+    take(&line, 5 * PAGE, MOST);
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(call.fragments[i].token, i + 1);
+
+    /* 2 and 5 are outstanding, once each */
+    assert_int_equal(soft_devmem_dontneed(line.socket, strange, 7), 2);
+    assert_int_equal(statistics_of(&line).tokens_unknown, 1 + 1 + 2 + 5 + 1 + 99);
+    assert_int_equal(statistics_of(&line).tokens_held, 3);
+    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 253);
+    assert_int_equal(soft_devmem_dontneed(line.socket, strange, 0), 0);
+    assert_int_equal(soft_devmem_dontneed(line.socket, NULL, 1), -1);
+    assert_int_equal(errno, EFAULT);
+
+    /* the lowest numbers are used again first */
+    feed(&line, 3 * PAGE);
+    take(&line, 3 * PAGE, MOST);
+    assert_int_equal(call.fragments[0].token, 2);
+    assert_int_equal(call.fragments[1].token, 5);
+    assert_int_equal(call.fragments[2].token, 6);
+    close_line(&line);
+}
+
+static void test_how_many_tokens_go_back_at_once(void **state)
+{
+    enum { TOKENS = 1500 };
+    struct line line = open_line(&(struct soft_devmem_options){
+        .seed = 20, .pool_bytes = 8 << 20, .full_percent = 100, .largest_fragment = 20});
+    struct devmem_token_range ranges[DEVMEM_DONTNEED_MAX_RANGES + 1];
+
+    (void)state;
+    feed(&line, TOKENS * 20);
+    while (line.taken < line.fed)
+        take(&line, 1 << 20, MOST);
+    assert_int_equal(statistics_of(&line).tokens_held, TOKENS);
+    for (uint32_t i = 0; i < DEVMEM_DONTNEED_MAX_RANGES + 1; i++)
+        ranges[i] = (struct devmem_token_range){1 + i, 1};
+    assert_int_equal(soft_devmem_dontneed(line.socket, ranges, DEVMEM_DONTNEED_MAX_RANGES + 1), -1);
+    assert_int_equal(errno, EINVAL);
+    assert_int_equal(statistics_of(&line).tokens_held, TOKENS);
+    assert_int_equal(soft_devmem_dontneed(line.socket, ranges, DEVMEM_DONTNEED_MAX_RANGES), 128);
+
+    /* those that are not outstanding count as looked at */
+    ranges[0] = (struct devmem_token_range){1, 64};
+    ranges[1] = (struct devmem_token_range){129, UINT32_MAX};
+    assert_int_equal(soft_devmem_dontneed(line.socket, ranges, 2), 1024 - 64);
+    assert_int_equal(statistics_of(&line).tokens_held, TOKENS - 128 - 960);
+    ranges[0] = (struct devmem_token_range){129 + 960, TOKENS};
+    assert_int_equal(soft_devmem_dontneed(line.socket, ranges, 1), TOKENS - 128 - 960);
+    assert_int_equal(statistics_of(&line).tokens_held, 0);
+    close_line(&line);
+}
+
+/* Two sockets of one pool: numbers of their own, and one does not keep the other's pages. */
+static void test_closing_with_tokens(void **state)
+{
+    struct line line = open_line(
+        &(struct soft_devmem_options){.seed = 21, .pool_bytes = 8 * PAGE, .full_percent = 100});
+    struct line other = line;
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, other.ends), 0);
+    assert_success(soft_devmem_open(line.pool, other.ends[0], &other.socket));
+    feed(&line, 6 * PAGE);
+    take(&line, 5 * PAGE + 100, MOST); /* and a rest that waits in its page */
+    feed(&other, 4 * PAGE);
+    take(&other, 4 * PAGE, MOST);
+    assert_int_equal(call.got, 2 * PAGE);
+    assert_int_equal(call.fragments[0].token, 1);
+    assert_refused(&other, 2 * PAGE, MOST, EAGAIN);
+    assert_int_equal(give_one(&other, 6), 0); /* a token of the first */
+    soft_devmem_close(line.socket);
+    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 6);
+    take(&other, 4 * PAGE, MOST);
+    assert_int_equal(call.got, 2 * PAGE);
+    soft_devmem_close(other.socket);
+    close(other.ends[0]);
+    close(other.ends[1]);
+    line.socket = NULL;
+    close_line(&line);
+}
+
+/* The rest of a fragment never lands in a page that has become another's. */
+static void test_a_rest_whose_page_is_gone(void **state)
+{
+    struct line line = open_line(
+        &(struct soft_devmem_options){.seed = 24, .pool_bytes = PAGE, .full_percent = 100});
+    struct line other = line;
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, other.ends), 0);
+    assert_success(soft_devmem_open(line.pool, other.ends[0], &other.socket));
+    feed(&line, PAGE);
+    take(&line, 1000, MOST);
+    give_call(&line);
+    feed(&other, PAGE);
+    take(&other, PAGE, MOST);
+    assert_refused(&line, PAGE, MOST, EAGAIN);
+    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 0);
+    assert_int_equal(give_one(&other, 1), 1);
+    take(&line, PAGE, MOST);
+    assert_int_equal(call.got, PAGE - 1000);
+    soft_devmem_close(other.socket);
+    close(other.ends[0]);
+    close(other.ends[1]);
+    close_line(&line);
+}
+
+/* The same chunks read the same way, with some calls that get nothing in between. */
+static uint32_t read_chunks(uint64_t seed, bool with_failures, struct devmem_fragment *all)
+{
+    struct line line = open_line(&(struct soft_devmem_options){.seed = seed,
+                                                               .pool_bytes = 1 << 20,
+                                                               .fragments_per_page = 2,
+                                                               .full_percent = 30,
+                                                               .unaligned_percent = 30,
+                                                               .linear_percent = 20,
+                                                               .plain_percent = 2});
+    uint64_t random = 77;
+    uint32_t count = 0;
+
+    for (int i = 0; i < 40; i++) {
+        if (with_failures)
+            assert_refused(&line, PAGE, MOST, EAGAIN);
+        feed(&line, 1 + random_below(&random, 9000));
+        if (with_failures)
+            assert_int_equal(ask(&line, PAGE, MOST, MSG_DONTWAIT), -1);
+        while (line.taken < line.fed) {
+            take(&line, 3000, 3);
+            for (uint32_t k = 0; k < call.count; k++) {
+                all[count] = call.fragments[k];
+                all[count++].dmabuf_id = 0;
+            }
+            give_call(&line);
+        }
+    }
+    close_line(&line);
+    return count;
+}
+
+static void test_seeds(void **state)
+{
+    static struct devmem_fragment first[2000];
+    static struct devmem_fragment second[2000];
+    uint32_t count = read_chunks(5, false, first);
+
+    (void)state;
+    assert_true(count > 100 && count < 2000);
+    assert_int_equal(read_chunks(5, true, second), count);
+    assert_memory_equal(first, second, count * sizeof *first);
+    read_chunks(6, false, second);
+    assert_memory_not_equal(first, second, 50 * sizeof *first);
+}
+
+static void test_options(void **state)
+{
+    struct soft_devmem_pool *pool;
+    struct soft_devmem_pool *other;
+    struct soft_devmem_options options = {0};
+
+    (void)state;
+    assert_error(soft_devmem_pool_create(gpu, &options, &pool), TCPX_INVALID_ARGUMENT,
+                 "not whole pages");
+    options.pool_bytes = PAGE + 1;
+    assert_error(soft_devmem_pool_create(gpu, &options, &pool), TCPX_INVALID_ARGUMENT,
+                 "not whole pages");
+    options.pool_bytes = 3 * PAGE;
+    options.largest_fragment = PAGE + 1;
+    assert_error(soft_devmem_pool_create(gpu, &options, &pool), TCPX_INVALID_ARGUMENT,
+                 "4096 bytes of a page");
+    options.largest_fragment = 2049;
+    options.fragments_per_page = 2;
+    assert_error(soft_devmem_pool_create(gpu, &options, &pool), TCPX_INVALID_ARGUMENT,
+                 "2048 bytes of a page");
+    options.fragments_per_page = PAGE + 1;
+    assert_error(soft_devmem_pool_create(gpu, &options, &pool), TCPX_INVALID_ARGUMENT,
+                 "4097 fragments");
+    options = (struct soft_devmem_options){.pool_bytes = PAGE, .smallest_fragment = PAGE + 1};
+    assert_error(soft_devmem_pool_create(gpu, &options, &pool), TCPX_INVALID_ARGUMENT,
+                 "4097 to 4096");
+    options = (struct soft_devmem_options){.pool_bytes = PAGE};
+    assert_success(soft_devmem_pool_create(gpu, &options, &pool));
+    assert_success(soft_devmem_pool_create(gpu, &options, &other));
+    assert_int_not_equal(soft_devmem_pool_id(pool), soft_devmem_pool_id(other));
+    soft_devmem_pool_destroy(pool);
+    soft_devmem_pool_destroy(other);
+    soft_devmem_pool_destroy(NULL);
+    soft_devmem_close(NULL);
+}
+
+/* --- a small transport: receives in parts, unpacks each as it is there --------------------- */
+
+enum {
+    PART_BYTES = 1 << 18,
+    PART_FRAGMENTS = 2048,
+    PARTS = 4, /* under way: more than the smallest pool has pages for */
+    LONGEST = 4 << 20,
+};
+
+struct part {
+    struct rx_fragment fragments[PART_FRAGMENTS];
+    struct devmem_token_range ranges[PART_FRAGMENTS];
+    struct rx_scatter scatter;
+    struct rx_tokens tokens;
+    uint64_t bytes;
+    uint64_t host_used;
+    uint64_t ticket;
+};
+
+/* Runs in a thread of its own, so it keeps what went wrong instead of failing the test. */
+struct receiver {
+    struct soft_devmem_pool *pool;
+    struct soft_devmem *socket;
+    int fd;
+    struct unpack_engine *engine;
+    struct gpu_memory target; /* the longest message, and a result of verifying behind it */
+    struct gpu_pinned descriptors;
+    struct gpu_pinned host;
+    struct gpu_pinned answer;
+    struct gpu_event *verified;
+    struct part parts[PARTS];
+    uint32_t oldest; /* of those under way */
+    uint32_t pending;
+    uint64_t random; /* the lengths of the messages */
+    uint64_t total;
+    uint64_t deadline;
+    uint8_t control[CMSG_SPACE(sizeof(struct devmem_fragment)) * MOST];
+    char failure[400];
+};
+
+__attribute__((format(printf, 2, 3))) static bool complain(struct receiver *receiver,
+                                                           const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(receiver->failure, sizeof receiver->failure, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+#define CHECKED(receiver, call)                                                                    \
+    ((call) == TCPX_SUCCESS || complain(receiver, "%s: %s", #call, tcpx_last_error()))
+
+static int make_receiver(struct receiver *receiver, enum unpack_impl impl)
+{
+    int result = soft_devmem_open(receiver->pool, receiver->fd, &receiver->socket);
+
+    if (result == TCPX_SUCCESS)
+        result = unpack_create_as(gpu, impl, &receiver->engine);
+    if (result == TCPX_SUCCESS)
+        result = gpu_memory_alloc(gpu, LONGEST + 4096, 4096, &receiver->target);
+    if (result == TCPX_SUCCESS)
+        result = gpu_pinned_alloc(gpu, PARTS * PART_FRAGMENTS * sizeof(struct unpack_descriptor),
+                                  GPU_PINNED_PLAIN, &receiver->descriptors);
+    if (result == TCPX_SUCCESS)
+        result = gpu_pinned_alloc(gpu, PARTS * PART_BYTES, GPU_PINNED_PLAIN, &receiver->host);
+    if (result == TCPX_SUCCESS)
+        result = gpu_pinned_alloc(gpu, 4096, GPU_PINNED_PLAIN, &receiver->answer);
+    if (result == TCPX_SUCCESS)
+        result = gpu_event_create(gpu, GPU_EVENT_PLAIN, &receiver->verified);
+    return result;
+}
+
+static void free_receiver(struct receiver *receiver)
+{
+    soft_devmem_close(receiver->socket);
+    unpack_destroy(receiver->engine);
+    gpu_event_destroy(receiver->verified);
+    gpu_pinned_free(gpu, &receiver->answer);
+    gpu_pinned_free(gpu, &receiver->host);
+    gpu_pinned_free(gpu, &receiver->descriptors);
+    gpu_memory_free(gpu, &receiver->target);
+}
+
+/* As many at a time as the kernel takes. */
+static bool give_tokens(struct receiver *receiver, const struct rx_tokens *tokens)
+{
+    struct devmem_token_range ranges[DEVMEM_DONTNEED_MAX_RANGES];
+    uint32_t at = 0;   /* range */
+    uint32_t done = 0; /* of it */
+
+    while (at < tokens->count) {
+        uint32_t room = DEVMEM_DONTNEED_MAX_FRAGMENTS;
+        unsigned count = 0;
+        int freed;
+
+        while (at < tokens->count && count < DEVMEM_DONTNEED_MAX_RANGES && room > 0) {
+            const struct devmem_token_range *range = &tokens->ranges[at];
+            uint32_t some = range->count - done < room ? range->count - done : room;
+
+            ranges[count++] = (struct devmem_token_range){range->first + done, some};
+            room -= some;
+            done += some;
+            if (done == range->count) {
+                at++;
+                done = 0;
+            }
+        }
+        freed = soft_devmem_dontneed(receiver->socket, ranges, count);
+        if (freed != (int)(DEVMEM_DONTNEED_MAX_FRAGMENTS - room))
+            return complain(receiver, "%d tokens freed instead of %u", freed,
+                            DEVMEM_DONTNEED_MAX_FRAGMENTS - room);
+    }
+    return true;
+}
+
+/* Waits for the oldest part; its tokens go back now, and not before. */
+static bool finish_part(struct receiver *receiver)
+{
+    struct part *part = &receiver->parts[receiver->oldest];
+
+    if (!CHECKED(receiver, unpack_wait(receiver->engine, part->ticket, LIMIT)))
+        return false;
+    receiver->oldest = (receiver->oldest + 1) % PARTS;
+    receiver->pending--;
+    return give_tokens(receiver, &part->tokens);
+}
+
+/* Nothing came: gives tokens back if there are any, or waits. */
+static bool wait_for_bytes(struct receiver *receiver, const struct part *part, bool *starved)
+{
+    struct pollfd ready = {.fd = receiver->fd, .events = POLLIN};
+
+    if (deadline_passed(receiver->deadline))
+        return complain(receiver, "no more bytes, %llu pages free",
+                        (unsigned long long)soft_devmem_pool_free_pages(receiver->pool));
+    *starved = soft_devmem_pool_free_pages(receiver->pool) == 0;
+    if (receiver->pending > 0)
+        return finish_part(receiver);
+    if (!*starved)
+        poll(&ready, 1, 100);
+    else if (part->bytes == 0)
+        sched_yield(); /* others have the pages */
+    return true;
+}
+
+/* Up to `wanted` bytes, fewer if the pool has no more pages. */
+static bool receive_part(struct receiver *receiver, struct part *part, uint8_t *host,
+                         uint64_t wanted)
+{
+    bool starved = false;
+
+    rx_scatter_init(&part->scatter, part->fragments, PART_FRAGMENTS);
+    rx_tokens_init(&part->tokens, part->ranges, PART_FRAGMENTS);
+    part->bytes = part->host_used = 0;
+    while (part->bytes < wanted && part->scatter.count < PART_FRAGMENTS &&
+           !(starved && part->bytes > 0)) {
+        uint32_t room = PART_FRAGMENTS - part->scatter.count;
+        struct iovec iovec = {host + part->host_used, wanted - part->bytes};
+        struct msghdr message = {
+            .msg_iov = &iovec,
+            .msg_iovlen = 1,
+            .msg_control = receiver->control,
+            .msg_controllen = rx_cmsg_space(RX_FLAVOUR_MAINLINE, room < MOST ? room : MOST),
+        };
+        struct rx_cmsg_call parsed = {
+            .flavour = RX_FLAVOUR_MAINLINE,
+            .message = &message,
+            .dmabuf_id = soft_devmem_pool_id(receiver->pool),
+            .pool_size = soft_devmem_pool_memory(receiver->pool)->bytes,
+            .destination_offset = part->bytes,
+            .host_offset = part->host_used,
+            .host_size = PART_BYTES,
+        };
+        enum rx_problem problem;
+
+        parsed.received =
+            soft_devmem_recvmsg(receiver->socket, &message, DEVMEM_MSG_FLAG | MSG_DONTWAIT);
+        if (parsed.received < 0 && errno == EAGAIN) {
+            if (!wait_for_bytes(receiver, part, &starved))
+                return false;
+            continue;
+        }
+        if (parsed.received <= 0)
+            return complain(receiver, "recvmsg gave %zd: %s", parsed.received, strerror(errno));
+        if (!CHECKED(receiver, rx_cmsg_parse(&parsed, &part->scatter, &part->tokens, &problem)))
+            return false;
+        part->bytes += (uint64_t)parsed.received;
+        part->host_used = part->scatter.linear_bytes + part->scatter.plain_bytes;
+        receiver->deadline = LIMIT;
+    }
+    return true;
+}
+
+static bool submit_part(struct receiver *receiver, struct part *part, const uint8_t *host,
+                        gpu_address destination)
+{
+    uint64_t array = (uint64_t)(part - receiver->parts) * PART_FRAGMENTS;
+    struct rx_descriptor_request request = {
+        .message_size = part->bytes,
+        .destination_size = part->bytes,
+        .pool_size = soft_devmem_pool_memory(receiver->pool)->bytes,
+        .host_size = PART_BYTES,
+        .host_base = RX_HOST_APART,
+    };
+    struct unpack_list list = {
+        .bounce = soft_devmem_pool_memory(receiver->pool)->address,
+        .destination = destination,
+        .descriptors = (struct unpack_descriptor *)receiver->descriptors.host + array,
+        .descriptors_device =
+            receiver->descriptors.device + array * sizeof(struct unpack_descriptor),
+    };
+    const struct rx_fragment *fragment;
+    enum rx_problem problem;
+
+    if (!CHECKED(receiver,
+                 rx_descriptor_build(&part->scatter, &request,
+                                     (struct unpack_descriptor *)receiver->descriptors.host + array,
+                                     PART_FRAGMENTS, &list.count, &problem)))
+        return false;
+    for (uint32_t cursor = 0; (fragment = rx_scatter_next_host(&part->scatter, &cursor)) != NULL;)
+        if (!CHECKED(receiver,
+                     gpu_copy_to_device(unpack_stream(receiver->engine),
+                                        destination + fragment->destination_offset,
+                                        host + fragment->source_offset, fragment->length)))
+            return false;
+    return CHECKED(receiver, unpack_submit(receiver->engine, &list, 1, true, &part->ticket));
+}
+
+static bool verify_message(struct receiver *receiver, uint64_t bytes, uint64_t position)
+{
+    struct gpu_stream *stream = unpack_stream(receiver->engine);
+    const struct gpu_verify_result *result = receiver->answer.host;
+    gpu_address answer = receiver->target.address + LONGEST;
+
+    if (!CHECKED(receiver, gpu_verify_pattern(stream, receiver->target.address, bytes, SEED,
+                                              position, answer)) ||
+        !CHECKED(receiver,
+                 gpu_copy_to_host(stream, receiver->answer.host, answer, sizeof *result)) ||
+        !CHECKED(receiver, gpu_event_record(receiver->verified, stream)) ||
+        !CHECKED(receiver, gpu_event_wait(receiver->verified, LIMIT)))
+        return false;
+    if (result->differences > 0)
+        return complain(receiver, "%llu of %llu bytes differ, from %llu on, %llu in the stream",
+                        (unsigned long long)result->differences, (unsigned long long)bytes,
+                        (unsigned long long)result->first, (unsigned long long)position);
+    return true;
+}
+
+static bool receive_message(struct receiver *receiver, uint64_t bytes, uint64_t position)
+{
+    uint64_t received = 0;
+
+    while (received < bytes) {
+        uint64_t wanted = bytes - received < PART_BYTES ? bytes - received : PART_BYTES;
+        uint32_t slot;
+        uint8_t *host;
+
+        if (receiver->pending == PARTS && !finish_part(receiver))
+            return false;
+        slot = (receiver->oldest + receiver->pending) % PARTS;
+        host = (uint8_t *)receiver->host.host + (size_t)slot * PART_BYTES;
+        if (!receive_part(receiver, &receiver->parts[slot], host, wanted) ||
+            !submit_part(receiver, &receiver->parts[slot], host,
+                         receiver->target.address + received))
+            return false;
+        received += receiver->parts[slot].bytes;
+        receiver->pending++;
+    }
+    while (receiver->pending > 0)
+        if (!finish_part(receiver))
+            return false;
+    return verify_message(receiver, bytes, position);
+}
+
+static uint64_t next_length(struct receiver *receiver)
+{
+    switch (random_below(&receiver->random, 4)) {
+    case 0:
+        return 1 + random_below(&receiver->random, 5000);
+    case 1:
+        return LONGEST - random_below(&receiver->random, 3);
+    default:
+        return 1 + random_below(&receiver->random, LONGEST);
+    }
+}
+
+static bool receive_all(struct receiver *receiver)
+{
+    uint64_t position = 0;
+    struct soft_devmem_statistics statistics;
+
+    receiver->deadline = LIMIT;
+    while (position < receiver->total) {
+        uint64_t bytes = next_length(receiver);
+
+        if (bytes > receiver->total - position)
+            bytes = receiver->total - position;
+        if (!receive_message(receiver, bytes, position))
+            return false;
+        position += bytes;
+    }
+    soft_devmem_get_statistics(receiver->socket, &statistics);
+    if (statistics.tokens_held != 0 || statistics.tokens_out != statistics.tokens_back ||
+        statistics.tokens_unknown != 0)
+        return complain(receiver, "%llu tokens outstanding, %llu unknown",
+                        (unsigned long long)statistics.tokens_held,
+                        (unsigned long long)statistics.tokens_unknown);
+    return true;
+}
+
+/* --- the stream that it receives ----------------------------------------------------------- */
+
+struct flow {
+    struct receiver receiver;
+    int sending_end;
+    pthread_t sender;
+    pthread_t thread;
+};
+
+static void *send_pattern(void *argument)
+{
+    enum { TEXT = 1 << 18 };
+    static _Thread_local uint8_t text[TEXT];
+    struct flow *flow = argument;
+    uint64_t random = 99;
+    uint64_t sent = 0;
+
+    while (sent < flow->receiver.total) {
+        uint64_t bytes = 1 + random_below(&random, TEXT);
+        uint64_t done = 0;
+
+        if (bytes > flow->receiver.total - sent)
+            bytes = flow->receiver.total - sent;
+        fill(text, bytes, sent);
+        while (done < bytes) {
+            ssize_t some = send(flow->sending_end, text + done, bytes - done, MSG_NOSIGNAL);
+
+            if (some <= 0)
+                return NULL; /* the receiver has given up, and said why */
+            done += (uint64_t)some;
+        }
+        sent += bytes;
+    }
+    return NULL;
+}
+
+static void *receive_flow(void *argument)
+{
+    struct flow *flow = argument;
+
+    receive_all(&flow->receiver);
+    shutdown(flow->receiver.fd, SHUT_RDWR);
+    return NULL;
+}
+
+static void tcp_pair(int ends[2])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int listening = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_true(listening >= 0);
+    assert_int_equal(bind(listening, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listening, 1), 0);
+    assert_int_equal(getsockname(listening, (struct sockaddr *)&address, &length), 0);
+    ends[1] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(ends[1], (struct sockaddr *)&address, sizeof address), 0);
+    ends[0] = accept(listening, NULL, NULL);
+    assert_true(ends[0] >= 0);
+    close(listening);
+}
+
+static struct flow *start_flow(struct soft_devmem_pool *pool, enum unpack_impl impl, bool tcp,
+                               uint64_t total)
+{
+    struct flow *flow = calloc(1, sizeof *flow);
+    int ends[2];
+
+    assert_non_null(flow);
+    if (tcp)
+        tcp_pair(ends);
+    else
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    flow->sending_end = ends[1];
+    flow->receiver.fd = ends[0];
+    flow->receiver.pool = pool;
+    flow->receiver.total = total;
+    flow->receiver.random = 5 + (uint64_t)impl;
+    assert_success(make_receiver(&flow->receiver, impl));
+    assert_int_equal(pthread_create(&flow->sender, NULL, send_pattern, flow), 0);
+    assert_int_equal(pthread_create(&flow->thread, NULL, receive_flow, flow), 0);
+    return flow;
+}
+
+static void end_flow(struct flow *flow, struct soft_devmem_statistics *statistics)
+{
+    char failure[sizeof flow->receiver.failure];
+
+    pthread_join(flow->thread, NULL);
+    pthread_join(flow->sender, NULL);
+    memcpy(failure, flow->receiver.failure, sizeof failure);
+    soft_devmem_get_statistics(flow->receiver.socket, statistics);
+    free_receiver(&flow->receiver);
+    close(flow->receiver.fd);
+    close(flow->sending_end);
+    free(flow);
+    if (failure[0] != '\0')
+        fail_msg("%s", failure);
+}
+
+static uint64_t total_bytes(void)
+{
+    const char *wanted = getenv("TCPX_TEST_DEVMEM_BYTES");
+
+    if (wanted != NULL)
+        return strtoull(wanted, NULL, 10);
+    return UNDER_SANITIZER ? 4 << 20 : 64 << 20;
+}
+
+static void run_stream(const struct soft_devmem_options *options, enum unpack_impl impl)
+{
+    struct soft_devmem_statistics statistics;
+    struct soft_devmem_pool *pool;
+    uint64_t total = total_bytes();
+    uint64_t start;
+    double seconds;
+
+    assert_success(soft_devmem_pool_create(gpu, options, &pool));
+    start = clock_now();
+    end_flow(start_flow(pool, impl, options->seed % 2 == 0, total), &statistics);
+    seconds = (double)(clock_now() - start) * 1e-9;
+    assert_int_equal(statistics.device_bytes + statistics.linear_bytes + statistics.plain_bytes,
+                     total);
+    assert_int_equal(soft_devmem_pool_free_pages(pool), soft_devmem_pool_pages(pool));
+    print_message("# %s, pool of %llu MiB: %llu MiB in %llu fragments, %llu KiB not on the GPU, "
+                  "%llu times starved: %.2f s\n",
+                  unpack_impl_name(impl), (unsigned long long)options->pool_bytes >> 20,
+                  (unsigned long long)total >> 20, (unsigned long long)statistics.tokens_out,
+                  (unsigned long long)(statistics.linear_bytes + statistics.plain_bytes) >> 10,
+                  (unsigned long long)statistics.starved, seconds);
+    soft_devmem_pool_destroy(pool);
+}
+
+static void test_streams(void **state)
+{
+    /* a NIC at its worst, one with an MTU of 1500, one that fills its pages */
+    const struct soft_devmem_options nics[] = {
+        {.seed = 1,
+         .pool_bytes = 1 << 20,
+         .full_percent = 80,
+         .unaligned_percent = 50,
+         .linear_percent = 2,
+         .plain_percent = 1},
+        {.seed = 2,
+         .pool_bytes = 64 << 20,
+         .largest_fragment = 1448,
+         .full_percent = 90,
+         .fragments_per_page = 2,
+         .linear_percent = 1},
+        {.seed = 4, .pool_bytes = 64 << 20, .full_percent = 100},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof nics / sizeof *nics; i++)
+        for (int impl = UNPACK_D2D; impl <= UNPACK_KERNEL; impl++)
+            run_stream(&nics[i], impl);
+}
+
+static void test_several_sockets_on_one_pool(void **state)
+{
+    enum { FLOWS = 4 };
+    const struct soft_devmem_options options = {.seed = 3,
+                                                .pool_bytes = 1 << 20,
+                                                .full_percent = 60,
+                                                .fragments_per_page = 2,
+                                                .unaligned_percent = 20,
+                                                .linear_percent = 2,
+                                                .plain_percent = 1};
+    struct soft_devmem_statistics statistics;
+    struct soft_devmem_pool *pool;
+    struct flow *flows[FLOWS];
+    uint64_t starved = 0;
+
+    (void)state;
+    assert_success(soft_devmem_pool_create(gpu, &options, &pool));
+    for (int i = 0; i < FLOWS; i++)
+        flows[i] = start_flow(pool, UNPACK_D2D + i % 3, i % 2 == 0, total_bytes() / 8);
+    for (int i = 0; i < FLOWS; i++) {
+        end_flow(flows[i], &statistics);
+        starved += statistics.starved;
+    }
+    assert_int_equal(soft_devmem_pool_free_pages(pool), soft_devmem_pool_pages(pool));
+    print_message("# %d sockets: %llu times starved\n", FLOWS, (unsigned long long)starved);
+    soft_devmem_pool_destroy(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pieces_of_every_kind),
+        cmocka_unit_test(test_sizes_and_places),
+        cmocka_unit_test(test_a_shared_page),
+        cmocka_unit_test(test_an_iovec_in_the_middle_of_a_page),
+        cmocka_unit_test(test_control_buffers),
+        cmocka_unit_test(test_calls_that_make_no_sense),
+        cmocka_unit_test(test_an_iovec_for_linear_bytes),
+        cmocka_unit_test(test_exhaustion),
+        cmocka_unit_test(test_end_of_file),
+        cmocka_unit_test(test_a_stream_that_breaks),
+        cmocka_unit_test(test_a_call_that_waits),
+        cmocka_unit_test(test_fewer_bytes_than_there_are),
+        cmocka_unit_test(test_a_gpu_that_fails),
+        cmocka_unit_test(test_wrong_tokens),
+        cmocka_unit_test(test_how_many_tokens_go_back_at_once),
+        cmocka_unit_test(test_closing_with_tokens),
+        cmocka_unit_test(test_a_rest_whose_page_is_gone),
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_several_sockets_on_one_pool),
+    };
+
+    return cmocka_run_group_tests_name("soft_devmem", tests, set_up, tear_down);
+}
