@@ -35,6 +35,7 @@ gpu_suite = 'gpu/$(1): $(3) $(BUILD)/tests/gpu/test_$(2)'
 
 on_host := UCCL_TCPX_GPU=host
 on_fake := UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH=$(FAKECUDA_DIR)
+small_devmem := UCCL_TCPX_DEVMEM_BYTES=1M TCPX_TEST_MESSAGES=600
 small_pool := UCCL_TCPX_STAGING_BYTES=1M UCCL_TCPX_SLICE_BYTES=4K
 delayed := UCCL_TCPX_HOST_GPU_DELAY_US=20000 FAKECUDA_DELAY_US=20000
 
@@ -65,6 +66,10 @@ GPU_SUITES := \
 	$(call gpu_suite,net-unpack-host,net_unpack,$(on_host)) \
 	$(call gpu_suite,net-unpack-host-threads,net_unpack,$(on_host) UCCL_TCPX_THREADS=3) \
 	$(call gpu_suite,net-unpack-standin,net_unpack,$(on_fake) UCCL_TCPX_THREADS=0) \
+	$(call gpu_suite,net-devmem-host,net_gpu,$(on_host) UCCL_TCPX_SOFT_DEVMEM=3 $(small_devmem)) \
+	$(call gpu_suite,net-devmem-host-threads,net_gpu,$(on_host) UCCL_TCPX_SOFT_DEVMEM=6 UCCL_TCPX_THREADS=3 $(small_devmem)) \
+	$(call gpu_suite,net-devmem-standin,net_gpu,$(on_fake) UCCL_TCPX_SOFT_DEVMEM=8 $(small_devmem)) \
+	$(call gpu_suite,net-unpack-devmem,net_unpack,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5) \
 	$(call gpu_suite,devmem-host,soft_devmem,$(on_host)) \
 	$(call gpu_suite,devmem-standin,soft_devmem,$(on_fake)) \
 	$(call gpu_suite,devmem-host-late,soft_devmem,$(on_host) UCCL_TCPX_HOST_GPU_DELAY_US=50 TCPX_TEST_DEVMEM_BYTES=1000000) \
@@ -144,6 +149,8 @@ REAL_GPU_SUITES := \
 	$(call gpu_suite,net-real@300,net_gpu,$(on_gpu)) \
 	$(call gpu_suite,net-real-small@300,net_gpu,$(on_gpu) $(small_pool)) \
 	$(call gpu_suite,net-unpack-real@300,net_unpack,$(on_gpu)) \
+	$(call gpu_suite,net-devmem-real@300,net_gpu,$(on_gpu) UCCL_TCPX_SOFT_DEVMEM=3 $(small_devmem)) \
+	$(call gpu_suite,net-unpack-devmem-real@300,net_unpack,$(on_gpu) UCCL_TCPX_SOFT_DEVMEM=5) \
 	$(call gpu_suite,devmem-real@300,soft_devmem,$(on_gpu) TCPX_TEST_DEVMEM_BYTES=1073741824) \
 	$(call gpu_suite,net-real-calls@300,net_gpu,$(on_gpu) UCCL_TCPX_THREADS=0) \
 	$(if $(SANITIZER), \

@@ -68,6 +68,11 @@ enum config_unpack {
          "How much pinned host memory each GPU has for receives that it unpacks itself.")          \
     SIZE(unpack_bytes, "UCCL_TCPX_UNPACK_BYTES", "8M", (uint64_t)4 << 20, (uint64_t)1 << 30,       \
          "How much of that one comm has, besides its queue; a receive takes its room.")            \
+    INTEGER(soft_devmem, "UCCL_TCPX_SOFT_DEVMEM", "0", 0, 4294967295,                              \
+         "Receive as if by a device-memory NIC that this number makes up, for tests; 0: do not. "  \
+         "The same at both ends, with GPU memory at the receiving one.")                           \
+    SIZE(devmem_bytes, "UCCL_TCPX_DEVMEM_BYTES", "64M", (uint64_t)1 << 20, (uint64_t)1 << 32,      \
+         "How much GPU memory such a NIC has to put payload into.")                                \
     INTEGER(host_gpus, "UCCL_TCPX_HOST_GPUS", "1", 1, 64,                                          \
          "How many emulated GPUs there are.")                                                      \
     SIZE(host_gpu_memory, "UCCL_TCPX_HOST_GPU_MEMORY", "16G", 65536, (uint64_t)1 << 46,            \

@@ -115,11 +115,10 @@ void comm_give_up(struct net_comm *comm)
     shutdown(comm->link.reverse, SHUT_RDWR);
 }
 
-/* All bytes of the message are here, and only have to be copied to the GPU. */
+/* All bytes of the message are here, and only have to be copied to their place by the GPU. */
 static bool is_landing(const struct net_request *request)
 {
-    return request->comm->side == NET_RECEIVER && request->in_gpu && !request->bounced &&
-           request->matched && !request->comm->gpu.failed &&
+    return request->comm->side == NET_RECEIVER && request->matched && !request->comm->gpu.failed &&
            (request->moved == request->bytes || request->aside != NULL);
 }
 

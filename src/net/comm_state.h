@@ -1,6 +1,6 @@
 /*
  * What the files of a comm share: comm.c has requests and ends, send.c and receive.c the bytes,
- * copies.c, stage.c, land.c and publish.c those in GPU memory, progress.c who moves them.
+ * copies.c, stage.c, land.c, publish.c and devmem.c those in GPU memory, progress.c who moves them.
  *
  * A lane is one of the comm's sockets: the forward ones by their number, the reverse one behind
  * them. Whoever finds a lane that is not busy may move it on. It is busy then, so that the lock can
@@ -66,7 +66,8 @@ struct net_request {
     bool gated;                  /* send: the GPU has not got to where the data is complete */
     bool bounced;                /* receive: stays in bounce memory */
     uint64_t staged;             /* send: bytes that copies to host memory have begun for */
-    uint64_t landed;             /* receive: bytes that have been copied to their place */
+    uint64_t landing;            /* receive: bytes that are copied to their place, */
+    uint64_t landed;             /* and that have been */
     struct eager_message *aside; /* receive: the message, which came first */
     int result;                  /* why it failed */
     char text[256];
@@ -134,6 +135,7 @@ struct incoming {
     struct staging_slot *slot;   /* into GPU memory: where they come first */
     uint64_t slot_bytes;         /* how many are there */
     uint64_t landing_at;         /* where in the message they belong */
+    bool by_devmem;              /* this slice comes by device-memory TCP */
     struct eager_message *eager; /* or a message that nobody has asked for yet */
     bool aborting;               /* or the text of an ABORT */
     bool ended;
@@ -167,6 +169,7 @@ struct net_comm {
     bool gave_up; /* the peer was told, and all sockets are shut down */
 
     struct comm_gpu gpu;
+    struct devmem *devmem;       /* NULL: all sockets are plain ones */
     struct publisher *publisher; /* NULL: the transport unpacks by itself */
 
     /* progress */
@@ -279,6 +282,17 @@ bool land_has_room(struct net_comm *comm, struct incoming *incoming);
 void land_if_full(struct net_comm *comm, struct incoming *incoming);
 void land_ended(struct net_comm *comm, const struct copy *copy);
 void land_all_put_aside(struct net_comm *comm);
+
+/*
+ * Device-memory TCP, if it is asked for, on the sockets of a receiver that carry payload only. A
+ * read is as recv() would be; EAGAIN may also mean that pages or slots are missing: *wait tells.
+ */
+MUST_CHECK int devmem_open(struct net_comm *comm);
+void devmem_close(struct net_comm *comm);
+bool devmem_carries(const struct net_comm *comm, unsigned socket);
+ssize_t devmem_read(struct net_comm *comm, unsigned socket, int *error, enum lane_wait *wait);
+void devmem_poll(struct net_comm *comm);
+bool devmem_is_under_way(const struct net_comm *comm);
 
 /* Receives that the GPU unpacks: whether one can begin; begins it; where its next bytes go. */
 bool publish_has_room(const struct net_comm *comm, const struct net_buffer *buffer);

@@ -27,10 +27,10 @@ static void undo_open(struct net_comm *comm)
     staging_leave(&comm->gpu.share);
 }
 
-/* With the lock. A slot for what each socket is at, one on either side of it, and two more. */
+/* With the lock. Some slots for each socket: what it is at, what is ahead of it or behind it. */
 static int open_gpu(struct net_comm *comm, int device)
 {
-    unsigned most = 3u * comm->link.sockets + 2;
+    unsigned most = 4u * comm->link.sockets + 2;
     int result = staging_join(device, most, &comm->gpu.share);
 
     if (result != TCPX_SUCCESS)
@@ -41,6 +41,8 @@ static int open_gpu(struct net_comm *comm, int device)
         result = queue_init(&comm->gpu.copies, most, sizeof(struct copy));
     if (result == TCPX_SUCCESS)
         result = queue_init(&comm->gpu.ready, most, sizeof(struct copy));
+    if (result == TCPX_SUCCESS)
+        result = devmem_open(comm);
     if (result != TCPX_SUCCESS)
         undo_open(comm);
     return result;
@@ -144,7 +146,7 @@ bool copies_are_under_way(const struct net_comm *comm)
     for (unsigned lane = 0; lane < comm->link.sockets; lane++)
         if (comm->lanes[lane].wait == LANE_SOON)
             return true;
-    return queue_length(&comm->gpu.copies) > 0 ||
+    return queue_length(&comm->gpu.copies) > 0 || devmem_is_under_way(comm) ||
            (comm->side == NET_SENDER && comm->gpu.waiting > 0);
 }
 
@@ -192,6 +194,7 @@ void copies_poll(struct net_comm *comm)
 
     if (comm->gpu.stream == NULL)
         return;
+    devmem_poll(comm);
     while ((oldest = queue_peek(&comm->gpu.copies)) != NULL) {
         bool done = false;
         int result = gpu_event_query(oldest->slot->event, &done);
@@ -227,6 +230,7 @@ void copies_close(struct net_comm *comm)
 {
     if (comm->gpu.stream == NULL)
         return;
+    devmem_close(comm);
     wait_for_copies(comm);
     drop_ready(comm);
     for (int i = 0; i < WIRE_MOST_SOCKETS; i++) {

@@ -13,6 +13,7 @@ static bool start_copy(struct net_comm *comm, struct net_request *request,
 {
     const struct copy copy = {.slot = slot, .request = request, .offset = offset, .bytes = bytes};
 
+    request->landing += bytes;
     return copies_start(comm, &copy,
                         gpu_copy_to_device(comm->gpu.stream,
                                            (gpu_address)(uintptr_t)request->data + offset,

@@ -19,6 +19,7 @@ int net_link_defaults(enum wire_match match, struct net_link_options *options)
     const struct config *config;
     uint64_t credit;
     struct io_plan plan;
+    unsigned sockets;
     int result = config_get(&config);
 
     if (result == TCPX_SUCCESS)
@@ -26,10 +27,13 @@ int net_link_defaults(enum wire_match match, struct net_link_options *options)
     if (result != TCPX_SUCCESS)
         return result;
     credit = CREDIT_MESSAGES * (config->eager_bytes + WIRE_EAGER_CHARGE);
+    sockets = config->sockets != CONFIG_AUTO ? (unsigned)config->sockets : useful(&plan);
+    if (config->soft_devmem != 0 && sockets < 2)
+        sockets = 2;
     *options = (struct net_link_options){
-        .sockets = (uint8_t)(config->sockets != CONFIG_AUTO ? config->sockets : useful(&plan)),
+        .sockets = (uint8_t)sockets,
         .match = match,
-        .framing = WIRE_INLINE,
+        .framing = config->soft_devmem != 0 ? WIRE_SEPARATE : WIRE_INLINE,
         .eager_limit = config->eager_bytes,
         .eager_credit = credit > LEAST_CREDIT ? credit : LEAST_CREDIT,
         .largest_slice = config->slice_bytes,

@@ -37,7 +37,7 @@ struct net_link_options {
     uint64_t handshake_ms; /* until a connection that does not say who it is is dropped */
 };
 
-/* As the environment says; inline framing. */
+/* As the environment says. */
 MUST_CHECK int net_link_defaults(enum wire_match match, struct net_link_options *options);
 
 /* Closes all sockets of a link. */

@@ -303,8 +303,7 @@ void receiver_start(struct net_comm *comm, struct net_request *request)
 
 void receiver_done_if_all_here(struct net_comm *comm, struct net_request *request)
 {
-    if (!request->matched || request->moved < request->bytes ||
-        (request->in_gpu && !request->bounced && request->landed < request->moved))
+    if (!request->matched || request->moved < request->bytes || request->landed < request->landing)
         return;
     if (request->moved > request->bytes)
         broken(comm, "more bytes than the message has");
@@ -682,6 +681,7 @@ static void settle(struct net_comm *comm, unsigned socket)
         } else if (comm->link.framing == WIRE_SEPARATE && socket > 0 && !has_payload(incoming) &&
                    queue_pop(&incoming->slices, &slice)) {
             begin_slice(comm, incoming, &slice);
+            incoming->by_devmem = devmem_carries(comm, socket);
             moved = true;
         }
         /* There may be room for the next slice's record now, or this was the end. */
@@ -706,6 +706,7 @@ static bool must_wait(const struct net_comm *comm, unsigned socket)
 enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
 {
     struct incoming *incoming = &comm->incoming[socket];
+    enum lane_wait wait = LANE_FOR_INPUT;
     uint64_t moved = 0;
     bool emptied = false;
 
@@ -720,15 +721,19 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
             return LANE_FOR_INPUT;
         if (moved >= COMM_TURN_BYTES)
             return LANE_MORE;
-        if (is_for_gpu(incoming) && !land_has_room(comm, incoming))
+        if (incoming->by_devmem && incoming->payload_left > 0) {
+            got = devmem_read(comm, socket, &error, &wait);
+        } else if (is_for_gpu(incoming) && !land_has_room(comm, incoming)) {
             return LANE_SOON;
-        got = read_some(comm, socket, &emptied, &error);
+        } else {
+            got = read_some(comm, socket, &emptied, &error);
+        }
         if (comm->result != TCPX_SUCCESS)
             return LANE_IDLE;
         if (got < 0 && error == EINTR)
             continue;
         if (got < 0 && (error == EAGAIN || error == EWOULDBLOCK))
-            return LANE_FOR_INPUT;
+            return wait;
         if (got < 0) {
             error_keep_system(error, "the connection from %s broke", comm->link.peer);
             comm_fail(comm, TCPX_REMOTE_ERROR);
@@ -739,7 +744,8 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
             return LANE_IDLE;
         }
         moved += (uint64_t)got;
-        if (incoming->request != NULL && incoming->request->in_gpu && !incoming->request->bounced)
+        if (!incoming->by_devmem && incoming->request != NULL && incoming->request->in_gpu &&
+            !incoming->request->bounced)
             land_if_full(comm, incoming);
     }
 }

@@ -62,6 +62,7 @@ static int add_chunk(struct staging *staging)
         if (result != TCPX_SUCCESS)
             break;
         slot->host = (uint8_t *)chunk->pinned.host + chunk->count * staging->slot_bytes;
+        slot->device = chunk->pinned.device + chunk->count * staging->slot_bytes;
         chunk->count++;
     }
     if (result != TCPX_SUCCESS) {

@@ -13,6 +13,7 @@ struct staging;
 /* Belongs to whoever took it. */
 struct staging_slot {
     uint8_t *host;
+    gpu_address device;      /* the same bytes for the GPU */
     struct gpu_event *event; /* for the copy from it or into it */
     struct staging_slot *next;
 };

@@ -14,10 +14,21 @@ static struct gpu_event *event;
 static struct gpu_pinned pinned; /* what the GPU's memory is looked at through */
 static struct text text;
 
+static struct net_link_options options = {.sockets = 3,
+                                          .match = WIRE_MATCH_FIFO,
+                                          .framing = WIRE_INLINE,
+                                          .eager_limit = EAGER_LIMIT,
+                                          .eager_credit = 32768,
+                                          .largest_slice = 100000,
+                                          .timeout_ms = 60000,
+                                          .handshake_ms = 5000};
+
 static int set_up(void **state)
 {
     (void)state;
     text = text_create(MOST);
+    if (getenv("UCCL_TCPX_SOFT_DEVMEM") != NULL)
+        options.framing = WIRE_SEPARATE;
     return gpu_open(0, &gpu) != TCPX_SUCCESS || gpu_stream_create(gpu, &stream) != TCPX_SUCCESS ||
            gpu_event_create(gpu, GPU_EVENT_PLAIN, &event) != TCPX_SUCCESS ||
            gpu_pinned_alloc(gpu, MOST + 4096, GPU_PINNED_PLAIN, &pinned) != TCPX_SUCCESS;
@@ -62,15 +73,6 @@ struct pair {
     struct gpu_memory memory; /* DEPTH buffers of MOST bytes and a page */
     struct net_memory *registered;
 };
-
-static const struct net_link_options options = {.sockets = 3,
-                                                .match = WIRE_MATCH_FIFO,
-                                                .framing = WIRE_INLINE,
-                                                .eager_limit = EAGER_LIMIT,
-                                                .eager_credit = 32768,
-                                                .largest_slice = 100000,
-                                                .timeout_ms = 60000,
-                                                .handshake_ms = 5000};
 
 static void pair_open(struct pair *pair, uint32_t largest)
 {

@@ -1,0 +1,543 @@
+/*
+ * Receiving through device-memory TCP on the sockets that carry payload only: the bytes lie in
+ * pages of a pool in GPU memory, told by control messages; parts of some hundred fragments are
+ * unpacked to where they belong, and their tokens go back when that is done. The socket is the
+ * software one so far (soft_devmem.h), when UCCL_TCPX_SOFT_DEVMEM asks for it.
+ */
+#include "net/comm_state.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "net/soft_devmem.h"
+#include "rx/rx_cmsg_parser.h"
+#include "rx/rx_descriptor.h"
+#include "unpack/unpack.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PARTS = 4, MOST_FRAGMENTS = 512, MOST_DEVICES = 64, PATIENCE_MS = 10000 };
+
+enum part_state { PART_FREE, PART_FILLING, PART_UNDER_WAY };
+
+/* Some fragments of one slice, and what is done with them. */
+struct part {
+    enum part_state state;
+    struct net_request *request;
+    uint64_t offset; /* in the message */
+    uint64_t bytes;
+    struct staging_slot *slot; /* descriptors first, then bytes that came without a page */
+    struct rx_scatter scatter;
+    struct rx_tokens tokens;
+    struct rx_fragment fragments[MOST_FRAGMENTS];
+    struct devmem_token_range ranges[MOST_FRAGMENTS];
+    bool by_ticket; /* or by the slot's event */
+    uint64_t ticket;
+};
+
+struct devmem_lane {
+    struct soft_devmem *socket;
+    struct unpack_engine *engine;
+    struct part parts[PARTS];
+    unsigned oldest; /* parts are used and end in turn */
+    unsigned under_way;
+    uint64_t starved; /* as the socket counts */
+    uint8_t control[CMSG_SPACE(sizeof(struct devmem_fragment)) * MOST_FRAGMENTS];
+};
+
+struct devmem {
+    struct soft_devmem_pool *pool;
+    uint64_t pool_bytes;
+    gpu_address pool_address;
+    struct devmem_lane *lanes[WIRE_MOST_SOCKETS];
+};
+
+/* --- one pool for each GPU ----------------------------------------------------------------- */
+
+struct shared_pool {
+    struct soft_devmem_pool *pool;
+    struct gpu *gpu;
+    unsigned users;
+};
+
+/* Guards the table. */
+static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shared_pool pools[MOST_DEVICES];
+
+/* The seed also chooses what kind of NIC it is. */
+static struct soft_devmem_options nic_of(const struct config *config)
+{
+    static const uint32_t largest[] = {0, 1448, 2048, 300};
+    uint64_t seed = config->soft_devmem;
+
+    return (struct soft_devmem_options){.seed = seed,
+                                        .pool_bytes = config->devmem_bytes / 4096 * 4096,
+                                        .largest_fragment = largest[seed % 4],
+                                        .full_percent = 60,
+                                        .fragments_per_page = 1 + (uint32_t)(seed / 4 % 2),
+                                        .unaligned_percent = 20,
+                                        .linear_percent = 2,
+                                        .plain_percent = 1};
+}
+
+static int take_pool(int device, const struct config *config, struct soft_devmem_pool **pool)
+{
+    const struct soft_devmem_options nic = nic_of(config);
+    struct shared_pool *shared = &pools[device];
+    int result = TCPX_SUCCESS;
+
+    pthread_mutex_lock(&pools_lock);
+    if (shared->users == 0) {
+        result = gpu_open(device, &shared->gpu);
+        if (result == TCPX_SUCCESS) {
+            result = soft_devmem_pool_create(shared->gpu, &nic, &shared->pool);
+            if (result != TCPX_SUCCESS)
+                gpu_close(shared->gpu);
+        }
+    }
+    if (result == TCPX_SUCCESS) {
+        shared->users++;
+        *pool = shared->pool;
+    }
+    pthread_mutex_unlock(&pools_lock);
+    return result;
+}
+
+static void give_pool(int device)
+{
+    struct shared_pool *shared = &pools[device];
+
+    pthread_mutex_lock(&pools_lock);
+    if (--shared->users == 0) {
+        soft_devmem_pool_destroy(shared->pool);
+        gpu_close(shared->gpu);
+    }
+    pthread_mutex_unlock(&pools_lock);
+}
+
+/* --- opening and closing ------------------------------------------------------------------- */
+
+static int open_lane(struct net_comm *comm, unsigned socket)
+{
+    struct devmem_lane *lane = calloc(1, sizeof *lane);
+    int result;
+
+    if (lane == NULL)
+        return error_system(ENOMEM, "a devmem socket");
+    comm->devmem->lanes[socket] = lane;
+    result = unpack_create(staging_gpu(&comm->gpu.share), &lane->engine);
+    if (result == TCPX_SUCCESS)
+        result = soft_devmem_open(comm->devmem->pool, comm->link.forward[socket], &lane->socket);
+    return result;
+}
+
+int devmem_open(struct net_comm *comm)
+{
+    const struct config *config;
+    int result = config_get(&config);
+
+    if (result != TCPX_SUCCESS || config->soft_devmem == 0 || comm->side != NET_RECEIVER ||
+        comm->link.framing != WIRE_SEPARATE)
+        return result;
+    comm->devmem = calloc(1, sizeof *comm->devmem);
+    if (comm->devmem == NULL)
+        return error_system(ENOMEM, "devmem");
+    result = take_pool(comm->gpu.device, config, &comm->devmem->pool);
+    if (result != TCPX_SUCCESS) {
+        free(comm->devmem);
+        comm->devmem = NULL;
+        return result;
+    }
+    comm->devmem->pool_bytes = soft_devmem_pool_memory(comm->devmem->pool)->bytes;
+    comm->devmem->pool_address = soft_devmem_pool_memory(comm->devmem->pool)->address;
+    for (unsigned i = 1; i < comm->link.sockets && result == TCPX_SUCCESS; i++)
+        result = open_lane(comm, i);
+    if (result != TCPX_SUCCESS)
+        devmem_close(comm);
+    return result;
+}
+
+static struct part *oldest_part(struct devmem_lane *lane)
+{
+    return &lane->parts[lane->oldest];
+}
+
+/* The one that is being filled, or would be next. */
+static struct part *newest_part(struct devmem_lane *lane)
+{
+    return &lane->parts[(lane->oldest + lane->under_way) % PARTS];
+}
+
+static void wait_for_part(struct devmem_lane *lane, const struct part *part)
+{
+    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
+    int result = part->by_ticket ? unpack_wait(lane->engine, part->ticket, deadline)
+                                 : gpu_event_wait(part->slot->event, deadline);
+
+    if (result != TCPX_SUCCESS)
+        log_warn("an unpack did not end when its comm was closed: %s", error_text());
+}
+
+static void tell_statistics(const struct devmem_lane *lane, unsigned socket)
+{
+    struct soft_devmem_statistics statistics;
+
+    if (lane->socket == NULL)
+        return;
+    soft_devmem_get_statistics(lane->socket, &statistics);
+    log_debug("devmem socket %u: %llu bytes in pages, %llu linear, %llu plain; tokens: %llu out, "
+              "%llu back; starved %llu times",
+              socket, (unsigned long long)statistics.device_bytes,
+              (unsigned long long)statistics.linear_bytes,
+              (unsigned long long)statistics.plain_bytes, (unsigned long long)statistics.tokens_out,
+              (unsigned long long)statistics.tokens_back, (unsigned long long)statistics.starved);
+}
+
+static void close_lane(struct net_comm *comm, struct devmem_lane *lane, unsigned socket)
+{
+    for (unsigned i = 0; i < PARTS; i++) {
+        if (lane->parts[i].state == PART_UNDER_WAY)
+            wait_for_part(lane, &lane->parts[i]);
+        if (lane->parts[i].slot != NULL)
+            staging_give(&comm->gpu.share, lane->parts[i].slot);
+    }
+    tell_statistics(lane, socket);
+    soft_devmem_close(lane->socket); /* with its tokens */
+    unpack_destroy(lane->engine);
+    free(lane);
+}
+
+void devmem_close(struct net_comm *comm)
+{
+    if (comm->devmem == NULL)
+        return;
+    for (unsigned i = 1; i < comm->link.sockets; i++)
+        if (comm->devmem->lanes[i] != NULL)
+            close_lane(comm, comm->devmem->lanes[i], i);
+    give_pool(comm->gpu.device);
+    free(comm->devmem);
+    comm->devmem = NULL;
+}
+
+bool devmem_carries(const struct net_comm *comm, unsigned socket)
+{
+    return comm->devmem != NULL && socket > 0;
+}
+
+/* --- the end of a part --------------------------------------------------------------------- */
+
+/* As many at a time as the kernel takes. */
+static bool give_tokens(struct devmem_lane *lane, const struct rx_tokens *tokens)
+{
+    struct devmem_token_range ranges[DEVMEM_DONTNEED_MAX_RANGES];
+    uint32_t at = 0;
+    uint32_t done = 0; /* of the range */
+
+    while (at < tokens->count) {
+        uint32_t room = DEVMEM_DONTNEED_MAX_FRAGMENTS;
+        unsigned count = 0;
+
+        while (at < tokens->count && count < DEVMEM_DONTNEED_MAX_RANGES && room > 0) {
+            const struct devmem_token_range *range = &tokens->ranges[at];
+            uint32_t some = range->count - done < room ? range->count - done : room;
+
+            ranges[count++] = (struct devmem_token_range){range->first + done, some};
+            room -= some;
+            done += some;
+            if (done == range->count) {
+                at++;
+                done = 0;
+            }
+        }
+        if (soft_devmem_dontneed(lane->socket, ranges, count) !=
+            (int)(DEVMEM_DONTNEED_MAX_FRAGMENTS - room))
+            return false;
+    }
+    return true;
+}
+
+static void end_part(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
+{
+    struct net_request *request = part->request;
+    uint64_t bytes = part->bytes;
+
+    if (!give_tokens(lane, &part->tokens))
+        comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "tokens that the socket does not know"));
+    staging_give(&comm->gpu.share, part->slot);
+    part->slot = NULL;
+    part->state = PART_FREE;
+    lane->oldest = (lane->oldest + 1) % PARTS;
+    lane->under_way--;
+    request_let_go(request);
+    if (comm->gpu.failed)
+        return;
+    request->landed += bytes;
+    if (request->state == REQUEST_MOVING)
+        receiver_done_if_all_here(comm, request);
+}
+
+static void poll_lane(struct net_comm *comm, unsigned socket)
+{
+    struct devmem_lane *lane = comm->devmem->lanes[socket];
+
+    /* Tokens and reads of one socket are one thread's at a time. */
+    while (lane->under_way > 0) {
+        struct part *part = oldest_part(lane);
+        bool done = false;
+        int result = part->by_ticket ? unpack_poll(lane->engine, part->ticket, &done)
+                                     : gpu_event_query(part->slot->event, &done);
+
+        if (result != TCPX_SUCCESS)
+            comm_fail_gpu(comm, result);
+        else if (!done)
+            return;
+        end_part(comm, lane, part);
+    }
+}
+
+/* By whoever moves the lane, or finds it at rest. */
+void devmem_poll(struct net_comm *comm)
+{
+    if (comm->devmem == NULL)
+        return;
+    for (unsigned i = 1; i < comm->link.sockets; i++)
+        if (!comm->lanes[i].busy)
+            poll_lane(comm, i);
+}
+
+bool devmem_is_under_way(const struct net_comm *comm)
+{
+    if (comm->devmem == NULL)
+        return false;
+    for (unsigned i = 1; i < comm->link.sockets; i++)
+        if (comm->devmem->lanes[i]->under_way > 0)
+            return true;
+    return false;
+}
+
+/* --- unpacking ----------------------------------------------------------------------------- */
+
+static uint32_t fragments_of(const struct net_comm *comm)
+{
+    uint64_t room = staging_slot_bytes(&comm->gpu.share) / 4 / sizeof(struct unpack_descriptor);
+
+    return room < MOST_FRAGMENTS ? (uint32_t)room : MOST_FRAGMENTS;
+}
+
+/* Behind the descriptors. */
+static uint64_t host_start(const struct net_comm *comm)
+{
+    return fragments_of(comm) * sizeof(struct unpack_descriptor);
+}
+
+static uint64_t host_room(const struct net_comm *comm)
+{
+    return staging_slot_bytes(&comm->gpu.share) - host_start(comm);
+}
+
+static uint64_t host_used(const struct part *part)
+{
+    return part->scatter.linear_bytes + part->scatter.plain_bytes;
+}
+
+/* To GPU memory: what came without a page by a copy each, the rest by the engine. */
+static int unpack_to_gpu(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
+                         uint32_t count)
+{
+    gpu_address to = (gpu_address)(uintptr_t)part->request->data + part->offset;
+    const struct unpack_list list = {.bounce = comm->devmem->pool_address,
+                                     .destination = to,
+                                     .descriptors = (struct unpack_descriptor *)part->slot->host,
+                                     .descriptors_device = part->slot->device,
+                                     .count = count};
+    const struct rx_fragment *fragment;
+    uint32_t cursor = 0;
+    int result = TCPX_SUCCESS;
+
+    while (result == TCPX_SUCCESS &&
+           (fragment = rx_scatter_next_host(&part->scatter, &cursor)) != NULL)
+        result = gpu_copy_to_device(unpack_stream(lane->engine), to + fragment->destination_offset,
+                                    part->slot->host + host_start(comm) + fragment->source_offset,
+                                    fragment->length);
+    part->by_ticket = true;
+    if (result == TCPX_SUCCESS)
+        result = unpack_submit(lane->engine, &list, 1, true, &part->ticket);
+    return result;
+}
+
+/* Where host memory or bounce memory takes the next of the part's bytes. */
+static uint8_t *host_place(const struct net_comm *comm, const struct part *part, uint64_t at,
+                           uint64_t *most)
+{
+    *most = part->bytes - at;
+    return part->request->bounced ? publish_where(comm, part->request, part->offset + at, most)
+                                  : part->request->data + part->offset + at;
+}
+
+static int copy_to_host(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
+                        uint32_t count)
+{
+    const struct unpack_descriptor *descriptors = (struct unpack_descriptor *)part->slot->host;
+    const struct rx_fragment *fragment;
+    uint32_t cursor = 0;
+    int result = TCPX_SUCCESS;
+
+    while ((fragment = rx_scatter_next_host(&part->scatter, &cursor)) != NULL)
+        for (uint64_t at = 0, most; at < fragment->length; at += most) {
+            uint8_t *place = host_place(comm, part, fragment->destination_offset + at, &most);
+
+            most = most < fragment->length - at ? most : fragment->length - at;
+            memcpy(place, part->slot->host + host_start(comm) + fragment->source_offset + at, most);
+        }
+    for (uint32_t i = 0; i < count; i++)
+        for (uint64_t at = 0, most; at < descriptors[i].length && result == TCPX_SUCCESS;
+             at += most) {
+            uint8_t *place = host_place(comm, part, descriptors[i].destination_offset + at, &most);
+
+            most = most < descriptors[i].length - at ? most : descriptors[i].length - at;
+            result = gpu_copy_to_host(
+                unpack_stream(lane->engine), place,
+                comm->devmem->pool_address + descriptors[i].source_offset + at, most);
+        }
+    part->by_ticket = false;
+    if (result == TCPX_SUCCESS)
+        result = gpu_event_record(part->slot->event, unpack_stream(lane->engine));
+    return result;
+}
+
+static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
+{
+    const struct rx_descriptor_request wanted = {.message_size = part->bytes,
+                                                 .destination_size = part->bytes,
+                                                 .pool_size = comm->devmem->pool_bytes,
+                                                 .host_size = host_room(comm),
+                                                 .host_base = RX_HOST_APART};
+    enum rx_problem problem;
+    uint32_t count = 0;
+    int result =
+        rx_descriptor_build(&part->scatter, &wanted, (struct unpack_descriptor *)part->slot->host,
+                            fragments_of(comm), &count, &problem);
+
+    part->state = PART_UNDER_WAY;
+    lane->under_way++;
+    request_hold(part->request);
+    if (result == TCPX_SUCCESS)
+        result = part->request->in_gpu && !part->request->bounced
+                     ? unpack_to_gpu(comm, lane, part, count)
+                     : copy_to_host(comm, lane, part, count);
+    if (result != TCPX_SUCCESS)
+        comm_fail_gpu(comm, result);
+}
+
+/* --- receiving ----------------------------------------------------------------------------- */
+
+/* A part to fill with what comes next; NULL: not now. */
+static struct part *part_to_fill(struct net_comm *comm, struct devmem_lane *lane,
+                                 const struct incoming *incoming)
+{
+    struct part *part = newest_part(lane);
+    int result;
+
+    if (lane->under_way < PARTS && part->state == PART_FILLING)
+        return part;
+    if (lane->under_way == PARTS)
+        return NULL;
+    result = staging_take(&comm->gpu.share, &part->slot);
+    if (result != TCPX_SUCCESS)
+        comm_fail_gpu(comm, result);
+    if (part->slot == NULL)
+        return NULL;
+    part->state = PART_FILLING;
+    part->request = incoming->request;
+    part->offset = incoming->landing_at;
+    part->bytes = 0;
+    rx_scatter_init(&part->scatter, part->fragments, fragments_of(comm));
+    rx_tokens_init(&part->tokens, part->ranges, fragments_of(comm));
+    return part;
+}
+
+static bool is_full(const struct net_comm *comm, const struct part *part)
+{
+    return part->scatter.count == fragments_of(comm) || host_used(part) == host_room(comm);
+}
+
+static bool has_starved(struct devmem_lane *lane)
+{
+    struct soft_devmem_statistics statistics;
+    uint64_t before = lane->starved;
+
+    soft_devmem_get_statistics(lane->socket, &statistics);
+    lane->starved = statistics.starved;
+    return lane->starved != before;
+}
+
+static ssize_t call(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
+                    uint64_t wanted, int *error)
+{
+    uint64_t used = host_used(part);
+    struct iovec place = {.iov_base = part->slot->host + host_start(comm) + used,
+                          .iov_len =
+                              wanted < host_room(comm) - used ? wanted : host_room(comm) - used};
+    struct msghdr message = {.msg_iov = &place,
+                             .msg_iovlen = 1,
+                             .msg_control = lane->control,
+                             .msg_controllen = rx_cmsg_space(
+                                 RX_FLAVOUR_MAINLINE, fragments_of(comm) - part->scatter.count)};
+    struct rx_cmsg_call parsed = {.flavour = RX_FLAVOUR_MAINLINE,
+                                  .message = &message,
+                                  .dmabuf_id = soft_devmem_pool_id(comm->devmem->pool),
+                                  .pool_size = comm->devmem->pool_bytes,
+                                  .destination_offset = part->bytes,
+                                  .host_offset = used,
+                                  .host_size = host_room(comm)};
+    enum rx_problem problem;
+    int result;
+
+    pthread_mutex_unlock(&comm->lock);
+    parsed.received = soft_devmem_recvmsg(lane->socket, &message, DEVMEM_MSG_FLAG | MSG_DONTWAIT);
+    *error = errno;
+    pthread_mutex_lock(&comm->lock);
+    if (parsed.received <= 0)
+        return parsed.received;
+    result = rx_cmsg_parse(&parsed, &part->scatter, &part->tokens, &problem);
+    if (result != TCPX_SUCCESS)
+        comm_fail(comm, result);
+    part->bytes += (uint64_t)parsed.received;
+    return parsed.received;
+}
+
+ssize_t devmem_read(struct net_comm *comm, unsigned socket, int *error, enum lane_wait *wait)
+{
+    struct devmem_lane *lane = comm->devmem->lanes[socket];
+    struct incoming *incoming = &comm->incoming[socket];
+    struct part *part;
+    ssize_t got;
+
+    poll_lane(comm, socket);
+    part = comm->result == TCPX_SUCCESS ? part_to_fill(comm, lane, incoming) : NULL;
+    *wait = LANE_SOON;
+    *error = EAGAIN;
+    if (part == NULL)
+        return -1;
+    got = call(comm, lane, part, incoming->payload_left, error);
+    if (comm->result != TCPX_SUCCESS)
+        return -1;
+    if (got < 0 && *error == EAGAIN) {
+        /* What is here goes on: its pages may be the ones that are missing. */
+        *wait = has_starved(lane) ? LANE_SOON : LANE_FOR_INPUT;
+        if (part->bytes > 0)
+            submit(comm, lane, part);
+        return -1;
+    }
+    if (got <= 0)
+        return got;
+    incoming->payload_left -= (uint64_t)got;
+    incoming->landing_at += (uint64_t)got;
+    incoming->total += (uint64_t)got;
+    incoming->request->landing += (uint64_t)got;
+    if (incoming->payload_left == 0 || is_full(comm, part))
+        submit(comm, lane, part);
+    return got;
+}

@@ -1,0 +1,41 @@
+# Receiving by device-memory TCP, the software kind: GPU memory in random fragments through every way
+# to unpack and pools of different size, every byte verified and every token back.
+. tests/tap.sh
+
+tcpx=$BUILD/tcpx
+size=${TCPX_TEST_DEVMEM_SIZE:-32M}
+said=$TAP_WORK/said
+
+# transfer SEED POOL WAY: the NIC that the number makes up.
+transfer()
+{
+    UCCL_TCPX_SOFT_DEVMEM=$1 UCCL_TCPX_DEVMEM_BYTES=$2 UCCL_TCPX_UNPACK_IMPL=$3 UCCL_TCPX_DEBUG=1 \
+        "$tcpx" perf --loopback --size "$size" --sockets 3 >"$said" 2>&1 || {
+        cat "$said"
+        return 1
+    }
+    grep '^verified\|GB/s' "$said"
+}
+
+# A token that was handed out and not returned keeps a page for ever.
+tokens_are_back()
+{
+    awk '/devmem socket/ {
+             sockets++
+             match($0, /tokens: [0-9]+ out, [0-9]+ back/)
+             split(substr($0, RSTART, RLENGTH), word, " ")
+             if (word[2] == 0 || word[2] != word[4]) { print; wrong = 1 }
+         }
+         END { exit wrong || sockets != 2 }' "$said"
+}
+
+seed=1
+for pool in 1M 64M; do
+    for way in d2d host kernel auto; do
+        check_output "$way, a pool of $pool" '^verified' transfer $seed $pool $way
+        check "$way, a pool of $pool: all tokens are back" tokens_are_back
+        seed=$((seed + 1))
+    done
+done
+
+tap_end
