@@ -71,3 +71,8 @@ void *queue_peek(struct queue *queue)
 {
     return queue->length > 0 ? element_at(queue, queue->first) : NULL;
 }
+
+void *queue_at(struct queue *queue, size_t index)
+{
+    return element_at(queue, queue->first + index);
+}

@@ -33,6 +33,9 @@ MUST_CHECK bool queue_pop(struct queue *queue, void *element);
 /* The oldest element in its place, valid until it is popped; NULL when the queue is empty. */
 MUST_CHECK void *queue_peek(struct queue *queue);
 
+/* The element that `index` others are older than, in its place; it is there. */
+void *queue_at(struct queue *queue, size_t index);
+
 static inline size_t queue_length(const struct queue *queue)
 {
     return queue->length;

@@ -321,6 +321,27 @@ int net_test(struct net_request *request, bool *done, uint64_t *bytes)
     return result;
 }
 
+int net_test_on_stream(struct net_request *request, void *stream, bool *done, uint64_t *bytes)
+{
+    struct net_comm *comm = request->comm;
+    bool handed_over = false;
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    pthread_mutex_lock(&comm->lock);
+    if (!request_has_ended(request))
+        progress(comm);
+    if (request->state == REQUEST_MOVING)
+        result = land_on_stream(comm, request, stream, &handed_over);
+    if (handed_over)
+        request_done(request);
+    if (result == TCPX_SUCCESS)
+        result = look_at(request, done, bytes);
+    pthread_mutex_unlock(&comm->lock);
+    return result;
+}
+
 /* --- waiting ------------------------------------------------------------------------------- */
 
 /* How long a wait stays awake, in the hope that it is over soon. */

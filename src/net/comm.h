@@ -91,6 +91,14 @@ MUST_CHECK int net_consumed(struct net_request *request);
 MUST_CHECK int net_test(struct net_request *request, bool *done, uint64_t *bytes);
 
 /*
+ * The same for a receive into GPU memory, but done as soon as the caller's stream, a CUstream, has
+ * been made to wait for the rest: its bytes are there for work that is put on the stream from now
+ * on, and for no one else yet.
+ */
+MUST_CHECK int net_test_on_stream(struct net_request *request, void *stream, bool *done,
+                                  uint64_t *bytes);
+
+/*
  * The same, but waits until the request has ended or the deadline, a moment of base/clock.h, has
  * passed; then *done is false, and the request goes on.
  */

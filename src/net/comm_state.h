@@ -281,6 +281,9 @@ bool land_has_room(struct net_comm *comm, struct incoming *incoming);
 /* Sends the slot's bytes on to the GPU when it is full or nothing more belongs in it. */
 void land_if_full(struct net_comm *comm, struct incoming *incoming);
 void land_ended(struct net_comm *comm, const struct copy *copy);
+/* Makes the caller's stream wait for all copies of a receive, if all have begun; false: not yet. */
+MUST_CHECK int land_on_stream(struct net_comm *comm, struct net_request *request, void *stream,
+                              bool *handed_over);
 void land_all_put_aside(struct net_comm *comm);
 
 /*

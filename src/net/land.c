@@ -50,6 +50,8 @@ void land_if_full(struct net_comm *comm, struct incoming *incoming)
 
 void land_ended(struct net_comm *comm, const struct copy *copy)
 {
+    if (copy->request == NULL) /* a stream waits for it now */
+        return;
     copy->request->landed += copy->bytes;
     if (copy->request->state == REQUEST_MOVING)
         receiver_done_if_all_here(comm, copy->request);
@@ -90,4 +92,45 @@ void land_all_put_aside(struct net_comm *comm)
     for (int i = 0; i < COMM_REQUESTS && !comm->gpu.failed; i++)
         if (comm->requests[i].aside != NULL && !land_put_aside(comm, &comm->requests[i]))
             comm->gpu.waiting++;
+}
+
+/* Nobody has to be told of these copies any more. */
+static unsigned disown(struct net_comm *comm, const struct net_request *request)
+{
+    unsigned count = 0;
+
+    for (size_t i = 0; i < queue_length(&comm->gpu.copies); i++) {
+        struct copy *copy = queue_at(&comm->gpu.copies, i);
+
+        if (copy->request == request) {
+            copy->request = NULL;
+            count++;
+        }
+    }
+    return count;
+}
+
+int land_on_stream(struct net_comm *comm, struct net_request *request, void *stream,
+                   bool *handed_over)
+{
+    struct gate *gate = &comm->gpu.gates[request - comm->requests];
+    int result = TCPX_SUCCESS;
+
+    /* Parts of a devmem socket are on streams of their own: those are waited for. */
+    if (comm->side != NET_RECEIVER || !request->in_gpu || request->bounced ||
+        comm->devmem != NULL || !request->matched || request->aside != NULL ||
+        request->moved < request->bytes)
+        return TCPX_SUCCESS;
+    if (gate->event == NULL)
+        result = gpu_event_create(staging_gpu(&comm->gpu.share), GPU_EVENT_PLAIN, &gate->event);
+    if (result == TCPX_SUCCESS)
+        result = gpu_event_record(gate->event, comm->gpu.stream);
+    if (result == TCPX_SUCCESS)
+        result = gpu_caller_stream_wait(stream, gate->event);
+    if (result != TCPX_SUCCESS)
+        return result;
+    request->users -= disown(comm, request);
+    request->landed = request->landing;
+    *handed_over = true;
+    return TCPX_SUCCESS;
 }

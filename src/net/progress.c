@@ -169,12 +169,13 @@ static void move_receiver(struct net_comm *comm)
         move(comm, comm_reverse_lane(comm));
 }
 
-static void move_all(struct net_comm *comm)
+/* No event tells a lane's I/O thread that the GPU has done what it waited for: whoever comes does.
+ */
+static void move_late_lanes(struct net_comm *comm)
 {
-    if (comm->side == NET_SENDER)
-        move_sender(comm);
-    else
-        move_receiver(comm);
+    for (unsigned lane = 0; lane < comm->link.sockets; lane++)
+        if (comm->lanes[lane].wait == LANE_SOON)
+            move(comm, lane);
 }
 
 /* What the GPU has done in the meantime, and the lanes that waited for it. */
@@ -186,9 +187,17 @@ static void follow_gpu(struct net_comm *comm)
     } else {
         land_all_put_aside(comm);
     }
-    for (unsigned lane = 0; lane < comm->link.sockets; lane++)
-        if (comm->lanes[lane].wait == LANE_SOON)
-            move(comm, lane);
+    move_late_lanes(comm);
+}
+
+static void move_all(struct net_comm *comm)
+{
+    if (comm->side == NET_SENDER)
+        move_sender(comm);
+    else
+        move_receiver(comm);
+    if (comm->gpu.stream != NULL)
+        move_late_lanes(comm);
 }
 
 void progress(struct net_comm *comm)

@@ -502,6 +502,45 @@ static void test_a_send_after_the_callers_work(void **state)
     one_close(&one);
 }
 
+/* The caller's stream is made to wait, and what it reads then is there. */
+static void test_a_stream_that_waits_for_a_receive(void **state)
+{
+    struct net_link_options options = options_of(2, WIRE_MATCH_TAG, WIRE_INLINE);
+    struct gpu_pinned pinned;
+    struct one one;
+
+    (void)state;
+    one_open(&one, &options);
+    assert_success(gpu_pinned_alloc(gpu, LONGEST, GPU_PINNED_PLAIN, &pinned));
+    for (uint64_t i = 0; i < 10; i++) {
+        uint64_t size = i % 2 ? 3000 : LONGEST;
+        uint64_t deadline = deadline_after_ms(LIMIT_MS);
+        uint64_t bytes = 0;
+        bool done = false;
+
+        place_prepare(&one.from, MARGIN, text_of(&text, i), size, size);
+        one_post_receive(&one, size);
+        if (i % 3 == 0) /* from host memory; it may have been put aside */
+            assert_success(net_isend(one.sender, text_of(&text, i), size, 1, &one.send));
+        else
+            one_post_send(&one, size, NET_AFTER_NOTHING, NULL);
+        while (!done) {
+            (void)is_done(&one.send);
+            assert_success(
+                net_test_on_stream(one.receive, gpu_stream_native(stream), &done, &bytes));
+            assert_false(deadline_passed(deadline));
+        }
+        assert_int_equal(bytes, size);
+        assert_success(gpu_copy_to_host(stream, pinned.host, one.to.device.address + MARGIN, size));
+        drain();
+        assert_memory_equal(pinned.host, text_of(&text, i), size);
+        while (!is_done(&one.send))
+            assert_false(deadline_passed(deadline));
+    }
+    gpu_pinned_free(gpu, &pinned);
+    one_close(&one);
+}
+
 /* A small message that came before its receive into GPU memory, from a sender in host memory. */
 static void test_a_message_that_was_put_aside(void **state)
 {
@@ -702,6 +741,7 @@ int main(void)
         cmocka_unit_test(test_random_traffic),
         cmocka_unit_test(test_both_ways),
         cmocka_unit_test(test_a_send_after_the_callers_work),
+        cmocka_unit_test(test_a_stream_that_waits_for_a_receive),
         cmocka_unit_test(test_a_message_that_was_put_aside),
         cmocka_unit_test(test_many_comms_share_a_pool),
         cmocka_unit_test(test_a_peer_that_takes_nothing),

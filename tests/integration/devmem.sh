@@ -38,4 +38,13 @@ for pool in 1M 64M; do
     done
 done
 
+# With I/O threads, whose lanes no event wakes when pages come back.
+UCCL_TCPX_THREADS=3
+UCCL_TCPX_TIMEOUT_MS=20000
+export UCCL_TCPX_THREADS UCCL_TCPX_TIMEOUT_MS
+for seed in 2 4 5; do
+    check_output "with 3 I/O threads, NIC $seed" '^verified' transfer $seed 1M auto
+    check "with 3 I/O threads, NIC $seed: all tokens are back" tokens_are_back
+done
+
 tap_end

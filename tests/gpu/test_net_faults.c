@@ -1,0 +1,859 @@
+/*
+ * The transport over the stand-in driver when the driver fails: every call that a transfer makes,
+ * in turn, and all of them at once. Each request ends, in success with the right bytes or in an
+ * error with a text; both comms can be closed; other comms go on, and nothing that was taken is
+ * kept. Runs over the stand-in only.
+ */
+#include "gpu/gpu.h"
+#include "tests/fakecuda/fakecuda.h"
+#include "tests/unit/net_traffic.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+
+enum {
+    EAGER_LIMIT = 4096,
+    SLICE = 64 << 10,
+    LONG = 400000, /* several slices */
+    SHORT = 3000,  /* comes before its receive */
+    MARGIN = 64,
+    MARK = 0xaa,
+    MOST = LONG + 2 * MARGIN,
+    CASE_MS = 20000,
+    CLOSE_MS = 5000,
+    CALLS = 6, /* which are made to fail in turn */
+    LATE_US = 20000,
+    EXIT_SKIP = 77, /* tests/runner.c */
+};
+
+static fakecuda_fault_call *fault;
+static fakecuda_faults_seen_call *faults_seen;
+static fakecuda_shutdown_call *shutdown_driver;
+static fakecuda_balance_call *get_balance;
+
+static struct gpu *gpu;
+static struct gpu_stream *stream;
+static struct gpu_event *event;
+static struct gpu_pinned window; /* what GPU memory is written and read through */
+static struct text text;
+static unsigned case_count;
+static unsigned fault_count;
+static unsigned error_count;
+
+static const struct net_link_options options = {.sockets = 2,
+                                                .match = WIRE_MATCH_TAG,
+                                                .framing = WIRE_INLINE,
+                                                .eager_limit = EAGER_LIMIT,
+                                                .eager_credit = 32768,
+                                                .largest_slice = SLICE,
+                                                .timeout_ms = 60000,
+                                                .handshake_ms = 5000};
+
+/* --- GPU memory ---------------------------------------------------------------------------- */
+
+static void drain(void)
+{
+    assert_success(gpu_event_record(event, stream));
+    assert_success(gpu_event_wait(event, deadline_after_ms(LIMIT_MS)));
+}
+
+/* Marks all of it and puts a message behind the margin if there is one; on the stream, later. */
+static void begin_to_fill(const struct gpu_memory *memory, const uint8_t *message, uint64_t bytes)
+{
+    memset(window.host, MARK, MOST);
+    if (message != NULL)
+        memcpy((uint8_t *)window.host + MARGIN, message, bytes);
+    assert_success(gpu_copy_to_device(stream, memory->address, window.host, MOST));
+}
+
+static void fill(const struct gpu_memory *memory, const uint8_t *message, uint64_t bytes)
+{
+    begin_to_fill(memory, message, bytes);
+    drain();
+}
+
+static bool is_marked(const uint8_t *bytes, uint64_t count)
+{
+    return bytes[0] == MARK && memcmp(bytes, bytes + 1, (size_t)count - 1) == 0;
+}
+
+/* Whether the message is there, and marks are all around it. */
+static bool holds(const struct gpu_memory *memory, const uint8_t *message, uint64_t bytes)
+{
+    const uint8_t *seen = window.host;
+
+    assert_success(gpu_copy_to_host(stream, window.host, memory->address, MOST));
+    drain();
+    return is_marked(seen, MARGIN) && memcmp(seen + MARGIN, message, bytes) == 0 &&
+           is_marked(seen + MARGIN + bytes, MOST - MARGIN - bytes);
+}
+
+static bool holds_marks_only(const struct gpu_memory *memory)
+{
+    assert_success(gpu_copy_to_host(stream, window.host, memory->address, MOST));
+    drain();
+    return is_marked(window.host, MOST);
+}
+
+static void *message_in(const struct gpu_memory *memory)
+{
+    return (void *)(uintptr_t)(memory->address + MARGIN);
+}
+
+/* --- two ends of a comm -------------------------------------------------------------------- */
+
+struct end {
+    struct net_comm *comm;
+    struct net_memory *memory;
+    struct net_request *request; /* NULL: it has ended, or never began */
+    int result;
+};
+
+struct pair {
+    struct end sender;
+    struct end receiver;
+    struct gpu_memory from;
+    struct gpu_memory to;
+};
+
+static void pair_open(struct pair *pair)
+{
+    *pair = (struct pair){.from = {.bytes = 0}};
+    make_comm_pair(&options, &pair->sender.comm, &pair->receiver.comm);
+    assert_success(gpu_memory_alloc(gpu, MOST, 4096, &pair->from));
+    assert_success(gpu_memory_alloc(gpu, MOST, 4096, &pair->to));
+}
+
+static void pair_register(struct pair *pair)
+{
+    assert_success(net_register(pair->sender.comm, (void *)(uintptr_t)pair->from.address, MOST,
+                                &pair->sender.memory));
+    assert_success(net_register(pair->receiver.comm, (void *)(uintptr_t)pair->to.address, MOST,
+                                &pair->receiver.memory));
+}
+
+static void end_close(struct end *end)
+{
+    net_deregister(end->comm, end->memory);
+    net_comm_close(end->comm);
+    *end = (struct end){.result = end->result};
+}
+
+/* Without waiting for anything that does not come. */
+static void pair_close(struct pair *pair)
+{
+    uint64_t deadline = deadline_after_ms(CLOSE_MS);
+
+    end_close(&pair->sender);
+    end_close(&pair->receiver);
+    assert_false(deadline_passed(deadline));
+}
+
+static void pair_free(struct pair *pair)
+{
+    gpu_memory_free(gpu, &pair->from);
+    gpu_memory_free(gpu, &pair->to);
+}
+
+/* A result that is a failure has a text, and one that is the GPU's has the driver's. */
+static void keep_result(struct end *end, int result)
+{
+    end->result = result;
+    if (result == TCPX_SUCCESS)
+        return;
+    if (result != TCPX_CUDA_ERROR && result != TCPX_REMOTE_ERROR)
+        fail_msg("%s: %s", tcpx_result_name(result), tcpx_last_error());
+    if (strstr(tcpx_last_error(), result == TCPX_CUDA_ERROR ? "CUDA" : "") == NULL ||
+        tcpx_last_error()[0] == '\0')
+        fail_msg("%s says '%s'", tcpx_result_name(result), tcpx_last_error());
+}
+
+static void post_send(struct pair *pair, uint64_t bytes, enum net_after after)
+{
+    const struct net_buffer buffer = {.data = message_in(&pair->from),
+                                      .bytes = bytes,
+                                      .memory = pair->sender.memory,
+                                      .after = after,
+                                      .after_what = gpu_stream_native(stream)};
+
+    keep_result(&pair->sender,
+                net_isend_buffer(pair->sender.comm, &buffer, 1, &pair->sender.request));
+    assert_true((pair->sender.request != NULL) == (pair->sender.result == TCPX_SUCCESS));
+}
+
+static void post_receive(struct pair *pair, uint64_t bytes)
+{
+    const struct net_buffer buffer = {
+        .data = message_in(&pair->to), .bytes = bytes, .memory = pair->receiver.memory};
+
+    keep_result(&pair->receiver,
+                net_irecv_buffer(pair->receiver.comm, &buffer, 1, &pair->receiver.request));
+    assert_true((pair->receiver.request != NULL) == (pair->receiver.result == TCPX_SUCCESS));
+}
+
+/* By a test, or by a wait so short that the other end is not forgotten: it may need calls. */
+static void move_on(struct end *end, bool waiting)
+{
+    bool done = false;
+
+    if (end->request == NULL)
+        return;
+    keep_result(end, waiting ? net_wait(end->request, deadline_after_ms(1), &done, NULL)
+                             : net_test(end->request, &done, NULL));
+    if (done || end->result != TCPX_SUCCESS)
+        end->request = NULL;
+}
+
+/* --- comms that nothing happens to --------------------------------------------------------- */
+
+/* One in host memory, which is used while the driver fails. */
+struct mail {
+    struct end sender;
+    struct end receiver;
+    uint64_t number;
+    uint8_t arrived[LONG];
+};
+
+static struct mail mail;
+
+static uint64_t mail_bytes(void)
+{
+    return mail.number % 2 == 0 ? 50000 : SHORT;
+}
+
+static void mail_turn(void)
+{
+    bool is_idle = mail.sender.request == NULL && mail.receiver.request == NULL;
+    const uint8_t *message = text_of(&text, mail.number);
+
+    if (is_idle) {
+        assert_success(
+            net_irecv(mail.receiver.comm, mail.arrived, LONG, 2, &mail.receiver.request));
+        assert_success(net_isend(mail.sender.comm, message, mail_bytes(), 2, &mail.sender.request));
+    }
+    move_on(&mail.sender, false);
+    move_on(&mail.receiver, false);
+    assert_success(mail.sender.result);
+    assert_success(mail.receiver.result);
+    if (mail.sender.request == NULL && mail.receiver.request == NULL) {
+        assert_memory_equal(mail.arrived, message, mail_bytes());
+        mail.number++;
+    }
+}
+
+/* To the end of a message that begins now, or has begun. */
+static void mail_one(void)
+{
+    uint64_t deadline = deadline_after_ms(CASE_MS);
+    uint64_t before = mail.number;
+
+    while (mail.number == before) {
+        mail_turn();
+        assert_false(deadline_passed(deadline));
+    }
+}
+
+/* The same in GPU memory, for afterwards. */
+static void move_message(struct pair *pair, uint64_t number)
+{
+    uint64_t deadline = deadline_after_ms(CASE_MS);
+
+    fill(&pair->from, text_of(&text, number), LONG);
+    fill(&pair->to, NULL, 0);
+    post_receive(pair, LONG);
+    post_send(pair, LONG, NET_AFTER_NOTHING);
+    while (pair->sender.request != NULL || pair->receiver.request != NULL) {
+        move_on(&pair->sender, false);
+        move_on(&pair->receiver, false);
+        assert_false(deadline_passed(deadline));
+    }
+    assert_success(pair->sender.result);
+    assert_success(pair->receiver.result);
+    assert_true(holds(&pair->to, text_of(&text, number), LONG));
+}
+
+static struct pair healthy;
+
+static void healthy_open(void)
+{
+    pair_open(&healthy);
+    pair_register(&healthy);
+}
+
+static void healthy_close(void)
+{
+    pair_close(&healthy);
+    pair_free(&healthy);
+}
+
+/* --- one case ------------------------------------------------------------------------------ */
+
+enum how {
+    AT_ONCE,
+    GATED,     /* the sender waits for the caller's stream */
+    FROM_HOST, /* the receiver alone has a GPU */
+    PUT_ASIDE, /* a small message comes before its receive */
+};
+
+struct plan {
+    char fault[80];
+    enum how how;
+    bool register_armed; /* the fault is there before the memory is registered */
+    bool close_armed;    /* and still there when the comms are closed */
+    bool waiting;        /* by net_wait(), else by net_test() */
+    bool shared;         /* the pool has been opened, and is used, by another comm */
+};
+
+static void assert_balance(const struct fakecuda_balance *before, const char *after)
+{
+    struct fakecuda_balance now;
+
+    get_balance(&now);
+    if (memcmp(before, &now, sizeof now) != 0)
+        fail_msg("after %s: %+d contexts, %+d allocations, %+d registrations, %+d streams, %+d "
+                 "events, %+d modules",
+                 after, now.contexts - before->contexts, now.memory - before->memory,
+                 now.registered - before->registered, now.streams - before->streams,
+                 now.events - before->events, now.modules - before->modules);
+}
+
+/* What a comm can do without its GPU. */
+static void host_message(struct pair *pair, uint64_t number)
+{
+    static uint8_t arrived[LONG];
+    uint64_t deadline = deadline_after_ms(CASE_MS);
+    const uint8_t *message = text_of(&text, number);
+
+    memset(arrived, 0, sizeof arrived);
+    assert_success(net_irecv(pair->receiver.comm, arrived, LONG, 3, &pair->receiver.request));
+    assert_success(net_isend(pair->sender.comm, message, LONG, 3, &pair->sender.request));
+    while (pair->sender.request != NULL || pair->receiver.request != NULL) {
+        move_on(&pair->sender, false);
+        move_on(&pair->receiver, false);
+        assert_false(deadline_passed(deadline));
+    }
+    assert_success(pair->sender.result);
+    assert_success(pair->receiver.result);
+    assert_memory_equal(arrived, message, LONG);
+}
+
+/* Again when it fails: the failure of a moment leaves nothing behind. */
+static bool register_end(struct pair *pair, struct end *end, const struct gpu_memory *memory)
+{
+    for (int attempt = 0; attempt < 2; attempt++) {
+        keep_result(
+            end, net_register(end->comm, (void *)(uintptr_t)memory->address, MOST, &end->memory));
+        if (end->result == TCPX_SUCCESS)
+            return true;
+        error_count++;
+        assert_null(end->memory);
+        host_message(pair, case_count);
+    }
+    return false;
+}
+
+static void post_both(struct pair *pair, const struct plan *plan, const uint8_t *message)
+{
+    post_receive(pair, plan->how == PUT_ASIDE ? SHORT : LONG);
+    if (plan->how == PUT_ASIDE)
+        return;
+    if (plan->how == FROM_HOST) {
+        keep_result(&pair->sender,
+                    net_isend(pair->sender.comm, message, LONG, 1, &pair->sender.request));
+        return;
+    }
+    post_send(pair, LONG, plan->how == GATED ? NET_AFTER_STREAM : NET_AFTER_NOTHING);
+    /* A send that did not begin is no failure of its comm, and may begin when it is tried again. */
+    if (pair->sender.request == NULL) {
+        error_count++;
+        post_send(pair, LONG, plan->how == GATED ? NET_AFTER_STREAM : NET_AFTER_NOTHING);
+    }
+    /* With nobody to send, only the end of the comm ends the receive. */
+    if (pair->sender.request == NULL) {
+        if (!plan->close_armed)
+            fault(NULL);
+        end_close(&pair->sender);
+    }
+}
+
+static void finish_both(struct pair *pair, const struct plan *plan)
+{
+    uint64_t deadline = deadline_after_ms(CASE_MS);
+
+    while (pair->sender.request != NULL || pair->receiver.request != NULL) {
+        move_on(&pair->sender, plan->waiting);
+        move_on(&pair->receiver, plan->waiting);
+        mail_turn();
+        if (deadline_passed(deadline))
+            fail_msg("%s: a request does not end", plan->fault);
+    }
+}
+
+static void prepare(struct pair *pair, const struct plan *plan, const uint8_t *message)
+{
+    bool done = false;
+
+    fill(&pair->to, NULL, 0);
+    fill(&pair->from, NULL, 0);
+    if (plan->how == PUT_ASIDE) {
+        assert_success(net_isend(pair->sender.comm, message, SHORT, 1, &pair->sender.request));
+        assert_success(net_wait(pair->sender.request, deadline_after_ms(CASE_MS), &done, NULL));
+        assert_true(done);
+        pair->sender.request = NULL;
+        return;
+    }
+    if (plan->how == GATED) /* to be late */
+        for (int i = 0; i < 4; i++)
+            assert_success(gpu_set(stream, pair->from.address, MARK, MOST));
+    begin_to_fill(&pair->from, message, LONG);
+    if (plan->how != GATED)
+        drain();
+}
+
+/* The buffers are the caller's again: whatever is still copied would be seen in these. */
+static void reuse_buffers(struct pair *pair)
+{
+    fill(&pair->from, NULL, 0);
+    fill(&pair->to, NULL, 0);
+}
+
+static void check_outcome(struct pair *pair, const struct plan *plan, const uint8_t *message,
+                          unsigned seen)
+{
+    uint64_t bytes = plan->how == PUT_ASIDE ? SHORT : LONG;
+
+    fault_count += seen;
+    error_count += pair->sender.result != TCPX_SUCCESS;
+    error_count += pair->receiver.result != TCPX_SUCCESS;
+    if (seen == 0 && (pair->sender.result != TCPX_SUCCESS || pair->receiver.result != TCPX_SUCCESS))
+        fail_msg("%s: an error without a fault", plan->fault);
+    if (pair->receiver.result == TCPX_SUCCESS && !holds(&pair->to, message, bytes))
+        fail_msg("%s: the message is wrong", plan->fault);
+}
+
+static void run_case(const struct plan *plan)
+{
+    const uint8_t *message = text_of(&text, ++case_count);
+    struct fakecuda_balance before;
+    unsigned seen = faults_seen();
+    bool registered = true;
+    bool failed = false;
+    struct pair pair;
+
+    get_balance(&before);
+    pair_open(&pair);
+    if (!plan->register_armed)
+        pair_register(&pair);
+    prepare(&pair, plan, message);
+    fault(plan->fault);
+    if (plan->register_armed)
+        registered = register_end(&pair, &pair.sender, &pair.from) &&
+                     register_end(&pair, &pair.receiver, &pair.to);
+    if (registered) {
+        post_both(&pair, plan, message);
+        finish_both(&pair, plan);
+        failed = pair.sender.result != TCPX_SUCCESS || pair.receiver.result != TCPX_SUCCESS;
+    }
+    mail_one();
+    if (plan->close_armed)
+        pair_close(&pair);
+    fault(NULL);
+    drain(); /* what a gate waited for reads the window */
+    if (registered)
+        check_outcome(&pair, plan, message, faults_seen() - seen);
+    if (failed)
+        reuse_buffers(&pair);
+    if (plan->shared)
+        move_message(&healthy, case_count);
+    pair_close(&pair);
+    if (failed) {
+        nap_us(2000);
+        if (!holds_marks_only(&pair.to) || !holds_marks_only(&pair.from))
+            fail_msg("%s: a buffer was written to after its request had ended", plan->fault);
+    }
+    pair_free(&pair);
+    if (!plan->shared) {
+        healthy_open();
+        move_message(&healthy, case_count);
+        healthy_close();
+    }
+    assert_balance(&before, plan->fault);
+}
+
+/* --- every call in turn -------------------------------------------------------------------- */
+
+static const char *const entry_points[] = {
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventCreate",
+    "cuStreamCreate",
+    "cuStreamWaitEvent",
+    "cuStreamIsCapturing",
+    "cuMemHostRegister_v2",
+    "cuMemHostGetDevicePointer_v2",
+    "cuPointerGetAttributes",
+    "cuDeviceGet",
+    "cuDevicePrimaryCtxRetain",
+    "cuCtxGetCurrent",
+    "cuCtxPushCurrent_v2",
+    "cuThreadExchangeStreamCaptureMode",
+};
+
+enum { ENTRY_POINTS = sizeof entry_points / sizeof *entry_points };
+
+static const int errors[] = {719, 2}; /* the launch of something failed; out of memory */
+
+/* Without these nothing is given back: a driver that does not let us in keeps what it has. */
+static bool is_needed_to_close(const char *name)
+{
+    return strcmp(name, "cuCtxGetCurrent") == 0 || strcmp(name, "cuCtxPushCurrent_v2") == 0 ||
+           strcmp(name, "cuThreadExchangeStreamCaptureMode") == 0;
+}
+
+static void fail_in_turn(enum how how, bool shared)
+{
+    unsigned cases = case_count;
+    unsigned faults = fault_count;
+    unsigned ended_in_errors = error_count;
+
+    for (int i = 0; i < ENTRY_POINTS; i++)
+        for (int nth = 1; nth <= CALLS; nth++)
+            for (int k = 0; k < 4; k++) {
+                struct plan plan = {.how = how,
+                                    .shared = shared,
+                                    .register_armed = k / 2 == 1,
+                                    .waiting = nth % 2 == 0,
+                                    .close_armed =
+                                        nth % 3 == 0 && !is_needed_to_close(entry_points[i])};
+
+                snprintf(plan.fault, sizeof plan.fault, "%s@%d=%d", entry_points[i], nth,
+                         errors[k % 2]);
+                run_case(&plan);
+            }
+    print_message("# %u cases, %u faults, %u errors\n", case_count - cases, fault_count - faults,
+                  error_count - ended_in_errors);
+}
+
+static void test_the_first_use_of_a_gpu(void **state)
+{
+    (void)state;
+    fail_in_turn(AT_ONCE, false);
+}
+
+static void test_a_pool_that_others_use(void **state)
+{
+    (void)state;
+    healthy_open();
+    move_message(&healthy, 0);
+    fail_in_turn(AT_ONCE, true);
+    healthy_close();
+}
+
+static void test_a_receiver_only(void **state)
+{
+    (void)state;
+    healthy_open();
+    move_message(&healthy, 0);
+    fail_in_turn(FROM_HOST, true);
+    healthy_close();
+}
+
+static void test_a_gate(void **state)
+{
+    (void)state;
+    fail_in_turn(GATED, false);
+}
+
+static void test_a_message_that_was_put_aside(void **state)
+{
+    (void)state;
+    fail_in_turn(PUT_ASIDE, false);
+}
+
+/* What fails, fails for good. */
+static void test_calls_that_never_work(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ENTRY_POINTS; i++)
+        for (int k = 0; k < 16; k++) {
+            struct plan plan = {.how = (enum how)(k / 4),
+                                .register_armed = k / 2 % 2 == 1,
+                                .waiting = k % 2 == 1,
+                                .close_armed = !is_needed_to_close(entry_points[i])};
+
+            snprintf(plan.fault, sizeof plan.fault, "%s=%d", entry_points[i], errors[k % 2]);
+            run_case(&plan);
+        }
+}
+
+/* --- receives that the GPU unpacks --------------------------------------------------------- */
+
+static void unpack_case(const char *spec)
+{
+    struct net_link_options fifo = options;
+    struct net_device_handle handle;
+    struct fakecuda_balance before;
+    struct pair pair = {.from = {.bytes = 0}};
+    struct net_request *receive;
+    uint64_t deadline = deadline_after_ms(CASE_MS);
+    int result;
+
+    get_balance(&before);
+    fifo.match = WIRE_MATCH_FIFO;
+    case_count++;
+    make_comm_pair(&fifo, &pair.sender.comm, &pair.receiver.comm);
+    assert_success(gpu_memory_alloc(gpu, MOST, 4096, &pair.to));
+    fault(spec);
+    result = net_unpack_open(pair.receiver.comm, 0, 4096, &handle);
+    keep_result(&pair.receiver, result);
+    if (result != TCPX_SUCCESS) /* nothing is left of it that would be in the way */
+        assert_success(net_unpack_open(pair.receiver.comm, 0, 4096, &handle));
+    keep_result(&pair.receiver, net_register(pair.receiver.comm, (void *)(uintptr_t)pair.to.address,
+                                             MOST, &pair.receiver.memory));
+    if (pair.receiver.result != TCPX_SUCCESS)
+        assert_success(net_register(pair.receiver.comm, (void *)(uintptr_t)pair.to.address, MOST,
+                                    &pair.receiver.memory));
+    /* What is received stays in bounce memory: no call of the driver is needed for that. */
+    post_receive(&pair, LONG);
+    assert_success(pair.receiver.result);
+    receive = pair.receiver.request;
+    assert_success(
+        net_isend(pair.sender.comm, text_of(&text, case_count), LONG, 1, &pair.sender.request));
+    while (pair.sender.request != NULL || pair.receiver.request != NULL) {
+        move_on(&pair.sender, false);
+        move_on(&pair.receiver, false);
+        mail_turn();
+        assert_false(deadline_passed(deadline));
+    }
+    assert_success(pair.sender.result);
+    assert_success(pair.receiver.result);
+    assert_success(net_consumed(receive));
+    fault(NULL);
+    pair_close(&pair);
+    pair_free(&pair);
+    assert_balance(&before, spec);
+}
+
+static void test_an_unpack_queue(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ENTRY_POINTS; i++)
+        for (int nth = 1; nth <= CALLS; nth++) {
+            char spec[80];
+
+            snprintf(spec, sizeof spec, "%s@%d=%d", entry_points[i], nth, errors[nth % 2]);
+            unpack_case(spec);
+        }
+}
+
+/* --- a copy that runs on ------------------------------------------------------------------- */
+
+/* Whether each byte is the message's, or was not written. */
+static bool holds_part_of(const struct gpu_memory *memory, const uint8_t *message, uint64_t bytes)
+{
+    const uint8_t *seen = (uint8_t *)window.host + MARGIN;
+
+    assert_success(gpu_copy_to_host(stream, window.host, memory->address, MOST));
+    drain();
+    for (uint64_t i = 0; i < bytes; i++)
+        if (seen[i] != message[i] && seen[i] != MARK)
+            return false;
+    return true;
+}
+
+/*
+ * A copy is on its way when a call for it fails, and it goes on: until it has ended nobody else may
+ * use its slot, or it takes their bytes. The GPU is kept busy meanwhile.
+ */
+static void copy_runs_on(const char *spec)
+{
+    enum { BUSY_BYTES = 8 << 20, BUSY_TURNS = 40 };
+    const struct plan plan = {.how = FROM_HOST};
+    struct gpu_memory busy;
+    struct pair pair;
+    struct pair other;
+
+    pair_open(&pair);
+    pair_register(&pair);
+    pair_open(&other);
+    pair_register(&other);
+    assert_success(gpu_memory_alloc(gpu, BUSY_BYTES, 4096, &busy));
+    move_message(&other, 1); /* slots are there */
+    fill(&pair.to, NULL, 0);
+    fill(&other.to, NULL, 0);
+    for (int i = 0; i < BUSY_TURNS; i++)
+        assert_success(gpu_set(stream, busy.address, 0, BUSY_BYTES));
+    fault(spec);
+    post_both(&pair, &plan, text_of(&text, 2));
+    finish_both(&pair, &plan);
+    fault(NULL);
+    assert_int_equal(pair.receiver.result, TCPX_CUDA_ERROR);
+    post_both(&other, &plan, text_of(&text, 3));
+    finish_both(&other, &plan);
+    assert_success(other.receiver.result);
+    drain();
+    assert_true(holds(&other.to, text_of(&text, 3), LONG));
+    if (!holds_part_of(&pair.to, text_of(&text, 2), LONG))
+        fail_msg("%s: bytes of another comm were copied into the buffer of this one", spec);
+    pair_close(&pair);
+    pair_close(&other);
+    pair_free(&pair);
+    pair_free(&other);
+    gpu_memory_free(gpu, &busy);
+}
+
+static void test_a_record_that_fails(void **state)
+{
+    (void)state;
+    copy_runs_on("cuEventRecord@1=2");
+}
+
+static void test_a_query_that_fails(void **state)
+{
+    (void)state;
+    copy_runs_on("cuEventQuery@1=2");
+}
+
+/* --- two failures -------------------------------------------------------------------------- */
+
+/* A message that had come before its comm ended cannot be copied: the GPU is why, not the end. */
+static void test_a_failure_after_the_end(void **state)
+{
+    static uint8_t nothing[1];
+    const struct plan plan = {.fault = "cuMemcpyHtoDAsync_v2@1=2", .how = PUT_ASIDE};
+    uint64_t deadline = deadline_after_ms(CASE_MS);
+    struct pair pair;
+
+    (void)state;
+    pair_open(&pair);
+    pair_register(&pair);
+    prepare(&pair, &plan, text_of(&text, 1));
+    end_close(&pair.sender);
+    assert_success(net_irecv(pair.receiver.comm, nothing, 1, 9, &pair.receiver.request));
+    while (pair.receiver.request != NULL) {
+        move_on(&pair.receiver, false);
+        assert_false(deadline_passed(deadline));
+    }
+    assert_int_equal(pair.receiver.result, TCPX_REMOTE_ERROR);
+    fault(plan.fault);
+    post_receive(&pair, SHORT);
+    finish_both(&pair, &plan);
+    fault(NULL);
+    assert_int_equal(pair.receiver.result, TCPX_CUDA_ERROR);
+    pair_close(&pair);
+    pair_free(&pair);
+}
+
+/* --- a GPU that is lost -------------------------------------------------------------------- */
+
+/*
+ * After `turns` turns of a transfer no call works any more. What the comms had of the driver is
+ * lost with it, so that there is no balance; the pool belongs to the healthy pair.
+ */
+static void lose_the_gpu(enum how how, unsigned turns, bool waiting)
+{
+    const struct plan plan = {.fault = "a lost GPU", .how = how, .waiting = waiting};
+    const uint8_t *message = text_of(&text, ++case_count);
+    struct pair pair;
+
+    pair_open(&pair);
+    pair_register(&pair);
+    prepare(&pair, &plan, message);
+    post_both(&pair, &plan, message);
+    for (unsigned i = 0; i < turns; i++) {
+        move_on(&pair.sender, false);
+        move_on(&pair.receiver, false);
+    }
+    shutdown_driver(1);
+    finish_both(&pair, &plan);
+    error_count += pair.sender.result != TCPX_SUCCESS;
+    error_count += pair.receiver.result != TCPX_SUCCESS;
+    mail_one();
+    pair_close(&pair);
+    nap_us(LATE_US); /* the stand-in does what it was told before it was lost */
+    shutdown_driver(0);
+    drain();
+    if (pair.receiver.result == TCPX_SUCCESS)
+        assert_true(holds(&pair.to, message, how == PUT_ASIDE ? SHORT : LONG));
+    pair_free(&pair);
+}
+
+static void test_a_lost_gpu(void **state)
+{
+    unsigned errors_before = error_count;
+
+    (void)state;
+    healthy_open();
+    move_message(&healthy, 0);
+    for (unsigned turns = 0; turns < 12; turns++)
+        for (int how = AT_ONCE; how <= PUT_ASIDE; how++) {
+            lose_the_gpu((enum how)how, turns, turns % 2 == 1);
+            move_message(&healthy, turns);
+        }
+    healthy_close();
+    assert_true(error_count > errors_before);
+    print_message("# %u errors\n", error_count - errors_before);
+}
+
+/* --- the program --------------------------------------------------------------------------- */
+
+static int set_up(void **state)
+{
+    (void)state;
+    text = text_create(LONG);
+    make_comm_pair(&options, &mail.sender.comm, &mail.receiver.comm);
+    return gpu_open(0, &gpu) != TCPX_SUCCESS || gpu_stream_create(gpu, &stream) != TCPX_SUCCESS ||
+           gpu_event_create(gpu, GPU_EVENT_PLAIN, &event) != TCPX_SUCCESS ||
+           gpu_pinned_alloc(gpu, MOST, GPU_PINNED_PLAIN, &window) != TCPX_SUCCESS;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    text_destroy(&text);
+    end_close(&mail.sender);
+    end_close(&mail.receiver);
+    gpu_pinned_free(gpu, &window);
+    gpu_event_destroy(event);
+    gpu_stream_destroy(stream);
+    gpu_close(gpu);
+    return 0;
+}
+
+static bool find_controls(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+
+    if (library == NULL)
+        return false;
+    fault = (fakecuda_fault_call *)dlsym(library, "fakecuda_fault");
+    faults_seen = (fakecuda_faults_seen_call *)dlsym(library, "fakecuda_faults_seen");
+    shutdown_driver = (fakecuda_shutdown_call *)dlsym(library, "fakecuda_shutdown");
+    get_balance = (fakecuda_balance_call *)dlsym(library, "fakecuda_balance");
+    return fault != NULL && get_balance != NULL;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_first_use_of_a_gpu),
+        cmocka_unit_test(test_a_pool_that_others_use),
+        cmocka_unit_test(test_a_receiver_only),
+        cmocka_unit_test(test_a_gate),
+        cmocka_unit_test(test_a_message_that_was_put_aside),
+        cmocka_unit_test(test_calls_that_never_work),
+        cmocka_unit_test(test_an_unpack_queue),
+        cmocka_unit_test(test_a_record_that_fails),
+        cmocka_unit_test(test_a_query_that_fails),
+        cmocka_unit_test(test_a_failure_after_the_end),
+        cmocka_unit_test(test_a_lost_gpu), /* last: what it has lost stays lost */
+    };
+
+    if (!find_controls()) {
+        puts("libcuda.so.1 is not the stand-in driver");
+        return EXIT_SKIP;
+    }
+    return cmocka_run_group_tests_name("net_faults", tests, set_up, tear_down);
+}
