@@ -122,7 +122,7 @@ static bool is_landing(const struct net_request *request)
            (request->moved == request->bytes || request->aside != NULL);
 }
 
-static void fail_requests(struct net_comm *comm, int result)
+static void fail_requests(struct net_comm *comm, int result, const char *why)
 {
     for (int i = 0; i < COMM_REQUESTS; i++) {
         struct net_request *request = &comm->requests[i];
@@ -132,7 +132,7 @@ static void fail_requests(struct net_comm *comm, int result)
             continue;
         error_keep("%s: %s of %llu bytes with tag %llu had moved %llu; %llu messages before it had "
                    "been moved whole",
-                   comm->text, comm->side == NET_SENDER ? "a send" : "a receive",
+                   why, comm->side == NET_SENDER ? "a send" : "a receive",
                    (unsigned long long)request->bytes, (unsigned long long)request->tag,
                    (unsigned long long)request->moved, (unsigned long long)comm->messages);
         request_fail(request, result);
@@ -141,9 +141,12 @@ static void fail_requests(struct net_comm *comm, int result)
 
 void comm_fail_gpu(struct net_comm *comm, int result)
 {
+    char why[sizeof comm->text];
+
     comm->gpu.failed = true;
+    snprintf(why, sizeof why, "%s", error_text());
     if (comm->result != TCPX_SUCCESS)
-        fail_requests(comm, result);
+        fail_requests(comm, result, why);
     else
         comm_fail(comm, result);
 }
@@ -157,7 +160,7 @@ void comm_fail(struct net_comm *comm, int result)
     log_debug("comm with %s failed: %s", comm->link.peer, comm->text);
     progress_forget(comm);
     comm_give_up(comm);
-    fail_requests(comm, result);
+    fail_requests(comm, result, comm->text);
 }
 
 void net_comm_close(struct net_comm *comm)

@@ -152,10 +152,19 @@ bool copies_are_under_way(const struct net_comm *comm)
 
 bool copies_start(struct net_comm *comm, const struct copy *copy, int result)
 {
-    if (result == TCPX_SUCCESS)
-        result = gpu_event_record(copy->slot->event, comm->gpu.stream);
+    int recorded = TCPX_SUCCESS;
+
     if (result != TCPX_SUCCESS) {
         staging_give(&comm->gpu.share, copy->slot);
+        comm_fail_gpu(comm, result);
+        return false;
+    }
+    result = gpu_event_record(copy->slot->event, comm->gpu.stream);
+    /* The copy runs, and its end has to be seen: once more. */
+    if (result != TCPX_SUCCESS)
+        recorded = gpu_event_record(copy->slot->event, comm->gpu.stream);
+    if (recorded != TCPX_SUCCESS) {
+        staging_retire(&comm->gpu.share, copy->slot);
         comm_fail_gpu(comm, result);
         return false;
     }
@@ -163,12 +172,18 @@ bool copies_start(struct net_comm *comm, const struct copy *copy, int result)
     /* There is a place for each slot that the comm can have. */
     if (!queue_push(&comm->gpu.copies, copy))
         comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "more copies than slots"));
-    return true;
+    if (result != TCPX_SUCCESS)
+        comm_fail_gpu(comm, result);
+    return result == TCPX_SUCCESS;
 }
 
-static void end_copy(struct net_comm *comm, const struct copy *copy)
+static void end_copy(struct net_comm *comm, const struct copy *copy, bool lost)
 {
     request_let_go(copy->request);
+    if (lost) {
+        staging_retire(&comm->gpu.share, copy->slot);
+        return;
+    }
     if (comm->side == NET_SENDER && comm->result == TCPX_SUCCESS) {
         if (!queue_push(&comm->gpu.ready, copy))
             comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "more copies than slots"));
@@ -199,13 +214,15 @@ void copies_poll(struct net_comm *comm)
         bool done = false;
         int result = gpu_event_query(oldest->slot->event, &done);
 
-        /* What cannot be asked any more has ended: the GPU is lost. */
-        if (result != TCPX_SUCCESS)
+        /* What cannot be asked twice has ended: the GPU is lost. */
+        if (result != TCPX_SUCCESS) {
             comm_fail_gpu(comm, result);
-        else if (!done)
+            result = gpu_event_query(oldest->slot->event, &done);
+        }
+        if (result == TCPX_SUCCESS && !done)
             break;
         if (queue_pop(&comm->gpu.copies, &copy))
-            end_copy(comm, &copy);
+            end_copy(comm, &copy, result != TCPX_SUCCESS);
     }
     if (comm->result != TCPX_SUCCESS)
         drop_ready(comm);
@@ -217,12 +234,17 @@ void copies_poll(struct net_comm *comm)
 static void wait_for_copies(struct net_comm *comm)
 {
     enum { PATIENCE_MS = 10000 };
+    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
     struct copy copy;
 
     while (queue_pop(&comm->gpu.copies, &copy)) {
-        if (gpu_event_wait(copy.slot->event, deadline_after_ms(PATIENCE_MS)) != TCPX_SUCCESS)
+        if (gpu_event_wait(copy.slot->event, deadline) == TCPX_SUCCESS ||
+            gpu_event_wait(copy.slot->event, deadline) == TCPX_SUCCESS) {
+            staging_give(&comm->gpu.share, copy.slot);
+        } else {
             log_warn("a copy did not end when its comm was closed: %s", error_text());
-        staging_give(&comm->gpu.share, copy.slot);
+            staging_retire(&comm->gpu.share, copy.slot);
+        }
     }
 }
 

@@ -22,7 +22,7 @@ static struct net_request *next_to_stage(struct net_comm *comm)
         else if (oldest == NULL || request->order < oldest->order)
             oldest = request;
     }
-    return oldest;
+    return comm->result == TCPX_SUCCESS ? oldest : NULL; /* a gate may have failed it */
 }
 
 static bool stage_one(struct net_comm *comm, struct net_request *request)

@@ -120,6 +120,18 @@ void staging_give(struct staging_share *share, struct staging_slot *slot)
     pthread_mutex_unlock(&staging->lock);
 }
 
+void staging_retire(struct staging_share *share, struct staging_slot *slot)
+{
+    struct staging *staging = share->staging;
+
+    (void)slot;
+    pthread_mutex_lock(&staging->lock);
+    staging->pinned--;
+    share->used--;
+    staging->extra -= share->used > 0;
+    pthread_mutex_unlock(&staging->lock);
+}
+
 uint64_t staging_slot_bytes(const struct staging_share *share)
 {
     return share->staging->slot_bytes;

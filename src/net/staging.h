@@ -35,6 +35,10 @@ void staging_leave(struct staging_share *share);
 MUST_CHECK int staging_take(struct staging_share *share, struct staging_slot **slot);
 void staging_give(struct staging_share *share, struct staging_slot *slot);
 
+/* Of a slot that a copy may still use, nobody knows how long: it is replaced, and freed at the end.
+ */
+void staging_retire(struct staging_share *share, struct staging_slot *slot);
+
 uint64_t staging_slot_bytes(const struct staging_share *share);
 struct gpu *staging_gpu(const struct staging_share *share);
 
