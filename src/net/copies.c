@@ -238,8 +238,11 @@ static void wait_for_copies(struct net_comm *comm)
     struct copy copy;
 
     while (queue_pop(&comm->gpu.copies, &copy)) {
-        if (gpu_event_wait(copy.slot->event, deadline) == TCPX_SUCCESS ||
-            gpu_event_wait(copy.slot->event, deadline) == TCPX_SUCCESS) {
+        int result = gpu_event_wait(copy.slot->event, deadline);
+
+        if (result != TCPX_SUCCESS) /* once more: a single question may fail */
+            result = gpu_event_wait(copy.slot->event, deadline);
+        if (result == TCPX_SUCCESS) {
             staging_give(&comm->gpu.share, copy.slot);
         } else {
             log_warn("a copy did not end when its comm was closed: %s", error_text());

@@ -95,9 +95,9 @@ int staging_take(struct staging_share *share, struct staging_slot **slot)
     *slot = NULL;
     pthread_mutex_lock(&staging->lock);
     if (may_take(share)) {
-        if (staging->unused == NULL)
+        if (staging->unused == NULL && staging->pinned < staging->most)
             result = add_chunk(staging);
-        if (result == TCPX_SUCCESS) {
+        if (result == TCPX_SUCCESS && staging->unused != NULL) {
             *slot = staging->unused;
             staging->unused = (*slot)->next;
             staging->extra += share->used > 0;
