@@ -17,9 +17,9 @@
 #endif
 
 #define UNPACK_VERSION         7
-#define UNPACK_QUEUE_DEPTH     16       /* receive k of a comm owns slot k % 16 */
-#define UNPACK_MAX_DESCRIPTORS 2048     /* per receive */
-#define UNPACK_MAX_MESSAGE     4194304u /* bytes per receive */
+#define UNPACK_QUEUE_DEPTH     16                  /* receive k of a comm owns slot k % 16 */
+#define UNPACK_MAX_DESCRIPTORS 2048                /* per receive */
+#define UNPACK_MAX_MESSAGE     (4u * 1024u * 1024) /* bytes per receive */
 
 /* Kernels increment the head before they use it, so that the first receive sees slot 0. */
 #define UNPACK_HEAD_START UINT64_MAX

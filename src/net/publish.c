@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = 4096, MOST_PAGES = UNPACK_MAX_MESSAGE / PAGE };
+enum { PAGE = 4096, MOST_BYTES = UNPACK_MAX_MESSAGE, MOST_PAGES = MOST_BYTES / PAGE };
 
 struct run {
     uint32_t page; /* of the comm's own */
@@ -131,7 +131,7 @@ bool publish_has_room(const struct net_comm *comm, const struct net_buffer *buff
     if (comm->publisher == NULL)
         return true;
     /* A receive that could never be is refused when it begins. */
-    return buffer->bytes > UNPACK_MAX_MESSAGE ||
+    return buffer->bytes > MOST_BYTES ||
            (!next_place(comm)->used && pages_for(buffer) <= comm->publisher->pages_left);
 }
 
@@ -171,10 +171,10 @@ int publish_begin(struct net_comm *comm, const struct net_buffer *buffer,
 
     if (comm->publisher == NULL)
         return TCPX_SUCCESS;
-    if (buffer->bytes > UNPACK_MAX_MESSAGE)
+    if (buffer->bytes > MOST_BYTES)
         return error_set(TCPX_INVALID_USAGE,
-                         "a receive of %llu bytes, and %u are the most that an unpack queue takes",
-                         (unsigned long long)buffer->bytes, UNPACK_MAX_MESSAGE);
+                         "a receive of %llu bytes, and %d are the most that an unpack queue takes",
+                         (unsigned long long)buffer->bytes, MOST_BYTES);
     place = next_place(comm);
     place->used = true;
     take_pages(comm->publisher, place, pages_for(buffer));
