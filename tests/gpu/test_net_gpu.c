@@ -594,6 +594,54 @@ static void test_many_comms_share_a_pool(void **state)
     }
 }
 
+/* The last tag's receive comes first: what has no receive yet takes no slot from what has. */
+static void test_receives_in_another_order(void **state)
+{
+    enum { TAGS = 12 };
+    struct net_link_options options = options_of(2, WIRE_MATCH_TAG, WIRE_INLINE);
+    struct net_request *sends[TAGS];
+    struct net_request *receives[TAGS];
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    struct place places[TAGS];
+    struct net_memory *memories[TAGS];
+    struct one one;
+    int left = TAGS;
+
+    (void)state;
+    one_open(&one, &options);
+    place_prepare(&one.from, MARGIN, text_of(&text, 9), LONGEST, LONGEST);
+    for (int i = 0; i < TAGS; i++)
+        assert_success(net_isend_buffer(one.sender,
+                                        &(struct net_buffer){.data = place_at(&one.from, MARGIN),
+                                                             .bytes = LONGEST,
+                                                             .memory = one.from_memory},
+                                        (uint64_t)i, &sends[i]));
+    for (int i = TAGS - 1; i >= 0; i--) {
+        place_create(&places[i], true, LONGEST + 2 * MARGIN);
+        place_prepare(&places[i], MARGIN, NULL, 0, LONGEST);
+        assert_success(net_register(one.receiver, place_at(&places[i], 0), LONGEST, &memories[i]));
+        assert_success(net_irecv_buffer(one.receiver,
+                                        &(struct net_buffer){.data = place_at(&places[i], MARGIN),
+                                                             .bytes = LONGEST,
+                                                             .memory = memories[i]},
+                                        (uint64_t)i, &receives[i]));
+    }
+    while (left > 0) {
+        left = 0;
+        for (int i = 0; i < TAGS; i++) {
+            left += !is_done(&sends[i]);
+            left += !is_done(&receives[i]);
+        }
+        assert_false(deadline_passed(deadline));
+    }
+    for (int i = 0; i < TAGS; i++) {
+        assert_true(place_holds(&places[i], MARGIN, text_of(&text, 9), LONGEST, LONGEST));
+        net_deregister(one.receiver, memories[i]);
+        place_destroy(&places[i]);
+    }
+    one_close(&one);
+}
+
 /* A peer that announces receives and then reads nothing holds up its own comm and no other. */
 static void test_a_peer_that_takes_nothing(void **state)
 {
@@ -744,6 +792,7 @@ int main(void)
         cmocka_unit_test(test_a_stream_that_waits_for_a_receive),
         cmocka_unit_test(test_a_message_that_was_put_aside),
         cmocka_unit_test(test_many_comms_share_a_pool),
+        cmocka_unit_test(test_receives_in_another_order),
         cmocka_unit_test(test_a_peer_that_takes_nothing),
         cmocka_unit_test(test_a_sender_that_closes_at_once),
         cmocka_unit_test(test_a_peer_that_goes_away),
