@@ -144,7 +144,7 @@ bool copies_are_under_way(const struct net_comm *comm)
     if (comm->gpu.stream == NULL)
         return false;
     for (unsigned lane = 0; lane < comm->link.sockets; lane++)
-        if (comm->lanes[lane].wait == LANE_SOON)
+        if (comm->lanes[lane].wait == LANE_SOON && comm->result == TCPX_SUCCESS)
             return true;
     return queue_length(&comm->gpu.copies) > 0 || devmem_is_under_way(comm) ||
            (comm->side == NET_SENDER && comm->gpu.waiting > 0);
