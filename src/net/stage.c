@@ -25,10 +25,22 @@ static struct net_request *next_to_stage(struct net_comm *comm)
     return comm->result == TCPX_SUCCESS ? oldest : NULL; /* a gate may have failed it */
 }
 
+/* A copy costs the driver as much as some 100 KiB: smaller ones do not pay. */
+enum { LEAST_COPY = 256 << 10 };
+
+static uint64_t copy_bytes(const struct net_comm *comm, uint64_t left)
+{
+    uint64_t bytes = sender_slice_bytes(comm, left);
+    uint64_t most = staging_slot_bytes(&comm->gpu.share);
+
+    if (bytes < LEAST_COPY && comm->link.largest_slice >= LEAST_COPY)
+        bytes = left < LEAST_COPY ? left : LEAST_COPY;
+    return bytes < most ? bytes : most;
+}
+
 static bool stage_one(struct net_comm *comm, struct net_request *request)
 {
     struct copy copy = {.request = request, .offset = request->staged};
-    uint64_t most = staging_slot_bytes(&comm->gpu.share);
     int result = staging_take(&comm->gpu.share, &copy.slot);
 
     if (result != TCPX_SUCCESS) {
@@ -37,8 +49,7 @@ static bool stage_one(struct net_comm *comm, struct net_request *request)
     }
     if (copy.slot == NULL)
         return false;
-    copy.bytes = sender_slice_bytes(comm, request->bytes - request->staged);
-    copy.bytes = copy.bytes < most ? copy.bytes : most;
+    copy.bytes = copy_bytes(comm, request->bytes - request->staged);
     result = gpu_copy_to_host(comm->gpu.stream, copy.slot->host,
                               (gpu_address)(uintptr_t)request->data + copy.offset, copy.bytes);
     request->staged += copy.bytes;
