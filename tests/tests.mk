@@ -63,7 +63,7 @@ GPU_SUITES := \
 	$(call gpu_suite,net-host-late,net_gpu,$(on_host) TCPX_TEST_MESSAGES=300 UCCL_TCPX_HOST_GPU_DELAY_US=300) \
 	$(call gpu_suite,net-standin,net_gpu,$(on_fake)) \
 	$(call gpu_suite,net-standin-small,net_gpu,$(on_fake) UCCL_TCPX_THREADS=2 $(small_pool)) \
-	$(call gpu_suite,net-failing@300,net_faults,$(on_fake)) \
+	$(if $(SANITIZE),,$(call gpu_suite,net-failing@300,net_faults,$(on_fake))) \
 	$(call gpu_suite,net-failing-threads@300,net_faults,$(on_fake) UCCL_TCPX_THREADS=3) \
 	$(call gpu_suite,net-unpack-host,net_unpack,$(on_host)) \
 	$(call gpu_suite,net-unpack-host-threads,net_unpack,$(on_host) UCCL_TCPX_THREADS=3) \

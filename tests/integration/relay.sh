@@ -4,6 +4,8 @@
 . tests/tap.sh
 . tests/net/netns.sh
 
+# It is a tool of the tests, and takes a minute.
+[ -z "${SANITIZE-}" ] || tap_skip_all "the relay's own tests run without a sanitizer"
 netns_start a b c
 check "the programs compile" netns_compile relay
 check "the programs compile" netns_compile pump
