@@ -42,6 +42,22 @@ int buffer_create(int gpu, uint64_t bytes, struct buffer *buffer)
     return result;
 }
 
+void buffer_destroy(struct buffer *buffer)
+{
+    if (!buffer->in_gpu) {
+        if (buffer->data != NULL)
+            munmap(buffer->data, buffer->bytes);
+        return;
+    }
+    if (buffer->gpu == NULL)
+        return;
+    gpu_memory_free(buffer->gpu, &buffer->verdict);
+    gpu_memory_free(buffer->gpu, &buffer->memory);
+    gpu_event_destroy(buffer->event);
+    gpu_stream_destroy(buffer->stream);
+    gpu_close(buffer->gpu);
+}
+
 static int finish(struct buffer *buffer, int result)
 {
     if (result == TCPX_SUCCESS)

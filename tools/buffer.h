@@ -18,8 +18,11 @@ struct buffer {
     struct gpu_memory verdict; /* struct gpu_verify_result */
 };
 
-/* `gpu`: which one, or -1 for host memory. A buffer lives until the process ends. */
+/* `gpu`: which one, or -1 for host memory. */
 MUST_CHECK int buffer_create(int gpu, uint64_t bytes, struct buffer *buffer);
+
+/* Also one that could not be created. */
+void buffer_destroy(struct buffer *buffer);
 
 /* The pattern that `seed` chooses; every byte something else. Both wait until that is done. */
 MUST_CHECK int buffer_fill(struct buffer *buffer, uint64_t seed);

@@ -126,31 +126,24 @@ static int accept_one(struct net_listener *listener, struct net_comm **comm, uin
     return net_comm_create(&link, NET_RECEIVER, comm);
 }
 
-static int receive(struct net_comm *comm, const struct perf *perf, struct report *report,
+static int receive(struct net_comm *comm, struct buffer *buffer, struct report *report,
                    uint64_t deadline)
 {
     char greeted[sizeof greeting];
     struct net_request *request;
-    struct buffer buffer;
-    uint64_t start;
-    int result = buffer_create(perf->gpu, perf->bytes, &buffer);
+    uint64_t start = clock_now();
+    int result = net_irecv(comm, greeted, sizeof greeted, 42, &request);
 
-    if (result == TCPX_SUCCESS)
-        result = buffer_poison(&buffer);
-    if (result != TCPX_SUCCESS)
-        return result;
-    start = clock_now();
-    result = net_irecv(comm, greeted, sizeof greeted, 42, &request);
     if (result == TCPX_SUCCESS)
         result = wait_for(request, deadline);
     if (result != TCPX_SUCCESS)
         return result;
     report->first_ns = clock_now() - start;
     start = clock_now();
-    result = move(comm, &buffer, false, deadline);
+    result = move(comm, buffer, false, deadline);
     report->span_ns = clock_now() - start;
     if (result == TCPX_SUCCESS)
-        result = buffer_count_wrong(&buffer, SEED, &report->wrong);
+        result = buffer_count_wrong(buffer, SEED, &report->wrong);
     report->wrong += memcmp(greeted, greeting, sizeof greeting) != 0 ? sizeof greeting : 0;
     return result;
 }
@@ -162,6 +155,7 @@ static int receiving_process(const struct net_device *device, const struct perf 
     uint8_t handle[NET_HANDLE_BYTES];
     struct net_listener *listener;
     struct net_comm *comm = NULL;
+    struct buffer buffer = {0};
     struct report report = {0};
     int result = net_listen(device, &perf->options, handle, &listener);
 
@@ -173,8 +167,13 @@ static int receiving_process(const struct net_device *device, const struct perf 
         result = accept_one(listener, &comm, deadline);
     net_listener_close(listener);
     if (result == TCPX_SUCCESS)
-        result = receive(comm, perf, &report, deadline);
+        result = buffer_create(perf->gpu, perf->bytes, &buffer);
+    if (result == TCPX_SUCCESS)
+        result = buffer_poison(&buffer);
+    if (result == TCPX_SUCCESS)
+        result = receive(comm, &buffer, &report, deadline);
     net_comm_close(comm);
+    buffer_destroy(&buffer);
     if (result == TCPX_SUCCESS && write(out, &report, sizeof report) != (ssize_t)sizeof report)
         result = error_system(errno, "cannot report");
     return result == TCPX_SUCCESS ? EXIT_OK : command_failed();
@@ -213,11 +212,10 @@ static int send_all(const struct perf *perf, int in)
 
     if (result == TCPX_SUCCESS)
         result = buffer_fill(&buffer, SEED);
-    if (result != TCPX_SUCCESS)
-        return result;
-    if (read(in, handle, sizeof handle) != (ssize_t)sizeof handle)
-        return error_set(TCPX_REMOTE_ERROR, "the receiving process did not start");
-    result = connect_one(perf, handle, &comm, deadline);
+    if (result == TCPX_SUCCESS && read(in, handle, sizeof handle) != (ssize_t)sizeof handle)
+        result = error_set(TCPX_REMOTE_ERROR, "the receiving process did not start");
+    if (result == TCPX_SUCCESS)
+        result = connect_one(perf, handle, &comm, deadline);
     if (result == TCPX_SUCCESS)
         result = net_isend(comm, greeting, sizeof greeting, 42, &request);
     if (result == TCPX_SUCCESS)
@@ -225,6 +223,7 @@ static int send_all(const struct perf *perf, int in)
     if (result == TCPX_SUCCESS)
         result = move(comm, &buffer, true, deadline);
     net_comm_close(comm);
+    buffer_destroy(&buffer);
     return result;
 }
 

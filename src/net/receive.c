@@ -360,7 +360,7 @@ static void aim(struct incoming *incoming, struct net_request *request, uint64_t
 {
     incoming->request = request;
     incoming->counts = bytes;
-    incoming->payload = request->in_gpu ? NULL : request->data + offset;
+    incoming->payload = request->in_gpu || bytes == 0 ? NULL : request->data + offset;
     incoming->payload_left = bytes;
     incoming->landing_at = offset;
 }
