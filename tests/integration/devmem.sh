@@ -3,7 +3,9 @@
 . tests/tap.sh
 
 tcpx=$BUILD/tcpx
-size=${TCPX_TEST_DEVMEM_SIZE:-32M}
+size=32M
+[ -z "${SANITIZE-}" ] || size=4M
+size=${TCPX_TEST_DEVMEM_SIZE:-$size}
 said=$TAP_WORK/said
 
 # transfer SEED POOL WAY: the NIC that the number makes up.
