@@ -18,59 +18,26 @@
  * quarter of that. --slice N is the largest slice, 512K. --row TEXT measures only the rows whose
  * size and sockets, "1 MiB x 4", contain it. --quick is one round of 64M, and fewer ping-pongs.
  */
-#include "base/clock.h"
 #include "base/parse.h"
+#include "bench/bench.h"
 #include "gpu/kernels.h"
 #include "net/comm.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/tcp.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#define MIB ((uint64_t)1 << 20)
-
 enum {
-    MOST_STREAMS = 8,
     MOST_ROUNDS = 1000,
     RAW_CALL_BYTES = 512 << 10,
     WINDOW = 8,
-    LIMIT_MS = 60000,
     POISON = 0xee,
     BLOCK = 500, /* ping-pongs */
 };
 
 enum way { WAY_RAW, WAY_TCPX, WAYS };
-enum side { SIDE_SENDER, SIDE_RECEIVER, SIDES };
 
 static const uint64_t message_sizes[] = {64 << 10, MIB, 16 * MIB, 256 * MIB};
 static const unsigned stream_counts[] = {1, 2, 4, 8};
 
-/* What both processes see. */
-struct shared {
-    pthread_barrier_t both;                     /* the two processes */
-    pthread_barrier_t movers[1 + MOST_STREAMS]; /* so many threads of each process */
-    uint8_t handles[SIDES][NET_HANDLE_BYTES];
-    in_port_t port;
-    _Atomic uint64_t from;
-    _Atomic uint64_t to;
-    double cpu_seconds[SIDES];
-};
-
 struct bench {
-    enum side side;
-    struct shared *shared;
+    struct pair pair;
     uint8_t *buffer;
     uint64_t bytes; /* of the buffer, and of a round */
     uint64_t slice;
@@ -80,63 +47,15 @@ struct bench {
     bool polls;
     uint64_t seed; /* of this round */
 
-    int streams[MOST_STREAMS];
     struct net_comm *comm;
     struct net_comm *back; /* latency: from receiver to sender */
 };
-
-static void die(const char *what, int line)
-{
-    fprintf(stderr, "host.c:%d: %s\n", line, what);
-    _exit(1);
-}
-
-static void must_at(int result, int line)
-{
-    if (result != TCPX_SUCCESS)
-        die(tcpx_last_error(), line);
-}
-
-static void must_be_at(bool fine, const char *what, int line)
-{
-    if (fine)
-        return;
-    fprintf(stderr, "host.c:%d: %s: %s\n", line, what, strerror(errno));
-    _exit(1);
-}
-
-#define must(call)         must_at((call), __LINE__)
-#define must_be(condition) must_be_at((condition), #condition, __LINE__)
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double sorted_at(double *values, int count, double part)
-{
-    qsort(values, (size_t)count, sizeof *values, compare_doubles);
-    return values[(int)(part * (count - 1) + 0.5)];
-}
-
-static void meet(struct bench *bench)
-{
-    pthread_barrier_wait(&bench->shared->both);
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* --- data ---------------------------------------------------------------------------------- */
 
 static void prepare(struct bench *bench, uint64_t bytes)
 {
-    if (bench->side == SIDE_RECEIVER) {
+    if (bench->pair.side == SIDE_RECEIVER) {
         memset(bench->buffer, POISON, bytes);
         return;
     }
@@ -149,7 +68,7 @@ static void prepare(struct bench *bench, uint64_t bytes)
 
 static void verify(struct bench *bench, uint64_t bytes, enum way way)
 {
-    if (bench->side == SIDE_SENDER)
+    if (bench->pair.side == SIDE_SENDER)
         return;
     for (uint64_t i = 0; i < bytes / 8; i++) {
         uint64_t word = pattern_word(bench->seed, i);
@@ -164,50 +83,6 @@ static void verify(struct bench *bench, uint64_t bytes, enum way way)
 
 /* --- connections --------------------------------------------------------------------------- */
 
-static struct sockaddr_in loopback(in_port_t port)
-{
-    return (struct sockaddr_in){
-        .sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-}
-
-static void open_streams(struct bench *bench, unsigned count)
-{
-    struct sockaddr_in address = loopback(0);
-    socklen_t length = sizeof address;
-    int listener = -1;
-    int one = 1;
-
-    if (bench->side == SIDE_RECEIVER) {
-        listener = socket(AF_INET, SOCK_STREAM, 0);
-        must_be(listener >= 0 && bind(listener, (struct sockaddr *)&address, length) == 0 &&
-                listen(listener, MOST_STREAMS) == 0 &&
-                getsockname(listener, (struct sockaddr *)&address, &length) == 0);
-        bench->shared->port = address.sin_port;
-    }
-    meet(bench);
-    address = loopback(bench->shared->port);
-    for (unsigned i = 0; i < count; i++) {
-        int *fd = &bench->streams[i];
-
-        if (bench->side == SIDE_RECEIVER) {
-            *fd = accept(listener, NULL, NULL);
-        } else {
-            *fd = socket(AF_INET, SOCK_STREAM, 0);
-            must_be(*fd >= 0 && connect(*fd, (struct sockaddr *)&address, length) == 0);
-        }
-        must_be(*fd >= 0 && setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
-    }
-    if (listener >= 0)
-        close(listener);
-    meet(bench);
-}
-
-static void close_streams(struct bench *bench, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++)
-        close(bench->streams[i]);
-}
-
 /* A comm in the direction of `to`. */
 static void open_comm(struct bench *bench, unsigned sockets, enum side to, struct net_comm **comm)
 {
@@ -219,30 +94,11 @@ static void open_comm(struct bench *bench, unsigned sockets, enum side to, struc
                                              .largest_slice = bench->slice,
                                              .timeout_ms = LIMIT_MS,
                                              .handshake_ms = 5000};
-    union socket_address address = {.ipv4 = loopback(0)};
-    const struct net_device device = {
-        .name = "lo", .address = address.storage, .is_loopback = true};
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    uint8_t *handle = bench->shared->handles[to];
-    struct net_listener *listener = NULL;
     struct net_link link;
-    bool ready = false;
 
-    if (bench->side == to)
-        must(net_listen(&device, &options, handle, &listener));
-    meet(bench);
-    while (!ready) {
-        if (bench->side == to)
-            must(net_accept(listener, &link, &ready));
-        else
-            must(net_connect(NULL, &options, handle, &link, &ready));
-        if (deadline_passed(deadline))
-            die("no connection", __LINE__);
-        sched_yield();
-    }
-    net_listener_close(listener);
-    must(net_comm_create(&link, bench->side == to ? NET_RECEIVER : NET_SENDER, comm));
-    meet(bench);
+    pair_link(&bench->pair, &options, to, &link);
+    must(net_comm_create(&link, bench->pair.side == to ? NET_RECEIVER : NET_SENDER, comm));
+    pair_meet(&bench->pair);
 }
 
 /* --- bandwidth ----------------------------------------------------------------------------- */
@@ -264,12 +120,12 @@ static void move_raw(const struct mover *mover)
     uint64_t share = mover->bytes / mover->movers;
     uint64_t call = least(mover->message, RAW_CALL_BYTES);
     uint8_t *at = bench->buffer + mover->number * share;
-    int fd = bench->streams[mover->number];
+    int fd = bench->pair.streams[mover->number];
 
     while (share > 0) {
         uint64_t want = least(call, share);
-        ssize_t did =
-            bench->side == SIDE_SENDER ? send(fd, at, want, MSG_NOSIGNAL) : recv(fd, at, want, 0);
+        ssize_t did = bench->pair.side == SIDE_SENDER ? send(fd, at, want, MSG_NOSIGNAL)
+                                                      : recv(fd, at, want, 0);
 
         must_be(did > 0);
         at += did;
@@ -282,7 +138,7 @@ static bool start_one(const struct mover *mover, uint64_t at, struct net_request
     const struct bench *bench = mover->bench;
     uint64_t bytes = least(mover->message, mover->bytes - at);
 
-    must(bench->side == SIDE_SENDER
+    must(bench->pair.side == SIDE_SENDER
              ? net_isend(bench->comm, bench->buffer + at, bytes, 1, request)
              : net_irecv(bench->comm, bench->buffer + at, bytes, 1, request));
     return *request != NULL;
@@ -297,7 +153,7 @@ static void wait_for(const struct bench *bench, struct net_request *request, uin
     while (!done) {
         must(net_test(request, &done, NULL));
         if (!done && deadline_passed(deadline))
-            die("nothing moves any more", __LINE__);
+            die("nothing moves any more");
         if (!done)
             sched_yield();
     }
@@ -328,31 +184,15 @@ static void move_tcpx(const struct mover *mover)
 static void *run_mover(void *argument)
 {
     const struct mover *mover = argument;
-    struct shared *shared = mover->bench->shared;
-    uint64_t expected = 0;
-    uint64_t now;
-    uint64_t last;
+    const struct pair *pair = &mover->bench->pair;
 
-    pthread_barrier_wait(&shared->movers[mover->movers]);
-    atomic_compare_exchange_strong(&shared->from, &expected, clock_now());
+    pair_begin_span(pair, mover->movers);
     if (mover->way == WAY_RAW)
         move_raw(mover);
     else
         move_tcpx(mover);
-    now = clock_now();
-    last = atomic_load(&shared->to);
-    while (last < now && !atomic_compare_exchange_weak(&shared->to, &last, now))
-        ;
+    pair_end_span(pair);
     return NULL;
-}
-
-static double cpu_seconds(void)
-{
-    struct rusage usage;
-
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
 }
 
 /* One way of one round; both results per second and per GB are of 10^9 bytes. */
@@ -360,17 +200,14 @@ static void run_round(struct bench *bench, enum way way, unsigned streams, uint6
                       uint64_t bytes, double *rate, double *cpu)
 {
     struct mover movers[MOST_STREAMS];
-    struct shared *shared = bench->shared;
+    struct pair_shared *shared = bench->pair.shared;
     unsigned count = way == WAY_RAW ? streams : 1;
     double before;
 
     bench->seed++;
     prepare(bench, bytes);
-    if (bench->side == SIDE_SENDER) {
-        atomic_store(&shared->from, 0);
-        atomic_store(&shared->to, 0);
-    }
-    meet(bench);
+    pair_reset_span(&bench->pair);
+    pair_meet(&bench->pair);
     before = cpu_seconds();
     for (unsigned i = 0; i < count; i++) {
         movers[i] = (struct mover){.bench = bench,
@@ -383,8 +220,8 @@ static void run_round(struct bench *bench, enum way way, unsigned streams, uint6
     }
     for (unsigned i = 0; i < count; i++)
         pthread_join(movers[i].thread, NULL);
-    shared->cpu_seconds[bench->side] = cpu_seconds() - before;
-    meet(bench);
+    shared->cpu_seconds[bench->pair.side] = cpu_seconds() - before;
+    pair_meet(&bench->pair);
     verify(bench, bytes, way);
     *rate = (double)bytes / (double)(shared->to - shared->from);
     *cpu = (shared->cpu_seconds[SIDE_SENDER] + shared->cpu_seconds[SIDE_RECEIVER]) * 1e9 /
@@ -416,7 +253,7 @@ static void measure_row(struct bench *bench, unsigned streams, uint64_t message)
 
             run_round(bench, way, streams, message, bytes, &rates[way][round], &cpus[way][round]);
         }
-    if (bench->side == SIDE_RECEIVER)
+    if (bench->pair.side == SIDE_RECEIVER)
         return;
     for (enum way way = 0; way < WAYS; way++) {
         rate[way] = sorted_at(rates[way], bench->rounds, 0.5);
@@ -432,19 +269,19 @@ static void measure_bandwidth(struct bench *bench)
 {
     double ignored;
 
-    if (bench->side == SIDE_SENDER)
+    if (bench->pair.side == SIDE_SENDER)
         printf("%-24s | %8s %8s %6s | %8s %8s %6s\n", "messages x sockets", "raw GB/s", "tcpx",
                "ratio", "CPU s/GB", "tcpx", "ratio");
     for (size_t i = 0; i < sizeof stream_counts / sizeof *stream_counts; i++) {
-        open_streams(bench, stream_counts[i]);
+        pair_open_streams(&bench->pair, stream_counts[i]);
         open_comm(bench, stream_counts[i], SIDE_RECEIVER, &bench->comm);
         for (enum way way = 0; way < WAYS; way++) /* warms up */
             run_round(bench, way, stream_counts[i], MIB, bench->bytes / 4, &ignored, &ignored);
         for (size_t k = 0; k < sizeof message_sizes / sizeof *message_sizes; k++)
             measure_row(bench, stream_counts[i], message_sizes[k]);
-        meet(bench);
+        pair_meet(&bench->pair);
         net_comm_close(bench->comm);
-        close_streams(bench, stream_counts[i]);
+        pair_close_streams(&bench->pair, stream_counts[i]);
     }
 }
 
@@ -452,7 +289,7 @@ static void measure_bandwidth(struct bench *bench)
 
 static void raw_send(const struct bench *bench, uint64_t number)
 {
-    must_be(send(bench->streams[0], &number, sizeof number, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+    must_be(send(bench->pair.streams[0], &number, sizeof number, MSG_NOSIGNAL | MSG_DONTWAIT) ==
             (ssize_t)sizeof number);
 }
 
@@ -463,21 +300,21 @@ static void raw_receive(const struct bench *bench, uint64_t number)
 
     while (have < sizeof came) {
         ssize_t got =
-            recv(bench->streams[0], (char *)&came + have, sizeof came - have, MSG_DONTWAIT);
+            recv(bench->pair.streams[0], (char *)&came + have, sizeof came - have, MSG_DONTWAIT);
 
         must_be(got > 0 || (got < 0 && errno == EAGAIN));
         have += got > 0 ? (size_t)got : 0;
     }
     if (came != number)
-        die("raw: a wrong message", __LINE__);
+        die("raw: a wrong message");
 }
 
 static void raw_ping_pong(const struct bench *bench, uint64_t number)
 {
-    if (bench->side == SIDE_SENDER)
+    if (bench->pair.side == SIDE_SENDER)
         raw_send(bench, number);
     raw_receive(bench, number);
-    if (bench->side == SIDE_RECEIVER)
+    if (bench->pair.side == SIDE_RECEIVER)
         raw_send(bench, number);
 }
 
@@ -495,7 +332,7 @@ static void tcpx_send(struct net_comm *comm, uint64_t number)
 
     must(net_isend(comm, &number, sizeof number, 1, &request));
     if (request == NULL)
-        die("a busy comm", __LINE__);
+        die("a busy comm");
     spin(request);
 }
 
@@ -507,24 +344,24 @@ struct inbox {
 
 static void post(const struct bench *bench, struct inbox *inbox)
 {
-    struct net_comm *comm = bench->side == SIDE_SENDER ? bench->back : bench->comm;
+    struct net_comm *comm = bench->pair.side == SIDE_SENDER ? bench->back : bench->comm;
 
     inbox->number = UINT64_MAX;
     must(net_irecv(comm, &inbox->number, sizeof inbox->number, 1, &inbox->request));
     if (inbox->request == NULL)
-        die("a busy comm", __LINE__);
+        die("a busy comm");
 }
 
 /* Each side has its next receive posted before its peer can send for it. */
 static void tcpx_ping_pong(const struct bench *bench, struct inbox *inbox, uint64_t number)
 {
-    if (bench->side == SIDE_SENDER)
+    if (bench->pair.side == SIDE_SENDER)
         tcpx_send(bench->comm, number);
     spin(inbox->request);
     if (inbox->number != number)
-        die("tcpx: a wrong message", __LINE__);
+        die("tcpx: a wrong message");
     post(bench, inbox);
-    if (bench->side == SIDE_RECEIVER)
+    if (bench->pair.side == SIDE_RECEIVER)
         tcpx_send(bench->back, number);
 }
 
@@ -538,7 +375,7 @@ static void measure_latency(struct bench *bench)
 
     if (strstr("8 bytes", bench->row) == NULL)
         return;
-    open_streams(bench, 1);
+    pair_open_streams(&bench->pair, 1);
     open_comm(bench, 1, SIDE_RECEIVER, &bench->comm);
     open_comm(bench, 1, SIDE_SENDER, &bench->back);
     for (enum way way = 0; way < WAYS; way++)
@@ -546,7 +383,7 @@ static void measure_latency(struct bench *bench)
     post(bench, &inbox);
     for (int i = -BLOCK; i < count; i += BLOCK) /* the first block warms up */
         for (enum way way = 0; way < WAYS; way++) {
-            meet(bench);
+            pair_meet(&bench->pair);
             for (int k = 0; k < BLOCK; k++) {
                 uint64_t number = (uint64_t)(i + k + BLOCK) * 0x0101010101010101u;
                 uint64_t from = clock_now();
@@ -559,19 +396,19 @@ static void measure_latency(struct bench *bench)
                     times[way][i + k] = (double)(clock_now() - from) * 0.5e-3;
             }
         }
-    meet(bench);
+    pair_meet(&bench->pair);
     for (enum way way = 0; way < WAYS; way++) {
         middle[way] = sorted_at(times[way], count, 0.5);
         late[way] = sorted_at(times[way], count, 0.99);
         free(times[way]);
     }
-    if (bench->side == SIDE_SENDER)
+    if (bench->pair.side == SIDE_SENDER)
         printf("%-24s | %8.2f %8.2f %6.2f | %8.2f %8.2f %6.2f\n", "8 bytes: us; and p99",
                middle[WAY_RAW], middle[WAY_TCPX], middle[WAY_TCPX] / middle[WAY_RAW], late[WAY_RAW],
                late[WAY_TCPX], late[WAY_TCPX] / late[WAY_RAW]);
     net_comm_close(bench->comm);
     net_comm_close(bench->back);
-    close_streams(bench, 1);
+    pair_close_streams(&bench->pair, 1);
 }
 
 /* --- two processes ------------------------------------------------------------------------- */
@@ -584,31 +421,6 @@ static void run_side(struct bench *bench)
     measure_bandwidth(bench);
     measure_latency(bench);
     munmap(bench->buffer, bench->bytes);
-}
-
-static struct shared *create_shared(void)
-{
-    struct shared *shared =
-        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pthread_barrierattr_t attributes;
-
-    must_be(shared != MAP_FAILED);
-    pthread_barrierattr_init(&attributes);
-    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&shared->both, &attributes, SIDES);
-    for (unsigned i = 1; i <= MOST_STREAMS; i++)
-        pthread_barrier_init(&shared->movers[i], &attributes, SIDES * i);
-    return shared;
-}
-
-/* A receiver that has failed has said why, and will not come to where we meet. */
-static void child_ended(int signal_number)
-{
-    int status;
-
-    (void)signal_number;
-    if (wait(&status) > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
-        _exit(1);
 }
 
 static int usage(void)
@@ -640,8 +452,6 @@ int main(int argument_count, char **arguments)
 {
     struct bench bench = {
         .bytes = 512 * MIB, .slice = MIB / 2, .rounds = 7, .ping_pongs = 20000, .row = ""};
-    pid_t parent = getpid();
-    pid_t child;
 
     for (int i = 1; i < argument_count; i++) {
         if (strcmp(arguments[i], "--quick") == 0) {
@@ -657,20 +467,11 @@ int main(int argument_count, char **arguments)
             i++;
         }
     }
-    bench.shared = create_shared();
     printf(
         "# %ld cores; medians of %d rounds of %llu MiB; GB are 10^9 bytes; every byte verified\n",
         sysconf(_SC_NPROCESSORS_ONLN), bench.rounds, (unsigned long long)(bench.bytes / MIB));
-    fflush(stdout);
-    signal(SIGCHLD, child_ended);
-    child = fork();
-    must_be(child >= 0);
-    bench.side = child == 0 ? SIDE_RECEIVER : SIDE_SENDER;
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent)
-            return 1;
-    }
+    pair_fork(&bench.pair);
     run_side(&bench);
+    pair_join(&bench.pair);
     return 0;
 }

@@ -94,7 +94,7 @@ struct comm_gpu {
     struct queue copies;       /* struct copy, as they were put on the stream */
     struct queue ready;        /* sender: struct copy that a socket can send */
     bool failed;
-    unsigned waiting; /* sends: for their gates; receives: for slots */
+    unsigned waiting; /* sends: for their gates */
     struct gate gates[COMM_REQUESTS];
 };
 
@@ -229,6 +229,12 @@ void comm_give_up(struct net_comm *comm);
 void request_fail(struct net_request *request, int result);
 void request_done(struct net_request *request);
 
+/* Whether its bytes are copied to GPU memory behind the sockets. */
+static inline bool request_lands(const struct net_request *request)
+{
+    return request->in_gpu && !request->bounced;
+}
+
 /* Whether test may say how it ended: nobody touches its data any more. */
 bool request_has_ended(const struct net_request *request);
 
@@ -334,7 +340,10 @@ void progress(struct net_comm *comm);
 /* A request has ended: who sleeps for it shall look. */
 void progress_alarm(struct net_comm *comm);
 
-/* Until the request may have ended, at most until the deadline, without using the CPU. */
+/*
+ * Until the request may have ended, at most until the deadline. Uses no CPU, except while the GPU
+ * is at something, which has to be asked.
+ */
 void progress_sleep(struct net_request *request, uint64_t deadline);
 
 /* A lane other than the caller's own has something to do that it did not have. */

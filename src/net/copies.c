@@ -143,11 +143,15 @@ bool copies_are_under_way(const struct net_comm *comm)
 {
     if (comm->gpu.stream == NULL)
         return false;
+    if (queue_length(&comm->gpu.copies) > 0 || devmem_is_under_way(comm))
+        return true;
+    /* A comm that has failed begins no more. */
+    if (comm->result != TCPX_SUCCESS)
+        return false;
     for (unsigned lane = 0; lane < comm->link.sockets; lane++)
-        if (comm->lanes[lane].wait == LANE_SOON && comm->result == TCPX_SUCCESS)
+        if (comm->lanes[lane].wait == LANE_SOON)
             return true;
-    return queue_length(&comm->gpu.copies) > 0 || devmem_is_under_way(comm) ||
-           (comm->side == NET_SENDER && comm->gpu.waiting > 0);
+    return comm->gpu.waiting > 0;
 }
 
 bool copies_start(struct net_comm *comm, const struct copy *copy, int result)

@@ -424,9 +424,8 @@ static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part 
     lane->under_way++;
     request_hold(part->request);
     if (result == TCPX_SUCCESS)
-        result = part->request->in_gpu && !part->request->bounced
-                     ? unpack_to_gpu(comm, lane, part, count)
-                     : copy_to_host(comm, lane, part, count);
+        result = request_lands(part->request) ? unpack_to_gpu(comm, lane, part, count)
+                                              : copy_to_host(comm, lane, part, count);
     if (result != TCPX_SUCCESS)
         comm_fail_gpu(comm, result);
 }

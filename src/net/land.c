@@ -57,8 +57,8 @@ void land_ended(struct net_comm *comm, const struct copy *copy)
         receiver_done_if_all_here(comm, copy->request);
 }
 
-/* Messages that had been put aside when their receive came. False: no slot for the rest now. */
-static bool land_put_aside(struct net_comm *comm, struct net_request *request)
+/* A message that had been put aside when its receive came, as far as there are slots now. */
+static void land_put_aside(struct net_comm *comm, struct net_request *request)
 {
     struct eager_message *message = request->aside;
     uint64_t most = staging_slot_bytes(&comm->gpu.share);
@@ -72,15 +72,14 @@ static bool land_put_aside(struct net_comm *comm, struct net_request *request)
         if (result != TCPX_SUCCESS)
             comm_fail_gpu(comm, result);
         if (slot == NULL)
-            return false;
+            return;
         memcpy(slot->host, message->data + request->moved, bytes);
         if (!start_copy(comm, request, slot, request->moved, bytes))
-            return false;
+            return;
         request->moved += bytes;
     }
     request->aside = NULL;
     free(message);
-    return true;
 }
 
 void land_all_put_aside(struct net_comm *comm)
@@ -88,10 +87,9 @@ void land_all_put_aside(struct net_comm *comm)
     if (comm->gpu.stream == NULL)
         return;
     copies_poll(comm);
-    comm->gpu.waiting = 0;
     for (int i = 0; i < COMM_REQUESTS && !comm->gpu.failed; i++)
-        if (comm->requests[i].aside != NULL && !land_put_aside(comm, &comm->requests[i]))
-            comm->gpu.waiting++;
+        if (comm->requests[i].aside != NULL)
+            land_put_aside(comm, &comm->requests[i]);
 }
 
 /* Nobody has to be told of these copies any more. */
@@ -117,9 +115,8 @@ int land_on_stream(struct net_comm *comm, struct net_request *request, void *str
     int result = TCPX_SUCCESS;
 
     /* Parts of a devmem socket are on streams of their own: those are waited for. */
-    if (comm->side != NET_RECEIVER || !request->in_gpu || request->bounced ||
-        comm->devmem != NULL || !request->matched || request->aside != NULL ||
-        request->moved < request->bytes)
+    if (comm->side != NET_RECEIVER || !request_lands(request) || comm->devmem != NULL ||
+        !request->matched || request->aside != NULL || request->moved < request->bytes)
         return TCPX_SUCCESS;
     if (gate->event == NULL)
         result = gpu_event_create(staging_gpu(&comm->gpu.share), GPU_EVENT_PLAIN, &gate->event);

@@ -367,7 +367,7 @@ static void aim(struct incoming *incoming, struct net_request *request, uint64_t
 
 static bool is_for_gpu(const struct incoming *incoming)
 {
-    return incoming->request != NULL && incoming->request->in_gpu && !incoming->request->bounced &&
+    return incoming->request != NULL && request_lands(incoming->request) &&
            incoming->payload_left > 0;
 }
 
@@ -744,8 +744,7 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
             return LANE_IDLE;
         }
         moved += (uint64_t)got;
-        if (!incoming->by_devmem && incoming->request != NULL && incoming->request->in_gpu &&
-            !incoming->request->bounced)
+        if (!incoming->by_devmem && incoming->request != NULL && request_lands(incoming->request))
             land_if_full(comm, incoming);
     }
 }

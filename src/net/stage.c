@@ -10,7 +10,6 @@ static struct net_request *next_to_stage(struct net_comm *comm)
     struct net_request *oldest = NULL;
 
     comm->gpu.waiting = 0;
-
     for (int i = 0; i < COMM_REQUESTS; i++) {
         struct net_request *request = &comm->requests[i];
 

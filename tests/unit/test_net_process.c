@@ -41,22 +41,6 @@ static void fill_data(void)
         data[i] = (uint8_t)(i * 3 + i / 251);
 }
 
-static struct net_comm *child_connect(const uint8_t handle[NET_HANDLE_BYTES])
-{
-    uint8_t copy[NET_HANDLE_BYTES];
-    struct net_comm *comm;
-    struct net_link link;
-    bool connected = false;
-
-    memcpy(copy, handle, sizeof copy);
-    while (!connected)
-        if (net_connect(NULL, &options, copy, &link, &connected) != TCPX_SUCCESS)
-            _exit(10);
-    if (net_comm_create(&link, NET_SENDER, &comm) != TCPX_SUCCESS)
-        _exit(11);
-    return comm;
-}
-
 static void child_send(struct net_comm *comm, uint64_t bytes, uint64_t tag)
 {
     struct net_request *request = NULL;
@@ -68,21 +52,6 @@ static void child_send(struct net_comm *comm, uint64_t bytes, uint64_t tag)
     while (!done)
         if (net_test(request, &done, NULL) != TCPX_SUCCESS)
             _exit(13);
-}
-
-static struct net_comm *parent_accept(struct net_listener *listener)
-{
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    struct net_comm *comm;
-    struct net_link link;
-    bool accepted = false;
-
-    while (!accepted) {
-        assert_success(net_accept(listener, &link, &accepted));
-        assert_false(deadline_passed(deadline));
-    }
-    assert_success(net_comm_create(&link, NET_RECEIVER, &comm));
-    return comm;
 }
 
 static struct net_listener *parent_listen(uint8_t handle[NET_HANDLE_BYTES])
@@ -121,7 +90,7 @@ static void nap(uint64_t microseconds)
 
 static void send_and_exit(const uint8_t *handle)
 {
-    struct net_comm *comm = child_connect(handle);
+    struct net_comm *comm = connect_comm_or_exit(&options, handle);
     bool with_large = handle[NET_HANDLE_BYTES];
 
     fill_data();
@@ -148,7 +117,7 @@ static void test_exit_right_after_done(void **state)
 
         handle[NET_HANDLE_BYTES] = with_large;
         child = nursery_fork(send_and_exit, handle, sizeof handle);
-        comm = parent_accept(listener);
+        comm = accept_comm(listener);
         if (turn % 10 == 1) /* a receiver that comes when the sender is long gone */
             assert_int_equal(nursery_wait(child), 0);
         if (with_large) /* what is announced is sent when there is a receive, so that comes first */
@@ -165,7 +134,7 @@ static void test_exit_right_after_done(void **state)
 
 static void send_for_ever(const uint8_t *handle)
 {
-    struct net_comm *comm = child_connect(handle);
+    struct net_comm *comm = connect_comm_or_exit(&options, handle);
 
     for (;;)
         child_send(comm, sizeof data, 1);
@@ -188,7 +157,7 @@ static void test_a_killed_sender(void **state)
         int result = TCPX_SUCCESS;
         pid_t child = nursery_fork(send_for_ever, handle, sizeof handle);
 
-        comm = parent_accept(listener);
+        comm = accept_comm(listener);
         kill_at = clock_now() + (uint64_t)(turn * 37 % 100) * 100000;
         while (result == TCPX_SUCCESS) {
             bool done = false;
@@ -325,16 +294,7 @@ static void send_on_many(const uint8_t *handle)
     const struct net_link_options one = one_socket();
 
     for (int i = 0; i < COMMS; i++) {
-        uint8_t copy[NET_HANDLE_BYTES];
-        struct net_link link;
-        bool connected = false;
-
-        memcpy(copy, handle, sizeof copy);
-        while (!connected)
-            if (net_connect(NULL, &one, copy, &link, &connected) != TCPX_SUCCESS)
-                _exit(20);
-        if (net_comm_create(&link, NET_SENDER, &comms[i]) != TCPX_SUCCESS)
-            _exit(21);
+        comms[i] = connect_comm_or_exit(&one, handle);
         memset(buffers[i], i, sizeof buffers[i]);
         if (net_isend(comms[i], buffers[i], sizeof buffers[i], 1, &requests[i]) != TCPX_SUCCESS)
             _exit(22);
@@ -363,7 +323,7 @@ static void test_many_comms(void **state)
     assert_success(net_listen(&device, &one, handle, &listener));
     child = nursery_fork(send_on_many, handle, sizeof handle);
     for (int i = 0; i < COMMS; i++) {
-        comms[i] = parent_accept(listener);
+        comms[i] = accept_comm(listener);
         assert_success(net_irecv(comms[i], buffers[i], sizeof buffers[i], 1, &requests[i]));
     }
     assert_in_range(io_threads(), plan.threads > 0, plan.threads);

@@ -3,7 +3,6 @@
  * wait costs no CPU, and no buffer is touched after its request has been told to have failed. A
  * forked child has nothing of its parent's connections.
  */
-#include "base/fork.h"
 #include "net/budget.h"
 #include "net/io.h"
 #include "tests/unit/net_pair.h"
@@ -254,25 +253,9 @@ static void test_a_wait_for_nothing(void **state)
 
 /* --- failures ------------------------------------------------------------------------------ */
 
-static struct net_comm *child_connect(const uint8_t *handle)
-{
-    uint8_t copy[NET_HANDLE_BYTES];
-    struct net_comm *comm;
-    struct net_link link;
-    bool connected = false;
-
-    memcpy(copy, handle, sizeof copy);
-    while (!connected)
-        if (net_connect(NULL, &options, copy, &link, &connected) != TCPX_SUCCESS)
-            _exit(10);
-    if (net_comm_create(&link, NET_SENDER, &comm) != TCPX_SUCCESS)
-        _exit(11);
-    return comm;
-}
-
 static void send_for_ever(const uint8_t *handle)
 {
-    struct net_comm *comm = child_connect(handle);
+    struct net_comm *comm = connect_comm_or_exit(&options, handle);
     struct net_request *request;
     bool done;
 
@@ -280,21 +263,6 @@ static void send_for_ever(const uint8_t *handle)
         if (net_isend(comm, data, sizeof data, 1, &request) != TCPX_SUCCESS ||
             net_wait(request, DEADLINE_NEVER, &done, NULL) != TCPX_SUCCESS)
             _exit(12);
-}
-
-static struct net_comm *accept_one(struct net_listener *listener)
-{
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    struct net_comm *comm;
-    struct net_link link;
-    bool accepted = false;
-
-    while (!accepted) {
-        assert_success(net_accept(listener, &link, &accepted));
-        assert_false(deadline_passed(deadline));
-    }
-    assert_success(net_comm_create(&link, NET_RECEIVER, &comm));
-    return comm;
 }
 
 /* Threads are in the middle of reading into the buffer when their peer dies. */
@@ -309,7 +277,7 @@ static void test_a_buffer_is_left_alone_after_a_failure(void **state)
     assert_success(net_listen(&device, &options, handle, &listener));
     for (int turn = 0; turn < TURNS; turn++) {
         pid_t child = nursery_fork(send_for_ever, handle, sizeof handle);
-        struct net_comm *comm = accept_one(listener);
+        struct net_comm *comm = accept_comm(listener);
         struct net_request *request;
         uint64_t kill_at = clock_now() + (uint64_t)turn * 100000;
         int result = TCPX_SUCCESS;
@@ -428,7 +396,7 @@ static void test_a_forked_child_is_refused(void **state)
 /* Has a child of its own that lives longer. */
 static void fork_and_send_for_ever(const uint8_t *handle)
 {
-    struct net_comm *comm = child_connect(handle);
+    struct net_comm *comm = connect_comm_or_exit(&options, handle);
     pid_t child = fork();
 
     if (child == 0) {
@@ -459,7 +427,7 @@ static void test_a_child_does_not_keep_its_parents_connections(void **state)
     atomic_store(&nursery_shared->flag, 0);
     assert_success(net_listen(&device, &options, handle, &listener));
     child = nursery_fork(fork_and_send_for_ever, handle, sizeof handle);
-    comm = accept_one(listener);
+    comm = accept_comm(listener);
     assert_success(net_irecv(comm, arrived, sizeof arrived, 1, &request));
     while (atomic_load(&nursery_shared->flag) == 0)
         assert_false(deadline_passed(deadline));
