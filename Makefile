@@ -1,4 +1,4 @@
-# make            build/libtcpx.so, build/libtcpx.a, build/tcpx
+# make            build/libtcpx.so, build/libtcpx.a, build/libnccl-net-tcpx.so, build/tcpx
 # make demo       moves 1 GiB between two processes over TCP, verified
 # make check      every test that can run on this machine (installs what they need; DEPS=0 forbids)
 # make check-gpu  the tests that need a real GPU
@@ -43,12 +43,15 @@ else
 NO_UNDEFINED := -Wl,-z,defs
 endif
 
-LIB_OBJECTS  := $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard src/*/*.c)))
-TOOL_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard tools/*.c)))
+objects_of    = $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard $(1))))
+LIB_OBJECTS  := $(filter-out $(BUILD)/obj/src/export/%,$(call objects_of,src/*/*.c))
+# The plugin is not a part of the library: it has the same code below, and NCCL's tables on top.
+PLUGIN_OBJECTS := $(LIB_OBJECTS) $(call objects_of,src/export/*.c)
+TOOL_OBJECTS := $(call objects_of,tools/*.c)
 PTX          := src/gpu/unpack_kernels.ptx
 
 .PHONY: all
-all: $(BUILD)/libtcpx.so $(BUILD)/libtcpx.a $(BUILD)/tcpx
+all: $(BUILD)/libtcpx.so $(BUILD)/libtcpx.a $(BUILD)/libnccl-net-tcpx.so $(BUILD)/tcpx
 
 .PHONY: demo
 demo: $(BUILD)/tcpx
@@ -91,6 +94,13 @@ $(BUILD)/libtcpx.so: $(BUILD)/libtcpx.so.$(VERSION)
 	@ln -sf libtcpx.so.$(VERSION) $(BUILD)/libtcpx.so.$(SOVERSION)
 	@ln -sf libtcpx.so.$(SOVERSION) $@
 
+# NCCL opens it by this name and unloads it as it likes: nodelete, as above.
+$(BUILD)/libnccl-net-tcpx.so: $(PLUGIN_OBJECTS) src/libnccl-net-tcpx.map
+	$(call say,LD,$@)
+	$(Q)$(CC) $(TCPX_LDFLAGS) -shared -Wl,-soname,libnccl-net-tcpx.so -Wl,-Bsymbolic \
+		-Wl,-z,nodelete $(NO_UNDEFINED) -Wl,--version-script=src/libnccl-net-tcpx.map \
+		$(PLUGIN_OBJECTS) $(TCPX_LIBS) -o $@
+
 # One object whose internal names are local, so that they cannot meet the program's own.
 $(BUILD)/libtcpx.a: $(LIB_OBJECTS)
 	$(call say,AR,$@)
@@ -122,6 +132,7 @@ install: all
 	install -m 755 $(BUILD)/libtcpx.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtcpx.so.$(VERSION)'
 	ln -sf libtcpx.so.$(VERSION) '$(DESTDIR)$(LIBDIR)/libtcpx.so.$(SOVERSION)'
 	ln -sf libtcpx.so.$(SOVERSION) '$(DESTDIR)$(LIBDIR)/libtcpx.so'
+	install -m 755 $(BUILD)/libnccl-net-tcpx.so '$(DESTDIR)$(LIBDIR)/libnccl-net-tcpx.so'
 	install -m 644 $(BUILD)/libtcpx.a '$(DESTDIR)$(LIBDIR)/libtcpx.a'
 	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$(INCLUDEDIR)' '' \
 		'Name: tcpx' 'Description: GPU memory between hosts over TCP' 'Version: $(VERSION)' \
@@ -135,7 +146,8 @@ install: all
 uninstall:
 	rm -f '$(DESTDIR)$(BINDIR)/tcpx' '$(DESTDIR)$(LIBDIR)'/libtcpx.so.$(VERSION) \
 		'$(DESTDIR)$(LIBDIR)/libtcpx.so.$(SOVERSION)' '$(DESTDIR)$(LIBDIR)/libtcpx.so' \
-		'$(DESTDIR)$(LIBDIR)/libtcpx.a' '$(DESTDIR)$(LIBDIR)/pkgconfig/tcpx.pc' \
+		'$(DESTDIR)$(LIBDIR)/libnccl-net-tcpx.so' '$(DESTDIR)$(LIBDIR)/libtcpx.a' \
+		'$(DESTDIR)$(LIBDIR)/pkgconfig/tcpx.pc' \
 		'$(DESTDIR)$(INCLUDEDIR)/tcpx.h'
 	for page in $(MAN_PAGES); do \
 		rm -f '$(DESTDIR)$(MANDIR)'/man$${page##*.}/$${page#man/}; \

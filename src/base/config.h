@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 enum config_gpu { CONFIG_GPU_AUTO, CONFIG_GPU_CUDA, CONFIG_GPU_HOST };
+enum config_plugin_mode { CONFIG_PLUGIN_HOST, CONFIG_PLUGIN_CUDA, CONFIG_PLUGIN_UNPACK };
 enum config_family { CONFIG_FAMILY_ANY, CONFIG_FAMILY_INET, CONFIG_FAMILY_INET6 };
 enum config_unpack {
     CONFIG_UNPACK_AUTO,
@@ -37,6 +38,9 @@ enum config_unpack {
     CHOICE(unpack_impl, "UCCL_TCPX_UNPACK_IMPL", "auto", "auto|d2d|host|kernel",                   \
          "How received fragments get into the GPU buffer: by copies (d2d), gathered in host "      \
          "memory first (host), by a kernel (kernel), or the best for each receive (auto).")        \
+    CHOICE(plugin_mode, "UCCL_TCPX_PLUGIN_MODE", "host", "host|cuda|unpack",                       \
+         "What NCCL hands to the plugin: its pinned host buffers (host), its GPU buffers (cuda), " \
+         "or GPU buffers that its own kernels fill from what the plugin received (unpack).")       \
     TEXT(socket_ifname, "NCCL_SOCKET_IFNAME", "", "names of interfaces, as eth,=ens5 or ^docker",  \
          "Which network interfaces to use, as NCCL reads it: beginnings of names, whole names "    \
          "after =, all others after ^.")                                                           \

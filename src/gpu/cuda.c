@@ -76,6 +76,20 @@ static int cuda_properties(int index, struct tcpx_gpu_properties *out)
     return TCPX_SUCCESS;
 }
 
+static int cuda_of_caller(int *index)
+{
+    cu_context current = NULL;
+    cu_device device = 0;
+    cu_result error = cuda.cuCtxGetCurrent(&current);
+
+    if (error == CU_OK && current != NULL)
+        error = cuda.cuCtxGetDevice(&device);
+    if (error != CU_OK)
+        return cuda_error(error, "finding the caller's GPU");
+    *index = device; /* a CUdevice is the number of its device */
+    return TCPX_SUCCESS;
+}
+
 static int cuda_open(int index, struct gpu **out)
 {
     /* What the registers of our copying kernels leave room for. */
@@ -542,6 +556,7 @@ const struct gpu_ops gpu_cuda_ops = {
     .name = "cuda",
     .start = cuda_start,
     .properties = cuda_properties,
+    .of_caller = cuda_of_caller,
     .open = cuda_open,
     .close = cuda_close,
     .memory_alloc = cuda_memory_alloc,

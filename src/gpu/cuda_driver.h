@@ -78,6 +78,7 @@ enum { CU_JIT_ERROR_LOG = 5, CU_JIT_ERROR_LOG_BYTES = 6 };
     NEEDED(cuDevicePrimaryCtxRetain, (cu_context *context, cu_device device))                      \
     NEEDED(cuDevicePrimaryCtxRelease_v2, (cu_device device))                                       \
     NEEDED(cuCtxGetCurrent, (cu_context *context))                                                 \
+    NEEDED(cuCtxGetDevice, (cu_device *device))                                                    \
     NEEDED(cuCtxPushCurrent_v2, (cu_context context))                                              \
     NEEDED(cuCtxPopCurrent_v2, (cu_context *context))                                              \
     NEEDED(cuThreadExchangeStreamCaptureMode, (int *mode))                                         \

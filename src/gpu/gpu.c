@@ -112,6 +112,19 @@ int gpu_properties(int index, struct tcpx_gpu_properties *properties)
     return current->ops->properties(index, properties);
 }
 
+int gpu_of_caller(int *index)
+{
+    const struct choice *current;
+    int result = choice_get(&current);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (current->ops->of_caller != NULL)
+        return current->ops->of_caller(index);
+    *index = 0;
+    return TCPX_SUCCESS;
+}
+
 int gpu_backend(const char **name, const char **reason)
 {
     const struct choice *current;

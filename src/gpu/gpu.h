@@ -28,6 +28,12 @@ struct gpu_event;
 MUST_CHECK int gpu_count(int *count);
 MUST_CHECK int gpu_properties(int index, struct tcpx_gpu_properties *properties);
 
+/*
+ * The GPU that the calling thread works with: that of its current CUDA context. 0 if it has none,
+ * and for emulated GPUs.
+ */
+MUST_CHECK int gpu_of_caller(int *index);
+
 /* "cuda" or "host", and why: for people. Valid for the life of the process. */
 MUST_CHECK int gpu_backend(const char **name, const char **reason);
 

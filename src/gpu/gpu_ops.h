@@ -37,6 +37,7 @@ struct gpu_ops {
     /* Finds the devices; called once before anything else. */
     int (*start)(int *count);
     int (*properties)(int index, struct tcpx_gpu_properties *properties);
+    int (*of_caller)(int *index); /* NULL: always 0 */
     int (*open)(int index, struct gpu **gpu);
     void (*close)(struct gpu *gpu);
 

@@ -38,8 +38,8 @@ MUST_CHECK int net_irecv(struct net_comm *comm, void *data, uint64_t room, uint6
 
 /*
  * Memory that messages are sent from and received into. GPU memory has to be registered with each
- * comm that uses it, of one GPU per comm; host memory may be. A registration ends before its comm,
- * and after the last request that uses it.
+ * comm that uses it, of one GPU per comm; host memory may be. A registration ends after the last
+ * request that uses it, with its comm at the latest. NULL can be deregistered.
  */
 struct net_memory;
 MUST_CHECK int net_register(struct net_comm *comm, void *address, uint64_t bytes,

@@ -169,6 +169,7 @@ struct net_comm {
     bool gave_up; /* the peer was told, and all sockets are shut down */
 
     struct comm_gpu gpu;
+    struct net_memory *memories; /* those that are registered */
     struct devmem *devmem;       /* NULL: all sockets are plain ones */
     struct publisher *publisher; /* NULL: the transport unpacks by itself */
 

@@ -28,7 +28,8 @@ struct attempt {
     struct net_link_options options;
     struct net_handle handle;
     uint64_t comm;
-    unsigned budgeted; /* further sockets, from the budget of the handle's process */
+    uint64_t forgotten; /* when nobody has called for it that long */
+    unsigned budgeted;  /* further sockets, from the budget of the handle's process */
     char peer[SOCKET_NAME_BYTES];
     struct connection connections[WIRE_MOST_SOCKETS + 1]; /* the reverse one is the last */
     size_t heard; /* bytes of the answer on the reverse connection */
@@ -62,6 +63,7 @@ static bool put_back(struct attempt *attempt)
 {
     bool found = false;
 
+    attempt->forgotten = deadline_after_ms(attempt->options.timeout_ms);
     pthread_mutex_lock(&table_lock);
     for (int i = 0; i < MOST_ATTEMPTS && !found; i++)
         if (table[i] == NULL) {
@@ -71,8 +73,6 @@ static bool put_back(struct attempt *attempt)
     pthread_mutex_unlock(&table_lock);
     return found;
 }
-
-/* --- starting ------------------------------------------------------------------------------ */
 
 static unsigned connection_count(const struct attempt *attempt)
 {
@@ -86,6 +86,21 @@ static void drop(struct attempt *attempt)
     budget_give(attempt->handle.process, attempt->budgeted);
     free(attempt);
 }
+
+/* Ends the attempts of one owner; of all owners, but only those that are forgotten, for NULL. */
+static void drop_all(const void *owner)
+{
+    pthread_mutex_lock(&table_lock);
+    for (int i = 0; i < MOST_ATTEMPTS; i++)
+        if (table[i] != NULL && (owner != NULL ? table[i]->options.owner == owner
+                                               : deadline_passed(table[i]->forgotten))) {
+            drop(table[i]);
+            table[i] = NULL;
+        }
+    pthread_mutex_unlock(&table_lock);
+}
+
+/* --- starting ------------------------------------------------------------------------------ */
 
 static bool is_loopback(const struct sockaddr_storage *address)
 {
@@ -152,6 +167,7 @@ static int start(const struct net_device *device, const struct net_link_options 
     if (options->sockets < 1 || options->sockets > WIRE_MOST_SOCKETS)
         return error_set(TCPX_INVALID_ARGUMENT, "a link of %u sockets: 1 to %d are possible",
                          options->sockets, WIRE_MOST_SOCKETS);
+    drop_all(NULL);
     attempt = calloc(1, sizeof *attempt);
     if (attempt == NULL)
         return error_system(ENOMEM, "a connection");
@@ -336,4 +352,10 @@ void net_connect_cancel(uint8_t handle_bytes[NET_HANDLE_BYTES])
         drop(attempt);
     handle.attempt = 0;
     net_handle_write(&handle, handle_bytes);
+}
+
+void net_connect_cancel_all(const void *owner)
+{
+    if (owner != NULL && fork_check() == TCPX_SUCCESS)
+        drop_all(owner);
 }

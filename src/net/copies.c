@@ -13,6 +13,8 @@
 #include <stdlib.h>
 
 struct net_memory {
+    struct net_memory *next; /* of this comm */
+    struct net_memory **here;
     bool in_gpu;
 };
 
@@ -84,14 +86,33 @@ int net_register(struct net_comm *comm, void *address, uint64_t bytes, struct ne
         free(memory);
         return result;
     }
+    pthread_mutex_lock(&comm->lock);
+    memory->next = comm->memories;
+    memory->here = &comm->memories;
+    if (memory->next != NULL)
+        memory->next->here = &memory->next;
+    comm->memories = memory;
+    pthread_mutex_unlock(&comm->lock);
     *out = memory;
     return TCPX_SUCCESS;
 }
 
+/* With the lock, or nobody else left. */
+static void forget_memory(struct net_memory *memory)
+{
+    *memory->here = memory->next;
+    if (memory->next != NULL)
+        memory->next->here = memory->here;
+    free(memory);
+}
+
 void net_deregister(struct net_comm *comm, struct net_memory *memory)
 {
-    (void)comm;
-    free(memory);
+    if (memory == NULL || fork_check() != TCPX_SUCCESS)
+        return;
+    pthread_mutex_lock(&comm->lock);
+    forget_memory(memory);
+    pthread_mutex_unlock(&comm->lock);
 }
 
 bool memory_is_in_gpu(const struct net_memory *memory)
@@ -257,6 +278,8 @@ static void wait_for_copies(struct net_comm *comm)
 
 void copies_close(struct net_comm *comm)
 {
+    while (comm->memories != NULL)
+        forget_memory(comm->memories);
     if (comm->gpu.stream == NULL)
         return;
     devmem_close(comm);

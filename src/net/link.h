@@ -35,6 +35,7 @@ struct net_link_options {
     uint64_t largest_slice;
     uint64_t timeout_ms;   /* until a peer whose host is gone is an error */
     uint64_t handshake_ms; /* until a connection that does not say who it is is dropped */
+    const void *owner;     /* of a connect, for net_connect_cancel_all() */
 };
 
 /* As the environment says. */
@@ -61,7 +62,8 @@ void net_listener_close(struct net_listener *listener);
 
 /*
  * *connected: whether `link` was written; if not, call again with the same handle bytes, which
- * remember the attempt. A failure ends the attempt. The device may be NULL: any.
+ * remember the attempt. A failure ends the attempt, and so do timeout_ms without a call. The device
+ * may be NULL: any.
  */
 MUST_CHECK int net_connect(const struct net_device *device, const struct net_link_options *options,
                            uint8_t handle[NET_HANDLE_BYTES], struct net_link *link,
@@ -69,5 +71,8 @@ MUST_CHECK int net_connect(const struct net_device *device, const struct net_lin
 
 /* Ends an attempt that nobody will call again for; no effect without one. */
 void net_connect_cancel(uint8_t handle[NET_HANDLE_BYTES]);
+
+/* Ends all attempts of an owner. */
+void net_connect_cancel_all(const void *owner);
 
 #endif

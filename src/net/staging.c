@@ -25,6 +25,7 @@ struct staging {
     unsigned most;   /* slots, pinned or not yet; half of them are the sure ones */
     unsigned pinned; /* slots there are */
     unsigned extra;  /* taken by members that had one already */
+    unsigned wanted; /* by all members together */
     struct staging_slot *unused;
     struct chunk *chunks;
 };
@@ -184,6 +185,30 @@ static void destroy(struct staging *staging)
     free(staging);
 }
 
+/*
+ * With the lock. All of it now, as far as there may be: to pin memory during traffic could wait for
+ * a kernel that waits for that traffic.
+ */
+static int pin_for(struct staging *staging, unsigned more)
+{
+    unsigned wanted = staging->wanted + more;
+    int result = TCPX_SUCCESS;
+
+    wanted = wanted < staging->most ? wanted : staging->most;
+    while (staging->pinned < wanted && result == TCPX_SUCCESS)
+        result = add_chunk(staging);
+    return result;
+}
+
+/* With the table's lock. */
+static void end_if_unused(struct staging *staging)
+{
+    if (staging->members != 0)
+        return;
+    table[staging->device] = NULL;
+    destroy(staging);
+}
+
 int staging_join(int device, unsigned most, struct staging_share *share)
 {
     struct staging *staging;
@@ -205,8 +230,14 @@ int staging_join(int device, unsigned most, struct staging_share *share)
                                "UCCL_TCPX_STAGING_BYTES",
                                device, staging->most, (unsigned long long)staging->slot_bytes,
                                staging->most / 2);
-        staging->members += result == TCPX_SUCCESS;
+        if (result == TCPX_SUCCESS)
+            result = pin_for(staging, most);
+        if (result == TCPX_SUCCESS) {
+            staging->members++;
+            staging->wanted += most;
+        }
         pthread_mutex_unlock(&staging->lock);
+        end_if_unused(staging);
     }
     pthread_mutex_unlock(&table_lock);
     if (result == TCPX_SUCCESS)
@@ -223,11 +254,9 @@ void staging_leave(struct staging_share *share)
     pthread_mutex_lock(&table_lock);
     pthread_mutex_lock(&staging->lock);
     staging->members--;
+    staging->wanted -= share->most;
     pthread_mutex_unlock(&staging->lock);
-    if (staging->members == 0) {
-        table[staging->device] = NULL;
-        destroy(staging);
-    }
+    end_if_unused(staging);
     pthread_mutex_unlock(&table_lock);
     share->staging = NULL;
 }

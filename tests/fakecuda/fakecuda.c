@@ -412,6 +412,15 @@ cu_result cuCtxGetCurrent(cu_context *context)
     return CU_OK;
 }
 
+cu_result cuCtxGetDevice(cu_device *device)
+{
+    BEGIN(cuCtxGetDevice);
+    if (current() == NULL)
+        return INVALID_CONTEXT;
+    *device = current()->device;
+    return CU_OK;
+}
+
 cu_result cuCtxPushCurrent_v2(cu_context context)
 {
     BEGIN(cuCtxPushCurrent_v2);

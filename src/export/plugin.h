@@ -1,0 +1,69 @@
+/*
+ * The transport as NCCL calls it, without the differences between versions: tables.c puts these
+ * calls into the tables. They return at once, may come from any thread, and log the cause when they
+ * fail. A comm belongs to the context of the communicator it was made for, and ends with it.
+ */
+#ifndef TCPX_EXPORT_PLUGIN_H
+#define TCPX_EXPORT_PLUGIN_H
+
+#include "abi/net_tables.h"
+#include "base/config.h"
+
+struct plugin_context;
+struct plugin_listener;
+struct plugin_comm;
+
+/* --- a communicator ------------------------------------------------------------------------ */
+
+/*
+ * *context may be NULL as an argument: then all comms of the process belong to one context that
+ * never ends, as with tables before version 11.
+ */
+int plugin_init(log_nccl_logger logger, struct plugin_context **context);
+
+/* Closes all that was left open. NULL is allowed. */
+int plugin_finalize(struct plugin_context *context);
+
+/* Whether NCCL's kernels unpack, so that irecv_consumed has to be called. After plugin_init(). */
+bool plugin_unpacks(void);
+
+/* --- devices ------------------------------------------------------------------------------- */
+
+int plugin_devices(int *count);
+
+/* What the properties of all versions are made of. */
+struct plugin_properties {
+    char *name;
+    char *pci_path; /* NULL: none */
+    uint64_t guid;
+    int pointer_support;
+    int speed_mbps;
+    int device_type;
+    int device_version;
+};
+
+int plugin_properties(int device, struct plugin_properties *properties);
+
+/* --- comms: channel.c ---------------------------------------------------------------------- */
+
+/* A NULL context is the one that never ends. */
+int plugin_listen(struct plugin_context *context, int device, void *handle, void **listener);
+int plugin_connect(struct plugin_context *context, int device, void *handle, void **comm);
+int plugin_accept(struct plugin_listener *listener, void **comm, struct net_device_handle **on_gpu);
+int plugin_close(struct plugin_comm *comm);
+int plugin_close_listener(struct plugin_listener *listener);
+
+/* --- requests: request.c ------------------------------------------------------------------- */
+
+int plugin_register(struct plugin_comm *comm, void *data, uint64_t bytes, int type, void **memory);
+int plugin_deregister(struct plugin_comm *comm, void *memory);
+
+/* *request is written in every case: NULL means busy, and after a failure nothing. */
+int plugin_isend(struct plugin_comm *comm, void *data, uint64_t bytes, void *memory,
+                 void **request);
+int plugin_irecv(struct plugin_comm *comm, int count, void *data, uint64_t room, void *memory,
+                 void **request);
+int plugin_test(void *request, int *done, int *bytes);
+int plugin_consumed(struct plugin_comm *comm, void *request);
+
+#endif
