@@ -13,9 +13,14 @@ RUNNER_FLAGS  := $(if $(findstring thread,$(SANITIZE)),--no-aslr)
 
 UNIT_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/test_*.c)))
 GPU_PROGRAMS  := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/gpu/test_*.c)))
+PLUGIN_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/plugin/test_*.c)))
 INTEGRATION   := $(sort $(wildcard tests/integration/*.sh))
 
 $(UNIT_PROGRAMS) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(LIB_OBJECTS)
+	$(call link,$(CMOCKA_LIBS))
+
+# These load the plugin as NCCL does, and share no code with it.
+$(PLUGIN_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/plugin/plugin_driver.o
 	$(call link,$(CMOCKA_LIBS))
 
 $(BUILD)/obj/tests/unit/test_cuda_abi.o: TCPX_CFLAGS += $(CUDA_INCLUDE:%=-isystem %)
@@ -82,6 +87,36 @@ GPU_SUITES := \
 NET_SUITES := $(foreach name,net_comm net_process net_progress net_strangers net_traffic, \
 	$(foreach threads,0 3, \
 	'unit/$(name)-$(threads)-threads: TCPX_TEST_TURNS=$(FEWER_TURNS) UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
+
+# $(call plugin_suite,label,program,environment)
+plugin_suite = 'plugin/$(1): $(3) $(BUILD)/tests/plugin/test_plugin_$(2)'
+all_turns    := TCPX_TEST_TURNS=$(TURNS)
+fewer_turns  := TCPX_TEST_TURNS=$(FEWER_TURNS)
+as_cuda      := UCCL_TCPX_PLUGIN_MODE=cuda
+as_unpack    := UCCL_TCPX_PLUGIN_MODE=unpack
+in_parallel  := UCCL_TCPX_SOCKETS=4 UCCL_TCPX_THREADS=3
+PLUGIN_SUITES := \
+	$(call plugin_suite,load,load,$(all_turns)) \
+	$(call plugin_suite,load-cuda,load,$(fewer_turns) $(as_cuda) $(on_host)) \
+	$(call plugin_suite,load-unpack,load,$(fewer_turns) $(as_unpack) $(on_host)) \
+	$(call plugin_suite,properties,properties,$(all_turns)) \
+	$(call plugin_suite,properties-cuda,properties,$(as_cuda) $(on_host)) \
+	$(call plugin_suite,properties-unpack,properties,$(as_unpack) $(on_host)) \
+	$(call plugin_suite,connect,connect,$(all_turns)) \
+	$(call plugin_suite,connect-sockets,connect,$(fewer_turns) $(in_parallel)) \
+	$(call plugin_suite,connect-calls,connect,$(fewer_turns) UCCL_TCPX_THREADS=0) \
+	$(call plugin_suite,data,data,$(all_turns)) \
+	$(call plugin_suite,data-sockets,data,$(fewer_turns) $(in_parallel)) \
+	$(call plugin_suite,data-calls,data,$(fewer_turns) UCCL_TCPX_THREADS=0) \
+	$(call plugin_suite,data-unpack,data,$(fewer_turns) $(as_unpack) $(on_host)) \
+	$(call plugin_suite,unpack,unpack,$(all_turns) $(as_unpack) $(on_host)) \
+	$(call plugin_suite,unpack-sockets,unpack,$(fewer_turns) $(as_unpack) $(on_host) $(in_parallel)) \
+	$(call plugin_suite,gpu-cuda,gpu,$(all_turns) $(as_cuda) $(on_fake)) \
+	$(call plugin_suite,gpu-unpack,gpu,$(all_turns) $(as_unpack) $(on_fake)) \
+	$(call plugin_suite,gpu-unpack-sockets,gpu,$(fewer_turns) $(as_unpack) $(on_fake) $(in_parallel)) \
+	$(call plugin_suite,gpu-unpack-devmem,gpu,$(fewer_turns) $(as_unpack) $(on_fake) UCCL_TCPX_SOFT_DEVMEM=5) \
+	$(call plugin_suite,fork,fork,$(all_turns)) \
+	$(call plugin_suite,fork-sockets,fork,$(fewer_turns) $(in_parallel))
 INTEGRATION_SUITES := $(foreach script,$(INTEGRATION),'$(patsubst tests/%.sh,%,$(script)): sh $(script)')
 
 # --- fuzz targets: each replays its checked-in inputs here, and is run by libFuzzer in `make fuzz`
@@ -111,11 +146,12 @@ fuzz-run: $(RUNNER) $(FUZZERS)
 	@$(RUNNER) --timeout $$(($(FUZZ_SECONDS) + 60)) $(FUZZER_SUITES)
 
 ifeq ($(HAVE_CMOCKA),yes)
-TEST_PROGRAMS := $(UNIT_PROGRAMS) $(GPU_PROGRAMS)
-SUITES        := $(UNIT_SUITES) $(NET_SUITES) $(GPU_SUITES) $(FUZZ_SUITES) $(INTEGRATION_SUITES)
+TEST_PROGRAMS := $(UNIT_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
+SUITES        := $(UNIT_SUITES) $(NET_SUITES) $(GPU_SUITES) $(PLUGIN_SUITES) $(FUZZ_SUITES) \
+	$(INTEGRATION_SUITES)
 else
 TEST_PROGRAMS :=
-SUITES        := 'skip unit+gpu: cmocka.h is not installed (Debian: libcmocka-dev)' \
+SUITES        := 'skip unit+gpu+plugin: cmocka.h is not installed (Debian: libcmocka-dev)' \
 	$(FUZZ_SUITES) $(INTEGRATION_SUITES)
 endif
 
@@ -155,6 +191,8 @@ REAL_GPU_SUITES := \
 	$(call gpu_suite,net-unpack-devmem-real@300,net_unpack,$(on_gpu) UCCL_TCPX_SOFT_DEVMEM=5) \
 	$(call gpu_suite,devmem-real@300,soft_devmem,$(on_gpu) TCPX_TEST_DEVMEM_BYTES=1073741824) \
 	$(call gpu_suite,net-real-calls@300,net_gpu,$(on_gpu) UCCL_TCPX_THREADS=0) \
+	$(call plugin_suite,gpu-cuda-real@300,gpu,$(on_gpu) $(as_cuda)) \
+	$(call plugin_suite,gpu-unpack-real@300,gpu,$(on_gpu) $(as_unpack)) \
 	$(if $(SANITIZER), \
 		$(call gpu_suite,layer-memcheck@300,gpu_layer,$(call sanitized,memcheck)) \
 		$(call gpu_suite,layer-racecheck@300,gpu_layer,$(call sanitized,racecheck)) \
@@ -174,9 +212,13 @@ check-gpu:
 	@$(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-gpu-run
 
-check-gpu-run: all $(RUNNER) $(filter $(GPU_PROGRAMS),$(TEST_PROGRAMS))
+check-gpu-run: all $(RUNNER) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS),$(TEST_PROGRAMS))
 	@UCCL_TCPX_GPU=cuda $(BUILD)/tcpx devices
 	@$(RUNNER) --timeout 120 $(REAL_GPU_SUITES)
+
+.PHONY: check-nccl
+check-nccl: $(BUILD)/libnccl-net-tcpx.so $(BUILD)/bench/nccl_pair
+	@CC='$(CC)' LIBNCCL='$(LIBNCCL)' sh tests/nccl/run.sh $(BUILD)
 
 # --- sources -------------------------------------------------------------------------------------
 

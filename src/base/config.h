@@ -64,6 +64,9 @@ enum config_unpack {
          "process may use, from 1 to 8. With 0, data moves only while a call is made.")            \
     SIZE(eager_bytes, "UCCL_TCPX_EAGER_BYTES", "8K", 0, 1 << 20,                                   \
          "The longest message that is sent before its receive is posted.")                         \
+    SIZE(ahead_bytes, "UCCL_TCPX_AHEAD_BYTES", "8M", 0, 32 << 20,                                  \
+         "How much a receiving comm of the NCCL plugin keeps of longer messages that come before " \
+         "their receive is posted; with 0 they wait at the sender.")                               \
     SIZE(slice_bytes, "UCCL_TCPX_SLICE_BYTES", "512K", 4096, 1 << 30,                                \
          "How much of a message one connection takes at a time, at most.")                         \
     SIZE(staging_bytes, "UCCL_TCPX_STAGING_BYTES", "128M", 65536, (uint64_t)1 << 36,               \

@@ -48,23 +48,12 @@ static void remove_comm(struct plugin_comm *comm)
 
 /* --- making -------------------------------------------------------------------------------- */
 
-/* Messages are matched in order: NCCL's tags are not for telling them apart. */
-static int link_options(const struct plugin_context *context, struct net_link_options *options)
-{
-    int result = net_link_defaults(WIRE_MATCH_FIFO, options);
-
-    options->owner = context;
-    return result;
-}
-
 static int listen_on(struct plugin_listener *listener, int number, uint8_t *handle)
 {
+    const struct net_link_options options = plugin_link_options(listener->context);
     const struct net_device *device;
-    struct net_link_options options;
     int result = plugin_device(number, &device);
 
-    if (result == TCPX_SUCCESS)
-        result = link_options(listener->context, &options);
     if (result == TCPX_SUCCESS)
         result = net_listen(device, &options, handle, &listener->listener);
     return result;
@@ -123,9 +112,8 @@ int plugin_connect(struct plugin_context *context, int number, void *handle, voi
     int result = plugin_device(number, &device);
 
     context = plugin_context_or_shared(context);
+    options = plugin_link_options(context);
     *out = NULL;
-    if (result == TCPX_SUCCESS)
-        result = link_options(context, &options);
     if (result == TCPX_SUCCESS)
         result = net_connect(device, &options, handle, &link, &connected);
     if (result == TCPX_SUCCESS && connected)

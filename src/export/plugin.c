@@ -13,14 +13,15 @@
 #include <strings.h>
 
 /*
- * Guards what is below and the lists of the contexts. Devices and mode are the same for the life of
- * the process once they are known: NCCL keeps the pointers.
+ * Guards what is below and the lists of the contexts. What the start has found is the same for the
+ * life of the process: NCCL keeps pointers to it.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool started;
 static struct net_device devices[NET_DEVICES_MOST];
 static int device_count;
 static enum config_plugin_mode mode;
+static struct net_link_options link_options;
 static unsigned contexts;
 static struct plugin_context shared_context;
 static bool shared_is_used;
@@ -51,6 +52,14 @@ struct plugin_context *plugin_context_or_shared(struct plugin_context *context)
 enum config_plugin_mode plugin_mode(void)
 {
     return mode;
+}
+
+struct net_link_options plugin_link_options(const struct plugin_context *context)
+{
+    struct net_link_options options = link_options;
+
+    options.owner = context;
+    return options;
 }
 
 bool plugin_unpacks(void)
@@ -115,6 +124,9 @@ static int start(void)
         result = fork_watch();
     if (result == TCPX_SUCCESS && config->plugin_mode != CONFIG_PLUGIN_HOST)
         result = gpu_count(&gpus);
+    /* In order: NCCL's tags are not for telling messages apart. */
+    if (result == TCPX_SUCCESS)
+        result = net_link_defaults(WIRE_MATCH_FIFO, &link_options);
     if (result == TCPX_SUCCESS)
         result = net_devices_find_configured(devices, NET_DEVICES_MOST, &device_count);
     if (result != TCPX_SUCCESS)

@@ -36,6 +36,9 @@ MUST_CHECK int plugin_device(int number, const struct net_device **device);
 
 enum config_plugin_mode plugin_mode(void);
 
+/* Known since the start: a connect is asked for again and again. */
+struct net_link_options plugin_link_options(const struct plugin_context *context);
+
 /* The last thing of every call: a failure gets its line in NCCL's log. */
 int plugin_answer(const char *call, int result);
 

@@ -250,11 +250,12 @@ static int start(struct net_comm *comm, enum net_side side, const struct net_buf
         *out = result == TCPX_SUCCESS ? request : NULL;
     }
     /*
-     * A small message may come before its receive is announced, which can wait for the next test;
-     * but one from GPU memory does not, and whoever receives into it is likely to send from it.
+     * A message that may come before its receive is announced lets that wait for the next test;
+     * with tags one from GPU memory does not, and whoever receives into it is likely to send from
+     * it. A busy comm may be so because nothing has been said.
      */
-    if (side == NET_SENDER || buffer->bytes > comm->link.eager_limit ||
-        memory_is_in_gpu(buffer->memory))
+    if (side == NET_SENDER || *out == NULL || !receiver_can_wait(comm, buffer) ||
+        receiver_has_to_speak(comm, false))
         progress(comm);
     pthread_mutex_unlock(&comm->lock);
     io_nudge(&comm->io);

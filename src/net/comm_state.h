@@ -63,6 +63,7 @@ struct net_request {
     uint64_t begun;              /* receive: bytes of all slices that have begun */
     uint64_t reach;              /* receive: the end of the farthest slice */
     bool in_gpu;                 /* data is a device address */
+    bool ahead;                  /* send: it goes ahead of its receive, on credit */
     bool gated;                  /* send: the GPU has not got to where the data is complete */
     bool bounced;                /* receive: stays in bounce memory */
     uint64_t staged;             /* send: bytes that copies to host memory have begun for */
@@ -137,16 +138,22 @@ struct incoming {
     uint64_t landing_at;         /* where in the message they belong */
     bool by_devmem;              /* this slice comes by device-memory TCP */
     struct eager_message *eager; /* or a message that nobody has asked for yet */
+    struct eager_message *ahead; /* or a part of one that is kept by its number */
     bool aborting;               /* or the text of an ABORT */
+    bool stalled;                /* it holds a record whose receive is not posted, */
+    uint32_t stalled_for;        /* which has this number */
     bool ended;
     uint64_t total; /* bytes received, records included */
 };
 
-/* An eager message without a receive. */
+/* A message without a receive: with tags in a list, in order by its number (ahead.c). */
 struct eager_message {
     struct eager_message *next;
     uint64_t tag;
     uint64_t bytes;
+    uint64_t capacity; /* of data; 0: not worth keeping for another message */
+    uint64_t moved;    /* in ahead.c: bytes that are here */
+    uint32_t sequence; /* and its receive */
     uint8_t data[];
 };
 
@@ -190,7 +197,9 @@ struct net_comm {
     struct queue planned; /* struct planned */
     struct post posts[COMM_REQUESTS];
     unsigned post_count;
-    uint64_t *eager_unposted; /* tags of eager messages whose receive is not posted yet */
+    uint64_t last_large_end;  /* when the latest send was done that others could have carried */
+    bool streams;             /* such sends follow each other closely */
+    uint64_t *eager_unposted; /* tags of messages that went before their POST; with tags only */
     unsigned eager_unposted_count;
     unsigned eager_unposted_room;
     uint64_t eager_charged;
@@ -205,8 +214,14 @@ struct net_comm {
     uint8_t saying[32 * WIRE_RECORD_BYTES];
     size_t saying_bytes;
     size_t said_bytes;
+    uint64_t last_post;     /* when the application posted a receive */
+    uint64_t unsaid_since;  /* when it posted the oldest that the sender does not know */
+    bool say_now;           /* somebody waits for it */
     bool deaf;              /* the sender does not read any more */
     uint32_t next_sequence; /* of a receive; at a sender, of the next POST */
+    struct eager_message *ahead[WIRE_MOST_AHEAD]; /* by their sequence */
+    unsigned stalled;                             /* lanes that hold such a record */
+    struct eager_message *spare;                  /* their memory, to be used again */
     struct eager_message *eager_first;
     struct eager_message **eager_last;
     uint64_t eager_held;
@@ -254,6 +269,8 @@ enum lane_wait sender_hear(struct net_comm *comm);
 uint64_t sender_slice_bytes(const struct net_comm *comm, uint64_t left);
 uint64_t sender_bytes_to_slice(const struct net_comm *comm);
 uint64_t sender_smallest_slice(const struct net_comm *comm);
+/* Whether the lane has nothing to send but what it may take. */
+bool sender_is_idle(const struct net_comm *comm, unsigned socket);
 bool sender_has_broken(struct net_comm *comm, uint16_t socket);
 bool sender_is_between_records(const struct net_comm *comm);
 void sender_close(struct net_comm *comm);
@@ -315,14 +332,44 @@ void publish(struct net_comm *comm, const struct net_request *request);
 void publish_release(struct net_comm *comm, struct net_request *request);
 void publish_close(struct net_comm *comm);
 
+/*
+ * Messages ahead of their receives. Where the message belongs that a record speaks of: *message is
+ * NULL if that is its receive. False: it may not be, and the comm has failed.
+ */
+bool ahead_place(struct net_comm *comm, uint32_t sequence, uint64_t bytes, bool on_credit,
+                 struct eager_message **message);
+/* The next bytes of the socket belong there; they have come. */
+void ahead_aim(struct incoming *incoming, struct eager_message *message, uint64_t offset,
+               uint64_t bytes);
+void ahead_arrived(struct net_comm *comm, struct eager_message *message, uint64_t bytes);
+bool ahead_has_begun(struct net_comm *comm, uint32_t sequence);
+/* For a new receive: its message, if it is all there; if it is coming, it will be delivered. */
+struct eager_message *ahead_take(struct net_comm *comm, struct net_request *request);
+bool ahead_is_complete(struct net_comm *comm, uint32_t sequence);
+/* Of an eager message, too. */
+void ahead_free(struct net_comm *comm, struct eager_message *message);
+void ahead_destroy(struct net_comm *comm);
+
 MUST_CHECK int receiver_create(struct net_comm *comm);
 void receiver_start(struct net_comm *comm, struct net_request *request);
 bool receiver_has_room(const struct net_comm *comm);
-bool receiver_has_put_aside(const struct net_comm *comm, uint64_t tag);
+bool receiver_has_put_aside(struct net_comm *comm, uint64_t tag);
+/* A receive that has not ended; NULL: there is none of this number. */
+struct net_request *receiver_by_sequence(struct net_comm *comm, uint32_t sequence);
+/* A message that came first, to its receive; it is freed. */
+void receiver_deliver(struct net_comm *comm, struct net_request *request,
+                      struct eager_message *message);
+/* The peer has done what no peer of ours does. */
+void receiver_broken(struct net_comm *comm, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket);
 enum lane_wait receiver_speak(struct net_comm *comm);
 void receiver_done_if_all_here(struct net_comm *comm, struct net_request *request);
-bool receiver_has_to_speak(struct net_comm *comm);
+/* Whether the application is posting receives, so that a lane may wait for one. */
+bool receiver_posts(const struct net_comm *comm);
+/* `now`: also what could be said later, since no call may follow for a while. */
+bool receiver_has_to_speak(struct net_comm *comm, bool now);
+bool receiver_can_wait(const struct net_comm *comm, const struct net_buffer *buffer);
 bool receiver_is_between_records(const struct net_comm *comm);
 void receiver_destroy(struct net_comm *comm);
 
@@ -346,6 +393,12 @@ void progress_alarm(struct net_comm *comm);
  * is at something, which has to be asked.
  */
 void progress_sleep(struct net_request *request, uint64_t deadline);
+
+/* Whether all that is to be sent will be taken by lanes which have been woken for it. */
+bool progress_is_shared_out(const struct net_comm *comm);
+
+/* Lanes that wait for a receive, if none is being posted any more. */
+void progress_wake_stalled(struct net_comm *comm);
 
 /* A lane other than the caller's own has something to do that it did not have. */
 void progress_wake(struct net_comm *comm, unsigned lane);

@@ -25,8 +25,10 @@
 enum {
     MOST_THREADS = 64,
     MOST_AUTOMATIC = 8,
+    FEW_CPUS = 4,
     EVENTS = 16, /* fetched at once */
     TICK_MS = 2,
+    AWAKE_NS = 30000, /* after an event, where there are CPUs for it: another one may follow */
     HURRY_NS = 20000, /* and what the kernel adds to so short a sleep */
     LAST_TICKS = 50,  /* without anything under way, until the thread sleeps for good */
 };
@@ -54,6 +56,7 @@ struct slot {
 struct io_crew {
     unsigned thread_count;
     bool cpus_are_scarce;
+    bool cpus_are_plenty;
     struct io_thread threads[MOST_THREADS];
     struct slot *slots;
     unsigned slot_count;
@@ -179,6 +182,8 @@ static void *run(void *argument)
 {
     struct io_thread *thread = argument;
     struct epoll_event events[EVENTS];
+    bool may_stay_awake = thread->crew->cpus_are_plenty;
+    uint64_t awake_until = 0;
     uint64_t next_tick = 0;
     unsigned quiet = 0;
     char name[16];
@@ -188,10 +193,16 @@ static void *run(void *argument)
     while (!atomic_load(&thread->stop)) {
         bool asleep = atomic_load(&thread->asleep);
         bool hurry = atomic_load(&thread->hurry);
-        int count = epoll_wait(thread->epoll, events, EVENTS, hurry ? 0 : asleep ? -1 : TICK_MS);
+        bool awake = may_stay_awake && !deadline_passed(awake_until);
+        int count = epoll_wait(thread->epoll, events, EVENTS,
+                               hurry || awake ? 0
+                               : asleep       ? -1
+                                              : TICK_MS);
 
         for (int i = 0; i < count; i++)
             handle(thread, &events[i]);
+        if (count > 0)
+            awake_until = clock_now() + AWAKE_NS;
         if (hurry && count == 0)
             nanosleep(&(struct timespec){.tv_nsec = HURRY_NS}, NULL);
         if (hurry || (!atomic_load(&thread->asleep) && deadline_passed(next_tick))) {
@@ -282,13 +293,14 @@ int io_plan(struct io_plan *plan)
 
     if (result != TCPX_SUCCESS)
         return result;
-    *plan = (struct io_plan){.threads = (unsigned)config->threads};
-    if (config->threads != CONFIG_AUTO)
-        return TCPX_SUCCESS;
     result = topology_read("", &topology);
     if (result != TCPX_SUCCESS)
         return result;
-    plan->cpus_are_scarce = topology.usable_cpus < 4;
+    *plan = (struct io_plan){.threads = (unsigned)config->threads,
+                             .cpus_are_plenty = topology.usable_cpus >= FEW_CPUS};
+    if (config->threads != CONFIG_AUTO)
+        return TCPX_SUCCESS;
+    plan->cpus_are_scarce = !plan->cpus_are_plenty;
     plan->threads = (unsigned)topology.usable_cpus / 4;
     plan->threads = plan->threads < 1                ? 1
                     : plan->threads > MOST_AUTOMATIC ? MOST_AUTOMATIC
@@ -317,6 +329,7 @@ static int make_crew(void)
         return error_system(ENOMEM, "I/O threads");
     crew->thread_count = plan.threads;
     crew->cpus_are_scarce = plan.cpus_are_scarce;
+    crew->cpus_are_plenty = plan.cpus_are_plenty;
     return TCPX_SUCCESS;
 }
 

@@ -37,7 +37,8 @@ struct io_member {
 /* What this process can have. */
 struct io_plan {
     unsigned threads;     /* when all are needed */
-    bool cpus_are_scarce; /* calling threads and I/O threads take them from each other */
+    bool cpus_are_scarce; /* so that callers move all themselves, unless threads were asked for */
+    bool cpus_are_plenty; /* a thread may stay awake for a moment */
 };
 
 MUST_CHECK int io_plan(struct io_plan *plan);

@@ -79,7 +79,7 @@ static void land_put_aside(struct net_comm *comm, struct net_request *request)
         request->moved += bytes;
     }
     request->aside = NULL;
-    free(message);
+    ahead_free(comm, message);
 }
 
 void land_all_put_aside(struct net_comm *comm)

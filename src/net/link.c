@@ -27,6 +27,9 @@ int net_link_defaults(enum wire_match match, struct net_link_options *options)
     if (result != TCPX_SUCCESS)
         return result;
     credit = CREDIT_MESSAGES * (config->eager_bytes + WIRE_EAGER_CHARGE);
+    credit = credit > LEAST_CREDIT ? credit : LEAST_CREDIT;
+    if (match == WIRE_MATCH_FIFO)
+        credit += config->ahead_bytes;
     sockets = config->sockets != CONFIG_AUTO ? (unsigned)config->sockets : useful(&plan);
     if (config->soft_devmem != 0 && sockets < 2)
         sockets = 2;
@@ -35,7 +38,7 @@ int net_link_defaults(enum wire_match match, struct net_link_options *options)
         .match = match,
         .framing = config->soft_devmem != 0 ? WIRE_SEPARATE : WIRE_INLINE,
         .eager_limit = config->eager_bytes,
-        .eager_credit = credit > LEAST_CREDIT ? credit : LEAST_CREDIT,
+        .eager_credit = credit,
         .largest_slice = config->slice_bytes,
         .timeout_ms = config->timeout_ms,
         .handshake_ms = HANDSHAKE_MS,

@@ -19,8 +19,8 @@
 
 enum { MOST_NEWCOMERS = 128, MOST_GATHERINGS = 128, ACCEPTS_PER_CALL = 64, BACKLOG = 4096 };
 
-/* How often a listener complains that connections cannot be accepted. */
-enum { COMPLAINT_MS = 10000 };
+/* How long connections may fail to be accepted for want of descriptors or memory. */
+enum { WANT_MS = 1000 };
 
 struct newcomer {
     int fd; /* -1: this place is free */
@@ -39,7 +39,7 @@ struct gathering {
 struct net_listener {
     int fd;
     struct net_link_options options;
-    uint64_t next_complaint;
+    uint64_t want_ends; /* when it becomes an error; 0: there is no want */
     uint8_t token[WIRE_TOKEN_BYTES];
     struct newcomer newcomers[MOST_NEWCOMERS];
     struct gathering gatherings[MOST_GATHERINGS];
@@ -144,12 +144,17 @@ static struct newcomer *place_for_newcomer(struct net_listener *listener)
     return oldest;
 }
 
-static void complain(struct net_listener *listener, int error)
+/* It may pass; but whoever waits for a connection must not wait for ever. */
+static int bear_want(struct net_listener *listener, int error)
 {
-    if (!deadline_passed(listener->next_complaint))
-        return;
-    listener->next_complaint = deadline_after_ms(COMPLAINT_MS);
-    log_warn("a connection could not be accepted: %s", strerror(error));
+    if (listener->want_ends == 0) {
+        listener->want_ends = deadline_after_ms(WANT_MS);
+        log_warn("a connection could not be accepted: %s", strerror(error));
+    }
+    if (!deadline_passed(listener->want_ends))
+        return TCPX_SUCCESS;
+    listener->want_ends = 0;
+    return error_system(error, "connections could not be accepted for %d ms", WANT_MS);
 }
 
 static int take_newcomers(struct net_listener *listener)
@@ -161,15 +166,14 @@ static int take_newcomers(struct net_listener *listener)
 
         if (fd < 0 && (error == EAGAIN || error == EWOULDBLOCK))
             return TCPX_SUCCESS;
-        /* Errors of the connection that was to be accepted, and want of room, pass. */
+        /* Errors of the connection that was to be accepted pass. */
         if (fd < 0 && (error == EBADF || error == EINVAL || error == ENOTSOCK || error == EFAULT))
             return error_system(error, "accept");
         if (fd < 0 && (error == EINTR || error == ECONNABORTED))
             continue;
-        if (fd < 0) {
-            complain(listener, error);
-            return TCPX_SUCCESS;
-        }
+        if (fd < 0)
+            return bear_want(listener, error);
+        listener->want_ends = 0;
         newcomer = place_for_newcomer(listener);
         newcomer->fd = fd;
         newcomer->have = 0;

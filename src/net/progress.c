@@ -84,6 +84,13 @@ void progress_wake(struct net_comm *comm, unsigned lane)
         wait_for(comm, lane, reads(comm, lane) ? EPOLLIN : EPOLLOUT);
 }
 
+void progress_wake_stalled(struct net_comm *comm)
+{
+    for (unsigned lane = 0; lane < comm->link.sockets && !receiver_posts(comm); lane++)
+        if (comm->incoming[lane].stalled)
+            progress_wake(comm, lane);
+}
+
 /* --- moving -------------------------------------------------------------------------------- */
 
 static enum lane_wait move_busy(struct net_comm *comm, unsigned lane)
@@ -116,9 +123,33 @@ static enum lane_wait move(struct net_comm *comm, unsigned number)
     return wait;
 }
 
+static uint64_t slices_to_take(const struct net_comm *comm)
+{
+    uint64_t smallest = sender_smallest_slice(comm);
+
+    return (sender_bytes_to_slice(comm) + smallest - 1) / smallest;
+}
+
+/* Lanes of I/O threads that have been woken, and will take a slice each. */
+static unsigned coming(const struct net_comm *comm)
+{
+    unsigned count = 0;
+
+    for (unsigned i = comm->own_lanes; i < comm->link.sockets; i++)
+        count += comm->lanes[i].events != 0 && !comm->lanes[i].unwatched && !comm->lanes[i].busy &&
+                 sender_is_idle(comm, i);
+    return count;
+}
+
+bool progress_is_shared_out(const struct net_comm *comm)
+{
+    return !comm->watched && slices_to_take(comm) <= coming(comm);
+}
+
 /*
  * Wakes as many idle lanes of a sender as there are slices worth one. A lane that is busy or waits
- * takes the next slice by itself, and so does the caller's.
+ * takes the next slice by itself, and so does the caller's; but in a stream every slice has an idle
+ * lane woken for it, and the caller's takes what is left.
  */
 static void share_out(struct net_comm *comm)
 {
@@ -128,12 +159,14 @@ static void share_out(struct net_comm *comm)
 
     if (first == comm->link.sockets || comm->link.sockets == 1)
         return;
-    slices = sender_bytes_to_slice(comm);
+    slices = slices_to_take(comm);
     if (slices == 0)
         return;
-    slices = (slices + sender_smallest_slice(comm) - 1) / sender_smallest_slice(comm);
-    for (unsigned i = first; i < comm->link.sockets; i++)
-        active += comm->lanes[i].busy || comm->lanes[i].events != 0;
+    if (comm->streams && !comm->watched)
+        active = coming(comm);
+    else
+        for (unsigned i = first; i < comm->link.sockets; i++)
+            active += comm->lanes[i].busy || comm->lanes[i].events != 0;
     for (unsigned i = first; i < comm->link.sockets && active < slices; i++)
         if (!comm->lanes[i].busy && comm->lanes[i].events == 0) {
             progress_wake(comm, i);
@@ -161,11 +194,13 @@ static void move_sender(struct net_comm *comm)
     move_forward_lanes(comm);
 }
 
-static void move_receiver(struct net_comm *comm)
+static void move_receiver(struct net_comm *comm, bool speak_now)
 {
     land_all_put_aside(comm);
+    if (comm->stalled > 0)
+        progress_wake_stalled(comm);
     move_forward_lanes(comm);
-    if (comm->result == TCPX_SUCCESS && receiver_has_to_speak(comm))
+    if (comm->result == TCPX_SUCCESS && receiver_has_to_speak(comm, speak_now))
         move(comm, comm_reverse_lane(comm));
 }
 
@@ -190,12 +225,12 @@ static void follow_gpu(struct net_comm *comm)
     move_late_lanes(comm);
 }
 
-static void move_all(struct net_comm *comm)
+static void move_all(struct net_comm *comm, bool speak_now)
 {
     if (comm->side == NET_SENDER)
         move_sender(comm);
     else
-        move_receiver(comm);
+        move_receiver(comm, speak_now);
     if (comm->gpu.stream != NULL)
         move_late_lanes(comm);
 }
@@ -210,7 +245,7 @@ void progress(struct net_comm *comm)
         return;
     }
     comm->polls++;
-    move_all(comm);
+    move_all(comm, comm->watched);
     if (comm->watched)
         io_nudge(&comm->io);
 }
@@ -221,7 +256,7 @@ static void watch(struct net_comm *comm)
 {
     comm->watched = true;
     comm->polls_at_watch = comm->polls;
-    move_all(comm);
+    move_all(comm, true);
 }
 
 static void unwatch(struct net_comm *comm)
@@ -250,6 +285,8 @@ static enum io_again tick(void *owner)
     left_alone = comm->polls == comm->polls_at_tick && comm->sleepers == 0;
     if (copies_are_under_way(comm))
         follow_gpu(comm);
+    if (comm->stalled > 0)
+        progress_wake_stalled(comm);
     if (comm->watched && need_not_watch(comm))
         unwatch(comm);
     if (comm->pending == 0 || comm->watched || comm->sleepers > 0)
@@ -262,7 +299,8 @@ static enum io_again tick(void *owner)
         watch(comm);
         again = IO_NEVER;
     }
-    if (left_alone && copies_are_under_way(comm))
+    if ((left_alone && copies_are_under_way(comm)) ||
+        (comm->stalled > 0 && comm->result == TCPX_SUCCESS))
         again = IO_SOON;
     pthread_mutex_unlock(&comm->lock);
     return again;
@@ -293,6 +331,15 @@ static enum lane_wait move_patiently(struct net_comm *comm, unsigned lane)
     return wait;
 }
 
+/* What moving a lane on has made possible. Saying it here spares the calling thread that. */
+static void follow_up(struct net_comm *comm)
+{
+    if (comm->side == NET_SENDER)
+        share_out(comm);
+    else if (comm->result == TCPX_SUCCESS && receiver_has_to_speak(comm, true))
+        move(comm, comm_reverse_lane(comm));
+}
+
 static void ready(void *owner, unsigned lane, uint32_t events)
 {
     struct net_comm *comm = owner;
@@ -306,11 +353,12 @@ static void ready(void *owner, unsigned lane, uint32_t events)
         if (comm->lanes[lane].busy)
             wait_for(comm, lane, 0);
         else
-            move_all(comm);
-    } else if (move_patiently(comm, lane) != LANE_BUSY && comm->side == NET_SENDER) {
-        share_out(comm);
+            move_all(comm, true);
+    } else if (move_patiently(comm, lane) != LANE_BUSY) {
+        follow_up(comm);
     }
-    if (comm->polls == comm->polls_at_ready && copies_are_under_way(comm))
+    if ((comm->polls == comm->polls_at_ready && copies_are_under_way(comm)) ||
+        (comm->stalled > 0 && comm->result == TCPX_SUCCESS))
         io_hurry(&comm->io);
     comm->polls_at_ready = comm->polls;
     if (comm->result == TCPX_SUCCESS && (events & (EPOLLERR | EPOLLHUP)) != 0)
@@ -355,7 +403,7 @@ static unsigned gather(struct net_comm *comm, struct pollfd *all, uint64_t *left
             all[count++] = (struct pollfd){.fd = descriptor_of(comm, lane),
                                            .events = events == EPOLLIN ? POLLIN : POLLOUT};
     }
-    if (copies_are_under_way(comm))
+    if (copies_are_under_way(comm) || comm->stalled > 0)
         *left_ms = 0;
     if (comm->alarm >= 0)
         all[count++] = (struct pollfd){.fd = comm->alarm, .events = POLLIN};
@@ -378,7 +426,7 @@ void progress_sleep(struct net_request *request, uint64_t deadline)
     unsigned count;
 
     comm->polls++;
-    move_all(comm);
+    move_all(comm, true);
     if (request_has_ended(request))
         return;
     open_alarm(comm);

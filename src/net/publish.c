@@ -244,10 +244,17 @@ void publish(struct net_comm *comm, const struct net_request *request)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
+/*
+ * A slot that nothing is published in counts 0: NCCL's kernels look at the one they wait for when
+ * their communicator is aborted, too, and would never come to the end of a list that is left there.
+ */
 void publish_release(struct net_comm *comm, struct net_request *request)
 {
-    if (comm->publisher != NULL)
-        give_pages(comm->publisher, place_of(comm, request));
+    if (comm->publisher == NULL)
+        return;
+    __atomic_store_n(&comm->publisher->queue->counts[request->sequence % UNPACK_QUEUE_DEPTH], 0,
+                     __ATOMIC_RELEASE);
+    give_pages(comm->publisher, place_of(comm, request));
 }
 
 int net_consumed(struct net_request *request)

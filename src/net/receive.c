@@ -7,6 +7,7 @@
 #include "net/comm_state.h"
 
 #include "base/checked.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -49,14 +50,11 @@ void receiver_destroy(struct net_comm *comm)
         queue_destroy(&comm->incoming[i].slices);
     }
     queue_destroy(&comm->to_say);
+    ahead_destroy(comm);
     shutdown(comm->link.reverse, SHUT_WR);
 }
 
-static void broken(struct net_comm *comm, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-/* The peer has done what no peer of ours does. */
-static void broken(struct net_comm *comm, const char *format, ...)
+void receiver_broken(struct net_comm *comm, const char *format, ...)
 {
     char what[256];
     va_list arguments;
@@ -87,6 +85,7 @@ static void fill_saying(struct net_comm *comm)
 {
     struct wire_record record;
 
+    comm->say_now = false;
     comm->said_bytes = 0;
     comm->saying_bytes = 0;
     while (comm->saying_bytes < sizeof comm->saying && queue_pop(&comm->to_say, &record)) {
@@ -156,10 +155,38 @@ static void say_credit(struct net_comm *comm)
     say(comm, &(struct wire_record){.type = WIRE_CREDIT, .offset = comm->eager_said});
 }
 
-bool receiver_has_to_speak(struct net_comm *comm)
+/* So small that messages like it can come before their POST has been heard, again and again. */
+static bool may_come_unannounced(const struct net_comm *comm, uint64_t room)
+{
+    return comm->link.match == WIRE_MATCH_FIFO && comm->link.framing == WIRE_INLINE &&
+           room <= comm->link.eager_credit / 8;
+}
+
+bool receiver_can_wait(const struct net_comm *comm, const struct net_buffer *buffer)
+{
+    return may_come_unannounced(comm, buffer->bytes) ||
+           (buffer->bytes <= comm->link.eager_limit && !memory_is_in_gpu(buffer->memory));
+}
+
+/*
+ * What nobody waits for is said together with what comes next: a system call for each receive would
+ * cost as much as all else that is done for it.
+ */
+static bool can_say_it_later(const struct net_comm *comm)
+{
+    enum { TOGETHER = 4, SOON_NS = 20000 };
+
+    return !comm->say_now && queue_length(&comm->to_say) < TOGETHER &&
+           comm->eager_given_back - comm->eager_said < comm->link.eager_credit / 4 &&
+           clock_now() < comm->unsaid_since + SOON_NS;
+}
+
+bool receiver_has_to_speak(struct net_comm *comm, bool now)
 {
     say_credit(comm);
-    return queue_length(&comm->to_say) > 0 || comm->said_bytes < comm->saying_bytes;
+    if (comm->said_bytes < comm->saying_bytes)
+        return true;
+    return queue_length(&comm->to_say) > 0 && (now || !can_say_it_later(comm));
 }
 
 /* --- matching ------------------------------------------------------------------------------ */
@@ -180,7 +207,7 @@ static struct net_request *first_unmatched(struct net_comm *comm, uint64_t tag)
     return first;
 }
 
-static struct net_request *by_sequence(struct net_comm *comm, uint32_t sequence)
+struct net_request *receiver_by_sequence(struct net_comm *comm, uint32_t sequence)
 {
     for (int i = 0; i < COMM_REQUESTS; i++) {
         struct net_request *request = &comm->requests[i];
@@ -223,37 +250,48 @@ static void copy_to_bounce(const struct net_comm *comm, const struct net_request
     }
 }
 
-/* A message that was put aside has found its receive. */
-static void deliver(struct net_comm *comm, struct net_request *request,
-                    struct eager_message *message)
+/* Into the caller's buffer, or bounce memory; a long one while the lock is free. */
+static void copy_to_place(struct net_comm *comm, struct net_request *request,
+                          const struct eager_message *message)
 {
-    give_back(comm, message->bytes);
+    enum { SHORT = 16384 };
+    bool is_long = message->bytes > SHORT;
+
+    request->moved = message->bytes;
+    if (is_long) {
+        request_hold(request);
+        pthread_mutex_unlock(&comm->lock);
+    }
+    if (request->bounced)
+        copy_to_bounce(comm, request, message);
+    else if (message->bytes > 0)
+        memcpy(request->data, message->data, message->bytes);
+    if (is_long) {
+        pthread_mutex_lock(&comm->lock);
+        request_let_go(request);
+    }
+}
+
+void receiver_deliver(struct net_comm *comm, struct net_request *request,
+                      struct eager_message *message)
+{
     if (message->bytes > request->room) {
         fail_too_long(comm, request, message->bytes);
-        free(message);
+        ahead_free(comm, message);
         return;
     }
+    request->state = REQUEST_MOVING;
+    request->matched = true;
     request->bytes = message->bytes;
-    if (request->bounced) {
-        copy_to_bounce(comm, request, message);
-        request->moved = message->bytes;
-        free(message);
-        finish(comm, request);
-        return;
-    }
-    if (request->in_gpu && message->bytes > 0) {
-        request->state = REQUEST_MOVING;
-        request->matched = true;
-        request->begun = message->bytes;
-        request->reach = message->bytes;
+    request->begun = message->bytes;
+    request->reach = message->bytes;
+    if (request_lands(request) && message->bytes > 0) {
         request->aside = message;
         land_all_put_aside(comm);
         return;
     }
-    if (message->bytes > 0)
-        memcpy(request->data, message->data, message->bytes);
-    request->moved = message->bytes;
-    free(message);
+    copy_to_place(comm, request, message);
+    ahead_free(comm, message);
     finish(comm, request);
 }
 
@@ -268,13 +306,16 @@ static struct eager_message *take_aside(struct net_comm *comm, uint64_t tag)
             if (*link == NULL)
                 comm->eager_last = link;
             comm->eager_held -= message->bytes + WIRE_EAGER_CHARGE;
+            give_back(comm, message->bytes);
             return message;
         }
     return NULL;
 }
 
-bool receiver_has_put_aside(const struct net_comm *comm, uint64_t tag)
+bool receiver_has_put_aside(struct net_comm *comm, uint64_t tag)
 {
+    if (comm->link.match == WIRE_MATCH_FIFO)
+        return ahead_is_complete(comm, comm->next_sequence);
     for (const struct eager_message *message = comm->eager_first; message != NULL;
          message = message->next)
         if (message->tag == tag)
@@ -284,19 +325,28 @@ bool receiver_has_put_aside(const struct net_comm *comm, uint64_t tag)
 
 void receiver_start(struct net_comm *comm, struct net_request *request)
 {
-    struct eager_message *message = take_aside(comm, request->tag);
+    struct eager_message *message;
 
     request->sequence = comm->next_sequence++;
+    message = comm->link.match == WIRE_MATCH_FIFO ? ahead_take(comm, request)
+                                                  : take_aside(comm, request->tag);
+    comm->last_post = clock_now();
+    for (unsigned i = 0; i < comm->link.sockets && comm->stalled > 0; i++)
+        if (comm->incoming[i].stalled && comm->incoming[i].stalled_for == request->sequence)
+            progress_wake(comm, i);
+    if (comm->result == TCPX_SUCCESS) {
+        if (queue_length(&comm->to_say) == 0)
+            comm->unsaid_since = comm->last_post;
+        comm->say_now |= !may_come_unannounced(comm, request->room);
+        comm->eager_said = comm->eager_given_back;
+        say(comm, &(struct wire_record){.type = WIRE_POST,
+                                        .sequence = request->sequence,
+                                        .offset = comm->eager_said,
+                                        .length = request->room,
+                                        .tag = request->tag});
+    }
     if (message != NULL)
-        deliver(comm, request, message);
-    if (comm->result != TCPX_SUCCESS)
-        return;
-    comm->eager_said = comm->eager_given_back;
-    say(comm, &(struct wire_record){.type = WIRE_POST,
-                                    .sequence = request->sequence,
-                                    .offset = comm->eager_said,
-                                    .length = request->room,
-                                    .tag = request->tag});
+        receiver_deliver(comm, request, message);
 }
 
 /* --- records ------------------------------------------------------------------------------- */
@@ -306,23 +356,24 @@ void receiver_done_if_all_here(struct net_comm *comm, struct net_request *reques
     if (!request->matched || request->moved < request->bytes || request->landed < request->landing)
         return;
     if (request->moved > request->bytes)
-        broken(comm, "more bytes than the message has");
+        receiver_broken(comm, "more bytes than the message has");
     else
         finish(comm, request);
 }
 
 static void hear_open(struct net_comm *comm, const struct wire_record *record)
 {
-    struct net_request *request = by_sequence(comm, record->sequence);
+    struct net_request *request = receiver_by_sequence(comm, record->sequence);
 
-    if (request == NULL || request->matched || request->tag != record->tag ||
-        record->length > request->room || request != first_unmatched(comm, record->tag) ||
-        request->begun > record->length || request->reach > record->length) {
-        broken(comm,
-               "OPEN of %llu bytes with tag %llu for receive %u, which is not there, not "
-               "large enough or has a message already",
-               (unsigned long long)record->length, (unsigned long long)record->tag,
-               record->sequence);
+    if (comm->link.match != WIRE_MATCH_TAG || request == NULL || request->matched ||
+        request->tag != record->tag || record->length > request->room ||
+        request != first_unmatched(comm, record->tag) || request->begun > record->length ||
+        request->reach > record->length) {
+        receiver_broken(comm,
+                        "OPEN of %llu bytes with tag %llu for receive %u, which is not there, not "
+                        "large enough or has a message already",
+                        (unsigned long long)record->length, (unsigned long long)record->tag,
+                        record->sequence);
         return;
     }
     request->state = REQUEST_MOVING;
@@ -339,8 +390,8 @@ static void begin_aside(struct net_comm *comm, struct incoming *incoming,
 
     if (record->length > comm->link.eager_limit || charge > comm->link.eager_credit ||
         comm->eager_held > comm->link.eager_credit - charge) {
-        broken(comm, "an eager message of %llu bytes beyond its credit",
-               (unsigned long long)record->length);
+        receiver_broken(comm, "an eager message of %llu bytes beyond its credit",
+                        (unsigned long long)record->length);
         return;
     }
     incoming->eager = malloc(sizeof *incoming->eager + record->length);
@@ -350,6 +401,7 @@ static void begin_aside(struct net_comm *comm, struct incoming *incoming,
     }
     incoming->eager->tag = record->tag;
     incoming->eager->bytes = record->length;
+    incoming->eager->capacity = 0;
     incoming->payload = incoming->eager->data;
     incoming->payload_left = record->length;
 }
@@ -376,22 +428,45 @@ static bool is_for_bounce(const struct incoming *incoming)
     return incoming->request != NULL && incoming->request->bounced && incoming->payload_left > 0;
 }
 
+/* False: it is kept, or the comm has failed. */
+static bool find_receive_for_eager(struct net_comm *comm, struct incoming *incoming,
+                                   const struct wire_record *record, struct net_request **request)
+{
+    bool in_order = comm->link.match == WIRE_MATCH_FIFO;
+    struct eager_message *ahead = NULL;
+
+    if (in_order && !ahead_place(comm, record->sequence, record->length, true, &ahead))
+        return false;
+    if (ahead != NULL) {
+        ahead_aim(incoming, ahead, 0, record->length);
+        return false;
+    }
+    *request = in_order ? receiver_by_sequence(comm, record->sequence)
+                        : first_unmatched(comm, record->tag);
+    if (*request != NULL && ((*request)->matched || (*request)->begun > 0)) {
+        receiver_broken(comm, "an eager message for receive %u, which has one already",
+                        (*request)->sequence);
+        return false;
+    }
+    if (*request == NULL)
+        begin_aside(comm, incoming, record);
+    return *request != NULL;
+}
+
 static void hear_eager(struct net_comm *comm, struct incoming *incoming,
                        const struct wire_record *record)
 {
-    struct net_request *request = first_unmatched(comm, record->tag);
+    bool in_order = comm->link.match == WIRE_MATCH_FIFO;
+    struct net_request *request;
 
     if (record->length > comm->link.eager_limit ||
-        (comm->link.match == WIRE_MATCH_FIFO && record->tag != 0) ||
-        (request != NULL && request->begun > 0)) {
-        broken(comm, "an eager message of %llu bytes with tag %llu that may not be",
-               (unsigned long long)record->length, (unsigned long long)record->tag);
+        (in_order ? record->tag != 0 : record->sequence != 0)) {
+        receiver_broken(comm, "an eager message of %llu bytes with tag %llu that may not be",
+                        (unsigned long long)record->length, (unsigned long long)record->tag);
         return;
     }
-    if (request == NULL) {
-        begin_aside(comm, incoming, record);
+    if (!find_receive_for_eager(comm, incoming, record, &request))
         return;
-    }
     give_back(comm, record->length);
     incoming->payload_left = record->length;
     if (record->length > request->room) {
@@ -407,21 +482,53 @@ static void hear_eager(struct net_comm *comm, struct incoming *incoming,
     aim(incoming, request, 0, record->length);
 }
 
+/* In order, every slice says how long its message is. False: it is kept, or the comm has failed. */
+static bool place_in_order(struct net_comm *comm, struct incoming *incoming,
+                           const struct wire_record *record)
+{
+    bool on_credit = (record->flags & WIRE_ON_CREDIT) != 0;
+    struct eager_message *ahead;
+    struct net_request *request;
+
+    if (!ahead_place(comm, record->sequence, record->tag, on_credit, &ahead))
+        return false;
+    if (ahead != NULL) {
+        ahead_aim(incoming, ahead, record->offset, record->length);
+        return false;
+    }
+    request = receiver_by_sequence(comm, record->sequence);
+    if (request->matched ? request->bytes != record->tag : request->room < record->tag) {
+        receiver_broken(comm, "a slice of a message of %llu bytes for receive %u of %llu",
+                        (unsigned long long)record->tag, record->sequence,
+                        (unsigned long long)request->bytes);
+        return false;
+    }
+    if (!request->matched && on_credit)
+        give_back(comm, record->tag);
+    request->matched = true;
+    request->bytes = record->tag;
+    return true;
+}
+
 static void begin_slice(struct net_comm *comm, struct incoming *incoming,
                         const struct wire_record *record)
 {
-    struct net_request *request = by_sequence(comm, record->sequence);
+    struct net_request *request = receiver_by_sequence(comm, record->sequence);
 
-    if (request == NULL ||
+    if (comm->link.match == WIRE_MATCH_FIFO && record->tag != 0 &&
+        !place_in_order(comm, incoming, record))
+        return;
+    if (request == NULL || (comm->link.match == WIRE_MATCH_FIFO) != (record->tag != 0) ||
         !range_inside(record->offset, record->length,
                       request->matched ? request->bytes : request->room) ||
         record->length > comm->link.largest_slice ||
         record->length > (request->matched ? request->bytes : request->room) - request->begun) {
-        broken(comm,
-               "a slice of %llu bytes at %llu for receive %u, which is not there or not as "
-               "large",
-               (unsigned long long)record->length, (unsigned long long)record->offset,
-               record->sequence);
+        receiver_broken(
+            comm,
+            "a slice of %llu bytes at %llu for receive %u, which is not there or not as "
+            "large",
+            (unsigned long long)record->length, (unsigned long long)record->offset,
+            record->sequence);
         return;
     }
     request->state = REQUEST_MOVING;
@@ -437,25 +544,27 @@ static void hear_slice(struct net_comm *comm, unsigned socket, const struct wire
 
     if (separate ? record->socket == 0 || record->socket >= comm->link.sockets
                  : record->socket != socket) {
-        broken(comm, "a slice for socket %u on socket %u", record->socket, socket);
+        receiver_broken(comm, "a slice for socket %u on socket %u", record->socket, socket);
         return;
     }
     if (!separate)
         begin_slice(comm, &comm->incoming[socket], record);
     else if (!queue_push(&comm->incoming[record->socket].slices, record))
-        broken(comm, "more than %d slices ahead on socket %u", MOST_SLICES, record->socket);
+        receiver_broken(comm, "more than %d slices ahead on socket %u", MOST_SLICES,
+                        record->socket);
     else
         progress_wake(comm, record->socket);
 }
 
 static void hear_toolong(struct net_comm *comm, const struct wire_record *record)
 {
-    struct net_request *request = by_sequence(comm, record->sequence);
+    struct net_request *request = receiver_by_sequence(comm, record->sequence);
 
     if (request == NULL || request->matched || record->length <= request->room ||
-        request->begun > 0 || request != first_unmatched(comm, request->tag))
-        broken(comm, "TOOLONG for receive %u, which is not there or large enough",
-               record->sequence);
+        request->begun > 0 ||
+        (comm->link.match == WIRE_MATCH_TAG && request != first_unmatched(comm, request->tag)))
+        receiver_broken(comm, "TOOLONG for receive %u, which is not there or large enough",
+                        record->sequence);
     else
         fail_too_long(comm, request, record->length);
 }
@@ -464,9 +573,9 @@ static void hear_fin(struct net_comm *comm, struct incoming *incoming,
                      const struct wire_record *record)
 {
     if (incoming->total - WIRE_RECORD_BYTES != record->length)
-        broken(comm, "an end after %llu bytes, but %llu have come",
-               (unsigned long long)record->length,
-               (unsigned long long)(incoming->total - WIRE_RECORD_BYTES));
+        receiver_broken(comm, "an end after %llu bytes, but %llu have come",
+                        (unsigned long long)record->length,
+                        (unsigned long long)(incoming->total - WIRE_RECORD_BYTES));
     else
         incoming->ended = true;
 }
@@ -492,16 +601,16 @@ static void hear_record(struct net_comm *comm, unsigned socket)
 
     incoming->record_have = 0;
     if (incoming->ended) {
-        broken(comm, "a record behind FIN");
+        receiver_broken(comm, "a record behind FIN");
         return;
     }
     if (wire_record_read(incoming->record, WIRE_FORWARD, &record) != WIRE_FINE) {
-        broken(comm, "%s", error_text());
+        receiver_broken(comm, "%s", error_text());
         return;
     }
     if (socket != 0 && record.type != WIRE_SLICE && record.type != WIRE_FIN &&
         record.type != WIRE_ABORT) {
-        broken(comm, "%s on socket %u", wire_type_name(record.type), socket);
+        receiver_broken(comm, "%s on socket %u", wire_type_name(record.type), socket);
         return;
     }
     switch (record.type) {
@@ -533,24 +642,29 @@ static void finish_payload(struct net_comm *comm, struct incoming *incoming)
 {
     struct net_request *request = incoming->request;
     struct eager_message *message = incoming->eager;
+    struct eager_message *ahead = incoming->ahead;
 
     incoming->request = NULL;
     incoming->eager = NULL;
+    incoming->ahead = NULL;
     if (incoming->aborting) {
         comm_fail(comm, error_set(TCPX_REMOTE_ERROR, "%s gave up with %s: %s", comm->link.peer,
                                   tcpx_result_name((int)comm->abort_result), comm->abort_text));
     } else if (request != NULL) {
         request->moved += incoming->counts;
         receiver_done_if_all_here(comm, request);
+    } else if (ahead != NULL) {
+        ahead_arrived(comm, ahead, incoming->counts);
     } else if (message != NULL) {
         /* Its receive may have been posted while it came. */
         request = first_unmatched(comm, message->tag);
         if (request != NULL) {
             if (request->begun > 0) {
-                broken(comm, "slices for a receive whose message is an eager one");
+                receiver_broken(comm, "slices for a receive whose message is an eager one");
                 free(message);
             } else {
-                deliver(comm, request, message);
+                give_back(comm, message->bytes);
+                receiver_deliver(comm, request, message);
             }
             return;
         }
@@ -563,8 +677,8 @@ static void finish_payload(struct net_comm *comm, struct incoming *incoming)
 
 static bool has_payload(const struct incoming *incoming)
 {
-    return incoming->request != NULL || incoming->eager != NULL || incoming->aborting ||
-           incoming->payload_left != 0;
+    return incoming->request != NULL || incoming->eager != NULL || incoming->ahead != NULL ||
+           incoming->aborting || incoming->payload_left != 0;
 }
 
 /* A socket that carries nothing but payload is not read without any, and so cannot tell its end. */
@@ -663,8 +777,36 @@ static ssize_t read_some(struct net_comm *comm, unsigned socket, bool *emptied, 
     return got;
 }
 
-/* What can be finished or begun without reading. */
-static void settle(struct net_comm *comm, unsigned socket)
+/*
+ * A slice ahead of its receive would have to be copied once more. While receives are being posted
+ * it is left in its socket, since its own is likely to be the next; but one message is always kept,
+ * so that a receive finds it at once.
+ */
+bool receiver_posts(const struct net_comm *comm)
+{
+    enum { PATIENCE_NS = 30000 };
+
+    return clock_now() < comm->last_post + PATIENCE_NS;
+}
+
+static bool must_stall(struct net_comm *comm, struct incoming *incoming)
+{
+    struct wire_record record;
+    bool stall = comm->link.match == WIRE_MATCH_FIFO &&
+                 wire_record_read(incoming->record, WIRE_FORWARD, &record) == WIRE_FINE &&
+                 record.type == WIRE_SLICE && receiver_by_sequence(comm, record.sequence) == NULL &&
+                 !ahead_has_begun(comm, record.sequence) && comm->eager_held > 0 &&
+                 receiver_posts(comm);
+
+    comm->stalled += stall - incoming->stalled;
+    incoming->stalled = stall;
+    if (stall)
+        incoming->stalled_for = record.sequence;
+    return stall;
+}
+
+/* What can be finished or begun without reading; false: it has to wait for a receive. */
+static bool settle(struct net_comm *comm, unsigned socket)
 {
     struct incoming *incoming = &comm->incoming[socket];
     struct wire_record slice;
@@ -676,6 +818,8 @@ static void settle(struct net_comm *comm, unsigned socket)
             finish_payload(comm, incoming);
             moved = true;
         } else if (incoming->record_have == WIRE_RECORD_BYTES && !has_payload(incoming)) {
+            if (must_stall(comm, incoming))
+                return false;
             hear_record(comm, socket);
             moved = true;
         } else if (comm->link.framing == WIRE_SEPARATE && socket > 0 && !has_payload(incoming) &&
@@ -688,6 +832,7 @@ static void settle(struct net_comm *comm, unsigned socket)
         if (moved && comm->link.framing == WIRE_SEPARATE && socket > 0)
             progress_wake(comm, 0);
     }
+    return true;
 }
 
 /* Whether a record on socket 0 could be a slice that has no room to wait. */
@@ -714,8 +859,7 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
         ssize_t got;
         int error;
 
-        settle(comm, socket);
-        if (comm->result != TCPX_SUCCESS || must_wait(comm, socket))
+        if (!settle(comm, socket) || comm->result != TCPX_SUCCESS || must_wait(comm, socket))
             return LANE_IDLE;
         if (emptied)
             return LANE_FOR_INPUT;

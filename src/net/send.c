@@ -63,9 +63,11 @@ int sender_create(struct net_comm *comm)
     for (unsigned i = 0; i < comm->link.sockets && comm->link.sockets > 1; i++)
         limit_unsent(comm, i, FIRST_UNSENT);
     comm->eager_unposted_room = (unsigned)most;
-    comm->eager_unposted = calloc(comm->eager_unposted_room, sizeof *comm->eager_unposted);
-    if (comm->eager_unposted == NULL)
-        return error_system(ENOMEM, "a comm");
+    if (comm->link.match == WIRE_MATCH_TAG) {
+        comm->eager_unposted = calloc(most, sizeof *comm->eager_unposted);
+        if (comm->eager_unposted == NULL)
+            return error_system(ENOMEM, "a comm");
+    }
     result = queue_init(&comm->planned, MOST_PLANNED, sizeof(struct planned));
     if (result != TCPX_SUCCESS)
         free(comm->eager_unposted);
@@ -101,13 +103,22 @@ static bool may_be_eager(const struct net_comm *comm, const struct net_request *
     return request->bytes == 0 || (!request->in_gpu && request->bytes <= comm->link.eager_limit);
 }
 
+/* Then a message has the number of its receive. */
+static bool is_in_order(const struct net_comm *comm)
+{
+    return comm->link.match == WIRE_MATCH_FIFO;
+}
+
 static void open_eagerly(struct net_comm *comm, struct net_request *request)
 {
     comm->eager_charged += request->bytes + WIRE_EAGER_CHARGE;
     request->state = REQUEST_MOVING;
     request->handed_out = request->bytes;
     plan(comm, request,
-         &(struct wire_record){.type = WIRE_EAGER, .length = request->bytes, .tag = request->tag});
+         &(struct wire_record){.type = WIRE_EAGER,
+                               .sequence = is_in_order(comm) ? (uint32_t)request->order : 0,
+                               .length = request->bytes,
+                               .tag = request->tag});
 }
 
 static void open_posted(struct net_comm *comm, struct net_request *request, const struct post *post)
@@ -131,6 +142,8 @@ static void open_posted(struct net_comm *comm, struct net_request *request, cons
         return;
     }
     request->state = REQUEST_MOVING;
+    if (is_in_order(comm))
+        return; /* its slices say all */
     plan(comm, request,
          &(struct wire_record){.type = WIRE_OPEN,
                                .sequence = post->sequence,
@@ -166,6 +179,11 @@ static bool take_post(struct net_comm *comm, uint64_t tag, struct post *post)
     return false;
 }
 
+static bool is_near(const struct net_comm *comm, const struct net_request *request)
+{
+    return (uint32_t)(request->order - comm->next_sequence) < WIRE_MOST_AHEAD;
+}
+
 /* Ahead of its receive, on credit. */
 static bool may_go_eagerly(const struct net_comm *comm, const struct net_request *request)
 {
@@ -174,7 +192,35 @@ static bool may_go_eagerly(const struct net_comm *comm, const struct net_request
 
     return may_be_eager(comm, request) && used <= comm->link.eager_credit &&
            charge <= comm->link.eager_credit - used &&
-           comm->eager_unposted_count < comm->eager_unposted_room;
+           (is_in_order(comm) ? is_near(comm, request)
+                              : comm->eager_unposted_count < comm->eager_unposted_room);
+}
+
+/* Even a large one may go, in slices, where the number of its receive is known before it is posted.
+ */
+static bool may_go_ahead(const struct net_comm *comm, const struct net_request *request)
+{
+    uint64_t credit = comm->link.eager_credit;
+    uint64_t used = comm->eager_charged - comm->eager_freed;
+
+    return is_in_order(comm) && comm->link.framing == WIRE_INLINE && is_near(comm, request) &&
+           used <= credit && request->bytes <= credit - used &&
+           request->bytes + WIRE_EAGER_CHARGE <= credit - used;
+}
+
+static void open_ahead(struct net_comm *comm, struct net_request *request)
+{
+    comm->eager_charged += request->bytes + WIRE_EAGER_CHARGE;
+    request->state = REQUEST_MOVING;
+    request->ahead = true;
+    request->sequence = (uint32_t)request->order;
+}
+
+static void note_unposted(struct net_comm *comm, uint64_t tag)
+{
+    if (!is_in_order(comm))
+        comm->eager_unposted[comm->eager_unposted_count] = tag;
+    comm->eager_unposted_count++;
 }
 
 /* Opens the send if it may be opened now: no earlier one of its tag may be waiting. */
@@ -188,10 +234,13 @@ static bool try_to_open(struct net_comm *comm, struct net_request *request)
         open_posted(comm, request, &post);
         return true;
     }
-    if (!may_go_eagerly(comm, request))
+    if (may_go_eagerly(comm, request))
+        open_eagerly(comm, request);
+    else if (!may_be_eager(comm, request) && may_go_ahead(comm, request))
+        open_ahead(comm, request);
+    else
         return false;
-    comm->eager_unposted[comm->eager_unposted_count++] = request->tag;
-    open_eagerly(comm, request);
+    note_unposted(comm, request->tag);
     return true;
 }
 
@@ -208,15 +257,32 @@ static void open_waiting(struct net_comm *comm)
     }
 }
 
+/*
+ * Large sends that follow each other are left to the I/O threads: whoever calls has the next one to
+ * prepare. A single one is faster without a hand-over.
+ */
+enum { LARGE = 64 << 10, CLOSE_NS = 50000 };
+
+static void notice_stream(struct net_comm *comm, const struct net_request *request)
+{
+    if (request->bytes >= LARGE && comm->own_lanes < comm->link.sockets)
+        comm->streams = comm->pending > 1 || clock_now() < comm->last_large_end + CLOSE_NS;
+}
+
 void sender_start(struct net_comm *comm, struct net_request *request)
 {
+    notice_stream(comm, request);
     try_to_open(comm, request);
 }
 
 /* --- what the receiver says ---------------------------------------------------------------- */
 
-static bool pair_with_eager(struct net_comm *comm, uint64_t tag)
+static bool pair_with_unposted(struct net_comm *comm, uint64_t tag)
 {
+    if (is_in_order(comm) && comm->eager_unposted_count > 0) {
+        comm->eager_unposted_count--;
+        return true;
+    }
     for (unsigned i = 0; i < comm->eager_unposted_count; i++)
         if (comm->eager_unposted[i] == tag) {
             comm->eager_unposted_count--;
@@ -255,7 +321,7 @@ static int hear_post(struct net_comm *comm, const struct wire_record *record)
                          comm->link.peer, post.sequence, (unsigned long long)post.tag,
                          comm->next_sequence);
     comm->next_sequence++;
-    if (pair_with_eager(comm, post.tag))
+    if (pair_with_unposted(comm, post.tag))
         return TCPX_SUCCESS;
     request = first_waiting(comm, post.tag);
     if (request != NULL) {
@@ -448,6 +514,8 @@ static void load_slice(struct net_comm *comm, uint16_t socket)
     struct wire_record record = {.type = WIRE_SLICE, .socket = socket};
     struct copy copy;
 
+    if (socket == 0 && comm->streams && progress_is_shared_out(comm))
+        return;
     if (staged != NULL && (request == NULL || staged->request->order < request->order))
         request = staged->request;
     else
@@ -455,6 +523,8 @@ static void load_slice(struct net_comm *comm, uint16_t socket)
     if (request == NULL)
         return;
     record.sequence = request->sequence;
+    record.tag = is_in_order(comm) ? request->bytes : 0;
+    record.flags = request->ahead ? WIRE_ON_CREDIT : 0;
     record.offset = staged != NULL ? staged->offset : request->handed_out;
     record.length = staged != NULL ? staged->bytes
                                    : sender_slice_bytes(comm, request->bytes - request->handed_out);
@@ -480,6 +550,11 @@ static bool is_idle(const struct outgoing *outgoing)
     return outgoing->records_sent == outgoing->records_bytes && outgoing->payload_left == 0;
 }
 
+bool sender_is_idle(const struct net_comm *comm, unsigned socket)
+{
+    return is_idle(&comm->outgoing[socket]);
+}
+
 /* Gives an idle socket its next work; false: there is none. */
 static bool load(struct net_comm *comm, uint16_t socket)
 {
@@ -499,9 +574,12 @@ static bool load(struct net_comm *comm, uint16_t socket)
 
 static void done_if_all_sent(struct net_request *request)
 {
-    if (request->state == REQUEST_MOVING && request->moved == request->bytes &&
-        request->unsaid == 0)
-        request_done(request);
+    if (request->state != REQUEST_MOVING || request->moved != request->bytes ||
+        request->unsaid != 0)
+        return;
+    if (request->bytes >= LARGE)
+        request->comm->last_large_end = clock_now();
+    request_done(request);
 }
 
 static void finish(struct net_comm *comm, uint16_t socket)

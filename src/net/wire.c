@@ -55,8 +55,9 @@ static const struct rule rules[] = {
     [WIRE_CREDIT] = {"CREDIT", WIRE_REVERSE, OFFSET, 0, 0},
     /* A message without bytes is always EAGER, and never too long. */
     [WIRE_OPEN] = {"OPEN", WIRE_FORWARD, SEQUENCE | LENGTH | TAG, 1, UINT64_MAX},
-    [WIRE_EAGER] = {"EAGER", WIRE_FORWARD, LENGTH | TAG, 0, UINT64_MAX},
-    [WIRE_SLICE] = {"SLICE", WIRE_FORWARD, SOCKET | SEQUENCE | OFFSET | LENGTH, 1, UINT64_MAX},
+    [WIRE_EAGER] = {"EAGER", WIRE_FORWARD, SEQUENCE | LENGTH | TAG, 0, UINT64_MAX},
+    [WIRE_SLICE] = {"SLICE", WIRE_FORWARD, SOCKET | SEQUENCE | OFFSET | LENGTH | TAG, 1,
+                    UINT64_MAX},
     [WIRE_TOOLONG] = {"TOOLONG", WIRE_FORWARD, SEQUENCE | LENGTH, 1, UINT64_MAX},
     [WIRE_FIN] = {"FIN", WIRE_FORWARD, LENGTH, 0, UINT64_MAX},
     [WIRE_ABORT] = {"ABORT", WIRE_FORWARD | WIRE_REVERSE, SEQUENCE | LENGTH, 0, WIRE_ABORT_TEXT},
@@ -161,6 +162,7 @@ void wire_record_write(const struct wire_record *record, uint8_t bytes[WIRE_RECO
 {
     const struct record_layout layout = {
         .type = record->type,
+        .flags = record->flags,
         .socket = htole16(record->socket),
         .sequence = htole32(record->sequence),
         .offset = htole64(record->offset),
@@ -216,6 +218,13 @@ static enum wire_problem check_slice(const struct wire_record *record)
         return error_set(WIRE_MALFORMED,
                          "SLICE: length %" PRIu64 " at offset %" PRIu64 " ends beyond 64 bits",
                          record->length, record->offset);
+    if (record->tag != 0 && end > record->tag)
+        return error_set(WIRE_MALFORMED,
+                         "SLICE: length %" PRIu64 " at offset %" PRIu64 " ends beyond tag %" PRIu64
+                         " (length of the message)",
+                         record->length, record->offset, record->tag);
+    if (record->flags != 0 && record->tag == 0)
+        return error_set(WIRE_MALFORMED, "SLICE: on credit, but without a tag");
     return WIRE_FINE;
 }
 
@@ -267,10 +276,11 @@ enum wire_problem wire_record_read(const uint8_t bytes[WIRE_RECORD_BYTES], enum 
     if (!(rule->roles & role))
         return error_set(WIRE_MALFORMED, "%s: type %u on a %s socket", rule->name, layout.type,
                          role == WIRE_FORWARD ? "forward" : "reverse");
-    if (layout.flags != 0)
+    if (layout.flags != 0 && (layout.type != WIRE_SLICE || layout.flags != WIRE_ON_CREDIT))
         return error_set(WIRE_MALFORMED, "%s: flags 0x%02x, expected 0", rule->name, layout.flags);
     seen = (struct wire_record){
         .type = layout.type,
+        .flags = layout.flags,
         .socket = le16toh(layout.socket),
         .sequence = le32toh(layout.sequence),
         .offset = le64toh(layout.offset),

@@ -24,6 +24,7 @@ enum {
     WIRE_MOST_SOCKETS = 64,  /* forward sockets of a comm */
     WIRE_ABORT_TEXT = 200,   /* bytes of text behind an ABORT, at most */
     WIRE_EAGER_CHARGE = 64,  /* bytes that an eager message is charged besides its length */
+    WIRE_MOST_AHEAD = 256,   /* messages, counted from the first receive that is not posted */
     WIRE_MOST_RECEIVES = 32, /* posted and not complete, of one comm */
 };
 
@@ -63,11 +64,11 @@ enum wire_type {
                         offset: all eager bytes freed so far */
     WIRE_CREDIT = 3, /* offset: all eager bytes freed so far */
 
-    /* on a forward socket */
-    WIRE_OPEN = 16,    /* message for receive `sequence` begins: tag, `length` bytes in all */
-    WIRE_EAGER = 17,   /* a whole message: tag, and `length` bytes behind the record */
-    WIRE_SLICE = 18,   /* `length` bytes at `offset` of the message for receive `sequence`, which
-                          travel on forward socket `socket` */
+    /* on a forward socket; with tags `sequence` is that of the receive, in order of the message */
+    WIRE_OPEN = 16,    /* with tags: a message begins: tag, `length` bytes in all */
+    WIRE_EAGER = 17,   /* a whole message: tag or sequence, and `length` bytes behind the record */
+    WIRE_SLICE = 18,   /* `length` bytes at `offset`, which travel on forward socket `socket`;
+                          in order, tag is the length of the message */
     WIRE_TOOLONG = 19, /* receive `sequence` has no room for the message of `length` bytes */
     WIRE_FIN = 20,     /* the last record of this socket; length: bytes between hello and it */
 
@@ -75,8 +76,12 @@ enum wire_type {
     WIRE_ABORT = 32, /* `sequence`: an enum tcpx_result; `length` bytes of text follow */
 };
 
+/* Flags of a SLICE. */
+enum { WIRE_ON_CREDIT = 1 /* the message was opened before its POST had come */ };
+
 struct wire_record {
     uint8_t type; /* enum wire_type */
+    uint8_t flags;
     uint16_t socket;
     uint32_t sequence;
     uint64_t offset;

@@ -101,19 +101,26 @@ static const struct example examples[] = {
       0, 0, 0, 0, 0, 0, 0, 0,
       0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
       0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31}},
-    {WIRE_FORWARD, "EAGER", "socket sequence offset",
-     {.type = WIRE_EAGER, .length = 0x1234, .tag = 0x3132333435363738},
-     {17, 0, 0, 0, 0, 0, 0, 0,
+    {WIRE_FORWARD, "EAGER", "socket offset",
+     {.type = WIRE_EAGER, .sequence = 0x01020304, .length = 0x1234, .tag = 0x3132333435363738},
+     {17, 0, 0, 0, 0x04, 0x03, 0x02, 0x01,
       0, 0, 0, 0, 0, 0, 0, 0,
       0x34, 0x12, 0, 0, 0, 0, 0, 0,
       0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31}},
-    {WIRE_FORWARD, "SLICE", "tag",
+    {WIRE_FORWARD, "SLICE", "",
      {.type = WIRE_SLICE, .socket = 63, .sequence = 0x01020304, .offset = 0x1112131415161718,
       .length = 0x2122232425262728},
      {18, 0, 63, 0, 0x04, 0x03, 0x02, 0x01,
       0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
       0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
       0, 0, 0, 0, 0, 0, 0, 0}},
+    {WIRE_FORWARD, "SLICE", "",
+     {.type = WIRE_SLICE, .flags = WIRE_ON_CREDIT, .socket = 63, .sequence = 0x01020304,
+      .offset = 0x1112131415161718, .length = 0x2122232425262728, .tag = 0x5152535455565758},
+     {18, 1, 63, 0, 0x04, 0x03, 0x02, 0x01,
+      0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
+      0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
+      0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51}},
     {WIRE_FORWARD, "TOOLONG", "socket offset tag",
      {.type = WIRE_TOOLONG, .sequence = 0x01020304, .length = 0x2122232425262728},
      {19, 0, 0, 0, 0x04, 0x03, 0x02, 0x01,
@@ -200,6 +207,7 @@ static void refuse(struct wire_record record, enum wire_role role, const char *t
 static void assert_same_record(const struct wire_record *a, const struct wire_record *b)
 {
     assert_int_equal(a->type, b->type);
+    assert_int_equal(a->flags, b->flags);
     assert_int_equal(a->socket, b->socket);
     assert_int_equal(a->sequence, b->sequence);
     assert_true(a->offset == b->offset);
@@ -319,6 +327,7 @@ static struct wire_record random_record(enum wire_type type)
         record.tag = random_size(0);
         break;
     case WIRE_EAGER:
+        record.sequence = (uint32_t)random_size(0);
         record.length = random_size(0);
         record.tag = random_size(0);
         break;
@@ -329,6 +338,10 @@ static struct wire_record random_record(enum wire_type type)
         record.offset = random_size(0);
         if (record.offset > UINT64_MAX - record.length)
             record.offset = UINT64_MAX - record.length;
+        if (random_number() % 2) { /* the length of its message */
+            record.tag = random_size(record.offset + record.length);
+            record.flags = random_number() % 2 ? WIRE_ON_CREDIT : 0;
+        }
         break;
     case WIRE_TOOLONG:
         record.sequence = (uint32_t)random_size(0);
@@ -385,6 +398,12 @@ static void test_edges_are_taken(void **state)
     take((struct wire_record){.type = WIRE_SLICE, .offset = UINT64_MAX - 1, .length = 1},
          WIRE_FORWARD);
     take((struct wire_record){.type = WIRE_SLICE, .length = UINT64_MAX}, WIRE_FORWARD);
+    take((struct wire_record){.type = WIRE_SLICE, .length = 1, .tag = 1}, WIRE_FORWARD);
+    take(
+        (struct wire_record){
+            .type = WIRE_SLICE, .offset = 1, .length = UINT64_MAX - 1, .tag = UINT64_MAX},
+        WIRE_FORWARD);
+    take((struct wire_record){.type = WIRE_EAGER, .sequence = UINT32_MAX}, WIRE_FORWARD);
     take((struct wire_record){.type = WIRE_TOOLONG, .length = 1}, WIRE_FORWARD);
     take((struct wire_record){.type = WIRE_FIN}, WIRE_FORWARD);
     take((struct wire_record){.type = WIRE_ABORT, .sequence = 1}, WIRE_FORWARD);
@@ -541,6 +560,7 @@ static void test_types_on_the_other_socket(void **state)
     }
 }
 
+/* Only a slice has one, and no other than that it is on credit. */
 static void test_flags(void **state)
 {
     (void)state;
@@ -551,6 +571,8 @@ static void test_flags(void **state)
         memcpy(bytes, examples[i].bytes, sizeof bytes);
         for (int bit = 0; bit < 8; bit++) {
             bytes[RECORD_FLAGS] = (uint8_t)(1 << bit);
+            if (examples[i].record.type == WIRE_SLICE && 1 << bit == WIRE_ON_CREDIT)
+                continue;
             snprintf(text, sizeof text, "%s: flags 0x%02x, expected 0", examples[i].name, 1 << bit);
             refuse_bytes(bytes, examples[i].role, text);
         }
@@ -633,6 +655,23 @@ static void test_slice_that_wraps(void **state)
            WIRE_FORWARD, "SLICE: length 18446744073709551615 at offset 1 ends beyond 64 bits");
 }
 
+static void test_slice_beyond_its_message(void **state)
+{
+    (void)state;
+    refuse((struct wire_record){.type = WIRE_SLICE, .offset = 4, .length = 2, .tag = 5},
+           WIRE_FORWARD, "SLICE: length 2 at offset 4 ends beyond tag 5 (length of the message)");
+    refuse((struct wire_record){.type = WIRE_SLICE, .length = UINT64_MAX, .tag = 1}, WIRE_FORWARD,
+           "SLICE: length 18446744073709551615 at offset 0 ends beyond tag 1 (length of the "
+           "message)");
+}
+
+static void test_slice_on_credit_without_a_length(void **state)
+{
+    (void)state;
+    refuse((struct wire_record){.type = WIRE_SLICE, .flags = WIRE_ON_CREDIT, .length = 1},
+           WIRE_FORWARD, "SLICE: on credit, but without a tag");
+}
+
 static void test_nothing_is_not_too_long(void **state)
 {
     (void)state;
@@ -689,6 +728,8 @@ int main(void)
         cmocka_unit_test(test_slice_of_nothing),
         cmocka_unit_test(test_slice_on_a_socket_that_cannot_be),
         cmocka_unit_test(test_slice_that_wraps),
+        cmocka_unit_test(test_slice_beyond_its_message),
+        cmocka_unit_test(test_slice_on_credit_without_a_length),
         cmocka_unit_test(test_nothing_is_not_too_long),
         cmocka_unit_test(test_abort_without_a_result),
         cmocka_unit_test(test_abort_with_a_long_text),

@@ -1,0 +1,108 @@
+/*
+ * Loads the plugin as NCCL does, and calls any version of its tables through one set of functions.
+ * A call reads the table at that moment and goes through the layout of its own version, so that
+ * every test can run for every version. Nothing of the library is linked: what is not reached
+ * through a table is not there.
+ */
+#ifndef TCPX_TESTS_PLUGIN_DRIVER_H
+#define TCPX_TESTS_PLUGIN_DRIVER_H
+
+#include "tests/plugin/nccl_tables.h"
+
+#include <stdbool.h>
+
+enum { FIRST_VERSION = 6, LAST_VERSION = 12, VERSIONS = 7, HANDLE_BYTES = 128 };
+
+/* One version, initialised: what NCCL keeps for a communicator. */
+struct plugin {
+    int version;
+    union {
+        const void *any;
+        const struct nccl_net_v6 *v6;
+        const struct nccl_net_v7 *v7;
+        const struct nccl_net_v8 *v8;
+        const struct nccl_net_v9 *v9;
+        const struct nccl_net_v10 *v10;
+        const struct nccl_net_v11 *v11;
+        const struct nccl_net_v12 *v12;
+    } table;
+    void *context; /* from version 11 on */
+};
+
+/* The properties of any version; what a version does not have is as NCCL fills it in. */
+struct plugin_properties {
+    const char *name;
+    const char *pci_path;
+    uint64_t guid;
+    int ptr_support;
+    int speed;
+    int max_comms;
+    int max_recvs;
+    int net_device_type;
+    int net_device_version;
+};
+
+/* --- loading -------------------------------------------------------------------------------- */
+
+/* Where the plugin is: TCPX_TEST_PLUGIN, or two folders above this program's. */
+const char *plugin_path(void);
+
+/* NULL if it cannot be loaded; then the reason has been printed. */
+void *plugin_load(void);
+
+/* False if the library does not have this version. Initialises nothing. */
+bool plugin_find(void *library, int version, struct plugin *plugin);
+
+const char *plugin_name(const struct plugin *plugin);
+bool plugin_has_consumed(const struct plugin *plugin);
+
+/* --- the log --------------------------------------------------------------------------------- */
+
+/* What plugin_init() gives to the plugin. Keeps the lines. */
+void plugin_logger(int level, unsigned long flags, const char *file, int line, const char *format,
+                   ...) __attribute__((format(printf, 5, 6)));
+void plugin_log_clear(void);
+unsigned plugin_log_warnings(void);
+bool plugin_log_warned(const char *text); /* a warning contains it */
+void plugin_log_print(void);              /* all warnings, as TAP comments */
+const char *plugin_log_last(void);        /* the latest warning; one thread at a time */
+
+/* --- calls ----------------------------------------------------------------------------------- */
+
+int plugin_init(struct plugin *plugin);
+int plugin_finalize(struct plugin *plugin); /* nothing before version 11 */
+int plugin_devices(const struct plugin *plugin, int *count);
+int plugin_properties(const struct plugin *plugin, int device, struct plugin_properties *props);
+/* As the plugin wrote them; returns how many bytes such a struct has in *bytes. */
+int plugin_raw_properties(const struct plugin *plugin, int device, void *props, size_t *bytes);
+
+int plugin_listen(const struct plugin *plugin, int device, void *handle, void **comm);
+int plugin_connect(const struct plugin *plugin, int device, void *handle, void **comm,
+                   struct nccl_device_handle **device_comm);
+int plugin_accept(const struct plugin *plugin, void *listening, void **comm,
+                  struct nccl_device_handle **device_comm);
+int plugin_reg(const struct plugin *plugin, void *comm, void *data, size_t size, int type,
+               void **mhandle);
+int plugin_reg_dmabuf(const struct plugin *plugin, void *comm, void *data, size_t size, int type,
+                      uint64_t offset, int fd, void **mhandle);
+int plugin_dereg(const struct plugin *plugin, void *comm, void *mhandle);
+/* `size` is signed, so that a negative one can reach the versions whose size is an int. */
+int plugin_isend(const struct plugin *plugin, void *comm, void *data, int64_t size, int tag,
+                 void *mhandle, void **request);
+int plugin_irecv_n(const struct plugin *plugin, void *comm, int n, void **data,
+                   const int64_t *sizes, int *tags, void **mhandles, void **request);
+int plugin_irecv(const struct plugin *plugin, void *comm, void *data, int64_t size, int tag,
+                 void *mhandle, void **request);
+int plugin_iflush(const struct plugin *plugin, void *comm, void *data, int size, void *mhandle,
+                  void **request);
+int plugin_test(const struct plugin *plugin, void *request, int *done, int *sizes);
+int plugin_close_send(const struct plugin *plugin, void *comm);
+int plugin_close_recv(const struct plugin *plugin, void *comm);
+int plugin_close_listen(const struct plugin *plugin, void *comm);
+
+/* Where a version has no such member, or it is NULL: success, and nothing has happened. */
+int plugin_device_mr(const struct plugin *plugin, void *comm, void *mhandle, void **device);
+int plugin_consumed(const struct plugin *plugin, void *comm, void *request);
+int plugin_set_attr(const struct plugin *plugin, struct nccl_attr *attr);
+
+#endif

@@ -1,0 +1,395 @@
+/*
+ * What the tests of the plugin share: all versions loaded once, two ends of a connection, messages
+ * that can be told apart, and processes that are counted by what they hold.
+ */
+#ifndef TCPX_TESTS_PLUGIN_TEST_H
+#define TCPX_TESTS_PLUGIN_TEST_H
+
+#include "tests/plugin/plugin_driver.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { LIMIT_MS = 60000, SOON_MS = 10000 };
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define SANITIZED 1
+#elif defined __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+/* What "at once" is at most, for a close that waits for nobody. */
+#define CLOSE_MS (SANITIZED ? 5000u : 1000u)
+
+#define assert_works(call)                                                                         \
+    do {                                                                                           \
+        int result_ = (call);                                                                      \
+        if (result_ != NCCL_SUCCESS)                                                               \
+            fail_msg("%s: %d: %s", #call, result_, plugin_log_last());                             \
+    } while (0)
+
+/* A test that runs once for each version, which it finds with plugin_of(). */
+#define VERSION_TEST(function, number)                                                             \
+    {                                                                                              \
+#function "_v" #number, function, NULL, NULL, (void *)(intptr_t)(number)                   \
+    }
+#define EACH_VERSION(function)                                                                     \
+    VERSION_TEST(function, 6), VERSION_TEST(function, 7), VERSION_TEST(function, 8),               \
+        VERSION_TEST(function, 9), VERSION_TEST(function, 10), VERSION_TEST(function, 11),         \
+        VERSION_TEST(function, 12)
+/* For what takes long: the oldest, and the newest of each way to pass a size and a context. */
+#define SOME_VERSIONS(function)                                                                    \
+    VERSION_TEST(function, 6), VERSION_TEST(function, 9), VERSION_TEST(function, 12)
+
+/* --- time and amounts ------------------------------------------------------------------------ */
+
+static inline uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static inline void nap_ms(long milliseconds)
+{
+    struct timespec left = {.tv_sec = milliseconds / 1000,
+                            .tv_nsec = milliseconds % 1000 * 1000000};
+
+    while (nanosleep(&left, &left) != 0)
+        ;
+}
+
+/* All of them, or so many percent as a run that does other things besides wants; never none. */
+static inline int turns_of(int all)
+{
+    const char *percent = getenv("TCPX_TEST_TURNS");
+    int turns = percent != NULL ? (int)((long)all * atoi(percent) / 100) : all;
+
+    return turns > 0 ? turns : 1;
+}
+
+static inline int count_entries(const char *path)
+{
+    DIR *folder = opendir(path);
+    int count = 0;
+
+    if (folder == NULL)
+        return -1;
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static inline int open_descriptors(void)
+{
+    return count_entries("/proc/self/fd");
+}
+
+static inline int running_threads(void)
+{
+    return count_entries("/proc/self/task");
+}
+
+/* Waits a little until there are so many again: what ends in the background takes its moment. */
+static inline bool settles(int (*count)(void), int expected)
+{
+    uint64_t deadline = now_ms() + 2000;
+
+    while (count() != expected) {
+        if (now_ms() > deadline)
+            return false;
+        nap_ms(1);
+    }
+    return true;
+}
+
+static inline long resident_kib(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    long total = 0;
+    long resident = 0;
+
+    if (file == NULL || fscanf(file, "%ld %ld", &total, &resident) != 2)
+        resident = 0;
+    if (file != NULL)
+        fclose(file);
+    return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static inline const char *mode(void)
+{
+    const char *set = getenv("UCCL_TCPX_PLUGIN_MODE");
+
+    return set != NULL ? set : "host";
+}
+
+static inline bool mode_is(const char *name)
+{
+    return strcmp(mode(), name) == 0;
+}
+
+/* --- the plugin ------------------------------------------------------------------------------ */
+
+static void *library;
+static struct plugin plugins[LAST_VERSION + 1]; /* by version */
+
+/* Loopback only, whatever the environment says. Before anything is loaded. */
+static inline void stay_on_loopback(void)
+{
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    unsetenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME");
+}
+
+/* For a group of tests, and for a process of its own: not 0 if something does not work. */
+static inline int load_all(void **state)
+{
+    (void)state;
+    library = plugin_load();
+    if (library == NULL)
+        return -1;
+    for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
+        if (!plugin_find(library, version, &plugins[version]) ||
+            plugin_init(&plugins[version]) != NCCL_SUCCESS) {
+            fprintf(stderr, "version %d: %s\n", version, plugin_log_last());
+            return -1;
+        }
+    return 0;
+}
+
+static inline int unload_all(void **state)
+{
+    int result = 0;
+
+    (void)state;
+    if (library == NULL) /* cmocka comes here also when the set-up has failed */
+        return -1;
+    for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
+        if (plugins[version].table.any != NULL)
+            result |= plugin_finalize(&plugins[version]);
+    return result | dlclose(library);
+}
+
+static inline const struct plugin *plugin_of(void *const *state)
+{
+    return &plugins[(intptr_t)*state];
+}
+
+/* --- two ends -------------------------------------------------------------------------------- */
+
+struct pair {
+    const struct plugin *from;
+    const struct plugin *to;
+    void *sender;
+    void *receiver;
+};
+
+/* Both ends by turns, as one thread of NCCL's may do. `device` is what accept is given. */
+static inline void pair_meet(struct pair *pair, void *listening, void *handle,
+                             struct nccl_device_handle **device)
+{
+    uint64_t deadline = now_ms() + LIMIT_MS;
+    struct nccl_device_handle *none = NULL;
+
+    pair->sender = NULL;
+    pair->receiver = NULL;
+    while (pair->sender == NULL || pair->receiver == NULL) {
+        if (pair->sender == NULL)
+            assert_works(plugin_connect(pair->from, 0, handle, &pair->sender, &none));
+        if (pair->receiver == NULL)
+            assert_works(plugin_accept(pair->to, listening, &pair->receiver, device));
+        assert_true(now_ms() < deadline);
+    }
+}
+
+static inline void pair_open_device(struct pair *pair, const struct plugin *from,
+                                    const struct plugin *to, struct nccl_device_handle **device)
+{
+    uint8_t handle[HANDLE_BYTES] = {0};
+    void *listening = NULL;
+
+    *pair = (struct pair){.from = from, .to = to};
+    assert_works(plugin_listen(to, 0, handle, &listening));
+    assert_non_null(listening);
+    pair_meet(pair, listening, handle, device);
+    assert_works(plugin_close_listen(to, listening));
+}
+
+static inline void pair_open(struct pair *pair, const struct plugin *plugin)
+{
+    struct nccl_device_handle *none = NULL;
+
+    pair_open_device(pair, plugin, plugin, &none);
+}
+
+static inline void pair_close(struct pair *pair)
+{
+    assert_works(plugin_close_send(pair->from, pair->sender));
+    assert_works(plugin_close_recv(pair->to, pair->receiver));
+}
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+/* Every message is a piece of one text, by its number, so that one in another's place shows. */
+enum { TEXT_LONGEST = 4 << 20, TEXT_STARTS = 65521 };
+
+static inline uint64_t random_next(uint64_t *state)
+{
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * 0x2545f4914f6cdd1du;
+}
+
+static inline uint8_t *text_of(uint64_t number)
+{
+    static uint8_t *text;
+
+    if (text == NULL) {
+        uint64_t state = 0x1234567;
+        uint64_t word;
+
+        text = malloc(TEXT_LONGEST + TEXT_STARTS + sizeof word);
+        if (text == NULL)
+            abort();
+        for (size_t i = 0; i < TEXT_LONGEST + TEXT_STARTS; i += sizeof word) {
+            word = random_next(&state);
+            memcpy(text + i, &word, sizeof word);
+        }
+    }
+    return text + number * 7919 % TEXT_STARTS;
+}
+
+/* A buffer between bytes that are looked at and a page that nobody may touch. */
+enum { MARGIN = 64, MARK = 0xee, GUARD = 65536 };
+
+struct guarded {
+    uint8_t *memory;
+    size_t bytes; /* of all of it but the last page */
+};
+
+static inline struct guarded guarded_create(size_t most)
+{
+    struct guarded guarded = {.bytes = (most + MARGIN + GUARD - 1) / GUARD * GUARD};
+
+    guarded.memory = mmap(NULL, guarded.bytes + GUARD, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_ptr_not_equal(guarded.memory, MAP_FAILED);
+    assert_int_equal(mprotect(guarded.memory + guarded.bytes, GUARD, PROT_NONE), 0);
+    return guarded;
+}
+
+static inline void guarded_destroy(struct guarded *guarded)
+{
+    munmap(guarded->memory, guarded->bytes + GUARD);
+}
+
+/* One of just so many bytes, all marked. */
+static inline uint8_t *guarded_buffer(const struct guarded *guarded, size_t room)
+{
+    uint8_t *buffer = guarded->memory + guarded->bytes - room;
+
+    memset(buffer - MARGIN, MARK, room + MARGIN);
+    return buffer;
+}
+
+static inline bool all_marked(const uint8_t *at, size_t count)
+{
+    return count == 0 || (at[0] == MARK && memcmp(at, at + 1, count - 1) == 0);
+}
+
+/* It has the message, and nothing around that was touched. */
+static inline void assert_holds(const uint8_t *buffer, size_t room, const uint8_t *message,
+                                size_t bytes)
+{
+    assert_true(bytes <= room);
+    if (bytes > 0 && memcmp(buffer, message, bytes) != 0)
+        fail_msg("a message of %zu bytes is wrong", bytes);
+    if (!all_marked(buffer - MARGIN, MARGIN) || !all_marked(buffer + bytes, room - bytes))
+        fail_msg("bytes around a message of %zu were written", bytes);
+}
+
+/* --- requests -------------------------------------------------------------------------------- */
+
+static inline void *start_send(const struct pair *pair, void *data, int64_t bytes)
+{
+    uint64_t deadline = now_ms() + LIMIT_MS;
+    void *request = NULL;
+
+    while (request == NULL) {
+        assert_works(plugin_isend(pair->from, pair->sender, data, bytes, 0, NULL, &request));
+        assert_true(now_ms() < deadline);
+    }
+    return request;
+}
+
+static inline void *start_receive(const struct pair *pair, void *data, int64_t room)
+{
+    uint64_t deadline = now_ms() + LIMIT_MS;
+    void *request = NULL;
+
+    while (request == NULL) {
+        assert_works(plugin_irecv(pair->to, pair->receiver, data, room, 0, NULL, &request));
+        assert_true(now_ms() < deadline);
+    }
+    return request;
+}
+
+/* Until both are done; the other end is moved on, too, since there may be no thread that does. */
+static inline int finish_both(const struct pair *pair, void *send, void *receive)
+{
+    uint64_t deadline = now_ms() + LIMIT_MS;
+    int bytes = 0;
+    int sent = send == NULL;
+    int received = receive == NULL;
+
+    while (!sent || !received) {
+        if (!sent)
+            assert_works(plugin_test(pair->from, send, &sent, NULL));
+        if (!received)
+            assert_works(plugin_test(pair->to, receive, &received, &bytes));
+        assert_true(now_ms() < deadline);
+    }
+    return bytes;
+}
+
+/* One message, of this number, into a buffer of at least its size. */
+static inline void move_message(const struct pair *pair, uint64_t number, size_t bytes,
+                                uint8_t *buffer, size_t room)
+{
+    void *receive = start_receive(pair, buffer, (int64_t)room);
+    void *send = start_send(pair, text_of(number), (int64_t)bytes);
+
+    assert_int_equal(finish_both(pair, send, receive), bytes);
+    assert_works(plugin_consumed(pair->to, pair->receiver, receive));
+    if (bytes > 0 && memcmp(buffer, text_of(number), bytes) != 0)
+        fail_msg("message %d of %zu bytes is wrong", (int)number, bytes);
+}
+
+/* That a pair works: something small and something that is more than a socket takes at once. */
+static inline void assert_pair_moves(const struct pair *pair)
+{
+    static _Thread_local uint8_t buffer[200000];
+
+    move_message(pair, 1, 100, buffer, sizeof buffer);
+    move_message(pair, 2, sizeof buffer, buffer, sizeof buffer);
+}
+
+#endif

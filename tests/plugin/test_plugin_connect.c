@@ -1,0 +1,818 @@
+/*
+ * How connections of every version come about and end: polled, never waited for, in whatever order
+ * the two sides are asked, past strangers, and with an error in bounded time where the other
+ * process dies or descriptors run out.
+ */
+#include "tests/plugin/plugin_test.h"
+#include "tests/unit/nursery.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+
+/* --- listen ---------------------------------------------------------------------------------- */
+
+/* All 128 bytes of a handle travel, so all are written: what was there before never stays. */
+static void test_handles_are_written_whole(void **state)
+{
+    static const uint8_t patterns[] = {0x00, 0xff, 0x55, 0xaa, 0x33, 0xcc};
+    const struct plugin *plugin = plugin_of(state);
+    int kept[HANDLE_BYTES] = {0};
+
+    for (size_t i = 0; i < sizeof patterns; i++) {
+        uint8_t handle[HANDLE_BYTES + 16];
+        void *listening = NULL;
+
+        memset(handle, patterns[i], sizeof handle);
+        assert_works(plugin_listen(plugin, 0, handle, &listening));
+        assert_works(plugin_close_listen(plugin, listening));
+        for (int k = 0; k < HANDLE_BYTES; k++)
+            kept[k] += handle[k] == patterns[i];
+        for (size_t k = HANDLE_BYTES; k < sizeof handle; k++)
+            assert_int_equal(handle[k], patterns[i]);
+    }
+    /* a byte that is random or constant does not equal all patterns by chance */
+    for (int k = 0; k < HANDLE_BYTES; k++)
+        if (kept[k] == sizeof patterns)
+            fail_msg("byte %d of the handle is not written", k);
+}
+
+/* Listening takes a moment, also for many at once, and ends without a trace. */
+static void test_many_listeners(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    enum { MANY = 64 };
+    uint8_t handles[MANY][HANDLE_BYTES];
+    void *listening[MANY];
+    int before = open_descriptors();
+    uint64_t start = now_ms();
+
+    for (int i = 0; i < MANY; i++) {
+        listening[i] = NULL;
+        assert_works(plugin_listen(plugin, 0, handles[i], &listening[i]));
+        assert_non_null(listening[i]);
+        for (int k = 0; k < i; k++)
+            assert_memory_not_equal(handles[i], handles[k], HANDLE_BYTES);
+    }
+    assert_true(now_ms() - start < 2000);
+    for (int i = 0; i < MANY; i++)
+        assert_works(plugin_close_listen(plugin, listening[i]));
+    assert_true(settles(open_descriptors, before));
+}
+
+static void test_devices_that_do_not_exist(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    uint8_t handle[HANDLE_BYTES] = {0};
+    void *listening = NULL;
+    void *comm = NULL;
+    int count = 0;
+
+    assert_works(plugin_devices(plugin, &count));
+    assert_int_equal(plugin_listen(plugin, -1, handle, &listening), NCCL_INVALID_ARGUMENT);
+    assert_int_equal(plugin_listen(plugin, count, handle, &listening), NCCL_INVALID_ARGUMENT);
+    assert_works(plugin_listen(plugin, 0, handle, &listening));
+    assert_int_equal(plugin_connect(plugin, count, handle, &comm, NULL), NCCL_INVALID_ARGUMENT);
+    assert_null(comm);
+    assert_works(plugin_close_listen(plugin, listening));
+}
+
+/* Bytes that no listener has made are refused, in words. */
+static void test_a_handle_of_nobody(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    uint8_t handle[HANDLE_BYTES];
+    void *comm = (void *)1;
+
+    for (int pattern = 0; pattern < 256; pattern += 85) {
+        memset(handle, pattern, sizeof handle);
+        plugin_log_clear();
+        assert_int_not_equal(plugin_connect(plugin, 0, handle, &comm, NULL), NCCL_SUCCESS);
+        assert_null(comm);
+        assert_true(plugin_log_warnings() > 0);
+    }
+}
+
+/* --- polling --------------------------------------------------------------------------------- */
+
+static uint64_t processor_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* NCCL polls for long: a "not yet" is cheap, and clears what the comm's place held before. */
+static void test_polling(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    enum { POLLS = 1000 };
+    const uint64_t most_us = SANITIZED ? 500000 : 50000;
+    uint8_t handle[HANDLE_BYTES] = {0};
+    struct pair pair = {.from = plugin, .to = plugin};
+    struct nccl_device_handle *none = NULL;
+    void *listening = NULL;
+    uint64_t before;
+
+    assert_works(plugin_listen(plugin, 0, handle, &listening));
+    before = processor_us();
+    for (int i = 0; i < POLLS; i++) {
+        pair.receiver = (void *)(uintptr_t)(i + 1);
+        assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
+        assert_null(pair.receiver);
+    }
+    assert_in_range(processor_us() - before, 0, most_us);
+    before = processor_us();
+    for (int i = 0; i < POLLS && pair.sender == NULL; i++) {
+        pair.sender = (void *)(uintptr_t)(i + 1);
+        assert_works(plugin_connect(plugin, 0, handle, &pair.sender, &none));
+        assert_true(pair.sender != (void *)(uintptr_t)(i + 1));
+    }
+    assert_in_range(processor_us() - before, 0, most_us);
+    assert_null(none);
+    if (pair.sender == NULL) {
+        pair_meet(&pair, listening, handle, &none);
+    } else {
+        while (pair.receiver == NULL)
+            assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
+    }
+    assert_works(plugin_close_listen(plugin, listening));
+    assert_pair_moves(&pair);
+    pair_close(&pair);
+}
+
+/* The connecting side first, so that its peer finds it waiting, and the other way round. */
+static void test_either_side_first(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+
+    for (int accept_first = 0; accept_first < 2; accept_first++) {
+        uint8_t handle[HANDLE_BYTES] = {0};
+        struct pair pair = {.from = plugin, .to = plugin};
+        uint64_t deadline = now_ms() + LIMIT_MS;
+        void *listening = NULL;
+
+        assert_works(plugin_listen(plugin, 0, handle, &listening));
+        for (int i = 0; i < 20; i++) {
+            if (accept_first)
+                assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
+            else if (pair.sender == NULL)
+                assert_works(plugin_connect(plugin, 0, handle, &pair.sender, NULL));
+            nap_ms(1);
+        }
+        while (pair.sender == NULL || pair.receiver == NULL) {
+            assert_true(now_ms() < deadline);
+            if (pair.sender == NULL)
+                assert_works(plugin_connect(plugin, 0, handle, &pair.sender, NULL));
+            if (pair.receiver == NULL)
+                assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
+        }
+        assert_works(plugin_close_listen(plugin, listening));
+        assert_pair_moves(&pair);
+        pair_close(&pair);
+    }
+}
+
+/* The place for a device's handle may be missing, empty or there; a plain plugin leaves it alone.
+ */
+static void test_places_for_device_handles(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+
+    for (int kind = 0; kind < 3; kind++) {
+        struct nccl_device_handle structs[2] = {{.type = 0}, {.type = 0}};
+        struct nccl_device_handle *send = kind == 2 ? &structs[0] : NULL;
+        struct nccl_device_handle *receive = kind == 2 ? &structs[1] : NULL;
+        uint8_t handle[HANDLE_BYTES] = {0};
+        struct pair pair = {.from = plugin, .to = plugin};
+        uint64_t deadline = now_ms() + LIMIT_MS;
+        void *listening = NULL;
+
+        assert_works(plugin_listen(plugin, 0, handle, &listening));
+        while (pair.sender == NULL || pair.receiver == NULL) {
+            assert_true(now_ms() < deadline);
+            if (pair.sender == NULL)
+                assert_works(
+                    plugin_connect(plugin, 0, handle, &pair.sender, kind == 0 ? NULL : &send));
+            if (pair.receiver == NULL)
+                assert_works(
+                    plugin_accept(plugin, listening, &pair.receiver, kind == 0 ? NULL : &receive));
+        }
+        assert_works(plugin_close_listen(plugin, listening));
+        if (send != NULL)
+            assert_int_equal(send->type, NCCL_DEVICE_HOST);
+        if (!mode_is("unpack") && receive != NULL)
+            assert_int_equal(receive->type, NCCL_DEVICE_HOST);
+        assert_pair_moves(&pair);
+        pair_close(&pair);
+    }
+}
+
+/* Several connections are under way at once, each with its own handle, and end at the right one. */
+static void test_several_at_once(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    enum { SEVERAL = 8 };
+    uint8_t handles[SEVERAL][HANDLE_BYTES] = {{0}};
+    struct pair pairs[SEVERAL];
+    void *listening[SEVERAL];
+    uint64_t deadline = now_ms() + LIMIT_MS;
+    int left = 2 * SEVERAL;
+
+    for (int i = 0; i < SEVERAL; i++) {
+        pairs[i] = (struct pair){.from = plugin, .to = plugin};
+        assert_works(plugin_listen(plugin, 0, handles[i], &listening[i]));
+    }
+    while (left > 0) {
+        assert_true(now_ms() < deadline);
+        for (int i = 0; i < SEVERAL; i++) {
+            struct pair *pair = &pairs[i];
+            struct pair *last = &pairs[SEVERAL - 1 - i];
+
+            if (pair->sender == NULL) {
+                assert_works(plugin_connect(plugin, 0, handles[i], &pair->sender, NULL));
+                left -= pair->sender != NULL;
+            }
+            if (last->receiver != NULL)
+                continue;
+            assert_works(plugin_accept(plugin, listening[SEVERAL - 1 - i], &last->receiver, NULL));
+            if (last->receiver == NULL)
+                continue;
+            left--;
+            /* as NCCL does it, while others are still under way */
+            assert_works(plugin_close_listen(plugin, listening[SEVERAL - 1 - i]));
+        }
+    }
+    for (int i = 0; i < SEVERAL; i++) {
+        uint8_t buffer[1000];
+
+        move_message(&pairs[i], (uint64_t)i, sizeof buffer, buffer, sizeof buffer);
+    }
+    for (int i = 0; i < SEVERAL; i++)
+        pair_close(&pairs[i]);
+}
+
+/* Connecting and closing again and again leaves nothing behind. */
+static void test_again_and_again(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    int descriptors = open_descriptors();
+    struct pair pair;
+
+    for (int turn = 0, turns = turns_of(50); turn < turns; turn++) {
+        pair_open(&pair, plugin);
+        if (turn % 10 == 0)
+            assert_pair_moves(&pair);
+        pair_close(&pair);
+    }
+    assert_true(settles(open_descriptors, descriptors));
+}
+
+/* What an abort leaves open ends with the communicator: listeners, comms, half a connection. */
+static void test_what_is_left_open(void **state)
+{
+    struct plugin other = *plugin_of(state);
+    int descriptors = open_descriptors();
+    uint8_t handle[HANDLE_BYTES] = {0};
+    void *listening = NULL;
+    struct pair pair;
+    void *comm = NULL;
+
+    other.context = NULL;
+    assert_works(plugin_init(&other));
+    pair_open(&pair, &other);
+    assert_works(plugin_listen(&other, 0, handle, &listening));
+    assert_works(plugin_connect(&other, 0, handle, &comm, NULL));
+    assert_works(plugin_connect(&other, 0, handle, &comm, NULL));
+    assert_works(plugin_finalize(&other));
+    assert_true(settles(open_descriptors, descriptors));
+}
+
+/* --- strangers ------------------------------------------------------------------------------- */
+
+/* The port of a socket of this process that listens and is not in `known`; 0: there is none. */
+static uint16_t listening_port(const bool *known)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        struct sockaddr_in address = {.sin_port = 0};
+        socklen_t length = sizeof address;
+        int listens = 0;
+        socklen_t size = sizeof listens;
+
+        if (known[fd] || getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 ||
+            !listens || getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+            continue;
+        return ntohs(address.sin_port);
+    }
+    return 0;
+}
+
+static void note_listening(bool *known)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        int listens = 0;
+        socklen_t size = sizeof listens;
+
+        known[fd] = getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0;
+    }
+}
+
+static int stranger(uint16_t port, const void *says, size_t bytes)
+{
+    const struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    if (bytes > 0)
+        assert_int_equal(send(fd, says, bytes, MSG_NOSIGNAL), bytes);
+    return fd;
+}
+
+/* Whoever else knocks, before and meanwhile: garbage, half a word, silence, a scan. */
+static void test_strangers(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    struct pair pair = {.from = plugin, .to = plugin};
+    uint8_t handle[HANDLE_BYTES] = {0};
+    bool known[1024];
+    void *listening = NULL;
+    int strangers[5];
+    uint64_t start;
+    uint16_t port;
+
+    note_listening(known);
+    assert_works(plugin_listen(plugin, 0, handle, &listening));
+    port = listening_port(known);
+    assert_int_not_equal(port, 0);
+    strangers[0] = stranger(port, text_of(3), 4096);
+    strangers[1] = stranger(port, text_of(4), 3);
+    strangers[2] = stranger(port, NULL, 0);
+    strangers[3] = stranger(port, handle, sizeof handle);
+    strangers[4] = stranger(port, "GET / HTTP/1.0\r\n\r\n", 18);
+    close(stranger(port, NULL, 0));
+    close(stranger(port, text_of(5), 100));
+    for (int i = 0; i < 100; i++) {
+        assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
+        assert_null(pair.receiver);
+    }
+    start = now_ms();
+    pair_meet(&pair, listening, handle, &(struct nccl_device_handle *){NULL});
+    assert_true(now_ms() - start < SOON_MS);
+    assert_works(plugin_close_listen(plugin, listening));
+    assert_pair_moves(&pair);
+    pair_close(&pair);
+    for (int i = 0; i < 5; i++)
+        close(strangers[i]);
+}
+
+/* --- another process ------------------------------------------------------------------------- */
+
+/* What a child is told. */
+struct order {
+    int version;
+    int count;
+    uint8_t handle[HANDLE_BYTES];
+};
+
+_Static_assert(sizeof(struct order) <= NURSERY_ARGUMENT, "fits");
+
+static const struct plugin *child_plugin(const struct order *order)
+{
+    if (load_all(NULL) != 0)
+        _exit(10);
+    return &plugins[order->version];
+}
+
+static void *child_connect(const struct plugin *plugin, uint8_t *handle)
+{
+    void *comm = NULL;
+
+    while (comm == NULL)
+        if (plugin_connect(plugin, 0, handle, &comm, NULL) != NCCL_SUCCESS)
+            _exit(11);
+    return comm;
+}
+
+/* Both ends in one process are told about with a flag. */
+static void await_flag(int value)
+{
+    uint64_t deadline = now_ms() + LIMIT_MS;
+
+    while (atomic_load(&nursery_shared->flag) != value) {
+        assert_true(now_ms() < deadline);
+        sched_yield();
+    }
+}
+
+static void *accept_one(const struct plugin *plugin, void *listening)
+{
+    uint64_t deadline = now_ms() + LIMIT_MS;
+    void *comm = NULL;
+
+    while (comm == NULL) {
+        assert_works(plugin_accept(plugin, listening, &comm, NULL));
+        assert_true(now_ms() < deadline);
+    }
+    return comm;
+}
+
+/* The error that a receiver without a peer gets, and how long that takes. */
+static void assert_receiver_fails(const struct plugin *plugin, void *comm)
+{
+    static uint8_t buffer[1 << 20];
+    uint64_t deadline = now_ms() + SOON_MS;
+    void *request = NULL;
+    int result = NCCL_SUCCESS;
+
+    while (result == NCCL_SUCCESS) {
+        int done = 0;
+
+        assert_true(now_ms() < deadline);
+        if (request == NULL)
+            result = plugin_irecv(plugin, comm, buffer, sizeof buffer, 0, NULL, &request);
+        if (result == NCCL_SUCCESS && request != NULL)
+            result = plugin_test(plugin, request, &done, NULL);
+        if (done)
+            request = NULL;
+    }
+    assert_true(result == NCCL_SYSTEM || result == NCCL_REMOTE);
+}
+
+static void assert_sender_fails(const struct plugin *plugin, void *comm)
+{
+    uint64_t deadline = now_ms() + SOON_MS;
+    void *request = NULL;
+    int result = NCCL_SUCCESS;
+
+    while (result == NCCL_SUCCESS) {
+        int done = 0;
+
+        assert_true(now_ms() < deadline);
+        if (request == NULL)
+            result = plugin_isend(plugin, comm, text_of(0), 1 << 20, 0, NULL, &request);
+        if (result == NCCL_SUCCESS && request != NULL)
+            result = plugin_test(plugin, request, &done, NULL);
+        if (done)
+            request = NULL;
+    }
+    assert_true(result == NCCL_SYSTEM || result == NCCL_REMOTE);
+}
+
+static void connect_and_stay(const uint8_t *argument)
+{
+    struct order order;
+    const struct plugin *plugin;
+    void *comm = NULL;
+
+    memcpy(&order, argument, sizeof order);
+    plugin = child_plugin(&order);
+    for (int i = 0; comm == NULL; i++) {
+        if (plugin_connect(plugin, 0, order.handle, &comm, NULL) != NCCL_SUCCESS)
+            _exit(11);
+        if (i == 20) /* it has knocked, but nobody has opened */
+            atomic_store(&nursery_shared->flag, 1);
+    }
+    atomic_store(&nursery_shared->flag, 2);
+    for (;;)
+        pause();
+}
+
+static void connect_and_send(const uint8_t *argument)
+{
+    struct order order;
+    const struct plugin *plugin;
+    void *request = NULL;
+    void *comm;
+    int done = 0;
+
+    memcpy(&order, argument, sizeof order);
+    plugin = child_plugin(&order);
+    comm = child_connect(plugin, order.handle);
+    atomic_store(&nursery_shared->flag, 2);
+    for (;;) {
+        if (request == NULL &&
+            plugin_isend(plugin, comm, text_of(0), 1 << 20, 0, NULL, &request) != NCCL_SUCCESS)
+            _exit(12);
+        if (request != NULL && plugin_test(plugin, request, &done, NULL) != NCCL_SUCCESS)
+            _exit(13);
+        if (done)
+            request = NULL;
+    }
+}
+
+/* A peer that dies before it is accepted is nobody; the next one is welcome. */
+static void test_a_peer_that_dies_before_accept(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    struct order order = {.version = plugin->version};
+    struct pair pair = {.from = plugin, .to = plugin};
+    void *listening = NULL;
+    pid_t child;
+
+    assert_works(plugin_listen(plugin, 0, order.handle, &listening));
+    atomic_store(&nursery_shared->flag, 0);
+    child = nursery_fork(connect_and_stay, &order, sizeof order);
+    await_flag(1);
+    kill(child, SIGKILL);
+    nursery_wait(child);
+    for (int i = 0; i < 200 && pair.receiver == NULL; i++)
+        assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
+    if (pair.receiver != NULL) {
+        assert_receiver_fails(plugin, pair.receiver);
+        assert_works(plugin_close_recv(plugin, pair.receiver));
+    } else {
+        pair_meet(&pair, listening, order.handle, &(struct nccl_device_handle *){NULL});
+        assert_pair_moves(&pair);
+        pair_close(&pair);
+    }
+    assert_works(plugin_close_listen(plugin, listening));
+}
+
+static void die_at(const struct plugin *plugin, nursery_run *run, long after_ms)
+{
+    struct order order = {.version = plugin->version};
+    void *listening = NULL;
+    void *comm;
+    pid_t child;
+
+    assert_works(plugin_listen(plugin, 0, order.handle, &listening));
+    atomic_store(&nursery_shared->flag, 0);
+    child = nursery_fork(run, &order, sizeof order);
+    comm = accept_one(plugin, listening);
+    assert_works(plugin_close_listen(plugin, listening));
+    await_flag(2);
+    nap_ms(after_ms);
+    kill(child, SIGKILL);
+    assert_receiver_fails(plugin, comm);
+    assert_works(plugin_close_recv(plugin, comm));
+    nursery_wait(child);
+}
+
+/* Silent or in the middle of a message: its death is an error here, and soon. */
+static void test_a_sender_that_dies(void **state)
+{
+    die_at(plugin_of(state), connect_and_stay, 0);
+    die_at(plugin_of(state), connect_and_send, 3);
+}
+
+/* Listens, says where, and waits in accept or with a comm that it does not read from. */
+static void listen_and_stay(const uint8_t *argument)
+{
+    struct order order;
+    const struct plugin *plugin;
+    void *listening = NULL;
+    void *comm = NULL;
+
+    memcpy(&order, argument, sizeof order);
+    plugin = child_plugin(&order);
+    if (plugin_listen(plugin, 0, nursery_shared->bytes, &listening) != NCCL_SUCCESS)
+        _exit(12);
+    atomic_store(&nursery_shared->flag, 1);
+    while (order.count > 0 && comm == NULL)
+        if (plugin_accept(plugin, listening, &comm, NULL) != NCCL_SUCCESS)
+            _exit(13);
+    for (;;)
+        pause();
+}
+
+/* The listening side dies before it has accepted, after that, and in the middle of a message. */
+static void test_a_receiver_that_dies(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+
+    for (int stage = 0; stage < 3; stage++) {
+        struct order order = {.version = plugin->version, .count = stage};
+        uint8_t handle[HANDLE_BYTES];
+        uint64_t deadline;
+        void *comm = NULL;
+        int result = NCCL_SUCCESS;
+        pid_t child;
+
+        atomic_store(&nursery_shared->flag, 0);
+        child = nursery_fork(listen_and_stay, &order, sizeof order);
+        await_flag(1);
+        memcpy(handle, nursery_shared->bytes, sizeof handle);
+        for (int i = 0; comm == NULL && (stage > 0 || i < 20); i++)
+            assert_works(plugin_connect(plugin, 0, handle, &comm, NULL));
+        if (stage == 2) {
+            void *request = NULL;
+
+            assert_works(plugin_isend(plugin, comm, text_of(0), 4 << 20, 0, NULL, &request));
+            assert_non_null(request);
+        }
+        kill(child, SIGKILL);
+        deadline = now_ms() + SOON_MS;
+        while (comm == NULL && result == NCCL_SUCCESS) {
+            result = plugin_connect(plugin, 0, handle, &comm, NULL);
+            assert_true(now_ms() < deadline);
+        }
+        if (result != NCCL_SUCCESS) {
+            assert_int_equal(stage, 0);
+            assert_true(result == NCCL_SYSTEM || result == NCCL_REMOTE);
+            assert_null(comm);
+        } else {
+            assert_sender_fails(plugin, comm);
+            assert_works(plugin_close_send(plugin, comm));
+        }
+        nursery_wait(child);
+    }
+}
+
+/* --- many ------------------------------------------------------------------------------------ */
+
+enum { MOST_COMMS = 256, MANY_BYTES = 20000 };
+
+static void connect_many(const uint8_t *argument)
+{
+    static void *comms[MOST_COMMS];
+    static void *requests[MOST_COMMS];
+    struct order order;
+    const struct plugin *plugin;
+
+    memcpy(&order, argument, sizeof order);
+    plugin = child_plugin(&order);
+    for (int i = 0; i < order.count; i++) {
+        uint8_t handle[HANDLE_BYTES];
+
+        while (atomic_load(&nursery_shared->flag) != 2 * i + 1)
+            sched_yield();
+        memcpy(handle, nursery_shared->bytes, sizeof handle);
+        atomic_store(&nursery_shared->flag, 2 * i + 2);
+        comms[i] = child_connect(plugin, handle);
+        while (requests[i] == NULL)
+            if (plugin_isend(plugin, comms[i], text_of((uint64_t)i), MANY_BYTES, 0, NULL,
+                             &requests[i]) != NCCL_SUCCESS)
+                _exit(12);
+    }
+    for (int i = 0; i < order.count; i++) {
+        for (int done = 0; !done;)
+            if (plugin_test(plugin, requests[i], &done, NULL) != NCCL_SUCCESS)
+                _exit(13);
+        if (plugin_close_send(plugin, comms[i]) != NCCL_SUCCESS)
+            _exit(14);
+    }
+}
+
+/* As many as a large communicator has, between two processes, each with its own bytes. */
+static void test_many_comms(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    static uint8_t buffers[MOST_COMMS][MANY_BYTES];
+    static void *comms[MOST_COMMS];
+    static void *requests[MOST_COMMS];
+    int count = turns_of(100) < 100 ? 64 : MOST_COMMS;
+    struct order order = {.version = plugin->version, .count = count};
+    uint64_t deadline = now_ms() + LIMIT_MS;
+    int before = open_descriptors();
+    pid_t child;
+
+    atomic_store(&nursery_shared->flag, 0);
+    child = nursery_fork(connect_many, &order, sizeof order);
+    for (int i = 0; i < count; i++) {
+        void *listening = NULL;
+
+        assert_works(plugin_listen(plugin, 0, nursery_shared->bytes, &listening));
+        atomic_store(&nursery_shared->flag, 2 * i + 1);
+        await_flag(2 * i + 2);
+        comms[i] = accept_one(plugin, listening);
+        assert_works(plugin_close_listen(plugin, listening));
+        requests[i] = NULL;
+        assert_works(plugin_irecv(plugin, comms[i], buffers[i], MANY_BYTES, 0, NULL, &requests[i]));
+    }
+    for (int i = 0; i < count; i++) {
+        for (int done = 0; !done;) {
+            assert_works(plugin_test(plugin, requests[i], &done, NULL));
+            assert_true(now_ms() < deadline);
+        }
+        assert_memory_equal(buffers[i], text_of((uint64_t)i), MANY_BYTES);
+    }
+    assert_int_equal(nursery_wait(child), 0);
+    for (int i = 0; i < count; i++)
+        assert_works(plugin_close_recv(plugin, comms[i]));
+    assert_true(settles(open_descriptors, before));
+}
+
+/* --- no more descriptors --------------------------------------------------------------------- */
+
+static bool both_ends(const struct plugin *plugin, struct pair *pair)
+{
+    uint64_t deadline = now_ms() + SOON_MS;
+    uint8_t handle[HANDLE_BYTES] = {0};
+    void *listening = NULL;
+    int result;
+
+    *pair = (struct pair){.from = plugin, .to = plugin};
+    result = plugin_listen(plugin, 0, handle, &listening);
+    while (result == NCCL_SUCCESS && (pair->sender == NULL || pair->receiver == NULL)) {
+        if (now_ms() > deadline)
+            _exit(20); /* a hang */
+        if (pair->sender == NULL)
+            result = plugin_connect(plugin, 0, handle, &pair->sender, NULL);
+        if (result == NCCL_SUCCESS && pair->receiver == NULL)
+            result = plugin_accept(plugin, listening, &pair->receiver, NULL);
+    }
+    if (listening != NULL && plugin_close_listen(plugin, listening) != NCCL_SUCCESS)
+        _exit(21);
+    return result == NCCL_SUCCESS;
+}
+
+static void end_both(const struct plugin *plugin, const struct pair *pair)
+{
+    if (pair->sender != NULL && plugin_close_send(plugin, pair->sender) != NCCL_SUCCESS)
+        _exit(22);
+    if (pair->receiver != NULL && plugin_close_recv(plugin, pair->receiver) != NCCL_SUCCESS)
+        _exit(23);
+}
+
+/* So that there are just so many free ones; 1024 is what there was before. */
+static void leave_free(int spare)
+{
+    struct rlimit limit;
+    int free_ones = 0;
+    int fd;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        _exit(31);
+    for (fd = 0; fd < 1024 && free_ones < spare; fd++)
+        free_ones += fcntl(fd, F_GETFD) < 0;
+    while (fd < 1024 && fcntl(fd, F_GETFD) >= 0)
+        fd++;
+    limit.rlim_cur = (rlim_t)fd;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        _exit(31);
+}
+
+/* For every small number of free descriptors, connections until there are no more. */
+static void run_out(const uint8_t *argument)
+{
+    enum { MOST = 20 };
+    struct order order;
+    const struct plugin *plugin;
+    struct pair first;
+
+    memcpy(&order, argument, sizeof order);
+    setenv("UCCL_TCPX_TIMEOUT_MS", "2000", 1);
+    plugin = child_plugin(&order);
+    if (!both_ends(plugin, &first))
+        _exit(30);
+    for (int spare = 0, most = turns_of(MOST); spare < most; spare++) {
+        struct pair pairs[MOST];
+        int made = 0;
+
+        plugin_log_clear();
+        leave_free(spare);
+        while (made < MOST && both_ends(plugin, &pairs[made]))
+            made++;
+        if (made == MOST)
+            _exit(32); /* the limit was not felt */
+        if (plugin_log_warnings() == 0)
+            _exit(33);
+        end_both(plugin, &pairs[made]);
+        while (--made >= 0)
+            end_both(plugin, &pairs[made]);
+        leave_free(1024);
+        if (!both_ends(plugin, &pairs[0]))
+            _exit(34);
+        end_both(plugin, &pairs[0]);
+    }
+    end_both(plugin, &first);
+}
+
+/* A process that has no descriptors left gets an error, no hang; with some it goes on. */
+static void test_no_more_descriptors(void **state)
+{
+    struct order order = {.version = plugin_of(state)->version};
+    pid_t child = nursery_fork(run_out, &order, sizeof order);
+
+    assert_int_equal(nursery_wait(child), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        EACH_VERSION(test_handles_are_written_whole),
+        EACH_VERSION(test_many_listeners),
+        EACH_VERSION(test_devices_that_do_not_exist),
+        EACH_VERSION(test_a_handle_of_nobody),
+        EACH_VERSION(test_polling),
+        EACH_VERSION(test_either_side_first),
+        EACH_VERSION(test_places_for_device_handles),
+        EACH_VERSION(test_several_at_once),
+        EACH_VERSION(test_again_and_again),
+        VERSION_TEST(test_what_is_left_open, 11),
+        VERSION_TEST(test_what_is_left_open, 12),
+        EACH_VERSION(test_strangers),
+        EACH_VERSION(test_a_peer_that_dies_before_accept),
+        EACH_VERSION(test_a_sender_that_dies),
+        EACH_VERSION(test_a_receiver_that_dies),
+        SOME_VERSIONS(test_many_comms),
+        VERSION_TEST(test_no_more_descriptors, 12),
+    };
+
+    stay_on_loopback();
+    nursery_start();
+    return cmocka_run_group_tests_name("plugin connections", tests, load_all, unload_all);
+}

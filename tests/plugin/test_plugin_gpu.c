@@ -1,0 +1,454 @@
+/*
+ * The plugin with GPU memory, in the modes cuda and unpack. It plays NCCL's kernels where they
+ * unpack: it knows only the device handle, counts receives by the head, reads queue and bounce
+ * memory through the GPU, and puts every fragment where a kernel would. Every byte is checked.
+ */
+#include "tests/plugin/cuda_memory.h"
+
+enum { MOST = 4 << 20, DEPTH = 16, MARGIN_GPU = 64, SLOT = MOST + 4096 };
+
+static struct cuda_buffer from; /* one text: messages are pieces of it, by their number */
+static struct cuda_buffer to;   /* DEPTH slots */
+
+static bool unpacks(const struct plugin *plugin)
+{
+    return mode_is("unpack") && plugin->version >= 7;
+}
+
+/* --- a comm and its kernel ------------------------------------------------------------------- */
+
+struct kernel {
+    struct nccl_unpack_handle handle;
+    uint64_t head;
+};
+
+struct gpu_pair {
+    struct pair pair;
+    struct nccl_device_handle device;
+    struct kernel kernel;
+    void *send_memory;
+    void *receive_memory;
+    uint64_t posted;
+};
+
+static void gpu_pair_open(struct gpu_pair *gpu, const struct plugin *plugin)
+{
+    struct nccl_device_handle *place = NULL;
+    void *ignored = NULL;
+
+    *gpu = (struct gpu_pair){.device = {.type = NCCL_DEVICE_UNPACK, .version = 7}};
+    if (unpacks(plugin))
+        place = &gpu->device;
+    pair_open_device(&gpu->pair, plugin, plugin, &place);
+    assert_works(plugin_reg(plugin, gpu->pair.sender, cuda_pointer(from.at), from.bytes,
+                            NCCL_PTR_CUDA, &gpu->send_memory));
+    assert_works(plugin_reg(plugin, gpu->pair.receiver, cuda_pointer(to.at), to.bytes,
+                            NCCL_PTR_CUDA, &gpu->receive_memory));
+    assert_works(plugin_device_mr(plugin, gpu->pair.receiver, gpu->receive_memory, &ignored));
+    if (!unpacks(plugin))
+        return;
+    assert_non_null(gpu->device.handle);
+    memcpy(&gpu->kernel.handle, cuda_look((uintptr_t)gpu->device.handle, 24), 24);
+    gpu->kernel.head = gpu->kernel.handle.head;
+}
+
+static void gpu_pair_close(struct gpu_pair *gpu)
+{
+    const struct plugin *plugin = gpu->pair.from;
+
+    assert_works(plugin_dereg(plugin, gpu->pair.sender, gpu->send_memory));
+    assert_works(plugin_dereg(plugin, gpu->pair.receiver, gpu->receive_memory));
+    pair_close(&gpu->pair);
+}
+
+/* Where receive k goes, and its bytes before that. */
+static uint64_t slot_of(uint64_t receive)
+{
+    return to.at + receive % DEPTH * SLOT;
+}
+
+static void *post(struct gpu_pair *gpu, size_t room)
+{
+    uint64_t deadline = now_ms() + LIMIT_MS;
+    uint64_t at = slot_of(gpu->posted);
+    void *request = (void *)1;
+
+    cuda_fill(at, MARK, room + MARGIN_GPU);
+    do {
+        assert_works(plugin_irecv(gpu->pair.to, gpu->pair.receiver, cuda_pointer(at), (int64_t)room,
+                                  0, gpu->receive_memory, &request));
+        assert_true(now_ms() < deadline);
+    } while (request == NULL);
+    gpu->posted++;
+    return request;
+}
+
+static void *send_from_gpu(struct gpu_pair *gpu, uint64_t number, size_t bytes)
+{
+    uint64_t deadline = now_ms() + LIMIT_MS;
+    uint64_t at = from.at + (uint64_t)(text_of(number) - text_of(0));
+    void *request = (void *)2;
+
+    do {
+        assert_works(plugin_isend(gpu->pair.from, gpu->pair.sender, cuda_pointer(at),
+                                  (int64_t)bytes, 0, gpu->send_memory, &request));
+        assert_true(now_ms() < deadline);
+    } while (request == NULL);
+    return request;
+}
+
+/* Descriptors cover every byte of the message once, in any order. */
+static void assert_tiles(const struct nccl_unpack_entry *entries, uint64_t count, size_t bytes)
+{
+    size_t covered = 0;
+
+    for (uint64_t i = 0; i < count; i++) {
+        assert_true(entries[i].length > 0);
+        assert_true(entries[i].destination_offset + entries[i].length <= bytes);
+        covered += entries[i].length;
+        for (uint64_t k = 0; k < i && count < 100; k++)
+            assert_true(entries[i].destination_offset >=
+                            entries[k].destination_offset + entries[k].length ||
+                        entries[k].destination_offset >=
+                            entries[i].destination_offset + entries[i].length);
+    }
+    assert_int_equal(covered, bytes);
+}
+
+/* As NCCL's: the head goes up first, and its slot is the receive's. */
+static uint64_t unpack_next(struct gpu_pair *gpu, uint64_t receive, size_t bytes)
+{
+    static struct nccl_unpack_entry entries[2048];
+    struct kernel *kernel = &gpu->kernel;
+    uint64_t slot = ++kernel->head % DEPTH;
+    uint64_t meta = (uintptr_t)kernel->handle.meta;
+    uint64_t count;
+
+    assert_int_equal(slot, receive % DEPTH);
+    memcpy(&count,
+           cuda_look(meta + offsetof(struct nccl_unpack_meta, counts) + slot * sizeof count,
+                     sizeof count),
+           sizeof count);
+    assert_in_range(count, 0, 2048);
+    if (count == 0)
+        return 0;
+    memcpy(entries, cuda_look(meta + slot * sizeof entries, count * sizeof *entries),
+           count * sizeof *entries);
+    assert_tiles(entries, count, bytes);
+    for (uint64_t i = 0; i < count; i++)
+        assert_cuda(
+            cuda.cuMemcpyDtoDAsync_v2(slot_of(receive) + entries[i].destination_offset,
+                                      (uintptr_t)kernel->handle.bounce + entries[i].source_offset,
+                                      entries[i].length, cuda_stream));
+    cuda_drain();
+    return count;
+}
+
+/* Receive k has the message, and nothing behind it was touched. */
+static void assert_arrived(uint64_t receive, uint64_t number, size_t bytes, size_t room)
+{
+    const uint8_t *seen = cuda_look(slot_of(receive), room + MARGIN_GPU);
+
+    if (memcmp(seen, text_of(number), bytes) != 0)
+        fail_msg("receive %d of %zu bytes is wrong", (int)receive, bytes);
+    if (!all_marked(seen + bytes, room + MARGIN_GPU - bytes))
+        fail_msg("bytes behind receive %d of %zu bytes were written", (int)receive, bytes);
+}
+
+/* One message from GPU to GPU, through to where NCCL's next kernel would read it. */
+static uint64_t move_on_gpu(struct gpu_pair *gpu, uint64_t number, size_t bytes, size_t room)
+{
+    const struct plugin *plugin = gpu->pair.to;
+    uint64_t receive = gpu->posted;
+    void *receiving = post(gpu, room);
+    void *sending = send_from_gpu(gpu, number, bytes);
+    uint64_t count = 0;
+    void *flush = (void *)1;
+
+    assert_int_equal(finish_both(&gpu->pair, sending, receiving), bytes);
+    if (unpacks(plugin))
+        count = unpack_next(gpu, receive, bytes);
+    assert_works(plugin_iflush(plugin, gpu->pair.receiver, cuda_pointer(slot_of(receive)),
+                               (int)room, gpu->receive_memory, &flush));
+    assert_null(flush);
+    assert_arrived(receive, number, bytes, room);
+    assert_works(plugin_consumed(plugin, gpu->pair.receiver, receiving));
+    return count;
+}
+
+/* --- tests ----------------------------------------------------------------------------------- */
+
+/* Every size, in a buffer that fits and one that is larger; more receives than there are slots. */
+static void test_sizes_on_the_gpu(void **state)
+{
+    static const size_t sizes[] = {0,    1,    2,    15,    16,    17,    127,    128,     129,
+                                   4095, 4096, 4097, 65535, 65536, 65537, 131072, 1048576, MOST};
+    struct gpu_pair gpu;
+
+    gpu_pair_open(&gpu, plugin_of(state));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t more = 0; more <= 3000; more += 3000)
+            if (sizes[i] + more <= MOST)
+                move_on_gpu(&gpu, i, sizes[i], sizes[i] + more);
+    gpu_pair_close(&gpu);
+}
+
+/* The head begins at -1, the bounce memory is aligned and the same for all comms of a GPU. */
+static void test_what_kernels_start_with(void **state)
+{
+    struct gpu_pair gpus[3];
+
+    for (int i = 0; i < 3; i++) {
+        gpu_pair_open(&gpus[i], plugin_of(state));
+        assert_true(gpus[i].kernel.head == UINT64_MAX);
+        assert_int_equal((uintptr_t)gpus[i].kernel.handle.bounce % 16, 0);
+        assert_int_equal((uintptr_t)gpus[i].kernel.handle.meta % 16, 0);
+        assert_ptr_equal(gpus[i].kernel.handle.bounce, gpus[0].kernel.handle.bounce);
+        for (int k = 0; k < i; k++)
+            assert_ptr_not_equal(gpus[i].kernel.handle.meta, gpus[k].kernel.handle.meta);
+    }
+    for (int i = 0; i < 3; i++)
+        move_on_gpu(&gpus[i], (uint64_t)i, 100000, 100000);
+    for (int i = 0; i < 3; i++)
+        gpu_pair_close(&gpus[i]);
+}
+
+/* What NCCL receives into host memory is there already: the count of its slot says so. */
+static void test_host_memory_is_in_place(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    static uint8_t buffer[50000];
+    struct gpu_pair gpu;
+
+    gpu_pair_open(&gpu, plugin);
+    for (uint64_t i = 0; i < 40; i++) {
+        size_t bytes = i % 4 == 0 ? 0 : i % 4 == 1 ? 100 : sizeof buffer;
+
+        if (i % 4 == 3) {
+            move_on_gpu(&gpu, i, bytes, bytes);
+            continue;
+        }
+        /* move_message() consumes, and the slot stays as it is until its next receive */
+        move_message(&gpu.pair, i, bytes, buffer, sizeof buffer);
+        gpu.posted++;
+        if (unpacks(plugin))
+            assert_int_equal(unpack_next(&gpu, i, bytes), 0);
+    }
+    gpu_pair_close(&gpu);
+}
+
+/* Host to GPU and GPU to host, as with NCCL_NET_GDR_READ=0. */
+static void test_one_end_on_the_gpu(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    static uint8_t buffer[300000];
+    struct gpu_pair gpu;
+
+    gpu_pair_open(&gpu, plugin);
+    for (uint64_t i = 0; i < 20; i++) {
+        size_t bytes = i % 2 == 0 ? 700 : sizeof buffer;
+        uint64_t receive = gpu.posted;
+        void *receiving = post(&gpu, bytes);
+        void *sending = start_send(&gpu.pair, text_of(i), (int64_t)bytes);
+
+        assert_int_equal(finish_both(&gpu.pair, sending, receiving), bytes);
+        if (unpacks(plugin))
+            unpack_next(&gpu, receive, bytes);
+        assert_arrived(receive, i, bytes, bytes);
+        assert_works(plugin_consumed(plugin, gpu.pair.receiver, receiving));
+
+        memset(buffer, 0, sizeof buffer);
+        receiving = start_receive(&gpu.pair, buffer, (int64_t)bytes);
+        gpu.posted++;
+        sending = send_from_gpu(&gpu, i + 1, bytes);
+        assert_int_equal(finish_both(&gpu.pair, sending, receiving), bytes);
+        assert_memory_equal(buffer, text_of(i + 1), bytes);
+        if (unpacks(plugin))
+            assert_int_equal(unpack_next(&gpu, receive + 1, bytes), 0);
+        assert_works(plugin_consumed(plugin, gpu.pair.receiver, receiving));
+    }
+    gpu_pair_close(&gpu);
+}
+
+/* Eight at a time, as NCCL has them; what is unpacked late is still there until it is consumed. */
+static void test_eight_at_a_time(void **state)
+{
+    enum { MESSAGES = 120, AHEAD = 8, ROOM = 200000 };
+    const struct plugin *plugin = plugin_of(state);
+    void *receives[AHEAD];
+    void *sends[AHEAD];
+    size_t sizes[AHEAD];
+    uint64_t seed = 99;
+    struct gpu_pair gpu;
+    uint64_t started = 0;
+
+    gpu_pair_open(&gpu, plugin);
+    for (uint64_t done = 0; done < MESSAGES; done += AHEAD) {
+        for (; started < done + AHEAD; started++) {
+            sizes[started % AHEAD] = (random_next(&seed) >> 32) % (ROOM + 1);
+            receives[started % AHEAD] = post(&gpu, ROOM);
+            sends[started % AHEAD] = send_from_gpu(&gpu, started, sizes[started % AHEAD]);
+        }
+        for (uint64_t i = 0; i < AHEAD; i++)
+            assert_int_equal(finish_both(&gpu.pair, sends[i], receives[i]), sizes[i]);
+        for (uint64_t i = 0; i < AHEAD; i++) {
+            if (unpacks(plugin))
+                unpack_next(&gpu, done + i, sizes[i]);
+            assert_arrived(done + i, done + i, sizes[i], ROOM);
+        }
+        for (uint64_t i = 0; i < AHEAD; i++)
+            assert_works(plugin_consumed(plugin, gpu.pair.receiver, receives[i]));
+    }
+    gpu_pair_close(&gpu);
+}
+
+/* A message that does not fit leaves the GPU's memory alone. */
+static void test_too_long_for_the_gpu(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+
+    for (size_t bytes = 2000; bytes <= 200000; bytes += 198000) {
+        uint64_t deadline = now_ms() + SOON_MS;
+        int results[2] = {NCCL_SUCCESS, NCCL_SUCCESS};
+        int done[2] = {0, 0};
+        struct gpu_pair gpu;
+        void *requests[2];
+
+        gpu_pair_open(&gpu, plugin);
+        requests[0] = post(&gpu, bytes - 1);
+        requests[1] = send_from_gpu(&gpu, 5, bytes);
+        while (results[0] == NCCL_SUCCESS || (results[1] == NCCL_SUCCESS && !done[1])) {
+            assert_true(now_ms() < deadline);
+            for (int i = 0; i < 2; i++)
+                if (results[i] == NCCL_SUCCESS && !done[i])
+                    results[i] = plugin_test(plugin, requests[i], &done[i], NULL);
+            assert_false(done[0]);
+        }
+        assert_int_equal(results[0], NCCL_INVALID_USAGE);
+        assert_true(
+            all_marked(cuda_look(slot_of(0), bytes + MARGIN_GPU - 1), bytes + MARGIN_GPU - 1));
+        gpu_pair_close(&gpu);
+    }
+}
+
+/* Host memory under the name of GPU memory is refused, or is what it is. */
+static void test_host_memory_by_another_name(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    static uint8_t host[8192] __attribute__((aligned(4096)));
+    uint8_t buffer[1000];
+    void *memory = NULL;
+    void *receive;
+    void *send = NULL;
+    struct pair pair;
+
+    memcpy(host, text_of(3), sizeof host);
+    pair_open(&pair, plugin);
+    if (plugin_reg(plugin, pair.sender, host, sizeof host, NCCL_PTR_CUDA, &memory) ==
+        NCCL_SUCCESS) {
+        receive = start_receive(&pair, buffer, sizeof buffer);
+        assert_works(plugin_isend(plugin, pair.sender, host, sizeof buffer, 0, memory, &send));
+        assert_int_equal(finish_both(&pair, send, receive), sizeof buffer);
+        assert_memory_equal(buffer, host, sizeof buffer);
+        assert_works(plugin_dereg(plugin, pair.sender, memory));
+    }
+    pair_close(&pair);
+}
+
+/* Many registrations at a time, and a comm may end with all of them. */
+static void test_registrations(void **state)
+{
+    const struct plugin *plugin = plugin_of(state);
+    void *memory[50];
+    struct pair pair;
+
+    pair_open(&pair, plugin);
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < 50; i++)
+            assert_works(plugin_reg(plugin, i % 2 == 0 ? pair.sender : pair.receiver,
+                                    cuda_pointer(to.at + (uint64_t)i * 4096), 4096, NCCL_PTR_CUDA,
+                                    &memory[i]));
+        for (int i = 0; turn < 2 && i < 50; i++)
+            assert_works(plugin_dereg(plugin, i % 2 == 0 ? pair.sender : pair.receiver, memory[i]));
+    }
+    pair_close(&pair);
+}
+
+/* Closing with GPU memory in flight returns soon, and the buffer is not written afterwards. */
+static void test_close_with_gpu_requests_in_flight(void **state)
+{
+    for (int turn = 0; turn < 6; turn++) {
+        struct gpu_pair gpu;
+        uint64_t before;
+
+        gpu_pair_open(&gpu, plugin_of(state));
+        for (int i = 0; turn % 3 != 0 && i < 8; i++)
+            (void)post(&gpu, 300000);
+        for (uint64_t i = 0; turn % 3 != 1 && i < 8; i++)
+            (void)send_from_gpu(&gpu, i, 300000);
+        before = now_ms();
+        if (turn < 3)
+            assert_works(plugin_close_send(gpu.pair.from, gpu.pair.sender));
+        assert_works(plugin_close_recv(gpu.pair.to, gpu.pair.receiver));
+        if (turn >= 3)
+            assert_works(plugin_close_send(gpu.pair.from, gpu.pair.sender));
+        assert_true(now_ms() - before < CLOSE_MS);
+        cuda_fill(to.at, MARK, 8 * (size_t)SLOT);
+        nap_ms(5);
+        for (uint64_t i = 0; i < 8; i++)
+            assert_true(all_marked(cuda_look(slot_of(i), 300000), 300000));
+    }
+}
+
+/* --- beginning and end ----------------------------------------------------------------------- */
+
+static int set_up(void **state)
+{
+    if (cuda_open() != 0)
+        return -1;
+    from = cuda_alloc(TEXT_LONGEST + TEXT_STARTS);
+    to = cuda_alloc((size_t)DEPTH * SLOT);
+    cuda_put(from.at, text_of(0), TEXT_LONGEST + TEXT_STARTS);
+    return load_all(state);
+}
+
+static int tear_down(void **state)
+{
+    int result = unload_all(state);
+
+    cuda_free(&from);
+    cuda_free(&to);
+    cuda_close();
+    return result;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        EACH_VERSION(test_sizes_on_the_gpu),
+        EACH_VERSION(test_host_memory_is_in_place),
+        EACH_VERSION(test_one_end_on_the_gpu),
+        EACH_VERSION(test_eight_at_a_time),
+        EACH_VERSION(test_too_long_for_the_gpu),
+        EACH_VERSION(test_host_memory_by_another_name),
+        EACH_VERSION(test_registrations),
+        EACH_VERSION(test_close_with_gpu_requests_in_flight),
+        /* the last ones: only where kernels unpack */
+        VERSION_TEST(test_what_kernels_start_with, 7),
+        VERSION_TEST(test_what_kernels_start_with, 8),
+        VERSION_TEST(test_what_kernels_start_with, 9),
+        VERSION_TEST(test_what_kernels_start_with, 10),
+        VERSION_TEST(test_what_kernels_start_with, 11),
+        VERSION_TEST(test_what_kernels_start_with, 12),
+    };
+    size_t count = sizeof tests / sizeof *tests;
+
+    stay_on_loopback();
+    if (mode_is("host")) {
+        fprintf(stderr, "UCCL_TCPX_PLUGIN_MODE is neither cuda nor unpack\n");
+        return 1;
+    }
+    if (!mode_is("unpack"))
+        count -= VERSIONS - 1;
+    return _cmocka_run_group_tests("plugin gpu", tests, count, set_up, tear_down);
+}
