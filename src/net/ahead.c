@@ -18,11 +18,23 @@ static struct eager_message **place_of(struct net_comm *comm, uint32_t sequence)
     return &comm->ahead[sequence % WIRE_MOST_AHEAD];
 }
 
+/* Of those whose receive is not posted, and of those whose receive waits for the rest. */
 static struct eager_message *find(struct net_comm *comm, uint32_t sequence)
 {
     struct eager_message *message = *place_of(comm, sequence);
 
-    return message != NULL && message->sequence == sequence ? message : NULL;
+    if (message != NULL && message->sequence == sequence)
+        return message;
+    message = comm->claimed;
+    while (message != NULL && message->sequence != sequence)
+        message = message->next;
+    return message;
+}
+
+static void claim(struct net_comm *comm, struct eager_message *message)
+{
+    message->next = comm->claimed;
+    comm->claimed = message;
 }
 
 static bool is_complete(const struct eager_message *message)
@@ -32,27 +44,38 @@ static bool is_complete(const struct eager_message *message)
 
 /* --- memory -------------------------------------------------------------------------------- */
 
-/* Fresh memory would be cleared by the kernel page by page. One that does not fit makes room. */
-static struct eager_message *allocate(struct net_comm *comm, uint64_t bytes)
+/* Fresh memory would be cleared by the kernel page by page; but not much more than is needed. */
+static struct eager_message *take_spare(struct net_comm *comm, uint64_t bytes)
 {
+    enum { SLACK = 4096 };
     struct eager_message **at = &comm->spare;
     struct eager_message *message;
 
-    while (*at != NULL && (*at)->capacity < bytes)
+    while (*at != NULL && ((*at)->capacity < bytes || (*at)->capacity > 2 * bytes + SLACK))
         at = &(*at)->next;
     message = *at;
-    if (message != NULL) {
+    if (message != NULL)
         *at = message->next;
+    return message;
+}
+
+static struct eager_message *allocate(struct net_comm *comm, uint64_t bytes)
+{
+    struct eager_message *message = take_spare(comm, bytes);
+
+    if (message != NULL)
         return message;
-    }
-    if (comm->spare != NULL) {
+    while (comm->spare != NULL && comm->ahead_memory + bytes > comm->link.eager_credit) {
         message = comm->spare;
         comm->spare = message->next;
+        comm->ahead_memory -= message->capacity;
         free(message);
     }
     message = malloc(sizeof *message + bytes);
-    if (message != NULL)
-        message->capacity = bytes;
+    if (message == NULL)
+        return NULL;
+    message->capacity = bytes;
+    comm->ahead_memory += bytes;
     return message;
 }
 
@@ -66,16 +89,22 @@ void ahead_free(struct net_comm *comm, struct eager_message *message)
     comm->spare = message;
 }
 
+static void free_list(struct eager_message *first)
+{
+    while (first != NULL) {
+        struct eager_message *next = first->next;
+
+        free(first);
+        first = next;
+    }
+}
+
 void ahead_destroy(struct net_comm *comm)
 {
     for (int i = 0; i < WIRE_MOST_AHEAD; i++)
         free(comm->ahead[i]);
-    while (comm->spare != NULL) {
-        struct eager_message *message = comm->spare;
-
-        comm->spare = message->next;
-        free(message);
-    }
+    free_list(comm->claimed);
+    free_list(comm->spare);
 }
 
 /* --- coming -------------------------------------------------------------------------------- */
@@ -86,8 +115,8 @@ static bool may_come(struct net_comm *comm, const struct net_request *request, u
 {
     uint64_t credit = comm->link.eager_credit;
 
-    return *place_of(comm, sequence) == NULL &&
-           (request != NULL || (uint32_t)(sequence - comm->next_sequence) < WIRE_MOST_AHEAD) &&
+    return (request != NULL || ((uint32_t)(sequence - comm->next_sequence) < WIRE_MOST_AHEAD &&
+                                *place_of(comm, sequence) == NULL)) &&
            bytes <= credit && charge_of(bytes) <= credit &&
            comm->eager_held <= credit - charge_of(bytes);
 }
@@ -102,10 +131,18 @@ static struct eager_message *begin(struct net_comm *comm, uint32_t sequence, uin
     }
     message->bytes = bytes;
     message->sequence = sequence;
+    message->begun = 0;
     message->moved = 0;
-    *place_of(comm, sequence) = message;
     comm->eager_held += charge_of(bytes);
     return message;
+}
+
+/* The receive has its message, but waits for the rest of it. */
+static void occupy(struct net_request *request, const struct eager_message *message)
+{
+    request->state = REQUEST_MOVING;
+    request->matched = true;
+    request->bytes = message->bytes;
 }
 
 /* A receive is there already, but it is too small: what comes is kept from it. */
@@ -128,48 +165,59 @@ bool ahead_place(struct net_comm *comm, uint32_t sequence, uint64_t bytes, bool 
                         (unsigned long long)bytes, sequence);
         return false;
     }
+    if (*message != NULL)
+        return true;
+    *message = begin(comm, sequence, bytes);
     if (*message == NULL)
-        *message = begin(comm, sequence, bytes);
-    if (*message != NULL && request != NULL)
-        request->matched = true;
-    return *message != NULL;
+        return false;
+    if (request == NULL) {
+        *place_of(comm, sequence) = *message;
+    } else {
+        claim(comm, *message);
+        occupy(request, *message);
+    }
+    return true;
 }
 
-static void take_out(struct net_comm *comm, const struct eager_message *message)
+static void take_out(struct net_comm *comm, struct eager_message *message)
 {
-    *place_of(comm, message->sequence) = NULL;
+    struct eager_message **at = &comm->claimed;
+
+    if (*place_of(comm, message->sequence) == message) {
+        *place_of(comm, message->sequence) = NULL;
+    } else {
+        while (*at != message)
+            at = &(*at)->next;
+        *at = message->next;
+    }
     comm->eager_held -= charge_of(message->bytes);
     comm->eager_given_back += charge_of(message->bytes);
 }
 
-static void deliver_if_complete(struct net_comm *comm, struct eager_message *message)
+bool ahead_aim(struct net_comm *comm, struct incoming *incoming, struct eager_message *message,
+               uint64_t offset, uint64_t bytes)
 {
-    struct net_request *request;
-
-    if (message->moved > message->bytes) {
-        receiver_broken(comm, "more bytes than the message has");
-        return;
+    if (bytes > message->bytes - message->begun) {
+        receiver_broken(comm, "more bytes than message %u has", message->sequence);
+        return false;
     }
-    request = receiver_by_sequence(comm, message->sequence);
-    if (!is_complete(message) || request == NULL)
-        return;
-    take_out(comm, message);
-    receiver_deliver(comm, request, message);
-}
-
-void ahead_aim(struct incoming *incoming, struct eager_message *message, uint64_t offset,
-               uint64_t bytes)
-{
+    message->begun += bytes;
     incoming->ahead = message;
     incoming->counts = bytes;
     incoming->payload = message->data + offset;
     incoming->payload_left = bytes;
+    return true;
 }
 
 void ahead_arrived(struct net_comm *comm, struct eager_message *message, uint64_t bytes)
 {
+    struct net_request *request = receiver_by_sequence(comm, message->sequence);
+
     message->moved += bytes;
-    deliver_if_complete(comm, message);
+    if (!is_complete(message) || request == NULL)
+        return;
+    take_out(comm, message);
+    receiver_deliver(comm, request, message);
 }
 
 /* --- receives ------------------------------------------------------------------------------ */
@@ -196,8 +244,9 @@ struct eager_message *ahead_take(struct net_comm *comm, struct net_request *requ
         take_out(comm, message);
         return message;
     }
-    request->state = REQUEST_MOVING;
-    request->matched = true;
-    request->bytes = message->bytes;
+    /* Its place may be needed by a later one before it is complete. */
+    *place_of(comm, request->sequence) = NULL;
+    claim(comm, message);
+    occupy(request, message);
     return NULL;
 }

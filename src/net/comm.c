@@ -163,6 +163,18 @@ void comm_fail(struct net_comm *comm, int result)
     fail_requests(comm, result, comm->text);
 }
 
+bool comm_has_broken(struct net_comm *comm, int fd)
+{
+    socklen_t length = sizeof(int);
+    int error = 0;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error == 0)
+        return false;
+    error_keep_system(error, "a connection with %s broke", comm->link.peer);
+    comm_fail(comm, TCPX_REMOTE_ERROR);
+    return true;
+}
+
 void net_comm_close(struct net_comm *comm)
 {
     /* A forked child has closed its copies of the sockets; the rest is the parent's. */
@@ -254,7 +266,7 @@ static int start(struct net_comm *comm, enum net_side side, const struct net_buf
      * with tags one from GPU memory does not, and whoever receives into it is likely to send from
      * it. A busy comm may be so because nothing has been said.
      */
-    if (side == NET_SENDER || *out == NULL || !receiver_can_wait(comm, buffer) ||
+    if (side == NET_SENDER || *out == NULL || comm->watched || !receiver_can_wait(comm, buffer) ||
         receiver_has_to_speak(comm, false))
         progress(comm);
     pthread_mutex_unlock(&comm->lock);

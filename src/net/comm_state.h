@@ -152,7 +152,8 @@ struct eager_message {
     uint64_t tag;
     uint64_t bytes;
     uint64_t capacity; /* of data; 0: not worth keeping for another message */
-    uint64_t moved;    /* in ahead.c: bytes that are here */
+    uint64_t begun;    /* in ahead.c: bytes of all slices that have begun, */
+    uint64_t moved;    /* those that are here, */
     uint32_t sequence; /* and its receive */
     uint8_t data[];
 };
@@ -221,7 +222,9 @@ struct net_comm {
     uint32_t next_sequence; /* of a receive; at a sender, of the next POST */
     struct eager_message *ahead[WIRE_MOST_AHEAD]; /* by their sequence */
     unsigned stalled;                             /* lanes that hold such a record */
-    struct eager_message *spare;                  /* their memory, to be used again */
+    struct eager_message *claimed;                /* those whose receive waits for the rest */
+    struct eager_message *spare;                  /* memory of earlier ones, to be used again */
+    uint64_t ahead_memory;                        /* bytes of all these */
     struct eager_message *eager_first;
     struct eager_message **eager_last;
     uint64_t eager_held;
@@ -237,6 +240,9 @@ void comm_fail(struct net_comm *comm, int result);
 
 /* The same when the GPU is the reason: nothing more gets there, not even what has come already. */
 void comm_fail_gpu(struct net_comm *comm, int result);
+
+/* Whether one of its connections has died, which is a failure of the comm. */
+bool comm_has_broken(struct net_comm *comm, int fd);
 
 /* Tells the peer of the failure, unless somebody is about to: whoever ends his turn tries again. */
 void comm_give_up(struct net_comm *comm);
@@ -271,7 +277,6 @@ uint64_t sender_bytes_to_slice(const struct net_comm *comm);
 uint64_t sender_smallest_slice(const struct net_comm *comm);
 /* Whether the lane has nothing to send but what it may take. */
 bool sender_is_idle(const struct net_comm *comm, unsigned socket);
-bool sender_has_broken(struct net_comm *comm, uint16_t socket);
 bool sender_is_between_records(const struct net_comm *comm);
 void sender_close(struct net_comm *comm);
 void sender_destroy(struct net_comm *comm);
@@ -338,9 +343,11 @@ void publish_close(struct net_comm *comm);
  */
 bool ahead_place(struct net_comm *comm, uint32_t sequence, uint64_t bytes, bool on_credit,
                  struct eager_message **message);
-/* The next bytes of the socket belong there; they have come. */
-void ahead_aim(struct incoming *incoming, struct eager_message *message, uint64_t offset,
-               uint64_t bytes);
+/* The next bytes of the socket belong there, unless they are more than there can be; they have
+ * come.
+ */
+bool ahead_aim(struct net_comm *comm, struct incoming *incoming, struct eager_message *message,
+               uint64_t offset, uint64_t bytes);
 void ahead_arrived(struct net_comm *comm, struct eager_message *message, uint64_t bytes);
 bool ahead_has_begun(struct net_comm *comm, uint32_t sequence);
 /* For a new receive: its message, if it is all there; if it is coming, it will be delivered. */
@@ -396,9 +403,6 @@ void progress_sleep(struct net_request *request, uint64_t deadline);
 
 /* Whether all that is to be sent will be taken by lanes which have been woken for it. */
 bool progress_is_shared_out(const struct net_comm *comm);
-
-/* Lanes that wait for a receive, if none is being posted any more. */
-void progress_wake_stalled(struct net_comm *comm);
 
 /* A lane other than the caller's own has something to do that it did not have. */
 void progress_wake(struct net_comm *comm, unsigned lane);

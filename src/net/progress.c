@@ -84,13 +84,6 @@ void progress_wake(struct net_comm *comm, unsigned lane)
         wait_for(comm, lane, reads(comm, lane) ? EPOLLIN : EPOLLOUT);
 }
 
-void progress_wake_stalled(struct net_comm *comm)
-{
-    for (unsigned lane = 0; lane < comm->link.sockets && !receiver_posts(comm); lane++)
-        if (comm->incoming[lane].stalled)
-            progress_wake(comm, lane);
-}
-
 /* --- moving -------------------------------------------------------------------------------- */
 
 static enum lane_wait move_busy(struct net_comm *comm, unsigned lane)
@@ -174,6 +167,18 @@ static void share_out(struct net_comm *comm)
         }
 }
 
+/* Lanes that wait for a receive, when none is being posted any more. */
+static void move_stalled(struct net_comm *comm)
+{
+    for (unsigned lane = 0; lane < comm->link.sockets; lane++)
+        if (comm->incoming[lane].stalled && !receiver_posts(comm)) {
+            if (comm->watched || !is_callers(comm, lane))
+                progress_wake(comm, lane);
+            else
+                move(comm, lane);
+        }
+}
+
 /* The lanes that an I/O thread does not move by itself. */
 static void move_forward_lanes(struct net_comm *comm)
 {
@@ -198,7 +203,7 @@ static void move_receiver(struct net_comm *comm, bool speak_now)
 {
     land_all_put_aside(comm);
     if (comm->stalled > 0)
-        progress_wake_stalled(comm);
+        move_stalled(comm);
     move_forward_lanes(comm);
     if (comm->result == TCPX_SUCCESS && receiver_has_to_speak(comm, speak_now))
         move(comm, comm_reverse_lane(comm));
@@ -273,6 +278,15 @@ static bool need_not_watch(const struct net_comm *comm)
     return comm->polls != comm->polls_at_watch || comm->pending == 0;
 }
 
+/* What moving a lane on has made possible. Saying it here spares the calling thread that. */
+static void follow_up(struct net_comm *comm)
+{
+    if (comm->side == NET_SENDER)
+        share_out(comm);
+    else if (comm->result == TCPX_SUCCESS && receiver_has_to_speak(comm, true))
+        move(comm, comm_reverse_lane(comm));
+}
+
 /* By its I/O thread, while requests are under way: does anybody else look after them? */
 static enum io_again tick(void *owner)
 {
@@ -285,8 +299,10 @@ static enum io_again tick(void *owner)
     left_alone = comm->polls == comm->polls_at_tick && comm->sleepers == 0;
     if (copies_are_under_way(comm))
         follow_gpu(comm);
-    if (comm->stalled > 0)
-        progress_wake_stalled(comm);
+    if (comm->stalled > 0 && comm->result == TCPX_SUCCESS)
+        move_stalled(comm);
+    if (left_alone && comm->side == NET_RECEIVER)
+        follow_up(comm);
     if (comm->watched && need_not_watch(comm))
         unwatch(comm);
     if (comm->pending == 0 || comm->watched || comm->sleepers > 0)
@@ -309,8 +325,14 @@ static enum io_again tick(void *owner)
 /* A connection has ended or broken, and moving its lane on has not shown that. */
 static void look_into(struct net_comm *comm, unsigned lane)
 {
-    if (comm->side == NET_SENDER && lane != comm_reverse_lane(comm) && !comm->lanes[lane].busy &&
-        sender_has_broken(comm, (uint16_t)lane))
+    bool forward = lane != comm_reverse_lane(comm);
+
+    /* What has come before is read first. */
+    if (comm->lanes[lane].busy || comm->lanes[lane].wait == LANE_MORE ||
+        comm->lanes[lane].wait == LANE_SOON ||
+        (comm->side == NET_RECEIVER && forward && comm->incoming[lane].stalled))
+        return;
+    if (forward && comm_has_broken(comm, comm->link.forward[lane]))
         return;
     forget(comm, lane);
 }
@@ -329,15 +351,6 @@ static enum lane_wait move_patiently(struct net_comm *comm, unsigned lane)
         wait = move(comm, lane);
     }
     return wait;
-}
-
-/* What moving a lane on has made possible. Saying it here spares the calling thread that. */
-static void follow_up(struct net_comm *comm)
-{
-    if (comm->side == NET_SENDER)
-        share_out(comm);
-    else if (comm->result == TCPX_SUCCESS && receiver_has_to_speak(comm, true))
-        move(comm, comm_reverse_lane(comm));
 }
 
 static void ready(void *owner, unsigned lane, uint32_t events)

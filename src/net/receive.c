@@ -292,7 +292,8 @@ void receiver_deliver(struct net_comm *comm, struct net_request *request,
     }
     copy_to_place(comm, request, message);
     ahead_free(comm, message);
-    finish(comm, request);
+    if (request->state == REQUEST_MOVING) /* and not ended while the lock was free */
+        finish(comm, request);
 }
 
 /* The first message of this tag that was put aside, taken out of the list. */
@@ -435,10 +436,14 @@ static bool find_receive_for_eager(struct net_comm *comm, struct incoming *incom
     bool in_order = comm->link.match == WIRE_MATCH_FIFO;
     struct eager_message *ahead = NULL;
 
+    if (in_order && ahead_has_begun(comm, record->sequence)) {
+        receiver_broken(comm, "a second message %u", record->sequence);
+        return false;
+    }
     if (in_order && !ahead_place(comm, record->sequence, record->length, true, &ahead))
         return false;
     if (ahead != NULL) {
-        ahead_aim(incoming, ahead, 0, record->length);
+        ahead_aim(comm, incoming, ahead, 0, record->length);
         return false;
     }
     *request = in_order ? receiver_by_sequence(comm, record->sequence)
@@ -490,10 +495,16 @@ static bool place_in_order(struct net_comm *comm, struct incoming *incoming,
     struct eager_message *ahead;
     struct net_request *request;
 
+    if (record->length > comm->link.largest_slice ||
+        (on_credit && comm->link.framing != WIRE_INLINE)) {
+        receiver_broken(comm, "a slice of %llu bytes for receive %u, which may not be",
+                        (unsigned long long)record->length, record->sequence);
+        return false;
+    }
     if (!ahead_place(comm, record->sequence, record->tag, on_credit, &ahead))
         return false;
     if (ahead != NULL) {
-        ahead_aim(incoming, ahead, record->offset, record->length);
+        ahead_aim(comm, incoming, ahead, record->offset, record->length);
         return false;
     }
     request = receiver_by_sequence(comm, record->sequence);

@@ -635,19 +635,6 @@ static ssize_t write_some(struct net_comm *comm, uint16_t socket, int *error)
     return sent;
 }
 
-bool sender_has_broken(struct net_comm *comm, uint16_t socket)
-{
-    socklen_t length = sizeof(int);
-    int error = 0;
-
-    if (getsockopt(comm->link.forward[socket], SOL_SOCKET, SO_ERROR, &error, &length) != 0 ||
-        error == 0)
-        return false;
-    error_keep_system(error, "the connection to %s broke", comm->link.peer);
-    comm_fail(comm, TCPX_REMOTE_ERROR);
-    return true;
-}
-
 /*
  * A socket that has nothing to send does not tell that its connection has died in between, as when
  * the host behind it is gone. An I/O thread is told; without one it is asked now and then, since
@@ -658,7 +645,7 @@ static void ask_idle(struct net_comm *comm, uint16_t socket)
     enum { TURNS = 64 };
 
     if (comm->io.crew == NULL && ++comm->outgoing[socket].idle_turns % TURNS == 0)
-        sender_has_broken(comm, socket);
+        comm_has_broken(comm, comm->link.forward[socket]);
 }
 
 static bool may_be_staged_soon(const struct net_comm *comm, uint16_t socket)

@@ -90,7 +90,7 @@ static bool judge_record(const uint8_t *bytes, bool forward)
     uint64_t length = number(bytes, 16, 8);
     uint64_t tag = number(bytes, 24, 8);
 
-    if (bytes[1] != 0)
+    if (bytes[1] != 0 && (bytes[0] != 18 || bytes[1] != 1 || tag == 0)) /* a SLICE on credit */
         return false;
     switch (bytes[0]) {
     case 1: /* READY */
@@ -102,9 +102,10 @@ static bool judge_record(const uint8_t *bytes, bool forward)
     case 16: /* OPEN */
         return forward && socket == 0 && offset == 0 && length >= 1;
     case 17: /* EAGER */
-        return forward && socket == 0 && sequence == 0 && offset == 0;
+        return forward && socket == 0 && offset == 0;
     case 18: /* SLICE */
-        return forward && socket < 64 && length >= 1 && offset + length > offset && tag == 0;
+        return forward && socket < 64 && length >= 1 && offset + length > offset &&
+               (tag == 0 || offset + length <= tag);
     case 19: /* TOOLONG */
         return forward && socket == 0 && offset == 0 && length >= 1 && tag == 0;
     case 20: /* FIN */
@@ -132,7 +133,8 @@ static void check_record(const uint8_t *bytes, bool forward)
         return;
     }
     PROMISE(strcmp(wire_type_name(record.type), "unknown") != 0);
-    PROMISE(record.type == bytes[0] && record.socket == number(bytes, 2, 2));
+    PROMISE(record.type == bytes[0] && record.flags == bytes[1]);
+    PROMISE(record.socket == number(bytes, 2, 2));
     PROMISE(record.sequence == number(bytes, 4, 4) && record.offset == number(bytes, 8, 8));
     PROMISE(record.length == number(bytes, 16, 8) && record.tag == number(bytes, 24, 8));
     wire_record_write(&record, again);

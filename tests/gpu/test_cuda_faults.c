@@ -126,6 +126,26 @@ static void test_no_context_before_device_memory(void **state)
     assert_int_equal(calls("cuDevicePrimaryCtxRelease_v2"), 0);
 }
 
+static void test_the_callers_gpu(void **state)
+{
+    cu_context context;
+    int index = -1;
+
+    (void)state;
+    assert_success(gpu_of_caller(&index)); /* no context */
+    assert_int_equal(index, 0);
+    assert_int_equal(cuda.cuDevicePrimaryCtxRetain(&context, 0), CU_OK);
+    assert_int_equal(cuda.cuCtxPushCurrent_v2(context), CU_OK);
+    index = -1;
+    assert_success(gpu_of_caller(&index));
+    assert_int_equal(index, 0);
+    fault("cuCtxGetDevice@1=2");
+    assert_int_equal(gpu_of_caller(&index), TCPX_CUDA_ERROR);
+    fault(NULL);
+    assert_int_equal(cuda.cuCtxPopCurrent_v2(&context), CU_OK);
+    assert_int_equal(cuda.cuDevicePrimaryCtxRelease_v2(0), CU_OK);
+}
+
 static void test_the_scenario_itself(void **state)
 {
     (void)state;
@@ -141,6 +161,7 @@ static bool is_tolerated(const char *name)
         "cuDeviceGetCount", /* called once, before the faults */
         "cuGetErrorName",
         "cuGetErrorString",
+        "cuCtxGetDevice",         /* test_the_callers_gpu */
         "cuDeviceGetAttribute",   /* an unknown attribute counts as 0 */
         "cuPointerGetAttributes", /* asked twice: test_pointers_of_an_old_driver */
         /* giving back: a warning */
@@ -390,6 +411,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_context_before_device_memory),
+        cmocka_unit_test(test_the_callers_gpu),
         cmocka_unit_test(test_the_scenario_itself),
         cmocka_unit_test(test_every_call_failing_in_turn),
         cmocka_unit_test(test_pointers_of_an_old_driver),
