@@ -59,7 +59,7 @@ static int listen_on(struct plugin_listener *listener, int number, uint8_t *hand
     return result;
 }
 
-int plugin_listen(struct plugin_context *context, int device, void *handle, void **out)
+int plugin_listen(struct plugin_context *context, int number, void *handle, void **out)
 {
     struct plugin_listener *listener;
     int result = fork_check();
@@ -71,7 +71,7 @@ int plugin_listen(struct plugin_context *context, int device, void *handle, void
     if (listener == NULL)
         return plugin_answer("listen", error_system(ENOMEM, "a listener"));
     listener->context = plugin_context_or_shared(context);
-    result = listen_on(listener, device, handle);
+    result = listen_on(listener, number, handle);
     if (result != TCPX_SUCCESS) {
         free(listener);
         return plugin_answer("listen", result);

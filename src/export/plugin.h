@@ -16,10 +16,10 @@ struct plugin_comm;
 /* --- a communicator ------------------------------------------------------------------------ */
 
 /*
- * *context may be NULL as an argument: then all comms of the process belong to one context that
- * never ends, as with tables before version 11.
+ * *out: the context. With `out` NULL all comms of the process belong to one that never ends, as
+ * with tables before version 11.
  */
-int plugin_init(log_nccl_logger logger, struct plugin_context **context);
+int plugin_init(log_nccl_logger logger, struct plugin_context **out);
 
 /* Closes all that was left open. NULL is allowed. */
 int plugin_finalize(struct plugin_context *context);
@@ -42,27 +42,27 @@ struct plugin_properties {
     int device_version;
 };
 
-int plugin_properties(int device, struct plugin_properties *properties);
+int plugin_properties(int number, struct plugin_properties *properties);
 
 /* --- comms: channel.c ---------------------------------------------------------------------- */
 
-/* A NULL context is the one that never ends. */
-int plugin_listen(struct plugin_context *context, int device, void *handle, void **listener);
-int plugin_connect(struct plugin_context *context, int device, void *handle, void **comm);
-int plugin_accept(struct plugin_listener *listener, void **comm, struct net_device_handle **on_gpu);
+/* A NULL context is the one that never ends. *out: a listener; a comm, or NULL for "not yet". */
+int plugin_listen(struct plugin_context *context, int number, void *handle, void **out);
+int plugin_connect(struct plugin_context *context, int number, void *handle, void **out);
+int plugin_accept(struct plugin_listener *listener, void **out, struct net_device_handle **on_gpu);
 int plugin_close(struct plugin_comm *comm);
 int plugin_close_listener(struct plugin_listener *listener);
 
 /* --- requests: request.c ------------------------------------------------------------------- */
 
-int plugin_register(struct plugin_comm *comm, void *data, uint64_t bytes, int type, void **memory);
+/* *out: the memory, for the calls below; NULL for host memory. */
+int plugin_register(struct plugin_comm *comm, void *data, uint64_t bytes, int type, void **out);
 int plugin_deregister(struct plugin_comm *comm, void *memory);
 
-/* *request is written in every case: NULL means busy, and after a failure nothing. */
-int plugin_isend(struct plugin_comm *comm, void *data, uint64_t bytes, void *memory,
-                 void **request);
+/* *out is written in every case: a request; NULL if the comm is busy, and after a failure. */
+int plugin_isend(struct plugin_comm *comm, void *data, uint64_t bytes, void *memory, void **out);
 int plugin_irecv(struct plugin_comm *comm, int count, void *data, uint64_t room, void *memory,
-                 void **request);
+                 void **out);
 int plugin_test(void *request, int *done, int *bytes);
 int plugin_consumed(struct plugin_comm *comm, void *request);
 

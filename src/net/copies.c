@@ -97,7 +97,7 @@ int net_register(struct net_comm *comm, void *address, uint64_t bytes, struct ne
     return TCPX_SUCCESS;
 }
 
-/* With the lock, or nobody else left. */
+/* With the lock. */
 static void forget_memory(struct net_memory *memory)
 {
     *memory->here = memory->next;
@@ -278,8 +278,11 @@ static void wait_for_copies(struct net_comm *comm)
 
 void copies_close(struct net_comm *comm)
 {
-    while (comm->memories != NULL)
-        forget_memory(comm->memories);
+    for (struct net_memory *memory = comm->memories, *next; memory != NULL; memory = next) {
+        next = memory->next;
+        free(memory);
+    }
+    comm->memories = NULL;
     if (comm->gpu.stream == NULL)
         return;
     devmem_close(comm);
