@@ -47,7 +47,8 @@ endif
 objects_of    = $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard $(1))))
 LIB_OBJECTS  := $(filter-out $(BUILD)/obj/src/export/%,$(call objects_of,src/*/*.c))
 # The plugin is not a part of the library: it has the same code below, and NCCL's tables on top.
-PLUGIN_OBJECTS := $(LIB_OBJECTS) $(call objects_of,src/export/*.c)
+PLUGIN_OBJECTS := $(filter-out $(BUILD)/obj/src/import/%,$(LIB_OBJECTS)) \
+	$(call objects_of,src/export/*.c)
 TOOL_OBJECTS := $(call objects_of,tools/*.c)
 PTX          := src/gpu/unpack_kernels.ptx
 

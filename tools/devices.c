@@ -1,8 +1,9 @@
-/* tcpx devices: the GPUs and network interfaces that tcpx would use, and why these. */
+/* tcpx devices: the GPUs, network interfaces and network plugin that tcpx would use. */
 #include "base/json.h"
 #include "gpu/gpu.h"
 #include "net/device.h"
 #include "tools/command.h"
+#include "tools/plugin_probe.h"
 
 #include <netdb.h>
 #include <string.h>
@@ -105,12 +106,29 @@ static void print_nics(const struct net_device *nics, int count, bool json)
     for (int i = 0; i < count; i++)
         (json ? print_nic_json : print_nic_text)(i, &nics[i]);
     if (json)
-        printf("\n  ]\n}\n");
+        printf("\n  ],\n");
+}
+
+static void print_plugin(const struct plugin_probe *probe, bool json)
+{
+    if (json) {
+        printf("  \"plugin\": {\"builtin\": %s, \"path\": ", probe->builtin ? "true" : "false");
+        json_string(stdout, probe->path);
+        printf(", \"works\": %s, \"text\": ", probe->works ? "true" : "false");
+        json_string(stdout, probe->text);
+        printf("}\n}\n");
+    } else if (probe->builtin) {
+        printf("Network plugin: none, the built-in transport\n");
+    } else {
+        printf("Network plugin: %s\n    %s%s\n", probe->path,
+               probe->works ? "" : "DOES NOT WORK: ", probe->text);
+    }
 }
 
 static int run(int argument_count, char **arguments)
 {
     struct net_device nics[NET_DEVICES_MOST];
+    struct plugin_probe probe;
     bool json = false;
     int nic_count;
     int status;
@@ -121,23 +139,25 @@ static int run(int argument_count, char **arguments)
         json = true;
     }
     /* What can fail comes first, so that a script never reads half an answer. */
-    if (net_devices_find_configured(nics, NET_DEVICES_MOST, &nic_count) != TCPX_SUCCESS)
+    if (plugin_probe(&probe) != TCPX_SUCCESS ||
+        net_devices_find_configured(nics, NET_DEVICES_MOST, &nic_count) != TCPX_SUCCESS)
         return command_failed();
     status = print_gpus(json);
     if (status != EXIT_OK)
         return status;
     print_nics(nics, nic_count, json);
+    print_plugin(&probe, json);
     return command_finish();
 }
 
 const struct command command_devices = {
     .name = "devices",
     .arguments = "[--json]",
-    .summary = "List the GPUs and network interfaces that tcpx uses on this machine.",
+    .summary = "List the GPUs, network interfaces and plugin that tcpx uses on this machine.",
     .help = "\n"
             "  --json  for scripts\n"
             "\n"
             "UCCL_TCPX_GPU=cuda or =host asks for real or for emulated GPUs only;\n"
-            "NCCL_SOCKET_IFNAME chooses the interfaces.\n",
+            "NCCL_SOCKET_IFNAME chooses the interfaces, UCCL_TCPX_PLUGIN_PATH the plugin.\n",
     .run = run,
 };

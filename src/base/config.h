@@ -38,6 +38,9 @@ enum config_unpack {
     CHOICE(unpack_impl, "UCCL_TCPX_UNPACK_IMPL", "auto", "auto|d2d|host|kernel",                   \
          "How received fragments get into the GPU buffer: by copies (d2d), gathered in host "      \
          "memory first (host), by a kernel (kernel), or the best for each receive (auto).")        \
+    TEXT(plugin_path, "UCCL_TCPX_PLUGIN_PATH", "", "a file, or builtin",                           \
+         "The network plugin to work through; builtin: none. Without it the one at "               \
+         "/usr/local/tcpx/lib64/libnccl-net-tcpx.so, if there is one.")                            \
     CHOICE(plugin_mode, "UCCL_TCPX_PLUGIN_MODE", "host", "host|cuda|unpack",                       \
          "What NCCL hands to the plugin: its pinned host buffers (host), its GPU buffers (cuda), " \
          "or GPU buffers that its own kernels fill from what the plugin received (unpack).")       \

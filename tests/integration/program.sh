@@ -25,6 +25,30 @@ check_output "a debug line on request" '^\[TCPX\] GPU layer: host, 1 device' \
 check_output "an empty variable counts as not set" 'emulated GPU 0' \
     env UCCL_TCPX_HOST_GPUS= "$tcpx" devices
 
+# The plugin is tried out in a process of its own, so that nothing it does ends this one.
+plugin=$BUILD/libnccl-net-tcpx.so
+check_output "no plugin" '^Network plugin: none, the built-in transport$' \
+    env UCCL_TCPX_PLUGIN_PATH=builtin "$tcpx" devices
+check_output "our own plugin" '^    TCPX, table version 12, 1 device: lo \(' \
+    env UCCL_TCPX_PLUGIN_PATH="$plugin" NCCL_SOCKET_IFNAME=lo "$tcpx" devices
+check_output "lines that users know" '^\[TCPX\] net->devices rc=0 ndev=1$' \
+    env UCCL_TCPX_PLUGIN_PATH="$plugin" NCCL_SOCKET_IFNAME=lo UCCL_TCPX_DEBUG=1 "$tcpx" devices
+check_output "a file that is no library" 'DOES NOT WORK: the plugin cannot be loaded: .*ELF' \
+    env UCCL_TCPX_PLUGIN_PATH=README.md "$tcpx" devices
+check_output "a library that is no plugin" 'DOES NOT WORK: .* is not a network plugin for NCCL' \
+    env UCCL_TCPX_PLUGIN_PATH="$BUILD/libtcpx.so" "$tcpx" devices
+for fault in 'exit(7);it ended the process with status 7' 'abort();it crashed: Aborted'; do
+    printf '%s\n' '#include <stdlib.h>' "static int start(void *logger) { (void)logger; ${fault%%;*}; return 0; }" \
+        'struct { const char *name; int (*init)(void *); void *rest[17]; } ncclNetPlugin_v7 =' \
+        '    {"faulty", start, {0}};' >"$TAP_WORK/faulty.c"
+    if ${CC:-cc} -shared -fPIC -o "$TAP_WORK/faulty.so" "$TAP_WORK/faulty.c" 2>/dev/null; then
+        check_output "a plugin that calls ${fault%%;*}" "DOES NOT WORK: ${fault#*;}" \
+            env UCCL_TCPX_PLUGIN_PATH="$TAP_WORK/faulty.so" "$tcpx" devices
+    else
+        tap_skip "a plugin that calls ${fault%%;*}" "it cannot be compiled"
+    fi
+done
+
 if [ -e /dev/nvidia0 ]; then
     tap_skip "auto without a driver" "this machine has one"
 else

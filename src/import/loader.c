@@ -1,0 +1,160 @@
+/* Finds, loads and starts network plugins, and remembers which. */
+#include "import/loader.h"
+
+#include "base/config.h"
+#include "base/fork.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Guards the list and the loading itself: two starts at once are as bad as two. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct loaded {
+    struct loaded *next;
+    struct import_plugin plugin;
+    char path[];
+};
+
+static struct loaded *list;
+
+_Static_assert((int)IMPORT_PATH_BYTES == (int)CONFIG_TEXT_BYTES,
+               "a path is a text of the configuration");
+
+int import_choose(char path[IMPORT_PATH_BYTES], bool *builtin)
+{
+    const struct config *config;
+    int result = config_get(&config);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    *path = '\0';
+    *builtin = strcmp(config->plugin_path, "builtin") == 0;
+    if (*builtin)
+        return TCPX_SUCCESS;
+    if (*config->plugin_path == '\0') {
+        *builtin = access(IMPORT_USUAL_PATH, F_OK) != 0;
+        strcpy(path, *builtin ? "" : IMPORT_USUAL_PATH);
+        return TCPX_SUCCESS;
+    }
+    if (access(config->plugin_path, R_OK) != 0)
+        return error_system(errno, "UCCL_TCPX_PLUGIN_PATH=%s cannot be read", config->plugin_path);
+    memcpy(path, config->plugin_path, IMPORT_PATH_BYTES);
+    return TCPX_SUCCESS;
+}
+
+/* What a plugin does not work without, although it does not say so. By the beginning of its name.
+ */
+static const struct {
+    const char *plugin;
+    const char *variable;
+    const char *value;
+} needs[] = {
+    /* without it, it sends chunks of 0 bytes for ever */
+    {"GPUDirectTCPX", "NCCL_DYNAMIC_CHUNK_SIZE", "524288"},
+};
+
+static int complete_environment(const char *plugin)
+{
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        if (strncmp(plugin, needs[i].plugin, strlen(needs[i].plugin)) != 0 ||
+            getenv(needs[i].variable) != NULL)
+            continue;
+        if (setenv(needs[i].variable, needs[i].value, 0) != 0)
+            return error_system(errno, "cannot set %s for %s", needs[i].variable, plugin);
+        log_tcpx("%s=%s set for %s", needs[i].variable, needs[i].value, plugin);
+    }
+    return TCPX_SUCCESS;
+}
+
+static int start(struct import_plugin *plugin)
+{
+    int result = complete_environment(plugin->table.name);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = import_table_init(&plugin->table);
+    log_tcpx("net->init rc=%d", result);
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = import_devices(&plugin->table, &plugin->devices);
+    log_tcpx("net->devices rc=%d ndev=%d", result, plugin->devices);
+    if (result == TCPX_SUCCESS && plugin->devices == 0)
+        result = error_set(TCPX_SYSTEM_ERROR, "%s has found no device", plugin->table.name);
+    if (result != TCPX_SUCCESS)
+        import_table_finalize(&plugin->table);
+    return result;
+}
+
+/* With the lock. A library that failed is not unloaded either: it may have started threads. */
+static int load(struct loaded *loaded)
+{
+    struct import_plugin *plugin = &loaded->plugin;
+    void *library;
+    int result;
+
+    plugin->path = loaded->path;
+    log_tcpx("Loading plugin: %s", plugin->path);
+    library = dlopen(plugin->path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return error_set(TCPX_SYSTEM_ERROR, "the plugin cannot be loaded: %s", dlerror());
+    result = import_table_find(library, &plugin->table);
+    if (result != TCPX_SUCCESS)
+        return error_set(result, "%s is not a network plugin for NCCL: %s", plugin->path,
+                         error_text());
+    result = start(plugin);
+    if (result == TCPX_SUCCESS)
+        log_tcpx("%s, table version %d, %d device%s, from %s", plugin->table.name,
+                 plugin->table.version, plugin->devices, plugin->devices == 1 ? "" : "s",
+                 plugin->path);
+    return result;
+}
+
+static const struct import_plugin *find(const char *path)
+{
+    for (const struct loaded *loaded = list; loaded != NULL; loaded = loaded->next)
+        if (strcmp(loaded->path, path) == 0)
+            return &loaded->plugin;
+    return NULL;
+}
+
+static int load_new(const char *path)
+{
+    struct loaded *loaded = calloc(1, sizeof *loaded + strlen(path) + 1);
+    int result;
+
+    if (loaded == NULL)
+        return error_system(ENOMEM, "a plugin");
+    strcpy(loaded->path, path); /* NOLINT(clang-analyzer-security.insecureAPI.strcpy): it fits */
+    result = load(loaded);
+    if (result != TCPX_SUCCESS) {
+        free(loaded);
+        return result;
+    }
+    loaded->next = list;
+    list = loaded;
+    return TCPX_SUCCESS;
+}
+
+int import_open(const char *path, const struct import_plugin **plugin)
+{
+    char *whole;
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    whole = realpath(path, NULL);
+    if (whole == NULL)
+        return error_system(errno, "the plugin %s", path);
+    pthread_mutex_lock(&lock);
+    if (find(whole) == NULL)
+        result = load_new(whole);
+    *plugin = find(whole);
+    pthread_mutex_unlock(&lock);
+    free(whole);
+    return result;
+}
