@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,7 +39,7 @@ int import_choose(char path[IMPORT_PATH_BYTES], bool *builtin)
         return TCPX_SUCCESS;
     if (*config->plugin_path == '\0') {
         *builtin = access(IMPORT_USUAL_PATH, F_OK) != 0;
-        strcpy(path, *builtin ? "" : IMPORT_USUAL_PATH);
+        snprintf(path, IMPORT_PATH_BYTES, "%s", *builtin ? "" : IMPORT_USUAL_PATH);
         return TCPX_SUCCESS;
     }
     if (access(config->plugin_path, R_OK) != 0)
