@@ -47,7 +47,7 @@ static bool is_complete(const struct eager_message *message)
 /* Fresh memory would be cleared by the kernel page by page; but not much more than is needed. */
 static struct eager_message *take_spare(struct net_comm *comm, uint64_t bytes)
 {
-    enum { SLACK = 4096 };
+    enum { SLACK = WIRE_EAGER_CHARGE }; /* so that the credit bounds this, too */
     struct eager_message **at = &comm->spare;
     struct eager_message *message;
 

@@ -17,6 +17,7 @@
 
 enum {
     MOST_MESSAGES = 64, /* receives or sends of one run */
+    MOST_NUMBERS = 512, /* of messages that a sender may speak of */
     MOST_ROOM = 512,    /* bytes of one */
     SLOT = 4096,        /* a receive's page; an unreadable one follows */
     MOST_SOCKETS = 3,   /* forward sockets */
@@ -28,8 +29,8 @@ enum {
     RELEASED = 0xdd, /* after its request has ended */
 };
 
-/* Bits of the byte that a step of the peer takes besides its operands. */
-enum { HOLD = 0x80 };
+/* Bits of the byte that a step takes besides its operands: the peer's; and time passes first. */
+enum { HOLD = 0x80, LATER = 0x40 };
 
 struct script {
     const uint8_t *data;
@@ -47,7 +48,11 @@ struct message {
 /* What the peer has said about one receive (receiver), or heard about one send (sender). */
 struct said {
     bool opened;
-    bool twice;
+    bool twice; /* or of different lengths, or of both kinds */
+    bool eager;
+    bool on_credit;
+    bool mixed; /* on credit and not: what is charged depends on which came first */
+    bool overlaps;
     bool too_long;
     uint64_t open_tag;
     uint64_t open_length;
@@ -68,6 +73,7 @@ struct inbox {
     uint8_t bytes[INBOX];
     size_t length;
     size_t parsed;
+    bool early; /* what stands here first has overtaken its OPEN */
     bool fin;
     bool end;
 };
@@ -94,9 +100,20 @@ static struct {
     uint64_t done;
     bool clean;     /* every byte so far was well-formed */
     bool must_fail; /* a rule was broken that needs no state to see */
-    struct said said[256];
-    unsigned eager_tags;                 /* bits: tags that have had an EAGER */
-    struct outbox out[MOST_SOCKETS + 1]; /* the last one: the reverse socket */
+    struct said said[MOST_NUMBERS];
+    uint8_t said_map[MOST_NUMBERS][MOST_ROOM]; /* in order: which bytes were sent */
+    unsigned eager_tags;                       /* bits: tags that have had an EAGER */
+    struct outbox out[MOST_SOCKETS + 1];       /* the last one: the reverse socket */
+
+    /* against a receiver */
+    bool honest; /* messages in order: no rule was broken, as a sender can know */
+    uint8_t heard[WIRE_RECORD_BYTES];
+    size_t heard_bytes;
+    bool heard_abort;
+    unsigned heard_posts;
+    uint64_t heard_rooms[MOST_MESSAGES];
+    uint64_t heard_freed;
+    uint64_t most_kept; /* bytes of memory for messages without a receive */
 
     /* against a sender */
     struct inbox in[MOST_SOCKETS];
@@ -104,7 +121,8 @@ static struct {
     unsigned post_count;
     uint64_t freed_told;
     uint64_t charged;
-    bool seen[MOST_MESSAGES]; /* its OPEN, EAGER or TOOLONG has come */
+    bool seen[MOST_MESSAGES]; /* its OPEN, EAGER, TOOLONG or first slice has come */
+    bool sent_on_credit[MOST_MESSAGES];
     bool whole[MOST_MESSAGES];
     uint64_t covered[MOST_MESSAGES];
     uint8_t map[MOST_MESSAGES][MOST_ROOM];
@@ -193,15 +211,80 @@ static void check_memory(void)
         for (uint64_t k = 0; k < message->bytes; k++)
             if (message->ended)
                 PROMISE(room[k] == RELEASED);
-            else if (now.clean)
+            else if (now.clean && !now.said[i].overlaps)
                 PROMISE(room[k] == POISON || room[k] == content(k));
     }
+}
+
+static bool in_order(void)
+{
+    return now.link.match == WIRE_MATCH_FIFO;
+}
+
+static uint64_t charge_of(uint64_t bytes)
+{
+    return bytes + WIRE_EAGER_CHARGE;
+}
+
+static void check_kept(const struct eager_message *message)
+{
+    uint64_t coming = 0;
+
+    for (unsigned i = 0; i < now.link.sockets; i++)
+        if (now.comm->incoming[i].ahead == message)
+            coming += now.comm->incoming[i].counts;
+    PROMISE(message->begun <= message->bytes && message->bytes <= message->capacity);
+    PROMISE(message->begun - message->moved == coming);
+}
+
+/* Messages that are kept by their number: each once, within the credit; and memory for more. */
+static uint64_t check_ahead(void)
+{
+    enum { SLACK = 4096 };
+    const struct net_comm *comm = now.comm;
+    uint64_t held = 0;
+    uint64_t memory = 0;
+    unsigned stalled = 0;
+
+    for (uint32_t i = 0; i < WIRE_MOST_AHEAD; i++) {
+        const struct eager_message *one = comm->ahead[i];
+
+        if (one == NULL)
+            continue;
+        check_kept(one);
+        PROMISE(one->sequence % WIRE_MOST_AHEAD == i);
+        PROMISE((uint32_t)(one->sequence - comm->next_sequence) < WIRE_MOST_AHEAD);
+        held += charge_of(one->bytes);
+        memory += one->capacity;
+    }
+    for (const struct eager_message *one = comm->claimed; one != NULL; one = one->next) {
+        const struct net_request *request = receiver_by_sequence(now.comm, one->sequence);
+
+        check_kept(one);
+        PROMISE(comm->result != TCPX_SUCCESS || (request != NULL && request->matched));
+        held += charge_of(one->bytes);
+        memory += one->capacity;
+    }
+    /* Memory of an earlier message may be larger than what is in it now, but is not hoarded. */
+    if (now.most_kept < memory)
+        now.most_kept = memory;
+    PROMISE(memory <= 2 * held + SLACK * (now.link.eager_credit / WIRE_EAGER_CHARGE));
+    for (const struct eager_message *one = comm->spare; one != NULL; one = one->next)
+        memory += one->capacity;
+    PROMISE(memory == comm->ahead_memory);
+    PROMISE(memory <= now.most_kept + now.link.eager_credit);
+    for (unsigned i = 0; i < now.link.sockets; i++) {
+        stalled += comm->incoming[i].stalled;
+        PROMISE(!comm->incoming[i].stalled || comm->incoming[i].record_have == WIRE_RECORD_BYTES);
+    }
+    PROMISE(stalled == comm->stalled);
+    return held;
 }
 
 static void check_comm(void)
 {
     uint64_t done = 0;
-    uint64_t aside = 0;
+    uint64_t aside = check_ahead();
 
     for (int i = 0; i < COMM_REQUESTS; i++) {
         const struct net_request *request = &now.comm->requests[i];
@@ -220,12 +303,18 @@ static void check_comm(void)
                 strstr(now.comm->text, "Bad address") == NULL);
     }
     for (const struct eager_message *one = now.comm->eager_first; one != NULL; one = one->next)
-        aside += one->bytes + WIRE_EAGER_CHARGE;
+        aside += charge_of(one->bytes);
     PROMISE(aside == now.comm->eager_held && aside <= now.link.eager_credit);
     check_memory();
 }
 
 /* --- the application ----------------------------------------------------------------------- */
+
+/*
+ * Some of what a receiver does depends on how long ago a receive was posted. That is for the script
+ * to say, or the same input would not do the same twice.
+ */
+#define STILL (UINT64_MAX / 2)
 
 static void start_one(void)
 {
@@ -239,7 +328,7 @@ static void start_one(void)
     if (now.count == MOST_MESSAGES)
         return;
     *message = (struct message){.tag = tag & 3, .bytes = bytes};
-    if (now.link.match == WIRE_MATCH_FIFO)
+    if (in_order())
         message->tag = 0;
     aside = receiver_has_put_aside(now.comm, message->tag);
     if (now.side == NET_RECEIVER) {
@@ -256,15 +345,25 @@ static void start_one(void)
         return;
     }
     now.count += message->request != NULL;
+    if (now.side == NET_RECEIVER)
+        now.comm->last_post = STILL;
 }
 
-static void drain(void);
+/* No receive has been posted for a while, and what may be said later has to be said. */
+static void let_time_pass(void)
+{
+    now.comm->last_post = 0;
+    now.comm->unsaid_since = 0;
+}
+
+static bool drain(void);
 
 static void end_one(unsigned which, int result, uint64_t bytes)
 {
     struct message *message = &now.messages[which];
     const struct said *said = &now.said[which];
     const uint8_t *room;
+    bool early = false;
 
     message->request = NULL;
     message->ended = true;
@@ -272,13 +371,24 @@ static void end_one(unsigned which, int result, uint64_t bytes)
     if (now.side == NET_SENDER) {
         PROMISE(result != TCPX_SUCCESS || bytes == message->bytes);
         drain();
-        PROMISE(result != TCPX_SUCCESS || !now.clean || now.whole[which]);
+        for (unsigned i = 0; i < now.link.sockets; i++)
+            early = early || now.in[i].early;
+        PROMISE(result != TCPX_SUCCESS || !now.clean || early || now.whole[which]);
         return;
     }
     room = room_of(which);
+    if (now.honest)
+        PROMISE((result != TCPX_SUCCESS) ==
+                (said->too_long || (said->opened && said->open_length > message->bytes)));
     if (result == TCPX_SUCCESS) {
         PROMISE(bytes <= message->bytes);
-        if (now.clean && said->opened && !said->twice && !(now.eager_tags >> message->tag & 1))
+        if (in_order() && now.clean && !said->twice)
+            PROMISE(said->opened && bytes == said->open_length && said->slices >= bytes);
+        if (now.honest)
+            for (uint64_t k = 0; k < bytes; k++)
+                PROMISE(room[k] == content(k));
+        if (!in_order() && now.clean && said->opened && !said->twice &&
+            !(now.eager_tags >> message->tag & 1))
             PROMISE(bytes == said->open_length && said->slices >= bytes);
         for (uint64_t k = bytes; k < message->bytes; k++)
             PROMISE(room[k] == POISON);
@@ -311,6 +421,14 @@ static void test_all(void)
 {
     for (unsigned i = 0; i < now.count; i++)
         test_one(i);
+}
+
+/* Not by a test: there may be no request, and a new one would change what is right. */
+static void move_on(void)
+{
+    pthread_mutex_lock(&now.comm->lock);
+    progress(now.comm);
+    pthread_mutex_unlock(&now.comm->lock);
 }
 
 /* --- what the peer writes ------------------------------------------------------------------ */
@@ -389,8 +507,9 @@ static void put_open(unsigned socket)
     if (!has_place(socket, WIRE_RECORD_BYTES))
         return;
     put_record(socket, &record);
-    broke_if(socket != 0);
-    if (socket != 0 || !now.clean)
+    now.honest = false;
+    broke_if(socket != 0 || in_order());
+    if (socket != 0 || !now.clean || in_order())
         return;
     said->twice = said->twice || said->opened;
     said->opened = true;
@@ -398,19 +517,193 @@ static void put_open(unsigned socket)
     said->open_length = record.length;
 }
 
+/* What a receiver has said so far. */
+static void hear_receiver(void)
+{
+    struct wire_record record;
+
+    while (!now.heard_abort &&
+           recv(now.raw.reverse, now.heard + now.heard_bytes, 1, MSG_DONTWAIT) == 1) {
+        if (++now.heard_bytes < WIRE_RECORD_BYTES)
+            continue;
+        now.heard_bytes = 0;
+        PROMISE(wire_record_read(now.heard, WIRE_REVERSE, &record) == WIRE_FINE);
+        if (record.type == WIRE_ABORT) {
+            now.heard_abort = true;
+            return;
+        }
+        PROMISE(record.type == WIRE_POST || record.type == WIRE_CREDIT);
+        PROMISE(record.offset >= now.heard_freed && (!now.honest || record.offset <= now.charged));
+        now.heard_freed = record.offset;
+        if (record.type == WIRE_CREDIT)
+            continue;
+        PROMISE(record.sequence == now.heard_posts && record.sequence < MOST_MESSAGES);
+        PROMISE(record.tag == now.messages[record.sequence].tag);
+        PROMISE(record.length == now.messages[record.sequence].bytes);
+        now.heard_rooms[now.heard_posts++] = record.length;
+    }
+}
+
+/* Whether a sender that keeps the rules would begin such a message now. */
+static bool may_begin(uint32_t sequence, uint64_t bytes, bool eager, bool on_credit)
+{
+    bool is_posted = sequence < now.heard_posts;
+
+    if (now.said[sequence].opened || now.said[sequence].too_long ||
+        (eager && bytes > now.link.eager_limit))
+        return false;
+    if (is_posted)
+        return bytes <= now.heard_rooms[sequence] && (eager || !on_credit);
+    return on_credit && sequence - now.heard_posts < WIRE_MOST_AHEAD &&
+           (eager || now.link.framing == WIRE_INLINE) &&
+           now.charged - now.heard_freed + charge_of(bytes) <= now.link.eager_credit;
+}
+
+/* The books of a message in order, of which this piece is said. */
+static void note_piece(uint32_t sequence, uint64_t total, bool eager, bool on_credit,
+                       uint64_t offset, uint64_t length)
+{
+    struct said *said = &now.said[sequence];
+    uint8_t *map = now.said_map[sequence];
+
+    if (!now.clean)
+        return;
+    if (!said->opened) {
+        now.honest = now.honest && may_begin(sequence, total, eager, on_credit);
+        said->opened = true;
+        said->eager = eager;
+        said->on_credit = on_credit;
+        said->open_length = total;
+        now.charged += on_credit ? charge_of(total) : 0;
+    } else {
+        said->twice = said->twice || eager || said->eager || said->open_length != total;
+        said->mixed = said->mixed || said->on_credit != on_credit;
+    }
+    for (uint64_t i = offset; i < offset + length && i < MOST_ROOM; i++)
+        said->overlaps = said->overlaps || map[i]++ != 0;
+    said->slices += length;
+    if (said->reach < offset + length)
+        said->reach = offset + length;
+    now.honest = now.honest && !said->twice && !said->mixed && !said->overlaps && !said->too_long &&
+                 said->reach <= total;
+}
+
+static void put_eager_in_order(unsigned socket)
+{
+    struct wire_record record = {.type = WIRE_EAGER, .length = next()};
+    uint8_t how = next();
+
+    record.sequence = next();
+    if ((how & 7) == 3) {
+        record.tag = 1;
+    } else if (how & 4) { /* the next that is due, mostly by the rules */
+        record.sequence %= MOST_MESSAGES;
+        while (now.said[record.sequence].opened || now.said[record.sequence].too_long)
+            record.sequence++;
+        if (!(how & 8) && !may_begin(record.sequence, record.length, true, true))
+            return;
+    }
+    if (!has_place(socket, WIRE_RECORD_BYTES + record.length))
+        return;
+    note_piece(record.sequence, record.length, true, true, 0, record.length);
+    put_record(socket, &record);
+    put_content(socket, 0, record.length);
+    broke_if(socket != 0 || record.length > now.link.eager_limit || record.tag != 0);
+    now.honest = now.honest && !now.must_fail;
+}
+
 static void put_eager(unsigned socket)
 {
     struct wire_record record = {.type = WIRE_EAGER, .length = next(), .tag = next() & 3};
 
-    if (now.link.match == WIRE_MATCH_FIFO && record.tag != 3)
-        record.tag = 0;
     if (!has_place(socket, WIRE_RECORD_BYTES + record.length))
         return;
     put_record(socket, &record);
     put_content(socket, 0, record.length);
     now.eager_tags |= 1u << record.tag;
     broke_if(socket != 0 || record.length > now.link.eager_limit);
-    broke_if(now.link.match == WIRE_MATCH_FIFO && record.tag != 0);
+}
+
+/* False: a step that is left out. */
+static bool send_slice(unsigned socket, const struct wire_record *record)
+{
+    bool separate = now.link.framing == WIRE_SEPARATE;
+    unsigned carrier = separate ? 0 : socket;
+
+    if (!has_place(carrier, WIRE_RECORD_BYTES + record->length) ||
+        !has_place(socket, record->length))
+        return false;
+    put_record(carrier, record);
+    if (!separate || socket != 0)
+        put_content(socket, record->offset, record->length);
+    broke_if((separate && socket == 0) || record->length > now.link.largest_slice);
+    return true;
+}
+
+/* What a sender that keeps the rules could send next of a message, from an offset on. */
+static bool next_piece(struct wire_record *record)
+{
+    const struct said *said = &now.said[record->sequence];
+    const uint8_t *map = now.said_map[record->sequence];
+    uint64_t most = record->length;
+
+    if (said->opened) {
+        record->tag = said->open_length;
+        record->flags = said->on_credit ? WIRE_ON_CREDIT : 0;
+    } else {
+        record->flags = record->sequence >= now.heard_posts ? WIRE_ON_CREDIT : 0;
+        if (!may_begin(record->sequence, record->tag, false, record->flags != 0))
+            return false;
+    }
+    if (said->eager || said->too_long || record->tag == 0)
+        return false;
+    record->offset %= record->tag;
+    for (uint64_t i = 0; i < record->tag && map[record->offset] != 0; i++)
+        record->offset = (record->offset + 1) % record->tag;
+    most = most < now.link.largest_slice ? most : now.link.largest_slice;
+    for (record->length = 0; record->length < most && record->offset + record->length < record->tag;
+         record->length++)
+        if (map[record->offset + record->length] != 0)
+            break;
+    return record->length > 0;
+}
+
+/* Every slice says of how long a message it is, and whether that was opened on credit. */
+static void put_slice_in_order(unsigned socket)
+{
+    uint8_t which = next();
+    struct wire_record record = {.type = WIRE_SLICE,
+                                 .socket = (uint16_t)socket,
+                                 .sequence = which,
+                                 .offset = next(),
+                                 .length = next() + 1u};
+    uint8_t how = next();
+
+    record.tag = next() * 2u + 1;
+    if (how & 1) { /* by the rules */
+        record.sequence = which & 0x40 ? which % MOST_MESSAGES : now.heard_posts + (which & 7);
+        if (how & 2)
+            record.sequence = now.heard_posts + WIRE_MOST_AHEAD - 1;
+        if (!next_piece(&record))
+            return;
+    } else {
+        if (how & 2) /* about the end of what may be ahead */
+            record.sequence = now.count + WIRE_MOST_AHEAD - 4 + which % 8;
+        if (how & 4 && now.said[record.sequence].opened)
+            record.tag = now.said[record.sequence].open_length;
+        if (how & 8 && record.tag != 0 && record.offset < record.tag &&
+            record.length > record.tag - record.offset)
+            record.length = record.tag - record.offset;
+        if (how & 16)
+            record.tag = 0;
+        record.flags = how & 32 ? WIRE_ON_CREDIT : 0;
+    }
+    if (!send_slice(socket, &record))
+        return;
+    broke_if(record.offset + record.length > record.tag);
+    broke_if(record.flags != 0 && now.link.framing == WIRE_SEPARATE);
+    note_piece(record.sequence, record.tag, false, record.flags != 0, record.offset, record.length);
+    now.honest = now.honest && !now.must_fail;
 }
 
 static void put_slice(unsigned socket)
@@ -423,21 +716,13 @@ static void put_slice(unsigned socket)
                                  .sequence = sequence,
                                  .offset = offset,
                                  .length = length % 128 + 1u};
-    bool separate = now.link.framing == WIRE_SEPARATE;
-    unsigned carrier = separate ? 0 : socket;
     struct said *said = &now.said[sequence];
 
     if (length >= 128) /* the rest of the receive */
         record.length = sequence < now.count && offset < now.messages[sequence].bytes
                             ? now.messages[sequence].bytes - offset
                             : 1;
-    if (!has_place(carrier, WIRE_RECORD_BYTES + record.length) || !has_place(socket, record.length))
-        return;
-    put_record(carrier, &record);
-    if (!separate || socket != 0)
-        put_content(socket, offset, record.length);
-    broke_if((separate && socket == 0) || record.length > now.link.largest_slice);
-    if (!now.clean)
+    if (!send_slice(socket, &record) || !now.clean)
         return;
     said->slices += record.length;
     if (said->reach < offset + record.length)
@@ -454,7 +739,11 @@ static void put_too_long(unsigned socket)
         return;
     put_record(socket, &record);
     broke_if(socket != 0);
+    now.honest = now.honest && socket == 0 && sequence < now.heard_posts &&
+                 record.length > now.heard_rooms[sequence] && !now.said[sequence].opened &&
+                 !now.said[sequence].too_long;
     if (socket == 0 && now.clean) {
+        now.said[sequence].twice = now.said[sequence].twice || now.said[sequence].too_long;
         now.said[sequence].too_long = true;
         now.said[sequence].too_long_length = record.length;
     }
@@ -468,6 +757,7 @@ static void put_fin(unsigned socket)
     if (!has_place(socket, WIRE_RECORD_BYTES) || (socket != 0 && now.link.framing == WIRE_SEPARATE))
         return;
     put_record(socket, &(struct wire_record){.type = WIRE_FIN, .length = length});
+    now.honest = false;
     broke_if(wrong > 250);
     now.out[socket].fin = true;
 }
@@ -485,6 +775,7 @@ static void put_abort(unsigned socket)
         text[i] = next();
     put_record(socket, &record);
     put(socket, text, record.length);
+    now.honest = false;
     broke_if(true);
 }
 
@@ -495,7 +786,7 @@ static void put_post(void)
                                  .sequence = now.post_count,
                                  .offset = now.freed_told,
                                  .length = (uint64_t)next() * (how & 4 ? 2 : 1),
-                                 .tag = now.link.match == WIRE_MATCH_FIFO ? 0 : how & 3};
+                                 .tag = in_order() ? 0 : how & 3};
 
     if (how > 250) { /* not the next one */
         record.sequence += how - 250u;
@@ -537,6 +828,7 @@ static void put_junk(unsigned socket)
         return;
     for (size_t i = 0; i < length; i++)
         bytes[i] = next();
+    now.honest = false;
     now.clean = false; /* before: a piece of a record behind FIN is not seen yet */
     put(socket, bytes, length);
 }
@@ -544,6 +836,7 @@ static void put_junk(unsigned socket)
 static void shut(unsigned socket)
 {
     now.out[socket].shut = true;
+    now.honest = false;
     shutdown(raw_fd(socket), SHUT_WR);
 }
 
@@ -570,6 +863,42 @@ static unsigned post_of(uint64_t tag, unsigned position)
     return 256;
 }
 
+/* A message that goes before its POST has come, as far as that can be told here. */
+static void charge(unsigned post, uint64_t bytes)
+{
+    PROMISE(post < now.post_count ||
+            now.charged - now.freed_told + charge_of(bytes) <= now.link.eager_credit);
+    now.charged += charge_of(bytes);
+}
+
+/* In order a message has the number of its receive, and its first slice says what OPEN would. */
+static void hear_in_order(const struct wire_record *record)
+{
+    unsigned which = record->sequence;
+    bool on_credit = record->type == WIRE_EAGER || (record->flags & WIRE_ON_CREDIT) != 0;
+    uint64_t bytes = record->type == WIRE_SLICE ? record->tag : record->length;
+
+    PROMISE(which < now.count && bytes == now.messages[which].bytes);
+    if (now.seen[which]) {
+        PROMISE(record->type == WIRE_SLICE && on_credit == now.sent_on_credit[which]);
+        return;
+    }
+    now.seen[which] = true;
+    now.sent_on_credit[which] = on_credit;
+    PROMISE(which < now.post_count + WIRE_MOST_AHEAD);
+    if (record->type == WIRE_EAGER)
+        PROMISE(record->tag == 0 && bytes <= now.link.eager_limit);
+    else if (record->type == WIRE_SLICE)
+        PROMISE(bytes > now.link.eager_limit);
+    if (on_credit)
+        charge(which, bytes);
+    else
+        PROMISE(which < now.post_count &&
+                (record->type == WIRE_TOOLONG) == (bytes > now.posts[which].room));
+    PROMISE(record->type != WIRE_SLICE || !on_credit || now.link.framing == WIRE_INLINE);
+    now.whole[which] = record->type != WIRE_SLICE;
+}
+
 static void hear_open_like(const struct wire_record *record)
 {
     unsigned position;
@@ -587,10 +916,8 @@ static void hear_open_like(const struct wire_record *record)
     now.seen[which] = true;
     PROMISE(record->length == message->bytes);
     if (record->type == WIRE_EAGER) {
-        PROMISE(message->bytes <= now.link.eager_limit);
-        PROMISE(post < 256 || now.charged - now.freed_told + message->bytes + WIRE_EAGER_CHARGE <=
-                                  now.link.eager_credit);
-        now.charged += message->bytes + WIRE_EAGER_CHARGE;
+        PROMISE(message->bytes <= now.link.eager_limit && record->sequence == 0);
+        charge(post, message->bytes);
         now.whole[which] = true;
         return;
     }
@@ -611,8 +938,14 @@ static struct slice hear_slice_record(const struct wire_record *record)
     unsigned which;
     struct slice slice;
 
-    PROMISE(record->sequence < now.post_count && record->length <= now.link.largest_slice);
-    which = now.slot_of_post[record->sequence];
+    PROMISE(record->length <= now.link.largest_slice);
+    if (in_order()) {
+        hear_in_order(record);
+        which = record->sequence;
+    } else {
+        PROMISE(record->sequence < now.post_count && record->tag == 0 && record->flags == 0);
+        which = now.slot_of_post[record->sequence];
+    }
     slice = (struct slice){.message = which, .offset = record->offset, .length = record->length};
     PROMISE(which < MOST_MESSAGES);
     PROMISE(record->offset + record->length <= now.messages[which].bytes);
@@ -658,10 +991,13 @@ static bool hear_one(unsigned socket)
     if (record.type == WIRE_EAGER || record.type == WIRE_ABORT ||
         (record.type == WIRE_SLICE && !separate))
         payload = record.length;
+    if (have < WIRE_RECORD_BYTES + payload)
+        return false;
     /* A slice on another socket may overtake its OPEN; then it waits for it here. */
-    if (have < WIRE_RECORD_BYTES + payload ||
-        (socket > 0 && record.type == WIRE_SLICE && record.sequence < now.post_count &&
-         now.slot_of_post[record.sequence] == MOST_MESSAGES))
+    in->early = !in_order() && socket > 0 && record.type == WIRE_SLICE &&
+                record.sequence < now.post_count &&
+                now.slot_of_post[record.sequence] == MOST_MESSAGES;
+    if (in->early)
         return false;
     bytes += WIRE_RECORD_BYTES;
     if (record.type == WIRE_SLICE) {
@@ -678,7 +1014,10 @@ static bool hear_one(unsigned socket)
         in->fin = true;
     } else if (record.type != WIRE_ABORT) {
         PROMISE(socket == 0);
-        hear_open_like(&record);
+        if (in_order())
+            hear_in_order(&record);
+        else
+            hear_open_like(&record);
         if (record.type == WIRE_EAGER)
             check_content(bytes, 0, payload);
     }
@@ -686,9 +1025,14 @@ static bool hear_one(unsigned socket)
     return true;
 }
 
-/* Takes all that the sender has said. Socket 0 is read last and parsed first: OPEN is there. */
-static void drain(void)
+/*
+ * Takes all that the sender has said; false: nothing. Socket 0 is read last and parsed first: OPEN
+ * is there.
+ */
+static bool drain(void)
 {
+    bool any = false;
+
     for (unsigned i = now.link.sockets; i-- > 0;) {
         struct inbox *in = &now.in[i];
         ssize_t got = 1;
@@ -698,6 +1042,7 @@ static void drain(void)
                        MSG_DONTWAIT);
             if (got > 0)
                 in->length += (size_t)got;
+            any = any || got > 0;
         }
         in->end = in->end || got == 0;
     }
@@ -705,6 +1050,7 @@ static void drain(void)
     for (unsigned i = 0; i < now.link.sockets && now.clean; i++)
         while (hear_one(i))
             ;
+    return any;
 }
 
 /* --- the script ---------------------------------------------------------------------------- */
@@ -716,15 +1062,26 @@ static void peer_of_receiver(uint8_t what, unsigned socket)
 
     switch (what % 8) {
     case 0:
-    case 1:
         put_open(open_socket);
         break;
+    case 1:
+        if (in_order()) /* which has more to say with slices */
+            put_slice_in_order(socket);
+        else
+            put_open(open_socket);
+        break;
     case 2:
-        put_eager(open_socket);
+        if (in_order())
+            put_eager_in_order(open_socket);
+        else
+            put_eager(open_socket);
         break;
     case 3:
     case 4:
-        put_slice(socket);
+        if (in_order())
+            put_slice_in_order(socket);
+        else
+            put_slice(socket);
         break;
     case 5:
         put_too_long(0);
@@ -755,6 +1112,8 @@ static void step(void)
     unsigned socket =
         now.side == NET_SENDER ? MOST_SOCKETS : (where & 0x3f) % (unsigned)now.link.sockets;
 
+    if (where & LATER && now.side == NET_RECEIVER)
+        let_time_pass();
     switch (what >> 4 & 7) {
     case 0:
     case 1:
@@ -776,6 +1135,8 @@ static void step(void)
             shut(socket);
         else if (now.side == NET_SENDER)
             drain();
+        else
+            move_on();
         break;
     default:
         if (now.side == NET_SENDER)
@@ -788,54 +1149,107 @@ static void step(void)
                     flush(i, OUTBOX);
         break;
     }
+    if (now.side == NET_RECEIVER)
+        hear_receiver();
     check_comm();
 }
 
 /* What the books of the peer say about a receiver that has read everything. */
 static void judge(void)
 {
-    for (unsigned i = 0; i < 256; i++) {
+    uint64_t kept = 0;
+
+    for (unsigned i = 0; i < MOST_NUMBERS; i++) {
         const struct said *said = &now.said[i];
         const struct message *message = &now.messages[i % MOST_MESSAGES];
 
         if (!said->opened && said->slices == 0 && !said->too_long)
             continue;
-        if (i >= now.count) {
+        if (said->opened && (said->twice || said->too_long || said->slices > said->open_length ||
+                             said->reach > said->open_length))
             now.must_fail = true;
+        if (i >= now.count) {
+            kept += charge_of(said->open_length);
+            if (!in_order() || said->too_long || (!said->on_credit && !said->mixed) ||
+                kept > now.link.eager_credit || i - now.count >= WIRE_MOST_AHEAD)
+                now.must_fail = true;
             continue;
         }
-        if (said->opened && (said->twice || said->too_long || said->open_tag != message->tag ||
-                             said->open_length > message->bytes ||
-                             said->slices > said->open_length || said->reach > said->open_length))
+        if (!in_order() && said->opened &&
+            (said->open_tag != message->tag || said->open_length > message->bytes))
             now.must_fail = true;
-        if (said->too_long && (said->slices > 0 || said->too_long_length <= message->bytes))
+        if (said->too_long &&
+            (said->twice || said->slices > 0 || said->too_long_length <= message->bytes))
             now.must_fail = true;
-        if (said->reach > message->bytes)
+        if (!in_order() && said->reach > message->bytes)
             now.must_fail = true;
+    }
+}
+
+/* A receiver that has been told no lie has every message, says so, and has counted the credit. */
+static void judge_honest(void)
+{
+    const struct net_comm *comm = now.comm;
+
+    PROMISE(comm->result == TCPX_SUCCESS && comm->stalled == 0);
+    PROMISE(comm->eager_given_back + comm->eager_held == now.charged);
+    PROMISE(now.heard_posts == now.count);
+    for (unsigned i = 0; i < now.count; i++) {
+        const struct said *said = &now.said[i];
+
+        if (said->too_long || (said->opened && said->slices == said->open_length))
+            PROMISE(now.messages[i].request == NULL);
+    }
+}
+
+/* A sender has sent what was asked for, and ahead of that what the credit is good for. */
+static void judge_sender(void)
+{
+    uint64_t used = now.charged - now.freed_told;
+
+    if (!in_order() || !now.clean || now.comm->result != TCPX_SUCCESS)
+        return;
+    PROMISE(now.charged == now.comm->eager_charged);
+    for (unsigned i = 0; i < now.count; i++) {
+        uint64_t bytes = now.messages[i].bytes;
+
+        if (i < now.post_count || now.seen[i]) {
+            PROMISE(now.whole[i] && now.messages[i].request == NULL);
+            continue;
+        }
+        PROMISE((bytes > now.link.eager_limit && now.link.framing != WIRE_INLINE) ||
+                used + charge_of(bytes) > now.link.eager_credit);
+        break;
     }
 }
 
 static void settle_all(void)
 {
+    enum { LEAST_TURNS = 8, MOST_TURNS = 4000 };
     bool held = false;
+    bool moved = true;
 
     for (unsigned i = 0; i <= MOST_SOCKETS; i++)
         if (i < now.link.sockets || i == MOST_SOCKETS) {
             flush(i, OUTBOX);
             held = held || now.out[i].length > 0;
         }
-    for (int i = 0; i < 8; i++) {
-        /* Not by a test: there may be no request, and a new one would change what is right. */
-        pthread_mutex_lock(&now.comm->lock);
-        progress(now.comm);
-        pthread_mutex_unlock(&now.comm->lock);
+    if (now.side == NET_RECEIVER)
+        let_time_pass();
+    for (int i = 0; i < LEAST_TURNS || (moved && i < MOST_TURNS); i++) {
+        move_on();
         test_all();
-        if (now.side == NET_SENDER)
-            drain();
+        moved = now.side == NET_SENDER && drain();
         check_comm();
     }
-    if (now.side == NET_RECEIVER)
+    if (now.side == NET_RECEIVER) {
+        hear_receiver();
         judge();
+        if (now.honest && !held)
+            judge_honest();
+    } else if (!held) {
+        judge_sender();
+    }
     PROMISE(!now.must_fail || held || now.comm->result != TCPX_SUCCESS);
     if (now.comm->result != TCPX_SUCCESS)
         start_one();
@@ -877,7 +1291,7 @@ static void forget(void)
 {
     for (unsigned i = 0; i < MOST_SOCKETS; i++) {
         now.in[i].length = now.in[i].parsed = 0;
-        now.in[i].fin = now.in[i].end = false;
+        now.in[i].early = now.in[i].fin = now.in[i].end = false;
         now.expected_count[i] = now.expected_at[i] = 0;
     }
     for (unsigned i = 0; i <= MOST_SOCKETS; i++) {
@@ -885,15 +1299,21 @@ static void forget(void)
         now.out[i].fin = now.out[i].shut = false;
     }
     memset(now.messages, 0, sizeof now.messages);
+    for (unsigned i = 0; i < MOST_NUMBERS; i++)
+        if (now.said[i].opened)
+            memset(now.said_map[i], 0, sizeof now.said_map[i]);
     memset(now.said, 0, sizeof now.said);
     memset(now.seen, 0, sizeof now.seen);
+    memset(now.sent_on_credit, 0, sizeof now.sent_on_credit);
     memset(now.whole, 0, sizeof now.whole);
     memset(now.covered, 0, sizeof now.covered);
     memset(now.map, 0, sizeof now.map);
     for (unsigned i = 0; i < 256; i++)
         now.slot_of_post[i] = MOST_MESSAGES;
     now.count = now.post_count = now.eager_tags = 0;
-    now.done = now.freed_told = now.charged = 0;
+    now.done = now.freed_told = now.charged = now.heard_freed = now.most_kept = 0;
+    now.heard_bytes = now.heard_posts = 0;
+    now.heard_abort = false;
     now.clean = true;
     now.must_fail = false;
 }
@@ -904,6 +1324,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     forget();
     now.script = (struct script){.data = data, .left = size};
     make_link();
+    now.honest = in_order() && now.side == NET_RECEIVER;
     PROMISE(net_comm_create(&now.link, now.side, &now.comm) == TCPX_SUCCESS);
     for (int i = 0; i < MOST_STEPS && now.script.left > 0; i++)
         step();
