@@ -23,6 +23,26 @@ $(UNIT_PROGRAMS) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(LIB_OBJECTS)
 $(PLUGIN_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/plugin/plugin_driver.o
 	$(call link,$(CMOCKA_LIBS))
 
+# A plugin with the peculiarities of others, for each table version; and one without a name.
+QUIRKY_PLUGINS := $(patsubst %,$(BUILD)/tests/quirky_plugin/lib%.so, \
+	$(foreach version,6 7 8 9 10 11 12,quirky_v$(version)) nameless)
+QUIRKY_HEADERS := $(wildcard tests/quirky_plugin/*.h src/abi/*.h) src/base/log.h
+
+# $(call quirky,source,further flags)
+define quirky
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(TCPX_CFLAGS) $(TCPX_LDFLAGS) -shared $(2) tests/quirky_plugin/$(1) -o $@
+endef
+
+$(BUILD)/tests/quirky_plugin/libquirky_v%.so: tests/quirky_plugin/quirky.c $(QUIRKY_HEADERS) $(BUILD)/flags
+	$(call quirky,quirky.c,-DQUIRKY_VERSION=$*)
+
+$(BUILD)/tests/quirky_plugin/libnameless.so: tests/quirky_plugin/nameless.c $(QUIRKY_HEADERS) $(BUILD)/flags
+	$(call quirky,nameless.c)
+
+$(BUILD)/tests/unit/test_import: | $(QUIRKY_PLUGINS) $(BUILD)/libnccl-net-tcpx.so $(BUILD)/libtcpx.so
+
 $(BUILD)/obj/tests/unit/test_cuda_abi.o: TCPX_CFLAGS += $(CUDA_INCLUDE:%=-isystem %)
 
 $(RUNNER): $(BUILD)/obj/tests/runner.o

@@ -10,14 +10,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Guards the list and the loading itself: two starts at once are as bad as two. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Also one that did not start: a second try would only tell that it is the second. */
 struct loaded {
     struct loaded *next;
     struct import_plugin plugin;
+    dev_t device; /* which file it is, by whatever name */
+    ino_t inode;
+    int result;
+    char text[512]; /* why it did not start */
     char path[];
 };
 
@@ -115,47 +121,59 @@ static int load(struct loaded *loaded)
     return result;
 }
 
-static const struct import_plugin *find(const char *path)
+static struct loaded *find(const struct stat *file)
 {
-    for (const struct loaded *loaded = list; loaded != NULL; loaded = loaded->next)
-        if (strcmp(loaded->path, path) == 0)
-            return &loaded->plugin;
-    return NULL;
+    struct loaded *loaded = list;
+
+    while (loaded != NULL && (loaded->device != file->st_dev || loaded->inode != file->st_ino))
+        loaded = loaded->next;
+    return loaded;
 }
 
-static int load_new(const char *path)
+static struct loaded *load_new(const char *path, const struct stat *file)
 {
     struct loaded *loaded = calloc(1, sizeof *loaded + strlen(path) + 1);
-    int result;
 
     if (loaded == NULL)
-        return error_system(ENOMEM, "a plugin");
+        return NULL;
     strcpy(loaded->path, path); /* NOLINT(clang-analyzer-security.insecureAPI.strcpy): it fits */
-    result = load(loaded);
-    if (result != TCPX_SUCCESS) {
-        free(loaded);
-        return result;
-    }
+    loaded->device = file->st_dev;
+    loaded->inode = file->st_ino;
+    loaded->result = load(loaded);
+    if (loaded->result != TCPX_SUCCESS)
+        snprintf(loaded->text, sizeof loaded->text, "%s", error_text());
     loaded->next = list;
     list = loaded;
-    return TCPX_SUCCESS;
+    return loaded;
 }
 
 int import_open(const char *path, const struct import_plugin **plugin)
 {
+    struct loaded *loaded;
+    struct stat file;
     char *whole;
-    int result = fork_check();
+    int result = fork_watch();
 
+    if (result == TCPX_SUCCESS)
+        result = fork_check();
     if (result != TCPX_SUCCESS)
         return result;
     whole = realpath(path, NULL);
-    if (whole == NULL)
-        return error_system(errno, "the plugin %s", path);
+    if (whole == NULL || stat(whole, &file) != 0) {
+        result = error_system(errno, "the plugin %s", path);
+        free(whole);
+        return result;
+    }
     pthread_mutex_lock(&lock);
-    if (find(whole) == NULL)
-        result = load_new(whole);
-    *plugin = find(whole);
+    loaded = find(&file);
+    if (loaded == NULL)
+        loaded = load_new(whole, &file);
     pthread_mutex_unlock(&lock);
     free(whole);
-    return result;
+    if (loaded == NULL)
+        return error_system(ENOMEM, "a plugin");
+    if (loaded->result != TCPX_SUCCESS)
+        return error_set(loaded->result, "%s", loaded->text);
+    *plugin = &loaded->plugin;
+    return TCPX_SUCCESS;
 }

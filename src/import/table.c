@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What NCCL fills in for tables that cannot say it. */
+/* What NCCL fills in for tables that cannot say it, and keeps to itself. */
 #define P2P_BYTES_BEFORE_V9        ((size_t)1 << 30)
 #define COLLECTIVE_BYTES_BEFORE_V9 ((size_t)1 << 29)
 
@@ -23,12 +23,44 @@
      : table->version == 11 ? V(11)->member(__VA_ARGS__)                                           \
                             : V(12)->member(__VA_ARGS__))
 
+/* A result that no call may have is the plugin's fault. */
 static int answer(const struct import_table *table, const char *call, int result)
 {
+    bool is_error = result >= TCPX_CUDA_ERROR && result <= TCPX_REMOTE_ERROR;
+
     if (result == TCPX_SUCCESS)
         return result;
-    return error_set(result, "%s: %s failed with %d (%s)", table->name, call, result,
-                     tcpx_result_name(result));
+    return error_set(is_error ? result : TCPX_INTERNAL_ERROR, "%s: %s failed with %d (%s)",
+                     table->name, call, result, tcpx_result_name(result));
+}
+
+/* The same for a member of all versions: whether it is there. */
+#define HAS(member)                                                                                \
+    (table->version == 6    ? V(6)->member != NULL                                                 \
+     : table->version == 7  ? V(7)->member != NULL                                                 \
+     : table->version == 8  ? V(8)->member != NULL                                                 \
+     : table->version == 9  ? V(9)->member != NULL                                                 \
+     : table->version == 10 ? V(10)->member != NULL                                                \
+     : table->version == 11 ? V(11)->member != NULL                                                \
+                            : V(12)->member != NULL)
+
+/* Of those that are called here; NULL: none is missing. */
+static const char *missing_member(const struct import_table *table)
+{
+    return !HAS(devices)          ? "devices"
+           : !HAS(get_properties) ? "getProperties"
+           : !HAS(listen)         ? "listen"
+           : !HAS(connect)        ? "connect"
+           : !HAS(accept)         ? "accept"
+           : !HAS(reg_mr)         ? "regMr"
+           : !HAS(dereg_mr)       ? "deregMr"
+           : !HAS(isend)          ? "isend"
+           : !HAS(irecv)          ? "irecv"
+           : !HAS(test)           ? "test"
+           : !HAS(close_send)     ? "closeSend"
+           : !HAS(close_recv)     ? "closeRecv"
+           : !HAS(close_listen)   ? "closeListen"
+                                  : NULL;
 }
 
 /* --- finding and starting ------------------------------------------------------------------ */
@@ -90,6 +122,8 @@ int import_table_init(struct import_table *table)
     struct net_comm_config config = {.traffic_class = NET_UNDEFINED};
     int result;
 
+    if (!HAS(init))
+        return error_set(TCPX_INVALID_ARGUMENT, "%s: its table has no init", table->name);
     switch (table->version) {
     case 6:
         result = V(6)->init(log_line);
@@ -113,14 +147,17 @@ int import_table_init(struct import_table *table)
         result = V(12)->init(&table->context, 0, &config, log_line, no_profiler);
         break;
     }
+    if (result == TCPX_SUCCESS && missing_member(table) != NULL)
+        return error_set(TCPX_INVALID_ARGUMENT, "%s: its table has no %s", table->name,
+                         missing_member(table));
     return answer(table, "init", result);
 }
 
 void import_table_finalize(struct import_table *table)
 {
-    if (table->version == 11)
+    if (table->version == 11 && V(11)->finalize != NULL)
         V(11)->finalize(table->context);
-    else if (table->version == 12)
+    else if (table->version == 12 && V(12)->finalize != NULL)
         V(12)->finalize(table->context);
     table->context = NULL;
 }
@@ -289,6 +326,7 @@ int import_accept(const struct import_table *table, void *listener, void **recei
     *receiver = NULL;
     switch (table->version) {
     case 6:
+        *on_gpu = (struct net_device_handle){.type = NET_DEVICE_HOST};
         result = V(6)->accept(listener, receiver);
         break;
     case 7:
@@ -379,7 +417,7 @@ int import_deregister(const struct import_table *table, void *comm, void *memory
 
 size_t import_longest(const struct import_table *table)
 {
-    return table->version < 9 ? INT_MAX : (size_t)1 << 40;
+    return table->version < 9 ? P2P_BYTES_BEFORE_V9 : (size_t)1 << 40;
 }
 
 static int check_length(const struct import_table *table, size_t bytes)

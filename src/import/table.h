@@ -38,13 +38,17 @@ MUST_CHECK int import_properties(const struct import_table *table, int device,
 MUST_CHECK int import_listen(const struct import_table *table, int device,
                              uint8_t handle[NET_TABLE_HANDLE_BYTES], void **listener);
 
-/* *sender is NULL: not yet. Again, with the same handle memory. */
+/*
+ * *sender is NULL: not yet. Again, with the same handle memory, where the plugin may keep its
+ * state: what a peer has put there is the caller's to clear.
+ */
 MUST_CHECK int import_connect(const struct import_table *table, int device,
                               uint8_t handle[NET_TABLE_HANDLE_BYTES], void **sender);
 
 /*
- * *receiver is NULL: not yet. `on_gpu` is the caller's memory, which the plugin may write to with
- * every call until there is a receiver; its type says afterwards whether there is an unpack queue.
+ * *receiver is NULL: not yet. `on_gpu`, which is zero before the first call, is the caller's
+ * memory, which the plugin may write to with every call until there is a receiver; its type says
+ * afterwards whether there is an unpack queue.
  */
 MUST_CHECK int import_accept(const struct import_table *table, void *listener, void **receiver,
                              struct net_device_handle *on_gpu);

@@ -1,0 +1,14 @@
+/* What the quirky plugin tells a test beside its table, under the symbol quirky_counts. */
+#ifndef TCPX_TESTS_QUIRKY_H
+#define TCPX_TESTS_QUIRKY_H
+
+struct quirky_counts {
+    unsigned inits;
+    unsigned finalizes;
+    unsigned unknown_states; /* handles whose state the plugin it is modelled on would have followed
+                                into nowhere */
+};
+
+#define QUIRKY_NAME "GPUDirectTCPX_quirky"
+
+#endif
