@@ -17,8 +17,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned char *is_ours; /* by descriptor */
 static int is_ours_length;
 
+/*
+ * A child that calls us gets an error, and its text has a place only from this thread's first one
+ * on. Memory for it is taken now: in the child, another thread's lock may be held for ever.
+ */
 static void before(void)
 {
+    error_text();
     pthread_mutex_lock(&lock);
 }
 

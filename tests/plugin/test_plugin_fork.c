@@ -164,10 +164,10 @@ static void *be_busy(void *argument)
 {
     struct busy *busy = argument;
 
-    while (!atomic_load(&busy->stop)) {
+    do {
         assert_pair_moves(&busy->pair);
         busy->turns++;
-    }
+    } while (!atomic_load(&busy->stop));
     return NULL;
 }
 
