@@ -152,11 +152,12 @@ static void tick(struct io_thread *thread, unsigned *quiet)
     if (again == IO_NEVER && ++*quiet >= LAST_TICKS) {
         atomic_store(&thread->asleep, true);
         again = tick_all(thread);
-        if (again != IO_NEVER)
-            atomic_store(&thread->asleep, false);
     }
-    if (again != IO_NEVER)
+    /* Also when it slept, and was woken for a tick at once: a member may not have been reached. */
+    if (again != IO_NEVER) {
+        atomic_store(&thread->asleep, false);
         *quiet = 0;
+    }
     if (again == IO_SOON)
         atomic_store(&thread->hurry, true);
 }
