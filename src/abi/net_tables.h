@@ -14,14 +14,9 @@
 
 #define NET_TABLE_HANDLE_BYTES 128
 
-/* Bits of ptr_support; the first two are also the types of memory that reg_mr is given. */
-#define NET_POINTER_HOST   1
-#define NET_POINTER_CUDA   2
-#define NET_POINTER_DMABUF 4
-
-/* What the caller of a receive may leave in *request, as a hint; every other value means nothing.
- */
-#define NET_REQUEST_OPTIONAL_COMPLETION 0x1
+/* Bits of pointer_support, and the types of memory that reg_mr is given. */
+#define NET_POINTER_HOST 1
+#define NET_POINTER_CUDA 2
 
 /* An unknown rail or plane, traffic class or attribute. */
 #define NET_UNDEFINED (-1)

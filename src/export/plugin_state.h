@@ -5,7 +5,7 @@
 #include "export/plugin.h"
 #include "net/comm.h"
 
-/* In a list that starts in its context, whose lock guards it. */
+/* Both in a list that starts in their context; plugin_lock() guards it. */
 struct plugin_listener {
     struct plugin_listener *next;
     struct plugin_context *context;

@@ -16,7 +16,7 @@
 
 /* --- properties ---------------------------------------------------------------------------- */
 
-/* What NCCL has not zeroed is set in full, in the members that all versions from `first` have. */
+/* The members that versions have since 6, 7, 8 and 9. NCCL has zeroed none: each is set in full. */
 #define SINCE_V6(plain)                                                                            \
     .name = (plain).name, .pci_path = (plain).pci_path, .guid = (plain).guid,                      \
     .pointer_support = (plain).pointer_support, .speed = (plain).speed_mbps, .port = 0,            \

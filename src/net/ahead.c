@@ -194,19 +194,18 @@ static void take_out(struct net_comm *comm, struct eager_message *message)
     comm->eager_given_back += charge_of(message->bytes);
 }
 
-bool ahead_aim(struct net_comm *comm, struct incoming *incoming, struct eager_message *message,
+void ahead_aim(struct net_comm *comm, struct incoming *incoming, struct eager_message *message,
                uint64_t offset, uint64_t bytes)
 {
     if (bytes > message->bytes - message->begun) {
         receiver_broken(comm, "more bytes than message %u has", message->sequence);
-        return false;
+        return;
     }
     message->begun += bytes;
     incoming->ahead = message;
     incoming->counts = bytes;
     incoming->payload = message->data + offset;
     incoming->payload_left = bytes;
-    return true;
 }
 
 void ahead_arrived(struct net_comm *comm, struct eager_message *message, uint64_t bytes)

@@ -346,7 +346,7 @@ bool ahead_place(struct net_comm *comm, uint32_t sequence, uint64_t bytes, bool 
 /* The next bytes of the socket belong there, unless they are more than there can be; they have
  * come.
  */
-bool ahead_aim(struct net_comm *comm, struct incoming *incoming, struct eager_message *message,
+void ahead_aim(struct net_comm *comm, struct incoming *incoming, struct eager_message *message,
                uint64_t offset, uint64_t bytes);
 void ahead_arrived(struct net_comm *comm, struct eager_message *message, uint64_t bytes);
 bool ahead_has_begun(struct net_comm *comm, uint32_t sequence);

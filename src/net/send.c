@@ -184,14 +184,18 @@ static bool is_near(const struct net_comm *comm, const struct net_request *reque
     return (uint32_t)(request->order - comm->next_sequence) < WIRE_MOST_AHEAD;
 }
 
+static bool credit_suffices(const struct net_comm *comm, const struct net_request *request)
+{
+    uint64_t used = comm->eager_charged - comm->eager_freed;
+    uint64_t left = used < comm->link.eager_credit ? comm->link.eager_credit - used : 0;
+
+    return left >= WIRE_EAGER_CHARGE && request->bytes <= left - WIRE_EAGER_CHARGE;
+}
+
 /* Ahead of its receive, on credit. */
 static bool may_go_eagerly(const struct net_comm *comm, const struct net_request *request)
 {
-    uint64_t charge = request->bytes + WIRE_EAGER_CHARGE;
-    uint64_t used = comm->eager_charged - comm->eager_freed;
-
-    return may_be_eager(comm, request) && used <= comm->link.eager_credit &&
-           charge <= comm->link.eager_credit - used &&
+    return may_be_eager(comm, request) && credit_suffices(comm, request) &&
            (is_in_order(comm) ? is_near(comm, request)
                               : comm->eager_unposted_count < comm->eager_unposted_room);
 }
@@ -200,12 +204,8 @@ static bool may_go_eagerly(const struct net_comm *comm, const struct net_request
  */
 static bool may_go_ahead(const struct net_comm *comm, const struct net_request *request)
 {
-    uint64_t credit = comm->link.eager_credit;
-    uint64_t used = comm->eager_charged - comm->eager_freed;
-
     return is_in_order(comm) && comm->link.framing == WIRE_INLINE && is_near(comm, request) &&
-           used <= credit && request->bytes <= credit - used &&
-           request->bytes + WIRE_EAGER_CHARGE <= credit - used;
+           credit_suffices(comm, request);
 }
 
 static void open_ahead(struct net_comm *comm, struct net_request *request)
