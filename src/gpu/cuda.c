@@ -129,7 +129,7 @@ static void check_release(cu_result error, const char *call)
 static void cuda_close(struct gpu *base)
 {
     struct cuda_gpu *gpu = (struct cuda_gpu *)base;
-    struct cuda_scope scope;
+    struct gpu_scope scope;
 
     if (atomic_load_explicit(&gpu->context, memory_order_acquire) != NULL) {
         if (cuda_enter(gpu, &scope) == TCPX_SUCCESS) {
@@ -164,7 +164,7 @@ static int retain_context(struct cuda_gpu *gpu, cu_context *out)
     return result;
 }
 
-int cuda_enter(struct cuda_gpu *gpu, struct cuda_scope *scope)
+int cuda_enter(struct cuda_gpu *gpu, struct gpu_scope *scope)
 {
     cu_context context = atomic_load_explicit(&gpu->context, memory_order_acquire);
     cu_context current = NULL;
@@ -194,7 +194,7 @@ int cuda_enter(struct cuda_gpu *gpu, struct cuda_scope *scope)
     return TCPX_SUCCESS;
 }
 
-void cuda_leave(const struct cuda_scope *scope)
+void cuda_leave(const struct gpu_scope *scope)
 {
     int mode = scope->capture_mode;
     cu_context ours;
@@ -204,13 +204,18 @@ void cuda_leave(const struct cuda_scope *scope)
         cuda.cuCtxPopCurrent_v2(&ours);
 }
 
+static int cuda_enter_for_others(struct gpu *gpu, struct gpu_scope *scope)
+{
+    return cuda_enter((struct cuda_gpu *)gpu, scope);
+}
+
 /*
  * Runs `call` in the GPU's context and turns its failure into a text: the body of every operation
  * below.
  */
 #define IN_CONTEXT(gpu, call, ...)                                                                 \
     ({                                                                                             \
-        struct cuda_scope scope_;                                                                  \
+        struct gpu_scope scope_;                                                                   \
         int result_ = cuda_enter((struct cuda_gpu *)(gpu), &scope_);                               \
         if (result_ == TCPX_SUCCESS) {                                                             \
             cu_result error_ = (call);                                                             \
@@ -224,7 +229,7 @@ void cuda_leave(const struct cuda_scope *scope)
 /* The same for giving back. */
 #define RELEASE(gpu, name, ...)                                                                    \
     do {                                                                                           \
-        struct cuda_scope scope_;                                                                  \
+        struct gpu_scope scope_;                                                                   \
         if (cuda_enter((struct cuda_gpu *)(gpu), &scope_) == TCPX_SUCCESS) {                       \
             check_release(cuda.name(__VA_ARGS__), #name);                                          \
             cuda_leave(&scope_);                                                                   \
@@ -422,7 +427,7 @@ static int cuda_event_record(struct gpu_event *event, struct gpu_stream *stream)
 
 static int cuda_event_query(struct gpu_event *event, bool *done)
 {
-    struct cuda_scope scope;
+    struct gpu_scope scope;
     cu_result error;
     int result = cuda_enter((struct cuda_gpu *)event->gpu, &scope);
 
@@ -557,6 +562,8 @@ const struct gpu_ops gpu_cuda_ops = {
     .start = cuda_start,
     .properties = cuda_properties,
     .of_caller = cuda_of_caller,
+    .enter = cuda_enter_for_others,
+    .leave = cuda_leave,
     .open = cuda_open,
     .close = cuda_close,
     .memory_alloc = cuda_memory_alloc,

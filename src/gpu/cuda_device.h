@@ -20,20 +20,14 @@ struct cuda_gpu {
     cu_function kernels[GPU_KERNELS]; /* constant once module is set */
 };
 
-/* What cuda_enter() changed for this thread. */
-struct cuda_scope {
-    bool pushed;
-    int capture_mode;
-};
-
 /*
  * Makes the GPU's primary context current. Also lets calls through that another thread's graph
  * capture would forbid or be broken by: nothing of ours belongs in anyone's graph.
  */
-MUST_CHECK int cuda_enter(struct cuda_gpu *gpu, struct cuda_scope *scope);
+MUST_CHECK int cuda_enter(struct cuda_gpu *gpu, struct gpu_scope *scope);
 
 /* Leaves the thread as cuda_enter() found it. */
-void cuda_leave(const struct cuda_scope *scope);
+void cuda_leave(const struct gpu_scope *scope);
 
 /* cuda_pointer.c */
 MUST_CHECK int cuda_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *pointer);

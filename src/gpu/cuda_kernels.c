@@ -66,7 +66,7 @@ int cuda_launch(struct gpu_stream *base, enum gpu_kernel kernel, const void *arg
     uint64_t blocks = warps / WARPS_PER_BLOCK + (warps % WARPS_PER_BLOCK != 0);
     /* The driver copies the argument before it returns, and does not write to it. */
     void *arguments[] = {(void *)(uintptr_t)argument};
-    struct cuda_scope scope;
+    struct gpu_scope scope;
     cu_result error;
     int result = cuda_enter(gpu, &scope);
 

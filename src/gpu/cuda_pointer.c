@@ -10,6 +10,7 @@ struct piece {
     int device;
     uint64_t start;
     uint64_t end;
+    void *host;
     bool reserved_only; /* address space of the driver without memory behind it */
 };
 
@@ -23,11 +24,13 @@ static int describe_piece(uint64_t address, struct piece *piece)
     size_t range_bytes = 0;
     uint64_t mapping_start = 0;
     size_t mapping_bytes = 0;
-    int attributes[] = {CU_POINTER_MEMORY_TYPE,    CU_POINTER_IS_MANAGED,  CU_POINTER_MAPPED,
-                        CU_POINTER_DEVICE_ORDINAL, CU_POINTER_RANGE_START, CU_POINTER_RANGE_SIZE,
-                        CU_POINTER_MAPPING_BASE,   CU_POINTER_MAPPING_SIZE};
-    void *values[] = {&memory_type, &managed,     &mapped,        &device,
-                      &range_start, &range_bytes, &mapping_start, &mapping_bytes};
+    void *host = NULL;
+    int attributes[] = {
+        CU_POINTER_MEMORY_TYPE,    CU_POINTER_IS_MANAGED,   CU_POINTER_MAPPED,
+        CU_POINTER_DEVICE_ORDINAL, CU_POINTER_RANGE_START,  CU_POINTER_RANGE_SIZE,
+        CU_POINTER_HOST,           CU_POINTER_MAPPING_BASE, CU_POINTER_MAPPING_SIZE};
+    void *values[] = {&memory_type, &managed, &mapped,        &device,       &range_start,
+                      &range_bytes, &host,    &mapping_start, &mapping_bytes};
     unsigned known = sizeof attributes / sizeof *attributes;
     cu_result error = cuda.cuPointerGetAttributes(known, attributes, values, address);
 
@@ -50,6 +53,7 @@ static int describe_piece(uint64_t address, struct piece *piece)
         .end = mapping_start + mapping_bytes < range_start + range_bytes
                    ? mapping_start + mapping_bytes
                    : range_start + range_bytes,
+        .host = memory_type == CU_MEMORY_HOST ? host : NULL,
         .reserved_only = memory_type == 0 && range_bytes != 0,
     };
     return TCPX_SUCCESS;
@@ -96,7 +100,8 @@ int cuda_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *point
                                         .device = -1,
                                         .base = address,
                                         .bytes = bytes,
-                                        .one_allocation = true};
+                                        .one_allocation = true,
+                                        .host = (void *)address};
         return TCPX_SUCCESS;
     }
     for (piece = first; piece.end < end;) {
@@ -113,6 +118,7 @@ int cuda_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *point
                                     .device = first.device,
                                     .base = first.start,
                                     .bytes = first.end - first.start,
-                                    .one_allocation = first.end >= end};
+                                    .one_allocation = first.end >= end,
+                                    .host = first.host};
     return TCPX_SUCCESS;
 }

@@ -161,6 +161,21 @@ void gpu_close(struct gpu *gpu)
         gpu->ops->close(gpu);
 }
 
+int gpu_enter(struct gpu *gpu, struct gpu_scope *scope)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS || gpu->ops->enter == NULL)
+        return result;
+    return gpu->ops->enter(gpu, scope);
+}
+
+void gpu_leave(struct gpu *gpu, const struct gpu_scope *scope)
+{
+    if (gpu->ops->leave != NULL)
+        gpu->ops->leave(scope);
+}
+
 /* --- memory -------------------------------------------------------------------------------- */
 
 int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, uint64_t alignment, struct gpu_memory *memory)

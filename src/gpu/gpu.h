@@ -43,6 +43,17 @@ MUST_CHECK int gpu_open(int index, struct gpu **gpu);
 /* The last use of everything that was made on it comes before. NULL is allowed. */
 void gpu_close(struct gpu *gpu);
 
+/*
+ * For code of others, which works with the GPU that is current in its thread: between these two,
+ * this one is.
+ */
+struct gpu_scope {
+    bool pushed;
+    int capture_mode;
+};
+MUST_CHECK int gpu_enter(struct gpu *gpu, struct gpu_scope *scope);
+void gpu_leave(struct gpu *gpu, const struct gpu_scope *scope);
+
 /* --- memory -------------------------------------------------------------------------------- */
 
 struct gpu_memory {
@@ -85,6 +96,7 @@ struct gpu_pointer {
     gpu_address base;    /* of the allocation, or of the first mapping of a VMM range */
     uint64_t bytes;      /* of that allocation or mapping */
     bool one_allocation; /* false: several mappings side by side, as expandable segments have */
+    void *host;          /* the same bytes for the CPU; NULL: it does not reach them */
 };
 
 /*

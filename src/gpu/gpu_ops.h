@@ -40,6 +40,8 @@ struct gpu_ops {
     int (*of_caller)(int *index); /* NULL: always 0 */
     int (*open)(int index, struct gpu **gpu);
     void (*close)(struct gpu *gpu);
+    int (*enter)(struct gpu *gpu, struct gpu_scope *scope); /* NULL: there is nothing to do */
+    void (*leave)(const struct gpu_scope *scope);
 
     int (*memory_alloc)(struct gpu *gpu, uint64_t bytes, uint64_t alignment,
                         struct gpu_memory *memory);

@@ -200,7 +200,8 @@ static int describe(gpu_address address, uint64_t bytes, struct gpu_pointer *poi
                                         .device = -1,
                                         .base = address,
                                         .bytes = bytes,
-                                        .one_allocation = true};
+                                        .one_allocation = true,
+                                        .host = (void *)address};
         return TCPX_SUCCESS;
     }
     if (!range_inside(address - base, bytes, range->bytes))
@@ -208,11 +209,13 @@ static int describe(gpu_address address, uint64_t bytes, struct gpu_pointer *poi
                          "%llu bytes at 0x%llx reach beyond the allocation of %llu bytes at 0x%llx",
                          (unsigned long long)bytes, (unsigned long long)address,
                          (unsigned long long)range->bytes, (unsigned long long)base);
-    *pointer = (struct gpu_pointer){.kind = range->kind,
-                                    .device = range->device,
-                                    .base = base,
-                                    .bytes = range->bytes,
-                                    .one_allocation = true};
+    *pointer = (struct gpu_pointer){
+        .kind = range->kind,
+        .device = range->device,
+        .base = base,
+        .bytes = range->bytes,
+        .one_allocation = true,
+        .host = range->kind == GPU_POINTER_PINNED ? (char *)range->pages + (address - base) : NULL};
     return TCPX_SUCCESS;
 }
 

@@ -562,6 +562,16 @@ static void describe(cu_address address, struct fakecuda_mapping *mapping)
     };
 }
 
+static void *host_pointer_of(cu_address address)
+{
+    struct gpu_pointer pointer;
+
+    return host_memory_classify(address, 1, &pointer) == TCPX_SUCCESS &&
+                   pointer.kind == GPU_POINTER_PINNED
+               ? pointer.host
+               : NULL;
+}
+
 cu_result cuPointerGetAttributes(unsigned count, int *names, void **values, cu_address address)
 {
     struct fakecuda_mapping mapping;
@@ -572,6 +582,9 @@ cu_result cuPointerGetAttributes(unsigned count, int *names, void **values, cu_a
         switch (names[i]) {
         case CU_POINTER_MEMORY_TYPE:
             *(unsigned *)values[i] = (unsigned)mapping.memory_type;
+            break;
+        case CU_POINTER_HOST:
+            *(void **)values[i] = host_pointer_of(address);
             break;
         case CU_POINTER_IS_MANAGED:
             *(unsigned *)values[i] = (unsigned)mapping.managed;
