@@ -45,10 +45,10 @@ NO_UNDEFINED := -Wl,-z,defs
 endif
 
 objects_of    = $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard $(1))))
-LIB_OBJECTS  := $(filter-out $(BUILD)/obj/src/export/%,$(call objects_of,src/*/*.c))
-# The plugin is not a part of the library: it has the same code below, and NCCL's tables on top.
-PLUGIN_OBJECTS := $(filter-out $(BUILD)/obj/src/import/%,$(LIB_OBJECTS)) \
-	$(call objects_of,src/export/*.c)
+LIB_OBJECTS  := $(call objects_of,src/*/*.c)
+# What the plugin has of it: the transport, and NCCL's tables on top.
+PLUGIN_OBJECTS := $(filter-out $(foreach folder,import session api,$(BUILD)/obj/src/$(folder)/%), \
+	$(LIB_OBJECTS))
 TOOL_OBJECTS := $(call objects_of,tools/*.c)
 PTX          := src/gpu/unpack_kernels.ptx
 
@@ -107,7 +107,8 @@ $(BUILD)/libnccl-net-tcpx.so: $(PLUGIN_OBJECTS) src/libnccl-net-tcpx.map
 $(BUILD)/libtcpx.a: $(LIB_OBJECTS)
 	$(call say,AR,$@)
 	$(Q)$(CC) -r -nostdlib $(LIB_OBJECTS) -o $(BUILD)/obj/libtcpx.o
-	$(Q)$(OBJCOPY) --localize-hidden $(BUILD)/obj/libtcpx.o
+	$(Q)$(OBJCOPY) --localize-hidden --wildcard --localize-symbol='ncclNetPlugin_*' \
+		$(BUILD)/obj/libtcpx.o
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $(BUILD)/obj/libtcpx.o
 
@@ -140,7 +141,7 @@ install: all
 		'Name: tcpx' 'Description: GPU memory between hosts over TCP' 'Version: $(VERSION)' \
 		'Libs: -L$${libdir} -ltcpx' 'Libs.private: -ldl -pthread' 'Cflags: -I$${includedir}' \
 		>'$(DESTDIR)$(LIBDIR)/pkgconfig/tcpx.pc'
-	install -m 644 include/tcpx.h '$(DESTDIR)$(INCLUDEDIR)/tcpx.h'
+	install -m 644 include/tcpx.h include/tcpx_interface.h '$(DESTDIR)$(INCLUDEDIR)'
 	for page in $(MAN_PAGES); do \
 		install -D -m 644 $$page '$(DESTDIR)$(MANDIR)'/man$${page##*.}/$${page#man/} || exit 1; \
 	done
@@ -150,7 +151,7 @@ uninstall:
 		'$(DESTDIR)$(LIBDIR)/libtcpx.so.$(SOVERSION)' '$(DESTDIR)$(LIBDIR)/libtcpx.so' \
 		'$(DESTDIR)$(LIBDIR)/libnccl-net-tcpx.so' '$(DESTDIR)$(LIBDIR)/libtcpx.a' \
 		'$(DESTDIR)$(LIBDIR)/pkgconfig/tcpx.pc' \
-		'$(DESTDIR)$(INCLUDEDIR)/tcpx.h'
+		'$(DESTDIR)$(INCLUDEDIR)/tcpx.h' '$(DESTDIR)$(INCLUDEDIR)/tcpx_interface.h'
 	for page in $(MAN_PAGES); do \
 		rm -f '$(DESTDIR)$(MANDIR)'/man$${page##*.}/$${page#man/}; \
 	done

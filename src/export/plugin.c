@@ -21,6 +21,7 @@ static bool started;
 static struct net_device devices[NET_DEVICES_MOST];
 static int device_count;
 static enum config_plugin_mode mode;
+static bool unpacks_always;
 static struct net_link_options link_options;
 static unsigned contexts;
 static struct plugin_context shared_context;
@@ -60,6 +61,11 @@ struct net_link_options plugin_link_options(const struct plugin_context *context
 
     options.owner = context;
     return options;
+}
+
+void plugin_unpack_always(void)
+{
+    unpacks_always = true;
 }
 
 bool plugin_unpacks(void)
@@ -122,7 +128,10 @@ static int start(void)
 
     if (result == TCPX_SUCCESS)
         result = fork_watch();
-    if (result == TCPX_SUCCESS && config->plugin_mode != CONFIG_PLUGIN_HOST)
+    if (result != TCPX_SUCCESS)
+        return result;
+    mode = unpacks_always ? CONFIG_PLUGIN_UNPACK : (enum config_plugin_mode)config->plugin_mode;
+    if (mode != CONFIG_PLUGIN_HOST)
         result = gpu_count(&gpus);
     /* In order: NCCL's tags are not for telling messages apart. */
     if (result == TCPX_SUCCESS)
@@ -131,10 +140,9 @@ static int start(void)
         result = net_devices_find_configured(devices, NET_DEVICES_MOST, &device_count);
     if (result != TCPX_SUCCESS)
         return result;
-    mode = (enum config_plugin_mode)config->plugin_mode;
     started = true;
     announce();
-    if (mode == CONFIG_PLUGIN_UNPACK)
+    if (mode == CONFIG_PLUGIN_UNPACK && !unpacks_always)
         warn_about_environment();
     return TCPX_SUCCESS;
 }

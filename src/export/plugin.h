@@ -21,6 +21,9 @@ struct plugin_comm;
  */
 int plugin_init(log_nccl_logger logger, struct plugin_context **out);
 
+/* Before the first init: in mode unpack, whatever the environment says, for callers who unpack. */
+void plugin_unpack_always(void);
+
 /* Closes all that was left open. NULL is allowed. */
 int plugin_finalize(struct plugin_context *context);
 
@@ -65,5 +68,10 @@ int plugin_irecv(struct plugin_comm *comm, int count, void *data, uint64_t room,
                  void **out);
 int plugin_test(void *request, int *done, int *bytes);
 int plugin_consumed(struct plugin_comm *comm, void *request);
+
+/* --- tables.c ------------------------------------------------------------------------------ */
+
+/* The newest table, for those who do not look it up by its name. */
+extern struct net_table_v12 ncclNetPlugin_v12;
 
 #endif

@@ -54,38 +54,30 @@ int import_choose(char path[IMPORT_PATH_BYTES], bool *builtin)
     return TCPX_SUCCESS;
 }
 
-/* What a plugin does not work without, although it does not say so. By the beginning of its name.
+/*
+ * A plugin that somebody else in this process, such as NCCL, has started may refuse a second start
+ * and work all the same.
  */
-static const struct {
-    const char *plugin;
-    const char *variable;
-    const char *value;
-} needs[] = {
-    /* without it, it sends chunks of 0 bytes for ever */
-    {"GPUDirectTCPX", "NCCL_DYNAMIC_CHUNK_SIZE", "524288"},
-};
-
-static int complete_environment(const char *plugin)
+static int init(struct import_plugin *plugin, bool was_loaded)
 {
-    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
-        if (strncmp(plugin, needs[i].plugin, strlen(needs[i].plugin)) != 0 ||
-            getenv(needs[i].variable) != NULL)
-            continue;
-        if (setenv(needs[i].variable, needs[i].value, 0) != 0)
-            return error_system(errno, "cannot set %s for %s", needs[i].variable, plugin);
-        log_tcpx("%s=%s set for %s", needs[i].variable, needs[i].value, plugin);
-    }
+    int result = import_table_init(&plugin->table);
+
+    log_tcpx("net->init rc=%d", result);
+    if (result != TCPX_INTERNAL_ERROR || !was_loaded)
+        return result;
+    log_tcpx("%s was started by somebody else in this process", plugin->table.name);
     return TCPX_SUCCESS;
 }
 
-static int start(struct import_plugin *plugin)
+static int start(struct import_plugin *plugin, bool was_loaded)
 {
-    int result = complete_environment(plugin->table.name);
+    int result;
 
+    plugin->quirks = import_quirks_of(plugin->table.name);
+    result = import_quirks_complete_environment(plugin->quirks);
     if (result != TCPX_SUCCESS)
         return result;
-    result = import_table_init(&plugin->table);
-    log_tcpx("net->init rc=%d", result);
+    result = init(plugin, was_loaded);
     if (result != TCPX_SUCCESS)
         return result;
     result = import_devices(&plugin->table, &plugin->devices);
@@ -102,10 +94,12 @@ static int load(struct loaded *loaded)
 {
     struct import_plugin *plugin = &loaded->plugin;
     void *library;
+    bool was_loaded;
     int result;
 
     plugin->path = loaded->path;
     log_tcpx("Loading plugin: %s", plugin->path);
+    was_loaded = dlopen(plugin->path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) != NULL;
     library = dlopen(plugin->path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return error_set(TCPX_SYSTEM_ERROR, "the plugin cannot be loaded: %s", dlerror());
@@ -113,7 +107,7 @@ static int load(struct loaded *loaded)
     if (result != TCPX_SUCCESS)
         return error_set(result, "%s is not a network plugin for NCCL: %s", plugin->path,
                          error_text());
-    result = start(plugin);
+    result = start(plugin, was_loaded);
     if (result == TCPX_SUCCESS)
         log_tcpx("%s, table version %d, %d device%s, from %s", plugin->table.name,
                  plugin->table.version, plugin->devices, plugin->devices == 1 ? "" : "s",
@@ -176,4 +170,55 @@ int import_open(const char *path, const struct import_plugin **plugin)
         return error_set(loaded->result, "%s", loaded->text);
     *plugin = &loaded->plugin;
     return TCPX_SUCCESS;
+}
+
+/* --- the built-in transport ---------------------------------------------------------------- */
+
+static struct import_plugin builtin;
+static bool builtin_started;
+
+/* With the lock. */
+static int start_builtin(void)
+{
+    int result;
+
+    import_table_builtin(&builtin.table);
+    builtin.path = "builtin";
+    log_tcpx("Loading plugin: %s", builtin.path);
+    result = start(&builtin, false);
+    builtin_started = result == TCPX_SUCCESS;
+    return result;
+}
+
+static int open_builtin(const struct import_plugin **plugin)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    pthread_mutex_lock(&lock);
+    if (!builtin_started)
+        result = start_builtin();
+    pthread_mutex_unlock(&lock);
+    if (result == TCPX_SUCCESS)
+        *plugin = &builtin;
+    return result;
+}
+
+int import_open_named(const char *name, const struct import_plugin **plugin)
+{
+    char path[IMPORT_PATH_BYTES];
+    bool is_builtin = name != NULL && strcmp(name, "builtin") == 0;
+    int result = TCPX_SUCCESS;
+
+    if (name == NULL)
+        result = import_choose(path, &is_builtin);
+    if (result != TCPX_SUCCESS)
+        return result;
+    return is_builtin ? open_builtin(plugin) : import_open(name != NULL ? name : path, plugin);
+}
+
+bool import_is_builtin(const struct import_plugin *plugin)
+{
+    return plugin == &builtin;
 }

@@ -5,6 +5,7 @@
 #ifndef TCPX_IMPORT_LOADER_H
 #define TCPX_IMPORT_LOADER_H
 
+#include "import/quirks.h"
 #include "import/table.h"
 
 #include <stdbool.h>
@@ -18,7 +19,8 @@ enum { IMPORT_PATH_BYTES = 256 };
 MUST_CHECK int import_choose(char path[IMPORT_PATH_BYTES], bool *builtin);
 
 struct import_plugin {
-    const char *path;
+    const char *path; /* "builtin": there is no file */
+    const struct import_quirks *quirks;
     struct import_table table;
     int devices;
 };
@@ -29,5 +31,12 @@ struct import_plugin {
  * environment and the user has not set is set, and logged.
  */
 MUST_CHECK int import_open(const char *path, const struct import_plugin **plugin);
+
+/*
+ * The same for a file, for "builtin", the built-in transport behind a table as everyone's, and for
+ * NULL: what import_choose() says.
+ */
+MUST_CHECK int import_open_named(const char *name, const struct import_plugin **plugin);
+bool import_is_builtin(const struct import_plugin *plugin);
 
 #endif

@@ -1,6 +1,8 @@
 /* Calls into the tables, versions 6 to 12. */
 #include "import/table.h"
 
+#include "export/plugin.h"
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -28,7 +30,8 @@ static int answer(const struct import_table *table, const char *call, int result
 {
     bool is_error = result >= TCPX_CUDA_ERROR && result <= TCPX_REMOTE_ERROR;
 
-    if (result == TCPX_SUCCESS)
+    /* Our own transport has said why. */
+    if (result == TCPX_SUCCESS || table->is_builtin)
         return result;
     return error_set(is_error ? result : TCPX_INTERNAL_ERROR, "%s: %s failed with %d (%s)",
                      table->name, call, result, tcpx_result_name(result));
@@ -88,6 +91,15 @@ int import_table_find(void *library, struct import_table *table)
                      NEWEST);
 }
 
+void import_table_builtin(struct import_table *table)
+{
+    plugin_unpack_always();
+    *table = (struct import_table){.name = ncclNetPlugin_v12.name,
+                                   .version = 12,
+                                   .raw = &ncclNetPlugin_v12,
+                                   .is_builtin = true};
+}
+
 /* The plugin's lines among ours; it must not be trusted with the length. */
 static void log_line(int level, unsigned long flags, const char *file, int line, const char *format,
                      ...)
@@ -144,7 +156,9 @@ int import_table_init(struct import_table *table)
         result = V(11)->init(&table->context, 0, &config, log_line, no_profiler);
         break;
     default:
-        result = V(12)->init(&table->context, 0, &config, log_line, no_profiler);
+        /* Our own lines are ours already. */
+        result = V(12)->init(&table->context, 0, &config, table->is_builtin ? NULL : log_line,
+                             no_profiler);
         break;
     }
     if (result == TCPX_SUCCESS && missing_member(table) != NULL)

@@ -10,15 +10,21 @@
 #include "abi/net_tables.h"
 #include "base/error.h"
 
+#include <stdbool.h>
+
 struct import_table {
     const char *name; /* what the plugin calls itself */
     int version;      /* 6 to 12 */
     const void *raw;  /* struct net_table_v<version>, in the plugin */
     void *context;    /* from version 11 on */
+    bool is_builtin;
 };
 
 /* Looks for a table in what dlopen() has returned. No function of the plugin is called. */
 MUST_CHECK int import_table_find(void *library, struct import_table *table);
+
+/* Our own transport, with GPU memory that the caller unpacks. */
+void import_table_builtin(struct import_table *table);
 
 /*
  * Starts the plugin. Its members are read with every call, since some plugins change their table

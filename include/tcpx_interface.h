@@ -1,0 +1,2 @@
+/* The name under which the original interface was known. */
+#include "tcpx.h"
