@@ -23,6 +23,24 @@ static void init_lock(struct net_comm *comm)
     pthread_mutexattr_destroy(&spins);
 }
 
+static int make_requests(struct net_comm *comm)
+{
+    comm->most_requests = comm->link.requests != 0 ? comm->link.requests : COMM_REQUESTS;
+    comm->requests = calloc(comm->most_requests, sizeof *comm->requests);
+    comm->posts = calloc(comm->most_requests, sizeof *comm->posts);
+    comm->gpu.gates = calloc(comm->most_requests, sizeof *comm->gpu.gates);
+    return comm->requests != NULL && comm->posts != NULL && comm->gpu.gates != NULL
+               ? TCPX_SUCCESS
+               : error_system(ENOMEM, "a comm of %u requests", comm->most_requests);
+}
+
+static void free_requests(struct net_comm *comm)
+{
+    free(comm->requests);
+    free(comm->posts);
+    free(comm->gpu.gates);
+}
+
 int net_comm_create(const struct net_link *link, enum net_side side, struct net_comm **out)
 {
     struct net_comm *comm;
@@ -38,15 +56,16 @@ int net_comm_create(const struct net_link *link, enum net_side side, struct net_
     }
     comm->link = *link;
     comm->side = side;
-    result = side == NET_SENDER ? sender_create(comm) : receiver_create(comm);
+    result = make_requests(comm);
+    if (result == TCPX_SUCCESS)
+        result = side == NET_SENDER ? sender_create(comm) : receiver_create(comm);
     if (result != TCPX_SUCCESS) {
         net_link_close(&comm->link);
+        free_requests(comm);
         free(comm);
         return result;
     }
     init_lock(comm);
-    for (int i = 0; i < COMM_REQUESTS; i++)
-        comm->requests[i].comm = comm;
     progress_start(comm);
     *out = comm;
     return TCPX_SUCCESS;
@@ -124,7 +143,7 @@ static bool is_landing(const struct net_request *request)
 
 static void fail_requests(struct net_comm *comm, int result, const char *why)
 {
-    for (int i = 0; i < COMM_REQUESTS; i++) {
+    for (unsigned i = 0; i < comm->used_requests; i++) {
         struct net_request *request = &comm->requests[i];
 
         if ((request->state != REQUEST_WAITING && request->state != REQUEST_MOVING) ||
@@ -191,17 +210,22 @@ void net_comm_close(struct net_comm *comm)
     publish_close(comm);
     net_link_close(&comm->link);
     pthread_mutex_destroy(&comm->lock);
+    free_requests(comm);
     free(comm);
 }
 
 /* --- requests ------------------------------------------------------------------------------ */
 
+/* The first one, so that only as many are looked at as are in use at once. */
 static struct net_request *free_request(struct net_comm *comm)
 {
-    for (int i = 0; i < COMM_REQUESTS; i++)
+    while (comm->used_requests > 0 && comm->requests[comm->used_requests - 1].state == REQUEST_FREE)
+        comm->used_requests--;
+    for (unsigned i = 0; i < comm->used_requests; i++)
         if (comm->requests[i].state == REQUEST_FREE)
             return &comm->requests[i];
-    return NULL;
+    return comm->used_requests < comm->most_requests ? &comm->requests[comm->used_requests++]
+                                                     : NULL;
 }
 
 /* With the lock, and a request that is free. */

@@ -1,9 +1,10 @@
 /*
  * A comm: one direction of messages between two processes, over the sockets of a link. Sends and
- * receives are requests; at most COMM_REQUESTS are in flight, and then the answer is "busy". Only
- * net_wait() waits: isend, irecv and test move the comm's sockets on as far as that goes now, but a
- * receive so small that its message may come unannounced is announced with the next call. I/O
- * threads (net/io.h) help with large messages, and take over when no call has come for a while.
+ * receives are requests; at most COMM_REQUESTS are in flight, or as many as the link says, and then
+ * the answer is "busy". Only net_wait() waits: isend, irecv and test move the comm's sockets on as
+ * far as that goes now, but a receive so small that its message may come unannounced is announced
+ * with the next call. I/O threads (net/io.h) help with large messages, and take over when no call
+ * has come for a while.
  *
  * A failure of the comm is told once by each of its requests, with the peer and what had been
  * moved; other comms do not notice. Calls on one comm may come from several threads.

@@ -95,8 +95,8 @@ struct comm_gpu {
     struct queue copies;       /* struct copy, as they were put on the stream */
     struct queue ready;        /* sender: struct copy that a socket can send */
     bool failed;
-    unsigned waiting; /* sends: for their gates */
-    struct gate gates[COMM_REQUESTS];
+    unsigned waiting;   /* sends: for their gates */
+    struct gate *gates; /* of the requests */
 };
 
 /* What a forward socket of the sender is sending: records, and the payload of the last one. */
@@ -168,7 +168,9 @@ struct net_comm {
     pthread_mutex_t lock; /* guards everything here, except what belongs to a busy lane */
     struct net_link link;
     enum net_side side;
-    struct net_request requests[COMM_REQUESTS];
+    struct net_request *requests;
+    unsigned most_requests; /* that there can be */
+    unsigned used_requests; /* all others are free, and nobody looks at them */
     uint64_t next_order;
     uint64_t messages; /* that have been moved whole */
     unsigned pending;  /* requests that are neither done nor failed */
@@ -196,7 +198,7 @@ struct net_comm {
     /* sender */
     struct outgoing outgoing[WIRE_MOST_SOCKETS];
     struct queue planned; /* struct planned */
-    struct post posts[COMM_REQUESTS];
+    struct post *posts;   /* as many as there are requests */
     unsigned post_count;
     uint64_t last_large_end;  /* when the latest send was done that others could have carried */
     bool streams;             /* such sends follow each other closely */

@@ -281,6 +281,7 @@ static int look_for_ready(struct attempt *attempt, struct net_link *link, bool *
                               .eager_credit = record.offset,
                               .eager_limit = record.length,
                               .largest_slice = record.tag,
+                              .requests = attempt->options.requests,
                               .process = attempt->handle.process,
                               .budgeted = attempt->budgeted};
     memcpy(link->peer, attempt->peer, sizeof link->peer);

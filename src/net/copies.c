@@ -294,7 +294,7 @@ void copies_close(struct net_comm *comm)
         if (comm->incoming[i].slot != NULL)
             staging_give(&comm->gpu.share, comm->incoming[i].slot);
     }
-    for (int i = 0; i < COMM_REQUESTS; i++) {
+    for (unsigned i = 0; i < comm->most_requests; i++) {
         gpu_event_destroy(comm->gpu.gates[i].event);
         gpu_stream_destroy(comm->gpu.gates[i].stream);
     }

@@ -87,7 +87,7 @@ void land_all_put_aside(struct net_comm *comm)
     if (comm->gpu.stream == NULL)
         return;
     copies_poll(comm);
-    for (int i = 0; i < COMM_REQUESTS && !comm->gpu.failed; i++)
+    for (unsigned i = 0; i < comm->used_requests && !comm->gpu.failed; i++)
         if (comm->requests[i].aside != NULL)
             land_put_aside(comm, &comm->requests[i]);
 }

@@ -20,6 +20,7 @@ struct net_link {
     uint64_t eager_limit;   /* the longest message that may travel before its receive is posted */
     uint64_t eager_credit;  /* bytes of such messages that the receiver keeps */
     uint64_t largest_slice; /* bytes in one slice, at most */
+    unsigned requests;      /* of its comm, at once; 0: as many as usual */
     char peer[SOCKET_NAME_BYTES];
     uint64_t process; /* the peer's, and how much of its budget this link has taken */
     unsigned budgeted;
@@ -33,6 +34,7 @@ struct net_link_options {
     uint64_t eager_limit; /* these three the accepting side decides */
     uint64_t eager_credit;
     uint64_t largest_slice;
+    unsigned requests;     /* that the comm can have at once, the same at both ends; 0: the usual */
     uint64_t timeout_ms;   /* until a peer whose host is gone is an error */
     uint64_t handshake_ms; /* until a connection that does not say who it is is dropped */
     const void *owner;     /* of a connect, for net_connect_cancel_all() */

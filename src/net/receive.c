@@ -17,14 +17,18 @@
 #include <sys/uio.h>
 
 enum {
-    MOST_TO_SAY = 4 * COMM_REQUESTS,
     MOST_SLICES = 64, /* announced for one socket and not begun; then socket 0 has to wait */
     SCRATCH_BYTES = 65536,
 };
 
+static size_t most_to_say(const struct net_comm *comm)
+{
+    return 4 * (size_t)comm->most_requests;
+}
+
 int receiver_create(struct net_comm *comm)
 {
-    int result = queue_init(&comm->to_say, MOST_TO_SAY, sizeof(struct wire_record));
+    int result = queue_init(&comm->to_say, most_to_say(comm), sizeof(struct wire_record));
 
     comm->eager_last = &comm->eager_first;
     for (unsigned i = 1; i < comm->link.sockets && result == TCPX_SUCCESS; i++)
@@ -43,7 +47,7 @@ void receiver_destroy(struct net_comm *comm)
         comm->eager_first = message->next;
         free(message);
     }
-    for (int i = 0; i < COMM_REQUESTS; i++)
+    for (unsigned i = 0; i < comm->used_requests; i++)
         free(comm->requests[i].aside);
     for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++) {
         free(comm->incoming[i].eager);
@@ -77,7 +81,7 @@ static void say(struct net_comm *comm, const struct wire_record *record)
 
 bool receiver_has_room(const struct net_comm *comm)
 {
-    return queue_length(&comm->to_say) < MOST_TO_SAY / 2;
+    return queue_length(&comm->to_say) < most_to_say(comm) / 2;
 }
 
 /* A batch of records, as many as there are and fit. */
@@ -196,7 +200,7 @@ static struct net_request *first_unmatched(struct net_comm *comm, uint64_t tag)
 {
     struct net_request *first = NULL;
 
-    for (int i = 0; i < COMM_REQUESTS; i++) {
+    for (unsigned i = 0; i < comm->used_requests; i++) {
         struct net_request *request = &comm->requests[i];
 
         if ((request->state == REQUEST_WAITING || request->state == REQUEST_MOVING) &&
@@ -209,7 +213,7 @@ static struct net_request *first_unmatched(struct net_comm *comm, uint64_t tag)
 
 struct net_request *receiver_by_sequence(struct net_comm *comm, uint32_t sequence)
 {
-    for (int i = 0; i < COMM_REQUESTS; i++) {
+    for (unsigned i = 0; i < comm->used_requests; i++) {
         struct net_request *request = &comm->requests[i];
 
         if ((request->state == REQUEST_WAITING || request->state == REQUEST_MOVING) &&
@@ -717,7 +721,7 @@ static void hear_end(struct net_comm *comm, struct incoming *incoming)
         all_ended = all_ended && has_ended(comm, i);
     if (!all_ended && !in_the_middle)
         return;
-    for (int i = 0; i < COMM_REQUESTS; i++)
+    for (unsigned i = 0; i < comm->used_requests; i++)
         in_the_middle = in_the_middle || is_missing_bytes(&comm->requests[i]);
     comm_fail(comm, error_set(TCPX_REMOTE_ERROR,
                               in_the_middle ? "the sender at %s was lost in the middle of a message"

@@ -14,7 +14,10 @@
 #include <sys/uio.h>
 
 /* Records for socket 0: one or two for each send, and the slices of the other sockets. */
-enum { MOST_PLANNED = 2 * COMM_REQUESTS + 4 * WIRE_MOST_SOCKETS };
+static size_t most_planned(const struct net_comm *comm)
+{
+    return 2 * (size_t)comm->most_requests + 4 * WIRE_MOST_SOCKETS;
+}
 
 /* Cutting a message more finely costs more than sockets that share it gain. */
 enum { SMALLEST_SLICE = 128 << 10 };
@@ -68,7 +71,7 @@ int sender_create(struct net_comm *comm)
         if (comm->eager_unposted == NULL)
             return error_system(ENOMEM, "a comm");
     }
-    result = queue_init(&comm->planned, MOST_PLANNED, sizeof(struct planned));
+    result = queue_init(&comm->planned, most_planned(comm), sizeof(struct planned));
     if (result != TCPX_SUCCESS)
         free(comm->eager_unposted);
     return result;
@@ -156,7 +159,7 @@ static struct net_request *first_waiting(struct net_comm *comm, uint64_t tag)
 {
     struct net_request *first = NULL;
 
-    for (int i = 0; i < COMM_REQUESTS; i++) {
+    for (unsigned i = 0; i < comm->used_requests; i++) {
         struct net_request *request = &comm->requests[i];
 
         if (request->state == REQUEST_WAITING && request->tag == tag &&
@@ -251,7 +254,7 @@ static void open_waiting(struct net_comm *comm)
 
     while (opened && comm->result == TCPX_SUCCESS) {
         opened = false;
-        for (int i = 0; i < COMM_REQUESTS && !opened; i++)
+        for (unsigned i = 0; i < comm->used_requests && !opened; i++)
             if (comm->requests[i].state == REQUEST_WAITING)
                 opened = try_to_open(comm, &comm->requests[i]);
     }
@@ -328,9 +331,9 @@ static int hear_post(struct net_comm *comm, const struct wire_record *record)
         open_posted(comm, request, &post);
         return TCPX_SUCCESS;
     }
-    if (comm->post_count == COMM_REQUESTS)
-        return error_set(TCPX_REMOTE_ERROR, "%s broke the protocol: more than %d receives posted",
-                         comm->link.peer, COMM_REQUESTS);
+    if (comm->post_count == comm->most_requests)
+        return error_set(TCPX_REMOTE_ERROR, "%s broke the protocol: more than %u receives posted",
+                         comm->link.peer, comm->most_requests);
     comm->posts[comm->post_count++] = post;
     return TCPX_SUCCESS;
 }
@@ -433,7 +436,7 @@ static struct net_request *next_to_slice(struct net_comm *comm)
 {
     struct net_request *oldest = NULL;
 
-    for (int i = 0; i < COMM_REQUESTS; i++) {
+    for (unsigned i = 0; i < comm->used_requests; i++) {
         struct net_request *request = &comm->requests[i];
 
         if (request->state == REQUEST_MOVING && !request->in_gpu &&
@@ -448,7 +451,7 @@ uint64_t sender_bytes_to_slice(const struct net_comm *comm)
 {
     uint64_t bytes = 0;
 
-    for (int i = 0; i < COMM_REQUESTS; i++)
+    for (unsigned i = 0; i < comm->used_requests; i++)
         if (comm->requests[i].state == REQUEST_MOVING && !comm->requests[i].in_gpu)
             bytes += comm->requests[i].bytes - comm->requests[i].handed_out;
     if (comm->gpu.stream != NULL)
@@ -530,7 +533,7 @@ static void load_slice(struct net_comm *comm, uint16_t socket)
                                    : sender_slice_bytes(comm, request->bytes - request->handed_out);
     if (comm->link.framing == WIRE_INLINE) {
         add_record(outgoing, &record);
-    } else if (queue_length(&comm->planned) + COMM_REQUESTS >= MOST_PLANNED ||
+    } else if (queue_length(&comm->planned) + comm->most_requests >= most_planned(comm) ||
                !plan(comm, request, &record)) {
         return; /* socket 0 is behind with the records of earlier slices */
     }
@@ -717,7 +720,7 @@ void sender_close(struct net_comm *comm)
 {
     bool in_order = comm->result == TCPX_SUCCESS && queue_length(&comm->planned) == 0;
 
-    for (int i = 0; i < COMM_REQUESTS; i++)
+    for (unsigned i = 0; i < comm->used_requests; i++)
         in_order = in_order && comm->requests[i].state != REQUEST_MOVING;
     for (uint16_t i = 0; i < comm->link.sockets; i++)
         in_order = in_order && is_idle(&comm->outgoing[i]);

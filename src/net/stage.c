@@ -10,7 +10,7 @@ static struct net_request *next_to_stage(struct net_comm *comm)
     struct net_request *oldest = NULL;
 
     comm->gpu.waiting = 0;
-    for (int i = 0; i < COMM_REQUESTS; i++) {
+    for (unsigned i = 0; i < comm->used_requests; i++) {
         struct net_request *request = &comm->requests[i];
 
         if (!request->in_gpu || request->state != REQUEST_MOVING ||
