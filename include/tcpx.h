@@ -142,7 +142,7 @@ TCPX_API TCPX_CHECK int tcpx_session_listen(const char *address, int port,
                                             struct tcpx_session_listener **listener);
 TCPX_API TCPX_CHECK int tcpx_session_port(const struct tcpx_session_listener *listener, int *port);
 
-/* Waits for one peer. Strangers are turned away meanwhile. */
+/* Waits for one peer; strangers are turned away meanwhile. One thread at a time for a listener. */
 TCPX_API TCPX_CHECK int tcpx_session_accept(struct tcpx_session_listener *listener, int timeout_ms,
                                             struct tcpx_session **session);
 
@@ -192,9 +192,9 @@ struct tcpx_piece {
 /*
  * What to move. With `pieces` NULL it is `bytes` from `offset` on, else the sum of the pieces,
  * which are copied. The k-th receive of a tag takes the k-th send of that tag, whatever happens on
- * other tags. Both must have the same number of bytes: otherwise both, or over the built-in
- * transport the receive, fail in words. What one side gives as pieces, the other does, too, be it
- * one.
+ * other tags. Both must have the same number of bytes: otherwise both fail in words, or only the
+ * receive does, or, with several channels of the built-in transport, neither is done in time. What
+ * one side gives as pieces, the other does, too, be it one.
  */
 struct tcpx_move {
     struct tcpx_memory *memory;
@@ -209,7 +209,11 @@ struct tcpx_move {
 
 #define TCPX_TAG_END ((uint64_t)1 << 62)
 
-/* Both begin a transfer and return at once. The memory belongs to it until it has ended. */
+/*
+ * Both begin a transfer and return at once. The memory belongs to it until it has ended; if it has
+ * failed, until the session is closed. Of those that wait for their other side, 4096 sends and 4096
+ * receives are known to the peer; further ones wait for them.
+ */
 TCPX_API TCPX_CHECK int tcpx_send(struct tcpx_session *session, const struct tcpx_move *move,
                                   struct tcpx_transfer **transfer);
 TCPX_API TCPX_CHECK int tcpx_receive(struct tcpx_session *session, const struct tcpx_move *move,

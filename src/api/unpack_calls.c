@@ -1,6 +1,6 @@
 /* Unpacking for callers who post their receives themselves. */
-#include "base/time_limit.h"
 #include "base/log.h"
+#include "base/time_limit.h"
 #include "import/comm.h"
 #include "unpack/unpack.h"
 
@@ -63,6 +63,8 @@ int tcpx_unpack_submit(struct tcpx_unpack *unpack, void *const *requests, size_t
     for (size_t i = 0; i < request_count && result == TCPX_SUCCESS; i++) {
         struct import_received received;
 
+        if (requests[i] == NULL)
+            return error_set(TCPX_INVALID_ARGUMENT, "tcpx_unpack_submit: request %zu is NULL", i);
         result = import_request_received(requests[i], &received);
         if (result != TCPX_SUCCESS || received.count == 0)
             continue;

@@ -133,18 +133,34 @@ static int find_queue(struct import_comm *comm)
     comm->queue_device = (uintptr_t)handle.queue;
     comm->bounce = (uintptr_t)handle.bounce;
     comm->bounce_host = bounce.host;
-    comm->unpacks = true;
     return TCPX_SUCCESS;
+}
+
+/* Only our own transport knows the emulated GPUs of this library. */
+static int knows_our_gpus(const struct import_comm *comm, bool *known)
+{
+    const char *backend;
+    const char *reason;
+    int result = gpu_backend(&backend, &reason);
+
+    if (result == TCPX_SUCCESS)
+        *known = comm->plugin->table.is_builtin || strcmp(backend, "host") != 0;
+    return result;
 }
 
 static int open_queue(struct import_comm *comm)
 {
     const struct net_device_handle *on_gpu = &comm->on_gpu;
+    bool known;
     int device;
     int result;
 
     if (on_gpu->type != NET_DEVICE_UNPACK || on_gpu->handle == NULL)
         return TCPX_SUCCESS;
+    comm->consumes = true;
+    result = knows_our_gpus(comm, &known);
+    if (result != TCPX_SUCCESS || !known)
+        return result;
     if (on_gpu->version != UNPACK_VERSION)
         return error_set(TCPX_INVALID_USAGE, "%s: its unpack queue is of version %d, not %d",
                          comm->plugin->table.name, on_gpu->version, UNPACK_VERSION);
@@ -360,12 +376,14 @@ const struct net_device_handle *import_comm_device_handle(const struct import_co
 
 size_t import_comm_longest(const struct import_comm *comm)
 {
-    return comm->unpacks && comm->longest > UNPACK_MAX_MESSAGE ? UNPACK_MAX_MESSAGE : comm->longest;
+    const uint32_t most = UNPACK_MAX_MESSAGE;
+
+    return comm->consumes && comm->longest > most ? most : comm->longest;
 }
 
 bool import_comm_unpacks(const struct import_comm *comm)
 {
-    return comm->unpacks;
+    return comm->queue != NULL;
 }
 
 /* --- memories ------------------------------------------------------------------------------ */
@@ -375,10 +393,16 @@ int import_comm_register(struct import_comm *comm, void *data, size_t bytes, int
 {
     struct import_memory *memory;
     struct import_guard guard;
+    bool known = true;
     int result = fork_check();
 
+    if (result == TCPX_SUCCESS && type == NET_POINTER_CUDA)
+        result = knows_our_gpus(comm, &known);
     if (result != TCPX_SUCCESS)
         return result;
+    if (!known)
+        return error_set(TCPX_INVALID_USAGE, "%s cannot reach memory of an emulated GPU",
+                         comm->plugin->table.name);
     if (type != NET_POINTER_HOST && type != NET_POINTER_CUDA)
         return error_set(TCPX_INVALID_ARGUMENT,
                          "memory of type %d: NCCL_PTR_HOST (1) and NCCL_PTR_CUDA (2) exist", type);

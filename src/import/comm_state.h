@@ -46,8 +46,8 @@ struct import_comm {
     bool sends;
     size_t longest;
 
-    /* Constant: the unpack queue, if there is one. */
-    bool unpacks;
+    /* Constant: the unpack queue, if there is one; NULL also if we cannot reach it. */
+    bool consumes; /* the plugin wants to be told when a receive was consumed */
     struct gpu *gpu;
     struct net_device_handle on_gpu;
     const struct unpack_queue *queue;

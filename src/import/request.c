@@ -74,7 +74,7 @@ static int post(struct import_comm *comm, void *data, size_t bytes, int tag,
     *request = (struct import_request){.comm = comm,
                                        .raw = raw,
                                        .state = REQUEST_POSTED,
-                                       .on_gpu = comm->unpacks && memory != NULL &&
+                                       .on_gpu = comm->queue != NULL && memory != NULL &&
                                                  memory->type == NET_POINTER_CUDA,
                                        .number = comm->posted++,
                                        .data = data,
@@ -195,7 +195,7 @@ static int give_back(struct import_comm *comm)
     int result = TCPX_SUCCESS;
 
     while (comm->freed < comm->finished && request_at(comm, comm->freed)->state == REQUEST_GONE) {
-        if (comm->unpacks && comm->failure == TCPX_SUCCESS)
+        if (comm->consumes && comm->failure == TCPX_SUCCESS)
             result = import_consumed(&comm->plugin->table, comm->raw,
                                      request_at(comm, comm->freed)->raw);
         comm->freed++;
