@@ -343,7 +343,10 @@ TCPX_API TCPX_CHECK int tcpx_connect_v5(int dev, void *handle, void **send_comm,
  */
 TCPX_API TCPX_CHECK int tcpx_accept_v5(void *listen_comm, void **recv_comm, void **recv_dev_handle);
 
-/* GPU memory must, host memory should be registered with each comm that uses it. */
+/*
+ * Memory is registered with each comm that uses it; only over the built-in transport, host memory
+ * need not be: its mhandle may be NULL.
+ */
 TCPX_API TCPX_CHECK int tcpx_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle);
 TCPX_API TCPX_CHECK int tcpx_dereg_mr(void *comm, void *mhandle);
 

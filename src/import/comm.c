@@ -71,8 +71,12 @@ static int make_comm(const struct import_plugin *plugin, void *raw, bool sends,
     size_t bearable = import_quirks_longest(plugin->quirks, handle);
 
     if (comm == NULL) {
+        struct import_guard guard;
+
+        import_guard_begin(plugin->quirks, &guard);
         if (sends ? import_close_send(&plugin->table, raw) : import_close_recv(&plugin->table, raw))
             log_warn("%s", error_text());
+        import_guard_end(&guard);
         return error_system(ENOMEM, "a comm");
     }
     comm->plugin = plugin;

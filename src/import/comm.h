@@ -61,7 +61,7 @@ MUST_CHECK int import_comm_register(struct import_comm *comm, void *data, size_t
                                     struct import_memory **memory);
 MUST_CHECK int import_comm_deregister(struct import_comm *comm, struct import_memory *memory);
 
-/* *request is NULL: busy. `memory` may be NULL: host memory that was not registered. */
+/* *request is NULL: busy. `memory` may be NULL only over our own transport, for host memory. */
 MUST_CHECK int import_comm_isend(struct import_comm *comm, void *data, size_t bytes, int tag,
                                  struct import_memory *memory, struct import_request **request);
 MUST_CHECK int import_comm_irecv(struct import_comm *comm, void *data, size_t room, int tag,

@@ -55,7 +55,8 @@ struct import_comm {
     gpu_address bounce;
     const void *bounce_host;
 
-    pthread_mutex_t lock; /* guards what is below, and the plugin's comm */
+    uint64_t bounce_bytes; /* that are known to be there; guarded by the lock below */
+    pthread_mutex_t lock;  /* guards what is below, and the plugin's comm */
     struct import_request requests[REQUEST_PLACES];
     uint64_t posted;   /* numbers of requests: those below are posted, */
     uint64_t finished; /* done at the plugin, */

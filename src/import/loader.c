@@ -63,9 +63,11 @@ static int init(struct import_plugin *plugin, bool was_loaded)
     int result = import_table_init(&plugin->table);
 
     log_tcpx("net->init rc=%d", result);
-    if (result != TCPX_INTERNAL_ERROR || !was_loaded)
+    if (result != TCPX_INTERNAL_ERROR || !was_loaded ||
+        import_table_check(&plugin->table) != TCPX_SUCCESS)
         return result;
-    log_tcpx("%s was started by somebody else in this process", plugin->table.name);
+    log_tcpx("%s: taken for one that somebody else in this process has started",
+             plugin->table.name);
     return TCPX_SUCCESS;
 }
 
@@ -74,7 +76,7 @@ static int start(struct import_plugin *plugin, bool was_loaded)
     int result;
 
     plugin->quirks = import_quirks_of(plugin->table.name);
-    result = import_quirks_complete_environment(plugin->quirks);
+    result = import_quirks_complete_environment(plugin->quirks, plugin->table.name);
     if (result != TCPX_SUCCESS)
         return result;
     result = init(plugin, was_loaded);

@@ -36,13 +36,13 @@ const struct import_quirks *import_quirks_of(const char *plugin)
     return &none;
 }
 
-int import_quirks_complete_environment(const struct import_quirks *quirks)
+int import_quirks_complete_environment(const struct import_quirks *quirks, const char *plugin)
 {
     if (quirks->variable == NULL || getenv(quirks->variable) != NULL)
         return TCPX_SUCCESS;
     if (setenv(quirks->variable, quirks->value, 0) != 0)
-        return error_system(errno, "cannot set %s for %s", quirks->variable, quirks->plugin);
-    log_tcpx("%s=%s set for %s", quirks->variable, quirks->value, quirks->plugin);
+        return error_system(errno, "cannot set %s for %s", quirks->variable, plugin);
+    log_tcpx("%s=%s set for %s", quirks->variable, quirks->value, plugin);
     return TCPX_SUCCESS;
 }
 
@@ -73,30 +73,45 @@ size_t import_quirks_longest(const struct import_quirks *quirks, const uint8_t *
     return bytes < longest / (size_t)sockets ? bytes * (size_t)sockets : longest;
 }
 
-void import_guard_begin(const struct import_quirks *quirks, struct import_guard *guard)
+static sigset_t only_sigpipe(void)
 {
-    sigset_t pipe_signal;
-    sigset_t before;
+    sigset_t set;
 
-    guard->blocked = false;
-    if (!quirks->raises_sigpipe)
-        return;
-    sigemptyset(&pipe_signal);
-    sigaddset(&pipe_signal, SIGPIPE);
-    guard->blocked = pthread_sigmask(SIG_BLOCK, &pipe_signal, &before) == 0 &&
-                     sigismember(&before, SIGPIPE) == 0;
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    return set;
 }
 
+static bool is_pending(void)
+{
+    sigset_t pending;
+
+    return sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+}
+
+void import_guard_begin(const struct import_quirks *quirks, struct import_guard *guard)
+{
+    const sigset_t set = only_sigpipe();
+    sigset_t before;
+
+    *guard = (struct import_guard){.is_on = false};
+    if (!quirks->raises_sigpipe || pthread_sigmask(SIG_BLOCK, &set, &before) != 0)
+        return;
+    guard->is_on = true;
+    guard->was_blocked = sigismember(&before, SIGPIPE) == 1;
+    guard->was_pending = is_pending();
+}
+
+/* One that was there before is the program's own. */
 void import_guard_end(const struct import_guard *guard)
 {
     const struct timespec at_once = {0};
-    sigset_t pipe_signal;
+    const sigset_t set = only_sigpipe();
 
-    if (!guard->blocked)
+    if (!guard->is_on)
         return;
-    sigemptyset(&pipe_signal);
-    sigaddset(&pipe_signal, SIGPIPE);
-    while (sigtimedwait(&pipe_signal, NULL, &at_once) == SIGPIPE)
-        continue;
-    pthread_sigmask(SIG_UNBLOCK, &pipe_signal, NULL);
+    if (!guard->was_pending && is_pending())
+        sigtimedwait(&set, NULL, &at_once);
+    if (!guard->was_blocked)
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }

@@ -41,14 +41,17 @@ struct import_quirks {
 const struct import_quirks *import_quirks_of(const char *plugin);
 
 /* Sets what it needs and the user has not set, and logs that. */
-MUST_CHECK int import_quirks_complete_environment(const struct import_quirks *quirks);
+MUST_CHECK int import_quirks_complete_environment(const struct import_quirks *quirks,
+                                                  const char *plugin);
 
 /* How long a request may be on a comm with this handle. */
 size_t import_quirks_longest(const struct import_quirks *quirks, const uint8_t *handle);
 
 /* Around each call of a plugin: keeps its SIGPIPE from the process, and from threads it starts. */
 struct import_guard {
-    bool blocked;
+    bool is_on;
+    bool was_pending;
+    bool was_blocked;
 };
 void import_guard_begin(const struct import_quirks *quirks, struct import_guard *guard);
 void import_guard_end(const struct import_guard *guard);

@@ -26,6 +26,9 @@ static int check_message(const struct import_comm *comm, const void *data, size_
     if (bytes > import_comm_longest(comm))
         return error_set(TCPX_INVALID_ARGUMENT, "%zu bytes: a message of %s has at most %zu here",
                          bytes, comm->plugin->table.name, import_comm_longest(comm));
+    if (memory == NULL && !comm->plugin->table.is_builtin)
+        return error_set(TCPX_INVALID_ARGUMENT, "%s: its messages are in registered memory only",
+                         comm->plugin->table.name);
     if (memory != NULL && bytes != 0 &&
         (at < memory->data || bytes > memory->bytes ||
          (size_t)(at - memory->data) > memory->bytes - bytes))
@@ -115,10 +118,29 @@ static const struct unpack_descriptor *descriptors_of(const struct import_reques
     return request->comm->queue->descriptors[request->number % UNPACK_QUEUE_DEPTH];
 }
 
+/* How large the bounce memory is nobody says, but what lies in it must be memory. */
+static int check_source(struct import_comm *comm, const struct unpack_descriptor *descriptor)
+{
+    uint64_t end = (uint64_t)descriptor->source_offset + descriptor->length;
+    struct gpu_pointer pointer;
+    int result;
+
+    if (end <= comm->bounce_bytes || descriptor->length == 0)
+        return TCPX_SUCCESS;
+    result = gpu_classify((void *)(uintptr_t)comm->bounce, end, &pointer);
+    if (result != TCPX_SUCCESS)
+        return result;
+    /* All of the allocation, or of its first part, so that this is not asked for each fragment. */
+    comm->bounce_bytes = pointer.base + pointer.bytes - comm->bounce;
+    if (comm->bounce_bytes < end)
+        comm->bounce_bytes = end;
+    return TCPX_SUCCESS;
+}
+
 /* The peer decides what is in there: nothing may lie outside the buffer. */
 static int take_fragments(struct import_request *request)
 {
-    const struct import_comm *comm = request->comm;
+    struct import_comm *comm = request->comm;
     const struct unpack_descriptor *descriptors = descriptors_of(request);
     uint64_t count = __atomic_load_n(&comm->queue->counts[request->number % UNPACK_QUEUE_DEPTH],
                                      __ATOMIC_ACQUIRE);
@@ -131,13 +153,19 @@ static int take_fragments(struct import_request *request)
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = descriptors[i].destination_offset;
         uint32_t length = descriptors[i].length;
+        int result = check_source(comm, &descriptors[i]);
 
+        if (result != TCPX_SUCCESS)
+            return result;
         if (at > request->room || length > request->room - at)
             return error_set(
                 TCPX_REMOTE_ERROR, "%s: a fragment of %u bytes at %llu in a receive of %zu",
                 comm->plugin->table.name, length, (unsigned long long)at, request->room);
         bytes += length;
     }
+    if (bytes > request->room)
+        return error_set(TCPX_REMOTE_ERROR, "%s: fragments of %llu bytes in a receive of %zu",
+                         comm->plugin->table.name, (unsigned long long)bytes, request->room);
     request->fragments = (uint32_t)count;
     request->bytes = bytes;
     return TCPX_SUCCESS;

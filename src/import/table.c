@@ -161,10 +161,16 @@ int import_table_init(struct import_table *table)
                              no_profiler);
         break;
     }
-    if (result == TCPX_SUCCESS && missing_member(table) != NULL)
-        return error_set(TCPX_INVALID_ARGUMENT, "%s: its table has no %s", table->name,
-                         missing_member(table));
-    return answer(table, "init", result);
+    return result == TCPX_SUCCESS ? import_table_check(table) : answer(table, "init", result);
+}
+
+int import_table_check(const struct import_table *table)
+{
+    const char *missing = missing_member(table);
+
+    if (missing != NULL)
+        return error_set(TCPX_INVALID_ARGUMENT, "%s: its table has no %s", table->name, missing);
+    return TCPX_SUCCESS;
 }
 
 void import_table_finalize(struct import_table *table)

@@ -32,6 +32,9 @@ void import_table_builtin(struct import_table *table);
  */
 MUST_CHECK int import_table_init(struct import_table *table);
 
+/* Whether all members are there that are called here; known once the plugin was started. */
+MUST_CHECK int import_table_check(const struct import_table *table);
+
 /* Ends what init has begun; before version 11 there is nothing to end. */
 void import_table_finalize(struct import_table *table);
 

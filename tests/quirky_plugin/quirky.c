@@ -1,13 +1,17 @@
 /*
  * A network plugin with the habits of Google's, for tests: whoever gets along with this one has a
- * chance with the other. It moves host memory over loopback TCP, and from table version 7 on its
- * receives end in a bounce buffer that the caller unpacks by an unpack queue, so that the whole
- * protocol runs without a GPU. It has one table, the version that QUIRKY_VERSION names.
+ * chance with the other. It moves memory over loopback TCP. Host memory is received where it
+ * belongs. Where there is a CUDA driver, the stand-in's or a real one, and the table's version is 7
+ * or more, it takes GPU memory too, and such receives end in a bounce pool on the GPU that the
+ * caller unpacks by an unpack queue; else it knows neither. It has one table, the version that
+ * QUIRKY_VERSION names.
  *
- * QUIRKY_FAIL_INIT=result, QUIRKY_INIT_MS=milliseconds, QUIRKY_DEVICES=count and
- * QUIRKY_FRAGMENT_BYTES=most change what it does.
+ * QUIRKY_FAIL_INIT=result, QUIRKY_INIT_MS=milliseconds, QUIRKY_DEVICES=count,
+ * QUIRKY_FRAGMENT_BYTES=most, QUIRKY_POOL_PAGES=count and QUIRKY_CUDA=0, which looks for no driver,
+ * change what it does.
  */
 #include "tests/quirky_plugin/quirky.h"
+#include "tests/quirky_plugin/quirky_gpu.h"
 
 #include "abi/net_tables.h"
 
@@ -34,7 +38,7 @@
 #define PROPERTIES JOIN(net_properties_v, QUIRKY_VERSION)
 #endif
 #define EXPORT     __attribute__((visibility("default")))
-#define HAS_UNPACK (QUIRKY_VERSION >= 7)
+#define CAN_UNPACK (QUIRKY_VERSION >= 7)
 
 #if QUIRKY_VERSION >= 8
 typedef size_t region_bytes;
@@ -53,9 +57,9 @@ enum { SUCCESS = 0, SYSTEM = 2, INTERNAL = 3 };
 enum {
     REQUESTS = 16,
     PAGE_BYTES = 4096,
-    POOL_PAGES = 16384,
+    POOL_PAGES = 16384, /* at most, and unless told otherwise */
+    MOST_SOCKETS = 8,
     HEADERS = 64,
-    LEAKS = 64,
     STATES = 64
 };
 
@@ -67,13 +71,17 @@ struct header {
 struct memory {
     uint8_t *data;
     size_t bytes;
+    bool cuda;
 };
 
 struct request {
     struct comm *comm;
-    uint8_t *data;
-    size_t bytes; /* of a receive: room; once the header is there, what comes */
+    uint8_t *data; /* of the GPU's memory: its address there */
+    size_t bytes;  /* of a receive: room; once the header is there, what comes */
     size_t moved;
+    size_t fetched; /* of a send from the GPU: what has come from there */
+    size_t chunk;   /* where that begins that came last */
+    bool cuda;
     bool begun;
     bool done;
     bool consumed;
@@ -90,11 +98,12 @@ struct comm {
     uint64_t posted;
     uint64_t finished;
     uint64_t freed;
-    unsigned leaks;
     uint8_t headers[HEADERS * sizeof(struct header)];
     size_t header_bytes;
-    struct unpack_queue *queue;
-    struct unpack_device_handle on_gpu;
+    uint8_t *copy;              /* a chunk of the GPU's memory that is being sent */
+    struct unpack_queue *queue; /* NULL: it has none */
+    struct quirky_pinned queue_memory;
+    uint64_t on_gpu; /* struct unpack_device_handle */
 };
 
 struct listener {
@@ -135,13 +144,15 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards everything he
 static log_nccl_logger logger;
 static bool started;
 static int devices;
+static bool has_gpu;
 static size_t chunk_bytes;
-static size_t fragment_bytes = PAGE_BYTES;
+static size_t sockets; /* as many as it would have: there is one */
+static size_t fragment_bytes;
 static uint64_t random_state = 88172645463325252u;
 static struct connect_state *states[STATES];
-static uint8_t *bounce;
+static uint64_t bounce;
+static uint8_t *arrivals; /* what goes to the bounce pool, at the same offset */
 static uint32_t free_pages[POOL_PAGES];
-static size_t free_count;
 
 /* Without asking whether there is a logger. */
 #define NOTE(level, ...) logger(level, ~0ul, __func__, __LINE__, __VA_ARGS__)
@@ -166,6 +177,13 @@ static long from_environment(const char *name, long otherwise)
     const char *text = getenv(name);
 
     return text != NULL ? strtol(text, NULL, 10) : otherwise;
+}
+
+static size_t between(const char *name, long otherwise, long least, long most)
+{
+    long value = from_environment(name, otherwise);
+
+    return (size_t)(value < least ? least : value > most ? most : value);
 }
 
 /* --- sockets ------------------------------------------------------------------------------- */
@@ -211,17 +229,27 @@ static struct comm *new_comm(bool sends)
 
 static int make_pool(void)
 {
-    bounce = mmap(NULL, (size_t)POOL_PAGES * PAGE_BYTES, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (bounce == MAP_FAILED)
-        return SYSTEM;
-    for (free_count = 0; free_count < POOL_PAGES; free_count++) {
-        size_t other = random_below(free_count + 1);
+    size_t pages = between("QUIRKY_POOL_PAGES", POOL_PAGES, 1, POOL_PAGES);
 
-        free_pages[free_count] = free_pages[other];
-        free_pages[other] = (uint32_t)free_count;
-    }
+    arrivals = mmap(NULL, pages * PAGE_BYTES, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (arrivals == MAP_FAILED)
+        return SYSTEM;
+    bounce = quirky_gpu_alloc(pages * PAGE_BYTES);
+    for (size_t i = 0; i < pages; i++)
+        free_pages[i] = (uint32_t)i;
+    quirky_counts.free_pages = (unsigned)pages;
     return SUCCESS;
+}
+
+/* Any that is free; the caller has seen that there is one. */
+static uint32_t take_page(void)
+{
+    size_t which = random_below(quirky_counts.free_pages);
+    uint32_t page = free_pages[which];
+
+    free_pages[which] = free_pages[--quirky_counts.free_pages];
+    return page;
 }
 
 static struct unpack_descriptor *descriptors_of(const struct request *request)
@@ -229,30 +257,47 @@ static struct unpack_descriptor *descriptors_of(const struct request *request)
     return request->comm->queue->descriptors[request - request->comm->requests];
 }
 
+/* A second chunk of one request on the same connection: the tokens of the first are forgotten. */
+static bool is_forgotten(const struct request *request, const struct unpack_descriptor *descriptor)
+{
+    size_t chunks;
+
+    if (chunk_bytes == 0)
+        return false;
+    chunks = (request->bytes + chunk_bytes - 1) / chunk_bytes;
+    return chunks > sockets && descriptor->destination_offset / chunk_bytes < chunks - sockets;
+}
+
 static void give_pages_back(struct request *request)
 {
     for (size_t i = 0; i < request->descriptors; i++)
-        free_pages[free_count++] = descriptors_of(request)[i].source_offset / PAGE_BYTES;
+        if (!is_forgotten(request, &descriptors_of(request)[i]))
+            free_pages[quirky_counts.free_pages++] =
+                descriptors_of(request)[i].source_offset / PAGE_BYTES;
     request->descriptors = 0;
 }
 
-/* Somewhere in a page of its own. False: the pool is empty. */
+static size_t smaller(size_t one, size_t other)
+{
+    return one < other ? one : other;
+}
+
+/* Somewhere in a page of its own, and in one chunk. False: the pool is empty. */
 static bool begin_fragment(struct request *request)
 {
     size_t most = random_below(2) == 0 ? fragment_bytes : 1 + random_below(fragment_bytes);
-    size_t left = request->bytes - request->moved;
-    size_t length = most < left ? most : left;
+    size_t length = smaller(most, request->bytes - request->moved);
 
+    if (chunk_bytes != 0)
+        length = smaller(length, chunk_bytes - request->moved % chunk_bytes);
     if (request->descriptors == UNPACK_MAX_DESCRIPTORS) {
         NOTE(WARN, "quirky: more than %d fragments", UNPACK_MAX_DESCRIPTORS);
         exit(1); /* NOLINT(concurrency-mt-unsafe): as it does */
     }
-    if (free_count == 0)
+    if (quirky_counts.free_pages == 0)
         return false;
-    free_count--;
     descriptors_of(request)[request->descriptors++] = (struct unpack_descriptor){
-        .source_offset =
-            free_pages[free_count] * PAGE_BYTES + (uint32_t)random_below(PAGE_BYTES - length + 1),
+        .source_offset = take_page() * PAGE_BYTES + (uint32_t)random_below(PAGE_BYTES - length + 1),
         .length = (uint32_t)length,
         .destination_offset = request->moved,
     };
@@ -260,10 +305,13 @@ static bool begin_fragment(struct request *request)
     return true;
 }
 
+/* Of a receive into host memory there is nothing to unpack, but it has its slot. */
 static void publish(struct request *request)
 {
     struct unpack_descriptor *list = descriptors_of(request);
 
+    if (request->cuda)
+        quirky_gpu_drain();
     for (size_t i = request->descriptors; i > 1; i--) {
         size_t other = random_below(i);
         struct unpack_descriptor last = list[i - 1];
@@ -287,6 +335,24 @@ static size_t moved_or_stalled(struct comm *comm, ssize_t moved)
     return 0;
 }
 
+/* What is to be sent next; the GPU's memory is read when its turn comes, and not before. */
+static const uint8_t *outgoing(struct comm *comm, struct request *request, size_t *bytes)
+{
+    size_t left = smaller(request->bytes - request->moved, chunk_bytes);
+
+    if (!request->cuda) {
+        *bytes = left;
+        return request->data + request->moved;
+    }
+    if (request->moved == request->fetched) {
+        quirky_gpu_read(comm->copy, (uintptr_t)request->data + request->moved, left);
+        request->chunk = request->moved;
+        request->fetched += left;
+    }
+    *bytes = request->fetched - request->moved;
+    return comm->copy + (request->moved - request->chunk);
+}
+
 /* Both kinds of write raise SIGPIPE when the peer is gone. */
 static int move_send(struct comm *comm, struct request *request)
 {
@@ -296,10 +362,9 @@ static int move_send(struct comm *comm, struct request *request)
         return SYSTEM;
     request->begun = true;
     while (request->moved < request->bytes) {
-        size_t left = request->bytes - request->moved;
-        size_t moved =
-            moved_or_stalled(comm, send(comm->data, request->data + request->moved,
-                                        left < chunk_bytes ? left : chunk_bytes, MSG_DONTWAIT));
+        size_t bytes;
+        const uint8_t *from = outgoing(comm, request, &bytes);
+        size_t moved = moved_or_stalled(comm, send(comm->data, from, bytes, MSG_DONTWAIT));
 
         if (moved == 0)
             return SUCCESS;
@@ -334,22 +399,20 @@ static int take_header(struct comm *comm, struct request *request)
     memcpy(&header, comm->headers, sizeof header);
     comm->header_bytes -= sizeof header;
     memmove(comm->headers, comm->headers + sizeof header, comm->header_bytes);
-    if (header.bytes > request->bytes)
+    /* in the pool there is room for more than was asked for, so that nobody looks */
+    if (!request->cuda && header.bytes > request->bytes)
         return refuse("the message is longer than its receive");
     request->bytes = header.bytes;
     request->begun = true;
-    /* two chunks on one connection: the tokens of the first are forgotten */
-    if (HAS_UNPACK && request->bytes > chunk_bytes)
-        comm->leaks++;
     return SUCCESS;
 }
 
 /* Where the next bytes go to, and how many; NULL: there is no room now. */
 static uint8_t *next_place(struct request *request, size_t *room)
 {
-    struct unpack_descriptor *last;
+    const struct unpack_descriptor *last;
 
-    if (!HAS_UNPACK) {
+    if (!request->cuda) {
         *room = request->bytes - request->moved;
         return request->data + request->moved;
     }
@@ -359,7 +422,21 @@ static uint8_t *next_place(struct request *request, size_t *room)
             return NULL;
     last = &descriptors_of(request)[request->descriptors - 1];
     *room = last->length - request->filled;
-    return bounce + last->source_offset + request->filled;
+    return arrivals + last->source_offset + request->filled;
+}
+
+static void account(struct request *request, size_t moved)
+{
+    const struct unpack_descriptor *last;
+
+    request->moved += moved;
+    request->filled += moved;
+    if (!request->cuda)
+        return;
+    last = &descriptors_of(request)[request->descriptors - 1];
+    if (request->filled == last->length)
+        quirky_gpu_write(bounce + last->source_offset, arrivals + last->source_offset,
+                         last->length);
 }
 
 static int move_receive(struct comm *comm, struct request *request)
@@ -368,7 +445,7 @@ static int move_receive(struct comm *comm, struct request *request)
 
     if (result == SUCCESS)
         result = take_header(comm, request);
-    if (result != SUCCESS || !request->begun || comm->leaks >= LEAKS)
+    if (result != SUCCESS || !request->begun)
         return result;
     while (request->moved < request->bytes) {
         size_t room;
@@ -378,10 +455,9 @@ static int move_receive(struct comm *comm, struct request *request)
 
         if (moved == 0)
             return SUCCESS;
-        request->moved += moved;
-        request->filled += moved;
+        account(request, moved);
     }
-    if (HAS_UNPACK)
+    if (comm->queue != NULL)
         publish(request);
     request->done = true;
     return SUCCESS;
@@ -396,12 +472,17 @@ static int post(struct comm *comm, void *data, size_t bytes, const struct memory
 
     if (memory == NULL)
         return refuse("memory that is not registered");
-    if ((uint8_t *)data < memory->data || bytes > memory->bytes ||
-        (size_t)((uint8_t *)data - memory->data) > memory->bytes - bytes)
+    if (bytes != 0 && ((uint8_t *)data < memory->data || bytes > memory->bytes ||
+                       (size_t)((uint8_t *)data - memory->data) > memory->bytes - bytes))
         return refuse("a request beyond its registered memory");
     if (comm->posted - comm->freed == REQUESTS)
         return refuse("too many requests");
-    *request = (struct request){.comm = comm, .data = data, .bytes = bytes};
+    if (memory->cuda && comm->sends && comm->copy == NULL) {
+        comm->copy = malloc(chunk_bytes);
+        if (comm->copy == NULL)
+            return SYSTEM;
+    }
+    *request = (struct request){.comm = comm, .data = data, .bytes = bytes, .cuda = memory->cuda};
     comm->posted++;
     *out = request;
     return SUCCESS;
@@ -484,10 +565,10 @@ static int quirky_iflush(void *receiver, int count, void **data, int *bytes, voi
 static void finish(struct comm *comm, const struct request *request, int *done, int *bytes)
 {
     comm->finished++;
-    if (comm->sends || !HAS_UNPACK)
+    if (comm->queue == NULL)
         comm->freed++;
     *done = 1;
-    if (!HAS_UNPACK && bytes != NULL)
+    if (!CAN_UNPACK && bytes != NULL)
         *bytes = (int)request->bytes;
 }
 
@@ -518,7 +599,7 @@ static int quirky_test(void *request, int *done, int *bytes)
     return result;
 }
 
-#if HAS_UNPACK
+#if CAN_UNPACK
 static int consume(struct comm *comm, struct request *request)
 {
     if (comm->sends) {
@@ -554,19 +635,44 @@ static int quirky_get_device_mr(void *comm, void *memory, void **on_gpu)
 
 /* --- memory -------------------------------------------------------------------------------- */
 
-static int quirky_reg_mr(void *comm, void *data, region_bytes bytes, int type, void **out)
+/* GPU memory is exported as a dma-buf: whole pages of one allocation. */
+static int check_memory(const void *data, size_t bytes, int type)
+{
+    if (type == NET_POINTER_HOST)
+        return SUCCESS;
+    if (type != NET_POINTER_CUDA || !has_gpu)
+        return refuse("a type of memory that it does not know");
+    if (bytes == 0 || (uintptr_t)data % PAGE_BYTES != 0 || bytes % PAGE_BYTES != 0)
+        return refuse("GPU memory that is not whole pages");
+    if (!quirky_gpu_holds((uintptr_t)data, bytes))
+        return refuse("GPU memory that is not in one allocation");
+    return SUCCESS;
+}
+
+static int register_locked(void *data, size_t bytes, int type, void **out)
 {
     struct memory *memory;
+    int result = check_memory(data, bytes, type);
 
-    (void)comm;
-    if (type != NET_POINTER_HOST)
-        return refuse("a type of memory that it does not know");
+    if (result != SUCCESS)
+        return result;
     memory = malloc(sizeof *memory);
     if (memory == NULL)
         return SYSTEM;
-    *memory = (struct memory){.data = data, .bytes = (size_t)bytes};
+    *memory = (struct memory){.data = data, .bytes = bytes, .cuda = type == NET_POINTER_CUDA};
     *out = memory;
     return SUCCESS;
+}
+
+static int quirky_reg_mr(void *comm, void *data, region_bytes bytes, int type, void **out)
+{
+    int result;
+
+    (void)comm;
+    pthread_mutex_lock(&lock);
+    result = register_locked(data, (size_t)bytes, type, out);
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 static int quirky_dereg_mr(void *comm, void *memory)
@@ -580,7 +686,8 @@ static int quirky_dereg_mr(void *comm, void *memory)
 
 static int listen_locked(int device, void *memory, void **out)
 {
-    struct handle handle = {.port_start = -1, .port_count = -1, .sockets = 1, .threads = 1};
+    struct handle handle = {
+        .port_start = -1, .port_count = -1, .sockets = (int32_t)sockets, .threads = 1};
     struct listener *listener = calloc(1, sizeof *listener);
 
     if (listener == NULL || device < 0 || device >= devices) {
@@ -671,23 +778,31 @@ static int accept_one(int listening, int *fd)
     return *fd >= 0 || errno == EAGAIN || errno == EINTR ? SUCCESS : SYSTEM;
 }
 
+static void make_queue(struct comm *comm, struct net_device_handle *on_gpu)
+{
+    struct unpack_device_handle handle = {.bounce = (void *)(uintptr_t)bounce,
+                                          .head = UNPACK_HEAD_START};
+
+    quirky_gpu_pin(sizeof *comm->queue, &comm->queue_memory);
+    comm->queue = comm->queue_memory.host;
+    memset(comm->queue, 0xEE, sizeof *comm->queue); /* nobody may rely on zeros */
+    handle.queue = (struct unpack_queue *)(uintptr_t)comm->queue_memory.on_gpu;
+    comm->on_gpu = quirky_gpu_alloc(sizeof handle);
+    quirky_gpu_write(comm->on_gpu, &handle, sizeof handle);
+    quirky_gpu_drain();
+    *on_gpu = (struct net_device_handle){.type = NET_DEVICE_UNPACK,
+                                         .version = UNPACK_VERSION,
+                                         .handle = (void *)(uintptr_t)comm->on_gpu,
+                                         .size = sizeof handle,
+                                         .needs_proxy_progress = 1};
+}
+
 static int give_receiver(struct listener *listener, struct net_device_handle *on_gpu, void **out)
 {
     struct comm *comm = listener->comm;
 
-    if (HAS_UNPACK) {
-        comm->queue = aligned_alloc(16, sizeof *comm->queue);
-        if (comm->queue == NULL)
-            return SYSTEM;
-        memset(comm->queue, 0xEE, sizeof *comm->queue); /* nobody may rely on zeros */
-        comm->on_gpu = (struct unpack_device_handle){
-            .queue = comm->queue, .bounce = bounce, .head = UINT64_MAX};
-        *on_gpu = (struct net_device_handle){.type = NET_DEVICE_UNPACK,
-                                             .version = UNPACK_VERSION,
-                                             .handle = &comm->on_gpu,
-                                             .size = sizeof comm->on_gpu,
-                                             .needs_proxy_progress = 1};
-    }
+    if (has_gpu)
+        make_queue(comm, on_gpu);
     listener->accepted = true;
     *out = comm;
     return SUCCESS;
@@ -696,7 +811,7 @@ static int give_receiver(struct listener *listener, struct net_device_handle *on
 static int accept_locked(struct listener *listener, struct net_device_handle *on_gpu, void **out)
 {
     *out = NULL;
-    if (HAS_UNPACK && on_gpu == NULL)
+    if (CAN_UNPACK && on_gpu == NULL)
         return refuse("accept without a device handle");
     if (listener->accepted)
         return refuse("a second accept");
@@ -717,13 +832,17 @@ static int quirky_close(void *closing)
     struct comm *comm = closing;
 
     pthread_mutex_lock(&lock);
-    if (comm->queue != NULL)
+    if (comm->queue != NULL) {
+        quirky_gpu_drain();
         for (size_t i = 0; i < REQUESTS; i++)
             if (comm->requests[i].comm != NULL)
                 give_pages_back(&comm->requests[i]);
+        quirky_gpu_free(comm->on_gpu);
+        quirky_gpu_unpin(&comm->queue_memory);
+    }
     close(comm->data);
     close(comm->control);
-    free(comm->queue);
+    free(comm->copy);
     free(comm);
     pthread_mutex_unlock(&lock);
     return SUCCESS;
@@ -828,10 +947,12 @@ static int quirky_properties(int device, struct PROPERTIES *properties)
         return refuse("properties of a device that is not there");
     *properties = (struct PROPERTIES)
     {
-        .name = name, .guid = 0x1122334455667788, .pointer_support = NET_POINTER_HOST,
-        .speed = 12345, .port = 2, .latency = 1.5f, .max_comms = 65536, .max_receives = 1,
+        .name = name, .guid = 0x1122334455667788,
+        .pointer_support = NET_POINTER_HOST | (has_gpu ? NET_POINTER_CUDA : 0), .speed = 12345,
+        .port = 2, .latency = 1.5f, .max_comms = 65536, .max_receives = 1,
 #if QUIRKY_VERSION >= 7
-        .device_type = NET_DEVICE_UNPACK, .device_version = UNPACK_VERSION,
+        .device_type = has_gpu ? NET_DEVICE_UNPACK : NET_DEVICE_HOST,
+        .device_version = has_gpu ? UNPACK_VERSION : 0,
 #endif
 #if QUIRKY_VERSION >= 8
         .registration_is_global = 3,
@@ -874,8 +995,9 @@ static void complete_table(void)
         .accept = quirky_accept, .reg_mr = quirky_reg_mr, .dereg_mr = quirky_dereg_mr,
         .isend = quirky_isend, .irecv = quirky_irecv, .iflush = quirky_iflush, .test = quirky_test,
         .close_send = quirky_close, .close_recv = quirky_close, .close_listen = quirky_close_listen,
-#if HAS_UNPACK
-        .get_device_mr = quirky_get_device_mr, .irecv_consumed = quirky_irecv_consumed,
+#if CAN_UNPACK
+        .get_device_mr = has_gpu ? quirky_get_device_mr : NULL,
+        .irecv_consumed = has_gpu ? quirky_irecv_consumed : NULL,
 #endif
 #if QUIRKY_VERSION >= 11
         .finalize = quirky_finalize,
@@ -896,13 +1018,17 @@ static int start(log_nccl_logger with)
         return result;
     if (started)
         return refuse("init twice");
-    result = make_pool();
+    has_gpu = CAN_UNPACK && from_environment("QUIRKY_CUDA", 1) != 0 && quirky_gpu_start();
+    result = has_gpu ? make_pool() : SUCCESS;
     if (result != SUCCESS)
         return result;
     started = true;
     devices = (int)from_environment("QUIRKY_DEVICES", 1);
     chunk_bytes = (size_t)from_environment("NCCL_DYNAMIC_CHUNK_SIZE", 0);
-    fragment_bytes = (size_t)from_environment("QUIRKY_FRAGMENT_BYTES", PAGE_BYTES);
+    sockets = smaller(between("NCCL_NSOCKS_PERTHREAD", 1, 1, MOST_SOCKETS) *
+                          between("NCCL_SOCKET_NTHREADS", 1, 1, MOST_SOCKETS),
+                      MOST_SOCKETS);
+    fragment_bytes = between("QUIRKY_FRAGMENT_BYTES", PAGE_BYTES, 1, PAGE_BYTES);
     complete_table();
     return SUCCESS;
 }

@@ -7,6 +7,7 @@ struct quirky_counts {
     unsigned finalizes;
     unsigned unknown_states; /* handles whose state the plugin it is modelled on would have followed
                                 into nowhere */
+    unsigned free_pages;     /* of the bounce pool; 0 where there is none */
 };
 
 #define QUIRKY_NAME "GPUDirectTCPX_quirky"
