@@ -21,6 +21,7 @@ struct command {
 extern const struct command command_devices;
 extern const struct command command_env;
 extern const struct command command_perf;
+extern const struct command command_transfer;
 extern const struct command command_version;
 
 /* Prints "tcpx: text" for the latest failure and returns EXIT_FAILED. */

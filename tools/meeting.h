@@ -1,0 +1,55 @@
+/*
+ * How the two ends of a test find each other: a TCP port of the server, over which handles, what is
+ * going to be sent, and the verdict travel. The peer is known to be a tcpx of the same kind.
+ */
+#ifndef TCPX_TOOLS_MEETING_H
+#define TCPX_TOOLS_MEETING_H
+
+#include "session/control.h"
+
+enum { MEETING_PORT = 12345, MEETING_HANDLE_BYTES = 128 };
+
+struct meeting_options {
+    const char *host; /* NULL: this is the server, */
+    int port;
+    const char *secret_file; /* NULL: none */
+    int timeout_ms;          /* for each step */
+};
+
+struct meeting {
+    struct meeting_options options;
+    struct bootstrap_listener *listener; /* the server's */
+    struct control *control;
+    uint64_t deadline;
+};
+
+/*
+ * Understands --port, --secret and --timeout; *used: how many arguments that was, 0 for others.
+ * False: the value is none; *problem says so.
+ */
+MUST_CHECK bool meeting_option(struct meeting_options *options, int argument_count,
+                               char **arguments, int *used, const char **problem);
+
+/* The server listens; the client has nothing to do yet. */
+MUST_CHECK int meeting_open(const struct meeting_options *options, struct meeting *meeting);
+
+/* Both wait for each other. */
+MUST_CHECK int meeting_begin(struct meeting *meeting);
+
+/* Time runs anew. */
+void meeting_next_step(struct meeting *meeting);
+
+/* The server's handle, and that both go through the same plugin and mean the same `bytes`. */
+MUST_CHECK int meeting_give_handle(struct meeting *meeting, uint64_t bytes,
+                                   const uint8_t handle[MEETING_HANDLE_BYTES]);
+MUST_CHECK int meeting_take_handle(struct meeting *meeting, uint64_t bytes,
+                                   uint8_t handle[MEETING_HANDLE_BYTES]);
+
+/* What the server has found: "" is good. The client's failure is that text. */
+MUST_CHECK int meeting_give_verdict(struct meeting *meeting, const char *problem);
+MUST_CHECK int meeting_take_verdict(struct meeting *meeting);
+
+/* With a reason, which the peer is told; NULL: there is none. */
+void meeting_close(struct meeting *meeting, const char *reason);
+
+#endif
