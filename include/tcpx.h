@@ -95,7 +95,7 @@ TCPX_API TCPX_CHECK int tcpx_gpu_get_properties(int index, struct tcpx_gpu_prope
  * as good. The two copies have finished when they return.
  */
 TCPX_API TCPX_CHECK int tcpx_gpu_alloc(int gpu, uint64_t bytes, void **address);
-TCPX_API TCPX_CHECK int tcpx_gpu_free(void *address);
+TCPX_API TCPX_CHECK int tcpx_gpu_free(void *address); /* NULL is allowed */
 TCPX_API TCPX_CHECK int tcpx_gpu_write(void *to_gpu, const void *from_host, uint64_t bytes);
 TCPX_API TCPX_CHECK int tcpx_gpu_read(void *to_host, const void *from_gpu, uint64_t bytes);
 
@@ -106,11 +106,8 @@ TCPX_API TCPX_CHECK int tcpx_gpu_read(void *to_host, const void *from_gpu, uint6
  * time, any number of transfers. It goes through the network plugin of the machine, or through the
  * built-in transport where there is none; both ends must have the same.
  *
- * One side listens, the other connects:
- *
- *     tcpx_session_listen(NULL, 12345, &options, &listener);     tcpx_session_connect("host",
- * 12345, tcpx_session_accept(listener, timeout, &session);                &options, timeout,
- * &session);
+ * One side listens (tcpx_session_listen, tcpx_session_accept), the other connects
+ * (tcpx_session_connect).
  */
 struct tcpx_session;
 struct tcpx_session_listener;
@@ -130,19 +127,26 @@ struct tcpx_session_options {
 };
 
 /* GPU 0, and everything else as the environment says. */
-TCPX_API void tcpx_session_options_init(struct tcpx_session_options *options);
+static inline void tcpx_session_options_init(struct tcpx_session_options *options)
+{
+    static const struct tcpx_session_options initial = {
+        sizeof(struct tcpx_session_options), 0, 0, 0, NULL, NULL};
+
+    *options = initial;
+}
 
 /*
  * Waits on a TCP port for peers; several may come, one after the other. `address`: NULL for all,
  * else the name or number of one of this machine. Port 0: *port of tcpx_session_port() says which
- * one it became. The options are those of all its sessions.
+ * one it became. The options are those of all its sessions;
+ * GPU and plugin are looked at when a peer has come.
  */
 TCPX_API TCPX_CHECK int tcpx_session_listen(const char *address, int port,
                                             const struct tcpx_session_options *options,
                                             struct tcpx_session_listener **listener);
 TCPX_API TCPX_CHECK int tcpx_session_port(const struct tcpx_session_listener *listener, int *port);
 
-/* Waits for one peer; strangers are turned away meanwhile. One thread at a time for a listener. */
+/* Waits for one peer; strangers are turned away meanwhile. */
 TCPX_API TCPX_CHECK int tcpx_session_accept(struct tcpx_session_listener *listener, int timeout_ms,
                                             struct tcpx_session **session);
 
@@ -155,8 +159,9 @@ TCPX_API TCPX_CHECK int tcpx_session_connect(const char *host, int port,
                                              int timeout_ms, struct tcpx_session **session);
 
 /*
- * Ends a session and all of its transfers and memories, without waiting for the peer: what was
- * sent and is done arrives. A transfer of the peer that is not done fails there. NULL is allowed.
+ * Ends a session and all of its transfers and memories. It does not wait for the peer's program,
+ * only shortly for its host and for copies on the GPU: what was sent and is done arrives. A
+ * transfer of the peer that is not done fails there. NULL is allowed.
  */
 TCPX_API void tcpx_session_close(struct tcpx_session *session);
 
@@ -166,7 +171,8 @@ TCPX_API const char *tcpx_session_path(const struct tcpx_session *session);
 /*
  * Memory that is sent from or received into: of the session's GPU, or of the host. Registered once,
  * it is valid on all channels, in both directions. It must stay allocated until it is deregistered,
- * which its transfers must have ended before; closing the session deregisters it.
+ * which its transfers must have ended before; closing the session deregisters it. After a failure
+ * the network may have it until the session is closed, and it cannot be deregistered before.
  */
 TCPX_API TCPX_CHECK int tcpx_session_register(struct tcpx_session *session, void *address,
                                               uint64_t bytes, struct tcpx_memory **memory);
@@ -236,9 +242,9 @@ TCPX_API TCPX_CHECK int tcpx_transfer_test_on_stream(struct tcpx_transfer *trans
 TCPX_API TCPX_CHECK int tcpx_transfer_wait(struct tcpx_transfer *transfer, int timeout_ms);
 
 /*
- * An eventfd that becomes readable whenever a transfer has ended or failed, for programs with a
- * loop of their own: read it, then test the transfers. From the first call on a thread of the
- * session moves everything along. It belongs to the session.
+ * An eventfd, non-blocking, that becomes readable whenever a transfer has ended or failed, for
+ * programs with a loop of their own: read it, then test the transfers. From the first call on a
+ * thread of the session moves everything along. It belongs to the session.
  */
 TCPX_API TCPX_CHECK int tcpx_session_event_fd(struct tcpx_session *session, int *fd);
 
@@ -251,6 +257,7 @@ struct tcpx_session_statistics {
     uint64_t failures;
     uint64_t sent_bytes;
     uint64_t received_bytes;
+    /* Of what goes in chunks: over a plugin, and lists of pieces. */
     uint64_t sent_chunks;
     uint64_t received_chunks;
     uint64_t fragments;       /* that were unpacked by the session */
@@ -329,17 +336,17 @@ TCPX_API TCPX_CHECK int tcpx_get_properties(int dev, struct tcpx_net_properties 
 TCPX_API TCPX_CHECK int tcpx_listen(int dev, void *handle, void **listen_comm);
 
 /*
- * *send_comm is NULL: not yet, call again with the same handle. `send_dev_handle` may be NULL;
- * nothing is written there.
+ * *send_comm is NULL: not yet, call again with the same bytes at the same place. It is NULL after a
+ * failure, too. `send_dev_handle` may be NULL; nothing is written there.
  */
 TCPX_API TCPX_CHECK int tcpx_connect_v5(int dev, void *handle, void **send_comm,
                                         void **send_dev_handle);
 
 /*
- * *recv_comm is NULL: not yet, call again. `recv_dev_handle` may be NULL. Otherwise
- * *recv_dev_handle may point to 32 bytes of the caller's, which get NCCL's ncclNetDeviceHandle; if
- * it is NULL, it is set to a copy that lives as long as the comm. The GPU is the one that is
- * current in the calling thread. One thread at a time for each listener.
+ * *recv_comm is NULL: not yet, call again; and after a failure. `recv_dev_handle` may be NULL.
+ * Otherwise *recv_dev_handle may point to 32 bytes of the caller's, which get NCCL's
+ * ncclNetDeviceHandle; if it is NULL, it is set to a copy that lives as long as the comm. The GPU
+ * is the one that is current in the calling thread. One thread at a time for each listener.
  */
 TCPX_API TCPX_CHECK int tcpx_accept_v5(void *listen_comm, void **recv_comm, void **recv_dev_handle);
 
@@ -352,7 +359,7 @@ TCPX_API TCPX_CHECK int tcpx_dereg_mr(void *comm, void *mhandle);
 
 /*
  * *request is NULL: the comm is busy, call again after some tests. `data` must lie in the memory
- * behind `mhandle`. n is 1: plugins take one receive at a time.
+ * behind `mhandle`. n is 1: plugins take one receive at a time. `tags` may be NULL.
  */
 TCPX_API TCPX_CHECK int tcpx_isend(void *comm, void *data, int size, int tag, void *mhandle,
                                    void **request);
@@ -367,7 +374,7 @@ TCPX_API TCPX_CHECK int tcpx_irecv(void *comm, int n, void **data, int *sizes, i
  */
 TCPX_API TCPX_CHECK int tcpx_test(void *request, int *done, int *size);
 
-/* In any order. For receives that need no unpacking it has no effect. n is 1. */
+/* In any order of the receives; those that need no unpacking are left alone. n is 1. */
 TCPX_API TCPX_CHECK int tcpx_irecv_consumed(void *comm, int n, void *request);
 
 /*

@@ -19,6 +19,7 @@ clang_tidy|clang-tidy|the static analysis of make lint
 clang_format|clang-format|the check of the source format in make lint
 clang_runtime|?|the sanitizers of clang and everything that is fuzzed
 mandoc|mandoc|the check of the man pages
+sodium|?|the tests of shared secrets
 END
 }
 
@@ -51,6 +52,24 @@ has_clang_format()
 has_mandoc()
 {
     command -v mandoc >/dev/null
+}
+
+# The library opens it by its name when a secret is asked for.
+has_sodium()
+{
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libsodium\.so'
+}
+
+# Named after its version, which newer releases have moved on from.
+sodium_package()
+{
+    for candidate in libsodium23 libsodium26; do
+        if apt-cache show "$candidate" >/dev/null 2>&1; then
+            echo "$candidate"
+            return
+        fi
+    done
+    echo libsodium-dev
 }
 
 # The runtime is a package of its own and must fit the compiler, so only linking proves it.

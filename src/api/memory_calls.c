@@ -1,4 +1,5 @@
 /* GPU memory for callers without CUDA. */
+#include "base/checked.h"
 #include "base/clock.h"
 #include "gpu/gpu.h"
 
@@ -18,18 +19,22 @@ static struct allocation *allocations;
 
 int tcpx_gpu_alloc(int gpu, uint64_t bytes, void **address)
 {
-    enum { ALIGNMENT = 65536 }; /* also good for a dma-buf */
+    enum { ALIGNMENT = 65536, PAGE = 4096 }; /* also good for a dma-buf, */
     struct allocation *allocation;
+    uint64_t whole_pages; /* as plugins want them */
     int result;
 
     if (address == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "tcpx_gpu_alloc: address is NULL");
+    if (!checked_align_up(bytes, PAGE, &whole_pages))
+        return error_set(TCPX_INVALID_ARGUMENT, "tcpx_gpu_alloc: %llu bytes",
+                         (unsigned long long)bytes);
     allocation = calloc(1, sizeof *allocation);
     if (allocation == NULL)
         return error_system(ENOMEM, "an allocation");
     result = gpu_open(gpu, &allocation->gpu);
     if (result == TCPX_SUCCESS)
-        result = gpu_memory_alloc(allocation->gpu, bytes, ALIGNMENT, &allocation->memory);
+        result = gpu_memory_alloc(allocation->gpu, whole_pages, ALIGNMENT, &allocation->memory);
     if (result != TCPX_SUCCESS) {
         gpu_close(allocation->gpu);
         free(allocation);

@@ -61,6 +61,7 @@ int tcpx_get_properties(int dev, struct tcpx_net_properties *properties)
 {
     const struct import_plugin *plugin;
     struct net_properties_v12 all;
+    bool reaches_gpus = false;
     int result;
 
     REQUIRE(properties);
@@ -70,8 +71,12 @@ int tcpx_get_properties(int dev, struct tcpx_net_properties *properties)
                            plugin->table.name, plugin->devices);
     if (result == TCPX_SUCCESS)
         result = import_properties(&plugin->table, dev, &all);
+    if (result == TCPX_SUCCESS)
+        result = import_reaches_gpus(plugin, &reaches_gpus);
     if (result != TCPX_SUCCESS)
         return result;
+    if (!reaches_gpus)
+        all.pointer_support &= ~NET_POINTER_CUDA;
     *properties = (struct tcpx_net_properties){.name = all.name,
                                                .pci_path = all.pci_path,
                                                .guid = all.guid,

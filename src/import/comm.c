@@ -140,18 +140,6 @@ static int find_queue(struct import_comm *comm)
     return TCPX_SUCCESS;
 }
 
-/* Only our own transport knows the emulated GPUs of this library. */
-static int knows_our_gpus(const struct import_comm *comm, bool *known)
-{
-    const char *backend;
-    const char *reason;
-    int result = gpu_backend(&backend, &reason);
-
-    if (result == TCPX_SUCCESS)
-        *known = comm->plugin->table.is_builtin || strcmp(backend, "host") != 0;
-    return result;
-}
-
 static int open_queue(struct import_comm *comm)
 {
     const struct net_device_handle *on_gpu = &comm->on_gpu;
@@ -162,7 +150,7 @@ static int open_queue(struct import_comm *comm)
     if (on_gpu->type != NET_DEVICE_UNPACK || on_gpu->handle == NULL)
         return TCPX_SUCCESS;
     comm->consumes = true;
-    result = knows_our_gpus(comm, &known);
+    result = import_reaches_gpus(comm->plugin, &known);
     if (result != TCPX_SUCCESS || !known)
         return result;
     if (on_gpu->version != UNPACK_VERSION)
@@ -401,7 +389,7 @@ int import_comm_register(struct import_comm *comm, void *data, size_t bytes, int
     int result = fork_check();
 
     if (result == TCPX_SUCCESS && type == NET_POINTER_CUDA)
-        result = knows_our_gpus(comm, &known);
+        result = import_reaches_gpus(comm->plugin, &known);
     if (result != TCPX_SUCCESS)
         return result;
     if (!known)

@@ -3,6 +3,7 @@
 
 #include "base/config.h"
 #include "base/fork.h"
+#include "gpu/gpu.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -223,4 +224,15 @@ int import_open_named(const char *name, const struct import_plugin **plugin)
 bool import_is_builtin(const struct import_plugin *plugin)
 {
     return plugin == &builtin;
+}
+
+int import_reaches_gpus(const struct import_plugin *plugin, bool *reaches)
+{
+    const char *backend;
+    const char *reason;
+    int result = gpu_backend(&backend, &reason);
+
+    if (result == TCPX_SUCCESS)
+        *reaches = import_is_builtin(plugin) || strcmp(backend, "host") != 0;
+    return result;
 }

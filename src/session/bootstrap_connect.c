@@ -1,0 +1,314 @@
+/*
+ * The connecting side of the bootstrap: one try after the other, at one address after the other,
+ * until a peer is there. What a failed try met decides whether there is another one.
+ */
+#include "session/bootstrap.h"
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "net/socket.h"
+#include "session/bootstrap_address.h"
+#include "session/greeting.h"
+#include "session/secret.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+/* How long one address may leave a connect unanswered; the pauses between the tries. */
+enum { CONNECT_MS = 3000, SHORTEST_PAUSE_MS = 20, LONGEST_PAUSE_MS = 250 };
+
+enum { REASON_BYTES = 512 };
+
+/* What a failed try says about the next one. */
+enum outlook {
+    HOPELESS,  /* a peer is there and does not suit: all tries would meet the same */
+    ELSEWHERE, /* this address does not work from here, another one may */
+    LATER,     /* it may work at the next try */
+};
+
+/* One try at one address. */
+struct attempt {
+    struct bootstrap_side side;
+    int fd;
+    uint64_t deadline;
+    enum outlook outlook; /* if it fails */
+    char reason[REASON_BYTES];
+    char name[SOCKET_NAME_BYTES];
+};
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Nobody listens yet, or the way there is not there yet. */
+static bool may_pass(int error)
+{
+    switch (error) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+    case ENETUNREACH:
+    case ENETDOWN:
+    case ETIMEDOUT:
+    case EPIPE:
+    case EAGAIN:
+    case EADDRNOTAVAIL: /* all ports are in use */
+        return true;
+    default:
+        return false;
+    }
+}
+
+static int fail(struct attempt *attempt, int error)
+{
+    attempt->outlook = may_pass(error) ? LATER : ELSEWHERE;
+    return error_system(error, "cannot connect to %s", attempt->name);
+}
+
+/* Where nobody listens at a port that the kernel may give out, a connect can meet itself. */
+static bool met_itself(int fd)
+{
+    union socket_address here = {0};
+    union socket_address there = {0};
+    socklen_t here_length = sizeof here.storage;
+    socklen_t there_length = sizeof there.storage;
+
+    return getsockname(fd, (struct sockaddr *)&here.storage, &here_length) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there.storage, &there_length) == 0 &&
+           here_length == there_length && memcmp(&here, &there, here_length) == 0;
+}
+
+/* Whether it is ready before the deadline. */
+static bool await(int fd, short events, uint64_t deadline)
+{
+    struct pollfd ready = {.fd = fd, .events = events};
+
+    do {
+        if (poll(&ready, 1, control_poll_ms(deadline)) > 0)
+            return true;
+    } while (!deadline_passed(deadline));
+    return false;
+}
+
+static int establish(struct attempt *attempt, const struct sockaddr_storage *address)
+{
+    socklen_t length = sizeof(int);
+    int error = 0;
+    int result = socket_open(address->ss_family, &attempt->fd);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (connect(attempt->fd, (const struct sockaddr *)address, socket_address_length(address)) !=
+            0 &&
+        errno != EINPROGRESS && errno != EINTR)
+        return fail(attempt, errno);
+    if (!await(attempt->fd, POLLOUT, earlier(attempt->deadline, deadline_after_ms(CONNECT_MS))))
+        return fail(attempt, ETIMEDOUT);
+    if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
+        error = errno;
+    if (error == 0 && met_itself(attempt->fd))
+        error = ECONNREFUSED;
+    return error == 0 ? TCPX_SUCCESS : fail(attempt, error);
+}
+
+/* An end before the first byte is somebody who went away; later it is not a greeting. */
+static int report_closed(struct attempt *attempt, size_t have)
+{
+    attempt->outlook = have == 0 ? LATER : HOPELESS;
+    if (have == 0)
+        return error_set(TCPX_REMOTE_ERROR, "%s closed the connection before its greeting",
+                         attempt->name);
+    return error_set(
+        TCPX_REMOTE_ERROR,
+        "%s closed the connection in the middle of its greeting, after %zu of %d bytes",
+        attempt->name, have, BOOTSTRAP_GREETING_BYTES);
+}
+
+static int read_answer(struct attempt *attempt, uint8_t bytes[BOOTSTRAP_GREETING_BYTES])
+{
+    size_t have = 0;
+
+    while (have < BOOTSTRAP_GREETING_BYTES) {
+        ssize_t got =
+            recv(attempt->fd, bytes + have, BOOTSTRAP_GREETING_BYTES - have, MSG_DONTWAIT);
+
+        if (got == 0)
+            return report_closed(attempt, have);
+        if (got > 0)
+            have += (size_t)got;
+        if (!bootstrap_greeting_begins(bytes, have))
+            return error_set(TCPX_REMOTE_ERROR, "%s speaks another protocol", attempt->name);
+        if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+            return have == 0 ? fail(attempt, errno) : report_closed(attempt, have);
+        if (got < 0 && !await(attempt->fd, POLLIN, attempt->deadline)) {
+            attempt->outlook = LATER;
+            return error_set(TCPX_REMOTE_ERROR, "%s has taken the connection and not greeted",
+                             attempt->name);
+        }
+    }
+    return TCPX_SUCCESS;
+}
+
+static int greet(struct attempt *attempt)
+{
+    uint8_t bytes[BOOTSTRAP_GREETING_BYTES];
+    int result = secret_nonce(attempt->side.secret, attempt->side.own);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (!bootstrap_side_greet(&attempt->side, attempt->fd))
+        return fail(attempt, errno);
+    result = read_answer(attempt, bytes);
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = bootstrap_side_hear(&attempt->side, bytes);
+    if (result != TCPX_SUCCESS)
+        return error_set(result, "%s %s", attempt->name, error_text());
+    return TCPX_SUCCESS;
+}
+
+static int exchange_proofs(struct attempt *attempt, struct control *control)
+{
+    uint8_t proof[SECRET_PROOF_BYTES];
+    uint8_t type;
+    size_t bytes;
+    int result = bootstrap_side_prove(&attempt->side, control);
+
+    if (result == TCPX_SUCCESS)
+        result = control_await(control, "its proof of the shared secret", &type, proof,
+                               sizeof proof, &bytes, attempt->deadline);
+    if (result == TCPX_SUCCESS)
+        result = bootstrap_side_judge(&attempt->side, control, type, proof, bytes);
+    return result;
+}
+
+/* After the greeting the socket is the control's. */
+static int become_control(struct attempt *attempt, struct control **out)
+{
+    struct control *control;
+    int fd = attempt->fd;
+    int result;
+
+    attempt->fd = -1;
+    result = control_create(fd, attempt->name, &control);
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (attempt->side.secret != NULL)
+        result = exchange_proofs(attempt, control);
+    if (result != TCPX_SUCCESS) {
+        control_close(control, 0);
+        return result;
+    }
+    *out = control;
+    return TCPX_SUCCESS;
+}
+
+static int try_address(struct attempt *attempt, const struct sockaddr_storage *address,
+                       struct control **control)
+{
+    int result;
+
+    attempt->fd = -1;
+    attempt->outlook = ELSEWHERE;
+    bootstrap_address_name(address, attempt->name);
+    result = establish(attempt, address);
+    if (result == TCPX_SUCCESS) {
+        attempt->outlook = HOPELESS;
+        result = greet(attempt);
+    }
+    if (result == TCPX_SUCCESS)
+        result = become_control(attempt, control);
+    socket_close(&attempt->fd);
+    return result;
+}
+
+/* What it met that may pass: of several failures the one to tell. */
+static void keep_reason(struct attempt *attempt)
+{
+    snprintf(attempt->reason, sizeof attempt->reason, "%s", error_text());
+}
+
+static int try_list(const struct addrinfo *list, struct attempt *attempt, struct control **control,
+                    bool *again)
+{
+    int result = TCPX_SYSTEM_ERROR;
+
+    for (const struct addrinfo *at = list; at != NULL; at = at->ai_next) {
+        struct sockaddr_storage address;
+
+        bootstrap_address_copy(at, &address);
+        result = try_address(attempt, &address, control);
+        if (result == TCPX_SUCCESS || attempt->outlook == HOPELESS) {
+            *again = false;
+            return result;
+        }
+        if (attempt->outlook == LATER) {
+            *again = true;
+            keep_reason(attempt);
+        }
+    }
+    return result;
+}
+
+/* All addresses once. *again: whether it failed with what may pass. */
+static int try_all(const char *host, uint16_t port, struct attempt *attempt,
+                   struct control **control, bool *again)
+{
+    struct addrinfo *list;
+    int result = bootstrap_resolve(host, port, 0, &list, again);
+
+    if (result != TCPX_SUCCESS) {
+        keep_reason(attempt);
+        return result;
+    }
+    result = try_list(list, attempt, control, again);
+    freeaddrinfo(list);
+    return result;
+}
+
+static int connect_until(const char *host, uint16_t port, struct attempt *attempt,
+                         struct control **control)
+{
+    uint64_t pause_ms = SHORTEST_PAUSE_MS;
+
+    for (;;) {
+        bool again;
+        int result = try_all(host, port, attempt, control, &again);
+
+        if (result == TCPX_SUCCESS || !again)
+            return result;
+        if (deadline_passed(attempt->deadline))
+            return error_set(TCPX_IN_PROGRESS, "no peer at %s port %u in time; the last try: %s",
+                             host, port, attempt->reason);
+        (void)poll(NULL, 0,
+                   control_poll_ms(earlier(attempt->deadline, deadline_after_ms(pause_ms))));
+        pause_ms = 2 * pause_ms < LONGEST_PAUSE_MS ? 2 * pause_ms : LONGEST_PAUSE_MS;
+    }
+}
+
+int bootstrap_connect(const char *host, uint16_t port, const char *secret_file, uint64_t deadline,
+                      struct control **control)
+{
+    struct attempt attempt = {.side = {.role = BOOTSTRAP_CONNECTS}, .deadline = deadline};
+    struct secret *secret;
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (host == NULL || *host == '\0')
+        return error_set(TCPX_INVALID_ARGUMENT, "no host to connect to");
+    if (port == 0)
+        return error_set(TCPX_INVALID_ARGUMENT, "port 0 of %s: 1 to 65535 are possible", host);
+    result = secret_load(secret_file, secret_libraries, &secret);
+    if (result != TCPX_SUCCESS)
+        return result;
+    attempt.side.secret = secret;
+    result = connect_until(host, port, &attempt, control);
+    secret_free(secret);
+    return result;
+}

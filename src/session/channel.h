@@ -1,0 +1,76 @@
+/*
+ * A channel: one direction of a session, over a comm of whichever transport there is. It carries
+ * chunks in order, a bounded number at once; the built-in one also carries whole messages, which
+ * session/whole.c posts itself.
+ */
+#ifndef TCPX_SESSION_CHANNEL_H
+#define TCPX_SESSION_CHANNEL_H
+
+#include "import/comm.h"
+#include "net/comm.h"
+
+/* Either of both. */
+struct channel {
+    struct import_comm *plugin;
+    struct net_comm *builtin;
+};
+
+struct channel_memory {
+    struct import_memory *plugin;
+    struct net_memory *builtin;
+};
+
+/* An import_request or a net_request. */
+typedef void *channel_request;
+
+/* --- making ---------------------------------------------------------------------------------- */
+
+struct channel_listener {
+    struct import_listener *plugin;
+    struct net_listener *builtin;
+};
+
+/* `plugin`: NULL for the built-in transport, whose device the second one is. */
+MUST_CHECK int channel_listen(const struct import_plugin *plugin, const struct net_device *device,
+                              int device_number, uint8_t handle[NET_TABLE_HANDLE_BYTES],
+                              struct channel_listener *listener);
+/* *there: whether the channel was made; if not, again. */
+MUST_CHECK int channel_accept(struct channel_listener *listener, struct channel *channel,
+                              bool *there);
+MUST_CHECK int channel_connect(const struct import_plugin *plugin, const struct net_device *device,
+                               int device_number, uint8_t handle[NET_TABLE_HANDLE_BYTES],
+                               struct channel *channel, bool *there);
+/* Nobody will call again for it. */
+void channel_connect_cancel(const struct import_plugin *plugin,
+                            uint8_t handle[NET_TABLE_HANDLE_BYTES]);
+void channel_listener_close(struct channel_listener *listener);
+
+/* What was sent is known to have arrived, or does not matter any more. */
+void channel_close(struct channel *channel);
+
+/* --- using ----------------------------------------------------------------------------------- */
+
+/* How long a chunk may be. */
+uint64_t channel_longest(const struct channel *channel);
+
+/* Host memory of the built-in transport needs none; `memory` is then zero. */
+MUST_CHECK int channel_register(struct channel *channel, void *data, uint64_t bytes, bool on_gpu,
+                                struct channel_memory *memory);
+void channel_deregister(struct channel *channel, struct channel_memory *memory);
+
+/* *request is NULL: busy. */
+MUST_CHECK int channel_send(struct channel *channel, void *data, uint64_t bytes,
+                            const struct channel_memory *memory, channel_request *request);
+MUST_CHECK int channel_receive(struct channel *channel, void *data, uint64_t bytes,
+                               const struct channel_memory *memory, channel_request *request);
+
+/* *bytes is 0 where it is not known. */
+MUST_CHECK int channel_test(struct channel *channel, channel_request request, bool *done,
+                            uint64_t *bytes);
+
+/* What has to be unpacked of a receive that is done; nothing, if count is 0. */
+MUST_CHECK int channel_received(struct channel *channel, channel_request request,
+                                struct import_received *received);
+MUST_CHECK int channel_consumed(struct channel *channel, channel_request request);
+
+#endif

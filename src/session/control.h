@@ -1,0 +1,90 @@
+/*
+ * Framed messages both ways over one TCP connection, for the whole life of a session: the bootstrap
+ * makes it, the session speaks over it. Nothing here waits but control_await() and, for as long as
+ * it is told, control_close(). A control is not locked: one thread at a time uses it.
+ *
+ * A frame is a type (1 byte), 3 bytes of zero, the length of the payload (4 bytes, little endian),
+ * and the payload.
+ */
+#ifndef TCPX_SESSION_CONTROL_H
+#define TCPX_SESSION_CONTROL_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct control;
+
+enum {
+    CONTROL_LARGEST = 65536, /* bytes of a payload */
+    CONTROL_HEADER_BYTES = 8,
+    CONTROL_REFUSAL_TEXT = 200, /* bytes of the text of a refusal, at most */
+    CONTROL_MOST_UNSENT = 4 << 20,
+};
+
+/* Types that are not the session's own. */
+enum {
+    CONTROL_PROOF = 254,   /* of the bootstrap: that the sender knows the shared secret */
+    CONTROL_REFUSED = 255, /* the last message of a peer that gives up: why, as text */
+};
+
+/* Takes the descriptor over, also when it fails. `peer`: its name for texts; NULL: its address. */
+MUST_CHECK int control_create(int fd, const char *peer, struct control **control);
+
+/*
+ * Queues a message and sends what goes now; never waits. A message that would make more than
+ * CONTROL_MOST_UNSENT bytes wait is not queued, and an error: the peer does not read.
+ */
+MUST_CHECK int control_send(struct control *control, uint8_t type, const void *payload,
+                            size_t bytes);
+
+/*
+ * Queues a refusal, which the peer's control_receive() turns into an error with this text, and
+ * sends what goes now: so that a disagreement is an error on both sides. To be closed afterwards.
+ */
+void control_refuse(struct control *control, const char *text);
+
+/* Sends what is queued as far as it goes now. */
+MUST_CHECK int control_flush(struct control *control);
+
+bool control_has_unsent(const struct control *control);
+
+/*
+ * *there: whether a message was read; never waits. An end of the connection, a refusal, and a
+ * payload beyond `room` are TCPX_REMOTE_ERROR in words that name the peer, again at every call.
+ */
+MUST_CHECK int control_receive(struct control *control, uint8_t *type, void *payload, size_t room,
+                               size_t *bytes, bool *there);
+
+/*
+ * The same, but waits until a message is there, and sends what is queued meanwhile. When the
+ * deadline (base/clock.h) has passed: TCPX_IN_PROGRESS, and the text says what was `awaited`.
+ */
+MUST_CHECK int control_await(struct control *control, const char *awaited, uint8_t *type,
+                             void *payload, size_t room, size_t *bytes, uint64_t deadline);
+
+/* For poll(). A message is never kept back here while the descriptor says that nothing is there. */
+int control_fd(const struct control *control);
+
+const char *control_peer(const struct control *control);
+
+/*
+ * Closes when everything queued has arrived at the peer's host, when the connection has ended, or
+ * after `linger_ms`; whether the peer reads it makes no difference. NULL is allowed.
+ */
+void control_close(struct control *control, unsigned linger_ms);
+
+/* The header of a frame. Fails in words on what no tcpx would have sent. */
+void control_header_write(uint8_t type, uint32_t length, uint8_t bytes[CONTROL_HEADER_BYTES]);
+MUST_CHECK int control_header_read(const uint8_t bytes[CONTROL_HEADER_BYTES], uint8_t *type,
+                                   uint32_t *length);
+
+/* What a refusal may show: its beginning, and '?' for whatever is not printable. */
+void control_printable(const void *text, size_t bytes, char shown[CONTROL_REFUSAL_TEXT + 1]);
+
+/* How long poll() may wait for this deadline; -1: for ever. */
+int control_poll_ms(uint64_t deadline);
+
+#endif

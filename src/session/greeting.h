@@ -1,0 +1,68 @@
+/*
+ * How each side of the bootstrap says who it is, and proves it: the greeting, which is the first
+ * bytes of each side, and, with a shared secret, the proof that answers the other side's nonce.
+ */
+#ifndef TCPX_SESSION_GREETING_H
+#define TCPX_SESSION_GREETING_H
+
+#include "base/error.h"
+#include "session/control.h"
+#include "session/secret.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BOOTSTRAP_VERSION 1
+
+enum { BOOTSTRAP_GREETING_BYTES = 48 };
+
+enum bootstrap_role { BOOTSTRAP_CONNECTS = 1, BOOTSTRAP_LISTENS = 2 };
+
+struct bootstrap_greeting {
+    uint8_t role; /* enum bootstrap_role */
+    bool secret;  /* a proof will follow, and is expected */
+    uint8_t nonce[SECRET_NONCE_BYTES];
+};
+
+void bootstrap_greeting_write(const struct bootstrap_greeting *greeting,
+                              uint8_t bytes[BOOTSTRAP_GREETING_BYTES]);
+
+/* Whether a greeting of any version can begin with these bytes: others need not be waited for. */
+bool bootstrap_greeting_begins(const uint8_t *bytes, size_t have);
+
+/*
+ * The greeting of a side that ought to have this role. Another version is TCPX_INVALID_USAGE, with
+ * both versions; what no tcpx would have sent is TCPX_REMOTE_ERROR. The text goes on where it says
+ * of whom: "speaks version 2 ...".
+ */
+MUST_CHECK int bootstrap_greeting_read(const uint8_t bytes[BOOTSTRAP_GREETING_BYTES],
+                                       enum bootstrap_role role,
+                                       struct bootstrap_greeting *greeting);
+
+/* --- one side of one connection that is being made ------------------------------------------ */
+
+struct bootstrap_side {
+    const struct secret *secret; /* NULL: none */
+    enum bootstrap_role role;
+    uint8_t own[SECRET_NONCE_BYTES];
+    uint8_t other[SECRET_NONCE_BYTES]; /* from bootstrap_side_hear() on */
+};
+
+/* Never waits; errno says why it failed. */
+bool bootstrap_side_greet(const struct bootstrap_side *side, int fd);
+
+/*
+ * The greeting that came. Fails as bootstrap_greeting_read() does; and TCPX_INVALID_USAGE, if only
+ * one side has a secret.
+ */
+MUST_CHECK int bootstrap_side_hear(struct bootstrap_side *side,
+                                   const uint8_t bytes[BOOTSTRAP_GREETING_BYTES]);
+
+MUST_CHECK int bootstrap_side_prove(const struct bootstrap_side *side, struct control *control);
+
+/* The message that ought to be the peer's proof; a wrong proof is told to the peer. */
+MUST_CHECK int bootstrap_side_judge(const struct bootstrap_side *side, struct control *control,
+                                    uint8_t type, const uint8_t *proof, size_t bytes);
+
+#endif

@@ -1,0 +1,354 @@
+/*
+ * How the two sides of a transfer in chunks find each other, over the control connection:
+ *
+ *   OFFER   id, tag, bytes   the sender has this; id is its own number
+ *   GRANT   id               the receive for it is there; chunks travel in the order of the grants
+ *   REFUSE  id, bytes        the receive for it has another length
+ *   DONE    id               all of it is in the receiver's memory
+ *   GOODBYE                  nothing more will be sent or received
+ *
+ * The k-th offer of a tag meets the k-th receive of that tag. Numbers are 8 bytes, little endian.
+ */
+#include "base/clock.h"
+#include "session/session_state.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum message { OFFER = 2, GRANT = 3, REFUSE = 4, DONE = 5, GOODBYE = 6 };
+
+enum {
+    MOST_OFFERED = 4096,   /* ours, at once; the others wait here */
+    MOST_OFFERS = 1 << 16, /* of a peer, which keeps to the limit above */
+};
+
+static unsigned bucket_of(uint64_t number)
+{
+    return (unsigned)((number * 0x9e3779b97f4a7c15u) >> 56) % BUCKETS;
+}
+
+static int say(struct tcpx_session *session, enum message message, const uint64_t *numbers,
+               size_t count)
+{
+    uint64_t wire[3] = {0};
+
+    for (size_t i = 0; i < count; i++)
+        wire[i] = htole64(numbers[i]);
+    return control_send(session->control, (uint8_t)message, wire, count * sizeof *wire);
+}
+
+/* --- finding in buckets -------------------------------------------------------------------- */
+
+/* The oldest receive of the tag. */
+static struct tcpx_transfer *take_expected(struct tcpx_session *session, uint64_t tag)
+{
+    struct transfer_row *row = &session->expected[bucket_of(tag)];
+    struct tcpx_transfer **at = &row->first;
+    struct tcpx_transfer *found;
+
+    while (*at != NULL && (*at)->tag != tag)
+        at = &(*at)->next;
+    found = *at;
+    if (found == NULL)
+        return NULL;
+    *at = found->next;
+    if (row->last == &found->next)
+        row->last = at;
+    return found;
+}
+
+static struct tcpx_transfer *find_offered(struct tcpx_session *session, uint64_t id)
+{
+    struct tcpx_transfer *transfer = session->offered[bucket_of(id)];
+
+    while (transfer != NULL && transfer->id != id)
+        transfer = transfer->next_offered;
+    return transfer;
+}
+
+static void add_offered(struct tcpx_transfer *transfer)
+{
+    struct tcpx_transfer **bucket = &transfer->session->offered[bucket_of(transfer->id)];
+
+    transfer->next_offered = *bucket;
+    *bucket = transfer;
+    transfer->session->offered_count++;
+}
+
+static void remove_offered(struct tcpx_transfer *transfer)
+{
+    struct tcpx_transfer **at = &transfer->session->offered[bucket_of(transfer->id)];
+
+    while (*at != transfer)
+        at = &(*at)->next_offered;
+    *at = transfer->next_offered;
+    transfer->session->offered_count--;
+}
+
+static struct offer *take_offer(struct tcpx_session *session, uint64_t tag)
+{
+    struct offer_row *row = &session->offers[bucket_of(tag)];
+    struct offer **at = &row->first;
+    struct offer *found;
+
+    while (*at != NULL && (*at)->tag != tag)
+        at = &(*at)->next;
+    found = *at;
+    if (found == NULL)
+        return NULL;
+    *at = found->next;
+    if (row->last == &found->next)
+        row->last = at;
+    session->offer_count--;
+    return found;
+}
+
+static int keep_offer(struct tcpx_session *session, const struct offer *offer)
+{
+    struct offer_row *row = &session->offers[bucket_of(offer->tag)];
+    struct offer *kept;
+
+    if (session->offer_count == MOST_OFFERS)
+        return error_set(TCPX_REMOTE_ERROR, "%s offers more than %d transfers that nobody expects",
+                         control_peer(session->control), MOST_OFFERS);
+    kept = malloc(sizeof *kept);
+    if (kept == NULL)
+        return error_system(ENOMEM, "an offered transfer");
+    *kept = *offer;
+    kept->next = NULL;
+    if (row->last == NULL)
+        row->last = &row->first;
+    *row->last = kept;
+    row->last = &kept->next;
+    session->offer_count++;
+    return TCPX_SUCCESS;
+}
+
+/* --- this side's transfers ----------------------------------------------------------------- */
+
+static void count_matching(struct tcpx_transfer *transfer)
+{
+    transfer->session->statistics.matching_ns += clock_now() - transfer->since;
+}
+
+int matching_receive_done(struct tcpx_transfer *transfer)
+{
+    int result = say(transfer->session, DONE, &transfer->id, 1);
+
+    if (result == TCPX_SUCCESS)
+        transfer_end(transfer, TCPX_SUCCESS);
+    return result;
+}
+
+/* A receive has met an offer. */
+static int meet(struct tcpx_transfer *receive, const struct offer *offer)
+{
+    struct tcpx_session *session = receive->session;
+    const uint64_t refusal[] = {offer->id, receive->total};
+    int result;
+
+    receive->id = offer->id;
+    count_matching(receive);
+    if (offer->bytes != receive->total) {
+        result = say(session, REFUSE, refusal, 2);
+        if (result == TCPX_SUCCESS)
+            transfer_end(receive, error_set(TCPX_INVALID_USAGE,
+                                            "tag %llu: a receive of %llu bytes, but %s sends %llu",
+                                            (unsigned long long)receive->tag,
+                                            (unsigned long long)receive->total,
+                                            control_peer(session->control),
+                                            (unsigned long long)offer->bytes));
+        return result;
+    }
+    result = say(session, GRANT, &offer->id, 1);
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (receive->total == 0)
+        return matching_receive_done(receive);
+    row_add(&session->receiving.moving, receive);
+    return TCPX_SUCCESS;
+}
+
+static int begin_receive(struct tcpx_transfer *transfer)
+{
+    struct tcpx_session *session = transfer->session;
+    struct offer *offer = take_offer(session, transfer->tag);
+    int result;
+
+    if (offer == NULL) {
+        row_add(&session->expected[bucket_of(transfer->tag)], transfer);
+        return TCPX_SUCCESS;
+    }
+    result = meet(transfer, offer);
+    free(offer);
+    return result;
+}
+
+static int begin_send(struct tcpx_transfer *transfer)
+{
+    struct tcpx_session *session = transfer->session;
+    const uint64_t offer[] = {session->next_id, transfer->tag, transfer->total};
+    int result = say(session, OFFER, offer, 3);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    transfer->id = session->next_id++;
+    add_offered(transfer);
+    return TCPX_SUCCESS;
+}
+
+/* Those whose stream or event was reached, in their order: a later one never passes. */
+static int begin_waiting(struct tcpx_session *session, struct direction *direction, bool *moved)
+{
+    while (direction->waiting.first != NULL) {
+        struct tcpx_transfer *transfer = direction->waiting.first;
+        bool ready;
+        int result = transfer_is_ready(transfer, &ready);
+
+        if (result != TCPX_SUCCESS || !ready)
+            return result;
+        if (transfer->sending && session->offered_count == MOST_OFFERED)
+            return TCPX_SUCCESS;
+        row_take(&direction->waiting);
+        result = transfer->sending ? begin_send(transfer) : begin_receive(transfer);
+        if (result != TCPX_SUCCESS)
+            return result;
+        *moved = true;
+    }
+    return TCPX_SUCCESS;
+}
+
+int matching_begin(struct tcpx_transfer *transfer)
+{
+    struct tcpx_session *session = transfer->session;
+    struct direction *direction = transfer->sending ? &session->sending : &session->receiving;
+    bool moved;
+
+    row_add(&direction->waiting, transfer);
+    return begin_waiting(session, direction, &moved);
+}
+
+/* --- what the peer says -------------------------------------------------------------------- */
+
+static int wrong(const struct tcpx_session *session, const char *what, uint64_t id)
+{
+    return error_set(TCPX_REMOTE_ERROR, "%s: %s for transfer %llu, which it cannot be for",
+                     control_peer(session->control), what, (unsigned long long)id);
+}
+
+static int on_offer(struct tcpx_session *session, const uint64_t *numbers)
+{
+    const struct offer offer = {.id = numbers[0], .tag = numbers[1], .bytes = numbers[2]};
+    struct tcpx_transfer *receive = take_expected(session, offer.tag);
+
+    return receive != NULL ? meet(receive, &offer) : keep_offer(session, &offer);
+}
+
+static int on_grant(struct tcpx_session *session, uint64_t id)
+{
+    struct tcpx_transfer *send = find_offered(session, id);
+
+    if (send == NULL || send->granted)
+        return wrong(session, "a grant", id);
+    send->granted = true;
+    count_matching(send);
+    if (send->total != 0)
+        row_add(&session->sending.moving, send);
+    return TCPX_SUCCESS;
+}
+
+static int on_refusal(struct tcpx_session *session, uint64_t id, uint64_t expected)
+{
+    struct tcpx_transfer *send = find_offered(session, id);
+
+    if (send == NULL || send->granted)
+        return wrong(session, "a refusal", id);
+    remove_offered(send);
+    transfer_end(send, error_set(TCPX_INVALID_USAGE,
+                                 "tag %llu: a send of %llu bytes, but %s expects %llu",
+                                 (unsigned long long)send->tag, (unsigned long long)send->total,
+                                 control_peer(session->control), (unsigned long long)expected));
+    return TCPX_SUCCESS;
+}
+
+static int on_done(struct tcpx_session *session, uint64_t id)
+{
+    struct tcpx_transfer *send = find_offered(session, id);
+
+    if (send == NULL || !send->granted || send->begun != send->total)
+        return wrong(session, "an acknowledgement", id);
+    remove_offered(send);
+    send->acknowledged = true;
+    if (send->moved == send->total)
+        transfer_end(send, TCPX_SUCCESS);
+    return TCPX_SUCCESS;
+}
+
+/* How many numbers a message has. */
+static size_t numbers_of(uint8_t type)
+{
+    return type == OFFER ? 3 : type == REFUSE ? 2 : type == GRANT || type == DONE ? 1 : 0;
+}
+
+static int on_message(struct tcpx_session *session, uint8_t type, uint64_t *numbers, size_t bytes)
+{
+    if (type < OFFER || type > GOODBYE || bytes != numbers_of(type) * sizeof *numbers)
+        return error_set(TCPX_REMOTE_ERROR, "%s: a message of type %u and %zu bytes is none",
+                         control_peer(session->control), type, bytes);
+    for (size_t i = 0; i < numbers_of(type); i++)
+        numbers[i] = le64toh(numbers[i]);
+    switch (type) {
+    case OFFER:
+        return on_offer(session, numbers);
+    case GRANT:
+        return on_grant(session, numbers[0]);
+    case REFUSE:
+        return on_refusal(session, numbers[0], numbers[1]);
+    case DONE:
+        return on_done(session, numbers[0]);
+    default:
+        return error_set(TCPX_REMOTE_ERROR, "%s has closed the session",
+                         control_peer(session->control));
+    }
+}
+
+int matching_step(struct tcpx_session *session, bool *moved)
+{
+    bool there = true;
+    int result = control_flush(session->control);
+
+    while (result == TCPX_SUCCESS && there) {
+        uint64_t numbers[3];
+        uint8_t type;
+        size_t bytes;
+
+        result = control_receive(session->control, &type, numbers, sizeof numbers, &bytes, &there);
+        if (result == TCPX_SUCCESS && there) {
+            result = on_message(session, type, numbers, bytes);
+            *moved = true;
+        }
+    }
+    if (result == TCPX_SUCCESS)
+        result = begin_waiting(session, &session->sending, moved);
+    if (result == TCPX_SUCCESS)
+        result = begin_waiting(session, &session->receiving, moved);
+    return result;
+}
+
+int matching_goodbye(struct tcpx_session *session)
+{
+    return say(session, GOODBYE, NULL, 0);
+}
+
+void matching_free(struct tcpx_session *session)
+{
+    for (unsigned i = 0; i < BUCKETS; i++)
+        while (session->offers[i].first != NULL) {
+            struct offer *offer = session->offers[i].first;
+
+            session->offers[i].first = offer->next;
+            free(offer);
+        }
+}

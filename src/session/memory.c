@@ -1,0 +1,220 @@
+/* Memory of a session: registered with every channel, in parts where a plugin needs that. */
+#include "base/fork.h"
+#include "base/log.h"
+#include "session/session_state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* What tables before version 8 can say of a region is an int. */
+static uint64_t longest_region(const struct tcpx_session *session)
+{
+    return session->plugin != NULL && session->plugin->table.version < 8 ? (uint64_t)1 << 30
+                                                                         : UINT64_MAX;
+}
+
+struct channel_memory memory_at(const struct tcpx_memory *memory, bool sending, unsigned channel,
+                                uint64_t offset)
+{
+    const struct channel_memory *all = sending ? memory->of_sender : memory->of_receiver;
+
+    return all[channel * memory->regions + offset / memory->stride];
+}
+
+static void deregister_all(struct tcpx_memory *memory)
+{
+    struct tcpx_session *session = memory->session;
+
+    for (unsigned i = 0; i < session->channels && memory->regions != 0; i++)
+        for (size_t k = 0; k < memory->regions; k++) {
+            channel_deregister(&session->sending.lanes[i].channel,
+                               &memory->of_sender[i * memory->regions + k]);
+            channel_deregister(&session->receiving.lanes[i].channel,
+                               &memory->of_receiver[i * memory->regions + k]);
+        }
+    free(memory->of_sender);
+    free(memory->of_receiver);
+    memory->of_sender = NULL;
+    memory->of_receiver = NULL;
+    memory->regions = 0;
+}
+
+static void deregister(struct tcpx_memory *memory)
+{
+    deregister_all(memory);
+    free(memory);
+}
+
+/*
+ * GPU memory is exported in whole pages: the region grows to their bounds where its allocation
+ * reaches that far.
+ */
+static void widen(const struct gpu_pointer *pointer, uint8_t **address, uint64_t *bytes)
+{
+    const uint64_t page = 4096;
+    uint64_t from = (uintptr_t)*address & ~(page - 1);
+    uint64_t to = ((uintptr_t)*address + *bytes + page - 1) & ~(page - 1);
+
+    if (from >= pointer->base) {
+        *bytes += (uintptr_t)*address - from;
+        *address = (uint8_t *)(uintptr_t)from;
+    }
+    if (to <= pointer->base + pointer->bytes)
+        *bytes = to - (uintptr_t)*address;
+}
+
+static int register_region(struct tcpx_memory *memory, const struct gpu_pointer *pointer,
+                           size_t region)
+{
+    struct tcpx_session *session = memory->session;
+    uint64_t offset = region * memory->stride;
+    uint64_t bytes = memory->bytes - offset;
+    uint8_t *address = memory->address + offset;
+    int result = TCPX_SUCCESS;
+
+    if (bytes > memory->stride && bytes - memory->stride > session->chunk_bytes)
+        bytes = memory->stride + session->chunk_bytes;
+    if (memory->on_gpu && session->plugin != NULL)
+        widen(pointer, &address, &bytes);
+    for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++) {
+        size_t at = i * memory->regions + region;
+
+        result = channel_register(&session->sending.lanes[i].channel, address, bytes,
+                                  memory->on_gpu, &memory->of_sender[at]);
+        if (result == TCPX_SUCCESS)
+            result = channel_register(&session->receiving.lanes[i].channel, address, bytes,
+                                      memory->on_gpu, &memory->of_receiver[at]);
+    }
+    return result;
+}
+
+static int register_all(struct tcpx_memory *memory, const struct gpu_pointer *pointer)
+{
+    const struct tcpx_session *session = memory->session;
+    uint64_t longest = longest_region(session);
+    int result = TCPX_SUCCESS;
+
+    memory->stride = longest < memory->bytes ? longest : memory->bytes;
+    memory->regions = (size_t)((memory->bytes + memory->stride - 1) / memory->stride);
+    memory->of_sender = calloc(session->channels * memory->regions, sizeof *memory->of_sender);
+    memory->of_receiver = calloc(session->channels * memory->regions, sizeof *memory->of_receiver);
+    if (memory->of_sender == NULL || memory->of_receiver == NULL)
+        return error_system(ENOMEM, "registrations for %u channels", session->channels);
+    for (size_t i = 0; i < memory->regions && result == TCPX_SUCCESS; i++)
+        result = register_region(memory, pointer, i);
+    if (result == TCPX_SUCCESS || !memory->on_gpu || session->plugin == NULL)
+        return result;
+    /* A plugin may want whole pages, or memory of one kind of allocation. */
+    log_tcpx("%llu bytes of GPU memory at %p go through host memory: %s",
+             (unsigned long long)memory->bytes, (void *)memory->address, error_text());
+    deregister_all(memory);
+    memory->staged = true;
+    return TCPX_SUCCESS;
+}
+
+static int classify(const struct tcpx_session *session, void *address, uint64_t bytes,
+                    struct gpu_pointer *pointer, bool *on_gpu)
+{
+    int result = TCPX_SUCCESS;
+
+    *on_gpu = false;
+    if (session->gpu_number < 0)
+        return TCPX_SUCCESS;
+    result = gpu_classify(address, bytes, pointer);
+    if (result != TCPX_SUCCESS)
+        return result;
+    *on_gpu = pointer->kind == GPU_POINTER_DEVICE || pointer->kind == GPU_POINTER_MANAGED;
+    if (*on_gpu && pointer->device != session->gpu_number)
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "%llu bytes at %p are memory of GPU %d, and the session is for GPU %d",
+                         (unsigned long long)bytes, address, pointer->device, session->gpu_number);
+    return TCPX_SUCCESS;
+}
+
+int tcpx_session_register(struct tcpx_session *session, void *address, uint64_t bytes,
+                          struct tcpx_memory **out)
+{
+    struct gpu_scope scope;
+    struct gpu_pointer pointer = {0};
+    struct tcpx_memory *memory;
+    bool on_gpu;
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (session == NULL || out == NULL || address == NULL || bytes == 0)
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "tcpx_session_register: %llu bytes at %p are not a range of memory",
+                         (unsigned long long)bytes, address);
+    result = classify(session, address, bytes, &pointer, &on_gpu);
+    if (result != TCPX_SUCCESS)
+        return result;
+    memory = calloc(1, sizeof *memory);
+    if (memory == NULL)
+        return error_system(ENOMEM, "a memory");
+    *memory = (struct tcpx_memory){.session = session,
+                                   .address = address,
+                                   .bytes = bytes,
+                                   .on_gpu = on_gpu,
+                                   .staged = on_gpu && !session->takes_gpu_memory};
+    session_lock(session);
+    if (!memory->staged && session->gpu != NULL)
+        result = gpu_enter(session->gpu, &scope);
+    if (!memory->staged && result == TCPX_SUCCESS) {
+        result = register_all(memory, &pointer);
+        if (session->gpu != NULL)
+            gpu_leave(session->gpu, &scope);
+    }
+    if (result == TCPX_SUCCESS) {
+        memory->next = session->memories;
+        session->memories = memory;
+        *out = memory;
+    } else {
+        deregister(memory);
+    }
+    session_unlock(session);
+    return result;
+}
+
+int tcpx_session_deregister(struct tcpx_session *session, struct tcpx_memory *memory)
+{
+    struct tcpx_memory **at;
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS || memory == NULL)
+        return result;
+    if (session == NULL)
+        return error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_deregister: session is NULL");
+    session_lock(session);
+    at = &session->memories;
+    while (*at != NULL && *at != memory)
+        at = &(*at)->next;
+    if (*at == NULL) {
+        result =
+            error_set(TCPX_INVALID_ARGUMENT, "%p is no memory of this session", (void *)memory);
+    } else if (memory->users != 0) {
+        result = error_set(TCPX_INVALID_USAGE,
+                           "the memory is used by %u transfer%s that nobody "
+                           "was told the end of",
+                           memory->users, memory->users == 1 ? "" : "s");
+    } else if (memory->is_lost) {
+        result = error_set(TCPX_INVALID_USAGE,
+                           "a transfer has failed: the memory is the network's until the session "
+                           "is closed");
+    } else {
+        *at = memory->next;
+        deregister(memory);
+    }
+    session_unlock(session);
+    return result;
+}
+
+void memory_free_all(struct tcpx_session *session)
+{
+    while (session->memories != NULL) {
+        struct tcpx_memory *memory = session->memories;
+
+        session->memories = memory->next;
+        deregister(memory);
+    }
+}

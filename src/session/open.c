@@ -1,0 +1,423 @@
+/*
+ * How a session comes into being, once the two processes have found each other (bootstrap.h): each
+ * listens on its devices, tells the other what it works with and where, and then both connect.
+ */
+#include "session/open.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/topology.h"
+#include "session/nics.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum message { AGREEMENT = 0, READY = 1 };
+
+enum { PLUGIN_CHANNELS = 2, MOST_NICS = 32 };
+
+struct opening {
+    struct tcpx_session *session;
+    const struct session_setup *setup;
+    uint64_t deadline;
+    struct nic nics[MOST_NICS];
+    int nic_count;                               /* that are used */
+    struct net_device devices[NET_DEVICES_MOST]; /* of the built-in transport */
+    struct channel_listener listeners[MOST_CHANNELS];
+    struct agreement mine;
+    struct agreement theirs;
+    bool accepted[MOST_CHANNELS];
+    bool connected[MOST_CHANNELS];
+    bool connecting; /* the peer's handles are there */
+    bool peer_is_ready;
+};
+
+/* --- devices ------------------------------------------------------------------------------- */
+
+static int list_plugin_nics(struct opening *opening, int *count)
+{
+    const struct import_plugin *plugin = opening->session->plugin;
+    bool reaches = false;
+    int result = TCPX_SUCCESS;
+
+    if (opening->session->gpu != NULL)
+        result = import_reaches_gpus(plugin, &reaches);
+    *count = plugin->devices < MOST_NICS ? plugin->devices : MOST_NICS;
+    for (int i = 0; i < *count; i++) {
+        struct nic *nic = &opening->nics[i];
+        struct net_properties_v12 properties;
+
+        if (result == TCPX_SUCCESS)
+            result = import_properties(&plugin->table, i, &properties);
+        if (result != TCPX_SUCCESS)
+            return result;
+        nic->number = i;
+        snprintf(nic->name, sizeof nic->name, "%s", properties.name != NULL ? properties.name : "");
+        snprintf(nic->pci_path, sizeof nic->pci_path, "%s",
+                 properties.pci_path != NULL ? properties.pci_path : "");
+        nic->numa_node = topology_numa_node("", nic->pci_path);
+        if (i == 0)
+            opening->session->takes_gpu_memory =
+                reaches && (properties.pointer_support & NET_POINTER_CUDA) != 0;
+    }
+    return TCPX_SUCCESS;
+}
+
+static int list_builtin_nics(struct opening *opening, int *count)
+{
+    int result = net_devices_find_configured(opening->devices, NET_DEVICES_MOST, count);
+
+    for (int i = 0; result == TCPX_SUCCESS && i < *count; i++) {
+        struct nic *nic = &opening->nics[i];
+
+        *nic = (struct nic){.number = i, .numa_node = opening->devices[i].numa_node};
+        snprintf(nic->name, sizeof nic->name, "%s", opening->devices[i].name);
+        snprintf(nic->pci_path, sizeof nic->pci_path, "%s", opening->devices[i].pci_path);
+    }
+    opening->session->takes_gpu_memory = true;
+    return result;
+}
+
+static int choose_nics(struct opening *opening)
+{
+    struct tcpx_session *session = opening->session;
+    struct tcpx_gpu_properties gpu = {.numa_node = -1};
+    int count = 0;
+    int result = session->plugin != NULL ? list_plugin_nics(opening, &count)
+                                         : list_builtin_nics(opening, &count);
+
+    if (result == TCPX_SUCCESS && session->gpu_number >= 0)
+        result = gpu_properties(session->gpu_number, &gpu);
+    if (result == TCPX_SUCCESS)
+        opening->nic_count = nics_choose(opening->nics, count, gpu.pci_path, gpu.numa_node);
+    return result;
+}
+
+/* --- what this side wants ------------------------------------------------------------------ */
+
+static int choose_channels(struct opening *opening)
+{
+    struct tcpx_session *session = opening->session;
+    const struct config *config;
+    int result = config_get(&config);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    session->has_io_threads = config->threads != 0;
+    if (opening->setup->channels > 0)
+        session->channels = (unsigned)opening->setup->channels;
+    else if (config->num_channels != CONFIG_AUTO)
+        session->channels = (unsigned)config->num_channels;
+    else
+        session->channels = session->plugin != NULL && opening->nic_count < PLUGIN_CHANNELS
+                                ? PLUGIN_CHANNELS
+                                : (unsigned)opening->nic_count;
+    session->chunk_bytes = opening->setup->chunk_bytes != 0 ? opening->setup->chunk_bytes
+                           : config->chunk_bytes != 0       ? config->chunk_bytes
+                                                            : config->nccl_chunk_bytes;
+    session->sending.lanes = calloc(session->channels, sizeof *session->sending.lanes);
+    session->receiving.lanes = calloc(session->channels, sizeof *session->receiving.lanes);
+    if (session->sending.lanes == NULL || session->receiving.lanes == NULL)
+        return error_system(ENOMEM, "%u channels", session->channels);
+    return TCPX_SUCCESS;
+}
+
+static const struct nic *nic_of(const struct opening *opening, unsigned channel)
+{
+    return &opening->nics[channel % (unsigned)opening->nic_count];
+}
+
+static int listen_all(struct opening *opening)
+{
+    struct tcpx_session *session = opening->session;
+    int result = TCPX_SUCCESS;
+
+    for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++) {
+        int number = nic_of(opening, i)->number;
+
+        result = channel_listen(session->plugin, &opening->devices[number], number,
+                                opening->mine.handles[i], &opening->listeners[i]);
+    }
+    return result;
+}
+
+/* A plugin may take less than a chunk, and says so only with its handle. */
+static void fit_chunks(struct opening *opening)
+{
+    struct tcpx_session *session = opening->session;
+    const uint32_t most = UNPACK_MAX_MESSAGE;
+    uint64_t longest;
+
+    if (session->plugin == NULL)
+        return;
+    longest = import_quirks_longest(session->plugin->quirks, opening->mine.handles[0]);
+    if (longest > most)
+        longest = most;
+    if (session->chunk_bytes > longest) {
+        log_tcpx("chunks of %llu bytes: %s takes no more", (unsigned long long)longest,
+                 session->plugin->table.name);
+        session->chunk_bytes = longest;
+    }
+}
+
+static int fill_agreement(struct opening *opening)
+{
+    struct tcpx_session *session = opening->session;
+    struct agreement *mine = &opening->mine;
+    const struct import_plugin *plugin = session->plugin;
+    int result = net_handle_process(&mine->process);
+
+    mine->version = AGREEMENT_VERSION;
+    snprintf(mine->transport, sizeof mine->transport, "%s",
+             plugin != NULL ? plugin->table.name : "builtin");
+    mine->table_version = plugin != NULL ? (uint32_t)plugin->table.version : 0;
+    mine->channels = session->channels;
+    mine->chunk_bytes = session->chunk_bytes;
+    if (gethostname(mine->host, sizeof mine->host - 1) != 0)
+        mine->host[0] = '\0';
+    return result;
+}
+
+/* --- agreeing ------------------------------------------------------------------------------ */
+
+static int expect(struct opening *opening, uint8_t expected, const char *awaited, void *payload,
+                  size_t room, size_t *bytes)
+{
+    struct control *control = opening->session->control;
+    uint8_t type;
+    int result = control_await(control, awaited, &type, payload, room, bytes, opening->deadline);
+
+    if (result == TCPX_SUCCESS && type != expected)
+        return error_set(TCPX_REMOTE_ERROR, "%s: a message of type %u instead of %s",
+                         control_peer(control), type, awaited);
+    return result;
+}
+
+static int agree(struct opening *opening)
+{
+    struct control *control = opening->session->control;
+    uint8_t bytes[AGREEMENT_BYTES];
+    size_t length = agreement_encode(&opening->mine, bytes);
+    int result = control_send(control, AGREEMENT, bytes, length);
+
+    if (result == TCPX_SUCCESS)
+        result =
+            expect(opening, AGREEMENT, "what the peer works with", bytes, sizeof bytes, &length);
+    if (result == TCPX_SUCCESS)
+        result = agreement_decode(bytes, length, &opening->theirs);
+    if (result == TCPX_SUCCESS)
+        result = agreement_compare(&opening->mine, &opening->theirs);
+    return result;
+}
+
+/* --- connecting ---------------------------------------------------------------------------- */
+
+static int connect_step(struct opening *opening, unsigned channel, bool *all)
+{
+    struct tcpx_session *session = opening->session;
+    int number = nic_of(opening, channel)->number;
+    int result = TCPX_SUCCESS;
+
+    if (!opening->connected[channel])
+        result = channel_connect(
+            session->plugin, &opening->devices[number], number, opening->theirs.handles[channel],
+            &session->sending.lanes[channel].channel, &opening->connected[channel]);
+    if (result == TCPX_SUCCESS && !opening->accepted[channel])
+        result =
+            channel_accept(&opening->listeners[channel], &session->receiving.lanes[channel].channel,
+                           &opening->accepted[channel]);
+    *all = *all && opening->connected[channel] && opening->accepted[channel];
+    return result;
+}
+
+/* The peer may have given up in the meantime, and then says why. */
+static int look_at_peer(struct opening *opening)
+{
+    struct control *control = opening->session->control;
+    uint8_t type;
+    size_t bytes;
+    bool there;
+    int result;
+
+    if (opening->peer_is_ready)
+        return TCPX_SUCCESS;
+    result = control_receive(control, &type, NULL, 0, &bytes, &there);
+    if (result == TCPX_SUCCESS && there && type != READY)
+        return error_set(TCPX_REMOTE_ERROR, "%s: a message of type %u while connecting",
+                         control_peer(control), type);
+    opening->peer_is_ready = result == TCPX_SUCCESS && there;
+    return result;
+}
+
+/* A channel has failed; that the peer has given up is the better reason. */
+static int explain(struct opening *opening, int result)
+{
+    char why[400];
+
+    snprintf(why, sizeof why, "%s", error_text());
+    if (look_at_peer(opening) != TCPX_SUCCESS)
+        return error_set(TCPX_REMOTE_ERROR, "%s", error_text());
+    /* An argument that is wrong was the peer's handle. */
+    return error_set(result == TCPX_INVALID_ARGUMENT ? TCPX_REMOTE_ERROR : result, "%s: %s",
+                     control_peer(opening->session->control), why);
+}
+
+static int connect_all(struct opening *opening)
+{
+    enum { PAUSE_NS = 20000 };
+    bool all = false;
+    int result = TCPX_SUCCESS;
+
+    opening->connecting = true;
+    while (!all && result == TCPX_SUCCESS) {
+        all = true;
+        for (unsigned i = 0; i < opening->session->channels && result == TCPX_SUCCESS; i++)
+            result = connect_step(opening, i, &all);
+        result = result == TCPX_SUCCESS ? look_at_peer(opening) : explain(opening, result);
+        if (result == TCPX_SUCCESS && !all && deadline_passed(opening->deadline))
+            return error_set(TCPX_IN_PROGRESS, "the channels to %s were not connected in time",
+                             control_peer(opening->session->control));
+        if (!all)
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+    return result;
+}
+
+static int be_ready(struct opening *opening)
+{
+    size_t bytes;
+    int result = control_send(opening->session->control, READY, NULL, 0);
+
+    if (result == TCPX_SUCCESS && !opening->peer_is_ready)
+        result = expect(opening, READY, "that the peer's channels are connected", NULL, 0, &bytes);
+    return result;
+}
+
+static int check_chunks(const struct tcpx_session *session)
+{
+    for (unsigned i = 0; i < session->channels; i++) {
+        uint64_t sends = channel_longest(&session->sending.lanes[i].channel);
+        uint64_t receives = channel_longest(&session->receiving.lanes[i].channel);
+        uint64_t longest = sends < receives ? sends : receives;
+
+        if (session->chunk_bytes > longest)
+            return error_set(TCPX_INVALID_USAGE,
+                             "chunks of %llu bytes, but a request takes %llu at most "
+                             "(UCCL_TCPX_CHUNK_BYTES)",
+                             (unsigned long long)session->chunk_bytes, (unsigned long long)longest);
+    }
+    return TCPX_SUCCESS;
+}
+
+/* --- the whole ----------------------------------------------------------------------------- */
+
+static const char *gpu_memory_way(const struct tcpx_session *session)
+{
+    const struct import_comm *comm = session->receiving.lanes[0].channel.plugin;
+
+    return session->gpu_number < 0      ? "host memory only"
+           : session->plugin == NULL    ? "GPU memory by the transport"
+           : !session->takes_gpu_memory ? "GPU memory staged in host memory here"
+           : import_comm_unpacks(comm)  ? "GPU memory unpacked here"
+                                        : "GPU memory directly";
+}
+
+/* The one line that says which path carries the bytes. */
+static void describe_path(struct opening *opening)
+{
+    struct tcpx_session *session = opening->session;
+    char nics[160] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < opening->nic_count && i < (int)session->channels && used < sizeof nics; i++)
+        used += (size_t)snprintf(nics + used, sizeof nics - used, "%s%s", i > 0 ? "," : "",
+                                 opening->nics[i].name);
+    if (session->plugin != NULL)
+        snprintf(session->path, sizeof session->path,
+                 "%s: plugin %s, table version %d, over %s, %u channel%s, chunks of %llu bytes, %s",
+                 control_peer(session->control), session->plugin->table.name,
+                 session->plugin->table.version, nics, session->channels,
+                 session->channels == 1 ? "" : "s", (unsigned long long)session->chunk_bytes,
+                 gpu_memory_way(session));
+    else
+        snprintf(session->path, sizeof session->path,
+                 "%s: built-in transport over %s, %u channel%s, %s", control_peer(session->control),
+                 nics, session->channels, session->channels == 1 ? "" : "s",
+                 gpu_memory_way(session));
+    log_tcpx("path: %s", session->path);
+}
+
+static int open_steps(struct opening *opening)
+{
+    int result = choose_nics(opening);
+
+    if (result == TCPX_SUCCESS)
+        result = choose_channels(opening);
+    if (result == TCPX_SUCCESS)
+        result = listen_all(opening);
+    if (result == TCPX_SUCCESS)
+        fit_chunks(opening);
+    if (result == TCPX_SUCCESS)
+        result = fill_agreement(opening);
+    if (result == TCPX_SUCCESS)
+        result = agree(opening);
+    if (result == TCPX_SUCCESS)
+        result = connect_all(opening);
+    if (result == TCPX_SUCCESS)
+        result = check_chunks(opening->session);
+    if (result == TCPX_SUCCESS)
+        result = be_ready(opening);
+    if (result == TCPX_SUCCESS)
+        describe_path(opening);
+    return result;
+}
+
+/* Listeners have served; attempts that were not finished are nobody's any more. */
+static void clean_up(struct opening *opening)
+{
+    const struct tcpx_session *session = opening->session;
+
+    for (unsigned i = 0; i < session->channels; i++) {
+        channel_listener_close(&opening->listeners[i]);
+        if (opening->connecting && !opening->connected[i])
+            channel_connect_cancel(session->plugin, opening->theirs.handles[i]);
+    }
+}
+
+int session_connect_channels(struct tcpx_session *session, const struct session_setup *setup,
+                             uint64_t deadline)
+{
+    struct opening *opening = calloc(1, sizeof *opening);
+    struct gpu_scope scope;
+    char why[400];
+    int result = TCPX_SUCCESS;
+
+    if (opening == NULL)
+        return error_system(ENOMEM, "a session");
+    opening->session = session;
+    opening->setup = setup;
+    opening->deadline = deadline;
+    if (session->gpu != NULL)
+        result = gpu_enter(session->gpu, &scope);
+    if (result == TCPX_SUCCESS) {
+        result = open_steps(opening);
+        if (result != TCPX_SUCCESS) {
+            snprintf(why, sizeof why, "%s", error_text());
+            control_refuse(session->control, why);
+        }
+        clean_up(opening); /* which may fail, too */
+        if (result != TCPX_SUCCESS)
+            error_keep("%s", why);
+        if (session->gpu != NULL)
+            gpu_leave(session->gpu, &scope);
+    }
+    free(opening);
+    return result;
+}

@@ -1,0 +1,394 @@
+/* Sessions as callers make and end them. */
+#include "base/fork.h"
+#include "base/log.h"
+#include "base/time_limit.h"
+#include "session/bootstrap.h"
+#include "session/open.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+/* --- options ------------------------------------------------------------------------------- */
+
+/* What a program does not know yet, since it was built with an older header, is the default. */
+static int take_options(const struct tcpx_session_options *given,
+                        struct tcpx_session_options *options)
+{
+    tcpx_session_options_init(options);
+    if (given == NULL || given->size <= sizeof given->size)
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "the options of a session begin with tcpx_session_options_init()");
+    if (given->size > sizeof *given)
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "the options of a session are those of a newer library than this %s",
+                         tcpx_version());
+    memcpy(options, given, given->size);
+    options->size = sizeof *options;
+    if (options->channels < 0 || options->channels > MOST_CHANNELS)
+        return error_set(TCPX_INVALID_ARGUMENT, "%d channels: 1 to %d, or 0 for the default",
+                         options->channels, MOST_CHANNELS);
+    if (options->chunk_bytes > (uint64_t)1 << 30)
+        return error_set(TCPX_INVALID_ARGUMENT, "chunks of %llu bytes: 1G at most",
+                         (unsigned long long)options->chunk_bytes);
+    if (options->gpu < -1)
+        return error_set(TCPX_INVALID_ARGUMENT, "GPU %d: 0 and more, or -1 for host memory only",
+                         options->gpu);
+    return TCPX_SUCCESS;
+}
+
+static int check_port(int port, int least)
+{
+    return port >= least && port <= 65535
+               ? TCPX_SUCCESS
+               : error_set(TCPX_INVALID_ARGUMENT, "port %d: %d to 65535", port, least);
+}
+
+/* --- making -------------------------------------------------------------------------------- */
+
+static void init_rows(struct tcpx_session *session)
+{
+    struct direction *directions[] = {&session->sending, &session->receiving};
+
+    for (int i = 0; i < 2; i++) {
+        row_init(&directions[i]->whole);
+        row_init(&directions[i]->waiting);
+        row_init(&directions[i]->moving);
+    }
+    for (int i = 0; i < BUCKETS; i++) {
+        row_init(&session->expected[i]);
+        session->offers[i].last = &session->offers[i].first;
+    }
+}
+
+/* Deadlines are moments of that clock. */
+static void init_monotonic(pthread_cond_t *condition)
+{
+    pthread_condattr_t clock;
+
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+static int make(const struct tcpx_session_options *options, struct tcpx_session **out)
+{
+    struct tcpx_session *session = calloc(1, sizeof *session);
+    int result;
+
+    if (session == NULL)
+        return error_system(ENOMEM, "a session");
+    session->gpu_number = options->gpu;
+    session->wake_fd = -1;
+    session->event_fd = -1;
+    init_rows(session);
+    pthread_mutex_init(&session->lock, NULL);
+    init_monotonic(&session->changed);
+    result = import_open_named(options->plugin_path, &session->plugin);
+    /* The built-in transport does more without a table between. */
+    if (result == TCPX_SUCCESS && import_is_builtin(session->plugin))
+        session->plugin = NULL;
+    if (result == TCPX_SUCCESS && session->gpu_number >= 0)
+        result = gpu_open(session->gpu_number, &session->gpu);
+    if (result != TCPX_SUCCESS) {
+        tcpx_session_close(session);
+        return result;
+    }
+    *out = session;
+    return TCPX_SUCCESS;
+}
+
+/* The control connection is there: the rest is the same for both sides. */
+static int complete(struct tcpx_session *session, const struct tcpx_session_options *options,
+                    uint64_t deadline)
+{
+    const struct session_setup setup = {.channels = options->channels,
+                                        .chunk_bytes = options->chunk_bytes};
+    int result = session_connect_channels(session, &setup, deadline);
+
+    if (result == TCPX_SUCCESS && session->plugin != NULL) {
+        /* Offers of the peer are to be heard, whether or not this side begins anything. */
+        session_lock(session);
+        result = worker_start(session);
+        session_unlock(session);
+    }
+    return result;
+}
+
+/* Keeps the reason: closing may fail, too. */
+static int give_up(struct tcpx_session *session, int result)
+{
+    char why[400];
+
+    snprintf(why, sizeof why, "%s", error_text());
+    tcpx_session_close(session);
+    return error_set(result, "%s", why);
+}
+
+int tcpx_session_connect(const char *host, int port, const struct tcpx_session_options *options,
+                         int timeout_ms, struct tcpx_session **out)
+{
+    struct tcpx_session_options all;
+    struct tcpx_session *session;
+    uint64_t deadline;
+    int result = fork_watch();
+
+    if (result == TCPX_SUCCESS)
+        result = fork_check();
+    if (result == TCPX_SUCCESS && (host == NULL || out == NULL))
+        result = error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_connect: an argument is NULL");
+    if (result == TCPX_SUCCESS)
+        result = check_port(port, 1);
+    if (result == TCPX_SUCCESS)
+        result = take_options(options, &all);
+    if (result == TCPX_SUCCESS)
+        result = time_limit(timeout_ms, &deadline);
+    if (result == TCPX_SUCCESS)
+        result = make(&all, &session);
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = bootstrap_connect(host, (uint16_t)port, all.secret_file, deadline, &session->control);
+    if (result == TCPX_SUCCESS)
+        result = complete(session, &all, deadline);
+    if (result != TCPX_SUCCESS)
+        return give_up(session, result);
+    *out = session;
+    return TCPX_SUCCESS;
+}
+
+/* --- listening ----------------------------------------------------------------------------- */
+
+struct tcpx_session_listener {
+    pthread_mutex_t lock;
+    pthread_cond_t free; /* nobody waits for a peer */
+    bool is_taken;       /* somebody does */
+    struct bootstrap_listener *bootstrap;
+    struct tcpx_session_options options;
+    char *plugin_path; /* copies of the caller's */
+};
+
+int tcpx_session_listen(const char *address, int port, const struct tcpx_session_options *options,
+                        struct tcpx_session_listener **out)
+{
+    struct tcpx_session_listener *listener;
+    struct tcpx_session_options all;
+    int result = fork_watch();
+
+    if (result == TCPX_SUCCESS)
+        result = fork_check();
+    if (result == TCPX_SUCCESS && out == NULL)
+        result = error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_listen: listener is NULL");
+    if (result == TCPX_SUCCESS)
+        result = check_port(port, 0);
+    if (result == TCPX_SUCCESS)
+        result = take_options(options, &all);
+    if (result != TCPX_SUCCESS)
+        return result;
+    listener = calloc(1, sizeof *listener);
+    if (listener == NULL)
+        return error_system(ENOMEM, "a listener");
+    pthread_mutex_init(&listener->lock, NULL);
+    init_monotonic(&listener->free);
+    listener->options = all;
+    listener->options.secret_file = NULL; /* it has been read */
+    if (all.plugin_path != NULL) {
+        listener->plugin_path = strdup(all.plugin_path);
+        listener->options.plugin_path = listener->plugin_path;
+        if (listener->plugin_path == NULL)
+            result = error_system(ENOMEM, "a listener");
+    }
+    if (result == TCPX_SUCCESS)
+        result = bootstrap_listen(address, (uint16_t)port, all.secret_file, &listener->bootstrap);
+    if (result != TCPX_SUCCESS) {
+        tcpx_session_stop_listening(listener);
+        return result;
+    }
+    *out = listener;
+    return TCPX_SUCCESS;
+}
+
+int tcpx_session_port(const struct tcpx_session_listener *listener, int *port)
+{
+    if (listener == NULL || port == NULL)
+        return error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_port: an argument is NULL");
+    *port = bootstrap_port(listener->bootstrap);
+    return TCPX_SUCCESS;
+}
+
+/* Whoever waits for a peer has the listener to himself. */
+static bool take_listener(struct tcpx_session_listener *listener, uint64_t deadline)
+{
+    const struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000),
+                                   .tv_nsec = (long)(deadline % 1000000000)};
+    bool taken;
+
+    pthread_mutex_lock(&listener->lock);
+    while (listener->is_taken && !deadline_passed(deadline))
+        pthread_cond_timedwait(&listener->free, &listener->lock, &until);
+    taken = !listener->is_taken;
+    listener->is_taken = true;
+    pthread_mutex_unlock(&listener->lock);
+    return taken;
+}
+
+static void give_listener(struct tcpx_session_listener *listener)
+{
+    pthread_mutex_lock(&listener->lock);
+    listener->is_taken = false;
+    pthread_cond_signal(&listener->free);
+    pthread_mutex_unlock(&listener->lock);
+}
+
+/* One after the other, each until its own deadline. */
+static int wait_for_peer(struct tcpx_session_listener *listener, uint64_t deadline,
+                         struct control **control)
+{
+    int result;
+
+    if (!take_listener(listener, deadline))
+        return error_set(TCPX_IN_PROGRESS, "no peer came in time: others waited for one, too");
+    result = bootstrap_accept(listener->bootstrap, deadline, control);
+    give_listener(listener);
+    return result;
+}
+
+int tcpx_session_accept(struct tcpx_session_listener *listener, int timeout_ms,
+                        struct tcpx_session **out)
+{
+    struct tcpx_session *session;
+    uint64_t deadline;
+    int result = fork_check();
+
+    if (result == TCPX_SUCCESS && (listener == NULL || out == NULL))
+        result = error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_accept: an argument is NULL");
+    if (result == TCPX_SUCCESS)
+        result = time_limit(timeout_ms, &deadline);
+    if (result == TCPX_SUCCESS)
+        result = make(&listener->options, &session);
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = wait_for_peer(listener, deadline, &session->control);
+    if (result == TCPX_SUCCESS)
+        result = complete(session, &listener->options, deadline);
+    if (result != TCPX_SUCCESS)
+        return give_up(session, result);
+    *out = session;
+    return TCPX_SUCCESS;
+}
+
+void tcpx_session_stop_listening(struct tcpx_session_listener *listener)
+{
+    if (listener == NULL)
+        return;
+    bootstrap_listener_close(listener->bootstrap);
+    pthread_cond_destroy(&listener->free);
+    pthread_mutex_destroy(&listener->lock);
+    free(listener->plugin_path);
+    free(listener);
+}
+
+/* --- ending -------------------------------------------------------------------------------- */
+
+/* What a peer has not read yet must not be taken back, but nobody waits for it for long. */
+enum { LINGER_MS = 500 };
+
+static void close_channels(struct tcpx_session *session)
+{
+    for (unsigned i = 0; i < session->channels; i++) {
+        if (session->sending.lanes != NULL)
+            channel_close(&session->sending.lanes[i].channel);
+        if (session->receiving.lanes != NULL)
+            channel_close(&session->receiving.lanes[i].channel);
+    }
+    free(session->sending.lanes);
+    free(session->receiving.lanes);
+}
+
+void tcpx_session_close(struct tcpx_session *session)
+{
+    struct gpu_scope scope;
+    bool entered;
+
+    if (session == NULL || fork_check() != TCPX_SUCCESS)
+        return;
+    worker_stop(session);
+    if (session->control != NULL && *session->path != '\0' && session->failure == TCPX_SUCCESS &&
+        matching_goodbye(session) != TCPX_SUCCESS)
+        log_debug("%s", error_text());
+    if (session->engine != NULL && session->failure == TCPX_SUCCESS)
+        chunks_drain(session);
+    transfer_free_all(session);
+    matching_free(session);
+    /* Plugins work with the GPU that is current. */
+    entered = session->gpu != NULL && gpu_enter(session->gpu, &scope) == TCPX_SUCCESS;
+    memory_free_all(session);
+    close_channels(session);
+    if (entered)
+        gpu_leave(session->gpu, &scope);
+    control_close(session->control, LINGER_MS);
+    unpack_destroy(session->engine);
+    gpu_stream_destroy(session->order);
+    slots_free(session, &session->sending.slots);
+    slots_free(session, &session->receiving.slots);
+    gpu_close(session->gpu);
+    if (session->event_fd >= 0)
+        close(session->event_fd);
+    pthread_cond_destroy(&session->changed);
+    pthread_mutex_destroy(&session->lock);
+    free(session);
+}
+
+/* --- what it is ---------------------------------------------------------------------------- */
+
+const char *tcpx_session_path(const struct tcpx_session *session)
+{
+    return session != NULL ? session->path : "";
+}
+
+int tcpx_session_event_fd(struct tcpx_session *session, int *fd)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (session == NULL || fd == NULL)
+        return error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_event_fd: an argument is NULL");
+    session_lock(session);
+    if (session->event_fd < 0) {
+        session->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (session->event_fd < 0)
+            result = error_system(errno, "an eventfd");
+    }
+    if (result == TCPX_SUCCESS)
+        result = worker_start(session);
+    if (result == TCPX_SUCCESS) {
+        worker_wake(session);
+        *fd = session->event_fd;
+    }
+    session_unlock(session);
+    return result;
+}
+
+int tcpx_session_get_statistics(struct tcpx_session *session,
+                                struct tcpx_session_statistics *statistics)
+{
+    size_t size;
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (session == NULL || statistics == NULL || statistics->size < sizeof(size_t))
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "tcpx_session_get_statistics: size must be that of the struct");
+    size = statistics->size < sizeof *statistics ? statistics->size : sizeof *statistics;
+    session_lock(session);
+    session->statistics.size = size;
+    memcpy(statistics, &session->statistics, size);
+    session_unlock(session);
+    return TCPX_SUCCESS;
+}

@@ -1,0 +1,300 @@
+/*
+ * What the files of the session share. A transfer goes one of two ways:
+ *
+ *   whole.c   over the built-in transport, one message for each channel; the caller's own thread
+ *             moves it along
+ *   chunks.c  everything else: matched with the peer's side over the control connection
+ *             (matching.c), then cut into chunks that go round the channels; a thread of the
+ *             session (worker.c) moves them along
+ */
+#ifndef TCPX_SESSION_STATE_H
+#define TCPX_SESSION_STATE_H
+
+#include "session/agreement.h"
+#include "session/channel.h"
+#include "session/control.h"
+#include "unpack/unpack.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { MOST_CHANNELS = AGREEMENT_CHANNELS, LANE_CHUNKS = IMPORT_REQUESTS, BUCKETS = 256 };
+
+/* --- memory -------------------------------------------------------------------------------- */
+
+struct tcpx_memory {
+    struct tcpx_memory *next;
+    struct tcpx_session *session;
+    uint8_t *address;
+    uint64_t bytes;
+    bool on_gpu;
+    bool staged;    /* the transport does not take it: it goes through slots */
+    bool is_lost;   /* the network may have it until the session is closed */
+    unsigned users; /* transfers */
+
+    /* Overlapping parts, each as long as the transport can register, and one chunk more. */
+    uint64_t stride;
+    size_t regions;
+    struct channel_memory *of_sender; /* [channel * regions + region] */
+    struct channel_memory *of_receiver;
+};
+
+/* The registration that covers a chunk at `offset`. */
+struct channel_memory memory_at(const struct tcpx_memory *memory, bool sending, unsigned channel,
+                                uint64_t offset);
+void memory_free_all(struct tcpx_session *session);
+
+/* --- staging: memory of the host between the network and what it cannot reach in one piece --- */
+
+enum { SLOT_DESCRIPTORS = 4096 };
+
+struct slot {
+    struct slot *next; /* free ones */
+    uint8_t *host;
+    gpu_address device;
+    struct unpack_descriptor *descriptors; /* NULL without a GPU */
+    gpu_address descriptors_device;
+};
+
+struct slots {
+    struct slot *all;
+    unsigned count; /* 0: not made yet */
+    struct slot *free;
+    struct gpu_pinned pinned;
+    struct gpu_pinned descriptors;
+    void *plain; /* without a GPU */
+    struct channel_memory memory[MOST_CHANNELS];
+};
+
+/* Makes it when it is first needed, for the lanes of one direction. */
+MUST_CHECK int slots_prepare(struct tcpx_session *session, bool sending);
+struct slot *slots_take(struct slots *slots); /* NULL: none is free */
+void slots_give(struct slots *slots, struct slot *slot);
+void slots_free(struct tcpx_session *session, struct slots *slots);
+
+/* --- transfers ----------------------------------------------------------------------------- */
+
+struct piece_cursor {
+    size_t index;
+    uint64_t within; /* the piece */
+};
+
+struct tcpx_transfer {
+    struct tcpx_session *session;
+    struct tcpx_transfer *newer; /* all of the session's */
+    struct tcpx_transfer *older;
+    struct tcpx_transfer *next; /* in the list that it waits in */
+    bool sending;
+    bool is_whole;
+    bool told; /* its end was counted and announced */
+    struct tcpx_memory *memory;
+    struct tcpx_piece one; /* the only piece, mostly */
+    struct tcpx_piece *pieces;
+    size_t piece_count;
+    uint64_t total;
+    uint64_t tag;
+    struct gpu_event *after; /* NULL: nothing to wait for any more */
+    bool after_stalled;
+    uint64_t since; /* when the latest stage began */
+
+    /* As chunks. */
+    uint64_t id; /* the sender's number */
+    struct tcpx_transfer *next_offered;
+    bool granted; /* a send: the peer's receive is there */
+    struct piece_cursor cursor;
+    uint64_t begun;
+    uint64_t moved;
+    bool acknowledged; /* a send: the peer has all of it */
+
+    /* As whole messages. */
+    pthread_mutex_t lock; /* guards them and the end, for a whole one; the session's else */
+    bool started;
+    enum net_after after_kind;
+    void *after_what;
+    struct tcpx_transfer *next_active; /* those that are started and not told */
+    struct tcpx_transfer *previous_active;
+    struct net_request *requests[MOST_CHANNELS];
+    bool part_started[MOST_CHANNELS];
+    uint64_t part_bytes[MOST_CHANNELS];
+    unsigned parts;
+    unsigned parts_left;
+
+    atomic_bool ended; /* written last: result and why are there */
+    int result;
+    char why[400];
+};
+
+/* A row of transfers, or of anything that has `next`. */
+struct transfer_row {
+    struct tcpx_transfer *first;
+    struct tcpx_transfer **last; /* where the next one is put */
+};
+void row_init(struct transfer_row *row);
+void row_add(struct transfer_row *row, struct tcpx_transfer *transfer);
+struct tcpx_transfer *row_take(struct transfer_row *row);
+
+/* With the session's lock: it has ended; result and why are said by the latest error. */
+void transfer_end(struct tcpx_transfer *transfer, int result);
+/* It has ended: counts that and tells whoever waits for it, once. With the session's lock. */
+void transfer_announce(struct tcpx_transfer *transfer);
+
+void transfer_free_all(struct tcpx_session *session);
+
+/* Whether the GPU has reached what the transfer waits for. */
+MUST_CHECK int transfer_is_ready(struct tcpx_transfer *transfer, bool *ready);
+
+/* Passes over `bytes` of the pieces. */
+void cursor_move(const struct tcpx_transfer *transfer, struct piece_cursor *cursor, uint64_t bytes);
+/* How much of the current piece is left; passes over empty ones. */
+uint64_t cursor_left(const struct tcpx_transfer *transfer, struct piece_cursor *cursor);
+
+/* --- chunks -------------------------------------------------------------------------------- */
+
+enum chunk_state {
+    CHUNK_FILLING,  /* sends: on its way from the memory into the slot */
+    CHUNK_READY,    /* to be posted */
+    CHUNK_POSTED,   /* the network has it */
+    CHUNK_ARRIVED,  /* receives: to be unpacked */
+    CHUNK_EMPTYING, /* on its way into the memory */
+    CHUNK_FREE,
+};
+
+struct chunk {
+    enum chunk_state state;
+    struct tcpx_transfer *transfer;
+    struct piece_cursor at; /* where it begins */
+    uint64_t bytes;
+    uint64_t copied; /* of them, between slot and memory: given to the GPU */
+    uint8_t *data;
+    struct channel_memory memory;
+    struct slot *slot; /* NULL: data is the memory itself */
+    channel_request request;
+    uint64_t ticket; /* of the unpack engine; 0: none */
+    uint64_t since;
+};
+
+/* Why nothing more is begun or posted. */
+enum stall { NOT_STALLED, STALLED_BY_WINDOW, STALLED_BY_STAGING, STALLED_BY_NETWORK };
+
+/* A channel and what is under way in it: chunks freed to begun - 1, in order. */
+struct lane {
+    struct channel channel;
+    struct chunk ring[LANE_CHUNKS];
+    uint64_t begun;
+    uint64_t posted;
+    uint64_t finished;
+    uint64_t freed;
+    enum stall stalled;
+};
+
+/* All that goes one way. */
+struct direction {
+    struct lane *lanes;
+    struct transfer_row whole;   /* whole messages that wait for a place in their comm */
+    struct transfer_row waiting; /* for their stream or event; then matched */
+    struct transfer_row moving;  /* matched: cut into chunks, in this order on both sides */
+    uint64_t next_chunk;
+    enum stall stalled;
+    struct slots slots;
+};
+
+/* A send of the peer that no receive was posted for yet. */
+struct offer {
+    struct offer *next;
+    uint64_t id;
+    uint64_t tag;
+    uint64_t bytes;
+};
+
+struct offer_row {
+    struct offer *first;
+    struct offer **last;
+};
+
+struct tcpx_session {
+    /* Constant. */
+    const struct import_plugin *plugin; /* NULL: the built-in transport */
+    unsigned channels;
+    uint64_t chunk_bytes;
+    int gpu_number; /* -1: none */
+    struct gpu *gpu;
+    bool takes_gpu_memory; /* the transport does */
+    bool has_io_threads;   /* it moves on when nobody calls it */
+    char path[512];
+
+    atomic_uint callers;    /* that wait for the lock, which the worker takes again and again */
+    pthread_mutex_t lock;   /* guards everything below */
+    pthread_cond_t changed; /* a transfer has ended */
+    struct direction sending;
+    struct direction receiving;
+    struct tcpx_memory *memories;
+    struct tcpx_transfer *transfers; /* the newest one */
+    struct tcpx_transfer *active;    /* whole messages that are started */
+    unsigned whole_count;            /* those that nobody was told the end of */
+    struct control *control;
+    struct unpack_engine *engine; /* NULL until it is needed */
+    struct gpu_stream *order;     /* waits for callers' streams and events; NULL until needed */
+
+    struct tcpx_transfer *offered[BUCKETS]; /* sends until they are acknowledged, by id */
+    struct transfer_row expected[BUCKETS];  /* receives, by tag */
+    struct offer_row offers[BUCKETS];       /* by tag */
+    uint64_t next_id;
+    unsigned offered_count;
+    unsigned offer_count;
+
+    int failure; /* of everything that goes as chunks, from now on */
+    char why[400];
+
+    bool works; /* there is a worker */
+    bool closing;
+    pthread_t worker;
+    int wake_fd;  /* for the worker; -1: there is none */
+    int event_fd; /* for the caller; -1: never asked for */
+    struct tcpx_session_statistics statistics;
+};
+
+/* For callers: the worker lets them go first. */
+void session_lock(struct tcpx_session *session);
+void session_unlock(struct tcpx_session *session);
+
+/* The result is the session's from now on: all transfers in chunks end with it. With the lock. */
+void session_fail(struct tcpx_session *session, int result);
+
+/* --- what a step of the worker does; with the lock ------------------------------------------- */
+
+/* *moved: whether anything has. A failure is the session's. */
+MUST_CHECK int matching_step(struct tcpx_session *session, bool *moved);
+MUST_CHECK int chunks_step(struct tcpx_session *session, bool *moved);
+void whole_step(struct tcpx_session *session, bool *moved);
+/* It is told, and nobody has to look at it any more. */
+void whole_leave(struct tcpx_transfer *transfer);
+
+/* The worker is there from now on. With the lock. */
+MUST_CHECK int worker_start(struct tcpx_session *session);
+void worker_wake(struct tcpx_session *session);
+void worker_stop(struct tcpx_session *session); /* without the lock */
+
+/* Sends that are offered, receives that are expected, and what the peer says of them. */
+MUST_CHECK int matching_begin(struct tcpx_transfer *transfer);
+MUST_CHECK int matching_receive_done(struct tcpx_transfer *transfer);
+MUST_CHECK int matching_goodbye(struct tcpx_session *session);
+void matching_free(struct tcpx_session *session);
+
+/* Nothing more will be begun: waits for what is on the GPU, and marks what the network still has.
+ */
+void chunks_drain(struct tcpx_session *session);
+
+/* As whole messages, from where the transfer's first call is to where it is asked about. */
+void whole_begin(struct tcpx_transfer *transfer);    /* with the session's lock */
+void whole_start_more(struct tcpx_session *session); /* the same */
+/* Without the session's lock. `stream` is looked at if `on_stream`. */
+void whole_test(struct tcpx_transfer *transfer, bool on_stream, void *stream);
+void whole_wait(struct tcpx_transfer *transfer, uint64_t deadline);
+
+/* GPU memory to slots and back: gathered from, or scattered to, the pieces of a transfer. */
+MUST_CHECK int gather_step(struct tcpx_session *session, struct chunk *chunk, bool gathering,
+                           bool *done);
+/* Makes the engine if there is none. */
+MUST_CHECK int engine_prepare(struct tcpx_session *session);
+
+#endif

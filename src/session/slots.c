@@ -1,0 +1,106 @@
+/* Slots of host memory, one chunk each, that every channel of a direction can use. */
+#include "session/session_state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { PAGE = 4096, MOST_BYTES = 64 << 20 };
+
+/* As many as can be under way, but no more than some memory; one is enough to get along. */
+static unsigned how_many(const struct tcpx_session *session, uint64_t slot_bytes)
+{
+    uint64_t most = (uint64_t)session->channels * LANE_CHUNKS;
+    uint64_t fit = MOST_BYTES / slot_bytes;
+
+    if (fit < session->channels)
+        fit = session->channels;
+    return (unsigned)(fit < most ? fit : most);
+}
+
+static int allocate(struct tcpx_session *session, struct slots *slots, uint64_t slot_bytes)
+{
+    const uint64_t list_bytes = SLOT_DESCRIPTORS * sizeof(struct unpack_descriptor);
+    int result;
+
+    if (session->gpu == NULL) {
+        slots->plain = aligned_alloc(PAGE, slot_bytes * slots->count);
+        return slots->plain != NULL ? TCPX_SUCCESS
+                                    : error_system(ENOMEM, "%llu bytes of staging memory",
+                                                   (unsigned long long)(slot_bytes * slots->count));
+    }
+    result =
+        gpu_pinned_alloc(session->gpu, slot_bytes * slots->count, GPU_PINNED_PLAIN, &slots->pinned);
+    if (result == TCPX_SUCCESS)
+        result = gpu_pinned_alloc(session->gpu, list_bytes * slots->count, GPU_PINNED_PLAIN,
+                                  &slots->descriptors);
+    return result;
+}
+
+static void divide(struct slots *slots, uint64_t slot_bytes)
+{
+    uint8_t *host = slots->plain != NULL ? slots->plain : slots->pinned.host;
+
+    for (size_t i = 0; i < slots->count; i++) {
+        struct slot *slot = &slots->all[i];
+
+        slot->host = host + i * slot_bytes;
+        slot->device = slots->pinned.device + i * slot_bytes;
+        if (slots->plain == NULL) {
+            slot->descriptors =
+                (struct unpack_descriptor *)slots->descriptors.host + i * SLOT_DESCRIPTORS;
+            slot->descriptors_device =
+                slots->descriptors.device + i * SLOT_DESCRIPTORS * sizeof(struct unpack_descriptor);
+        }
+        slots_give(slots, slot);
+    }
+}
+
+int slots_prepare(struct tcpx_session *session, bool sending)
+{
+    struct direction *direction = sending ? &session->sending : &session->receiving;
+    struct slots *slots = &direction->slots;
+    uint64_t slot_bytes = (session->chunk_bytes + PAGE - 1) / PAGE * PAGE;
+    int result;
+
+    if (slots->count != 0)
+        return TCPX_SUCCESS;
+    slots->count = how_many(session, slot_bytes);
+    slots->all = calloc(slots->count, sizeof *slots->all);
+    if (slots->all == NULL)
+        return error_system(ENOMEM, "staging memory");
+    result = allocate(session, slots, slot_bytes);
+    if (result != TCPX_SUCCESS)
+        return result;
+    divide(slots, slot_bytes);
+    for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++)
+        result = channel_register(&direction->lanes[i].channel, slots->all[0].host,
+                                  slot_bytes * slots->count, false, &slots->memory[i]);
+    return result;
+}
+
+struct slot *slots_take(struct slots *slots)
+{
+    struct slot *slot = slots->free;
+
+    if (slot != NULL)
+        slots->free = slot->next;
+    return slot;
+}
+
+void slots_give(struct slots *slots, struct slot *slot)
+{
+    slot->next = slots->free;
+    slots->free = slot;
+}
+
+/* Its registrations end with their channels. */
+void slots_free(struct tcpx_session *session, struct slots *slots)
+{
+    if (session->gpu != NULL) {
+        gpu_pinned_free(session->gpu, &slots->pinned);
+        gpu_pinned_free(session->gpu, &slots->descriptors);
+    }
+    free(slots->plain);
+    free(slots->all);
+    *slots = (struct slots){0};
+}

@@ -1,0 +1,198 @@
+/*
+ * The thread of a session: moves along what goes in chunks, and everything once the caller has
+ * asked for an eventfd. It spins while something moves, and sleeps on the control connection when
+ * there is nothing to do.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "session/session_state.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+void session_lock(struct tcpx_session *session)
+{
+    atomic_fetch_add(&session->callers, 1);
+    pthread_mutex_lock(&session->lock);
+    atomic_fetch_sub(&session->callers, 1);
+}
+
+void session_unlock(struct tcpx_session *session)
+{
+    pthread_mutex_unlock(&session->lock);
+}
+
+void session_fail(struct tcpx_session *session, int result)
+{
+    struct tcpx_transfer *transfer;
+
+    session->failure = result;
+    snprintf(session->why, sizeof session->why, "%s", error_text());
+    log_tcpx("the session with %s has failed: %s", control_peer(session->control), session->why);
+    chunks_drain(session);
+    for (transfer = session->transfers; transfer != NULL; transfer = transfer->older)
+        if (transfer->acknowledged && !transfer->ended)
+            transfer_end(transfer, TCPX_SUCCESS); /* the peer has all of it */
+        else if (!transfer->is_whole && !transfer->ended)
+            transfer_end(transfer,
+                         error_set(result, "%s; %llu of the %llu bytes %s with tag %llu were moved",
+                                   session->why, (unsigned long long)transfer->moved,
+                                   (unsigned long long)transfer->total,
+                                   transfer->sending ? "to send" : "to receive",
+                                   (unsigned long long)transfer->tag));
+}
+
+/* With the lock. */
+static bool is_busy(const struct tcpx_session *session)
+{
+    if (session->event_fd >= 0 && session->whole_count != 0)
+        return true;
+    if (session->failure != TCPX_SUCCESS)
+        return false;
+    if (session->sending.waiting.first != NULL || session->receiving.waiting.first != NULL ||
+        session->sending.moving.first != NULL || session->receiving.moving.first != NULL ||
+        control_has_unsent(session->control))
+        return true;
+    for (unsigned i = 0; i < session->channels; i++)
+        if (session->sending.lanes[i].freed != session->sending.lanes[i].begun ||
+            session->receiving.lanes[i].freed != session->receiving.lanes[i].begun)
+            return true;
+    return false;
+}
+
+/*
+ * The network has failed. Whether the peer has ended is the better reason, and what it has said
+ * before still counts.
+ */
+static int explain(struct tcpx_session *session, int result)
+{
+    char why[400];
+    bool moved;
+
+    snprintf(why, sizeof why, "%s", error_text());
+    if (matching_step(session, &moved) != TCPX_SUCCESS)
+        return error_set(TCPX_REMOTE_ERROR, "%s", error_text());
+    return error_set(result, "%s: %s", control_peer(session->control), why);
+}
+
+/* With the lock: whether anything has moved, and whether there is more to do. */
+static bool step(struct tcpx_session *session, bool *busy)
+{
+    bool moved = false;
+    int result = TCPX_SUCCESS;
+
+    if (session->failure == TCPX_SUCCESS)
+        result = matching_step(session, &moved);
+    if (session->failure == TCPX_SUCCESS && result == TCPX_SUCCESS) {
+        result = chunks_step(session, &moved);
+        if (result != TCPX_SUCCESS)
+            result = explain(session, result);
+    }
+    if (session->failure == TCPX_SUCCESS && result != TCPX_SUCCESS)
+        session_fail(session, result);
+    if (session->event_fd >= 0)
+        whole_step(session, &moved);
+    *busy = is_busy(session);
+    return moved;
+}
+
+/* Without the lock, until the peer or the caller says something. */
+static void sleep_until_woken(struct tcpx_session *session, bool listens)
+{
+    struct pollfd fds[2] = {{.fd = session->wake_fd, .events = POLLIN},
+                            {.fd = control_fd(session->control), .events = POLLIN}};
+    uint64_t count;
+
+    /* The end of a connection that has failed would be told for ever. */
+    if (poll(fds, listens ? 2 : 1, -1) > 0 && (fds[0].revents & POLLIN) != 0 &&
+        read(session->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
+        log_warn("the session's eventfd cannot be read");
+}
+
+static void *work(void *argument)
+{
+    enum { SPIN_NS = 20000, YIELD_NS = 1000000, PAUSE_NS = 50000, YIELDS = 1000 };
+    struct tcpx_session *session = argument;
+    uint64_t since = clock_now();
+    struct gpu_scope scope;
+    /* Plugins work with the GPU that is current in the thread that calls them. */
+    bool entered = session->gpu != NULL && gpu_enter(session->gpu, &scope) == TCPX_SUCCESS;
+
+    pthread_mutex_lock(&session->lock);
+    while (!session->closing) {
+        bool busy;
+        bool moved = step(session, &busy);
+        bool listens = session->failure == TCPX_SUCCESS;
+        uint64_t still = clock_now() - since;
+
+        pthread_mutex_unlock(&session->lock);
+        if (moved)
+            since = clock_now();
+        else if (!busy)
+            sleep_until_woken(session, listens);
+        else if (still > YIELD_NS)
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        else if (still > SPIN_NS)
+            sched_yield();
+        if (!busy)
+            since = clock_now();
+        for (int i = 0; i < YIELDS && atomic_load(&session->callers) > 0; i++)
+            sched_yield();
+        pthread_mutex_lock(&session->lock);
+    }
+    pthread_mutex_unlock(&session->lock);
+    if (entered)
+        gpu_leave(session->gpu, &scope);
+    return NULL;
+}
+
+int worker_start(struct tcpx_session *session)
+{
+    sigset_t all;
+    sigset_t before;
+    int error;
+
+    if (session->works)
+        return TCPX_SUCCESS;
+    session->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (session->wake_fd < 0)
+        return error_system(errno, "an eventfd");
+    /* The program's signals are for its own threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&session->worker, NULL, work, session);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        close(session->wake_fd);
+        session->wake_fd = -1;
+        return error_system(error, "the thread of a session");
+    }
+    session->works = true;
+    return TCPX_SUCCESS;
+}
+
+void worker_wake(struct tcpx_session *session)
+{
+    const uint64_t one = 1;
+
+    if (session->works && write(session->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        log_warn("the session's eventfd cannot be written");
+}
+
+void worker_stop(struct tcpx_session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    session->closing = true;
+    worker_wake(session);
+    pthread_mutex_unlock(&session->lock);
+    if (session->works) {
+        pthread_join(session->worker, NULL);
+        close(session->wake_fd);
+    }
+}
