@@ -47,14 +47,15 @@ enum config_unpack {
     SIZE(chunk_bytes, "UCCL_TCPX_CHUNK_BYTES", "0", 0, 1 << 30,                                    \
          "How much of a transfer one request carries, over a plugin and for lists of pieces, the " \
          "same at both ends; 0 is what NCCL_P2P_NET_CHUNKSIZE says.")                              \
+    SIZE(nccl_chunk_bytes, "NCCL_P2P_NET_CHUNKSIZE", "512K", 1, 1 << 30,                           \
+         "How much of a message NCCL sends at once, and sessions, unless they are told "           \
+         "otherwise.")                                                                             \
     INTEGER(bootstrap_port_base, "UCCL_TCPX_BOOTSTRAP_PORT_BASE", "12345", 1, 65000,               \
          "The TCP port where the two ends of a test meet, for GPU 0; other GPUs count from it.")   \
     SIZE(payload_bytes, "UCCL_TCPX_PAYLOAD_BYTES", "23", 1, 4 << 20,                               \
          "How many bytes tcpx transfer sends, the same at both ends.")                             \
     BOOL(host_recv_debug, "UCCL_TCPX_HOST_RECV_DEBUG", "0",                                        \
          "Let tcpx transfer work with host memory, to leave the GPU out of it.")                   \
-    SIZE(nccl_chunk_bytes, "NCCL_P2P_NET_CHUNKSIZE", "512K", 1, 1 << 30,                           \
-         "The same for NCCL.")                                                                     \
     CHOICE(plugin_mode, "UCCL_TCPX_PLUGIN_MODE", "host", "host|cuda|unpack",                       \
          "What NCCL hands to the plugin: its pinned host buffers (host), its GPU buffers (cuda), " \
          "or GPU buffers that its own kernels fill from what the plugin received (unpack).")       \

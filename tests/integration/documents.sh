@@ -15,7 +15,7 @@ check "and brought up to date" sh -c "cd '$TAP_WORK/copy' && '$script' '$program
 
 version=$("$BUILD/tcpx" version | cut -d' ' -f2)
 check "the changelog begins with this version" sh -c "grep -m1 '^## ' CHANGELOG.md | grep -qF '## $version'"
-for page in man/*.[137]; do
+for page in $(grep -L '^\.so ' man/*.[137]); do # those of section 3 that are links have no text
     check "$page is of this version" grep -qF "\"tcpx $version\"" "$page"
     if command -v mandoc >/dev/null; then
         check "$page is well-formed" mandoc -T lint -W warning "$page"
@@ -24,10 +24,7 @@ for page in man/*.[137]; do
     fi
 done
 
-# Every public name is explained, every subcommand has help and a place in the man page.
-for name in $(sed -n 's/^ *\(tcpx_[a-z0-9_]*\);$/\1/p' src/libtcpx.map); do
-    check "$name has a man page" grep -q "BR $name ()" man/tcpx.3
-done
+# Every subcommand has help and a place in the man page; tests/integration/man.sh has the functions.
 for command in $("$BUILD/tcpx" help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
     check_output "tcpx $command --help" "^usage: tcpx $command" "$BUILD/tcpx" "$command" --help
     check "tcpx $command is in the man page" grep -q "^\.B tcpx $command" man/tcpx.1

@@ -1,0 +1,231 @@
+# The examples, as somebody would try them who has just installed the library: they compile without
+# a warning, shared and static, move their data over every path there is, and say in words what is
+# wrong.
+. tests/tap.sh
+
+root=$TAP_WORK/root
+sanitize=${SANITIZE:+-fsanitize=$SANITIZE}
+strict="-Wall -Wextra -Werror"
+plugin=$BUILD/libnccl-net-tcpx.so
+
+NCCL_SOCKET_IFNAME=lo
+UCCL_TCPX_GPU=host
+UCCL_TCPX_PLUGIN_PATH=builtin
+UCCL_TCPX_TIMEOUT_MS=30000
+export NCCL_SOCKET_IFNAME UCCL_TCPX_GPU UCCL_TCPX_PLUGIN_PATH UCCL_TCPX_TIMEOUT_MS
+
+check "make install" \
+    make --no-print-directory install BUILD="$BUILD" CC="$CC" DESTDIR="$root" PREFIX=/usr
+LD_LIBRARY_PATH=$root/usr/lib
+export LD_LIBRARY_PATH
+
+# --- compiling -----------------------------------------------------------------------------------
+
+flags="-I$root/usr/include -L$root/usr/lib -ltcpx"
+if command -v pkg-config >/dev/null; then
+    PKG_CONFIG_PATH=$root/usr/lib/pkgconfig
+    PKG_CONFIG_SYSROOT_DIR=$root
+    export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+    flags=$(pkg-config --cflags --libs tcpx)
+fi
+for name in session_send session_receive calls_transfer; do
+    # shellcheck disable=SC2086
+    check "$name compiles" \
+        $CC $sanitize $strict -std=c11 -o "$TAP_WORK/$name" "examples/$name.c" $flags
+    # shellcheck disable=SC2086
+    check "$name compiles and links statically with the library" \
+        $CC $sanitize $strict -std=c11 -I"$root/usr/include" -o "$TAP_WORK/$name-static" \
+        "examples/$name.c" "$root/usr/lib/libtcpx.a" -ldl -pthread
+done
+if command -v c++ >/dev/null; then
+    for name in session_send session_receive; do
+        # shellcheck disable=SC2086
+        check "$name is C++, too" \
+            c++ -x c++ $strict -std=c++17 -I"$root/usr/include" -fsyntax-only "examples/$name.c"
+    done
+else
+    tap_skip "session_send is C++, too" "there is no c++ compiler"
+fi
+for name in session_send session_receive; do
+    check "$name is short enough to be read" test "$(wc -l <"examples/$name.c")" -lt 100
+done
+sed -n '/^```C$/,/^```$/p' README.md | sed '/^```/d' >"$TAP_WORK/readme.c"
+check "the README shows how to send" grep -q tcpx_send "$TAP_WORK/readme.c"
+# shellcheck disable=SC2086
+check "and that compiles" \
+    $CC $strict -std=c11 -I"$root/usr/include" -c -o "$TAP_WORK/readme.o" "$TAP_WORK/readme.c"
+
+# --- running -------------------------------------------------------------------------------------
+
+# receiver PROGRAM [NAME=VALUE...]: begins it, and finds out the port that it took.
+receiver()
+{
+    program=$1
+    shift
+    : >"$TAP_WORK/received" # what an earlier one said is not this one's port
+    env "$@" "$program" 0 >"$TAP_WORK/received" 2>&1 </dev/null &
+    receiver=$!
+    port=
+    for _ in $(seq 200); do
+        port=$(sed -n 's/^listening on port //p' "$TAP_WORK/received")
+        if [ -n "$port" ] || ! kill -0 "$receiver" 2>/dev/null; then
+            break
+        fi
+        sleep 0.1
+    done
+}
+
+# sender PROGRAM [NAME=VALUE...]: runs it; then both have ended, with the status in SENT and RECEIVED.
+sender()
+{
+    program=$1
+    shift
+    SENT=0
+    env "$@" "$program" 127.0.0.1 "${port:-1}" >"$TAP_WORK/sent" 2>&1 </dev/null || SENT=$?
+    RECEIVED=0
+    wait "$receiver" || RECEIVED=$?
+}
+
+# expect NAME SENT RECEIVED [WHERE REGEX]...: both ended so, and these lines are in sent or received.
+expect()
+{
+    name=$1
+    wrong=
+    { [ "$2" = any ] || [ "$SENT" = "$2" ]; } && [ "$RECEIVED" = "$3" ] ||
+        wrong="status $SENT and $RECEIVED"
+    shift 3
+    while [ $# -gt 0 ]; do
+        grep -Eq -e "$2" "$TAP_WORK/$1" || wrong="$wrong; no /$2/ was $1"
+        shift 2
+    done
+    if [ -z "$wrong" ]; then
+        tap_ok "$name"
+    else
+        tap_fail "$name" "$wrong
+sender: $(cat "$TAP_WORK/sent")
+receiver: $(cat "$TAP_WORK/received")"
+    fi
+}
+
+# moves NAME PATH SUFFIX [NAME=VALUE...]: everything arrives, by this path.
+moves()
+{
+    name=$1
+    path=$2
+    suffix=$3
+    shift 3
+    receiver "$TAP_WORK/session_receive$suffix" "$@"
+    sender "$TAP_WORK/session_send$suffix" "$@"
+    expect "$name" 0 0 sent "^path: 127\.0\.0\.1:.*: $path" \
+        sent '^sent 67108864 bytes in [0-9.]+ s, [0-9.]+ GB/s$' sent '^sent 1000 pieces' \
+        received "^path: 127\.0\.0\.1:.*: $path" \
+        received '^received 67108864 bytes in [0-9.]+ s, [0-9.]+ GB/s, verified$' \
+        received '^received 1000 pieces of 4096 bytes, verified$'
+}
+
+fake=$BUILD/tests/fakecuda
+moves "over the built-in transport" 'built-in transport over lo' ''
+moves "with the static library" 'built-in transport over lo' -static
+moves "over a plugin that takes host memory" 'plugin TCPX, .*staged in host memory here$' '' \
+    UCCL_TCPX_PLUGIN_PATH="$plugin" UCCL_TCPX_PLUGIN_MODE=host
+moves "over a plugin that takes GPU memory" 'plugin TCPX, .*GPU memory directly$' '' \
+    UCCL_TCPX_PLUGIN_PATH="$plugin" UCCL_TCPX_PLUGIN_MODE=cuda \
+    UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$fake:$LD_LIBRARY_PATH"
+moves "over a plugin that leaves the unpacking to us" 'plugin TCPX, .*GPU memory unpacked here$' '' \
+    UCCL_TCPX_PLUGIN_PATH="$plugin" UCCL_TCPX_PLUGIN_MODE=unpack \
+    UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$fake:$LD_LIBRARY_PATH"
+
+# Emulated GPUs are this library's own: no plugin is asked to reach their memory.
+for mode in cuda unpack; do
+    moves "emulated GPUs over a plugin in mode $mode" 'plugin TCPX, .*staged in host memory here$' '' \
+        UCCL_TCPX_PLUGIN_PATH="$plugin" UCCL_TCPX_PLUGIN_MODE=$mode
+done
+
+# --- the calls of a plugin ----------------------------------------------------------------------
+
+# One below those that the kernel gives out, so that a client cannot meet itself there.
+free_port()
+{
+    while :; do
+        candidate=$((10000 + $(od -An -N2 -tu2 /dev/urandom) % 20000))
+        if ! grep -qi ":$(printf '%04X' "$candidate") " /proc/net/tcp; then
+            echo "$candidate"
+            return
+        fi
+    done
+}
+
+# calls NAME SUFFIX FRAGMENTS [NAME=VALUE...]
+calls()
+{
+    name=$1
+    program=$TAP_WORK/calls_transfer$2
+    fragments=$3
+    shift 3
+    port=$(free_port)
+    env "$@" "$program" server "$port" >"$TAP_WORK/received" 2>&1 </dev/null &
+    receiver=$!
+    SENT=0
+    env "$@" "$program" client 127.0.0.1 "$port" >"$TAP_WORK/sent" 2>&1 </dev/null || SENT=$?
+    # A server that failed before it had a client would leave nobody to wait for, not the reverse.
+    [ "$SENT" -eq 0 ] || kill "$receiver" 2>/dev/null
+    RECEIVED=0
+    wait "$receiver" || RECEIVED=$?
+    expect "$name" 0 0 sent '^Sent 23 bytes with tag 42$' received "^$fragments fragment" \
+        received '^Received data \(23 bytes\): Hello from TCPX client!$'
+}
+
+calls "the calls, over the built-in transport" '' 1
+calls "the calls, with the static library" -static 1
+calls "the calls, each way to unpack: d2d" '' 1 UCCL_TCPX_UNPACK_IMPL=d2d
+calls "the calls, each way to unpack: host" '' 1 UCCL_TCPX_UNPACK_IMPL=host
+calls "the calls, each way to unpack: kernel" '' 1 UCCL_TCPX_UNPACK_IMPL=kernel
+calls "the calls, over a plugin that leaves the unpacking to us" '' 1 \
+    UCCL_TCPX_PLUGIN_PATH="$plugin" UCCL_TCPX_PLUGIN_MODE=unpack \
+    UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$fake:$LD_LIBRARY_PATH"
+calls "the calls, over a plugin that takes GPU memory" '' 0 \
+    UCCL_TCPX_PLUGIN_PATH="$plugin" UCCL_TCPX_PLUGIN_MODE=cuda \
+    UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$fake:$LD_LIBRARY_PATH"
+check_fails_output "the calls, without arguments" '^usage: ' "$TAP_WORK/calls_transfer"
+
+# --- what goes wrong ----------------------------------------------------------------------------
+
+# variant NAME SCRIPT: the receiver, changed by sed.
+variant()
+{
+    sed "$2" examples/session_receive.c >"$TAP_WORK/$1.c"
+    # shellcheck disable=SC2086
+    check "the receiver is another one: $1" sh -c "! cmp -s examples/session_receive.c '$TAP_WORK/$1.c' &&
+        $CC $sanitize -std=c11 -o '$TAP_WORK/$1' '$TAP_WORK/$1.c' $flags"
+}
+
+variant expects_other_bytes 's/from \* 31/from * 37/'
+receiver "$TAP_WORK/expects_other_bytes"
+sender "$TAP_WORK/session_send"
+expect "bytes that are not as expected are noticed" any 1 \
+    received '^session_receive: byte 1 is 31, expected 37$'
+
+variant expects_less 's/BYTES *(64 << 20)/BYTES (32 << 20)/'
+receiver "$TAP_WORK/expects_less"
+sender "$TAP_WORK/session_send"
+expect "a receive that is too short fails, over the built-in transport" 1 1 \
+    sent '^session_send: sending: .*67108864' received '^session_receive: receiving: .*67108864'
+receiver "$TAP_WORK/expects_less" UCCL_TCPX_PLUGIN_PATH="$plugin"
+sender "$TAP_WORK/session_send" UCCL_TCPX_PLUGIN_PATH="$plugin"
+expect "and over a plugin" 1 1 \
+    sent '^session_send: sending: tag 1: a send of 67108864 bytes, but .* expects 33554432$' \
+    received '^session_receive: receiving: tag 1: a receive of 33554432 bytes, .* sends 67108864$'
+
+receiver "$TAP_WORK/session_receive" UCCL_TCPX_PLUGIN_PATH="$plugin"
+sender "$TAP_WORK/session_send"
+expect "two sides with different transports are told so" 1 1 \
+    sent 'transport: (builtin here, TCPX at|TCPX here, builtin at)' \
+    received 'transport: (builtin here, TCPX at|TCPX here, builtin at)'
+
+check_fails_output "a sender without a receiver" '^session_send: connecting: no peer at 127' \
+    env UCCL_TCPX_TIMEOUT_MS=1000 "$TAP_WORK/session_send" 127.0.0.1 "$(free_port)"
+check_fails_output "a receiver without a sender" 'waiting for the sender: no peer came to port' \
+    env UCCL_TCPX_TIMEOUT_MS=1000 "$TAP_WORK/session_receive" 0
+check_fails_output "a sender without arguments" '^usage: ' "$TAP_WORK/session_send"
+
+tap_end

@@ -1,0 +1,152 @@
+# tcpx transfer as two people run it: the lines that users of the original test look for, every kind
+# of memory, plugin and way to unpack, and what they are told when something is wrong.
+. tests/tap.sh
+
+tcpx=$BUILD/tcpx
+port=$((20000 + $$ % 12000)) # below those that the kernel gives to clients
+NCCL_SOCKET_IFNAME=lo
+UCCL_TCPX_GPU=host
+export NCCL_SOCKET_IFNAME UCCL_TCPX_GPU
+
+# pair SERVER_ARGUMENTS -- CLIENT_ARGUMENTS: runs both; what they say is in $TAP_WORK/server and
+# client. The status is 0 if both succeeded.
+pair()
+{
+    program=${PROGRAM:-$tcpx transfer}
+    server_arguments=
+    while [ "$1" != -- ]; do
+        server_arguments="$server_arguments $1"
+        shift
+    done
+    shift
+    # shellcheck disable=SC2086
+    env ${SERVER_ENV-} $program server $server_arguments --port $port --timeout ${SECONDS_EACH:-20} \
+        >"$TAP_WORK/server" 2>&1 &
+    server=$!
+    # shellcheck disable=SC2086
+    env ${CLIENT_ENV-} $program client 127.0.0.1 "$@" --port $port --timeout ${SECONDS_EACH:-20} \
+        >"$TAP_WORK/client" 2>&1
+    client_status=$?
+    wait $server
+    server_status=$?
+    port=$((port + 1))
+    cat "$TAP_WORK/server" "$TAP_WORK/client"
+    [ $client_status -eq 0 ] && [ $server_status -eq 0 ]
+}
+
+# Addresses and what belongs to this machine are not what people look for.
+masked()
+{
+    sed -n -e '/^\[DEBUG\]/!b' -e 's/0x[0-9a-f]*/0x.../g' -e 's/src_off=[0-9]*/src_off=.../' -e p "$1"
+}
+
+cat >"$TAP_WORK/golden_server" <<'END'
+[DEBUG] === TCPX GPU-to-GPU transfer test ===
+[DEBUG] Using payload_bytes=23
+[DEBUG] Running in SERVER mode
+[DEBUG] tcpx_get_device_count: 1
+[DEBUG] Listening on device 0
+[DEBUG] Bootstrap connection established, sending handle
+[DEBUG] Connection accepted; recv_comm=0x...
+[DEBUG] Registered server receive buffer ptr=0x..., bytes=4096
+[DEBUG] Waiting for client data, expected bytes=23
+[DEBUG] Request metadata: frag_count=1
+[DEBUG] descriptor[0] src_off=... len=23 dst_off=0
+[DEBUG] Bounce probe (23B) from src_off=...: 48 65 6c 6c 6f 20 66 72 6f 6d 20 54 43 50 58 20 63 6c 69 65 6e 74 21
+[DEBUG] Launching device unpack (D2D copies), total_bytes=23
+[DEBUG] Device unpack completed successfully
+[DEBUG] Received data (23 bytes): Hello from TCPX client!
+[DEBUG] Received data matches expected payload
+[DEBUG] ✓ Data validation PASSED
+[DEBUG] ✓ Test PASSED
+[DEBUG] Server test completed successfully
+END
+cat >"$TAP_WORK/golden_client" <<'END'
+[DEBUG] === TCPX GPU-to-GPU transfer test ===
+[DEBUG] Using payload_bytes=23
+[DEBUG] Running in CLIENT mode, server=127.0.0.1
+[DEBUG] tcpx_get_device_count: 1
+[DEBUG] Connecting to device 0
+[DEBUG] Connection established; send_comm=0x...
+[DEBUG] Registered client send buffer ptr=0x..., bytes=4096
+[DEBUG] Wrote test message to GPU buffer: Hello from TCPX client!
+[DEBUG] Sending 23 bytes with tag 42
+[DEBUG] Send completed successfully
+[DEBUG] ✓ Test PASSED
+[DEBUG] Client test completed successfully
+END
+
+SERVER_ENV="UCCL_TCPX_DEBUG=1 UCCL_TCPX_UNPACK_IMPL=d2d"
+CLIENT_ENV=UCCL_TCPX_DEBUG=1
+check "with UCCL_TCPX_DEBUG=1" pair --
+masked "$TAP_WORK/server" >"$TAP_WORK/masked_server"
+masked "$TAP_WORK/client" >"$TAP_WORK/masked_client"
+check "the server's lines" diff "$TAP_WORK/golden_server" "$TAP_WORK/masked_server"
+check "the client's lines" diff "$TAP_WORK/golden_client" "$TAP_WORK/masked_client"
+check "which plugin was loaded" grep -q '^\[TCPX\] Loading plugin: builtin$' "$TAP_WORK/server"
+
+# Under its old name it says these without being asked.
+SERVER_ENV=UCCL_TCPX_UNPACK_IMPL=d2d CLIENT_ENV=
+ln -s "$(cd "$(dirname "$tcpx")" && pwd)/tcpx" "$TAP_WORK/test_tcpx_transfer"
+PROGRAM=$TAP_WORK/test_tcpx_transfer
+check "under its old name" pair --
+masked "$TAP_WORK/server" >"$TAP_WORK/masked_server"
+check "the same lines" diff "$TAP_WORK/golden_server" "$TAP_WORK/masked_server"
+PROGRAM=
+
+SERVER_ENV= CLIENT_ENV=
+check "without" pair --
+check_output "the server has one line" '^received 23 bytes of GPU memory: PASSED$' cat "$TAP_WORK/server"
+check_output "the client, too" '^sent 23 bytes of GPU memory: PASSED$' cat "$TAP_WORK/client"
+check_output "and no more" '^2$' sh -c "cat '$TAP_WORK/server' '$TAP_WORK/client' | wc -l"
+
+for way in d2d host kernel auto; do
+    SERVER_ENV="UCCL_TCPX_UNPACK_IMPL=$way UCCL_TCPX_PAYLOAD_BYTES=1000003"
+    CLIENT_ENV=UCCL_TCPX_PAYLOAD_BYTES=1000003
+    check_output "1000003 bytes by $way" '^received 1000003 bytes of GPU' pair --
+done
+for bytes in 1 4096 4194304; do
+    SERVER_ENV=UCCL_TCPX_PAYLOAD_BYTES=$bytes CLIENT_ENV=$SERVER_ENV
+    check_output "$bytes bytes" "^received $bytes bytes of GPU" pair --
+done
+SERVER_ENV=UCCL_TCPX_HOST_RECV_DEBUG=1 CLIENT_ENV=
+check_output "into host memory" '^received 23 bytes of host' pair --
+SERVER_ENV=UCCL_TCPX_HOST_GPUS=2 CLIENT_ENV=UCCL_TCPX_HOST_GPUS=2
+check_output "to another GPU" '^received 23 bytes of GPU' pair 1 -- 1
+SERVER_ENV=UCCL_TCPX_PLUGIN_PATH=$BUILD/libnccl-net-tcpx.so CLIENT_ENV=$SERVER_ENV
+check_output "over our own plugin" '^received 23 bytes of host' pair --
+cuda="UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH=$BUILD/tests/fakecuda"
+if [ -e "$BUILD/tests/fakecuda/libcuda.so.1" ]; then
+    for mode in cuda unpack; do
+        SERVER_ENV="$cuda UCCL_TCPX_PLUGIN_PATH=$BUILD/libnccl-net-tcpx.so UCCL_TCPX_PLUGIN_MODE=$mode"
+        CLIENT_ENV=$SERVER_ENV
+        check_output "over our own plugin, mode $mode" '^received 23 bytes of GPU' pair --
+    done
+    SERVER_ENV="$cuda UCCL_TCPX_PLUGIN_PATH=$BUILD/tests/quirky_plugin/libquirky_v7.so"
+    CLIENT_ENV=$SERVER_ENV
+    check_output "over a plugin like Google's" '^received 23 bytes of GPU' pair --
+fi
+
+# Both sides are told what is wrong.
+SERVER_ENV=UCCL_TCPX_PAYLOAD_BYTES=24 CLIENT_ENV=
+check_fails_output "other payloads" 'the payload: 23 bytes here, 24 at ' pair --
+check_output "on both sides" 'the payload: 24 bytes here, 23 at ' cat "$TAP_WORK/server"
+SERVER_ENV=UCCL_TCPX_PLUGIN_PATH=$BUILD/libnccl-net-tcpx.so
+check_fails_output "other plugins" 'transport: builtin here, TCPX at ' pair --
+SERVER_ENV=
+SECONDS_EACH=1
+check_fails_output "a GPU that is not there" 'GPU 7' pair 7 --
+SECONDS_EACH=
+check_fails_output "nobody there" 'refused|no answer|not there' \
+    "$tcpx" transfer client 127.0.0.1 --port 1 --timeout 1
+check_fails_output "nobody comes" 'no peer came' "$tcpx" transfer server --port $port --timeout 1
+check_fails_output "a host that is none" 'nowhere\.invalid' \
+    "$tcpx" transfer client nowhere.invalid --port $port --timeout 1
+for words in "" "fly" "client" "server 0 1" "client h 0 1" "server x" "server --port 0" \
+    "server --port" "server --timeout 0" "server --secret" "server --fly"; do
+    # shellcheck disable=SC2086
+    tap_run "$tcpx" transfer $words
+    check "arguments '$words' give status 2" test "$TAP_STATUS" -eq 2
+done
+
+tap_end
