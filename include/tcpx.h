@@ -336,14 +336,14 @@ TCPX_API TCPX_CHECK int tcpx_get_properties(int dev, struct tcpx_net_properties 
 TCPX_API TCPX_CHECK int tcpx_listen(int dev, void *handle, void **listen_comm);
 
 /*
- * *send_comm is NULL: not yet, call again with the same bytes at the same place. It is NULL after a
- * failure, too. `send_dev_handle` may be NULL; nothing is written there.
+ * *send_comm is NULL: not yet, call again with the same bytes at the same place.
+ * `send_dev_handle` may be NULL; nothing is written there.
  */
 TCPX_API TCPX_CHECK int tcpx_connect_v5(int dev, void *handle, void **send_comm,
                                         void **send_dev_handle);
 
 /*
- * *recv_comm is NULL: not yet, call again; and after a failure. `recv_dev_handle` may be NULL.
+ * *recv_comm is NULL: not yet, call again. `recv_dev_handle` may be NULL.
  * Otherwise *recv_dev_handle may point to 32 bytes of the caller's, which get NCCL's
  * ncclNetDeviceHandle; if it is NULL, it is set to a copy that lives as long as the comm. The GPU
  * is the one that is current in the calling thread. One thread at a time for each listener.
@@ -374,7 +374,11 @@ TCPX_API TCPX_CHECK int tcpx_irecv(void *comm, int n, void **data, int *sizes, i
  */
 TCPX_API TCPX_CHECK int tcpx_test(void *request, int *done, int *size);
 
-/* In any order of the receives; those that need no unpacking are left alone. n is 1. */
+/*
+ * In any order of the receives, of which the oldest ones count as in flight until all before them
+ * are consumed. One that needs no unpacking is gone when it is done: to consume it at once has no
+ * effect. n is 1.
+ */
 TCPX_API TCPX_CHECK int tcpx_irecv_consumed(void *comm, int n, void *request);
 
 /*

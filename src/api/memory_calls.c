@@ -1,6 +1,7 @@
 /* GPU memory for callers without CUDA. */
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/fork.h"
 #include "gpu/gpu.h"
 
 #include <errno.h>
@@ -52,9 +53,10 @@ int tcpx_gpu_free(void *address)
 {
     struct allocation **at = &allocations;
     struct allocation *allocation;
+    int result = fork_check();
 
-    if (address == NULL)
-        return TCPX_SUCCESS;
+    if (result != TCPX_SUCCESS || address == NULL)
+        return result;
     pthread_mutex_lock(&lock);
     while (*at != NULL && (*at)->memory.address != (uintptr_t)address)
         at = &(*at)->next;
@@ -104,10 +106,10 @@ static int copy(void *to_host, const void *from_host, const void *on_gpu, uint64
 {
     struct gpu *gpu = NULL;
     struct gpu_stream *stream = NULL;
-    int result;
+    int result = fork_check();
 
-    if (bytes == 0)
-        return TCPX_SUCCESS;
+    if (result != TCPX_SUCCESS || bytes == 0)
+        return result;
     result = open_gpu_of(on_gpu, bytes, &gpu);
     if (result == TCPX_SUCCESS)
         result = gpu_stream_create(gpu, &stream);

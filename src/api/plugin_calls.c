@@ -118,7 +118,6 @@ int tcpx_connect_v5(int dev, void *handle, void **send_comm, void **send_dev_han
     (void)send_dev_handle; /* senders have nothing on the GPU */
     REQUIRE(handle);
     REQUIRE(send_comm);
-    *send_comm = NULL;
     result = get_plugin(&plugin);
     if (result == TCPX_SUCCESS)
         result = import_comm_connect(plugin, dev, handle, &comm);
@@ -134,15 +133,16 @@ int tcpx_accept_v5(void *listen_comm, void **recv_comm, void **recv_dev_handle)
 
     REQUIRE(listen_comm);
     REQUIRE(recv_comm);
-    *recv_comm = NULL;
     result = import_comm_accept(listen_comm, &comm);
-    if (result != TCPX_SUCCESS || comm == NULL)
+    if (result != TCPX_SUCCESS)
         return result;
+    *recv_comm = comm;
+    if (comm == NULL)
+        return TCPX_SUCCESS;
     if (recv_dev_handle != NULL && *recv_dev_handle != NULL)
         memcpy(*recv_dev_handle, import_comm_device_handle(comm), sizeof(struct net_device_handle));
     else if (recv_dev_handle != NULL)
         *recv_dev_handle = (void *)import_comm_device_handle(comm);
-    *recv_comm = comm;
     return TCPX_SUCCESS;
 }
 
@@ -247,7 +247,6 @@ int tcpx_test(void *request, int *done, int *size)
 
     REQUIRE(request);
     REQUIRE(done);
-    *done = 0;
     result = import_request_test(request, &ended, &bytes);
     if (result != TCPX_SUCCESS)
         return result;

@@ -1,4 +1,5 @@
 /* Unpacking for callers who post their receives themselves. */
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/time_limit.h"
 #include "import/comm.h"
@@ -37,7 +38,7 @@ int tcpx_unpack_create(int gpu, struct tcpx_unpack **out)
 
 void tcpx_unpack_destroy(struct tcpx_unpack *unpack)
 {
-    if (unpack == NULL)
+    if (unpack == NULL || fork_check() != TCPX_SUCCESS)
         return;
     if (unpack->last != 0 && tcpx_unpack_wait(unpack, unpack->last, TCPX_DEFAULT_TIMEOUT))
         log_warn("unpacks were not done when their engine was closed: %s", error_text());
@@ -52,8 +53,10 @@ int tcpx_unpack_submit(struct tcpx_unpack *unpack, void *const *requests, size_t
     struct unpack_list lists[GPU_UNPACK_LISTS];
     uint32_t used = 0;
     bool written_by_nic = false;
-    int result = TCPX_SUCCESS;
+    int result = fork_check();
 
+    if (result != TCPX_SUCCESS)
+        return result;
     if (unpack == NULL || requests == NULL || ticket == NULL || request_count > GPU_UNPACK_LISTS)
         return error_set(
             TCPX_INVALID_ARGUMENT,
@@ -86,8 +89,10 @@ int tcpx_unpack_submit(struct tcpx_unpack *unpack, void *const *requests, size_t
 int tcpx_unpack_poll(struct tcpx_unpack *unpack, uint64_t ticket, int *done)
 {
     bool ended = false;
-    int result;
+    int result = fork_check();
 
+    if (result != TCPX_SUCCESS)
+        return result;
     if (unpack == NULL || done == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "tcpx_unpack_poll: an argument is NULL");
     result = unpack_poll(unpack->engine, ticket, &ended);
@@ -99,8 +104,10 @@ int tcpx_unpack_poll(struct tcpx_unpack *unpack, uint64_t ticket, int *done)
 int tcpx_unpack_wait(struct tcpx_unpack *unpack, uint64_t ticket, int timeout_ms)
 {
     uint64_t deadline;
-    int result = time_limit(timeout_ms, &deadline);
+    int result = fork_check();
 
+    if (result == TCPX_SUCCESS)
+        result = time_limit(timeout_ms, &deadline);
     if (unpack == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "tcpx_unpack_wait: unpack is NULL");
     if (result == TCPX_SUCCESS)

@@ -37,6 +37,7 @@ static int start(struct choice *fresh, const struct gpu_ops *ops)
 static int choose(struct choice *fresh)
 {
     const struct config *config;
+    char before[1024];
     int result = config_get(&config);
 
     if (result != TCPX_SUCCESS)
@@ -45,11 +46,13 @@ static int choose(struct choice *fresh)
         snprintf(fresh->reason, sizeof fresh->reason, "UCCL_TCPX_GPU asks for it");
         return start(fresh, config->gpu == CONFIG_GPU_CUDA ? &gpu_cuda_ops : &gpu_host_ops);
     }
+    snprintf(before, sizeof before, "%s", error_text());
     if (start(fresh, &gpu_cuda_ops) == TCPX_SUCCESS) {
         snprintf(fresh->reason, sizeof fresh->reason, "a CUDA driver and device are there");
         return TCPX_SUCCESS;
     }
     snprintf(fresh->reason, sizeof fresh->reason, "no CUDA: %s", error_text());
+    error_keep("%s", before); /* that was no failure of the caller's */
     return start(fresh, &gpu_host_ops);
 }
 

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ static const uint64_t device_bytes = (uint64_t)1 << 30;
 
 struct cu_context_object {
     int device;
-    int retained;
+    atomic_int retained;
     struct host_stream *default_stream;
 };
 
@@ -57,10 +58,14 @@ struct cu_module_object {
     const char *image;
 };
 
-static struct cu_context_object contexts[DEVICES];
+static struct cu_context_object contexts[DEVICES] = {{.device = 0}, {.device = 1}};
 static struct cu_function_object {
     enum gpu_kernel kernel;
-} functions[GPU_KERNELS];
+} functions[GPU_KERNELS] = {{GPU_KERNEL_UNPACK},
+                            {GPU_KERNEL_COPY},
+                            {GPU_KERNEL_FILL},
+                            {GPU_KERNEL_VERIFY},
+                            {GPU_KERNEL_EMPTY}};
 
 static _Thread_local cu_context stack[STACK_DEPTH];
 static _Thread_local int stack_depth;
@@ -390,8 +395,7 @@ cu_result cuDeviceGetPCIBusId(char *address, int length, cu_device device)
 cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device)
 {
     BEGIN(cuDevicePrimaryCtxRetain);
-    contexts[device].device = device;
-    add(&contexts[device].retained, 1);
+    contexts[device].retained++;
     *context = &contexts[device];
     return CU_OK;
 }
@@ -401,7 +405,7 @@ cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
     BEGIN(cuDevicePrimaryCtxRelease_v2);
     if (contexts[device].retained == 0)
         return INVALID_CONTEXT;
-    add(&contexts[device].retained, -1);
+    contexts[device].retained--;
     return CU_OK;
 }
 
@@ -655,9 +659,11 @@ static struct host_stream *queue_of(cu_stream stream)
 {
     if (stream != NULL)
         return stream->stream;
+    pthread_mutex_lock(&lock);
     if (current()->default_stream == NULL &&
         host_stream_create(delay_us(), &current()->default_stream) != TCPX_SUCCESS)
         abort();
+    pthread_mutex_unlock(&lock);
     return current()->default_stream;
 }
 
@@ -850,7 +856,6 @@ cu_result cuModuleGetFunction(cu_function *function, cu_module module, const cha
     snprintf(entry, sizeof entry, ".visible .entry %s(", name);
     for (int i = 0; i < GPU_KERNELS; i++)
         if (strcmp(name, kernel_name(i)) == 0 && strstr(module->image, entry) != NULL) {
-            functions[i].kernel = i;
             *function = &functions[i];
             return CU_OK;
         }
