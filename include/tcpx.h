@@ -198,9 +198,9 @@ struct tcpx_piece {
 /*
  * What to move. With `pieces` NULL it is `bytes` from `offset` on, else the sum of the pieces,
  * which are copied. The k-th receive of a tag takes the k-th send of that tag, whatever happens on
- * other tags. Both must have the same number of bytes: otherwise both fail in words, or only the
- * receive does, or, with several channels of the built-in transport, neither is done in time. What
- * one side gives as pieces, the other does, too, be it one.
+ * other tags. Both must have the same number of bytes: otherwise both fail in words, but over one
+ * channel of the built-in transport only the receive does. What one side gives as pieces, the other
+ * does, too, be it one.
  */
 struct tcpx_move {
     struct tcpx_memory *memory;

@@ -46,7 +46,7 @@ enum config_unpack {
          "each network device near the GPU, and at least 2 over a plugin.")                        \
     SIZE(chunk_bytes, "UCCL_TCPX_CHUNK_BYTES", "0", 0, 1 << 30,                                    \
          "How much of a transfer one request carries, over a plugin and for lists of pieces, the " \
-         "same at both ends; 0 is what NCCL_P2P_NET_CHUNKSIZE says.")                              \
+         "same at both ends; 0 is what NCCL_P2P_NET_CHUNKSIZE says, and 4M without a plugin.")     \
     SIZE(nccl_chunk_bytes, "NCCL_P2P_NET_CHUNKSIZE", "512K", 1, 1 << 30,                           \
          "How much of a message NCCL sends at once, and sessions, unless they are told "           \
          "otherwise.")                                                                             \

@@ -509,6 +509,13 @@ static void load_planned(struct net_comm *comm, struct outgoing *outgoing)
     }
 }
 
+/* Its record is there to be sent, and whoever moves that lane on may be asleep. */
+static void wake_socket_0(struct net_comm *comm)
+{
+    progress_wake(comm, 0);
+    progress_alarm(comm);
+}
+
 static void load_slice(struct net_comm *comm, uint16_t socket)
 {
     struct outgoing *outgoing = &comm->outgoing[socket];
@@ -536,6 +543,8 @@ static void load_slice(struct net_comm *comm, uint16_t socket)
     } else if (queue_length(&comm->planned) + comm->most_requests >= most_planned(comm) ||
                !plan(comm, request, &record)) {
         return; /* socket 0 is behind with the records of earlier slices */
+    } else {
+        wake_socket_0(comm);
     }
     if (staged != NULL) {
         stage_take(comm, &copy);

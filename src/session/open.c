@@ -21,7 +21,7 @@
 
 enum message { AGREEMENT = 0, READY = 1 };
 
-enum { PLUGIN_CHANNELS = 2, MOST_NICS = 32 };
+enum { PLUGIN_CHANNELS = 2, MOST_NICS = 32, OWN_CHUNK_BYTES = 4 << 20 };
 
 struct opening {
     struct tcpx_session *session;
@@ -121,6 +121,7 @@ static int choose_channels(struct opening *opening)
                                 : (unsigned)opening->nic_count;
     session->chunk_bytes = opening->setup->chunk_bytes != 0 ? opening->setup->chunk_bytes
                            : config->chunk_bytes != 0       ? config->chunk_bytes
+                           : session->plugin == NULL        ? OWN_CHUNK_BYTES
                                                             : config->nccl_chunk_bytes;
     session->sending.lanes = calloc(session->channels, sizeof *session->sending.lanes);
     session->receiving.lanes = calloc(session->channels, sizeof *session->receiving.lanes);

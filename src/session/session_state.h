@@ -1,7 +1,7 @@
 /*
  * What the files of the session share. A transfer goes one of two ways:
  *
- *   whole.c   over the built-in transport, one message for each channel; the caller's own thread
+ *   whole.c   over one channel of the built-in transport, as one message; the caller's own thread
  *             moves it along
  *   chunks.c  everything else: matched with the peer's side over the control connection
  *             (matching.c), then cut into chunks that go round the channels; a thread of the
@@ -106,18 +106,14 @@ struct tcpx_transfer {
     uint64_t moved;
     bool acknowledged; /* a send: the peer has all of it */
 
-    /* As whole messages. */
+    /* As a whole message. */
     pthread_mutex_t lock; /* guards them and the end, for a whole one; the session's else */
     bool started;
     enum net_after after_kind;
     void *after_what;
     struct tcpx_transfer *next_active; /* those that are started and not told */
     struct tcpx_transfer *previous_active;
-    struct net_request *requests[MOST_CHANNELS];
-    bool part_started[MOST_CHANNELS];
-    uint64_t part_bytes[MOST_CHANNELS];
-    unsigned parts;
-    unsigned parts_left;
+    struct net_request *request; /* NULL: not yet, or not any more */
 
     atomic_bool ended; /* written last: result and why are there */
     int result;

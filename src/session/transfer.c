@@ -149,7 +149,7 @@ int transfer_is_ready(struct tcpx_transfer *transfer, bool *ready)
 
 static bool is_whole(const struct tcpx_session *session, const struct tcpx_move *move)
 {
-    return session->plugin == NULL && move->pieces == NULL;
+    return session->plugin == NULL && session->channels == 1 && move->pieces == NULL;
 }
 
 static int check_move(const struct tcpx_session *session, const struct tcpx_move *move,

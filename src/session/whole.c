@@ -1,6 +1,6 @@
 /*
- * Transfers as whole messages of the built-in transport, one in each channel. Whoever asks about a
- * transfer moves it along; the worker does, too, for callers who wait for its eventfd.
+ * Transfers as whole messages of the built-in transport, where there is one channel. Whoever asks
+ * about a transfer moves it along; the worker does, too, for callers who wait for its eventfd.
  */
 #include "base/clock.h"
 #include "session/session_state.h"
@@ -9,84 +9,25 @@
 #include <stdio.h>
 #include <time.h>
 
-/* Below this, sharing a message out costs more than it brings. */
-enum { LEAST_PART = 1 << 20, PART_UNIT = 4096 };
-
 /* --- starting ------------------------------------------------------------------------------ */
 
-/* How the bytes are shared out: both sides compute the same. */
-static void cut(struct tcpx_transfer *transfer)
-{
-    unsigned channels = transfer->session->channels;
-    uint64_t left = transfer->total;
-    uint64_t share;
-
-    transfer->parts = 1;
-    if (channels > 1 && transfer->total >= (uint64_t)channels * LEAST_PART)
-        transfer->parts = channels;
-    share = transfer->total / transfer->parts / PART_UNIT * PART_UNIT;
-    for (unsigned i = 0; i < transfer->parts; i++) {
-        transfer->part_bytes[i] = i + 1 < transfer->parts ? share : left;
-        left -= transfer->part_bytes[i];
-    }
-    transfer->parts_left = transfer->parts;
-}
-
-/* A small one has all of its tag's channel. */
-static unsigned channel_of(const struct tcpx_transfer *transfer, unsigned part)
-{
-    return transfer->parts > 1 ? part : (unsigned)(transfer->tag % transfer->session->channels);
-}
-
-/*
- * Parts of a message of another length must not be taken for those of this one: they never match,
- * and the receive is not done in time.
- */
-static uint64_t tag_of(const struct tcpx_transfer *transfer)
-{
-    uint64_t mixed;
-
-    if (transfer->parts == 1)
-        return transfer->tag;
-    mixed = (transfer->tag ^ transfer->total * 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
-    return TCPX_TAG_END | ((mixed ^ mixed >> 31) & (TCPX_TAG_END - 1));
-}
-
-/* With both locks. *started: all of its parts are; some may be before that. */
-static int start_parts(struct tcpx_transfer *transfer, bool *started)
+/* With both locks. The request is NULL if the comm has no place for it. */
+static int start(struct tcpx_transfer *transfer)
 {
     struct tcpx_session *session = transfer->session;
     const struct tcpx_memory *memory = transfer->memory;
-    uint64_t offset = transfer->one.offset;
+    struct net_buffer buffer = {.bytes = transfer->total,
+                                .after = transfer->after_kind,
+                                .after_what = transfer->after_what};
 
-    *started = false;
-    for (unsigned i = 0; i < transfer->parts; i++) {
-        unsigned channel = channel_of(transfer, i);
-        const struct net_buffer buffer = {
-            .data = memory != NULL ? memory->address + offset : NULL,
-            .bytes = transfer->part_bytes[i],
-            .memory = memory != NULL ? memory_at(memory, transfer->sending, channel,
-                                                 offset < memory->bytes ? offset : 0)
-                                           .builtin
-                                     : NULL,
-            .after = transfer->after_kind,
-            .after_what = transfer->after_what};
-        int result = TCPX_SUCCESS;
-
-        offset += transfer->part_bytes[i];
-        if (transfer->part_started[i])
-            continue;
-        result = transfer->sending
-                     ? net_isend_buffer(session->sending.lanes[channel].channel.builtin, &buffer,
-                                        tag_of(transfer), &transfer->requests[i])
-                     : net_irecv_buffer(session->receiving.lanes[channel].channel.builtin, &buffer,
-                                        tag_of(transfer), &transfer->requests[i]);
-        if (result != TCPX_SUCCESS || transfer->requests[i] == NULL)
-            return result;
-        transfer->part_started[i] = true;
+    if (memory != NULL) {
+        buffer.data = memory->address + transfer->one.offset;
+        buffer.memory = memory_at(memory, transfer->sending, 0, 0).builtin;
     }
-    *started = true;
-    return TCPX_SUCCESS;
+    return transfer->sending ? net_isend_buffer(session->sending.lanes[0].channel.builtin, &buffer,
+                                                transfer->tag, &transfer->request)
+                             : net_irecv_buffer(session->receiving.lanes[0].channel.builtin,
+                                                &buffer, transfer->tag, &transfer->request);
 }
 
 /* With the transfer's lock: what has happened to it, for whoever asks. */
@@ -133,7 +74,6 @@ static void start_waiting(struct direction *direction, bool *moved)
     bool go_on = true;
 
     while (go_on && (transfer = direction->whole.first) != NULL) {
-        bool started = false;
         int result;
 
         if (pthread_mutex_trylock(&transfer->lock) != 0)
@@ -142,10 +82,10 @@ static void start_waiting(struct direction *direction, bool *moved)
         result = transfer->after_kind != NET_AFTER_NOTHING ? TCPX_SUCCESS
                                                            : transfer_is_ready(transfer, &go_on);
         if (result == TCPX_SUCCESS && go_on)
-            result = start_parts(transfer, &started);
+            result = start(transfer);
         if (result != TCPX_SUCCESS)
             end(transfer, result);
-        go_on = started || result != TCPX_SUCCESS;
+        go_on = transfer->request != NULL || result != TCPX_SUCCESS;
         if (go_on) {
             row_take(&direction->whole);
             transfer->started = true;
@@ -162,7 +102,6 @@ void whole_begin(struct tcpx_transfer *transfer)
     struct direction *direction = transfer->sending ? &session->sending : &session->receiving;
     bool moved;
 
-    cut(transfer);
     session->whole_count++;
     row_add(&direction->whole, transfer);
     start_waiting(direction, &moved);
@@ -179,46 +118,31 @@ void whole_start_more(struct tcpx_session *session)
 
 /* --- asking -------------------------------------------------------------------------------- */
 
-static void part_has_ended(struct tcpx_transfer *transfer, unsigned part, int result,
-                           uint64_t bytes)
+static void message_has_ended(struct tcpx_transfer *transfer, int result, uint64_t bytes)
 {
-    transfer->requests[part] = NULL;
-    transfer->parts_left--;
-    if (result == TCPX_SUCCESS && bytes != transfer->part_bytes[part])
-        result = error_set(
-            TCPX_INVALID_USAGE, "tag %llu: a receive of %llu bytes, and the peer has sent %llu",
-            (unsigned long long)transfer->tag, (unsigned long long)transfer->part_bytes[part],
-            (unsigned long long)bytes);
-    if (result == TCPX_SUCCESS) {
-        transfer->moved += bytes;
-        return;
-    }
-    /* The other parts are still the network's. */
-    if (transfer->memory != NULL && transfer->parts_left > 0)
-        transfer->memory->is_lost = true;
+    transfer->request = NULL;
+    if (result == TCPX_SUCCESS && bytes != transfer->total)
+        result = error_set(TCPX_INVALID_USAGE,
+                           "tag %llu: a receive of %llu bytes, and the peer has sent %llu",
+                           (unsigned long long)transfer->tag, (unsigned long long)transfer->total,
+                           (unsigned long long)bytes);
     end(transfer, result);
 }
 
-/* With the transfer's lock. A part that has failed ends all of it. */
-static void test_parts(struct tcpx_transfer *transfer, bool on_stream, void *stream)
+/* With the transfer's lock. */
+static void test(struct tcpx_transfer *transfer, bool on_stream, void *stream)
 {
-    for (unsigned i = 0; i < transfer->parts && !transfer->ended; i++) {
-        struct net_request *request = transfer->requests[i];
-        uint64_t bytes = 0;
-        bool done = false;
-        int result;
+    bool lands = !transfer->sending && transfer->memory != NULL && transfer->memory->on_gpu;
+    uint64_t bytes = 0;
+    bool done = false;
+    int result;
 
-        if (request == NULL)
-            continue;
-        result =
-            on_stream && !transfer->sending && transfer->memory != NULL && transfer->memory->on_gpu
-                ? net_test_on_stream(request, stream, &done, &bytes)
-                : net_test(request, &done, &bytes);
-        if (result != TCPX_SUCCESS || done)
-            part_has_ended(transfer, i, result, bytes);
-    }
-    if (transfer->started && transfer->parts_left == 0)
-        end(transfer, TCPX_SUCCESS);
+    if (transfer->request == NULL)
+        return;
+    result = on_stream && lands ? net_test_on_stream(transfer->request, stream, &done, &bytes)
+                                : net_test(transfer->request, &done, &bytes);
+    if (result != TCPX_SUCCESS || done)
+        message_has_ended(transfer, result, bytes);
 }
 
 /* With the session's lock: everything that nobody else is asking about right now. */
@@ -232,7 +156,7 @@ void whole_step(struct tcpx_session *session, bool *moved)
         next = transfer->next_active;
         if (pthread_mutex_trylock(&transfer->lock) != 0)
             continue;
-        test_parts(transfer, false, NULL);
+        test(transfer, false, NULL);
         ended = transfer->ended;
         pthread_mutex_unlock(&transfer->lock);
         if (ended) {
@@ -261,30 +185,22 @@ void whole_test(struct tcpx_transfer *transfer, bool on_stream, void *stream)
     pthread_mutex_lock(&transfer->lock);
     started = transfer->started || transfer->ended;
     if (started && !transfer->ended)
-        test_parts(transfer, on_stream, stream);
+        test(transfer, on_stream, stream);
     pthread_mutex_unlock(&transfer->lock);
     /* It waits for a place that others have, or nobody else moves those on. */
     if (!started || !session->has_io_threads)
         step_all(session);
 }
 
-/* With the transfer's lock: one part after the other. */
-static void wait_for_parts(struct tcpx_transfer *transfer, uint64_t deadline)
+/* With the transfer's lock. */
+static void wait_for_message(struct tcpx_transfer *transfer, uint64_t deadline)
 {
-    for (unsigned i = 0; i < transfer->parts && !transfer->ended; i++) {
-        uint64_t bytes = 0;
-        bool done = false;
-        int result;
+    uint64_t bytes = 0;
+    bool done = false;
+    int result = net_wait(transfer->request, deadline, &done, &bytes);
 
-        if (transfer->requests[i] == NULL)
-            continue;
-        result = net_wait(transfer->requests[i], deadline, &done, &bytes);
-        if (result == TCPX_SUCCESS && !done)
-            return;
-        part_has_ended(transfer, i, result, bytes);
-    }
-    if (transfer->parts_left == 0)
-        end(transfer, TCPX_SUCCESS);
+    if (result != TCPX_SUCCESS || done)
+        message_has_ended(transfer, result, bytes);
 }
 
 void whole_wait(struct tcpx_transfer *transfer, uint64_t deadline)
@@ -299,7 +215,7 @@ void whole_wait(struct tcpx_transfer *transfer, uint64_t deadline)
         /* Without I/O threads the peer may wait for what only a look at others moves on. */
         started = transfer->started && transfer->session->has_io_threads;
         if (started && !transfer->ended)
-            wait_for_parts(transfer, deadline);
+            wait_for_message(transfer, deadline);
         ended = transfer->ended;
         pthread_mutex_unlock(&transfer->lock);
         if (ended || (started && deadline_passed(deadline)))
