@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "session/session_state.h"
 
+#include <sched.h>
+
 /* --- common -------------------------------------------------------------------------------- */
 
 static struct chunk *chunk_at(struct lane *lane, uint64_t number)
@@ -403,6 +405,28 @@ int chunks_step(struct tcpx_session *session, bool *moved)
     return result;
 }
 
+/*
+ * The peer has all of a send, and only the network has not said so yet: it will soon, and then the
+ * memory is free.
+ */
+static void finish_acknowledged(struct tcpx_session *session, struct lane *lane)
+{
+    enum { LIMIT_MS = 200 };
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+
+    while (lane->finished < lane->posted &&
+           chunk_at(lane, lane->finished)->transfer->acknowledged && !deadline_passed(deadline)) {
+        bool done = false;
+
+        if (test_oldest(lane, &done) != TCPX_SUCCESS)
+            return;
+        if (done)
+            chunk_was_sent(session, lane, chunk_at(lane, lane->finished));
+        else
+            sched_yield();
+    }
+}
+
 /* What the network has, it may go on to read and write. */
 static void lose_memories(struct lane *lane)
 {
@@ -420,6 +444,7 @@ void chunks_drain(struct tcpx_session *session)
     uint64_t last = 0;
 
     for (unsigned i = 0; i < session->channels; i++) {
+        finish_acknowledged(session, &session->sending.lanes[i]);
         lose_memories(&session->sending.lanes[i]);
         lose_memories(&session->receiving.lanes[i]);
         for (unsigned k = 0; k < LANE_CHUNKS; k++) {
