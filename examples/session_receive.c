@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     struct tcpx_session *session;
     struct tcpx_memory *memory;
     struct tcpx_transfer *transfer;
-    struct tcpx_piece one = {0, PIECES * PIECE_BYTES};
+    struct tcpx_piece one = {0, (uint64_t)PIECES * PIECE_BYTES};
     static struct tcpx_move move; /* 0: whatever is not set below */
     void *gpu_memory;
     double start, took;

@@ -28,20 +28,23 @@ QUIRKY_PLUGINS := $(patsubst %,$(BUILD)/tests/quirky_plugin/lib%.so, \
 	$(foreach version,6 7 8 9 10 11 12,quirky_v$(version)) nameless)
 QUIRKY_HEADERS := $(wildcard tests/quirky_plugin/*.h src/abi/*.h) src/base/log.h
 
-# $(call quirky,source,further flags)
+# $(call quirky,sources,further flags)
 define quirky
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(TCPX_CFLAGS) $(TCPX_LDFLAGS) -shared $(2) tests/quirky_plugin/$(1) -o $@
+	$(Q)$(CC) $(TCPX_CFLAGS) $(TCPX_LDFLAGS) -shared $(2) $(1:%=tests/quirky_plugin/%) -o $@
 endef
 
-$(BUILD)/tests/quirky_plugin/libquirky_v%.so: tests/quirky_plugin/quirky.c $(QUIRKY_HEADERS) $(BUILD)/flags
-	$(call quirky,quirky.c,-DQUIRKY_VERSION=$*)
+$(BUILD)/tests/quirky_plugin/libquirky_v%.so: tests/quirky_plugin/quirky.c \
+		tests/quirky_plugin/quirky_gpu.c $(QUIRKY_HEADERS) $(BUILD)/flags
+	$(call quirky,quirky.c quirky_gpu.c,-DQUIRKY_VERSION=$*)
 
 $(BUILD)/tests/quirky_plugin/libnameless.so: tests/quirky_plugin/nameless.c $(QUIRKY_HEADERS) $(BUILD)/flags
 	$(call quirky,nameless.c)
 
-$(BUILD)/tests/unit/test_import: | $(QUIRKY_PLUGINS) $(BUILD)/libnccl-net-tcpx.so $(BUILD)/libtcpx.so
+$(BUILD)/tests/unit/test_calls $(BUILD)/tests/unit/test_import $(BUILD)/tests/gpu/test_import_cuda \
+		$(BUILD)/tests/unit/test_session_faults $(BUILD)/tests/unit/test_session: \
+		| $(QUIRKY_PLUGINS) $(BUILD)/libnccl-net-tcpx.so $(BUILD)/libtcpx.so
 
 $(BUILD)/obj/tests/unit/test_cuda_abi.o: TCPX_CFLAGS += $(CUDA_INCLUDE:%=-isystem %)
 
@@ -100,6 +103,8 @@ GPU_SUITES := \
 	$(call gpu_suite,devmem-host,soft_devmem,$(on_host)) \
 	$(call gpu_suite,devmem-standin,soft_devmem,$(on_fake)) \
 	$(call gpu_suite,devmem-host-late,soft_devmem,$(on_host) UCCL_TCPX_HOST_GPU_DELAY_US=50 TCPX_TEST_DEVMEM_BYTES=1000000) \
+	$(call gpu_suite,import-standin,import_cuda,$(on_fake)) \
+	$(if $(SANITIZE),,$(call gpu_suite,import-standin-late,import_cuda,$(on_fake) FAKECUDA_DELAY_US=50)) \
 	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
 	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS))
 # Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
@@ -107,6 +112,78 @@ GPU_SUITES := \
 NET_SUITES := $(foreach name,net_ahead net_comm net_process net_progress net_strangers net_traffic, \
 	$(foreach threads,0 3, \
 	'unit/$(name)-$(threads)-threads: TCPX_TEST_TURNS=$(FEWER_TURNS) UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
+
+# Without a sanitizer every way is taken; under one, those that differ in the code they run.
+unless_sanitized = $(if $(SANITIZE),,$(1))
+
+# The public calls over every plugin; unit/calls itself is the built-in one.
+# $(call calls_suite,label,environment)
+calls_suite   = 'unit/calls-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(2) $(BUILD)/tests/unit/test_calls'
+own_plugin   := UCCL_TCPX_PLUGIN_PATH=$(BUILD)/libnccl-net-tcpx.so
+quirky_plugin = UCCL_TCPX_PLUGIN_PATH=$(BUILD)/tests/quirky_plugin/libquirky_v$(1).so
+CALLS_SUITES := \
+	$(call calls_suite,3-threads,$(on_host) UCCL_TCPX_THREADS=3) \
+	$(call calls_suite,devmem,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5) \
+	$(call calls_suite,standin,$(on_fake)) \
+	$(call calls_suite,own-unpack,$(on_fake) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=unpack) \
+	$(call calls_suite,quirky-v6,$(on_host) QUIRKY_CUDA=0 $(call quirky_plugin,6)) \
+	$(call calls_suite,quirky-v7-standin,$(on_fake) $(call quirky_plugin,7))
+CALLS_SUITES += $(call unless_sanitized, \
+	$(call calls_suite,0-threads,$(on_host) UCCL_TCPX_THREADS=0) \
+	$(foreach impl,d2d host kernel,$(call calls_suite,$(impl),$(on_host) UCCL_TCPX_UNPACK_IMPL=$(impl))) \
+	$(call calls_suite,standin-0-threads,$(on_fake) UCCL_TCPX_THREADS=0 UCCL_TCPX_UNPACK_IMPL=d2d) \
+	$(call calls_suite,standin-3-threads,$(on_fake) UCCL_TCPX_THREADS=3 UCCL_TCPX_UNPACK_IMPL=kernel) \
+	$(call calls_suite,standin-devmem,$(on_fake) UCCL_TCPX_SOFT_DEVMEM=5 UCCL_TCPX_UNPACK_IMPL=host) \
+	$(call calls_suite,own-host,$(on_host) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=host) \
+	$(call calls_suite,own-unpack-emulated,$(on_host) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=unpack) \
+	$(call calls_suite,own-cuda,$(on_fake) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=cuda) \
+	$(foreach version,7 8 9 10 11 12, \
+		$(call calls_suite,quirky-v$(version),$(on_host) QUIRKY_CUDA=0 $(call quirky_plugin,$(version)))) \
+	$(call calls_suite,quirky-v8-standin,$(on_fake) UCCL_TCPX_UNPACK_IMPL=d2d $(call quirky_plugin,8)) \
+	$(call calls_suite,quirky-v9-standin,$(on_fake) UCCL_TCPX_UNPACK_IMPL=host $(call quirky_plugin,9)) \
+	$(call calls_suite,quirky-v10-standin,$(on_fake) UCCL_TCPX_UNPACK_IMPL=kernel $(call quirky_plugin,10)) \
+	$(foreach version,11 12, \
+		$(call calls_suite,quirky-v$(version)-standin,$(on_fake) $(call quirky_plugin,$(version)))))
+
+# Sessions whose peer fails, over the other transports; unit/session_faults itself is the built-in one
+# with whole messages.
+# $(call faults_suite,label,transport,environment)
+faults_suite = 'unit/session_faults-$(1): TCPX_TEST_TURNS=$(TURNS) TCPX_TEST_TRANSPORT=$(2) $(3) $(BUILD)/tests/unit/test_session_faults'
+FAULTS_SUITES := \
+	$(call faults_suite,pieces,pieces,$(on_host)) \
+	$(call faults_suite,own-unpack,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack) \
+	$(call faults_suite,quirky-v7-standin,7,$(on_fake))
+FAULTS_SUITES += $(call unless_sanitized, \
+	$(call faults_suite,own-host,own,$(on_host) UCCL_TCPX_PLUGIN_MODE=host) \
+	$(call faults_suite,own-unpack-late,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack FAKECUDA_DELAY_US=2000 TCPX_TEST_ONLY=test_moved) \
+	$(call faults_suite,quirky-v6,6,$(on_host)))
+
+# Sessions over every transport; unit/session itself is the built-in one, with all rounds. What is the
+# same for all transports is left out where it says brief.
+# $(call session_suite,label,environment,brief or nothing)
+session_suite = 'unit/session-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(2) $(BUILD)/tests/unit/test_session $(3)'
+least_pools  := UCCL_TCPX_STAGING_BYTES=64K UCCL_TCPX_SLICE_BYTES=4K UCCL_TCPX_DEVMEM_BYTES=1M UCCL_TCPX_EAGER_BYTES=0
+SESSION_SUITES := \
+	$(call session_suite,3-threads,$(on_host) UCCL_TCPX_THREADS=3,brief) \
+	$(call session_suite,3-channels,$(on_host) UCCL_TCPX_NUM_CHANNELS=3,brief) \
+	$(call session_suite,standin,$(on_fake),brief) \
+	$(call session_suite,own-unpack,$(on_fake) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=unpack,brief) \
+	$(call session_suite,quirky-v6,$(on_host) UCCL_TCPX_UNPACK_IMPL=host $(call quirky_plugin,6),brief) \
+	$(call session_suite,quirky-v12-standin,$(on_fake) $(call quirky_plugin,12),brief)
+SESSION_SUITES += $(call unless_sanitized, \
+	$(call session_suite,0-threads,$(on_host) UCCL_TCPX_THREADS=0,brief) \
+	$(call session_suite,small,$(on_host) $(least_pools),brief) \
+	$(call session_suite,devmem-small,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5 UCCL_TCPX_DEVMEM_BYTES=1M,brief) \
+	$(call session_suite,own-host,$(on_host) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=host) \
+	$(call session_suite,own-host-standin,$(on_fake) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=host UCCL_TCPX_UNPACK_IMPL=d2d,brief) \
+	$(call session_suite,own-cuda,$(on_fake) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=cuda,brief) \
+	$(foreach version,7 12, \
+		$(call session_suite,quirky-v$(version),$(on_host) $(call quirky_plugin,$(version)),brief)) \
+	$(call session_suite,quirky-v7-standin,$(on_fake) $(call quirky_plugin,7)) \
+	$(call session_suite,quirky-v8-standin,$(on_fake) UCCL_TCPX_UNPACK_IMPL=d2d $(call quirky_plugin,8),brief) \
+	$(call session_suite,quirky-v9-standin,$(on_fake) UCCL_TCPX_UNPACK_IMPL=host $(call quirky_plugin,9),brief) \
+	$(call session_suite,quirky-v10-standin,$(on_fake) UCCL_TCPX_UNPACK_IMPL=kernel $(call quirky_plugin,10),brief) \
+	$(call session_suite,quirky-v11-standin,$(on_fake) $(call quirky_plugin,11),brief))
 
 # $(call plugin_suite,label,program,environment)
 plugin_suite = 'plugin/$(1): $(3) $(BUILD)/tests/plugin/test_plugin_$(2)'
@@ -167,7 +244,7 @@ fuzz-run: $(RUNNER) $(FUZZERS)
 
 ifeq ($(HAVE_CMOCKA),yes)
 TEST_PROGRAMS := $(UNIT_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
-SUITES        := $(UNIT_SUITES) $(NET_SUITES) $(GPU_SUITES) $(PLUGIN_SUITES) $(FUZZ_SUITES) \
+SUITES        := $(UNIT_SUITES) $(CALLS_SUITES) $(FAULTS_SUITES) $(SESSION_SUITES) $(NET_SUITES) $(GPU_SUITES) $(PLUGIN_SUITES) $(FUZZ_SUITES) \
 	$(INTEGRATION_SUITES)
 else
 TEST_PROGRAMS :=
@@ -199,7 +276,16 @@ check-run: check-build
 SANITIZER      := $(shell command -v compute-sanitizer 2>/dev/null)
 on_gpu         := UCCL_TCPX_GPU=cuda
 sanitized       = $(on_gpu) $(SANITIZER) --tool $(1) --error-exitcode 9 --report-api-errors no
-REAL_GPU_SUITES := \
+# $(call session_gpu_suite,label,GB of mixed transfers,environment)
+session_gpu_suite = 'unit/session-$(1)-real@600: $(on_gpu) TCPX_TEST_LARGE=1 TCPX_TEST_SOAK=$(2)000000000 $(3) $(BUILD)/tests/unit/test_session'
+SESSION_GPU_SUITES := \
+	$(call session_gpu_suite,builtin,68,) \
+	$(call session_gpu_suite,own-host,17,$(own_plugin) UCCL_TCPX_PLUGIN_MODE=host) \
+	$(call session_gpu_suite,own-cuda,17,$(own_plugin) UCCL_TCPX_PLUGIN_MODE=cuda) \
+	$(call session_gpu_suite,own-unpack,17,$(own_plugin) UCCL_TCPX_PLUGIN_MODE=unpack) \
+	$(call session_gpu_suite,quirky-v7,4,$(call quirky_plugin,7)) \
+	$(call session_gpu_suite,quirky-v12,4,$(call quirky_plugin,12))
+REAL_GPU_SUITES := $(SESSION_GPU_SUITES) \
 	$(call gpu_suite,layer-real,gpu_layer,$(on_gpu)) \
 	$(call gpu_suite,driver-real,cuda_driver,$(on_gpu)) \
 	$(call gpu_suite,fault-real,gpu_fault,$(on_gpu)) \
@@ -211,6 +297,7 @@ REAL_GPU_SUITES := \
 	$(call gpu_suite,net-unpack-devmem-real@300,net_unpack,$(on_gpu) UCCL_TCPX_SOFT_DEVMEM=5) \
 	$(call gpu_suite,devmem-real@300,soft_devmem,$(on_gpu) TCPX_TEST_DEVMEM_BYTES=1073741824) \
 	$(call gpu_suite,net-real-calls@300,net_gpu,$(on_gpu) UCCL_TCPX_THREADS=0) \
+	$(call gpu_suite,import-real@300,import_cuda,$(on_gpu)) \
 	$(call plugin_suite,gpu-cuda-real@300,gpu,$(on_gpu) $(as_cuda)) \
 	$(call plugin_suite,gpu-unpack-real@300,gpu,$(on_gpu) $(as_unpack)) \
 	$(if $(SANITIZER), \
@@ -232,7 +319,8 @@ check-gpu:
 	@$(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-gpu-run
 
-check-gpu-run: all $(RUNNER) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS),$(TEST_PROGRAMS))
+check-gpu-run: all $(RUNNER) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS) \
+		$(BUILD)/tests/unit/test_session,$(TEST_PROGRAMS))
 	@UCCL_TCPX_GPU=cuda $(BUILD)/tcpx devices
 	@$(RUNNER) --timeout 120 $(REAL_GPU_SUITES)
 
@@ -250,7 +338,7 @@ ptx:
 docs: all
 	scripts/make-docs.sh $(BUILD)/tcpx
 
-C_SOURCES   := $(sort $(wildcard include/*.h src/*/*.[ch] tools/*.[ch] bench/*.[ch] tests/*.[ch] tests/*/*.[ch]))
+C_SOURCES   := $(sort $(wildcard include/*.h src/*/*.[ch] tools/*.[ch] examples/*.c bench/*.[ch] tests/*.[ch] tests/*/*.[ch]))
 TIDY_SOURCES := $(filter-out tests/unit/test_cuda_abi.c,$(filter %.c,$(C_SOURCES)))
 
 lint: deps

@@ -16,7 +16,7 @@
 /* Records for socket 0: one or two for each send, and the slices of the other sockets. */
 static size_t most_planned(const struct net_comm *comm)
 {
-    return 2 * (size_t)comm->most_requests + 4 * WIRE_MOST_SOCKETS;
+    return 2 * (size_t)comm->most_requests + (size_t)4 * WIRE_MOST_SOCKETS;
 }
 
 /* Cutting a message more finely costs more than sockets that share it gain. */
