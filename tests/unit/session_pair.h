@@ -413,7 +413,6 @@ static inline uint64_t area_first_wrong(struct area *area, uint64_t offset, uint
 static inline void check_area(struct area *area, uint64_t offset, uint64_t bytes, const char *here)
 {
     uint64_t wrong = area_first_wrong(area, offset, bytes);
-    uint64_t end = offset + bytes;
     char what[200];
 
     if (wrong == UINT64_MAX)
