@@ -326,7 +326,7 @@ static void spin(struct net_request *request)
         must(net_test(request, &done, NULL));
 }
 
-static void tcpx_send(struct net_comm *comm, uint64_t number)
+static void send_by_tcpx(struct net_comm *comm, uint64_t number)
 {
     struct net_request *request;
 
@@ -356,13 +356,13 @@ static void post(const struct bench *bench, struct inbox *inbox)
 static void tcpx_ping_pong(const struct bench *bench, struct inbox *inbox, uint64_t number)
 {
     if (bench->pair.side == SIDE_SENDER)
-        tcpx_send(bench->comm, number);
+        send_by_tcpx(bench->comm, number);
     spin(inbox->request);
     if (inbox->number != number)
         die("tcpx: a wrong message");
     post(bench, inbox);
     if (bench->pair.side == SIDE_RECEIVER)
-        tcpx_send(bench->back, number);
+        send_by_tcpx(bench->back, number);
 }
 
 static void measure_latency(struct bench *bench)
