@@ -8,10 +8,10 @@
 #include <pthread.h>
 
 /*
- * More of them than can be in flight, so that a caller who asks about one that is gone is told, and
- * does not mean another.
+ * Many more of them than can be in flight, so that a caller who asks about one that is gone,
+ * however late a thread may be, does not mean another.
  */
-enum { REQUEST_PLACES = 4 * IMPORT_REQUESTS };
+enum { REQUEST_PLACES = 64 * IMPORT_REQUESTS };
 
 enum request_state {
     REQUEST_GONE,

@@ -1685,7 +1685,7 @@ static void child_late_consumed(const uint8_t *argument)
     way = make_way();
     early = post_receive(&way, HOST, 0, PIECE);
     finish_two(post_send(&way, HOST, 0, PIECE), early, NULL);
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 200; i++) {
         receive = post_receive(&way, kinds - 1, 0, PIECE);
         CHECK_SUCCESS(tcpx_irecv_consumed(way.receiver, 1, early));
         finish_two(post_send(&way, kinds - 1, 0, PIECE), receive, NULL);
