@@ -104,7 +104,6 @@ GPU_SUITES := \
 	$(call gpu_suite,devmem-standin,soft_devmem,$(on_fake)) \
 	$(call gpu_suite,devmem-host-late,soft_devmem,$(on_host) UCCL_TCPX_HOST_GPU_DELAY_US=50 TCPX_TEST_DEVMEM_BYTES=1000000) \
 	$(call gpu_suite,import-standin,import_cuda,$(on_fake)) \
-	$(if $(SANITIZE),,$(call gpu_suite,import-standin-late,import_cuda,$(on_fake) FAKECUDA_DELAY_US=50)) \
 	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
 	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS))
 # Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
@@ -115,6 +114,7 @@ NET_SUITES := $(foreach name,net_ahead net_comm net_process net_progress net_str
 
 # Without a sanitizer every way is taken; under one, those that differ in the code they run.
 unless_sanitized = $(if $(SANITIZE),,$(1))
+unless_tsan      = $(if $(findstring thread,$(SANITIZE)),,$(1))
 
 # The public calls over every plugin; unit/calls itself is the built-in one.
 # $(call calls_suite,label,environment)
@@ -122,12 +122,13 @@ calls_suite   = 'unit/calls-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(2) $(BUILD)/t
 own_plugin   := UCCL_TCPX_PLUGIN_PATH=$(BUILD)/libnccl-net-tcpx.so
 quirky_plugin = UCCL_TCPX_PLUGIN_PATH=$(BUILD)/tests/quirky_plugin/libquirky_v$(1).so
 CALLS_SUITES := \
+	$(call calls_suite,own-unpack,$(on_fake) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=unpack) \
+	$(call calls_suite,quirky-v6,$(on_host) QUIRKY_CUDA=0 $(call quirky_plugin,6))
+CALLS_SUITES += $(call unless_tsan, \
 	$(call calls_suite,3-threads,$(on_host) UCCL_TCPX_THREADS=3) \
 	$(call calls_suite,devmem,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5) \
 	$(call calls_suite,standin,$(on_fake)) \
-	$(call calls_suite,own-unpack,$(on_fake) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=unpack) \
-	$(call calls_suite,quirky-v6,$(on_host) QUIRKY_CUDA=0 $(call quirky_plugin,6)) \
-	$(call calls_suite,quirky-v7-standin,$(on_fake) $(call quirky_plugin,7))
+	$(call calls_suite,quirky-v7-standin,$(on_fake) $(call quirky_plugin,7)))
 CALLS_SUITES += $(call unless_sanitized, \
 	$(call calls_suite,0-threads,$(on_host) UCCL_TCPX_THREADS=0) \
 	$(foreach impl,d2d host kernel,$(call calls_suite,$(impl),$(on_host) UCCL_TCPX_UNPACK_IMPL=$(impl))) \
@@ -151,8 +152,8 @@ CALLS_SUITES += $(call unless_sanitized, \
 faults_suite = 'unit/session_faults-$(1): TCPX_TEST_TURNS=$(TURNS) TCPX_TEST_TRANSPORT=$(2) $(3) $(BUILD)/tests/unit/test_session_faults'
 FAULTS_SUITES := \
 	$(call faults_suite,pieces,pieces,$(on_host)) \
-	$(call faults_suite,own-unpack,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack) \
-	$(call faults_suite,quirky-v7-standin,7,$(on_fake))
+	$(call faults_suite,own-unpack,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack)
+FAULTS_SUITES += $(call unless_tsan,$(call faults_suite,quirky-v7-standin,7,$(on_fake)))
 FAULTS_SUITES += $(call unless_sanitized, \
 	$(call faults_suite,own-host,own,$(on_host) UCCL_TCPX_PLUGIN_MODE=host) \
 	$(call faults_suite,own-unpack-late,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack FAKECUDA_DELAY_US=2000 TCPX_TEST_ONLY=test_moved) \
@@ -164,12 +165,13 @@ FAULTS_SUITES += $(call unless_sanitized, \
 session_suite = 'unit/session-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(2) $(BUILD)/tests/unit/test_session $(3)'
 least_pools  := UCCL_TCPX_STAGING_BYTES=64K UCCL_TCPX_SLICE_BYTES=4K UCCL_TCPX_DEVMEM_BYTES=1M UCCL_TCPX_EAGER_BYTES=0
 SESSION_SUITES := \
-	$(call session_suite,3-threads,$(on_host) UCCL_TCPX_THREADS=3,brief) \
 	$(call session_suite,3-channels,$(on_host) UCCL_TCPX_NUM_CHANNELS=3,brief) \
-	$(call session_suite,standin,$(on_fake),brief) \
 	$(call session_suite,own-unpack,$(on_fake) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=unpack,brief) \
-	$(call session_suite,quirky-v6,$(on_host) UCCL_TCPX_UNPACK_IMPL=host $(call quirky_plugin,6),brief) \
 	$(call session_suite,quirky-v12-standin,$(on_fake) $(call quirky_plugin,12),brief)
+SESSION_SUITES += $(call unless_tsan, \
+	$(call session_suite,3-threads,$(on_host) UCCL_TCPX_THREADS=3,brief) \
+	$(call session_suite,standin,$(on_fake),brief) \
+	$(call session_suite,quirky-v6,$(on_host) UCCL_TCPX_UNPACK_IMPL=host $(call quirky_plugin,6),brief))
 SESSION_SUITES += $(call unless_sanitized, \
 	$(call session_suite,0-threads,$(on_host) UCCL_TCPX_THREADS=0,brief) \
 	$(call session_suite,small,$(on_host) $(least_pools),brief) \
