@@ -103,7 +103,7 @@ GPU_SUITES := \
 	$(call gpu_suite,devmem-host,soft_devmem,$(on_host)) \
 	$(call gpu_suite,devmem-standin,soft_devmem,$(on_fake)) \
 	$(call gpu_suite,devmem-host-late,soft_devmem,$(on_host) UCCL_TCPX_HOST_GPU_DELAY_US=50 TCPX_TEST_DEVMEM_BYTES=1000000) \
-	$(call gpu_suite,import-standin,import_cuda,$(on_fake)) \
+	$(if $(findstring thread,$(SANITIZE)),,$(call gpu_suite,import-standin,import_cuda,$(on_fake))) \
 	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
 	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS))
 # Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
@@ -166,9 +166,9 @@ session_suite = 'unit/session-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(2) $(BUILD)
 least_pools  := UCCL_TCPX_STAGING_BYTES=64K UCCL_TCPX_SLICE_BYTES=4K UCCL_TCPX_DEVMEM_BYTES=1M UCCL_TCPX_EAGER_BYTES=0
 SESSION_SUITES := \
 	$(call session_suite,3-channels,$(on_host) UCCL_TCPX_NUM_CHANNELS=3,brief) \
-	$(call session_suite,own-unpack,$(on_fake) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=unpack,brief) \
-	$(call session_suite,quirky-v12-standin,$(on_fake) $(call quirky_plugin,12),brief)
+	$(call session_suite,own-unpack,$(on_fake) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=unpack,brief)
 SESSION_SUITES += $(call unless_tsan, \
+	$(call session_suite,quirky-v12-standin,$(on_fake) $(call quirky_plugin,12),brief) \
 	$(call session_suite,3-threads,$(on_host) UCCL_TCPX_THREADS=3,brief) \
 	$(call session_suite,standin,$(on_fake),brief) \
 	$(call session_suite,quirky-v6,$(on_host) UCCL_TCPX_UNPACK_IMPL=host $(call quirky_plugin,6),brief))
