@@ -107,9 +107,9 @@ GPU_SUITES := \
 	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
 	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS))
 # Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
-# for, several, none.
+# for, several, none; the last is nothing for the thread sanitizer.
 NET_SUITES := $(foreach name,net_ahead net_comm net_process net_progress net_strangers net_traffic, \
-	$(foreach threads,0 3, \
+	$(foreach threads,$(if $(findstring thread,$(SANITIZE)),,0) 3, \
 	'unit/$(name)-$(threads)-threads: TCPX_TEST_TURNS=$(FEWER_TURNS) UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
 
 # Without a sanitizer every way is taken; under one, those that differ in the code they run.
