@@ -7,7 +7,7 @@
 
 #include "session/control.h"
 
-enum { MEETING_PORT = 12345, MEETING_HANDLE_BYTES = 128 };
+enum { MEETING_HANDLE_BYTES = 128 };
 
 struct meeting_options {
     const char *host; /* NULL: this is the server, */

@@ -19,9 +19,6 @@
 
 enum { MOST_NEWCOMERS = 128, MOST_GATHERINGS = 128, ACCEPTS_PER_CALL = 64, BACKLOG = 4096 };
 
-/* How long connections may fail to be accepted for want of descriptors or memory. */
-enum { WANT_MS = 1000 };
-
 struct newcomer {
     int fd; /* -1: this place is free */
     uint64_t deadline;
@@ -144,19 +141,6 @@ static struct newcomer *place_for_newcomer(struct net_listener *listener)
     return oldest;
 }
 
-/* It may pass; but whoever waits for a connection must not wait for ever. */
-static int bear_want(struct net_listener *listener, int error)
-{
-    if (listener->want_ends == 0) {
-        listener->want_ends = deadline_after_ms(WANT_MS);
-        log_warn("a connection could not be accepted: %s", strerror(error));
-    }
-    if (!deadline_passed(listener->want_ends))
-        return TCPX_SUCCESS;
-    listener->want_ends = 0;
-    return error_system(error, "connections could not be accepted for %d ms", WANT_MS);
-}
-
 static int take_newcomers(struct net_listener *listener)
 {
     for (int i = 0; i < ACCEPTS_PER_CALL; i++) {
@@ -172,7 +156,7 @@ static int take_newcomers(struct net_listener *listener)
         if (fd < 0 && (error == EINTR || error == ECONNABORTED))
             continue;
         if (fd < 0)
-            return bear_want(listener, error);
+            return socket_bear_want(&listener->want_ends, error);
         listener->want_ends = 0;
         newcomer = place_for_newcomer(listener);
         newcomer->fd = fd;

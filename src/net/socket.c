@@ -1,7 +1,9 @@
 /* Small calls around sockets. */
 #include "net/socket.h"
 
+#include "base/clock.h"
 #include "base/fork.h"
+#include "base/log.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -44,6 +46,20 @@ int socket_accept(int listening, int *error)
         return opened;
     *error = ENOMEM;
     return -1;
+}
+
+int socket_bear_want(uint64_t *want_ends, int error)
+{
+    enum { WANT_MS = 1000 };
+
+    if (*want_ends == 0) {
+        *want_ends = deadline_after_ms(WANT_MS);
+        log_warn("a connection could not be accepted: %s", strerror(error));
+    }
+    if (!deadline_passed(*want_ends))
+        return TCPX_SUCCESS;
+    *want_ends = 0;
+    return error_system(error, "connections could not be accepted for %d ms", WANT_MS);
 }
 
 static int set_option(int fd, int level, int option, int value, const char *name)

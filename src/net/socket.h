@@ -25,6 +25,13 @@ MUST_CHECK int socket_open(int family, int *fd);
 MUST_CHECK int socket_accept(int listening, int *error);
 
 /*
+ * There were no descriptors or no memory to accept one with. That may pass, but whoever waits must
+ * not wait for ever: it fails when it has lasted for a second. *want_ends is 0 before the first
+ * time, and is to be set to 0 when one was accepted.
+ */
+MUST_CHECK int socket_bear_want(uint64_t *want_ends, int error);
+
+/*
  * For a connection: no delay for small writes, and an error within `timeout_ms` if the peer's host
  * is gone, whether bytes are in flight or not.
  */

@@ -27,8 +27,8 @@ enum {
     REASON_BYTES = 512,
 };
 
-/* How long connections may fail to be accepted for want of descriptors or memory; how often. */
-enum { WANT_MS = 1000, WANT_PAUSE_MS = 10 };
+/* How often connections are tried that could not be accepted for want of descriptors or memory. */
+enum { WANT_PAUSE_MS = 10 };
 
 /* --- listening ----------------------------------------------------------------------------- */
 
@@ -253,19 +253,6 @@ static int welcome(struct bootstrap_listener *listener, int fd)
     return result;
 }
 
-/* It may pass; but whoever waits for a connection must not wait for ever. */
-static int bear_want(struct bootstrap_listener *listener, int error)
-{
-    if (listener->want_ends == 0) {
-        listener->want_ends = deadline_after_ms(WANT_MS);
-        log_warn("a connection could not be accepted: %s", strerror(error));
-    }
-    if (!deadline_passed(listener->want_ends))
-        return TCPX_SUCCESS;
-    listener->want_ends = 0;
-    return error_system(error, "connections could not be accepted for %d ms", WANT_MS);
-}
-
 static int take_newcomers(struct bootstrap_listener *listener)
 {
     for (int i = 0; i < ACCEPTS_PER_CALL; i++) {
@@ -281,7 +268,7 @@ static int take_newcomers(struct bootstrap_listener *listener)
         if (fd < 0 && error != EMFILE && error != ENFILE && error != ENOMEM && error != ENOBUFS)
             continue;
         if (fd < 0)
-            return bear_want(listener, error);
+            return socket_bear_want(&listener->want_ends, error);
         listener->want_ends = 0;
         result = welcome(listener, fd);
         if (result != TCPX_SUCCESS)

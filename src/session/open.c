@@ -173,7 +173,14 @@ static int fill_agreement(struct opening *opening)
     struct tcpx_session *session = opening->session;
     struct agreement *mine = &opening->mine;
     const struct import_plugin *plugin = session->plugin;
+    const struct config *config;
     int result = net_handle_process(&mine->process);
+
+    if (result == TCPX_SUCCESS)
+        result = config_get(&config);
+    if (result != TCPX_SUCCESS)
+        return result;
+    mine->unpack = (uint32_t)config->unpack_impl;
 
     mine->version = AGREEMENT_VERSION;
     snprintf(mine->transport, sizeof mine->transport, "%s",
