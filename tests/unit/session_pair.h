@@ -24,13 +24,21 @@ enum {
     MEETINGS = 512,
     WAIT_MS = 30000,    /* for what must happen; a hang, and not slowness, fails */
     SOON_MS = 10000,    /* how long it may take to notice that a peer is gone */
-    HANG_SECONDS = 110, /* of a whole case */
+    HANG_SECONDS = 110, /* of a whole case, */
+    HANG_SECONDS_LARGE = 300,
     SKIPPED = 77,
     FOLLOWED = 78, /* it ended because another side had complained */
     POISON = 0xe1,
     SPEECH_BYTES =
         1048583, /* a prime: no two places of a transfer are alike that could be mixed up */
 };
+
+static inline uint64_t number_of(const char *variable, uint64_t otherwise)
+{
+    const char *text = getenv(variable);
+
+    return text != NULL && *text != '\0' ? strtoull(text, NULL, 0) : otherwise;
+}
 
 /* --- processes ----------------------------------------------------------------------------- */
 
@@ -153,16 +161,32 @@ struct side_wish {
 /* Of a sanitizer, where there is one: these processes end without it. */
 extern void __lsan_do_leak_check(void) __attribute__((weak));
 
+/*
+ * Programs that use CUDA have a context of their own. With a real GPU so has a side: to make one
+ * and end it in each of some hundred sessions would take minutes.
+ */
+static inline void *hold_gpu(void)
+{
+    void *page = NULL;
+
+    if (number_of("TCPX_TEST_LARGE", 0) != 0)
+        CHECK_SUCCESS(tcpx_gpu_alloc(0, 4096, &page));
+    return page;
+}
+
 static inline void side_process(const uint8_t *argument)
 {
     struct side_wish wish;
     struct side me = {0};
+    void *held;
 
     memcpy(&wish, argument, sizeof wish);
     me.number = side_number = wish.number;
     me.sides = wish.sides;
-    alarm(HANG_SECONDS);
+    alarm(number_of("TCPX_TEST_LARGE", 0) != 0 ? HANG_SECONDS_LARGE : HANG_SECONDS);
+    held = hold_gpu();
     wish.run(&me);
+    CHECK_SUCCESS(tcpx_gpu_free(held));
     if (__lsan_do_leak_check != NULL)
         __lsan_do_leak_check();
 }
@@ -228,13 +252,6 @@ static inline void run_sides(side_run *run, int sides)
     }
 
 /* --- how much ------------------------------------------------------------------------------ */
-
-static inline uint64_t number_of(const char *variable, uint64_t otherwise)
-{
-    const char *text = getenv(variable);
-
-    return text != NULL && *text != '\0' ? strtoull(text, NULL, 0) : otherwise;
-}
 
 /* A part of all rounds, as TCPX_TEST_TURNS says, in percent. */
 static inline unsigned turns_of(unsigned all)
