@@ -299,7 +299,8 @@ gone()
 victim_dies_of()
 {
     rm -f "$TAP_WORK/victim"
-    TMPDIR=$TAP_WORK sh "$TAP_WORK/victim.sh" "$TAP_WORK" &
+    # What is ignored here, as SIGHUP under nohup, a script could not change.
+    TMPDIR=$TAP_WORK env --default-signal=HUP,TERM sh "$TAP_WORK/victim.sh" "$TAP_WORK" &
     victim=$!
     gone test ! -s "$TAP_WORK/victim" || return 1
     read -r victim victims_relay victims_process <"$TAP_WORK/victim"
