@@ -271,6 +271,17 @@ struct tcpx_session_statistics {
     uint64_t staging_stalls;  /* no staging memory free, */
     uint64_t busy_stalls;     /* the network did not take it, */
     uint64_t after_stalls;    /* or a stream or event had not been reached */
+    /*
+     * In the built-in transport, whose stages go on at the same time: how long each was at work, as
+     * a whole, however many sockets and copies there were at once; on average of the channels. Over
+     * a plugin 0.
+     */
+    uint64_t copy_out_ns;   /* copies out of GPU memory, until they were seen to have ended */
+    uint64_t write_ns;      /* system calls that hand bytes to sockets */
+    uint64_t write_wait_ns; /* bytes were ready, and no socket took any: a slow network or peer */
+    uint64_t read_ns;       /* system calls that take bytes from sockets */
+    uint64_t read_wait_ns;  /* receives were ready, and no socket had bytes: as above */
+    uint64_t copy_in_ns;    /* copies and unpacks into GPU memory, as copy_out_ns */
 };
 
 TCPX_API TCPX_CHECK int tcpx_session_get_statistics(struct tcpx_session *session,

@@ -196,18 +196,47 @@ static int read_variable(const struct variable *variable, struct config *config)
                      value != NULL ? value : variable->initial, allowed);
 }
 
+/* "recv:32M": the stage's word, and a size. */
+static bool parse_throttle(const char *text, struct config *config)
+{
+    size_t length = strcspn(text, ":");
+    char word[16];
+    int stage;
+
+    if (text[length] != ':' || length >= sizeof word)
+        return false;
+    memcpy(word, text, length);
+    word[length] = '\0';
+    if (!find_word(CONFIG_THROTTLE_WORDS, word, &stage) ||
+        !parse_size(text + length + 1, &config->throttle_rate))
+        return false;
+    config->throttled = (enum config_throttle)(CONFIG_THROTTLE_D2H + stage);
+    return config->throttle_rate >= CONFIG_THROTTLE_LEAST &&
+           config->throttle_rate <= CONFIG_THROTTLE_MOST;
+}
+
+static int read_throttle(struct config *config)
+{
+    const char *value = getenv(CONFIG_THROTTLE);
+
+    if (value == NULL || *value == '\0' || parse_throttle(value, config))
+        return TCPX_SUCCESS;
+    return error_set(TCPX_INVALID_ARGUMENT,
+                     "%s=%.200s is not valid: expected STAGE:BYTES_PER_SECOND with a stage of %s "
+                     "and a size from 1M to 1T, such as recv:32M",
+                     CONFIG_THROTTLE, value, CONFIG_THROTTLE_WORDS);
+}
+
 int config_read(struct config *config)
 {
     struct config fresh = {0};
+    int result = read_throttle(&fresh);
 
-    for (size_t i = 0; i < VARIABLES; i++) {
-        int result = read_variable(&variables[i], &fresh);
-
-        if (result != TCPX_SUCCESS)
-            return result;
-    }
-    *config = fresh;
-    return TCPX_SUCCESS;
+    for (size_t i = 0; i < VARIABLES && result == TCPX_SUCCESS; i++)
+        result = read_variable(&variables[i], &fresh);
+    if (result == TCPX_SUCCESS)
+        *config = fresh;
+    return result;
 }
 
 /* Guards process_config until process_config_read is set. */

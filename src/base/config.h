@@ -1,6 +1,7 @@
 /*
  * Every variable of the environment that tcpx reads, in one table. The struct below, the parser,
- * `tcpx env`, the man page and the README's table all come from it.
+ * `tcpx env`, the man page and the README's table all come from it. One that is for tests only is
+ * not in the table: CONFIG_THROTTLE.
  */
 #ifndef TCPX_BASE_CONFIG_H
 #define TCPX_BASE_CONFIG_H
@@ -54,6 +55,10 @@ enum config_unpack {
          "The TCP port where the two ends of a test meet, for GPU 0; other GPUs count from it.")   \
     SIZE(payload_bytes, "UCCL_TCPX_PAYLOAD_BYTES", "23", 1, 4 << 20,                               \
          "How many bytes tcpx transfer sends, the same at both ends.")                             \
+    SIZE(perf_size, "UCCL_TCPX_PERF_SIZE", "4M", 1, (uint64_t)1 << 42,                             \
+         "How many bytes an iteration of tcpx perf moves.")                                        \
+    INTEGER(perf_iters, "UCCL_TCPX_PERF_ITERS", "10", 1, 1000000,                                  \
+         "How many iterations tcpx perf measures.")                                                \
     BOOL(host_recv_debug, "UCCL_TCPX_HOST_RECV_DEBUG", "0",                                        \
          "Let tcpx transfer work with host memory, to leave the GPU out of it.")                   \
     CHOICE(plugin_mode, "UCCL_TCPX_PLUGIN_MODE", "host", "host|cuda|unpack",                       \
@@ -107,6 +112,25 @@ enum config_unpack {
          "code which does not wait for it goes wrong visibly.")
 /* clang-format on */
 
+/*
+ * STAGE:BYTES_PER_SECOND makes a stage of each comm of the built-in transport that slow: the
+ * sender's d2h, send or network, or the receiver's recv or unpack. So that tests can see whether
+ * the slow one is found.
+ */
+#define CONFIG_THROTTLE       "TCPX_TEST_THROTTLE"
+#define CONFIG_THROTTLE_WORDS "d2h|send|network|recv|unpack"
+#define CONFIG_THROTTLE_LEAST ((uint64_t)1 << 20)
+#define CONFIG_THROTTLE_MOST  ((uint64_t)1 << 40)
+
+enum config_throttle {
+    CONFIG_THROTTLE_NONE,
+    CONFIG_THROTTLE_D2H,
+    CONFIG_THROTTLE_SEND,
+    CONFIG_THROTTLE_NETWORK,
+    CONFIG_THROTTLE_RECEIVE,
+    CONFIG_THROTTLE_UNPACK,
+};
+
 enum { CONFIG_TEXT_BYTES = 256 };
 
 /* The value of a number that is "auto". */
@@ -123,6 +147,8 @@ struct config {
 #undef CONFIG_CHOICE_FIELD
 #undef CONFIG_NUMBER_FIELD
 #undef CONFIG_TEXT_FIELD
+    enum config_throttle throttled;
+    uint64_t throttle_rate; /* bytes per second */
 };
 
 /*

@@ -58,6 +58,8 @@ int net_comm_create(const struct net_link *link, enum net_side side, struct net_
     comm->side = side;
     result = make_requests(comm);
     if (result == TCPX_SUCCESS)
+        result = stages_throttle_init(&comm->throttle);
+    if (result == TCPX_SUCCESS)
         result = side == NET_SENDER ? sender_create(comm) : receiver_create(comm);
     if (result != TCPX_SUCCESS) {
         net_link_close(&comm->link);
@@ -97,6 +99,8 @@ static void end_request(struct net_request *request, enum request_state state)
 
     request->state = state;
     comm->pending--;
+    if (comm->side == NET_RECEIVER)
+        receiver_met(comm, request);
     progress_alarm(comm);
 }
 
@@ -175,6 +179,7 @@ void comm_fail(struct net_comm *comm, int result)
     if (comm->result != TCPX_SUCCESS)
         return;
     comm->result = result;
+    stages_wait(&comm->calling, false, clock_now());
     snprintf(comm->text, sizeof comm->text, "%s", error_text());
     log_debug("comm with %s failed: %s", comm->link.peer, comm->text);
     progress_forget(comm);
@@ -192,6 +197,26 @@ bool comm_has_broken(struct net_comm *comm, int fd)
     error_keep_system(error, "a connection with %s broke", comm->link.peer);
     comm_fail(comm, TCPX_REMOTE_ERROR);
     return true;
+}
+
+void net_get_stages(struct net_comm *comm, struct stage_times *times)
+{
+    bool sends = comm->side == NET_SENDER;
+    uint64_t now;
+
+    pthread_mutex_lock(&comm->lock);
+    copies_poll(comm);
+    now = clock_now();
+    stages_account(&comm->calling, now, comm->calling.under_way > 0);
+    *times = (struct stage_times){
+        .copy_out_ns = sends ? stages_copies_until(&comm->copying, now) : 0,
+        .write_ns = sends ? comm->calling.work_ns : 0,
+        .write_wait_ns = sends ? comm->calling.wait_ns : 0,
+        .read_ns = sends ? 0 : comm->calling.work_ns,
+        .read_wait_ns = sends ? 0 : comm->calling.wait_ns,
+        .copy_in_ns = sends ? 0 : stages_copies_until(&comm->copying, now),
+    };
+    pthread_mutex_unlock(&comm->lock);
 }
 
 void net_comm_close(struct net_comm *comm)

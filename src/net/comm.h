@@ -14,6 +14,7 @@
 
 #include "abi/unpack_queue.h"
 #include "net/link.h"
+#include "net/stages.h"
 
 enum { COMM_REQUESTS = 32 };
 
@@ -105,6 +106,9 @@ MUST_CHECK int net_test_on_stream(struct net_request *request, void *stream, boo
  */
 MUST_CHECK int net_wait(struct net_request *request, uint64_t deadline, bool *done,
                         uint64_t *bytes);
+
+/* How long its stages were at work up to now. */
+void net_get_stages(struct net_comm *comm, struct stage_times *times);
 
 /* Ends the comm and all of its requests without waiting for the peer. NULL is allowed. */
 void net_comm_close(struct net_comm *comm);

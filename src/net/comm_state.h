@@ -13,6 +13,7 @@
 #include "net/bounce.h"
 #include "net/comm.h"
 #include "net/io.h"
+#include "net/stages.h"
 #include "net/staging.h"
 
 #include <pthread.h>
@@ -60,6 +61,7 @@ struct net_request {
     uint32_t sequence;           /* of the receive that this is, or that this send goes to */
     unsigned users;              /* lanes that touch the data while the lock is free */
     bool matched;                /* receive: its message has begun */
+    bool met;                    /* receive: it misses no bytes */
     uint64_t begun;              /* receive: bytes of all slices that have begun */
     uint64_t reach;              /* receive: the end of the farthest slice */
     bool in_gpu;                 /* data is a device address */
@@ -80,6 +82,7 @@ struct copy {
     struct net_request *request;
     uint64_t offset; /* in the message */
     uint64_t bytes;
+    uint64_t not_before; /* it does not count as ended: a slow stage, for tests */
 };
 
 /* What a send waits for on the GPU. */
@@ -116,6 +119,7 @@ struct outgoing {
     unsigned idle_turns;         /* calls that found nothing to send */
     uint64_t loaded_at;          /* when it began with this; 0: it was idle */
     int unsent_limit;            /* bytes that it holds unsent, at most */
+    bool full;                   /* its socket did not take all that there was */
 };
 
 /* What is to be sent on forward socket 0, in this order. */
@@ -142,6 +146,7 @@ struct incoming {
     bool aborting;               /* or the text of an ABORT */
     bool stalled;                /* it holds a record whose receive is not posted, */
     uint32_t stalled_for;        /* which has this number */
+    bool left; /* its socket may have bytes that it did not take: it waits for its turn or a slot */
     bool ended;
     uint64_t total; /* bytes received, records included */
 };
@@ -182,6 +187,14 @@ struct net_comm {
     struct net_memory *memories; /* those that are registered */
     struct devmem *devmem;       /* NULL: all sockets are plain ones */
     struct publisher *publisher; /* NULL: the transport unpacks by itself */
+
+    /* how long the stages were at work */
+    struct stage_copies copying;
+    struct stage_calls calling; /* sendmsg at a sender, recvmsg at a receiver */
+    unsigned full;              /* sender: lanes whose socket is */
+    unsigned unmet;             /* receives that miss bytes */
+    unsigned left;              /* receiver: lanes that have left bytes in their socket */
+    struct stage_throttle throttle;
 
     /* progress */
     struct io_member io;
@@ -374,6 +387,8 @@ void receiver_broken(struct net_comm *comm, const char *format, ...)
 enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket);
 enum lane_wait receiver_speak(struct net_comm *comm);
 void receiver_done_if_all_here(struct net_comm *comm, struct net_request *request);
+/* The receive misses no bytes any more, or will never get them. */
+void receiver_met(struct net_comm *comm, struct net_request *request);
 /* Whether the application is posting receives, so that a lane may wait for one. */
 bool receiver_posts(const struct net_comm *comm);
 /* `now`: also what could be said later, since no call may follow for a while. */

@@ -194,6 +194,7 @@ bool copies_start(struct net_comm *comm, const struct copy *copy, int result)
         return false;
     }
     request_hold(copy->request);
+    stages_copy_began(&comm->copying);
     /* There is a place for each slot that the comm can have. */
     if (!queue_push(&comm->gpu.copies, copy))
         comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "more copies than slots"));
@@ -204,6 +205,7 @@ bool copies_start(struct net_comm *comm, const struct copy *copy, int result)
 
 static void end_copy(struct net_comm *comm, const struct copy *copy, bool lost)
 {
+    stages_copy_ended(&comm->copying);
     request_let_go(copy->request);
     if (lost) {
         staging_retire(&comm->gpu.share, copy->slot);
@@ -227,6 +229,11 @@ static void drop_ready(struct net_comm *comm)
         staging_give(&comm->gpu.share, copy.slot);
 }
 
+static bool is_held_back(const struct copy *copy)
+{
+    return copy->not_before != 0 && !deadline_passed(copy->not_before);
+}
+
 void copies_poll(struct net_comm *comm)
 {
     struct copy *oldest;
@@ -235,7 +242,7 @@ void copies_poll(struct net_comm *comm)
     if (comm->gpu.stream == NULL)
         return;
     devmem_poll(comm);
-    while ((oldest = queue_peek(&comm->gpu.copies)) != NULL) {
+    while ((oldest = queue_peek(&comm->gpu.copies)) != NULL && !is_held_back(oldest)) {
         bool done = false;
         int result = gpu_event_query(oldest->slot->event, &done);
 

@@ -35,6 +35,7 @@ struct part {
     struct devmem_token_range ranges[MOST_FRAGMENTS];
     bool by_ticket; /* or by the slot's event */
     uint64_t ticket;
+    uint64_t not_before; /* as that of a copy */
 };
 
 struct devmem_lane {
@@ -268,6 +269,7 @@ static void end_part(struct net_comm *comm, struct devmem_lane *lane, struct par
     staging_give(&comm->gpu.share, part->slot);
     part->slot = NULL;
     part->state = PART_FREE;
+    stages_copy_ended(&comm->copying);
     lane->oldest = (lane->oldest + 1) % PARTS;
     lane->under_way--;
     request_let_go(request);
@@ -286,8 +288,12 @@ static void poll_lane(struct net_comm *comm, unsigned socket)
     while (lane->under_way > 0) {
         struct part *part = oldest_part(lane);
         bool done = false;
-        int result = part->by_ticket ? unpack_poll(lane->engine, part->ticket, &done)
-                                     : gpu_event_query(part->slot->event, &done);
+        int result;
+
+        if (part->not_before != 0 && !deadline_passed(part->not_before))
+            return;
+        result = part->by_ticket ? unpack_poll(lane->engine, part->ticket, &done)
+                                 : gpu_event_query(part->slot->event, &done);
 
         if (result != TCPX_SUCCESS)
             comm_fail_gpu(comm, result);
@@ -421,6 +427,8 @@ static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part 
                             fragments_of(comm), &count, &problem);
 
     part->state = PART_UNDER_WAY;
+    part->not_before = stages_slow_until(&comm->throttle, CONFIG_THROTTLE_UNPACK, part->bytes);
+    stages_copy_began(&comm->copying);
     lane->under_way++;
     request_hold(part->request);
     if (result == TCPX_SUCCESS)
@@ -494,10 +502,15 @@ static ssize_t call(struct net_comm *comm, struct devmem_lane *lane, struct part
     enum rx_problem problem;
     int result;
 
+    stages_call_begins(&comm->calling);
     pthread_mutex_unlock(&comm->lock);
     parsed.received = soft_devmem_recvmsg(lane->socket, &message, DEVMEM_MSG_FLAG | MSG_DONTWAIT);
     *error = errno;
     pthread_mutex_lock(&comm->lock);
+    if (parsed.received > 0)
+        stages_sleep(&comm->lock, stages_slow_until(&comm->throttle, CONFIG_THROTTLE_RECEIVE,
+                                                    (uint64_t)parsed.received));
+    stages_call_ended(&comm->calling, parsed.received > 0);
     if (parsed.received <= 0)
         return parsed.received;
     result = rx_cmsg_parse(&parsed, &part->scatter, &part->tokens, &problem);

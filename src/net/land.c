@@ -11,7 +11,12 @@
 static bool start_copy(struct net_comm *comm, struct net_request *request,
                        struct staging_slot *slot, uint64_t offset, uint64_t bytes)
 {
-    const struct copy copy = {.slot = slot, .request = request, .offset = offset, .bytes = bytes};
+    const struct copy copy = {
+        .slot = slot,
+        .request = request,
+        .offset = offset,
+        .bytes = bytes,
+        .not_before = stages_slow_until(&comm->throttle, CONFIG_THROTTLE_UNPACK, bytes)};
 
     request->landing += bytes;
     return copies_start(comm, &copy,
@@ -116,7 +121,8 @@ int land_on_stream(struct net_comm *comm, struct net_request *request, void *str
 
     /* Parts of a devmem socket are on streams of their own: those are waited for. */
     if (comm->side != NET_RECEIVER || !request_lands(request) || comm->devmem != NULL ||
-        !request->matched || request->aside != NULL || request->moved < request->bytes)
+        !request->matched || request->aside != NULL || request->moved < request->bytes ||
+        comm->throttle.stage == CONFIG_THROTTLE_UNPACK)
         return TCPX_SUCCESS;
     if (gate->event == NULL)
         result = gpu_event_create(staging_gpu(&comm->gpu.share), GPU_EVENT_PLAIN, &gate->event);

@@ -193,6 +193,25 @@ bool receiver_has_to_speak(struct net_comm *comm, bool now)
     return queue_length(&comm->to_say) > 0 && (now || !can_say_it_later(comm));
 }
 
+/* --- for how long it waits ----------------------------------------------------------------- */
+
+/*
+ * A receiver waits when a receive misses bytes and every socket was found empty: one that may have
+ * some is held up by this side.
+ */
+static void note_wait(struct net_comm *comm, uint64_t now)
+{
+    stages_wait(&comm->calling, comm->unmet > 0 && comm->left == 0, now);
+}
+
+/* Most often right behind the call that brought the bytes. */
+void receiver_met(struct net_comm *comm, struct net_request *request)
+{
+    comm->unmet -= !request->met;
+    request->met = true;
+    note_wait(comm, comm->calling.since);
+}
+
 /* --- matching ------------------------------------------------------------------------------ */
 
 /* The earliest receive of this tag whose message has not begun. */
@@ -284,6 +303,7 @@ void receiver_deliver(struct net_comm *comm, struct net_request *request,
         ahead_free(comm, message);
         return;
     }
+    receiver_met(comm, request);
     request->state = REQUEST_MOVING;
     request->matched = true;
     request->bytes = message->bytes;
@@ -336,6 +356,8 @@ void receiver_start(struct net_comm *comm, struct net_request *request)
     message = comm->link.match == WIRE_MATCH_FIFO ? ahead_take(comm, request)
                                                   : take_aside(comm, request->tag);
     comm->last_post = clock_now();
+    comm->unmet++;
+    note_wait(comm, comm->last_post);
     for (unsigned i = 0; i < comm->link.sockets && comm->stalled > 0; i++)
         if (comm->incoming[i].stalled && comm->incoming[i].stalled_for == request->sequence)
             progress_wake(comm, i);
@@ -358,7 +380,10 @@ void receiver_start(struct net_comm *comm, struct net_request *request)
 
 void receiver_done_if_all_here(struct net_comm *comm, struct net_request *request)
 {
-    if (!request->matched || request->moved < request->bytes || request->landed < request->landing)
+    if (!request->matched || request->moved < request->bytes)
+        return;
+    receiver_met(comm, request);
+    if (request->landed < request->landing)
         return;
     if (request->moved > request->bytes)
         receiver_broken(comm, "more bytes than the message has");
@@ -772,10 +797,15 @@ static ssize_t read_some(struct net_comm *comm, unsigned socket, bool *emptied, 
         message.msg_iovlen = 2;
     }
     request_hold(request);
+    stages_call_begins(&comm->calling);
     pthread_mutex_unlock(&comm->lock);
     got = recvmsg(comm->link.forward[socket], &message, MSG_DONTWAIT);
     *error = errno;
     pthread_mutex_lock(&comm->lock);
+    if (got > 0)
+        stages_sleep(&comm->lock,
+                     stages_slow_until(&comm->throttle, CONFIG_THROTTLE_RECEIVE, (uint64_t)got));
+    stages_call_ended(&comm->calling, got > 0);
     request_let_go(request);
     if (got <= 0)
         return got;
@@ -863,6 +893,24 @@ static bool must_wait(const struct net_comm *comm, unsigned socket)
     return false;
 }
 
+/* Right behind a call, which has accounted for the time until now. */
+static void note_left(struct net_comm *comm, struct incoming *incoming, bool left)
+{
+    comm->left += left - incoming->left;
+    incoming->left = left;
+    note_wait(comm, comm->calling.since);
+}
+
+/* There may be bytes, but no page or slot for them, whether or not that took a call to see. */
+static void note_held(struct net_comm *comm, struct incoming *incoming)
+{
+    if (incoming->left)
+        return;
+    comm->left++;
+    incoming->left = true;
+    note_wait(comm, clock_now());
+}
+
 enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
 {
     struct incoming *incoming = &comm->incoming[socket];
@@ -874,8 +922,13 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
         ssize_t got;
         int error;
 
-        if (!settle(comm, socket) || comm->result != TCPX_SUCCESS || must_wait(comm, socket))
+        if (!settle(comm, socket) || comm->result != TCPX_SUCCESS)
             return LANE_IDLE;
+        if (must_wait(comm, socket)) {
+            /* Of socket 0 other lanes are late; a further one has had all that was announced. */
+            note_left(comm, incoming, socket == 0);
+            return LANE_IDLE;
+        }
         if (emptied)
             return LANE_FOR_INPUT;
         if (moved >= COMM_TURN_BYTES)
@@ -883,10 +936,15 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
         if (incoming->by_devmem && incoming->payload_left > 0) {
             got = devmem_read(comm, socket, &error, &wait);
         } else if (is_for_gpu(incoming) && !land_has_room(comm, incoming)) {
+            note_held(comm, incoming);
             return LANE_SOON;
         } else {
             got = read_some(comm, socket, &emptied, &error);
         }
+        if (got < 0 && wait == LANE_SOON)
+            note_held(comm, incoming);
+        else
+            note_left(comm, incoming, got > 0 && !emptied);
         if (comm->result != TCPX_SUCCESS)
             return LANE_IDLE;
         if (got < 0 && error == EINTR)

@@ -58,8 +58,10 @@ static void adapt_unsent(struct net_comm *comm, unsigned socket)
 int sender_create(struct net_comm *comm)
 {
     uint64_t most = comm->link.eager_credit / WIRE_EAGER_CHARGE + 1;
-    int result;
+    int result = stages_slow_network(&comm->throttle, comm->link.forward, comm->link.sockets);
 
+    if (result != TCPX_SUCCESS)
+        return result;
     if (most > 1 << 20)
         return error_set(TCPX_REMOTE_ERROR, "%s grants %llu bytes of eager credit: too many",
                          comm->link.peer, (unsigned long long)comm->link.eager_credit);
@@ -616,6 +618,18 @@ static void finish(struct net_comm *comm, uint16_t socket)
     outgoing->said_count = 0;
 }
 
+/* A socket that did not take all is full; with one, and no call under way, the sender waits. */
+static void note_written(struct net_comm *comm, struct outgoing *outgoing, ssize_t sent,
+                         uint64_t wanted)
+{
+    bool full = sent < 0 || (uint64_t)sent < wanted;
+
+    stages_call_ended(&comm->calling, sent > 0);
+    comm->full += full - outgoing->full;
+    outgoing->full = full;
+    comm->calling.waits = comm->full > 0 && comm->result == TCPX_SUCCESS;
+}
+
 /* The lock is free during the call; *error is errno. */
 static ssize_t write_some(struct net_comm *comm, uint16_t socket, int *error)
 {
@@ -631,10 +645,15 @@ static ssize_t write_some(struct net_comm *comm, uint16_t socket, int *error)
     size_t of_records;
 
     request_hold(request);
+    stages_call_begins(&comm->calling);
     pthread_mutex_unlock(&comm->lock);
     sent = sendmsg(comm->link.forward[socket], &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     *error = errno;
     pthread_mutex_lock(&comm->lock);
+    if (sent > 0)
+        stages_sleep(&comm->lock,
+                     stages_slow_until(&comm->throttle, CONFIG_THROTTLE_SEND, (uint64_t)sent));
+    note_written(comm, outgoing, sent, parts[0].iov_len + outgoing->payload_left);
     request_let_go(request);
     if (sent <= 0)
         return sent;
@@ -689,8 +708,10 @@ enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
             return LANE_IDLE;
         if (sent < 0 && error == EINTR)
             continue;
-        if (sent < 0 && (error == EAGAIN || error == EWOULDBLOCK))
+        if (sent < 0 && (error == EAGAIN || error == EWOULDBLOCK)) {
+            copies_poll(comm); /* there is time, and how long they took is told */
             return LANE_FOR_ROOM;
+        }
         if (sent < 0) {
             error_keep_system(error, "the connection to %s broke", comm->link.peer);
             comm_fail(comm, TCPX_REMOTE_ERROR);

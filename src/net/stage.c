@@ -49,6 +49,7 @@ static bool stage_one(struct net_comm *comm, struct net_request *request)
     if (copy.slot == NULL)
         return false;
     copy.bytes = copy_bytes(comm, request->bytes - request->staged);
+    copy.not_before = stages_slow_until(&comm->throttle, CONFIG_THROTTLE_D2H, copy.bytes);
     result = gpu_copy_to_host(comm->gpu.stream, copy.slot->host,
                               (gpu_address)(uintptr_t)request->data + copy.offset, copy.bytes);
     request->staged += copy.bytes;

@@ -374,9 +374,35 @@ int tcpx_session_event_fd(struct tcpx_session *session, int *fd)
     return result;
 }
 
+/* Of several channels, which share the work, the average. */
+static void add_stages(struct tcpx_session_statistics *statistics, const struct stage_times *times,
+                       unsigned channels)
+{
+    statistics->copy_out_ns += times->copy_out_ns / channels;
+    statistics->write_ns += times->write_ns / channels;
+    statistics->write_wait_ns += times->write_wait_ns / channels;
+    statistics->read_ns += times->read_ns / channels;
+    statistics->read_wait_ns += times->read_wait_ns / channels;
+    statistics->copy_in_ns += times->copy_in_ns / channels;
+}
+
+/* Over a plugin nobody knows. */
+static void get_stages(struct tcpx_session *session, struct tcpx_session_statistics *statistics)
+{
+    struct stage_times times;
+
+    for (unsigned i = 0; i < session->channels && session->plugin == NULL; i++) {
+        net_get_stages(session->sending.lanes[i].channel.builtin, &times);
+        add_stages(statistics, &times, session->channels);
+        net_get_stages(session->receiving.lanes[i].channel.builtin, &times);
+        add_stages(statistics, &times, session->channels);
+    }
+}
+
 int tcpx_session_get_statistics(struct tcpx_session *session,
                                 struct tcpx_session_statistics *statistics)
 {
+    struct tcpx_session_statistics all;
     size_t size;
     int result = fork_check();
 
@@ -387,8 +413,10 @@ int tcpx_session_get_statistics(struct tcpx_session *session,
                          "tcpx_session_get_statistics: size must be that of the struct");
     size = statistics->size < sizeof *statistics ? statistics->size : sizeof *statistics;
     session_lock(session);
-    session->statistics.size = size;
-    memcpy(statistics, &session->statistics, size);
+    all = session->statistics;
+    get_stages(session, &all);
     session_unlock(session);
+    all.size = size;
+    memcpy(statistics, &all, size);
     return TCPX_SUCCESS;
 }
