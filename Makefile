@@ -1,4 +1,5 @@
-# make            build/libtcpx.so, build/libtcpx.a, build/libnccl-net-tcpx.so, build/tcpx
+# make            build/libtcpx.so, build/libtcpx.a, build/libnccl-net-tcpx.so, build/tcpx, and the
+#                 program by the names of the original tests, tests/test_tcpx_transfer and others
 # make demo       moves 1 GiB between two processes over TCP, verified
 # make check      every test that can run on this machine (installs what they need; DEPS=0 forbids)
 # make check-gpu  the tests that need a real GPU
@@ -15,6 +16,7 @@ BINDIR     ?= $(PREFIX)/bin
 LIBDIR     ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR     ?= $(PREFIX)/share/man
+COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
 DESTDIR    ?=
 
 comma := ,
@@ -52,8 +54,13 @@ PLUGIN_OBJECTS := $(filter-out $(foreach folder,import session api,$(BUILD)/obj/
 TOOL_OBJECTS := $(call objects_of,tools/*.c)
 PTX          := src/gpu/unpack_kernels.ptx
 
+# The program by the names of the original tests, where their users look for them: the plain build,
+# so that no other kind takes its place.
+OLD_NAMES    := test_tcpx_transfer test_connection test_tcpx_perf
+OLD_LINKS    := $(if $(filter build,$(BUILD)),$(OLD_NAMES:%=tests/%))
+
 .PHONY: all
-all: $(BUILD)/libtcpx.so $(BUILD)/libtcpx.a $(BUILD)/libnccl-net-tcpx.so $(BUILD)/tcpx
+all: $(BUILD)/libtcpx.so $(BUILD)/libtcpx.a $(BUILD)/libnccl-net-tcpx.so $(BUILD)/tcpx $(OLD_LINKS)
 
 .PHONY: demo
 demo: $(BUILD)/tcpx
@@ -124,6 +131,12 @@ endef
 $(BUILD)/tcpx: $(LIB_OBJECTS) $(TOOL_OBJECTS)
 	$(call link)
 
+.PHONY: $(OLD_NAMES)
+$(OLD_NAMES): $(BUILD)/tcpx $(OLD_LINKS)
+
+$(OLD_LINKS): | $(BUILD)/tcpx
+	@ln -sf ../$(BUILD)/tcpx $@
+
 # --- installing ----------------------------------------------------------------------------------
 
 MAN_PAGES := $(wildcard man/*.1 man/*.3 man/*.7)
@@ -142,6 +155,7 @@ install: all
 		'Libs: -L$${libdir} -ltcpx' 'Libs.private: -ldl -pthread' 'Cflags: -I$${includedir}' \
 		>'$(DESTDIR)$(LIBDIR)/pkgconfig/tcpx.pc'
 	install -m 644 include/tcpx.h include/tcpx_interface.h '$(DESTDIR)$(INCLUDEDIR)'
+	install -D -m 644 scripts/completion/tcpx.bash '$(DESTDIR)$(COMPLETIONDIR)/tcpx'
 	for page in $(MAN_PAGES); do \
 		install -D -m 644 $$page '$(DESTDIR)$(MANDIR)'/man$${page##*.}/$${page#man/} || exit 1; \
 	done
@@ -151,14 +165,15 @@ uninstall:
 		'$(DESTDIR)$(LIBDIR)/libtcpx.so.$(SOVERSION)' '$(DESTDIR)$(LIBDIR)/libtcpx.so' \
 		'$(DESTDIR)$(LIBDIR)/libnccl-net-tcpx.so' '$(DESTDIR)$(LIBDIR)/libtcpx.a' \
 		'$(DESTDIR)$(LIBDIR)/pkgconfig/tcpx.pc' \
-		'$(DESTDIR)$(INCLUDEDIR)/tcpx.h' '$(DESTDIR)$(INCLUDEDIR)/tcpx_interface.h'
+		'$(DESTDIR)$(INCLUDEDIR)/tcpx.h' '$(DESTDIR)$(INCLUDEDIR)/tcpx_interface.h' \
+		'$(DESTDIR)$(COMPLETIONDIR)/tcpx'
 	for page in $(MAN_PAGES); do \
 		rm -f '$(DESTDIR)$(MANDIR)'/man$${page##*.}/$${page#man/}; \
 	done
 
 .PHONY: clean
 clean:
-	rm -rf $(BUILD)
+	rm -rf $(BUILD) $(OLD_LINKS)
 
 include tests/tests.mk
 include bench/bench.mk

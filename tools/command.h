@@ -18,6 +18,7 @@ struct command {
     int (*run)(int argument_count, char **arguments);
 };
 
+extern const struct command command_connection;
 extern const struct command command_devices;
 extern const struct command command_env;
 extern const struct command command_perf;

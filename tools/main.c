@@ -2,11 +2,14 @@
 #include "tools/command.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_devices, &command_env, &command_perf, &command_transfer, &command_version,
+    &command_connection, &command_devices,  &command_env,
+    &command_perf,       &command_transfer, &command_version,
 };
 
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -68,7 +71,9 @@ static const struct command *find_by_old_name(const char *path)
     static const struct {
         const char *name;
         const struct command *command;
-    } old[] = {{"test_tcpx_transfer", &command_transfer}};
+    } old[] = {{"test_connection", &command_connection},
+               {"test_tcpx_perf", &command_perf},
+               {"test_tcpx_transfer", &command_transfer}};
     const char *slash = strrchr(path, '/');
     const char *name = slash != NULL ? slash + 1 : path;
 
@@ -78,8 +83,29 @@ static const struct command *find_by_old_name(const char *path)
     return NULL;
 }
 
+/* Says so, and ends by that signal, as a shell expects of a program that was interrupted. */
+static void on_interrupt(int signal)
+{
+    static const char line[] = "\ntcpx: interrupted\n";
+
+    (void)!write(STDERR_FILENO, line, sizeof line - 1);
+    raise(signal);
+}
+
+/* What the caller lets us ignore, as a shell does for jobs in the background, stays ignored. */
+static void say_interruption(int signal)
+{
+    const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction before;
+
+    if (sigaction(signal, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(signal, &action, NULL);
+}
+
 static int run(const struct command *command, int argument_count, char **arguments)
 {
+    say_interruption(SIGINT);
+    say_interruption(SIGTERM);
     for (int i = 0; i < argument_count; i++)
         if (is_help(arguments[i])) {
             print_help(command);

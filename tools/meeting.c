@@ -7,11 +7,21 @@
 #include "session/agreement.h"
 #include "session/bootstrap.h"
 
+#include <endian.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum message { HANDLE = 16, VERDICT = 17 };
+/* The first is a session's, which meets its peer in the same way; the last one is that of
+ * tools/perf_talk.h. */
+enum message {
+    SESSION = 0,
+    HANDLE = 16,
+    VERDICT = 17,
+    COUNT = 18,
+    CONNECTION_HANDLE = 19,
+    PERF = 32,
+};
 
 enum { LINGER_MS = 1000, VERDICT_BYTES = 400 };
 
@@ -49,7 +59,7 @@ int meeting_open(const struct meeting_options *options, struct meeting *meeting)
     *meeting = (struct meeting){.options = *options};
     if (options->host != NULL)
         return TCPX_SUCCESS;
-    return bootstrap_listen(NULL, (uint16_t)options->port, options->secret_file,
+    return bootstrap_listen(options->address, (uint16_t)options->port, options->secret_file,
                             &meeting->listener);
 }
 
@@ -67,6 +77,102 @@ int meeting_begin(struct meeting *meeting)
         return bootstrap_accept(meeting->listener, meeting->deadline, &meeting->control);
     return bootstrap_connect(options->host, (uint16_t)options->port, options->secret_file,
                              meeting->deadline, &meeting->control);
+}
+
+/* --- messages ------------------------------------------------------------------------------ */
+
+static const char *test_name(enum meeting_test test)
+{
+    static const char *const names[] = {[MEETING_TRANSFER] = "tcpx transfer",
+                                        [MEETING_CONNECTION] = "tcpx connection",
+                                        [MEETING_PERF] = "tcpx perf"};
+
+    return names[test];
+}
+
+/* Whose first message this is; NULL: nobody's. */
+static const char *sender_name(uint8_t type)
+{
+    switch (type) {
+    case SESSION:
+        return "a session";
+    case HANDLE:
+        return test_name(MEETING_TRANSFER);
+    case COUNT:
+    case CONNECTION_HANDLE:
+        return test_name(MEETING_CONNECTION);
+    case PERF:
+        return test_name(MEETING_PERF);
+    default:
+        return NULL;
+    }
+}
+
+static int wrong_type(const struct meeting *meeting, uint8_t type, const char *awaited)
+{
+    const char *peer = control_peer(meeting->control);
+    const char *mine = test_name(meeting->options.test);
+    const char *theirs = sender_name(type);
+
+    if (theirs == NULL || theirs == mine)
+        return error_set(TCPX_REMOTE_ERROR, "%s: a message of type %u instead of %s", peer, type,
+                         awaited);
+    return error_set(TCPX_INVALID_USAGE, "%s runs %s, but this is %s", peer, theirs, mine);
+}
+
+static int await(struct meeting *meeting, uint8_t expected, const char *awaited, void *payload,
+                 size_t room, size_t *length)
+{
+    uint8_t type;
+    int result =
+        control_await(meeting->control, awaited, &type, payload, room, length, meeting->deadline);
+
+    if (result == TCPX_SUCCESS && type != expected)
+        return wrong_type(meeting, type, awaited);
+    return result;
+}
+
+int meeting_give_count(struct meeting *meeting, unsigned count)
+{
+    uint32_t wire = htole32(count);
+
+    return control_send(meeting->control, COUNT, &wire, sizeof wire);
+}
+
+int meeting_take_count(struct meeting *meeting, unsigned most, unsigned *count)
+{
+    uint8_t bytes[AGREEMENT_BYTES]; /* so that a longer first message is called by its name */
+    uint32_t wire;
+    size_t length;
+    int result;
+
+    meeting_next_step(meeting);
+    result = await(meeting, COUNT, "how often", bytes, sizeof bytes, &length);
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (length != sizeof wire)
+        return error_set(TCPX_REMOTE_ERROR, "%s says how often with %zu bytes, expected are %zu",
+                         control_peer(meeting->control), length, sizeof wire);
+    memcpy(&wire, bytes, sizeof wire);
+    wire = le32toh(wire);
+    if (wire < 1 || wire > most)
+        return error_set(TCPX_REMOTE_ERROR, "%s says %u times, possible are 1 to %u",
+                         control_peer(meeting->control), wire, most);
+    *count = wire;
+    return TCPX_SUCCESS;
+}
+
+int meeting_check_client(struct meeting *meeting)
+{
+    uint8_t bytes[AGREEMENT_BYTES];
+    uint8_t type;
+    size_t length;
+    bool there;
+    int result = control_receive(meeting->control, &type, bytes, sizeof bytes, &length, &there);
+
+    if (result == TCPX_SUCCESS && there)
+        return wrong_type(meeting, type, "a connection");
+    return result;
 }
 
 /* --- handles ------------------------------------------------------------------------------- */
@@ -92,17 +198,13 @@ static int describe_self(uint64_t bytes, struct agreement *agreement)
 /* Each tells the other; the client's handle means nothing. */
 static int exchange(struct meeting *meeting, const struct agreement *mine, struct agreement *theirs)
 {
+    uint8_t type = meeting->options.test == MEETING_CONNECTION ? CONNECTION_HANDLE : HANDLE;
     uint8_t bytes[AGREEMENT_BYTES];
     size_t length = agreement_encode(mine, bytes);
-    uint8_t type;
-    int result = control_send(meeting->control, HANDLE, bytes, length);
+    int result = control_send(meeting->control, type, bytes, length);
 
     if (result == TCPX_SUCCESS)
-        result = control_await(meeting->control, "the handle", &type, bytes, sizeof bytes, &length,
-                               meeting->deadline);
-    if (result == TCPX_SUCCESS && type != HANDLE)
-        result = error_set(TCPX_REMOTE_ERROR, "%s: a message of type %u, but this is a test",
-                           control_peer(meeting->control), type);
+        result = await(meeting, type, "the handle", bytes, sizeof bytes, &length);
     if (result == TCPX_SUCCESS)
         result = agreement_decode(bytes, length, theirs);
     return result;
@@ -162,20 +264,13 @@ int meeting_take_verdict(struct meeting *meeting)
 {
     char text[VERDICT_BYTES];
     char shown[CONTROL_REFUSAL_TEXT + 1];
-    uint8_t type;
     size_t length;
     int result;
 
     meeting_next_step(meeting);
-    result = control_await(meeting->control, "the verdict", &type, text, sizeof text, &length,
-                           meeting->deadline);
-    if (result != TCPX_SUCCESS)
+    result = await(meeting, VERDICT, "the verdict", text, sizeof text, &length);
+    if (result != TCPX_SUCCESS || length == 0)
         return result;
-    if (type != VERDICT)
-        return error_set(TCPX_REMOTE_ERROR, "%s: a message of type %u instead of the verdict",
-                         control_peer(meeting->control), type);
-    if (length == 0)
-        return TCPX_SUCCESS;
     control_printable(text, length, shown);
     return error_set(TCPX_REMOTE_ERROR, "%s: %s", control_peer(meeting->control), shown);
 }

@@ -9,8 +9,13 @@
 
 enum { MEETING_HANDLE_BYTES = 128 };
 
+/* Which test: both must be the same. */
+enum meeting_test { MEETING_TRANSFER, MEETING_CONNECTION, MEETING_PERF };
+
 struct meeting_options {
-    const char *host; /* NULL: this is the server, */
+    enum meeting_test test;
+    const char *host;    /* NULL: this is the server, */
+    const char *address; /* which waits at this one; NULL: at all of its host */
     int port;
     const char *secret_file; /* NULL: none */
     int timeout_ms;          /* for each step */
@@ -39,11 +44,24 @@ MUST_CHECK int meeting_begin(struct meeting *meeting);
 /* Time runs anew. */
 void meeting_next_step(struct meeting *meeting);
 
-/* The server's handle, and that both go through the same plugin and mean the same `bytes`. */
+/* How often, which the client decides; `most`: what the server takes. */
+MUST_CHECK int meeting_give_count(struct meeting *meeting, unsigned count);
+MUST_CHECK int meeting_take_count(struct meeting *meeting, unsigned most, unsigned *count);
+
+/*
+ * The server's handle, and that both go through the same plugin and mean the same `bytes`; as often
+ * as there are handles.
+ */
 MUST_CHECK int meeting_give_handle(struct meeting *meeting, uint64_t bytes,
                                    const uint8_t handle[MEETING_HANDLE_BYTES]);
 MUST_CHECK int meeting_take_handle(struct meeting *meeting, uint64_t bytes,
                                    uint8_t handle[MEETING_HANDLE_BYTES]);
+
+/*
+ * For a server that waits for something else than a message, while the client sends none: fails in
+ * the client's words if it has given up.
+ */
+MUST_CHECK int meeting_check_client(struct meeting *meeting);
 
 /* What the server has found: "" is good. The client's failure is that text. */
 MUST_CHECK int meeting_give_verdict(struct meeting *meeting, const char *problem);

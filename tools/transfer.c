@@ -2,35 +2,23 @@
  * tcpx transfer: one message from the GPU of a client to that of a server, each step by the calls
  * of the original interface, and what they were given and gave, for people to look at.
  */
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "base/parse.h"
-#include "gpu/gpu.h"
-#include "tools/command.h"
-#include "tools/meeting.h"
+#include "tools/end.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAG = 42, DEVICE = 0, PAGE = 4096, SHOWN_BYTES = 64, TIMEOUT_MS = 60000 };
+enum { TAG = 42, PAGE = 4096, SHOWN_BYTES = 64 };
 
 static const char message[] = "Hello from TCPX client!";
 
 /* All that either side has open. */
 struct transfer {
-    struct meeting_options options;
-    int gpu;
+    struct end end;
     uint64_t bytes;
     bool in_host; /* memory of the host, and not of the GPU */
 
-    struct meeting meeting;
-    struct gpu *current;
-    struct gpu_scope scope;
-    bool entered;
-    void *listener;
-    void *comm;
     void *memory; /* registered */
     uint8_t *data;
     uint64_t room; /* of data: whole pages */
@@ -65,23 +53,13 @@ static void log_bytes(const char *what, const uint8_t *bytes, uint64_t count)
 
 /* --- steps of both sides ------------------------------------------------------------------- */
 
-/* Plugins work with the GPU that is current. */
 static int begin(struct transfer *transfer)
 {
     struct tcpx_net_properties properties;
-    int devices;
-    int result = gpu_open(transfer->gpu, &transfer->current);
+    int result = end_enter(&transfer->end);
 
     if (result == TCPX_SUCCESS)
-        result = gpu_enter(transfer->current, &transfer->scope);
-    if (result != TCPX_SUCCESS)
-        return result;
-    transfer->entered = true;
-    devices = tcpx_get_device_count();
-    if (devices < 0)
-        return TCPX_SYSTEM_ERROR;
-    log_debug("tcpx_get_device_count: %d", devices);
-    result = tcpx_get_properties(DEVICE, &properties);
+        result = tcpx_get_properties(END_DEVICE, &properties);
     if (result != TCPX_SUCCESS)
         return result;
     if ((properties.ptr_support & NCCL_PTR_CUDA) == 0 && !transfer->in_host) {
@@ -101,12 +79,12 @@ static int make_buffer(struct transfer *transfer, const char *who)
     if (transfer->in_host)
         data = aligned_alloc(PAGE, transfer->room);
     else
-        result = tcpx_gpu_alloc(transfer->gpu, transfer->room, &data);
+        result = tcpx_gpu_alloc(transfer->end.gpu, transfer->room, &data);
     if (result == TCPX_SUCCESS && data == NULL)
         result = no_memory(transfer->room);
     transfer->data = data;
     if (result == TCPX_SUCCESS)
-        result = tcpx_reg_mr(transfer->comm, data, transfer->room, type, &transfer->memory);
+        result = tcpx_reg_mr(transfer->end.comm, data, transfer->room, type, &transfer->memory);
     if (result == TCPX_SUCCESS)
         log_debug("Registered %s buffer ptr=%p, bytes=%llu", who, data,
                   (unsigned long long)transfer->room);
@@ -129,64 +107,37 @@ static int read_buffer(const struct transfer *transfer, uint8_t *to, uint64_t by
     return TCPX_SUCCESS;
 }
 
-static void keep_first(int *first, int result)
+/* Everything, in the order that it was opened in, backwards. */
+static int finish(struct transfer *transfer, int result)
 {
-    if (*first == TCPX_SUCCESS)
-        *first = result;
-}
+    struct end *end = &transfer->end;
 
-/* Everything, in the order that it was opened in, backwards; the peer is told why, if it failed. */
-static int end(struct transfer *transfer, bool is_server, int result)
-{
-    char why[400] = "";
-
-    if (result != TCPX_SUCCESS)
-        snprintf(why, sizeof why, "%s", error_text());
+    end_note(end, result);
     tcpx_unpack_destroy(transfer->unpack);
     if (transfer->memory != NULL)
-        keep_first(&result, tcpx_dereg_mr(transfer->comm, transfer->memory));
-    keep_first(&result,
-               is_server ? tcpx_close_recv(transfer->comm) : tcpx_close_send(transfer->comm));
-    keep_first(&result, tcpx_close_listen(transfer->listener));
+        end_note(end, tcpx_dereg_mr(end->comm, transfer->memory));
+    end_note(end, end_hang_up(end));
     if (transfer->in_host)
         free(transfer->data);
     else
-        keep_first(&result, tcpx_gpu_free(transfer->data));
-    if (transfer->entered)
-        gpu_leave(transfer->current, &transfer->scope);
-    gpu_close(transfer->current);
-    meeting_close(&transfer->meeting, *why != '\0' ? why : NULL);
-    if (*why != '\0')
-        error_keep("%s", why);
-    return result;
+        end_note(end, tcpx_gpu_free(transfer->data));
+    return end_close(end);
 }
 
 /* --- the server ---------------------------------------------------------------------------- */
 
 static int accept_peer(struct transfer *transfer)
 {
+    struct end *end = &transfer->end;
     uint8_t handle[MEETING_HANDLE_BYTES];
-    int result = tcpx_listen(DEVICE, handle, &transfer->listener);
+    int result = end_listen(end, handle);
 
-    if (result != TCPX_SUCCESS)
-        return result;
-    log_debug("Listening on device %d", DEVICE);
-    result = meeting_begin(&transfer->meeting);
-    if (result != TCPX_SUCCESS)
-        return result;
-    log_debug("Bootstrap connection established, sending handle");
-    result = meeting_give_handle(&transfer->meeting, transfer->bytes, handle);
-    meeting_next_step(&transfer->meeting);
-    while (result == TCPX_SUCCESS && transfer->comm == NULL) {
-        result = tcpx_accept_v5(transfer->listener, &transfer->comm, NULL);
-        if (result == TCPX_SUCCESS && transfer->comm == NULL) {
-            if (deadline_passed(transfer->meeting.deadline))
-                return error_set(TCPX_IN_PROGRESS, "nobody connected to the handle");
-            sched_yield();
-        }
-    }
     if (result == TCPX_SUCCESS)
-        log_debug("Connection accepted; recv_comm=%p", transfer->comm);
+        result = end_meet(end);
+    if (result == TCPX_SUCCESS)
+        result = meeting_give_handle(&end->meeting, transfer->bytes, handle);
+    if (result == TCPX_SUCCESS)
+        result = end_accept(end);
     return result;
 }
 
@@ -226,13 +177,13 @@ static const char *unpack_words(void)
 static int unpack(struct transfer *transfer, void *request, int size)
 {
     uint64_t ticket;
-    int result = tcpx_unpack_create(transfer->gpu, &transfer->unpack);
+    int result = tcpx_unpack_create(transfer->end.gpu, &transfer->unpack);
 
     log_debug("Launching device unpack (%s), total_bytes=%d", unpack_words(), size);
     if (result == TCPX_SUCCESS)
         result = tcpx_unpack_submit(transfer->unpack, &request, 1, &ticket);
     if (result == TCPX_SUCCESS)
-        result = tcpx_unpack_wait(transfer->unpack, ticket, transfer->options.timeout_ms);
+        result = tcpx_unpack_wait(transfer->unpack, ticket, transfer->end.options.timeout_ms);
     if (result == TCPX_SUCCESS)
         log_debug("Device unpack completed successfully");
     return result;
@@ -245,21 +196,21 @@ static int receive(struct transfer *transfer)
     void *request = NULL;
     int size = (int)transfer->bytes;
     int tag = TAG;
-    int result = tcpx_irecv(transfer->comm, 1, &data, &size, &tag, &transfer->memory, &request);
+    int result = tcpx_irecv(transfer->end.comm, 1, &data, &size, &tag, &transfer->memory, &request);
 
     if (result == TCPX_SUCCESS && request == NULL)
         result = error_set(TCPX_INTERNAL_ERROR, "the first receive finds the comm busy");
     if (result != TCPX_SUCCESS)
         return result;
     log_debug("Waiting for client data, expected bytes=%llu", (unsigned long long)transfer->bytes);
-    result = tcpx_wait_request(request, transfer->options.timeout_ms, &size, &fragments);
+    result = tcpx_wait_request(request, transfer->end.options.timeout_ms, &size, &fragments);
     if (result != TCPX_SUCCESS || transfer->in_host)
         return result;
     show_fragments(&fragments);
     if (fragments.count > 0)
         result = unpack(transfer, request, size);
     if (result == TCPX_SUCCESS)
-        result = tcpx_irecv_consumed(transfer->comm, 1, request);
+        result = tcpx_irecv_consumed(transfer->end.comm, 1, request);
     return result;
 }
 
@@ -328,7 +279,7 @@ static int serve(struct transfer *transfer)
     if (result == TCPX_SUCCESS)
         result = validate(transfer);
     if (result == TCPX_SUCCESS)
-        result = meeting_give_verdict(&transfer->meeting, "");
+        result = meeting_give_verdict(&transfer->end.meeting, "");
     return result;
 }
 
@@ -336,26 +287,14 @@ static int serve(struct transfer *transfer)
 
 static int connect_to_peer(struct transfer *transfer)
 {
+    struct end *end = &transfer->end;
     uint8_t handle[MEETING_HANDLE_BYTES];
-    int result = meeting_begin(&transfer->meeting);
+    int result = end_meet(end);
 
     if (result == TCPX_SUCCESS)
-        result = meeting_take_handle(&transfer->meeting, transfer->bytes, handle);
-    if (result != TCPX_SUCCESS)
-        return result;
-    log_debug("Connecting to device %d", DEVICE);
-    meeting_next_step(&transfer->meeting);
-    while (result == TCPX_SUCCESS && transfer->comm == NULL) {
-        result = tcpx_connect_v5(DEVICE, handle, &transfer->comm, NULL);
-        if (result == TCPX_SUCCESS && transfer->comm == NULL) {
-            if (deadline_passed(transfer->meeting.deadline))
-                return error_set(TCPX_IN_PROGRESS, "the handle of %s leads nowhere",
-                                 control_peer(transfer->meeting.control));
-            sched_yield();
-        }
-    }
+        result = meeting_take_handle(&end->meeting, transfer->bytes, handle);
     if (result == TCPX_SUCCESS)
-        log_debug("Connection established; send_comm=%p", transfer->comm);
+        result = end_connect(end, handle);
     return result;
 }
 
@@ -374,12 +313,12 @@ static int send_payload(struct transfer *transfer)
     if (result != TCPX_SUCCESS)
         return result;
     log_debug("Sending %llu bytes with tag %d", (unsigned long long)transfer->bytes, TAG);
-    result = tcpx_isend(transfer->comm, transfer->data, (int)transfer->bytes, TAG, transfer->memory,
-                        &request);
+    result = tcpx_isend(transfer->end.comm, transfer->data, (int)transfer->bytes, TAG,
+                        transfer->memory, &request);
     if (result == TCPX_SUCCESS && request == NULL)
         result = error_set(TCPX_INTERNAL_ERROR, "the first send finds the comm busy");
     if (result == TCPX_SUCCESS)
-        result = tcpx_wait_request(request, transfer->options.timeout_ms, NULL, NULL);
+        result = tcpx_wait_request(request, transfer->end.options.timeout_ms, NULL, NULL);
     if (result == TCPX_SUCCESS)
         log_debug("Send completed successfully");
     return result;
@@ -396,7 +335,7 @@ static int visit(struct transfer *transfer)
     if (result == TCPX_SUCCESS)
         result = send_payload(transfer);
     if (result == TCPX_SUCCESS)
-        result = meeting_take_verdict(&transfer->meeting);
+        result = meeting_take_verdict(&transfer->end.meeting);
     return result;
 }
 
@@ -404,19 +343,16 @@ static int visit(struct transfer *transfer)
 
 static int run_transfer(struct transfer *transfer)
 {
-    bool is_server = transfer->options.host == NULL;
+    struct end *end = &transfer->end;
+    bool is_server = end_is_server(end);
     int result;
 
     log_debug("=== TCPX GPU-to-GPU transfer test ===");
     log_debug("Using payload_bytes=%llu", (unsigned long long)transfer->bytes);
-    if (is_server)
-        log_debug("Running in SERVER mode");
-    else
-        log_debug("Running in CLIENT mode, server=%s", transfer->options.host);
-    result = meeting_open(&transfer->options, &transfer->meeting);
+    result = end_open(end);
     if (result == TCPX_SUCCESS)
         result = is_server ? serve(transfer) : visit(transfer);
-    result = end(transfer, is_server, result);
+    result = finish(transfer, result);
     if (result != TCPX_SUCCESS) {
         log_debug("✗ Test FAILED");
         return command_failed();
@@ -430,66 +366,18 @@ static int run_transfer(struct transfer *transfer)
     return command_finish();
 }
 
-static int parse_gpu(const char *text, struct transfer *transfer)
-{
-    uint64_t number;
-
-    if (!parse_number(text, &number) || number > 1000)
-        return command_usage(&command_transfer, "not the number of a GPU:", text);
-    transfer->gpu = (int)number;
-    return EXIT_OK;
-}
-
-/* The words that are not options: server [GPU], client HOST [GPU]. */
-static int parse_words(char **words, int count, struct transfer *transfer)
-{
-    bool is_client = count > 0 && strcmp(words[0], "client") == 0;
-    int used = is_client ? 2 : 1;
-
-    if (count == 0 || (!is_client && strcmp(words[0], "server") != 0))
-        return command_usage(&command_transfer, "server or client HOST is expected, not",
-                             count > 0 ? words[0] : "");
-    if (is_client && count < 2)
-        return command_usage(&command_transfer, "the server's name is missing behind", "client");
-    if (count > used + 1)
-        return command_usage(&command_transfer, "unexpected argument", words[used + 1]);
-    transfer->options.host = is_client ? words[1] : NULL;
-    return count > used ? parse_gpu(words[used], transfer) : EXIT_OK;
-}
-
 static int run(int argument_count, char **arguments)
 {
-    enum { MOST_WORDS = 4 };
-    struct transfer transfer = {.options = {.timeout_ms = TIMEOUT_MS}};
+    struct transfer transfer = {.end = {.options = {.test = MEETING_TRANSFER}}};
     const struct config *config;
-    char *words[MOST_WORDS];
-    int count = 0;
     int status;
 
     if (config_get(&config) != TCPX_SUCCESS)
         return command_failed();
     transfer.bytes = config->payload_bytes;
     transfer.in_host = config->host_recv_debug;
-    for (int i = 0; i < argument_count; i++) {
-        const char *problem;
-        int used;
-
-        if (!meeting_option(&transfer.options, argument_count - i, arguments + i, &used, &problem))
-            return command_usage(&command_transfer, problem,
-                                 i + 1 < argument_count ? arguments[i + 1] : "");
-        if (used > 0)
-            i += used - 1;
-        else if (arguments[i][0] == '-' || count == MOST_WORDS)
-            return command_usage(&command_transfer, "unknown argument", arguments[i]);
-        else
-            words[count++] = arguments[i];
-    }
-    status = parse_words(words, count, &transfer);
-    if (status != EXIT_OK)
-        return status;
-    if (transfer.options.port == 0)
-        transfer.options.port = (int)config->bootstrap_port_base + transfer.gpu;
-    return run_transfer(&transfer);
+    status = end_parse(&command_transfer, argument_count, arguments, NULL, &transfer.end);
+    return status == EXIT_OK ? run_transfer(&transfer) : status;
 }
 
 const struct command command_transfer = {

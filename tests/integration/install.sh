@@ -11,7 +11,8 @@ check "the README has an example program" test -s "$TAP_WORK/gpus.c"
 check "make install with DESTDIR" \
     make --no-print-directory install BUILD="$BUILD" CC="$CC" DESTDIR="$root" PREFIX=/usr
 for file in bin/tcpx lib/libtcpx.so lib/libtcpx.so.0 lib/libtcpx.a lib/pkgconfig/tcpx.pc \
-    include/tcpx.h share/man/man1/tcpx.1 share/man/man3/tcpx.3; do
+    include/tcpx.h share/man/man1/tcpx.1 share/man/man3/tcpx.3 \
+    share/bash-completion/completions/tcpx; do
     check "installs $file" test -e "$root/usr/$file"
 done
 check_output "the installed program runs" '^tcpx [0-9]+\.[0-9]+\.[0-9]+$' "$root/usr/bin/tcpx" version

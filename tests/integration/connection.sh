@@ -1,0 +1,363 @@
+# tcpx connection as two people run it: the times of the handshake, once and many times, and what
+# they are told when the other one is not there, is something else, or goes away.
+. tests/tap.sh
+
+tcpx=$BUILD/tcpx
+port=$((10000 + $$ % 8000)) # below those that the kernel gives to clients
+NCCL_SOCKET_IFNAME=lo
+UCCL_TCPX_GPU=host
+export NCCL_SOCKET_IFNAME UCCL_TCPX_GPU
+
+# pair SERVER_ARGUMENTS -- CLIENT_ARGUMENTS: runs both; what they say is in $TAP_WORK/server and
+# client, how they ended in $server_status and $client_status. The status is 0 if both succeeded.
+pair()
+{
+    server_arguments=
+    while [ "$1" != -- ]; do
+        server_arguments="$server_arguments $1"
+        shift
+    done
+    shift
+    # shellcheck disable=SC2086
+    env ${SERVER_ENV-} ${SERVER:-$tcpx connection} server $server_arguments --port $port \
+        --timeout ${SECONDS_EACH:-20} >"$TAP_WORK/server" 2>&1 &
+    server=$!
+    # shellcheck disable=SC2086
+    env ${CLIENT_ENV-} ${CLIENT:-$tcpx connection} client 127.0.0.1 "$@" --port $port \
+        --timeout ${SECONDS_EACH:-20} >"$TAP_WORK/client" 2>&1
+    client_status=$?
+    wait $server
+    server_status=$?
+    port=$((port + 1))
+    cat "$TAP_WORK/server" "$TAP_WORK/client"
+    [ $client_status -eq 0 ] && [ $server_status -eq 0 ]
+}
+
+# said_by server|client REGEX: a line of that one's.
+said_by()
+{
+    grep -Eq -e "$2" "$TAP_WORK/$1"
+}
+
+# both_failed: by themselves, each with one line.
+both_failed()
+{
+    [ $server_status -eq 1 ] && [ $client_status -eq 1 ] &&
+        [ "$(grep -c '^tcpx: ' "$TAP_WORK/server")" -eq 1 ] &&
+        [ "$(grep -c '^tcpx: ' "$TAP_WORK/client")" -eq 1 ]
+}
+
+# --- one -----------------------------------------------------------------------------------------
+
+check "one connection" pair --
+check "the server says so" said_by server '^1 connection accepted: PASSED$'
+check "the client, too" said_by client '^1 connection made: PASSED$'
+check "the client's peer and device" said_by client '^to 127\.0\.0\.1:[0-9]+, device 0 \(lo\)$'
+# Step by step in this order, each with a time that is one.
+check_output "the server's steps" '^step bootstrap listen handle accept close total $' \
+    sh -c "awk '/^step/ { print \$1; next } \$2 > 0 && NF == 2 { print \$1 }' '$TAP_WORK/server' |
+        tr '\n' ' '"
+check_output "the client's steps" '^step bootstrap handle connect close total $' \
+    sh -c "awk '/^step/ { print \$1; next } \$2 > 0 && NF == 2 { print \$1 }' '$TAP_WORK/client' |
+        tr '\n' ' '"
+
+# masked FILE: without addresses, and what belongs to this machine.
+masked()
+{
+    sed -n -e '/^\[DEBUG\]/!b' -e 's/0x[0-9a-f]*/0x.../g' -e p "$1"
+}
+
+cat >"$TAP_WORK/golden_server" <<'END'
+[DEBUG] === TCPX connection test ===
+[DEBUG] Running in SERVER mode
+[DEBUG] tcpx_get_device_count: 1
+[DEBUG] Listening on device 0
+[DEBUG] Bootstrap connection established, sending handle
+[DEBUG] Connection accepted; recv_comm=0x...
+[DEBUG] ✓ Test PASSED
+[DEBUG] Server test completed successfully
+END
+cat >"$TAP_WORK/golden_client" <<'END'
+[DEBUG] === TCPX connection test ===
+[DEBUG] Running in CLIENT mode, server=127.0.0.1
+[DEBUG] tcpx_get_device_count: 1
+[DEBUG] Connecting to device 0
+[DEBUG] Connection established; send_comm=0x...
+[DEBUG] ✓ Test PASSED
+[DEBUG] Client test completed successfully
+END
+SERVER_ENV=UCCL_TCPX_DEBUG=1 CLIENT_ENV=UCCL_TCPX_DEBUG=1
+check "with UCCL_TCPX_DEBUG=1" pair --
+for end in server client; do
+    masked "$TAP_WORK/$end" >"$TAP_WORK/masked_$end"
+    check "the $end's lines" diff "$TAP_WORK/golden_$end" "$TAP_WORK/masked_$end"
+done
+SERVER_ENV=
+CLIENT_ENV=
+
+# --- many ----------------------------------------------------------------------------------------
+
+# ordered FILE ROWS: so many rows of min, median and p99, in that order, above nothing.
+ordered()
+{
+    cat "$1"
+    awk -v rows="$2" '
+        NF == 4 && /^[a-z]+ +[0-9]/ { rows--; if (!(0 < $2 && $2 <= $3 && $3 <= $4)) exit 1 }
+        END { exit rows != 0 }' "$1"
+}
+
+check "200 connections" pair -- --count 200
+check "the server counts them" said_by server '^200 connections accepted: PASSED$'
+check "the client, too" said_by client '^200 connections made: PASSED$'
+check "the bootstrap was once" said_by client '^bootstrap, once for all: [0-9.]+ us$'
+check "the server's times" ordered "$TAP_WORK/server" 5
+check "the client's times" ordered "$TAP_WORK/client" 4
+check "a server that expects as many" pair --count 3 -- --count 3
+tap_run pair --count 3 -- --count 5
+check "one that expects another number" both_failed
+check "says both" said_by server 'connections: 3 expected by the server, 5 by 127\.0\.0\.1'
+check "to both" said_by client 'refused: connections: 3 expected by the server, 5 by 127\.0\.0\.1'
+
+SERVER_ENV="UCCL_TCPX_HOST_GPUS=2" CLIENT_ENV=$SERVER_ENV
+check "another GPU" pair 1 -- 1
+SERVER_ENV=UCCL_TCPX_PLUGIN_PATH=$BUILD/libnccl-net-tcpx.so CLIENT_ENV=$SERVER_ENV
+check "over our own plugin" pair -- --count 20
+CLIENT_ENV=
+tap_run pair --
+check "another plugin on one side" both_failed
+check "says which" said_by client 'transport: builtin here, TCPX at '
+if [ -e "$BUILD/tests/fakecuda/libcuda.so.1" ]; then
+    SERVER_ENV="UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH=$BUILD/tests/fakecuda
+        UCCL_TCPX_PLUGIN_PATH=$BUILD/tests/quirky_plugin/libquirky_v7.so"
+    CLIENT_ENV=$SERVER_ENV
+    check "over a plugin like Google's" pair -- --count 5
+else
+    tap_skip "over a plugin like Google's" "the stand-in for CUDA is not built"
+fi
+SERVER_ENV=
+CLIENT_ENV=
+
+# The port counts from the variable, as that of the other tests does.
+UCCL_TCPX_HOST_GPUS=4 UCCL_TCPX_BOOTSTRAP_PORT_BASE=$port "$tcpx" connection server 3 --timeout 20 \
+    >"$TAP_WORK/server" 2>&1 &
+server=$!
+check "the port of GPU 3" "$tcpx" connection client 127.0.0.1 --port $((port + 3)) --timeout 20
+check "where its server was" wait $server
+port=$((port + 4))
+
+# --- nobody there --------------------------------------------------------------------------------
+
+now_ms()
+{
+    echo $(($(date +%s%N) / 1000000))
+}
+
+# fails_within SECONDS REGEX COMMAND...: with status 1 and one line that matches.
+fails_within()
+{
+    limit=$1 regex=$2
+    shift 2
+    began=$(now_ms)
+    status=0
+    "$@" >"$TAP_WORK/said" 2>&1 || status=$?
+    spent=$(($(now_ms) - began))
+    echo "status $status after $spent ms:"
+    cat "$TAP_WORK/said"
+    [ $status -eq 1 ] && [ $spent -le $((limit * 1000)) ] &&
+        [ "$(wc -l <"$TAP_WORK/said")" -eq 1 ] && grep -Eq -e "^tcpx: .*$regex" "$TAP_WORK/said"
+}
+
+check "nobody listens" fails_within 6 "no peer at 127\.0\.0\.1 port $port in time.*refused" \
+    "$tcpx" connection client 127.0.0.1 --port $port --timeout 1
+check "nobody comes" fails_within 6 "no peer came to port $port in time" \
+    "$tcpx" connection server --port $port --timeout 1
+check "a host that cannot be reached" fails_within 6 '192\.0\.2\.1' \
+    "$tcpx" connection client 192.0.2.1 --port $port --timeout 1
+check "a host that is none" fails_within 20 'nowhere\.invalid' \
+    "$tcpx" connection client nowhere.invalid --port $port --timeout 1
+check "a GPU that is not there" fails_within 6 'GPU 7' \
+    "$tcpx" connection server 7 --port $port --timeout 1
+
+"$tcpx" connection server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
+server=$!
+# A port that is only just taken may be too late for the second one to see; a client is not needed.
+tries=100
+while [ $tries -gt 0 ] && ! grep -qi ":$(printf '%04X' $port) .* 0A " /proc/net/tcp /proc/net/tcp6; do
+    tries=$((tries - 1))
+    sleep 0.05
+done
+check "a port that is taken" fails_within 3 "cannot listen on .*$port.*in use" \
+    "$tcpx" connection server --port $port --timeout 20
+check "the one that has it still works" "$tcpx" connection client 127.0.0.1 --port $port --timeout 20
+check "on its side, too" wait $server
+port=$((port + 1))
+
+# --- somebody else there -------------------------------------------------------------------------
+
+CLIENT="$tcpx transfer"
+tap_run pair --
+check "a client of tcpx transfer" both_failed
+check "the server says so" said_by server 'runs tcpx transfer, but this is tcpx connection'
+check "the client is told" said_by client 'runs tcpx transfer, but this is tcpx connection'
+CLIENT=
+SERVER="$tcpx transfer"
+tap_run pair --
+check "a server of tcpx transfer" both_failed
+check "the client says so" said_by client 'runs tcpx transfer, but this is tcpx connection'
+check "the server, too" said_by server 'runs tcpx connection, but this is tcpx transfer'
+SERVER=
+
+# stranger TEXT: a server that sends it to whoever comes first, and nothing else.
+stranger()
+{
+    python3 - "$port" "$1" <<'END' &
+import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+listener.settimeout(20)
+connection = listener.accept()[0]
+connection.settimeout(20)
+connection.sendall(sys.argv[2].encode())
+try:
+    while connection.recv(4096):
+        pass
+except OSError:
+    pass
+END
+    stranger=$!
+}
+
+if command -v python3 >/dev/null; then
+    stranger 'HTTP/1.1 400 Bad Request
+Content-Length: 0
+Server: not a tcpx at all, but something longer than a greeting, which is 64 bytes or so
+
+'
+    check "a server of another kind" fails_within 10 'speaks another protocol' \
+        "$tcpx" connection client 127.0.0.1 --port $port --timeout 5
+    wait $stranger
+    port=$((port + 1))
+    stranger ''
+    check "a server that is silent" fails_within 10 'not greeted' \
+        "$tcpx" connection client 127.0.0.1 --port $port --timeout 2
+    wait $stranger
+    port=$((port + 1))
+    "$tcpx" connection server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
+    server=$!
+    check "a client of another kind is dropped" python3 - $port <<'END'
+import socket, sys, time
+for attempt in range(100):
+    try:
+        connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10)
+        break
+    except OSError:
+        time.sleep(0.05)
+connection.sendall(b"GET / HTTP/1.1\r\nHost: here\r\nAccept: everything\r\n" * 4)
+try:
+    while connection.recv(4096):
+        pass
+except ConnectionError:
+    pass
+END
+    check "and does not disturb the next" "$tcpx" connection client 127.0.0.1 --port $port --timeout 20
+    check "nor the server" wait $server
+    port=$((port + 1))
+else
+    tap_skip "peers of another kind" "python3 is not installed"
+fi
+
+printf 'one secret\n' >"$TAP_WORK/one"
+printf 'another secret\n' >"$TAP_WORK/another"
+chmod 600 "$TAP_WORK/one" "$TAP_WORK/another"
+if pair --secret "$TAP_WORK/one" -- --secret "$TAP_WORK/one" >"$TAP_WORK/said"; then
+    tap_ok "a shared secret"
+    SECONDS_EACH=2
+    tap_run pair --secret "$TAP_WORK/one" -- --secret "$TAP_WORK/another"
+    check "another secret on one side" both_failed
+    check "the server says so" said_by server 'has another shared secret than this side'
+    check "the client, too" said_by client 'the two sides have different shared secrets'
+    SECONDS_EACH=
+elif grep -q 'needs libsodium' "$TAP_WORK/said"; then
+    tap_skip "a shared secret" "libsodium is not installed"
+else
+    tap_fail "a shared secret" "$(cat "$TAP_WORK/said")"
+fi
+
+# --- somebody goes away --------------------------------------------------------------------------
+
+# killed server|client: that one, in the middle of very many connections.
+killed()
+{
+    UCCL_TCPX_DEBUG=1 "$tcpx" connection server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
+    server=$!
+    "$tcpx" connection client 127.0.0.1 --port $port --timeout 20 --count 10000 \
+        >"$TAP_WORK/client" 2>&1 &
+    client=$!
+    port=$((port + 1))
+    tries=200
+    until [ "$(grep -c accepted "$TAP_WORK/server")" -gt 5 ]; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || return 1
+        sleep 0.05
+    done
+    began=$(now_ms)
+    if [ "$1" = server ]; then
+        kill -KILL $server
+        wait $client
+        status=$?
+    else
+        kill -KILL $client
+        wait $server
+        status=$?
+    fi
+    spent=$(($(now_ms) - began))
+    echo "status $status after $spent ms"
+    wait
+    [ $status -eq 1 ] && [ $spent -le 5000 ]
+}
+
+check "the server is killed" killed server
+check "the client says so" said_by client '^tcpx: .*(127\.0\.0\.1|lost|closed|reset|broke)'
+check "the client is killed" killed client
+check "the server says so" said_by server '^tcpx: .*(127\.0\.0\.1|lost|closed|reset|broke)'
+
+# interrupted COMMAND...: after a second, which ends it at once; it would take 20.
+interrupted()
+{
+    began=$(now_ms)
+    status=0
+    timeout --preserve-status -s INT -k 10 1 "$@" || status=$?
+    spent=$(($(now_ms) - began))
+    echo "status $status after $spent ms"
+    [ $status -ne 0 ] && [ $status -ne 137 ] && [ $spent -le 4000 ]
+}
+
+cp "$tcpx" "$TAP_WORK/tcpx" # so that its processes are known by their file
+check "Ctrl-C while the server waits" interrupted \
+    "$TAP_WORK/tcpx" connection server --port $port --timeout 20
+check "Ctrl-C while the client waits" interrupted \
+    "$TAP_WORK/tcpx" connection client 127.0.0.1 --port $port --timeout 20
+check "the port is free then" pair --
+check_fails "no process is left" sh -c "ls -l /proc/[0-9]*/exe 2>&1 | grep '$TAP_WORK/'"
+
+# --- arguments -----------------------------------------------------------------------------------
+
+# refused WORD...: with status 2 and one line that points to the help.
+refused()
+{
+    status=0
+    "$tcpx" connection "$@" >"$TAP_WORK/said" 2>&1 || status=$?
+    echo "status $status:"
+    cat "$TAP_WORK/said"
+    [ $status -eq 2 ] && [ "$(wc -l <"$TAP_WORK/said")" -eq 1 ] &&
+        grep -q "^tcpx connection: .*; 'tcpx connection --help' " "$TAP_WORK/said"
+}
+
+for words in "" "fly" "client" "server 0 1" "client h 0 1" "server x" "server --port 0" \
+    "server --port 65536" "server --port" "server --timeout 0" "server --secret" "server --fly" \
+    "client h --count 0" "client h --count 10001" "client h --count" "client h --count x" \
+    "server --count -1"; do
+    # shellcheck disable=SC2086
+    check "arguments '$words'" refused $words
+done
+
+tap_end
