@@ -64,7 +64,7 @@ all: $(BUILD)/libtcpx.so $(BUILD)/libtcpx.a $(BUILD)/libnccl-net-tcpx.so $(BUILD
 
 .PHONY: demo
 demo: $(BUILD)/tcpx
-	$(BUILD)/tcpx perf --loopback
+	$(BUILD)/tcpx perf --loopback --size 256M --iters 4
 
 # --- compiling -----------------------------------------------------------------------------------
 

@@ -93,6 +93,17 @@ int buffer_poison(struct buffer *buffer)
     return TCPX_SUCCESS;
 }
 
+int buffer_spoil(struct buffer *buffer, uint64_t seed)
+{
+    uint64_t place = buffer->bytes / 2;
+    uint8_t wrong = pattern_byte(seed, place) ^ 1;
+
+    if (buffer->in_gpu)
+        return finish(buffer, gpu_set(buffer->stream, buffer->memory.address + place, wrong, 1));
+    ((uint8_t *)buffer->data)[place] = wrong;
+    return TCPX_SUCCESS;
+}
+
 static int count_wrong_in_gpu(struct buffer *buffer, uint64_t seed, uint64_t *wrong)
 {
     struct gpu_verify_result verdict;

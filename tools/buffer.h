@@ -28,6 +28,9 @@ void buffer_destroy(struct buffer *buffer);
 MUST_CHECK int buffer_fill(struct buffer *buffer, uint64_t seed);
 MUST_CHECK int buffer_poison(struct buffer *buffer);
 
+/* Changes one byte of the pattern, to see that this is noticed. */
+MUST_CHECK int buffer_spoil(struct buffer *buffer, uint64_t seed);
+
 /* How many bytes are not those of the pattern. */
 MUST_CHECK int buffer_count_wrong(struct buffer *buffer, uint64_t seed, uint64_t *wrong);
 

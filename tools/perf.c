@@ -1,343 +1,344 @@
-/*
- * tcpx perf --loopback: moves bytes between two processes on this machine through the built-in
- * transport, from GPU memory to GPU memory or between host memories, checks every one of them, and
- * says how fast that was. The child receives.
- */
-#include "base/clock.h"
-#include "base/config.h"
-#include "base/parse.h"
-#include "net/comm.h"
-#include "tools/buffer.h"
-#include "tools/command.h"
+/* tcpx perf: reads the arguments, has both ends measure, and shows the result. */
+#include "tools/perf.h"
 
-#include <arpa/inet.h>
+#include "base/config.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "tools/end.h"
+#include "tools/perf_talk.h"
+#include "tools/progress.h"
+
 #include <errno.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 64 << 20, WINDOW = 4, LIMIT_MS = 120000, SEED = 1 };
+enum { TIMEOUT_MS = 60000, WARM_UP = 2, SWEEP_STEP = 4, MOST_WORDS = 4 };
 
-static const char greeting[] = "Hello from TCPX client!";
+enum form { TABLE, JSON, CSV };
 
-struct perf {
-    uint64_t bytes;
-    int gpu; /* -1: host memory */
-    struct net_link_options options;
+struct arguments {
+    struct perf_end end;
+    struct perf_plan plan;
+    enum form form;
+    const char *html;
+    bool loopback;
+    bool in_host;
+    bool quiet;
+    char *words[MOST_WORDS];
+    int word_count;
 };
 
-/* What the receiving process tells the other in the end. */
-struct report {
-    uint64_t first_ns; /* from the post of the greeting to its arrival */
-    uint64_t span_ns;  /* from then to the last byte */
-    uint64_t wrong;    /* bytes */
+/* --- options ------------------------------------------------------------------------------- */
+
+static bool read_size(struct arguments *arguments, const char *value)
+{
+    arguments->plan.size_count = 1;
+    return parse_size(value, &arguments->plan.sizes[0]) && arguments->plan.sizes[0] >= 1 &&
+           arguments->plan.sizes[0] <= PERF_MOST_BYTES;
+}
+
+/* FROM:TO, in steps of four; the last one is TO. */
+static bool read_sweep(struct arguments *arguments, const char *value)
+{
+    struct perf_plan *plan = &arguments->plan;
+    const char *colon = strchr(value, ':');
+    char from_text[32] = "";
+    uint64_t from;
+    uint64_t to;
+
+    if (colon == NULL || (size_t)(colon - value) >= sizeof from_text)
+        return false;
+    memcpy(from_text, value, (size_t)(colon - value));
+    if (!parse_size(from_text, &from) || !parse_size(colon + 1, &to) || from < 1 || to < from ||
+        to > PERF_MOST_BYTES)
+        return false;
+    plan->size_count = 0;
+    for (uint64_t size = from; size < to; size *= SWEEP_STEP)
+        plan->sizes[plan->size_count++] = size;
+    plan->sizes[plan->size_count++] = to;
+    return true;
+}
+
+static bool read_count(const char *value, uint64_t least, uint64_t *count)
+{
+    return parse_number(value, count) && *count >= least && *count <= PERF_MOST_ITERATIONS;
+}
+
+static bool read_iterations(struct arguments *arguments, const char *value)
+{
+    return read_count(value, 1, &arguments->plan.iterations);
+}
+
+static bool read_warm_up(struct arguments *arguments, const char *value)
+{
+    return read_count(value, 0, &arguments->plan.warm_up);
+}
+
+static bool read_spoilt(struct arguments *arguments, const char *value)
+{
+    return read_count(value, 1, &arguments->plan.spoilt);
+}
+
+static bool read_html(struct arguments *arguments, const char *value)
+{
+    arguments->html = value;
+    return *value != '\0';
+}
+
+/* Options with a value of their own. */
+static const struct {
+    const char *name;
+    const char *problem;
+    bool (*read)(struct arguments *arguments, const char *value);
+} valued[] = {
+    {"--size", "not a size, such as 512K or 1G:", read_size},
+    {"--sweep", "not two sizes, such as 4:1G:", read_sweep},
+    {"--iters", "not a number from 1 to 1000000:", read_iterations},
+    {"--warm-up", "not a number from 0 to 1000000:", read_warm_up},
+    {"--spoil", "not a number from 1 to 1000000:", read_spoilt},
+    {"--html", "not a file:", read_html},
 };
 
-static int wait_for(struct net_request *request, uint64_t deadline)
-{
-    bool done;
-    int result = net_wait(request, deadline, &done, NULL);
+/* Options that are another way to say a variable of the environment, which checks them. */
+static const struct {
+    const char *name;
+    const char *variable;
+} variables[] = {
+    {"--chunk-bytes", "UCCL_TCPX_CHUNK_BYTES"}, {"--channels", "UCCL_TCPX_NUM_CHANNELS"},
+    {"--sockets", "UCCL_TCPX_SOCKETS"},         {"--threads", "UCCL_TCPX_THREADS"},
+    {"--unpack", "UCCL_TCPX_UNPACK_IMPL"},
+};
 
-    if (result == TCPX_SUCCESS && !done)
-        return error_set(TCPX_IN_PROGRESS, "nothing came in %d s", LIMIT_MS / 1000);
-    return result;
+static bool read_flag(struct arguments *arguments, const char *flag)
+{
+    if (strcmp(flag, "--loopback") == 0)
+        arguments->loopback = true;
+    else if (strcmp(flag, "--host") == 0)
+        arguments->in_host = true;
+    else if (strcmp(flag, "--both") == 0)
+        arguments->plan.way = PERF_BOTH_WAYS;
+    else if (strcmp(flag, "--ping-pong") == 0)
+        arguments->plan.way = PERF_PING_PONG;
+    else if (strcmp(flag, "--json") == 0)
+        arguments->form = JSON;
+    else if (strcmp(flag, "--csv") == 0)
+        arguments->form = CSV;
+    else if (strcmp(flag, "--chunks") == 0)
+        arguments->end.chunks = true;
+    else if (strcmp(flag, "--no-progress") == 0)
+        arguments->quiet = true;
+    else
+        return false;
+    return true;
 }
 
-static void show_progress(uint64_t moved, uint64_t bytes)
+static int read_variable(const char *name, const char *variable, const char *value)
 {
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%3llu %%%s",
-                (unsigned long long)(bytes != 0 ? moved * 100 / bytes : 100),
-                moved == bytes ? "\r     \r" : "");
-}
+    struct config config;
 
-/* The buffer in chunks, several in flight; sends or receives. */
-static int move_chunks(struct net_comm *comm, const struct buffer *buffer,
-                       struct net_memory *memory, bool sending, uint64_t deadline)
-{
-    struct net_request *window[WINDOW] = {NULL};
-    uint64_t bytes = buffer->bytes;
-    uint64_t started = 0;
-    uint64_t moved = 0;
-    unsigned first = 0;
-    unsigned used = 0;
-
-    while (moved < bytes) {
-        int result = TCPX_SUCCESS;
-
-        while (used < WINDOW && started < bytes && result == TCPX_SUCCESS) {
-            uint64_t chunk = bytes - started < CHUNK_BYTES ? bytes - started : CHUNK_BYTES;
-            struct net_request **request = &window[(first + used) % WINDOW];
-            const struct net_buffer part = {
-                .data = (uint8_t *)buffer->data + started, .bytes = chunk, .memory = memory};
-
-            result = sending ? net_isend_buffer(comm, &part, 1, request)
-                             : net_irecv_buffer(comm, &part, 1, request);
-            if (result == TCPX_SUCCESS && *request == NULL)
-                break;
-            started += chunk;
-            used++;
-        }
-        if (result == TCPX_SUCCESS)
-            result = wait_for(window[first], deadline);
-        if (result != TCPX_SUCCESS)
-            return result;
-        first = (first + 1) % WINDOW;
-        used--;
-        moved = bytes - moved < CHUNK_BYTES ? bytes : moved + CHUNK_BYTES;
-        if (!sending)
-            show_progress(moved, bytes);
-    }
-    return TCPX_SUCCESS;
-}
-
-static int move(struct net_comm *comm, const struct buffer *buffer, bool sending, uint64_t deadline)
-{
-    struct net_memory *memory;
-    int result = net_register(comm, buffer->data, buffer->bytes, &memory);
-
-    if (result != TCPX_SUCCESS)
-        return result;
-    result = move_chunks(comm, buffer, memory, sending, deadline);
-    net_deregister(comm, memory);
-    return result;
-}
-
-/* --- the receiving process ----------------------------------------------------------------- */
-
-static int accept_one(struct net_listener *listener, struct net_comm **comm, uint64_t deadline)
-{
-    struct net_link link;
-    bool accepted = false;
-
-    while (!accepted) {
-        int result = net_accept(listener, &link, &accepted);
-
-        if (result != TCPX_SUCCESS)
-            return result;
-        if (deadline_passed(deadline))
-            return error_set(TCPX_IN_PROGRESS, "nobody connected");
-        sched_yield();
-    }
-    return net_comm_create(&link, NET_RECEIVER, comm);
-}
-
-static int receive(struct net_comm *comm, struct buffer *buffer, struct report *report,
-                   uint64_t deadline)
-{
-    char greeted[sizeof greeting];
-    struct net_request *request;
-    uint64_t start = clock_now();
-    int result = net_irecv(comm, greeted, sizeof greeted, 42, &request);
-
-    if (result == TCPX_SUCCESS)
-        result = wait_for(request, deadline);
-    if (result != TCPX_SUCCESS)
-        return result;
-    report->first_ns = clock_now() - start;
-    start = clock_now();
-    result = move(comm, buffer, false, deadline);
-    report->span_ns = clock_now() - start;
-    if (result == TCPX_SUCCESS)
-        result = buffer_count_wrong(buffer, SEED, &report->wrong);
-    report->wrong += memcmp(greeted, greeting, sizeof greeting) != 0 ? sizeof greeting : 0;
-    return result;
-}
-
-/* Writes the handle and the report to `out`; its exit status is that of the process. */
-static int receiving_process(const struct net_device *device, const struct perf *perf, int out)
-{
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    uint8_t handle[NET_HANDLE_BYTES];
-    struct net_listener *listener;
-    struct net_comm *comm = NULL;
-    struct buffer buffer = {0};
-    struct report report = {0};
-    int result = net_listen(device, &perf->options, handle, &listener);
-
-    if (result != TCPX_SUCCESS)
+    if (setenv(variable, value, 1) != 0) {
+        error_keep_system(errno, "%s", name);
         return command_failed();
-    if (write(out, handle, sizeof handle) != (ssize_t)sizeof handle)
-        result = error_system(errno, "cannot pass the handle on");
-    if (result == TCPX_SUCCESS)
-        result = accept_one(listener, &comm, deadline);
-    net_listener_close(listener);
-    if (result == TCPX_SUCCESS)
-        result = buffer_create(perf->gpu, perf->bytes, &buffer);
-    if (result == TCPX_SUCCESS)
-        result = buffer_poison(&buffer);
-    if (result == TCPX_SUCCESS)
-        result = receive(comm, &buffer, &report, deadline);
-    net_comm_close(comm);
-    buffer_destroy(&buffer);
-    if (result == TCPX_SUCCESS && write(out, &report, sizeof report) != (ssize_t)sizeof report)
-        result = error_system(errno, "cannot report");
-    return result == TCPX_SUCCESS ? EXIT_OK : command_failed();
-}
-
-/* --- the sending process ------------------------------------------------------------------- */
-
-static int connect_one(const struct perf *perf, uint8_t handle[NET_HANDLE_BYTES],
-                       struct net_comm **comm, uint64_t deadline)
-{
-    struct net_link link;
-    bool connected = false;
-
-    while (!connected) {
-        int result = net_connect(NULL, &perf->options, handle, &link, &connected);
-
-        if (result != TCPX_SUCCESS)
-            return result;
-        if (deadline_passed(deadline)) {
-            net_connect_cancel(handle);
-            return error_set(TCPX_IN_PROGRESS, "the listener did not answer");
-        }
-        sched_yield();
     }
-    return net_comm_create(&link, NET_SENDER, comm);
+    return config_read(&config) == TCPX_SUCCESS ? EXIT_OK
+                                                : command_usage(&command_perf, error_text(), name);
 }
 
-static int send_all(const struct perf *perf, int in)
+/* One argument, or two. *used: how many. */
+static int read_argument(struct arguments *arguments, int count, char **list, int *used)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    uint8_t handle[NET_HANDLE_BYTES];
-    struct net_comm *comm = NULL;
-    struct net_request *request;
-    struct buffer buffer;
-    int result = buffer_create(perf->gpu, perf->bytes, &buffer);
+    const char *value = count > 1 ? list[1] : "";
+    const char *problem;
 
-    if (result == TCPX_SUCCESS)
-        result = buffer_fill(&buffer, SEED);
-    if (result == TCPX_SUCCESS && read(in, handle, sizeof handle) != (ssize_t)sizeof handle)
-        result = error_set(TCPX_REMOTE_ERROR, "the receiving process did not start");
-    if (result == TCPX_SUCCESS)
-        result = connect_one(perf, handle, &comm, deadline);
-    if (result == TCPX_SUCCESS)
-        result = net_isend(comm, greeting, sizeof greeting, 42, &request);
-    if (result == TCPX_SUCCESS)
-        result = wait_for(request, deadline);
-    if (result == TCPX_SUCCESS)
-        result = move(comm, &buffer, true, deadline);
-    net_comm_close(comm);
-    buffer_destroy(&buffer);
-    return result;
+    *used = 2;
+    for (size_t i = 0; i < sizeof valued / sizeof *valued; i++)
+        if (strcmp(list[0], valued[i].name) == 0)
+            return valued[i].read(arguments, value)
+                       ? EXIT_OK
+                       : command_usage(&command_perf, valued[i].problem, value);
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (strcmp(list[0], variables[i].name) == 0)
+            return read_variable(list[0], variables[i].variable, value);
+    if (!meeting_option(&arguments->end.meeting, count, list, used, &problem))
+        return command_usage(&command_perf, problem, value);
+    if (*used > 0)
+        return EXIT_OK;
+    *used = 1;
+    if (read_flag(arguments, list[0]))
+        return EXIT_OK;
+    if (list[0][0] == '-' || arguments->word_count == MOST_WORDS)
+        return command_usage(&command_perf, "unknown argument", list[0]);
+    arguments->words[arguments->word_count++] = list[0];
+    return EXIT_OK;
 }
 
-static int print_report(const struct perf *perf, const struct report *report)
+/* --- the rest ------------------------------------------------------------------------------ */
+
+/* server [GPU], client HOST [GPU]; with --loopback [GPU]. */
+static int read_words(struct arguments *arguments)
 {
-    printf("first message: %zu bytes in %.0f us\n", sizeof greeting,
-           (double)report->first_ns * 1e-3);
-    printf("%llu bytes in %.3f s: %.2f GB/s\n", (unsigned long long)perf->bytes,
-           (double)report->span_ns * 1e-9, (double)perf->bytes / (double)report->span_ns);
-    if (report->wrong != 0) {
-        fprintf(stderr, "tcpx: %llu bytes arrived wrong\n", (unsigned long long)report->wrong);
-        return EXIT_FAILED;
+    struct perf_end *end = &arguments->end;
+
+    if (arguments->loopback)
+        return end_read_gpu(&command_perf, arguments->words, arguments->word_count, &end->gpu);
+    if (arguments->word_count == 0)
+        return command_usage(&command_perf, "server, client HOST or --loopback is expected, not",
+                             "");
+    return end_read_words(&command_perf, arguments->words, arguments->word_count, &end->meeting,
+                          &end->gpu);
+}
+
+static bool is_server(const struct arguments *arguments)
+{
+    return !arguments->loopback && arguments->end.meeting.host == NULL;
+}
+
+/* What was not said is as the environment says. */
+static int complete(struct arguments *arguments)
+{
+    struct perf_plan *plan = &arguments->plan;
+    const struct config *config;
+
+    /* Whoever wants another interface has said so. */
+    if (arguments->loopback && setenv("NCCL_SOCKET_IFNAME", "lo", 0) != 0) {
+        error_keep_system(errno, "setenv");
+        return command_failed();
     }
-    printf("verified: every byte is right\n");
-    return command_finish();
+    if (config_get(&config) != TCPX_SUCCESS)
+        return command_failed();
+    if (plan->iterations == 0 && (plan->size_count < 2 || getenv("UCCL_TCPX_PERF_ITERS") != NULL))
+        plan->iterations = config->perf_iters;
+    if (plan->size_count == 0) {
+        plan->size_count = 1;
+        plan->sizes[0] = config->perf_size;
+    }
+    plan->chunk_bytes = config->chunk_bytes;
+    if (plan->chunk_bytes == 0 && getenv("NCCL_P2P_NET_CHUNKSIZE") != NULL)
+        plan->chunk_bytes = config->nccl_chunk_bytes;
+    plan->channels = config->num_channels != CONFIG_AUTO ? (uint32_t)config->num_channels : 0;
+    if (arguments->end.meeting.port == 0)
+        arguments->end.meeting.port = (int)config->bootstrap_port_base + arguments->end.gpu;
+    if (arguments->in_host)
+        arguments->end.gpu = -1;
+    arguments->end.chunks |= config->debug;
+    arguments->end.progress = !arguments->quiet && !arguments->end.chunks && progress_possible();
+    return EXIT_OK;
 }
 
-static int run_loopback(const struct perf *perf)
+/* --- the result ---------------------------------------------------------------------------- */
+
+/* Half a page is none; but what is no file of ours, as a device, stays. */
+static void remove_file(const char *path)
 {
-    union socket_address any = {
-        .ipv4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
-    const struct net_device device = {.name = "lo", .address = any.storage, .is_loopback = true};
-    struct report report;
-    pid_t parent = getpid();
-    pid_t child;
-    ssize_t got;
-    int pipes[2];
+    struct stat found;
+
+    if (lstat(path, &found) == 0 && S_ISREG(found.st_mode))
+        (void)unlink(path);
+}
+
+static int write_html(const char *path, const struct perf_result *result)
+{
+    FILE *out = fopen(path, "w");
+    int problem = out != NULL ? 0 : errno;
+
+    if (out != NULL) {
+        perf_print_html(out, result);
+        if (fflush(out) != 0 || ferror(out))
+            problem = errno;
+        if (fclose(out) != 0 && problem == 0)
+            problem = errno;
+        if (problem != 0)
+            remove_file(path);
+    }
+    if (problem == 0)
+        return EXIT_OK;
+    error_keep_system(problem, "cannot write %s", path);
+    return command_failed();
+}
+
+static int show(const struct arguments *arguments, const struct perf_result *result)
+{
+    static void (*const print[])(FILE *, const struct perf_result *) = {
+        [TABLE] = perf_print_table, [JSON] = perf_print_json, [CSV] = perf_print_csv};
     int status;
-    int result;
 
-    printf("%llu bytes of %s memory between two processes over 127.0.0.1, %u socket%s\n",
-           (unsigned long long)perf->bytes, perf->gpu >= 0 ? "GPU" : "host", perf->options.sockets,
-           perf->options.sockets == 1 ? "" : "s");
-    fflush(stdout);
-    if (pipe(pipes) != 0) {
-        error_keep_system(errno, "pipe");
-        return command_failed();
-    }
-    child = fork();
-    if (child < 0) {
-        error_keep_system(errno, "fork");
-        return command_failed();
-    }
-    if (child == 0) {
-        close(pipes[0]);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(getppid() == parent ? receiving_process(&device, perf, pipes[1]) : EXIT_FAILED);
-    }
-    close(pipes[1]);
-    result = send_all(perf, pipes[0]);
-    if (result != TCPX_SUCCESS) {
-        status = command_failed();
-        kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
-        close(pipes[0]);
-        return status;
-    }
-    got = read(pipes[0], &report, sizeof report);
-    close(pipes[0]);
-    waitpid(child, &status, 0);
-    if (got != (ssize_t)sizeof report) {
-        fprintf(stderr, "tcpx: the receiving process failed\n");
-        return EXIT_FAILED;
-    }
-    return print_report(perf, &report);
+    print[arguments->form](stdout, result);
+    status = command_finish();
+    if (arguments->html != NULL && write_html(arguments->html, result) != EXIT_OK)
+        status = EXIT_FAILED;
+    return status;
 }
 
-static int run(int argument_count, char **arguments)
+static int run(int argument_count, char **list)
 {
-    struct perf perf = {.bytes = (uint64_t)1 << 30};
-    uint64_t sockets = 0;
-    bool loopback = false;
+    static struct perf_result result;
+    struct arguments arguments = {.end.meeting = {.test = MEETING_PERF, .timeout_ms = TIMEOUT_MS},
+                                  .plan.warm_up = WARM_UP};
+    int status = EXIT_OK;
+    int outcome;
+    int used;
 
-    for (int i = 0; i < argument_count; i++) {
-        const char *value = i + 1 < argument_count ? arguments[i + 1] : "";
-
-        if (strcmp(arguments[i], "--loopback") == 0) {
-            loopback = true;
-            continue;
-        }
-        if (strcmp(arguments[i], "--host") == 0) {
-            perf.gpu = -1;
-            continue;
-        }
-        if (strcmp(arguments[i], "--size") == 0) {
-            if (!parse_size(value, &perf.bytes) || perf.bytes == 0)
-                return command_usage(&command_perf, "not a size, such as 512K or 1G:", value);
-        } else if (strcmp(arguments[i], "--sockets") == 0) {
-            if (!parse_number(value, &sockets) || sockets < 1 || sockets > WIRE_MOST_SOCKETS)
-                return command_usage(&command_perf, "not a number from 1 to 64:", value);
-        } else {
-            return command_usage(&command_perf, "unknown argument", arguments[i]);
-        }
-        i++;
-    }
-    if (!loopback)
-        return command_usage(&command_perf, "so far it needs the argument", "--loopback");
-    if (net_link_defaults(WIRE_MATCH_TAG, &perf.options) != TCPX_SUCCESS)
-        return command_failed();
-    if (sockets != 0)
-        perf.options.sockets = (uint8_t)sockets;
-    return run_loopback(&perf);
+    for (int i = 0; i < argument_count && status == EXIT_OK; i += used)
+        status = read_argument(&arguments, argument_count - i, list + i, &used);
+    if (status == EXIT_OK)
+        status = read_words(&arguments);
+    if (status == EXIT_OK)
+        status = complete(&arguments);
+    if (status != EXIT_OK)
+        return status;
+    if (arguments.loopback)
+        outcome = perf_loopback(&arguments.end, &arguments.plan, &result);
+    else if (is_server(&arguments))
+        outcome = perf_serve(&arguments.end, -1, &result);
+    else
+        outcome = perf_visit(&arguments.end, &arguments.plan, &result);
+    return outcome == TCPX_SUCCESS ? show(&arguments, &result) : command_failed();
 }
 
 const struct command command_perf = {
     .name = "perf",
-    .arguments = "--loopback [--host] [--size BYTES] [--sockets N]",
-    .summary = "Move bytes between two processes, verify them and print the rate.",
+    .arguments = "server [GPU] | client HOST [GPU] | --loopback [GPU] [OPTION...]",
+    .summary = "Measure bandwidth and latency from GPU to GPU, every byte verified.",
     .help =
         "\n"
-        "  --loopback    both processes on this machine\n"
-        "  --host        host memory; without it, memory of the first GPU, emulated where there\n"
-        "                is none\n"
-        "  --size BYTES  how much, with K, M, G or T behind the number; 1G\n"
-        "  --sockets N   how many connections carry it, 1 to 64; UCCL_TCPX_SOCKETS\n",
+        "  server        waits for a client; what is measured, the client says\n"
+        "  client HOST   sends to that server, in iterations\n"
+        "  --loopback    both on this machine\n"
+        "  GPU           whose memory; 0. It is emulated where there is none\n"
+        "\n"
+        "What is measured:\n"
+        "  --size BYTES  of an iteration, with K, M, G or T; UCCL_TCPX_PERF_SIZE, 4M\n"
+        "  --sweep A:B   all sizes from A to B in steps of four, as 4:1G\n"
+        "  --iters N     iterations; UCCL_TCPX_PERF_ITERS, 10. A sweep has 10 of large sizes and\n"
+        "                up to 1000 of small ones\n"
+        "  --warm-up N   iterations before those, for each size; 2\n"
+        "  --both        both directions at the same time\n"
+        "  --ping-pong   there and back; half of that is the time of one way\n"
+        "  --host        host memory instead of the GPU's\n"
+        "  --spoil N     the server spoils a byte of iteration N: the run must fail\n"
+        "\n"
+        "How it is moved:\n"
+        "  --chunk-bytes B  each chunk a transfer of its own; UCCL_TCPX_CHUNK_BYTES\n"
+        "  --channels N     UCCL_TCPX_NUM_CHANNELS\n"
+        "  --sockets N      UCCL_TCPX_SOCKETS\n"
+        "  --threads N      UCCL_TCPX_THREADS\n"
+        "  --unpack HOW     auto, d2d, host or kernel; UCCL_TCPX_UNPACK_IMPL\n"
+        "\n"
+        "What is shown:\n"
+        "  --json        the result as JSON\n"
+        "  --csv         as a table for other programs\n"
+        "  --html FILE   also as a page with plots\n"
+        "  --chunks      a [PERF] line on standard error for each chunk\n"
+        "  --no-progress no bar, also on a terminal\n"
+        "\n"
+        "Where they meet:\n"
+        "  --port N      UCCL_TCPX_BOOTSTRAP_PORT_BASE plus the GPU\n"
+        "  --secret FILE both must have the same; needs libsodium\n"
+        "  --timeout S   seconds for each step; 60\n"
+        "\n"
+        "GB/s are 10^9 bytes per second, of the median iteration. Times are from the server's\n"
+        "start signal to its last byte; the signal's own way is shown as the barrier.\n",
     .run = run,
 };

@@ -1,26 +1,284 @@
-# tcpx perf as a person runs it, and the demo that the README promises.
+# tcpx perf as people run it: on one machine and as two processes, what it shows, and what they are
+# told when something is wrong. And the demo that the README promises.
 . tests/tap.sh
 
 tcpx=$BUILD/tcpx
+port=$((15000 + $$ % 5000)) # below those that the kernel gives to clients
+# What a sanitizer slows down, it sees in less.
+few="--iters 3"
+NCCL_SOCKET_IFNAME=lo
+UCCL_TCPX_GPU=host
+export NCCL_SOCKET_IFNAME UCCL_TCPX_GPU
 
-check_output "a small transfer is verified" '^verified: every byte is right$' \
-    "$tcpx" perf --loopback --size 10000019
-check_output "it moves GPU memory" 'of GPU memory' "$tcpx" perf --loopback --size 1M
-check_output "or host memory" 'of host memory' "$tcpx" perf --loopback --host --size 1M
-check_output "which is verified, too" '^verified' "$tcpx" perf --loopback --host --size 10000019
-check_output "over several sockets" '^verified' "$tcpx" perf --loopback --size 40M --sockets 5
+# --- one machine ---------------------------------------------------------------------------------
+
+loopback()
+{
+    # shellcheck disable=SC2086
+    "$tcpx" perf --loopback $few "$@"
+}
+
+check_output "an iteration has 4 MiB, and there are ten" '^ +4 MiB +10 +[0-9.]+ ' "$tcpx" perf --loopback
+check_output "every byte of them is verified" '^verified: every byte of 10 iterations, 40 MiB' \
+    "$tcpx" perf --loopback
+check_output "it says which path they took" 'built-in transport over lo' loopback
+check_output "memory of an emulated GPU" 'memory +GPU 0, emulated' loopback --size 1M
+check_output "or of the host" 'memory +host memory' loopback --host --size 10000019
+check_output "one byte" '^ +1 B +3 ' loopback --size 1
+check_output "an odd number of them" '^verified: every byte of 3 ' loopback --size 10000019
+check_output "over several sockets" '^verified' loopback --size 40M --sockets 5
+check_output "over several channels" '2 channels' loopback --size 4M --channels 2
+check_output "in chunks" 'chunks of 300 KiB' loopback --size 4M --chunk-bytes 300K
+check_output "both ways" '^both ways' loopback --both --size 1M
+check_output "there and back" '^ping-pong' loopback --ping-pong --size 1K
+check_output "the environment says how much" '^ +64 KiB +2 ' \
+    env UCCL_TCPX_PERF_SIZE=64K UCCL_TCPX_PERF_ITERS=2 "$tcpx" perf --loopback
 check_output "with the longest timeout" '^verified' \
     env UCCL_TCPX_TIMEOUT_MS=3600000 "$tcpx" perf --loopback --size 1M
-check_output "of one byte" '^1 bytes in ' "$tcpx" perf --loopback --size 1
+for impl in d2d host kernel; do
+    check_output "unpacked by $impl" "unpack +$impl" env UCCL_TCPX_SOFT_DEVMEM=3 \
+        "$tcpx" perf --loopback --iters 2 --size 3M --unpack $impl
+done
+check_output "over a plugin" 'plugin TCPX' env UCCL_TCPX_PLUGIN_PATH="$BUILD/libnccl-net-tcpx.so" \
+    "$tcpx" perf --loopback --iters 2 --size 3M
+
+# A sweep has every size, and more iterations of small ones.
+"$tcpx" perf --loopback --host --sweep 4:1M --iters 20 --csv >"$TAP_WORK/sweep.csv" 2>&1
+sizes=$(sed -n 's/^\([0-9]*\),.*/\1/p' "$TAP_WORK/sweep.csv" | tr '\n' ' ')
+check "a sweep has all sizes in steps of four" \
+    test "$sizes" = '4 16 64 256 1024 4096 16384 65536 262144 1048576 '
+check_output "the last of a sweep is as it was said" '^ +5000 B ' "$tcpx" perf --loopback --sweep 4000:5000 --host
+check_output "a sweep has many iterations of small sizes" '^ +1000 B +1000 ' \
+    "$tcpx" perf --loopback --sweep 500:1000 --host
+
+# --- every byte is looked at ---------------------------------------------------------------------
+
+for way in "" --both --ping-pong "--host" "--chunk-bytes 1000"; do
+    # shellcheck disable=SC2086
+    check_fails_output "one byte that is wrong fails the run${way:+, $way}" \
+        'iteration 2: 1 of 65536 bytes arrived wrong' loopback --size 64K --spoil 2 $way
+done
+check_output "in an iteration that there is not, it fails nothing" '^verified' loopback --spoil 4
+
+# --- other forms ---------------------------------------------------------------------------------
+
+if command -v python3 >/dev/null; then
+    cat >"$TAP_WORK/look.py" <<'END'
+import csv, json, sys
+result = json.load(open(sys.argv[1]))
+rows = list(csv.DictReader(open(sys.argv[2])))
+assert [row["bytes"] for row in result["rows"]] == [1000, 4000, 10000], result
+assert [int(row["bytes"]) for row in rows] == [1000, 4000, 10000], rows
+for row in result["rows"]:
+    assert row["iterations"] == 3 and row["gigabytes_per_second"] > 0, row
+    assert 0 < row["min_us"] <= row["median_us"] <= row["max_us"], row
+    assert row["p99_us"] is None and row["p99_9_us"] is None, row
+END
+    loopback --host --sweep 1000:10000 --json >"$TAP_WORK/json" 2>&1
+    loopback --host --sweep 1000:10000 --csv >"$TAP_WORK/csv" 2>&1
+    check "JSON and CSV are what other programs read" \
+        python3 "$TAP_WORK/look.py" "$TAP_WORK/json" "$TAP_WORK/csv"
+    cat >"$TAP_WORK/terminal.py" <<'END'
+import os, pty, sys
+said = []
+def read(fd):
+    data = os.read(fd, 4096)
+    said.append(data)
+    return data
+status = pty.spawn(sys.argv[1:], read)
+text = b"".join(said)
+assert status == 0, status
+assert b"=] " in text or b"= " in text, text
+assert b"%" in text, text
+END
+    check "on a terminal there is a bar" python3 "$TAP_WORK/terminal.py" \
+        "$tcpx" perf --loopback --size 4M --iters 100
+else
+    tap_skip "JSON and CSV are what other programs read" "python3 is not installed"
+    tap_skip "on a terminal there is a bar" "python3 is not installed"
+fi
+no_bar()
+{
+    loopback --size 4M 2>"$TAP_WORK/bar" && ! grep . "$TAP_WORK/bar"
+}
+check "in a pipe there is none" no_bar
+
+page=$TAP_WORK/page.html
+check "a page is written" loopback --host --sweep 1K:64K --html "$page"
+check "with plots in it" grep -q '<svg' "$page"
+check_fails_output "a full disk" 'cannot write /dev/full: No space left' loopback --html /dev/full
+check "which is still there" test -c /dev/full
+check_fails_output "a folder that is not there" 'cannot write .*/no/page: No such file' \
+    loopback --html "$TAP_WORK/no/page"
+full_output()
+{
+    loopback >/dev/full
+}
+check_fails_output "no room for the table" 'cannot write to standard output: No space' full_output
+
+# --- two processes -------------------------------------------------------------------------------
+
+# pair CLIENT_ARGUMENTS: what they say is in $TAP_WORK/server and client.
+pair()
+{
+    "$tcpx" perf server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
+    server=$!
+    "$tcpx" perf client 127.0.0.1 --port $port --timeout 20 "$@" >"$TAP_WORK/client" 2>&1
+    client_status=$?
+    wait $server
+    server_status=$?
+    port=$((port + 1))
+    sed 's/^/client: /' "$TAP_WORK/client"
+    sed 's/^/server: /' "$TAP_WORK/server"
+    [ $client_status -eq 0 ] && [ $server_status -eq 0 ]
+}
+
+rows_of()
+{
+    grep -E '^ +[0-9.]+ [KMG]?i?B ' "$1"
+}
+
+same_rows()
+{
+    rows_of "$TAP_WORK/server" >"$TAP_WORK/rows" && rows_of "$TAP_WORK/client" | cmp - "$TAP_WORK/rows"
+}
+
+check_output "two processes" '^server: verified' pair --sweep 1K:1M --iters 5
+check "both show the same" same_rows
+check_output "the server does as the client says" '^server: verified' pair --both --channels 3 --chunk-bytes 10000
+check_output "both say each chunk, if asked" '^client: \[PERF\]\[CLIENT\] send chunk_idx=3 tag=10102 size=1000 offset=3000$' \
+    pair --size 4000 --chunk-bytes 1000 --iters 2 --warm-up 0 --chunks
+
+# --- what is wrong -------------------------------------------------------------------------------
+
+check_fails_output "a size that is none" "not a size, such as 512K or 1G: 'x'" loopback --size x
+check_fails_output "a sweep that is none" "not two sizes, such as 4:1G: '1G:4'" loopback --sweep 1G:4
+check_fails_output "no sockets" "UCCL_TCPX_SOCKETS.*'--sockets'" loopback --sockets 0
+check_fails_output "a way to unpack that is none" "UCCL_TCPX_UNPACK_IMPL" loopback --unpack x
+check_fails_output "neither server nor client" "server, client HOST or --loopback is expected, not ''" "$tcpx" perf
+check_fails_output "a client of nobody" "the server's name is missing" "$tcpx" perf client
+check_fails_output "too many words" "unexpected argument '2'" "$tcpx" perf server 1 2
+check_fails_output "an option that is none" "unknown argument '--nonsense'" loopback --nonsense
+check_fails_output "a GPU that is none" "not the number of a GPU: 'x'" loopback x
+check_fails_output "a GPU that is not there" 'GPU 7' loopback 7
+check_fails_output "more memory than there is" 'a buffer of [0-9]+ bytes: ' loopback --host --size 3T
+check_fails_output "more memory than the GPU has" '[Oo]ut of|memory' loopback --size 3T
+check_fails_output "nobody is there" '127.0.0.1.*refused' \
+    "$tcpx" perf client 127.0.0.1 --port $port --timeout 1
+
+port_in_use()
+{
+    "$tcpx" perf server --port $port --timeout 5 >/dev/null 2>&1 &
+    first=$!
+    sleep 0.3
+    "$tcpx" perf server --port $port --timeout 5
+    status=$?
+    kill $first
+    wait $first
+    port=$((port + 1))
+    return $status
+}
+check_fails_output "a port in use" 'in use' port_in_use
+
+other_test()
+{
+    "$tcpx" perf server --port $port --timeout 10 >"$TAP_WORK/server" 2>&1 &
+    server=$!
+    "$tcpx" transfer client 127.0.0.1 --port $port --timeout 10 >"$TAP_WORK/client" 2>&1
+    client_status=$?
+    wait $server
+    server_status=$?
+    port=$((port + 1))
+    cat "$TAP_WORK/server" "$TAP_WORK/client"
+    [ $client_status -eq 1 ] && [ $server_status -eq 1 ]
+}
+check_output "a peer that is another test" 'the other end must be tcpx perf' other_test
+
+# --- a peer that goes away in the middle ---------------------------------------------------------
+
+# In the background a shell lets its children ignore SIGINT, and then tcpx does.
+interruptible="env --default-signal=INT"
+
+# begin SECONDS: a run that would take for ever, in its middle.
+begin()
+{
+    $interruptible "$tcpx" perf server --port $port --timeout "$1" --chunks >"$TAP_WORK/server" 2>&1 &
+    server=$!
+    $interruptible "$tcpx" perf client 127.0.0.1 --port $port --timeout "$1" --size 8M --chunk-bytes 1M \
+        --iters 1000000 >"$TAP_WORK/client" 2>&1 &
+    client=$!
+    port=$((port + 1))
+    tries=0
+    until [ "$(grep -c PERF "$TAP_WORK/server")" -gt 100 ] || [ $tries -gt 200 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+    done
+}
+
+# ends PROCESS SECONDS: its status; 99 if it goes on.
+ends()
+{
+    tries=0
+    while kill -0 "$1" 2>/dev/null; do
+        [ $tries -lt $(($2 * 20)) ] || return 99
+        sleep 0.05
+        tries=$((tries + 1))
+    done
+    wait "$1"
+}
+
+# gone SIGNAL WHO: the other's status is 1, soon, with a line; its own is that of the signal.
+gone()
+{
+    begin 20
+    eval "victim=\$$2"
+    [ "$2" = server ] && other=client || other=server
+    eval "left=\$$other"
+    kill -"$1" "$victim"
+    ends "$left" 10
+    left_status=$?
+    ends "$victim" 5
+    victim_status=$?
+    kill -9 "$victim" "$left" 2>/dev/null
+    grep -v '^\[PERF\]' "$TAP_WORK/server" "$TAP_WORK/client"
+    [ $left_status -eq 1 ] && [ $victim_status -gt 128 ] && grep -q '^tcpx: ' "$TAP_WORK/$other"
+}
+check_output "the client is interrupted" 'client:tcpx: interrupted' gone INT client
+check_output "the server is interrupted" 'server:tcpx: interrupted' gone INT server
+check "the client is killed" gone KILL client
+check "the server is killed" gone KILL server
+
+stopped()
+{
+    begin 2
+    kill -STOP $server
+    ends $client 15
+    client_status=$?
+    kill -CONT $server
+    ends $server 15
+    kill -9 $server $client 2>/dev/null
+    cat "$TAP_WORK/client"
+    [ $client_status -eq 1 ]
+}
+check_output "a server that stops: which chunk is missing, or what else was awaited" \
+    'tcpx: (timeout: the send at offset=[0-9]+ chunk_idx=[0-9]+ tag=[0-9]+ did not end within 2 s|.*awaited|.*verdict|.*start signal)' \
+    stopped
+
+loopback_interrupted()
+{
+    $interruptible "$tcpx" perf --loopback --size 8M --iters 1000000 >"$TAP_WORK/said" 2>&1 &
+    both=$!
+    sleep 1
+    kill -INT $both
+    ends $both 10
+    status=$?
+    cat "$TAP_WORK/said"
+    [ $status -eq 130 ] && ! pgrep -P $both >/dev/null
+}
+check_output "both ends on one machine are interrupted" 'tcpx: interrupted' loopback_interrupted
+
 # 1 GiB of emulated GPU memory takes a minute under a sanitizer.
-[ -n "${SANITIZE-}" ] || check_output "make demo" '^1073741824 bytes in .* GB/s$' make --no-print-directory demo
-check_fails_output "a size that is none" "not a size, such as 512K or 1G: 'x'" \
-    "$tcpx" perf --loopback --size x
-check_fails_output "no sockets" "not a number from 1 to 64: '0'" "$tcpx" perf --loopback --sockets 0
-check_fails_output "two machines, so far" "it needs the argument '--loopback'" "$tcpx" perf
-check_fails_output "more memory than there is" 'a buffer of [0-9]+ bytes: ' \
-    "$tcpx" perf --loopback --host --size 60T
-check_fails_output "more memory than the GPU has" '[Oo]ut of|memory' \
-    "$tcpx" perf --loopback --size 60T
+[ -n "${SANITIZE-}" ] || check_output "make demo" '^verified: every byte of 4 iterations, 1 GiB in all' \
+    make --no-print-directory demo
 
 tap_end

@@ -1,0 +1,85 @@
+/*
+ * Fuzzes what the two ends of a measurement believe of each other: an input is a byte that says
+ * which message follows, and its bytes. What is accepted and written again is accepted again, and
+ * the same; and it is within its bounds. A broken promise ends the program.
+ */
+#include "tests/fuzz/promise.h"
+
+#include "tools/perf_talk.c" /* NOLINT(bugprone-suspicious-include) */
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void promise_name(const char name[64])
+{
+    size_t length = strnlen(name, 64);
+
+    PROMISE(length < 64);
+    for (size_t i = 0; i < length; i++)
+        PROMISE(name[i] >= 0x20 && name[i] <= 0x7e);
+}
+
+static void promise_self(const struct perf_self *self)
+{
+    promise_name(self->host);
+    promise_name(self->memory);
+}
+
+static void try_plan(const uint8_t *bytes, size_t size)
+{
+    uint8_t again[PERF_PLAN_BYTES];
+    struct perf_plan plan;
+    struct perf_plan second;
+    struct perf_self self;
+
+    if (perf_plan_decode(bytes, size, &plan, &self) != TCPX_SUCCESS)
+        return;
+    promise_self(&self);
+    PROMISE(plan.size_count >= 1 && plan.size_count <= PERF_MOST_SIZES);
+    PROMISE(plan.way <= PERF_PING_PONG);
+    for (unsigned i = 0; i < plan.size_count; i++)
+        PROMISE(plan.sizes[i] >= 1 && plan.sizes[i] <= PERF_MOST_BYTES);
+    perf_plan_encode(&plan, &self, again);
+    PROMISE(perf_plan_decode(again, sizeof again, &second, &self) == TCPX_SUCCESS);
+    PROMISE(second.iterations == plan.iterations && second.chunk_bytes == plan.chunk_bytes);
+}
+
+static void try_meet(const uint8_t *bytes, size_t size)
+{
+    struct perf_self self;
+    uint16_t port;
+
+    if (perf_meet_decode(bytes, size, &port, &self) != TCPX_SUCCESS)
+        return;
+    promise_self(&self);
+    PROMISE(port != 0);
+}
+
+static void try_row(const uint8_t *bytes, size_t size)
+{
+    uint8_t again[PERF_ROW_BYTES];
+    struct perf_row row;
+    double barrier;
+
+    if (perf_row_decode(bytes, size, &barrier, &row) != TCPX_SUCCESS)
+        return;
+    PROMISE(barrier >= 0 && row.median_us >= 0 && row.stages.copy_in >= 0);
+    perf_row_encode(barrier, &row, again);
+    PROMISE(memcmp(again, bytes, sizeof again) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static void (*const tries[])(const uint8_t *, size_t) = {try_plan, try_meet, try_row};
+    uint8_t *exact; /* so that ASan sees a read beyond the end */
+
+    if (size == 0)
+        return 0;
+    exact = malloc(size > 1 ? size - 1 : 1);
+    PROMISE(exact != NULL);
+    memcpy(exact, data + 1, size - 1);
+    tries[data[0] % 3](exact, size - 1);
+    free(exact);
+    return 0;
+}

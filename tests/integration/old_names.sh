@@ -1,0 +1,258 @@
+# The original tests by their names, from the folder that make was run in: tests/test_tcpx_transfer
+# and the others, run_tcpx_test.sh, and the run of nccl-tests that they are compared with.
+. tests/tap.sh
+
+port=$((18000 + $$ % 1900)) # below those that the kernel gives to clients
+program=$(cd "$BUILD" && pwd)/tcpx
+UCCL_TCPX_GPU=host
+export UCCL_TCPX_GPU
+
+# A folder like this one with this run's program in it, since only the plain build has the names.
+tree=$TAP_WORK/tree
+mkdir -p "$tree/include" "$tree/tests" "$tree/bench" "$tree/scripts"
+cp Makefile run_tcpx_test.sh run_nccl_test_tcpx.sh "$tree"
+cp include/tcpx.h "$tree/include"
+cp tests/tests.mk "$tree/tests"
+cp bench/bench.mk "$tree/bench"
+cp -r scripts/node_ips "$tree/scripts"
+ln -s "${program%/tcpx}" "$tree/build"
+
+# in_tree COMMAND...: there.
+in_tree()
+{
+    (cd "$tree" && "$@")
+}
+
+# make_there TARGET...: with a program that is as it should be.
+make_there()
+{
+    in_tree env -u BUILD -u SANITIZE make --no-print-directory CC="${CC:-cc}" -o build/tcpx "$@"
+}
+
+check_fails_output "without a build" "tests/test_connection is not there: 'make'" \
+    in_tree ./run_tcpx_test.sh connection server
+check "make elsewhere" make_there BUILD=elsewhere -o elsewhere/tcpx test_connection
+check_fails "makes no names" test -e "$tree/tests/test_connection"
+check "make with a sanitizer" make_there SANITIZE=address -o build/address/tcpx test_connection
+check_fails "makes none, either" test -e "$tree/tests/test_connection"
+check "make by the old names" make_there test_tcpx_transfer test_connection test_tcpx_perf
+for name in test_tcpx_transfer test_connection test_tcpx_perf; do
+    check "tests/$name" test -x "$tree/tests/$name"
+    check_output "is the program" "^usage: tcpx ${name##*_}" in_tree "tests/$name" --help
+    check "and not for git" grep -qx "/tests/$name" .gitignore
+done
+
+# --- two ends ------------------------------------------------------------------------------------
+
+# The seeds' words, without what belongs to the machine.
+masked()
+{
+    sed -n -e '/^\[DEBUG\]/!b' -e 's/0x[0-9a-f]*/0x.../g' -e 's/src_off=[0-9]*/src_off=.../' -e p "$1"
+}
+
+# pair SERVER_COMMAND -- CLIENT_COMMAND: both in the tree, with port and time limit behind; what
+# they say is in $TAP_WORK/server and client. The status is 0 if both succeeded.
+pair()
+{
+    server_command=
+    while [ "$1" != -- ]; do
+        server_command="$server_command $1"
+        shift
+    done
+    shift
+    # shellcheck disable=SC2086
+    in_tree $server_command --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
+    server=$!
+    in_tree "$@" --port $port --timeout 20 >"$TAP_WORK/client" 2>&1
+    client_status=$?
+    wait $server
+    server_status=$?
+    port=$((port + 1))
+    cat "$TAP_WORK/server" "$TAP_WORK/client"
+    [ $client_status -eq 0 ] && [ $server_status -eq 0 ]
+}
+
+# said NAME LINE...: all of them, in this order, among the lines of $TAP_WORK/NAME.
+said()
+{
+    said_file=$TAP_WORK/$1
+    shift
+    masked "$said_file"
+    masked "$said_file" >"$TAP_WORK/masked"
+    printf '%s\n' "$@" >"$TAP_WORK/wanted"
+    awk 'NR == FNR { wanted[NR] = $0; last = NR; next }
+        next_one < last && $0 == "[DEBUG] " wanted[next_one + 1] { next_one++ }
+        END { exit next_one != last }' "$TAP_WORK/wanted" "$TAP_WORK/masked"
+}
+
+server_says_transfer()
+{
+    said server "=== TCPX GPU-to-GPU transfer test ===" "Running in SERVER mode" \
+        "Listening on device 0" "Bootstrap connection established, sending handle" \
+        "Connection accepted; recv_comm=0x..." "Waiting for client data, expected bytes=23" \
+        "descriptor[0] src_off=... len=23 dst_off=0" "Device unpack completed successfully" \
+        "Received data (23 bytes): Hello from TCPX client!" "✓ Data validation PASSED" \
+        "✓ Test PASSED" "Server test completed successfully"
+}
+
+client_says_transfer()
+{
+    said client "=== TCPX GPU-to-GPU transfer test ===" "Connecting to device 0" \
+        "Connection established; send_comm=0x..." \
+        "Wrote test message to GPU buffer: Hello from TCPX client!" "Sending 23 bytes with tag 42" \
+        "Send completed successfully" "✓ Test PASSED" "Client test completed successfully"
+}
+
+server_says_connection()
+{
+    said server "=== TCPX connection test ===" "Running in SERVER mode" "Listening on device 0" \
+        "Bootstrap connection established, sending handle" "Connection accepted; recv_comm=0x..." \
+        "✓ Test PASSED" "Server test completed successfully"
+}
+
+client_says_connection()
+{
+    said client "=== TCPX connection test ===" "Connecting to device 0" \
+        "Connection established; send_comm=0x..." "✓ Test PASSED" \
+        "Client test completed successfully"
+}
+
+NCCL_SOCKET_IFNAME=lo
+export NCCL_SOCKET_IFNAME
+for test in transfer connection; do
+    name=test_tcpx_$test
+    [ $test = transfer ] || name=test_$test
+    check "$name" pair "./tests/$name" server -- "./tests/$name" client 127.0.0.1
+    check "the server's lines" "server_says_$test"
+    check "the client's lines" "client_says_$test"
+    check "run_tcpx_test.sh $test" pair ./run_tcpx_test.sh $test server -- \
+        ./run_tcpx_test.sh $test 127.0.0.1
+    check "the server's lines, too" "server_says_$test"
+    check "the client's lines, too" "client_says_$test"
+done
+check "run_tcpx_test.sh perf" pair ./run_tcpx_test.sh perf server -- \
+    ./run_tcpx_test.sh perf 127.0.0.1 --size 1M --iters 3
+check "test_tcpx_perf" pair ./tests/test_tcpx_perf server 0 -- \
+    ./tests/test_tcpx_perf client 127.0.0.1 0 --size 1M --iters 3
+check "options go to the program" pair ./run_tcpx_test.sh connection server -- \
+    ./run_tcpx_test.sh connection 127.0.0.1 --count 7
+check "as they are" grep -q '^7 connections made: PASSED$' "$TAP_WORK/client"
+check "from another folder" sh -c "cd / && '$tree/run_tcpx_test.sh' transfer --help"
+
+# --- the environment of run_tcpx_test.sh ---------------------------------------------------------
+
+# environment COMMAND...: a run of it that ends at once, since nobody is there.
+environment()
+{
+    in_tree "$@" ./run_tcpx_test.sh connection 127.0.0.1 --port 1 --timeout 1
+}
+
+tap_run environment env
+cp "$TAP_OUTPUT" "$TAP_WORK/said"
+check "the status is the program's" test "$TAP_STATUS" -eq 1
+check "a variable that is set stays" grep -q '^NCCL_SOCKET_IFNAME=lo (was set)$' "$TAP_WORK/said"
+check "one that is not is set" grep -q '^NCCL_P2P_NET_CHUNKSIZE=524288$' "$TAP_WORK/said"
+check_fails_output "also this one" '^NCCL_P2P_NET_CHUNKSIZE=1M \(was set\)$' \
+    environment env NCCL_P2P_NET_CHUNKSIZE=1M
+check_fails_output "the program reads it" '^tcpx: NCCL_P2P_NET_CHUNKSIZE=x ' \
+    environment env NCCL_P2P_NET_CHUNKSIZE=x
+tap_run in_tree ./run_tcpx_test.sh connection 127.0.0.1 --port x
+check "status 2 for the program's arguments" test "$TAP_STATUS" -eq 2
+
+# same IF_THERE NAME: a variable is set where this machine has what it is for, and only there.
+same()
+{
+    if [ -e "$1" ]; then
+        grep "^$2=" "$TAP_WORK/said"
+    else
+        ! grep "^$2=" "$TAP_WORK/said"
+    fi
+}
+
+tap_run environment env -u NCCL_SOCKET_IFNAME
+cp "$TAP_OUTPUT" "$TAP_WORK/said"
+check "eth0 where it is there" same /sys/class/net/eth0 NCCL_SOCKET_IFNAME
+check "/run/tcpx where it is there" same /run/tcpx NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX
+
+# The interfaces of other machines, in a network namespace where that is possible.
+others='mount -t sysfs sysfs /sys && ip link set lo up && ip link add eth1 type veth peer name eth3'
+if unshare -n -m sh -c "$others" 2>/dev/null; then
+    tap_run env -u NCCL_SOCKET_IFNAME unshare -n -m sh -c "$others &&
+        '$tree/run_tcpx_test.sh' connection 127.0.0.1 --port 1 --timeout 1"
+    cp "$TAP_OUTPUT" "$TAP_WORK/said"
+    check_output "the data interfaces that are there" \
+        '^NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1,eth3$' cat "$TAP_WORK/said"
+    check_fails "and none that is not" grep '^NCCL_SOCKET_IFNAME=' "$TAP_WORK/said"
+else
+    tap_skip "the data interfaces that are there" "network namespaces need root, unshare and ip"
+fi
+
+for words in "" "fly" "fly server" "transfer" "transfer --port"; do
+    # shellcheck disable=SC2086
+    tap_run in_tree ./run_tcpx_test.sh $words
+    cp "$TAP_OUTPUT" "$TAP_WORK/said"
+    check "run_tcpx_test.sh $words: status 2" test "$TAP_STATUS" -eq 2
+    check_output "in words" '^run_tcpx_test.sh: .*--help' cat "$TAP_WORK/said"
+done
+check_output "run_tcpx_test.sh --help" '^usage: run_tcpx_test.sh ' in_tree ./run_tcpx_test.sh --help
+
+# --- nccl-tests ----------------------------------------------------------------------------------
+
+# Whatever the environment has of it.
+nccl()
+{
+    in_tree env -i PATH="$PATH" "$@"
+}
+
+run=./run_nccl_test_tcpx.sh
+printf '# ours\n\n192.0.2.11\n  192.0.2.12 # the second\n' >"$TAP_WORK/hosts"
+hosts=HOSTFILE=$TAP_WORK/hosts
+plain='-x NCCL_ALGO=Ring -x NCCL_PROTO=Simple -x NCCL_P2P_NET_CHUNKSIZE=524288 -x NCCL_BUFFSIZE=8388608 '
+check_output "the command" "^mpirun -np 16 -H 192\.0\.2\.11:8,192\.0\.2\.12:8 .*$plain" \
+    nccl "$hosts" GPUS=8 $run --dry-run
+check_output "over our plugin" \
+    "-x NCCL_NET_PLUGIN=tcpx -x NCCL_NET=TCPX -x LD_LIBRARY_PATH=$tree/build all_reduce_perf " \
+    nccl "$hosts" $run --dry-run
+check_output "over Google's" \
+    '-x NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX=/run/tcpx .*LD_LIBRARY_PATH=/usr/local/tcpx/lib64 ' \
+    nccl "$hosts" $run --dry-run --plugin google
+check_output "over none" '-x NCCL_NET=Socket all_reduce_perf -b 8 -e 1G -f 2 -g 1$' \
+    nccl "$hosts" $run --dry-run --plugin none
+check_output "what is set goes before" '-x NCCL_ALGO=Tree .*-x NCCL_DEBUG=INFO .*-x UCCL_TCPX_SOCKETS=3 ' \
+    nccl "$hosts" NCCL_ALGO=Tree NCCL_DEBUG=INFO UCCL_TCPX_SOCKETS=3 $run --dry-run
+check_output "arguments of the program" "/x/sendrecv_perf -b 'a b'\$" \
+    nccl "$hosts" NCCL_TESTS=/x/sendrecv_perf $run --dry-run -b 'a b'
+
+# With a program that says how it was called in the place of mpirun.
+printf '#!/bin/sh\necho "mpirun: $#: $*"\nexit 7\n' >"$TAP_WORK/mpirun"
+printf '#!/bin/sh\n' >"$TAP_WORK/all_reduce_perf"
+chmod +x "$TAP_WORK/mpirun" "$TAP_WORK/all_reduce_perf"
+tap_run nccl "$hosts" MPIRUN="$TAP_WORK/mpirun --x" NCCL_TESTS="$TAP_WORK" $run
+cp "$TAP_OUTPUT" "$TAP_WORK/said"
+check "the status is mpirun's" test "$TAP_STATUS" -eq 7
+check_output "which was called" '^mpirun: [0-9]+: --x -np 2 .*/all_reduce_perf -b 8 -e 1G' \
+    cat "$TAP_WORK/said"
+
+check_fails_output "no node" 'there is no node in .*scripts/node_ips/tcpx.txt' nccl $run --dry-run
+check_fails_output "no list of nodes" 'list of nodes /none cannot be read' \
+    nccl HOSTFILE=/none $run --dry-run
+printf '192.0.2.11\n192.0.2.12 slots=8\n' >"$TAP_WORK/bad"
+check_fails_output "a list that is none" "$TAP_WORK/bad, line 2: one address" \
+    nccl HOSTFILE="$TAP_WORK/bad" $run --dry-run
+check_fails_output "no mpirun" 'there is no nowhere/mpirun' nccl "$hosts" MPIRUN=nowhere/mpirun $run
+check_fails_output "no nccl-tests" 'no program of nccl-tests at /none' \
+    nccl "$hosts" MPIRUN="$TAP_WORK/mpirun" NCCL_TESTS=/none $run
+check_fails_output "no plugin" 'there is no plugin at /none/libnccl-net-tcpx.so' \
+    nccl "$hosts" MPIRUN="$TAP_WORK/mpirun" NCCL_TESTS="$TAP_WORK" PLUGIN_DIR=/none $run
+check_fails_output "no number of GPUs" 'GPUS=x is not a number' nccl "$hosts" GPUS=x $run --dry-run
+tap_run nccl "$hosts" $run --plugin fly
+check "a plugin that is not there gives status 2" test "$TAP_STATUS" -eq 2
+check_output "run_nccl_test_tcpx.sh --help" '^usage: run_nccl_test_tcpx.sh ' nccl $run --help
+
+# --- the end -------------------------------------------------------------------------------------
+
+check "make clean" make_there clean
+check_fails "removes the names" sh -c "ls '$tree'/tests/test_*"
+check "and not what they stood for" test -x "$program"
+
+tap_end

@@ -1,0 +1,728 @@
+/*
+ * Shows what the reports of a measurement say, to the letter where scripts read them; that a number
+ * which is not there is said to be missing; and that no value and no name breaks the page: its tags
+ * are balanced, it needs nothing from elsewhere, and all that is drawn lies inside the plots.
+ *
+ * Tests link the library only. The reports belong to the program, so they are included here.
+ */
+/* NOLINTBEGIN(bugprone-suspicious-include) */
+#include "tools/perf_bars.c"
+#include "tools/perf_csv.c"
+#include "tools/perf_html.c"
+#include "tools/perf_json.c"
+#include "tools/perf_names.c"
+#include "tools/perf_plot.c"
+#include "tools/perf_scale.c"
+#include "tools/perf_svg.c"
+#include "tools/perf_table.c"
+/* NOLINTEND(bugprone-suspicious-include) */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <ctype.h>
+#include <stdlib.h>
+
+typedef void (*print_function)(FILE *out, const struct perf_result *result);
+
+static char *printed(print_function print, const struct perf_result *result)
+{
+    static char room[1 << 20];
+    FILE *out = fmemopen(room, sizeof room, "w");
+    char *text;
+
+    assert_non_null(out);
+    print(out, result);
+    assert_int_equal(fclose(out), 0);
+    assert_in_range(strlen(room), 1, sizeof room - 2);
+    text = strdup(room);
+    assert_non_null(text);
+    return text;
+}
+
+static void expect_text(print_function print, const struct perf_result *result,
+                        const char *expected)
+{
+    char *text = printed(print, result);
+
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+/* Two sizes: one with all percentiles, one with too few iterations for any. */
+static const struct perf_result small_result = {
+    .way = PERF_ONE_WAY,
+    .date = "2026-01-02T03:04:05Z",
+    .version = "1.2.3",
+    .client = "left",
+    .server = "right",
+    .path = "192.0.2.7: built-in transport over eth0,eth1, 2 channels",
+    .memory = "GPU 0 to GPU 1",
+    .unpack = "auto",
+    .channels = 2,
+    .sockets = 8,
+    .threads = 1,
+    .chunk_bytes = 4 << 20,
+    .barrier_us = 3.125,
+    .row_count = 2,
+    .rows = {{.bytes = 8,
+              .iterations = 1000,
+              .least_us = 3.5,
+              .median_us = 4,
+              .p99_us = 5.25,
+              .p999_us = 12.5,
+              .most_us = 125.5,
+              .mean_us = 4.5,
+              .gigabytes_per_second = 0.002,
+              .stages = {0.5, 1, 0, 2, 1, 0.25}},
+             {.bytes = 1 << 20,
+              .iterations = 50,
+              .least_us = 100,
+              .median_us = 125,
+              .p99_us = 250,
+              .p999_us = 250,
+              .most_us = 250,
+              .mean_us = 130,
+              .gigabytes_per_second = 8.388608,
+              .stages = {25, 100, 12.5, 6.25, 110, 50}}},
+};
+
+static struct perf_result one_size(void)
+{
+    struct perf_result result = small_result;
+
+    result.row_count = 1;
+    result.rows[0] = small_result.rows[1];
+    return result;
+}
+
+/* --- the table --- */
+
+static void test_table(void **state)
+{
+    (void)state;
+    expect_text(
+        perf_print_table, &small_result,
+        "one way, left to right\n"
+        "  path      192.0.2.7: built-in transport over eth0,eth1, 2 channels\n"
+        "  memory    GPU 0 to GPU 1\n"
+        "  unpack    auto\n"
+        "  options   2 channels, 8 sockets, 1 I/O thread, chunks of 4 MiB\n"
+        "  barrier   3.125 us, contained in the times below\n"
+        "\n"
+        "          size  iterations        GB/s      min us   median us      p99 us    p99.9 us\n"
+        "           8 B        1000      0.0020       3.500       4.000       5.250       12.50\n"
+        "         1 MiB          50       8.389       100.0       125.0           -           -\n"
+        "\n"
+        "verified: every byte of 1050 iterations, 50.0 MiB in all\n");
+}
+
+/* A single size comes with its stages; ping-pong has no barrier in its times. */
+static void test_table_of_one_size(void **state)
+{
+    struct perf_result result = one_size();
+
+    (void)state;
+    result.way = PERF_PING_PONG;
+    result.threads = 0;
+    result.chunk_bytes = 0;
+    result.channels = 1;
+    expect_text(
+        perf_print_table, &result,
+        "ping-pong, left and right\n"
+        "  path      192.0.2.7: built-in transport over eth0,eth1, 2 channels\n"
+        "  memory    GPU 0 to GPU 1\n"
+        "  unpack    auto\n"
+        "  options   1 channel, 8 sockets, no I/O threads, no chunks\n"
+        "  barrier   3.125 us\n"
+        "\n"
+        "          size  iterations        GB/s      min us   median us      p99 us    p99.9 us\n"
+        "         1 MiB          50       8.389       100.0       125.0           -           -\n"
+        "\n"
+        "per iteration, on average; stages go on at the same time:\n"
+        "  stage                                 us   of median        GB/s\n"
+        "  sender    copy out                 25.00      20.0 %       41.94\n"
+        "  sender    send                     100.0      80.0 %       10.49\n"
+        "  sender    wait for sockets         12.50      10.0 %           -\n"
+        "  receiver  wait for data            6.250       5.0 %           -\n"
+        "  receiver  receive                  110.0      88.0 %       9.533\n"
+        "  receiver  copy in                  50.00      40.0 %       20.97\n"
+        "\n"
+        "verified: every byte of 50 iterations, 100 MiB in all\n");
+}
+
+/* Stages that nobody measured are left out, not shown as zero. */
+static void test_table_without_stages(void **state)
+{
+    struct perf_result result = one_size();
+    char *text;
+
+    (void)state;
+    result.rows[0].stages = (struct perf_stages){0};
+    text = printed(perf_print_table, &result);
+    assert_null(strstr(text, "stage"));
+    free(text);
+}
+
+static void test_table_width(void **state)
+{
+    struct perf_result result = one_size();
+    char *text;
+
+    (void)state;
+    result.rows[0].bytes = UINT64_MAX / 1000;
+    result.rows[0].iterations = 9999999999;
+    result.rows[0].median_us = 9999999999;
+    text = printed(perf_print_table, &result);
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
+        assert_in_range(strcspn(line, "\n"), 0, 110);
+    free(text);
+}
+
+/* --- JSON and CSV --- */
+
+static void test_json(void **state)
+{
+    (void)state;
+    expect_text(perf_print_json, &small_result,
+                "{\n"
+                "  \"version\": \"1.2.3\",\n"
+                "  \"date\": \"2026-01-02T03:04:05Z\",\n"
+                "  \"way\": \"one way\",\n"
+                "  \"client\": \"left\",\n"
+                "  \"server\": \"right\",\n"
+                "  \"path\": \"192.0.2.7: built-in transport over eth0,eth1, 2 channels\",\n"
+                "  \"memory\": \"GPU 0 to GPU 1\",\n"
+                "  \"unpack\": \"auto\",\n"
+                "  \"channels\": 2,\n"
+                "  \"sockets\": 8,\n"
+                "  \"threads\": 1,\n"
+                "  \"chunk_bytes\": 4194304,\n"
+                "  \"barrier_us\": 3.125,\n"
+                "  \"verified_iterations\": 1050,\n"
+                "  \"verified_bytes\": 52436800,\n"
+                "  \"rows\": [\n"
+                "    {\"bytes\": 8, \"iterations\": 1000, \"gigabytes_per_second\": 0.002,\n"
+                "     \"min_us\": 3.5, \"median_us\": 4, \"mean_us\": 4.5, \"p99_us\": 5.25, "
+                "\"p99_9_us\": 12.5, \"max_us\": 125.5,\n"
+                "     \"stages_us\": {\"copy_out\": 0.5, \"send\": 1, \"send_wait\": 0, "
+                "\"receive_wait\": 2, \"receive\": 1, \"copy_in\": 0.25}},\n"
+                "    {\"bytes\": 1048576, \"iterations\": 50, \"gigabytes_per_second\": 8.388608,\n"
+                "     \"min_us\": 100, \"median_us\": 125, \"mean_us\": 130, \"p99_us\": null, "
+                "\"p99_9_us\": null, \"max_us\": 250,\n"
+                "     \"stages_us\": {\"copy_out\": 25, \"send\": 100, \"send_wait\": 12.5, "
+                "\"receive_wait\": 6.25, \"receive\": 110, \"copy_in\": 50}}\n"
+                "  ]\n"
+                "}\n");
+}
+
+#define CSV_HEADER                                                                                 \
+    "bytes,iterations,gigabytes_per_second,min_us,median_us,mean_us,p99_us,p99_9_us,max_us,"       \
+    "copy_out_us,send_us,send_wait_us,receive_wait_us,receive_us,copy_in_us,way,client,server,"    \
+    "path,memory,unpack,channels,sockets,threads,chunk_bytes,barrier_us,date_utc,version\n"
+#define CSV_RUN                                                                                    \
+    ",one way,left,right,\"192.0.2.7: built-in transport over eth0,eth1, 2 channels\","            \
+    "GPU 0 to GPU 1,auto,2,8,1,4194304,3.125,2026-01-02T03:04:05Z,1.2.3\n"
+
+static void test_csv(void **state)
+{
+    (void)state;
+    expect_text(perf_print_csv, &small_result,
+                CSV_HEADER "8,1000,0.002,3.5,4,4.5,5.25,12.5,125.5,0.5,1,0,2,1,0.25" CSV_RUN
+                           "1048576,50,8.388608,100,125,130,,,250,25,100,12.5,6.25,110,50" CSV_RUN);
+}
+
+static void expect_part(print_function print, const struct perf_result *result, const char *part)
+{
+    char *text = printed(print, result);
+
+    if (strstr(text, part) == NULL)
+        fail_msg("no '%s' in:\n%s", part, text);
+    free(text);
+}
+
+/* Names end neither a field nor a string, whatever is in them. */
+static void test_hostile_names(void **state)
+{
+    struct perf_result result = small_result;
+
+    (void)state;
+    snprintf(result.client, sizeof result.client, "a\"b\\c\n\x01\xff");
+    expect_part(perf_print_json, &result, "\"client\": \"a\\\"b\\\\c\\u000a\\u0001?\",\n");
+    expect_part(perf_print_csv, &result, ",one way,\"a\"\"b\\c\n\x01\xff\",right,");
+}
+
+/* A percentile is known from as many iterations on as it divides into. */
+static void test_percentiles(void **state)
+{
+    struct perf_row row = {.p99_us = 1, .p999_us = 2};
+
+    (void)state;
+    row.iterations = 99;
+    assert_false(perf_known(perf_p99(&row)));
+    row.iterations = 100;
+    assert_true(perf_known(perf_p99(&row)));
+    row.iterations = 999;
+    assert_false(perf_known(perf_p999(&row)));
+    row.iterations = 1000;
+    assert_true(perf_known(perf_p999(&row)));
+}
+
+/* What arrives in both directions is verified in both. */
+static void test_total(void **state)
+{
+    struct perf_result result = one_size();
+
+    (void)state;
+    assert_true(perf_total(&result).bytes == 50.0 * (1 << 20));
+    result.way = PERF_BOTH_WAYS;
+    assert_true(perf_total(&result).bytes == 100.0 * (1 << 20));
+    assert_int_equal(perf_total(&result).iterations, 50);
+}
+
+/* --- names --- */
+
+static void expect_size(uint64_t bytes, const char *expected)
+{
+    char text[24];
+
+    assert_string_equal(perf_size_name(bytes, text), expected);
+}
+
+static void expect_number(double value, const char *expected)
+{
+    char text[PERF_NAME];
+
+    assert_string_equal(perf_number(value, text), expected);
+}
+
+static void expect_time(double us, const char *expected)
+{
+    char text[PERF_NAME];
+
+    assert_string_equal(perf_time_name(us, text), expected);
+}
+
+static void test_names(void **state)
+{
+    char text[PERF_NAME];
+
+    (void)state;
+    assert_string_equal(perf_way_name(PERF_ONE_WAY), "one way");
+    assert_string_equal(perf_way_name(PERF_BOTH_WAYS), "both ways");
+    assert_string_equal(perf_way_name(PERF_PING_PONG), "ping-pong");
+    expect_size(0, "0 B");
+    expect_size(1, "1 B");
+    expect_size(512, "512 B");
+    expect_size(1025, "1025 B");
+    expect_size(4096, "4 KiB");
+    expect_size(1536, "1536 B");
+    expect_size(3 << 19, "1536 KiB");
+    expect_size((uint64_t)1 << 30, "1 GiB");
+    expect_size((uint64_t)1 << 63, "8 EiB");
+    expect_size(UINT64_MAX, "18446744073709551615 B");
+    assert_string_equal(perf_amount_name(0, text), "0 B");
+    assert_string_equal(perf_amount_name(1023, text), "1023 B");
+    assert_string_equal(perf_amount_name(1536, text), "1.5 KiB");
+    assert_string_equal(perf_amount_name(1e40, text), "8.67e+21 EiB");
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    expect_number(0, "0");
+    expect_number(0.00204, "0.0020");
+    expect_number(0.99996, "1.000");
+    expect_number(9.9996, "10.00");
+    expect_number(12.345, "12.35");
+    expect_number(999.96, "1000");
+    expect_number(123456, "123456");
+    expect_number(1e300, "1.000e+300");
+    expect_number(-1, "-");
+    expect_number(__builtin_nan(""), "-");
+    expect_number(__builtin_inf(), "-");
+    expect_time(0, "0 µs");
+    expect_time(0.25, "250.0 ns");
+    expect_time(4.02, "4.020 µs");
+    expect_time(999.96, "1.000 ms");
+    expect_time(2.5e6, "2.500 s");
+    expect_time(-1, "–");
+}
+
+/* --- scales --- */
+
+static void expect_ticks(const struct perf_scale *scale, unsigned count, const double *ticks)
+{
+    assert_int_equal(scale->tick_count, count);
+    for (unsigned i = 0; i < count; i++)
+        assert_true(scale->ticks[i] >= ticks[i] * 0.999999 &&
+                    scale->ticks[i] < ticks[i] * 1.000001 + 1e-12);
+}
+
+static void test_linear_scale(void **state)
+{
+    struct perf_scale scale = perf_scale_linear(23.6, 100, 0);
+
+    (void)state;
+    expect_ticks(&scale, 6, (double[]){0, 5, 10, 15, 20, 25});
+    assert_true(perf_scale_at(&scale, 0) == 100);
+    assert_true(perf_scale_at(&scale, 25) == 0);
+    assert_true(perf_scale_at(&scale, 12.5) == 50);
+    assert_true(perf_scale_at(&scale, 1e300) == 0);
+    assert_true(perf_scale_at(&scale, -5) == 100);
+    scale = perf_scale_linear(0.03, 0, 1);
+    expect_ticks(&scale, 4, (double[]){0, 0.01, 0.02, 0.03});
+}
+
+static void test_decades(void **state)
+{
+    struct perf_scale scale = perf_scale_decades(7, 46000, 0, 1000);
+
+    (void)state;
+    expect_ticks(&scale, 4, (double[]){10, 100, 1000, 10000});
+    assert_true(perf_scale_at(&scale, 5) < 0.001);
+    assert_true(perf_scale_at(&scale, 50000) > 999.999);
+    /* ten times as much is always as far */
+    assert_true(perf_scale_at(&scale, 500) > 499.99 && perf_scale_at(&scale, 500) < 500.01);
+    scale = perf_scale_decades(3, 40, 0, 1000);
+    expect_ticks(&scale, 5, (double[]){2, 5, 10, 20, 50});
+}
+
+static void test_size_scale(void **state)
+{
+    struct perf_scale scale = perf_scale_sizes(1, 1 << 20, true, 0, 1050);
+    double before = -1;
+
+    (void)state;
+    assert_true(perf_scale_at(&scale, 0) == 0);
+    assert_true(perf_scale_at(&scale, 1) == 50);
+    assert_true(perf_scale_at(&scale, 2) == 100);
+    assert_true(perf_scale_at(&scale, 1 << 20) == 1050);
+    assert_true(scale.ticks[0] == 0 && scale.ticks[1] == 1 && scale.ticks[2] == 4);
+    for (unsigned bytes = 0; bytes < 5000; bytes++) {
+        assert_true(perf_scale_at(&scale, bytes) > before);
+        before = perf_scale_at(&scale, bytes);
+    }
+}
+
+/* --- the page --- */
+
+enum { MOST_DEPTH = 64, TAG_NAME = 16 };
+
+struct open_tags {
+    unsigned depth;
+    char names[MOST_DEPTH][TAG_NAME];
+};
+
+static void check_tag(struct open_tags *open, const char *tag, size_t length)
+{
+    bool closing = tag[0] == '/';
+    char name[TAG_NAME] = "";
+    unsigned quotes = 0;
+
+    for (size_t i = closing; i < length && isalnum((unsigned char)tag[i]) && i < TAG_NAME - 1; i++)
+        name[i - closing] = tag[i];
+    for (size_t i = 0; i < length; i++)
+        quotes += tag[i] == '"';
+    if (name[0] == '\0' || quotes % 2 != 0 || memchr(tag, '<', length) != NULL)
+        fail_msg("no tag: <%.*s>", (int)length, tag);
+    if (strcmp(name, "meta") == 0 || tag[length - 1] == '/')
+        return;
+    if (!closing) {
+        assert_in_range(open->depth, 0, MOST_DEPTH - 1);
+        memcpy(open->names[open->depth++], name, sizeof name);
+        return;
+    }
+    if (open->depth == 0 || strcmp(open->names[open->depth - 1], name) != 0)
+        fail_msg("</%s> closes %s", name, open->depth > 0 ? open->names[open->depth - 1] : "none");
+    open->depth--;
+}
+
+static void check_tags(const char *page)
+{
+    static const char doctype[] = "<!DOCTYPE html>\n";
+    struct open_tags open = {0};
+
+    assert_int_equal(strncmp(page, doctype, strlen(doctype)), 0);
+    for (page = strchr(page + 1, '<'); page != NULL; page = strchr(page, '<')) {
+        size_t length = strcspn(page + 1, ">");
+
+        assert_int_equal(page[1 + length], '>');
+        check_tag(&open, page + 1, length);
+        page += length + 2;
+    }
+    assert_int_equal(open.depth, 0);
+}
+
+static void expect_no_word(const char *text, const char *word)
+{
+    for (const char *at = strcasestr(text, word); at != NULL; at = strcasestr(at + 1, word)) {
+        bool inside = (at > text && isalpha((unsigned char)at[-1])) ||
+                      isalpha((unsigned char)at[strlen(word)]);
+
+        if (!inside)
+            fail_msg("'%s' in: %.80s", word, at > text + 40 ? at - 40 : text);
+    }
+}
+
+/* Every value of this attribute, in the whole page. */
+static void check_attribute(const char *page, const char *start, double least, double most)
+{
+    for (const char *at = strstr(page, start); at != NULL; at = strstr(at + 1, start)) {
+        char *end;
+        double value = strtod(at + strlen(start), &end);
+
+        if (*end != '"' || !(value >= least && value <= most))
+            fail_msg("not from %g to %g: %.60s", least, most, at);
+    }
+}
+
+static void check_page(const struct perf_result *result)
+{
+    static const char *const absent[] = {
+        "http:", "https:", "src=", "href=", "url(", "@import", "<script", "<link"};
+    char *page = printed(perf_print_html, result);
+
+    check_tags(page);
+    expect_no_word(page, "nan");
+    expect_no_word(page, "inf");
+    for (unsigned i = 0; i < sizeof absent / sizeof absent[0]; i++)
+        if (strstr(page, absent[i]) != NULL)
+            fail_msg("'%s' in the page", absent[i]);
+    check_attribute(page, " x=\"", 0, SVG_WIDTH);
+    check_attribute(page, " cx=\"", LEFT, RIGHT);
+    check_attribute(page, " cy=\"", TOP, BOTTOM);
+    check_attribute(page, " y=\"", 0, 2 * PANEL_BELOW);
+    check_attribute(page, " width=\"", 0, SVG_WIDTH);
+    check_attribute(page, " height=\"", 0, BOTTOM - TOP);
+    free(page);
+}
+
+static void check_everywhere(const struct perf_result *result)
+{
+    static const print_function others[] = {perf_print_table, perf_print_json, perf_print_csv};
+
+    check_page(result);
+    for (unsigned i = 0; i < sizeof others / sizeof others[0]; i++) {
+        char *text = printed(others[i], result);
+
+        expect_no_word(text, "nan");
+        expect_no_word(text, "inf");
+        free(text);
+    }
+}
+
+static unsigned occurrences(const char *text, const char *part)
+{
+    unsigned count = 0;
+
+    for (text = strstr(text, part); text != NULL; text = strstr(text + 1, part))
+        count++;
+    return count;
+}
+
+/* Many sizes are lines, one is bars, none is neither; the numbers are all there. */
+static void test_page_plots(void **state)
+{
+    struct perf_result result = small_result;
+    char *page = printed(perf_print_html, &result);
+
+    (void)state;
+    check_page(&result);
+    assert_int_equal(occurrences(page, "<svg "), 3);
+    assert_int_equal(occurrences(page, " line\" d=\" M"), 1 + PERF_LINES);
+    assert_int_equal(occurrences(page, "<tr><th scope"), 2);
+    assert_int_equal(occurrences(page, " dot\""), 2 + 2 + 2 + 1 + 1);
+    assert_non_null(strstr(page, "Up to <b>8.389 GB/s</b> one way from left to right"));
+    assert_non_null(strstr(page, "<title>1 MiB, 50 iterations\n8.389 GB/s</title>"));
+    assert_non_null(strstr(page, "<title>8 B, 1000 iterations\np99.9 12.50 µs\np99 5.250 µs\n"
+                                 "median 4.000 µs\nmin 3.500 µs</title>"));
+    assert_non_null(strstr(page, "1 MiB, send: 100.0 µs, 80.0 % of the median, 10.49 GB/s<"));
+    assert_int_equal(occurrences(page, "<td title=\"fewer than 100 iterations\">–</td>"), 1);
+    assert_int_equal(occurrences(page, "<td title=\"fewer than 1000 iterations\">–</td>"), 1);
+    free(page);
+
+    result = one_size();
+    page = printed(perf_print_html, &result);
+    check_page(&result);
+    assert_int_equal(occurrences(page, "<svg "), 2);
+    assert_int_equal(occurrences(page, "<path "), 0);
+    assert_non_null(strstr(page, ">fewer than 1000 iterations</text>"));
+    free(page);
+
+    result.row_count = 0;
+    page = printed(perf_print_html, &result);
+    check_everywhere(&result);
+    assert_int_equal(occurrences(page, "<svg "), 0);
+    assert_non_null(strstr(page, "Nothing was measured."));
+    free(page);
+}
+
+static void test_page_without_stages(void **state)
+{
+    struct perf_result result = small_result;
+
+    (void)state;
+    result.rows[0].stages = result.rows[1].stages = (struct perf_stages){0};
+    check_page(&result);
+    expect_part(perf_print_html, &result, "does not say how long its stages take");
+}
+
+static void test_page_escapes(void **state)
+{
+    static const char hostile[] = "</title><script>\"&'\x01";
+    static const char harmless[] = "&lt;/title&gt;&lt;script&gt;&quot;&amp;&#39;?";
+    struct perf_result result = small_result;
+    char *page;
+
+    (void)state;
+    snprintf(result.client, sizeof result.client, "%s", hostile);
+    snprintf(result.server, sizeof result.server, "%s", hostile);
+    snprintf(result.path, sizeof result.path, "%s", hostile);
+    snprintf(result.memory, sizeof result.memory, "%s", hostile);
+    snprintf(result.unpack, sizeof result.unpack, "<p>");
+    snprintf(result.version, sizeof result.version, "%s", hostile);
+    snprintf(result.date, sizeof result.date, "%s", hostile);
+    check_page(&result);
+    page = printed(perf_print_html, &result);
+    /* the hosts in title, heading, summary and facts, the rest once each, version and date twice */
+    assert_int_equal(occurrences(page, harmless), 2 * 4 + 2 + 2 * 2);
+    assert_non_null(strstr(page, "&lt;p&gt;"));
+    free(page);
+}
+
+/* --- extremes --- */
+
+/* A stage that takes a thousand medians is cut off, and leaves the others' bars to be seen. */
+static void test_long_stage(void **state)
+{
+    struct perf_result result = small_result;
+
+    (void)state;
+    result.rows[0].stages.receive_wait = 4000;
+    expect_part(perf_print_html, &result, ">1000 %</text>");
+    expect_part(perf_print_html, &result, "8 B, wait for data: 4.000 ms, 100000 % of the median<");
+    check_page(&result);
+}
+
+static const double extreme_values[] = {0,    1e-320, 1e-300,      1e-9, 1,     5,
+                                        1e15, 1e300,  __DBL_MAX__, -1,   -1e300};
+
+static struct perf_row row_of(uint64_t bytes, double value)
+{
+    return (struct perf_row){
+        .bytes = bytes,
+        .iterations = 5000,
+        .least_us = value,
+        .median_us = value,
+        .p99_us = value,
+        .p999_us = value,
+        .most_us = value,
+        .mean_us = value,
+        .gigabytes_per_second = value,
+        .stages = {value, value, value, value, value, value},
+    };
+}
+
+/* All rows are alike, or there is one; in every report, with each number that there can be. */
+static void test_equal_rows(void **state)
+{
+    static const uint64_t sizes[] = {0, 1, 4096, UINT64_MAX};
+    enum { VALUES = sizeof extreme_values / sizeof extreme_values[0] };
+    struct perf_result result = small_result;
+
+    (void)state;
+    for (unsigned i = 0; i < 4 * (VALUES + 2); i++) {
+        double value = i / 4 < VALUES    ? extreme_values[i / 4]
+                       : i / 4 == VALUES ? __builtin_nan("")
+                                         : __builtin_inf();
+
+        for (result.row_count = 1; result.row_count <= 8; result.row_count *= 8) {
+            for (unsigned k = 0; k < result.row_count; k++)
+                result.rows[k] = row_of(sizes[i % 4], value);
+            check_everywhere(&result);
+        }
+    }
+}
+
+/* Each size that there can be, from the largest down; values from the least to the greatest. */
+static void test_64_rows(void **state)
+{
+    struct perf_result result = small_result;
+    double value = 1e-300;
+    char *page;
+
+    (void)state;
+    result.row_count = PERF_MOST_SIZES;
+    for (unsigned i = 0; i < PERF_MOST_SIZES; i++, value *= 2e9)
+        result.rows[i] = row_of(i == 63 ? 0 : (uint64_t)1 << (63 - i), value);
+    check_everywhere(&result);
+    page = printed(perf_print_html, &result);
+    assert_int_equal(occurrences(page, "<tr><th scope"), PERF_MOST_SIZES);
+    assert_int_equal(occurrences(page, " dot\""), (1 + PERF_LINES) * PERF_MOST_SIZES);
+    free(page);
+    for (unsigned i = 0; i < PERF_MOST_SIZES; i++)
+        result.rows[i] = row_of(4096, 5);
+    check_everywhere(&result);
+}
+
+/* The first size is not the best only because nothing is known of it. */
+static void test_best_of_known(void **state)
+{
+    struct perf_result result = small_result;
+
+    (void)state;
+    result.rows[0].gigabytes_per_second = __builtin_nan("");
+    expect_part(perf_print_html, &result, "class=\"value middle\">8.389 GB/s</text>");
+    expect_part(perf_print_html, &result, "Up to <b>8.389 GB/s</b>");
+}
+
+/* One value far from the others leaves each in its place. */
+static void test_outlier(void **state)
+{
+    struct perf_result result = small_result;
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof extreme_values / sizeof extreme_values[0]; i++) {
+        result.rows[0] = row_of(0, extreme_values[i]);
+        result.rows[0].median_us = 1;
+        check_everywhere(&result);
+        result.rows[0] = row_of(1, 3);
+        result.rows[0].median_us = extreme_values[i];
+        check_everywhere(&result);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_table_of_one_size),
+        cmocka_unit_test(test_table_without_stages),
+        cmocka_unit_test(test_table_width),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_hostile_names),
+        cmocka_unit_test(test_percentiles),
+        cmocka_unit_test(test_total),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_linear_scale),
+        cmocka_unit_test(test_decades),
+        cmocka_unit_test(test_size_scale),
+        cmocka_unit_test(test_page_plots),
+        cmocka_unit_test(test_page_without_stages),
+        cmocka_unit_test(test_page_escapes),
+        cmocka_unit_test(test_long_stage),
+        cmocka_unit_test(test_equal_rows),
+        cmocka_unit_test(test_64_rows),
+        cmocka_unit_test(test_best_of_known),
+        cmocka_unit_test(test_outlier),
+    };
+
+    return cmocka_run_group_tests_name("perf_report", tests, NULL, NULL);
+}

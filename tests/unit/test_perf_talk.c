@@ -1,0 +1,169 @@
+/*
+ * What the two ends of a measurement tell each other: what was said is what is heard, and what no
+ * tcpx would say is refused in words. The program's own file is part of this test, as it is no part
+ * of the library.
+ */
+#include "tools/perf_talk.c" /* NOLINT(bugprone-suspicious-include) */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static struct perf_plan some_plan(void)
+{
+    return (struct perf_plan){.way = PERF_BOTH_WAYS,
+                              .size_count = 3,
+                              .sizes = {1, 4096, PERF_MOST_BYTES},
+                              .iterations = 17,
+                              .warm_up = 2,
+                              .spoilt = 5,
+                              .chunk_bytes = 524288,
+                              .channels = 4};
+}
+
+static const struct perf_self some_self = {.host = "node7", .memory = "GPU 0, some"};
+
+static void test_a_plan(void **state)
+{
+    struct perf_plan plan = some_plan();
+    struct perf_plan heard;
+    struct perf_self self;
+    uint8_t bytes[PERF_PLAN_BYTES];
+
+    (void)state;
+    perf_plan_encode(&plan, &some_self, bytes);
+    assert_int_equal(perf_plan_decode(bytes, sizeof bytes, &heard, &self), TCPX_SUCCESS);
+    assert_int_equal(heard.way, plan.way);
+    assert_int_equal(heard.size_count, plan.size_count);
+    assert_memory_equal(heard.sizes, plan.sizes, sizeof plan.sizes);
+    assert_int_equal(heard.iterations, plan.iterations);
+    assert_int_equal(heard.warm_up, plan.warm_up);
+    assert_int_equal(heard.spoilt, plan.spoilt);
+    assert_int_equal(heard.chunk_bytes, plan.chunk_bytes);
+    assert_int_equal(heard.channels, plan.channels);
+    assert_string_equal(self.host, some_self.host);
+    assert_string_equal(self.memory, some_self.memory);
+}
+
+/* A plan with one thing changed. */
+static void assert_refused(size_t at, uint64_t value, size_t size, const char *words)
+{
+    struct perf_plan plan = some_plan();
+    struct perf_self self;
+    uint8_t bytes[PERF_PLAN_BYTES];
+
+    perf_plan_encode(&plan, &some_self, bytes);
+    value = htole64(value);
+    memcpy(bytes + at, &value, size);
+    assert_int_equal(perf_plan_decode(bytes, sizeof bytes, &plan, &self), TCPX_REMOTE_ERROR);
+    if (strstr(error_text(), words) == NULL)
+        fail_msg("'%s' does not say '%s'", error_text(), words);
+}
+
+static void test_plans_that_are_none(void **state)
+{
+    struct perf_plan plan;
+    struct perf_self self;
+    uint8_t bytes[PERF_PLAN_BYTES + 1] = {0};
+
+    (void)state;
+    assert_refused(0, 2, 4, "a plan of version 2, expected 1");
+    assert_refused(4, 3, 4, "way is 3");
+    assert_refused(4, 0xffffffff, 4, "way is 4294967295");
+    assert_refused(8, 0, 4, "0 sizes");
+    assert_refused(8, 65, 4, "65 sizes");
+    assert_refused(12, 65, 4, "65 channels");
+    assert_refused(24, 1000001, 8, "1000001");
+    assert_refused(32, 1000001, 8, "1000001");
+    assert_refused(48 + 128, 0, 8, "a size of 0");
+    assert_refused(48 + 128 + 16, PERF_MOST_BYTES + 1, 8, "a size of 4398046511105");
+    assert_refused(8, 4, 4, "a size of 0");
+    for (size_t length = 0; length <= sizeof bytes; length++)
+        if (length != PERF_PLAN_BYTES) {
+            assert_int_equal(perf_plan_decode(bytes, length, &plan, &self), TCPX_REMOTE_ERROR);
+            assert_non_null(strstr(error_text(), "expected 688"));
+        }
+}
+
+static void test_where_to_meet(void **state)
+{
+    uint8_t bytes[PERF_MEET_BYTES];
+    struct perf_self self;
+    uint16_t port = 0;
+
+    (void)state;
+    perf_meet_encode(12345, &some_self, bytes);
+    assert_int_equal(perf_meet_decode(bytes, sizeof bytes, &port, &self), TCPX_SUCCESS);
+    assert_int_equal(port, 12345);
+    assert_string_equal(self.host, "node7");
+    assert_int_equal(perf_meet_decode(bytes, sizeof bytes - 1, &port, &self), TCPX_REMOTE_ERROR);
+    memset(bytes, 0, 4);
+    assert_int_equal(perf_meet_decode(bytes, sizeof bytes, &port, &self), TCPX_REMOTE_ERROR);
+    bytes[2] = 1;
+    assert_int_equal(perf_meet_decode(bytes, sizeof bytes, &port, &self), TCPX_REMOTE_ERROR);
+}
+
+/* They are printed: a terminal must not be told anything by them. */
+static void test_names_are_harmless(void **state)
+{
+    uint8_t bytes[PERF_MEET_BYTES];
+    struct perf_self self = {.host = "a\033[2Jb\n", .memory = "x"};
+    uint16_t port = 0;
+
+    (void)state;
+    perf_meet_encode(1, &self, bytes);
+    assert_int_equal(perf_meet_decode(bytes, sizeof bytes, &port, &self), TCPX_SUCCESS);
+    assert_string_equal(self.host, "a?[2Jb?");
+    memset(bytes + 8, 'y', 128); /* no end */
+    assert_int_equal(perf_meet_decode(bytes, sizeof bytes, &port, &self), TCPX_SUCCESS);
+    assert_int_equal(strlen(self.host), 63);
+    assert_int_equal(strlen(self.memory), 63);
+}
+
+static void test_rows(void **state)
+{
+    struct perf_row row = {.bytes = 4096,
+                           .iterations = 10,
+                           .least_us = 1,
+                           .median_us = 2.5,
+                           .p99_us = 3,
+                           .p999_us = 4,
+                           .most_us = 5,
+                           .mean_us = 2.75,
+                           .gigabytes_per_second = 1.6,
+                           .stages = {1, 2, 3, 4, 5, 6}};
+    struct perf_row heard = {0};
+    uint8_t bytes[PERF_ROW_BYTES];
+    double barrier;
+
+    (void)state;
+    perf_row_encode(7.5, &row, bytes);
+    assert_int_equal(perf_row_decode(bytes, sizeof bytes, &barrier, &heard), TCPX_SUCCESS);
+    assert_memory_equal(&heard, &row, sizeof row);
+    assert_true(barrier > 7.49 && barrier < 7.51);
+    assert_int_equal(perf_row_decode(bytes, sizeof bytes - 1, &barrier, &heard), TCPX_REMOTE_ERROR);
+    for (size_t i = 0; i < 14; i++) {
+        static const double wrong[] = {-1, 1.0 / 0.0, 0.0 / 0.0};
+
+        for (size_t k = 0; k < 3; k++) {
+            perf_row_encode(7.5, &row, bytes);
+            memcpy(bytes + 16 + 8 * i, &wrong[k], 8);
+            assert_int_equal(perf_row_decode(bytes, sizeof bytes, &barrier, &heard),
+                             TCPX_REMOTE_ERROR);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_plan),        cmocka_unit_test(test_plans_that_are_none),
+        cmocka_unit_test(test_where_to_meet), cmocka_unit_test(test_names_are_harmless),
+        cmocka_unit_test(test_rows),
+    };
+
+    return cmocka_run_group_tests_name("perf talk", tests, NULL, NULL);
+}

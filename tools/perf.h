@@ -1,0 +1,113 @@
+/*
+ * A measurement: what both ends are going to do, and what came out. tools/perf.c reads the
+ * arguments, tools/perf_run.c measures, tools/perf_*.c show the result.
+ */
+#ifndef TCPX_TOOLS_PERF_H
+#define TCPX_TOOLS_PERF_H
+
+#include "tcpx.h"
+#include "tools/meeting.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { PERF_MOST_SIZES = 64, PERF_TEXT = 256 };
+
+enum perf_way {
+    PERF_ONE_WAY,   /* from the client to the server */
+    PERF_BOTH_WAYS, /* at the same time */
+    PERF_PING_PONG, /* to the server and back; half of it is one way */
+};
+
+/* The client's; the server is told. */
+struct perf_plan {
+    enum perf_way way;
+    unsigned size_count;
+    uint64_t sizes[PERF_MOST_SIZES];
+    uint64_t iterations;  /* 0: more for small sizes than for large ones */
+    uint64_t warm_up;     /* iterations before those that count */
+    uint64_t spoilt;      /* of this one, counted from 1, the server spoils a byte; 0: none */
+    uint64_t chunk_bytes; /* each a transfer of its own; 0: an iteration is one transfer */
+    uint32_t channels;    /* 0: as many as the session makes by itself */
+};
+
+/* Of one end's own; the other may have others. */
+struct perf_end {
+    struct meeting_options meeting;
+    int gpu;     /* -1: host memory */
+    bool chunks; /* a line for every chunk */
+    bool progress;
+};
+
+/* What one end says of itself. */
+struct perf_self {
+    char host[64];
+    char memory[64];
+};
+
+/* Where an iteration's time went, in microseconds on average. Stages go on at the same time. */
+struct perf_stages {
+    double copy_out;     /* sender: out of GPU memory */
+    double send;         /* sender: into sockets */
+    double send_wait;    /* sender: sockets took nothing */
+    double receive_wait; /* receiver: sockets had nothing */
+    double receive;      /* receiver: out of sockets */
+    double copy_in;      /* receiver: into GPU memory, unpacking */
+};
+
+/* One size. Times are of one way. */
+struct perf_row {
+    uint64_t bytes;
+    uint64_t iterations;
+    double least_us;
+    double median_us;
+    double p99_us;
+    double p999_us;
+    double most_us;
+    double mean_us;
+    double gigabytes_per_second; /* 10^9 bytes; of the median, both directions together */
+    struct perf_stages stages;
+};
+
+struct perf_result {
+    enum perf_way way;
+    char date[32]; /* ISO 8601, UTC */
+    char version[32];
+    char client[64];
+    char server[64];
+    char path[PERF_TEXT]; /* by which bytes travelled, as tcpx_session_path() says it */
+    char memory[PERF_TEXT];
+    char unpack[16]; /* auto, d2d, host, kernel */
+    unsigned channels;
+    unsigned sockets;
+    unsigned threads; /* 0: the program's own moves everything */
+    uint64_t chunk_bytes;
+    double barrier_us; /* the start signal's way: contained in the times of one way and both */
+    unsigned row_count;
+    struct perf_row rows[PERF_MOST_SIZES];
+};
+
+/*
+ * Both ends; either gets the whole result. Fails in words; a byte that arrived wrong is a failure.
+ * `port_to`: a descriptor that gets the port where the server waits, 2 bytes; -1: nobody asks.
+ */
+MUST_CHECK int perf_serve(const struct perf_end *end, int port_to, struct perf_result *result);
+MUST_CHECK int perf_visit(const struct perf_end *end, const struct perf_plan *plan,
+                          struct perf_result *result);
+
+/* Both ends on this machine, the server in a process of its own. */
+MUST_CHECK int perf_loopback(const struct perf_end *end, const struct perf_plan *plan,
+                             struct perf_result *result);
+
+const char *perf_way_name(enum perf_way way); /* "one way", "both ways", "ping-pong" */
+
+/* "512 B", "4 KiB", "1 GiB": exact, else as bytes. */
+const char *perf_size_name(uint64_t bytes, char text[24]);
+
+void perf_print_table(FILE *out, const struct perf_result *result);
+void perf_print_json(FILE *out, const struct perf_result *result);
+void perf_print_csv(FILE *out, const struct perf_result *result);
+void perf_print_html(FILE *out, const struct perf_result *result);
+
+#endif

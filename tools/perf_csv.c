@@ -1,0 +1,76 @@
+/*
+ * The result of a measurement as CSV: a header, then one line per size, each with all that is
+ * known of the run, so that several results can be put together. What is unknown is empty.
+ */
+#include "tools/perf_report.h"
+
+#include <string.h>
+
+static void csv_number(FILE *out, double value)
+{
+    if (perf_known(value))
+        fprintf(out, ",%.9g", value);
+    else
+        fputc(',', out);
+}
+
+/* Between quotes where its characters would end the field. */
+static void csv_text(FILE *out, const char *text)
+{
+    fputc(',', out);
+    if (text[strcspn(text, ",\"\r\n")] == '\0') {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        if (*text == '"')
+            fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+static void csv_measured(FILE *out, const struct perf_row *row)
+{
+    fprintf(out, "%llu,%llu", (unsigned long long)row->bytes, (unsigned long long)row->iterations);
+    csv_number(out, row->gigabytes_per_second);
+    csv_number(out, row->least_us);
+    csv_number(out, row->median_us);
+    csv_number(out, row->mean_us);
+    csv_number(out, perf_p99(row));
+    csv_number(out, perf_p999(row));
+    csv_number(out, row->most_us);
+    for (unsigned i = 0; i < PERF_STAGE_COUNT; i++)
+        csv_number(out, perf_stage_us(row, i));
+}
+
+static void csv_run(FILE *out, const struct perf_result *result)
+{
+    csv_text(out, perf_way_name(result->way));
+    csv_text(out, result->client);
+    csv_text(out, result->server);
+    csv_text(out, result->path);
+    csv_text(out, result->memory);
+    csv_text(out, result->unpack);
+    fprintf(out, ",%u,%u,%u,%llu", result->channels, result->sockets, result->threads,
+            (unsigned long long)result->chunk_bytes);
+    csv_number(out, result->barrier_us);
+    csv_text(out, result->date);
+    csv_text(out, result->version);
+}
+
+void perf_print_csv(FILE *out, const struct perf_result *result)
+{
+    fprintf(out, "bytes,iterations,gigabytes_per_second,min_us,median_us,mean_us,"
+                 "p99_us,p99_9_us,max_us");
+    for (unsigned i = 0; i < PERF_STAGE_COUNT; i++)
+        fprintf(out, ",%s_us", perf_stage_list[i].key);
+    fprintf(out, ",way,client,server,path,memory,unpack,channels,sockets,"
+                 "threads,chunk_bytes,barrier_us,date_utc,version\n");
+    for (unsigned i = 0; i < result->row_count; i++) {
+        csv_measured(out, &result->rows[i]);
+        csv_run(out, result);
+        fputc('\n', out);
+    }
+}

@@ -1,0 +1,228 @@
+/* The two ends of a measurement: how they meet, agree on the plan and make their session. */
+#include "base/clock.h"
+#include "base/config.h"
+#include "net/comm.h"
+#include "net/io.h"
+#include "session/bootstrap.h"
+#include "session/session_state.h"
+#include "tools/perf_side.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ACCEPT_MS = 500 };
+
+static int describe_self(const struct perf_end *end, struct perf_self *self)
+{
+    struct tcpx_gpu_properties properties;
+    int result;
+
+    *self = (struct perf_self){.memory = "host memory"};
+    if (gethostname(self->host, sizeof self->host - 1) != 0)
+        self->host[0] = '\0';
+    if (end->gpu < 0)
+        return TCPX_SUCCESS;
+    result = tcpx_gpu_get_properties(end->gpu, &properties);
+    if (result == TCPX_SUCCESS)
+        snprintf(self->memory, sizeof self->memory, "GPU %d, %.48s", end->gpu, properties.name);
+    return result;
+}
+
+/* What is known of the run before it. */
+static int describe(struct perf_side *side, const struct perf_self *client,
+                    const struct perf_self *server)
+{
+    static const char *const unpack[] = {[CONFIG_UNPACK_AUTO] = "auto",
+                                         [CONFIG_UNPACK_D2D] = "d2d",
+                                         [CONFIG_UNPACK_HOST] = "host",
+                                         [CONFIG_UNPACK_KERNEL] = "kernel"};
+    struct perf_result *result = side->result;
+    const struct config *config;
+    struct net_link_options link;
+    struct io_plan io;
+    time_t now = time(NULL);
+    struct tm date;
+    int failed = config_get(&config);
+
+    if (failed == TCPX_SUCCESS)
+        failed = net_link_defaults(WIRE_MATCH_TAG, &link);
+    if (failed == TCPX_SUCCESS)
+        failed = io_plan(&io);
+    if (failed != TCPX_SUCCESS)
+        return failed;
+    *result = (struct perf_result){.way = side->plan.way,
+                                   .channels = side->session->channels,
+                                   .sockets = link.sockets,
+                                   .threads = io.threads,
+                                   .chunk_bytes = side->plan.chunk_bytes};
+    if (gmtime_r(&now, &date) != NULL)
+        (void)strftime(result->date, sizeof result->date, "%Y-%m-%dT%H:%M:%SZ", &date);
+    snprintf(result->version, sizeof result->version, "%s", tcpx_version());
+    snprintf(result->client, sizeof result->client, "%s", client->host);
+    snprintf(result->server, sizeof result->server, "%s", server->host);
+    snprintf(result->path, sizeof result->path, "%s", tcpx_session_path(side->session));
+    snprintf(result->unpack, sizeof result->unpack, "%s", unpack[config->unpack_impl]);
+    if (strcmp(client->memory, server->memory) == 0)
+        snprintf(result->memory, sizeof result->memory, "%s", client->memory);
+    else
+        snprintf(result->memory, sizeof result->memory, "%s to %s", client->memory, server->memory);
+    return TCPX_SUCCESS;
+}
+
+/* --- both ends ----------------------------------------------------------------------------- */
+
+static struct tcpx_session_options session_options(const struct perf_side *side)
+{
+    struct tcpx_session_options options;
+
+    tcpx_session_options_init(&options);
+    options.gpu = side->end->gpu;
+    options.channels = (int)side->plan.channels;
+    options.chunk_bytes = side->plan.chunk_bytes;
+    options.secret_file = side->end->meeting.secret_file;
+    return options;
+}
+
+/* Everything that is open; the other end is told why, if it failed. */
+static int close_side(struct perf_side *side, int result)
+{
+    char why[400] = "";
+
+    if (result != TCPX_SUCCESS)
+        snprintf(why, sizeof why, "%s", error_text());
+    tcpx_session_close(side->session);
+    buffer_destroy(&side->out);
+    buffer_destroy(&side->in);
+    meeting_close(&side->meeting, result != TCPX_SUCCESS ? why : NULL);
+    if (result != TCPX_SUCCESS)
+        error_keep("%s", why);
+    return result;
+}
+
+/* --- the client ---------------------------------------------------------------------------- */
+
+static int agree_client(struct perf_side *side, struct perf_self *client, struct perf_self *server,
+                        uint16_t *port)
+{
+    uint8_t bytes[PERF_LARGEST];
+    size_t length = sizeof bytes;
+    int result = describe_self(side->end, client);
+
+    if (result == TCPX_SUCCESS)
+        result = meeting_begin(&side->meeting);
+    if (result != TCPX_SUCCESS)
+        return result;
+    perf_plan_encode(&side->plan, client, bytes);
+    result = perf_say(side, PERF_PLAN, bytes, PERF_PLAN_BYTES);
+    if (result == TCPX_SUCCESS)
+        result = perf_hear(side, PERF_MEET, "the server's session", bytes, &length);
+    return result == TCPX_SUCCESS ? perf_meet_decode(bytes, length, port, server) : result;
+}
+
+static int visit(struct perf_side *side)
+{
+    struct tcpx_session_options options = session_options(side);
+    struct perf_self client;
+    struct perf_self server;
+    uint16_t port;
+    int result = agree_client(side, &client, &server, &port);
+
+    if (result == TCPX_SUCCESS)
+        result = tcpx_session_connect(side->end->meeting.host, port, &options,
+                                      side->end->meeting.timeout_ms, &side->session);
+    if (result == TCPX_SUCCESS)
+        result = describe(side, &client, &server);
+    return result == TCPX_SUCCESS ? perf_measure(side) : result;
+}
+
+int perf_visit(const struct perf_end *end, const struct perf_plan *plan, struct perf_result *result)
+{
+    struct perf_side side = {.end = end, .plan = *plan, .result = result};
+    int outcome = meeting_open(&end->meeting, &side.meeting);
+
+    return close_side(&side, outcome == TCPX_SUCCESS ? visit(&side) : outcome);
+}
+
+/* --- the server ---------------------------------------------------------------------------- */
+
+static int agree_server(struct perf_side *side, struct perf_self *client)
+{
+    uint8_t bytes[PERF_LARGEST];
+    size_t length = sizeof bytes;
+    int result = meeting_begin(&side->meeting);
+
+    if (result == TCPX_SUCCESS)
+        result = perf_hear(side, PERF_PLAN, "the client's plan", bytes, &length);
+    return result == TCPX_SUCCESS ? perf_plan_decode(bytes, length, &side->plan, client) : result;
+}
+
+/* A client that gives up meanwhile is noticed. */
+static int accept_session(struct perf_side *side, struct tcpx_session_listener *listener)
+{
+    int result = TCPX_IN_PROGRESS;
+
+    meeting_next_step(&side->meeting);
+    while (result == TCPX_IN_PROGRESS && !deadline_passed(side->meeting.deadline)) {
+        result = meeting_check_client(&side->meeting);
+        if (result == TCPX_SUCCESS)
+            result = tcpx_session_accept(listener, ACCEPT_MS, &side->session);
+    }
+    return result;
+}
+
+static int open_session(struct perf_side *side, const struct perf_self *server)
+{
+    struct tcpx_session_options options = session_options(side);
+    struct tcpx_session_listener *listener;
+    uint8_t bytes[PERF_MEET_BYTES];
+    int port;
+    int result = tcpx_session_listen(side->end->meeting.address, 0, &options, &listener);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = tcpx_session_port(listener, &port);
+    if (result == TCPX_SUCCESS) {
+        perf_meet_encode((uint16_t)port, server, bytes);
+        result = perf_say(side, PERF_MEET, bytes, sizeof bytes);
+    }
+    if (result == TCPX_SUCCESS)
+        result = accept_session(side, listener);
+    tcpx_session_stop_listening(listener);
+    return result;
+}
+
+static int tell_port(const struct perf_side *side, int port_to)
+{
+    uint16_t port = bootstrap_port(side->meeting.listener);
+
+    if (port_to >= 0 && write(port_to, &port, sizeof port) != (ssize_t)sizeof port)
+        return error_system(errno, "cannot pass the port on");
+    return TCPX_SUCCESS;
+}
+
+static int serve(struct perf_side *side, int port_to)
+{
+    struct perf_self client;
+    struct perf_self server;
+    int result = tell_port(side, port_to);
+
+    if (result == TCPX_SUCCESS)
+        result = describe_self(side->end, &server);
+    if (result == TCPX_SUCCESS)
+        result = agree_server(side, &client);
+    if (result == TCPX_SUCCESS)
+        result = open_session(side, &server);
+    if (result == TCPX_SUCCESS)
+        result = describe(side, &client, &server);
+    return result == TCPX_SUCCESS ? perf_measure(side) : result;
+}
+
+int perf_serve(const struct perf_end *end, int port_to, struct perf_result *result)
+{
+    struct perf_side side = {.end = end, .result = result, .is_server = true};
+    int outcome = meeting_open(&end->meeting, &side.meeting);
+
+    return close_side(&side, outcome == TCPX_SUCCESS ? serve(&side, port_to) : outcome);
+}

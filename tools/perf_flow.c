@@ -1,0 +1,87 @@
+/* A window of transfers, begun and awaited in order. */
+#include "tools/perf_flow.h"
+
+#include <stdio.h>
+
+static uint64_t chunk_count(const struct perf_flow *flow)
+{
+    return (flow->bytes + flow->chunk_bytes - 1) / flow->chunk_bytes;
+}
+
+static uint64_t tag_of(const struct perf_flow *flow, uint64_t chunk)
+{
+    return PERF_FLOW_TAG + flow->iteration * PERF_FLOW_TAGS + chunk;
+}
+
+static int begin_one(struct perf_flow *flow)
+{
+    uint64_t chunk = flow->begun;
+    uint64_t offset = chunk * flow->chunk_bytes;
+    uint64_t left = flow->bytes - offset;
+    const struct tcpx_move move = {.memory = flow->memory,
+                                   .offset = offset,
+                                   .bytes = left < flow->chunk_bytes ? left : flow->chunk_bytes,
+                                   .tag = tag_of(flow, chunk)};
+    struct tcpx_transfer **transfer = &flow->window[chunk % PERF_FLOW_WINDOW];
+
+    if (flow->who != NULL)
+        fprintf(stderr, "[PERF][%s] %s chunk_idx=%llu tag=%llu size=%llu offset=%llu\n", flow->who,
+                flow->sending ? "send" : "recv", (unsigned long long)chunk,
+                (unsigned long long)move.tag, (unsigned long long)move.bytes,
+                (unsigned long long)offset);
+    flow->begun++;
+    return flow->sending ? tcpx_send(flow->session, &move, transfer)
+                         : tcpx_receive(flow->session, &move, transfer);
+}
+
+int perf_flow_begin(struct perf_flow *flow)
+{
+    int result = TCPX_SUCCESS;
+
+    while (result == TCPX_SUCCESS && flow->begun < chunk_count(flow) &&
+           flow->begun - flow->ended < PERF_FLOW_WINDOW)
+        result = begin_one(flow);
+    return result;
+}
+
+int perf_flow_step(struct perf_flow *flow)
+{
+    uint64_t chunk = flow->ended;
+    int result = tcpx_transfer_wait(flow->window[chunk % PERF_FLOW_WINDOW], flow->timeout_ms);
+
+    if (result == TCPX_IN_PROGRESS)
+        return error_set(
+            TCPX_IN_PROGRESS,
+            "timeout: the %s at offset=%llu chunk_idx=%llu tag=%llu did not end within "
+            "%d s",
+            flow->sending ? "send" : "receive", (unsigned long long)(chunk * flow->chunk_bytes),
+            (unsigned long long)chunk, (unsigned long long)tag_of(flow, chunk),
+            flow->timeout_ms / 1000);
+    flow->ended++;
+    return result;
+}
+
+bool perf_flow_ended(const struct perf_flow *flow)
+{
+    return flow->ended == chunk_count(flow);
+}
+
+static int step_if_any(struct perf_flow *flow)
+{
+    int result = perf_flow_begin(flow);
+
+    return result == TCPX_SUCCESS && !perf_flow_ended(flow) ? perf_flow_step(flow) : result;
+}
+
+int perf_flow_finish(struct perf_flow *one, struct perf_flow *other)
+{
+    int result = TCPX_SUCCESS;
+
+    while (result == TCPX_SUCCESS &&
+           !(perf_flow_ended(one) && (other == NULL || perf_flow_ended(other)))) {
+        result = step_if_any(one);
+        if (result == TCPX_SUCCESS && other != NULL)
+            result = step_if_any(other);
+    }
+    return result;
+}

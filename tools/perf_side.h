@@ -1,0 +1,40 @@
+/* One of the two ends of a measurement, while it runs. */
+#ifndef TCPX_TOOLS_PERF_SIDE_H
+#define TCPX_TOOLS_PERF_SIDE_H
+
+#include "tools/buffer.h"
+#include "tools/perf_talk.h"
+#include "tools/progress.h"
+
+struct perf_side {
+    const struct perf_end *end;
+    struct perf_plan plan;
+    struct perf_result *result;
+    bool is_server;
+    struct meeting meeting;
+    struct tcpx_session *session;
+    struct buffer out; /* what it sends from, and receives into, where it does */
+    struct buffer in;
+    struct tcpx_memory *out_memory;
+    struct tcpx_memory *in_memory;
+    uint64_t iteration; /* over all sizes, warm-up too: every pattern is another */
+    uint64_t counted;
+    struct perf_stages stages; /* sums of the size at hand, in microseconds */
+    struct progress progress;
+};
+
+/* Messages to the other end. A message of another type than the awaited one is an error. */
+MUST_CHECK int perf_say(struct perf_side *side, enum perf_message type, const void *payload,
+                        size_t bytes);
+MUST_CHECK int perf_say_number(struct perf_side *side, enum perf_message type, uint64_t number);
+
+/* *length: the room for it, then its own. */
+MUST_CHECK int perf_hear(struct perf_side *side, enum perf_message type, const char *awaited,
+                         uint8_t *payload, size_t *length);
+MUST_CHECK int perf_hear_number(struct perf_side *side, enum perf_message type, const char *awaited,
+                                uint64_t *number);
+
+/* All sizes of the plan, over the session that both have made. */
+MUST_CHECK int perf_measure(struct perf_side *side);
+
+#endif

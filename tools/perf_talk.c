@@ -1,0 +1,243 @@
+/* The codec of the messages of a measurement. */
+#include "tools/perf_talk.h"
+
+#include "session/agreement.h"
+
+#include <endian.h>
+#include <math.h>
+#include <string.h>
+
+enum { TALK_VERSION = 1 };
+
+struct self_layout {
+    char host[64];
+    char memory[64];
+} __attribute__((packed));
+
+struct plan_layout {
+    uint32_t version;
+    uint32_t way;
+    uint32_t size_count;
+    uint32_t channels;
+    uint64_t chunk_bytes;
+    uint64_t iterations;
+    uint64_t warm_up;
+    uint64_t spoilt;
+    struct self_layout self;
+    uint64_t sizes[PERF_MOST_SIZES];
+} __attribute__((packed));
+
+struct meet_layout {
+    uint32_t port;
+    uint32_t nothing;
+    struct self_layout self;
+} __attribute__((packed));
+
+_Static_assert(sizeof(struct plan_layout) == PERF_PLAN_BYTES, "as the header says");
+_Static_assert(sizeof(struct meet_layout) == PERF_MEET_BYTES, "as the header says");
+
+/* --- names --------------------------------------------------------------------------------- */
+
+static struct self_layout self_write(const struct perf_self *self)
+{
+    struct self_layout layout = {.host = ""};
+
+    memcpy(layout.host, self->host, strnlen(self->host, sizeof self->host - 1));
+    memcpy(layout.memory, self->memory, strnlen(self->memory, sizeof self->memory - 1));
+    return layout;
+}
+
+/* They are shown: what is not printable becomes '?'. */
+static void name_read(const char from[64], char to[64])
+{
+    size_t length = strnlen(from, 63);
+
+    for (size_t i = 0; i < length; i++)
+        to[i] = from[i];
+    for (size_t i = 0; i < length; i++)
+        if (to[i] < 0x20 || to[i] > 0x7e)
+            to[i] = '?';
+    to[length] = '\0';
+}
+
+static void self_read(const struct self_layout *layout, struct perf_self *self)
+{
+    name_read(layout->host, self->host);
+    name_read(layout->memory, self->memory);
+}
+
+static int check_length(const char *what, size_t length, size_t expected)
+{
+    if (length == expected)
+        return TCPX_SUCCESS;
+    return error_set(TCPX_REMOTE_ERROR, "%s of %zu bytes, expected %zu: the other tcpx is another",
+                     what, length, expected);
+}
+
+/* --- the plan ------------------------------------------------------------------------------ */
+
+void perf_plan_encode(const struct perf_plan *plan, const struct perf_self *self,
+                      uint8_t bytes[PERF_PLAN_BYTES])
+{
+    struct plan_layout layout = {.version = htole32(TALK_VERSION),
+                                 .way = htole32(plan->way),
+                                 .size_count = htole32(plan->size_count),
+                                 .channels = htole32(plan->channels),
+                                 .chunk_bytes = htole64(plan->chunk_bytes),
+                                 .iterations = htole64(plan->iterations),
+                                 .warm_up = htole64(plan->warm_up),
+                                 .spoilt = htole64(plan->spoilt),
+                                 .self = self_write(self)};
+
+    for (unsigned i = 0; i < plan->size_count && i < PERF_MOST_SIZES; i++)
+        layout.sizes[i] = htole64(plan->sizes[i]);
+    memcpy(bytes, &layout, sizeof layout);
+}
+
+static int plan_check(const struct perf_plan *plan)
+{
+    if (plan->way > PERF_PING_PONG)
+        return error_set(TCPX_REMOTE_ERROR, "the plan's way is %u, 0 to %d are known", plan->way,
+                         PERF_PING_PONG);
+    if (plan->size_count < 1 || plan->size_count > PERF_MOST_SIZES)
+        return error_set(TCPX_REMOTE_ERROR, "a plan of %u sizes, 1 to %d are possible",
+                         plan->size_count, PERF_MOST_SIZES);
+    if (plan->iterations > PERF_MOST_ITERATIONS || plan->warm_up > PERF_MOST_ITERATIONS)
+        return error_set(TCPX_REMOTE_ERROR, "a plan of %llu and %llu iterations, at most %llu",
+                         (unsigned long long)plan->iterations, (unsigned long long)plan->warm_up,
+                         (unsigned long long)PERF_MOST_ITERATIONS);
+    if (plan->channels > AGREEMENT_CHANNELS)
+        return error_set(TCPX_REMOTE_ERROR, "a plan of %u channels, at most %d", plan->channels,
+                         AGREEMENT_CHANNELS);
+    for (unsigned i = 0; i < plan->size_count; i++)
+        if (plan->sizes[i] < 1 || plan->sizes[i] > PERF_MOST_BYTES)
+            return error_set(
+                TCPX_REMOTE_ERROR, "a plan with a size of %llu, possible are 1 to %llu",
+                (unsigned long long)plan->sizes[i], (unsigned long long)PERF_MOST_BYTES);
+    return TCPX_SUCCESS;
+}
+
+int perf_plan_decode(const uint8_t *bytes, size_t length, struct perf_plan *plan,
+                     struct perf_self *self)
+{
+    struct plan_layout layout;
+    int result = check_length("a plan", length, sizeof layout);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    memcpy(&layout, bytes, sizeof layout);
+    if (le32toh(layout.version) != TALK_VERSION)
+        return error_set(TCPX_REMOTE_ERROR, "a plan of version %u, expected %d",
+                         le32toh(layout.version), TALK_VERSION);
+    *plan = (struct perf_plan){.way = (enum perf_way)le32toh(layout.way),
+                               .size_count = le32toh(layout.size_count),
+                               .channels = le32toh(layout.channels),
+                               .chunk_bytes = le64toh(layout.chunk_bytes),
+                               .iterations = le64toh(layout.iterations),
+                               .warm_up = le64toh(layout.warm_up),
+                               .spoilt = le64toh(layout.spoilt)};
+    for (unsigned i = 0; i < PERF_MOST_SIZES; i++)
+        plan->sizes[i] = le64toh(layout.sizes[i]);
+    self_read(&layout.self, self);
+    return plan_check(plan);
+}
+
+/* --- where the session is ------------------------------------------------------------------ */
+
+void perf_meet_encode(uint16_t port, const struct perf_self *self, uint8_t bytes[PERF_MEET_BYTES])
+{
+    const struct meet_layout layout = {.port = htole32(port), .self = self_write(self)};
+
+    memcpy(bytes, &layout, sizeof layout);
+}
+
+int perf_meet_decode(const uint8_t *bytes, size_t length, uint16_t *port, struct perf_self *self)
+{
+    struct meet_layout layout;
+    int result = check_length("a meeting place", length, sizeof layout);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    memcpy(&layout, bytes, sizeof layout);
+    if (le32toh(layout.port) < 1 || le32toh(layout.port) > UINT16_MAX)
+        return error_set(TCPX_REMOTE_ERROR, "the session's port is %u, expected 1 to 65535",
+                         le32toh(layout.port));
+    *port = (uint16_t)le32toh(layout.port);
+    self_read(&layout.self, self);
+    return TCPX_SUCCESS;
+}
+
+/* --- results ------------------------------------------------------------------------------- */
+
+void perf_number_encode(uint64_t number, uint8_t bytes[8])
+{
+    number = htole64(number);
+    memcpy(bytes, &number, 8);
+}
+
+uint64_t perf_number_decode(const uint8_t bytes[8])
+{
+    uint64_t number;
+
+    memcpy(&number, bytes, 8);
+    return le64toh(number);
+}
+
+/* The fields of a row that are no whole numbers, in the order that they travel in. */
+enum { FRACTIONS = 14 };
+
+static void list_fractions(double *barrier_us, struct perf_row *row, double *list[FRACTIONS])
+{
+    double *all[FRACTIONS] = {barrier_us,
+                              &row->least_us,
+                              &row->median_us,
+                              &row->p99_us,
+                              &row->p999_us,
+                              &row->most_us,
+                              &row->mean_us,
+                              &row->gigabytes_per_second,
+                              &row->stages.copy_out,
+                              &row->stages.send,
+                              &row->stages.send_wait,
+                              &row->stages.receive_wait,
+                              &row->stages.receive,
+                              &row->stages.copy_in};
+
+    memcpy(list, all, sizeof all);
+}
+
+void perf_row_encode(double barrier_us, const struct perf_row *row, uint8_t bytes[PERF_ROW_BYTES])
+{
+    struct perf_row copy = *row;
+    double *fractions[FRACTIONS];
+
+    list_fractions(&barrier_us, &copy, fractions);
+    perf_number_encode(row->bytes, bytes);
+    perf_number_encode(row->iterations, bytes + 8);
+    for (size_t i = 0; i < FRACTIONS; i++) {
+        uint64_t bits;
+
+        memcpy(&bits, fractions[i], sizeof bits);
+        perf_number_encode(bits, bytes + 16 + 8 * i);
+    }
+}
+
+int perf_row_decode(const uint8_t *bytes, size_t length, double *barrier_us, struct perf_row *row)
+{
+    double *fractions[FRACTIONS];
+    int result = check_length("a row", length, PERF_ROW_BYTES);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    row->bytes = perf_number_decode(bytes);
+    row->iterations = perf_number_decode(bytes + 8);
+    list_fractions(barrier_us, row, fractions);
+    for (size_t i = 0; i < FRACTIONS; i++) {
+        uint64_t bits = perf_number_decode(bytes + 16 + 8 * i);
+
+        memcpy(fractions[i], &bits, sizeof bits);
+        if (!isfinite(*fractions[i]) || *fractions[i] < 0)
+            return error_set(TCPX_REMOTE_ERROR, "number %zu of a row is none", i);
+    }
+    return TCPX_SUCCESS;
+}
