@@ -20,6 +20,7 @@ struct command {
 
 extern const struct command command_connection;
 extern const struct command command_devices;
+extern const struct command command_doctor;
 extern const struct command command_env;
 extern const struct command command_perf;
 extern const struct command command_transfer;

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_connection, &command_devices,  &command_env,
+    &command_connection, &command_devices,  &command_doctor,  &command_env,
     &command_perf,       &command_transfer, &command_version,
 };
 

@@ -1,0 +1,262 @@
+/* The interfaces that tcpx uses: speed, packets, and what device-memory TCP needs of them. */
+#include "base/config.h"
+#include "tools/doctor.h"
+#include "tools/doctor_netlink.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* A packet of this MTU fills a page of 4096 bytes with payload. */
+enum { GOOD_MTU = 4096 + 52 };
+
+static void describe_name(const struct net_device *nic, const char *what, char *name, size_t room)
+{
+    snprintf(name, room, "%s %s", nic->name, what);
+}
+
+/* --- what sysfs says ----------------------------------------------------------------------- */
+
+static unsigned count_receive_queues(const struct doctor *doctor, const struct net_device *nic)
+{
+    char path[PATH_MAX];
+    unsigned count = 0;
+    DIR *folder;
+
+    snprintf(path, sizeof path, "%s/sys/class/net/%s/queues", doctor->root, nic->name);
+    folder = opendir(path);
+    if (folder == NULL)
+        return 0;
+    for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder))
+        count += strncmp(entry->d_name, "rx-", 3) == 0;
+    closedir(folder);
+    return count;
+}
+
+static void read_driver(const struct doctor *doctor, const struct net_device *nic, char *driver,
+                        size_t room)
+{
+    char path[PATH_MAX];
+    char target[PATH_MAX];
+    ssize_t length;
+    const char *slash;
+
+    snprintf(path, sizeof path, "%s/sys/class/net/%s/device/driver", doctor->root, nic->name);
+    length = readlink(path, target, sizeof target - 1);
+    if (length < 0)
+        length = 0;
+    target[length] = '\0';
+    slash = strrchr(target, '/');
+    snprintf(driver, room, "%.*s", (int)room - 1, slash != NULL ? slash + 1 : target);
+}
+
+/* --- one interface ------------------------------------------------------------------------- */
+
+static void check_speed(struct doctor *doctor, const struct net_device *nic)
+{
+    const struct config *config;
+    char path[PATH_MAX];
+    char name[48];
+    uint64_t speed;
+
+    snprintf(path, sizeof path, "/sys/class/net/%s/speed", nic->name);
+    if ((doctor_read_number(doctor, path, &speed) && speed > 0) ||
+        config_get(&config) != TCPX_SUCCESS || config->speed != 0)
+        return;
+    describe_name(nic, "speed", name, sizeof name);
+    doctor_find(doctor, DOCTOR_NOTE, name,
+                "the interface does not say how fast it is; %d Mbit/s is assumed", nic->speed_mbps);
+    doctor_advise(doctor, "set UCCL_TCPX_SPEED to its speed in Mbit/s");
+}
+
+static void check_mtu(struct doctor *doctor, const struct net_device *nic)
+{
+    char name[48];
+
+    if (nic->mtu == 0 || nic->mtu >= GOOD_MTU)
+        return;
+    describe_name(nic, "MTU", name, sizeof name);
+    doctor_find(doctor, DOCTOR_NOTE, name,
+                "packets of %d bytes cost more CPU time than large ones, and fill a page only in "
+                "part",
+                nic->mtu);
+    doctor_advise(doctor,
+                  "where the whole network allows it, 'ip link set %s mtu 9000' (8244 on Google's) "
+                  "at both ends",
+                  nic->name);
+}
+
+/* --- for device memory --------------------------------------------------------------------- */
+
+/* Those whose receive queues can be bound to device memory, as of Linux 7.2. */
+static bool binds_device_memory(const char *driver)
+{
+    static const char *const drivers[] = {"mlx5_core", "bnxt_en", "gve", "fbnic"};
+
+    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
+        if (strcmp(driver, drivers[i]) == 0)
+            return true;
+    return false;
+}
+
+static void check_split(struct doctor *doctor, const struct net_device *nic)
+{
+    enum netlink_split split;
+    char name[48];
+    int error = netlink_header_split(nic->name, &split);
+
+    describe_name(nic, "header split", name, sizeof name);
+    if (error == 0 && split == NETLINK_SPLIT_ON) {
+        doctor_find(doctor, DOCTOR_OK, name, "tcp-data-split is on");
+        return;
+    }
+    if (error == 0)
+        doctor_find(doctor, DOCTOR_NOTE, name,
+                    "tcp-data-split is %s, and device memory can be bound only where it is on",
+                    split == NETLINK_SPLIT_OFF ? "off" : "left to the driver");
+    else
+        doctor_find(doctor, DOCTOR_NOTE, name, "unknown: %s",
+                    error == EPERM || error == EACCES ? "it cannot be read without privileges"
+                                                      : strerror(error));
+    doctor_advise(doctor, "as root: 'ethtool -G %s tcp-data-split on'", nic->name);
+}
+
+/* 0, or an errno. */
+static int read_flags(const char *interface, uint32_t *flags)
+{
+    struct ethtool_value value = {.cmd = ETHTOOL_GFLAGS};
+    struct ifreq request = {.ifr_data = (char *)&value};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int error;
+
+    if (fd < 0)
+        return errno;
+    snprintf(request.ifr_name, sizeof request.ifr_name, "%s", interface);
+    error = ioctl(fd, SIOCETHTOOL, &request) == 0 ? 0 : errno;
+    close(fd);
+    if (error == 0)
+        *flags = value.data;
+    return error;
+}
+
+static void check_steering(struct doctor *doctor, const struct net_device *nic)
+{
+    uint32_t flags = 0;
+    char name[48];
+    int error = read_flags(nic->name, &flags);
+
+    describe_name(nic, "steering", name, sizeof name);
+    if (error == 0 && (flags & ETH_FLAG_NTUPLE) != 0) {
+        doctor_find(doctor, DOCTOR_OK, name, "ntuple filters are on");
+        return;
+    }
+    if (error == 0)
+        doctor_find(doctor, DOCTOR_NOTE, name,
+                    "ntuple filters are off, and connections cannot be led to chosen queues");
+    else
+        doctor_find(doctor, DOCTOR_NOTE, name, "unknown: %s",
+                    error == EPERM || error == EACCES ? "it cannot be read without privileges"
+                                                      : strerror(error));
+    doctor_advise(doctor, "as root: 'ethtool -K %s ntuple on'", nic->name);
+}
+
+static void check_queues(struct doctor *doctor, const struct net_device *nic, unsigned queues)
+{
+    char name[48];
+
+    if (queues > 1)
+        return;
+    describe_name(nic, "queues", name, sizeof name);
+    doctor_find(doctor, DOCTOR_NOTE, name,
+                "%u receive queue: one for device memory needs another for everything else",
+                queues);
+    doctor_advise(doctor, "as root: 'ethtool -L %s combined 4'", nic->name);
+}
+
+static void check_device_memory(struct doctor *doctor, const struct net_device *nic,
+                                const char *driver, unsigned queues)
+{
+    char name[48];
+
+    if (binds_device_memory(driver)) {
+        check_split(doctor, nic);
+        check_steering(doctor, nic);
+        check_queues(doctor, nic, queues);
+        return;
+    }
+    describe_name(nic, "devmem", name, sizeof name);
+    doctor_find(doctor, DOCTOR_OK, name,
+                "not with %s%s: data goes through pinned host memory, which needs nothing else",
+                *driver != '\0' ? "the driver " : "an interface without a device", driver);
+}
+
+/* --- all of them --------------------------------------------------------------------------- */
+
+static void check_one(struct doctor *doctor, const struct net_device *nic)
+{
+    unsigned queues = count_receive_queues(doctor, nic);
+    char address[NI_MAXHOST];
+    char driver[64];
+    char mtu[16] = "unknown";
+
+    if (getnameinfo((const struct sockaddr *)&nic->address, sizeof nic->address, address,
+                    sizeof address, NULL, 0, NI_NUMERICHOST) != 0)
+        snprintf(address, sizeof address, "an address that cannot be shown");
+    read_driver(doctor, nic, driver, sizeof driver);
+    if (nic->mtu != 0)
+        snprintf(mtu, sizeof mtu, "%d", nic->mtu);
+    doctor_find(doctor, DOCTOR_OK, nic->name, "up, %s, %d Mbit/s, MTU %s, %u receive queue%s%s%s",
+                address, nic->speed_mbps, mtu, queues, queues == 1 ? "" : "s",
+                *driver != '\0' ? ", driver " : "", driver);
+    if (nic->is_loopback)
+        return;
+    check_speed(doctor, nic);
+    check_mtu(doctor, nic);
+    check_device_memory(doctor, nic, driver, queues);
+}
+
+static bool only_loopback(const struct doctor *doctor)
+{
+    for (int i = 0; i < doctor->nic_count; i++)
+        if (!doctor->nics[i].is_loopback)
+            return false;
+    return true;
+}
+
+static const char *ifname_variable(void)
+{
+    const char *value = getenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME");
+
+    return value != NULL && *value != '\0' ? "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"
+                                           : "NCCL_SOCKET_IFNAME";
+}
+
+void doctor_check_network(struct doctor *doctor)
+{
+    if (net_devices_find_configured(doctor->nics, NET_DEVICES_MOST, &doctor->nic_count) !=
+        TCPX_SUCCESS) {
+        doctor->nic_count = 0;
+        doctor_find(doctor, DOCTOR_PROBLEM, "interfaces", "%s", error_text());
+        doctor_advise(doctor,
+                      "bring one up ('ip link set DEVICE up') and give it an address, or correct "
+                      "%s",
+                      ifname_variable());
+        return;
+    }
+    for (int i = 0; i < doctor->nic_count; i++)
+        check_one(doctor, &doctor->nics[i]);
+    if (only_loopback(doctor)) {
+        doctor_find(doctor, DOCTOR_NOTE, "interfaces",
+                    "only loopback: nothing leaves this machine");
+        doctor_advise(doctor, "to reach others, have another interface up or name it in %s",
+                      ifname_variable());
+    }
+}
