@@ -1,8 +1,8 @@
 /*
- * Runs test suites one after the other and says in its last line how many tests passed, failed
- * and were skipped. A suite is a shell command that prints TAP; nothing it does can hang the run,
- * outlive it or pass unseen: what it leaves running is named and killed, and a crash, a missing
- * test or a silent end is a failed test. Needs libc and /proc only.
+ * Runs test suites, one after the other or some beside each other, and says in its last line how
+ * many tests passed, failed and were skipped. A suite is a shell command that prints TAP; nothing
+ * it does can hang the run, outlive it or pass unseen: what it leaves running is named and killed,
+ * and a crash, a missing test or a silent end is a failed test. Needs libc and /proc only.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -12,10 +12,12 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -24,17 +26,20 @@
 #include <unistd.h>
 
 enum {
-    EXIT_SKIP = 77,     /* a suite's status that says "not on this machine" */
-    LINES_SHOWN = 200,  /* of a failed suite's output */
-    TERM_SECONDS = 2,   /* between SIGTERM and SIGKILL */
-    KILL_SECONDS = 5,   /* for SIGKILL to take effect */
-    SETTLE_MILLIS = 500 /* for processes that are already ending when their suite ends */
+    EXIT_SKIP = 77,      /* a suite's status that says "not on this machine" */
+    LINES_SHOWN = 200,   /* of a failed suite's output */
+    TERM_SECONDS = 2,    /* between SIGTERM and SIGKILL */
+    KILL_SECONDS = 5,    /* for SIGKILL to take effect */
+    SETTLE_MILLIS = 500, /* for processes that are already ending when their suite ends */
+    MOST_LANES = 64
 };
 
 static const char usage[] =
-    "usage: runner [--timeout SECONDS] [--log FOLDER] [--no-aslr] SUITE...\n"
+    "usage: runner [--timeout SECONDS] [--log FOLDER] [--no-aslr] [--lanes N] SUITE...\n"
     "SUITE: 'name: shell command', 'name@SECONDS: shell command' (its own time limit)\n"
-    "       or 'skip name: reason' (a suite that could not be built)\n";
+    "       or 'skip name: reason' (a suite that could not be built)\n"
+    "Those behind the word 'beside' run in N lanes at the same time, before all others; behind\n"
+    "'alone', and before either word, suites have the machine for themselves.\n";
 
 /* --- small helpers ----------------------------------------------------------------------------*/
 
@@ -123,6 +128,7 @@ struct suite {
     const char *command;     /* NULL: not to be run, */
     const char *skip_reason; /* because of this */
     double limit;
+    bool beside; /* others */
 };
 
 static void parse_suite(const char *text, double limit, struct suite *suite)
@@ -766,30 +772,38 @@ static void log_path(const char *folder, const char *name, char *path, size_t ro
             *at = '-';
 }
 
-static void do_suite(const struct suite *suite, const char *folder, int width,
-                     struct totals *totals)
-{
-    struct outcome outcome = {0};
-    struct tap tap = {.plan = -1};
+/* What came out of a suite. */
+struct finished {
+    struct outcome outcome;
+    struct tap tap;
     char log[PATH_MAX];
+};
 
-    log_path(folder, suite->name, log, sizeof log);
+static void finish_suite(const struct suite *suite, const char *folder, struct finished *finished)
+{
+    *finished = (struct finished){.tap = {.plan = -1}};
+    log_path(folder, suite->name, finished->log, sizeof finished->log);
     if (suite->command != NULL) {
-        run_suite(suite, log, &outcome);
-        tap_read(&tap, log);
-        judge(suite, &outcome, &tap);
+        run_suite(suite, finished->log, &finished->outcome);
+        tap_read(&finished->tap, finished->log);
+        judge(suite, &finished->outcome, &finished->tap);
     } else {
-        tap.skipped = 1;
-        list_add(&tap.skips, "%s", suite->skip_reason);
+        finished->tap.skipped = 1;
+        list_add(&finished->tap.skips, "%s", suite->skip_reason);
     }
-    print_line(suite, &tap, outcome.seconds, width);
-    if (tap.failed > 0)
-        print_failure(&outcome, &tap, log);
+}
+
+static void show_suite(const struct suite *suite, int width, struct finished *finished,
+                       struct totals *totals)
+{
+    print_line(suite, &finished->tap, finished->outcome.seconds, width);
+    if (finished->tap.failed > 0)
+        print_failure(&finished->outcome, &finished->tap, finished->log);
     fflush(stdout);
-    add_to_totals(totals, suite, &tap);
-    list_clear(&tap.failures);
-    list_clear(&tap.skips);
-    list_clear(&outcome.leftovers);
+    add_to_totals(totals, suite, &finished->tap);
+    list_clear(&finished->tap.failures);
+    list_clear(&finished->tap.skips);
+    list_clear(&finished->outcome.leftovers);
 }
 
 static void print_list(const char *title, const struct list *list)
@@ -809,6 +823,152 @@ static void print_totals(const struct totals *totals, const char *folder)
         printf("logs: %s\n", folder);
     printf("%d passed, %d failed, %d skipped\n", totals->passed, totals->failed, totals->skipped);
     fflush(stdout);
+}
+
+/* --- lanes ------------------------------------------------------------------------------------*/
+
+/*
+ * A lane is a process that runs one suite after the other, as the runner itself does: what a suite
+ * leaves behind becomes the lane's. All lanes take from the same row.
+ */
+struct lanes {
+    const struct suite *suites;
+    size_t count;
+    const char *folder;
+    int width;
+    atomic_size_t *next; /* shared by all */
+    FILE *results;       /* a file that each adds its totals to, under a lock */
+};
+
+/* Locks of this kind are a process's own, also over a descriptor that it was born with. */
+static void lock_results(const struct lanes *lanes, short kind)
+{
+    struct flock lock = {.l_type = kind, .l_whence = SEEK_SET, .l_len = 1};
+
+    while (fcntl(fileno(lanes->results), F_SETLKW, &lock) < 0)
+        if (errno != EINTR)
+            die("lock: %s", strerror(errno));
+}
+
+static void write_totals(const struct lanes *lanes, const struct totals *totals)
+{
+    fprintf(lanes->results, "n%d %d %d\n", totals->passed, totals->failed, totals->skipped);
+    for (size_t i = 0; i < totals->failures.count; i++)
+        fprintf(lanes->results, "f%s\n", totals->failures.items[i]);
+    for (size_t i = 0; i < totals->skips.count; i++)
+        fprintf(lanes->results, "s%s\n", totals->skips.items[i]);
+    if (fflush(lanes->results) != 0)
+        die("the results of a lane: %s", strerror(errno));
+}
+
+static void read_totals(struct lanes *lanes, struct totals *totals)
+{
+    char *line = NULL;
+    size_t room = 0;
+    int passed;
+    int failed;
+    int skipped;
+
+    rewind(lanes->results);
+    while (getline(&line, &room, lanes->results) >= 0) {
+        line[strcspn(line, "\n")] = '\0';
+        if (sscanf(line, "n%d %d %d", &passed, &failed, &skipped) == 3) {
+            totals->passed += passed;
+            totals->failed += failed;
+            totals->skipped += skipped;
+        } else {
+            list_add(line[0] == 'f' ? &totals->failures : &totals->skips, "%s", line + 1);
+        }
+    }
+    free(line);
+}
+
+static void run_lane(const struct lanes *lanes, pid_t runner)
+{
+    size_t place;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != runner || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+        _exit(1);
+    while (interrupted_by == 0 && (place = atomic_fetch_add(lanes->next, 1)) < lanes->count) {
+        const struct suite *suite = &lanes->suites[place];
+        struct totals totals = {0};
+        struct finished finished;
+
+        if (!suite->beside)
+            continue;
+        finish_suite(suite, lanes->folder, &finished);
+        lock_results(lanes, F_WRLCK);
+        show_suite(suite, lanes->width, &finished, &totals);
+        write_totals(lanes, &totals);
+        lock_results(lanes, F_UNLCK);
+    }
+    _exit(0);
+}
+
+/* How many of them have not ended; what ended badly is counted. */
+static unsigned reap_lanes(pid_t *pids, unsigned count, struct totals *totals)
+{
+    unsigned left = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        int status = 0;
+
+        if (pids[i] == 0)
+            continue;
+        if (waitpid(pids[i], &status, WNOHANG) == 0) {
+            left++;
+            continue;
+        }
+        pids[i] = 0;
+        if (status != 0) {
+            totals->failed++;
+            list_add(&totals->failures, "a lane ended with status %d", status);
+        }
+    }
+    return left;
+}
+
+/* Until all have ended; a signal that ends the run is passed on, and they end their suites. */
+static void await_lanes(pid_t *pids, unsigned count, struct totals *totals)
+{
+    while (reap_lanes(pids, count, totals) > 0) {
+        const struct timespec span = {.tv_sec = 1};
+        int number = sigtimedwait(&awaited, NULL, &span);
+
+        if (number <= 0 || number == SIGCHLD)
+            continue;
+        interrupted_by = number;
+        for (unsigned i = 0; i < count; i++)
+            if (pids[i] != 0)
+                kill(pids[i], number);
+    }
+}
+
+static void run_beside(const struct suite *suites, size_t count, const char *folder, int width,
+                       unsigned lane_count, struct totals *totals)
+{
+    struct lanes lanes = {.suites = suites, .count = count, .folder = folder, .width = width};
+    pid_t pids[MOST_LANES];
+    pid_t runner = getpid();
+
+    lanes.results = tmpfile();
+    lanes.next =
+        mmap(NULL, sizeof *lanes.next, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (lanes.results == NULL || lanes.next == MAP_FAILED)
+        die("lanes: %s", strerror(errno));
+    fflush(NULL);
+    for (unsigned i = 0; i < lane_count; i++) {
+        pids[i] = fork();
+        if (pids[i] < 0)
+            die("fork: %s", strerror(errno));
+        if (pids[i] == 0)
+            run_lane(&lanes, runner);
+    }
+    await_lanes(pids, lane_count, totals);
+    read_totals(&lanes, totals);
+    fclose(lanes.results);
+    munmap((void *)lanes.next, sizeof *lanes.next);
 }
 
 /* --- the run ----------------------------------------------------------------------------------*/
@@ -868,20 +1028,63 @@ static void end_as_signalled(int number)
     sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
+/* The suites of the command line; *width: of the longest name. */
+static struct suite *read_suites(int argc, char **argv, double limit, size_t *count, int *width)
+{
+    struct suite *suites = calloc((size_t)argc + 1, sizeof *suites);
+    bool beside = false;
+
+    if (suites == NULL)
+        die("out of memory");
+    *count = 0;
+    *width = 0;
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "beside") == 0 || strcmp(argv[i], "alone") == 0) {
+            beside = argv[i][0] == 'b';
+            continue;
+        }
+        parse_suite(argv[i], limit, &suites[*count]);
+        suites[*count].beside = beside;
+        if ((int)strlen(suites[*count].name) > *width)
+            *width = (int)strlen(suites[*count].name);
+        (*count)++;
+    }
+    return suites;
+}
+
+static void run_all(const struct suite *suites, size_t count, const char *folder, int width,
+                    unsigned lanes, struct totals *totals)
+{
+    bool any_beside = false;
+
+    for (size_t i = 0; i < count; i++)
+        any_beside |= suites[i].beside;
+    if (any_beside)
+        run_beside(suites, count, folder, width, lanes, totals);
+    for (size_t i = 0; i < count && interrupted_by == 0; i++) {
+        struct finished finished;
+
+        if (suites[i].beside)
+            continue;
+        finish_suite(&suites[i], folder, &finished);
+        show_suite(&suites[i], width, &finished, totals);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"timeout", required_argument, NULL, 't'},
-                                            {"log", required_argument, NULL, 'l'},
-                                            {"no-aslr", no_argument, NULL, 'a'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"timeout", required_argument, NULL, 't'}, {"log", required_argument, NULL, 'l'},
+        {"no-aslr", no_argument, NULL, 'a'},       {"lanes", required_argument, NULL, 'n'},
+        {"help", no_argument, NULL, 'h'},          {0}};
     char temporary[] = "/tmp/tests.XXXXXX";
     const char *folder = NULL;
     struct totals totals = {0};
     struct suite *suites;
     double limit = 120;
+    unsigned lanes = 1;
     size_t count;
-    int width = 0;
+    int width;
     int option;
 
     while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
@@ -896,6 +1099,11 @@ int main(int argc, char **argv)
         case 'a':
             no_aslr = true;
             break;
+        case 'n':
+            lanes = (unsigned)strtoul(optarg, NULL, 10);
+            if (lanes < 1 || lanes > MOST_LANES)
+                die("--lanes %s is not a number from 1 to %d", optarg, MOST_LANES);
+            break;
         case 'h':
             fputs(usage, stdout);
             return 0;
@@ -904,18 +1112,10 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    count = (size_t)(argc - optind);
+    suites = read_suites(argc - optind, argv + optind, limit, &count, &width);
     if (count == 0) {
         fputs(usage, stderr);
         return 2;
-    }
-    suites = calloc(count, sizeof *suites);
-    if (suites == NULL)
-        die("out of memory");
-    for (size_t i = 0; i < count; i++) {
-        parse_suite(argv[optind + (int)i], limit, &suites[i]);
-        if ((int)strlen(suites[i].name) > width)
-            width = (int)strlen(suites[i].name);
     }
     if (folder != NULL)
         make_folders(folder);
@@ -923,8 +1123,7 @@ int main(int argc, char **argv)
     if (folder == NULL && mkdtemp(temporary) == NULL)
         die("%s: %s", temporary, strerror(errno));
 
-    for (size_t i = 0; i < count && interrupted_by == 0; i++)
-        do_suite(&suites[i], folder != NULL ? folder : temporary, width, &totals);
+    run_all(suites, count, folder != NULL ? folder : temporary, width, lanes, &totals);
     if (folder == NULL && totals.failed == 0)
         remove_logs(temporary, suites, count);
     print_totals(&totals, folder != NULL ? folder : temporary);

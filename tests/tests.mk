@@ -1,5 +1,5 @@
 # How the tests are built and run. A suite is a program or script that prints TAP; tests/runner.c
-# runs them one by one with a time limit, and counts.
+# runs them with a time limit, some at the same time, and counts.
 
 # Without cmocka the units are skipped, in words; nothing else needs it.
 HAVE_CMOCKA   := $(shell printf '\043include <%s.h>\n' stdarg stddef stdint setjmp cmocka | \
@@ -9,7 +9,7 @@ CUDA_INCLUDE  ?= $(wildcard /usr/local/cuda/include)
 FAKECUDA_DIR  := $(BUILD)/tests/fakecuda
 RUNNER        := $(BUILD)/tests/runner
 JOBS          ?= $(shell nproc)
-RUNNER_FLAGS  := $(if $(findstring thread,$(SANITIZE)),--no-aslr)
+RUNNER_FLAGS  := $(if $(findstring thread,$(SANITIZE)),--no-aslr) --lanes $(if $(filter 1,$(JOBS)),1,2)
 
 UNIT_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/test_*.c)))
 GPU_PROGRAMS  := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/gpu/test_*.c)))
@@ -74,7 +74,12 @@ FEWER_LISTS := $(if $(SANITIZE),2000,20000)
 # Percent of the processes that some units start and kill.
 TURNS       := $(if $(findstring thread,$(SANITIZE)),5,$(if $(SANITIZE),20,100))
 FEWER_TURNS := $(if $(SANITIZE),5,20)
-UNIT_SUITES := $(foreach program,$(UNIT_PROGRAMS),'unit/$(patsubst test_%,%,$(notdir $(program))): TCPX_TEST_TURNS=$(TURNS) $(program)')
+# Those that look at time or at CPUs have the machine for themselves; the others run beside each other.
+unit_suites  = $(foreach name,$(1),'unit/$(name): TCPX_TEST_TURNS=$(TURNS) $(BUILD)/tests/unit/test_$(name)')
+UNITS        := $(patsubst test_%,%,$(notdir $(UNIT_PROGRAMS)))
+QUIET_UNITS  := $(filter net_process net_progress net_stages net_strangers session_faults,$(UNITS))
+UNIT_SUITES  := $(call unit_suites,$(filter-out $(QUIET_UNITS),$(UNITS)))
+QUIET_UNIT_SUITES := $(call unit_suites,$(QUIET_UNITS))
 GPU_SUITES := \
 	$(call gpu_suite,layer-host,gpu_layer,$(on_host)) \
 	$(call gpu_suite,layer-standin,gpu_layer,$(on_fake)) \
@@ -216,7 +221,11 @@ PLUGIN_SUITES := \
 	$(call plugin_suite,gpu-unpack-devmem,gpu,$(fewer_turns) $(as_unpack) $(on_fake) UCCL_TCPX_SOFT_DEVMEM=5) \
 	$(call plugin_suite,fork,fork,$(all_turns)) \
 	$(call plugin_suite,fork-sockets,fork,$(fewer_turns) $(in_parallel))
-INTEGRATION_SUITES := $(foreach script,$(INTEGRATION),'$(patsubst tests/%.sh,%,$(script)): sh $(script)')
+scripts = $(foreach script,$(1),'$(patsubst tests/%.sh,%,$(script)): sh $(script)')
+BESIDE_SCRIPTS := $(filter $(patsubst %,tests/integration/%.sh,build completion docs documents \
+	driver_symbols examples header install man old_names program ptx runner symbols transfer),$(INTEGRATION))
+BESIDE_SCRIPT_SUITES := $(call scripts,$(BESIDE_SCRIPTS))
+INTEGRATION_SUITES := $(call scripts,$(filter-out $(BESIDE_SCRIPTS),$(INTEGRATION)))
 
 # --- fuzz targets: each replays its checked-in inputs here, and is run by libFuzzer in `make fuzz`
 
@@ -246,12 +255,12 @@ fuzz-run: $(RUNNER) $(FUZZERS)
 
 ifeq ($(HAVE_CMOCKA),yes)
 TEST_PROGRAMS := $(UNIT_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
-SUITES        := $(UNIT_SUITES) $(CALLS_SUITES) $(FAULTS_SUITES) $(SESSION_SUITES) $(NET_SUITES) $(GPU_SUITES) $(PLUGIN_SUITES) $(FUZZ_SUITES) \
-	$(INTEGRATION_SUITES)
+SUITES        := beside $(BESIDE_SCRIPT_SUITES) $(UNIT_SUITES) $(CALLS_SUITES) $(SESSION_SUITES) $(GPU_SUITES) \
+	$(PLUGIN_SUITES) $(FUZZ_SUITES) alone $(QUIET_UNIT_SUITES) $(NET_SUITES) $(FAULTS_SUITES) $(INTEGRATION_SUITES)
 else
 TEST_PROGRAMS :=
 SUITES        := 'skip unit+gpu+plugin: cmocka.h is not installed (Debian: libcmocka-dev)' \
-	$(FUZZ_SUITES) $(INTEGRATION_SUITES)
+	beside $(BESIDE_SCRIPT_SUITES) $(FUZZ_SUITES) alone $(INTEGRATION_SUITES)
 endif
 
 # --- targets -------------------------------------------------------------------------------------

@@ -78,7 +78,8 @@ static int list_builtin_nics(struct opening *opening, int *count)
         struct nic *nic = &opening->nics[i];
 
         *nic = (struct nic){.number = i, .numa_node = opening->devices[i].numa_node};
-        snprintf(nic->name, sizeof nic->name, "%s", opening->devices[i].name);
+        snprintf(nic->name, sizeof nic->name, "%.*s", (int)sizeof nic->name - 1,
+                 opening->devices[i].name);
         snprintf(nic->pci_path, sizeof nic->pci_path, "%s", opening->devices[i].pci_path);
     }
     opening->session->takes_gpu_memory = true;

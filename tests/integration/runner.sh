@@ -174,6 +174,42 @@ else
     tap_skip "--no-aslr reaches the suite" "personality() is not allowed here"
 fi
 
+# --- lanes
+
+# Each of the two waits for the other, which one after the other would never end.
+meets()
+{
+    echo "touch $1; until [ -e $2 ]; do sleep 0.05; done; $two"
+}
+expect "two suites beside each other, then one alone" 0 "6 passed, 0 failed, 0 skipped" \
+    --timeout 20 --lanes 2 "z: test -e one && test -e two && $two" \
+    beside "x: $(meets one two)" "y: $(meets two one)" alone
+expect "what fails in a lane" 1 "4 passed, 2 failed, 2 skipped" --lanes 3 \
+    beside "x: $two" "y: echo 1..1; echo not ok 1 - broken" "skip u: not here" \
+    "v: echo no device; exit 77" "w@0.3: sleep 60" alone "z: $two"
+remember
+says "the name of what failed there" '^  y: broken$'
+says "a time limit there" '^  w: timed out after 0.3 s'
+says "a reason for a skip there" '^  v: no device$'
+expect "a process left behind in a lane" 1 "4 passed, 1 failed, 0 skipped" --lanes 2 \
+    beside "x: $two; setsid sleep 61 & echo \$! >left" "y: sleep 1; $two"
+gone "it was killed there, too" left
+check_fails_output "no lanes" 'not a number from 1 to 64' "$runner" --lanes 0 "x: $two"
+
+rm -f running
+"$runner" --log logs --lanes 2 beside "x: echo \$\$ >running; sleep 63" "y: sleep 63" alone "z: $two" \
+    >said 2>&1 &
+pid=$!
+until [ -s running ]; do
+    sleep 0.05
+done
+kill -TERM "$pid"
+wait "$pid"
+check "SIGTERM ends the runner and its lanes" [ "$?" -eq 143 ]
+says "an interrupted run of lanes is a failed run" '^0 passed, [12] failed, 0 skipped$'
+gone "SIGTERM ends the suite of a lane" running
+
+rm -f running
 "$runner" --log logs "x: echo \$\$ >running; sleep 63" "y: $two" >said 2>&1 &
 pid=$!
 until [ -s running ]; do
