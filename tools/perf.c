@@ -76,6 +76,16 @@ static bool read_warm_up(struct arguments *arguments, const char *value)
     return read_count(value, 0, &arguments->plan.warm_up);
 }
 
+static bool read_pieces(struct arguments *arguments, const char *value)
+{
+    uint64_t count;
+
+    if (!parse_number(value, &count) || count < 1 || count > PERF_MOST_PIECES)
+        return false;
+    arguments->plan.pieces = (uint32_t)count;
+    return true;
+}
+
 static bool read_spoilt(struct arguments *arguments, const char *value)
 {
     return read_count(value, 1, &arguments->plan.spoilt);
@@ -97,6 +107,7 @@ static const struct {
     {"--sweep", "not two sizes, such as 4:1G:", read_sweep},
     {"--iters", "not a number from 1 to 1000000:", read_iterations},
     {"--warm-up", "not a number from 0 to 1000000:", read_warm_up},
+    {"--pieces", "not a number from 1 to 1000000:", read_pieces},
     {"--spoil", "not a number from 1 to 1000000:", read_spoilt},
     {"--html", "not a file:", read_html},
 };
@@ -316,6 +327,7 @@ const struct command command_perf = {
         "  --warm-up N   iterations before those, for each size; 2\n"
         "  --both        both directions at the same time\n"
         "  --ping-pong   there and back; half of that is the time of one way\n"
+        "  --pieces N    an iteration is one transfer of a list of N pieces, not in their order\n"
         "  --host        host memory instead of the GPU's\n"
         "  --spoil N     the server spoils a byte of iteration N: the run must fail\n"
         "\n"

@@ -30,6 +30,7 @@ struct perf_plan {
     uint64_t spoilt;      /* of this one, counted from 1, the server spoils a byte; 0: none */
     uint64_t chunk_bytes; /* each a transfer of its own; 0: an iteration is one transfer */
     uint32_t channels;    /* 0: as many as the session makes by itself */
+    uint32_t pieces;      /* an iteration is a list of so many, and no chunks; 0: no list */
 };
 
 /* Of one end's own; the other may have others. */
@@ -80,6 +81,7 @@ struct perf_result {
     char memory[PERF_TEXT];
     char unpack[16]; /* auto, d2d, host, kernel */
     unsigned channels;
+    unsigned pieces; /* 0: no lists */
     unsigned sockets;
     unsigned threads; /* 0: the program's own moves everything */
     uint64_t chunk_bytes;

@@ -8,6 +8,7 @@
 #include "tools/perf_side.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,6 +55,7 @@ static int describe(struct perf_side *side, const struct perf_self *client,
         return failed;
     *result = (struct perf_result){.way = side->plan.way,
                                    .channels = side->session->channels,
+                                   .pieces = side->plan.pieces,
                                    .sockets = link.sockets,
                                    .threads = io.threads,
                                    .chunk_bytes = side->plan.chunk_bytes};
@@ -93,6 +95,7 @@ static int close_side(struct perf_side *side, int result)
     if (result != TCPX_SUCCESS)
         snprintf(why, sizeof why, "%s", error_text());
     tcpx_session_close(side->session);
+    free(side->pieces);
     buffer_destroy(&side->out);
     buffer_destroy(&side->in);
     meeting_close(&side->meeting, result != TCPX_SUCCESS ? why : NULL);

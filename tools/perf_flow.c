@@ -21,6 +21,8 @@ static int begin_one(struct perf_flow *flow)
     const struct tcpx_move move = {.memory = flow->memory,
                                    .offset = offset,
                                    .bytes = left < flow->chunk_bytes ? left : flow->chunk_bytes,
+                                   .pieces = flow->pieces,
+                                   .piece_count = flow->piece_count,
                                    .tag = tag_of(flow, chunk)};
     struct tcpx_transfer **transfer = &flow->window[chunk % PERF_FLOW_WINDOW];
 

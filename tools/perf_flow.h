@@ -20,6 +20,8 @@ struct perf_flow {
     uint64_t iteration; /* its chunks have the tags from PERF_FLOW_TAG + it * PERF_FLOW_TAGS on */
     uint64_t bytes;
     uint64_t chunk_bytes;
+    const struct tcpx_piece *pieces; /* of the one transfer; NULL: no list */
+    size_t piece_count;
     int timeout_ms; /* for each chunk */
 
     uint64_t begun; /* chunks */

@@ -299,6 +299,7 @@ static void page_facts(FILE *out, const struct perf_result *result)
     page_count(out, "I/O threads", result->threads, "none");
     page_fact(out, "Chunk size", "",
               result->chunk_bytes != 0 ? perf_size_name(result->chunk_bytes, text) : "none");
+    page_count(out, "Pieces", result->pieces, "no lists");
     page_fact(out, "Barrier", "", perf_time_name(result->barrier_us, text));
     page_fact(out, "Version", "", result->version);
     page_fact(out, "Date", wide, result->date);

@@ -49,7 +49,8 @@ void perf_print_json(FILE *out, const struct perf_result *result)
     json_text(out, "unpack", result->unpack);
     fprintf(out, "  \"channels\": %u,\n  \"sockets\": %u,\n  \"threads\": %u,\n", result->channels,
             result->sockets, result->threads);
-    fprintf(out, "  \"chunk_bytes\": %llu", (unsigned long long)result->chunk_bytes);
+    fprintf(out, "  \"chunk_bytes\": %llu,\n  \"pieces\": %u",
+            (unsigned long long)result->chunk_bytes, result->pieces);
     json_number(out, ",\n  ", "barrier_us", result->barrier_us);
     fprintf(out, ",\n  \"verified_iterations\": %llu,\n  \"verified_bytes\": %.0f,\n",
             (unsigned long long)total.iterations, total.bytes);

@@ -90,16 +90,19 @@ static struct perf_flow make_flow(const struct perf_side *side, bool sending, ui
 {
     uint64_t chunk = side->plan.chunk_bytes;
 
-    return (struct perf_flow){.session = side->session,
-                              .memory = sending ? side->out_memory : side->in_memory,
-                              .sending = sending,
-                              .who = !side->end->chunks ? NULL
-                                     : side->is_server  ? "SERVER"
-                                                        : "CLIENT",
-                              .iteration = side->iteration,
-                              .bytes = bytes,
-                              .chunk_bytes = chunk != 0 && chunk < bytes ? chunk : bytes,
-                              .timeout_ms = side->end->meeting.timeout_ms};
+    return (struct perf_flow){
+        .session = side->session,
+        .memory = sending ? side->out_memory : side->in_memory,
+        .sending = sending,
+        .who = !side->end->chunks ? NULL
+               : side->is_server  ? "SERVER"
+                                  : "CLIENT",
+        .iteration = side->iteration,
+        .bytes = bytes,
+        .chunk_bytes = side->pieces == NULL && chunk != 0 && chunk < bytes ? chunk : bytes,
+        .pieces = side->pieces,
+        .piece_count = side->piece_count,
+        .timeout_ms = side->end->meeting.timeout_ms};
 }
 
 /* The first `bytes` of a buffer. */
@@ -320,15 +323,35 @@ static int iterate_all(struct perf_side *side, uint64_t bytes, uint64_t *spans, 
     return result;
 }
 
+/* From the last to the first, so that no two of them can be taken for one. */
+static int make_pieces(struct perf_side *side, uint64_t bytes)
+{
+    size_t count = side->plan.pieces < bytes ? side->plan.pieces : (size_t)bytes;
+    uint64_t each = count > 0 ? bytes / count : 0;
+
+    free(side->pieces);
+    side->pieces = NULL;
+    side->piece_count = count;
+    if (count == 0)
+        return TCPX_SUCCESS;
+    side->pieces = calloc(count, sizeof *side->pieces);
+    if (side->pieces == NULL)
+        return error_system(ENOMEM, "a list of %zu pieces", count);
+    for (size_t i = 0; i < count; i++)
+        side->pieces[count - 1 - i] = (struct tcpx_piece){.offset = i * each, .bytes = each};
+    side->pieces[0].bytes += bytes % count;
+    return TCPX_SUCCESS;
+}
+
 static int measure(struct perf_side *side, uint64_t bytes, struct perf_row *row)
 {
     uint64_t count = iterations_of(&side->plan, bytes);
     uint64_t *spans = calloc(count, sizeof *spans);
     uint64_t unused;
-    int result = TCPX_SUCCESS;
+    int result = make_pieces(side, bytes);
 
     if (spans == NULL)
-        return error_system(ENOMEM, "%llu iterations", (unsigned long long)count);
+        result = error_system(ENOMEM, "%llu iterations", (unsigned long long)count);
     for (uint64_t i = 0; i < side->plan.warm_up && result == TCPX_SUCCESS; i++)
         result = iterate(side, bytes, &unused);
     side->stages = (struct perf_stages){.copy_out = 0};

@@ -17,6 +17,8 @@ struct perf_side {
     struct buffer in;
     struct tcpx_memory *out_memory;
     struct tcpx_memory *in_memory;
+    struct tcpx_piece *pieces; /* of the size at hand; NULL: no lists */
+    size_t piece_count;
     uint64_t iteration; /* over all sizes, warm-up too: every pattern is another */
     uint64_t counted;
     struct perf_stages stages; /* sums of the size at hand, in microseconds */

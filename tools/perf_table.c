@@ -31,6 +31,8 @@ static void table_header(FILE *out, const struct perf_result *result)
         fprintf(out, ", chunks of %s", perf_size_name(result->chunk_bytes, chunk));
     else
         fprintf(out, ", no chunks");
+    if (result->pieces != 0)
+        fprintf(out, ", lists of %u pieces", result->pieces);
     fprintf(out, "\n  barrier   %s us%s\n\n", perf_number(result->barrier_us, barrier),
             result->way == PERF_PING_PONG ? "" : ", contained in the times below");
 }

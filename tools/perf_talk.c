@@ -23,6 +23,8 @@ struct plan_layout {
     uint64_t iterations;
     uint64_t warm_up;
     uint64_t spoilt;
+    uint32_t pieces;
+    uint32_t nothing;
     struct self_layout self;
     uint64_t sizes[PERF_MOST_SIZES];
 } __attribute__((packed));
@@ -87,6 +89,7 @@ void perf_plan_encode(const struct perf_plan *plan, const struct perf_self *self
                                  .iterations = htole64(plan->iterations),
                                  .warm_up = htole64(plan->warm_up),
                                  .spoilt = htole64(plan->spoilt),
+                                 .pieces = htole32(plan->pieces),
                                  .self = self_write(self)};
 
     for (unsigned i = 0; i < plan->size_count && i < PERF_MOST_SIZES; i++)
@@ -109,6 +112,9 @@ static int plan_check(const struct perf_plan *plan)
     if (plan->channels > AGREEMENT_CHANNELS)
         return error_set(TCPX_REMOTE_ERROR, "a plan of %u channels, at most %d", plan->channels,
                          AGREEMENT_CHANNELS);
+    if (plan->pieces > PERF_MOST_PIECES)
+        return error_set(TCPX_REMOTE_ERROR, "a plan of %u pieces, at most %llu", plan->pieces,
+                         (unsigned long long)PERF_MOST_PIECES);
     for (unsigned i = 0; i < plan->size_count; i++)
         if (plan->sizes[i] < 1 || plan->sizes[i] > PERF_MOST_BYTES)
             return error_set(
@@ -135,7 +141,8 @@ int perf_plan_decode(const uint8_t *bytes, size_t length, struct perf_plan *plan
                                .chunk_bytes = le64toh(layout.chunk_bytes),
                                .iterations = le64toh(layout.iterations),
                                .warm_up = le64toh(layout.warm_up),
-                               .spoilt = le64toh(layout.spoilt)};
+                               .spoilt = le64toh(layout.spoilt),
+                               .pieces = le32toh(layout.pieces)};
     for (unsigned i = 0; i < PERF_MOST_SIZES; i++)
         plan->sizes[i] = le64toh(layout.sizes[i]);
     self_read(&layout.self, self);

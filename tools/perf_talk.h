@@ -21,7 +21,7 @@ enum perf_message {
 };
 
 enum {
-    PERF_PLAN_BYTES = 48 + 128 + 8 * PERF_MOST_SIZES,
+    PERF_PLAN_BYTES = 56 + 128 + 8 * PERF_MOST_SIZES,
     PERF_MEET_BYTES = 8 + 128,
     PERF_ROW_BYTES = 8 * 16,
     PERF_LARGEST = PERF_PLAN_BYTES,
@@ -29,6 +29,7 @@ enum {
 
 #define PERF_MOST_BYTES      ((uint64_t)1 << 42)
 #define PERF_MOST_ITERATIONS ((uint64_t)1000000)
+#define PERF_MOST_PIECES     ((uint64_t)1000000)
 
 void perf_plan_encode(const struct perf_plan *plan, const struct perf_self *self,
                       uint8_t bytes[PERF_PLAN_BYTES]);

@@ -11,7 +11,7 @@ _tcpx_options()
     env) echo "--json --man --markdown" ;;
     perf)
         echo "--both --channels= --chunk-bytes= --chunks --csv --host --html= --iters= --json" \
-            "--loopback --no-progress --ping-pong --port= --secret= --size= --sockets= --spoil=" \
+            "--loopback --no-progress --pieces= --ping-pong --port= --secret= --size= --sockets= --spoil=" \
             "--sweep= --threads= --timeout= --unpack= --warm-up="
         ;;
     transfer) echo "--port= --secret= --timeout=" ;;

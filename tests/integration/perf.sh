@@ -29,6 +29,8 @@ check_output "an odd number of them" '^verified: every byte of 3 ' loopback --si
 check_output "over several sockets" '^verified' loopback --size 40M --sockets 5
 check_output "over several channels" '2 channels' loopback --size 4M --channels 2
 check_output "in chunks" 'chunks of 300 KiB' loopback --size 4M --chunk-bytes 300K
+check_output "as a list of pieces" 'lists of 1000 pieces' loopback --size 4000019 --pieces 1000
+check_output "of more pieces than bytes" '^ +10 B +3 ' loopback --size 10 --pieces 1000
 check_output "both ways" '^both ways' loopback --both --size 1M
 check_output "there and back" '^ping-pong' loopback --ping-pong --size 1K
 check_output "the environment says how much" '^ +64 KiB +2 ' \
@@ -53,7 +55,7 @@ check_output "a sweep has many iterations of small sizes" '^ +1000 B +1000 ' \
 
 # --- every byte is looked at ---------------------------------------------------------------------
 
-for way in "" --both --ping-pong "--host" "--chunk-bytes 1000"; do
+for way in "" --both --ping-pong --host "--chunk-bytes 1000" "--pieces 77"; do
     # shellcheck disable=SC2086
     check_fails_output "one byte that is wrong fails the run${way:+, $way}" \
         'iteration 2: 1 of 65536 bytes arrived wrong' loopback --size 64K --spoil 2 $way

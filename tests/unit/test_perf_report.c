@@ -202,6 +202,7 @@ static void test_json(void **state)
                 "  \"sockets\": 8,\n"
                 "  \"threads\": 1,\n"
                 "  \"chunk_bytes\": 4194304,\n"
+                "  \"pieces\": 0,\n"
                 "  \"barrier_us\": 3.125,\n"
                 "  \"verified_iterations\": 1050,\n"
                 "  \"verified_bytes\": 52436800,\n"
@@ -223,10 +224,10 @@ static void test_json(void **state)
 #define CSV_HEADER                                                                                 \
     "bytes,iterations,gigabytes_per_second,min_us,median_us,mean_us,p99_us,p99_9_us,max_us,"       \
     "copy_out_us,send_us,send_wait_us,receive_wait_us,receive_us,copy_in_us,way,client,server,"    \
-    "path,memory,unpack,channels,sockets,threads,chunk_bytes,barrier_us,date_utc,version\n"
+    "path,memory,unpack,channels,sockets,threads,chunk_bytes,pieces,barrier_us,date_utc,version\n"
 #define CSV_RUN                                                                                    \
     ",one way,left,right,\"192.0.2.7: built-in transport over eth0,eth1, 2 channels\","            \
-    "GPU 0 to GPU 1,auto,2,8,1,4194304,3.125,2026-01-02T03:04:05Z,1.2.3\n"
+    "GPU 0 to GPU 1,auto,2,8,1,4194304,0,3.125,2026-01-02T03:04:05Z,1.2.3\n"
 
 static void test_csv(void **state)
 {

@@ -21,7 +21,8 @@ static struct perf_plan some_plan(void)
                               .warm_up = 2,
                               .spoilt = 5,
                               .chunk_bytes = 524288,
-                              .channels = 4};
+                              .channels = 4,
+                              .pieces = 1000};
 }
 
 static const struct perf_self some_self = {.host = "node7", .memory = "GPU 0, some"};
@@ -44,6 +45,7 @@ static void test_a_plan(void **state)
     assert_int_equal(heard.spoilt, plan.spoilt);
     assert_int_equal(heard.chunk_bytes, plan.chunk_bytes);
     assert_int_equal(heard.channels, plan.channels);
+    assert_int_equal(heard.pieces, plan.pieces);
     assert_string_equal(self.host, some_self.host);
     assert_string_equal(self.memory, some_self.memory);
 }
@@ -78,13 +80,14 @@ static void test_plans_that_are_none(void **state)
     assert_refused(12, 65, 4, "65 channels");
     assert_refused(24, 1000001, 8, "1000001");
     assert_refused(32, 1000001, 8, "1000001");
-    assert_refused(48 + 128, 0, 8, "a size of 0");
-    assert_refused(48 + 128 + 16, PERF_MOST_BYTES + 1, 8, "a size of 4398046511105");
+    assert_refused(48, 1000001, 4, "1000001 pieces");
+    assert_refused(56 + 128, 0, 8, "a size of 0");
+    assert_refused(56 + 128 + 16, PERF_MOST_BYTES + 1, 8, "a size of 4398046511105");
     assert_refused(8, 4, 4, "a size of 0");
     for (size_t length = 0; length <= sizeof bytes; length++)
         if (length != PERF_PLAN_BYTES) {
             assert_int_equal(perf_plan_decode(bytes, length, &plan, &self), TCPX_REMOTE_ERROR);
-            assert_non_null(strstr(error_text(), "expected 688"));
+            assert_non_null(strstr(error_text(), "expected 696"));
         }
 }
 
