@@ -195,7 +195,7 @@ static unsigned open_comm(struct bench *bench, unsigned sockets, enum side to,
     must(net_link_defaults(WIRE_MATCH_TAG, &options));
     if (sockets != DEFAULT_SOCKETS) {
         options.sockets = (uint8_t)sockets;
-        options.largest_slice = bench->slice;
+        options.largest_slice = NET_HOST_SHARE * bench->slice;
     }
     pair_link(&bench->pair, &options, to, &link);
     must(net_comm_create(&link, bench->pair.side == to ? NET_RECEIVER : NET_SENDER, comm));

@@ -91,7 +91,7 @@ static void open_comm(struct bench *bench, unsigned sockets, enum side to, struc
                                              .framing = WIRE_INLINE,
                                              .eager_limit = 8192,
                                              .eager_credit = 65536,
-                                             .largest_slice = bench->slice,
+                                             .largest_slice = NET_HOST_SHARE * bench->slice,
                                              .timeout_ms = LIMIT_MS,
                                              .handshake_ms = 5000};
     struct net_link link;

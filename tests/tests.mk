@@ -64,7 +64,7 @@ gpu_suite = 'gpu/$(1): $(3) $(BUILD)/tests/gpu/test_$(2)'
 on_host := UCCL_TCPX_GPU=host
 on_fake := UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH=$(FAKECUDA_DIR)
 small_devmem := UCCL_TCPX_DEVMEM_BYTES=1M TCPX_TEST_MESSAGES=600
-small_pool := UCCL_TCPX_STAGING_BYTES=1M UCCL_TCPX_SLICE_BYTES=4K
+small_pool := UCCL_TCPX_STAGING_BYTES=4M UCCL_TCPX_SLICE_BYTES=4K
 delayed := UCCL_TCPX_HOST_GPU_DELAY_US=20000 FAKECUDA_DELAY_US=20000
 
 # A sanitizer looks at fewer: it is there for the accesses, not for the bytes.

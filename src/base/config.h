@@ -91,8 +91,9 @@ enum config_unpack {
          "How much a receiving comm of the NCCL plugin keeps of longer messages that come before " \
          "their receive is posted; with 0 they wait at the sender.")                               \
     SIZE(slice_bytes, "UCCL_TCPX_SLICE_BYTES", "512K", 4096, 1 << 30,                                \
-         "How much of a message one connection takes at a time, at most.")                         \
-    SIZE(staging_bytes, "UCCL_TCPX_STAGING_BYTES", "128M", 65536, (uint64_t)1 << 36,               \
+         "How much of a message one connection takes at a time, at most; of GPU memory four "      \
+         "times as much.")                                                                         \
+    SIZE(staging_bytes, "UCCL_TCPX_STAGING_BYTES", "512M", 65536, (uint64_t)1 << 36,               \
          "How much pinned host memory lies between the sockets and each GPU, at most.")            \
     SIZE(bounce_bytes, "UCCL_TCPX_BOUNCE_BYTES", "256M", (uint64_t)1 << 20, (uint64_t)1 << 32,     \
          "How much pinned host memory each GPU has for receives that it unpacks itself.")          \

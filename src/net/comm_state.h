@@ -287,7 +287,7 @@ MUST_CHECK int sender_create(struct net_comm *comm);
 void sender_start(struct net_comm *comm, struct net_request *request);
 enum lane_wait sender_send(struct net_comm *comm, uint16_t socket);
 enum lane_wait sender_hear(struct net_comm *comm);
-uint64_t sender_slice_bytes(const struct net_comm *comm, uint64_t left);
+uint64_t sender_slice_bytes(const struct net_comm *comm, uint64_t left, uint64_t most);
 uint64_t sender_bytes_to_slice(const struct net_comm *comm);
 uint64_t sender_smallest_slice(const struct net_comm *comm);
 /* Whether the lane has nothing to send but what it may take. */

@@ -39,7 +39,7 @@ int net_link_defaults(enum wire_match match, struct net_link_options *options)
         .framing = config->soft_devmem != 0 ? WIRE_SEPARATE : WIRE_INLINE,
         .eager_limit = config->eager_bytes,
         .eager_credit = credit,
-        .largest_slice = config->slice_bytes,
+        .largest_slice = NET_HOST_SHARE * config->slice_bytes,
         .timeout_ms = config->timeout_ms,
         .handshake_ms = HANDSHAKE_MS,
     };

@@ -19,12 +19,18 @@ struct net_link {
     enum wire_framing framing;
     uint64_t eager_limit;   /* the longest message that may travel before its receive is posted */
     uint64_t eager_credit;  /* bytes of such messages that the receiver keeps */
-    uint64_t largest_slice; /* bytes in one slice, at most */
+    uint64_t largest_slice; /* bytes in one slice, at most; of host memory see NET_HOST_SHARE */
     unsigned requests;      /* of its comm, at once; 0: as many as usual */
     char peer[SOCKET_NAME_BYTES];
     uint64_t process; /* the peer's, and how much of its budget this link has taken */
     unsigned budgeted;
 };
+
+/*
+ * A slice of host memory is this part of the largest: small ones keep all sockets at work. Each
+ * copy from or to a GPU has its price with the driver, and so those are as large as they may be.
+ */
+enum { NET_HOST_SHARE = 4 };
 
 /* What one end wants of its links; both ends must want the same match and framing. */
 struct net_link_options {

@@ -466,17 +466,24 @@ uint64_t sender_smallest_slice(const struct net_comm *comm)
     return comm->link.largest_slice < SMALLEST_SLICE ? comm->link.largest_slice : SMALLEST_SLICE;
 }
 
+static uint64_t largest_host_slice(const struct net_comm *comm)
+{
+    uint64_t share = comm->link.largest_slice / NET_HOST_SHARE;
+
+    return share > 0 ? share : 1;
+}
+
 /* Large at first, then smaller, so that all sockets come to an end at about the same time. */
-uint64_t sender_slice_bytes(const struct net_comm *comm, uint64_t left)
+uint64_t sender_slice_bytes(const struct net_comm *comm, uint64_t left, uint64_t most)
 {
     /* Where one thread feeds them all, they gain nothing by it. */
     bool shared = comm->own_lanes < comm->link.sockets;
-    uint64_t slice = shared ? left / 2 / comm->link.sockets : comm->link.largest_slice;
+    uint64_t slice = shared ? left / 2 / comm->link.sockets : most;
 
     if (slice < sender_smallest_slice(comm))
         slice = sender_smallest_slice(comm);
-    if (slice > comm->link.largest_slice)
-        slice = comm->link.largest_slice;
+    if (slice > most)
+        slice = most;
     return slice < left ? slice : left;
 }
 
@@ -539,7 +546,8 @@ static void load_slice(struct net_comm *comm, uint16_t socket)
     record.flags = request->ahead ? WIRE_ON_CREDIT : 0;
     record.offset = staged != NULL ? staged->offset : request->handed_out;
     record.length = staged != NULL ? staged->bytes
-                                   : sender_slice_bytes(comm, request->bytes - request->handed_out);
+                                   : sender_slice_bytes(comm, request->bytes - request->handed_out,
+                                                        largest_host_slice(comm));
     if (comm->link.framing == WIRE_INLINE) {
         add_record(outgoing, &record);
     } else if (queue_length(&comm->planned) + comm->most_requests >= most_planned(comm) ||

@@ -29,7 +29,7 @@ enum { LEAST_COPY = 256 << 10 };
 
 static uint64_t copy_bytes(const struct net_comm *comm, uint64_t left)
 {
-    uint64_t bytes = sender_slice_bytes(comm, left);
+    uint64_t bytes = sender_slice_bytes(comm, left, comm->link.largest_slice);
     uint64_t most = staging_slot_bytes(&comm->gpu.share);
 
     if (bytes < LEAST_COPY && comm->link.largest_slice >= LEAST_COPY)

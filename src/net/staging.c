@@ -2,6 +2,7 @@
 #include "net/staging.h"
 
 #include "base/config.h"
+#include "net/link.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -157,7 +158,7 @@ static int create(int device, struct staging **out)
     if (staging == NULL)
         return error_system(ENOMEM, "staging memory");
     staging->device = device;
-    staging->slot_bytes = config->slice_bytes;
+    staging->slot_bytes = NET_HOST_SHARE * config->slice_bytes;
     if (staging->slot_bytes > config->staging_bytes / LEAST_SLOTS)
         staging->slot_bytes = config->staging_bytes / LEAST_SLOTS;
     staging->slot_bytes -= staging->slot_bytes % PAGE;
