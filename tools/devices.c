@@ -1,12 +1,22 @@
 /* tcpx devices: the GPUs, network interfaces and network plugin that tcpx would use. */
 #include "base/json.h"
+#include "base/topology.h"
 #include "gpu/gpu.h"
 #include "net/device.h"
 #include "tools/command.h"
+#include "tools/nic_driver.h"
 #include "tools/plugin_probe.h"
 
+#include <limits.h>
 #include <netdb.h>
 #include <string.h>
+
+enum { MOST_GPUS = 64, DRIVER_BYTES = 64 };
+
+struct gpus {
+    int count;
+    struct tcpx_gpu_properties all[MOST_GPUS];
+};
 
 static double gibibytes(uint64_t bytes)
 {
@@ -36,13 +46,23 @@ static void print_json(int index, const struct tcpx_gpu_properties *gpu)
     printf(", \"numa_node\": %d, \"dmabuf\": %s}", gpu->numa_node, gpu->dmabuf ? "true" : "false");
 }
 
-static int print_gpus(bool json)
+static int find_gpus(struct gpus *gpus)
+{
+    int result = gpu_count(&gpus->count);
+
+    if (gpus->count > MOST_GPUS)
+        gpus->count = MOST_GPUS;
+    for (int i = 0; i < gpus->count && result == TCPX_SUCCESS; i++)
+        result = gpu_properties(i, &gpus->all[i]);
+    return result;
+}
+
+static int print_gpus(const struct gpus *gpus, bool json)
 {
     const char *backend;
     const char *reason;
-    int count;
 
-    if (gpu_backend(&backend, &reason) != TCPX_SUCCESS || gpu_count(&count) != TCPX_SUCCESS)
+    if (gpu_backend(&backend, &reason) != TCPX_SUCCESS)
         return command_failed();
     if (json) {
         printf("{\n  \"gpu_backend\": \"%s\",\n  \"reason\": ", backend);
@@ -51,13 +71,8 @@ static int print_gpus(bool json)
     } else {
         printf("GPU layer: %s (%s)\n", backend, reason);
     }
-    for (int i = 0; i < count; i++) {
-        struct tcpx_gpu_properties gpu;
-
-        if (gpu_properties(i, &gpu) != TCPX_SUCCESS)
-            return command_failed();
-        (json ? print_json : print_text)(i, &gpu);
-    }
+    for (int i = 0; i < gpus->count; i++)
+        (json ? print_json : print_text)(i, &gpus->all[i]);
     return EXIT_OK;
 }
 
@@ -68,10 +83,41 @@ static void address_text(const struct net_device *nic, char *text, size_t room)
         snprintf(text, room, "unknown");
 }
 
-static void print_nic_text(int index, const struct net_device *nic)
+/* How far a NIC is from each GPU. */
+static void print_distances_text(const struct net_device *nic, const struct gpus *gpus)
+{
+    for (int i = 0; i < gpus->count; i++) {
+        int distance = topology_pci_distance(gpus->all[i].pci_path, nic->pci_path);
+
+        printf("    to GPU %-12d ", i);
+        if (distance == INT_MAX)
+            printf("unknown\n");
+        else
+            printf("%d steps on the PCI bus\n", distance);
+    }
+}
+
+static void print_distances_json(const struct net_device *nic, const struct gpus *gpus)
+{
+    printf(", \"gpu_distances\": [");
+    for (int i = 0; i < gpus->count; i++) {
+        int distance = topology_pci_distance(gpus->all[i].pci_path, nic->pci_path);
+
+        printf("%s", i > 0 ? ", " : "");
+        if (distance == INT_MAX)
+            printf("null");
+        else
+            printf("%d", distance);
+    }
+    printf("]");
+}
+
+static void print_nic_text(int index, const struct net_device *nic, const struct gpus *gpus)
 {
     char address[NI_MAXHOST];
+    char driver[DRIVER_BYTES];
 
+    nic_driver("", nic->name, driver, sizeof driver);
     address_text(nic, address, sizeof address);
     printf("NIC %d: %s, %s, %d Mbit/s%s\n", index, nic->name, address, nic->speed_mbps,
            nic->is_loopback  ? ", loopback"
@@ -83,28 +129,40 @@ static void print_nic_text(int index, const struct net_device *nic)
     else
         printf("    NUMA node           unknown\n");
     printf("    MTU                 %d\n", nic->mtu);
+    printf("    driver              %s\n", driver[0] != '\0' ? driver : "none");
+    printf("    device memory       %s\n",
+           nic_driver_binds_memory(driver)
+               ? "its driver can receive into it; tcpx does not use that"
+               : "no: by way of pinned host memory");
+    print_distances_text(nic, gpus);
 }
 
-static void print_nic_json(int index, const struct net_device *nic)
+static void print_nic_json(int index, const struct net_device *nic, const struct gpus *gpus)
 {
     char address[NI_MAXHOST];
+    char driver[DRIVER_BYTES];
 
+    nic_driver("", nic->name, driver, sizeof driver);
     address_text(nic, address, sizeof address);
     printf("%s    {\"index\": %d, \"name\": ", index != 0 ? ",\n" : "", index);
     json_string(stdout, nic->name);
     printf(", \"address\": \"%s\", \"speed_mbps\": %d, \"mtu\": %d, \"pci_path\": ", address,
            nic->speed_mbps, nic->mtu);
     json_string(stdout, nic->pci_path);
-    printf(", \"numa_node\": %d, \"loopback\": %s, \"virtual\": %s}", nic->numa_node,
+    printf(", \"numa_node\": %d, \"loopback\": %s, \"virtual\": %s, \"driver\": ", nic->numa_node,
            nic->is_loopback ? "true" : "false", nic->is_virtual ? "true" : "false");
+    json_string(stdout, driver);
+    printf(", \"driver_has_devmem\": %s", nic_driver_binds_memory(driver) ? "true" : "false");
+    print_distances_json(nic, gpus);
+    printf("}");
 }
 
-static void print_nics(const struct net_device *nics, int count, bool json)
+static void print_nics(const struct net_device *nics, int count, const struct gpus *gpus, bool json)
 {
     if (json)
         printf("\n  ],\n  \"nics\": [\n");
     for (int i = 0; i < count; i++)
-        (json ? print_nic_json : print_nic_text)(i, &nics[i]);
+        (json ? print_nic_json : print_nic_text)(i, &nics[i], gpus);
     if (json)
         printf("\n  ],\n");
 }
@@ -127,6 +185,7 @@ static void print_plugin(const struct plugin_probe *probe, bool json)
 
 static int run(int argument_count, char **arguments)
 {
+    static struct gpus gpus;
     struct net_device nics[NET_DEVICES_MOST];
     struct plugin_probe probe;
     bool json = false;
@@ -140,12 +199,13 @@ static int run(int argument_count, char **arguments)
     }
     /* What can fail comes first, so that a script never reads half an answer. */
     if (plugin_probe(&probe) != TCPX_SUCCESS ||
-        net_devices_find_configured(nics, NET_DEVICES_MOST, &nic_count) != TCPX_SUCCESS)
+        net_devices_find_configured(nics, NET_DEVICES_MOST, &nic_count) != TCPX_SUCCESS ||
+        find_gpus(&gpus) != TCPX_SUCCESS)
         return command_failed();
-    status = print_gpus(json);
+    status = print_gpus(&gpus, json);
     if (status != EXIT_OK)
         return status;
-    print_nics(nics, nic_count, json);
+    print_nics(nics, nic_count, &gpus, json);
     print_plugin(&probe, json);
     return command_finish();
 }

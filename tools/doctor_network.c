@@ -2,6 +2,7 @@
 #include "base/config.h"
 #include "tools/doctor.h"
 #include "tools/doctor_netlink.h"
+#include "tools/nic_driver.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -41,23 +42,6 @@ static unsigned count_receive_queues(const struct doctor *doctor, const struct n
     return count;
 }
 
-static void read_driver(const struct doctor *doctor, const struct net_device *nic, char *driver,
-                        size_t room)
-{
-    char path[PATH_MAX];
-    char target[PATH_MAX];
-    ssize_t length;
-    const char *slash;
-
-    snprintf(path, sizeof path, "%s/sys/class/net/%s/device/driver", doctor->root, nic->name);
-    length = readlink(path, target, sizeof target - 1);
-    if (length < 0)
-        length = 0;
-    target[length] = '\0';
-    slash = strrchr(target, '/');
-    snprintf(driver, room, "%.*s", (int)room - 1, slash != NULL ? slash + 1 : target);
-}
-
 /* --- one interface ------------------------------------------------------------------------- */
 
 static void check_speed(struct doctor *doctor, const struct net_device *nic)
@@ -95,17 +79,6 @@ static void check_mtu(struct doctor *doctor, const struct net_device *nic)
 }
 
 /* --- for device memory --------------------------------------------------------------------- */
-
-/* Those whose receive queues can be bound to device memory, as of Linux 7.2. */
-static bool binds_device_memory(const char *driver)
-{
-    static const char *const drivers[] = {"mlx5_core", "bnxt_en", "gve", "fbnic"};
-
-    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
-        if (strcmp(driver, drivers[i]) == 0)
-            return true;
-    return false;
-}
 
 static void check_split(struct doctor *doctor, const struct net_device *nic)
 {
@@ -186,7 +159,7 @@ static void check_device_memory(struct doctor *doctor, const struct net_device *
 {
     char name[48];
 
-    if (binds_device_memory(driver)) {
+    if (nic_driver_binds_memory(driver)) {
         check_split(doctor, nic);
         check_steering(doctor, nic);
         check_queues(doctor, nic, queues);
@@ -210,7 +183,7 @@ static void check_one(struct doctor *doctor, const struct net_device *nic)
     if (getnameinfo((const struct sockaddr *)&nic->address, sizeof nic->address, address,
                     sizeof address, NULL, 0, NI_NUMERICHOST) != 0)
         snprintf(address, sizeof address, "an address that cannot be shown");
-    read_driver(doctor, nic, driver, sizeof driver);
+    nic_driver(doctor->root, nic->name, driver, sizeof driver);
     if (nic->mtu != 0)
         snprintf(mtu, sizeof mtu, "%d", nic->mtu);
     doctor_find(doctor, DOCTOR_OK, nic->name, "up, %s, %d Mbit/s, MTU %s, %u receive queue%s%s%s",

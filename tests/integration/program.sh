@@ -20,6 +20,12 @@ check_output "devices" '^GPU 0: emulated GPU 0, 16\.0 GiB$' "$tcpx" devices
 check_output "devices says why" 'GPU layer: host \(UCCL_TCPX_GPU asks for it\)' "$tcpx" devices
 check_output "several emulated GPUs" '^GPU 2: emulated GPU 2, 1\.0 GiB$' \
     env UCCL_TCPX_HOST_GPUS=3 UCCL_TCPX_HOST_GPU_MEMORY=1g "$tcpx" devices
+check_output "what an interface can do" '^    device memory +no: by way of pinned host memory$' \
+    env NCCL_SOCKET_IFNAME=lo "$tcpx" devices
+check_output "and how far it is from each GPU" '^    to GPU 2 +unknown$' \
+    env NCCL_SOCKET_IFNAME=lo UCCL_TCPX_HOST_GPUS=3 "$tcpx" devices
+check_output "the same for scripts" '"driver": "", "driver_has_devmem": false, "gpu_distances": \[null, null\]' \
+    env NCCL_SOCKET_IFNAME=lo UCCL_TCPX_HOST_GPUS=2 "$tcpx" devices --json
 check_output "a debug line on request" '^\[TCPX\] GPU layer: host, 1 device' \
     env UCCL_TCPX_DEBUG=1 "$tcpx" devices
 check_output "an empty variable counts as not set" 'emulated GPU 0' \
