@@ -216,7 +216,7 @@ listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 listener.settimeout(20)
 connection = listener.accept()[0]
 connection.settimeout(20)
-connection.sendall(sys.argv[2].encode())
+connection.sendall(sys.argv[2].encode().decode("unicode_escape").encode("latin-1"))
 try:
     while connection.recv(4096):
         pass
@@ -233,6 +233,11 @@ Server: not a tcpx at all, but something longer than a greeting, which is 64 byt
 
 '
     check "a server of another kind" fails_within 10 'speaks another protocol' \
+        "$tcpx" connection client 127.0.0.1 --port $port --timeout 5
+    wait $stranger
+    port=$((port + 1))
+    stranger "tcpxboot\\x02$(printf '%.0s\\0' $(seq 39))"
+    check "a server of another version" fails_within 10 'speaks version 2 of the bootstrap protocol' \
         "$tcpx" connection client 127.0.0.1 --port $port --timeout 5
     wait $stranger
     port=$((port + 1))
