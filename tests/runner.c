@@ -1115,6 +1115,7 @@ int main(int argc, char **argv)
     suites = read_suites(argc - optind, argv + optind, limit, &count, &width);
     if (count == 0) {
         fputs(usage, stderr);
+        free(suites);
         return 2;
     }
     if (folder != NULL)

@@ -251,7 +251,7 @@ fuzz:
 		BUILD=build/fuzz SANITIZE=address,undefined CFLAGS='-O1 -g -fsanitize=fuzzer-no-link'
 
 fuzz-run: $(RUNNER) $(FUZZERS)
-	@$(RUNNER) --timeout $$(($(FUZZ_SECONDS) + 60)) $(FUZZER_SUITES)
+	@$(RUNNER) --timeout $$(($(FUZZ_SECONDS) + 60)) $(RUNNER_FLAGS) beside $(FUZZER_SUITES)
 
 ifeq ($(HAVE_CMOCKA),yes)
 TEST_PROGRAMS := $(UNIT_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
@@ -354,7 +354,8 @@ TIDY_SOURCES := $(filter-out tests/unit/test_cuda_abi.c,$(filter %.c,$(C_SOURCES
 
 lint: deps
 	clang-format --dry-run --Werror $(C_SOURCES) $(wildcard src/gpu/*.cu)
-	clang-tidy --quiet $(TIDY_SOURCES) -- $(TCPX_CFLAGS)
+	printf '%s\n' $(TIDY_SOURCES) | xargs -P $(JOBS) -n 6 \
+		sh -c 'clang-tidy --quiet "$$@" -- $(TCPX_CFLAGS)' clang-tidy
 
 format:
 	clang-format -i $(C_SOURCES) $(wildcard src/gpu/*.cu)

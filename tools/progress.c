@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WIDTH = 40, PAUSE_MS = 100 };
+enum { WIDTH = 40, PAUSE_NS = 100000000 };
 
 bool progress_possible(void)
 {
@@ -20,7 +20,7 @@ void progress_show(struct progress *progress, const char *what, uint64_t done, u
     int filled = all != 0 ? (int)(done * WIDTH / all) : WIDTH;
     char bar[WIDTH + 1];
 
-    if (!progress->shown || now - progress->printed_at < PAUSE_MS * 1000000u)
+    if (!progress->shown || now - progress->printed_at < PAUSE_NS)
         return;
     progress->printed_at = now;
     memset(bar, ' ', WIDTH);
