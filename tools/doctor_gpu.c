@@ -5,14 +5,12 @@
 #include "base/clock.h"
 #include "base/topology.h"
 #include "gpu/gpu.h"
+#include "tools/child.h"
 #include "tools/doctor.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -159,18 +157,16 @@ static bool write_all(int to, const void *bytes, size_t length)
     return true;
 }
 
-static void run_child(struct doctor *doctor, pid_t parent, int to_parent)
+static int check_in_child(void *argument, int to_parent)
 {
+    struct doctor *doctor = argument;
     unsigned first = doctor->finding_count;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
     check_gpus(doctor);
     for (unsigned i = first; i < doctor->finding_count; i++)
         if (!write_all(to_parent, &doctor->findings[i], sizeof doctor->findings[i]))
-            _exit(1);
-    _exit(0);
+            return 1;
+    return 0;
 }
 
 /* --- in the parent ------------------------------------------------------------------------- */
@@ -182,28 +178,22 @@ static void take_finding(struct doctor *doctor, const struct doctor_finding *fin
 }
 
 /* False: the child is too late. */
-static bool take_findings(struct doctor *doctor, int from_child)
+static bool take_findings(struct doctor *doctor, const struct child *child)
 {
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
     struct doctor_finding finding;
     size_t have = 0;
+    ssize_t got;
 
-    while (!deadline_passed(deadline)) {
-        struct pollfd readable = {.fd = from_child, .events = POLLIN};
-        ssize_t got;
-
-        if (poll(&readable, 1, 100) <= 0)
-            continue;
-        got = read(from_child, (char *)&finding + have, sizeof finding - have);
-        if (got <= 0)
-            return true;
+    while ((got = child_read(child, (char *)&finding + have, sizeof finding - have, deadline)) >
+           0) {
         have += (size_t)got;
         if (have == sizeof finding) {
             take_finding(doctor, &finding);
             have = 0;
         }
     }
-    return false;
+    return got == 0;
 }
 
 static void check_end(struct doctor *doctor, bool in_time, int status)
@@ -224,35 +214,14 @@ static void check_end(struct doctor *doctor, bool in_time, int status)
 
 void doctor_check_gpus(struct doctor *doctor)
 {
+    struct child child;
     bool in_time;
-    int status = 0;
-    pid_t parent = getpid();
-    int ends[2];
-    pid_t child;
 
-    if (pipe(ends) != 0) {
-        doctor_find(doctor, DOCTOR_PROBLEM, "checks", "pipe: %s", strerror(errno));
-        doctor_advise(doctor, "raise the limit on open files (ulimit -n)");
+    if (child_start(check_in_child, doctor, &child) != TCPX_SUCCESS) {
+        doctor_find(doctor, DOCTOR_PROBLEM, "checks", "%s", error_text());
+        doctor_advise(doctor, "raise the limits on open files and processes (ulimit -n, -u)");
         return;
     }
-    fflush(stdout);
-    child = fork();
-    if (child == 0) {
-        close(ends[0]);
-        run_child(doctor, parent, ends[1]);
-    }
-    close(ends[1]);
-    if (child < 0) {
-        doctor_find(doctor, DOCTOR_PROBLEM, "checks", "fork: %s", strerror(errno));
-        doctor_advise(doctor, "raise the limit on processes (ulimit -u)");
-        close(ends[0]);
-        return;
-    }
-    in_time = take_findings(doctor, ends[0]);
-    close(ends[0]);
-    if (!in_time)
-        kill(child, SIGKILL);
-    if (waitpid(child, &status, 0) != child)
-        status = 0;
-    check_end(doctor, in_time, status);
+    in_time = take_findings(doctor, &child);
+    check_end(doctor, in_time, child_end(&child, !in_time));
 }

@@ -206,6 +206,14 @@ static bool is_server(const struct arguments *arguments)
     return !arguments->loopback && arguments->end.meeting.host == NULL;
 }
 
+/* What is set to nothing counts as not set. */
+static bool is_set(const char *variable)
+{
+    const char *value = getenv(variable);
+
+    return value != NULL && *value != '\0';
+}
+
 /* What was not said is as the environment says. */
 static int complete(struct arguments *arguments)
 {
@@ -219,14 +227,14 @@ static int complete(struct arguments *arguments)
     }
     if (config_get(&config) != TCPX_SUCCESS)
         return command_failed();
-    if (plan->iterations == 0 && (plan->size_count < 2 || getenv("UCCL_TCPX_PERF_ITERS") != NULL))
+    if (plan->iterations == 0 && (plan->size_count < 2 || is_set("UCCL_TCPX_PERF_ITERS")))
         plan->iterations = config->perf_iters;
     if (plan->size_count == 0) {
         plan->size_count = 1;
         plan->sizes[0] = config->perf_size;
     }
     plan->chunk_bytes = config->chunk_bytes;
-    if (plan->chunk_bytes == 0 && getenv("NCCL_P2P_NET_CHUNKSIZE") != NULL)
+    if (plan->chunk_bytes == 0 && is_set("NCCL_P2P_NET_CHUNKSIZE"))
         plan->chunk_bytes = config->nccl_chunk_bytes;
     plan->channels = config->num_channels != CONFIG_AUTO ? (uint32_t)config->num_channels : 0;
     if (arguments->end.meeting.port == 0)
@@ -256,7 +264,9 @@ static int write_html(const char *path, const struct perf_result *result)
 
     if (out != NULL) {
         perf_print_html(out, result);
-        if (fflush(out) != 0 || ferror(out))
+        if (ferror(out)) /* of an earlier write, whose errno is gone */
+            problem = EIO;
+        if (fflush(out) != 0)
             problem = errno;
         if (fclose(out) != 0 && problem == 0)
             problem = errno;

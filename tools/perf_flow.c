@@ -46,7 +46,8 @@ int perf_flow_begin(struct perf_flow *flow)
     return result;
 }
 
-int perf_flow_step(struct perf_flow *flow)
+/* Waits for the oldest chunk. */
+static int step(struct perf_flow *flow)
 {
     uint64_t chunk = flow->ended;
     int result = tcpx_transfer_wait(flow->window[chunk % PERF_FLOW_WINDOW], flow->timeout_ms);
@@ -63,7 +64,7 @@ int perf_flow_step(struct perf_flow *flow)
     return result;
 }
 
-bool perf_flow_ended(const struct perf_flow *flow)
+static bool has_ended(const struct perf_flow *flow)
 {
     return flow->ended == chunk_count(flow);
 }
@@ -72,15 +73,14 @@ static int step_if_any(struct perf_flow *flow)
 {
     int result = perf_flow_begin(flow);
 
-    return result == TCPX_SUCCESS && !perf_flow_ended(flow) ? perf_flow_step(flow) : result;
+    return result == TCPX_SUCCESS && !has_ended(flow) ? step(flow) : result;
 }
 
 int perf_flow_finish(struct perf_flow *one, struct perf_flow *other)
 {
     int result = TCPX_SUCCESS;
 
-    while (result == TCPX_SUCCESS &&
-           !(perf_flow_ended(one) && (other == NULL || perf_flow_ended(other)))) {
+    while (result == TCPX_SUCCESS && !(has_ended(one) && (other == NULL || has_ended(other)))) {
         result = step_if_any(one);
         if (result == TCPX_SUCCESS && other != NULL)
             result = step_if_any(other);

@@ -32,12 +32,10 @@ struct perf_flow {
 /* As many chunks as may be under way. */
 MUST_CHECK int perf_flow_begin(struct perf_flow *flow);
 
-/* Waits for the oldest chunk; time that has run out is an error that names it. */
-MUST_CHECK int perf_flow_step(struct perf_flow *flow);
-
-bool perf_flow_ended(const struct perf_flow *flow);
-
-/* Both, or one and NULL, until everything has been moved. */
+/*
+ * Both, or one and NULL, until everything has been moved. A chunk whose time has run out is an
+ * error that names it.
+ */
 MUST_CHECK int perf_flow_finish(struct perf_flow *one, struct perf_flow *other);
 
 #endif

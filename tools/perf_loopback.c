@@ -1,101 +1,87 @@
-/* Both ends of a measurement on this machine. The server is a child, which ends with its parent. */
+/*
+ * Both ends of a measurement on this machine. The server is a child; the first thing that it says
+ * is its port, or 0, and when it has failed, why.
+ */
+#include "base/clock.h"
+#include "tools/child.h"
 #include "tools/perf.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { TEXT = 400, REASON_MS = 1000 };
 
-struct failure {
-    uint16_t port; /* 0 */
-    char text[TEXT];
-} __attribute__((packed));
-
-/* Its first word is its port. When it fails, it says 0 and why. */
-static _Noreturn void server_process(const struct perf_end *end, pid_t parent, int port_to)
+static int serve(void *argument, int to_parent)
 {
     static struct perf_result result;
-    struct perf_end server = *end;
-    struct failure why;
+    struct perf_end server = *(const struct perf_end *)argument;
+    const uint16_t no_port = 0;
+    int outcome;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGINT, SIG_IGN); /* the terminal sends it to both, and the parent says so */
-    if (getppid() != parent)
-        _exit(1);
     server.meeting.host = NULL;
     server.progress = false;
-    if (perf_serve(&server, port_to, &result) == TCPX_SUCCESS)
-        _exit(0);
-    why.port = 0;
-    snprintf(why.text, sizeof why.text, "%s", error_text());
-    (void)!write(port_to, &why, sizeof why);
-    _exit(1);
+    outcome = perf_serve(&server, to_parent, &result);
+    if (outcome == TCPX_SUCCESS)
+        return 0;
+    /* Behind a port this 0 is a part of the reason, which is read past it. */
+    if (write(to_parent, &no_port, sizeof no_port) == (ssize_t)sizeof no_port)
+        (void)!write(to_parent, error_text(), strnlen(error_text(), TEXT - 1));
+    return 1;
 }
 
-static int read_port(int from, struct perf_end *client)
+static int read_port(const struct child *child, struct perf_end *client)
 {
-    struct pollfd said = {.fd = from, .events = POLLIN};
+    uint64_t deadline = deadline_after_ms((uint64_t)client->meeting.timeout_ms);
     uint16_t port = 0;
 
-    if (poll(&said, 1, client->meeting.timeout_ms) < 1 ||
-        read(from, &port, sizeof port) != (ssize_t)sizeof port || port == 0)
+    if (child_read(child, &port, sizeof port, deadline) != (ssize_t)sizeof port || port == 0)
         return error_set(TCPX_REMOTE_ERROR, "the server's process did not start");
     client->meeting.port = port;
     return TCPX_SUCCESS;
 }
 
-/* After a failure: the server's reason, where it is another than the one that is known here. */
-static int add_reason(int from, int outcome)
+/* The failure with the server's reason, where that is another than the one known here. */
+static int add_reason(const struct child *child, bool had_port, int outcome)
 {
-    struct pollfd said = {.fd = from, .events = POLLIN};
-    struct failure why = {.port = 0};
+    uint64_t deadline = deadline_after_ms(REASON_MS);
     char known[TEXT];
+    char reason[TEXT];
+    uint16_t no_port;
+    ssize_t got;
 
     snprintf(known, sizeof known, "%s", error_text());
-    if (poll(&said, 1, REASON_MS) < 1 || read(from, &why, sizeof why) < (ssize_t)sizeof why.port)
-        return outcome;
-    why.text[TEXT - 1] = '\0';
-    if (why.text[0] == '\0' || strstr(known, why.text) != NULL || strstr(why.text, known) != NULL)
+    if (had_port && child_read(child, &no_port, sizeof no_port, deadline) <= 0)
         return error_set(outcome, "%s", known);
-    return error_set(outcome, "%s; the server: %s", known, why.text);
+    got = child_read(child, reason, sizeof reason - 1, deadline);
+    reason[got > 0 ? got : 0] = '\0';
+    /* Each hears of the other's failure, so that the words of one are in those of the other. */
+    if (reason[0] == '\0' || strstr(known, reason) != NULL || strstr(reason, known) != NULL)
+        return error_set(outcome, "%s", known);
+    return error_set(outcome, "%s; the server: %s", known, reason);
 }
 
 int perf_loopback(const struct perf_end *end, const struct perf_plan *plan,
                   struct perf_result *result)
 {
     struct perf_end client = *end;
-    pid_t parent = getpid();
+    struct child child;
+    bool has_port;
     int outcome;
-    int pipes[2];
-    pid_t child;
 
     client.meeting.host = "127.0.0.1";
     client.meeting.address = "127.0.0.1";
     client.meeting.port = 0;
-    if (pipe(pipes) != 0)
-        return error_system(errno, "pipe");
-    child = fork();
-    if (child == 0) {
-        close(pipes[0]);
-        server_process(&client, parent, pipes[1]);
-    }
-    close(pipes[1]);
-    outcome = child > 0 ? read_port(pipes[0], &client) : error_system(errno, "fork");
-    if (outcome == TCPX_SUCCESS)
+    outcome = child_start(serve, &client, &child);
+    if (outcome != TCPX_SUCCESS)
+        return outcome;
+    outcome = read_port(&child, &client);
+    has_port = outcome == TCPX_SUCCESS;
+    if (has_port)
         outcome = perf_visit(&client, plan, result);
-    if (outcome != TCPX_SUCCESS && child > 0)
-        outcome = add_reason(pipes[0], outcome);
-    close(pipes[0]);
-    if (child > 0) {
-        if (outcome != TCPX_SUCCESS)
-            kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
-    }
+    if (outcome != TCPX_SUCCESS)
+        outcome = add_reason(&child, has_port, outcome);
+    (void)child_end(&child, outcome != TCPX_SUCCESS);
     return outcome;
 }

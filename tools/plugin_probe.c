@@ -3,14 +3,11 @@
 
 #include "base/clock.h"
 #include "import/loader.h"
+#include "tools/child.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { PATIENCE_MS = 10000 };
 
@@ -28,73 +25,50 @@ static void describe(const struct import_plugin *plugin, FILE *out)
     }
 }
 
-static void run_child(const char *path, int to_parent)
+static int load(void *argument, int to_parent)
 {
+    const struct plugin_probe *probe = argument;
     const struct import_plugin *plugin;
     FILE *out = fdopen(to_parent, "w");
-    int result = import_open(path, &plugin);
+    int result = import_open(probe->path, &plugin);
 
     if (out == NULL)
-        _exit(1);
+        return 1;
     if (result == TCPX_SUCCESS)
         describe(plugin, out);
     else
         fprintf(out, "%s", error_text());
     fclose(out);
-    _exit(result == TCPX_SUCCESS ? 0 : 1);
+    return result == TCPX_SUCCESS ? 0 : 1;
 }
 
 /* Until the child has closed its end, or is too late. */
-static bool read_all(int from_child, char *text, size_t room)
+static bool read_all(const struct child *child, char *text, size_t room)
 {
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
     size_t have = 0;
+    ssize_t got = 1;
 
-    while (!deadline_passed(deadline)) {
-        struct pollfd readable = {.fd = from_child, .events = POLLIN};
-        ssize_t got;
-
-        if (poll(&readable, 1, 100) <= 0)
-            continue;
-        got = read(from_child, text + have, room - 1 - have);
-        if (got <= 0)
-            return got == 0;
-        have += (size_t)got;
+    while (got > 0 && have < room - 1) {
+        got = child_read(child, text + have, room - 1 - have, deadline);
+        have += got > 0 ? (size_t)got : 0;
         text[have] = '\0';
-        if (have == room - 1)
-            return true;
     }
-    return false;
+    return got >= 0;
 }
 
 static void try_in_child(struct plugin_probe *probe)
 {
-    int ends[2];
-    int status = 0;
-    pid_t child;
+    struct child child;
     bool in_time;
+    int status;
 
-    if (pipe(ends) != 0) {
-        snprintf(probe->text, sizeof probe->text, "pipe: %s", strerror(errno));
+    if (child_start(load, probe, &child) != TCPX_SUCCESS) {
+        snprintf(probe->text, sizeof probe->text, "%s", error_text());
         return;
     }
-    fflush(stdout);
-    child = fork();
-    if (child == 0) {
-        close(ends[0]);
-        run_child(probe->path, ends[1]);
-    }
-    close(ends[1]);
-    in_time = child > 0 && read_all(ends[0], probe->text, sizeof probe->text);
-    close(ends[0]);
-    if (child < 0) {
-        snprintf(probe->text, sizeof probe->text, "fork: %s", strerror(errno));
-        return;
-    }
-    if (!in_time)
-        kill(child, SIGKILL);
-    if (waitpid(child, &status, 0) != child)
-        status = 1;
+    in_time = read_all(&child, probe->text, sizeof probe->text);
+    status = child_end(&child, !in_time);
     probe->works = in_time && status == 0;
     if (!in_time)
         snprintf(probe->text, sizeof probe->text, "it did not start within %d ms", PATIENCE_MS);

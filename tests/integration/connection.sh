@@ -1,6 +1,7 @@
 # tcpx connection as two people run it: the times of the handshake, once and many times, and what
 # they are told when the other one is not there, is something else, or goes away.
 . tests/tap.sh
+. tests/pair.sh
 
 tcpx=$BUILD/tcpx
 port=$((10000 + $$ % 8000)) # below those that the kernel gives to clients
@@ -8,29 +9,12 @@ NCCL_SOCKET_IFNAME=lo
 UCCL_TCPX_GPU=host
 export NCCL_SOCKET_IFNAME UCCL_TCPX_GPU
 
-# pair SERVER_ARGUMENTS -- CLIENT_ARGUMENTS: runs both; what they say is in $TAP_WORK/server and
-# client, how they ended in $server_status and $client_status. The status is 0 if both succeeded.
+# pair SERVER_ARGUMENTS -- CLIENT_ARGUMENTS, as pair_run.
 pair()
 {
-    server_arguments=
-    while [ "$1" != -- ]; do
-        server_arguments="$server_arguments $1"
-        shift
-    done
-    shift
-    # shellcheck disable=SC2086
-    env ${SERVER_ENV-} ${SERVER:-$tcpx connection} server $server_arguments --port $port \
-        --timeout ${SECONDS_EACH:-20} >"$TAP_WORK/server" 2>&1 &
-    server=$!
-    # shellcheck disable=SC2086
-    env ${CLIENT_ENV-} ${CLIENT:-$tcpx connection} client 127.0.0.1 "$@" --port $port \
-        --timeout ${SECONDS_EACH:-20} >"$TAP_WORK/client" 2>&1
-    client_status=$?
-    wait $server
-    server_status=$?
-    port=$((port + 1))
-    cat "$TAP_WORK/server" "$TAP_WORK/client"
-    [ $client_status -eq 0 ] && [ $server_status -eq 0 ]
+    PAIR_SERVER="env ${SERVER_ENV-} ${SERVER:-$tcpx connection} server"
+    PAIR_CLIENT="env ${CLIENT_ENV-} ${CLIENT:-$tcpx connection} client 127.0.0.1"
+    pair_run "$@"
 }
 
 # said_by server|client REGEX: a line of that one's.

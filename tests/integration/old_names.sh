@@ -1,6 +1,7 @@
 # The original tests by their names, from the folder that make was run in: tests/test_tcpx_transfer
 # and the others, run_tcpx_test.sh, and the run of nccl-tests that they are compared with.
 . tests/tap.sh
+. tests/pair.sh
 
 port=$((18000 + $$ % 1900)) # below those that the kernel gives to clients
 program=$(cd "$BUILD" && pwd)/tcpx
@@ -50,26 +51,12 @@ masked()
     sed -n -e '/^\[DEBUG\]/!b' -e 's/0x[0-9a-f]*/0x.../g' -e 's/src_off=[0-9]*/src_off=.../' -e p "$1"
 }
 
-# pair SERVER_COMMAND -- CLIENT_COMMAND: both in the tree, with port and time limit behind; what
-# they say is in $TAP_WORK/server and client. The status is 0 if both succeeded.
+# pair SERVER_COMMAND -- CLIENT_COMMAND, as pair_run: both in the tree.
 pair()
 {
-    server_command=
-    while [ "$1" != -- ]; do
-        server_command="$server_command $1"
-        shift
-    done
-    shift
-    # shellcheck disable=SC2086
-    in_tree $server_command --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
-    server=$!
-    in_tree "$@" --port $port --timeout 20 >"$TAP_WORK/client" 2>&1
-    client_status=$?
-    wait $server
-    server_status=$?
-    port=$((port + 1))
-    cat "$TAP_WORK/server" "$TAP_WORK/client"
-    [ $client_status -eq 0 ] && [ $server_status -eq 0 ]
+    PAIR_SERVER=in_tree
+    PAIR_CLIENT=in_tree
+    pair_run "$@"
 }
 
 # said NAME LINE...: all of them, in this order, among the lines of $TAP_WORK/NAME.

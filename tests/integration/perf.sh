@@ -1,6 +1,7 @@
 # tcpx perf as people run it: on one machine and as two processes, what it shows, and what they are
 # told when something is wrong. And the demo that the README promises.
 . tests/tap.sh
+. tests/pair.sh
 
 tcpx=$BUILD/tcpx
 port=$((15000 + $$ % 5000)) # below those that the kernel gives to clients
@@ -81,7 +82,7 @@ END
     check "JSON and CSV are what other programs read" \
         python3 "$TAP_WORK/look.py" "$TAP_WORK/json" "$TAP_WORK/csv"
     cat >"$TAP_WORK/terminal.py" <<'END'
-import os, pty, sys
+import os, pty, re, sys
 said = []
 def read(fd):
     data = os.read(fd, 4096)
@@ -90,8 +91,7 @@ def read(fd):
 status = pty.spawn(sys.argv[1:], read)
 text = b"".join(said)
 assert status == 0, status
-assert b"=] " in text or b"= " in text, text
-assert b"%" in text, text
+assert re.search(rb"4 MiB \[=+ *\] +[0-9]+ %", text), text
 END
     check "on a terminal there is a bar" python3 "$TAP_WORK/terminal.py" \
         "$tcpx" perf --loopback --size 4M --iters 100
@@ -120,19 +120,16 @@ check_fails_output "no room for the table" 'cannot write to standard output: No 
 
 # --- two processes -------------------------------------------------------------------------------
 
-# pair CLIENT_ARGUMENTS: what they say is in $TAP_WORK/server and client.
+# pair CLIENT_ARGUMENTS: as pair_run, and each line says who said it.
 pair()
 {
-    "$tcpx" perf server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
-    server=$!
-    "$tcpx" perf client 127.0.0.1 --port $port --timeout 20 "$@" >"$TAP_WORK/client" 2>&1
-    client_status=$?
-    wait $server
-    server_status=$?
-    port=$((port + 1))
+    PAIR_SERVER="$tcpx perf server"
+    PAIR_CLIENT="$tcpx perf client 127.0.0.1"
+    pair_run -- "$@" >/dev/null
+    pair_status=$?
     sed 's/^/client: /' "$TAP_WORK/client"
     sed 's/^/server: /' "$TAP_WORK/server"
-    [ $client_status -eq 0 ] && [ $server_status -eq 0 ]
+    return $pair_status
 }
 
 rows_of()
@@ -165,6 +162,14 @@ check_fails_output "a GPU that is none" "not the number of a GPU: 'x'" loopback 
 check_fails_output "a GPU that is not there" 'GPU 7' loopback 7
 check_fails_output "more memory than there is" 'a buffer of [0-9]+ bytes: ' loopback --host --size 3T
 check_fails_output "more memory than the GPU has" '[Oo]ut of|memory' loopback --size 3T
+no_descriptors()
+{
+    (ulimit -n 5 && exec "$tcpx" perf --loopback --host --size 1M --iters 1)
+}
+check_fails_output "the server's reason, where it is not the client's" \
+    '; the server: connections could not be accepted for 1000 ms: Too many open files$' no_descriptors
+check_output "a variable that is set to nothing is not set" '^ +1000 B +1000 ' \
+    env UCCL_TCPX_PERF_ITERS= "$tcpx" perf --loopback --sweep 500:1000 --host
 check_fails_output "nobody is there" '127.0.0.1.*refused' \
     "$tcpx" perf client 127.0.0.1 --port $port --timeout 1
 
@@ -184,15 +189,9 @@ check_fails_output "a port in use" 'in use' port_in_use
 
 other_test()
 {
-    "$tcpx" perf server --port $port --timeout 10 >"$TAP_WORK/server" 2>&1 &
-    server=$!
-    "$tcpx" transfer client 127.0.0.1 --port $port --timeout 10 >"$TAP_WORK/client" 2>&1
-    client_status=$?
-    wait $server
-    server_status=$?
-    port=$((port + 1))
-    cat "$TAP_WORK/server" "$TAP_WORK/client"
-    [ $client_status -eq 1 ] && [ $server_status -eq 1 ]
+    PAIR_SERVER="$tcpx perf server"
+    PAIR_CLIENT="$tcpx transfer client 127.0.0.1"
+    ! pair_run -- && [ $client_status -eq 1 ] && [ $server_status -eq 1 ]
 }
 check_output "a peer that is another test" 'the other end must be tcpx perf' other_test
 
@@ -217,15 +216,21 @@ begin()
     done
 }
 
-# ends PROCESS SECONDS: its status; 99 if it goes on.
-ends()
+# is_gone PROCESS SECONDS: it ends within them.
+is_gone()
 {
     tries=0
     while kill -0 "$1" 2>/dev/null; do
-        [ $tries -lt $(($2 * 20)) ] || return 99
+        [ $tries -lt $(($2 * 20)) ] || return 1
         sleep 0.05
         tries=$((tries + 1))
     done
+}
+
+# ends PROCESS SECONDS: its status; 99 if it goes on.
+ends()
+{
+    is_gone "$1" "$2" || return 99
     wait "$1"
 }
 
@@ -271,11 +276,12 @@ loopback_interrupted()
     $interruptible "$tcpx" perf --loopback --size 8M --iters 1000000 >"$TAP_WORK/said" 2>&1 &
     both=$!
     sleep 1
+    read -r child </proc/$both/task/$both/children
     kill -INT $both
     ends $both 10
     status=$?
     cat "$TAP_WORK/said"
-    [ $status -eq 130 ] && ! pgrep -P $both >/dev/null
+    [ $status -eq 130 ] && [ -n "$child" ] && is_gone $child 5
 }
 check_output "both ends on one machine are interrupted" 'tcpx: interrupted' loopback_interrupted
 

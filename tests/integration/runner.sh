@@ -196,28 +196,25 @@ expect "a process left behind in a lane" 1 "4 passed, 1 failed, 0 skipped" --lan
 gone "it was killed there, too" left
 check_fails_output "no lanes" 'not a number from 1 to 64' "$runner" --lanes 0 "x: $two"
 
-rm -f running
-"$runner" --log logs --lanes 2 beside "x: echo \$\$ >running; sleep 63" "y: sleep 63" alone "z: $two" \
-    >said 2>&1 &
-pid=$!
-until [ -s running ]; do
-    sleep 0.05
-done
-kill -TERM "$pid"
-wait "$pid"
-check "SIGTERM ends the runner and its lanes" [ "$?" -eq 143 ]
+# ended_by_sigterm RUNNER_ARGUMENT...: while a suite runs that says so.
+ended_by_sigterm()
+{
+    rm -f running
+    "$runner" --log logs "$@" >said 2>&1 &
+    pid=$!
+    until [ -s running ]; do
+        sleep 0.05
+    done
+    kill -TERM "$pid"
+    wait "$pid"
+    [ "$?" -eq 143 ]
+}
+runs="echo \$\$ >running; sleep 63"
+check "SIGTERM ends the runner and its lanes" \
+    ended_by_sigterm --lanes 2 beside "x: $runs" "y: sleep 63" alone "z: $two"
 says "an interrupted run of lanes is a failed run" '^0 passed, [12] failed, 0 skipped$'
 gone "SIGTERM ends the suite of a lane" running
-
-rm -f running
-"$runner" --log logs "x: echo \$\$ >running; sleep 63" "y: $two" >said 2>&1 &
-pid=$!
-until [ -s running ]; do
-    sleep 0.05
-done
-kill -TERM "$pid"
-wait "$pid"
-check "SIGTERM ends the runner" [ "$?" -eq 143 ]
+check "SIGTERM ends the runner" ended_by_sigterm "x: $runs" "y: $two"
 says "an interrupted run is a failed run" '^0 passed, 1 failed, 0 skipped$'
 gone "SIGTERM ends the suite" running
 
