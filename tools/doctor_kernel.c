@@ -2,10 +2,9 @@
  * What this kernel can do: device memory over TCP is asked for by netlink, since distributions
  * bring new things to old numbers; where the kernel cannot be asked, its version tells.
  */
+#include "net/nic_binding.h"
 #include "tools/doctor.h"
-#include "tools/doctor_netlink.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,33 +85,24 @@ static const char *option_text(enum doctor_option option)
 struct direction {
     const char *name;
     const char *what;
-    int command;
     int major; /* since when */
     int minor;
 };
 
-static const struct direction directions[] = {
-    {"devmem receive", "receive into", NETLINK_BIND_RX, 6, 12},
-    {"devmem send", "send from", NETLINK_BIND_TX, 6, 16},
-};
+static const struct direction receiving = {"devmem receive", "receive into", 6, 12};
+static const struct direction sending = {"devmem send", "send from", 6, 16};
 
-/* What the kernel says of itself. */
-struct answer {
-    int error; /* it cannot be asked */
-    struct netlink_family netdev;
-};
-
+/* `silence`: why the kernel has not said whether it can, so that its version tells; or NULL. */
 static bool check_direction(struct doctor *doctor, const struct version *version,
-                            const struct answer *answer, const struct direction *direction,
+                            const char *silence, bool offered, const struct direction *direction,
                             enum doctor_option option)
 {
+    bool asked = silence == NULL;
     bool by_version = at_least(version, direction->major, direction->minor);
-    bool asked = answer->error == 0 || answer->error == ENOENT;
-    bool offered = answer->error == 0 && (answer->netdev.commands >> direction->command & 1) != 0;
 
     if (!asked && version->major == 0) {
         doctor_find(doctor, DOCTOR_NOTE, direction->name,
-                    "unknown: the kernel cannot be asked (%s)", strerror(answer->error));
+                    "unknown: the kernel cannot be asked (%s)", silence);
         doctor_advise(doctor, "see that it is Linux %d.%d or later", direction->major,
                       direction->minor);
         return false;
@@ -136,13 +126,17 @@ static bool check_direction(struct doctor *doctor, const struct version *version
 static void check_devmem(struct doctor *doctor, const struct version *version)
 {
     enum doctor_option option = built_with(doctor, version, "CONFIG_NET_DEVMEM");
-    struct answer answer = {.error = ENOSYS};
+    const char *silence = NULL;
+    bool receives = false;
+    bool sends = false;
 
-    /* With files of another machine, this kernel is not the one that they are of. */
-    if (*doctor->root == '\0')
-        answer.error = netlink_family("netdev", &answer.netdev);
-    check_direction(doctor, version, &answer, &directions[0], option);
-    doctor->kernel_sends_devmem = check_direction(doctor, version, &answer, &directions[1], option);
+    if (*doctor->root != '\0')
+        silence = "these are files of another machine";
+    else if (nic_kernel_binds(&receives, &sends) != TCPX_SUCCESS)
+        silence = error_text();
+    check_direction(doctor, version, silence, receives, &receiving, option);
+    doctor->kernel_sends_devmem =
+        check_direction(doctor, version, silence, sends, &sending, option);
 }
 
 /* Notices of what the NIC is done with are kept in this memory until they are read. */

@@ -1,20 +1,14 @@
 /* The interfaces that tcpx uses: speed, packets, and what device-memory TCP needs of them. */
 #include "base/config.h"
+#include "net/nic.h"
 #include "tools/doctor.h"
-#include "tools/doctor_netlink.h"
 #include "tools/nic_driver.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <limits.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 /* A packet of this MTU fills a page of 4096 bytes with payload. */
 enum { GOOD_MTU = 4096 + 52 };
@@ -82,62 +76,47 @@ static void check_mtu(struct doctor *doctor, const struct net_device *nic)
 
 static void check_split(struct doctor *doctor, const struct net_device *nic)
 {
-    enum netlink_split split;
+    struct nic_rings rings;
     char name[48];
-    int error = netlink_header_split(nic->name, &split);
+    int result = nic_get_rings(nic->name, &rings, NULL);
 
     describe_name(nic, "header split", name, sizeof name);
-    if (error == 0 && split == NETLINK_SPLIT_ON) {
+    if (result != TCPX_SUCCESS) {
+        doctor_find(doctor, DOCTOR_NOTE, name, "unknown: %s", error_text());
+    } else if (rings.split != NIC_SPLIT_ON) {
+        doctor_find(doctor, DOCTOR_NOTE, name,
+                    "tcp-data-split is %s, and device memory can be bound only where it is on",
+                    rings.split == NIC_SPLIT_OFF ? "off" : "left to the driver");
+    } else if (rings.has_threshold && rings.threshold != 0) {
+        doctor_find(doctor, DOCTOR_NOTE, name,
+                    "tcp-data-split is on, but hds-thresh is %u, and device memory can be bound "
+                    "only where it is 0",
+                    rings.threshold);
+        doctor_advise(doctor, "as root: 'ethtool -G %s hds-thresh 0'", nic->name);
+        return;
+    } else {
         doctor_find(doctor, DOCTOR_OK, name, "tcp-data-split is on");
         return;
     }
-    if (error == 0)
-        doctor_find(doctor, DOCTOR_NOTE, name,
-                    "tcp-data-split is %s, and device memory can be bound only where it is on",
-                    split == NETLINK_SPLIT_OFF ? "off" : "left to the driver");
-    else
-        doctor_find(doctor, DOCTOR_NOTE, name, "unknown: %s",
-                    error == EPERM || error == EACCES ? "it cannot be read without privileges"
-                                                      : strerror(error));
     doctor_advise(doctor, "as root: 'ethtool -G %s tcp-data-split on'", nic->name);
-}
-
-/* 0, or an errno. */
-static int read_flags(const char *interface, uint32_t *flags)
-{
-    struct ethtool_value value = {.cmd = ETHTOOL_GFLAGS};
-    struct ifreq request = {.ifr_data = (char *)&value};
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    int error;
-
-    if (fd < 0)
-        return errno;
-    snprintf(request.ifr_name, sizeof request.ifr_name, "%s", interface);
-    error = ioctl(fd, SIOCETHTOOL, &request) == 0 ? 0 : errno;
-    close(fd);
-    if (error == 0)
-        *flags = value.data;
-    return error;
 }
 
 static void check_steering(struct doctor *doctor, const struct net_device *nic)
 {
-    uint32_t flags = 0;
+    bool has_rules;
     char name[48];
-    int error = read_flags(nic->name, &flags);
+    int result = nic_has_rules(nic->name, &has_rules);
 
     describe_name(nic, "steering", name, sizeof name);
-    if (error == 0 && (flags & ETH_FLAG_NTUPLE) != 0) {
+    if (result == TCPX_SUCCESS && has_rules) {
         doctor_find(doctor, DOCTOR_OK, name, "ntuple filters are on");
         return;
     }
-    if (error == 0)
+    if (result == TCPX_SUCCESS)
         doctor_find(doctor, DOCTOR_NOTE, name,
                     "ntuple filters are off, and connections cannot be led to chosen queues");
     else
-        doctor_find(doctor, DOCTOR_NOTE, name, "unknown: %s",
-                    error == EPERM || error == EACCES ? "it cannot be read without privileges"
-                                                      : strerror(error));
+        doctor_find(doctor, DOCTOR_NOTE, name, "unknown: %s", error_text());
     doctor_advise(doctor, "as root: 'ethtool -K %s ntuple on'", nic->name);
 }
 

@@ -1,0 +1,167 @@
+/*
+ * One routing socket for the whole process, and a thread that does nothing but listen to it: the
+ * time between the news that an interface goes and its end is short (devmem_source.c says what
+ * for).
+ */
+#include "net/nic_watch.h"
+
+#include "base/fork.h"
+
+#include <errno.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Guards all of it; what the thread reads stays as it is as long as there is one. */
+static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned users;
+static pthread_t watcher;
+static int news = -1;
+static int stop = -1;
+static void (*tell)(unsigned ifindex);
+
+static void look_at(const struct nlmsghdr *message)
+{
+    struct ifinfomsg interface;
+
+    if ((message->nlmsg_type != RTM_NEWLINK && message->nlmsg_type != RTM_DELLINK) ||
+        message->nlmsg_len < NLMSG_LENGTH(sizeof interface))
+        return;
+    memcpy(&interface, NLMSG_DATA(message), sizeof interface);
+    if (interface.ifi_index > 0 &&
+        (message->nlmsg_type == RTM_DELLINK || (interface.ifi_flags & IFF_UP) == 0))
+        tell((unsigned)interface.ifi_index);
+}
+
+/* Messages that were lost because too many came are not made up for: the next ones will come. */
+static void hear(void)
+{
+    _Alignas(struct nlmsghdr) char bytes[16384];
+    ssize_t got;
+
+    while ((got = recv(news, bytes, sizeof bytes, MSG_DONTWAIT)) > 0) {
+        size_t left = (size_t)got;
+
+        for (const struct nlmsghdr *message = (const struct nlmsghdr *)bytes;
+             NLMSG_OK(message, left); message = NLMSG_NEXT(message, left))
+            look_at(message);
+    }
+}
+
+static void *watch(void *unused)
+{
+    struct pollfd both[2] = {{.fd = news, .events = POLLIN}, {.fd = stop, .events = POLLIN}};
+
+    pthread_setname_np(pthread_self(), "tcpx-nics");
+    while (both[1].revents == 0)
+        if (poll(both, 2, -1) > 0 && both[0].revents != 0)
+            hear();
+    return unused;
+}
+
+/* -1: errno says why. */
+static int open_news(void)
+{
+    struct sockaddr_nl links = {.nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK};
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&links, sizeof links) != 0) {
+        int error = errno;
+
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
+static int open_stop(void)
+{
+    return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+static int open_for_us(int (*open)(void), int *fd)
+{
+    int error;
+
+    fork_hold();
+    *fd = open();
+    error = errno;
+    if (!fork_release(*fd)) {
+        *fd = -1;
+        error = ENOMEM;
+    }
+    return *fd >= 0 ? TCPX_SUCCESS
+                    : error_system(error, "cannot listen to what becomes of interfaces");
+}
+
+static void close_ours(int *fd)
+{
+    if (*fd >= 0)
+        fork_close(*fd);
+    *fd = -1;
+}
+
+/* A program's signals are handled by its own threads. */
+static int start_thread(void)
+{
+    sigset_t all;
+    sigset_t before;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&watcher, NULL, watch, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0 ? TCPX_SUCCESS
+                      : error_system(error, "cannot start a thread that watches interfaces");
+}
+
+static int start(void)
+{
+    int result = open_for_us(open_news, &news);
+
+    if (result == TCPX_SUCCESS)
+        result = open_for_us(open_stop, &stop);
+    if (result == TCPX_SUCCESS)
+        result = start_thread();
+    if (result != TCPX_SUCCESS) {
+        close_ours(&news);
+        close_ours(&stop);
+    }
+    return result;
+}
+
+int nic_watch_begin(void (*down)(unsigned ifindex))
+{
+    int result = TCPX_SUCCESS;
+
+    pthread_mutex_lock(&watch_lock);
+    if (users == 0) {
+        tell = down;
+        result = start();
+    }
+    users += result == TCPX_SUCCESS;
+    pthread_mutex_unlock(&watch_lock);
+    return result;
+}
+
+void nic_watch_end(void)
+{
+    const uint64_t one = 1;
+
+    pthread_mutex_lock(&watch_lock);
+    if (--users == 0 && write(stop, &one, sizeof one) == (ssize_t)sizeof one) {
+        pthread_join(watcher, NULL);
+        close_ours(&news);
+        close_ours(&stop);
+    }
+    pthread_mutex_unlock(&watch_lock);
+}
