@@ -215,6 +215,16 @@ static bool parse_throttle(const char *text, struct config *config)
            config->throttle_rate <= CONFIG_THROTTLE_MOST;
 }
 
+static int read_unbind(struct config *config)
+{
+    const char *value = getenv(CONFIG_UNBIND);
+
+    if (value == NULL || *value == '\0' || parse_size(value, &config->unbind_after))
+        return TCPX_SUCCESS;
+    return error_set(TCPX_INVALID_ARGUMENT, "%s=%.200s is not valid: expected a size",
+                     CONFIG_UNBIND, value);
+}
+
 static int read_throttle(struct config *config)
 {
     const char *value = getenv(CONFIG_THROTTLE);
@@ -232,6 +242,8 @@ int config_read(struct config *config)
     struct config fresh = {0};
     int result = read_throttle(&fresh);
 
+    if (result == TCPX_SUCCESS)
+        result = read_unbind(&fresh);
     for (size_t i = 0; i < VARIABLES && result == TCPX_SUCCESS; i++)
         result = read_variable(&variables[i], &fresh);
     if (result == TCPX_SUCCESS)

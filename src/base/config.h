@@ -14,6 +14,7 @@
 
 enum config_gpu { CONFIG_GPU_AUTO, CONFIG_GPU_CUDA, CONFIG_GPU_HOST };
 enum config_plugin_mode { CONFIG_PLUGIN_HOST, CONFIG_PLUGIN_CUDA, CONFIG_PLUGIN_UNPACK };
+enum config_devmem { CONFIG_DEVMEM_AUTO, CONFIG_DEVMEM_ON, CONFIG_DEVMEM_OFF };
 enum config_family { CONFIG_FAMILY_ANY, CONFIG_FAMILY_INET, CONFIG_FAMILY_INET6 };
 enum config_unpack {
     CONFIG_UNPACK_AUTO,
@@ -102,8 +103,14 @@ enum config_unpack {
     INTEGER(soft_devmem, "UCCL_TCPX_SOFT_DEVMEM", "0", 0, 4294967295,                              \
          "Receive as if by a device-memory NIC that this number makes up, for tests; 0: do not. "  \
          "The same at both ends, with GPU memory at the receiving one.")                           \
+    CHOICE(devmem, "UCCL_TCPX_DEVMEM", "auto", "auto|on|off",                                      \
+         "Device-memory TCP: auto uses it to receive and to send where kernel, NIC, GPU and "      \
+         "privileges allow it, and says why not elsewhere; with on that is an error.")             \
     SIZE(devmem_bytes, "UCCL_TCPX_DEVMEM_BYTES", "64M", (uint64_t)1 << 20, (uint64_t)1 << 32,      \
-         "How much GPU memory such a NIC has to put payload into.")                                \
+         "How much GPU memory a NIC has to put payload into, for each GPU.")                       \
+    INTEGER(devmem_queues, "UCCL_TCPX_DEVMEM_QUEUES", "auto", 1, 64,                               \
+         "How many receive queues of a NIC device memory is bound to, for each GPU; auto is a "    \
+         "quarter of them.")                                                                       \
     INTEGER(host_gpus, "UCCL_TCPX_HOST_GPUS", "1", 1, 64,                                          \
          "How many emulated GPUs there are.")                                                      \
     SIZE(host_gpu_memory, "UCCL_TCPX_HOST_GPU_MEMORY", "16G", 65536, (uint64_t)1 << 46,            \
@@ -122,6 +129,12 @@ enum config_unpack {
 #define CONFIG_THROTTLE_WORDS "d2h|send|network|recv|unpack"
 #define CONFIG_THROTTLE_LEAST ((uint64_t)1 << 20)
 #define CONFIG_THROTTLE_MOST  ((uint64_t)1 << 40)
+
+/*
+ * BYTES ends the binding of a pool to its NIC when a comm has received that many, as an
+ * administrator's doing could. So that tests can see whether the rest arrives, too.
+ */
+#define CONFIG_UNBIND "TCPX_TEST_DEVMEM_UNBIND"
 
 enum config_throttle {
     CONFIG_THROTTLE_NONE,
@@ -150,6 +163,7 @@ struct config {
 #undef CONFIG_TEXT_FIELD
     enum config_throttle throttled;
     uint64_t throttle_rate; /* bytes per second */
+    uint64_t unbind_after;  /* bytes; 0: never */
 };
 
 /*

@@ -50,10 +50,13 @@ static void remove_comm(struct plugin_comm *comm)
 
 static int listen_on(struct plugin_listener *listener, int number, uint8_t *handle)
 {
-    const struct net_link_options options = plugin_link_options(listener->context);
+    struct net_link_options options = plugin_link_options(listener->context);
     const struct net_device *device;
     int result = plugin_device(number, &device);
 
+    /* NCCL receives into memory of the GPU that is current in the thread that listens. */
+    if (result == TCPX_SUCCESS && plugin_takes_gpu_memory())
+        result = gpu_of_caller(&options.gpu);
     if (result == TCPX_SUCCESS)
         result = net_listen(device, &options, handle, &listener->listener);
     return result;

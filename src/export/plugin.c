@@ -73,6 +73,11 @@ bool plugin_unpacks(void)
     return mode == CONFIG_PLUGIN_UNPACK;
 }
 
+bool plugin_takes_gpu_memory(void)
+{
+    return mode != CONFIG_PLUGIN_HOST;
+}
+
 /* --- start --------------------------------------------------------------------------------- */
 
 /*
@@ -233,7 +238,7 @@ int plugin_properties(int number, struct plugin_properties *properties)
             .pci_path = *device->pci_path != '\0' ? devices[number].pci_path : NULL,
             .guid = device->guid,
             .pointer_support =
-                NET_POINTER_HOST | (mode != CONFIG_PLUGIN_HOST ? NET_POINTER_CUDA : 0),
+                NET_POINTER_HOST | (plugin_takes_gpu_memory() ? NET_POINTER_CUDA : 0),
             .speed_mbps = device->speed_mbps,
             .device_type = plugin_unpacks() ? NET_DEVICE_UNPACK : NET_DEVICE_HOST,
             .device_version = plugin_unpacks() ? UNPACK_VERSION : 0};

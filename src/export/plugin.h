@@ -30,6 +30,9 @@ int plugin_finalize(struct plugin_context *context);
 /* Whether NCCL's kernels unpack, so that irecv_consumed has to be called. After plugin_init(). */
 bool plugin_unpacks(void);
 
+/* Whether it hands over GPU memory at all. After plugin_init(). */
+bool plugin_takes_gpu_memory(void);
+
 /* --- devices ------------------------------------------------------------------------------- */
 
 int plugin_devices(int *count);

@@ -106,8 +106,8 @@ struct gpu_pointer {
 MUST_CHECK int gpu_classify(const void *address, uint64_t bytes, struct gpu_pointer *pointer);
 
 /*
- * A dma-buf file descriptor for [address, address + bytes), both multiples of 4096. The caller
- * closes it; the memory stays alive until then.
+ * A dma-buf file descriptor for [address, address + bytes), both multiples of 4096, also where the
+ * allocation ends within the last page. The caller closes it; the memory stays alive until then.
  */
 MUST_CHECK int gpu_export_dmabuf(struct gpu *gpu, gpu_address address, uint64_t bytes, int *fd);
 

@@ -262,8 +262,9 @@ int host_memory_file(gpu_address address, uint64_t bytes, int *memfd, uint64_t *
 
     pthread_rwlock_rdlock(&table_lock);
     range = find(address);
+    /* Its last page is all its own. */
     if (range == NULL || range->memfd < 0 ||
-        !range_inside(address - range->alias, bytes, range->bytes)) {
+        !range_inside(address - range->alias, bytes, range->reserved)) {
         result = error_set(TCPX_INVALID_ARGUMENT,
                            "%llu bytes at 0x%llx are not inside one allocation of an emulated GPU",
                            (unsigned long long)bytes, (unsigned long long)address);

@@ -69,6 +69,13 @@ int net_comm_create(const struct net_link *link, enum net_side side, struct net_
     }
     init_lock(comm);
     progress_start(comm);
+    /* What is received into host memory arrives there, too. */
+    if (comm->link.devmem != NULL)
+        result = comm_use_gpu(comm, devmem_pool_gpu(comm->link.devmem->pool));
+    if (result != TCPX_SUCCESS) {
+        net_comm_close(comm);
+        return result;
+    }
     *out = comm;
     return TCPX_SUCCESS;
 }
@@ -199,6 +206,11 @@ bool comm_has_broken(struct net_comm *comm, int fd)
     return true;
 }
 
+bool net_receives_by_devmem(const struct net_comm *comm)
+{
+    return comm->link.devmem != NULL;
+}
+
 void net_get_stages(struct net_comm *comm, struct stage_times *times)
 {
     bool sends = comm->side == NET_SENDER;
@@ -267,7 +279,11 @@ static int begin(struct net_comm *comm, const struct net_buffer *buffer, uint64_
                                     .bytes = buffer->bytes,
                                     .room = buffer->bytes,
                                     .tag = tag,
-                                    .in_gpu = in_gpu};
+                                    .in_gpu = in_gpu,
+                                    .source = memory_source(buffer->memory)};
+    if (request_is_referred_to(request))
+        request->source_at =
+            devmem_source_offset(request->source, (gpu_address)(uintptr_t)buffer->data);
     if (in_gpu && buffer->after != NET_AFTER_NOTHING && comm->side == NET_SENDER)
         result = gate_close(comm, request, buffer->after, buffer->after_what);
     else if (comm->side == NET_RECEIVER)

@@ -107,6 +107,9 @@ MUST_CHECK int net_test_on_stream(struct net_request *request, void *stream, boo
 MUST_CHECK int net_wait(struct net_request *request, uint64_t deadline, bool *done,
                         uint64_t *bytes);
 
+/* Whether what it receives arrives in device memory, by devmem TCP. */
+bool net_receives_by_devmem(const struct net_comm *comm);
+
 /* How long its stages were at work up to now. */
 void net_get_stages(struct net_comm *comm, struct stage_times *times);
 

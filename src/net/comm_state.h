@@ -12,9 +12,11 @@
 #include "base/queue.h"
 #include "net/bounce.h"
 #include "net/comm.h"
+#include "net/devmem_source.h"
 #include "net/io.h"
 #include "net/stages.h"
 #include "net/staging.h"
+#include "net/zerocopy.h"
 
 #include <pthread.h>
 
@@ -56,23 +58,25 @@ struct net_request {
     uint64_t room;  /* receive */
     uint64_t tag;
     uint64_t moved;
-    uint64_t handed_out;         /* send: bytes that have been given to a socket */
-    unsigned unsaid;             /* send: records of it that are planned and not sent */
-    uint32_t sequence;           /* of the receive that this is, or that this send goes to */
-    unsigned users;              /* lanes that touch the data while the lock is free */
-    bool matched;                /* receive: its message has begun */
-    bool met;                    /* receive: it misses no bytes */
-    uint64_t begun;              /* receive: bytes of all slices that have begun */
-    uint64_t reach;              /* receive: the end of the farthest slice */
-    bool in_gpu;                 /* data is a device address */
-    bool ahead;                  /* send: it goes ahead of its receive, on credit */
-    bool gated;                  /* send: the GPU has not got to where the data is complete */
-    bool bounced;                /* receive: stays in bounce memory */
-    uint64_t staged;             /* send: bytes that copies to host memory have begun for */
-    uint64_t landing;            /* receive: bytes that are copied to their place, */
-    uint64_t landed;             /* and that have been */
-    struct eager_message *aside; /* receive: the message, which came first */
-    int result;                  /* why it failed */
+    uint64_t handed_out;          /* send: bytes that have been given to a socket */
+    unsigned unsaid;              /* send: records of it that are planned and not sent */
+    uint32_t sequence;            /* of the receive that this is, or that this send goes to */
+    unsigned users;               /* lanes that touch the data while the lock is free */
+    bool matched;                 /* receive: its message has begun */
+    bool met;                     /* receive: it misses no bytes */
+    uint64_t begun;               /* receive: bytes of all slices that have begun */
+    uint64_t reach;               /* receive: the end of the farthest slice */
+    bool in_gpu;                  /* data is a device address */
+    bool ahead;                   /* send: it goes ahead of its receive, on credit */
+    struct devmem_source *source; /* send: what the NIC reads it from; NULL: it is staged */
+    uint64_t source_at;           /* where in there its first byte is */
+    bool gated;                   /* send: the GPU has not got to where the data is complete */
+    bool bounced;                 /* receive: stays in bounce memory */
+    uint64_t staged;              /* send: bytes that copies to host memory have begun for */
+    uint64_t landing;             /* receive: bytes that are copied to their place, */
+    uint64_t landed;              /* and that have been */
+    struct eager_message *aside;  /* receive: the message, which came first */
+    int result;                   /* why it failed */
     char text[256];
 };
 
@@ -112,14 +116,16 @@ struct outgoing {
     unsigned said_count;
     const uint8_t *payload;
     uint64_t payload_left;
-    struct staging_slot *slot;   /* where it is, if it comes from GPU memory */
-    struct net_request *request; /* whose payload this is; NULL: there is none */
-    uint64_t counts;             /* bytes that the request has moved once this is sent */
-    uint64_t total;              /* bytes sent since the hello */
-    unsigned idle_turns;         /* calls that found nothing to send */
-    uint64_t loaded_at;          /* when it began with this; 0: it was idle */
-    int unsent_limit;            /* bytes that it holds unsent, at most */
-    bool full;                   /* its socket did not take all that there was */
+    struct staging_slot *slot; /* where it is, if it comes from GPU memory through host memory */
+    uint64_t source_at;        /* or where it is in its request's source */
+    struct zerocopy *by_reference; /* sends from there; NULL: there can be none */
+    struct net_request *request;   /* whose payload this is; NULL: there is none */
+    uint64_t counts;               /* bytes that the request has moved once this is sent */
+    uint64_t total;                /* bytes sent since the hello */
+    unsigned idle_turns;           /* calls that found nothing to send */
+    uint64_t loaded_at;            /* when it began with this; 0: it was idle */
+    int unsent_limit;              /* bytes that it holds unsent, at most */
+    bool full;                     /* its socket did not take all that there was */
 };
 
 /* What is to be sent on forward socket 0, in this order. */
@@ -185,6 +191,8 @@ struct net_comm {
 
     struct comm_gpu gpu;
     struct net_memory *memories; /* those that are registered */
+    bool sends_by_reference;     /* what is in GPU memory, from a source, */
+    bool stages_instead;         /* or has found that it cannot */
     struct devmem *devmem;       /* NULL: all sockets are plain ones */
     struct publisher *publisher; /* NULL: the transport unpacks by itself */
 
@@ -272,6 +280,18 @@ static inline bool request_lands(const struct net_request *request)
     return request->in_gpu && !request->bounced;
 }
 
+/* Whether the NIC reads its bytes where they are. */
+static inline bool request_is_referred_to(const struct net_request *request)
+{
+    return request->source != NULL;
+}
+
+/* Whether they are copied to host memory before the sockets. */
+static inline bool request_is_staged(const struct net_request *request)
+{
+    return request->in_gpu && request->source == NULL;
+}
+
 /* Whether test may say how it ended: nobody touches its data any more. */
 bool request_has_ended(const struct net_request *request);
 
@@ -296,9 +316,18 @@ bool sender_is_between_records(const struct net_comm *comm);
 void sender_close(struct net_comm *comm);
 void sender_destroy(struct net_comm *comm);
 
+/* That many bytes more are where they belong, or at least on their way for sure. */
+void sender_moved(struct net_request *request, uint64_t bytes);
+
 /* --- GPU memory --- */
 
 bool memory_is_in_gpu(const struct net_memory *memory);
+
+/* What the NIC sends it from; NULL: it is staged. */
+struct devmem_source *memory_source(const struct net_memory *memory);
+
+/* From now on the comm has memory of this GPU, and of no other. Without the lock. */
+MUST_CHECK int comm_use_gpu(struct net_comm *comm, int device);
 
 /* Closed until the GPU gets there. */
 MUST_CHECK int gate_close(struct net_comm *comm, struct net_request *request, enum net_after after,
@@ -339,7 +368,21 @@ void devmem_close(struct net_comm *comm);
 bool devmem_carries(const struct net_comm *comm, unsigned socket);
 ssize_t devmem_read(struct net_comm *comm, unsigned socket, int *error, enum lane_wait *wait);
 void devmem_poll(struct net_comm *comm);
+/* Says so when the pool has run dry; costs next to nothing as long as bytes come. */
+void devmem_watch(struct net_comm *comm);
 bool devmem_is_under_way(const struct net_comm *comm);
+
+/*
+ * Sending by it: memory that the NIC can read where it is. *source is NULL if that is not so, or
+ * not asked for. Without the lock.
+ */
+MUST_CHECK int devmem_send_register(struct net_comm *comm, gpu_address address, uint64_t bytes,
+                                    struct devmem_source **source);
+ssize_t devmem_send_some(int socket, const struct devmem_source *source, uint64_t at,
+                         uint64_t bytes);
+/* Sees which sends the peer has. */
+void devmem_send_poll(struct net_comm *comm, unsigned socket);
+bool devmem_send_is_flying(const struct net_comm *comm, unsigned socket);
 
 /* Receives that the GPU unpacks: whether one can begin; begins it; where its next bytes go. */
 bool publish_has_room(const struct net_comm *comm, const struct net_buffer *buffer);
@@ -417,6 +460,9 @@ void progress_alarm(struct net_comm *comm);
  * is at something, which has to be asked.
  */
 void progress_sleep(struct net_request *request, uint64_t deadline);
+
+/* Wakes idle lanes of a sender for slices that nobody has taken. */
+void progress_share_out(struct net_comm *comm);
 
 /* Whether all that is to be sent will be taken by lanes which have been woken for it. */
 bool progress_is_shared_out(const struct net_comm *comm);

@@ -27,6 +27,7 @@ struct attempt {
     uint64_t number;
     struct net_link_options options;
     struct net_handle handle;
+    struct net_device device; /* zero: any */
     uint64_t comm;
     uint64_t forgotten; /* when nobody has called for it that long */
     unsigned budgeted;  /* further sockets, from the budget of the handle's process */
@@ -142,16 +143,16 @@ static int open_connection(struct attempt *attempt, const struct net_device *dev
     return TCPX_SUCCESS;
 }
 
-/* All of the sockets that were asked for, or fewer. */
+/* All of the sockets that were asked for, or fewer; two where one of them carries no payload. */
 static int decide_sockets(struct attempt *attempt)
 {
     uint8_t least = attempt->options.framing == WIRE_SEPARATE ? 2 : 1;
     uint8_t wanted = attempt->options.sockets;
     int result;
 
+    attempt->options.sockets = least;
     if (wanted <= least)
         return TCPX_SUCCESS;
-    attempt->options.sockets = least;
     result = budget_take(attempt->handle.process, wanted - least, &attempt->budgeted);
     if (result == TCPX_SUCCESS)
         attempt->options.sockets = (uint8_t)(least + attempt->budgeted);
@@ -172,7 +173,10 @@ static int start(const struct net_device *device, const struct net_link_options 
     if (attempt == NULL)
         return error_system(ENOMEM, "a connection");
     attempt->options = *options;
+    attempt->options.framing = handle->framing;
     attempt->handle = *handle;
+    if (device != NULL)
+        attempt->device = *device;
     for (int i = 0; i <= WIRE_MOST_SOCKETS; i++)
         attempt->connections[i].fd = -1;
     socket_address_name(&handle->address, attempt->peer);
@@ -283,6 +287,7 @@ static int look_for_ready(struct attempt *attempt, struct net_link *link, bool *
                               .largest_slice = record.tag,
                               .requests = attempt->options.requests,
                               .process = attempt->handle.process,
+                              .device = attempt->device,
                               .budgeted = attempt->budgeted};
     memcpy(link->peer, attempt->peer, sizeof link->peer);
     for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++)

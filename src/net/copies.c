@@ -16,6 +16,7 @@ struct net_memory {
     struct net_memory *next; /* of this comm */
     struct net_memory **here;
     bool in_gpu;
+    struct devmem_source *source;
 };
 
 /* --- opening ------------------------------------------------------------------------------- */
@@ -50,7 +51,7 @@ static int open_gpu(struct net_comm *comm, int device)
     return result;
 }
 
-static int use_gpu(struct net_comm *comm, int device)
+int comm_use_gpu(struct net_comm *comm, int device)
 {
     int result = TCPX_SUCCESS;
 
@@ -81,7 +82,10 @@ int net_register(struct net_comm *comm, void *address, uint64_t bytes, struct ne
         return error_system(ENOMEM, "a registration");
     memory->in_gpu = pointer.kind == GPU_POINTER_DEVICE || pointer.kind == GPU_POINTER_MANAGED;
     if (memory->in_gpu)
-        result = use_gpu(comm, pointer.device);
+        result = comm_use_gpu(comm, pointer.device);
+    if (result == TCPX_SUCCESS && pointer.kind == GPU_POINTER_DEVICE)
+        result =
+            devmem_send_register(comm, (gpu_address)(uintptr_t)address, bytes, &memory->source);
     if (result != TCPX_SUCCESS) {
         free(memory);
         return result;
@@ -103,6 +107,7 @@ static void forget_memory(struct net_memory *memory)
     *memory->here = memory->next;
     if (memory->next != NULL)
         memory->next->here = memory->here;
+    devmem_source_give(memory->source);
     free(memory);
 }
 
@@ -118,6 +123,11 @@ void net_deregister(struct net_comm *comm, struct net_memory *memory)
 bool memory_is_in_gpu(const struct net_memory *memory)
 {
     return memory != NULL && memory->in_gpu;
+}
+
+struct devmem_source *memory_source(const struct net_memory *memory)
+{
+    return memory != NULL ? memory->source : NULL;
 }
 
 /* --- gates --------------------------------------------------------------------------------- */
@@ -287,6 +297,7 @@ void copies_close(struct net_comm *comm)
 {
     for (struct net_memory *memory = comm->memories, *next; memory != NULL; memory = next) {
         next = memory->next;
+        devmem_source_give(memory->source);
         free(memory);
     }
     comm->memories = NULL;

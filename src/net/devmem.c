@@ -1,15 +1,15 @@
 /*
  * Receiving through device-memory TCP on the sockets that carry payload only: the bytes lie in
  * pages of a pool in GPU memory, told by control messages; parts of some hundred fragments are
- * unpacked to where they belong, and their tokens go back when that is done. The socket is the
- * software one so far (soft_devmem.h), when UCCL_TCPX_SOFT_DEVMEM asks for it.
+ * unpacked to where they belong, and their tokens go back when that is done. The pool is the one
+ * that the link was steered to, or a software one.
  */
 #include "net/comm_state.h"
 
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "net/soft_devmem.h"
+#include "net/devmem_pool.h"
 #include "rx/rx_cmsg_parser.h"
 #include "rx/rx_descriptor.h"
 #include "unpack/unpack.h"
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARTS = 4, MOST_FRAGMENTS = 512, MOST_DEVICES = 64, PATIENCE_MS = 10000 };
+enum { PARTS = 4, MOST_FRAGMENTS = 512, PATIENCE_MS = 10000, SYSTEM_PAGE = 4096 };
 
 enum part_state { PART_FREE, PART_FILLING, PART_UNDER_WAY };
 
@@ -39,84 +39,33 @@ struct part {
 };
 
 struct devmem_lane {
-    struct soft_devmem *socket;
+    struct devmem_socket *socket;
     struct unpack_engine *engine;
     struct part parts[PARTS];
     unsigned oldest; /* parts are used and end in turn */
     unsigned under_way;
     uint64_t starved; /* as the socket counts */
+    uint64_t hungry;  /* since when it has waited for bytes that were announced; 0: it does not */
+
+    /* what has come, and how */
+    uint64_t device_bytes;
+    uint64_t linear_bytes;
+    uint64_t plain_bytes;
+    uint64_t tokens_out;
+    uint64_t tokens_back;
     uint8_t control[CMSG_SPACE(sizeof(struct devmem_fragment)) * MOST_FRAGMENTS];
 };
 
 struct devmem {
-    struct soft_devmem_pool *pool;
+    struct devmem_pool *pool;
     uint64_t pool_bytes;
     gpu_address pool_address;
+    uint64_t looked_at_pool; /* when its pages were last counted */
+    uint64_t unbind_after;   /* so many bytes; 0: not */
+    bool told_of_exhaustion;
+    bool told_of_split; /* that payload came beside headers, or in ordinary memory */
     struct devmem_lane *lanes[WIRE_MOST_SOCKETS];
 };
-
-/* --- one pool for each GPU ----------------------------------------------------------------- */
-
-struct shared_pool {
-    struct soft_devmem_pool *pool;
-    struct gpu *gpu;
-    unsigned users;
-};
-
-/* Guards the table. */
-static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct shared_pool pools[MOST_DEVICES];
-
-/* The seed also chooses what kind of NIC it is. */
-static struct soft_devmem_options nic_of(const struct config *config)
-{
-    static const uint32_t largest[] = {0, 1448, 2048, 300};
-    uint64_t seed = config->soft_devmem;
-
-    return (struct soft_devmem_options){.seed = seed,
-                                        .pool_bytes = config->devmem_bytes / 4096 * 4096,
-                                        .largest_fragment = largest[seed % 4],
-                                        .full_percent = 60,
-                                        .fragments_per_page = 1 + (uint32_t)(seed / 4 % 2),
-                                        .unaligned_percent = 20,
-                                        .linear_percent = 2,
-                                        .plain_percent = 1};
-}
-
-static int take_pool(int device, const struct config *config, struct soft_devmem_pool **pool)
-{
-    const struct soft_devmem_options nic = nic_of(config);
-    struct shared_pool *shared = &pools[device];
-    int result = TCPX_SUCCESS;
-
-    pthread_mutex_lock(&pools_lock);
-    if (shared->users == 0) {
-        result = gpu_open(device, &shared->gpu);
-        if (result == TCPX_SUCCESS) {
-            result = soft_devmem_pool_create(shared->gpu, &nic, &shared->pool);
-            if (result != TCPX_SUCCESS)
-                gpu_close(shared->gpu);
-        }
-    }
-    if (result == TCPX_SUCCESS) {
-        shared->users++;
-        *pool = shared->pool;
-    }
-    pthread_mutex_unlock(&pools_lock);
-    return result;
-}
-
-static void give_pool(int device)
-{
-    struct shared_pool *shared = &pools[device];
-
-    pthread_mutex_lock(&pools_lock);
-    if (--shared->users == 0) {
-        soft_devmem_pool_destroy(shared->pool);
-        gpu_close(shared->gpu);
-    }
-    pthread_mutex_unlock(&pools_lock);
-}
 
 /* --- opening and closing ------------------------------------------------------------------- */
 
@@ -130,8 +79,16 @@ static int open_lane(struct net_comm *comm, unsigned socket)
     comm->devmem->lanes[socket] = lane;
     result = unpack_create(staging_gpu(&comm->gpu.share), &lane->engine);
     if (result == TCPX_SUCCESS)
-        result = soft_devmem_open(comm->devmem->pool, comm->link.forward[socket], &lane->socket);
+        result = devmem_socket_open(comm->devmem->pool, comm->link.forward[socket], &lane->socket);
     return result;
+}
+
+static int take_pool(struct net_comm *comm, struct devmem_pool **pool)
+{
+    if (comm->link.devmem == NULL)
+        return devmem_pool_take_soft(comm->gpu.device, pool);
+    *pool = devmem_pool_share(comm->link.devmem->pool);
+    return TCPX_SUCCESS;
 }
 
 int devmem_open(struct net_comm *comm)
@@ -139,20 +96,22 @@ int devmem_open(struct net_comm *comm)
     const struct config *config;
     int result = config_get(&config);
 
-    if (result != TCPX_SUCCESS || config->soft_devmem == 0 || comm->side != NET_RECEIVER ||
-        comm->link.framing != WIRE_SEPARATE)
+    if (result != TCPX_SUCCESS || comm->side != NET_RECEIVER ||
+        comm->link.framing != WIRE_SEPARATE ||
+        (config->soft_devmem == 0 && comm->link.devmem == NULL))
         return result;
     comm->devmem = calloc(1, sizeof *comm->devmem);
     if (comm->devmem == NULL)
         return error_system(ENOMEM, "devmem");
-    result = take_pool(comm->gpu.device, config, &comm->devmem->pool);
+    comm->devmem->unbind_after = config->unbind_after;
+    result = take_pool(comm, &comm->devmem->pool);
     if (result != TCPX_SUCCESS) {
         free(comm->devmem);
         comm->devmem = NULL;
         return result;
     }
-    comm->devmem->pool_bytes = soft_devmem_pool_memory(comm->devmem->pool)->bytes;
-    comm->devmem->pool_address = soft_devmem_pool_memory(comm->devmem->pool)->address;
+    comm->devmem->pool_bytes = devmem_pool_memory(comm->devmem->pool)->bytes;
+    comm->devmem->pool_address = devmem_pool_memory(comm->devmem->pool)->address;
     for (unsigned i = 1; i < comm->link.sockets && result == TCPX_SUCCESS; i++)
         result = open_lane(comm, i);
     if (result != TCPX_SUCCESS)
@@ -183,17 +142,14 @@ static void wait_for_part(struct devmem_lane *lane, const struct part *part)
 
 static void tell_statistics(const struct devmem_lane *lane, unsigned socket)
 {
-    struct soft_devmem_statistics statistics;
-
     if (lane->socket == NULL)
         return;
-    soft_devmem_get_statistics(lane->socket, &statistics);
     log_debug("devmem socket %u: %llu bytes in pages, %llu linear, %llu plain; tokens: %llu out, "
               "%llu back; starved %llu times",
-              socket, (unsigned long long)statistics.device_bytes,
-              (unsigned long long)statistics.linear_bytes,
-              (unsigned long long)statistics.plain_bytes, (unsigned long long)statistics.tokens_out,
-              (unsigned long long)statistics.tokens_back, (unsigned long long)statistics.starved);
+              socket, (unsigned long long)lane->device_bytes,
+              (unsigned long long)lane->linear_bytes, (unsigned long long)lane->plain_bytes,
+              (unsigned long long)lane->tokens_out, (unsigned long long)lane->tokens_back,
+              (unsigned long long)devmem_socket_starved(lane->socket));
 }
 
 static void close_lane(struct net_comm *comm, struct devmem_lane *lane, unsigned socket)
@@ -205,7 +161,7 @@ static void close_lane(struct net_comm *comm, struct devmem_lane *lane, unsigned
             staging_give(&comm->gpu.share, lane->parts[i].slot);
     }
     tell_statistics(lane, socket);
-    soft_devmem_close(lane->socket); /* with its tokens */
+    devmem_socket_close(lane->socket);
     unpack_destroy(lane->engine);
     free(lane);
 }
@@ -217,7 +173,7 @@ void devmem_close(struct net_comm *comm)
     for (unsigned i = 1; i < comm->link.sockets; i++)
         if (comm->devmem->lanes[i] != NULL)
             close_lane(comm, comm->devmem->lanes[i], i);
-    give_pool(comm->gpu.device);
+    devmem_pool_give(comm->devmem->pool);
     free(comm->devmem);
     comm->devmem = NULL;
 }
@@ -252,9 +208,10 @@ static bool give_tokens(struct devmem_lane *lane, const struct rx_tokens *tokens
                 done = 0;
             }
         }
-        if (soft_devmem_dontneed(lane->socket, ranges, count) !=
+        if (devmem_socket_return(lane->socket, ranges, count) !=
             (int)(DEVMEM_DONTNEED_MAX_FRAGMENTS - room))
             return false;
+        lane->tokens_back += DEVMEM_DONTNEED_MAX_FRAGMENTS - room;
     }
     return true;
 }
@@ -413,6 +370,40 @@ static int copy_to_host(struct net_comm *comm, struct devmem_lane *lane, struct 
     return result;
 }
 
+/* From a NIC all payload should come in pages. */
+static void note_how_it_came(struct net_comm *comm, struct devmem_lane *lane,
+                             const struct rx_scatter *scatter)
+{
+    const char *interface = devmem_pool_interface(comm->devmem->pool);
+
+    lane->device_bytes += scatter->device_bytes;
+    lane->linear_bytes += scatter->linear_bytes;
+    lane->plain_bytes += scatter->plain_bytes;
+    lane->tokens_out += scatter->device_fragments;
+    if (interface == NULL || scatter->linear_bytes + scatter->plain_bytes == 0 ||
+        comm->devmem->told_of_split)
+        return;
+    comm->devmem->told_of_split = true;
+    log_warn("from %s payload comes through %s in ordinary memory, which has to be copied: its "
+             "header split or its steering rules do not work, or its queue is bound no more",
+             comm->link.peer, interface);
+}
+
+static void unbind_if_told(struct devmem *devmem, const struct devmem_lane *lane)
+{
+    if (devmem->unbind_after == 0 || lane->device_bytes < devmem->unbind_after)
+        return;
+    devmem->unbind_after = 0;
+    devmem_pool_unbind(devmem->pool);
+}
+
+static int make_visible(struct net_comm *comm)
+{
+    return devmem_pool_interface(comm->devmem->pool) != NULL
+               ? gpu_flush_inbound_writes(staging_gpu(&comm->gpu.share))
+               : TCPX_SUCCESS;
+}
+
 static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
 {
     const struct rx_descriptor_request wanted = {.message_size = part->bytes,
@@ -431,6 +422,10 @@ static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part 
     stages_copy_began(&comm->copying);
     lane->under_way++;
     request_hold(part->request);
+    note_how_it_came(comm, lane, &part->scatter);
+    unbind_if_told(comm->devmem, lane);
+    if (result == TCPX_SUCCESS)
+        result = make_visible(comm);
     if (result == TCPX_SUCCESS)
         result = request_lands(part->request) ? unpack_to_gpu(comm, lane, part, count)
                                               : copy_to_host(comm, lane, part, count);
@@ -472,12 +467,61 @@ static bool is_full(const struct net_comm *comm, const struct part *part)
 
 static bool has_starved(struct devmem_lane *lane)
 {
-    struct soft_devmem_statistics statistics;
     uint64_t before = lane->starved;
 
-    soft_devmem_get_statistics(lane->socket, &statistics);
-    lane->starved = statistics.starved;
+    lane->starved = devmem_socket_starved(lane->socket);
     return lane->starved != before;
+}
+
+/*
+ * A NIC that has no page for a packet drops it, which looks like a bad network from here. Whoever
+ * has waited for long counts the pages.
+ */
+void devmem_watch(struct net_comm *comm)
+{
+    const uint64_t LONG_NS = 500000000;
+    const uint64_t AGAIN_NS = 2000000000;
+    struct devmem *devmem = comm->devmem;
+    uint64_t now;
+    uint64_t out;
+
+    if (devmem == NULL || devmem->told_of_exhaustion || devmem_pool_interface(devmem->pool) == NULL)
+        return;
+    now = clock_now();
+    if (now < devmem->looked_at_pool + AGAIN_NS)
+        return;
+    for (unsigned i = 1; i < comm->link.sockets; i++) {
+        uint64_t hungry = devmem->lanes[i]->hungry;
+
+        if (hungry == 0 || now < hungry + LONG_NS)
+            continue;
+        devmem->looked_at_pool = now;
+        if (devmem_pool_count_out(devmem->pool, &out) != TCPX_SUCCESS ||
+            out * SYSTEM_PAGE < devmem->pool_bytes - devmem->pool_bytes / 16)
+            return;
+        devmem->told_of_exhaustion = true;
+        log_warn("nothing comes from %s: the pages that %s receives into are all in use (%llu of "
+                 "%llu). UCCL_TCPX_DEVMEM_BYTES has to be larger, or what was received is not "
+                 "consumed",
+                 comm->link.peer, devmem_pool_interface(devmem->pool), (unsigned long long)out,
+                 (unsigned long long)(devmem->pool_bytes / SYSTEM_PAGE));
+        return;
+    }
+}
+
+/* A stream that the kernel cannot go on with is a matter of the NIC, not of the peer. */
+static void explain(struct net_comm *comm, int error)
+{
+    const char *interface = devmem_pool_interface(comm->devmem->pool);
+
+    if (interface == NULL || (error != ENODEV && error != EFAULT && error != DEVMEM_ETOOSMALL))
+        return;
+    comm_fail(comm,
+              error_set(TCPX_SYSTEM_ERROR,
+                        "the kernel cannot read on what %s sends through %s (error %d): a packet "
+                        "had payload beside its headers or in ordinary memory; check header split "
+                        "(ethtool -g %s), or set UCCL_TCPX_DEVMEM=off",
+                        comm->link.peer, interface, error, interface));
 }
 
 static ssize_t call(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
@@ -494,7 +538,7 @@ static ssize_t call(struct net_comm *comm, struct devmem_lane *lane, struct part
                                  RX_FLAVOUR_MAINLINE, fragments_of(comm) - part->scatter.count)};
     struct rx_cmsg_call parsed = {.flavour = RX_FLAVOUR_MAINLINE,
                                   .message = &message,
-                                  .dmabuf_id = soft_devmem_pool_id(comm->devmem->pool),
+                                  .dmabuf_id = devmem_pool_id(comm->devmem->pool),
                                   .pool_size = comm->devmem->pool_bytes,
                                   .destination_offset = part->bytes,
                                   .host_offset = used,
@@ -504,7 +548,7 @@ static ssize_t call(struct net_comm *comm, struct devmem_lane *lane, struct part
 
     stages_call_begins(&comm->calling);
     pthread_mutex_unlock(&comm->lock);
-    parsed.received = soft_devmem_recvmsg(lane->socket, &message, DEVMEM_MSG_FLAG | MSG_DONTWAIT);
+    parsed.received = devmem_socket_receive(lane->socket, &message, DEVMEM_MSG_FLAG | MSG_DONTWAIT);
     *error = errno;
     pthread_mutex_lock(&comm->lock);
     if (parsed.received > 0)
@@ -534,9 +578,12 @@ ssize_t devmem_read(struct net_comm *comm, unsigned socket, int *error, enum lan
     if (part == NULL)
         return -1;
     got = call(comm, lane, part, incoming->payload_left, error);
+    if (got < 0)
+        explain(comm, *error);
     if (comm->result != TCPX_SUCCESS)
         return -1;
     if (got < 0 && *error == EAGAIN) {
+        lane->hungry = lane->hungry != 0 ? lane->hungry : clock_now();
         /* What is here goes on: its pages may be the ones that are missing. */
         *wait = has_starved(lane) ? LANE_SOON : LANE_FOR_INPUT;
         if (part->bytes > 0)
@@ -545,6 +592,7 @@ ssize_t devmem_read(struct net_comm *comm, unsigned socket, int *error, enum lan
     }
     if (got <= 0)
         return got;
+    lane->hungry = 0;
     incoming->payload_left -= (uint64_t)got;
     incoming->landing_at += (uint64_t)got;
     incoming->total += (uint64_t)got;

@@ -10,8 +10,8 @@
 struct layout {
     uint32_t magic;
     uint16_t version;
-    uint8_t family; /* 4 or 6 */
-    uint8_t reserved;
+    uint8_t family;  /* 4 or 6 */
+    uint8_t framing; /* enum wire_framing */
     uint16_t port;
     uint16_t reserved_too;
     uint32_t scope; /* of a link-local IPv6 address */
@@ -49,6 +49,7 @@ void net_handle_write(const struct net_handle *handle, uint8_t bytes[NET_HANDLE_
         .magic = htole32(WIRE_MAGIC),
         .version = htole16(WIRE_VERSION),
         .family = is_ipv4 ? 4 : 6,
+        .framing = (uint8_t)handle->framing,
         .port = is_ipv4 ? any.ipv4.sin_port : any.ipv6.sin6_port,
         .scope = is_ipv4 ? 0 : htole32(any.ipv6.sin6_scope_id),
         .process = htole64(handle->process),
@@ -80,6 +81,9 @@ int net_handle_read(const uint8_t bytes[NET_HANDLE_BYTES], struct net_handle *ha
     if (layout.family != 4 && layout.family != 6)
         return error_set(TCPX_INVALID_ARGUMENT, "the handle is for address family %u",
                          layout.family);
+    if (layout.framing != WIRE_INLINE && layout.framing != WIRE_SEPARATE)
+        return error_set(TCPX_INVALID_ARGUMENT, "the handle is for links of framing %u",
+                         layout.framing);
     if (layout.family == 4) {
         any.ipv4.sin_family = AF_INET;
         any.ipv4.sin_port = layout.port;
@@ -92,6 +96,7 @@ int net_handle_read(const uint8_t bytes[NET_HANDLE_BYTES], struct net_handle *ha
     }
     fresh.address = any.storage;
     memcpy(fresh.token, layout.token, sizeof fresh.token);
+    fresh.framing = (enum wire_framing)layout.framing;
     fresh.process = le64toh(layout.process);
     fresh.attempt = le64toh(layout.attempt);
     *handle = fresh;

@@ -17,7 +17,8 @@ enum { NET_HANDLE_BYTES = 128 };
 struct net_handle {
     struct sockaddr_storage address;
     uint8_t token[WIRE_TOKEN_BYTES];
-    uint64_t process; /* tells listeners of one process from those of others */
+    enum wire_framing framing; /* that the listener has chosen for its links */
+    uint64_t process;          /* tells listeners of one process from those of others */
     /*
      * A connect that is under way, by its number; 0: none. Written by the connecting side into its
      * own copy, since a connect that is not finished is called again with the same bytes.

@@ -31,12 +31,11 @@ int net_link_defaults(enum wire_match match, struct net_link_options *options)
     if (match == WIRE_MATCH_FIFO)
         credit += config->ahead_bytes;
     sockets = config->sockets != CONFIG_AUTO ? (unsigned)config->sockets : useful(&plan);
-    if (config->soft_devmem != 0 && sockets < 2)
-        sockets = 2;
     *options = (struct net_link_options){
         .sockets = (uint8_t)sockets,
         .match = match,
         .framing = config->soft_devmem != 0 ? WIRE_SEPARATE : WIRE_INLINE,
+        .gpu = -1,
         .eager_limit = config->eager_bytes,
         .eager_credit = credit,
         .largest_slice = NET_HOST_SHARE * config->slice_bytes,
@@ -51,6 +50,8 @@ void net_link_close(struct net_link *link)
     for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++)
         socket_close(&link->forward[i]);
     socket_close(&link->reverse);
+    devmem_link_close(link->devmem);
+    link->devmem = NULL;
     budget_give(link->process, link->budgeted);
     link->budgeted = 0;
 }

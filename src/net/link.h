@@ -7,6 +7,7 @@
 #define TCPX_NET_LINK_H
 
 #include "net/device.h"
+#include "net/devmem_link.h"
 #include "net/handle.h"
 #include "net/socket.h"
 #include "net/wire.h"
@@ -24,6 +25,8 @@ struct net_link {
     char peer[SOCKET_NAME_BYTES];
     uint64_t process; /* the peer's, and how much of its budget this link has taken */
     unsigned budgeted;
+    struct devmem_link *devmem; /* accepted ones: where its payload arrives; NULL: host memory */
+    struct net_device device;   /* connected ones: what it leaves through; ifindex 0: any */
 };
 
 /*
@@ -32,11 +35,12 @@ struct net_link {
  */
 enum { NET_HOST_SHARE = 4 };
 
-/* What one end wants of its links; both ends must want the same match and framing. */
+/* What one end wants of its links; both ends must want the same match. */
 struct net_link_options {
     uint8_t sockets; /* forward ones; the connecting side decides, and may get fewer: budget.h */
     enum wire_match match;
-    enum wire_framing framing;
+    enum wire_framing framing; /* the accepting side decides, and devmem TCP for it */
+    int gpu; /* a listener's: whose memory will be received into; -1: none's, or not known */
     uint64_t eager_limit; /* these three the accepting side decides */
     uint64_t eager_credit;
     uint64_t largest_slice;

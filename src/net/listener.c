@@ -36,7 +36,8 @@ struct gathering {
 struct net_listener {
     int fd;
     struct net_link_options options;
-    uint64_t want_ends; /* when it becomes an error; 0: there is no want */
+    struct devmem_pool *pool; /* that its links' payload goes to; NULL: none */
+    uint64_t want_ends;       /* when it becomes an error; 0: there is no want */
     uint8_t token[WIRE_TOKEN_BYTES];
     struct newcomer newcomers[MOST_NEWCOMERS];
     struct gathering gatherings[MOST_GATHERINGS];
@@ -81,9 +82,14 @@ int net_listen(const struct net_device *device, const struct net_link_options *o
     listener->options = *options;
     for (int i = 0; i < MOST_NEWCOMERS; i++)
         listener->newcomers[i].fd = -1;
-    result = socket_open(device->address.ss_family, &listener->fd);
+    result = devmem_link_pool(device, options->gpu, &listener->pool);
     if (result != TCPX_SUCCESS)
         goto free_listener;
+    if (listener->pool != NULL)
+        listener->options.framing = WIRE_SEPARATE;
+    result = socket_open(device->address.ss_family, &listener->fd);
+    if (result != TCPX_SUCCESS)
+        goto give_pool;
     result = socket_random(listener->token, sizeof listener->token);
     if (result == TCPX_SUCCESS)
         result = net_handle_process(&handle.process);
@@ -92,12 +98,15 @@ int net_listen(const struct net_device *device, const struct net_link_options *o
     if (result != TCPX_SUCCESS)
         goto close_socket;
     memcpy(handle.token, listener->token, sizeof handle.token);
+    handle.framing = listener->options.framing;
     net_handle_write(&handle, handle_bytes);
     *out = listener;
     return TCPX_SUCCESS;
 
 close_socket:
     socket_close(&listener->fd);
+give_pool:
+    devmem_pool_give(listener->pool);
 free_listener:
     free(listener);
     return result;
@@ -119,6 +128,7 @@ void net_listener_close(struct net_listener *listener)
         if (listener->gatherings[i].present != 0)
             drop_gathering(&listener->gatherings[i]);
     socket_close(&listener->fd);
+    devmem_pool_give(listener->pool);
     free(listener);
 }
 
@@ -316,20 +326,34 @@ static bool send_ready(struct gathering *gathering)
            (ssize_t)sizeof bytes;
 }
 
-static bool finish_gathering(struct gathering *gathering, struct net_link *link)
+/* Payload goes to its queue from the first byte on: none is sent before READY. */
+static int steer(const struct net_listener *listener, struct gathering *gathering)
 {
+    return listener->pool != NULL
+               ? devmem_link_open(listener->pool, gathering->link.forward, gathering->link.sockets,
+                                  &gathering->link.devmem)
+               : TCPX_SUCCESS;
+}
+
+static int finish_gathering(struct net_listener *listener, struct gathering *gathering,
+                            struct net_link *link, bool *accepted)
+{
+    int result = TCPX_SUCCESS;
+
     if (gathering->present == gathering->link.sockets + 1u) {
-        if (send_ready(gathering)) {
+        result = steer(listener, gathering);
+        if (result == TCPX_SUCCESS && send_ready(gathering)) {
             socket_peer_name(gathering->link.reverse, gathering->link.peer);
             *link = gathering->link;
             gathering->present = 0;
-            return true;
+            *accepted = true;
+            return TCPX_SUCCESS;
         }
         drop_gathering(gathering);
     } else if (gathering->present != 0 && deadline_passed(gathering->deadline)) {
         drop_gathering(gathering);
     }
-    return false;
+    return result;
 }
 
 int net_accept(struct net_listener *listener, struct net_link *link, bool *accepted)
@@ -344,7 +368,7 @@ int net_accept(struct net_listener *listener, struct net_link *link, bool *accep
         if (listener->newcomers[i].fd >= 0)
             hear_newcomer(listener, &listener->newcomers[i]);
     *accepted = false;
-    for (int i = 0; i < MOST_GATHERINGS && !*accepted; i++)
-        *accepted = finish_gathering(&listener->gatherings[i], link);
-    return TCPX_SUCCESS;
+    for (int i = 0; i < MOST_GATHERINGS && !*accepted && result == TCPX_SUCCESS; i++)
+        result = finish_gathering(listener, &listener->gatherings[i], link, accepted);
+    return result;
 }

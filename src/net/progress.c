@@ -144,7 +144,7 @@ bool progress_is_shared_out(const struct net_comm *comm)
  * takes the next slice by itself, and so does the caller's; but in a stream every slice has an idle
  * lane woken for it, and the caller's takes what is left.
  */
-static void share_out(struct net_comm *comm)
+void progress_share_out(struct net_comm *comm)
 {
     uint64_t slices;
     unsigned first = comm->watched ? 0 : comm->own_lanes;
@@ -189,13 +189,13 @@ static void move_forward_lanes(struct net_comm *comm)
 /* What can be sent already goes first: a small message does not wait for news. */
 static void move_sender(struct net_comm *comm)
 {
-    share_out(comm);
+    progress_share_out(comm);
     move_forward_lanes(comm);
     move(comm, comm_reverse_lane(comm));
     if (!comm->news)
         return;
     comm->news = false;
-    share_out(comm);
+    progress_share_out(comm);
     move_forward_lanes(comm);
 }
 
@@ -223,7 +223,7 @@ static void follow_gpu(struct net_comm *comm)
 {
     if (comm->side == NET_SENDER) {
         stage_ahead(comm);
-        share_out(comm);
+        progress_share_out(comm);
     } else {
         land_all_put_aside(comm);
     }
@@ -251,6 +251,7 @@ void progress(struct net_comm *comm)
     }
     comm->polls++;
     move_all(comm, comm->watched);
+    devmem_watch(comm);
     if (comm->watched)
         io_nudge(&comm->io);
 }
@@ -282,7 +283,7 @@ static bool need_not_watch(const struct net_comm *comm)
 static void follow_up(struct net_comm *comm)
 {
     if (comm->side == NET_SENDER)
-        share_out(comm);
+        progress_share_out(comm);
     else if (comm->result == TCPX_SUCCESS && receiver_has_to_speak(comm, true))
         move(comm, comm_reverse_lane(comm));
 }
@@ -323,7 +324,7 @@ static enum io_again tick(void *owner)
 }
 
 /* A connection has ended or broken, and moving its lane on has not shown that. */
-static void look_into(struct net_comm *comm, unsigned lane)
+static void look_into(struct net_comm *comm, unsigned lane, uint32_t events)
 {
     bool forward = lane != comm_reverse_lane(comm);
 
@@ -333,6 +334,9 @@ static void look_into(struct net_comm *comm, unsigned lane)
         (comm->side == NET_RECEIVER && forward && comm->incoming[lane].stalled))
         return;
     if (forward && comm_has_broken(comm, comm->link.forward[lane]))
+        return;
+    /* Notices of what was sent by reference have been read by now, and further ones will come. */
+    if (forward && comm->sends_by_reference && (events & EPOLLHUP) == 0)
         return;
     forget(comm, lane);
 }
@@ -375,7 +379,7 @@ static void ready(void *owner, unsigned lane, uint32_t events)
         io_hurry(&comm->io);
     comm->polls_at_ready = comm->polls;
     if (comm->result == TCPX_SUCCESS && (events & (EPOLLERR | EPOLLHUP)) != 0)
-        look_into(comm, lane);
+        look_into(comm, lane, events);
     pthread_mutex_unlock(&comm->lock);
 }
 
@@ -400,6 +404,11 @@ void progress_alarm(struct net_comm *comm)
         log_debug("a sleeper is being woken already");
 }
 
+static short poll_events(uint32_t events)
+{
+    return (short)(events == 0 ? 0 : events == EPOLLIN ? POLLIN : POLLOUT);
+}
+
 /* What a call that sleeps has to wait for; `left_ms` is 0 if something can be moved at once. */
 static unsigned gather(struct net_comm *comm, struct pollfd *all, uint64_t *left_ms)
 {
@@ -412,9 +421,10 @@ static unsigned gather(struct net_comm *comm, struct pollfd *all, uint64_t *left
             continue;
         if (comm->lanes[lane].wait == LANE_MORE)
             *left_ms = 0;
-        if (events != 0)
-            all[count++] = (struct pollfd){.fd = descriptor_of(comm, lane),
-                                           .events = events == EPOLLIN ? POLLIN : POLLOUT};
+        /* What was sent by reference is told as an error, which needs no asking for. */
+        if (events != 0 || (lane < comm->link.sockets && devmem_send_is_flying(comm, lane)))
+            all[count++] =
+                (struct pollfd){.fd = descriptor_of(comm, lane), .events = poll_events(events)};
     }
     if (copies_are_under_way(comm) || comm->stalled > 0)
         *left_ms = 0;
@@ -440,6 +450,7 @@ void progress_sleep(struct net_request *request, uint64_t deadline)
 
     comm->polls++;
     move_all(comm, true);
+    devmem_watch(comm);
     if (request_has_ended(request))
         return;
     open_alarm(comm);

@@ -81,6 +81,8 @@ int sender_create(struct net_comm *comm)
 
 void sender_destroy(struct net_comm *comm)
 {
+    for (unsigned i = 0; i < comm->link.sockets; i++)
+        free(comm->outgoing[i].by_reference);
     queue_destroy(&comm->planned);
     free(comm->eager_unposted);
 }
@@ -433,7 +435,7 @@ enum lane_wait sender_hear(struct net_comm *comm)
 
 /* --- bytes --------------------------------------------------------------------------------- */
 
-/* The oldest opened send in host memory that has bytes which no socket has taken. */
+/* The oldest opened send, of those that need no copy, with bytes that no socket has taken. */
 static struct net_request *next_to_slice(struct net_comm *comm)
 {
     struct net_request *oldest = NULL;
@@ -441,7 +443,7 @@ static struct net_request *next_to_slice(struct net_comm *comm)
     for (unsigned i = 0; i < comm->used_requests; i++) {
         struct net_request *request = &comm->requests[i];
 
-        if (request->state == REQUEST_MOVING && !request->in_gpu &&
+        if (request->state == REQUEST_MOVING && !request_is_staged(request) && !request->gated &&
             request->handed_out < request->bytes &&
             (oldest == NULL || request->order < oldest->order))
             oldest = request;
@@ -454,7 +456,8 @@ uint64_t sender_bytes_to_slice(const struct net_comm *comm)
     uint64_t bytes = 0;
 
     for (unsigned i = 0; i < comm->used_requests; i++)
-        if (comm->requests[i].state == REQUEST_MOVING && !comm->requests[i].in_gpu)
+        if (comm->requests[i].state == REQUEST_MOVING && !request_is_staged(&comm->requests[i]) &&
+            !comm->requests[i].gated)
             bytes += comm->requests[i].bytes - comm->requests[i].handed_out;
     if (comm->gpu.stream != NULL)
         bytes += queue_length(&comm->gpu.ready) * sender_smallest_slice(comm);
@@ -466,9 +469,9 @@ uint64_t sender_smallest_slice(const struct net_comm *comm)
     return comm->link.largest_slice < SMALLEST_SLICE ? comm->link.largest_slice : SMALLEST_SLICE;
 }
 
-static uint64_t largest_host_slice(const struct net_comm *comm)
+static uint64_t largest_slice(const struct net_comm *comm, const struct net_request *request)
 {
-    uint64_t share = comm->link.largest_slice / NET_HOST_SHARE;
+    uint64_t share = comm->link.largest_slice / (request->in_gpu ? 1 : NET_HOST_SHARE);
 
     return share > 0 ? share : 1;
 }
@@ -547,7 +550,7 @@ static void load_slice(struct net_comm *comm, uint16_t socket)
     record.offset = staged != NULL ? staged->offset : request->handed_out;
     record.length = staged != NULL ? staged->bytes
                                    : sender_slice_bytes(comm, request->bytes - request->handed_out,
-                                                        largest_host_slice(comm));
+                                                        largest_slice(comm, request));
     if (comm->link.framing == WIRE_INLINE) {
         add_record(outgoing, &record);
     } else if (queue_length(&comm->planned) + comm->most_requests >= most_planned(comm) ||
@@ -561,7 +564,10 @@ static void load_slice(struct net_comm *comm, uint16_t socket)
         outgoing->slot = copy.slot;
     }
     outgoing->request = request;
-    outgoing->payload = staged != NULL ? copy.slot->host : request->data + request->handed_out;
+    outgoing->payload = staged != NULL                    ? copy.slot->host
+                        : request_is_referred_to(request) ? NULL
+                                                          : request->data + request->handed_out;
+    outgoing->source_at = request->source_at + request->handed_out;
     outgoing->payload_left = record.length;
     outgoing->counts = record.length;
     request->handed_out += record.length;
@@ -591,6 +597,9 @@ static bool load(struct net_comm *comm, uint16_t socket)
     if (outgoing->request == NULL && has_place(outgoing) &&
         (socket != 0 || comm->link.framing == WIRE_INLINE))
         load_slice(comm, socket);
+    /* Copies that ended while this lane was sending: it would take them all one by one. */
+    if (stage_peek(comm) != NULL)
+        progress_share_out(comm);
     return !is_idle(outgoing);
 }
 
@@ -604,6 +613,12 @@ static void done_if_all_sent(struct net_request *request)
     request_done(request);
 }
 
+void sender_moved(struct net_request *request, uint64_t bytes)
+{
+    request->moved += bytes;
+    done_if_all_sent(request);
+}
+
 static void finish(struct net_comm *comm, uint16_t socket)
 {
     struct outgoing *outgoing = &comm->outgoing[socket];
@@ -615,7 +630,8 @@ static void finish(struct net_comm *comm, uint16_t socket)
         staging_give(&comm->gpu.share, outgoing->slot);
     outgoing->slot = NULL;
     outgoing->request = NULL;
-    if (request != NULL)
+    /* What the NIC reads by itself counts when it has arrived. */
+    if (request != NULL && !request_is_referred_to(request))
         request->moved += outgoing->counts;
     for (unsigned i = 0; i < outgoing->said_count; i++)
         outgoing->said[i]->unsaid--;
@@ -638,6 +654,45 @@ static void note_written(struct net_comm *comm, struct outgoing *outgoing, ssize
     comm->calling.waits = comm->full > 0 && comm->result == TCPX_SUCCESS;
 }
 
+static bool refers(const struct outgoing *outgoing)
+{
+    return outgoing->request != NULL && request_is_referred_to(outgoing->request);
+}
+
+/* By one call: records and what is in host memory together, what the NIC reads by itself alone. */
+static uint64_t bytes_of_call(const struct outgoing *outgoing)
+{
+    uint64_t records = outgoing->records_bytes - outgoing->records_sent;
+
+    return refers(outgoing) && records > 0 ? records : records + outgoing->payload_left;
+}
+
+static ssize_t call(struct net_comm *comm, uint16_t socket, struct iovec parts[2])
+{
+    struct outgoing *outgoing = &comm->outgoing[socket];
+    bool alone = refers(outgoing);
+    struct msghdr message = {.msg_iov = parts,
+                             .msg_iovlen = outgoing->payload_left > 0 && !alone ? 2 : 1};
+
+    if (alone && parts[0].iov_len == 0)
+        return devmem_send_some(comm->link.forward[socket], outgoing->request->source,
+                                outgoing->source_at, outgoing->payload_left);
+    return sendmsg(comm->link.forward[socket], &message,
+                   MSG_NOSIGNAL | MSG_DONTWAIT | (alone ? MSG_MORE : 0));
+}
+
+static void note_taken(struct outgoing *outgoing, size_t of_records, size_t of_payload)
+{
+    outgoing->records_sent += of_records;
+    outgoing->payload_left -= of_payload;
+    outgoing->source_at += of_payload;
+    if (outgoing->payload != NULL)
+        outgoing->payload += of_payload;
+    else if (of_payload > 0)
+        zerocopy_began(outgoing->by_reference, outgoing->request, of_payload);
+    outgoing->total += of_records + of_payload;
+}
+
 /* The lock is free during the call; *error is errno. */
 static ssize_t write_some(struct net_comm *comm, uint16_t socket, int *error)
 {
@@ -647,30 +702,26 @@ static ssize_t write_some(struct net_comm *comm, uint16_t socket, int *error)
          .iov_len = outgoing->records_bytes - outgoing->records_sent},
         {.iov_base = (void *)(uintptr_t)outgoing->payload, .iov_len = outgoing->payload_left},
     };
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = outgoing->payload_left > 0 ? 2 : 1};
     struct net_request *request = outgoing->request;
+    uint64_t wanted = bytes_of_call(outgoing);
     ssize_t sent;
     size_t of_records;
 
     request_hold(request);
     stages_call_begins(&comm->calling);
     pthread_mutex_unlock(&comm->lock);
-    sent = sendmsg(comm->link.forward[socket], &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    sent = call(comm, socket, parts);
     *error = errno;
     pthread_mutex_lock(&comm->lock);
     if (sent > 0)
         stages_sleep(&comm->lock,
                      stages_slow_until(&comm->throttle, CONFIG_THROTTLE_SEND, (uint64_t)sent));
-    note_written(comm, outgoing, sent, parts[0].iov_len + outgoing->payload_left);
+    note_written(comm, outgoing, sent, wanted);
     request_let_go(request);
     if (sent <= 0)
         return sent;
     of_records = (size_t)sent < parts[0].iov_len ? (size_t)sent : parts[0].iov_len;
-    outgoing->records_sent += of_records;
-    outgoing->payload_left -= (size_t)sent - of_records;
-    if (outgoing->payload != NULL)
-        outgoing->payload += (size_t)sent - of_records;
-    outgoing->total += (size_t)sent;
+    note_taken(outgoing, of_records, (size_t)sent - of_records);
     return sent;
 }
 
@@ -693,11 +744,38 @@ static bool may_be_staged_soon(const struct net_comm *comm, uint16_t socket)
            (socket != 0 || comm->link.framing == WIRE_INLINE);
 }
 
+/* Too many sends are under way to begin another: notices of those come as errors do. */
+static bool must_wait_for_arrivals(struct net_comm *comm, uint16_t socket)
+{
+    struct outgoing *outgoing = &comm->outgoing[socket];
+
+    if (!refers(outgoing) || zerocopy_has_room(outgoing->by_reference))
+        return false;
+    devmem_send_poll(comm, socket);
+    return !zerocopy_has_room(outgoing->by_reference);
+}
+
+static void broke(struct net_comm *comm, const struct outgoing *outgoing, int error)
+{
+    if (refers(outgoing) && outgoing->records_sent == outgoing->records_bytes &&
+        (error == EINVAL || error == ENODEV || error == EFAULT || error == EOPNOTSUPP)) {
+        error_keep_system(error,
+                          "%s cannot send from GPU memory any more (it was shut down, or the route "
+                          "to %s has changed)",
+                          comm->link.device.name, comm->link.peer);
+        comm_fail(comm, TCPX_SYSTEM_ERROR);
+    } else {
+        error_keep_system(error, "the connection to %s broke", comm->link.peer);
+        comm_fail(comm, TCPX_REMOTE_ERROR);
+    }
+}
+
 enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
 {
     struct outgoing *outgoing = &comm->outgoing[socket];
     uint64_t moved = 0;
 
+    devmem_send_poll(comm, socket);
     while (moved < COMM_TURN_BYTES && comm->result == TCPX_SUCCESS) {
         uint64_t wanted;
         ssize_t sent;
@@ -710,7 +788,9 @@ enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
         }
         if (outgoing->loaded_at == 0 && comm->link.sockets > 1)
             outgoing->loaded_at = clock_now();
-        wanted = outgoing->records_bytes - outgoing->records_sent + outgoing->payload_left;
+        if (must_wait_for_arrivals(comm, socket))
+            return LANE_IDLE;
+        wanted = bytes_of_call(outgoing);
         sent = write_some(comm, socket, &error);
         if (comm->result != TCPX_SUCCESS)
             return LANE_IDLE;
@@ -720,15 +800,17 @@ enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
             copies_poll(comm); /* there is time, and how long they took is told */
             return LANE_FOR_ROOM;
         }
+        if (sent < 0 && error == ENOBUFS && devmem_send_is_flying(comm, socket))
+            return LANE_IDLE;
         if (sent < 0) {
-            error_keep_system(error, "the connection to %s broke", comm->link.peer);
-            comm_fail(comm, TCPX_REMOTE_ERROR);
+            broke(comm, outgoing, error);
             return LANE_IDLE;
         }
         moved += (uint64_t)sent;
         if ((uint64_t)sent < wanted)
             return LANE_FOR_ROOM;
-        finish(comm, socket);
+        if (is_idle(outgoing))
+            finish(comm, socket);
     }
     return LANE_MORE;
 }

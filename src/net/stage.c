@@ -4,7 +4,10 @@
  */
 #include "net/comm_state.h"
 
-/* The oldest opened send in GPU memory that has bytes which were not copied yet, and could be. */
+/*
+ * The oldest opened send in GPU memory that has bytes which were not copied yet, and could be. Also
+ * sees for those that need no copy whether the GPU has got to where they are complete.
+ */
 static struct net_request *next_to_stage(struct net_comm *comm)
 {
     struct net_request *oldest = NULL;
@@ -14,11 +17,11 @@ static struct net_request *next_to_stage(struct net_comm *comm)
         struct net_request *request = &comm->requests[i];
 
         if (!request->in_gpu || request->state != REQUEST_MOVING ||
-            request->staged == request->bytes)
+            request->bytes == (request_is_staged(request) ? request->staged : request->handed_out))
             continue;
         if (!gate_is_open(comm, request))
             comm->gpu.waiting++;
-        else if (oldest == NULL || request->order < oldest->order)
+        else if (request_is_staged(request) && (oldest == NULL || request->order < oldest->order))
             oldest = request;
     }
     return comm->result == TCPX_SUCCESS ? oldest : NULL; /* a gate may have failed it */

@@ -23,7 +23,7 @@ static int link_options(struct net_link_options *options)
 /* --- making -------------------------------------------------------------------------------- */
 
 int channel_listen(const struct import_plugin *plugin, const struct net_device *device,
-                   int device_number, uint8_t handle[NET_TABLE_HANDLE_BYTES],
+                   int device_number, int gpu, uint8_t handle[NET_TABLE_HANDLE_BYTES],
                    struct channel_listener *listener)
 {
     struct net_link_options options;
@@ -33,6 +33,7 @@ int channel_listen(const struct import_plugin *plugin, const struct net_device *
     if (plugin != NULL)
         return import_comm_listen(plugin, device_number, handle, &listener->plugin);
     result = link_options(&options);
+    options.gpu = gpu;
     if (result == TCPX_SUCCESS)
         result = net_listen(device, &options, handle, &listener->builtin);
     return result;

@@ -30,9 +30,12 @@ struct channel_listener {
     struct net_listener *builtin;
 };
 
-/* `plugin`: NULL for the built-in transport, whose device the second one is. */
+/*
+ * `plugin`: NULL for the built-in transport, whose device the second one is. `gpu`: whose memory
+ * will be received into; -1: host memory only.
+ */
 MUST_CHECK int channel_listen(const struct import_plugin *plugin, const struct net_device *device,
-                              int device_number, uint8_t handle[NET_TABLE_HANDLE_BYTES],
+                              int device_number, int gpu, uint8_t handle[NET_TABLE_HANDLE_BYTES],
                               struct channel_listener *listener);
 /* *there: whether the channel was made; if not, again. */
 MUST_CHECK int channel_accept(struct channel_listener *listener, struct channel *channel,

@@ -144,8 +144,9 @@ static int listen_all(struct opening *opening)
     for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++) {
         int number = nic_of(opening, i)->number;
 
-        result = channel_listen(session->plugin, &opening->devices[number], number,
-                                opening->mine.handles[i], &opening->listeners[i]);
+        result =
+            channel_listen(session->plugin, &opening->devices[number], number, session->gpu_number,
+                           opening->mine.handles[i], &opening->listeners[i]);
     }
     return result;
 }
@@ -329,10 +330,14 @@ static int check_chunks(const struct tcpx_session *session)
 
 static const char *gpu_memory_way(const struct tcpx_session *session)
 {
-    const struct import_comm *comm = session->receiving.lanes[0].channel.plugin;
+    const struct channel *channel = &session->receiving.lanes[0].channel;
+    const struct import_comm *comm = channel->plugin;
 
+    if (session->gpu_number >= 0 && session->plugin == NULL)
+        return net_receives_by_devmem(channel->builtin)
+                   ? "GPU memory by the transport, received by devmem TCP"
+                   : "GPU memory by the transport";
     return session->gpu_number < 0      ? "host memory only"
-           : session->plugin == NULL    ? "GPU memory by the transport"
            : !session->takes_gpu_memory ? "GPU memory staged in host memory here"
            : import_comm_unpacks(comm)  ? "GPU memory unpacked here"
                                         : "GPU memory directly";

@@ -204,7 +204,7 @@ static inline void listen_everywhere(struct player *player)
     CHECK(gpu_open(0, &player->gpu) == TCPX_SUCCESS);
     CHECK(gpu_enter(player->gpu, &player->scope) == TCPX_SUCCESS);
     for (unsigned i = 0; i < world.channels; i++)
-        CHECK(channel_listen(player->plugin, player->devices, 0, mine->handles[i],
+        CHECK(channel_listen(player->plugin, player->devices, 0, -1, mine->handles[i],
                              &player->listeners[i]) == TCPX_SUCCESS);
     mine->version = AGREEMENT_VERSION;
     snprintf(mine->transport, sizeof mine->transport, "%s",

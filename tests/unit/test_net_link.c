@@ -312,6 +312,10 @@ static void test_handles(void **state)
     handle[6] = 5;
     expect_no_connection(handle, &usual, NULL, TCPX_INVALID_ARGUMENT, "family 5");
     handle[6] = 4;
+    /* another framing */
+    handle[7] = 9;
+    expect_no_connection(handle, &usual, NULL, TCPX_INVALID_ARGUMENT, "framing 9");
+    handle[7] = WIRE_INLINE;
     /* an attempt that is none of ours starts a new one, whatever the number */
     assert_success(net_handle_read(handle, &parsed));
     parsed.attempt = 0x123456789abcdef;
@@ -354,13 +358,38 @@ static void test_ends_that_want_different_things(void **state)
     options.match = WIRE_MATCH_FIFO;
     expect_no_connection(handle, &options, listener, TCPX_REMOTE_ERROR, "in another way");
     options = usual;
-    options.sockets = 3;
-    options.framing = WIRE_SEPARATE;
+    /* as the handle of another listener would have it */
+    handle[7] = WIRE_SEPARATE;
     expect_no_connection(handle, &options, listener, TCPX_REMOTE_ERROR, "another framing");
+    handle[7] = WIRE_INLINE;
     options.sockets = 0;
     expect_no_connection(handle, &options, listener, TCPX_INVALID_ARGUMENT, "0 sockets");
     options.sockets = 65;
     expect_no_connection(handle, &options, listener, TCPX_INVALID_ARGUMENT, "65 sockets");
+    net_listener_close(listener);
+}
+
+static void test_the_listener_decides_about_framing(void **state)
+{
+    uint8_t handle[NET_HANDLE_BYTES];
+    struct net_link_options separate = usual;
+    struct net_link_options one_socket = usual;
+    struct net_listener *listener;
+    struct net_link sender;
+    struct net_link receiver;
+
+    (void)state;
+    separate.framing = WIRE_SEPARATE;
+    one_socket.sockets = 1;
+    listener = listen_on(AF_INET, &separate, handle);
+    make_link(listener, &one_socket, handle, &sender, &receiver);
+    assert_int_equal(sender.framing, WIRE_SEPARATE);
+    assert_int_equal(receiver.framing, WIRE_SEPARATE);
+    /* one for records, and one for payload */
+    assert_int_equal(sender.sockets, 2);
+    assert_int_equal(receiver.sockets, 2);
+    net_link_close(&sender);
+    net_link_close(&receiver);
     net_listener_close(listener);
 }
 
@@ -546,6 +575,7 @@ int main(void)
         LINK_TEST(test_handles),
         LINK_TEST(test_a_wrong_token),
         LINK_TEST(test_ends_that_want_different_things),
+        LINK_TEST(test_the_listener_decides_about_framing),
         LINK_TEST(test_nobody_there),
         LINK_TEST(test_cancel),
         LINK_TEST(test_garbage_is_dropped),

@@ -1,0 +1,98 @@
+/* Steers the connections of a link. */
+#include "net/devmem_link.h"
+
+#include "base/config.h"
+#include "base/log.h"
+#include "net/steering.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- whether to ---------------------------------------------------------------------------- */
+
+/* A machine's NICs are said to be unfit once each, not for every listener. */
+static void say_once_why_not(const struct net_device *device)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char said[NET_DEVICES_MOST][IFNAMSIZ];
+    bool again = false;
+
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < NET_DEVICES_MOST && !again; i++) {
+        again = strcmp(said[i], device->name) == 0;
+        if (said[i][0] != '\0')
+            continue;
+        memcpy(said[i], device->name, sizeof said[i]);
+        break;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!again)
+        log_tcpx("%s receives without devmem TCP: %s", device->name, error_text());
+}
+
+int devmem_link_pool(const struct net_device *device, int gpu, struct devmem_pool **pool)
+{
+    const struct config *config;
+    int result = config_get(&config);
+
+    *pool = NULL;
+    if (result != TCPX_SUCCESS || gpu < 0 || config->devmem == CONFIG_DEVMEM_OFF ||
+        config->soft_devmem != 0 || device->is_loopback)
+        return result;
+    result = devmem_pool_take(device, gpu, pool);
+    if (result == TCPX_SUCCESS || config->devmem == CONFIG_DEVMEM_ON)
+        return result;
+    say_once_why_not(device);
+    return TCPX_SUCCESS;
+}
+
+/* --- steering ------------------------------------------------------------------------------ */
+
+static int steer(struct devmem_link *link, int socket)
+{
+    const char *interface = devmem_pool_interface(link->pool);
+    const struct config *config;
+    int result = config_get(&config);
+
+    if (result == TCPX_SUCCESS)
+        result = steering_begin(interface, socket, devmem_pool_next_queue(link->pool),
+                                &link->rules[link->count]);
+    if (result == TCPX_SUCCESS) {
+        link->count++;
+    } else if (config->devmem != CONFIG_DEVMEM_ON) {
+        log_warn("a connection is received without devmem TCP: %s", error_text());
+        return TCPX_SUCCESS;
+    }
+    return result;
+}
+
+int devmem_link_open(struct devmem_pool *pool, const int *forward, unsigned sockets,
+                     struct devmem_link **out)
+{
+    struct devmem_link *link = calloc(1, sizeof *link);
+    int result = TCPX_SUCCESS;
+
+    if (link == NULL)
+        return error_system(ENOMEM, "a link");
+    link->pool = devmem_pool_share(pool);
+    for (unsigned i = 1; i < sockets && result == TCPX_SUCCESS; i++)
+        result = steer(link, forward[i]);
+    if (result != TCPX_SUCCESS) {
+        devmem_link_close(link);
+        return result;
+    }
+    *out = link;
+    return TCPX_SUCCESS;
+}
+
+void devmem_link_close(struct devmem_link *link)
+{
+    if (link == NULL)
+        return;
+    for (unsigned i = 0; i < link->count; i++)
+        steering_end(devmem_pool_interface(link->pool), &link->rules[i]);
+    devmem_pool_give(link->pool);
+    free(link);
+}

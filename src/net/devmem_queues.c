@@ -1,0 +1,233 @@
+/* Finding queues, binding them, and keeping others away from them. */
+#include "net/devmem_queues.h"
+
+#include "base/config.h"
+#include "base/log.h"
+#include "net/nic_binding.h"
+#include "net/privilege.h"
+#include "net/steering.h"
+
+#include <errno.h>
+#include <net/if.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 64 }; /* as UCCL_TCPX_DEVMEM_QUEUES */
+
+struct devmem_queues {
+    char interface[IFNAMSIZ];
+    unsigned ifindex;
+    unsigned numbers[MOST];
+    unsigned count;
+    atomic_uint next;
+    struct nic_binding binding;
+    uint32_t id;           /* of the binding, also when it has ended */
+    struct nic_hash *hash; /* as it was */
+};
+
+/* --- what can be known before ---------------------------------------------------------------- */
+
+static int check_kernel(void)
+{
+    bool receives;
+    bool sends;
+    int result = nic_kernel_binds(&receives, &sends);
+
+    if (result == TCPX_SUCCESS && !receives)
+        return error_set(TCPX_SYSTEM_ERROR,
+                         "this kernel cannot receive into device memory (Linux 6.12 can)");
+    return result;
+}
+
+static int check_split(const char *interface)
+{
+    struct nic_rings rings;
+
+    return nic_get_rings(interface, &rings, NULL);
+}
+
+static int check_rules(const char *interface)
+{
+    bool has_rules;
+    int result = nic_has_rules(interface, &has_rules);
+
+    if (result == TCPX_SUCCESS && !has_rules)
+        return error_set(TCPX_SYSTEM_ERROR,
+                         "%s does not steer connections: ntuple filters are off (ethtool -K %s "
+                         "ntuple on)",
+                         interface, interface);
+    return result;
+}
+
+int devmem_queues_possible(const char *interface)
+{
+    unsigned queues;
+    int result = check_kernel();
+
+    if (result == TCPX_SUCCESS)
+        result = check_split(interface);
+    if (result == TCPX_SUCCESS)
+        result = privilege_check_net_admin();
+    if (result == TCPX_SUCCESS)
+        result = check_rules(interface);
+    if (result == TCPX_SUCCESS)
+        result = nic_count_queues(interface, &queues);
+    if (result == TCPX_SUCCESS && queues < 2)
+        return error_set(TCPX_SYSTEM_ERROR,
+                         "%s has one receive queue: device memory takes one for itself alone "
+                         "(ethtool -L %s combined N)",
+                         interface, interface);
+    return result;
+}
+
+/* --- finding --------------------------------------------------------------------------------- */
+
+/* The last ones, since the first are those that others count on; those in use are left out. */
+static int find_free(struct devmem_queues *queues, const bool bound[NIC_MOST_QUEUES])
+{
+    const struct config *config;
+    unsigned all = 0;
+    unsigned wanted;
+    int result = config_get(&config);
+
+    if (result == TCPX_SUCCESS)
+        result = nic_count_queues(queues->interface, &all);
+    if (result != TCPX_SUCCESS)
+        return result;
+    wanted = config->devmem_queues != CONFIG_AUTO ? (unsigned)config->devmem_queues : all / 4;
+    wanted = wanted < 1 ? 1 : wanted > MOST ? MOST : wanted;
+    queues->count = 0;
+    /* Queue 0 stays with ordinary traffic. */
+    for (unsigned i = all - 1; i > 0 && queues->count < wanted; i--)
+        if (!bound[i])
+            queues->numbers[queues->count++] = i;
+    if (queues->count == 0)
+        return error_set(TCPX_SYSTEM_ERROR,
+                         "no receive queue of %s is free: of %u all but the first are bound to "
+                         "somebody's memory",
+                         queues->interface, all);
+    return TCPX_SUCCESS;
+}
+
+/* --- binding --------------------------------------------------------------------------------- */
+
+static int split_headers(const char *interface)
+{
+    struct nic_rings rings;
+    int result = nic_get_rings(interface, &rings, NULL);
+
+    if (result == TCPX_SUCCESS &&
+        (rings.split != NIC_SPLIT_ON || (rings.has_threshold && rings.threshold != 0)))
+        result = nic_split_headers(interface);
+    return result;
+}
+
+/* Ordinary connections must not get into device memory, where nobody can read them. */
+static int keep_others_away(struct devmem_queues *queues, bool bound[NIC_MOST_QUEUES])
+{
+    for (unsigned i = 0; i < queues->count; i++)
+        bound[queues->numbers[i]] = true;
+    return nic_hash_avoid(queues->interface, bound, &queues->hash);
+}
+
+static void let_others_in(struct devmem_queues *queues)
+{
+    bool still[NIC_MOST_QUEUES];
+
+    if (nic_find_bound_queues(queues->ifindex, still) != TCPX_SUCCESS)
+        log_debug("%s", error_text());
+    else
+        nic_hash_restore(queues->interface, queues->hash, still);
+}
+
+static int bind_free(struct devmem_queues *queues, int dmabuf)
+{
+    bool bound[NIC_MOST_QUEUES];
+    int result = nic_find_bound_queues(queues->ifindex, bound);
+
+    if (result == TCPX_SUCCESS)
+        result = find_free(queues, bound);
+    if (result == TCPX_SUCCESS)
+        result = split_headers(queues->interface);
+    if (result == TCPX_SUCCESS)
+        result = keep_others_away(queues, bound);
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = nic_bind_receive(queues->ifindex, queues->numbers, queues->count, dmabuf,
+                              &queues->binding, NULL);
+    if (result != TCPX_SUCCESS)
+        let_others_in(queues);
+    return result;
+}
+
+/* Only one process at a time chooses: another could take the same queue, or let traffic in. */
+static int bind_alone(struct devmem_queues *queues, int dmabuf)
+{
+    int lock = steering_lock(queues->interface);
+    int result = bind_free(queues, dmabuf);
+
+    steering_unlock(lock);
+    return result;
+}
+
+int devmem_queues_bind(const char *interface, unsigned ifindex, int dmabuf,
+                       struct devmem_queues **out)
+{
+    struct devmem_queues *queues = calloc(1, sizeof *queues);
+    unsigned stale;
+    int result;
+
+    if (queues == NULL)
+        return error_system(ENOMEM, "receive queues");
+    snprintf(queues->interface, sizeof queues->interface, "%s", interface);
+    queues->ifindex = ifindex;
+    queues->binding.socket = -1;
+    result = bind_alone(queues, dmabuf);
+    if (result != TCPX_SUCCESS) {
+        free(queues);
+        return result;
+    }
+    queues->id = queues->binding.id;
+    stale = steering_clean(interface);
+    if (stale > 0)
+        log_tcpx("%s: %u rules of processes that are gone were removed", interface, stale);
+    log_tcpx("%s: device memory is bound to %u of its receive queues, the first is %u", interface,
+             queues->count, queues->numbers[0]);
+    *out = queues;
+    return TCPX_SUCCESS;
+}
+
+void devmem_queues_unbind(struct devmem_queues *queues)
+{
+    nic_unbind(&queues->binding);
+}
+
+void devmem_queues_release(struct devmem_queues *queues)
+{
+    int lock;
+
+    if (queues == NULL)
+        return;
+    lock = steering_lock(queues->interface);
+    nic_unbind(&queues->binding);
+    let_others_in(queues);
+    steering_unlock(lock);
+    free(queues);
+}
+
+uint32_t devmem_queues_id(const struct devmem_queues *queues)
+{
+    return queues->id;
+}
+
+unsigned devmem_queues_next(struct devmem_queues *queues)
+{
+    return queues->numbers[atomic_fetch_add(&queues->next, 1) % queues->count];
+}
+
+int devmem_queues_count_out(const struct devmem_queues *queues, uint64_t *pages)
+{
+    return nic_count_pages_out(queues->ifindex, queues->id, pages);
+}
