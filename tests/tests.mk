@@ -14,7 +14,11 @@ RUNNER_FLAGS  := $(if $(findstring thread,$(SANITIZE)),--no-aslr) --lanes $(if $
 UNIT_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/test_*.c)))
 GPU_PROGRAMS  := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/gpu/test_*.c)))
 PLUGIN_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/plugin/test_*.c)))
-INTEGRATION   := $(sort $(wildcard tests/integration/*.sh))
+# What is said and how fast it is does not depend on races: the thread sanitizer is spared that.
+SAID_AND_TIMED := completion connection connection_hosts docs doctor documents man net_devices \
+	old_names perf perf_hosts program runner
+INTEGRATION   := $(filter-out $(if $(findstring thread,$(SANITIZE)),$(SAID_AND_TIMED:%=tests/integration/%.sh)), \
+	$(sort $(wildcard tests/integration/*.sh)))
 
 $(UNIT_PROGRAMS) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(LIB_OBJECTS)
 	$(call link,$(CMOCKA_LIBS))
@@ -79,7 +83,7 @@ unit_suites  = $(foreach name,$(1),'unit/$(name): TCPX_TEST_TURNS=$(TURNS) $(BUI
 UNITS        := $(patsubst test_%,%,$(notdir $(UNIT_PROGRAMS)))
 QUIET_UNITS  := $(filter net_process net_progress net_stages net_strangers session_faults,$(UNITS))
 UNIT_SUITES  := $(call unit_suites,$(filter-out $(QUIET_UNITS),$(UNITS)))
-QUIET_UNIT_SUITES := $(call unit_suites,$(QUIET_UNITS))
+QUIET_UNIT_SUITES := $(call unit_suites,$(filter-out $(if $(findstring thread,$(SANITIZE)),net_stages),$(QUIET_UNITS)))
 GPU_SUITES := \
 	$(call gpu_suite,layer-host,gpu_layer,$(on_host)) \
 	$(call gpu_suite,layer-standin,gpu_layer,$(on_fake)) \
@@ -105,6 +109,7 @@ GPU_SUITES := \
 	$(call gpu_suite,net-devmem-host-threads,net_gpu,$(on_host) UCCL_TCPX_SOFT_DEVMEM=6 UCCL_TCPX_THREADS=3 $(small_devmem)) \
 	$(call gpu_suite,net-devmem-standin,net_gpu,$(on_fake) UCCL_TCPX_SOFT_DEVMEM=8 $(small_devmem)) \
 	$(call gpu_suite,net-unpack-devmem,net_unpack,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5) \
+	$(call gpu_suite,devmem-memory,devmem_memory,$(on_host)) \
 	$(call gpu_suite,devmem-host,soft_devmem,$(on_host)) \
 	$(call gpu_suite,devmem-standin,soft_devmem,$(on_fake)) \
 	$(call gpu_suite,devmem-host-late,soft_devmem,$(on_host) UCCL_TCPX_HOST_GPU_DELAY_US=50 TCPX_TEST_DEVMEM_BYTES=1000000) \
@@ -306,6 +311,7 @@ REAL_GPU_SUITES := $(SESSION_GPU_SUITES) \
 	$(call gpu_suite,net-unpack-real@300,net_unpack,$(on_gpu)) \
 	$(call gpu_suite,net-devmem-real@300,net_gpu,$(on_gpu) UCCL_TCPX_SOFT_DEVMEM=3 $(small_devmem)) \
 	$(call gpu_suite,net-unpack-devmem-real@300,net_unpack,$(on_gpu) UCCL_TCPX_SOFT_DEVMEM=5) \
+	$(call gpu_suite,devmem-memory-real,devmem_memory,$(on_gpu)) \
 	$(call gpu_suite,devmem-real@300,soft_devmem,$(on_gpu) TCPX_TEST_DEVMEM_BYTES=1073741824) \
 	$(call gpu_suite,net-real-calls@300,net_gpu,$(on_gpu) UCCL_TCPX_THREADS=0) \
 	$(call gpu_suite,import-real@300,import_cuda,$(on_gpu)) \

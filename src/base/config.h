@@ -106,11 +106,12 @@ enum config_unpack {
     CHOICE(devmem, "UCCL_TCPX_DEVMEM", "auto", "auto|on|off",                                      \
          "Device-memory TCP: auto uses it to receive and to send where kernel, NIC, GPU and "      \
          "privileges allow it, and says why not elsewhere; with on that is an error.")             \
-    SIZE(devmem_bytes, "UCCL_TCPX_DEVMEM_BYTES", "64M", (uint64_t)1 << 20, (uint64_t)1 << 32,      \
-         "How much GPU memory a NIC has to put payload into, for each GPU.")                       \
+    SIZE(devmem_bytes, "UCCL_TCPX_DEVMEM_BYTES", "256M", (uint64_t)1 << 20, (uint64_t)1 << 32,     \
+         "How much GPU memory a NIC has to put payload into, for each GPU; a part of it always lies " \
+         "ready in the NIC's rings.")                                                              \
     INTEGER(devmem_queues, "UCCL_TCPX_DEVMEM_QUEUES", "auto", 1, 64,                               \
          "How many receive queues of a NIC device memory is bound to, for each GPU; auto is a "    \
-         "quarter of them.")                                                                       \
+         "quarter of them, and 4 at most.")                                                        \
     INTEGER(host_gpus, "UCCL_TCPX_HOST_GPUS", "1", 1, 64,                                          \
          "How many emulated GPUs there are.")                                                      \
     SIZE(host_gpu_memory, "UCCL_TCPX_HOST_GPU_MEMORY", "16G", 65536, (uint64_t)1 << 46,            \

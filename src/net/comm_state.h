@@ -390,6 +390,9 @@ MUST_CHECK int publish_begin(struct net_comm *comm, const struct net_buffer *buf
                              struct net_request *request);
 uint8_t *publish_where(const struct net_comm *comm, const struct net_request *request,
                        uint64_t offset, uint64_t *most);
+/* The same for the GPU; 0: that many bytes do not lie there in one piece. */
+gpu_address publish_where_on_gpu(const struct net_comm *comm, const struct net_request *request,
+                                 uint64_t offset, uint64_t bytes);
 /* All is there. No effect on a comm without a queue. */
 void publish(struct net_comm *comm, const struct net_request *request);
 void publish_release(struct net_comm *comm, struct net_request *request);

@@ -305,11 +305,10 @@ static uint64_t host_used(const struct part *part)
     return part->scatter.linear_bytes + part->scatter.plain_bytes;
 }
 
-/* To GPU memory: what came without a page by a copy each, the rest by the engine. */
-static int unpack_to_gpu(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
-                         uint32_t count)
+/* To where the GPU writes: what came without a page by a copy each, the rest by the engine. */
+static int unpack_to(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
+                     uint32_t count, gpu_address to)
 {
-    gpu_address to = (gpu_address)(uintptr_t)part->request->data + part->offset;
     const struct unpack_list list = {.bounce = comm->devmem->pool_address,
                                      .destination = to,
                                      .descriptors = (struct unpack_descriptor *)part->slot->host,
@@ -345,7 +344,7 @@ static int copy_to_host(struct net_comm *comm, struct devmem_lane *lane, struct 
     const struct unpack_descriptor *descriptors = (struct unpack_descriptor *)part->slot->host;
     const struct rx_fragment *fragment;
     uint32_t cursor = 0;
-    int result = TCPX_SUCCESS;
+    int result = gpu_flush_inbound_writes(staging_gpu(&comm->gpu.share));
 
     while ((fragment = rx_scatter_next_host(&part->scatter, &cursor)) != NULL)
         for (uint64_t at = 0, most; at < fragment->length; at += most) {
@@ -397,11 +396,14 @@ static void unbind_if_told(struct devmem *devmem, const struct devmem_lane *lane
     devmem_pool_unbind(devmem->pool);
 }
 
-static int make_visible(struct net_comm *comm)
+/* 0: the CPU's business. */
+static gpu_address gpu_place(const struct net_comm *comm, const struct part *part)
 {
-    return devmem_pool_interface(comm->devmem->pool) != NULL
-               ? gpu_flush_inbound_writes(staging_gpu(&comm->gpu.share))
-               : TCPX_SUCCESS;
+    const struct net_request *request = part->request;
+
+    if (request_lands(request))
+        return (gpu_address)(uintptr_t)request->data + part->offset;
+    return request->bounced ? publish_where_on_gpu(comm, request, part->offset, part->bytes) : 0;
 }
 
 static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
@@ -411,6 +413,7 @@ static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part 
                                                  .pool_size = comm->devmem->pool_bytes,
                                                  .host_size = host_room(comm),
                                                  .host_base = RX_HOST_APART};
+    gpu_address to = gpu_place(comm, part);
     enum rx_problem problem;
     uint32_t count = 0;
     int result =
@@ -425,10 +428,8 @@ static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part 
     note_how_it_came(comm, lane, &part->scatter);
     unbind_if_told(comm->devmem, lane);
     if (result == TCPX_SUCCESS)
-        result = make_visible(comm);
-    if (result == TCPX_SUCCESS)
-        result = request_lands(part->request) ? unpack_to_gpu(comm, lane, part, count)
-                                              : copy_to_host(comm, lane, part, count);
+        result = to != 0 ? unpack_to(comm, lane, part, count, to)
+                         : copy_to_host(comm, lane, part, count);
     if (result != TCPX_SUCCESS)
         comm_fail_gpu(comm, result);
 }

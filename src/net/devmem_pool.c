@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* Whole 2 MiB pages of the GPU, so that the NIC is told few and large pieces. */
-enum { ALIGNMENT = 2 << 20 };
+enum { ALIGNMENT = 2 << 20, SOFT_MOST = 64 << 20 };
 
 struct devmem_pool {
     struct devmem_pool *next;
@@ -38,9 +38,11 @@ static struct soft_devmem_options nic_of(const struct config *config)
 {
     static const uint32_t largest[] = {0, 1448, 2048, 300};
     uint64_t seed = config->soft_devmem;
+    /* It has no rings to fill, and goes through its pages at random. */
+    uint64_t bytes = config->devmem_bytes < SOFT_MOST ? config->devmem_bytes : SOFT_MOST;
 
     return (struct soft_devmem_options){.seed = seed,
-                                        .pool_bytes = config->devmem_bytes / 4096 * 4096,
+                                        .pool_bytes = bytes / 4096 * 4096,
                                         .largest_fragment = largest[seed % 4],
                                         .full_percent = 60,
                                         .fragments_per_page = 1 + (uint32_t)(seed / 4 % 2),

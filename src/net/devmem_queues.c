@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 64 }; /* as UCCL_TCPX_DEVMEM_QUEUES */
+/* As UCCL_TCPX_DEVMEM_QUEUES; by itself few, since each has a ring that is full of pages. */
+enum { MOST = 64, MOST_AUTOMATIC = 4 };
 
 struct devmem_queues {
     char interface[IFNAMSIZ];
@@ -96,8 +97,10 @@ static int find_free(struct devmem_queues *queues, const bool bound[NIC_MOST_QUE
         result = nic_count_queues(queues->interface, &all);
     if (result != TCPX_SUCCESS)
         return result;
-    wanted = config->devmem_queues != CONFIG_AUTO ? (unsigned)config->devmem_queues : all / 4;
-    wanted = wanted < 1 ? 1 : wanted > MOST ? MOST : wanted;
+    wanted = all / 4 < MOST_AUTOMATIC ? all / 4 : MOST_AUTOMATIC;
+    if (config->devmem_queues != CONFIG_AUTO)
+        wanted = (unsigned)config->devmem_queues;
+    wanted = wanted < 1 ? 1 : wanted;
     queues->count = 0;
     /* Queue 0 stays with ordinary traffic. */
     for (unsigned i = all - 1; i > 0 && queues->count < wanted; i--)

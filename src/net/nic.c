@@ -406,7 +406,7 @@ static int put_default(const char *interface, const struct nic_hash *now)
 static int put_back(const char *interface, struct nic_hash *now, const struct nic_hash *before,
                     const bool still[NIC_MOST_QUEUES])
 {
-    unsigned queues;
+    unsigned queues = 0;
 
     if (nic_count_queues(interface, &queues) != TCPX_SUCCESS)
         return ENODEV;

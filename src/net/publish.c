@@ -199,6 +199,17 @@ uint8_t *publish_where(const struct net_comm *comm, const struct net_request *re
     return comm->publisher->region.host + (uint64_t)place->runs[i].page * PAGE + offset;
 }
 
+gpu_address publish_where_on_gpu(const struct net_comm *comm, const struct net_request *request,
+                                 uint64_t offset, uint64_t bytes)
+{
+    uint64_t most;
+    const uint8_t *place = publish_where(comm, request, offset, &most);
+
+    return most >= bytes
+               ? comm->publisher->region.device + (uint64_t)(place - comm->publisher->region.host)
+               : 0;
+}
+
 /* --- publishing ---------------------------------------------------------------------------- */
 
 static uint32_t describe(const struct publisher *publisher, const struct place *place,

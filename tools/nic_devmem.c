@@ -1,0 +1,261 @@
+/* The questions, one after the other. */
+#include "tools/nic_devmem.h"
+
+#include "base/config.h"
+#include "gpu/gpu.h"
+#include "net/nic_binding.h"
+#include "net/privilege.h"
+#include "tools/nic_driver.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void say_met(struct nic_devmem_answer *answer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void say_missing(struct nic_devmem_answer *answer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void advise(struct nic_devmem_answer *answer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void say_met(struct nic_devmem_answer *answer, const char *format, ...)
+{
+    va_list arguments;
+
+    *answer = (struct nic_devmem_answer){.is_met = true};
+    va_start(arguments, format);
+    vsnprintf(answer->text, sizeof answer->text, format, arguments);
+    va_end(arguments);
+}
+
+static void say_missing(struct nic_devmem_answer *answer, const char *format, ...)
+{
+    va_list arguments;
+
+    *answer = (struct nic_devmem_answer){.is_met = false};
+    va_start(arguments, format);
+    vsnprintf(answer->text, sizeof answer->text, format, arguments);
+    va_end(arguments);
+}
+
+static void advise(struct nic_devmem_answer *answer, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(answer->advice, sizeof answer->advice, format, arguments);
+    va_end(arguments);
+}
+
+/* --- the machine --------------------------------------------------------------------------- */
+
+static void ask_direction(struct nic_devmem_answer *answer, bool has_it, const char *what,
+                          const char *since)
+{
+    if (has_it) {
+        say_met(answer, "the kernel can %s device memory", what);
+        return;
+    }
+    say_missing(answer, "the kernel cannot %s device memory", what);
+    advise(answer, "use Linux %s or later with CONFIG_NET_DEVMEM", since);
+}
+
+static void ask_kernel(struct nic_devmem *devmem)
+{
+    bool receives = false;
+    bool sends = false;
+
+    /* A kernel that cannot be asked cannot be told to bind, either. */
+    if (nic_kernel_binds(&receives, &sends) != TCPX_SUCCESS)
+        receives = sends = false;
+    ask_direction(&devmem->needs[NIC_DEVMEM_KERNEL_RECEIVES], receives, "receive into", "6.12");
+    ask_direction(&devmem->needs[NIC_DEVMEM_KERNEL_SENDS], sends, "send from", "6.16");
+}
+
+static void ask_privilege(struct nic_devmem_answer *answer)
+{
+    if (privilege_check_net_admin() == TCPX_SUCCESS) {
+        say_met(answer, "this process has CAP_NET_ADMIN");
+        return;
+    }
+    say_missing(answer, "CAP_NET_ADMIN is missing");
+    advise(answer, "run as root, or as root: 'setcap cap_net_admin+ep PROGRAM'; a container needs "
+                   "the capability NET_ADMIN");
+}
+
+static bool exports(int gpu)
+{
+    struct tcpx_gpu_properties properties;
+
+    return gpu_properties(gpu, &properties) == TCPX_SUCCESS && properties.dmabuf;
+}
+
+static bool any_exports(int gpu, int count)
+{
+    if (gpu >= 0)
+        return exports(gpu);
+    for (int i = 0; i < count; i++)
+        if (exports(i))
+            return true;
+    return false;
+}
+
+void nic_devmem_ask_memory(int gpu, struct nic_devmem_answer *memory)
+{
+    const char *backend;
+    const char *reason;
+    int count;
+
+    if (gpu_backend(&backend, &reason) != TCPX_SUCCESS || gpu_count(&count) != TCPX_SUCCESS) {
+        say_missing(memory, "there is no GPU: %s", error_text());
+        advise(memory, "install the NVIDIA driver, or set UCCL_TCPX_GPU=host for emulated GPUs");
+    } else if (any_exports(gpu, count)) {
+        say_met(memory, "GPU memory can be exported as a dma-buf");
+    } else if (strcmp(backend, "host") == 0) {
+        say_missing(memory, "memory of emulated GPUs can be exported as a dma-buf only where "
+                            "/dev/udmabuf can be opened");
+        advise(memory, "as root: 'modprobe udmabuf', and let this user read and write it");
+    } else {
+        say_missing(memory, "GPU memory cannot be exported as a dma-buf");
+        advise(memory, "use the open kernel modules of the NVIDIA driver, 515 or later");
+    }
+}
+
+/* --- the interface ------------------------------------------------------------------------- */
+
+static void ask_split(const char *name, struct nic_devmem_answer *answer)
+{
+    static const char *const states[] = {
+        [NIC_SPLIT_UNKNOWN] = "left to the driver", [NIC_SPLIT_OFF] = "off", [NIC_SPLIT_ON] = "on"};
+    static const char by_itself[] =
+        "tcpx switches it on when it starts to receive, which takes CAP_NET_ADMIN";
+    struct nic_rings rings;
+
+    if (nic_get_rings(name, &rings, NULL) != TCPX_SUCCESS) {
+        say_missing(answer, "%s", error_text());
+        advise(answer, "as root: 'ethtool -G %s tcp-data-split on' says more", name);
+    } else if (rings.split != NIC_SPLIT_ON) {
+        say_met(answer, "tcp-data-split is %s: %s", states[rings.split], by_itself);
+    } else if (rings.has_threshold && rings.threshold != 0) {
+        say_met(answer, "tcp-data-split is on for packets above %u bytes (hds-thresh): %s",
+                rings.threshold, "tcpx makes that all when it starts to receive, which takes "
+                                 "CAP_NET_ADMIN");
+    } else {
+        say_met(answer, "tcp-data-split is on");
+    }
+}
+
+static void ask_steering(const char *name, struct nic_devmem_answer *answer)
+{
+    bool has_rules;
+
+    if (nic_has_rules(name, &has_rules) != TCPX_SUCCESS) {
+        say_missing(answer, "%s", error_text());
+    } else if (!has_rules) {
+        say_missing(answer, "ntuple filters are off");
+    } else {
+        say_met(answer, "ntuple filters are on");
+        return;
+    }
+    advise(answer, "as root: 'ethtool -K %s ntuple on'", name);
+}
+
+/* Queue 0 stays with ordinary traffic, and a bound one with whoever has it. */
+static unsigned count_free(const bool bound[NIC_MOST_QUEUES], unsigned queues)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 1; i < queues; i++)
+        count += !bound[i];
+    return count;
+}
+
+static void ask_queues(const struct net_device *nic, struct nic_devmem_answer *answer)
+{
+    bool bound[NIC_MOST_QUEUES];
+    unsigned queues;
+    unsigned free_ones;
+
+    if (nic_count_queues(nic->name, &queues) != TCPX_SUCCESS ||
+        nic_find_bound_queues((unsigned)nic->ifindex, bound) != TCPX_SUCCESS) {
+        say_missing(answer, "%s", error_text());
+        advise(answer, "see whether 'ethtool -l %s' shows several", nic->name);
+        return;
+    }
+    free_ones = count_free(bound, queues);
+    if (free_ones > 0) {
+        say_met(answer, "%u of %u receive queues %s free", free_ones, queues,
+                free_ones == 1 ? "is" : "are");
+    } else if (queues < 2) {
+        say_missing(answer, "there is one receive queue only, and everything else needs that");
+        advise(answer, "as root: 'ethtool -L %s combined 4'", nic->name);
+    } else {
+        say_missing(answer,
+                    "no receive queue is free: of %u all but the first are bound to somebody's "
+                    "memory",
+                    queues);
+        advise(answer, "end a program that has one, or as root: 'ethtool -L %s combined %u'",
+               nic->name, queues * 2);
+    }
+}
+
+void nic_devmem_look(const struct net_device *nic, const char *driver, struct nic_devmem *devmem)
+{
+    struct nic_rings rings;
+
+    *devmem = (struct nic_devmem){0};
+    if (nic->is_loopback) {
+        snprintf(devmem->unfit, sizeof devmem->unfit, "not with loopback");
+        return;
+    }
+    devmem->knows =
+        nic_driver_binds_memory(driver) ||
+        (nic_get_rings(nic->name, &rings, NULL) == TCPX_SUCCESS && rings.split != NIC_SPLIT_UNKNOWN);
+    if (*driver != '\0')
+        snprintf(devmem->unfit, sizeof devmem->unfit, "not with the driver %s", driver);
+    else
+        snprintf(devmem->unfit, sizeof devmem->unfit, "not with an interface without a device");
+}
+
+void nic_devmem_ask(const struct net_device *nic, const struct nic_devmem_answer *memory,
+                    struct nic_devmem *devmem)
+{
+    ask_kernel(devmem);
+    ask_split(nic->name, &devmem->needs[NIC_DEVMEM_SPLIT]);
+    ask_privilege(&devmem->needs[NIC_DEVMEM_PRIVILEGE]);
+    ask_steering(nic->name, &devmem->needs[NIC_DEVMEM_STEERING]);
+    ask_queues(nic, &devmem->needs[NIC_DEVMEM_QUEUES]);
+    devmem->needs[NIC_DEVMEM_MEMORY] = *memory;
+}
+
+/* --- all together -------------------------------------------------------------------------- */
+
+const struct nic_devmem_answer *nic_devmem_missing_to_receive(const struct nic_devmem *devmem)
+{
+    for (int i = 0; i < NIC_DEVMEM_NEEDS; i++)
+        if (i != NIC_DEVMEM_KERNEL_SENDS && !devmem->needs[i].is_met)
+            return &devmem->needs[i];
+    return NULL;
+}
+
+/* What its driver can send is known to the kernel only, which says it when memory is bound. */
+const struct nic_devmem_answer *nic_devmem_missing_to_send(const struct nic_devmem *devmem)
+{
+    static const enum nic_devmem_need needs[] = {NIC_DEVMEM_KERNEL_SENDS, NIC_DEVMEM_MEMORY};
+
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (!devmem->needs[needs[i]].is_met)
+            return &devmem->needs[needs[i]];
+    return NULL;
+}
+
+const char *nic_devmem_switched_off(void)
+{
+    const struct config *config;
+
+    if (config_get(&config) != TCPX_SUCCESS)
+        return NULL;
+    if (config->devmem == CONFIG_DEVMEM_OFF)
+        return "UCCL_TCPX_DEVMEM=off";
+    return config->soft_devmem != 0 ? "UCCL_TCPX_SOFT_DEVMEM makes up a NIC instead" : NULL;
+}
