@@ -3,6 +3,7 @@
 # make demo       moves 1 GiB between two processes over TCP, verified
 # make check      every test that can run on this machine (installs what they need; DEPS=0 forbids)
 # make check-gpu  the tests that need a real GPU
+# make check-vm   devmem TCP on a stock kernel, in a virtual machine
 # make check-nccl the plugin under a real NCCL, on a real GPU (LIBNCCL=path)
 # make fuzz       every fuzz target for FUZZ_SECONDS=30, with clang's libFuzzer
 # make bench      the measurements of docs/performance.md

@@ -3,6 +3,8 @@
 # apt-get, DEPS is not 0), then says what is still missing and what will be skipped without it.
 # Never fails: a test that cannot run is a skip with a reason. Says nothing when all is there.
 #
+# VM=1: also what the tests in a virtual machine need.
+#
 # usage: deps.sh [--list]
 
 APT_SECONDS=300
@@ -20,6 +22,12 @@ clang_format|clang-format|the check of the source format in make lint
 clang_runtime|?|the sanitizers of clang and everything that is fuzzed
 mandoc|mandoc|the check of the man pages
 sodium|?|the tests of shared secrets
+END
+    [ -n "${VM-}" ] || return 0
+    cat <<'END'
+qemu|qemu-system-x86|the tests in a virtual machine
+busybox|busybox-static|the tests in a virtual machine
+cpio|cpio|the tests in a virtual machine
 END
 }
 
@@ -47,6 +55,22 @@ has_clang_tidy()
 has_clang_format()
 {
     command -v clang-format >/dev/null
+}
+
+has_qemu()
+{
+    command -v qemu-system-x86_64 >/dev/null
+}
+
+# The static one, which needs nothing of the machine it runs in.
+has_busybox()
+{
+    command -v busybox >/dev/null && ! ldd "$(command -v busybox)" >/dev/null 2>&1
+}
+
+has_cpio()
+{
+    command -v cpio >/dev/null
 }
 
 has_mandoc()

@@ -341,6 +341,17 @@ check-gpu-run: all $(RUNNER) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS) \
 	@UCCL_TCPX_GPU=cuda $(BUILD)/tcpx devices
 	@$(RUNNER) --timeout 120 $(REAL_GPU_SUITES)
 
+.PHONY: check-vm check-vm-run
+# The kernel's own devmem TCP, in a virtual machine. CASES='20_transfers ...': only these.
+check-vm:
+	@VM=1 $(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-vm-run
+
+VM_PROGRAMS := $(filter $(BUILD)/tests/gpu/test_devmem_memory $(BUILD)/tests/gpu/test_gpu_layer,$(TEST_PROGRAMS))
+check-vm-run: all $(RUNNER) $(VM_PROGRAMS)
+	@MAKEFLAGS= MAKELEVEL= CC='$(CC)' WERROR='$(WERROR)' BUILD='$(BUILD)' \
+		TCPX_VM_PROGRAMS='$(VM_PROGRAMS)' $(RUNNER) 'vm@600: sh tests/vm/run.sh $(CASES)'
+
 .PHONY: check-nccl
 check-nccl: $(BUILD)/libnccl-net-tcpx.so $(BUILD)/bench/nccl_pair
 	@CC='$(CC)' LIBNCCL='$(LIBNCCL)' sh tests/nccl/run.sh $(BUILD)

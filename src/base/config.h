@@ -101,8 +101,7 @@ enum config_unpack {
     SIZE(unpack_bytes, "UCCL_TCPX_UNPACK_BYTES", "8M", (uint64_t)4 << 20, (uint64_t)1 << 30,       \
          "How much of that one comm has, besides its queue; a receive takes its room.")            \
     INTEGER(soft_devmem, "UCCL_TCPX_SOFT_DEVMEM", "0", 0, 4294967295,                              \
-         "Receive as if by a device-memory NIC that this number makes up, for tests; 0: do not. "  \
-         "The same at both ends, with GPU memory at the receiving one.")                           \
+         "Receive as if by a device-memory NIC that this number makes up, for tests; 0: do not.")  \
     CHOICE(devmem, "UCCL_TCPX_DEVMEM", "auto", "auto|on|off",                                      \
          "Device-memory TCP: auto uses it to receive and to send where kernel, NIC, GPU and "      \
          "privileges allow it, and says why not elsewhere; with on that is an error.")             \

@@ -519,9 +519,9 @@ static void explain(struct net_comm *comm, int error)
         return;
     comm_fail(comm,
               error_set(TCPX_SYSTEM_ERROR,
-                        "the kernel cannot read on what %s sends through %s (error %d): a packet "
-                        "had payload beside its headers or in ordinary memory; check header split "
-                        "(ethtool -g %s), or set UCCL_TCPX_DEVMEM=off",
+                        "the kernel cannot read on what %s sends through %s (error %d): payload "
+                        "came beside headers; check header split (ethtool -g %s), or set "
+                        "UCCL_TCPX_DEVMEM=off",
                         comm->link.peer, interface, error, interface));
 }
 

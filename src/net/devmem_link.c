@@ -6,6 +6,9 @@
 #include "net/steering.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,15 +53,37 @@ int devmem_link_pool(const struct net_device *device, int gpu, struct devmem_poo
 
 /* --- steering ------------------------------------------------------------------------------ */
 
+/* As many bytes as fill these pages in packets of this connection, which begin one each. */
+static void limit_window(int socket, uint64_t pages)
+{
+    enum { PAGE = 4096 };
+    struct tcp_info info = {.tcpi_advmss = 0};
+    socklen_t length = sizeof info;
+    uint64_t packet;
+    uint64_t bytes;
+    int window;
+
+    if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_advmss == 0)
+        return;
+    packet = info.tcpi_advmss;
+    bytes = pages * packet / ((packet + PAGE - 1) / PAGE);
+    window = bytes < INT_MAX ? (int)bytes : INT_MAX;
+    if (setsockopt(socket, IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof window) != 0)
+        log_debug("a window could not be limited to %d bytes: %s", window, strerror(errno));
+}
+
 static int steer(struct devmem_link *link, int socket)
 {
     const char *interface = devmem_pool_interface(link->pool);
+    uint64_t pages;
+    unsigned queue = devmem_pool_join(link->pool, &pages);
     const struct config *config;
     int result = config_get(&config);
 
+    link->joined++;
+    limit_window(socket, pages);
     if (result == TCPX_SUCCESS)
-        result = steering_begin(interface, socket, devmem_pool_next_queue(link->pool),
-                                &link->rules[link->count]);
+        result = steering_begin(interface, socket, queue, &link->rules[link->count]);
     if (result == TCPX_SUCCESS) {
         link->count++;
     } else if (config->devmem != CONFIG_DEVMEM_ON) {
@@ -93,6 +118,7 @@ void devmem_link_close(struct devmem_link *link)
         return;
     for (unsigned i = 0; i < link->count; i++)
         steering_end(devmem_pool_interface(link->pool), &link->rules[i]);
+    devmem_pool_leave(link->pool, link->joined);
     devmem_pool_give(link->pool);
     free(link);
 }

@@ -13,6 +13,7 @@ struct devmem_link {
     struct devmem_pool *pool;
     struct nic_rule rules[WIRE_MOST_SOCKETS];
     unsigned count;
+    unsigned joined; /* connections, also those without a rule */
 };
 
 /*

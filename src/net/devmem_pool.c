@@ -25,6 +25,7 @@ struct devmem_pool {
     char interface[IFNAMSIZ];
     struct gpu_memory memory;
     struct devmem_queues *queues;
+    unsigned connections; /* that arrive there */
 };
 
 /* Guards the list, and what its members say of their users. */
@@ -213,9 +214,28 @@ const char *devmem_pool_interface(const struct devmem_pool *pool)
     return pool->soft != NULL ? NULL : pool->interface;
 }
 
-unsigned devmem_pool_next_queue(struct devmem_pool *pool)
+/*
+ * A quarter of the pages for the first ones, less and less for later ones: the sum stays below all
+ * for a hundred. Rings, and what is being unpacked, have the rest. Otherwise packets behind a lost
+ * one could take every page, and the lost one would never get in.
+ */
+unsigned devmem_pool_join(struct devmem_pool *pool, uint64_t *pages)
 {
+    enum { PAGE = 4096, FIRST = 4, PART = 4 };
+    unsigned connections;
+
+    pthread_mutex_lock(&pools_lock);
+    connections = ++pool->connections;
+    pthread_mutex_unlock(&pools_lock);
+    *pages = pool->memory.bytes / PAGE / PART / (connections < FIRST ? FIRST : connections);
     return devmem_queues_next(pool->queues);
+}
+
+void devmem_pool_leave(struct devmem_pool *pool, unsigned connections)
+{
+    pthread_mutex_lock(&pools_lock);
+    pool->connections -= connections;
+    pthread_mutex_unlock(&pools_lock);
 }
 
 void devmem_pool_unbind(struct devmem_pool *pool)

@@ -39,8 +39,12 @@ uint32_t devmem_pool_id(const struct devmem_pool *pool);
 /* NULL: software. */
 const char *devmem_pool_interface(const struct devmem_pool *pool);
 
-/* The queue for the next connection: each in turn. */
-unsigned devmem_pool_next_queue(struct devmem_pool *pool);
+/*
+ * One more connection arrives there: its queue, each in turn, and how many pages it may hold, so
+ * that all together leave some. The number of connections is told when they have ended.
+ */
+unsigned devmem_pool_join(struct devmem_pool *pool, uint64_t *pages);
+void devmem_pool_leave(struct devmem_pool *pool, unsigned connections);
 
 /* Nothing more arrives there; what has, stays. For tests. */
 void devmem_pool_unbind(struct devmem_pool *pool);

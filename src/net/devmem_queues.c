@@ -42,13 +42,6 @@ static int check_kernel(void)
     return result;
 }
 
-static int check_split(const char *interface)
-{
-    struct nic_rings rings;
-
-    return nic_get_rings(interface, &rings, NULL);
-}
-
 static int check_rules(const char *interface)
 {
     bool has_rules;
@@ -62,25 +55,42 @@ static int check_rules(const char *interface)
     return result;
 }
 
-int devmem_queues_possible(const char *interface)
+static int check_queues(const char *interface)
 {
     unsigned queues;
-    int result = check_kernel();
+    int result = nic_count_queues(interface, &queues);
 
-    if (result == TCPX_SUCCESS)
-        result = check_split(interface);
-    if (result == TCPX_SUCCESS)
-        result = privilege_check_net_admin();
-    if (result == TCPX_SUCCESS)
-        result = check_rules(interface);
-    if (result == TCPX_SUCCESS)
-        result = nic_count_queues(interface, &queues);
     if (result == TCPX_SUCCESS && queues < 2)
         return error_set(TCPX_SYSTEM_ERROR,
                          "%s has one receive queue: device memory takes one for itself alone "
                          "(ethtool -L %s combined N)",
                          interface, interface);
     return result;
+}
+
+/*
+ * A driver that does not tell may know header split nevertheless: mlx5 does so only when it has
+ * been set once. But where something else is missing, too, it is more likely that it does not.
+ */
+int devmem_queues_possible(const char *interface)
+{
+    struct nic_rings rings;
+    char no_split[256] = "";
+    int os_error = 0;
+    int result = check_kernel();
+
+    if (result == TCPX_SUCCESS)
+        result = nic_get_rings(interface, &rings, &os_error);
+    if (result != TCPX_SUCCESS && os_error != EOPNOTSUPP)
+        return result;
+    if (result != TCPX_SUCCESS)
+        snprintf(no_split, sizeof no_split, "%s", error_text());
+    result = privilege_check_net_admin();
+    if (result == TCPX_SUCCESS)
+        result = check_rules(interface);
+    if (result == TCPX_SUCCESS)
+        result = check_queues(interface);
+    return result != TCPX_SUCCESS && *no_split != '\0' ? error_set(result, "%s", no_split) : result;
 }
 
 /* --- finding --------------------------------------------------------------------------------- */
@@ -116,17 +126,6 @@ static int find_free(struct devmem_queues *queues, const bool bound[NIC_MOST_QUE
 
 /* --- binding --------------------------------------------------------------------------------- */
 
-static int split_headers(const char *interface)
-{
-    struct nic_rings rings;
-    int result = nic_get_rings(interface, &rings, NULL);
-
-    if (result == TCPX_SUCCESS &&
-        (rings.split != NIC_SPLIT_ON || (rings.has_threshold && rings.threshold != 0)))
-        result = nic_split_headers(interface);
-    return result;
-}
-
 /* Ordinary connections must not get into device memory, where nobody can read them. */
 static int keep_others_away(struct devmem_queues *queues, bool bound[NIC_MOST_QUEUES])
 {
@@ -153,7 +152,7 @@ static int bind_free(struct devmem_queues *queues, int dmabuf)
     if (result == TCPX_SUCCESS)
         result = find_free(queues, bound);
     if (result == TCPX_SUCCESS)
-        result = split_headers(queues->interface);
+        result = nic_split_headers(queues->interface);
     if (result == TCPX_SUCCESS)
         result = keep_others_away(queues, bound);
     if (result != TCPX_SUCCESS)

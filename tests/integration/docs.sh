@@ -131,6 +131,11 @@ check "tcpx env has variables" test -s "$TAP_WORK/own_variables"
 check "variables that are named exist" quiet unknown_variables $documents
 check "error texts are said by somebody" quiet stale_errors docs/troubleshooting.md
 check "there are error texts" test "$(error_headings docs/troubleshooting.md | wc -l)" -ge 50
+# The first column of a table there.
+sed -n '/^## What can go wrong/,/^What the kernel says/p' docs/devmem.md |
+    sed -n 's/^| `\([^`]*\)` |.*/#### `\1`/p' >"$TAP_WORK/devmem_texts.md"
+check "texts about devmem TCP are said by somebody" quiet stale_errors "$TAP_WORK/devmem_texts.md"
+check "there are such texts" test "$(error_headings "$TAP_WORK/devmem_texts.md" | wc -l)" -ge 20
 
 # --- what the transfer test prints -----------------------------------------------------------------
 

@@ -1,0 +1,74 @@
+# Ends that die, pages that run out, and a device that is shut down in the middle: an error in words
+# at whoever is left, in bounded time, and nothing stays behind.
+
+. /cases/ends.inc
+
+status_of()
+{
+    status=0
+    wait "$1" || status=$?
+    echo "status $status"
+    [ $status -eq 1 ]
+}
+
+receiver_killed()
+{
+    begin || return 1
+    kill -9 "$(process_of server)"
+    status_of $client
+    cat "$WORK/client"
+    wait $server
+    true
+}
+check_output "the receiver is killed" '^tcpx: .*(closed|broke|lost|gone|Connection reset)' receiver_killed
+check "its rules are left behind" test -n "$(nictool rules dm0)"
+check_output "the next one removes them" 'rules of processes that are gone were removed' \
+    transfer --size 1M --iters 1
+
+sender_killed()
+{
+    begin || return 1
+    kill -9 "$(process_of client)"
+    status_of $server
+    cat "$WORK/server"
+    wait $client
+    true
+}
+check_output "the sender is killed" '^tcpx: .*(closed|broke|lost|gone|Connection reset)' sender_killed
+transfer --size 1M --iters 1 >/dev/null
+
+# Pages for a fraction of what is under way: packets are dropped until some come back.
+UCCL_TCPX_DEVMEM_BYTES=2M
+export UCCL_TCPX_DEVMEM_BYTES
+starved()
+{
+    before=$(all_queues dm0 pool_empty)
+    transfer --size 8M --both --channels 4 --sockets 3 --iters 2 --warm-up 0 || return 1
+    echo "dropped for want of a page: $(($(all_queues dm0 pool_empty) - before))"
+}
+check_output "a pool that is much too small" '^verified' starved
+unset UCCL_TCPX_DEVMEM_BYTES
+
+shut_down()
+{
+    begin || return 1
+    on_host dm1 ip link set dm1 down
+    status_of $client
+    cat "$WORK/client"
+    kill -9 "$(process_of server)"
+    wait $server
+    on_host dm1 ip link set dm1 up
+    on_host dm1 ip addr add $SENDER6/64 dev dm1 2>/dev/null
+    true
+}
+check_output "the sender's device is shut down" \
+    '^tcpx: .*(dm1 cannot send from GPU memory any more|No route to host|unreachable)' shut_down
+transfer --size 1M --iters 1 >/dev/null
+
+unbound()
+{
+    TCPX_TEST_DEVMEM_UNBIND=3000000 transfer --size 8M --iters 3
+}
+check_output "the queue is bound no more in the middle" '^verified' unbound
+check_output "what came then is told to be in ordinary memory" \
+    'payload comes through dm0 in ordinary memory' unbound

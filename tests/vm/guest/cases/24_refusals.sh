@@ -1,0 +1,65 @@
+# What has to be there for devmem TCP, taken away one by one: with on that is an error, with auto it
+# goes without, and both name it.
+
+. /cases/ends.inc
+
+echo 'nobody:x:65534:65534::/tmp:/bin/sh' >/etc/passwd
+chmod 666 /dev/udmabuf
+
+# refused NAME REGEX: both ways of it.
+refused()
+{
+    UCCL_TCPX_DEVMEM=on
+    check_fails_output "$1" "$2" transfer --size 1M --iters 1
+    UCCL_TCPX_DEVMEM=auto
+    check_output "$1: it goes without" '^verified' transfer --size 1M --iters 1
+    check_output "$1: and says why" "without devmem TCP: .*$2" transfer --size 1M --iters 1
+}
+
+check_output "all is there" '^verified' transfer --size 1M --iters 1
+
+mv /dev/udmabuf /dev/udmabuf.away
+refused "no dma-buf" 'needs /dev/udmabuf'
+mv /dev/udmabuf.away /dev/udmabuf
+
+nictool ntuple dm0 off
+refused "no steering" 'dm0 does not steer connections'
+nictool ntuple dm0 on
+
+# The library has headers split off by itself.
+nictool split dm0 off
+UCCL_TCPX_DEVMEM=on
+check_output "header split is switched on" '^verified' transfer --size 1M --iters 1
+nictool hds dm0 128
+check_output "from the first byte on" '^verified' transfer --size 1M --iters 1
+
+# An ordinary user on the receiving host.
+unprivileged()
+{
+    PORT=$((PORT + 1))
+    NCCL_SOCKET_IFNAME=dm0 UCCL_TCPX_DEBUG=1 su nobody -c \
+        "timeout 40 tcpx perf server --port $PORT --timeout 20" >"$WORK/server" 2>&1 &
+    server=$!
+    client_status=0
+    NCCL_SOCKET_IFNAME=dm1 UCCL_TCPX_DEVMEM=auto in_peer timeout 40 tcpx perf client $RECEIVER \
+        --port $PORT --timeout 20 --no-progress --size 1M --iters 1 >"$WORK/client" 2>&1 ||
+        client_status=$?
+    wait $server
+    server_status=$?
+    cat "$WORK/server" "$WORK/client"
+    [ $client_status -eq 0 ] && [ $server_status -eq 0 ]
+}
+UCCL_TCPX_DEVMEM=on
+check_fails_output "no privilege" 'lacks CAP_NET_ADMIN' unprivileged
+UCCL_TCPX_DEVMEM=auto
+check_output "no privilege: it goes without" '^verified' unprivileged
+check_output "no privilege: and says why" 'dm0 receives without devmem TCP: .*CAP_NET_ADMIN' unprivileged
+check_output "sending takes none" 'dm0 sends to .* by devmem TCP' unprivileged
+
+UCCL_TCPX_DEVMEM=off
+check_output "it is switched off" '^verified' transfer --size 1M --iters 1
+off_says_nothing()
+{
+    transfer --size 1M --iters 1 | grep "devmem TCP"
+}
+check_fails "and nothing is said of it" off_says_nothing

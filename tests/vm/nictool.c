@@ -1,0 +1,497 @@
+/*
+ * Looks at a network device of the virtual machine and sets it up, without the library: what a test
+ * finds here is the kernel's own word. Every command prints plain lines; a failure is status 1 and
+ * the kernel's reason.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "kernel_calls.h"
+
+static const char usage[] =
+    "usage: nictool COMMAND DEVICE ...\n"
+    "  stats DEVICE [NAME]       its counters, or the value of one\n"
+    "  split DEVICE on|off       headers from payload\n"
+    "  hds DEVICE BYTES          packets up to this length are not split\n"
+    "  ntuple DEVICE on|off      whether it takes steering rules\n"
+    "  rss DEVICE [equal N]      the queue of each hash slot; over the first N queues\n"
+    "  rules DEVICE              one line each\n"
+    "  rule-add DEVICE QUEUE tcp4|tcp6 SOURCE PORT DESTINATION PORT   '-': any; prints its "
+    "location\n"
+    "  rule-del DEVICE LOCATION|all\n"
+    "  bound DEVICE              the receive queues with a dma-buf\n"
+    "  pages DEVICE              its page pools\n"
+    "  hold DEVICE QUEUE         binds a dma-buf to the queue until it is killed\n"
+    "  hold-send DEVICE          the same for sending\n";
+
+/* --- ioctl ------------------------------------------------------------------------------------*/
+
+/* 0, or the errno. */
+static int ethtool(const char *device, void *command)
+{
+    struct ifreq request = {.ifr_data = command};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int error = 0;
+
+    if (fd < 0)
+        die("socket: %s", strerror(errno));
+    if (strlen(device) >= sizeof request.ifr_name)
+        die("%s: too long for a device", device);
+    memcpy(request.ifr_name, device, strlen(device));
+    if (ioctl(fd, SIOCETHTOOL, &request) < 0)
+        error = errno;
+    close(fd);
+    return error;
+}
+
+static void must(int error, const char *device, const char *what)
+{
+    if (error != 0)
+        die("%s of %s: %s", what, device, strerror(error));
+}
+
+static void *allocate(size_t size)
+{
+    void *memory = calloc(1, size);
+
+    if (memory == NULL)
+        die("out of memory");
+    return memory;
+}
+
+static bool on_or_off(const char *text)
+{
+    if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
+        die("'%s' is neither on nor off", text);
+    return text[1] == 'n';
+}
+
+/* --- counters ---------------------------------------------------------------------------------*/
+
+static uint32_t counter_count(const char *device)
+{
+    struct ethtool_sset_info *query = allocate(sizeof *query + sizeof query->data[0]);
+    uint32_t count;
+
+    query->cmd = ETHTOOL_GSSET_INFO;
+    query->sset_mask = 1ULL << ETH_SS_STATS;
+    must(ethtool(device, query), device, "the number of counters");
+    count = query->data[0];
+    free(query);
+    return count;
+}
+
+static void show_stats(const char *device, const char *only)
+{
+    uint32_t count = counter_count(device);
+    struct ethtool_gstrings *names = allocate(sizeof *names + (size_t)count * ETH_GSTRING_LEN);
+    struct ethtool_stats *values = allocate(sizeof *values + count * sizeof values->data[0]);
+    bool found = false;
+
+    *names = (struct ethtool_gstrings){ETHTOOL_GSTRINGS, ETH_SS_STATS, count};
+    must(ethtool(device, names), device, "the names of the counters");
+    *values = (struct ethtool_stats){ETHTOOL_GSTATS, count};
+    must(ethtool(device, values), device, "the counters");
+    for (uint32_t i = 0; i < count; i++) {
+        const char *name = (const char *)names->data + (size_t)i * ETH_GSTRING_LEN;
+
+        if (only == NULL)
+            printf("%.*s %llu\n", ETH_GSTRING_LEN, name, values->data[i]);
+        else if (strncmp(name, only, ETH_GSTRING_LEN) == 0)
+            printf("%llu\n", values->data[i]);
+        found |= only == NULL || strncmp(name, only, ETH_GSTRING_LEN) == 0;
+    }
+    free(names);
+    free(values);
+    if (!found)
+        die("%s has no counter '%s'", device, only);
+}
+
+/* --- rings ------------------------------------------------------------------------------------*/
+
+static void set_rings(const char *device, uint16_t type, const void *value, size_t length)
+{
+    int netlink = netlink_open();
+    struct request request;
+    size_t nest;
+    int error;
+
+    request_start(&request, netlink_family(netlink, "ethtool"), ETHTOOL_RINGS_SET, NLM_F_ACK);
+    nest = request_nest(&request, RINGS_HEADER);
+    request_put(&request, HEADER_DEV_NAME, device, strlen(device) + 1);
+    request_nest_end(&request, nest);
+    request_put(&request, type, value, length);
+    error = netlink_ask(netlink, &request, NULL, NULL);
+    if (error != 0)
+        die("the rings of %s: %s%s", device, strerror(error), netlink_reason());
+    close(netlink);
+}
+
+static void set_split(const char *device, const char *how)
+{
+    uint8_t value = on_or_off(how) ? 2 : 1;
+
+    set_rings(device, RINGS_TCP_DATA_SPLIT, &value, sizeof value);
+}
+
+static void set_hds(const char *device, const char *bytes)
+{
+    uint32_t value = (uint32_t)parse_number(bytes, "the length", UINT32_MAX);
+
+    set_rings(device, RINGS_HDS_THRESH, &value, sizeof value);
+}
+
+static void set_ntuple(const char *device, const char *how)
+{
+    struct ethtool_value flags = {.cmd = ETHTOOL_GFLAGS};
+
+    must(ethtool(device, &flags), device, "the flags");
+    flags.cmd = ETHTOOL_SFLAGS;
+    flags.data = on_or_off(how) ? flags.data | ETH_FLAG_NTUPLE : flags.data & ~ETH_FLAG_NTUPLE;
+    must(ethtool(device, &flags), device, "the flags");
+}
+
+/* --- steering ---------------------------------------------------------------------------------*/
+
+static uint32_t slot_count(const char *device)
+{
+    struct ethtool_rxfh_indir query = {.cmd = ETHTOOL_GRXFHINDIR};
+
+    must(ethtool(device, &query), device, "the number of hash slots");
+    return query.size;
+}
+
+static void show_or_set_slots(const char *device, const char *queues)
+{
+    uint32_t count = slot_count(device);
+    uint32_t over = queues != NULL ? (uint32_t)parse_number(queues, "queues", 1024) : 0;
+    struct ethtool_rxfh_indir *table =
+        allocate(sizeof *table + count * sizeof table->ring_index[0]);
+
+    *table = (struct ethtool_rxfh_indir){ETHTOOL_GRXFHINDIR, count};
+    must(ethtool(device, table), device, "the hash slots");
+    if (queues == NULL)
+        for (uint32_t i = 0; i < count; i++)
+            printf("%u%c", table->ring_index[i], i + 1 == count ? '\n' : ' ');
+    if (queues != NULL) {
+        if (over == 0)
+            die("a hash over no queue");
+        table->cmd = ETHTOOL_SRXFHINDIR;
+        for (uint32_t i = 0; i < count; i++)
+            table->ring_index[i] = i % over;
+        must(ethtool(device, table), device, "the hash slots");
+    }
+    free(table);
+}
+
+/* The locations of all rules; to be freed. */
+static uint32_t *rule_locations(const char *device, uint32_t *count)
+{
+    struct ethtool_rxnfc query = {.cmd = ETHTOOL_GRXCLSRLCNT};
+    struct ethtool_rxnfc *all;
+    uint32_t *locations;
+
+    must(ethtool(device, &query), device, "the number of rules");
+    all = allocate(sizeof *all + query.rule_cnt * sizeof all->rule_locs[0]);
+    *all = (struct ethtool_rxnfc){.cmd = ETHTOOL_GRXCLSRLALL, .rule_cnt = query.rule_cnt};
+    must(ethtool(device, all), device, "the rules");
+    *count = all->rule_cnt;
+    locations = allocate((all->rule_cnt + 1) * sizeof *locations);
+    memcpy(locations, all->rule_locs, all->rule_cnt * sizeof *locations);
+    free(all);
+    return locations;
+}
+
+/* One end of a flow; '-' stands for what the rule does not look at. */
+static void print_end(int family, const void *address, const void *address_mask, uint16_t port,
+                      uint16_t port_mask)
+{
+    static const uint8_t nothing[sizeof(struct in6_addr)];
+    char text[INET6_ADDRSTRLEN] = "-";
+    size_t size = family == AF_INET ? sizeof(struct in_addr) : sizeof(struct in6_addr);
+
+    if (memcmp(address_mask, nothing, size) != 0)
+        inet_ntop(family, address, text, sizeof text);
+    printf(" %s", text);
+    if (port_mask != 0)
+        printf(" %u", ntohs(port));
+    else
+        printf(" -");
+}
+
+static void print_rule(const struct ethtool_rx_flow_spec *rule)
+{
+    const struct ethtool_tcpip4_spec *value4 = &rule->h_u.tcp_ip4_spec;
+    const struct ethtool_tcpip4_spec *mask4 = &rule->m_u.tcp_ip4_spec;
+    const struct ethtool_tcpip6_spec *value6 = &rule->h_u.tcp_ip6_spec;
+    const struct ethtool_tcpip6_spec *mask6 = &rule->m_u.tcp_ip6_spec;
+
+    printf("%u queue %llu", rule->location, rule->ring_cookie);
+    if (rule->flow_type == TCP_V4_FLOW) {
+        printf(" tcp4");
+        print_end(AF_INET, &value4->ip4src, &mask4->ip4src, value4->psrc, mask4->psrc);
+        print_end(AF_INET, &value4->ip4dst, &mask4->ip4dst, value4->pdst, mask4->pdst);
+    } else if (rule->flow_type == TCP_V6_FLOW) {
+        printf(" tcp6");
+        print_end(AF_INET6, value6->ip6src, mask6->ip6src, value6->psrc, mask6->psrc);
+        print_end(AF_INET6, value6->ip6dst, mask6->ip6dst, value6->pdst, mask6->pdst);
+    } else {
+        printf(" flow type %u", rule->flow_type);
+    }
+    putchar('\n');
+}
+
+static void show_rules(const char *device)
+{
+    uint32_t count;
+    uint32_t *locations = rule_locations(device, &count);
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct ethtool_rxnfc query = {.cmd = ETHTOOL_GRXCLSRULE, .fs.location = locations[i]};
+
+        must(ethtool(device, &query), device, "a rule");
+        print_rule(&query.fs);
+    }
+    free(locations);
+}
+
+static void read_address(int family, const char *text, void *address, void *mask)
+{
+    if (strcmp(text, "-") == 0)
+        return;
+    if (inet_pton(family, text, address) != 1)
+        die("'%s' is not an address of the family", text);
+    memset(mask, 0xff, family == AF_INET ? sizeof(struct in_addr) : sizeof(struct in6_addr));
+}
+
+static void read_port(const char *text, uint16_t *port, uint16_t *mask)
+{
+    if (strcmp(text, "-") == 0)
+        return;
+    *port = htons((uint16_t)parse_number(text, "the port", UINT16_MAX));
+    *mask = UINT16_MAX;
+}
+
+/* words: QUEUE tcp4|tcp6 SOURCE PORT DESTINATION PORT */
+static void add_rule(const char *device, char **words)
+{
+    struct ethtool_rxnfc request = {.cmd = ETHTOOL_SRXCLSRLINS};
+    struct ethtool_rx_flow_spec *rule = &request.fs;
+    struct ethtool_tcpip4_spec *value4 = &rule->h_u.tcp_ip4_spec;
+    struct ethtool_tcpip4_spec *mask4 = &rule->m_u.tcp_ip4_spec;
+    struct ethtool_tcpip6_spec *value6 = &rule->h_u.tcp_ip6_spec;
+    struct ethtool_tcpip6_spec *mask6 = &rule->m_u.tcp_ip6_spec;
+
+    rule->location = RX_CLS_LOC_ANY;
+    rule->ring_cookie = parse_number(words[0], "the queue", UINT32_MAX);
+    if (strcmp(words[1], "tcp4") == 0) {
+        rule->flow_type = TCP_V4_FLOW;
+        read_address(AF_INET, words[2], &value4->ip4src, &mask4->ip4src);
+        read_port(words[3], &value4->psrc, &mask4->psrc);
+        read_address(AF_INET, words[4], &value4->ip4dst, &mask4->ip4dst);
+        read_port(words[5], &value4->pdst, &mask4->pdst);
+    } else if (strcmp(words[1], "tcp6") == 0) {
+        rule->flow_type = TCP_V6_FLOW;
+        read_address(AF_INET6, words[2], value6->ip6src, mask6->ip6src);
+        read_port(words[3], &value6->psrc, &mask6->psrc);
+        read_address(AF_INET6, words[4], value6->ip6dst, mask6->ip6dst);
+        read_port(words[5], &value6->pdst, &mask6->pdst);
+    } else {
+        die("'%s' is neither tcp4 nor tcp6", words[1]);
+    }
+    must(ethtool(device, &request), device, "a new rule");
+    printf("%u\n", rule->location);
+}
+
+static void remove_rule(const char *device, uint32_t location)
+{
+    struct ethtool_rxnfc request = {.cmd = ETHTOOL_SRXCLSRLDEL, .fs.location = location};
+
+    must(ethtool(device, &request), device, "the end of a rule");
+}
+
+static void remove_rules(const char *device, const char *which)
+{
+    uint32_t count;
+    uint32_t *locations;
+
+    if (strcmp(which, "all") != 0) {
+        remove_rule(device, (uint32_t)parse_number(which, "the location", UINT32_MAX));
+        return;
+    }
+    locations = rule_locations(device, &count);
+    for (uint32_t i = 0; i < count; i++)
+        remove_rule(device, locations[i]);
+    free(locations);
+}
+
+/* --- queues and pages -------------------------------------------------------------------------*/
+
+/* The dump's answers of all devices, of which one is looked for. */
+static void dump(const char *device, uint8_t command, answer_reader reader)
+{
+    uint32_t ifindex = (uint32_t)interface_index(device);
+    int netlink = netlink_open();
+    struct request request;
+    int error;
+
+    request_start(&request, netlink_family(netlink, "netdev"), command, NLM_F_DUMP);
+    error = netlink_ask(netlink, &request, reader, &ifindex);
+    if (error != 0)
+        die("%s: %s%s", device, strerror(error), netlink_reason());
+    close(netlink);
+}
+
+static void print_bound(const struct nlattr *first, size_t length, void *ifindex)
+{
+    const void *dmabuf = attribute(first, length, QUEUE_DMABUF);
+
+    if (attribute_number(first, length, QUEUE_IFINDEX, 0) != *(uint32_t *)ifindex ||
+        attribute_number(first, length, QUEUE_TYPE, 1) != 0 || dmabuf == NULL)
+        return;
+    printf("queue %llu\n", (unsigned long long)attribute_number(first, length, QUEUE_ID, 0));
+}
+
+static void print_pool(const struct nlattr *first, size_t length, void *ifindex)
+{
+    if (attribute_number(first, length, POOL_IFINDEX, 0) != *(uint32_t *)ifindex)
+        return;
+    printf("pool %llu in flight %llu %s %s\n",
+           (unsigned long long)attribute_number(first, length, POOL_ID, 0),
+           (unsigned long long)attribute_number(first, length, POOL_INFLIGHT, 0),
+           attribute(first, length, POOL_DMABUF) != NULL ? "dmabuf" : "ordinary",
+           attribute(first, length, POOL_DETACH_TIME) != NULL ? "detached" : "live");
+}
+
+/* Until a signal ends it, and the binding with it; not for ever. */
+static void stay(void)
+{
+    puts("held");
+    fflush(stdout);
+    alarm(300);
+    pause();
+}
+
+static void hold(const char *device, const char *queue)
+{
+    struct dmabuf dmabuf;
+    uint32_t index = (uint32_t)parse_number(queue, "the queue", UINT32_MAX);
+
+    dmabuf_make(&dmabuf, (size_t)1 << 20);
+    bind_receive(netlink_open(), interface_index(device), dmabuf.fd, index);
+    stay();
+}
+
+static void hold_send(const char *device)
+{
+    struct dmabuf dmabuf;
+
+    dmabuf_make(&dmabuf, (size_t)1 << 20);
+    bind_send(netlink_open(), interface_index(device), dmabuf.fd);
+    stay();
+}
+
+/* --- commands ---------------------------------------------------------------------------------*/
+
+static void run_stats(const char *device, char **words)
+{
+    show_stats(device, words[0]);
+}
+
+static void run_split(const char *device, char **words)
+{
+    set_split(device, words[0]);
+}
+
+static void run_hds(const char *device, char **words)
+{
+    set_hds(device, words[0]);
+}
+
+static void run_ntuple(const char *device, char **words)
+{
+    set_ntuple(device, words[0]);
+}
+
+static void run_rss(const char *device, char **words)
+{
+    if (words[0] != NULL && (strcmp(words[0], "equal") != 0 || words[1] == NULL))
+        die_usage(usage);
+    show_or_set_slots(device, words[0] != NULL ? words[1] : NULL);
+}
+
+static void run_rules(const char *device, char **words)
+{
+    (void)words;
+    show_rules(device);
+}
+
+static void run_rule_del(const char *device, char **words)
+{
+    remove_rules(device, words[0]);
+}
+
+static void run_bound(const char *device, char **words)
+{
+    (void)words;
+    dump(device, NETDEV_QUEUE_GET, print_bound);
+}
+
+static void run_pages(const char *device, char **words)
+{
+    (void)words;
+    dump(device, NETDEV_PAGE_POOL_GET, print_pool);
+}
+
+static void run_hold(const char *device, char **words)
+{
+    hold(device, words[0]);
+}
+
+static void run_hold_send(const char *device, char **words)
+{
+    (void)words;
+    hold_send(device);
+}
+
+static const struct command {
+    const char *name;
+    int least; /* words behind the device */
+    int most;
+    void (*run)(const char *device, char **words);
+} commands[] = {
+    {"stats", 0, 1, run_stats},   {"split", 1, 1, run_split},
+    {"hds", 1, 1, run_hds},       {"ntuple", 1, 1, run_ntuple},
+    {"rss", 0, 2, run_rss},       {"rules", 0, 0, run_rules},
+    {"rule-add", 6, 6, add_rule}, {"rule-del", 1, 1, run_rule_del},
+    {"bound", 0, 0, run_bound},   {"pages", 0, 0, run_pages},
+    {"hold", 1, 1, run_hold},     {"hold-send", 0, 0, run_hold_send},
+};
+
+int main(int argc, char **argv)
+{
+    int words = argc - 3;
+
+    for (size_t i = 0; words >= 0 && i < sizeof commands / sizeof commands[0]; i++) {
+        const struct command *command = &commands[i];
+
+        if (strcmp(argv[1], command->name) != 0 || words < command->least || words > command->most)
+            continue;
+        command->run(argv[2], argv + 3);
+        if (fflush(stdout) != 0)
+            die("stdout: %s", strerror(errno));
+        return 0;
+    }
+    die_usage(usage);
+}

@@ -1,0 +1,165 @@
+#!/bin/sh
+# The tests that need the kernel's devmem TCP, in a virtual machine that has it: a stock kernel, the
+# module of tests/vm/nic as the network, and the cases of tests/vm/guest/cases. Prints TAP, one
+# group a case. Status 77 where there is no such kernel to be had, or no emulator.
+#
+# usage: run.sh [CASE...]     such as 10_kernel; all of them if none is given
+#
+# BUILD            what is tested: the program and libraries in this folder (build)
+# TCPX_VM_CASES    the cases, if none is given as arguments
+# TCPX_VM_KERNEL   the kernel's version (7.2)
+# TCPX_VM_PROGRAMS further programs for the guest's /bin, as paths
+# TCPX_VM_CACHE    where kernels are kept (build/vm)
+# TCPX_VM_SECONDS  how long the machine may run (560)
+
+here=$(dirname "$0")
+build=${BUILD:-build}
+version=${TCPX_VM_KERNEL:-7.2}
+seconds=${TCPX_VM_SECONDS:-560}
+
+skip_all()
+{
+    echo "$*"
+    exit 77
+}
+
+# need PROGRAM PACKAGE
+need()
+{
+    command -v "$1" >/dev/null || skip_all "$1 is not installed (Debian: $2)"
+}
+
+fail()
+{
+    echo "run.sh: $*" >&2
+    exit 1
+}
+
+# --- what the guest has --------------------------------------------------------------------------
+
+# compile PROGRAM: one of this folder, static, so that it needs nothing of the guest.
+compile()
+{
+    # Words on purpose: the compiler can be several.
+    # shellcheck disable=SC2086
+    ${CC:-cc} -std=gnu17 -D_GNU_SOURCE -O2 -Wall -Wextra -Wshadow -Wstrict-prototypes \
+        -Wmissing-prototypes ${WERROR:+-Werror} -static "$here/$1.c" "$here/kernel_calls.c" \
+        -o "$root/bin/$1" || fail "cannot compile $1"
+}
+
+# add PROGRAM TO: with the libraries that it is linked to, where its loader looks for them.
+add()
+{
+    cp -L "$1" "$root/$2" || fail "cannot copy $1"
+    ldd "$1" 2>/dev/null | sed -n 's/^[^/]*\(\/[^ ]*\) (0x.*/\1/p' | while read -r library; do
+        [ -e "$root$library" ] && continue
+        mkdir -p "$root$(dirname "$library")"
+        cp -L "$library" "$root$library" || exit 1
+    done || fail "cannot copy the libraries of $1"
+}
+
+add_build()
+{
+    for file in "$build"/tcpx "$build"/libtcpx.so.? "$build"/libnccl-net-tcpx.so; do
+        [ ! -e "$file" ] || add "$file" "build/${file##*/}"
+    done
+    for file in ${TCPX_VM_PROGRAMS-}; do
+        add "$file" "bin/${file##*/}"
+    done
+}
+
+fill_root()
+{
+    mkdir -p "$root/bin" "$root/guest" "$root/cases" "$root/build"
+    cp "$(command -v busybox)" "$root/bin/busybox" || fail "cannot copy busybox"
+    cp "$here"/guest/lib.sh "$here"/guest/case.sh "$root/guest/"
+    cp "$here"/guest/cases/* "$root/cases/"
+    cp "$module" "$root/guest/devmem_pair.ko"
+    cp "$here/guest/init" "$root/init"
+    chmod +x "$root/init"
+    echo "$cases" >"$root/guest/selected"
+    compile nictool
+    compile probe
+    add_build
+}
+
+# --- what it says --------------------------------------------------------------------------------
+
+# judge STATUS: a group of the machine's own behind those of the guest. A group that the guest left
+# open is closed with a failure.
+judge()
+{
+    tr -d '\r' <"$work/log" | awk -v status="$1" '
+        /^ok [0-9]/ { seen++ }
+        /^not ok [0-9]/ { seen++; failed++ }
+        /^1\.\.[0-9]+$/ {
+            if (substr($0, 4) + 0 != seen)
+                mismatch = mismatch " " $0 " behind " seen + 0 " results;"
+            seen = 0
+            groups++
+        }
+        /^# the guest has ended/ { ended = 1 }
+        /Kernel panic|Oops|BUG:|WARNING:/ { panic = 1 }
+        function own(good, name) {
+            printf "%s %d - %s\n", good ? "ok" : "not ok", ++number, name
+            failed += !good
+        }
+        END {
+            if (seen > 0) {
+                printf "not ok %d - the machine stopped within a case\n1..%d\n", seen + 1, seen + 1
+                failed++
+            }
+            own(ended, "the machine reached its end")
+            own(!panic, "its kernel did not crash")
+            own(status == 0, "the emulator ended with status 0")
+            if (status != 0)
+                print "# status " status (status == 124 ? ": the time was up" : "")
+            own(groups > 0 && mismatch == "", "every case has the results that it planned")
+            if (mismatch != "")
+                print "#" mismatch
+            printf "1..%d\n", number
+            exit failed > 0
+        }'
+}
+
+# --- all of it -----------------------------------------------------------------------------------
+
+[ "$(uname -m)" = x86_64 ] || skip_all "the module can only be built on x86_64"
+need qemu-system-x86_64 qemu-system-x86
+need cpio cpio
+need gcc gcc
+need make make
+busybox=$(command -v busybox) || skip_all "busybox is not installed (Debian: busybox-static)"
+! ldd "$busybox" >/dev/null 2>&1 ||
+    skip_all "busybox is not the static one (Debian: busybox-static)"
+
+cases=${*:-${TCPX_VM_CASES-}}
+if [ -z "$cases" ]; then
+    cases=$(for case in "$here"/guest/cases/*.sh; do basename "$case" .sh; done)
+fi
+kernel=$(sh "$here/kernel.sh" "$version" 2>&1) || {
+    status=$?
+    echo "$kernel" | tail -n 1
+    exit $status
+}
+kernel=$(echo "$kernel" | tail -n 1)
+module=$(sh "$here/module.sh" "$kernel") || fail "cannot build the module"
+
+work=$(mktemp -d) || exit 1
+root=$work/root
+# The machine ends with this script.
+trap 'rm -rf "$work"' EXIT
+trap 'kill $machine 2>/dev/null; exit 130' INT
+trap 'kill $machine 2>/dev/null; exit 143' TERM HUP
+fill_root
+
+# What it prints is shown as it comes, and judged when it has ended.
+: >"$work/log"
+sh "$here/boot.sh" "$kernel/image" "$root" "$seconds" >"$work/log" 2>&1 &
+machine=$!
+(tail -n +1 -f --pid=$machine "$work/log" 2>/dev/null | tr -d '\r') &
+shown=$!
+status=0
+wait $machine || status=$?
+wait $shown
+judge $status
