@@ -4,6 +4,7 @@
 #include "gpu/gpu.h"
 #include "net/device.h"
 #include "tools/command.h"
+#include "tools/nic_devmem.h"
 #include "tools/nic_driver.h"
 #include "tools/plugin_probe.h"
 
@@ -112,6 +113,67 @@ static void print_distances_json(const struct net_device *nic, const struct gpus
     printf("]");
 }
 
+/* --- device memory ------------------------------------------------------------------------- */
+
+struct carrying {
+    bool receives;
+    bool sends;
+    bool is_unfit;    /* nothing can be done about it */
+    char reason[400]; /* why one of them is missing; "": none is */
+};
+
+static void find_carrying(const struct net_device *nic, const char *driver,
+                          struct carrying *carrying)
+{
+    const char *off = nic_devmem_switched_off();
+    const struct nic_devmem_answer *missing;
+    struct nic_devmem_answer memory;
+    struct nic_devmem devmem;
+
+    nic_devmem_look(nic, driver, &devmem);
+    *carrying = (struct carrying){.is_unfit = !devmem.knows};
+    if (!devmem.knows || off != NULL) {
+        snprintf(carrying->reason, sizeof carrying->reason, "%s",
+                 devmem.knows ? off : devmem.unfit);
+        return;
+    }
+    nic_devmem_ask_memory(-1, &memory);
+    nic_devmem_ask(nic, &memory, &devmem);
+    missing = nic_devmem_missing_to_receive(&devmem);
+    carrying->receives = missing == NULL;
+    carrying->sends = nic_devmem_missing_to_send(&devmem) == NULL;
+    if (carrying->receives)
+        missing = nic_devmem_missing_to_send(&devmem);
+    if (missing != NULL)
+        snprintf(carrying->reason, sizeof carrying->reason, "%s", missing->text);
+}
+
+static void print_carrying_text(const struct net_device *nic, const char *driver)
+{
+    struct carrying carrying;
+
+    find_carrying(nic, driver, &carrying);
+    printf("    device memory       ");
+    if (carrying.receives && carrying.sends)
+        printf("receive and send\n");
+    else if (carrying.receives || carrying.sends)
+        printf("%s only: %s\n", carrying.receives ? "receive" : "send", carrying.reason);
+    else
+        printf("no: %s\n", carrying.is_unfit ? "by way of pinned host memory" : carrying.reason);
+}
+
+static void print_carrying_json(const struct net_device *nic, const char *driver)
+{
+    struct carrying carrying;
+
+    find_carrying(nic, driver, &carrying);
+    printf(", \"devmem_receive\": %s, \"devmem_send\": %s, \"devmem_reason\": ",
+           carrying.receives ? "true" : "false", carrying.sends ? "true" : "false");
+    json_string(stdout, carrying.reason);
+}
+
+/* --- interfaces ---------------------------------------------------------------------------- */
+
 static void print_nic_text(int index, const struct net_device *nic, const struct gpus *gpus)
 {
     char address[NI_MAXHOST];
@@ -130,10 +192,7 @@ static void print_nic_text(int index, const struct net_device *nic, const struct
         printf("    NUMA node           unknown\n");
     printf("    MTU                 %d\n", nic->mtu);
     printf("    driver              %s\n", driver[0] != '\0' ? driver : "none");
-    printf("    device memory       %s\n",
-           nic_driver_binds_memory(driver)
-               ? "its driver can receive into it; tcpx does not use that"
-               : "no: by way of pinned host memory");
+    print_carrying_text(nic, driver);
     print_distances_text(nic, gpus);
 }
 
@@ -154,6 +213,7 @@ static void print_nic_json(int index, const struct net_device *nic, const struct
     json_string(stdout, driver);
     printf(", \"driver_has_devmem\": %s", nic_driver_binds_memory(driver) ? "true" : "false");
     print_distances_json(nic, gpus);
+    print_carrying_json(nic, driver);
     printf("}");
 }
 

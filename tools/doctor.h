@@ -7,6 +7,7 @@
 
 #include "net/device.h"
 #include "net/stages.h"
+#include "tools/nic_devmem.h"
 #include "tools/perf.h"
 #include "tools/plugin_probe.h"
 
@@ -53,6 +54,8 @@ struct doctor {
     struct net_device nics[NET_DEVICES_MOST];
     int nic_count;
     bool kernel_sends_devmem;
+    bool has_asked_memory; /* what follows */
+    struct nic_devmem_answer memory;
     bool through_plugin;
 
     struct doctor_transfer transfer;
@@ -99,6 +102,9 @@ void doctor_check_limits(struct doctor *doctor);
 void doctor_check_cores(struct doctor *doctor);
 void doctor_check_secret(struct doctor *doctor);
 void doctor_check_transfer(struct doctor *doctor);
+
+/* A part of the network's: device-memory TCP on one interface (doctor_devmem.c). */
+void doctor_check_devmem(struct doctor *doctor, const struct net_device *nic, const char *driver);
 
 /* A part of the GPU's: each way of unpacking is right, and how fast (doctor_unpack.c). */
 void doctor_check_unpack(struct doctor *doctor, int gpu);

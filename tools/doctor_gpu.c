@@ -50,7 +50,8 @@ static void check_dmabuf(struct doctor *doctor, int index, bool emulated)
         close(fd);
         doctor_find(doctor, DOCTOR_OK, name, "its memory can be exported");
     } else if (emulated) {
-        doctor_find(doctor, DOCTOR_OK, name, "not possible, and not needed: %s", error_text());
+        doctor_find(doctor, DOCTOR_OK, name,
+                    "not possible, and needed for device-memory TCP only: %s", error_text());
     } else {
         doctor_find(doctor, DOCTOR_NOTE, name,
                     "its memory cannot be exported, which device-memory TCP needs: %s",

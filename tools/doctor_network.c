@@ -1,6 +1,5 @@
-/* The interfaces that tcpx uses: speed, packets, and what device-memory TCP needs of them. */
+/* The interfaces that tcpx uses: speed, packets, and device-memory TCP on them. */
 #include "base/config.h"
-#include "net/nic.h"
 #include "tools/doctor.h"
 #include "tools/nic_driver.h"
 
@@ -72,84 +71,6 @@ static void check_mtu(struct doctor *doctor, const struct net_device *nic)
                   nic->name);
 }
 
-/* --- for device memory --------------------------------------------------------------------- */
-
-static void check_split(struct doctor *doctor, const struct net_device *nic)
-{
-    struct nic_rings rings;
-    char name[48];
-    int result = nic_get_rings(nic->name, &rings, NULL);
-
-    describe_name(nic, "header split", name, sizeof name);
-    if (result != TCPX_SUCCESS) {
-        doctor_find(doctor, DOCTOR_NOTE, name, "unknown: %s", error_text());
-    } else if (rings.split != NIC_SPLIT_ON) {
-        doctor_find(doctor, DOCTOR_NOTE, name,
-                    "tcp-data-split is %s, and device memory can be bound only where it is on",
-                    rings.split == NIC_SPLIT_OFF ? "off" : "left to the driver");
-    } else if (rings.has_threshold && rings.threshold != 0) {
-        doctor_find(doctor, DOCTOR_NOTE, name,
-                    "tcp-data-split is on, but hds-thresh is %u, and device memory can be bound "
-                    "only where it is 0",
-                    rings.threshold);
-        doctor_advise(doctor, "as root: 'ethtool -G %s hds-thresh 0'", nic->name);
-        return;
-    } else {
-        doctor_find(doctor, DOCTOR_OK, name, "tcp-data-split is on");
-        return;
-    }
-    doctor_advise(doctor, "as root: 'ethtool -G %s tcp-data-split on'", nic->name);
-}
-
-static void check_steering(struct doctor *doctor, const struct net_device *nic)
-{
-    bool has_rules;
-    char name[48];
-    int result = nic_has_rules(nic->name, &has_rules);
-
-    describe_name(nic, "steering", name, sizeof name);
-    if (result == TCPX_SUCCESS && has_rules) {
-        doctor_find(doctor, DOCTOR_OK, name, "ntuple filters are on");
-        return;
-    }
-    if (result == TCPX_SUCCESS)
-        doctor_find(doctor, DOCTOR_NOTE, name,
-                    "ntuple filters are off, and connections cannot be led to chosen queues");
-    else
-        doctor_find(doctor, DOCTOR_NOTE, name, "unknown: %s", error_text());
-    doctor_advise(doctor, "as root: 'ethtool -K %s ntuple on'", nic->name);
-}
-
-static void check_queues(struct doctor *doctor, const struct net_device *nic, unsigned queues)
-{
-    char name[48];
-
-    if (queues > 1)
-        return;
-    describe_name(nic, "queues", name, sizeof name);
-    doctor_find(doctor, DOCTOR_NOTE, name,
-                "%u receive queue: one for device memory needs another for everything else",
-                queues);
-    doctor_advise(doctor, "as root: 'ethtool -L %s combined 4'", nic->name);
-}
-
-static void check_device_memory(struct doctor *doctor, const struct net_device *nic,
-                                const char *driver, unsigned queues)
-{
-    char name[48];
-
-    if (nic_driver_binds_memory(driver)) {
-        check_split(doctor, nic);
-        check_steering(doctor, nic);
-        check_queues(doctor, nic, queues);
-        return;
-    }
-    describe_name(nic, "devmem", name, sizeof name);
-    doctor_find(doctor, DOCTOR_OK, name,
-                "not with %s%s: data goes through pinned host memory, which needs nothing else",
-                *driver != '\0' ? "the driver " : "an interface without a device", driver);
-}
-
 /* --- all of them --------------------------------------------------------------------------- */
 
 static void check_one(struct doctor *doctor, const struct net_device *nic)
@@ -172,7 +93,7 @@ static void check_one(struct doctor *doctor, const struct net_device *nic)
         return;
     check_speed(doctor, nic);
     check_mtu(doctor, nic);
-    check_device_memory(doctor, nic, driver, queues);
+    doctor_check_devmem(doctor, nic, driver);
 }
 
 static bool only_loopback(const struct doctor *doctor)

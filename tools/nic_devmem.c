@@ -7,32 +7,21 @@
 #include "net/privilege.h"
 #include "tools/nic_driver.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static void say_met(struct nic_devmem_answer *answer, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void say_missing(struct nic_devmem_answer *answer, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+static void say(struct nic_devmem_answer *answer, bool is_met, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 static void advise(struct nic_devmem_answer *answer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void say_met(struct nic_devmem_answer *answer, const char *format, ...)
+static void say(struct nic_devmem_answer *answer, bool is_met, const char *format, ...)
 {
     va_list arguments;
 
-    *answer = (struct nic_devmem_answer){.is_met = true};
-    va_start(arguments, format);
-    vsnprintf(answer->text, sizeof answer->text, format, arguments);
-    va_end(arguments);
-}
-
-static void say_missing(struct nic_devmem_answer *answer, const char *format, ...)
-{
-    va_list arguments;
-
-    *answer = (struct nic_devmem_answer){.is_met = false};
+    *answer = (struct nic_devmem_answer){.is_met = is_met};
     va_start(arguments, format);
     vsnprintf(answer->text, sizeof answer->text, format, arguments);
     va_end(arguments);
@@ -53,32 +42,32 @@ static void ask_direction(struct nic_devmem_answer *answer, bool has_it, const c
                           const char *since)
 {
     if (has_it) {
-        say_met(answer, "the kernel can %s device memory", what);
+        say(answer, true, "the kernel can %s device memory", what);
         return;
     }
-    say_missing(answer, "the kernel cannot %s device memory", what);
+    say(answer, false, "the kernel cannot %s device memory", what);
     advise(answer, "use Linux %s or later with CONFIG_NET_DEVMEM", since);
 }
 
 static void ask_kernel(struct nic_devmem *devmem)
 {
-    bool receives = false;
-    bool sends = false;
-
+    bool receives;
+    bool sends;
     /* A kernel that cannot be asked cannot be told to bind, either. */
-    if (nic_kernel_binds(&receives, &sends) != TCPX_SUCCESS)
-        receives = sends = false;
-    ask_direction(&devmem->needs[NIC_DEVMEM_KERNEL_RECEIVES], receives, "receive into", "6.12");
-    ask_direction(&devmem->needs[NIC_DEVMEM_KERNEL_SENDS], sends, "send from", "6.16");
+    bool says = nic_kernel_binds(&receives, &sends) == TCPX_SUCCESS;
+
+    ask_direction(&devmem->needs[NIC_DEVMEM_KERNEL_RECEIVES], says && receives, "receive into",
+                  "6.12");
+    ask_direction(&devmem->needs[NIC_DEVMEM_KERNEL_SENDS], says && sends, "send from", "6.16");
 }
 
 static void ask_privilege(struct nic_devmem_answer *answer)
 {
     if (privilege_check_net_admin() == TCPX_SUCCESS) {
-        say_met(answer, "this process has CAP_NET_ADMIN");
+        say(answer, true, "this process has CAP_NET_ADMIN");
         return;
     }
-    say_missing(answer, "CAP_NET_ADMIN is missing");
+    say(answer, false, "CAP_NET_ADMIN is missing");
     advise(answer, "run as root, or as root: 'setcap cap_net_admin+ep PROGRAM'; a container needs "
                    "the capability NET_ADMIN");
 }
@@ -107,41 +96,49 @@ void nic_devmem_ask_memory(int gpu, struct nic_devmem_answer *memory)
     int count;
 
     if (gpu_backend(&backend, &reason) != TCPX_SUCCESS || gpu_count(&count) != TCPX_SUCCESS) {
-        say_missing(memory, "there is no GPU: %s", error_text());
+        say(memory, false, "there is no GPU: %s", error_text());
         advise(memory, "install the NVIDIA driver, or set UCCL_TCPX_GPU=host for emulated GPUs");
     } else if (any_exports(gpu, count)) {
-        say_met(memory, "GPU memory can be exported as a dma-buf");
+        say(memory, true, "GPU memory can be exported as a dma-buf");
     } else if (strcmp(backend, "host") == 0) {
-        say_missing(memory, "memory of emulated GPUs can be exported as a dma-buf only where "
-                            "/dev/udmabuf can be opened");
+        say(memory, false,
+            "memory of emulated GPUs can be exported as a dma-buf only where "
+            "/dev/udmabuf can be opened");
         advise(memory, "as root: 'modprobe udmabuf', and let this user read and write it");
     } else {
-        say_missing(memory, "GPU memory cannot be exported as a dma-buf");
+        say(memory, false, "GPU memory cannot be exported as a dma-buf");
         advise(memory, "use the open kernel modules of the NVIDIA driver, 515 or later");
     }
 }
 
 /* --- the interface ------------------------------------------------------------------------- */
 
+/*
+ * What the driver knows tcpx switches on by itself. Some that are known to bind memory do not tell,
+ * as mlx5 until it was set once; these are tried.
+ */
 static void ask_split(const char *name, struct nic_devmem_answer *answer)
 {
     static const char *const states[] = {
         [NIC_SPLIT_UNKNOWN] = "left to the driver", [NIC_SPLIT_OFF] = "off", [NIC_SPLIT_ON] = "on"};
-    static const char by_itself[] =
-        "tcpx switches it on when it starts to receive, which takes CAP_NET_ADMIN";
+    static const char then[] = "when it starts to receive, which takes CAP_NET_ADMIN";
     struct nic_rings rings;
+    int error = 0;
+    bool is_told = nic_get_rings(name, &rings, &error) == TCPX_SUCCESS;
 
-    if (nic_get_rings(name, &rings, NULL) != TCPX_SUCCESS) {
-        say_missing(answer, "%s", error_text());
+    if (!is_told && error == EOPNOTSUPP) {
+        say(answer, true, "the driver does not tell: tcpx tries to switch it on %s", then);
+    } else if (!is_told) {
+        say(answer, false, "%s", error_text());
         advise(answer, "as root: 'ethtool -G %s tcp-data-split on' says more", name);
     } else if (rings.split != NIC_SPLIT_ON) {
-        say_met(answer, "tcp-data-split is %s: %s", states[rings.split], by_itself);
+        say(answer, true, "tcp-data-split is %s: tcpx switches it on %s", states[rings.split],
+            then);
     } else if (rings.has_threshold && rings.threshold != 0) {
-        say_met(answer, "tcp-data-split is on for packets above %u bytes (hds-thresh): %s",
-                rings.threshold, "tcpx makes that all when it starts to receive, which takes "
-                                 "CAP_NET_ADMIN");
+        say(answer, true, "tcp-data-split is on, with an hds-thresh of %u: tcpx makes that 0 %s",
+            rings.threshold, then);
     } else {
-        say_met(answer, "tcp-data-split is on");
+        say(answer, true, "tcp-data-split is on");
     }
 }
 
@@ -150,11 +147,11 @@ static void ask_steering(const char *name, struct nic_devmem_answer *answer)
     bool has_rules;
 
     if (nic_has_rules(name, &has_rules) != TCPX_SUCCESS) {
-        say_missing(answer, "%s", error_text());
+        say(answer, false, "%s", error_text());
     } else if (!has_rules) {
-        say_missing(answer, "ntuple filters are off");
+        say(answer, false, "ntuple filters are off");
     } else {
-        say_met(answer, "ntuple filters are on");
+        say(answer, true, "ntuple filters are on");
         return;
     }
     advise(answer, "as root: 'ethtool -K %s ntuple on'", name);
@@ -178,22 +175,22 @@ static void ask_queues(const struct net_device *nic, struct nic_devmem_answer *a
 
     if (nic_count_queues(nic->name, &queues) != TCPX_SUCCESS ||
         nic_find_bound_queues((unsigned)nic->ifindex, bound) != TCPX_SUCCESS) {
-        say_missing(answer, "%s", error_text());
+        say(answer, false, "%s", error_text());
         advise(answer, "see whether 'ethtool -l %s' shows several", nic->name);
         return;
     }
     free_ones = count_free(bound, queues);
     if (free_ones > 0) {
-        say_met(answer, "%u of %u receive queues %s free", free_ones, queues,
-                free_ones == 1 ? "is" : "are");
+        say(answer, true, "%u of %u receive queues %s free", free_ones, queues,
+            free_ones == 1 ? "is" : "are");
     } else if (queues < 2) {
-        say_missing(answer, "there is one receive queue only, and everything else needs that");
+        say(answer, false, "it has no more than one receive queue, and everything else needs that");
         advise(answer, "as root: 'ethtool -L %s combined 4'", nic->name);
     } else {
-        say_missing(answer,
-                    "no receive queue is free: of %u all but the first are bound to somebody's "
-                    "memory",
-                    queues);
+        say(answer, false,
+            "no receive queue is free: of %u all but the first are bound to somebody's "
+            "memory",
+            queues);
         advise(answer, "end a program that has one, or as root: 'ethtool -L %s combined %u'",
                nic->name, queues * 2);
     }
@@ -208,9 +205,9 @@ void nic_devmem_look(const struct net_device *nic, const char *driver, struct ni
         snprintf(devmem->unfit, sizeof devmem->unfit, "not with loopback");
         return;
     }
-    devmem->knows =
-        nic_driver_binds_memory(driver) ||
-        (nic_get_rings(nic->name, &rings, NULL) == TCPX_SUCCESS && rings.split != NIC_SPLIT_UNKNOWN);
+    devmem->knows = nic_driver_binds_memory(driver) ||
+                    (nic_get_rings(nic->name, &rings, NULL) == TCPX_SUCCESS &&
+                     rings.split != NIC_SPLIT_UNKNOWN);
     if (*driver != '\0')
         snprintf(devmem->unfit, sizeof devmem->unfit, "not with the driver %s", driver);
     else

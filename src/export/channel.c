@@ -54,9 +54,13 @@ static int listen_on(struct plugin_listener *listener, int number, uint8_t *hand
     const struct net_device *device;
     int result = plugin_device(number, &device);
 
-    /* NCCL receives into memory of the GPU that is current in the thread that listens. */
-    if (result == TCPX_SUCCESS && plugin_takes_gpu_memory())
-        result = gpu_of_caller(&options.gpu);
+    /*
+     * NCCL receives into memory of the GPU that is current in the thread that listens. Without one,
+     * as where it only wants to talk, it would be a guess.
+     */
+    if (result == TCPX_SUCCESS && plugin_takes_gpu_memory() &&
+        gpu_of_caller_or_none(&options.gpu) != TCPX_SUCCESS)
+        options.gpu = -1;
     if (result == TCPX_SUCCESS)
         result = net_listen(device, &options, handle, &listener->listener);
     return result;

@@ -79,7 +79,7 @@ static int cuda_properties(int index, struct tcpx_gpu_properties *out)
 static int cuda_of_caller(int *index)
 {
     cu_context current = NULL;
-    cu_device device = 0;
+    cu_device device = -1;
     cu_result error = cuda.cuCtxGetCurrent(&current);
 
     if (error == CU_OK && current != NULL)

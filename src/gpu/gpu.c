@@ -115,7 +115,7 @@ int gpu_properties(int index, struct tcpx_gpu_properties *properties)
     return current->ops->properties(index, properties);
 }
 
-int gpu_of_caller(int *index)
+int gpu_of_caller_or_none(int *index)
 {
     const struct choice *current;
     int result = choice_get(&current);
@@ -126,6 +126,15 @@ int gpu_of_caller(int *index)
         return current->ops->of_caller(index);
     *index = 0;
     return TCPX_SUCCESS;
+}
+
+int gpu_of_caller(int *index)
+{
+    int result = gpu_of_caller_or_none(index);
+
+    if (result == TCPX_SUCCESS && *index < 0)
+        *index = 0;
+    return result;
 }
 
 int gpu_backend(const char **name, const char **reason)

@@ -34,6 +34,9 @@ MUST_CHECK int gpu_properties(int index, struct tcpx_gpu_properties *properties)
  */
 MUST_CHECK int gpu_of_caller(int *index);
 
+/* The same, but -1 if it has none. */
+MUST_CHECK int gpu_of_caller_or_none(int *index);
+
 /* "cuda" or "host", and why: for people. Valid for the life of the process. */
 MUST_CHECK int gpu_backend(const char **name, const char **reason);
 

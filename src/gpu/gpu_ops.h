@@ -37,7 +37,7 @@ struct gpu_ops {
     /* Finds the devices; called once before anything else. */
     int (*start)(int *count);
     int (*properties)(int index, struct tcpx_gpu_properties *properties);
-    int (*of_caller)(int *index); /* NULL: always 0 */
+    int (*of_caller)(int *index); /* -1: none. NULL: always 0 */
     int (*open)(int index, struct gpu **gpu);
     void (*close)(struct gpu *gpu);
     int (*enter)(struct gpu *gpu, struct gpu_scope *scope); /* NULL: there is nothing to do */

@@ -73,8 +73,11 @@ int net_comm_create(const struct net_link *link, enum net_side side, struct net_
     if (comm->link.devmem != NULL)
         result = comm_use_gpu(comm, devmem_pool_gpu(comm->link.devmem->pool));
     if (result != TCPX_SUCCESS) {
+        char why[sizeof comm->text];
+
+        snprintf(why, sizeof why, "%s", error_text());
         net_comm_close(comm);
-        return result;
+        return error_set(result, "%s", why);
     }
     *out = comm;
     return TCPX_SUCCESS;
@@ -191,6 +194,9 @@ void comm_fail(struct net_comm *comm, int result)
     log_debug("comm with %s failed: %s", comm->link.peer, comm->text);
     progress_forget(comm);
     comm_give_up(comm);
+    /* Whoever's request has failed may overwrite its buffer. */
+    if (comm->side == NET_SENDER)
+        devmem_send_abort(comm);
     fail_requests(comm, result, comm->text);
 }
 
@@ -279,11 +285,9 @@ static int begin(struct net_comm *comm, const struct net_buffer *buffer, uint64_
                                     .bytes = buffer->bytes,
                                     .room = buffer->bytes,
                                     .tag = tag,
-                                    .in_gpu = in_gpu,
-                                    .source = memory_source(buffer->memory)};
-    if (request_is_referred_to(request))
-        request->source_at =
-            devmem_source_offset(request->source, (gpu_address)(uintptr_t)buffer->data);
+                                    .in_gpu = in_gpu};
+    if (buffer->bytes > 0)
+        memory_refer(buffer->memory, buffer->data, request);
     if (in_gpu && buffer->after != NET_AFTER_NOTHING && comm->side == NET_SENDER)
         result = gate_close(comm, request, buffer->after, buffer->after_what);
     else if (comm->side == NET_RECEIVER)

@@ -19,18 +19,20 @@
 #include "net/zerocopy.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* How much one call moves over one socket at most, so that no socket starves the others. */
 enum { COMM_TURN_BYTES = 8 << 20 };
 
 /* What a lane has to wait for after it was moved on. */
 enum lane_wait {
-    LANE_IDLE,      /* for something to do */
-    LANE_FOR_INPUT, /* for the peer to say something */
-    LANE_FOR_ROOM,  /* for the peer to take what was sent */
-    LANE_SOON,      /* for the GPU */
-    LANE_MORE,      /* for nothing: its turn is over */
-    LANE_BUSY,      /* it was not moved on: somebody else is at it */
+    LANE_IDLE,         /* for something to do */
+    LANE_FOR_INPUT,    /* for the peer to say something */
+    LANE_FOR_ROOM,     /* for the peer to take what was sent */
+    LANE_FOR_ARRIVALS, /* for notices that the peer has what was sent by reference */
+    LANE_SOON,         /* for the GPU */
+    LANE_MORE,         /* for nothing: its turn is over */
+    LANE_BUSY,         /* it was not moved on: somebody else is at it */
 };
 
 struct lane {
@@ -58,25 +60,25 @@ struct net_request {
     uint64_t room;  /* receive */
     uint64_t tag;
     uint64_t moved;
-    uint64_t handed_out;          /* send: bytes that have been given to a socket */
-    unsigned unsaid;              /* send: records of it that are planned and not sent */
-    uint32_t sequence;            /* of the receive that this is, or that this send goes to */
-    unsigned users;               /* lanes that touch the data while the lock is free */
-    bool matched;                 /* receive: its message has begun */
-    bool met;                     /* receive: it misses no bytes */
-    uint64_t begun;               /* receive: bytes of all slices that have begun */
-    uint64_t reach;               /* receive: the end of the farthest slice */
-    bool in_gpu;                  /* data is a device address */
-    bool ahead;                   /* send: it goes ahead of its receive, on credit */
-    struct devmem_source *source; /* send: what the NIC reads it from; NULL: it is staged */
-    uint64_t source_at;           /* where in there its first byte is */
-    bool gated;                   /* send: the GPU has not got to where the data is complete */
-    bool bounced;                 /* receive: stays in bounce memory */
-    uint64_t staged;              /* send: bytes that copies to host memory have begun for */
-    uint64_t landing;             /* receive: bytes that are copied to their place, */
-    uint64_t landed;              /* and that have been */
-    struct eager_message *aside;  /* receive: the message, which came first */
-    int result;                   /* why it failed */
+    uint64_t handed_out;         /* send: bytes that have been given to a socket */
+    unsigned unsaid;             /* send: records of it that are planned and not sent */
+    uint32_t sequence;           /* of the receive that this is, or that this send goes to */
+    unsigned users;              /* lanes that touch the data while the lock is free */
+    bool matched;                /* receive: its message has begun */
+    bool met;                    /* receive: it misses no bytes */
+    uint64_t begun;              /* receive: bytes of all slices that have begun */
+    uint64_t reach;              /* receive: the end of the farthest slice */
+    bool in_gpu;                 /* data is a device address */
+    bool ahead;                  /* send: it goes ahead of its receive, on credit */
+    uint32_t source_id;          /* send: the dma-buf that the NIC reads it from; 0: none */
+    uint64_t source_at;          /* where in there its first byte is */
+    bool gated;                  /* send: the GPU has not got to where the data is complete */
+    bool bounced;                /* receive: stays in bounce memory */
+    uint64_t staged;             /* send: bytes that copies to host memory have begun for */
+    uint64_t landing;            /* receive: bytes that are copied to their place, */
+    uint64_t landed;             /* and that have been */
+    struct eager_message *aside; /* receive: the message, which came first */
+    int result;                  /* why it failed */
     char text[256];
 };
 
@@ -190,11 +192,11 @@ struct net_comm {
     bool gave_up; /* the peer was told, and all sockets are shut down */
 
     struct comm_gpu gpu;
-    struct net_memory *memories; /* those that are registered */
-    bool sends_by_reference;     /* what is in GPU memory, from a source, */
-    bool stages_instead;         /* or has found that it cannot */
-    struct devmem *devmem;       /* NULL: all sockets are plain ones */
-    struct publisher *publisher; /* NULL: the transport unpacks by itself */
+    struct net_memory *memories;    /* those that are registered */
+    atomic_bool sends_by_reference; /* what is in GPU memory, from a source, */
+    atomic_bool stages_instead;     /* or has found that it cannot */
+    struct devmem *devmem;          /* NULL: all sockets are plain ones */
+    struct publisher *publisher;    /* NULL: the transport unpacks by itself */
 
     /* how long the stages were at work */
     struct stage_copies copying;
@@ -283,13 +285,13 @@ static inline bool request_lands(const struct net_request *request)
 /* Whether the NIC reads its bytes where they are. */
 static inline bool request_is_referred_to(const struct net_request *request)
 {
-    return request->source != NULL;
+    return request->source_id != 0;
 }
 
 /* Whether they are copied to host memory before the sockets. */
 static inline bool request_is_staged(const struct net_request *request)
 {
-    return request->in_gpu && request->source == NULL;
+    return request->in_gpu && !request_is_referred_to(request);
 }
 
 /* Whether test may say how it ended: nobody touches its data any more. */
@@ -323,8 +325,8 @@ void sender_moved(struct net_request *request, uint64_t bytes);
 
 bool memory_is_in_gpu(const struct net_memory *memory);
 
-/* What the NIC sends it from; NULL: it is staged. */
-struct devmem_source *memory_source(const struct net_memory *memory);
+/* A send of this memory needs no copy, if the NIC can read it. */
+void memory_refer(const struct net_memory *memory, const void *data, struct net_request *request);
 
 /* From now on the comm has memory of this GPU, and of no other. Without the lock. */
 MUST_CHECK int comm_use_gpu(struct net_comm *comm, int device);
@@ -378,11 +380,12 @@ bool devmem_is_under_way(const struct net_comm *comm);
  */
 MUST_CHECK int devmem_send_register(struct net_comm *comm, gpu_address address, uint64_t bytes,
                                     struct devmem_source **source);
-ssize_t devmem_send_some(int socket, const struct devmem_source *source, uint64_t at,
-                         uint64_t bytes);
+ssize_t devmem_send_some(int socket, uint32_t source_id, uint64_t at, uint64_t bytes);
 /* Sees which sends the peer has. */
 void devmem_send_poll(struct net_comm *comm, unsigned socket);
 bool devmem_send_is_flying(const struct net_comm *comm, unsigned socket);
+/* Nothing more of what is under way by reference gets to the peer. */
+void devmem_send_abort(struct net_comm *comm);
 
 /* Receives that the GPU unpacks: whether one can begin; begins it; where its next bytes go. */
 bool publish_has_room(const struct net_comm *comm, const struct net_buffer *buffer);

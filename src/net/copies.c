@@ -61,8 +61,12 @@ int comm_use_gpu(struct net_comm *comm, int device)
     else if (comm->gpu.device != device)
         result = error_set(TCPX_INVALID_USAGE,
                            "memory of GPU %d on a comm that has memory of GPU %d: one comm for "
-                           "each GPU",
-                           device, comm->gpu.device);
+                           "each GPU%s",
+                           device, comm->gpu.device,
+                           comm->link.devmem != NULL
+                               ? ", which has to be current where it is listened for (or "
+                                 "UCCL_TCPX_DEVMEM=off)"
+                               : "");
     pthread_mutex_unlock(&comm->lock);
     return result;
 }
@@ -101,12 +105,14 @@ int net_register(struct net_comm *comm, void *address, uint64_t bytes, struct ne
     return TCPX_SUCCESS;
 }
 
-/* With the lock. */
-static void forget_memory(struct net_memory *memory)
+/* The last part waits for the kernel, and needs no lock. */
+static void forget_memory(struct net_comm *comm, struct net_memory *memory)
 {
+    pthread_mutex_lock(&comm->lock);
     *memory->here = memory->next;
     if (memory->next != NULL)
         memory->next->here = memory->here;
+    pthread_mutex_unlock(&comm->lock);
     devmem_source_give(memory->source);
     free(memory);
 }
@@ -115,9 +121,7 @@ void net_deregister(struct net_comm *comm, struct net_memory *memory)
 {
     if (memory == NULL || fork_check() != TCPX_SUCCESS)
         return;
-    pthread_mutex_lock(&comm->lock);
-    forget_memory(memory);
-    pthread_mutex_unlock(&comm->lock);
+    forget_memory(comm, memory);
 }
 
 bool memory_is_in_gpu(const struct net_memory *memory)
@@ -125,9 +129,12 @@ bool memory_is_in_gpu(const struct net_memory *memory)
     return memory != NULL && memory->in_gpu;
 }
 
-struct devmem_source *memory_source(const struct net_memory *memory)
+void memory_refer(const struct net_memory *memory, const void *data, struct net_request *request)
 {
-    return memory != NULL ? memory->source : NULL;
+    if (memory == NULL || memory->source == NULL)
+        return;
+    request->source_id = devmem_source_id(memory->source);
+    request->source_at = devmem_source_offset(memory->source, (gpu_address)(uintptr_t)data);
 }
 
 /* --- gates --------------------------------------------------------------------------------- */

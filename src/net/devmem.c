@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARTS = 4, MOST_FRAGMENTS = 512, PATIENCE_MS = 10000, SYSTEM_PAGE = 4096 };
+enum { PARTS = 4, MOST_FRAGMENTS = 512, PATIENCE_MS = 10000 };
 
 enum part_state { PART_FREE, PART_FILLING, PART_UNDER_WAY };
 
@@ -34,6 +34,7 @@ struct part {
     struct rx_fragment fragments[MOST_FRAGMENTS];
     struct devmem_token_range ranges[MOST_FRAGMENTS];
     bool by_ticket; /* or by the slot's event */
+    bool gathered;  /* in the slot, from where the CPU takes it */
     uint64_t ticket;
     uint64_t not_before; /* as that of a copy */
 };
@@ -183,6 +184,31 @@ bool devmem_carries(const struct net_comm *comm, unsigned socket)
     return comm->devmem != NULL && socket > 0;
 }
 
+/* --- what a slot holds ------------------------------------------------------------------------ */
+
+static uint32_t fragments_of(const struct net_comm *comm)
+{
+    uint64_t room = staging_slot_bytes(&comm->gpu.share) / 4 / sizeof(struct unpack_descriptor);
+
+    return room < MOST_FRAGMENTS ? (uint32_t)room : MOST_FRAGMENTS;
+}
+
+/* Behind the descriptors. */
+static uint64_t host_start(const struct net_comm *comm)
+{
+    return fragments_of(comm) * sizeof(struct unpack_descriptor);
+}
+
+static uint64_t host_room(const struct net_comm *comm)
+{
+    return staging_slot_bytes(&comm->gpu.share) - host_start(comm);
+}
+
+static uint64_t host_used(const struct part *part)
+{
+    return part->scatter.linear_bytes + part->scatter.plain_bytes;
+}
+
 /* --- the end of a part --------------------------------------------------------------------- */
 
 /* As many at a time as the kernel takes. */
@@ -221,6 +247,8 @@ static void end_part(struct net_comm *comm, struct devmem_lane *lane, struct par
     struct net_request *request = part->request;
     uint64_t bytes = part->bytes;
 
+    if (part->gathered && !comm->gpu.failed)
+        memcpy(request->data + part->offset, part->slot->host + host_start(comm), bytes);
     if (!give_tokens(lane, &part->tokens))
         comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "tokens that the socket does not know"));
     staging_give(&comm->gpu.share, part->slot);
@@ -281,29 +309,6 @@ bool devmem_is_under_way(const struct net_comm *comm)
 }
 
 /* --- unpacking ----------------------------------------------------------------------------- */
-
-static uint32_t fragments_of(const struct net_comm *comm)
-{
-    uint64_t room = staging_slot_bytes(&comm->gpu.share) / 4 / sizeof(struct unpack_descriptor);
-
-    return room < MOST_FRAGMENTS ? (uint32_t)room : MOST_FRAGMENTS;
-}
-
-/* Behind the descriptors. */
-static uint64_t host_start(const struct net_comm *comm)
-{
-    return fragments_of(comm) * sizeof(struct unpack_descriptor);
-}
-
-static uint64_t host_room(const struct net_comm *comm)
-{
-    return staging_slot_bytes(&comm->gpu.share) - host_start(comm);
-}
-
-static uint64_t host_used(const struct part *part)
-{
-    return part->scatter.linear_bytes + part->scatter.plain_bytes;
-}
 
 /* To where the GPU writes: what came without a page by a copy each, the rest by the engine. */
 static int unpack_to(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
@@ -403,7 +408,10 @@ static gpu_address gpu_place(const struct net_comm *comm, const struct part *par
 
     if (request_lands(request))
         return (gpu_address)(uintptr_t)request->data + part->offset;
-    return request->bounced ? publish_where_on_gpu(comm, request, part->offset, part->bytes) : 0;
+    if (request->bounced)
+        return publish_where_on_gpu(comm, request, part->offset, part->bytes);
+    /* Into host memory by way of the slot: a copy for each fragment would take much longer. */
+    return part->gathered ? part->slot->device + host_start(comm) : 0;
 }
 
 static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
@@ -413,13 +421,16 @@ static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part 
                                                  .pool_size = comm->devmem->pool_bytes,
                                                  .host_size = host_room(comm),
                                                  .host_base = RX_HOST_APART};
-    gpu_address to = gpu_place(comm, part);
+    gpu_address to;
     enum rx_problem problem;
     uint32_t count = 0;
     int result =
         rx_descriptor_build(&part->scatter, &wanted, (struct unpack_descriptor *)part->slot->host,
                             fragments_of(comm), &count, &problem);
 
+    part->gathered = !request_lands(part->request) && !part->request->bounced &&
+                     host_used(part) == 0 && part->bytes <= host_room(comm);
+    to = gpu_place(comm, part);
     part->state = PART_UNDER_WAY;
     part->not_before = stages_slow_until(&comm->throttle, CONFIG_THROTTLE_UNPACK, part->bytes);
     stages_copy_began(&comm->copying);
@@ -498,14 +509,14 @@ void devmem_watch(struct net_comm *comm)
             continue;
         devmem->looked_at_pool = now;
         if (devmem_pool_count_out(devmem->pool, &out) != TCPX_SUCCESS ||
-            out * SYSTEM_PAGE < devmem->pool_bytes - devmem->pool_bytes / 16)
+            out * devmem_page_bytes() < devmem->pool_bytes - devmem->pool_bytes / 16)
             return;
         devmem->told_of_exhaustion = true;
         log_warn("nothing comes from %s: the pages that %s receives into are all in use (%llu of "
                  "%llu). UCCL_TCPX_DEVMEM_BYTES has to be larger, or what was received is not "
                  "consumed",
                  comm->link.peer, devmem_pool_interface(devmem->pool), (unsigned long long)out,
-                 (unsigned long long)(devmem->pool_bytes / SYSTEM_PAGE));
+                 (unsigned long long)(devmem->pool_bytes / devmem_page_bytes()));
         return;
     }
 }

@@ -1,6 +1,7 @@
 /* Steers the connections of a link. */
 #include "net/devmem_link.h"
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "net/steering.h"
@@ -15,23 +16,55 @@
 
 /* --- whether to ---------------------------------------------------------------------------- */
 
-/* A machine's NICs are said to be unfit once each, not for every listener. */
-static void say_once_why_not(const struct net_device *device)
-{
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static char said[NET_DEVICES_MOST][IFNAMSIZ];
-    bool again = false;
+/*
+ * NICs that could not be used. They are said to be unfit once each, and left alone for a while:
+ * listeners can be many, and trying takes memory and time.
+ */
+struct refusal {
+    unsigned ifindex;
+    int gpu;
+    uint64_t until; /* 0: this place is free */
+};
 
-    pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < NET_DEVICES_MOST && !again; i++) {
-        again = strcmp(said[i], device->name) == 0;
-        if (said[i][0] != '\0')
-            continue;
-        memcpy(said[i], device->name, sizeof said[i]);
-        break;
-    }
-    pthread_mutex_unlock(&lock);
-    if (!again)
+enum { MOST_REFUSALS = 64, LEFT_ALONE_MS = 30000 };
+
+static pthread_mutex_t refusals_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct refusal refusals[MOST_REFUSALS];
+
+/* With the lock. NULL: there is none, and no place for one. */
+static struct refusal *find_refusal(unsigned ifindex, int gpu)
+{
+    for (unsigned i = 0; i < MOST_REFUSALS; i++)
+        if (refusals[i].until == 0 || (refusals[i].ifindex == ifindex && refusals[i].gpu == gpu))
+            return &refusals[i];
+    return NULL;
+}
+
+static bool was_refused_lately(const struct net_device *device, int gpu)
+{
+    struct refusal *refusal;
+    bool lately;
+
+    pthread_mutex_lock(&refusals_lock);
+    refusal = find_refusal((unsigned)device->ifindex, gpu);
+    lately = refusal != NULL && refusal->until != 0 && !deadline_passed(refusal->until);
+    pthread_mutex_unlock(&refusals_lock);
+    return lately;
+}
+
+static void remember_refusal(const struct net_device *device, int gpu)
+{
+    struct refusal *refusal;
+    bool is_new;
+
+    pthread_mutex_lock(&refusals_lock);
+    refusal = find_refusal((unsigned)device->ifindex, gpu);
+    is_new = refusal == NULL || refusal->until == 0;
+    if (refusal != NULL)
+        *refusal =
+            (struct refusal){(unsigned)device->ifindex, gpu, deadline_after_ms(LEFT_ALONE_MS)};
+    pthread_mutex_unlock(&refusals_lock);
+    if (is_new)
         log_tcpx("%s receives without devmem TCP: %s", device->name, error_text());
 }
 
@@ -44,10 +77,12 @@ int devmem_link_pool(const struct net_device *device, int gpu, struct devmem_poo
     if (result != TCPX_SUCCESS || gpu < 0 || config->devmem == CONFIG_DEVMEM_OFF ||
         config->soft_devmem != 0 || device->is_loopback)
         return result;
+    if (config->devmem == CONFIG_DEVMEM_AUTO && was_refused_lately(device, gpu))
+        return TCPX_SUCCESS;
     result = devmem_pool_take(device, gpu, pool);
     if (result == TCPX_SUCCESS || config->devmem == CONFIG_DEVMEM_ON)
         return result;
-    say_once_why_not(device);
+    remember_refusal(device, gpu);
     return TCPX_SUCCESS;
 }
 
@@ -56,7 +91,6 @@ int devmem_link_pool(const struct net_device *device, int gpu, struct devmem_poo
 /* As many bytes as fill these pages in packets of this connection, which begin one each. */
 static void limit_window(int socket, uint64_t pages)
 {
-    enum { PAGE = 4096 };
     struct tcp_info info = {.tcpi_advmss = 0};
     socklen_t length = sizeof info;
     uint64_t packet;
@@ -66,7 +100,7 @@ static void limit_window(int socket, uint64_t pages)
     if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_advmss == 0)
         return;
     packet = info.tcpi_advmss;
-    bytes = pages * packet / ((packet + PAGE - 1) / PAGE);
+    bytes = pages * packet / ((packet + devmem_page_bytes() - 1) / devmem_page_bytes());
     window = bytes < INT_MAX ? (int)bytes : INT_MAX;
     if (setsockopt(socket, IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof window) != 0)
         log_debug("a window could not be limited to %d bytes: %s", window, strerror(errno));

@@ -204,6 +204,11 @@ const struct gpu_memory *devmem_pool_memory(const struct devmem_pool *pool)
     return pool->soft != NULL ? soft_devmem_pool_memory(pool->soft) : &pool->memory;
 }
 
+uint64_t devmem_page_bytes(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 uint32_t devmem_pool_id(const struct devmem_pool *pool)
 {
     return pool->soft != NULL ? soft_devmem_pool_id(pool->soft) : devmem_queues_id(pool->queues);
@@ -221,13 +226,14 @@ const char *devmem_pool_interface(const struct devmem_pool *pool)
  */
 unsigned devmem_pool_join(struct devmem_pool *pool, uint64_t *pages)
 {
-    enum { PAGE = 4096, FIRST = 4, PART = 4 };
+    enum { FIRST = 4, PART = 4 };
     unsigned connections;
 
     pthread_mutex_lock(&pools_lock);
     connections = ++pool->connections;
     pthread_mutex_unlock(&pools_lock);
-    *pages = pool->memory.bytes / PAGE / PART / (connections < FIRST ? FIRST : connections);
+    *pages = pool->memory.bytes / devmem_page_bytes() / PART /
+             (connections < FIRST ? FIRST : connections);
     return devmem_queues_next(pool->queues);
 }
 

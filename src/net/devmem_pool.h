@@ -33,6 +33,9 @@ void devmem_pool_give(struct devmem_pool *pool);
 int devmem_pool_gpu(const struct devmem_pool *pool);
 const struct gpu_memory *devmem_pool_memory(const struct devmem_pool *pool);
 
+/* How many bytes a packet takes of it, at least. */
+uint64_t devmem_page_bytes(void);
+
 /* The dma-buf that its fragments name. */
 uint32_t devmem_pool_id(const struct devmem_pool *pool);
 

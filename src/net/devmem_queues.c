@@ -113,9 +113,9 @@ static int find_free(struct devmem_queues *queues, const bool bound[NIC_MOST_QUE
     wanted = wanted < 1 ? 1 : wanted;
     queues->count = 0;
     /* Queue 0 stays with ordinary traffic. */
-    for (unsigned i = all - 1; i > 0 && queues->count < wanted; i--)
-        if (!bound[i])
-            queues->numbers[queues->count++] = i;
+    for (unsigned i = all; i > 1 && queues->count < wanted; i--)
+        if (!bound[i - 1])
+            queues->numbers[queues->count++] = i - 1;
     if (queues->count == 0)
         return error_set(TCPX_SYSTEM_ERROR,
                          "no receive queue of %s is free: of %u all but the first are bound to "
@@ -138,10 +138,12 @@ static void let_others_in(struct devmem_queues *queues)
 {
     bool still[NIC_MOST_QUEUES];
 
-    if (nic_find_bound_queues(queues->ifindex, still) != TCPX_SUCCESS)
+    /* Where that is not known, it stays as it is. */
+    if (nic_find_bound_queues(queues->ifindex, still) != TCPX_SUCCESS) {
         log_debug("%s", error_text());
-    else
-        nic_hash_restore(queues->interface, queues->hash, still);
+        memset(still, true, sizeof still);
+    }
+    nic_hash_restore(queues->interface, queues->hash, still);
 }
 
 static int bind_free(struct devmem_queues *queues, int dmabuf)
@@ -159,9 +161,14 @@ static int bind_free(struct devmem_queues *queues, int dmabuf)
         return result;
     result = nic_bind_receive(queues->ifindex, queues->numbers, queues->count, dmabuf,
                               &queues->binding, NULL);
-    if (result != TCPX_SUCCESS)
+    if (result != TCPX_SUCCESS) {
+        char why[256];
+
+        snprintf(why, sizeof why, "%s", error_text());
         let_others_in(queues);
-    return result;
+        return error_set(result, "%s", why);
+    }
+    return TCPX_SUCCESS;
 }
 
 /* Only one process at a time chooses: another could take the same queue, or let traffic in. */

@@ -1,7 +1,6 @@
 /* The memory of this process that NICs send from. */
 #include "net/devmem_source.h"
 
-#include "base/log.h"
 #include "net/nic_binding.h"
 #include "net/nic_watch.h"
 
@@ -10,11 +9,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { PAGE = 4096 };
-
 struct devmem_source {
     struct devmem_source *next;
-    unsigned users;
+    struct devmem_source **here;
     unsigned ifindex;
     gpu_address start; /* whole pages */
     uint64_t bytes;
@@ -22,7 +19,7 @@ struct devmem_source {
     uint32_t id; /* of the binding, also when it has ended */
 };
 
-/* Guards the list and all its members. */
+/* Guards the list and the bindings in it. Nobody holds it while he waits for the kernel to bind. */
 static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct devmem_source *sources;
 
@@ -38,6 +35,19 @@ static void end_bindings(unsigned ifindex)
         if (source->ifindex == ifindex)
             nic_unbind(&source->binding);
     pthread_mutex_unlock(&sources_lock);
+}
+
+/* The kernel cannot compute a checksum over what it cannot read: all would be dropped. */
+static int check_checksums(const struct net_device *device)
+{
+    bool computes;
+    int result = nic_computes_checksums(device->name, &computes);
+
+    if (result == TCPX_SUCCESS && !computes)
+        return error_set(TCPX_SYSTEM_ERROR,
+                         "%s does not compute checksums itself (ethtool -K %s tx on)", device->name,
+                         device->name);
+    return result;
 }
 
 static int bind_source(struct devmem_source *source, struct gpu *gpu)
@@ -60,6 +70,17 @@ static int bind_source(struct devmem_source *source, struct gpu *gpu)
     return result;
 }
 
+static void add(struct devmem_source *source)
+{
+    pthread_mutex_lock(&sources_lock);
+    source->next = sources;
+    source->here = &sources;
+    if (source->next != NULL)
+        source->next->here = &source->next;
+    sources = source;
+    pthread_mutex_unlock(&sources_lock);
+}
+
 static int make(const struct devmem_source *wanted, struct gpu *gpu, struct devmem_source **out)
 {
     struct devmem_source *source = malloc(sizeof *source);
@@ -73,71 +94,44 @@ static int make(const struct devmem_source *wanted, struct gpu *gpu, struct devm
         free(source);
         return result;
     }
-    source->next = sources;
-    sources = source;
+    add(source);
     *out = source;
     return TCPX_SUCCESS;
 }
 
-static int take(const struct net_device *device, struct gpu *gpu, gpu_address address,
-                uint64_t bytes, struct devmem_source **out)
-{
-    struct devmem_source wanted = {.ifindex = (unsigned)device->ifindex,
-                                   .start = address / PAGE * PAGE,
-                                   .binding = {.socket = -1}};
-    struct devmem_source *source;
-    int result = TCPX_SUCCESS;
-
-    wanted.bytes = (address + bytes + PAGE - 1) / PAGE * PAGE - wanted.start;
-    pthread_mutex_lock(&sources_lock);
-    for (source = sources; source != NULL; source = source->next)
-        if (source->ifindex == wanted.ifindex && source->start == wanted.start &&
-            source->bytes == wanted.bytes && source->binding.socket >= 0)
-            break;
-    if (source == NULL)
-        result = make(&wanted, gpu, &source);
-    if (result == TCPX_SUCCESS) {
-        source->users++;
-        *out = source;
-    }
-    pthread_mutex_unlock(&sources_lock);
-    return result;
-}
-
-/* The lock is free when the watch ends: that waits for whoever has seen something. */
 int devmem_source_take(const struct net_device *device, struct gpu *gpu, gpu_address address,
                        uint64_t bytes, struct devmem_source **source)
 {
-    int result = nic_watch_begin(end_bindings);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    struct devmem_source wanted = {.ifindex = (unsigned)device->ifindex,
+                                   .start = address / page * page,
+                                   .binding = {.socket = -1}};
+    int result = check_checksums(device);
 
+    wanted.bytes = (address + bytes + page - 1) / page * page - wanted.start;
+    if (result == TCPX_SUCCESS)
+        result = nic_watch_begin(end_bindings);
     if (result != TCPX_SUCCESS)
         return result;
-    result = take(device, gpu, address, bytes, source);
+    result = make(&wanted, gpu, source);
     if (result != TCPX_SUCCESS)
         nic_watch_end();
     return result;
 }
 
+/* The lock is free when the watch ends: that waits for whoever has seen something. */
 void devmem_source_give(struct devmem_source *source)
 {
-    bool last;
-
     if (source == NULL)
         return;
     pthread_mutex_lock(&sources_lock);
-    last = --source->users == 0;
-    if (last) {
-        struct devmem_source **at = &sources;
-
-        while (*at != source)
-            at = &(*at)->next;
-        *at = source->next;
-        nic_unbind(&source->binding);
-    }
+    *source->here = source->next;
+    if (source->next != NULL)
+        source->next->here = source->here;
+    nic_unbind(&source->binding);
     pthread_mutex_unlock(&sources_lock);
     nic_watch_end();
-    if (last)
-        free(source);
+    free(source);
 }
 
 uint32_t devmem_source_id(const struct devmem_source *source)

@@ -1,6 +1,5 @@
-/*
- * GPU memory that a NIC sends from: a dma-buf of it, bound to the NIC. Comms that have registered
- * the same memory share one.
+/* GPU memory that a NIC sends from: a dma-buf of it, bound to the NIC, for as long as it is
+ * registered.
  */
 #ifndef TCPX_NET_DEVMEM_SOURCE_H
 #define TCPX_NET_DEVMEM_SOURCE_H

@@ -168,6 +168,17 @@ int nic_count_queues(const char *interface, unsigned *queues)
     return TCPX_SUCCESS;
 }
 
+int nic_computes_checksums(const char *interface, bool *computes)
+{
+    struct ethtool_value value = {.cmd = ETHTOOL_GTXCSUM};
+    int error = ethtool(interface, &value);
+
+    if (error != 0)
+        return refused(error, "%s: cannot ask whether it computes checksums", interface);
+    *computes = value.data != 0;
+    return TCPX_SUCCESS;
+}
+
 int nic_has_rules(const char *interface, bool *has_rules)
 {
     struct ethtool_value flags = {.cmd = ETHTOOL_GFLAGS};

@@ -42,6 +42,9 @@ MUST_CHECK int nic_count_queues(const char *interface, unsigned *queues);
 /* Whether ntuple rules are switched on, and can be added. */
 MUST_CHECK int nic_has_rules(const char *interface, bool *has_rules);
 
+/* Whether it computes the checksums of what it sends. */
+MUST_CHECK int nic_computes_checksums(const char *interface, bool *computes);
+
 /* --- the hash of ordinary traffic ---------------------------------------------------------- */
 
 /* The indirection table as it was, and as it was left. */

@@ -35,7 +35,8 @@ static void look_at(const struct nlmsghdr *message)
         message->nlmsg_len < NLMSG_LENGTH(sizeof interface))
         return;
     memcpy(&interface, NLMSG_DATA(message), sizeof interface);
-    if (interface.ifi_index > 0 &&
+    /* A bridge that loses a port says so in the same words. */
+    if (interface.ifi_index > 0 && interface.ifi_family == AF_UNSPEC &&
         (message->nlmsg_type == RTM_DELLINK || (interface.ifi_flags & IFF_UP) == 0))
         tell((unsigned)interface.ifi_index);
 }

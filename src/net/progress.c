@@ -161,7 +161,8 @@ void progress_share_out(struct net_comm *comm)
         for (unsigned i = first; i < comm->link.sockets; i++)
             active += comm->lanes[i].busy || comm->lanes[i].events != 0;
     for (unsigned i = first; i < comm->link.sockets && active < slices; i++)
-        if (!comm->lanes[i].busy && comm->lanes[i].events == 0) {
+        if (!comm->lanes[i].busy && comm->lanes[i].events == 0 &&
+            comm->lanes[i].wait != LANE_FOR_ARRIVALS) {
             progress_wake(comm, i);
             active++;
         }

@@ -597,8 +597,11 @@ static bool load(struct net_comm *comm, uint16_t socket)
     if (outgoing->request == NULL && has_place(outgoing) &&
         (socket != 0 || comm->link.framing == WIRE_INLINE))
         load_slice(comm, socket);
-    /* Copies that ended while this lane was sending: it would take them all one by one. */
-    if (stage_peek(comm) != NULL)
+    /*
+     * Copies that ended while this lane was sending: it would take them all one by one. And what
+     * the GPU has completed meanwhile, which this lane may be none for.
+     */
+    if (stage_peek(comm) != NULL || (comm->sends_by_reference && next_to_slice(comm) != NULL))
         progress_share_out(comm);
     return !is_idle(outgoing);
 }
@@ -675,7 +678,7 @@ static ssize_t call(struct net_comm *comm, uint16_t socket, struct iovec parts[2
                              .msg_iovlen = outgoing->payload_left > 0 && !alone ? 2 : 1};
 
     if (alone && parts[0].iov_len == 0)
-        return devmem_send_some(comm->link.forward[socket], outgoing->request->source,
+        return devmem_send_some(comm->link.forward[socket], outgoing->request->source_id,
                                 outgoing->source_at, outgoing->payload_left);
     return sendmsg(comm->link.forward[socket], &message,
                    MSG_NOSIGNAL | MSG_DONTWAIT | (alone ? MSG_MORE : 0));
@@ -789,7 +792,7 @@ enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
         if (outgoing->loaded_at == 0 && comm->link.sockets > 1)
             outgoing->loaded_at = clock_now();
         if (must_wait_for_arrivals(comm, socket))
-            return LANE_IDLE;
+            return LANE_FOR_ARRIVALS;
         wanted = bytes_of_call(outgoing);
         sent = write_some(comm, socket, &error);
         if (comm->result != TCPX_SUCCESS)
@@ -801,7 +804,7 @@ enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
             return LANE_FOR_ROOM;
         }
         if (sent < 0 && error == ENOBUFS && devmem_send_is_flying(comm, socket))
-            return LANE_IDLE;
+            return LANE_FOR_ARRIVALS;
         if (sent < 0) {
             broke(comm, outgoing, error);
             return LANE_IDLE;
@@ -844,6 +847,7 @@ void sender_close(struct net_comm *comm)
         in_order = in_order && comm->requests[i].state != REQUEST_MOVING;
     for (uint16_t i = 0; i < comm->link.sockets; i++)
         in_order = in_order && is_idle(&comm->outgoing[i]);
+    devmem_send_abort(comm);
     for (uint16_t i = 0; i < comm->link.sockets; i++) {
         if (in_order && (i == 0 || comm->link.framing == WIRE_INLINE))
             say_fin(comm, i);

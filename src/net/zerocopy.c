@@ -50,11 +50,16 @@ bool zerocopy_ended(struct zerocopy *sends, uint32_t first, uint32_t last)
     return true;
 }
 
+bool zerocopy_has_news(const struct zerocopy *sends)
+{
+    return zerocopy_is_flying(sends) && sends->flights[sends->oldest % ZEROCOPY_MOST].over;
+}
+
 bool zerocopy_take(struct zerocopy *sends, void **owner, uint64_t *bytes)
 {
     const struct zerocopy_flight *oldest = &sends->flights[sends->oldest % ZEROCOPY_MOST];
 
-    if (!zerocopy_is_flying(sends) || !oldest->over)
+    if (!zerocopy_has_news(sends))
         return false;
     *owner = oldest->owner;
     *bytes = oldest->bytes;

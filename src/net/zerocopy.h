@@ -40,6 +40,9 @@ MUST_CHECK int zerocopy_hear(struct zerocopy *sends, int socket);
 /* Sends `first` to `last`, both included, are over; false: they have not all been made. */
 MUST_CHECK bool zerocopy_ended(struct zerocopy *sends, uint32_t first, uint32_t last);
 
+/* Whether the oldest one is over. */
+bool zerocopy_has_news(const struct zerocopy *sends);
+
 /* Takes the oldest one out, if it is over; false: it is not, or there is none. */
 bool zerocopy_take(struct zerocopy *sends, void **owner, uint64_t *bytes);
 

@@ -238,24 +238,77 @@ check_output "an old congestion control is a note" '^  note +congestion control 
 keep
 check "a short backlog too" grep -Eq '^  note +somaxconn +128: ' "$seen"
 
+# --- device-memory TCP ---------------------------------------------------------------------------
+
+check_output "loopback has nothing to do with it" '^(no notes|[0-9]+ notes?), no problems$' \
+    env UCCL_TCPX_DEVMEM=on "$tcpx" doctor --quick
+keep
+check_fails "and says nothing of it" grep -Eq '^  [a-zA-Z]+ +lo [a-z]' "$seen"
+
+# with_pair [NAME=VALUE...] COMMAND...: with a pair of interfaces, of which nic0 has an address.
+with_pair()
+{
+    env NCCL_SOCKET_IFNAME==nic0 unshare -nm sh -c '
+        mount -t sysfs sysfs /sys && ip link add nic0 type veth peer name nic1 &&
+            ip addr add 10.9.8.7/24 dev nic0 && ip link set nic0 up && ip link set nic1 up &&
+            exec "$@"' sh env "$@"
+}
+
+if with_pair true 2>/dev/null; then
+    check_output "an interface that cannot have it needs nothing" \
+        '^  ok +nic0 devmem +not with an interface without a device: data goes through' \
+        with_pair "$tcpx" doctor --quick
+    keep
+    for need in 'header split' privilege steering queues; do
+        check_fails "its $need is not looked at" grep -Eq "^  [a-zA-Z]+ +nic0 $need " "$seen"
+    done
+    names_only "nic0 devmem" 'not with an interface without a device, and UCCL_TCPX_DEVMEM=on' \
+        with_pair UCCL_TCPX_DEVMEM=on "$tcpx" doctor
+    check_output "off is told" '^  ok +nic0 devmem +not used: UCCL_TCPX_DEVMEM=off$' \
+        with_pair UCCL_TCPX_DEVMEM=off "$tcpx" doctor --quick
+    check_output "software takes its place" '^  ok +nic0 devmem +not used: UCCL_TCPX_SOFT_DEVMEM ' \
+        with_pair UCCL_TCPX_SOFT_DEVMEM=3 UCCL_TCPX_DEVMEM=on "$tcpx" doctor --quick
+    check_output "devices says so" '^    device memory +no: by way of pinned host memory$' \
+        with_pair "$tcpx" devices
+    check_output "and for scripts" '"devmem_receive": false, "devmem_send": false, "devmem_reason": "not with an' \
+        with_pair "$tcpx" devices --json
+else
+    tap_skip "device-memory TCP" "veth pairs in a network namespace are not permitted"
+fi
+
 # An interface whose driver could do more than it does.
-if unshare -nm sh -c 'mount -t sysfs sysfs /sys && ip link add nic0 type veth peer name nic1' \
-    2>/dev/null; then
+if with_pair true 2>/dev/null; then
     make_root 6.18.0
     mkdir -p "$root/sys/class/net/nic0/device" "$root/sys/class/net/nic0/queues/rx-0"
     ln -s ../../../bus/pci/drivers/gve "$root/sys/class/net/nic0/device/driver"
-    tap_run env TCPX_TEST_ROOT="$root" NCCL_SOCKET_IFNAME==nic0 unshare -nm sh -c "
-        mount -t sysfs sysfs /sys && ip link add nic0 type veth peer name nic1 &&
-            ip addr add 10.9.8.7/24 dev nic0 && ip link set nic0 up && ip link set nic1 up &&
-            exec '$tcpx' doctor --quick"
+    tap_run with_pair TCPX_TEST_ROOT="$root" "$tcpx" doctor --quick
     keep
     check "an interface with notes is no problem" test "$TAP_STATUS" -eq 0
     check "it is described" grep -Eq \
         '^  ok +nic0 +up, 10\.9\.8\.7, .* MTU 1500, 1 receive queue, driver' "$seen"
-    for note in speed MTU 'header split' steering queues; do
+    for note in speed MTU steering queues; do
         check "there is a note on its $note" grep -Eq "^  note +nic0 $note " "$seen"
     done
-    check "with a command" grep -q "'ethtool -G nic0 tcp-data-split on'" "$seen"
+    check "with a command" grep -q "'ethtool -K nic0 ntuple on'" "$seen"
+    check "header split is tried" grep -Eq '^  ok +nic0 header split +the driver does not tell: ' "$seen"
+    check "privilege is there" grep -Eq '^  ok +nic0 privilege +this process has CAP_NET_ADMIN' "$seen"
+    check "the first thing that is missing is the reason" sh -c "tr -s '\n ' ' ' <'$seen' |
+        grep -Eq ' note nic0 devmem not used: .*(ntuple|steer).* -> as root: .ethtool -K'"
+    tap_run with_pair UCCL_TCPX_DEVMEM=on TCPX_TEST_ROOT="$root" "$tcpx" doctor --quick
+    keep
+    check "what was asked for and is missing is a problem" test "$TAP_STATUS" -eq 1
+    for need in steering queues devmem; do
+        check "so is its $need" grep -Eq "^  PROBLEM +nic0 $need " "$seen"
+    done
+    check_fails "a speed or an MTU is none" grep -Eq '^  PROBLEM +nic0 (speed|MTU) ' "$seen"
+    if command -v setpriv >/dev/null; then
+        check_output "without a privilege that is told" \
+            '^  note +nic0 privilege +CAP_NET_ADMIN is missing$' \
+            with_pair TCPX_TEST_ROOT="$root" setpriv --bounding-set -net_admin \
+            --inh-caps -net_admin "$tcpx" doctor --quick
+    else
+        tap_skip "without a privilege that is told" "setpriv is not installed"
+    fi
 else
     tap_skip "an interface with notes" "veth pairs in a network namespace are not permitted"
 fi

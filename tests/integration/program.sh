@@ -26,6 +26,9 @@ check_output "and how far it is from each GPU" '^    to GPU 2 +unknown$' \
     env NCCL_SOCKET_IFNAME=lo UCCL_TCPX_HOST_GPUS=3 "$tcpx" devices
 check_output "the same for scripts" '"driver": "", "driver_has_devmem": false, "gpu_distances": \[null, null\]' \
     env NCCL_SOCKET_IFNAME=lo UCCL_TCPX_HOST_GPUS=2 "$tcpx" devices --json
+check_output "device memory for scripts" \
+    '"gpu_distances": \[null\], "devmem_receive": false, "devmem_send": false, "devmem_reason": "not with loopback"\}' \
+    env NCCL_SOCKET_IFNAME=lo "$tcpx" devices --json
 check_output "a debug line on request" '^\[TCPX\] GPU layer: host, 1 device' \
     env UCCL_TCPX_DEBUG=1 "$tcpx" devices
 check_output "an empty variable counts as not set" 'emulated GPU 0' \

@@ -25,6 +25,7 @@ static const char usage[] =
     "  split DEVICE on|off       headers from payload\n"
     "  hds DEVICE BYTES          packets up to this length are not split\n"
     "  ntuple DEVICE on|off      whether it takes steering rules\n"
+    "  checksums DEVICE on|off   whether it computes those of what it sends\n"
     "  rss DEVICE [equal N]      the queue of each hash slot; over the first N queues\n"
     "  rules DEVICE              one line each\n"
     "  rule-add DEVICE QUEUE tcp4|tcp6 SOURCE PORT DESTINATION PORT   '-': any; prints its "
@@ -160,6 +161,13 @@ static void set_ntuple(const char *device, const char *how)
     flags.cmd = ETHTOOL_SFLAGS;
     flags.data = on_or_off(how) ? flags.data | ETH_FLAG_NTUPLE : flags.data & ~ETH_FLAG_NTUPLE;
     must(ethtool(device, &flags), device, "the flags");
+}
+
+static void set_checksums(const char *device, const char *how)
+{
+    struct ethtool_value value = {.cmd = ETHTOOL_STXCSUM, .data = on_or_off(how)};
+
+    must(ethtool(device, &value), device, "whether it computes checksums");
 }
 
 /* --- steering ---------------------------------------------------------------------------------*/
@@ -419,6 +427,11 @@ static void run_hds(const char *device, char **words)
     set_hds(device, words[0]);
 }
 
+static void run_checksums(const char *device, char **words)
+{
+    set_checksums(device, words[0]);
+}
+
 static void run_ntuple(const char *device, char **words)
 {
     set_ntuple(device, words[0]);
@@ -471,12 +484,19 @@ static const struct command {
     int most;
     void (*run)(const char *device, char **words);
 } commands[] = {
-    {"stats", 0, 1, run_stats},   {"split", 1, 1, run_split},
-    {"hds", 1, 1, run_hds},       {"ntuple", 1, 1, run_ntuple},
-    {"rss", 0, 2, run_rss},       {"rules", 0, 0, run_rules},
-    {"rule-add", 6, 6, add_rule}, {"rule-del", 1, 1, run_rule_del},
-    {"bound", 0, 0, run_bound},   {"pages", 0, 0, run_pages},
-    {"hold", 1, 1, run_hold},     {"hold-send", 0, 0, run_hold_send},
+    {"stats", 0, 1, run_stats},
+    {"split", 1, 1, run_split},
+    {"hds", 1, 1, run_hds},
+    {"ntuple", 1, 1, run_ntuple},
+    {"checksums", 1, 1, run_checksums},
+    {"rss", 0, 2, run_rss},
+    {"rules", 0, 0, run_rules},
+    {"rule-add", 6, 6, add_rule},
+    {"rule-del", 1, 1, run_rule_del},
+    {"bound", 0, 0, run_bound},
+    {"pages", 0, 0, run_pages},
+    {"hold", 1, 1, run_hold},
+    {"hold-send", 0, 0, run_hold_send},
 };
 
 int main(int argc, char **argv)

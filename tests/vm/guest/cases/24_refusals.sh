@@ -26,6 +26,15 @@ nictool ntuple dm0 off
 refused "no steering" 'dm0 does not steer connections'
 nictool ntuple dm0 on
 
+nictool checksums dm0 off
+in_peer nictool checksums dm1 off
+UCCL_TCPX_DEVMEM=on
+check_fails_output "no checksums" 'does not compute checksums itself' transfer --size 1M --iters 1
+UCCL_TCPX_DEVMEM=auto
+check_output "no checksums: it is sent from host memory" '^verified' transfer --size 1M --iters 1
+nictool checksums dm0 on
+in_peer nictool checksums dm1 on
+
 # The library has headers split off by itself.
 nictool split dm0 off
 UCCL_TCPX_DEVMEM=on
