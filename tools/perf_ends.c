@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* Also for the session to be opened, with memory bound to a NIC. */
-enum { ACCEPT_MS = 5000 };
+enum { ACCEPT_MS = 20000 };
 
 static int describe_self(const struct perf_end *end, struct perf_self *self)
 {

@@ -164,7 +164,7 @@ check_fails_output "more memory than there is" 'a buffer of [0-9]+ bytes: ' loop
 check_fails_output "more memory than the GPU has" '[Oo]ut of|memory' loopback --size 3T
 no_descriptors()
 {
-    (ulimit -n 5 && exec "$tcpx" perf --loopback --host --size 1M --iters 1)
+    (ulimit -n 5 && exec "$tcpx" perf --loopback --host --size 1M --iters 1 --timeout 3)
 }
 check_fails_output "the server's reason, where it is not the client's" \
     '; the server: connections could not be accepted for 1000 ms: Too many open files$' no_descriptors

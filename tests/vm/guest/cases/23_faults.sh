@@ -38,16 +38,14 @@ check_output "the sender is killed" '^tcpx: .*(closed|broke|lost|gone|Connection
 transfer --size 1M --iters 1 >/dev/null
 
 # Pages for a fraction of what is under way: packets are dropped until some come back.
-UCCL_TCPX_DEVMEM_BYTES=2M
-export UCCL_TCPX_DEVMEM_BYTES
 starved()
 {
     before=$(all_queues dm0 pool_empty)
-    transfer --size 8M --both --channels 4 --sockets 3 --iters 2 --warm-up 0 || return 1
+    UCCL_TCPX_DEVMEM_BYTES=2M transfer_back --size 8M --both --channels 4 --sockets 3 --iters 2 \
+        --warm-up 0 || return 1
     echo "dropped for want of a page: $(($(all_queues dm0 pool_empty) - before))"
 }
 check_output "a pool that is much too small" '^verified' starved
-unset UCCL_TCPX_DEVMEM_BYTES
 
 shut_down()
 {

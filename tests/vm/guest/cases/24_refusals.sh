@@ -26,12 +26,19 @@ nictool ntuple dm0 off
 refused "no steering" 'dm0 does not steer connections'
 nictool ntuple dm0 on
 
-nictool checksums dm0 off
-in_peer nictool checksums dm1 off
+# Sending. Behind a kernel that cannot do it at all, the server of both directions is the one to say
+# so.
+if can_send; then
+    lack='no checksums' lack_regex='does not compute checksums itself'
+    nictool checksums dm0 off
+    in_peer nictool checksums dm1 off
+else
+    lack='a kernel that only receives' lack_regex='this kernel cannot send from device memory'
+fi
 UCCL_TCPX_DEVMEM=on
-check_fails_output "no checksums" 'does not compute checksums itself' transfer --size 1M --iters 1
+check_fails_output "$lack" "$lack_regex" transfer --both --size 1M --iters 1
 UCCL_TCPX_DEVMEM=auto
-check_output "no checksums: it is sent from host memory" '^verified' transfer --size 1M --iters 1
+check_output "$lack: it is sent from host memory" '^verified' transfer --size 1M --iters 1
 nictool checksums dm0 on
 in_peer nictool checksums dm1 on
 
@@ -39,8 +46,12 @@ in_peer nictool checksums dm1 on
 nictool split dm0 off
 UCCL_TCPX_DEVMEM=on
 check_output "header split is switched on" '^verified' transfer --size 1M --iters 1
-nictool hds dm0 128
-check_output "from the first byte on" '^verified' transfer --size 1M --iters 1
+if can_send; then
+    nictool hds dm0 128
+    check_output "from the first byte on" '^verified' transfer --size 1M --iters 1
+else
+    skip "from the first byte on" "this kernel has no threshold"
+fi
 
 # An ordinary user on the receiving host.
 unprivileged()
@@ -63,7 +74,11 @@ check_fails_output "no privilege" 'lacks CAP_NET_ADMIN' unprivileged
 UCCL_TCPX_DEVMEM=auto
 check_output "no privilege: it goes without" '^verified' unprivileged
 check_output "no privilege: and says why" 'dm0 receives without devmem TCP: .*CAP_NET_ADMIN' unprivileged
-check_output "sending takes none" 'dm0 sends to .* by devmem TCP' unprivileged
+if can_send; then
+    check_output "sending takes none" 'dm0 sends to .* by devmem TCP' unprivileged
+else
+    skip "sending takes none" "this kernel only receives"
+fi
 
 UCCL_TCPX_DEVMEM=off
 check_output "it is switched off" '^verified' transfer --size 1M --iters 1
