@@ -347,7 +347,11 @@ check-vm:
 	@VM=1 $(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-vm-run
 
-VM_PROGRAMS := $(filter $(BUILD)/tests/gpu/test_devmem_memory $(BUILD)/tests/gpu/test_gpu_layer,$(TEST_PROGRAMS))
+$(BUILD)/tests/vm/by_reference: $(BUILD)/obj/tests/vm/by_reference.o $(LIB_OBJECTS)
+	$(call link)
+
+VM_PROGRAMS := $(BUILD)/tests/vm/by_reference \
+	$(filter $(BUILD)/tests/gpu/test_devmem_memory $(BUILD)/tests/gpu/test_gpu_layer,$(TEST_PROGRAMS))
 check-vm-run: all $(RUNNER) $(VM_PROGRAMS)
 	@MAKEFLAGS= MAKELEVEL= CC='$(CC)' WERROR='$(WERROR)' BUILD='$(BUILD)' \
 		TCPX_VM_PROGRAMS='$(VM_PROGRAMS)' $(RUNNER) 'vm@600: sh tests/vm/run.sh $(CASES)'

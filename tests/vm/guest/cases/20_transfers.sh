@@ -10,8 +10,8 @@ done
 check_output "what the path is called" 'GPU memory by the transport, received by devmem TCP' transfer --size 1M --iters 1
 check_output "a list of pieces" '^verified' transfer --size 4000019 --pieces 500 --iters 3
 check_output "in chunks" '^verified' transfer --size 4M --chunk-bytes 300K --iters 2
-check_output "both directions at once" '^verified' transfer_back --size 4M --both --iters 3
-check_output "there and back" '^verified' transfer_back --size 64K --ping-pong --iters 20
+check_output "both directions at once" '^verified' transfer --size 4M --both --iters 3
+check_output "there and back" '^verified' transfer --size 64K --ping-pong --iters 20
 check_output "two channels" '^verified' transfer --size 8M --channels 2 --iters 3
 check_output "over IPv6" '^verified' transfer_over6 --size 4M --iters 3
 check_output "host memory over the same connections" '^verified' transfer --host --size 4M --iters 3

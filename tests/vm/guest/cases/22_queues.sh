@@ -30,9 +30,9 @@ several()
         NCCL_SOCKET_IFNAME=dm0 timeout 100 tcpx perf server --port $((PORT + number)) --timeout 60 \
             >"$WORK/server$number" 2>&1 &
         several_ends="$several_ends $!"
-        NCCL_SOCKET_IFNAME=dm1 UCCL_TCPX_DEVMEM=$(client_devmem) in_peer timeout 100 \
-            tcpx perf client $RECEIVER --port $((PORT + number)) --timeout 60 --no-progress \
-            --size 2M --iters 4 >"$WORK/client$number" 2>&1 &
+        NCCL_SOCKET_IFNAME=dm1 in_peer timeout 100 tcpx perf client $RECEIVER \
+            --port $((PORT + number)) --timeout 60 --no-progress --size 2M --iters 4 \
+            >"$WORK/client$number" 2>&1 &
         several_ends="$several_ends $!"
     done
     for process in $several_ends; do
@@ -75,19 +75,21 @@ check_output "another queue, where the last one is taken" '^verified' transfer -
 check "which is the one before it" test "$(counter dm0 rx2_device_bytes)" -gt "$before"
 release
 hold 1 2 3
+UCCL_TCPX_DEVMEM=on
 check_fails_output "no queue is free" 'no receive queue of dm0 is free' transfer --size 1M --iters 1
 UCCL_TCPX_DEVMEM=auto
 check_output "then it goes without" '^verified' transfer --size 1M --iters 1
 check_output "and says why" 'dm0 receives without devmem TCP: no receive queue of dm0 is free' \
     transfer --size 1M --iters 1
-UCCL_TCPX_DEVMEM=on
+UCCL_TCPX_DEVMEM=$WANTED
 release
 
 set_parameter most_rules 0
+UCCL_TCPX_DEVMEM=on
 check_fails_output "no rule is left" 'dm[01]: cannot add a rule' transfer --size 1M --iters 1
 UCCL_TCPX_DEVMEM=auto
 check_output "then a connection is received without" '^verified' transfer --size 1M --iters 1
-UCCL_TCPX_DEVMEM=on
+UCCL_TCPX_DEVMEM=$WANTED
 
 # Ordinary traffic does not come to the queues that were taken, and afterwards it may again.
 rss_avoids()
@@ -97,9 +99,8 @@ rss_avoids()
 rss_before=$(nictool rss dm0)
 NCCL_SOCKET_IFNAME=dm0 timeout 60 tcpx perf server --port 7000 --timeout 40 >"$WORK/server" 2>&1 &
 server=$!
-(sleep 1; NCCL_SOCKET_IFNAME=dm1 UCCL_TCPX_DEVMEM=$(client_devmem) in_peer timeout 60 \
-    tcpx perf client $RECEIVER --port 7000 --timeout 40 --no-progress --size 16M --iters 30 \
-    >"$WORK/client" 2>&1) &
+(sleep 1; NCCL_SOCKET_IFNAME=dm1 in_peer timeout 60 tcpx perf client $RECEIVER --port 7000 \
+    --timeout 40 --no-progress --size 16M --iters 30 >"$WORK/client" 2>&1) &
 client=$!
 is_bound()
 {

@@ -41,7 +41,7 @@ transfer --size 1M --iters 1 >/dev/null
 starved()
 {
     before=$(all_queues dm0 pool_empty)
-    UCCL_TCPX_DEVMEM_BYTES=2M transfer_back --size 8M --both --channels 4 --sockets 3 --iters 2 \
+    UCCL_TCPX_DEVMEM_BYTES=2M transfer --size 8M --both --channels 4 --sockets 3 --iters 2 \
         --warm-up 0 || return 1
     echo "dropped for want of a page: $(($(all_queues dm0 pool_empty) - before))"
 }

@@ -10,7 +10,7 @@ for mode in cuda unpack; do
     for way in d2d host kernel; do
         check_output "mode $mode, $way" '^verified' transfer --unpack $way --size 3000019 --iters 2
     done
-    check_output "mode $mode, both directions" '^verified' transfer_back --size 2M --both --iters 2
+    check_output "mode $mode, both directions" '^verified' transfer --size 2M --both --iters 2
     set_parameter unsplit_nth 9
     check_output "mode $mode, headers not split off" '^verified' transfer --size 2M --iters 2
     set_parameter unsplit_nth 0
