@@ -14,10 +14,11 @@ RUNNER_FLAGS  := $(if $(findstring thread,$(SANITIZE)),--no-aslr) --lanes $(if $
 UNIT_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/test_*.c)))
 GPU_PROGRAMS  := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/gpu/test_*.c)))
 PLUGIN_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/plugin/test_*.c)))
-# What is said and how fast it is does not depend on races: the thread sanitizer is spared that.
-SAID_AND_TIMED := completion connection connection_hosts docs doctor documents man net_devices \
-	old_names perf perf_hosts program runner
-INTEGRATION   := $(filter-out $(if $(findstring thread,$(SANITIZE)),$(SAID_AND_TIMED:%=tests/integration/%.sh)), \
+# How fast something is, no sanitizer can tell; and what is said does not depend on races.
+TIMED         := $(if $(SANITIZE),net_stages uneven_links)
+SAID          := $(if $(findstring thread,$(SANITIZE)),completion connection connection_hosts docs \
+	doctor documents man net_devices old_names perf perf_hosts program runner)
+INTEGRATION   := $(filter-out $(patsubst %,tests/integration/%.sh,$(TIMED) $(SAID)), \
 	$(sort $(wildcard tests/integration/*.sh)))
 
 $(UNIT_PROGRAMS) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(LIB_OBJECTS)
@@ -83,7 +84,7 @@ unit_suites  = $(foreach name,$(1),'unit/$(name): TCPX_TEST_TURNS=$(TURNS) $(BUI
 UNITS        := $(patsubst test_%,%,$(notdir $(UNIT_PROGRAMS)))
 QUIET_UNITS  := $(filter net_process net_progress net_stages net_strangers session_faults,$(UNITS))
 UNIT_SUITES  := $(call unit_suites,$(filter-out $(QUIET_UNITS),$(UNITS)))
-QUIET_UNIT_SUITES := $(call unit_suites,$(filter-out $(if $(findstring thread,$(SANITIZE)),net_stages),$(QUIET_UNITS)))
+QUIET_UNIT_SUITES := $(call unit_suites,$(filter-out $(TIMED),$(QUIET_UNITS)))
 GPU_SUITES := \
 	$(call gpu_suite,layer-host,gpu_layer,$(on_host)) \
 	$(call gpu_suite,layer-standin,gpu_layer,$(on_fake)) \
@@ -351,7 +352,7 @@ $(BUILD)/tests/vm/by_reference: $(BUILD)/obj/tests/vm/by_reference.o $(LIB_OBJEC
 	$(call link)
 
 VM_PROGRAMS := $(BUILD)/tests/vm/by_reference \
-	$(filter $(BUILD)/tests/gpu/test_devmem_memory $(BUILD)/tests/gpu/test_gpu_layer,$(TEST_PROGRAMS))
+	$(filter $(BUILD)/tests/gpu/test_devmem_memory,$(TEST_PROGRAMS))
 check-vm-run: all $(RUNNER) $(VM_PROGRAMS)
 	@MAKEFLAGS= MAKELEVEL= CC='$(CC)' WERROR='$(WERROR)' BUILD='$(BUILD)' \
 		TCPX_VM_PROGRAMS='$(VM_PROGRAMS)' $(RUNNER) 'vm@600: sh tests/vm/run.sh $(CASES)'

@@ -448,10 +448,13 @@ static void *watch_gate(void *context)
     bool open = false;
 
     while (watch->out == 0 && !deadline_passed(deadline)) {
+        /* First this: what is out now must have a gate that is open now. */
+        bool out = handed_out(watch->sender, watch->request) == GATED_BYTES;
+
         if (watch->opened == 0 && gpu_event_query(watch->sender->event, &open) == TCPX_SUCCESS &&
             open)
             watch->opened = clock_now();
-        if (handed_out(watch->sender, watch->request) == GATED_BYTES)
+        if (out)
             watch->out = clock_now();
         nanosleep(&span, NULL);
     }
