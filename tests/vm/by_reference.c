@@ -45,7 +45,7 @@ enum {
 
 enum {
     EMPTY_MESSAGES = 8,
-    EMPTY_MS = 100,       /* in which one arrives */
+    EMPTY_MS = 150,       /* in which one arrives; the kernel would keep it back for 200 */
     EMPTY_APART_MS = 400, /* so that the next one does not push it */
     GATED_MESSAGES = 10,
     GATED_BYTES = 64 << 10,

@@ -108,14 +108,21 @@ static void queue_free(struct net_device *dev, void *memory)
 {
 	struct pair_queue **queue = memory;
 
-	free_queue(*queue);
+	if (*queue)
+		free_queue(*queue);
 }
 
+/* 6.12 also exchanges queues of a device that is down, which has none: what
+ * was made for it is what goes.
+ */
 static int queue_start(struct net_device *dev, PAIR_QUEUE_CONFIG void *memory, int index)
 {
 	struct pair_queue **queue = memory;
 
-	start_queue(*queue);
+	if (netif_running(dev))
+		start_queue(*queue);
+	else
+		free_queue(*queue);
 	return 0;
 }
 
@@ -123,7 +130,7 @@ static int queue_stop(struct net_device *dev, void *memory, int index)
 {
 	struct pair_queue **queue = memory;
 
-	*queue = stop_queue(dev, index);
+	*queue = netif_running(dev) ? stop_queue(dev, index) : NULL;
 	return 0;
 }
 

@@ -79,8 +79,7 @@ UCCL_TCPX_DEVMEM=on
 check_fails_output "no queue is free" 'no receive queue of dm0 is free' transfer --size 1M --iters 1
 UCCL_TCPX_DEVMEM=auto
 check_output "then it goes without" '^verified' transfer --size 1M --iters 1
-check_output "and says why" 'dm0 receives without devmem TCP: no receive queue of dm0 is free' \
-    transfer --size 1M --iters 1
+also "and says why" 'dm0 receives without devmem TCP: no receive queue of dm0 is free'
 UCCL_TCPX_DEVMEM=$WANTED
 release
 
@@ -100,7 +99,7 @@ rss_before=$(nictool rss dm0)
 NCCL_SOCKET_IFNAME=dm0 timeout 60 tcpx perf server --port 7000 --timeout 40 >"$WORK/server" 2>&1 &
 server=$!
 (sleep 1; NCCL_SOCKET_IFNAME=dm1 in_peer timeout 60 tcpx perf client $RECEIVER --port 7000 \
-    --timeout 40 --no-progress --size 16M --iters 30 >"$WORK/client" 2>&1) &
+    --timeout 40 --no-progress --size 16M --iters 10 >"$WORK/client" 2>&1) &
 client=$!
 is_bound()
 {

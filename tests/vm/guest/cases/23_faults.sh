@@ -73,5 +73,4 @@ unbound()
     TCPX_TEST_DEVMEM_UNBIND=3000000 transfer --size 8M --iters 3
 }
 check_output "the queue is bound no more in the middle" '^verified' unbound
-check_output "what came then is told to be in ordinary memory" \
-    'payload comes through dm0 in ordinary memory' unbound
+also "what came then is told to be in ordinary memory" 'payload comes through dm0 in ordinary memory'
