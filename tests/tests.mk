@@ -14,11 +14,13 @@ RUNNER_FLAGS  := $(if $(findstring thread,$(SANITIZE)),--no-aslr) --lanes $(if $
 UNIT_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/test_*.c)))
 GPU_PROGRAMS  := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/gpu/test_*.c)))
 PLUGIN_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/plugin/test_*.c)))
-# How fast something is, no sanitizer can tell; and what is said does not depend on races.
+# How fast something is, no sanitizer can tell; what is said does not depend on races; and networks
+# that lose and delay bring out races, but no code that others do not run.
 TIMED         := $(if $(SANITIZE),net_stages uneven_links)
-SAID          := $(if $(findstring thread,$(SANITIZE)),completion connection connection_hosts docs \
-	doctor documents man net_devices old_names perf perf_hosts program runner)
-INTEGRATION   := $(filter-out $(patsubst %,tests/integration/%.sh,$(TIMED) $(SAID)), \
+SAID          := $(if $(findstring thread,$(SANITIZE)),completion connection docs doctor documents man \
+	net_devices old_names perf program runner)
+BETWEEN_HOSTS := $(if $(SANITIZE),connection_hosts perf_hosts) $(if $(findstring address,$(SANITIZE)),bad_network)
+INTEGRATION   := $(filter-out $(patsubst %,tests/integration/%.sh,$(TIMED) $(SAID) $(BETWEEN_HOSTS)), \
 	$(sort $(wildcard tests/integration/*.sh)))
 
 $(UNIT_PROGRAMS) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(LIB_OBJECTS)

@@ -47,6 +47,19 @@ starved()
 }
 check_output "a pool that is much too small" '^verified' starved
 
+# Pages that stay away for long, with what the GPU is slow to unpack: the NIC has none left for a
+# while, and it goes on when they come back.
+slow_unpack()
+{
+    before=$(all_queues dm0 pool_empty)
+    TCPX_TEST_THROTTLE=unpack:2M UCCL_TCPX_DEVMEM_BYTES=1M transfer --size 4M --iters 2 \
+        --warm-up 0 || return 1
+    dropped=$(($(all_queues dm0 pool_empty) - before))
+    echo "dropped for want of a page: $dropped"
+    [ $dropped -gt 0 ]
+}
+check_output "all pages are out for a while" '^verified' slow_unpack
+
 shut_down()
 {
     begin || return 1
