@@ -104,7 +104,7 @@ GPU_SUITES := \
 	$(call gpu_suite,net-standin,net_gpu,$(on_fake)) \
 	$(call gpu_suite,net-standin-small,net_gpu,$(on_fake) UCCL_TCPX_THREADS=2 $(small_pool)) \
 	$(if $(SANITIZE),,$(call gpu_suite,net-failing@300,net_faults,$(on_fake))) \
-	$(call gpu_suite,net-failing-threads@300,net_faults,$(on_fake) UCCL_TCPX_THREADS=3) \
+	$(call gpu_suite,net-failing-threads@300,net_faults,$(on_fake) $(if $(findstring thread,$(SANITIZE)),TCPX_TEST_CALLS=2) UCCL_TCPX_THREADS=3) \
 	$(call gpu_suite,net-unpack-host,net_unpack,$(on_host)) \
 	$(call gpu_suite,net-unpack-host-threads,net_unpack,$(on_host) UCCL_TCPX_THREADS=3) \
 	$(call gpu_suite,net-unpack-standin,net_unpack,$(on_fake) UCCL_TCPX_THREADS=0) \

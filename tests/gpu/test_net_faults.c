@@ -21,10 +21,17 @@ enum {
     MOST = LONG + 2 * MARGIN,
     CASE_MS = 20000,
     CLOSE_MS = 5000,
-    CALLS = 6, /* which are made to fail in turn */
     LATE_US = 20000,
     EXIT_SKIP = 77, /* tests/runner.c */
 };
+
+/* How many calls of each entry point are made to fail in turn. */
+static int calls_to_fail(void)
+{
+    const char *fewer = getenv("TCPX_TEST_CALLS");
+
+    return fewer != NULL ? atoi(fewer) : 6;
+}
 
 static fakecuda_fault_call *fault;
 static fakecuda_faults_seen_call *faults_seen;
@@ -526,7 +533,7 @@ static void fail_in_turn(enum how how, bool shared)
     unsigned ended_in_errors = error_count;
 
     for (int i = 0; i < ENTRY_POINTS; i++)
-        for (int nth = 1; nth <= CALLS; nth++)
+        for (int nth = 1; nth <= calls_to_fail(); nth++)
             for (int k = 0; k < 4; k++) {
                 struct plan plan = {.how = how,
                                     .shared = shared,
@@ -647,7 +654,7 @@ static void test_an_unpack_queue(void **state)
 {
     (void)state;
     for (int i = 0; i < ENTRY_POINTS; i++)
-        for (int nth = 1; nth <= CALLS; nth++) {
+        for (int nth = 1; nth <= calls_to_fail(); nth++) {
             char spec[80];
 
             snprintf(spec, sizeof spec, "%s@%d=%d", entry_points[i], nth, errors[nth % 2]);

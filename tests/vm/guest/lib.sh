@@ -278,8 +278,10 @@ devices_clean()
     [ -z "$(devices_left)" ]
 }
 
+# A message that the kernel forgot to end is shown only when another one follows.
 kernel_said()
 {
+    echo "end of $CASE" >/dev/kmsg
     dmesg -c >/run/dmesg
     grep -E "$TROUBLE" /run/dmesg | grep -Ev -e "$(cat /run/expected)"
 }
