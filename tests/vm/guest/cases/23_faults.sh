@@ -76,7 +76,7 @@ shut_down()
 if can_send; then
     told='dm1 cannot send from GPU memory any more|No route to host|unreachable'
 else
-    told='No route to host|unreachable|Connection timed out'
+    told='No route to host|unreachable|Connection timed out|did not end within'
 fi
 check_output "the sender's device is shut down" "^tcpx: .*($told)" shut_down
 transfer --size 1M --iters 1 >/dev/null
