@@ -176,16 +176,21 @@ static int take_newcomers(struct net_listener *listener)
     return TCPX_SUCCESS;
 }
 
-/* Says why, as far as the socket takes it at once, and closes. */
-static void refuse(struct newcomer *newcomer, const char *reason)
+/* As far as the socket takes it at once; it is to be closed next. */
+static void tell_why(int fd, enum tcpx_result result, const char *reason)
 {
     uint8_t bytes[WIRE_ABORT_BYTES];
-    size_t length = wire_abort_write(TCPX_INVALID_USAGE, reason, bytes);
+    size_t length = wire_abort_write(result, reason, bytes);
 
-    if (send(newcomer->fd, bytes, length, MSG_NOSIGNAL) < 0)
+    if (send(fd, bytes, length, MSG_NOSIGNAL) < 0)
         log_debug("a refused connection was gone already");
     /* So that the text is not destroyed by a close with unread bytes. */
-    shutdown(newcomer->fd, SHUT_WR);
+    shutdown(fd, SHUT_WR);
+}
+
+static void refuse(struct newcomer *newcomer, const char *reason)
+{
+    tell_why(newcomer->fd, TCPX_INVALID_USAGE, reason);
     socket_close(&newcomer->fd);
 }
 
@@ -335,6 +340,35 @@ static int steer(const struct net_listener *listener, struct gathering *gatherin
                : TCPX_SUCCESS;
 }
 
+static bool has_all_peers(const struct net_link *link)
+{
+    struct sockaddr_storage peer;
+
+    for (unsigned i = 0; i < link->sockets; i++) {
+        socklen_t length = sizeof peer;
+
+        if (getpeername(link->forward[i], (struct sockaddr *)&peer, &length) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* One that has gone in the meantime cannot be steered, and that is no failure of the listener. */
+static int refuse_gathering(struct gathering *gathering, int result)
+{
+    char why[256];
+
+    snprintf(why, sizeof why, "%s", error_text());
+    if (!has_all_peers(&gathering->link)) {
+        log_debug("a peer left before it was accepted: %s", why);
+        drop_gathering(gathering);
+        return TCPX_SUCCESS;
+    }
+    tell_why(gathering->link.reverse, (enum tcpx_result)result, why);
+    drop_gathering(gathering);
+    return error_set(result, "%s", why);
+}
+
 static int finish_gathering(struct net_listener *listener, struct gathering *gathering,
                             struct net_link *link, bool *accepted)
 {
@@ -342,7 +376,9 @@ static int finish_gathering(struct net_listener *listener, struct gathering *gat
 
     if (gathering->present == gathering->link.sockets + 1u) {
         result = steer(listener, gathering);
-        if (result == TCPX_SUCCESS && send_ready(gathering)) {
+        if (result != TCPX_SUCCESS)
+            return refuse_gathering(gathering, result);
+        if (send_ready(gathering)) {
             socket_peer_name(gathering->link.reverse, gathering->link.peer);
             *link = gathering->link;
             gathering->present = 0;

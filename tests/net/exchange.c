@@ -8,6 +8,7 @@
 #include "gpu/kernels.h"
 #include "net/comm.h"
 #include "tcpx.h"
+#include "tests/net/handle_file.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -277,24 +278,6 @@ static int device_of(const char *address, struct net_device *device)
     else
         return error_set(TCPX_INVALID_ARGUMENT, "'%s' is no address", address);
     device->address = any.storage;
-    return TCPX_SUCCESS;
-}
-
-/* Whoever finds the file finds all of it. */
-static int write_handle(const char *path, const uint8_t handle[NET_HANDLE_BYTES])
-{
-    char temporary[4096];
-    FILE *file;
-    bool written;
-
-    if (snprintf(temporary, sizeof temporary, "%s.new", path) >= (int)sizeof temporary)
-        return error_set(TCPX_INVALID_ARGUMENT, "the name of the handle's file is too long");
-    file = fopen(temporary, "w");
-    if (file == NULL)
-        return error_system(errno, "cannot write %s", temporary);
-    written = fwrite(handle, NET_HANDLE_BYTES, 1, file) == 1;
-    if (fclose(file) != 0 || !written || rename(temporary, path) != 0)
-        return error_system(errno, "cannot write %s", path);
     return TCPX_SUCCESS;
 }
 

@@ -6,6 +6,7 @@
  */
 #include "base/clock.h"
 #include "net/comm_state.h"
+#include "tests/net/handle_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -573,24 +574,6 @@ static const struct scenario *find_scenario(const char *name)
         if (strcmp(scenarios[i].name, name) == 0)
             return &scenarios[i];
     return NULL;
-}
-
-/* Whoever finds the file finds all of it. */
-static int write_handle(const char *path, const uint8_t handle[NET_HANDLE_BYTES])
-{
-    char temporary[4096];
-    FILE *file;
-    bool written;
-
-    if (snprintf(temporary, sizeof temporary, "%s.new", path) >= (int)sizeof temporary)
-        return error_set(TCPX_INVALID_ARGUMENT, "the name of the handle's file is too long");
-    file = fopen(temporary, "w");
-    if (file == NULL)
-        return error_system(errno, "cannot write %s", temporary);
-    written = fwrite(handle, NET_HANDLE_BYTES, 1, file) == 1;
-    if (fclose(file) != 0 || !written || rename(temporary, path) != 0)
-        return error_system(errno, "cannot write %s", path);
-    return TCPX_SUCCESS;
 }
 
 static int receive(const struct scenario *scenario, const struct net_device *device,

@@ -83,12 +83,14 @@ also "and says why" 'dm0 receives without devmem TCP: no receive queue of dm0 is
 UCCL_TCPX_DEVMEM=$WANTED
 release
 
+rules=$(cat $PARAMETERS/most_rules)
 set_parameter most_rules 0
 UCCL_TCPX_DEVMEM=on
 check_fails_output "no rule is left" 'dm[01]: cannot add a rule' transfer --size 1M --iters 1
 UCCL_TCPX_DEVMEM=auto
 check_output "then a connection is received without" '^verified' transfer --size 1M --iters 1
 UCCL_TCPX_DEVMEM=$WANTED
+set_parameter most_rules "$rules"
 
 # Ordinary traffic does not come to the queues that were taken, and afterwards it may again.
 rss_avoids()
@@ -107,6 +109,6 @@ is_bound()
 }
 check "a queue is bound" within 20 is_bound
 check "ordinary traffic is kept away from it" within 5 rss_avoids
-wait $server
+check "both ends succeed" wait $server
 wait $client
 check "and comes back afterwards" test "$(nictool rss dm0)" = "$rss_before"
