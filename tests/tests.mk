@@ -26,6 +26,16 @@ INTEGRATION   := $(filter-out $(patsubst %,tests/integration/%.sh,$(TIMED) $(SAI
 $(UNIT_PROGRAMS) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(LIB_OBJECTS)
 	$(call link,$(CMOCKA_LIBS))
 
+# The library with some functions of libc under other names, so that a test can fail them or simulate
+# them: $(BUILD)/obj/tests/redirected/NAME.o, by the pairs "function replacement" of tests/NAME.syms.
+# Only calls of the library are redirected, not those of the test.
+$(BUILD)/obj/tests/redirected/%.o: $(LIB_OBJECTS) tests/%.syms
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -r -nostdlib $(LIB_OBJECTS) -o $@.whole
+	$(Q)$(OBJCOPY) --redefine-syms=tests/$*.syms $@.whole $@
+	@rm -f $@.whole
+
 # These load the plugin as NCCL does, and share no code with it.
 $(PLUGIN_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/plugin/plugin_driver.o
 	$(call link,$(CMOCKA_LIBS))
