@@ -115,8 +115,9 @@ static bool may_come(struct net_comm *comm, const struct net_request *request, u
 {
     uint64_t credit = comm->link.eager_credit;
 
-    return (request != NULL || ((uint32_t)(sequence - comm->next_sequence) < WIRE_MOST_AHEAD &&
-                                *place_of(comm, sequence) == NULL)) &&
+    return (request != NULL ||
+            (wire_sequence_distance(comm->next_sequence, sequence) < WIRE_MOST_AHEAD &&
+             *place_of(comm, sequence) == NULL)) &&
            bytes <= credit && charge_of(bytes) <= credit &&
            comm->eager_held <= credit - charge_of(bytes);
 }

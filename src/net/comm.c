@@ -25,7 +25,11 @@ static void init_lock(struct net_comm *comm)
 
 static int make_requests(struct net_comm *comm)
 {
+    const unsigned half = 1u << (WIRE_SEQUENCE_BITS - 1); /* so that a free number is always near */
+
     comm->most_requests = comm->link.requests != 0 ? comm->link.requests : COMM_REQUESTS;
+    if (comm->most_requests > half)
+        comm->most_requests = half;
     comm->requests = calloc(comm->most_requests, sizeof *comm->requests);
     comm->posts = calloc(comm->most_requests, sizeof *comm->posts);
     comm->gpu.gates = calloc(comm->most_requests, sizeof *comm->gpu.gates);

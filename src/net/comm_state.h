@@ -63,6 +63,7 @@ struct net_request {
     uint64_t handed_out;         /* send: bytes that have been given to a socket */
     unsigned unsaid;             /* send: records of it that are planned and not sent */
     uint32_t sequence;           /* of the receive that this is, or that this send goes to */
+    bool has_sequence;           /* that receive is posted, and this is its number */
     unsigned users;              /* lanes that touch the data while the lock is free */
     bool matched;                /* receive: its message has begun */
     bool met;                    /* receive: it misses no bytes */
@@ -245,6 +246,7 @@ struct net_comm {
     bool say_now;           /* somebody waits for it */
     bool deaf;              /* the sender does not read any more */
     uint32_t next_sequence; /* of a receive; at a sender, of the next POST */
+    bool sequence_wrapped;  /* from now on a number may still be in use by an old receive */
     struct eager_message *ahead[WIRE_MOST_AHEAD]; /* by their sequence */
     unsigned stalled;                             /* lanes that hold such a record */
     struct eager_message *claimed;                /* those whose receive waits for the rest */
@@ -271,6 +273,13 @@ bool comm_has_broken(struct net_comm *comm, int fd);
 
 /* Tells the peer of the failure, unless somebody is about to: whoever ends his turn tries again. */
 void comm_give_up(struct net_comm *comm);
+
+/* The receive of this number is posted; the next one has the next number. */
+static inline void comm_advance_sequence(struct net_comm *comm, uint32_t posted)
+{
+    comm->next_sequence = wire_sequence((uint64_t)posted + 1);
+    comm->sequence_wrapped = comm->sequence_wrapped || comm->next_sequence <= posted;
+}
 
 /* Ends one request, the comm goes on. */
 void request_fail(struct net_request *request, int result);

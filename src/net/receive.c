@@ -79,9 +79,28 @@ static void say(struct net_comm *comm, const struct wire_record *record)
                                   wire_type_name(record->type)));
 }
 
+/*
+ * Messages in order have the numbers of their receives, so that no number can be skipped: the next
+ * receive waits until the numbers of outstanding ones, and of messages that may come ahead, cannot
+ * meet. Its predecessors do not depend on it, so that they end.
+ */
+static bool would_meet_old_receive(const struct net_comm *comm)
+{
+    const uint64_t most = ((uint64_t)1 << WIRE_SEQUENCE_BITS) - WIRE_MOST_AHEAD;
+
+    if (comm->link.match != WIRE_MATCH_FIFO || comm->next_order < most)
+        return false;
+    for (unsigned i = 0; i < comm->used_requests; i++)
+        if ((comm->requests[i].state == REQUEST_WAITING ||
+             comm->requests[i].state == REQUEST_MOVING) &&
+            comm->next_order - comm->requests[i].order >= most)
+            return true;
+    return false;
+}
+
 bool receiver_has_room(const struct net_comm *comm)
 {
-    return queue_length(&comm->to_say) < most_to_say(comm) / 2;
+    return queue_length(&comm->to_say) < most_to_say(comm) / 2 && !would_meet_old_receive(comm);
 }
 
 /* A batch of records, as many as there are and fit. */
@@ -236,10 +255,24 @@ struct net_request *receiver_by_sequence(struct net_comm *comm, uint32_t sequenc
         struct net_request *request = &comm->requests[i];
 
         if ((request->state == REQUEST_WAITING || request->state == REQUEST_MOVING) &&
-            request->sequence == sequence)
+            request->has_sequence && request->sequence == sequence)
             return request;
     }
     return NULL;
+}
+
+/*
+ * With tags a receive can stay outstanding while numbers wrap: its number is skipped. There are
+ * fewer outstanding receives than numbers.
+ */
+static uint32_t next_free_sequence(struct net_comm *comm)
+{
+    uint32_t sequence = comm->next_sequence;
+
+    while (comm->sequence_wrapped && comm->link.match == WIRE_MATCH_TAG &&
+           receiver_by_sequence(comm, sequence) != NULL)
+        sequence = wire_sequence((uint64_t)sequence + 1);
+    return sequence;
 }
 
 static void fail_too_long(struct net_comm *comm, struct net_request *request, uint64_t bytes)
@@ -352,7 +385,9 @@ void receiver_start(struct net_comm *comm, struct net_request *request)
 {
     struct eager_message *message;
 
-    request->sequence = comm->next_sequence++;
+    request->sequence = next_free_sequence(comm);
+    request->has_sequence = true;
+    comm_advance_sequence(comm, request->sequence);
     message = comm->link.match == WIRE_MATCH_FIFO ? ahead_take(comm, request)
                                                   : take_aside(comm, request->tag);
     comm->last_post = clock_now();

@@ -123,7 +123,7 @@ static void open_eagerly(struct net_comm *comm, struct net_request *request)
     request->handed_out = request->bytes;
     plan(comm, request,
          &(struct wire_record){.type = WIRE_EAGER,
-                               .sequence = is_in_order(comm) ? (uint32_t)request->order : 0,
+                               .sequence = is_in_order(comm) ? wire_sequence(request->order) : 0,
                                .length = request->bytes,
                                .tag = request->tag});
 }
@@ -131,6 +131,7 @@ static void open_eagerly(struct net_comm *comm, struct net_request *request)
 static void open_posted(struct net_comm *comm, struct net_request *request, const struct post *post)
 {
     request->sequence = post->sequence;
+    request->has_sequence = true;
     if (request->bytes > post->room) {
         plan(comm, NULL,
              &(struct wire_record){
@@ -188,7 +189,8 @@ static bool take_post(struct net_comm *comm, uint64_t tag, struct post *post)
 
 static bool is_near(const struct net_comm *comm, const struct net_request *request)
 {
-    return (uint32_t)(request->order - comm->next_sequence) < WIRE_MOST_AHEAD;
+    return wire_sequence_distance(comm->next_sequence, wire_sequence(request->order)) <
+           WIRE_MOST_AHEAD;
 }
 
 static bool credit_suffices(const struct net_comm *comm, const struct net_request *request)
@@ -220,7 +222,7 @@ static void open_ahead(struct net_comm *comm, struct net_request *request)
     comm->eager_charged += request->bytes + WIRE_EAGER_CHARGE;
     request->state = REQUEST_MOVING;
     request->ahead = true;
-    request->sequence = (uint32_t)request->order;
+    request->sequence = wire_sequence(request->order);
 }
 
 static void note_unposted(struct net_comm *comm, uint64_t tag)
@@ -312,6 +314,35 @@ static int hear_freed(struct net_comm *comm, uint64_t freed)
     return TCPX_SUCCESS;
 }
 
+/* Whether a receive of this number cannot have got its whole message yet. */
+static bool is_outstanding(const struct net_comm *comm, uint32_t sequence)
+{
+    for (unsigned i = 0; i < comm->post_count; i++)
+        if (comm->posts[i].sequence == sequence)
+            return true;
+    for (unsigned i = 0; i < comm->used_requests; i++)
+        if (comm->requests[i].state == REQUEST_MOVING && comm->requests[i].has_sequence &&
+            comm->requests[i].sequence == sequence &&
+            comm->requests[i].handed_out < comm->requests[i].bytes)
+            return true;
+    return false;
+}
+
+/*
+ * The receiver counts, but with tags it skips the numbers of receives that are outstanding; there
+ * are some only when the numbers have wrapped.
+ */
+static bool may_be_posted(const struct net_comm *comm, uint32_t sequence)
+{
+    uint32_t skipped = wire_sequence_distance(comm->next_sequence, sequence);
+
+    if (is_in_order(comm))
+        return skipped == 0;
+    if (skipped == 0 && !comm->sequence_wrapped)
+        return true;
+    return skipped < comm->most_requests && !is_outstanding(comm, sequence);
+}
+
 static int hear_post(struct net_comm *comm, const struct wire_record *record)
 {
     const struct post post = {
@@ -321,13 +352,13 @@ static int hear_post(struct net_comm *comm, const struct wire_record *record)
 
     if (result != TCPX_SUCCESS)
         return result;
-    if (post.sequence != comm->next_sequence ||
+    if (!may_be_posted(comm, post.sequence) ||
         (comm->link.match == WIRE_MATCH_FIFO && post.tag != 0))
         return error_set(TCPX_REMOTE_ERROR,
                          "%s broke the protocol: POST of receive %u with tag %llu, expected %u",
                          comm->link.peer, post.sequence, (unsigned long long)post.tag,
                          comm->next_sequence);
-    comm->next_sequence++;
+    comm_advance_sequence(comm, post.sequence);
     if (pair_with_unposted(comm, post.tag))
         return TCPX_SUCCESS;
     request = first_waiting(comm, post.tag);

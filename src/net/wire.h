@@ -17,16 +17,37 @@
 #define WIRE_MAGIC   0x58504354u /* "TCPX" */
 #define WIRE_VERSION 1
 
+/*
+ * Receives are numbered modulo 2^WIRE_SEQUENCE_BITS. Tests build the library with 3 bits, so that
+ * numbers wrap all the time; such a library talks only to its like.
+ */
+#ifndef WIRE_SEQUENCE_BITS
+#define WIRE_SEQUENCE_BITS 32
+#endif
+
 enum {
     WIRE_HELLO_BYTES = 64,
     WIRE_RECORD_BYTES = 32,
     WIRE_TOKEN_BYTES = 16,
-    WIRE_MOST_SOCKETS = 64,  /* forward sockets of a comm */
-    WIRE_ABORT_TEXT = 200,   /* bytes of text behind an ABORT, at most */
-    WIRE_EAGER_CHARGE = 64,  /* bytes that an eager message is charged besides its length */
-    WIRE_MOST_AHEAD = 256,   /* messages, counted from the first receive that is not posted */
+    WIRE_MOST_SOCKETS = 64, /* forward sockets of a comm */
+    WIRE_ABORT_TEXT = 200,  /* bytes of text behind an ABORT, at most */
+    WIRE_EAGER_CHARGE = 64, /* bytes that an eager message is charged besides its length */
+    /* messages ahead of their receives, counted from the first receive that is not posted */
+    WIRE_MOST_AHEAD = WIRE_SEQUENCE_BITS >= 10 ? 256 : 1 << (WIRE_SEQUENCE_BITS - 2),
     WIRE_MOST_RECEIVES = 32, /* posted and not complete, of one comm */
 };
+
+/* The number of the receive that `count` others came before. */
+static inline uint32_t wire_sequence(uint64_t count)
+{
+    return (uint32_t)(count & (((uint64_t)1 << WIRE_SEQUENCE_BITS) - 1));
+}
+
+/* How many numbers `later` is after `earlier`. */
+static inline uint32_t wire_sequence_distance(uint32_t earlier, uint32_t later)
+{
+    return wire_sequence((uint64_t)later - earlier);
+}
 
 /* What a connection is for. */
 enum wire_role {
