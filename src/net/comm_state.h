@@ -257,6 +257,8 @@ struct net_comm {
     uint64_t eager_held;
     uint64_t eager_given_back; /* all that was freed */
     uint64_t eager_said;       /* of which the sender knows */
+    uint64_t lost_at;          /* when bytes last came after a connection was lost; 0: none was */
+    char lost_text[256];
     char abort_text[WIRE_ABORT_TEXT + 1];
     uint32_t abort_result;
     bool abort_begun;
@@ -434,6 +436,8 @@ MUST_CHECK int receiver_create(struct net_comm *comm);
 void receiver_start(struct net_comm *comm, struct net_request *request);
 bool receiver_has_room(const struct net_comm *comm);
 bool receiver_has_put_aside(struct net_comm *comm, uint64_t tag);
+/* Fails a comm one of whose connections was lost, when the others have been silent for too long. */
+void receiver_give_up_lost(struct net_comm *comm);
 /* A receive that has not ended; NULL: there is none of this number. */
 struct net_request *receiver_by_sequence(struct net_comm *comm, uint32_t sequence);
 /* A message that came first, to its receive; it is freed. */

@@ -771,22 +771,77 @@ static bool is_missing_bytes(const struct net_request *request)
            (!request->matched || request->moved < request->bytes);
 }
 
-static void hear_end(struct net_comm *comm, struct incoming *incoming)
+/* The sender closed, and its socket did not take the whole FIN. */
+static bool is_part_of_fin(const struct incoming *incoming)
 {
-    bool all_ended = true;
-    bool in_the_middle = incoming->record_have != 0 || has_payload(incoming);
+    return incoming->record_have > 0 && incoming->record[0] == WIRE_FIN && !has_payload(incoming);
+}
 
-    incoming->ended = true;
+static bool have_all_ended(const struct net_comm *comm)
+{
     for (unsigned i = 0; i < comm->link.sockets; i++)
-        all_ended = all_ended && has_ended(comm, i);
-    if (!all_ended && !in_the_middle)
+        if (!has_ended(comm, i))
+            return false;
+    return true;
+}
+
+/* All that will come is here. A lost connection has a text of its own. */
+static void fail_at_end(struct net_comm *comm)
+{
+    bool in_the_middle = false;
+
+    if (comm->lost_at != 0) {
+        error_keep("%s", comm->lost_text);
+        comm_fail(comm, TCPX_REMOTE_ERROR);
         return;
+    }
     for (unsigned i = 0; i < comm->used_requests; i++)
         in_the_middle = in_the_middle || is_missing_bytes(&comm->requests[i]);
     comm_fail(comm, error_set(TCPX_REMOTE_ERROR,
                               in_the_middle ? "the sender at %s was lost in the middle of a message"
                                             : "the sender at %s has closed the comm",
                               comm->link.peer));
+}
+
+/*
+ * A connection was lost, and error_text() says how. The others may hold whole messages whose sends
+ * are done: they are read to their ends first. A sender that closes or dies ends them all at once;
+ * if they do not end and bring nothing for LOST_MS, the comm fails.
+ */
+enum { LOST_MS = 2000 };
+
+static void lose(struct net_comm *comm, struct incoming *incoming)
+{
+    incoming->ended = true;
+    if (comm->lost_at == 0) {
+        snprintf(comm->lost_text, sizeof comm->lost_text, "%s", error_text());
+        comm->lost_at = clock_now();
+        io_nudge(&comm->io);
+    }
+    if (have_all_ended(comm))
+        fail_at_end(comm);
+}
+
+void receiver_give_up_lost(struct net_comm *comm)
+{
+    if (comm->lost_at != 0 && comm->result == TCPX_SUCCESS &&
+        clock_now() > comm->lost_at + (uint64_t)LOST_MS * 1000000)
+        fail_at_end(comm);
+}
+
+static void hear_end(struct net_comm *comm, struct incoming *incoming)
+{
+    bool in_the_middle =
+        has_payload(incoming) || (incoming->record_have != 0 && !is_part_of_fin(incoming));
+
+    if (in_the_middle && !incoming->ended) {
+        error_keep("the sender at %s was lost in the middle of a message", comm->link.peer);
+        lose(comm, incoming);
+        return;
+    }
+    incoming->ended = true;
+    if (have_all_ended(comm))
+        fail_at_end(comm);
 }
 
 /* The place for as many of *room bytes as there is; those that nobody wants go to the scratch. */
@@ -988,7 +1043,7 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
             return wait;
         if (got < 0) {
             error_keep_system(error, "the connection from %s broke", comm->link.peer);
-            comm_fail(comm, TCPX_REMOTE_ERROR);
+            lose(comm, incoming);
             return LANE_IDLE;
         }
         if (got == 0) {
@@ -996,6 +1051,8 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
             return LANE_IDLE;
         }
         moved += (uint64_t)got;
+        if (comm->lost_at != 0)
+            comm->lost_at = clock_now(); /* the others still bring bytes */
         if (!incoming->by_devmem && incoming->request != NULL && request_lands(incoming->request))
             land_if_full(comm, incoming);
     }

@@ -343,6 +343,16 @@ static bool may_be_posted(const struct net_comm *comm, uint32_t sequence)
     return skipped < comm->most_requests && !is_outstanding(comm, sequence);
 }
 
+/* One that frees nothing would be work without end. */
+static int hear_credit(struct net_comm *comm, uint64_t freed)
+{
+    if (freed == comm->eager_freed)
+        return error_set(TCPX_REMOTE_ERROR,
+                         "%s broke the protocol: CREDIT that frees nothing, at %llu eager bytes",
+                         comm->link.peer, (unsigned long long)freed);
+    return hear_freed(comm, freed);
+}
+
 static int hear_post(struct net_comm *comm, const struct wire_record *record)
 {
     const struct post post = {
@@ -391,7 +401,7 @@ static int hear_record(struct net_comm *comm, const uint8_t *bytes, size_t have,
     case WIRE_POST:
         return hear_post(comm, &record);
     case WIRE_CREDIT:
-        return hear_freed(comm, record.offset);
+        return hear_credit(comm, record.offset);
     case WIRE_ABORT:
         return error_set(TCPX_REMOTE_ERROR, "%s gave up with %s: %.*s", comm->link.peer,
                          tcpx_result_name((int)record.sequence), (int)record.length,
@@ -425,15 +435,22 @@ static bool is_sending(const struct net_comm *comm)
     return false;
 }
 
-/* A read that did not fill its room has emptied the socket. */
+/*
+ * A read that did not fill its room has emptied the socket. The number of reads is bounded, so that
+ * a peer that floods this socket holds neither the caller nor an I/O thread.
+ */
 enum lane_wait sender_hear(struct net_comm *comm)
 {
-    while (comm->result == TCPX_SUCCESS) {
+    enum { MOST_READS = 8 };
+
+    for (int reads = 0; comm->result == TCPX_SUCCESS; reads++) {
         int result;
         size_t room = sizeof comm->heard - comm->heard_bytes;
         ssize_t got;
         int error;
 
+        if (reads == MOST_READS)
+            return LANE_MORE;
         pthread_mutex_unlock(&comm->lock);
         got = recv(comm->link.reverse, comm->heard + comm->heard_bytes, room, MSG_DONTWAIT);
         error = errno;
@@ -851,7 +868,10 @@ enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
 
 /* --- the end ------------------------------------------------------------------------------- */
 
-/* As far as the socket takes it at once: the end of file says the same, only less surely. */
+/*
+ * Best effort. A FIN that does not fit, or only in part, is an end of file to the receiver, which
+ * then cannot check the number of bytes.
+ */
 static void say_fin(struct net_comm *comm, uint16_t socket)
 {
     struct outgoing *outgoing = &comm->outgoing[socket];
