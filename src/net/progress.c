@@ -1,9 +1,10 @@
 /*
  * Who moves a comm's sockets on. The calls on a comm move the first and the reverse lane
  * themselves, so that a small message is not handed over between threads; the further lanes belong
- * to the I/O threads. Those also watch the calls' own lanes when requests are under way and no call
- * has come for a few milliseconds. Without I/O threads, or where there
- * are hardly CPUs for them, all lanes are the calls' own.
+ * to the I/O threads. Those also watch the calls' own lanes when no call has come for a few
+ * milliseconds, whether or not requests are under way: a program that is late must not look like a
+ * lost peer, which is what TCP makes of a socket that nobody reads. Without I/O threads, or where
+ * there are hardly CPUs for them, all lanes are the calls' own.
  */
 #include "base/clock.h"
 #include "base/fork.h"
@@ -206,6 +207,7 @@ static void move_receiver(struct net_comm *comm, bool speak_now)
     if (comm->stalled > 0)
         move_stalled(comm);
     move_forward_lanes(comm);
+    receiver_give_up_lost(comm);
     if (comm->result == TCPX_SUCCESS && receiver_has_to_speak(comm, speak_now))
         move(comm, comm_reverse_lane(comm));
 }
@@ -274,10 +276,10 @@ static void unwatch(struct net_comm *comm)
     wait_for(comm, comm_reverse_lane(comm), 0);
 }
 
-/* The calls have come back, or nothing is under way any more. */
+/* The calls have come back. */
 static bool need_not_watch(const struct net_comm *comm)
 {
-    return comm->polls != comm->polls_at_watch || comm->pending == 0;
+    return comm->polls != comm->polls_at_watch;
 }
 
 /* What moving a lane on has made possible. Saying it here spares the calling thread that. */
@@ -289,7 +291,7 @@ static void follow_up(struct net_comm *comm)
         move(comm, comm_reverse_lane(comm));
 }
 
-/* By its I/O thread, while requests are under way: does anybody else look after them? */
+/* By its I/O thread, from the last call on: are there further ones that look after the comm? */
 static enum io_again tick(void *owner)
 {
     struct net_comm *comm = owner;
@@ -305,17 +307,18 @@ static enum io_again tick(void *owner)
         move_stalled(comm);
     if (left_alone && comm->side == NET_RECEIVER)
         follow_up(comm);
+    receiver_give_up_lost(comm);
     if (comm->watched && need_not_watch(comm))
         unwatch(comm);
-    if (comm->pending == 0 || comm->watched || comm->sleepers > 0)
-        again = IO_NEVER;
-    else if (comm->result != TCPX_SUCCESS)
+    if (comm->result != TCPX_SUCCESS)
         again = copies_are_under_way(comm) ? IO_LATER : IO_NEVER;
+    else if (comm->watched || comm->sleepers > 0)
+        again = comm->lost_at != 0 ? IO_LATER : IO_NEVER;
     else if (comm->polls != comm->polls_at_tick)
         comm->polls_at_tick = comm->polls;
     else {
         watch(comm);
-        again = IO_NEVER;
+        again = comm->lost_at != 0 ? IO_LATER : IO_NEVER;
     }
     if ((left_alone && copies_are_under_way(comm)) ||
         (comm->stalled > 0 && comm->result == TCPX_SUCCESS))
@@ -501,8 +504,10 @@ void progress_start(struct net_comm *comm)
         result = add_lanes(comm);
     }
     pthread_mutex_unlock(&comm->lock);
-    if (result == TCPX_SUCCESS)
+    if (result == TCPX_SUCCESS) {
+        io_nudge(&comm->io); /* also for a program that does not make any call */
         return;
+    }
     log_warn("%s: data moves only while the program makes calls", error_text());
     io_leave(&comm->io);
     comm->own_lanes = comm->link.sockets;

@@ -1,0 +1,319 @@
+/*
+ * A live process whose program is late is no lost peer. Both ends of many comms are filled up to
+ * what credit and requests allow, over small socket buffers; then no call is made for three times
+ * the timeout; then everything must arrive. A peer that is stopped is lost in bounded time.
+ */
+#include "net/comm_state.h"
+#include "net/io.h"
+#include "tests/unit/net_traffic.h"
+#include "tests/unit/nursery.h"
+
+#include <errno.h>
+
+enum {
+    TIMEOUT_MS = 1000,
+    CREDIT = 4 << 20,
+    MOST_MESSAGES = 1024,
+    SMALL_BUFFER = 64 << 10, /* smaller than a packet of loopback would be slow */
+    UNSOLICITED = 40000,     /* bytes of a message that needs no receive yet, in order */
+    EAGER = 3000,
+};
+
+/* Which programs are silent, and when. */
+enum stage {
+    NEVER_CALLED,    /* the receiver has made no call since the comm was made */
+    CALLED_BEFORE,   /* it received a message and then fell silent */
+    WAITED_BEFORE,   /* its last call was a wait */
+    RECEIVES_POSTED, /* the sender is silent while as many receives as can be are announced */
+    STAGES
+};
+
+struct silent {
+    enum stage stage;
+    struct net_link_options options;
+    struct net_comm *sender;
+    struct net_comm *receiver;
+    struct net_request *receives[MOST_MESSAGES]; /* RECEIVES_POSTED */
+    uint8_t *rooms;
+    int messages;
+    uint64_t bytes;
+};
+
+static struct text text;
+
+static bool threads_are_wanted(void)
+{
+    struct io_plan plan;
+
+    assert_success(io_plan(&plan));
+    return plan.threads > 0;
+}
+
+static void nap_ms(long milliseconds)
+{
+    nanosleep(
+        &(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000},
+        NULL);
+}
+
+/* A window that is closed is what ends a connection: it takes little to close it. */
+static void shrink_buffers(const struct net_link *link)
+{
+    const int small = SMALL_BUFFER;
+
+    for (unsigned i = 0; i <= link->sockets; i++) {
+        int fd = i < link->sockets ? link->forward[i] : link->reverse;
+
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    }
+}
+
+static void make_silent(struct silent *silent)
+{
+    struct net_link sender;
+    struct net_link receiver;
+
+    make_link_pair(&silent->options, &sender, &receiver);
+    shrink_buffers(&sender);
+    shrink_buffers(&receiver);
+    assert_success(net_comm_create(&sender, NET_SENDER, &silent->sender));
+    assert_success(net_comm_create(&receiver, NET_RECEIVER, &silent->receiver));
+}
+
+static void end_request(struct net_request *request, bool by_waiting)
+{
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    bool done = false;
+
+    assert_non_null(request);
+    while (!done) {
+        if (by_waiting)
+            assert_success(net_wait(request, deadline, &done, NULL));
+        else
+            assert_success(net_test(request, &done, NULL));
+        assert_false(deadline_passed(deadline));
+    }
+}
+
+static void move_one(struct silent *silent)
+{
+    struct net_request *send;
+    struct net_request *receive;
+    uint8_t room[100] = {0};
+
+    assert_success(net_irecv(silent->receiver, room, sizeof room, 0, &receive));
+    assert_success(net_isend(silent->sender, text_of(&text, 7), sizeof room, 0, &send));
+    end_request(send, false);
+    end_request(receive, silent->stage == WAITED_BEFORE);
+    assert_memory_equal(room, text_of(&text, 7), sizeof room);
+}
+
+/* As many as the credit, and how far messages may be ahead, allow without a receive. */
+static void fill_with_sends(struct silent *silent)
+{
+    silent->bytes =
+        silent->options.match == WIRE_MATCH_FIFO && silent->options.framing == WIRE_INLINE
+            ? UNSOLICITED
+            : EAGER;
+    silent->messages = (int)(CREDIT / (silent->bytes + WIRE_EAGER_CHARGE)) - 1;
+    if (silent->messages >= WIRE_MOST_AHEAD)
+        silent->messages = WIRE_MOST_AHEAD - 1;
+    for (int i = 0; i < silent->messages; i++) {
+        struct net_request *send;
+
+        assert_success(
+            net_isend(silent->sender, text_of(&text, (uint64_t)i), silent->bytes, 0, &send));
+        end_request(send, false);
+    }
+}
+
+static void fill_with_receives(struct silent *silent)
+{
+    silent->bytes = EAGER;
+    silent->messages = MOST_MESSAGES;
+    silent->rooms = calloc(MOST_MESSAGES, EAGER);
+    assert_non_null(silent->rooms);
+    for (int i = 0; i < MOST_MESSAGES; i++) {
+        uint64_t deadline = deadline_after_ms(LIMIT_MS);
+
+        do {
+            assert_success(net_irecv(silent->receiver, silent->rooms + (size_t)i * EAGER, EAGER, 0,
+                                     &silent->receives[i]));
+            assert_false(deadline_passed(deadline));
+        } while (silent->receives[i] == NULL);
+    }
+}
+
+static void receive_all(struct silent *silent)
+{
+    static uint8_t room[UNSOLICITED];
+
+    for (int i = 0; i < silent->messages; i++) {
+        struct net_request *request;
+
+        memset(room, 0, silent->bytes);
+        assert_success(net_irecv(silent->receiver, room, silent->bytes, 0, &request));
+        end_request(request, false);
+        assert_memory_equal(room, text_of(&text, (uint64_t)i), silent->bytes);
+    }
+}
+
+static void send_all(struct silent *silent)
+{
+    for (int i = 0; i < silent->messages; i++) {
+        struct net_request *send;
+
+        assert_success(net_isend(silent->sender, text_of(&text, (uint64_t)i), EAGER, 0, &send));
+        end_request(send, false);
+        end_request(silent->receives[i], false);
+        assert_memory_equal(silent->rooms + (size_t)i * EAGER, text_of(&text, (uint64_t)i), EAGER);
+    }
+}
+
+static void begin(struct silent *silent)
+{
+    make_silent(silent);
+    if (silent->stage == CALLED_BEFORE || silent->stage == WAITED_BEFORE)
+        move_one(silent);
+    if (silent->stage == RECEIVES_POSTED)
+        fill_with_receives(silent);
+    else
+        fill_with_sends(silent);
+}
+
+static void end(struct silent *silent)
+{
+    if (silent->stage == RECEIVES_POSTED)
+        send_all(silent);
+    else
+        receive_all(silent);
+    net_comm_close(silent->sender);
+    net_comm_close(silent->receiver);
+    free(silent->rooms);
+}
+
+/* All at the same time, since most of it is waiting. */
+static void test_late_programs(void **state)
+{
+    static const uint8_t sockets[] = {1, 5};
+    static struct silent all[STAGES * 2 * 2 * 2];
+    int count = 0;
+
+    (void)state;
+    if (!threads_are_wanted())
+        skip();
+    for (int stage = 0; stage < STAGES; stage++)
+        for (int match = WIRE_MATCH_FIFO; match <= WIRE_MATCH_TAG; match++)
+            for (int framing = WIRE_INLINE; framing <= WIRE_SEPARATE; framing++)
+                for (size_t i = 0; i < sizeof sockets; i++) {
+                    if (framing == WIRE_SEPARATE && sockets[i] == 1)
+                        continue;
+                    all[count] = (struct silent){.stage = (enum stage)stage,
+                                                 .options = {.sockets = sockets[i],
+                                                             .match = (enum wire_match)match,
+                                                             .framing = (enum wire_framing)framing,
+                                                             .eager_limit = 4096,
+                                                             .eager_credit = CREDIT,
+                                                             .largest_slice = 64 << 10,
+                                                             .requests = 2 * MOST_MESSAGES,
+                                                             .timeout_ms = TIMEOUT_MS,
+                                                             .handshake_ms = 5000}};
+                    begin(&all[count++]);
+                }
+    nap_ms(3 * TIMEOUT_MS);
+    for (int i = 0; i < count; i++)
+        end(&all[i]);
+}
+
+/* --- a peer that is stopped ---------------------------------------------------------------- */
+
+enum { MORE_THAN_A_WINDOW = 64 << 20 };
+
+static const struct net_link_options stopped_options = {
+    .sockets = 2,
+    .match = WIRE_MATCH_TAG,
+    .framing = WIRE_INLINE,
+    .eager_limit = 4096,
+    .eager_credit = 65536,
+    .largest_slice = 256 << 10,
+    .timeout_ms = TIMEOUT_MS,
+    .handshake_ms = 5000,
+};
+
+/* The handle is in the memory that both processes see. */
+static void post_and_stop(const uint8_t *argument)
+{
+    static uint8_t room[MORE_THAN_A_WINDOW];
+    struct net_device device = loopback(AF_INET);
+    struct net_listener *listener;
+    struct net_request *request;
+    struct net_comm *comm;
+    struct net_link link;
+    bool accepted = false;
+    bool done = false;
+
+    (void)argument;
+    if (net_listen(&device, &stopped_options, nursery_shared->bytes, &listener) != TCPX_SUCCESS)
+        _exit(10);
+    atomic_store(&nursery_shared->flag, 1);
+    while (!accepted)
+        if (net_accept(listener, &link, &accepted) != TCPX_SUCCESS)
+            _exit(11);
+    if (net_comm_create(&link, NET_RECEIVER, &comm) != TCPX_SUCCESS ||
+        net_irecv(comm, room, sizeof room, 1, &request) != TCPX_SUCCESS)
+        _exit(12);
+    /* the receive is announced by then */
+    for (int i = 0; i < 100; i++)
+        if (net_test(request, &done, NULL) != TCPX_SUCCESS)
+            _exit(13);
+    raise(SIGSTOP);
+}
+
+static void test_a_stopped_receiver_is_lost(void **state)
+{
+    static uint8_t data[MORE_THAN_A_WINDOW];
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    struct net_request *send;
+    struct net_comm *comm;
+    struct net_link link;
+    bool connected = false;
+    bool done = false;
+    int result = TCPX_SUCCESS;
+    pid_t child = nursery_fork(post_and_stop, NULL, 0);
+
+    (void)state;
+    while (atomic_load(&nursery_shared->flag) == 0)
+        assert_false(deadline_passed(deadline));
+    while (!connected)
+        assert_success(
+            net_connect(NULL, &stopped_options, nursery_shared->bytes, &link, &connected));
+    assert_success(net_comm_create(&link, NET_SENDER, &comm));
+    nap_ms(100);
+    assert_success(net_isend(comm, data, sizeof data, 1, &send));
+    while (result == TCPX_SUCCESS) {
+        result = net_wait(send, deadline, &done, NULL);
+        assert_false(done);
+        assert_false(deadline_passed(deadline));
+    }
+    assert_int_equal(result, TCPX_REMOTE_ERROR);
+    assert_non_null(strstr(tcpx_last_error(), strerror(ETIMEDOUT)));
+    net_comm_close(comm);
+    kill(child, SIGKILL);
+    nursery_wait(child);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_late_programs),
+        cmocka_unit_test(test_a_stopped_receiver_is_lost),
+    };
+    int failed;
+
+    nursery_start();
+    text = text_create(UNSOLICITED);
+    failed = cmocka_run_group_tests_name("silence", tests, NULL, NULL);
+    text_destroy(&text);
+    return failed;
+}
