@@ -237,6 +237,10 @@ PLUGIN_SUITES := \
 	$(call plugin_suite,gpu-unpack,gpu,$(all_turns) $(as_unpack) $(on_fake)) \
 	$(call plugin_suite,gpu-unpack-sockets,gpu,$(fewer_turns) $(as_unpack) $(on_fake) $(in_parallel)) \
 	$(call plugin_suite,gpu-unpack-devmem,gpu,$(fewer_turns) $(as_unpack) $(on_fake) UCCL_TCPX_SOFT_DEVMEM=5) \
+	$(call plugin_suite,silence,silence,) \
+	$(call plugin_suite,silence-sockets,silence,UCCL_TCPX_SOCKETS=5) \
+	$(call plugin_suite,silence-cuda,silence,$(as_cuda) $(on_fake)) \
+	$(call plugin_suite,silence-unpack,silence,$(as_unpack) $(on_fake) UCCL_TCPX_SOCKETS=5) \
 	$(call plugin_suite,fork,fork,$(all_turns)) \
 	$(call plugin_suite,fork-sockets,fork,$(fewer_turns) $(in_parallel))
 scripts = $(foreach script,$(1),'$(patsubst tests/%.sh,%,$(script)): sh $(script)')
