@@ -519,10 +519,49 @@ static void *cuda_event_native(struct gpu_event *event)
 
 /* --- work on a stream ---------------------------------------------------------------------- */
 
+/*
+ * Host-to-device copies go through a copy engine, whatever their size. The driver sends plain ones
+ * below some 24 to 32 KiB through the channel of the kernels, where they wait behind every kernel
+ * that is queued: for ever, if that kernel waits for a kernel that waits for these bytes, as NCCL's
+ * do. A copy of two rows always takes a copy engine, also where the rows are side by side on both
+ * sides (found by measuring; tests/gpu/test_gpu_queued.c sees whether it holds). The limit has a
+ * margin: two rows are not slower.
+ */
+enum { LEAST_PLAIN_COPY = 64 << 10 };
+
+/* An even number of bytes. */
+static cu_result copy_two_rows(gpu_address to, const void *from, uint64_t bytes, cu_stream stream)
+{
+    const struct cu_rows copy = {.from_kind = CU_MEMORY_HOST,
+                                 .from_host = from,
+                                 .from_pitch = bytes / 2,
+                                 .to_kind = CU_MEMORY_DEVICE,
+                                 .to_device = to,
+                                 .to_pitch = bytes / 2,
+                                 .row_bytes = bytes / 2,
+                                 .rows = 2};
+
+    return cuda.cuMemcpy2DAsync_v2(&copy, stream);
+}
+
+/* An odd number is two copies that share a byte. Two rows cannot be one byte. */
+static cu_result copy_in(gpu_address to, const void *from, uint64_t bytes, cu_stream stream)
+{
+    uint64_t even = bytes & ~(uint64_t)1;
+    cu_result error;
+
+    if (bytes == 1 || bytes >= LEAST_PLAIN_COPY)
+        return cuda.cuMemcpyHtoDAsync_v2(to, from, bytes, stream);
+    error = copy_two_rows(to, from, even, stream);
+    if (error == CU_OK && even < bytes)
+        error = copy_two_rows(to + bytes - 2, (const char *)from + bytes - 2, 2, stream);
+    return error;
+}
+
 static int cuda_copy_to_device(struct gpu_stream *stream, gpu_address to, const void *from,
                                uint64_t bytes)
 {
-    return IN_CONTEXT(stream->gpu, cuda.cuMemcpyHtoDAsync_v2(to, from, bytes, stream_of(stream)),
+    return IN_CONTEXT(stream->gpu, copy_in(to, from, bytes, stream_of(stream)),
                       "copying %llu bytes from %p to GPU %d at 0x%llx", (unsigned long long)bytes,
                       from, stream->gpu->index, (unsigned long long)to);
 }

@@ -61,6 +61,26 @@ enum { CU_HANDLE_DMABUF = 1, CU_DMABUF_OVER_PCIE = 1 };
 enum { CU_FLUSH_OPTION_HOST = 1, CU_FLUSH_TARGET_CONTEXT = 0, CU_FLUSH_TO_OWNER = 100 };
 enum { CU_JIT_ERROR_LOG = 5, CU_JIT_ERROR_LOG_BYTES = 6 };
 
+/* Rows between memories that may lie apart; the driver's CUDA_MEMCPY2D, with its arrays left out. */
+struct cu_rows {
+    size_t from_x;
+    size_t from_y;
+    int from_kind; /* CU_MEMORY_... */
+    const void *from_host;
+    cu_address from_device;
+    void *from_array;
+    size_t from_pitch; /* bytes from one row to the next, at least those of a row */
+    size_t to_x;
+    size_t to_y;
+    int to_kind;
+    void *to_host;
+    cu_address to_device;
+    void *to_array;
+    size_t to_pitch;
+    size_t row_bytes;
+    size_t rows;
+};
+
 /*
  * NEEDED(name, arguments) and OPTIONAL(name, arguments), by the driver's own versioned names. What
  * is optional came after CUDA 11.4, and its absence is an error only where it is used.
@@ -106,6 +126,7 @@ enum { CU_JIT_ERROR_LOG = 5, CU_JIT_ERROR_LOG_BYTES = 6 };
     NEEDED(cuMemcpyDtoHAsync_v2, (void *to, cu_address from, size_t bytes, cu_stream stream))      \
     NEEDED(cuMemcpyDtoDAsync_v2,                                                                   \
            (cu_address to, cu_address from, size_t bytes, cu_stream stream))                       \
+    NEEDED(cuMemcpy2DAsync_v2, (const struct cu_rows *copy, cu_stream stream))                     \
     NEEDED(cuMemsetD8Async,                                                                        \
            (cu_address at, unsigned char value, size_t bytes, cu_stream stream))                   \
     NEEDED(cuModuleLoadDataEx,                                                                     \

@@ -135,6 +135,8 @@ static int run(const struct host_operation *operation)
     case HOST_LAUNCH:
         return kernel_twin_run(operation->launch.kernel, operation->launch.argument,
                                host_memory_resolve);
+    case HOST_SPIN: /* it is over when it can run */
+        return TCPX_SUCCESS;
     case HOST_RECORD:
     case HOST_WAIT:
         break;
@@ -164,6 +166,10 @@ static int check(struct host_operation *operation)
     case HOST_WRITE_FLAG:
         if (host_memory_resolve(operation->flag.at, sizeof operation->flag.value) == NULL)
             result = outside("flag", operation->flag.at, sizeof operation->flag.value);
+        break;
+    case HOST_SPIN:
+        if (host_memory_resolve(operation->spin.until, sizeof(uint32_t)) == NULL)
+            result = outside("spin", operation->spin.until, sizeof(uint32_t));
         break;
     case HOST_LAUNCH: /* the kernel itself finds out */
     case HOST_RECORD:
@@ -226,8 +232,23 @@ static int keep_argument(struct host_operation *operation)
     return TCPX_SUCCESS;
 }
 
+/* Memory that was freed under the spin ends it. */
+static bool has_spun(const struct host_operation *operation)
+{
+    const _Atomic uint32_t *until;
+    bool over;
+
+    host_memory_hold();
+    until = host_memory_resolve(operation->spin.until, sizeof *until);
+    over = until == NULL || atomic_load_explicit(until, memory_order_acquire) != 0;
+    host_memory_release();
+    return over || deadline_passed(operation->spin.deadline);
+}
+
 static bool can_run(const struct host_operation *operation)
 {
+    if (operation->kind == HOST_SPIN)
+        return has_spun(operation);
     return operation->kind != HOST_WAIT ||
            operation->event.event->reached >= operation->event.record;
 }
@@ -302,6 +323,36 @@ static bool turn(void)
     return moved;
 }
 
+static bool somebody_spins(void)
+{
+    for (struct host_stream *stream = streams; stream != NULL; stream = stream->next) {
+        const struct host_operation *next = queue_peek(&stream->operations);
+
+        if (next != NULL && next->kind == HOST_SPIN)
+            return true;
+    }
+    return false;
+}
+
+/* No one says when the word that a spin looks at has changed. */
+static void wait_for_work(void)
+{
+    enum { LOOK_AGAIN_NS = 200000, SECOND_NS = 1000000000 };
+    struct timespec soon;
+
+    if (!somebody_spins()) {
+        pthread_cond_wait(&work_arrived, &engine_lock);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &soon);
+    soon.tv_nsec += LOOK_AGAIN_NS;
+    if (soon.tv_nsec >= SECOND_NS) {
+        soon.tv_nsec -= SECOND_NS;
+        soon.tv_sec++;
+    }
+    pthread_cond_timedwait(&work_arrived, &engine_lock, &soon);
+}
+
 static void *engine(void *unused)
 {
     (void)unused;
@@ -311,7 +362,7 @@ static void *engine(void *unused)
             continue;
         if (streams == NULL)
             break;
-        pthread_cond_wait(&work_arrived, &engine_lock);
+        wait_for_work();
     }
     engine_running = false;
     pthread_mutex_unlock(&engine_lock);

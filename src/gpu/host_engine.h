@@ -19,7 +19,8 @@ enum host_operation_kind {
     HOST_WRITE_FLAG,
     HOST_LAUNCH,
     HOST_RECORD,
-    HOST_WAIT
+    HOST_WAIT,
+    HOST_SPIN
 };
 
 struct host_operation {
@@ -48,6 +49,10 @@ struct host_operation {
             struct host_event *event;
             uint64_t record; /* which record of it */
         } event;
+        struct {
+            gpu_address until; /* a 32-bit word that somebody will make other than 0 */
+            uint64_t deadline; /* base/clock.h; it ends then in any case */
+        } spin;
     };
 };
 

@@ -1,6 +1,7 @@
 /* The stand-in driver: fakecuda.h says what it is for. */
 #include "tests/fakecuda/fakecuda.h"
 
+#include "base/clock.h"
 #include "gpu/cuda_driver.h"
 #include "gpu/host_engine.h"
 #include "gpu/host_memory.h"
@@ -27,6 +28,8 @@ enum {
     STACK_DEPTH = 8,
     /* Real allocations are aligned to 256 bytes and not to pages: ours begin behind a page. */
     MISALIGNMENT = 256,
+    /* Plain copies to the device go through a copy engine from here on. */
+    LEAST_BY_COPY_ENGINE = 32 << 10,
 };
 
 static const uint64_t device_bytes = (uint64_t)1 << 30;
@@ -61,11 +64,16 @@ struct cu_module_object {
 static struct cu_context_object contexts[DEVICES] = {{.device = 0}, {.device = 1}};
 static struct cu_function_object {
     enum gpu_kernel kernel;
-} functions[GPU_KERNELS] = {{GPU_KERNEL_UNPACK},
-                            {GPU_KERNEL_COPY},
-                            {GPU_KERNEL_FILL},
-                            {GPU_KERNEL_VERIFY},
-                            {GPU_KERNEL_EMPTY}};
+    const char *name; /* of kernels that tests bring with them; NULL: one of ours */
+    int spins;        /* its argument is a struct fakecuda_spin */
+} functions[] = {{.kernel = GPU_KERNEL_UNPACK},
+                 {.kernel = GPU_KERNEL_COPY},
+                 {.kernel = GPU_KERNEL_FILL},
+                 {.kernel = GPU_KERNEL_VERIFY},
+                 {.kernel = GPU_KERNEL_EMPTY},
+                 {.kernel = GPU_KERNEL_EMPTY, .name = "test_spin", .spins = 1},
+                 {.kernel = GPU_KERNEL_EMPTY, .name = "test_nothing"}};
+enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
 static _Thread_local cu_context stack[STACK_DEPTH];
 static _Thread_local int stack_depth;
@@ -771,39 +779,153 @@ cu_result cuEventElapsedTime(float *milliseconds, cu_event from, cu_event to)
 
 /* --- work ---------------------------------------------------------------------------------- */
 
+/*
+ * With CUDA_DEVICE_MAX_CONNECTIONS=1 all work for the multiprocessors of a device passes through
+ * one channel, in the order of the calls: work whose stream is not ready for it holds up all that
+ * was queued later, on any stream. As with the real driver (an H200, driver 580), that is not only
+ * kernels: sets, copies inside the GPU and small plain copies to it take this way, too. Copies to
+ * the host, large ones to the device and those of two rows go through a copy engine and do not.
+ */
+static pthread_mutex_t channel_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct host_event *channel_ends[DEVICES]; /* passed when the latest work there has begun */
+
+static int has_one_channel(void)
+{
+    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+
+    return connections != NULL && strcmp(connections, "1") == 0;
+}
+
+/* With the lock: what is submitted to the queue next begins when all before it in the channel has.
+ */
+static int pass_channel(struct host_stream *queue, struct host_event **end)
+{
+    struct host_event *begun;
+    int result = host_event_create(&begun);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (*end != NULL)
+        result = host_stream_wait(queue, *end);
+    if (result == TCPX_SUCCESS)
+        result = host_event_record(begun, queue);
+    if (result != TCPX_SUCCESS) {
+        host_event_destroy(begun);
+        return result;
+    }
+    if (*end != NULL)
+        host_event_destroy(*end);
+    *end = begun;
+    return TCPX_SUCCESS;
+}
+
+static cu_result submit(const struct host_operation *operation, cu_stream stream)
+{
+    return from_result(host_stream_submit(queue_of(stream), operation));
+}
+
+static cu_result enter_channel(cu_stream stream)
+{
+    struct host_stream *queue = queue_of(stream);
+    int result = TCPX_SUCCESS;
+
+    if (!has_one_channel())
+        return CU_OK;
+    pthread_mutex_lock(&channel_lock);
+    result = pass_channel(queue, &channel_ends[current()->device]);
+    pthread_mutex_unlock(&channel_lock);
+    return from_result(result);
+}
+
 static cu_result copy(enum host_operation_kind kind, uint64_t to, uint64_t from, size_t bytes,
                       cu_stream stream)
 {
-    return from_result(host_stream_submit(
-        queue_of(stream),
-        &(struct host_operation){.kind = kind, .copy = {.to = to, .from = from, .bytes = bytes}}));
+    return submit(
+        &(struct host_operation){.kind = kind, .copy = {.to = to, .from = from, .bytes = bytes}},
+        stream);
+}
+
+static int is_by_copy_engine(enum host_operation_kind kind, size_t rows, size_t bytes)
+{
+    return kind == HOST_COPY_TO_HOST ||
+           (kind == HOST_COPY_TO_DEVICE && (rows > 1 || bytes >= LEAST_BY_COPY_ENGINE));
+}
+
+static cu_result plain_copy(enum host_operation_kind kind, uint64_t to, uint64_t from, size_t bytes,
+                            cu_stream stream)
+{
+    cu_result error = is_by_copy_engine(kind, 1, bytes) ? CU_OK : enter_channel(stream);
+
+    return error == CU_OK ? copy(kind, to, from, bytes, stream) : error;
 }
 
 cu_result cuMemcpyHtoDAsync_v2(cu_address to, const void *from, size_t bytes, cu_stream stream)
 {
     BEGIN_IN_CONTEXT(cuMemcpyHtoDAsync_v2);
-    return copy(HOST_COPY_TO_DEVICE, to, (uintptr_t)from, bytes, stream);
+    return plain_copy(HOST_COPY_TO_DEVICE, to, (uintptr_t)from, bytes, stream);
 }
 
 cu_result cuMemcpyDtoHAsync_v2(void *to, cu_address from, size_t bytes, cu_stream stream)
 {
     BEGIN_IN_CONTEXT(cuMemcpyDtoHAsync_v2);
-    return copy(HOST_COPY_TO_HOST, (uintptr_t)to, from, bytes, stream);
+    return plain_copy(HOST_COPY_TO_HOST, (uintptr_t)to, from, bytes, stream);
 }
 
 cu_result cuMemcpyDtoDAsync_v2(cu_address to, cu_address from, size_t bytes, cu_stream stream)
 {
     BEGIN_IN_CONTEXT(cuMemcpyDtoDAsync_v2);
-    return copy(HOST_COPY_ON_DEVICE, to, from, bytes, stream);
+    return plain_copy(HOST_COPY_ON_DEVICE, to, from, bytes, stream);
+}
+
+/* Rows that lie side by side at both ends are one copy. */
+static cu_result copy_rows(enum host_operation_kind kind, const struct cu_rows *wanted, uint64_t to,
+                           uint64_t from, cu_stream stream)
+{
+    cu_result error = CU_OK;
+
+    if (wanted->from_pitch == wanted->row_bytes && wanted->to_pitch == wanted->row_bytes)
+        return copy(kind, to, from, wanted->rows * wanted->row_bytes, stream);
+    for (size_t row = 0; row < wanted->rows && error == CU_OK; row++)
+        error = copy(kind, to + row * wanted->to_pitch, from + row * wanted->from_pitch,
+                     wanted->row_bytes, stream);
+    return error;
+}
+
+cu_result cuMemcpy2DAsync_v2(const struct cu_rows *wanted, cu_stream stream)
+{
+    int from_host = wanted->from_kind == CU_MEMORY_HOST;
+    int to_host = wanted->to_kind == CU_MEMORY_HOST;
+    enum host_operation_kind kind = from_host ? HOST_COPY_TO_DEVICE
+                                    : to_host ? HOST_COPY_TO_HOST
+                                              : HOST_COPY_ON_DEVICE;
+    cu_result error = CU_OK;
+
+    BEGIN_IN_CONTEXT(cuMemcpy2DAsync_v2);
+    if (wanted->from_pitch < wanted->row_bytes || wanted->to_pitch < wanted->row_bytes ||
+        wanted->row_bytes == 0 || wanted->rows == 0 || (from_host && to_host) ||
+        (!from_host && wanted->from_kind != CU_MEMORY_DEVICE) ||
+        (!to_host && wanted->to_kind != CU_MEMORY_DEVICE) || wanted->from_x + wanted->from_y != 0 ||
+        wanted->to_x + wanted->to_y != 0)
+        return INVALID_VALUE;
+    if (!is_by_copy_engine(kind, wanted->rows, wanted->rows * wanted->row_bytes))
+        error = enter_channel(stream);
+    return error == CU_OK
+               ? copy_rows(kind, wanted, to_host ? (uintptr_t)wanted->to_host : wanted->to_device,
+                           from_host ? (uintptr_t)wanted->from_host : wanted->from_device, stream)
+               : error;
 }
 
 cu_result cuMemsetD8Async(cu_address at, unsigned char value, size_t bytes, cu_stream stream)
 {
+    cu_result error;
+
     BEGIN_IN_CONTEXT(cuMemsetD8Async);
-    return from_result(host_stream_submit(
-        queue_of(stream),
-        &(struct host_operation){.kind = HOST_SET,
-                                 .set = {.at = at, .bytes = bytes, .value = value}}));
+    error = enter_channel(stream);
+    return error == CU_OK
+               ? submit(&(struct host_operation){.kind = HOST_SET,
+                                                 .set = {.at = at, .bytes = bytes, .value = value}},
+                        stream)
+               : error;
 }
 
 cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_address address, uint32_t value,
@@ -854,24 +976,50 @@ cu_result cuModuleGetFunction(cu_function *function, cu_module module, const cha
 
     BEGIN_IN_CONTEXT(cuModuleGetFunction);
     snprintf(entry, sizeof entry, ".visible .entry %s(", name);
-    for (int i = 0; i < GPU_KERNELS; i++)
-        if (strcmp(name, kernel_name(i)) == 0 && strstr(module->image, entry) != NULL) {
+    for (int i = 0; i < FUNCTIONS; i++) {
+        const char *known =
+            functions[i].name != NULL ? functions[i].name : kernel_name(functions[i].kernel);
+
+        if (strcmp(name, known) == 0 && strstr(module->image, entry) != NULL) {
             *function = &functions[i];
             return CU_OK;
         }
+    }
     return NOT_FOUND;
+}
+
+/* Begins, looks at a word until it changes or the time is over, and says that it has ended. */
+static cu_result launch_spin(const struct fakecuda_spin *spin, cu_stream stream)
+{
+    const struct host_operation steps[] = {
+        {.kind = HOST_WRITE_FLAG, .flag = {.at = spin->begun, .value = 1}},
+        {.kind = HOST_SPIN,
+         .spin = {.until = spin->until, .deadline = deadline_after_ms(spin->most_ns / 1000000)}},
+        {.kind = HOST_WRITE_FLAG, .flag = {.at = spin->ended, .value = 1}}};
+    cu_result error = CU_OK;
+
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && error == CU_OK; i++)
+        error = submit(&steps[i], stream);
+    return error;
 }
 
 cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                          unsigned block_x, unsigned block_y, unsigned block_z,
                          unsigned shared_bytes, cu_stream stream, void **arguments, void **extra)
 {
+    cu_result error;
+
     BEGIN_IN_CONTEXT(cuLaunchKernel);
     if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x != KERNEL_THREADS || block_y != 1 ||
         block_z != 1 || shared_bytes != 0 || extra != NULL)
         return INVALID_VALUE;
-    return from_result(host_stream_submit(
-        queue_of(stream), &(struct host_operation){
-                              .kind = HOST_LAUNCH,
-                              .launch = {.kernel = function->kernel, .argument = arguments[0]}}));
+    error = enter_channel(stream);
+    if (error != CU_OK)
+        return error;
+    if (function->spins)
+        return launch_spin(arguments[0], stream);
+    return submit(
+        &(struct host_operation){.kind = HOST_LAUNCH,
+                                 .launch = {.kernel = function->kernel, .argument = arguments[0]}},
+        stream);
 }

@@ -52,4 +52,15 @@ struct fakecuda_mapping {
 };
 typedef void fakecuda_mapping_call(const struct fakecuda_mapping *mapping);
 
+/*
+ * The argument of the kernel test_spin (tests/spinning_kernel.h), which the driver knows by its
+ * name. Device addresses of 32-bit words.
+ */
+struct fakecuda_spin {
+    uint64_t until; /* it spins as long as this is 0, */
+    uint64_t begun; /* writes 1 here when it begins */
+    uint64_t ended; /* and here when it ends */
+    uint64_t most_ns;
+};
+
 #endif

@@ -58,6 +58,27 @@ _Static_assert(sizeof(cu_address) == sizeof(CUdeviceptr), "CUdeviceptr");
 _Static_assert(sizeof(cu_device) == sizeof(CUdevice), "CUdevice");
 _Static_assert(sizeof(cu_result) == sizeof(CUresult), "CUresult");
 
+#define SAME_PLACE(ours, theirs)                                                                   \
+    _Static_assert(offsetof(struct cu_rows, ours) == offsetof(CUDA_MEMCPY2D, theirs), #theirs)
+
+SAME_PLACE(from_x, srcXInBytes);
+SAME_PLACE(from_y, srcY);
+SAME_PLACE(from_kind, srcMemoryType);
+SAME_PLACE(from_host, srcHost);
+SAME_PLACE(from_device, srcDevice);
+SAME_PLACE(from_array, srcArray);
+SAME_PLACE(from_pitch, srcPitch);
+SAME_PLACE(to_x, dstXInBytes);
+SAME_PLACE(to_y, dstY);
+SAME_PLACE(to_kind, dstMemoryType);
+SAME_PLACE(to_host, dstHost);
+SAME_PLACE(to_device, dstDevice);
+SAME_PLACE(to_array, dstArray);
+SAME_PLACE(to_pitch, dstPitch);
+SAME_PLACE(row_bytes, WidthInBytes);
+SAME_PLACE(rows, Height);
+_Static_assert(sizeof(struct cu_rows) == sizeof(CUDA_MEMCPY2D), "CUDA_MEMCPY2D");
+
 #endif
 
 static void test_the_interface_is_cuda_h(void **state)
