@@ -48,25 +48,33 @@ static void remove_comm(struct plugin_comm *comm)
 
 /* --- making -------------------------------------------------------------------------------- */
 
-static int listen_on(struct plugin_listener *listener, int number, uint8_t *handle)
+static int listen_on(struct plugin_listener *listener, int number, bool can_unpack, uint8_t *handle)
 {
     struct net_link_options options = plugin_link_options(listener->context);
     const struct net_device *device;
     int result = plugin_device(number, &device);
 
+    /* NCCL's kernels spin until what they wait for is received. */
+    options.no_kernels = true;
+    /*
+     * Payload in a pool of GPU memory is for kernels that unpack it. To bring it to its place
+     * without them would take a copy inside the GPU, which waits for NCCL's kernels.
+     */
+    if (!plugin_unpacks() || !can_unpack)
+        options.framing = WIRE_INLINE;
     /*
      * NCCL receives into memory of the GPU that is current in the thread that listens. Without one,
      * as where it only wants to talk, it would be a guess.
      */
-    if (result == TCPX_SUCCESS && plugin_takes_gpu_memory() &&
-        gpu_of_caller_or_none(&options.gpu) != TCPX_SUCCESS)
+    else if (result == TCPX_SUCCESS && gpu_of_caller_or_none(&options.gpu) != TCPX_SUCCESS)
         options.gpu = -1;
     if (result == TCPX_SUCCESS)
         result = net_listen(device, &options, handle, &listener->listener);
     return result;
 }
 
-int plugin_listen(struct plugin_context *context, int number, void *handle, void **out)
+int plugin_listen(struct plugin_context *context, int number, bool can_unpack, void *handle,
+                  void **out)
 {
     struct plugin_listener *listener;
     int result = fork_check();
@@ -78,7 +86,7 @@ int plugin_listen(struct plugin_context *context, int number, void *handle, void
     if (listener == NULL)
         return plugin_answer("listen", error_system(ENOMEM, "a listener"));
     listener->context = plugin_context_or_shared(context);
-    result = listen_on(listener, number, handle);
+    result = listen_on(listener, number, can_unpack, handle);
     if (result != TCPX_SUCCESS) {
         free(listener);
         return plugin_answer("listen", result);

@@ -124,6 +124,16 @@ static void announce(void)
              device_count == 1 ? "" : "s", list);
 }
 
+/* Sending by devmem TCP takes no copy, and is not affected. */
+static void announce_staging(const struct config *config)
+{
+    if (config->soft_devmem == 0 && config->devmem == CONFIG_DEVMEM_OFF)
+        return;
+    log_tcpx("NET/TCPX mode cuda receives through host memory and not by devmem TCP, whose payload "
+             "would need a copy inside the GPU: that waits for NCCL's kernels, which wait for the "
+             "payload");
+}
+
 /* With the lock. */
 static int start(void)
 {
@@ -147,6 +157,8 @@ static int start(void)
         return result;
     started = true;
     announce();
+    if (mode == CONFIG_PLUGIN_CUDA)
+        announce_staging(config);
     if (mode == CONFIG_PLUGIN_UNPACK && !unpacks_always)
         warn_about_environment();
     return TCPX_SUCCESS;

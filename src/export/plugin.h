@@ -52,8 +52,12 @@ int plugin_properties(int number, struct plugin_properties *properties);
 
 /* --- comms: channel.c ---------------------------------------------------------------------- */
 
-/* A NULL context is the one that never ends. *out: a listener; a comm, or NULL for "not yet". */
-int plugin_listen(struct plugin_context *context, int number, void *handle, void **out);
+/*
+ * A NULL context is the one that never ends. *out: a listener; a comm, or NULL for "not yet".
+ * `can_unpack`: the table's accept has a place for what kernels that unpack need.
+ */
+int plugin_listen(struct plugin_context *context, int number, bool can_unpack, void *handle,
+                  void **out);
 int plugin_connect(struct plugin_context *context, int number, void *handle, void **out);
 int plugin_accept(struct plugin_listener *listener, void **out, struct net_device_handle **on_gpu);
 int plugin_close(struct plugin_comm *comm);

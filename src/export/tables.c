@@ -133,12 +133,17 @@ static int finalize(void *context)
 
 static int listen_v6(int device, void *handle, void **listener)
 {
-    return plugin_listen(NULL, device, handle, listener);
+    return plugin_listen(NULL, device, false, handle, listener);
+}
+
+static int listen_v7(int device, void *handle, void **listener)
+{
+    return plugin_listen(NULL, device, true, handle, listener);
 }
 
 static int listen_v11(void *context, int device, void *handle, void **listener)
 {
-    return plugin_listen(context, device, handle, listener);
+    return plugin_listen(context, device, true, handle, listener);
 }
 
 static int connect_v6(int device, void *handle, void **sender)
@@ -319,7 +324,7 @@ EXPORTED struct net_table_v7 ncclNetPlugin_v7 = {
     ALL_HAVE,
     .init = init_v6,
     .get_properties = get_properties_v7,
-    .listen = listen_v6,
+    .listen = listen_v7,
     .connect = connect_v7,
     .accept = accept_v7,
     .reg_mr = reg_mr_v6,
@@ -332,7 +337,7 @@ EXPORTED struct net_table_v8 ncclNetPlugin_v8 = {
     ALL_HAVE,
     .init = init_v6,
     .get_properties = get_properties_v8,
-    .listen = listen_v6,
+    .listen = listen_v7,
     .connect = connect_v7,
     .accept = accept_v7,
     .reg_mr = reg_mr_v8,
@@ -345,7 +350,7 @@ EXPORTED struct net_table_v9 ncclNetPlugin_v9 = {
     ALL_HAVE,
     .init = init_v6,
     .get_properties = get_properties_v9,
-    .listen = listen_v6,
+    .listen = listen_v7,
     .connect = connect_v7,
     .accept = accept_v7,
     .reg_mr = reg_mr_v8,
@@ -358,7 +363,7 @@ EXPORTED struct net_table_v10 ncclNetPlugin_v10 = {
     ALL_HAVE,
     .init = init_v10,
     .get_properties = get_properties_v9,
-    .listen = listen_v6,
+    .listen = listen_v7,
     .connect = connect_v10,
     .accept = accept_v7,
     .reg_mr = reg_mr_v8,

@@ -194,20 +194,20 @@ bool copies_are_under_way(const struct net_comm *comm)
 
 bool copies_start(struct net_comm *comm, const struct copy *copy, int result)
 {
-    int recorded = TCPX_SUCCESS;
+    int recorded;
 
-    if (result != TCPX_SUCCESS) {
-        staging_give(&comm->gpu.share, copy->slot);
-        comm_fail_gpu(comm, result);
-        return false;
-    }
-    result = gpu_event_record(copy->slot->event, comm->gpu.stream);
-    /* The copy runs, and its end has to be seen: once more. */
+    /* Also of one that failed: its first part may run. */
     if (result != TCPX_SUCCESS)
+        comm_fail_gpu(comm, result);
+    recorded = gpu_event_record(copy->slot->event, comm->gpu.stream);
+    if (recorded != TCPX_SUCCESS) {
+        comm_fail_gpu(comm, recorded);
+        result = recorded;
+        /* The end of a copy that runs has to be seen: once more. */
         recorded = gpu_event_record(copy->slot->event, comm->gpu.stream);
+    }
     if (recorded != TCPX_SUCCESS) {
         staging_retire(&comm->gpu.share, copy->slot);
-        comm_fail_gpu(comm, result);
         return false;
     }
     request_hold(copy->request);
@@ -215,8 +215,6 @@ bool copies_start(struct net_comm *comm, const struct copy *copy, int result)
     /* There is a place for each slot that the comm can have. */
     if (!queue_push(&comm->gpu.copies, copy))
         comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "more copies than slots"));
-    if (result != TCPX_SUCCESS)
-        comm_fail_gpu(comm, result);
     return result == TCPX_SUCCESS;
 }
 

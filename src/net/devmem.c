@@ -34,6 +34,7 @@ struct part {
     struct rx_fragment fragments[MOST_FRAGMENTS];
     struct devmem_token_range ranges[MOST_FRAGMENTS];
     bool by_ticket; /* or by the slot's event */
+    bool lost;      /* the GPU cannot be asked any more, and may still use the slot */
     bool gathered;  /* in the slot, from where the CPU takes it */
     uint64_t ticket;
     uint64_t not_before; /* as that of a copy */
@@ -78,7 +79,9 @@ static int open_lane(struct net_comm *comm, unsigned socket)
     if (lane == NULL)
         return error_system(ENOMEM, "a devmem socket");
     comm->devmem->lanes[socket] = lane;
-    result = unpack_create(staging_gpu(&comm->gpu.share), &lane->engine);
+    result = comm->link.no_kernels
+                 ? unpack_create_as(staging_gpu(&comm->gpu.share), UNPACK_HOST, &lane->engine)
+                 : unpack_create(staging_gpu(&comm->gpu.share), &lane->engine);
     if (result == TCPX_SUCCESS)
         result = devmem_socket_open(comm->devmem->pool, comm->link.forward[socket], &lane->socket);
     return result;
@@ -131,14 +134,31 @@ static struct part *newest_part(struct devmem_lane *lane)
     return &lane->parts[(lane->oldest + lane->under_way) % PARTS];
 }
 
-static void wait_for_part(struct devmem_lane *lane, const struct part *part)
+static int wait_once(struct devmem_lane *lane, const struct part *part, uint64_t deadline)
 {
-    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
-    int result = part->by_ticket ? unpack_wait(lane->engine, part->ticket, deadline)
-                                 : gpu_event_wait(part->slot->event, deadline);
+    return part->by_ticket ? unpack_wait(lane->engine, part->ticket, deadline)
+                           : gpu_event_wait(part->slot->event, deadline);
+}
 
-    if (result != TCPX_SUCCESS)
+static void wait_for_part(struct devmem_lane *lane, struct part *part, uint64_t deadline)
+{
+    int result = wait_once(lane, part, deadline);
+
+    if (result != TCPX_SUCCESS) /* once more: a single question may fail */
+        result = wait_once(lane, part, deadline);
+    part->lost = result != TCPX_SUCCESS;
+    if (part->lost)
         log_warn("an unpack did not end when its comm was closed: %s", error_text());
+}
+
+/* What the GPU may still use is not given to anyone else. */
+static void let_go_of_slot(struct net_comm *comm, struct part *part)
+{
+    if (part->lost)
+        staging_retire(&comm->gpu.share, part->slot);
+    else
+        staging_give(&comm->gpu.share, part->slot);
+    part->slot = NULL;
 }
 
 static void tell_statistics(const struct devmem_lane *lane, unsigned socket)
@@ -155,11 +175,15 @@ static void tell_statistics(const struct devmem_lane *lane, unsigned socket)
 
 static void close_lane(struct net_comm *comm, struct devmem_lane *lane, unsigned socket)
 {
+    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
+
     for (unsigned i = 0; i < PARTS; i++) {
-        if (lane->parts[i].state == PART_UNDER_WAY)
-            wait_for_part(lane, &lane->parts[i]);
-        if (lane->parts[i].slot != NULL)
-            staging_give(&comm->gpu.share, lane->parts[i].slot);
+        struct part *part = &lane->parts[i];
+
+        if (part->state == PART_UNDER_WAY && !part->lost)
+            wait_for_part(lane, part, deadline);
+        if (part->slot != NULL)
+            let_go_of_slot(comm, part);
     }
     tell_statistics(lane, socket);
     devmem_socket_close(lane->socket);
@@ -251,8 +275,7 @@ static void end_part(struct net_comm *comm, struct devmem_lane *lane, struct par
         memcpy(request->data + part->offset, part->slot->host + host_start(comm), bytes);
     if (!give_tokens(lane, &part->tokens))
         comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "tokens that the socket does not know"));
-    staging_give(&comm->gpu.share, part->slot);
-    part->slot = NULL;
+    let_go_of_slot(comm, part);
     part->state = PART_FREE;
     stages_copy_ended(&comm->copying);
     lane->oldest = (lane->oldest + 1) % PARTS;
@@ -265,6 +288,28 @@ static void end_part(struct net_comm *comm, struct devmem_lane *lane, struct par
         receiver_done_if_all_here(comm, request);
 }
 
+static int ask(struct devmem_lane *lane, const struct part *part, bool *done)
+{
+    return part->by_ticket ? unpack_poll(lane->engine, part->ticket, done)
+                           : gpu_event_query(part->slot->event, done);
+}
+
+/* What cannot be asked twice is lost, and so is the GPU. */
+static bool has_ended(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
+{
+    bool done = false;
+    int result;
+
+    if (part->lost)
+        return true;
+    result = ask(lane, part, &done);
+    if (result != TCPX_SUCCESS) {
+        comm_fail_gpu(comm, result);
+        part->lost = ask(lane, part, &done) != TCPX_SUCCESS;
+    }
+    return part->lost || done;
+}
+
 static void poll_lane(struct net_comm *comm, unsigned socket)
 {
     struct devmem_lane *lane = comm->devmem->lanes[socket];
@@ -272,17 +317,9 @@ static void poll_lane(struct net_comm *comm, unsigned socket)
     /* Tokens and reads of one socket are one thread's at a time. */
     while (lane->under_way > 0) {
         struct part *part = oldest_part(lane);
-        bool done = false;
-        int result;
 
-        if (part->not_before != 0 && !deadline_passed(part->not_before))
-            return;
-        result = part->by_ticket ? unpack_poll(lane->engine, part->ticket, &done)
-                                 : gpu_event_query(part->slot->event, &done);
-
-        if (result != TCPX_SUCCESS)
-            comm_fail_gpu(comm, result);
-        else if (!done)
+        if ((part->not_before != 0 && !deadline_passed(part->not_before)) ||
+            !has_ended(comm, lane, part))
             return;
         end_part(comm, lane, part);
     }
@@ -343,6 +380,30 @@ static uint8_t *host_place(const struct net_comm *comm, const struct part *part,
                                   : part->request->data + part->offset + at;
 }
 
+/* One run of pages that lie side by side, as far as its place does. */
+static int copy_run_to_host(struct net_comm *comm, struct devmem_lane *lane,
+                            const struct part *part, const struct unpack_descriptor *first,
+                            uint64_t bytes)
+{
+    int result = TCPX_SUCCESS;
+
+    for (uint64_t at = 0, most; at < bytes && result == TCPX_SUCCESS; at += most) {
+        uint8_t *place = host_place(comm, part, first->destination_offset + at, &most);
+
+        most = most < bytes - at ? most : bytes - at;
+        result = gpu_copy_to_host(unpack_stream(lane->engine), place,
+                                  comm->devmem->pool_address + first->source_offset + at, most);
+    }
+    return result;
+}
+
+static bool follows(const struct unpack_descriptor *first, uint64_t bytes,
+                    const struct unpack_descriptor *next)
+{
+    return next->source_offset == first->source_offset + bytes &&
+           next->destination_offset == first->destination_offset + bytes;
+}
+
 static int copy_to_host(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
                         uint32_t count)
 {
@@ -358,16 +419,14 @@ static int copy_to_host(struct net_comm *comm, struct devmem_lane *lane, struct 
             most = most < fragment->length - at ? most : fragment->length - at;
             memcpy(place, part->slot->host + host_start(comm) + fragment->source_offset + at, most);
         }
-    for (uint32_t i = 0; i < count; i++)
-        for (uint64_t at = 0, most; at < descriptors[i].length && result == TCPX_SUCCESS;
-             at += most) {
-            uint8_t *place = host_place(comm, part, descriptors[i].destination_offset + at, &most);
+    for (uint32_t i = 0; i < count && result == TCPX_SUCCESS;) {
+        const struct unpack_descriptor *first = &descriptors[i];
+        uint64_t bytes = first->length;
 
-            most = most < descriptors[i].length - at ? most : descriptors[i].length - at;
-            result = gpu_copy_to_host(
-                unpack_stream(lane->engine), place,
-                comm->devmem->pool_address + descriptors[i].source_offset + at, most);
-        }
+        for (i++; i < count && follows(first, bytes, &descriptors[i]); i++)
+            bytes += descriptors[i].length;
+        result = copy_run_to_host(comm, lane, part, first, bytes);
+    }
     part->by_ticket = false;
     if (result == TCPX_SUCCESS)
         result = gpu_event_record(part->slot->event, unpack_stream(lane->engine));
@@ -408,10 +467,21 @@ static gpu_address gpu_place(const struct net_comm *comm, const struct part *par
 
     if (request_lands(request))
         return (gpu_address)(uintptr_t)request->data + part->offset;
-    if (request->bounced)
+    if (request->bounced && !comm->link.no_kernels)
         return publish_where_on_gpu(comm, request, part->offset, part->bytes);
     /* Into host memory by way of the slot: a copy for each fragment would take much longer. */
     return part->gathered ? part->slot->device + host_start(comm) : 0;
+}
+
+/* Some of its work may have begun, and its end has to be seen, by the event of the slot. */
+static void see_end_of_failed(struct devmem_lane *lane, struct part *part)
+{
+    int result = gpu_event_record(part->slot->event, unpack_stream(lane->engine));
+
+    if (result != TCPX_SUCCESS)
+        result = gpu_event_record(part->slot->event, unpack_stream(lane->engine));
+    part->by_ticket = false;
+    part->lost = result != TCPX_SUCCESS;
 }
 
 static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
@@ -429,7 +499,8 @@ static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part 
                             fragments_of(comm), &count, &problem);
 
     part->gathered = !request_lands(part->request) && !part->request->bounced &&
-                     host_used(part) == 0 && part->bytes <= host_room(comm);
+                     host_used(part) == 0 && part->bytes <= host_room(comm) &&
+                     !comm->link.no_kernels;
     to = gpu_place(comm, part);
     part->state = PART_UNDER_WAY;
     part->not_before = stages_slow_until(&comm->throttle, CONFIG_THROTTLE_UNPACK, part->bytes);
@@ -441,8 +512,10 @@ static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part 
     if (result == TCPX_SUCCESS)
         result = to != 0 ? unpack_to(comm, lane, part, count, to)
                          : copy_to_host(comm, lane, part, count);
-    if (result != TCPX_SUCCESS)
+    if (result != TCPX_SUCCESS) {
         comm_fail_gpu(comm, result);
+        see_end_of_failed(lane, part);
+    }
 }
 
 /* --- receiving ----------------------------------------------------------------------------- */
@@ -464,6 +537,7 @@ static struct part *part_to_fill(struct net_comm *comm, struct devmem_lane *lane
     if (part->slot == NULL)
         return NULL;
     part->state = PART_FILLING;
+    part->lost = false;
     part->request = incoming->request;
     part->offset = incoming->landing_at;
     part->bytes = 0;

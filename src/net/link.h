@@ -22,6 +22,7 @@ struct net_link {
     uint64_t eager_credit;  /* bytes of such messages that the receiver keeps */
     uint64_t largest_slice; /* bytes in one slice, at most; of host memory see NET_HOST_SHARE */
     unsigned requests;      /* of its comm, at once; 0: as many as usual */
+    bool no_kernels;        /* as in the options */
     char peer[SOCKET_NAME_BYTES];
     uint64_t process; /* the peer's, and how much of its budget this link has taken */
     unsigned budgeted;
@@ -41,6 +42,11 @@ struct net_link_options {
     enum wire_match match;
     enum wire_framing framing; /* the accepting side decides, and devmem TCP for it */
     int gpu; /* a listener's: whose memory will be received into; -1: none's, or not known */
+    /*
+     * A listener's: the caller's kernels may wait for what is received, so nothing is used that
+     * waits for kernels: none of ours and no copy inside the GPU, only copy engines.
+     */
+    bool no_kernels;
     uint64_t eager_limit; /* these three the accepting side decides */
     uint64_t eager_credit;
     uint64_t largest_slice;

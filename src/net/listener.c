@@ -237,7 +237,8 @@ static struct gathering *find_gathering(struct net_listener *listener,
                                           .eager_limit = listener->options.eager_limit,
                                           .eager_credit = listener->options.eager_credit,
                                           .largest_slice = listener->options.largest_slice,
-                                          .requests = listener->options.requests}};
+                                          .requests = listener->options.requests,
+                                          .no_kernels = listener->options.no_kernels}};
     for (int i = 0; i < WIRE_MOST_SOCKETS; i++)
         unused->link.forward[i] = -1;
     return unused;

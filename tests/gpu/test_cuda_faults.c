@@ -87,6 +87,8 @@ static int scenario(void)
     STEP(gpu_fill_pattern(stream, memory.address, 4096, 1, 0));
     STEP(gpu_copy_to_host(stream, pinned.host, memory.address, 4096));
     STEP(gpu_copy_to_device(stream, memory.address, pinned.host, 4096));
+    STEP(gpu_copy_to_device(stream, memory.address, pinned.host, 4095));
+    STEP(gpu_copy_to_device(stream, memory.address, pinned.host, 65536));
     STEP(gpu_copy_on_device(stream, memory.address + 8192, memory.address, 4096));
     STEP(gpu_set(stream, memory.address, 0, 16));
     STEP(gpu_write_flag(stream, pinned.device, 1));

@@ -14,8 +14,8 @@
 enum {
     EAGER_LIMIT = 4096,
     SLICE = 64 << 10,
-    LONG = 400000, /* several slices */
-    SHORT = 3000,  /* comes before its receive */
+    LONG = 399999, /* several slices; odd: the last of them is copied to the GPU in two parts */
+    SHORT = 3001,  /* comes before its receive */
     MARGIN = 64,
     MARK = 0xaa,
     MOST = LONG + 2 * MARGIN,
@@ -499,6 +499,7 @@ static void run_case(const struct plan *plan)
 static const char *const entry_points[] = {
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyHtoDAsync_v2",
+    "cuMemcpy2DAsync_v2",
     "cuEventRecord",
     "cuEventQuery",
     "cuEventCreate",
@@ -730,13 +731,20 @@ static void test_a_query_that_fails(void **state)
     copy_runs_on("cuEventQuery@1=2");
 }
 
+/* The first part of a copy runs when the second one cannot begin. */
+static void test_a_second_part_that_fails(void **state)
+{
+    (void)state;
+    copy_runs_on("cuMemcpy2DAsync_v2@2=2");
+}
+
 /* --- two failures -------------------------------------------------------------------------- */
 
 /* A message that had come before its comm ended cannot be copied: the GPU is why, not the end. */
 static void test_a_failure_after_the_end(void **state)
 {
     static uint8_t nothing[1];
-    const struct plan plan = {.fault = "cuMemcpyHtoDAsync_v2@1=2", .how = PUT_ASIDE};
+    const struct plan plan = {.fault = "cuMemcpy2DAsync_v2@1=2", .how = PUT_ASIDE};
     uint64_t deadline = deadline_after_ms(CASE_MS);
     struct pair pair;
 
@@ -861,6 +869,7 @@ int main(void)
         cmocka_unit_test(test_an_unpack_queue),
         cmocka_unit_test(test_a_record_that_fails),
         cmocka_unit_test(test_a_query_that_fails),
+        cmocka_unit_test(test_a_second_part_that_fails),
         cmocka_unit_test(test_a_failure_after_the_end),
         cmocka_unit_test(test_a_lost_gpu), /* last: what it has lost stays lost */
     };
