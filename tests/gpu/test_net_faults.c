@@ -14,8 +14,8 @@
 enum {
     EAGER_LIMIT = 4096,
     SLICE = 64 << 10,
-    LONG = 399999, /* several slices; odd: the last of them is copied to the GPU in two parts */
-    SHORT = 3001,  /* comes before its receive */
+    LONG = 399999, /* several slices */
+    SHORT = 3001,  /* comes before its receive; odd: it is copied to the GPU in two parts */
     MARGIN = 64,
     MARK = 0xaa,
     MOST = LONG + 2 * MARGIN,
@@ -312,6 +312,7 @@ enum how {
 struct plan {
     char fault[80];
     enum how how;
+    uint64_t bytes;      /* FROM_HOST; 0: LONG */
     bool register_armed; /* the fault is there before the memory is registered */
     bool close_armed;    /* and still there when the comms are closed */
     bool waiting;        /* by net_wait(), else by net_test() */
@@ -368,12 +369,14 @@ static bool register_end(struct pair *pair, struct end *end, const struct gpu_me
 
 static void post_both(struct pair *pair, const struct plan *plan, const uint8_t *message)
 {
-    post_receive(pair, plan->how == PUT_ASIDE ? SHORT : LONG);
+    uint64_t bytes = plan->bytes != 0 ? plan->bytes : LONG;
+
+    post_receive(pair, plan->how == PUT_ASIDE ? SHORT : bytes);
     if (plan->how == PUT_ASIDE)
         return;
     if (plan->how == FROM_HOST) {
         keep_result(&pair->sender,
-                    net_isend(pair->sender.comm, message, LONG, 1, &pair->sender.request));
+                    net_isend(pair->sender.comm, message, bytes, 1, &pair->sender.request));
         return;
     }
     post_send(pair, LONG, plan->how == GATED ? NET_AFTER_STREAM : NET_AFTER_NOTHING);
@@ -682,16 +685,18 @@ static bool holds_part_of(const struct gpu_memory *memory, const uint8_t *messag
  * A copy is on its way when a call for it fails, and it goes on: until it has ended nobody else may
  * use its slot, or it takes their bytes. The GPU is kept busy meanwhile.
  */
-static void copy_runs_on(const char *spec)
+static void copy_runs_on(const char *spec, uint64_t bytes, const char *delay_us)
 {
     enum { BUSY_BYTES = 8 << 20, BUSY_TURNS = 40 };
-    const struct plan plan = {.how = FROM_HOST};
+    const struct plan plan = {.how = FROM_HOST, .bytes = bytes};
     struct gpu_memory busy;
     struct pair pair;
     struct pair other;
 
     pair_open(&pair);
+    setenv("FAKECUDA_DELAY_US", delay_us, 1); /* of all that runs on its stream */
     pair_register(&pair);
+    unsetenv("FAKECUDA_DELAY_US");
     pair_open(&other);
     pair_register(&other);
     assert_success(gpu_memory_alloc(gpu, BUSY_BYTES, 4096, &busy));
@@ -709,8 +714,8 @@ static void copy_runs_on(const char *spec)
     finish_both(&other, &plan);
     assert_success(other.receiver.result);
     drain();
-    assert_true(holds(&other.to, text_of(&text, 3), LONG));
-    if (!holds_part_of(&pair.to, text_of(&text, 2), LONG))
+    assert_true(holds(&other.to, text_of(&text, 3), bytes));
+    if (!holds_part_of(&pair.to, text_of(&text, 2), bytes))
         fail_msg("%s: bytes of another comm were copied into the buffer of this one", spec);
     pair_close(&pair);
     pair_close(&other);
@@ -722,20 +727,20 @@ static void copy_runs_on(const char *spec)
 static void test_a_record_that_fails(void **state)
 {
     (void)state;
-    copy_runs_on("cuEventRecord@1=2");
+    copy_runs_on("cuEventRecord@1=2", LONG, "0");
 }
 
 static void test_a_query_that_fails(void **state)
 {
     (void)state;
-    copy_runs_on("cuEventQuery@1=2");
+    copy_runs_on("cuEventQuery@1=2", LONG, "0");
 }
 
 /* The first part of a copy runs when the second one cannot begin. */
 static void test_a_second_part_that_fails(void **state)
 {
     (void)state;
-    copy_runs_on("cuMemcpy2DAsync_v2@2=2");
+    copy_runs_on("cuMemcpy2DAsync_v2@2=2", SHORT, "30000");
 }
 
 /* --- two failures -------------------------------------------------------------------------- */
