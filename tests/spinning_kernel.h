@@ -104,12 +104,12 @@ static inline bool spinner_has_one_channel(void)
 static inline bool spinner_open(struct spinner *spinner)
 {
     enum { PORTABLE_AND_MAPPED = 3, NON_BLOCKING = 1 };
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    bool has_all = library != NULL;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    bool has_all = driver != NULL;
 
     *spinner = (struct spinner){.module = NULL};
 #define SPINNER_FIND(name, ...)                                                                    \
-    *(void **)&spinner->name = has_all ? dlsym(library, #name) : NULL;                             \
+    *(void **)&spinner->name = has_all ? dlsym(driver, #name) : NULL;                              \
     has_all = has_all && spinner->name != NULL;
     SPINNER_CALLS(SPINNER_FIND)
 #undef SPINNER_FIND

@@ -82,6 +82,8 @@ on_host := UCCL_TCPX_GPU=host
 on_fake := UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH=$(FAKECUDA_DIR)
 small_devmem := UCCL_TCPX_DEVMEM_BYTES=1M TCPX_TEST_MESSAGES=600
 small_pool := UCCL_TCPX_STAGING_BYTES=4M UCCL_TCPX_SLICE_BYTES=4K
+# All kernels of a process behind each other, and whatever else takes their way.
+one_channel := CUDA_DEVICE_MAX_CONNECTIONS=1
 delayed := UCCL_TCPX_HOST_GPU_DELAY_US=20000 FAKECUDA_DELAY_US=20000
 
 # A sanitizer looks at fewer: it is there for the accesses, not for the bytes.
@@ -128,7 +130,9 @@ GPU_SUITES := \
 	$(call gpu_suite,devmem-host-late,soft_devmem,$(on_host) UCCL_TCPX_HOST_GPU_DELAY_US=50 TCPX_TEST_DEVMEM_BYTES=1000000) \
 	$(if $(findstring thread,$(SANITIZE)),,$(call gpu_suite,import-standin,import_cuda,$(on_fake))) \
 	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
-	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS))
+	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS)) \
+	$(call gpu_suite,queued-standin,gpu_queued,$(on_fake) $(one_channel)) \
+	$(call gpu_suite,queued-standin-threads,gpu_queued,$(on_fake) $(one_channel) UCCL_TCPX_THREADS=3)
 # Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
 # for, several, none; the last is nothing for the thread sanitizer.
 NET_SUITES := $(foreach name,net_ahead net_comm net_process net_progress net_strangers net_traffic, \
@@ -233,10 +237,11 @@ PLUGIN_SUITES := \
 	$(call plugin_suite,data-unpack,data,$(fewer_turns) $(as_unpack) $(on_host)) \
 	$(call plugin_suite,unpack,unpack,$(all_turns) $(as_unpack) $(on_host)) \
 	$(call plugin_suite,unpack-sockets,unpack,$(fewer_turns) $(as_unpack) $(on_host) $(in_parallel)) \
-	$(call plugin_suite,gpu-cuda,gpu,$(all_turns) $(as_cuda) $(on_fake)) \
-	$(call plugin_suite,gpu-unpack,gpu,$(all_turns) $(as_unpack) $(on_fake)) \
-	$(call plugin_suite,gpu-unpack-sockets,gpu,$(fewer_turns) $(as_unpack) $(on_fake) $(in_parallel)) \
-	$(call plugin_suite,gpu-unpack-devmem,gpu,$(fewer_turns) $(as_unpack) $(on_fake) UCCL_TCPX_SOFT_DEVMEM=5) \
+	$(call plugin_suite,gpu-cuda,gpu,$(all_turns) $(as_cuda) $(on_fake) $(one_channel)) \
+	$(call plugin_suite,gpu-cuda-devmem,gpu,$(fewer_turns) $(as_cuda) $(on_fake) UCCL_TCPX_SOFT_DEVMEM=5 $(one_channel)) \
+	$(call plugin_suite,gpu-unpack,gpu,$(all_turns) $(as_unpack) $(on_fake) $(one_channel)) \
+	$(call plugin_suite,gpu-unpack-sockets,gpu,$(fewer_turns) $(as_unpack) $(on_fake) $(in_parallel) $(one_channel)) \
+	$(call plugin_suite,gpu-unpack-devmem,gpu,$(fewer_turns) $(as_unpack) $(on_fake) UCCL_TCPX_SOFT_DEVMEM=5 $(one_channel)) \
 	$(call plugin_suite,silence,silence,) \
 	$(call plugin_suite,silence-sockets,silence,UCCL_TCPX_SOCKETS=5) \
 	$(call plugin_suite,silence-cuda,silence,$(as_cuda) $(on_fake)) \
@@ -332,8 +337,12 @@ REAL_GPU_SUITES := $(SESSION_GPU_SUITES) \
 	$(call gpu_suite,devmem-real@300,soft_devmem,$(on_gpu) TCPX_TEST_DEVMEM_BYTES=1073741824) \
 	$(call gpu_suite,net-real-calls@300,net_gpu,$(on_gpu) UCCL_TCPX_THREADS=0) \
 	$(call gpu_suite,import-real@300,import_cuda,$(on_gpu)) \
-	$(call plugin_suite,gpu-cuda-real@300,gpu,$(on_gpu) $(as_cuda)) \
-	$(call plugin_suite,gpu-unpack-real@300,gpu,$(on_gpu) $(as_unpack)) \
+	$(call gpu_suite,queued-real,gpu_queued,$(on_gpu) $(one_channel)) \
+	$(call gpu_suite,queued-real-threads,gpu_queued,$(on_gpu) $(one_channel) UCCL_TCPX_THREADS=3) \
+	$(call plugin_suite,gpu-cuda-real@300,gpu,$(on_gpu) $(as_cuda) $(one_channel)) \
+	$(call plugin_suite,gpu-unpack-real@300,gpu,$(on_gpu) $(as_unpack) $(one_channel)) \
+	$(call plugin_suite,gpu-cuda-devmem-real@300,gpu,$(on_gpu) $(as_cuda) UCCL_TCPX_SOFT_DEVMEM=5 $(one_channel)) \
+	$(call plugin_suite,gpu-unpack-devmem-real@300,gpu,$(on_gpu) $(as_unpack) UCCL_TCPX_SOFT_DEVMEM=5 $(one_channel)) \
 	$(if $(SANITIZER), \
 		$(call gpu_suite,layer-memcheck@300,gpu_layer,$(call sanitized,memcheck)) \
 		$(call gpu_suite,layer-racecheck@300,gpu_layer,$(call sanitized,racecheck)) \

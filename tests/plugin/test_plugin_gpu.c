@@ -4,6 +4,7 @@
  * memory through the GPU, and puts every fragment where a kernel would. Every byte is checked.
  */
 #include "tests/plugin/cuda_memory.h"
+#include "tests/spinning_kernel.h"
 
 enum { MOST = 4 << 20, DEPTH = 16, MARGIN_GPU = 64, SLOT = MOST + 4096 };
 
@@ -67,13 +68,12 @@ static uint64_t slot_of(uint64_t receive)
     return to.at + receive % DEPTH * SLOT;
 }
 
-static void *post(struct gpu_pair *gpu, size_t room)
+static void *post_unmarked(struct gpu_pair *gpu, size_t room)
 {
     uint64_t deadline = now_ms() + LIMIT_MS;
     uint64_t at = slot_of(gpu->posted);
     void *request = (void *)1;
 
-    cuda_fill(at, MARK, room + MARGIN_GPU);
     do {
         assert_works(plugin_irecv(gpu->pair.to, gpu->pair.receiver, cuda_pointer(at), (int64_t)room,
                                   0, gpu->receive_memory, &request));
@@ -81,6 +81,12 @@ static void *post(struct gpu_pair *gpu, size_t room)
     } while (request == NULL);
     gpu->posted++;
     return request;
+}
+
+static void *post(struct gpu_pair *gpu, size_t room)
+{
+    cuda_fill(slot_of(gpu->posted), MARK, room + MARGIN_GPU);
+    return post_unmarked(gpu, room);
 }
 
 static void *send_from_gpu(struct gpu_pair *gpu, uint64_t number, size_t bytes)
@@ -115,10 +121,13 @@ static void assert_tiles(const struct nccl_unpack_entry *entries, uint64_t count
     assert_int_equal(covered, bytes);
 }
 
+enum { MOST_ENTRIES = 2048 };
+
 /* As NCCL's: the head goes up first, and its slot is the receive's. */
-static uint64_t unpack_next(struct gpu_pair *gpu, uint64_t receive, size_t bytes)
+static uint64_t next_entries(struct gpu_pair *gpu, uint64_t receive, size_t bytes,
+                             struct nccl_unpack_entry entries[MOST_ENTRIES])
 {
-    static struct nccl_unpack_entry entries[2048];
+    const size_t all = MOST_ENTRIES * sizeof *entries;
     struct kernel *kernel = &gpu->kernel;
     uint64_t slot = ++kernel->head % DEPTH;
     uint64_t meta = (uintptr_t)kernel->handle.meta;
@@ -129,12 +138,22 @@ static uint64_t unpack_next(struct gpu_pair *gpu, uint64_t receive, size_t bytes
            cuda_look(meta + offsetof(struct nccl_unpack_meta, counts) + slot * sizeof count,
                      sizeof count),
            sizeof count);
-    assert_in_range(count, 0, 2048);
+    assert_in_range(count, 0, MOST_ENTRIES);
     if (count == 0)
         return 0;
-    memcpy(entries, cuda_look(meta + slot * sizeof entries, count * sizeof *entries),
-           count * sizeof *entries);
+    memcpy(entries, cuda_look(meta + slot * all, count * sizeof *entries), count * sizeof *entries);
     assert_tiles(entries, count, bytes);
+    return count;
+}
+
+static uint64_t unpack_next(struct gpu_pair *gpu, uint64_t receive, size_t bytes)
+{
+    static struct nccl_unpack_entry entries[MOST_ENTRIES];
+    const struct kernel *kernel = &gpu->kernel;
+    uint64_t count = next_entries(gpu, receive, bytes, entries);
+
+    if (count == 0)
+        return 0;
     for (uint64_t i = 0; i < count; i++)
         assert_cuda(
             cuda.cuMemcpyDtoDAsync_v2(slot_of(receive) + entries[i].destination_offset,
@@ -400,6 +419,72 @@ static void test_close_with_gpu_requests_in_flight(void **state)
     }
 }
 
+/* --- a kernel that waits --------------------------------------------------------------------- */
+
+static struct spinner spinner;
+
+/* What a kernel that unpacks would see, without one: the fragments, in host memory. */
+static void look_at_fragments(struct gpu_pair *gpu, uint64_t receive, size_t bytes, uint8_t *seen)
+{
+    static struct nccl_unpack_entry entries[MOST_ENTRIES];
+    uint64_t count = next_entries(gpu, receive, bytes, entries);
+
+    for (uint64_t i = 0; i < count; i++)
+        memcpy(seen + entries[i].destination_offset,
+               cuda_look((uintptr_t)gpu->kernel.handle.bounce + entries[i].source_offset,
+                         entries[i].length),
+               entries[i].length);
+}
+
+/* Whether the message has come through while a kernel spun and another was queued behind it. */
+static bool moves_beside_a_kernel(struct gpu_pair *gpu, uint64_t number, size_t bytes)
+{
+    static uint8_t fragments[MOST];
+    const struct plugin *plugin = gpu->pair.to;
+    uint64_t receive = gpu->posted;
+    const uint8_t *seen = fragments;
+    void *receiving;
+    void *sending;
+    bool spins;
+
+    cuda_fill(slot_of(receive), MARK, bytes + MARGIN_GPU);
+    assert_true(spinner_start(&spinner));
+    receiving = post_unmarked(gpu, bytes);
+    sending = send_from_gpu(gpu, number, bytes);
+    assert_int_equal(finish_both(&gpu->pair, sending, receiving), bytes);
+    if (unpacks(plugin))
+        look_at_fragments(gpu, receive, bytes, fragments);
+    else
+        seen = cuda_look(slot_of(receive), bytes);
+    assert_memory_equal(seen, text_of(number), bytes);
+    spins = spinner_still_spins(&spinner);
+    assert_true(spinner_stop(&spinner));
+    assert_works(plugin_consumed(plugin, gpu->pair.receiver, receiving));
+    return spins;
+}
+
+/*
+ * NCCL's kernels spin until their bytes are there, and the next ones are queued behind them: what
+ * the plugin does on the GPU must not wait for either.
+ */
+static void test_kernels_that_wait(void **state)
+{
+    static const size_t sizes[] = {8,     2,     3,     4,     7,     1000,   4095,    4096,
+                                   16384, 32767, 32768, 65535, 65537, 131073, 1048577, MOST};
+    struct gpu_pair gpu;
+
+    if (!spinner_has_one_channel())
+        skip();
+    assert_true(spinner_open(&spinner));
+    gpu_pair_open(&gpu, plugin_of(state));
+    move_on_gpu(&gpu, 0, 1000, 1000); /* what is made at the first use is there, as in NCCL */
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (!moves_beside_a_kernel(&gpu, i + 1, sizes[i]))
+            fail_msg("a message of %zu bytes came when the kernel had ended", sizes[i]);
+    gpu_pair_close(&gpu);
+    spinner_close(&spinner);
+}
+
 /* --- beginning and end ----------------------------------------------------------------------- */
 
 static int set_up(void **state)
@@ -433,6 +518,7 @@ int main(void)
         EACH_VERSION(test_host_memory_by_another_name),
         EACH_VERSION(test_registrations),
         EACH_VERSION(test_close_with_gpu_requests_in_flight),
+        EACH_VERSION(test_kernels_that_wait),
         /* the last ones: only where kernels unpack */
         VERSION_TEST(test_what_kernels_start_with, 7),
         VERSION_TEST(test_what_kernels_start_with, 8),
