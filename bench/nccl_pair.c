@@ -172,7 +172,8 @@ static const char usage_text[] =
     "  --rounds N         (3)\n"
     "  --iterations N     in a round, 1 to 62 (by size)\n"
     "  --warmup N         iterations before each round, 0 to 2 (1)\n"
-    "  --burst N          operations in an iteration, 1 to 256 (20 below 1M, else 1)\n"
+    "  --burst N          operations in an iteration, 1 to 256 (20 below 1M, else 1; 8 with "
+    "--check)\n"
     "  --set NAME=VALUE   a variable for all configurations; CONFIG:NAME=VALUE for one\n"
     "  --proto P, --algo A  NCCL_PROTO (not of unpack) and NCCL_ALGO\n"
     "  --register         buffers are registered with each communicator\n"
@@ -1234,10 +1235,13 @@ static bool check_operation(struct pair *pair, enum operation operation)
     bool fine = true;
 
     for (int i = 0; i < options.size_count && fine; i++) {
+        bool is_small = options.sizes[i] <= MIB;
         struct order order = {.operation = operation,
                               .bytes = options.sizes[i],
-                              .iterations = 2,
-                              .burst = options.sizes[i] <= MIB ? 8 : 1};
+                              .iterations = is_small || options.burst == 0 ? 2 : 1,
+                              .burst = options.burst != 0 ? (int)options.burst
+                                       : is_small         ? 8
+                                                          : 1};
         char size[32];
 
         fine = run(pair, &order);

@@ -383,8 +383,9 @@ check-vm-run: all $(RUNNER) $(VM_PROGRAMS)
 		TCPX_VM_PROGRAMS='$(VM_PROGRAMS)' $(RUNNER) 'vm@600: sh tests/vm/run.sh $(CASES)'
 
 .PHONY: check-nccl
+# CHECKS=queues or others: only these.
 check-nccl: $(BUILD)/libnccl-net-tcpx.so $(BUILD)/bench/nccl_pair
-	@CC='$(CC)' LIBNCCL='$(LIBNCCL)' sh tests/nccl/run.sh $(BUILD)
+	@CC='$(CC)' LIBNCCL='$(LIBNCCL)' sh tests/nccl/run.sh $(BUILD) $(CHECKS)
 
 # --- sources -------------------------------------------------------------------------------------
 

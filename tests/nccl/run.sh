@@ -1,23 +1,39 @@
 #!/bin/sh
 # The plugin under a real NCCL: two ranks on one GPU and loopback, every byte verified. Needs a GPU
-# and libnccl (LIBNCCL=path). Prints a line for each check, and ends like the other suites.
+# and libnccl (LIBNCCL=path, else the loader's, else that of a Python package). Prints a line for each
+# check, and ends like the other suites. WHICH: "queues" are the checks that kernels which wait for
+# the network do not wait for themselves, with and without MPS; "others" the rest; both by default.
 #
-# usage: tests/nccl/run.sh BUILD
+# usage: tests/nccl/run.sh BUILD [WHICH]
 set -u
-build=${1:?"usage: tests/nccl/run.sh BUILD"}
+build=${1:?"usage: tests/nccl/run.sh BUILD [queues|others]"}
+which=${2:-all}
+
+# PyTorch's packages have a libnccl where the loader does not look.
+packaged_libnccl() {
+    python3 -c 'import nvidia.nccl as n, os
+print(os.path.join(list(n.__path__)[0], "lib", "libnccl.so.2"))' 2>/dev/null
+}
+if [ -z "${LIBNCCL:-}" ] && ! ldconfig -p 2>/dev/null | grep -q 'libnccl\.so'; then
+    LIBNCCL=$(packaged_libnccl)
+    [ -f "$LIBNCCL" ] || LIBNCCL=
+fi
 pair="$build/bench/nccl_pair ${LIBNCCL:+--libnccl $LIBNCCL}"
 log=$(mktemp -d)
-trap 'rm -rf "$log"' EXIT
-passed=0 failed=0 number=0
+trap 'stop_mps; rm -rf "$log"' EXIT
+trap 'exit 1' HUP INT TERM
+unset CUDA_DEVICE_MAX_CONNECTIONS
+passed=0 failed=0 skipped=0 number=0 limit=300
 
-# check NAME OPTIONS...: one run of nccl_pair; what it printed is shown if it fails.
+# check NAME OPTIONS...: one run of nccl_pair; what it printed is shown if it fails. It has $limit
+# seconds.
 check() {
     name=$1
     shift
     number=$((number + 1))
     start=$(date +%s)
     # shellcheck disable=SC2086
-    timeout 300 $pair "$@" >"$log/out" 2>&1
+    timeout -k 20 "$limit" $pair "$@" >"$log/out" 2>&1
     status=$?
     if [ $status -eq 77 ]; then
         tail -1 "$log/out"
@@ -34,6 +50,64 @@ check() {
         sed 's/^/# /' "$log/out"
     fi
 }
+
+# --- kernels that wait for the network -------------------------------------------------------------
+
+# A server of this script's own: nobody else's is found or touched.
+start_mps() {
+    command -v nvidia-cuda-mps-control >/dev/null || return 1
+    mkdir -p "$log/mps/log" || return 1
+    CUDA_MPS_PIPE_DIRECTORY="$log/mps" CUDA_MPS_LOG_DIRECTORY="$log/mps/log"
+    export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    timeout 30 nvidia-cuda-mps-control -d >"$log/mps/out" 2>&1 && mps=running
+}
+
+stop_mps() {
+    [ "${mps:-}" = running ] || return 0
+    mps=
+    echo 'quit -t 5' | timeout 30 nvidia-cuda-mps-control >/dev/null 2>&1
+    # It ends after it has answered; what is left in its folder is removed with that.
+    tries=0
+    while [ -e "$log/mps/nvidia-cuda-mps-control.pid" ] && [ $tries -lt 50 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+}
+
+# All that NCCL's kernels wait for arrives while they wait, also when others are queued behind them:
+# with one channel for all kernels of a process (Megatron-LM sets that), with two as under MPS, and
+# with as many as usual. What blocks would hang, and is a failure after the limit.
+queues() {
+    for connections in unset 1; do
+        # shellcheck disable=SC2046 # two words or none
+        check "bursts of 20, 4 bytes to 64 MiB, all modes, $1, CUDA_DEVICE_MAX_CONNECTIONS $connections" \
+            --check --config host,cuda,unpack --burst 20 --limit 15 \
+            --op sendrecv,alltoall,all_reduce,all_gather,reduce_scatter,broadcast \
+            --size 4,1K,16K,64K,256K,1M,16M,64M \
+            $([ $connections = unset ] || echo "--set CUDA_DEVICE_MAX_CONNECTIONS=$connections")
+    done
+}
+
+if [ "$which" != others ]; then
+    limit=150
+    queues "no MPS"
+    if start_mps; then
+        queues MPS
+        stop_mps
+    else
+        skipped=$((skipped + 2))
+        echo "# skip: MPS could not be started: $(tail -1 "$log/mps/out" 2>/dev/null || echo no nvidia-cuda-mps-control)"
+    fi
+    limit=300
+fi
+if [ "$which" = queues ]; then
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ $failed -eq 0 ]
+    exit
+fi
+
+# --- everything else --------------------------------------------------------------------------------
 
 check "all operations, 0 bytes to 256 MiB, all modes" --check --config host,cuda,unpack --log "$log/nccl"
 check "LL" --check --config host --proto LL --size 0,4,1000,64K,1M
@@ -75,5 +149,5 @@ for version in 6 7 8 9 10; do
         --size 0,4,64K,16M --plugin "$old"
 done
 
-echo "$passed passed, $failed failed, 0 skipped"
+echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed -eq 0 ]
