@@ -521,13 +521,13 @@ int import_irecv(const struct import_table *table, void *receiver, void *data, s
 
 int import_test(const struct import_table *table, void *request, int *done, uint64_t *bytes)
 {
-    int said = 0;
+    int said = -1;
     int result;
 
     *done = 0;
     result = answer(table, "test", CALL(test, request, done, &said));
     if (result == TCPX_SUCCESS && *done != 0)
-        *bytes = said > 0 ? (uint64_t)said : 0;
+        *bytes = said >= 0 ? (uint64_t)said : IMPORT_BYTES_UNSAID;
     return result;
 }
 

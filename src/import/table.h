@@ -75,7 +75,10 @@ MUST_CHECK int import_isend(const struct import_table *table, void *sender, void
 MUST_CHECK int import_irecv(const struct import_table *table, void *receiver, void *data,
                             size_t bytes, int tag, void *memory, void **request);
 
-/* *bytes is 0 where the plugin does not say it. */
+/* The number of bytes of a request whose plugin does not say it. Zero bytes are a length, too. */
+#define IMPORT_BYTES_UNSAID UINT64_MAX
+
+/* *bytes: or IMPORT_BYTES_UNSAID. */
 MUST_CHECK int import_test(const struct import_table *table, void *request, int *done,
                            uint64_t *bytes);
 

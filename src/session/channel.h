@@ -67,7 +67,7 @@ MUST_CHECK int channel_send(struct channel *channel, void *data, uint64_t bytes,
 MUST_CHECK int channel_receive(struct channel *channel, void *data, uint64_t bytes,
                                const struct channel_memory *memory, channel_request *request);
 
-/* *bytes is 0 where it is not known. */
+/* *bytes is IMPORT_BYTES_UNSAID where a plugin does not say it. */
 MUST_CHECK int channel_test(struct channel *channel, channel_request request, bool *done,
                             uint64_t *bytes);
 

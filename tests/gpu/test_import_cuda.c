@@ -268,7 +268,7 @@ static void exchange(struct pair *pair, const struct buffer *from, const struct 
                 CHECK(import_test(pair->table, requests[i], &done[i], &sizes[i]) == TCPX_SUCCESS);
         CHECK(!deadline_passed(deadline));
     }
-    CHECK(sizes[0] == 0 && sizes[1] == 0); /* it does not say them */
+    CHECK(sizes[0] == IMPORT_BYTES_UNSAID && sizes[1] == IMPORT_BYTES_UNSAID);
     if (to->cuda) {
         check_wiped(to, bytes);
         CHECK(unpack(pair, to, 0, bytes + EXTRA) == bytes);

@@ -33,6 +33,7 @@ enum stage {
     MOVED,   /* `count` chunks, or whole messages and something of one more */
     GARBAGE, /* over the control connection; `count` says which */
     LATE,    /* data that comes when the transfer has failed */
+    EMPTY,   /* `count` chunks, and then one of zero bytes */
     /* By the library. */
     OPEN,
     REGISTERED,
@@ -563,6 +564,27 @@ static inline void push_units(struct player *player, unsigned from, unsigned to)
         }
 }
 
+/* A chunk without a byte, where one of CHUNK bytes is due. */
+static inline _Noreturn void play_empty(struct player *player)
+{
+    unsigned unit = player->part.count;
+    struct channel *channel = &player->senders[unit % world.channels];
+    channel_request request = NULL;
+    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
+    uint64_t bytes;
+    bool done = false;
+
+    match(player);
+    move_units(player, 0, unit);
+    while (request == NULL && !deadline_passed(deadline))
+        CHECK(channel_send(channel, player->data, 0, &player->memories[unit % world.channels],
+                           &request) == TCPX_SUCCESS);
+    atomic_store(&shared->gone, clock_now());
+    while (!done && channel_test(channel, request, &done, &bytes) == TCPX_SUCCESS)
+        nap(20);
+    leave(player);
+}
+
 /* What comes when the transfer has failed for the other side. */
 static inline _Noreturn void play_late(struct player *player)
 {
@@ -596,6 +618,8 @@ static inline void play_by_hand(const uint8_t *argument)
     prepare_data(player);
     if (player->part.stage == LATE)
         play_late(player);
+    if (player->part.stage == EMPTY)
+        play_empty(player);
     if (player->part.stage == GARBAGE) {
         player->id = hear(player, OFFER, TO_PEER);
         say_garbage(player);

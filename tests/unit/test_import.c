@@ -536,7 +536,7 @@ static void take(struct pair *pair, void *request, size_t bytes)
     uint64_t said_bytes = 77;
 
     wait_for(pair, request, &said_bytes);
-    CHECK(said_bytes == (says_sizes(pair) ? bytes : 0));
+    CHECK(said_bytes == (says_sizes(pair) ? bytes : IMPORT_BYTES_UNSAID));
     CHECK(import_consumed(pair->table, pair->receiver, request) == TCPX_SUCCESS);
 }
 
@@ -607,8 +607,8 @@ static void exchange(struct pair *pair, struct buffers *buffers, size_t bytes, u
             CHECK(import_test(pair->table, receive, &done[1], &got) == TCPX_SUCCESS);
         CHECK(!deadline_passed(deadline));
     }
-    CHECK(sent == (says_sizes(pair) ? bytes : 0));
-    CHECK(got == (says_sizes(pair) ? bytes : 0));
+    CHECK(sent == (says_sizes(pair) ? bytes : IMPORT_BYTES_UNSAID));
+    CHECK(got == (says_sizes(pair) ? bytes : IMPORT_BYTES_UNSAID));
     for (size_t i = 0; i < bytes; i++)
         CHECK(buffers->to[i] == byte_at(message, i));
     for (size_t i = bytes; i < bytes + 16; i++)
@@ -735,7 +735,7 @@ static void child_order_of_tests(const uint8_t *argument)
     CHECK_FAILS(import_test(table, second, &done, &bytes), TCPX_INTERNAL_ERROR, "test");
     CHECK(done == 0 && bytes == 77);
     wait_for(&pair, first, &bytes);
-    CHECK(bytes == (version == 6 ? 10 : 0));
+    CHECK(bytes == (version == 6 ? 10 : IMPORT_BYTES_UNSAID));
     CHECK(import_test(table, first, &done, &bytes) == TCPX_SUCCESS && done == 0);
     wait_for(&pair, second, &bytes);
 }

@@ -786,6 +786,37 @@ static void test_late_data(void **state)
     }
 }
 
+/* A chunk of zero bytes is not the chunk that was due: the receive fails, and is never done. */
+static void test_empty_chunks(void **state)
+{
+    static const unsigned chunks[] = {0, 3, CHUNKS - 1};
+    (void)state;
+    for (unsigned turn = 0; turn < 2 * sizeof chunks / sizeof *chunks; turn++) {
+        /* From version 7 on the quirky plugin says lengths only of what the GPU unpacks. */
+        const bool on_gpu = turn % 2 == 1 || strcmp(world.name, "7") == 0;
+        struct part part = {.stage = EMPTY,
+                            .count = chunks[turn / 2],
+                            .ending = STAYS,
+                            .listens = turn % 2,
+                            .sends = true,
+                            .on_gpu = on_gpu};
+        struct tcpx_session *session;
+        struct moves moves;
+        pid_t pid;
+
+        STAGE("chunk %u has zero bytes", part.count);
+        pid = launch(&part);
+        open_in_time(&part, &session);
+        begin_moves(&moves, session, &part);
+        await_errors(&part, &moves);
+        for (int i = 0; i < TRANSFERS; i++)
+            assert_int_equal(moves.results[i], TCPX_REMOTE_ERROR);
+        end_moves(&moves, true);
+        reap(pid);
+        check_afterwards(&part);
+    }
+}
+
 /* --- peers that are real ------------------------------------------------------------------- */
 
 /* The peer's GPU takes its time, and the peer is killed meanwhile. */
@@ -1117,7 +1148,7 @@ static int finish(void **state)
         FAULT_TEST(test_closing_at_work), FAULT_TEST(test_random_kills)
 #define IN_CHUNKS                                                                                  \
     FAULT_TEST(test_offered), FAULT_TEST(test_garbage), FAULT_TEST(test_late_data),                \
-        FAULT_TEST(test_agreed), FAULT_TEST(test_connecting),                                      \
+        FAULT_TEST(test_empty_chunks), FAULT_TEST(test_agreed), FAULT_TEST(test_connecting),       \
         FAULT_TEST(test_random_kills_of_the_opening)
 /* What does not depend on the transport is walked through once. */
 static int run_all(void)
