@@ -233,8 +233,11 @@ TCPX_API TCPX_CHECK int tcpx_receive(struct tcpx_session *session, const struct 
  */
 TCPX_API TCPX_CHECK int tcpx_transfer_test(struct tcpx_transfer *transfer, int *done);
 
-/* The same, but a receive may be done earlier: for work put on this stream, a CUstream, from now
- * on. */
+/*
+ * The same, but a receive may be done earlier: for work put on this stream, a CUstream, from now
+ * on. If the stream cannot be made to wait, the transfer fails: when nothing is written to its
+ * memory any more, so later than the first call.
+ */
 TCPX_API TCPX_CHECK int tcpx_transfer_test_on_stream(struct tcpx_transfer *transfer, void *stream,
                                                      int *done);
 

@@ -410,10 +410,24 @@ int net_test(struct net_request *request, bool *done, uint64_t *bytes)
     return result;
 }
 
+/*
+ * With the lock. If the stream cannot be made to wait, the request has failed; its copies go on,
+ * and a test says so when the last one has ended.
+ */
+static void hand_over(struct net_request *request, void *stream)
+{
+    bool handed_over = false;
+    int result = land_on_stream(request->comm, request, stream, &handed_over);
+
+    if (result != TCPX_SUCCESS)
+        request_fail(request, result);
+    else if (handed_over)
+        request_done(request);
+}
+
 int net_test_on_stream(struct net_request *request, void *stream, bool *done, uint64_t *bytes)
 {
     struct net_comm *comm = request->comm;
-    bool handed_over = false;
     int result = fork_check();
 
     if (result != TCPX_SUCCESS)
@@ -422,11 +436,8 @@ int net_test_on_stream(struct net_request *request, void *stream, bool *done, ui
     if (!request_has_ended(request))
         progress(comm);
     if (request->state == REQUEST_MOVING)
-        result = land_on_stream(comm, request, stream, &handed_over);
-    if (handed_over)
-        request_done(request);
-    if (result == TCPX_SUCCESS)
-        result = look_at(request, done, bytes);
+        hand_over(request, stream);
+    result = look_at(request, done, bytes);
     pthread_mutex_unlock(&comm->lock);
     return result;
 }

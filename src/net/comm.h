@@ -95,7 +95,8 @@ MUST_CHECK int net_test(struct net_request *request, bool *done, uint64_t *bytes
 /*
  * The same for a receive into GPU memory, but done as soon as the caller's stream, a CUstream, has
  * been made to wait for the rest: its bytes are there for work that is put on the stream from now
- * on, and for no one else yet.
+ * on, and for no one else yet. A stream that cannot be made to wait fails the request, once nothing
+ * is written to its memory any more.
  */
 MUST_CHECK int net_test_on_stream(struct net_request *request, void *stream, bool *done,
                                   uint64_t *bytes);

@@ -1,0 +1,206 @@
+/*
+ * After every error that a call returns for a transfer, its memory is the caller's again: it is
+ * overwritten and deregistered, and nothing is written to it later. Both ends are processes; what
+ * fails is the call, the peer or the lengths, and the data goes on coming.
+ */
+#include "tests/unit/aftermath.h"
+#include "tests/unit/session_gpu.h"
+
+enum { BYTES = 1 << 20, LATER_MS = 60 };
+
+static struct aftermath aftermath;
+
+/* The memory of a call that has failed; false: it is the network's until the session is closed. */
+static bool give_up_memory(struct tcpx_session *session, struct area *area)
+{
+    int result = tcpx_session_deregister(session, area->memory);
+
+    area->memory = NULL;
+    if (result == TCPX_INVALID_USAGE && strstr(tcpx_last_error(), "until the session") != NULL)
+        return false;
+    CHECK_SUCCESS(result);
+    CHECK(aftermath_of(&aftermath, area->address, area->bytes, area->on_gpu ? tcpx_gpu_write : NULL,
+                       area->on_gpu ? tcpx_gpu_read : NULL));
+    return true;
+}
+
+/* The session is closed: everything is the caller's now. */
+static void take_memory_back(struct area *area)
+{
+    CHECK(aftermath_of(&aftermath, area->address, area->bytes, area->on_gpu ? tcpx_gpu_write : NULL,
+                       area->on_gpu ? tcpx_gpu_read : NULL));
+}
+
+#define LOOK_AGAIN() CHECK(aftermath_look(&aftermath, LATER_MS) == 0)
+
+/* --- a stream that cannot be made to wait ---------------------------------------------------- */
+
+static int test_on_no_stream(struct tcpx_transfer *transfer)
+{
+    uint64_t since = now_ms();
+    int done = 0;
+    int result = TCPX_SUCCESS;
+
+    while (result == TCPX_SUCCESS && done == 0) {
+        result = tcpx_transfer_test_on_stream(transfer, NULL, &done);
+        CHECK(now_ms() - since < WAIT_MS);
+        sleep_us(100);
+    }
+    return result;
+}
+
+/*
+ * The copy into GPU memory is under way when the stream is refused, and goes on: the transfer has
+ * not failed before the copy has ended.
+ */
+static void run_no_stream(struct side *me)
+{
+    const struct tcpx_session_options options = usual_options();
+    struct tcpx_session *session;
+
+    /* Many copies one after the other, so that what overwrites the memory comes before the last. */
+    CHECK(setenv("UCCL_TCPX_HOST_GPU_DELAY_US", "5000", 1) == 0);
+    CHECK(setenv("UCCL_TCPX_SLICE_BYTES", "4K", 1) == 0);
+    CHECK(setenv("UCCL_TCPX_STAGING_BYTES", "4M", 1) == 0);
+    session = open_session(me, &options);
+    for (unsigned turn = 0; turn < 4; turn++) {
+        uint64_t bytes = turn % 2 == 0 ? 65536 : 256 << 10;
+        struct tcpx_transfer *transfer;
+        struct area area;
+
+        area_make(&area, session, true, bytes);
+        area_say(&area, turn);
+        transfer = begin_part(session, me->number == 0, &area, 0, bytes, turn);
+        if (me->number == 0) {
+            FINISH(transfer);
+            area_drop(&area, session);
+            continue;
+        }
+        CHECK(test_on_no_stream(transfer) == TCPX_INVALID_ARGUMENT);
+        CHECK(give_up_memory(session, &area));
+        LOOK_AGAIN();
+        area_free(&area);
+    }
+    /* The session goes on. */
+    talk(me, session, 0, 100);
+    tcpx_session_close(session);
+}
+CASE(no_stream)
+
+/* --- every way to fail ------------------------------------------------------------------------ */
+
+enum { TRANSFERS_AT_ONCE = 6 };
+
+/* Whole messages, lists of pieces; both kinds of memory. */
+static struct tcpx_transfer *begin_one(struct tcpx_session *session, bool sending,
+                                       struct area *area, uint64_t bytes, unsigned number)
+{
+    struct tcpx_piece list[2] = {{.bytes = bytes / 2},
+                                 {.offset = bytes / 2, .bytes = bytes - bytes / 2}};
+    struct tcpx_move move = {.memory = area->memory, .bytes = bytes, .tag = number};
+
+    if (number % 2 == 1) {
+        move.pieces = list;
+        move.piece_count = 2;
+    }
+    return begin(session, sending, &move);
+}
+
+static void end_all(struct tcpx_session *session, struct area *areas,
+                    struct tcpx_transfer **transfers, bool *lost)
+{
+    for (unsigned i = 0; i < TRANSFERS_AT_ONCE; i++) {
+        int result = tcpx_transfer_wait(transfers[i], WAIT_MS);
+
+        CHECK(result != TCPX_IN_PROGRESS);
+        lost[i] = !give_up_memory(session, &areas[i]);
+    }
+}
+
+/* The peer is killed, or closes, while its data comes and this side's goes. */
+static void run_peer_gone(struct side *me)
+{
+    for (unsigned turn = 0; turn < 6; turn++) {
+        struct tcpx_session_options options = small_chunks();
+        struct tcpx_session *session;
+        struct tcpx_transfer *transfers[TRANSFERS_AT_ONCE];
+        struct area areas[TRANSFERS_AT_ONCE];
+        bool lost[TRANSFERS_AT_ONCE] = {false};
+
+        options.channels = turn % 2 == 0 ? 1 : 2;
+        session = open_session(me, &options);
+        for (unsigned i = 0; i < TRANSFERS_AT_ONCE; i++) {
+            area_make(&areas[i], session, i / 2 % 2 == 1, 4 << 20);
+            area_say(&areas[i], i);
+            transfers[i] = begin_one(session, (i / 4 + me->number) % 2 == 0, &areas[i], 4 << 20, i);
+        }
+        meet(me);
+        sleep_us(300 + 700 * turn);
+        if (me->number == 1) {
+            tcpx_session_close(session);
+        } else {
+            end_all(session, areas, transfers, lost);
+            LOOK_AGAIN();
+            tcpx_session_close(session);
+        }
+        for (unsigned i = 0; i < TRANSFERS_AT_ONCE; i++)
+            take_memory_back(&areas[i]);
+        LOOK_AGAIN();
+        for (unsigned i = 0; i < TRANSFERS_AT_ONCE; i++)
+            area_free(&areas[i]);
+        meet(me);
+    }
+}
+CASE(peer_gone)
+
+/* A receive that is too short fails; the bytes that it did not take never come. */
+static void run_too_short(struct side *me)
+{
+    for (int channels = 1; channels <= 2; channels++) {
+        struct tcpx_session_options options = small_chunks();
+        struct tcpx_session *session;
+
+        options.channels = channels;
+        session = open_session(me, &options);
+        for (unsigned turn = 0; turn < 8; turn++) {
+            uint64_t bytes = turn / 4 == 0 ? 20000 : BYTES;
+            struct area area;
+            int result;
+
+            area_make(&area, session, turn % 2 == 1, BYTES);
+            area_say(&area, turn);
+            result = tcpx_transfer_wait(begin_one(session, me->number == 0, &area,
+                                                  me->number == 0 ? bytes : bytes / 2, turn),
+                                        WAIT_MS);
+            CHECK(me->number == 0 || result == TCPX_INVALID_USAGE);
+            CHECK(give_up_memory(session, &area));
+            LOOK_AGAIN();
+            area_free(&area);
+        }
+        talk(me, session, 1, 100);
+        tcpx_session_close(session);
+    }
+}
+CASE(too_short)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_stream),
+        cmocka_unit_test(test_peer_gone),
+        cmocka_unit_test(test_too_short),
+    };
+
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    setenv("UCCL_TCPX_PLUGIN_PATH", "builtin", 0);
+    setenv("UCCL_TCPX_GPU", "host", 0);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    meeting =
+        mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (meeting == MAP_FAILED)
+        return 1;
+    speech_make();
+    nursery_start();
+    return cmocka_run_group_tests_name("after an error", tests, NULL, NULL);
+}
