@@ -23,7 +23,12 @@ BETWEEN_HOSTS := $(if $(SANITIZE),connection_hosts perf_hosts) $(if $(findstring
 INTEGRATION   := $(filter-out $(patsubst %,tests/integration/%.sh,$(TIMED) $(SAID) $(BETWEEN_HOSTS)), \
 	$(sort $(wildcard tests/integration/*.sh)))
 
-$(UNIT_PROGRAMS) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(LIB_OBJECTS)
+# Units over the library with redirected calls, by the file tests/NAME.syms.
+REDIRECTED_UNITS := $(BUILD)/tests/unit/test_session_syscalls
+$(REDIRECTED_UNITS): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o $(BUILD)/obj/tests/redirected/%.o
+	$(call link,$(CMOCKA_LIBS))
+
+$(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(LIB_OBJECTS)
 	$(call link,$(CMOCKA_LIBS))
 
 # The library with some functions of libc under other names, so that a test can fail them or simulate

@@ -216,6 +216,11 @@ bool comm_has_broken(struct net_comm *comm, int fd)
     return true;
 }
 
+bool net_has_threads(const struct net_comm *comm)
+{
+    return comm->io.crew != NULL;
+}
+
 bool net_receives_by_devmem(const struct net_comm *comm)
 {
     return comm->link.devmem != NULL;

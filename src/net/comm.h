@@ -108,6 +108,9 @@ MUST_CHECK int net_test_on_stream(struct net_request *request, void *stream, boo
 MUST_CHECK int net_wait(struct net_request *request, uint64_t deadline, bool *done,
                         uint64_t *bytes);
 
+/* Whether I/O threads move it on while no call does: none may have been possible to start. */
+bool net_has_threads(const struct net_comm *comm);
+
 /* Whether what it receives arrives in device memory, by devmem TCP. */
 bool net_receives_by_devmem(const struct net_comm *comm);
 

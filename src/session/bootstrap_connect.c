@@ -154,16 +154,29 @@ static int read_answer(struct attempt *attempt, uint8_t bytes[BOOTSTRAP_GREETING
     return TCPX_SUCCESS;
 }
 
+static int send_greeting(struct attempt *attempt)
+{
+    bool sent = false;
+
+    attempt->side.greeted = 0;
+    while (!sent) {
+        if (!bootstrap_side_greet(&attempt->side, attempt->fd, &sent))
+            return fail(attempt, errno);
+        if (!sent && !await(attempt->fd, POLLOUT, attempt->deadline))
+            return fail(attempt, ETIMEDOUT);
+    }
+    return TCPX_SUCCESS;
+}
+
 static int greet(struct attempt *attempt)
 {
     uint8_t bytes[BOOTSTRAP_GREETING_BYTES];
     int result = secret_nonce(attempt->side.secret, attempt->side.own);
 
-    if (result != TCPX_SUCCESS)
-        return result;
-    if (!bootstrap_side_greet(&attempt->side, attempt->fd))
-        return fail(attempt, errno);
-    result = read_answer(attempt, bytes);
+    if (result == TCPX_SUCCESS)
+        result = send_greeting(attempt);
+    if (result == TCPX_SUCCESS)
+        result = read_answer(attempt, bytes);
     if (result != TCPX_SUCCESS)
         return result;
     result = bootstrap_side_hear(&attempt->side, bytes);
@@ -184,6 +197,9 @@ static int exchange_proofs(struct attempt *attempt, struct control *control)
                                sizeof proof, &bytes, attempt->deadline);
     if (result == TCPX_SUCCESS)
         result = bootstrap_side_judge(&attempt->side, control, type, proof, bytes);
+    /* Without a refusal it may have had to make place for others. */
+    if (result != TCPX_SUCCESS && control_has_ended(control))
+        attempt->outlook = LATER;
     return result;
 }
 

@@ -1,6 +1,8 @@
 /*
- * The listening side of the bootstrap. A newcomer is a connection that has not said yet, or not
- * proven, who it is: bounded in number and time, since anybody can open a connection.
+ * The listening side of the bootstrap. Newcomers are bounded in number and time, since anybody can
+ * open a connection. When there is no place, one gives way that is chosen at random among those of
+ * its kind: a flood of strangers that do not greet never closes a newcomer that has greeted, and a
+ * peer that gave way tries again.
  */
 #include "session/bootstrap.h"
 
@@ -9,7 +11,7 @@
 #include "base/log.h"
 #include "net/socket.h"
 #include "session/bootstrap_address.h"
-#include "session/greeting.h"
+#include "session/newcomer.h"
 #include "session/secret.h"
 
 #include <errno.h>
@@ -20,7 +22,9 @@
 #include <string.h>
 
 enum {
-    MOST_NEWCOMERS = 64,
+    MOST_HALF_OPEN = 64, /* that have not greeted */
+    MOST_GREETED = 128,  /* whose proof is due; strangers can greet, too */
+    MOST_NEWCOMERS = MOST_HALF_OPEN + MOST_GREETED,
     NEWCOMER_MS = 5000,
     ACCEPTS_PER_CALL = 64,
     BACKLOG = 1024,
@@ -32,16 +36,6 @@ enum { WANT_PAUSE_MS = 10 };
 
 /* --- listening ----------------------------------------------------------------------------- */
 
-struct newcomer {
-    int fd;                  /* -1: this place is free, or the control has the socket */
-    struct control *control; /* when its greeting was right and a proof is due */
-    uint64_t deadline;
-    struct bootstrap_side side;
-    size_t have;
-    uint8_t greeting[BOOTSTRAP_GREETING_BYTES];
-    char name[SOCKET_NAME_BYTES];
-};
-
 struct bootstrap_listener {
     int fd;
     uint16_t port;
@@ -51,11 +45,6 @@ struct bootstrap_listener {
     struct newcomer newcomers[MOST_NEWCOMERS];
     char dropped[REASON_BYTES]; /* why the latest connection was; "": none */
 };
-
-static bool is_there(const struct newcomer *newcomer)
-{
-    return newcomer->fd >= 0 || newcomer->control != NULL;
-}
 
 /* *missing: whether it failed because this host has no such addresses. */
 static int listen_on(const struct sockaddr_storage *address, int *fd, bool *missing)
@@ -71,7 +60,8 @@ static int listen_on(const struct sockaddr_storage *address, int *fd, bool *miss
     if (result != TCPX_SUCCESS)
         return result;
     /*
-     * Nobody takes a place here before he has said something: the silent ones wait in the kernel.
+     * A connection takes a place here only when its first bytes are there: silent ones wait in the
+     * kernel.
      * A program that starts again gets its port again.
      */
     if ((address->ss_family != AF_INET6 ||
@@ -145,8 +135,6 @@ int bootstrap_listen(const char *address, uint16_t port, const char *secret_file
     listener = calloc(1, sizeof *listener);
     if (listener == NULL)
         return error_system(ENOMEM, "a listener");
-    for (int i = 0; i < MOST_NEWCOMERS; i++)
-        listener->newcomers[i].fd = -1;
     result = secret_load(secret_file, secret_libraries, &listener->secret);
     if (result != TCPX_SUCCESS)
         goto free_listener;
@@ -174,19 +162,12 @@ uint16_t bootstrap_port(const struct bootstrap_listener *listener)
     return listener->port;
 }
 
-static void close_newcomer(struct newcomer *newcomer)
-{
-    socket_close(&newcomer->fd);
-    control_close(newcomer->control, 0);
-    newcomer->control = NULL;
-}
-
 void bootstrap_listener_close(struct bootstrap_listener *listener)
 {
     if (listener == NULL || fork_check() != TCPX_SUCCESS)
         return;
     for (int i = 0; i < MOST_NEWCOMERS; i++)
-        close_newcomer(&listener->newcomers[i]);
+        newcomer_close(&listener->newcomers[i]);
     socket_close(&listener->fd);
     secret_free(listener->secret);
     free(listener);
@@ -194,68 +175,102 @@ void bootstrap_listener_close(struct bootstrap_listener *listener)
 
 /* --- newcomers ----------------------------------------------------------------------------- */
 
-/* With a text that names the newcomer. */
-static void drop_saying(struct bootstrap_listener *listener, struct newcomer *newcomer,
-                        const char *text)
+/* With its reason, which error_text() is. */
+static void drop(struct bootstrap_listener *listener, struct newcomer *newcomer)
 {
-    snprintf(listener->dropped, sizeof listener->dropped, "%s", text);
+    snprintf(listener->dropped, sizeof listener->dropped, "%s", error_text());
     log_warn("a connection to the bootstrap was dropped: %s", listener->dropped);
-    close_newcomer(newcomer);
+    if (newcomer->stage != NEWCOMER_REFUSED)
+        newcomer_close(newcomer);
 }
 
-static void drop(struct bootstrap_listener *listener, struct newcomer *newcomer, const char *reason)
+static void drop_saying(struct bootstrap_listener *listener, struct newcomer *newcomer,
+                        const char *reason)
 {
-    char text[REASON_BYTES];
-
-    snprintf(text, sizeof text, "%s %s", newcomer->name, reason);
-    drop_saying(listener, newcomer, text);
+    error_keep("%s %s", newcomer->name, reason);
+    drop(listener, newcomer);
+    newcomer_close(newcomer);
 }
 
-/* A free place; if there is none, that of whoever has taken longest. */
-static struct newcomer *make_place(struct bootstrap_listener *listener)
+static unsigned count_kind(const struct bootstrap_listener *listener, bool greeted)
 {
-    struct newcomer *oldest = &listener->newcomers[0];
+    unsigned count = 0;
 
+    for (int i = 0; i < MOST_NEWCOMERS; i++)
+        count += listener->newcomers[i].stage != NEWCOMER_NONE &&
+                 newcomer_has_greeted(&listener->newcomers[i]) == greeted;
+    return count;
+}
+
+/* At random: nobody can arrange to be the one that stays, or know which one goes. */
+static void make_place(struct bootstrap_listener *listener, bool greeted, unsigned count)
+{
+    uint32_t number = 0;
+    unsigned victim;
+
+    if (socket_random(&number, sizeof number) != TCPX_SUCCESS)
+        number = (uint32_t)clock_now();
+    victim = number % count;
     for (int i = 0; i < MOST_NEWCOMERS; i++) {
         struct newcomer *newcomer = &listener->newcomers[i];
 
-        if (!is_there(newcomer))
-            return newcomer;
-        if (newcomer->deadline < oldest->deadline)
-            oldest = newcomer;
+        if (newcomer->stage == NEWCOMER_NONE || newcomer_has_greeted(newcomer) != greeted)
+            continue;
+        if (victim-- == 0) {
+            drop_saying(listener, newcomer, "had to make place for others");
+            return;
+        }
     }
-    drop(listener, oldest, "had to make place for others");
-    return oldest;
 }
 
-static void name_peer(int fd, char name[SOCKET_NAME_BYTES])
+/* There is always one: both kinds are bounded. */
+static struct newcomer *free_place(struct bootstrap_listener *listener)
 {
-    struct sockaddr_storage address = {0};
-    socklen_t length = sizeof address;
+    struct newcomer *newcomer = listener->newcomers;
 
-    if (getpeername(fd, (struct sockaddr *)&address, &length) != 0)
-        address.ss_family = AF_UNSPEC;
-    bootstrap_address_name(&address, name);
+    while (newcomer->stage != NEWCOMER_NONE)
+        newcomer++;
+    return newcomer;
 }
 
-static int welcome(struct bootstrap_listener *listener, int fd)
+/* Moves it on, and drops it if it is no peer. */
+static void step_newcomer(struct bootstrap_listener *listener, struct newcomer *newcomer)
 {
-    struct newcomer *newcomer = make_place(listener);
+    bool had_greeted = newcomer_has_greeted(newcomer);
+
+    newcomer->is_ready = false;
+    if (newcomer_step(newcomer) != TCPX_SUCCESS)
+        drop(listener, newcomer);
+    if (newcomer->stage == NEWCOMER_NONE || newcomer->stage == NEWCOMER_PEER)
+        return;
+    if (deadline_passed(newcomer->deadline))
+        drop_saying(listener, newcomer, "did not say in time who it is");
+    else if (!had_greeted && newcomer_has_greeted(newcomer) &&
+             count_kind(listener, true) > MOST_GREETED)
+        make_place(listener, true, MOST_GREETED + 1);
+}
+
+/* Heard at once: what greets with its first bytes does not wait among those that may give way. */
+static int welcome(struct bootstrap_listener *listener, int fd, struct newcomer **out)
+{
+    struct newcomer *newcomer;
     int result;
 
-    *newcomer = (struct newcomer){.fd = fd,
-                                  .deadline = deadline_after_ms(NEWCOMER_MS),
-                                  .side = {.secret = listener->secret, .role = BOOTSTRAP_LISTENS}};
-    name_peer(fd, newcomer->name);
-    result = secret_nonce(listener->secret, newcomer->side.own);
+    if (count_kind(listener, false) == MOST_HALF_OPEN)
+        make_place(listener, false, MOST_HALF_OPEN);
+    newcomer = free_place(listener);
+    result = newcomer_start(newcomer, fd, listener->secret, deadline_after_ms(NEWCOMER_MS));
     if (result != TCPX_SUCCESS)
-        close_newcomer(newcomer);
-    return result;
+        return result;
+    step_newcomer(listener, newcomer);
+    *out = newcomer->stage == NEWCOMER_PEER ? newcomer : NULL;
+    return TCPX_SUCCESS;
 }
 
-static int take_newcomers(struct bootstrap_listener *listener)
+/* *peer: the first one that says at once who it is; the others stay in the kernel's queue. */
+static int take_newcomers(struct bootstrap_listener *listener, struct newcomer **peer)
 {
-    for (int i = 0; i < ACCEPTS_PER_CALL; i++) {
+    for (int i = 0; i < ACCEPTS_PER_CALL && *peer == NULL; i++) {
         int error = 0;
         int fd = socket_accept(listener->fd, &error);
         int result;
@@ -270,163 +285,71 @@ static int take_newcomers(struct bootstrap_listener *listener)
         if (fd < 0)
             return socket_bear_want(&listener->want_ends, error);
         listener->want_ends = 0;
-        result = welcome(listener, fd);
+        result = welcome(listener, fd, peer);
         if (result != TCPX_SUCCESS)
             return result;
     }
     return TCPX_SUCCESS;
 }
 
-/* A peer that gave up while nobody was listening to it is not handed out. */
-static bool has_closed(int fd)
-{
-    uint8_t byte;
-
-    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-}
-
-/* Everybody who greets is greeted, so that who is refused knows why. */
-static void judge_newcomer(struct bootstrap_listener *listener, struct newcomer *newcomer)
-{
-    int fd = newcomer->fd;
-
-    if (has_closed(fd)) {
-        drop(listener, newcomer, "closed the connection");
-        return;
-    }
-    if (!bootstrap_side_greet(&newcomer->side, fd)) {
-        drop(listener, newcomer, strerror(errno));
-        return;
-    }
-    if (bootstrap_side_hear(&newcomer->side, newcomer->greeting) != TCPX_SUCCESS) {
-        drop(listener, newcomer, error_text());
-        return;
-    }
-    newcomer->fd = -1;
-    if (control_create(fd, newcomer->name, &newcomer->control) != TCPX_SUCCESS)
-        drop(listener, newcomer, error_text());
-}
-
-static void drop_closed(struct bootstrap_listener *listener, struct newcomer *newcomer)
-{
-    char reason[100];
-
-    snprintf(reason, sizeof reason, "closed the connection after %zu of %d bytes of its greeting",
-             newcomer->have, BOOTSTRAP_GREETING_BYTES);
-    drop(listener, newcomer, reason);
-}
-
-static void read_greeting(struct bootstrap_listener *listener, struct newcomer *newcomer)
-{
-    ssize_t got = recv(newcomer->fd, newcomer->greeting + newcomer->have,
-                       sizeof newcomer->greeting - newcomer->have, MSG_DONTWAIT);
-
-    if (got == 0) {
-        drop_closed(listener, newcomer);
-        return;
-    }
-    if (got < 0) {
-        if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-            drop(listener, newcomer, strerror(errno));
-        return;
-    }
-    newcomer->have += (size_t)got;
-    if (!bootstrap_greeting_begins(newcomer->greeting, newcomer->have))
-        drop(listener, newcomer, "speaks another protocol");
-    else if (newcomer->have == sizeof newcomer->greeting)
-        judge_newcomer(listener, newcomer);
-}
-
-/* *proven only if it is so: also where no proof was asked for. */
-static int hear_proof(struct newcomer *newcomer, bool *proven)
-{
-    uint8_t proof[SECRET_PROOF_BYTES];
-    uint8_t type;
-    size_t bytes;
-    bool there = false;
-    int result;
-
-    if (newcomer->side.secret == NULL) {
-        *proven = true;
-        return TCPX_SUCCESS;
-    }
-    result = control_receive(newcomer->control, &type, proof, sizeof proof, &bytes, &there);
-    if (result != TCPX_SUCCESS || !there)
-        return result;
-    result = bootstrap_side_judge(&newcomer->side, newcomer->control, type, proof, bytes);
-    if (result == TCPX_SUCCESS)
-        result = bootstrap_side_prove(&newcomer->side, newcomer->control);
-    *proven = result == TCPX_SUCCESS;
-    return result;
-}
-
-/* Whether it is a peer now. */
-static bool hear_newcomer(struct bootstrap_listener *listener, struct newcomer *newcomer)
-{
-    bool proven = false;
-
-    if (newcomer->fd >= 0)
-        read_greeting(listener, newcomer);
-    if (newcomer->control != NULL && hear_proof(newcomer, &proven) != TCPX_SUCCESS)
-        drop_saying(listener, newcomer, error_text());
-    if (!proven && is_there(newcomer) && deadline_passed(newcomer->deadline))
-        drop(listener, newcomer, "did not say in time who it is");
-    return proven;
-}
-
 /* --- accepting ----------------------------------------------------------------------------- */
 
-/* The time in which nobody listened to them does not count against the newcomers. */
+/* The time in which no call looked at them does not count against the newcomers. */
 static void shift_deadlines(struct bootstrap_listener *listener)
 {
     uint64_t away = clock_now() - listener->left;
 
-    for (int i = 0; i < MOST_NEWCOMERS; i++)
-        if (is_there(&listener->newcomers[i]))
-            listener->newcomers[i].deadline += away;
+    for (int i = 0; i < MOST_NEWCOMERS; i++) {
+        listener->newcomers[i].deadline += away;
+        listener->newcomers[i].is_ready = true;
+    }
 }
 
-static struct control *find_peer(struct bootstrap_listener *listener)
+/* Moves on those whose sockets are ready, or whose time is up. */
+static struct newcomer *find_peer(struct bootstrap_listener *listener)
 {
     for (int i = 0; i < MOST_NEWCOMERS; i++) {
         struct newcomer *newcomer = &listener->newcomers[i];
 
-        if (is_there(newcomer) && hear_newcomer(listener, newcomer)) {
-            struct control *control = newcomer->control;
-
-            newcomer->control = NULL;
-            return control;
-        }
+        if (newcomer->stage != NEWCOMER_NONE &&
+            (newcomer->is_ready || deadline_passed(newcomer->deadline)))
+            step_newcomer(listener, newcomer);
+        if (newcomer->stage == NEWCOMER_PEER)
+            return newcomer;
     }
     return NULL;
 }
 
-/* Until somebody knocks or speaks, or somebody's time is up. */
-static int wait_for_somebody(const struct bootstrap_listener *listener, uint64_t deadline)
+/* Until a connection comes or has something for us, or the time of one is up. */
+static int wait_for_somebody(struct bootstrap_listener *listener, uint64_t deadline)
 {
     struct pollfd ready[1 + MOST_NEWCOMERS];
+    struct newcomer *owners[1 + MOST_NEWCOMERS];
     nfds_t count = 0;
 
     if (listener->want_ends == 0) {
+        owners[count] = NULL;
         ready[count++] = (struct pollfd){.fd = listener->fd, .events = POLLIN};
-    } else { /* it would only say that somebody knocks, who cannot be let in */
+    } else { /* it would only say that a connection is there, which cannot be accepted */
         uint64_t soon = deadline_after_ms(WANT_PAUSE_MS);
 
         deadline = soon < deadline ? soon : deadline;
     }
     for (int i = 0; i < MOST_NEWCOMERS; i++) {
-        const struct newcomer *newcomer = &listener->newcomers[i];
+        struct newcomer *newcomer = &listener->newcomers[i];
 
-        if (!is_there(newcomer))
+        if (newcomer->stage == NEWCOMER_NONE)
             continue;
-        ready[count++] = (struct pollfd){
-            .fd = newcomer->fd >= 0 ? newcomer->fd : control_fd(newcomer->control),
-            .events = POLLIN,
-        };
+        owners[count] = newcomer;
+        ready[count++] =
+            (struct pollfd){.fd = newcomer_fd(newcomer), .events = newcomer_events(newcomer)};
         deadline = newcomer->deadline < deadline ? newcomer->deadline : deadline;
     }
     if (poll(ready, count, control_poll_ms(deadline)) < 0 && errno != EINTR)
         return error_system(errno, "poll for peers at port %u", listener->port);
+    for (nfds_t i = 0; i < count; i++)
+        if (owners[i] != NULL)
+            owners[i]->is_ready = ready[i].revents != 0;
     return TCPX_SUCCESS;
 }
 
@@ -434,14 +357,15 @@ static int accept_until(struct bootstrap_listener *listener, uint64_t deadline,
                         struct control **control)
 {
     for (;;) {
-        struct control *found;
-        int result = take_newcomers(listener);
+        struct newcomer *peer = find_peer(listener);
+        int result = TCPX_SUCCESS;
 
+        if (peer == NULL)
+            result = take_newcomers(listener, &peer);
         if (result != TCPX_SUCCESS)
             return result;
-        found = find_peer(listener);
-        if (found != NULL) {
-            *control = found;
+        if (peer != NULL) {
+            *control = newcomer_take(peer);
             return TCPX_SUCCESS;
         }
         if (deadline_passed(deadline))

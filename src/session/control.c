@@ -30,6 +30,7 @@ _Static_assert(sizeof(struct header_layout) == CONTROL_HEADER_BYTES, "a header h
 
 struct control {
     int fd;
+    bool has_ended;
     char peer[SOCKET_NAME_BYTES];
 
     uint8_t *queue; /* bytes that have not been sent: `unsent` from `first` on */
@@ -146,6 +147,11 @@ int control_fd(const struct control *control)
     return control->fd;
 }
 
+bool control_has_ended(const struct control *control)
+{
+    return control->has_ended;
+}
+
 const char *control_peer(const struct control *control)
 {
     return control->peer;
@@ -154,14 +160,16 @@ const char *control_peer(const struct control *control)
 /* --- receiving ----------------------------------------------------------------------------- */
 
 /* The errors of a connection are the peer's, whichever call hears of them. */
-static int report_broken(const struct control *control, int error)
+static int report_broken(struct control *control, int error)
 {
+    control->has_ended = true;
     return error_set(TCPX_REMOTE_ERROR, "the connection to %s broke: %s", control->peer,
                      strerror(error));
 }
 
-static int report_end(const struct control *control, size_t wanted)
+static int report_end(struct control *control, size_t wanted)
 {
+    control->has_ended = true;
     if (control->have == 0)
         return error_set(TCPX_REMOTE_ERROR, "%s closed the connection", control->peer);
     return error_set(
@@ -325,6 +333,23 @@ int control_flush(struct control *control)
     }
     control->first = 0;
     return TCPX_SUCCESS;
+}
+
+int control_send_all(struct control *control, uint64_t deadline)
+{
+    for (;;) {
+        struct pollfd ready = {.fd = control->fd, .events = POLLOUT};
+        int result = control_flush(control);
+
+        if (result != TCPX_SUCCESS || !control_has_unsent(control))
+            return result;
+        if (deadline_passed(deadline))
+            return error_set(TCPX_IN_PROGRESS,
+                             "%s does not read: %zu bytes could not be sent in time", control->peer,
+                             control->unsent);
+        if (poll(&ready, 1, control_poll_ms(deadline)) < 0 && errno != EINTR)
+            return error_system(errno, "poll for room to %s", control->peer);
+    }
 }
 
 /* Room for that many bytes behind the queue. */

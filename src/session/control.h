@@ -65,6 +65,15 @@ MUST_CHECK int control_receive(struct control *control, uint8_t *type, void *pay
 MUST_CHECK int control_await(struct control *control, const char *awaited, uint8_t *type,
                              void *payload, size_t room, size_t *bytes, uint64_t deadline);
 
+/* The peer has closed the connection, or it broke; a peer that refuses has not. */
+bool control_has_ended(const struct control *control);
+
+/*
+ * Waits until the socket has taken all that is queued; TCPX_IN_PROGRESS when the deadline has
+ * passed.
+ */
+MUST_CHECK int control_send_all(struct control *control, uint64_t deadline);
+
 /* For poll(). A message is never kept back here while the descriptor says that nothing is there. */
 int control_fd(const struct control *control);
 

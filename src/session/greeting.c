@@ -89,7 +89,7 @@ static enum bootstrap_role opposite(enum bootstrap_role role)
     return role == BOOTSTRAP_CONNECTS ? BOOTSTRAP_LISTENS : BOOTSTRAP_CONNECTS;
 }
 
-bool bootstrap_side_greet(const struct bootstrap_side *side, int fd)
+bool bootstrap_side_greet(struct bootstrap_side *side, int fd, bool *sent)
 {
     struct bootstrap_greeting greeting = {.role = (uint8_t)side->role,
                                           .secret = side->secret != NULL};
@@ -97,8 +97,20 @@ bool bootstrap_side_greet(const struct bootstrap_side *side, int fd)
 
     memcpy(greeting.nonce, side->own, sizeof greeting.nonce);
     bootstrap_greeting_write(&greeting, bytes);
-    errno = EAGAIN; /* a fresh socket takes 48 bytes at once */
-    return send(fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof bytes;
+    *sent = false;
+    while (side->greeted < sizeof bytes) {
+        ssize_t taken = send(fd, bytes + side->greeted, sizeof bytes - side->greeted,
+                             MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (taken >= 0)
+            side->greeted += (size_t)taken;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+            return true;
+        else if (errno != EINTR)
+            return false;
+    }
+    *sent = true;
+    return true;
 }
 
 int bootstrap_side_hear(struct bootstrap_side *side, const uint8_t bytes[BOOTSTRAP_GREETING_BYTES])

@@ -47,10 +47,14 @@ struct bootstrap_side {
     enum bootstrap_role role;
     uint8_t own[SECRET_NONCE_BYTES];
     uint8_t other[SECRET_NONCE_BYTES]; /* from bootstrap_side_hear() on */
+    size_t greeted;                    /* bytes of its greeting that were sent */
 };
 
-/* Never waits; errno says why it failed. */
-bool bootstrap_side_greet(const struct bootstrap_side *side, int fd);
+/*
+ * Sends the greeting as far as the socket takes it now; *sent: whether that was all of it. Never
+ * waits. errno says why it failed.
+ */
+MUST_CHECK bool bootstrap_side_greet(struct bootstrap_side *side, int fd, bool *sent);
 
 /*
  * The greeting that came. Fails as bootstrap_greeting_read() does; and TCPX_INVALID_USAGE, if only

@@ -111,7 +111,6 @@ static int choose_channels(struct opening *opening)
 
     if (result != TCPX_SUCCESS)
         return result;
-    session->has_io_threads = config->threads != 0;
     if (opening->setup->channels > 0)
         session->channels = (unsigned)opening->setup->channels;
     else if (config->num_channels != CONFIG_AUTO)
@@ -247,7 +246,10 @@ static int connect_step(struct opening *opening, unsigned channel, bool *all)
     return result;
 }
 
-/* The peer may have given up in the meantime, and then says why. */
+/*
+ * The peer may have given up in the meantime, and then says why. What the socket did not take of
+ * the agreement goes on its way here: the peer cannot connect without it.
+ */
 static int look_at_peer(struct opening *opening)
 {
     struct control *control = opening->session->control;
@@ -256,8 +258,9 @@ static int look_at_peer(struct opening *opening)
     bool there;
     int result;
 
-    if (opening->peer_is_ready)
-        return TCPX_SUCCESS;
+    result = control_flush(control);
+    if (result != TCPX_SUCCESS || opening->peer_is_ready)
+        return result;
     result = control_receive(control, &type, NULL, 0, &bytes, &there);
     if (result == TCPX_SUCCESS && there && type != READY)
         return error_set(TCPX_REMOTE_ERROR, "%s: a message of type %u while connecting",
@@ -307,6 +310,9 @@ static int be_ready(struct opening *opening)
 
     if (result == TCPX_SUCCESS && !opening->peer_is_ready)
         result = expect(opening, READY, "that the peer's channels are connected", NULL, 0, &bytes);
+    /* No later call need send anything over this connection. */
+    if (result == TCPX_SUCCESS)
+        result = control_send_all(opening->session->control, opening->deadline);
     return result;
 }
 
@@ -324,6 +330,42 @@ static int check_chunks(const struct tcpx_session *session)
                              (unsigned long long)session->chunk_bytes, (unsigned long long)longest);
     }
     return TCPX_SUCCESS;
+}
+
+/* What has happened, and not what was configured: threads cannot always be made. */
+static void look_for_threads(struct tcpx_session *session)
+{
+    session->has_io_threads = session->plugin == NULL &&
+                              net_has_threads(session->sending.lanes[0].channel.builtin) &&
+                              net_has_threads(session->receiving.lanes[0].channel.builtin);
+}
+
+/*
+ * The thread of the session is there before the peer takes it for open, so that a failure is told.
+ * It waits for the lock, and reads the control connection when READY has come. Whole messages move
+ * without it.
+ */
+static int start_thread(struct tcpx_session *session)
+{
+    int result = worker_start(session);
+
+    if (result == TCPX_SUCCESS || session->plugin != NULL || session->channels > 1)
+        return result;
+    log_warn("%s: the peer is heard only while the program makes calls", error_text());
+    return TCPX_SUCCESS;
+}
+
+static int finish_opening(struct opening *opening)
+{
+    struct tcpx_session *session = opening->session;
+    int result;
+
+    session_lock(session);
+    result = start_thread(session);
+    if (result == TCPX_SUCCESS)
+        result = be_ready(opening);
+    session_unlock(session);
+    return result;
 }
 
 /* --- the whole ----------------------------------------------------------------------------- */
@@ -386,8 +428,10 @@ static int open_steps(struct opening *opening)
         result = connect_all(opening);
     if (result == TCPX_SUCCESS)
         result = check_chunks(opening->session);
-    if (result == TCPX_SUCCESS)
-        result = be_ready(opening);
+    if (result == TCPX_SUCCESS) {
+        look_for_threads(opening->session);
+        result = finish_opening(opening);
+    }
     if (result == TCPX_SUCCESS)
         describe_path(opening);
     return result;

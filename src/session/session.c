@@ -109,15 +109,8 @@ static int complete(struct tcpx_session *session, const struct tcpx_session_opti
 {
     const struct session_setup setup = {.channels = options->channels,
                                         .chunk_bytes = options->chunk_bytes};
-    int result = session_connect_channels(session, &setup, deadline);
 
-    if (result == TCPX_SUCCESS && (session->plugin != NULL || session->channels > 1)) {
-        /* Offers of the peer are to be heard, whether or not this side begins anything. */
-        session_lock(session);
-        result = worker_start(session);
-        session_unlock(session);
-    }
-    return result;
+    return session_connect_channels(session, &setup, deadline);
 }
 
 /* Keeps the reason: closing may fail, too. */

@@ -215,7 +215,7 @@ struct tcpx_session {
     int gpu_number; /* -1: none */
     struct gpu *gpu;
     bool takes_gpu_memory; /* the transport does */
-    bool has_io_threads;   /* it moves on when nobody calls it */
+    bool has_io_threads;   /* the channels move on without calls; threads may fail to start */
     char path[512];
 
     atomic_uint callers;    /* that wait for the lock, which the worker takes again and again */
