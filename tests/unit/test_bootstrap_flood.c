@@ -1,0 +1,324 @@
+/*
+ * Strangers open two thousand connections a second and say little, while peers a round trip of
+ * 50 ms away find the listener: all of them get in. What strangers say differs: a byte, most of a
+ * greeting, a whole greeting without a proof.
+ */
+#include "tests/unit/nursery.h"
+
+#include "base/clock.h"
+#include "session/bootstrap.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+
+enum {
+    PEERS = 20,
+    DELAY_MS = 25, /* each way */
+    STRANGERS_A_SECOND = 2000,
+    PATIENCE_MS = 10000,
+    FLOOD_MS = 30000, /* a flood ends by itself */
+};
+
+static char secret_path[] = "/tmp/test_bootstrap_flood.XXXXXX";
+
+static void nap_us(uint64_t microseconds)
+{
+    nanosleep(&(struct timespec){.tv_sec = (time_t)(microseconds / 1000000),
+                                 .tv_nsec = (long)(microseconds % 1000000) * 1000},
+              NULL);
+}
+
+static struct sockaddr_in loopback(uint16_t port)
+{
+    return (struct sockaddr_in){
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
+/* --- strangers ------------------------------------------------------------------------------ */
+
+struct flood {
+    uint16_t port;
+    uint16_t bytes; /* of a greeting */
+    bool secret;    /* as it says */
+};
+
+/* Keeps some hundred connections open, which are more than the listener has places. */
+static void flood_run(const uint8_t *argument)
+{
+    enum { KEPT = 500, BURST = 10 };
+    struct flood flood;
+    struct sockaddr_in address;
+    struct bootstrap_greeting greeting = {.role = BOOTSTRAP_CONNECTS, .nonce = {7}};
+    uint8_t bytes[BOOTSTRAP_GREETING_BYTES];
+    uint64_t start = clock_now();
+    int fds[KEPT];
+
+    memcpy(&flood, argument, sizeof flood);
+    address = loopback(flood.port);
+    greeting.secret = flood.secret;
+    bootstrap_greeting_write(&greeting, bytes);
+    memset(fds, -1, sizeof fds);
+    for (unsigned i = 0; !deadline_passed(start + (uint64_t)FLOOD_MS * 1000000); i++) {
+        int *fd = &fds[i % KEPT];
+        uint64_t due = start + (uint64_t)i * 1000000000 / STRANGERS_A_SECOND;
+
+        if (i % BURST == 0 && due > clock_now())
+            nap_us((due - clock_now()) / 1000);
+        if (*fd >= 0)
+            close(*fd);
+        *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (*fd < 0 || (connect(*fd, (struct sockaddr *)&address, sizeof address) != 0 &&
+                        errno != EINPROGRESS))
+            continue;
+        if (send(*fd, bytes, flood.bytes, MSG_NOSIGNAL) > 0)
+            atomic_fetch_add(&nursery_shared->flag, 1);
+    }
+}
+
+/* --- a round trip ---------------------------------------------------------------------------- */
+
+/* Carries one connection to the listener, and every byte DELAY_MS later. */
+struct far {
+    int listening;
+    uint16_t port; /* where peers connect to */
+    uint16_t target;
+    atomic_bool ends;
+    pthread_t thread;
+};
+
+struct pipe_end {
+    int from;
+    int to;
+};
+
+static void *carry(void *argument)
+{
+    struct pipe_end *end = argument;
+    uint8_t bytes[4096];
+    ssize_t got;
+
+    while ((got = recv(end->from, bytes, sizeof bytes, 0)) > 0) {
+        nap_us(DELAY_MS * 1000);
+        if (send(end->to, bytes, (size_t)got, MSG_NOSIGNAL) != got)
+            break;
+    }
+    nap_us(DELAY_MS * 1000);
+    shutdown(end->to, SHUT_RDWR);
+    shutdown(end->from, SHUT_RDWR);
+    return NULL;
+}
+
+static void *carry_both(void *argument)
+{
+    struct pipe_end *end = argument;
+    struct pipe_end back = {.from = end->to, .to = end->from};
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, carry, &back) == 0) {
+        carry(end);
+        pthread_join(thread, NULL);
+    }
+    close(end->from);
+    close(end->to);
+    free(end);
+    return NULL;
+}
+
+static void *far_run(void *argument)
+{
+    struct far *far = argument;
+
+    while (!atomic_load(&far->ends)) {
+        struct sockaddr_in address = loopback(far->target);
+        struct pollfd ready = {.fd = far->listening, .events = POLLIN};
+        struct pipe_end *end;
+        pthread_t thread;
+
+        if (poll(&ready, 1, 20) <= 0)
+            continue;
+        end = malloc(sizeof *end);
+        if (end == NULL)
+            break;
+        end->from = accept4(far->listening, NULL, NULL, SOCK_CLOEXEC);
+        end->to = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        nap_us(2000);
+        if (end->from < 0 || end->to < 0 ||
+            connect(end->to, (struct sockaddr *)&address, sizeof address) != 0 ||
+            pthread_create(&thread, NULL, carry_both, end) != 0) {
+            close(end->from);
+            close(end->to);
+            free(end);
+            continue;
+        }
+        pthread_detach(thread);
+    }
+    return NULL;
+}
+
+static void far_start(struct far *far, uint16_t target)
+{
+    struct sockaddr_in address = loopback(0);
+    socklen_t length = sizeof address;
+
+    *far = (struct far){.target = target};
+    far->listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(far->listening >= 0);
+    assert_int_equal(bind(far->listening, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(far->listening, 64), 0);
+    assert_int_equal(getsockname(far->listening, (struct sockaddr *)&address, &length), 0);
+    far->port = ntohs(address.sin_port);
+    assert_int_equal(pthread_create(&far->thread, NULL, far_run, far), 0);
+}
+
+static void far_end(struct far *far)
+{
+    atomic_store(&far->ends, true);
+    pthread_join(far->thread, NULL);
+    close(far->listening);
+    nap_us(100000);
+}
+
+/* --- peers ----------------------------------------------------------------------------------- */
+
+struct peer {
+    uint16_t port;
+    const char *secret;
+    int result;
+    char text[400];
+    pthread_t thread;
+};
+
+static void *peer_run(void *argument)
+{
+    struct peer *peer = argument;
+    struct control *control;
+
+    peer->result = bootstrap_connect("127.0.0.1", peer->port, peer->secret,
+                                     deadline_after_ms(PATIENCE_MS), &control);
+    if (peer->result != TCPX_SUCCESS)
+        snprintf(peer->text, sizeof peer->text, "%s", error_text());
+    else
+        control_close(control, 100);
+    return NULL;
+}
+
+/* --- the test -------------------------------------------------------------------------------- */
+
+static int accept_peers(struct bootstrap_listener *listener)
+{
+    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
+    int accepted = 0;
+
+    while (accepted < PEERS && !deadline_passed(deadline)) {
+        struct control *control;
+
+        if (bootstrap_accept(listener, deadline, &control) != TCPX_SUCCESS)
+            break;
+        control_close(control, 100);
+        accepted++;
+    }
+    return accepted;
+}
+
+static void assert_all_get_in(uint16_t stranger_bytes, const char *secret)
+{
+    struct bootstrap_listener *listener;
+    struct flood flood = {.bytes = stranger_bytes, .secret = secret != NULL};
+    struct peer peers[PEERS];
+    struct far far;
+    uint64_t start;
+    int accepted;
+    int strangers;
+    int failed = 0;
+    pid_t pid;
+
+    assert_int_equal(bootstrap_listen("127.0.0.1", 0, secret, &listener), TCPX_SUCCESS);
+    flood.port = bootstrap_port(listener);
+    far_start(&far, flood.port);
+    atomic_store(&nursery_shared->flag, 0);
+    pid = nursery_fork(flood_run, &flood, sizeof flood);
+    nap_us(100000); /* all places are taken */
+    start = clock_now();
+    for (int i = 0; i < PEERS; i++) {
+        peers[i] = (struct peer){.port = far.port, .secret = secret};
+        assert_int_equal(pthread_create(&peers[i].thread, NULL, peer_run, &peers[i]), 0);
+    }
+    accepted = accept_peers(listener);
+    for (int i = 0; i < PEERS; i++) {
+        pthread_join(peers[i].thread, NULL);
+        failed += peers[i].result != TCPX_SUCCESS;
+        if (peers[i].result != TCPX_SUCCESS)
+            print_message("# %s\n", peers[i].text);
+    }
+    kill(pid, SIGKILL);
+    nursery_wait(pid);
+    strangers = atomic_load(&nursery_shared->flag);
+    print_message("# %d of %d peers in %llu ms, among %d strangers of %u bytes\n", accepted, PEERS,
+                  (unsigned long long)((clock_now() - start) / 1000000), strangers, stranger_bytes);
+    far_end(&far);
+    bootstrap_listener_close(listener);
+    assert_int_equal(failed, 0);
+    assert_int_equal(accepted, PEERS);
+    assert_true(strangers > 100);
+}
+
+static void test_those_who_know_the_secret(void **state)
+{
+    static const uint16_t bytes[] = {1, BOOTSTRAP_GREETING_BYTES - 1, BOOTSTRAP_GREETING_BYTES};
+    struct secret *secret;
+
+    (void)state;
+    if (secret_load(secret_path, secret_libraries, &secret) != TCPX_SUCCESS) {
+        print_message("# skip: %s\n", error_text());
+        skip();
+    }
+    secret_free(secret);
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+        assert_all_get_in(bytes[i], secret_path);
+}
+
+static void test_those_who_greet(void **state)
+{
+    static const uint16_t bytes[] = {1, BOOTSTRAP_GREETING_BYTES - 1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+        assert_all_get_in(bytes[i], NULL);
+}
+
+static int make_secret(void **state)
+{
+    static const char text[] = "a secret of thirty-two bytes, or so";
+    int fd = mkstemp(secret_path);
+
+    (void)state;
+    return fd >= 0 && write(fd, text, sizeof text) == sizeof text && fchmod(fd, 0600) == 0 &&
+                   close(fd) == 0
+               ? 0
+               : -1;
+}
+
+static int remove_secret(void **state)
+{
+    (void)state;
+    return unlink(secret_path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_those_who_know_the_secret),
+        cmocka_unit_test(test_those_who_greet),
+    };
+
+    nursery_start();
+    return cmocka_run_group_tests_name("a flood of strangers", tests, make_secret, remove_secret);
+}
