@@ -7,8 +7,6 @@
 #include "base/log.h"
 #include "session/session_state.h"
 
-#include <sched.h>
-
 /* --- common -------------------------------------------------------------------------------- */
 
 static struct chunk *chunk_at(struct lane *lane, uint64_t number)
@@ -420,24 +418,21 @@ int chunks_step(struct tcpx_session *session, bool *moved)
 
 /*
  * The peer has all of a send, and only the network has not said so yet: it will soon, and then the
- * memory is free.
+ * memory is free. Whether there is none left.
  */
-static void finish_acknowledged(struct tcpx_session *session, struct lane *lane)
+static bool finish_acknowledged(struct tcpx_session *session, struct lane *lane)
 {
-    enum { LIMIT_MS = 200 };
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-
     while (lane->finished < lane->posted &&
-           chunk_at(lane, lane->finished)->transfer->acknowledged && !deadline_passed(deadline)) {
+           chunk_at(lane, lane->finished)->transfer->acknowledged) {
         bool done = false;
 
         if (test_oldest_send(lane, &done) != TCPX_SUCCESS)
-            return;
-        if (done)
-            chunk_was_sent(session, lane, chunk_at(lane, lane->finished));
-        else
-            sched_yield();
+            return true;
+        if (!done)
+            return false;
+        chunk_was_sent(session, lane, chunk_at(lane, lane->finished));
     }
+    return true;
 }
 
 /* What the network has, it may go on to read and write. */
@@ -451,23 +446,56 @@ static void lose_memories(struct lane *lane)
     }
 }
 
-void chunks_drain(struct tcpx_session *session)
+static uint64_t latest_ticket(const struct tcpx_session *session)
 {
-    enum { LIMIT_MS = 10000 };
-    uint64_t last = 0;
+    uint64_t latest = 0;
 
-    for (unsigned i = 0; i < session->channels; i++) {
-        finish_acknowledged(session, &session->sending.lanes[i]);
-        lose_memories(&session->sending.lanes[i]);
-        lose_memories(&session->receiving.lanes[i]);
+    for (unsigned i = 0; i < session->channels; i++)
         for (unsigned k = 0; k < LANE_CHUNKS; k++) {
             uint64_t sent = session->sending.lanes[i].ring[k].ticket;
             uint64_t received = session->receiving.lanes[i].ring[k].ticket;
 
-            last = sent > last ? sent : last;
-            last = received > last ? received : last;
+            latest = sent > latest ? sent : latest;
+            latest = received > latest ? received : latest;
         }
-    }
-    if (last != 0 && unpack_wait(session->engine, last, deadline_after_ms(LIMIT_MS)))
+    return latest;
+}
+
+/* Whether all copies have ended; a GPU that has failed makes no more. */
+static bool gpu_is_done(struct tcpx_session *session)
+{
+    uint64_t latest = latest_ticket(session);
+    bool done = true;
+
+    if (latest != 0 && unpack_poll(session->engine, latest, &done) != TCPX_SUCCESS) {
         log_warn("copies on the GPU were not finished: %s", error_text());
+        return true;
+    }
+    return done;
+}
+
+bool chunks_drain_step(struct tcpx_session *session)
+{
+    enum { NETWORK_MS = 200, GPU_MS = 10000 };
+    uint64_t now = clock_now();
+    uint64_t waited_ms;
+    bool all_sent = true;
+
+    if (session->draining_since == 0)
+        session->draining_since = now;
+    waited_ms = (now - session->draining_since) / 1000000;
+    for (unsigned i = 0; i < session->channels; i++)
+        all_sent = finish_acknowledged(session, &session->sending.lanes[i]) && all_sent;
+    if (!all_sent && waited_ms < NETWORK_MS)
+        return false;
+    if (!gpu_is_done(session)) {
+        if (waited_ms < GPU_MS)
+            return false;
+        log_warn("copies on the GPU did not finish within %d ms", GPU_MS);
+    }
+    for (unsigned i = 0; i < session->channels; i++) {
+        lose_memories(&session->sending.lanes[i]);
+        lose_memories(&session->receiving.lanes[i]);
+    }
+    return true;
 }

@@ -302,6 +302,15 @@ static void close_channels(struct tcpx_session *session)
     free(session->receiving.lanes);
 }
 
+/* What the GPU has begun with memory of the caller's ends before that is the caller's again. */
+static void drain(struct tcpx_session *session)
+{
+    enum { PAUSE_NS = 50000 };
+
+    while (!chunks_drain_step(session))
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+}
+
 void tcpx_session_close(struct tcpx_session *session)
 {
     struct gpu_scope scope;
@@ -313,8 +322,8 @@ void tcpx_session_close(struct tcpx_session *session)
     if (session->control != NULL && *session->path != '\0' && session->failure == TCPX_SUCCESS &&
         matching_goodbye(session) != TCPX_SUCCESS)
         log_debug("%s", error_text());
-    if (session->engine != NULL && session->failure == TCPX_SUCCESS)
-        chunks_drain(session);
+    if (session->engine != NULL && !session->is_drained)
+        drain(session);
     transfer_free_all(session);
     matching_free(session);
     /* Plugins work with the GPU that is current. */

@@ -114,6 +114,7 @@ struct tcpx_transfer {
     struct tcpx_transfer *next_active; /* those that are started and not told */
     struct tcpx_transfer *previous_active;
     struct net_request *request; /* NULL: not yet, or not any more */
+    bool is_waited_for;          /* a thread waits for the request, and only that thread tests it */
 
     atomic_bool ended; /* written last: result and why are there */
     int result;
@@ -240,6 +241,8 @@ struct tcpx_session {
 
     int failure; /* of everything that goes as chunks, from now on */
     char why[400];
+    bool is_drained;         /* after a failure: chunks are over, and their transfers have ended */
+    uint64_t draining_since; /* 0: not yet */
 
     bool works; /* there is a worker */
     bool closing;
@@ -253,7 +256,10 @@ struct tcpx_session {
 void session_lock(struct tcpx_session *session);
 void session_unlock(struct tcpx_session *session);
 
-/* The result is the session's from now on: all transfers in chunks end with it. With the lock. */
+/*
+ * The result is the session's from now on. All transfers in chunks end with it as soon as the
+ * worker has drained what the GPU and the network still have. With the lock.
+ */
 void session_fail(struct tcpx_session *session, int result);
 
 /* --- what a step of the worker does; with the lock ------------------------------------------- */
@@ -276,9 +282,12 @@ MUST_CHECK int matching_receive_done(struct tcpx_transfer *transfer);
 MUST_CHECK int matching_goodbye(struct tcpx_session *session);
 void matching_free(struct tcpx_session *session);
 
-/* Nothing more will be begun: waits for what is on the GPU, and marks what the network still has.
+/*
+ * Nothing more will be begun. False: sends that the peer has, or copies on the GPU, have not ended
+ * yet, and their time is not over; ask again. Memory that the network still has is marked. Never
+ * waits; with the lock.
  */
-void chunks_drain(struct tcpx_session *session);
+MUST_CHECK bool chunks_drain_step(struct tcpx_session *session);
 
 /* As whole messages, from where the transfer's first call is to where it is asked about. */
 void whole_begin(struct tcpx_transfer *transfer);    /* with the session's lock */

@@ -137,7 +137,7 @@ static void test(struct tcpx_transfer *transfer, bool on_stream, void *stream)
     bool done = false;
     int result;
 
-    if (transfer->request == NULL)
+    if (transfer->request == NULL || transfer->is_waited_for)
         return;
     result = on_stream && lands ? net_test_on_stream(transfer->request, stream, &done, &bytes)
                                 : net_test(transfer->request, &done, &bytes);
@@ -192,13 +192,18 @@ void whole_test(struct tcpx_transfer *transfer, bool on_stream, void *stream)
         step_all(session);
 }
 
-/* With the transfer's lock. */
+/* With the transfer's lock, which is free during the wait. */
 static void wait_for_message(struct tcpx_transfer *transfer, uint64_t deadline)
 {
     uint64_t bytes = 0;
     bool done = false;
-    int result = net_wait(transfer->request, deadline, &done, &bytes);
+    int result;
 
+    transfer->is_waited_for = true;
+    pthread_mutex_unlock(&transfer->lock);
+    result = net_wait(transfer->request, deadline, &done, &bytes);
+    pthread_mutex_lock(&transfer->lock);
+    transfer->is_waited_for = false;
     if (result != TCPX_SUCCESS || done)
         message_has_ended(transfer, result, bytes);
 }

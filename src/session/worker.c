@@ -30,18 +30,23 @@ void session_unlock(struct tcpx_session *session)
 
 void session_fail(struct tcpx_session *session, int result)
 {
-    struct tcpx_transfer *transfer;
-
     session->failure = result;
     snprintf(session->why, sizeof session->why, "%s", error_text());
     log_tcpx("the session with %s has failed: %s", control_peer(session->control), session->why);
-    chunks_drain(session);
+}
+
+/* With the lock, when nothing of them is under way any more. */
+static void end_transfers(struct tcpx_session *session)
+{
+    struct tcpx_transfer *transfer;
+
     for (transfer = session->transfers; transfer != NULL; transfer = transfer->older)
         if (transfer->acknowledged && !transfer->ended)
             transfer_end(transfer, TCPX_SUCCESS); /* the peer has all of it */
         else if (!transfer->is_whole && !transfer->ended)
             transfer_end(transfer,
-                         error_set(result, "%s; %llu of the %llu bytes %s with tag %llu were moved",
+                         error_set(session->failure,
+                                   "%s; %llu of the %llu bytes %s with tag %llu were moved",
                                    session->why, (unsigned long long)transfer->moved,
                                    (unsigned long long)transfer->total,
                                    transfer->sending ? "to send" : "to receive",
@@ -54,7 +59,7 @@ static bool is_busy(const struct tcpx_session *session)
     if (session->event_fd >= 0 && session->whole_count != 0)
         return true;
     if (session->failure != TCPX_SUCCESS)
-        return false;
+        return !session->is_drained;
     if (session->sending.waiting.first != NULL || session->receiving.waiting.first != NULL ||
         session->sending.moving.first != NULL || session->receiving.moving.first != NULL ||
         control_has_unsent(session->control))
@@ -96,6 +101,10 @@ static bool step(struct tcpx_session *session, bool *busy)
     }
     if (session->failure == TCPX_SUCCESS && result != TCPX_SUCCESS)
         session_fail(session, result);
+    if (session->failure != TCPX_SUCCESS && !session->is_drained && chunks_drain_step(session)) {
+        session->is_drained = true;
+        end_transfers(session);
+    }
     if (session->event_fd >= 0)
         whole_step(session, &moved);
     *busy = is_busy(session);
