@@ -14,15 +14,25 @@ static void csv_number(FILE *out, double value)
         fputc(',', out);
 }
 
-/* Between quotes where its characters would end the field. */
+/* A spreadsheet would compute what begins like this; host names come from the peer. */
+static bool looks_like_a_formula(const char *text)
+{
+    return *text != '\0' && strchr("=+-@\t\r", *text) != NULL;
+}
+
+/* Between quotes where its characters would end the field, and never a formula. */
 static void csv_text(FILE *out, const char *text)
 {
+    bool formula = looks_like_a_formula(text);
+
     fputc(',', out);
-    if (text[strcspn(text, ",\"\r\n")] == '\0') {
+    if (text[strcspn(text, ",\"\r\n")] == '\0' && !formula) {
         fputs(text, out);
         return;
     }
     fputc('"', out);
+    if (formula)
+        fputc('\'', out);
     for (; *text != '\0'; text++) {
         if (*text == '"')
             fputc('"', out);

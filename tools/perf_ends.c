@@ -4,7 +4,7 @@
 #include "net/comm.h"
 #include "net/io.h"
 #include "session/bootstrap.h"
-#include "session/session_state.h"
+#include "session/open.h"
 #include "tools/perf_side.h"
 
 #include <errno.h>
@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Also for the session to be opened, with memory bound to a NIC. */
-enum { ACCEPT_MS = 20000 };
+/* How often a server that waits for the session looks whether its client is still there. */
+enum { LOOK_MS = 100 };
 
 static int describe_self(const struct perf_end *end, struct perf_self *self)
 {
@@ -171,7 +171,8 @@ static int accept_session(struct perf_side *side, struct tcpx_session_listener *
     while (result == TCPX_IN_PROGRESS && !deadline_passed(side->meeting.deadline)) {
         result = meeting_check_client(&side->meeting);
         if (result == TCPX_SUCCESS)
-            result = tcpx_session_accept(listener, ACCEPT_MS, &side->session);
+            result = session_accept_until(listener, deadline_after_ms(LOOK_MS),
+                                          side->meeting.deadline, &side->session);
     }
     return result;
 }

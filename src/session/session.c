@@ -250,10 +250,26 @@ static int wait_for_peer(struct tcpx_session_listener *listener, uint64_t deadli
     return result;
 }
 
+int session_accept_until(struct tcpx_session_listener *listener, uint64_t peer_deadline,
+                         uint64_t open_deadline, struct tcpx_session **out)
+{
+    struct tcpx_session *session;
+    int result = make(&listener->options, &session);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = wait_for_peer(listener, peer_deadline, &session->control);
+    if (result == TCPX_SUCCESS)
+        result = complete(session, &listener->options, open_deadline);
+    if (result != TCPX_SUCCESS)
+        return give_up(session, result);
+    *out = session;
+    return TCPX_SUCCESS;
+}
+
 int tcpx_session_accept(struct tcpx_session_listener *listener, int timeout_ms,
                         struct tcpx_session **out)
 {
-    struct tcpx_session *session;
     uint64_t deadline;
     int result = fork_check();
 
@@ -261,17 +277,8 @@ int tcpx_session_accept(struct tcpx_session_listener *listener, int timeout_ms,
         result = error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_accept: an argument is NULL");
     if (result == TCPX_SUCCESS)
         result = time_limit(timeout_ms, &deadline);
-    if (result == TCPX_SUCCESS)
-        result = make(&listener->options, &session);
-    if (result != TCPX_SUCCESS)
-        return result;
-    result = wait_for_peer(listener, deadline, &session->control);
-    if (result == TCPX_SUCCESS)
-        result = complete(session, &listener->options, deadline);
-    if (result != TCPX_SUCCESS)
-        return give_up(session, result);
-    *out = session;
-    return TCPX_SUCCESS;
+    return result == TCPX_SUCCESS ? session_accept_until(listener, deadline, deadline, out)
+                                  : result;
 }
 
 void tcpx_session_stop_listening(struct tcpx_session_listener *listener)

@@ -255,6 +255,24 @@ check_output "the server is interrupted" 'server:tcpx: interrupted' gone INT ser
 check "the client is killed" gone KILL client
 check "the server is killed" gone KILL server
 
+# A client that leaves when it has met the server, and before there is a session.
+leaves_early()
+{
+    "$tcpx" perf server --port $port --timeout 30 >"$TAP_WORK/server" 2>&1 &
+    server=$!
+    sleep 0.3
+    UCCL_TCPX_PLUGIN_PATH=/nonexistent "$tcpx" perf client 127.0.0.1 --port $port --timeout 30 \
+        >"$TAP_WORK/client" 2>&1
+    port=$((port + 1))
+    ends $server 10
+    server_status=$?
+    kill -9 $server 2>/dev/null
+    cat "$TAP_WORK/server"
+    [ $server_status -eq 1 ]
+}
+check_output "a server notices that its client has left before the session" 'refused: .*/nonexistent' \
+    leaves_early
+
 stopped()
 {
     begin 2

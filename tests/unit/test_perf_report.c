@@ -257,6 +257,28 @@ static void test_hostile_names(void **state)
     expect_part(perf_print_csv, &result, ",one way,\"a\"\"b\\c\n\x01\xff\",right,");
 }
 
+/* A host name of the peer is text in every spreadsheet, whatever it begins with. */
+static void test_csv_without_formulas(void **state)
+{
+    static const char *const names[][2] = {{"=cmd|' /C calc'!A0", "\"'=cmd|' /C calc'!A0\""},
+                                           {"+1+1", "\"'+1+1\""},
+                                           {"-2+3", "\"'-2+3\""},
+                                           {"@SUM(A1:A9)", "\"'@SUM(A1:A9)\""},
+                                           {"=1,\"2", "\"'=1,\"\"2\""},
+                                           {"a=b", "a=b"},
+                                           {"", ""}};
+    struct perf_result result = small_result;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char expected[120];
+
+        snprintf(result.client, sizeof result.client, "%s", names[i][0]);
+        snprintf(expected, sizeof expected, ",one way,%s,right,", names[i][1]);
+        expect_part(perf_print_csv, &result, expected);
+    }
+}
+
 /* A percentile is known from as many iterations on as it divides into. */
 static void test_percentiles(void **state)
 {
@@ -707,6 +729,7 @@ int main(void)
         cmocka_unit_test(test_table_width),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_csv_without_formulas),
         cmocka_unit_test(test_hostile_names),
         cmocka_unit_test(test_percentiles),
         cmocka_unit_test(test_total),
