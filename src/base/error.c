@@ -36,13 +36,22 @@ void error_keep(const char *format, ...)
     va_end(arguments);
 }
 
+const char *error_reason(int errno_value, char room[ERROR_REASON_BYTES])
+{
+#ifdef __GLIBC__
+    return strerror_r(errno_value, room, ERROR_REASON_BYTES);
+#else /* as in POSIX: a status, and the text in the room */
+    return strerror_r(errno_value, room, ERROR_REASON_BYTES) == 0 ? room : "unknown error";
+#endif
+}
+
 void error_keep_system(int errno_value, const char *format, ...)
 {
-    char reason[128];
+    char reason[ERROR_REASON_BYTES];
     va_list arguments;
 
     va_start(arguments, format);
-    keep(format, arguments, strerror_r(errno_value, reason, sizeof reason));
+    keep(format, arguments, error_reason(errno_value, reason));
     va_end(arguments);
 }
 

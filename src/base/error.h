@@ -23,6 +23,10 @@ void error_keep(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void error_keep_system(int errno_value, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The meaning of an errno, safe with threads; the text may or may not be in `room`. */
+enum { ERROR_REASON_BYTES = 128 };
+const char *error_reason(int errno_value, char room[ERROR_REASON_BYTES]);
+
 /* The latest text of this thread; "" if there is none. */
 const char *error_text(void);
 

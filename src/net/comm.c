@@ -18,7 +18,9 @@ static void init_lock(struct net_comm *comm)
     pthread_mutexattr_t spins;
 
     pthread_mutexattr_init(&spins);
+#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP /* musl has no such kind: its plain one spins */
     pthread_mutexattr_settype(&spins, PTHREAD_MUTEX_ADAPTIVE_NP);
+#endif
     pthread_mutex_init(&comm->lock, &spins);
     pthread_mutexattr_destroy(&spins);
 }

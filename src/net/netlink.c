@@ -22,7 +22,7 @@ enum {
 int netlink_refused(const struct netlink_verdict *verdict, const char *format, ...)
 {
     bool privilege = verdict->error == EPERM || verdict->error == EACCES;
-    char reason[128];
+    char reason[ERROR_REASON_BYTES];
     char what[512];
     va_list arguments;
 
@@ -30,7 +30,7 @@ int netlink_refused(const struct netlink_verdict *verdict, const char *format, .
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     return error_set(TCPX_SYSTEM_ERROR, "%s: %s%s%s%s%s", what,
-                     strerror_r(verdict->error, reason, sizeof reason),
+                     error_reason(verdict->error, reason),
                      *verdict->words != '\0' ? ": \"" : "", verdict->words,
                      *verdict->words != '\0' ? "\"" : "",
                      privilege ? "; CAP_NET_ADMIN is needed: run as root, or setcap "

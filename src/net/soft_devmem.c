@@ -402,7 +402,7 @@ static bool read_message(const struct msghdr *message, struct plan *plan)
         return false;
     }
     plan->iovec_usable = true;
-    for (size_t i = 0; i < message->msg_iovlen; i++) {
+    for (size_t i = 0; i < (size_t)message->msg_iovlen; i++) { /* an int with musl */
         const struct iovec *part = &message->msg_iov[i];
 
         if (part->iov_base == NULL && part->iov_len > 0)
