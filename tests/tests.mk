@@ -5,6 +5,12 @@
 HAVE_CMOCKA   := $(shell printf '\043include <%s.h>\n' stdarg stddef stdint setjmp cmocka | \
 	$(CC) $(CFLAGS) -E - >/dev/null 2>&1 && echo yes)
 CMOCKA_LIBS   ?= -lcmocka
+# CMOCKA=own: the part of it in tests/support, for targets that it is not packaged for.
+ifeq ($(CMOCKA),own)
+HAVE_CMOCKA   := yes
+CMOCKA_LIBS   :=
+TCPX_CFLAGS   += -isystem tests/support/cmocka
+endif
 CUDA_INCLUDE  ?= $(wildcard /usr/local/cuda/include)
 FAKECUDA_DIR  := $(BUILD)/tests/fakecuda
 RUNNER        := $(BUILD)/tests/runner

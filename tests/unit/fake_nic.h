@@ -215,8 +215,14 @@ static int fake_ethtool(void *data)
     }
 }
 
+#ifdef __GLIBC__
+typedef unsigned long fake_request;
+#else /* as in POSIX and musl */
+typedef int fake_request;
+#endif
+
 /* Instead of the library's. What is not for the fake goes on to the kernel. */
-int ioctl(int fd, unsigned long request, ...)
+int ioctl(int fd, fake_request request, ...)
 {
     struct ifreq *interface;
     va_list arguments;

@@ -887,7 +887,7 @@ static void test_a_port_that_is_taken(void **state)
     (void)state;
     assert_success(bootstrap_listen(NULL, 0, NULL, &first));
     assert_fails(bootstrap_listen(NULL, bootstrap_port(first), NULL, &second), TCPX_SYSTEM_ERROR,
-                 "Address already in use");
+                 strerror(EADDRINUSE));
     assert_fails(bootstrap_listen("127.0.0.1", bootstrap_port(first), NULL, &second),
                  TCPX_SYSTEM_ERROR, "cannot listen on 127.0.0.1:");
     meet(first, "127.0.0.1", NULL);
@@ -947,7 +947,8 @@ static void test_no_descriptors_left(void **state)
     few = (struct rlimit){.rlim_cur = (rlim_t)first_free, .rlim_max = usual.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     assert_fails(bootstrap_accept(listener, deadline_after_ms(PATIENCE_MS), &control),
-                 TCPX_SYSTEM_ERROR, "could not be accepted for 1000 ms: Too many open files");
+                 TCPX_SYSTEM_ERROR, "could not be accepted for 1000 ms: ");
+    assert_non_null(strstr(error_text(), strerror(EMFILE)));
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
     assert_success(bootstrap_accept(listener, deadline_after_ms(PATIENCE_MS), &control));
     control_close(join_client(&client), 0);

@@ -52,7 +52,8 @@ static void test_system_appends_meaning(void **state)
     assert_int_equal(error_system(ENOENT, "open %s", "/x"), TCPX_SYSTEM_ERROR);
     assert_string_equal(error_text(), "open /x: No such file or directory");
     assert_int_equal(error_system(99999, "open"), TCPX_SYSTEM_ERROR);
-    assert_string_equal(error_text(), "open: Unknown error 99999");
+    assert_memory_equal(error_text(), "open: ", 6);
+    assert_string_equal(error_text() + 6, strerror(99999));
 }
 
 static void test_text_can_wrap_itself(void **state)

@@ -1164,7 +1164,9 @@ static int run_all(void)
 
 int main(void)
 {
+#ifdef M_ARENA_MAX
     mallopt(M_ARENA_MAX, 1); /* arenas reserve address space that nobody asked for */
+#endif
     if (getenv("TCPX_TEST_ONLY") != NULL)
         cmocka_set_test_filter(getenv("TCPX_TEST_ONLY"));
     world_read();
