@@ -38,8 +38,9 @@ $(REDIRECTED_UNITS): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.
 $(BUILD)/tests/unit/test_session_silence: CMOCKA_LIBS += -Wl,--export-dynamic-symbol=socket
 $(BUILD)/tests/unit/test_session_silence: | $(BUILD)/libnccl-net-tcpx.so
 
-$(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(LIB_OBJECTS)
-	$(call link,$(CMOCKA_LIBS))
+# In all of them tests/support/peer_text.c looks at every text that arrives from a peer.
+$(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/support/peer_text.o $(LIB_OBJECTS)
+	$(call link,$(CMOCKA_LIBS) -Wl$(comma)--wrap=error_keep)
 
 # The library with some functions of libc under other names, so that a test can fail them or simulate
 # them: $(BUILD)/obj/tests/redirected/NAME.o, by the pairs "function replacement" of tests/NAME.syms.

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "import/loader.h"
 #include "session/agreement.h"
 #include "session/bootstrap.h"
@@ -257,7 +258,9 @@ int meeting_take_handle(struct meeting *meeting, uint64_t bytes,
 
 int meeting_give_verdict(struct meeting *meeting, const char *problem)
 {
-    return control_send(meeting->control, VERDICT, problem, strnlen(problem, VERDICT_BYTES));
+    char sent[VERDICT_BYTES + 1];
+
+    return control_send(meeting->control, VERDICT, sent, text_for_peer(problem, sent, sizeof sent));
 }
 
 int meeting_take_verdict(struct meeting *meeting)

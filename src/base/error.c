@@ -1,6 +1,8 @@
 /* Thread-local error texts and the public calls that read them. */
 #include "base/error.h"
 
+#include "base/text.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,10 +23,8 @@ static void keep(const char *format, va_list arguments, const char *suffix)
     used = (size_t)written < sizeof text ? (size_t)written : sizeof text - 1;
     if (suffix != NULL)
         snprintf(text + used, sizeof text - used, ": %s", suffix);
-    for (char *at = text; *at != '\0'; at++)
-        if ((unsigned char)*at < 0x20) /* a value or a name from outside must not break the line */
-            *at = '?';
-    memcpy(last_text, text, strlen(text) + 1);
+    /* A value or a name from outside must not break the line, or control a terminal. */
+    text_printable(text, strlen(text), last_text, sizeof last_text);
 }
 
 void error_keep(const char *format, ...)

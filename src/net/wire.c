@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/text.h"
 
 struct hello_layout {
     uint32_t magic;
@@ -303,11 +304,12 @@ const char *wire_type_name(unsigned type)
 
 size_t wire_abort_write(enum tcpx_result result, const char *text, uint8_t bytes[WIRE_ABORT_BYTES])
 {
-    size_t length = strnlen(text, WIRE_ABORT_TEXT);
+    char sent[WIRE_ABORT_TEXT + 1];
+    size_t length = text_for_peer(text, sent, sizeof sent);
 
     wire_record_write(
         &(struct wire_record){.type = WIRE_ABORT, .sequence = (uint32_t)result, .length = length},
         bytes);
-    memcpy(bytes + WIRE_RECORD_BYTES, text, length);
+    memcpy(bytes + WIRE_RECORD_BYTES, sent, length);
     return WIRE_RECORD_BYTES + length;
 }

@@ -136,7 +136,10 @@ void wire_record_write(const struct wire_record *record, uint8_t bytes[WIRE_RECO
 MUST_CHECK enum wire_problem wire_record_read(const uint8_t bytes[WIRE_RECORD_BYTES],
                                               enum wire_role role, struct wire_record *record);
 
-/* An ABORT with its text, which is cut where it is too long; how many bytes that are. */
+/*
+ * An ABORT with its text, as far as it may be shown to a peer (base/text.h) and fits; how many
+ * bytes that are.
+ */
 enum { WIRE_ABORT_BYTES = WIRE_RECORD_BYTES + WIRE_ABORT_TEXT };
 size_t wire_abort_write(enum tcpx_result result, const char *text, uint8_t bytes[WIRE_ABORT_BYTES]);
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/fork.h"
+#include "base/text.h"
 #include "net/socket.h"
 
 #include <endian.h>
@@ -73,12 +74,7 @@ int control_header_read(const uint8_t bytes[CONTROL_HEADER_BYTES], uint8_t *type
 
 void control_printable(const void *text, size_t bytes, char shown[CONTROL_REFUSAL_TEXT + 1])
 {
-    const char *from = text;
-    size_t length = bytes < CONTROL_REFUSAL_TEXT ? bytes : CONTROL_REFUSAL_TEXT;
-
-    for (size_t i = 0; i < length; i++)
-        shown[i] = (char)(from[i] < 0x20 || from[i] > 0x7e ? '?' : from[i]);
-    shown[length] = '\0';
+    text_printable(text, bytes, shown, CONTROL_REFUSAL_TEXT + 1);
 }
 
 int control_poll_ms(uint64_t deadline)
@@ -420,7 +416,7 @@ void control_refuse(struct control *control, const char *text)
 
     if (fork_check() != TCPX_SUCCESS)
         return;
-    control_printable(text, strlen(text), shown);
+    text_for_peer(text, shown, sizeof shown);
     /* Whoever is gone or does not read misses only the reason. */
     if (enqueue(control, CONTROL_REFUSED, shown, strlen(shown)) == TCPX_SUCCESS)
         (void)!control_flush(control);

@@ -90,7 +90,7 @@ void control_header_write(uint8_t type, uint32_t length, uint8_t bytes[CONTROL_H
 MUST_CHECK int control_header_read(const uint8_t bytes[CONTROL_HEADER_BYTES], uint8_t *type,
                                    uint32_t *length);
 
-/* What a refusal may show: its beginning, and '?' for whatever is not printable. */
+/* What a refusal may show: its beginning, and '?' for what is not printable (base/text.h). */
 void control_printable(const void *text, size_t bytes, char shown[CONTROL_REFUSAL_TEXT + 1]);
 
 /* How long poll() may wait for this deadline; -1: for ever. */

@@ -5,6 +5,7 @@
  * be accepted; accepted values written again are the same bytes. A broken promise ends the program.
  */
 #include "tests/fuzz/promise.h"
+#include "tests/fuzz/shown.h"
 
 #include "session/agreement.h"
 #include "session/control.h"
@@ -106,12 +107,14 @@ static void check_header(const uint8_t *bytes)
 static void check_printable(const uint8_t *bytes, size_t size)
 {
     char shown[CONTROL_REFUSAL_TEXT + 1];
-    size_t length = size < CONTROL_REFUSAL_TEXT ? size : CONTROL_REFUSAL_TEXT;
+    size_t length;
 
     control_printable(bytes, size, shown);
-    PROMISE(strnlen(shown, sizeof shown) == length);
-    for (size_t i = 0; i < length; i++)
-        PROMISE(shown[i] == (bytes[i] >= 0x20 && bytes[i] <= 0x7e ? (char)bytes[i] : '?'));
+    length = strnlen(shown, sizeof shown);
+    PROMISE(length < sizeof shown && is_shown(shown, length));
+    PROMISE(length <= size && (size == 0 || length > 0));
+    if (size < sizeof shown && is_shown(bytes, size))
+        PROMISE(length == size && memcmp(shown, bytes, size) == 0);
 }
 
 /* --- the agreement -------------------------------------------------------------------------- */

@@ -2,9 +2,11 @@
  * Fuzzes the codec of the wire. An input is a byte that says what follows (a hello, a record on a
  * forward or on the reverse socket) and its bytes, zeros where they run out. A second reading,
  * byte by byte and from docs/protocol.md, decides what must be accepted; accepted values written
- * again are the same bytes. A broken promise ends the program.
+ * again are the same bytes. Behind a byte of 255 comes the text of an ABORT that is sent. A broken
+ * promise ends the program.
  */
 #include "tests/fuzz/promise.h"
+#include "tests/fuzz/shown.h"
 
 #include "net/wire.h"
 
@@ -141,6 +143,40 @@ static void check_record(const uint8_t *bytes, bool forward)
     PROMISE(memcmp(again, bytes, sizeof again) == 0);
 }
 
+static bool has_address(const char *text)
+{
+    for (; *text != '\0'; text++)
+        if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X') &&
+            strspn(text + 2, "0123456789abcdefABCDEF") > 4)
+            return true;
+    return false;
+}
+
+/* Whatever a text is, its ABORT is one that a receiver accepts and may show. */
+static void check_abort(const uint8_t *data, size_t size)
+{
+    uint8_t bytes[WIRE_ABORT_BYTES + 1];
+    char *text = calloc(1, size + 1);
+    struct wire_record record;
+    const char *sent = (const char *)bytes + WIRE_RECORD_BYTES;
+    size_t length;
+
+    PROMISE(text != NULL);
+    if (size > 0)
+        memcpy(text, data, size);
+    memset(bytes, UNTOUCHED, sizeof bytes);
+    length = wire_abort_write(TCPX_CUDA_ERROR, text, bytes) - WIRE_RECORD_BYTES;
+    PROMISE(length <= WIRE_ABORT_TEXT && bytes[WIRE_RECORD_BYTES + length] == UNTOUCHED);
+    PROMISE(wire_record_read(bytes, WIRE_FORWARD, &record) == WIRE_FINE);
+    PROMISE(record.type == WIRE_ABORT && record.sequence == TCPX_CUDA_ERROR);
+    PROMISE(record.length == length && is_shown(sent, length));
+    bytes[WIRE_RECORD_BYTES + length] = '\0';
+    PROMISE(!has_address(sent));
+    if (strlen(text) <= WIRE_ABORT_TEXT && is_shown(text, strlen(text)) && !has_address(text))
+        PROMISE(strcmp(sent, text) == 0);
+    free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     size_t wanted;
@@ -148,6 +184,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size == 0)
         return 0;
+    if (data[0] == 255) {
+        check_abort(data + 1, size - 1);
+        return 0;
+    }
     /* A block of exactly its size, so that ASan sees a read beyond the end. */
     wanted = data[0] % 3 == 0 ? WIRE_HELLO_BYTES : WIRE_RECORD_BYTES;
     bytes = calloc(1, wanted);

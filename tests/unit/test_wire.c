@@ -690,6 +690,32 @@ static void test_abort_without_a_result(void **state)
            "ABORT: sequence 4294967295 (result), possible are 1 to 7");
 }
 
+static void expect_abort_text(const char *text, const char *sent)
+{
+    uint8_t bytes[WIRE_ABORT_BYTES];
+
+    assert_int_equal(wire_abort_write(TCPX_CUDA_ERROR, text, bytes),
+                     WIRE_RECORD_BYTES + strlen(sent));
+    assert_memory_equal(bytes + WIRE_RECORD_BYTES, sent, strlen(sent));
+}
+
+/* A peer gets no addresses of this process, no control characters and no half characters. */
+static void test_abort_texts(void **state)
+{
+    char text[WIRE_ABORT_TEXT + 8] = "";
+    char cut[WIRE_ABORT_TEXT] = "";
+
+    (void)state;
+    expect_abort_text("", "");
+    expect_abort_text("copying 16 bytes from 0x7f22e08e0000 to GPU 0 at 0x10000",
+                      "copying 16 bytes from 0x... to GPU 0 at 0x...");
+    expect_abort_text("flags 0x02", "flags 0x02");
+    expect_abort_text("\x7f \xc2\x9b \x9b \n \xc3\xbc", "? ? ? ? \xc3\xbc");
+    memset(cut, 'x', sizeof cut - 1);
+    snprintf(text, sizeof text, "%s\xc3\xbc", cut); /* its last byte would be the 201st */
+    expect_abort_text(text, cut);
+}
+
 static void test_abort_with_a_long_text(void **state)
 {
     (void)state;
@@ -732,6 +758,7 @@ int main(void)
         cmocka_unit_test(test_slice_on_credit_without_a_length),
         cmocka_unit_test(test_nothing_is_not_too_long),
         cmocka_unit_test(test_abort_without_a_result),
+        cmocka_unit_test(test_abort_texts),
         cmocka_unit_test(test_abort_with_a_long_text),
     };
 

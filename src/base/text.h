@@ -1,0 +1,23 @@
+/*
+ * Texts from and for other processes. What is shown has no control characters, whatever its source;
+ * what is sent has no addresses of this process either. A character of UTF-8 is never cut.
+ */
+#ifndef TCPX_BASE_TEXT_H
+#define TCPX_BASE_TEXT_H
+
+#include <stddef.h>
+
+/*
+ * Copies the characters that fit into `room` bytes, with a zero behind them; the value is how many
+ * bytes that are. '?' stands for each control character, each one that breaks a line or changes the
+ * direction of writing, and each byte that is not UTF-8. `out` may be `text`.
+ */
+size_t text_printable(const char *text, size_t length, char *out, size_t room);
+
+/*
+ * The same for a text that leaves this process: "0x..." stands for every hexadecimal number of more
+ * than 4 digits. Nothing is mapped at smaller addresses, so no address is left.
+ */
+size_t text_for_peer(const char *text, char *out, size_t room);
+
+#endif
