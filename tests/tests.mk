@@ -266,7 +266,8 @@ PLUGIN_SUITES := \
 	$(call plugin_suite,fork-sockets,fork,$(fewer_turns) $(in_parallel))
 scripts = $(foreach script,$(1),'$(patsubst tests/%.sh,%,$(script)): sh $(script)')
 BESIDE_SCRIPTS := $(filter $(patsubst %,tests/integration/%.sh,build completion docs documents \
-	driver_symbols examples header install man old_names program ptx runner symbols transfer),$(INTEGRATION))
+	driver_symbols examples header install man old_names program ptx runner symbols transfer \
+	travelling_texts),$(INTEGRATION))
 BESIDE_SCRIPT_SUITES := $(call scripts,$(BESIDE_SCRIPTS))
 INTEGRATION_SUITES := $(call scripts,$(filter-out $(BESIDE_SCRIPTS),$(INTEGRATION)))
 

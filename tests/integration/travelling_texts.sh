@@ -1,0 +1,53 @@
+# Every address in an error text has the form that base/text.h takes out of what is sent to a peer:
+# %p, or a hexadecimal number with 0x. Each check is also shown a text that is wrong.
+. tests/tap.sh
+
+# Hexadecimal numbers that are no addresses: of PCI devices, and of characters.
+others='"%04x:%02x:%02x.%x"|"\\\\u%04x"'
+
+# hex_without_mark FILE...: conversions to hexadecimal without 0x before them.
+hex_without_mark()
+{
+    sed -E 's/" *PRI([xX])[0-9A-Z]+ *"?/l\1/g; s/0x%[-0-9.*]*(l|ll|z|j|h|hh)?[xX]//g' "$@" |
+        grep -nE '%[-0-9.*#]*(l|ll|z|j|h|hh)?[xX]' | grep -vE "$others"
+}
+
+# pointers_as_decimals FILE...: statements of errors that name an address and have no place for one.
+pointers_as_decimals()
+{
+    cat "$@" | tr '\n' ' ' | sed 's/;/;\n/g' |
+        grep -E '(error_set|error_keep|error_system|error_keep_system|cuda_error)\(' |
+        grep -E 'uintptr_t' | grep -vE '%p|0x%'
+}
+
+# none NAME CHECK FILE...
+none()
+{
+    name=$1 check=$2
+    shift 2
+    found=$($check "$@")
+    if [ -z "$found" ]; then
+        tap_ok "$name"
+    else
+        tap_fail "$name" "$found"
+    fi
+}
+
+# finds NAME CHECK TEXT
+finds()
+{
+    printf '%s\n' "$3" >"$TAP_WORK/wrong.c"
+    if [ -n "$($2 "$TAP_WORK/wrong.c")" ]; then
+        tap_ok "$1"
+    else
+        tap_fail "$1" "$3"
+    fi
+}
+
+none "hexadecimal numbers in texts have 0x before them" hex_without_mark src/*/*.[ch]
+none "addresses in texts are hexadecimal" pointers_as_decimals src/*/*.[ch]
+finds "a hexadecimal number without 0x is found" hex_without_mark 'error_set(1, "at %llx", at);'
+finds "one of inttypes.h is found" hex_without_mark 'error_set(1, "at %" PRIx64 ".", at);'
+finds "a decimal address is found" pointers_as_decimals \
+    'return error_set(1, "at %llu", (unsigned long long)(uintptr_t)at);'
+tap_end
