@@ -88,6 +88,9 @@ int devmem_link_pool(const struct net_device *device, int gpu, struct devmem_poo
 
 /* --- steering ------------------------------------------------------------------------------ */
 
+/* For which another process may change the NIC's rules before we change them beside it. */
+enum { PATIENCE_MS = 2000 };
+
 /* As many bytes as fill these pages in packets of this connection, which begin one each. */
 static void limit_window(int socket, uint64_t pages)
 {
@@ -106,18 +109,32 @@ static void limit_window(int socket, uint64_t pages)
         log_debug("a window could not be limited to %d bytes: %s", window, strerror(errno));
 }
 
-static int steer(struct devmem_link *link, int socket)
+/* A connection joins once, however often its rule has to be tried. */
+static unsigned queue_of_next(struct devmem_link *link, int socket)
+{
+    uint64_t pages;
+
+    if (link->joined == link->steered) {
+        link->queue = devmem_pool_join(link->pool, &pages);
+        link->joined++;
+        limit_window(socket, pages);
+    }
+    return link->queue;
+}
+
+static int steer_next(struct devmem_link *link, int socket)
 {
     const char *interface = devmem_pool_interface(link->pool);
-    uint64_t pages;
-    unsigned queue = devmem_pool_join(link->pool, &pages);
+    unsigned queue = queue_of_next(link, socket);
     const struct config *config;
     int result = config_get(&config);
 
-    link->joined++;
-    limit_window(socket, pages);
     if (result == TCPX_SUCCESS)
-        result = steering_begin(interface, socket, queue, &link->rules[link->count]);
+        result = steering_begin(interface, socket, queue, link->patience_ends,
+                                &link->rules[link->count]);
+    if (result == TCPX_IN_PROGRESS)
+        return result;
+    link->steered++;
     if (result == TCPX_SUCCESS) {
         link->count++;
     } else if (config->devmem != CONFIG_DEVMEM_ON) {
@@ -127,23 +144,25 @@ static int steer(struct devmem_link *link, int socket)
     return result;
 }
 
-int devmem_link_open(struct devmem_pool *pool, const int *forward, unsigned sockets,
-                     struct devmem_link **out)
+int devmem_link_open(struct devmem_pool *pool, struct devmem_link **out)
 {
     struct devmem_link *link = calloc(1, sizeof *link);
-    int result = TCPX_SUCCESS;
 
     if (link == NULL)
         return error_system(ENOMEM, "a link");
     link->pool = devmem_pool_share(pool);
-    for (unsigned i = 1; i < sockets && result == TCPX_SUCCESS; i++)
-        result = steer(link, forward[i]);
-    if (result != TCPX_SUCCESS) {
-        devmem_link_close(link);
-        return result;
-    }
+    link->patience_ends = deadline_after_ms(PATIENCE_MS);
     *out = link;
     return TCPX_SUCCESS;
+}
+
+int devmem_link_steer(struct devmem_link *link, const int *forward, unsigned sockets)
+{
+    int result = TCPX_SUCCESS;
+
+    while (result == TCPX_SUCCESS && link->steered + 1 < sockets)
+        result = steer_next(link, forward[link->steered + 1]);
+    return result;
 }
 
 void devmem_link_close(struct devmem_link *link)

@@ -14,6 +14,11 @@ struct devmem_link {
     struct nic_rule rules[WIRE_MOST_SOCKETS];
     unsigned count;
     unsigned joined; /* connections, also those without a rule */
+    /* While connections are steered: */
+    unsigned steered; /* so many of them are */
+    unsigned queue;   /* of the next one, if it has joined already */
+    uint64_t
+        patience_ends; /* when others that change the NIC's rules are not waited for any more */
 };
 
 /*
@@ -23,12 +28,14 @@ struct devmem_link {
 MUST_CHECK int devmem_link_pool(const struct net_device *device, int gpu,
                                 struct devmem_pool **pool);
 
+MUST_CHECK int devmem_link_open(struct devmem_pool *pool, struct devmem_link **link);
+
 /*
  * Steers the connections with numbers from 1 to `sockets` - 1, which carry payload only. One that
- * cannot be steered arrives in ordinary memory.
+ * cannot be steered arrives in ordinary memory. Never waits: TCPX_IN_PROGRESS while another process
+ * changes the NIC's rules, to be called again.
  */
-MUST_CHECK int devmem_link_open(struct devmem_pool *pool, const int *forward, unsigned sockets,
-                                struct devmem_link **link);
+MUST_CHECK int devmem_link_steer(struct devmem_link *link, const int *forward, unsigned sockets);
 
 /* Behind the close of its sockets. NULL is allowed. */
 void devmem_link_close(struct devmem_link *link);

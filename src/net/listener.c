@@ -332,13 +332,21 @@ static bool send_ready(struct gathering *gathering)
            (ssize_t)sizeof bytes;
 }
 
-/* Payload goes to its queue from the first byte on: none is sent before READY. */
+/*
+ * Payload goes to its queue from the first byte on: none is sent before READY. TCPX_IN_PROGRESS: to
+ * be tried again at the next call.
+ */
 static int steer(const struct net_listener *listener, struct gathering *gathering)
 {
-    return listener->pool != NULL
-               ? devmem_link_open(listener->pool, gathering->link.forward, gathering->link.sockets,
-                                  &gathering->link.devmem)
-               : TCPX_SUCCESS;
+    struct net_link *link = &gathering->link;
+    int result = TCPX_SUCCESS;
+
+    if (listener->pool == NULL)
+        return TCPX_SUCCESS;
+    if (link->devmem == NULL)
+        result = devmem_link_open(listener->pool, &link->devmem);
+    return result == TCPX_SUCCESS ? devmem_link_steer(link->devmem, link->forward, link->sockets)
+                                  : result;
 }
 
 static bool has_all_peers(const struct net_link *link)
@@ -377,6 +385,8 @@ static int finish_gathering(struct net_listener *listener, struct gathering *gat
 
     if (gathering->present == gathering->link.sockets + 1u) {
         result = steer(listener, gathering);
+        if (result == TCPX_IN_PROGRESS)
+            return TCPX_SUCCESS;
         if (result != TCPX_SUCCESS)
             return refuse_gathering(gathering, result);
         if (send_ready(gathering)) {

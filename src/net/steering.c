@@ -11,12 +11,14 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "net/socket.h"
+#include "net/steering_files.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,14 +32,6 @@ enum {
     LOCK_PAUSE_NS = 2000000,
     MOST_RECORD_BYTES = 1 << 20,
 };
-
-/* Changed by tests only, before anything else. */
-static const char *folder = "/run/tcpx";
-
-void steering_use_folder(const char *other)
-{
-    folder = other;
-}
 
 /* --- a line -------------------------------------------------------------------------------- */
 
@@ -226,36 +220,33 @@ struct record {
 static int open_lock(const char *record_path, const char *ending, int *fd)
 {
     char path[PATH_MAX + 16];
-    int result = fork_watch();
-    int opened;
+    int opened = -1;
+    int error;
 
-    if (result != TCPX_SUCCESS)
+    if (fork_watch() != TCPX_SUCCESS)
         return ENOMEM;
-    if (mkdir(folder, 0755) != 0 && errno != EEXIST)
-        return errno;
     snprintf(path, sizeof path, "%s.%s", record_path, ending);
     /* A child would keep the lock. */
     fork_hold();
-    opened = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    result = errno;
+    error = steering_files_open(path, O_RDWR | O_CREAT, &opened);
     if (!fork_release(opened))
         return ENOMEM;
-    if (opened < 0)
-        return result;
-    *fd = opened;
-    return 0;
+    if (error == 0)
+        *fd = opened;
+    return error;
 }
 
-static int take_lock(int fd)
+/* EWOULDBLOCK: another process had it all the time; a patience of 0 tries once. */
+static int take_lock(int fd, unsigned patience_ms)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
-    uint64_t deadline = deadline_after_ms(LOCK_PATIENCE_MS);
+    uint64_t deadline = deadline_after_ms(patience_ms);
 
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return errno;
         if (deadline_passed(deadline))
-            return ETIMEDOUT;
+            return EWOULDBLOCK;
         nanosleep(&pause, NULL);
     }
     return 0;
@@ -264,8 +255,9 @@ static int take_lock(int fd)
 /* The whole file, as a text; NULL: there is none, or no memory. */
 static char *read_file(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    char *text = fd >= 0 ? malloc(MOST_RECORD_BYTES + 1) : NULL;
+    int fd = -1;
+    int error = steering_files_open(path, O_RDONLY, &fd);
+    char *text = error == 0 ? malloc(MOST_RECORD_BYTES + 1) : NULL;
     size_t length = 0;
     ssize_t got = 1;
 
@@ -314,35 +306,50 @@ static int read_lines(struct record *record)
 }
 
 /* Of this interface, in this network namespace. 0, or an errno. */
-static int name_record(const char *interface, char path[PATH_MAX])
+static int name_record(const char *interface, bool make_folder, char path[PATH_MAX])
 {
     uint64_t network = name_space("net");
+    int error = steering_files_folder(make_folder, path);
+    size_t length = strlen(path);
 
+    if (error != 0)
+        return error;
     if (strchr(interface, '/') != NULL)
         return EINVAL;
-    if (snprintf(path, PATH_MAX, "%s/steering-%llu-%s", folder, (unsigned long long)network,
-                 interface) >= PATH_MAX)
+    if (snprintf(path + length, PATH_MAX - length, "/steering-%llu-%s", (unsigned long long)network,
+                 interface) >= (int)(PATH_MAX - length))
         return ENAMETOOLONG;
     return network != 0 ? 0 : ENOENT;
 }
 
-static bool record_open(const char *interface, struct record *record)
+/* 0, or an errno; EWOULDBLOCK: another process has the record. */
+static int record_open(const char *interface, unsigned patience_ms, struct record *record)
 {
-    int error = name_record(interface, record->path);
+    int error = name_record(interface, true, record->path);
 
     record->lock = -1;
     if (error == 0)
         error = open_lock(record->path, "lock", &record->lock);
     if (error == 0)
-        error = take_lock(record->lock);
+        error = take_lock(record->lock, patience_ms);
     if (error == 0)
         error = read_lines(record);
-    if (error == 0)
-        return true;
-    log_debug("%s: rules are not recorded, and would stay if this process were killed: %s: %s",
-              interface, record->path, strerror(error));
-    socket_close(&record->lock);
-    return false;
+    if (error != 0)
+        socket_close(&record->lock);
+    return error;
+}
+
+/* Once is enough: the reason is the same for all rules. */
+static void warn_unrecorded(const char *interface, const char *path, int error)
+{
+    static atomic_bool warned;
+    char reason[ERROR_REASON_BYTES];
+
+    if (!atomic_exchange(&warned, true))
+        log_warn("%s: rules are not recorded, and would stay if this process were killed: %s: %s",
+                 interface, path,
+                 error == EWOULDBLOCK ? "another process keeps it locked"
+                                      : error_reason(error, reason));
 }
 
 static void record_close(struct record *record)
@@ -356,11 +363,11 @@ static bool write_lines(const struct record *record, const char *path)
     char text[STEERING_LINE_BYTES];
     FILE *file;
     bool good;
-    int fd;
+    int fd = -1;
 
     (void)unlink(path);
-    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-    file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    file =
+        steering_files_open(path, O_WRONLY | O_CREAT | O_EXCL, &fd) == 0 ? fdopen(fd, "w") : NULL;
     if (file == NULL) {
         if (fd >= 0)
             close(fd);
@@ -466,22 +473,27 @@ static void remember(struct record *record, const struct nic_rule *rule)
     record_write(record);
 }
 
-int steering_begin(const char *interface, int socket, unsigned queue, struct nic_rule *rule)
+int steering_begin(const char *interface, int socket, unsigned queue, uint64_t patience_ends,
+                   struct nic_rule *rule)
 {
     struct record record;
     struct nic_rule made;
-    bool is_recorded;
+    int error;
     int result = steering_describe(socket, &made);
 
     if (result != TCPX_SUCCESS)
         return result;
     made.queue = queue;
     /* The lock is taken first: processes that choose a location at once would take the same. */
-    is_recorded = record_open(interface, &record);
+    error = record_open(interface, 0, &record);
+    if (error == EWOULDBLOCK && !deadline_passed(patience_ends))
+        return error_set(TCPX_IN_PROGRESS, "%s: another process changes its rules", interface);
+    if (error != 0)
+        warn_unrecorded(interface, record.path, error);
     result = nic_rule_add(interface, &made);
-    if (is_recorded && result == TCPX_SUCCESS)
+    if (error == 0 && result == TCPX_SUCCESS)
         remember(&record, &made);
-    if (is_recorded)
+    if (error == 0)
         record_close(&record);
     if (result == TCPX_SUCCESS)
         *rule = made;
@@ -503,7 +515,7 @@ void steering_end(const char *interface, const struct nic_rule *rule)
     struct steering_line line = {.rule = *rule};
     struct record record;
     bool removed;
-    bool is_recorded = record_open(interface, &record);
+    bool is_recorded = record_open(interface, LOCK_PATIENCE_MS, &record) == 0;
 
     if (remove_rule(interface, rule, &removed) && is_recorded && this_process(&line.process)) {
         forget(&record, is_same, &line);
@@ -519,8 +531,8 @@ unsigned steering_clean(const char *interface)
     unsigned count = 0;
     size_t kept = 0;
 
-    if (name_record(interface, record.path) != 0 || access(record.path, F_OK) != 0 ||
-        !record_open(interface, &record))
+    if (name_record(interface, false, record.path) != 0 || access(record.path, F_OK) != 0 ||
+        record_open(interface, LOCK_PATIENCE_MS, &record) != 0)
         return 0;
     for (size_t i = 0; i < record.count; i++) {
         bool removed = false;
@@ -544,18 +556,20 @@ unsigned steering_clean(const char *interface)
 
 int steering_lock(const char *interface)
 {
+    char reason[ERROR_REASON_BYTES];
     char path[PATH_MAX];
     int lock = -1;
-    int error = name_record(interface, path);
+    int error = name_record(interface, true, path);
 
     if (error == 0)
         error = open_lock(path, "setup.lock", &lock);
     if (error == 0)
-        error = take_lock(lock);
+        error = take_lock(lock, LOCK_PATIENCE_MS);
     if (error == 0)
         return lock;
-    log_debug("%s: other processes cannot be kept from changing it at the same time: %s", interface,
-              strerror(error));
+    log_warn("%s: other processes cannot be kept from changing it at the same time: %s: %s",
+             interface, path,
+             error == EWOULDBLOCK ? "another one keeps it locked" : error_reason(error, reason));
     socket_close(&lock);
     return -1;
 }

@@ -7,10 +7,15 @@
 
 #include "net/nic.h"
 
-/* What arrives on this connected socket goes to `queue` from now on. */
+/*
+ * What arrives on this connected socket goes to `queue` from now on. Never waits for another
+ * process: TCPX_IN_PROGRESS while one has the record, to be called again; when the patience has
+ * ended, the rule is made without a record.
+ */
 MUST_CHECK int steering_begin(const char *interface, int socket, unsigned queue,
-                              struct nic_rule *rule);
+                              uint64_t patience_ends, struct nic_rule *rule);
 
+/* May wait up to 2 s for another process; then a line stays in the record, which does no harm. */
 void steering_end(const char *interface, const struct nic_rule *rule);
 
 /* Removes the rules of processes that are gone; how many. Without a record: 0. */
@@ -48,8 +53,5 @@ bool steering_is_gone(const struct steering_process *process);
 
 /* The rule for what arrives on a connected socket; its queue and location are 0. */
 MUST_CHECK int steering_describe(int socket, struct nic_rule *rule);
-
-/* Instead of /run/tcpx. */
-void steering_use_folder(const char *other);
 
 #endif

@@ -5,8 +5,10 @@
  */
 #include "tests/unit/fake_nic.h"
 
+#include "base/clock.h"
 #include "net/socket.h"
 #include "net/steering.h"
+#include "net/steering_files.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -34,7 +36,7 @@ static int make_folder(void **state)
     snprintf(folder, sizeof folder, "/tmp/tcpx-steering-XXXXXX");
     if (mkdtemp(folder) == NULL)
         return -1;
-    steering_use_folder(folder);
+    steering_files_use(folder, NULL);
     fake_nic_reset(8);
     return 0;
 }
@@ -173,10 +175,10 @@ static void test_no_connection(void **state)
     struct nic_rule rule;
 
     (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, unconnected, 1, &rule), TCPX_SYSTEM_ERROR);
-    assert_int_equal(steering_begin(FAKE_NIC, -1, 1, &rule), TCPX_SYSTEM_ERROR);
+    assert_int_equal(steering_begin(FAKE_NIC, unconnected, 1, 0, &rule), TCPX_SYSTEM_ERROR);
+    assert_int_equal(steering_begin(FAKE_NIC, -1, 1, 0, &rule), TCPX_SYSTEM_ERROR);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    assert_int_equal(steering_begin(FAKE_NIC, pair[0], 1, &rule), TCPX_INVALID_ARGUMENT);
+    assert_int_equal(steering_begin(FAKE_NIC, pair[0], 1, 0, &rule), TCPX_INVALID_ARGUMENT);
     close(pair[0]);
     close(pair[1]);
     close(unconnected);
@@ -193,7 +195,7 @@ static void test_begin_and_end(void **state)
     char text[4096];
 
     (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, &one), TCPX_SUCCESS);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &one), TCPX_SUCCESS);
     assert_int_equal(one.queue, 3);
     assert_int_equal(fake_nic_rules(), 1);
     read_record(text);
@@ -206,7 +208,7 @@ static void test_begin_and_end(void **state)
     assert_int_equal(line.rule.location, one.location);
     assert_memory_equal(&line.rule.from, &one.from, sizeof(struct sockaddr_in));
     assert_memory_equal(&line.rule.to, &one.to, sizeof(struct sockaddr_in));
-    assert_int_equal(steering_begin(FAKE_NIC, pair.theirs, 4, &two), TCPX_SUCCESS);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.theirs, 4, 0, &two), TCPX_SUCCESS);
     assert_int_equal(count_lines(), 2);
     assert_int_equal(steering_clean(FAKE_NIC), 0); /* the living keep theirs */
     assert_int_equal(fake_nic_rules(), 2);
@@ -226,7 +228,7 @@ static void test_refusal_leaves_nothing(void **state)
 
     (void)state;
     fake_nic->refusal = EPERM;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, &rule), TCPX_SYSTEM_ERROR);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SYSTEM_ERROR);
     assert_int_equal(rule.location, 4711);
     assert_int_equal(count_lines(), 0);
     close_pair(&pair);
@@ -239,7 +241,7 @@ static void test_kept_for_later(void **state)
     struct nic_rule rule;
 
     (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, &rule), TCPX_SUCCESS);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
     fake_nic->refusal = EPERM;
     steering_end(FAKE_NIC, &rule);
     assert_int_equal(count_lines(), 1);
@@ -257,9 +259,9 @@ static void test_place_of_another(void **state)
     struct nic_rule two;
 
     (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, &one), TCPX_SUCCESS);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &one), TCPX_SUCCESS);
     fake_nic->is_used[one.location] = false; /* by hand */
-    assert_int_equal(steering_begin(FAKE_NIC, pair.theirs, 4, &two), TCPX_SUCCESS);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.theirs, 4, 0, &two), TCPX_SUCCESS);
     assert_int_equal(one.location, two.location);
     assert_int_equal(count_lines(), 1);
     steering_end(FAKE_NIC, &one);
@@ -282,8 +284,8 @@ static pid_t kill_one(void)
         struct pair pair = make_pair(false);
         struct nic_rule rule;
 
-        if (steering_begin(FAKE_NIC, pair.ours, 1, &rule) == TCPX_SUCCESS &&
-            steering_begin(FAKE_NIC, pair.theirs, 2, &rule) == TCPX_SUCCESS)
+        if (steering_begin(FAKE_NIC, pair.ours, 1, 0, &rule) == TCPX_SUCCESS &&
+            steering_begin(FAKE_NIC, pair.theirs, 2, 0, &rule) == TCPX_SUCCESS)
             raise(SIGKILL);
         _exit(1);
     }
@@ -299,7 +301,7 @@ static void test_killed(void **state)
     struct nic_rule ours;
 
     (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, &ours), TCPX_SUCCESS);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &ours), TCPX_SUCCESS);
     for (int waited = 0; waited < 2; waited++) {
         pid_t child = kill_one();
 
@@ -343,7 +345,7 @@ static void test_who_is_gone(void **state)
     char text[4096];
 
     (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, &rule), TCPX_SUCCESS);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
     read_record(text);
     *strchr(text, '\n') = '\0';
     assert_true(steering_parse(text, &line));
@@ -477,7 +479,7 @@ static void test_rubbish(void **state)
     size_t length;
 
     (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, &ours), TCPX_SUCCESS);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &ours), TCPX_SUCCESS);
     child = kill_one();
     waitpid(child, NULL, 0);
     read_record(text);
@@ -529,14 +531,14 @@ static void test_without_record(void **state)
     fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     assert_true(fd >= 0);
     close(fd);
-    steering_use_folder(below);
+    steering_files_use(below, NULL);
     assert_int_equal(steering_clean(FAKE_NIC), 0);
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, &rule), TCPX_SUCCESS);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
     assert_int_equal(fake_nic_rules(), 1);
     assert_int_equal(steering_clean(FAKE_NIC), 0);
     steering_end(FAKE_NIC, &rule);
     assert_int_equal(fake_nic_rules(), 0);
-    steering_use_folder(folder);
+    steering_files_use(folder, NULL);
     close_pair(&pair);
 }
 
@@ -551,42 +553,288 @@ static void test_folder(void **state)
 
     (void)state;
     snprintf(below, sizeof below, "%s/new", folder);
-    steering_use_folder(below);
+    steering_files_use(below, NULL);
     assert_int_equal(steering_clean(FAKE_NIC), 0);
     assert_int_not_equal(stat(below, &status), 0);
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, &rule), TCPX_SUCCESS);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
     assert_int_equal(stat(below, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0755);
     steering_end(FAKE_NIC, &rule);
     umask(mask);
-    steering_use_folder(folder);
+    steering_files_use(folder, NULL);
     close_pair(&pair);
 }
 
-/* Somebody holds the lock and does not let go: nobody waits for ever, and the rule is there. */
+static int open_lock(mode_t mode)
+{
+    char path[256];
+    char lock[300];
+
+    record_path(path);
+    snprintf(lock, sizeof lock, "%s.lock", path);
+    return open(lock, O_RDWR | O_CREAT | O_CLOEXEC, mode);
+}
+
+/*
+ * Another process holds the lock: nobody waits for it inside of a call. The next call succeeds when
+ * it has let go; if it does not, the rule is made without a record at the end of the patience.
+ */
 static void test_stuck_lock(void **state)
 {
     struct pair pair = make_pair(false);
+    uint64_t begun = clock_now();
     struct nic_rule rule;
+    int fd = open_lock(0600);
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, DEADLINE_NEVER, &rule),
+                         TCPX_IN_PROGRESS);
+    assert_int_equal(fake_nic_rules(), 0);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, clock_now(), &rule), TCPX_SUCCESS);
+    assert_in_range(clock_now() - begun, 0, 1000000000);
+    assert_int_equal(fake_nic_rules(), 1);
+    assert_int_equal(count_lines(), 0);
+    assert_int_equal(flock(fd, LOCK_UN), 0);
+    steering_end(FAKE_NIC, &rule);
+    assert_int_equal(fake_nic_rules(), 0);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, DEADLINE_NEVER, &rule), TCPX_SUCCESS);
+    assert_int_equal(count_lines(), 1);
+    steering_end(FAKE_NIC, &rule);
+    close(fd);
+    close_pair(&pair);
+}
+
+/* --- whose files these are ------------------------------------------------------------------ */
+
+enum { SOMEBODY = 65534 };
+
+static void expect_mode(const char *ending, mode_t mode)
+{
+    char path[256];
+    char file[300];
+    struct stat status;
+
+    record_path(path);
+    snprintf(file, sizeof file, "%s%s", path, ending);
+    assert_int_equal(stat(file, &status), 0);
+    assert_int_equal(status.st_mode & 07777, mode);
+}
+
+/* What a process of another user makes of the lock: 0 if it could hold it, or an errno. */
+static int lock_as_somebody(void)
+{
+    int status = -1;
+    pid_t child = fork();
+
+    if (child == 0) {
+        char path[256];
+        char lock[300];
+        int fd;
+
+        record_path(path);
+        snprintf(lock, sizeof lock, "%s.lock", path);
+        if (setgid(SOMEBODY) != 0 || setuid(SOMEBODY) != 0)
+            _exit(255);
+        fd = open(lock, O_RDONLY | O_CLOEXEC);
+        _exit(fd < 0 ? errno : flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WEXITSTATUS(status);
+}
+
+/* No other user can hold the locks, or read the record. */
+static void test_modes(void **state)
+{
+    struct pair pair = make_pair(false);
+    mode_t mask = umask(0);
+    struct nic_rule rule;
+    int lock;
+
+    (void)state;
+    assert_int_equal(chmod(folder, 0755), 0);
+    lock = steering_lock(FAKE_NIC);
+    assert_true(lock >= 0);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
+    expect_mode("", 0600);
+    expect_mode(".lock", 0600);
+    expect_mode(".setup.lock", 0600);
+    if (geteuid() == 0)
+        assert_int_equal(lock_as_somebody(), EACCES);
+    steering_end(FAKE_NIC, &rule);
+    steering_unlock(lock);
+    umask(mask);
+    close_pair(&pair);
+}
+
+/* Files that others may open get the right mode. */
+static void test_old_files(void **state)
+{
+    struct pair pair = make_pair(false);
+    mode_t mask = umask(0);
+    struct nic_rule rule;
+
+    (void)state;
+    close(open_lock(0666));
+    write_record("rubbish\n", 8);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
+    assert_int_equal(count_lines(), 1);
+    expect_mode("", 0600);
+    expect_mode(".lock", 0600);
+    steering_end(FAKE_NIC, &rule);
+    umask(mask);
+    close_pair(&pair);
+}
+
+/* The rule is made, and nothing is written anywhere. */
+static void expect_unrecorded(void)
+{
+    struct pair pair = make_pair(false);
+    struct nic_rule rule;
+
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
+    assert_int_equal(fake_nic_rules(), 1);
+    assert_int_equal(count_lines(), 0);
+    steering_end(FAKE_NIC, &rule);
+    assert_int_equal(fake_nic_rules(), 0);
+    assert_int_equal(steering_lock(FAKE_NIC), -1);
+    close_pair(&pair);
+}
+
+/* A folder that others can change is not used. */
+static void test_folders_of_others(void **state)
+{
+    char other[128];
+
+    (void)state;
+    assert_int_equal(chmod(folder, 0775), 0);
+    expect_unrecorded();
+    assert_int_equal(chmod(folder, 01777), 0);
+    expect_unrecorded();
+    assert_int_equal(chmod(folder, 0700), 0);
+    snprintf(other, sizeof other, "%s-link", folder);
+    assert_int_equal(symlink(folder, other), 0);
+    steering_files_use(other, NULL);
+    expect_unrecorded();
+    assert_int_equal(unlink(other), 0);
+    steering_files_use(folder, NULL);
+    if (geteuid() != 0)
+        skip(); /* only root can give things away */
+    assert_int_equal(chown(folder, SOMEBODY, SOMEBODY), 0);
+    expect_unrecorded();
+}
+
+/* Nor files that somebody has put there. */
+static void test_planted_files(void **state)
+{
     char path[256];
     char lock[300];
+    char setup[300];
+    struct stat status;
+    char target[128];
     int fd;
 
     (void)state;
     record_path(path);
     snprintf(lock, sizeof lock, "%s.lock", path);
-    fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    snprintf(setup, sizeof setup, "%s.setup.lock", path);
+    snprintf(target, sizeof target, "%s/target", folder);
+    assert_int_equal(symlink(target, lock), 0);
+    assert_int_equal(symlink(target, setup), 0);
+    expect_unrecorded();
+    assert_int_equal(stat(target, &status), -1);
+    assert_int_equal(unlink(lock) | unlink(setup), 0);
+    assert_int_equal(mkfifo(lock, 0600) | mkfifo(setup, 0600), 0);
+    expect_unrecorded();
+    assert_int_equal(unlink(lock) | unlink(setup), 0);
+    if (geteuid() != 0)
+        skip();
+    fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     assert_true(fd >= 0);
-    assert_int_equal(flock(fd, LOCK_EX), 0);
-    alarm(10);
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, &rule), TCPX_SUCCESS);
-    alarm(0);
-    assert_int_equal(fake_nic_rules(), 1);
-    assert_int_equal(count_lines(), 0);
+    assert_int_equal(rename(lock, setup) | link(setup, lock), 0);
+    assert_int_equal(fchown(fd, SOMEBODY, SOMEBODY), 0);
+    expect_unrecorded();
     close(fd);
-    steering_end(FAKE_NIC, &rule);
-    assert_int_equal(fake_nic_rules(), 0);
-    close_pair(&pair);
+}
+
+/* A record that another user has put there is not believed. */
+static void test_planted_record(void **state)
+{
+    pid_t killed = kill_one();
+    char path[256];
+
+    (void)state;
+    waitpid(killed, NULL, 0);
+    if (geteuid() != 0)
+        skip();
+    record_path(path);
+    assert_int_equal(chown(path, SOMEBODY, SOMEBODY), 0);
+    assert_int_equal(steering_clean(FAKE_NIC), 0);
+    assert_int_equal(fake_nic_rules(), 2);
+    assert_int_equal(chown(path, 0, 0), 0);
+    assert_int_equal(steering_clean(FAKE_NIC), 2);
+}
+
+static int mode_of(const char *path)
+{
+    struct stat status;
+
+    return stat(path, &status) == 0 ? (int)(status.st_mode & 07777) : -1;
+}
+
+/*
+ * A user who may not write to the first folder, as under setcap, has one of his own: what a killed
+ * process of his leaves is removed by the next one.
+ */
+static int work_as_somebody(const char *second, const char *own)
+{
+    pid_t child;
+
+    steering_files_use(folder, second);
+    if (setgid(SOMEBODY) != 0 || setuid(SOMEBODY) != 0)
+        return 1;
+    if (steering_clean(FAKE_NIC) != 0 || mode_of(own) != -1)
+        return 2;
+    child = fork();
+    if (child == 0) {
+        struct pair pair = make_pair(false);
+        struct nic_rule rule;
+
+        _exit(steering_begin(FAKE_NIC, pair.ours, 1, 0, &rule) == TCPX_SUCCESS ? 0 : 1);
+    }
+    if (child < 0 || waitpid(child, NULL, 0) != child || fake_nic_rules() != 1)
+        return 3;
+    if (mode_of(own) != 0700)
+        return 4;
+    return steering_clean(FAKE_NIC) == 1 && fake_nic_rules() == 0 ? 0 : 5;
+}
+
+static void test_second_folder(void **state)
+{
+    char second[128];
+    char own[160];
+    int status = -1;
+    pid_t child;
+
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(chmod(folder, 0755), 0);
+    /* As /tmp is: everybody can make a folder of his own there. */
+    snprintf(second, sizeof second, "%s/all", folder);
+    assert_int_equal(mkdir(second, 0777) | chmod(second, 01777), 0);
+    snprintf(second, sizeof second, "%s/all/of-", folder);
+    snprintf(own, sizeof own, "%s%d", second, SOMEBODY);
+    child = fork();
+    if (child == 0)
+        _exit(work_as_somebody(second, own));
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(count_lines(), 0);
 }
 
 /* Another process waits for its turn; rules can be made meanwhile. */
@@ -609,7 +857,7 @@ static void test_setup_lock(void **state)
         _exit(own >= 0 && write(tells[1], "x", 1) == 1 ? 0 : 1);
     }
     assert_true(child > 0);
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, &rule), TCPX_SUCCESS);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
     assert_int_equal(count_lines(), 1);
     usleep(100000);
     assert_int_equal(read(tells[0], &byte, 1), -1);
@@ -618,7 +866,7 @@ static void test_setup_lock(void **state)
     assert_int_equal(read(tells[0], &byte, 1), 1);
     steering_end(FAKE_NIC, &rule);
     steering_unlock(-1);
-    steering_use_folder("/proc/no-folder");
+    steering_files_use("/proc/no-folder", NULL);
     assert_int_equal(steering_lock(FAKE_NIC), -1);
     close(tells[0]);
     close(tells[1]);
@@ -646,7 +894,7 @@ static void test_children_do_not_lock(void **state)
 
     (void)state;
     fake_nic_during = fork_once;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, &rule), TCPX_SUCCESS);
+    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
     fake_nic_during = NULL;
     assert_true(fork_within > 0);
     steering_end(FAKE_NIC, &rule);
@@ -657,6 +905,17 @@ static void test_children_do_not_lock(void **state)
     close_pair(&pair);
 }
 
+static int begin_at_last(int socket, unsigned queue, struct nic_rule *rule)
+{
+    uint64_t patience_ends = deadline_after_ms(20000);
+    int result;
+
+    while ((result = steering_begin(FAKE_NIC, socket, queue, patience_ends, rule)) ==
+           TCPX_IN_PROGRESS)
+        sched_yield();
+    return result;
+}
+
 static void work(int turns)
 {
     struct pair pair = make_pair(false);
@@ -664,8 +923,8 @@ static void work(int turns)
     struct nic_rule two;
 
     for (int i = 0; i < turns; i++) {
-        if (steering_begin(FAKE_NIC, pair.ours, 1, &one) != TCPX_SUCCESS ||
-            steering_begin(FAKE_NIC, pair.theirs, 2, &two) != TCPX_SUCCESS)
+        if (begin_at_last(pair.ours, 1, &one) != TCPX_SUCCESS ||
+            begin_at_last(pair.theirs, 2, &two) != TCPX_SUCCESS)
             _exit(1);
         steering_clean(FAKE_NIC);
         steering_end(FAKE_NIC, &one);
@@ -745,6 +1004,12 @@ int main(void)
         IN_FOLDER(test_without_record),
         IN_FOLDER(test_folder),
         IN_FOLDER(test_stuck_lock),
+        IN_FOLDER(test_modes),
+        IN_FOLDER(test_old_files),
+        IN_FOLDER(test_folders_of_others),
+        IN_FOLDER(test_planted_files),
+        IN_FOLDER(test_planted_record),
+        IN_FOLDER(test_second_folder),
         IN_FOLDER(test_setup_lock),
         IN_FOLDER(test_children_do_not_lock),
         IN_FOLDER(test_many_at_once),
