@@ -40,7 +40,10 @@ $(BUILD)/tests/unit/test_session_silence: | $(BUILD)/libnccl-net-tcpx.so
 
 # In all of them tests/support/peer_text.c looks at every text that arrives from a peer.
 $(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/support/peer_text.o $(LIB_OBJECTS)
-	$(call link,$(CMOCKA_LIBS) -Wl$(comma)--wrap=error_keep)
+	$(call link,$(CMOCKA_LIBS) $(patsubst %,-Wl$(comma)--wrap=%,error_keep $(WRAPPED)))
+
+# Functions of the library that a unit has in place of the library's own.
+$(BUILD)/tests/unit/test_devmem_link: WRAPPED := $(patsubst %,devmem_pool_%,share give interface join leave)
 
 # The library with some functions of libc under other names, so that a test can fail them or simulate
 # them: $(BUILD)/obj/tests/redirected/NAME.o, by the pairs "function replacement" of tests/NAME.syms.

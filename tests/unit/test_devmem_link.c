@@ -1,0 +1,231 @@
+/*
+ * Shows that connections are steered without waiting for another process that changes the NIC's
+ * rules: the call comes back, and the next one goes on where it stopped. The pool is made up: this
+ * file has its functions in place of the library's (by the linker's --wrap).
+ */
+#include "tests/unit/fake_nic.h"
+
+#include "base/clock.h"
+#include "net/devmem_link.h"
+#include "net/steering_files.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+enum { SOCKETS = 5, QUEUES = 8 };
+
+/* --- the pool ------------------------------------------------------------------------------ */
+
+static unsigned users;
+static unsigned connections;
+
+struct devmem_pool *__wrap_devmem_pool_share(struct devmem_pool *pool);
+void __wrap_devmem_pool_give(struct devmem_pool *pool);
+const char *__wrap_devmem_pool_interface(const struct devmem_pool *pool);
+unsigned __wrap_devmem_pool_join(struct devmem_pool *pool, uint64_t *pages);
+void __wrap_devmem_pool_leave(struct devmem_pool *pool, unsigned count);
+
+struct devmem_pool *__wrap_devmem_pool_share(struct devmem_pool *pool)
+{
+    users++;
+    return pool;
+}
+
+void __wrap_devmem_pool_give(struct devmem_pool *pool)
+{
+    (void)pool;
+    users--;
+}
+
+const char *__wrap_devmem_pool_interface(const struct devmem_pool *pool)
+{
+    (void)pool;
+    return FAKE_NIC;
+}
+
+unsigned __wrap_devmem_pool_join(struct devmem_pool *pool, uint64_t *pages)
+{
+    (void)pool;
+    *pages = 1000;
+    return 1 + connections++;
+}
+
+void __wrap_devmem_pool_leave(struct devmem_pool *pool, unsigned count)
+{
+    (void)pool;
+    connections -= count;
+}
+
+/* --- connections, and another process ------------------------------------------------------- */
+
+static char folder[64];
+static int forward[SOCKETS];
+static int backward[SOCKETS];
+
+static void connect_all(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(listening, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(listen(listening, SOCKETS), 0);
+    assert_int_equal(getsockname(listening, (struct sockaddr *)&address, &length), 0);
+    for (int i = 0; i < SOCKETS; i++) {
+        backward[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(backward[i], (struct sockaddr *)&address, length), 0);
+        forward[i] = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+        assert_true(forward[i] >= 0);
+    }
+    close(listening);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/tcpx-link-XXXXXX");
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    steering_files_use(folder, NULL);
+    fake_nic_reset(QUEUES);
+    connect_all();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    char command[128];
+
+    (void)state;
+    for (int i = 0; i < SOCKETS; i++) {
+        close(forward[i]);
+        close(backward[i]);
+    }
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+/* A descriptor of its own has the lock as another process would. */
+static int hold_lock(void)
+{
+    struct stat status;
+    char path[200];
+    int fd;
+
+    assert_int_equal(stat("/proc/self/ns/net", &status), 0);
+    snprintf(path, sizeof path, "%s/steering-%llu-" FAKE_NIC ".lock", folder,
+             (unsigned long long)status.st_ino);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    return fd;
+}
+
+static struct devmem_link *open_link(void)
+{
+    struct devmem_link *link = NULL;
+
+    /* The pool itself is never looked at. */
+    assert_int_equal(devmem_link_open((struct devmem_pool *)folder, &link), TCPX_SUCCESS);
+    return link;
+}
+
+static void close_link(struct devmem_link *link)
+{
+    devmem_link_close(link);
+    assert_int_equal(fake_nic_rules(), 0);
+    assert_int_equal(connections, 0);
+    assert_int_equal(users, 0);
+}
+
+static void test_at_once(void **state)
+{
+    struct devmem_link *link = open_link();
+
+    (void)state;
+    assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_SUCCESS);
+    assert_int_equal(link->count, SOCKETS - 1);
+    assert_int_equal(connections, SOCKETS - 1);
+    assert_int_equal(fake_nic_rules(), SOCKETS - 1);
+    for (unsigned i = 0; i < SOCKETS - 1; i++)
+        assert_int_equal(link->rules[i].queue, i + 1);
+    close_link(link);
+}
+
+static void test_one_socket(void **state)
+{
+    struct devmem_link *link = open_link();
+
+    (void)state;
+    assert_int_equal(devmem_link_steer(link, forward, 1), TCPX_SUCCESS);
+    assert_int_equal(fake_nic_rules(), 0);
+    close_link(link);
+}
+
+/* Calls come back at once, no connection joins twice, and all are steered in the end. */
+static void test_another_process(void **state)
+{
+    struct devmem_link *link = open_link();
+    uint64_t begun = clock_now();
+    int lock = hold_lock();
+
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_IN_PROGRESS);
+    assert_in_range(clock_now() - begun, 0, 1000000000); /* one wait was 2 s */
+    assert_int_equal(fake_nic_rules(), 0);
+    close(lock);
+    assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_SUCCESS);
+    assert_int_equal(connections, SOCKETS - 1);
+    assert_int_equal(fake_nic_rules(), SOCKETS - 1);
+    close_link(link);
+}
+
+/* One that never lets go does not keep connections out for ever. */
+static void test_end_of_patience(void **state)
+{
+    struct devmem_link *link = open_link();
+    int lock = hold_lock();
+
+    (void)state;
+    assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_IN_PROGRESS);
+    link->patience_ends = clock_now();
+    assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_SUCCESS);
+    assert_int_equal(fake_nic_rules(), SOCKETS - 1);
+    close(lock);
+    close_link(link);
+}
+
+/* A link that is closed while it waits. */
+static void test_closed_meanwhile(void **state)
+{
+    struct devmem_link *link = open_link();
+    int lock = hold_lock();
+
+    (void)state;
+    assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_IN_PROGRESS);
+    close_link(link);
+    close(lock);
+}
+
+int main(void)
+{
+#define STEERED(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        STEERED(test_at_once),          STEERED(test_one_socket),
+        STEERED(test_another_process),  STEERED(test_end_of_patience),
+        STEERED(test_closed_meanwhile),
+    };
+
+    return cmocka_run_group_tests_name("devmem link", tests, NULL, NULL);
+}
