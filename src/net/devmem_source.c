@@ -32,7 +32,8 @@ static void end_bindings(unsigned ifindex)
 {
     pthread_mutex_lock(&sources_lock);
     for (struct devmem_source *source = sources; source != NULL; source = source->next)
-        if (source->ifindex == ifindex)
+        if (source->ifindex == ifindex ||
+            (ifindex == NIC_WATCH_LOST && !nic_watch_is_up(source->ifindex)))
             nic_unbind(&source->binding);
     pthread_mutex_unlock(&sources_lock);
 }

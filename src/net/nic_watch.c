@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -41,19 +42,51 @@ static void look_at(const struct nlmsghdr *message)
         tell((unsigned)interface.ifi_index);
 }
 
-/* Messages that were lost because too many came are not made up for: the next ones will come. */
+static void look_at_all(const void *bytes, size_t left)
+{
+    for (const struct nlmsghdr *message = bytes; NLMSG_OK(message, left);
+         message = NLMSG_NEXT(message, left))
+        look_at(message);
+}
+
+/* ENOBUFS: the socket was full, and the kernel dropped messages. One that is too long is lost too.
+ */
 static void hear(void)
 {
     _Alignas(struct nlmsghdr) char bytes[16384];
-    ssize_t got;
 
-    while ((got = recv(news, bytes, sizeof bytes, MSG_DONTWAIT)) > 0) {
-        size_t left = (size_t)got;
+    for (;;) {
+        ssize_t got = recv(news, bytes, sizeof bytes, MSG_DONTWAIT | MSG_TRUNC);
 
-        for (const struct nlmsghdr *message = (const struct nlmsghdr *)bytes;
-             NLMSG_OK(message, left); message = NLMSG_NEXT(message, left))
-            look_at(message);
+        if (got < 0 && errno != ENOBUFS && errno != EINTR)
+            return;
+        if (got > 0 && (size_t)got <= sizeof bytes)
+            look_at_all(bytes, (size_t)got);
+        else if (got > 0 || (got < 0 && errno == ENOBUFS))
+            tell(NIC_WATCH_LOST);
     }
+}
+
+/* By its name, which may change between the two calls; then it is asked for again. */
+bool nic_watch_is_up(unsigned ifindex)
+{
+    enum { TRIES = 10 };
+    struct ifreq interface = {.ifr_flags = 0};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool is_up = fd < 0; /* nothing is known: nothing is ended */
+
+    for (int i = 0; i < TRIES && fd >= 0; i++) {
+        interface.ifr_ifindex = (int)ifindex;
+        if (ioctl(fd, SIOCGIFNAME, &interface) != 0)
+            break;
+        if (ioctl(fd, SIOCGIFFLAGS, &interface) == 0) {
+            is_up = (interface.ifr_flags & IFF_UP) != 0;
+            break;
+        }
+    }
+    if (fd >= 0)
+        close(fd);
+    return is_up;
 }
 
 static void *watch(void *unused)

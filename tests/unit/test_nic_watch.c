@@ -1,0 +1,235 @@
+/*
+ * Shows that an interface which is shut down or removed is told about, also when so much happens at
+ * once that the kernel drops messages: then the state itself is looked at.
+ */
+#include "base/clock.h"
+#include "net/nic_watch.h"
+
+#include <net/if.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* More messages than the socket's buffer has room for, whatever its default is. */
+enum { FLOOD = 4000, PATIENCE_MS = 10000 };
+
+static bool in_a_net; /* of our own, where interfaces may be changed */
+static int asking = -1;
+static unsigned watched;
+
+/* --- what the watcher says ------------------------------------------------------------------ */
+
+static atomic_bool hold; /* the watcher stays in its call, and reads nothing meanwhile */
+static atomic_bool is_held;
+static atomic_uint downs; /* that were told, or seen after a loss */
+static atomic_uint losses;
+
+static void down(unsigned ifindex)
+{
+    if (ifindex == NIC_WATCH_LOST)
+        atomic_fetch_add(&losses, 1);
+    if (ifindex == watched || (ifindex == NIC_WATCH_LOST && !nic_watch_is_up(watched)))
+        atomic_fetch_add(&downs, 1);
+    while (atomic_load(&hold)) {
+        atomic_store(&is_held, true);
+        usleep(1000);
+    }
+    atomic_store(&is_held, false);
+}
+
+static bool await_downs(unsigned count)
+{
+    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
+
+    while (atomic_load(&downs) < count && !deadline_passed(deadline))
+        usleep(1000);
+    return atomic_load(&downs) >= count;
+}
+
+static void begin(const char *interface)
+{
+    if (!in_a_net) {
+        print_message("# skip: no network namespace can be made\n");
+        skip();
+    }
+    watched = if_nametoindex(interface);
+    assert_int_not_equal(watched, 0);
+    atomic_store(&hold, false);
+    atomic_store(&downs, 0);
+    atomic_store(&losses, 0);
+    assert_int_equal(nic_watch_begin(down), TCPX_SUCCESS);
+}
+
+/* --- changes -------------------------------------------------------------------------------- */
+
+static void set_up(const char *interface, bool up)
+{
+    struct ifreq request = {.ifr_flags = 0};
+
+    snprintf(request.ifr_name, sizeof request.ifr_name, "%s", interface);
+    assert_int_equal(ioctl(asking, SIOCGIFFLAGS, &request), 0);
+    request.ifr_flags = (short)(up ? request.ifr_flags | IFF_UP : request.ifr_flags & ~IFF_UP);
+    assert_int_equal(ioctl(asking, SIOCSIFFLAGS, &request), 0);
+}
+
+static void flood(const char *interface)
+{
+    struct ifreq request = {.ifr_mtu = 0};
+
+    snprintf(request.ifr_name, sizeof request.ifr_name, "%s", interface);
+    for (int i = 0; i < FLOOD; i++) {
+        request.ifr_mtu = 1400 + i % 2;
+        assert_int_equal(ioctl(asking, SIOCSIFMTU, &request), 0);
+    }
+}
+
+static bool make_pair(void)
+{
+    if (in_a_net && system("ip link add tcpxw0 type veth peer name tcpxw1 >/dev/null 2>&1") == 0)
+        return true;
+    print_message("# skip: no pair of interfaces can be made\n");
+    return false;
+}
+
+static void remove_pair(void)
+{
+    assert_int_equal(system("ip link del tcpxw0"), 0);
+}
+
+/* The watcher is held in a call, so that what follows fills its socket. */
+static void hold_watcher(const char *interface)
+{
+    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
+
+    atomic_store(&hold, true);
+    set_up(interface, false);
+    while (!atomic_load(&is_held) && !deadline_passed(deadline))
+        usleep(1000);
+    assert_true(atomic_load(&is_held));
+    set_up(interface, true);
+    flood(interface);
+    atomic_store(&downs, 0);
+}
+
+/* --- tests ---------------------------------------------------------------------------------- */
+
+static void test_state(void **state)
+{
+    (void)state;
+    if (!in_a_net)
+        skip();
+    set_up("lo", true);
+    assert_true(nic_watch_is_up(if_nametoindex("lo")));
+    set_up("lo", false);
+    assert_false(nic_watch_is_up(if_nametoindex("lo")));
+    assert_false(nic_watch_is_up(0));
+    assert_false(nic_watch_is_up(54321));
+    assert_false(nic_watch_is_up(UINT32_MAX));
+    set_up("lo", true);
+}
+
+static void test_shut_down(void **state)
+{
+    (void)state;
+    begin("lo");
+    for (unsigned i = 0; i < 3; i++) {
+        set_up("lo", true);
+        set_up("lo", false);
+        assert_true(await_downs(i + 1));
+    }
+    set_up("lo", true);
+    nic_watch_end();
+}
+
+/* The message about the end did not fit any more. */
+static void test_overrun(void **state)
+{
+    (void)state;
+    begin("lo");
+    for (int i = 0; i < 3; i++) {
+        hold_watcher("lo");
+        set_up("lo", false);
+        atomic_store(&hold, false);
+        assert_true(await_downs(1));
+        set_up("lo", true);
+    }
+    assert_int_not_equal(atomic_load(&losses), 0);
+    nic_watch_end();
+}
+
+static void test_overrun_while_up(void **state)
+{
+    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
+
+    (void)state;
+    begin("lo");
+    hold_watcher("lo");
+    atomic_store(&hold, false);
+    while (atomic_load(&losses) == 0 && !deadline_passed(deadline))
+        usleep(1000);
+    assert_int_not_equal(atomic_load(&losses), 0);
+    assert_int_equal(atomic_load(&downs), 0); /* it is up */
+    nic_watch_end();
+}
+
+static void test_removed(void **state)
+{
+    (void)state;
+    if (!make_pair())
+        skip();
+    begin("tcpxw0");
+    remove_pair();
+    assert_true(await_downs(1));
+    nic_watch_end();
+}
+
+static void test_removed_in_an_overrun(void **state)
+{
+    (void)state;
+    if (!make_pair())
+        skip();
+    set_up("tcpxw0", true);
+    begin("tcpxw0");
+    hold_watcher("tcpxw0");
+    remove_pair();
+    atomic_store(&hold, false);
+    assert_true(await_downs(1));
+    nic_watch_end();
+}
+
+static void test_again_and_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(nic_watch_begin(down), TCPX_SUCCESS);
+        assert_int_equal(nic_watch_begin(down), TCPX_SUCCESS);
+        nic_watch_end();
+        nic_watch_end();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_state),           cmocka_unit_test(test_shut_down),
+        cmocka_unit_test(test_overrun),         cmocka_unit_test(test_overrun_while_up),
+        cmocka_unit_test(test_removed),         cmocka_unit_test(test_removed_in_an_overrun),
+        cmocka_unit_test(test_again_and_again),
+    };
+
+    in_a_net = unshare(CLONE_NEWNET) == 0;
+    asking = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return cmocka_run_group_tests_name("nic watch", tests, NULL, NULL);
+}
