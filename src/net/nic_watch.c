@@ -49,22 +49,30 @@ static void look_at_all(const void *bytes, size_t left)
         look_at(message);
 }
 
-/* ENOBUFS: the socket was full, and the kernel dropped messages. One that is too long is lost too.
+/*
+ * ENOBUFS: the socket was full, and the kernel drops messages. It says so once, and goes on
+ * dropping until the socket has been emptied: so those who have to look do it at once, and again
+ * then. A message that is too long is lost, too.
  */
 static void hear(void)
 {
     _Alignas(struct nlmsghdr) char bytes[16384];
+    bool lost = false;
 
     for (;;) {
         ssize_t got = recv(news, bytes, sizeof bytes, MSG_DONTWAIT | MSG_TRUNC);
 
-        if (got < 0 && errno != ENOBUFS && errno != EINTR)
-            return;
-        if (got > 0 && (size_t)got <= sizeof bytes)
-            look_at_all(bytes, (size_t)got);
-        else if (got > 0 || (got < 0 && errno == ENOBUFS))
+        if (got > (ssize_t)sizeof bytes || (got < 0 && errno == ENOBUFS)) {
+            lost = true;
             tell(NIC_WATCH_LOST);
+        } else if (got > 0) {
+            look_at_all(bytes, (size_t)got);
+        } else if (got == 0 || errno != EINTR) {
+            break;
+        }
     }
+    if (lost)
+        tell(NIC_WATCH_LOST);
 }
 
 /* By its name, which may change between the two calls; then it is asked for again. */
