@@ -55,6 +55,15 @@ $(BUILD)/obj/tests/redirected/%.o: $(LIB_OBJECTS) tests/%.syms
 	$(Q)$(OBJCOPY) --redefine-syms=tests/$*.syms $@.whole $@
 	@rm -f $@.whole
 
+# src/net with calls of libc that fail or do less when a test says so.
+CALLS_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/net_calls/test_*.c)))
+CALLS_UNIT_SUITES = $(foreach program,$(CALLS_PROGRAMS), \
+	'unit/$(patsubst test_%,%,$(notdir $(program))): $(on_host) $(program)')
+
+$(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/net_calls/net_calls.o \
+		$(BUILD)/obj/tests/redirected/net_calls.o
+	$(call link,$(CMOCKA_LIBS))
+
 # These load the plugin as NCCL does, and share no code with it.
 $(PLUGIN_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/plugin/plugin_driver.o
 	$(call link,$(CMOCKA_LIBS))
@@ -301,9 +310,9 @@ fuzz-run: $(RUNNER) $(FUZZERS)
 	@$(RUNNER) --timeout $$(($(FUZZ_SECONDS) + 60)) $(RUNNER_FLAGS) beside $(FUZZER_SUITES)
 
 ifeq ($(HAVE_CMOCKA),yes)
-TEST_PROGRAMS := $(UNIT_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
+TEST_PROGRAMS := $(UNIT_PROGRAMS) $(CALLS_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
 SUITES        := beside $(BESIDE_SCRIPT_SUITES) $(UNIT_SUITES) $(CALLS_SUITES) $(SESSION_SUITES) $(GPU_SUITES) \
-	$(PLUGIN_SUITES) $(FUZZ_SUITES) alone $(QUIET_UNIT_SUITES) $(NET_SUITES) $(FAULTS_SUITES) $(INTEGRATION_SUITES)
+	$(PLUGIN_SUITES) $(FUZZ_SUITES) alone $(CALLS_UNIT_SUITES) $(QUIET_UNIT_SUITES) $(NET_SUITES) $(FAULTS_SUITES) $(INTEGRATION_SUITES)
 else
 TEST_PROGRAMS :=
 SUITES        := 'skip unit+gpu+plugin: cmocka.h is not installed (Debian: libcmocka-dev)' \

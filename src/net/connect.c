@@ -1,6 +1,8 @@
 /*
  * The connecting side of a handshake. An attempt lives in a table here between calls; the caller's
- * handle holds its number, never a pointer, since those bytes have been on a wire.
+ * handle holds its number, never a pointer, since those bytes have been on a wire. A program may
+ * pause between two calls for as long as it likes: a listener that has dropped a connection without
+ * a hello meanwhile is connected to anew.
  */
 #include "net/link.h"
 
@@ -17,10 +19,14 @@
 
 enum { MOST_ATTEMPTS = 1024 };
 
+/* After a pause this long a listener may have dropped what had not presented its token. */
+#define LATE_NS 1000000000u
+
 /* One connection of the link that is being made. */
 struct connection {
     int fd;
-    bool greeted; /* it is established, and the hello has been sent */
+    bool established;
+    size_t hello_sent; /* bytes */
 };
 
 struct attempt {
@@ -29,7 +35,8 @@ struct attempt {
     struct net_handle handle;
     struct net_device device; /* zero: any */
     uint64_t comm;
-    uint64_t forgotten; /* when nobody has called for it that long */
+    uint64_t called_at; /* when net_connect() was last called for it */
+    bool was_late;      /* there was a pause before all hellos had been sent */
     unsigned budgeted;  /* further sockets, from the budget of the handle's process */
     char peer[SOCKET_NAME_BYTES];
     struct connection connections[WIRE_MOST_SOCKETS + 1]; /* the reverse one is the last */
@@ -42,6 +49,29 @@ static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct attempt *table[MOST_ATTEMPTS];
 
 /* --- the table ----------------------------------------------------------------------------- */
+
+static unsigned connection_count(const struct attempt *attempt)
+{
+    return attempt->options.sockets + 1u;
+}
+
+static bool all_hellos_are_sent(const struct attempt *attempt)
+{
+    for (unsigned i = 0; i < connection_count(attempt); i++)
+        if (attempt->connections[i].hello_sent < WIRE_HELLO_BYTES)
+            return false;
+    return true;
+}
+
+/*
+ * No call came for it during a whole timeout, and the listener cannot have accepted it. What it may
+ * have accepted is kept: otherwise its program would be left with a link without a peer.
+ */
+static bool is_forgotten(const struct attempt *attempt)
+{
+    return !all_hellos_are_sent(attempt) &&
+           clock_now() - attempt->called_at > attempt->options.timeout_ms * 1000000;
+}
 
 /* Takes the attempt out, so that no second thread finds it; NULL if there is none. */
 static struct attempt *take(uint64_t number)
@@ -60,32 +90,51 @@ static struct attempt *take(uint64_t number)
     return found;
 }
 
-static bool put_back(struct attempt *attempt)
+static void close_connections(struct attempt *attempt)
 {
-    bool found = false;
-
-    attempt->forgotten = deadline_after_ms(attempt->options.timeout_ms);
-    pthread_mutex_lock(&table_lock);
-    for (int i = 0; i < MOST_ATTEMPTS && !found; i++)
-        if (table[i] == NULL) {
-            table[i] = attempt;
-            found = true;
-        }
-    pthread_mutex_unlock(&table_lock);
-    return found;
-}
-
-static unsigned connection_count(const struct attempt *attempt)
-{
-    return attempt->options.sockets + 1u;
+    for (unsigned i = 0; i < connection_count(attempt); i++)
+        socket_close(&attempt->connections[i].fd);
 }
 
 static void drop(struct attempt *attempt)
 {
-    for (unsigned i = 0; i < connection_count(attempt); i++)
-        socket_close(&attempt->connections[i].fd);
+    close_connections(attempt);
     budget_give(attempt->handle.process, attempt->budgeted);
     free(attempt);
+}
+
+/* A free place, or that of an attempt that has had no call during a timeout; NULL: all are in use.
+ */
+static struct attempt **place_for_attempt(void)
+{
+    struct attempt **oldest = &table[0];
+
+    for (int i = 0; i < MOST_ATTEMPTS; i++) {
+        if (table[i] == NULL)
+            return &table[i];
+        if (table[i]->called_at < (*oldest)->called_at)
+            oldest = &table[i];
+    }
+    return clock_now() - (*oldest)->called_at > (*oldest)->options.timeout_ms * 1000000 ? oldest
+                                                                                        : NULL;
+}
+
+static bool put_back(struct attempt *attempt)
+{
+    struct attempt **place;
+    struct attempt *replaced = NULL;
+
+    attempt->called_at = clock_now();
+    pthread_mutex_lock(&table_lock);
+    place = place_for_attempt();
+    if (place != NULL) {
+        replaced = *place;
+        *place = attempt;
+    }
+    pthread_mutex_unlock(&table_lock);
+    if (replaced != NULL)
+        drop(replaced);
+    return place != NULL;
 }
 
 /* Ends the attempts of one owner; of all owners, but only those that are forgotten, for NULL. */
@@ -93,8 +142,8 @@ static void drop_all(const void *owner)
 {
     pthread_mutex_lock(&table_lock);
     for (int i = 0; i < MOST_ATTEMPTS; i++)
-        if (table[i] != NULL && (owner != NULL ? table[i]->options.owner == owner
-                                               : deadline_passed(table[i]->forgotten))) {
+        if (table[i] != NULL &&
+            (owner != NULL ? table[i]->options.owner == owner : is_forgotten(table[i]))) {
             drop(table[i]);
             table[i] = NULL;
         }
@@ -115,7 +164,7 @@ static bool is_loopback(const struct sockaddr_storage *address)
 static int leave_through(int fd, const struct net_device *device,
                          const struct sockaddr_storage *target)
 {
-    if (device == NULL || device->address.ss_family != target->ss_family ||
+    if (device->address.ss_family != target->ss_family ||
         is_loopback(&device->address) != is_loopback(target))
         return TCPX_SUCCESS;
     if (bind(fd, (const struct sockaddr *)&device->address,
@@ -124,11 +173,14 @@ static int leave_through(int fd, const struct net_device *device,
     return TCPX_SUCCESS;
 }
 
-static int open_connection(struct attempt *attempt, const struct net_device *device,
-                           struct connection *connection)
+static int open_connection(struct attempt *attempt, struct connection *connection)
 {
+    const struct net_device *device = &attempt->device;
     const struct sockaddr_storage *target = &attempt->handle.address;
-    int result = socket_open(target->ss_family, &connection->fd);
+    int result;
+
+    *connection = (struct connection){.fd = -1};
+    result = socket_open(target->ss_family, &connection->fd);
 
     if (result == TCPX_SUCCESS)
         result = leave_through(connection->fd, device, target);
@@ -159,6 +211,16 @@ static int decide_sockets(struct attempt *attempt)
     return result;
 }
 
+/* With a new comm number: connections of an earlier try may be on their way to the listener. */
+static int open_connections(struct attempt *attempt)
+{
+    int result = socket_random(&attempt->comm, sizeof attempt->comm);
+
+    for (unsigned i = 0; i < connection_count(attempt) && result == TCPX_SUCCESS; i++)
+        result = open_connection(attempt, &attempt->connections[i]);
+    return result;
+}
+
 static int start(const struct net_device *device, const struct net_link_options *options,
                  const struct net_handle *handle, struct attempt **out)
 {
@@ -172,6 +234,7 @@ static int start(const struct net_device *device, const struct net_link_options 
     attempt = calloc(1, sizeof *attempt);
     if (attempt == NULL)
         return error_system(ENOMEM, "a connection");
+    attempt->called_at = clock_now();
     attempt->options = *options;
     attempt->options.framing = handle->framing;
     attempt->handle = *handle;
@@ -182,12 +245,10 @@ static int start(const struct net_device *device, const struct net_link_options 
     socket_address_name(&handle->address, attempt->peer);
     result = decide_sockets(attempt);
     if (result == TCPX_SUCCESS)
-        result = socket_random(&attempt->comm, sizeof attempt->comm);
-    if (result == TCPX_SUCCESS)
         result = socket_random(&attempt->number, sizeof attempt->number);
     attempt->number |= 1; /* 0 means that there is none */
-    for (unsigned i = 0; i < connection_count(attempt) && result == TCPX_SUCCESS; i++)
-        result = open_connection(attempt, device, &attempt->connections[i]);
+    if (result == TCPX_SUCCESS)
+        result = open_connections(attempt);
     if (result != TCPX_SUCCESS) {
         drop(attempt);
         return result;
@@ -214,16 +275,13 @@ static int greet(struct attempt *attempt, unsigned index)
 
     memcpy(hello.token, attempt->handle.token, sizeof hello.token);
     wire_hello_write(&hello, bytes);
-    /* A fresh socket takes 64 bytes at once. */
-    if (send(connection->fd, bytes, sizeof bytes, MSG_NOSIGNAL) != (ssize_t)sizeof bytes)
+    if (!socket_send_rest(connection->fd, bytes, sizeof bytes, &connection->hello_sent))
         return error_system(errno, "cannot greet the listener at %s", attempt->peer);
-    connection->greeted = true;
     return TCPX_SUCCESS;
 }
 
-static int greet_when_established(struct attempt *attempt, unsigned index)
+static int establish(struct attempt *attempt, struct connection *connection)
 {
-    struct connection *connection = &attempt->connections[index];
     struct pollfd writable = {.fd = connection->fd, .events = POLLOUT};
     socklen_t length = sizeof(int);
     int error = 0;
@@ -234,16 +292,60 @@ static int greet_when_established(struct attempt *attempt, unsigned index)
         error = errno;
     if (error != 0)
         return error_system(error, "cannot connect to %s", attempt->peer);
-    return greet(attempt, index);
+    connection->established = true;
+    return TCPX_SUCCESS;
 }
 
-/* An ABORT with its text, as far as it has come. */
-static int report_abort(struct attempt *attempt, const uint8_t *bytes, size_t have)
+static int greet_when_established(struct attempt *attempt, unsigned index)
 {
-    size_t text = have - WIRE_RECORD_BYTES;
+    struct connection *connection = &attempt->connections[index];
+    int result = TCPX_SUCCESS;
 
+    if (!connection->established)
+        result = establish(attempt, connection);
+    if (result == TCPX_SUCCESS && connection->established)
+        result = greet(attempt, index);
+    return result;
+}
+
+/* The answer on the reverse connection up to `wanted` bytes; *ended: no more will come. */
+static int read_answer(struct attempt *attempt, size_t wanted, bool *ended)
+{
+    int fd = attempt->connections[attempt->options.sockets].fd;
+
+    while (attempt->heard < wanted) {
+        ssize_t got =
+            recv(fd, attempt->answer + attempt->heard, wanted - attempt->heard, MSG_DONTWAIT);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return TCPX_SUCCESS;
+        *ended = got <= 0;
+        if (got < 0)
+            return error_system(errno, "the connection to %s broke in its handshake",
+                                attempt->peer);
+        if (got == 0)
+            return error_set(TCPX_REMOTE_ERROR,
+                             "the listener at %s closed the connection: it does not know the token "
+                             "of this handle, or it is gone",
+                             attempt->peer);
+        attempt->heard += (size_t)got;
+    }
+    return TCPX_SUCCESS;
+}
+
+/* An ABORT, when all its text is there or no more will come. */
+static int hear_abort(struct attempt *attempt, uint64_t text_bytes)
+{
+    bool ended = false;
+    int result = read_answer(attempt, WIRE_RECORD_BYTES + (size_t)text_bytes, &ended);
+
+    if (attempt->heard < WIRE_RECORD_BYTES + (size_t)text_bytes && !ended)
+        return result;
     return error_set(TCPX_REMOTE_ERROR, "the listener at %s refused: %.*s", attempt->peer,
-                     (int)text, (const char *)bytes + WIRE_RECORD_BYTES);
+                     (int)(attempt->heard - WIRE_RECORD_BYTES),
+                     (const char *)attempt->answer + WIRE_RECORD_BYTES);
 }
 
 /*
@@ -252,33 +354,20 @@ static int report_abort(struct attempt *attempt, const uint8_t *bytes, size_t ha
  */
 static int look_for_ready(struct attempt *attempt, struct net_link *link, bool *connected)
 {
-    int fd = attempt->connections[attempt->options.sockets].fd;
     struct wire_record record;
-    ssize_t got = recv(fd, attempt->answer + attempt->heard, WIRE_RECORD_BYTES - attempt->heard, 0);
+    bool ended;
+    int result = read_answer(attempt, WIRE_RECORD_BYTES, &ended);
 
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
-        return TCPX_SUCCESS;
-    if (got < 0)
-        return error_system(errno, "the connection to %s broke in its handshake", attempt->peer);
-    if (got == 0)
-        return error_set(TCPX_REMOTE_ERROR,
-                         "the listener at %s closed the connection: it does not know the token of "
-                         "this handle, or it is gone",
-                         attempt->peer);
-    attempt->heard += (size_t)got;
-    if (attempt->heard < WIRE_RECORD_BYTES)
-        return TCPX_SUCCESS;
+    if (result != TCPX_SUCCESS || attempt->heard < WIRE_RECORD_BYTES)
+        return result;
     if (wire_record_read(attempt->answer, WIRE_REVERSE, &record) != WIRE_FINE)
         return error_set(TCPX_REMOTE_ERROR, "%s does not speak our protocol", attempt->peer);
-    if (record.type == WIRE_ABORT) {
-        got = recv(fd, attempt->answer + WIRE_RECORD_BYTES, record.length, 0);
-        return report_abort(attempt, attempt->answer,
-                            WIRE_RECORD_BYTES + (got > 0 ? (size_t)got : 0));
-    }
+    if (record.type == WIRE_ABORT)
+        return hear_abort(attempt, record.length);
     if (record.type != WIRE_READY)
         return error_set(TCPX_REMOTE_ERROR, "%s began with %s instead of READY", attempt->peer,
                          wire_type_name(record.type));
-    *link = (struct net_link){.reverse = fd,
+    *link = (struct net_link){.reverse = attempt->connections[attempt->options.sockets].fd,
                               .sockets = attempt->options.sockets,
                               .match = attempt->options.match,
                               .framing = attempt->options.framing,
@@ -296,15 +385,43 @@ static int look_for_ready(struct attempt *attempt, struct net_link *link, bool *
     return TCPX_SUCCESS;
 }
 
+static bool has_greeted(const struct connection *connection)
+{
+    return connection->hello_sent == WIRE_HELLO_BYTES;
+}
+
 static int move_on(struct attempt *attempt, struct net_link *link, bool *connected)
 {
     int result = TCPX_SUCCESS;
 
     for (unsigned i = 0; i < connection_count(attempt) && result == TCPX_SUCCESS; i++)
-        if (!attempt->connections[i].greeted)
+        if (!has_greeted(&attempt->connections[i]))
             result = greet_when_established(attempt, i);
-    if (result == TCPX_SUCCESS && attempt->connections[attempt->options.sockets].greeted)
+    if (result == TCPX_SUCCESS && has_greeted(&attempt->connections[attempt->options.sockets]))
         result = look_for_ready(attempt, link, connected);
+    return result;
+}
+
+/*
+ * A listener that drops a silent connection cannot know that its program was only late. It has not
+ * accepted this link, since it has not had all hellos.
+ */
+static int begin_anew(struct attempt *attempt)
+{
+    close_connections(attempt);
+    attempt->was_late = false;
+    return open_connections(attempt);
+}
+
+static int move_on_or_begin_anew(struct attempt *attempt, struct net_link *link, bool *connected)
+{
+    int result;
+
+    if (!all_hellos_are_sent(attempt) && clock_now() - attempt->called_at > LATE_NS)
+        attempt->was_late = true;
+    result = move_on(attempt, link, connected);
+    if (result != TCPX_SUCCESS && attempt->was_late && attempt->heard == 0)
+        result = begin_anew(attempt);
     return result;
 }
 
@@ -328,7 +445,7 @@ int net_connect(const struct net_device *device, const struct net_link_options *
         return result;
     number = attempt->number;
     handle.attempt = 0;
-    result = move_on(attempt, link, &done);
+    result = move_on_or_begin_anew(attempt, link, &done);
     if (done) {
         free(attempt); /* the link has its sockets now */
     } else if (result == TCPX_SUCCESS && !put_back(attempt)) {

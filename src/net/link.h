@@ -70,8 +70,8 @@ MUST_CHECK int net_listen(const struct net_device *device, const struct net_link
 
 /*
  * *accepted: whether `link` was written. Serves as many links as arrive, one for each call that
- * succeeds. Whoever connects without the token, talks another protocol or stays silent is dropped
- * without effect on the others.
+ * succeeds. A connection without the token, of another protocol or without a hello in time is
+ * dropped without effect on the others. The program may pause between calls: peers wait.
  */
 MUST_CHECK int net_accept(struct net_listener *listener, struct net_link *link, bool *accepted);
 
@@ -80,8 +80,8 @@ void net_listener_close(struct net_listener *listener);
 
 /*
  * *connected: whether `link` was written; if not, call again with the same handle bytes, which
- * remember the attempt. A failure ends the attempt, and so do timeout_ms without a call. The device
- * may be NULL: any.
+ * remember the attempt. A failure ends the attempt; a pause between calls does not. The device may
+ * be NULL: any.
  */
 MUST_CHECK int net_connect(const struct net_device *device, const struct net_link_options *options,
                            uint8_t handle[NET_HANDLE_BYTES], struct net_link *link,

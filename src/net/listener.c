@@ -1,7 +1,9 @@
 /*
- * The accepting side of a handshake. A newcomer is a connection that has not said yet what it is
- * for; a gathering is a link whose connections are not all there yet. Both are bounded in number
- * and time, since anybody can open a connection.
+ * The accepting side of a handshake. A newcomer is a connection that has not presented the token
+ * yet, or that is being refused; anybody can open one, so newcomers are bounded in number and time.
+ * A gathering is a half-open link: its connections have presented the token. It stays while its
+ * sockets live, since a program that is late is no dead peer; gatherings are bounded in number and
+ * in descriptors. All records are sent and read in as many parts as the sockets make of them.
  */
 #include "net/link.h"
 
@@ -15,33 +17,77 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { MOST_NEWCOMERS = 128, MOST_GATHERINGS = 128, ACCEPTS_PER_CALL = 64, BACKLOG = 4096 };
+enum {
+    MOST_NEWCOMERS = 128,
+    MOST_GATHERINGS = 128,
+    LARGEST_LINK = WIRE_MOST_SOCKETS + 1,
+    MOST_GATHERED = 32 * LARGEST_LINK, /* descriptors of all gatherings */
+    ACCEPTS_PER_CALL = 64,
+    BACKLOG = 4096,
+};
+
+/* Of the time between two calls of net_accept() only this much counts against a peer. */
+#define COUNTED_PAUSE_NS 100000000u
 
 struct newcomer {
-    int fd; /* -1: this place is free */
-    uint64_t deadline;
+    int fd;            /* -1: this place is free */
+    uint64_t deadline; /* all deadlines here are moments of the listener's own clock */
     size_t have;
     uint8_t hello[WIRE_HELLO_BYTES];
+    size_t abort_bytes; /* not 0: it is refused, and closed when it has been sent the ABORT */
+    size_t abort_sent;
+    uint8_t abort[WIRE_ABORT_BYTES];
 };
 
 struct gathering {
     struct net_link link;
     uint64_t comm;
-    uint64_t deadline;
-    unsigned present; /* connections; 0: this place is free */
+    uint64_t deadline; /* from then on it may be dropped to make room, if it is not complete */
+    uint64_t check_at; /* when it is looked next whether its peer is still there */
+    uint64_t order;    /* the oldest has the least */
+    unsigned present;  /* connections; 0: this place is free */
+    bool is_steered;
+    size_t ready_sent; /* bytes of READY */
 };
 
 struct net_listener {
     int fd;
     struct net_link_options options;
+    uint64_t clock;     /* nanoseconds in which the program called net_accept() often enough */
+    uint64_t called_at; /* when it did so last */
+    uint64_t next_order;
+    unsigned most_gathered;   /* descriptors */
     struct devmem_pool *pool; /* that its links' payload goes to; NULL: none */
     uint64_t want_ends;       /* when it becomes an error; 0: there is no want */
     uint8_t token[WIRE_TOKEN_BYTES];
     struct newcomer newcomers[MOST_NEWCOMERS];
     struct gathering gatherings[MOST_GATHERINGS];
 };
+
+/* --- time ---------------------------------------------------------------------------------- */
+
+/* A peer that has spoken in time is not dropped because this program was late to read it. */
+static void advance_clock(struct net_listener *listener)
+{
+    uint64_t now = clock_now();
+    uint64_t passed = now - listener->called_at;
+
+    listener->clock += passed < COUNTED_PAUSE_NS ? passed : COUNTED_PAUSE_NS;
+    listener->called_at = now;
+}
+
+static uint64_t after_handshake(const struct net_listener *listener)
+{
+    return listener->clock + listener->options.handshake_ms * 1000000;
+}
+
+static bool has_passed(const struct net_listener *listener, uint64_t deadline)
+{
+    return listener->clock >= deadline;
+}
 
 /* --- listening ----------------------------------------------------------------------------- */
 
@@ -67,6 +113,16 @@ static int bind_and_listen(struct net_listener *listener, const struct net_devic
     return TCPX_SUCCESS;
 }
 
+/* A peer with the token must not take more than half of what this process may open. */
+static unsigned most_gathered(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 2 > MOST_GATHERED)
+        return MOST_GATHERED;
+    return limit.rlim_cur / 2 > LARGEST_LINK ? (unsigned)limit.rlim_cur / 2 : LARGEST_LINK;
+}
+
 int net_listen(const struct net_device *device, const struct net_link_options *options,
                uint8_t handle_bytes[NET_HANDLE_BYTES], struct net_listener **out)
 {
@@ -80,6 +136,8 @@ int net_listen(const struct net_device *device, const struct net_link_options *o
     if (listener == NULL)
         return error_system(ENOMEM, "a listener");
     listener->options = *options;
+    listener->called_at = clock_now();
+    listener->most_gathered = most_gathered();
     for (int i = 0; i < MOST_NEWCOMERS; i++)
         listener->newcomers[i].fd = -1;
     result = devmem_link_pool(device, options->gpu, &listener->pool);
@@ -169,29 +227,28 @@ static int take_newcomers(struct net_listener *listener)
             return socket_bear_want(&listener->want_ends, error);
         listener->want_ends = 0;
         newcomer = place_for_newcomer(listener);
-        newcomer->fd = fd;
-        newcomer->have = 0;
-        newcomer->deadline = deadline_after_ms(listener->options.handshake_ms);
+        *newcomer = (struct newcomer){.fd = fd, .deadline = after_handshake(listener)};
     }
     return TCPX_SUCCESS;
 }
 
-/* As far as the socket takes it at once; it is to be closed next. */
-static void tell_why(int fd, enum tcpx_result result, const char *reason)
+/* As much of the ABORT as the socket takes now. */
+static void send_abort(struct newcomer *newcomer)
 {
-    uint8_t bytes[WIRE_ABORT_BYTES];
-    size_t length = wire_abort_write(result, reason, bytes);
-
-    if (send(fd, bytes, length, MSG_NOSIGNAL) < 0)
+    if (!socket_send_rest(newcomer->fd, newcomer->abort, newcomer->abort_bytes,
+                          &newcomer->abort_sent))
         log_debug("a refused connection was gone already");
+    else if (newcomer->abort_sent < newcomer->abort_bytes)
+        return;
     /* So that the text is not destroyed by a close with unread bytes. */
-    shutdown(fd, SHUT_WR);
+    shutdown(newcomer->fd, SHUT_WR);
+    socket_close(&newcomer->fd);
 }
 
-static void refuse(struct newcomer *newcomer, const char *reason)
+static void refuse(struct newcomer *newcomer, enum tcpx_result result, const char *reason)
 {
-    tell_why(newcomer->fd, TCPX_INVALID_USAGE, reason);
-    socket_close(&newcomer->fd);
+    newcomer->abort_bytes = wire_abort_write(result, reason, newcomer->abort);
+    send_abort(newcomer);
 }
 
 static void drop_newcomer(struct newcomer *newcomer, const char *reason)
@@ -213,23 +270,98 @@ static bool same_token(const uint8_t *a, const uint8_t *b)
     return difference == 0;
 }
 
-static struct gathering *find_gathering(struct net_listener *listener,
-                                        const struct wire_hello *hello)
+/* Before READY a peer sends nothing: what can be read is its end, or breaks the protocol. */
+static bool is_silent(int fd)
+{
+    uint8_t byte;
+
+    return fd < 0 || (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+                      (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+}
+
+static bool peer_is_there(const struct gathering *gathering)
+{
+    for (unsigned i = 0; i < gathering->link.sockets; i++)
+        if (!is_silent(gathering->link.forward[i]))
+            return false;
+    return is_silent(gathering->link.reverse);
+}
+
+static bool is_complete(const struct gathering *gathering)
+{
+    return gathering->present == gathering->link.sockets + 1u;
+}
+
+static unsigned descriptors_of(const struct gathering *gathering)
+{
+    return gathering->present != 0 ? gathering->link.sockets + 1u : 0;
+}
+
+/* A free place for a link of so many descriptors; NULL: there is none. */
+static struct gathering *free_gathering(struct net_listener *listener, unsigned descriptors)
 {
     struct gathering *unused = NULL;
 
     for (int i = 0; i < MOST_GATHERINGS; i++) {
+        descriptors += descriptors_of(&listener->gatherings[i]);
+        if (listener->gatherings[i].present == 0)
+            unused = &listener->gatherings[i];
+    }
+    return descriptors <= listener->most_gathered ? unused : NULL;
+}
+
+/* The oldest whose peer has had its time and not connected all its sockets; NULL: there is none. */
+static struct gathering *oldest_incomplete(struct net_listener *listener)
+{
+    struct gathering *oldest = NULL;
+
+    for (int i = 0; i < MOST_GATHERINGS; i++) {
         struct gathering *gathering = &listener->gatherings[i];
 
-        if (gathering->present == 0)
-            unused = unused != NULL ? unused : gathering;
-        else if (gathering->comm == hello->comm)
+        if (gathering->present != 0 && !is_complete(gathering) &&
+            has_passed(listener, gathering->deadline) &&
+            (oldest == NULL || gathering->order < oldest->order))
+            oldest = gathering;
+    }
+    return oldest;
+}
+
+/* Makes room at the cost of peers that have left, and then of those that are late. */
+static struct gathering *place_for_gathering(struct net_listener *listener, unsigned descriptors)
+{
+    struct gathering *unused = free_gathering(listener, descriptors);
+    struct gathering *late;
+
+    for (int i = 0; i < MOST_GATHERINGS && unused == NULL; i++)
+        if (listener->gatherings[i].present != 0 && !peer_is_there(&listener->gatherings[i])) {
+            drop_gathering(&listener->gatherings[i]);
+            unused = free_gathering(listener, descriptors);
+        }
+    while (unused == NULL && (late = oldest_incomplete(listener)) != NULL) {
+        drop_gathering(late);
+        unused = free_gathering(listener, descriptors);
+    }
+    return unused;
+}
+
+static struct gathering *find_gathering(struct net_listener *listener,
+                                        const struct wire_hello *hello)
+{
+    struct gathering *unused;
+
+    for (int i = 0; i < MOST_GATHERINGS; i++) {
+        struct gathering *gathering = &listener->gatherings[i];
+
+        if (gathering->present != 0 && gathering->comm == hello->comm)
             return gathering->link.sockets == hello->sockets ? gathering : NULL;
     }
+    unused = place_for_gathering(listener, hello->sockets + 1u);
     if (unused == NULL)
         return NULL;
     *unused = (struct gathering){.comm = hello->comm,
-                                 .deadline = deadline_after_ms(listener->options.handshake_ms),
+                                 .deadline = after_handshake(listener),
+                                 .check_at = after_handshake(listener),
+                                 .order = listener->next_order++,
                                  .link = {.sockets = hello->sockets,
                                           .reverse = -1,
                                           .match = listener->options.match,
@@ -279,7 +411,7 @@ static void hear_hello(struct net_listener *listener, struct newcomer *newcomer)
     case WIRE_OTHER_VERSION:
         snprintf(reason, sizeof reason, "the listener speaks protocol version %u, you version %u",
                  WIRE_VERSION, version);
-        refuse(newcomer, reason);
+        refuse(newcomer, TCPX_INVALID_USAGE, reason);
         return;
     case WIRE_NOT_TCPX:
     case WIRE_MALFORMED:
@@ -291,14 +423,15 @@ static void hear_hello(struct net_listener *listener, struct newcomer *newcomer)
     if (!same_token(hello.token, listener->token))
         drop_newcomer(newcomer, "it does not know the token");
     else if (hello.match != listener->options.match)
-        refuse(newcomer, "the listener matches messages to receives in another way");
+        refuse(newcomer, TCPX_INVALID_USAGE,
+               "the listener matches messages to receives in another way");
     else if (hello.framing != listener->options.framing)
-        refuse(newcomer, "the listener uses another framing");
+        refuse(newcomer, TCPX_INVALID_USAGE, "the listener uses another framing");
     else
         join_gathering(listener, newcomer, &hello);
 }
 
-static void hear_newcomer(struct net_listener *listener, struct newcomer *newcomer)
+static void read_hello(struct net_listener *listener, struct newcomer *newcomer)
 {
     ssize_t got = recv(newcomer->fd, newcomer->hello + newcomer->have,
                        sizeof newcomer->hello - newcomer->have, 0);
@@ -312,13 +445,21 @@ static void hear_newcomer(struct net_listener *listener, struct newcomer *newcom
     } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
         drop_newcomer(newcomer, strerror(errno));
     }
-    if (newcomer->fd >= 0 && deadline_passed(newcomer->deadline))
+}
+
+static void hear_newcomer(struct net_listener *listener, struct newcomer *newcomer)
+{
+    if (newcomer->abort_bytes > 0)
+        send_abort(newcomer);
+    else
+        read_hello(listener, newcomer);
+    if (newcomer->fd >= 0 && has_passed(listener, newcomer->deadline))
         drop_newcomer(newcomer, "it did not say in time what it is for");
 }
 
 /* --- accepting ----------------------------------------------------------------------------- */
 
-/* Tells the connecting side that all is in place. A fresh socket takes 32 bytes at once. */
+/* Tells the connecting side that all is in place; false: it has gone. */
 static bool send_ready(struct gathering *gathering)
 {
     uint8_t bytes[WIRE_RECORD_BYTES];
@@ -328,8 +469,7 @@ static bool send_ready(struct gathering *gathering)
                                       .tag = gathering->link.largest_slice};
 
     wire_record_write(&ready, bytes);
-    return send(gathering->link.reverse, bytes, sizeof bytes, MSG_NOSIGNAL) ==
-           (ssize_t)sizeof bytes;
+    return socket_send_rest(gathering->link.reverse, bytes, sizeof bytes, &gathering->ready_sent);
 }
 
 /*
@@ -362,8 +502,21 @@ static bool has_all_peers(const struct net_link *link)
     return true;
 }
 
+/* The peer learns why on its reverse socket, which takes a newcomer's place for that. */
+static void refuse_peer(struct net_listener *listener, struct gathering *gathering, int result,
+                        const char *why)
+{
+    struct newcomer *newcomer = place_for_newcomer(listener);
+
+    *newcomer =
+        (struct newcomer){.fd = gathering->link.reverse, .deadline = after_handshake(listener)};
+    gathering->link.reverse = -1;
+    drop_gathering(gathering);
+    refuse(newcomer, (enum tcpx_result)result, why);
+}
+
 /* One that has gone in the meantime cannot be steered, and that is no failure of the listener. */
-static int refuse_gathering(struct gathering *gathering, int result)
+static int refuse_gathering(struct net_listener *listener, struct gathering *gathering, int result)
 {
     char why[256];
 
@@ -373,42 +526,56 @@ static int refuse_gathering(struct gathering *gathering, int result)
         drop_gathering(gathering);
         return TCPX_SUCCESS;
     }
-    tell_why(gathering->link.reverse, (enum tcpx_result)result, why);
-    drop_gathering(gathering);
+    refuse_peer(listener, gathering, result, why);
     return error_set(result, "%s", why);
 }
 
 static int finish_gathering(struct net_listener *listener, struct gathering *gathering,
                             struct net_link *link, bool *accepted)
 {
-    int result = TCPX_SUCCESS;
+    if (!gathering->is_steered) {
+        int result = steer(listener, gathering);
 
-    if (gathering->present == gathering->link.sockets + 1u) {
-        result = steer(listener, gathering);
         if (result == TCPX_IN_PROGRESS)
             return TCPX_SUCCESS;
         if (result != TCPX_SUCCESS)
-            return refuse_gathering(gathering, result);
-        if (send_ready(gathering)) {
-            socket_peer_name(gathering->link.reverse, gathering->link.peer);
-            *link = gathering->link;
-            gathering->present = 0;
-            *accepted = true;
-            return TCPX_SUCCESS;
-        }
-        drop_gathering(gathering);
-    } else if (gathering->present != 0 && deadline_passed(gathering->deadline)) {
-        drop_gathering(gathering);
+            return refuse_gathering(listener, gathering, result);
+        gathering->is_steered = true;
     }
-    return result;
+    if (!send_ready(gathering)) {
+        drop_gathering(gathering);
+    } else if (gathering->ready_sent == WIRE_RECORD_BYTES) {
+        socket_peer_name(gathering->link.reverse, gathering->link.peer);
+        *link = gathering->link;
+        gathering->present = 0;
+        *accepted = true;
+    }
+    return TCPX_SUCCESS;
+}
+
+static int look_at_gathering(struct net_listener *listener, struct gathering *gathering,
+                             struct net_link *link, bool *accepted)
+{
+    if (gathering->present == 0)
+        return TCPX_SUCCESS;
+    if (is_complete(gathering))
+        return finish_gathering(listener, gathering, link, accepted);
+    if (!has_passed(listener, gathering->check_at))
+        return TCPX_SUCCESS;
+    gathering->check_at = after_handshake(listener);
+    if (!peer_is_there(gathering))
+        drop_gathering(gathering);
+    return TCPX_SUCCESS;
 }
 
 int net_accept(struct net_listener *listener, struct net_link *link, bool *accepted)
 {
     int result = fork_check();
 
-    if (result == TCPX_SUCCESS)
-        result = take_newcomers(listener);
+    if (result != TCPX_SUCCESS)
+        return result;
+    advance_clock(listener);
+    result = take_newcomers(listener);
     if (result != TCPX_SUCCESS)
         return result;
     for (int i = 0; i < MOST_NEWCOMERS; i++)
@@ -416,6 +583,6 @@ int net_accept(struct net_listener *listener, struct net_link *link, bool *accep
             hear_newcomer(listener, &listener->newcomers[i]);
     *accepted = false;
     for (int i = 0; i < MOST_GATHERINGS && !*accepted && result == TCPX_SUCCESS; i++)
-        result = finish_gathering(listener, &listener->gatherings[i], link, accepted);
+        result = look_at_gathering(listener, &listener->gatherings[i], link, accepted);
     return result;
 }

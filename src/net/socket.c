@@ -90,6 +90,20 @@ int socket_tune(int fd, uint64_t timeout_ms)
     return result;
 }
 
+bool socket_send_rest(int fd, const void *bytes, size_t count, size_t *sent)
+{
+    while (*sent < count) {
+        ssize_t taken =
+            send(fd, (const uint8_t *)bytes + *sent, count - *sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (taken >= 0)
+            *sent += (size_t)taken;
+        else if (errno != EINTR)
+            return errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM;
+    }
+    return true;
+}
+
 int socket_limit_unsent(int fd, int bytes)
 {
     return set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes, "TCP_NOTSENT_LOWAT");

@@ -5,6 +5,7 @@
 #include "base/error.h"
 
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -36,6 +37,12 @@ MUST_CHECK int socket_bear_want(uint64_t *want_ends, int error);
  * is gone, whether bytes are in flight or not.
  */
 MUST_CHECK int socket_tune(int fd, uint64_t timeout_ms);
+
+/*
+ * Sends what is left of `count` bytes behind the first *sent, as far as the socket takes it now,
+ * and adds that to *sent. False, and errno: the connection is broken.
+ */
+MUST_CHECK bool socket_send_rest(int fd, const void *bytes, size_t count, size_t *sent);
 
 /* No more room is reported while this many bytes have not been sent, besides those on their way. */
 MUST_CHECK int socket_limit_unsent(int fd, int bytes);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const struct net_link_options usual = {
@@ -504,7 +505,7 @@ static void test_silence_and_half_links(void **state)
     options.handshake_ms = 300;
     listener = listen_on(AF_INET, &options, handle);
     hello_bytes(handle, hello);
-    /* more silent ones than the listener keeps, some that talk a byte at a time, half a link */
+    /* more silent ones than the listener keeps, some that talk a byte at a time, half of a link */
     for (int i = 0; i < SILENT; i++)
         silent[i] = stranger(handle);
     for (int i = 0; i < SLOW; i++) {
@@ -529,8 +530,120 @@ static void test_silence_and_half_links(void **state)
         assert_true(answer_to(listener, slow[i], &byte, 1) <= 0);
         close(slow[i]);
     }
-    assert_true(answer_to(listener, half, &byte, 1) <= 0);
+    /* whoever knows the token may be late */
+    assert_int_equal(recv(half, &byte, 1, MSG_DONTWAIT), -1);
+    assert_int_equal(errno, EAGAIN);
     close(half);
+    net_listener_close(listener);
+}
+
+static void accept_nothing(struct net_listener *listener, unsigned milliseconds)
+{
+    uint64_t deadline = deadline_after_ms(milliseconds);
+
+    do {
+        struct net_link link;
+        bool accepted;
+
+        assert_success(net_accept(listener, &link, &accepted));
+        assert_false(accepted);
+    } while (!deadline_passed(deadline));
+}
+
+/* What a peer could not know: that this program did not read for a while. */
+static void test_a_late_accept(void **state)
+{
+    struct net_link_options options = usual;
+    uint8_t handle[NET_HANDLE_BYTES];
+    uint8_t hello[WIRE_HELLO_BYTES];
+    struct net_listener *listener;
+    struct net_link sender;
+    struct net_link receiver;
+    uint8_t byte;
+    int slow;
+
+    (void)state;
+    options.handshake_ms = 300;
+    listener = listen_on(AF_INET, &options, handle);
+    hello_bytes(handle, hello);
+    slow = stranger(handle);
+    assert_int_equal(send(slow, hello, 40, MSG_NOSIGNAL), 40);
+    make_link(listener, &options, handle, &sender, &receiver);
+    net_link_close(&sender);
+    net_link_close(&receiver);
+    for (int i = 0; i < 2; i++) {
+        usleep(3 * 300 * 1000);
+        accept_nothing(listener, 0);
+    }
+    assert_int_equal(send(slow, hello + 40, sizeof hello - 40, MSG_NOSIGNAL), 24);
+    accept_nothing(listener, 400);
+    assert_int_equal(recv(slow, &byte, 1, MSG_DONTWAIT), -1);
+    assert_int_equal(errno, EAGAIN);
+    close(slow);
+    net_listener_close(listener);
+}
+
+/* One connection for each socket of `count` links, but for the last of each. */
+static int connect_all_but_one(const uint8_t handle[NET_HANDLE_BYTES], uint8_t sockets, int count,
+                               uint64_t first_comm, int *fds)
+{
+    struct wire_hello hello = {
+        .sockets = sockets, .role = WIRE_FORWARD, .match = WIRE_MATCH_TAG, .framing = WIRE_INLINE};
+    struct net_handle parsed;
+    int made = 0;
+
+    assert_success(net_handle_read(handle, &parsed));
+    memcpy(hello.token, parsed.token, sizeof hello.token);
+    for (int i = 0; i < count; i++)
+        for (uint8_t index = 0; index < sockets; index++) {
+            uint8_t bytes[WIRE_HELLO_BYTES];
+
+            hello.comm = first_comm + (uint64_t)i;
+            hello.index = index;
+            wire_hello_write(&hello, bytes);
+            fds[made] = stranger(handle);
+            assert_int_equal(send(fds[made++], bytes, sizeof bytes, MSG_NOSIGNAL),
+                             (ssize_t)sizeof bytes);
+        }
+    return made;
+}
+
+/* A peer with the token can neither take all descriptors nor keep others out for ever. */
+static void test_half_links_are_bounded(void **state)
+{
+    enum { DESCRIPTORS = 600, LINKS = 8 };
+    struct net_link_options options = usual;
+    struct rlimit before;
+    struct rlimit few;
+    uint8_t handle[NET_HANDLE_BYTES];
+    struct net_listener *listener;
+    struct net_link sender;
+    struct net_link receiver;
+    int fds[LINKS * 64];
+    int made;
+    int held;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    options.handshake_ms = 300;
+    few = (struct rlimit){.rlim_cur = DESCRIPTORS, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    listener = listen_on(AF_INET, &options, handle);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    made = connect_all_but_one(handle, 64, LINKS, 1, fds);
+    held = open_descriptors();
+    accept_nothing(listener, 100);
+    held = open_descriptors() - held;
+    print_message("# %d descriptors held of %d that came\n", held, made);
+    assert_true(held <= DESCRIPTORS / 2);
+    /* an honest link gets a place when the others have had their time */
+    accept_nothing(listener, 400);
+    make_link(listener, &options, handle, &sender, &receiver);
+    assert_joined(&sender, &receiver);
+    net_link_close(&sender);
+    net_link_close(&receiver);
+    for (int i = 0; i < made; i++)
+        close(fds[i]);
     net_listener_close(listener);
 }
 
@@ -581,6 +694,8 @@ int main(void)
         LINK_TEST(test_garbage_is_dropped),
         LINK_TEST(test_another_version_is_told_so),
         LINK_TEST(test_silence_and_half_links),
+        LINK_TEST(test_a_late_accept),
+        LINK_TEST(test_half_links_are_bounded),
         LINK_TEST(test_a_place_is_taken_once),
     };
 
