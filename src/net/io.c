@@ -40,6 +40,7 @@ struct io_thread {
     struct io_crew *crew;
     unsigned number;
     bool started;
+    struct io_thread *stand_in; /* has its work if it could not be started; NULL: nobody yet */
     pthread_t thread;
     int epoll;
     int wake_up;        /* an eventfd */
@@ -101,6 +102,12 @@ static void leave(struct io_member *member)
     pthread_mutex_unlock(&lock);
 }
 
+/* The thread that does what this one was meant for. With the lock, or with a descriptor there. */
+static struct io_thread *serving(struct io_thread *thread)
+{
+    return thread->stand_in != NULL ? thread->stand_in : thread;
+}
+
 /* --- a thread ------------------------------------------------------------------------------ */
 
 /* The next member of this home, from *slot on, which moves behind it; NULL: there is none. */
@@ -113,7 +120,7 @@ static struct io_member *enter_next(struct io_thread *thread, unsigned *slot)
     for (; *slot < ours->slot_count && found == NULL; ++*slot) {
         struct io_member *member = ours->slots[*slot].member;
 
-        if (member != NULL && member->home == thread->number)
+        if (member != NULL && serving(&ours->threads[member->home]) == thread)
             found = member;
     }
     if (found != NULL)
@@ -338,7 +345,9 @@ static int make_crew(void)
 
 static struct io_thread *thread_at(const struct io_member *member, unsigned place)
 {
-    return &member->crew->threads[(member->home + place) % member->crew->thread_count];
+    struct io_crew *ours = member->crew;
+
+    return serving(&ours->threads[(member->home + place) % ours->thread_count]);
 }
 
 static int take_slot(struct io_crew *ours, struct io_member *member)
@@ -405,27 +414,45 @@ void io_leave(struct io_member *member)
         end(over);
 }
 
-static int start_if_needed(struct io_member *member, struct io_thread *thread)
+/* One that runs already, to do the work of a thread that cannot be started; NULL: none does. */
+static struct io_thread *any_started(struct io_crew *ours)
 {
-    int result = TCPX_SUCCESS;
+    for (unsigned i = 0; i < ours->thread_count; i++)
+        if (ours->threads[i].started)
+            return &ours->threads[i];
+    return NULL;
+}
 
-    pthread_mutex_lock(&lock);
-    if (!thread->started) {
-        thread->crew = member->crew;
-        thread->number = (unsigned)(thread - member->crew->threads);
-        result = start(thread);
-    }
-    pthread_mutex_unlock(&lock);
-    return result;
+/* It stays so for as long as this crew lives, since descriptors are known to the stand-in only. */
+static int start_or_replace(struct io_crew *ours, struct io_thread *thread)
+{
+    int result;
+
+    if (thread->started || thread->stand_in != NULL)
+        return TCPX_SUCCESS;
+    thread->crew = ours;
+    thread->number = (unsigned)(thread - ours->threads);
+    result = start(thread);
+    if (result == TCPX_SUCCESS)
+        return TCPX_SUCCESS;
+    thread->stand_in = any_started(ours);
+    if (thread->stand_in == NULL)
+        return result;
+    log_warn("%s: I/O thread %u does its work", error_text(), thread->stand_in->number);
+    return TCPX_SUCCESS;
 }
 
 int io_add(struct io_member *member, int fd, unsigned number, unsigned place, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.u64 = event_of(member, number)};
-    struct io_thread *thread = thread_at(member, place);
-    int result = start_if_needed(member, thread);
+    struct io_crew *ours = member->crew;
+    int result;
 
-    if (result == TCPX_SUCCESS && epoll_ctl(thread->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+    pthread_mutex_lock(&lock);
+    result = start_or_replace(ours, &ours->threads[(member->home + place) % ours->thread_count]);
+    pthread_mutex_unlock(&lock);
+    if (result == TCPX_SUCCESS &&
+        epoll_ctl(thread_at(member, place)->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
         result = error_system(errno, "an I/O thread cannot wait for a socket");
     return result;
 }

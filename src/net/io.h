@@ -58,7 +58,8 @@ void io_leave(struct io_member *member);
 
 /*
  * Adds a descriptor under a number: the threads take turns from `place` on, 0 being the one that
- * ticks. `events` of epoll are reported as long as they last; errors and hang-ups always.
+ * ticks. A thread that cannot be started is replaced by one that runs; it is an error if none does.
+ * `events` of epoll are reported as long as they last; errors and hang-ups always.
  */
 MUST_CHECK int io_add(struct io_member *member, int fd, unsigned number, unsigned place,
                       uint32_t events);

@@ -472,11 +472,13 @@ void progress_sleep(struct net_request *request, uint64_t deadline)
 
 /* --- life ---------------------------------------------------------------------------------- */
 
+/* Either all or none: one that stays behind would wake its thread again and again. */
 static int add_lanes(struct net_comm *comm)
 {
     int result = TCPX_SUCCESS;
+    unsigned lane;
 
-    for (unsigned lane = 0; lane <= comm_reverse_lane(comm) && result == TCPX_SUCCESS; lane++) {
+    for (lane = 0; lane <= comm_reverse_lane(comm) && result == TCPX_SUCCESS; lane++) {
         /* Only a record tells that there is something for a further lane in the other framing. */
         bool at_once =
             !is_callers(comm, lane) && reads(comm, lane) && comm->link.framing == WIRE_INLINE;
@@ -485,6 +487,8 @@ static int add_lanes(struct net_comm *comm)
         result = io_add(&comm->io, descriptor_of(comm, lane), lane, place_of(comm, lane),
                         comm->lanes[lane].events);
     }
+    for (unsigned added = 0; result != TCPX_SUCCESS && added + 1 < lane; added++)
+        io_remove(&comm->io, descriptor_of(comm, added), place_of(comm, added));
     return result;
 }
 
