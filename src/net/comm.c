@@ -206,6 +206,30 @@ void comm_fail(struct net_comm *comm, int result)
     fail_requests(comm, result, comm->text);
 }
 
+void comm_lose(struct net_comm *comm)
+{
+    if (comm->lost_at != 0 || comm->result != TCPX_SUCCESS)
+        return;
+    snprintf(comm->lost_text, sizeof comm->lost_text, "%s", error_text());
+    comm->lost_at = clock_now();
+    io_nudge(&comm->io);
+}
+
+void comm_fail_lost(struct net_comm *comm)
+{
+    error_keep("%s", comm->lost_text);
+    comm_fail(comm, TCPX_REMOTE_ERROR);
+}
+
+void comm_fail_if_lost_for_long(struct net_comm *comm)
+{
+    enum { LOST_MS = 2000 };
+
+    if (comm->lost_at != 0 && comm->result == TCPX_SUCCESS &&
+        clock_now() > comm->lost_at + (uint64_t)LOST_MS * 1000000)
+        comm_fail_lost(comm);
+}
+
 bool comm_has_broken(struct net_comm *comm, int fd)
 {
     socklen_t length = sizeof(int);
@@ -214,7 +238,10 @@ bool comm_has_broken(struct net_comm *comm, int fd)
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error == 0)
         return false;
     error_keep_system(error, "a connection with %s broke", comm->link.peer);
-    comm_fail(comm, TCPX_REMOTE_ERROR);
+    if (comm->side == NET_SENDER && sender_may_learn_why(error))
+        comm_lose(comm);
+    else
+        comm_fail(comm, TCPX_REMOTE_ERROR);
     return true;
 }
 

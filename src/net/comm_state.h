@@ -129,6 +129,7 @@ struct outgoing {
     uint64_t loaded_at;            /* when it began with this; 0: it was idle */
     int unsent_limit;              /* bytes that it holds unsent, at most */
     bool full;                     /* its socket did not take all that there was */
+    bool lost;                     /* its socket takes nothing any more */
 };
 
 /* What is to be sent on forward socket 0, in this order. */
@@ -190,7 +191,9 @@ struct net_comm {
     unsigned pending;  /* requests that are neither done nor failed */
     int result;        /* TCPX_SUCCESS, or why no request can go on */
     char text[256];
-    bool gave_up; /* the peer was told, and all sockets are shut down */
+    bool gave_up;     /* the peer was told, and all sockets are shut down */
+    uint64_t lost_at; /* when bytes last came after a connection was lost; 0: none was */
+    char lost_text[256];
 
     struct comm_gpu gpu;
     struct net_memory *memories;    /* those that are registered */
@@ -257,8 +260,6 @@ struct net_comm {
     uint64_t eager_held;
     uint64_t eager_given_back; /* all that was freed */
     uint64_t eager_said;       /* of which the sender knows */
-    uint64_t lost_at;          /* when bytes last came after a connection was lost; 0: none was */
-    char lost_text[256];
     char abort_text[WIRE_ABORT_TEXT + 1];
     uint32_t abort_result;
     bool abort_begun;
@@ -272,6 +273,15 @@ void comm_fail_gpu(struct net_comm *comm, int result);
 
 /* Whether one of its connections has died, which is a failure of the comm. */
 bool comm_has_broken(struct net_comm *comm, int fd);
+
+/*
+ * A connection was lost, and error_text() says how. The comm fails when the others have ended: a
+ * receiver may hold whole messages there, and a sender the peer's reason. If they do not end and
+ * bring nothing for a while, it fails with this text.
+ */
+void comm_lose(struct net_comm *comm);
+void comm_fail_lost(struct net_comm *comm);
+void comm_fail_if_lost_for_long(struct net_comm *comm);
 
 /* Tells the peer of the failure, unless somebody is about to: whoever ends his turn tries again. */
 void comm_give_up(struct net_comm *comm);
@@ -325,6 +335,8 @@ uint64_t sender_bytes_to_slice(const struct net_comm *comm);
 uint64_t sender_smallest_slice(const struct net_comm *comm);
 /* Whether the lane has nothing to send but what it may take. */
 bool sender_is_idle(const struct net_comm *comm, unsigned socket);
+/* Whether a peer that reset a connection may have sent its reason on the reverse socket. */
+bool sender_may_learn_why(int error);
 bool sender_is_between_records(const struct net_comm *comm);
 void sender_close(struct net_comm *comm);
 void sender_destroy(struct net_comm *comm);
@@ -436,8 +448,6 @@ MUST_CHECK int receiver_create(struct net_comm *comm);
 void receiver_start(struct net_comm *comm, struct net_request *request);
 bool receiver_has_room(const struct net_comm *comm);
 bool receiver_has_put_aside(struct net_comm *comm, uint64_t tag);
-/* Fails a comm one of whose connections was lost, when the others have been silent for too long. */
-void receiver_give_up_lost(struct net_comm *comm);
 /* A receive that has not ended; NULL: there is none of this number. */
 struct net_request *receiver_by_sequence(struct net_comm *comm, uint32_t sequence);
 /* A message that came first, to its receive; it is freed. */

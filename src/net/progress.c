@@ -194,6 +194,7 @@ static void move_sender(struct net_comm *comm)
     progress_share_out(comm);
     move_forward_lanes(comm);
     move(comm, comm_reverse_lane(comm));
+    comm_fail_if_lost_for_long(comm);
     if (!comm->news)
         return;
     comm->news = false;
@@ -207,7 +208,7 @@ static void move_receiver(struct net_comm *comm, bool speak_now)
     if (comm->stalled > 0)
         move_stalled(comm);
     move_forward_lanes(comm);
-    receiver_give_up_lost(comm);
+    comm_fail_if_lost_for_long(comm);
     if (comm->result == TCPX_SUCCESS && receiver_has_to_speak(comm, speak_now))
         move(comm, comm_reverse_lane(comm));
 }
@@ -307,7 +308,7 @@ static enum io_again tick(void *owner)
         move_stalled(comm);
     if (left_alone && comm->side == NET_RECEIVER)
         follow_up(comm);
-    receiver_give_up_lost(comm);
+    comm_fail_if_lost_for_long(comm);
     if (comm->watched && need_not_watch(comm))
         unwatch(comm);
     if (comm->result != TCPX_SUCCESS)

@@ -117,6 +117,16 @@ static void fill_saying(struct net_comm *comm)
     }
 }
 
+/*
+ * The forward sockets decide: what was sent there still arrives. A sender that lives learns by the
+ * end of this socket that its receives are not announced any more.
+ */
+static void stop_speaking(struct net_comm *comm)
+{
+    comm->deaf = true;
+    shutdown(comm->link.reverse, SHUT_RDWR);
+}
+
 /* One write of what there is to say, without the lock; false: not now, or never again. */
 static bool speak_once(struct net_comm *comm, enum lane_wait *wait)
 {
@@ -130,14 +140,10 @@ static bool speak_once(struct net_comm *comm, enum lane_wait *wait)
     pthread_mutex_lock(&comm->lock);
     if (sent > 0)
         comm->said_bytes += (size_t)sent;
-    else if (error == EAGAIN || error == EWOULDBLOCK)
+    else if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM)
         *wait = LANE_FOR_ROOM;
-    else if (error == EPIPE || error == ECONNRESET)
-        comm->deaf = true;
-    else if (error != EINTR) {
-        error_keep_system(error, "the connection to %s broke", comm->link.peer);
-        comm_fail(comm, TCPX_REMOTE_ERROR);
-    }
+    else if (error != EINTR)
+        stop_speaking(comm);
     return *wait != LANE_FOR_ROOM && comm->result == TCPX_SUCCESS;
 }
 
@@ -791,8 +797,7 @@ static void fail_at_end(struct net_comm *comm)
     bool in_the_middle = false;
 
     if (comm->lost_at != 0) {
-        error_keep("%s", comm->lost_text);
-        comm_fail(comm, TCPX_REMOTE_ERROR);
+        comm_fail_lost(comm);
         return;
     }
     for (unsigned i = 0; i < comm->used_requests; i++)
@@ -803,29 +808,12 @@ static void fail_at_end(struct net_comm *comm)
                               comm->link.peer));
 }
 
-/*
- * A connection was lost, and error_text() says how. The others may hold whole messages whose sends
- * are done: they are read to their ends first. A sender that closes or dies ends them all at once;
- * if they do not end and bring nothing for LOST_MS, the comm fails.
- */
-enum { LOST_MS = 2000 };
-
+/* The others may hold whole messages whose sends are done: they are read to their ends first. */
 static void lose(struct net_comm *comm, struct incoming *incoming)
 {
     incoming->ended = true;
-    if (comm->lost_at == 0) {
-        snprintf(comm->lost_text, sizeof comm->lost_text, "%s", error_text());
-        comm->lost_at = clock_now();
-        io_nudge(&comm->io);
-    }
+    comm_lose(comm);
     if (have_all_ended(comm))
-        fail_at_end(comm);
-}
-
-void receiver_give_up_lost(struct net_comm *comm)
-{
-    if (comm->lost_at != 0 && comm->result == TCPX_SUCCESS &&
-        clock_now() > comm->lost_at + (uint64_t)LOST_MS * 1000000)
         fail_at_end(comm);
 }
 

@@ -806,7 +806,13 @@ static bool must_wait_for_arrivals(struct net_comm *comm, uint16_t socket)
     return !zerocopy_has_room(outgoing->by_reference);
 }
 
-static void broke(struct net_comm *comm, const struct outgoing *outgoing, int error)
+bool sender_may_learn_why(int error)
+{
+    return error == EPIPE || error == ECONNRESET;
+}
+
+/* A receiver that gives up sends its reason on the reverse socket first, and that may be unread. */
+static void broke(struct net_comm *comm, struct outgoing *outgoing, int error)
 {
     if (refers(outgoing) && outgoing->records_sent == outgoing->records_bytes &&
         (error == EINVAL || error == ENODEV || error == EFAULT || error == EOPNOTSUPP)) {
@@ -817,7 +823,10 @@ static void broke(struct net_comm *comm, const struct outgoing *outgoing, int er
         comm_fail(comm, TCPX_SYSTEM_ERROR);
     } else {
         error_keep_system(error, "the connection to %s broke", comm->link.peer);
-        comm_fail(comm, TCPX_REMOTE_ERROR);
+        outgoing->lost = true;
+        comm_lose(comm);
+        if (!sender_may_learn_why(error))
+            comm_fail_lost(comm);
     }
 }
 
@@ -826,6 +835,8 @@ enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
     struct outgoing *outgoing = &comm->outgoing[socket];
     uint64_t moved = 0;
 
+    if (outgoing->lost)
+        return LANE_IDLE;
     devmem_send_poll(comm, socket);
     while (moved < COMM_TURN_BYTES && comm->result == TCPX_SUCCESS) {
         uint64_t wanted;
@@ -889,6 +900,19 @@ bool sender_is_between_records(const struct net_comm *comm)
     return is_idle(&comm->outgoing[0]);
 }
 
+/*
+ * A close with unread input is a reset, and destroys what the peer has not got yet. A receiver that
+ * keeps to the protocol sends nothing here; of another one nobody wants to know any more.
+ */
+static void discard_input(int fd)
+{
+    enum { MOST_READS = 4, MANY = 1 << 30 };
+
+    for (int i = 0; i < MOST_READS; i++)
+        if (recv(fd, NULL, MANY, MSG_TRUNC | MSG_DONTWAIT) <= 0)
+            return;
+}
+
 /* shutdown, because a forked child may hold the descriptor too. */
 void sender_close(struct net_comm *comm)
 {
@@ -902,6 +926,7 @@ void sender_close(struct net_comm *comm)
     for (uint16_t i = 0; i < comm->link.sockets; i++) {
         if (in_order && (i == 0 || comm->link.framing == WIRE_INLINE))
             say_fin(comm, i);
+        discard_input(comm->link.forward[i]);
         shutdown(comm->link.forward[i], SHUT_WR);
     }
     shutdown(comm->link.reverse, SHUT_RDWR);
