@@ -167,6 +167,8 @@ NET_SUITES := $(foreach name,net_ahead net_comm net_process net_progress net_str
 	$(foreach threads,$(if $(findstring thread,$(SANITIZE)),,0) 3, \
 	'unit/$(name)-$(threads)-threads: TCPX_TEST_TURNS=$(FEWER_TURNS) UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
 
+NET_SUITES += 'unit/net_reasons-3-threads: UCCL_TCPX_THREADS=3 $(BUILD)/tests/unit/test_net_reasons'
+
 # Without a sanitizer every way is taken; under one, those that differ in the code they run.
 unless_sanitized = $(if $(SANITIZE),,$(1))
 unless_tsan      = $(if $(findstring thread,$(SANITIZE)),,$(1))

@@ -3,7 +3,9 @@
  * receives are requests; at most COMM_REQUESTS are in flight, or as many as the link says, and then
  * the answer is "busy". Only net_wait() waits: isend, irecv and test move the comm's sockets on as
  * far as that goes now, but a receive so small that its message may come unannounced is announced
- * with the next call. I/O threads (net/io.h) help with large messages, and take over when no call
+ * with the next call. Such a call moves at most 2 MiB over a socket, by at most 64 system calls,
+ * once or twice; a receive whose message has come first also copies that, up to the credit that the
+ * link gives to such messages (8 MiB, usually). I/O threads (net/io.h) help with large messages, and take over when no call
  * has come for a while.
  *
  * A failure of the comm is told once by each of its requests, with the peer and what had been

@@ -21,8 +21,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* How much one call moves over one socket at most, so that no socket starves the others. */
-enum { COMM_TURN_BYTES = 8 << 20 };
+/*
+ * How much one turn moves over one socket at most, in bytes and in system calls, so that no socket
+ * starves the others and no peer holds a caller with slices of a few bytes.
+ */
+enum { COMM_TURN_BYTES = 2 << 20, COMM_TURN_CALLS = 64 };
 
 /* What a lane has to wait for after it was moved on. */
 enum lane_wait {

@@ -994,6 +994,7 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
     struct incoming *incoming = &comm->incoming[socket];
     enum lane_wait wait = LANE_FOR_INPUT;
     uint64_t moved = 0;
+    int calls = 0;
     bool emptied = false;
 
     for (;;) {
@@ -1009,7 +1010,7 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
         }
         if (emptied)
             return LANE_FOR_INPUT;
-        if (moved >= COMM_TURN_BYTES)
+        if (moved >= COMM_TURN_BYTES || calls++ == COMM_TURN_CALLS)
             return LANE_MORE;
         if (incoming->by_devmem && incoming->payload_left > 0) {
             got = devmem_read(comm, socket, &error, &wait);

@@ -521,7 +521,7 @@ static uint64_t largest_slice(const struct net_comm *comm, const struct net_requ
 {
     uint64_t share = comm->link.largest_slice / (request->in_gpu ? 1 : NET_HOST_SHARE);
 
-    return share > 0 ? share : 1;
+    return share >= WIRE_LEAST_SLICE ? share : comm->link.largest_slice;
 }
 
 /* Large at first, then smaller, so that all sockets come to an end at about the same time. */
@@ -834,11 +834,12 @@ enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
 {
     struct outgoing *outgoing = &comm->outgoing[socket];
     uint64_t moved = 0;
+    int calls = 0;
 
     if (outgoing->lost)
         return LANE_IDLE;
     devmem_send_poll(comm, socket);
-    while (moved < COMM_TURN_BYTES && comm->result == TCPX_SUCCESS) {
+    while (moved < COMM_TURN_BYTES && calls++ < COMM_TURN_CALLS && comm->result == TCPX_SUCCESS) {
         uint64_t wanted;
         ssize_t sent;
         int error;

@@ -203,8 +203,10 @@ static enum wire_problem check_ready(const struct wire_record *record)
                          "READY: length %" PRIu64 " (eager limit) with offset %" PRIu64
                          " (eager credit), it must not be more",
                          record->length, record->offset);
-    if (record->tag == 0)
-        return error_set(WIRE_MALFORMED, "READY: tag 0 (largest slice), at least 1 is possible");
+    if (record->tag < WIRE_LEAST_SLICE)
+        return error_set(WIRE_MALFORMED,
+                         "READY: tag %" PRIu64 " (largest slice), at least %d is possible",
+                         record->tag, WIRE_LEAST_SLICE);
     return WIRE_FINE;
 }
 

@@ -31,6 +31,7 @@ enum {
     WIRE_TOKEN_BYTES = 16,
     WIRE_MOST_SOCKETS = 64, /* forward sockets of a comm */
     WIRE_ABORT_TEXT = 200,  /* bytes of text behind an ABORT, at most */
+    WIRE_LEAST_SLICE = 64,  /* the largest slice of a comm is at least this long */
     WIRE_EAGER_CHARGE = 64, /* bytes that an eager message is charged besides its length */
     /* messages ahead of their receives, counted from the first receive that is not posted */
     WIRE_MOST_AHEAD = WIRE_SEQUENCE_BITS >= 10 ? 256 : 1 << (WIRE_SEQUENCE_BITS - 2),

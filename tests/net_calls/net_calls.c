@@ -19,6 +19,7 @@ struct plan {
     uint32_t random; /* to choose which */
     size_t most;     /* bytes of one call; 0: any */
     int fd;          /* -1: any */
+    uint64_t bytes;  /* moved */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the plans */
@@ -75,6 +76,28 @@ unsigned calls_made(enum net_call call)
     made = plans[call].made;
     pthread_mutex_unlock(&lock);
     return made;
+}
+
+uint64_t calls_bytes(enum net_call call)
+{
+    uint64_t bytes;
+
+    pthread_mutex_lock(&lock);
+    bytes = plans[call].bytes;
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
+
+static ssize_t counted(enum net_call call, ssize_t moved)
+{
+    int error = errno;
+
+    pthread_mutex_lock(&lock);
+    if (moved > 0)
+        plans[call].bytes += (uint64_t)moved;
+    pthread_mutex_unlock(&lock);
+    errno = error;
+    return moved;
 }
 
 /* The error of this call, 0 if it is made; *most: how many bytes it may move, if not 0. */
@@ -137,12 +160,12 @@ int test_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, voi
 
 ssize_t test_send(int fd, const void *bytes, size_t count, int flags)
 {
-    return fails(CALL_SEND, fd, &count) ? -1 : send(fd, bytes, count, flags);
+    return fails(CALL_SEND, fd, &count) ? -1 : counted(CALL_SEND, send(fd, bytes, count, flags));
 }
 
 ssize_t test_recv(int fd, void *bytes, size_t count, int flags)
 {
-    return fails(CALL_RECV, fd, &count) ? -1 : recv(fd, bytes, count, flags);
+    return fails(CALL_RECV, fd, &count) ? -1 : counted(CALL_RECV, recv(fd, bytes, count, flags));
 }
 
 ssize_t test_sendmsg(int fd, const struct msghdr *message, int flags)
@@ -154,9 +177,9 @@ ssize_t test_sendmsg(int fd, const struct msghdr *message, int flags)
     if (fails(CALL_SENDMSG, fd, &bytes))
         return -1;
     if (bytes == SIZE_MAX)
-        return sendmsg(fd, message, flags);
+        return counted(CALL_SENDMSG, sendmsg(fd, message, flags));
     less = shortened(message, bytes, parts);
-    return sendmsg(fd, &less, flags);
+    return counted(CALL_SENDMSG, sendmsg(fd, &less, flags));
 }
 
 ssize_t test_recvmsg(int fd, struct msghdr *message, int flags)
@@ -168,9 +191,9 @@ ssize_t test_recvmsg(int fd, struct msghdr *message, int flags)
     if (fails(CALL_RECVMSG, fd, &bytes))
         return -1;
     if (bytes == SIZE_MAX)
-        return recvmsg(fd, message, flags);
+        return counted(CALL_RECVMSG, recvmsg(fd, message, flags));
     less = shortened(message, bytes, parts);
-    return recvmsg(fd, &less, flags);
+    return counted(CALL_RECVMSG, recvmsg(fd, &less, flags));
 }
 
 /* Nothing is ready, whatever the error. */

@@ -6,6 +6,7 @@
 #define TCPX_TESTS_NET_CALLS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum net_call {
     CALL_SEND,
@@ -35,5 +36,8 @@ void calls_only_of(enum net_call call, int fd);
 
 /* How many have been made since calls_reset(), those that failed on purpose included. */
 unsigned calls_made(enum net_call call);
+
+/* How many bytes they have moved since then. */
+uint64_t calls_bytes(enum net_call call);
 
 #endif

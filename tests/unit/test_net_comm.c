@@ -334,7 +334,7 @@ static void test_the_smallest_settings(void **state)
         options.framing = framing;
         options.eager_limit = 0;
         options.eager_credit = 0;
-        options.largest_slice = 1;
+        options.largest_slice = WIRE_LEAST_SLICE;
         pair = make_pair(&options);
         for (uint64_t bytes = 0; bytes <= 5000; bytes = bytes * 7 + 1) {
             struct net_request *send = must_send(pair.sender, data, bytes, 1);
@@ -726,7 +726,7 @@ static void test_receivers_that_lie(void **state)
     static const struct wire_record lies[] = {
         {.type = WIRE_CREDIT, .offset = 1},
         {.type = WIRE_POST, .offset = 1 << 20},
-        {.type = WIRE_READY, .length = 1, .offset = 1, .tag = 1},
+        {.type = WIRE_READY, .length = 1, .offset = 1, .tag = 64},
         {.type = WIRE_OPEN, .length = 5},
     };
     static uint8_t data[100000];

@@ -310,7 +310,7 @@ static struct wire_record random_record(enum wire_type type)
         record.length = random_size(0);
         if (record.length > record.offset)
             record.length = record.offset;
-        record.tag = random_size(1);
+        record.tag = random_size(64);
         break;
     case WIRE_POST:
         record.offset = random_size(0);
@@ -388,8 +388,8 @@ static void test_edges_are_taken(void **state)
     hello.framing = WIRE_SEPARATE;
     take_hello(hello);
 
-    take((struct wire_record){.type = WIRE_READY, .tag = 1}, WIRE_REVERSE);
-    take((struct wire_record){.type = WIRE_READY, .offset = 9, .length = 9, .tag = 1},
+    take((struct wire_record){.type = WIRE_READY, .tag = 64}, WIRE_REVERSE);
+    take((struct wire_record){.type = WIRE_READY, .offset = 9, .length = 9, .tag = 64},
          WIRE_REVERSE);
     take((struct wire_record){.type = WIRE_POST}, WIRE_REVERSE);
     take((struct wire_record){.type = WIRE_CREDIT}, WIRE_REVERSE);
@@ -611,7 +611,7 @@ static void test_unused_fields(void **state)
 static void test_ready_with_a_limit_beyond_the_credit(void **state)
 {
     (void)state;
-    refuse((struct wire_record){.type = WIRE_READY, .offset = 4096, .length = 4097, .tag = 1},
+    refuse((struct wire_record){.type = WIRE_READY, .offset = 4096, .length = 4097, .tag = 64},
            WIRE_REVERSE,
            "READY: length 4097 (eager limit) with offset 4096 (eager credit), it must not be more");
 }
@@ -620,7 +620,9 @@ static void test_ready_without_a_slice(void **state)
 {
     (void)state;
     refuse((struct wire_record){.type = WIRE_READY, .offset = 4096, .length = 4096}, WIRE_REVERSE,
-           "READY: tag 0 (largest slice), at least 1 is possible");
+           "READY: tag 0 (largest slice), at least 64 is possible");
+    refuse((struct wire_record){.type = WIRE_READY, .offset = 4096, .length = 4096, .tag = 63},
+           WIRE_REVERSE, "READY: tag 63 (largest slice), at least 64 is possible");
 }
 
 static void test_open_of_nothing(void **state)

@@ -1,0 +1,115 @@
+/*
+ * How much a call on a comm does at most, where no I/O thread helps: a bounded number of system
+ * calls and of bytes for each socket, whatever the sizes of messages and slices are.
+ */
+#include "net/comm_state.h"
+#include "tests/net_calls/net_calls.h"
+#include "tests/unit/net_pair.h"
+
+#include <stdlib.h>
+
+enum {
+    LARGE = 24 << 20,
+    MEDIUM = 1 << 20,
+    TURNS = 2, /* of each socket in one call: a sender looks again after a POST */
+};
+
+static uint8_t data[LARGE];
+static uint8_t arrived[LARGE];
+
+struct most {
+    unsigned calls;
+    uint64_t bytes;
+};
+
+static void note(struct most *most, enum net_call call)
+{
+    if (calls_made(call) > most->calls)
+        most->calls = calls_made(call);
+    if (calls_bytes(call) > most->bytes)
+        most->bytes = calls_bytes(call);
+    calls_reset();
+}
+
+/* What one call did at most, while both ends were called by turns. */
+static void exchange(const struct net_link_options *options, uint64_t bytes, struct most *sending,
+                     struct most *receiving)
+{
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    struct net_comm *sender;
+    struct net_comm *receiver;
+    struct net_request *send;
+    struct net_request *receive;
+    bool sent = false;
+    bool received = false;
+
+    make_comm_pair(options, &sender, &receiver);
+    memset(arrived, 0, bytes);
+    assert_success(net_irecv(receiver, arrived, bytes, 1, &receive));
+    calls_reset();
+    assert_success(net_isend(sender, data, bytes, 1, &send));
+    note(sending, CALL_SENDMSG);
+    while (!sent || !received) {
+        /* The sender fills its sockets several times before the receiver takes anything. */
+        for (int i = 0; i < 20 && !sent; i++) {
+            assert_success(net_test(send, &sent, NULL));
+            note(sending, CALL_SENDMSG);
+        }
+        for (int i = 0; i < 20 && !received; i++) {
+            assert_success(net_test(receive, &received, NULL));
+            note(receiving, CALL_RECVMSG);
+        }
+        assert_false(deadline_passed(deadline));
+    }
+    assert_memory_equal(arrived, data, bytes);
+    net_comm_close(sender);
+    net_comm_close(receiver);
+}
+
+static void test_what_a_call_does(void **state)
+{
+    static const uint64_t slices[] = {WIRE_LEAST_SLICE, 4096, 512 << 10, 16 << 20};
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++)
+        for (uint8_t sockets = 1; sockets <= 4; sockets += 3) {
+            struct net_link_options options = {.sockets = sockets,
+                                               .match = WIRE_MATCH_TAG,
+                                               .framing = WIRE_INLINE,
+                                               .eager_limit = 4096,
+                                               .eager_credit = 65536,
+                                               .largest_slice = slices[i],
+                                               .timeout_ms = 60000,
+                                               .handshake_ms = 5000};
+            uint64_t bytes = slices[i] < 65536 ? MEDIUM : LARGE;
+            /* A turn that is not over may make one more call. */
+            uint64_t most_bytes = COMM_TURN_BYTES + slices[i] + WIRE_RECORD_BYTES;
+            struct most sending = {0};
+            struct most receiving = {0};
+
+            exchange(&options, bytes, &sending, &receiving);
+            print_message("# slices of %llu bytes, %u sockets: at most %u writes of %llu bytes, %u "
+                          "reads of %llu\n",
+                          (unsigned long long)slices[i], sockets, sending.calls,
+                          (unsigned long long)sending.bytes, receiving.calls,
+                          (unsigned long long)receiving.bytes);
+            assert_true(sending.calls > 0 && receiving.calls > 0);
+            assert_true(sending.calls <= TURNS * COMM_TURN_CALLS * sockets);
+            assert_true(receiving.calls <= TURNS * COMM_TURN_CALLS * sockets);
+            assert_true(sending.bytes <= TURNS * most_bytes * sockets);
+            assert_true(receiving.bytes <= TURNS * most_bytes * sockets);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_a_call_does),
+    };
+
+    setenv("UCCL_TCPX_THREADS", "0", 1);
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (uint8_t)(i * 7 + i / 253);
+    calls_reset();
+    return cmocka_run_group_tests_name("turns", tests, NULL, NULL);
+}
