@@ -5,8 +5,8 @@
  * far as that goes now, but a receive so small that its message may come unannounced is announced
  * with the next call. Such a call moves at most 2 MiB over a socket, by at most 64 system calls,
  * once or twice; a receive whose message has come first also copies that, up to the credit that the
- * link gives to such messages (8 MiB, usually). I/O threads (net/io.h) help with large messages, and take over when no call
- * has come for a while.
+ * link gives to such messages (8 MiB, usually). I/O threads (net/io.h) help with large messages,
+ * and take over when no call has come for a while.
  *
  * A failure of the comm is told once by each of its requests, with the peer and what had been
  * moved; other comms do not notice. Calls on one comm may come from several threads.
