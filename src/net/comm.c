@@ -33,9 +33,8 @@ static int make_requests(struct net_comm *comm)
     if (comm->most_requests > half)
         comm->most_requests = half;
     comm->requests = calloc(comm->most_requests, sizeof *comm->requests);
-    comm->posts = calloc(comm->most_requests, sizeof *comm->posts);
     comm->gpu.gates = calloc(comm->most_requests, sizeof *comm->gpu.gates);
-    return comm->requests != NULL && comm->posts != NULL && comm->gpu.gates != NULL
+    return comm->requests != NULL && comm->gpu.gates != NULL
                ? TCPX_SUCCESS
                : error_system(ENOMEM, "a comm of %u requests", comm->most_requests);
 }
@@ -43,7 +42,6 @@ static int make_requests(struct net_comm *comm)
 static void free_requests(struct net_comm *comm)
 {
     free(comm->requests);
-    free(comm->posts);
     free(comm->gpu.gates);
 }
 
@@ -302,11 +300,24 @@ static struct net_request *free_request(struct net_comm *comm)
 {
     while (comm->used_requests > 0 && comm->requests[comm->used_requests - 1].state == REQUEST_FREE)
         comm->used_requests--;
-    for (unsigned i = 0; i < comm->used_requests; i++)
-        if (comm->requests[i].state == REQUEST_FREE)
-            return &comm->requests[i];
+    while (comm->first_free < comm->used_requests &&
+           comm->requests[comm->first_free].state != REQUEST_FREE)
+        comm->first_free++;
+    if (comm->first_free < comm->used_requests)
+        return &comm->requests[comm->first_free];
+    comm->first_free = comm->used_requests;
     return comm->used_requests < comm->most_requests ? &comm->requests[comm->used_requests++]
                                                      : NULL;
+}
+
+void request_free(struct net_request *request)
+{
+    struct net_comm *comm = request->comm;
+    unsigned number = (unsigned)(request - comm->requests);
+
+    request->state = REQUEST_FREE;
+    if (number < comm->first_free)
+        comm->first_free = number;
 }
 
 /* With the lock, and a request that is free. */
@@ -331,7 +342,7 @@ static int begin(struct net_comm *comm, const struct net_buffer *buffer, uint64_
     else if (comm->side == NET_RECEIVER)
         result = publish_begin(comm, buffer, request);
     if (result != TCPX_SUCCESS) {
-        request->state = REQUEST_FREE;
+        request_free(request);
         return result;
     }
     comm->next_order++;
@@ -425,7 +436,10 @@ static int look_at(struct net_request *request, bool *done, uint64_t *bytes)
         *bytes = request->bytes;
     if (request->state == REQUEST_FAILED)
         publish_release(request->comm, request);
-    request->state = *done && request->comm->publisher != NULL ? REQUEST_TOLD : REQUEST_FREE;
+    if (*done && request->comm->publisher != NULL)
+        request->state = REQUEST_TOLD;
+    else
+        request_free(request);
     return result;
 }
 

@@ -9,6 +9,7 @@
 #ifndef TCPX_NET_COMM_STATE_H
 #define TCPX_NET_COMM_STATE_H
 
+#include "base/key_fifo.h"
 #include "base/queue.h"
 #include "net/bounce.h"
 #include "net/comm.h"
@@ -67,6 +68,8 @@ struct net_request {
     unsigned unsaid;             /* send: records of it that are planned and not sent */
     uint32_t sequence;           /* of the receive that this is, or that this send goes to */
     bool has_sequence;           /* that receive is posted, and this is its number */
+    struct net_request *earlier; /* send: those that wait, too, in the order of their isend */
+    struct net_request *later;
     unsigned users;              /* lanes that touch the data while the lock is free */
     bool matched;                /* receive: its message has begun */
     bool met;                    /* receive: it misses no bytes */
@@ -182,6 +185,12 @@ struct post {
     uint64_t room;
 };
 
+/* A receive without a message, as long as this is still the order of the request. */
+struct unmatched {
+    struct net_request *request;
+    uint64_t order;
+};
+
 struct net_comm {
     pthread_mutex_t lock; /* guards everything here, except what belongs to a busy lane */
     struct net_link link;
@@ -189,6 +198,7 @@ struct net_comm {
     struct net_request *requests;
     unsigned most_requests; /* that there can be */
     unsigned used_requests; /* all others are free, and nobody looks at them */
+    unsigned first_free;    /* all before this one are in use */
     uint64_t next_order;
     uint64_t messages; /* that have been moved whole */
     unsigned pending;  /* requests that are neither done nor failed */
@@ -227,9 +237,12 @@ struct net_comm {
 
     /* sender */
     struct outgoing outgoing[WIRE_MOST_SOCKETS];
-    struct queue planned; /* struct planned */
-    struct post *posts;   /* as many as there are requests */
-    unsigned post_count;
+    struct queue planned;              /* struct planned */
+    struct key_fifo posts;             /* struct post by tag: those that no send goes to yet */
+    struct key_fifo waiting;           /* struct net_request * by tag: sends that are not opened, */
+    struct net_request *first_waiting; /* and all of them in their order */
+    struct net_request *last_waiting;
+    unsigned slicing;         /* opened sends with bytes that no socket has taken */
     uint64_t last_large_end;  /* when the latest send was done that others could have carried */
     bool streams;             /* such sends follow each other closely */
     uint64_t *eager_unposted; /* tags of messages that went before their POST; with tags only */
@@ -247,12 +260,16 @@ struct net_comm {
     uint8_t saying[32 * WIRE_RECORD_BYTES];
     size_t saying_bytes;
     size_t said_bytes;
-    uint64_t last_post;     /* when the application posted a receive */
-    uint64_t unsaid_since;  /* when it posted the oldest that the sender does not know */
-    bool say_now;           /* somebody waits for it */
-    bool deaf;              /* the sender does not read any more */
-    uint32_t next_sequence; /* of a receive; at a sender, of the next POST */
-    bool sequence_wrapped;  /* from now on a number may still be in use by an old receive */
+    uint64_t last_post;               /* when the application posted a receive */
+    uint64_t unsaid_since;            /* when it posted the oldest that the sender does not know */
+    bool say_now;                     /* somebody waits for it */
+    bool deaf;                        /* the sender does not read any more */
+    uint32_t next_sequence;           /* of a receive; at a sender, of the next POST */
+    struct key_fifo unmatched;        /* with tags: struct unmatched by tag */
+    struct net_request **by_sequence; /* a receive where its number modulo the length says, */
+    unsigned by_sequence_mask;        /* which is this + 1, */
+    bool has_displaced;               /* unless a later one has taken its place */
+    bool sequence_wrapped; /* from now on a number may still be in use by an old receive */
     struct eager_message *ahead[WIRE_MOST_AHEAD]; /* by their sequence */
     unsigned stalled;                             /* lanes that hold such a record */
     struct eager_message *claimed;                /* those whose receive waits for the rest */
@@ -299,6 +316,9 @@ static inline void comm_advance_sequence(struct net_comm *comm, uint32_t posted)
 /* Ends one request, the comm goes on. */
 void request_fail(struct net_request *request, int result);
 void request_done(struct net_request *request);
+
+/* The application is through with it. */
+void request_free(struct net_request *request);
 
 /* Whether its bytes are copied to GPU memory behind the sockets. */
 static inline bool request_lands(const struct net_request *request)

@@ -282,7 +282,7 @@ int net_consumed(struct net_request *request)
                            "unpack queue");
     } else {
         publish_release(comm, request);
-        request->state = REQUEST_FREE;
+        request_free(request);
     }
     pthread_mutex_unlock(&comm->lock);
     return result;

@@ -31,6 +31,14 @@ int receiver_create(struct net_comm *comm)
     int result = queue_init(&comm->to_say, most_to_say(comm), sizeof(struct wire_record));
 
     comm->eager_last = &comm->eager_first;
+    comm->by_sequence_mask = 1;
+    while (comm->by_sequence_mask < comm->most_requests)
+        comm->by_sequence_mask = 2 * comm->by_sequence_mask + 1;
+    comm->by_sequence = calloc(comm->by_sequence_mask + 1u, sizeof(struct net_request *));
+    if (comm->by_sequence == NULL)
+        result = error_system(ENOMEM, "a comm");
+    if (result == TCPX_SUCCESS)
+        result = key_fifo_init(&comm->unmatched, comm->most_requests, sizeof(struct unmatched));
     for (unsigned i = 1; i < comm->link.sockets && result == TCPX_SUCCESS; i++)
         if (comm->link.framing == WIRE_SEPARATE)
             result = queue_init(&comm->incoming[i].slices, MOST_SLICES, sizeof(struct wire_record));
@@ -54,6 +62,8 @@ void receiver_destroy(struct net_comm *comm)
         queue_destroy(&comm->incoming[i].slices);
     }
     queue_destroy(&comm->to_say);
+    key_fifo_destroy(&comm->unmatched);
+    free(comm->by_sequence);
     ahead_destroy(comm);
     shutdown(comm->link.reverse, SHUT_WR);
 }
@@ -239,31 +249,70 @@ void receiver_met(struct net_comm *comm, struct net_request *request)
 
 /* --- matching ------------------------------------------------------------------------------ */
 
-/* The earliest receive of this tag whose message has not begun. */
-static struct net_request *first_unmatched(struct net_comm *comm, uint64_t tag)
+static bool is_outstanding(const struct net_request *request)
 {
-    struct net_request *first = NULL;
-
-    for (unsigned i = 0; i < comm->used_requests; i++) {
-        struct net_request *request = &comm->requests[i];
-
-        if ((request->state == REQUEST_WAITING || request->state == REQUEST_MOVING) &&
-            !request->matched && request->tag == tag &&
-            (first == NULL || request->order < first->order))
-            first = request;
-    }
-    return first;
+    return request->state == REQUEST_WAITING || request->state == REQUEST_MOVING;
 }
 
+/* The earliest receive of this tag whose message has not begun; with tags only. */
+static struct net_request *first_unmatched(struct net_comm *comm, uint64_t tag)
+{
+    const struct unmatched *first;
+
+    while ((first = key_fifo_peek(&comm->unmatched, tag)) != NULL) {
+        if (is_outstanding(first->request) && first->request->order == first->order &&
+            !first->request->matched)
+            return first->request;
+        key_fifo_pop(&comm->unmatched, tag, NULL);
+    }
+    return NULL;
+}
+
+/* It waits for a message that has not begun. */
+static void note_unmatched(struct net_comm *comm, struct net_request *request)
+{
+    const struct unmatched unmatched = {.request = request, .order = request->order};
+
+    if (comm->link.match == WIRE_MATCH_TAG &&
+        !key_fifo_push(&comm->unmatched, request->tag, &unmatched))
+        comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "no room for a receive that waits"));
+}
+
+/* The first of its tag has its message, or has failed. */
+static void note_matched(struct net_comm *comm, uint64_t tag)
+{
+    if (comm->link.match == WIRE_MATCH_TAG)
+        key_fifo_pop(&comm->unmatched, tag, NULL);
+}
+
+static bool has_number(const struct net_request *request, uint32_t sequence)
+{
+    return is_outstanding(request) && request->has_sequence && request->sequence == sequence;
+}
+
+static void note_sequence(struct net_comm *comm, struct net_request *request)
+{
+    unsigned number = request->sequence & comm->by_sequence_mask;
+    struct net_request *before = comm->by_sequence[number];
+
+    if (comm->pending == 1) /* this one */
+        comm->has_displaced = false;
+    else if (before != NULL && before != request && is_outstanding(before) &&
+             (before->sequence & comm->by_sequence_mask) == number)
+        comm->has_displaced = true;
+    comm->by_sequence[number] = request;
+}
+
+/* Only a receive that many later ones have passed has to be searched for. */
 struct net_request *receiver_by_sequence(struct net_comm *comm, uint32_t sequence)
 {
-    for (unsigned i = 0; i < comm->used_requests; i++) {
-        struct net_request *request = &comm->requests[i];
+    struct net_request *request = comm->by_sequence[sequence & comm->by_sequence_mask];
 
-        if ((request->state == REQUEST_WAITING || request->state == REQUEST_MOVING) &&
-            request->has_sequence && request->sequence == sequence)
-            return request;
-    }
+    if (request != NULL && has_number(request, sequence))
+        return request;
+    for (unsigned i = 0; comm->has_displaced && i < comm->used_requests; i++)
+        if (has_number(&comm->requests[i], sequence))
+            return &comm->requests[i];
     return NULL;
 }
 
@@ -393,6 +442,7 @@ void receiver_start(struct net_comm *comm, struct net_request *request)
 
     request->sequence = next_free_sequence(comm);
     request->has_sequence = true;
+    note_sequence(comm, request);
     comm_advance_sequence(comm, request->sequence);
     message = comm->link.match == WIRE_MATCH_FIFO ? ahead_take(comm, request)
                                                   : take_aside(comm, request->tag);
@@ -415,6 +465,8 @@ void receiver_start(struct net_comm *comm, struct net_request *request)
     }
     if (message != NULL)
         receiver_deliver(comm, request, message);
+    else
+        note_unmatched(comm, request);
 }
 
 /* --- records ------------------------------------------------------------------------------- */
@@ -447,6 +499,7 @@ static void hear_open(struct net_comm *comm, const struct wire_record *record)
                         record->sequence);
         return;
     }
+    note_matched(comm, record->tag);
     request->state = REQUEST_MOVING;
     request->matched = true;
     request->bytes = record->length;
@@ -542,6 +595,7 @@ static void hear_eager(struct net_comm *comm, struct incoming *incoming,
     }
     if (!find_receive_for_eager(comm, incoming, record, &request))
         return;
+    note_matched(comm, record->tag);
     give_back(comm, record->length);
     incoming->payload_left = record->length;
     if (record->length > request->room) {
@@ -646,8 +700,10 @@ static void hear_toolong(struct net_comm *comm, const struct wire_record *record
         (comm->link.match == WIRE_MATCH_TAG && request != first_unmatched(comm, request->tag)))
         receiver_broken(comm, "TOOLONG for receive %u, which is not there or large enough",
                         record->sequence);
-    else
+    else {
+        note_matched(comm, request->tag);
         fail_too_long(comm, request, record->length);
+    }
 }
 
 static void hear_fin(struct net_comm *comm, struct incoming *incoming,
@@ -744,6 +800,7 @@ static void finish_payload(struct net_comm *comm, struct incoming *incoming)
                 receiver_broken(comm, "slices for a receive whose message is an eager one");
                 free(message);
             } else {
+                note_matched(comm, message->tag);
                 give_back(comm, message->bytes);
                 receiver_deliver(comm, request, message);
             }

@@ -74,8 +74,12 @@ int sender_create(struct net_comm *comm)
             return error_system(ENOMEM, "a comm");
     }
     result = queue_init(&comm->planned, most_planned(comm), sizeof(struct planned));
+    if (result == TCPX_SUCCESS)
+        result = key_fifo_init(&comm->posts, comm->most_requests, sizeof(struct post));
+    if (result == TCPX_SUCCESS)
+        result = key_fifo_init(&comm->waiting, comm->most_requests, sizeof(struct net_request *));
     if (result != TCPX_SUCCESS)
-        free(comm->eager_unposted);
+        sender_destroy(comm);
     return result;
 }
 
@@ -84,6 +88,8 @@ void sender_destroy(struct net_comm *comm)
     for (unsigned i = 0; i < comm->link.sockets; i++)
         free(comm->outgoing[i].by_reference);
     queue_destroy(&comm->planned);
+    key_fifo_destroy(&comm->posts);
+    key_fifo_destroy(&comm->waiting);
     free(comm->eager_unposted);
 }
 
@@ -150,6 +156,7 @@ static void open_posted(struct net_comm *comm, struct net_request *request, cons
         return;
     }
     request->state = REQUEST_MOVING;
+    comm->slicing++;
     if (is_in_order(comm))
         return; /* its slices say all */
     plan(comm, request,
@@ -159,32 +166,43 @@ static void open_posted(struct net_comm *comm, struct net_request *request, cons
                                .tag = request->tag});
 }
 
+/* --- sends that wait --- */
+
+static void wait_in_line(struct net_comm *comm, struct net_request *request)
+{
+    if (!key_fifo_push(&comm->waiting, request->tag, &request)) {
+        comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "no room for a send that waits"));
+        return;
+    }
+    request->later = NULL;
+    request->earlier = comm->last_waiting;
+    if (comm->last_waiting != NULL)
+        comm->last_waiting->later = request;
+    else
+        comm->first_waiting = request;
+    comm->last_waiting = request;
+}
+
 /* The first waiting send of this tag; NULL if there is none. */
 static struct net_request *first_waiting(struct net_comm *comm, uint64_t tag)
 {
-    struct net_request *first = NULL;
+    struct net_request **first = key_fifo_peek(&comm->waiting, tag);
 
-    for (unsigned i = 0; i < comm->used_requests; i++) {
-        struct net_request *request = &comm->requests[i];
-
-        if (request->state == REQUEST_WAITING && request->tag == tag &&
-            (first == NULL || request->order < first->order))
-            first = request;
-    }
-    return first;
+    return first != NULL ? *first : NULL;
 }
 
-static bool take_post(struct net_comm *comm, uint64_t tag, struct post *post)
+/* It is the first of its tag. */
+static void leave_line(struct net_comm *comm, struct net_request *request)
 {
-    for (unsigned i = 0; i < comm->post_count; i++)
-        if (comm->posts[i].tag == tag) {
-            *post = comm->posts[i];
-            comm->post_count--;
-            memmove(&comm->posts[i], &comm->posts[i + 1],
-                    (comm->post_count - i) * sizeof *comm->posts);
-            return true;
-        }
-    return false;
+    key_fifo_pop(&comm->waiting, request->tag, NULL);
+    if (request->earlier != NULL)
+        request->earlier->later = request->later;
+    else
+        comm->first_waiting = request->later;
+    if (request->later != NULL)
+        request->later->earlier = request->earlier;
+    else
+        comm->last_waiting = request->earlier;
 }
 
 static bool is_near(const struct net_comm *comm, const struct net_request *request)
@@ -193,10 +211,16 @@ static bool is_near(const struct net_comm *comm, const struct net_request *reque
            WIRE_MOST_AHEAD;
 }
 
-static bool credit_suffices(const struct net_comm *comm, const struct net_request *request)
+static uint64_t credit_left(const struct net_comm *comm)
 {
     uint64_t used = comm->eager_charged - comm->eager_freed;
-    uint64_t left = used < comm->link.eager_credit ? comm->link.eager_credit - used : 0;
+
+    return used < comm->link.eager_credit ? comm->link.eager_credit - used : 0;
+}
+
+static bool credit_suffices(const struct net_comm *comm, const struct net_request *request)
+{
+    uint64_t left = credit_left(comm);
 
     return left >= WIRE_EAGER_CHARGE && request->bytes <= left - WIRE_EAGER_CHARGE;
 }
@@ -222,6 +246,7 @@ static void open_ahead(struct net_comm *comm, struct net_request *request)
     comm->eager_charged += request->bytes + WIRE_EAGER_CHARGE;
     request->state = REQUEST_MOVING;
     request->ahead = true;
+    comm->slicing++;
     request->sequence = wire_sequence(request->order);
 }
 
@@ -232,17 +257,9 @@ static void note_unposted(struct net_comm *comm, uint64_t tag)
     comm->eager_unposted_count++;
 }
 
-/* Opens the send if it may be opened now: no earlier one of its tag may be waiting. */
-static bool try_to_open(struct net_comm *comm, struct net_request *request)
+/* Opens the send before its POST, if it may be. */
+static bool open_on_credit(struct net_comm *comm, struct net_request *request)
 {
-    struct post post;
-
-    if (first_waiting(comm, request->tag) != request)
-        return false;
-    if (take_post(comm, request->tag, &post)) {
-        open_posted(comm, request, &post);
-        return true;
-    }
     if (may_go_eagerly(comm, request))
         open_eagerly(comm, request);
     else if (!may_be_eager(comm, request) && may_go_ahead(comm, request))
@@ -253,16 +270,35 @@ static bool try_to_open(struct net_comm *comm, struct net_request *request)
     return true;
 }
 
-/* In the order of their sends, until none can be opened any more. */
+/* None of its tag waits. */
+static bool open_at_once(struct net_comm *comm, struct net_request *request)
+{
+    struct post post;
+
+    if (!key_fifo_pop(&comm->posts, request->tag, &post))
+        return open_on_credit(comm, request);
+    open_posted(comm, request, &post);
+    return true;
+}
+
+/*
+ * In the order of their sends, as far as the credit goes. None of them has a POST: that would have
+ * opened it when it came.
+ */
 static void open_waiting(struct net_comm *comm)
 {
-    bool opened = true;
+    struct net_request *request = comm->first_waiting;
 
-    while (opened && comm->result == TCPX_SUCCESS) {
-        opened = false;
-        for (unsigned i = 0; i < comm->used_requests && !opened; i++)
-            if (comm->requests[i].state == REQUEST_WAITING)
-                opened = try_to_open(comm, &comm->requests[i]);
+    while (request != NULL && comm->result == TCPX_SUCCESS &&
+           credit_left(comm) >= WIRE_EAGER_CHARGE) {
+        struct net_request *later = request->later;
+        bool opened = first_waiting(comm, request->tag) == request && open_on_credit(comm, request);
+
+        if (opened)
+            leave_line(comm, request);
+        else if (is_in_order(comm))
+            return;
+        request = later;
     }
 }
 
@@ -281,7 +317,8 @@ static void notice_stream(struct net_comm *comm, const struct net_request *reque
 void sender_start(struct net_comm *comm, struct net_request *request)
 {
     notice_stream(comm, request);
-    try_to_open(comm, request);
+    if (first_waiting(comm, request->tag) != NULL || !open_at_once(comm, request))
+        wait_in_line(comm, request);
 }
 
 /* --- what the receiver says ---------------------------------------------------------------- */
@@ -317,9 +354,12 @@ static int hear_freed(struct net_comm *comm, uint64_t freed)
 /* Whether a receive of this number cannot have got its whole message yet. */
 static bool is_outstanding(const struct net_comm *comm, uint32_t sequence)
 {
-    for (unsigned i = 0; i < comm->post_count; i++)
-        if (comm->posts[i].sequence == sequence)
+    for (unsigned i = 0; i < comm->posts.capacity; i++) {
+        const struct post *post = key_fifo_at(&comm->posts, i);
+
+        if (post != NULL && post->sequence == sequence)
             return true;
+    }
     for (unsigned i = 0; i < comm->used_requests; i++)
         if (comm->requests[i].state == REQUEST_MOVING && comm->requests[i].has_sequence &&
             comm->requests[i].sequence == sequence &&
@@ -373,13 +413,13 @@ static int hear_post(struct net_comm *comm, const struct wire_record *record)
         return TCPX_SUCCESS;
     request = first_waiting(comm, post.tag);
     if (request != NULL) {
+        leave_line(comm, request);
         open_posted(comm, request, &post);
         return TCPX_SUCCESS;
     }
-    if (comm->post_count == comm->most_requests)
+    if (!key_fifo_push(&comm->posts, post.tag, &post))
         return error_set(TCPX_REMOTE_ERROR, "%s broke the protocol: more than %u receives posted",
                          comm->link.peer, comm->most_requests);
-    comm->posts[comm->post_count++] = post;
     return TCPX_SUCCESS;
 }
 
@@ -488,7 +528,7 @@ static struct net_request *next_to_slice(struct net_comm *comm)
 {
     struct net_request *oldest = NULL;
 
-    for (unsigned i = 0; i < comm->used_requests; i++) {
+    for (unsigned i = 0; comm->slicing > 0 && i < comm->used_requests; i++) {
         struct net_request *request = &comm->requests[i];
 
         if (request->state == REQUEST_MOVING && !request_is_staged(request) && !request->gated &&
@@ -503,7 +543,7 @@ uint64_t sender_bytes_to_slice(const struct net_comm *comm)
 {
     uint64_t bytes = 0;
 
-    for (unsigned i = 0; i < comm->used_requests; i++)
+    for (unsigned i = 0; comm->slicing > 0 && i < comm->used_requests; i++)
         if (comm->requests[i].state == REQUEST_MOVING && !request_is_staged(&comm->requests[i]) &&
             !comm->requests[i].gated)
             bytes += comm->requests[i].bytes - comm->requests[i].handed_out;
@@ -619,6 +659,7 @@ static void load_slice(struct net_comm *comm, uint16_t socket)
     outgoing->payload_left = record.length;
     outgoing->counts = record.length;
     request->handed_out += record.length;
+    comm->slicing -= request->handed_out == request->bytes;
 }
 
 static bool is_idle(const struct outgoing *outgoing)
