@@ -4,6 +4,7 @@
  * there has to be one. Both ends are in one process, and mostly in one thread.
  */
 #include "tests/plugin/plugin_test.h"
+#include "tests/unit/aftermath.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -747,6 +748,44 @@ static void test_close_with_requests_in_flight(void **state)
     assert_true(settles(open_descriptors, descriptors));
 }
 
+/*
+ * After every error that test() returns, the buffer is the caller's again: messages that are too
+ * long, and a sender that goes while its data is on its way.
+ */
+static void test_after_an_error(void **state)
+{
+    enum { COUNT = 6, BYTES = 1 << 20, LATER_MS = 30 };
+    const struct plugin *plugin = plugin_of(state);
+    static struct aftermath aftermath;
+    static uint8_t buffers[COUNT][BYTES];
+    void *receives[COUNT];
+    struct pair pair;
+    int failures = 0;
+
+    pair_open(&pair, plugin);
+    for (int i = 0; i < COUNT; i++)
+        receives[i] = start_receive(&pair, buffers[i], i % 3 == 0 ? 100 : BYTES);
+    for (int i = 0; i < COUNT; i++)
+        (void)start_send(&pair, text_of((uint64_t)i), BYTES);
+    nap_ms(1);
+    assert_works(plugin_close_send(plugin, pair.sender));
+    for (int i = 0; i < COUNT; i++) {
+        uint64_t deadline = now_ms() + LIMIT_MS;
+        int result = 0;
+        int done = 0;
+
+        while (result == 0 && !done) {
+            result = plugin_test(plugin, receives[i], &done, NULL);
+            assert_true(now_ms() < deadline);
+        }
+        failures += result != 0;
+        assert_true(aftermath_of(&aftermath, buffers[i], BYTES, NULL, NULL));
+    }
+    assert_true(failures >= 2);
+    assert_int_equal(aftermath_look(&aftermath, LATER_MS), 0);
+    assert_works(plugin_close_recv(plugin, pair.receiver));
+}
+
 /* --- several at once ------------------------------------------------------------------------- */
 
 struct worker {
@@ -813,6 +852,7 @@ int main(void)
         EACH_VERSION(test_attributes),
         EACH_VERSION(test_close_right_after_done),
         EACH_VERSION(test_close_with_requests_in_flight),
+        EACH_VERSION(test_after_an_error),
         EACH_VERSION(test_two_threads),
         /* the last ones: only where there is no GPU to speak of */
         EACH_VERSION(test_gpu_memory_is_refused),

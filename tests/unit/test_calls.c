@@ -4,6 +4,7 @@
  * the same must hold for all that can do it. Every case runs in a process of its own, with both
  * ends in it unless it is said otherwise.
  */
+#include "tests/unit/aftermath.h"
 #include "tests/unit/nursery.h"
 
 #include "tcpx.h"
@@ -2163,6 +2164,19 @@ static bool is_broken(int result)
            *tcpx_last_error() != '\0';
 }
 
+/* The receives into this memory have failed: it is the caller's, and nothing more comes. */
+static void check_aftermath(struct way *way, int kind)
+{
+    enum { LATER_MS = 30 };
+    struct aftermath aftermath = {0};
+    const struct area *area = &way->to[kind];
+
+    CHECK(aftermath_of(&aftermath, area->address, area->bytes, kind == GPU ? tcpx_gpu_write : NULL,
+                       kind == GPU ? tcpx_gpu_read : NULL));
+    CHECK_SUCCESS(tcpx_dereg_mr(way->receiver, way->to_handle[kind]));
+    CHECK(aftermath_look(&aftermath, LATER_MS) == 0);
+}
+
 static void child_sender_closes(const uint8_t *argument)
 {
     struct way ways[KINDS];
@@ -2187,6 +2201,7 @@ static void child_sender_closes(const uint8_t *argument)
         data = way->to[kind].address;
         CHECK(is_broken(
             tcpx_irecv(way->receiver, 1, &data, &size, NULL, &way->to_handle[kind], &receives[0])));
+        check_aftermath(way, kind);
         CHECK_SUCCESS(tcpx_close_recv(way->receiver));
         free_memory(way);
     }
