@@ -102,35 +102,81 @@ static void exchange(struct side *me, struct tcpx_session *session)
     area_drop(&area, session);
 }
 
+/* A session whose `number`th send, on the side of the culprit, comes when the socket is full. */
+static void meet_a_full_socket(struct side *me, int culprit, unsigned number,
+                               const struct tcpx_session_options *options)
+{
+    struct tcpx_session *session;
+
+    forget_sockets();
+    send_fault = me->number == culprit ? NOT_NOW : NO_FAULT;
+    send_number = number;
+    session = open_session(me, options);
+    if (number % 3 == 0)
+        exchange(me, session);
+    tcpx_session_close(session);
+}
+
+enum { SENDS = 9 };
+
 /* Nothing of what a session says is lost when the socket is full for a moment. */
 static void run_not_now(struct side *me)
 {
-    enum { SENDS = 9 };
-    char secret[] = "/tmp/tcpx_secret_XXXXXX";
-    int fd = mkstemp(secret);
+    for (int culprit = 0; culprit < 2; culprit++)
+        for (int channels = 1; channels <= 2; channels++)
+            for (unsigned number = 0; number < SENDS; number++) {
+                struct tcpx_session_options options = small_chunks();
+
+                options.channels = channels;
+                meet_a_full_socket(me, culprit, number, &options);
+            }
+}
+CASE(not_now)
+
+/* Also where a session has no thread that would send it later. */
+static void run_not_now_without_threads(struct side *me)
+{
+    struct tcpx_session_options options = usual_options();
+
+    options.gpu = -1;
+    options.channels = 1;
+    for (int culprit = 0; culprit < 2; culprit++)
+        for (unsigned number = 0; number < SENDS; number++) {
+            struct tcpx_session *session;
+
+            forget_sockets();
+            threads_allowed = 0;
+            send_fault = me->number == culprit ? NOT_NOW : NO_FAULT;
+            send_number = number;
+            session = open_session(me, &options);
+            meet(me); /* both are open, and no call moves either on */
+            tcpx_session_close(session);
+        }
+}
+CASE(not_now_without_threads)
+
+static void run_not_now_with_a_secret(struct side *me)
+{
+    struct tcpx_session_options options = small_chunks();
+    struct tcpx_session_listener *listener;
+    char path[] = "/tmp/test_session_syscalls.XXXXXX";
+    int fd = mkstemp(path);
 
     CHECK(fd >= 0 && write(fd, "a secret of some length\n", 24) == 24 && fchmod(fd, 0600) == 0);
     close(fd);
+    options.secret_file = path;
+    options.channels = 1;
+    if (tcpx_session_listen("127.0.0.1", 0, &options, &listener) != TCPX_SUCCESS) {
+        unlink(path);
+        skip_case(tcpx_last_error());
+    }
+    tcpx_session_stop_listening(listener);
     for (int culprit = 0; culprit < 2; culprit++)
-        for (int with_secret = 0; with_secret < 2; with_secret++)
-            for (int channels = 1; channels <= 2; channels++)
-                for (unsigned number = 0; number < SENDS; number++) {
-                    struct tcpx_session_options options = small_chunks();
-                    struct tcpx_session *session;
-
-                    forget_sockets();
-                    send_fault = me->number == culprit ? NOT_NOW : NO_FAULT;
-                    send_number = number;
-                    options.channels = channels;
-                    options.secret_file = with_secret ? secret : NULL;
-                    session = open_session(me, &options);
-                    if (number % 3 == 0)
-                        exchange(me, session);
-                    tcpx_session_close(session);
-                }
-    unlink(secret);
+        for (unsigned number = 0; number < SENDS; number++)
+            meet_a_full_socket(me, culprit, number, &options);
+    unlink(path);
 }
-CASE(not_now)
+CASE(not_now_with_a_secret)
 
 static void run_byte_by_byte(struct side *me)
 {
@@ -222,6 +268,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_not_now),
+        cmocka_unit_test(test_not_now_without_threads),
+        cmocka_unit_test(test_not_now_with_a_secret),
         cmocka_unit_test(test_byte_by_byte),
         cmocka_unit_test(test_no_threads),
         cmocka_unit_test(test_no_worker),
