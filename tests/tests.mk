@@ -44,6 +44,8 @@ $(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: 
 
 # Functions of the library that a unit has in place of the library's own.
 $(BUILD)/tests/unit/test_devmem_link: WRAPPED := $(patsubst %,devmem_pool_%,share give interface join leave)
+$(BUILD)/tests/unit/test_devmem_source: WRAPPED := gpu_export_dmabuf \
+	$(patsubst %,nic_%,computes_checksums kernel_binds bind_send unbind watch_begin watch_end watch_is_up)
 
 # The library with some functions of libc under other names, so that a test can fail them or simulate
 # them: $(BUILD)/obj/tests/redirected/NAME.o, by the pairs "function replacement" of tests/NAME.syms.

@@ -12,7 +12,13 @@ static atomic_bool forked;
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
 static int watch_error;
 
-/* Guards the two below, and is held during a fork. */
+/*
+ * Held for writing during a fork, and for reading while a descriptor is opened or closed: these go
+ * on beside each other, since a close can take long (one of a binding ends it in the kernel).
+ */
+static pthread_rwlock_t forks = PTHREAD_RWLOCK_INITIALIZER;
+
+/* Guards the two below, where no fork has the other lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned char *is_ours; /* by descriptor */
 static int is_ours_length;
@@ -24,12 +30,12 @@ static int is_ours_length;
 static void before(void)
 {
     error_text();
-    pthread_mutex_lock(&lock);
+    pthread_rwlock_wrlock(&forks);
 }
 
 static void in_parent(void)
 {
-    pthread_mutex_unlock(&lock);
+    pthread_rwlock_unlock(&forks);
 }
 
 static void in_child(void)
@@ -40,7 +46,8 @@ static void in_child(void)
         if (is_ours[fd])
             close(fd);
     is_ours_length = 0;
-    pthread_mutex_unlock(&lock);
+    /* Its owner, a thread of the parent, does not exist here. */
+    pthread_rwlock_init(&forks, NULL);
 }
 
 static void watch(void)
@@ -68,7 +75,7 @@ int fork_check(void)
 
 void fork_hold(void)
 {
-    pthread_mutex_lock(&lock);
+    pthread_rwlock_rdlock(&forks);
 }
 
 static bool remember(int fd)
@@ -89,19 +96,24 @@ static bool remember(int fd)
 
 bool fork_release(int opened)
 {
-    bool remembered = opened < 0 || remember(opened);
+    bool remembered;
 
+    pthread_mutex_lock(&lock);
+    remembered = opened < 0 || remember(opened);
+    pthread_mutex_unlock(&lock);
     if (!remembered)
         close(opened);
-    pthread_mutex_unlock(&lock);
+    pthread_rwlock_unlock(&forks);
     return remembered;
 }
 
 void fork_close(int fd)
 {
+    pthread_rwlock_rdlock(&forks);
     pthread_mutex_lock(&lock);
     if (fd < is_ours_length)
         is_ours[fd] = 0;
-    close(fd);
     pthread_mutex_unlock(&lock);
+    close(fd);
+    pthread_rwlock_unlock(&forks);
 }

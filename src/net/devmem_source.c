@@ -19,9 +19,37 @@ struct devmem_source {
     uint32_t id; /* of the binding, also when it has ended */
 };
 
-/* Guards the list and the bindings in it. Nobody holds it while he waits for the kernel to bind. */
+/* Guards the list and the bindings in it. Nobody holds it while the kernel binds or unbinds. */
 static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct devmem_source *sources;
+
+/* With the lock. Who takes a binding out ends it; a socket of -1: there is none. */
+static struct nic_binding take_out(struct devmem_source *source)
+{
+    struct nic_binding binding = source->binding;
+
+    source->binding = (struct nic_binding){.socket = -1};
+    return binding;
+}
+
+static bool has_ended(const struct devmem_source *source, unsigned ifindex)
+{
+    return source->ifindex == ifindex ||
+           (ifindex == NIC_WATCH_LOST && !nic_watch_is_up(source->ifindex));
+}
+
+static struct nic_binding take_out_next(unsigned ifindex)
+{
+    struct nic_binding binding = {.socket = -1};
+
+    pthread_mutex_lock(&sources_lock);
+    for (struct devmem_source *source = sources; source != NULL && binding.socket < 0;
+         source = source->next)
+        if (source->binding.socket >= 0 && has_ended(source, ifindex))
+            binding = take_out(source);
+    pthread_mutex_unlock(&sources_lock);
+    return binding;
+}
 
 /*
  * A kernel that still has such a binding when the driver of its NIC goes may crash as soon as the
@@ -30,12 +58,10 @@ static struct devmem_source *sources;
  */
 static void end_bindings(unsigned ifindex)
 {
-    pthread_mutex_lock(&sources_lock);
-    for (struct devmem_source *source = sources; source != NULL; source = source->next)
-        if (source->ifindex == ifindex ||
-            (ifindex == NIC_WATCH_LOST && !nic_watch_is_up(source->ifindex)))
-            nic_unbind(&source->binding);
-    pthread_mutex_unlock(&sources_lock);
+    struct nic_binding binding;
+
+    while ((binding = take_out_next(ifindex)).socket >= 0)
+        nic_unbind(&binding);
 }
 
 /* The kernel cannot compute a checksum over what it cannot read: all would be dropped. */
@@ -123,14 +149,17 @@ int devmem_source_take(const struct net_device *device, struct gpu *gpu, gpu_add
 /* The lock is free when the watch ends: that waits for whoever has seen something. */
 void devmem_source_give(struct devmem_source *source)
 {
+    struct nic_binding binding;
+
     if (source == NULL)
         return;
     pthread_mutex_lock(&sources_lock);
     *source->here = source->next;
     if (source->next != NULL)
         source->next->here = source->here;
-    nic_unbind(&source->binding);
+    binding = take_out(source);
     pthread_mutex_unlock(&sources_lock);
+    nic_unbind(&binding);
     nic_watch_end();
     free(source);
 }
