@@ -17,8 +17,8 @@
 #include <sys/uio.h>
 
 enum {
-    MOST_SLICES = 64, /* announced for one socket and not begun; then socket 0 has to wait */
-    SCRATCH_BYTES = 65536,
+    MOST_SLICES = 64,      /* announced for one socket and not begun; then socket 0 has to wait */
+    SCRATCH_BYTES = 16384, /* on the stack of the calling thread */
 };
 
 static size_t most_to_say(const struct net_comm *comm)
@@ -915,7 +915,7 @@ static struct iovec where_to(const struct net_comm *comm, const struct incoming 
  */
 static ssize_t read_some(struct net_comm *comm, unsigned socket, bool *emptied, int *error)
 {
-    static _Thread_local uint8_t scratch[SCRATCH_BYTES];
+    uint8_t scratch[SCRATCH_BYTES];
     struct incoming *incoming = &comm->incoming[socket];
     struct net_request *request = incoming->request;
     bool records_here = comm->link.framing == WIRE_INLINE || socket == 0;

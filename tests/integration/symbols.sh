@@ -29,4 +29,13 @@ else
             grep -v -e '^libc\.so\.' -e '^libdl\.so\.' -e '^libpthread\.so\.' -e '^ld-linux'; echo"
 fi
 
+# Of a library that dlopen() loads, glibc takes it from a small reserve, or from the heap at the first
+# use in each thread, and ends the process if there is none.
+for library in libtcpx.so libnccl-net-tcpx.so; do
+    check "$library has at most 4096 bytes of thread-local memory" sh -c "
+        size=\$(readelf -lW '$BUILD/$library' | awk '\$1 == \"TLS\" { print \$6 }')
+        echo \"\$size\"
+        [ \$((\${size:-0})) -le 4096 ]"
+done
+
 tap_end
