@@ -19,13 +19,14 @@ const char *perf_way_name(enum perf_way way)
 const char *perf_size_name(uint64_t bytes, char text[24])
 {
     unsigned unit = 0;
+    int length;
 
     while (unit < LAST_UNIT && bytes != 0 && bytes % 1024 == 0) {
         bytes /= 1024;
         unit++;
     }
-    snprintf(text, 24, "%llu %s", (unsigned long long)bytes, units[unit]);
-    return text;
+    length = snprintf(text, 24, "%llu %s", (unsigned long long)bytes, units[unit]);
+    return length < 24 ? text : "?"; /* it always fits: more than 17 digits have the unit B */
 }
 
 const char *perf_amount_name(double bytes, char text[PERF_NAME])

@@ -2100,7 +2100,7 @@ static void run_soak(struct side *me)
         CHECK_SUCCESS(
             tcpx_session_register(session, address, (uint64_t)SLOTS * MOST, &memories[i]));
     }
-    for (uint64_t round = 0; moved < total; round++) {
+    while (moved < total) {
         struct tcpx_transfer *transfers[2 * SLOTS];
         uint64_t lengths[2 * SLOTS];
         uint64_t seed = random_next(&random) % 100000;
