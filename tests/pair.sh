@@ -1,6 +1,6 @@
 # Two ends of a test as two processes, to be sourced after tests/tap.sh: . tests/pair.sh
 # $PAIR_SERVER and $PAIR_CLIENT are what both commands begin with, in words; $port, which goes up by
-# one each time, is where they meet, and $SECONDS_EACH how long each step may take.
+# one each time, is where they meet, and $SECONDS_EACH how long each step may take on an idle machine.
 
 # pair_run SERVER_ARGUMENTS -- CLIENT_ARGUMENTS: prints what they say, which is also in
 # $TAP_WORK/server and client; how they ended is in $server_status and $client_status. The status is 0
@@ -13,12 +13,13 @@ pair_run()
         shift
     done
     shift
+    pair_seconds=$(limit "${SECONDS_EACH:-20}")
     # shellcheck disable=SC2086
-    $PAIR_SERVER $pair_server_arguments --port $port --timeout ${SECONDS_EACH:-20} \
+    $PAIR_SERVER $pair_server_arguments --port $port --timeout "$pair_seconds" \
         >"$TAP_WORK/server" 2>&1 &
     server=$!
     # shellcheck disable=SC2086
-    $PAIR_CLIENT "$@" --port $port --timeout ${SECONDS_EACH:-20} >"$TAP_WORK/client" 2>&1
+    $PAIR_CLIENT "$@" --port $port --timeout "$pair_seconds" >"$TAP_WORK/client" 2>&1
     client_status=$?
     wait $server
     server_status=$?

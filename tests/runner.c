@@ -2,12 +2,16 @@
  * Runs test suites, one after the other or some beside each other, and says in its last line how
  * many tests passed, failed and were skipped. A suite is a shell command that prints TAP; nothing
  * it does can hang the run, outlive it or pass unseen: what it leaves running is named and killed,
- * and a crash, a missing test or a silent end is a failed test. Needs libc and /proc only.
+ * and a crash, a missing test, a skip without a reason or a silent end is a failed test. Time
+ * limits grow with how busy the machine is (tests/limit.h). Needs libc and /proc only.
  */
+#include "tests/limit.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <getopt.h>
 #include <limits.h>
 #include <signal.h>
@@ -31,15 +35,23 @@ enum {
     TERM_SECONDS = 2,    /* between SIGTERM and SIGKILL */
     KILL_SECONDS = 5,    /* for SIGKILL to take effect */
     SETTLE_MILLIS = 500, /* for processes that are already ending when their suite ends */
-    MOST_LANES = 64
+    MOST_LANES = 64,
+    SLOWEST = 8,    /* suites that are named at the end of a run, */
+    SLOWEST_OF = 20 /* if it has at least so many */
 };
 
 static const char usage[] =
-    "usage: runner [--timeout SECONDS] [--log FOLDER] [--no-aslr] [--lanes N] SUITE...\n"
+    "usage: runner [--timeout SECONDS] [--log FOLDER] [--no-aslr] [--lanes N]\n"
+    "              [--only NAMES] [--case TEST] [--list] SUITE...\n"
     "SUITE: 'name: shell command', 'name@SECONDS: shell command' (its own time limit)\n"
     "       or 'skip name: reason' (a suite that could not be built)\n"
     "Those behind the word 'beside' run in N lanes at the same time, before all others; behind\n"
-    "'alone', and before either word, suites have the machine for themselves.\n";
+    "'alone', and before either word, suites have the machine for themselves.\n"
+    "--only 'unit/session* fuzz/*' runs the suites with these names, --case 'test_cut*' only "
+    "these\n"
+    "tests of each program, and --list prints the names of the suites.\n"
+    "Time limits are for an idle machine: on a busy one they are up to 10 times as long.\n"
+    "TCPX_TEST_SLOWNESS=3 makes all of them at least 3 times as long.\n";
 
 /* --- small helpers ----------------------------------------------------------------------------*/
 
@@ -156,6 +168,22 @@ static void parse_suite(const char *text, double limit, struct suite *suite)
     suite->skip_reason = skip ? colon + 2 : NULL;
 }
 
+/* Whether one of the patterns, which are words, is the suite's name. */
+static bool is_wanted(const struct suite *suite, const char *patterns)
+{
+    char *words = strdup(patterns);
+    bool wanted = false;
+    char *rest;
+
+    if (words == NULL)
+        die("out of memory");
+    for (char *word = strtok_r(words, " ,", &rest); word != NULL && !wanted;
+         word = strtok_r(NULL, " ,", &rest))
+        wanted = fnmatch(word, suite->name, 0) == 0;
+    free(words);
+    return wanted;
+}
+
 /* --- TAP --------------------------------------------------------------------------------------*/
 
 /*
@@ -265,6 +293,12 @@ static void trim(char *text)
         text[--length] = '\0';
 }
 
+/* Whether a skip's text is the name of a test, which is all that cmocka has to say. */
+static bool is_name(const char *text)
+{
+    return strpbrk(text, " \t") == NULL && strchr(text, '_') != NULL;
+}
+
 /* A skip counts as one whether "ok" or "not ok" stands before it: cmocka 1.1 prints the latter. */
 static bool tap_result(struct tap *tap, const char *line)
 {
@@ -299,6 +333,11 @@ static bool tap_result(struct tap *tap, const char *line)
         tap->skipped++;
         list_add(&tap->skips, "%s%s%s%s%s", name, both ? ": " : "", reason,
                  tap->reason[0] != '\0' ? ": " : "", tap->reason);
+        if ((*reason == '\0' || is_name(reason)) && tap->reason[0] == '\0') {
+            tap->failed++;
+            list_add(&tap->failures, "%s: skipped without a reason",
+                     name[0] != '\0' ? name : reason);
+        }
     } else if (ok) {
         tap->passed++;
     } else {
@@ -354,6 +393,8 @@ static void tap_read(struct tap *tap, const char *path)
 }
 
 /* --- processes --------------------------------------------------------------------------------*/
+
+static pid_t meter; /* the runner's own, and nothing that a suite left behind */
 
 struct process {
     pid_t pid;
@@ -437,7 +478,7 @@ static size_t read_descendants(struct process **processes)
         }
     }
     for (size_t i = 0; i < count; i++)
-        if ((*processes)[i].ours && !(*processes)[i].zombie)
+        if ((*processes)[i].ours && !(*processes)[i].zombie && (*processes)[i].pid != meter)
             (*processes)[kept++] = (*processes)[i];
     return kept;
 }
@@ -493,7 +534,7 @@ static void pause_briefly(void)
 /* What is still there once everything that was ending anyway has ended. */
 static size_t settled_leftovers(struct process **processes)
 {
-    double until = seconds_now() + SETTLE_MILLIS / 1e3;
+    double until = seconds_now() + limit_ms(SETTLE_MILLIS) / 1e3;
     size_t count;
 
     while ((count = leftovers_now(processes)) > 0 && seconds_now() < until) {
@@ -506,7 +547,7 @@ static size_t settled_leftovers(struct process **processes)
 /* Names and kills every descendant; a killed one's children become ours, so it looks again. */
 static void kill_leftovers(struct list *leftovers)
 {
-    double until = seconds_now() + KILL_SECONDS;
+    double until = seconds_now() + limit_ms(KILL_SECONDS * 1000) / 1e3;
     struct process *processes;
     size_t count = settled_leftovers(&processes);
 
@@ -526,10 +567,126 @@ static void kill_leftovers(struct list *leftovers)
     free(processes);
 }
 
+/* --- how busy the machine is ------------------------------------------------------------------*/
+
+/*
+ * A process of the runner's that does the same small piece of work every second. How long that
+ * takes, compared with the CPU time it takes and with the best time so far, is how much longer
+ * everything takes; the largest of the last half minute counts.
+ */
+enum { METER_SAMPLES = 30, METER_WORK_NS = 15000000, METER_PAUSE_NS = 1000000000 };
+
+static char meter_path[PATH_MAX];
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void work(unsigned long turns)
+{
+    volatile unsigned long sum = 0;
+
+    for (unsigned long i = 0; i < turns; i++)
+        sum = sum * 2862933555777941757ul + i;
+}
+
+/* As many turns as take that much CPU time. */
+static unsigned long calibrated_turns(void)
+{
+    enum { TURNS = 200000 };
+    uint64_t start = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    uint64_t spent;
+
+    work(TURNS);
+    spent = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - start;
+    return (unsigned long)((double)TURNS * METER_WORK_NS / (double)(spent > 0 ? spent : 1)) + 1;
+}
+
+static double sample_percent(unsigned long turns, double *best)
+{
+    uint64_t start = clock_ns(CLOCK_MONOTONIC);
+    uint64_t cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    double spent;
+
+    work(turns);
+    cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+    spent = (double)(clock_ns(CLOCK_MONOTONIC) - start);
+    if (*best == 0 || spent < *best)
+        *best = spent;
+    return 100 * (spent / *best > spent / (double)cpu ? spent / *best : spent / (double)cpu);
+}
+
+static void meter_write(int fd, double percent)
+{
+    char text[LIMIT_METER_BYTES + 1];
+
+    snprintf(text, sizeof text, "%*u\n", LIMIT_METER_BYTES - 1, limit_clamp(percent));
+    if (pwrite(fd, text, LIMIT_METER_BYTES, 0) != LIMIT_METER_BYTES)
+        die("%s: %s", meter_path, strerror(errno));
+}
+
+static void run_meter(int fd, pid_t runner)
+{
+    double samples[METER_SAMPLES] = {0};
+    unsigned long turns = calibrated_turns();
+    double best = 0;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (size_t i = 0; getppid() == runner; i++) {
+        double most = 0;
+
+        samples[i % METER_SAMPLES] = sample_percent(turns, &best);
+        for (size_t j = 0; j < METER_SAMPLES; j++)
+            if (samples[j] > most)
+                most = samples[j];
+        meter_write(fd, most);
+        nanosleep(&(struct timespec){.tv_sec = METER_PAUSE_NS / 1000000000}, NULL);
+    }
+    _exit(0);
+}
+
+/* The first number is there when this returns. */
+static void start_meter(const char *folder)
+{
+    pid_t runner = getpid();
+    char whole[PATH_MAX];
+    double best = 0;
+    int fd;
+
+    if (realpath(folder, whole) == NULL ||
+        (size_t)snprintf(meter_path, sizeof meter_path, "%s/.meter", whole) >= sizeof meter_path)
+        die("%s: %s", folder, strerror(errno));
+    fd = open(meter_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0)
+        die("%s: %s", meter_path, strerror(errno));
+    meter_write(fd, sample_percent(calibrated_turns(), &best));
+    if (setenv(LIMIT_METER, meter_path, 1) < 0)
+        die("setenv: %s", strerror(errno));
+    fflush(NULL);
+    meter = fork();
+    if (meter < 0)
+        die("fork: %s", strerror(errno));
+    if (meter == 0)
+        run_meter(fd, runner);
+    close(fd);
+}
+
+static void stop_meter(void)
+{
+    kill(meter, SIGKILL);
+    waitpid(meter, NULL, 0);
+    unlink(meter_path);
+}
+
 /* --- running ----------------------------------------------------------------------------------*/
 
 static bool no_aslr;
-static sigset_t awaited; /* blocked here, taken by sigtimedwait() */
+static const char *chosen_case; /* a pattern; NULL: every test of a suite */
+static sigset_t awaited;        /* blocked here, taken by sigtimedwait() */
 static int interrupted_by;
 
 struct outcome {
@@ -564,22 +721,30 @@ static void exec_suite(const struct suite *suite, const char *log, pid_t runner)
     _exit(127);
 }
 
-/* Returns whether `pid` ended; false at the deadline and at a signal that ends the run. */
-static bool await_end(pid_t pid, double until, int *status)
+/*
+ * Returns whether `pid` ended; false at the limit and at a signal that ends the run. Seconds in
+ * which the machine is busy count less: by as much as everything takes longer.
+ */
+static bool await_end(pid_t pid, double limit, int *status)
 {
+    double spent = 0;
+    double before = seconds_now();
+
     for (;;) {
         struct timespec span;
-        double left;
+        double now;
         bool ended = false;
         int number;
 
         reap(pid, status, &ended);
         if (ended)
             return true;
-        left = until - seconds_now();
-        if (left <= 0)
+        now = seconds_now();
+        spent += (now - before) * 100 / limit_percent();
+        before = now;
+        if (spent >= limit)
             return false;
-        span = to_timespec(left);
+        span = to_timespec(limit - spent < 1 ? limit - spent : 1);
         number = sigtimedwait(&awaited, NULL, &span);
         if (number > 0 && number != SIGCHLD) {
             interrupted_by = number;
@@ -601,14 +766,14 @@ static void run_suite(const struct suite *suite, const char *log, struct outcome
         die("fork: %s", strerror(errno));
     if (pid == 0)
         exec_suite(suite, log, runner);
-    if (!await_end(pid, start + suite->limit, &outcome->status)) {
+    if (!await_end(pid, suite->limit, &outcome->status)) {
         outcome->timed_out = interrupted_by == 0;
         /* The leader is not reaped yet, so its number still means its group. */
         kill(-pid, SIGTERM);
-        if (!await_end(pid, seconds_now() + TERM_SECONDS, &outcome->status)) {
+        if (!await_end(pid, TERM_SECONDS, &outcome->status)) {
             kill(-pid, SIGKILL);
             kill(pid, SIGKILL);
-            await_end(pid, seconds_now() + KILL_SECONDS, &outcome->status);
+            await_end(pid, KILL_SECONDS, &outcome->status);
         }
     }
     outcome->seconds = seconds_now() - start;
@@ -617,13 +782,33 @@ static void run_suite(const struct suite *suite, const char *log, struct outcome
 
 /* --- judging and printing ---------------------------------------------------------------------*/
 
+struct slow {
+    double seconds;
+    char name[128];
+};
+
 struct totals {
     int passed;
     int failed;
     int skipped;
     struct list failures;
     struct list skips;
+    struct slow slowest[SLOWEST]; /* the longest first; name "": none */
 };
+
+static void add_slow(struct totals *totals, double seconds, const char *name)
+{
+    size_t place = SLOWEST;
+
+    while (place > 0 && totals->slowest[place - 1].seconds < seconds)
+        place--;
+    if (place == SLOWEST)
+        return;
+    memmove(&totals->slowest[place + 1], &totals->slowest[place],
+            (SLOWEST - 1 - place) * sizeof totals->slowest[0]);
+    totals->slowest[place].seconds = seconds;
+    keep_text(totals->slowest[place].name, sizeof totals->slowest[place].name, name);
+}
 
 static bool colours;
 
@@ -640,7 +825,8 @@ static void describe_end(const struct suite *suite, const struct outcome *outcom
         return;
     }
     if (outcome->timed_out) {
-        snprintf(text, room, "timed out after %g s", suite->limit);
+        snprintf(text, room, "timed out after %.3g s (its limit is %g s on an idle machine)",
+                 outcome->seconds, suite->limit);
         return;
     }
     if (WIFSIGNALED(outcome->status))
@@ -670,10 +856,14 @@ static void judge(const struct suite *suite, const struct outcome *outcome, stru
     if (interrupted_by == 0 && !outcome->timed_out && WIFEXITED(outcome->status) &&
         WEXITSTATUS(outcome->status) == EXIT_SKIP && tap->failed == 0) {
         list_clear(&tap->skips);
-        list_add(&tap->skips, "%s", tap->last_line[0] != '\0' ? tap->last_line : "no reason given");
         tap->passed = 0;
         tap->skipped = 1;
+        list_add(&tap->skips, "%s", tap->last_line);
+        if (tap->last_line[0] == '\0')
+            fail(tap, "skipped without a reason");
     } else {
+        if (chosen_case != NULL && tap->started && tap->passed + tap->failed + tap->skipped == 0)
+            tap->problem[0] = '\0'; /* the chosen test is another suite's */
         describe_end(suite, outcome, tap, end, sizeof end);
         snprintf(cause, sizeof cause, "%s%s%s", end,
                  end[0] != '\0' && tap->problem[0] != '\0' ? ": " : "", tap->problem);
@@ -692,9 +882,22 @@ static void print_status(const char *word, const char *colour)
         printf("%s  ", word);
 }
 
+/* Which of how many suites of the run ended; lanes share it. */
+struct counter {
+    atomic_size_t ended;
+    size_t all;
+};
+
+static void print_place(struct counter *counter)
+{
+    int digits = snprintf(NULL, 0, "%zu", counter->all);
+
+    printf("[%*zu/%zu] ", digits, atomic_fetch_add(&counter->ended, 1) + 1, counter->all);
+}
+
 static void print_line(const struct suite *suite, const struct tap *tap, double seconds, int width)
 {
-    char counts[96];
+    char counts[96] = "";
     size_t used = 0;
     const struct {
         int count;
@@ -709,8 +912,10 @@ static void print_line(const struct suite *suite, const struct tap *tap, double 
         print_status("FAIL", "31");
     else if (tap->passed > 0)
         print_status("pass", "32");
-    else
+    else if (tap->skipped > 0)
         print_status("skip", "33");
+    else
+        print_status("none", "33");
     printf("%-*s  %-30s %7.2f s\n", width, suite->name, counts, seconds);
 }
 
@@ -793,14 +998,16 @@ static void finish_suite(const struct suite *suite, const char *folder, struct f
     }
 }
 
-static void show_suite(const struct suite *suite, int width, struct finished *finished,
-                       struct totals *totals)
+static void show_suite(const struct suite *suite, int width, struct counter *counter,
+                       struct finished *finished, struct totals *totals)
 {
+    print_place(counter);
     print_line(suite, &finished->tap, finished->outcome.seconds, width);
     if (finished->tap.failed > 0)
         print_failure(&finished->outcome, &finished->tap, finished->log);
     fflush(stdout);
     add_to_totals(totals, suite, &finished->tap);
+    add_slow(totals, finished->outcome.seconds, suite->name);
     list_clear(&finished->tap.failures);
     list_clear(&finished->tap.skips);
     list_clear(&finished->outcome.leftovers);
@@ -815,8 +1022,17 @@ static void print_list(const char *title, const struct list *list)
         printf("  %s\n", list->items[i]);
 }
 
-static void print_totals(const struct totals *totals, const char *folder)
+static void print_slowest(const struct totals *totals)
 {
+    puts("slowest:");
+    for (size_t i = 0; i < SLOWEST && totals->slowest[i].name[0] != '\0'; i++)
+        printf("  %7.2f s  %s\n", totals->slowest[i].seconds, totals->slowest[i].name);
+}
+
+static void print_totals(const struct totals *totals, size_t suites, const char *folder)
+{
+    if (suites >= SLOWEST_OF)
+        print_slowest(totals);
     print_list("skipped", &totals->skips);
     print_list("failed", &totals->failures);
     if (totals->failed > 0)
@@ -836,8 +1052,9 @@ struct lanes {
     size_t count;
     const char *folder;
     int width;
-    atomic_size_t *next; /* shared by all */
-    FILE *results;       /* a file that each adds its totals to, under a lock */
+    struct counter *counter; /* these two are shared by all */
+    atomic_size_t *next;
+    FILE *results; /* a file that each adds its totals to, under a lock */
 };
 
 /* Locks of this kind are a process's own, also over a descriptor that it was born with. */
@@ -857,6 +1074,8 @@ static void write_totals(const struct lanes *lanes, const struct totals *totals)
         fprintf(lanes->results, "f%s\n", totals->failures.items[i]);
     for (size_t i = 0; i < totals->skips.count; i++)
         fprintf(lanes->results, "s%s\n", totals->skips.items[i]);
+    for (size_t i = 0; i < SLOWEST && totals->slowest[i].name[0] != '\0'; i++)
+        fprintf(lanes->results, "t%f %s\n", totals->slowest[i].seconds, totals->slowest[i].name);
     if (fflush(lanes->results) != 0)
         die("the results of a lane: %s", strerror(errno));
 }
@@ -868,6 +1087,8 @@ static void read_totals(struct lanes *lanes, struct totals *totals)
     int passed;
     int failed;
     int skipped;
+    double seconds;
+    char name[128];
 
     rewind(lanes->results);
     while (getline(&line, &room, lanes->results) >= 0) {
@@ -876,6 +1097,8 @@ static void read_totals(struct lanes *lanes, struct totals *totals)
             totals->passed += passed;
             totals->failed += failed;
             totals->skipped += skipped;
+        } else if (sscanf(line, "t%lf %127s", &seconds, name) == 2) {
+            add_slow(totals, seconds, name);
         } else {
             list_add(line[0] == 'f' ? &totals->failures : &totals->skips, "%s", line + 1);
         }
@@ -899,7 +1122,7 @@ static void run_lane(const struct lanes *lanes, pid_t runner)
             continue;
         finish_suite(suite, lanes->folder, &finished);
         lock_results(lanes, F_WRLCK);
-        show_suite(suite, lanes->width, &finished, &totals);
+        show_suite(suite, lanes->width, lanes->counter, &finished, &totals);
         write_totals(lanes, &totals);
         lock_results(lanes, F_UNLCK);
     }
@@ -945,17 +1168,26 @@ static void await_lanes(pid_t *pids, unsigned count, struct totals *totals)
     }
 }
 
-static void run_beside(const struct suite *suites, size_t count, const char *folder, int width,
-                       unsigned lane_count, struct totals *totals)
+static void *map_shared(size_t bytes)
 {
-    struct lanes lanes = {.suites = suites, .count = count, .folder = folder, .width = width};
+    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (mapped == MAP_FAILED)
+        die("mmap: %s", strerror(errno));
+    return mapped;
+}
+
+static void run_beside(const struct suite *suites, size_t count, const char *folder, int width,
+                       struct counter *counter, unsigned lane_count, struct totals *totals)
+{
+    struct lanes lanes = {
+        .suites = suites, .count = count, .folder = folder, .width = width, .counter = counter};
     pid_t pids[MOST_LANES];
     pid_t runner = getpid();
 
     lanes.results = tmpfile();
-    lanes.next =
-        mmap(NULL, sizeof *lanes.next, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (lanes.results == NULL || lanes.next == MAP_FAILED)
+    lanes.next = map_shared(sizeof *lanes.next);
+    if (lanes.results == NULL)
         die("lanes: %s", strerror(errno));
     fflush(NULL);
     for (unsigned i = 0; i < lane_count; i++) {
@@ -1006,6 +1238,8 @@ static void prepare_process(void)
         die("PR_SET_CHILD_SUBREAPER: %s", strerror(errno));
     if (setenv("CMOCKA_MESSAGE_OUTPUT", "TAP", 1) < 0)
         die("setenv: %s", strerror(errno));
+    if (chosen_case != NULL && setenv("TCPX_TEST_CASE", chosen_case, 1) < 0)
+        die("setenv: %s", strerror(errno));
     sigemptyset(&awaited);
     sigaddset(&awaited, SIGCHLD);
     sigaddset(&awaited, SIGINT);
@@ -1028,8 +1262,9 @@ static void end_as_signalled(int number)
     sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* The suites of the command line; *width: of the longest name. */
-static struct suite *read_suites(int argc, char **argv, double limit, size_t *count, int *width)
+/* The suites of the command line that `only` names, or all; *width: of the longest name. */
+static struct suite *read_suites(int argc, char **argv, double limit, const char *only,
+                                 size_t *count, int *width)
 {
     struct suite *suites = calloc((size_t)argc + 1, sizeof *suites);
     bool beside = false;
@@ -1045,6 +1280,10 @@ static struct suite *read_suites(int argc, char **argv, double limit, size_t *co
         }
         parse_suite(argv[i], limit, &suites[*count]);
         suites[*count].beside = beside;
+        if (only != NULL && !is_wanted(&suites[*count], only)) {
+            free(suites[*count].name);
+            continue;
+        }
         if ((int)strlen(suites[*count].name) > *width)
             *width = (int)strlen(suites[*count].name);
         (*count)++;
@@ -1055,86 +1294,132 @@ static struct suite *read_suites(int argc, char **argv, double limit, size_t *co
 static void run_all(const struct suite *suites, size_t count, const char *folder, int width,
                     unsigned lanes, struct totals *totals)
 {
+    struct counter *counter = map_shared(sizeof *counter);
     bool any_beside = false;
 
+    counter->all = count;
     for (size_t i = 0; i < count; i++)
         any_beside |= suites[i].beside;
     if (any_beside)
-        run_beside(suites, count, folder, width, lanes, totals);
+        run_beside(suites, count, folder, width, counter, lanes, totals);
     for (size_t i = 0; i < count && interrupted_by == 0; i++) {
         struct finished finished;
 
         if (suites[i].beside)
             continue;
         finish_suite(&suites[i], folder, &finished);
-        show_suite(&suites[i], width, &finished, totals);
+        show_suite(&suites[i], width, counter, &finished, totals);
     }
+    munmap(counter, sizeof *counter);
 }
 
-int main(int argc, char **argv)
+struct settings {
+    double limit; /* of a suite that has none of its own */
+    unsigned lanes;
+    const char *folder; /* of the logs; NULL: a temporary one */
+    const char *only;   /* patterns; NULL: all suites */
+    bool list;
+};
+
+/* Returns whether there is something to do; if not, *status is the runner's. */
+static bool read_options(int argc, char **argv, struct settings *settings, int *status)
 {
-    static const struct option options[] = {
-        {"timeout", required_argument, NULL, 't'}, {"log", required_argument, NULL, 'l'},
-        {"no-aslr", no_argument, NULL, 'a'},       {"lanes", required_argument, NULL, 'n'},
-        {"help", no_argument, NULL, 'h'},          {0}};
-    char temporary[] = "/tmp/tests.XXXXXX";
-    const char *folder = NULL;
-    struct totals totals = {0};
-    struct suite *suites;
-    double limit = 120;
-    unsigned lanes = 1;
-    size_t count;
-    int width;
+    static const struct option options[] = {{"timeout", required_argument, NULL, 't'},
+                                            {"log", required_argument, NULL, 'l'},
+                                            {"no-aslr", no_argument, NULL, 'a'},
+                                            {"lanes", required_argument, NULL, 'n'},
+                                            {"only", required_argument, NULL, 'o'},
+                                            {"case", required_argument, NULL, 'c'},
+                                            {"list", no_argument, NULL, 'i'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
     int option;
 
     while ((option = getopt_long(argc, argv, "+", options, NULL)) != -1) {
         switch (option) {
         case 't':
-            if (!parse_seconds(optarg, strlen(optarg), &limit))
+            if (!parse_seconds(optarg, strlen(optarg), &settings->limit))
                 die("--timeout %s is not a number of seconds", optarg);
             break;
         case 'l':
-            folder = optarg;
+            settings->folder = optarg;
             break;
         case 'a':
             no_aslr = true;
             break;
         case 'n':
-            lanes = (unsigned)strtoul(optarg, NULL, 10);
-            if (lanes < 1 || lanes > MOST_LANES)
+            settings->lanes = (unsigned)strtoul(optarg, NULL, 10);
+            if (settings->lanes < 1 || settings->lanes > MOST_LANES)
                 die("--lanes %s is not a number from 1 to %d", optarg, MOST_LANES);
             break;
-        case 'h':
-            fputs(usage, stdout);
-            return 0;
+        case 'o':
+            settings->only = optarg;
+            break;
+        case 'c':
+            chosen_case = optarg;
+            break;
+        case 'i':
+            settings->list = true;
+            break;
         default:
-            fputs(usage, stderr);
-            return 2;
+            fputs(usage, option == 'h' ? stdout : stderr);
+            *status = option == 'h' ? 0 : 2;
+            return false;
         }
     }
-    suites = read_suites(argc - optind, argv + optind, limit, &count, &width);
-    if (count == 0) {
-        fputs(usage, stderr);
-        free(suites);
-        return 2;
-    }
+    return true;
+}
+
+static int run_and_tell(const struct settings *settings, const struct suite *suites, size_t count,
+                        int width)
+{
+    char temporary[] = "/tmp/tests.XXXXXX";
+    const char *folder = settings->folder;
+    struct totals totals = {0};
+
     if (folder != NULL)
         make_folders(folder);
     prepare_process();
-    if (folder == NULL && mkdtemp(temporary) == NULL)
+    if (folder == NULL && (folder = mkdtemp(temporary)) == NULL)
         die("%s: %s", temporary, strerror(errno));
-
-    run_all(suites, count, folder != NULL ? folder : temporary, width, lanes, &totals);
-    if (folder == NULL && totals.failed == 0)
-        remove_logs(temporary, suites, count);
-    print_totals(&totals, folder != NULL ? folder : temporary);
-
-    for (size_t i = 0; i < count; i++)
-        free(suites[i].name);
-    free(suites);
+    start_meter(folder);
+    run_all(suites, count, folder, width, settings->lanes, &totals);
+    stop_meter();
+    if (settings->folder == NULL && totals.failed == 0)
+        remove_logs(folder, suites, count);
+    print_totals(&totals, count, folder);
     list_clear(&totals.failures);
     list_clear(&totals.skips);
     if (interrupted_by != 0)
         end_as_signalled(interrupted_by);
     return totals.failed > 0 || totals.passed == 0 ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings settings = {.limit = 120, .lanes = 1};
+    struct suite *suites;
+    size_t count;
+    int width;
+    int status = 0;
+
+    if (!read_options(argc, argv, &settings, &status))
+        return status;
+    suites =
+        read_suites(argc - optind, argv + optind, settings.limit, settings.only, &count, &width);
+    if (count == 0 && optind < argc)
+        die("no suite is called '%s': --list has the names", settings.only);
+    if (count == 0) {
+        fputs(usage, stderr);
+        status = 2;
+    } else if (settings.list) {
+        for (size_t i = 0; i < count; i++)
+            puts(suites[i].name);
+    } else {
+        status = run_and_tell(&settings, suites, count, width);
+    }
+    for (size_t i = 0; i < count; i++)
+        free(suites[i].name);
+    free(suites);
+    return status;
 }

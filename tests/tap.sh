@@ -2,6 +2,12 @@
 # A script checks things in order and ends with tap_end; one that ends without it has no plan, and
 # the runner counts that as a failure. $TAP_WORK is a folder of its own, removed on exit.
 # A script that cannot run at all on this machine says why and ends with status 77 (tap_skip_all).
+# Its checks build on each other: with TCPX_TEST_CASE, which chooses one of a program, it runs none.
+
+if [ -n "${TCPX_TEST_CASE-}" ]; then
+    echo 1..0
+    exit
+fi
 
 TAP_COUNT=0
 TAP_FAILED=0
@@ -108,6 +114,54 @@ check_fails_output()
         tap_fail "$tap_name" "status $TAP_STATUS, expected a failure and /$tap_regex/, of: $*
 $(cat "$TAP_OUTPUT")"
     fi
+}
+
+# slowness: how much longer than on an idle machine everything takes, in percent; 100 to 1000. As
+# tests/limit.h, which has more to say about it.
+slowness()
+{
+    if [ -r "${TCPX_TEST_METER-}" ]; then
+        read -r tap_percent <"$TCPX_TEST_METER"
+    else
+        tap_percent=$(awk -v cpus="$(nproc)" '{ print int(100 * $4 / cpus) }' /proc/loadavg)
+    fi
+    awk -v percent="$tap_percent" -v least="${TCPX_TEST_SLOWNESS:-1}" 'BEGIN {
+        if (percent < 100 * least) percent = 100 * least
+        print int(percent < 100 ? 100 : percent > 1000 ? 1000 : percent) }'
+}
+
+# limit NUMBER: of seconds or milliseconds, longer on a machine that is busy. What is compared with a
+# time that has passed is computed afterwards.
+limit()
+{
+    echo $(($1 * $(slowness) / 100))
+}
+
+# within SECONDS COMMAND...: becomes true, in a time that grows as above.
+within()
+{
+    tap_until=$(($(now_ms) + $(limit "${1}000")))
+    shift
+    until "$@"; do
+        [ "$(now_ms)" -lt "$tap_until" ] || return 1
+        sleep 0.02
+    done
+}
+
+# sometimes COMMAND...: at least once in a few attempts; for a measurement that others on the machine
+# can spoil.
+sometimes()
+{
+    for tap_attempt in 1 2 3 4 5; do
+        echo "attempt $tap_attempt:"
+        "$@" && return 0
+    done
+    return 1
+}
+
+now_ms()
+{
+    echo $(($(date +%s%N) / 1000000))
 }
 
 # tap_end: the last call of a script.

@@ -15,7 +15,8 @@ CUDA_INCLUDE  ?= $(wildcard /usr/local/cuda/include)
 FAKECUDA_DIR  := $(BUILD)/tests/fakecuda
 RUNNER        := $(BUILD)/tests/runner
 JOBS          ?= $(shell nproc)
-RUNNER_FLAGS  := $(if $(findstring thread,$(SANITIZE)),--no-aslr) --lanes $(if $(filter 1,$(JOBS)),1,2)
+# make check ONLY='unit/session* fuzz/*' CASE='test_cut*'
+RUNNER_FLAGS  := $(if $(ONLY),--only '$(ONLY)') $(if $(CASE),--case '$(CASE)') $(if $(findstring thread,$(SANITIZE)),--no-aslr) --lanes $(if $(filter 1,$(JOBS)),1,2)
 
 UNIT_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/test_*.c)))
 GPU_PROGRAMS  := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/gpu/test_*.c)))
@@ -29,9 +30,12 @@ BETWEEN_HOSTS := $(if $(SANITIZE),connection_hosts perf_hosts) $(if $(findstring
 INTEGRATION   := $(filter-out $(patsubst %,tests/integration/%.sh,$(TIMED) $(SAID) $(BETWEEN_HOSTS)), \
 	$(sort $(wildcard tests/integration/*.sh)))
 
+# Which tests of a program run: TCPX_TEST_CASE.
+FILTER        := $(BUILD)/obj/tests/filter.o
+
 # Units over the library with redirected calls, by the file tests/NAME.syms.
 REDIRECTED_UNITS := $(BUILD)/tests/unit/test_session_syscalls
-$(REDIRECTED_UNITS): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o $(BUILD)/obj/tests/redirected/%.o
+$(REDIRECTED_UNITS): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o $(FILTER) $(BUILD)/obj/tests/redirected/%.o
 	$(call link,$(CMOCKA_LIBS))
 
 # Plugins that it loads get its sockets with small buffers, too.
@@ -39,7 +43,7 @@ $(BUILD)/tests/unit/test_session_silence: CMOCKA_LIBS += -Wl,--export-dynamic-sy
 $(BUILD)/tests/unit/test_session_silence: | $(BUILD)/libnccl-net-tcpx.so
 
 # In all of them tests/support/peer_text.c looks at every text that arrives from a peer.
-$(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/support/peer_text.o $(LIB_OBJECTS)
+$(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/support/peer_text.o $(FILTER) $(LIB_OBJECTS)
 	$(call link,$(CMOCKA_LIBS) $(patsubst %,-Wl$(comma)--wrap=%,error_keep $(WRAPPED)))
 
 # Functions of the library that a unit has in place of the library's own.
@@ -62,12 +66,12 @@ CALLS_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/net_calls/te
 CALLS_UNIT_SUITES = $(foreach program,$(CALLS_PROGRAMS), \
 	'unit/$(patsubst test_%,%,$(notdir $(program))): $(on_host) $(program)')
 
-$(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/net_calls/net_calls.o \
+$(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/net_calls/net_calls.o $(FILTER) \
 		$(BUILD)/obj/tests/redirected/net_calls.o
 	$(call link,$(CMOCKA_LIBS))
 
 # These load the plugin as NCCL does, and share no code with it.
-$(PLUGIN_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/plugin/plugin_driver.o
+$(PLUGIN_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/plugin/plugin_driver.o $(FILTER)
 	$(call link,$(CMOCKA_LIBS))
 
 # A plugin with the peculiarities of others, for each table version; and one without a name.
@@ -215,7 +219,7 @@ FAULTS_SUITES := \
 FAULTS_SUITES += $(call unless_tsan,$(call faults_suite,quirky-v7-standin,7,$(on_fake)))
 FAULTS_SUITES += $(call unless_sanitized, \
 	$(call faults_suite,own-host,own,$(on_host) UCCL_TCPX_PLUGIN_MODE=host) \
-	$(call faults_suite,own-unpack-late,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack FAKECUDA_DELAY_US=2000 TCPX_TEST_ONLY=test_moved) \
+	$(call faults_suite,own-unpack-late,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack FAKECUDA_DELAY_US=2000 TCPX_TEST_CASE=test_moved) \
 	$(call faults_suite,quirky-v6,6,$(on_host)))
 
 # Sessions over every transport; unit/session itself is the built-in one, with all rounds. What is the

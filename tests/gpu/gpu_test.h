@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 #include "gpu/gpu.h"
+#include "tests/limit.h"
+#include "tests/skip.h"
 
 /* cmocka.h wants these before it. */
 #include <setjmp.h>
@@ -13,8 +15,8 @@
 
 #include <cmocka.h>
 
-/* Enough for a machine under a sanitizer with all cores busy; a hang, and not slowness, fails. */
-#define LIMIT deadline_after_ms(60000)
+/* A hang, and not slowness, fails. */
+#define LIMIT deadline_after_ms(limit_ms(60000))
 
 #define assert_success(call)                                                                       \
     do {                                                                                           \
@@ -30,13 +32,6 @@
         if (result_ != (expected) || strstr(tcpx_last_error(), words) == NULL)                     \
             fail_msg("%s: %s: '%s' instead of %s with '%s'", #call, tcpx_result_name(result_),     \
                      tcpx_last_error(), tcpx_result_name(expected), words);                        \
-    } while (0)
-
-/* The runner shows the reason. */
-#define skip_because(reason)                                                                       \
-    do {                                                                                           \
-        print_message("# skip: %s\n", reason);                                                     \
-        skip();                                                                                    \
     } while (0)
 
 /* Waits for everything queued on the stream so far. */

@@ -298,7 +298,7 @@ static void test_dmabuf_export(void **state)
     if (!properties.dmabuf) {
         assert_int_not_equal(result, TCPX_SUCCESS);
         assert_true(strlen(tcpx_last_error()) > 0);
-        skip_because(tcpx_last_error());
+        skip_because("%s", tcpx_last_error());
     }
     assert_success(result);
     assert_int_equal(lseek(fd, 0, SEEK_END), (off_t)MIB);

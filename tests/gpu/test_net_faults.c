@@ -19,11 +19,12 @@ enum {
     MARGIN = 64,
     MARK = 0xaa,
     MOST = LONG + 2 * MARGIN,
-    CASE_MS = 20000,
-    CLOSE_MS = 5000,
     LATE_US = 20000,
     EXIT_SKIP = 77, /* tests/runner.c */
 };
+
+#define CASE_MS  limit_ms(20000)
+#define CLOSE_MS limit_ms(5000)
 
 /* How many calls of each entry point are made to fail in turn. */
 static int calls_to_fail(void)

@@ -131,15 +131,10 @@ port=$((port + 4))
 
 # --- nobody there --------------------------------------------------------------------------------
 
-now_ms()
-{
-    echo $(($(date +%s%N) / 1000000))
-}
-
 # fails_within SECONDS REGEX COMMAND...: with status 1 and one line that matches.
 fails_within()
 {
-    limit=$1 regex=$2
+    seconds=$1 regex=$2
     shift 2
     began=$(now_ms)
     status=0
@@ -147,7 +142,7 @@ fails_within()
     spent=$(($(now_ms) - began))
     echo "status $status after $spent ms:"
     cat "$TAP_WORK/said"
-    [ $status -eq 1 ] && [ $spent -le $((limit * 1000)) ] &&
+    [ $status -eq 1 ] && [ $spent -le "$(limit "${seconds}000")" ] &&
         [ "$(wc -l <"$TAP_WORK/said")" -eq 1 ] && grep -Eq -e "^tcpx: .*$regex" "$TAP_WORK/said"
 }
 
@@ -165,11 +160,7 @@ check "a GPU that is not there" fails_within 6 'GPU 7' \
 "$tcpx" connection server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
 server=$!
 # A port that is only just taken may be too late for the second one to see; a client is not needed.
-tries=100
-while [ $tries -gt 0 ] && ! grep -qi ":$(printf '%04X' $port) .* 0A " /proc/net/tcp /proc/net/tcp6; do
-    tries=$((tries - 1))
-    sleep 0.05
-done
+within 5 grep -qi ":$(printf '%04X' $port) .* 0A " /proc/net/tcp /proc/net/tcp6 >/dev/null
 check "a port that is taken" fails_within 3 "cannot listen on .*$port.*in use" \
     "$tcpx" connection server --port $port --timeout 20
 check "the one that has it still works" "$tcpx" connection client 127.0.0.1 --port $port --timeout 20
@@ -197,9 +188,9 @@ stranger()
     python3 - "$port" "$1" <<'END' &
 import socket, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
-listener.settimeout(20)
+listener.settimeout(100)
 connection = listener.accept()[0]
-connection.settimeout(20)
+connection.settimeout(100)
 connection.sendall(sys.argv[2].encode().decode("unicode_escape").encode("latin-1"))
 try:
     while connection.recv(4096):
@@ -234,7 +225,7 @@ Server: not a tcpx at all, but something longer than a greeting, which is 64 byt
     server=$!
     check "a client of another kind is dropped" python3 - $port <<'END'
 import socket, sys, time
-for attempt in range(100):
+for attempt in range(400):
     try:
         connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10)
         break
@@ -273,6 +264,11 @@ fi
 
 # --- somebody goes away --------------------------------------------------------------------------
 
+many_accepted()
+{
+    [ "$(grep -c accepted "$TAP_WORK/server")" -gt 5 ]
+}
+
 # killed server|client: that one, in the middle of very many connections.
 killed()
 {
@@ -282,12 +278,7 @@ killed()
         >"$TAP_WORK/client" 2>&1 &
     client=$!
     port=$((port + 1))
-    tries=200
-    until [ "$(grep -c accepted "$TAP_WORK/server")" -gt 5 ]; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || return 1
-        sleep 0.05
-    done
+    within 10 many_accepted || return 1
     began=$(now_ms)
     if [ "$1" = server ]; then
         kill -KILL $server
@@ -301,7 +292,7 @@ killed()
     spent=$(($(now_ms) - began))
     echo "status $status after $spent ms"
     wait
-    [ $status -eq 1 ] && [ $spent -le 5000 ]
+    [ $status -eq 1 ] && [ $spent -le "$(limit 5000)" ]
 }
 
 check "the server is killed" killed server
@@ -314,10 +305,10 @@ interrupted()
 {
     began=$(now_ms)
     status=0
-    timeout --preserve-status -s INT -k 10 1 "$@" || status=$?
+    timeout --preserve-status -s INT -k "$(limit 10)" 1 "$@" || status=$?
     spent=$(($(now_ms) - began))
     echo "status $status after $spent ms"
-    [ $status -ne 0 ] && [ $status -ne 137 ] && [ $spent -le 4000 ]
+    [ $status -ne 0 ] && [ $status -ne 137 ] && [ $spent -le "$(limit 4000)" ]
 }
 
 cp "$tcpx" "$TAP_WORK/tcpx" # so that its processes are known by their file

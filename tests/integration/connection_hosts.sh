@@ -16,10 +16,10 @@ start()
     start_server=$1 start_client=$2 start_address=$3
     shift 3
     UCCL_TCPX_DEBUG=1 NCCL_SOCKET_IFNAME=$start_server netns_spawn b "$tcpx" connection server \
-        --port $port --timeout 5 >"$TAP_WORK/server" 2>&1 </dev/null
+        --port $port --timeout "$(limit 5)" >"$TAP_WORK/server" 2>&1 </dev/null
     SERVER=$NETNS_PID
     NCCL_SOCKET_IFNAME=$start_client netns_spawn a "$tcpx" connection client "$start_address" \
-        --port $port --timeout 5 "$@" >"$TAP_WORK/client" 2>&1 </dev/null
+        --port $port --timeout "$(limit 5)" "$@" >"$TAP_WORK/client" 2>&1 </dev/null
     CLIENT=$NETNS_PID
     port=$((port + 1))
 }
@@ -49,7 +49,7 @@ both_failed()
     finish
     both_spent=$(($(now_ms) - $2))
     echo "$both_spent ms"
-    [ $server_status -eq 1 ] && [ $client_status -eq 1 ] && [ $both_spent -le $(($1 * 1000)) ] &&
+    [ $server_status -eq 1 ] && [ $client_status -eq 1 ] && [ $both_spent -le "$(limit "${1}000")" ] &&
         grep -q '^tcpx: ' "$TAP_WORK/server" && grep -q '^tcpx: ' "$TAP_WORK/client"
 }
 

@@ -67,13 +67,14 @@ receiver()
     env "$@" "$program" 0 >"$TAP_WORK/received" 2>&1 </dev/null &
     receiver=$!
     port=
-    for _ in $(seq 200); do
-        port=$(sed -n 's/^listening on port //p' "$TAP_WORK/received")
-        if [ -n "$port" ] || ! kill -0 "$receiver" 2>/dev/null; then
-            break
-        fi
-        sleep 0.1
-    done
+    within 20 has_port
+}
+
+# Or has ended, and never will.
+has_port()
+{
+    port=$(sed -n 's/^listening on port //p' "$TAP_WORK/received")
+    [ -n "$port" ] || ! kill -0 "$receiver" 2>/dev/null
 }
 
 # sender PROGRAM [NAME=VALUE...]: runs it; then both have ended, with the status in SENT and RECEIVED.

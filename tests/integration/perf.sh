@@ -175,9 +175,9 @@ check_fails_output "nobody is there" '127.0.0.1.*refused' \
 
 port_in_use()
 {
-    "$tcpx" perf server --port $port --timeout 5 >/dev/null 2>&1 &
+    "$tcpx" perf server --port $port --timeout "$(limit 5)" >/dev/null 2>&1 &
     first=$!
-    sleep 0.3
+    within 5 grep -qi ":$(printf '%04X' $port) .* 0A " /proc/net/tcp /proc/net/tcp6 >/dev/null
     "$tcpx" perf server --port $port --timeout 5
     status=$?
     kill $first
@@ -209,22 +209,23 @@ begin()
         --iters 1000000 >"$TAP_WORK/client" 2>&1 &
     client=$!
     port=$((port + 1))
-    tries=0
-    until [ "$(grep -c PERF "$TAP_WORK/server")" -gt 100 ] || [ $tries -gt 200 ]; do
-        sleep 0.05
-        tries=$((tries + 1))
-    done
+    within 10 in_the_middle
+}
+
+in_the_middle()
+{
+    [ "$(grep -c PERF "$TAP_WORK/server")" -gt 100 ]
 }
 
 # is_gone PROCESS SECONDS: it ends within them.
 is_gone()
 {
-    tries=0
-    while kill -0 "$1" 2>/dev/null; do
-        [ $tries -lt $(($2 * 20)) ] || return 1
-        sleep 0.05
-        tries=$((tries + 1))
-    done
+    within "$2" ended "$1"
+}
+
+ended()
+{
+    ! kill -0 "$1" 2>/dev/null
 }
 
 # ends PROCESS SECONDS: its status; 99 if it goes on.
@@ -237,7 +238,7 @@ ends()
 # gone SIGNAL WHO: the other's status is 1, soon, with a line; its own is that of the signal.
 gone()
 {
-    begin 20
+    begin "$(limit 20)"
     eval "victim=\$$2"
     [ "$2" = server ] && other=client || other=server
     eval "left=\$$other"
@@ -289,11 +290,17 @@ check_output "a server that stops: which chunk is missing, or what else was awai
     'tcpx: (timeout: the send at offset=[0-9]+ chunk_idx=[0-9]+ tag=[0-9]+ did not end within 2 s|.*awaited|.*verdict|.*start signal)' \
     stopped
 
+has_child()
+{
+    grep -q . "/proc/$1/task/$1/children"
+}
+
 loopback_interrupted()
 {
     $interruptible "$tcpx" perf --loopback --size 8M --iters 1000000 >"$TAP_WORK/said" 2>&1 &
     both=$!
-    sleep 1
+    within 5 has_child $both
+    sleep 0.5
     read -r child </proc/$both/task/$both/children
     kill -INT $both
     ends $both 10

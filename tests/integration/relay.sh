@@ -50,6 +50,12 @@ between()
     [ -n "$2" ] && [ "$1" -le "$2" ] && [ "$2" -le "$3" ]
 }
 
+# share RATE: what is left of it on a machine that is busy.
+share()
+{
+    echo $(($1 * 100 / $(slowness)))
+}
+
 # checksum_errors HOST: TCP segments its kernel refused.
 checksum_errors()
 {
@@ -137,7 +143,7 @@ check "and jitter" relay_say link0 jitter 5
 check "arrive whole" transfer a b 10.77.0.2 $mebibyte
 connect=$(sed -n 's/^connected in \([0-9]*\).*/\1/p' "$TAP_WORK/sent")
 check "in order" test "$(relay_stat link0 a reordered)" -eq "$reordered"
-check "a handshake takes both delays" between 60 "$connect" 5000
+check "a handshake takes both delays" between 60 "$connect" "$(limit 5000)"
 check "the relay ends when told" relay_stop link0
 check "every packet is accounted for" balanced link0
 check "with statistics" grep -q '^{"seconds": .*}$' "$TAP_WORK/link0.json"
@@ -158,17 +164,17 @@ check "every packet is accounted for" balanced mixed
 
 # --- chance --------------------------------------------------------------------------------------
 
+has_carried_2000()
+{
+    [ "$(relay_stat "$1" a packets)" -eq 2000 ]
+}
+
 # lost_of_2000 LINK SEED: how many of 2000 packets a new link loses, into $TAP_WORK/LINK.
 lost_of_2000()
 {
     netns_relay "$1" a b 10.77.2.1 10.77.2.2 --loss 0.1 --seed "$2" || return 1
     netns_run a "$pump" datagrams 10.77.2.2 9 2000 || return 1
-    tries=100
-    until [ "$(relay_stat "$1" a packets)" -eq 2000 ]; do
-        tries=$((tries - 1))
-        [ "$tries" -gt 0 ] || return 1
-        sleep 0.05
-    done
+    within 5 has_carried_2000 "$1" || return 1
     relay_stat "$1" a lost >"$TAP_WORK/$1"
     relay_stop "$1"
 }
@@ -184,7 +190,7 @@ check_fails "another seed, others" cmp "$TAP_WORK/dice0" "$TAP_WORK/dice2"
 check "a link of 20 Mbit/s" netns_relay slow a b 10.77.3.1 10.77.3.2 --rate 20m --queue 64k
 check "a link of 80 Mbit/s" netns_relay fast a b 10.77.4.1 10.77.4.2 --rate 80m
 check "3 MiB over the slow one" transfer a b 10.77.3.2 $((3 * mebibyte))
-check "its rate holds" between 6 "$(megabits "$TAP_WORK/sent")" 20
+check "its rate holds" between "$(share 6)" "$(megabits "$TAP_WORK/sent")" 20
 
 # both_at_once: 2 MiB over the slow one while 8 MiB go over the fast one.
 both_at_once()
@@ -201,8 +207,8 @@ both_at_once()
     return $both
 }
 check "both links at once" both_at_once
-check "the rate of the fast one" between 20 "$(megabits "$TAP_WORK/sent")" 80
-check "the rate of the slow one" between 4 "$(megabits "$TAP_WORK/slow")" 20
+check "the rate of the fast one" between "$(share 20)" "$(megabits "$TAP_WORK/sent")" 80
+check "the rate of the slow one" between "$(share 4)" "$(megabits "$TAP_WORK/slow")" 20
 check "the relay ends" relay_stop fast
 check "the relay ends on a signal, too" sh -c "kill -TERM $(netns_relay_id slow)"
 check "and well" wait "$(netns_relay_id slow)"
@@ -213,12 +219,12 @@ check "with statistics" grep -q '^{"seconds": .*}$' "$TAP_WORK/slow.json"
 # until_delivered LINK BYTES: a transfer is under way.
 until_delivered()
 {
-    tries=200
-    until [ "$(relay_stat "$1" a delivered_bytes)" -ge "$2" ]; do
-        tries=$((tries - 1))
-        [ "$tries" -gt 0 ] || return 1
-        sleep 0.02
-    done
+    within 10 has_delivered "$@"
+}
+
+has_delivered()
+{
+    [ "$(relay_stat "$1" a delivered_bytes)" -ge "$2" ]
 }
 
 check "a link to cut" netns_relay cut0 a b 10.77.5.1 10.77.5.2 --rate 40m --delay 1
@@ -255,7 +261,7 @@ check "the relay ends" relay_stop cut0
 
 check "a veth link with a rate" netns_veth b c 10.77.7.1,fd00:78::1 10.77.7.2,fd00:78::2 50m
 check "a transfer over it" transfer b c 10.77.7.2 $((3 * mebibyte))
-check "its rate holds" between 12 "$(megabits "$TAP_WORK/sent")" 60
+check "its rate holds" between "$(share 12)" "$(megabits "$TAP_WORK/sent")" 60
 check "a veth link with prefix lengths" netns_veth a c 10.78.0.1/24 10.78.0.2/24
 check "a transfer over that" transfer a c 10.78.0.2 $((32 * mebibyte))
 check "a lossy link before it" netns_relay row a b 10.77.6.1 10.77.6.2 --loss 0.005 --delay 2
@@ -284,15 +290,15 @@ echo "$$ $(netns_relay_id link) $NETNS_PID" >"$1/victim"
 wait "$NETNS_PID"
 END
 
-# gone COMMAND...: becomes false within 5 s. (A process that nobody waited for has no exe either.)
+# gone COMMAND...: becomes false soon. (A process that nobody waited for has no exe either.)
 gone()
 {
-    tries=100
-    while "$@" >/dev/null 2>&1; do
-        tries=$((tries - 1))
-        [ "$tries" -gt 0 ] || return 1
-        sleep 0.05
-    done
+    within 5 fails "$@"
+}
+
+fails()
+{
+    ! "$@" >/dev/null 2>&1
 }
 
 # victim_dies_of SIGNAL

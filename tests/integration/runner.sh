@@ -52,13 +52,13 @@ gone()
 
 expect "a passing suite" 0 "2 passed, 0 failed, 0 skipped" "unit/x: $two"
 remember
-says "one line for a passing suite" '^pass  unit/x +2 passed +[0-9]+\.[0-9][0-9] s$'
+says "one line for a passing suite" '^\[1/1\] pass  unit/x +2 passed +[0-9]+\.[0-9][0-9] s$'
 check "no more than that and the last line" [ "$(wc -l <said)" -eq 2 ]
 
 expect "a failed test" 1 "1 passed, 1 failed, 0 skipped" \
     "x: echo 1..2; echo ok 1 - a; echo not ok 2 - broken; echo '# why'; exit 1"
 remember
-says "a failed suite's line" '^FAIL  x '
+says "a failed suite's line" '^\[1/1\] FAIL  x '
 says "a failed suite's output" '^    # why$'
 says "the name of a failed test" '^  x: broken$'
 
@@ -67,18 +67,27 @@ expect "a failed test fails the run even if its suite ends well" 1 \
 
 expect "skips of every form" 0 "1 passed, 0 failed, 4 skipped" \
     "x: echo 1..5; echo ok 1 - a; echo 'ok 2 # SKIP no GPU'; echo 'ok 3 - c # SKIP no NIC'
-        echo '# skip: no root'; echo 'not ok 4 # SKIP test_d'; echo 'not ok 5 # SKIP test_e'"
+        echo '# skip: no root'; echo 'not ok 4 # SKIP test_d'
+        echo '# skip: no fun'; echo 'not ok 5 # SKIP test_e'"
 remember
 says "a skip without a name" '^  x: no GPU$'
 says "a skip with a name" '^  x: c: no NIC$'
 says "a skip of cmocka with its reason before it" '^  x: test_d: no root$'
-says "a reason counts once" '^  x: test_e$'
+says "each has its own" '^  x: test_e: no fun$'
+expect "a skip without a reason" 1 "1 passed, 3 failed, 4 skipped" \
+    "x: echo 1..5; echo ok 1 - a; echo '# skip: no root'; echo 'not ok 2 # SKIP test_b'
+        echo 'not ok 3 # SKIP test_c'; echo 'ok 4 - d # SKIP'; echo 'ok 5 # SKIP'"
+remember
+says "a reason counts once" '^  x: test_c: skipped without a reason$'
+says "the name of another" '^  x: d: skipped without a reason$'
+expect "a suite that skips itself without a word" 1 "2 passed, 1 failed, 1 skipped" \
+    "x: exit 77" "y: $two"
 
 expect "a suite that skips itself" 0 "2 passed, 0 failed, 1 skipped" \
     "x: echo ok 1 - early; echo no such device; exit 77" "y: $two"
 remember
 says "its reason is its last line" '^  x: no such device$'
-says "its line" '^skip  x '
+says "its line" '^\[1/2\] skip  x '
 
 expect "a suite that could not be built" 0 "2 passed, 0 failed, 1 skipped" \
     "skip unit/z: cmocka is missing" "y: $two"
@@ -136,7 +145,7 @@ says "that signal in words" '^  x: killed by signal 6 '
 expect "a suite that hangs" 1 "3 passed, 1 failed, 0 skipped" \
     "x@0.3: echo 1..2; echo ok 1 - a; sleep 60" "y: $two"
 remember
-says "a time limit in words" '^  x: timed out after 0.3 s: planned 2 tests, but reported 1$'
+says "a time limit in words" '^  x: timed out after [0-9.]+ s \(its limit is 0.3 s on an idle machine\): planned 2 tests, but'
 expect "the time limit of all" 1 "0 passed, 1 failed, 0 skipped" --timeout 0.3 "x: sleep 60"
 expect "a suite that ignores SIGTERM" 1 "0 passed, 1 failed, 0 skipped" \
     "x@0.3: echo \$\$ >stubborn; trap '' TERM; while :; do sleep 1; done"
@@ -189,12 +198,84 @@ expect "what fails in a lane" 1 "4 passed, 2 failed, 2 skipped" --lanes 3 \
     "v: echo no device; exit 77" "w@0.3: sleep 60" alone "z: $two"
 remember
 says "the name of what failed there" '^  y: broken$'
-says "a time limit there" '^  w: timed out after 0.3 s'
+says "a time limit there" '^  w: timed out after [0-9.]+ s'
 says "a reason for a skip there" '^  v: no device$'
 expect "a process left behind in a lane" 1 "4 passed, 1 failed, 0 skipped" --lanes 2 \
     beside "x: $two; setsid sleep 61 & echo \$! >left" "y: sleep 1; $two"
 gone "it was killed there, too" left
 check_fails_output "no lanes" 'not a number from 1 to 64' "$runner" --lanes 0 "x: $two"
+
+# --- some of them --------------------------------------------------------------------------------
+
+expect "the suites that were asked for" 0 "4 passed, 0 failed, 0 skipped" --only 'unit/b* z' \
+    "unit/a: exit 1" "unit/b1: $two" beside "z: $two" "zz: exit 1" alone
+remember
+says "are counted by themselves" '^\[[12]/2\] pass  unit/b1 '
+check_output "the names of the suites" '^unit/b1$' "$runner" --list --only 'unit/*' "unit/b1: false"
+check_fails_output "a name that no suite has" "no suite is called 'q'" "$runner" --only q "x: $two"
+expect "one test of a suite" 0 "1 passed, 0 failed, 0 skipped" --case 'test_a*' \
+    "x: echo 1..1; echo ok 1 - \"\$TCPX_TEST_CASE\"" "y: echo 1..0"
+remember
+says "a suite that does not have it" '^\[2/2\] none  y '
+expect "a test that no suite has" 1 "0 passed, 0 failed, 0 skipped" --case q "y: echo 1..0"
+program=$(ls "${runner%/*}"/unit/test_queue 2>/dev/null)
+if [ -n "$program" ]; then
+    cases=$("$program" 2>/dev/null | sed -n 's/^\[       OK \] \(.*\)/\1/p' | head -1)
+    expect "one test of a program" 0 "1 passed, 0 failed, 0 skipped" --case "$cases" "x: $program"
+else
+    tap_skip "one test of a program" "the units are not built"
+fi
+set --
+for number in $(seq 20); do
+    set -- "$@" "s$number: $two"
+done
+expect "many suites, the slowest of which are named" 0 "42 passed, 0 failed, 0 skipped" \
+    --lanes 2 "slow: sleep 0.3; $two" beside "$@" alone
+remember
+says "the slowest first" '^slowest:$'
+check_output "by name" '^ +[0-9.]+ s  slow$' grep -A 1 '^slowest:' said
+
+# --- a busy machine ------------------------------------------------------------------------------
+
+# A time limit of 1 s is not over after 2 where everything takes 4 times as long.
+export TCPX_TEST_SLOWNESS=4
+expect "time limits are longer on a slow machine" 0 "2 passed, 0 failed, 0 skipped" \
+    "x@1: sleep 2; $two"
+export TCPX_TEST_SLOWNESS=99
+expect "and end nevertheless" 1 "0 passed, 1 failed, 0 skipped" "x@0.2: sleep 60"
+unset TCPX_TEST_SLOWNESS
+
+# Twice as many busy loops as there are CPUs, until the runner sees them.
+cat >busy.sh <<'END'
+for number in $(seq $((2 * $(nproc)))); do
+    timeout 60 sh -c 'while :; do :; done' &
+    loops="$loops $!"
+done
+until [ "$(cat "$TCPX_TEST_METER")" -ge 150 ]; do
+    sleep 0.1
+done
+kill $loops
+wait
+echo ok 1 - busy
+echo 1..1
+END
+expect "the runner sees that the machine is busy" 0 "1 passed, 0 failed, 0 skipped" \
+    "x@30: sh busy.sh"
+
+# slow MEASURED LEAST EXPECTED
+slow()
+{
+    printf '%7d\n' "$1" >meter
+    slow_found=$(TCPX_TEST_METER=meter TCPX_TEST_SLOWNESS=$2 && slowness)
+    echo "$slow_found"
+    [ "$slow_found" -eq "$3" ]
+}
+check "scripts read what the runner has measured" slow 270 1 270
+check "but not more than ten times" slow 5000 1 1000
+check "nor less than the environment says" slow 270 3.5 350
+expect "suites are told where it is" 0 "1 passed, 0 failed, 0 skipped" \
+    "x: [ \$(cat \$TCPX_TEST_METER) -ge 100 ] && echo ok 1 - a && echo 1..1"
+check_fails "it is removed" test -e logs/.meter
 
 # ended_by_sigterm RUNNER_ARGUMENT...: while a suite runs that says so.
 ended_by_sigterm()

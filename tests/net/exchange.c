@@ -8,6 +8,7 @@
 #include "gpu/kernels.h"
 #include "net/comm.h"
 #include "tcpx.h"
+#include "tests/limit.h"
 #include "tests/net/handle_file.h"
 
 #include <arpa/inet.h>
@@ -445,7 +446,7 @@ int main(int argument_count, char **arguments)
         return STATUS_USAGE;
     }
     signal(SIGALRM, limit_is_over);
-    alarm((unsigned)exchange.limit_s);
+    alarm(limit_ms((unsigned)exchange.limit_s));
     exchange.last_progress = begin;
     result = exchange.sending ? send_all(&exchange) : receive_all(&exchange);
     if (result != TCPX_SUCCESS) {

@@ -11,11 +11,11 @@
 #   netns_router NAME                               passes on what is not for itself
 #   netns_spread NAME OWN OTHER VIA...              reaches OTHER over all of these, as OWN
 #   netns_bytes NAME DEVICE rx|tx                   what the device has carried
+#   netns_link_up A B DEVICE                        waits until it is, after netns_run A ip link set
 #   netns_run NAME COMMAND...                       on that host
 #   netns_spawn NAME COMMAND...                     the same in the background, as $NETNS_PID
 #   netns_compile PROGRAM                           tests/net/PROGRAM.c into $TAP_WORK/PROGRAM
 #   exchange_compile, exchange_run, ...             two ends of a comm: see there
-#   within SECONDS COMMAND..., now_ms               waiting, and how long it took
 #
 # An address is IPv4 or IPv6 or several with commas, as many on A as on B. Without a prefix length
 # it is a point-to-point address of the other's. RATE is in bits per second with k, m or g, per
@@ -165,7 +165,32 @@ netns_veth()
         netns_limit "$netns_b" "$NETNS_DEVICE" "$5" || return 1
     fi
     netns_addresses "$netns_a" "$NETNS_DEVICE" "$3" "$4" || return 1
-    netns_addresses "$netns_b" "$NETNS_DEVICE" "$4" "$3"
+    netns_addresses "$netns_b" "$NETNS_DEVICE" "$4" "$3" || return 1
+    netns_link_up "$netns_a" "$netns_b" "$NETNS_DEVICE"
+}
+
+# netns_link_up A B DEVICE: waits until it carries packets both ways. The kernel tells of a carrier
+# some time after the device was set up, on a busy machine much later, and drops packets until then.
+netns_link_up()
+{
+    within 10 netns_has_carrier "$1" "$3" && within 10 netns_has_carrier "$2" "$3" && return 0
+    echo "the link $3 between $1 and $2 does not come up" >&2
+    return 1
+}
+
+# No address is tentative any more, and the queue is not that of a device without a carrier.
+netns_has_carrier()
+{
+    netns_state=$(netns_run "$1" ip -o addr show dev "$2" 2>/dev/null)
+    netns_shown=$(netns_run "$1" ip -o link show dev "$2" 2>/dev/null)
+    case $netns_state in
+    *tentative*) return 1 ;;
+    esac
+    case $netns_shown in
+    *NO-CARRIER* | *'qdisc noop '* | *'state DOWN'*) return 1 ;;
+    *LOWER_UP*) return 0 ;;
+    esac
+    return 1
 }
 
 netns_relay()
@@ -181,20 +206,21 @@ netns_relay()
     NETNS_RELAYS="$NETNS_RELAYS $netns_link=$netns_relay_pid"
     netns_relay_ready || return 1
     netns_addresses "$netns_a" "$netns_link" "$netns_address_a" "$netns_address_b" || return 1
-    netns_addresses "$netns_b" "$netns_link" "$netns_address_b" "$netns_address_a"
+    netns_addresses "$netns_b" "$netns_link" "$netns_address_b" "$netns_address_a" || return 1
+    netns_link_up "$netns_a" "$netns_b" "$netns_link"
 }
 
 netns_relay_ready()
 {
-    netns_tries=200
-    while [ ! -e "$TAP_WORK/$netns_link.control" ]; do
-        netns_tries=$((netns_tries - 1))
-        if [ "$netns_tries" -eq 0 ] || ! kill -0 "$netns_relay_pid" 2>/dev/null; then
-            echo "the relay $netns_link did not start: $(cat "$TAP_WORK/$netns_link.errors")" >&2
-            return 1
-        fi
-        sleep 0.05
-    done
+    within 10 netns_relay_answers && [ -e "$TAP_WORK/$netns_link.control" ] && return 0
+    echo "the relay $netns_link did not start: $(cat "$TAP_WORK/$netns_link.errors")" >&2
+    return 1
+}
+
+# Or has ended, and never will.
+netns_relay_answers()
+{
+    [ -e "$TAP_WORK/$netns_link.control" ] || ! kill -0 "$netns_relay_pid" 2>/dev/null
 }
 
 relay_say()
@@ -339,27 +365,8 @@ exchange_lost()
     netns_spent=$(($(now_ms) - netns_cut_at))
     echo "status $netns_status, $netns_spent ms after the cut:"
     cat "$2"
-    [ "$netns_status" -eq 1 ] && [ "$netns_spent" -ge 1000 ] && [ "$netns_spent" -le 20000 ] &&
+    [ "$netns_status" -eq 1 ] && [ "$netns_spent" -ge 1000 ] && [ "$netns_spent" -le "$(limit 20000)" ] &&
         grep -q "^exchange: .*$3.* s after the last progress" "$2"
-}
-
-# --- time ----------------------------------------------------------------------------------------
-
-# within SECONDS COMMAND...: becomes true.
-within()
-{
-    netns_tries=$(($1 * 20))
-    shift
-    until "$@"; do
-        netns_tries=$((netns_tries - 1))
-        [ "$netns_tries" -gt 0 ] || return 1
-        sleep 0.05
-    done
-}
-
-now_ms()
-{
-    echo $(($(date +%s%N) / 1000000))
 }
 
 # --- the end -------------------------------------------------------------------------------------

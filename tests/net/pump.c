@@ -3,6 +3,8 @@
  * other end, with plain blocking sockets and nothing of the library: it shows what a network does,
  * not what we do with it. The sender succeeds only when the receiver said that all was right.
  */
+#include "tests/limit.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <netdb.h>
@@ -276,7 +278,7 @@ static void options_parse(struct work *work, int argc, char **argv)
             die(2, "wrong arguments\n%s", usage);
     }
     signal(SIGALRM, on_limit);
-    alarm(limit > 0 ? limit : 1);
+    alarm(limit_ms(limit > 0 ? limit : 1));
 }
 
 int main(int argc, char **argv)

@@ -4,6 +4,7 @@
  * what. No time of its own ends a wait, but a signal ends all of it, if a call does not return.
  */
 #include "tcpx.h"
+#include "tests/limit.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -15,7 +16,10 @@
 
 enum { STATUS_OK, STATUS_FAILED, STATUS_USAGE, STATUS_WRONG };
 
-enum { BYTES = (2 << 20) + 4096, LIMIT_S = 90, WAIT_MS = 60000, OPEN_MS = 20000 };
+enum { BYTES = (2 << 20) + 4096, LIMIT_S = 90 };
+
+#define WAIT_MS limit_ms(60000)
+#define OPEN_MS limit_ms(20000)
 
 /* Tags: of what whoever connects sends, of what it receives, and one that nobody sends. */
 enum { THERE = 1, BACK = 2, NEVER = 3 };
@@ -163,7 +167,7 @@ int main(int argc, char **argv)
         fputs(usage, stderr);
         return STATUS_USAGE;
     }
-    alarm(LIMIT_S);
+    alarm(limit_ms(LIMIT_S));
     tcpx_session_options_init(&end.options);
     end.connects = strcmp(argv[1], "connect") == 0;
     end.address = argv[2];

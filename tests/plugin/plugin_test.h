@@ -5,7 +5,9 @@
 #ifndef TCPX_TESTS_PLUGIN_TEST_H
 #define TCPX_TESTS_PLUGIN_TEST_H
 
+#include "tests/limit.h"
 #include "tests/plugin/plugin_driver.h"
+#include "tests/skip.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -21,7 +23,8 @@
 
 #include <cmocka.h>
 
-enum { LIMIT_MS = 60000, SOON_MS = 10000 };
+#define LIMIT_MS (limit_ms(60000))
+#define SOON_MS  (limit_ms(10000))
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define SANITIZED 1
@@ -35,7 +38,7 @@ enum { LIMIT_MS = 60000, SOON_MS = 10000 };
 #endif
 
 /* What "at once" is at most, for a close that waits for nobody. */
-#define CLOSE_MS (SANITIZED ? 5000u : 1000u)
+#define CLOSE_MS limit_ms(SANITIZED ? 5000 : 1000)
 
 #define assert_works(call)                                                                         \
     do {                                                                                           \
@@ -111,7 +114,7 @@ static inline int running_threads(void)
 /* Waits a little until there are so many again: what ends in the background takes its moment. */
 static inline bool settles(int (*count)(void), int expected)
 {
-    uint64_t deadline = now_ms() + 2000;
+    uint64_t deadline = now_ms() + limit_ms(2000);
 
     while (count() != expected) {
         if (now_ms() > deadline)

@@ -214,7 +214,7 @@ static void test_beside_the_library(void **state)
 
     (void)state;
     if (tcpx == NULL)
-        skip(); /* not built */
+        skip_because("it is not built");
     *(void **)&version = dlsym(tcpx, "tcpx_version");
     *(void **)&gpu_count = dlsym(tcpx, "tcpx_gpu_count");
     if (version == NULL || gpu_count == NULL) {

@@ -79,7 +79,7 @@ static void test_exports(void **state)
     snprintf(command, sizeof command, "nm -D --defined-only '%s' 2>/dev/null", plugin_path());
     versions_seen = 0;
     if (!each_line(command, look_at_export))
-        skip(); /* no nm here */
+        skip_because("nm is not installed");
     assert_int_equal(versions_seen, 0x1fc0);
 }
 
@@ -113,13 +113,13 @@ static void test_imports(void **state)
 
     (void)state;
     if (SANITIZED)
-        skip(); /* a sanitizer brings its runtime */
+        skip_because("a sanitizer brings its runtime");
     snprintf(command, sizeof command, "nm -D --undefined-only '%s' 2>/dev/null", plugin_path());
     if (!each_line(command, look_at_import))
-        skip(); /* no nm here */
+        skip_because("nm is not installed");
     snprintf(command, sizeof command, "readelf -d '%s' 2>/dev/null", plugin_path());
     if (!each_line(command, look_at_needed))
-        skip(); /* no readelf here */
+        skip_because("readelf is not installed");
 }
 
 /* --- the tables ------------------------------------------------------------------------------ */

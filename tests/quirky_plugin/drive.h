@@ -9,14 +9,18 @@
 
 #include "base/clock.h"
 #include "import/loader.h"
+#include "tests/limit.h"
 #include "tests/quirky_plugin/quirky.h"
+#include "tests/skip.h"
 
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { OLDEST = 6, NEWEST = 12, OWN = 0, DEADLINE_MS = 20000 };
+enum { OLDEST = 6, NEWEST = 12, OWN = 0 };
+
+#define DEADLINE_MS limit_ms(20000)
 
 /* --- processes ----------------------------------------------------------------------------- */
 

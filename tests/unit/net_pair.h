@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 #include "net/comm.h"
+#include "tests/limit.h"
+#include "tests/skip.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -15,7 +17,7 @@
 
 #include <cmocka.h>
 
-#define LIMIT_MS 60000
+#define LIMIT_MS limit_ms(60000)
 
 #define assert_success(call)                                                                       \
     do {                                                                                           \

@@ -41,7 +41,8 @@ enum { TO_PEER = 5, FROM_PEER = 6, TO_NOBODY = 7, ECHO_THERE = 8, ECHO_BACK = 9 
 #endif
 
 /* Whoever waits for somebody that is gone is told within this time. */
-enum { BOUND_MS = SANITIZED ? 6000 : 2000, PATIENCE_MS = 20000 };
+#define BOUND_MS    limit_ms(SANITIZED ? 6000 : 2000)
+#define PATIENCE_MS limit_ms(20000)
 
 /* --- the transport ------------------------------------------------------------------------- */
 

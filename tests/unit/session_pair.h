@@ -6,6 +6,8 @@
 #ifndef TCPX_TESTS_SESSION_PAIR_H
 #define TCPX_TESTS_SESSION_PAIR_H
 
+#include "tests/limit.h"
+#include "tests/skip.h"
 #include "tests/unit/nursery.h"
 
 #include "tcpx.h"
@@ -22,16 +24,17 @@
 enum {
     MOST_SIDES = 3,
     MEETINGS = 512,
-    WAIT_MS = 30000,    /* for what must happen; a hang, and not slowness, fails */
-    SOON_MS = 10000,    /* how long it may take to notice that a peer is gone */
-    HANG_SECONDS = 110, /* of a whole case, */
-    HANG_SECONDS_LARGE = 300,
     SKIPPED = 77,
     FOLLOWED = 78, /* it ended because another side had complained */
     POISON = 0xe1,
     SPEECH_BYTES =
         1048583, /* a prime: no two places of a transfer are alike that could be mixed up */
 };
+
+#define WAIT_MS            limit_ms(30000) /* for what must happen; a hang, and not slowness, fails */
+#define SOON_MS            limit_ms(10000) /* how long it may take to notice that a peer is gone */
+#define HANG_SECONDS       limit_ms(110)   /* of a whole case, */
+#define HANG_SECONDS_LARGE limit_ms(300)
 
 static inline uint64_t number_of(const char *variable, uint64_t otherwise)
 {
@@ -183,7 +186,7 @@ static inline void side_process(const uint8_t *argument)
     memcpy(&wish, argument, sizeof wish);
     me.number = side_number = wish.number;
     me.sides = wish.sides;
-    alarm(number_of("TCPX_TEST_LARGE", 0) != 0 ? HANG_SECONDS_LARGE : HANG_SECONDS);
+    alarm((unsigned)(number_of("TCPX_TEST_LARGE", 0) != 0 ? HANG_SECONDS_LARGE : HANG_SECONDS));
     held = hold_gpu();
     wish.run(&me);
     CHECK_SUCCESS(tcpx_gpu_free(held));
@@ -213,8 +216,7 @@ static inline void run_sides(side_run *run, int sides)
         bool killed = WIFSIGNALED(statuses[i]) && WTERMSIG(statuses[i]) == SIGKILL;
 
         if (skipped) {
-            print_message("# skip: %s\n", meeting->complaints[i]);
-            skip();
+            skip_because("%s", meeting->complaints[i]);
         }
         if (killed || (WIFEXITED(statuses[i]) && WEXITSTATUS(statuses[i]) == 0))
             continue;

@@ -9,6 +9,8 @@
 
 #include "tcpx.h"
 
+#include "tests/limit.h"
+
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -23,9 +25,10 @@ enum {
     PAGE = 4096,
     SPAN = 640 << 10,
     POISON = 0xA5,
-    HANG_SECONDS = 100,
-    SOON_MS = 10000, /* how long it may take to notice what has happened */
 };
+
+#define HANG_SECONDS limit_ms(100)
+#define SOON_MS      limit_ms(10000) /* how long it may take to notice what has happened */
 
 /* --- processes ----------------------------------------------------------------------------- */
 

@@ -16,6 +16,7 @@
 
 /* cuda.h has macros of the plain names for the versioned ones; ours are the versioned ones. */
 #include "gpu/cuda_driver.h"
+#include "tests/skip.h"
 
 #ifdef HAVE_CUDA_H
 
@@ -87,8 +88,7 @@ static void test_the_interface_is_cuda_h(void **state)
 #ifdef HAVE_CUDA_H
     print_message("# compiled against cuda.h %d\n", CUDA_VERSION);
 #else
-    print_message("# skip: there is no cuda.h on this machine\n");
-    skip();
+    skip_because("there is no cuda.h on this machine");
 #endif
 }
 

@@ -162,8 +162,7 @@ static void test_ipv6(void **state)
 
     (void)state;
     if (net_listen(&device, &usual, handle, &listener) != TCPX_SUCCESS) {
-        print_message("# skip: no IPv6 here: %s\n", tcpx_last_error());
-        skip();
+        skip_because("no IPv6 here: %s", tcpx_last_error());
     }
     make_link(listener, &usual, handle, &sender, &receiver);
     assert_joined(&sender, &receiver);

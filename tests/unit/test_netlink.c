@@ -4,6 +4,7 @@
  * that are cut or not for us), that texts say what to do, and that the real kernel is understood.
  */
 #include "net/netlink.h"
+#include "tests/skip.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -460,7 +461,7 @@ static void test_strangers(void **state)
                length) < 0) {
         netlink_close(&netlink);
         netlink_close(&stranger);
-        skip(); /* without privileges processes cannot write to each other */
+        skip_because("without privileges processes cannot write to each other");
     }
     assert_int_equal(netlink_find_family(&netlink, "nlctrl", &family, &verdict), 0);
     netlink_close(&netlink);

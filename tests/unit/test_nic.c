@@ -8,6 +8,7 @@
 
 #include "net/nic_binding.h"
 #include "net/socket.h"
+#include "tests/skip.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -501,7 +502,7 @@ static void need_devmem(void)
     memset(&kernel, 0, sizeof kernel);
     assert_int_equal(nic_kernel_binds(&receives, &sends), TCPX_SUCCESS);
     if (!receives || !sends)
-        skip();
+        skip_because("this kernel has no device-memory TCP");
     begin_telling();
 }
 
@@ -621,7 +622,7 @@ static void test_rings(void **state)
 
     (void)state;
     if (nic_get_rings("lo", &rings, &error) == TCPX_SUCCESS || error != EOPNOTSUPP)
-        skip(); /* a kernel without ethtool's family */
+        skip_because("this kernel has no ethtool over netlink");
     expect_split((const uint32_t[]){6, 256, 11, 2, 17, 64, 0}, NIC_SPLIT_ON, true, 64);
     expect_asked(15, (const uint32_t[]){HEAD(16, 0x8001), HEAD(9, 2), 0x30687465, 0}, 4);
     expect_split((const uint32_t[]){11, 1, 0}, NIC_SPLIT_OFF, false, 0);
@@ -643,7 +644,7 @@ static void test_split_headers(void **state)
 
     (void)state;
     if (nic_get_rings("lo", &rings, &error) == TCPX_SUCCESS || error != EOPNOTSUPP)
-        skip();
+        skip_because("this kernel has no ethtool over netlink");
     begin_telling(); /* on already: nothing is changed, which could restart the NIC */
     tell_numbers((const uint32_t[]){11, 2, 17, 0, 0});
     tell_end(0);
@@ -745,7 +746,7 @@ static void test_loopback(void **state)
 
     (void)state;
     if (if_nametoindex("lo") == 0)
-        skip();
+        skip_because("there is no loopback device");
     assert_int_equal(nic_get_rings("lo", &rings, &error), TCPX_SYSTEM_ERROR);
     expect_text("lo: ");
     assert_true(error == EOPNOTSUPP || error == ENOENT);
@@ -783,7 +784,7 @@ static void test_bindings(void **state)
     nic_unbind(&binding);
     close(memory);
     if (!receives)
-        skip();
+        skip_because("this kernel has no device-memory TCP");
     memset(bound, 1, sizeof bound);
     assert_int_equal(nic_find_bound_queues(lo, bound), TCPX_SUCCESS);
     for (int i = 0; i < NIC_MOST_QUEUES; i++)

@@ -9,6 +9,8 @@
 #include "net/socket.h"
 #include "net/steering.h"
 #include "net/steering_files.h"
+#include "tests/limit.h"
+#include "tests/skip.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -980,7 +982,7 @@ static void test_name_spaces(void **state)
     assert_int_not_equal(WEXITSTATUS(status), 1);
     assert_int_equal(steering_clean(FAKE_NIC), 2);
     if (WEXITSTATUS(status) == 2)
-        skip(); /* that takes privileges */
+        skip_because("this takes CAP_NET_ADMIN");
 }
 
 int main(void)
