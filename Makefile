@@ -1,7 +1,8 @@
 # make            build/libtcpx.so, build/libtcpx.a, build/libnccl-net-tcpx.so, build/tcpx, and the
 #                 program by the names of the original tests, tests/test_tcpx_transfer and others
 # make demo       moves 1 GiB between two processes over TCP, verified
-# make check      every test that can run on this machine (installs what they need; DEPS=0 forbids)
+# make check      every test that can run on this machine (installs what they need; DEPS=0 forbids);
+#                 ONLY='unit/session*' only these suites, CASE=test_x only this test; make check-list
 # make check-gpu  the tests that need a real GPU
 # make check-vm   devmem TCP on a stock kernel, in a virtual machine
 # make check-nccl the plugin under a real NCCL, on a real GPU (LIBNCCL=path)

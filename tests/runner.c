@@ -24,6 +24,7 @@
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -45,8 +46,10 @@ static const char usage[] =
     "              [--only NAMES] [--case TEST] [--list] SUITE...\n"
     "SUITE: 'name: shell command', 'name@SECONDS: shell command' (its own time limit)\n"
     "       or 'skip name: reason' (a suite that could not be built)\n"
-    "Those behind the word 'beside' run in N lanes at the same time, before all others; behind\n"
-    "'alone', and before either word, suites have the machine for themselves.\n"
+    "Those behind the word 'beside' run in N lanes at the same time, before all others; so do "
+    "those\n"
+    "behind 'waiting', which mostly wait: one of the lanes begins with them. Behind 'alone', and\n"
+    "before any such word, suites have the machine for themselves.\n"
     "--only 'unit/session* fuzz/*' runs the suites with these names, --case 'test_cut*' only "
     "these\n"
     "tests of each program, and --list prints the names of the suites.\n"
@@ -135,12 +138,19 @@ static bool parse_seconds(const char *text, size_t length, double *seconds)
 
 /* --- suites -----------------------------------------------------------------------------------*/
 
+/* What may run at the same time. */
+enum company {
+    ALONE,
+    BESIDE, /* each other */
+    WAITING /* the same, but it leaves the CPUs to others most of the time */
+};
+
 struct suite {
     char *name;
     const char *command;     /* NULL: not to be run, */
     const char *skip_reason; /* because of this */
     double limit;
-    bool beside; /* others */
+    enum company company;
 };
 
 static void parse_suite(const char *text, double limit, struct suite *suite)
@@ -505,16 +515,26 @@ static void describe_process(pid_t pid, char *text, size_t room)
         snprintf(text, room, "(its command line is gone)");
 }
 
+static double cpu_reaped; /* seconds that the processes of the suite at hand have used */
+
+static double to_seconds(struct timeval time)
+{
+    return (double)time.tv_sec + (double)time.tv_usec * 1e-6;
+}
+
 static void reap(pid_t pid, int *status, bool *ended)
 {
+    struct rusage used;
     int any_status;
     pid_t any;
 
-    while ((any = waitpid(-1, &any_status, WNOHANG)) > 0)
+    while ((any = wait4(-1, &any_status, WNOHANG, &used)) > 0) {
+        cpu_reaped += to_seconds(used.ru_utime) + to_seconds(used.ru_stime);
         if (any == pid) {
             *status = any_status;
             *ended = true;
         }
+    }
 }
 
 static size_t leftovers_now(struct process **processes)
@@ -693,6 +713,7 @@ struct outcome {
     int status;
     bool timed_out;
     double seconds;
+    double cpu_seconds;
     struct list leftovers;
 };
 
@@ -760,6 +781,7 @@ static void run_suite(const struct suite *suite, const char *log, struct outcome
     pid_t pid;
 
     *outcome = (struct outcome){0};
+    cpu_reaped = 0;
     fflush(NULL);
     pid = fork();
     if (pid < 0)
@@ -778,12 +800,14 @@ static void run_suite(const struct suite *suite, const char *log, struct outcome
     }
     outcome->seconds = seconds_now() - start;
     kill_leftovers(&outcome->leftovers);
+    outcome->cpu_seconds = cpu_reaped;
 }
 
 /* --- judging and printing ---------------------------------------------------------------------*/
 
 struct slow {
     double seconds;
+    double cpu_seconds;
     char name[128];
 };
 
@@ -796,18 +820,17 @@ struct totals {
     struct slow slowest[SLOWEST]; /* the longest first; name "": none */
 };
 
-static void add_slow(struct totals *totals, double seconds, const char *name)
+static void add_slow(struct totals *totals, const struct slow *slow)
 {
     size_t place = SLOWEST;
 
-    while (place > 0 && totals->slowest[place - 1].seconds < seconds)
+    while (place > 0 && totals->slowest[place - 1].seconds < slow->seconds)
         place--;
     if (place == SLOWEST)
         return;
     memmove(&totals->slowest[place + 1], &totals->slowest[place],
             (SLOWEST - 1 - place) * sizeof totals->slowest[0]);
-    totals->slowest[place].seconds = seconds;
-    keep_text(totals->slowest[place].name, sizeof totals->slowest[place].name, name);
+    totals->slowest[place] = *slow;
 }
 
 static bool colours;
@@ -1001,13 +1024,18 @@ static void finish_suite(const struct suite *suite, const char *folder, struct f
 static void show_suite(const struct suite *suite, int width, struct counter *counter,
                        struct finished *finished, struct totals *totals)
 {
+    struct slow slow;
+
     print_place(counter);
     print_line(suite, &finished->tap, finished->outcome.seconds, width);
     if (finished->tap.failed > 0)
         print_failure(&finished->outcome, &finished->tap, finished->log);
     fflush(stdout);
     add_to_totals(totals, suite, &finished->tap);
-    add_slow(totals, finished->outcome.seconds, suite->name);
+    slow.seconds = finished->outcome.seconds;
+    slow.cpu_seconds = finished->outcome.cpu_seconds;
+    keep_text(slow.name, sizeof slow.name, suite->name);
+    add_slow(totals, &slow);
     list_clear(&finished->tap.failures);
     list_clear(&finished->tap.skips);
     list_clear(&finished->outcome.leftovers);
@@ -1026,7 +1054,8 @@ static void print_slowest(const struct totals *totals)
 {
     puts("slowest:");
     for (size_t i = 0; i < SLOWEST && totals->slowest[i].name[0] != '\0'; i++)
-        printf("  %7.2f s  %s\n", totals->slowest[i].seconds, totals->slowest[i].name);
+        printf("  %7.2f s, %7.2f s of CPU  %s\n", totals->slowest[i].seconds,
+               totals->slowest[i].cpu_seconds, totals->slowest[i].name);
 }
 
 static void print_totals(const struct totals *totals, size_t suites, const char *folder)
@@ -1053,8 +1082,8 @@ struct lanes {
     const char *folder;
     int width;
     struct counter *counter; /* these two are shared by all */
-    atomic_size_t *next;
-    FILE *results; /* a file that each adds its totals to, under a lock */
+    atomic_size_t *next;     /* of each kind of company */
+    FILE *results;           /* a file that each adds its totals to, under a lock */
 };
 
 /* Locks of this kind are a process's own, also over a descriptor that it was born with. */
@@ -1075,7 +1104,8 @@ static void write_totals(const struct lanes *lanes, const struct totals *totals)
     for (size_t i = 0; i < totals->skips.count; i++)
         fprintf(lanes->results, "s%s\n", totals->skips.items[i]);
     for (size_t i = 0; i < SLOWEST && totals->slowest[i].name[0] != '\0'; i++)
-        fprintf(lanes->results, "t%f %s\n", totals->slowest[i].seconds, totals->slowest[i].name);
+        fprintf(lanes->results, "t%f %f %s\n", totals->slowest[i].seconds,
+                totals->slowest[i].cpu_seconds, totals->slowest[i].name);
     if (fflush(lanes->results) != 0)
         die("the results of a lane: %s", strerror(errno));
 }
@@ -1087,8 +1117,7 @@ static void read_totals(struct lanes *lanes, struct totals *totals)
     int passed;
     int failed;
     int skipped;
-    double seconds;
-    char name[128];
+    struct slow slow;
 
     rewind(lanes->results);
     while (getline(&line, &room, lanes->results) >= 0) {
@@ -1097,8 +1126,9 @@ static void read_totals(struct lanes *lanes, struct totals *totals)
             totals->passed += passed;
             totals->failed += failed;
             totals->skipped += skipped;
-        } else if (sscanf(line, "t%lf %127s", &seconds, name) == 2) {
-            add_slow(totals, seconds, name);
+        } else if (sscanf(line, "t%lf %lf %127s", &slow.seconds, &slow.cpu_seconds, slow.name) ==
+                   3) {
+            add_slow(totals, &slow);
         } else {
             list_add(line[0] == 'f' ? &totals->failures : &totals->skips, "%s", line + 1);
         }
@@ -1106,20 +1136,31 @@ static void read_totals(struct lanes *lanes, struct totals *totals)
     free(line);
 }
 
-static void run_lane(const struct lanes *lanes, pid_t runner)
+/* The next one of that kind, or NULL. */
+static const struct suite *take_suite(const struct lanes *lanes, enum company company)
 {
     size_t place;
+
+    while ((place = atomic_fetch_add(&lanes->next[company], 1)) < lanes->count)
+        if (lanes->suites[place].company == company)
+            return &lanes->suites[place];
+    return NULL;
+}
+
+static void run_lane(const struct lanes *lanes, enum company preferred, pid_t runner)
+{
+    enum company other = preferred == BESIDE ? WAITING : BESIDE;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != runner || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         _exit(1);
-    while (interrupted_by == 0 && (place = atomic_fetch_add(lanes->next, 1)) < lanes->count) {
-        const struct suite *suite = &lanes->suites[place];
+    while (interrupted_by == 0) {
+        const struct suite *suite = take_suite(lanes, preferred);
         struct totals totals = {0};
         struct finished finished;
 
-        if (!suite->beside)
-            continue;
+        if (suite == NULL && (suite = take_suite(lanes, other)) == NULL)
+            break;
         finish_suite(suite, lanes->folder, &finished);
         lock_results(lanes, F_WRLCK);
         show_suite(suite, lanes->width, lanes->counter, &finished, &totals);
@@ -1186,7 +1227,7 @@ static void run_beside(const struct suite *suites, size_t count, const char *fol
     pid_t runner = getpid();
 
     lanes.results = tmpfile();
-    lanes.next = map_shared(sizeof *lanes.next);
+    lanes.next = map_shared((WAITING + 1) * sizeof *lanes.next);
     if (lanes.results == NULL)
         die("lanes: %s", strerror(errno));
     fflush(NULL);
@@ -1195,12 +1236,12 @@ static void run_beside(const struct suite *suites, size_t count, const char *fol
         if (pids[i] < 0)
             die("fork: %s", strerror(errno));
         if (pids[i] == 0)
-            run_lane(&lanes, runner);
+            run_lane(&lanes, i == 0 ? WAITING : BESIDE, runner);
     }
     await_lanes(pids, lane_count, totals);
     read_totals(&lanes, totals);
     fclose(lanes.results);
-    munmap((void *)lanes.next, sizeof *lanes.next);
+    munmap((void *)lanes.next, (WAITING + 1) * sizeof *lanes.next);
 }
 
 /* --- the run ----------------------------------------------------------------------------------*/
@@ -1262,24 +1303,34 @@ static void end_as_signalled(int number)
     sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
+static bool read_company(const char *text, enum company *company)
+{
+    static const char *const words[] = {"alone", "beside", "waiting"};
+
+    for (int i = ALONE; i <= WAITING; i++)
+        if (strcmp(text, words[i]) == 0) {
+            *company = (enum company)i;
+            return true;
+        }
+    return false;
+}
+
 /* The suites of the command line that `only` names, or all; *width: of the longest name. */
 static struct suite *read_suites(int argc, char **argv, double limit, const char *only,
                                  size_t *count, int *width)
 {
     struct suite *suites = calloc((size_t)argc + 1, sizeof *suites);
-    bool beside = false;
+    enum company company = ALONE;
 
     if (suites == NULL)
         die("out of memory");
     *count = 0;
     *width = 0;
     for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "beside") == 0 || strcmp(argv[i], "alone") == 0) {
-            beside = argv[i][0] == 'b';
+        if (read_company(argv[i], &company))
             continue;
-        }
         parse_suite(argv[i], limit, &suites[*count]);
-        suites[*count].beside = beside;
+        suites[*count].company = company;
         if (only != NULL && !is_wanted(&suites[*count], only)) {
             free(suites[*count].name);
             continue;
@@ -1299,13 +1350,13 @@ static void run_all(const struct suite *suites, size_t count, const char *folder
 
     counter->all = count;
     for (size_t i = 0; i < count; i++)
-        any_beside |= suites[i].beside;
+        any_beside |= suites[i].company != ALONE;
     if (any_beside)
         run_beside(suites, count, folder, width, counter, lanes, totals);
     for (size_t i = 0; i < count && interrupted_by == 0; i++) {
         struct finished finished;
 
-        if (suites[i].beside)
+        if (suites[i].company != ALONE)
             continue;
         finish_suite(&suites[i], folder, &finished);
         show_suite(&suites[i], width, counter, &finished, totals);

@@ -16,7 +16,7 @@ FAKECUDA_DIR  := $(BUILD)/tests/fakecuda
 RUNNER        := $(BUILD)/tests/runner
 JOBS          ?= $(shell nproc)
 # make check ONLY='unit/session* fuzz/*' CASE='test_cut*'
-RUNNER_FLAGS  := $(if $(ONLY),--only '$(ONLY)') $(if $(CASE),--case '$(CASE)') $(if $(findstring thread,$(SANITIZE)),--no-aslr) --lanes $(if $(filter 1,$(JOBS)),1,2)
+RUNNER_FLAGS  := $(if $(ONLY),--only '$(ONLY)') $(if $(CASE),--case '$(CASE)') $(if $(findstring thread,$(SANITIZE)),--no-aslr) --lanes $(if $(filter 1,$(JOBS)),1,3)
 
 UNIT_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/test_*.c)))
 GPU_PROGRAMS  := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/gpu/test_*.c)))
@@ -127,12 +127,14 @@ FEWER_LISTS := $(if $(SANITIZE),2000,20000)
 # Percent of the processes that some units start and kill.
 TURNS       := $(if $(findstring thread,$(SANITIZE)),5,$(if $(SANITIZE),20,100))
 FEWER_TURNS := $(if $(SANITIZE),5,20)
-# Those that look at time or at CPUs have the machine for themselves; the others run beside each other.
+# Suites run beside each other. One lane begins with those that mostly wait, for a timeout, a slow link
+# or a peer, so that the others have the CPUs meanwhile.
 unit_suites  = $(foreach name,$(1),'unit/$(name): TCPX_TEST_TURNS=$(TURNS) $(BUILD)/tests/unit/test_$(name)')
 UNITS        := $(patsubst test_%,%,$(notdir $(UNIT_PROGRAMS)))
-QUIET_UNITS  := $(filter net_process net_progress net_stages net_strangers session_faults,$(UNITS))
-UNIT_SUITES  := $(call unit_suites,$(filter-out $(QUIET_UNITS),$(UNITS)))
-QUIET_UNIT_SUITES := $(call unit_suites,$(filter-out $(TIMED),$(QUIET_UNITS)))
+WAITING_UNITS := $(filter bootstrap net_progress net_stages session_faults,$(UNITS))
+LONG_UNITS   := $(filter net_process session calls,$(UNITS))
+UNIT_SUITES  := $(call unit_suites,$(LONG_UNITS) $(filter-out $(WAITING_UNITS) $(LONG_UNITS),$(UNITS)))
+WAITING_UNIT_SUITES := $(call unit_suites,$(filter-out $(TIMED),$(WAITING_UNITS)))
 GPU_SUITES := \
 	$(call gpu_suite,layer-host,gpu_layer,$(on_host)) \
 	$(call gpu_suite,layer-standin,gpu_layer,$(on_fake)) \
@@ -285,11 +287,11 @@ PLUGIN_SUITES := \
 	$(call plugin_suite,fork,fork,$(all_turns)) \
 	$(call plugin_suite,fork-sockets,fork,$(fewer_turns) $(in_parallel))
 scripts = $(foreach script,$(1),'$(patsubst tests/%.sh,%,$(script)): sh $(script)')
-BESIDE_SCRIPTS := $(filter $(patsubst %,tests/integration/%.sh,build completion docs documents \
-	driver_symbols examples header install man old_names program ptx runner symbols transfer \
-	travelling_texts),$(INTEGRATION))
-BESIDE_SCRIPT_SUITES := $(call scripts,$(BESIDE_SCRIPTS))
-INTEGRATION_SUITES := $(call scripts,$(filter-out $(BESIDE_SCRIPTS),$(INTEGRATION)))
+# Only these compare rates, and have the machine for themselves.
+ALONE_SCRIPTS := $(filter $(patsubst %,tests/integration/%.sh,doctor uneven_links),$(INTEGRATION))
+WAITING_SCRIPTS := $(filter $(patsubst %,tests/integration/%.sh,bad_network connection connection_hosts \
+	perf_hosts relay runner session_cut transfer),$(INTEGRATION))
+BESIDE_SCRIPTS := $(filter-out $(ALONE_SCRIPTS) $(WAITING_SCRIPTS),$(INTEGRATION))
 
 # --- fuzz targets: each replays its checked-in inputs here, and is run by libFuzzer in `make fuzz`
 
@@ -319,17 +321,19 @@ fuzz-run: $(RUNNER) $(FUZZERS)
 
 ifeq ($(HAVE_CMOCKA),yes)
 TEST_PROGRAMS := $(UNIT_PROGRAMS) $(CALLS_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
-SUITES        := beside $(BESIDE_SCRIPT_SUITES) $(UNIT_SUITES) $(CALLS_SUITES) $(SESSION_SUITES) $(GPU_SUITES) \
-	$(PLUGIN_SUITES) $(FUZZ_SUITES) alone $(CALLS_UNIT_SUITES) $(QUIET_UNIT_SUITES) $(NET_SUITES) $(FAULTS_SUITES) $(INTEGRATION_SUITES)
+SUITES        := waiting $(call scripts,$(WAITING_SCRIPTS)) $(WAITING_UNIT_SUITES) $(FAULTS_SUITES) $(CALLS_UNIT_SUITES) \
+	beside $(call scripts,$(BESIDE_SCRIPTS)) $(GPU_SUITES) $(UNIT_SUITES) $(NET_SUITES) $(CALLS_SUITES) \
+	$(SESSION_SUITES) $(PLUGIN_SUITES) $(FUZZ_SUITES) alone $(call scripts,$(ALONE_SCRIPTS))
 else
 TEST_PROGRAMS :=
 SUITES        := 'skip unit+gpu+plugin: cmocka.h is not installed (Debian: libcmocka-dev)' \
-	beside $(BESIDE_SCRIPT_SUITES) $(FUZZ_SUITES) alone $(INTEGRATION_SUITES)
+	waiting $(call scripts,$(WAITING_SCRIPTS)) beside $(call scripts,$(BESIDE_SCRIPTS)) $(FUZZ_SUITES) \
+	alone $(call scripts,$(ALONE_SCRIPTS))
 endif
 
 # --- targets -------------------------------------------------------------------------------------
 
-.PHONY: check check-run check-build check-gpu check-gpu-run deps
+.PHONY: check check-run check-build check-list check-gpu check-gpu-run deps
 
 # In two steps, so that the second sees what the first installed.
 check:
@@ -345,6 +349,9 @@ check-build: all $(RUNNER) $(TEST_PROGRAMS) $(REPLAYS) $(FAKECUDA_DIR)/libcuda.s
 check-run: check-build
 	@MAKEFLAGS= MAKELEVEL= CC='$(CC)' CFLAGS='$(CFLAGS)' LDFLAGS='$(LDFLAGS)' WERROR='$(WERROR)' \
 		BUILD='$(BUILD)' SANITIZE='$(SANITIZE)' NVCC='$(NVCC)' $(RUNNER) $(RUNNER_FLAGS) --timeout 120 $(SUITES)
+
+check-list: $(RUNNER)
+	@$(RUNNER) --list $(RUNNER_FLAGS) $(SUITES)
 
 # The same suites on a real GPU, and again under compute-sanitizer where that is installed. The
 # faulting kernel is left out there: a fault is what it is for.
@@ -402,7 +409,7 @@ check-gpu:
 check-gpu-run: all $(RUNNER) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS) \
 		$(BUILD)/tests/unit/test_session,$(TEST_PROGRAMS))
 	@UCCL_TCPX_GPU=cuda $(BUILD)/tcpx devices
-	@$(RUNNER) --timeout 120 $(REAL_GPU_SUITES)
+	@$(RUNNER) $(RUNNER_FLAGS) --timeout 120 $(REAL_GPU_SUITES)
 
 .PHONY: check-vm check-vm-run
 # The kernel's own devmem TCP, in a virtual machine. CASES='20_transfers ...': only these.

@@ -10,8 +10,9 @@ tree=$TAP_WORK/tree
 mkdir "$tree"
 cp -r Makefile include src tools tests bench scripts man "$tree/"
 
+# Without optimisation, which takes most of the time and has nothing to do with it.
 build() {
-    make --no-print-directory -C "$tree" -j2 CC="$CC" "$@"
+    make --no-print-directory -C "$tree" -j2 CC="$CC" CFLAGS="${flags:--O0}" "$@"
 }
 
 check "a parallel build from nothing" build
@@ -20,13 +21,21 @@ check "a second one does nothing" test ! -s "$TAP_OUTPUT"
 touch "$tree/src/base/fork.h"
 check_output "a changed header compiles what reads it" 'CC.*src/base/fork.c' build
 check_output "and only that" '^$' sh -c "
-    touch '$tree/src/base/fork.h'; make --no-print-directory -C '$tree' CC='$CC' |
+    touch '$tree/src/base/fork.h'; make --no-print-directory -C '$tree' CC='$CC' CFLAGS=-O0 |
         grep CC | grep -v -e fork.c -e gpu.c; echo"
 touch "$tree/src/gpu/unpack_kernels.ptx"
 check_output "changed PTX is taken in again" 'CC.*src/gpu/ptx.c' build
-check_output "changed flags compile everything again" 'CC.*src/base/parse.c' build CFLAGS=-O1
-check "without the CUDA toolkit in PATH" \
-    env PATH=/usr/bin:/bin make --no-print-directory -C "$tree" BUILD=elsewhere CC="$CC" -j2
+# compiled_again: how many of three objects, with other flags.
+compiled_again()
+{
+    (flags=-O1
+    build build/obj/src/base/parse.o build/obj/src/net/wire.o build/obj/tools/main.o) |
+        awk '/CC/ { count++ } END { print count + 0 }'
+}
+check_output "changed flags compile everything again" '^3$' compiled_again
+check_output "and once" '^0$' compiled_again
+check "without the CUDA toolkit in PATH" env PATH=/usr/bin:/bin \
+    make --no-print-directory -C "$tree" BUILD=elsewhere CC="$CC" CFLAGS=-O0 -j2
 check "make clean" build clean
 check_fails "removes the build folder" test -e "$tree/build"
 

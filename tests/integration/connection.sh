@@ -4,7 +4,7 @@
 . tests/pair.sh
 
 tcpx=$BUILD/tcpx
-port=$((10000 + $$ % 8000)) # below those that the kernel gives to clients
+port=$((10000 + $$ % 4900)) # below those that the kernel gives to clients
 NCCL_SOCKET_IFNAME=lo
 UCCL_TCPX_GPU=host
 export NCCL_SOCKET_IFNAME UCCL_TCPX_GPU

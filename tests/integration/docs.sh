@@ -152,7 +152,7 @@ shown()
         inside' docs/tcpx_transfer.md
 }
 
-port=$((18000 + $$ % 1000)) # below those that the kernel gives to clients
+port=$((18000 + $$ % 400)) # below those that the kernel gives to clients
 export NCCL_SOCKET_IFNAME=lo UCCL_TCPX_GPU=host UCCL_TCPX_PLUGIN_PATH=builtin
 export UCCL_TCPX_DEBUG=1 UCCL_TCPX_UNPACK_IMPL=d2d
 "$BUILD/tcpx" transfer server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &

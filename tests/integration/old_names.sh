@@ -3,7 +3,7 @@
 . tests/tap.sh
 . tests/pair.sh
 
-port=$((18000 + $$ % 1900)) # below those that the kernel gives to clients
+port=$((18500 + $$ % 1400)) # below those that the kernel gives to clients
 program=$(cd "$BUILD" && pwd)/tcpx
 UCCL_TCPX_GPU=host
 export UCCL_TCPX_GPU

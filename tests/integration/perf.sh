@@ -4,7 +4,7 @@
 . tests/pair.sh
 
 tcpx=$BUILD/tcpx
-port=$((15000 + $$ % 5000)) # below those that the kernel gives to clients
+port=$((15000 + $$ % 2900)) # below those that the kernel gives to clients
 # What a sanitizer slows down, it sees in less.
 few="--iters 3"
 NCCL_SOCKET_IFNAME=lo

@@ -53,7 +53,7 @@ check_output "both ways" '^verified' pair perf --both --size 1M --iters 3
 # in_the_middle: of what began after so many bytes.
 in_the_middle()
 {
-    [ "$(netns_bytes a "$NETNS_DEVICE" tx)" -gt $(($1 + 16 << 20)) ]
+    [ "$(netns_bytes a "$NETNS_DEVICE" tx)" -gt $(($1 + (16 << 20))) ]
 }
 
 before=$(netns_bytes a "$NETNS_DEVICE" tx)

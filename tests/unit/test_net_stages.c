@@ -250,10 +250,10 @@ static void check_bounds(const struct outcome *outcome)
     assert_int_equal(receiver->write_ns + receiver->write_wait_ns + receiver->copy_out_ns, 0);
 }
 
-static void check_found(const struct plan *plan, enum limiting_stage expected)
+/* What holds whichever stage is the slowest. */
+static enum limiting_stage find(const struct plan *plan)
 {
     struct outcome outcome = in_child(transfer, plan);
-    enum limiting_stage found = stages_limit(&outcome.sender, &outcome.receiver, outcome.span_ns);
     uint64_t least_ns = (uint64_t)plan->messages * MESSAGE * 1000 / plan->rate / 1049 * 750;
 
     tell(plan, &outcome);
@@ -265,6 +265,16 @@ static void check_found(const struct plan *plan, enum limiting_stage expected)
     if (outcome.span_ns < least_ns)
         fail_msg("%s: it took %llu ns instead of at least %llu", plan->throttle,
                  (unsigned long long)outcome.span_ns, (unsigned long long)least_ns);
+    return stages_limit(&outcome.sender, &outcome.receiver, outcome.span_ns);
+}
+
+/* On a machine that is busy another stage can be the slowest for once. */
+static void check_found(const struct plan *plan, enum limiting_stage expected)
+{
+    enum limiting_stage found = find(plan);
+
+    for (int more = 0; more < 3 && found != expected; more++)
+        found = find(plan);
     if (found != expected)
         fail_msg("%s: %s instead of %s", plan->throttle, limiting_stage_name(found),
                  limiting_stage_name(expected));
@@ -440,7 +450,7 @@ static void check_waits(const uint8_t *argument)
     must(sum(&times) == 0);
     must(net_irecv(receiver.comm, memory, LARGE, 1, &request) == TCPX_SUCCESS && request != NULL);
     times = look(receiver.comm, request);
-    must(times.read_wait_ns >= LEAST && times.read_ns < LEAST / 10);
+    must(times.read_wait_ns >= LEAST && times.read_ns < limit_ns(LEAST / 10));
     must(times.write_ns + times.write_wait_ns + times.copy_in_ns == 0);
 
     must(net_irecv(receiver.comm, memory, LARGE, 0, &request) == TCPX_SUCCESS && request != NULL);
