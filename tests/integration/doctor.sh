@@ -245,13 +245,19 @@ check_output "loopback has nothing to do with it" '^(no notes|[0-9]+ notes?), no
 keep
 check_fails "and says nothing of it" grep -Eq '^  [a-zA-Z]+ +lo [a-z]' "$seen"
 
-# with_pair [NAME=VALUE...] COMMAND...: with a pair of interfaces, of which nic0 has an address.
+# with_pair [NAME=VALUE...] COMMAND...: with a pair of interfaces that are up, of which nic0 has an
+# address.
 with_pair()
 {
     env NCCL_SOCKET_IFNAME==nic0 unshare -nm sh -c '
         mount -t sysfs sysfs /sys && ip link add nic0 type veth peer name nic1 &&
             ip addr add 10.9.8.7/24 dev nic0 && ip link set nic0 up && ip link set nic1 up &&
-            exec "$@"' sh env "$@"
+            tries=2000 || exit 1
+        until [ "$(cat /sys/class/net/nic0/operstate)" = up ] || [ $tries -eq 0 ]; do
+            tries=$((tries - 1))
+            sleep 0.02
+        done
+        exec "$@"' sh env "$@"
 }
 
 if with_pair true 2>/dev/null; then

@@ -1,6 +1,7 @@
 # Real interfaces in a network namespace of its own become devices as they come and go, chosen by
 # NCCL's rules and variables: with and without a carrier, aliases, IPv6-only and link-local ones.
 . tests/tap.sh
+. tests/net/link_up.sh
 
 [ "$(id -u)" -eq 0 ] || tap_skip_all "only root can make a network namespace"
 command -v ip >/dev/null || tap_skip_all "ip is not installed (Debian: iproute2)"
@@ -37,6 +38,11 @@ link() {
     ip -n "$namespace" link "$@" || exit 1
 }
 
+link_up() {
+    link set "$1" up
+    await_link -n "$namespace" "$1" || exit 1
+}
+
 # No duplicate address detection: an address is usable at once.
 address() {
     ip -n "$namespace" address add "$@" || exit 1
@@ -69,7 +75,7 @@ check_fails_output "an interface that is down is said to be" 'there are: lo, .*n
     devices NCCL_SOCKET_IFNAME=nic0
 address 192.0.2.1/24 dev nic0
 check_output "an address alone is not enough" '^lo$' names
-link set nic0 up
+link_up nic0
 check_output "an interface that comes up goes before loopback" '^nic0$' names
 check_output "its address and MTU" '^0 nic0 192\.0\.2\.1 port=0 .* mtu=8896 .* virtual=1 ' devices
 
@@ -77,17 +83,18 @@ link add veth0 type veth peer name veth1
 address 198.51.100.1/24 dev veth0
 link set veth0 up
 check_output "a cable without its other end does not count" '^nic0$' names
-link set veth1 up
+link_up veth1
+link_up veth0
 check_output "with it, it does" '^nic0 veth0$' names
 check_output "veth has a speed" '^. veth0 .* speed=10000 ' devices
 check_output "and another where one is configured" '^. veth0 .* speed=100000 ' devices UCCL_TCPX_SPEED=100000
 
 cable docker0
 address 203.0.113.1/24 dev docker0
-link set docker0 up
+link_up docker0
 cable virbr0
 address 203.0.113.129/28 dev virbr0
-link set virbr0 up
+link_up virbr0
 check_output "docker and virbr are left out" '^nic0 veth0$' names
 check_output "unless they are named" '^docker0 virbr0$' names NCCL_SOCKET_IFNAME=virbr,docker
 check_output "excluding one" '^nic0 docker0 virbr0$' names NCCL_SOCKET_IFNAME=^veth
@@ -137,7 +144,7 @@ fi
 
 cable ib0
 address 192.0.2.201/28 dev ib0
-link set ib0 up
+link_up ib0
 check_output "InfiniBand's name goes before all" '^ib0$' names
 link del ib0
 link del veth0

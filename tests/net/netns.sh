@@ -22,6 +22,8 @@
 # direction. Functions that fail say why on stderr. A relay ends with the shell that started it:
 # no netns_relay in ( ) or $( ). A script with a trap on EXIT of its own calls netns_cleanup there.
 
+. tests/net/link_up.sh
+
 NETNS_PREFIX=tcpx-$$-
 NETNS_NAMES=
 NETNS_RELAYS=
@@ -169,28 +171,10 @@ netns_veth()
     netns_link_up "$netns_a" "$netns_b" "$NETNS_DEVICE"
 }
 
-# netns_link_up A B DEVICE: waits until it carries packets both ways. The kernel tells of a carrier
-# some time after the device was set up, on a busy machine much later, and drops packets until then.
+# netns_link_up A B DEVICE: waits until it is, at both ends.
 netns_link_up()
 {
-    within 10 netns_has_carrier "$1" "$3" && within 10 netns_has_carrier "$2" "$3" && return 0
-    echo "the link $3 between $1 and $2 does not come up" >&2
-    return 1
-}
-
-# No address is tentative any more, and the queue is not that of a device without a carrier.
-netns_has_carrier()
-{
-    netns_state=$(netns_run "$1" ip -o addr show dev "$2" 2>/dev/null)
-    netns_shown=$(netns_run "$1" ip -o link show dev "$2" 2>/dev/null)
-    case $netns_state in
-    *tentative*) return 1 ;;
-    esac
-    case $netns_shown in
-    *NO-CARRIER* | *'qdisc noop '* | *'state DOWN'*) return 1 ;;
-    *LOWER_UP*) return 0 ;;
-    esac
-    return 1
+    await_link -n "$NETNS_PREFIX$1" "$3" && await_link -n "$NETNS_PREFIX$2" "$3"
 }
 
 netns_relay()

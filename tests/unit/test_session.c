@@ -1992,7 +1992,7 @@ static void run_leaks(struct side *me)
             threads = running_threads();
         }
     }
-    for (since = now_ms(); now_ms() - since < 3000;)
+    for (since = now_ms(); now_ms() - since < limit_ms(3000);)
         if (open_descriptors() > descriptors || running_threads() > threads)
             sleep_us(1000);
         else
