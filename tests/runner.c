@@ -1228,7 +1228,7 @@ static void run_beside(const struct suite *suites, size_t count, const char *fol
 
     lanes.results = tmpfile();
     lanes.next = map_shared((WAITING + 1) * sizeof *lanes.next);
-    if (lanes.results == NULL)
+    if (lanes.results == NULL || fcntl(fileno(lanes.results), F_SETFD, FD_CLOEXEC) < 0)
         die("lanes: %s", strerror(errno));
     fflush(NULL);
     for (unsigned i = 0; i < lane_count; i++) {

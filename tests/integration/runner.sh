@@ -196,6 +196,9 @@ expect "two suites beside each other, then one alone" 0 "6 passed, 0 failed, 0 s
 rm -f one two
 expect "one that waits beside one that does not" 0 "6 passed, 0 failed, 0 skipped" \
     --timeout 20 --lanes 2 beside "x: $(meets one two)" "y: $two" waiting "z: $(meets two one)"
+expect "the descriptors of a suite" 0 "4 passed, 0 failed, 0 skipped" \
+    "x: ls /proc/self/fd >alone; $two" beside "y: ls /proc/self/fd >beside; $two"
+check "are the same in a lane" cmp alone beside
 expect "what waits, in one lane" 0 "4 passed, 0 failed, 0 skipped" \
     waiting "x: $two" beside "y: $two"
 expect "what fails in a lane" 1 "4 passed, 2 failed, 2 skipped" --lanes 3 \
