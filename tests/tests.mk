@@ -317,7 +317,8 @@ fuzz:
 		BUILD=build/fuzz SANITIZE=address,undefined CFLAGS='-O1 -g -fsanitize=fuzzer-no-link'
 
 fuzz-run: $(RUNNER) $(FUZZERS)
-	@$(RUNNER) --timeout $$(($(FUZZ_SECONDS) + 60)) $(RUNNER_FLAGS) beside $(FUZZER_SUITES)
+	@$(RUNNER) --timeout $$(($(FUZZ_SECONDS) + 60)) $(RUNNER_FLAGS) --lanes $(if $(filter 1,$(JOBS)),1,2) \
+		beside $(FUZZER_SUITES)
 
 ifeq ($(HAVE_CMOCKA),yes)
 TEST_PROGRAMS := $(UNIT_PROGRAMS) $(CALLS_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
