@@ -70,6 +70,8 @@ $(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/net_calls/net
 		$(BUILD)/obj/tests/redirected/net_calls.o
 	$(call link,$(CMOCKA_LIBS))
 
+include tests/sim/sim.mk
+
 # These load the plugin as NCCL does, and share no code with it.
 $(PLUGIN_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/plugin/plugin_driver.o $(FILTER)
 	$(call link,$(CMOCKA_LIBS))

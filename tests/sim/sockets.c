@@ -1,0 +1,779 @@
+/*
+ * The system calls of the library on descriptors: sockets, eventfd, epoll, poll. Their number is
+ * checked, and that they belong to the calling process. Reads and writes take less than they could,
+ * or say EAGAIN or EINTR, as often as the world says.
+ */
+#include "kernel.h"
+#include "libc.h"
+#include "redirected.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+struct file files[MOST_FILES];
+unsigned file_count;
+static uint16_t next_port = 20000;
+
+enum { MOST_EPOLLS = 64 };
+static struct file *epolls[MOST_EPOLLS]; /* those that are open */
+static unsigned epoll_count;
+
+static int fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+struct file *file_open(enum file_kind kind, int process)
+{
+    for (unsigned i = 0; i < MOST_FILES; i++)
+        if (files[i].kind == FILE_FREE) {
+            files[i] = (struct file){.kind = kind,
+                                     .generation = files[i].generation + 1,
+                                     .process = process,
+                                     .keep_idle_s = 7200,
+                                     .keep_interval_s = 75,
+                                     .connects_at = SIM_NEVER};
+            if (i >= file_count)
+                file_count = i + 1;
+            return &files[i];
+        }
+    sim_found("the simulation has more than %d descriptors", MOST_FILES);
+}
+
+static int descriptor(const struct file *file)
+{
+    return FIRST_DESCRIPTOR + (int)(file - files);
+}
+
+static bool is_simulated(int fd)
+{
+    return fd >= FIRST_DESCRIPTOR && fd < FIRST_DESCRIPTOR + MOST_FILES;
+}
+
+/* NULL, with errno: there is none. Another process's is a bug of the library. */
+static struct file *file_of(int fd)
+{
+    struct file *file;
+
+    if (!is_simulated(fd))
+        sim_found("a simulated call on descriptor %d", fd);
+    file = &files[fd - FIRST_DESCRIPTOR];
+    if (file->kind == FILE_FREE || file->closed || file->process != sim_process())
+        sim_found("process %d uses descriptor %d, which is closed or not its own", sim_process(),
+                  fd);
+    return file;
+}
+
+void file_changed(struct file *file)
+{
+    sim_wake(file->waiting);
+    file->waiting = 0;
+    for (unsigned i = 0; i < epoll_count; i++)
+        for (unsigned k = 0; k < MOST_INTERESTS && epolls[i]->waiting != 0; k++)
+            if (epolls[i]->interests[k].file == file) {
+                sim_wake(epolls[i]->waiting);
+                epolls[i]->waiting = 0;
+            }
+    if (file->listener != NULL)
+        file_changed(file->listener); /* it may be accepted now */
+}
+
+static void free_streams(struct file *file)
+{
+    if (file->in != NULL) {
+        free(file->in->bytes);
+        free(file->in);
+    }
+    if (file->out != NULL) {
+        free(file->out->bytes);
+        free(file->out);
+    }
+}
+
+/* The streams of a connection live until both ends are released. */
+void file_release(struct file *file)
+{
+    if (!file->closed || file->kind == FILE_FREE)
+        return;
+    if (file->peer != NULL) {
+        file->peer->peer = NULL;
+        network_look(); /* keepalive of the other end may find that out */
+    } else if (file->kind == FILE_CONNECTION) {
+        free_streams(file);
+    }
+    file->kind = FILE_FREE;
+}
+
+static void close_listener(struct file *file)
+{
+    for (unsigned i = 0; i < file->backlog_count; i++) {
+        file->backlog[i]->closed = true;
+        file->backlog[i]->listener = NULL;
+        network_close(file->backlog[i]);
+    }
+    file->backlog_count = 0;
+    free(file->backlog);
+}
+
+static void close_epoll(struct file *file)
+{
+    for (unsigned i = 0; i < epoll_count; i++)
+        if (epolls[i] == file)
+            epolls[i] = epolls[--epoll_count];
+    free(file->interests);
+}
+
+static void close_file(struct file *file)
+{
+    if (file->kind == FILE_EPOLL)
+        close_epoll(file);
+    for (unsigned i = 0; i < epoll_count; i++)
+        for (unsigned k = 0; k < MOST_INTERESTS; k++)
+            if (epolls[i]->interests[k].file == file)
+                epolls[i]->interests[k].file = NULL;
+    file->closed = true;
+    if (file->kind == FILE_CONNECTION)
+        network_close(file);
+    else if (file->kind == FILE_LISTENER)
+        close_listener(file);
+    if (file->kind != FILE_CONNECTION && file->kind != FILE_FREE)
+        file_release(file);
+}
+
+void sockets_close_all(int process)
+{
+    for (unsigned i = 0; i < file_count; i++)
+        if (files[i].kind != FILE_FREE && files[i].process == process && !files[i].closed)
+            close_file(&files[i]);
+}
+
+int sim_close(int fd)
+{
+    if (!is_simulated(fd))
+        return close(fd);
+    sim_step();
+    sim_trace("%d: close %d", sim_process(), fd);
+    close_file(file_of(fd));
+    return 0;
+}
+
+/* --- readiness -------------------------------------------------------------------------------- */
+
+static uint32_t connection_events(const struct file *file)
+{
+    const struct stream *in = file->in;
+    const struct stream *out = file->out;
+    uint32_t events = 0;
+
+    if (file->connecting)
+        return 0;
+    if (file->error != 0)
+        events |= EPOLLERR;
+    if (file->over)
+        return events | EPOLLIN | EPOLLOUT | EPOLLHUP | EPOLLRDHUP;
+    if (in->arrived > in->read || in->ended || file->read_shut)
+        events |= EPOLLIN;
+    /* As in Linux: a third of the buffer is free. */
+    if (out->shut || 3 * (out->send_buffer - (out->written - out->arrived)) >= out->send_buffer)
+        events |= EPOLLOUT;
+    if (out->shut && (in->ended || file->read_shut))
+        events |= EPOLLHUP;
+    return events;
+}
+
+static bool may_be_accepted(const struct file *listener, const struct file *file)
+{
+    return listener->defer_s == 0 || file->over || file->in->arrived > 0 || file->in->ended ||
+           sim_now() > file->accepted_at + (uint64_t)listener->defer_s * SIM_S;
+}
+
+static uint32_t events_of(const struct file *file)
+{
+    switch (file->kind) {
+    case FILE_CONNECTION:
+        return connection_events(file);
+    case FILE_EVENT:
+        return EPOLLOUT | (file->counter > 0 ? EPOLLIN : 0u);
+    case FILE_LISTENER:
+        for (unsigned i = 0; i < file->backlog_count; i++)
+            if (may_be_accepted(file, file->backlog[i]))
+                return EPOLLIN;
+        return 0;
+    case FILE_SOCKET:
+        return EPOLLOUT | EPOLLHUP;
+    default:
+        return 0;
+    }
+}
+
+static uint64_t moment_after(int timeout_ms)
+{
+    return timeout_ms < 0 ? SIM_NEVER : sim_now() + (uint64_t)timeout_ms * SIM_MS;
+}
+
+static short poll_once(struct pollfd *one)
+{
+    const struct file *file = file_of(one->fd);
+    uint32_t events = events_of(file);
+
+    if (file->kind == FILE_EPOLL)
+        for (unsigned k = 0; k < MOST_INTERESTS; k++)
+            if (file->interests[k].file != NULL &&
+                (events_of(file->interests[k].file) &
+                 (file->interests[k].events | EPOLLERR | EPOLLHUP)) != 0)
+                events |= EPOLLIN;
+    return (short)(events & ((uint32_t)(unsigned short)one->events | EPOLLERR | EPOLLHUP));
+}
+
+static int poll_all(struct pollfd *all, nfds_t count)
+{
+    int ready = 0;
+
+    for (nfds_t i = 0; i < count; i++) {
+        all[i].revents = 0;
+        if (all[i].fd >= 0)
+            all[i].revents = poll_once(&all[i]);
+        ready += all[i].revents != 0;
+    }
+    return ready;
+}
+
+static void mark_waiting(const struct pollfd *all, nfds_t count, bool waits)
+{
+    uint64_t self = sim_self_mask();
+
+    for (nfds_t i = 0; i < count; i++) {
+        struct file *file;
+
+        if (all[i].fd < 0)
+            continue;
+        file = &files[all[i].fd - FIRST_DESCRIPTOR];
+        if (waits)
+            file->waiting |= self;
+        else
+            file->waiting &= ~self;
+    }
+}
+
+int sim_poll(struct pollfd *all, nfds_t count, int timeout_ms)
+{
+    uint64_t until = moment_after(timeout_ms);
+    int ready;
+    bool in_time = true;
+
+    sim_step();
+    if (timeout_ms != 0 && sim_one_in(sim_world.interrupt_one_in))
+        return fail(EINTR);
+    while ((ready = poll_all(all, count)) == 0 && in_time && timeout_ms != 0) {
+        mark_waiting(all, count, true);
+        in_time = sim_block(until);
+        mark_waiting(all, count, false);
+    }
+    return ready;
+}
+
+/* --- epoll and eventfd ------------------------------------------------------------------------ */
+
+int sim_epoll_create1(int flags)
+{
+    struct file *file;
+
+    (void)flags;
+    sim_step();
+    file = file_open(FILE_EPOLL, sim_process());
+    file->interests = calloc(MOST_INTERESTS, sizeof *file->interests);
+    if (file->interests == NULL || epoll_count == MOST_EPOLLS)
+        sim_found("the simulation has no room for an epoll");
+    epolls[epoll_count++] = file;
+    return descriptor(file);
+}
+
+static struct interest *find_interest(struct file *epoll, const struct file *file)
+{
+    for (unsigned i = 0; i < MOST_INTERESTS; i++)
+        if (epoll->interests[i].file == file)
+            return &epoll->interests[i];
+    return NULL;
+}
+
+int sim_epoll_ctl(int fd, int operation, int other, struct epoll_event *event)
+{
+    struct file *epoll = file_of(fd);
+    struct file *file = file_of(other);
+    struct interest *interest;
+
+    sim_step();
+    interest = find_interest(epoll, file);
+    if (operation == EPOLL_CTL_ADD) {
+        if (interest != NULL)
+            return fail(EEXIST);
+        interest = find_interest(epoll, NULL);
+        if (interest == NULL)
+            sim_found("the simulation has more than %d descriptors in an epoll", MOST_INTERESTS);
+        *interest = (struct interest){.file = file};
+    }
+    if (interest == NULL)
+        return fail(ENOENT);
+    if (operation == EPOLL_CTL_DEL) {
+        interest->file = NULL;
+        return 0;
+    }
+    interest->events = event->events;
+    interest->data = event->data.u64;
+    sim_wake(epoll->waiting);
+    epoll->waiting = 0;
+    return 0;
+}
+
+static int gather_events(struct file *epoll, struct epoll_event *events, int most)
+{
+    int count = 0;
+
+    for (unsigned i = 0; i < MOST_INTERESTS && count < most; i++) {
+        const struct interest *interest =
+            &epoll->interests[(epoll->first_interest + i) % MOST_INTERESTS];
+        uint32_t ready;
+
+        if (interest->file == NULL)
+            continue;
+        ready = events_of(interest->file) & (interest->events | EPOLLERR | EPOLLHUP);
+        if (ready != 0)
+            events[count++] = (struct epoll_event){.events = ready, .data.u64 = interest->data};
+    }
+    if (count == most)
+        epoll->first_interest = (unsigned)sim_below(MOST_INTERESTS);
+    return count;
+}
+
+int sim_epoll_wait(int fd, struct epoll_event *events, int most, int timeout_ms)
+{
+    struct file *epoll = file_of(fd);
+    uint64_t until = moment_after(timeout_ms);
+    int count;
+    bool in_time = true;
+
+    sim_step();
+    if (timeout_ms != 0 && sim_one_in(sim_world.interrupt_one_in))
+        return fail(EINTR);
+    while ((count = gather_events(epoll, events, most)) == 0 && in_time && timeout_ms != 0) {
+        epoll->waiting |= sim_self_mask();
+        in_time = sim_block(until);
+        epoll->waiting &= ~sim_self_mask();
+    }
+    return count;
+}
+
+int sim_eventfd(unsigned initial, int flags)
+{
+    struct file *file;
+
+    (void)flags;
+    sim_step();
+    file = file_open(FILE_EVENT, sim_process());
+    file->counter = initial;
+    return descriptor(file);
+}
+
+/* --- bytes ------------------------------------------------------------------------------------ */
+
+static void ring_put(struct stream *stream, const uint8_t *bytes, uint64_t count)
+{
+    uint64_t at = stream->written % stream->capacity;
+    uint64_t first = stream->capacity - at < count ? stream->capacity - at : count;
+
+    memcpy(stream->bytes + at, bytes, first);
+    memcpy(stream->bytes, bytes + first, count - first);
+    stream->written += count;
+}
+
+static void ring_get(const struct stream *stream, uint64_t from, uint8_t *bytes, uint64_t count)
+{
+    uint64_t at = from % stream->capacity;
+    uint64_t first = stream->capacity - at < count ? stream->capacity - at : count;
+
+    memcpy(bytes, stream->bytes + at, first);
+    memcpy(bytes + first, stream->bytes, count - first);
+}
+
+size_t (*sim_liar)(int process, const uint8_t first[64], uint8_t more[32]);
+
+static void let_lie(struct stream *out)
+{
+    uint8_t first[64];
+    uint8_t more[32];
+
+    ring_get(out, 0, first, sizeof first);
+    ring_put(out, more, sim_liar(sim_process(), first, more));
+}
+
+static int take_error(struct file *file)
+{
+    int error = file->error;
+
+    file->error = 0;
+    return error;
+}
+
+static uint64_t length_of(const struct iovec *parts, size_t count)
+{
+    uint64_t length = 0;
+
+    for (size_t i = 0; i < count; i++)
+        length += parts[i].iov_len;
+    return length;
+}
+
+static uint64_t shorten(uint64_t bytes)
+{
+    return bytes > 1 && sim_one_in(sim_world.short_one_in) ? sim_between(1, bytes) : bytes;
+}
+
+static ssize_t send_parts(int fd, const struct iovec *parts, size_t count)
+{
+    struct file *file = file_of(fd);
+    struct stream *out = file->out;
+    uint64_t wanted = length_of(parts, count);
+    uint64_t room;
+    uint64_t left;
+
+    if (file->kind != FILE_CONNECTION || file->connecting || out == NULL)
+        return fail(file->error != 0 ? take_error(file) : ENOTCONN);
+    if (file->error != 0)
+        return fail(take_error(file));
+    if (file->over || out->shut)
+        return fail(EPIPE);
+    room = out->send_buffer - (out->written - out->arrived);
+    /* A fresh connection takes a small first message whole. */
+    if (out->written > 0 && sim_one_in(sim_world.again_one_in))
+        return fail(EAGAIN);
+    if (out->written > 0 && sim_one_in(sim_world.interrupt_one_in))
+        return fail(EINTR);
+    if (room == 0)
+        return fail(EAGAIN);
+    if (sim_liar != NULL && out->written == 64 && room > 64) {
+        let_lie(out);
+        room = out->send_buffer - (out->written - out->arrived);
+    }
+    left = wanted < room ? wanted : room;
+    if (out->written > 0)
+        left = shorten(left);
+    wanted = left;
+    for (size_t i = 0; left > 0; i++) {
+        uint64_t part = parts[i].iov_len < left ? parts[i].iov_len : left;
+
+        ring_put(out, parts[i].iov_base, part);
+        left -= part;
+    }
+    network_kick(out);
+    return (ssize_t)wanted;
+}
+
+static ssize_t receive_parts(int fd, const struct iovec *parts, size_t count, bool peek)
+{
+    struct file *file = file_of(fd);
+    struct stream *in = file->in;
+    uint64_t available;
+    uint64_t left;
+    uint64_t got;
+
+    if (file->kind != FILE_CONNECTION || file->connecting || in == NULL)
+        return fail(file->error != 0 ? take_error(file) : ENOTCONN);
+    available = in->arrived - in->read;
+    if (available == 0) {
+        if (file->error != 0)
+            return fail(take_error(file));
+        return in->ended || file->over || file->read_shut ? 0 : fail(EAGAIN);
+    }
+    if (sim_one_in(sim_world.again_one_in))
+        return fail(EAGAIN);
+    if (sim_one_in(sim_world.interrupt_one_in))
+        return fail(EINTR);
+    got = length_of(parts, count);
+    got = shorten(got < available ? got : available);
+    left = got;
+    for (size_t i = 0; left > 0; i++) {
+        uint64_t part = parts[i].iov_len < left ? parts[i].iov_len : left;
+
+        ring_get(in, in->read + (got - left), parts[i].iov_base, part);
+        left -= part;
+    }
+    if (peek)
+        return (ssize_t)got;
+    in->read += got;
+    /* The window has opened. */
+    if (!file->over && file->peer != NULL)
+        network_kick(in);
+    return (ssize_t)got;
+}
+
+ssize_t sim_sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    ssize_t sent;
+
+    (void)flags;
+    sim_step();
+    sent = send_parts(fd, message->msg_iov, message->msg_iovlen);
+    sim_trace("%d: sendmsg %d: %zd", sim_process(), fd, sent);
+    return sent;
+}
+
+ssize_t sim_send(int fd, const void *bytes, size_t count, int flags)
+{
+    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = count};
+    ssize_t sent;
+
+    (void)flags;
+    sim_step();
+    sent = send_parts(fd, &part, 1);
+    sim_trace("%d: send %d: %zd of %zu", sim_process(), fd, sent, count);
+    return sent;
+}
+
+ssize_t sim_recvmsg(int fd, struct msghdr *message, int flags)
+{
+    ssize_t got;
+
+    (void)flags;
+    sim_step();
+    message->msg_flags = 0;
+    message->msg_controllen = 0;
+    got = receive_parts(fd, message->msg_iov, message->msg_iovlen, false);
+    sim_trace("%d: recvmsg %d: %zd", sim_process(), fd, got);
+    return got;
+}
+
+ssize_t sim_recv(int fd, void *bytes, size_t count, int flags)
+{
+    struct iovec part = {.iov_base = bytes, .iov_len = count};
+    ssize_t got;
+
+    sim_step();
+    got = receive_parts(fd, &part, 1, (flags & MSG_PEEK) != 0);
+    sim_trace("%d: recv %d: %zd of %zu", sim_process(), fd, got, count);
+    return got;
+}
+
+ssize_t sim_read(int fd, void *bytes, size_t count)
+{
+    struct file *file;
+
+    if (!is_simulated(fd))
+        return read(fd, bytes, count);
+    sim_step();
+    file = file_of(fd);
+    if (file->kind != FILE_EVENT || count < sizeof file->counter)
+        return fail(EINVAL);
+    if (file->counter == 0)
+        return fail(EAGAIN);
+    memcpy(bytes, &file->counter, sizeof file->counter);
+    file->counter = 0;
+    return sizeof file->counter;
+}
+
+ssize_t sim_write(int fd, const void *bytes, size_t count)
+{
+    struct file *file;
+    uint64_t more;
+
+    if (!is_simulated(fd))
+        return write(fd, bytes, count);
+    sim_step();
+    file = file_of(fd);
+    if (file->kind != FILE_EVENT || count < sizeof more)
+        return fail(EINVAL);
+    memcpy(&more, bytes, sizeof more);
+    file->counter += more;
+    file_changed(file);
+    return sizeof more;
+}
+
+/* --- sockets ---------------------------------------------------------------------------------- */
+
+int sim_socket(int family, int type, int protocol)
+{
+    (void)protocol;
+    sim_step();
+    if (family != AF_INET || (type & 0xf) != SOCK_STREAM)
+        return fail(EAFNOSUPPORT);
+    return descriptor(file_open(FILE_SOCKET, sim_process()));
+}
+
+int sim_bind(int fd, const struct sockaddr *address, socklen_t length)
+{
+    struct file *file = file_of(fd);
+    struct sockaddr_in *local = (struct sockaddr_in *)&file->local;
+
+    sim_step();
+    memcpy(&file->local, address, length);
+    if (local->sin_port == 0)
+        local->sin_port = htons(next_port++);
+    file->bound = true;
+    return 0;
+}
+
+int sim_listen(int fd, int backlog)
+{
+    struct file *file = file_of(fd);
+
+    (void)backlog;
+    sim_step();
+    file->backlog = calloc(MOST_BACKLOG, sizeof(struct file *));
+    if (file->backlog == NULL)
+        sim_found("no memory for a listener");
+    file->kind = FILE_LISTENER;
+    return 0;
+}
+
+int sim_connect(int fd, const struct sockaddr *address, socklen_t length)
+{
+    struct file *file = file_of(fd);
+    struct sockaddr_in *local = (struct sockaddr_in *)&file->local;
+
+    sim_step();
+    if (file->kind != FILE_SOCKET)
+        return fail(EISCONN);
+    if (!file->bound) {
+        local->sin_family = AF_INET;
+        local->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        local->sin_port = htons(next_port++);
+    }
+    memcpy(&file->remote, address, length);
+    file->kind = FILE_CONNECTION;
+    network_connect(file);
+    return fail(EINPROGRESS);
+}
+
+int sim_accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
+{
+    struct file *listener = file_of(fd);
+
+    (void)flags;
+    sim_step();
+    if (address != NULL && length != NULL)
+        *length = 0;
+    for (unsigned i = 0; i < listener->backlog_count; i++) {
+        struct file *file = listener->backlog[i];
+
+        if (!may_be_accepted(listener, file))
+            continue;
+        listener->backlog_count--;
+        file->listener = NULL;
+        memmove(&listener->backlog[i], &listener->backlog[i + 1],
+                (listener->backlog_count - i) * sizeof file);
+        return descriptor(file);
+    }
+    return fail(EAGAIN);
+}
+
+static int write_address(const struct sockaddr_storage *from, struct sockaddr *to,
+                         socklen_t *length)
+{
+    memcpy(to, from, *length < sizeof(struct sockaddr_in) ? *length : sizeof(struct sockaddr_in));
+    *length = sizeof(struct sockaddr_in);
+    return 0;
+}
+
+int sim_getsockname(int fd, struct sockaddr *address, socklen_t *length)
+{
+    sim_step();
+    return write_address(&file_of(fd)->local, address, length);
+}
+
+int sim_getpeername(int fd, struct sockaddr *address, socklen_t *length)
+{
+    const struct file *file = file_of(fd);
+
+    sim_step();
+    if (file->kind != FILE_CONNECTION || file->connecting || file->over)
+        return fail(ENOTCONN);
+    return write_address(&file->remote, address, length);
+}
+
+int sim_getsockopt(int fd, int level, int option, void *value, socklen_t *length)
+{
+    struct file *file = file_of(fd);
+    int answer = 0;
+
+    sim_step();
+    if (level == SOL_SOCKET && option == SO_ERROR)
+        answer = take_error(file);
+    else
+        return fail(ENOPROTOOPT);
+    if (*length < sizeof answer)
+        return fail(EINVAL);
+    memcpy(value, &answer, sizeof answer);
+    *length = sizeof answer;
+    return 0;
+}
+
+int sim_setsockopt(int fd, int level, int option, const void *value, socklen_t length)
+{
+    struct file *file = file_of(fd);
+    int number = 0;
+
+    sim_step();
+    memcpy(&number, value, length < sizeof number ? length : sizeof number);
+    if (level == SOL_SOCKET && option == SO_KEEPALIVE)
+        file->keep_alive = number != 0;
+    else if (level == IPPROTO_TCP && option == TCP_KEEPIDLE)
+        file->keep_idle_s = number;
+    else if (level == IPPROTO_TCP && option == TCP_KEEPINTVL)
+        file->keep_interval_s = number;
+    else if (level == IPPROTO_TCP && option == TCP_USER_TIMEOUT)
+        file->user_timeout_ms = number;
+    else if (level == IPPROTO_TCP && option == TCP_DEFER_ACCEPT)
+        file->defer_s = number;
+    return 0;
+}
+
+int sim_shutdown(int fd, int how)
+{
+    struct file *file = file_of(fd);
+
+    sim_step();
+    sim_trace("%d: shutdown %d %d", sim_process(), fd, how);
+    if (file->kind != FILE_CONNECTION || file->connecting || file->over || file->in == NULL)
+        return fail(ENOTCONN);
+    if (how != SHUT_WR)
+        file->read_shut = true;
+    if (how != SHUT_RD && !file->out->shut) {
+        file->out->shut = true;
+        network_kick(file->out);
+    }
+    file_changed(file);
+    return 0;
+}
+
+/* Bytes that the peer's kernel has not acknowledged. */
+int sim_ioctl(int fd, unsigned long request, ...)
+{
+    va_list arguments;
+    int *value;
+
+    va_start(arguments, request);
+    value = va_arg(arguments, int *);
+    va_end(arguments);
+    if (!is_simulated(fd))
+        return ioctl(fd, request, value);
+    sim_step();
+    if (request != SIOCOUTQ || file_of(fd)->kind != FILE_CONNECTION)
+        return fail(ENOTTY);
+    *value = file_of(fd)->out == NULL
+                 ? 0
+                 : (int)(file_of(fd)->out->written - file_of(fd)->out->arrived);
+    return 0;
+}

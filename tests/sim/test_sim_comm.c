@@ -1,0 +1,247 @@
+/*
+ * Both ends of comms over the simulated kernel: programs by chance that send, receive, test, wait,
+ * come late and close, in worlds with small buffers, short writes, cuts, stops and deaths. What
+ * must hold is in flow.h.
+ */
+#include "flow.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_COMMS = 3, MOST_ACTIVE = 24 /* fewer than a comm has */ };
+
+struct comm_case {
+    struct flow flow;
+    struct net_link_options options;
+    uint8_t handle[NET_HANDLE_BYTES];
+    bool is_listening;
+};
+
+static struct comm_case cases[MOST_COMMS];
+static unsigned case_count;
+
+static struct comm_case *case_of(const struct flow_end *end)
+{
+    return (struct comm_case *)end->flow; /* its first member */
+}
+
+/* --- operations ------------------------------------------------------------------------------- */
+
+static int begin_request(struct flow_end *end, struct flow_operation *operation)
+{
+    struct net_request *request = NULL;
+    int result =
+        end->sends ? flow_library(end)->net_isend(end->transport, flow_data(operation),
+                                                  operation->bytes, operation->tag, &request)
+                   : flow_library(end)->net_irecv(end->transport, flow_data(operation),
+                                                  operation->bytes, operation->tag, &request);
+
+    operation->request = request;
+    return result;
+}
+
+static int test_request(struct flow_end *end, struct flow_operation *operation, bool *done,
+                        uint64_t *bytes)
+{
+    return flow_library(end)->net_test(operation->request, done, bytes);
+}
+
+static int wait_for_request(struct flow_end *end, struct flow_operation *operation, uint64_t until,
+                            bool *done, uint64_t *bytes)
+{
+    return flow_library(end)->net_wait(operation->request, until, done, bytes);
+}
+
+static const struct flow_calls calls = {
+    .begin = begin_request, .test = test_request, .wait = wait_for_request};
+
+/* --- programs --------------------------------------------------------------------------------- */
+
+static struct net_device simulated_device(void)
+{
+    struct net_device device = {.name = "sim0", .speed_mbps = 10000, .numa_node = -1};
+    struct sockaddr_in *address = (struct sockaddr_in *)&device.address;
+
+    address->sin_family = AF_INET;
+    address->sin_addr.s_addr = htonl(0x0a000001);
+    return device;
+}
+
+static void create(struct flow_end *end, const struct net_link *link)
+{
+    struct net_comm *comm;
+    int result = flow_library(end)->net_comm_create(link, end->sends ? NET_SENDER : NET_RECEIVER,
+                                                    &comm);
+
+    if (result != TCPX_SUCCESS)
+        sim_found("%s cannot be created: %s", end->flow->name, flow_library(end)->error_text());
+    end->transport = comm;
+}
+
+static void run_and_close(struct flow_end *end)
+{
+    flow_run(end);
+    flow_closes(end);
+    flow_library(end)->net_comm_close(end->transport);
+    flow_closed(end);
+}
+
+static void receiver_program(void *argument)
+{
+    struct flow_end *end = argument;
+    struct comm_case *of = case_of(end);
+    struct net_device device = simulated_device();
+    struct net_listener *listener;
+    struct net_link link;
+    bool accepted = false;
+    uint64_t until;
+    int result = flow_library(end)->net_listen(&device, &of->options, of->handle, &listener);
+
+    if (result != TCPX_SUCCESS)
+        sim_found("%s cannot listen: %s", end->flow->name, flow_library(end)->error_text());
+    of->is_listening = true;
+    until = sim_now() + 20 * SIM_S;
+    while (result == TCPX_SUCCESS && !accepted && sim_now() < until) {
+        result = flow_library(end)->net_accept(listener, &link, &accepted);
+        if (!accepted)
+            sim_sleep(sim_below(SIM_MS));
+    }
+    if (accepted)
+        create(end, &link);
+    flow_library(end)->net_listener_close(listener);
+    if (accepted)
+        run_and_close(end);
+    else
+        flow_never_met(end, "not accepted");
+}
+
+static void sender_program(void *argument)
+{
+    struct flow_end *end = argument;
+    struct comm_case *of = case_of(end);
+    struct net_device device = simulated_device();
+    struct net_link link;
+    bool connected = false;
+    uint64_t until = sim_now() + 20 * SIM_S;
+    int result = TCPX_SUCCESS;
+
+    while (!of->is_listening && sim_now() < until)
+        sim_sleep(SIM_MS);
+    while (of->is_listening && result == TCPX_SUCCESS && !connected && sim_now() < until) {
+        result =
+            flow_library(end)->net_connect(&device, &of->options, of->handle, &link, &connected);
+        if (!connected && result == TCPX_SUCCESS)
+            sim_sleep(sim_below(SIM_MS));
+    }
+    if (connected) {
+        create(end, &link);
+        run_and_close(end);
+    } else {
+        flow_never_met(end, "not connected");
+    }
+}
+
+/* --- worlds ----------------------------------------------------------------------------------- */
+
+static uint64_t some_size(const void *of)
+{
+    const struct net_link_options *options = of;
+
+    switch (sim_below(8)) {
+    case 0:
+        return 0;
+    case 1:
+        return sim_between(1, 64);
+    case 2:
+        return options->eager_limit + sim_below(3);
+    case 3:
+        return sim_below(options->eager_limit + 1);
+    case 4:
+        return options->largest_slice + sim_below(3);
+    case 5:
+        return sim_below(200 << 10);
+    default:
+        return sim_below(16 << 10);
+    }
+}
+
+static void choose_options(struct net_link_options *options)
+{
+    static const uint64_t slices[] = {64, 1000, 4096, 16384, 65536, 1 << 20};
+
+    *options = (struct net_link_options){
+        .sockets = (uint8_t)sim_between(1, 5),
+        .match = sim_one_in(2) ? WIRE_MATCH_TAG : WIRE_MATCH_FIFO,
+        .framing = sim_one_in(4) ? WIRE_SEPARATE : WIRE_INLINE,
+        .gpu = -1,
+        .eager_limit = sim_one_in(4) ? 0 : sim_below(16 << 10),
+        .largest_slice = slices[sim_below(6)],
+        .requests = sim_one_in(2) ? 0 : 100,
+        .timeout_ms = flow_faults.timeout_ns / SIM_MS,
+        .handshake_ms = 5000,
+    };
+    options->eager_credit = sim_one_in(8) ? options->eager_limit
+                                          : 8 * options->eager_limit + sim_below(256 << 10);
+    if (options->framing == WIRE_SEPARATE && options->sockets < 2)
+        options->sockets = 2;
+}
+
+static void plan_comm(struct comm_case *of, unsigned number)
+{
+    struct net_link_options *options = &of->options;
+
+    choose_options(options);
+    of->flow.calls = &calls;
+    of->flow.tagged = options->match == WIRE_MATCH_TAG;
+    of->flow.most_active = MOST_ACTIVE;
+    of->flow.sender.process = (int)sim_below(2);
+    of->flow.receiver.process = 1 - of->flow.sender.process;
+    snprintf(of->flow.name, sizeof of->flow.name, "comm %u (%s, %s, %u sockets, timeout %u ms)",
+             number, of->flow.tagged ? "tags" : "fifo",
+             options->framing == WIRE_INLINE ? "inline" : "separate", options->sockets,
+             (unsigned)options->timeout_ms);
+    flow_plan(&of->flow, sim_one_in(4) ? FLOW_OPERATIONS - 4 : 30, some_size, options);
+}
+
+static void run_world(void (*faults)(void *))
+{
+    flow_plan_world();
+    case_count = (unsigned)sim_between(1, MOST_COMMS);
+    for (unsigned i = 0; i < case_count; i++)
+        plan_comm(&cases[i], i);
+    for (unsigned i = 0; i < case_count; i++) {
+        struct flow *flow = &cases[i].flow;
+
+        sim_spawn(flow->sender.process, "sender", sender_program, &flow->sender);
+        sim_spawn(flow->receiver.process, "receiver", receiver_program, &flow->receiver);
+    }
+    if (faults != NULL)
+        sim_spawn((int)sim_below(2), "faults", faults, NULL);
+    sim_run();
+    for (unsigned i = 0; i < case_count; i++)
+        flow_check_memory(&cases[i].flow);
+}
+
+/* Nothing outside goes wrong: programs may be slow, late, or close at any moment. */
+static void all_is_well(void)
+{
+    run_world(NULL);
+}
+
+/* Something outside goes wrong once: every request ends in bounded time, and no byte is wrong. */
+static void with_a_fault(void)
+{
+    run_world(flow_some_fault);
+}
+
+int main(void)
+{
+    static const struct sim_scenario scenarios[] = {
+        {"comm", all_is_well},
+        {"comm-faults", with_a_fault},
+    };
+
+    return sim_main(scenarios, sizeof scenarios / sizeof *scenarios);
+}

@@ -1,0 +1,754 @@
+/*
+ * Threads of the simulation: coroutines on their own stacks. A thread runs until it waits, or until
+ * a step lets another one go on. At most 64 exist at once, so that a set of them is a word.
+ * Mutexes, conditions and the like keep their state in the memory of the real object, whose initial
+ * value is all zeros.
+ */
+#include "sim.h"
+#include "libc.h"
+#include "redirected.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define WITH_FIBERS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WITH_FIBERS 1
+#endif
+#endif
+#ifdef WITH_FIBERS
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+enum { MOST_STEPS = 30000000 }; /* of an episode: far more than any needs */
+enum { MOST_THREADS = 64, STACK_BYTES = 256 << 10, ERROR_BYTES = 1024 };
+
+struct thread {
+    void *stack_pointer;
+    uint8_t *stack;
+    int process;
+    bool used;
+    bool ended;
+    bool daemon; /* made by the library: the run does not wait for it */
+    uint64_t until;
+    uint64_t joiners;
+    void (*body)(void *);
+    void *(*start)(void *);
+    void *argument;
+    int error_number;
+    char error_text[ERROR_BYTES];
+    char name[16];
+    void *fake_stack;
+};
+
+static struct thread threads[MOST_THREADS];
+static unsigned thread_count;
+static struct thread *current;
+static void *scheduler_stack_pointer;
+static uint64_t runnable;
+static uint64_t of_process[SIM_PROCESSES];
+static uint64_t halted; /* threads of processes that are stopped or dead */
+static bool dead[SIM_PROCESSES];
+static uint64_t stopped_until[SIM_PROCESSES];
+static uint64_t next_timer = SIM_NEVER; /* no thread waits for an earlier moment */
+static uint64_t next_event;             /* of the network, as far as it is known */
+static unsigned programs;               /* threads that the run waits for */
+static uint64_t now = 1000 * SIM_S;
+static uint64_t steps;
+
+struct sim_world sim_world;
+
+/* --- chance ---------------------------------------------------------------------------------- */
+
+static uint64_t random_state;
+
+void sim_seed(uint64_t seed)
+{
+    random_state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+}
+
+/* splitmix64 */
+uint64_t sim_random(void)
+{
+    uint64_t z = random_state += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+uint64_t sim_below(uint64_t below)
+{
+    return below <= 1 ? 0 : (uint64_t)(((unsigned __int128)sim_random() * below) >> 64);
+}
+
+uint64_t sim_between(uint64_t from, uint64_t to)
+{
+    return from + sim_below(to - from + 1);
+}
+
+bool sim_one_in(uint64_t times)
+{
+    return times != 0 && sim_below(times) == 0;
+}
+
+/* --- switching ------------------------------------------------------------------------------- */
+
+/* Saves what a called function has to keep, and goes on at the other stack. */
+void sim_switch(void **from, void *to);
+
+#if defined(__x86_64__)
+__asm__(".text\n"
+        ".globl sim_switch\n"
+        ".type sim_switch, @function\n"
+        "sim_switch:\n"
+        "    pushq %rbp\n"
+        "    pushq %rbx\n"
+        "    pushq %r12\n"
+        "    pushq %r13\n"
+        "    pushq %r14\n"
+        "    pushq %r15\n"
+        "    movq %rsp, (%rdi)\n"
+        "    movq %rsi, %rsp\n"
+        "    popq %r15\n"
+        "    popq %r14\n"
+        "    popq %r13\n"
+        "    popq %r12\n"
+        "    popq %rbx\n"
+        "    popq %rbp\n"
+        "    ret\n"
+        ".size sim_switch, . - sim_switch\n");
+enum { SAVED_WORDS = 6, RETURN_WORD = 6 };
+#elif defined(__aarch64__)
+__asm__(".text\n"
+        ".globl sim_switch\n"
+        ".type sim_switch, %function\n"
+        "sim_switch:\n"
+        "    sub sp, sp, #160\n"
+        "    stp x19, x20, [sp, #0]\n"
+        "    stp x21, x22, [sp, #16]\n"
+        "    stp x23, x24, [sp, #32]\n"
+        "    stp x25, x26, [sp, #48]\n"
+        "    stp x27, x28, [sp, #64]\n"
+        "    stp x29, x30, [sp, #80]\n"
+        "    stp d8, d9, [sp, #96]\n"
+        "    stp d10, d11, [sp, #112]\n"
+        "    stp d12, d13, [sp, #128]\n"
+        "    stp d14, d15, [sp, #144]\n"
+        "    mov x9, sp\n"
+        "    str x9, [x0]\n"
+        "    mov sp, x1\n"
+        "    ldp x19, x20, [sp, #0]\n"
+        "    ldp x21, x22, [sp, #16]\n"
+        "    ldp x23, x24, [sp, #32]\n"
+        "    ldp x25, x26, [sp, #48]\n"
+        "    ldp x27, x28, [sp, #64]\n"
+        "    ldp x29, x30, [sp, #80]\n"
+        "    ldp d8, d9, [sp, #96]\n"
+        "    ldp d10, d11, [sp, #112]\n"
+        "    ldp d12, d13, [sp, #128]\n"
+        "    ldp d14, d15, [sp, #144]\n"
+        "    add sp, sp, #160\n"
+        "    ret\n"
+        ".size sim_switch, . - sim_switch\n");
+enum { SAVED_WORDS = 20, RETURN_WORD = 11 };
+#else
+#error "the simulation has no context switch for this CPU"
+#endif
+
+/* The two copies of the library have one error text each, by thread: see redirected.h. */
+static char *error_text_of(int process)
+{
+    return (char *)(uintptr_t)(process == 0 ? a_error_text() : b_error_text());
+}
+
+static void scheduler_to(struct thread *thread)
+{
+    current = thread;
+    errno = thread->error_number;
+    memcpy(error_text_of(thread->process), thread->error_text, ERROR_BYTES);
+#ifdef WITH_FIBERS
+    void *fake;
+
+    __sanitizer_start_switch_fiber(&fake, thread->stack, STACK_BYTES);
+#endif
+    sim_switch(&scheduler_stack_pointer, thread->stack_pointer);
+#ifdef WITH_FIBERS
+    __sanitizer_finish_switch_fiber(fake, NULL, NULL);
+#endif
+    thread->error_number = errno;
+    memcpy(thread->error_text, error_text_of(thread->process), ERROR_BYTES);
+    current = NULL;
+}
+
+#ifdef WITH_FIBERS
+static const void *main_stack;
+static size_t main_stack_bytes;
+#endif
+
+static void to_scheduler(void)
+{
+    struct thread *self = current;
+
+#ifdef WITH_FIBERS
+    __sanitizer_start_switch_fiber(self->ended ? NULL : &self->fake_stack, main_stack,
+                                   main_stack_bytes);
+#endif
+    sim_switch(&self->stack_pointer, scheduler_stack_pointer);
+#ifdef WITH_FIBERS
+    __sanitizer_finish_switch_fiber(self->fake_stack, NULL, NULL);
+#endif
+}
+
+static uint64_t mask_of(const struct thread *thread)
+{
+    return UINT64_C(1) << (thread - threads);
+}
+
+static noreturn void begin(void)
+{
+    struct thread *self = current;
+
+#ifdef WITH_FIBERS
+    __sanitizer_finish_switch_fiber(NULL, &main_stack, &main_stack_bytes);
+#endif
+    if (self->start != NULL)
+        self->start(self->argument);
+    else
+        self->body(self->argument);
+    self->ended = true;
+    runnable &= ~mask_of(self);
+    if (!self->daemon)
+        programs--;
+    sim_wake(self->joiners);
+    to_scheduler();
+    abort();
+}
+
+static struct thread *spawn(int process, const char *name, bool daemon)
+{
+    struct thread *thread = NULL;
+    void **top;
+
+    for (unsigned i = 0; i < MOST_THREADS && thread == NULL; i++)
+        if (!threads[i].used)
+            thread = &threads[i];
+    if (thread == NULL)
+        sim_found("the simulation has more than %d threads", MOST_THREADS);
+    if (thread >= threads + thread_count)
+        thread_count = (unsigned)(thread - threads) + 1;
+    if (thread->stack == NULL)
+        thread->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (thread->stack == MAP_FAILED)
+        sim_found("no memory for a stack");
+    mprotect(thread->stack, 4096, PROT_NONE);
+    *thread = (struct thread){.stack = thread->stack,
+                              .process = process,
+                              .used = true,
+                              .daemon = daemon,
+                              .until = SIM_NEVER};
+    snprintf(thread->name, sizeof thread->name, "%s", name);
+    /* The stack is aligned as after a call. */
+    top = (void **)(void *)(thread->stack + STACK_BYTES - 64);
+    top -= SAVED_WORDS + 2;
+    memset(top, 0, (SAVED_WORDS + 2) * sizeof *top);
+    top[RETURN_WORD] = (void *)(uintptr_t)begin;
+    thread->stack_pointer = top;
+    of_process[process] |= mask_of(thread);
+    runnable |= mask_of(thread);
+    if (dead[process] || stopped_until[process] != 0)
+        halted |= mask_of(thread);
+    return thread;
+}
+
+void sim_spawn(int process, const char *name, void (*body)(void *), void *argument)
+{
+    struct thread *thread = spawn(process, name, false);
+
+    thread->body = body;
+    thread->argument = argument;
+    programs++;
+}
+
+int sim_process(void)
+{
+    return current->process;
+}
+
+/* --- time and the scheduler ------------------------------------------------------------------- */
+
+uint64_t sim_now(void)
+{
+    return now;
+}
+
+uint64_t sim_steps(void)
+{
+    return steps;
+}
+
+uint64_t sim_self_mask(void)
+{
+    return mask_of(current);
+}
+
+void sim_wake(uint64_t mask)
+{
+    runnable |= mask;
+}
+
+/* Wakes the threads whose moment has come, and processes that were stopped. */
+static void run_timers(void)
+{
+    next_timer = SIM_NEVER;
+    for (int i = 0; i < SIM_PROCESSES; i++) {
+        if (stopped_until[i] != 0 && stopped_until[i] <= now) {
+            stopped_until[i] = 0;
+            halted &= ~of_process[i];
+        }
+        if (stopped_until[i] != 0 && stopped_until[i] < next_timer)
+            next_timer = stopped_until[i];
+    }
+    for (unsigned i = 0; i < thread_count; i++) {
+        if (!threads[i].used || threads[i].until == SIM_NEVER || dead[threads[i].process])
+            continue;
+        if (threads[i].until <= now)
+            runnable |= UINT64_C(1) << i;
+        else if (threads[i].until < next_timer)
+            next_timer = threads[i].until;
+    }
+}
+
+static void pass(uint64_t to)
+{
+    now = to;
+    if (now >= next_event) {
+        network_run(now);
+        next_event = network_next();
+    }
+    if (now >= next_timer)
+        run_timers();
+}
+
+void sim_step(void)
+{
+    if (current == NULL)
+        return;
+    if (++steps > MOST_STEPS)
+        sim_found("the episode does not end");
+    next_event = network_next();
+    pass(now + 50 + sim_below(sim_world.step_ns));
+    if (sim_one_in(sim_world.switch_one_in) || (halted & mask_of(current)) != 0)
+        to_scheduler();
+}
+
+static uint64_t timer_of(uint64_t until)
+{
+    if (until < next_timer)
+        next_timer = until;
+    return until;
+}
+
+bool sim_block(uint64_t until)
+{
+    struct thread *self = current;
+
+    if (until <= now)
+        return false;
+    self->until = timer_of(until);
+    runnable &= ~mask_of(self);
+    to_scheduler();
+    self->until = SIM_NEVER;
+    return now < until;
+}
+
+void sim_sleep(uint64_t ns)
+{
+    uint64_t until = now + ns;
+
+    sim_step();
+    while (sim_block(until))
+        ;
+}
+
+static void describe_threads(char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (unsigned i = 0; i < thread_count && used < size; i++)
+        if (threads[i].used && !threads[i].ended)
+            used += (size_t)snprintf(text + used, size - used, " %d/%s%s", threads[i].process,
+                                     threads[i].name,
+                                     dead[threads[i].process] ? " (dead)" : "");
+}
+
+static struct thread *choose(void)
+{
+    uint64_t among = runnable & ~halted;
+    unsigned which;
+
+    while (among == 0) {
+        uint64_t event = network_next();
+        uint64_t next = event < next_timer ? event : next_timer;
+
+        next_event = event;
+        if (next == SIM_NEVER) {
+            char who[1024];
+
+            describe_threads(who, sizeof who);
+            sim_found("every thread waits for ever:%s", who);
+        }
+        pass(next > now ? next : now);
+        among = runnable & ~halted;
+    }
+    which = (unsigned)sim_below((uint64_t)__builtin_popcountll(among));
+    while (which-- > 0)
+        among &= among - 1;
+    return &threads[__builtin_ctzll(among)];
+}
+
+void sim_run(void)
+{
+    while (programs > 0)
+        scheduler_to(choose());
+}
+
+void sim_stop(int process, uint64_t until)
+{
+    if (dead[process])
+        return;
+    sim_trace("process %d is stopped until %llu", process, (unsigned long long)until);
+    stopped_until[process] = timer_of(until);
+    halted |= of_process[process];
+}
+
+void sim_kill(int process)
+{
+    if (dead[process])
+        return;
+    sim_trace("process %d dies", process);
+    dead[process] = true;
+    halted |= of_process[process];
+    for (unsigned i = 0; i < thread_count; i++)
+        if (threads[i].used && !threads[i].ended && !threads[i].daemon &&
+            threads[i].process == process)
+            programs--;
+    sockets_close_all(process);
+}
+
+bool sim_is_alive(int process)
+{
+    return !dead[process];
+}
+
+bool sim_is_stopped(int process)
+{
+    return stopped_until[process] != 0;
+}
+
+/* --- the library's calls: threads ------------------------------------------------------------- */
+
+int sim_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                       void *(*start)(void *), void *argument)
+{
+    struct thread *made;
+    char name[16];
+
+    (void)attributes;
+    sim_step();
+    snprintf(name, sizeof name, "lib-%u", thread_count);
+    made = spawn(sim_process(), name, true);
+    made->start = start;
+    made->argument = argument;
+    *thread = (pthread_t)(made - threads) + 1;
+    return 0;
+}
+
+int sim_pthread_join(pthread_t thread, void **value)
+{
+    struct thread *other = &threads[(size_t)thread - 1];
+
+    sim_step();
+    if (value != NULL)
+        *value = NULL;
+    while (!other->ended) {
+        other->joiners |= sim_self_mask();
+        sim_block(SIM_NEVER);
+    }
+    of_process[other->process] &= ~mask_of(other);
+    other->used = false;
+    return 0;
+}
+
+pthread_t sim_pthread_self(void)
+{
+    return current == NULL ? 0 : (pthread_t)(current - threads) + 1;
+}
+
+int sim_pthread_setname_np(pthread_t thread, const char *name)
+{
+    snprintf(threads[(size_t)thread - 1].name, sizeof threads[0].name, "%s", name);
+    return 0;
+}
+
+int sim_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
+{
+    (void)prepare;
+    (void)parent;
+    (void)child;
+    return 0;
+}
+
+int sim_sched_yield(void)
+{
+    sim_step();
+    to_scheduler();
+    return 0;
+}
+
+int sim_pthread_once(pthread_once_t *once, void (*routine)(void))
+{
+    enum { NOT_YET = 0, RUNNING = 1, DONE = 2 };
+    int *state = (int *)once;
+
+    while (*state == RUNNING)
+        sim_sched_yield();
+    if (*state == DONE)
+        return 0;
+    *state = RUNNING;
+    routine();
+    *state = DONE;
+    return 0;
+}
+
+/* --- the library's calls: locks --------------------------------------------------------------- */
+
+struct mutex {
+    uint64_t waiters;
+    uint32_t owner; /* a thread's number + 1; 0: free */
+};
+_Static_assert(sizeof(struct mutex) <= sizeof(pthread_mutex_t), "it fits");
+
+struct condition {
+    uint64_t waiters;
+};
+_Static_assert(sizeof(struct condition) <= sizeof(pthread_cond_t), "it fits");
+
+struct rwlock {
+    uint64_t waiters;
+    uint32_t readers;
+    uint32_t writer;
+};
+_Static_assert(sizeof(struct rwlock) <= sizeof(pthread_rwlock_t), "it fits");
+
+static uint32_t self_number(void)
+{
+    return current == NULL ? MOST_THREADS + 1 : (uint32_t)(current - threads) + 1;
+}
+
+int sim_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes)
+{
+    (void)attributes;
+    memset(mutex, 0, sizeof *mutex);
+    return 0;
+}
+
+int sim_pthread_mutex_destroy(pthread_mutex_t *mutex)
+{
+    if (((struct mutex *)mutex)->owner != 0)
+        sim_found("a mutex is destroyed while it is locked");
+    return 0;
+}
+
+int sim_pthread_mutex_trylock(pthread_mutex_t *lock)
+{
+    struct mutex *mutex = (struct mutex *)lock;
+
+    sim_step();
+    if (mutex->owner != 0)
+        return EBUSY;
+    mutex->owner = self_number();
+    return 0;
+}
+
+int sim_pthread_mutex_lock(pthread_mutex_t *lock)
+{
+    struct mutex *mutex = (struct mutex *)lock;
+
+    sim_step();
+    if (mutex->owner == self_number())
+        sim_found("a thread locks a mutex that it has locked");
+    while (mutex->owner != 0) {
+        mutex->waiters |= sim_self_mask();
+        sim_block(SIM_NEVER);
+    }
+    mutex->owner = self_number();
+    return 0;
+}
+
+int sim_pthread_mutex_unlock(pthread_mutex_t *lock)
+{
+    struct mutex *mutex = (struct mutex *)lock;
+
+    if (mutex->owner != self_number())
+        sim_found("a thread unlocks a mutex that it has not locked");
+    mutex->owner = 0;
+    sim_wake(mutex->waiters);
+    mutex->waiters = 0;
+    return 0;
+}
+
+int sim_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes)
+{
+    (void)attributes;
+    memset(condition, 0, sizeof *condition);
+    return 0;
+}
+
+int sim_pthread_cond_destroy(pthread_cond_t *condition)
+{
+    (void)condition;
+    return 0;
+}
+
+static void signal_all(pthread_cond_t *real)
+{
+    struct condition *condition = (struct condition *)real;
+
+    sim_wake(condition->waiters);
+    condition->waiters = 0;
+}
+
+int sim_pthread_cond_broadcast(pthread_cond_t *condition)
+{
+    sim_step();
+    signal_all(condition);
+    return 0;
+}
+
+/* Wakes one of those that wait, by chance. */
+int sim_pthread_cond_signal(pthread_cond_t *real)
+{
+    struct condition *condition = (struct condition *)real;
+    uint64_t among = condition->waiters;
+    unsigned which;
+
+    sim_step();
+    if (among == 0)
+        return 0;
+    which = (unsigned)sim_below((uint64_t)__builtin_popcountll(among));
+    while (which-- > 0)
+        among &= among - 1;
+    among &= ~among + 1;
+    condition->waiters &= ~among;
+    sim_wake(among);
+    return 0;
+}
+
+static int wait_until(pthread_cond_t *real, pthread_mutex_t *mutex, uint64_t until)
+{
+    struct condition *condition = (struct condition *)real;
+    uint64_t self = sim_self_mask();
+    bool in_time = true;
+
+    condition->waiters |= self;
+    sim_pthread_mutex_unlock(mutex);
+    while (in_time && (condition->waiters & self) != 0)
+        in_time = sim_block(until);
+    if ((condition->waiters & self) == 0)
+        in_time = true;
+    condition->waiters &= ~self;
+    sim_pthread_mutex_lock(mutex);
+    return in_time ? 0 : ETIMEDOUT;
+}
+
+int sim_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
+{
+    return wait_until(condition, mutex, SIM_NEVER);
+}
+
+int sim_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                               const struct timespec *until)
+{
+    return wait_until(condition, mutex,
+                      (uint64_t)until->tv_sec * SIM_S + (uint64_t)until->tv_nsec);
+}
+
+static void rwlock_wait(struct rwlock *rwlock)
+{
+    rwlock->waiters |= sim_self_mask();
+    sim_block(SIM_NEVER);
+}
+
+int sim_pthread_rwlock_rdlock(pthread_rwlock_t *real)
+{
+    struct rwlock *rwlock = (struct rwlock *)real;
+
+    sim_step();
+    while (rwlock->writer != 0)
+        rwlock_wait(rwlock);
+    rwlock->readers++;
+    return 0;
+}
+
+int sim_pthread_rwlock_wrlock(pthread_rwlock_t *real)
+{
+    struct rwlock *rwlock = (struct rwlock *)real;
+
+    sim_step();
+    while (rwlock->writer != 0 || rwlock->readers > 0)
+        rwlock_wait(rwlock);
+    rwlock->writer = self_number();
+    return 0;
+}
+
+int sim_pthread_rwlock_unlock(pthread_rwlock_t *real)
+{
+    struct rwlock *rwlock = (struct rwlock *)real;
+
+    if (rwlock->writer == self_number())
+        rwlock->writer = 0;
+    else
+        rwlock->readers--;
+    sim_wake(rwlock->waiters);
+    rwlock->waiters = 0;
+    return 0;
+}
+
+/* --- the library's calls: time ---------------------------------------------------------------- */
+
+int sim_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    (void)clock;
+    sim_step();
+    *time = (struct timespec){.tv_sec = (time_t)(now / SIM_S), .tv_nsec = (long)(now % SIM_S)};
+    return 0;
+}
+
+int sim_nanosleep(const struct timespec *time, struct timespec *left)
+{
+    (void)left;
+    sim_sleep((uint64_t)time->tv_sec * SIM_S + (uint64_t)time->tv_nsec);
+    return 0;
+}
+
+int sim_clock_nanosleep(clockid_t clock, int flags, const struct timespec *time,
+                        struct timespec *left)
+{
+    uint64_t at = (uint64_t)time->tv_sec * SIM_S + (uint64_t)time->tv_nsec;
+
+    (void)clock;
+    (void)left;
+    sim_sleep((flags & TIMER_ABSTIME) == 0 ? at : at > now ? at - now : 0);
+    return 0;
+}
