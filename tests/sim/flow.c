@@ -406,9 +406,11 @@ static void find_partners(struct flow *flow)
 /* Far back if it has a tag of its own: then it is posted long before its message is sent. */
 static void reorder_receives(struct flow_end *receiver)
 {
+    unsigned most = flow_places > 16 ? 4 : 2;
+
     for (unsigned i = 0; i < receiver->count; i++) {
         unsigned back = receiver->operations[i].tag >= 100 ? (i < 60 ? i : 60)
-                                                           : (unsigned)sim_below(i < 4 ? i + 1 : 4);
+                                                           : (unsigned)sim_below(i < most ? i + 1 : most);
 
         for (unsigned k = 0; k < back; k++)
             swap(&receiver->operations[i - k], &receiver->operations[i - k - 1]);
@@ -437,6 +439,9 @@ void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const voi
     struct flow_end *receiver = &flow->receiver;
     unsigned tags = flow->tagged ? (unsigned)sim_between(1, 4) : 1;
     unsigned early = 0;
+    unsigned most_early = flow_places > 16 ? 3 : 1;
+    bool mixed = flow_places > 16;
+    bool in_pieces = sim_one_in(2);
 
     sender->flow = receiver->flow = flow;
     sender->sends = true;
@@ -444,10 +449,10 @@ void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const voi
     sender->count = (unsigned)sim_between(1, most);
     for (unsigned i = 0; i < sender->count; i++) {
         struct flow_operation *operation = &sender->operations[i];
-        bool own_tag = flow->tagged && early < 3 && sim_one_in(20);
+        bool own_tag = flow->tagged && early < most_early && sim_one_in(20);
 
         operation->bytes = some_size(of);
-        operation->in_pieces = sim_one_in(3);
+        operation->in_pieces = mixed ? sim_one_in(3) : in_pieces;
         operation->tag = own_tag ? 100 + i : sim_below(tags);
         early += own_tag;
         receiver->operations[i] = *operation;
@@ -458,13 +463,28 @@ void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const voi
     /* Further receives than messages: they fail when the sender has closed. */
     for (uint64_t more = sim_one_in(4) ? sim_below(4) : 0; more > 0; more--)
         receiver->operations[receiver->count++] =
-            (struct flow_operation){.bytes = sim_below(1000), .tag = sim_below(tags)};
+            (struct flow_operation){
+                .bytes = sim_below(1000), .tag = sim_below(tags), .in_pieces = in_pieces};
     find_partners(flow);
     for (unsigned i = 0; i < receiver->count; i++)
         choose_room(flow, &receiver->operations[i]);
     sender->close_after = sim_one_in(4) ? (unsigned)sim_below(sender->count + 1) : sender->count;
     receiver->close_after =
         sim_one_in(8) ? (unsigned)sim_below(receiver->count + 1) : receiver->count;
+}
+
+/*
+ * All that can lie in front of a record arrives in a fraction of the timeout: a network that needs
+ * longer is not to be told from one that is cut.
+ */
+static void keep_up_with_timeout(void)
+{
+    enum { MOST_IN_FRONT = 400000, FRACTION = 2 };
+    uint64_t most =
+        flow_faults.timeout_ns / FRACTION * sim_world.segment_bytes / (uint64_t)MOST_IN_FRONT;
+
+    if (sim_world.latency_ns > most)
+        sim_world.latency_ns = most;
 }
 
 void flow_plan_world(void)
@@ -485,6 +505,7 @@ void flow_plan_world(void)
     };
     flow_faults = (struct flow_faults){.timeout_ns = sim_between(1, 4) * SIM_S,
                                        .begin_at = SIM_NEVER};
+    keep_up_with_timeout();
     for (int process = 0; process < SIM_PROCESSES; process++) {
         const char *chosen = threads[sim_below(4)];
         char timeout[32];

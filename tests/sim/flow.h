@@ -90,6 +90,9 @@ void flow_plan_world(void);
 /* One fault, by chance: body of a thread. */
 void flow_some_fault(void *ignored);
 
+/* Requests that a comm of this library has at once, at least. */
+extern const unsigned flow_places;
+
 /* --- plans and programs ----------------------------------------------------------------------- */
 
 /* `some_size`: of a message. `most`: messages. */

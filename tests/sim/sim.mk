@@ -4,12 +4,14 @@
 # seen, as a_... and b_...; its calls of libc go to the simulation. SIM_KINDS: with the usual
 # sequence numbers, and with some of 3 bits.
 SIM_KINDS    := sim sim3
-SIM_COMMON   := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out tests/sim/test_%,$(sort $(wildcard tests/sim/*.c))))
+SIM_COMMON   := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out tests/sim/test_% tests/sim/kind.c,$(sort $(wildcard tests/sim/*.c))))
 SIM_TESTS    := $(patsubst tests/sim/test_%.c,%,$(sort $(wildcard tests/sim/test_*.c)))
 SIM_PROGRAMS := $(foreach kind,$(SIM_KINDS),$(SIM_TESTS:%=$(BUILD)/tests/$(kind)/test_%))
 SIM3_NET     := $(patsubst $(BUILD)/obj/%,$(BUILD)/obj/sim3/%,$(filter $(BUILD)/obj/src/net/%,$(LIB_OBJECTS)))
 sim_objects  := $(LIB_OBJECTS)
 sim3_objects := $(filter-out $(BUILD)/obj/src/net/%,$(LIB_OBJECTS)) $(SIM3_NET)
+sim_kind     := $(BUILD)/obj/tests/sim/kind.o
+sim3_kind    := $(BUILD)/obj/sim3/tests/sim/kind.o
 SIM_STEPS    ?= 100000000
 
 $(BUILD)/obj/sim3/%.o: %.c $(BUILD)/flags
@@ -34,7 +36,7 @@ $(BUILD)/obj/tests/$(1)/copy_%.o: $(BUILD)/obj/tests/$(1)/whole.o tests/sim/api.
 	$$(Q)$$(OBJCOPY) --keep-global-symbols=$$@.kept $$@.renamed $$@
 	@rm -f $$@.renamed
 
-$(BUILD)/tests/$(1)/test_%: $(BUILD)/obj/tests/sim/test_%.o $(SIM_COMMON) \
+$(BUILD)/tests/$(1)/test_%: $(BUILD)/obj/tests/sim/test_%.o $(SIM_COMMON) $$($(1)_kind) \
 		$(BUILD)/obj/tests/$(1)/copy_a.o $(BUILD)/obj/tests/$(1)/copy_b.o
 	$$(call link)
 endef
