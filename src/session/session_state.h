@@ -241,6 +241,7 @@ struct tcpx_session {
 
     int failure; /* of everything that goes as chunks, from now on */
     char why[400];
+    bool tells_why;          /* after a failure: the peer's socket has not taken the reason yet */
     bool is_drained;         /* after a failure: chunks are over, and their transfers have ended */
     uint64_t draining_since; /* 0: not yet */
 

@@ -33,6 +33,8 @@ void session_fail(struct tcpx_session *session, int result)
     session->failure = result;
     snprintf(session->why, sizeof session->why, "%s", error_text());
     log_tcpx("the session with %s has failed: %s", control_peer(session->control), session->why);
+    /* The peer waits for answers that do not come any more, and may not notice by itself. */
+    control_refuse(session->control, session->why);
 }
 
 /* With the lock, when nothing of them is under way any more. */
@@ -59,7 +61,7 @@ static bool is_busy(const struct tcpx_session *session)
     if (session->event_fd >= 0 && session->whole_count != 0)
         return true;
     if (session->failure != TCPX_SUCCESS)
-        return !session->is_drained;
+        return !session->is_drained || session->tells_why;
     if (session->sending.waiting.first != NULL || session->receiving.waiting.first != NULL ||
         session->sending.moving.first != NULL || session->receiving.moving.first != NULL ||
         control_has_unsent(session->control))
@@ -101,6 +103,9 @@ static bool step(struct tcpx_session *session, bool *busy)
     }
     if (session->failure == TCPX_SUCCESS && result != TCPX_SUCCESS)
         session_fail(session, result);
+    if (session->failure != TCPX_SUCCESS)
+        session->tells_why = control_flush(session->control) == TCPX_SUCCESS &&
+                             control_has_unsent(session->control);
     if (session->failure != TCPX_SUCCESS && !session->is_drained && chunks_drain_step(session)) {
         session->is_drained = true;
         end_transfers(session);
