@@ -13,7 +13,7 @@ const struct sim_library *flow_library(const struct flow_end *end)
     return &sim_libraries[end->process];
 }
 
-static bool went_wrong(void)
+bool flow_went_wrong(void)
 {
     return flow_faults.begin_at <= sim_now() || flow_faults.peer_lies;
 }
@@ -154,7 +154,7 @@ static void check_failure(struct flow_end *end, unsigned index, int result)
     end->failed = true;
     if (result != TCPX_REMOTE_ERROR && result != TCPX_SYSTEM_ERROR && !flow_faults.peer_lies)
         sim_found(WHO " fails with result %d: %s", WHO_OF(end, index), result, text);
-    if (went_wrong())
+    if (flow_went_wrong())
         return;
     if (!end->sends && partner != NULL && partner->state == FLOW_DONE)
         sim_found(WHO " fails although its send was done: %s", WHO_OF(end, index), text);
@@ -190,7 +190,7 @@ static void check_time(const struct flow_end *end, unsigned index)
 
     if (since < end->awake_at)
         since = end->awake_at;
-    if (went_wrong() && since < flow_faults.end_at)
+    if (flow_went_wrong() && since < flow_faults.end_at)
         since = flow_faults.end_at;
     if (other->closed && since < other->closed_at)
         since = other->closed_at;
@@ -210,7 +210,7 @@ void flow_never_met(struct flow_end *end, const char *what)
 
     sim_trace("%s: %s: %s", end->flow->name, what, text);
     flow_closes(end);
-    if (!went_wrong() && !other_left)
+    if (!flow_went_wrong() && !other_left)
         sim_found("%s: the %s's end was not opened: %s: %s", end->flow->name,
                   end->sends ? "sender" : "receiver", what, text);
 }

@@ -85,6 +85,8 @@ struct flow_faults {
 };
 extern struct flow_faults flow_faults;
 
+bool flow_went_wrong(void);
+
 /* A world by chance; nothing goes wrong in it yet. */
 void flow_plan_world(void);
 /* One fault, by chance: body of a thread. */

@@ -74,13 +74,13 @@ static int begin_transfer(struct flow_end *end, struct flow_operation *operation
     return result;
 }
 
-/* What is done has let its memory go. */
+/* What is done has let its memory go; once the session has failed, the network may have it. */
 static void deregister(const struct flow_end *end, const struct flow_operation *operation)
 {
     int result = flow_library(end)->tcpx_session_deregister(session_of(end)->session,
                                                             operation->registered);
 
-    if (result != TCPX_SUCCESS)
+    if (result != TCPX_SUCCESS && !flow_went_wrong())
         sim_found("%s: the memory of a transfer that is done cannot be deregistered: %s",
                   end->flow->name, flow_library(end)->error_text());
 }
