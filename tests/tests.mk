@@ -326,11 +326,11 @@ ifeq ($(HAVE_CMOCKA),yes)
 TEST_PROGRAMS := $(UNIT_PROGRAMS) $(CALLS_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
 SUITES        := waiting $(call scripts,$(WAITING_SCRIPTS)) $(WAITING_UNIT_SUITES) $(FAULTS_SUITES) $(CALLS_UNIT_SUITES) \
 	beside $(call scripts,$(BESIDE_SCRIPTS)) $(GPU_SUITES) $(UNIT_SUITES) $(NET_SUITES) $(CALLS_SUITES) \
-	$(SESSION_SUITES) $(PLUGIN_SUITES) $(FUZZ_SUITES) alone $(call scripts,$(ALONE_SCRIPTS))
+	$(SESSION_SUITES) $(PLUGIN_SUITES) $(FUZZ_SUITES) $(SIM_SUITES) alone $(call scripts,$(ALONE_SCRIPTS))
 else
 TEST_PROGRAMS :=
 SUITES        := 'skip unit+gpu+plugin: cmocka.h is not installed (Debian: libcmocka-dev)' \
-	waiting $(call scripts,$(WAITING_SCRIPTS)) beside $(call scripts,$(BESIDE_SCRIPTS)) $(FUZZ_SUITES) \
+	waiting $(call scripts,$(WAITING_SCRIPTS)) beside $(call scripts,$(BESIDE_SCRIPTS)) $(FUZZ_SUITES) $(SIM_SUITES) \
 	alone $(call scripts,$(ALONE_SCRIPTS))
 endif
 
@@ -346,7 +346,7 @@ check:
 deps:
 	@sh scripts/deps.sh
 
-check-build: all $(RUNNER) $(TEST_PROGRAMS) $(REPLAYS) $(FAKECUDA_DIR)/libcuda.so.1
+check-build: all $(RUNNER) $(TEST_PROGRAMS) $(REPLAYS) $(if $(findstring thread,$(SANITIZE)),,$(SIM_PROGRAMS)) $(FAKECUDA_DIR)/libcuda.so.1
 
 # Scripts that call make or the compiler themselves do it as this run does.
 check-run: check-build

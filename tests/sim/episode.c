@@ -2,7 +2,7 @@
  * Runs simulations: an episode is one seed, in a child process of its own, so that the library
  * begins with fresh variables and a crash is a finding like any other. Prints TAP.
  *
- *   SIM_STEPS=n     at least so many steps in all; default 300000
+ *   SIM_STEPS=n     at least so many steps in all; default 2000000, of each scenario
  *   SIM_SEED=n      only this seed, which every finding names
  *   SIM_SCENARIO=s  only this scenario
  *   SIM_TRACE=1     every simulated call on standard error; with SIM_SEED
@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_SECONDS = 100, DEFAULT_STEPS = 300000 };
+enum { MOST_SECONDS = 100, DEFAULT_STEPS = 2000000 };
 
 struct report {
     uint64_t steps;
