@@ -170,7 +170,8 @@ GPU_SUITES := \
 	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
 	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS)) \
 	$(call gpu_suite,queued-standin,gpu_queued,$(on_fake) $(one_channel)) \
-	$(call gpu_suite,queued-standin-threads,gpu_queued,$(on_fake) $(one_channel) UCCL_TCPX_THREADS=3)
+	$(call gpu_suite,queued-standin-threads,gpu_queued,$(on_fake) $(one_channel) UCCL_TCPX_THREADS=3) \
+	$(call gpu_suite,queued-standin-small,gpu_queued,$(on_fake) $(one_channel) UCCL_TCPX_THREADS=2 $(small_pool))
 # Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
 # for, several, none; the last is nothing for the thread sanitizer.
 NET_SUITES := $(foreach name,net_ahead net_comm net_process net_progress net_strangers net_traffic, \
@@ -386,6 +387,7 @@ REAL_GPU_SUITES := $(SESSION_GPU_SUITES) \
 	$(call gpu_suite,import-real@300,import_cuda,$(on_gpu)) \
 	$(call gpu_suite,queued-real,gpu_queued,$(on_gpu) $(one_channel)) \
 	$(call gpu_suite,queued-real-threads,gpu_queued,$(on_gpu) $(one_channel) UCCL_TCPX_THREADS=3) \
+	$(call gpu_suite,queued-real-small,gpu_queued,$(on_gpu) $(one_channel) UCCL_TCPX_THREADS=2 $(small_pool)) \
 	$(call plugin_suite,gpu-cuda-real@300,gpu,$(on_gpu) $(as_cuda) $(one_channel)) \
 	$(call plugin_suite,gpu-unpack-real@300,gpu,$(on_gpu) $(as_unpack) $(one_channel)) \
 	$(call plugin_suite,gpu-cuda-devmem-real@300,gpu,$(on_gpu) $(as_cuda) UCCL_TCPX_SOFT_DEVMEM=5 $(one_channel)) \

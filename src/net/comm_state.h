@@ -155,6 +155,7 @@ struct incoming {
     struct net_request *request; /* whose bytes these are */
     struct staging_slot *slot;   /* into GPU memory: where they come first */
     uint64_t slot_bytes;         /* how many are there */
+    uint64_t slot_room;          /* how many will be, before they are copied on */
     uint64_t landing_at;         /* where in the message they belong */
     bool by_devmem;              /* this slice comes by device-memory TCP */
     struct eager_message *eager; /* or a message that nobody has asked for yet */
@@ -336,6 +337,18 @@ static inline bool request_is_referred_to(const struct net_request *request)
 static inline bool request_is_staged(const struct net_request *request)
 {
     return request->in_gpu && !request_is_referred_to(request);
+}
+
+/*
+ * How many of `left` bytes the next piece takes, at most `most`. The rest is not a single byte if
+ * that can be avoided: one byte cannot be copied to a GPU by a copy engine (gpu.h), so a message is
+ * not cut into pieces of which one is.
+ */
+static inline uint64_t piece_bytes(uint64_t left, uint64_t most)
+{
+    if (left <= most)
+        return left;
+    return left - most == 1 && most > 2 ? most - 1 : most;
 }
 
 /* Whether test may say how it ended: nobody touches its data any more. */

@@ -38,6 +38,7 @@ bool land_has_room(struct net_comm *comm, struct incoming *incoming)
     if (result != TCPX_SUCCESS)
         comm_fail_gpu(comm, result);
     incoming->slot_bytes = 0;
+    incoming->slot_room = piece_bytes(incoming->payload_left, staging_slot_bytes(&comm->gpu.share));
     return incoming->slot != NULL;
 }
 
@@ -45,8 +46,7 @@ void land_if_full(struct net_comm *comm, struct incoming *incoming)
 {
     struct staging_slot *slot = incoming->slot;
 
-    if (slot == NULL ||
-        (incoming->payload_left > 0 && incoming->slot_bytes < staging_slot_bytes(&comm->gpu.share)))
+    if (slot == NULL || incoming->slot_bytes < incoming->slot_room)
         return;
     incoming->slot = NULL;
     if (start_copy(comm, incoming->request, slot, incoming->landing_at, incoming->slot_bytes))
@@ -69,8 +69,7 @@ static void land_put_aside(struct net_comm *comm, struct net_request *request)
     uint64_t most = staging_slot_bytes(&comm->gpu.share);
 
     while (request->moved < message->bytes) {
-        uint64_t left = message->bytes - request->moved;
-        uint64_t bytes = left < most ? left : most;
+        uint64_t bytes = piece_bytes(message->bytes - request->moved, most);
         struct staging_slot *slot = NULL;
         int result = staging_take(&comm->gpu.share, &slot);
 

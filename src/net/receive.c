@@ -898,7 +898,7 @@ static struct iovec where_to(const struct net_comm *comm, const struct incoming 
 
     if (is_for_gpu(incoming)) {
         place = incoming->slot->host + incoming->slot_bytes;
-        most = staging_slot_bytes(&comm->gpu.share) - incoming->slot_bytes;
+        most = incoming->slot_room - incoming->slot_bytes;
     } else if (is_for_bounce(incoming)) {
         place = publish_where(comm, incoming->request, incoming->landing_at, &most);
     } else if (place == NULL) {

@@ -573,9 +573,7 @@ uint64_t sender_slice_bytes(const struct net_comm *comm, uint64_t left, uint64_t
 
     if (slice < sender_smallest_slice(comm))
         slice = sender_smallest_slice(comm);
-    if (slice > most)
-        slice = most;
-    return slice < left ? slice : left;
+    return piece_bytes(left, slice < most ? slice : most);
 }
 
 static void add_record(struct outgoing *outgoing, const struct wire_record *record)

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-enum { COPY_WAIT_MS = 60000, TOKENS_PER_WORD = 64 };
+enum { COPY_WAIT_MS = 60000, TOKENS_PER_WORD = 64, BEFORE = 1, AFTER = 1 };
 
 struct page {
     uint32_t references; /* fragments that have not come back; 0: the page is free */
@@ -62,7 +62,7 @@ struct soft_devmem {
     int broken; /* errno of every further call; 0: none */
     struct gpu_stream *stream;
     struct gpu_event *copied;
-    struct gpu_pinned staging;
+    struct gpu_pinned staging; /* BEFORE bytes, those of a call, and AFTER bytes */
     uint64_t seed;
     uint64_t pieces_made; /* the number of the next piece, which decides what it is like */
     struct place rest;    /* of the last fragment, where the iovec was too short for it */
@@ -164,7 +164,8 @@ struct plan {
     uint32_t most;     /* of control messages */
     bool more;         /* there is more to read than the limit */
     bool iovec_usable; /* bytes can be put there */
-    int error;         /* why planning ended early */
+    bool begins_with_rest;
+    int error; /* why planning ended early */
 };
 
 /* What piece `number` wants to be, before it meets limits. */
@@ -209,6 +210,7 @@ static bool plan_rest(struct soft_devmem *socket, struct plan *plan)
     rest->offset += piece.bytes;
     rest->bytes = plan->more ? rest->bytes - piece.bytes : 0;
     socket->pool->pages[piece.page].references++;
+    plan->begins_with_rest = true;
     add_piece(socket, plan, &piece);
     return true;
 }
@@ -438,6 +440,11 @@ static ssize_t look(struct soft_devmem *socket, int flags, struct plan *plan)
     return 1;
 }
 
+static char *staged(const struct soft_devmem *socket)
+{
+    return (char *)socket->staging.host + BEFORE;
+}
+
 /* Takes the planned bytes; 0 or -1 with errno: none came, and nothing is planned any more. */
 static ssize_t take_bytes(struct soft_devmem *socket, struct plan *plan)
 {
@@ -445,7 +452,7 @@ static ssize_t take_bytes(struct soft_devmem *socket, struct plan *plan)
     int error = ENOMEM;
 
     if (reserve_tokens(socket, plan->count)) {
-        got = recv(socket->fd, socket->staging.host, plan->bytes, MSG_DONTWAIT);
+        got = recv(socket->fd, staged(socket), plan->bytes, MSG_DONTWAIT);
         error = errno;
     }
     if (got < (ssize_t)plan->bytes)
@@ -454,18 +461,34 @@ static ssize_t take_bytes(struct soft_devmem *socket, struct plan *plan)
     return got;
 }
 
+/*
+ * A copy of one byte could wait for kernels (gpu.h), which a NIC does not. So one more byte of the
+ * same part of the page is written, which holds nothing yet; or the one before it, where this is
+ * the rest of a fragment: that byte is the last one of the call before, and does not change.
+ */
+static int copy_fragment(struct soft_devmem *socket, const struct piece *piece, const char *from,
+                         bool is_rest)
+{
+    uint32_t part = SOFT_DEVMEM_PAGE / socket->pool->options.fragments_per_page;
+    gpu_address to =
+        socket->pool->memory.address + (uint64_t)piece->page * SOFT_DEVMEM_PAGE + piece->offset;
+    bool single = piece->bytes == 1 && part > 1;
+
+    if (single && (is_rest || piece->offset % part == part - 1))
+        return gpu_copy_to_device(socket->stream, to - 1, from - 1, 2);
+    return gpu_copy_to_device(socket->stream, to, from, single ? 2 : piece->bytes);
+}
+
 static int copy_fragments(struct soft_devmem *socket, const struct plan *plan)
 {
-    const char *from = socket->staging.host;
+    const char *from = staged(socket);
     int result = TCPX_SUCCESS;
 
     for (uint32_t i = 0; i < plan->count && result == TCPX_SUCCESS; i++) {
         const struct piece *piece = &socket->plan[i];
-        uint64_t at = (uint64_t)piece->page * SOFT_DEVMEM_PAGE + piece->offset;
 
         if (piece->kind == DEVICE)
-            result = gpu_copy_to_device(socket->stream, socket->pool->memory.address + at, from,
-                                        piece->bytes);
+            result = copy_fragment(socket, piece, from, i == 0 && plan->begins_with_rest);
         from += piece->bytes;
     }
     if (result == TCPX_SUCCESS)
@@ -514,7 +537,7 @@ static void tell(struct msghdr *message, size_t *used, int type,
 /* Hands the pieces out: tokens, control messages, and the bytes that belong into the iovec. */
 static void hand_out(struct soft_devmem *socket, const struct plan *plan, struct msghdr *message)
 {
-    const char *from = socket->staging.host;
+    const char *from = staged(socket);
     size_t in_iovec = 0;
     size_t used = 0;
 
@@ -571,6 +594,7 @@ static ssize_t receive(struct soft_devmem *socket, struct plan *plan, struct msg
         return fail(EIO);
     }
     hand_out(socket, plan, message);
+    memcpy(staged(socket) - 1, staged(socket) + got - 1, 1);
     return got;
 }
 
@@ -627,8 +651,8 @@ int soft_devmem_open(struct soft_devmem_pool *pool, int fd, struct soft_devmem *
     if (result == TCPX_SUCCESS)
         result = gpu_event_create(pool->gpu, GPU_EVENT_PLAIN, &socket->copied);
     if (result == TCPX_SUCCESS)
-        result =
-            gpu_pinned_alloc(pool->gpu, SOFT_DEVMEM_CALL_BYTES, GPU_PINNED_PLAIN, &socket->staging);
+        result = gpu_pinned_alloc(pool->gpu, BEFORE + SOFT_DEVMEM_CALL_BYTES + AFTER,
+                                  GPU_PINNED_PLAIN, &socket->staging);
     if (result == TCPX_SUCCESS && !reserve_tokens(socket, 1))
         result = error_system(ENOMEM, "tokens of software devmem");
     if (result != TCPX_SUCCESS) {

@@ -36,8 +36,8 @@ static uint64_t copy_bytes(const struct net_comm *comm, uint64_t left)
     uint64_t most = staging_slot_bytes(&comm->gpu.share);
 
     if (bytes < LEAST_COPY && comm->link.largest_slice >= LEAST_COPY)
-        bytes = left < LEAST_COPY ? left : LEAST_COPY;
-    return bytes < most ? bytes : most;
+        bytes = LEAST_COPY;
+    return piece_bytes(left, bytes < most ? bytes : most);
 }
 
 static bool stage_one(struct net_comm *comm, struct net_request *request)

@@ -463,6 +463,25 @@ static bool moves_beside_a_kernel(struct gpu_pair *gpu, uint64_t number, size_t 
     return spins;
 }
 
+/* The exception: it may wait for the kernel, and comes when that has ended. */
+static void move_single_byte(struct gpu_pair *gpu)
+{
+    uint64_t receive = gpu->posted;
+    void *receiving;
+    void *sending;
+
+    cuda_fill(slot_of(receive), MARK, 1 + MARGIN_GPU);
+    assert_true(spinner_start(&spinner));
+    receiving = post_unmarked(gpu, 1);
+    sending = send_from_gpu(gpu, 5, 1);
+    assert_true(spinner_stop(&spinner));
+    assert_int_equal(finish_both(&gpu->pair, sending, receiving), 1);
+    if (unpacks(gpu->pair.to))
+        unpack_next(gpu, receive, 1);
+    assert_arrived(receive, 5, 1, 1);
+    assert_works(plugin_consumed(gpu->pair.to, gpu->pair.receiver, receiving));
+}
+
 /*
  * NCCL's kernels spin until their bytes are there, and the next ones are queued behind them: what
  * the plugin does on the GPU must not wait for either.
@@ -481,6 +500,7 @@ static void test_kernels_that_wait(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (!moves_beside_a_kernel(&gpu, i + 1, sizes[i]))
             fail_msg("a message of %zu bytes came when the kernel had ended", sizes[i]);
+    move_single_byte(&gpu);
     gpu_pair_close(&gpu);
     spinner_close(&spinner);
 }
