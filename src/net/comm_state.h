@@ -445,6 +445,11 @@ void devmem_send_poll(struct net_comm *comm, unsigned socket);
 bool devmem_send_is_flying(const struct net_comm *comm, unsigned socket);
 /* Nothing more of what is under way by reference gets to the peer. */
 void devmem_send_abort(struct net_comm *comm);
+/*
+ * The same when the comm is closed: waits a short while for the peer to acknowledge, and then
+ * resets only what could arrive as a whole message with wrong bytes. Nobody else uses the comm.
+ */
+void devmem_send_close(struct net_comm *comm);
 
 /* Receives that the GPU unpacks: whether one can begin; begins it; where its next bytes go. */
 bool publish_has_room(const struct net_comm *comm, const struct net_buffer *buffer);

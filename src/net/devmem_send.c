@@ -4,6 +4,7 @@
  */
 #include "net/comm_state.h"
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "net/nic_binding.h"
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 /* --- whether to ---------------------------------------------------------------------------- */
 
@@ -169,7 +171,9 @@ bool devmem_send_is_flying(const struct net_comm *comm, unsigned socket)
     return sends != NULL && zerocopy_is_flying(sends);
 }
 
-/* Somebody may be about to. */
+/* --- the end ------------------------------------------------------------------------------- */
+
+/* Another thread may be about to send. */
 static bool has_or_may_have_sent(const struct net_comm *comm, unsigned socket)
 {
     const struct net_request *request = comm->outgoing[socket].request;
@@ -179,16 +183,91 @@ static bool has_or_may_have_sent(const struct net_comm *comm, unsigned socket)
 }
 
 /*
- * A socket sends on what it has been given, also after shutdown() and close(), from memory that its
- * owner may overwrite now; and the peer would take it for what was meant. A connect() to nowhere
- * throws it away and resets the connection.
+ * A socket goes on sending what it was given, also after shutdown() and close(), from memory that
+ * its owner may overwrite now. A connect() to nowhere discards it and resets the connection.
  */
-void devmem_send_abort(struct net_comm *comm)
+static void reset(const struct net_comm *comm, unsigned socket)
 {
     const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
 
+    if (connect(comm->link.forward[socket], &nowhere, sizeof nowhere) != 0)
+        log_warn("a connection to %s could not be reset: %s", comm->link.peer, strerror(errno));
+}
+
+void devmem_send_abort(struct net_comm *comm)
+{
     for (unsigned i = 0; i < comm->link.sockets; i++)
-        if (has_or_may_have_sent(comm, i) &&
-            connect(comm->link.forward[i], &nowhere, sizeof nowhere) != 0)
-            log_warn("a connection to %s could not be reset: %s", comm->link.peer, strerror(errno));
+        if (has_or_may_have_sent(comm, i))
+            reset(comm, i);
+}
+
+/* Whether sockets have taken all of its records, and of its bytes those that have not arrived. */
+static bool may_arrive_whole(const struct net_comm *comm, const struct net_request *request)
+{
+    uint64_t bytes = request->moved;
+
+    if (request->unsaid > 0)
+        return false;
+    for (unsigned i = 0; i < comm->link.sockets; i++)
+        if (comm->outgoing[i].by_reference != NULL)
+            bytes += zerocopy_bytes_of(comm->outgoing[i].by_reference, request);
+    return bytes == request->bytes;
+}
+
+/* Whether the socket holds a part of a message that the peer could take for whole and right. */
+static bool holds_part_of_whole(const struct net_comm *comm, unsigned socket)
+{
+    const struct zerocopy *sends = comm->outgoing[socket].by_reference;
+
+    for (unsigned i = 0; sends != NULL && i < comm->used_requests; i++) {
+        const struct net_request *request = &comm->requests[i];
+
+        if (request->state == REQUEST_MOVING && request_is_referred_to(request) &&
+            zerocopy_bytes_of(sends, request) > 0 && may_arrive_whole(comm, request))
+            return true;
+    }
+    return false;
+}
+
+/* Notices that a connection has broken are notices, too: nothing is sent there any more. */
+static bool hear_arrivals(struct net_comm *comm)
+{
+    bool waits = false;
+
+    for (unsigned i = 0; i < comm->link.sockets; i++) {
+        struct zerocopy *sends = comm->outgoing[i].by_reference;
+        void *request;
+        uint64_t bytes;
+
+        if (sends == NULL || zerocopy_hear(sends, comm->link.forward[i]) != TCPX_SUCCESS)
+            continue;
+        while (zerocopy_take(sends, &request, &bytes))
+            sender_moved(request, bytes);
+    }
+    for (unsigned i = 0; i < comm->link.sockets && !waits; i++)
+        waits = holds_part_of_whole(comm, i);
+    return waits;
+}
+
+/*
+ * A reset also discards what lies in front of it in the same socket, and that may be messages in
+ * host memory whose sends are done. So the peer gets CLOSE_MS to acknowledge. A message that some
+ * bytes are missing of cannot be taken for whole, whatever becomes of the others: its sockets are
+ * left alone.
+ */
+void devmem_send_close(struct net_comm *comm)
+{
+    enum { CLOSE_MS = 2000 };
+    static const struct timespec pause = {.tv_nsec = 1000000};
+    uint64_t deadline = deadline_after_ms(CLOSE_MS);
+
+    if (comm->result != TCPX_SUCCESS) {
+        devmem_send_abort(comm);
+        return;
+    }
+    while (hear_arrivals(comm) && !deadline_passed(deadline))
+        nanosleep(&pause, NULL);
+    for (unsigned i = 0; i < comm->link.sockets; i++)
+        if (holds_part_of_whole(comm, i))
+            reset(comm, i);
 }

@@ -956,13 +956,14 @@ static void discard_input(int fd)
 /* shutdown, because a forked child may hold the descriptor too. */
 void sender_close(struct net_comm *comm)
 {
-    bool in_order = comm->result == TCPX_SUCCESS && queue_length(&comm->planned) == 0;
+    bool in_order;
 
+    devmem_send_close(comm);
+    in_order = comm->result == TCPX_SUCCESS && queue_length(&comm->planned) == 0;
     for (unsigned i = 0; i < comm->used_requests; i++)
         in_order = in_order && comm->requests[i].state != REQUEST_MOVING;
     for (uint16_t i = 0; i < comm->link.sockets; i++)
         in_order = in_order && is_idle(&comm->outgoing[i]);
-    devmem_send_abort(comm);
     for (uint16_t i = 0; i < comm->link.sockets; i++) {
         if (in_order && (i == 0 || comm->link.framing == WIRE_INLINE))
             say_fin(comm, i);

@@ -31,6 +31,16 @@ bool zerocopy_is_flying(const struct zerocopy *sends)
     return sends->next != sends->oldest;
 }
 
+uint64_t zerocopy_bytes_of(const struct zerocopy *sends, const void *owner)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = sends->oldest; i != sends->next; i++)
+        if (sends->flights[i % ZEROCOPY_MOST].owner == owner)
+            bytes += sends->flights[i % ZEROCOPY_MOST].bytes;
+    return bytes;
+}
+
 void zerocopy_began(struct zerocopy *sends, void *owner, uint64_t bytes)
 {
     sends->flights[sends->next++ % ZEROCOPY_MOST] =

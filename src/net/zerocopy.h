@@ -30,6 +30,8 @@ MUST_CHECK int zerocopy_allow(int socket);
 
 bool zerocopy_has_room(const struct zerocopy *sends);
 bool zerocopy_is_flying(const struct zerocopy *sends);
+/* Bytes of this owner in sends that have not been taken out. */
+uint64_t zerocopy_bytes_of(const struct zerocopy *sends, const void *owner);
 
 /* A sendmsg() with MSG_ZEROCOPY has taken that many bytes. */
 void zerocopy_began(struct zerocopy *sends, void *owner, uint64_t bytes);

@@ -1,0 +1,318 @@
+/*
+ * Closing a comm whose sockets still hold bytes by reference, without a NIC: sends by reference go
+ * out as zero-copy sends of host memory, which the kernel also reads where they lie. The memory is
+ * overwritten as soon as the comm is closed. Sends that were done arrive; a message by reference
+ * arrives right, or its receive fails.
+ */
+#include "net/comm_state.h"
+#include "rx/devmem_uapi.h"
+#include "tests/unit/net_pair.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+enum {
+    HOST_BYTES = 150000, /* more than the receiver's socket takes by itself */
+    WHOLE = 100000,      /* the sender's sockets take all of it behind that */
+    PARTLY = 16 << 20,   /* and of this a part */
+    SEND_ROOM = 200000,  /* which the kernel doubles */
+    RECEIVE_ROOM = 65536,
+    HOST_TAG = 1,
+    TAG = 2,
+    SOURCE_ID = 7,
+    SENT = 0x11,
+    OVERWRITTEN = 0xee,
+    SOON_MS = 300,   /* less than close waits for */
+    LATE_MS = 2800,  /* more than that */
+    FAST_MS = 700,   /* a close that waits for nobody, on a busy machine */
+    CLOSE_MS = 4000, /* what a close may take on a busy machine */
+    STEP_MS = 20000,
+    STUCK_MS = 100,
+};
+
+static uint8_t *source; /* PARTLY bytes */
+
+/* The library calls this, too: what refers to device memory refers to `source` instead. */
+ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
+{
+    const struct cmsghdr *control = CMSG_FIRSTHDR(message);
+    struct msghdr by_address = *message;
+    struct iovec place;
+
+    if (control == NULL || control->cmsg_type != DEVMEM_SCM_DMABUF)
+        return syscall(SYS_sendmsg, socket, message, flags);
+    place = message->msg_iov[0];
+    place.iov_base = source + (uintptr_t)place.iov_base;
+    by_address.msg_iov = &place;
+    by_address.msg_control = NULL;
+    by_address.msg_controllen = 0;
+    return syscall(SYS_sendmsg, socket, &by_address, flags);
+}
+
+static void nap_ms(unsigned milliseconds)
+{
+    const struct timespec span = {.tv_sec = milliseconds / 1000,
+                                  .tv_nsec = (long)(milliseconds % 1000) * 1000000};
+
+    nanosleep(&span, NULL);
+}
+
+static bool all_are(const uint8_t *bytes, size_t count, uint8_t value)
+{
+    return bytes[0] == value && memcmp(bytes, bytes + 1, count - 1) == 0;
+}
+
+/* --- two ends ------------------------------------------------------------------------------ */
+
+struct ends {
+    struct net_comm *sender;
+    struct net_comm *receiver;
+    struct net_request *host_receive;
+    struct net_request *receive;
+    struct net_request *send;
+    uint8_t host_room[HOST_BYTES];
+    uint8_t *room;
+    uint64_t bytes;
+    unsigned late_ms;
+    int host_result;
+    int result;
+    char text[256]; /* why, if the receive failed */
+};
+
+static void *new_pages(size_t bytes)
+{
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(pages != MAP_FAILED);
+    return pages;
+}
+
+static void set_buffer(int fd, int option, int bytes)
+{
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof bytes), 0);
+}
+
+static void allow_references(struct net_comm *sender)
+{
+    for (unsigned i = 0; i < sender->link.sockets; i++) {
+        struct outgoing *outgoing = &sender->outgoing[i];
+
+        outgoing->by_reference = calloc(1, sizeof *outgoing->by_reference);
+        assert_non_null(outgoing->by_reference);
+        assert_success(zerocopy_allow(sender->link.forward[i]));
+    }
+    sender->sends_by_reference = true;
+}
+
+static struct ends *ends_open(uint8_t sockets, enum wire_framing framing, uint64_t bytes)
+{
+    const struct net_link_options options = {.sockets = sockets,
+                                             .match = WIRE_MATCH_TAG,
+                                             .framing = framing,
+                                             .eager_limit = 4096,
+                                             .eager_credit = 65536,
+                                             .largest_slice = 256 << 10,
+                                             .timeout_ms = 20000,
+                                             .handshake_ms = 5000};
+    struct ends *ends = calloc(1, sizeof *ends);
+
+    assert_non_null(ends);
+    ends->bytes = bytes;
+    ends->room = new_pages(bytes);
+    make_comm_pair(&options, &ends->sender, &ends->receiver);
+    for (unsigned i = 0; i < sockets; i++) {
+        set_buffer(ends->sender->link.forward[i], SO_SNDBUF, SEND_ROOM);
+        set_buffer(ends->receiver->link.forward[i], SO_RCVBUF, RECEIVE_ROOM);
+    }
+    allow_references(ends->sender);
+    memset(source, SENT, bytes);
+    return ends;
+}
+
+static void ends_close(struct ends *ends)
+{
+    net_comm_close(ends->receiver);
+    munmap(ends->room, ends->bytes);
+    free(ends);
+}
+
+/*
+ * A message in host memory, and one by reference behind it. Receives are posted when both are
+ * there, so that no byte has gone out in another way.
+ */
+static void begin(struct ends *ends)
+{
+    static uint8_t message[HOST_BYTES];
+    uint64_t deadline = deadline_after_ms(STEP_MS);
+    struct net_request *host_send;
+    bool done = false;
+
+    memset(message, SENT, sizeof message);
+    assert_success(net_isend(ends->sender, message, sizeof message, HOST_TAG, &host_send));
+    assert_success(net_isend(ends->sender, source, ends->bytes, TAG, &ends->send));
+    assert_int_equal(ends->send->state, REQUEST_WAITING);
+    ends->send->in_gpu = true;
+    ends->send->source_id = SOURCE_ID;
+    assert_success(net_irecv(ends->receiver, ends->host_room, sizeof ends->host_room, HOST_TAG,
+                             &ends->host_receive));
+    assert_success(net_irecv(ends->receiver, ends->room, ends->bytes, TAG, &ends->receive));
+    while (!done) {
+        assert_success(net_test(host_send, &done, NULL));
+        assert_false(deadline_passed(deadline));
+    }
+    memset(message, OVERWRITTEN, sizeof message);
+}
+
+static uint64_t in_sockets(const struct ends *ends)
+{
+    uint64_t bytes = ends->send->moved;
+
+    for (unsigned i = 0; i < ends->sender->link.sockets; i++)
+        bytes += zerocopy_bytes_of(ends->sender->outgoing[i].by_reference, ends->send);
+    return bytes;
+}
+
+/* Until the sockets take no more. */
+static void fill_sockets(struct ends *ends)
+{
+    uint64_t deadline = deadline_after_ms(STEP_MS);
+    uint64_t last = clock_now();
+    uint64_t before = 0;
+
+    while ((in_sockets(ends) < ends->bytes || ends->send->unsaid > 0) &&
+           (before == 0 || clock_now() < last + (uint64_t)STUCK_MS * 1000000)) {
+        bool done;
+
+        assert_success(net_test(ends->send, &done, NULL));
+        assert_false(done);
+        assert_false(deadline_passed(deadline));
+        if (in_sockets(ends) != before)
+            last = clock_now();
+        before = in_sockets(ends);
+    }
+    assert_true(in_sockets(ends) > 0);
+}
+
+/* --- the case ------------------------------------------------------------------------------ */
+
+static int end_receive(struct net_request *request)
+{
+    bool done = false;
+    int result = net_wait(request, deadline_after_ms(STEP_MS), &done, NULL);
+
+    return result == TCPX_SUCCESS && !done ? TCPX_IN_PROGRESS : result;
+}
+
+static void *receive_late(void *context)
+{
+    struct ends *ends = context;
+
+    nap_ms(ends->late_ms);
+    ends->host_result = end_receive(ends->host_receive);
+    ends->result = end_receive(ends->receive);
+    snprintf(ends->text, sizeof ends->text, "%s", tcpx_last_error());
+    return NULL;
+}
+
+/* Returns how long the close took. */
+static uint64_t close_in_flight(struct ends *ends, unsigned late_ms)
+{
+    pthread_t thread;
+    uint64_t begun;
+    uint64_t ended;
+
+    begin(ends);
+    fill_sockets(ends);
+    ends->late_ms = late_ms;
+    assert_int_equal(pthread_create(&thread, NULL, receive_late, ends), 0);
+    begun = clock_now();
+    net_comm_close(ends->sender);
+    ended = clock_now();
+    memset(source, OVERWRITTEN, ends->bytes);
+    pthread_join(thread, NULL);
+    return (ended - begun) / 1000000;
+}
+
+static const struct {
+    uint8_t sockets;
+    enum wire_framing framing;
+} ways[] = {{1, WIRE_INLINE}, {3, WIRE_INLINE}, {3, WIRE_SEPARATE}};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static void assert_host_message(const struct ends *ends, unsigned way)
+{
+    if (ends->host_result != TCPX_SUCCESS)
+        fail_msg("way %u: a send that was done did not arrive", way);
+    assert_true(all_are(ends->host_room, sizeof ends->host_room, SENT));
+}
+
+/* The peer takes it soon: all of it arrives. */
+static void test_whole(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < WAYS; i++) {
+        struct ends *ends = ends_open(ways[i].sockets, ways[i].framing, WHOLE);
+
+        assert_true(close_in_flight(ends, SOON_MS) < CLOSE_MS);
+        assert_host_message(ends, i);
+        if (ends->result != TCPX_SUCCESS)
+            fail_msg("way %u: a message that was acknowledged did not arrive: %s", i, ends->text);
+        assert_true(all_are(ends->room, ends->bytes, SENT));
+        ends_close(ends);
+    }
+}
+
+/* A part that went out can do no harm, and close does not wait for it. */
+static void test_part(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < WAYS; i++) {
+        struct ends *ends = ends_open(ways[i].sockets, ways[i].framing, PARTLY);
+
+        assert_true(close_in_flight(ends, FAST_MS) < FAST_MS);
+        assert_host_message(ends, i);
+        assert_int_equal(ends->result, TCPX_REMOTE_ERROR);
+        ends_close(ends);
+    }
+}
+
+/* The peer takes nothing for long: close does not wait for ever, and no wrong byte is delivered. */
+static void test_late(void **state)
+{
+    struct ends *ends = ends_open(1, WIRE_INLINE, WHOLE);
+
+    (void)state;
+    assert_true(close_in_flight(ends, LATE_MS) < CLOSE_MS);
+    assert_int_equal(ends->result, TCPX_REMOTE_ERROR);
+    if (ends->host_result == TCPX_SUCCESS)
+        assert_true(all_are(ends->host_room, sizeof ends->host_room, SENT));
+    ends_close(ends);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    source = new_pages(PARTLY);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return munmap(source, PARTLY);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_part),
+        cmocka_unit_test(test_late),
+    };
+
+    setenv("UCCL_TCPX_THREADS", "0", 1); /* the receiver reads only when it is called */
+    return cmocka_run_group_tests_name("close with sends by reference", tests, set_up, tear_down);
+}
