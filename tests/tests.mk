@@ -72,6 +72,15 @@ $(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/net_calls/net
 
 include tests/sim/sim.mk
 
+# The same suites with a library whose system calls fail or do less on purpose (tests/faults).
+FAULTY_OBJECTS := $(patsubst %,$(BUILD)/obj/tests/%.o,redirected/faults faults/faults faults/calls filter)
+
+$(BUILD)/tests/faulty/test_%: $(BUILD)/obj/tests/unit/test_%.o $(FAULTY_OBJECTS)
+	$(call link,$(CMOCKA_LIBS))
+
+$(BUILD)/tests/faulty/test_%: $(BUILD)/obj/tests/gpu/test_%.o $(FAULTY_OBJECTS)
+	$(call link,$(CMOCKA_LIBS))
+
 # These load the plugin as NCCL does, and share no code with it.
 $(PLUGIN_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/plugin/plugin_driver.o $(FILTER)
 	$(call link,$(CMOCKA_LIBS))

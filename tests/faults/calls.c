@@ -1,0 +1,270 @@
+/*
+ * What the library calls instead of libc: each does what its namesake does, unless a fault is due.
+ * Only what a kernel may do is done to a socket: nothing shorter than one byte, no EAGAIN where the
+ * call may block, no piece of a datagram, and no fault for an eventfd's write, which cannot fail.
+ */
+#include "tests/faults/calls.h"
+
+#include "tests/faults/faults.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { MOST_PARTS = 16 }; /* of a message; the library has two, and those of devmem */
+
+static bool is_stream(int fd)
+{
+    int type = 0;
+    socklen_t length = sizeof type;
+
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM;
+}
+
+static bool never_blocks(int fd, int flags)
+{
+    return (flags & MSG_DONTWAIT) != 0 || (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
+}
+
+static bool fails(enum faults_kind kind, int error)
+{
+    if (!faults_hit(kind))
+        return false;
+    errno = error;
+    return true;
+}
+
+static bool fails_with_any(enum faults_kind kind, const int *errors, size_t count)
+{
+    return fails(kind, errors[faults_below(count)]);
+}
+
+/* Half of the time one byte; otherwise any number, small ones as often as large ones. */
+static size_t fewer(enum faults_kind kind, size_t bytes)
+{
+    size_t most = bytes;
+
+    if (bytes < 2 || !faults_hit(kind))
+        return bytes;
+    if (faults_below(2) == 0)
+        return 1;
+    for (uint64_t halvings = faults_below(24); halvings > 0 && most > 3; halvings--)
+        most /= 2;
+    return 1 + (size_t)faults_below(most - 1);
+}
+
+/* --- sockets -------------------------------------------------------------------------------- */
+
+static bool io_fails(int fd, int flags)
+{
+    return fails(FAULT_INTERRUPTED, EINTR) ||
+           (never_blocks(fd, flags) && fails(FAULT_AGAIN, EAGAIN));
+}
+
+static bool send_fails(int fd, int flags)
+{
+    return io_fails(fd, flags) || ((flags & MSG_ZEROCOPY) == 0 && fails(FAULT_NO_BUFFERS, ENOBUFS));
+}
+
+ssize_t faulty_send(int fd, const void *bytes, size_t count, int flags)
+{
+    if (!is_stream(fd))
+        return send(fd, bytes, count, flags);
+    return send_fails(fd, flags) ? -1 : send(fd, bytes, fewer(FAULT_SHORT_WRITE, count), flags);
+}
+
+ssize_t faulty_recv(int fd, void *bytes, size_t count, int flags)
+{
+    if (io_fails(fd, flags))
+        return -1;
+    return recv(fd, bytes, is_stream(fd) ? fewer(FAULT_SHORT_READ, count) : count, flags);
+}
+
+/* A datagram that is cut short loses its rest. */
+ssize_t faulty_recvfrom(int fd, void *bytes, size_t count, int flags, struct sockaddr *from,
+                        socklen_t *length)
+{
+    return io_fails(fd, flags) ? -1 : recvfrom(fd, bytes, count, flags, from, length);
+}
+
+/* The first bytes of what a message refers to; `parts` has room for its description. */
+static struct msghdr cut(enum faults_kind kind, const struct msghdr *message,
+                         struct iovec parts[MOST_PARTS])
+{
+    struct msghdr shorter = *message;
+    size_t left = 0;
+    size_t count = 0;
+
+    if (message->msg_iovlen > MOST_PARTS)
+        return shorter;
+    for (size_t i = 0; i < message->msg_iovlen; i++)
+        left += message->msg_iov[i].iov_len;
+    left = fewer(kind, left);
+    for (; count < message->msg_iovlen && left > 0; count++) {
+        parts[count] = message->msg_iov[count];
+        if (parts[count].iov_len > left)
+            parts[count].iov_len = left;
+        left -= parts[count].iov_len;
+    }
+    if (count == 0)
+        return shorter;
+    shorter.msg_iov = parts;
+    shorter.msg_iovlen = count;
+    return shorter;
+}
+
+ssize_t faulty_sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    struct iovec parts[MOST_PARTS];
+    struct msghdr shorter;
+
+    if (!is_stream(fd))
+        return sendmsg(fd, message, flags);
+    if (send_fails(fd, flags))
+        return -1;
+    shorter = cut(FAULT_SHORT_WRITE, message, parts);
+    return sendmsg(fd, &shorter, flags);
+}
+
+/* What the kernel tells about the message is told of the caller's own description. */
+ssize_t faulty_recvmsg(int fd, struct msghdr *message, int flags)
+{
+    struct iovec parts[MOST_PARTS];
+    struct iovec *own = message->msg_iov;
+    size_t own_count = message->msg_iovlen;
+    ssize_t got;
+
+    if (io_fails(fd, flags))
+        return -1;
+    if (is_stream(fd) && (flags & MSG_ERRQUEUE) == 0)
+        *message = cut(FAULT_SHORT_READ, message, parts);
+    got = recvmsg(fd, message, flags);
+    message->msg_iov = own;
+    message->msg_iovlen = own_count;
+    return got;
+}
+
+/* Files and pipes; what an eventfd holds has been taken by another reader. */
+ssize_t faulty_read(int fd, void *bytes, size_t count)
+{
+    if (count == sizeof(uint64_t) && never_blocks(fd, 0))
+        return fails(FAULT_AGAIN, EAGAIN) ? -1 : read(fd, bytes, count);
+    return fails(FAULT_INTERRUPTED, EINTR) ? -1 : read(fd, bytes, fewer(FAULT_SHORT_READ, count));
+}
+
+/* An interrupted connect() goes on. */
+int faulty_connect(int fd, const struct sockaddr *address, socklen_t length)
+{
+    int result = connect(fd, address, length);
+
+    if (result != 0 && errno == EINPROGRESS && faults_hit(FAULT_INTERRUPTED))
+        errno = EINTR;
+    return result;
+}
+
+int faulty_accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
+{
+    static const int want[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS};
+
+    if (io_fails(fd, 0) || fails(FAULT_ABORTED, ECONNABORTED) ||
+        fails_with_any(FAULT_NO_ACCEPT, want, sizeof want / sizeof *want))
+        return -1;
+    return accept4(fd, address, length, flags);
+}
+
+/* --- waiting -------------------------------------------------------------------------------- */
+
+int faulty_poll(struct pollfd *all, nfds_t count, int timeout_ms)
+{
+    return timeout_ms != 0 && fails(FAULT_INTERRUPTED, EINTR) ? -1 : poll(all, count, timeout_ms);
+}
+
+int faulty_epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms)
+{
+    if (timeout_ms != 0 && fails(FAULT_INTERRUPTED, EINTR))
+        return -1;
+    return epoll_wait(epoll, events, most > 1 && faults_hit(FAULT_FEWER) ? 1 : most, timeout_ms);
+}
+
+int faulty_nanosleep(const struct timespec *pause, struct timespec *left)
+{
+    if (fails(FAULT_INTERRUPTED, EINTR)) {
+        if (left != NULL)
+            *left = *pause;
+        return -1;
+    }
+    return nanosleep(pause, left);
+}
+
+/* --- what may not be had -------------------------------------------------------------------- */
+
+static const int no_descriptor[] = {EMFILE, ENFILE};
+
+static bool has_no_descriptor(void)
+{
+    return fails_with_any(FAULT_DESCRIPTORS, no_descriptor, 2);
+}
+
+int faulty_socket(int family, int type, int protocol)
+{
+    return has_no_descriptor() ? -1 : socket(family, type, protocol);
+}
+
+int faulty_eventfd(unsigned count, int flags)
+{
+    return has_no_descriptor() ? -1 : eventfd(count, flags);
+}
+
+int faulty_epoll_create1(int flags)
+{
+    return has_no_descriptor() ? -1 : epoll_create1(flags);
+}
+
+/* Only what is added takes memory and counts against the user's limit. */
+int faulty_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
+{
+    static const int no_room[] = {ENOSPC, ENOMEM};
+
+    if (operation == EPOLL_CTL_ADD && fails_with_any(FAULT_WATCH, no_room, 2))
+        return -1;
+    return epoll_ctl(epoll, operation, fd, event);
+}
+
+int faulty_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument)
+{
+    return faults_hit(FAULT_THREAD) ? EAGAIN : pthread_create(thread, attributes, run, argument);
+}
+
+void *faulty_malloc(size_t bytes)
+{
+    return fails(FAULT_MEMORY, ENOMEM) ? NULL : malloc(bytes);
+}
+
+void *faulty_calloc(size_t count, size_t bytes)
+{
+    return fails(FAULT_MEMORY, ENOMEM) ? NULL : calloc(count, bytes);
+}
+
+void *faulty_realloc(void *old, size_t bytes)
+{
+    return fails(FAULT_MEMORY, ENOMEM) ? NULL : realloc(old, bytes);
+}
+
+void *faulty_aligned_alloc(size_t alignment, size_t bytes)
+{
+    return fails(FAULT_MEMORY, ENOMEM) ? NULL : aligned_alloc(alignment, bytes);
+}
+
+int faulty_posix_memalign(void **memory, size_t alignment, size_t bytes)
+{
+    return faults_hit(FAULT_MEMORY) ? ENOMEM : posix_memalign(memory, alignment, bytes);
+}
+
+char *faulty_strdup(const char *text)
+{
+    return fails(FAULT_MEMORY, ENOMEM) ? NULL : strdup(text);
+}
