@@ -61,7 +61,7 @@ struct net_request {
     uint64_t order; /* of its isend or irecv in the comm */
     uint8_t *data;
     uint64_t bytes; /* of the message; of the room, until a receive knows its message */
-    uint64_t room;  /* receive */
+    uint64_t room;  /* receive; send that is too long: what its receive has */
     uint64_t tag;
     uint64_t moved;
     uint64_t handed_out;         /* send: bytes that have been given to a socket */
@@ -76,6 +76,7 @@ struct net_request {
     uint64_t begun;              /* receive: bytes of all slices that have begun */
     uint64_t reach;              /* receive: the end of the farthest slice */
     bool in_gpu;                 /* data is a device address */
+    bool too_long;               /* send: fails when the receiver has been sent TOOLONG */
     bool ahead;                  /* send: it goes ahead of its receive, on credit */
     uint32_t source_id;          /* send: the dma-buf that the NIC reads it from; 0: none */
     uint64_t source_at;          /* where in there its first byte is */

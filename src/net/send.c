@@ -134,20 +134,39 @@ static void open_eagerly(struct net_comm *comm, struct net_request *request)
                                .tag = request->tag});
 }
 
+/*
+ * The send fails only when TOOLONG has been written: after its last failed request a program need
+ * not call again, and the receiver would wait for ever.
+ */
+static void refuse_too_long(struct net_comm *comm, struct net_request *request,
+                            const struct post *post)
+{
+    request->state = REQUEST_MOVING;
+    request->too_long = true;
+    request->room = post->room;
+    request->handed_out = request->bytes;
+    request->staged = request->bytes;
+    plan(comm, request,
+         &(struct wire_record){
+             .type = WIRE_TOOLONG, .sequence = post->sequence, .length = request->bytes});
+}
+
+static void fail_too_long(struct net_request *request)
+{
+    request_fail(request,
+                 error_set(TCPX_INVALID_USAGE,
+                           "a message of %llu bytes with tag %llu, but its receive at %s has "
+                           "room for %llu",
+                           (unsigned long long)request->bytes, (unsigned long long)request->tag,
+                           request->comm->link.peer, (unsigned long long)request->room));
+}
+
 static void open_posted(struct net_comm *comm, struct net_request *request, const struct post *post)
 {
     request->sequence = post->sequence;
     request->has_sequence = true;
     if (request->bytes > post->room) {
-        plan(comm, NULL,
-             &(struct wire_record){
-                 .type = WIRE_TOOLONG, .sequence = post->sequence, .length = request->bytes});
-        request_fail(request,
-                     error_set(TCPX_INVALID_USAGE,
-                               "a message of %llu bytes with tag %llu, but its receive at %s has "
-                               "room for %llu",
-                               (unsigned long long)request->bytes, (unsigned long long)request->tag,
-                               comm->link.peer, (unsigned long long)post->room));
+        refuse_too_long(comm, request, post);
         return;
     }
     /* Its receive is there, so that nobody has to keep it: the credit does not matter. */
@@ -695,8 +714,13 @@ static bool load(struct net_comm *comm, uint16_t socket)
 
 static void done_if_all_sent(struct net_request *request)
 {
-    if (request->state != REQUEST_MOVING || request->moved != request->bytes ||
-        request->unsaid != 0)
+    if (request->state != REQUEST_MOVING || request->unsaid != 0)
+        return;
+    if (request->too_long) {
+        fail_too_long(request);
+        return;
+    }
+    if (request->moved != request->bytes)
         return;
     if (request->bytes >= LARGE)
         request->comm->last_large_end = clock_now();
