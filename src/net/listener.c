@@ -216,8 +216,10 @@ static int take_newcomers(struct net_listener *listener)
         int error = 0;
         int fd = socket_accept(listener->fd, &error);
 
-        if (fd < 0 && (error == EAGAIN || error == EWOULDBLOCK))
+        if (fd < 0 && (error == EAGAIN || error == EWOULDBLOCK)) {
+            listener->want_ends = 0; /* the kernel takes a descriptor before it looks */
             return TCPX_SUCCESS;
+        }
         /* Errors of the connection that was to be accepted pass. */
         if (fd < 0 && (error == EBADF || error == EINVAL || error == ENOTSOCK || error == EFAULT))
             return error_system(error, "accept");

@@ -275,8 +275,10 @@ static int take_newcomers(struct bootstrap_listener *listener, struct newcomer *
         int fd = socket_accept(listener->fd, &error);
         int result;
 
-        if (fd < 0 && (error == EAGAIN || error == EWOULDBLOCK))
+        if (fd < 0 && (error == EAGAIN || error == EWOULDBLOCK)) {
+            listener->want_ends = 0; /* the kernel takes a descriptor before it looks */
             return TCPX_SUCCESS;
+        }
         if (fd < 0 && (error == EBADF || error == EINVAL || error == ENOTSOCK || error == EFAULT))
             return error_system(error, "accept");
         /* Errors of the connection that was to be accepted pass with it. */
