@@ -144,8 +144,8 @@ void comm_give_up(struct net_comm *comm)
         return;
     comm->gave_up = true;
     if ((sender ? sender_is_between_records(comm) : receiver_is_between_records(comm)) &&
-        send(sender ? comm->link.forward[0] : comm->link.reverse, bytes, length,
-             MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        socket_send_now(sender ? comm->link.forward[0] : comm->link.reverse, bytes, length) <
+            length)
         log_debug("%s could not be told why", comm->link.peer);
     for (unsigned i = 0; i < comm->link.sockets; i++)
         shutdown(comm->link.forward[i], SHUT_RDWR);

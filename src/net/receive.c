@@ -150,7 +150,7 @@ static bool speak_once(struct net_comm *comm, enum lane_wait *wait)
     pthread_mutex_lock(&comm->lock);
     if (sent > 0)
         comm->said_bytes += (size_t)sent;
-    else if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM)
+    else if (socket_is_full(error))
         *wait = LANE_FOR_ROOM;
     else if (error != EINTR)
         stop_speaking(comm);

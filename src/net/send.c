@@ -922,7 +922,8 @@ enum lane_wait sender_send(struct net_comm *comm, uint16_t socket)
             return LANE_IDLE;
         if (sent < 0 && error == EINTR)
             continue;
-        if (sent < 0 && (error == EAGAIN || error == EWOULDBLOCK)) {
+        if (sent < 0 &&
+            (refers(outgoing) ? error == EAGAIN || error == EWOULDBLOCK : socket_is_full(error))) {
             copies_poll(comm); /* there is time, and how long they took is told */
             return LANE_FOR_ROOM;
         }

@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -90,6 +91,31 @@ int socket_tune(int fd, uint64_t timeout_ms)
     return result;
 }
 
+/* TCP answers a lack of kernel memory with EAGAIN; what lies between it and the NIC need not. */
+bool socket_is_full(int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM;
+}
+
+static bool has_room(int fd)
+{
+    struct pollfd writable = {.fd = fd, .events = POLLOUT};
+
+    return poll(&writable, 1, 0) > 0 && (writable.revents & POLLOUT) != 0;
+}
+
+/* An error does not mean that there is no room: poll() knows. */
+size_t socket_send_now(int fd, const void *bytes, size_t count)
+{
+    enum { MOST_TRIES = 16 };
+    size_t sent = 0;
+
+    for (int tries = 0; sent < count && tries < MOST_TRIES; tries++)
+        if (!socket_send_rest(fd, bytes, count, &sent) || (sent < count && !has_room(fd)))
+            break;
+    return sent;
+}
+
 bool socket_send_rest(int fd, const void *bytes, size_t count, size_t *sent)
 {
     while (*sent < count) {
@@ -99,7 +125,7 @@ bool socket_send_rest(int fd, const void *bytes, size_t count, size_t *sent)
         if (taken >= 0)
             *sent += (size_t)taken;
         else if (errno != EINTR)
-            return errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM;
+            return socket_is_full(errno);
     }
     return true;
 }

@@ -44,6 +44,15 @@ MUST_CHECK int socket_tune(int fd, uint64_t timeout_ms);
  */
 MUST_CHECK bool socket_send_rest(int fd, const void *bytes, size_t count, size_t *sent);
 
+/*
+ * Sends as much as the socket takes without waiting, however many calls that needs; returns how
+ * many bytes. For the last words on a connection that is about to be closed.
+ */
+size_t socket_send_now(int fd, const void *bytes, size_t count);
+
+/* Whether an error of a send means that the socket takes nothing now, but will later. */
+bool socket_is_full(int error);
+
 /* No more room is reported while this many bytes have not been sent, besides those on their way. */
 MUST_CHECK int socket_limit_unsent(int fd, int bytes);
 

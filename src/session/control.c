@@ -321,7 +321,7 @@ int control_flush(struct control *control)
         if (sent >= 0) {
             control->first += (size_t)sent;
             control->unsent -= (size_t)sent;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        } else if (socket_is_full(errno)) {
             return TCPX_SUCCESS;
         } else if (errno != EINTR) {
             return report_unsendable(control, errno);

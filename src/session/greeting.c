@@ -4,6 +4,8 @@
  */
 #include "session/greeting.h"
 
+#include "net/socket.h"
+
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
@@ -104,7 +106,7 @@ bool bootstrap_side_greet(struct bootstrap_side *side, int fd, bool *sent)
 
         if (taken >= 0)
             side->greeted += (size_t)taken;
-        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+        else if (socket_is_full(errno))
             return true;
         else if (errno != EINTR)
             return false;

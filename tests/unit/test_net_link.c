@@ -93,14 +93,17 @@ static int stranger(const uint8_t handle[NET_HANDLE_BYTES])
 static ssize_t answer_to(struct net_listener *listener, int fd, void *bytes, size_t room)
 {
     uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    size_t have = 0;
 
     for (;;) {
         struct net_link link;
         bool accepted;
-        ssize_t got = recv(fd, bytes, room, MSG_DONTWAIT);
+        ssize_t got = recv(fd, (uint8_t *)bytes + have, room - have, MSG_DONTWAIT);
 
-        if (got >= 0 || errno != EAGAIN)
-            return got;
+        if (got > 0)
+            have += (size_t)got;
+        if (have == room || got == 0 || (got < 0 && errno != EAGAIN))
+            return have > 0 ? (ssize_t)have : got;
         assert_success(net_accept(listener, &link, &accepted));
         assert_false(accepted);
         assert_false(deadline_passed(deadline));
