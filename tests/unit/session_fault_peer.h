@@ -230,6 +230,13 @@ static inline void spoil(struct agreement *mine, enum odd odd)
         memset(mine->handles, 0, sizeof mine->handles);
 }
 
+/* The whole of it, however little the socket takes at a time. */
+static inline void send_frame(struct player *player, uint8_t type, const void *bytes, size_t count)
+{
+    CHECK(control_send(player->control, type, bytes, count) == TCPX_SUCCESS);
+    CHECK(control_send_all(player->control, deadline_after_ms(PATIENCE_MS)) == TCPX_SUCCESS);
+}
+
 static inline void say_agreement(struct player *player)
 {
     const bool odd = player->part.stage == ODD_AGREEMENT;
@@ -246,8 +253,7 @@ static inline void say_agreement(struct player *player)
         length = 10;
     if (odd && which == LONG)
         length += AGREEMENT_HANDLE_BYTES;
-    CHECK(control_send(player->control, odd && which == TYPE ? DONE : AGREEMENT, bytes, length) ==
-          TCPX_SUCCESS);
+    send_frame(player, odd && which == TYPE ? DONE : AGREEMENT, bytes, length);
 }
 
 /* A frame, and then only half of what it announces. */
@@ -329,7 +335,7 @@ static inline void be_ready(struct player *player)
     uint8_t type;
     size_t length;
 
-    CHECK(control_send(player->control, READY, NULL, 0) == TCPX_SUCCESS);
+    send_frame(player, READY, NULL, 0);
     stop_at(player, IS_READY);
     CHECK(control_await(player->control, "that it is ready", &type, NULL, 0, &length,
                         deadline_after_ms(PATIENCE_MS)) == TCPX_SUCCESS);
@@ -343,7 +349,7 @@ static inline void say(struct player *player, uint8_t type, unsigned count, uint
 {
     const uint64_t numbers[3] = {htole64(first), htole64(second), htole64(third)};
 
-    CHECK(control_send(player->control, type, numbers, count * sizeof *numbers) == TCPX_SUCCESS);
+    send_frame(player, type, numbers, count * sizeof *numbers);
 }
 
 /* Of this type, and of a transfer with this tag if it is an offer; its first number. */
