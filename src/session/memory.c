@@ -24,8 +24,9 @@ struct channel_memory memory_at(const struct tcpx_memory *memory, bool sending, 
 static void deregister_all(struct tcpx_memory *memory)
 {
     struct tcpx_session *session = memory->session;
+    bool has_tables = memory->of_sender != NULL && memory->of_receiver != NULL;
 
-    for (unsigned i = 0; i < session->channels && memory->regions != 0; i++)
+    for (unsigned i = 0; i < session->channels && has_tables; i++)
         for (size_t k = 0; k < memory->regions; k++) {
             channel_deregister(&session->sending.lanes[i].channel,
                                &memory->of_sender[i * memory->regions + k]);
