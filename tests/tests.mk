@@ -81,6 +81,9 @@ $(BUILD)/tests/faulty/test_%: $(BUILD)/obj/tests/unit/test_%.o $(FAULTY_OBJECTS)
 $(BUILD)/tests/faulty/test_%: $(BUILD)/obj/tests/gpu/test_%.o $(FAULTY_OBJECTS)
 	$(call link,$(CMOCKA_LIBS))
 
+$(BUILD)/tests/faulty/test_%: $(BUILD)/obj/tests/faults/test_%.o $(FAULTY_OBJECTS)
+	$(call link,$(CMOCKA_LIBS))
+
 # These load the plugin as NCCL does, and share no code with it.
 $(PLUGIN_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/plugin/plugin_driver.o $(FILTER)
 	$(call link,$(CMOCKA_LIBS))

@@ -1,0 +1,412 @@
+/*
+ * Threads, watches, descriptors and memory that cannot be had: each call of a comm's and of a
+ * session's life that asks for one fails in turn, alone and with all that follow. Whatever is
+ * affected ends in time, in words or with the right bytes; both sides can be closed, and nothing
+ * that was taken is kept. Without threads and watches all bytes arrive, since calls can do the
+ * work.
+ */
+#include "tests/faults/faults.h"
+#include "tests/unit/net_pair.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <tcpx.h>
+
+enum {
+    MESSAGES = 4,
+    BYTES = 300000, /* of the last; several slices */
+    CASE_MS = 10000,
+    ACCEPT_MS = 300,
+    OPEN_MS = 1000,
+    MOST_CALLS = 400, /* that fail in turn; there are fewer */
+    RETRIES = 5,
+};
+
+static uint8_t source[BYTES];
+static uint8_t arrived[2][BYTES];
+
+static void fill(void)
+{
+    for (size_t i = 0; i < BYTES; i++)
+        source[i] = (uint8_t)(i * 7 + i / 251);
+}
+
+/* Whether it went well; if not, it has a text. */
+static bool went_well(int result)
+{
+    if (result == TCPX_SUCCESS)
+        return true;
+    assert_true(tcpx_last_error()[0] != '\0');
+    return false;
+}
+
+/* --- a comm --------------------------------------------------------------------------------- */
+
+static const struct net_link_options link_options = {.sockets = 3,
+                                                     .match = WIRE_MATCH_TAG,
+                                                     .framing = WIRE_INLINE,
+                                                     .eager_limit = 4096,
+                                                     .eager_credit = 32768,
+                                                     .largest_slice = 65536,
+                                                     .timeout_ms = 60000,
+                                                     .handshake_ms = 2000};
+
+static uint64_t message_bytes(int number)
+{
+    static const uint64_t bytes[MESSAGES] = {0, 100, 5000, BYTES};
+
+    return bytes[number];
+}
+
+static bool link_up(struct net_listener *listener, uint8_t handle[NET_HANDLE_BYTES],
+                    struct net_link *sending, struct net_link *receiving)
+{
+    uint64_t deadline = deadline_after_ms(CASE_MS);
+    bool connected = false;
+    bool accepted = false;
+    bool well = true;
+
+    while (well && (!connected || !accepted)) {
+        if (!connected)
+            well = went_well(net_connect(NULL, &link_options, handle, sending, &connected));
+        if (well && !accepted)
+            well = went_well(net_accept(listener, receiving, &accepted));
+        assert_false(deadline_passed(deadline));
+    }
+    if (well)
+        return true;
+    if (connected)
+        net_link_close(sending);
+    else
+        net_connect_cancel(handle);
+    if (accepted)
+        net_link_close(receiving);
+    return false;
+}
+
+/* One end's request: NULL when it has ended or never began. */
+static bool step(struct net_request **request, bool *well)
+{
+    bool done = false;
+
+    if (*request == NULL)
+        return true;
+    *well = went_well(net_test(*request, &done, NULL)) && *well;
+    if (done || !*well)
+        *request = NULL;
+    return *request == NULL;
+}
+
+static bool move_one(struct net_comm *sender, struct net_comm *receiver, int number)
+{
+    uint64_t deadline = deadline_after_ms(CASE_MS);
+    uint64_t bytes = message_bytes(number);
+    struct net_request *send = NULL;
+    struct net_request *receive = NULL;
+    bool well = true;
+
+    memset(arrived[0], 0, sizeof arrived[0]);
+    while (well && receive == NULL && !deadline_passed(deadline))
+        well = went_well(net_irecv(receiver, arrived[0], bytes, 5, &receive));
+    while (well && send == NULL && !deadline_passed(deadline))
+        well = went_well(net_isend(sender, source, bytes, 5, &send));
+    while (well && (!step(&send, &well) | !step(&receive, &well)))
+        assert_false(deadline_passed(deadline));
+    return well && memcmp(arrived[0], source, bytes) == 0;
+}
+
+static bool run_comm(void)
+{
+    struct net_device device = loopback(AF_INET);
+    uint8_t handle[NET_HANDLE_BYTES];
+    struct net_listener *listener;
+    struct net_link sending;
+    struct net_link receiving;
+    struct net_comm *sender = NULL;
+    struct net_comm *receiver = NULL;
+    bool well = went_well(net_listen(&device, &link_options, handle, &listener));
+    bool linked;
+
+    if (!well)
+        return false;
+    linked = link_up(listener, handle, &sending, &receiving);
+    net_listener_close(listener);
+    if (!linked)
+        return false;
+    /* A link belongs to its comm, also when there is none. */
+    well = went_well(net_comm_create(&sending, NET_SENDER, &sender));
+    well = went_well(net_comm_create(&receiving, NET_RECEIVER, &receiver)) && well;
+    for (int i = 0; i < MESSAGES && well; i++)
+        well = move_one(sender, receiver, i);
+    if (sender != NULL)
+        net_comm_close(sender);
+    if (receiver != NULL)
+        net_comm_close(receiver);
+    return well;
+}
+
+/* --- a session ------------------------------------------------------------------------------ */
+
+struct side {
+    int number; /* 0 accepts, 1 connects */
+    int port;
+    struct tcpx_session_listener *listener;
+    atomic_bool *peer_ended;
+    atomic_bool ended;
+    bool well;
+};
+
+static int channels;
+
+static struct tcpx_session_options session_options(void)
+{
+    struct tcpx_session_options options;
+
+    tcpx_session_options_init(&options);
+    options.gpu = -1;
+    options.channels = channels;
+    options.plugin_path = "builtin";
+    return options;
+}
+
+/* A peer that could not even connect is not waited for. */
+static int open_side(struct side *side, struct tcpx_session **session)
+{
+    struct tcpx_session_options options = session_options();
+    int result;
+
+    if (side->number == 1)
+        return tcpx_session_connect("127.0.0.1", side->port, &options, OPEN_MS, session);
+    do
+        result = tcpx_session_accept(side->listener, ACCEPT_MS, session);
+    while (result == TCPX_IN_PROGRESS && !atomic_load(side->peer_ended));
+    return result;
+}
+
+static bool transfer(struct tcpx_session *session, struct tcpx_memory *memory, bool sends,
+                     uint64_t tag)
+{
+    struct tcpx_move move = {.memory = memory, .bytes = BYTES, .tag = tag};
+    struct tcpx_transfer *moving;
+
+    if (!went_well(sends ? tcpx_send(session, &move, &moving)
+                         : tcpx_receive(session, &move, &moving)))
+        return false;
+    return went_well(tcpx_transfer_wait(moving, OPEN_MS));
+}
+
+static bool exchange(const struct side *side, struct tcpx_session *session)
+{
+    struct tcpx_memory *from = NULL;
+    struct tcpx_memory *to = NULL;
+    bool well = went_well(tcpx_session_register(session, source, BYTES, &from)) &&
+                went_well(tcpx_session_register(session, arrived[side->number], BYTES, &to));
+
+    memset(arrived[side->number], 0, BYTES);
+    for (int turn = 0; turn < 2 && well; turn++)
+        well = turn == side->number ? transfer(session, from, true, 1)
+                                    : transfer(session, to, false, 1);
+    return well && memcmp(arrived[side->number], source, BYTES) == 0;
+}
+
+static void *run_side(void *argument)
+{
+    struct side *side = argument;
+    struct tcpx_session *session;
+
+    if (went_well(open_side(side, &session))) {
+        side->well = exchange(side, session);
+        tcpx_session_close(session);
+    }
+    atomic_store(&side->ended, true);
+    return NULL;
+}
+
+static bool run_session(void)
+{
+    struct tcpx_session_options options = session_options();
+    struct side sides[2] = {{.number = 0, .peer_ended = &sides[1].ended}, {.number = 1}};
+    pthread_t thread;
+
+    if (!went_well(tcpx_session_listen("127.0.0.1", 0, &options, &sides[0].listener)))
+        return false;
+    assert_success(tcpx_session_port(sides[0].listener, &sides[1].port));
+    assert_int_equal(pthread_create(&thread, NULL, run_side, &sides[1]), 0);
+    run_side(&sides[0]);
+    /* What has not been accepted is not waited for either. */
+    tcpx_session_stop_listening(sides[0].listener);
+    pthread_join(thread, NULL);
+    return sides[0].well && sides[1].well;
+}
+
+/* --- the cases ------------------------------------------------------------------------------ */
+
+struct scene {
+    const char *name;
+    bool (*run)(void);
+};
+
+static const struct scene comm = {.name = "comm", .run = run_comm};
+static const struct scene session = {.name = "session", .run = run_session};
+
+/* Whole messages over one channel need no thread of their own; chunks over several do. */
+static void with_channels(int count)
+{
+    channels = count;
+}
+
+/* A case without a fault goes well; a time limit that a busy machine has exceeded is no verdict. */
+static bool goes_well(const struct scene *scene)
+{
+    for (int i = 0; i < RETRIES; i++)
+        if (scene->run())
+            return true;
+    return false;
+}
+
+static unsigned threads_now(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    unsigned count = 0;
+
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count;
+}
+
+/* Threads that have been joined leave this list a moment later. */
+static void assert_nothing_is_left(int descriptors, unsigned threads)
+{
+    uint64_t deadline = deadline_after_ms(CASE_MS);
+
+    while (threads_now() > threads && !deadline_passed(deadline))
+        usleep(100);
+    assert_int_equal(threads_now(), threads);
+    assert_int_equal(open_descriptors(), descriptors);
+}
+
+/*
+ * Each call in turn, or each with all behind it; `must`: it goes well all the same. Returns how
+ * many calls there were to fail.
+ */
+static unsigned long each_call(const struct scene *scene, enum faults_kind kind, bool and_all,
+                               bool must)
+{
+    int descriptors;
+    unsigned threads;
+    unsigned long call = 1;
+    bool injected = true;
+
+    assert_true(goes_well(scene)); /* and what is kept for all of a process is there */
+    descriptors = open_descriptors();
+    threads = threads_now();
+    for (; injected; call++) {
+        uint64_t start = clock_now();
+        bool well;
+
+        assert_true(call < MOST_CALLS);
+        faults_by_count(kind, call, and_all ? ULONG_MAX : call);
+        well = scene->run();
+        injected = faults_stop() > 0;
+        if (clock_now() - start > (uint64_t)2 * CASE_MS * 1000000)
+            fail_msg("%s, %s %lu: too slow", scene->name, faults_kind_name(kind), call);
+        if (!well && (must || !injected) && !goes_well(scene))
+            fail_msg("%s, %s %lu: %s", scene->name, faults_kind_name(kind), call,
+                     tcpx_last_error());
+        if (!well && must)
+            fail_msg("%s without %s %lu: %s", scene->name, faults_kind_name(kind), call,
+                     tcpx_last_error());
+        assert_nothing_is_left(descriptors, threads);
+    }
+    return call - 2;
+}
+
+static void each_kind(const struct scene *scene, enum faults_kind kind, bool must)
+{
+    unsigned long calls = each_call(scene, kind, false, must);
+
+    each_call(scene, kind, true, must);
+    print_message("# %s: %lu calls could fail for want of %s\n", scene->name, calls,
+                  faults_kind_name(kind));
+    assert_true(calls > 0);
+}
+
+static void test_threads_of_a_comm(void **state)
+{
+    (void)state;
+    each_kind(&comm, FAULT_THREAD, true);
+}
+
+static void test_watches_of_a_comm(void **state)
+{
+    (void)state;
+    each_kind(&comm, FAULT_WATCH, true);
+}
+
+static void test_descriptors_of_a_comm(void **state)
+{
+    (void)state;
+    each_kind(&comm, FAULT_DESCRIPTORS, false);
+}
+
+static void test_memory_of_a_comm(void **state)
+{
+    (void)state;
+    each_kind(&comm, FAULT_MEMORY, false);
+}
+
+static void test_threads_of_a_session(void **state)
+{
+    (void)state;
+    with_channels(1);
+    each_kind(&session, FAULT_THREAD, true);
+    with_channels(2);
+    each_kind(&session, FAULT_THREAD, false);
+}
+
+static void test_watches_of_a_session(void **state)
+{
+    (void)state;
+    for (int count = 1; count <= 2; count++) {
+        with_channels(count);
+        each_kind(&session, FAULT_WATCH, true);
+    }
+}
+
+static void test_descriptors_of_a_session(void **state)
+{
+    (void)state;
+    for (int count = 1; count <= 2; count++) {
+        with_channels(count);
+        each_kind(&session, FAULT_DESCRIPTORS, false);
+    }
+}
+
+static void test_memory_of_a_session(void **state)
+{
+    (void)state;
+    for (int count = 1; count <= 2; count++) {
+        with_channels(count);
+        each_kind(&session, FAULT_MEMORY, false);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads_of_a_comm),
+        cmocka_unit_test(test_watches_of_a_comm),
+        cmocka_unit_test(test_descriptors_of_a_comm),
+        cmocka_unit_test(test_memory_of_a_comm),
+        cmocka_unit_test(test_threads_of_a_session),
+        cmocka_unit_test(test_watches_of_a_session),
+        cmocka_unit_test(test_descriptors_of_a_session),
+        cmocka_unit_test(test_memory_of_a_session),
+    };
+
+    fill();
+    return cmocka_run_group_tests_name("lacks", tests, NULL, NULL);
+}
