@@ -61,7 +61,8 @@ enum { CU_HANDLE_DMABUF = 1, CU_DMABUF_OVER_PCIE = 1 };
 enum { CU_FLUSH_OPTION_HOST = 1, CU_FLUSH_TARGET_CONTEXT = 0, CU_FLUSH_TO_OWNER = 100 };
 enum { CU_JIT_ERROR_LOG = 5, CU_JIT_ERROR_LOG_BYTES = 6 };
 
-/* Rows between memories that may lie apart; the driver's CUDA_MEMCPY2D, with its arrays left out. */
+/* Rows between memories that may lie apart; the driver's CUDA_MEMCPY2D, with its arrays left out.
+ */
 struct cu_rows {
     size_t from_x;
     size_t from_y;

@@ -30,9 +30,8 @@ int netlink_refused(const struct netlink_verdict *verdict, const char *format, .
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     return error_set(TCPX_SYSTEM_ERROR, "%s: %s%s%s%s%s", what,
-                     error_reason(verdict->error, reason),
-                     *verdict->words != '\0' ? ": \"" : "", verdict->words,
-                     *verdict->words != '\0' ? "\"" : "",
+                     error_reason(verdict->error, reason), *verdict->words != '\0' ? ": \"" : "",
+                     verdict->words, *verdict->words != '\0' ? "\"" : "",
                      privilege ? "; CAP_NET_ADMIN is needed: run as root, or setcap "
                                  "cap_net_admin+ep on the program"
                                : "");

@@ -104,8 +104,8 @@ static bool step(struct tcpx_session *session, bool *busy)
     if (session->failure == TCPX_SUCCESS && result != TCPX_SUCCESS)
         session_fail(session, result);
     if (session->failure != TCPX_SUCCESS)
-        session->tells_why = control_flush(session->control) == TCPX_SUCCESS &&
-                             control_has_unsent(session->control);
+        session->tells_why =
+            control_flush(session->control) == TCPX_SUCCESS && control_has_unsent(session->control);
     if (session->failure != TCPX_SUCCESS && !session->is_drained && chunks_drain_step(session)) {
         session->is_drained = true;
         end_transfers(session);

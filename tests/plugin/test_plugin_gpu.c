@@ -493,7 +493,7 @@ static void test_kernels_that_wait(void **state)
     struct gpu_pair gpu;
 
     if (!spinner_has_one_channel())
-        skip();
+        skip_because("it needs CUDA_DEVICE_MAX_CONNECTIONS=1");
     assert_true(spinner_open(&spinner));
     gpu_pair_open(&gpu, plugin_of(state));
     move_on_gpu(&gpu, 0, 1000, 1000); /* what is made at the first use is there, as in NCCL */

@@ -3,6 +3,7 @@
  * 50 ms away find the listener: all of them get in. What strangers say differs: a byte, most of a
  * greeting, a whole greeting without a proof.
  */
+#include "tests/skip.h"
 #include "tests/unit/nursery.h"
 
 #include "base/clock.h"
@@ -276,10 +277,8 @@ static void test_those_who_know_the_secret(void **state)
     struct secret *secret;
 
     (void)state;
-    if (secret_load(secret_path, secret_libraries, &secret) != TCPX_SUCCESS) {
-        print_message("# skip: %s\n", error_text());
-        skip();
-    }
+    if (secret_load(secret_path, secret_libraries, &secret) != TCPX_SUCCESS)
+        skip_because("%s", error_text());
     secret_free(secret);
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
         assert_all_get_in(bytes[i], secret_path);

@@ -4,6 +4,7 @@
  */
 #include "base/clock.h"
 #include "net/nic_watch.h"
+#include "tests/skip.h"
 
 #include <net/if.h>
 #include <pthread.h>
@@ -60,10 +61,8 @@ static bool await_downs(unsigned count)
 
 static void begin(const char *interface)
 {
-    if (!in_a_net) {
-        print_message("# skip: no network namespace can be made\n");
-        skip();
-    }
+    if (!in_a_net)
+        skip_because("no network namespace can be made");
     watched = if_nametoindex(interface);
     assert_int_not_equal(watched, 0);
     atomic_store(&hold, false);
@@ -129,7 +128,7 @@ static void test_state(void **state)
 {
     (void)state;
     if (!in_a_net)
-        skip();
+        skip_because("no network namespace can be made");
     set_up("lo", true);
     assert_true(nic_watch_is_up(if_nametoindex("lo")));
     set_up("lo", false);
@@ -188,7 +187,7 @@ static void test_removed(void **state)
 {
     (void)state;
     if (!make_pair())
-        skip();
+        skip_because("no pair of virtual interfaces can be made");
     begin("tcpxw0");
     remove_pair();
     assert_true(await_downs(1));
@@ -199,7 +198,7 @@ static void test_removed_in_an_overrun(void **state)
 {
     (void)state;
     if (!make_pair())
-        skip();
+        skip_because("no pair of virtual interfaces can be made");
     set_up("tcpxw0", true);
     begin("tcpxw0");
     hold_watcher("tcpxw0");

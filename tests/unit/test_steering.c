@@ -724,7 +724,7 @@ static void test_folders_of_others(void **state)
     assert_int_equal(unlink(other), 0);
     steering_files_use(folder, NULL);
     if (geteuid() != 0)
-        skip(); /* only root can give things away */
+        skip_because("only root can give files away");
     assert_int_equal(chown(folder, SOMEBODY, SOMEBODY), 0);
     expect_unrecorded();
 }
@@ -753,7 +753,7 @@ static void test_planted_files(void **state)
     expect_unrecorded();
     assert_int_equal(unlink(lock) | unlink(setup), 0);
     if (geteuid() != 0)
-        skip();
+        skip_because("only root can give files away");
     fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     assert_true(fd >= 0);
     assert_int_equal(rename(lock, setup) | link(setup, lock), 0);
@@ -771,7 +771,7 @@ static void test_planted_record(void **state)
     (void)state;
     waitpid(killed, NULL, 0);
     if (geteuid() != 0)
-        skip();
+        skip_because("only root can give files away");
     record_path(path);
     assert_int_equal(chown(path, SOMEBODY, SOMEBODY), 0);
     assert_int_equal(steering_clean(FAKE_NIC), 0);
@@ -823,7 +823,7 @@ static void test_second_folder(void **state)
 
     (void)state;
     if (geteuid() != 0)
-        skip();
+        skip_because("only root can become somebody else");
     assert_int_equal(chmod(folder, 0755), 0);
     /* As /tmp is: everybody can make a folder of his own there. */
     snprintf(second, sizeof second, "%s/all", folder);
