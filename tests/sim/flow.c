@@ -78,10 +78,41 @@ uint8_t *flow_data(const struct flow_operation *operation)
     return operation->memory + FLOW_GUARD;
 }
 
+void *flow_memory(const struct flow_operation *operation)
+{
+    return operation->device != NULL ? operation->device : operation->memory;
+}
+
+static uint64_t whole_bytes(const struct flow_operation *operation)
+{
+    return operation->bytes + 2 * (uint64_t)FLOW_GUARD;
+}
+
+static void must(const struct flow_end *end, int result)
+{
+    if (result != TCPX_SUCCESS)
+        sim_found("%s: emulated GPU: %s", end->flow->name, flow_library(end)->error_text());
+}
+
+/* What is in GPU memory is looked at, and changed, in a copy. */
+static void push(const struct flow_end *end, const struct flow_operation *operation)
+{
+    if (operation->device != NULL)
+        must(end, flow_library(end)->tcpx_gpu_write(operation->device, operation->memory,
+                                                    whole_bytes(operation)));
+}
+
+static void pull(const struct flow_end *end, const struct flow_operation *operation)
+{
+    if (operation->device != NULL)
+        must(end, flow_library(end)->tcpx_gpu_read(operation->memory, operation->device,
+                                                   whole_bytes(operation)));
+}
+
 static void take_memory(struct flow_end *end, unsigned index)
 {
     struct flow_operation *operation = &end->operations[index];
-    uint64_t bytes = operation->bytes + 2 * (uint64_t)FLOW_GUARD;
+    uint64_t bytes = whole_bytes(operation);
 
     operation->memory = malloc(bytes);
     if (operation->memory == NULL)
@@ -89,11 +120,16 @@ static void take_memory(struct flow_end *end, unsigned index)
     memset(operation->memory, POISON, bytes);
     if (end->sends)
         fill(flow_data(operation), operation->bytes, key_of(end->flow, index));
+    if (!end->flow->in_gpu || sim_one_in(3))
+        return;
+    must(end, flow_library(end)->tcpx_gpu_alloc(0, bytes, &operation->device));
+    push(end, operation);
 }
 
-static void poison(struct flow_operation *operation)
+static void poison(const struct flow_end *end, struct flow_operation *operation)
 {
     memset(flow_data(operation), POISON, operation->bytes);
+    push(end, operation);
 }
 
 /* --- what must hold --------------------------------------------------------------------------- */
@@ -168,6 +204,8 @@ static void operation_ended(struct flow_end *end, unsigned index, int result, ui
     struct flow_operation *operation = &end->operations[index];
 
     operation->request = NULL;
+    if (!end->sends)
+        pull(end, operation);
     if (result == TCPX_SUCCESS) {
         sim_trace(WHO " is done", WHO_OF(end, index));
         operation->state = FLOW_DONE;
@@ -178,7 +216,7 @@ static void operation_ended(struct flow_end *end, unsigned index, int result, ui
         check_failure(end, index, result);
     }
     if (result == TCPX_SUCCESS || !end->flow->calls->fails_late)
-        poison(operation);
+        poison(end, operation);
 }
 
 /* Not for ever: neither while all is well, nor after something went wrong. */
@@ -369,8 +407,12 @@ void flow_closed(struct flow_end *end)
         if (operation->state == FLOW_ACTIVE)
             operation->state = FLOW_ABANDONED;
         if (operation->state == FLOW_ABANDONED || operation->state == FLOW_FAILED)
-            poison(operation);
+            poison(end, operation);
     }
+    if (end->flow->in_gpu)
+        sim_sleep(sim_below(10 * SIM_MS));
+    for (unsigned i = 0; i < end->begun; i++)
+        pull(end, &end->operations[i]);
 }
 
 /* --- plans ------------------------------------------------------------------------------------ */
@@ -409,8 +451,9 @@ static void reorder_receives(struct flow_end *receiver)
     unsigned most = flow_places > 16 ? 4 : 2;
 
     for (unsigned i = 0; i < receiver->count; i++) {
-        unsigned back = receiver->operations[i].tag >= 100 ? (i < 60 ? i : 60)
-                                                           : (unsigned)sim_below(i < most ? i + 1 : most);
+        unsigned back = receiver->operations[i].tag >= 100
+                            ? (i < 60 ? i : 60)
+                            : (unsigned)sim_below(i < most ? i + 1 : most);
 
         for (unsigned k = 0; k < back; k++)
             swap(&receiver->operations[i - k], &receiver->operations[i - k - 1]);
@@ -433,7 +476,8 @@ static void choose_room(const struct flow *flow, struct flow_operation *operatio
  * The receives come in another order than the sends, but not so far that the two programs wait for
  * each other.
  */
-void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const void *), const void *of)
+void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const void *),
+               const void *of)
 {
     struct flow_end *sender = &flow->sender;
     struct flow_end *receiver = &flow->receiver;
@@ -445,6 +489,7 @@ void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const voi
 
     sender->flow = receiver->flow = flow;
     sender->sends = true;
+    flow->in_gpu = sim_one_in(3);
     flow->salt = sim_random();
     sender->count = (unsigned)sim_between(1, most);
     for (unsigned i = 0; i < sender->count; i++) {
@@ -462,9 +507,8 @@ void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const voi
         reorder_receives(receiver);
     /* Further receives than messages: they fail when the sender has closed. */
     for (uint64_t more = sim_one_in(4) ? sim_below(4) : 0; more > 0; more--)
-        receiver->operations[receiver->count++] =
-            (struct flow_operation){
-                .bytes = sim_below(1000), .tag = sim_below(tags), .in_pieces = in_pieces};
+        receiver->operations[receiver->count++] = (struct flow_operation){
+            .bytes = sim_below(1000), .tag = sim_below(tags), .in_pieces = in_pieces};
     find_partners(flow);
     for (unsigned i = 0; i < receiver->count; i++)
         choose_room(flow, &receiver->operations[i]);
@@ -503,8 +547,8 @@ void flow_plan_world(void)
         .receive_buffer = sim_one_in(3) ? sim_between(256, 4096) : sim_between(4096, 200000),
         .cpus = sim_one_in(2) ? 2 : 8,
     };
-    flow_faults = (struct flow_faults){.timeout_ns = sim_between(1, 4) * SIM_S,
-                                       .begin_at = SIM_NEVER};
+    flow_faults =
+        (struct flow_faults){.timeout_ns = sim_between(1, 4) * SIM_S, .begin_at = SIM_NEVER};
     keep_up_with_timeout();
     for (int process = 0; process < SIM_PROCESSES; process++) {
         const char *chosen = threads[sim_below(4)];
@@ -513,6 +557,9 @@ void flow_plan_world(void)
         sim_setenv(process, "UCCL_TCPX_THREADS", chosen);
         sim_setenv(process, "UCCL_TCPX_SOCKET_BUDGET", "64");
         sim_setenv(process, "UCCL_TCPX_GPU", "host");
+        sim_setenv(process, "UCCL_TCPX_STAGING_BYTES", sim_one_in(2) ? "65536" : "1M");
+        if (sim_one_in(2))
+            sim_setenv(process, "UCCL_TCPX_HOST_GPU_DELAY_US", sim_one_in(2) ? "20" : "1000");
         snprintf(timeout, sizeof timeout, "%llu",
                  (unsigned long long)(flow_faults.timeout_ns / SIM_MS));
         sim_setenv(process, "UCCL_TCPX_TIMEOUT_MS", timeout);

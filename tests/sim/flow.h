@@ -28,6 +28,7 @@ struct flow_operation {
     bool in_pieces;  /* sessions: given as a list of pieces */
     int partner;     /* index of the operation at the other end; -1: there is none */
     uint8_t *memory; /* with FLOW_GUARD bytes before and behind */
+    void *device;    /* NULL, or GPU memory that is used instead; `memory` is what was seen of it */
     void *request;   /* what the transport has given for it */
     void *registered;
     uint64_t begun_at;
@@ -40,8 +41,8 @@ struct flow_end {
     void *transport; /* its end of the comm or session */
     struct flow_operation operations[FLOW_OPERATIONS];
     unsigned count;
-    unsigned begun;       /* operations, in order */
-    unsigned close_after; /* it closes when so many have begun, whatever is active */
+    unsigned begun;           /* operations, in order */
+    unsigned close_after;     /* it closes when so many have begun, whatever is active */
     struct flow_end *sibling; /* NULL, or the program of the same process that closes with it */
     bool hurries;             /* it closes now, because its sibling does */
     bool closed;
@@ -67,6 +68,7 @@ struct flow {
     const struct flow_calls *calls;
     uint64_t salt; /* of the bytes */
     bool tagged;
+    bool in_gpu;          /* some operations have GPU memory */
     bool exact;           /* a message has to be as long as its receive */
     unsigned most_active; /* operations of a program at once */
     struct flow_end sender;
@@ -98,10 +100,13 @@ extern const unsigned flow_places;
 /* --- plans and programs ----------------------------------------------------------------------- */
 
 /* `some_size`: of a message. `most`: messages. */
-void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const void *), const void *of);
+void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const void *),
+               const void *of);
 
 const struct sim_library *flow_library(const struct flow_end *end);
 uint8_t *flow_data(const struct flow_operation *operation);
+/* Where the transport finds all of its memory, guards included. */
+void *flow_memory(const struct flow_operation *operation);
 
 /* Begins, tests and waits for operations until the plan says that it is time to close. */
 void flow_run(struct flow_end *end);

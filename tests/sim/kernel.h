@@ -19,8 +19,8 @@ struct stream {
     uint64_t written;
     uint64_t arrived;
     uint64_t read;
-    bool shut; /* the writer has ended it: the FIN follows the last byte */
-    bool ended; /* the FIN has arrived */
+    bool shut;             /* the writer has ended it: the FIN follows the last byte */
+    bool ended;            /* the FIN has arrived */
     uint64_t moves_at;     /* the next segment arrives; SIM_NEVER: nothing is on the way */
     uint64_t silent_since; /* nothing was acknowledged since; SIM_NEVER: nothing has to be */
 };
@@ -40,7 +40,7 @@ struct file {
     enum file_kind kind;
     unsigned generation; /* counts the uses of this place */
     int process;
-    bool closed; /* by its process; the kernel still has work with it */
+    bool closed;      /* by its process; the kernel still has work with it */
     uint64_t waiting; /* threads that wait for a change */
 
     /* sockets */
@@ -59,7 +59,7 @@ struct file {
 
     /* connections */
     struct file *listener; /* until it is accepted: whose backlog it is in */
-    struct file *peer; /* NULL: it knows nothing of this connection (any more) */
+    struct file *peer;     /* NULL: it knows nothing of this connection (any more) */
     struct stream *in;
     struct stream *out;
     bool connecting;

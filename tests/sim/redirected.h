@@ -1,6 +1,6 @@
 /*
- * The library twice, as the two processes have it: a_... and b_..., each with its own variables. The
- * functions that a simulation calls are those of api.def; all others are local to their copy.
+ * The library twice, as the two processes have it: a_... and b_..., each with its own variables.
+ * The functions that a simulation calls are those of api.def; all others are local to their copy.
  */
 #ifndef TCPX_TESTS_SIM_REDIRECTED_H
 #define TCPX_TESTS_SIM_REDIRECTED_H

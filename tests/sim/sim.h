@@ -34,14 +34,14 @@ bool sim_one_in(uint64_t times);
 /* --- what differs between runs ---------------------------------------------------------------- */
 
 struct sim_world {
-    uint64_t step_ns;         /* that a simulated call takes, at most */
-    uint64_t switch_one_in;   /* a simulated call lets another thread go on */
-    uint64_t short_one_in;    /* a read or write takes less than it could */
-    uint64_t again_one_in;    /* a read or write says EAGAIN although it could go on */
+    uint64_t step_ns;          /* that a simulated call takes, at most */
+    uint64_t switch_one_in;    /* a simulated call lets another thread go on */
+    uint64_t short_one_in;     /* a read or write takes less than it could */
+    uint64_t again_one_in;     /* a read or write says EAGAIN although it could go on */
     uint64_t interrupt_one_in; /* EINTR */
-    uint64_t latency_ns;      /* at most, of a segment */
-    uint64_t segment_bytes;   /* at most, that arrive at once */
-    uint64_t send_buffer;     /* of a connection; both have some variation */
+    uint64_t latency_ns;       /* at most, of a segment */
+    uint64_t segment_bytes;    /* at most, that arrive at once */
+    uint64_t send_buffer;      /* of a connection; both have some variation */
     uint64_t receive_buffer;
     unsigned cpus;
 };

@@ -772,8 +772,7 @@ int sim_ioctl(int fd, unsigned long request, ...)
     sim_step();
     if (request != SIOCOUTQ || file_of(fd)->kind != FILE_CONNECTION)
         return fail(ENOTTY);
-    *value = file_of(fd)->out == NULL
-                 ? 0
-                 : (int)(file_of(fd)->out->written - file_of(fd)->out->arrived);
+    *value =
+        file_of(fd)->out == NULL ? 0 : (int)(file_of(fd)->out->written - file_of(fd)->out->arrived);
     return 0;
 }

@@ -31,13 +31,23 @@ static struct comm_case *case_of(const struct flow_end *end)
 
 static int begin_request(struct flow_end *end, struct flow_operation *operation)
 {
+    const struct sim_library *library = flow_library(end);
     struct net_request *request = NULL;
-    int result =
-        end->sends ? flow_library(end)->net_isend(end->transport, flow_data(operation),
-                                                  operation->bytes, operation->tag, &request)
-                   : flow_library(end)->net_irecv(end->transport, flow_data(operation),
-                                                  operation->bytes, operation->tag, &request);
+    struct net_memory *memory = operation->registered;
+    struct net_buffer buffer = {.bytes = operation->bytes};
+    int result = TCPX_SUCCESS;
 
+    if (operation->device != NULL && memory == NULL)
+        result = library->net_register(end->transport, operation->device,
+                                       operation->bytes + 2 * FLOW_GUARD, &memory);
+    if (result != TCPX_SUCCESS)
+        return result;
+    operation->registered = memory;
+    buffer.data = (uint8_t *)flow_memory(operation) + FLOW_GUARD;
+    buffer.memory = memory;
+    result = end->sends
+                 ? library->net_isend_buffer(end->transport, &buffer, operation->tag, &request)
+                 : library->net_irecv_buffer(end->transport, &buffer, operation->tag, &request);
     operation->request = request;
     return result;
 }
@@ -72,8 +82,8 @@ static struct net_device simulated_device(void)
 static void create(struct flow_end *end, const struct net_link *link)
 {
     struct net_comm *comm;
-    int result = flow_library(end)->net_comm_create(link, end->sends ? NET_SENDER : NET_RECEIVER,
-                                                    &comm);
+    int result =
+        flow_library(end)->net_comm_create(link, end->sends ? NET_SENDER : NET_RECEIVER, &comm);
 
     if (result != TCPX_SUCCESS)
         sim_found("%s cannot be created: %s", end->flow->name, flow_library(end)->error_text());
@@ -182,8 +192,8 @@ static void choose_options(struct net_link_options *options)
         .timeout_ms = flow_faults.timeout_ns / SIM_MS,
         .handshake_ms = 5000,
     };
-    options->eager_credit = sim_one_in(8) ? options->eager_limit
-                                          : 8 * options->eager_limit + sim_below(256 << 10);
+    options->eager_credit =
+        sim_one_in(8) ? options->eager_limit : 8 * options->eager_limit + sim_below(256 << 10);
     if (options->framing == WIRE_SEPARATE && options->sockets < 2)
         options->sockets = 2;
 }
@@ -198,11 +208,11 @@ static void plan_comm(struct comm_case *of, unsigned number)
     of->flow.most_active = MOST_ACTIVE;
     of->flow.sender.process = (int)sim_below(2);
     of->flow.receiver.process = 1 - of->flow.sender.process;
-    snprintf(of->flow.name, sizeof of->flow.name, "comm %u (%s, %s, %u sockets, timeout %u ms)",
+    flow_plan(&of->flow, sim_one_in(4) ? FLOW_OPERATIONS - 4 : 30, some_size, options);
+    snprintf(of->flow.name, sizeof of->flow.name, "comm %u (%s, %s, %u sockets, timeout %u ms%s)",
              number, of->flow.tagged ? "tags" : "fifo",
              options->framing == WIRE_INLINE ? "inline" : "separate", options->sockets,
-             (unsigned)options->timeout_ms);
-    flow_plan(&of->flow, sim_one_in(4) ? FLOW_OPERATIONS - 4 : 30, some_size, options);
+             (unsigned)options->timeout_ms, of->flow.in_gpu ? ", GPU" : "");
 }
 
 static void run_world(void (*faults)(void *))

@@ -54,8 +54,9 @@ static int begin_transfer(struct flow_end *end, struct flow_operation *operation
     struct tcpx_piece pieces[MOST_PIECES];
     struct tcpx_transfer *transfer = NULL;
     struct tcpx_memory *memory = NULL;
-    struct tcpx_move move = {.offset = FLOW_GUARD, .bytes = operation->bytes, .tag = operation->tag};
-    int result = library->tcpx_session_register(session, operation->memory,
+    struct tcpx_move move = {
+        .offset = FLOW_GUARD, .bytes = operation->bytes, .tag = operation->tag};
+    int result = library->tcpx_session_register(session, flow_memory(operation),
                                                 operation->bytes + 2 * FLOW_GUARD, &memory);
 
     if (result != TCPX_SUCCESS)
@@ -77,8 +78,8 @@ static int begin_transfer(struct flow_end *end, struct flow_operation *operation
 /* What is done has let its memory go; once the session has failed, the network may have it. */
 static void deregister(const struct flow_end *end, const struct flow_operation *operation)
 {
-    int result = flow_library(end)->tcpx_session_deregister(session_of(end)->session,
-                                                            operation->registered);
+    int result =
+        flow_library(end)->tcpx_session_deregister(session_of(end)->session, operation->registered);
 
     if (result != TCPX_SUCCESS && !flow_went_wrong())
         sim_found("%s: the memory of a transfer that is done cannot be deregistered: %s",
@@ -111,10 +112,8 @@ static int wait_for_transfer(struct flow_end *end, struct flow_operation *operat
     return result == TCPX_IN_PROGRESS ? TCPX_SUCCESS : result;
 }
 
-static const struct flow_calls calls = {.begin = begin_transfer,
-                                        .test = test_transfer,
-                                        .wait = wait_for_transfer,
-                                        .fails_late = true};
+static const struct flow_calls calls = {
+    .begin = begin_transfer, .test = test_transfer, .wait = wait_for_transfer, .fails_late = true};
 
 /* --- programs --------------------------------------------------------------------------------- */
 
@@ -154,7 +153,7 @@ static void program(struct session_end *own, int result)
 static void choose_options(struct tcpx_session_options *options)
 {
     tcpx_session_options_init(options);
-    options->gpu = -1;
+    options->gpu = flows[0].in_gpu || flows[1].in_gpu ? 0 : -1;
     options->channels = channels;
     options->chunk_bytes = chunk_bytes;
     options->plugin_path = "builtin";
@@ -231,9 +230,10 @@ static void plan_session(void)
         flow->most_active = (unsigned)sim_between(12, 40);
         flow->sender.process = i;
         flow->receiver.process = 1 - i;
-        snprintf(flow->name, sizeof flow->name, "session (%d channels, timeout %u ms), %d to %d",
-                 channels, (unsigned)(flow_faults.timeout_ns / SIM_MS), i, 1 - i);
         flow_plan(flow, sim_one_in(4) ? FLOW_OPERATIONS - 4 : 20, some_size, NULL);
+        snprintf(flow->name, sizeof flow->name, "session (%d channels, timeout %u ms%s), %d to %d",
+                 channels, (unsigned)(flow_faults.timeout_ns / SIM_MS), flow->in_gpu ? ", GPU" : "",
+                 i, 1 - i);
     }
     for (int i = 0; i < SIM_PROCESSES; i++) {
         session_ends[i] =

@@ -4,9 +4,9 @@
  * Mutexes, conditions and the like keep their state in the memory of the real object, whose initial
  * value is all zeros.
  */
-#include "sim.h"
 #include "libc.h"
 #include "redirected.h"
+#include "sim.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -37,6 +37,7 @@ struct thread {
     int process;
     bool used;
     bool ended;
+    bool detached;
     bool daemon; /* made by the library: the run does not wait for it */
     uint64_t until;
     uint64_t joiners;
@@ -213,6 +214,14 @@ static uint64_t mask_of(const struct thread *thread)
     return UINT64_C(1) << (thread - threads);
 }
 
+/* Its place may be used by another one. */
+static void forget(struct thread *thread)
+{
+    of_process[thread->process] &= ~mask_of(thread);
+    halted &= ~mask_of(thread);
+    thread->used = false;
+}
+
 static noreturn void begin(void)
 {
     struct thread *self = current;
@@ -229,6 +238,8 @@ static noreturn void begin(void)
     if (!self->daemon)
         programs--;
     sim_wake(self->joiners);
+    if (self->detached)
+        forget(self);
     to_scheduler();
     abort();
 }
@@ -388,8 +399,7 @@ static void describe_threads(char *text, size_t size)
     for (unsigned i = 0; i < thread_count && used < size; i++)
         if (threads[i].used && !threads[i].ended)
             used += (size_t)snprintf(text + used, size - used, " %d/%s%s", threads[i].process,
-                                     threads[i].name,
-                                     dead[threads[i].process] ? " (dead)" : "");
+                                     threads[i].name, dead[threads[i].process] ? " (dead)" : "");
 }
 
 static struct thread *choose(void)
@@ -458,18 +468,21 @@ bool sim_is_stopped(int process)
 
 /* --- the library's calls: threads ------------------------------------------------------------- */
 
-int sim_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                       void *(*start)(void *), void *argument)
+int sim_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),
+                       void *argument)
 {
     struct thread *made;
     char name[16];
+    int state = PTHREAD_CREATE_JOINABLE;
 
-    (void)attributes;
     sim_step();
+    if (attributes != NULL)
+        pthread_attr_getdetachstate(attributes, &state);
     snprintf(name, sizeof name, "lib-%u", thread_count);
     made = spawn(sim_process(), name, true);
     made->start = start;
     made->argument = argument;
+    made->detached = state == PTHREAD_CREATE_DETACHED;
     *thread = (pthread_t)(made - threads) + 1;
     return 0;
 }
@@ -485,8 +498,7 @@ int sim_pthread_join(pthread_t thread, void **value)
         other->joiners |= sim_self_mask();
         sim_block(SIM_NEVER);
     }
-    of_process[other->process] &= ~mask_of(other);
-    other->used = false;
+    forget(other);
     return 0;
 }
 
@@ -680,8 +692,7 @@ int sim_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
 int sim_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                                const struct timespec *until)
 {
-    return wait_until(condition, mutex,
-                      (uint64_t)until->tv_sec * SIM_S + (uint64_t)until->tv_nsec);
+    return wait_until(condition, mutex, (uint64_t)until->tv_sec * SIM_S + (uint64_t)until->tv_nsec);
 }
 
 static void rwlock_wait(struct rwlock *rwlock)
