@@ -171,11 +171,25 @@ static bool is_misfit(const struct flow_end *end, unsigned index)
     return end->sends ? own->bytes > partner->bytes : partner->bytes > own->bytes;
 }
 
+/*
+ * In order, a receive cannot pass over a message that was still under way when its sender closed,
+ * and so those behind it are lost with it.
+ */
+static bool is_promised(const struct flow *flow, int send)
+{
+    if (send < 0 || flow->sender.operations[send].state != FLOW_DONE)
+        return false;
+    for (int i = 0; i < send && !flow->tagged; i++)
+        if (flow->sender.operations[i].state == FLOW_ABANDONED ||
+            flow->sender.operations[i].state == FLOW_ACTIVE)
+            return false;
+    return true;
+}
+
 /* Whether this failure is allowed by what has happened. */
 static void check_failure(struct flow_end *end, unsigned index, int result)
 {
     struct flow_operation *operation = &end->operations[index];
-    const struct flow_operation *partner = partner_of(end, index);
     const struct flow_end *other = other_end(end);
     const char *text = flow_library(end)->error_text();
 
@@ -192,7 +206,7 @@ static void check_failure(struct flow_end *end, unsigned index, int result)
         sim_found(WHO " fails with result %d: %s", WHO_OF(end, index), result, text);
     if (flow_went_wrong())
         return;
-    if (!end->sends && partner != NULL && partner->state == FLOW_DONE)
+    if (!end->sends && is_promised(end->flow, operation->partner))
         sim_found(WHO " fails although its send was done: %s", WHO_OF(end, index), text);
     if (!other->closed && !other->failed)
         sim_found(WHO " fails although its peer is well: %s", WHO_OF(end, index), text);
@@ -225,6 +239,8 @@ static void check_time(const struct flow_end *end, unsigned index)
     const struct flow_end *other = other_end(end);
     uint64_t since = end->operations[index].begun_at;
     uint64_t bound = 3 * flow_faults.timeout_ns + 10 * SIM_S;
+    bool goes_on =
+        !other->failed || (end->flow->outlives_failure && !end->operations[index].in_pieces);
 
     if (since < end->awake_at)
         since = end->awake_at;
@@ -233,8 +249,7 @@ static void check_time(const struct flow_end *end, unsigned index)
     if (other->closed && since < other->closed_at)
         since = other->closed_at;
     /* Its other half may come late, as often as there are operations left. */
-    if (!other->closed && !other->failed && sim_is_alive(other->process) &&
-        !flow_faults.cut_for_ever)
+    if (!other->closed && goes_on && sim_is_alive(other->process) && !flow_faults.cut_for_ever)
         bound += (uint64_t)FLOW_OPERATIONS * 4 * flow_faults.timeout_ns;
     if (sim_now() > since && sim_now() - since > bound)
         sim_found(WHO " has not ended %.1f s after it could have", WHO_OF(end, index),

@@ -68,9 +68,10 @@ struct flow {
     const struct flow_calls *calls;
     uint64_t salt; /* of the bytes */
     bool tagged;
-    bool in_gpu;          /* some operations have GPU memory */
-    bool exact;           /* a message has to be as long as its receive */
-    unsigned most_active; /* operations of a program at once */
+    bool in_gpu;           /* some operations have GPU memory */
+    bool exact;            /* a message has to be as long as its receive */
+    bool outlives_failure; /* what is not in pieces goes on when pieces have failed */
+    unsigned most_active;  /* operations of a program at once */
     struct flow_end sender;
     struct flow_end receiver;
 };

@@ -227,6 +227,7 @@ static void plan_session(void)
         flow->calls = &calls;
         flow->tagged = true;
         flow->exact = true;
+        flow->outlives_failure = channels == 1;
         flow->most_active = (unsigned)sim_between(12, 40);
         flow->sender.process = i;
         flow->receiver.process = 1 - i;
