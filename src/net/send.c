@@ -395,10 +395,8 @@ static bool may_be_posted(const struct net_comm *comm, uint32_t sequence)
 {
     uint32_t skipped = wire_sequence_distance(comm->next_sequence, sequence);
 
-    if (is_in_order(comm))
+    if (is_in_order(comm) || !comm->sequence_wrapped)
         return skipped == 0;
-    if (skipped == 0 && !comm->sequence_wrapped)
-        return true;
     return skipped < comm->most_requests && !is_outstanding(comm, sequence);
 }
 
