@@ -23,7 +23,7 @@ GPU_PROGRAMS  := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/gpu/test_*.c)
 PLUGIN_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/plugin/test_*.c)))
 # How fast something is, no sanitizer can tell; what is said does not depend on races; and networks
 # that lose and delay bring out races, but no code that others do not run.
-TIMED         := $(if $(SANITIZE),net_stages uneven_links)
+TIMED         := $(if $(SANITIZE),net_cost net_stages uneven_links)
 SAID          := $(if $(findstring thread,$(SANITIZE)),completion connection docs doctor documents man \
 	net_devices old_names perf program runner)
 BETWEEN_HOSTS := $(if $(SANITIZE),connection_hosts perf_hosts) $(if $(findstring address,$(SANITIZE)),bad_network)
@@ -145,10 +145,14 @@ FEWER_TURNS := $(if $(SANITIZE),5,20)
 # or a peer, so that the others have the CPUs meanwhile.
 unit_suites  = $(foreach name,$(1),'unit/$(name): TCPX_TEST_TURNS=$(TURNS) $(BUILD)/tests/unit/test_$(name)')
 UNITS        := $(patsubst test_%,%,$(notdir $(UNIT_PROGRAMS)))
-WAITING_UNITS := $(filter bootstrap net_progress net_stages session_faults,$(UNITS))
+WAITING_UNITS := $(filter bootstrap bootstrap_flood net_progress net_reasons net_silence net_stages session_faults \
+	session_silence,$(UNITS))
 LONG_UNITS   := $(filter net_process session calls,$(UNITS))
-UNIT_SUITES  := $(call unit_suites,$(LONG_UNITS) $(filter-out $(WAITING_UNITS) $(LONG_UNITS),$(UNITS)))
+ALONE_UNITS  := $(filter net_cost,$(UNITS))
+UNIT_SUITES  := $(call unit_suites,$(LONG_UNITS) \
+	$(filter-out $(WAITING_UNITS) $(LONG_UNITS) $(ALONE_UNITS),$(UNITS)))
 WAITING_UNIT_SUITES := $(call unit_suites,$(filter-out $(TIMED),$(WAITING_UNITS)))
+ALONE_UNIT_SUITES := $(call unit_suites,$(filter-out $(TIMED),$(ALONE_UNITS)))
 GPU_SUITES := \
 	$(call gpu_suite,layer-host,gpu_layer,$(on_host)) \
 	$(call gpu_suite,layer-standin,gpu_layer,$(on_fake)) \
@@ -339,7 +343,7 @@ ifeq ($(HAVE_CMOCKA),yes)
 TEST_PROGRAMS := $(UNIT_PROGRAMS) $(CALLS_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
 SUITES        := waiting $(call scripts,$(WAITING_SCRIPTS)) $(WAITING_UNIT_SUITES) $(FAULTS_SUITES) $(CALLS_UNIT_SUITES) \
 	beside $(call scripts,$(BESIDE_SCRIPTS)) $(GPU_SUITES) $(UNIT_SUITES) $(NET_SUITES) $(CALLS_SUITES) \
-	$(SESSION_SUITES) $(PLUGIN_SUITES) $(FUZZ_SUITES) $(SIM_SUITES) alone $(call scripts,$(ALONE_SCRIPTS))
+	$(SESSION_SUITES) $(PLUGIN_SUITES) $(FUZZ_SUITES) $(SIM_SUITES) alone $(ALONE_UNIT_SUITES) $(call scripts,$(ALONE_SCRIPTS))
 else
 TEST_PROGRAMS :=
 SUITES        := 'skip unit+gpu+plugin: cmocka.h is not installed (Debian: libcmocka-dev)' \
