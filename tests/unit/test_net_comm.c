@@ -417,6 +417,36 @@ static void test_a_receive_that_comes_late(void **state)
     close_pair(&pair);
 }
 
+/* Far more receives than a comm can have at once come and go while some old ones wait. */
+static void test_old_receives_among_many(void **state)
+{
+    enum { OLD = 5, OTHERS = 1000, BYTES = 300000 };
+    static uint8_t data[OLD][BYTES];
+    static uint8_t arrived[OLD][BYTES];
+    struct net_link_options options = options_of(2, WIRE_MATCH_TAG, WIRE_INLINE);
+    struct pair pair = make_pair(&options);
+    struct net_request *old[OLD];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i / BYTES][i % BYTES] = (uint8_t)(i * 13 + i / 251);
+    memset(arrived, 0, sizeof arrived);
+    for (uint64_t i = 0; i < OLD; i++)
+        old[i] = must_receive(pair.receiver, arrived[i], BYTES, 100 + i);
+    for (uint64_t i = 0; i < OTHERS; i++) {
+        uint8_t other[5000] = {0};
+        uint64_t bytes = i % 3 == 0 ? sizeof other : i % 100;
+        struct net_request *receive = must_receive(pair.receiver, other, bytes, i % 7);
+
+        assert_int_equal(finish(must_send(pair.sender, data[0], bytes, i % 7), receive), bytes);
+        assert_memory_equal(other, data[0], bytes);
+    }
+    for (uint64_t i = OLD; i-- > 0;)
+        assert_int_equal(finish(must_send(pair.sender, data[i], BYTES, 100 + i), old[i]), BYTES);
+    assert_memory_equal(arrived, data, sizeof data);
+    close_pair(&pair);
+}
+
 /* Messages that nobody asks for use up the credit, and others still pass. */
 static void test_credit_runs_out(void **state)
 {
@@ -790,6 +820,7 @@ int main(void)
         cmocka_unit_test(test_a_large_message),
         cmocka_unit_test(test_busy_is_no_error),
         cmocka_unit_test(test_a_receive_that_comes_late),
+        cmocka_unit_test(test_old_receives_among_many),
         cmocka_unit_test(test_credit_runs_out),
         cmocka_unit_test(test_messages_that_are_too_long),
         cmocka_unit_test(test_an_eager_message_that_is_too_long),
