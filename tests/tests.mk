@@ -185,6 +185,7 @@ GPU_SUITES := \
 	$(if $(findstring thread,$(SANITIZE)),,$(call gpu_suite,import-standin,import_cuda,$(on_fake))) \
 	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
 	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS)) \
+	$(call gpu_suite,devmem-failing,devmem_faults,$(on_fake)) \
 	$(call gpu_suite,queued-standin,gpu_queued,$(on_fake) $(one_channel)) \
 	$(call gpu_suite,queued-standin-threads,gpu_queued,$(on_fake) $(one_channel) UCCL_TCPX_THREADS=3) \
 	$(call gpu_suite,queued-standin-small,gpu_queued,$(on_fake) $(one_channel) UCCL_TCPX_THREADS=2 $(small_pool))

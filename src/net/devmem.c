@@ -273,7 +273,8 @@ static void end_part(struct net_comm *comm, struct devmem_lane *lane, struct par
 
     if (part->gathered && !comm->gpu.failed)
         memcpy(request->data + part->offset, part->slot->host + host_start(comm), bytes);
-    if (!give_tokens(lane, &part->tokens))
+    /* Pages of a lost part stay out until the socket is closed: the GPU may still read them. */
+    if (!part->lost && !give_tokens(lane, &part->tokens))
         comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "tokens that the socket does not know"));
     let_go_of_slot(comm, part);
     part->state = PART_FREE;
