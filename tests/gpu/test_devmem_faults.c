@@ -338,8 +338,9 @@ static void test_work_that_cannot_begin(void **state)
     for (int i = 1; i <= RECORDS; i++) {
         char faults[100];
 
+        /* a fault that happens is not counted by those behind it: this is i and i + 1 */
         snprintf(faults, sizeof faults, "cuLaunchKernel=2,cuEventRecord@%d=2,cuEventRecord@%d=2", i,
-                 i + 1);
+                 i);
         retired += !begin_in_vain(faults);
     }
     assert_true(retired > 0);
