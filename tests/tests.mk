@@ -278,6 +278,7 @@ all_turns    := TCPX_TEST_TURNS=$(TURNS)
 fewer_turns  := TCPX_TEST_TURNS=$(FEWER_TURNS)
 as_cuda      := UCCL_TCPX_PLUGIN_MODE=cuda
 as_unpack    := UCCL_TCPX_PLUGIN_MODE=unpack
+short_timeout := UCCL_TCPX_TIMEOUT_MS=1000
 in_parallel  := UCCL_TCPX_SOCKETS=4 UCCL_TCPX_THREADS=3
 PLUGIN_SUITES := \
 	$(call plugin_suite,load,load,$(all_turns)) \
@@ -304,6 +305,8 @@ PLUGIN_SUITES := \
 	$(call plugin_suite,silence-sockets,silence,UCCL_TCPX_SOCKETS=5) \
 	$(call plugin_suite,silence-cuda,silence,$(as_cuda) $(on_fake)) \
 	$(call plugin_suite,silence-unpack,silence,$(as_unpack) $(on_fake) UCCL_TCPX_SOCKETS=5) \
+	$(call plugin_suite,silence-gpu-cuda,gpu,$(as_cuda) $(on_fake) $(short_timeout)) \
+	$(call plugin_suite,silence-gpu-unpack,gpu,$(as_unpack) $(on_fake) $(short_timeout) UCCL_TCPX_SOCKETS=5) \
 	$(call plugin_suite,fork,fork,$(all_turns)) \
 	$(call plugin_suite,fork-sockets,fork,$(fewer_turns) $(in_parallel))
 scripts = $(foreach script,$(1),'$(patsubst tests/%.sh,%,$(script)): sh $(script)')
@@ -405,6 +408,9 @@ REAL_GPU_SUITES := $(SESSION_GPU_SUITES) \
 	$(call gpu_suite,queued-real,gpu_queued,$(on_gpu) $(one_channel)) \
 	$(call gpu_suite,queued-real-threads,gpu_queued,$(on_gpu) $(one_channel) UCCL_TCPX_THREADS=3) \
 	$(call gpu_suite,queued-real-small,gpu_queued,$(on_gpu) $(one_channel) UCCL_TCPX_THREADS=2 $(small_pool)) \
+	$(foreach sockets,1 5, \
+		$(call plugin_suite,silence-gpu-cuda-$(sockets)-real,gpu,$(on_gpu) $(as_cuda) $(short_timeout) UCCL_TCPX_SOCKETS=$(sockets)) \
+		$(call plugin_suite,silence-gpu-unpack-$(sockets)-real,gpu,$(on_gpu) $(as_unpack) $(short_timeout) UCCL_TCPX_SOCKETS=$(sockets))) \
 	$(call plugin_suite,gpu-cuda-real@300,gpu,$(on_gpu) $(as_cuda) $(one_channel)) \
 	$(call plugin_suite,gpu-unpack-real@300,gpu,$(on_gpu) $(as_unpack) $(one_channel)) \
 	$(call plugin_suite,gpu-cuda-devmem-real@300,gpu,$(on_gpu) $(as_cuda) UCCL_TCPX_SOFT_DEVMEM=5 $(one_channel)) \

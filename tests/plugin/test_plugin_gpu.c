@@ -2,6 +2,7 @@
  * The plugin with GPU memory, in the modes cuda and unpack. It plays NCCL's kernels where they
  * unpack: it knows only the device handle, counts receives by the head, reads queue and bounce
  * memory through the GPU, and puts every fragment where a kernel would. Every byte is checked.
+ * With UCCL_TCPX_TIMEOUT_MS=1000 it is only about programs that make no call for longer than that.
  */
 #include "tests/plugin/cuda_memory.h"
 #include "tests/spinning_kernel.h"
@@ -505,6 +506,77 @@ static void test_kernels_that_wait(void **state)
     spinner_close(&spinner);
 }
 
+/* --- programs that are late ------------------------------------------------------------------ */
+
+enum { TIMEOUT_MS = 1000, LATE_MESSAGES = 4, LATE_BYTES = 1 << 20, LATE_ROOM = 100000 };
+
+static struct gpu_pair late_receivers[LAST_VERSION + 1];
+static struct gpu_pair late_senders[LAST_VERSION + 1];
+static void *late_receives[LAST_VERSION + 1][LATE_MESSAGES];
+
+/* Sends from GPU memory that are done before their receives, and receives before their sends. */
+static void begin_late(int version)
+{
+    struct gpu_pair *gpu = &late_receivers[version];
+
+    gpu_pair_open(gpu, &plugins[version]);
+    for (uint64_t i = 0; i < LATE_MESSAGES; i++)
+        finish_both(&gpu->pair, send_from_gpu(gpu, i, LATE_BYTES), NULL);
+    gpu = &late_senders[version];
+    gpu_pair_open(gpu, &plugins[version]);
+    for (int i = 0; i < LATE_MESSAGES; i++)
+        late_receives[version][i] = post(gpu, LATE_ROOM);
+}
+
+static void end_late_receive(struct gpu_pair *gpu, uint64_t receive, void *request, uint64_t number,
+                             size_t bytes)
+{
+    if (unpacks(gpu->pair.to))
+        unpack_next(gpu, receive, bytes);
+    assert_arrived(receive, number, bytes, bytes);
+    assert_works(plugin_consumed(gpu->pair.to, gpu->pair.receiver, request));
+}
+
+static void send_late(int version)
+{
+    struct gpu_pair *gpu = &late_senders[version];
+
+    for (uint64_t i = 0; i < LATE_MESSAGES; i++) {
+        uint64_t number = 10 * (uint64_t)version + i;
+        void *send = send_from_gpu(gpu, number, LATE_ROOM);
+
+        assert_int_equal(finish_both(&gpu->pair, send, late_receives[version][i]), LATE_ROOM);
+        end_late_receive(gpu, i, late_receives[version][i], number, LATE_ROOM);
+    }
+    gpu_pair_close(gpu);
+}
+
+static void receive_late(int version)
+{
+    struct gpu_pair *gpu = &late_receivers[version];
+
+    for (uint64_t i = 0; i < LATE_MESSAGES; i++) {
+        void *receive = post(gpu, LATE_BYTES);
+
+        assert_int_equal(finish_both(&gpu->pair, NULL, receive), LATE_BYTES);
+        end_late_receive(gpu, i, receive, i, LATE_BYTES);
+    }
+    gpu_pair_close(gpu);
+}
+
+/* No call for three timeouts, and nothing is lost. */
+static void test_late_programs(void **state)
+{
+    (void)state;
+    for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
+        begin_late(version);
+    nap_ms(3 * TIMEOUT_MS);
+    for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
+        send_late(version);
+    for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
+        receive_late(version);
+}
+
 /* --- beginning and end ----------------------------------------------------------------------- */
 
 static int set_up(void **state)
@@ -547,6 +619,10 @@ int main(void)
         VERSION_TEST(test_what_kernels_start_with, 11),
         VERSION_TEST(test_what_kernels_start_with, 12),
     };
+    const struct CMUnitTest late_tests[] = {
+        cmocka_unit_test(test_late_programs),
+    };
+    const char *timeout = getenv("UCCL_TCPX_TIMEOUT_MS");
     size_t count = sizeof tests / sizeof *tests;
 
     stay_on_loopback();
@@ -554,6 +630,8 @@ int main(void)
         fprintf(stderr, "UCCL_TCPX_PLUGIN_MODE is neither cuda nor unpack\n");
         return 1;
     }
+    if (timeout != NULL && strtol(timeout, NULL, 10) == TIMEOUT_MS)
+        return cmocka_run_group_tests_name("plugin gpu silence", late_tests, set_up, tear_down);
     if (!mode_is("unpack"))
         count -= VERSIONS - 1;
     return _cmocka_run_group_tests("plugin gpu", tests, count, set_up, tear_down);
