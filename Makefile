@@ -5,6 +5,7 @@
 #                 ONLY='unit/session*' only these suites, CASE=test_x only this test; make check-list
 # make check-gpu  the tests that need a real GPU
 # make check-vm   devmem TCP on a stock kernel, in a virtual machine
+# make check-portable  with musl, for aarch64 under qemu, and with newer compilers
 # make check-nccl the plugin under a real NCCL, on a real GPU (LIBNCCL=path)
 # make fuzz       every fuzz target for FUZZ_SECONDS=30, with clang's libFuzzer
 # make bench      the measurements of docs/performance.md

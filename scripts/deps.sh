@@ -3,7 +3,7 @@
 # apt-get, DEPS is not 0), then says what is still missing and what will be skipped without it.
 # Never fails: a test that cannot run is a skip with a reason. Says nothing when all is there.
 #
-# VM=1: also what the tests in a virtual machine need.
+# VM=1: also what the tests in a virtual machine need. PORTABLE=1: also other compilers and libcs.
 #
 # usage: deps.sh [--list]
 
@@ -23,11 +23,18 @@ clang_runtime|?|the sanitizers of clang and everything that is fuzzed
 mandoc|mandoc|the check of the man pages
 sodium|?|the tests of shared secrets
 END
-    [ -n "${VM-}" ] || return 0
-    cat <<'END'
+    [ -z "${VM-}" ] || cat <<'END'
 qemu|qemu-system-x86|the tests in a virtual machine
 busybox|busybox-static|the tests in a virtual machine
 cpio|cpio|the tests in a virtual machine
+END
+    [ -z "${PORTABLE-}" ] || cat <<'END'
+musl|musl-tools|the build with musl and its units
+arm_gcc|gcc-aarch64-linux-gnu|the build for aarch64 and its units
+arm_libc|libc6-dev-arm64-cross|the build for aarch64 and its units
+qemu_user|qemu-user|the units of aarch64
+newer_clang|?|the build with clang 16 or later
+newer_gcc|?|the build with gcc 13 or later
 END
 }
 
@@ -71,6 +78,68 @@ has_busybox()
 has_cpio()
 {
     command -v cpio >/dev/null
+}
+
+has_musl()
+{
+    command -v musl-gcc >/dev/null
+}
+
+has_arm_gcc()
+{
+    command -v aarch64-linux-gnu-gcc >/dev/null
+}
+
+has_arm_libc()
+{
+    [ -e /usr/aarch64-linux-gnu/include/stdio.h ]
+}
+
+has_qemu_user()
+{
+    command -v qemu-aarch64 >/dev/null || command -v qemu-aarch64-static >/dev/null
+}
+
+# has_newer COMPILER LEAST MOST: of one of these versions, by whichever name.
+has_newer()
+{
+    [ "$("$1" -dumpversion 2>/dev/null | cut -d. -f1)" -lt "$2" ] 2>/dev/null || return 0
+    for version in $(seq "$2" "$3"); do
+        ! command -v "$1-$version" >/dev/null || return 0
+    done
+    return 1
+}
+
+# newer_package COMPILER LEAST MOST: the newest that there is a package of.
+newer_package()
+{
+    for version in $(seq "$3" -1 "$2"); do
+        if apt-cache show "$1-$version" >/dev/null 2>&1; then
+            echo "$1-$version"
+            return
+        fi
+    done
+    echo "$1-$2"
+}
+
+has_newer_clang()
+{
+    has_newer clang 16 22
+}
+
+newer_clang_package()
+{
+    newer_package clang 16 22
+}
+
+has_newer_gcc()
+{
+    has_newer gcc 13 16
+}
+
+newer_gcc_package()
+{
+    newer_package gcc 13 16
 }
 
 has_mandoc()

@@ -454,6 +454,17 @@ check-vm-run: all $(RUNNER) $(VM_PROGRAMS)
 	@MAKEFLAGS= MAKELEVEL= CC='$(CC)' WERROR='$(WERROR)' BUILD='$(BUILD)' \
 		TCPX_VM_PROGRAMS='$(VM_PROGRAMS)' $(RUNNER) 'vm@600: sh tests/vm/run.sh $(CASES)'
 
+.PHONY: units check-portable check-portable-run
+units: all $(UNIT_PROGRAMS)
+
+# With musl, for aarch64, and with newer compilers. PARTS='musl ...': only these.
+check-portable:
+	@PORTABLE=1 $(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory check-portable-run
+
+check-portable-run: $(RUNNER)
+	@MAKEFLAGS= MAKELEVEL= BUILD='$(BUILD)' JOBS='$(JOBS)' sh tests/portable/run.sh $(PARTS)
+
 .PHONY: check-nccl
 # CHECKS=queues or others: only these.
 check-nccl: $(BUILD)/libnccl-net-tcpx.so $(BUILD)/bench/nccl_pair
