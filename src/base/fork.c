@@ -13,13 +13,12 @@ static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
 static int watch_error;
 
 /*
- * Held for writing during a fork, and for reading while a descriptor is opened or closed: these go
- * on beside each other, since a close can take long (one of a binding ends it in the kernel).
+ * Guards what is below, and is held during a fork; not while a descriptor is opened or closed,
+ * since a close can take long (one of a binding ends it in the kernel). A fork waits for these.
  */
-static pthread_rwlock_t forks = PTHREAD_RWLOCK_INITIALIZER;
-
-/* Guards the two below, where no fork has the other lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t nobody_is_busy = PTHREAD_COND_INITIALIZER;
+static unsigned busy;          /* descriptors that are being opened or closed */
 static unsigned char *is_ours; /* by descriptor */
 static int is_ours_length;
 
@@ -30,12 +29,14 @@ static int is_ours_length;
 static void before(void)
 {
     error_text();
-    pthread_rwlock_wrlock(&forks);
+    pthread_mutex_lock(&lock);
+    while (busy > 0)
+        pthread_cond_wait(&nobody_is_busy, &lock);
 }
 
 static void in_parent(void)
 {
-    pthread_rwlock_unlock(&forks);
+    pthread_mutex_unlock(&lock);
 }
 
 static void in_child(void)
@@ -46,8 +47,9 @@ static void in_child(void)
         if (is_ours[fd])
             close(fd);
     is_ours_length = 0;
-    /* Its owner, a thread of the parent, does not exist here. */
-    pthread_rwlock_init(&forks, NULL);
+    /* Threads of the parent that waited, to fork themselves, do not exist here. */
+    pthread_cond_init(&nobody_is_busy, NULL);
+    pthread_mutex_unlock(&lock);
 }
 
 static void watch(void)
@@ -73,9 +75,18 @@ int fork_check(void)
     return TCPX_SUCCESS;
 }
 
+/* With the lock. */
+static void end_busy(void)
+{
+    if (--busy == 0)
+        pthread_cond_broadcast(&nobody_is_busy);
+}
+
 void fork_hold(void)
 {
-    pthread_rwlock_rdlock(&forks);
+    pthread_mutex_lock(&lock);
+    busy++;
+    pthread_mutex_unlock(&lock);
 }
 
 static bool remember(int fd)
@@ -100,20 +111,22 @@ bool fork_release(int opened)
 
     pthread_mutex_lock(&lock);
     remembered = opened < 0 || remember(opened);
-    pthread_mutex_unlock(&lock);
     if (!remembered)
         close(opened);
-    pthread_rwlock_unlock(&forks);
+    end_busy();
+    pthread_mutex_unlock(&lock);
     return remembered;
 }
 
 void fork_close(int fd)
 {
-    pthread_rwlock_rdlock(&forks);
     pthread_mutex_lock(&lock);
     if (fd < is_ours_length)
         is_ours[fd] = 0;
+    busy++;
     pthread_mutex_unlock(&lock);
     close(fd);
-    pthread_rwlock_unlock(&forks);
+    pthread_mutex_lock(&lock);
+    end_busy();
+    pthread_mutex_unlock(&lock);
 }

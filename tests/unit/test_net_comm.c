@@ -530,7 +530,7 @@ static void test_wrong_use(void **state)
 {
     struct pair pair = tag_pair();
     struct net_request *request = NULL;
-    uint8_t byte;
+    uint8_t byte = 0;
 
     (void)state;
     assert_int_equal(net_isend(pair.receiver, &byte, 1, 0, &request), TCPX_INVALID_USAGE);
