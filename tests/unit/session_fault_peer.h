@@ -467,11 +467,7 @@ static inline void flood(struct player *player)
     for (uint64_t i = 0; i < 100000 && result == TCPX_SUCCESS; i++) {
         const uint64_t numbers[3] = {htole64(i), htole64(1000 + i), htole64(100)};
 
-        do {
-            result = control_flush(player->control);
-            if (result == TCPX_SUCCESS && control_has_unsent(player->control))
-                nap(50);
-        } while (result == TCPX_SUCCESS && control_has_unsent(player->control));
+        result = control_send_all(player->control, deadline_after_ms(PATIENCE_MS));
         if (result == TCPX_SUCCESS)
             result = control_send(player->control, OFFER, numbers, sizeof numbers);
     }
@@ -534,6 +530,7 @@ static inline void say_garbage(struct player *player)
         break;
     case REFUSAL:
         control_refuse(player->control, "it is raining");
+        CHECK(control_send_all(player->control, deadline_after_ms(PATIENCE_MS)) == TCPX_SUCCESS);
         break;
     case FAREWELL:
         say(player, GOODBYE, 0, 0, 0, 0);
