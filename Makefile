@@ -4,6 +4,7 @@
 # make check      every test that can run on this machine (installs what they need; DEPS=0 forbids);
 #                 ONLY='unit/session*' only these suites, CASE=test_x only this test; make check-list
 # make check-gpu  the tests that need a real GPU
+# make check-faults  suites whose system calls fail or do less on purpose, FAULT_SEEDS=1 times
 # make check-vm   devmem TCP on a stock kernel, in a virtual machine
 # make check-portable  with musl, for aarch64 under qemu, and with newer compilers
 # make check-nccl the plugin under a real NCCL, on a real GPU (LIBNCCL=path)

@@ -72,18 +72,6 @@ $(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/net_calls/net
 
 include tests/sim/sim.mk
 
-# The same suites with a library whose system calls fail or do less on purpose (tests/faults).
-FAULTY_OBJECTS := $(patsubst %,$(BUILD)/obj/tests/%.o,redirected/faults faults/faults faults/calls filter)
-
-$(BUILD)/tests/faulty/test_%: $(BUILD)/obj/tests/unit/test_%.o $(FAULTY_OBJECTS)
-	$(call link,$(CMOCKA_LIBS))
-
-$(BUILD)/tests/faulty/test_%: $(BUILD)/obj/tests/gpu/test_%.o $(FAULTY_OBJECTS)
-	$(call link,$(CMOCKA_LIBS))
-
-$(BUILD)/tests/faulty/test_%: $(BUILD)/obj/tests/faults/test_%.o $(FAULTY_OBJECTS)
-	$(call link,$(CMOCKA_LIBS))
-
 # These load the plugin as NCCL does, and share no code with it.
 $(PLUGIN_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/plugin/plugin_driver.o $(FILTER)
 	$(call link,$(CMOCKA_LIBS))
@@ -343,11 +331,13 @@ fuzz-run: $(RUNNER) $(FUZZERS)
 	@$(RUNNER) --timeout $$(($(FUZZ_SECONDS) + 60)) $(RUNNER_FLAGS) --lanes $(if $(filter 1,$(JOBS)),1,2) \
 		beside $(FUZZER_SUITES)
 
+include tests/faults/faults.mk
+
 ifeq ($(HAVE_CMOCKA),yes)
-TEST_PROGRAMS := $(UNIT_PROGRAMS) $(CALLS_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
+TEST_PROGRAMS := $(FAULTY_PROGRAMS) $(UNIT_PROGRAMS) $(CALLS_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
 SUITES        := waiting $(call scripts,$(WAITING_SCRIPTS)) $(WAITING_UNIT_SUITES) $(FAULTS_SUITES) $(CALLS_UNIT_SUITES) \
 	beside $(call scripts,$(BESIDE_SCRIPTS)) $(GPU_SUITES) $(UNIT_SUITES) $(NET_SUITES) $(CALLS_SUITES) \
-	$(SESSION_SUITES) $(PLUGIN_SUITES) $(FUZZ_SUITES) $(SIM_SUITES) alone $(ALONE_UNIT_SUITES) $(call scripts,$(ALONE_SCRIPTS))
+	$(SESSION_SUITES) $(PLUGIN_SUITES) $(FUZZ_SUITES) $(SIM_SUITES) $(FAULTY_SUITES) alone $(ALONE_UNIT_SUITES) $(call scripts,$(ALONE_SCRIPTS))
 else
 TEST_PROGRAMS :=
 SUITES        := 'skip unit+gpu+plugin: cmocka.h is not installed (Debian: libcmocka-dev)' \
@@ -438,6 +428,15 @@ check-gpu-run: all $(RUNNER) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS) \
 		$(BUILD)/tests/unit/test_session,$(TEST_PROGRAMS))
 	@UCCL_TCPX_GPU=cuda $(BUILD)/tcpx devices
 	@$(RUNNER) $(RUNNER_FLAGS) --timeout 120 $(REAL_GPU_SUITES)
+
+.PHONY: check-faults check-faults-run
+# More suites with faults than in `make check`, each with the seeds 1 to FAULT_SEEDS.
+check-faults:
+	@$(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-faults-run
+
+check-faults-run: all $(RUNNER) $(MORE_FAULTY_PROGRAMS) $(FAKECUDA_DIR)/libcuda.so.1
+	@$(RUNNER) $(RUNNER_FLAGS) --timeout 120 beside $(MORE_FAULTY_SUITES)
 
 .PHONY: check-vm check-vm-run
 # The kernel's own devmem TCP, in a virtual machine. CASES='20_transfers ...': only these.

@@ -13,8 +13,10 @@
 #include <unistd.h>
 
 enum {
-    ONE_IN = 8,        /* unless the environment says otherwise */
-    MOST_IN_A_ROW = 4, /* so that a call which is repeated until it succeeds comes to an end */
+    ONE_IN = 8, /* unless the environment says otherwise */
+    /* So that a call which is repeated until it succeeds comes to an end: */
+    MOST_IN_A_ROW = 4,
+    SPARED = 8, /* questions; one call asks several */
 };
 
 static const char *const names[FAULTS_KINDS] = {
@@ -59,6 +61,7 @@ static char *from_environment;
 static _Thread_local struct {
     unsigned generation;
     unsigned in_a_row;
+    unsigned spared;
     uint64_t state;
 } sequence;
 
@@ -87,6 +90,7 @@ static void start_sequence(void)
         return;
     sequence.generation = now;
     sequence.in_a_row = 0;
+    sequence.spared = 0;
     sequence.state = plan.seed * 0xd1342543de82ef95u + atomic_fetch_add(&threads, 1);
 }
 
@@ -103,11 +107,18 @@ static bool hit_by_seed(enum faults_kind kind)
     if ((plan.kinds & (1u << kind)) == 0)
         return false;
     start_sequence();
-    if (next() % plan.one_in != 0 || sequence.in_a_row >= MOST_IN_A_ROW) {
+    if (sequence.spared > 0) {
+        sequence.spared--;
+        return false;
+    }
+    if (next() % plan.one_in != 0) {
         sequence.in_a_row = 0;
         return false;
     }
-    sequence.in_a_row++;
+    if (++sequence.in_a_row == MOST_IN_A_ROW) {
+        sequence.in_a_row = 0;
+        sequence.spared = SPARED;
+    }
     return true;
 }
 

@@ -1,0 +1,302 @@
+/*
+ * The faults themselves: every kind is injected into each call that can have it, within what a
+ * kernel may do; the same seed gives the same faults; and without a plan there are none. A suite
+ * that runs with faults would show nothing if these were not there.
+ */
+#include "tests/faults/calls.h"
+#include "tests/faults/faults.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { CALLS = 2000, BYTES = 4096 };
+
+static const unsigned all_kinds = (1u << FAULTS_KINDS) - 1;
+
+/* Two connected sockets that do not block. */
+static void connect_two(int two[2])
+{
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, two), 0);
+}
+
+/* What a number of sends and receives gave, each way of ending once; bytes stay in order. */
+struct seen {
+    unsigned whole;
+    unsigned fewer;
+    unsigned one;
+    unsigned again;
+    unsigned interrupted;
+    unsigned no_buffers;
+};
+
+static void note(struct seen *seen, ssize_t result, size_t wanted)
+{
+    seen->whole += result == (ssize_t)wanted;
+    seen->fewer += result > 1 && result < (ssize_t)wanted;
+    seen->one += result == 1;
+    seen->again += result < 0 && errno == EAGAIN;
+    seen->interrupted += result < 0 && errno == EINTR;
+    seen->no_buffers += result < 0 && errno == ENOBUFS;
+    assert_true(result != 0);
+}
+
+/* By send() and recv(), or by sendmsg() and recvmsg() with two parts. */
+static ssize_t send_some(int fd, uint8_t *bytes, size_t count, bool as_message)
+{
+    struct iovec parts[2] = {{bytes, count / 2}, {bytes + count / 2, count - count / 2}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+
+    return as_message ? faulty_sendmsg(fd, &message, MSG_NOSIGNAL)
+                      : faulty_send(fd, bytes, count, MSG_NOSIGNAL);
+}
+
+static ssize_t receive_some(int fd, uint8_t *bytes, size_t count, bool as_message)
+{
+    struct iovec parts[2] = {{bytes, count / 2}, {bytes + count / 2, count - count / 2}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    ssize_t got = as_message ? faulty_recvmsg(fd, &message, 0) : faulty_recv(fd, bytes, count, 0);
+
+    if (as_message) {
+        assert_ptr_equal(message.msg_iov, parts);
+        assert_int_equal(message.msg_iovlen, 2);
+    }
+    return got;
+}
+
+static void transfer(bool as_message, struct seen *sends, struct seen *receives)
+{
+    uint8_t bytes[BYTES];
+    uint8_t next_out = 0;
+    uint8_t next_in = 0;
+    size_t under_way = 0;
+    int two[2];
+
+    connect_two(two);
+    for (int call = 0; call < CALLS; call++) {
+        ssize_t sent;
+        ssize_t got;
+
+        for (int i = 0; i < BYTES; i++)
+            bytes[i] = (uint8_t)(next_out + i);
+        sent = under_way == 0 ? send_some(two[0], bytes, BYTES, as_message) : -2;
+        if (sent != -2)
+            note(sends, sent, BYTES);
+        if (sent > 0) {
+            next_out = (uint8_t)(next_out + sent);
+            under_way += (size_t)sent;
+        }
+        if (under_way == 0)
+            continue;
+        got = receive_some(two[1], bytes, BYTES, as_message);
+        note(receives, got, under_way);
+        for (ssize_t i = 0; i < got; i++)
+            assert_int_equal(bytes[i], next_in++);
+        under_way -= got > 0 ? (size_t)got : 0;
+    }
+    close(two[0]);
+    close(two[1]);
+}
+
+/* Short ones of one byte and of more, EAGAIN, EINTR, ENOBUFS; most calls are as they would be. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    for (int as_message = 0; as_message < 2; as_message++) {
+        struct seen sends = {0};
+        struct seen receives = {0};
+
+        faults_by_seed(7, 4, all_kinds);
+        transfer(as_message != 0, &sends, &receives);
+        assert_true(faults_stop() > 0);
+        assert_true(sends.whole > 0 && sends.fewer > 0 && sends.one > 0);
+        assert_true(sends.again > 0 && sends.interrupted > 0 && sends.no_buffers > 0);
+        assert_true(receives.whole > 0 && receives.fewer > 0 && receives.one > 0);
+        assert_true(receives.again > 0 && receives.interrupted > 0 && receives.no_buffers == 0);
+    }
+}
+
+/* Where a call may block, it is never told to come back. */
+static void test_calls_that_block(void **state)
+{
+    uint8_t bytes[8] = {0};
+    int two[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, two), 0);
+    faults_by_seed(3, 1, 1u << FAULT_AGAIN);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(faulty_send(two[0], bytes, sizeof bytes, 0), sizeof bytes);
+        assert_int_equal(faulty_recv(two[1], bytes, sizeof bytes, 0), sizeof bytes);
+    }
+    assert_int_equal(faults_stop(), 0);
+    close(two[0]);
+    close(two[1]);
+}
+
+/* A datagram is whole or not there. */
+static void test_datagrams(void **state)
+{
+    uint8_t bytes[64] = {0};
+    int two[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, two), 0);
+    faults_by_seed(3, 2, all_kinds);
+    for (int i = 0; i < 200; i++) {
+        ssize_t got;
+
+        assert_int_equal(faulty_send(two[0], bytes, sizeof bytes, 0), sizeof bytes);
+        do
+            got = faulty_recv(two[1], bytes, sizeof bytes, 0);
+        while (got < 0);
+        assert_int_equal(got, sizeof bytes);
+    }
+    assert_true(faults_stop() > 0);
+    close(two[0]);
+    close(two[1]);
+}
+
+/* Even where every call has a fault, one that is repeated comes to an end. */
+static void test_repeated_calls_end(void **state)
+{
+    int repeats = 0;
+    int two[2];
+
+    (void)state;
+    connect_two(two);
+    faults_by_seed(1, 1, all_kinds);
+    while (faulty_send(two[0], "x", 1, 0) != 1)
+        assert_true(++repeats < 100);
+    while (faulty_recv(two[1], &(char){0}, 1, 0) != 1)
+        assert_true(++repeats < 100);
+    assert_true(faults_stop() > 0);
+    close(two[0]);
+    close(two[1]);
+}
+
+static int listen_somewhere(void)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&any, sizeof any), 0);
+    assert_int_equal(listen(fd, 4), 0);
+    return fd;
+}
+
+/* Each kind of fault in the calls that are not about bytes, and all of them within a few tries. */
+static void test_the_other_calls(void **state)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    unsigned interrupted = 0;
+    int listening = listen_somewhere();
+    int two[2];
+    int epoll = epoll_create1(0);
+
+    (void)state;
+    connect_two(two);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(send(two[i], "x", 1, 0), 1);
+        assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, two[i], &event), 0);
+    }
+    faults_by_seed(9, 3, all_kinds);
+    for (int i = 0; i < 200; i++) {
+        struct epoll_event events[2];
+
+        assert_int_equal(faulty_accept4(listening, NULL, NULL, 0), -1);
+        interrupted += faulty_poll(NULL, 0, 1) < 0;
+        interrupted += faulty_epoll_wait(epoll, events, 2, 1) < 0;
+        interrupted += faulty_nanosleep(&(struct timespec){.tv_nsec = 1}, NULL) < 0;
+    }
+    faults_stop();
+    assert_true(interrupted > 0);
+    assert_true(faults_seen(FAULT_ABORTED) > 0);
+    assert_true(faults_seen(FAULT_NO_ACCEPT) > 0);
+    assert_true(faults_seen(FAULT_FEWER) > 0);
+    close(listening);
+    close(epoll);
+    close(two[0]);
+    close(two[1]);
+}
+
+static void *nothing(void *argument)
+{
+    return argument;
+}
+
+/* The second call alone, or from the second on; those that are not counted are left alone. */
+static void test_by_count(void **state)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    pthread_t thread;
+    void *memory;
+    int epoll = epoll_create1(0);
+
+    (void)state;
+    faults_by_count(FAULT_MEMORY, 2, 2);
+    free(memory = faulty_malloc(8));
+    assert_non_null(memory);
+    assert_null(faulty_calloc(1, 8));
+    free(memory = faulty_strdup("it"));
+    assert_non_null(memory);
+    assert_int_equal(faults_stop(), 1);
+
+    faults_by_count(FAULT_DESCRIPTORS, 1, ULONG_MAX);
+    assert_int_equal(faulty_socket(AF_INET, SOCK_STREAM, 0), -1);
+    assert_true(errno == EMFILE || errno == ENFILE);
+    assert_int_equal(faulty_eventfd(0, 0), -1);
+    assert_int_equal(faulty_epoll_create1(0), -1);
+    assert_int_equal(faults_stop(), 3);
+
+    faults_by_count(FAULT_WATCH, 1, 1);
+    assert_int_equal(faulty_epoll_ctl(epoll, EPOLL_CTL_ADD, 0, &event), -1);
+    assert_true(errno == ENOSPC || errno == ENOMEM);
+    assert_int_equal(faults_stop(), 1);
+
+    faults_by_count(FAULT_THREAD, 1, 1);
+    assert_int_equal(faulty_pthread_create(&thread, NULL, nothing, NULL), EAGAIN);
+    assert_int_equal(faulty_pthread_create(&thread, NULL, nothing, NULL), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(faults_stop(), 1);
+    close(epoll);
+}
+
+static uint64_t pattern(uint64_t seed)
+{
+    uint64_t bits = 0;
+
+    faults_by_seed(seed, 3, all_kinds);
+    for (int i = 0; i < 64; i++)
+        bits = bits << 1 | faults_hit(FAULT_AGAIN);
+    faults_stop();
+    return bits;
+}
+
+static void test_seeds(void **state)
+{
+    (void)state;
+    assert_true(pattern(5) == pattern(5));
+    assert_true(pattern(5) != pattern(6));
+    assert_true(pattern(5) != 0);
+    assert_false(faults_hit(FAULT_AGAIN)); /* they have been stopped */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes),           cmocka_unit_test(test_calls_that_block),
+        cmocka_unit_test(test_datagrams),       cmocka_unit_test(test_repeated_calls_end),
+        cmocka_unit_test(test_the_other_calls), cmocka_unit_test(test_by_count),
+        cmocka_unit_test(test_seeds),
+    };
+
+    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
+}
