@@ -182,11 +182,21 @@ static inline bool said(const char *text)
 /* What each case is about is its own affair. */
 static inline void forget_environment(void)
 {
-    static const char *const variables[] = {
-        chunk_variable,          "UCCL_TCPX_PLUGIN_PATH", "QUIRKY_DEVICES",
-        "QUIRKY_FRAGMENT_BYTES", "QUIRKY_FAIL_INIT",      "QUIRKY_INIT_MS",
-        "QUIRKY_POOL_PAGES",     "QUIRKY_CUDA",           "NCCL_NSOCKS_PERTHREAD",
-        "NCCL_SOCKET_NTHREADS",  "UCCL_TCPX_PLUGIN_MODE"};
+    static const char *const variables[] = {chunk_variable,
+                                            "UCCL_TCPX_PLUGIN_PATH",
+                                            "QUIRKY_DEVICES",
+                                            "QUIRKY_FRAGMENT_BYTES",
+                                            "QUIRKY_FAIL_INIT",
+                                            "QUIRKY_INIT_MS",
+                                            "QUIRKY_POOL_PAGES",
+                                            "QUIRKY_CUDA",
+                                            "NCCL_NSOCKS_PERTHREAD",
+                                            "NCCL_SOCKET_NTHREADS",
+                                            "UCCL_TCPX_PLUGIN_MODE",
+                                            "QUIRKY_STEERED",
+                                            "QUIRKY_LINEAR",
+                                            "QUIRKY_PCI",
+                                            "QUIRKY_HANG"};
 
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         unsetenv(variables[i]);
@@ -219,7 +229,8 @@ static inline void check_properties(int version, bool unpacks)
 
     memset(&properties, 0xA5, sizeof properties);
     CHECK(import_properties(table, 0, &properties) == TCPX_SUCCESS);
-    CHECK(strcmp(properties.name, "quirky0") == 0 && properties.pci_path == NULL);
+    CHECK(strcmp(properties.name, "quirky0") == 0 &&
+          strcmp(properties.pci_path, QUIRKY_PCI_PATH) == 0);
     CHECK(properties.guid == 0x1122334455667788);
     CHECK(properties.pointer_support == (NET_POINTER_HOST | (unpacks ? NET_POINTER_CUDA : 0)));
     CHECK(properties.speed == 12345 && properties.port == 2);

@@ -1,14 +1,22 @@
 /*
- * A network plugin with the habits of Google's, for tests: whoever gets along with this one has a
- * chance with the other. It moves memory over loopback TCP. Host memory is received where it
- * belongs. Where there is a CUDA driver, the stand-in's or a real one, and the table's version is 7
- * or more, it takes GPU memory too, and such receives end in a bounce pool on the GPU that the
- * caller unpacks by an unpack queue; else it knows neither. It has one table, the version that
- * QUIRKY_VERSION names.
+ * A network plugin with the faults of Google's, for tests: a caller that survives this one has a
+ * chance with the other. It moves memory over loopback TCP: one control connection and as many data
+ * connections as NCCL_NSOCKS_PERTHREAD times NCCL_SOCKET_NTHREADS says. Where there is a CUDA
+ * driver, the stand-in's or a real one, and the table's version is 7 or more, it takes GPU memory
+ * too: such receives end in a bounce pool on the GPU that the caller unpacks by an unpack queue,
+ * and the data connections are steered into that pool, so that a receive into host memory gets
+ * nothing but EFAULT. It has one table, the version that QUIRKY_VERSION names.
  *
- * QUIRKY_FAIL_INIT=result, QUIRKY_INIT_MS=milliseconds, QUIRKY_DEVICES=count,
- * QUIRKY_FRAGMENT_BYTES=most, QUIRKY_POOL_PAGES=count and QUIRKY_CUDA=0, which looks for no driver,
- * change what it does.
+ * These variables change what it does:
+ *
+ *   QUIRKY_FAIL_INIT=result   QUIRKY_INIT_MS=milliseconds   QUIRKY_DEVICES=count
+ *   QUIRKY_FRAGMENT_BYTES=most   QUIRKY_POOL_PAGES=count
+ *   QUIRKY_CUDA=0       it looks for no driver
+ *   QUIRKY_STEERED=0    its sockets are plain ones, and receives into host memory work
+ *   QUIRKY_LINEAR=n     the n-th fragment comes as linear data, which ends the process
+ *   QUIRKY_PCI=0        its device has no PCI path, and to register GPU memory is a crash
+ *   QUIRKY_HANG=calls   these never return: any of devices, getProperties, listen, connect, accept,
+ *                       regMr, deregMr, closeSend, closeRecv and closeListen; read with every call
  */
 #include "tests/quirky_plugin/quirky.h"
 #include "tests/quirky_plugin/quirky_gpu.h"
@@ -19,6 +27,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -56,16 +65,23 @@ enum { SUCCESS = 0, SYSTEM = 2, INTERNAL = 3 };
 
 enum {
     REQUESTS = 16,
+    TASKS = 6, /* chunks that wait in one socket */
     PAGE_BYTES = 4096,
     POOL_PAGES = 16384, /* at most, and unless told otherwise */
     MOST_SOCKETS = 8,
-    HEADERS = 64,
+    RECORDS = 8, /* of the control connection that are read at once */
     STATES = 64
 };
 
-/* What comes first over the control connection, for each message. */
-struct header {
-    uint64_t bytes;
+enum { NORMAL = 0, INLINE = 1 };
+
+/* What comes over the control connection for each chunk. */
+struct record {
+    uint16_t type;
+    uint16_t socket;
+    uint32_t size;
+    uint32_t offset; /* nobody looks at it */
+    uint32_t total;
 };
 
 struct memory {
@@ -77,30 +93,60 @@ struct memory {
 struct request {
     struct comm *comm;
     uint8_t *data; /* of the GPU's memory: its address there */
-    size_t bytes;  /* of a receive: room; once the header is there, what comes */
-    size_t moved;
-    size_t fetched; /* of a send from the GPU: what has come from there */
-    size_t chunk;   /* where that begins that came last */
+    size_t bytes;  /* of a receive: room; once the first record is there, what comes */
+    size_t split;  /* handed to tasks */
+    size_t moved;  /* in tasks that have ended */
     bool cuda;
     bool begun;
     bool done;
     bool consumed;
     size_t descriptors;
-    size_t filled; /* bytes of the last descriptor that are there */
+    unsigned tasks;
+    unsigned last_task[MOST_SOCKETS]; /* the only one whose tokens are remembered */
+};
+
+/* A chunk in a socket's queue. */
+struct task {
+    struct request *request;
+    unsigned number; /* in the request, from 1 */
+    size_t at;       /* in the request */
+    size_t bytes;
+    size_t moved;
+    bool fetched;                      /* a send: it has come from the GPU */
+    struct unpack_descriptor fragment; /* a receive: that is being filled */
+    size_t filled;
+    unsigned fragments;
+};
+
+struct lane {
+    int fd;
+    struct task tasks[TASKS];
+    uint64_t begun;
+    uint64_t ended;
+    uint8_t *copy; /* a chunk of the GPU's memory that is being sent */
+    bool dead;     /* its thread has ended, without a word */
+};
+
+/* Which task a fragment came with. */
+struct owner {
+    uint16_t socket;
+    uint16_t task;
 };
 
 struct comm {
     bool sends;
-    bool stalled;
-    int data;
     int control;
+    struct lane lanes[MOST_SOCKETS];
+    size_t sockets;
+    size_t last_socket;
     struct request requests[REQUESTS];
+    struct owner owners[REQUESTS][UNPACK_MAX_DESCRIPTORS];
     uint64_t posted;
+    uint64_t splitting; /* the request that is being cut into chunks, or put together */
     uint64_t finished;
     uint64_t freed;
-    uint8_t headers[HEADERS * sizeof(struct header)];
-    size_t header_bytes;
-    uint8_t *copy;              /* a chunk of the GPU's memory that is being sent */
+    uint8_t records[RECORDS * sizeof(struct record)];
+    size_t record_bytes;
     struct unpack_queue *queue; /* NULL: it has none */
     struct quirky_pinned queue_memory;
     uint64_t on_gpu; /* struct unpack_device_handle */
@@ -110,12 +156,13 @@ struct listener {
     int data;
     int control;
     int polls;
+    size_t connections; /* of data, that are there */
     bool accepted;
     struct comm *comm;
 };
 
 struct connect_state {
-    int polls;
+    size_t polls;
     struct comm *comm;
 };
 
@@ -145,8 +192,11 @@ static log_nccl_logger logger;
 static bool started;
 static int devices;
 static bool has_gpu;
+static bool steered;
+static bool has_pci_path;
+static unsigned long linear_after; /* fragments; 0: never */
 static size_t chunk_bytes;
-static size_t sockets; /* as many as it would have: there is one */
+static size_t sockets;
 static size_t fragment_bytes;
 static uint64_t random_state = 88172645463325252u;
 static struct connect_state *states[STATES];
@@ -186,6 +236,33 @@ static size_t between(const char *name, long otherwise, long least, long most)
     return (size_t)(value < least ? least : value > most ? most : value);
 }
 
+/* As a call does whose daemon is frozen. */
+static void hang_if_told(const char *call)
+{
+    const char *told = getenv("QUIRKY_HANG");
+    const char *found = told != NULL ? strstr(told, call) : NULL;
+    size_t length = strlen(call);
+
+    while (found != NULL && (found[length] == '\0' || found[length] == ','))
+        pause();
+}
+
+/* In a thread of its own, as there. */
+static void *leave(void *unused)
+{
+    (void)unused;
+    exit(1); /* NOLINT(concurrency-mt-unsafe): as it does */
+}
+
+static void end_process(void)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, leave, NULL) == 0)
+        pthread_join(thread, NULL);
+    leave(NULL);
+}
+
 /* --- sockets ------------------------------------------------------------------------------- */
 
 static int listen_somewhere(struct sockaddr_in *address)
@@ -221,7 +298,9 @@ static struct comm *new_comm(bool sends)
     if (comm == NULL)
         return NULL;
     comm->sends = sends;
-    comm->data = comm->control = -1;
+    comm->control = -1;
+    for (size_t i = 0; i < MOST_SOCKETS; i++)
+        comm->lanes[i].fd = -1;
     return comm;
 }
 
@@ -257,23 +336,32 @@ static struct unpack_descriptor *descriptors_of(const struct request *request)
     return request->comm->queue->descriptors[request - request->comm->requests];
 }
 
-/* A second chunk of one request on the same connection: the tokens of the first are forgotten. */
-static bool is_forgotten(const struct request *request, const struct unpack_descriptor *descriptor)
+/*
+ * The second chunk of a request on one socket forgets the tokens of the first: the pages are lost
+ * for ever.
+ */
+static bool is_forgotten(const struct request *request, const struct owner *owner)
 {
-    size_t chunks;
+    return owner->task != request->last_task[owner->socket];
+}
 
-    if (chunk_bytes == 0)
-        return false;
-    chunks = (request->bytes + chunk_bytes - 1) / chunk_bytes;
-    return chunks > sockets && descriptor->destination_offset / chunk_bytes < chunks - sockets;
+static void give_page_back(const struct unpack_descriptor *descriptor)
+{
+    free_pages[quirky_counts.free_pages++] = descriptor->source_offset / PAGE_BYTES;
+}
+
+static struct owner *owners_of(struct request *request)
+{
+    return request->comm->owners[request - request->comm->requests];
 }
 
 static void give_pages_back(struct request *request)
 {
     for (size_t i = 0; i < request->descriptors; i++)
-        if (!is_forgotten(request, &descriptors_of(request)[i]))
-            free_pages[quirky_counts.free_pages++] =
-                descriptors_of(request)[i].source_offset / PAGE_BYTES;
+        if (is_forgotten(request, &owners_of(request)[i]))
+            quirky_counts.lost_pages++;
+        else
+            give_page_back(&descriptors_of(request)[i]);
     request->descriptors = 0;
 }
 
@@ -282,185 +370,267 @@ static size_t smaller(size_t one, size_t other)
     return one < other ? one : other;
 }
 
-/* Somewhere in a page of its own, and in one chunk. False: the pool is empty. */
-static bool begin_fragment(struct request *request)
+static bool is_open(const struct task *task)
+{
+    return task->filled < task->fragment.length;
+}
+
+/* Somewhere in a page of its own. False: the pool is empty. */
+static bool begin_fragment(struct task *task)
 {
     size_t most = random_below(2) == 0 ? fragment_bytes : 1 + random_below(fragment_bytes);
-    size_t length = smaller(most, request->bytes - request->moved);
+    size_t length = smaller(most, task->bytes - task->moved);
 
-    if (chunk_bytes != 0)
-        length = smaller(length, chunk_bytes - request->moved % chunk_bytes);
-    if (request->descriptors == UNPACK_MAX_DESCRIPTORS) {
+    if (++task->fragments == UNPACK_MAX_DESCRIPTORS ||
+        task->request->descriptors == UNPACK_MAX_DESCRIPTORS) {
         NOTE(WARN, "quirky: more than %d fragments", UNPACK_MAX_DESCRIPTORS);
-        exit(1); /* NOLINT(concurrency-mt-unsafe): as it does */
+        end_process();
     }
-    if (quirky_counts.free_pages == 0)
+    if (++quirky_counts.fragments == linear_after) {
+        NOTE(WARN, "quirky: %zu bytes of data landed on host memory", length);
+        end_process();
+    }
+    if (quirky_counts.free_pages == 0) {
+        task->fragments--;
+        quirky_counts.fragments--;
         return false;
-    descriptors_of(request)[request->descriptors++] = (struct unpack_descriptor){
+    }
+    task->fragment = (struct unpack_descriptor){
         .source_offset = take_page() * PAGE_BYTES + (uint32_t)random_below(PAGE_BYTES - length + 1),
         .length = (uint32_t)length,
-        .destination_offset = request->moved,
+        .destination_offset = task->at + task->moved,
     };
-    request->filled = 0;
+    task->filled = 0;
     return true;
+}
+
+static void end_fragment(const struct lane *lane, struct task *task)
+{
+    struct request *request = task->request;
+
+    quirky_gpu_write(bounce + task->fragment.source_offset, arrivals + task->fragment.source_offset,
+                     task->fragment.length);
+    owners_of(request)[request->descriptors] = (struct owner){
+        .socket = (uint16_t)(lane - request->comm->lanes), .task = (uint16_t)task->number};
+    descriptors_of(request)[request->descriptors++] = task->fragment;
 }
 
 /* Of a receive into host memory there is nothing to unpack, but it has its slot. */
 static void publish(struct request *request)
 {
     struct unpack_descriptor *list = descriptors_of(request);
+    struct owner *owners = owners_of(request);
 
     if (request->cuda)
         quirky_gpu_drain();
     for (size_t i = request->descriptors; i > 1; i--) {
         size_t other = random_below(i);
         struct unpack_descriptor last = list[i - 1];
+        struct owner owner = owners[i - 1];
 
         list[i - 1] = list[other];
         list[other] = last;
+        owners[i - 1] = owners[other];
+        owners[other] = owner;
     }
     __atomic_store_n(&request->comm->queue->counts[request - request->comm->requests],
                      request->descriptors, __ATOMIC_RELEASE);
 }
 
-/* --- progress ------------------------------------------------------------------------------ */
+/* --- tasks --------------------------------------------------------------------------------- */
 
-/* A dead data connection is nobody's failure: the comm just does nothing any more. */
-static size_t moved_or_stalled(struct comm *comm, ssize_t moved)
+static bool is_full(const struct lane *lane)
+{
+    return lane->begun - lane->ended == TASKS;
+}
+
+static void enqueue(struct request *request, size_t socket, size_t bytes)
+{
+    struct lane *lane = &request->comm->lanes[socket];
+
+    lane->tasks[lane->begun++ % TASKS] = (struct task){
+        .request = request, .number = ++request->tasks, .at = request->split, .bytes = bytes};
+    request->last_task[socket] = request->tasks;
+    request->split += bytes;
+    if (request->split == request->bytes)
+        request->comm->splitting++;
+}
+
+/* A dead data connection is nobody's failure: its socket just does nothing any more. */
+static size_t moved_or_dead(struct lane *lane, ssize_t moved)
 {
     if (moved > 0)
         return (size_t)moved;
     if (moved == 0 || (errno != EAGAIN && errno != EINTR))
-        comm->stalled = true;
+        lane->dead = true;
     return 0;
 }
 
-/* What is to be sent next; the GPU's memory is read when its turn comes, and not before. */
-static const uint8_t *outgoing(struct comm *comm, struct request *request, size_t *bytes)
+/* The GPU's memory is read when its turn comes, and not before. */
+static size_t send_some(struct lane *lane, struct task *task)
 {
-    size_t left = smaller(request->bytes - request->moved, chunk_bytes);
+    const uint8_t *from = task->request->data + task->at;
 
-    if (!request->cuda) {
-        *bytes = left;
-        return request->data + request->moved;
+    if (task->request->cuda) {
+        if (!task->fetched)
+            quirky_gpu_read(lane->copy, (uintptr_t)from, task->bytes);
+        task->fetched = true;
+        from = lane->copy;
     }
-    if (request->moved == request->fetched) {
-        quirky_gpu_read(comm->copy, (uintptr_t)request->data + request->moved, left);
-        request->chunk = request->moved;
-        request->fetched += left;
+    return moved_or_dead(
+        lane, send(lane->fd, from + task->moved, task->bytes - task->moved, MSG_DONTWAIT));
+}
+
+/* A socket whose packets are steered into GPU memory has nothing that a CPU can read. */
+static ssize_t read_to_host(const struct lane *lane, uint8_t *to, size_t bytes)
+{
+    if (!steered)
+        return recv(lane->fd, to, bytes, MSG_DONTWAIT);
+    errno = EFAULT;
+    return -1;
+}
+
+static size_t receive_some(struct lane *lane, struct task *task)
+{
+    size_t moved;
+
+    if (!task->request->cuda)
+        return moved_or_dead(lane, read_to_host(lane, task->request->data + task->at + task->moved,
+                                                task->bytes - task->moved));
+    if (!is_open(task) && !begin_fragment(task))
+        return 0;
+    moved =
+        moved_or_dead(lane, recv(lane->fd, arrivals + task->fragment.source_offset + task->filled,
+                                 task->fragment.length - task->filled, MSG_DONTWAIT));
+    task->filled += moved;
+    if (moved > 0 && !is_open(task))
+        end_fragment(lane, task);
+    return moved;
+}
+
+static void move_lane(struct comm *comm, struct lane *lane)
+{
+    while (!lane->dead && lane->ended < lane->begun) {
+        struct task *task = &lane->tasks[lane->ended % TASKS];
+        size_t moved = comm->sends ? send_some(lane, task) : receive_some(lane, task);
+
+        if (moved == 0)
+            return;
+        task->moved += moved;
+        if (task->moved < task->bytes)
+            continue;
+        task->request->moved += task->bytes;
+        lane->ended++;
     }
-    *bytes = request->fetched - request->moved;
-    return comm->copy + (request->moved - request->chunk);
+}
+
+/* No two sockets are equally fast, and the first of several is the slowest. */
+static void move_lanes(struct comm *comm)
+{
+    for (size_t i = 0; i < comm->sockets; i++) {
+        size_t patience = comm->sockets == 1 ? 1 : i == 0 ? 16 : 2;
+
+        if (random_below(patience) == 0)
+            move_lane(comm, &comm->lanes[i]);
+    }
+}
+
+/* --- sending ------------------------------------------------------------------------------- */
+
+/* The next one whose queue has room; false: none has. */
+static bool choose_socket(struct comm *comm)
+{
+    for (size_t i = 1; i <= comm->sockets; i++) {
+        size_t socket = (comm->last_socket + i) % comm->sockets;
+
+        if (is_full(&comm->lanes[socket]))
+            continue;
+        comm->last_socket = socket;
+        return true;
+    }
+    return false;
 }
 
 /* Both kinds of write raise SIGPIPE when the peer is gone. */
-static int move_send(struct comm *comm, struct request *request)
+static int announce(struct comm *comm, const struct request *request, size_t bytes)
 {
-    struct header header = {request->bytes};
+    struct record record = {.type = bytes == 0 ? INLINE : NORMAL,
+                            .socket = (uint16_t)comm->last_socket,
+                            .size = (uint32_t)bytes,
+                            .offset = (uint32_t)request->split,
+                            .total = (uint32_t)request->bytes};
 
-    if (!request->begun && send(comm->control, &header, sizeof header, 0) != sizeof header)
-        return SYSTEM;
-    request->begun = true;
-    while (request->moved < request->bytes) {
-        size_t bytes;
-        const uint8_t *from = outgoing(comm, request, &bytes);
-        size_t moved = moved_or_stalled(comm, send(comm->data, from, bytes, MSG_DONTWAIT));
+    return send(comm->control, &record, sizeof record, 0) == sizeof record ? SUCCESS : SYSTEM;
+}
 
-        if (moved == 0)
+/* At most one chunk for each socket with every call. */
+static int split(struct comm *comm)
+{
+    for (size_t i = 0; i < comm->sockets && comm->splitting < comm->posted; i++) {
+        struct request *request = &comm->requests[comm->splitting % REQUESTS];
+        size_t bytes = smaller(request->bytes - request->split, chunk_bytes);
+        int result;
+
+        if (!choose_socket(comm))
             return SUCCESS;
-        request->moved += moved;
+        result = announce(comm, request, bytes);
+        if (result != SUCCESS)
+            return result;
+        request->begun = true;
+        if (bytes == 0)
+            comm->splitting++;
+        else
+            enqueue(request, comm->last_socket, bytes);
     }
-    request->done = true;
     return SUCCESS;
 }
+
+/* --- receiving ----------------------------------------------------------------------------- */
 
 /* An end is a failure, whatever came before it and was not looked at yet. */
 static int read_control(struct comm *comm)
 {
-    while (comm->header_bytes < sizeof comm->headers) {
-        ssize_t got = recv(comm->control, comm->headers + comm->header_bytes,
-                           sizeof comm->headers - comm->header_bytes, MSG_DONTWAIT);
+    while (comm->record_bytes < sizeof comm->records) {
+        ssize_t got = recv(comm->control, comm->records + comm->record_bytes,
+                           sizeof comm->records - comm->record_bytes, MSG_DONTWAIT);
 
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             break;
         if (got <= 0)
             return SYSTEM;
-        comm->header_bytes += (size_t)got;
+        comm->record_bytes += (size_t)got;
     }
     return SUCCESS;
 }
 
-static int take_header(struct comm *comm, struct request *request)
+/* How long a message is decides its sender: nobody compares that with the room of the receive. */
+static bool take_record(struct comm *comm)
 {
-    struct header header;
+    struct request *request = &comm->requests[comm->splitting % REQUESTS];
+    struct record record;
 
-    if (request->begun || comm->header_bytes < sizeof header)
-        return SUCCESS;
-    memcpy(&header, comm->headers, sizeof header);
-    comm->header_bytes -= sizeof header;
-    memmove(comm->headers, comm->headers + sizeof header, comm->header_bytes);
-    /* in the pool there is room for more than was asked for, so that nobody looks */
-    if (!request->cuda && header.bytes > request->bytes)
-        return refuse("the message is longer than its receive");
-    request->bytes = header.bytes;
+    memcpy(&record, comm->records, sizeof record);
+    if (is_full(&comm->lanes[record.socket]))
+        return false;
+    comm->record_bytes -= sizeof record;
+    memmove(comm->records, comm->records + sizeof record, comm->record_bytes);
     request->begun = true;
-    return SUCCESS;
+    request->bytes = record.total;
+    if (record.type == INLINE)
+        comm->splitting++;
+    else
+        enqueue(request, record.socket, record.size);
+    return true;
 }
 
-/* Where the next bytes go to, and how many; NULL: there is no room now. */
-static uint8_t *next_place(struct request *request, size_t *room)
-{
-    const struct unpack_descriptor *last;
-
-    if (!request->cuda) {
-        *room = request->bytes - request->moved;
-        return request->data + request->moved;
-    }
-    if (request->descriptors == 0 ||
-        request->filled == descriptors_of(request)[request->descriptors - 1].length)
-        if (!begin_fragment(request))
-            return NULL;
-    last = &descriptors_of(request)[request->descriptors - 1];
-    *room = last->length - request->filled;
-    return arrivals + last->source_offset + request->filled;
-}
-
-static void account(struct request *request, size_t moved)
-{
-    const struct unpack_descriptor *last;
-
-    request->moved += moved;
-    request->filled += moved;
-    if (!request->cuda)
-        return;
-    last = &descriptors_of(request)[request->descriptors - 1];
-    if (request->filled == last->length)
-        quirky_gpu_write(bounce + last->source_offset, arrivals + last->source_offset,
-                         last->length);
-}
-
-static int move_receive(struct comm *comm, struct request *request)
+static int put_together(struct comm *comm)
 {
     int result = read_control(comm);
 
-    if (result == SUCCESS)
-        result = take_header(comm, request);
-    if (result != SUCCESS || !request->begun)
-        return result;
-    while (request->moved < request->bytes) {
-        size_t room;
-        uint8_t *place = next_place(request, &room);
-        size_t moved =
-            place != NULL ? moved_or_stalled(comm, recv(comm->data, place, room, MSG_DONTWAIT)) : 0;
-
-        if (moved == 0)
-            return SUCCESS;
-        account(request, moved);
-    }
-    if (comm->queue != NULL)
-        publish(request);
-    request->done = true;
-    return SUCCESS;
+    while (result == SUCCESS && comm->splitting < comm->posted &&
+           comm->record_bytes >= sizeof(struct record) && take_record(comm))
+        ;
+    return result;
 }
 
 /* --- requests ------------------------------------------------------------------------------ */
@@ -477,9 +647,10 @@ static int post(struct comm *comm, void *data, size_t bytes, const struct memory
         return refuse("a request beyond its registered memory");
     if (comm->posted - comm->freed == REQUESTS)
         return refuse("too many requests");
-    if (memory->cuda && comm->sends && comm->copy == NULL) {
-        comm->copy = malloc(chunk_bytes);
-        if (comm->copy == NULL)
+    for (size_t i = 0; i < comm->sockets && memory->cuda && comm->sends; i++) {
+        if (comm->lanes[i].copy == NULL)
+            comm->lanes[i].copy = malloc(chunk_bytes);
+        if (comm->lanes[i].copy == NULL)
             return SYSTEM;
     }
     *request = (struct request){.comm = comm, .data = data, .bytes = bytes, .cuda = memory->cuda};
@@ -562,8 +733,10 @@ static int quirky_iflush(void *receiver, int count, void **data, int *bytes, voi
     return refuse("iflush has never worked");
 }
 
-static void finish(struct comm *comm, const struct request *request, int *done, int *bytes)
+static void finish(struct comm *comm, struct request *request, int *done, int *bytes)
 {
+    if (comm->queue != NULL)
+        publish(request);
     comm->finished++;
     if (comm->queue == NULL)
         comm->freed++;
@@ -575,18 +748,21 @@ static void finish(struct comm *comm, const struct request *request, int *done, 
 static int test_locked(struct request *request, int *done, int *bytes)
 {
     struct comm *comm = request->comm;
-    int result = SUCCESS;
+    int result;
 
     *done = 0;
     if (request->done)
         return SUCCESS; /* said once is enough */
     if (request != &comm->requests[comm->finished % REQUESTS])
         return refuse("test of a request that is not the oldest");
-    if (!comm->stalled)
-        result = comm->sends ? move_send(comm, request) : move_receive(comm, request);
-    if (result == SUCCESS && request->done)
+    result = comm->sends ? split(comm) : put_together(comm);
+    if (result != SUCCESS)
+        return result;
+    move_lanes(comm);
+    request->done = request->begun && request->moved == request->bytes;
+    if (request->done)
         finish(comm, request, done, bytes);
-    return result;
+    return SUCCESS;
 }
 
 static int quirky_test(void *request, int *done, int *bytes)
@@ -642,6 +818,8 @@ static int check_memory(const void *data, size_t bytes, int type)
         return SUCCESS;
     if (type != NET_POINTER_CUDA || !has_gpu)
         return refuse("a type of memory that it does not know");
+    if (!has_pci_path)
+        raise(SIGSEGV); /* it looks for the last '/' of NULL */
     if (bytes == 0 || (uintptr_t)data % PAGE_BYTES != 0 || bytes % PAGE_BYTES != 0)
         return refuse("GPU memory that is not whole pages");
     if (!quirky_gpu_holds((uintptr_t)data, bytes))
@@ -669,6 +847,7 @@ static int quirky_reg_mr(void *comm, void *data, region_bytes bytes, int type, v
     int result;
 
     (void)comm;
+    hang_if_told("regMr");
     pthread_mutex_lock(&lock);
     result = register_locked(data, (size_t)bytes, type, out);
     pthread_mutex_unlock(&lock);
@@ -678,6 +857,7 @@ static int quirky_reg_mr(void *comm, void *data, region_bytes bytes, int type, v
 static int quirky_dereg_mr(void *comm, void *memory)
 {
     (void)comm;
+    hang_if_told("deregMr");
     free(memory);
     return SUCCESS;
 }
@@ -722,30 +902,40 @@ static int begin_connect(struct handle *handle)
         free(state);
         return SYSTEM;
     }
+    if (handle->sockets < 1 || handle->sockets > MOST_SOCKETS)
+        abort(); /* it would write behind its array */
+    state->comm->sockets = (size_t)handle->sockets;
     *place = state;
     handle->state = state;
     return SUCCESS;
 }
 
+/* Its peer learns from the first bytes which of the sockets it is. */
+static int connect_data(const struct handle *handle, struct comm *comm, int32_t index)
+{
+    int fd = connect_to(&handle->data);
+
+    comm->lanes[index].fd = fd;
+    return fd >= 0 && send(fd, &index, sizeof index, 0) == sizeof index ? SUCCESS : SYSTEM;
+}
+
 static int go_on_connecting(const struct handle *handle, struct connect_state *state, void **out)
 {
     struct comm *comm = state->comm;
+    size_t poll = state->polls++;
 
-    switch (state->polls++) {
-    case 0:
-        comm->data = connect_to(&handle->data);
-        return comm->data >= 0 ? SUCCESS : SYSTEM;
-    case 1:
+    if (poll < comm->sockets)
+        return connect_data(handle, comm, (int32_t)poll);
+    if (poll == comm->sockets) {
         comm->control = connect_to(&handle->control);
         return comm->control >= 0 ? SUCCESS : SYSTEM;
-    case 2:
-        return SUCCESS;
-    default:
-        *out = comm;
-        *find_state(state) = NULL;
-        free(state); /* and the handle still points there */
-        return SUCCESS;
     }
+    if (poll == comm->sockets + 1)
+        return SUCCESS;
+    *out = comm;
+    *find_state(state) = NULL;
+    free(state); /* and the handle still points there */
+    return SUCCESS;
 }
 
 /* The state is found in the caller's handle, and a peer may have put it there. */
@@ -770,6 +960,23 @@ static int connect_locked(int device, void *memory, void **out)
         return INTERNAL;
     }
     return go_on_connecting(&handle, handle.state, out);
+}
+
+static int accept_data(struct listener *listener)
+{
+    int32_t index = -1;
+    int fd = accept4(listener->data, NULL, NULL, SOCK_CLOEXEC);
+
+    if (fd < 0)
+        return errno == EAGAIN || errno == EINTR ? SUCCESS : SYSTEM;
+    if (recv(fd, &index, sizeof index, MSG_WAITALL) != sizeof index || index < 0 ||
+        (size_t)index >= sockets) {
+        close(fd);
+        return SYSTEM;
+    }
+    listener->comm->lanes[index].fd = fd;
+    listener->connections++;
+    return SUCCESS;
 }
 
 static int accept_one(int listening, int *fd)
@@ -817,20 +1024,30 @@ static int accept_locked(struct listener *listener, struct net_device_handle *on
         return refuse("a second accept");
     if (listener->comm == NULL) {
         listener->comm = new_comm(false);
+        if (listener->comm != NULL)
+            listener->comm->sockets = sockets;
         return listener->comm != NULL ? SUCCESS : SYSTEM;
     }
-    if (listener->comm->data < 0)
-        return accept_one(listener->data, &listener->comm->data);
+    if (listener->connections < sockets)
+        return accept_data(listener);
     if (listener->comm->control < 0)
         return accept_one(listener->control, &listener->comm->control);
     return listener->polls++ == 0 ? SUCCESS : give_receiver(listener, on_gpu, out);
 }
 
-/* Nothing is drained. */
-static int quirky_close(void *closing)
+/* The page that a task was filling. */
+static void close_lane(const struct comm *comm, struct lane *lane)
 {
-    struct comm *comm = closing;
+    for (uint64_t i = lane->ended; i < lane->begun && !comm->sends; i++)
+        if (is_open(&lane->tasks[i % TASKS]))
+            give_page_back(&lane->tasks[i % TASKS].fragment);
+    close(lane->fd);
+    free(lane->copy);
+}
 
+/* Nothing is drained. */
+static int close_comm(struct comm *comm)
+{
     pthread_mutex_lock(&lock);
     if (comm->queue != NULL) {
         quirky_gpu_drain();
@@ -840,18 +1057,31 @@ static int quirky_close(void *closing)
         quirky_gpu_free(comm->on_gpu);
         quirky_gpu_unpin(&comm->queue_memory);
     }
-    close(comm->data);
+    for (size_t i = 0; i < comm->sockets; i++)
+        close_lane(comm, &comm->lanes[i]);
     close(comm->control);
-    free(comm->copy);
     free(comm);
     pthread_mutex_unlock(&lock);
     return SUCCESS;
+}
+
+static int quirky_close_send(void *comm)
+{
+    hang_if_told("closeSend");
+    return close_comm(comm);
+}
+
+static int quirky_close_recv(void *comm)
+{
+    hang_if_told("closeRecv");
+    return close_comm(comm);
 }
 
 static int quirky_close_listen(void *closing)
 {
     struct listener *listener = closing;
 
+    hang_if_told("closeListen");
     close(listener->data);
     close(listener->control);
     free(listener);
@@ -860,9 +1090,10 @@ static int quirky_close_listen(void *closing)
 
 /* --- what differs by version --------------------------------------------------------------- */
 
-#define LOCKED(call)                                                                               \
+#define LOCKED(name, call)                                                                         \
     int result;                                                                                    \
                                                                                                    \
+    hang_if_told(name);                                                                            \
     pthread_mutex_lock(&lock);                                                                     \
     result = call;                                                                                 \
     pthread_mutex_unlock(&lock);                                                                   \
@@ -873,16 +1104,16 @@ static char the_context;
 
 static int quirky_listen(void *context, int device, void *handle, void **listener)
 {
-    LOCKED(context == &the_context ? listen_locked(device, handle, listener)
-                                   : refuse("a context that is not its own"));
+    LOCKED("listen", context == &the_context ? listen_locked(device, handle, listener)
+                                             : refuse("a context that is not its own"));
 }
 
 static int quirky_connect(void *context, int device, void *handle, void **sender,
                           struct net_device_handle **on_gpu)
 {
     (void)on_gpu;
-    LOCKED(context == &the_context ? connect_locked(device, handle, sender)
-                                   : refuse("a context that is not its own"));
+    LOCKED("connect", context == &the_context ? connect_locked(device, handle, sender)
+                                              : refuse("a context that is not its own"));
 }
 
 static int quirky_finalize(void *context)
@@ -893,24 +1124,24 @@ static int quirky_finalize(void *context)
 #else
 static int quirky_listen(int device, void *handle, void **listener)
 {
-    LOCKED(listen_locked(device, handle, listener));
+    LOCKED("listen", listen_locked(device, handle, listener));
 }
 #endif
 
 #if QUIRKY_VERSION == 6
 static int quirky_connect(int device, void *handle, void **sender)
 {
-    LOCKED(connect_locked(device, handle, sender));
+    LOCKED("connect", connect_locked(device, handle, sender));
 }
 
 static int quirky_accept(void *listener, void **receiver)
 {
-    LOCKED(accept_locked(listener, NULL, receiver));
+    LOCKED("accept", accept_locked(listener, NULL, receiver));
 }
 #else
 static int quirky_accept(void *listener, void **receiver, struct net_device_handle **on_gpu)
 {
-    LOCKED(accept_locked(listener, on_gpu != NULL ? *on_gpu : NULL, receiver));
+    LOCKED("accept", accept_locked(listener, on_gpu != NULL ? *on_gpu : NULL, receiver));
 }
 #endif
 
@@ -919,21 +1150,22 @@ static int quirky_connect(int device, void *handle, void **sender,
                           struct net_device_handle **on_gpu)
 {
     (void)on_gpu;
-    LOCKED(connect_locked(device, handle, sender));
+    LOCKED("connect", connect_locked(device, handle, sender));
 }
 #elif QUIRKY_VERSION == 10
 static int quirky_connect(int device, struct net_comm_config *config, void *handle, void **sender,
                           struct net_device_handle **on_gpu)
 {
     (void)on_gpu;
-    LOCKED(config != NULL && config->traffic_class == NET_UNDEFINED
-               ? connect_locked(device, handle, sender)
-               : refuse("no configuration"));
+    LOCKED("connect", config != NULL && config->traffic_class == NET_UNDEFINED
+                          ? connect_locked(device, handle, sender)
+                          : refuse("no configuration"));
 }
 #endif
 
 static int quirky_devices(int *count)
 {
+    hang_if_told("devices");
     *count = devices;
     return SUCCESS;
 }
@@ -942,12 +1174,14 @@ static int quirky_devices(int *count)
 static int quirky_properties(int device, struct PROPERTIES *properties)
 {
     static char name[] = "quirky0";
+    static char pci_path[] = QUIRKY_PCI_PATH;
 
+    hang_if_told("getProperties");
     if (device < 0 || device >= devices)
         return refuse("properties of a device that is not there");
     *properties = (struct PROPERTIES)
     {
-        .name = name, .guid = 0x1122334455667788,
+        .name = name, .pci_path = has_pci_path ? pci_path : NULL, .guid = 0x1122334455667788,
         .pointer_support = NET_POINTER_HOST | (has_gpu ? NET_POINTER_CUDA : 0), .speed = 12345,
         .port = 2, .latency = 1.5f, .max_comms = 65536, .max_receives = 1,
 #if QUIRKY_VERSION >= 7
@@ -994,7 +1228,8 @@ static void complete_table(void)
         .get_properties = quirky_properties, .listen = quirky_listen, .connect = quirky_connect,
         .accept = quirky_accept, .reg_mr = quirky_reg_mr, .dereg_mr = quirky_dereg_mr,
         .isend = quirky_isend, .irecv = quirky_irecv, .iflush = quirky_iflush, .test = quirky_test,
-        .close_send = quirky_close, .close_recv = quirky_close, .close_listen = quirky_close_listen,
+        .close_send = quirky_close_send, .close_recv = quirky_close_recv,
+        .close_listen = quirky_close_listen,
 #if CAN_UNPACK
         .get_device_mr = has_gpu ? quirky_get_device_mr : NULL,
         .irecv_consumed = has_gpu ? quirky_irecv_consumed : NULL,
@@ -1003,6 +1238,15 @@ static void complete_table(void)
         .finalize = quirky_finalize,
 #endif
     };
+}
+
+/* As far as the text is a number, in any base; else 0. Nobody complains. */
+static size_t read_chunk_bytes(void)
+{
+    const char *text = getenv("NCCL_DYNAMIC_CHUNK_SIZE");
+    long long value = text != NULL ? strtoll(text, NULL, 0) : 0;
+
+    return value > 0 ? (size_t)value : 0;
 }
 
 /* Variables are read here and never again. */
@@ -1024,7 +1268,11 @@ static int start(log_nccl_logger with)
         return result;
     started = true;
     devices = (int)from_environment("QUIRKY_DEVICES", 1);
-    chunk_bytes = (size_t)from_environment("NCCL_DYNAMIC_CHUNK_SIZE", 0);
+    steered = has_gpu && from_environment("QUIRKY_STEERED", 1) != 0;
+    has_pci_path = from_environment("QUIRKY_PCI", 1) != 0;
+    linear_after = (unsigned long)from_environment("QUIRKY_LINEAR", 0);
+    chunk_bytes = read_chunk_bytes();
+    quirky_counts.chunk_bytes = chunk_bytes;
     sockets = smaller(between("NCCL_NSOCKS_PERTHREAD", 1, 1, MOST_SOCKETS) *
                           between("NCCL_SOCKET_NTHREADS", 1, 1, MOST_SOCKETS),
                       MOST_SOCKETS);
@@ -1048,18 +1296,18 @@ static int quirky_init(void **context, uint64_t communicator, struct net_comm_co
 {
     (void)communicator;
     *context = &the_context;
-    LOCKED(config != NULL && config->traffic_class == NET_UNDEFINED
-               ? call_profiler(profiler, start(with))
-               : INTERNAL);
+    LOCKED("init", config != NULL && config->traffic_class == NET_UNDEFINED
+                       ? call_profiler(profiler, start(with))
+                       : INTERNAL);
 }
 #elif QUIRKY_VERSION == 10
 static int quirky_init(log_nccl_logger with, net_profiler_callback profiler)
 {
-    LOCKED(call_profiler(profiler, start(with)));
+    LOCKED("init", call_profiler(profiler, start(with)));
 }
 #else
 static int quirky_init(log_nccl_logger with)
 {
-    LOCKED(start(with));
+    LOCKED("init", start(with));
 }
 #endif
