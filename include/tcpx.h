@@ -398,6 +398,11 @@ TCPX_API TCPX_CHECK int tcpx_irecv_consumed(void *comm, int n, void *request);
 /*
  * Ends a comm, its requests and its registrations; what was sent and is done arrives. NULL is
  * allowed.
+ *
+ * Over a plugin that loses what its receiver has not looked at when the sender closes, as Google's
+ * does, it arrives if the receiver takes it within UCCL_TCPX_TIMEOUT_MS: the connections of the
+ * sender stay open that long, or until the receiver closes its end. A process that exits waits for
+ * that up to 5 seconds; one that ends without exit() does not.
  */
 TCPX_API TCPX_CHECK int tcpx_close_send(void *send_comm);
 TCPX_API TCPX_CHECK int tcpx_close_recv(void *recv_comm);

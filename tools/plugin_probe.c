@@ -2,6 +2,7 @@
 #include "tools/plugin_probe.h"
 
 #include "base/clock.h"
+#include "import/bounded.h"
 #include "import/loader.h"
 #include "tools/child.h"
 
@@ -18,7 +19,7 @@ static void describe(const struct import_plugin *plugin, FILE *out)
     for (int i = 0; i < plugin->devices; i++) {
         struct net_properties_v12 properties;
 
-        if (import_properties(&plugin->table, i, &properties) != TCPX_SUCCESS)
+        if (bounded_properties(plugin, i, &properties) != TCPX_SUCCESS)
             fprintf(out, "%s device %d (%s)", i > 0 ? "," : "", i, error_text());
         else
             fprintf(out, "%s %s (%d Mbit/s)", i > 0 ? "," : "", properties.name, properties.speed);

@@ -1,6 +1,7 @@
 /* The calls of the original interface, over the plugin of the process: tcpx.h says what they do. */
 #include "base/clock.h"
 #include "base/fork.h"
+#include "import/bounded.h"
 #include "import/comm.h"
 
 #include "base/time_limit.h"
@@ -70,7 +71,7 @@ int tcpx_get_properties(int dev, struct tcpx_net_properties *properties)
         result = error_set(TCPX_INVALID_ARGUMENT, "device %d: %s has %d, from 0", dev,
                            plugin->table.name, plugin->devices);
     if (result == TCPX_SUCCESS)
-        result = import_properties(&plugin->table, dev, &all);
+        result = bounded_properties(plugin, dev, &all);
     if (result == TCPX_SUCCESS)
         result = import_reaches_gpus(plugin, &reaches_gpus);
     if (result != TCPX_SUCCESS)

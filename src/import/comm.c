@@ -1,7 +1,9 @@
 /* The comms of all plugins: how they come into being and end, and their memories. */
 #include "base/clock.h"
 #include "base/fork.h"
+#include "import/bounded.h"
 #include "import/comm_state.h"
+#include "import/held.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,12 +11,22 @@
 #include <string.h>
 #include <time.h>
 
+/* Of a comm or listener that a call has not returned with. */
+static int left_behind(const struct import_plugin *plugin)
+{
+    return error_set(TCPX_SYSTEM_ERROR,
+                     "%s: a call has not returned, and what it works with stays as it is",
+                     plugin->table.name);
+}
+
 /* --- listening ----------------------------------------------------------------------------- */
 
 struct import_listener {
     const struct import_plugin *plugin;
+    int device;
     void *raw;
     bool served;                     /* has had a peer */
+    bool is_lost;                    /* a call with it has not returned */
     struct net_device_handle on_gpu; /* where the plugin writes until there is a comm */
     uint8_t handle[NET_TABLE_HANDLE_BYTES];
 };
@@ -23,7 +35,7 @@ int import_comm_listen(const struct import_plugin *plugin, int device,
                        uint8_t handle[NET_TABLE_HANDLE_BYTES], struct import_listener **out)
 {
     struct import_listener *listener;
-    struct import_guard guard;
+    bool lost;
     int result = fork_check();
 
     if (result != TCPX_SUCCESS)
@@ -35,11 +47,11 @@ int import_comm_listen(const struct import_plugin *plugin, int device,
     if (listener == NULL)
         return error_system(ENOMEM, "a listener");
     listener->plugin = plugin;
-    import_guard_begin(plugin->quirks, &guard);
-    result = import_listen(&plugin->table, device, listener->handle, &listener->raw);
-    import_guard_end(&guard);
+    listener->device = device;
+    result = bounded_listen(plugin, device, listener->handle, &listener->raw, &lost);
     if (result != TCPX_SUCCESS) {
-        free(listener);
+        if (!lost)
+            free(listener);
         return result;
     }
     memcpy(handle, listener->handle, NET_TABLE_HANDLE_BYTES);
@@ -49,40 +61,44 @@ int import_comm_listen(const struct import_plugin *plugin, int device,
 
 int import_listener_close(struct import_listener *listener)
 {
-    struct import_guard guard;
+    bool lost;
     int result = fork_check();
 
     if (listener == NULL || result != TCPX_SUCCESS)
         return result;
-    import_guard_begin(listener->plugin->quirks, &guard);
-    result = import_close_listen(&listener->plugin->table, listener->raw);
-    import_guard_end(&guard);
-    free(listener);
+    if (listener->is_lost)
+        return left_behind(listener->plugin);
+    result = bounded_close_listen(listener->plugin, listener->raw, &lost);
+    if (!lost)
+        free(listener);
     return result;
 }
 
 /* --- making comms -------------------------------------------------------------------------- */
 
-static int make_comm(const struct import_plugin *plugin, void *raw, bool sends,
+static int close_raw(const struct import_plugin *plugin, void *raw, bool sends, bool *lost)
+{
+    return sends ? bounded_close_send(plugin, raw, lost) : bounded_close_recv(plugin, raw, lost);
+}
+
+static int make_comm(const struct import_plugin *plugin, int device, void *raw, bool sends,
                      const uint8_t *handle, struct import_comm **out)
 {
     struct import_comm *comm = calloc(1, sizeof *comm);
     size_t longest = import_longest(&plugin->table);
-    size_t bearable = import_quirks_longest(plugin->quirks, handle);
+    bool lost;
 
     if (comm == NULL) {
-        struct import_guard guard;
-
-        import_guard_begin(plugin->quirks, &guard);
-        if (sends ? import_close_send(&plugin->table, raw) : import_close_recv(&plugin->table, raw))
+        if (close_raw(plugin, raw, sends, &lost) != TCPX_SUCCESS)
             log_warn("%s", error_text());
-        import_guard_end(&guard);
         return error_system(ENOMEM, "a comm");
     }
     comm->plugin = plugin;
+    comm->device = device;
     comm->raw = raw;
     comm->sends = sends;
-    comm->longest = longest < bearable ? longest : bearable;
+    comm->longest = longest < plugin->longest ? longest : plugin->longest;
+    memcpy(comm->handle, handle, sizeof comm->handle);
     pthread_mutex_init(&comm->lock, NULL);
     *out = comm;
     return TCPX_SUCCESS;
@@ -90,6 +106,7 @@ static int make_comm(const struct import_plugin *plugin, void *raw, bool sends,
 
 static void free_comm(struct import_comm *comm)
 {
+    host_receive_end(comm);
     gpu_close(comm->gpu);
     pthread_mutex_destroy(&comm->lock);
     free(comm);
@@ -140,6 +157,23 @@ static int find_queue(struct import_comm *comm)
     return TCPX_SUCCESS;
 }
 
+/* A plugin that follows the NIC's PCI path without a look crashes where there is none. */
+static int check_pci_path(const struct import_comm *comm)
+{
+    const struct import_plugin *plugin = comm->plugin;
+    struct net_properties_v12 properties = {0};
+    int result = TCPX_SUCCESS;
+
+    if (!plugin->quirks->needs_pci_path)
+        return TCPX_SUCCESS;
+    result = bounded_properties(plugin, comm->device, &properties);
+    if (result == TCPX_SUCCESS && properties.pci_path == NULL)
+        return error_set(
+            TCPX_INVALID_USAGE, "%s: %s has no PCI path, without which it cannot use GPU memory",
+            plugin->table.name, properties.name != NULL ? properties.name : "its device");
+    return result;
+}
+
 static int open_queue(struct import_comm *comm)
 {
     const struct net_device_handle *on_gpu = &comm->on_gpu;
@@ -150,7 +184,14 @@ static int open_queue(struct import_comm *comm)
     if (on_gpu->type != NET_DEVICE_UNPACK || on_gpu->handle == NULL)
         return TCPX_SUCCESS;
     comm->consumes = true;
+    comm->steered = comm->plugin->quirks->steers;
     result = import_reaches_gpus(comm->plugin, &known);
+    if (result == TCPX_SUCCESS && !known && comm->steered)
+        return error_set(TCPX_INVALID_USAGE,
+                         "%s receives into GPU memory only, and UCCL_TCPX_GPU=host leaves none",
+                         comm->plugin->table.name);
+    if (result == TCPX_SUCCESS && comm->steered)
+        result = check_pci_path(comm);
     if (result != TCPX_SUCCESS || !known)
         return result;
     if (on_gpu->version != UNPACK_VERSION)
@@ -168,18 +209,17 @@ int import_comm_accept(struct import_listener *listener, struct import_comm **ou
 {
     const struct import_plugin *plugin = listener->plugin;
     struct import_comm *comm = NULL;
-    struct import_guard guard;
     void *raw = NULL;
     int result = fork_check();
 
     if (result != TCPX_SUCCESS)
         return result;
+    if (listener->is_lost)
+        return left_behind(plugin);
     if (listener->served && plugin->quirks->one_peer)
         return error_set(TCPX_INVALID_USAGE, "%s takes one peer for each listener",
                          plugin->table.name);
-    import_guard_begin(plugin->quirks, &guard);
-    result = import_accept(&plugin->table, listener->raw, &raw, &listener->on_gpu);
-    import_guard_end(&guard);
+    result = bounded_accept(plugin, listener->raw, &raw, &listener->on_gpu, &listener->is_lost);
     if (result != TCPX_SUCCESS)
         return result;
     if (raw == NULL) {
@@ -187,7 +227,7 @@ int import_comm_accept(struct import_listener *listener, struct import_comm **ou
         return TCPX_SUCCESS;
     }
     listener->served = true;
-    result = make_comm(plugin, raw, false, listener->handle, &comm);
+    result = make_comm(plugin, listener->device, raw, false, listener->handle, &comm);
     if (result != TCPX_SUCCESS)
         return result;
     comm->on_gpu = listener->on_gpu;
@@ -212,7 +252,8 @@ struct attempt {
     struct attempt *next;
     const struct import_plugin *plugin;
     const void *where;
-    bool busy; /* a thread is in the plugin with it */
+    bool busy;    /* a thread is in the plugin with it, */
+    bool is_lost; /* and has not returned */
     uint8_t said[NET_TABLE_HANDLE_BYTES];
     uint8_t handle[NET_TABLE_HANDLE_BYTES];
 };
@@ -259,6 +300,8 @@ static int take_attempt(const struct import_plugin *plugin, const uint8_t *handl
         found = begin_attempt(plugin, handle);
     if (found == NULL)
         result = error_system(ENOMEM, "a connection");
+    else if (found->is_lost)
+        result = left_behind(plugin);
     else if (found->busy)
         found = NULL;
     else
@@ -283,12 +326,19 @@ static void give_attempt(struct attempt *attempt, bool has_ended)
     pthread_mutex_unlock(&attempts_lock);
 }
 
+static void lose_attempt(struct attempt *attempt)
+{
+    pthread_mutex_lock(&attempts_lock);
+    attempt->is_lost = true;
+    pthread_mutex_unlock(&attempts_lock);
+}
+
 int import_comm_connect(const struct import_plugin *plugin, int device,
                         const uint8_t handle[NET_TABLE_HANDLE_BYTES], struct import_comm **out)
 {
     struct attempt *attempt;
-    struct import_guard guard;
     void *raw = NULL;
+    bool lost;
     int result = fork_check();
 
     *out = NULL;
@@ -297,14 +347,18 @@ int import_comm_connect(const struct import_plugin *plugin, int device,
     if (device < 0 || device >= plugin->devices)
         return error_set(TCPX_INVALID_ARGUMENT, "device %d: %s has %d, from 0", device,
                          plugin->table.name, plugin->devices);
-    result = take_attempt(plugin, handle, &attempt);
+    result = import_quirks_check_handle(plugin->quirks, plugin->table.name, handle);
+    if (result == TCPX_SUCCESS)
+        result = take_attempt(plugin, handle, &attempt);
     if (result != TCPX_SUCCESS || attempt == NULL)
         return result;
-    import_guard_begin(plugin->quirks, &guard);
-    result = import_connect(&plugin->table, device, attempt->handle, &raw);
-    import_guard_end(&guard);
+    result = bounded_connect(plugin, device, attempt->handle, &raw, &lost);
+    if (lost) { /* the attempt is the plugin's */
+        lose_attempt(attempt);
+        return result;
+    }
     if (result == TCPX_SUCCESS && raw != NULL)
-        result = make_comm(plugin, raw, true, attempt->handle, out);
+        result = make_comm(plugin, device, raw, true, attempt->handle, out);
     give_attempt(attempt, result != TCPX_SUCCESS || raw != NULL);
     return result;
 }
@@ -317,6 +371,8 @@ void import_comm_connect_forget(const struct import_plugin *plugin,
 
     pthread_mutex_lock(&attempts_lock);
     found = find_attempt(plugin, handle);
+    if (found != NULL && found->busy) /* a call with it has not returned */
+        found = NULL;
     while (found != NULL && *at != found)
         at = &(*at)->next;
     if (found != NULL)
@@ -328,12 +384,18 @@ void import_comm_connect_forget(const struct import_plugin *plugin,
 /* --- ending -------------------------------------------------------------------------------- */
 
 /* The peer may not have read the last records yet. */
-static void linger(const struct import_comm *comm)
+static void let_peer_read(const struct import_comm *comm)
 {
-    uint64_t until = comm->last_send + (uint64_t)comm->plugin->quirks->linger_ms * 1000000;
+    const struct import_quirks *quirks = comm->plugin->quirks;
+    uint64_t until = comm->last_send + (uint64_t)quirks->linger_ms * 1000000;
     uint64_t now = clock_now();
 
-    if (comm->sends && comm->last_send != 0 && now < until)
+    if (!comm->sends || comm->last_send == 0 || !quirks->loses_at_close ||
+        held_keep(quirks, comm->handle))
+        return;
+    log_warn("%s: the connections of a comm were not found; it is closed %u ms after its last send",
+             comm->plugin->table.name, quirks->linger_ms);
+    if (now < until)
         nanosleep(&(struct timespec){.tv_sec = (time_t)((until - now) / 1000000000),
                                      .tv_nsec = (long)((until - now) % 1000000000)},
                   NULL);
@@ -341,21 +403,22 @@ static void linger(const struct import_comm *comm)
 
 int import_comm_close(struct import_comm *comm, bool delivered)
 {
-    struct import_guard guard;
+    bool lost = false;
     int result = fork_check();
 
     if (comm == NULL || result != TCPX_SUCCESS)
         return result;
     if (!delivered)
-        linger(comm);
-    import_guard_begin(comm->plugin->quirks, &guard);
-    while (comm->memories != NULL)
+        let_peer_read(comm);
+    host_receive_drain(comm);
+    while (comm->memories != NULL && !comm->is_lost)
         if (import_comm_deregister(comm, comm->memories) != TCPX_SUCCESS)
             log_debug("%s", error_text());
-    result = comm->sends ? import_close_send(&comm->plugin->table, comm->raw)
-                         : import_close_recv(&comm->plugin->table, comm->raw);
-    import_guard_end(&guard);
-    free_comm(comm);
+    if (comm->is_lost)
+        return left_behind(comm->plugin);
+    result = close_raw(comm->plugin, comm->raw, comm->sends, &lost);
+    if (!lost)
+        free_comm(comm);
     return result;
 }
 
@@ -378,13 +441,47 @@ bool import_comm_unpacks(const struct import_comm *comm)
     return comm->queue != NULL;
 }
 
+bool import_comm_is_steered(const struct import_comm *comm)
+{
+    return comm->steered;
+}
+
 /* --- memories ------------------------------------------------------------------------------ */
+
+void import_comm_fail_if_lost(struct import_comm *comm)
+{
+    if (!comm->is_lost || comm->failure != TCPX_SUCCESS)
+        return;
+    comm->failure = TCPX_SYSTEM_ERROR;
+    snprintf(comm->why, sizeof comm->why, "%s", error_text());
+}
+
+int import_comm_register_locked(struct import_comm *comm, void *data, size_t bytes, int type,
+                                struct import_memory **out)
+{
+    struct import_memory *memory = calloc(1, sizeof *memory);
+    int result;
+
+    if (memory == NULL)
+        return error_system(ENOMEM, "a registration");
+    *memory = (struct import_memory){.data = data, .bytes = bytes, .type = type};
+    result = comm->is_lost ? left_behind(comm->plugin)
+                           : bounded_register(comm->plugin, comm->raw, data, bytes, type,
+                                              &memory->raw, &comm->is_lost);
+    if (result != TCPX_SUCCESS) {
+        import_comm_fail_if_lost(comm);
+        free(memory);
+        return result;
+    }
+    memory->next = comm->memories;
+    comm->memories = memory;
+    *out = memory;
+    return TCPX_SUCCESS;
+}
 
 int import_comm_register(struct import_comm *comm, void *data, size_t bytes, int type,
                          struct import_memory **out)
 {
-    struct import_memory *memory;
-    struct import_guard guard;
     bool known = true;
     int result = fork_check();
 
@@ -398,21 +495,12 @@ int import_comm_register(struct import_comm *comm, void *data, size_t bytes, int
     if (type != NET_POINTER_HOST && type != NET_POINTER_CUDA)
         return error_set(TCPX_INVALID_ARGUMENT,
                          "memory of type %d: NCCL_PTR_HOST (1) and NCCL_PTR_CUDA (2) exist", type);
-    memory = calloc(1, sizeof *memory);
-    if (memory == NULL)
-        return error_system(ENOMEM, "a registration");
-    *memory = (struct import_memory){.data = data, .bytes = bytes, .type = type};
+    if (type == NET_POINTER_CUDA)
+        result = check_pci_path(comm);
+    if (result != TCPX_SUCCESS)
+        return result;
     pthread_mutex_lock(&comm->lock);
-    import_guard_begin(comm->plugin->quirks, &guard);
-    result = import_register(&comm->plugin->table, comm->raw, data, bytes, type, &memory->raw);
-    import_guard_end(&guard);
-    if (result == TCPX_SUCCESS) {
-        memory->next = comm->memories;
-        comm->memories = memory;
-        *out = memory;
-    } else {
-        free(memory);
-    }
+    result = import_comm_register_locked(comm, data, bytes, type, out);
     pthread_mutex_unlock(&comm->lock);
     return result;
 }
@@ -420,7 +508,6 @@ int import_comm_register(struct import_comm *comm, void *data, size_t bytes, int
 int import_comm_deregister(struct import_comm *comm, struct import_memory *memory)
 {
     struct import_memory **at = &comm->memories;
-    struct import_guard guard;
     int result = fork_check();
 
     if (result != TCPX_SUCCESS || memory == NULL)
@@ -433,9 +520,10 @@ int import_comm_deregister(struct import_comm *comm, struct import_memory *memor
             error_set(TCPX_INVALID_ARGUMENT, "%p is no registration of this comm", (void *)memory);
     } else {
         *at = memory->next;
-        import_guard_begin(comm->plugin->quirks, &guard);
-        result = import_deregister(&comm->plugin->table, comm->raw, memory->raw);
-        import_guard_end(&guard);
+        result = comm->is_lost
+                     ? left_behind(comm->plugin)
+                     : bounded_deregister(comm->plugin, comm->raw, memory->raw, &comm->is_lost);
+        import_comm_fail_if_lost(comm);
         free(memory);
     }
     pthread_mutex_unlock(&comm->lock);

@@ -3,7 +3,8 @@
  * order, at most IMPORT_REQUESTS of them in flight. What the plugins differ in is settled here:
  * they are asked about their oldest request only, told of consumed receives in order, called by one
  * thread at a time for each comm, given nothing that they would lose or not survive, and what they
- * publish is checked before anyone uses it. Nothing here waits, but closing may.
+ * publish is checked before anyone uses it. Nothing here waits, but for a plugin's call that does
+ * not return: that is an error after UCCL_TCPX_TIMEOUT_MS (bounded.h).
  *
  * Calls on one comm may come from several threads.
  */
@@ -43,7 +44,7 @@ void import_comm_connect_forget(const struct import_plugin *plugin,
 
 /*
  * With its requests and memories. `delivered`: the caller knows that what was sent has arrived;
- * otherwise this may wait for a plugin that would lose it.
+ * otherwise the connections stay open for a while where the plugin would lose it (held.h).
  */
 MUST_CHECK int import_comm_close(struct import_comm *comm, bool delivered);
 
@@ -55,6 +56,10 @@ size_t import_comm_longest(const struct import_comm *comm);
 
 /* Whether receives into GPU memory have to be unpacked. */
 bool import_comm_unpacks(const struct import_comm *comm);
+
+/* Whether what arrives does so in GPU memory only: to receive into host memory takes more copies.
+ */
+bool import_comm_is_steered(const struct import_comm *comm);
 
 /* `type`: NET_POINTER_HOST or NET_POINTER_CUDA. */
 MUST_CHECK int import_comm_register(struct import_comm *comm, void *data, size_t bytes, int type,

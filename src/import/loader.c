@@ -4,6 +4,8 @@
 #include "base/config.h"
 #include "base/fork.h"
 #include "gpu/gpu.h"
+#include "import/bounded.h"
+#include "import/exit_watch.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -59,14 +61,19 @@ int import_choose(char path[IMPORT_PATH_BYTES], bool *builtin)
  * A plugin that somebody else in this process, such as NCCL, has started may refuse a second start
  * and work all the same.
  */
-static int init(struct import_plugin *plugin, bool was_loaded)
+static int init(struct import_plugin *plugin, bool was_loaded, bool was_set)
 {
-    int result = import_table_init(&plugin->table);
+    bool lost;
+    int result = bounded_init(plugin, &lost);
 
     log_tcpx("net->init rc=%d", result);
     if (result != TCPX_INTERNAL_ERROR || !was_loaded ||
         import_table_check(&plugin->table) != TCPX_SUCCESS)
         return result;
+    if (!was_set) /* it has read its environment, and does not look again */
+        return error_set(TCPX_INVALID_USAGE,
+                         "%s: somebody else in this process has started it without %s",
+                         plugin->table.name, plugin->quirks->variable);
     log_tcpx("%s: taken for one that somebody else in this process has started",
              plugin->table.name);
     return TCPX_SUCCESS;
@@ -74,16 +81,17 @@ static int init(struct import_plugin *plugin, bool was_loaded)
 
 static int start(struct import_plugin *plugin, bool was_loaded)
 {
+    bool was_set;
     int result;
 
     plugin->quirks = import_quirks_of(plugin->table.name);
-    result = import_quirks_complete_environment(plugin->quirks, plugin->table.name);
+    result = import_quirks_prepare(plugin->quirks, plugin->table.name, &plugin->longest, &was_set);
     if (result != TCPX_SUCCESS)
         return result;
-    result = init(plugin, was_loaded);
+    result = init(plugin, was_loaded, was_set);
     if (result != TCPX_SUCCESS)
         return result;
-    result = import_devices(&plugin->table, &plugin->devices);
+    result = bounded_devices(plugin);
     log_tcpx("net->devices rc=%d ndev=%d", result, plugin->devices);
     if (result == TCPX_SUCCESS && plugin->devices == 0)
         result = error_set(TCPX_SYSTEM_ERROR, "%s has found no device", plugin->table.name);
@@ -110,6 +118,7 @@ static int load(struct loaded *loaded)
     if (result != TCPX_SUCCESS)
         return error_set(result, "%s is not a network plugin for NCCL: %s", plugin->path,
                          error_text());
+    exit_watch_plugin(plugin->table.name, plugin->table.raw);
     result = start(plugin, was_loaded);
     if (result == TCPX_SUCCESS)
         log_tcpx("%s, table version %d, %d device%s, from %s", plugin->table.name,

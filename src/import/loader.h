@@ -23,6 +23,7 @@ struct import_plugin {
     const struct import_quirks *quirks;
     struct import_table table;
     int devices;
+    size_t longest; /* request that it can be given */
 };
 
 /*

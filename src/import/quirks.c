@@ -2,7 +2,6 @@
 #include "import/quirks.h"
 
 #include "base/log.h"
-#include "base/parse.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -18,10 +17,17 @@ static const struct import_quirks table[] = {
         .state_at = 80,
         .state_bytes = 8,
         .sockets_at = 36,
+        .most_sockets = 8,
+        .data_at = 0,
+        .control_at = 48,
         /* 2048 fragments of a page each, if an MTU of 1500 fills a third of it */
         .longest = 2 << 20,
         .raises_sigpipe = true,
         .one_peer = true,
+        .steers = true,
+        .overruns = true,
+        .needs_pci_path = true,
+        .loses_at_close = true,
         .linger_ms = 500,
     },
 };
@@ -36,42 +42,70 @@ const struct import_quirks *import_quirks_of(const char *plugin)
     return &none;
 }
 
-int import_quirks_complete_environment(const struct import_quirks *quirks, const char *plugin)
+/* --- the environment ----------------------------------------------------------------------- */
+
+static int set_variable(const struct import_quirks *quirks, const char *plugin)
 {
-    if (quirks->variable == NULL || getenv(quirks->variable) != NULL)
-        return TCPX_SUCCESS;
-    if (setenv(quirks->variable, quirks->value, 0) != 0)
+    if (setenv(quirks->variable, quirks->value, 1) != 0)
         return error_system(errno, "cannot set %s for %s", quirks->variable, plugin);
     log_tcpx("%s=%s set for %s", quirks->variable, quirks->value, plugin);
     return TCPX_SUCCESS;
 }
 
-/* What the plugin works with: the user's value, if it is a number. */
-static uint64_t chunk_bytes(const struct import_quirks *quirks)
+/* By the plugin's own rule, which takes as much of a text as is a number and does not complain. */
+static int read_variable(const struct import_quirks *quirks, const char *plugin, const char *text,
+                         long long *value)
 {
-    const char *set = getenv(quirks->variable);
-    uint64_t bytes = 0;
+    const long long most = 1 << 30;
+    char *end;
 
-    if (set == NULL || !parse_number(set, &bytes) || bytes == 0)
-        parse_number(quirks->value, &bytes);
-    return bytes;
+    *value = strtoll(text, &end, 0);
+    if (end != text && *end == '\0' && *value >= 1 && *value <= most)
+        return TCPX_SUCCESS;
+    return error_set(TCPX_INVALID_USAGE,
+                     "%s=%s: %s reads that as %lld; it takes a plain number of bytes from 1 to "
+                     "%lld, such as %s",
+                     quirks->variable, text, plugin, *value, most, quirks->value);
 }
 
-size_t import_quirks_longest(const struct import_quirks *quirks, const uint8_t *handle)
+int import_quirks_prepare(const struct import_quirks *quirks, const char *plugin, size_t *longest,
+                          bool *was_set)
 {
-    enum { MOST_SOCKETS = 8 };
-    size_t longest = quirks->longest != 0 ? quirks->longest : SIZE_MAX;
-    uint64_t bytes;
+    const char *text = quirks->variable != NULL ? getenv(quirks->variable) : NULL;
+    size_t most = quirks->longest != 0 ? quirks->longest : SIZE_MAX;
+    long long chunk;
+    int result = TCPX_SUCCESS;
+
+    *was_set = quirks->variable == NULL || (text != NULL && *text != '\0');
+    if (!*was_set) {
+        result = set_variable(quirks, plugin);
+        text = quirks->value;
+    }
+    if (result == TCPX_SUCCESS && text != NULL)
+        result = read_variable(quirks, plugin, text, &chunk);
+    if (result != TCPX_SUCCESS)
+        return result;
+    *longest = text != NULL && (size_t)chunk < most ? (size_t)chunk : most;
+    return TCPX_SUCCESS;
+}
+
+/* --- handles ------------------------------------------------------------------------------- */
+
+int import_quirks_check_handle(const struct import_quirks *quirks, const char *plugin,
+                               const uint8_t *handle)
+{
     int32_t sockets;
 
-    if (quirks->sockets_at == 0)
-        return longest;
+    if (quirks->most_sockets == 0)
+        return TCPX_SUCCESS;
     memcpy(&sockets, handle + quirks->sockets_at, sizeof sockets);
-    if (sockets < 1 || sockets > MOST_SOCKETS)
-        sockets = 1;
-    bytes = chunk_bytes(quirks);
-    return bytes < longest / (size_t)sockets ? bytes * (size_t)sockets : longest;
+    if (sockets >= 1 && sockets <= quirks->most_sockets)
+        return TCPX_SUCCESS;
+    return error_set(TCPX_INVALID_ARGUMENT, "the handle is none of %s: it says %d sockets", plugin,
+                     (int)sockets);
 }
+
+/* --- signals ------------------------------------------------------------------------------- */
 
 static sigset_t only_sigpipe(void)
 {

@@ -1,6 +1,6 @@
 /*
- * What particular plugins need and do not say, by the beginning of their name. Whoever uses a
- * plugin through import/comm.h does not notice.
+ * What particular plugins need and do not say, by the beginning of their name. Callers of
+ * import/comm.h need not know of it.
  */
 #ifndef TCPX_IMPORT_QUIRKS_H
 #define TCPX_IMPORT_QUIRKS_H
@@ -14,7 +14,12 @@
 struct import_quirks {
     const char *plugin; /* how its name begins; NULL: any other */
 
-    const char *variable; /* it does not work without this in its environment */
+    /*
+     * A number of bytes in the environment: how it cuts requests into chunks. It does not work
+     * without one. A request of more than one chunk loses bounce memory for ever as soon as two of
+     * its chunks meet on one socket.
+     */
+    const char *variable;
     const char *value;
 
     /*
@@ -24,28 +29,40 @@ struct import_quirks {
     size_t state_at;
     size_t state_bytes;
 
-    /*
-     * A request that is longer than `variable` says times the number of its sockets, an int32_t
-     * here in the handle, loses bounce memory for ever; 0: there is no such limit.
-     */
+    /* The number of its sockets in the handle, an int32_t: it does not survive a wrong one. */
     size_t sockets_at;
-    size_t longest; /* a longer one may be cut into more fragments than it can note, and ends the
-                       process; 0: there is no such limit */
+    int most_sockets; /* 0: the handle has no such number */
+
+    /* The addresses in the handle that a sender connects to, struct sockaddr_in or sockaddr_in6. */
+    size_t data_at;
+    size_t control_at;
+
+    size_t longest; /* a longer request may be cut into more fragments than it can note, and ends
+                       the process; 0: there is no such limit */
 
     bool raises_sigpipe;
-    bool one_peer;      /* for each listener */
-    unsigned linger_ms; /* what was sent is lost if its comm is closed sooner */
+    bool one_peer;       /* for each listener */
+    bool steers;         /* its sockets, where it has an unpack queue: into GPU memory only */
+    bool overruns;       /* host memory, where a message is longer than its receive */
+    bool needs_pci_path; /* of the NIC, to register GPU memory; it crashes without */
+    bool loses_at_close; /* what was sent and the peer has not looked at yet */
+    unsigned linger_ms;  /* to wait before such a close if its connections cannot be found */
 };
 
 /* Never NULL. */
 const struct import_quirks *import_quirks_of(const char *plugin);
 
-/* Sets what it needs and the user has not set, and logs that. */
-MUST_CHECK int import_quirks_complete_environment(const struct import_quirks *quirks,
-                                                  const char *plugin);
+/*
+ * Sets what it needs and the user has not set, and logs that: *was_set is false then. A value that
+ * the plugin would read as another number, or cannot work with, is refused. `longest`: how long a
+ * request may be.
+ */
+MUST_CHECK int import_quirks_prepare(const struct import_quirks *quirks, const char *plugin,
+                                     size_t *longest, bool *was_set);
 
-/* How long a request may be on a comm with this handle. */
-size_t import_quirks_longest(const struct import_quirks *quirks, const uint8_t *handle);
+/* Whether the plugin survives this handle of a peer. */
+MUST_CHECK int import_quirks_check_handle(const struct import_quirks *quirks, const char *plugin,
+                                          const uint8_t *handle);
 
 /* Around each call of a plugin: keeps its SIGPIPE from the process, and from threads it starts. */
 struct import_guard {

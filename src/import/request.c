@@ -1,7 +1,7 @@
 /* The sends and receives of a plugin's comm. */
 #include "base/clock.h"
 #include "base/fork.h"
-#include "import/comm_state.h"
+#include "import/host_receive.h"
 
 #include <stdio.h>
 
@@ -56,21 +56,28 @@ static int post(struct import_comm *comm, void *data, size_t bytes, int tag,
                 struct import_memory *memory, struct import_request **out)
 {
     struct import_request *request = request_at(comm, comm->posted);
-    void *raw_memory = memory != NULL ? memory->raw : NULL;
+    struct host_place place = {.data = data, .bytes = bytes, .memory = memory};
+    bool by_host = host_receive_applies(comm, memory);
     struct import_guard guard;
+    void *raw_memory;
     void *raw = NULL;
-    int result;
+    int result = TCPX_SUCCESS;
 
     *out = NULL;
     if (comm->failure != TCPX_SUCCESS)
         return failed(comm);
     if (comm->posted - comm->freed == IMPORT_REQUESTS)
         return TCPX_SUCCESS;
+    if (by_host)
+        result = host_receive_place(comm, comm->posted, data, bytes, &place);
+    if (result != TCPX_SUCCESS)
+        return result;
+    raw_memory = place.memory != NULL ? place.memory->raw : NULL;
     import_guard_begin(comm->plugin->quirks, &guard);
-    result =
-        comm->sends
-            ? import_isend(&comm->plugin->table, comm->raw, data, bytes, tag, raw_memory, &raw)
-            : import_irecv(&comm->plugin->table, comm->raw, data, bytes, tag, raw_memory, &raw);
+    result = comm->sends ? import_isend(&comm->plugin->table, comm->raw, place.data, place.bytes,
+                                        tag, raw_memory, &raw)
+                         : import_irecv(&comm->plugin->table, comm->raw, place.data, place.bytes,
+                                        tag, raw_memory, &raw);
     import_guard_end(&guard);
     if (result != TCPX_SUCCESS || raw == NULL)
         return result;
@@ -79,6 +86,7 @@ static int post(struct import_comm *comm, void *data, size_t bytes, int tag,
                                        .state = REQUEST_POSTED,
                                        .on_gpu = comm->queue != NULL && memory != NULL &&
                                                  memory->type == NET_POINTER_CUDA,
+                                       .by_host = by_host,
                                        .number = comm->posted++,
                                        .data = data,
                                        .room = bytes};
@@ -113,9 +121,17 @@ int import_comm_irecv(struct import_comm *comm, void *data, size_t room, int tag
 
 /* --- what was received --------------------------------------------------------------------- */
 
-static const struct unpack_descriptor *descriptors_of(const struct import_request *request)
+const struct unpack_descriptor *import_request_descriptors(const struct import_request *request)
 {
     return request->comm->queue->descriptors[request->number % UNPACK_QUEUE_DEPTH];
+}
+
+gpu_address import_request_descriptors_device(const struct import_request *request)
+{
+    const struct import_comm *comm = request->comm;
+
+    return comm->queue_device + offsetof(struct unpack_queue, descriptors) +
+           request->number % UNPACK_QUEUE_DEPTH * sizeof comm->queue->descriptors[0];
 }
 
 /* How large the bounce memory is nobody says, but what lies in it must be memory. */
@@ -141,7 +157,7 @@ static int check_source(struct import_comm *comm, const struct unpack_descriptor
 static int take_fragments(struct import_request *request)
 {
     struct import_comm *comm = request->comm;
-    const struct unpack_descriptor *descriptors = descriptors_of(request);
+    const struct unpack_descriptor *descriptors = import_request_descriptors(request);
     uint64_t count = __atomic_load_n(&comm->queue->counts[request->number % UNPACK_QUEUE_DEPTH],
                                      __ATOMIC_ACQUIRE);
     uint64_t bytes = 0;
@@ -174,7 +190,6 @@ static int take_fragments(struct import_request *request)
 int import_request_received(const struct import_request *request, struct import_received *received)
 {
     const struct import_comm *comm = request->comm;
-    uint64_t slot = request->number % UNPACK_QUEUE_DEPTH;
 
     if (!request->on_gpu) {
         *received = (struct import_received){.count = 0};
@@ -182,14 +197,13 @@ int import_request_received(const struct import_request *request, struct import_
     }
     if (request->state != REQUEST_TOLD)
         return error_set(TCPX_INVALID_USAGE, "a receive that is not done, or was consumed");
-    *received = (struct import_received){
-        .descriptors = descriptors_of(request),
-        .descriptors_device = comm->queue_device + offsetof(struct unpack_queue, descriptors) +
-                              slot * sizeof comm->queue->descriptors[0],
-        .count = request->fragments,
-        .bounce = comm->bounce,
-        .bounce_host = comm->bounce_host,
-        .destination = (uintptr_t)request->data};
+    *received =
+        (struct import_received){.descriptors = import_request_descriptors(request),
+                                 .descriptors_device = import_request_descriptors_device(request),
+                                 .count = request->fragments,
+                                 .bounce = comm->bounce,
+                                 .bounce_host = comm->bounce_host,
+                                 .destination = (uintptr_t)request->data};
     return TCPX_SUCCESS;
 }
 
@@ -203,13 +217,16 @@ static int ask(struct import_comm *comm)
         int done = 0;
         int result = import_test(&comm->plugin->table, request->raw, &done, &request->bytes);
 
-        if (result == TCPX_SUCCESS && done != 0 && request->on_gpu)
+        if (result == TCPX_SUCCESS && done != 0 &&
+            (request->on_gpu || (request->by_host && comm->steered)))
             result = take_fragments(request);
+        if (result == TCPX_SUCCESS && done != 0 && request->by_host)
+            result = host_receive_start(request);
         if (result != TCPX_SUCCESS)
             return fail(comm, result);
         if (done == 0)
             return TCPX_SUCCESS;
-        request->state = REQUEST_DONE;
+        request->state = request->by_host ? REQUEST_MOVING : REQUEST_DONE;
         comm->finished++;
         if (comm->sends)
             comm->last_send = clock_now();
@@ -233,6 +250,27 @@ static int give_back(struct import_comm *comm)
     return TCPX_SUCCESS;
 }
 
+/* With the lock: those that move into host memory are done in their order. */
+static void move_on(struct import_comm *comm)
+{
+    bool done = true;
+
+    for (uint64_t i = comm->freed; i < comm->finished && done; i++) {
+        struct import_request *request = request_at(comm, i);
+        int result;
+
+        if (request->state != REQUEST_MOVING)
+            continue;
+        result = host_receive_finish(request, &done);
+        if (result != TCPX_SUCCESS) {
+            (void)!fail(comm, result);
+            return;
+        }
+        if (done)
+            request->state = REQUEST_DONE;
+    }
+}
+
 /* With the lock. */
 static int test(struct import_request *request, bool *done, uint64_t *bytes)
 {
@@ -240,6 +278,8 @@ static int test(struct import_request *request, bool *done, uint64_t *bytes)
 
     if (request->state == REQUEST_POSTED && comm->failure == TCPX_SUCCESS)
         (void)!ask(comm);
+    if (request->state == REQUEST_MOVING)
+        move_on(comm);
     *done = request->state == REQUEST_DONE || request->state == REQUEST_TOLD;
     if (*done) {
         *bytes = request->bytes;

@@ -2,6 +2,7 @@
 #include "import/table.h"
 
 #include "export/plugin.h"
+#include "import/exit_watch.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -29,12 +30,15 @@
 static int answer(const struct import_table *table, const char *call, int result)
 {
     bool is_error = result >= TCPX_CUDA_ERROR && result <= TCPX_REMOTE_ERROR;
+    char warning[EXIT_WATCH_TEXT];
 
     /* Our own transport has said why. */
     if (result == TCPX_SUCCESS || table->is_builtin)
         return result;
-    return error_set(is_error ? result : TCPX_INTERNAL_ERROR, "%s: %s failed with %d (%s)",
-                     table->name, call, result, tcpx_result_name(result));
+    exit_watch_last_warning(warning);
+    return error_set(is_error ? result : TCPX_INTERNAL_ERROR, "%s: %s failed with %d (%s)%s%s",
+                     table->name, call, result, tcpx_result_name(result),
+                     *warning != '\0' ? "; its last warning: " : "", warning);
 }
 
 /* The same for a member of all versions: whether it is there. */
@@ -100,7 +104,10 @@ void import_table_builtin(struct import_table *table)
                                    .is_builtin = true};
 }
 
-/* The plugin's lines among ours; it must not be trusted with the length. */
+/*
+ * The plugin's lines among ours; it must not be trusted with the length. Its warnings are kept even
+ * if nobody reads lines.
+ */
 static void log_line(int level, unsigned long flags, const char *file, int line, const char *format,
                      ...)
 {
@@ -110,12 +117,15 @@ static void log_line(int level, unsigned long flags, const char *file, int line,
     va_list arguments;
 
     (void)flags;
-    if (!log_enabled(kind) || format == NULL)
+    if (format == NULL || (!log_enabled(kind) && kind != LOG_WARN))
         return;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    log_write(kind, file != NULL ? file : "", line, "%s", text);
+    if (kind == LOG_WARN)
+        exit_watch_keep_warning(text);
+    if (log_enabled(kind))
+        log_write(kind, file != NULL ? file : "", line, "%s", text);
 }
 
 /* Plugins call it without asking whether it is there. */

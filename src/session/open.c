@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/topology.h"
+#include "import/bounded.h"
 #include "session/nics.h"
 
 #include <errno.h>
@@ -55,7 +56,7 @@ static int list_plugin_nics(struct opening *opening, int *count)
         struct net_properties_v12 properties;
 
         if (result == TCPX_SUCCESS)
-            result = import_properties(&plugin->table, i, &properties);
+            result = bounded_properties(plugin, i, &properties);
         if (result != TCPX_SUCCESS)
             return result;
         nic->number = i;
@@ -150,7 +151,7 @@ static int listen_all(struct opening *opening)
     return result;
 }
 
-/* A plugin may take less than a chunk, and says so only with its handle. */
+/* A plugin may take less than a chunk. */
 static void fit_chunks(struct opening *opening)
 {
     struct tcpx_session *session = opening->session;
@@ -159,9 +160,7 @@ static void fit_chunks(struct opening *opening)
 
     if (session->plugin == NULL)
         return;
-    longest = import_quirks_longest(session->plugin->quirks, opening->mine.handles[0]);
-    if (longest > most)
-        longest = most;
+    longest = session->plugin->longest < most ? session->plugin->longest : most;
     if (session->chunk_bytes > longest) {
         log_tcpx("chunks of %llu bytes: %s takes no more", (unsigned long long)longest,
                  session->plugin->table.name);

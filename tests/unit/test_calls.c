@@ -341,21 +341,15 @@ static struct way make_way(void)
     return way;
 }
 
-/*
- * What a sender that lingers has sent has arrived, and waiting again is not what most cases are
- * about: it is left to the end of the process.
- */
 static void close_sender(struct way *way)
 {
-    if (!quirky)
-        CHECK_SUCCESS(tcpx_close_send(way->sender));
+    CHECK_SUCCESS(tcpx_close_send(way->sender));
 }
 
 static void free_memory(struct way *way)
 {
     for (int kind = 0; kind < kinds; kind++) {
-        if (!quirky)
-            free_area(&way->from[kind]);
+        free_area(&way->from[kind]);
         free_area(&way->to[kind]);
     }
 }
@@ -2126,8 +2120,7 @@ static void close_in_flight(int kind, int how)
         finish_two(send, receives[7], NULL);
     if (how == 2)
         CHECK_SUCCESS(tcpx_close_recv(way.receiver));
-    if (!quirky || how != 1) /* it would linger */
-        CHECK_SUCCESS(tcpx_close_send(way.sender));
+    CHECK_SUCCESS(tcpx_close_send(way.sender));
     if (how != 2)
         CHECK_SUCCESS(tcpx_close_recv(way.receiver));
     free_memory(&way);
@@ -2257,14 +2250,6 @@ static void child_receiver_closes(const uint8_t *argument)
 /* When the receiver has gone, a send fails sooner or later, and no signal ends the process. */
 TEST(receiver_closes)
 
-static void *close_it(void *argument)
-{
-    struct way *way = argument;
-
-    CHECK_SUCCESS(tcpx_close_send(way->sender));
-    return NULL;
-}
-
 /* Until all sends are done. Most need nothing of the receiver for that. */
 static void finish_sends(void *const *sends, void *const *receives, bool *received)
 {
@@ -2284,7 +2269,6 @@ static void child_close_after_done(const uint8_t *argument)
     void *receives[DEPTH];
     bool received[DEPTH] = {false};
     int targets[DEPTH];
-    pthread_t thread;
 
     (void)argument;
     start();
@@ -2297,24 +2281,19 @@ static void child_close_after_done(const uint8_t *argument)
         sends[i] = post_send(&way, i % kinds, (size_t)i * PIECE, PIECE);
     }
     finish_sends(sends, receives, received);
-    CHECK(pthread_create(&thread, NULL, close_it, &way) == 0);
-    if (quirky) /* its receiver has to look while the sender lingers */
-        sleep_ms(100);
-    else
-        CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_SUCCESS(tcpx_close_send(way.sender));
+    sleep_ms(700);
     for (int i = 0; i < DEPTH; i++)
         if (!received[i])
             CHECK_SUCCESS(tcpx_wait_request(receives[i], SOON_MS, NULL, NULL));
     settle(&way, unpack, receives, DEPTH);
     check_pieces(&way, targets, DEPTH);
-    if (quirky)
-        CHECK(pthread_join(thread, NULL) == 0);
     CHECK_SUCCESS(tcpx_close_recv(way.receiver));
     free_memory(&way);
     tcpx_unpack_destroy(unpack);
 }
 
-/* What was sent and is done arrives, although its sender is closed at once. */
+/* What was sent and is done arrives, although its sender is closed at once and nobody looks. */
 TEST(close_after_done)
 
 /* --- streams ------------------------------------------------------------------------------- */
@@ -2680,7 +2659,7 @@ static void other_processes(const uint8_t *argument)
     start();
     connect_other(&way);
     send_all(&flow);
-    if (quirky)
+    if (quirky) /* whose peers lose what is under way when a process ends without exit() */
         wait_for_other();
     close_sender(&way);
 }
@@ -3032,7 +3011,6 @@ enum where {
     ALWAYS,
     UNPACKING, /* where receives have to be unpacked */
     QUIRKY,    /* where a plugin keeps a pointer in its handles */
-    LINGERING, /* once for those that linger: where there is GPU memory, too */
     SLOW       /* in suites that take their time */
 };
 
@@ -3050,9 +3028,7 @@ static bool applies(enum where where)
     bool slow = rounds(100) >= 100;
 
     return where == ALWAYS || (where == UNPACKING && meeting->unpacks) ||
-           (where == QUIRKY && meeting->quirky) ||
-           (where == LINGERING && (!meeting->quirky || meeting->gpu || slow)) ||
-           (where == SLOW && slow);
+           (where == QUIRKY && meeting->quirky) || (where == SLOW && slow);
 }
 
 int main(void)
@@ -3098,7 +3074,7 @@ int main(void)
         {ALWAYS, cmocka_unit_test(test_close_in_flight)},
         {ALWAYS, cmocka_unit_test(test_sender_closes)},
         {ALWAYS, cmocka_unit_test(test_receiver_closes)},
-        {LINGERING, cmocka_unit_test(test_close_after_done)},
+        {ALWAYS, cmocka_unit_test(test_close_after_done)},
         {ALWAYS, cmocka_unit_test(test_stream)},
         {ALWAYS, cmocka_unit_test(test_threads)},
         {ALWAYS, cmocka_unit_test(test_crowd)},
