@@ -59,8 +59,10 @@ static int place_chunk(struct tcpx_session *session, struct direction *direction
     *placed = chunk->slot != NULL;
     if (!*placed)
         return TCPX_SUCCESS;
-    chunk->data = chunk->slot->host;
-    chunk->memory = direction->slots.memory[channel];
+    chunk->lands = memory->on_gpu && chunk->slot->landing != 0;
+    chunk->data = chunk->lands ? (uint8_t *)(uintptr_t)chunk->slot->landing : chunk->slot->host;
+    chunk->memory =
+        chunk->lands ? direction->slots.landing_memory[channel] : direction->slots.memory[channel];
     return TCPX_SUCCESS;
 }
 
@@ -273,10 +275,12 @@ static int submit_batch(struct tcpx_session *session, struct unpack_batch *batch
     else if (result == TCPX_SUCCESS) {
         session->statistics.unpack_launches++;
         for (uint32_t i = 0; i < batch->count; i++) {
+            struct chunk *chunk = batch->chunks[i];
+
             session->statistics.fragments += batch->lists[i].count;
-            batch->chunks[i]->state = CHUNK_EMPTYING;
-            batch->chunks[i]->ticket = ticket;
-            batch->chunks[i]->copied = batch->chunks[i]->bytes;
+            chunk->state = chunk->lands ? CHUNK_LANDING : CHUNK_EMPTYING;
+            chunk->ticket = ticket;
+            chunk->copied = chunk->lands ? 0 : chunk->bytes;
         }
     }
     batch->count = 0;
@@ -324,7 +328,7 @@ static int chunk_arrived(struct tcpx_session *session, struct lane *lane, struct
     struct import_received received;
     int result;
 
-    if (chunk->slot != NULL) {
+    if (chunk->slot != NULL && !chunk->lands) {
         chunk->state = CHUNK_EMPTYING;
         return TCPX_SUCCESS;
     }
@@ -339,6 +343,19 @@ static int chunk_arrived(struct tcpx_session *session, struct lane *lane, struct
     if (chunk->transfer->memory->on_gpu && session->plugin != NULL)
         result = gpu_flush_inbound_writes(session->gpu);
     return result;
+}
+
+/* What is in the slot needs the network's bounce memory no more. */
+static int land(struct tcpx_session *session, struct lane *lane, struct chunk *chunk)
+{
+    bool done;
+    int result = unpack_poll(session->engine, chunk->ticket, &done);
+
+    if (result != TCPX_SUCCESS || !done)
+        return result;
+    chunk->ticket = 0;
+    chunk->state = CHUNK_EMPTYING;
+    return channel_consumed(&lane->channel, chunk->request);
 }
 
 static int is_empty(struct tcpx_session *session, struct chunk *chunk, bool *done)
@@ -383,6 +400,8 @@ static int unpack_lane_step(struct tcpx_session *session, struct lane *lane,
 
         if (chunk->state == CHUNK_ARRIVED)
             result = chunk_arrived(session, lane, chunk, batch);
+        if (result == TCPX_SUCCESS && chunk->state == CHUNK_LANDING)
+            result = land(session, lane, chunk);
         if (result == TCPX_SUCCESS && chunk->state == CHUNK_EMPTYING)
             result = is_empty(session, chunk, &done);
         if (result == TCPX_SUCCESS && done) {

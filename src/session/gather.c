@@ -62,9 +62,10 @@ static struct unpack_list *list_for(struct batch *batch, const struct chunk *chu
     batch->window = window;
     list = &batch->lists[batch->list_count++];
     *list = (struct unpack_list){
-        .bounce =
-            gathering ? (uintptr_t)memory->address + window * window_bytes : chunk->slot->device,
-        .bounce_host = gathering ? NULL : chunk->slot->host,
+        .bounce = gathering      ? (uintptr_t)memory->address + window * window_bytes
+                  : chunk->lands ? chunk->slot->landing
+                                 : chunk->slot->device,
+        .bounce_host = gathering || chunk->lands ? NULL : chunk->slot->host,
         .destination = gathering ? chunk->slot->device : (uintptr_t)memory->address,
         .descriptors = chunk->slot->descriptors + batch->descriptors,
         .descriptors_device = chunk->slot->descriptors_device +

@@ -44,7 +44,7 @@ struct channel_memory memory_at(const struct tcpx_memory *memory, bool sending, 
                                 uint64_t offset);
 void memory_free_all(struct tcpx_session *session);
 
-/* --- staging: memory of the host between the network and what it cannot reach in one piece --- */
+/* --- staging: memory between the network and what it cannot reach in one piece --------------- */
 
 enum { SLOT_DESCRIPTORS = 4096 };
 
@@ -52,6 +52,7 @@ struct slot {
     struct slot *next; /* free ones */
     uint8_t *host;
     gpu_address device;
+    gpu_address landing;                   /* in GPU memory; 0: there is none */
     struct unpack_descriptor *descriptors; /* NULL without a GPU */
     gpu_address descriptors_device;
 };
@@ -64,6 +65,10 @@ struct slots {
     struct gpu_pinned descriptors;
     void *plain; /* without a GPU */
     struct channel_memory memory[MOST_CHANNELS];
+
+    /* Receives of GPU memory over channels that are steered: whole pages of GPU memory. */
+    struct gpu_memory landing;
+    struct channel_memory landing_memory[MOST_CHANNELS];
 };
 
 /* Makes it when it is first needed, for the lanes of one direction. */
@@ -152,6 +157,7 @@ enum chunk_state {
     CHUNK_READY,    /* to be posted */
     CHUNK_POSTED,   /* the network has it */
     CHUNK_ARRIVED,  /* receives: to be unpacked */
+    CHUNK_LANDING,  /* on its way from the bounce memory into the slot */
     CHUNK_EMPTYING, /* on its way into the memory */
     CHUNK_FREE,
 };
@@ -165,6 +171,7 @@ struct chunk {
     uint8_t *data;
     struct channel_memory memory;
     struct slot *slot; /* NULL: data is the memory itself */
+    bool lands;        /* a receive: in the slot's GPU memory */
     channel_request request;
     uint64_t ticket; /* of the unpack engine; 0: none */
     uint64_t since;

@@ -1,4 +1,7 @@
-/* Slots of host memory, one chunk each, that every channel of a direction can use. */
+/*
+ * Slots of pinned host memory, one chunk each, that every channel of a direction can use. Where the
+ * network can only write into GPU memory, slots for receives have as much of that.
+ */
 #include "session/session_state.h"
 
 #include <errno.h>
@@ -45,6 +48,8 @@ static void divide(struct slots *slots, uint64_t slot_bytes)
 
         slot->host = host + i * slot_bytes;
         slot->device = slots->pinned.device + i * slot_bytes;
+        if (slots->landing.address != 0)
+            slot->landing = slots->landing.address + i * slot_bytes;
         if (slots->plain == NULL) {
             slot->descriptors =
                 (struct unpack_descriptor *)slots->descriptors.host + i * SLOT_DESCRIPTORS;
@@ -53,6 +58,31 @@ static void divide(struct slots *slots, uint64_t slot_bytes)
         }
         slots_give(slots, slot);
     }
+}
+
+/* Plugins register the memory of the GPU that is current. */
+static int register_landing(struct tcpx_session *session, struct slots *slots)
+{
+    struct gpu_scope scope;
+    int result = gpu_enter(session->gpu, &scope);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++)
+        result = channel_register(&session->receiving.lanes[i].channel,
+                                  (void *)(uintptr_t)slots->landing.address, slots->landing.bytes,
+                                  true, &slots->landing_memory[i]);
+    gpu_leave(session->gpu, &scope);
+    return result;
+}
+
+static int make_landing(struct tcpx_session *session, struct slots *slots, uint64_t slot_bytes)
+{
+    enum { ALIGNMENT = 65536 };
+    int result =
+        gpu_memory_alloc(session->gpu, slot_bytes * slots->count, ALIGNMENT, &slots->landing);
+
+    return result == TCPX_SUCCESS ? register_landing(session, slots) : result;
 }
 
 int slots_prepare(struct tcpx_session *session, bool sending)
@@ -69,6 +99,9 @@ int slots_prepare(struct tcpx_session *session, bool sending)
     if (slots->all == NULL)
         return error_system(ENOMEM, "staging memory");
     result = allocate(session, slots, slot_bytes);
+    if (result == TCPX_SUCCESS && !sending && session->gpu != NULL && session->takes_gpu_memory &&
+        channel_is_steered(&direction->lanes[0].channel))
+        result = make_landing(session, slots, slot_bytes);
     if (result != TCPX_SUCCESS)
         return result;
     divide(slots, slot_bytes);
@@ -99,6 +132,7 @@ void slots_free(struct tcpx_session *session, struct slots *slots)
     if (session->gpu != NULL) {
         gpu_pinned_free(session->gpu, &slots->pinned);
         gpu_pinned_free(session->gpu, &slots->descriptors);
+        gpu_memory_free(session->gpu, &slots->landing);
     }
     free(slots->plain);
     free(slots->all);

@@ -7,10 +7,12 @@
  * for machines that are good for it TCPX_TEST_LARGE=1: 5 GiB at once, and very many;
  * TCPX_TEST_SOAK=bytes.
  */
+#include "tests/quirky_plugin/quirky.h"
 #include "tests/unit/session_gpu.h"
 #include "tests/unit/session_mix.h"
 #include "tests/unit/session_pair.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/resource.h>
@@ -147,6 +149,58 @@ static void run_odd_chunks(struct side *me)
     }
 }
 CASE(odd_chunks)
+
+static bool plugin_is_quirky(void)
+{
+    const char *path = getenv("UCCL_TCPX_PLUGIN_PATH");
+
+    return path != NULL && strstr(path, "quirky") != NULL;
+}
+
+static const struct quirky_counts *counts_of_plugin(void)
+{
+    void *library = dlopen(getenv("UCCL_TCPX_PLUGIN_PATH"), RTLD_NOW | RTLD_NOLOAD);
+    const struct quirky_counts *counts = library != NULL ? dlsym(library, "quirky_counts") : NULL;
+
+    CHECK(counts != NULL);
+    return counts;
+}
+
+/*
+ * Transfers of every size class, between any memories, in pieces or not, over a plugin with several
+ * sockets whose pool loses a page as soon as two chunks of one request meet: none is lost.
+ * TCPX_TEST_TRANSFERS says how many of each class.
+ */
+static void run_tokens(struct side *me)
+{
+    struct tcpx_session_options options = usual_options();
+    const uint64_t chunk = 16384;
+    const uint64_t sizes[] = {0,         1,     4095,      4096,          4097,      chunk / 2,
+                              chunk - 1, chunk, chunk + 1, 3 * chunk + 5, 96 * chunk};
+    unsigned count = (unsigned)number_of("TCPX_TEST_TRANSFERS", turns_of(50));
+    const struct quirky_counts *counts;
+    struct tcpx_session *session;
+    uint64_t random = 2048;
+    struct both both;
+
+    setenv("NCCL_DYNAMIC_CHUNK_SIZE", "16384", 1);
+    setenv("NCCL_NSOCKS_PERTHREAD", "4", 1);
+    setenv("QUIRKY_POOL_PAGES", "1024", 1);
+    options.chunk_bytes = 4 * chunk; /* too much for the plugin */
+    alarm(HANG_SECONDS + count / 5);
+    session = open_session(me, &options);
+    counts = counts_of_plugin();
+    both_make(&both, session, 100 * chunk);
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (unsigned k = 0; k < count; k++)
+            move_once(me, session, &both, (int)random_below(&random, 2), one_in(&random, 2),
+                      one_in(&random, 2), sizes[i], one_in(&random, 2), &random);
+    both_drop(&both, session);
+    tcpx_session_close(session);
+    CHECK(counts->lost_pages == 0);
+    CHECK(counts->free_pages == 1024 || (counts->free_pages == 0 && counts->fragments == 0));
+}
+CASE(tokens)
 
 /* GPU memory of any length can be registered, alone or as a part, once or several times. */
 static void run_any_memory(struct side *me)
@@ -2200,17 +2254,22 @@ static const struct {
 
 enum { CASES = sizeof cases / sizeof *cases };
 
+/* Of a plugin with faults only. */
+static const struct CMUnitTest tokens = cmocka_unit_test(test_tokens);
+
 /* test_session [brief | pattern] */
 int main(int argc, char **argv)
 {
     bool brief = argc > 1 && strcmp(argv[1], "brief") == 0;
     bool large = number_of("TCPX_TEST_LARGE", 0) != 0 || number_of("TCPX_TEST_SOAK", 0) != 0;
-    struct CMUnitTest tests[CASES] = {{0}};
+    struct CMUnitTest tests[CASES + 1] = {{0}};
     size_t count = 0;
 
     for (size_t i = 0; i < CASES; i++)
         if ((!brief || cases[i].brief) && (large || i + 3 < CASES))
             tests[count++] = cases[i].test;
+    if (plugin_is_quirky())
+        tests[count++] = tokens;
     if (argc > 1 && !brief)
         cmocka_set_test_filter(argv[1]);
     setenv("UCCL_TCPX_PLUGIN_PATH", "builtin", 0);
