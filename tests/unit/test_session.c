@@ -166,6 +166,34 @@ static const struct quirky_counts *counts_of_plugin(void)
     return counts;
 }
 
+static uint64_t fragments_of(struct tcpx_session *session)
+{
+    struct tcpx_session_statistics statistics = {.size = sizeof statistics};
+
+    CHECK_SUCCESS(tcpx_session_get_statistics(session, &statistics));
+    return statistics.fragments;
+}
+
+/*
+ * A chunk of pieces of GPU memory, from side 0 to side 1: where the plugin leaves it in bounce
+ * memory, the session itself unpacks it, into GPU memory of its own.
+ */
+static void check_landing(struct side *me, struct tcpx_session *session, struct both *both,
+                          bool has_pool)
+{
+    const struct tcpx_piece list[] = {{.offset = 1, .bytes = 1000}, {.offset = 5001, .bytes = 77}};
+    struct area *area = me->number == 0 ? &both->out[1] : &both->in[1];
+    struct tcpx_move move = {.memory = area->memory, .pieces = list, .piece_count = 2};
+    uint64_t before = fragments_of(session);
+
+    FINISH(begin(session, me->number == 0, &move));
+    CHECK((fragments_of(session) > before) == (has_pool && me->number == 1));
+    for (int i = 0; i < 2 && me->number == 1; i++)
+        say_at(area->expected + list[i].offset, list[i].bytes, 1, list[i].offset);
+    if (me->number == 1)
+        CHECK_AREA(area, 0, 3 * 4096);
+}
+
 /*
  * Transfers of every size class, between any memories, in pieces or not, over a plugin with several
  * sockets whose pool loses a page as soon as two chunks of one request meet: none is lost.
@@ -191,6 +219,7 @@ static void run_tokens(struct side *me)
     session = open_session(me, &options);
     counts = counts_of_plugin();
     both_make(&both, session, 100 * chunk);
+    check_landing(me, session, &both, counts->free_pages > 0);
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (unsigned k = 0; k < count; k++)
             move_once(me, session, &both, (int)random_below(&random, 2), one_in(&random, 2),
