@@ -133,11 +133,22 @@ static int await(struct meeting *meeting, uint8_t expected, const char *awaited,
     return result;
 }
 
+int meeting_say(struct meeting *meeting, uint8_t type, const void *payload, size_t bytes)
+{
+    int result = control_send(meeting->control, type, payload, bytes);
+
+    if (result == TCPX_SUCCESS && control_has_unsent(meeting->control)) {
+        meeting_next_step(meeting);
+        result = control_send_all(meeting->control, meeting->deadline);
+    }
+    return result;
+}
+
 int meeting_give_count(struct meeting *meeting, unsigned count)
 {
     uint32_t wire = htole32(count);
 
-    return control_send(meeting->control, COUNT, &wire, sizeof wire);
+    return meeting_say(meeting, COUNT, &wire, sizeof wire);
 }
 
 int meeting_take_count(struct meeting *meeting, unsigned most, unsigned *count)
@@ -202,7 +213,7 @@ static int exchange(struct meeting *meeting, const struct agreement *mine, struc
     uint8_t type = meeting->options.test == MEETING_CONNECTION ? CONNECTION_HANDLE : HANDLE;
     uint8_t bytes[AGREEMENT_BYTES];
     size_t length = agreement_encode(mine, bytes);
-    int result = control_send(meeting->control, type, bytes, length);
+    int result = meeting_say(meeting, type, bytes, length);
 
     if (result == TCPX_SUCCESS)
         result = await(meeting, type, "the handle", bytes, sizeof bytes, &length);
@@ -260,7 +271,7 @@ int meeting_give_verdict(struct meeting *meeting, const char *problem)
 {
     char sent[VERDICT_BYTES + 1];
 
-    return control_send(meeting->control, VERDICT, sent, text_for_peer(problem, sent, sizeof sent));
+    return meeting_say(meeting, VERDICT, sent, text_for_peer(problem, sent, sizeof sent));
 }
 
 int meeting_take_verdict(struct meeting *meeting)

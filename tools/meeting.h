@@ -57,6 +57,10 @@ MUST_CHECK int meeting_give_handle(struct meeting *meeting, uint64_t bytes,
 MUST_CHECK int meeting_take_handle(struct meeting *meeting, uint64_t bytes,
                                    uint8_t handle[MEETING_HANDLE_BYTES]);
 
+/* Sends all of a message: what follows may be no message for a while. */
+MUST_CHECK int meeting_say(struct meeting *meeting, uint8_t type, const void *payload,
+                           size_t bytes);
+
 /*
  * For a server that waits for something else than a message, while the client sends none: fails in
  * the client's words if it has given up.

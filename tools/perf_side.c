@@ -3,7 +3,7 @@
 
 int perf_say(struct perf_side *side, enum perf_message type, const void *payload, size_t bytes)
 {
-    return control_send(side->meeting.control, (uint8_t)type, payload, bytes);
+    return meeting_say(&side->meeting, (uint8_t)type, payload, bytes);
 }
 
 int perf_say_number(struct perf_side *side, enum perf_message type, uint64_t number)

@@ -241,48 +241,72 @@ static void *connect_run(void *argument)
     return NULL;
 }
 
+enum { PEERS = 3, LISTENERS = 2 };
+
+static struct tcpx_session_options options_of_listener(int number)
+{
+    struct tcpx_session_options options = way_options();
+
+    options.secret_file = number == 1 && knows_secrets ? secret_path : NULL;
+    return options;
+}
+
+static void listen_and_be_silent(struct side *me, struct tcpx_session *sessions[LISTENERS][PEERS])
+{
+    struct tcpx_session_listener *listeners[LISTENERS];
+
+    for (int i = 0; i < LISTENERS; i++) {
+        const struct tcpx_session_options options = options_of_listener(i);
+
+        listeners[i] = listen_here(me, (unsigned)i, &options);
+    }
+    for (int i = 0; i < LISTENERS; i++)
+        CHECK_SUCCESS(tcpx_session_accept(listeners[i], WAIT_MS, &sessions[i][0]));
+    sleep_us(SILENCE_MS * 1000L);
+    for (int i = 0; i < LISTENERS; i++) {
+        for (int k = 1; k < PEERS; k++)
+            CHECK_SUCCESS(tcpx_session_accept(listeners[i], WAIT_MS, &sessions[i][k]));
+        tcpx_session_stop_listening(listeners[i]);
+    }
+}
+
+static void connect_all(struct tcpx_session *sessions[LISTENERS][PEERS])
+{
+    struct caller_of_connect callers[LISTENERS][PEERS];
+
+    for (int i = 0; i < LISTENERS; i++)
+        for (int k = 0; k < PEERS; k++) {
+            struct caller_of_connect *caller = &callers[i][k];
+
+            *caller = (struct caller_of_connect){.options = options_of_listener(i),
+                                                 .port = port_of((unsigned)i)};
+            CHECK(pthread_create(&caller->thread, NULL, connect_run, caller) == 0);
+        }
+    for (int i = 0; i < LISTENERS; i++)
+        for (int k = 0; k < PEERS; k++) {
+            pthread_join(callers[i][k].thread, NULL);
+            if (callers[i][k].result != TCPX_SUCCESS)
+                complain(HERE, callers[i][k].text);
+            sessions[i][k] = callers[i][k].session;
+        }
+}
+
 /*
- * Three peers call while the listener's program accepts one and is then silent: the others are in
- * the kernel's queue, or have greeted and wait for an answer.
+ * Three peers each call two listeners, one of them with a secret, whose program accepts one and is
+ * then silent: the others are in the kernel's queue, or have greeted and wait for an answer.
  */
 static void run_before_open(struct side *me)
 {
-    enum { PEERS = 3 };
-    for (int turn = 0; turn < (knows_secrets ? 2 : 1); turn++) {
-        struct tcpx_session_options options = way_options();
-        struct tcpx_session *sessions[PEERS] = {NULL};
+    struct tcpx_session *sessions[LISTENERS][PEERS] = {{NULL}};
 
-        options.secret_file = turn == 1 ? secret_path : NULL;
-        if (me->number == 0) {
-            struct tcpx_session_listener *listener = listen_here(me, (unsigned)turn, &options);
-
-            meet(me);
-            CHECK_SUCCESS(tcpx_session_accept(listener, WAIT_MS, &sessions[0]));
-            sleep_us(SILENCE_MS * 1000L);
-            for (int i = 1; i < PEERS; i++)
-                CHECK_SUCCESS(tcpx_session_accept(listener, WAIT_MS, &sessions[i]));
-            tcpx_session_stop_listening(listener);
-        } else {
-            struct caller_of_connect callers[PEERS];
-            int port = port_of((unsigned)turn);
-
-            meet(me);
-            for (int i = 0; i < PEERS; i++) {
-                callers[i] = (struct caller_of_connect){.options = options, .port = port};
-                CHECK(pthread_create(&callers[i].thread, NULL, connect_run, &callers[i]) == 0);
-            }
-            for (int i = 0; i < PEERS; i++) {
-                pthread_join(callers[i].thread, NULL);
-                if (callers[i].result != TCPX_SUCCESS)
-                    complain(HERE, callers[i].text);
-                sessions[i] = callers[i].session;
-            }
-        }
-        meet(me);
-        for (int i = 0; i < PEERS; i++)
-            tcpx_session_close(sessions[i]);
-        meet(me);
-    }
+    if (me->number == 0)
+        listen_and_be_silent(me, sessions);
+    else
+        connect_all(sessions);
+    meet(me);
+    for (int i = 0; i < LISTENERS; i++)
+        for (int k = 0; k < PEERS; k++)
+            tcpx_session_close(sessions[i][k]);
 }
 
 /* --- peers that are not alive ---------------------------------------------------------------- */
