@@ -63,14 +63,27 @@ static bool all_hellos_are_sent(const struct attempt *attempt)
     return true;
 }
 
+/* The listener, or what it has accepted, has closed a connection, or it broke. */
+static bool peer_has_gone(const struct attempt *attempt)
+{
+    for (unsigned i = 0; i < connection_count(attempt); i++) {
+        struct pollfd end = {.fd = attempt->connections[i].fd, .events = POLLRDHUP};
+
+        if (poll(&end, 1, 0) > 0)
+            return true;
+    }
+    return false;
+}
+
 /*
- * No call came for it during a whole timeout, and the listener cannot have accepted it. What it may
- * have accepted is kept: otherwise its program would be left with a link without a peer.
+ * No call came for it during a whole timeout, and the listener cannot have accepted it, or has
+ * gone. What it may have accepted is kept: otherwise its program would be left with a link without
+ * a peer.
  */
 static bool is_forgotten(const struct attempt *attempt)
 {
-    return !all_hellos_are_sent(attempt) &&
-           clock_now() - attempt->called_at > attempt->options.timeout_ms * 1000000;
+    return clock_now() - attempt->called_at > attempt->options.timeout_ms * 1000000 &&
+           (!all_hellos_are_sent(attempt) || peer_has_gone(attempt));
 }
 
 /* Takes the attempt out, so that no second thread finds it; NULL if there is none. */
