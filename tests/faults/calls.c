@@ -165,12 +165,23 @@ int faulty_connect(int fd, const struct sockaddr *address, socklen_t length)
     return result;
 }
 
+static bool is_a_descriptor_left(int fd)
+{
+    int spare = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+    if (spare >= 0)
+        close(spare);
+    return spare >= 0;
+}
+
+/* The kernel takes a descriptor first: without one, there is no other error than that. */
 int faulty_accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
 {
     static const int want[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS};
 
-    if (io_fails(fd, 0) || fails(FAULT_ABORTED, ECONNABORTED) ||
-        fails_with_any(FAULT_NO_ACCEPT, want, sizeof want / sizeof *want))
+    if (is_a_descriptor_left(fd) &&
+        (io_fails(fd, 0) || fails(FAULT_ABORTED, ECONNABORTED) ||
+         fails_with_any(FAULT_NO_ACCEPT, want, sizeof want / sizeof *want)))
         return -1;
     return accept4(fd, address, length, flags);
 }

@@ -87,16 +87,15 @@ static bool link_up(struct net_listener *listener, uint8_t handle[NET_HANDLE_BYT
 }
 
 /* One end's request: NULL when it has ended or never began. */
-static bool step(struct net_request **request, bool *well)
+static void step(struct net_request **request, bool *well)
 {
     bool done = false;
 
     if (*request == NULL)
-        return true;
+        return;
     *well = went_well(net_test(*request, &done, NULL)) && *well;
     if (done || !*well)
         *request = NULL;
-    return *request == NULL;
 }
 
 static bool move_one(struct net_comm *sender, struct net_comm *receiver, int number)
@@ -112,8 +111,11 @@ static bool move_one(struct net_comm *sender, struct net_comm *receiver, int num
         well = went_well(net_irecv(receiver, arrived[0], bytes, 5, &receive));
     while (well && send == NULL && !deadline_passed(deadline))
         well = went_well(net_isend(sender, source, bytes, 5, &send));
-    while (well && (!step(&send, &well) | !step(&receive, &well)))
+    while (well && (send != NULL || receive != NULL)) {
+        step(&send, &well);
+        step(&receive, &well);
         assert_false(deadline_passed(deadline));
+    }
     return well && memcmp(arrived[0], source, bytes) == 0;
 }
 
