@@ -106,8 +106,8 @@ static int register_all(struct tcpx_memory *memory, const struct gpu_pointer *po
     if (result == TCPX_SUCCESS || !memory->on_gpu || session->plugin == NULL)
         return result;
     /* A plugin may want whole pages, or memory of one kind of allocation. */
-    log_tcpx("%llu bytes of GPU memory at %p are staged: %s",
-             (unsigned long long)memory->bytes, (void *)memory->address, error_text());
+    log_tcpx("%llu bytes of GPU memory at %p are staged: %s", (unsigned long long)memory->bytes,
+             (void *)memory->address, error_text());
     deregister_all(memory);
     memory->staged = true;
     return TCPX_SUCCESS;
