@@ -544,7 +544,7 @@ static cu_result copy_two_rows(gpu_address to, const void *from, uint64_t bytes,
     return cuda.cuMemcpy2DAsync_v2(&copy, stream);
 }
 
-/* An odd number is two copies that share a byte. Two rows cannot be one byte. */
+/* An odd number is two copies that share a byte. One byte cannot be two rows: a plain copy. */
 static cu_result copy_in(gpu_address to, const void *from, uint64_t bytes, cu_stream stream)
 {
     uint64_t even = bytes & ~(uint64_t)1;

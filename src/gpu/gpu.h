@@ -164,7 +164,12 @@ void *gpu_event_native(struct gpu_event *event);
 
 /* --- work on a stream ---------------------------------------------------------------------- */
 
-/* Host memory that is not pinned is allowed, but then the call may wait for the copy. */
+/*
+ * Host memory that is not pinned is allowed, but then the call may wait for the copy. Copies to and
+ * from the host go through a copy engine, and do not wait for kernels of other streams, with one
+ * exception: a single byte to the device may wait behind kernels that are queued on the same
+ * hardware queue. Copies on the device, sets and kernels may wait for them, too.
+ */
 MUST_CHECK int gpu_copy_to_device(struct gpu_stream *stream, gpu_address to, const void *from,
                                   uint64_t bytes);
 MUST_CHECK int gpu_copy_to_host(struct gpu_stream *stream, void *to, gpu_address from,

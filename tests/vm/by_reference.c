@@ -22,6 +22,8 @@ static const char usage[] =
     "usage: by_reference receive|send SCENARIO SOCKETS HANDLE_FILE\n"
     "  empty       messages without a byte arrive at once\n"
     "  close       the sender closes before a message has arrived, and overwrites it\n"
+    "  soon        the same, and the receiver takes it soon: it arrives\n"
+    "  behind      the same with a part of a message, behind one in host memory that was done\n"
     "  fail        the sender's comm fails instead\n"
     "  arrivals    a sender that waits for notices of arrival uses little CPU time\n"
     "  gate        sends that wait for the GPU go out when it gets there\n"
@@ -33,6 +35,7 @@ enum {
     LIMIT_SECONDS = 40,
     STEP_MS = 20000,  /* that anything may take which has to happen */
     PAUSE_MS = 4000,  /* in which a receiver takes nothing */
+    SOON_MS = 500,    /* less than a close waits for */
     SETTLE_MS = 500,  /* until the sockets are full */
     MEASURE_MS = 2000 /* of that pause */
 };
@@ -168,6 +171,34 @@ static int receive_empty(struct receiver *receiver)
 static int receive_part_or_fail(struct receiver *receiver)
 {
     return receive_checked(receiver, PART, PAUSE_MS, true);
+}
+
+static int receive_part_soon(struct receiver *receiver)
+{
+    return receive_checked(receiver, PART, SOON_MS, false);
+}
+
+/* The first message was done, and arrives; of the second only a part went out. */
+static int receive_done_and_part(struct receiver *receiver)
+{
+    struct net_request *requests[2] = {NULL, NULL};
+    uint8_t *data = calloc(1, PART + ROOM);
+    int result;
+
+    if (data == NULL)
+        return error_system(ENOMEM, "a buffer");
+    result = net_irecv(receiver->comm, data, PART, 0, &requests[0]);
+    if (result == TCPX_SUCCESS)
+        result = net_irecv(receiver->comm, data + PART, ROOM, 0, &requests[1]);
+    nap(PAUSE_MS);
+    if (result == TCPX_SUCCESS)
+        result = wait_for(requests[0]);
+    if (result == TCPX_SUCCESS)
+        result = check_bytes(data, PART);
+    if (result == TCPX_SUCCESS && wait_for(requests[1]) == TCPX_SUCCESS)
+        result = error_set(TCPX_INTERNAL_ERROR, "a message of which only a part was sent is done");
+    free(data);
+    return result;
 }
 
 static int receive_all_late(struct receiver *receiver)
@@ -337,17 +368,24 @@ static int send_empty(struct sender *sender)
     return result == TCPX_SUCCESS ? wait_for(request) : result;
 }
 
-/* The sockets have a whole message, of which the peer has next to nothing. */
-static int fill_sockets(struct sender *sender, struct net_request **request)
+static int widen_sockets(struct sender *sender)
 {
     const int room = 8 * PART;
-    int result;
 
     for (int i = 0; i < sender->comm->link.sockets; i++)
         if (setsockopt(sender->comm->link.forward[i], SOL_SOCKET, SO_SNDBUFFORCE, &room,
                        sizeof room) != 0)
             return error_system(errno, "a larger send buffer");
-    result = begin_send(sender, PART, request);
+    return TCPX_SUCCESS;
+}
+
+/* The sockets have a whole message, of which the peer has next to nothing. */
+static int fill_sockets(struct sender *sender, struct net_request **request)
+{
+    int result = widen_sockets(sender);
+
+    if (result == TCPX_SUCCESS)
+        result = begin_send(sender, PART, request);
     return result == TCPX_SUCCESS ? hand_out(sender, *request, PART) : result;
 }
 
@@ -365,6 +403,32 @@ static int send_and_close(struct sender *sender)
     struct net_request *request;
     int result = fill_sockets(sender, &request);
 
+    if (result != TCPX_SUCCESS)
+        return result;
+    net_comm_close(sender->comm);
+    sender->comm = NULL;
+    return overwrite(sender);
+}
+
+static int send_done_and_part(struct sender *sender)
+{
+    struct net_request *request = NULL;
+    uint8_t *data = malloc(PART);
+    int result = TCPX_SUCCESS;
+
+    if (data == NULL)
+        return error_system(ENOMEM, "a buffer");
+    memset(data, SENT, PART);
+    result = widen_sockets(sender);
+    if (result == TCPX_SUCCESS)
+        result = net_isend(sender->comm, data, PART, 0, &request);
+    if (result == TCPX_SUCCESS)
+        result = wait_for(request);
+    free(data);
+    if (result == TCPX_SUCCESS)
+        result = begin_send(sender, ROOM, &request);
+    if (result == TCPX_SUCCESS)
+        result = hand_out(sender, request, 1);
     if (result != TCPX_SUCCESS)
         return result;
     net_comm_close(sender->comm);
@@ -562,6 +626,8 @@ struct scenario {
 static const struct scenario scenarios[] = {
     {"empty", receive_empty, send_empty, false},
     {"close", receive_part_or_fail, send_and_close, false},
+    {"soon", receive_part_soon, send_and_close, false},
+    {"behind", receive_done_and_part, send_done_and_part, false},
     {"fail", receive_part_or_fail, send_and_fail, false},
     {"arrivals", receive_all_late, send_and_wait, false},
     {"gate", receive_gated, send_gated, true},

@@ -1,7 +1,26 @@
-# The same under the interface that NCCL calls: buffers of the GPU, unpacked by the transport (cuda)
-# or by whoever receives them (unpack).
+# The same under the interface that NCCL calls: buffers of the GPU. In mode unpack payload arrives in
+# device pages, and the receiver unpacks it; mode cuda receives through host memory.
 
 . /cases/ends.inc
+
+# pages: bytes that arrived in device pages, of a transfer of 16 MiB.
+pages()
+{
+    pages_before=$(all_queues dm0 device_bytes)
+    transfer --size 8M --iters 2 --warm-up 0 || return 1
+    pages_bytes=$(($(all_queues dm0 device_bytes) - pages_before))
+    echo "$pages_bytes bytes in device pages"
+}
+
+in_pages()
+{
+    pages && [ $pages_bytes -ge 16777216 ]
+}
+
+not_in_pages()
+{
+    pages && [ $pages_bytes -eq 0 ]
+}
 
 export UCCL_TCPX_PLUGIN_PATH=/build/libnccl-net-tcpx.so
 for mode in cuda unpack; do
@@ -15,11 +34,7 @@ for mode in cuda unpack; do
     check_output "mode $mode, headers not split off" '^verified' transfer --size 2M --iters 2
     set_parameter unsplit_nth 0
 done
+UCCL_TCPX_PLUGIN_MODE=unpack
+check_output "mode unpack, payload arrives in device pages" '^verified' in_pages
 UCCL_TCPX_PLUGIN_MODE=cuda
-in_pages()
-{
-    before=$(all_queues dm0 device_bytes)
-    transfer --size 8M --iters 2 --warm-up 0 || return 1
-    [ $(($(all_queues dm0 device_bytes) - before)) -ge 16777216 ]
-}
-check_output "payload arrives in device pages" '^verified' in_pages
+check_output "mode cuda, payload arrives in host memory" '^verified' not_in_pages

@@ -30,7 +30,10 @@ scenarios()
 {
     check "messages without a byte arrive at once" pair empty 1 0
     check "a comm that is closed in the middle sends no other bytes" pair close 1 0
-    check "nor does one that fails" pair fail 1 0
+    check "a message that the receiver takes soon arrives all the same" pair soon 1 0
+    check "with several sockets, too" pair soon 3 2
+    check "a send that was done arrives, though a part of another lies behind it" pair behind 1 0
+    check "a comm that fails sends no other bytes, either" pair fail 1 0
     usual=$(on_host dm1 cat /proc/sys/net/core/optmem_max)
     check "room for few notices of arrival" notices 1000
     check "waiting for them uses little CPU time" pair arrivals 3 2
