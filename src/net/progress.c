@@ -497,13 +497,17 @@ void progress_start(struct net_comm *comm)
 {
     static const struct io_calls calls = {.ready = ready, .tick = tick};
     unsigned places = comm->link.sockets > 1 ? comm->link.sockets - 1u : 1;
-    int result = io_join(&comm->io, &calls, comm, places);
+    int result;
 
     comm->alarm = -1;
     comm->own_lanes = comm->link.sockets;
-    if (result == TCPX_SUCCESS && comm->io.crew == NULL)
-        return;
+    /* A thread that runs already may come to this comm at once. */
     pthread_mutex_lock(&comm->lock);
+    result = io_join(&comm->io, &calls, comm, places);
+    if (result == TCPX_SUCCESS && comm->io.crew == NULL) {
+        pthread_mutex_unlock(&comm->lock);
+        return;
+    }
     if (result == TCPX_SUCCESS) {
         comm->own_lanes = io_cpus_are_scarce(&comm->io) ? comm->link.sockets : 1;
         result = add_lanes(comm);
@@ -516,6 +520,7 @@ void progress_start(struct net_comm *comm)
     log_warn("%s: data moves only while the program makes calls", error_text());
     io_leave(&comm->io);
     comm->own_lanes = comm->link.sockets;
+    comm->watched = false;
 }
 
 void progress_stop(struct net_comm *comm)
