@@ -467,7 +467,9 @@ int session_connect_channels(struct tcpx_session *session, const struct session_
         result = open_steps(opening);
         if (result != TCPX_SUCCESS) {
             snprintf(why, sizeof why, "%s", error_text());
+            session_lock(session); /* its thread may have begun */
             control_refuse(session->control, why);
+            session_unlock(session);
         }
         clean_up(opening); /* which may fail, too */
         if (result != TCPX_SUCCESS)
