@@ -8,6 +8,7 @@
 # make check-vm   devmem TCP on a stock kernel, in a virtual machine
 # make check-portable  with musl, for aarch64 under qemu, and with newer compilers
 # make check-nccl the plugin under a real NCCL, on a real GPU (LIBNCCL=path)
+# make sim        both ends over a simulated kernel: SIM_STEPS=100000000 steps of each scenario
 # make fuzz       every fuzz target for FUZZ_SECONDS=30, with clang's libFuzzer
 # make bench      the measurements of docs/performance.md
 # make lint       clang-format and clang-tidy

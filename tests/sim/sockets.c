@@ -472,7 +472,7 @@ static ssize_t send_parts(int fd, const struct iovec *parts, size_t count)
     if (out->written > 0)
         left = shorten(left);
     wanted = left;
-    for (size_t i = 0; left > 0; i++) {
+    for (size_t i = 0; i < count && left > 0; i++) {
         uint64_t part = parts[i].iov_len < left ? parts[i].iov_len : left;
 
         ring_put(out, parts[i].iov_base, part);
@@ -505,7 +505,7 @@ static ssize_t receive_parts(int fd, const struct iovec *parts, size_t count, bo
     got = length_of(parts, count);
     got = shorten(got < available ? got : available);
     left = got;
-    for (size_t i = 0; left > 0; i++) {
+    for (size_t i = 0; i < count && left > 0; i++) {
         uint64_t part = parts[i].iov_len < left ? parts[i].iov_len : left;
 
         ring_get(in, in->read + (got - left), parts[i].iov_base, part);
