@@ -181,11 +181,12 @@ static int finish_guarded(const struct import_request *request)
 {
     const struct host_receive *host = request->comm->host_receive;
     const uint8_t *slot = guarded_slot(host, request->number);
+    bool is_said = request->bytes != IMPORT_BYTES_UNSAID;
     size_t i = request->room;
 
     while (i < host->stride && slot[i] == canary_at(request->number, i))
         i++;
-    if (i < host->stride || request->bytes > request->room)
+    if (i < host->stride || (is_said && request->bytes > request->room))
         return error_set(TCPX_REMOTE_ERROR, "%s: a message that is longer than its receive of %zu",
                          request->comm->plugin->table.name, request->room);
     if (request->room > 0)

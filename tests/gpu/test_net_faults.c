@@ -759,7 +759,8 @@ static void test_a_failure_after_the_end(void **state)
     pair_register(&pair);
     prepare(&pair, &plan, text_of(&text, 1));
     end_close(&pair.sender);
-    assert_success(net_irecv(pair.receiver.comm, nothing, 1, 9, &pair.receiver.request));
+    /* an I/O thread may have seen the end already */
+    pair.receiver.result = net_irecv(pair.receiver.comm, nothing, 1, 9, &pair.receiver.request);
     while (pair.receiver.request != NULL) {
         move_on(&pair.receiver, false);
         assert_false(deadline_passed(deadline));
