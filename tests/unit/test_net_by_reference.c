@@ -36,20 +36,20 @@ enum {
 static uint8_t *source; /* PARTLY bytes */
 
 /* The library calls this, too: what refers to device memory refers to `source` instead. */
-ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
     const struct cmsghdr *control = CMSG_FIRSTHDR(message);
     struct msghdr by_address = *message;
     struct iovec place;
 
     if (control == NULL || control->cmsg_type != DEVMEM_SCM_DMABUF)
-        return syscall(SYS_sendmsg, socket, message, flags);
+        return syscall(SYS_sendmsg, fd, message, flags);
     place = message->msg_iov[0];
     place.iov_base = source + (uintptr_t)place.iov_base;
     by_address.msg_iov = &place;
     by_address.msg_control = NULL;
     by_address.msg_controllen = 0;
-    return syscall(SYS_sendmsg, socket, &by_address, flags);
+    return syscall(SYS_sendmsg, fd, &by_address, flags);
 }
 
 static void nap_ms(unsigned milliseconds)
