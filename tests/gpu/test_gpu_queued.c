@@ -402,6 +402,7 @@ static void test_single_bytes(void **state)
         struct ends ends;
 
         ends_open(&ends, &options);
+        move_while_it_spins(&ends, true, true, sizes, false);
         ends_fill(&ends, sizes);
         kernel_start();
         post(&ends, true, true, sizes, sends, receives);
