@@ -407,7 +407,7 @@ REAL_GPU_SUITES := $(SESSION_GPU_SUITES) \
 	$(call plugin_suite,gpu-unpack-real@300,gpu,$(on_gpu) $(as_unpack) $(one_channel)) \
 	$(call plugin_suite,gpu-cuda-devmem-real@300,gpu,$(on_gpu) $(as_cuda) UCCL_TCPX_SOFT_DEVMEM=5 $(one_channel)) \
 	$(call plugin_suite,gpu-unpack-devmem-real@300,gpu,$(on_gpu) $(as_unpack) UCCL_TCPX_SOFT_DEVMEM=5 $(one_channel)) \
-	$(call gpu_suite,plugin-faults-real@600,plugin_faults,$(on_gpu)) \
+	$(call gpu_suite,plugin-faults-real@600,plugin_faults,$(on_gpu) TCPX_TEST_HANG_MS=6000) \
 	$(if $(SANITIZER), \
 		$(call gpu_suite,layer-memcheck@300,gpu_layer,$(call sanitized,memcheck)) \
 		$(call gpu_suite,layer-racecheck@300,gpu_layer,$(call sanitized,racecheck)) \
