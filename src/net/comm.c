@@ -228,15 +228,18 @@ void comm_fail_if_lost_for_long(struct net_comm *comm)
         comm_fail_lost(comm);
 }
 
-bool comm_has_broken(struct net_comm *comm, int fd)
+bool comm_has_broken(struct net_comm *comm, unsigned lane)
 {
     socklen_t length = sizeof(int);
     int error = 0;
 
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error == 0)
+    if (getsockopt(comm->link.forward[lane], SOL_SOCKET, SO_ERROR, &error, &length) != 0 ||
+        error == 0)
         return false;
     error_keep_system(error, "a connection with %s broke", comm->link.peer);
-    if (comm->side == NET_SENDER && sender_may_learn_why(error))
+    if (comm->side == NET_RECEIVER)
+        receiver_lose(comm, lane);
+    else if (sender_may_learn_why(error))
         comm_lose(comm);
     else
         comm_fail(comm, TCPX_REMOTE_ERROR);

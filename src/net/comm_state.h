@@ -293,8 +293,8 @@ void comm_fail(struct net_comm *comm, int result);
 /* The same when the GPU is the reason: nothing more gets there, not even what has come already. */
 void comm_fail_gpu(struct net_comm *comm, int result);
 
-/* Whether one of its connections has died, which is a failure of the comm. */
-bool comm_has_broken(struct net_comm *comm, int fd);
+/* Whether this forward connection has died: then the comm fails, or will when the others end. */
+bool comm_has_broken(struct net_comm *comm, unsigned lane);
 
 /*
  * A connection was lost, and error_text() says how. The comm fails when the others have ended: a
@@ -490,6 +490,11 @@ MUST_CHECK int receiver_create(struct net_comm *comm);
 void receiver_start(struct net_comm *comm, struct net_request *request);
 bool receiver_has_room(const struct net_comm *comm);
 bool receiver_has_put_aside(struct net_comm *comm, uint64_t tag);
+/*
+ * A forward connection was lost, and error_text() says how. The others may hold whole messages
+ * whose sends are done: they are read to their ends before the comm fails.
+ */
+void receiver_lose(struct net_comm *comm, unsigned socket);
 /* A receive that has not ended; NULL: there is none of this number. */
 struct net_request *receiver_by_sequence(struct net_comm *comm, uint32_t sequence);
 /* A message that came first, to its receive; it is freed. */

@@ -157,10 +157,11 @@ void devmem_send_poll(struct net_comm *comm, unsigned socket)
     result = zerocopy_hear(sends, comm->link.forward[socket]);
     if (result != TCPX_SUCCESS)
         comm_fail(comm, result);
-    /* When a connection breaks, all that was under way is told to be over. */
-    else if (zerocopy_has_news(sends))
-        comm_has_broken(comm, comm->link.forward[socket]);
-    while (comm->result == TCPX_SUCCESS && zerocopy_take(sends, &request, &bytes))
+    /* A connection that breaks tells all that was under way to be over, arrived or not. */
+    else if (zerocopy_has_news(sends) && comm->lost_at == 0)
+        comm_has_broken(comm, socket);
+    while (comm->result == TCPX_SUCCESS && comm->lost_at == 0 &&
+           zerocopy_take(sends, &request, &bytes))
         sender_moved(request, bytes);
 }
 

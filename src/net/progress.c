@@ -338,7 +338,9 @@ static void look_into(struct net_comm *comm, unsigned lane, uint32_t events)
         comm->lanes[lane].wait == LANE_SOON ||
         (comm->side == NET_RECEIVER && forward && comm->incoming[lane].stalled))
         return;
-    if (forward && comm_has_broken(comm, comm->link.forward[lane]))
+    if (forward && comm->side == NET_RECEIVER)
+        move(comm, lane); /* up to its end, which a read tells */
+    if (comm->result != TCPX_SUCCESS || (forward && comm_has_broken(comm, lane)))
         return;
     /* Notices of what was sent by reference have been read by now, and further ones will come. */
     if (forward && comm->sends_by_reference && (events & EPOLLHUP) == 0)

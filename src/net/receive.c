@@ -865,23 +865,23 @@ static void fail_at_end(struct net_comm *comm)
                               comm->link.peer));
 }
 
-/* The others may hold whole messages whose sends are done: they are read to their ends first. */
-static void lose(struct net_comm *comm, struct incoming *incoming)
+void receiver_lose(struct net_comm *comm, unsigned socket)
 {
-    incoming->ended = true;
+    comm->incoming[socket].ended = true;
     comm_lose(comm);
     if (have_all_ended(comm))
         fail_at_end(comm);
 }
 
-static void hear_end(struct net_comm *comm, struct incoming *incoming)
+static void hear_end(struct net_comm *comm, unsigned socket)
 {
+    struct incoming *incoming = &comm->incoming[socket];
     bool in_the_middle =
         has_payload(incoming) || (incoming->record_have != 0 && !is_part_of_fin(incoming));
 
     if (in_the_middle && !incoming->ended) {
         error_keep("the sender at %s was lost in the middle of a message", comm->link.peer);
-        lose(comm, incoming);
+        receiver_lose(comm, socket);
         return;
     }
     incoming->ended = true;
@@ -1089,11 +1089,11 @@ enum lane_wait receiver_receive(struct net_comm *comm, uint16_t socket)
             return wait;
         if (got < 0) {
             error_keep_system(error, "the connection from %s broke", comm->link.peer);
-            lose(comm, incoming);
+            receiver_lose(comm, socket);
             return LANE_IDLE;
         }
         if (got == 0) {
-            hear_end(comm, incoming);
+            hear_end(comm, socket);
             return LANE_IDLE;
         }
         moved += (uint64_t)got;

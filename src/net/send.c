@@ -847,7 +847,7 @@ static void ask_idle(struct net_comm *comm, uint16_t socket)
     enum { TURNS = 64 };
 
     if (comm->io.crew == NULL && ++comm->outgoing[socket].idle_turns % TURNS == 0)
-        comm_has_broken(comm, comm->link.forward[socket]);
+        comm_has_broken(comm, socket);
 }
 
 static bool may_be_staged_soon(const struct net_comm *comm, uint16_t socket)

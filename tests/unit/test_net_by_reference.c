@@ -292,6 +292,35 @@ static void test_late(void **state)
     ends_close(ends);
 }
 
+/*
+ * The peer's sockets are reset. The kernel then tells all that was under way to be over, which does
+ * not mean that it has arrived.
+ */
+static void test_reset(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < WAYS; i++) {
+        struct ends *ends = ends_open(ways[i].sockets, ways[i].framing, WHOLE);
+        uint64_t deadline = deadline_after_ms(STEP_MS);
+        int result = TCPX_SUCCESS;
+        bool done = false;
+
+        begin(ends);
+        fill_sockets(ends);
+        net_comm_close(ends->receiver); /* with bytes that it has not read */
+        while (result == TCPX_SUCCESS && !done) {
+            result = net_test(ends->send, &done, NULL);
+            assert_false(deadline_passed(deadline));
+        }
+        if (done)
+            fail_msg("way %u: a send is done that was reset", i);
+        assert_int_equal(result, TCPX_REMOTE_ERROR);
+        net_comm_close(ends->sender);
+        munmap(ends->room, ends->bytes);
+        free(ends);
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -311,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_whole),
         cmocka_unit_test(test_part),
         cmocka_unit_test(test_late),
+        cmocka_unit_test(test_reset),
     };
 
     setenv("UCCL_TCPX_THREADS", "0", 1); /* the receiver reads only when it is called */
