@@ -143,7 +143,7 @@ void comm_give_up(struct net_comm *comm)
     if (comm->gave_up || comm->lanes[sender ? 0 : comm_reverse_lane(comm)].busy)
         return;
     comm->gave_up = true;
-    if ((sender ? sender_is_between_records(comm) : receiver_is_between_records(comm)) &&
+    if ((sender ? sender_is_between_records(comm) : receiver_ends_record(comm)) &&
         socket_send_now(sender ? comm->link.forward[0] : comm->link.reverse, bytes, length) <
             length)
         log_debug("%s could not be told why", comm->link.peer);

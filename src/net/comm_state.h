@@ -513,7 +513,8 @@ bool receiver_posts(const struct net_comm *comm);
 /* `now`: also what could be said later, since no call may follow for a while. */
 bool receiver_has_to_speak(struct net_comm *comm, bool now);
 bool receiver_can_wait(const struct net_comm *comm, const struct net_buffer *buffer);
-bool receiver_is_between_records(const struct net_comm *comm);
+/* Sends the rest of a record that is half sent, so that an ABORT can follow; false: it cannot. */
+bool receiver_ends_record(struct net_comm *comm);
 void receiver_destroy(struct net_comm *comm);
 
 static inline unsigned comm_reverse_lane(const struct net_comm *comm)

@@ -174,9 +174,16 @@ enum lane_wait receiver_speak(struct net_comm *comm)
     return LANE_IDLE;
 }
 
-bool receiver_is_between_records(const struct net_comm *comm)
+bool receiver_ends_record(struct net_comm *comm)
 {
-    return !comm->deaf && comm->said_bytes % WIRE_RECORD_BYTES == 0;
+    size_t sent = comm->said_bytes % WIRE_RECORD_BYTES;
+    size_t rest = sent == 0 ? 0 : WIRE_RECORD_BYTES - sent;
+
+    if (comm->deaf)
+        return false;
+    sent = socket_send_now(comm->link.reverse, comm->saying + comm->said_bytes, rest);
+    comm->said_bytes += sent;
+    return sent == rest;
 }
 
 static void give_back(struct net_comm *comm, uint64_t bytes)

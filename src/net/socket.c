@@ -107,7 +107,7 @@ static bool has_room(int fd)
 /* An error does not mean that there is no room: poll() knows. */
 size_t socket_send_now(int fd, const void *bytes, size_t count)
 {
-    enum { MOST_TRIES = 16 };
+    enum { MOST_TRIES = 256 }; /* a bound only: a socket without room ends it at once */
     size_t sent = 0;
 
     for (int tries = 0; sent < count && tries < MOST_TRIES; tries++)
