@@ -799,11 +799,24 @@ static void test_ipv6(void **state)
 }
 
 /* A port where nobody listens just now. */
+/* Below those that the kernel gives to clients, so that none of them takes it meanwhile. */
 static uint16_t free_port(void)
 {
-    uint16_t port;
+    enum { FIRST = 24000, COUNT = 8000, TRIES = 100 };
+    static unsigned next;
+    bool is_free = false;
+    uint16_t port = 0;
 
-    close(listen_raw(&port));
+    for (int i = 0; i < TRIES && !is_free; i++) {
+        struct sockaddr_in6 address = {.sin6_family = AF_INET6};
+        int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        port = (uint16_t)(FIRST + ((unsigned)getpid() * 31 + next++ * 7) % COUNT);
+        address.sin6_port = htons(port);
+        is_free = fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+        close(fd);
+    }
+    assert_true(is_free);
     return port;
 }
 
