@@ -73,7 +73,7 @@ int import_quirks_prepare(const struct import_quirks *quirks, const char *plugin
 {
     const char *text = quirks->variable != NULL ? getenv(quirks->variable) : NULL;
     size_t most = quirks->longest != 0 ? quirks->longest : SIZE_MAX;
-    long long chunk;
+    long long chunk = 0;
     int result = TCPX_SUCCESS;
 
     *was_set = quirks->variable == NULL || (text != NULL && *text != '\0');

@@ -96,7 +96,7 @@ static bool judge_record(const uint8_t *bytes, bool forward)
         return false;
     switch (bytes[0]) {
     case 1: /* READY */
-        return !forward && socket == 0 && sequence == 0 && length <= offset && tag >= 1;
+        return !forward && socket == 0 && sequence == 0 && length <= offset && tag >= 64;
     case 2: /* POST */
         return !forward && socket == 0;
     case 3: /* CREDIT */

@@ -560,7 +560,7 @@ static bool is(const struct hang *hang, const char *call)
     do {                                                                                           \
         uint64_t since_ = clock_now();                                                             \
         CHECK((call) == TCPX_SYSTEM_ERROR);                                                        \
-        CHECK(said("has not returned for "));                                               \
+        CHECK(said("has not returned for "));                                                      \
         CHECK(clock_now() - since_ < 10000000000);                                                 \
     } while (0)
 
