@@ -56,7 +56,7 @@ static inline bool aftermath_of(struct aftermath *aftermath, void *address, uint
 /* How many bytes are not those that aftermath_of() wrote; all of them where they cannot be read. */
 static inline uint64_t aftermath_count_wrong(const struct aftermath_memory *memory)
 {
-    uint8_t *seen = malloc(memory->bytes + 1);
+    uint8_t *seen = calloc(1, memory->bytes + 1);
     uint64_t wrong = 0;
 
     if (seen == NULL ||

@@ -2218,7 +2218,7 @@ static int send_to_nobody(struct way *way, int kind)
         result = tcpx_isend(way->sender, way->from[kind].address, PIECE, 0, way->from_handle[kind],
                             &request);
         if (result == TCPX_SUCCESS && request != NULL)
-            result = tcpx_wait_request(request, quirky ? 200 : SOON_MS, NULL, NULL);
+            result = tcpx_wait_request(request, quirky ? 200 : (int)SOON_MS, NULL, NULL);
         if (result != TCPX_SUCCESS)
             return result;
         sleep_ms(1);

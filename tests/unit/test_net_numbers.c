@@ -157,6 +157,5 @@ int main(void)
         cmocka_unit_test(test_in_order_past_the_wrap),
     };
 
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("numbers of receives", tests, NULL, NULL);
 }

@@ -325,7 +325,7 @@ static void run_opening(enum stage stage, unsigned count, enum ending ending)
     for (int peer_listens = 0; peer_listens < 2; peer_listens++) {
         struct part part = {
             .stage = stage, .count = count, .ending = ending, .listens = peer_listens};
-        int timeout_ms = is_for_deadline(&part) ? SHORT_MS : PATIENCE_MS;
+        int timeout_ms = is_for_deadline(&part) ? (int)SHORT_MS : (int)PATIENCE_MS;
 
         while (!try_opening(&part, timeout_ms)) {
             assert_true((unsigned)timeout_ms < PATIENCE_MS);
