@@ -100,9 +100,9 @@ arm64()
         return
     fi
     # The emulator has no generic netlink and no error queue of sockets; the others take long in it.
-    left_out="netlink nic zerocopy
-        net_stages net_progress net_process net_comm session_faults bootstrap session import
-        net_strangers net_traffic rx_descriptor devmem_source calls"
+    left_out="netlink nic zerocopy net_by_reference
+        net_stages net_progress net_process net_comm net_cost net_silence session_faults session_silence
+        bootstrap session import net_strangers net_traffic rx_descriptor devmem_source calls"
     left_out=$(echo $left_out)
     add "$(units_of arm64 "QEMU_LD_PREFIX=/usr/$prefix $emulator")"
     add "arm64/perf: QEMU_LD_PREFIX=/usr/$prefix sh tests/portable/perf.sh $emulator $base/arm64/tcpx"
