@@ -1665,6 +1665,7 @@ static void run_after_without_gpu(struct side *me)
     move.piece_count = 1;
     CHECK_ERROR(tcpx_receive(session, &move, &transfer), TCPX_INVALID_USAGE, "without a GPU");
     talk(me, session, 0, 1);
+    talk(me, session, 1, 3); /* neither side closes before the other has got so far */
     area_drop(&area, session);
     tcpx_session_close(session);
 }
