@@ -228,7 +228,7 @@ faults_suite = 'unit/session_faults-$(1): TCPX_TEST_TURNS=$(TURNS) TCPX_TEST_TRA
 FAULTS_SUITES := \
 	$(call faults_suite,pieces,pieces,$(on_host)) \
 	$(call faults_suite,own-unpack,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack)
-FAULTS_SUITES += $(call unless_tsan,$(call faults_suite,quirky-v7-standin,7,$(on_fake)))
+FAULTS_SUITES += $(call unless_sanitized,$(call faults_suite,quirky-v7-standin,7,$(on_fake)))
 FAULTS_SUITES += $(call unless_sanitized, \
 	$(call faults_suite,own-host,own,$(on_host) UCCL_TCPX_PLUGIN_MODE=host) \
 	$(call faults_suite,own-unpack-late,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack FAKECUDA_DELAY_US=2000 TCPX_TEST_CASE=test_moved) \

@@ -21,7 +21,7 @@ pair()
 # Addresses and what belongs to this machine are not what people look for.
 masked()
 {
-    sed -n -e '/^\[DEBUG\]/!b' -e 's/0x[0-9a-f]*/0x.../g' -e 's/src_off=[0-9]*/src_off=.../' -e p "$1"
+    sed -n -e '/^\[DEBUG\]/!b' -e '/ has closed the comm$/d' -e 's/0x[0-9a-f]*/0x.../g' -e 's/src_off=[0-9]*/src_off=.../' -e p "$1"
 }
 
 cat >"$TAP_WORK/golden_server" <<'END'
