@@ -616,4 +616,25 @@ static inline int running_threads(void)
     return entries_of("/proc/self/task");
 }
 
+/* --- the beginning of a program ----------------------------------------------------------------
+ */
+
+/*
+ * In main, before anything else: loopback, emulated GPUs and the built-in transport, unless the
+ * environment says otherwise. False: there is no memory that the sides can share.
+ */
+static inline bool sides_start(void)
+{
+    setenv("UCCL_TCPX_PLUGIN_PATH", "builtin", 0);
+    setenv("UCCL_TCPX_GPU", "host", 0);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    meeting =
+        mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (meeting == MAP_FAILED)
+        return false;
+    speech_make();
+    nursery_start();
+    return true;
+}
+
 #endif

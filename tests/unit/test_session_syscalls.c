@@ -277,14 +277,7 @@ int main(int argc, char **argv)
 
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    setenv("UCCL_TCPX_PLUGIN_PATH", "builtin", 0);
-    setenv("UCCL_TCPX_GPU", "host", 0);
-    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
-    meeting =
-        mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (meeting == MAP_FAILED)
+    if (!sides_start())
         return 1;
-    speech_make();
-    nursery_start();
     return cmocka_run_group_tests_name("sessions whose calls do less", tests, NULL, NULL);
 }
