@@ -1129,6 +1129,15 @@ static void test_time_without_listening_is_not_theirs(void **state)
     bootstrap_listener_close(listener);
 }
 
+/* Returns once the other side's kernel has got the end of the stream: it acknowledged the FIN. */
+static void close_until_acknowledged(int fd)
+{
+    struct linger linger = {.l_onoff = 1, .l_linger = PATIENCE_MS / 1000};
+
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
+    assert_int_equal(close(fd), 0);
+}
+
 static void test_strangers_that_end_at_every_byte(void **state)
 {
     struct bootstrap_listener *listener;
@@ -1145,7 +1154,7 @@ static void test_strangers_that_end_at_every_byte(void **state)
         if (i < sizeof greeting)
             snprintf(word, sizeof word, "closed the connection after %zu of 48 bytes", i);
         say(fd, greeting, i);
-        close(fd);
+        close_until_acknowledged(fd);
         accept_nobody(listener, word);
     }
     meet(listener, "127.0.0.1", NULL);
