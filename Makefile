@@ -52,9 +52,9 @@ NO_UNDEFINED := -Wl,-z,defs
 endif
 
 objects_of    = $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard $(1))))
-LIB_OBJECTS  := $(call objects_of,src/*/*.c)
+LIB_OBJECTS  := $(call objects_of,src/*/*.c src/*/*/*.c)
 # What the plugin has of it: the transport, and NCCL's tables on top.
-PLUGIN_OBJECTS := $(filter-out $(foreach folder,import session api,$(BUILD)/obj/src/$(folder)/%), \
+PLUGIN_OBJECTS := $(filter-out $(foreach folder,plugin_host session api,$(BUILD)/obj/src/$(folder)/%), \
 	$(LIB_OBJECTS))
 TOOL_OBJECTS := $(call objects_of,tools/*.c)
 PTX          := src/gpu/unpack_kernels.ptx

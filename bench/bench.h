@@ -8,7 +8,7 @@
 #define TCPX_BENCH_BENCH_H
 
 #include "base/clock.h"
-#include "net/link.h"
+#include "net/link/link.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -493,7 +493,7 @@ ptx:
 docs: all
 	scripts/make-docs.sh $(BUILD)/tcpx
 
-C_SOURCES   := $(sort $(wildcard include/*.h src/*/*.[ch] tools/*.[ch] examples/*.c bench/*.[ch] tests/*.[ch] tests/*/*.[ch]))
+C_SOURCES   := $(sort $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] tools/*.[ch] examples/*.c bench/*.[ch] tests/*.[ch] tests/*/*.[ch]))
 TIDY_SOURCES := $(filter-out tests/unit/test_cuda_abi.c,$(filter %.c,$(C_SOURCES)))
 
 lint: deps

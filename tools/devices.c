@@ -2,7 +2,7 @@
 #include "base/json.h"
 #include "base/topology.h"
 #include "gpu/gpu.h"
-#include "net/device.h"
+#include "net/device/device.h"
 #include "tools/command.h"
 #include "tools/nic_devmem.h"
 #include "tools/nic_driver.h"

@@ -1,7 +1,7 @@
 /* CPUs: how many this process has, and what moves data on them. */
 #include "base/config.h"
 #include "base/topology.h"
-#include "net/io.h"
+#include "net/io/io.h"
 #include "tools/doctor.h"
 
 static void describe_cpus(const struct topology *topology, char *text, size_t room)

@@ -1,5 +1,5 @@
 /* The network plugin, and the daemon that Google's needs beside it. */
-#include "import/quirks.h"
+#include "plugin_host/quirks.h"
 #include "tools/doctor.h"
 
 #include <glob.h>

@@ -5,7 +5,7 @@
 #ifndef TCPX_TOOLS_NIC_DEVMEM_H
 #define TCPX_TOOLS_NIC_DEVMEM_H
 
-#include "net/device.h"
+#include "net/device/device.h"
 
 #include <stdbool.h>
 

@@ -1,8 +1,8 @@
 /* The two ends of a measurement: how they meet, agree on the plan and make their session. */
 #include "base/clock.h"
 #include "base/config.h"
-#include "net/comm.h"
-#include "net/io.h"
+#include "net/comm/comm.h"
+#include "net/io/io.h"
 #include "session/bootstrap.h"
 #include "session/open.h"
 #include "tools/perf_side.h"

@@ -2,8 +2,8 @@
 #include "tools/plugin_probe.h"
 
 #include "base/clock.h"
-#include "import/bounded.h"
-#include "import/loader.h"
+#include "plugin_host/bounded.h"
+#include "plugin_host/loader.h"
 #include "tools/child.h"
 
 #include <stdio.h>

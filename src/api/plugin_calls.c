@@ -1,8 +1,8 @@
 /* The calls of the original interface, over the plugin of the process: tcpx.h says what they do. */
 #include "base/clock.h"
 #include "base/fork.h"
-#include "import/bounded.h"
-#include "import/comm.h"
+#include "plugin_host/bounded.h"
+#include "plugin_host/comm.h"
 
 #include "base/time_limit.h"
 

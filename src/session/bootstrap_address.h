@@ -3,7 +3,7 @@
 #define TCPX_SESSION_BOOTSTRAP_ADDRESS_H
 
 #include "base/error.h"
-#include "net/socket.h"
+#include "net/socket/socket.h"
 
 #include <netdb.h>
 #include <stdbool.h>

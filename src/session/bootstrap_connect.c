@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/fork.h"
-#include "net/socket.h"
+#include "net/socket/socket.h"
 #include "session/bootstrap_address.h"
 #include "session/greeting.h"
 #include "session/secret.h"

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/log.h"
-#include "net/socket.h"
+#include "net/socket/socket.h"
 #include "session/bootstrap_address.h"
 #include "session/newcomer.h"
 #include "session/secret.h"

@@ -6,8 +6,8 @@
 #ifndef TCPX_SESSION_CHANNEL_H
 #define TCPX_SESSION_CHANNEL_H
 
-#include "import/comm.h"
-#include "net/comm.h"
+#include "plugin_host/comm.h"
+#include "net/comm/comm.h"
 
 /* Either of both. */
 struct channel {

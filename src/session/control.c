@@ -8,7 +8,7 @@
 #include "base/config.h"
 #include "base/fork.h"
 #include "base/text.h"
-#include "net/socket.h"
+#include "net/socket/socket.h"
 
 #include <endian.h>
 #include <errno.h>

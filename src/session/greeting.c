@@ -4,7 +4,7 @@
  */
 #include "session/greeting.h"
 
-#include "net/socket.h"
+#include "net/socket/socket.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #ifndef TCPX_SESSION_NEWCOMER_H
 #define TCPX_SESSION_NEWCOMER_H
 
-#include "net/socket.h"
+#include "net/socket/socket.h"
 #include "session/control.h"
 #include "session/greeting.h"
 

@@ -2,7 +2,7 @@
 #ifndef TCPX_SESSION_NICS_H
 #define TCPX_SESSION_NICS_H
 
-#include "net/device.h"
+#include "net/device/device.h"
 
 /* What is known of a device, of the transport's or of a plugin's. */
 struct nic {

@@ -8,7 +8,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/topology.h"
-#include "import/bounded.h"
+#include "plugin_host/bounded.h"
 #include "session/nics.h"
 
 #include <errno.h>

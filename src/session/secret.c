@@ -1,7 +1,7 @@
 /* Reads the file, loads libsodium, and hashes. */
 #include "session/secret.h"
 
-#include "net/socket.h"
+#include "net/socket/socket.h"
 
 #include <dlfcn.h>
 #include <errno.h>

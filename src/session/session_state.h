@@ -7,8 +7,8 @@
  *             (matching.c), then cut into chunks that go round the channels; a thread of the
  *             session (worker.c) moves them along
  */
-#ifndef TCPX_SESSION_STATE_H
-#define TCPX_SESSION_STATE_H
+#ifndef TCPX_SESSION_SESSION_STATE_H
+#define TCPX_SESSION_SESSION_STATE_H
 
 #include "session/agreement.h"
 #include "session/channel.h"

@@ -1,6 +1,6 @@
 /*
  * Unpack: from the bounce buffer, where a receive has left its bytes in fragments, to the user's
- * buffer, as the descriptors say (rx/rx_descriptor.h makes them). Three ways do the same, and the
+ * buffer, as the descriptors say (net/devmem/rx_descriptor.h makes them). Three ways do the same, and the
  * best one is taken for the list at hand unless UCCL_TCPX_UNPACK_IMPL names one:
  *
  *   d2d     one copy for each run of fragments that lie side by side at both ends

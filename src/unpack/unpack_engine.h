@@ -1,6 +1,6 @@
 /* What the files of this folder share: the engine, and the way from descriptors to runs. */
-#ifndef TCPX_UNPACK_ENGINE_H
-#define TCPX_UNPACK_ENGINE_H
+#ifndef TCPX_UNPACK_UNPACK_ENGINE_H
+#define TCPX_UNPACK_UNPACK_ENGINE_H
 
 #include "unpack/unpack.h"
 

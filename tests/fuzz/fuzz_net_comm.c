@@ -13,7 +13,7 @@
 
 #include "tests/fuzz/promise.h"
 
-#include "net/comm_state.h"
+#include "net/comm/comm_state.h"
 
 enum {
     MOST_MESSAGES = 64, /* receives or sends of one run */

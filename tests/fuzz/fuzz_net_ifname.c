@@ -5,7 +5,7 @@
  */
 #include "tests/fuzz/promise.h"
 
-#include "net/ifname.h"
+#include "net/device/ifname.h"
 
 #include <stdint.h>
 #include <stdio.h>

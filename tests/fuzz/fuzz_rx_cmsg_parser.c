@@ -11,7 +11,7 @@
 
 #include "tests/fuzz/promise.h"
 
-#include "rx/rx_cmsg_parser.h"
+#include "net/devmem/rx_cmsg_parser.h"
 
 #define MAX_FRAGMENTS 64
 #define MAX_RANGES    64

@@ -11,7 +11,7 @@
 
 #include "tests/fuzz/promise.h"
 
-#include "rx/rx_descriptor.h"
+#include "net/devmem/rx_descriptor.h"
 
 #define MAX_FRAGMENTS 256
 #define MODEL_SIZE    65536

@@ -8,7 +8,7 @@
 #include "tests/fuzz/promise.h"
 #include "tests/fuzz/shown.h"
 
-#include "net/wire.h"
+#include "net/wire/wire.h"
 
 #include <stdint.h>
 #include <stdlib.h>

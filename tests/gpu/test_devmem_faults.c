@@ -6,7 +6,7 @@
  * software NIC.
  */
 #include "gpu/gpu.h"
-#include "net/comm_state.h"
+#include "net/comm/comm_state.h"
 #include "tests/fakecuda/fakecuda.h"
 #include "tests/spinning_kernel.h"
 #include "tests/unit/net_traffic.h"

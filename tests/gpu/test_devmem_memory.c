@@ -3,9 +3,9 @@
  * and size, and what is said where no NIC can use it. In a machine whose NIC can,
  * TCPX_TEST_DEVMEM_NIC names it.
  */
-#include "net/devmem_pool.h"
-#include "net/devmem_source.h"
-#include "net/nic_binding.h"
+#include "net/devmem/devmem_pool.h"
+#include "net/devmem/devmem_source.h"
+#include "net/nic/nic_binding.h"
 #include "tests/gpu/gpu_test.h"
 
 #include <stdio.h>

@@ -7,9 +7,9 @@
  */
 #include "tests/quirky_plugin/drive.h"
 
-#include "import/bounded.h"
-#include "import/comm.h"
-#include "import/held.h"
+#include "plugin_host/bounded.h"
+#include "plugin_host/comm.h"
+#include "plugin_host/held.h"
 #include "tests/gpu/gpu_test.h"
 
 #include <pthread.h>

@@ -9,7 +9,7 @@
 #include "tests/gpu/gpu_test.h"
 
 #include "gpu/kernels.h"
-#include "rx/rx_descriptor.h"
+#include "net/devmem/rx_descriptor.h"
 #include "unpack/unpack.h"
 
 #include <stdio.h>

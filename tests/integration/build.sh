@@ -29,7 +29,7 @@ check_output "changed PTX is taken in again" 'CC.*src/gpu/ptx.c' build
 compiled_again()
 {
     (flags=-O1
-    build build/obj/src/base/parse.o build/obj/src/net/wire.o build/obj/tools/main.o) |
+    build build/obj/src/base/parse.o build/obj/src/net/wire/wire.o build/obj/tools/main.o) |
         awk '/CC/ { count++ } END { print count + 0 }'
 }
 check_output "changed flags compile everything again" '^3$' compiled_again

@@ -168,13 +168,13 @@ done
 # The checks themselves notice.
 bad=$TAP_WORK/bad.md
 cat >"$bad" <<'END'
-See `src/net/nowhere.c`, `tcpx_fly()`, `net_listen()` in `src/net/send.c`, [a page](nowhere.md),
+See `src/net/nowhere.c`, `tcpx_fly()`, `net_listen()` in `src/net/comm/send.c`, [a page](nowhere.md),
 [a part](#nothing-here) and UCCL_TCPX_NONSENSE.
 #### `the … has flown away`
 END
 check_output "a file that is not there" '^no such file: src/net/nowhere\.c$' missing_paths "$bad"
 check_output "a function that is not there" '^no such function: tcpx_fly$' missing_functions "$bad"
-check_output "a function elsewhere" '^net_listen is not in src/net/send\.c$' misplaced_functions "$bad"
+check_output "a function elsewhere" '^net_listen is not in src/net/comm/send\.c$' misplaced_functions "$bad"
 check_output "a link to no file" 'nowhere\.md leads nowhere$' broken_links "$bad"
 check_output "a link to no heading" '#nothing-here: no such heading$' broken_links "$bad"
 check_output "an unknown variable" '^no such variable: UCCL_TCPX_NONSENSE$' unknown_variables "$bad"

@@ -13,7 +13,7 @@ link_without() {
     printf '{ global: cu*; fakecuda_*; local: %s; *; };\n' "$1" >"$TAP_WORK/$1/map"
     # A name that is both exact and local wins over the pattern.
     "$CC" -shared -Wl,-soname,libcuda.so.1 -Wl,--version-script="$TAP_WORK/$1/map" -pthread \
-        "$BUILD/obj/tests/fakecuda/fakecuda.o" "$BUILD"/obj/src/*/*.o -ldl \
+        "$BUILD/obj/tests/fakecuda/fakecuda.o" "$BUILD"/obj/src/*/*.o "${BUILD:-build}"/obj/src/*/*/*.o -ldl \
         -o "$TAP_WORK/$1/libcuda.so.1"
 }
 

@@ -20,7 +20,7 @@ print=$TAP_WORK/print_devices
 # shellcheck disable=SC2086
 check "the program that prints the devices compiles" \
     $CC -std=gnu17 -D_GNU_SOURCE -Iinclude -Isrc $sanitize -pthread -o "$print" \
-    tests/net/print_devices.c "$BUILD"/obj/src/*/*.o -ldl
+    tests/net/print_devices.c "$BUILD"/obj/src/*/*.o "${BUILD:-build}"/obj/src/*/*/*.o -ldl
 [ -x "$print" ] || tap_end
 
 # devices [VARIABLE=VALUE...]: the program's lines, or why there are none.

@@ -44,8 +44,8 @@ finds()
     fi
 }
 
-none "hexadecimal numbers in texts have 0x before them" hex_without_mark src/*/*.[ch]
-none "addresses in texts are hexadecimal" pointers_as_decimals src/*/*.[ch]
+none "hexadecimal numbers in texts have 0x before them" hex_without_mark src/*/*.[ch] src/*/*/*.[ch]
+none "addresses in texts are hexadecimal" pointers_as_decimals src/*/*.[ch] src/*/*/*.[ch]
 finds "a hexadecimal number without 0x is found" hex_without_mark 'error_set(1, "at %llx", at);'
 finds "one of inttypes.h is found" hex_without_mark 'error_set(1, "at %" PRIx64 ".", at);'
 finds "a decimal address is found" pointers_as_decimals \

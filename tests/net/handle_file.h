@@ -3,7 +3,7 @@
 #define TCPX_TESTS_HANDLE_FILE_H
 
 #include "base/error.h"
-#include "net/handle.h"
+#include "net/wire/handle.h"
 
 #include <errno.h>
 #include <stdbool.h>

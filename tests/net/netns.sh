@@ -293,7 +293,7 @@ exchange_compile()
     ${CC:-cc} -std=gnu17 -D_GNU_SOURCE -Iinclude -Isrc -I. -Wall -Wextra -Wshadow \
         -Wstrict-prototypes -Wmissing-prototypes ${WERROR:+-Werror} ${CFLAGS--O2 -g} \
         ${SANITIZE:+-fsanitize=$SANITIZE -fno-sanitize-recover=all} tests/net/exchange.c \
-        "${BUILD:-build}"/obj/src/*/*.o -o "$EXCHANGE" ${LDFLAGS-} -ldl -pthread
+        "${BUILD:-build}"/obj/src/*/*.o "${BUILD:-build}"/obj/src/*/*/*.o -o "$EXCHANGE" ${LDFLAGS-} -ldl -pthread
 }
 
 # exchange_start FROM TO ADDRESS COUNT [OPTION...]: in the background, as $SENDER and $RECEIVER;

@@ -2,7 +2,7 @@
  * Prints the network devices that net_devices_find() chooses with the variables of the environment,
  * one a line, or why there are none. For tests/integration/net_devices.sh.
  */
-#include "net/device.h"
+#include "net/device/device.h"
 
 #include <netdb.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * I/O threads that cannot be started, and descriptors that epoll does not take: whatever of them
  * fails, messages arrive, with and without calls, nothing burns CPU, and the next comm works.
  */
-#include "net/io.h"
+#include "net/io/io.h"
 #include "tests/net_calls/net_calls.h"
 #include "tests/unit/net_pair.h"
 

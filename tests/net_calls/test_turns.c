@@ -2,7 +2,7 @@
  * How much a call on a comm does at most, where no I/O thread helps: a bounded number of system
  * calls and of bytes for each socket, whatever the sizes of messages and slices are.
  */
-#include "net/comm_state.h"
+#include "net/comm/comm_state.h"
 #include "tests/net_calls/net_calls.h"
 #include "tests/unit/net_pair.h"
 

@@ -1,5 +1,5 @@
 /*
- * What the tests share that drive the quirky plugin through src/import: processes, the files, a
+ * What the tests share that drive the quirky plugin through src/plugin_host: processes, the files, a
  * pair of comms. A plugin is a matter of the whole process, so every case runs in one of its own.
  */
 #ifndef TCPX_TESTS_QUIRKY_DRIVE_H
@@ -8,7 +8,7 @@
 #include "tests/unit/nursery.h"
 
 #include "base/clock.h"
-#include "import/loader.h"
+#include "plugin_host/loader.h"
 #include "tests/limit.h"
 #include "tests/quirky_plugin/quirky.h"
 #include "tests/skip.h"

@@ -6,8 +6,8 @@
 #define TCPX_TESTS_SIM_REDIRECTED_H
 
 #include "base/error.h"
-#include "net/comm.h"
-#include "net/link.h"
+#include "net/comm/comm.h"
+#include "net/link/link.h"
 #include "tcpx.h"
 
 #define SIM_CALL(name) extern __typeof__(name) a_##name, b_##name;

@@ -7,7 +7,7 @@
 
 #include "tests/unit/session_fault_world.h"
 
-#include "net/device.h"
+#include "net/device/device.h"
 #include "session/agreement.h"
 #include "session/bootstrap.h"
 #include "session/channel.h"

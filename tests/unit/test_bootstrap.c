@@ -7,7 +7,7 @@
 #include "tests/unit/net_pair.h"
 #include "tests/unit/nursery.h"
 
-#include "net/socket.h"
+#include "net/socket/socket.h"
 #include "session/bootstrap.h"
 #include "session/control.h"
 #include "session/greeting.h"

@@ -6,8 +6,8 @@
 #include "tests/unit/fake_nic.h"
 
 #include "base/clock.h"
-#include "net/devmem_link.h"
-#include "net/steering_files.h"
+#include "net/devmem/devmem_link.h"
+#include "net/nic/steering_files.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

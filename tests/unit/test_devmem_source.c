@@ -4,10 +4,10 @@
  * file has their functions in place of the library's (by the linker's --wrap).
  */
 #include "base/clock.h"
-#include "net/devmem_source.h"
-#include "net/nic.h"
-#include "net/nic_binding.h"
-#include "net/nic_watch.h"
+#include "net/devmem/devmem_source.h"
+#include "net/nic/nic.h"
+#include "net/nic/nic_binding.h"
+#include "net/nic/nic_watch.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -5,7 +5,7 @@
  * and a lie ends the comm before it does harm. Then both ends are ours, each far ahead of the
  * other by turns.
  */
-#include "net/comm_state.h"
+#include "net/comm/comm_state.h"
 #include "tests/unit/net_traffic.h"
 
 #include <errno.h>

@@ -4,8 +4,8 @@
  * overwritten as soon as the comm is closed. Sends that were done arrive; a message by reference
  * arrives right, or its receive fails.
  */
-#include "net/comm_state.h"
-#include "rx/devmem_uapi.h"
+#include "net/comm/comm_state.h"
+#include "net/devmem/devmem_uapi.h"
 #include "tests/unit/net_pair.h"
 
 #include <pthread.h>

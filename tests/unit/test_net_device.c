@@ -4,8 +4,8 @@
  * lists of interfaces and trees made for each case. The list is this program's own getifaddrs();
  * the real one is asked only where a test says so.
  */
-#include "net/device.h"
-#include "net/ifname.h"
+#include "net/device/device.h"
+#include "net/device/ifname.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

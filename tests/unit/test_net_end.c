@@ -3,7 +3,7 @@
  * messages whose sends are done arrive although another connection of their comm was lost, and a
  * peer that floods a socket holds nobody.
  */
-#include "net/comm_state.h"
+#include "net/comm/comm_state.h"
 #include "tests/unit/net_traffic.h"
 
 enum { SOCKETS = 3, PART = 20000, WHOLE = SOCKETS * PART };

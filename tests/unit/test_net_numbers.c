@@ -2,7 +2,7 @@
  * Numbers of receives wrap. A receive that stays outstanding keeps its number: with tags later
  * receives leave it out, in order they wait. The tests begin shortly before the numbers wrap.
  */
-#include "net/comm_state.h"
+#include "net/comm/comm_state.h"
 #include "tests/unit/net_traffic.h"
 
 enum { LARGE = 256 << 10 };

@@ -3,7 +3,7 @@
  * either side at any moment is an error on the other in bounded time. No descriptor is kept in
  * either case. Many comms share few threads.
  */
-#include "net/io.h"
+#include "net/io/io.h"
 #include "tests/unit/net_pair.h"
 #include "tests/unit/nursery.h"
 

@@ -3,8 +3,8 @@
  * wait costs no CPU, and no buffer is touched after its request has been told to have failed. A
  * forked child has nothing of its parent's connections.
  */
-#include "net/budget.h"
-#include "net/io.h"
+#include "net/link/budget.h"
+#include "net/io/io.h"
 #include "tests/unit/net_pair.h"
 #include "tests/unit/nursery.h"
 

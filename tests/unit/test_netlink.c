@@ -3,7 +3,7 @@
  * are read as from a stranger (acknowledgements, errors with the kernel's words, dumps, messages
  * that are cut or not for us), that texts say what to do, and that the real kernel is understood.
  */
-#include "net/netlink.h"
+#include "net/nic/netlink.h"
 #include "tests/skip.h"
 
 #include <errno.h>

@@ -6,8 +6,8 @@
  */
 #include "tests/unit/fake_nic.h"
 
-#include "net/nic_binding.h"
-#include "net/socket.h"
+#include "net/nic/nic_binding.h"
+#include "net/socket/socket.h"
 #include "tests/skip.h"
 
 #include <arpa/inet.h>

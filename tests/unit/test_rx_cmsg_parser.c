@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "rx/rx_cmsg_parser.h"
+#include "net/devmem/rx_cmsg_parser.h"
 
 #define POOL_SIZE     (1u << 20)
 #define HOST_SIZE     65536

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "rx/rx_descriptor.h"
+#include "net/devmem/rx_descriptor.h"
 
 #define GIB           (UINT64_C(1) << 30)
 #define POOL_SIZE     (UINT64_C(1) << 20)

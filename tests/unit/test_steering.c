@@ -6,9 +6,9 @@
 #include "tests/unit/fake_nic.h"
 
 #include "base/clock.h"
-#include "net/socket.h"
-#include "net/steering.h"
-#include "net/steering_files.h"
+#include "net/socket/socket.h"
+#include "net/nic/steering.h"
+#include "net/nic/steering_files.h"
 #include "tests/limit.h"
 #include "tests/skip.h"
 

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/wire.h"
+#include "net/wire/wire.h"
 
 enum { UNTOUCHED = 0x5a, ROUNDS = 20000 };
 

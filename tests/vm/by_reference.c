@@ -5,7 +5,7 @@
  * travels through a file, and no end lives longer than LIMIT_SECONDS.
  */
 #include "base/clock.h"
-#include "net/comm_state.h"
+#include "net/comm/comm_state.h"
 #include "tests/net/handle_file.h"
 
 #include <errno.h>

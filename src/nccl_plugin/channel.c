@@ -1,0 +1,199 @@
+/* How the plugin's comms come into being, and end. */
+#include "base/fork.h"
+#include "nccl_plugin/plugin_state.h"
+#include "gpu/gpu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* --- the lists of a context ---------------------------------------------------------------- */
+
+static void add_listener(struct plugin_listener *listener)
+{
+    plugin_lock();
+    listener->next = listener->context->listeners;
+    listener->context->listeners = listener;
+    plugin_unlock();
+}
+
+static void remove_listener(struct plugin_listener *listener)
+{
+    struct plugin_listener **at = &listener->context->listeners;
+
+    plugin_lock();
+    while (*at != listener)
+        at = &(*at)->next;
+    *at = listener->next;
+    plugin_unlock();
+}
+
+static void add_comm(struct plugin_comm *comm)
+{
+    plugin_lock();
+    comm->next = comm->context->comms;
+    comm->context->comms = comm;
+    plugin_unlock();
+}
+
+static void remove_comm(struct plugin_comm *comm)
+{
+    struct plugin_comm **at = &comm->context->comms;
+
+    plugin_lock();
+    while (*at != comm)
+        at = &(*at)->next;
+    *at = comm->next;
+    plugin_unlock();
+}
+
+/* --- making -------------------------------------------------------------------------------- */
+
+static int listen_on(struct plugin_listener *listener, int number, bool can_unpack, uint8_t *handle)
+{
+    struct net_link_options options = plugin_link_options(listener->context);
+    const struct net_device *device;
+    int result = plugin_device(number, &device);
+
+    /* NCCL's kernels spin until what they wait for is received. */
+    options.no_kernels = true;
+    /*
+     * Payload in a pool of GPU memory is for kernels that unpack it. To bring it to its place
+     * without them would take a copy inside the GPU, which waits for NCCL's kernels.
+     */
+    if (!plugin_unpacks() || !can_unpack)
+        options.framing = WIRE_INLINE;
+    /*
+     * NCCL receives into memory of the GPU that is current in the thread that listens. Without one,
+     * as where it only wants to talk, it would be a guess.
+     */
+    else if (result == TCPX_SUCCESS && gpu_of_caller_or_none(&options.gpu) != TCPX_SUCCESS)
+        options.gpu = -1;
+    if (result == TCPX_SUCCESS)
+        result = net_listen(device, &options, handle, &listener->listener);
+    return result;
+}
+
+int plugin_listen(struct plugin_context *context, int number, bool can_unpack, void *handle,
+                  void **out)
+{
+    struct plugin_listener *listener;
+    int result = fork_check();
+
+    *out = NULL;
+    if (result != TCPX_SUCCESS)
+        return result;
+    listener = calloc(1, sizeof *listener);
+    if (listener == NULL)
+        return plugin_answer("listen", error_system(ENOMEM, "a listener"));
+    listener->context = plugin_context_or_shared(context);
+    result = listen_on(listener, number, can_unpack, handle);
+    if (result != TCPX_SUCCESS) {
+        free(listener);
+        return plugin_answer("listen", result);
+    }
+    add_listener(listener);
+    *out = listener;
+    return TCPX_SUCCESS;
+}
+
+static int make_comm(struct plugin_context *context, struct net_link *link, enum net_side side,
+                     struct plugin_comm **out)
+{
+    struct plugin_comm *comm = calloc(1, sizeof *comm);
+    int result;
+
+    if (comm == NULL) {
+        net_link_close(link);
+        return error_system(ENOMEM, "a comm");
+    }
+    comm->context = context;
+    result = net_comm_create(link, side, &comm->comm);
+    if (result != TCPX_SUCCESS) {
+        free(comm);
+        return result;
+    }
+    add_comm(comm);
+    *out = comm;
+    return TCPX_SUCCESS;
+}
+
+int plugin_connect(struct plugin_context *context, int number, void *handle, void **out)
+{
+    const struct net_device *device;
+    struct net_link_options options;
+    struct net_link link;
+    struct plugin_comm *comm = NULL;
+    bool connected = false;
+    int result = plugin_device(number, &device);
+
+    context = plugin_context_or_shared(context);
+    options = plugin_link_options(context);
+    *out = NULL;
+    if (result == TCPX_SUCCESS)
+        result = net_connect(device, &options, handle, &link, &connected);
+    if (result == TCPX_SUCCESS && connected)
+        result = make_comm(context, &link, NET_SENDER, &comm);
+    if (result == TCPX_SUCCESS)
+        *out = comm;
+    return plugin_answer("connect", result);
+}
+
+/* The GPU whose kernels unpack is the one that NCCL has made current in this thread. */
+static int open_unpack_queue(struct plugin_comm *comm, struct net_device_handle *on_gpu)
+{
+    enum { PIECE = 4096 }; /* NCCL's warps take a descriptor each */
+    int device;
+    int result = gpu_of_caller(&device);
+
+    if (result == TCPX_SUCCESS)
+        result = net_unpack_open(comm->comm, device, PIECE, on_gpu);
+    comm->unpacks = result == TCPX_SUCCESS;
+    return result;
+}
+
+int plugin_accept(struct plugin_listener *listener, void **out, struct net_device_handle **on_gpu)
+{
+    struct net_link link;
+    struct plugin_comm *comm = NULL;
+    bool accepted = false;
+    int result = net_accept(listener->listener, &link, &accepted);
+
+    *out = NULL;
+    if (result == TCPX_SUCCESS && accepted)
+        result = make_comm(listener->context, &link, NET_RECEIVER, &comm);
+    /* Without a place for the queue's address, as in NCCL's bootstrap, no kernel will look at it.
+     */
+    if (result == TCPX_SUCCESS && accepted && plugin_unpacks() && on_gpu != NULL && *on_gpu != NULL)
+        result = open_unpack_queue(comm, *on_gpu);
+    if (result == TCPX_SUCCESS)
+        *out = comm;
+    else if (comm != NULL)
+        plugin_close(comm);
+    return plugin_answer("accept", result);
+}
+
+/* --- ending -------------------------------------------------------------------------------- */
+
+int plugin_close(struct plugin_comm *comm)
+{
+    int result = fork_check();
+
+    if (comm == NULL || result != TCPX_SUCCESS)
+        return result;
+    remove_comm(comm);
+    net_comm_close(comm->comm);
+    free(comm);
+    return TCPX_SUCCESS;
+}
+
+int plugin_close_listener(struct plugin_listener *listener)
+{
+    int result = fork_check();
+
+    if (listener == NULL || result != TCPX_SUCCESS)
+        return result;
+    remove_listener(listener);
+    net_listener_close(listener->listener);
+    free(listener);
+    return TCPX_SUCCESS;
+}

@@ -1,0 +1,88 @@
+/* Memory, sends and receives, as NCCL's threads ask for them. */
+#include "nccl_plugin/plugin_state.h"
+
+#include <limits.h>
+
+/* The same as NCCL's own limit; a negative length of an older table is beyond it, too. */
+static int check_bytes(uint64_t bytes)
+{
+    const uint64_t most = (uint64_t)1 << 40;
+
+    if (bytes > most)
+        return error_set(TCPX_INVALID_ARGUMENT, "%lld bytes: 0 to %llu are possible",
+                         (long long)bytes, (unsigned long long)most);
+    return TCPX_SUCCESS;
+}
+
+int plugin_register(struct plugin_comm *comm, void *data, uint64_t bytes, int type, void **out)
+{
+    struct net_memory *memory = NULL;
+    int result = check_bytes(bytes);
+
+    *out = NULL;
+    if (result != TCPX_SUCCESS)
+        return plugin_answer("regMr", result);
+    if (type == NET_POINTER_CUDA && plugin_mode() == CONFIG_PLUGIN_HOST)
+        result =
+            error_set(TCPX_INVALID_USAGE,
+                      "GPU memory, but UCCL_TCPX_PLUGIN_MODE is host: cuda and unpack take it");
+    else if (type == NET_POINTER_CUDA)
+        result = net_register(comm->comm, data, bytes, &memory);
+    else if (type != NET_POINTER_HOST)
+        result = error_set(TCPX_INVALID_ARGUMENT, "memory of type %d: 1 (host) and 2 (CUDA) exist",
+                           type);
+    if (result == TCPX_SUCCESS)
+        *out = memory; /* host memory needs no registration */
+    return plugin_answer("regMr", result);
+}
+
+int plugin_deregister(struct plugin_comm *comm, void *memory)
+{
+    net_deregister(comm->comm, memory);
+    return TCPX_SUCCESS;
+}
+
+int plugin_isend(struct plugin_comm *comm, void *data, uint64_t bytes, void *memory, void **out)
+{
+    const struct net_buffer buffer = {.data = data, .bytes = bytes, .memory = memory};
+    struct net_request *request = NULL;
+    int result = check_bytes(bytes);
+
+    if (result == TCPX_SUCCESS)
+        result = net_isend_buffer(comm->comm, &buffer, 0, &request);
+    *out = result == TCPX_SUCCESS ? request : NULL;
+    return plugin_answer("isend", result);
+}
+
+int plugin_irecv(struct plugin_comm *comm, int count, void *data, uint64_t room, void *memory,
+                 void **out)
+{
+    const struct net_buffer buffer = {.data = data, .bytes = room, .memory = memory};
+    struct net_request *request = NULL;
+    int result = check_bytes(room);
+
+    if (count != 1)
+        result = error_set(TCPX_INVALID_ARGUMENT, "%d receives in one: maxRecvs is 1", count);
+    if (result == TCPX_SUCCESS)
+        result = net_irecv_buffer(comm->comm, &buffer, 0, &request);
+    *out = result == TCPX_SUCCESS ? request : NULL;
+    return plugin_answer("irecv", result);
+}
+
+int plugin_test(void *request, int *done, int *bytes)
+{
+    uint64_t moved = 0;
+    bool ended = false;
+    int result = net_test(request, &ended, &moved);
+
+    *done = result == TCPX_SUCCESS && ended;
+    if (*done && bytes != NULL)
+        *bytes = moved < INT_MAX ? (int)moved : INT_MAX;
+    return plugin_answer("test", result);
+}
+
+int plugin_consumed(struct plugin_comm *comm, void *request)
+{
+    /* NCCL asks for every receive; only those that were unpacked still live. */
+    return plugin_answer("irecvConsumed", comm->unpacks ? net_consumed(request) : TCPX_SUCCESS);
+}

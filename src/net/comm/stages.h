@@ -1,0 +1,148 @@
+/*
+ * How long the stages of a transfer were at work: copies out of GPU memory, writes to sockets,
+ * reads from sockets, copies into GPU memory. They go on at the same time, so that each is
+ * accounted by itself, as the time in which at least one socket or copy was at it; and which of
+ * them limits a transfer follows from both ends' times. The lock of a comm guards its account.
+ */
+#ifndef TCPX_NET_COMM_STAGES_H
+#define TCPX_NET_COMM_STAGES_H
+
+#include "base/clock.h"
+#include "base/config.h"
+
+#include <pthread.h>
+
+/* A sender has the first three, a receiver the others. */
+struct stage_times {
+    uint64_t copy_out_ns;
+    uint64_t write_ns;      /* in system calls that moved something */
+    uint64_t write_wait_ns; /* sockets were full, and none took anything */
+    uint64_t read_ns;
+    uint64_t read_wait_ns; /* receives were posted, and all sockets were empty */
+    uint64_t copy_in_ns;   /* unpacking, too */
+};
+
+/* --- which one limits ---------------------------------------------------------------------- */
+
+enum limiting_stage {
+    LIMIT_NONE, /* nothing was at work for long: whoever makes the calls */
+    LIMIT_COPY_OUT,
+    LIMIT_SEND,
+    LIMIT_NETWORK,
+    LIMIT_RECEIVE,
+    LIMIT_COPY_IN,
+};
+
+/*
+ * The one that was busiest, in the time between two accounts of both ends that lie `span_ns` apart.
+ * The network is busy when both ends wait for it: a sender waits alone for a slow receiver, and a
+ * receiver for a slow sender. A copy counts only as far as the sockets of its side were idle and
+ * had nobody to wait for: while they are at work nobody looks whether a copy has ended, and one
+ * that hides behind them limits nothing.
+ */
+enum limiting_stage stages_limit(const struct stage_times *sender,
+                                 const struct stage_times *receiver, uint64_t span_ns);
+
+/* "D2H copy", "send", "network", "receive", "unpack (H2D)"; "none". */
+const char *limiting_stage_name(enum limiting_stage stage);
+
+/* --- copies -------------------------------------------------------------------------------- */
+
+struct stage_copies {
+    unsigned under_way;
+    uint64_t since;
+    uint64_t work_ns;
+};
+
+static inline void stages_copy_began(struct stage_copies *copies)
+{
+    if (copies->under_way++ == 0)
+        copies->since = clock_now();
+}
+
+/* It is known to have ended. */
+static inline void stages_copy_ended(struct stage_copies *copies)
+{
+    if (--copies->under_way == 0)
+        copies->work_ns += clock_now() - copies->since;
+}
+
+uint64_t stages_copies_until(const struct stage_copies *copies, uint64_t now);
+
+/* --- sockets ------------------------------------------------------------------------------- */
+
+/*
+ * Of all sockets of one direction. The owner says whether it waits whenever that changes. That
+ * counts while no call is under way, or a single one that moves nothing: whoever polls makes many
+ * of those, and they are a part of the wait.
+ */
+struct stage_calls {
+    unsigned under_way;
+    bool waits;
+    uint64_t since; /* up to when all is accounted */
+    uint64_t work_ns;
+    uint64_t wait_ns;
+};
+
+/* `moved`: whether the time belongs to a call that moved something. */
+static inline void stages_account(struct stage_calls *calls, uint64_t now, bool moved)
+{
+    if (moved)
+        calls->work_ns += now - calls->since;
+    else if (calls->waits)
+        calls->wait_ns += now - calls->since;
+    calls->since = now;
+}
+
+static inline void stages_call_begins(struct stage_calls *calls)
+{
+    stages_account(calls, clock_now(), calls->under_way > 0);
+    calls->under_way++;
+}
+
+static inline void stages_call_ended(struct stage_calls *calls, bool moved)
+{
+    stages_account(calls, clock_now(), moved || calls->under_way > 1);
+    calls->under_way--;
+}
+
+static inline void stages_wait(struct stage_calls *calls, bool waits, uint64_t now)
+{
+    if (calls->waits != waits && calls->under_way == 0)
+        stages_account(calls, now, false);
+    calls->waits = waits;
+}
+
+/* --- a stage that is made slow, for tests -------------------------------------------------- */
+
+/* As TCPX_TEST_THROTTLE says, for each comm by itself. */
+struct stage_throttle {
+    enum config_throttle stage;
+    uint64_t rate; /* bytes per second */
+    uint64_t free; /* when it will have dealt with what it was given */
+};
+
+MUST_CHECK int stages_throttle_init(struct stage_throttle *throttle);
+
+/* When it will have dealt with these bytes, too; 0: it is another stage that is slow, or none. */
+static inline uint64_t stages_slow_until(struct stage_throttle *throttle,
+                                         enum config_throttle stage, uint64_t bytes)
+{
+    uint64_t now;
+
+    if (throttle->stage != stage)
+        return 0;
+    now = clock_now();
+    throttle->free =
+        (throttle->free > now ? throttle->free : now) + bytes * 1000000000 / throttle->rate;
+    return throttle->free;
+}
+
+/* Sleeps until that moment, and gives the lock up meanwhile. At once for 0. */
+void stages_sleep(pthread_mutex_t *lock, uint64_t until);
+
+/* For a sender's sockets: they are paced, and hold little. */
+MUST_CHECK int stages_slow_network(const struct stage_throttle *throttle, const int *sockets,
+                                   unsigned count);
+
+#endif

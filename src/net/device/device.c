@@ -1,0 +1,493 @@
+/*
+ * Walks the list of getifaddrs() three times: for the best address of each interface, for those
+ * that come first in NCCL's order, and for the details of the chosen ones, which sysfs has.
+ */
+#include "net/device/device.h"
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "base/topology.h"
+#include "net/device/ifname.h"
+#include "net/socket/socket.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <netpacket/packet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* From the best to the last choice. */
+enum address_kind { ADDRESS_IPV4, ADDRESS_IPV6, ADDRESS_LINK_LOCAL, ADDRESS_NONE };
+
+struct candidate {
+    char name[IFNAMSIZ];
+    const struct ifaddrs *entry; /* its best address */
+    enum address_kind kind;
+    bool is_virtual;
+};
+
+/* What a search works on. Owns the list and the candidates. */
+struct search {
+    const struct net_device_options *options;
+    const char *root;
+    const char *variable; /* whose filter counts; NULL: there is none */
+    const char *text;     /* of that filter */
+    struct ifname_filter filter;
+    struct ifaddrs *list;
+    struct candidate *candidates;
+    int count;
+};
+
+/* --- sysfs --- */
+
+static bool interface_path(const char *root, const char *name, const char *file, char *path,
+                           size_t size)
+{
+    return (size_t)snprintf(path, size, "%s/sys/class/net/%s/%s", root, name, file) < size;
+}
+
+/* A number above 0 that fits an int; 0 for anything else: no file, -1, garbage. */
+static int read_positive(const char *root, const char *name, const char *file)
+{
+    char path[PATH_MAX];
+    char line[32];
+    uint64_t number;
+    FILE *stream;
+    char *read;
+
+    if (!interface_path(root, name, file, path, sizeof path))
+        return 0;
+    stream = fopen(path, "re");
+    if (stream == NULL)
+        return 0;
+    read = fgets(line, sizeof line, stream);
+    fclose(stream);
+    if (read == NULL)
+        return 0;
+    line[strcspn(line, "\n")] = '\0';
+    return parse_number(line, &number) && number <= INT_MAX ? (int)number : 0;
+}
+
+static bool has_device(const char *root, const char *name)
+{
+    char path[PATH_MAX];
+
+    return interface_path(root, name, "device", path, sizeof path) && access(path, F_OK) == 0;
+}
+
+/* The nearest PCI device at or above the interface's own; "" if there is none. */
+static void find_pci_path(const char *root, const char *name, char *pci_path, size_t size)
+{
+    char link[PATH_MAX];
+    char real[PATH_MAX];
+    char *slash;
+
+    pci_path[0] = '\0';
+    if (!interface_path(root, name, "device", link, sizeof link) || realpath(link, real) == NULL)
+        return;
+    while ((slash = strrchr(real, '/')) != NULL) {
+        if (topology_pci_path(root, slash + 1, pci_path, size))
+            return;
+        *slash = '\0';
+    }
+}
+
+static int choose_speed(const struct search *search, const struct candidate *candidate)
+{
+    int own = read_positive(search->root, candidate->name, "speed");
+
+    if (own > 0 && !candidate->is_virtual)
+        return own;
+    if (search->options->speed_mbps > 0)
+        return search->options->speed_mbps;
+    return own > 0 ? own : NET_DEVICE_DEFAULT_MBPS;
+}
+
+/* --- addresses --- */
+
+static bool is_running(const struct ifaddrs *entry)
+{
+    return (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
+}
+
+static bool is_loopback(const struct ifaddrs *entry)
+{
+    return (entry->ifa_flags & IFF_LOOPBACK) != 0;
+}
+
+static enum address_kind address_kind(const struct ifaddrs *entry, int family)
+{
+    const struct sockaddr_in6 *ipv6;
+
+    if (entry->ifa_addr == NULL || (family != 0 && entry->ifa_addr->sa_family != family))
+        return ADDRESS_NONE;
+    if (entry->ifa_addr->sa_family == AF_INET)
+        return ADDRESS_IPV4;
+    if (entry->ifa_addr->sa_family != AF_INET6)
+        return ADDRESS_NONE;
+    ipv6 = (const struct sockaddr_in6 *)entry->ifa_addr;
+    if (!IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr))
+        return ADDRESS_IPV6;
+    /* without a scope it would be an address of any link */
+    return ipv6->sin6_scope_id != 0 ? ADDRESS_LINK_LOCAL : ADDRESS_NONE;
+}
+
+/* The interface of an entry, whose own name may be an alias. */
+static void entry_name(const struct ifaddrs *entry, char name[IFNAMSIZ])
+{
+    snprintf(name, IFNAMSIZ, "%.*s", (int)strcspn(entry->ifa_name, ":"), entry->ifa_name);
+}
+
+static struct candidate *find_candidate(const struct search *search, const char *name)
+{
+    for (int i = 0; i < search->count; i++)
+        if (strcmp(search->candidates[i].name, name) == 0)
+            return &search->candidates[i];
+    return NULL;
+}
+
+static void consider_entry(struct search *search, const struct ifaddrs *entry)
+{
+    enum address_kind kind = address_kind(entry, search->options->family);
+    struct candidate *candidate;
+    char name[IFNAMSIZ];
+
+    if (kind == ADDRESS_NONE || !is_running(entry))
+        return;
+    entry_name(entry, name);
+    if (search->variable != NULL && !ifname_filter_matches(&search->filter, name))
+        return;
+    candidate = find_candidate(search, name);
+    if (candidate == NULL) {
+        candidate = &search->candidates[search->count++];
+        memcpy(candidate->name, name, sizeof name);
+        candidate->kind = ADDRESS_NONE;
+    }
+    if (kind < candidate->kind) {
+        candidate->entry = entry;
+        candidate->kind = kind;
+    }
+}
+
+static int find_candidates(struct search *search)
+{
+    size_t entries = 0;
+
+    for (const struct ifaddrs *entry = search->list; entry != NULL; entry = entry->ifa_next)
+        entries++;
+    /* one more: an empty list is no lack of memory */
+    search->candidates = calloc(entries + 1, sizeof *search->candidates);
+    if (search->candidates == NULL)
+        return error_system(errno, "cannot allocate a list of %zu network interfaces", entries);
+    for (const struct ifaddrs *entry = search->list; entry != NULL; entry = entry->ifa_next)
+        consider_entry(search, entry);
+    for (int i = 0; i < search->count; i++)
+        search->candidates[i].is_virtual = !has_device(search->root, search->candidates[i].name);
+    return TCPX_SUCCESS;
+}
+
+/* --- the choice --- */
+
+/* Only candidates of the lowest rank that there is become devices. */
+enum rank {
+    RANK_INFINIBAND,
+    RANK_ORDINARY,
+    RANK_DOCKER,
+    RANK_LINK_LOCAL,
+    RANK_LOOPBACK,
+    RANK_VIRBR
+};
+
+/* Whether a filter says which ones are wanted, not which ones are not. */
+static bool are_named(const struct search *search)
+{
+    return search->variable != NULL && !search->filter.excludes;
+}
+
+static bool begins_with(const char *name, const char *beginning)
+{
+    return strncmp(name, beginning, strlen(beginning)) == 0;
+}
+
+static enum rank candidate_rank(const struct search *search, const struct candidate *candidate)
+{
+    bool link_local = candidate->kind == ADDRESS_LINK_LOCAL;
+
+    if (are_named(search))
+        return RANK_ORDINARY;
+    if (is_loopback(candidate->entry))
+        return RANK_LOOPBACK;
+    if (search->variable != NULL)
+        return link_local ? RANK_LINK_LOCAL : RANK_ORDINARY;
+    if (begins_with(candidate->name, "virbr"))
+        return RANK_VIRBR;
+    if (link_local)
+        return RANK_LINK_LOCAL;
+    if (begins_with(candidate->name, "docker"))
+        return RANK_DOCKER;
+    return begins_with(candidate->name, "ib") ? RANK_INFINIBAND : RANK_ORDINARY;
+}
+
+static enum rank lowest_rank(const struct search *search)
+{
+    enum rank lowest = RANK_VIRBR;
+
+    for (int i = 0; i < search->count; i++) {
+        enum rank rank = candidate_rank(search, &search->candidates[i]);
+
+        if (rank < lowest)
+            lowest = rank;
+    }
+    return lowest;
+}
+
+/* --- what there is, in words --- */
+
+static bool has_address(const struct search *search, const char *name)
+{
+    for (const struct ifaddrs *entry = search->list; entry != NULL; entry = entry->ifa_next) {
+        char other[IFNAMSIZ];
+
+        entry_name(entry, other);
+        if (strcmp(name, other) == 0 &&
+            address_kind(entry, search->options->family) != ADDRESS_NONE)
+            return true;
+    }
+    return false;
+}
+
+/* Whether an earlier entry was of the same interface. */
+static bool seen_before(const struct search *search, const struct ifaddrs *entry, const char *name)
+{
+    for (const struct ifaddrs *earlier = search->list; earlier != entry;
+         earlier = earlier->ifa_next) {
+        char other[IFNAMSIZ];
+
+        entry_name(earlier, other);
+        if (strcmp(name, other) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* "lo, eth0 (down), eth1 (no address)", as much of it as fits. */
+static void describe_interfaces(const struct search *search, char *text, size_t size)
+{
+    const char *lacks = search->options->family == AF_INET    ? " (no IPv4 address)"
+                        : search->options->family == AF_INET6 ? " (no IPv6 address)"
+                                                              : " (no address)";
+    size_t used = 0;
+
+    snprintf(text, size, "none");
+    for (const struct ifaddrs *entry = search->list; entry != NULL; entry = entry->ifa_next) {
+        char name[IFNAMSIZ];
+
+        entry_name(entry, name);
+        if (seen_before(search, entry, name))
+            continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%s%s", used > 0 ? ", " : "", name,
+                                 !is_running(entry)           ? " (down)"
+                                 : !has_address(search, name) ? lacks
+                                                              : "");
+        if (used >= size)
+            return;
+    }
+}
+
+static int refuse_nothing_found(const struct search *search)
+{
+    char interfaces[512];
+
+    describe_interfaces(search, interfaces, sizeof interfaces);
+    if (search->variable == NULL)
+        return error_set(TCPX_SYSTEM_ERROR,
+                         "no network interface is up and has an address; there are: %s",
+                         interfaces);
+    return error_set(TCPX_INVALID_ARGUMENT,
+                     "%s=%.200s matches no interface that is up and has an address; there are: %s",
+                     search->variable, search->text, interfaces);
+}
+
+/* --- devices --- */
+
+/* Six bytes of the hardware address; of InfiniBand's twenty, some that the structure has room for.
+ */
+static uint64_t short_mac(const struct sockaddr_ll *link)
+{
+    size_t length = link->sll_halen < 6 ? link->sll_halen : 6;
+    uint64_t mac = 0;
+
+    for (size_t i = 0; i < length; i++)
+        mac = mac << 8 | link->sll_addr[i];
+    return mac;
+}
+
+static const struct sockaddr_ll *find_link(const struct ifaddrs *entry, const char *name)
+{
+    for (; entry != NULL; entry = entry->ifa_next)
+        if (entry->ifa_addr != NULL && entry->ifa_addr->sa_family == AF_PACKET &&
+            strcmp(entry->ifa_name, name) == 0)
+            return (const struct sockaddr_ll *)entry->ifa_addr;
+    return NULL;
+}
+
+static void fill_identity(const struct search *search, struct net_device *device)
+{
+    const struct sockaddr_ll *link = find_link(search->list, device->name);
+    uint64_t mac = link != NULL ? short_mac(link) : 0;
+
+    device->ifindex = link != NULL ? link->sll_ifindex : (int)if_nametoindex(device->name);
+    /* VLANs and bonds share a MAC, tunnels have none: the index keeps them apart */
+    device->guid = mac << 16 ^ (uint64_t)device->ifindex;
+}
+
+static void fill_address(const struct ifaddrs *entry, struct sockaddr_storage *address)
+{
+    union socket_address any = {0};
+
+    if (entry->ifa_addr->sa_family == AF_INET) {
+        memcpy(&any.ipv4, entry->ifa_addr, sizeof any.ipv4);
+        any.ipv4.sin_port = 0;
+    } else {
+        memcpy(&any.ipv6, entry->ifa_addr, sizeof any.ipv6);
+        any.ipv6.sin6_port = 0;
+        any.ipv6.sin6_flowinfo = 0;
+    }
+    *address = any.storage;
+}
+
+static void fill_device(const struct search *search, const struct candidate *candidate,
+                        struct net_device *device)
+{
+    *device = (struct net_device){0};
+    memcpy(device->name, candidate->name, sizeof device->name);
+    fill_address(candidate->entry, &device->address);
+    fill_identity(search, device);
+    device->is_loopback = is_loopback(candidate->entry);
+    device->is_virtual = candidate->is_virtual;
+    device->speed_mbps = choose_speed(search, candidate);
+    device->mtu = read_positive(search->root, device->name, "mtu");
+    find_pci_path(search->root, device->name, device->pci_path, sizeof device->pci_path);
+    device->numa_node = topology_numa_node(search->root, device->pci_path);
+}
+
+/* Those of one rank; where nobody named them, the physical ones first. */
+static int fill_devices(const struct search *search, enum rank rank, struct net_device *devices,
+                        int capacity)
+{
+    bool named = are_named(search);
+    int found = 0;
+
+    for (int pass = 0; pass < (named ? 1 : 2); pass++)
+        for (int i = 0; i < search->count; i++) {
+            const struct candidate *candidate = &search->candidates[i];
+
+            if (candidate_rank(search, candidate) != rank ||
+                (!named && candidate->is_virtual != (pass == 1)))
+                continue;
+            if (found < capacity)
+                fill_device(search, candidate, &devices[found]);
+            else
+                log_warn("network interface %s is left out: there is room for %d", candidate->name,
+                         capacity);
+            found++;
+        }
+    return found < capacity ? found : capacity;
+}
+
+static void log_devices(const struct net_device *devices, int count)
+{
+    for (int i = 0; i < count; i++)
+        log_tcpx("network device %d: %s, %d Mbit/s, mtu %d, numa node %d, %s", i, devices[i].name,
+                 devices[i].speed_mbps, devices[i].mtu, devices[i].numa_node,
+                 devices[i].pci_path[0] != '\0' ? devices[i].pci_path
+                 : devices[i].is_loopback       ? "loopback"
+                 : devices[i].is_virtual        ? "virtual"
+                                                : "not on a PCI bus");
+}
+
+static bool is_set(const char *text)
+{
+    return text != NULL && *text != '\0';
+}
+
+static int choose_filter(struct search *search)
+{
+    const struct net_device_options *options = search->options;
+    int result;
+
+    if (is_set(options->data_ifname)) {
+        search->variable = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
+        search->text = options->data_ifname;
+    } else if (is_set(options->socket_ifname)) {
+        search->variable = "NCCL_SOCKET_IFNAME";
+        search->text = options->socket_ifname;
+    } else {
+        return TCPX_SUCCESS;
+    }
+    result = ifname_filter_parse(search->text, &search->filter);
+    if (result != TCPX_SUCCESS)
+        return error_set(result, "%s=%.200s is not valid: %s", search->variable, search->text,
+                         error_text());
+    return TCPX_SUCCESS;
+}
+
+static int check_options(const struct net_device_options *options, int capacity)
+{
+    if (options->family != 0 && options->family != AF_INET && options->family != AF_INET6)
+        return error_set(TCPX_INVALID_ARGUMENT, "address family %d is neither IPv4 nor IPv6",
+                         options->family);
+    if (options->speed_mbps < 0)
+        return error_set(TCPX_INVALID_ARGUMENT, "a speed of %d Mbit/s", options->speed_mbps);
+    if (capacity < 1)
+        return error_set(TCPX_INVALID_ARGUMENT, "room for %d network devices", capacity);
+    return TCPX_SUCCESS;
+}
+
+int net_devices_find(const struct net_device_options *options, struct net_device *devices,
+                     int capacity, int *count)
+{
+    struct search search = {.options = options, .root = options->root != NULL ? options->root : ""};
+    int result = check_options(options, capacity);
+
+    if (result == TCPX_SUCCESS)
+        result = choose_filter(&search);
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (getifaddrs(&search.list) != 0)
+        return error_system(errno, "cannot list the network interfaces");
+    result = find_candidates(&search);
+    if (result == TCPX_SUCCESS && search.count == 0)
+        result = refuse_nothing_found(&search);
+    if (result == TCPX_SUCCESS) {
+        *count = fill_devices(&search, lowest_rank(&search), devices, capacity);
+        log_devices(devices, *count);
+    }
+    free(search.candidates);
+    freeifaddrs(search.list);
+    return result;
+}
+
+int net_devices_find_configured(struct net_device *devices, int capacity, int *count)
+{
+    static const int families[] = {
+        [CONFIG_FAMILY_ANY] = 0,
+        [CONFIG_FAMILY_INET] = AF_INET,
+        [CONFIG_FAMILY_INET6] = AF_INET6,
+    };
+    const struct config *config;
+    int result = config_get(&config);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    return net_devices_find(&(struct net_device_options){.data_ifname = config->data_ifname,
+                                                         .socket_ifname = config->socket_ifname,
+                                                         .family = families[config->socket_family],
+                                                         .speed_mbps = (int)config->speed},
+                            devices, capacity, count);
+}

@@ -1,0 +1,177 @@
+/* Steers the connections of a link. */
+#include "net/devmem/devmem_link.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "net/nic/steering.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- whether to ---------------------------------------------------------------------------- */
+
+/*
+ * NICs that could not be used. They are said to be unfit once each, and left alone for a while:
+ * listeners can be many, and trying takes memory and time.
+ */
+struct refusal {
+    unsigned ifindex;
+    int gpu;
+    uint64_t until; /* 0: this place is free */
+};
+
+enum { MOST_REFUSALS = 64, LEFT_ALONE_MS = 30000 };
+
+static pthread_mutex_t refusals_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct refusal refusals[MOST_REFUSALS];
+
+/* With the lock. NULL: there is none, and no place for one. */
+static struct refusal *find_refusal(unsigned ifindex, int gpu)
+{
+    for (unsigned i = 0; i < MOST_REFUSALS; i++)
+        if (refusals[i].until == 0 || (refusals[i].ifindex == ifindex && refusals[i].gpu == gpu))
+            return &refusals[i];
+    return NULL;
+}
+
+static bool was_refused_lately(const struct net_device *device, int gpu)
+{
+    struct refusal *refusal;
+    bool lately;
+
+    pthread_mutex_lock(&refusals_lock);
+    refusal = find_refusal((unsigned)device->ifindex, gpu);
+    lately = refusal != NULL && refusal->until != 0 && !deadline_passed(refusal->until);
+    pthread_mutex_unlock(&refusals_lock);
+    return lately;
+}
+
+static void remember_refusal(const struct net_device *device, int gpu)
+{
+    struct refusal *refusal;
+    bool is_new;
+
+    pthread_mutex_lock(&refusals_lock);
+    refusal = find_refusal((unsigned)device->ifindex, gpu);
+    is_new = refusal == NULL || refusal->until == 0;
+    if (refusal != NULL)
+        *refusal =
+            (struct refusal){(unsigned)device->ifindex, gpu, deadline_after_ms(LEFT_ALONE_MS)};
+    pthread_mutex_unlock(&refusals_lock);
+    if (is_new)
+        log_tcpx("%s receives without devmem TCP: %s", device->name, error_text());
+}
+
+int devmem_link_pool(const struct net_device *device, int gpu, struct devmem_pool **pool)
+{
+    const struct config *config;
+    int result = config_get(&config);
+
+    *pool = NULL;
+    if (result != TCPX_SUCCESS || gpu < 0 || config->devmem == CONFIG_DEVMEM_OFF ||
+        config->soft_devmem != 0 || device->is_loopback)
+        return result;
+    if (config->devmem == CONFIG_DEVMEM_AUTO && was_refused_lately(device, gpu))
+        return TCPX_SUCCESS;
+    result = devmem_pool_take(device, gpu, pool);
+    if (result == TCPX_SUCCESS || config->devmem == CONFIG_DEVMEM_ON)
+        return result;
+    remember_refusal(device, gpu);
+    return TCPX_SUCCESS;
+}
+
+/* --- steering ------------------------------------------------------------------------------ */
+
+/* For which another process may change the NIC's rules before we change them beside it. */
+enum { PATIENCE_MS = 2000 };
+
+/* As many bytes as fill these pages in packets of this connection, which begin one each. */
+static void limit_window(int socket, uint64_t pages)
+{
+    struct tcp_info info = {.tcpi_advmss = 0};
+    socklen_t length = sizeof info;
+    uint64_t packet;
+    uint64_t bytes;
+    int window;
+
+    if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_advmss == 0)
+        return;
+    packet = info.tcpi_advmss;
+    bytes = pages * packet / ((packet + devmem_page_bytes() - 1) / devmem_page_bytes());
+    window = bytes < INT_MAX ? (int)bytes : INT_MAX;
+    if (setsockopt(socket, IPPROTO_TCP, TCP_WINDOW_CLAMP, &window, sizeof window) != 0)
+        log_debug("a window could not be limited to %d bytes: %s", window, strerror(errno));
+}
+
+/* A connection joins once, however often its rule has to be tried. */
+static unsigned queue_of_next(struct devmem_link *link, int socket)
+{
+    uint64_t pages;
+
+    if (link->joined == link->steered) {
+        link->queue = devmem_pool_join(link->pool, &pages);
+        link->joined++;
+        limit_window(socket, pages);
+    }
+    return link->queue;
+}
+
+static int steer_next(struct devmem_link *link, int socket)
+{
+    const char *interface = devmem_pool_interface(link->pool);
+    unsigned queue = queue_of_next(link, socket);
+    const struct config *config;
+    int result = config_get(&config);
+
+    if (result == TCPX_SUCCESS)
+        result = steering_begin(interface, socket, queue, link->patience_ends,
+                                &link->rules[link->count]);
+    if (result == TCPX_IN_PROGRESS)
+        return result;
+    link->steered++;
+    if (result == TCPX_SUCCESS) {
+        link->count++;
+    } else if (config->devmem != CONFIG_DEVMEM_ON) {
+        log_warn("a connection is received without devmem TCP: %s", error_text());
+        return TCPX_SUCCESS;
+    }
+    return result;
+}
+
+int devmem_link_open(struct devmem_pool *pool, struct devmem_link **out)
+{
+    struct devmem_link *link = calloc(1, sizeof *link);
+
+    if (link == NULL)
+        return error_system(ENOMEM, "a link");
+    link->pool = devmem_pool_share(pool);
+    link->patience_ends = deadline_after_ms(PATIENCE_MS);
+    *out = link;
+    return TCPX_SUCCESS;
+}
+
+int devmem_link_steer(struct devmem_link *link, const int *forward, unsigned sockets)
+{
+    int result = TCPX_SUCCESS;
+
+    while (result == TCPX_SUCCESS && link->steered + 1 < sockets)
+        result = steer_next(link, forward[link->steered + 1]);
+    return result;
+}
+
+void devmem_link_close(struct devmem_link *link)
+{
+    if (link == NULL)
+        return;
+    for (unsigned i = 0; i < link->count; i++)
+        steering_end(devmem_pool_interface(link->pool), &link->rules[i]);
+    devmem_pool_leave(link->pool, link->joined);
+    devmem_pool_give(link->pool);
+    free(link);
+}

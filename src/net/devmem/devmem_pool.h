@@ -1,0 +1,78 @@
+/*
+ * GPU memory that payload is received into: bound to receive queues of a NIC (devmem TCP), or the
+ * pages of a made-up one (soft_devmem.h), when UCCL_TCPX_SOFT_DEVMEM asks for that. All comms of
+ * this process that receive through one NIC for one GPU share a pool. And the sockets whose payload
+ * arrives there, which answer alike in both cases.
+ */
+#ifndef TCPX_NET_DEVMEM_DEVMEM_POOL_H
+#define TCPX_NET_DEVMEM_DEVMEM_POOL_H
+
+#include "gpu/gpu.h"
+#include "net/device/device.h"
+#include "net/devmem/devmem_uapi.h"
+
+#include <sys/types.h>
+
+struct devmem_pool;
+
+/*
+ * The pool of a NIC and a GPU. The first one to take it allocates and exports the memory, finds
+ * receive queues, has headers split off, binds the memory to the queues and keeps other traffic
+ * away from them; the text says what of it was not possible.
+ */
+MUST_CHECK int devmem_pool_take(const struct net_device *device, int gpu,
+                                struct devmem_pool **pool);
+MUST_CHECK int devmem_pool_take_soft(int gpu, struct devmem_pool **pool);
+
+/* One more user of a pool that somebody has. */
+struct devmem_pool *devmem_pool_share(struct devmem_pool *pool);
+
+/* The last one undoes what the first one did. NULL is allowed. */
+void devmem_pool_give(struct devmem_pool *pool);
+
+int devmem_pool_gpu(const struct devmem_pool *pool);
+const struct gpu_memory *devmem_pool_memory(const struct devmem_pool *pool);
+
+/* How many bytes a packet takes of it, at least. */
+uint64_t devmem_page_bytes(void);
+
+/* The dma-buf that its fragments name. */
+uint32_t devmem_pool_id(const struct devmem_pool *pool);
+
+/* NULL: software. */
+const char *devmem_pool_interface(const struct devmem_pool *pool);
+
+/*
+ * One more connection arrives there: its queue, each in turn, and how many pages it may hold, so
+ * that all together leave some. The number of connections is told when they have ended.
+ */
+unsigned devmem_pool_join(struct devmem_pool *pool, uint64_t *pages);
+void devmem_pool_leave(struct devmem_pool *pool, unsigned connections);
+
+/* Nothing more arrives there; what has, stays. For tests. */
+void devmem_pool_unbind(struct devmem_pool *pool);
+
+/* *out: pages that are in sockets, or told and not returned. Of software: 0. */
+MUST_CHECK int devmem_pool_count_out(struct devmem_pool *pool, uint64_t *out);
+
+/* --- a socket whose payload arrives there ---------------------------------------------------- */
+
+struct devmem_socket;
+
+/* `fd` stays the caller's; no one else reads from it. */
+MUST_CHECK int devmem_socket_open(struct devmem_pool *pool, int fd, struct devmem_socket **socket);
+
+/* NULL is allowed. The kernel takes tokens back when `fd` itself is closed. */
+void devmem_socket_close(struct devmem_socket *socket);
+
+/* recvmsg() with DEVMEM_MSG_FLAG. */
+ssize_t devmem_socket_receive(struct devmem_socket *socket, struct msghdr *message, int flags);
+
+/* setsockopt(DEVMEM_SO_DONTNEED): how many fragments came back, or -1. */
+int devmem_socket_return(struct devmem_socket *socket, const struct devmem_token_range *ranges,
+                         unsigned count);
+
+/* How often there was no page for what had come; only software tells. */
+uint64_t devmem_socket_starved(const struct devmem_socket *socket);
+
+#endif

@@ -1,0 +1,175 @@
+/* The memory of this process that NICs send from. */
+#include "net/devmem/devmem_source.h"
+
+#include "net/nic/nic_binding.h"
+#include "net/nic/nic_watch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct devmem_source {
+    struct devmem_source *next;
+    struct devmem_source **here;
+    unsigned ifindex;
+    gpu_address start; /* whole pages */
+    uint64_t bytes;
+    struct nic_binding binding;
+    uint32_t id; /* of the binding, also when it has ended */
+};
+
+/* Guards the list and the bindings in it. Nobody holds it while the kernel binds or unbinds. */
+static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct devmem_source *sources;
+
+/* With the lock. Who takes a binding out ends it; a socket of -1: there is none. */
+static struct nic_binding take_out(struct devmem_source *source)
+{
+    struct nic_binding binding = source->binding;
+
+    source->binding = (struct nic_binding){.socket = -1};
+    return binding;
+}
+
+static bool has_ended(const struct devmem_source *source, unsigned ifindex)
+{
+    return source->ifindex == ifindex ||
+           (ifindex == NIC_WATCH_LOST && !nic_watch_is_up(source->ifindex));
+}
+
+static struct nic_binding take_out_next(unsigned ifindex)
+{
+    struct nic_binding binding = {.socket = -1};
+
+    pthread_mutex_lock(&sources_lock);
+    for (struct devmem_source *source = sources; source != NULL && binding.socket < 0;
+         source = source->next)
+        if (source->binding.socket >= 0 && has_ended(source, ifindex))
+            binding = take_out(source);
+    pthread_mutex_unlock(&sources_lock);
+    return binding;
+}
+
+/*
+ * A kernel that still has such a binding when the driver of its NIC goes may crash as soon as the
+ * binding ends (7.2 does). So they end when the interface is shut down, which comes before; sends
+ * that follow fail.
+ */
+static void end_bindings(unsigned ifindex)
+{
+    struct nic_binding binding;
+
+    while ((binding = take_out_next(ifindex)).socket >= 0)
+        nic_unbind(&binding);
+}
+
+/* The kernel cannot compute a checksum over what it cannot read: all would be dropped. */
+static int check_checksums(const struct net_device *device)
+{
+    bool computes;
+    int result = nic_computes_checksums(device->name, &computes);
+
+    if (result == TCPX_SUCCESS && !computes)
+        return error_set(TCPX_SYSTEM_ERROR,
+                         "%s does not compute checksums itself (ethtool -K %s tx on)", device->name,
+                         device->name);
+    return result;
+}
+
+static int bind_source(struct devmem_source *source, struct gpu *gpu)
+{
+    int dmabuf = -1;
+    bool receives;
+    bool sends;
+    int result = nic_kernel_binds(&receives, &sends);
+
+    if (result == TCPX_SUCCESS && !sends)
+        return error_set(TCPX_SYSTEM_ERROR,
+                         "this kernel cannot send from device memory (Linux 6.16 can)");
+    if (result == TCPX_SUCCESS)
+        result = gpu_export_dmabuf(gpu, source->start, source->bytes, &dmabuf);
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = nic_bind_send(source->ifindex, dmabuf, &source->binding, NULL);
+    close(dmabuf); /* the binding has its own hold of the memory */
+    source->id = source->binding.id;
+    return result;
+}
+
+static void add(struct devmem_source *source)
+{
+    pthread_mutex_lock(&sources_lock);
+    source->next = sources;
+    source->here = &sources;
+    if (source->next != NULL)
+        source->next->here = &source->next;
+    sources = source;
+    pthread_mutex_unlock(&sources_lock);
+}
+
+static int make(const struct devmem_source *wanted, struct gpu *gpu, struct devmem_source **out)
+{
+    struct devmem_source *source = malloc(sizeof *source);
+    int result;
+
+    if (source == NULL)
+        return error_system(ENOMEM, "memory to send from");
+    *source = *wanted;
+    result = bind_source(source, gpu);
+    if (result != TCPX_SUCCESS) {
+        free(source);
+        return result;
+    }
+    add(source);
+    *out = source;
+    return TCPX_SUCCESS;
+}
+
+int devmem_source_take(const struct net_device *device, struct gpu *gpu, gpu_address address,
+                       uint64_t bytes, struct devmem_source **source)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    struct devmem_source wanted = {.ifindex = (unsigned)device->ifindex,
+                                   .start = address / page * page,
+                                   .binding = {.socket = -1}};
+    int result = check_checksums(device);
+
+    wanted.bytes = (address + bytes + page - 1) / page * page - wanted.start;
+    if (result == TCPX_SUCCESS)
+        result = nic_watch_begin(end_bindings);
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = make(&wanted, gpu, source);
+    if (result != TCPX_SUCCESS)
+        nic_watch_end();
+    return result;
+}
+
+/* The lock is free when the watch ends: that waits for whoever has seen something. */
+void devmem_source_give(struct devmem_source *source)
+{
+    struct nic_binding binding;
+
+    if (source == NULL)
+        return;
+    pthread_mutex_lock(&sources_lock);
+    *source->here = source->next;
+    if (source->next != NULL)
+        source->next->here = source->here;
+    binding = take_out(source);
+    pthread_mutex_unlock(&sources_lock);
+    nic_unbind(&binding);
+    nic_watch_end();
+    free(source);
+}
+
+uint32_t devmem_source_id(const struct devmem_source *source)
+{
+    return source->id;
+}
+
+uint64_t devmem_source_offset(const struct devmem_source *source, gpu_address address)
+{
+    return address - source->start;
+}

@@ -1,0 +1,63 @@
+/*
+ * Reads the control messages of one recvmsg call on a devmem socket, of either kernel, and appends
+ * what they say to a scatter list and to the socket's tokens. Every answer of the kernel ends in
+ * success or in a problem with a code and a text, and no page that the kernel handed out is
+ * forgotten. The devmem part of the transport calls it after each recvmsg.
+ */
+#ifndef TCPX_NET_DEVMEM_RX_CMSG_PARSER_H
+#define TCPX_NET_DEVMEM_RX_CMSG_PARSER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include "net/devmem/rx_scatter.h"
+
+enum rx_flavour {
+    RX_FLAVOUR_MAINLINE, /* Linux since 6.12 */
+    RX_FLAVOUR_LEGACY    /* the GPUDirect-TCPX kernel that came before */
+};
+
+/* One call of recvmsg: what it returned, and what its bytes are to be checked against. */
+struct rx_cmsg_call {
+    enum rx_flavour flavour;
+    const struct msghdr *message; /* as recvmsg left it */
+    ssize_t received;             /* its return value, not negative */
+    uint32_t dmabuf_id;           /* mainline: of the binding whose pages may come */
+    uint64_t pool_size;
+    uint64_t destination_offset; /* of the first byte received, in the message */
+
+    /*
+     * The kernel packs the bytes that are not in the pool from the start of the iovec on. It
+     * begins host_offset bytes into a host buffer of host_size.
+     */
+    uint64_t host_offset;
+    uint64_t host_size;
+};
+
+/*
+ * Appends the fragments and tokens of one call. A linear fragment is as good as a device one; a
+ * call without any devmem message gave all of its bytes to the iovec and becomes one host fragment.
+ * An empty fragment leaves its token and nothing else. Timestamps and TCP_CM_INQ, which the owner
+ * of a socket may ask for, are skipped; every other message is a problem, since it might describe
+ * bytes, and taking those for plain data would corrupt the message.
+ *
+ * *problem is always set. On any problem the scatter list is as it was, and
+ * - on RX_PROBLEM_FRAGMENTS_FULL, RX_PROBLEM_TOKENS_FULL and RX_PROBLEM_ARGUMENT so are the tokens:
+ *   the caller can make room and parse the same call again;
+ * - on every other problem the tokens of all messages that could be read, also of those behind the
+ *   first problem, have been appended, because pages that never go back starve the pool. The bytes
+ *   of the call are lost, so the connection has to end; that returns what could not be read.
+ */
+MUST_CHECK int rx_cmsg_parse(const struct rx_cmsg_call *call, struct rx_scatter *scatter,
+                             struct rx_tokens *tokens, enum rx_problem *problem);
+
+/*
+ * Bytes of control buffer for exactly `fragments` messages. The kernel stops where the buffer is
+ * full and leaves the rest in the socket, so a buffer made for the room that is left in both lists
+ * never meets a full one.
+ */
+size_t rx_cmsg_space(enum rx_flavour flavour, uint32_t fragments);
+
+#endif

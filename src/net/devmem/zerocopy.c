@@ -1,0 +1,121 @@
+/* The error queue of a socket, and what it says about sends. */
+#include "net/devmem/zerocopy.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include <linux/errqueue.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Numbers that older headers lack. */
+enum { OPTION_ZEROCOPY = 60, ORIGIN_ZEROCOPY = 5 };
+
+int zerocopy_allow(int socket)
+{
+    int on = 1;
+
+    if (setsockopt(socket, SOL_SOCKET, OPTION_ZEROCOPY, &on, sizeof on) != 0)
+        return error_system(errno, "sending without a copy");
+    return TCPX_SUCCESS;
+}
+
+bool zerocopy_has_room(const struct zerocopy *sends)
+{
+    return sends->next - sends->oldest < ZEROCOPY_MOST;
+}
+
+bool zerocopy_is_flying(const struct zerocopy *sends)
+{
+    return sends->next != sends->oldest;
+}
+
+uint64_t zerocopy_bytes_of(const struct zerocopy *sends, const void *owner)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = sends->oldest; i != sends->next; i++)
+        if (sends->flights[i % ZEROCOPY_MOST].owner == owner)
+            bytes += sends->flights[i % ZEROCOPY_MOST].bytes;
+    return bytes;
+}
+
+void zerocopy_began(struct zerocopy *sends, void *owner, uint64_t bytes)
+{
+    sends->flights[sends->next++ % ZEROCOPY_MOST] =
+        (struct zerocopy_flight){.owner = owner, .bytes = bytes};
+}
+
+/* After a retransmission they may be told out of order. */
+bool zerocopy_ended(struct zerocopy *sends, uint32_t first, uint32_t last)
+{
+    uint32_t flying = sends->next - sends->oldest;
+
+    if (first - sends->oldest >= flying || last - sends->oldest >= flying ||
+        first - sends->oldest > last - sends->oldest)
+        return false;
+    for (uint32_t i = first; i != last + 1; i++)
+        sends->flights[i % ZEROCOPY_MOST].over = true;
+    return true;
+}
+
+bool zerocopy_has_news(const struct zerocopy *sends)
+{
+    return zerocopy_is_flying(sends) && sends->flights[sends->oldest % ZEROCOPY_MOST].over;
+}
+
+bool zerocopy_take(struct zerocopy *sends, void **owner, uint64_t *bytes)
+{
+    const struct zerocopy_flight *oldest = &sends->flights[sends->oldest % ZEROCOPY_MOST];
+
+    if (!zerocopy_has_news(sends))
+        return false;
+    *owner = oldest->owner;
+    *bytes = oldest->bytes;
+    sends->oldest++;
+    return true;
+}
+
+/* Errors of other origins, as that a host cannot be reached, are left to the next send. */
+static int hear_one(struct zerocopy *sends, struct msghdr *message)
+{
+    for (struct cmsghdr *control = CMSG_FIRSTHDR(message); control != NULL;
+         control = CMSG_NXTHDR(message, control)) {
+        struct sock_extended_err notice;
+
+        if (control->cmsg_len < CMSG_LEN(sizeof notice) ||
+            !((control->cmsg_level == SOL_IP && control->cmsg_type == IP_RECVERR) ||
+              (control->cmsg_level == SOL_IPV6 && control->cmsg_type == IPV6_RECVERR)))
+            continue;
+        memcpy(&notice, CMSG_DATA(control), sizeof notice);
+        if (notice.ee_origin != ORIGIN_ZEROCOPY || notice.ee_errno != 0)
+            continue;
+        if (!zerocopy_ended(sends, notice.ee_info, notice.ee_data))
+            return error_set(TCPX_INTERNAL_ERROR,
+                             "the kernel says that sends %u to %u are over, of which there are "
+                             "those from %u up to %u",
+                             notice.ee_info, notice.ee_data, sends->oldest, sends->next);
+    }
+    return TCPX_SUCCESS;
+}
+
+int zerocopy_hear(struct zerocopy *sends, int socket)
+{
+    int result = TCPX_SUCCESS;
+
+    while (result == TCPX_SUCCESS && zerocopy_is_flying(sends)) {
+        _Alignas(struct cmsghdr) char control[256];
+        struct msghdr message = {.msg_control = control, .msg_controllen = sizeof control};
+
+        if (recvmsg(socket, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) {
+            if (errno == EINTR)
+                continue;
+            return errno == EAGAIN || errno == EWOULDBLOCK
+                       ? TCPX_SUCCESS
+                       : error_system(errno, "what became of sends");
+        }
+        result = hear_one(sends, &message);
+    }
+    return result;
+}

@@ -1,0 +1,690 @@
+/*
+ * Receiving through device-memory TCP on the sockets that carry payload only: the bytes lie in
+ * pages of a pool in GPU memory, told by control messages; parts of some hundred fragments are
+ * unpacked to where they belong, and their tokens go back when that is done. The pool is the one
+ * that the link was steered to, or a software one.
+ */
+#include "net/comm/comm_state.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "net/devmem/devmem_pool.h"
+#include "net/devmem/rx_cmsg_parser.h"
+#include "net/devmem/rx_descriptor.h"
+#include "unpack/unpack.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PARTS = 4, MOST_FRAGMENTS = 512, PATIENCE_MS = 10000 };
+
+enum part_state { PART_FREE, PART_FILLING, PART_UNDER_WAY };
+
+/* Some fragments of one slice, and what is done with them. */
+struct part {
+    enum part_state state;
+    struct net_request *request;
+    uint64_t offset; /* in the message */
+    uint64_t bytes;
+    struct staging_slot *slot; /* descriptors first, then bytes that came without a page */
+    struct rx_scatter scatter;
+    struct rx_tokens tokens;
+    struct rx_fragment fragments[MOST_FRAGMENTS];
+    struct devmem_token_range ranges[MOST_FRAGMENTS];
+    bool by_ticket; /* or by the slot's event */
+    bool lost;      /* the GPU cannot be asked any more, and may still use the slot */
+    bool gathered;  /* in the slot, from where the CPU takes it */
+    uint64_t ticket;
+    uint64_t not_before; /* as that of a copy */
+};
+
+struct devmem_lane {
+    struct devmem_socket *socket;
+    struct unpack_engine *engine;
+    struct part parts[PARTS];
+    unsigned oldest; /* parts are used and end in turn */
+    unsigned under_way;
+    uint64_t starved; /* as the socket counts */
+    uint64_t hungry;  /* since when it has waited for bytes that were announced; 0: it does not */
+
+    /* what has come, and how */
+    uint64_t device_bytes;
+    uint64_t linear_bytes;
+    uint64_t plain_bytes;
+    uint64_t tokens_out;
+    uint64_t tokens_back;
+    uint8_t control[CMSG_SPACE(sizeof(struct devmem_fragment)) * MOST_FRAGMENTS];
+};
+
+struct devmem {
+    struct devmem_pool *pool;
+    uint64_t pool_bytes;
+    gpu_address pool_address;
+    uint64_t looked_at_pool; /* when its pages were last counted */
+    uint64_t unbind_after;   /* so many bytes; 0: not */
+    bool told_of_exhaustion;
+    bool told_of_split; /* that payload came beside headers, or in ordinary memory */
+    struct devmem_lane *lanes[WIRE_MOST_SOCKETS];
+};
+
+/* --- opening and closing ------------------------------------------------------------------- */
+
+static int open_lane(struct net_comm *comm, unsigned socket)
+{
+    struct devmem_lane *lane = calloc(1, sizeof *lane);
+    int result;
+
+    if (lane == NULL)
+        return error_system(ENOMEM, "a devmem socket");
+    comm->devmem->lanes[socket] = lane;
+    result = comm->link.no_kernels
+                 ? unpack_create_as(staging_gpu(&comm->gpu.share), UNPACK_HOST, &lane->engine)
+                 : unpack_create(staging_gpu(&comm->gpu.share), &lane->engine);
+    if (result == TCPX_SUCCESS)
+        result = devmem_socket_open(comm->devmem->pool, comm->link.forward[socket], &lane->socket);
+    return result;
+}
+
+static int take_pool(struct net_comm *comm, struct devmem_pool **pool)
+{
+    if (comm->link.devmem == NULL)
+        return devmem_pool_take_soft(comm->gpu.device, pool);
+    *pool = devmem_pool_share(comm->link.devmem->pool);
+    return TCPX_SUCCESS;
+}
+
+int devmem_open(struct net_comm *comm)
+{
+    const struct config *config;
+    int result = config_get(&config);
+
+    if (result != TCPX_SUCCESS || comm->side != NET_RECEIVER ||
+        comm->link.framing != WIRE_SEPARATE ||
+        (config->soft_devmem == 0 && comm->link.devmem == NULL))
+        return result;
+    comm->devmem = calloc(1, sizeof *comm->devmem);
+    if (comm->devmem == NULL)
+        return error_system(ENOMEM, "devmem");
+    comm->devmem->unbind_after = config->unbind_after;
+    result = take_pool(comm, &comm->devmem->pool);
+    if (result != TCPX_SUCCESS) {
+        free(comm->devmem);
+        comm->devmem = NULL;
+        return result;
+    }
+    comm->devmem->pool_bytes = devmem_pool_memory(comm->devmem->pool)->bytes;
+    comm->devmem->pool_address = devmem_pool_memory(comm->devmem->pool)->address;
+    for (unsigned i = 1; i < comm->link.sockets && result == TCPX_SUCCESS; i++)
+        result = open_lane(comm, i);
+    if (result != TCPX_SUCCESS)
+        devmem_close(comm);
+    return result;
+}
+
+static struct part *oldest_part(struct devmem_lane *lane)
+{
+    return &lane->parts[lane->oldest];
+}
+
+/* The one that is being filled, or would be next. */
+static struct part *newest_part(struct devmem_lane *lane)
+{
+    return &lane->parts[(lane->oldest + lane->under_way) % PARTS];
+}
+
+static int wait_once(struct devmem_lane *lane, const struct part *part, uint64_t deadline)
+{
+    return part->by_ticket ? unpack_wait(lane->engine, part->ticket, deadline)
+                           : gpu_event_wait(part->slot->event, deadline);
+}
+
+static void wait_for_part(struct devmem_lane *lane, struct part *part, uint64_t deadline)
+{
+    int result = wait_once(lane, part, deadline);
+
+    if (result != TCPX_SUCCESS) /* once more: a single question may fail */
+        result = wait_once(lane, part, deadline);
+    part->lost = result != TCPX_SUCCESS;
+    if (part->lost)
+        log_warn("an unpack did not end when its comm was closed: %s", error_text());
+}
+
+/* What the GPU may still use is not given to anyone else. */
+static void let_go_of_slot(struct net_comm *comm, struct part *part)
+{
+    if (part->lost)
+        staging_retire(&comm->gpu.share, part->slot);
+    else
+        staging_give(&comm->gpu.share, part->slot);
+    part->slot = NULL;
+}
+
+static void tell_statistics(const struct devmem_lane *lane, unsigned socket)
+{
+    if (lane->socket == NULL)
+        return;
+    log_debug("devmem socket %u: %llu bytes in pages, %llu linear, %llu plain; tokens: %llu out, "
+              "%llu back; starved %llu times",
+              socket, (unsigned long long)lane->device_bytes,
+              (unsigned long long)lane->linear_bytes, (unsigned long long)lane->plain_bytes,
+              (unsigned long long)lane->tokens_out, (unsigned long long)lane->tokens_back,
+              (unsigned long long)devmem_socket_starved(lane->socket));
+}
+
+static void close_lane(struct net_comm *comm, struct devmem_lane *lane, unsigned socket)
+{
+    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
+
+    for (unsigned i = 0; i < PARTS; i++) {
+        struct part *part = &lane->parts[i];
+
+        if (part->state == PART_UNDER_WAY && !part->lost)
+            wait_for_part(lane, part, deadline);
+        if (part->slot != NULL)
+            let_go_of_slot(comm, part);
+    }
+    tell_statistics(lane, socket);
+    devmem_socket_close(lane->socket);
+    unpack_destroy(lane->engine);
+    free(lane);
+}
+
+void devmem_close(struct net_comm *comm)
+{
+    if (comm->devmem == NULL)
+        return;
+    for (unsigned i = 1; i < comm->link.sockets; i++)
+        if (comm->devmem->lanes[i] != NULL)
+            close_lane(comm, comm->devmem->lanes[i], i);
+    devmem_pool_give(comm->devmem->pool);
+    free(comm->devmem);
+    comm->devmem = NULL;
+}
+
+bool devmem_carries(const struct net_comm *comm, unsigned socket)
+{
+    return comm->devmem != NULL && socket > 0;
+}
+
+/* --- what a slot holds ------------------------------------------------------------------------ */
+
+static uint32_t fragments_of(const struct net_comm *comm)
+{
+    uint64_t room = staging_slot_bytes(&comm->gpu.share) / 4 / sizeof(struct unpack_descriptor);
+
+    return room < MOST_FRAGMENTS ? (uint32_t)room : MOST_FRAGMENTS;
+}
+
+/* Behind the descriptors. */
+static uint64_t host_start(const struct net_comm *comm)
+{
+    return fragments_of(comm) * sizeof(struct unpack_descriptor);
+}
+
+static uint64_t host_room(const struct net_comm *comm)
+{
+    return staging_slot_bytes(&comm->gpu.share) - host_start(comm);
+}
+
+static uint64_t host_used(const struct part *part)
+{
+    return part->scatter.linear_bytes + part->scatter.plain_bytes;
+}
+
+/* --- the end of a part --------------------------------------------------------------------- */
+
+/* As many at a time as the kernel takes. */
+static bool give_tokens(struct devmem_lane *lane, const struct rx_tokens *tokens)
+{
+    struct devmem_token_range ranges[DEVMEM_DONTNEED_MAX_RANGES];
+    uint32_t at = 0;
+    uint32_t done = 0; /* of the range */
+
+    while (at < tokens->count) {
+        uint32_t room = DEVMEM_DONTNEED_MAX_FRAGMENTS;
+        unsigned count = 0;
+
+        while (at < tokens->count && count < DEVMEM_DONTNEED_MAX_RANGES && room > 0) {
+            const struct devmem_token_range *range = &tokens->ranges[at];
+            uint32_t some = range->count - done < room ? range->count - done : room;
+
+            ranges[count++] = (struct devmem_token_range){range->first + done, some};
+            room -= some;
+            done += some;
+            if (done == range->count) {
+                at++;
+                done = 0;
+            }
+        }
+        if (devmem_socket_return(lane->socket, ranges, count) !=
+            (int)(DEVMEM_DONTNEED_MAX_FRAGMENTS - room))
+            return false;
+        lane->tokens_back += DEVMEM_DONTNEED_MAX_FRAGMENTS - room;
+    }
+    return true;
+}
+
+static void end_part(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
+{
+    struct net_request *request = part->request;
+    uint64_t bytes = part->bytes;
+
+    if (part->gathered && !comm->gpu.failed)
+        memcpy(request->data + part->offset, part->slot->host + host_start(comm), bytes);
+    /* Pages of a lost part stay out until the socket is closed: the GPU may still read them. */
+    if (!part->lost && !give_tokens(lane, &part->tokens))
+        comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "tokens that the socket does not know"));
+    let_go_of_slot(comm, part);
+    part->state = PART_FREE;
+    stages_copy_ended(&comm->copying);
+    lane->oldest = (lane->oldest + 1) % PARTS;
+    lane->under_way--;
+    request_let_go(request);
+    if (comm->gpu.failed)
+        return;
+    request->landed += bytes;
+    if (request->state == REQUEST_MOVING)
+        receiver_done_if_all_here(comm, request);
+}
+
+static int ask(struct devmem_lane *lane, const struct part *part, bool *done)
+{
+    return part->by_ticket ? unpack_poll(lane->engine, part->ticket, done)
+                           : gpu_event_query(part->slot->event, done);
+}
+
+/* What cannot be asked twice is lost, and so is the GPU. */
+static bool has_ended(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
+{
+    bool done = false;
+    int result;
+
+    if (part->lost)
+        return true;
+    result = ask(lane, part, &done);
+    if (result != TCPX_SUCCESS) {
+        comm_fail_gpu(comm, result);
+        part->lost = ask(lane, part, &done) != TCPX_SUCCESS;
+    }
+    return part->lost || done;
+}
+
+static void poll_lane(struct net_comm *comm, unsigned socket)
+{
+    struct devmem_lane *lane = comm->devmem->lanes[socket];
+
+    /* Tokens and reads of one socket are one thread's at a time. */
+    while (lane->under_way > 0) {
+        struct part *part = oldest_part(lane);
+
+        if ((part->not_before != 0 && !deadline_passed(part->not_before)) ||
+            !has_ended(comm, lane, part))
+            return;
+        end_part(comm, lane, part);
+    }
+}
+
+/* By whoever moves the lane, or finds it at rest. */
+void devmem_poll(struct net_comm *comm)
+{
+    if (comm->devmem == NULL)
+        return;
+    for (unsigned i = 1; i < comm->link.sockets; i++)
+        if (!comm->lanes[i].busy)
+            poll_lane(comm, i);
+}
+
+bool devmem_is_under_way(const struct net_comm *comm)
+{
+    if (comm->devmem == NULL)
+        return false;
+    for (unsigned i = 1; i < comm->link.sockets; i++)
+        if (comm->devmem->lanes[i]->under_way > 0)
+            return true;
+    return false;
+}
+
+/* --- unpacking ----------------------------------------------------------------------------- */
+
+/* To where the GPU writes: what came without a page by a copy each, the rest by the engine. */
+static int unpack_to(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
+                     uint32_t count, gpu_address to)
+{
+    const struct unpack_list list = {.bounce = comm->devmem->pool_address,
+                                     .destination = to,
+                                     .descriptors = (struct unpack_descriptor *)part->slot->host,
+                                     .descriptors_device = part->slot->device,
+                                     .count = count};
+    const struct rx_fragment *fragment;
+    uint32_t cursor = 0;
+    int result = TCPX_SUCCESS;
+
+    while (result == TCPX_SUCCESS &&
+           (fragment = rx_scatter_next_host(&part->scatter, &cursor)) != NULL)
+        result = gpu_copy_to_device(unpack_stream(lane->engine), to + fragment->destination_offset,
+                                    part->slot->host + host_start(comm) + fragment->source_offset,
+                                    fragment->length);
+    part->by_ticket = true;
+    if (result == TCPX_SUCCESS)
+        result = unpack_submit(lane->engine, &list, 1, true, &part->ticket);
+    return result;
+}
+
+/* Where host memory or bounce memory takes the next of the part's bytes. */
+static uint8_t *host_place(const struct net_comm *comm, const struct part *part, uint64_t at,
+                           uint64_t *most)
+{
+    *most = part->bytes - at;
+    return part->request->bounced ? publish_where(comm, part->request, part->offset + at, most)
+                                  : part->request->data + part->offset + at;
+}
+
+/* One run of pages that lie side by side, as far as its place does. */
+static int copy_run_to_host(struct net_comm *comm, struct devmem_lane *lane,
+                            const struct part *part, const struct unpack_descriptor *first,
+                            uint64_t bytes)
+{
+    int result = TCPX_SUCCESS;
+
+    for (uint64_t at = 0, most; at < bytes && result == TCPX_SUCCESS; at += most) {
+        uint8_t *place = host_place(comm, part, first->destination_offset + at, &most);
+
+        most = most < bytes - at ? most : bytes - at;
+        result = gpu_copy_to_host(unpack_stream(lane->engine), place,
+                                  comm->devmem->pool_address + first->source_offset + at, most);
+    }
+    return result;
+}
+
+static bool follows(const struct unpack_descriptor *first, uint64_t bytes,
+                    const struct unpack_descriptor *next)
+{
+    return next->source_offset == first->source_offset + bytes &&
+           next->destination_offset == first->destination_offset + bytes;
+}
+
+static int copy_to_host(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
+                        uint32_t count)
+{
+    const struct unpack_descriptor *descriptors = (struct unpack_descriptor *)part->slot->host;
+    const struct rx_fragment *fragment;
+    uint32_t cursor = 0;
+    int result = gpu_flush_inbound_writes(staging_gpu(&comm->gpu.share));
+
+    while ((fragment = rx_scatter_next_host(&part->scatter, &cursor)) != NULL)
+        for (uint64_t at = 0, most; at < fragment->length; at += most) {
+            uint8_t *place = host_place(comm, part, fragment->destination_offset + at, &most);
+
+            most = most < fragment->length - at ? most : fragment->length - at;
+            memcpy(place, part->slot->host + host_start(comm) + fragment->source_offset + at, most);
+        }
+    for (uint32_t i = 0; i < count && result == TCPX_SUCCESS;) {
+        const struct unpack_descriptor *first = &descriptors[i];
+        uint64_t bytes = first->length;
+
+        for (i++; i < count && follows(first, bytes, &descriptors[i]); i++)
+            bytes += descriptors[i].length;
+        result = copy_run_to_host(comm, lane, part, first, bytes);
+    }
+    part->by_ticket = false;
+    if (result == TCPX_SUCCESS)
+        result = gpu_event_record(part->slot->event, unpack_stream(lane->engine));
+    return result;
+}
+
+/* From a NIC all payload should come in pages. */
+static void note_how_it_came(struct net_comm *comm, struct devmem_lane *lane,
+                             const struct rx_scatter *scatter)
+{
+    const char *interface = devmem_pool_interface(comm->devmem->pool);
+
+    lane->device_bytes += scatter->device_bytes;
+    lane->linear_bytes += scatter->linear_bytes;
+    lane->plain_bytes += scatter->plain_bytes;
+    lane->tokens_out += scatter->device_fragments;
+    if (interface == NULL || scatter->linear_bytes + scatter->plain_bytes == 0 ||
+        comm->devmem->told_of_split)
+        return;
+    comm->devmem->told_of_split = true;
+    log_warn("from %s payload comes through %s in ordinary memory, which has to be copied: its "
+             "header split or its steering rules do not work, or its queue is bound no more",
+             comm->link.peer, interface);
+}
+
+static void unbind_if_told(struct devmem *devmem, const struct devmem_lane *lane)
+{
+    if (devmem->unbind_after == 0 || lane->device_bytes < devmem->unbind_after)
+        return;
+    devmem->unbind_after = 0;
+    devmem_pool_unbind(devmem->pool);
+}
+
+/* 0: the CPU's business. */
+static gpu_address gpu_place(const struct net_comm *comm, const struct part *part)
+{
+    const struct net_request *request = part->request;
+
+    if (request_lands(request))
+        return (gpu_address)(uintptr_t)request->data + part->offset;
+    if (request->bounced && !comm->link.no_kernels)
+        return publish_where_on_gpu(comm, request, part->offset, part->bytes);
+    /* Into host memory by way of the slot: a copy for each fragment would take much longer. */
+    return part->gathered ? part->slot->device + host_start(comm) : 0;
+}
+
+/* Some of its work may have begun, and its end has to be seen, by the event of the slot. */
+static void see_end_of_failed(struct devmem_lane *lane, struct part *part)
+{
+    int result = gpu_event_record(part->slot->event, unpack_stream(lane->engine));
+
+    if (result != TCPX_SUCCESS)
+        result = gpu_event_record(part->slot->event, unpack_stream(lane->engine));
+    part->by_ticket = false;
+    part->lost = result != TCPX_SUCCESS;
+}
+
+static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
+{
+    const struct rx_descriptor_request wanted = {.message_size = part->bytes,
+                                                 .destination_size = part->bytes,
+                                                 .pool_size = comm->devmem->pool_bytes,
+                                                 .host_size = host_room(comm),
+                                                 .host_base = RX_HOST_APART};
+    gpu_address to;
+    enum rx_problem problem;
+    uint32_t count = 0;
+    int result =
+        rx_descriptor_build(&part->scatter, &wanted, (struct unpack_descriptor *)part->slot->host,
+                            fragments_of(comm), &count, &problem);
+
+    part->gathered = !request_lands(part->request) && !part->request->bounced &&
+                     host_used(part) == 0 && part->bytes <= host_room(comm) &&
+                     !comm->link.no_kernels;
+    to = gpu_place(comm, part);
+    part->state = PART_UNDER_WAY;
+    part->not_before = stages_slow_until(&comm->throttle, CONFIG_THROTTLE_UNPACK, part->bytes);
+    stages_copy_began(&comm->copying);
+    lane->under_way++;
+    request_hold(part->request);
+    note_how_it_came(comm, lane, &part->scatter);
+    unbind_if_told(comm->devmem, lane);
+    if (result == TCPX_SUCCESS)
+        result = to != 0 ? unpack_to(comm, lane, part, count, to)
+                         : copy_to_host(comm, lane, part, count);
+    if (result != TCPX_SUCCESS) {
+        comm_fail_gpu(comm, result);
+        see_end_of_failed(lane, part);
+    }
+}
+
+/* --- receiving ----------------------------------------------------------------------------- */
+
+/* A part to fill with what comes next; NULL: not now. */
+static struct part *part_to_fill(struct net_comm *comm, struct devmem_lane *lane,
+                                 const struct incoming *incoming)
+{
+    struct part *part = newest_part(lane);
+    int result;
+
+    if (lane->under_way < PARTS && part->state == PART_FILLING)
+        return part;
+    if (lane->under_way == PARTS)
+        return NULL;
+    result = staging_take(&comm->gpu.share, &part->slot);
+    if (result != TCPX_SUCCESS)
+        comm_fail_gpu(comm, result);
+    if (part->slot == NULL)
+        return NULL;
+    part->state = PART_FILLING;
+    part->lost = false;
+    part->request = incoming->request;
+    part->offset = incoming->landing_at;
+    part->bytes = 0;
+    rx_scatter_init(&part->scatter, part->fragments, fragments_of(comm));
+    rx_tokens_init(&part->tokens, part->ranges, fragments_of(comm));
+    return part;
+}
+
+static bool is_full(const struct net_comm *comm, const struct part *part)
+{
+    return part->scatter.count == fragments_of(comm) || host_used(part) == host_room(comm);
+}
+
+static bool has_starved(struct devmem_lane *lane)
+{
+    uint64_t before = lane->starved;
+
+    lane->starved = devmem_socket_starved(lane->socket);
+    return lane->starved != before;
+}
+
+/*
+ * A NIC that has no page for a packet drops it, which looks like a bad network from here. Whoever
+ * has waited for long counts the pages.
+ */
+void devmem_watch(struct net_comm *comm)
+{
+    const uint64_t LONG_NS = 500000000;
+    const uint64_t AGAIN_NS = 2000000000;
+    struct devmem *devmem = comm->devmem;
+    uint64_t now;
+    uint64_t out;
+
+    if (devmem == NULL || devmem->told_of_exhaustion || devmem_pool_interface(devmem->pool) == NULL)
+        return;
+    now = clock_now();
+    if (now < devmem->looked_at_pool + AGAIN_NS)
+        return;
+    for (unsigned i = 1; i < comm->link.sockets; i++) {
+        uint64_t hungry = devmem->lanes[i]->hungry;
+
+        if (hungry == 0 || now < hungry + LONG_NS)
+            continue;
+        devmem->looked_at_pool = now;
+        if (devmem_pool_count_out(devmem->pool, &out) != TCPX_SUCCESS ||
+            out * devmem_page_bytes() < devmem->pool_bytes - devmem->pool_bytes / 16)
+            return;
+        devmem->told_of_exhaustion = true;
+        log_warn("nothing comes from %s: the pages that %s receives into are all in use (%llu of "
+                 "%llu). UCCL_TCPX_DEVMEM_BYTES has to be larger, or what was received is not "
+                 "consumed",
+                 comm->link.peer, devmem_pool_interface(devmem->pool), (unsigned long long)out,
+                 (unsigned long long)(devmem->pool_bytes / devmem_page_bytes()));
+        return;
+    }
+}
+
+/* A stream that the kernel cannot go on with is a matter of the NIC, not of the peer. */
+static void explain(struct net_comm *comm, int error)
+{
+    const char *interface = devmem_pool_interface(comm->devmem->pool);
+
+    if (interface == NULL || (error != ENODEV && error != EFAULT && error != DEVMEM_ETOOSMALL))
+        return;
+    comm_fail(comm,
+              error_set(TCPX_SYSTEM_ERROR,
+                        "the kernel cannot read on what %s sends through %s (error %d): payload "
+                        "came beside headers; check header split (ethtool -g %s), or set "
+                        "UCCL_TCPX_DEVMEM=off",
+                        comm->link.peer, interface, error, interface));
+}
+
+static ssize_t call(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
+                    uint64_t wanted, int *error)
+{
+    uint64_t used = host_used(part);
+    struct iovec place = {.iov_base = part->slot->host + host_start(comm) + used,
+                          .iov_len =
+                              wanted < host_room(comm) - used ? wanted : host_room(comm) - used};
+    struct msghdr message = {.msg_iov = &place,
+                             .msg_iovlen = 1,
+                             .msg_control = lane->control,
+                             .msg_controllen = rx_cmsg_space(
+                                 RX_FLAVOUR_MAINLINE, fragments_of(comm) - part->scatter.count)};
+    struct rx_cmsg_call parsed = {.flavour = RX_FLAVOUR_MAINLINE,
+                                  .message = &message,
+                                  .dmabuf_id = devmem_pool_id(comm->devmem->pool),
+                                  .pool_size = comm->devmem->pool_bytes,
+                                  .destination_offset = part->bytes,
+                                  .host_offset = used,
+                                  .host_size = host_room(comm)};
+    enum rx_problem problem;
+    int result;
+
+    stages_call_begins(&comm->calling);
+    pthread_mutex_unlock(&comm->lock);
+    parsed.received = devmem_socket_receive(lane->socket, &message, DEVMEM_MSG_FLAG | MSG_DONTWAIT);
+    *error = errno;
+    pthread_mutex_lock(&comm->lock);
+    if (parsed.received > 0)
+        stages_sleep(&comm->lock, stages_slow_until(&comm->throttle, CONFIG_THROTTLE_RECEIVE,
+                                                    (uint64_t)parsed.received));
+    stages_call_ended(&comm->calling, parsed.received > 0);
+    if (parsed.received <= 0)
+        return parsed.received;
+    result = rx_cmsg_parse(&parsed, &part->scatter, &part->tokens, &problem);
+    if (result != TCPX_SUCCESS)
+        comm_fail(comm, result);
+    part->bytes += (uint64_t)parsed.received;
+    return parsed.received;
+}
+
+ssize_t devmem_read(struct net_comm *comm, unsigned socket, int *error, enum lane_wait *wait)
+{
+    struct devmem_lane *lane = comm->devmem->lanes[socket];
+    struct incoming *incoming = &comm->incoming[socket];
+    struct part *part;
+    ssize_t got;
+
+    poll_lane(comm, socket);
+    part = comm->result == TCPX_SUCCESS ? part_to_fill(comm, lane, incoming) : NULL;
+    *wait = LANE_SOON;
+    *error = EAGAIN;
+    if (part == NULL)
+        return -1;
+    got = call(comm, lane, part, incoming->payload_left, error);
+    if (got < 0)
+        explain(comm, *error);
+    if (comm->result != TCPX_SUCCESS)
+        return -1;
+    if (got < 0 && *error == EAGAIN) {
+        lane->hungry = lane->hungry != 0 ? lane->hungry : clock_now();
+        /* What is here goes on: its pages may be the ones that are missing. */
+        *wait = has_starved(lane) ? LANE_SOON : LANE_FOR_INPUT;
+        if (part->bytes > 0)
+            submit(comm, lane, part);
+        return -1;
+    }
+    if (got <= 0)
+        return got;
+    lane->hungry = 0;
+    incoming->payload_left -= (uint64_t)got;
+    incoming->landing_at += (uint64_t)got;
+    incoming->total += (uint64_t)got;
+    incoming->request->landing += (uint64_t)got;
+    if (incoming->payload_left == 0 || is_full(comm, part))
+        submit(comm, lane, part);
+    return got;
+}

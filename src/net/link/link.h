@@ -1,0 +1,96 @@
+/*
+ * A link: the connected sockets of one comm, as listen, connect and accept make them, and what both
+ * ends have agreed on. None of these calls waits: each moves its side on as far as that goes now,
+ * so that one thread can drive both ends by turns. The comm takes over from there.
+ */
+#ifndef TCPX_NET_LINK_LINK_H
+#define TCPX_NET_LINK_LINK_H
+
+#include "net/device/device.h"
+#include "net/devmem/devmem_link.h"
+#include "net/wire/handle.h"
+#include "net/socket/socket.h"
+#include "net/wire/wire.h"
+
+struct net_link {
+    int forward[WIRE_MOST_SOCKETS]; /* sender to receiver; the first `sockets` */
+    int reverse;                    /* receiver to sender */
+    uint8_t sockets;
+    enum wire_match match;
+    enum wire_framing framing;
+    uint64_t eager_limit;   /* the longest message that may travel before its receive is posted */
+    uint64_t eager_credit;  /* bytes of such messages that the receiver keeps */
+    uint64_t largest_slice; /* bytes in one slice, at most; of host memory see NET_HOST_SHARE */
+    unsigned requests;      /* of its comm, at once; 0: as many as usual */
+    bool no_kernels;        /* as in the options */
+    char peer[SOCKET_NAME_BYTES];
+    uint64_t process; /* the peer's, and how much of its budget this link has taken */
+    unsigned budgeted;
+    struct devmem_link *devmem; /* accepted ones: where its payload arrives; NULL: host memory */
+    struct net_device device;   /* connected ones: what it leaves through; ifindex 0: any */
+};
+
+/*
+ * A slice of host memory is this part of the largest: small ones keep all sockets at work. Each
+ * copy from or to a GPU has its price with the driver, and so those are as large as they may be.
+ */
+enum { NET_HOST_SHARE = 4 };
+
+/* What one end wants of its links; both ends must want the same match. */
+struct net_link_options {
+    uint8_t sockets; /* forward ones; the connecting side decides, and may get fewer: budget.h */
+    enum wire_match match;
+    enum wire_framing framing; /* the accepting side decides, and devmem TCP for it */
+    int gpu; /* a listener's: whose memory will be received into; -1: none's, or not known */
+    /*
+     * A listener's: the caller's kernels may wait for what is received, so nothing is used that
+     * waits for kernels: none of ours and no copy inside the GPU, only copy engines.
+     */
+    bool no_kernels;
+    uint64_t eager_limit; /* these three the accepting side decides */
+    uint64_t eager_credit;
+    uint64_t largest_slice;
+    unsigned requests;     /* that the comm can have at once, the same at both ends; 0: the usual */
+    uint64_t timeout_ms;   /* until a peer whose host is gone is an error */
+    uint64_t handshake_ms; /* until a connection that does not say who it is is dropped */
+    const void *owner;     /* of a connect, for net_connect_cancel_all() */
+};
+
+/* As the environment says. */
+MUST_CHECK int net_link_defaults(enum wire_match match, struct net_link_options *options);
+
+/* Closes all sockets of a link. */
+void net_link_close(struct net_link *link);
+
+struct net_listener;
+
+/* Listens on the device's address, on a port that the kernel chooses; writes the handle. */
+MUST_CHECK int net_listen(const struct net_device *device, const struct net_link_options *options,
+                          uint8_t handle[NET_HANDLE_BYTES], struct net_listener **listener);
+
+/*
+ * *accepted: whether `link` was written. Serves as many links as arrive, one for each call that
+ * succeeds. A connection without the token, of another protocol or without a hello in time is
+ * dropped without effect on the others. The program may pause between calls: peers wait.
+ */
+MUST_CHECK int net_accept(struct net_listener *listener, struct net_link *link, bool *accepted);
+
+/* Connections that are not accepted yet are closed. NULL is allowed. */
+void net_listener_close(struct net_listener *listener);
+
+/*
+ * *connected: whether `link` was written; if not, call again with the same handle bytes, which
+ * remember the attempt. A failure ends the attempt; a pause between calls does not. The device may
+ * be NULL: any.
+ */
+MUST_CHECK int net_connect(const struct net_device *device, const struct net_link_options *options,
+                           uint8_t handle[NET_HANDLE_BYTES], struct net_link *link,
+                           bool *connected);
+
+/* Ends an attempt that nobody will call again for; no effect without one. */
+void net_connect_cancel(uint8_t handle[NET_HANDLE_BYTES]);
+
+/* Ends all attempts of an owner. */
+void net_connect_cancel_all(const void *owner);
+
+#endif

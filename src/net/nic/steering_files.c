@@ -1,0 +1,91 @@
+/* The folder, chosen anew each time: all processes of a user have to come to the same one. */
+#include "net/nic/steering_files.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/*
+ * The daemon of another plugin keeps its sockets in /run/tcpx too, so others may look into it. That
+ * of a single user has to be in a place that everybody can write to, and is closed.
+ */
+enum { SHARED_MODE = 0755, OWN_MODE = 0700, FILE_MODE = 0600 };
+
+/* Changed by tests only, before anything else. */
+static const char *first = "/run/tcpx";
+static const char *second = "/tmp/tcpx-"; /* and the number of the user */
+
+void steering_files_use(const char *new_first, const char *new_second)
+{
+    first = new_first;
+    second = new_second;
+}
+
+/* Whether nobody but this user and root can put anything there, and this user can. 0, or an errno.
+ */
+static int check_folder(const char *path)
+{
+    struct stat status;
+
+    if (lstat(path, &status) != 0)
+        return errno;
+    if (!S_ISDIR(status.st_mode))
+        return ENOTDIR;
+    if ((status.st_uid != geteuid() && status.st_uid != 0) ||
+        (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        log_debug("%s is not used: users other than %u could change it", path, geteuid());
+        return EPERM;
+    }
+    return faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
+}
+
+static int use_folder(const char *path, bool make, mode_t mode)
+{
+    if (make && mkdir(path, mode) != 0 && errno != EEXIST)
+        return errno;
+    return check_folder(path);
+}
+
+int steering_files_folder(bool make, char path[PATH_MAX])
+{
+    int error;
+
+    snprintf(path, PATH_MAX, "%s", first);
+    error = use_folder(path, make, SHARED_MODE);
+    if (error == 0 || second == NULL)
+        return error;
+    snprintf(path, PATH_MAX, "%s%u", second, geteuid());
+    return use_folder(path, make, OWN_MODE);
+}
+
+static int check_file(int fd)
+{
+    struct stat status;
+
+    if (fstat(fd, &status) != 0)
+        return errno;
+    if (!S_ISREG(status.st_mode) || status.st_uid != geteuid())
+        return EPERM;
+    if ((status.st_mode & 077) != 0 && fchmod(fd, FILE_MODE) != 0)
+        return errno;
+    return 0;
+}
+
+int steering_files_open(const char *path, int flags, int *fd)
+{
+    int opened = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, FILE_MODE);
+    int error = opened >= 0 ? check_file(opened) : errno;
+
+    if (error != 0) {
+        if (opened >= 0)
+            close(opened);
+        return error;
+    }
+    *fd = opened;
+    return 0;
+}

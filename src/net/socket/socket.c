@@ -1,0 +1,184 @@
+/* Small calls around sockets. */
+#include "net/socket/socket.h"
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* Keeps a descriptor that was just opened while forks were held off; `error`: why there is none. */
+static int keep(int opened, int error, const char *what, int *fd)
+{
+    if (!fork_release(opened))
+        return error_system(ENOMEM, "%s", what);
+    if (opened < 0)
+        return error_system(error, "%s", what);
+    *fd = opened;
+    return TCPX_SUCCESS;
+}
+
+int socket_open(int family, int *fd)
+{
+    int result = fork_watch();
+    int opened;
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    fork_hold();
+    opened = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+    return keep(opened, errno, "cannot open a TCP socket", fd);
+}
+
+int socket_accept(int listening, int *error)
+{
+    int opened;
+
+    fork_hold();
+    opened = accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    *error = errno;
+    if (fork_release(opened))
+        return opened;
+    *error = ENOMEM;
+    return -1;
+}
+
+int socket_bear_want(uint64_t *want_ends, int error)
+{
+    enum { WANT_MS = 1000 };
+
+    if (*want_ends == 0) {
+        *want_ends = deadline_after_ms(WANT_MS);
+        log_warn("a connection could not be accepted: %s", strerror(error));
+    }
+    if (!deadline_passed(*want_ends))
+        return TCPX_SUCCESS;
+    *want_ends = 0;
+    return error_system(error, "connections could not be accepted for %d ms", WANT_MS);
+}
+
+static int set_option(int fd, int level, int option, int value, const char *name)
+{
+    if (setsockopt(fd, level, option, &value, sizeof value) == 0)
+        return TCPX_SUCCESS;
+    return error_system(errno, "setsockopt %s to %d", name, value);
+}
+
+/* Half of the time for silence before the first probe, the other half for three unanswered ones. */
+int socket_tune(int fd, uint64_t timeout_ms)
+{
+    enum { PROBES = 3 };
+    int idle = (int)(timeout_ms / 2000 > 0 ? timeout_ms / 2000 : 1);
+    int interval = idle / PROBES > 0 ? idle / PROBES : 1;
+    int result = set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
+
+    if (result == TCPX_SUCCESS)
+        result = set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");
+    if (result == TCPX_SUCCESS)
+        result = set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle, "TCP_KEEPIDLE");
+    if (result == TCPX_SUCCESS)
+        result = set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval, "TCP_KEEPINTVL");
+    if (result == TCPX_SUCCESS)
+        result = set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES, "TCP_KEEPCNT");
+    if (result == TCPX_SUCCESS)
+        result = set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)timeout_ms, "TCP_USER_TIMEOUT");
+    return result;
+}
+
+/* TCP answers a lack of kernel memory with EAGAIN; what lies between it and the NIC need not. */
+bool socket_is_full(int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM;
+}
+
+static bool has_room(int fd)
+{
+    struct pollfd writable = {.fd = fd, .events = POLLOUT};
+
+    return poll(&writable, 1, 0) > 0 && (writable.revents & POLLOUT) != 0;
+}
+
+/* An error does not mean that there is no room: poll() knows. */
+size_t socket_send_now(int fd, const void *bytes, size_t count)
+{
+    enum { MOST_TRIES = 256 }; /* a bound only: a socket without room ends it at once */
+    size_t sent = 0;
+
+    for (int tries = 0; sent < count && tries < MOST_TRIES; tries++)
+        if (!socket_send_rest(fd, bytes, count, &sent) || (sent < count && !has_room(fd)))
+            break;
+    return sent;
+}
+
+bool socket_send_rest(int fd, const void *bytes, size_t count, size_t *sent)
+{
+    while (*sent < count) {
+        ssize_t taken =
+            send(fd, (const uint8_t *)bytes + *sent, count - *sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (taken >= 0)
+            *sent += (size_t)taken;
+        else if (errno != EINTR)
+            return socket_is_full(errno);
+    }
+    return true;
+}
+
+int socket_limit_unsent(int fd, int bytes)
+{
+    return set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes, "TCP_NOTSENT_LOWAT");
+}
+
+socklen_t socket_address_length(const struct sockaddr_storage *address)
+{
+    return address->ss_family == AF_INET    ? sizeof(struct sockaddr_in)
+           : address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                            : 0;
+}
+
+void socket_address_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES])
+{
+    union socket_address any = {.storage = *address};
+    char text[INET6_ADDRSTRLEN];
+
+    if (address->ss_family == AF_INET &&
+        inet_ntop(AF_INET, &any.ipv4.sin_addr, text, sizeof text) != NULL)
+        snprintf(name, SOCKET_NAME_BYTES, "%s:%u", text, ntohs(any.ipv4.sin_port));
+    else if (address->ss_family == AF_INET6 &&
+             inet_ntop(AF_INET6, &any.ipv6.sin6_addr, text, sizeof text) != NULL)
+        snprintf(name, SOCKET_NAME_BYTES, "[%s]:%u", text, ntohs(any.ipv6.sin6_port));
+    else
+        snprintf(name, SOCKET_NAME_BYTES, "unknown");
+}
+
+void socket_peer_name(int fd, char name[SOCKET_NAME_BYTES])
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof address;
+
+    if (getpeername(fd, (struct sockaddr *)&address, &length) != 0)
+        address.ss_family = AF_UNSPEC;
+    socket_address_name(&address, name);
+}
+
+int socket_random(void *bytes, size_t count)
+{
+    ssize_t got = getrandom(bytes, count, 0);
+
+    if (got == (ssize_t)count)
+        return TCPX_SUCCESS;
+    return error_system(got < 0 ? errno : EIO, "getrandom of %zu bytes", count);
+}
+
+void socket_close(int *fd)
+{
+    if (*fd >= 0)
+        fork_close(*fd);
+    *fd = -1;
+}

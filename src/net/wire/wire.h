@@ -1,0 +1,150 @@
+/*
+ * Everything that travels between two tcpx processes, in one place: docs/protocol.md says when. All
+ * numbers are little endian. Nothing read from a socket is used before a function here has accepted
+ * it; what only the state of a comm can tell (is there such a receive?) its owner checks.
+ */
+#ifndef TCPX_NET_WIRE_WIRE_H
+#define TCPX_NET_WIRE_WIRE_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A change that an older peer would misread is a new version; versions do not talk to each other.
+ */
+#define WIRE_MAGIC   0x58504354u /* "TCPX" */
+#define WIRE_VERSION 1
+
+/*
+ * Receives are numbered modulo 2^WIRE_SEQUENCE_BITS. Tests build the library with 3 bits, so that
+ * numbers wrap all the time; such a library talks only to its like.
+ */
+#ifndef WIRE_SEQUENCE_BITS
+#define WIRE_SEQUENCE_BITS 32
+#endif
+
+enum {
+    WIRE_HELLO_BYTES = 64,
+    WIRE_RECORD_BYTES = 32,
+    WIRE_TOKEN_BYTES = 16,
+    WIRE_MOST_SOCKETS = 64, /* forward sockets of a comm */
+    WIRE_ABORT_TEXT = 200,  /* bytes of text behind an ABORT, at most */
+    WIRE_LEAST_SLICE = 64,  /* the largest slice of a comm is at least this long */
+    WIRE_EAGER_CHARGE = 64, /* bytes that an eager message is charged besides its length */
+    /* messages ahead of their receives, counted from the first receive that is not posted */
+    WIRE_MOST_AHEAD = WIRE_SEQUENCE_BITS >= 10 ? 256 : 1 << (WIRE_SEQUENCE_BITS - 2),
+    WIRE_MOST_RECEIVES = 32, /* posted and not complete, of one comm */
+};
+
+/* The number of the receive that `count` others came before. */
+static inline uint32_t wire_sequence(uint64_t count)
+{
+    return (uint32_t)(count & (((uint64_t)1 << WIRE_SEQUENCE_BITS) - 1));
+}
+
+/* How many numbers `later` is after `earlier`. */
+static inline uint32_t wire_sequence_distance(uint32_t earlier, uint32_t later)
+{
+    return wire_sequence((uint64_t)later - earlier);
+}
+
+/* What a connection is for. */
+enum wire_role {
+    WIRE_FORWARD = 1, /* sender to receiver only: payload and what belongs to it */
+    WIRE_REVERSE = 2, /* receiver to sender only, so that closing never destroys unread bytes */
+};
+
+enum wire_match {
+    WIRE_MATCH_FIFO = 1, /* the k-th message goes to the k-th receive */
+    WIRE_MATCH_TAG = 2,  /* the k-th message of a tag goes to the k-th receive of that tag */
+};
+
+/* Where the record of a slice stands. */
+enum wire_framing {
+    WIRE_INLINE = 1,   /* before its bytes, on the same socket */
+    WIRE_SEPARATE = 2, /* on forward socket 0, while the others carry nothing but payload */
+};
+
+/* The first 64 bytes of every connection, from the connecting side. */
+struct wire_hello {
+    uint8_t role;    /* enum wire_role */
+    uint8_t index;   /* of a forward socket; 0 for the reverse one */
+    uint8_t sockets; /* forward sockets of this comm, 1 to WIRE_MOST_SOCKETS */
+    uint8_t match;   /* enum wire_match */
+    uint8_t framing; /* enum wire_framing */
+    uint64_t comm;   /* which connections belong together: random, the same in all of them */
+    uint8_t token[WIRE_TOKEN_BYTES]; /* from the listener's handle: strangers do not know it */
+};
+
+enum wire_type {
+    /* on the reverse socket */
+    WIRE_READY = 1,  /* all sockets are in place; offset: eager credit, length: eager limit,
+                        tag: largest slice */
+    WIRE_POST = 2,   /* receive `sequence` is posted: tag, and room for `length` bytes;
+                        offset: all eager bytes freed so far */
+    WIRE_CREDIT = 3, /* offset: all eager bytes freed so far */
+
+    /* on a forward socket; with tags `sequence` is that of the receive, in order of the message */
+    WIRE_OPEN = 16,    /* with tags: a message begins: tag, `length` bytes in all */
+    WIRE_EAGER = 17,   /* a whole message: tag or sequence, and `length` bytes behind the record */
+    WIRE_SLICE = 18,   /* `length` bytes at `offset`, which travel on forward socket `socket`;
+                          in order, tag is the length of the message */
+    WIRE_TOOLONG = 19, /* receive `sequence` has no room for the message of `length` bytes */
+    WIRE_FIN = 20,     /* the last record of this socket; length: bytes between hello and it */
+
+    /* on any socket, also before READY */
+    WIRE_ABORT = 32, /* `sequence`: an enum tcpx_result; `length` bytes of text follow */
+};
+
+/* Flags of a SLICE. */
+enum { WIRE_ON_CREDIT = 1 /* the message was opened before its POST had come */ };
+
+struct wire_record {
+    uint8_t type; /* enum wire_type */
+    uint8_t flags;
+    uint16_t socket;
+    uint32_t sequence;
+    uint64_t offset;
+    uint64_t length;
+    uint64_t tag;
+};
+
+/* What a hello or record was refused for. */
+enum wire_problem {
+    WIRE_FINE,
+    WIRE_NOT_TCPX,      /* another magic: somebody else's protocol, or a scan */
+    WIRE_OTHER_VERSION, /* tcpx, but of another version; *version says which */
+    WIRE_MALFORMED,     /* a field that no tcpx would have sent; the text says which */
+};
+
+void wire_hello_write(const struct wire_hello *hello, uint8_t bytes[WIRE_HELLO_BYTES]);
+
+/*
+ * `hello` is written only if the result is WIRE_FINE; on any other there is a text. *version is
+ * written on WIRE_FINE and WIRE_OTHER_VERSION.
+ */
+MUST_CHECK enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES],
+                                             struct wire_hello *hello, unsigned *version);
+
+void wire_record_write(const struct wire_record *record, uint8_t bytes[WIRE_RECORD_BYTES]);
+
+/*
+ * A record that came on a socket of this role. Accepts only types that may stand there, with every
+ * field that a type does not use zero, a slice that does not wrap, and lengths that can be.
+ */
+MUST_CHECK enum wire_problem wire_record_read(const uint8_t bytes[WIRE_RECORD_BYTES],
+                                              enum wire_role role, struct wire_record *record);
+
+/*
+ * An ABORT with its text, as far as it may be shown to a peer (base/text.h) and fits; how many
+ * bytes that are.
+ */
+enum { WIRE_ABORT_BYTES = WIRE_RECORD_BYTES + WIRE_ABORT_TEXT };
+size_t wire_abort_write(enum tcpx_result result, const char *text, uint8_t bytes[WIRE_ABORT_BYTES]);
+
+/* "SLICE"; "unknown" for other numbers. */
+const char *wire_type_name(unsigned type);
+
+#endif

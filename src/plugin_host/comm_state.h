@@ -1,0 +1,93 @@
+/* What comm.c and request.c share. */
+#ifndef TCPX_PLUGIN_HOST_COMM_STATE_H
+#define TCPX_PLUGIN_HOST_COMM_STATE_H
+
+#include "plugin_host/comm.h"
+#include "plugin_host/quirks.h"
+
+#include <pthread.h>
+
+/*
+ * Many more of them than can be in flight, so that a caller who asks about one that is gone,
+ * however late a thread may be, does not mean another.
+ */
+enum { REQUEST_PLACES = 64 * IMPORT_REQUESTS };
+
+enum request_state {
+    REQUEST_GONE,
+    REQUEST_POSTED,
+    REQUEST_MOVING, /* done at the plugin; on its way into the caller's host memory */
+    REQUEST_DONE,   /* at the plugin; the caller does not know yet */
+    REQUEST_TOLD,   /* waits to be consumed */
+};
+
+struct import_request {
+    struct import_comm *comm;
+    void *raw;
+    enum request_state state;
+    bool on_gpu;  /* into GPU memory that has to be unpacked */
+    bool by_host; /* the plugin was given other memory than the caller's: host_receive.h */
+    uint64_t number;
+    uint8_t *data;
+    size_t room;
+    uint64_t bytes;
+    uint32_t fragments;
+};
+
+struct import_memory {
+    struct import_memory *next;
+    void *raw;
+    uint8_t *data;
+    size_t bytes;
+    int type;
+};
+
+struct import_comm {
+    const struct import_plugin *plugin;
+    int device;
+    void *raw;
+    bool sends;
+    size_t longest;
+    uint8_t handle[NET_TABLE_HANDLE_BYTES]; /* of the receiver */
+
+    /* Constant: the unpack queue, if there is one; NULL also if we cannot reach it. */
+    bool consumes; /* the plugin wants to be told when a receive was consumed */
+    bool steered;  /* what arrives does so in GPU memory only */
+    struct gpu *gpu;
+    struct net_device_handle on_gpu;
+    const struct unpack_queue *queue;
+    gpu_address queue_device;
+    gpu_address bounce;
+    const void *bounce_host;
+
+    uint64_t bounce_bytes; /* that are known to be there; guarded by the lock below */
+    pthread_mutex_t lock;  /* guards what is below, and the plugin's comm */
+    struct import_request requests[REQUEST_PLACES];
+    uint64_t posted;   /* numbers of requests: those below are posted, */
+    uint64_t finished; /* done at the plugin, */
+    uint64_t freed;    /* gone */
+    struct import_memory *memories;
+    struct host_receive *host_receive; /* NULL until it is needed */
+    bool is_lost;                      /* a call with it has not returned: it is the plugin's */
+    uint64_t last_send;                /* when one was last done */
+    int failure;                       /* the result of all requests from now on */
+    char why[400];
+};
+
+/* --- what the files of a comm do for each other; all with its lock -------------------------- */
+
+MUST_CHECK int import_comm_register_locked(struct import_comm *comm, void *data, size_t bytes,
+                                           int type, struct import_memory **memory);
+
+/* Once a call with it has not returned, all its requests fail. */
+void import_comm_fail_if_lost(struct import_comm *comm);
+
+/* Of a receive that is done at the plugin. */
+const struct unpack_descriptor *import_request_descriptors(const struct import_request *request);
+gpu_address import_request_descriptors_device(const struct import_request *request);
+
+/* Before the plugin's comm is closed, and after. */
+void host_receive_drain(struct import_comm *comm);
+void host_receive_end(struct import_comm *comm);
+
+#endif

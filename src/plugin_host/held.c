@@ -1,0 +1,215 @@
+/* Connections that outlive their comm: held.h says why. */
+#include "plugin_host/held.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/fork.h"
+#include "base/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct held {
+    int fd;
+    uint64_t until;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what is below */
+static struct held *list;
+static unsigned count;
+static unsigned room;
+static bool has_thread;
+
+/* --- which connections --------------------------------------------------------------------- */
+
+/* The port of a listener that takes one peer: no other connection of this process has it. */
+static bool is_peer(int fd, const uint8_t *address)
+{
+    struct sockaddr_storage peer = {0};
+    struct sockaddr_storage wanted = {0};
+    const struct sockaddr_in *peer4 = (const struct sockaddr_in *)&peer;
+    const struct sockaddr_in *wanted4 = (const struct sockaddr_in *)&wanted;
+    const struct sockaddr_in6 *peer6 = (const struct sockaddr_in6 *)&peer;
+    const struct sockaddr_in6 *wanted6 = (const struct sockaddr_in6 *)&wanted;
+    socklen_t bytes = sizeof peer;
+
+    memcpy(&wanted, address, sizeof *wanted6);
+    if (getpeername(fd, (struct sockaddr *)&peer, &bytes) != 0 ||
+        peer.ss_family != wanted.ss_family)
+        return false;
+    if (peer.ss_family == AF_INET)
+        return peer4->sin_port == wanted4->sin_port &&
+               peer4->sin_addr.s_addr == wanted4->sin_addr.s_addr;
+    return peer.ss_family == AF_INET6 && peer6->sin6_port == wanted6->sin6_port &&
+           memcmp(&peer6->sin6_addr, &wanted6->sin6_addr, sizeof peer6->sin6_addr) == 0;
+}
+
+/* With the lock. */
+static bool is_held(int fd)
+{
+    unsigned i = 0;
+
+    while (i < count && list[i].fd != fd)
+        i++;
+    return i < count;
+}
+
+/* With the lock. A copy of the descriptor keeps the connection open. */
+static bool keep(int fd, uint64_t until)
+{
+    int copy;
+
+    if (count == room) {
+        unsigned more = room == 0 ? 16 : 2 * room;
+        struct held *larger = realloc(list, more * sizeof *list);
+
+        if (larger == NULL)
+            return false;
+        list = larger;
+        room = more;
+    }
+    fork_hold();
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (!fork_release(copy) || copy < 0)
+        return false;
+    /* A host that has died must not be held for ever. */
+    (void)!setsockopt(copy, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
+    list[count++] = (struct held){.fd = copy, .until = until};
+    return true;
+}
+
+/* --- the thread that lets them go ---------------------------------------------------------- */
+
+/* Bytes of the peer mean nothing: it may grant room. */
+static bool has_ended(int fd)
+{
+    char bytes[256];
+    ssize_t got;
+
+    do
+        got = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    while (got > 0 || (got < 0 && errno == EINTR));
+    return got == 0 || errno != EAGAIN;
+}
+
+/* With the lock. */
+static void let_go(void)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        if (has_ended(list[i].fd) || deadline_passed(list[i].until))
+            fork_close(list[i].fd);
+        else
+            list[kept++] = list[i];
+    count = kept;
+}
+
+static bool is_empty_now(void)
+{
+    bool empty;
+
+    pthread_mutex_lock(&lock);
+    let_go();
+    empty = count == 0;
+    has_thread = has_thread && !empty;
+    pthread_mutex_unlock(&lock);
+    return empty;
+}
+
+static void *watch(void *unused)
+{
+    enum { PAUSE_MS = 50 };
+
+    (void)unused;
+    while (!is_empty_now())
+        poll(NULL, 0, PAUSE_MS);
+    return NULL;
+}
+
+/* With the lock. Without a thread they are let go when the next ones are kept. */
+static void start_thread(void)
+{
+    pthread_attr_t attributes;
+    sigset_t before;
+    sigset_t all;
+    pthread_t thread;
+
+    if (has_thread)
+        return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    has_thread = pthread_create(&thread, &attributes, watch, NULL) == 0;
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* --- calls --------------------------------------------------------------------------------- */
+
+bool held_keep(const struct import_quirks *quirks, const uint8_t *handle)
+{
+    const struct config *config;
+    DIR *folder = opendir("/proc/self/fd");
+    bool found = false;
+    bool lost = false;
+    struct dirent *entry;
+
+    if (folder == NULL || config_get(&config) != TCPX_SUCCESS) {
+        if (folder != NULL)
+            closedir(folder);
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    let_go();
+    while ((entry = readdir(folder)) != NULL) { /* NOLINT(concurrency-mt-unsafe): our own stream */
+        int fd = (int)strtol(entry->d_name, NULL, 10);
+        bool control;
+
+        if (entry->d_name[0] == '.' || is_held(fd))
+            continue;
+        control = is_peer(fd, handle + quirks->control_at);
+        if (!control && !is_peer(fd, handle + quirks->data_at))
+            continue;
+        lost |= !keep(fd, deadline_after_ms(config->timeout_ms));
+        found |= control;
+    }
+    if (count > 0)
+        start_thread();
+    pthread_mutex_unlock(&lock);
+    closedir(folder);
+    return found && !lost;
+}
+
+unsigned held_count(void)
+{
+    unsigned held;
+
+    pthread_mutex_lock(&lock);
+    held = count;
+    pthread_mutex_unlock(&lock);
+    return held;
+}
+
+void held_wait_at_exit(void)
+{
+    enum { PAUSE_MS = 5 };
+    uint64_t deadline = deadline_after_ms(HELD_EXIT_MS);
+
+    while (!is_empty_now() && !deadline_passed(deadline))
+        poll(NULL, 0, PAUSE_MS);
+    if (held_count() > 0)
+        log_warn("the process ends, and %u connections whose peers may not have taken everything "
+                 "end with it",
+                 held_count());
+}

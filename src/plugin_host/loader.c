@@ -1,0 +1,247 @@
+/* Finds, loads and starts network plugins, and remembers which. */
+#include "plugin_host/loader.h"
+
+#include "base/config.h"
+#include "base/fork.h"
+#include "gpu/gpu.h"
+#include "plugin_host/bounded.h"
+#include "plugin_host/exit_watch.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Guards the list and the loading itself: two starts at once are as bad as two. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Also one that did not start: a second try would only tell that it is the second. */
+struct loaded {
+    struct loaded *next;
+    struct import_plugin plugin;
+    dev_t device; /* which file it is, by whatever name */
+    ino_t inode;
+    int result;
+    char text[512]; /* why it did not start */
+    char path[];
+};
+
+static struct loaded *list;
+
+_Static_assert((int)IMPORT_PATH_BYTES == (int)CONFIG_TEXT_BYTES,
+               "a path is a text of the configuration");
+
+int import_choose(char path[IMPORT_PATH_BYTES], bool *builtin)
+{
+    const struct config *config;
+    int result = config_get(&config);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    *path = '\0';
+    *builtin = strcmp(config->plugin_path, "builtin") == 0;
+    if (*builtin)
+        return TCPX_SUCCESS;
+    if (*config->plugin_path == '\0') {
+        *builtin = access(IMPORT_USUAL_PATH, F_OK) != 0;
+        snprintf(path, IMPORT_PATH_BYTES, "%s", *builtin ? "" : IMPORT_USUAL_PATH);
+        return TCPX_SUCCESS;
+    }
+    if (access(config->plugin_path, R_OK) != 0)
+        return error_system(errno, "UCCL_TCPX_PLUGIN_PATH=%s cannot be read", config->plugin_path);
+    memcpy(path, config->plugin_path, IMPORT_PATH_BYTES);
+    return TCPX_SUCCESS;
+}
+
+/*
+ * A plugin that somebody else in this process, such as NCCL, has started may refuse a second start
+ * and work all the same.
+ */
+static int init(struct import_plugin *plugin, bool was_loaded, bool was_set)
+{
+    bool lost;
+    int result = bounded_init(plugin, &lost);
+
+    log_tcpx("net->init rc=%d", result);
+    if (result != TCPX_INTERNAL_ERROR || !was_loaded ||
+        import_table_check(&plugin->table) != TCPX_SUCCESS)
+        return result;
+    if (!was_set) /* it has read its environment, and does not look again */
+        return error_set(TCPX_INVALID_USAGE,
+                         "%s: somebody else in this process has started it without %s",
+                         plugin->table.name, plugin->quirks->variable);
+    log_tcpx("%s: taken for one that somebody else in this process has started",
+             plugin->table.name);
+    return TCPX_SUCCESS;
+}
+
+static int start(struct import_plugin *plugin, bool was_loaded)
+{
+    bool was_set;
+    int result;
+
+    plugin->quirks = import_quirks_of(plugin->table.name);
+    result = import_quirks_prepare(plugin->quirks, plugin->table.name, &plugin->longest, &was_set);
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = init(plugin, was_loaded, was_set);
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = bounded_devices(plugin);
+    log_tcpx("net->devices rc=%d ndev=%d", result, plugin->devices);
+    if (result == TCPX_SUCCESS && plugin->devices == 0)
+        result = error_set(TCPX_SYSTEM_ERROR, "%s has found no device", plugin->table.name);
+    if (result != TCPX_SUCCESS)
+        import_table_finalize(&plugin->table);
+    return result;
+}
+
+/* With the lock. A library that failed is not unloaded either: it may have started threads. */
+static int load(struct loaded *loaded)
+{
+    struct import_plugin *plugin = &loaded->plugin;
+    void *library;
+    bool was_loaded;
+    int result;
+
+    plugin->path = loaded->path;
+    log_tcpx("Loading plugin: %s", plugin->path);
+    was_loaded = dlopen(plugin->path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) != NULL;
+    library = dlopen(plugin->path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return error_set(TCPX_SYSTEM_ERROR, "the plugin cannot be loaded: %s", dlerror());
+    result = import_table_find(library, &plugin->table);
+    if (result != TCPX_SUCCESS)
+        return error_set(result, "%s is not a network plugin for NCCL: %s", plugin->path,
+                         error_text());
+    exit_watch_plugin(plugin->table.name, plugin->table.raw);
+    result = start(plugin, was_loaded);
+    if (result == TCPX_SUCCESS)
+        log_tcpx("%s, table version %d, %d device%s, from %s", plugin->table.name,
+                 plugin->table.version, plugin->devices, plugin->devices == 1 ? "" : "s",
+                 plugin->path);
+    return result;
+}
+
+static struct loaded *find(const struct stat *file)
+{
+    struct loaded *loaded = list;
+
+    while (loaded != NULL && (loaded->device != file->st_dev || loaded->inode != file->st_ino))
+        loaded = loaded->next;
+    return loaded;
+}
+
+static struct loaded *load_new(const char *path, const struct stat *file)
+{
+    struct loaded *loaded = calloc(1, sizeof *loaded + strlen(path) + 1);
+
+    if (loaded == NULL)
+        return NULL;
+    strcpy(loaded->path, path); /* NOLINT(clang-analyzer-security.insecureAPI.strcpy): it fits */
+    loaded->device = file->st_dev;
+    loaded->inode = file->st_ino;
+    loaded->result = load(loaded);
+    if (loaded->result != TCPX_SUCCESS)
+        snprintf(loaded->text, sizeof loaded->text, "%s", error_text());
+    loaded->next = list;
+    list = loaded;
+    return loaded;
+}
+
+int import_open(const char *path, const struct import_plugin **plugin)
+{
+    struct loaded *loaded;
+    struct stat file;
+    char *whole;
+    int result = fork_watch();
+
+    if (result == TCPX_SUCCESS)
+        result = fork_check();
+    if (result != TCPX_SUCCESS)
+        return result;
+    whole = realpath(path, NULL);
+    if (whole == NULL || stat(whole, &file) != 0) {
+        result = error_system(errno, "the plugin %s", path);
+        free(whole);
+        return result;
+    }
+    pthread_mutex_lock(&lock);
+    loaded = find(&file);
+    if (loaded == NULL)
+        loaded = load_new(whole, &file);
+    pthread_mutex_unlock(&lock);
+    free(whole);
+    if (loaded == NULL)
+        return error_system(ENOMEM, "a plugin");
+    if (loaded->result != TCPX_SUCCESS)
+        return error_set(loaded->result, "%s", loaded->text);
+    *plugin = &loaded->plugin;
+    return TCPX_SUCCESS;
+}
+
+/* --- the built-in transport ---------------------------------------------------------------- */
+
+static struct import_plugin builtin;
+static bool builtin_started;
+
+/* With the lock. */
+static int start_builtin(void)
+{
+    int result;
+
+    import_table_builtin(&builtin.table);
+    builtin.path = "builtin";
+    log_tcpx("Loading plugin: %s", builtin.path);
+    result = start(&builtin, false);
+    builtin_started = result == TCPX_SUCCESS;
+    return result;
+}
+
+static int open_builtin(const struct import_plugin **plugin)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    pthread_mutex_lock(&lock);
+    if (!builtin_started)
+        result = start_builtin();
+    pthread_mutex_unlock(&lock);
+    if (result == TCPX_SUCCESS)
+        *plugin = &builtin;
+    return result;
+}
+
+int import_open_named(const char *name, const struct import_plugin **plugin)
+{
+    char path[IMPORT_PATH_BYTES];
+    bool is_builtin = name != NULL && strcmp(name, "builtin") == 0;
+    int result = TCPX_SUCCESS;
+
+    if (name == NULL)
+        result = import_choose(path, &is_builtin);
+    if (result != TCPX_SUCCESS)
+        return result;
+    return is_builtin ? open_builtin(plugin) : import_open(name != NULL ? name : path, plugin);
+}
+
+bool import_is_builtin(const struct import_plugin *plugin)
+{
+    return plugin == &builtin;
+}
+
+int import_reaches_gpus(const struct import_plugin *plugin, bool *reaches)
+{
+    const char *backend;
+    const char *reason;
+    int result = gpu_backend(&backend, &reason);
+
+    if (result == TCPX_SUCCESS)
+        *reaches = import_is_builtin(plugin) || strcmp(backend, "host") != 0;
+    return result;
+}

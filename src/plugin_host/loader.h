@@ -1,0 +1,46 @@
+/*
+ * Which network plugin the library works through: the file that UCCL_TCPX_PLUGIN_PATH names, else
+ * the one at the usual place of installation, else none, and that means the built-in transport.
+ */
+#ifndef TCPX_PLUGIN_HOST_LOADER_H
+#define TCPX_PLUGIN_HOST_LOADER_H
+
+#include "plugin_host/quirks.h"
+#include "plugin_host/table.h"
+
+#include <stdbool.h>
+
+enum { IMPORT_PATH_BYTES = 256 };
+
+/* Where Google's plugin is installed. */
+#define IMPORT_USUAL_PATH "/usr/local/tcpx/lib64/libnccl-net-tcpx.so"
+
+/* *builtin: there is no file, and `path` is empty. A file that is asked for must be there. */
+MUST_CHECK int import_choose(char path[IMPORT_PATH_BYTES], bool *builtin);
+
+struct import_plugin {
+    const char *path; /* "builtin": there is no file */
+    const struct import_quirks *quirks;
+    struct import_table table;
+    int devices;
+    size_t longest; /* request that it can be given */
+};
+
+/*
+ * Loads and starts a plugin, once for each file: a second start is an error with some. It stays
+ * loaded, since its threads and exit handlers may outlive every use of it. What it needs in the
+ * environment and the user has not set is set, and logged.
+ */
+MUST_CHECK int import_open(const char *path, const struct import_plugin **plugin);
+
+/*
+ * The same for a file, for "builtin", the built-in transport behind a table as everyone's, and for
+ * NULL: what import_choose() says.
+ */
+MUST_CHECK int import_open_named(const char *name, const struct import_plugin **plugin);
+bool import_is_builtin(const struct import_plugin *plugin);
+
+/* Whether it can be given GPU memory at all: only our own transport knows emulated GPUs. */
+MUST_CHECK int import_reaches_gpus(const struct import_plugin *plugin, bool *reaches);
+
+#endif
