@@ -21,7 +21,7 @@
 #include "base/parse.h"
 #include "bench/bench.h"
 #include "gpu/kernels.h"
-#include "net/comm/comm.h"
+#include "net/transport.h"
 
 enum {
     MOST_ROUNDS = 1000,

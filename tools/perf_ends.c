@@ -1,7 +1,7 @@
 /* The two ends of a measurement: how they meet, agree on the plan and make their session. */
 #include "base/clock.h"
 #include "base/config.h"
-#include "net/comm/comm.h"
+#include "net/transport.h"
 #include "net/io/io.h"
 #include "session/bootstrap.h"
 #include "session/open.h"

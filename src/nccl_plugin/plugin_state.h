@@ -3,7 +3,7 @@
 #define TCPX_NCCL_PLUGIN_PLUGIN_STATE_H
 
 #include "nccl_plugin/plugin.h"
-#include "net/comm/comm.h"
+#include "net/transport.h"
 
 /* Both in a list that starts in their context; plugin_lock() guards it. */
 struct plugin_listener {

@@ -7,7 +7,7 @@
 #define TCPX_SESSION_CHANNEL_H
 
 #include "plugin_host/comm.h"
-#include "net/comm/comm.h"
+#include "net/transport.h"
 
 /* Either of both. */
 struct channel {

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "gpu/kernels.h"
-#include "net/comm/comm.h"
+#include "net/transport.h"
 #include "tcpx.h"
 #include "tests/limit.h"
 #include "tests/net/handle_file.h"

@@ -6,7 +6,7 @@
 #define TCPX_TESTS_SIM_REDIRECTED_H
 
 #include "base/error.h"
-#include "net/comm/comm.h"
+#include "net/transport.h"
 #include "net/link/link.h"
 #include "tcpx.h"
 

@@ -3,7 +3,7 @@
 #define TCPX_TESTS_NET_PAIR_H
 
 #include "base/clock.h"
-#include "net/comm/comm.h"
+#include "net/transport.h"
 #include "tests/limit.h"
 #include "tests/skip.h"
 

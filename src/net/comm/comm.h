@@ -14,9 +14,8 @@
 #ifndef TCPX_NET_COMM_COMM_H
 #define TCPX_NET_COMM_COMM_H
 
-#include "abi/unpack_queue.h"
-#include "net/link/link.h"
 #include "net/comm/stages.h"
+#include "net/link/link.h"
 
 enum { COMM_REQUESTS = 32 };
 
@@ -25,9 +24,11 @@ struct net_request;
 
 enum net_side { NET_SENDER, NET_RECEIVER };
 
-/* Takes the link's sockets over, and closes them if it fails. */
-MUST_CHECK int net_comm_create(const struct net_link *link, enum net_side side,
-                               struct net_comm **comm);
+/*
+ * Takes the link's sockets over, and closes them if it fails. net_comm_create() (net/transport.h)
+ * is this, and prepares the comm for device memory if the link receives into it.
+ */
+MUST_CHECK int comm_create(const struct net_link *link, enum net_side side, struct net_comm **comm);
 
 /*
  * *request is NULL if the comm is busy: nothing was started, try again after some progress. The
@@ -40,15 +41,7 @@ MUST_CHECK int net_isend(struct net_comm *comm, const void *data, uint64_t bytes
 MUST_CHECK int net_irecv(struct net_comm *comm, void *data, uint64_t room, uint64_t tag,
                          struct net_request **request);
 
-/*
- * Memory that messages are sent from and received into. GPU memory has to be registered with each
- * comm that uses it, of one GPU per comm; host memory may be. A registration ends after the last
- * request that uses it, with its comm at the latest. NULL can be deregistered.
- */
 struct net_memory;
-MUST_CHECK int net_register(struct net_comm *comm, void *address, uint64_t bytes,
-                            struct net_memory **memory);
-void net_deregister(struct net_comm *comm, struct net_memory *memory);
 
 /* What must have been reached on the GPU before a send reads its data. */
 enum net_after {
@@ -76,16 +69,7 @@ MUST_CHECK int net_isend_buffer(struct net_comm *comm, const struct net_buffer *
 MUST_CHECK int net_irecv_buffer(struct net_comm *comm, const struct net_buffer *buffer,
                                 uint64_t tag, struct net_request **request);
 
-/*
- * From now on receives of this comm, which is FIFO and has had none yet, are unpacked by the GPU:
- * what is received into GPU memory stays in bounce memory, and its descriptors, of at most
- * `largest` bytes each (0: any), are in slot k % 16 of the unpack queue when receive k is done.
- * Such a request lives until net_consumed(), in any order; with 16 that are not consumed, or no
- * bounce memory, the comm is busy. At most 4 MiB each. `handle`: as NCCL's accept gives it to the
- * kernels.
- */
-MUST_CHECK int net_unpack_open(struct net_comm *comm, int device, uint32_t largest,
-                               struct net_device_handle *handle);
+/* The caller has unpacked a receive that is done, on a comm with an unpack queue. */
 MUST_CHECK int net_consumed(struct net_request *request);
 
 /*

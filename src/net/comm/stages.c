@@ -67,17 +67,13 @@ int stages_throttle_init(struct stage_throttle *throttle)
     return result;
 }
 
-void stages_sleep(pthread_mutex_t *lock, uint64_t until)
+void stages_sleep(uint64_t until)
 {
     const struct timespec moment = {.tv_sec = (time_t)(until / 1000000000),
                                     .tv_nsec = (long)(until % 1000000000)};
 
-    if (until == 0)
-        return;
-    pthread_mutex_unlock(lock);
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &moment, NULL) == EINTR)
         ;
-    pthread_mutex_lock(lock);
 }
 
 /* The kernel sends no faster than that, so that the one end finds full sockets and the other empty

@@ -10,8 +10,6 @@
 #include "base/clock.h"
 #include "base/config.h"
 
-#include <pthread.h>
-
 /* A sender has the first three, a receiver the others. */
 struct stage_times {
     uint64_t copy_out_ns;
@@ -138,8 +136,7 @@ static inline uint64_t stages_slow_until(struct stage_throttle *throttle,
     return throttle->free;
 }
 
-/* Sleeps until that moment, and gives the lock up meanwhile. At once for 0. */
-void stages_sleep(pthread_mutex_t *lock, uint64_t until);
+void stages_sleep(uint64_t until);
 
 /* For a sender's sockets: they are paced, and hold little. */
 MUST_CHECK int stages_slow_network(const struct stage_throttle *throttle, const int *sockets,

@@ -1,17 +1,20 @@
 /*
- * Receiving through device-memory TCP on the sockets that carry payload only: the bytes lie in
- * pages of a pool in GPU memory, told by control messages; parts of some hundred fragments are
- * unpacked to where they belong, and their tokens go back when that is done. The pool is the one
- * that the link was steered to, or a software one.
+ * Reads fragments, and unpacks parts of some hundred of them. The pool is the one that the link was
+ * steered to, or one of the tests.
  */
-#include "net/comm/comm_state.h"
+#include "net/gpu/rx_devmem.h"
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "net/comm/accounting.h"
+#include "net/comm/fail.h"
+#include "net/comm/request.h"
+#include "net/comm/rx_done.h"
 #include "net/devmem/devmem_pool.h"
 #include "net/devmem/rx_cmsg_parser.h"
 #include "net/devmem/rx_descriptor.h"
+#include "net/gpu/rx_staged.h"
+#include "net/gpu/unpack_queue.h"
 #include "unpack/unpack.h"
 
 #include <errno.h>
@@ -58,44 +61,48 @@ struct devmem_lane {
     uint8_t control[CMSG_SPACE(sizeof(struct devmem_fragment)) * MOST_FRAGMENTS];
 };
 
-struct devmem {
+struct rx_devmem {
     struct devmem_pool *pool;
     uint64_t pool_bytes;
     gpu_address pool_address;
     uint64_t looked_at_pool; /* when its pages were last counted */
     uint64_t unbind_after;   /* so many bytes; 0: not */
-    bool told_of_exhaustion;
-    bool told_of_split; /* that payload came beside headers, or in ordinary memory */
+    bool warned_of_exhaustion;
+    bool warned_of_split; /* that payload came beside headers, or in ordinary memory */
     struct devmem_lane *lanes[WIRE_MOST_SOCKETS];
 };
 
+static const struct sink_ops sink_devmem;
+
 /* --- opening and closing ------------------------------------------------------------------- */
 
-static int open_lane(struct net_comm *comm, unsigned socket)
+static int rx_devmem_open_lane(struct net_comm *comm, unsigned socket)
 {
     struct devmem_lane *lane = calloc(1, sizeof *lane);
     int result;
 
     if (lane == NULL)
         return error_system(ENOMEM, "a devmem socket");
-    comm->devmem->lanes[socket] = lane;
+    comm->gpu->devmem->lanes[socket] = lane;
+    comm->rx.lane_sinks[socket] = &sink_devmem;
     result = comm->link.no_kernels
-                 ? unpack_create_as(staging_gpu(&comm->gpu.share), UNPACK_HOST, &lane->engine)
-                 : unpack_create(staging_gpu(&comm->gpu.share), &lane->engine);
+                 ? unpack_create_as(staging_gpu(&comm->gpu->share), UNPACK_HOST, &lane->engine)
+                 : unpack_create(staging_gpu(&comm->gpu->share), &lane->engine);
     if (result == TCPX_SUCCESS)
-        result = devmem_socket_open(comm->devmem->pool, comm->link.forward[socket], &lane->socket);
+        result =
+            devmem_socket_open(comm->gpu->devmem->pool, comm->link.forward[socket], &lane->socket);
     return result;
 }
 
-static int take_pool(struct net_comm *comm, struct devmem_pool **pool)
+static int rx_devmem_take_pool(struct net_comm *comm, struct devmem_pool **pool)
 {
     if (comm->link.devmem == NULL)
-        return devmem_pool_take_soft(comm->gpu.device, pool);
+        return devmem_pool_take_soft(comm->gpu->device, pool);
     *pool = devmem_pool_share(comm->link.devmem->pool);
     return TCPX_SUCCESS;
 }
 
-int devmem_open(struct net_comm *comm)
+int rx_devmem_open(struct net_comm *comm)
 {
     const struct config *config;
     int result = config_get(&config);
@@ -104,64 +111,64 @@ int devmem_open(struct net_comm *comm)
         comm->link.framing != WIRE_SEPARATE ||
         (config->soft_devmem == 0 && comm->link.devmem == NULL))
         return result;
-    comm->devmem = calloc(1, sizeof *comm->devmem);
-    if (comm->devmem == NULL)
+    comm->gpu->devmem = calloc(1, sizeof *comm->gpu->devmem);
+    if (comm->gpu->devmem == NULL)
         return error_system(ENOMEM, "devmem");
-    comm->devmem->unbind_after = config->unbind_after;
-    result = take_pool(comm, &comm->devmem->pool);
+    comm->gpu->devmem->unbind_after = config->unbind_after;
+    result = rx_devmem_take_pool(comm, &comm->gpu->devmem->pool);
     if (result != TCPX_SUCCESS) {
-        free(comm->devmem);
-        comm->devmem = NULL;
+        free(comm->gpu->devmem);
+        comm->gpu->devmem = NULL;
         return result;
     }
-    comm->devmem->pool_bytes = devmem_pool_memory(comm->devmem->pool)->bytes;
-    comm->devmem->pool_address = devmem_pool_memory(comm->devmem->pool)->address;
+    comm->gpu->devmem->pool_bytes = devmem_pool_memory(comm->gpu->devmem->pool)->bytes;
+    comm->gpu->devmem->pool_address = devmem_pool_memory(comm->gpu->devmem->pool)->address;
     for (unsigned i = 1; i < comm->link.sockets && result == TCPX_SUCCESS; i++)
-        result = open_lane(comm, i);
+        result = rx_devmem_open_lane(comm, i);
     if (result != TCPX_SUCCESS)
-        devmem_close(comm);
+        rx_devmem_close(comm);
     return result;
 }
 
-static struct part *oldest_part(struct devmem_lane *lane)
+static struct part *rx_devmem_oldest_part(struct devmem_lane *lane)
 {
     return &lane->parts[lane->oldest];
 }
 
 /* The one that is being filled, or would be next. */
-static struct part *newest_part(struct devmem_lane *lane)
+static struct part *rx_devmem_newest_part(struct devmem_lane *lane)
 {
     return &lane->parts[(lane->oldest + lane->under_way) % PARTS];
 }
 
-static int wait_once(struct devmem_lane *lane, const struct part *part, uint64_t deadline)
+static int rx_devmem_wait_once(struct devmem_lane *lane, const struct part *part, uint64_t deadline)
 {
     return part->by_ticket ? unpack_wait(lane->engine, part->ticket, deadline)
                            : gpu_event_wait(part->slot->event, deadline);
 }
 
-static void wait_for_part(struct devmem_lane *lane, struct part *part, uint64_t deadline)
+static void rx_devmem_wait_for_part(struct devmem_lane *lane, struct part *part, uint64_t deadline)
 {
-    int result = wait_once(lane, part, deadline);
+    int result = rx_devmem_wait_once(lane, part, deadline);
 
     if (result != TCPX_SUCCESS) /* once more: a single question may fail */
-        result = wait_once(lane, part, deadline);
+        result = rx_devmem_wait_once(lane, part, deadline);
     part->lost = result != TCPX_SUCCESS;
     if (part->lost)
         log_warn("an unpack did not end when its comm was closed: %s", error_text());
 }
 
 /* What the GPU may still use is not given to anyone else. */
-static void let_go_of_slot(struct net_comm *comm, struct part *part)
+static void rx_devmem_let_go_of_slot(struct net_comm *comm, struct part *part)
 {
     if (part->lost)
-        staging_retire(&comm->gpu.share, part->slot);
+        staging_retire(&comm->gpu->share, part->slot);
     else
-        staging_give(&comm->gpu.share, part->slot);
+        staging_give(&comm->gpu->share, part->slot);
     part->slot = NULL;
 }
 
-static void tell_statistics(const struct devmem_lane *lane, unsigned socket)
+static void rx_devmem_log_statistics(const struct devmem_lane *lane, unsigned socket)
 {
     if (lane->socket == NULL)
         return;
@@ -173,7 +180,7 @@ static void tell_statistics(const struct devmem_lane *lane, unsigned socket)
               (unsigned long long)devmem_socket_starved(lane->socket));
 }
 
-static void close_lane(struct net_comm *comm, struct devmem_lane *lane, unsigned socket)
+static void rx_devmem_close_lane(struct net_comm *comm, struct devmem_lane *lane, unsigned socket)
 {
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
 
@@ -181,54 +188,49 @@ static void close_lane(struct net_comm *comm, struct devmem_lane *lane, unsigned
         struct part *part = &lane->parts[i];
 
         if (part->state == PART_UNDER_WAY && !part->lost)
-            wait_for_part(lane, part, deadline);
+            rx_devmem_wait_for_part(lane, part, deadline);
         if (part->slot != NULL)
-            let_go_of_slot(comm, part);
+            rx_devmem_let_go_of_slot(comm, part);
     }
-    tell_statistics(lane, socket);
+    rx_devmem_log_statistics(lane, socket);
     devmem_socket_close(lane->socket);
     unpack_destroy(lane->engine);
     free(lane);
 }
 
-void devmem_close(struct net_comm *comm)
+void rx_devmem_close(struct net_comm *comm)
 {
-    if (comm->devmem == NULL)
+    if (comm->gpu->devmem == NULL)
         return;
     for (unsigned i = 1; i < comm->link.sockets; i++)
-        if (comm->devmem->lanes[i] != NULL)
-            close_lane(comm, comm->devmem->lanes[i], i);
-    devmem_pool_give(comm->devmem->pool);
-    free(comm->devmem);
-    comm->devmem = NULL;
-}
-
-bool devmem_carries(const struct net_comm *comm, unsigned socket)
-{
-    return comm->devmem != NULL && socket > 0;
+        if (comm->gpu->devmem->lanes[i] != NULL)
+            rx_devmem_close_lane(comm, comm->gpu->devmem->lanes[i], i);
+    devmem_pool_give(comm->gpu->devmem->pool);
+    free(comm->gpu->devmem);
+    comm->gpu->devmem = NULL;
 }
 
 /* --- what a slot holds ------------------------------------------------------------------------ */
 
-static uint32_t fragments_of(const struct net_comm *comm)
+static uint32_t rx_devmem_fragments_of(const struct net_comm *comm)
 {
-    uint64_t room = staging_slot_bytes(&comm->gpu.share) / 4 / sizeof(struct unpack_descriptor);
+    uint64_t room = staging_slot_bytes(&comm->gpu->share) / 4 / sizeof(struct unpack_descriptor);
 
     return room < MOST_FRAGMENTS ? (uint32_t)room : MOST_FRAGMENTS;
 }
 
 /* Behind the descriptors. */
-static uint64_t host_start(const struct net_comm *comm)
+static uint64_t rx_devmem_host_start(const struct net_comm *comm)
 {
-    return fragments_of(comm) * sizeof(struct unpack_descriptor);
+    return rx_devmem_fragments_of(comm) * sizeof(struct unpack_descriptor);
 }
 
-static uint64_t host_room(const struct net_comm *comm)
+static uint64_t rx_devmem_host_room(const struct net_comm *comm)
 {
-    return staging_slot_bytes(&comm->gpu.share) - host_start(comm);
+    return staging_slot_bytes(&comm->gpu->share) - rx_devmem_host_start(comm);
 }
 
-static uint64_t host_used(const struct part *part)
+static uint64_t rx_devmem_host_used(const struct part *part)
 {
     return part->scatter.linear_bytes + part->scatter.plain_bytes;
 }
@@ -236,7 +238,7 @@ static uint64_t host_used(const struct part *part)
 /* --- the end of a part --------------------------------------------------------------------- */
 
 /* As many at a time as the kernel takes. */
-static bool give_tokens(struct devmem_lane *lane, const struct rx_tokens *tokens)
+static bool rx_devmem_give_tokens(struct devmem_lane *lane, const struct rx_tokens *tokens)
 {
     struct devmem_token_range ranges[DEVMEM_DONTNEED_MAX_RANGES];
     uint32_t at = 0;
@@ -266,82 +268,80 @@ static bool give_tokens(struct devmem_lane *lane, const struct rx_tokens *tokens
     return true;
 }
 
-static void end_part(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
+static void rx_devmem_end_part(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
 {
     struct net_request *request = part->request;
     uint64_t bytes = part->bytes;
 
-    if (part->gathered && !comm->gpu.failed)
-        memcpy(request->data + part->offset, part->slot->host + host_start(comm), bytes);
+    if (part->gathered && !comm->copies_failed)
+        memcpy(request->data + part->offset, part->slot->host + rx_devmem_host_start(comm), bytes);
     /* Pages of a lost part stay out until the socket is closed: the GPU may still read them. */
-    if (!part->lost && !give_tokens(lane, &part->tokens))
+    if (!part->lost && !rx_devmem_give_tokens(lane, &part->tokens))
         comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "tokens that the socket does not know"));
-    let_go_of_slot(comm, part);
+    rx_devmem_let_go_of_slot(comm, part);
     part->state = PART_FREE;
     stages_copy_ended(&comm->copying);
     lane->oldest = (lane->oldest + 1) % PARTS;
     lane->under_way--;
     request_let_go(request);
-    if (comm->gpu.failed)
+    if (comm->copies_failed)
         return;
-    request->landed += bytes;
-    if (request->state == REQUEST_MOVING)
-        receiver_done_if_all_here(comm, request);
+    rx_copied(comm, request, bytes);
 }
 
-static int ask(struct devmem_lane *lane, const struct part *part, bool *done)
+static int rx_devmem_ask(struct devmem_lane *lane, const struct part *part, bool *done)
 {
     return part->by_ticket ? unpack_poll(lane->engine, part->ticket, done)
                            : gpu_event_query(part->slot->event, done);
 }
 
 /* What cannot be asked twice is lost, and so is the GPU. */
-static bool has_ended(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
+static bool rx_devmem_has_ended(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
 {
     bool done = false;
     int result;
 
     if (part->lost)
         return true;
-    result = ask(lane, part, &done);
+    result = rx_devmem_ask(lane, part, &done);
     if (result != TCPX_SUCCESS) {
-        comm_fail_gpu(comm, result);
-        part->lost = ask(lane, part, &done) != TCPX_SUCCESS;
+        comm_fail_copies(comm, result);
+        part->lost = rx_devmem_ask(lane, part, &done) != TCPX_SUCCESS;
     }
     return part->lost || done;
 }
 
-static void poll_lane(struct net_comm *comm, unsigned socket)
+static void rx_devmem_poll_lane(struct net_comm *comm, unsigned socket)
 {
-    struct devmem_lane *lane = comm->devmem->lanes[socket];
+    struct devmem_lane *lane = comm->gpu->devmem->lanes[socket];
 
     /* Tokens and reads of one socket are one thread's at a time. */
     while (lane->under_way > 0) {
-        struct part *part = oldest_part(lane);
+        struct part *part = rx_devmem_oldest_part(lane);
 
         if ((part->not_before != 0 && !deadline_passed(part->not_before)) ||
-            !has_ended(comm, lane, part))
+            !rx_devmem_has_ended(comm, lane, part))
             return;
-        end_part(comm, lane, part);
+        rx_devmem_end_part(comm, lane, part);
     }
 }
 
 /* By whoever moves the lane, or finds it at rest. */
-void devmem_poll(struct net_comm *comm)
+void rx_devmem_poll(struct net_comm *comm)
 {
-    if (comm->devmem == NULL)
+    if (comm->gpu->devmem == NULL)
         return;
     for (unsigned i = 1; i < comm->link.sockets; i++)
         if (!comm->lanes[i].busy)
-            poll_lane(comm, i);
+            rx_devmem_poll_lane(comm, i);
 }
 
-bool devmem_is_under_way(const struct net_comm *comm)
+bool rx_devmem_is_under_way(const struct net_comm *comm)
 {
-    if (comm->devmem == NULL)
+    if (comm->gpu->devmem == NULL)
         return false;
     for (unsigned i = 1; i < comm->link.sockets; i++)
-        if (comm->devmem->lanes[i]->under_way > 0)
+        if (comm->gpu->devmem->lanes[i]->under_way > 0)
             return true;
     return false;
 }
@@ -349,10 +349,10 @@ bool devmem_is_under_way(const struct net_comm *comm)
 /* --- unpacking ----------------------------------------------------------------------------- */
 
 /* To where the GPU writes: what came without a page by a copy each, the rest by the engine. */
-static int unpack_to(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
-                     uint32_t count, gpu_address to)
+static int rx_devmem_unpack_to(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
+                               uint32_t count, gpu_address to)
 {
-    const struct unpack_list list = {.bounce = comm->devmem->pool_address,
+    const struct unpack_list list = {.bounce = comm->gpu->devmem->pool_address,
                                      .destination = to,
                                      .descriptors = (struct unpack_descriptor *)part->slot->host,
                                      .descriptors_device = part->slot->device,
@@ -364,7 +364,8 @@ static int unpack_to(struct net_comm *comm, struct devmem_lane *lane, struct par
     while (result == TCPX_SUCCESS &&
            (fragment = rx_scatter_next_host(&part->scatter, &cursor)) != NULL)
         result = gpu_copy_to_device(unpack_stream(lane->engine), to + fragment->destination_offset,
-                                    part->slot->host + host_start(comm) + fragment->source_offset,
+                                    part->slot->host + rx_devmem_host_start(comm) +
+                                        fragment->source_offset,
                                     fragment->length);
     part->by_ticket = true;
     if (result == TCPX_SUCCESS)
@@ -373,60 +374,65 @@ static int unpack_to(struct net_comm *comm, struct devmem_lane *lane, struct par
 }
 
 /* Where host memory or bounce memory takes the next of the part's bytes. */
-static uint8_t *host_place(const struct net_comm *comm, const struct part *part, uint64_t at,
-                           uint64_t *most)
+static uint8_t *rx_devmem_host_place(const struct net_comm *comm, const struct part *part,
+                                     uint64_t at, uint64_t *most)
 {
     *most = part->bytes - at;
-    return part->request->bounced ? publish_where(comm, part->request, part->offset + at, most)
-                                  : part->request->data + part->offset + at;
+    return part->request->sink == &sink_bounce
+               ? unpack_queue_where(comm, part->request, part->offset + at, most)
+               : part->request->data + part->offset + at;
 }
 
 /* One run of pages that lie side by side, as far as its place does. */
-static int copy_run_to_host(struct net_comm *comm, struct devmem_lane *lane,
-                            const struct part *part, const struct unpack_descriptor *first,
-                            uint64_t bytes)
+static int rx_devmem_copy_run_to_host(struct net_comm *comm, struct devmem_lane *lane,
+                                      const struct part *part,
+                                      const struct unpack_descriptor *first, uint64_t bytes)
 {
     int result = TCPX_SUCCESS;
 
     for (uint64_t at = 0, most; at < bytes && result == TCPX_SUCCESS; at += most) {
-        uint8_t *place = host_place(comm, part, first->destination_offset + at, &most);
+        uint8_t *place = rx_devmem_host_place(comm, part, first->destination_offset + at, &most);
 
         most = most < bytes - at ? most : bytes - at;
-        result = gpu_copy_to_host(unpack_stream(lane->engine), place,
-                                  comm->devmem->pool_address + first->source_offset + at, most);
+        result =
+            gpu_copy_to_host(unpack_stream(lane->engine), place,
+                             comm->gpu->devmem->pool_address + first->source_offset + at, most);
     }
     return result;
 }
 
-static bool follows(const struct unpack_descriptor *first, uint64_t bytes,
-                    const struct unpack_descriptor *next)
+static bool rx_devmem_follows(const struct unpack_descriptor *first, uint64_t bytes,
+                              const struct unpack_descriptor *next)
 {
     return next->source_offset == first->source_offset + bytes &&
            next->destination_offset == first->destination_offset + bytes;
 }
 
-static int copy_to_host(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
-                        uint32_t count)
+static int rx_devmem_copy_to_host(struct net_comm *comm, struct devmem_lane *lane,
+                                  struct part *part, uint32_t count)
 {
     const struct unpack_descriptor *descriptors = (struct unpack_descriptor *)part->slot->host;
     const struct rx_fragment *fragment;
     uint32_t cursor = 0;
-    int result = gpu_flush_inbound_writes(staging_gpu(&comm->gpu.share));
+    int result = gpu_flush_inbound_writes(staging_gpu(&comm->gpu->share));
 
     while ((fragment = rx_scatter_next_host(&part->scatter, &cursor)) != NULL)
         for (uint64_t at = 0, most; at < fragment->length; at += most) {
-            uint8_t *place = host_place(comm, part, fragment->destination_offset + at, &most);
+            uint8_t *place =
+                rx_devmem_host_place(comm, part, fragment->destination_offset + at, &most);
 
             most = most < fragment->length - at ? most : fragment->length - at;
-            memcpy(place, part->slot->host + host_start(comm) + fragment->source_offset + at, most);
+            memcpy(place,
+                   part->slot->host + rx_devmem_host_start(comm) + fragment->source_offset + at,
+                   most);
         }
     for (uint32_t i = 0; i < count && result == TCPX_SUCCESS;) {
         const struct unpack_descriptor *first = &descriptors[i];
         uint64_t bytes = first->length;
 
-        for (i++; i < count && follows(first, bytes, &descriptors[i]); i++)
+        for (i++; i < count && rx_devmem_follows(first, bytes, &descriptors[i]); i++)
             bytes += descriptors[i].length;
-        result = copy_run_to_host(comm, lane, part, first, bytes);
+        result = rx_devmem_copy_run_to_host(comm, lane, part, first, bytes);
     }
     part->by_ticket = false;
     if (result == TCPX_SUCCESS)
@@ -435,25 +441,25 @@ static int copy_to_host(struct net_comm *comm, struct devmem_lane *lane, struct 
 }
 
 /* From a NIC all payload should come in pages. */
-static void note_how_it_came(struct net_comm *comm, struct devmem_lane *lane,
-                             const struct rx_scatter *scatter)
+static void rx_devmem_note_how_it_came(struct net_comm *comm, struct devmem_lane *lane,
+                                       const struct rx_scatter *scatter)
 {
-    const char *interface = devmem_pool_interface(comm->devmem->pool);
+    const char *interface = devmem_pool_interface(comm->gpu->devmem->pool);
 
     lane->device_bytes += scatter->device_bytes;
     lane->linear_bytes += scatter->linear_bytes;
     lane->plain_bytes += scatter->plain_bytes;
     lane->tokens_out += scatter->device_fragments;
     if (interface == NULL || scatter->linear_bytes + scatter->plain_bytes == 0 ||
-        comm->devmem->told_of_split)
+        comm->gpu->devmem->warned_of_split)
         return;
-    comm->devmem->told_of_split = true;
+    comm->gpu->devmem->warned_of_split = true;
     log_warn("from %s payload comes through %s in ordinary memory, which has to be copied: its "
              "header split or its steering rules do not work, or its queue is bound no more",
              comm->link.peer, interface);
 }
 
-static void unbind_if_told(struct devmem *devmem, const struct devmem_lane *lane)
+static void rx_devmem_unbind_if_asked(struct rx_devmem *devmem, const struct devmem_lane *lane)
 {
     if (devmem->unbind_after == 0 || lane->device_bytes < devmem->unbind_after)
         return;
@@ -462,20 +468,20 @@ static void unbind_if_told(struct devmem *devmem, const struct devmem_lane *lane
 }
 
 /* 0: the CPU's business. */
-static gpu_address gpu_place(const struct net_comm *comm, const struct part *part)
+static gpu_address rx_devmem_gpu_place(const struct net_comm *comm, const struct part *part)
 {
     const struct net_request *request = part->request;
 
-    if (request_lands(request))
+    if (request->sink == &sink_staged)
         return (gpu_address)(uintptr_t)request->data + part->offset;
-    if (request->bounced && !comm->link.no_kernels)
-        return publish_where_on_gpu(comm, request, part->offset, part->bytes);
+    if (request->sink == &sink_bounce && !comm->link.no_kernels)
+        return unpack_queue_where_on_gpu(comm, request, part->offset, part->bytes);
     /* Into host memory by way of the slot: a copy for each fragment would take much longer. */
-    return part->gathered ? part->slot->device + host_start(comm) : 0;
+    return part->gathered ? part->slot->device + rx_devmem_host_start(comm) : 0;
 }
 
 /* Some of its work may have begun, and its end has to be seen, by the event of the slot. */
-static void see_end_of_failed(struct devmem_lane *lane, struct part *part)
+static void rx_devmem_see_end_of_failed(struct devmem_lane *lane, struct part *part)
 {
     int result = gpu_event_record(part->slot->event, unpack_stream(lane->engine));
 
@@ -485,74 +491,74 @@ static void see_end_of_failed(struct devmem_lane *lane, struct part *part)
     part->lost = result != TCPX_SUCCESS;
 }
 
-static void submit(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
+static void rx_devmem_submit(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
 {
     const struct rx_descriptor_request wanted = {.message_size = part->bytes,
                                                  .destination_size = part->bytes,
-                                                 .pool_size = comm->devmem->pool_bytes,
-                                                 .host_size = host_room(comm),
+                                                 .pool_size = comm->gpu->devmem->pool_bytes,
+                                                 .host_size = rx_devmem_host_room(comm),
                                                  .host_base = RX_HOST_APART};
     gpu_address to;
     enum rx_problem problem;
     uint32_t count = 0;
     int result =
         rx_descriptor_build(&part->scatter, &wanted, (struct unpack_descriptor *)part->slot->host,
-                            fragments_of(comm), &count, &problem);
+                            rx_devmem_fragments_of(comm), &count, &problem);
 
-    part->gathered = !request_lands(part->request) && !part->request->bounced &&
-                     host_used(part) == 0 && part->bytes <= host_room(comm) &&
-                     !comm->link.no_kernels;
-    to = gpu_place(comm, part);
+    part->gathered = part->request->sink == &sink_host && rx_devmem_host_used(part) == 0 &&
+                     part->bytes <= rx_devmem_host_room(comm) && !comm->link.no_kernels;
+    to = rx_devmem_gpu_place(comm, part);
     part->state = PART_UNDER_WAY;
     part->not_before = stages_slow_until(&comm->throttle, CONFIG_THROTTLE_UNPACK, part->bytes);
     stages_copy_began(&comm->copying);
     lane->under_way++;
     request_hold(part->request);
-    note_how_it_came(comm, lane, &part->scatter);
-    unbind_if_told(comm->devmem, lane);
+    rx_devmem_note_how_it_came(comm, lane, &part->scatter);
+    rx_devmem_unbind_if_asked(comm->gpu->devmem, lane);
     if (result == TCPX_SUCCESS)
-        result = to != 0 ? unpack_to(comm, lane, part, count, to)
-                         : copy_to_host(comm, lane, part, count);
+        result = to != 0 ? rx_devmem_unpack_to(comm, lane, part, count, to)
+                         : rx_devmem_copy_to_host(comm, lane, part, count);
     if (result != TCPX_SUCCESS) {
-        comm_fail_gpu(comm, result);
-        see_end_of_failed(lane, part);
+        comm_fail_copies(comm, result);
+        rx_devmem_see_end_of_failed(lane, part);
     }
 }
 
 /* --- receiving ----------------------------------------------------------------------------- */
 
 /* A part to fill with what comes next; NULL: not now. */
-static struct part *part_to_fill(struct net_comm *comm, struct devmem_lane *lane,
-                                 const struct incoming *incoming)
+static struct part *rx_devmem_part_to_fill(struct net_comm *comm, struct devmem_lane *lane,
+                                           const struct rx_payload *payload)
 {
-    struct part *part = newest_part(lane);
+    struct part *part = rx_devmem_newest_part(lane);
     int result;
 
     if (lane->under_way < PARTS && part->state == PART_FILLING)
         return part;
     if (lane->under_way == PARTS)
         return NULL;
-    result = staging_take(&comm->gpu.share, &part->slot);
+    result = staging_take(&comm->gpu->share, &part->slot);
     if (result != TCPX_SUCCESS)
-        comm_fail_gpu(comm, result);
+        comm_fail_copies(comm, result);
     if (part->slot == NULL)
         return NULL;
     part->state = PART_FILLING;
     part->lost = false;
-    part->request = incoming->request;
-    part->offset = incoming->landing_at;
+    part->request = payload->request;
+    part->offset = payload->at;
     part->bytes = 0;
-    rx_scatter_init(&part->scatter, part->fragments, fragments_of(comm));
-    rx_tokens_init(&part->tokens, part->ranges, fragments_of(comm));
+    rx_scatter_init(&part->scatter, part->fragments, rx_devmem_fragments_of(comm));
+    rx_tokens_init(&part->tokens, part->ranges, rx_devmem_fragments_of(comm));
     return part;
 }
 
-static bool is_full(const struct net_comm *comm, const struct part *part)
+static bool rx_devmem_is_full(const struct net_comm *comm, const struct part *part)
 {
-    return part->scatter.count == fragments_of(comm) || host_used(part) == host_room(comm);
+    return part->scatter.count == rx_devmem_fragments_of(comm) ||
+           rx_devmem_host_used(part) == rx_devmem_host_room(comm);
 }
 
-static bool has_starved(struct devmem_lane *lane)
+static bool rx_devmem_has_starved(struct devmem_lane *lane)
 {
     uint64_t before = lane->starved;
 
@@ -564,15 +570,16 @@ static bool has_starved(struct devmem_lane *lane)
  * A NIC that has no page for a packet drops it, which looks like a bad network from here. Whoever
  * has waited for long counts the pages.
  */
-void devmem_watch(struct net_comm *comm)
+void rx_devmem_watch(struct net_comm *comm)
 {
     const uint64_t LONG_NS = 500000000;
     const uint64_t AGAIN_NS = 2000000000;
-    struct devmem *devmem = comm->devmem;
+    struct rx_devmem *devmem = comm->gpu->devmem;
     uint64_t now;
     uint64_t out;
 
-    if (devmem == NULL || devmem->told_of_exhaustion || devmem_pool_interface(devmem->pool) == NULL)
+    if (devmem == NULL || devmem->warned_of_exhaustion ||
+        devmem_pool_interface(devmem->pool) == NULL)
         return;
     now = clock_now();
     if (now < devmem->looked_at_pool + AGAIN_NS)
@@ -586,7 +593,7 @@ void devmem_watch(struct net_comm *comm)
         if (devmem_pool_count_out(devmem->pool, &out) != TCPX_SUCCESS ||
             out * devmem_page_bytes() < devmem->pool_bytes - devmem->pool_bytes / 16)
             return;
-        devmem->told_of_exhaustion = true;
+        devmem->warned_of_exhaustion = true;
         log_warn("nothing comes from %s: the pages that %s receives into are all in use (%llu of "
                  "%llu). UCCL_TCPX_DEVMEM_BYTES has to be larger, or what was received is not "
                  "consumed",
@@ -597,9 +604,9 @@ void devmem_watch(struct net_comm *comm)
 }
 
 /* A stream that the kernel cannot go on with is a matter of the NIC, not of the peer. */
-static void explain(struct net_comm *comm, int error)
+static void rx_devmem_explain(struct net_comm *comm, int error)
 {
-    const char *interface = devmem_pool_interface(comm->devmem->pool);
+    const char *interface = devmem_pool_interface(comm->gpu->devmem->pool);
 
     if (interface == NULL || (error != ENODEV && error != EFAULT && error != DEVMEM_ETOOSMALL))
         return;
@@ -611,36 +618,36 @@ static void explain(struct net_comm *comm, int error)
                         comm->link.peer, interface, error, interface));
 }
 
-static ssize_t call(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
-                    uint64_t wanted, int *error)
+static ssize_t rx_devmem_call(struct net_comm *comm, struct devmem_lane *lane, struct part *part,
+                              uint64_t wanted, int *error)
 {
-    uint64_t used = host_used(part);
-    struct iovec place = {.iov_base = part->slot->host + host_start(comm) + used,
-                          .iov_len =
-                              wanted < host_room(comm) - used ? wanted : host_room(comm) - used};
-    struct msghdr message = {.msg_iov = &place,
-                             .msg_iovlen = 1,
-                             .msg_control = lane->control,
-                             .msg_controllen = rx_cmsg_space(
-                                 RX_FLAVOUR_MAINLINE, fragments_of(comm) - part->scatter.count)};
+    uint64_t used = rx_devmem_host_used(part);
+    struct iovec place = {.iov_base = part->slot->host + rx_devmem_host_start(comm) + used,
+                          .iov_len = wanted < rx_devmem_host_room(comm) - used
+                                         ? wanted
+                                         : rx_devmem_host_room(comm) - used};
+    struct msghdr message = {
+        .msg_iov = &place,
+        .msg_iovlen = 1,
+        .msg_control = lane->control,
+        .msg_controllen =
+            rx_cmsg_space(RX_FLAVOUR_MAINLINE, rx_devmem_fragments_of(comm) - part->scatter.count)};
     struct rx_cmsg_call parsed = {.flavour = RX_FLAVOUR_MAINLINE,
                                   .message = &message,
-                                  .dmabuf_id = devmem_pool_id(comm->devmem->pool),
-                                  .pool_size = comm->devmem->pool_bytes,
+                                  .dmabuf_id = devmem_pool_id(comm->gpu->devmem->pool),
+                                  .pool_size = comm->gpu->devmem->pool_bytes,
                                   .destination_offset = part->bytes,
                                   .host_offset = used,
-                                  .host_size = host_room(comm)};
+                                  .host_size = rx_devmem_host_room(comm)};
     enum rx_problem problem;
     int result;
 
     stages_call_begins(&comm->calling);
-    pthread_mutex_unlock(&comm->lock);
+    comm_lock_release(&comm->lock);
     parsed.received = devmem_socket_receive(lane->socket, &message, DEVMEM_MSG_FLAG | MSG_DONTWAIT);
     *error = errno;
-    pthread_mutex_lock(&comm->lock);
-    if (parsed.received > 0)
-        stages_sleep(&comm->lock, stages_slow_until(&comm->throttle, CONFIG_THROTTLE_RECEIVE,
-                                                    (uint64_t)parsed.received));
+    comm_lock_take(&comm->lock);
+    account_throttle(comm, CONFIG_THROTTLE_RECEIVE, parsed.received);
     stages_call_ended(&comm->calling, parsed.received > 0);
     if (parsed.received <= 0)
         return parsed.received;
@@ -651,40 +658,45 @@ static ssize_t call(struct net_comm *comm, struct devmem_lane *lane, struct part
     return parsed.received;
 }
 
-ssize_t devmem_read(struct net_comm *comm, unsigned socket, int *error, enum lane_wait *wait)
+static ssize_t rx_devmem_read(struct net_comm *comm, unsigned socket, int *error,
+                              enum lane_wait *wait)
 {
-    struct devmem_lane *lane = comm->devmem->lanes[socket];
-    struct incoming *incoming = &comm->incoming[socket];
+    struct devmem_lane *lane = comm->gpu->devmem->lanes[socket];
+    struct incoming *incoming = &comm->rx.incoming[socket];
+    struct rx_payload *payload = &incoming->payload;
     struct part *part;
     ssize_t got;
 
-    poll_lane(comm, socket);
-    part = comm->result == TCPX_SUCCESS ? part_to_fill(comm, lane, incoming) : NULL;
+    rx_devmem_poll_lane(comm, socket);
+    part = comm->result == TCPX_SUCCESS ? rx_devmem_part_to_fill(comm, lane, payload) : NULL;
     *wait = LANE_SOON;
     *error = EAGAIN;
     if (part == NULL)
         return -1;
-    got = call(comm, lane, part, incoming->payload_left, error);
+    got = rx_devmem_call(comm, lane, part, payload->left, error);
     if (got < 0)
-        explain(comm, *error);
+        rx_devmem_explain(comm, *error);
     if (comm->result != TCPX_SUCCESS)
         return -1;
     if (got < 0 && *error == EAGAIN) {
         lane->hungry = lane->hungry != 0 ? lane->hungry : clock_now();
         /* What is here goes on: its pages may be the ones that are missing. */
-        *wait = has_starved(lane) ? LANE_SOON : LANE_FOR_INPUT;
+        *wait = rx_devmem_has_starved(lane) ? LANE_SOON : LANE_FOR_INPUT;
         if (part->bytes > 0)
-            submit(comm, lane, part);
+            rx_devmem_submit(comm, lane, part);
         return -1;
     }
     if (got <= 0)
         return got;
     lane->hungry = 0;
-    incoming->payload_left -= (uint64_t)got;
-    incoming->landing_at += (uint64_t)got;
+    payload->left -= (uint64_t)got;
+    payload->at += (uint64_t)got;
     incoming->total += (uint64_t)got;
-    incoming->request->landing += (uint64_t)got;
-    if (incoming->payload_left == 0 || is_full(comm, part))
-        submit(comm, lane, part);
+    payload->request->copying += (uint64_t)got;
+    if (payload->left == 0 || rx_devmem_is_full(comm, part))
+        rx_devmem_submit(comm, lane, part);
     return got;
 }
+
+static const struct sink_ops sink_devmem = {
+    .name = "devmem", .read = rx_devmem_read, .complete = sink_complete_receive};

@@ -1,14 +1,13 @@
-/*
- * Sending GPU memory by devmem TCP: the socket is told a place in a dma-buf instead of an address,
- * the NIC reads it there, and the bytes count as sent when the peer has them.
- */
-#include "net/comm/comm_state.h"
+/* Zero-copy sends from dma-bufs. */
+#include "net/gpu/tx_dmabuf.h"
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "net/nic/nic_binding.h"
+#include "net/comm/fail.h"
+#include "net/comm/tx_connection.h"
+#include "net/comm/tx_done.h"
 #include "net/devmem/devmem_uapi.h"
+#include "net/nic/nic_binding.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +18,7 @@
 /* --- whether to ---------------------------------------------------------------------------- */
 
 /* The kernel drops what leaves through another NIC than the one that the memory is bound to. */
-static int check_route(const struct net_comm *comm, int socket)
+static int tx_dmabuf_check_route(const struct net_comm *comm, int socket)
 {
     const struct net_device *device = &comm->link.device;
     struct sockaddr_storage from = {0};
@@ -44,59 +43,60 @@ static int check_route(const struct net_comm *comm, int socket)
 }
 
 /* Several routes of the same length may share the connections. */
-static int check_routes(const struct net_comm *comm)
+static int tx_dmabuf_check_routes(const struct net_comm *comm)
 {
     int result = TCPX_SUCCESS;
 
     for (unsigned i = 0; i < comm->link.sockets && result == TCPX_SUCCESS; i++)
-        result = check_route(comm, comm->link.forward[i]);
+        result = tx_dmabuf_check_route(comm, comm->link.forward[i]);
     return result;
 }
 
 /* With the lock. */
-static int allow_on_all(struct net_comm *comm)
+static int tx_dmabuf_allow(struct net_comm *comm)
 {
     int result = TCPX_SUCCESS;
 
     for (unsigned i = 0; i < comm->link.sockets && result == TCPX_SUCCESS; i++) {
-        struct outgoing *outgoing = &comm->outgoing[i];
+        struct zerocopy **sends = &comm->gpu->zero_copy[i];
 
-        if (outgoing->by_reference == NULL)
-            outgoing->by_reference = calloc(1, sizeof *outgoing->by_reference);
-        result = outgoing->by_reference != NULL ? zerocopy_allow(comm->link.forward[i])
-                                                : error_system(ENOMEM, "sends without a copy");
+        if (*sends == NULL)
+            *sends = calloc(1, sizeof **sends);
+        result = *sends != NULL ? zerocopy_allow(comm->link.forward[i])
+                                : error_system(ENOMEM, "sends without a copy");
     }
     return result;
 }
 
 /* Once for a comm, when there is something that can be sent. */
-static int begin(struct net_comm *comm)
+static int tx_dmabuf_begin(struct net_comm *comm)
 {
     int result = TCPX_SUCCESS;
 
-    pthread_mutex_lock(&comm->lock);
-    if (!comm->sends_by_reference) {
-        result = allow_on_all(comm);
-        comm->sends_by_reference = result == TCPX_SUCCESS;
-        if (comm->sends_by_reference)
+    comm_lock_take(&comm->lock);
+    if (!comm->gpu->sends_by_reference) {
+        result = tx_dmabuf_allow(comm);
+        comm->gpu->sends_by_reference = result == TCPX_SUCCESS;
+        comm->tx.zero_copy = comm->gpu->sends_by_reference;
+        if (comm->gpu->sends_by_reference)
             log_tcpx("%s sends to %s by devmem TCP", comm->link.device.name, comm->link.peer);
     }
-    pthread_mutex_unlock(&comm->lock);
+    comm_lock_release(&comm->lock);
     return result;
 }
 
 /* Without the lock, since the kernel may take its time. */
-static int take_source(struct net_comm *comm, gpu_address address, uint64_t bytes,
-                       struct devmem_source **source)
+static int tx_dmabuf_take_source(struct net_comm *comm, gpu_address address, uint64_t bytes,
+                                 struct devmem_source **source)
 {
-    int result = comm->sends_by_reference ? TCPX_SUCCESS : check_routes(comm);
+    int result = comm->gpu->sends_by_reference ? TCPX_SUCCESS : tx_dmabuf_check_routes(comm);
 
     if (result == TCPX_SUCCESS)
-        result = devmem_source_take(&comm->link.device, staging_gpu(&comm->gpu.share), address,
+        result = devmem_source_take(&comm->link.device, staging_gpu(&comm->gpu->share), address,
                                     bytes, source);
     if (result != TCPX_SUCCESS)
         return result;
-    result = begin(comm);
+    result = tx_dmabuf_begin(comm);
     if (result != TCPX_SUCCESS) {
         devmem_source_give(*source);
         *source = NULL;
@@ -104,8 +104,8 @@ static int take_source(struct net_comm *comm, gpu_address address, uint64_t byte
     return result;
 }
 
-int devmem_send_register(struct net_comm *comm, gpu_address address, uint64_t bytes,
-                         struct devmem_source **source)
+int tx_dmabuf_register(struct net_comm *comm, gpu_address address, uint64_t bytes,
+                       struct devmem_source **source)
 {
     const struct net_device *device = &comm->link.device;
     const struct config *config;
@@ -114,44 +114,85 @@ int devmem_send_register(struct net_comm *comm, gpu_address address, uint64_t by
     *source = NULL;
     if (result != TCPX_SUCCESS || comm->side != NET_SENDER || device->ifindex <= 0 ||
         device->is_loopback || config->devmem == CONFIG_DEVMEM_OFF || config->soft_devmem != 0 ||
-        atomic_load(&comm->stages_instead))
+        atomic_load(&comm->gpu->stages_instead))
         return result;
-    result = take_source(comm, address, bytes, source);
+    result = tx_dmabuf_take_source(comm, address, bytes, source);
     if (result == TCPX_SUCCESS || config->devmem == CONFIG_DEVMEM_ON)
         return result;
     log_tcpx("%s sends to %s without devmem TCP: %s", device->name, comm->link.peer, error_text());
-    atomic_store(&comm->stages_instead, true);
+    atomic_store(&comm->gpu->stages_instead, true);
     return TCPX_SUCCESS;
 }
 
 /* --- sending ------------------------------------------------------------------------------- */
 
-/* The lock is free. Returns as sendmsg() does; ENOBUFS: too many are under way. */
-ssize_t devmem_send_some(int socket, uint32_t source_id, uint64_t at, uint64_t bytes)
+/* The lock is free. ENOBUFS: too many are in flight. */
+static ssize_t tx_dmabuf_write(const struct net_comm *comm, unsigned socket)
 {
+    const struct outgoing *outgoing = &comm->tx.outgoing[socket];
+    const struct request_gpu *gpu = &outgoing->request->gpu;
     union {
         struct cmsghdr head;
         char bytes[CMSG_SPACE(sizeof(uint32_t))];
     } control = {.head = {.cmsg_len = CMSG_LEN(sizeof(uint32_t)),
                           .cmsg_level = SOL_SOCKET,
                           .cmsg_type = DEVMEM_SCM_DMABUF}};
-    struct iovec place = {.iov_base = (void *)(uintptr_t)at, .iov_len = bytes};
+    struct iovec place = {.iov_base = (void *)(uintptr_t)(gpu->source_at + outgoing->at),
+                          .iov_len = outgoing->payload_left};
     struct msghdr message = {.msg_iov = &place,
                              .msg_iovlen = 1,
                              .msg_control = &control,
                              .msg_controllen = sizeof control.bytes};
 
-    memcpy(CMSG_DATA(&control.head), &source_id, sizeof source_id);
-    return sendmsg(socket, &message, MSG_ZEROCOPY | MSG_NOSIGNAL | MSG_DONTWAIT);
+    memcpy(CMSG_DATA(&control.head), &gpu->source_id, sizeof gpu->source_id);
+    return sendmsg(comm->link.forward[socket], &message,
+                   MSG_ZEROCOPY | MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void devmem_send_poll(struct net_comm *comm, unsigned socket)
+static void tx_dmabuf_taken(struct net_comm *comm, unsigned socket, uint64_t bytes)
 {
-    struct zerocopy *sends = comm->outgoing[socket].by_reference;
+    zerocopy_began(comm->gpu->zero_copy[socket], comm->tx.outgoing[socket].request, bytes);
+}
+
+static bool tx_dmabuf_is_ready(const struct net_request *request)
+{
+    return !request->gpu.gated;
+}
+
+static bool tx_dmabuf_has_room(struct net_comm *comm, unsigned socket)
+{
+    if (!zerocopy_has_room(comm->gpu->zero_copy[socket]))
+        tx_dmabuf_poll(comm, socket);
+    return zerocopy_has_room(comm->gpu->zero_copy[socket]);
+}
+
+static bool tx_dmabuf_explain(struct net_comm *comm, int error)
+{
+    if (error != EINVAL && error != ENODEV && error != EFAULT && error != EOPNOTSUPP)
+        return false;
+    error_keep_system(error,
+                      "%s cannot send from GPU memory any more (it was shut down, or the route "
+                      "to %s has changed)",
+                      comm->link.device.name, comm->link.peer);
+    comm_fail(comm, TCPX_SYSTEM_ERROR);
+    return true;
+}
+
+const struct source_ops source_dmabuf = {.name = "dma-buf",
+                                         .is_ready = tx_dmabuf_is_ready,
+                                         .has_room = tx_dmabuf_has_room,
+                                         .write = tx_dmabuf_write,
+                                         .taken = tx_dmabuf_taken,
+                                         .explain = tx_dmabuf_explain};
+
+void tx_dmabuf_poll(struct net_comm *comm, unsigned socket)
+{
+    struct zerocopy *sends = comm->gpu->zero_copy[socket];
     void *request;
     uint64_t bytes;
     int result;
 
+    COMM_LOCKED(comm);
     if (sends == NULL || !zerocopy_is_flying(sends))
         return;
     result = zerocopy_hear(sends, comm->link.forward[socket]);
@@ -159,15 +200,15 @@ void devmem_send_poll(struct net_comm *comm, unsigned socket)
         comm_fail(comm, result);
     /* A connection that breaks tells all that was under way to be over, arrived or not. */
     else if (zerocopy_has_news(sends) && comm->lost_at == 0)
-        comm_has_broken(comm, socket);
+        tx_connection_has_failed(comm, socket);
     while (comm->result == TCPX_SUCCESS && comm->lost_at == 0 &&
            zerocopy_take(sends, &request, &bytes))
-        sender_moved(request, bytes);
+        tx_moved(request, bytes);
 }
 
-bool devmem_send_is_flying(const struct net_comm *comm, unsigned socket)
+bool tx_dmabuf_is_in_flight(const struct net_comm *comm, unsigned socket)
 {
-    const struct zerocopy *sends = comm->outgoing[socket].by_reference;
+    const struct zerocopy *sends = comm->gpu->zero_copy[socket];
 
     return sends != NULL && zerocopy_is_flying(sends);
 }
@@ -175,19 +216,19 @@ bool devmem_send_is_flying(const struct net_comm *comm, unsigned socket)
 /* --- the end ------------------------------------------------------------------------------- */
 
 /* Another thread may be about to send. */
-static bool has_or_may_have_sent(const struct net_comm *comm, unsigned socket)
+static bool tx_dmabuf_may_be_in_flight(const struct net_comm *comm, unsigned socket)
 {
-    const struct net_request *request = comm->outgoing[socket].request;
+    const struct net_request *request = comm->tx.outgoing[socket].request;
 
-    return devmem_send_is_flying(comm, socket) ||
-           (request != NULL && request_is_referred_to(request));
+    return tx_dmabuf_is_in_flight(comm, socket) ||
+           (request != NULL && request->source == &source_dmabuf);
 }
 
 /*
  * A socket goes on sending what it was given, also after shutdown() and close(), from memory that
  * its owner may overwrite now. A connect() to nowhere discards it and resets the connection.
  */
-static void reset(const struct net_comm *comm, unsigned socket)
+static void tx_dmabuf_reset(const struct net_comm *comm, unsigned socket)
 {
     const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
 
@@ -195,58 +236,59 @@ static void reset(const struct net_comm *comm, unsigned socket)
         log_warn("a connection to %s could not be reset: %s", comm->link.peer, strerror(errno));
 }
 
-void devmem_send_abort(struct net_comm *comm)
+void tx_dmabuf_abort(struct net_comm *comm)
 {
     for (unsigned i = 0; i < comm->link.sockets; i++)
-        if (has_or_may_have_sent(comm, i))
-            reset(comm, i);
+        if (tx_dmabuf_may_be_in_flight(comm, i))
+            tx_dmabuf_reset(comm, i);
 }
 
 /* Whether sockets have taken all of its records, and of its bytes those that have not arrived. */
-static bool may_arrive_whole(const struct net_comm *comm, const struct net_request *request)
+static bool tx_dmabuf_may_arrive_whole(const struct net_comm *comm,
+                                       const struct net_request *request)
 {
     uint64_t bytes = request->moved;
 
-    if (request->unsaid > 0)
+    if (request->records_queued > 0)
         return false;
     for (unsigned i = 0; i < comm->link.sockets; i++)
-        if (comm->outgoing[i].by_reference != NULL)
-            bytes += zerocopy_bytes_of(comm->outgoing[i].by_reference, request);
+        if (comm->gpu->zero_copy[i] != NULL)
+            bytes += zerocopy_bytes_of(comm->gpu->zero_copy[i], request);
     return bytes == request->bytes;
 }
 
 /* Whether the socket holds a part of a message that the peer could take for whole and right. */
-static bool holds_part_of_whole(const struct net_comm *comm, unsigned socket)
+static bool tx_dmabuf_holds_part_of_whole(const struct net_comm *comm, unsigned socket)
 {
-    const struct zerocopy *sends = comm->outgoing[socket].by_reference;
+    const struct zerocopy *sends = comm->gpu->zero_copy[socket];
 
     for (unsigned i = 0; sends != NULL && i < comm->used_requests; i++) {
         const struct net_request *request = &comm->requests[i];
 
-        if (request->state == REQUEST_MOVING && request_is_referred_to(request) &&
-            zerocopy_bytes_of(sends, request) > 0 && may_arrive_whole(comm, request))
+        if (request->state == REQUEST_MOVING && request->source == &source_dmabuf &&
+            zerocopy_bytes_of(sends, request) > 0 && tx_dmabuf_may_arrive_whole(comm, request))
             return true;
     }
     return false;
 }
 
 /* Notices that a connection has broken are notices, too: nothing is sent there any more. */
-static bool hear_arrivals(struct net_comm *comm)
+static bool tx_dmabuf_read_arrivals(struct net_comm *comm)
 {
     bool waits = false;
 
     for (unsigned i = 0; i < comm->link.sockets; i++) {
-        struct zerocopy *sends = comm->outgoing[i].by_reference;
+        struct zerocopy *sends = comm->gpu->zero_copy[i];
         void *request;
         uint64_t bytes;
 
         if (sends == NULL || zerocopy_hear(sends, comm->link.forward[i]) != TCPX_SUCCESS)
             continue;
         while (zerocopy_take(sends, &request, &bytes))
-            sender_moved(request, bytes);
+            tx_moved(request, bytes);
     }
     for (unsigned i = 0; i < comm->link.sockets && !waits; i++)
-        waits = holds_part_of_whole(comm, i);
+        waits = tx_dmabuf_holds_part_of_whole(comm, i);
     return waits;
 }
 
@@ -256,19 +298,25 @@ static bool hear_arrivals(struct net_comm *comm)
  * bytes are missing of cannot be taken for whole, whatever becomes of the others: its sockets are
  * left alone.
  */
-void devmem_send_close(struct net_comm *comm)
+void tx_dmabuf_close_sends(struct net_comm *comm)
 {
     enum { CLOSE_MS = 2000 };
     static const struct timespec pause = {.tv_nsec = 1000000};
     uint64_t deadline = deadline_after_ms(CLOSE_MS);
 
     if (comm->result != TCPX_SUCCESS) {
-        devmem_send_abort(comm);
+        tx_dmabuf_abort(comm);
         return;
     }
-    while (hear_arrivals(comm) && !deadline_passed(deadline))
+    while (tx_dmabuf_read_arrivals(comm) && !deadline_passed(deadline))
         nanosleep(&pause, NULL);
     for (unsigned i = 0; i < comm->link.sockets; i++)
-        if (holds_part_of_whole(comm, i))
-            reset(comm, i);
+        if (tx_dmabuf_holds_part_of_whole(comm, i))
+            tx_dmabuf_reset(comm, i);
+}
+
+void tx_dmabuf_close(struct net_comm *comm)
+{
+    for (unsigned i = 0; i < comm->link.sockets; i++)
+        free(comm->gpu->zero_copy[i]);
 }

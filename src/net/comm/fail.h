@@ -1,0 +1,35 @@
+/*
+ * How a comm fails: all of its requests end with the reason, and the peer gets an ABORT with it.
+ * When only one connection was lost, the comm waits for the others to end first, since a receiver
+ * may have whole messages there, and a sender the peer's own reason.
+ */
+#ifndef TCPX_NET_COMM_FAIL_H
+#define TCPX_NET_COMM_FAIL_H
+
+#include "net/comm/comm_state.h"
+
+/* Ends every request with this result and error_text(). No effect on a comm that has failed. */
+void comm_fail(struct net_comm *comm, int result);
+
+/* The same when the GPU is the reason: bytes that have arrived do not get to their place either. */
+void comm_fail_copies(struct net_comm *comm, int result);
+
+/* The peer has sent what the protocol does not allow. */
+void comm_fail_protocol(struct net_comm *comm, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Sends ABORT. Skipped while another thread has that socket; it retries when it releases it. */
+void comm_abort(struct net_comm *comm);
+
+/*
+ * A connection was lost, and error_text() says how. The comm fails with this text when the others
+ * have ended, or when they bring nothing for a while.
+ */
+void comm_lose(struct net_comm *comm);
+void comm_fail_lost(struct net_comm *comm);
+void comm_fail_if_lost_for_long(struct net_comm *comm);
+
+/* The error that a forward connection has met, also as error_text(); 0: none. */
+int comm_connection_error(const struct net_comm *comm, unsigned lane);
+
+#endif

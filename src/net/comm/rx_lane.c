@@ -1,0 +1,206 @@
+/* Reading a receiver's sockets. */
+#include "net/comm/rx_lane.h"
+
+#include "net/comm/accounting.h"
+#include "net/comm/fail.h"
+#include "net/comm/lanes.h"
+#include "net/comm/request.h"
+#include "net/comm/rx_announce.h"
+#include "net/comm/rx_end.h"
+#include "net/comm/rx_match.h"
+#include "net/comm/rx_record.h"
+#include "net/comm/rx_unexpected.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+/* --- what has arrived ---------------------------------------------------------------------- */
+
+/*
+ * A slice ahead of its receive would have to be copied once more. While receives are being posted
+ * it is left in its socket, since its own is likely to be the next; but one message is always kept,
+ * so that a receive finds it at once.
+ */
+static bool rx_must_stall(struct net_comm *comm, struct incoming *incoming)
+{
+    struct wire_record record;
+    bool stall = comm_is_in_order(comm) &&
+                 wire_record_read(incoming->record, WIRE_FORWARD, &record) == WIRE_FINE &&
+                 record.type == WIRE_SLICE && rx_match_by_number(comm, record.sequence) == NULL &&
+                 !rx_unexpected_has_begun(comm, record.sequence) && comm->rx.held > 0 &&
+                 rx_announce_is_posting(comm);
+
+    comm->rx.stalled += stall - incoming->stalled;
+    incoming->stalled = stall;
+    if (stall)
+        incoming->stalled_for = record.sequence;
+    return stall;
+}
+
+static void rx_payload_complete(struct net_comm *comm, struct incoming *incoming)
+{
+    const struct rx_payload complete = incoming->payload;
+
+    incoming->payload = (struct rx_payload){0};
+    complete.sink->complete(comm, &complete);
+}
+
+/* Finishes and begins what needs no further bytes. False: a record waits for its receive. */
+static bool rx_process_arrived(struct net_comm *comm, unsigned socket)
+{
+    struct incoming *incoming = &comm->rx.incoming[socket];
+    bool payload_only = comm->link.framing == WIRE_SEPARATE && socket > 0;
+    struct wire_record slice;
+    bool moved = true;
+
+    while (moved && comm->result == TCPX_SUCCESS) {
+        bool has_payload = incoming->payload.sink != NULL;
+
+        moved = false;
+        if (has_payload && incoming->payload.left == 0) {
+            rx_payload_complete(comm, incoming);
+            moved = true;
+        } else if (incoming->record_have == WIRE_RECORD_BYTES && !has_payload) {
+            if (rx_must_stall(comm, incoming))
+                return false;
+            rx_record_arrived(comm, socket);
+            moved = true;
+        } else if (payload_only && !has_payload && queue_pop(&incoming->slices, &slice)) {
+            rx_record_begin_slice(comm, socket, &slice);
+            moved = true;
+        }
+        /* There may be room for the next slice's record now, or this was the end. */
+        if (moved && payload_only)
+            lane_wake(comm, 0);
+    }
+    return true;
+}
+
+/* Whether a record on socket 0 could be a slice that has no room to wait. */
+static bool rx_must_wait(const struct net_comm *comm, unsigned socket)
+{
+    if (comm->link.framing == WIRE_INLINE)
+        return false;
+    if (socket > 0) /* nothing is known about the next bytes */
+        return comm->rx.incoming[socket].payload.sink == NULL;
+    for (unsigned i = 1; i < comm->link.sockets; i++)
+        if (queue_length(&comm->rx.incoming[i].slices) == RX_MOST_SLICES)
+            return true;
+    return false;
+}
+
+/* --- reading ------------------------------------------------------------------------------- */
+
+/*
+ * One read, while the lock is free: the rest of the payload, and the record behind it in the same
+ * call. *emptied: it did not fill its room, so that there is no more for now. *error is errno.
+ */
+static ssize_t rx_read(struct net_comm *comm, unsigned socket, bool *emptied, int *error)
+{
+    uint8_t scratch[SINK_SCRATCH_BYTES];
+    struct incoming *incoming = &comm->rx.incoming[socket];
+    struct rx_payload *payload = &incoming->payload;
+    struct net_request *request = payload->request;
+    bool records_here = comm->link.framing == WIRE_INLINE || socket == 0;
+    struct iovec parts[2] = {{0}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 1};
+    ssize_t got;
+    size_t of_payload;
+
+    if (payload->left > 0)
+        parts[0] = payload->sink->next(comm, socket, scratch, payload->left);
+    if (records_here && parts[0].iov_len == payload->left) {
+        parts[1] = (struct iovec){.iov_base = incoming->record + incoming->record_have,
+                                  .iov_len = WIRE_RECORD_BYTES - incoming->record_have};
+        message.msg_iovlen = 2;
+    }
+    request_hold(request);
+    stages_call_begins(&comm->calling);
+    comm_lock_release(&comm->lock);
+    got = recvmsg(comm->link.forward[socket], &message, MSG_DONTWAIT);
+    *error = errno;
+    comm_lock_take(&comm->lock);
+    account_throttle(comm, CONFIG_THROTTLE_RECEIVE, got);
+    stages_call_ended(&comm->calling, got > 0);
+    request_let_go(request);
+    if (got <= 0)
+        return got;
+    *emptied = (size_t)got < parts[0].iov_len + parts[1].iov_len;
+    of_payload = (size_t)got < parts[0].iov_len ? (size_t)got : parts[0].iov_len;
+    payload->left -= of_payload;
+    incoming->record_have += (size_t)got - of_payload;
+    incoming->total += (size_t)got;
+    if (of_payload > 0)
+        payload->sink->filled(comm, socket, of_payload);
+    return got;
+}
+
+static bool rx_has_memory(struct net_comm *comm, unsigned socket)
+{
+    const struct rx_payload *payload = &comm->rx.incoming[socket].payload;
+
+    return payload->left == 0 || payload->sink->reserve == NULL ||
+           payload->sink->reserve(comm, socket);
+}
+
+static bool rx_sink_reads(const struct rx_payload *payload)
+{
+    return payload->left > 0 && payload->sink->read != NULL;
+}
+
+enum lane_wait rx_receive(struct net_comm *comm, uint16_t socket)
+{
+    struct incoming *incoming = &comm->rx.incoming[socket];
+    enum lane_wait wait = LANE_FOR_INPUT;
+    uint64_t moved = 0;
+    int calls = 0;
+    bool emptied = false;
+
+    COMM_LOCKED(comm);
+    for (;;) {
+        ssize_t got;
+        int error;
+
+        if (!rx_process_arrived(comm, socket) || comm->result != TCPX_SUCCESS)
+            return LANE_IDLE;
+        if (rx_must_wait(comm, socket)) {
+            /* On socket 0 other lanes are late; a further one has had all that was announced. */
+            account_read(comm, socket, socket == 0);
+            return LANE_IDLE;
+        }
+        if (emptied)
+            return LANE_FOR_INPUT;
+        if (moved >= COMM_TURN_BYTES || calls++ == COMM_TURN_CALLS)
+            return LANE_MORE;
+        if (rx_sink_reads(&incoming->payload)) {
+            got = incoming->payload.sink->read(comm, socket, &error, &wait);
+        } else if (!rx_has_memory(comm, socket)) {
+            account_no_memory(comm, socket);
+            return LANE_SOON;
+        } else {
+            got = rx_read(comm, socket, &emptied, &error);
+        }
+        if (got < 0 && wait == LANE_SOON)
+            account_no_memory(comm, socket);
+        else
+            account_read(comm, socket, got > 0 && !emptied);
+        if (comm->result != TCPX_SUCCESS)
+            return LANE_IDLE;
+        if (got < 0 && error == EINTR)
+            continue;
+        if (got < 0 && (error == EAGAIN || error == EWOULDBLOCK))
+            return wait;
+        if (got < 0) {
+            error_keep_system(error, "the connection from %s broke", comm->link.peer);
+            rx_connection_lost(comm, socket);
+            return LANE_IDLE;
+        }
+        if (got == 0) {
+            rx_stream_ended(comm, socket);
+            return LANE_IDLE;
+        }
+        moved += (uint64_t)got;
+        if (comm->lost_at != 0)
+            comm->lost_at = clock_now(); /* the others still bring bytes */
+    }
+}

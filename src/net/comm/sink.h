@@ -1,0 +1,72 @@
+/*
+ * Where the bytes of a record go. The receiving side (rx_lane.c) knows a sink only by these
+ * operations. Here: host memory of a receive, memory for an unexpected message, the text of an
+ * ABORT, and a scratch buffer for bytes that are not wanted. In net/gpu: staging memory, bounce
+ * memory, and sockets that receive into device memory. All are called with the comm's lock.
+ */
+#ifndef TCPX_NET_COMM_SINK_H
+#define TCPX_NET_COMM_SINK_H
+
+#include "net/comm/lane_wait.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+struct net_comm;
+struct net_request;
+struct sink_ops;
+struct unexpected;
+
+/* What a socket is in the middle of receiving. */
+struct rx_payload {
+    const struct sink_ops *sink; /* NULL: nothing */
+    struct net_request *request; /* whose bytes these are, */
+    struct unexpected *message;  /* or the message without a receive; or neither */
+    uint8_t *place;              /* host memory for the next bytes, if the sink has such */
+    uint64_t at;                 /* where in the message the next bytes belong */
+    uint64_t left;
+    uint64_t bytes; /* of the whole payload */
+};
+
+enum { SINK_SCRATCH_BYTES = 16384 };
+
+struct sink_ops {
+    const char *name;
+    /* Receives into this memory may be announced late if they are small. */
+    bool in_host;
+
+    /* Reads by itself: as recv(); EAGAIN may also mean that memory is missing: *wait tells. */
+    ssize_t (*read)(struct net_comm *comm, unsigned socket, int *error, enum lane_wait *wait);
+
+    /* Whether there is memory for the next bytes; NULL: always. */
+    bool (*reserve)(struct net_comm *comm, unsigned socket);
+    /* The place for as many of the next `room` bytes as it takes. */
+    struct iovec (*next)(struct net_comm *comm, unsigned socket, uint8_t *scratch, uint64_t room);
+    /* So many more bytes lie there. */
+    void (*filled)(struct net_comm *comm, unsigned socket, uint64_t bytes);
+
+    /* The payload, possibly empty, is complete. */
+    void (*complete)(struct net_comm *comm, const struct rx_payload *payload);
+
+    /*
+     * A message that arrived before its receive, of more than no bytes, to the place of the
+     * receive. The lock may be free meanwhile. NULL: the mover copies it out, a piece at a time.
+     */
+    void (*copy_in)(const struct net_comm *comm, const struct net_request *request,
+                    const uint8_t *data, uint64_t bytes);
+};
+
+/* `next` and `filled` of a sink whose bytes go to `place`. */
+struct iovec sink_next_at_place(struct net_comm *comm, unsigned socket, uint8_t *scratch,
+                                uint64_t room);
+void sink_filled_at_place(struct net_comm *comm, unsigned socket, uint64_t bytes);
+
+/* The bytes of a payload have arrived at the place of their receive, or are on the way there. */
+void sink_complete_receive(struct net_comm *comm, const struct rx_payload *payload);
+
+extern const struct sink_ops sink_host;
+extern const struct sink_ops sink_discard;
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * Which receive a send goes to. A send waits until it is paired with a posted receive, or is small
+ * enough to go ahead of that on credit. Then it is opened, in an order that both sides compute
+ * alike: its records are planned for forward socket 0, and its bytes are there to be cut into
+ * slices. docs/protocol.md has the rules.
+ */
+#ifndef TCPX_NET_COMM_TX_MATCH_H
+#define TCPX_NET_COMM_TX_MATCH_H
+
+#include "net/comm/comm_state.h"
+
+MUST_CHECK int tx_match_create(struct net_comm *comm);
+void tx_match_destroy(struct net_comm *comm);
+
+/* A new send: opens it, or lets it wait for its receive. */
+void tx_match_start(struct net_comm *comm, struct net_request *request);
+
+/* What the receiver has sent: a posted receive, and all credit that was freed so far. */
+MUST_CHECK int tx_match_post(struct net_comm *comm, const struct wire_record *record);
+MUST_CHECK int tx_match_credit(struct net_comm *comm, uint64_t freed);
+
+/* Opens sends that wait, as far as the credit goes now. */
+void tx_match_open_waiting(struct net_comm *comm);
+
+/* Plans a record for forward socket 0. False: it failed, and so has the comm. */
+bool tx_match_plan(struct net_comm *comm, struct net_request *request,
+                   const struct wire_record *record);
+/* Whether there is room for the records of slices, besides those of sends that begin. */
+bool tx_match_can_plan_slice(const struct net_comm *comm);
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * What a comm with GPU memory has of it: the state that the files of this room share. The comm's
+ * lock guards it. Copies between GPU memory and pinned slots run on one stream, in order.
+ */
+#ifndef TCPX_NET_GPU_COMM_GPU_H
+#define TCPX_NET_GPU_COMM_GPU_H
+
+#include "net/comm/comm_state.h"
+#include "net/devmem/zerocopy.h"
+#include "net/gpu/staging.h"
+
+#include <stdatomic.h>
+
+/* A slot that a receiving socket fills. */
+struct rx_slot {
+    struct staging_slot *slot; /* NULL: none */
+    uint64_t bytes;            /* that are in it */
+    uint64_t room;             /* that will be, before they are copied on */
+};
+
+/* What a send waits for on the GPU. */
+struct send_gate {
+    struct gpu_stream *stream;
+    struct gpu_event *event;
+};
+
+struct comm_gpu {
+    int device;
+    struct staging_share share;
+    struct gpu_stream *stream;
+    struct queue copies;     /* struct copy, as they were put on the stream */
+    struct queue ready;      /* sender: struct copy that a socket can send */
+    struct send_gate *gates; /* of the requests */
+    unsigned gated_sends;    /* that wait for their gates */
+    struct rx_slot rx_slots[WIRE_MOST_SOCKETS];
+    struct rx_devmem *devmem; /* NULL: all sockets receive into host memory */
+
+    struct zerocopy *zero_copy[WIRE_MOST_SOCKETS]; /* NULL: there can be none */
+    /* Read without the lock when memory is registered; both only ever change to true. */
+    atomic_bool sends_by_reference; /* the NIC reads GPU memory by itself */
+    atomic_bool stages_instead;     /* it has been found that it cannot */
+};
+
+#endif

@@ -1,0 +1,23 @@
+/*
+ * The sink of sockets that receive into device memory (devmem TCP) and carry payload only: bytes
+ * arrive in pages of a pool in GPU memory, described by control messages; they are unpacked to
+ * where they belong, in GPU memory or host memory, and their tokens go back to the kernel when that
+ * is done.
+ */
+#ifndef TCPX_NET_GPU_RX_DEVMEM_H
+#define TCPX_NET_GPU_RX_DEVMEM_H
+
+#include "net/gpu/comm_gpu.h"
+
+/* If the link receives into device memory, on its sockets that carry payload only. */
+MUST_CHECK int rx_devmem_open(struct net_comm *comm);
+void rx_devmem_close(struct net_comm *comm);
+
+/* Sees which parts have been unpacked. */
+void rx_devmem_poll(struct net_comm *comm);
+bool rx_devmem_is_under_way(const struct net_comm *comm);
+
+/* Warns when the pool has run dry; costs next to nothing as long as bytes come. */
+void rx_devmem_watch(struct net_comm *comm);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * The source of a send that the NIC reads from GPU memory by itself (devmem TCP): the socket gets a
+ * place in a dma-buf instead of an address, and the bytes count as sent when the peer has them.
+ */
+#ifndef TCPX_NET_GPU_TX_DMABUF_H
+#define TCPX_NET_GPU_TX_DMABUF_H
+
+#include "net/devmem/devmem_source.h"
+#include "net/gpu/comm_gpu.h"
+
+extern const struct source_ops source_dmabuf;
+
+/*
+ * Memory that the NIC can read where it is. *source is NULL if that is not so, or not asked for.
+ * Without the lock, since the kernel may take its time.
+ */
+MUST_CHECK int tx_dmabuf_register(struct net_comm *comm, gpu_address address, uint64_t bytes,
+                                  struct devmem_source **source);
+
+/* The operations of mover.h. */
+void tx_dmabuf_poll(struct net_comm *comm, unsigned socket);
+bool tx_dmabuf_is_in_flight(const struct net_comm *comm, unsigned socket);
+void tx_dmabuf_abort(struct net_comm *comm);
+void tx_dmabuf_close_sends(struct net_comm *comm);
+
+void tx_dmabuf_close(struct net_comm *comm);
+
+#endif

@@ -1,0 +1,302 @@
+/* Bounce memory of receives, and the descriptors that say where it is. */
+#include "net/gpu/unpack_queue.h"
+
+#include "base/config.h"
+#include "net/gpu/bounce.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 4096, MOST_BYTES = UNPACK_MAX_MESSAGE, MOST_PAGES = MOST_BYTES / PAGE };
+
+struct page_run {
+    uint32_t page; /* of the comm's own */
+    uint32_t count;
+};
+
+/* Where a receive's bytes are, in order. */
+struct unpack_place {
+    bool used;
+    uint32_t run_count;
+    struct page_run runs[MOST_PAGES];
+};
+
+struct unpack_queue_state {
+    struct bounce_region region; /* pages for payload; behind them the queue and the handle */
+    struct unpack_queue *queue;
+    uint32_t largest; /* bytes in one descriptor; 0: as many as there are */
+    uint32_t page_count;
+    uint32_t pages_left;
+    struct unpack_place places[UNPACK_QUEUE_DEPTH];
+    bool is_taken[]; /* pages */
+};
+
+static const struct unpack_ops unpack_queue_ops;
+
+/* --- opening ------------------------------------------------------------------------------- */
+
+static uint64_t unpack_whole_pages(uint64_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+static int unpack_queue_create(struct net_comm *comm, int device, uint32_t largest,
+                               struct net_device_handle *out)
+{
+    const uint64_t behind =
+        unpack_whole_pages(sizeof(struct unpack_queue) + sizeof(struct unpack_device_handle));
+    struct unpack_device_handle *handle;
+    const struct config *config;
+    struct unpack_queue_state *state;
+    uint64_t pages;
+    int result = config_get(&config);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    pages = config->unpack_bytes / PAGE;
+    state = calloc(1, sizeof *state + pages * sizeof *state->is_taken);
+    if (state == NULL)
+        return error_system(ENOMEM, "an unpack queue");
+    result = bounce_take(device, pages * PAGE + behind, &state->region);
+    if (result != TCPX_SUCCESS) {
+        free(state);
+        return result;
+    }
+    state->largest = largest;
+    state->page_count = (uint32_t)pages;
+    state->pages_left = (uint32_t)pages;
+    state->queue = (struct unpack_queue *)(state->region.host + pages * PAGE);
+    memset(state->queue->counts, 0, sizeof state->queue->counts);
+    handle = (struct unpack_device_handle *)(state->queue + 1);
+    *handle = (struct unpack_device_handle){
+        .queue = (struct unpack_queue *)(uintptr_t)(state->region.device + pages * PAGE),
+        .bounce = (void *)(uintptr_t)bounce_base(&state->region),
+        .head = UNPACK_HEAD_START};
+    *out = (struct net_device_handle){
+        .type = NET_DEVICE_UNPACK,
+        .version = UNPACK_VERSION,
+        .handle =
+            (void *)(uintptr_t)(state->region.device + pages * PAGE + sizeof(struct unpack_queue)),
+        .size = sizeof *handle,
+        .needs_proxy_progress = 1};
+    comm->unpack_queue = state;
+    comm->unpack = &unpack_queue_ops;
+    return TCPX_SUCCESS;
+}
+
+int unpack_queue_open(struct net_comm *comm, int device, uint32_t largest,
+                      struct net_device_handle *handle)
+{
+    COMM_LOCKED(comm);
+    if (comm->side != NET_RECEIVER || !comm_is_in_order(comm) || comm->next_sequence != 0 ||
+        comm->unpack != NULL)
+        return error_set(TCPX_INVALID_USAGE, "an unpack queue is for the receiver of a FIFO comm, "
+                                             "before its first receive, and once");
+    return unpack_queue_create(comm, device, largest, handle);
+}
+
+static void unpack_queue_close(struct net_comm *comm)
+{
+    bounce_give(&comm->unpack_queue->region);
+    free(comm->unpack_queue);
+}
+
+/* --- places -------------------------------------------------------------------------------- */
+
+static struct unpack_place *unpack_next_place(const struct net_comm *comm)
+{
+    return &comm->unpack_queue->places[comm->next_sequence % UNPACK_QUEUE_DEPTH];
+}
+
+static bool unpack_is_in_gpu(const struct net_buffer *buffer)
+{
+    return buffer->memory != NULL && !buffer->memory->sink->in_host;
+}
+
+static uint32_t unpack_pages_for(const struct net_buffer *buffer)
+{
+    return unpack_is_in_gpu(buffer) ? (uint32_t)(unpack_whole_pages(buffer->bytes) / PAGE) : 0;
+}
+
+static bool unpack_has_room(const struct net_comm *comm, const struct net_buffer *buffer)
+{
+    /* A receive that could never be is refused when it begins. */
+    return buffer->bytes > MOST_BYTES ||
+           (!unpack_next_place(comm)->used &&
+            unpack_pages_for(buffer) <= comm->unpack_queue->pages_left);
+}
+
+/* In as few runs as the free pages allow from the start; there are enough. */
+static void unpack_take_pages(struct unpack_queue_state *state, struct unpack_place *place,
+                              uint32_t count)
+{
+    state->pages_left -= count;
+    for (uint32_t page = 0; count > 0; page++) {
+        struct page_run *last = place->run_count > 0 ? &place->runs[place->run_count - 1] : NULL;
+
+        if (state->is_taken[page])
+            continue;
+        state->is_taken[page] = true;
+        count--;
+        if (last != NULL && last->page + last->count == page)
+            last->count++;
+        else
+            place->runs[place->run_count++] = (struct page_run){.page = page, .count = 1};
+    }
+}
+
+static void unpack_give_pages(struct unpack_queue_state *state, struct unpack_place *place)
+{
+    for (uint32_t i = 0; i < place->run_count; i++)
+        for (uint32_t k = 0; k < place->runs[i].count; k++)
+            state->is_taken[place->runs[i].page + k] = false;
+    for (uint32_t i = 0; i < place->run_count; i++)
+        state->pages_left += place->runs[i].count;
+    place->used = false;
+    place->run_count = 0;
+}
+
+static int unpack_begin(struct net_comm *comm, const struct net_buffer *buffer,
+                        struct net_request *request)
+{
+    struct unpack_place *place;
+
+    if (buffer->bytes > MOST_BYTES)
+        return error_set(TCPX_INVALID_USAGE,
+                         "a receive of %llu bytes, and %d are the most that an unpack queue takes",
+                         (unsigned long long)buffer->bytes, MOST_BYTES);
+    place = unpack_next_place(comm);
+    place->used = true;
+    unpack_take_pages(comm->unpack_queue, place, unpack_pages_for(buffer));
+    if (unpack_is_in_gpu(buffer))
+        request->sink = &sink_bounce;
+    return TCPX_SUCCESS;
+}
+
+static struct unpack_place *unpack_place_of(const struct net_comm *comm,
+                                            const struct net_request *request)
+{
+    return &comm->unpack_queue->places[request->sequence % UNPACK_QUEUE_DEPTH];
+}
+
+uint8_t *unpack_queue_where(const struct net_comm *comm, const struct net_request *request,
+                            uint64_t offset, uint64_t *most)
+{
+    const struct unpack_place *place = unpack_place_of(comm, request);
+    uint32_t i = 0;
+
+    while (offset >= (uint64_t)place->runs[i].count * PAGE)
+        offset -= (uint64_t)place->runs[i++].count * PAGE;
+    *most = (uint64_t)place->runs[i].count * PAGE - offset;
+    return comm->unpack_queue->region.host + (uint64_t)place->runs[i].page * PAGE + offset;
+}
+
+gpu_address unpack_queue_where_on_gpu(const struct net_comm *comm,
+                                      const struct net_request *request, uint64_t offset,
+                                      uint64_t bytes)
+{
+    uint64_t most;
+    const uint8_t *place = unpack_queue_where(comm, request, offset, &most);
+
+    return most >= bytes ? comm->unpack_queue->region.device +
+                               (uint64_t)(place - comm->unpack_queue->region.host)
+                         : 0;
+}
+
+/* --- bounce memory as a sink --------------------------------------------------------------- */
+
+static struct iovec bounce_next(struct net_comm *comm, unsigned socket, uint8_t *scratch,
+                                uint64_t room)
+{
+    const struct rx_payload *payload = &comm->rx.incoming[socket].payload;
+    uint64_t most;
+    uint8_t *place = unpack_queue_where(comm, payload->request, payload->at, &most);
+
+    (void)scratch;
+    return (struct iovec){.iov_base = place, .iov_len = room < most ? room : most};
+}
+
+static void bounce_filled(struct net_comm *comm, unsigned socket, uint64_t bytes)
+{
+    comm->rx.incoming[socket].payload.at += bytes;
+}
+
+static void bounce_copy_in(const struct net_comm *comm, const struct net_request *request,
+                           const uint8_t *data, uint64_t bytes)
+{
+    for (uint64_t at = 0, most; at < bytes; at += most) {
+        uint8_t *place = unpack_queue_where(comm, request, at, &most);
+
+        most = most < bytes - at ? most : bytes - at;
+        memcpy(place, data + at, most);
+    }
+}
+
+const struct sink_ops sink_bounce = {.name = "bounce",
+                                     .next = bounce_next,
+                                     .filled = bounce_filled,
+                                     .complete = sink_complete_receive,
+                                     .copy_in = bounce_copy_in};
+
+/* --- publishing ---------------------------------------------------------------------------- */
+
+static uint32_t unpack_describe(const struct unpack_queue_state *state,
+                                const struct unpack_place *place, uint64_t bytes,
+                                struct unpack_descriptor *descriptors)
+{
+    uint64_t at = 0;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; at < bytes; i++) {
+        uint64_t source = state->region.offset + (uint64_t)place->runs[i].page * PAGE;
+        uint64_t left = (uint64_t)place->runs[i].count * PAGE;
+
+        left = left < bytes - at ? left : bytes - at;
+        while (left > 0) {
+            uint64_t piece = state->largest != 0 && left > state->largest ? state->largest : left;
+
+            descriptors[count++] = (struct unpack_descriptor){.source_offset = (uint32_t)source,
+                                                              .length = (uint32_t)piece,
+                                                              .destination_offset = at};
+            source += piece;
+            at += piece;
+            left -= piece;
+        }
+    }
+    return count;
+}
+
+/* The count last: whoever sees it sees the descriptors. */
+static void unpack_publish(struct net_comm *comm, const struct net_request *request)
+{
+    struct unpack_queue_state *state = comm->unpack_queue;
+    unsigned slot = request->sequence % UNPACK_QUEUE_DEPTH;
+    uint64_t count;
+
+    count = request->sink == &sink_bounce
+                ? unpack_describe(state, &state->places[slot], request->bytes,
+                                  state->queue->descriptors[slot])
+                : 0;
+    atomic_thread_fence(memory_order_seq_cst);
+    __atomic_store_n(&state->queue->counts[slot], count, __ATOMIC_RELEASE);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+/*
+ * A slot that nothing is published in counts 0: NCCL's kernels look at the one they wait for when
+ * their communicator is aborted, too, and would never come to the end of a list that is left there.
+ */
+static void unpack_release(struct net_comm *comm, const struct net_request *request)
+{
+    __atomic_store_n(&comm->unpack_queue->queue->counts[request->sequence % UNPACK_QUEUE_DEPTH], 0,
+                     __ATOMIC_RELEASE);
+    unpack_give_pages(comm->unpack_queue, unpack_place_of(comm, request));
+}
+
+static const struct unpack_ops unpack_queue_ops = {.has_room = unpack_has_room,
+                                                   .begin = unpack_begin,
+                                                   .publish = unpack_publish,
+                                                   .release = unpack_release,
+                                                   .close = unpack_queue_close};
