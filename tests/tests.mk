@@ -32,6 +32,8 @@ INTEGRATION   := $(filter-out $(patsubst %,tests/integration/%.sh,$(TIMED) $(SAI
 
 # Which tests of a program run: TCPX_TEST_CASE.
 FILTER        := $(BUILD)/obj/tests/filter.o
+# What tests see inside of a comm.
+INSIDE        := $(BUILD)/obj/tests/support/comm_inside.o
 
 # Units over the library with redirected calls, by the file tests/NAME.syms.
 REDIRECTED_UNITS := $(BUILD)/tests/unit/test_session_syscalls
@@ -43,7 +45,7 @@ $(BUILD)/tests/unit/test_session_silence: CMOCKA_LIBS += -Wl,--export-dynamic-sy
 $(BUILD)/tests/unit/test_session_silence: | $(BUILD)/libnccl-net-tcpx.so
 
 # In all of them tests/support/peer_text.c looks at every text that arrives from a peer.
-$(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/support/peer_text.o $(FILTER) $(LIB_OBJECTS)
+$(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/support/peer_text.o $(INSIDE) $(FILTER) $(LIB_OBJECTS)
 	$(call link,$(CMOCKA_LIBS) $(patsubst %,-Wl$(comma)--wrap=%,error_keep $(WRAPPED)))
 
 # Functions of the library that a unit has in place of the library's own.
@@ -66,7 +68,7 @@ CALLS_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/net_calls/te
 CALLS_UNIT_SUITES = $(foreach program,$(CALLS_PROGRAMS), \
 	'unit/$(patsubst test_%,%,$(notdir $(program))): $(on_host) $(program)')
 
-$(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/net_calls/net_calls.o $(FILTER) \
+$(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/net_calls/net_calls.o $(INSIDE) $(FILTER) \
 		$(BUILD)/obj/tests/redirected/net_calls.o
 	$(call link,$(CMOCKA_LIBS))
 
@@ -314,10 +316,10 @@ FUZZERS      := $(FUZZ_TARGETS:%=$(BUILD)/tests/fuzz/fuzz_%)
 FUZZ_SECONDS ?= 30
 
 $(BUILD)/tests/fuzz/replay_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o \
-		$(BUILD)/obj/tests/fuzz/standalone.o $(LIB_OBJECTS)
+		$(BUILD)/obj/tests/fuzz/standalone.o $(INSIDE) $(LIB_OBJECTS)
 	$(call link)
 
-$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(LIB_OBJECTS)
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(INSIDE) $(LIB_OBJECTS)
 	$(call link,-fsanitize=fuzzer)
 
 FUZZ_SUITES   := $(foreach target,$(FUZZ_TARGETS),'fuzz/$(target): $(BUILD)/tests/fuzz/replay_$(target) tests/fuzz/corpus/fuzz_$(target)')
@@ -458,7 +460,7 @@ check-vm:
 	@VM=1 $(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-vm-run
 
-$(BUILD)/tests/vm/by_reference: $(BUILD)/obj/tests/vm/by_reference.o $(LIB_OBJECTS)
+$(BUILD)/tests/vm/by_reference: $(BUILD)/obj/tests/vm/by_reference.o $(INSIDE) $(LIB_OBJECTS)
 	$(call link)
 
 VM_PROGRAMS := $(BUILD)/tests/vm/by_reference \

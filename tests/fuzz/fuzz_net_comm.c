@@ -12,8 +12,7 @@
 #include <sys/socket.h>
 
 #include "tests/fuzz/promise.h"
-
-#include "net/comm/comm_state.h"
+#include "tests/support/comm_inside.h"
 
 enum {
     MOST_MESSAGES = 64, /* receives or sends of one run */
@@ -226,102 +225,29 @@ static uint64_t charge_of(uint64_t bytes)
     return bytes + WIRE_EAGER_CHARGE;
 }
 
-static void check_kept(const struct eager_message *message)
-{
-    uint64_t coming = 0;
-
-    for (unsigned i = 0; i < now.link.sockets; i++)
-        if (now.comm->incoming[i].ahead == message)
-            coming += now.comm->incoming[i].counts;
-    PROMISE(message->begun <= message->bytes && message->bytes <= message->capacity);
-    PROMISE(message->begun - message->moved == coming);
-}
-
-/* Messages that are kept by their number: each once, within the credit; and memory for more. */
-static uint64_t check_ahead(void)
-{
-    enum { SLACK = 4096 };
-    const struct net_comm *comm = now.comm;
-    uint64_t held = 0;
-    uint64_t memory = 0;
-    unsigned stalled = 0;
-
-    for (uint32_t i = 0; i < WIRE_MOST_AHEAD; i++) {
-        const struct eager_message *one = comm->ahead[i];
-
-        if (one == NULL)
-            continue;
-        check_kept(one);
-        PROMISE(one->sequence % WIRE_MOST_AHEAD == i);
-        PROMISE((uint32_t)(one->sequence - comm->next_sequence) < WIRE_MOST_AHEAD);
-        held += charge_of(one->bytes);
-        memory += one->capacity;
-    }
-    for (const struct eager_message *one = comm->claimed; one != NULL; one = one->next) {
-        const struct net_request *request = receiver_by_sequence(now.comm, one->sequence);
-
-        check_kept(one);
-        PROMISE(comm->result != TCPX_SUCCESS || (request != NULL && request->matched));
-        held += charge_of(one->bytes);
-        memory += one->capacity;
-    }
-    /* Memory of an earlier message may be larger than what is in it now, but is not hoarded. */
-    if (now.most_kept < memory)
-        now.most_kept = memory;
-    PROMISE(memory <= 2 * held + SLACK * (now.link.eager_credit / WIRE_EAGER_CHARGE));
-    for (const struct eager_message *one = comm->spare; one != NULL; one = one->next)
-        memory += one->capacity;
-    PROMISE(memory == comm->ahead_memory);
-    PROMISE(memory <= now.most_kept + now.link.eager_credit);
-    for (unsigned i = 0; i < now.link.sockets; i++) {
-        stalled += comm->incoming[i].stalled;
-        PROMISE(!comm->incoming[i].stalled || comm->incoming[i].record_have == WIRE_RECORD_BYTES);
-    }
-    PROMISE(stalled == comm->stalled);
-    return held;
-}
-
 static void check_comm(void)
 {
-    uint64_t done = 0;
-    uint64_t aside = check_ahead();
+    const char *broken = inside_broken_rule(now.comm, now.done, &now.most_kept);
 
-    for (int i = 0; i < COMM_REQUESTS; i++) {
-        const struct net_request *request = &now.comm->requests[i];
-
-        done += request->state == REQUEST_DONE;
-        if (request->state == REQUEST_FAILED)
-            PROMISE(request->result != TCPX_SUCCESS && request->text[0] != '\0');
-        if (now.comm->result != TCPX_SUCCESS)
-            PROMISE(request->state != REQUEST_WAITING && request->state != REQUEST_MOVING);
+    if (broken != NULL) {
+        fprintf(stderr, "broken: %s\n", broken);
+        abort();
     }
-    PROMISE(now.comm->messages == now.done + done);
-    if (now.comm->result != TCPX_SUCCESS) {
-        PROMISE(now.comm->text[0] != '\0');
-        /* The kernel meets the unreadable page without a signal; an ABORT may use such words. */
-        PROMISE(strstr(now.comm->text, "gave up") != NULL ||
-                strstr(now.comm->text, "Bad address") == NULL);
-    }
-    for (const struct eager_message *one = now.comm->eager_first; one != NULL; one = one->next)
-        aside += charge_of(one->bytes);
-    PROMISE(aside == now.comm->eager_held && aside <= now.link.eager_credit);
+    /* The kernel meets the unreadable page without a signal; an ABORT may use such words. */
+    if (inside_result(now.comm) != TCPX_SUCCESS)
+        PROMISE(strstr(error_text(), "gave up") != NULL ||
+                strstr(error_text(), "Bad address") == NULL);
     check_memory();
 }
 
 /* --- the application ----------------------------------------------------------------------- */
-
-/*
- * Some of what a receiver does depends on how long ago a receive was posted. That is for the script
- * to say, or the same input would not do the same twice.
- */
-#define STILL (UINT64_MAX / 2)
 
 static void start_one(void)
 {
     struct message *message = &now.messages[now.count];
     uint8_t tag = next();
     uint64_t bytes = (uint64_t)next() * (tag & 0x80 ? 2 : 1);
-    bool had_failed = now.comm->result != TCPX_SUCCESS;
+    bool had_failed = inside_result(now.comm) != TCPX_SUCCESS;
     bool aside;
     int result;
 
@@ -330,7 +256,7 @@ static void start_one(void)
     *message = (struct message){.tag = tag & 3, .bytes = bytes};
     if (in_order())
         message->tag = 0;
-    aside = receiver_has_put_aside(now.comm, message->tag);
+    aside = inside_has_unexpected(now.comm, message->tag);
     if (now.side == NET_RECEIVER) {
         memset(room_of(now.count) - 64, POISON, bytes + 64);
         result = net_irecv(now.comm, room_of(now.count), bytes, message->tag, &message->request);
@@ -345,15 +271,18 @@ static void start_one(void)
         return;
     }
     now.count += message->request != NULL;
+    /*
+     * Some of what a receiver does depends on how long ago a receive was posted. The script decides
+     * that, or the same input would not do the same twice.
+     */
     if (now.side == NET_RECEIVER)
-        now.comm->last_post = STILL;
+        inside_keep_posting(now.comm, true);
 }
 
 /* No receive has been posted for a while, and what may be said later has to be said. */
 static void let_time_pass(void)
 {
-    now.comm->last_post = 0;
-    now.comm->unsaid_since = 0;
+    inside_let_time_pass(now.comm);
 }
 
 static bool drain(void);
@@ -407,7 +336,7 @@ static void test_one(unsigned which)
         return;
     result = net_test(message->request, &done, &bytes);
     PROMISE(result == TCPX_SUCCESS || (!done && error_text()[0] != '\0'));
-    PROMISE(done || result != TCPX_SUCCESS || now.comm->result == TCPX_SUCCESS);
+    PROMISE(done || result != TCPX_SUCCESS || inside_result(now.comm) == TCPX_SUCCESS);
     if (done || result != TCPX_SUCCESS) {
         struct net_request *ended = message->request;
 
@@ -426,9 +355,7 @@ static void test_all(void)
 /* Not by a test: there may be no request, and a new one would change what is right. */
 static void move_on(void)
 {
-    pthread_mutex_lock(&now.comm->lock);
-    progress(now.comm);
-    pthread_mutex_unlock(&now.comm->lock);
+    inside_move_on(now.comm);
 }
 
 /* --- what the peer writes ------------------------------------------------------------------ */
@@ -1189,10 +1116,8 @@ static void judge(void)
 /* A receiver that has been told no lie has every message, says so, and has counted the credit. */
 static void judge_honest(void)
 {
-    const struct net_comm *comm = now.comm;
-
-    PROMISE(comm->result == TCPX_SUCCESS && comm->stalled == 0);
-    PROMISE(comm->eager_given_back + comm->eager_held == now.charged);
+    PROMISE(inside_result(now.comm) == TCPX_SUCCESS && inside_stalled(now.comm) == 0);
+    PROMISE(inside_given_back(now.comm) + inside_held(now.comm) == now.charged);
     PROMISE(now.heard_posts == now.count);
     for (unsigned i = 0; i < now.count; i++) {
         const struct said *said = &now.said[i];
@@ -1207,9 +1132,9 @@ static void judge_sender(void)
 {
     uint64_t used = now.charged - now.freed_told;
 
-    if (!in_order() || !now.clean || now.comm->result != TCPX_SUCCESS)
+    if (!in_order() || !now.clean || inside_result(now.comm) != TCPX_SUCCESS)
         return;
-    PROMISE(now.charged == now.comm->eager_charged);
+    PROMISE(now.charged == inside_charged(now.comm));
     for (unsigned i = 0; i < now.count; i++) {
         uint64_t bytes = now.messages[i].bytes;
 
@@ -1250,8 +1175,8 @@ static void settle_all(void)
     } else if (!held) {
         judge_sender();
     }
-    PROMISE(!now.must_fail || held || now.comm->result != TCPX_SUCCESS);
-    if (now.comm->result != TCPX_SUCCESS)
+    PROMISE(!now.must_fail || held || inside_result(now.comm) != TCPX_SUCCESS);
+    if (inside_result(now.comm) != TCPX_SUCCESS)
         start_one();
 }
 

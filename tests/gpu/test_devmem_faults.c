@@ -6,9 +6,9 @@
  * software NIC.
  */
 #include "gpu/gpu.h"
-#include "net/comm/comm_state.h"
 #include "tests/fakecuda/fakecuda.h"
 #include "tests/spinning_kernel.h"
+#include "tests/support/comm_inside.h"
 #include "tests/unit/net_traffic.h"
 
 #include <dlfcn.h>
@@ -30,7 +30,6 @@ static struct gpu *gpu;
 static struct gpu_stream *stream;
 static struct gpu_event *event;
 static struct gpu_pinned window; /* what GPU memory is written and read through */
-static struct staging_share share;
 static struct text text;
 static struct spinner spinner;
 
@@ -44,18 +43,9 @@ struct slot_list {
 
 static struct slot_list look_at_slots(void)
 {
-    struct staging_slot *taken[MOST_SLOTS];
-    struct slot_list slots = {.count = 0};
+    struct slot_list slots;
 
-    while (slots.count < MOST_SLOTS) {
-        assert_success(staging_take(&share, &taken[slots.count]));
-        if (taken[slots.count] == NULL)
-            break;
-        slots.hosts[slots.count] = taken[slots.count]->host;
-        slots.count++;
-    }
-    for (unsigned i = slots.count; i > 0; i--)
-        staging_give(&share, taken[i - 1]);
+    assert_success(inside_free_slots(slots.hosts, MOST_SLOTS, &slots.count));
     return slots;
 }
 
@@ -155,7 +145,8 @@ static void receive_all(struct pair *pair)
 {
     uint64_t deadline = deadline_after_ms(CASE_MS);
 
-    while (pair->receive != NULL && (pair->receive->moved < BYTES || pair->send != NULL)) {
+    while (pair->receive != NULL &&
+           (inside_moved(pair->receiver, pair->receive) < BYTES || pair->send != NULL)) {
         assert_success(move_on(&pair->send));
         assert_success(move_on(&pair->receive));
         assert_false(deadline_passed(deadline));
@@ -215,7 +206,7 @@ static unsigned begin_to_unpack(struct pair *pair, struct slot_list *free_slots)
     receive_all(pair);
     *free_slots = look_at_slots();
     assert_true(spinner_still_spins(&spinner));
-    return pair->receiver->gpu.share.used;
+    return inside_slots_used(pair->receiver);
 }
 
 /* Of the message, or not written. */
@@ -362,8 +353,7 @@ static int set_up(void **state)
     if (gpu_open(0, &gpu) != TCPX_SUCCESS || gpu_stream_create(gpu, &stream) != TCPX_SUCCESS ||
         gpu_event_create(gpu, GPU_EVENT_PLAIN, &event) != TCPX_SUCCESS ||
         gpu_pinned_alloc(gpu, ROOM, GPU_PINNED_PLAIN, &window) != TCPX_SUCCESS ||
-        staging_join(0, MOST_SLOTS, &share) != TCPX_SUCCESS ||
-        gpu_enter(gpu, &scope) != TCPX_SUCCESS)
+        inside_slots_open(MOST_SLOTS) != TCPX_SUCCESS || gpu_enter(gpu, &scope) != TCPX_SUCCESS)
         return -1;
     opened = spinner_open(&spinner);
     gpu_leave(gpu, &scope);
@@ -380,7 +370,7 @@ static int tear_down(void **state)
         gpu_leave(gpu, &scope);
     }
     text_destroy(&text);
-    staging_leave(&share);
+    inside_slots_close();
     gpu_pinned_free(gpu, &window);
     gpu_event_destroy(event);
     gpu_stream_destroy(stream);

@@ -2,8 +2,8 @@
  * How much a call on a comm does at most, where no I/O thread helps: a bounded number of system
  * calls and of bytes for each socket, whatever the sizes of messages and slices are.
  */
-#include "net/comm/comm_state.h"
 #include "tests/net_calls/net_calls.h"
+#include "tests/support/comm_inside.h"
 #include "tests/unit/net_pair.h"
 
 #include <stdlib.h>
@@ -83,7 +83,7 @@ static void test_what_a_call_does(void **state)
                                                .handshake_ms = 5000};
             uint64_t bytes = slices[i] < 65536 ? MEDIUM : LARGE;
             /* A turn that is not over may make one more call. */
-            uint64_t most_bytes = COMM_TURN_BYTES + slices[i] + WIRE_RECORD_BYTES;
+            uint64_t most_bytes = inside_most_turn_bytes() + slices[i] + WIRE_RECORD_BYTES;
             struct most sending = {0};
             struct most receiving = {0};
 
@@ -94,8 +94,8 @@ static void test_what_a_call_does(void **state)
                           (unsigned long long)sending.bytes, receiving.calls,
                           (unsigned long long)receiving.bytes);
             assert_true(sending.calls > 0 && receiving.calls > 0);
-            assert_true(sending.calls <= TURNS * COMM_TURN_CALLS * sockets);
-            assert_true(receiving.calls <= TURNS * COMM_TURN_CALLS * sockets);
+            assert_true(sending.calls <= TURNS * inside_most_turn_calls() * sockets);
+            assert_true(receiving.calls <= TURNS * inside_most_turn_calls() * sockets);
             assert_true(sending.bytes <= TURNS * most_bytes * sockets);
             assert_true(receiving.bytes <= TURNS * most_bytes * sockets);
         }

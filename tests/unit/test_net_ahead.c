@@ -5,7 +5,8 @@
  * and a lie ends the comm before it does harm. Then both ends are ours, each far ahead of the
  * other by turns.
  */
-#include "net/comm/comm_state.h"
+#include "net/io/io.h"
+#include "tests/support/comm_inside.h"
 #include "tests/unit/net_traffic.h"
 
 #include <errno.h>
@@ -73,46 +74,6 @@ static double cpu_seconds(void)
     } while (0)
 
 /* --- what both kinds of peers share --------------------------------------------------------- */
-
-/* Moves the comm on as any call would, also where there is no request to test. */
-static void move_on(struct net_comm *comm)
-{
-    pthread_mutex_lock(&comm->lock);
-    progress(comm);
-    pthread_mutex_unlock(&comm->lock);
-}
-
-static uint64_t held_by(struct net_comm *comm)
-{
-    uint64_t held;
-
-    pthread_mutex_lock(&comm->lock);
-    held = comm->eager_held;
-    pthread_mutex_unlock(&comm->lock);
-    return held;
-}
-
-static unsigned stalled_of(struct net_comm *comm)
-{
-    unsigned stalled;
-
-    pthread_mutex_lock(&comm->lock);
-    stalled = comm->stalled;
-    pthread_mutex_unlock(&comm->lock);
-    return stalled;
-}
-
-static int result_of(struct net_comm *comm)
-{
-    int result;
-
-    pthread_mutex_lock(&comm->lock);
-    result = comm->result;
-    if (result != TCPX_SUCCESS)
-        error_keep("%s", comm->text);
-    pthread_mutex_unlock(&comm->lock);
-    return result;
-}
 
 static struct net_request *must_receive(struct net_comm *comm, void *data, uint64_t room)
 {
@@ -202,7 +163,7 @@ static void put(struct hand *hand, unsigned socket, const uint8_t *bytes, uint64
         if (sent < 0 && errno != EAGAIN)
             return; /* the comm has ended the connection: its text says why */
         if (sent < 0)
-            move_on(hand->comm);
+            inside_move_on(hand->comm);
         bytes += sent > 0 ? sent : 0;
         count -= sent > 0 ? (uint64_t)sent : 0;
         assert_false(deadline_passed(deadline));
@@ -295,7 +256,7 @@ static void hear_posts(struct hand *hand, unsigned posts)
     uint64_t deadline = deadline_after_ms(SOON_MS);
 
     while (hand->posts < posts) {
-        move_on(hand->comm);
+        inside_move_on(hand->comm);
         hear(hand);
         if (deadline_passed(deadline))
             fail_msg("%u of %u receives are announced", hand->posts, posts);
@@ -307,11 +268,11 @@ static void wait_held(struct hand *hand, uint64_t bytes)
 {
     uint64_t deadline = deadline_after_ms(SOON_MS);
 
-    while (held_by(hand->comm) != bytes) {
-        move_on(hand->comm);
-        assert_success(result_of(hand->comm));
+    while (inside_held(hand->comm) != bytes) {
+        inside_move_on(hand->comm);
+        assert_success(inside_result(hand->comm));
         if (deadline_passed(deadline))
-            fail_msg("%d bytes are kept, expected %d", (int)held_by(hand->comm), (int)bytes);
+            fail_msg("%d bytes are kept, expected %d", (int)inside_held(hand->comm), (int)bytes);
     }
 }
 
@@ -319,12 +280,12 @@ static void must_break(struct hand *hand, const char *lie)
 {
     uint64_t deadline = deadline_after_ms(limit_ms(1000));
 
-    while (result_of(hand->comm) == TCPX_SUCCESS) {
-        move_on(hand->comm);
+    while (inside_result(hand->comm) == TCPX_SUCCESS) {
+        inside_move_on(hand->comm);
         if (deadline_passed(deadline))
             fail_msg("believed: %s", lie);
     }
-    assert_int_equal(result_of(hand->comm), TCPX_REMOTE_ERROR);
+    assert_int_equal(inside_result(hand->comm), TCPX_REMOTE_ERROR);
     assert_text("broke the protocol");
     close_hand(hand);
 }
@@ -379,12 +340,12 @@ static void test_slices_in_any_order(void **state)
                       piece->total, piece->offset, piece->length, true);
             pieces[pick] = pieces[left - 1];
             if (random_below(&random, 3) == 0)
-                move_on(hand.comm);
+                inside_move_on(hand.comm);
         }
         for (uint32_t i = 0; i < MESSAGES; i++)
             must_arrive(&hand, i, sizes[i]);
         hear_posts(&hand, MESSAGES);
-        assert_int_equal(held_by(hand.comm), 0);
+        assert_int_equal(inside_held(hand.comm), 0);
         close_hand(&hand);
     }
 }
@@ -409,7 +370,7 @@ static void test_credit_comes_back(void **state)
         /* as an honest sender, which has nothing unless it was told so */
         for (uint64_t deadline = deadline_after_ms(SOON_MS);
              hand.charged - hand.freed + bytes + WIRE_EAGER_CHARGE > CREDIT;) {
-            move_on(hand.comm);
+            inside_move_on(hand.comm);
             hear(&hand);
             if (hand.posts > next)
                 break; /* it may go without credit */
@@ -486,14 +447,8 @@ static void test_a_late_slice_in_a_full_window(void **state)
 
 static void must_be_bounded(struct net_comm *comm)
 {
-    uint64_t all = 0;
+    uint64_t all = inside_kept_memory(comm);
 
-    pthread_mutex_lock(&comm->lock);
-    for (int i = 0; i < WIRE_MOST_AHEAD; i++)
-        all += comm->ahead[i] != NULL ? comm->ahead[i]->capacity : 0;
-    for (const struct eager_message *spare = comm->spare; spare != NULL; spare = spare->next)
-        all += spare->capacity;
-    pthread_mutex_unlock(&comm->lock);
     if (all > 2 * CREDIT)
         fail_msg("%d bytes for a credit of %d", (int)all, CREDIT);
 }
@@ -517,7 +472,7 @@ static void test_credit_without_a_receive(void **state)
     }
     for (uint64_t deadline = deadline_after_ms(SOON_MS);
          hand.charged - hand.freed > SMALL_CREDIT / 2;) {
-        move_on(hand.comm);
+        inside_move_on(hand.comm);
         hear(&hand);
         assert_false(deadline_passed(deadline));
     }
@@ -626,7 +581,7 @@ static void test_too_long_and_lost(void **state)
         else
             say_slice(&hand, 0, 0, 50000, 0, 50000, true);
         put(&hand, 0, text.bytes, 10);
-        move_on(hand.comm);
+        inside_move_on(hand.comm);
         shutdown(hand.link.forward[0], SHUT_WR);
         assert_int_equal(end_of(request, NULL), TCPX_REMOTE_ERROR);
         close_hand(&hand);
@@ -673,7 +628,7 @@ static void test_lies(void **state)
     make_hand(&hand, NET_RECEIVER, 2, CREDIT);
     must_receive(hand.comm, room, sizeof room);
     put_slice(&hand, 0, 0, 5000, 0, 100, false);
-    move_on(hand.comm);
+    inside_move_on(hand.comm);
     say_slice(&hand, 1, 0, 5001, 100, 100, false);
     must_break(&hand, "two lengths, posted");
     /* beyond its own length */
@@ -782,7 +737,7 @@ static void test_twice_does_no_harm(void **state)
         (void)end_of(request, NULL);
     put_slice(&hand, 1, 1, 60000, 0, 60000, true); /* whose memory takes that one's place */
     for (int i = 0; i < 1000; i++)
-        move_on(hand.comm);
+        inside_move_on(hand.comm);
     put(&hand, 0, text.bytes, 49000);
     must_break(&hand, "two slices of the same bytes");
 }
@@ -809,8 +764,8 @@ static void test_kept_beyond_the_end(void **state)
         for (unsigned i = 0; i < 2; i++)
             shutdown(hand.link.forward[i], SHUT_WR);
         for (uint64_t deadline = deadline_after_ms(SOON_MS);
-             result_of(hand.comm) == TCPX_SUCCESS;) {
-            move_on(hand.comm);
+             inside_result(hand.comm) == TCPX_SUCCESS;) {
+            inside_move_on(hand.comm);
             assert_false(deadline_passed(deadline));
         }
         must_arrive(&hand, 0, 100);
@@ -869,7 +824,7 @@ static bool make_stall(struct hand *hand)
         put_ahead(hand, 2, 5000);
         nap_us(1000);
         request = must_receive(hand->comm, room, sizeof room);
-        if (stalled_of(hand->comm) == 1 && request_has_ended(request)) {
+        if (inside_stalled(hand->comm) == 1 && inside_has_ended(hand->comm, request)) {
             assert_int_equal(must_end(request), 10);
             return true;
         }
@@ -889,7 +844,7 @@ static void test_a_stall_costs_nothing(void **state)
     if (!make_stall(&hand))
         skip_because("no stall came about: the machine is too busy");
     nap_us(50000);
-    assert_int_equal(stalled_of(hand.comm), 0);
+    assert_int_equal(inside_stalled(hand.comm), 0);
     seconds = cpu_seconds();
     nap_us(300000);
     seconds = cpu_seconds() - seconds;
@@ -914,19 +869,11 @@ static void test_a_stall_ends_with_its_comm(void **state)
     assert_true(clock_now() - start < limit_ns(1000000000u));
 }
 
-/* As if the latest receive had been posted just now, whenever that is asked; or long ago. */
-static void keep_posting(struct net_comm *comm, bool just_now)
-{
-    pthread_mutex_lock(&comm->lock);
-    comm->last_post = just_now ? UINT64_MAX / 2 : 0;
-    pthread_mutex_unlock(&comm->lock);
-}
-
 /* By the I/O threads alone where they are at it, by calls otherwise. */
 static void let_it_move(struct net_comm *comm, unsigned lane)
 {
-    if (lane < comm->own_lanes)
-        move_on(comm);
+    if (inside_calls_move(comm, lane))
+        inside_move_on(comm);
     sched_yield();
 }
 
@@ -939,15 +886,15 @@ static void make_long_stall(struct hand *hand, uint8_t sockets, uint32_t kept, u
     make_hand(hand, NET_RECEIVER, sockets, CREDIT);
     put_eager(hand, kept, 10);
     wait_held(hand, 10 + WIRE_EAGER_CHARGE);
-    keep_posting(hand->comm, true);
+    inside_keep_posting(hand->comm, true);
     put_slice(hand, lane, stalled, 5000, 0, 5000, true);
     hand->charged += 5000 + WIRE_EAGER_CHARGE;
-    while (stalled_of(hand->comm) == 0) {
+    while (inside_stalled(hand->comm) == 0) {
         let_it_move(hand->comm, lane);
         if (deadline_passed(deadline))
             fail_msg("a slice without a receive is not held back");
     }
-    assert_int_equal(held_by(hand->comm), 10 + WIRE_EAGER_CHARGE);
+    assert_int_equal(inside_held(hand->comm), 10 + WIRE_EAGER_CHARGE);
 }
 
 /* With nothing to take at once the next receive would have to wait for the socket. */
@@ -958,10 +905,10 @@ static void test_the_first_is_not_held_back(void **state)
         struct hand hand;
 
         make_hand(&hand, NET_RECEIVER, sockets, CREDIT);
-        keep_posting(hand.comm, true);
+        inside_keep_posting(hand.comm, true);
         put_slice(&hand, sockets - 1u, 0, 5000, 0, 5000, true);
         wait_held(&hand, 5000 + WIRE_EAGER_CHARGE);
-        assert_int_equal(stalled_of(hand.comm), 0);
+        assert_int_equal(inside_stalled(hand.comm), 0);
         must_arrive(&hand, 0, 5000);
         close_hand(&hand);
     }
@@ -975,14 +922,14 @@ static void test_a_stall_ends_in_time(void **state)
         struct hand hand;
 
         make_long_stall(&hand, sockets, 0, 1);
-        keep_posting(hand.comm, false);
+        inside_keep_posting(hand.comm, false);
         for (uint64_t deadline = deadline_after_ms(SOON_MS);
-             held_by(hand.comm) != 5010 + 2 * WIRE_EAGER_CHARGE;) {
+             inside_held(hand.comm) != 5010 + 2 * WIRE_EAGER_CHARGE;) {
             let_it_move(hand.comm, sockets - 1u);
             if (deadline_passed(deadline))
                 fail_msg("%u sockets: a slice is held back for ever", sockets);
         }
-        assert_int_equal(stalled_of(hand.comm), 0);
+        assert_int_equal(inside_stalled(hand.comm), 0);
         must_arrive(&hand, 0, 10);
         must_arrive(&hand, 1, 5000);
         close_hand(&hand);
@@ -1001,7 +948,7 @@ static void test_a_stall_ends_with_its_receive(void **state)
 
         make_long_stall(&hand, sockets, 1, 0);
         request = must_receive(hand.comm, room, sizeof room);
-        keep_posting(hand.comm, true);
+        inside_keep_posting(hand.comm, true);
         assert_int_equal(must_end(request), sizeof room);
         assert_memory_equal(room, text_of(&text, 0), sizeof room);
         must_arrive(&hand, 1, 10);
@@ -1026,16 +973,16 @@ static void test_others_go_on_beside_a_stall(void **state)
 
         make_long_stall(&hand, 2, 3, 2);
         small = must_receive(hand.comm, room, 100);
-        keep_posting(hand.comm, true);
+        inside_keep_posting(hand.comm, true);
         large = must_receive(hand.comm, room + 100, sizeof room - 100);
-        keep_posting(hand.comm, true);
+        inside_keep_posting(hand.comm, true);
         put_eager(&hand, 0, 100);
         put_slice(&hand, 0, 1, 40000, 0, 40000, false);
         assert_int_equal(must_end(small), 100);
         assert_int_equal(must_end(large), 40000);
         assert_memory_equal(room, text_of(&text, 0), 100);
         assert_memory_equal(room + 100, text_of(&text, 1), 40000);
-        beside = stalled_of(hand.comm) == 1;
+        beside = inside_stalled(hand.comm) == 1;
         must_arrive(&hand, 2, 5000);
         must_arrive(&hand, 3, 10);
         close_hand(&hand);
@@ -1061,9 +1008,9 @@ static void test_a_stall_on_a_broken_connection(void **state)
         close(hand.link.forward[lane]);
         hand.link.forward[lane] = -1;
         nap_us(1000);
-        keep_posting(hand.comm, false);
+        inside_keep_posting(hand.comm, false);
         for (uint64_t deadline = deadline_after_ms(SOON_MS);
-             result_of(hand.comm) == TCPX_SUCCESS;) {
+             inside_result(hand.comm) == TCPX_SUCCESS;) {
             let_it_move(hand.comm, lane);
             if (deadline_passed(deadline))
                 fail_msg("%u sockets: nobody is told of the end", sockets);
@@ -1229,7 +1176,7 @@ static void read_all(struct reader *reader)
 static void read_for(struct reader *reader, uint64_t milliseconds)
 {
     for (uint64_t deadline = deadline_after_ms(milliseconds); !deadline_passed(deadline);) {
-        move_on(reader->hand.comm);
+        inside_move_on(reader->hand.comm);
         read_all(reader);
     }
 }
@@ -1244,7 +1191,7 @@ static bool is_whole(const struct reader *reader, uint32_t sequence)
 static void read_message(struct reader *reader, uint32_t sequence)
 {
     for (uint64_t deadline = deadline_after_ms(SOON_MS); !is_whole(reader, sequence);) {
-        move_on(reader->hand.comm);
+        inside_move_on(reader->hand.comm);
         read_all(reader);
         if (deadline_passed(deadline))
             fail_msg("message %u does not come", sequence);
@@ -1545,12 +1492,12 @@ static void run_traffic(uint8_t sockets, uint64_t credit, int count)
             post_one_receive(&traffic);
             end_receives(&traffic);
         }
-        assert_true(held_by(traffic.receiver) <= credit);
+        assert_true(inside_held(traffic.receiver) <= credit);
         if (deadline_passed(deadline))
             fail_msg("%d sockets, credit %d: %d sent, %d received of %d", sockets, (int)credit,
                      traffic.sent, traffic.received, count);
     }
-    assert_int_equal(held_by(traffic.receiver), 0);
+    assert_int_equal(inside_held(traffic.receiver), 0);
     net_comm_close(traffic.sender);
     net_comm_close(traffic.receiver);
     slots_destroy(&traffic.slots);
@@ -1691,9 +1638,9 @@ static void run_ends(uint8_t sockets, uint64_t credit, int count, const uint64_t
     if (sender.problem[0] != '\0' || receiver.problem[0] != '\0')
         fail_msg("%u sockets, credit %d: %s; %s", sockets, (int)credit, sender.problem,
                  receiver.problem);
-    assert_int_equal(held_by(receiver.comm), 0);
-    assert_int_equal(stalled_of(receiver.comm), 0);
-    assert_int_equal(receiver.comm->eager_given_back, sender.comm->eager_charged);
+    assert_int_equal(inside_held(receiver.comm), 0);
+    assert_int_equal(inside_stalled(receiver.comm), 0);
+    assert_int_equal(inside_given_back(receiver.comm), inside_charged(sender.comm));
     net_comm_close(sender.comm);
     net_comm_close(receiver.comm);
     slots_destroy(&receiver.slots);
@@ -1753,9 +1700,7 @@ static bool ends_by_itself(struct net_comm *comm, struct net_request *request, u
     bool ended = false;
 
     for (uint64_t deadline = deadline_after_ms(most_ms); !ended && !deadline_passed(deadline);) {
-        pthread_mutex_lock(&comm->lock);
-        ended = request_has_ended(request);
-        pthread_mutex_unlock(&comm->lock);
+        ended = inside_has_ended(comm, request);
         sched_yield();
     }
     return ended;
@@ -1842,8 +1787,8 @@ static void test_nothing_but_receives(void **state)
         must_end(send);
     }
     for (uint64_t deadline = deadline_after_ms(SOON_MS);
-         held_by(receiver) < 200 * (100 + WIRE_EAGER_CHARGE);) {
-        move_on(receiver);
+         inside_held(receiver) < 200 * (100 + WIRE_EAGER_CHARGE);) {
+        inside_move_on(receiver);
         assert_false(deadline_passed(deadline));
     }
     for (int i = 0; i < 200; i++) {
@@ -1853,7 +1798,7 @@ static void test_nothing_but_receives(void **state)
             assert_success(net_irecv(receiver, data, sizeof data, 0, &receive));
             assert_true(tries < 3);
         }
-        assert_true(request_has_ended(receive));
+        assert_true(inside_has_ended(receiver, receive));
         assert_int_equal(must_end(receive), 100);
         assert_memory_equal(data, text_of(&text, (uint64_t)i), 100);
     }

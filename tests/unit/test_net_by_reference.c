@@ -4,8 +4,8 @@
  * overwritten as soon as the comm is closed. Sends that were done arrive; a message by reference
  * arrives right, or its receive fails.
  */
-#include "net/comm/comm_state.h"
 #include "net/devmem/devmem_uapi.h"
+#include "tests/support/comm_inside.h"
 #include "tests/unit/net_pair.h"
 
 #include <pthread.h>
@@ -95,18 +95,6 @@ static void set_buffer(int fd, int option, int bytes)
     assert_int_equal(setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof bytes), 0);
 }
 
-static void allow_references(struct net_comm *sender)
-{
-    for (unsigned i = 0; i < sender->link.sockets; i++) {
-        struct outgoing *outgoing = &sender->outgoing[i];
-
-        outgoing->by_reference = calloc(1, sizeof *outgoing->by_reference);
-        assert_non_null(outgoing->by_reference);
-        assert_success(zerocopy_allow(sender->link.forward[i]));
-    }
-    sender->sends_by_reference = true;
-}
-
 static struct ends *ends_open(uint8_t sockets, enum wire_framing framing, uint64_t bytes)
 {
     const struct net_link_options options = {.sockets = sockets,
@@ -124,10 +112,10 @@ static struct ends *ends_open(uint8_t sockets, enum wire_framing framing, uint64
     ends->room = new_pages(bytes);
     make_comm_pair(&options, &ends->sender, &ends->receiver);
     for (unsigned i = 0; i < sockets; i++) {
-        set_buffer(ends->sender->link.forward[i], SO_SNDBUF, SEND_ROOM);
-        set_buffer(ends->receiver->link.forward[i], SO_RCVBUF, RECEIVE_ROOM);
+        set_buffer(inside_link(ends->sender)->forward[i], SO_SNDBUF, SEND_ROOM);
+        set_buffer(inside_link(ends->receiver)->forward[i], SO_RCVBUF, RECEIVE_ROOM);
     }
-    allow_references(ends->sender);
+    assert_success(inside_allow_references(ends->sender));
     memset(source, SENT, bytes);
     return ends;
 }
@@ -153,9 +141,7 @@ static void begin(struct ends *ends)
     memset(message, SENT, sizeof message);
     assert_success(net_isend(ends->sender, message, sizeof message, HOST_TAG, &host_send));
     assert_success(net_isend(ends->sender, source, ends->bytes, TAG, &ends->send));
-    assert_int_equal(ends->send->state, REQUEST_WAITING);
-    ends->send->in_gpu = true;
-    ends->send->source_id = SOURCE_ID;
+    assert_true(inside_refer(ends->sender, ends->send, SOURCE_ID));
     assert_success(net_irecv(ends->receiver, ends->host_room, sizeof ends->host_room, HOST_TAG,
                              &ends->host_receive));
     assert_success(net_irecv(ends->receiver, ends->room, ends->bytes, TAG, &ends->receive));
@@ -168,11 +154,7 @@ static void begin(struct ends *ends)
 
 static uint64_t in_sockets(const struct ends *ends)
 {
-    uint64_t bytes = ends->send->moved;
-
-    for (unsigned i = 0; i < ends->sender->link.sockets; i++)
-        bytes += zerocopy_bytes_of(ends->sender->outgoing[i].by_reference, ends->send);
-    return bytes;
+    return inside_taken_by_sockets(ends->sender, ends->send);
 }
 
 /* Until the sockets take no more. */
@@ -182,7 +164,7 @@ static void fill_sockets(struct ends *ends)
     uint64_t last = clock_now();
     uint64_t before = 0;
 
-    while ((in_sockets(ends) < ends->bytes || ends->send->unsaid > 0) &&
+    while ((in_sockets(ends) < ends->bytes || !inside_has_said_all(ends->sender, ends->send)) &&
            (before == 0 || clock_now() < last + (uint64_t)STUCK_MS * 1000000)) {
         bool done;
 

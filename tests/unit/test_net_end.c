@@ -3,7 +3,7 @@
  * messages whose sends are done arrive although another connection of their comm was lost, and a
  * peer that floods a socket holds nobody.
  */
-#include "net/comm/comm_state.h"
+#include "tests/support/comm_inside.h"
 #include "tests/unit/net_traffic.h"
 
 enum { SOCKETS = 3, PART = 20000, WHOLE = SOCKETS * PART };
@@ -156,14 +156,10 @@ static void test_what_is_done_arrives_beside_a_lost_connection(void **state)
         put(raw.forward[1], data, 50);
         /* a reset destroys what was not read */
         for (uint64_t deadline = deadline_after_ms(LIMIT_MS);;) {
-            uint64_t moved;
             bool done;
 
             assert_success(net_test(first, &done, NULL));
-            pthread_mutex_lock(&comm->lock);
-            moved = comm->incoming[1].total;
-            pthread_mutex_unlock(&comm->lock);
-            if (moved == 2 * WIRE_RECORD_BYTES + PART + 50)
+            if (inside_received(comm, 1) == 2 * WIRE_RECORD_BYTES + PART + 50)
                 break;
             assert_false(deadline_passed(deadline));
         }
@@ -250,7 +246,8 @@ static void test_closing_with_full_sockets(void **state)
 
         make_comm_pair(&options, &sender, &receiver);
         for (int i = 0; i < SOCKETS; i++)
-            setsockopt(sender->link.forward[i], SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+            setsockopt(inside_link(sender)->forward[i], SOL_SOCKET, SO_SNDBUF, &small,
+                       sizeof small);
         memset(rooms, 0, sizeof rooms);
         for (uint64_t i = 0; i < MESSAGES; i++)
             assert_success(net_irecv(receiver, rooms[i], BYTES, i, &receives[i]));

@@ -2,7 +2,7 @@
  * Numbers of receives wrap. A receive that stays outstanding keeps its number: with tags later
  * receives leave it out, in order they wait. The tests begin shortly before the numbers wrap.
  */
-#include "net/comm/comm_state.h"
+#include "tests/support/comm_inside.h"
 #include "tests/unit/net_traffic.h"
 
 enum { LARGE = 256 << 10 };
@@ -25,14 +25,8 @@ static uint8_t new_room[LARGE];
 /* As after that many receives. */
 static void jump_to(struct net_comm *sender, struct net_comm *receiver, uint64_t receives)
 {
-    struct net_comm *both[] = {sender, receiver};
-
-    for (int i = 0; i < 2; i++) {
-        pthread_mutex_lock(&both[i]->lock);
-        both[i]->next_sequence = wire_sequence(receives);
-        both[i]->next_order = receives;
-        pthread_mutex_unlock(&both[i]->lock);
-    }
+    inside_jump_to(sender, receives);
+    inside_jump_to(receiver, receives);
 }
 
 static void must_end(struct net_request *request)
@@ -107,9 +101,7 @@ static void test_in_order_the_next_receive_waits(void **state)
     wanted.match = WIRE_MATCH_FIFO;
     make_comm_pair(&wanted, &sender, &receiver);
     assert_success(net_irecv(receiver, old_room, LARGE, 0, &old));
-    pthread_mutex_lock(&receiver->lock);
-    receiver->next_order = ((uint64_t)1 << 32) - WIRE_MOST_AHEAD;
-    pthread_mutex_unlock(&receiver->lock);
+    inside_set_next_order(receiver, ((uint64_t)1 << 32) - WIRE_MOST_AHEAD);
     assert_success(net_irecv(receiver, new_room, LARGE, 0, &next));
     assert_null(next);
     assert_success(net_isend(sender, data, LARGE, 0, &send));

@@ -3,7 +3,6 @@
  * what credit and requests allow, over small socket buffers; then no call is made for three times
  * the timeout; then everything must arrive. A peer that is stopped is lost in bounded time.
  */
-#include "net/comm/comm_state.h"
 #include "net/io/io.h"
 #include "tests/unit/net_traffic.h"
 #include "tests/unit/nursery.h"

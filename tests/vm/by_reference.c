@@ -5,8 +5,9 @@
  * travels through a file, and no end lives longer than LIMIT_SECONDS.
  */
 #include "base/clock.h"
-#include "net/comm/comm_state.h"
+#include "gpu/gpu.h"
 #include "tests/net/handle_file.h"
+#include "tests/support/comm_inside.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -289,7 +290,7 @@ static int connect_one(struct sender *sender)
     if (result == TCPX_SUCCESS)
         result = net_register(sender->comm, (void *)(uintptr_t)sender->memory.address, ROOM,
                               &sender->registered);
-    if (result == TCPX_SUCCESS && !sender->comm->sends_by_reference)
+    if (result == TCPX_SUCCESS && !inside_sends_by_reference(sender->comm))
         return error_set(TCPX_INTERNAL_ERROR, "the comm does not send by reference");
     return result;
 }
@@ -319,16 +320,6 @@ static int begin_send(struct sender *sender, uint64_t bytes, struct net_request 
     return net_isend_buffer(sender->comm, &buffer, 0, request);
 }
 
-static uint64_t handed_out(struct sender *sender, const struct net_request *request)
-{
-    uint64_t bytes;
-
-    pthread_mutex_lock(&sender->comm->lock);
-    bytes = request->handed_out;
-    pthread_mutex_unlock(&sender->comm->lock);
-    return bytes;
-}
-
 /* Until the sockets have that much of a message that cannot have arrived. */
 static int hand_out(struct sender *sender, struct net_request *request, uint64_t bytes)
 {
@@ -336,10 +327,10 @@ static int hand_out(struct sender *sender, struct net_request *request, uint64_t
     bool done = false;
     int result = TCPX_SUCCESS;
 
-    while (result == TCPX_SUCCESS && handed_out(sender, request) < bytes) {
+    while (result == TCPX_SUCCESS && inside_handed_out(sender->comm, request) < bytes) {
         if (deadline_passed(deadline))
             return error_set(TCPX_INTERNAL_ERROR, "%llu of %llu bytes are with the sockets",
-                             (unsigned long long)handed_out(sender, request),
+                             (unsigned long long)inside_handed_out(sender->comm, request),
                              (unsigned long long)bytes);
         result = net_test(request, &done, NULL);
         if (result == TCPX_SUCCESS && done)
@@ -372,8 +363,8 @@ static int widen_sockets(struct sender *sender)
 {
     const int room = 8 * PART;
 
-    for (int i = 0; i < sender->comm->link.sockets; i++)
-        if (setsockopt(sender->comm->link.forward[i], SOL_SOCKET, SO_SNDBUFFORCE, &room,
+    for (int i = 0; i < inside_link(sender->comm)->sockets; i++)
+        if (setsockopt(inside_link(sender->comm)->forward[i], SOL_SOCKET, SO_SNDBUFFORCE, &room,
                        sizeof room) != 0)
             return error_system(errno, "a larger send buffer");
     return TCPX_SUCCESS;
@@ -444,7 +435,7 @@ static int send_and_fail(struct sender *sender)
 
     if (result != TCPX_SUCCESS)
         return result;
-    if (shutdown(sender->comm->link.reverse, SHUT_RD) != 0)
+    if (shutdown(inside_link(sender->comm)->reverse, SHUT_RD) != 0)
         return error_system(errno, "the end of the reverse connection");
     if (wait_for(request) == TCPX_SUCCESS)
         return error_set(TCPX_INTERNAL_ERROR, "a send of a comm that had failed was done");
@@ -514,7 +505,7 @@ static void *watch_gate(void *context)
 
     while (watch->out == 0 && !deadline_passed(deadline)) {
         /* First this: what is out now must have a gate that is open now. */
-        bool out = handed_out(watch->sender, watch->request) == GATED_BYTES;
+        bool out = inside_handed_out(watch->sender->comm, watch->request) == GATED_BYTES;
 
         if (watch->opened == 0 && gpu_event_query(watch->sender->event, &open) == TCPX_SUCCESS &&
             open)
@@ -571,7 +562,7 @@ static int send_gated(struct sender *sender)
 {
     int in_time_count = 0;
 
-    if (sender->comm->link.framing != WIRE_SEPARATE)
+    if (inside_link(sender->comm)->framing != WIRE_SEPARATE)
         return error_set(TCPX_INTERNAL_ERROR, "the comm does not have separate framing");
     for (int i = 0; i < GATED_MESSAGES; i++) {
         bool in_time = false;
