@@ -34,6 +34,8 @@ INTEGRATION   := $(filter-out $(patsubst %,tests/integration/%.sh,$(TIMED) $(SAI
 FILTER        := $(BUILD)/obj/tests/filter.o
 # What tests see inside of a comm.
 INSIDE        := $(BUILD)/obj/tests/support/comm_inside.o
+# Two ends of a comm in one process.
+PAIR          := $(BUILD)/obj/tests/support/pair.o $(INSIDE)
 
 # Units over the library with redirected calls, by the file tests/NAME.syms.
 REDIRECTED_UNITS := $(BUILD)/tests/unit/test_session_syscalls
@@ -45,7 +47,7 @@ $(BUILD)/tests/unit/test_session_silence: CMOCKA_LIBS += -Wl,--export-dynamic-sy
 $(BUILD)/tests/unit/test_session_silence: | $(BUILD)/libnccl-net-tcpx.so
 
 # In all of them tests/support/peer_text.c looks at every text that arrives from a peer.
-$(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/support/peer_text.o $(INSIDE) $(FILTER) $(LIB_OBJECTS)
+$(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/support/peer_text.o $(PAIR) $(FILTER) $(LIB_OBJECTS)
 	$(call link,$(CMOCKA_LIBS) $(patsubst %,-Wl$(comma)--wrap=%,error_keep $(WRAPPED)))
 
 # Functions of the library that a unit has in place of the library's own.
@@ -68,7 +70,7 @@ CALLS_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/net_calls/te
 CALLS_UNIT_SUITES = $(foreach program,$(CALLS_PROGRAMS), \
 	'unit/$(patsubst test_%,%,$(notdir $(program))): $(on_host) $(program)')
 
-$(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/net_calls/net_calls.o $(INSIDE) $(FILTER) \
+$(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/net_calls/net_calls.o $(PAIR) $(FILTER) \
 		$(BUILD)/obj/tests/redirected/net_calls.o
 	$(call link,$(CMOCKA_LIBS))
 

@@ -7,7 +7,7 @@ FAULTY_OBJECTS := $(patsubst %,$(BUILD)/obj/tests/%.o,redirected/faults faults/f
 FAULTY_PLUGIN := $(FAULTY)/libnccl-net-tcpx.so
 
 define faulty_program
-$(FAULTY)/test_%: $(BUILD)/obj/tests/$(1)/test_%.o $(FAULTY_OBJECTS) $(INSIDE) $(FILTER)
+$(FAULTY)/test_%: $(BUILD)/obj/tests/$(1)/test_%.o $(FAULTY_OBJECTS) $(PAIR) $(FILTER)
 	$$(call link,$$(CMOCKA_LIBS))
 endef
 $(foreach folder,unit gpu faults,$(eval $(call faulty_program,$(folder))))

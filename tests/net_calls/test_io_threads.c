@@ -2,44 +2,19 @@
  * I/O threads that cannot be started, and descriptors that epoll does not take: whatever of them
  * fails, messages arrive, with and without calls, nothing burns CPU, and the next comm works.
  */
-#include "net/io/io.h"
 #include "tests/net_calls/net_calls.h"
-#include "tests/unit/net_pair.h"
+#include "tests/support/pair.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/resource.h>
-#include <time.h>
 
 enum { THREADS = 3, SOCKETS = 4, BYTES = 6 << 20 };
 
 static uint8_t data[BYTES];
 static uint8_t arrived[BYTES];
 
-static const struct net_link_options options = {
-    .sockets = SOCKETS,
-    .match = WIRE_MATCH_TAG,
-    .framing = WIRE_INLINE,
-    .eager_limit = 4096,
-    .eager_credit = 65536,
-    .largest_slice = 256 << 10,
-    .timeout_ms = 60000,
-    .handshake_ms = 5000,
-};
-
-static double cpu_seconds(void)
-{
-    struct rusage usage;
-
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
-}
-
-static void nap_ms(long milliseconds)
-{
-    nanosleep(&(struct timespec){.tv_nsec = milliseconds * 1000000}, NULL);
-}
+static const struct net_link_options options =
+    PAIR_DEFAULTS(.sockets = SOCKETS, .largest_slice = 256 << 10);
 
 /* A thread that has just begun has no name yet, and one that has ended is still listed. */
 static void assert_threads(unsigned wanted)
@@ -52,32 +27,24 @@ static void assert_threads(unsigned wanted)
 }
 
 /* Without I/O threads nothing moves by itself; with one, nothing has to be called. */
-static void exchange(struct net_comm *sender, struct net_comm *receiver, uint64_t bytes,
-                     bool by_itself)
+static void exchange(const struct pair *pair, uint64_t bytes, bool by_itself)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    struct net_request *send;
     struct net_request *receive;
-    uint64_t got = 0;
-    bool sent = false;
-    bool received = false;
-    int calls = 0;
+    struct net_request *send;
 
-    memset(arrived, 0, bytes);
-    assert_success(net_irecv(receiver, arrived, bytes, 1, &receive));
-    assert_success(net_isend(sender, data, bytes, 1, &send));
-    while (!sent || !received) {
-        if (by_itself) {
-            assert_true(calls++ < 20);
-            nap_ms(250);
-        }
-        if (!sent)
-            assert_success(net_test(send, &sent, NULL));
-        if (!received)
-            assert_success(net_test(receive, &received, &got));
-        assert_false(deadline_passed(deadline));
+    if (!by_itself) {
+        pair_move(pair, data, arrived, bytes, 1);
+        return;
     }
-    assert_int_equal(got, bytes);
+    memset(arrived, 0, bytes);
+    receive = must_receive(pair->receiver, arrived, bytes, 1);
+    send = must_send(pair->sender, data, bytes, 1);
+    for (int calls = 0; send != NULL || receive != NULL; calls++) {
+        assert_true(calls < 20);
+        nap_ms(250);
+        (void)request_is_done(&send);
+        (void)request_is_done(&receive);
+    }
     assert_memory_equal(arrived, data, bytes);
 }
 
@@ -91,17 +58,14 @@ static void assert_idle_costs_nothing(void)
 
 static void check_pair(unsigned threads_wanted)
 {
-    struct net_comm *sender;
-    struct net_comm *receiver;
+    struct pair pair = pair_open(&options);
 
-    make_comm_pair(&options, &sender, &receiver);
     assert_threads(threads_wanted);
     for (uint64_t bytes = 1; bytes <= BYTES; bytes *= 9)
-        exchange(sender, receiver, bytes, false);
-    exchange(sender, receiver, BYTES, threads_wanted > 0);
+        exchange(&pair, bytes, false);
+    exchange(&pair, BYTES, threads_wanted > 0);
     assert_idle_costs_nothing();
-    net_comm_close(sender);
-    net_comm_close(receiver);
+    pair_close(&pair);
     assert_threads(0);
 }
 
@@ -131,31 +95,28 @@ static void test_threads_that_cannot_start(void **state)
 static void test_descriptors_that_are_refused(void **state)
 {
     enum { ADDED = SOCKETS + 1 };
-    struct net_comm *sender;
-    struct net_comm *receiver;
+    struct pair pair;
 
     (void)state;
     calls_reset();
-    make_comm_pair(&options, &sender, &receiver);
+    pair = pair_open(&options);
     for (unsigned refused = 0; refused < 2 * ADDED; refused++) {
-        struct net_comm *second_sender;
-        struct net_comm *second_receiver;
+        struct pair second;
 
         calls_fail(CALL_EPOLL_ADD, refused, 1, ENOSPC);
-        make_comm_pair(&options, &second_sender, &second_receiver);
-        exchange(second_sender, second_receiver, BYTES, false);
-        exchange(sender, receiver, BYTES, false);
+        second = pair_open(&options);
+        exchange(&second, BYTES, false);
+        exchange(&pair, BYTES, false);
         if (refused % ADDED == ADDED - 1)
             assert_idle_costs_nothing();
-        net_comm_close(second_sender);
+        comm_end(&second.sender);
         /* The ends of streams lie in the receiver's sockets now. */
         if (refused % ADDED == ADDED - 1)
             assert_idle_costs_nothing();
-        net_comm_close(second_receiver);
+        pair_close(&second);
     }
-    exchange(sender, receiver, BYTES, true);
-    net_comm_close(sender);
-    net_comm_close(receiver);
+    exchange(&pair, BYTES, true);
+    pair_close(&pair);
     assert_threads(0);
 }
 
@@ -167,8 +128,7 @@ int main(void)
     };
 
     setenv("UCCL_TCPX_THREADS", "3", 1);
-    for (size_t i = 0; i < sizeof data; i++)
-        data[i] = (uint8_t)(i * 7 + i / 253);
+    fill_bytes(data, sizeof data);
     calls_reset();
     return cmocka_run_group_tests_name("I/O threads", tests, NULL, NULL);
 }

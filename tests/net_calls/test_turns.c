@@ -4,7 +4,7 @@
  */
 #include "tests/net_calls/net_calls.h"
 #include "tests/support/comm_inside.h"
-#include "tests/unit/net_pair.h"
+#include "tests/support/pair.h"
 
 #include <stdlib.h>
 
@@ -36,34 +36,29 @@ static void exchange(const struct net_link_options *options, uint64_t bytes, str
                      struct most *receiving)
 {
     uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    struct net_comm *sender;
-    struct net_comm *receiver;
-    struct net_request *send;
+    struct pair pair = pair_open(options);
     struct net_request *receive;
-    bool sent = false;
-    bool received = false;
+    struct net_request *send;
 
-    make_comm_pair(options, &sender, &receiver);
     memset(arrived, 0, bytes);
-    assert_success(net_irecv(receiver, arrived, bytes, 1, &receive));
+    receive = must_receive(pair.receiver, arrived, bytes, 1);
     calls_reset();
-    assert_success(net_isend(sender, data, bytes, 1, &send));
+    send = must_send(pair.sender, data, bytes, 1);
     note(sending, CALL_SENDMSG);
-    while (!sent || !received) {
+    while (send != NULL || receive != NULL) {
         /* The sender fills its sockets several times before the receiver takes anything. */
-        for (int i = 0; i < 20 && !sent; i++) {
-            assert_success(net_test(send, &sent, NULL));
+        for (int i = 0; i < 20 && send != NULL; i++) {
+            (void)request_is_done(&send);
             note(sending, CALL_SENDMSG);
         }
-        for (int i = 0; i < 20 && !received; i++) {
-            assert_success(net_test(receive, &received, NULL));
+        for (int i = 0; i < 20 && receive != NULL; i++) {
+            (void)request_is_done(&receive);
             note(receiving, CALL_RECVMSG);
         }
         assert_false(deadline_passed(deadline));
     }
     assert_memory_equal(arrived, data, bytes);
-    net_comm_close(sender);
-    net_comm_close(receiver);
+    pair_close(&pair);
 }
 
 static void test_what_a_call_does(void **state)
@@ -73,21 +68,14 @@ static void test_what_a_call_does(void **state)
     (void)state;
     for (size_t i = 0; i < 4; i++)
         for (uint8_t sockets = 1; sockets <= 4; sockets += 3) {
-            struct net_link_options options = {.sockets = sockets,
-                                               .match = WIRE_MATCH_TAG,
-                                               .framing = WIRE_INLINE,
-                                               .eager_limit = 4096,
-                                               .eager_credit = 65536,
-                                               .largest_slice = slices[i],
-                                               .timeout_ms = 60000,
-                                               .handshake_ms = 5000};
             uint64_t bytes = slices[i] < 65536 ? MEDIUM : LARGE;
             /* A turn that is not over may make one more call. */
             uint64_t most_bytes = inside_most_turn_bytes() + slices[i] + WIRE_RECORD_BYTES;
             struct most sending = {0};
             struct most receiving = {0};
 
-            exchange(&options, bytes, &sending, &receiving);
+            exchange(PAIR_OPTIONS(.sockets = sockets, .largest_slice = slices[i]), bytes, &sending,
+                     &receiving);
             print_message("# slices of %llu bytes, %u sockets: at most %u writes of %llu bytes, %u "
                           "reads of %llu\n",
                           (unsigned long long)slices[i], sockets, sending.calls,
@@ -108,8 +96,7 @@ int main(void)
     };
 
     setenv("UCCL_TCPX_THREADS", "0", 1);
-    for (size_t i = 0; i < sizeof data; i++)
-        data[i] = (uint8_t)(i * 7 + i / 253);
+    fill_bytes(data, sizeof data);
     calls_reset();
     return cmocka_run_group_tests_name("turns", tests, NULL, NULL);
 }

@@ -6,13 +6,12 @@
  */
 #include "net/devmem/devmem_uapi.h"
 #include "tests/support/comm_inside.h"
-#include "tests/unit/net_pair.h"
+#include "tests/support/pair.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 
 enum {
     HOST_BYTES = 150000, /* more than the receiver's socket takes by itself */
@@ -52,14 +51,6 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
     return syscall(SYS_sendmsg, fd, &by_address, flags);
 }
 
-static void nap_ms(unsigned milliseconds)
-{
-    const struct timespec span = {.tv_sec = milliseconds / 1000,
-                                  .tv_nsec = (long)(milliseconds % 1000) * 1000000};
-
-    nanosleep(&span, NULL);
-}
-
 static bool all_are(const uint8_t *bytes, size_t count, uint8_t value)
 {
     return bytes[0] == value && memcmp(bytes, bytes + 1, count - 1) == 0;
@@ -68,8 +59,7 @@ static bool all_are(const uint8_t *bytes, size_t count, uint8_t value)
 /* --- two ends ------------------------------------------------------------------------------ */
 
 struct ends {
-    struct net_comm *sender;
-    struct net_comm *receiver;
+    struct pair pair;
     struct net_request *host_receive;
     struct net_request *receive;
     struct net_request *send;
@@ -90,39 +80,27 @@ static void *new_pages(size_t bytes)
     return pages;
 }
 
-static void set_buffer(int fd, int option, int bytes)
-{
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof bytes), 0);
-}
-
 static struct ends *ends_open(uint8_t sockets, enum wire_framing framing, uint64_t bytes)
 {
-    const struct net_link_options options = {.sockets = sockets,
-                                             .match = WIRE_MATCH_TAG,
-                                             .framing = framing,
-                                             .eager_limit = 4096,
-                                             .eager_credit = 65536,
-                                             .largest_slice = 256 << 10,
-                                             .timeout_ms = 20000,
-                                             .handshake_ms = 5000};
     struct ends *ends = calloc(1, sizeof *ends);
 
     assert_non_null(ends);
     ends->bytes = bytes;
     ends->room = new_pages(bytes);
-    make_comm_pair(&options, &ends->sender, &ends->receiver);
+    ends->pair = pair_open(PAIR_OPTIONS(.sockets = sockets, .framing = framing,
+                                        .largest_slice = 256 << 10, .timeout_ms = 20000));
     for (unsigned i = 0; i < sockets; i++) {
-        set_buffer(inside_link(ends->sender)->forward[i], SO_SNDBUF, SEND_ROOM);
-        set_buffer(inside_link(ends->receiver)->forward[i], SO_RCVBUF, RECEIVE_ROOM);
+        socket_set_buffer(inside_link(ends->pair.sender)->forward[i], SO_SNDBUF, SEND_ROOM);
+        socket_set_buffer(inside_link(ends->pair.receiver)->forward[i], SO_RCVBUF, RECEIVE_ROOM);
     }
-    assert_success(inside_allow_references(ends->sender));
+    assert_success(inside_allow_references(ends->pair.sender));
     memset(source, SENT, bytes);
     return ends;
 }
 
 static void ends_close(struct ends *ends)
 {
-    net_comm_close(ends->receiver);
+    pair_close(&ends->pair);
     munmap(ends->room, ends->bytes);
     free(ends);
 }
@@ -134,27 +112,22 @@ static void ends_close(struct ends *ends)
 static void begin(struct ends *ends)
 {
     static uint8_t message[HOST_BYTES];
-    uint64_t deadline = deadline_after_ms(STEP_MS);
     struct net_request *host_send;
-    bool done = false;
 
     memset(message, SENT, sizeof message);
-    assert_success(net_isend(ends->sender, message, sizeof message, HOST_TAG, &host_send));
-    assert_success(net_isend(ends->sender, source, ends->bytes, TAG, &ends->send));
-    assert_true(inside_refer(ends->sender, ends->send, SOURCE_ID));
-    assert_success(net_irecv(ends->receiver, ends->host_room, sizeof ends->host_room, HOST_TAG,
-                             &ends->host_receive));
-    assert_success(net_irecv(ends->receiver, ends->room, ends->bytes, TAG, &ends->receive));
-    while (!done) {
-        assert_success(net_test(host_send, &done, NULL));
-        assert_false(deadline_passed(deadline));
-    }
+    host_send = must_send(ends->pair.sender, message, sizeof message, HOST_TAG);
+    ends->send = must_send(ends->pair.sender, source, ends->bytes, TAG);
+    assert_true(inside_refer(ends->pair.sender, ends->send, SOURCE_ID));
+    ends->host_receive =
+        must_receive(ends->pair.receiver, ends->host_room, sizeof ends->host_room, HOST_TAG);
+    ends->receive = must_receive(ends->pair.receiver, ends->room, ends->bytes, TAG);
+    assert_success(end_within(host_send, NULL, STEP_MS));
     memset(message, OVERWRITTEN, sizeof message);
 }
 
 static uint64_t in_sockets(const struct ends *ends)
 {
-    return inside_taken_by_sockets(ends->sender, ends->send);
+    return inside_taken_by_sockets(ends->pair.sender, ends->send);
 }
 
 /* Until the sockets take no more. */
@@ -164,12 +137,10 @@ static void fill_sockets(struct ends *ends)
     uint64_t last = clock_now();
     uint64_t before = 0;
 
-    while ((in_sockets(ends) < ends->bytes || !inside_has_said_all(ends->sender, ends->send)) &&
-           (before == 0 || clock_now() < last + (uint64_t)STUCK_MS * 1000000)) {
-        bool done;
-
-        assert_success(net_test(ends->send, &done, NULL));
-        assert_false(done);
+    while (
+        (in_sockets(ends) < ends->bytes || !inside_has_said_all(ends->pair.sender, ends->send)) &&
+        (before == 0 || clock_now() < last + (uint64_t)STUCK_MS * 1000000)) {
+        must_go_on(ends->send);
         assert_false(deadline_passed(deadline));
         if (in_sockets(ends) != before)
             last = clock_now();
@@ -211,7 +182,7 @@ static uint64_t close_in_flight(struct ends *ends, unsigned late_ms)
     ends->late_ms = late_ms;
     assert_int_equal(pthread_create(&thread, NULL, receive_late, ends), 0);
     begun = clock_now();
-    net_comm_close(ends->sender);
+    comm_end(&ends->pair.sender);
     ended = clock_now();
     memset(source, OVERWRITTEN, ends->bytes);
     pthread_join(thread, NULL);
@@ -283,23 +254,16 @@ static void test_reset(void **state)
     (void)state;
     for (unsigned i = 0; i < WAYS; i++) {
         struct ends *ends = ends_open(ways[i].sockets, ways[i].framing, WHOLE);
-        uint64_t deadline = deadline_after_ms(STEP_MS);
-        int result = TCPX_SUCCESS;
-        bool done = false;
+        int result;
 
         begin(ends);
         fill_sockets(ends);
-        net_comm_close(ends->receiver); /* with bytes that it has not read */
-        while (result == TCPX_SUCCESS && !done) {
-            result = net_test(ends->send, &done, NULL);
-            assert_false(deadline_passed(deadline));
-        }
-        if (done)
+        comm_end(&ends->pair.receiver); /* with bytes that it has not read */
+        result = end_within(ends->send, NULL, STEP_MS);
+        if (result == TCPX_SUCCESS)
             fail_msg("way %u: a send is done that was reset", i);
         assert_int_equal(result, TCPX_REMOTE_ERROR);
-        net_comm_close(ends->sender);
-        munmap(ends->room, ends->bytes);
-        free(ends);
+        ends_close(ends);
     }
 }
 

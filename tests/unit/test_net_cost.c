@@ -3,7 +3,7 @@
  * without I/O threads. All figures are printed; asserted is a ratio within the run: a message among
  * thousands costs not much more than one among a few.
  */
-#include "tests/unit/net_pair.h"
+#include "tests/support/pair.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -25,8 +25,7 @@ struct world {
     enum wire_match match;
     uint64_t tags; /* how many different ones; 0: each message has its own */
     enum order order;
-    struct net_comm *sender;
-    struct net_comm *receiver;
+    struct pair pair;
 };
 
 /* Time of this thread, which a busy machine does not add to. */
@@ -45,10 +44,8 @@ static uint64_t tag_of(const struct world *world, unsigned i)
 
 static void start_sends(struct world *world, unsigned count)
 {
-    for (unsigned i = 0; i < count; i++) {
-        assert_success(net_isend(world->sender, sent_bytes[i], BYTES, tag_of(world, i), &sends[i]));
-        assert_non_null(sends[i]);
-    }
+    for (unsigned i = 0; i < count; i++)
+        sends[i] = must_send(world->pair.sender, sent_bytes[i], BYTES, tag_of(world, i));
 }
 
 /* A receiver that has not announced its earlier receives yet is busy for a moment. */
@@ -57,7 +54,7 @@ static void start_receives(struct world *world, unsigned count)
     for (unsigned i = 0; i < count; i++)
         for (receives[i] = NULL; receives[i] == NULL;)
             assert_success(
-                net_irecv(world->receiver, arrived[i], BYTES, tag_of(world, i), &receives[i]));
+                net_irecv(world->pair.receiver, arrived[i], BYTES, tag_of(world, i), &receives[i]));
 }
 
 /* Each end waits for its oldest, so that the number of calls does not depend on the number. */
@@ -113,18 +110,10 @@ static double cost_ns(struct world *world, unsigned count)
 
 static void measure(struct world *world)
 {
-    struct net_link_options options = {.sockets = 1,
-                                       .match = world->match,
-                                       .framing = WIRE_INLINE,
-                                       .eager_limit = 8192,
-                                       .eager_credit = 65536,
-                                       .largest_slice = 2 << 20,
-                                       .requests = MOST,
-                                       .timeout_ms = 60000,
-                                       .handshake_ms = 5000};
     double costs[STEPS];
 
-    make_comm_pair(&options, &world->sender, &world->receiver);
+    world->pair = pair_open(PAIR_OPTIONS(.match = world->match, .eager_limit = 8192,
+                                         .largest_slice = 2 << 20, .requests = MOST));
     for (int i = 0; i < STEPS; i++)
         costs[i] = cost_ns(world, outstanding[i]);
     print_message("# %s:", world->name);
@@ -133,8 +122,7 @@ static void measure(struct world *world)
     print_message("\n");
     for (int i = 1; i < STEPS; i++)
         assert_true(costs[i] < MOST_RATIO * costs[0]);
-    net_comm_close(world->sender);
-    net_comm_close(world->receiver);
+    pair_close(&world->pair);
 }
 
 static void test_cost(void **state)
@@ -160,7 +148,6 @@ int main(void)
     };
 
     setenv("UCCL_TCPX_THREADS", "0", 1);
-    for (size_t i = 0; i < sizeof sent_bytes; i++)
-        sent_bytes[i / BYTES][i % BYTES] = (uint8_t)(i * 7 + i / 251);
+    fill_bytes(sent_bytes[0], sizeof sent_bytes);
     return cmocka_run_group_tests_name("cost against the number outstanding", tests, NULL, NULL);
 }

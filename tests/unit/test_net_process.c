@@ -4,42 +4,18 @@
  * either case. Many comms share few threads.
  */
 #include "net/io/io.h"
-#include "tests/unit/net_pair.h"
+#include "tests/support/pair.h"
+#include "tests/unit/net_traffic.h"
 #include "tests/unit/nursery.h"
 
 #include <sched.h>
-#include <stdlib.h>
-#include <time.h>
 
-static const struct net_link_options options = {
-    .sockets = 2,
-    .match = WIRE_MATCH_TAG,
-    .framing = WIRE_INLINE,
-    .eager_limit = 4096,
-    .eager_credit = 32768,
-    .largest_slice = 65536,
-    .timeout_ms = 60000,
-    .handshake_ms = 5000,
-};
+static const struct net_link_options options = PAIR_DEFAULTS(.sockets = 2, .eager_credit = 32768);
 
 enum { LARGE = 300000, SMALL = 1000 };
 
 static uint8_t data[4 << 20];
 static uint8_t arrived[4 << 20];
-
-/* All of them, or so many percent as a run that does other things besides wants. */
-static int turns_of(int all)
-{
-    const char *percent = getenv("TCPX_TEST_TURNS");
-
-    return percent != NULL ? all * atoi(percent) / 100 : all;
-}
-
-static void fill_data(void)
-{
-    for (size_t i = 0; i < sizeof data; i++)
-        data[i] = (uint8_t)(i * 3 + i / 251);
-}
 
 static void child_send(struct net_comm *comm, uint64_t bytes, uint64_t tag)
 {
@@ -65,27 +41,9 @@ static struct net_listener *parent_listen(uint8_t handle[NET_HANDLE_BYTES])
 
 static void receive(struct net_comm *comm, uint64_t bytes, uint64_t tag)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    struct net_request *request = NULL;
-    uint64_t got = 0;
-    bool done = false;
-
     memset(arrived, 0, bytes);
-    assert_success(net_irecv(comm, arrived, bytes, tag, &request));
-    while (!done) {
-        assert_success(net_test(request, &done, &got));
-        assert_false(deadline_passed(deadline));
-    }
-    assert_int_equal(got, bytes);
+    assert_int_equal(must_end(must_receive(comm, arrived, bytes, tag)), bytes);
     assert_memory_equal(arrived, data, bytes);
-}
-
-static void nap(uint64_t microseconds)
-{
-    const struct timespec pause = {.tv_sec = (time_t)(microseconds / 1000000),
-                                   .tv_nsec = (long)(microseconds % 1000000) * 1000};
-
-    nanosleep(&pause, NULL);
 }
 
 static void send_and_exit(const uint8_t *handle)
@@ -93,7 +51,6 @@ static void send_and_exit(const uint8_t *handle)
     struct net_comm *comm = connect_comm_or_exit(&options, handle);
     bool with_large = handle[NET_HANDLE_BYTES];
 
-    fill_data();
     child_send(comm, SMALL, 1);
     if (with_large)
         child_send(comm, LARGE, 2);
@@ -109,7 +66,6 @@ static void test_exit_right_after_done(void **state)
     int before = open_descriptors();
 
     (void)state;
-    fill_data();
     for (int turn = 0; turn < turns; turn++) {
         bool with_large = turn % 2 == 0;
         struct net_comm *comm;
@@ -176,7 +132,7 @@ static void test_a_killed_sender(void **state)
         }
         assert_true(killed != 0);
         assert_int_equal(result, TCPX_REMOTE_ERROR);
-        assert_non_null(strstr(tcpx_last_error(), "127.0.0.1:"));
+        assert_text("127.0.0.1:");
         nursery_wait(child);
         net_comm_close(comm);
     }
@@ -251,7 +207,7 @@ static void test_a_killed_receiver(void **state)
             assert_success(net_test(request, &done, NULL));
             if (done)
                 request = NULL;
-            nap((uint64_t)(turn * 13 % 50) * 10);
+            nap_us(turn * 13 % 50 * 10);
         }
         kill(child, SIGKILL);
         killed = clock_now();
@@ -281,20 +237,12 @@ static struct net_comm *comms[COMMS];
 static struct net_request *requests[COMMS];
 static uint8_t buffers[COMMS][20000];
 
-static struct net_link_options one_socket(void)
-{
-    struct net_link_options one = options;
-
-    one.sockets = 1;
-    return one;
-}
+static const struct net_link_options one_socket = PAIR_DEFAULTS(.eager_credit = 32768);
 
 static void send_on_many(const uint8_t *handle)
 {
-    const struct net_link_options one = one_socket();
-
     for (int i = 0; i < COMMS; i++) {
-        comms[i] = connect_comm_or_exit(&one, handle);
+        comms[i] = connect_comm_or_exit(&one_socket, handle);
         memset(buffers[i], i, sizeof buffers[i]);
         if (net_isend(comms[i], buffers[i], sizeof buffers[i], 1, &requests[i]) != TCPX_SUCCESS)
             _exit(22);
@@ -308,7 +256,6 @@ static void send_on_many(const uint8_t *handle)
 /* Each of many comms moves its own bytes and costs two descriptors; the threads serve them all. */
 static void test_many_comms(void **state)
 {
-    const struct net_link_options one = one_socket();
     struct net_device device = loopback(AF_INET);
     uint64_t deadline = deadline_after_ms(LIMIT_MS);
     uint8_t handle[NET_HANDLE_BYTES];
@@ -320,7 +267,7 @@ static void test_many_comms(void **state)
 
     (void)state;
     assert_success(io_plan(&plan));
-    assert_success(net_listen(&device, &one, handle, &listener));
+    assert_success(net_listen(&device, &one_socket, handle, &listener));
     child = nursery_fork(send_on_many, handle, sizeof handle);
     for (int i = 0; i < COMMS; i++) {
         comms[i] = accept_comm(listener);
@@ -332,14 +279,7 @@ static void test_many_comms(void **state)
                     before + 1 + 2 * COMMS + 2 * (int)plan.threads);
     while (left > 0)
         for (int i = 0; i < COMMS; i++) {
-            bool done = false;
-
-            if (requests[i] != NULL)
-                assert_success(net_test(requests[i], &done, NULL));
-            if (done) {
-                requests[i] = NULL;
-                left--;
-            }
+            left -= requests[i] != NULL && request_is_done(&requests[i]);
             assert_false(deadline_passed(deadline));
         }
     /* in whatever order they were accepted, each has the bytes of one of the child's, and all do */
@@ -367,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_a_killed_receiver),
     };
 
+    fill_bytes(data, sizeof data);
     nursery_start();
     return cmocka_run_group_tests_name("processes", tests, NULL, NULL);
 }

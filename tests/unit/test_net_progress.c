@@ -4,8 +4,7 @@
  * forked child has nothing of its parent's connections.
  */
 #include "net/link/budget.h"
-#include "net/io/io.h"
-#include "tests/unit/net_pair.h"
+#include "tests/support/pair.h"
 #include "tests/unit/nursery.h"
 
 #include <pthread.h>
@@ -19,46 +18,8 @@ enum { LARGE = 32 << 20 };
 static uint8_t data[LARGE];
 static uint8_t arrived[LARGE];
 
-static const struct net_link_options options = {
-    .sockets = 4,
-    .match = WIRE_MATCH_TAG,
-    .framing = WIRE_INLINE,
-    .eager_limit = 4096,
-    .eager_credit = 65536,
-    .largest_slice = 256 << 10,
-    .timeout_ms = 60000,
-    .handshake_ms = 5000,
-};
-
-static void nap_ms(long milliseconds)
-{
-    nanosleep(
-        &(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000},
-        NULL);
-}
-
-static void fill_data(void)
-{
-    for (size_t i = 0; i < sizeof data; i++)
-        data[i] = (uint8_t)(i * 7 + i / 253);
-}
-
-static bool threads_are_wanted(void)
-{
-    struct io_plan plan;
-
-    assert_success(io_plan(&plan));
-    return plan.threads > 0;
-}
-
-static double cpu_seconds(void)
-{
-    struct rusage usage;
-
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
-}
+static const struct net_link_options options =
+    PAIR_DEFAULTS(.sockets = 4, .largest_slice = 256 << 10);
 
 /* --- without calls ------------------------------------------------------------------------- */
 
@@ -66,31 +27,25 @@ static double cpu_seconds(void)
 static void move_without_calls(const struct net_link_options *wanted)
 {
     enum { CALLS = 8 };
-    struct net_comm *sender;
-    struct net_comm *receiver;
-    struct net_request *send;
+    struct pair pair = pair_open(wanted);
+    struct net_request *send = must_send(pair.sender, data, sizeof data, 1);
     struct net_request *receive;
     uint64_t bytes = 0;
-    bool sent = false;
     bool received = false;
     int calls = 0;
 
-    make_comm_pair(wanted, &sender, &receiver);
     memset(arrived, 0, sizeof arrived);
-    assert_success(net_isend(sender, data, sizeof data, 1, &send));
-    assert_success(net_irecv(receiver, arrived, sizeof arrived, 1, &receive));
-    while (!sent || !received) {
+    receive = must_receive(pair.receiver, arrived, sizeof arrived, 1);
+    while (send != NULL || !received) {
         assert_true(calls < CALLS);
         nap_ms(limit_ms(60u << calls++));
-        if (!sent)
-            assert_success(net_test(send, &sent, NULL));
+        (void)request_is_done(&send);
         if (!received)
             assert_success(net_test(receive, &received, &bytes));
     }
     assert_int_equal(bytes, sizeof data);
     assert_memory_equal(arrived, data, sizeof data);
-    net_comm_close(sender);
-    net_comm_close(receiver);
+    pair_close(&pair);
 }
 
 static void test_nobody_calls(void **state)
@@ -100,7 +55,6 @@ static void test_nobody_calls(void **state)
     (void)state;
     if (!threads_are_wanted())
         skip_because("there are no I/O threads");
-    fill_data();
     wanted.sockets = 1;
     move_without_calls(&wanted);
     wanted.sockets = 4;
@@ -112,53 +66,39 @@ static void test_nobody_calls(void **state)
 /* Calls that come and go: the threads take over, and give back. */
 static void test_calls_that_pause(void **state)
 {
-    struct net_comm *sender;
-    struct net_comm *receiver;
+    struct pair pair = pair_open(&options);
 
     (void)state;
-    make_comm_pair(&options, &sender, &receiver);
     for (uint32_t i = 0; i < 40; i++) {
         struct net_request *send;
         struct net_request *receive;
-        uint64_t deadline = deadline_after_ms(LIMIT_MS);
         uint64_t bytes = i % 2 ? 1000 : 3000000;
-        bool sent = false;
-        bool received = false;
 
         memset(arrived, 0, bytes);
-        assert_success(net_irecv(receiver, arrived, bytes, i, &receive));
+        receive = must_receive(pair.receiver, arrived, bytes, i);
         nap_ms(i % 3 * 4);
-        assert_success(net_isend(sender, data, bytes, i, &send));
+        send = must_send(pair.sender, data, bytes, i);
         nap_ms(i % 4 * 3);
-        while (!sent || !received) {
-            if (!sent)
-                assert_success(net_test(send, &sent, NULL));
-            if (!received)
-                assert_success(net_test(receive, &received, NULL));
-            assert_false(deadline_passed(deadline));
-        }
+        must_end_both(send, receive);
         assert_memory_equal(arrived, data, bytes);
     }
-    net_comm_close(sender);
-    net_comm_close(receiver);
+    pair_close(&pair);
 }
 
 static void test_nothing_to_do_costs_nothing(void **state)
 {
     enum { COMMS = 16 };
-    struct net_comm *senders[COMMS];
-    struct net_comm *receivers[COMMS];
-    struct net_request *waiting;
+    struct pair pairs[COMMS];
     struct rusage before;
     struct rusage after;
     double seconds;
 
     (void)state;
     for (int i = 0; i < COMMS; i++) {
-        make_comm_pair(&options, &senders[i], &receivers[i]);
+        pairs[i] = pair_open(&options);
         /* a receive whose message never comes, and a send whose receive never comes */
-        assert_success(net_irecv(receivers[i], arrived, sizeof arrived, 1, &waiting));
-        assert_success(net_isend(senders[i], data, sizeof data, 2, &waiting));
+        must_receive(pairs[i].receiver, arrived, sizeof arrived, 1);
+        must_send(pairs[i].sender, data, sizeof data, 2);
     }
     nap_ms(500); /* until they sleep */
     getrusage(RUSAGE_SELF, &before);
@@ -168,17 +108,15 @@ static void test_nothing_to_do_costs_nothing(void **state)
     getrusage(RUSAGE_SELF, &after);
     assert_true(seconds < 0.01);
     assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 0, 20);
-    for (int i = 0; i < COMMS; i++) {
-        net_comm_close(senders[i]);
-        net_comm_close(receivers[i]);
-    }
+    for (int i = 0; i < COMMS; i++)
+        pair_close(&pairs[i]);
     assert_int_equal(io_threads(), 0);
 }
 
 /* --- waits --------------------------------------------------------------------------------- */
 
 struct late {
-    struct net_comm *sender;
+    struct pair pair;
     atomic_bool may_send; /* soon */
     int result;
 };
@@ -192,7 +130,7 @@ static void *send_late(void *argument)
     while (!atomic_load(&late->may_send))
         nap_ms(5);
     nap_ms(300);
-    late->result = net_isend(late->sender, data, sizeof data, 1, &request);
+    late->result = net_isend(late->pair.sender, data, sizeof data, 1, &request);
     if (late->result == TCPX_SUCCESS)
         late->result = net_wait(request, deadline_after_ms(LIMIT_MS), &done, NULL);
     if (late->result == TCPX_SUCCESS && !done)
@@ -202,9 +140,8 @@ static void *send_late(void *argument)
 
 static void test_a_wait(void **state)
 {
-    struct late late = {0};
-    struct net_comm *receiver;
-    struct net_request *request;
+    struct late late = {.pair = pair_open(&options)};
+    struct net_request *request = must_receive(late.pair.receiver, arrived, sizeof arrived, 1);
     uint64_t bytes = 0;
     pthread_t thread;
     bool done;
@@ -212,10 +149,6 @@ static void test_a_wait(void **state)
     uint64_t start;
 
     (void)state;
-    fill_data();
-    make_comm_pair(&options, &late.sender, &receiver);
-    assert_success(net_irecv(receiver, arrived, sizeof arrived, 1, &request));
-
     start = clock_now();
     assert_success(net_wait(request, deadline_after_ms(50), &done, &bytes));
     assert_false(done);
@@ -234,25 +167,21 @@ static void test_a_wait(void **state)
     pthread_join(thread, NULL);
     assert_int_equal(late.result, TCPX_SUCCESS);
     assert_memory_equal(arrived, data, sizeof data);
-    net_comm_close(late.sender);
-    net_comm_close(receiver);
+    pair_close(&late.pair);
 }
 
 /* A wait ends, too, when the comm fails. */
 static void test_a_wait_for_nothing(void **state)
 {
-    struct net_comm *sender;
-    struct net_comm *receiver;
-    struct net_request *request;
+    struct pair pair = pair_open(&options);
+    struct net_request *request = must_receive(pair.receiver, arrived, sizeof arrived, 1);
     bool done = false;
 
     (void)state;
-    make_comm_pair(&options, &sender, &receiver);
-    assert_success(net_irecv(receiver, arrived, sizeof arrived, 1, &request));
-    net_comm_close(sender);
+    comm_end(&pair.sender);
     assert_int_equal(net_wait(request, DEADLINE_NEVER, &done, NULL), TCPX_REMOTE_ERROR);
-    assert_non_null(strstr(tcpx_last_error(), "has closed the comm"));
-    net_comm_close(receiver);
+    assert_text("has closed the comm");
+    pair_close(&pair);
 }
 
 /* --- failures ------------------------------------------------------------------------------ */
@@ -317,28 +246,21 @@ static void test_a_receiver_that_closes_at_once(void **state)
 
     (void)state;
     for (int turn = 0; turn < TURNS; turn++) {
-        struct net_comm *sender;
-        struct net_comm *receiver;
-        struct net_request *send;
-        struct net_request *receive;
+        struct pair pair = pair_open(&options);
+        struct net_request *receive = must_receive(pair.receiver, arrived, BYTES, 1);
+        struct net_request *send = must_send(pair.sender, data, BYTES, 1);
         uint64_t deadline = deadline_after_ms(LIMIT_MS);
-        bool received = false;
-        bool sent = false;
+        bool sent = true;
 
-        make_comm_pair(&options, &sender, &receiver);
-        assert_success(net_irecv(receiver, arrived, BYTES, 1, &receive));
-        assert_success(net_isend(sender, data, BYTES, 1, &send));
-        while (!received) {
-            if (!sent)
-                assert_success(net_test(send, &sent, NULL));
-            assert_success(net_test(receive, &received, NULL));
+        while (!request_is_done(&receive)) {
+            (void)request_is_done(&send);
             assert_false(deadline_passed(deadline));
         }
-        net_comm_close(receiver);
-        if (!sent)
+        comm_end(&pair.receiver);
+        if (send != NULL)
             assert_success(net_wait(send, deadline, &sent, NULL));
         assert_true(sent);
-        net_comm_close(sender);
+        pair_close(&pair);
     }
 }
 
@@ -519,5 +441,6 @@ int main(void)
     };
 
     nursery_start();
+    fill_bytes(data, sizeof data);
     return cmocka_run_group_tests_name("progress", tests, NULL, NULL);
 }

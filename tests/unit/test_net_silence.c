@@ -3,7 +3,7 @@
  * what credit and requests allow, over small socket buffers; then no call is made for three times
  * the timeout; then everything must arrive. A peer that is stopped is lost in bounded time.
  */
-#include "net/io/io.h"
+#include "tests/support/pair.h"
 #include "tests/unit/net_traffic.h"
 #include "tests/unit/nursery.h"
 
@@ -30,8 +30,7 @@ enum stage {
 struct silent {
     enum stage stage;
     struct net_link_options options;
-    struct net_comm *sender;
-    struct net_comm *receiver;
+    struct pair pair;
     struct net_request *receives[MOST_MESSAGES]; /* RECEIVES_POSTED */
     uint8_t *rooms;
     int messages;
@@ -40,31 +39,14 @@ struct silent {
 
 static struct text text;
 
-static bool threads_are_wanted(void)
-{
-    struct io_plan plan;
-
-    assert_success(io_plan(&plan));
-    return plan.threads > 0;
-}
-
-static void nap_ms(long milliseconds)
-{
-    nanosleep(
-        &(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000},
-        NULL);
-}
-
 /* A window that is closed is what ends a connection: it takes little to close it. */
 static void shrink_buffers(const struct net_link *link)
 {
-    const int small = SMALL_BUFFER;
-
     for (unsigned i = 0; i <= link->sockets; i++) {
         int fd = i < link->sockets ? link->forward[i] : link->reverse;
 
-        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+        socket_set_buffer(fd, SO_RCVBUF, SMALL_BUFFER);
+        socket_set_buffer(fd, SO_SNDBUF, SMALL_BUFFER);
     }
 }
 
@@ -76,35 +58,22 @@ static void make_silent(struct silent *silent)
     make_link_pair(&silent->options, &sender, &receiver);
     shrink_buffers(&sender);
     shrink_buffers(&receiver);
-    assert_success(net_comm_create(&sender, NET_SENDER, &silent->sender));
-    assert_success(net_comm_create(&receiver, NET_RECEIVER, &silent->receiver));
-}
-
-static void end_request(struct net_request *request, bool by_waiting)
-{
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    bool done = false;
-
-    assert_non_null(request);
-    while (!done) {
-        if (by_waiting)
-            assert_success(net_wait(request, deadline, &done, NULL));
-        else
-            assert_success(net_test(request, &done, NULL));
-        assert_false(deadline_passed(deadline));
-    }
+    silent->pair = pair_of(&sender, &receiver);
 }
 
 static void move_one(struct silent *silent)
 {
-    struct net_request *send;
-    struct net_request *receive;
     uint8_t room[100] = {0};
+    struct net_request *receive = must_receive(silent->pair.receiver, room, sizeof room, 0);
+    bool done = false;
 
-    assert_success(net_irecv(silent->receiver, room, sizeof room, 0, &receive));
-    assert_success(net_isend(silent->sender, text_of(&text, 7), sizeof room, 0, &send));
-    end_request(send, false);
-    end_request(receive, silent->stage == WAITED_BEFORE);
+    must_end(must_send(silent->pair.sender, text_of(&text, 7), sizeof room, 0));
+    if (silent->stage == WAITED_BEFORE) {
+        assert_success(net_wait(receive, deadline_after_ms(LIMIT_MS), &done, NULL));
+        assert_true(done);
+    } else {
+        must_end(receive);
+    }
     assert_memory_equal(room, text_of(&text, 7), sizeof room);
 }
 
@@ -118,13 +87,8 @@ static void fill_with_sends(struct silent *silent)
     silent->messages = (int)(CREDIT / (silent->bytes + WIRE_EAGER_CHARGE)) - 1;
     if (silent->messages >= WIRE_MOST_AHEAD)
         silent->messages = WIRE_MOST_AHEAD - 1;
-    for (int i = 0; i < silent->messages; i++) {
-        struct net_request *send;
-
-        assert_success(
-            net_isend(silent->sender, text_of(&text, (uint64_t)i), silent->bytes, 0, &send));
-        end_request(send, false);
-    }
+    for (int i = 0; i < silent->messages; i++)
+        must_end(must_send(silent->pair.sender, text_of(&text, (uint64_t)i), silent->bytes, 0));
 }
 
 static void fill_with_receives(struct silent *silent)
@@ -137,8 +101,8 @@ static void fill_with_receives(struct silent *silent)
         uint64_t deadline = deadline_after_ms(LIMIT_MS);
 
         do {
-            assert_success(net_irecv(silent->receiver, silent->rooms + (size_t)i * EAGER, EAGER, 0,
-                                     &silent->receives[i]));
+            assert_success(net_irecv(silent->pair.receiver, silent->rooms + (size_t)i * EAGER,
+                                     EAGER, 0, &silent->receives[i]));
             assert_false(deadline_passed(deadline));
         } while (silent->receives[i] == NULL);
     }
@@ -149,11 +113,8 @@ static void receive_all(struct silent *silent)
     static uint8_t room[UNSOLICITED];
 
     for (int i = 0; i < silent->messages; i++) {
-        struct net_request *request;
-
         memset(room, 0, silent->bytes);
-        assert_success(net_irecv(silent->receiver, room, silent->bytes, 0, &request));
-        end_request(request, false);
+        must_end(must_receive(silent->pair.receiver, room, silent->bytes, 0));
         assert_memory_equal(room, text_of(&text, (uint64_t)i), silent->bytes);
     }
 }
@@ -161,11 +122,8 @@ static void receive_all(struct silent *silent)
 static void send_all(struct silent *silent)
 {
     for (int i = 0; i < silent->messages; i++) {
-        struct net_request *send;
-
-        assert_success(net_isend(silent->sender, text_of(&text, (uint64_t)i), EAGER, 0, &send));
-        end_request(send, false);
-        end_request(silent->receives[i], false);
+        must_end(must_send(silent->pair.sender, text_of(&text, (uint64_t)i), EAGER, 0));
+        must_end(silent->receives[i]);
         assert_memory_equal(silent->rooms + (size_t)i * EAGER, text_of(&text, (uint64_t)i), EAGER);
     }
 }
@@ -187,8 +145,7 @@ static void end(struct silent *silent)
         send_all(silent);
     else
         receive_all(silent);
-    net_comm_close(silent->sender);
-    net_comm_close(silent->receiver);
+    pair_close(&silent->pair);
     free(silent->rooms);
 }
 
@@ -208,16 +165,13 @@ static void test_late_programs(void **state)
                 for (size_t i = 0; i < sizeof sockets; i++) {
                     if (framing == WIRE_SEPARATE && sockets[i] == 1)
                         continue;
-                    all[count] = (struct silent){.stage = (enum stage)stage,
-                                                 .options = {.sockets = sockets[i],
-                                                             .match = (enum wire_match)match,
-                                                             .framing = (enum wire_framing)framing,
-                                                             .eager_limit = 4096,
-                                                             .eager_credit = CREDIT,
-                                                             .largest_slice = 64 << 10,
-                                                             .requests = 2 * MOST_MESSAGES,
-                                                             .timeout_ms = TIMEOUT_MS,
-                                                             .handshake_ms = 5000}};
+                    all[count] = (struct silent){
+                        .stage = (enum stage)stage,
+                        .options =
+                            PAIR_DEFAULTS(.sockets = sockets[i], .match = (enum wire_match)match,
+                                          .framing = (enum wire_framing)framing,
+                                          .eager_credit = CREDIT, .requests = 2 * MOST_MESSAGES,
+                                          .timeout_ms = TIMEOUT_MS)};
                     begin(&all[count++]);
                 }
     nap_ms(3 * TIMEOUT_MS);
@@ -229,16 +183,8 @@ static void test_late_programs(void **state)
 
 enum { MORE_THAN_A_WINDOW = 64 << 20 };
 
-static const struct net_link_options stopped_options = {
-    .sockets = 2,
-    .match = WIRE_MATCH_TAG,
-    .framing = WIRE_INLINE,
-    .eager_limit = 4096,
-    .eager_credit = 65536,
-    .largest_slice = 256 << 10,
-    .timeout_ms = TIMEOUT_MS,
-    .handshake_ms = 5000,
-};
+static const struct net_link_options stopped_options =
+    PAIR_DEFAULTS(.sockets = 2, .largest_slice = 256 << 10, .timeout_ms = TIMEOUT_MS);
 
 /* The handle is in the memory that both processes see. */
 static void post_and_stop(const uint8_t *argument)
@@ -289,14 +235,14 @@ static void test_a_stopped_receiver_is_lost(void **state)
             net_connect(NULL, &stopped_options, nursery_shared->bytes, &link, &connected));
     assert_success(net_comm_create(&link, NET_SENDER, &comm));
     nap_ms(100);
-    assert_success(net_isend(comm, data, sizeof data, 1, &send));
+    send = must_send(comm, data, sizeof data, 1);
     while (result == TCPX_SUCCESS) {
         result = net_wait(send, deadline, &done, NULL);
         assert_false(done);
         assert_false(deadline_passed(deadline));
     }
     assert_int_equal(result, TCPX_REMOTE_ERROR);
-    assert_non_null(strstr(tcpx_last_error(), strerror(ETIMEDOUT)));
+    assert_text(strerror(ETIMEDOUT));
     net_comm_close(comm);
     kill(child, SIGKILL);
     nursery_wait(child);
