@@ -35,7 +35,7 @@ FILTER        := $(BUILD)/obj/tests/filter.o
 # What tests see inside of a comm.
 INSIDE        := $(BUILD)/obj/tests/support/comm_inside.o
 # Two ends of a comm in one process.
-PAIR          := $(BUILD)/obj/tests/support/pair.o $(INSIDE)
+PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,pair traffic) $(INSIDE)
 
 # Units over the library with redirected calls, by the file tests/NAME.syms.
 REDIRECTED_UNITS := $(BUILD)/tests/unit/test_session_syscalls
