@@ -35,7 +35,7 @@ FILTER        := $(BUILD)/obj/tests/filter.o
 # What tests see inside of a comm.
 INSIDE        := $(BUILD)/obj/tests/support/comm_inside.o
 # Two ends of a comm in one process.
-PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,pair traffic) $(INSIDE)
+PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,ahead_peer pair traffic) $(INSIDE)
 
 # Units over the library with redirected calls, by the file tests/NAME.syms.
 REDIRECTED_UNITS := $(BUILD)/tests/unit/test_session_syscalls
@@ -142,6 +142,7 @@ WAITING_UNITS := $(filter bootstrap bootstrap_flood net_progress net_reasons net
 	session_silence,$(UNITS))
 LONG_UNITS   := $(filter net_process session calls,$(UNITS))
 ALONE_UNITS  := $(filter net_cost,$(UNITS))
+AHEAD_UNITS  := $(filter net_ahead%,$(UNITS))
 UNIT_SUITES  := $(call unit_suites,$(LONG_UNITS) \
 	$(filter-out $(WAITING_UNITS) $(LONG_UNITS) $(ALONE_UNITS),$(UNITS)))
 WAITING_UNIT_SUITES := $(call unit_suites,$(filter-out $(TIMED),$(WAITING_UNITS)))
@@ -185,7 +186,7 @@ GPU_SUITES := \
 	$(call gpu_suite,queued-standin-small,gpu_queued,$(on_fake) $(one_channel) UCCL_TCPX_THREADS=2 $(small_pool))
 # Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
 # for, several, none; the last is nothing for the thread sanitizer.
-NET_SUITES := $(foreach name,net_ahead net_comm net_process net_progress net_strangers net_traffic, \
+NET_SUITES := $(foreach name,$(AHEAD_UNITS) net_comm net_process net_progress net_strangers net_traffic, \
 	$(foreach threads,$(if $(findstring thread,$(SANITIZE)),,0) 3, \
 	'unit/$(name)-$(threads)-threads: TCPX_TEST_TURNS=$(FEWER_TURNS) UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
 

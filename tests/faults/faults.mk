@@ -48,7 +48,7 @@ FAULTY_SUITES += $(call unless_tsan, \
 	$(call faulty_suite,net_link,net_link,3,$(of_links)) \
 	$(call faulty_suite,calls,calls,8,$(of_links),$(on_host)))
 FAULTY_SUITES += $(call unless_sanitized, \
-	$(call faulty_suite,net_ahead,net_ahead,3,$(of_links)) \
+	$(foreach name,$(AHEAD_UNITS),$(call faulty_suite,$(name),$(name),3,$(of_links))) \
 	$(call faulty_suite,net_gpu-devmem,net_gpu,8,$(of_bytes),$(on_host) UCCL_TCPX_SOFT_DEVMEM=3 UCCL_TCPX_DEVMEM_BYTES=1M $(fewer_messages)) \
 	$(call faulty_plugin_suite,data,data))
 
@@ -56,7 +56,8 @@ FAULTY_SUITES += $(call unless_sanitized, \
 MORE_FAULTY_SUITES := $(FAULTY_SUITES) \
 	$(foreach threads,0 3, \
 		$(call faulty_suite,net_traffic-$(threads)-threads,net_traffic,3,$(of_links),UCCL_TCPX_THREADS=$(threads)) \
-		$(call faulty_suite,net_ahead-$(threads)-threads,net_ahead,3,$(of_links),UCCL_TCPX_THREADS=$(threads))) \
+		$(foreach name,$(AHEAD_UNITS), \
+			$(call faulty_suite,$(name)-$(threads)-threads,$(name),3,$(of_links),UCCL_TCPX_THREADS=$(threads)))) \
 	$(call faulty_suite,net_process,net_process,3,$(of_links)) \
 	$(call faulty_suite,bootstrap,bootstrap,3:short_read$(comma)interrupted$(comma)aborted,interrupted) \
 	$(call faulty_suite,net_gpu,net_gpu,8,$(of_bytes),$(on_host) $(fewer_messages)) \
