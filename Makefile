@@ -44,7 +44,7 @@ TCPX_CFLAGS  := -std=gnu17 -D_GNU_SOURCE -Iinclude -Isrc -I. -fPIC -pthread -fvi
 TCPX_LDFLAGS := -pthread $(LDFLAGS)
 TCPX_LIBS    := -ldl $(LIBS)
 ifneq ($(SANITIZE),)
-TCPX_CFLAGS  += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
+TCPX_CFLAGS  += -DTCPX_CHECK_LOCKS -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 TCPX_LDFLAGS += -fsanitize=$(SANITIZE)
 NO_UNDEFINED :=
 else

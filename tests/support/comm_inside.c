@@ -1,6 +1,12 @@
 #include "tests/support/comm_inside.h"
 
-#include "net/comm/comm_state.h"
+#include "net/comm/progress.h"
+#include "net/comm/request.h"
+#include "net/comm/rx_match.h"
+#include "net/comm/rx_unexpected.h"
+#include "net/gpu/comm_gpu.h"
+#include "net/gpu/gpu_mover.h"
+#include "net/gpu/tx_dmabuf.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,28 +17,28 @@
     do {                                                                                           \
         type locked_;                                                                              \
                                                                                                    \
-        pthread_mutex_lock(&(comm)->lock);                                                         \
+        comm_lock_take(&(comm)->lock);                                                             \
         locked_ = (expression);                                                                    \
-        pthread_mutex_unlock(&(comm)->lock);                                                       \
+        comm_lock_release(&(comm)->lock);                                                          \
         return locked_;                                                                            \
     } while (0)
 
 void inside_move_on(struct net_comm *comm)
 {
-    pthread_mutex_lock(&comm->lock);
+    comm_lock_take(&comm->lock);
     progress(comm);
-    pthread_mutex_unlock(&comm->lock);
+    comm_lock_release(&comm->lock);
 }
 
 int inside_result(struct net_comm *comm)
 {
     int result;
 
-    pthread_mutex_lock(&comm->lock);
+    comm_lock_take(&comm->lock);
     result = comm->result;
     if (result != TCPX_SUCCESS)
         error_keep("%s", comm->text);
-    pthread_mutex_unlock(&comm->lock);
+    comm_lock_release(&comm->lock);
     return result;
 }
 
@@ -58,17 +64,17 @@ unsigned inside_most_turn_calls(void)
 
 void inside_jump_to(struct net_comm *comm, uint64_t receives)
 {
-    pthread_mutex_lock(&comm->lock);
+    comm_lock_take(&comm->lock);
     comm->next_sequence = wire_sequence(receives);
     comm->next_order = receives;
-    pthread_mutex_unlock(&comm->lock);
+    comm_lock_release(&comm->lock);
 }
 
 void inside_set_next_order(struct net_comm *comm, uint64_t order)
 {
-    pthread_mutex_lock(&comm->lock);
+    comm_lock_take(&comm->lock);
     comm->next_order = order;
-    pthread_mutex_unlock(&comm->lock);
+    comm_lock_release(&comm->lock);
 }
 
 uint64_t inside_moved(struct net_comm *comm, const struct net_request *request)
@@ -84,18 +90,18 @@ uint64_t inside_moved(struct net_comm *comm, const struct net_request *request)
             return #condition;                                                                     \
     } while (0)
 
-static uint64_t charge_of(const struct eager_message *message)
+static uint64_t charge_of(const struct unexpected *message)
 {
     return message->bytes + WIRE_EAGER_CHARGE;
 }
 
-static const char *broken_by_kept(const struct net_comm *comm, const struct eager_message *message)
+static const char *broken_by_kept(const struct net_comm *comm, const struct unexpected *message)
 {
     uint64_t coming = 0;
 
     for (unsigned i = 0; i < comm->link.sockets; i++)
-        if (comm->incoming[i].ahead == message)
-            coming += comm->incoming[i].counts;
+        if (comm->rx.incoming[i].payload.message == message)
+            coming += comm->rx.incoming[i].payload.bytes;
     RULE(message->begun <= message->bytes && message->bytes <= message->capacity);
     RULE(message->begun - message->moved == coming);
     return NULL;
@@ -110,7 +116,7 @@ static const char *broken_by_ahead(struct net_comm *comm, uint64_t *most_kept, u
     const char *broken = NULL;
 
     for (uint32_t i = 0; i < WIRE_MOST_AHEAD && broken == NULL; i++) {
-        const struct eager_message *one = comm->ahead[i];
+        const struct unexpected *one = comm->rx.numbered[i];
 
         if (one == NULL)
             continue;
@@ -120,9 +126,9 @@ static const char *broken_by_ahead(struct net_comm *comm, uint64_t *most_kept, u
         *held += charge_of(one);
         memory += one->capacity;
     }
-    for (const struct eager_message *one = comm->claimed; one != NULL && broken == NULL;
+    for (const struct unexpected *one = comm->rx.claimed; one != NULL && broken == NULL;
          one = one->next) {
-        const struct net_request *request = receiver_by_sequence(comm, one->sequence);
+        const struct net_request *request = rx_match_by_number(comm, one->sequence);
 
         broken = broken_by_kept(comm, one);
         RULE(comm->result != TCPX_SUCCESS || (request != NULL && request->matched));
@@ -135,15 +141,16 @@ static const char *broken_by_ahead(struct net_comm *comm, uint64_t *most_kept, u
     if (*most_kept < memory)
         *most_kept = memory;
     RULE(memory <= 2 * *held + SLACK * (comm->link.eager_credit / WIRE_EAGER_CHARGE));
-    for (const struct eager_message *one = comm->spare; one != NULL; one = one->next)
+    for (const struct unexpected *one = comm->rx.spare; one != NULL; one = one->next)
         memory += one->capacity;
-    RULE(memory == comm->ahead_memory);
+    RULE(memory == comm->rx.memory);
     RULE(memory <= *most_kept + comm->link.eager_credit);
     for (unsigned i = 0; i < comm->link.sockets; i++) {
-        stalled += comm->incoming[i].stalled;
-        RULE(!comm->incoming[i].stalled || comm->incoming[i].record_have == WIRE_RECORD_BYTES);
+        stalled += comm->rx.incoming[i].stalled;
+        RULE(!comm->rx.incoming[i].stalled ||
+             comm->rx.incoming[i].record_have == WIRE_RECORD_BYTES);
     }
-    RULE(stalled == comm->stalled);
+    RULE(stalled == comm->rx.stalled);
     return NULL;
 }
 
@@ -167,9 +174,9 @@ static const char *broken_rule(struct net_comm *comm, uint64_t reported, uint64_
     RULE(comm->messages == reported + done);
     if (comm->result != TCPX_SUCCESS)
         RULE(comm->text[0] != '\0');
-    for (const struct eager_message *one = comm->eager_first; one != NULL; one = one->next)
+    for (const struct unexpected *one = comm->rx.first_tagged; one != NULL; one = one->next)
         aside += charge_of(one);
-    RULE(aside == comm->eager_held && aside <= comm->link.eager_credit);
+    RULE(aside == comm->rx.held && aside <= comm->link.eager_credit);
     return NULL;
 }
 
@@ -182,7 +189,7 @@ const char *inside_broken_rule(struct net_comm *comm, uint64_t reported, uint64_
 
 uint64_t inside_charged(struct net_comm *comm)
 {
-    LOCKED(comm, uint64_t, comm->eager_charged);
+    LOCKED(comm, uint64_t, comm->tx.credit_charged);
 }
 
 uint64_t inside_handed_out(struct net_comm *comm, const struct net_request *request)
@@ -192,41 +199,39 @@ uint64_t inside_handed_out(struct net_comm *comm, const struct net_request *requ
 
 bool inside_has_said_all(struct net_comm *comm, const struct net_request *request)
 {
-    LOCKED(comm, bool, request->unsaid == 0);
+    LOCKED(comm, bool, request->records_queued == 0);
 }
 
 bool inside_sends_by_reference(struct net_comm *comm)
 {
-    return comm->sends_by_reference;
+    return comm->tx.zero_copy;
 }
 
 int inside_allow_references(struct net_comm *comm)
 {
-    for (unsigned i = 0; i < comm->link.sockets; i++) {
-        struct outgoing *outgoing = &comm->outgoing[i];
-        int result = zerocopy_allow(comm->link.forward[i]);
+    int result = gpu_mover_attach(comm, 0);
 
-        if (result != TCPX_SUCCESS)
-            return result;
-        outgoing->by_reference = calloc(1, sizeof *outgoing->by_reference);
-        if (outgoing->by_reference == NULL)
-            return error_system(ENOMEM, "sends without a copy");
+    for (unsigned i = 0; i < comm->link.sockets && result == TCPX_SUCCESS; i++) {
+        comm->gpu->zero_copy[i] = calloc(1, sizeof *comm->gpu->zero_copy[i]);
+        result = comm->gpu->zero_copy[i] != NULL ? zerocopy_allow(comm->link.forward[i])
+                                                 : error_system(ENOMEM, "sends without a copy");
     }
-    comm->sends_by_reference = true;
-    return TCPX_SUCCESS;
+    comm->gpu->sends_by_reference = result == TCPX_SUCCESS;
+    comm->tx.zero_copy = result == TCPX_SUCCESS;
+    return result;
 }
 
 bool inside_refer(struct net_comm *comm, struct net_request *send, uint32_t source_id)
 {
     bool in_time;
 
-    pthread_mutex_lock(&comm->lock);
+    comm_lock_take(&comm->lock);
     in_time = send->state == REQUEST_WAITING;
     if (in_time) {
-        send->in_gpu = true;
-        send->source_id = source_id;
+        send->source = &source_dmabuf;
+        send->gpu.source_id = source_id;
     }
-    pthread_mutex_unlock(&comm->lock);
+    comm_lock_release(&comm->lock);
     return in_time;
 }
 
@@ -234,11 +239,11 @@ uint64_t inside_taken_by_sockets(struct net_comm *comm, const struct net_request
 {
     uint64_t bytes;
 
-    pthread_mutex_lock(&comm->lock);
+    comm_lock_take(&comm->lock);
     bytes = send->moved;
     for (unsigned i = 0; i < comm->link.sockets; i++)
-        bytes += zerocopy_bytes_of(comm->outgoing[i].by_reference, send);
-    pthread_mutex_unlock(&comm->lock);
+        bytes += zerocopy_bytes_of(comm->gpu->zero_copy[i], send);
+    comm_lock_release(&comm->lock);
     return bytes;
 }
 
@@ -246,50 +251,50 @@ uint64_t inside_taken_by_sockets(struct net_comm *comm, const struct net_request
 
 uint64_t inside_held(struct net_comm *comm)
 {
-    LOCKED(comm, uint64_t, comm->eager_held);
+    LOCKED(comm, uint64_t, comm->rx.held);
 }
 
 uint64_t inside_given_back(struct net_comm *comm)
 {
-    LOCKED(comm, uint64_t, comm->eager_given_back);
+    LOCKED(comm, uint64_t, comm->rx.credit_freed);
 }
 
 uint64_t inside_kept_memory(struct net_comm *comm)
 {
     uint64_t all = 0;
 
-    pthread_mutex_lock(&comm->lock);
+    comm_lock_take(&comm->lock);
     for (int i = 0; i < WIRE_MOST_AHEAD; i++)
-        all += comm->ahead[i] != NULL ? comm->ahead[i]->capacity : 0;
-    for (const struct eager_message *spare = comm->spare; spare != NULL; spare = spare->next)
+        all += comm->rx.numbered[i] != NULL ? comm->rx.numbered[i]->capacity : 0;
+    for (const struct unexpected *spare = comm->rx.spare; spare != NULL; spare = spare->next)
         all += spare->capacity;
-    pthread_mutex_unlock(&comm->lock);
+    comm_lock_release(&comm->lock);
     return all;
 }
 
 bool inside_has_unexpected(struct net_comm *comm, uint64_t tag)
 {
-    LOCKED(comm, bool, receiver_has_put_aside(comm, tag));
+    LOCKED(comm, bool, rx_unexpected_is_complete(comm, tag));
 }
 
 unsigned inside_stalled(struct net_comm *comm)
 {
-    LOCKED(comm, unsigned, comm->stalled);
+    LOCKED(comm, unsigned, comm->rx.stalled);
 }
 
 void inside_keep_posting(struct net_comm *comm, bool just_now)
 {
-    pthread_mutex_lock(&comm->lock);
-    comm->last_post = just_now ? UINT64_MAX / 2 : 0;
-    pthread_mutex_unlock(&comm->lock);
+    comm_lock_take(&comm->lock);
+    comm->rx.last_post = just_now ? UINT64_MAX / 2 : 0;
+    comm_lock_release(&comm->lock);
 }
 
 void inside_let_time_pass(struct net_comm *comm)
 {
-    pthread_mutex_lock(&comm->lock);
-    comm->last_post = 0;
-    comm->unsaid_since = 0;
-    pthread_mutex_unlock(&comm->lock);
+    comm_lock_take(&comm->lock);
+    comm->rx.last_post = 0;
+    comm->rx.queued_since = 0;
+    comm_lock_release(&comm->lock);
 }
 
 bool inside_calls_move(const struct net_comm *comm, unsigned socket)
@@ -299,7 +304,7 @@ bool inside_calls_move(const struct net_comm *comm, unsigned socket)
 
 uint64_t inside_received(struct net_comm *comm, unsigned socket)
 {
-    LOCKED(comm, uint64_t, comm->incoming[socket].total);
+    LOCKED(comm, uint64_t, comm->rx.incoming[socket].total);
 }
 
 /* --- staging slots --------------------------------------------------------------------------- */
@@ -310,7 +315,7 @@ static struct staging_share pool;
 
 unsigned inside_slots_used(const struct net_comm *comm)
 {
-    return comm->gpu.share.used;
+    return comm->gpu->share.used;
 }
 
 int inside_slots_open(unsigned most)
