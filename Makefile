@@ -12,6 +12,7 @@
 # make fuzz       every fuzz target for FUZZ_SECONDS=30, with clang's libFuzzer
 # make bench      the measurements of docs/performance.md
 # make lint       clang-format and clang-tidy
+# make graph      docs/graph.svg, a picture of src/rooms
 # make install    PREFIX=/usr/local DESTDIR=
 #
 # Options: CC=clang  SANITIZE=address,undefined|thread  WERROR=1  BUILD=folder  CFLAGS=...  V=1

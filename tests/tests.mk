@@ -490,13 +490,17 @@ check-nccl: $(BUILD)/libnccl-net-tcpx.so $(BUILD)/bench/nccl_pair
 
 # --- sources -------------------------------------------------------------------------------------
 
-.PHONY: ptx docs lint format
+.PHONY: ptx docs graph lint format
 
 ptx:
 	NVCC='$(NVCC)' scripts/make-ptx.sh
 
 docs: all
 	scripts/make-docs.sh $(BUILD)/tcpx
+
+# docs/graph.svg: the folders of src, and which of them use which.
+graph:
+	scripts/make-graph.sh
 
 C_SOURCES   := $(sort $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] tools/*.[ch] examples/*.c bench/*.[ch] tests/*.[ch] tests/*/*.[ch]))
 TIDY_SOURCES := $(filter-out tests/unit/test_cuda_abi.c,$(filter %.c,$(C_SOURCES)))

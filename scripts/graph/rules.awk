@@ -44,14 +44,15 @@ function bad_rooms(why)
 
 FILENAME != last_file { last_file = FILENAME; inputs++ }
 inputs == 1 && (/^[ \t]*#/ || NF == 0) { next }
-inputs == 1 && $1 == "room" {
-    room = $2
-    rooms[++room_count] = room
-    level[room] = room_count
-    print "room", room
-    what = ""
-    for (i = 3; i <= NF; i++) {
-        if ($i == "shows" || $i == "uses") {
+# A room may go on in further lines.
+inputs == 1 && ($1 == "room" || $1 == "is" || $1 == "shows" || $1 == "uses") {
+    for (i = 1; i <= NF; i++) {
+        if ($i == "room") {
+            room = $(++i)
+            level[room] = 1
+            print "room", room
+            what = ""
+        } else if ($i == "is" || $i == "shows" || $i == "uses") {
             what = $i
         } else if (what == "shows") {
             shows[room, $i] = 1
@@ -61,8 +62,8 @@ inputs == 1 && $1 == "room" {
                 bad_rooms("room " room " uses " $i ", which is not a room below it")
             uses[room, $i] = 1
             permitted[++permitted_count] = room SUBSEP $i
-        } else {
-            bad_rooms("after a room come shows or uses, not " $i)
+        } else if (what != "is") {
+            bad_rooms("after a room come shows, uses or is, not " $i)
         }
     }
     next

@@ -38,6 +38,8 @@ for room in $(sed -n 's/^room //p' "$TAP_WORK/source"); do
     none "$room declares each function in its file's header" declared "$room"
 done
 
+check "docs/graph.svg shows the rooms as they are" scripts/make-graph.sh --check
+
 # --- sources that break the rules ------------------------------------------------------------------
 
 tree=$TAP_WORK/tree
