@@ -1,4 +1,4 @@
-# How the tests are built and run. A suite is a program or script that prints TAP; tests/runner.c
+# How the tests are built and run. A suite is a program or script that prints TAP; tests/runner
 # runs them with a time limit, some at the same time, and counts.
 
 # Without cmocka the units are skipped, in words; nothing else needs it.
@@ -106,7 +106,7 @@ $(BUILD)/tests/unit/test_calls $(BUILD)/tests/unit/test_import $(BUILD)/tests/gp
 
 $(BUILD)/obj/tests/unit/test_cuda_abi.o: TCPX_CFLAGS += $(CUDA_INCLUDE:%=-isystem %)
 
-$(RUNNER): $(BUILD)/obj/tests/runner.o
+$(RUNNER): $(call objects_of,tests/runner/*.c)
 	$(call link)
 
 $(FAKECUDA_DIR)/libcuda.so.1: $(BUILD)/obj/tests/fakecuda/fakecuda.o $(LIB_OBJECTS) \

@@ -21,7 +21,7 @@ enum {
     TAG = 1,
     MOST_SLOTS = 64,
     CASE_MS = 20000,
-    EXIT_SKIP = 77, /* tests/runner.c */
+    EXIT_SKIP = 77, /* tests/runner */
 };
 
 static fakecuda_fault_call *fault;

@@ -20,7 +20,7 @@ enum {
     MARK = 0xaa,
     MOST = LONG + 2 * MARGIN,
     LATE_US = 20000,
-    EXIT_SKIP = 77, /* tests/runner.c */
+    EXIT_SKIP = 77, /* tests/runner */
 };
 
 #define CASE_MS  limit_ms(20000)
