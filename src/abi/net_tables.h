@@ -3,8 +3,10 @@
  * data object named ncclNetPlugin_v<N>; NCCL takes the newest one it knows. The numbers of results
  * are those of enum tcpx_result.
  *
- * Versions differ in few members, so each struct stands in full: what is read or written through
- * another version's layout goes wrong silently.
+ * A member of a table has the same place in every version that has it; new ones come at the end.
+ * What changed are the arguments of some members, so these are unions with one signature for each
+ * version that changed them: version 9 of `connect` is called as v7. Properties are different: new
+ * members also came in the middle, so each version has its own list.
  */
 #ifndef TCPX_ABI_NET_TABLES_H
 #define TCPX_ABI_NET_TABLES_H
@@ -21,8 +23,8 @@
 /* An unknown rail or plane, traffic class or attribute. */
 #define NET_UNDEFINED (-1)
 
-typedef int (*net_profiler_callback)(void **event, int type, void *parent, int64_t plugin,
-                                     void *data);
+/* Makes a struct of one of the lists below. */
+#define NET_MEMBER(type, member) type member;
 
 /* --- properties ---------------------------------------------------------------------------- */
 
@@ -37,343 +39,213 @@ struct net_virtual_v12 {
     int devices[8];
 };
 
+/* Parts of the lists. The unit of speed is Mbit/s, that of latency us. */
+#define NET_PROPERTIES_BEGIN(X)                                                                    \
+    X(char *, name)                                                                                \
+    X(char *, pci_path)                                                                            \
+    X(uint64_t, guid)                                                                              \
+    X(int, pointer_support)
+#define NET_PROPERTIES_LINK(X)                                                                     \
+    X(int, speed)                                                                                  \
+    X(int, port)                                                                                   \
+    X(float, latency)                                                                              \
+    X(int, max_comms)                                                                              \
+    X(int, max_receives)
+#define NET_PROPERTIES_DEVICE(X)                                                                   \
+    X(int, device_type)                                                                            \
+    X(int, device_version)
+#define NET_PROPERTIES_LIMITS(X)                                                                   \
+    X(size_t, max_p2p_bytes)                                                                       \
+    X(size_t, max_collective_bytes)
+#define NET_PROPERTIES_FLUSH(X)                                                                    \
+    NET_PROPERTIES_BEGIN(X)                                                                        \
+    X(int, registration_is_global)                                                                 \
+    X(int, force_flush)                                                                            \
+    NET_PROPERTIES_LINK(X)                                                                         \
+    NET_PROPERTIES_DEVICE(X)
+
+/* The members of each version in their order; version 10 is as 9. */
+#define NET_PROPERTIES_V6(X)                                                                       \
+    NET_PROPERTIES_BEGIN(X)                                                                        \
+    NET_PROPERTIES_LINK(X)
+#define NET_PROPERTIES_V7(X)                                                                       \
+    NET_PROPERTIES_V6(X)                                                                           \
+    NET_PROPERTIES_DEVICE(X)
+#define NET_PROPERTIES_V8(X)                                                                       \
+    NET_PROPERTIES_BEGIN(X)                                                                        \
+    X(int, registration_is_global)                                                                 \
+    NET_PROPERTIES_LINK(X)                                                                         \
+    NET_PROPERTIES_DEVICE(X)
+#define NET_PROPERTIES_V9(X)                                                                       \
+    NET_PROPERTIES_FLUSH(X)                                                                        \
+    X(struct net_virtual_v9, parts)                                                                \
+    NET_PROPERTIES_LIMITS(X)
+#define NET_PROPERTIES_V11(X)                                                                      \
+    NET_PROPERTIES_V9(X)                                                                           \
+    X(int, max_multi_request)
+#define NET_PROPERTIES_V12(X)                                                                      \
+    NET_PROPERTIES_FLUSH(X)                                                                        \
+    X(struct net_virtual_v12, parts)                                                               \
+    NET_PROPERTIES_LIMITS(X)                                                                       \
+    X(int, max_multi_request)                                                                      \
+    X(int16_t, rail)                                                                               \
+    X(int16_t, plane)
+
 struct net_properties_v6 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int pointer_support;
-    int speed; /* Mbit/s */
-    int port;
-    float latency; /* us */
-    int max_comms;
-    int max_receives;
+    NET_PROPERTIES_V6(NET_MEMBER)
 };
-
 struct net_properties_v7 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int pointer_support;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int device_type;
-    int device_version;
+    NET_PROPERTIES_V7(NET_MEMBER)
 };
-
 struct net_properties_v8 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int pointer_support;
-    int registration_is_global;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int device_type;
-    int device_version;
+    NET_PROPERTIES_V8(NET_MEMBER)
 };
-
-/* Versions 9 and 10. */
 struct net_properties_v9 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int pointer_support;
-    int registration_is_global;
-    int force_flush;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int device_type;
-    int device_version;
-    struct net_virtual_v9 parts;
-    size_t max_p2p_bytes;
-    size_t max_collective_bytes;
+    NET_PROPERTIES_V9(NET_MEMBER)
 };
-
 struct net_properties_v11 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int pointer_support;
-    int registration_is_global;
-    int force_flush;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int device_type;
-    int device_version;
-    struct net_virtual_v9 parts;
-    size_t max_p2p_bytes;
-    size_t max_collective_bytes;
-    int max_multi_request;
+    NET_PROPERTIES_V11(NET_MEMBER)
+};
+struct net_properties_v12 {
+    NET_PROPERTIES_V12(NET_MEMBER)
 };
 
-struct net_properties_v12 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int pointer_support;
-    int registration_is_global;
-    int force_flush;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_receives;
-    int device_type;
-    int device_version;
-    struct net_virtual_v12 parts;
-    size_t max_p2p_bytes;
-    size_t max_collective_bytes;
-    int max_multi_request;
-    int16_t rail;
-    int16_t plane;
-};
+/*
+ * Between *to and *from, one of which is of version 12 and the other of the list's version. `type`
+ * is that of the older one: parts of version 12 begin like those of version 9.
+ */
+#define NET_COPY_MEMBER(type, member) memcpy(&to->member, &from->member, sizeof(type));
+
+/* --- arguments ----------------------------------------------------------------------------- */
+
+typedef int (*net_profiler_callback)(void **event, int type, void *parent, int64_t plugin,
+                                     void *data);
 
 /* Handed to a plugin for each communicator: version 10 to connect, version 11 to init. */
 struct net_comm_config {
     int traffic_class;
 };
 
-struct net_attributes_of_direction {
-    int32_t most_peers;
-    int32_t least_peers;
-    int32_t most_flows_per_peer;
-    int32_t least_flows_per_peer;
-};
+/* --- signatures ---------------------------------------------------------------------------- */
 
-/* What the next requests are for. */
-struct net_attributes {
-    struct net_attributes_of_direction send;
-    struct net_attributes_of_direction receive;
-    uint32_t operations;
-    uint32_t algorithms;
-    uint32_t protocols;
+union net_call_init {
+    int (*v6)(log_nccl_logger logger);
+    int (*v10)(log_nccl_logger logger, net_profiler_callback profiler);
+    int (*v11)(void **context, uint64_t communicator, struct net_comm_config *config,
+               log_nccl_logger logger, net_profiler_callback profiler);
 };
+typedef int (*net_call_devices)(int *count);
+union net_call_get_properties {
+    int (*v6)(int device, struct net_properties_v6 *properties);
+    int (*v7)(int device, struct net_properties_v7 *properties);
+    int (*v8)(int device, struct net_properties_v8 *properties);
+    int (*v9)(int device, struct net_properties_v9 *properties);
+    int (*v11)(int device, struct net_properties_v11 *properties);
+    int (*v12)(int device, struct net_properties_v12 *properties);
+};
+union net_call_listen {
+    int (*v6)(int device, void *handle, void **listener);
+    int (*v11)(void *context, int device, void *handle, void **listener);
+};
+union net_call_connect {
+    int (*v6)(int device, void *handle, void **sender);
+    int (*v7)(int device, void *handle, void **sender, struct net_device_handle **on_gpu);
+    int (*v10)(int device, struct net_comm_config *config, void *handle, void **sender,
+               struct net_device_handle **on_gpu);
+    int (*v11)(void *context, int device, void *handle, void **sender,
+               struct net_device_handle **on_gpu);
+};
+union net_call_accept {
+    int (*v6)(void *listener, void **receiver);
+    int (*v7)(void *listener, void **receiver, struct net_device_handle **on_gpu);
+};
+union net_call_reg_mr {
+    int (*v6)(void *comm, void *data, int bytes, int type, void **memory);
+    int (*v8)(void *comm, void *data, size_t bytes, int type, void **memory);
+};
+typedef int (*net_call_reg_mr_dmabuf)(void *comm, void *data, size_t bytes, int type,
+                                      uint64_t offset, int fd, void **memory);
+typedef int (*net_call_dereg_mr)(void *comm, void *memory);
+union net_call_isend {
+    int (*v6)(void *sender, void *data, int bytes, int tag, void *memory, void **request);
+    int (*v9)(void *sender, void *data, size_t bytes, int tag, void *memory, void **request);
+    int (*v10)(void *sender, void *data, size_t bytes, int tag, void *memory, void *profile,
+               void **request);
+};
+union net_call_irecv {
+    int (*v6)(void *receiver, int count, void **data, int *bytes, int *tags, void **memory,
+              void **request);
+    int (*v9)(void *receiver, int count, void **data, size_t *bytes, int *tags, void **memory,
+              void **request);
+    int (*v10)(void *receiver, int count, void **data, size_t *bytes, int *tags, void **memory,
+               void **profiles, void **request);
+};
+typedef int (*net_call_iflush)(void *receiver, int count, void **data, int *bytes, void **memory,
+                               void **request);
+typedef int (*net_call_test)(void *request, int *done, int *bytes);
+typedef int (*net_call_close)(void *comm);
+typedef int (*net_call_get_device_mr)(void *comm, void *memory, void **on_gpu);
+typedef int (*net_call_irecv_consumed)(void *receiver, int count, void *request);
+typedef int (*net_call_finalize)(void *context);
+typedef void (*net_call_unused)(void); /* neither called nor provided here */
 
 /* --- tables -------------------------------------------------------------------------------- */
 
+/* The members in their order, by the version that brought them. */
+#define NET_TABLE_V6(X)                                                                            \
+    X(const char *, name)                                                                          \
+    X(union net_call_init, init)                                                                   \
+    X(net_call_devices, devices)                                                                   \
+    X(union net_call_get_properties, get_properties)                                               \
+    X(union net_call_listen, listen)                                                               \
+    X(union net_call_connect, connect)                                                             \
+    X(union net_call_accept, accept)                                                               \
+    X(union net_call_reg_mr, reg_mr)                                                               \
+    X(net_call_reg_mr_dmabuf, reg_mr_dmabuf)                                                       \
+    X(net_call_dereg_mr, dereg_mr)                                                                 \
+    X(union net_call_isend, isend)                                                                 \
+    X(union net_call_irecv, irecv)                                                                 \
+    X(net_call_iflush, iflush)                                                                     \
+    X(net_call_test, test)                                                                         \
+    X(net_call_close, close_send)                                                                  \
+    X(net_call_close, close_recv)                                                                  \
+    X(net_call_close, close_listen)
+#define NET_TABLE_V7(X)                                                                            \
+    NET_TABLE_V6(X)                                                                                \
+    X(net_call_get_device_mr, get_device_mr)                                                       \
+    X(net_call_irecv_consumed, irecv_consumed)
+#define NET_TABLE_V9(X)                                                                            \
+    NET_TABLE_V7(X)                                                                                \
+    X(net_call_unused, make_virtual)
+#define NET_TABLE_V11(X)                                                                           \
+    NET_TABLE_V9(X)                                                                                \
+    X(net_call_finalize, finalize)                                                                 \
+    X(net_call_unused, set_attributes)
+
 struct net_table_v6 {
-    const char *name;
-    int (*init)(log_nccl_logger logger);
-    int (*devices)(int *count);
-    int (*get_properties)(int device, struct net_properties_v6 *properties);
-    int (*listen)(int device, void *handle, void **listener);
-    int (*connect)(int device, void *handle, void **sender);
-    int (*accept)(void *listener, void **receiver);
-    int (*reg_mr)(void *comm, void *data, int bytes, int type, void **memory);
-    int (*reg_mr_dmabuf)(void *comm, void *data, size_t bytes, int type, uint64_t offset, int fd,
-                         void **memory);
-    int (*dereg_mr)(void *comm, void *memory);
-    int (*isend)(void *sender, void *data, int bytes, int tag, void *memory, void **request);
-    int (*irecv)(void *receiver, int count, void **data, int *bytes, int *tags, void **memory,
-                 void **request);
-    int (*iflush)(void *receiver, int count, void **data, int *bytes, void **memory,
-                  void **request);
-    int (*test)(void *request, int *done, int *bytes);
-    int (*close_send)(void *sender);
-    int (*close_recv)(void *receiver);
-    int (*close_listen)(void *listener);
+    NET_TABLE_V6(NET_MEMBER)
+};
+struct net_table_v7 { /* and 8 */
+    NET_TABLE_V7(NET_MEMBER)
+};
+struct net_table_v9 { /* and 10 */
+    NET_TABLE_V9(NET_MEMBER)
+};
+struct net_table_v11 { /* and 12 */
+    NET_TABLE_V11(NET_MEMBER)
 };
 
-struct net_table_v7 {
-    const char *name;
-    int (*init)(log_nccl_logger logger);
-    int (*devices)(int *count);
-    int (*get_properties)(int device, struct net_properties_v7 *properties);
-    int (*listen)(int device, void *handle, void **listener);
-    int (*connect)(int device, void *handle, void **sender, struct net_device_handle **on_gpu);
-    int (*accept)(void *listener, void **receiver, struct net_device_handle **on_gpu);
-    int (*reg_mr)(void *comm, void *data, int bytes, int type, void **memory);
-    int (*reg_mr_dmabuf)(void *comm, void *data, size_t bytes, int type, uint64_t offset, int fd,
-                         void **memory);
-    int (*dereg_mr)(void *comm, void *memory);
-    int (*isend)(void *sender, void *data, int bytes, int tag, void *memory, void **request);
-    int (*irecv)(void *receiver, int count, void **data, int *bytes, int *tags, void **memory,
-                 void **request);
-    int (*iflush)(void *receiver, int count, void **data, int *bytes, void **memory,
-                  void **request);
-    int (*test)(void *request, int *done, int *bytes);
-    int (*close_send)(void *sender);
-    int (*close_recv)(void *receiver);
-    int (*close_listen)(void *listener);
-    int (*get_device_mr)(void *comm, void *memory, void **on_gpu);
-    int (*irecv_consumed)(void *receiver, int count, void *request);
-};
-
-struct net_table_v8 {
-    const char *name;
-    int (*init)(log_nccl_logger logger);
-    int (*devices)(int *count);
-    int (*get_properties)(int device, struct net_properties_v8 *properties);
-    int (*listen)(int device, void *handle, void **listener);
-    int (*connect)(int device, void *handle, void **sender, struct net_device_handle **on_gpu);
-    int (*accept)(void *listener, void **receiver, struct net_device_handle **on_gpu);
-    int (*reg_mr)(void *comm, void *data, size_t bytes, int type, void **memory);
-    int (*reg_mr_dmabuf)(void *comm, void *data, size_t bytes, int type, uint64_t offset, int fd,
-                         void **memory);
-    int (*dereg_mr)(void *comm, void *memory);
-    int (*isend)(void *sender, void *data, int bytes, int tag, void *memory, void **request);
-    int (*irecv)(void *receiver, int count, void **data, int *bytes, int *tags, void **memory,
-                 void **request);
-    int (*iflush)(void *receiver, int count, void **data, int *bytes, void **memory,
-                  void **request);
-    int (*test)(void *request, int *done, int *bytes);
-    int (*close_send)(void *sender);
-    int (*close_recv)(void *receiver);
-    int (*close_listen)(void *listener);
-    int (*get_device_mr)(void *comm, void *memory, void **on_gpu);
-    int (*irecv_consumed)(void *receiver, int count, void *request);
-};
-
-struct net_table_v9 {
-    const char *name;
-    int (*init)(log_nccl_logger logger);
-    int (*devices)(int *count);
-    int (*get_properties)(int device, struct net_properties_v9 *properties);
-    int (*listen)(int device, void *handle, void **listener);
-    int (*connect)(int device, void *handle, void **sender, struct net_device_handle **on_gpu);
-    int (*accept)(void *listener, void **receiver, struct net_device_handle **on_gpu);
-    int (*reg_mr)(void *comm, void *data, size_t bytes, int type, void **memory);
-    int (*reg_mr_dmabuf)(void *comm, void *data, size_t bytes, int type, uint64_t offset, int fd,
-                         void **memory);
-    int (*dereg_mr)(void *comm, void *memory);
-    int (*isend)(void *sender, void *data, size_t bytes, int tag, void *memory, void **request);
-    int (*irecv)(void *receiver, int count, void **data, size_t *bytes, int *tags, void **memory,
-                 void **request);
-    int (*iflush)(void *receiver, int count, void **data, int *bytes, void **memory,
-                  void **request);
-    int (*test)(void *request, int *done, int *bytes);
-    int (*close_send)(void *sender);
-    int (*close_recv)(void *receiver);
-    int (*close_listen)(void *listener);
-    int (*get_device_mr)(void *comm, void *memory, void **on_gpu);
-    int (*irecv_consumed)(void *receiver, int count, void *request);
-    int (*make_virtual)(int *device, struct net_virtual_v9 *parts);
-};
-
-struct net_table_v10 {
-    const char *name;
-    int (*init)(log_nccl_logger logger, net_profiler_callback profiler);
-    int (*devices)(int *count);
-    int (*get_properties)(int device, struct net_properties_v9 *properties);
-    int (*listen)(int device, void *handle, void **listener);
-    int (*connect)(int device, struct net_comm_config *config, void *handle, void **sender,
-                   struct net_device_handle **on_gpu);
-    int (*accept)(void *listener, void **receiver, struct net_device_handle **on_gpu);
-    int (*reg_mr)(void *comm, void *data, size_t bytes, int type, void **memory);
-    int (*reg_mr_dmabuf)(void *comm, void *data, size_t bytes, int type, uint64_t offset, int fd,
-                         void **memory);
-    int (*dereg_mr)(void *comm, void *memory);
-    int (*isend)(void *sender, void *data, size_t bytes, int tag, void *memory, void *profile,
-                 void **request);
-    int (*irecv)(void *receiver, int count, void **data, size_t *bytes, int *tags, void **memory,
-                 void **profiles, void **request);
-    int (*iflush)(void *receiver, int count, void **data, int *bytes, void **memory,
-                  void **request);
-    int (*test)(void *request, int *done, int *bytes);
-    int (*close_send)(void *sender);
-    int (*close_recv)(void *receiver);
-    int (*close_listen)(void *listener);
-    int (*get_device_mr)(void *comm, void *memory, void **on_gpu);
-    int (*irecv_consumed)(void *receiver, int count, void *request);
-    int (*make_virtual)(int *device, struct net_virtual_v9 *parts);
-};
-
-struct net_table_v11 {
-    const char *name;
-    int (*init)(void **context, uint64_t communicator, struct net_comm_config *config,
-                log_nccl_logger logger, net_profiler_callback profiler);
-    int (*devices)(int *count);
-    int (*get_properties)(int device, struct net_properties_v11 *properties);
-    int (*listen)(void *context, int device, void *handle, void **listener);
-    int (*connect)(void *context, int device, void *handle, void **sender,
-                   struct net_device_handle **on_gpu);
-    int (*accept)(void *listener, void **receiver, struct net_device_handle **on_gpu);
-    int (*reg_mr)(void *comm, void *data, size_t bytes, int type, void **memory);
-    int (*reg_mr_dmabuf)(void *comm, void *data, size_t bytes, int type, uint64_t offset, int fd,
-                         void **memory);
-    int (*dereg_mr)(void *comm, void *memory);
-    int (*isend)(void *sender, void *data, size_t bytes, int tag, void *memory, void *profile,
-                 void **request);
-    int (*irecv)(void *receiver, int count, void **data, size_t *bytes, int *tags, void **memory,
-                 void **profiles, void **request);
-    int (*iflush)(void *receiver, int count, void **data, int *bytes, void **memory,
-                  void **request);
-    int (*test)(void *request, int *done, int *bytes);
-    int (*close_send)(void *sender);
-    int (*close_recv)(void *receiver);
-    int (*close_listen)(void *listener);
-    int (*get_device_mr)(void *comm, void *memory, void **on_gpu);
-    int (*irecv_consumed)(void *receiver, int count, void *request);
-    int (*make_virtual)(int *device, struct net_virtual_v9 *parts);
-    int (*finalize)(void *context);
-    int (*set_attributes)(void *context, struct net_attributes *attributes);
-};
-
-struct net_table_v12 {
-    const char *name;
-    int (*init)(void **context, uint64_t communicator, struct net_comm_config *config,
-                log_nccl_logger logger, net_profiler_callback profiler);
-    int (*devices)(int *count);
-    int (*get_properties)(int device, struct net_properties_v12 *properties);
-    int (*listen)(void *context, int device, void *handle, void **listener);
-    int (*connect)(void *context, int device, void *handle, void **sender,
-                   struct net_device_handle **on_gpu);
-    int (*accept)(void *listener, void **receiver, struct net_device_handle **on_gpu);
-    int (*reg_mr)(void *comm, void *data, size_t bytes, int type, void **memory);
-    int (*reg_mr_dmabuf)(void *comm, void *data, size_t bytes, int type, uint64_t offset, int fd,
-                         void **memory);
-    int (*dereg_mr)(void *comm, void *memory);
-    int (*isend)(void *sender, void *data, size_t bytes, int tag, void *memory, void *profile,
-                 void **request);
-    int (*irecv)(void *receiver, int count, void **data, size_t *bytes, int *tags, void **memory,
-                 void **profiles, void **request);
-    int (*iflush)(void *receiver, int count, void **data, int *bytes, void **memory,
-                  void **request);
-    int (*test)(void *request, int *done, int *bytes);
-    int (*close_send)(void *sender);
-    int (*close_recv)(void *receiver);
-    int (*close_listen)(void *listener);
-    int (*get_device_mr)(void *comm, void *memory, void **on_gpu);
-    int (*irecv_consumed)(void *receiver, int count, void *request);
-    int (*make_virtual)(int *device, struct net_virtual_v12 *parts);
-    int (*finalize)(void *context);
-    int (*set_attributes)(void *context, struct net_attributes *attributes);
-};
-
-/* --- offsets on every 64-bit Linux --------------------------------------------------------- */
+/* --- sizes on every 64-bit Linux ----------------------------------------------------------- */
 
 _Static_assert(sizeof(struct net_properties_v6) == 48, "net_properties_v6");
-_Static_assert(offsetof(struct net_properties_v6, max_receives) == 44, "net_properties_v6");
 _Static_assert(sizeof(struct net_properties_v7) == 56, "net_properties_v7");
-_Static_assert(offsetof(struct net_properties_v7, device_version) == 52, "net_properties_v7");
 _Static_assert(sizeof(struct net_properties_v8) == 64, "net_properties_v8");
-_Static_assert(offsetof(struct net_properties_v8, device_version) == 56, "net_properties_v8");
 _Static_assert(sizeof(struct net_properties_v9) == 104, "net_properties_v9");
-_Static_assert(offsetof(struct net_properties_v9, parts) == 64, "net_properties_v9");
-_Static_assert(offsetof(struct net_properties_v9, max_p2p_bytes) == 88, "net_properties_v9");
 _Static_assert(sizeof(struct net_properties_v11) == 112, "net_properties_v11");
-_Static_assert(offsetof(struct net_properties_v11, max_multi_request) == 104, "v11");
 _Static_assert(sizeof(struct net_properties_v12) == 128, "net_properties_v12");
-_Static_assert(offsetof(struct net_properties_v12, max_p2p_bytes) == 104, "net_properties_v12");
-_Static_assert(offsetof(struct net_properties_v12, rail) == 124, "net_properties_v12");
 _Static_assert(sizeof(struct net_table_v6) == 17 * sizeof(void *), "net_table_v6");
 _Static_assert(sizeof(struct net_table_v7) == 19 * sizeof(void *), "net_table_v7");
-_Static_assert(sizeof(struct net_table_v8) == 19 * sizeof(void *), "net_table_v8");
 _Static_assert(sizeof(struct net_table_v9) == 20 * sizeof(void *), "net_table_v9");
-_Static_assert(sizeof(struct net_table_v10) == 20 * sizeof(void *), "net_table_v10");
 _Static_assert(sizeof(struct net_table_v11) == 22 * sizeof(void *), "net_table_v11");
-_Static_assert(sizeof(struct net_table_v12) == 22 * sizeof(void *), "net_table_v12");
 
 #endif

@@ -1,7 +1,7 @@
 /* How the plugin's comms come into being, and end. */
 #include "base/fork.h"
-#include "nccl_plugin/plugin_state.h"
 #include "gpu/gpu.h"
+#include "nccl_plugin/plugin_state.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -73,8 +73,7 @@ static int listen_on(struct plugin_listener *listener, int number, bool can_unpa
     return result;
 }
 
-int plugin_listen(struct plugin_context *context, int number, bool can_unpack, void *handle,
-                  void **out)
+int plugin_listen(void *raw_context, int number, bool can_unpack, void *handle, void **out)
 {
     struct plugin_listener *listener;
     int result = fork_check();
@@ -85,7 +84,7 @@ int plugin_listen(struct plugin_context *context, int number, bool can_unpack, v
     listener = calloc(1, sizeof *listener);
     if (listener == NULL)
         return plugin_answer("listen", error_system(ENOMEM, "a listener"));
-    listener->context = plugin_context_or_shared(context);
+    listener->context = plugin_context_or_shared(raw_context);
     result = listen_on(listener, number, can_unpack, handle);
     if (result != TCPX_SUCCESS) {
         free(listener);
@@ -117,17 +116,18 @@ static int make_comm(struct plugin_context *context, struct net_link *link, enum
     return TCPX_SUCCESS;
 }
 
-int plugin_connect(struct plugin_context *context, int number, void *handle, void **out)
+int plugin_connect(void *raw_context, int number, void *handle, void **out,
+                   struct net_device_handle **on_gpu)
 {
+    struct plugin_context *context = plugin_context_or_shared(raw_context);
+    struct net_link_options options = plugin_link_options(context);
     const struct net_device *device;
-    struct net_link_options options;
     struct net_link link;
     struct plugin_comm *comm = NULL;
     bool connected = false;
     int result = plugin_device(number, &device);
 
-    context = plugin_context_or_shared(context);
-    options = plugin_link_options(context);
+    (void)on_gpu;
     *out = NULL;
     if (result == TCPX_SUCCESS)
         result = net_connect(device, &options, handle, &link, &connected);
@@ -151,8 +151,9 @@ static int open_unpack_queue(struct plugin_comm *comm, struct net_device_handle 
     return result;
 }
 
-int plugin_accept(struct plugin_listener *listener, void **out, struct net_device_handle **on_gpu)
+int plugin_accept(void *raw_listener, void **out, struct net_device_handle **on_gpu)
 {
+    struct plugin_listener *listener = raw_listener;
     struct net_link link;
     struct plugin_comm *comm = NULL;
     bool accepted = false;
@@ -174,8 +175,9 @@ int plugin_accept(struct plugin_listener *listener, void **out, struct net_devic
 
 /* --- ending -------------------------------------------------------------------------------- */
 
-int plugin_close(struct plugin_comm *comm)
+int plugin_close(void *raw_comm)
 {
+    struct plugin_comm *comm = raw_comm;
     int result = fork_check();
 
     if (comm == NULL || result != TCPX_SUCCESS)
@@ -186,8 +188,9 @@ int plugin_close(struct plugin_comm *comm)
     return TCPX_SUCCESS;
 }
 
-int plugin_close_listener(struct plugin_listener *listener)
+int plugin_close_listener(void *raw_listener)
 {
+    struct plugin_listener *listener = raw_listener;
     int result = fork_check();
 
     if (listener == NULL || result != TCPX_SUCCESS)

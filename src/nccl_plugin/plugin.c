@@ -2,8 +2,8 @@
 #include "nccl_plugin/plugin.h"
 
 #include "base/fork.h"
-#include "nccl_plugin/plugin_state.h"
 #include "gpu/gpu.h"
+#include "nccl_plugin/plugin_state.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -206,8 +206,9 @@ static void close_leftovers(struct plugin_context *context)
     net_connect_cancel_all(context);
 }
 
-int plugin_finalize(struct plugin_context *context)
+int plugin_finalize(void *raw_context)
 {
+    struct plugin_context *context = raw_context;
     int result = fork_check();
 
     if (context == NULL || result != TCPX_SUCCESS)
@@ -239,20 +240,31 @@ int plugin_device(int number, const struct net_device **device)
     return TCPX_SUCCESS;
 }
 
-int plugin_properties(int number, struct plugin_properties *properties)
+int plugin_properties(int number, struct net_properties_v12 *properties)
 {
+    /* test() reports lengths in an int, and NCCL takes these limits for tables before version 9. */
+    const size_t most_p2p_bytes = (size_t)1 << 30;
+    const size_t most_collective_bytes = (size_t)1 << 29;
     const struct net_device *device;
     int result = plugin_device(number, &device);
 
     if (result == TCPX_SUCCESS)
-        *properties = (struct plugin_properties){
+        *properties = (struct net_properties_v12){
             .name = devices[number].name,
             .pci_path = *device->pci_path != '\0' ? devices[number].pci_path : NULL,
             .guid = device->guid,
             .pointer_support =
                 NET_POINTER_HOST | (plugin_takes_gpu_memory() ? NET_POINTER_CUDA : 0),
-            .speed_mbps = device->speed_mbps,
+            .speed = device->speed_mbps,
+            .max_comms = 65536,
+            .max_receives = 1,
             .device_type = plugin_unpacks() ? NET_DEVICE_UNPACK : NET_DEVICE_HOST,
-            .device_version = plugin_unpacks() ? UNPACK_VERSION : 0};
+            .device_version = plugin_unpacks() ? UNPACK_VERSION : 0,
+            .parts = {.count = 1, .devices = {number}},
+            .max_p2p_bytes = most_p2p_bytes,
+            .max_collective_bytes = most_collective_bytes,
+            .max_multi_request = 1,
+            .rail = NET_UNDEFINED,
+            .plane = NET_UNDEFINED};
     return plugin_answer("getProperties", result);
 }

@@ -14,8 +14,9 @@ static int check_bytes(uint64_t bytes)
     return TCPX_SUCCESS;
 }
 
-int plugin_register(struct plugin_comm *comm, void *data, uint64_t bytes, int type, void **out)
+int plugin_register(void *raw_comm, void *data, size_t bytes, int type, void **out)
 {
+    const struct plugin_comm *comm = raw_comm;
     struct net_memory *memory = NULL;
     int result = check_bytes(bytes);
 
@@ -36,31 +37,41 @@ int plugin_register(struct plugin_comm *comm, void *data, uint64_t bytes, int ty
     return plugin_answer("regMr", result);
 }
 
-int plugin_deregister(struct plugin_comm *comm, void *memory)
+int plugin_deregister(void *raw_comm, void *memory)
 {
+    const struct plugin_comm *comm = raw_comm;
+
     net_deregister(comm->comm, memory);
     return TCPX_SUCCESS;
 }
 
-int plugin_isend(struct plugin_comm *comm, void *data, uint64_t bytes, void *memory, void **out)
+int plugin_isend(void *raw_comm, void *data, size_t bytes, int tag, void *memory, void *profile,
+                 void **out)
 {
+    const struct plugin_comm *comm = raw_comm;
     const struct net_buffer buffer = {.data = data, .bytes = bytes, .memory = memory};
     struct net_request *request = NULL;
     int result = check_bytes(bytes);
 
+    (void)tag;
+    (void)profile;
     if (result == TCPX_SUCCESS)
         result = net_isend_buffer(comm->comm, &buffer, 0, &request);
     *out = result == TCPX_SUCCESS ? request : NULL;
     return plugin_answer("isend", result);
 }
 
-int plugin_irecv(struct plugin_comm *comm, int count, void *data, uint64_t room, void *memory,
-                 void **out)
+int plugin_irecv(void *raw_comm, int count, void **data, size_t *room, int *tags, void **memory,
+                 void **profiles, void **out)
 {
-    const struct net_buffer buffer = {.data = data, .bytes = room, .memory = memory};
+    const struct plugin_comm *comm = raw_comm;
+    const struct net_buffer buffer = {
+        .data = data[0], .bytes = room[0], .memory = memory != NULL ? memory[0] : NULL};
     struct net_request *request = NULL;
-    int result = check_bytes(room);
+    int result = check_bytes(buffer.bytes);
 
+    (void)tags;
+    (void)profiles;
     if (count != 1)
         result = error_set(TCPX_INVALID_ARGUMENT, "%d receives in one: maxRecvs is 1", count);
     if (result == TCPX_SUCCESS)
@@ -81,8 +92,11 @@ int plugin_test(void *request, int *done, int *bytes)
     return plugin_answer("test", result);
 }
 
-int plugin_consumed(struct plugin_comm *comm, void *request)
+int plugin_consumed(void *raw_comm, int count, void *request)
 {
+    const struct plugin_comm *comm = raw_comm;
+
+    (void)count;
     /* NCCL asks for every receive; only those that were unpacked still live. */
     return plugin_answer("irecvConsumed", comm->unpacks ? net_consumed(request) : TCPX_SUCCESS);
 }

@@ -15,8 +15,9 @@
 struct import_table {
     const char *name; /* what the plugin calls itself */
     int version;      /* 6 to 12 */
-    const void *raw;  /* struct net_table_v<version>, in the plugin */
-    void *context;    /* from version 11 on */
+    const struct net_table_v11
+        *raw;      /* in the plugin; an older version has its first members only */
+    void *context; /* from version 11 on */
     bool is_builtin;
 };
 

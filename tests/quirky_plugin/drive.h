@@ -1,6 +1,6 @@
 /*
- * What the tests share that drive the quirky plugin through src/plugin_host: processes, the files, a
- * pair of comms. A plugin is a matter of the whole process, so every case runs in one of its own.
+ * What the tests share that drive the quirky plugin through src/plugin_host: processes, the files,
+ * a pair of comms. A plugin is a matter of the whole process, so every case runs in one of its own.
  */
 #ifndef TCPX_TESTS_QUIRKY_DRIVE_H
 #define TCPX_TESTS_QUIRKY_DRIVE_H

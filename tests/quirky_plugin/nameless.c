@@ -7,4 +7,4 @@
 #define EXPORT __attribute__((visibility("default")))
 
 EXPORT struct net_table_v6 ncclNetPlugin_v6 = {.name = "nameless"};
-EXPORT struct net_table_v8 ncclNetPlugin_v8;
+EXPORT struct net_table_v7 ncclNetPlugin_v8;

@@ -40,7 +40,16 @@
 
 #define PASTE(a, b) a##b
 #define JOIN(a, b)  PASTE(a, b)
-#define TABLE       JOIN(net_table_v, QUIRKY_VERSION)
+#define THE_TABLE   JOIN(ncclNetPlugin_v, QUIRKY_VERSION)
+#if QUIRKY_VERSION >= 11
+#define TABLE net_table_v11
+#elif QUIRKY_VERSION >= 9
+#define TABLE net_table_v9
+#elif QUIRKY_VERSION >= 7
+#define TABLE net_table_v7
+#else
+#define TABLE net_table_v6
+#endif
 #if QUIRKY_VERSION == 10
 #define PROPERTIES net_properties_v9
 #else
@@ -1217,19 +1226,22 @@ static int quirky_init(log_nccl_logger with);
 #endif
 
 /* Before init there is nothing else in it. */
-EXPORT struct TABLE JOIN(ncclNetPlugin_v, QUIRKY_VERSION) = {.name = QUIRKY_NAME,
-                                                             .init = quirky_init};
+EXPORT struct TABLE THE_TABLE = {.name = QUIRKY_NAME, .init = (union net_call_init)quirky_init};
 
 static void complete_table(void)
 {
-    JOIN(ncclNetPlugin_v, QUIRKY_VERSION) = (struct TABLE)
+    /* A cast chooses the signature of the version that this one is built for. */
+    THE_TABLE = (struct TABLE)
     {
-        .name = QUIRKY_NAME, .init = quirky_init, .devices = quirky_devices,
-        .get_properties = quirky_properties, .listen = quirky_listen, .connect = quirky_connect,
-        .accept = quirky_accept, .reg_mr = quirky_reg_mr, .dereg_mr = quirky_dereg_mr,
-        .isend = quirky_isend, .irecv = quirky_irecv, .iflush = quirky_iflush, .test = quirky_test,
-        .close_send = quirky_close_send, .close_recv = quirky_close_recv,
-        .close_listen = quirky_close_listen,
+        .name = QUIRKY_NAME, .init = (union net_call_init)quirky_init, .devices = quirky_devices,
+        .get_properties = (union net_call_get_properties)quirky_properties,
+        .listen = (union net_call_listen)quirky_listen,
+        .connect = (union net_call_connect)quirky_connect,
+        .accept = (union net_call_accept)quirky_accept,
+        .reg_mr = (union net_call_reg_mr)quirky_reg_mr, .dereg_mr = quirky_dereg_mr,
+        .isend = (union net_call_isend)quirky_isend, .irecv = (union net_call_irecv)quirky_irecv,
+        .iflush = quirky_iflush, .test = quirky_test, .close_send = quirky_close_send,
+        .close_recv = quirky_close_recv, .close_listen = quirky_close_listen,
 #if CAN_UNPACK
         .get_device_mr = has_gpu ? quirky_get_device_mr : NULL,
         .irecv_consumed = has_gpu ? quirky_irecv_consumed : NULL,
