@@ -1,54 +1,45 @@
 /* How the plugin's comms come into being, and end. */
+#include "nccl_plugin/channel.h"
+
 #include "base/fork.h"
 #include "gpu/gpu.h"
-#include "nccl_plugin/plugin_state.h"
+#include "nccl_plugin/start.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 
-/* --- the lists of a context ---------------------------------------------------------------- */
+static pthread_mutex_t lists_lock =
+    PTHREAD_MUTEX_INITIALIZER;               /* guards the lists of all contexts */
+static struct plugin_context shared_context; /* of tables before version 11 */
 
-static void add_listener(struct plugin_listener *listener)
+static struct plugin_context *context_or_shared(struct plugin_context *context)
 {
-    plugin_lock();
-    listener->next = listener->context->listeners;
-    listener->context->listeners = listener;
-    plugin_unlock();
+    return context != NULL ? context : &shared_context;
 }
 
-static void remove_listener(struct plugin_listener *listener)
+static void add_to_context(struct plugin_comm *comm)
 {
-    struct plugin_listener **at = &listener->context->listeners;
-
-    plugin_lock();
-    while (*at != listener)
-        at = &(*at)->next;
-    *at = listener->next;
-    plugin_unlock();
-}
-
-static void add_comm(struct plugin_comm *comm)
-{
-    plugin_lock();
+    pthread_mutex_lock(&lists_lock);
     comm->next = comm->context->comms;
     comm->context->comms = comm;
-    plugin_unlock();
+    pthread_mutex_unlock(&lists_lock);
 }
 
-static void remove_comm(struct plugin_comm *comm)
+static void remove_from_context(struct plugin_comm *comm)
 {
     struct plugin_comm **at = &comm->context->comms;
 
-    plugin_lock();
+    pthread_mutex_lock(&lists_lock);
     while (*at != comm)
         at = &(*at)->next;
     *at = comm->next;
-    plugin_unlock();
+    pthread_mutex_unlock(&lists_lock);
 }
 
 /* --- making -------------------------------------------------------------------------------- */
 
-static int listen_on(struct plugin_listener *listener, int number, bool can_unpack, uint8_t *handle)
+static int listen_on(struct plugin_comm *listener, int number, bool can_unpack, uint8_t *handle)
 {
     struct net_link_options options = plugin_link_options(listener->context);
     const struct net_device *device;
@@ -75,7 +66,7 @@ static int listen_on(struct plugin_listener *listener, int number, bool can_unpa
 
 int plugin_listen(void *raw_context, int number, bool can_unpack, void *handle, void **out)
 {
-    struct plugin_listener *listener;
+    struct plugin_comm *listener;
     int result = fork_check();
 
     *out = NULL;
@@ -84,13 +75,13 @@ int plugin_listen(void *raw_context, int number, bool can_unpack, void *handle, 
     listener = calloc(1, sizeof *listener);
     if (listener == NULL)
         return plugin_answer("listen", error_system(ENOMEM, "a listener"));
-    listener->context = plugin_context_or_shared(raw_context);
+    listener->context = context_or_shared(raw_context);
     result = listen_on(listener, number, can_unpack, handle);
     if (result != TCPX_SUCCESS) {
         free(listener);
         return plugin_answer("listen", result);
     }
-    add_listener(listener);
+    add_to_context(listener);
     *out = listener;
     return TCPX_SUCCESS;
 }
@@ -111,7 +102,7 @@ static int make_comm(struct plugin_context *context, struct net_link *link, enum
         free(comm);
         return result;
     }
-    add_comm(comm);
+    add_to_context(comm);
     *out = comm;
     return TCPX_SUCCESS;
 }
@@ -119,7 +110,7 @@ static int make_comm(struct plugin_context *context, struct net_link *link, enum
 int plugin_connect(void *raw_context, int number, void *handle, void **out,
                    struct net_device_handle **on_gpu)
 {
-    struct plugin_context *context = plugin_context_or_shared(raw_context);
+    struct plugin_context *context = context_or_shared(raw_context);
     struct net_link_options options = plugin_link_options(context);
     const struct net_device *device;
     struct net_link link;
@@ -153,7 +144,7 @@ static int open_unpack_queue(struct plugin_comm *comm, struct net_device_handle 
 
 int plugin_accept(void *raw_listener, void **out, struct net_device_handle **on_gpu)
 {
-    struct plugin_listener *listener = raw_listener;
+    struct plugin_comm *listener = raw_listener;
     struct net_link link;
     struct plugin_comm *comm = NULL;
     bool accepted = false;
@@ -175,6 +166,15 @@ int plugin_accept(void *raw_listener, void **out, struct net_device_handle **on_
 
 /* --- ending -------------------------------------------------------------------------------- */
 
+static void end_comm(struct plugin_comm *comm)
+{
+    if (comm->listener != NULL)
+        net_listener_close(comm->listener);
+    else
+        net_comm_close(comm->comm);
+    free(comm);
+}
+
 int plugin_close(void *raw_comm)
 {
     struct plugin_comm *comm = raw_comm;
@@ -182,21 +182,18 @@ int plugin_close(void *raw_comm)
 
     if (comm == NULL || result != TCPX_SUCCESS)
         return result;
-    remove_comm(comm);
-    net_comm_close(comm->comm);
-    free(comm);
+    remove_from_context(comm);
+    end_comm(comm);
     return TCPX_SUCCESS;
 }
 
-int plugin_close_listener(void *raw_listener)
+void plugin_close_all(struct plugin_context *context)
 {
-    struct plugin_listener *listener = raw_listener;
-    int result = fork_check();
+    while (context->comms != NULL) {
+        struct plugin_comm *comm = context->comms;
 
-    if (listener == NULL || result != TCPX_SUCCESS)
-        return result;
-    remove_listener(listener);
-    net_listener_close(listener->listener);
-    free(listener);
-    return TCPX_SUCCESS;
+        context->comms = comm->next;
+        end_comm(comm);
+    }
+    net_connect_cancel_all(context);
 }

@@ -1,5 +1,8 @@
 /* Memory, sends and receives, as NCCL's threads ask for them. */
-#include "nccl_plugin/plugin_state.h"
+#include "nccl_plugin/request.h"
+
+#include "nccl_plugin/channel.h"
+#include "nccl_plugin/start.h"
 
 #include <limits.h>
 

@@ -1,10 +1,15 @@
 /*
- * The tables that NCCL looks for, versions 6 to 12. The calls of plugin.h have the newest arguments
- * and stand in the newest tables as they are; what is here adapts those of older versions. The
- * tables are not constant: whether NCCL has to tell when a receive was consumed is known only when
- * the first init has read the environment.
+ * The tables that NCCL looks for, versions 6 to 12. The calls of this folder have the newest
+ * arguments and stand in the newest tables as they are; what is here adapts those of older
+ * versions. The tables are not constant: whether NCCL has to tell when a receive was consumed is
+ * known only when the first init has read the environment.
  */
+#include "nccl_plugin/tables.h"
+
+#include "nccl_plugin/channel.h"
 #include "nccl_plugin/plugin.h"
+#include "nccl_plugin/request.h"
+#include "nccl_plugin/start.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -55,13 +60,11 @@ static int init_v10(log_nccl_logger logger, net_profiler_callback profiler)
 static int init_v11(void **context, uint64_t communicator, struct net_comm_config *config,
                     log_nccl_logger logger, net_profiler_callback profiler)
 {
-    struct plugin_context *ours;
-    int result = plugin_init(logger, &ours);
+    int result = plugin_init(logger, context);
 
     (void)communicator;
     (void)config;
     (void)profiler;
-    *context = ours;
     if (result == TCPX_SUCCESS)
         settle_tables();
     return result;
@@ -179,7 +182,7 @@ static int iflush(void *receiver, int count, void **data, int *bytes, void **mem
 #define OF_ALL_VERSIONS                                                                            \
     .name = "TCPX", .devices = plugin_devices, .reg_mr_dmabuf = reg_mr_dmabuf,                     \
     .dereg_mr = plugin_deregister, .iflush = iflush, .test = plugin_test,                          \
-    .close_send = plugin_close, .close_recv = plugin_close, .close_listen = plugin_close_listener
+    .close_send = plugin_close, .close_recv = plugin_close, .close_listen = plugin_close
 #define SINCE_V7  OF_ALL_VERSIONS, .accept.v7 = plugin_accept, .get_device_mr = get_device_mr
 #define SINCE_V8  SINCE_V7, .reg_mr.v8 = plugin_register
 #define SINCE_V10 SINCE_V8, .isend.v10 = plugin_isend, .irecv.v10 = plugin_irecv

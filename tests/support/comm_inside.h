@@ -6,7 +6,7 @@
 #ifndef TCPX_TESTS_SUPPORT_COMM_INSIDE_H
 #define TCPX_TESTS_SUPPORT_COMM_INSIDE_H
 
-#include "net/comm/comm.h"
+#include "net/transport.h"
 
 /* --- any comm -------------------------------------------------------------------------------- */
 
