@@ -2,7 +2,10 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "plugin_host/bounded.h"
-#include "plugin_host/comm.h"
+#include "plugin_host/connection.h"
+#include "plugin_host/loader.h"
+#include "plugin_host/memory.h"
+#include "plugin_host/request.h"
 
 #include "base/time_limit.h"
 
@@ -67,9 +70,8 @@ int tcpx_get_properties(int dev, struct tcpx_net_properties *properties)
 
     REQUIRE(properties);
     result = get_plugin(&plugin);
-    if (result == TCPX_SUCCESS && (dev < 0 || dev >= plugin->devices))
-        result = error_set(TCPX_INVALID_ARGUMENT, "device %d: %s has %d, from 0", dev,
-                           plugin->table.name, plugin->devices);
+    if (result == TCPX_SUCCESS)
+        result = import_check_device(plugin, dev);
     if (result == TCPX_SUCCESS)
         result = bounded_properties(plugin, dev, &all);
     if (result == TCPX_SUCCESS)

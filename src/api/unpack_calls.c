@@ -2,7 +2,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/time_limit.h"
-#include "plugin_host/comm.h"
+#include "plugin_host/request.h"
 #include "unpack/unpack.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Helper threads that call a plugin, and are left behind when it does not return. */
+/* Helper threads that call a plugin, and are abandoned when it does not return. */
 #include "plugin_host/bounded.h"
 
 #include "base/clock.h"
@@ -20,13 +20,17 @@ struct call {
     int (*make)(struct call *call);
     int gpu; /* of the caller; -1: none */
 
+    /* Arguments of the table's calls. */
     int device;
     void *object; /* a comm or a listener of the plugin */
+    int (*close)(const struct import_table *table, void *object);
     void *data;
     size_t bytes;
     int type;
     uint8_t *handle;
     struct net_device_handle *on_gpu;
+
+    /* Results. */
     struct net_properties_v12 properties;
     void *out;
     int count;
@@ -44,13 +48,14 @@ struct helper {
     pthread_cond_t changed; /* there is a call, or it has returned */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the helpers and their calls */
-static struct helper *idle;
+static pthread_mutex_t helpers_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards the helpers and their calls */
+static struct helper *idle_helpers;
 
 /* --- the helper's side --------------------------------------------------------------------- */
 
 /* Plugins work with the GPU that is current in the thread that calls them. */
-static int make_on_gpu(struct call *call)
+static int make_with_gpu(struct call *call)
 {
     struct gpu_scope scope;
     struct gpu *gpu;
@@ -70,8 +75,8 @@ static int make_on_gpu(struct call *call)
     return result;
 }
 
-/* With the lock. False: nobody waits for it any more. */
-static bool hand_over(struct helper *helper, int result)
+/* With the lock. False: its caller has given up, and the helper ends. */
+static bool return_call(struct helper *helper, int result)
 {
     struct call *call = helper->call;
 
@@ -85,35 +90,35 @@ static bool hand_over(struct helper *helper, int result)
     call->has_returned = true;
     if (result != TCPX_SUCCESS)
         snprintf(call->why, sizeof call->why, "%s", error_text());
-    helper->next = idle;
-    idle = helper;
+    helper->next = idle_helpers;
+    idle_helpers = helper;
     pthread_cond_broadcast(&helper->changed);
     return true;
 }
 
-static void *help(void *argument)
+static void *helper_main(void *argument)
 {
     struct helper *helper = argument;
     bool is_wanted = true;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&helpers_lock);
     while (is_wanted) {
         int result;
 
         while (helper->call == NULL)
-            pthread_cond_wait(&helper->changed, &lock);
-        pthread_mutex_unlock(&lock);
-        result = make_on_gpu(helper->call);
-        pthread_mutex_lock(&lock);
-        is_wanted = hand_over(helper, result);
+            pthread_cond_wait(&helper->changed, &helpers_lock);
+        pthread_mutex_unlock(&helpers_lock);
+        result = make_with_gpu(helper->call);
+        pthread_mutex_lock(&helpers_lock);
+        is_wanted = return_call(helper, result);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&helpers_lock);
     pthread_cond_destroy(&helper->changed);
     free(helper);
     return NULL;
 }
 
-/* All signals are blocked there and in threads that the plugin starts, so also its SIGPIPE. */
+/* All signals are blocked there and in threads that the plugin starts, SIGPIPE included. */
 static struct helper *start_helper(void)
 {
     struct helper *helper = calloc(1, sizeof *helper);
@@ -134,7 +139,7 @@ static struct helper *start_helper(void)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    failed = pthread_create(&thread, &attributes, help, helper);
+    failed = pthread_create(&thread, &attributes, helper_main, helper);
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed == 0)
@@ -147,16 +152,16 @@ static struct helper *start_helper(void)
 /* --- the caller's side --------------------------------------------------------------------- */
 
 /* With the lock. */
-static void wait_for(struct helper *helper, const struct call *call, uint64_t deadline)
+static void wait_for_return(struct helper *helper, const struct call *call, uint64_t deadline)
 {
     const struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000),
                                    .tv_nsec = (long)(deadline % 1000000000)};
 
     while (!call->has_returned && !deadline_passed(deadline))
-        pthread_cond_timedwait(&helper->changed, &lock, &until);
+        pthread_cond_timedwait(&helper->changed, &helpers_lock, &until);
 }
 
-/* Also where there is no thread for it. */
+/* In the calling thread, also where no helper can be started. */
 static int make_here(struct call *call)
 {
     struct import_guard guard;
@@ -173,23 +178,23 @@ static int make_in_helper(struct call *call, uint64_t timeout_ms, bool *lost)
     struct helper *helper;
     int result;
 
-    pthread_mutex_lock(&lock);
-    helper = idle;
+    pthread_mutex_lock(&helpers_lock);
+    helper = idle_helpers;
     if (helper != NULL)
-        idle = helper->next;
+        idle_helpers = helper->next;
     else
         helper = start_helper();
     if (helper == NULL) {
-        pthread_mutex_unlock(&lock);
+        pthread_mutex_unlock(&helpers_lock);
         return make_here(call);
     }
     helper->call = call;
     pthread_cond_broadcast(&helper->changed);
-    wait_for(helper, call, deadline_after_ms(timeout_ms));
+    wait_for_return(helper, call, deadline_after_ms(timeout_ms));
     *lost = !call->has_returned;
     call->is_abandoned = *lost;
     result = call->result;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&helpers_lock);
     if (*lost)
         return error_set(TCPX_SYSTEM_ERROR,
                          "%s: %s has not returned for %llu ms, and is left behind; if the plugin "
@@ -201,12 +206,11 @@ static int make_in_helper(struct call *call, uint64_t timeout_ms, bool *lost)
 }
 
 /* Nothing of our own transport hangs. */
-static int make(struct call *call, bool *lost)
+static int make_call(struct call *call, bool *lost)
 {
     const struct config *config;
     int result;
 
-    *lost = false;
     if (call->plugin->table.is_builtin)
         return make_here(call);
     result = config_get(&config);
@@ -217,36 +221,33 @@ static int make(struct call *call, bool *lost)
     return make_in_helper(call, config->timeout_ms, lost);
 }
 
-static struct call *new_call(const struct import_plugin *plugin, const char *name,
-                             int (*make_it)(struct call *call))
+/* Makes it with a copy of its own, which a call that does not return keeps. */
+static int run_call(struct call *call, void **out, bool *lost)
 {
-    struct call *call = calloc(1, sizeof *call);
+    struct call *copy = malloc(sizeof *copy);
+    int result;
 
-    if (call == NULL) {
-        error_keep_system(ENOMEM, "a call of %s", plugin->table.name);
-        return NULL;
-    }
-    call->plugin = plugin;
-    call->name = name;
-    call->make = make_it;
-    call->gpu = -1;
-    return call;
-}
-
-/* Makes it, and hands over what it has put out. */
-static int finish(struct call *call, void **out, bool *lost)
-{
-    int result = make(call, lost);
-
+    *lost = false;
+    if (copy == NULL)
+        return error_system(ENOMEM, "a call of %s", call->plugin->table.name);
+    *copy = *call;
+    copy->gpu = -1;
+    result = make_call(copy, lost);
     if (*lost)
         return result;
+    *call = *copy;
     if (out != NULL)
-        *out = call->out;
-    free(call);
+        *out = copy->out;
+    free(copy);
     return result;
 }
 
 /* --- the calls ----------------------------------------------------------------------------- */
+
+#define CALL(label, function, ...)                                                                 \
+    {                                                                                              \
+        .name = (label), .plugin = plugin, .make = (function), __VA_ARGS__                         \
+    }
 
 static int make_init(struct call *call)
 {
@@ -255,13 +256,9 @@ static int make_init(struct call *call)
 
 int bounded_init(struct import_plugin *plugin, bool *lost)
 {
-    struct call *call = new_call(plugin, "init", make_init);
+    struct call call = CALL("init", make_init, .object = &plugin->table);
 
-    *lost = false;
-    if (call == NULL)
-        return TCPX_SYSTEM_ERROR;
-    call->object = &plugin->table;
-    return finish(call, NULL, lost);
+    return run_call(&call, NULL, lost);
 }
 
 static int make_devices(struct call *call)
@@ -271,18 +268,12 @@ static int make_devices(struct call *call)
 
 int bounded_devices(struct import_plugin *plugin)
 {
-    struct call *call = new_call(plugin, "devices", make_devices);
+    struct call call = CALL("devices", make_devices);
     bool lost;
-    int result;
+    int result = run_call(&call, NULL, &lost);
 
-    if (call == NULL)
-        return TCPX_SYSTEM_ERROR;
-    result = make(call, &lost);
-    if (lost)
-        return result;
     if (result == TCPX_SUCCESS)
-        plugin->devices = call->count;
-    free(call);
+        plugin->devices = call.count;
     return result;
 }
 
@@ -294,19 +285,12 @@ static int make_properties(struct call *call)
 int bounded_properties(const struct import_plugin *plugin, int device,
                        struct net_properties_v12 *properties)
 {
-    struct call *call = new_call(plugin, "getProperties", make_properties);
+    struct call call = CALL("getProperties", make_properties, .device = device);
     bool lost;
-    int result;
+    int result = run_call(&call, NULL, &lost);
 
-    if (call == NULL)
-        return TCPX_SYSTEM_ERROR;
-    call->device = device;
-    result = make(call, &lost);
-    if (lost)
-        return result;
     if (result == TCPX_SUCCESS)
-        *properties = call->properties;
-    free(call);
+        *properties = call.properties;
     return result;
 }
 
@@ -318,14 +302,9 @@ static int make_listen(struct call *call)
 int bounded_listen(const struct import_plugin *plugin, int device, uint8_t *handle, void **listener,
                    bool *lost)
 {
-    struct call *call = new_call(plugin, "listen", make_listen);
+    struct call call = CALL("listen", make_listen, .device = device, .handle = handle);
 
-    *lost = false;
-    if (call == NULL)
-        return TCPX_SYSTEM_ERROR;
-    call->device = device;
-    call->handle = handle;
-    return finish(call, listener, lost);
+    return run_call(&call, listener, lost);
 }
 
 static int make_connect(struct call *call)
@@ -336,14 +315,9 @@ static int make_connect(struct call *call)
 int bounded_connect(const struct import_plugin *plugin, int device, uint8_t *handle, void **sender,
                     bool *lost)
 {
-    struct call *call = new_call(plugin, "connect", make_connect);
+    struct call call = CALL("connect", make_connect, .device = device, .handle = handle);
 
-    *lost = false;
-    if (call == NULL)
-        return TCPX_SYSTEM_ERROR;
-    call->device = device;
-    call->handle = handle;
-    return finish(call, sender, lost);
+    return run_call(&call, sender, lost);
 }
 
 static int make_accept(struct call *call)
@@ -354,14 +328,9 @@ static int make_accept(struct call *call)
 int bounded_accept(const struct import_plugin *plugin, void *listener, void **receiver,
                    struct net_device_handle *on_gpu, bool *lost)
 {
-    struct call *call = new_call(plugin, "accept", make_accept);
+    struct call call = CALL("accept", make_accept, .object = listener, .on_gpu = on_gpu);
 
-    *lost = false;
-    if (call == NULL)
-        return TCPX_SYSTEM_ERROR;
-    call->object = listener;
-    call->on_gpu = on_gpu;
-    return finish(call, receiver, lost);
+    return run_call(&call, receiver, lost);
 }
 
 static int make_register(struct call *call)
@@ -373,16 +342,10 @@ static int make_register(struct call *call)
 int bounded_register(const struct import_plugin *plugin, void *comm, void *data, size_t bytes,
                      int type, void **memory, bool *lost)
 {
-    struct call *call = new_call(plugin, "regMr", make_register);
+    struct call call =
+        CALL("regMr", make_register, .object = comm, .data = data, .bytes = bytes, .type = type);
 
-    *lost = false;
-    if (call == NULL)
-        return TCPX_SYSTEM_ERROR;
-    call->object = comm;
-    call->data = data;
-    call->bytes = bytes;
-    call->type = type;
-    return finish(call, memory, lost);
+    return run_call(&call, memory, lost);
 }
 
 static int make_deregister(struct call *call)
@@ -390,50 +353,38 @@ static int make_deregister(struct call *call)
     return import_deregister(&call->plugin->table, call->object, call->data);
 }
 
-static int make_close_send(struct call *call)
-{
-    return import_close_send(&call->plugin->table, call->object);
-}
-
-static int make_close_recv(struct call *call)
-{
-    return import_close_recv(&call->plugin->table, call->object);
-}
-
-static int make_close_listen(struct call *call)
-{
-    return import_close_listen(&call->plugin->table, call->object);
-}
-
-static int end(const struct import_plugin *plugin, const char *name,
-               int (*make_it)(struct call *call), void *object, void *memory, bool *lost)
-{
-    struct call *call = new_call(plugin, name, make_it);
-
-    *lost = false;
-    if (call == NULL)
-        return TCPX_SYSTEM_ERROR;
-    call->object = object;
-    call->data = memory;
-    return finish(call, NULL, lost);
-}
-
 int bounded_deregister(const struct import_plugin *plugin, void *comm, void *memory, bool *lost)
 {
-    return end(plugin, "deregMr", make_deregister, comm, memory, lost);
+    struct call call = CALL("deregMr", make_deregister, .object = comm, .data = memory);
+
+    return run_call(&call, NULL, lost);
+}
+
+static int make_close(struct call *call)
+{
+    return call->close(&call->plugin->table, call->object);
+}
+
+static int bounded_close(const struct import_plugin *plugin, const char *name,
+                         int (*close)(const struct import_table *table, void *object), void *object,
+                         bool *lost)
+{
+    struct call call = CALL(name, make_close, .close = close, .object = object);
+
+    return run_call(&call, NULL, lost);
 }
 
 int bounded_close_send(const struct import_plugin *plugin, void *sender, bool *lost)
 {
-    return end(plugin, "closeSend", make_close_send, sender, NULL, lost);
+    return bounded_close(plugin, "closeSend", import_close_send, sender, lost);
 }
 
 int bounded_close_recv(const struct import_plugin *plugin, void *receiver, bool *lost)
 {
-    return end(plugin, "closeRecv", make_close_recv, receiver, NULL, lost);
+    return bounded_close(plugin, "closeRecv", import_close_recv, receiver, lost);
 }
 
 int bounded_close_listen(const struct import_plugin *plugin, void *listener, bool *lost)
 {
-    return end(plugin, "closeListen", make_close_listen, listener, NULL, lost);
+    return bounded_close(plugin, "closeListen", import_close_listen, listener, lost);
 }

@@ -8,7 +8,7 @@
 #ifndef TCPX_PLUGIN_HOST_BOUNDED_H
 #define TCPX_PLUGIN_HOST_BOUNDED_H
 
-#include "plugin_host/loader.h"
+#include "plugin_host/plugin.h"
 
 MUST_CHECK int bounded_init(struct import_plugin *plugin, bool *lost);
 MUST_CHECK int bounded_devices(struct import_plugin *plugin);

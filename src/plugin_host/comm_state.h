@@ -1,24 +1,24 @@
-/* What comm.c and request.c share. */
+/* The structs of a comm, its requests and its memories. */
 #ifndef TCPX_PLUGIN_HOST_COMM_STATE_H
 #define TCPX_PLUGIN_HOST_COMM_STATE_H
 
-#include "plugin_host/comm.h"
-#include "plugin_host/quirks.h"
+#include "gpu/gpu.h"
+#include "plugin_host/plugin.h"
 
 #include <pthread.h>
 
 /*
- * Many more of them than can be in flight, so that a caller who asks about one that is gone,
- * however late a thread may be, does not mean another.
+ * Many more places than requests in flight: a late thread that asks about a request that has ended
+ * must not find another one in its place.
  */
 enum { REQUEST_PLACES = 64 * IMPORT_REQUESTS };
 
 enum request_state {
     REQUEST_GONE,
     REQUEST_POSTED,
-    REQUEST_MOVING, /* done at the plugin; on its way into the caller's host memory */
-    REQUEST_DONE,   /* at the plugin; the caller does not know yet */
-    REQUEST_TOLD,   /* waits to be consumed */
+    REQUEST_MOVING,   /* done at the plugin; on its way into the caller's host memory */
+    REQUEST_DONE,     /* not reported to the caller yet */
+    REQUEST_REPORTED, /* completion reported by test(), waiting to be consumed */
 };
 
 struct import_request {
@@ -47,7 +47,7 @@ struct import_comm {
     int device;
     void *raw;
     bool sends;
-    size_t longest;
+    size_t longest;                         /* message */
     uint8_t handle[NET_TABLE_HANDLE_BYTES]; /* of the receiver */
 
     /* Constant: the unpack queue, if there is one; NULL also if we cannot reach it. */
@@ -74,20 +74,19 @@ struct import_comm {
     char why[400];
 };
 
-/* --- what the files of a comm do for each other; all with its lock -------------------------- */
-
-MUST_CHECK int import_comm_register_locked(struct import_comm *comm, void *data, size_t bytes,
-                                           int type, struct import_memory **memory);
-
-/* Once a call with it has not returned, all its requests fail. */
-void import_comm_fail_if_lost(struct import_comm *comm);
-
 /* Of a receive that is done at the plugin. */
-const struct unpack_descriptor *import_request_descriptors(const struct import_request *request);
-gpu_address import_request_descriptors_device(const struct import_request *request);
+static inline const struct unpack_descriptor *
+import_request_descriptors(const struct import_request *request)
+{
+    return request->comm->queue->descriptors[request->number % UNPACK_QUEUE_DEPTH];
+}
 
-/* Before the plugin's comm is closed, and after. */
-void host_receive_drain(struct import_comm *comm);
-void host_receive_end(struct import_comm *comm);
+static inline gpu_address import_request_descriptors_device(const struct import_request *request)
+{
+    const struct import_comm *comm = request->comm;
+
+    return comm->queue_device + offsetof(struct unpack_queue, descriptors) +
+           request->number % UNPACK_QUEUE_DEPTH * sizeof comm->queue->descriptors[0];
+}
 
 #endif

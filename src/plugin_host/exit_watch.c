@@ -1,4 +1,4 @@
-/* Who calls exit(): exit_watch.h says what for. */
+/* Finds out whether a plugin has called exit(): exit_watch.h says why. */
 #include "plugin_host/exit_watch.h"
 
 #include "base/fork.h"
@@ -26,7 +26,7 @@ static int backtrace(void **frames, int most)
 
 enum { MOST_PLUGINS = 16, MOST_FRAMES = 64 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what is below */
+static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER; /* guards what is below */
 static char last_warning[EXIT_WATCH_TEXT];
 static bool watching;
 static unsigned plugin_count;
@@ -35,7 +35,7 @@ static struct {
     const void *base; /* where its file is mapped */
 } plugins[MOST_PLUGINS];
 
-static const void *base_of(const void *address)
+static const void *mapping_of(const void *address)
 {
     Dl_info info;
 
@@ -49,7 +49,7 @@ static const char *plugin_on_stack(void)
     int count = backtrace(frames, MOST_FRAMES);
 
     for (int i = 0; i < count; i++) {
-        const void *base = base_of(frames[i]);
+        const void *base = mapping_of(frames[i]);
 
         for (unsigned k = 0; base != NULL && k < plugin_count; k++)
             if (plugins[k].base == base)
@@ -59,7 +59,7 @@ static const char *plugin_on_stack(void)
 }
 
 /* In the thread that has called exit(). Another one may hold the lock for ever. */
-static void look_who_exits(void)
+static void report_plugin_exit(void)
 {
     char text[EXIT_WATCH_TEXT] = "";
     const char *name;
@@ -71,9 +71,9 @@ static void look_who_exits(void)
         held_wait_at_exit();
         return;
     }
-    if (pthread_mutex_trylock(&lock) == 0) {
+    if (pthread_mutex_trylock(&watch_lock) == 0) {
         memcpy(text, last_warning, sizeof text);
-        pthread_mutex_unlock(&lock);
+        pthread_mutex_unlock(&watch_lock);
     }
     fprintf(stderr, "[TCPX] error: %s has ended the process by exit(); %s%s\n", name,
             *text != '\0' ? "its last warning: " : "it gave no warning", text);
@@ -84,28 +84,28 @@ void exit_watch_plugin(const char *name, const void *inside)
 {
     void *frames[1];
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&watch_lock);
     if (plugin_count < MOST_PLUGINS) {
         plugins[plugin_count].name = name;
-        plugins[plugin_count++].base = base_of(inside);
+        plugins[plugin_count++].base = mapping_of(inside);
     }
     if (!watching) {
         backtrace(frames, 1); /* the first call loads a library */
-        watching = atexit(look_who_exits) == 0;
+        watching = atexit(report_plugin_exit) == 0;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&watch_lock);
 }
 
 void exit_watch_keep_warning(const char *text)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&watch_lock);
     snprintf(last_warning, sizeof last_warning, "%s", text);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&watch_lock);
 }
 
 void exit_watch_last_warning(char text[EXIT_WATCH_TEXT])
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&watch_lock);
     memcpy(text, last_warning, EXIT_WATCH_TEXT);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&watch_lock);
 }

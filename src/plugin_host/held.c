@@ -23,16 +23,16 @@ struct held {
     uint64_t until;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what is below */
-static struct held *list;
-static unsigned count;
-static unsigned room;
+static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER; /* guards what is below */
+static struct held *held_list;
+static unsigned held_used;
+static unsigned held_room;
 static bool has_thread;
 
 /* --- which connections --------------------------------------------------------------------- */
 
 /* The port of a listener that takes one peer: no other connection of this process has it. */
-static bool is_peer(int fd, const uint8_t *address)
+static bool is_connected_to(int fd, const uint8_t *address)
 {
     struct sockaddr_storage peer = {0};
     struct sockaddr_storage wanted = {0};
@@ -58,24 +58,24 @@ static bool is_held(int fd)
 {
     unsigned i = 0;
 
-    while (i < count && list[i].fd != fd)
+    while (i < held_used && held_list[i].fd != fd)
         i++;
-    return i < count;
+    return i < held_used;
 }
 
 /* With the lock. A copy of the descriptor keeps the connection open. */
-static bool keep(int fd, uint64_t until)
+static bool keep_open(int fd, uint64_t until)
 {
     int copy;
 
-    if (count == room) {
-        unsigned more = room == 0 ? 16 : 2 * room;
-        struct held *larger = realloc(list, more * sizeof *list);
+    if (held_used == held_room) {
+        unsigned more = held_room == 0 ? 16 : 2 * held_room;
+        struct held *larger = realloc(held_list, more * sizeof *held_list);
 
         if (larger == NULL)
             return false;
-        list = larger;
-        room = more;
+        held_list = larger;
+        held_room = more;
     }
     fork_hold();
     copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -83,13 +83,13 @@ static bool keep(int fd, uint64_t until)
         return false;
     /* A host that has died must not be held for ever. */
     (void)!setsockopt(copy, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
-    list[count++] = (struct held){.fd = copy, .until = until};
+    held_list[held_used++] = (struct held){.fd = copy, .until = until};
     return true;
 }
 
-/* --- the thread that lets them go ---------------------------------------------------------- */
+/* --- the thread that closes them ----------------------------------------------------------- */
 
-/* Bytes of the peer mean nothing: it may grant room. */
+/* What the peer sends is dropped: it may be a grant of room. */
 static bool has_ended(int fd)
 {
     char bytes[256];
@@ -102,42 +102,42 @@ static bool has_ended(int fd)
 }
 
 /* With the lock. */
-static void let_go(void)
+static void close_ended(void)
 {
     unsigned kept = 0;
 
-    for (unsigned i = 0; i < count; i++)
-        if (has_ended(list[i].fd) || deadline_passed(list[i].until))
-            fork_close(list[i].fd);
+    for (unsigned i = 0; i < held_used; i++)
+        if (has_ended(held_list[i].fd) || deadline_passed(held_list[i].until))
+            fork_close(held_list[i].fd);
         else
-            list[kept++] = list[i];
-    count = kept;
+            held_list[kept++] = held_list[i];
+    held_used = kept;
 }
 
-static bool is_empty_now(void)
+static bool none_is_left(void)
 {
     bool empty;
 
-    pthread_mutex_lock(&lock);
-    let_go();
-    empty = count == 0;
+    pthread_mutex_lock(&held_lock);
+    close_ended();
+    empty = held_used == 0;
     has_thread = has_thread && !empty;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&held_lock);
     return empty;
 }
 
-static void *watch(void *unused)
+static void *held_thread(void *unused)
 {
     enum { PAUSE_MS = 50 };
 
     (void)unused;
-    while (!is_empty_now())
+    while (!none_is_left())
         poll(NULL, 0, PAUSE_MS);
     return NULL;
 }
 
-/* With the lock. Without a thread they are let go when the next ones are kept. */
-static void start_thread(void)
+/* With the lock. Without a thread they are closed when the next ones are kept. */
+static void start_held_thread(void)
 {
     pthread_attr_t attributes;
     sigset_t before;
@@ -150,7 +150,7 @@ static void start_thread(void)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    has_thread = pthread_create(&thread, &attributes, watch, NULL) == 0;
+    has_thread = pthread_create(&thread, &attributes, held_thread, NULL) == 0;
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
@@ -170,23 +170,23 @@ bool held_keep(const struct import_quirks *quirks, const uint8_t *handle)
             closedir(folder);
         return false;
     }
-    pthread_mutex_lock(&lock);
-    let_go();
+    pthread_mutex_lock(&held_lock);
+    close_ended();
     while ((entry = readdir(folder)) != NULL) { /* NOLINT(concurrency-mt-unsafe): our own stream */
         int fd = (int)strtol(entry->d_name, NULL, 10);
         bool control;
 
         if (entry->d_name[0] == '.' || is_held(fd))
             continue;
-        control = is_peer(fd, handle + quirks->control_at);
-        if (!control && !is_peer(fd, handle + quirks->data_at))
+        control = is_connected_to(fd, handle + quirks->control_at);
+        if (!control && !is_connected_to(fd, handle + quirks->data_at))
             continue;
-        lost |= !keep(fd, deadline_after_ms(config->timeout_ms));
+        lost |= !keep_open(fd, deadline_after_ms(config->timeout_ms));
         found |= control;
     }
-    if (count > 0)
-        start_thread();
-    pthread_mutex_unlock(&lock);
+    if (held_used > 0)
+        start_held_thread();
+    pthread_mutex_unlock(&held_lock);
     closedir(folder);
     return found && !lost;
 }
@@ -195,9 +195,9 @@ unsigned held_count(void)
 {
     unsigned held;
 
-    pthread_mutex_lock(&lock);
-    held = count;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&held_lock);
+    held = held_used;
+    pthread_mutex_unlock(&held_lock);
     return held;
 }
 
@@ -206,7 +206,7 @@ void held_wait_at_exit(void)
     enum { PAUSE_MS = 5 };
     uint64_t deadline = deadline_after_ms(HELD_EXIT_MS);
 
-    while (!is_empty_now() && !deadline_passed(deadline))
+    while (!none_is_left() && !deadline_passed(deadline))
         poll(NULL, 0, PAUSE_MS);
     if (held_count() > 0)
         log_warn("the process ends, and %u connections whose peers may not have taken everything "

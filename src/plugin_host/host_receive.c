@@ -1,8 +1,9 @@
-/* Receives into host memory: host_receive.h says for whom. */
+/* Receives into host memory through other memory: host_receive.h says why. */
 #include "plugin_host/host_receive.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "plugin_host/memory.h"
 #include "unpack/unpack.h"
 
 #include <errno.h>
@@ -91,7 +92,7 @@ static void free_host_receive(struct import_comm *comm, struct host_receive *hos
     free(host);
 }
 
-static int prepare(struct import_comm *comm)
+static int prepare_host_receive(struct import_comm *comm)
 {
     struct host_receive *host;
     int result;
@@ -101,7 +102,7 @@ static int prepare(struct import_comm *comm)
     host = calloc(1, sizeof *host);
     if (host == NULL)
         return error_system(ENOMEM, "memory for receives");
-    host->stride = (import_comm_longest(comm) + PAGE - 1) / PAGE * PAGE;
+    host->stride = (comm->longest + PAGE - 1) / PAGE * PAGE;
     result = comm->steered ? make_steered(comm, host) : make_guarded(comm, host);
     if (result == TCPX_SUCCESS || comm->is_lost) /* or the plugin still works with it */
         comm->host_receive = host;
@@ -142,7 +143,7 @@ static uint8_t *guarded_slot(const struct host_receive *host, uint64_t number)
     return host->guarded + slot_of(number) * (host->stride + PAGE);
 }
 
-/* What nobody sends by chance. */
+/* Bytes that a message does not have by chance. */
 static uint8_t canary_at(uint64_t number, size_t i)
 {
     uint64_t mixed = (number + 1) * 0x9E3779B97F4A7C15u + i * 0xD1B54A32D192ED03u;
@@ -155,7 +156,7 @@ int host_receive_place(struct import_comm *comm, uint64_t number, const void *da
 {
     struct host_receive *host;
     uint8_t *slot;
-    int result = prepare(comm);
+    int result = prepare_host_receive(comm);
 
     if (result != TCPX_SUCCESS)
         return result;
@@ -167,7 +168,7 @@ int host_receive_place(struct import_comm *comm, uint64_t number, const void *da
                                      .memory = host->memory};
         return TCPX_SUCCESS;
     }
-    /* How much comes is not always said: what does not come stays as it is. */
+    /* The plugin may not say how much came: bytes that did not come must stay as they are. */
     slot = guarded_slot(host, number);
     if (room > 0)
         memcpy(slot, data, room);

@@ -32,4 +32,8 @@ MUST_CHECK int host_receive_start(struct import_request *request);
 /* *done: it is where the caller wants it; if not, again. */
 MUST_CHECK int host_receive_finish(struct import_request *request, bool *done);
 
+/* Before the plugin's comm is closed, and after. */
+void host_receive_drain(struct import_comm *comm);
+void host_receive_end(struct import_comm *comm);
+
 #endif

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 /* Guards the list and the loading itself: two starts at once are as bad as two. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Also one that did not start: a second try would only tell that it is the second. */
 struct loaded {
@@ -30,7 +30,7 @@ struct loaded {
     char path[];
 };
 
-static struct loaded *list;
+static struct loaded *all_loaded;
 
 _Static_assert((int)IMPORT_PATH_BYTES == (int)CONFIG_TEXT_BYTES,
                "a path is a text of the configuration");
@@ -61,7 +61,7 @@ int import_choose(char path[IMPORT_PATH_BYTES], bool *builtin)
  * A plugin that somebody else in this process, such as NCCL, has started may refuse a second start
  * and work all the same.
  */
-static int init(struct import_plugin *plugin, bool was_loaded, bool was_set)
+static int init_plugin(struct import_plugin *plugin, bool was_loaded, bool was_set)
 {
     bool lost;
     int result = bounded_init(plugin, &lost);
@@ -79,7 +79,7 @@ static int init(struct import_plugin *plugin, bool was_loaded, bool was_set)
     return TCPX_SUCCESS;
 }
 
-static int start(struct import_plugin *plugin, bool was_loaded)
+static int start_plugin(struct import_plugin *plugin, bool was_loaded)
 {
     bool was_set;
     int result;
@@ -88,7 +88,7 @@ static int start(struct import_plugin *plugin, bool was_loaded)
     result = import_quirks_prepare(plugin->quirks, plugin->table.name, &plugin->longest, &was_set);
     if (result != TCPX_SUCCESS)
         return result;
-    result = init(plugin, was_loaded, was_set);
+    result = init_plugin(plugin, was_loaded, was_set);
     if (result != TCPX_SUCCESS)
         return result;
     result = bounded_devices(plugin);
@@ -101,7 +101,7 @@ static int start(struct import_plugin *plugin, bool was_loaded)
 }
 
 /* With the lock. A library that failed is not unloaded either: it may have started threads. */
-static int load(struct loaded *loaded)
+static int load_plugin(struct loaded *loaded)
 {
     struct import_plugin *plugin = &loaded->plugin;
     void *library;
@@ -119,7 +119,7 @@ static int load(struct loaded *loaded)
         return error_set(result, "%s is not a network plugin for NCCL: %s", plugin->path,
                          error_text());
     exit_watch_plugin(plugin->table.name, plugin->table.raw);
-    result = start(plugin, was_loaded);
+    result = start_plugin(plugin, was_loaded);
     if (result == TCPX_SUCCESS)
         log_tcpx("%s, table version %d, %d device%s, from %s", plugin->table.name,
                  plugin->table.version, plugin->devices, plugin->devices == 1 ? "" : "s",
@@ -127,16 +127,16 @@ static int load(struct loaded *loaded)
     return result;
 }
 
-static struct loaded *find(const struct stat *file)
+static struct loaded *find_loaded(const struct stat *file)
 {
-    struct loaded *loaded = list;
+    struct loaded *loaded = all_loaded;
 
     while (loaded != NULL && (loaded->device != file->st_dev || loaded->inode != file->st_ino))
         loaded = loaded->next;
     return loaded;
 }
 
-static struct loaded *load_new(const char *path, const struct stat *file)
+static struct loaded *add_loaded(const char *path, const struct stat *file)
 {
     struct loaded *loaded = calloc(1, sizeof *loaded + strlen(path) + 1);
 
@@ -145,11 +145,11 @@ static struct loaded *load_new(const char *path, const struct stat *file)
     strcpy(loaded->path, path); /* NOLINT(clang-analyzer-security.insecureAPI.strcpy): it fits */
     loaded->device = file->st_dev;
     loaded->inode = file->st_ino;
-    loaded->result = load(loaded);
+    loaded->result = load_plugin(loaded);
     if (loaded->result != TCPX_SUCCESS)
         snprintf(loaded->text, sizeof loaded->text, "%s", error_text());
-    loaded->next = list;
-    list = loaded;
+    loaded->next = all_loaded;
+    all_loaded = loaded;
     return loaded;
 }
 
@@ -170,11 +170,11 @@ int import_open(const char *path, const struct import_plugin **plugin)
         free(whole);
         return result;
     }
-    pthread_mutex_lock(&lock);
-    loaded = find(&file);
+    pthread_mutex_lock(&load_lock);
+    loaded = find_loaded(&file);
     if (loaded == NULL)
-        loaded = load_new(whole, &file);
-    pthread_mutex_unlock(&lock);
+        loaded = add_loaded(whole, &file);
+    pthread_mutex_unlock(&load_lock);
     free(whole);
     if (loaded == NULL)
         return error_system(ENOMEM, "a plugin");
@@ -197,7 +197,7 @@ static int start_builtin(void)
     import_table_builtin(&builtin.table);
     builtin.path = "builtin";
     log_tcpx("Loading plugin: %s", builtin.path);
-    result = start(&builtin, false);
+    result = start_plugin(&builtin, false);
     builtin_started = result == TCPX_SUCCESS;
     return result;
 }
@@ -208,10 +208,10 @@ static int open_builtin(const struct import_plugin **plugin)
 
     if (result != TCPX_SUCCESS)
         return result;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&load_lock);
     if (!builtin_started)
         result = start_builtin();
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&load_lock);
     if (result == TCPX_SUCCESS)
         *plugin = &builtin;
     return result;
@@ -228,6 +228,14 @@ int import_open_named(const char *name, const struct import_plugin **plugin)
     if (result != TCPX_SUCCESS)
         return result;
     return is_builtin ? open_builtin(plugin) : import_open(name != NULL ? name : path, plugin);
+}
+
+int import_check_device(const struct import_plugin *plugin, int device)
+{
+    if (device < 0 || device >= plugin->devices)
+        return error_set(TCPX_INVALID_ARGUMENT, "device %d: %s has %d, from 0", device,
+                         plugin->table.name, plugin->devices);
+    return TCPX_SUCCESS;
 }
 
 bool import_is_builtin(const struct import_plugin *plugin)

@@ -5,10 +5,7 @@
 #ifndef TCPX_PLUGIN_HOST_LOADER_H
 #define TCPX_PLUGIN_HOST_LOADER_H
 
-#include "plugin_host/quirks.h"
-#include "plugin_host/table.h"
-
-#include <stdbool.h>
+#include "plugin_host/plugin.h"
 
 enum { IMPORT_PATH_BYTES = 256 };
 
@@ -18,14 +15,6 @@ enum { IMPORT_PATH_BYTES = 256 };
 /* *builtin: there is no file, and `path` is empty. A file that is asked for must be there. */
 MUST_CHECK int import_choose(char path[IMPORT_PATH_BYTES], bool *builtin);
 
-struct import_plugin {
-    const char *path; /* "builtin": there is no file */
-    const struct import_quirks *quirks;
-    struct import_table table;
-    int devices;
-    size_t longest; /* request that it can be given */
-};
-
 /*
  * Loads and starts a plugin, once for each file: a second start is an error with some. It stays
  * loaded, since its threads and exit handlers may outlive every use of it. What it needs in the
@@ -34,10 +23,14 @@ struct import_plugin {
 MUST_CHECK int import_open(const char *path, const struct import_plugin **plugin);
 
 /*
- * The same for a file, for "builtin", the built-in transport behind a table as everyone's, and for
- * NULL: what import_choose() says.
+ * Opens a file; "builtin", the built-in transport, which is called through a table too; or, with
+ * NULL, what import_choose() chooses.
  */
 MUST_CHECK int import_open_named(const char *name, const struct import_plugin **plugin);
+
+/* Fails in words for a number that is none of its devices. */
+MUST_CHECK int import_check_device(const struct import_plugin *plugin, int device);
+
 bool import_is_builtin(const struct import_plugin *plugin);
 
 /* Whether it can be given GPU memory at all: only our own transport knows emulated GPUs. */

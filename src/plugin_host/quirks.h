@@ -1,6 +1,6 @@
 /*
- * What particular plugins need and do not say, by the beginning of their name. Callers of
- * import/comm.h need not know of it.
+ * What particular plugins need without saying so, by the beginning of their name. Callers of
+ * plugin_host/comm.h need not know of it.
  */
 #ifndef TCPX_PLUGIN_HOST_QUIRKS_H
 #define TCPX_PLUGIN_HOST_QUIRKS_H

@@ -1,4 +1,6 @@
 /* The sends and receives of a plugin's comm. */
+#include "plugin_host/request.h"
+
 #include "base/clock.h"
 #include "base/fork.h"
 #include "plugin_host/host_receive.h"
@@ -23,9 +25,9 @@ static int check_message(const struct import_comm *comm, const void *data, size_
     if (comm->sends != sending)
         return error_set(TCPX_INVALID_USAGE, "a %s on a comm that %s", sending ? "send" : "receive",
                          comm->sends ? "sends" : "receives");
-    if (bytes > import_comm_longest(comm))
+    if (bytes > comm->longest)
         return error_set(TCPX_INVALID_ARGUMENT, "%zu bytes: a message of %s has at most %zu here",
-                         bytes, comm->plugin->table.name, import_comm_longest(comm));
+                         bytes, comm->plugin->table.name, comm->longest);
     if (memory == NULL && !comm->plugin->table.is_builtin)
         return error_set(TCPX_INVALID_ARGUMENT, "%s: its messages are in registered memory only",
                          comm->plugin->table.name);
@@ -38,13 +40,13 @@ static int check_message(const struct import_comm *comm, const void *data, size_
     return TCPX_SUCCESS;
 }
 
-static int failed(const struct import_comm *comm)
+static int earlier_failure(const struct import_comm *comm)
 {
     return error_set(comm->failure, "%s", comm->why);
 }
 
 /* With the lock. A plugin that has failed once is not trusted again with this comm. */
-static int fail(struct import_comm *comm, int result)
+static int fail_comm(struct import_comm *comm, int result)
 {
     comm->failure = result;
     snprintf(comm->why, sizeof comm->why, "%s", error_text());
@@ -52,8 +54,8 @@ static int fail(struct import_comm *comm, int result)
 }
 
 /* With the lock. */
-static int post(struct import_comm *comm, void *data, size_t bytes, int tag,
-                struct import_memory *memory, struct import_request **out)
+static int post_locked(struct import_comm *comm, void *data, size_t bytes, int tag,
+                       struct import_memory *memory, struct import_request **out)
 {
     struct import_request *request = request_at(comm, comm->posted);
     struct host_place place = {.data = data, .bytes = bytes, .memory = memory};
@@ -65,7 +67,7 @@ static int post(struct import_comm *comm, void *data, size_t bytes, int tag,
 
     *out = NULL;
     if (comm->failure != TCPX_SUCCESS)
-        return failed(comm);
+        return earlier_failure(comm);
     if (comm->posted - comm->freed == IMPORT_REQUESTS)
         return TCPX_SUCCESS;
     if (by_host)
@@ -94,15 +96,15 @@ static int post(struct import_comm *comm, void *data, size_t bytes, int tag,
     return TCPX_SUCCESS;
 }
 
-static int check_and_post(struct import_comm *comm, void *data, size_t bytes, int tag,
-                          struct import_memory *memory, bool sending, struct import_request **out)
+static int post_message(struct import_comm *comm, void *data, size_t bytes, int tag,
+                        struct import_memory *memory, bool sending, struct import_request **out)
 {
     int result = check_message(comm, data, bytes, memory, sending);
 
     if (result != TCPX_SUCCESS)
         return result;
     pthread_mutex_lock(&comm->lock);
-    result = post(comm, data, bytes, tag, memory, out);
+    result = post_locked(comm, data, bytes, tag, memory, out);
     pthread_mutex_unlock(&comm->lock);
     return result;
 }
@@ -110,31 +112,18 @@ static int check_and_post(struct import_comm *comm, void *data, size_t bytes, in
 int import_comm_isend(struct import_comm *comm, void *data, size_t bytes, int tag,
                       struct import_memory *memory, struct import_request **request)
 {
-    return check_and_post(comm, data, bytes, tag, memory, true, request);
+    return post_message(comm, data, bytes, tag, memory, true, request);
 }
 
 int import_comm_irecv(struct import_comm *comm, void *data, size_t room, int tag,
                       struct import_memory *memory, struct import_request **request)
 {
-    return check_and_post(comm, data, room, tag, memory, false, request);
+    return post_message(comm, data, room, tag, memory, false, request);
 }
 
 /* --- what was received --------------------------------------------------------------------- */
 
-const struct unpack_descriptor *import_request_descriptors(const struct import_request *request)
-{
-    return request->comm->queue->descriptors[request->number % UNPACK_QUEUE_DEPTH];
-}
-
-gpu_address import_request_descriptors_device(const struct import_request *request)
-{
-    const struct import_comm *comm = request->comm;
-
-    return comm->queue_device + offsetof(struct unpack_queue, descriptors) +
-           request->number % UNPACK_QUEUE_DEPTH * sizeof comm->queue->descriptors[0];
-}
-
-/* How large the bounce memory is nobody says, but what lies in it must be memory. */
+/* The size of the bounce memory is unknown, but each fragment must lie in memory of the GPU. */
 static int check_source(struct import_comm *comm, const struct unpack_descriptor *descriptor)
 {
     uint64_t end = (uint64_t)descriptor->source_offset + descriptor->length;
@@ -146,14 +135,14 @@ static int check_source(struct import_comm *comm, const struct unpack_descriptor
     result = gpu_classify((void *)(uintptr_t)comm->bounce, end, &pointer);
     if (result != TCPX_SUCCESS)
         return result;
-    /* All of the allocation, or of its first part, so that this is not asked for each fragment. */
+    /* Remembered for the whole allocation, so that it is not classified for each fragment. */
     comm->bounce_bytes = pointer.base + pointer.bytes - comm->bounce;
     if (comm->bounce_bytes < end)
         comm->bounce_bytes = end;
     return TCPX_SUCCESS;
 }
 
-/* The peer decides what is in there: nothing may lie outside the buffer. */
+/* The peer decides what the descriptors say: no fragment may lie outside the buffer. */
 static int take_fragments(struct import_request *request)
 {
     struct import_comm *comm = request->comm;
@@ -195,7 +184,7 @@ int import_request_received(const struct import_request *request, struct import_
         *received = (struct import_received){.count = 0};
         return TCPX_SUCCESS;
     }
-    if (request->state != REQUEST_TOLD)
+    if (request->state != REQUEST_REPORTED)
         return error_set(TCPX_INVALID_USAGE, "a receive that is not done, or was consumed");
     *received =
         (struct import_received){.descriptors = import_request_descriptors(request),
@@ -209,8 +198,8 @@ int import_request_received(const struct import_request *request, struct import_
 
 /* --- progress ------------------------------------------------------------------------------ */
 
-/* With the lock: asks about the oldest requests, one after the other, as long as they are done. */
-static int ask(struct import_comm *comm)
+/* With the lock: tests the oldest requests, one after the other, as long as they are done. */
+static int test_oldest(struct import_comm *comm)
 {
     while (comm->finished < comm->posted) {
         struct import_request *request = request_at(comm, comm->finished);
@@ -223,7 +212,7 @@ static int ask(struct import_comm *comm)
         if (result == TCPX_SUCCESS && done != 0 && request->by_host)
             result = host_receive_start(request);
         if (result != TCPX_SUCCESS)
-            return fail(comm, result);
+            return fail_comm(comm, result);
         if (done == 0)
             return TCPX_SUCCESS;
         request->state = request->by_host ? REQUEST_MOVING : REQUEST_DONE;
@@ -234,8 +223,8 @@ static int ask(struct import_comm *comm)
     return TCPX_SUCCESS;
 }
 
-/* With the lock: gives back what is gone, in order. */
-static int give_back(struct import_comm *comm)
+/* With the lock: reports requests that have ended as consumed, in the order of posting. */
+static int consume_in_order(struct import_comm *comm)
 {
     int result = TCPX_SUCCESS;
 
@@ -245,13 +234,13 @@ static int give_back(struct import_comm *comm)
                                      request_at(comm, comm->freed)->raw);
         comm->freed++;
         if (result != TCPX_SUCCESS)
-            return fail(comm, result);
+            return fail_comm(comm, result);
     }
     return TCPX_SUCCESS;
 }
 
-/* With the lock: those that move into host memory are done in their order. */
-static void move_on(struct import_comm *comm)
+/* With the lock: receives that move into host memory become done in their order. */
+static void finish_host_receives(struct import_comm *comm)
 {
     bool done = true;
 
@@ -263,7 +252,7 @@ static void move_on(struct import_comm *comm)
             continue;
         result = host_receive_finish(request, &done);
         if (result != TCPX_SUCCESS) {
-            (void)!fail(comm, result);
+            (void)!fail_comm(comm, result);
             return;
         }
         if (done)
@@ -272,24 +261,24 @@ static void move_on(struct import_comm *comm)
 }
 
 /* With the lock. */
-static int test(struct import_request *request, bool *done, uint64_t *bytes)
+static int test_locked(struct import_request *request, bool *done, uint64_t *bytes)
 {
     struct import_comm *comm = request->comm;
 
     if (request->state == REQUEST_POSTED && comm->failure == TCPX_SUCCESS)
-        (void)!ask(comm);
+        (void)!test_oldest(comm);
     if (request->state == REQUEST_MOVING)
-        move_on(comm);
-    *done = request->state == REQUEST_DONE || request->state == REQUEST_TOLD;
+        finish_host_receives(comm);
+    *done = request->state == REQUEST_DONE || request->state == REQUEST_REPORTED;
     if (*done) {
         *bytes = request->bytes;
-        request->state = request->on_gpu ? REQUEST_TOLD : REQUEST_GONE;
-        return give_back(comm);
+        request->state = request->on_gpu ? REQUEST_REPORTED : REQUEST_GONE;
+        return consume_in_order(comm);
     }
     if (comm->failure == TCPX_SUCCESS)
         return TCPX_SUCCESS;
     request->state = REQUEST_GONE;
-    return failed(comm);
+    return earlier_failure(comm);
 }
 
 int import_request_test(struct import_request *request, bool *done, uint64_t *bytes)
@@ -305,7 +294,7 @@ int import_request_test(struct import_request *request, bool *done, uint64_t *by
         result = error_set(TCPX_INVALID_USAGE, "a request that has ended");
     } else {
         import_guard_begin(comm->plugin->quirks, &guard);
-        result = test(request, done, bytes);
+        result = test_locked(request, done, bytes);
         import_guard_end(&guard);
     }
     pthread_mutex_unlock(&comm->lock);
@@ -325,10 +314,10 @@ int import_request_consumed(struct import_request *request)
         result = TCPX_SUCCESS; /* there is nothing to give back */
     } else if (request->state == REQUEST_POSTED || request->state == REQUEST_DONE) {
         result = error_set(TCPX_INVALID_USAGE, "a receive is consumed when a test has said done");
-    } else if (request->state == REQUEST_TOLD) {
+    } else if (request->state == REQUEST_REPORTED) {
         request->state = REQUEST_GONE;
         import_guard_begin(comm->plugin->quirks, &guard);
-        result = give_back(comm);
+        result = consume_in_order(comm);
         import_guard_end(&guard);
     }
     pthread_mutex_unlock(&comm->lock);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What NCCL fills in for tables that cannot say it, and keeps to itself. */
+/* What NCCL assumes of tables that do not have these properties. */
 #define P2P_BYTES_BEFORE_V9        ((size_t)1 << 30)
 #define COLLECTIVE_BYTES_BEFORE_V9 ((size_t)1 << 29)
 
@@ -84,8 +84,8 @@ void import_table_builtin(struct import_table *table)
 }
 
 /*
- * The plugin's lines among ours; it must not be trusted with the length. Its warnings are kept even
- * if nobody reads lines.
+ * Logs a line of the plugin, whose length is not to be trusted. Warnings are kept for later texts
+ * even if they are not logged.
  */
 static void log_plugin_line(int level, unsigned long flags, const char *file, int line,
                             const char *format, ...)
@@ -107,7 +107,7 @@ static void log_plugin_line(int level, unsigned long flags, const char *file, in
         log_write(kind, file != NULL ? file : "", line, "%s", text);
 }
 
-/* Plugins call it without asking whether it is there. */
+/* Plugins call it without a check for NULL. */
 static int no_profiler(void **event, int type, void *parent, int64_t plugin, void *data)
 {
     (void)event;

@@ -1,8 +1,8 @@
 /*
- * Somebody's network plugin, through the newest of NCCL's tables that it has. Each version is read
- * through its own layout; what a version cannot carry is refused in words, and what it does not
- * have is filled in as NCCL does. A failure of the plugin is its own result, with a text that names
- * plugin and call. Nothing here waits, and nothing is known of what a particular plugin gets wrong.
+ * A network plugin, called through the newest of NCCL's tables that it has, with the arguments of
+ * that version. What a version cannot express is refused with a text, and what it does not have is
+ * filled in as NCCL does. A failure of the plugin keeps its result and gets a text that names
+ * plugin and call. Nothing here waits, and nothing depends on the faults of a particular plugin.
  */
 #ifndef TCPX_PLUGIN_HOST_TABLE_H
 #define TCPX_PLUGIN_HOST_TABLE_H

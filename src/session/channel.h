@@ -6,8 +6,10 @@
 #ifndef TCPX_SESSION_CHANNEL_H
 #define TCPX_SESSION_CHANNEL_H
 
-#include "plugin_host/comm.h"
 #include "net/transport.h"
+#include "plugin_host/connection.h"
+#include "plugin_host/memory.h"
+#include "plugin_host/request.h"
 
 /* Either of both. */
 struct channel {

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/topology.h"
 #include "plugin_host/bounded.h"
+#include "plugin_host/loader.h"
 #include "session/nics.h"
 
 #include <errno.h>

@@ -2,6 +2,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/time_limit.h"
+#include "plugin_host/loader.h"
 #include "session/bootstrap.h"
 #include "session/open.h"
 

@@ -1,0 +1,30 @@
+/* How comms of a plugin come into being: listen and accept on one side, connect on the other. */
+#ifndef TCPX_PLUGIN_HOST_CONNECTION_H
+#define TCPX_PLUGIN_HOST_CONNECTION_H
+
+#include "plugin_host/comm.h"
+
+struct import_listener;
+
+/* Plugins work with the GPU that is current in the calling thread. */
+MUST_CHECK int import_comm_listen(const struct import_plugin *plugin, int device,
+                                  uint8_t handle[NET_TABLE_HANDLE_BYTES],
+                                  struct import_listener **listener);
+
+/* *comm is NULL: not yet. Serves as many peers as the plugin does. */
+MUST_CHECK int import_comm_accept(struct import_listener *listener, struct import_comm **comm);
+MUST_CHECK int import_listener_close(struct import_listener *listener);
+
+/*
+ * *comm is NULL: not yet, again with the same handle. It stays as it is, whatever the plugin keeps:
+ * an attempt is known by where its handle is and what it says, and is forgotten when it ends.
+ */
+MUST_CHECK int import_comm_connect(const struct import_plugin *plugin, int device,
+                                   const uint8_t handle[NET_TABLE_HANDLE_BYTES],
+                                   struct import_comm **comm);
+
+/* There will be no further call for this attempt. */
+void import_comm_connect_forget(const struct import_plugin *plugin,
+                                const uint8_t handle[NET_TABLE_HANDLE_BYTES]);
+
+#endif
