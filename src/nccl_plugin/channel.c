@@ -1,4 +1,4 @@
-/* How the plugin's comms come into being, and end. */
+/* The plugin's contexts and their comms. */
 #include "nccl_plugin/channel.h"
 
 #include "base/fork.h"
@@ -9,9 +9,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-static pthread_mutex_t lists_lock =
-    PTHREAD_MUTEX_INITIALIZER;               /* guards the lists of all contexts */
+static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* also guards their lists */
+static unsigned contexts;
 static struct plugin_context shared_context; /* of tables before version 11 */
+static bool shared_is_used;
 
 static struct plugin_context *context_or_shared(struct plugin_context *context)
 {
@@ -20,21 +21,21 @@ static struct plugin_context *context_or_shared(struct plugin_context *context)
 
 static void add_to_context(struct plugin_comm *comm)
 {
-    pthread_mutex_lock(&lists_lock);
+    pthread_mutex_lock(&contexts_lock);
     comm->next = comm->context->comms;
     comm->context->comms = comm;
-    pthread_mutex_unlock(&lists_lock);
+    pthread_mutex_unlock(&contexts_lock);
 }
 
 static void remove_from_context(struct plugin_comm *comm)
 {
     struct plugin_comm **at = &comm->context->comms;
 
-    pthread_mutex_lock(&lists_lock);
+    pthread_mutex_lock(&contexts_lock);
     while (*at != comm)
         at = &(*at)->next;
     *at = comm->next;
-    pthread_mutex_unlock(&lists_lock);
+    pthread_mutex_unlock(&contexts_lock);
 }
 
 /* --- making -------------------------------------------------------------------------------- */
@@ -187,7 +188,38 @@ int plugin_close(void *raw_comm)
     return TCPX_SUCCESS;
 }
 
-void plugin_close_all(struct plugin_context *context)
+/* --- contexts ------------------------------------------------------------------------------ */
+
+int plugin_init(log_nccl_logger logger, void **out)
+{
+    struct plugin_context *context = NULL;
+    int result = fork_check();
+
+    if (out != NULL)
+        *out = NULL;
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (logger != NULL)
+        log_set_nccl_logger(logger);
+    if (out != NULL) {
+        context = calloc(1, sizeof *context);
+        if (context == NULL)
+            return plugin_answer("init", error_system(ENOMEM, "a context"));
+    }
+    result = plugin_start();
+    pthread_mutex_lock(&contexts_lock);
+    contexts += result == TCPX_SUCCESS && context != NULL;
+    shared_is_used |= context == NULL;
+    pthread_mutex_unlock(&contexts_lock);
+    if (result != TCPX_SUCCESS)
+        free(context);
+    else if (out != NULL)
+        *out = context;
+    return plugin_answer("init", result);
+}
+
+/* No thread of NCCL works with them any more, not even after an abort. */
+static void close_leftovers(struct plugin_context *context)
 {
     while (context->comms != NULL) {
         struct plugin_comm *comm = context->comms;
@@ -196,4 +228,21 @@ void plugin_close_all(struct plugin_context *context)
         end_comm(comm);
     }
     net_connect_cancel_all(context);
+}
+
+int plugin_finalize(void *raw_context)
+{
+    struct plugin_context *context = raw_context;
+    int result = fork_check();
+
+    if (context == NULL || result != TCPX_SUCCESS)
+        return result;
+    close_leftovers(context);
+    pthread_mutex_lock(&contexts_lock);
+    /* The logger is code of a library that may be unloaded now. */
+    if (--contexts == 0 && !shared_is_used)
+        log_set_nccl_logger(NULL);
+    pthread_mutex_unlock(&contexts_lock);
+    free(context);
+    return TCPX_SUCCESS;
 }

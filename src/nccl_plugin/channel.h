@@ -1,6 +1,7 @@
 /*
  * NCCL's comms: a listener, a sender or a receiver each. A comm belongs to the context of the
- * communicator that it was made for. The calls have the arguments of NCCL's newest table.
+ * communicator that it was made for, and ends with it. The calls have the arguments of NCCL's
+ * newest table, return at once, may come from any thread, and log the cause when they fail.
  */
 #ifndef TCPX_NCCL_PLUGIN_CHANNEL_H
 #define TCPX_NCCL_PLUGIN_CHANNEL_H
@@ -17,11 +18,20 @@ struct plugin_comm {
 };
 
 struct plugin_context {
-    struct plugin_comm *comms; /* guarded by a lock of channel.c */
+    struct plugin_comm *comms; /* guarded by contexts_lock */
 };
 
 /*
- * A NULL context is the one of the process, which never ends. *out: a comm, or NULL for "not yet".
+ * *out: the context of a communicator. With `out` NULL all comms of the process belong to one that
+ * never ends, as with tables before version 11.
+ */
+int plugin_init(log_nccl_logger logger, void **out);
+
+/* Closes all that was left open. NULL is allowed. */
+int plugin_finalize(void *raw_context);
+
+/*
+ * A NULL context is the one that never ends. *out: a comm, or NULL for "not yet".
  * `can_unpack`: the table's accept has a place for what kernels that unpack need. A sender has
  * nothing to do on the GPU: connect leaves `on_gpu` as it is.
  */
@@ -30,8 +40,5 @@ int plugin_connect(void *raw_context, int number, void *handle, void **out,
                    struct net_device_handle **on_gpu);
 int plugin_accept(void *raw_listener, void **out, struct net_device_handle **on_gpu);
 int plugin_close(void *raw_comm);
-
-/* What NCCL has left open: none of its threads works with it any more. */
-void plugin_close_all(struct plugin_context *context);
 
 #endif

@@ -7,7 +7,6 @@
 #include "nccl_plugin/tables.h"
 
 #include "nccl_plugin/channel.h"
-#include "nccl_plugin/plugin.h"
 #include "nccl_plugin/request.h"
 #include "nccl_plugin/start.h"
 
