@@ -8,15 +8,15 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* What was given out, by its address. */
+/* Memory of tcpx_gpu_alloc(), found by its address. */
 struct allocation {
     struct allocation *next;
     struct gpu *gpu;
     struct gpu_memory memory;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocation *allocations;
+static pthread_mutex_t allocations_lock = PTHREAD_MUTEX_INITIALIZER;
 
 int tcpx_gpu_alloc(int gpu, uint64_t bytes, void **address)
 {
@@ -41,10 +41,10 @@ int tcpx_gpu_alloc(int gpu, uint64_t bytes, void **address)
         free(allocation);
         return result;
     }
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&allocations_lock);
     allocation->next = allocations;
     allocations = allocation;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&allocations_lock);
     *address = (void *)(uintptr_t)allocation->memory.address;
     return TCPX_SUCCESS;
 }
@@ -57,13 +57,13 @@ int tcpx_gpu_free(void *address)
 
     if (result != TCPX_SUCCESS || address == NULL)
         return result;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&allocations_lock);
     while (*at != NULL && (*at)->memory.address != (uintptr_t)address)
         at = &(*at)->next;
     allocation = *at;
     if (allocation != NULL)
         *at = allocation->next;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&allocations_lock);
     if (allocation == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "%p is not from tcpx_gpu_alloc", address);
     gpu_memory_free(allocation->gpu, &allocation->memory);
@@ -88,24 +88,11 @@ static int open_gpu_of(const void *address, uint64_t bytes, struct gpu **gpu)
     return gpu_open(pointer.device >= 0 ? pointer.device : 0, gpu);
 }
 
-static int finish(struct gpu *gpu, struct gpu_stream *stream)
-{
-    struct gpu_event *event;
-    int result = gpu_event_create(gpu, GPU_EVENT_PLAIN, &event);
-
-    if (result != TCPX_SUCCESS)
-        return result;
-    result = gpu_event_record(event, stream);
-    if (result == TCPX_SUCCESS)
-        result = gpu_event_wait(event, DEADLINE_NEVER);
-    gpu_event_destroy(event);
-    return result;
-}
-
-static int copy(void *to_host, const void *from_host, const void *on_gpu, uint64_t bytes)
+static int copy_gpu_memory(void *to_host, const void *from_host, const void *on_gpu, uint64_t bytes)
 {
     struct gpu *gpu = NULL;
     struct gpu_stream *stream = NULL;
+    struct gpu_event *event = NULL;
     int result = fork_check();
 
     if (result != TCPX_SUCCESS || bytes == 0)
@@ -114,10 +101,15 @@ static int copy(void *to_host, const void *from_host, const void *on_gpu, uint64
     if (result == TCPX_SUCCESS)
         result = gpu_stream_create(gpu, &stream);
     if (result == TCPX_SUCCESS)
+        result = gpu_event_create(gpu, GPU_EVENT_PLAIN, &event);
+    if (result == TCPX_SUCCESS)
         result = to_host != NULL ? gpu_copy_to_host(stream, to_host, (uintptr_t)on_gpu, bytes)
                                  : gpu_copy_to_device(stream, (uintptr_t)on_gpu, from_host, bytes);
     if (result == TCPX_SUCCESS)
-        result = finish(gpu, stream);
+        result = gpu_event_record(event, stream);
+    if (result == TCPX_SUCCESS)
+        result = gpu_event_wait(event, DEADLINE_NEVER);
+    gpu_event_destroy(event);
     gpu_stream_destroy(stream);
     gpu_close(gpu);
     return result;
@@ -127,12 +119,12 @@ int tcpx_gpu_write(void *to_gpu, const void *from_host, uint64_t bytes)
 {
     if (from_host == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "tcpx_gpu_write: from_host is NULL");
-    return copy(NULL, from_host, to_gpu, bytes);
+    return copy_gpu_memory(NULL, from_host, to_gpu, bytes);
 }
 
 int tcpx_gpu_read(void *to_host, const void *from_gpu, uint64_t bytes)
 {
     if (to_host == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "tcpx_gpu_read: to_host is NULL");
-    return copy(to_host, NULL, from_gpu, bytes);
+    return copy_gpu_memory(to_host, NULL, from_gpu, bytes);
 }

@@ -1,23 +1,21 @@
 /* The calls of the original interface, over the plugin of the process: tcpx.h says what they do. */
 #include "base/clock.h"
 #include "base/fork.h"
+#include "base/time_limit.h"
 #include "plugin_host/bounded.h"
 #include "plugin_host/connection.h"
 #include "plugin_host/loader.h"
 #include "plugin_host/memory.h"
 #include "plugin_host/request.h"
 
-#include "base/time_limit.h"
-
 #include <limits.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
-/* Of the calls from now on. What is loaded stays loaded, so that nobody has to hold it. */
-static _Atomic(const struct import_plugin *) current;
+/* What calls use from now on. A loaded plugin stays loaded, so that no call has to hold it. */
+static _Atomic(const struct import_plugin *) current_plugin;
 
 int tcpx_load_plugin(const char *plugin_path)
 {
@@ -25,23 +23,23 @@ int tcpx_load_plugin(const char *plugin_path)
     int result = import_open_named(plugin_path, &plugin);
 
     if (result == TCPX_SUCCESS)
-        atomic_store(&current, plugin);
+        atomic_store(&current_plugin, plugin);
     return result;
 }
 
-static int get_plugin(const struct import_plugin **plugin)
+static int get_current_plugin(const struct import_plugin **plugin)
 {
     int result = fork_check();
 
-    *plugin = atomic_load(&current);
+    *plugin = atomic_load(&current_plugin);
     if (result != TCPX_SUCCESS || *plugin != NULL)
         return result;
     result = tcpx_load_plugin(NULL);
-    *plugin = atomic_load(&current);
+    *plugin = atomic_load(&current_plugin);
     return result;
 }
 
-static int missing(const char *call, const char *argument)
+static int null_argument(const char *call, const char *argument)
 {
     return error_set(TCPX_INVALID_ARGUMENT, "%s: %s is NULL", call, argument);
 }
@@ -49,7 +47,7 @@ static int missing(const char *call, const char *argument)
 #define REQUIRE(argument)                                                                          \
     do {                                                                                           \
         if ((argument) == NULL)                                                                    \
-            return missing(__func__, #argument);                                                   \
+            return null_argument(__func__, #argument);                                             \
     } while (0)
 
 /* --- devices ------------------------------------------------------------------------------- */
@@ -58,7 +56,7 @@ int tcpx_get_device_count(void)
 {
     const struct import_plugin *plugin;
 
-    return get_plugin(&plugin) == TCPX_SUCCESS ? plugin->devices : -1;
+    return get_current_plugin(&plugin) == TCPX_SUCCESS ? plugin->devices : -1;
 }
 
 int tcpx_get_properties(int dev, struct tcpx_net_properties *properties)
@@ -69,7 +67,7 @@ int tcpx_get_properties(int dev, struct tcpx_net_properties *properties)
     int result;
 
     REQUIRE(properties);
-    result = get_plugin(&plugin);
+    result = get_current_plugin(&plugin);
     if (result == TCPX_SUCCESS)
         result = import_check_device(plugin, dev);
     if (result == TCPX_SUCCESS)
@@ -104,7 +102,7 @@ int tcpx_listen(int dev, void *handle, void **listen_comm)
 
     REQUIRE(handle);
     REQUIRE(listen_comm);
-    result = get_plugin(&plugin);
+    result = get_current_plugin(&plugin);
     if (result == TCPX_SUCCESS)
         result = import_comm_listen(plugin, dev, handle, &listener);
     if (result == TCPX_SUCCESS)
@@ -121,7 +119,7 @@ int tcpx_connect_v5(int dev, void *handle, void **send_comm, void **send_dev_han
     (void)send_dev_handle; /* senders have nothing on the GPU */
     REQUIRE(handle);
     REQUIRE(send_comm);
-    result = get_plugin(&plugin);
+    result = get_current_plugin(&plugin);
     if (result == TCPX_SUCCESS)
         result = import_comm_connect(plugin, dev, handle, &comm);
     if (result == TCPX_SUCCESS)
@@ -280,7 +278,7 @@ _Static_assert(sizeof(struct tcpx_fragment) == sizeof(struct unpack_descriptor) 
                        offsetof(struct unpack_descriptor, destination_offset),
                "a fragment is a descriptor");
 
-/* Plugins move only while they are asked: often at first, then with pauses. */
+/* Plugins make progress only inside test(): it is called often at first, then with pauses. */
 static void pause_between_tests(uint64_t since)
 {
     enum { SPIN_NS = 50000, YIELD_NS = 2000000, PAUSE_NS = 50000 };
