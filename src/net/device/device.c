@@ -1,6 +1,6 @@
 /*
- * Walks the list of getifaddrs() three times: for the best address of each interface, for those
- * that come first in NCCL's order, and for the details of the chosen ones, which sysfs has.
+ * Collects the interfaces from the list of getifaddrs(), ranks them in NCCL's order, and reads the
+ * details of those of the best rank from sysfs.
  */
 #include "net/device/device.h"
 
@@ -24,22 +24,36 @@
 /* From the best to the last choice. */
 enum address_kind { ADDRESS_IPV4, ADDRESS_IPV6, ADDRESS_LINK_LOCAL, ADDRESS_NONE };
 
-struct candidate {
+/* Only interfaces of the lowest rank that there is become devices. */
+enum rank {
+    RANK_INFINIBAND,
+    RANK_ORDINARY,
+    RANK_DOCKER,
+    RANK_LINK_LOCAL,
+    RANK_LOOPBACK,
+    RANK_VIRBR,
+    RANK_NONE /* down, without an address, or not matched by the filter */
+};
+
+struct interface {
     char name[IFNAMSIZ];
-    const struct ifaddrs *entry; /* its best address */
+    unsigned flags;
+    const struct sockaddr_ll *link; /* NULL: unknown */
+    const struct sockaddr *address; /* the best one */
     enum address_kind kind;
+    enum rank rank;
     bool is_virtual;
 };
 
-/* What a search works on. Owns the list and the candidates. */
+/* Owns the list and the interfaces. */
 struct search {
     const struct net_device_options *options;
     const char *root;
-    const char *variable; /* whose filter counts; NULL: there is none */
-    const char *text;     /* of that filter */
+    const char *variable; /* the name of the filter's variable; NULL: there is no filter */
+    const char *text;     /* its value */
     struct ifname_filter filter;
     struct ifaddrs *list;
-    struct candidate *candidates;
+    struct interface *interfaces;
     int count;
 };
 
@@ -97,40 +111,34 @@ static void find_pci_path(const char *root, const char *name, char *pci_path, si
     }
 }
 
-static int choose_speed(const struct search *search, const struct candidate *candidate)
+static int choose_speed(const struct search *search, const struct interface *interface)
 {
-    int own = read_positive(search->root, candidate->name, "speed");
+    int own = read_positive(search->root, interface->name, "speed");
 
-    if (own > 0 && !candidate->is_virtual)
+    if (own > 0 && !interface->is_virtual)
         return own;
     if (search->options->speed_mbps > 0)
         return search->options->speed_mbps;
     return own > 0 ? own : NET_DEVICE_DEFAULT_MBPS;
 }
 
-/* --- addresses --- */
+/* --- what there is --- */
 
-static bool is_running(const struct ifaddrs *entry)
+static bool is_running(const struct interface *interface)
 {
-    return (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
+    return (interface->flags & IFF_UP) != 0 && (interface->flags & IFF_RUNNING) != 0;
 }
 
-static bool is_loopback(const struct ifaddrs *entry)
+static enum address_kind address_kind(const struct sockaddr *address, int family)
 {
-    return (entry->ifa_flags & IFF_LOOPBACK) != 0;
-}
+    const struct sockaddr_in6 *ipv6 = (const struct sockaddr_in6 *)address;
 
-static enum address_kind address_kind(const struct ifaddrs *entry, int family)
-{
-    const struct sockaddr_in6 *ipv6;
-
-    if (entry->ifa_addr == NULL || (family != 0 && entry->ifa_addr->sa_family != family))
+    if (family != 0 && address->sa_family != family)
         return ADDRESS_NONE;
-    if (entry->ifa_addr->sa_family == AF_INET)
+    if (address->sa_family == AF_INET)
         return ADDRESS_IPV4;
-    if (entry->ifa_addr->sa_family != AF_INET6)
+    if (address->sa_family != AF_INET6)
         return ADDRESS_NONE;
-    ipv6 = (const struct sockaddr_in6 *)entry->ifa_addr;
     if (!IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr))
         return ADDRESS_IPV6;
     /* without a scope it would be an address of any link */
@@ -138,72 +146,37 @@ static enum address_kind address_kind(const struct ifaddrs *entry, int family)
 }
 
 /* The interface of an entry, whose own name may be an alias. */
-static void entry_name(const struct ifaddrs *entry, char name[IFNAMSIZ])
+static struct interface *entry_interface(struct search *search, const struct ifaddrs *entry)
 {
-    snprintf(name, IFNAMSIZ, "%.*s", (int)strcspn(entry->ifa_name, ":"), entry->ifa_name);
-}
+    struct interface fresh = {.flags = entry->ifa_flags, .kind = ADDRESS_NONE};
 
-static struct candidate *find_candidate(const struct search *search, const char *name)
-{
+    snprintf(fresh.name, sizeof fresh.name, "%.*s", (int)strcspn(entry->ifa_name, ":"),
+             entry->ifa_name);
     for (int i = 0; i < search->count; i++)
-        if (strcmp(search->candidates[i].name, name) == 0)
-            return &search->candidates[i];
-    return NULL;
+        if (strcmp(search->interfaces[i].name, fresh.name) == 0)
+            return &search->interfaces[i];
+    search->interfaces[search->count] = fresh;
+    return &search->interfaces[search->count++];
 }
 
 static void consider_entry(struct search *search, const struct ifaddrs *entry)
 {
-    enum address_kind kind = address_kind(entry, search->options->family);
-    struct candidate *candidate;
-    char name[IFNAMSIZ];
+    struct interface *interface = entry_interface(search, entry);
+    enum address_kind kind;
 
-    if (kind == ADDRESS_NONE || !is_running(entry))
+    if (entry->ifa_addr == NULL)
         return;
-    entry_name(entry, name);
-    if (search->variable != NULL && !ifname_filter_matches(&search->filter, name))
-        return;
-    candidate = find_candidate(search, name);
-    if (candidate == NULL) {
-        candidate = &search->candidates[search->count++];
-        memcpy(candidate->name, name, sizeof name);
-        candidate->kind = ADDRESS_NONE;
-    }
-    if (kind < candidate->kind) {
-        candidate->entry = entry;
-        candidate->kind = kind;
+    if (entry->ifa_addr->sa_family == AF_PACKET && interface->link == NULL &&
+        strcmp(entry->ifa_name, interface->name) == 0)
+        interface->link = (const struct sockaddr_ll *)entry->ifa_addr;
+    kind = address_kind(entry->ifa_addr, search->options->family);
+    if (kind < interface->kind) {
+        interface->address = entry->ifa_addr;
+        interface->kind = kind;
     }
 }
 
-static int find_candidates(struct search *search)
-{
-    size_t entries = 0;
-
-    for (const struct ifaddrs *entry = search->list; entry != NULL; entry = entry->ifa_next)
-        entries++;
-    /* one more: an empty list is no lack of memory */
-    search->candidates = calloc(entries + 1, sizeof *search->candidates);
-    if (search->candidates == NULL)
-        return error_system(errno, "cannot allocate a list of %zu network interfaces", entries);
-    for (const struct ifaddrs *entry = search->list; entry != NULL; entry = entry->ifa_next)
-        consider_entry(search, entry);
-    for (int i = 0; i < search->count; i++)
-        search->candidates[i].is_virtual = !has_device(search->root, search->candidates[i].name);
-    return TCPX_SUCCESS;
-}
-
-/* --- the choice --- */
-
-/* Only candidates of the lowest rank that there is become devices. */
-enum rank {
-    RANK_INFINIBAND,
-    RANK_ORDINARY,
-    RANK_DOCKER,
-    RANK_LINK_LOCAL,
-    RANK_LOOPBACK,
-    RANK_VIRBR
-};
-
-/* Whether a filter says which ones are wanted, not which ones are not. */
+/* Whether a filter names interfaces, and does not only exclude some. */
 static bool are_named(const struct search *search)
 {
     return search->variable != NULL && !search->filter.excludes;
@@ -214,66 +187,51 @@ static bool begins_with(const char *name, const char *beginning)
     return strncmp(name, beginning, strlen(beginning)) == 0;
 }
 
-static enum rank candidate_rank(const struct search *search, const struct candidate *candidate)
+static enum rank interface_rank(const struct search *search, const struct interface *interface)
 {
-    bool link_local = candidate->kind == ADDRESS_LINK_LOCAL;
-
+    if (interface->kind == ADDRESS_NONE || !is_running(interface) ||
+        (search->variable != NULL && !ifname_filter_matches(&search->filter, interface->name)))
+        return RANK_NONE;
     if (are_named(search))
         return RANK_ORDINARY;
-    if (is_loopback(candidate->entry))
+    if ((interface->flags & IFF_LOOPBACK) != 0)
         return RANK_LOOPBACK;
-    if (search->variable != NULL)
-        return link_local ? RANK_LINK_LOCAL : RANK_ORDINARY;
-    if (begins_with(candidate->name, "virbr"))
+    if (search->variable == NULL && begins_with(interface->name, "virbr"))
         return RANK_VIRBR;
-    if (link_local)
+    if (interface->kind == ADDRESS_LINK_LOCAL)
         return RANK_LINK_LOCAL;
-    if (begins_with(candidate->name, "docker"))
+    if (search->variable == NULL && begins_with(interface->name, "docker"))
         return RANK_DOCKER;
-    return begins_with(candidate->name, "ib") ? RANK_INFINIBAND : RANK_ORDINARY;
+    return search->variable == NULL && begins_with(interface->name, "ib") ? RANK_INFINIBAND
+                                                                          : RANK_ORDINARY;
 }
 
-static enum rank lowest_rank(const struct search *search)
+/* *lowest is RANK_NONE if no interface can be a device. */
+static int find_interfaces(struct search *search, enum rank *lowest)
 {
-    enum rank lowest = RANK_VIRBR;
+    size_t entries = 0;
 
+    for (const struct ifaddrs *entry = search->list; entry != NULL; entry = entry->ifa_next)
+        entries++;
+    /* one more: an empty list is no lack of memory */
+    search->interfaces = calloc(entries + 1, sizeof *search->interfaces);
+    if (search->interfaces == NULL)
+        return error_system(errno, "cannot allocate a list of %zu network interfaces", entries);
+    for (const struct ifaddrs *entry = search->list; entry != NULL; entry = entry->ifa_next)
+        consider_entry(search, entry);
+    *lowest = RANK_NONE;
     for (int i = 0; i < search->count; i++) {
-        enum rank rank = candidate_rank(search, &search->candidates[i]);
+        struct interface *interface = &search->interfaces[i];
 
-        if (rank < lowest)
-            lowest = rank;
+        interface->is_virtual = !has_device(search->root, interface->name);
+        interface->rank = interface_rank(search, interface);
+        if (interface->rank < *lowest)
+            *lowest = interface->rank;
     }
-    return lowest;
+    return TCPX_SUCCESS;
 }
 
 /* --- what there is, in words --- */
-
-static bool has_address(const struct search *search, const char *name)
-{
-    for (const struct ifaddrs *entry = search->list; entry != NULL; entry = entry->ifa_next) {
-        char other[IFNAMSIZ];
-
-        entry_name(entry, other);
-        if (strcmp(name, other) == 0 &&
-            address_kind(entry, search->options->family) != ADDRESS_NONE)
-            return true;
-    }
-    return false;
-}
-
-/* Whether an earlier entry was of the same interface. */
-static bool seen_before(const struct search *search, const struct ifaddrs *entry, const char *name)
-{
-    for (const struct ifaddrs *earlier = search->list; earlier != entry;
-         earlier = earlier->ifa_next) {
-        char other[IFNAMSIZ];
-
-        entry_name(earlier, other);
-        if (strcmp(name, other) == 0)
-            return true;
-    }
-    return false;
-}
 
 /* "lo, eth0 (down), eth1 (no address)", as much of it as fits. */
 static void describe_interfaces(const struct search *search, char *text, size_t size)
@@ -284,18 +242,14 @@ static void describe_interfaces(const struct search *search, char *text, size_t 
     size_t used = 0;
 
     snprintf(text, size, "none");
-    for (const struct ifaddrs *entry = search->list; entry != NULL; entry = entry->ifa_next) {
-        char name[IFNAMSIZ];
+    for (int i = 0; i < search->count && used < size; i++) {
+        const struct interface *interface = &search->interfaces[i];
 
-        entry_name(entry, name);
-        if (seen_before(search, entry, name))
-            continue;
-        used += (size_t)snprintf(text + used, size - used, "%s%s%s", used > 0 ? ", " : "", name,
-                                 !is_running(entry)           ? " (down)"
-                                 : !has_address(search, name) ? lacks
-                                                              : "");
-        if (used >= size)
-            return;
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%s%s", i > 0 ? ", " : "", interface->name,
+                             !is_running(interface)            ? " (down)"
+                             : interface->kind == ADDRESS_NONE ? lacks
+                                                               : "");
     }
 }
 
@@ -327,56 +281,41 @@ static uint64_t short_mac(const struct sockaddr_ll *link)
     return mac;
 }
 
-static const struct sockaddr_ll *find_link(const struct ifaddrs *entry, const char *name)
-{
-    for (; entry != NULL; entry = entry->ifa_next)
-        if (entry->ifa_addr != NULL && entry->ifa_addr->sa_family == AF_PACKET &&
-            strcmp(entry->ifa_name, name) == 0)
-            return (const struct sockaddr_ll *)entry->ifa_addr;
-    return NULL;
-}
-
-static void fill_identity(const struct search *search, struct net_device *device)
-{
-    const struct sockaddr_ll *link = find_link(search->list, device->name);
-    uint64_t mac = link != NULL ? short_mac(link) : 0;
-
-    device->ifindex = link != NULL ? link->sll_ifindex : (int)if_nametoindex(device->name);
-    /* VLANs and bonds share a MAC, tunnels have none: the index keeps them apart */
-    device->guid = mac << 16 ^ (uint64_t)device->ifindex;
-}
-
-static void fill_address(const struct ifaddrs *entry, struct sockaddr_storage *address)
+static struct sockaddr_storage device_address(const struct sockaddr *address)
 {
     union socket_address any = {0};
 
-    if (entry->ifa_addr->sa_family == AF_INET) {
-        memcpy(&any.ipv4, entry->ifa_addr, sizeof any.ipv4);
-        any.ipv4.sin_port = 0;
+    if (address->sa_family == AF_INET) {
+        memcpy(&any.ipv4, address, sizeof any.ipv4);
     } else {
-        memcpy(&any.ipv6, entry->ifa_addr, sizeof any.ipv6);
-        any.ipv6.sin6_port = 0;
+        memcpy(&any.ipv6, address, sizeof any.ipv6);
         any.ipv6.sin6_flowinfo = 0;
     }
-    *address = any.storage;
+    any.ipv4.sin_port = 0; /* at the same place in both families */
+    return any.storage;
 }
 
-static void fill_device(const struct search *search, const struct candidate *candidate,
+static void fill_device(const struct search *search, const struct interface *interface,
                         struct net_device *device)
 {
-    *device = (struct net_device){0};
-    memcpy(device->name, candidate->name, sizeof device->name);
-    fill_address(candidate->entry, &device->address);
-    fill_identity(search, device);
-    device->is_loopback = is_loopback(candidate->entry);
-    device->is_virtual = candidate->is_virtual;
-    device->speed_mbps = choose_speed(search, candidate);
-    device->mtu = read_positive(search->root, device->name, "mtu");
+    const struct sockaddr_ll *link = interface->link;
+
+    *device = (struct net_device){
+        .address = device_address(interface->address),
+        .ifindex = link != NULL ? link->sll_ifindex : (int)if_nametoindex(interface->name),
+        .is_loopback = (interface->flags & IFF_LOOPBACK) != 0,
+        .is_virtual = interface->is_virtual,
+        .speed_mbps = choose_speed(search, interface),
+        .mtu = read_positive(search->root, interface->name, "mtu"),
+    };
+    memcpy(device->name, interface->name, sizeof device->name);
+    /* VLANs and bonds share a MAC, tunnels have none: the index keeps them apart */
+    device->guid = (link != NULL ? short_mac(link) : 0) << 16 ^ (uint64_t)device->ifindex;
     find_pci_path(search->root, device->name, device->pci_path, sizeof device->pci_path);
     device->numa_node = topology_numa_node(search->root, device->pci_path);
 }
 
-/* Those of one rank; where nobody named them, the physical ones first. */
+/* The interfaces of one rank; physical ones first, unless a filter names them. */
 static int fill_devices(const struct search *search, enum rank rank, struct net_device *devices,
                         int capacity)
 {
@@ -385,15 +324,14 @@ static int fill_devices(const struct search *search, enum rank rank, struct net_
 
     for (int pass = 0; pass < (named ? 1 : 2); pass++)
         for (int i = 0; i < search->count; i++) {
-            const struct candidate *candidate = &search->candidates[i];
+            const struct interface *interface = &search->interfaces[i];
 
-            if (candidate_rank(search, candidate) != rank ||
-                (!named && candidate->is_virtual != (pass == 1)))
+            if (interface->rank != rank || (!named && interface->is_virtual != (pass == 1)))
                 continue;
             if (found < capacity)
-                fill_device(search, candidate, &devices[found]);
+                fill_device(search, interface, &devices[found]);
             else
-                log_warn("network interface %s is left out: there is room for %d", candidate->name,
+                log_warn("network interface %s is left out: there is room for %d", interface->name,
                          capacity);
             found++;
         }
@@ -453,6 +391,7 @@ int net_devices_find(const struct net_device_options *options, struct net_device
                      int capacity, int *count)
 {
     struct search search = {.options = options, .root = options->root != NULL ? options->root : ""};
+    enum rank lowest;
     int result = check_options(options, capacity);
 
     if (result == TCPX_SUCCESS)
@@ -461,14 +400,14 @@ int net_devices_find(const struct net_device_options *options, struct net_device
         return result;
     if (getifaddrs(&search.list) != 0)
         return error_system(errno, "cannot list the network interfaces");
-    result = find_candidates(&search);
-    if (result == TCPX_SUCCESS && search.count == 0)
+    result = find_interfaces(&search, &lowest);
+    if (result == TCPX_SUCCESS && lowest == RANK_NONE)
         result = refuse_nothing_found(&search);
     if (result == TCPX_SUCCESS) {
-        *count = fill_devices(&search, lowest_rank(&search), devices, capacity);
+        *count = fill_devices(&search, lowest, devices, capacity);
         log_devices(devices, *count);
     }
-    free(search.candidates);
+    free(search.interfaces);
     freeifaddrs(search.list);
     return result;
 }
