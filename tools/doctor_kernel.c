@@ -2,7 +2,7 @@
  * What this kernel can do: device memory over TCP is asked for by netlink, since distributions
  * bring new things to old numbers; where the kernel cannot be asked, its version tells.
  */
-#include "net/nic/nic_binding.h"
+#include "net/nic/nic.h"
 #include "tools/doctor.h"
 
 #include <stdlib.h>

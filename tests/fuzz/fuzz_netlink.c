@@ -8,7 +8,7 @@
 #include "tests/fuzz/promise.h"
 
 #include "net/nic/netlink.h"
-#include "net/nic/nic_binding.h"
+#include "net/nic/nic.h"
 
 #include <errno.h>
 #include <linux/genetlink.h>

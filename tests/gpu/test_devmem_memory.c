@@ -5,7 +5,7 @@
  */
 #include "net/devmem/devmem_pool.h"
 #include "net/devmem/devmem_source.h"
-#include "net/nic/nic_binding.h"
+#include "net/nic/nic.h"
 #include "tests/gpu/gpu_test.h"
 
 #include <stdio.h>

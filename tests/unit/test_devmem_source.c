@@ -6,8 +6,6 @@
 #include "base/clock.h"
 #include "net/devmem/devmem_source.h"
 #include "net/nic/nic.h"
-#include "net/nic/nic_binding.h"
-#include "net/nic/nic_watch.h"
 
 #include <fcntl.h>
 #include <pthread.h>

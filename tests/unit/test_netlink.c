@@ -87,7 +87,7 @@ static void test_request_room(void **state)
     assert_in_range(box.request.length, 1, NETLINK_REQUEST_BYTES);
     for (size_t i = 0; i < sizeof box.behind; i++)
         assert_int_equal(box.behind[i], 0x5a);
-    assert_int_equal(netlink_open(NETLINK_GENERIC, &netlink), TCPX_SUCCESS);
+    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &netlink), TCPX_SUCCESS);
     assert_int_equal(netlink_ask(&netlink, &box.request, NULL, NULL, &verdict), E2BIG);
     netlink_close(&netlink);
     netlink_begin_generic(&box.request, 30, 1, 0);
@@ -398,7 +398,7 @@ static void test_families(void **state)
     struct netlink netlink;
 
     (void)state;
-    assert_int_equal(netlink_open(NETLINK_GENERIC, &netlink), TCPX_SUCCESS);
+    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &netlink), TCPX_SUCCESS);
     for (int i = 0; i < 3; i++) { /* one socket, several questions */
         assert_int_equal(netlink_find_family(&netlink, "no-such-family", &family, &verdict),
                          ENOENT);
@@ -432,7 +432,7 @@ static void test_real_dump(void **state)
     int found = 0;
 
     (void)state;
-    assert_int_equal(netlink_open(NETLINK_GENERIC, &netlink), TCPX_SUCCESS);
+    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &netlink), TCPX_SUCCESS);
     netlink_begin_generic(&request, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, NLM_F_DUMP);
     assert_int_equal(netlink_ask(&netlink, &request, find_control, &found, &verdict), 0);
     assert_int_equal(found, 1);
@@ -451,8 +451,8 @@ static void test_strangers(void **state)
     struct netlink stranger;
 
     (void)state;
-    assert_int_equal(netlink_open(NETLINK_GENERIC, &netlink), TCPX_SUCCESS);
-    assert_int_equal(netlink_open(NETLINK_GENERIC, &stranger), TCPX_SUCCESS);
+    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &netlink), TCPX_SUCCESS);
+    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &stranger), TCPX_SUCCESS);
     assert_int_equal(bind(netlink.fd, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(getsockname(netlink.fd, (struct sockaddr *)&address, &length), 0);
     netlink.sequence = SEQUENCE - 1;
@@ -489,13 +489,13 @@ static void test_children(void **state)
     int number;
 
     (void)state;
-    assert_int_equal(netlink_open_lasting(NETLINK_GENERIC, &lasting), TCPX_SUCCESS);
+    assert_int_equal(netlink_open(NETLINK_GENERIC, true, &lasting), TCPX_SUCCESS);
     assert_true((fcntl(lasting.fd, F_GETFD) & FD_CLOEXEC) != 0);
     assert_false(child_has(lasting.fd));
     assert_true(fcntl(lasting.fd, F_GETFD) >= 0);
     number = lasting.fd;
     netlink_close(&lasting);
-    assert_int_equal(netlink_open(NETLINK_GENERIC, &other), TCPX_SUCCESS);
+    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &other), TCPX_SUCCESS);
     assert_int_equal(other.fd, number);
     assert_true(child_has(other.fd));
     netlink_close(&other);

@@ -6,7 +6,7 @@
  */
 #include "tests/unit/fake_nic.h"
 
-#include "net/nic/nic_binding.h"
+#include "net/nic/nic.h"
 #include "net/socket/socket.h"
 #include "tests/skip.h"
 

@@ -5,8 +5,7 @@
  */
 #include "base/config.h"
 #include "gpu/gpu.h"
-#include "net/nic/nic_binding.h"
-#include "net/nic/privilege.h"
+#include "net/nic/nic.h"
 #include "tools/nic_devmem.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * once that the kernel drops messages: then the state itself is looked at.
  */
 #include "base/clock.h"
-#include "net/nic/nic_watch.h"
+#include "net/nic/nic.h"
 #include "tests/skip.h"
 
 #include <net/if.h>

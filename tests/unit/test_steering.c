@@ -6,9 +6,10 @@
 #include "tests/unit/fake_nic.h"
 
 #include "base/clock.h"
-#include "net/socket/socket.h"
-#include "net/nic/steering.h"
+#include "net/nic/nic.h"
+#include "net/nic/rule_journal.h"
 #include "net/nic/steering_files.h"
+#include "net/socket/socket.h"
 #include "tests/limit.h"
 #include "tests/skip.h"
 
@@ -193,7 +194,7 @@ static void test_begin_and_end(void **state)
     struct pair pair = make_pair(false);
     struct nic_rule one;
     struct nic_rule two;
-    struct steering_line line;
+    struct rule_line line;
     char text[4096];
 
     (void)state;
@@ -203,9 +204,9 @@ static void test_begin_and_end(void **state)
     read_record(text);
     assert_non_null(strchr(text, '\n'));
     *strchr(text, '\n') = '\0';
-    assert_true(steering_parse(text, &line));
-    assert_int_equal(line.process.pid, getpid());
-    assert_false(steering_is_gone(&line.process));
+    assert_true(rule_line_parse(text, &line));
+    assert_int_equal(line.owner.pid, getpid());
+    assert_false(rule_owner_is_gone(&line.owner));
     assert_int_equal(line.rule.queue, 3);
     assert_int_equal(line.rule.location, one.location);
     assert_memory_equal(&line.rule.from, &one.from, sizeof(struct sockaddr_in));
@@ -343,22 +344,22 @@ static void test_who_is_gone(void **state)
 {
     struct pair pair = make_pair(false);
     struct nic_rule rule;
-    struct steering_line line;
+    struct rule_line line;
     char text[4096];
 
     (void)state;
     assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
     read_record(text);
     *strchr(text, '\n') = '\0';
-    assert_true(steering_parse(text, &line));
-    assert_false(steering_is_gone(&line.process));
-    line.process.started--; /* an earlier process of our number */
-    assert_true(steering_is_gone(&line.process));
-    line.process.name_space++; /* in another container: nobody knows */
-    assert_false(steering_is_gone(&line.process));
-    line.process.name_space--;
-    line.process.pid = 0x7ffffff0; /* beyond all process ids */
-    assert_true(steering_is_gone(&line.process));
+    assert_true(rule_line_parse(text, &line));
+    assert_false(rule_owner_is_gone(&line.owner));
+    line.owner.started--; /* an earlier process of our number */
+    assert_true(rule_owner_is_gone(&line.owner));
+    line.owner.name_space++; /* in another container: nobody knows */
+    assert_false(rule_owner_is_gone(&line.owner));
+    line.owner.name_space--;
+    line.owner.pid = 0x7ffffff0; /* beyond all process ids */
+    assert_true(rule_owner_is_gone(&line.owner));
     steering_end(FAKE_NIC, &rule);
     close_pair(&pair);
 }
@@ -370,21 +371,21 @@ static const char good_ipv6[] = "1 0 1 2001:db8::1 1 fe80::2 65535 1023 42949672
 
 static void test_lines(void **state)
 {
-    struct steering_line line;
-    char text[STEERING_LINE_BYTES];
+    struct rule_line line;
+    char text[RULE_LINE_BYTES];
 
     (void)state;
-    assert_true(steering_parse(good_line, &line));
-    assert_int_equal(line.process.pid, 4194304);
-    assert_int_equal(line.process.started, 123);
-    assert_int_equal(line.process.name_space, 4026531836);
+    assert_true(rule_line_parse(good_line, &line));
+    assert_int_equal(line.owner.pid, 4194304);
+    assert_int_equal(line.owner.started, 123);
+    assert_int_equal(line.owner.name_space, 4026531836);
     assert_int_equal(line.rule.queue, 3);
     assert_int_equal(line.rule.location, 17);
-    steering_format(&line, text);
+    rule_line_format(&line, text);
     assert_string_equal(text, good_line);
-    assert_true(steering_parse(good_ipv6, &line));
+    assert_true(rule_line_parse(good_ipv6, &line));
     assert_int_equal(line.rule.from.ss_family, AF_INET6);
-    steering_format(&line, text);
+    rule_line_format(&line, text);
     assert_string_equal(text, good_ipv6);
 }
 
@@ -414,16 +415,16 @@ static void test_bad_lines(void **state)
         "1 123 1 192.0.2.1 4000 192.0.2.2 5000 3 17\r",
         "1 123 1 host 4000 192.0.2.2 5000 3 17",
     };
-    struct steering_line line;
-    char longer[2 * STEERING_LINE_BYTES];
+    struct rule_line line;
+    char longer[2 * RULE_LINE_BYTES];
 
     (void)state;
     memset(&line, 0x5a, sizeof line);
     memset(longer, '0', sizeof longer); /* before a good line: the number is the same */
     memcpy(longer + sizeof longer - sizeof good_line, good_line, sizeof good_line);
-    assert_false(steering_parse(longer, &line));
+    assert_false(rule_line_parse(longer, &line));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (steering_parse(texts[i], &line))
+        if (rule_line_parse(texts[i], &line))
             fail_msg("'%s' was taken", texts[i]);
     for (size_t i = 0; i < sizeof line; i++)
         assert_int_equal(((const uint8_t *)&line)[i], 0x5a);
@@ -444,11 +445,11 @@ static void test_spoilt_lines(void **state)
 
     (void)state;
     for (int round = 0; round < 200000; round++) {
-        struct steering_line line;
-        struct steering_line again;
+        struct rule_line line;
+        struct rule_line again;
         char text[sizeof good_line + sizeof good_ipv6];
-        char once[STEERING_LINE_BYTES];
-        char twice[STEERING_LINE_BYTES];
+        char once[RULE_LINE_BYTES];
+        char twice[RULE_LINE_BYTES];
         size_t length;
 
         snprintf(text, sizeof text, "%s", next_random(&random) % 2 == 0 ? good_line : good_ipv6);
@@ -458,14 +459,14 @@ static void test_spoilt_lines(void **state)
                 characters[next_random(&random) % (sizeof characters - 1)];
         if (next_random(&random) % 8 == 0)
             text[next_random(&random) % length] = '\0';
-        if (!steering_parse(text, &line))
+        if (!rule_line_parse(text, &line))
             continue;
         taken++;
-        steering_format(&line, once);
-        assert_true(steering_parse(once, &again));
-        steering_format(&again, twice);
+        rule_line_format(&line, once);
+        assert_true(rule_line_parse(once, &again));
+        rule_line_format(&again, twice);
         assert_string_equal(once, twice);
-        assert_true(line.process.pid >= 1 && line.rule.queue < NIC_MOST_QUEUES);
+        assert_true(line.owner.pid >= 1 && line.rule.queue < NIC_MOST_QUEUES);
     }
     assert_in_range(taken, 1000, 199000);
 }

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "net/nic/steering.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -3,9 +3,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "net/nic/nic_binding.h"
-#include "net/nic/privilege.h"
-#include "net/nic/steering.h"
+#include "net/nic/nic.h"
 
 #include <errno.h>
 #include <net/if.h>

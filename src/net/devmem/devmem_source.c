@@ -1,8 +1,7 @@
 /* The memory of this process that NICs send from. */
 #include "net/devmem/devmem_source.h"
 
-#include "net/nic/nic_binding.h"
-#include "net/nic/nic_watch.h"
+#include "net/nic/nic.h"
 
 #include <errno.h>
 #include <pthread.h>

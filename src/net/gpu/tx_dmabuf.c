@@ -6,8 +6,8 @@
 #include "net/comm/fail.h"
 #include "net/comm/tx_connection.h"
 #include "net/comm/tx_done.h"
+#include "net/nic/nic.h"
 #include "net/devmem/devmem_uapi.h"
-#include "net/nic/nic_binding.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Netlink by hand: headers and attributes, the socket, and the names of families. */
+/* Netlink without a library: headers and attributes, the socket, and the names of families. */
 #include "net/nic/netlink.h"
 
 #include "base/clock.h"
@@ -39,7 +39,7 @@ int netlink_refused(const struct netlink_verdict *verdict, const char *format, .
 
 /* --- what is in an answer ------------------------------------------------------------------ */
 
-static struct netlink_span skip(struct netlink_span span, size_t bytes)
+static struct netlink_span span_skip(struct netlink_span span, size_t bytes)
 {
     size_t skipped = bytes < span.length ? bytes : span.length;
 
@@ -58,7 +58,7 @@ bool netlink_next(struct netlink_span *rest, struct netlink_attribute *attribute
     attribute->type = head.nla_type & NLA_TYPE_MASK;
     attribute->value =
         (struct netlink_span){rest->bytes + NLA_HDRLEN, (size_t)head.nla_len - NLA_HDRLEN};
-    *rest = skip(*rest, NLA_ALIGN((size_t)head.nla_len));
+    *rest = span_skip(*rest, NLA_ALIGN((size_t)head.nla_len));
     return true;
 }
 
@@ -78,32 +78,16 @@ bool netlink_find(struct netlink_span attributes, uint16_t type, struct netlink_
 bool netlink_find_number(struct netlink_span attributes, uint16_t type, uint64_t *number)
 {
     struct netlink_span value;
-    union {
-        uint8_t u8;
-        uint16_t u16;
-        uint32_t u32;
-        uint64_t u64;
-    } any;
+    uint64_t read = 0;
+    size_t at;
 
-    if (!netlink_find(attributes, type, &value) || value.length > sizeof any)
+    if (!netlink_find(attributes, type, &value) ||
+        (value.length != 1 && value.length != 2 && value.length != 4 && value.length != 8))
         return false;
-    memcpy(&any, value.bytes, value.length);
-    switch (value.length) {
-    case sizeof any.u8:
-        *number = any.u8;
-        return true;
-    case sizeof any.u16:
-        *number = any.u16;
-        return true;
-    case sizeof any.u32:
-        *number = any.u32;
-        return true;
-    case sizeof any.u64:
-        *number = any.u64;
-        return true;
-    default:
-        return false;
-    }
+    at = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? sizeof read - value.length : 0;
+    memcpy((uint8_t *)&read + at, value.bytes, value.length);
+    *number = read;
+    return true;
 }
 
 /* --- a request ----------------------------------------------------------------------------- */
@@ -113,7 +97,7 @@ _Static_assert(NETLINK_REQUEST_BYTES <= UINT16_MAX && NETLINK_REQUEST_BYTES % NL
                "the room of a request");
 
 /* Room for `bytes`, zeroed up to the next border; NULL: there is none. */
-static uint8_t *extend(struct netlink_request *request, size_t bytes)
+static uint8_t *request_extend(struct netlink_request *request, size_t bytes)
 {
     uint8_t *at = request->bytes + request->length;
 
@@ -140,10 +124,10 @@ void netlink_begin(struct netlink_request *request, uint16_t type, uint16_t flag
     request->length = 0;
     request->too_long = false;
     request->head_bytes = head_bytes;
-    at = extend(request, sizeof message);
+    at = request_extend(request, sizeof message);
     if (at != NULL)
         memcpy(at, &message, sizeof message);
-    at = extend(request, head_bytes);
+    at = request_extend(request, head_bytes);
     if (at != NULL)
         memcpy(at, head, head_bytes);
 }
@@ -159,7 +143,7 @@ void netlink_begin_generic(struct netlink_request *request, uint16_t family, uin
 void netlink_put(struct netlink_request *request, uint16_t type, const void *value, size_t bytes)
 {
     const struct nlattr head = {.nla_len = (uint16_t)(NLA_HDRLEN + bytes), .nla_type = type};
-    uint8_t *at = extend(request, NLA_HDRLEN + bytes);
+    uint8_t *at = request_extend(request, NLA_HDRLEN + bytes);
 
     if (at == NULL)
         return;
@@ -201,13 +185,14 @@ void netlink_nest_end(struct netlink_request *request, size_t nest)
 
 /* --- reading an answer --------------------------------------------------------------------- */
 
-static bool end(const struct netlink_reading *reading, int error)
+static bool reading_end(const struct netlink_reading *reading, int error)
 {
     reading->verdict->error = error;
     return true;
 }
 
-static void keep_words(const struct netlink_reading *reading, struct netlink_span attributes)
+static void reading_keep_words(const struct netlink_reading *reading,
+                               struct netlink_span attributes)
 {
     struct netlink_verdict *verdict = reading->verdict;
     struct netlink_span words;
@@ -222,60 +207,60 @@ static void keep_words(const struct netlink_reading *reading, struct netlink_spa
     verdict->words[length] = '\0';
 }
 
-/* An errno as the kernel says it: negative. Anything else is not one. */
-static bool end_by(const struct netlink_reading *reading, int32_t code)
+/* The kernel's errors are negative errnos; any other number is not one. */
+static bool reading_end_by(const struct netlink_reading *reading, int32_t code)
 {
-    return end(reading, code == 0 ? 0 : code < 0 && code >= -4095 ? -code : EPROTO);
+    return reading_end(reading, code == 0 ? 0 : code < 0 && code >= -4095 ? -code : EPROTO);
 }
 
 /* NLMSG_ERROR, which without an error is the acknowledgement. */
-static bool read_error(const struct netlink_reading *reading, const struct nlmsghdr *head,
-                       struct netlink_span body)
+static bool reading_read_error(const struct netlink_reading *reading, const struct nlmsghdr *head,
+                               struct netlink_span body)
 {
     struct nlmsgerr error;
 
     if (body.length < sizeof error)
-        return end(reading, EPROTO);
+        return reading_end(reading, EPROTO);
     memcpy(&error, body.bytes, sizeof error);
-    body = skip(body, sizeof error);
+    body = span_skip(body, sizeof error);
     /* The rest of the request comes first, unless it was left out as we asked for. */
     if ((head->nlmsg_flags & NLM_F_CAPPED) == 0 && error.msg.nlmsg_len > NLMSG_HDRLEN)
-        body = skip(body, NLMSG_ALIGN((size_t)error.msg.nlmsg_len - NLMSG_HDRLEN));
+        body = span_skip(body, NLMSG_ALIGN((size_t)error.msg.nlmsg_len - NLMSG_HDRLEN));
     if ((head->nlmsg_flags & NLM_F_ACK_TLVS) != 0)
-        keep_words(reading, body);
-    return end_by(reading, error.error);
+        reading_keep_words(reading, body);
+    return reading_end_by(reading, error.error);
 }
 
 /* The end of a dump, which can have failed on its way. */
-static bool read_done(const struct netlink_reading *reading, const struct nlmsghdr *head,
-                      struct netlink_span body)
+static bool reading_read_done(const struct netlink_reading *reading, const struct nlmsghdr *head,
+                              struct netlink_span body)
 {
     int32_t code = 0;
 
     if (body.length >= sizeof code)
         memcpy(&code, body.bytes, sizeof code);
     if ((head->nlmsg_flags & NLM_F_ACK_TLVS) != 0)
-        keep_words(reading, skip(body, NLMSG_ALIGN(sizeof code)));
-    return end_by(reading, code);
+        reading_keep_words(reading, span_skip(body, NLMSG_ALIGN(sizeof code)));
+    return reading_end_by(reading, code);
 }
 
-static bool read_message(const struct netlink_reading *reading, const struct nlmsghdr *head,
-                         struct netlink_span body)
+static bool reading_read_message(const struct netlink_reading *reading, const struct nlmsghdr *head,
+                                 struct netlink_span body)
 {
     int error;
 
     if (head->nlmsg_seq != reading->sequence || head->nlmsg_type == NLMSG_NOOP)
         return false;
     if (head->nlmsg_type == NLMSG_ERROR)
-        return read_error(reading, head, body);
+        return reading_read_error(reading, head, body);
     if (head->nlmsg_type == NLMSG_DONE)
-        return read_done(reading, head, body);
+        return reading_read_done(reading, head, body);
     if (head->nlmsg_type < NLMSG_MIN_TYPE || body.length < reading->head_bytes)
-        return end(reading, EPROTO);
+        return reading_end(reading, EPROTO);
     if (reading->each == NULL)
         return false;
-    error = reading->each(reading->owner, skip(body, NLMSG_ALIGN(reading->head_bytes)));
-    return error != 0 && end(reading, error);
+    error = reading->each(reading->owner, span_skip(body, NLMSG_ALIGN(reading->head_bytes)));
+    return error != 0 && reading_end(reading, error);
 }
 
 bool netlink_read(const struct netlink_reading *reading, const void *datagram, size_t length)
@@ -286,51 +271,40 @@ bool netlink_read(const struct netlink_reading *reading, const void *datagram, s
     while (rest.length >= sizeof head) {
         memcpy(&head, rest.bytes, sizeof head);
         if (head.nlmsg_len < sizeof head || head.nlmsg_len > rest.length)
-            return end(reading, EPROTO);
-        if (read_message(
+            return reading_end(reading, EPROTO);
+        if (reading_read_message(
                 reading, &head,
                 (struct netlink_span){rest.bytes + sizeof head, head.nlmsg_len - sizeof head}))
             return true;
-        rest = skip(rest, NLMSG_ALIGN((size_t)head.nlmsg_len));
+        rest = span_skip(rest, NLMSG_ALIGN((size_t)head.nlmsg_len));
     }
     return false;
 }
 
 /* --- asking -------------------------------------------------------------------------------- */
 
-/* Words, and not the request once more; a kernel that knows neither answers as well. */
-static void prepare(int fd)
+int netlink_open(int protocol, bool lasts, struct netlink *netlink)
 {
     const int on = 1;
+    int error;
 
-    (void)setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, &on, sizeof on);
-    (void)setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof on);
-}
-
-int netlink_open(int protocol, struct netlink *netlink)
-{
-    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
-
-    if (fd < 0)
-        return error_system(errno, "cannot open a netlink socket");
-    prepare(fd);
-    *netlink = (struct netlink){.fd = fd};
-    return TCPX_SUCCESS;
-}
-
-int netlink_open_lasting(int protocol, struct netlink *netlink)
-{
-    int result = fork_watch();
-
-    if (result != TCPX_SUCCESS)
-        return result;
-    fork_hold();
-    result = netlink_open(protocol, netlink);
-    if (!fork_release(result == TCPX_SUCCESS ? netlink->fd : -1))
-        return error_system(ENOMEM, "cannot open a netlink socket");
-    if (result == TCPX_SUCCESS)
-        netlink->lasts = true;
-    return result;
+    *netlink = (struct netlink){.fd = -1, .lasts = lasts};
+    if (lasts && fork_watch() != TCPX_SUCCESS)
+        return ENOMEM;
+    if (lasts)
+        fork_hold();
+    netlink->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
+    error = netlink->fd < 0 ? errno : 0;
+    if (lasts && !fork_release(netlink->fd)) {
+        netlink->fd = -1;
+        error = ENOMEM;
+    }
+    if (error != 0)
+        return error;
+    /* The explanation, and not the request once more; kernels that know neither answer as well. */
+    (void)setsockopt(netlink->fd, SOL_NETLINK, NETLINK_EXT_ACK, &on, sizeof on);
+    (void)setsockopt(netlink->fd, SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof on);
+    return 0;
 }
 
 void netlink_close(struct netlink *netlink)
@@ -343,7 +317,7 @@ void netlink_close(struct netlink *netlink)
 }
 
 /* 0, or an errno: ETIMEDOUT. */
-static int wait_until(int fd, uint64_t deadline)
+static int netlink_wait(int fd, uint64_t deadline)
 {
     struct pollfd waited = {.fd = fd, .events = POLLIN};
     uint64_t now = clock_now();
@@ -355,44 +329,31 @@ static int wait_until(int fd, uint64_t deadline)
     return 0;
 }
 
-/* One datagram of the kernel's own: others can write to this socket, too. */
-static int receive(int fd, uint64_t deadline, void *bytes, size_t room, size_t *length)
-{
-    for (;;) {
-        struct sockaddr_nl from = {0};
-        socklen_t from_length = sizeof from;
-        ssize_t got = recvfrom(fd, bytes, room, MSG_DONTWAIT | MSG_TRUNC, (struct sockaddr *)&from,
-                               &from_length);
-        int error = got >= 0 ? 0 : errno;
-
-        if (error == EAGAIN || error == EINTR || (error == 0 && from.nl_pid != 0))
-            error = wait_until(fd, deadline);
-        else if (error == 0) {
-            *length = (size_t)got;
-            return *length > room ? EMSGSIZE : 0;
-        }
-        if (error != 0)
-            return error;
-    }
-}
-
-static int await_answer(int fd, const struct netlink_reading *reading)
+/* Datagrams of the kernel only: other processes can write to this socket, too. */
+static int netlink_receive(int fd, const struct netlink_reading *reading)
 {
     _Alignas(struct nlmsghdr) uint8_t bytes[ANSWER_BYTES];
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
-    size_t length = 0;
-    bool ended = false;
+    int error = 0;
 
-    while (!ended) {
-        int error = receive(fd, deadline, bytes, sizeof bytes, &length);
+    while (error == 0) {
+        struct sockaddr_nl from = {0};
+        socklen_t from_length = sizeof from;
+        ssize_t got = recvfrom(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_TRUNC,
+                               (struct sockaddr *)&from, &from_length);
 
-        if (error != 0)
-            return error;
-        ended = netlink_read(reading, bytes, length);
-        if (!ended && deadline_passed(deadline))
-            return ETIMEDOUT;
+        if (got < 0 && errno != EAGAIN && errno != EINTR)
+            error = errno;
+        else if (got < 0 || from.nl_pid != 0)
+            error = netlink_wait(fd, deadline);
+        else if (got > (ssize_t)sizeof bytes)
+            error = EMSGSIZE;
+        else if (netlink_read(reading, bytes, (size_t)got))
+            return reading->verdict->error;
+        else if (deadline_passed(deadline))
+            error = ETIMEDOUT;
     }
-    return reading->verdict->error;
+    return error;
 }
 
 int netlink_ask(struct netlink *netlink, struct netlink_request *request, netlink_each *each,
@@ -416,12 +377,12 @@ int netlink_ask(struct netlink *netlink, struct netlink_request *request, netlin
     /* The kernel works on it inside this call, however long that takes. */
     if (send(netlink->fd, request->bytes, request->length, 0) < 0)
         return verdict->error = errno;
-    return verdict->error = await_answer(netlink->fd, &reading);
+    return verdict->error = netlink_receive(netlink->fd, &reading);
 }
 
 /* --- families of generic netlink ----------------------------------------------------------- */
 
-static uint64_t read_commands(struct netlink_span list)
+static uint64_t family_commands(struct netlink_span list)
 {
     struct netlink_attribute entry;
     uint64_t commands = 0;
@@ -443,7 +404,7 @@ int netlink_read_family(void *family, struct netlink_span attributes)
         id > UINT16_MAX)
         return EPROTO;
     read->id = (uint16_t)id;
-    read->commands = netlink_find(attributes, CTRL_ATTR_OPS, &list) ? read_commands(list) : 0;
+    read->commands = netlink_find(attributes, CTRL_ATTR_OPS, &list) ? family_commands(list) : 0;
     return 0;
 }
 
@@ -461,4 +422,13 @@ int netlink_find_family(struct netlink *netlink, const char *name, struct netlin
         return verdict->error = EPROTO;
     *family = found;
     return 0;
+}
+
+int netlink_open_family(const char *name, bool lasts, struct netlink *netlink,
+                        struct netlink_family *family, struct netlink_verdict *verdict)
+{
+    *verdict = (struct netlink_verdict){.error = netlink_open(NETLINK_GENERIC, lasts, netlink)};
+    if (verdict->error == 0 && netlink_find_family(netlink, name, family, verdict) != 0)
+        netlink_close(netlink);
+    return verdict->error;
 }

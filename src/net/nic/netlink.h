@@ -1,7 +1,7 @@
 /*
- * Questions to the kernel by netlink: a request that is built with checked bounds, and an answer
- * that is read as if a stranger had sent it. One request at a time, each answered within a second.
- * Where the kernel refuses, it often says why in words (its "extack"); these are kept.
+ * Requests to the kernel by netlink: a request is built with checked bounds, and the answer is not
+ * trusted. One request at a time, each answered within a second. Where the kernel refuses, it often
+ * explains why in words (its "extack"); these are kept.
  */
 #ifndef TCPX_NET_NIC_NETLINK_H
 #define TCPX_NET_NIC_NETLINK_H
@@ -17,7 +17,7 @@ enum {
     NETLINK_WORDS_BYTES = 200,
 };
 
-/* How a question ended. */
+/* How a request ended. */
 struct netlink_verdict {
     int error; /* an errno; 0: fine */
     char words[NETLINK_WORDS_BYTES];
@@ -48,12 +48,12 @@ bool netlink_next(struct netlink_span *rest, struct netlink_attribute *attribute
 /* The first attribute of this type. */
 bool netlink_find(struct netlink_span attributes, uint16_t type, struct netlink_span *value);
 
-/* The same where its value is a number of 1, 2, 4 or 8 bytes. */
+/* As a number of 1, 2, 4 or 8 bytes. */
 bool netlink_find_number(struct netlink_span attributes, uint16_t type, uint64_t *number);
 
 /* --- a request ----------------------------------------------------------------------------- */
 
-/* What does not fit is noticed when it is asked. */
+/* netlink_ask() fails with E2BIG if something did not fit. */
 struct netlink_request {
     _Alignas(8) uint8_t bytes[NETLINK_REQUEST_BYTES];
     size_t length;
@@ -72,7 +72,7 @@ void netlink_put_u8(struct netlink_request *request, uint16_t type, uint8_t valu
 void netlink_put_u32(struct netlink_request *request, uint16_t type, uint32_t value);
 void netlink_put_text(struct netlink_request *request, uint16_t type, const char *text);
 
-/* What is put in between is inside; the value of the first belongs to the second. */
+/* What is put between the two calls is nested; the second takes the value of the first. */
 size_t netlink_nest(struct netlink_request *request, uint16_t type);
 void netlink_nest_end(struct netlink_request *request, size_t nest);
 
@@ -84,18 +84,18 @@ struct netlink {
     bool lasts;
 };
 
-/* NETLINK_GENERIC or NETLINK_ROUTE. */
-MUST_CHECK int netlink_open(int protocol, struct netlink *netlink);
-
-/* The same for a socket that something lives by: a forked child closes its copy (base/fork.h). */
-MUST_CHECK int netlink_open_lasting(int protocol, struct netlink *netlink);
+/*
+ * NETLINK_GENERIC or NETLINK_ROUTE; 0, or an errno. `lasts`: something in the kernel lives as long
+ * as the socket, so a forked child closes its copy (base/fork.h).
+ */
+MUST_CHECK int netlink_open(int protocol, bool lasts, struct netlink *netlink);
 
 void netlink_close(struct netlink *netlink); /* fd of -1 is allowed */
 
-/* Called for each message of an answer. An errno ends the question with it; 0 goes on. */
+/* Called for each message of an answer. 0, or an errno that ends the request. */
 typedef int netlink_each(void *owner, struct netlink_span attributes);
 
-/* verdict->error is the value, too. `each` may be NULL where there is nothing to learn. */
+/* verdict->error is the value, too. `each` may be NULL. */
 int netlink_ask(struct netlink *netlink, struct netlink_request *request, netlink_each *each,
                 void *owner, struct netlink_verdict *verdict);
 
@@ -109,6 +109,10 @@ struct netlink_family {
 int netlink_find_family(struct netlink *netlink, const char *name, struct netlink_family *family,
                         struct netlink_verdict *verdict);
 
+/* Both at once, and nothing is open after a failure. verdict->error is the value, too. */
+int netlink_open_family(const char *name, bool lasts, struct netlink *netlink,
+                        struct netlink_family *family, struct netlink_verdict *verdict);
+
 /* --- inside, for tests --------------------------------------------------------------------- */
 
 struct netlink_reading {
@@ -116,13 +120,13 @@ struct netlink_reading {
     size_t head_bytes;
     netlink_each *each;
     void *owner;
-    struct netlink_verdict *verdict; /* fine until something else is said */
+    struct netlink_verdict *verdict; /* zero before the first datagram */
 };
 
-/* Reads what came at once. True: the answer has ended, and the verdict says how. */
+/* Reads one datagram. True: the answer is complete, and the verdict says how it ended. */
 bool netlink_read(const struct netlink_reading *reading, const void *datagram, size_t length);
 
-/* For answers about a family. */
+/* The netlink_each of netlink_find_family(). */
 int netlink_read_family(void *family, struct netlink_span attributes);
 
 #endif

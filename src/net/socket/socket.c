@@ -142,6 +142,19 @@ socklen_t socket_address_length(const struct sockaddr_storage *address)
                                             : 0;
 }
 
+void socket_address_unmap(struct sockaddr_storage *address)
+{
+    union socket_address any = {.storage = *address};
+    union socket_address plain = {0};
+
+    if (address->ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&any.ipv6.sin6_addr))
+        return;
+    plain.ipv4.sin_family = AF_INET;
+    plain.ipv4.sin_port = any.ipv6.sin6_port;
+    memcpy(&plain.ipv4.sin_addr, any.ipv6.sin6_addr.s6_addr + 12, sizeof plain.ipv4.sin_addr);
+    *address = plain.storage;
+}
+
 void socket_address_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES])
 {
     union socket_address any = {.storage = *address};

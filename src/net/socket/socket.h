@@ -59,6 +59,9 @@ MUST_CHECK int socket_limit_unsent(int fd, int bytes);
 /* How many bytes of an address count; 0 if its family is neither IPv4 nor IPv6. */
 socklen_t socket_address_length(const struct sockaddr_storage *address);
 
+/* IPv4 that came through an IPv6 socket becomes IPv4, as it is on the wire. */
+void socket_address_unmap(struct sockaddr_storage *address);
+
 /* "192.0.2.7:12345", "[2001:db8::7]:12345". */
 void socket_address_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES]);
 
