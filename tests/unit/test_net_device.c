@@ -6,26 +6,12 @@
  */
 #include "net/device/device.h"
 #include "net/device/ifname.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/unit/tree.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
-#include <errno.h>
-#include <ftw.h>
 #include <ifaddrs.h>
-#include <limits.h>
 #include <netpacket/packet.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* --- a stand-in for the kernel's list of interfaces --- */
 
@@ -124,8 +110,6 @@ static void add(const char *name)
 
 /* --- trees --- */
 
-static char root[PATH_MAX];
-
 static int make_root(void **state)
 {
     (void)state;
@@ -133,76 +117,47 @@ static int make_root(void **state)
     fake_errno = 0;
     ask_kernel = false;
     lists_held = 0;
-    snprintf(root, sizeof root, "/tmp/test_net_device.XXXXXX");
-    return mkdtemp(root) == NULL ? -1 : 0;
-}
-
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *position)
-{
-    (void)status;
-    (void)type;
-    (void)position;
-    return remove(path);
+    return tree_make();
 }
 
 /* Every test also shows that no list is kept or given back twice. */
 static int remove_root(void **state)
 {
     (void)state;
-    return nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0 || lists_held != 0 ? -1 : 0;
-}
-
-/* The path in the tree, with all folders above it made. */
-static const char *place(const char *format, ...)
-{
-    static char whole[2 * PATH_MAX];
-    size_t length = (size_t)snprintf(whole, sizeof whole, "%s", root);
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(whole + length, sizeof whole - length, format, arguments);
-    va_end(arguments);
-    for (char *at = whole + length + 1; *at != '\0'; at++)
-        if (*at == '/') {
-            *at = '\0';
-            assert_true(mkdir(whole, 0755) == 0 || errno == EEXIST);
-            *at = '/';
-        }
-    return whole;
+    return tree_remove() != 0 || lists_held != 0 ? -1 : 0;
 }
 
 static void put(const char *name, const char *file, const char *text)
 {
-    FILE *stream = fopen(place("/sys/class/net/%s/%s", name, file), "w");
-
-    assert_non_null(stream);
-    assert_true(fputs(text, stream) >= 0);
-    assert_int_equal(fclose(stream), 0);
+    tree_put(tree_path("/sys/class/net/%s/%s", name, file), text);
 }
 
 #define BUS "/sys/devices/pci0000:3a"
 
+/* A link of /sys to what is at `below` under the bus. */
+static void put_link(const char *from, const char *name, const char *below)
+{
+    char target[256];
+
+    snprintf(target, sizeof target, "../../../devices/pci0000:3a/%s", below);
+    assert_int_equal(symlink(target, tree_path("/sys/%s/%s", from, name)), 0);
+}
+
 /* A PCI device, its NUMA node, and what finds it by its address. */
 static void put_pci(const char *address, const char *numa_node)
 {
-    char target[256];
-    FILE *stream = fopen(place(BUS "/%s/numa_node", address), "w");
-
-    assert_non_null(stream);
-    assert_true(fputs(numa_node, stream) >= 0);
-    assert_int_equal(fclose(stream), 0);
-    snprintf(target, sizeof target, "../../../devices/pci0000:3a/%s", address);
-    assert_int_equal(symlink(target, place("/sys/bus/pci/devices/%s", address)), 0);
+    tree_put(tree_path(BUS "/%s/numa_node", address), numa_node);
+    put_link("bus/pci/devices", address, address);
 }
 
 /* The interface's own device is at `below` under the bus. */
 static void put_device(const char *name, const char *below)
 {
-    char target[256];
+    char path[32];
 
-    (void)mkdir(place(BUS "/%s", below), 0755);
-    snprintf(target, sizeof target, "../../../devices/pci0000:3a/%s", below);
-    assert_int_equal(symlink(target, place("/sys/class/net/%s/device", name)), 0);
+    (void)mkdir(tree_path(BUS "/%s", below), 0755);
+    snprintf(path, sizeof path, "%s/device", name);
+    put_link("class/net", path, below);
 }
 
 static void make_physical(const char *name)
@@ -219,35 +174,38 @@ static int find(const struct net_device_options *options)
 {
     struct net_device_options with_root = *options;
 
-    with_root.root = root;
+    with_root.root = tree_root;
     memset(devices, 0x5a, sizeof devices);
     device_count = -1;
     return net_devices_find(&with_root, devices, NET_DEVICES_MOST, &device_count);
 }
 
-/* The names of the devices found with NCCL_SOCKET_IFNAME, as one text. */
-static void expect_names(const char *ifname, const char *expected)
+/* The names of the devices that are found, as one text. */
+static void expect_found(const struct net_device_options *options, const char *expected)
 {
     char names[NET_DEVICES_MOST * (IFNAMSIZ + 1)] = "";
     size_t used = 0;
 
-    if (find(&(struct net_device_options){.socket_ifname = ifname}) != TCPX_SUCCESS)
-        fail_msg("%s: %s", ifname != NULL ? ifname : "no filter", error_text());
+    if (find(options) != TCPX_SUCCESS)
+        fail_msg("instead of '%s': %s", expected, error_text());
     for (int i = 0; i < device_count; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? " " : "",
                                  devices[i].name);
     assert_string_equal(names, expected);
 }
 
+/* With NCCL_SOCKET_IFNAME. */
+static void expect_names(const char *ifname, const char *expected)
+{
+    expect_found(&(struct net_device_options){.socket_ifname = ifname}, expected);
+}
+
 static void expect_failure(const struct net_device_options *options, int result, const char *text)
 {
-    const unsigned char *bytes = (const unsigned char *)devices;
-
     assert_int_equal(find(options), result);
     assert_string_equal(error_text(), text);
     assert_int_equal(device_count, -1);
-    for (size_t i = 0; i < sizeof devices; i++)
-        assert_int_equal(bytes[i], 0x5a);
+    expect_untouched(devices, sizeof devices);
 }
 
 static void expect_address(const struct net_device *device, const char *expected, unsigned scope)
@@ -269,7 +227,7 @@ static void expect_address(const struct net_device *device, const char *expected
 
 /* --- filters --- */
 
-static void test_filters(void **state)
+TEST(test_filters)
 {
     static const struct {
         const char *filter;
@@ -295,8 +253,7 @@ static void test_filters(void **state)
         {"br-1f_2.3@x", "br-1f_2.3@x", "br"},
     };
 
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct ifname_filter filter;
 
         if (ifname_filter_parse(cases[i].filter, &filter) != TCPX_SUCCESS)
@@ -314,7 +271,7 @@ static void test_filters(void **state)
     }
 }
 
-static void test_filters_refused(void **state)
+TEST(test_filters_refused)
 {
     static const struct {
         const char *filter;
@@ -349,28 +306,24 @@ static void test_filters_refused(void **state)
         {"eth0:18446744073709551617", "is not a port"},
     };
 
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct ifname_filter filter;
-        struct ifname_filter untouched;
 
         memset(&filter, 0x5a, sizeof filter);
-        memset(&untouched, 0x5a, sizeof untouched);
         if (ifname_filter_parse(cases[i].filter, &filter) != TCPX_INVALID_ARGUMENT)
             fail_msg("'%s' was taken", cases[i].filter);
         if (strstr(error_text(), cases[i].text) == NULL)
             fail_msg("'%s' was refused with '%s'", cases[i].filter, error_text());
-        assert_memory_equal(&filter, &untouched, sizeof filter);
+        expect_untouched(&filter, sizeof filter);
     }
 }
 
-static void test_filter_of_many_names(void **state)
+TEST(test_filter_of_many_names)
 {
     char text[(IFNAME_FILTER_NAMES + 1) * 16] = "";
     struct ifname_filter filter;
     size_t used = 0;
 
-    (void)state;
     for (int i = 0; i < IFNAME_FILTER_NAMES; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "interface%05d,", i);
     assert_int_equal(ifname_filter_parse(text, &filter), TCPX_SUCCESS);
@@ -397,9 +350,8 @@ static void add_machine(void)
     make_physical("eth1");
 }
 
-static void test_order_without_a_filter(void **state)
+TEST(test_order_without_a_filter)
 {
-    (void)state;
     add_machine();
     expect_names(NULL, "eth1 eth0 br-7 bond0");
     expect_names("", "eth1 eth0 br-7 bond0");
@@ -411,9 +363,8 @@ static void test_order_without_a_filter(void **state)
     expect_names(NULL, "ib0 ib1");
 }
 
-static void test_kinds_without_a_filter(void **state)
+TEST(test_kinds_without_a_filter)
 {
-    (void)state;
     add("virbr0");
     expect_names(NULL, "virbr0");
     add_ipv4("lo", LOOPBACK, "127.0.0.1");
@@ -434,9 +385,8 @@ static void test_kinds_without_a_filter(void **state)
     expect_names(NULL, "ib1");
 }
 
-static void test_named_ones_keep_the_order_of_the_kernel(void **state)
+TEST(test_named_ones_keep_the_order_of_the_kernel)
 {
-    (void)state;
     add_machine();
     expect_names("eth", "eth1 eth0");
     expect_names("eth0,docker0,lo", "lo docker0 eth0");
@@ -445,17 +395,15 @@ static void test_named_ones_keep_the_order_of_the_kernel(void **state)
     expect_names("virbr,br", "br-7 virbr0");
 }
 
-static void test_named_link_local_ones_count(void **state)
+TEST(test_named_link_local_ones_count)
 {
-    (void)state;
     add("eth0");
     add_ipv6("eth1", UP, "fe80::1", 3);
     expect_names("eth", "eth0 eth1");
 }
 
-static void test_excluding(void **state)
+TEST(test_excluding)
 {
-    (void)state;
     add_machine();
     add("ib0");
     add_ipv6("veth7", UP, "fe80::7", 7);
@@ -465,24 +413,16 @@ static void test_excluding(void **state)
     expect_names("^br-,bond,virbr,eth,docker,ib,veth", "lo");
 }
 
-static void test_data_filter_goes_first(void **state)
+TEST(test_data_filter_goes_first)
 {
-    (void)state;
     add_machine();
-    assert_int_equal(
-        find(&(struct net_device_options){.data_ifname = "eth0", .socket_ifname = "eth1"}),
-        TCPX_SUCCESS);
-    assert_int_equal(device_count, 1);
-    assert_string_equal(devices[0].name, "eth0");
-    assert_int_equal(find(&(struct net_device_options){.data_ifname = "", .socket_ifname = "eth1"}),
-                     TCPX_SUCCESS);
-    assert_int_equal(device_count, 1);
-    assert_string_equal(devices[0].name, "eth1");
+    expect_found(&(struct net_device_options){.data_ifname = "eth0", .socket_ifname = "eth1"},
+                 "eth0");
+    expect_found(&(struct net_device_options){.data_ifname = "", .socket_ifname = "eth1"}, "eth1");
 }
 
-static void test_only_running_ones(void **state)
+TEST(test_only_running_ones)
 {
-    (void)state;
     add_ipv4("eth0", IFF_UP, "10.0.0.1");
     add_ipv4("eth1", IFF_RUNNING, "10.0.0.2");
     add_ipv4("eth2", 0, "10.0.0.3");
@@ -491,16 +431,16 @@ static void test_only_running_ones(void **state)
     expect_names("eth", "eth3");
 }
 
-static void test_more_than_there_is_room_for(void **state)
+TEST(test_more_than_there_is_room_for)
 {
     struct net_device two[3];
     int count = 0;
 
-    (void)state;
     memset(two, 0x5a, sizeof two);
     add_machine();
-    assert_int_equal(net_devices_find(&(struct net_device_options){.root = root}, two, 2, &count),
-                     TCPX_SUCCESS);
+    assert_int_equal(
+        net_devices_find(&(struct net_device_options){.root = tree_root}, two, 2, &count),
+        TCPX_SUCCESS);
     assert_int_equal(count, 2);
     assert_string_equal(two[0].name, "eth1");
     assert_string_equal(two[1].name, "eth0");
@@ -509,9 +449,8 @@ static void test_more_than_there_is_room_for(void **state)
 
 /* --- addresses --- */
 
-static void test_one_address_per_device(void **state)
+TEST(test_one_address_per_device)
 {
-    (void)state;
     add_ipv6("eth0", UP, "fe80::1", 2);
     add_ipv6("eth0", UP, "fd00::1", 0);
     add_ipv6("eth0", UP, "fd00::2", 0);
@@ -530,26 +469,22 @@ static void test_one_address_per_device(void **state)
     expect_names(NULL, "eth0 eth2 eth3");
 }
 
-static void test_family(void **state)
+TEST(test_family)
 {
-    (void)state;
     add_ipv4("eth0", UP, "10.0.0.1");
     add_ipv6("eth0", UP, "fd00::1", 0);
     add_ipv4("eth1", UP, "10.0.0.2");
     add_ipv6("eth2", UP, "fd00::2", 0);
-    assert_int_equal(find(&(struct net_device_options){.family = AF_INET}), TCPX_SUCCESS);
-    assert_int_equal(device_count, 2);
+    expect_found(&(struct net_device_options){.family = AF_INET}, "eth0 eth1");
     expect_address(&devices[0], "10.0.0.1", 0);
     expect_address(&devices[1], "10.0.0.2", 0);
-    assert_int_equal(find(&(struct net_device_options){.family = AF_INET6}), TCPX_SUCCESS);
-    assert_int_equal(device_count, 2);
+    expect_found(&(struct net_device_options){.family = AF_INET6}, "eth0 eth2");
     expect_address(&devices[0], "fd00::1", 0);
     expect_address(&devices[1], "fd00::2", 0);
 }
 
-static void test_addresses_that_do_not_count(void **state)
+TEST(test_addresses_that_do_not_count)
 {
-    (void)state;
     add_ipv6("eth0", UP, "fe80::1", 0);
     add_link("eth1", UP, 3, "\0\0\0\0\0");
     add_entry("eth2", UP);
@@ -560,9 +495,8 @@ static void test_addresses_that_do_not_count(void **state)
     expect_names("eth", "eth4");
 }
 
-static void test_an_alias_is_no_device_of_its_own(void **state)
+TEST(test_an_alias_is_no_device_of_its_own)
 {
-    (void)state;
     add_ipv4("eth0", UP, "10.0.0.1");
     add_ipv4("eth0:1", UP, "10.0.0.2");
     add_ipv4("eth1:1", UP, "10.0.0.3");
@@ -582,13 +516,12 @@ static int find_speed(int configured)
     return devices[0].speed_mbps;
 }
 
-static void test_speed(void **state)
+TEST(test_speed)
 {
     static const char *const unknown[] = {"-1\n",   "",           "\n",         "0\n",
                                           "fast\n", "1e5\n",      " 100\n",     "100 \n",
                                           "0x7\n",  "4294967295", "4294967301", "1 2\n"};
 
-    (void)state;
     add("eth0");
     assert_int_equal(find_speed(0), NET_DEVICE_DEFAULT_MBPS);
     assert_int_equal(find_speed(40000), 40000);
@@ -601,38 +534,45 @@ static void test_speed(void **state)
     assert_int_equal(find_speed(40000), 25000);
     put("eth0", "speed", "2147483647");
     assert_int_equal(find_speed(0), INT_MAX);
-    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+    for (size_t i = 0; i < COUNT_OF(unknown); i++) {
         put("eth0", "speed", unknown[i]);
         assert_int_equal(find_speed(0), NET_DEVICE_DEFAULT_MBPS);
         assert_int_equal(find_speed(40000), 40000);
     }
 }
 
-static void test_speed_of_loopback(void **state)
+TEST(test_speed_of_loopback)
 {
-    (void)state;
     add_ipv4("lo", LOOPBACK, "127.0.0.1");
     assert_int_equal(find_speed(0), NET_DEVICE_DEFAULT_MBPS);
     assert_int_equal(find_speed(1000), 1000);
 }
 
-static void test_mtu(void **state)
+TEST(test_mtu)
 {
-    (void)state;
+    static const struct {
+        const char *text; /* NULL: no file */
+        int mtu;
+    } cases[] = {{NULL, 0}, {"8896\n", 8896}, {"-5\n", 0}};
+
     add("eth0");
-    expect_names(NULL, "eth0");
-    assert_int_equal(devices[0].mtu, 0);
-    put("eth0", "mtu", "8896\n");
-    expect_names(NULL, "eth0");
-    assert_int_equal(devices[0].mtu, 8896);
-    put("eth0", "mtu", "-5\n");
-    expect_names(NULL, "eth0");
-    assert_int_equal(devices[0].mtu, 0);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        if (cases[i].text != NULL)
+            put("eth0", "mtu", cases[i].text);
+        expect_names(NULL, "eth0");
+        assert_int_equal(devices[0].mtu, cases[i].mtu);
+    }
 }
 
-static void test_pci_path(void **state)
+static void expect_pci(int index, const char *path, int numa_node, bool is_virtual)
 {
-    (void)state;
+    assert_string_equal(devices[index].pci_path, path);
+    assert_int_equal(devices[index].numa_node, numa_node);
+    assert_int_equal(devices[index].is_virtual, is_virtual);
+}
+
+TEST(test_pci_path)
+{
     put_pci("0000:3a:01.0", "1\n");
     put_pci("0000:3a:02.0", "-1\n");
     add("eth0");
@@ -644,22 +584,14 @@ static void test_pci_path(void **state)
     put_device("eth2", "0000:3a:01.1");
     add("veth0");
     expect_names(NULL, "eth0 eth1 eth2 veth0");
-    assert_string_equal(devices[0].pci_path, BUS "/0000:3a:01.0");
-    assert_int_equal(devices[0].numa_node, 1);
-    assert_false(devices[0].is_virtual);
-    assert_string_equal(devices[1].pci_path, BUS "/0000:3a:02.0");
-    assert_int_equal(devices[1].numa_node, -1);
-    assert_string_equal(devices[2].pci_path, "");
-    assert_int_equal(devices[2].numa_node, -1);
-    assert_false(devices[2].is_virtual);
-    assert_string_equal(devices[3].pci_path, "");
-    assert_int_equal(devices[3].numa_node, -1);
-    assert_true(devices[3].is_virtual);
+    expect_pci(0, BUS "/0000:3a:01.0", 1, false);
+    expect_pci(1, BUS "/0000:3a:02.0", -1, false);
+    expect_pci(2, "", -1, false);
+    expect_pci(3, "", -1, true);
 }
 
-static void test_ports_of_one_card_stay_apart(void **state)
+TEST(test_ports_of_one_card_stay_apart)
 {
-    (void)state;
     put_pci("0000:3a:01.0", "0\n");
     put_pci("0000:3a:01.1", "0\n");
     add("eth0");
@@ -667,14 +599,12 @@ static void test_ports_of_one_card_stay_apart(void **state)
     add("eth1");
     put_device("eth1", "0000:3a:01.1");
     expect_names(NULL, "eth0 eth1");
-    assert_string_equal(devices[0].pci_path, BUS "/0000:3a:01.0");
-    assert_string_equal(devices[1].pci_path, BUS "/0000:3a:01.1");
-    assert_int_equal(devices[1].numa_node, 0);
+    expect_pci(0, BUS "/0000:3a:01.0", 0, false);
+    expect_pci(1, BUS "/0000:3a:01.1", 0, false);
 }
 
-static void test_guid(void **state)
+TEST(test_guid)
 {
-    (void)state;
     add_link("eth0", UP, 2, "\x02\xfc\x00\x00\x00\x01");
     add_link("eth0.5", UP, 65538, "\x02\xfc\x00\x00\x00\x01");
     add_link("tun0", UP, 4, "\0\0\0\0\0");
@@ -694,9 +624,8 @@ static void test_guid(void **state)
 
 /* --- failures --- */
 
-static void test_a_filter_that_matches_nothing(void **state)
+TEST(test_a_filter_that_matches_nothing)
 {
-    (void)state;
     add_link("lo", LOOPBACK, 1, "\0\0\0\0\0");
     add_link("eth0", IFF_UP, 2, "\0\0\0\0\0");
     add_link("eth1", UP, 3, "\0\0\0\0\0");
@@ -718,11 +647,10 @@ static void test_a_filter_that_matches_nothing(void **state)
                    "(no IPv6 address)");
 }
 
-static void test_more_interfaces_than_a_text_can_name(void **state)
+TEST(test_more_interfaces_than_a_text_can_name)
 {
     static char names[100][IFNAMSIZ];
 
-    (void)state;
     for (int i = 0; i < 100; i++) {
         snprintf(names[i], sizeof names[i], "interface%05d", i);
         add_link(names[i], IFF_UP, i + 1, "\0\0\0\0\0");
@@ -733,9 +661,8 @@ static void test_more_interfaces_than_a_text_can_name(void **state)
     assert_true(strlen(error_text()) < 700);
 }
 
-static void test_nothing_at_all(void **state)
+TEST(test_nothing_at_all)
 {
-    (void)state;
     expect_failure(&(struct net_device_options){0}, TCPX_SYSTEM_ERROR,
                    "no network interface is up and has an address; there are: none");
     expect_failure(&(struct net_device_options){.socket_ifname = "^eth0"}, TCPX_INVALID_ARGUMENT,
@@ -743,9 +670,8 @@ static void test_nothing_at_all(void **state)
                    "there are: none");
 }
 
-static void test_a_filter_that_is_not_understood(void **state)
+TEST(test_a_filter_that_is_not_understood)
 {
-    (void)state;
     add("eth0");
     expect_failure(&(struct net_device_options){.socket_ifname = "^"}, TCPX_INVALID_ARGUMENT,
                    "NCCL_SOCKET_IFNAME=^ is not valid: no interface is named");
@@ -754,9 +680,8 @@ static void test_a_filter_that_is_not_understood(void **state)
                    "character in ' eth1'");
 }
 
-static void test_options_that_make_no_sense(void **state)
+TEST(test_options_that_make_no_sense)
 {
-    (void)state;
     add("eth0");
     expect_failure(&(struct net_device_options){.family = AF_UNIX}, TCPX_INVALID_ARGUMENT,
                    "address family 1 is neither IPv4 nor IPv6");
@@ -767,9 +692,8 @@ static void test_options_that_make_no_sense(void **state)
     assert_string_equal(error_text(), "room for 0 network devices");
 }
 
-static void test_the_kernel_refuses(void **state)
+TEST(test_the_kernel_refuses)
 {
-    (void)state;
     fake_errno = ENOBUFS;
     expect_failure(&(struct net_device_options){0}, TCPX_SYSTEM_ERROR,
                    "cannot list the network interfaces: No buffer space available");
@@ -777,12 +701,11 @@ static void test_the_kernel_refuses(void **state)
 
 /* --- this machine --- */
 
-static void test_loopback_of_this_machine(void **state)
+TEST(test_loopback_of_this_machine)
 {
     const struct net_device_options options = {.socket_ifname = "=lo", .family = AF_INET};
     int listener;
 
-    (void)state;
     ask_kernel = true;
     if (net_devices_find(&options, devices, NET_DEVICES_MOST, &device_count) != TCPX_SUCCESS)
         fail_msg("%s", error_text());
@@ -805,9 +728,8 @@ static void test_loopback_of_this_machine(void **state)
     close(listener);
 }
 
-static void test_devices_of_this_machine(void **state)
+TEST(test_devices_of_this_machine)
 {
-    (void)state;
     ask_kernel = true;
     if (net_devices_find(&(struct net_device_options){0}, devices, NET_DEVICES_MOST,
                          &device_count) != TCPX_SUCCESS)

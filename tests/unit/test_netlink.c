@@ -5,28 +5,30 @@
  */
 #include "net/nic/netlink.h"
 #include "tests/skip.h"
+#include "tests/unit/checks.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/genetlink.h>
 #include <linux/netlink.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 enum { SEQUENCE = 77 };
+
+static struct netlink open_netlink(void)
+{
+    struct netlink netlink;
+
+    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &netlink), 0);
+    return netlink;
+}
 
 /* --- requests ------------------------------------------------------------------------------ */
 
-static void test_request_bytes(void **state)
+TEST(test_request_bytes)
 {
     struct netlink_request request;
     struct nlmsghdr head;
@@ -36,7 +38,6 @@ static void test_request_bytes(void **state)
                                        0, 7, 0, 0, 0,  7, 0,    2,    0,    'a', 'b',
                                        0, 0, 8, 0, 4,  0, 0x11, 0x11, 0x11, 0x11};
 
-    (void)state;
     netlink_begin_generic(&request, 30, 9, NLM_F_DUMP);
     nest = netlink_nest(&request, 3);
     netlink_put_u8(&request, 1, 7);
@@ -69,25 +70,22 @@ static unsigned put_queues(struct netlink_request *request, unsigned most)
 }
 
 /* As many queues as a bind can have fit; what does not is refused, and writes nothing outside. */
-static void test_request_room(void **state)
+TEST(test_request_room)
 {
     struct {
         struct netlink_request request;
         uint8_t behind[64];
     } box;
     struct netlink_verdict verdict;
-    struct netlink netlink;
+    struct netlink netlink = open_netlink();
 
-    (void)state;
     memset(&box, 0x5a, sizeof box);
     assert_int_equal(put_queues(&box.request, 1024), 1024);
     assert_false(box.request.too_long);
     assert_in_range(put_queues(&box.request, 5000), 1100, 2000);
     assert_true(box.request.too_long);
     assert_in_range(box.request.length, 1, NETLINK_REQUEST_BYTES);
-    for (size_t i = 0; i < sizeof box.behind; i++)
-        assert_int_equal(box.behind[i], 0x5a);
-    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &netlink), TCPX_SUCCESS);
+    expect_untouched(box.behind, sizeof box.behind);
     assert_int_equal(netlink_ask(&netlink, &box.request, NULL, NULL, &verdict), E2BIG);
     netlink_close(&netlink);
     netlink_begin_generic(&box.request, 30, 1, 0);
@@ -107,7 +105,7 @@ static struct netlink_span copy_of(const void *bytes, size_t length)
     return (struct netlink_span){copy, length};
 }
 
-static void test_attributes(void **state)
+TEST(test_attributes)
 {
     static const uint8_t bytes[] = {5,    0, 1, 0, 0xaa, 0, 0, 0,  6, 0, 2, 0x80, 0x34,
                                     0x12, 0, 0, 4, 0,    3, 0, 12, 0, 4, 0, 1,    2,
@@ -119,7 +117,6 @@ static void test_attributes(void **state)
     uint64_t number = 4711;
     int count = 0;
 
-    (void)state;
     while (netlink_next(&rest, &attribute))
         count++;
     assert_int_equal(count, 5); /* the last one has no padding, and need not */
@@ -141,22 +138,25 @@ static void test_attributes(void **state)
 }
 
 /* An attribute that ends beyond what is there, or before itself, ends the list. */
-static void test_bad_attributes(void **state)
+TEST(test_bad_attributes)
 {
-    static const uint8_t longer[] = {4, 0, 1, 0, 9, 0, 2, 0, 1, 2, 3, 4};
-    static const uint8_t shorter[] = {4, 0, 1, 0, 3, 0, 2, 0, 1, 2, 3, 4};
-    static const uint8_t zero[] = {4, 0, 1, 0, 0, 0, 2, 0};
-    static const uint8_t stump[] = {4, 0, 1, 0, 4, 0, 2};
-    const struct netlink_span spans[] = {copy_of(longer, sizeof longer),
-                                         copy_of(shorter, sizeof shorter),
-                                         copy_of(zero, sizeof zero), copy_of(stump, sizeof stump)};
+    static const struct {
+        size_t length;
+        uint8_t bytes[12];
+    } cases[] = {
+        {12, {4, 0, 1, 0, 9, 0, 2, 0, 1, 2, 3, 4}}, /* too long */
+        {12, {4, 0, 1, 0, 3, 0, 2, 0, 1, 2, 3, 4}}, /* too short */
+        {8, {4, 0, 1, 0, 0, 0, 2, 0}},
+        {7, {4, 0, 1, 0, 4, 0, 2}}, /* half a header */
+    };
     struct netlink_span value;
 
-    (void)state;
-    for (size_t i = 0; i < sizeof spans / sizeof *spans; i++) {
-        assert_true(netlink_find(spans[i], 1, &value));
-        assert_false(netlink_find(spans[i], 2, &value));
-        free((void *)spans[i].bytes);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct netlink_span span = copy_of(cases[i].bytes, cases[i].length);
+
+        assert_true(netlink_find(span, 1, &value));
+        assert_false(netlink_find(span, 2, &value));
+        free((void *)span.bytes);
     }
 }
 
@@ -246,59 +246,56 @@ static void expect_end(const struct datagram *datagram, int error, const char *w
     assert_string_equal(verdict.words, words);
 }
 
-static void test_acknowledgement(void **state)
+/* What becomes of one message. */
+static void expect_message_end(uint16_t type, uint16_t flags, const void *body, size_t length,
+                               int error)
 {
     struct datagram datagram = {0};
 
-    (void)state;
-    add_error(&datagram, 0, 0, NULL, 0);
-    expect_end(&datagram, 0, "");
-    datagram.length = 0;
-    add_error(&datagram, 0, 0, "a warning", 10);
-    expect_end(&datagram, 0, "a warning");
+    add_message(&datagram, type, flags, SEQUENCE, body, length);
+    expect_end(&datagram, error, "");
 }
 
-static void test_error_words(void **state)
+/* What becomes of an error with these words, which may be NULL. */
+static void expect_error(int code, size_t echo, const char *words, size_t length, int error,
+                         const char *kept)
 {
     struct datagram datagram = {0};
+
+    add_error(&datagram, code, echo, words, length);
+    expect_end(&datagram, error, kept);
+}
+
+TEST(test_acknowledgement)
+{
+    expect_error(0, 0, NULL, 0, 0, "");
+    expect_error(0, 0, "a warning", 10, 0, "a warning");
+}
+
+TEST(test_error_words)
+{
     char longest[600];
     char kept[NETLINK_WORDS_BYTES];
 
-    (void)state;
-    add_error(&datagram, -EINVAL, 0, "tcp-data-split is disabled", 27);
-    expect_end(&datagram, EINVAL, "tcp-data-split is disabled");
-    datagram.length = 0;
-    add_error(&datagram, -EEXIST, 37, "behind the request", 19);
-    expect_end(&datagram, EEXIST, "behind the request");
-    datagram.length = 0;
-    add_error(&datagram, -EPERM, 12, NULL, 0);
-    expect_end(&datagram, EPERM, "");
-    datagram.length = 0;
-    add_error(&datagram, -EINVAL, 0, "without its zero", 16);
-    expect_end(&datagram, EINVAL, "without its zero");
+    expect_error(-EINVAL, 0, "tcp-data-split is disabled", 27, EINVAL,
+                 "tcp-data-split is disabled");
+    expect_error(-EEXIST, 37, "behind the request", 19, EEXIST, "behind the request");
+    expect_error(-EPERM, 12, NULL, 0, EPERM, "");
+    expect_error(-EINVAL, 0, "without its zero", 16, EINVAL, "without its zero");
     memset(longest, 'x', sizeof longest);
     memset(kept, 'x', sizeof kept);
     kept[sizeof kept - 1] = '\0';
-    datagram.length = 0;
-    add_error(&datagram, -EINVAL, 0, longest, sizeof longest);
-    expect_end(&datagram, EINVAL, kept);
+    expect_error(-EINVAL, 0, longest, sizeof longest, EINVAL, kept);
 }
 
-static void test_bad_errors(void **state)
+TEST(test_bad_errors)
 {
     struct datagram datagram = {0};
     static const int32_t alone = -EINVAL;
 
-    (void)state;
-    add_error(&datagram, EINVAL, 0, NULL, 0); /* the kernel says errors as negative numbers */
-    expect_end(&datagram, EPROTO, "");
-    datagram.length = 0;
-    add_error(&datagram, INT32_MIN, 0, NULL, 0);
-    expect_end(&datagram, EPROTO, "");
-    datagram.length = 0;
-    add_message(&datagram, NLMSG_ERROR, 0, SEQUENCE, &alone, sizeof alone);
-    expect_end(&datagram, EPROTO, "");
-    datagram.length = 0;
+    expect_error(EINVAL, 0, NULL, 0, EPROTO, ""); /* the kernel's errors are negative numbers */
+    expect_error(INT32_MIN, 0, NULL, 0, EPROTO, "");
+    expect_message_end(NLMSG_ERROR, 0, &alone, sizeof alone, EPROTO);
     add_error(&datagram, -EINVAL, 4, "words", 6);
     /* The request that is said to be repeated is longer than everything. */
     memset(datagram.bytes + NLMSG_HDRLEN + offsetof(struct nlmsgerr, msg), 0xff, 4);
@@ -306,7 +303,7 @@ static void test_bad_errors(void **state)
 }
 
 /* Several parts; messages of other questions, and empty ones, are passed over. */
-static void test_dump(void **state)
+TEST(test_dump)
 {
     static const uint8_t body[] = {10, 1, 0, 0, 8, 0, 1, 0, 1, 2, 3, 4};
     static const int32_t done = 0;
@@ -315,7 +312,6 @@ static void test_dump(void **state)
     struct netlink_verdict verdict;
     struct heard heard = {0};
 
-    (void)state;
     add_message(&datagram, 30, NLM_F_MULTI, SEQUENCE, body, sizeof body);
     add_message(&datagram, 30, NLM_F_MULTI, SEQUENCE + 1, body, sizeof body);
     add_message(&datagram, NLMSG_NOOP, 0, SEQUENCE, body, 0);
@@ -332,19 +328,16 @@ static void test_dump(void **state)
     assert_true(read_datagram(&datagram, &heard, &verdict));
     assert_int_equal(heard.count, 2); /* nothing behind the end */
     assert_int_equal(verdict.error, 0);
-    datagram.length = 0;
-    add_message(&datagram, NLMSG_DONE, NLM_F_MULTI, SEQUENCE, &broke, sizeof broke);
-    expect_end(&datagram, EMSGSIZE, "");
+    expect_message_end(NLMSG_DONE, NLM_F_MULTI, &broke, sizeof broke, EMSGSIZE);
 }
 
-static void test_listener_ends(void **state)
+TEST(test_listener_ends)
 {
     static const uint8_t body[] = {10, 1, 0, 0};
     struct datagram datagram = {0};
     struct netlink_verdict verdict;
     struct heard heard = {.answer = ENOSPC};
 
-    (void)state;
     add_message(&datagram, 30, 0, SEQUENCE, body, sizeof body);
     add_message(&datagram, 30, 0, SEQUENCE, body, sizeof body);
     assert_true(read_datagram(&datagram, &heard, &verdict));
@@ -352,21 +345,16 @@ static void test_listener_ends(void **state)
     assert_int_equal(verdict.error, ENOSPC);
 }
 
-static void test_bad_messages(void **state)
+TEST(test_bad_messages)
 {
     static const uint8_t body[] = {10, 1, 0};
     static const uint32_t lengths[] = {0, 15, 21, 1000, UINT32_MAX};
     struct datagram datagram = {0};
 
-    (void)state;
-    add_message(&datagram, 30, 0, SEQUENCE, body, sizeof body); /* shorter than its header */
-    expect_end(&datagram, EPROTO, "");
-    datagram.length = 0;
-    add_message(&datagram, NLMSG_OVERRUN, 0, SEQUENCE, body, sizeof body);
-    expect_end(&datagram, EPROTO, "");
-    datagram.length = 0;
+    expect_message_end(30, 0, body, sizeof body, EPROTO); /* shorter than its header */
+    expect_message_end(NLMSG_OVERRUN, 0, body, sizeof body, EPROTO);
     add_message(&datagram, 30, 0, SEQUENCE, "abcd", 4);
-    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
         memcpy(datagram.bytes, &lengths[i], sizeof lengths[i]);
         expect_end(&datagram, EPROTO, "");
     }
@@ -374,12 +362,11 @@ static void test_bad_messages(void **state)
 
 /* --- texts --------------------------------------------------------------------------------- */
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
     const struct netlink_verdict words = {EINVAL, "tcp-data-split is disabled"};
     const struct netlink_verdict privilege = {EPERM, ""};
 
-    (void)state;
     assert_int_equal(netlink_refused(&words, "%s: cannot bind", "eth0"), TCPX_SYSTEM_ERROR);
     assert_string_equal(error_text(),
                         "eth0: cannot bind: Invalid argument: \"tcp-data-split is disabled\"");
@@ -391,14 +378,12 @@ static void test_texts(void **state)
 
 /* --- the real kernel ----------------------------------------------------------------------- */
 
-static void test_families(void **state)
+TEST(test_families)
 {
     struct netlink_family family = {4711, 4711};
     struct netlink_verdict verdict;
-    struct netlink netlink;
+    struct netlink netlink = open_netlink();
 
-    (void)state;
-    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &netlink), TCPX_SUCCESS);
     for (int i = 0; i < 3; i++) { /* one socket, several questions */
         assert_int_equal(netlink_find_family(&netlink, "no-such-family", &family, &verdict),
                          ENOENT);
@@ -424,15 +409,13 @@ static int find_control(void *owner, struct netlink_span attributes)
 }
 
 /* A dump of everything, which comes in several parts on most machines. */
-static void test_real_dump(void **state)
+TEST(test_real_dump)
 {
     struct netlink_request request;
     struct netlink_verdict verdict;
-    struct netlink netlink;
+    struct netlink netlink = open_netlink();
     int found = 0;
 
-    (void)state;
-    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &netlink), TCPX_SUCCESS);
     netlink_begin_generic(&request, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, NLM_F_DUMP);
     assert_int_equal(netlink_ask(&netlink, &request, find_control, &found, &verdict), 0);
     assert_int_equal(found, 1);
@@ -440,19 +423,16 @@ static void test_real_dump(void **state)
 }
 
 /* A stranger's datagram is in the way, and is not taken for the kernel's. */
-static void test_strangers(void **state)
+TEST(test_strangers)
 {
     struct datagram datagram = {0};
     struct netlink_family family;
     struct netlink_verdict verdict;
     struct sockaddr_nl address = {.nl_family = AF_NETLINK};
     socklen_t length = sizeof address;
-    struct netlink netlink;
-    struct netlink stranger;
+    struct netlink netlink = open_netlink();
+    struct netlink stranger = open_netlink();
 
-    (void)state;
-    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &netlink), TCPX_SUCCESS);
-    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &stranger), TCPX_SUCCESS);
     assert_int_equal(bind(netlink.fd, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(getsockname(netlink.fd, (struct sockaddr *)&address, &length), 0);
     netlink.sequence = SEQUENCE - 1;
@@ -482,20 +462,19 @@ static bool child_has(int fd)
 }
 
 /* What lives by a socket must not live on in a child; its number is free for others later. */
-static void test_children(void **state)
+TEST(test_children)
 {
     struct netlink lasting;
     struct netlink other;
     int number;
 
-    (void)state;
     assert_int_equal(netlink_open(NETLINK_GENERIC, true, &lasting), TCPX_SUCCESS);
     assert_true((fcntl(lasting.fd, F_GETFD) & FD_CLOEXEC) != 0);
     assert_false(child_has(lasting.fd));
     assert_true(fcntl(lasting.fd, F_GETFD) >= 0);
     number = lasting.fd;
     netlink_close(&lasting);
-    assert_int_equal(netlink_open(NETLINK_GENERIC, false, &other), TCPX_SUCCESS);
+    other = open_netlink();
     assert_int_equal(other.fd, number);
     assert_true(child_has(other.fd));
     netlink_close(&other);

@@ -9,24 +9,13 @@
 #include "net/nic/nic.h"
 #include "net/socket/socket.h"
 #include "tests/skip.h"
+#include "tests/unit/checks.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/genetlink.h>
 #include <linux/netlink.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
-
-static void expect_text(const char *part)
-{
-    if (strstr(error_text(), part) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", error_text(), part);
-}
 
 static struct sockaddr_storage address(const char *text, uint16_t port)
 {
@@ -59,7 +48,7 @@ static void expect_plan(const uint32_t *table, uint32_t entries, unsigned queues
     assert_memory_equal(planned, expected, entries * sizeof *planned);
 }
 
-static void test_hash_plan(void **state)
+TEST(test_hash_plan)
 {
     static const uint32_t even[] = {0, 1, 2, 3, 0, 1, 2, 3};
     static const uint32_t some[] = {0, 1, 0, 1, 0, 1, 0, 1};
@@ -68,7 +57,6 @@ static void test_hash_plan(void **state)
     bool avoid[NIC_MOST_QUEUES] = {false};
     uint32_t planned[8];
 
-    (void)state;
     expect_plan(even, 8, 4, avoid, even);
     avoid[2] = true;
     expect_plan(even, 8, 4, avoid, (const uint32_t[]){0, 1, 3, 3, 0, 1, 1, 3});
@@ -83,29 +71,49 @@ static void test_hash_plan(void **state)
     assert_false(nic_hash_plan(even, 8, 4, avoid, planned));
 }
 
-static void test_hash_is_restored(void **state)
-{
-    static const bool none[NIC_MOST_QUEUES];
-    bool avoid[NIC_MOST_QUEUES] = {[2] = true, [3] = true};
-    struct nic_hash *before = NULL;
-    struct nic_hash *again = NULL;
-    uint32_t table[FAKE_ENTRIES];
+static const bool none[NIC_MOST_QUEUES];
 
-    (void)state;
+/* NULL: nothing had to be changed. */
+static struct nic_hash *hash_avoid(const bool avoid[NIC_MOST_QUEUES])
+{
+    struct nic_hash *before;
+
+    assert_int_equal(nic_hash_avoid(FAKE_NIC, avoid, &before), TCPX_SUCCESS);
+    return before;
+}
+
+static uint32_t kept_table[FAKE_ENTRIES];
+
+static void keep_table(void)
+{
+    memcpy(kept_table, fake_nic->table, sizeof kept_table);
+}
+
+/* The NIC has the table that was kept; `was_set`: as the choice of a program. */
+static void expect_kept_table(bool was_set)
+{
+    assert_memory_equal(fake_nic->table, kept_table, sizeof kept_table);
+    assert_int_equal(fake_nic->was_set, was_set);
+}
+
+TEST(test_hash_is_restored)
+{
+    bool avoid[NIC_MOST_QUEUES] = {[2] = true, [3] = true};
+
     for (int round = 0; round < 2; round++) {
+        struct nic_hash *before;
+
         fake_nic_reset(4);
         fake_nic->only_old = round == 1;
-        memcpy(table, fake_nic->table, sizeof table);
-        assert_int_equal(nic_hash_avoid(FAKE_NIC, avoid, &before), TCPX_SUCCESS);
+        keep_table();
+        before = hash_avoid(avoid);
         assert_non_null(before);
         assert_true(fake_nic->was_set);
         for (int i = 0; i < FAKE_ENTRIES; i++)
             assert_true(fake_nic->table[i] < 2);
-        assert_int_equal(nic_hash_avoid(FAKE_NIC, avoid, &again), TCPX_SUCCESS);
-        assert_null(again);
+        assert_null(hash_avoid(avoid));
         nic_hash_restore(FAKE_NIC, before, none);
-        assert_memory_equal(fake_nic->table, table, sizeof table);
-        assert_false(fake_nic->was_set); /* the kernel chooses again, as it did */
+        expect_kept_table(false); /* the kernel chooses again, as it did */
         assert_int_equal(fake_nic->changes, 2);
     }
 }
@@ -120,23 +128,21 @@ static bool leads_to(unsigned queue)
 
 /* Three that come and go in any order, or are killed: never does it lead to a queue that is bound.
  */
-static void test_hash_of_several_users(void **state)
+TEST(test_hash_of_several_users)
 {
     static const int orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}};
 
-    (void)state;
-    for (unsigned turn = 0; turn < 2 * sizeof orders / sizeof *orders; turn++) {
+    for (unsigned turn = 0; turn < 2 * COUNT_OF(orders); turn++) {
         const int *order = orders[turn / 2];
         bool one_is_killed = turn % 2 == 1;
         bool bound[NIC_MOST_QUEUES] = {false};
         struct nic_hash *before[3] = {NULL};
-        uint32_t table[FAKE_ENTRIES];
 
         fake_nic_reset(4);
-        memcpy(table, fake_nic->table, sizeof table);
+        keep_table();
         for (int i = 0; i < 3; i++) {
             bound[3 - i] = true;
-            assert_int_equal(nic_hash_avoid(FAKE_NIC, bound, &before[i]), TCPX_SUCCESS);
+            before[i] = hash_avoid(bound);
         }
         for (int i = 0; i < 3; i++) {
             bound[3 - order[i]] = false;
@@ -146,61 +152,52 @@ static void test_hash_of_several_users(void **state)
             for (unsigned queue = 0; queue < 4; queue++)
                 assert_false(bound[queue] && leads_to(queue));
         }
-        assert_memory_equal(fake_nic->table, table, sizeof table);
-        assert_false(fake_nic->was_set);
+        expect_kept_table(false);
         if (one_is_killed) /* its memory is the process's */
             nic_hash_restore(FAKE_NIC, before[order[0]], bound);
     }
 }
 
-static void test_hash_of_others(void **state)
+TEST(test_hash_of_others)
 {
-    static const bool none[NIC_MOST_QUEUES];
     bool avoid[NIC_MOST_QUEUES] = {[3] = true};
     bool still[NIC_MOST_QUEUES] = {[2] = true};
     struct nic_hash *before;
-    uint32_t table[FAKE_ENTRIES];
 
-    (void)state;
-    /* Chosen by somebody before: it comes back as a choice. */
+    /* Chosen by another program before: it comes back as a choice. */
     fake_nic_reset(4);
     fake_nic->table[0] = 3;
-    memcpy(table, fake_nic->table, sizeof table);
-    assert_int_equal(nic_hash_avoid(FAKE_NIC, avoid, &before), TCPX_SUCCESS);
-    nic_hash_restore(FAKE_NIC, before, none);
-    assert_memory_equal(fake_nic->table, table, sizeof table);
-    assert_true(fake_nic->was_set);
+    keep_table();
+    nic_hash_restore(FAKE_NIC, hash_avoid(avoid), none);
+    expect_kept_table(true);
     /* Not as long as a queue is bound that it leads to. */
-    assert_int_equal(nic_hash_avoid(FAKE_NIC, avoid, &before), TCPX_SUCCESS);
-    memcpy(table, fake_nic->table, sizeof table);
+    before = hash_avoid(avoid);
+    keep_table();
     nic_hash_restore(FAKE_NIC, before, still);
-    assert_memory_equal(fake_nic->table, table, sizeof table);
-    /* Evenly over half of the queues: somebody's choice, too. */
+    expect_kept_table(true);
+    /* Evenly over half of the queues: a program's choice, too. */
     fake_nic_reset(4);
     for (int i = 0; i < FAKE_ENTRIES; i++)
         fake_nic->table[i] = (uint32_t)i % 2;
     fake_nic->was_set = true;
-    memcpy(table, fake_nic->table, sizeof table);
-    assert_int_equal(nic_hash_avoid(FAKE_NIC, avoid, &before), TCPX_SUCCESS);
-    nic_hash_restore(FAKE_NIC, before, none);
-    assert_memory_equal(fake_nic->table, table, sizeof table);
-    assert_true(fake_nic->was_set);
-    /* Changed by somebody since: it stays. */
+    keep_table();
+    nic_hash_restore(FAKE_NIC, hash_avoid(avoid), none);
+    expect_kept_table(true);
+    /* Changed by another program since: it stays. */
     fake_nic_reset(4);
     fake_nic->table[0] = 3;
-    assert_int_equal(nic_hash_avoid(FAKE_NIC, avoid, &before), TCPX_SUCCESS);
+    before = hash_avoid(avoid);
     fake_nic->table[5] = 2;
-    memcpy(table, fake_nic->table, sizeof table);
+    keep_table();
     nic_hash_restore(FAKE_NIC, before, none);
-    assert_memory_equal(fake_nic->table, table, sizeof table);
+    expect_kept_table(true);
 }
 
-static void test_hash_refusals(void **state)
+TEST(test_hash_refusals)
 {
     bool avoid[NIC_MOST_QUEUES] = {[0] = true, [1] = true};
     struct nic_hash *before = (struct nic_hash *)&avoid;
 
-    (void)state;
     fake_nic_reset(2);
     assert_int_equal(nic_hash_avoid(FAKE_NIC, avoid, &before), TCPX_INVALID_USAGE);
     expect_text("fake0: of its 2 receive queues none would be left");
@@ -218,14 +215,13 @@ static void test_hash_refusals(void **state)
 
 /* --- rules --------------------------------------------------------------------------------- */
 
-static void test_ipv4_spec(void **state)
+TEST(test_ipv4_spec)
 {
     struct nic_rule rule = make_rule("192.0.2.1", "192.0.2.2", 3);
     struct nic_rule mapped = make_rule("::ffff:192.0.2.1", "::ffff:192.0.2.2", 3);
     struct ethtool_rx_flow_spec spec;
     struct ethtool_rx_flow_spec other;
 
-    (void)state;
     rule.location = mapped.location = 9;
     assert_true(nic_rule_to_spec(&rule, &spec));
     assert_int_equal(spec.flow_type, TCP_V4_FLOW);
@@ -246,14 +242,22 @@ static void test_ipv4_spec(void **state)
     assert_true(nic_rule_is_spec(&mapped, &spec));
 }
 
-static void test_ipv6_spec(void **state)
+/* A rule of the NIC with this change is another one. */
+#define DIFFERS(change)                                                                            \
+    do {                                                                                           \
+        struct ethtool_rx_flow_spec other = spec;                                                  \
+                                                                                                   \
+        other.change;                                                                              \
+        assert_false(nic_rule_is_spec(&rule, &other));                                             \
+    } while (0)
+
+TEST(test_ipv6_spec)
 {
     struct nic_rule rule = make_rule("2001:db8::1", "2001:db8::2", 1);
     struct ethtool_rx_flow_spec spec;
     const union socket_address from = {.storage = rule.from};
     const union socket_address to = {.storage = rule.to};
 
-    (void)state;
     assert_true(nic_rule_to_spec(&rule, &spec));
     assert_int_equal(spec.flow_type, TCP_V6_FLOW);
     assert_memory_equal(spec.h_u.tcp_ip6_spec.ip6src, &from.ipv6.sin6_addr, 16);
@@ -265,14 +269,11 @@ static void test_ipv6_spec(void **state)
         assert_int_equal(spec.m_u.tcp_ip6_spec.ip6dst[i], 0xffffffff);
     }
     assert_true(nic_rule_is_spec(&rule, &spec));
-    spec.h_u.tcp_ip6_spec.ip6dst[3] ^= htonl(1);
-    assert_false(nic_rule_is_spec(&rule, &spec));
-    spec.h_u.tcp_ip6_spec.ip6dst[3] ^= htonl(1);
-    spec.m_u.tcp_ip6_spec.ip6src[0] = 0;
-    assert_false(nic_rule_is_spec(&rule, &spec));
+    DIFFERS(h_u.tcp_ip6_spec.ip6dst[3] ^= htonl(1));
+    DIFFERS(m_u.tcp_ip6_spec.ip6src[0] = 0);
 }
 
-static void test_no_spec(void **state)
+TEST(test_no_spec)
 {
     struct nic_rule rules[] = {make_rule("192.0.2.1", "2001:db8::2", 1),
                                make_rule("2001:db8::1", "::ffff:192.0.2.2", 1),
@@ -281,10 +282,9 @@ static void test_no_spec(void **state)
                                {.queue = 1}};
     struct ethtool_rx_flow_spec spec;
 
-    (void)state;
     rules[2].from = address("192.0.2.1", 0);
     rules[3].to = address("2001:db8::2", 0);
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    for (size_t i = 0; i < COUNT_OF(rules); i++)
         assert_false(nic_rule_to_spec(&rules[i], &spec));
     fake_nic_reset(4);
     assert_int_equal(nic_rule_add(FAKE_NIC, &rules[0]), TCPX_INVALID_ARGUMENT);
@@ -293,20 +293,12 @@ static void test_no_spec(void **state)
 }
 
 /* A rule that differs in anything is somebody else's. */
-static void test_other_specs(void **state)
+TEST(test_other_specs)
 {
     struct nic_rule rule = make_rule("192.0.2.1", "192.0.2.2", 3);
     struct ethtool_rx_flow_spec spec;
-    struct ethtool_rx_flow_spec other;
 
-    (void)state;
     assert_true(nic_rule_to_spec(&rule, &spec));
-#define DIFFERS(change)                                                                            \
-    do {                                                                                           \
-        other = spec;                                                                              \
-        other.change;                                                                              \
-        assert_false(nic_rule_is_spec(&rule, &other));                                             \
-    } while (0)
     DIFFERS(flow_type = UDP_V4_FLOW);
     DIFFERS(flow_type |= FLOW_RSS);
     DIFFERS(flow_type |= FLOW_EXT);
@@ -323,34 +315,41 @@ static void test_other_specs(void **state)
     DIFFERS(m_u.tcp_ip4_spec.psrc = 0);
     DIFFERS(m_u.tcp_ip4_spec.pdst--);
     DIFFERS(m_u.tcp_ip4_spec.tos = 255);
-#undef DIFFERS
 }
 
-static void test_places(void **state)
+TEST(test_places)
 {
     static const uint32_t used[] = {7, 5, 4};
+    static const struct {
+        uint32_t used;
+        uint32_t places;
+        uint32_t place; /* the one that is found */
+    } cases[] = {{0, 8, 7}, {3, 8, 6}, {3, 6, 3}, {3, UINT32_MAX, UINT32_MAX - 1}};
     uint32_t place = 4711;
 
-    (void)state;
-    assert_true(nic_rule_place(NULL, 0, 8, &place));
-    assert_int_equal(place, 7);
-    assert_true(nic_rule_place(used, 3, 8, &place));
-    assert_int_equal(place, 6);
-    assert_true(nic_rule_place(used, 3, 6, &place));
-    assert_int_equal(place, 3);
-    assert_true(nic_rule_place(used, 3, UINT32_MAX, &place));
-    assert_int_equal(place, UINT32_MAX - 1);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_true(nic_rule_place(used, cases[i].used, cases[i].places, &place));
+        assert_int_equal(place, cases[i].place);
+    }
     place = 4711;
     assert_false(nic_rule_place(used, 3, 0, &place));
     assert_false(nic_rule_place((const uint32_t[]){1, 0}, 2, 2, &place));
     assert_int_equal(place, 4711);
 }
 
+/* Whether it was removed. */
+static bool remove_rule(const char *interface, const struct nic_rule *rule)
+{
+    bool removed = false;
+
+    assert_int_equal(nic_rule_remove(interface, rule, &removed), TCPX_SUCCESS);
+    return removed;
+}
+
 static void add_and_remove(void)
 {
     struct nic_rule one = make_rule("192.0.2.1", "192.0.2.2", 3);
     struct nic_rule two = make_rule("2001:db8::1", "2001:db8::2", 2);
-    bool removed = false;
 
     assert_int_equal(nic_rule_add(FAKE_NIC, &one), TCPX_SUCCESS);
     assert_int_equal(nic_rule_add(FAKE_NIC, &two), TCPX_SUCCESS);
@@ -358,24 +357,20 @@ static void add_and_remove(void)
     assert_int_equal(fake_nic_rules(), 2);
     assert_int_equal(fake_nic->rules[one.location].ring_cookie, 3);
     assert_int_equal(fake_nic->rules[two.location].flow_type, TCP_V6_FLOW);
-    assert_int_equal(nic_rule_remove(FAKE_NIC, &one, &removed), TCPX_SUCCESS);
-    assert_true(removed);
-    assert_int_equal(nic_rule_remove(FAKE_NIC, &one, &removed), TCPX_SUCCESS);
-    assert_false(removed);
+    assert_true(remove_rule(FAKE_NIC, &one));
+    assert_false(remove_rule(FAKE_NIC, &one));
     one.location = two.location; /* there is another one now */
     assert_int_equal(nic_rule_remove(FAKE_NIC, &one, NULL), TCPX_SUCCESS);
     assert_int_equal(fake_nic_rules(), 1);
-    assert_int_equal(nic_rule_remove(FAKE_NIC, &two, &removed), TCPX_SUCCESS);
-    assert_true(removed);
+    assert_true(remove_rule(FAKE_NIC, &two));
     assert_int_equal(fake_nic_rules(), 0);
     assert_int_equal(fake_nic->overwritten, 0);
 }
 
-static void test_rules(void **state)
+TEST(test_rules)
 {
     bool has_rules = false;
 
-    (void)state;
     fake_nic_reset(4);
     assert_int_equal(nic_has_rules(FAKE_NIC, &has_rules), TCPX_SUCCESS);
     assert_true(has_rules);
@@ -384,13 +379,12 @@ static void test_rules(void **state)
     add_and_remove();
 }
 
-static void test_rule_refusals(void **state)
+TEST(test_rule_refusals)
 {
     struct nic_rule rule = make_rule("192.0.2.1", "192.0.2.2", 3);
     bool has_rules = true;
     bool removed = true;
 
-    (void)state;
     fake_nic_reset(4);
     assert_int_equal(nic_rule_add(FAKE_NIC, &rule), TCPX_SUCCESS);
     fake_nic->refusal = EPERM;
@@ -493,6 +487,15 @@ static void begin_telling(void)
     kernel.sequence = 2; /* the first question of a socket is about the family */
 }
 
+/* The next answer: numbers, unless they are NULL, and how it ends. */
+static void tell(const uint32_t *pairs, int code)
+{
+    begin_telling();
+    if (pairs != NULL)
+        tell_numbers(pairs);
+    tell_end(code);
+}
+
 /* The kernel of this machine has to have the commands; then what it would say is made up. */
 static void need_devmem(void)
 {
@@ -504,6 +507,15 @@ static void need_devmem(void)
     if (!receives || !sends)
         skip_because("this kernel has no device-memory TCP");
     begin_telling();
+}
+
+static void need_ethtool(void)
+{
+    struct nic_rings rings;
+    int error = 0;
+
+    if (nic_get_rings("lo", &rings, &error) == TCPX_SUCCESS || error != EOPNOTSUPP)
+        skip_because("this kernel has no ethtool over netlink");
 }
 
 static int stop_telling(void **state)
@@ -523,7 +535,7 @@ static void expect_asked(uint8_t command, const uint32_t *words, size_t count)
 /* An attribute's header as one word. */
 #define HEAD(length, type) ((uint32_t)(length) | (uint32_t)(type) << 16)
 
-static void test_binds(void **state)
+TEST(test_binds)
 {
     static const uint32_t receive[] = {HEAD(8, 1), 7, HEAD(8, 3), 99, HEAD(20, 0x8002),
                                        HEAD(8, 1), 4, HEAD(8, 3), 0,  HEAD(20, 0x8002),
@@ -532,32 +544,26 @@ static void test_binds(void **state)
     struct nic_binding binding = {.socket = -1};
     int error = 0;
 
-    (void)state;
     need_devmem();
-    tell_numbers((const uint32_t[]){4, 41, 0});
-    tell_end(0);
+    tell((const uint32_t[]){4, 41, 0}, 0);
     assert_int_equal(nic_bind_receive(7, (const unsigned[]){4, 6}, 2, 99, &binding, &error),
                      TCPX_SUCCESS);
-    expect_asked(13, receive, sizeof receive / sizeof *receive);
+    expect_asked(13, receive, COUNT_OF(receive));
     assert_int_equal(binding.id, 41);
     assert_true(fcntl(binding.socket, F_GETFD) >= 0);
     nic_unbind(&binding);
     assert_int_equal(binding.socket, -1);
-    begin_telling();
-    tell_numbers((const uint32_t[]){4, 42, 0});
-    tell_end(0);
+    tell((const uint32_t[]){4, 42, 0}, 0);
     assert_int_equal(nic_bind_send(7, 98, &binding, &error), TCPX_SUCCESS);
-    expect_asked(15, send_only, sizeof send_only / sizeof *send_only);
+    expect_asked(15, send_only, COUNT_OF(send_only));
     assert_int_equal(binding.id, 42);
     nic_unbind(&binding);
     assert_int_equal(error, 0);
     /* Fine, but no number: that cannot be used. */
-    begin_telling();
-    tell_end(0);
+    tell(NULL, 0);
     assert_int_equal(nic_bind_send(7, 98, &binding, &error), TCPX_SYSTEM_ERROR);
     assert_int_equal(error, EPROTO);
-    begin_telling();
-    tell_end(-EEXIST);
+    tell(NULL, -EEXIST);
     assert_int_equal(nic_bind_receive(1, (const unsigned[]){4, 6}, 2, 99, &binding, &error),
                      TCPX_SYSTEM_ERROR);
     assert_int_equal(error, EEXIST);
@@ -565,11 +571,10 @@ static void test_binds(void **state)
     assert_int_equal(binding.socket, -1);
 }
 
-static void test_bound_queues(void **state)
+TEST(test_bound_queues)
 {
     bool bound[NIC_MOST_QUEUES];
 
-    (void)state;
     need_devmem();
     tell_numbers((const uint32_t[]){1, 0, 3, 0, 2, 7, 4, 900, 0}); /* a queue with nothing */
     tell_numbers((const uint32_t[]){1, 1, 3, 0, 2, 7, 5, 41, 0});  /* a dma-buf */
@@ -585,11 +590,10 @@ static void test_bound_queues(void **state)
         assert_int_equal(bound[i], i >= 1 && i <= 3);
 }
 
-static void test_pages_out(void **state)
+TEST(test_pages_out)
 {
     uint64_t pages = 0;
 
-    (void)state;
     need_devmem();
     tell_numbers((const uint32_t[]){1, 1, 2, 7, 4, 1000, 0});           /* ordinary pages */
     tell_numbers((const uint32_t[]){1, 2, 2, 7, 4, 20, 7, 41, 0});      /* ours */
@@ -606,61 +610,45 @@ static void expect_split(const uint32_t *answer, enum nic_split split, bool has_
 {
     struct nic_rings rings = {.threshold = 4711};
 
-    begin_telling();
-    tell_numbers(answer);
-    tell_end(0);
+    tell(answer, 0);
     assert_int_equal(nic_get_rings("eth0", &rings, NULL), TCPX_SUCCESS);
     assert_int_equal(rings.split, split);
     assert_int_equal(rings.has_threshold, has_threshold);
     assert_int_equal(rings.threshold, threshold);
 }
 
-static void test_rings(void **state)
+TEST(test_rings)
 {
     struct nic_rings rings;
     int error = 0;
 
-    (void)state;
-    if (nic_get_rings("lo", &rings, &error) == TCPX_SUCCESS || error != EOPNOTSUPP)
-        skip_because("this kernel has no ethtool over netlink");
+    need_ethtool();
     expect_split((const uint32_t[]){6, 256, 11, 2, 17, 64, 0}, NIC_SPLIT_ON, true, 64);
     expect_asked(15, (const uint32_t[]){HEAD(16, 0x8001), HEAD(9, 2), 0x30687465, 0}, 4);
     expect_split((const uint32_t[]){11, 1, 0}, NIC_SPLIT_OFF, false, 0);
     expect_split((const uint32_t[]){11, 7, 0}, NIC_SPLIT_UNKNOWN, false, 0);
     expect_split((const uint32_t[]){17, 0, 0}, NIC_SPLIT_UNKNOWN, true, 0);
-    begin_telling();
-    tell_numbers((const uint32_t[]){6, 256, 0});
-    tell_end(0);
+    tell((const uint32_t[]){6, 256, 0}, 0);
     assert_int_equal(nic_get_rings("eth0", &rings, &error), TCPX_SYSTEM_ERROR);
     assert_int_equal(error, EOPNOTSUPP);
     expect_text("eth0: its driver does not know header split");
 }
 
 /* The same answer serves both questions: what is, and what shall be. */
-static void test_split_headers(void **state)
+TEST(test_split_headers)
 {
-    struct nic_rings rings;
-    int error = 0;
-
-    (void)state;
-    if (nic_get_rings("lo", &rings, &error) == TCPX_SUCCESS || error != EOPNOTSUPP)
-        skip_because("this kernel has no ethtool over netlink");
-    begin_telling(); /* on already: nothing is changed, which could restart the NIC */
-    tell_numbers((const uint32_t[]){11, 2, 17, 0, 0});
-    tell_end(0);
+    need_ethtool();
+    /* on already: nothing is changed, which could restart the NIC */
+    tell((const uint32_t[]){11, 2, 17, 0, 0}, 0);
     assert_int_equal(nic_split_headers("eth0"), TCPX_SUCCESS);
     assert_int_equal(kernel.asked[NLMSG_HDRLEN], 15);
-    begin_telling();
-    tell_numbers((const uint32_t[]){11, 2, 17, 64, 0});
-    tell_end(0);
+    tell((const uint32_t[]){11, 2, 17, 64, 0}, 0);
     assert_int_equal(nic_split_headers("eth0"), TCPX_SUCCESS);
     expect_asked(16,
                  (const uint32_t[]){HEAD(16, 0x8001), HEAD(9, 2), 0x30687465, 0, HEAD(5, 11), 2,
                                     HEAD(8, 17), 0},
                  8);
-    begin_telling();
-    tell_numbers((const uint32_t[]){11, 1, 0});
-    tell_end(0);
+    tell((const uint32_t[]){11, 1, 0}, 0);
     assert_int_equal(nic_split_headers("eth0"), TCPX_SUCCESS);
     expect_asked(
         16, (const uint32_t[]){HEAD(16, 0x8001), HEAD(9, 2), 0x30687465, 0, HEAD(5, 11), 2}, 6);
@@ -686,7 +674,7 @@ static void expect_route_asked(const char *from, const char *to, unsigned scope,
 }
 
 /* Both addresses, the interface of a link-local one, and the ports, which can decide. */
-static void test_route_requests(void **state)
+TEST(test_route_requests)
 {
     /* rtmsg: family, bits of the destination and of the source; then attributes. */
     static const uint32_t mapped[] = {2 | 32 << 8 | 32 << 16,
@@ -706,14 +694,13 @@ static void test_route_requests(void **state)
         10 | 128 << 8, 0, 0,           HEAD(20, 1), 0x80fe,      0,      0,           0x02000000,
         HEAD(8, 4),    9, HEAD(5, 27), 6,           HEAD(6, 28), 0xa00f, HEAD(6, 29), 0x8813};
 
-    (void)state;
-    expect_route_asked("::ffff:192.0.2.1", "192.0.2.2", 0, mapped, sizeof mapped / sizeof *mapped);
-    expect_route_asked("::", "fe80::2", 9, link_local, sizeof link_local / sizeof *link_local);
+    expect_route_asked("::ffff:192.0.2.1", "192.0.2.2", 0, mapped, COUNT_OF(mapped));
+    expect_route_asked("::", "fe80::2", 9, link_local, COUNT_OF(link_local));
 }
 
 /* --- the real kernel ----------------------------------------------------------------------- */
 
-static void test_no_such_interface(void **state)
+TEST(test_no_such_interface)
 {
     struct nic_rule rule = make_rule("192.0.2.1", "192.0.2.2", 0);
     struct nic_rings rings;
@@ -721,7 +708,6 @@ static void test_no_such_interface(void **state)
     bool has_rules;
     int error = 0;
 
-    (void)state;
     assert_int_equal(nic_get_rings("no-such-nic", &rings, &error), TCPX_SYSTEM_ERROR);
     expect_text("no-such-nic: cannot ask about header split");
     assert_true(error == ENODEV || error == ENOENT); /* a kernel without the family */
@@ -737,14 +723,13 @@ static void test_no_such_interface(void **state)
     assert_false(has_rules);
 }
 
-static void test_loopback(void **state)
+TEST(test_loopback)
 {
     struct nic_rings rings = {.threshold = 4711};
     struct nic_rule rule = make_rule("127.0.0.1", "127.0.0.1", 0);
     bool has_rules = true;
     int error = 0;
 
-    (void)state;
     if (if_nametoindex("lo") == 0)
         skip_because("there is no loopback device");
     assert_int_equal(nic_get_rings("lo", &rings, &error), TCPX_SYSTEM_ERROR);
@@ -759,7 +744,7 @@ static void test_loopback(void **state)
 }
 
 /* Loopback takes no device memory, and a file in memory is none. */
-static void test_bindings(void **state)
+TEST(test_bindings)
 {
     struct nic_binding binding = {.socket = -1, .id = 4711};
     const unsigned queue = 0;
@@ -771,7 +756,6 @@ static void test_bindings(void **state)
     int error = 0;
     int memory = memfd_create("not a dma-buf", MFD_CLOEXEC);
 
-    (void)state;
     assert_true(memory >= 0);
     assert_int_equal(nic_kernel_binds(&receives, &sends), TCPX_SUCCESS);
     assert_int_equal(nic_bind_receive(lo, &queue, 1, memory, &binding, &error), TCPX_SYSTEM_ERROR);
@@ -815,14 +799,13 @@ static bool has_ipv6(void)
     return has;
 }
 
-static void test_routes(void **state)
+TEST(test_routes)
 {
     struct sockaddr_storage here = address("127.0.0.1", 1);
     struct sockaddr_storage strange = address("203.0.113.7", 1);
     struct sockaddr_storage ipv6 = address("::1", 1);
     unsigned ifindex = 4711;
 
-    (void)state;
     expect_route("127.0.0.1", "127.0.0.1", 4000);
     expect_route("127.0.0.1", "127.0.0.2", 0);
     expect_route("0.0.0.0", "127.0.0.1", 4000);

@@ -6,17 +6,11 @@
 #include "base/config.h"
 #include "gpu/gpu.h"
 #include "net/nic/nic.h"
+#include "tests/unit/checks.h"
 #include "tools/nic_devmem.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* A machine that answers as it is told. */
 static struct {
@@ -144,12 +138,6 @@ static void ask(void)
     nic_devmem_ask(&nic0, &memory, &devmem);
 }
 
-static void expect_part(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", text, part);
-}
-
 /* It has the words, and whoever can do something about it is told what. */
 static void expect_missing(const struct nic_devmem_answer *missing, const char *words,
                            const char *advice)
@@ -183,9 +171,8 @@ static void expect_met(enum nic_devmem_need need, const char *words)
     assert_string_equal(devmem.needs[need].advice, "");
 }
 
-static void test_all_is_there(void **state)
+TEST(test_all_is_there)
 {
-    (void)state;
     ask();
     assert_true(devmem.knows);
     assert_null(nic_devmem_missing_to_receive(&devmem));
@@ -193,7 +180,7 @@ static void test_all_is_there(void **state)
     expect_met(NIC_DEVMEM_QUEUES, "3 of 4 receive queues are free");
 }
 
-static void test_each_need_is_named(void **state)
+TEST(test_each_need_is_named)
 {
     set_up(state);
     machine.kernel_receives = false;
@@ -215,9 +202,8 @@ static void test_each_need_is_named(void **state)
                 "'ethtool -L nic0 combined 4'");
 }
 
-static void test_queues_that_others_have(void **state)
+TEST(test_queues_that_others_have)
 {
-    (void)state;
     machine.bound[0] = true; /* which would not have been taken anyway */
     expect_met(NIC_DEVMEM_QUEUES, "3 of 4 receive queues are free");
     machine.bound[2] = machine.bound[3] = true;
@@ -228,9 +214,8 @@ static void test_queues_that_others_have(void **state)
 }
 
 /* tcpx switches it on, so that it is never the reason where the driver knows it. */
-static void test_header_split(void **state)
+TEST(test_header_split)
 {
-    (void)state;
     expect_met(NIC_DEVMEM_SPLIT, "tcp-data-split is on");
     machine.rings.threshold = 256;
     expect_met(NIC_DEVMEM_SPLIT, "hds-thresh of 256: tcpx makes that 0");
@@ -244,9 +229,8 @@ static void test_header_split(void **state)
     expect_only(NIC_DEVMEM_SPLIT, "no header split", "'ethtool -G nic0 tcp-data-split on'");
 }
 
-static void test_the_first_one_is_the_reason(void **state)
+TEST(test_the_first_one_is_the_reason)
 {
-    (void)state;
     machine.exports[0] = false;
     expect_not_received("dma-buf", "open kernel modules");
     machine.queues = 1;
@@ -261,9 +245,8 @@ static void test_the_first_one_is_the_reason(void **state)
     expect_not_received("kernel", "6.12");
 }
 
-static void test_sending_needs_less(void **state)
+TEST(test_sending_needs_less)
 {
-    (void)state;
     machine.is_root = machine.has_rules = false;
     machine.queues = 1;
     ask();
@@ -284,11 +267,10 @@ static void test_sending_needs_less(void **state)
     expect_missing(nic_devmem_missing_to_receive(&devmem), "cannot receive into", "6.12");
 }
 
-static void test_memory_of_gpus(void **state)
+TEST(test_memory_of_gpus)
 {
     struct nic_devmem_answer memory;
 
-    (void)state;
     machine.gpus = 3;
     machine.exports[0] = false;
     machine.exports[2] = true;
@@ -306,11 +288,10 @@ static void test_memory_of_gpus(void **state)
     expect_missing(&memory, "no driver", "UCCL_TCPX_GPU=host");
 }
 
-static void test_interfaces_that_cannot(void **state)
+TEST(test_interfaces_that_cannot)
 {
     const struct net_device lo = {.name = "lo", .ifindex = 1, .is_loopback = true};
 
-    (void)state;
     nic_devmem_look(&lo, "", &devmem);
     assert_false(devmem.knows);
     expect_part(devmem.unfit, "loopback");

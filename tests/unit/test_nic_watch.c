@@ -5,23 +5,17 @@
 #include "base/clock.h"
 #include "net/nic/nic.h"
 #include "tests/skip.h"
+#include "tests/unit/checks.h"
 
 #include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* More messages than the socket's buffer has room for, whatever its default is. */
 enum { FLOOD = 4000, PATIENCE_MS = 10000 };
@@ -124,9 +118,8 @@ static void hold_watcher(const char *interface)
 
 /* --- tests ---------------------------------------------------------------------------------- */
 
-static void test_state(void **state)
+TEST(test_state)
 {
-    (void)state;
     if (!in_a_net)
         skip_because("no network namespace can be made");
     set_up("lo", true);
@@ -139,9 +132,8 @@ static void test_state(void **state)
     set_up("lo", true);
 }
 
-static void test_shut_down(void **state)
+TEST(test_shut_down)
 {
-    (void)state;
     begin("lo");
     for (unsigned i = 0; i < 3; i++) {
         set_up("lo", true);
@@ -153,9 +145,8 @@ static void test_shut_down(void **state)
 }
 
 /* The message about the end did not fit any more. */
-static void test_overrun(void **state)
+TEST(test_overrun)
 {
-    (void)state;
     begin("lo");
     for (int i = 0; i < 3; i++) {
         hold_watcher("lo");
@@ -168,11 +159,10 @@ static void test_overrun(void **state)
     nic_watch_end();
 }
 
-static void test_overrun_while_up(void **state)
+TEST(test_overrun_while_up)
 {
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
 
-    (void)state;
     begin("lo");
     hold_watcher("lo");
     atomic_store(&hold, false);
@@ -183,9 +173,8 @@ static void test_overrun_while_up(void **state)
     nic_watch_end();
 }
 
-static void test_removed(void **state)
+TEST(test_removed)
 {
-    (void)state;
     if (!make_pair())
         skip_because("no pair of virtual interfaces can be made");
     begin("tcpxw0");
@@ -194,9 +183,8 @@ static void test_removed(void **state)
     nic_watch_end();
 }
 
-static void test_removed_in_an_overrun(void **state)
+TEST(test_removed_in_an_overrun)
 {
-    (void)state;
     if (!make_pair())
         skip_because("no pair of virtual interfaces can be made");
     set_up("tcpxw0", true);
@@ -208,9 +196,8 @@ static void test_removed_in_an_overrun(void **state)
     nic_watch_end();
 }
 
-static void test_again_and_again(void **state)
+TEST(test_again_and_again)
 {
-    (void)state;
     for (int i = 0; i < 50; i++) {
         assert_int_equal(nic_watch_begin(down), TCPX_SUCCESS);
         assert_int_equal(nic_watch_begin(down), TCPX_SUCCESS);

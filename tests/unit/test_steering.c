@@ -1,7 +1,7 @@
 /*
  * Shows that a connection's rule is the one for what arrives on it; that a process which is killed
  * leaves rules that the next one removes, and never those of the living or of others; that the
- * record of rules survives every kind of rubbish in it, many writers at once, and its own absence.
+ * journal of rules survives every kind of rubbish in it, many writers at once, and its own absence.
  */
 #include "tests/unit/fake_nic.h"
 
@@ -10,106 +10,27 @@
 #include "net/nic/rule_journal.h"
 #include "net/nic/steering_files.h"
 #include "net/socket/socket.h"
-#include "tests/limit.h"
 #include "tests/skip.h"
+#include "tests/unit/tree.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
-
-/* --- a folder of our own ------------------------------------------------------------------- */
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/tcpx-steering-XXXXXX");
-    if (mkdtemp(folder) == NULL)
-        return -1;
-    steering_files_use(folder, NULL);
-    fake_nic_reset(8);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    char command[128];
-
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
-
-static void record_path(char path[256])
-{
-    struct stat status;
-
-    assert_int_equal(stat("/proc/self/ns/net", &status), 0);
-    snprintf(path, 256, "%s/steering-%llu-" FAKE_NIC, folder, (unsigned long long)status.st_ino);
-}
-
-static void read_record(char text[4096])
-{
-    char path[256];
-    FILE *file;
-
-    record_path(path);
-    file = fopen(path, "r");
-    text[file != NULL ? fread(text, 1, 4095, file) : 0] = '\0';
-    if (file != NULL)
-        fclose(file);
-}
-
-static void write_record(const void *bytes, size_t length)
-{
-    char path[256];
-    FILE *file;
-
-    record_path(path);
-    file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, length, file), length);
-    fclose(file);
-}
-
-static unsigned count_lines(void)
-{
-    char text[4096];
-    unsigned count = 0;
-
-    read_record(text);
-    for (const char *at = text; *at != '\0'; at++)
-        count += *at == '\n';
-    return count;
-}
 
 /* --- connections --------------------------------------------------------------------------- */
 
 /* Two ends of a connection over loopback. */
-struct pair {
-    int ours;
-    int theirs;
-};
+static int ours = -1;
+static int theirs = -1;
 
-static struct pair make_pair(bool through_ipv6)
+static void connect_pair(bool through_ipv6)
 {
     union socket_address any = {0};
     socklen_t length = through_ipv6 ? sizeof any.ipv6 : sizeof any.ipv4;
     int listening = socket(through_ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct pair pair;
 
     if (through_ipv6) {
         any.ipv6.sin6_family = AF_INET6;
@@ -121,18 +42,17 @@ static struct pair make_pair(bool through_ipv6)
     assert_int_equal(bind(listening, (struct sockaddr *)&any, length), 0);
     assert_int_equal(listen(listening, 1), 0);
     assert_int_equal(getsockname(listening, (struct sockaddr *)&any, &length), 0);
-    pair.ours = socket(any.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(pair.ours, (struct sockaddr *)&any, length), 0);
-    pair.theirs = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
-    assert_true(pair.theirs >= 0);
+    ours = socket(any.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(ours, (struct sockaddr *)&any, length), 0);
+    theirs = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(theirs >= 0);
     close(listening);
-    return pair;
 }
 
-static void close_pair(struct pair *pair)
+static void close_pair(void)
 {
-    close(pair->ours);
-    close(pair->theirs);
+    close(ours);
+    close(theirs);
 }
 
 static uint16_t port_of(int socket)
@@ -144,11 +64,147 @@ static uint16_t port_of(int socket)
     return ntohs(any.storage.ss_family == AF_INET ? any.ipv4.sin_port : any.ipv6.sin6_port);
 }
 
-static void test_rule_of_a_connection(void **state)
+static struct nic_rule begin(int socket, unsigned queue)
+{
+    struct nic_rule rule;
+
+    assert_int_equal(steering_begin(FAKE_NIC, socket, queue, 0, &rule), TCPX_SUCCESS);
+    return rule;
+}
+
+static void end(const struct nic_rule *rule)
+{
+    steering_end(FAKE_NIC, rule);
+}
+
+static unsigned clean(void)
+{
+    return steering_clean(FAKE_NIC);
+}
+
+/* --- a folder of our own ------------------------------------------------------------------- */
+
+static int set_up(void **state)
 {
     (void)state;
+    fake_nic_reset(8);
+    connect_pair(false);
+    if (tree_make() != 0)
+        return -1;
+    steering_files_use(tree_root, NULL);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    close_pair();
+    return tree_remove();
+}
+
+/* A file of the journal; a later call overwrites it. */
+static const char *journal_path(const char *ending)
+{
+    static char paths[8][PATH_MAX];
+    static unsigned next;
+    struct stat status;
+
+    next = (next + 1) % COUNT_OF(paths);
+    assert_int_equal(stat("/proc/self/ns/net", &status), 0);
+    snprintf(paths[next], sizeof paths[next], "%s",
+             tree_path("/steering-%llu-" FAKE_NIC "%s", (unsigned long long)status.st_ino, ending));
+    return paths[next];
+}
+
+static void read_journal(char text[4096])
+{
+    FILE *file = fopen(journal_path(""), "r");
+
+    text[file != NULL ? fread(text, 1, 4095, file) : 0] = '\0';
+    if (file != NULL)
+        fclose(file);
+}
+
+/* The first line, which has to be understood. */
+static struct rule_line first_line(void)
+{
+    struct rule_line line;
+    char text[4096];
+
+    read_journal(text);
+    assert_non_null(strchr(text, '\n'));
+    *strchr(text, '\n') = '\0';
+    assert_true(rule_line_parse(text, &line));
+    return line;
+}
+
+/* How many rules the NIC has, and lines the journal. */
+static void expect_counts(unsigned rules, unsigned lines)
+{
+    char text[4096];
+    unsigned count = 0;
+
+    read_journal(text);
+    for (const char *at = text; *at != '\0'; at++)
+        count += *at == '\n';
+    assert_int_equal(fake_nic_rules(), rules);
+    assert_int_equal(count, lines);
+}
+
+/* --- other processes ----------------------------------------------------------------------- */
+
+/* A child that ends with the function's value. */
+static pid_t start_child(int (*work)(void))
+{
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(work());
+    assert_true(child > 0);
+    return child;
+}
+
+static int await_child(pid_t child)
+{
+    int status = -1;
+
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static int add_rules_and_die(void)
+{
+    struct nic_rule rule;
+
+    connect_pair(false);
+    if (steering_begin(FAKE_NIC, ours, 1, 0, &rule) == TCPX_SUCCESS &&
+        steering_begin(FAKE_NIC, theirs, 2, 0, &rule) == TCPX_SUCCESS)
+        raise(SIGKILL);
+    return 1;
+}
+
+/* A child that makes two rules and is killed; still to be waited for. */
+static pid_t kill_one(void)
+{
+    pid_t child = start_child(add_rules_and_die);
+    siginfo_t info;
+
+    assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+    assert_int_equal(info.si_code, CLD_KILLED);
+    return child;
+}
+
+static void kill_one_and_wait(void)
+{
+    waitpid(kill_one(), NULL, 0);
+}
+
+/* --- rules of connections ------------------------------------------------------------------ */
+
+TEST(test_rule_of_a_connection)
+{
     for (int through_ipv6 = 0; through_ipv6 < 2; through_ipv6++) {
-        struct pair pair;
         struct nic_rule rule;
         union socket_address from;
         union socket_address to;
@@ -157,27 +213,26 @@ static void test_rule_of_a_connection(void **state)
         if (probe < 0 && through_ipv6)
             break;
         close(probe);
-        pair = make_pair(through_ipv6);
-        assert_int_equal(steering_describe(pair.ours, &rule), TCPX_SUCCESS);
+        close_pair();
+        connect_pair(through_ipv6);
+        assert_int_equal(steering_describe(ours, &rule), TCPX_SUCCESS);
         from.storage = rule.from;
         to.storage = rule.to;
         assert_int_equal(from.storage.ss_family, AF_INET);
         assert_int_equal(to.storage.ss_family, AF_INET);
-        assert_int_equal(ntohs(from.ipv4.sin_port), port_of(pair.theirs));
-        assert_int_equal(ntohs(to.ipv4.sin_port), port_of(pair.ours));
+        assert_int_equal(ntohs(from.ipv4.sin_port), port_of(theirs));
+        assert_int_equal(ntohs(to.ipv4.sin_port), port_of(ours));
         assert_int_equal(ntohl(from.ipv4.sin_addr.s_addr), INADDR_LOOPBACK);
         assert_int_equal(ntohl(to.ipv4.sin_addr.s_addr), INADDR_LOOPBACK);
-        close_pair(&pair);
     }
 }
 
-static void test_no_connection(void **state)
+TEST(test_no_connection)
 {
     int unconnected = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int pair[2];
     struct nic_rule rule;
 
-    (void)state;
     assert_int_equal(steering_begin(FAKE_NIC, unconnected, 1, 0, &rule), TCPX_SYSTEM_ERROR);
     assert_int_equal(steering_begin(FAKE_NIC, -1, 1, 0, &rule), TCPX_SYSTEM_ERROR);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
@@ -185,196 +240,132 @@ static void test_no_connection(void **state)
     close(pair[0]);
     close(pair[1]);
     close(unconnected);
-    assert_int_equal(fake_nic_rules(), 0);
-    assert_int_equal(count_lines(), 0);
+    expect_counts(0, 0);
 }
 
-static void test_begin_and_end(void **state)
+TEST(test_begin_and_end)
 {
-    struct pair pair = make_pair(false);
-    struct nic_rule one;
+    struct nic_rule one = begin(ours, 3);
     struct nic_rule two;
-    struct rule_line line;
-    char text[4096];
+    struct rule_line line = first_line();
 
-    (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &one), TCPX_SUCCESS);
     assert_int_equal(one.queue, 3);
     assert_int_equal(fake_nic_rules(), 1);
-    read_record(text);
-    assert_non_null(strchr(text, '\n'));
-    *strchr(text, '\n') = '\0';
-    assert_true(rule_line_parse(text, &line));
     assert_int_equal(line.owner.pid, getpid());
     assert_false(rule_owner_is_gone(&line.owner));
     assert_int_equal(line.rule.queue, 3);
     assert_int_equal(line.rule.location, one.location);
     assert_memory_equal(&line.rule.from, &one.from, sizeof(struct sockaddr_in));
     assert_memory_equal(&line.rule.to, &one.to, sizeof(struct sockaddr_in));
-    assert_int_equal(steering_begin(FAKE_NIC, pair.theirs, 4, 0, &two), TCPX_SUCCESS);
-    assert_int_equal(count_lines(), 2);
-    assert_int_equal(steering_clean(FAKE_NIC), 0); /* the living keep theirs */
-    assert_int_equal(fake_nic_rules(), 2);
-    steering_end(FAKE_NIC, &one);
-    assert_int_equal(count_lines(), 1);
-    assert_int_equal(fake_nic_rules(), 1);
-    steering_end(FAKE_NIC, &two);
-    assert_int_equal(count_lines(), 0);
-    assert_int_equal(fake_nic_rules(), 0);
-    close_pair(&pair);
+    two = begin(theirs, 4);
+    assert_int_equal(clean(), 0); /* the living keep theirs */
+    expect_counts(2, 2);
+    end(&one);
+    expect_counts(1, 1);
+    end(&two);
+    expect_counts(0, 0);
 }
 
-static void test_refusal_leaves_nothing(void **state)
+TEST(test_refusal_leaves_nothing)
 {
-    struct pair pair = make_pair(false);
     struct nic_rule rule = {.location = 4711};
 
-    (void)state;
     fake_nic->refusal = EPERM;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SYSTEM_ERROR);
+    assert_int_equal(steering_begin(FAKE_NIC, ours, 3, 0, &rule), TCPX_SYSTEM_ERROR);
     assert_int_equal(rule.location, 4711);
-    assert_int_equal(count_lines(), 0);
-    close_pair(&pair);
+    expect_counts(0, 0);
 }
 
-/* A rule that could not be removed stays in the record, for who can. */
-static void test_kept_for_later(void **state)
+/* A rule that could not be removed stays in the journal, for a process that can. */
+TEST(test_kept_for_later)
 {
-    struct pair pair = make_pair(false);
-    struct nic_rule rule;
+    struct nic_rule rule = begin(ours, 3);
 
-    (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
     fake_nic->refusal = EPERM;
-    steering_end(FAKE_NIC, &rule);
-    assert_int_equal(count_lines(), 1);
+    end(&rule);
+    expect_counts(1, 1);
     fake_nic->refusal = 0;
-    steering_end(FAKE_NIC, &rule);
-    assert_int_equal(count_lines(), 0);
-    close_pair(&pair);
+    end(&rule);
+    expect_counts(0, 0);
 }
 
 /* The end of a rule that is not there any more leaves alone what is at its place. */
-static void test_place_of_another(void **state)
+TEST(test_place_of_another)
 {
-    struct pair pair = make_pair(false);
-    struct nic_rule one;
+    struct nic_rule one = begin(ours, 3);
     struct nic_rule two;
 
-    (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &one), TCPX_SUCCESS);
     fake_nic->is_used[one.location] = false; /* by hand */
-    assert_int_equal(steering_begin(FAKE_NIC, pair.theirs, 4, 0, &two), TCPX_SUCCESS);
+    two = begin(theirs, 4);
     assert_int_equal(one.location, two.location);
-    assert_int_equal(count_lines(), 1);
-    steering_end(FAKE_NIC, &one);
-    assert_int_equal(fake_nic_rules(), 1);
-    assert_int_equal(count_lines(), 1);
-    steering_end(FAKE_NIC, &two);
+    expect_counts(1, 1);
+    end(&one);
+    expect_counts(1, 1);
+    end(&two);
     assert_int_equal(fake_nic_rules(), 0);
-    close_pair(&pair);
 }
 
 /* --- processes that are gone --------------------------------------------------------------- */
 
-/* A child that makes two rules and is killed; still to be waited for. */
-static pid_t kill_one(void)
+TEST(test_killed)
 {
-    pid_t child = fork();
-    siginfo_t info;
+    struct nic_rule rule = begin(ours, 3);
 
-    if (child == 0) {
-        struct pair pair = make_pair(false);
-        struct nic_rule rule;
-
-        if (steering_begin(FAKE_NIC, pair.ours, 1, 0, &rule) == TCPX_SUCCESS &&
-            steering_begin(FAKE_NIC, pair.theirs, 2, 0, &rule) == TCPX_SUCCESS)
-            raise(SIGKILL);
-        _exit(1);
-    }
-    assert_true(child > 0);
-    assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
-    assert_int_equal(info.si_code, CLD_KILLED);
-    return child;
-}
-
-static void test_killed(void **state)
-{
-    struct pair pair = make_pair(false);
-    struct nic_rule ours;
-
-    (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &ours), TCPX_SUCCESS);
     for (int waited = 0; waited < 2; waited++) {
         pid_t child = kill_one();
 
-        assert_int_equal(fake_nic_rules(), 3);
-        assert_int_equal(count_lines(), 3);
+        expect_counts(3, 3);
         if (waited)
             waitpid(child, NULL, 0);
-        assert_int_equal(steering_clean(FAKE_NIC), 2); /* dead, waited for or not */
+        assert_int_equal(clean(), 2); /* dead, waited for or not */
         if (!waited)
             waitpid(child, NULL, 0);
-        assert_int_equal(steering_clean(FAKE_NIC), 0);
-        assert_int_equal(fake_nic_rules(), 1);
-        assert_int_equal(count_lines(), 1);
+        assert_int_equal(clean(), 0);
+        expect_counts(1, 1);
     }
-    steering_end(FAKE_NIC, &ours);
-    close_pair(&pair);
+    end(&rule);
 }
 
-/* The record names a rule of the dead, but the NIC has another at this place: it stays. */
-static void test_no_foreign_rule_is_removed(void **state)
+/* The journal names a rule of the dead, but the NIC has another at this place: it stays. */
+TEST(test_no_foreign_rule_is_removed)
 {
-    pid_t child = kill_one();
     unsigned changes;
 
-    (void)state;
-    waitpid(child, NULL, 0);
+    kill_one_and_wait();
     for (int i = 0; i < FAKE_PLACES; i++)
         fake_nic->rules[i].ring_cookie = 7;
     changes = fake_nic->changes;
-    assert_int_equal(steering_clean(FAKE_NIC), 0);
-    assert_int_equal(fake_nic_rules(), 2);
+    assert_int_equal(clean(), 0);
     assert_int_equal(fake_nic->changes, changes);
-    assert_int_equal(count_lines(), 0);
+    expect_counts(2, 0);
 }
 
-static void test_who_is_gone(void **state)
+TEST(test_who_is_gone)
 {
-    struct pair pair = make_pair(false);
-    struct nic_rule rule;
-    struct rule_line line;
-    char text[4096];
+    struct nic_rule rule = begin(ours, 3);
+    struct rule_line line = first_line();
 
-    (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
-    read_record(text);
-    *strchr(text, '\n') = '\0';
-    assert_true(rule_line_parse(text, &line));
     assert_false(rule_owner_is_gone(&line.owner));
     line.owner.started--; /* an earlier process of our number */
     assert_true(rule_owner_is_gone(&line.owner));
-    line.owner.name_space++; /* in another container: nobody knows */
+    line.owner.name_space++; /* in another container: it cannot be known */
     assert_false(rule_owner_is_gone(&line.owner));
     line.owner.name_space--;
     line.owner.pid = 0x7ffffff0; /* beyond all process ids */
     assert_true(rule_owner_is_gone(&line.owner));
-    steering_end(FAKE_NIC, &rule);
-    close_pair(&pair);
+    end(&rule);
 }
 
-/* --- the record ---------------------------------------------------------------------------- */
+/* --- the journal --------------------------------------------------------------------------- */
 
 static const char good_line[] = "4194304 123 4026531836 192.0.2.1 4000 192.0.2.2 5000 3 17";
 static const char good_ipv6[] = "1 0 1 2001:db8::1 1 fe80::2 65535 1023 4294967295";
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
     struct rule_line line;
     char text[RULE_LINE_BYTES];
 
-    (void)state;
     assert_true(rule_line_parse(good_line, &line));
     assert_int_equal(line.owner.pid, 4194304);
     assert_int_equal(line.owner.started, 123);
@@ -389,7 +380,7 @@ static void test_lines(void **state)
     assert_string_equal(text, good_ipv6);
 }
 
-static void test_bad_lines(void **state)
+TEST(test_bad_lines)
 {
     static const char *const texts[] = {
         "",
@@ -418,16 +409,14 @@ static void test_bad_lines(void **state)
     struct rule_line line;
     char longer[2 * RULE_LINE_BYTES];
 
-    (void)state;
     memset(&line, 0x5a, sizeof line);
     memset(longer, '0', sizeof longer); /* before a good line: the number is the same */
     memcpy(longer + sizeof longer - sizeof good_line, good_line, sizeof good_line);
     assert_false(rule_line_parse(longer, &line));
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    for (size_t i = 0; i < COUNT_OF(texts); i++)
         if (rule_line_parse(texts[i], &line))
             fail_msg("'%s' was taken", texts[i]);
-    for (size_t i = 0; i < sizeof line; i++)
-        assert_int_equal(((const uint8_t *)&line)[i], 0x5a);
+    expect_untouched(&line, sizeof line);
 }
 
 static uint32_t next_random(uint32_t *state)
@@ -437,13 +426,12 @@ static uint32_t next_random(uint32_t *state)
 }
 
 /* Whatever is understood means the same when it is written and read again. */
-static void test_spoilt_lines(void **state)
+TEST(test_spoilt_lines)
 {
     static const char characters[] = "0123456789 .:af-\n\t\xff";
     uint32_t random = 20240607;
     unsigned taken = 0;
 
-    (void)state;
     for (int round = 0; round < 200000; round++) {
         struct rule_line line;
         struct rule_line again;
@@ -472,313 +460,59 @@ static void test_spoilt_lines(void **state)
 }
 
 /* Rubbish of every kind around a line of the dead and one of the living. */
-static void test_rubbish(void **state)
+TEST(test_rubbish)
 {
-    struct pair pair = make_pair(false);
-    struct nic_rule ours;
-    pid_t child;
+    struct nic_rule rule = begin(ours, 3);
     char text[4096];
-    char bytes[8192];
-    size_t length;
+    char bytes[8192] = "\0\0\n\0zero\n";
+    size_t length = 9;
 
-    (void)state;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &ours), TCPX_SUCCESS);
-    child = kill_one();
-    waitpid(child, NULL, 0);
-    read_record(text);
-    memcpy(bytes, "\0\0\n\0zero\n", 9);
-    length = 9 + (size_t)snprintf(bytes + 9, sizeof bytes - 9, "\n\nrubbish\n%s%s 18\nhalf a li",
-                                  text, good_line);
+    kill_one_and_wait();
+    read_journal(text);
+    length += (size_t)snprintf(bytes + length, sizeof bytes - length,
+                               "\n\nrubbish\n%s%s 18\nhalf a li", text, good_line);
     memset(bytes + length, 'x', 3000); /* without an end */
-    length += 3000;
-    write_record(bytes, length);
-    assert_int_equal(steering_clean(FAKE_NIC), 2);
-    assert_int_equal(fake_nic_rules(), 1);
-    assert_int_equal(count_lines(), 1);
-    steering_end(FAKE_NIC, &ours);
+    tree_put_bytes(journal_path(""), bytes, length + 3000);
+    assert_int_equal(clean(), 2);
+    expect_counts(1, 1);
+    end(&rule);
     assert_int_equal(fake_nic_rules(), 0);
-    close_pair(&pair);
 }
 
-/* Random bytes as a whole record. */
-static void test_random_record(void **state)
+/* Random bytes as a whole journal. */
+TEST(test_random_record)
 {
     uint32_t random = 7;
     uint8_t bytes[3000];
 
-    (void)state;
     for (int round = 0; round < 200; round++) {
         size_t length = next_random(&random) % sizeof bytes;
 
         for (size_t i = 0; i < length; i++)
             bytes[i] = next_random(&random) % 4 == 0 ? (uint8_t)next_random(&random)
                                                      : (uint8_t) "0 1\n"[next_random(&random) % 4];
-        write_record(bytes, length);
-        assert_int_equal(steering_clean(FAKE_NIC), 0);
+        tree_put_bytes(journal_path(""), bytes, length);
+        assert_int_equal(clean(), 0);
     }
     assert_int_equal(fake_nic->changes, 0);
 }
 
 /* Where nothing can be recorded, rules work all the same. */
-static void test_without_record(void **state)
+TEST(test_without_record)
 {
-    struct pair pair = make_pair(false);
+    char below[PATH_MAX];
     struct nic_rule rule;
-    char file[96];
-    char below[128];
-    int fd;
 
-    (void)state;
-    snprintf(file, sizeof file, "%s/file", folder);
-    snprintf(below, sizeof below, "%s/no-folder", file);
-    fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    assert_true(fd >= 0);
-    close(fd);
+    snprintf(below, sizeof below, "%s", tree_path("/file/no-folder"));
+    assert_int_equal(rmdir(tree_path("/file")), 0);
+    tree_put(tree_path("/file"), "");
     steering_files_use(below, NULL);
-    assert_int_equal(steering_clean(FAKE_NIC), 0);
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
+    assert_int_equal(clean(), 0);
+    rule = begin(ours, 3);
     assert_int_equal(fake_nic_rules(), 1);
-    assert_int_equal(steering_clean(FAKE_NIC), 0);
-    steering_end(FAKE_NIC, &rule);
+    assert_int_equal(clean(), 0);
+    end(&rule);
     assert_int_equal(fake_nic_rules(), 0);
-    steering_files_use(folder, NULL);
-    close_pair(&pair);
-}
-
-/* The folder is made when it is needed, and only then. */
-static void test_folder(void **state)
-{
-    struct pair pair = make_pair(false);
-    struct nic_rule rule;
-    struct stat status;
-    mode_t mask = umask(022);
-    char below[128];
-
-    (void)state;
-    snprintf(below, sizeof below, "%s/new", folder);
-    steering_files_use(below, NULL);
-    assert_int_equal(steering_clean(FAKE_NIC), 0);
-    assert_int_not_equal(stat(below, &status), 0);
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
-    assert_int_equal(stat(below, &status), 0);
-    assert_int_equal(status.st_mode & 0777, 0755);
-    steering_end(FAKE_NIC, &rule);
-    umask(mask);
-    steering_files_use(folder, NULL);
-    close_pair(&pair);
-}
-
-static int open_lock(mode_t mode)
-{
-    char path[256];
-    char lock[300];
-
-    record_path(path);
-    snprintf(lock, sizeof lock, "%s.lock", path);
-    return open(lock, O_RDWR | O_CREAT | O_CLOEXEC, mode);
-}
-
-/*
- * Another process holds the lock: nobody waits for it inside of a call. The next call succeeds when
- * it has let go; if it does not, the rule is made without a record at the end of the patience.
- */
-static void test_stuck_lock(void **state)
-{
-    struct pair pair = make_pair(false);
-    uint64_t begun = clock_now();
-    struct nic_rule rule;
-    int fd = open_lock(0600);
-
-    (void)state;
-    assert_true(fd >= 0);
-    assert_int_equal(flock(fd, LOCK_EX), 0);
-    for (int i = 0; i < 5; i++)
-        assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, DEADLINE_NEVER, &rule),
-                         TCPX_IN_PROGRESS);
-    assert_int_equal(fake_nic_rules(), 0);
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, clock_now(), &rule), TCPX_SUCCESS);
-    assert_in_range(clock_now() - begun, 0, 1000000000);
-    assert_int_equal(fake_nic_rules(), 1);
-    assert_int_equal(count_lines(), 0);
-    assert_int_equal(flock(fd, LOCK_UN), 0);
-    steering_end(FAKE_NIC, &rule);
-    assert_int_equal(fake_nic_rules(), 0);
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, DEADLINE_NEVER, &rule), TCPX_SUCCESS);
-    assert_int_equal(count_lines(), 1);
-    steering_end(FAKE_NIC, &rule);
-    close(fd);
-    close_pair(&pair);
-}
-
-/* --- whose files these are ------------------------------------------------------------------ */
-
-enum { SOMEBODY = 65534 };
-
-static void expect_mode(const char *ending, mode_t mode)
-{
-    char path[256];
-    char file[300];
-    struct stat status;
-
-    record_path(path);
-    snprintf(file, sizeof file, "%s%s", path, ending);
-    assert_int_equal(stat(file, &status), 0);
-    assert_int_equal(status.st_mode & 07777, mode);
-}
-
-/* What a process of another user makes of the lock: 0 if it could hold it, or an errno. */
-static int lock_as_somebody(void)
-{
-    int status = -1;
-    pid_t child = fork();
-
-    if (child == 0) {
-        char path[256];
-        char lock[300];
-        int fd;
-
-        record_path(path);
-        snprintf(lock, sizeof lock, "%s.lock", path);
-        if (setgid(SOMEBODY) != 0 || setuid(SOMEBODY) != 0)
-            _exit(255);
-        fd = open(lock, O_RDONLY | O_CLOEXEC);
-        _exit(fd < 0 ? errno : flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno);
-    }
-    assert_true(child > 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return WEXITSTATUS(status);
-}
-
-/* No other user can hold the locks, or read the record. */
-static void test_modes(void **state)
-{
-    struct pair pair = make_pair(false);
-    mode_t mask = umask(0);
-    struct nic_rule rule;
-    int lock;
-
-    (void)state;
-    assert_int_equal(chmod(folder, 0755), 0);
-    lock = steering_lock(FAKE_NIC);
-    assert_true(lock >= 0);
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
-    expect_mode("", 0600);
-    expect_mode(".lock", 0600);
-    expect_mode(".setup.lock", 0600);
-    if (geteuid() == 0)
-        assert_int_equal(lock_as_somebody(), EACCES);
-    steering_end(FAKE_NIC, &rule);
-    steering_unlock(lock);
-    umask(mask);
-    close_pair(&pair);
-}
-
-/* Files that others may open get the right mode. */
-static void test_old_files(void **state)
-{
-    struct pair pair = make_pair(false);
-    mode_t mask = umask(0);
-    struct nic_rule rule;
-
-    (void)state;
-    close(open_lock(0666));
-    write_record("rubbish\n", 8);
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
-    assert_int_equal(count_lines(), 1);
-    expect_mode("", 0600);
-    expect_mode(".lock", 0600);
-    steering_end(FAKE_NIC, &rule);
-    umask(mask);
-    close_pair(&pair);
-}
-
-/* The rule is made, and nothing is written anywhere. */
-static void expect_unrecorded(void)
-{
-    struct pair pair = make_pair(false);
-    struct nic_rule rule;
-
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
-    assert_int_equal(fake_nic_rules(), 1);
-    assert_int_equal(count_lines(), 0);
-    steering_end(FAKE_NIC, &rule);
-    assert_int_equal(fake_nic_rules(), 0);
-    assert_int_equal(steering_lock(FAKE_NIC), -1);
-    close_pair(&pair);
-}
-
-/* A folder that others can change is not used. */
-static void test_folders_of_others(void **state)
-{
-    char other[128];
-
-    (void)state;
-    assert_int_equal(chmod(folder, 0775), 0);
-    expect_unrecorded();
-    assert_int_equal(chmod(folder, 01777), 0);
-    expect_unrecorded();
-    assert_int_equal(chmod(folder, 0700), 0);
-    snprintf(other, sizeof other, "%s-link", folder);
-    assert_int_equal(symlink(folder, other), 0);
-    steering_files_use(other, NULL);
-    expect_unrecorded();
-    assert_int_equal(unlink(other), 0);
-    steering_files_use(folder, NULL);
-    if (geteuid() != 0)
-        skip_because("only root can give files away");
-    assert_int_equal(chown(folder, SOMEBODY, SOMEBODY), 0);
-    expect_unrecorded();
-}
-
-/* Nor files that somebody has put there. */
-static void test_planted_files(void **state)
-{
-    char path[256];
-    char lock[300];
-    char setup[300];
-    struct stat status;
-    char target[128];
-    int fd;
-
-    (void)state;
-    record_path(path);
-    snprintf(lock, sizeof lock, "%s.lock", path);
-    snprintf(setup, sizeof setup, "%s.setup.lock", path);
-    snprintf(target, sizeof target, "%s/target", folder);
-    assert_int_equal(symlink(target, lock), 0);
-    assert_int_equal(symlink(target, setup), 0);
-    expect_unrecorded();
-    assert_int_equal(stat(target, &status), -1);
-    assert_int_equal(unlink(lock) | unlink(setup), 0);
-    assert_int_equal(mkfifo(lock, 0600) | mkfifo(setup, 0600), 0);
-    expect_unrecorded();
-    assert_int_equal(unlink(lock) | unlink(setup), 0);
-    if (geteuid() != 0)
-        skip_because("only root can give files away");
-    fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    assert_true(fd >= 0);
-    assert_int_equal(rename(lock, setup) | link(setup, lock), 0);
-    assert_int_equal(fchown(fd, SOMEBODY, SOMEBODY), 0);
-    expect_unrecorded();
-    close(fd);
-}
-
-/* A record that another user has put there is not believed. */
-static void test_planted_record(void **state)
-{
-    pid_t killed = kill_one();
-    char path[256];
-
-    (void)state;
-    waitpid(killed, NULL, 0);
-    if (geteuid() != 0)
-        skip_because("only root can give files away");
-    record_path(path);
-    assert_int_equal(chown(path, SOMEBODY, SOMEBODY), 0);
-    assert_int_equal(steering_clean(FAKE_NIC), 0);
-    assert_int_equal(fake_nic_rules(), 2);
-    assert_int_equal(chown(path, 0, 0), 0);
-    assert_int_equal(steering_clean(FAKE_NIC), 2);
 }
 
 static int mode_of(const char *path)
@@ -788,124 +522,290 @@ static int mode_of(const char *path)
     return stat(path, &status) == 0 ? (int)(status.st_mode & 07777) : -1;
 }
 
+/* The folder is made when it is needed, and only then. */
+TEST(test_folder)
+{
+    mode_t mask = umask(022);
+    struct nic_rule rule;
+    char below[PATH_MAX];
+
+    snprintf(below, sizeof below, "%s", tree_path("/new"));
+    steering_files_use(below, NULL);
+    assert_int_equal(clean(), 0);
+    assert_int_equal(mode_of(below), -1);
+    rule = begin(ours, 3);
+    assert_int_equal(mode_of(below), 0755);
+    end(&rule);
+    umask(mask);
+}
+
+static int open_lock(mode_t mode)
+{
+    return open(journal_path(".lock"), O_RDWR | O_CREAT | O_CLOEXEC, mode);
+}
+
+/*
+ * Another process holds the lock: no call waits for it. The next call succeeds when the lock is
+ * free; if it stays held, the rule is made without a journal at the end of the patience.
+ */
+TEST(test_stuck_lock)
+{
+    uint64_t begun = clock_now();
+    struct nic_rule rule;
+    int fd = open_lock(0600);
+
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(steering_begin(FAKE_NIC, ours, 3, DEADLINE_NEVER, &rule),
+                         TCPX_IN_PROGRESS);
+    assert_int_equal(fake_nic_rules(), 0);
+    assert_int_equal(steering_begin(FAKE_NIC, ours, 3, clock_now(), &rule), TCPX_SUCCESS);
+    assert_in_range(clock_now() - begun, 0, 1000000000);
+    expect_counts(1, 0);
+    assert_int_equal(flock(fd, LOCK_UN), 0);
+    end(&rule);
+    assert_int_equal(fake_nic_rules(), 0);
+    assert_int_equal(steering_begin(FAKE_NIC, ours, 3, DEADLINE_NEVER, &rule), TCPX_SUCCESS);
+    expect_counts(1, 1);
+    end(&rule);
+    close(fd);
+}
+
+/* --- whose files these are ------------------------------------------------------------------ */
+
+enum { SOMEBODY = 65534 };
+
+static bool become_somebody(void)
+{
+    return setgid(SOMEBODY) == 0 && setuid(SOMEBODY) == 0;
+}
+
+static void need_root(void)
+{
+    if (geteuid() != 0)
+        skip_because("only root can give files away, or become somebody else");
+}
+
+/* What a process of another user makes of the lock: 0 if it could hold it, or an errno. */
+static int lock_as_somebody(void)
+{
+    const char *path = journal_path(".lock");
+    int fd;
+
+    if (!become_somebody())
+        return 255;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+}
+
+/* No other user can hold the locks, or read the journal. */
+TEST(test_modes)
+{
+    mode_t mask = umask(0);
+    struct nic_rule rule;
+    int lock;
+
+    assert_int_equal(chmod(tree_root, 0755), 0);
+    lock = steering_lock(FAKE_NIC);
+    assert_true(lock >= 0);
+    rule = begin(ours, 3);
+    assert_int_equal(mode_of(journal_path("")), 0600);
+    assert_int_equal(mode_of(journal_path(".lock")), 0600);
+    assert_int_equal(mode_of(journal_path(".setup.lock")), 0600);
+    if (geteuid() == 0)
+        assert_int_equal(await_child(start_child(lock_as_somebody)), EACCES);
+    end(&rule);
+    steering_unlock(lock);
+    umask(mask);
+}
+
+/* Files that others may open get the right mode. */
+TEST(test_old_files)
+{
+    mode_t mask = umask(0);
+    struct nic_rule rule;
+
+    close(open_lock(0666));
+    tree_put(journal_path(""), "rubbish\n");
+    rule = begin(ours, 3);
+    expect_counts(1, 1);
+    assert_int_equal(mode_of(journal_path("")), 0600);
+    assert_int_equal(mode_of(journal_path(".lock")), 0600);
+    end(&rule);
+    umask(mask);
+}
+
+/* The rule is made, and nothing is written anywhere. */
+static void expect_unrecorded(void)
+{
+    struct nic_rule rule = begin(ours, 3);
+
+    expect_counts(1, 0);
+    end(&rule);
+    assert_int_equal(fake_nic_rules(), 0);
+    assert_int_equal(steering_lock(FAKE_NIC), -1);
+}
+
+/* A folder that others can change is not used. */
+TEST(test_folders_of_others)
+{
+    char other[PATH_MAX];
+
+    assert_int_equal(chmod(tree_root, 0775), 0);
+    expect_unrecorded();
+    assert_int_equal(chmod(tree_root, 01777), 0);
+    expect_unrecorded();
+    assert_int_equal(chmod(tree_root, 0700), 0);
+    snprintf(other, sizeof other, "%s", tree_path("-link"));
+    assert_int_equal(symlink(tree_root, other), 0);
+    steering_files_use(other, NULL);
+    expect_unrecorded();
+    assert_int_equal(unlink(other), 0);
+    steering_files_use(tree_root, NULL);
+    need_root();
+    assert_int_equal(chown(tree_root, SOMEBODY, SOMEBODY), 0);
+    expect_unrecorded();
+}
+
+/* Nor files that somebody has put there. */
+TEST(test_planted_files)
+{
+    char target[PATH_MAX];
+    const char *lock = journal_path(".lock");
+    const char *setup = journal_path(".setup.lock");
+    int fd;
+
+    snprintf(target, sizeof target, "%s", tree_path("/target"));
+    assert_int_equal(symlink(target, lock) | symlink(target, setup), 0);
+    expect_unrecorded();
+    assert_int_equal(mode_of(target), -1);
+    assert_int_equal(unlink(lock) | unlink(setup), 0);
+    assert_int_equal(mkfifo(lock, 0600) | mkfifo(setup, 0600), 0);
+    expect_unrecorded();
+    assert_int_equal(unlink(lock) | unlink(setup), 0);
+    need_root();
+    fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    assert_true(fd >= 0);
+    assert_int_equal(rename(lock, setup) | link(setup, lock), 0);
+    assert_int_equal(fchown(fd, SOMEBODY, SOMEBODY), 0);
+    expect_unrecorded();
+    close(fd);
+}
+
+/* A journal that another user has put there is not believed. */
+TEST(test_planted_record)
+{
+    kill_one_and_wait();
+    need_root();
+    assert_int_equal(chown(journal_path(""), SOMEBODY, SOMEBODY), 0);
+    assert_int_equal(clean(), 0);
+    assert_int_equal(fake_nic_rules(), 2);
+    assert_int_equal(chown(journal_path(""), 0, 0), 0);
+    assert_int_equal(clean(), 2);
+}
+
+static char second[PATH_MAX];
+static char own[PATH_MAX];
+
+static int begin_and_leave(void)
+{
+    struct nic_rule rule;
+
+    return steering_begin(FAKE_NIC, ours, 1, 0, &rule) == TCPX_SUCCESS ? 0 : 1;
+}
+
 /*
  * A user who may not write to the first folder, as under setcap, has one of his own: what a killed
  * process of his leaves is removed by the next one.
  */
-static int work_as_somebody(const char *second, const char *own)
+static int work_as_somebody(void)
 {
-    pid_t child;
-
-    steering_files_use(folder, second);
-    if (setgid(SOMEBODY) != 0 || setuid(SOMEBODY) != 0)
+    steering_files_use(tree_root, second);
+    if (!become_somebody())
         return 1;
-    if (steering_clean(FAKE_NIC) != 0 || mode_of(own) != -1)
+    if (clean() != 0 || mode_of(own) != -1)
         return 2;
-    child = fork();
-    if (child == 0) {
-        struct pair pair = make_pair(false);
-        struct nic_rule rule;
-
-        _exit(steering_begin(FAKE_NIC, pair.ours, 1, 0, &rule) == TCPX_SUCCESS ? 0 : 1);
-    }
-    if (child < 0 || waitpid(child, NULL, 0) != child || fake_nic_rules() != 1)
+    if (await_child(start_child(begin_and_leave)) != 0 || fake_nic_rules() != 1)
         return 3;
     if (mode_of(own) != 0700)
         return 4;
-    return steering_clean(FAKE_NIC) == 1 && fake_nic_rules() == 0 ? 0 : 5;
+    return clean() == 1 && fake_nic_rules() == 0 ? 0 : 5;
 }
 
-static void test_second_folder(void **state)
+TEST(test_second_folder)
 {
-    char second[128];
-    char own[160];
-    int status = -1;
-    pid_t child;
-
-    (void)state;
-    if (geteuid() != 0)
-        skip_because("only root can become somebody else");
-    assert_int_equal(chmod(folder, 0755), 0);
+    need_root();
+    assert_int_equal(chmod(tree_root, 0755), 0);
     /* As /tmp is: everybody can make a folder of his own there. */
-    snprintf(second, sizeof second, "%s/all", folder);
-    assert_int_equal(mkdir(second, 0777) | chmod(second, 01777), 0);
-    snprintf(second, sizeof second, "%s/all/of-", folder);
-    snprintf(own, sizeof own, "%s%d", second, SOMEBODY);
-    child = fork();
-    if (child == 0)
-        _exit(work_as_somebody(second, own));
-    assert_true(child > 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-    assert_int_equal(count_lines(), 0);
+    snprintf(second, sizeof second, "%s", tree_path("/all/of-"));
+    snprintf(own, sizeof own, "%s", tree_path("/all/of-%d", SOMEBODY));
+    assert_int_equal(chmod(tree_path("/all"), 01777), 0);
+    assert_int_equal(await_child(start_child(work_as_somebody)), 0);
+    expect_counts(0, 0);
+}
+
+/* --- at the same time ----------------------------------------------------------------------- */
+
+static int tells[2];
+
+static int lock_and_tell(void)
+{
+    return steering_lock(FAKE_NIC) >= 0 && write(tells[1], "x", 1) == 1 ? 0 : 1;
 }
 
 /* Another process waits for its turn; rules can be made meanwhile. */
-static void test_setup_lock(void **state)
+TEST(test_setup_lock)
 {
-    struct pair pair = make_pair(false);
     struct nic_rule rule;
     int lock = steering_lock(FAKE_NIC);
-    int tells[2];
     pid_t child;
     char byte;
 
-    (void)state;
     assert_true(lock >= 0);
     assert_int_equal(pipe2(tells, O_CLOEXEC | O_NONBLOCK), 0);
-    child = fork();
-    if (child == 0) {
-        int own = steering_lock(FAKE_NIC);
-
-        _exit(own >= 0 && write(tells[1], "x", 1) == 1 ? 0 : 1);
-    }
-    assert_true(child > 0);
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
-    assert_int_equal(count_lines(), 1);
+    child = start_child(lock_and_tell);
+    rule = begin(ours, 3);
+    expect_counts(1, 1);
     usleep(100000);
     assert_int_equal(read(tells[0], &byte, 1), -1);
     steering_unlock(lock);
-    assert_int_equal(waitpid(child, &(int){0}, 0), child);
+    await_child(child);
     assert_int_equal(read(tells[0], &byte, 1), 1);
-    steering_end(FAKE_NIC, &rule);
+    end(&rule);
     steering_unlock(-1);
     steering_files_use("/proc/no-folder", NULL);
     assert_int_equal(steering_lock(FAKE_NIC), -1);
     close(tells[0]);
     close(tells[1]);
-    close_pair(&pair);
 }
 
 static pid_t fork_within;
 
+static int stay(void)
+{
+    return pause();
+}
+
 static void fork_once(void)
 {
-    if (fork_within != 0)
-        return;
-    fork_within = fork();
-    if (fork_within == 0) {
-        pause();
-        _exit(0);
-    }
+    if (fork_within == 0)
+        fork_within = start_child(stay);
 }
 
 /* A child of a process in the middle of a change does not keep the lock. */
-static void test_children_do_not_lock(void **state)
+TEST(test_children_do_not_lock)
 {
-    struct pair pair = make_pair(false);
     struct nic_rule rule;
 
-    (void)state;
     fake_nic_during = fork_once;
-    assert_int_equal(steering_begin(FAKE_NIC, pair.ours, 3, 0, &rule), TCPX_SUCCESS);
+    rule = begin(ours, 3);
     fake_nic_during = NULL;
     assert_true(fork_within > 0);
-    steering_end(FAKE_NIC, &rule);
+    end(&rule);
     kill(fork_within, SIGKILL);
     waitpid(fork_within, NULL, 0);
-    assert_int_equal(fake_nic_rules(), 0);
-    assert_int_equal(count_lines(), 0); /* it would be 1 if the lock could not be taken */
-    close_pair(&pair);
+    expect_counts(0, 0); /* one line would be left if the lock could not be taken */
 }
 
 static int begin_at_last(int socket, unsigned queue, struct nic_rule *rule)
@@ -919,76 +819,62 @@ static int begin_at_last(int socket, unsigned queue, struct nic_rule *rule)
     return result;
 }
 
-static void work(int turns)
+static int begin_and_end_often(void)
 {
-    struct pair pair = make_pair(false);
+    enum { TURNS = 40 };
     struct nic_rule one;
     struct nic_rule two;
 
-    for (int i = 0; i < turns; i++) {
-        if (begin_at_last(pair.ours, 1, &one) != TCPX_SUCCESS ||
-            begin_at_last(pair.theirs, 2, &two) != TCPX_SUCCESS)
-            _exit(1);
-        steering_clean(FAKE_NIC);
-        steering_end(FAKE_NIC, &one);
-        steering_end(FAKE_NIC, &two);
+    connect_pair(false);
+    for (int i = 0; i < TURNS; i++) {
+        if (begin_at_last(ours, 1, &one) != TCPX_SUCCESS ||
+            begin_at_last(theirs, 2, &two) != TCPX_SUCCESS)
+            return 1;
+        clean();
+        end(&one);
+        end(&two);
     }
-    _exit(0);
+    return 0;
 }
 
 /* Several processes at once: no rule takes another's place, no line is lost. */
-static void test_many_at_once(void **state)
+TEST(test_many_at_once)
 {
-    enum { PROCESSES = 6, TURNS = 40 };
+    enum { PROCESSES = 6 };
     pid_t children[PROCESSES];
-    pid_t killed = kill_one();
 
-    (void)state;
-    waitpid(killed, NULL, 0);
-    for (int i = 0; i < PROCESSES; i++) {
-        children[i] = fork();
-        if (children[i] == 0)
-            work(TURNS);
-        assert_true(children[i] > 0);
-    }
-    for (int i = 0; i < PROCESSES; i++) {
-        int status = -1;
-
-        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
-        assert_int_equal(status, 0);
-    }
+    kill_one_and_wait();
+    for (int i = 0; i < PROCESSES; i++)
+        children[i] = start_child(begin_and_end_often);
+    for (int i = 0; i < PROCESSES; i++)
+        assert_int_equal(await_child(children[i]), 0);
     assert_int_equal(fake_nic->overwritten, 0);
-    assert_int_equal(fake_nic_rules(), 0); /* also those of the killed one */
-    assert_int_equal(count_lines(), 0);
+    expect_counts(0, 0); /* also those of the killed one */
+}
+
+static int clean_elsewhere(void)
+{
+    if (unshare(CLONE_NEWNET) != 0)
+        return 2;
+    return clean() == 0 ? 0 : 1;
 }
 
 /* The same name in another network namespace is another interface. */
-static void test_name_spaces(void **state)
+TEST(test_name_spaces)
 {
-    pid_t killed = kill_one();
-    pid_t child;
-    int status = 0;
+    int status;
 
-    (void)state;
-    waitpid(killed, NULL, 0);
-    child = fork();
-    if (child == 0) {
-        if (unshare(CLONE_NEWNET) != 0)
-            _exit(2);
-        _exit(steering_clean(FAKE_NIC) == 0 ? 0 : 1);
-    }
-    assert_true(child > 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_not_equal(WEXITSTATUS(status), 1);
-    assert_int_equal(steering_clean(FAKE_NIC), 2);
-    if (WEXITSTATUS(status) == 2)
+    kill_one_and_wait();
+    status = await_child(start_child(clean_elsewhere));
+    assert_int_not_equal(status, 1);
+    assert_int_equal(clean(), 2);
+    if (status == 2)
         skip_because("this takes CAP_NET_ADMIN");
 }
 
 int main(void)
 {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_rule_of_a_connection),
         IN_FOLDER(test_no_connection),

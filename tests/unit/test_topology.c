@@ -4,23 +4,9 @@
  * that garbage in them is unknown and no crash.
  */
 #include "base/topology.h"
+#include "tests/unit/tree.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <errno.h>
-#include <ftw.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* --- a stand-in for the kernel's affinity mask --- */
 
@@ -57,71 +43,41 @@ int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 
 /* --- trees --- */
 
-static char root[PATH_MAX];
-
 static int make_root(void **state)
 {
     (void)state;
     fake_cpus = 64;
     fake_kernel_size = 128;
     fake_errno = 0;
-    snprintf(root, sizeof root, "/tmp/test_topology.XXXXXX");
-    return mkdtemp(root) == NULL ? -1 : 0;
-}
-
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *position)
-{
-    (void)status;
-    (void)type;
-    (void)position;
-    return remove(path);
+    return tree_make();
 }
 
 static int remove_root(void **state)
 {
     (void)state;
-    return nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* The path in the tree, with all folders above it made. */
-static const char *place(const char *path)
-{
-    static char whole[2 * PATH_MAX];
-
-    snprintf(whole, sizeof whole, "%s%s", root, path);
-    for (char *at = whole + strlen(root) + 1; *at != '\0'; at++)
-        if (*at == '/') {
-            *at = '\0';
-            assert_true(mkdir(whole, 0755) == 0 || errno == EEXIST);
-            *at = '/';
-        }
-    return whole;
-}
-
-static void put_bytes(const char *path, const void *bytes, size_t length)
-{
-    FILE *file = fopen(place(path), "w");
-
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, length, file), length);
-    assert_int_equal(fclose(file), 0);
+    return tree_remove();
 }
 
 static void put(const char *path, const char *text)
 {
-    put_bytes(path, text, strlen(text));
+    tree_put(tree_path("%s", path), text);
+}
+
+static void put_bytes(const char *path, const void *bytes, size_t length)
+{
+    tree_put_bytes(tree_path("%s", path), bytes, length);
 }
 
 static void put_link(const char *path, const char *target)
 {
-    assert_int_equal(symlink(target, place(path)), 0);
+    assert_int_equal(symlink(target, tree_path("%s", path)), 0);
 }
 
 static struct topology read_topology(void)
 {
     struct topology topology;
 
-    if (topology_read(root, &topology) != TCPX_SUCCESS)
+    if (topology_read(tree_root, &topology) != TCPX_SUCCESS)
         fail_msg("%s", error_text());
     return topology;
 }
@@ -131,14 +87,20 @@ static void expect_quota(int cpus)
     assert_int_equal(read_topology().quota_cpus, cpus);
 }
 
+/* With this file as well. */
+static void expect_quota_with(const char *path, const char *text, int cpus)
+{
+    put(path, text);
+    expect_quota(cpus);
+}
+
 /* --- the affinity mask --- */
 
-static void test_real_machine(void **state)
+TEST(test_real_machine)
 {
     struct topology topology;
     cpu_set_t set;
 
-    (void)state;
     fake_cpus = 0;
     CPU_ZERO(&set);
     assert_int_equal(topology_read("", &topology), TCPX_SUCCESS);
@@ -148,9 +110,8 @@ static void test_real_machine(void **state)
     assert_true(topology.numa_nodes >= 1);
 }
 
-static void test_mask_of_any_size(void **state)
+TEST(test_mask_of_any_size)
 {
-    (void)state;
     for (size_t size = 8; size <= 65536; size *= 4) {
         fake_cpus = 5;
         fake_kernel_size = size;
@@ -159,25 +120,23 @@ static void test_mask_of_any_size(void **state)
     }
 }
 
-static void test_mask_that_cannot_be_read(void **state)
+TEST(test_mask_that_cannot_be_read)
 {
     struct topology topology = {.mask_cpus = 4711};
 
-    (void)state;
     fake_errno = EPERM;
-    assert_int_equal(topology_read(root, &topology), TCPX_SYSTEM_ERROR);
+    assert_int_equal(topology_read(tree_root, &topology), TCPX_SYSTEM_ERROR);
     assert_string_equal(error_text(), "cannot read the affinity mask: Operation not permitted");
     fake_errno = EINVAL;
-    assert_int_equal(topology_read(root, &topology), TCPX_SYSTEM_ERROR);
+    assert_int_equal(topology_read(tree_root, &topology), TCPX_SYSTEM_ERROR);
     assert_non_null(strstr(error_text(), "more than"));
     assert_int_equal(topology.mask_cpus, 4711);
 }
 
-static void test_bare_machine(void **state)
+TEST(test_bare_machine)
 {
     struct topology topology = read_topology();
 
-    (void)state;
     assert_int_equal(topology.mask_cpus, 64);
     assert_int_equal(topology.quota_cpus, 0);
     assert_int_equal(topology.usable_cpus, 64);
@@ -191,16 +150,21 @@ static void test_bare_machine(void **state)
     "33 25 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 master:1 - cgroup cgroup "                \
     "rw,cpu,cpuacct\n"
 
-static void put_v2(const char *group)
+static void put_group(const char *group)
 {
     char text[512];
 
     snprintf(text, sizeof text, "0::%s\n", group);
     put("/proc/self/cgroup", text);
+}
+
+static void put_v2(const char *group)
+{
+    put_group(group);
     put("/proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" V2_MOUNT);
 }
 
-static void test_v2_quota(void **state)
+TEST(test_v2_quota)
 {
     static const struct {
         const char *text;
@@ -226,18 +190,16 @@ static void test_v2_quota(void **state)
         {"18446744073709551616 1\n", 0},
     };
 
-    (void)state;
     put_v2("/a");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         put("/sys/fs/cgroup/a/cpu.max", cases[i].text);
         if (read_topology().quota_cpus != cases[i].cpus)
             fail_msg("'%s' is a quota of %d", cases[i].text, read_topology().quota_cpus);
     }
 }
 
-static void test_usable_is_the_smaller(void **state)
+TEST(test_usable_is_the_smaller)
 {
-    (void)state;
     put_v2("/a");
     put("/sys/fs/cgroup/a/cpu.max", "250000 100000\n");
     assert_int_equal(read_topology().usable_cpus, 3);
@@ -247,115 +209,88 @@ static void test_usable_is_the_smaller(void **state)
     assert_int_equal(read_topology().usable_cpus, 1);
 }
 
-static void test_least_quota_of_the_chain(void **state)
+TEST(test_least_quota_of_the_chain)
 {
-    (void)state;
     put_v2("/a/b/c");
-    put("/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n");
-    expect_quota(0);
-    put("/sys/fs/cgroup/cpu.max", "900000 100000\n");
-    expect_quota(9);
-    put("/sys/fs/cgroup/a/cpu.max", "400000 100000\n");
-    expect_quota(4);
-    put("/sys/fs/cgroup/a/b/cpu.max", "600000 100000\n");
-    expect_quota(4);
-    put("/sys/fs/cgroup/a/b/c/cpu.max", "300000 100000\n");
-    expect_quota(3);
+    expect_quota_with("/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n", 0);
+    expect_quota_with("/sys/fs/cgroup/cpu.max", "900000 100000\n", 9);
+    expect_quota_with("/sys/fs/cgroup/a/cpu.max", "400000 100000\n", 4);
+    expect_quota_with("/sys/fs/cgroup/a/b/cpu.max", "600000 100000\n", 4);
+    expect_quota_with("/sys/fs/cgroup/a/b/c/cpu.max", "300000 100000\n", 3);
     put("/sys/fs/cgroup/a/b/other/cpu.max", "100000 100000\n");
-    put("/sys/fs/cpu.max", "100000 100000\n");
-    expect_quota(3);
+    expect_quota_with("/sys/fs/cpu.max", "100000 100000\n", 3);
 }
 
-static void test_v1_quota(void **state)
+TEST(test_v1_quota)
 {
-    (void)state;
     put("/proc/self/cgroup", "12:cpuset:/x\n4:cpu,cpuacct:/a/b\n1:name=systemd:/y\n");
     put("/proc/self/mountinfo",
         "31 25 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n" V1_MOUNT);
     put("/sys/fs/cgroup/cpuset/x/cpu.cfs_quota_us", "100000\n");
     put("/sys/fs/cgroup/cpuset/x/cpu.cfs_period_us", "100000\n");
     put("/sys/fs/cgroup/cpu,cpuacct/a/b/cpu.cfs_quota_us", "-1\n");
-    put("/sys/fs/cgroup/cpu,cpuacct/a/b/cpu.cfs_period_us", "100000\n");
-    expect_quota(0);
-    put("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "350000\n");
-    expect_quota(0);
-    put("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
-    expect_quota(4);
-    put("/sys/fs/cgroup/cpu,cpuacct/a/b/cpu.cfs_quota_us", "50000\n");
-    expect_quota(1);
+    expect_quota_with("/sys/fs/cgroup/cpu,cpuacct/a/b/cpu.cfs_period_us", "100000\n", 0);
+    expect_quota_with("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "350000\n", 0);
+    expect_quota_with("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n", 4);
+    expect_quota_with("/sys/fs/cgroup/cpu,cpuacct/a/b/cpu.cfs_quota_us", "50000\n", 1);
 }
 
-static void test_both_versions(void **state)
+TEST(test_both_versions)
 {
-    (void)state;
     put("/proc/self/cgroup", "4:cpu,cpuacct:/a\n0::/u\n");
     put("/proc/self/mountinfo",
         V1_MOUNT "42 25 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n");
     put("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "700000\n");
-    put("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
-    expect_quota(7);
-    put("/sys/fs/cgroup/unified/u/cpu.max", "500000 100000\n");
-    expect_quota(5);
-    put("/sys/fs/cgroup/unified/u/cpu.max", "800000 100000\n");
-    expect_quota(7);
+    expect_quota_with("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n", 7);
+    expect_quota_with("/sys/fs/cgroup/unified/u/cpu.max", "500000 100000\n", 5);
+    expect_quota_with("/sys/fs/cgroup/unified/u/cpu.max", "800000 100000\n", 7);
 }
 
-static void test_group_of_a_container(void **state)
+TEST(test_group_of_a_container)
 {
-    (void)state;
     put("/proc/self/cgroup", "0::/docker/abc/inner\n");
     put("/proc/self/mountinfo", "30 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
-    put("/sys/fs/cgroup/inner/cpu.max", "600000 100000\n");
-    expect_quota(6);
-    put("/sys/fs/cgroup/cpu.max", "200000 100000\n");
-    expect_quota(2);
-    put("/sys/fs/cgroup/docker/abc/inner/cpu.max", "100000 100000\n");
-    expect_quota(2);
+    expect_quota_with("/sys/fs/cgroup/inner/cpu.max", "600000 100000\n", 6);
+    expect_quota_with("/sys/fs/cgroup/cpu.max", "200000 100000\n", 2);
+    expect_quota_with("/sys/fs/cgroup/docker/abc/inner/cpu.max", "100000 100000\n", 2);
 }
 
-static void test_group_outside_the_namespace(void **state)
+TEST(test_group_outside_the_namespace)
 {
     static const char *const groups[] = {"/../other", "/..", "/a/../b", "/elsewhere",
                                          "/docker/abcd"};
 
-    (void)state;
     put("/proc/self/mountinfo", "30 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
     put("/sys/fs/cgroup/cpu.max", "200000 100000\n");
     put("/sys/fs/other/cpu.max", "100000 100000\n");
     put("/sys/fs/cgroup/b/cpu.max", "100000 100000\n");
     put("/sys/fs/cgroupd/cpu.max", "100000 100000\n");
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
-        char text[64];
-
-        snprintf(text, sizeof text, "0::%s\n", groups[i]);
-        put("/proc/self/cgroup", text);
+    for (size_t i = 0; i < COUNT_OF(groups); i++) {
+        put_group(groups[i]);
         if (read_topology().quota_cpus != 2)
             fail_msg("%s is not taken for the mount's root", groups[i]);
     }
     put("/proc/self/cgroup", "0::/../other\n");
-    put("/proc/self/mountinfo", "30 23 0:26 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
-    expect_quota(2);
-    put("/proc/self/mountinfo", V2_MOUNT);
-    expect_quota(2);
+    expect_quota_with("/proc/self/mountinfo",
+                      "30 23 0:26 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", 2);
+    expect_quota_with("/proc/self/mountinfo", V2_MOUNT, 2);
     /* of several mounts that do not show it, the first */
-    put("/proc/self/mountinfo", V2_MOUNT "31 23 0:26 / /sys/fs/other rw - cgroup2 cgroup2 rw\n");
-    expect_quota(2);
+    expect_quota_with("/proc/self/mountinfo",
+                      V2_MOUNT "31 23 0:26 / /sys/fs/other rw - cgroup2 cgroup2 rw\n", 2);
 }
 
-static void test_mount_that_shows_the_group_is_preferred(void **state)
+TEST(test_mount_that_shows_the_group_is_preferred)
 {
-    (void)state;
     put("/proc/self/cgroup", "0::/mine/inner\n");
     put("/proc/self/mountinfo", "50 23 0:26 /theirs /mnt/theirs rw - cgroup2 cgroup2 rw\n"
                                 "51 23 0:26 /mine /mnt/with\\040blank rw - cgroup2 cgroup2 rw\n"
                                 "52 23 0:26 /mine /mnt/later rw - cgroup2 cgroup2 rw\n");
     put("/mnt/theirs/cpu.max", "100000 100000\n");
     put("/mnt/later/cpu.max", "200000 100000\n");
-    put("/mnt/with blank/inner/cpu.max", "300000 100000\n");
-    expect_quota(3);
+    expect_quota_with("/mnt/with blank/inner/cpu.max", "300000 100000\n", 3);
 }
 
-static void test_garbage_around_quotas(void **state)
+TEST(test_garbage_around_quotas)
 {
     static const char *const groups[] = {"",        "\n",    "0::\n",  "0:\n",          "0\n",
                                          ":::::\n", "1::/a", "0::a\n", "4:cpuset:/a\n", "cpu:/a\n"};
@@ -370,18 +305,14 @@ static void test_garbage_around_quotas(void **state)
                                          "1 2 3 / /sys/fs/cgroup rw - cgroup3 cgroup2 rw\n"};
     static char zeros[8192];
 
-    (void)state;
     put_v2("/a");
-    put("/sys/fs/cgroup/a/cpu.max", "200000 100000\n");
-    expect_quota(2);
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
-        put("/proc/self/cgroup", groups[i]);
-        expect_quota(0);
+    expect_quota_with("/sys/fs/cgroup/a/cpu.max", "200000 100000\n", 2);
+    for (size_t i = 0; i < COUNT_OF(groups); i++) {
+        expect_quota_with("/proc/self/cgroup", groups[i], 0);
     }
     put_v2("/a");
-    for (size_t i = 0; i < sizeof mounts / sizeof *mounts; i++) {
-        put("/proc/self/mountinfo", mounts[i]);
-        expect_quota(0);
+    for (size_t i = 0; i < COUNT_OF(mounts); i++) {
+        expect_quota_with("/proc/self/mountinfo", mounts[i], 0);
     }
     put_v2("/a");
     put_bytes("/sys/fs/cgroup/a/cpu.max", zeros, sizeof zeros);
@@ -391,27 +322,24 @@ static void test_garbage_around_quotas(void **state)
     put_bytes("/proc/self/cgroup", zeros, sizeof zeros);
     put_bytes("/proc/self/mountinfo", zeros, sizeof zeros);
     expect_quota(0);
-    remove(place("/proc/self/cgroup"));
-    assert_int_equal(mkdir(place("/proc/self/cgroup"), 0755), 0);
+    remove(tree_path("/proc/self/cgroup"));
+    assert_int_equal(mkdir(tree_path("/proc/self/cgroup"), 0755), 0);
     expect_quota(0);
 }
 
-static void test_very_long_paths(void **state)
+TEST(test_very_long_paths)
 {
     static char text[3 * PATH_MAX];
 
-    (void)state;
     put_v2("/a");
     memset(text, 'x', sizeof text - 2);
     memcpy(text, "0::/", 4);
     text[sizeof text - 2] = '\n';
-    put("/proc/self/cgroup", text);
-    expect_quota(0);
+    expect_quota_with("/proc/self/cgroup", text, 0);
     /* It fits, but the file below it does not: the mount's root still counts. */
     memcpy(text + PATH_MAX - 2, "\n", 2);
     put("/proc/self/cgroup", text);
-    put("/sys/fs/cgroup/cpu.max", "400000 100000\n");
-    expect_quota(4);
+    expect_quota_with("/sys/fs/cgroup/cpu.max", "400000 100000\n", 4);
 }
 
 /* --- CPU lists and NUMA nodes --- */
@@ -431,9 +359,8 @@ static void expect_list(const char *text, const char *expected)
         assert_false(CPU_ISSET(i, &set));
 }
 
-static void test_cpu_lists(void **state)
+TEST(test_cpu_lists)
 {
-    (void)state;
     expect_list("0-3,8,10-11", "1111000010110000");
     expect_list("0-3,8,10-11\n", "1111000010110000");
     expect_list("0", "1000000000000000");
@@ -444,7 +371,7 @@ static void test_cpu_lists(void **state)
     expect_list("\n", "0000000000000000");
 }
 
-static void test_not_cpu_lists(void **state)
+TEST(test_not_cpu_lists)
 {
     static const char *const texts[] = {",",
                                         "0,",
@@ -475,24 +402,20 @@ static void test_not_cpu_lists(void **state)
                                         "0-15:2/4",
                                         "99999999999999999999999999"};
     cpu_set_t set;
-    cpu_set_t untouched;
 
-    (void)state;
     memset(&set, 0x5a, sizeof set);
-    memset(&untouched, 0x5a, sizeof untouched);
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
         if (topology_parse_cpulist(texts[i], &set, sizeof set))
             fail_msg("'%s' was taken", texts[i]);
-        assert_memory_equal(&set, &untouched, sizeof set);
+        expect_untouched(&set, sizeof set);
     }
 }
 
-static void test_cpu_list_beyond_1024(void **state)
+TEST(test_cpu_list_beyond_1024)
 {
     size_t size = CPU_ALLOC_SIZE(4096);
     cpu_set_t *set = CPU_ALLOC(4096);
 
-    (void)state;
     assert_non_null(set);
     assert_true(topology_parse_cpulist("0,1024-1535,4095", set, size));
     assert_int_equal(CPU_COUNT_S(size, set), 514);
@@ -501,25 +424,24 @@ static void test_cpu_list_beyond_1024(void **state)
     CPU_FREE(set);
 }
 
-static void test_nodes(void **state)
+TEST(test_nodes)
 {
     cpu_set_t set;
 
-    (void)state;
     put("/sys/devices/system/node/online", "0-1,3\n");
     put("/sys/devices/system/node/node0/cpulist", "0-1,4-5\n");
     put("/sys/devices/system/node/node3/cpulist", "\n");
     put("/sys/devices/system/node/node4/cpulist", "0-\n");
     assert_int_equal(read_topology().numa_nodes, 3);
-    assert_true(topology_node_cpus(root, 0, &set, sizeof set));
+    assert_true(topology_node_cpus(tree_root, 0, &set, sizeof set));
     assert_int_equal(CPU_COUNT(&set), 4);
     assert_true(CPU_ISSET(5, &set));
-    assert_true(topology_node_cpus(root, 3, &set, sizeof set));
+    assert_true(topology_node_cpus(tree_root, 3, &set, sizeof set));
     assert_int_equal(CPU_COUNT(&set), 0);
     CPU_SET(7, &set);
-    assert_false(topology_node_cpus(root, 1, &set, sizeof set));
-    assert_false(topology_node_cpus(root, 4, &set, sizeof set));
-    assert_false(topology_node_cpus(root, -1, &set, sizeof set));
+    assert_false(topology_node_cpus(tree_root, 1, &set, sizeof set));
+    assert_false(topology_node_cpus(tree_root, 4, &set, sizeof set));
+    assert_false(topology_node_cpus(tree_root, -1, &set, sizeof set));
     assert_int_equal(CPU_COUNT(&set), 1);
     put("/sys/devices/system/node/online", "none\n");
     assert_int_equal(read_topology().numa_nodes, 1);
@@ -539,22 +461,21 @@ static void put_device(void)
              "../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0");
 }
 
-static void test_pci_path(void **state)
+TEST(test_pci_path)
 {
     static const char *const addresses[] = {"0000:3b:00.0", "0000:3B:00.0", "00000000:3B:00.0"};
     char path[256];
 
-    (void)state;
     put_device();
-    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+    for (size_t i = 0; i < COUNT_OF(addresses); i++) {
         path[0] = '\0';
-        assert_true(topology_pci_path(root, addresses[i], path, sizeof path));
+        assert_true(topology_pci_path(tree_root, addresses[i], path, sizeof path));
         assert_string_equal(path, DEVICE);
     }
-    assert_true(topology_pci_path(root, "0000:3b:00.0", path, sizeof DEVICE));
+    assert_true(topology_pci_path(tree_root, "0000:3b:00.0", path, sizeof DEVICE));
 }
 
-static void test_no_pci_path(void **state)
+TEST(test_no_pci_path)
 {
     static const char *const addresses[] = {"",
                                             "0000:3c:00.0",
@@ -573,51 +494,48 @@ static void test_no_pci_path(void **state)
                                             "0000:3b:00,0"};
     char path[256] = "untouched";
 
-    (void)state;
     put_device();
-    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++)
-        if (topology_pci_path(root, addresses[i], path, sizeof path))
+    for (size_t i = 0; i < COUNT_OF(addresses); i++)
+        if (topology_pci_path(tree_root, addresses[i], path, sizeof path))
             fail_msg("'%s' has a path", addresses[i]);
     /* one byte too small */
-    assert_false(topology_pci_path(root, "0000:3b:00.0", path, sizeof DEVICE - 1));
+    assert_false(topology_pci_path(tree_root, "0000:3b:00.0", path, sizeof DEVICE - 1));
     /* a link that breaks, one that leads out of /sys/devices, one in a circle */
     put_link("/sys/bus/pci/devices/0000:00:01.0", "../../../devices/none");
     put_link("/sys/bus/pci/devices/0000:00:02.0", "/etc");
     put_link("/sys/bus/pci/devices/0000:00:03.0", "0000:00:03.0");
     put_link("/sys/bus/pci/devices/0000:00:04.0", "..");
-    assert_false(topology_pci_path(root, "0000:00:01.0", path, sizeof path));
-    assert_false(topology_pci_path(root, "0000:00:02.0", path, sizeof path));
-    assert_false(topology_pci_path(root, "0000:00:03.0", path, sizeof path));
-    assert_false(topology_pci_path(root, "0000:00:04.0", path, sizeof path));
+    assert_false(topology_pci_path(tree_root, "0000:00:01.0", path, sizeof path));
+    assert_false(topology_pci_path(tree_root, "0000:00:02.0", path, sizeof path));
+    assert_false(topology_pci_path(tree_root, "0000:00:03.0", path, sizeof path));
+    assert_false(topology_pci_path(tree_root, "0000:00:04.0", path, sizeof path));
     assert_false(topology_pci_path("/no/such/root", "0000:3b:00.0", path, sizeof path));
     assert_string_equal(path, "untouched");
 }
 
-static void test_numa_node(void **state)
+TEST(test_numa_node)
 {
     static const char *const garbage[] = {
         "-1\n", "", "\n", "x\n", "1 2\n", "4294967296\n", "99999999999999999999\n"};
 
-    (void)state;
     put_device();
-    assert_int_equal(topology_numa_node(root, DEVICE), 1);
+    assert_int_equal(topology_numa_node(tree_root, DEVICE), 1);
     put(DEVICE "/numa_node", "0\n");
-    assert_int_equal(topology_numa_node(root, DEVICE), 0);
-    for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
+    assert_int_equal(topology_numa_node(tree_root, DEVICE), 0);
+    for (size_t i = 0; i < COUNT_OF(garbage); i++) {
         put(DEVICE "/numa_node", garbage[i]);
-        assert_int_equal(topology_numa_node(root, DEVICE), -1);
+        assert_int_equal(topology_numa_node(tree_root, DEVICE), -1);
     }
     put(DEVICE "/numa_node", "1\n");
     put("/elsewhere/numa_node", "1\n");
-    assert_int_equal(topology_numa_node(root, ""), -1);
-    assert_int_equal(topology_numa_node(root, BRIDGE), -1);
-    assert_int_equal(topology_numa_node(root, "/elsewhere"), -1);
-    assert_int_equal(topology_numa_node(root, "/sys/devices/../../elsewhere"), -1);
+    assert_int_equal(topology_numa_node(tree_root, ""), -1);
+    assert_int_equal(topology_numa_node(tree_root, BRIDGE), -1);
+    assert_int_equal(topology_numa_node(tree_root, "/elsewhere"), -1);
+    assert_int_equal(topology_numa_node(tree_root, "/sys/devices/../../elsewhere"), -1);
 }
 
-static void test_pci_distance(void **state)
+TEST(test_pci_distance)
 {
-    (void)state;
     assert_int_equal(topology_pci_distance(DEVICE, DEVICE), 0);
     assert_int_equal(topology_pci_distance(DEVICE, BRIDGE "/0000:3b:00.1"), 2);
     assert_int_equal(topology_pci_distance(DEVICE, BRIDGE), 1);
