@@ -93,8 +93,9 @@ static uint32_t counter_count(const char *device)
     return count;
 }
 
-static void show_stats(const char *device, const char *only)
+static void show_stats(const char *device, char **words)
 {
+    const char *only = words[0];
     uint32_t count = counter_count(device);
     struct ethtool_gstrings *names = allocate(sizeof *names + (size_t)count * ETH_GSTRING_LEN);
     struct ethtool_stats *values = allocate(sizeof *values + count * sizeof values->data[0]);
@@ -139,33 +140,33 @@ static void set_rings(const char *device, uint16_t type, const void *value, size
     close(netlink);
 }
 
-static void set_split(const char *device, const char *how)
+static void set_split(const char *device, char **words)
 {
-    uint8_t value = on_or_off(how) ? 2 : 1;
+    uint8_t value = on_or_off(words[0]) ? 2 : 1;
 
     set_rings(device, RINGS_TCP_DATA_SPLIT, &value, sizeof value);
 }
 
-static void set_hds(const char *device, const char *bytes)
+static void set_hds(const char *device, char **words)
 {
-    uint32_t value = (uint32_t)parse_number(bytes, "the length", UINT32_MAX);
+    uint32_t value = (uint32_t)parse_number(words[0], "the length", UINT32_MAX);
 
     set_rings(device, RINGS_HDS_THRESH, &value, sizeof value);
 }
 
-static void set_ntuple(const char *device, const char *how)
+static void set_ntuple(const char *device, char **words)
 {
     struct ethtool_value flags = {.cmd = ETHTOOL_GFLAGS};
 
     must(ethtool(device, &flags), device, "the flags");
     flags.cmd = ETHTOOL_SFLAGS;
-    flags.data = on_or_off(how) ? flags.data | ETH_FLAG_NTUPLE : flags.data & ~ETH_FLAG_NTUPLE;
+    flags.data = on_or_off(words[0]) ? flags.data | ETH_FLAG_NTUPLE : flags.data & ~ETH_FLAG_NTUPLE;
     must(ethtool(device, &flags), device, "the flags");
 }
 
-static void set_checksums(const char *device, const char *how)
+static void set_checksums(const char *device, char **words)
 {
-    struct ethtool_value value = {.cmd = ETHTOOL_STXCSUM, .data = on_or_off(how)};
+    struct ethtool_value value = {.cmd = ETHTOOL_STXCSUM, .data = on_or_off(words[0])};
 
     must(ethtool(device, &value), device, "whether it computes checksums");
 }
@@ -180,13 +181,17 @@ static uint32_t slot_count(const char *device)
     return query.size;
 }
 
-static void show_or_set_slots(const char *device, const char *queues)
+/* words: nothing, or equal N */
+static void show_or_set_slots(const char *device, char **words)
 {
+    const char *queues = words[0] != NULL ? words[1] : NULL;
     uint32_t count = slot_count(device);
     uint32_t over = queues != NULL ? (uint32_t)parse_number(queues, "queues", 1024) : 0;
     struct ethtool_rxfh_indir *table =
         allocate(sizeof *table + count * sizeof table->ring_index[0]);
 
+    if (words[0] != NULL && (strcmp(words[0], "equal") != 0 || queues == NULL))
+        die_usage(usage);
     *table = (struct ethtool_rxfh_indir){ETHTOOL_GRXFHINDIR, count};
     must(ethtool(device, table), device, "the hash slots");
     if (queues == NULL)
@@ -260,7 +265,7 @@ static void print_rule(const struct ethtool_rx_flow_spec *rule)
     putchar('\n');
 }
 
-static void show_rules(const char *device)
+static void show_rules(const char *device, char **words)
 {
     uint32_t count;
     uint32_t *locations = rule_locations(device, &count);
@@ -271,6 +276,7 @@ static void show_rules(const char *device)
         must(ethtool(device, &query), device, "a rule");
         print_rule(&query.fs);
     }
+    (void)words;
     free(locations);
 }
 
@@ -329,8 +335,9 @@ static void remove_rule(const char *device, uint32_t location)
     must(ethtool(device, &request), device, "the end of a rule");
 }
 
-static void remove_rules(const char *device, const char *which)
+static void remove_rules(const char *device, char **words)
 {
+    const char *which = words[0];
     uint32_t count;
     uint32_t *locations;
 
@@ -382,6 +389,18 @@ static void print_pool(const struct nlattr *first, size_t length, void *ifindex)
            attribute(first, length, POOL_DETACH_TIME) != NULL ? "detached" : "live");
 }
 
+static void show_bound(const char *device, char **words)
+{
+    (void)words;
+    dump(device, NETDEV_QUEUE_GET, print_bound);
+}
+
+static void show_pages(const char *device, char **words)
+{
+    (void)words;
+    dump(device, NETDEV_PAGE_POOL_GET, print_pool);
+}
+
 /* Until a signal ends it, and the binding with it; not for ever. */
 static void stay(void)
 {
@@ -391,20 +410,21 @@ static void stay(void)
     pause();
 }
 
-static void hold(const char *device, const char *queue)
+static void hold(const char *device, char **words)
 {
     struct dmabuf dmabuf;
-    uint32_t index = (uint32_t)parse_number(queue, "the queue", UINT32_MAX);
+    uint32_t index = (uint32_t)parse_number(words[0], "the queue", UINT32_MAX);
 
     dmabuf_make(&dmabuf, (size_t)1 << 20);
     bind_receive(netlink_open(), interface_index(device), dmabuf.fd, index);
     stay();
 }
 
-static void hold_send(const char *device)
+static void hold_send(const char *device, char **words)
 {
     struct dmabuf dmabuf;
 
+    (void)words;
     dmabuf_make(&dmabuf, (size_t)1 << 20);
     bind_send(netlink_open(), interface_index(device), dmabuf.fd);
     stay();
@@ -412,91 +432,25 @@ static void hold_send(const char *device)
 
 /* --- commands ---------------------------------------------------------------------------------*/
 
-static void run_stats(const char *device, char **words)
-{
-    show_stats(device, words[0]);
-}
-
-static void run_split(const char *device, char **words)
-{
-    set_split(device, words[0]);
-}
-
-static void run_hds(const char *device, char **words)
-{
-    set_hds(device, words[0]);
-}
-
-static void run_checksums(const char *device, char **words)
-{
-    set_checksums(device, words[0]);
-}
-
-static void run_ntuple(const char *device, char **words)
-{
-    set_ntuple(device, words[0]);
-}
-
-static void run_rss(const char *device, char **words)
-{
-    if (words[0] != NULL && (strcmp(words[0], "equal") != 0 || words[1] == NULL))
-        die_usage(usage);
-    show_or_set_slots(device, words[0] != NULL ? words[1] : NULL);
-}
-
-static void run_rules(const char *device, char **words)
-{
-    (void)words;
-    show_rules(device);
-}
-
-static void run_rule_del(const char *device, char **words)
-{
-    remove_rules(device, words[0]);
-}
-
-static void run_bound(const char *device, char **words)
-{
-    (void)words;
-    dump(device, NETDEV_QUEUE_GET, print_bound);
-}
-
-static void run_pages(const char *device, char **words)
-{
-    (void)words;
-    dump(device, NETDEV_PAGE_POOL_GET, print_pool);
-}
-
-static void run_hold(const char *device, char **words)
-{
-    hold(device, words[0]);
-}
-
-static void run_hold_send(const char *device, char **words)
-{
-    (void)words;
-    hold_send(device);
-}
-
 static const struct command {
     const char *name;
     int least; /* words behind the device */
     int most;
     void (*run)(const char *device, char **words);
 } commands[] = {
-    {"stats", 0, 1, run_stats},
-    {"split", 1, 1, run_split},
-    {"hds", 1, 1, run_hds},
-    {"ntuple", 1, 1, run_ntuple},
-    {"checksums", 1, 1, run_checksums},
-    {"rss", 0, 2, run_rss},
-    {"rules", 0, 0, run_rules},
+    {"stats", 0, 1, show_stats},
+    {"split", 1, 1, set_split},
+    {"hds", 1, 1, set_hds},
+    {"ntuple", 1, 1, set_ntuple},
+    {"checksums", 1, 1, set_checksums},
+    {"rss", 0, 2, show_or_set_slots},
+    {"rules", 0, 0, show_rules},
     {"rule-add", 6, 6, add_rule},
-    {"rule-del", 1, 1, run_rule_del},
-    {"bound", 0, 0, run_bound},
-    {"pages", 0, 0, run_pages},
-    {"hold", 1, 1, run_hold},
-    {"hold-send", 0, 0, run_hold_send},
+    {"rule-del", 1, 1, remove_rules},
+    {"bound", 0, 0, show_bound},
+    {"pages", 0, 0, show_pages},
+    {"hold", 1, 1, hold},
+    {"hold-send", 0, 0, hold_send},
 };
 
 int main(int argc, char **argv)
