@@ -62,7 +62,7 @@ static void ask_kernel(struct nic_devmem *devmem)
 
 static void ask_privilege(struct nic_devmem_answer *answer)
 {
-    if (privilege_check_net_admin() == TCPX_SUCCESS) {
+    if (nic_check_privilege() == TCPX_SUCCESS) {
         say(answer, true, "this process has CAP_NET_ADMIN");
         return;
     }

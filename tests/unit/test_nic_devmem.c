@@ -98,15 +98,15 @@ static int fake_gpu_properties(int index, struct tcpx_gpu_properties *properties
     return fail_unless(index < machine.gpus, "no such GPU");
 }
 
-#define nic_kernel_binds          fake_kernel_binds
-#define nic_get_rings             fake_get_rings
-#define nic_has_rules             fake_has_rules
-#define nic_count_queues          fake_count_queues
-#define nic_find_bound_queues     fake_find_bound_queues
-#define privilege_check_net_admin fake_check_net_admin
-#define gpu_backend               fake_gpu_backend
-#define gpu_count                 fake_gpu_count
-#define gpu_properties            fake_gpu_properties
+#define nic_kernel_binds      fake_kernel_binds
+#define nic_get_rings         fake_get_rings
+#define nic_has_rules         fake_has_rules
+#define nic_count_queues      fake_count_queues
+#define nic_find_bound_queues fake_find_bound_queues
+#define nic_check_privilege   fake_check_net_admin
+#define gpu_backend           fake_gpu_backend
+#define gpu_count             fake_gpu_count
+#define gpu_properties        fake_gpu_properties
 #include "tools/nic_devmem.c" /* NOLINT(bugprone-suspicious-include) */
 #include "tools/nic_driver.c" /* NOLINT(bugprone-suspicious-include) */
 

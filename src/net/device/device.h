@@ -1,20 +1,20 @@
 /*
  * The machine's network devices, chosen as NCCL chooses them: interfaces that are up and running
- * and have an address, one address each, filtered by name. What sysfs says about them is read but
- * not trusted: what is missing or makes no sense is unknown, never an error. Called once by the
- * transport when it starts, and by programs that show the devices.
+ * and have an address, one address each, filtered by name. Values of sysfs are not trusted: what is
+ * missing or makes no sense is unknown, never an error. Called once by the transport when it
+ * starts, and by programs that show the devices.
  *
- * With a filter that names interfaces, all that match are devices, in the kernel's order, loopback
- * among them. With one that only excludes ("^docker0"), all others are; the physical ones come
- * first, and loopback counts only where nothing else is left. Without a filter, as with NCCL, the
- * first of these kinds that the machine has is taken, all of that kind, the physical ones first:
+ * With a filter that names interfaces, all that match are devices, in the kernel's order, including
+ * loopback. With a filter that only excludes ("^docker0"), all others are devices, physical ones
+ * first, and loopback only if nothing else is left. Without a filter, as with NCCL, the first of
+ * these kinds that the machine has is used, all interfaces of that kind, physical ones first:
  *
  *     1. ib...                               4. any, with only a link-local IPv6 address
  *     2. any, but docker..., virbr...        5. loopback
  *     3. docker...                           6. virbr...
  *
- * (NCCL makes no difference between 2 and 4, and so takes the host's end of every container's
- * cable for a device.)
+ * (NCCL does not distinguish 2 and 4, and so takes the host's end of every container's veth pair
+ * for a device.)
  *
  * The address is the first IPv4 address, else the first IPv6 address of wider scope, else a
  * link-local one with its scope. An alias ("eth0:1") is a further address of its interface.
@@ -47,8 +47,8 @@ struct net_device {
     char name[IFNAMSIZ];             /* no two devices have the same */
     struct sockaddr_storage address; /* with port 0 */
     /*
-     * A physical interface's own, else speed_mbps, else what the driver of a virtual one made up
-     * (10000 for veth, whatever lies below it), else NET_DEVICE_DEFAULT_MBPS. Never 0.
+     * The speed of a physical interface, else the option's, else what the driver of a virtual one
+     * reports (10000 for veth, whatever lies below it), else NET_DEVICE_DEFAULT_MBPS. Never 0.
      */
     int speed_mbps;
     int mtu;       /* 0: unknown */
@@ -58,20 +58,20 @@ struct net_device {
     bool is_loopback;
     bool is_virtual; /* no device in sysfs: bridges, veth, tunnels, but bonds and VLANs too */
     /*
-     * The PCI device it belongs to, as topology_pci_path() gives it; "" without one. For virtio and
-     * USB that is the one above the interface's own device, which NCCL would not take for PCI.
+     * The PCI device it belongs to, from topology_pci_path(); "" without one. For virtio and USB it
+     * is the device above the interface's own, which NCCL would not take for PCI.
      */
     char pci_path[256];
 };
 
 /*
- * Finds at least one device, at most `capacity`; further ones are left out with a warning. Fails in
- * words that name the variable, its filter and the interfaces there are if the filter matches none.
+ * Finds at least one device, at most `capacity`; further ones are left out with a warning. If the
+ * filter matches none, the error text has the variable, its filter and the interfaces there are.
  */
 MUST_CHECK int net_devices_find(const struct net_device_options *options,
                                 struct net_device *devices, int capacity, int *count);
 
-/* The same, with the options that the variables of the environment give. */
+/* With the options of the environment. */
 MUST_CHECK int net_devices_find_configured(struct net_device *devices, int capacity, int *count);
 
 #endif

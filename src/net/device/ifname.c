@@ -1,11 +1,11 @@
-/* Takes a list of interface names apart, once; matching is then a walk over fixed-size names. */
+/* The list is parsed once; matching is then a walk over names of fixed size. */
 #include "net/device/ifname.h"
 
 #include <string.h>
 
 enum { HIGHEST_PORT = 65535 };
 
-/* What a person may have meant is in the text: these characters are never part of a name. */
+/* The texts suggest what was meant: these characters are never part of a name. */
 static int check_name(const char *name, size_t length)
 {
     if (length >= IFNAMSIZ)

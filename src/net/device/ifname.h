@@ -1,15 +1,15 @@
 /*
- * NCCL's language for choosing network interfaces by name, as NCCL_SOCKET_IFNAME speaks it:
+ * NCCL's filter for network interfaces by name, as in NCCL_SOCKET_IFNAME:
  *
  *     eth,ib0     every interface whose name begins with "eth" or with "ib0"
  *     =eth0,eth1  exactly these
- *     ^docker,lo  all but those that begin so
+ *     ^docker,lo  all but those that begin with one of these
  *     ^=eth0      all but exactly this one
  *
- * The marks stand once, before the whole list. A name may have a port behind it ("mlx5_0:1"), as in
- * NCCL's lists of HCAs; an interface has no port, so that says nothing more about it. Empty places
- * between commas are skipped. Everything else that cannot be the beginning of an interface's name
- * is refused in words, since it would match nothing in silence. Called by device.c.
+ * "^" and "=" come once, before the whole list. A name may have a port behind it ("mlx5_0:1"), as
+ * in NCCL's lists of HCAs; an interface has no port, so it is ignored. Empty places between commas
+ * are skipped. Anything else that cannot be the beginning of an interface's name is an error, since
+ * it would silently match nothing. Private to src/net/device and its tests.
  */
 #ifndef TCPX_NET_DEVICE_IFNAME_H
 #define TCPX_NET_DEVICE_IFNAME_H

@@ -83,7 +83,7 @@ int devmem_queues_possible(const char *interface)
         return result;
     if (result != TCPX_SUCCESS)
         snprintf(no_split, sizeof no_split, "%s", error_text());
-    result = privilege_check_net_admin();
+    result = nic_check_privilege();
     if (result == TCPX_SUCCESS)
         result = check_rules(interface);
     if (result == TCPX_SUCCESS)

@@ -5,10 +5,13 @@
 #include "net/nic/netlink.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <linux/netlink.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Numbers of the interface, which older headers lack. */
 enum {
@@ -65,6 +68,21 @@ int nic_kernel_binds(bool *receive, bool *send)
         return netdev_refused(&verdict);
     *receive = netdev_has(&netdev, BIND_RX);
     *send = netdev_has(&netdev, BIND_TX);
+    return TCPX_SUCCESS;
+}
+
+/* By the system call itself, since that takes no library. */
+int nic_check_privilege(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+
+    if (syscall(SYS_capget, &header, data) != 0)
+        return error_system(errno, "the capabilities of this process");
+    if ((data[0].effective & (UINT32_C(1) << CAP_NET_ADMIN)) == 0)
+        return error_set(TCPX_SYSTEM_ERROR,
+                         "this process may not bind receive queues: it lacks CAP_NET_ADMIN (run it "
+                         "as root, or setcap cap_net_admin+ep on the program)");
     return TCPX_SUCCESS;
 }
 

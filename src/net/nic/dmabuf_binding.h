@@ -19,6 +19,12 @@ struct nic_binding {
 MUST_CHECK int nic_kernel_binds(bool *receive, bool *send);
 
 /*
+ * Fails if this process may not bind receive queues, for want of CAP_NET_ADMIN; the text says how
+ * to get it. In a container, the capability for the container's network counts.
+ */
+MUST_CHECK int nic_check_privilege(void);
+
+/*
  * The text has the kernel's own explanation if it gave one. *os_error, which may be NULL: the errno
  * behind a failure; EPERM without CAP_NET_ADMIN, EEXIST if one of the queues is bound already.
  */

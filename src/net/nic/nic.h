@@ -12,7 +12,6 @@
 #include "net/nic/flow_rule.h"
 #include "net/nic/header_split.h"
 #include "net/nic/link_watch.h"
-#include "net/nic/privilege.h"
 #include "net/nic/route.h"
 #include "net/nic/rss.h"
 #include "net/nic/steering.h"

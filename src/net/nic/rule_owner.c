@@ -1,8 +1,6 @@
 /* Processes as /proc shows them. When in doubt a process is alive, and its rules stay. */
 #include "net/nic/rule_owner.h"
 
-#include "base/parse.h"
-
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,8 +10,8 @@
 
 struct owner_status {
     char state;
-    uint64_t threads;
-    uint64_t started;
+    unsigned long long threads;
+    unsigned long long started;
 };
 
 /* Fields 3, 20 and 22 of /proc/PID/stat; the name before them can have any characters. */
@@ -21,7 +19,7 @@ static bool owner_read_status(int pid, struct owner_status *status)
 {
     char path[40];
     char text[1024];
-    char *rest;
+    const char *fields;
     FILE *file;
 
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -30,19 +28,11 @@ static bool owner_read_status(int pid, struct owner_status *status)
         return false;
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);
-    rest = strrchr(text, ')');
-    if (rest == NULL || rest[1] != ' ')
-        return false;
-    rest += 2;
-    status->state = *rest;
-    for (int field = 3; field <= 22; field++) {
-        const char *value = strsep(&rest, " ");
-
-        if (value == NULL || (field == 20 && !parse_number(value, &status->threads)) ||
-            (field == 22 && !parse_number(value, &status->started)))
-            return false;
-    }
-    return true;
+    fields = strrchr(text, ')');
+    return fields != NULL && sscanf(fields,
+                                    ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                                    "%*s %*s %llu %*s %llu",
+                                    &status->state, &status->threads, &status->started) == 3;
 }
 
 uint64_t rule_owner_name_space(const char *kind)

@@ -1,4 +1,4 @@
-/* The folder, chosen anew each time: all processes of a user have to come to the same one. */
+/* The folder is chosen again in each call, so that all processes of a user choose the same one. */
 #include "net/nic/steering_files.h"
 
 #include "base/log.h"
@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 /*
- * The daemon of another plugin keeps its sockets in /run/tcpx too, so others may look into it. That
- * of a single user has to be in a place that everybody can write to, and is closed.
+ * /run/tcpx can be read by all users, since the daemon of another plugin keeps its sockets there.
+ * The folder of a single user is below /tmp, and only that user can read it.
  */
 enum { SHARED_MODE = 0755, OWN_MODE = 0700, FILE_MODE = 0600 };
 
@@ -26,9 +26,8 @@ void steering_files_use(const char *new_first, const char *new_second)
     second = new_second;
 }
 
-/* Whether nobody but this user and root can put anything there, and this user can. 0, or an errno.
- */
-static int check_folder(const char *path)
+/* 0 if this user can write to the folder, and nobody else but root; or an errno. */
+static int steering_files_check_folder(const char *path)
 {
     struct stat status;
 
@@ -44,11 +43,11 @@ static int check_folder(const char *path)
     return faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
 }
 
-static int use_folder(const char *path, bool make, mode_t mode)
+static int steering_files_try_folder(const char *path, bool make, mode_t mode)
 {
     if (make && mkdir(path, mode) != 0 && errno != EEXIST)
         return errno;
-    return check_folder(path);
+    return steering_files_check_folder(path);
 }
 
 int steering_files_folder(bool make, char path[PATH_MAX])
@@ -56,14 +55,15 @@ int steering_files_folder(bool make, char path[PATH_MAX])
     int error;
 
     snprintf(path, PATH_MAX, "%s", first);
-    error = use_folder(path, make, SHARED_MODE);
+    error = steering_files_try_folder(path, make, SHARED_MODE);
     if (error == 0 || second == NULL)
         return error;
     snprintf(path, PATH_MAX, "%s%u", second, geteuid());
-    return use_folder(path, make, OWN_MODE);
+    return steering_files_try_folder(path, make, OWN_MODE);
 }
 
-static int check_file(int fd)
+/* 0 if it is a file of this user, whose mode is corrected; or an errno. */
+static int steering_files_check(int fd)
 {
     struct stat status;
 
@@ -79,7 +79,7 @@ static int check_file(int fd)
 int steering_files_open(const char *path, int flags, int *fd)
 {
     int opened = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, FILE_MODE);
-    int error = opened >= 0 ? check_file(opened) : errno;
+    int error = opened >= 0 ? steering_files_check(opened) : errno;
 
     if (error != 0) {
         if (opened >= 0)
