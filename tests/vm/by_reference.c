@@ -59,6 +59,28 @@ enum {
     GATED_APART_MS = 50
 };
 
+static const char *const *arguments; /* of the program */
+
+/* What has to succeed: if it does not, the program ends with its reason. */
+static void must(int result)
+{
+    if (result == TCPX_SUCCESS)
+        return;
+    fprintf(stderr, "by_reference %s %s: %s\n", arguments[1], arguments[2], error_text());
+    exit(STATUS_FAILED);
+}
+
+#define fail(...) must(error_set(TCPX_INTERNAL_ERROR, __VA_ARGS__))
+
+static void *allocate(size_t bytes)
+{
+    void *data = calloc(1, bytes);
+
+    if (data == NULL)
+        fail("no memory for a buffer");
+    return data;
+}
+
 static void nap(unsigned milliseconds)
 {
     const struct timespec span = {.tv_sec = milliseconds / 1000,
@@ -84,159 +106,135 @@ struct receiver {
     struct net_comm *comm;
 };
 
-static int accept_one(struct receiver *receiver)
+static void accept_one(struct receiver *receiver)
 {
     uint64_t deadline = deadline_after_ms(STEP_MS);
     struct net_link link;
     bool accepted = false;
-    int result = TCPX_SUCCESS;
 
-    while (result == TCPX_SUCCESS && !accepted) {
+    while (!accepted) {
         if (deadline_passed(deadline))
-            return error_set(TCPX_INTERNAL_ERROR, "nobody connected within %d ms", STEP_MS);
-        result = net_accept(receiver->listener, &link, &accepted);
+            fail("nobody connected within %d ms", STEP_MS);
+        must(net_accept(receiver->listener, &link, &accepted));
         nap(1);
     }
-    return result == TCPX_SUCCESS ? net_comm_create(&link, NET_RECEIVER, &receiver->comm) : result;
+    must(net_comm_create(&link, NET_RECEIVER, &receiver->comm));
 }
 
-static int check_bytes(const uint8_t *data, uint64_t bytes)
+static void check_bytes(const uint8_t *data, uint64_t bytes)
 {
     for (uint64_t i = 0; i < bytes; i++)
         if (data[i] != SENT)
-            return error_set(TCPX_INTERNAL_ERROR, "done, but byte %llu of %llu is %#x, not %#x",
-                             (unsigned long long)i, (unsigned long long)bytes, data[i], SENT);
-    return TCPX_SUCCESS;
+            fail("done, but byte %llu of %llu is %#x, not %#x", (unsigned long long)i,
+                 (unsigned long long)bytes, data[i], SENT);
 }
 
-/* Says that it is there for a message, and takes nothing of it during the pause. */
-static int receive_late(struct net_comm *comm, uint8_t *data, uint64_t bytes, unsigned pause_ms)
+static struct net_request *begin_receive(struct receiver *receiver, void *data, uint64_t bytes)
 {
     struct net_request *request = NULL;
-    int result = net_irecv(comm, data, bytes, 0, &request);
 
-    if (result != TCPX_SUCCESS)
-        return result;
-    nap(pause_ms);
-    return wait_for(request);
+    must(net_irecv(receiver->comm, data, bytes, 0, &request));
+    return request;
 }
 
-/* `may_fail`: an error is right, too, but never wrong bytes. */
-static int receive_checked(struct receiver *receiver, uint64_t bytes, unsigned pause_ms,
-                           bool may_fail)
+/*
+ * Says that it is there for a message, and takes nothing of it during the pause. `may_fail`: an
+ * error is right, too, but never wrong bytes.
+ */
+static void receive_checked(struct receiver *receiver, uint64_t bytes, unsigned pause_ms,
+                            bool may_fail)
 {
-    uint8_t *data = calloc(1, bytes);
+    uint8_t *data = allocate(bytes);
+    struct net_request *request = begin_receive(receiver, data, bytes);
     int result;
 
-    if (data == NULL)
-        return error_system(ENOMEM, "a buffer");
-    result = receive_late(receiver->comm, data, bytes, pause_ms);
-    if (result == TCPX_SUCCESS) {
-        result = check_bytes(data, bytes);
-    } else if (may_fail) {
+    nap(pause_ms);
+    result = wait_for(request);
+    if (result == TCPX_SUCCESS)
+        check_bytes(data, bytes);
+    else if (may_fail)
         printf("the receive failed: %s\n", error_text());
-        result = TCPX_SUCCESS;
-    }
+    else
+        must(result);
     free(data);
-    return result;
 }
 
 /* Behind the empty ones comes a message that tells when each of them was sent. */
-static int receive_empty(struct receiver *receiver)
+static void receive_empty(struct receiver *receiver)
 {
     struct net_request *requests[EMPTY_MESSAGES + 1] = {NULL};
     uint64_t arrived[EMPTY_MESSAGES + 1];
     uint64_t sent[EMPTY_MESSAGES];
     int late = 0;
-    int result = TCPX_SUCCESS;
 
-    for (int i = 0; i <= EMPTY_MESSAGES && result == TCPX_SUCCESS; i++)
-        result = net_irecv(receiver->comm, sent, sizeof sent, 0, &requests[i]);
-    for (int i = 0; i <= EMPTY_MESSAGES && result == TCPX_SUCCESS; i++) {
-        result = wait_for(requests[i]);
+    for (int i = 0; i <= EMPTY_MESSAGES; i++)
+        requests[i] = begin_receive(receiver, sent, sizeof sent);
+    for (int i = 0; i <= EMPTY_MESSAGES; i++) {
+        must(wait_for(requests[i]));
         arrived[i] = clock_now();
     }
-    if (result != TCPX_SUCCESS)
-        return result;
     for (int i = 0; i < EMPTY_MESSAGES; i++) {
         double span_ms = (double)(arrived[i] - sent[i]) / 1e6;
 
         printf("message %d arrived after %.1f ms\n", i, span_ms);
         late += span_ms > EMPTY_MS;
     }
-    return late == 0 ? TCPX_SUCCESS
-                     : error_set(TCPX_INTERNAL_ERROR, "%d of %d messages took more than %d ms",
-                                 late, EMPTY_MESSAGES, EMPTY_MS);
+    if (late > 0)
+        fail("%d of %d messages took more than %d ms", late, EMPTY_MESSAGES, EMPTY_MS);
 }
 
-static int receive_part_or_fail(struct receiver *receiver)
+static void receive_part_or_fail(struct receiver *receiver)
 {
-    return receive_checked(receiver, PART, PAUSE_MS, true);
+    receive_checked(receiver, PART, PAUSE_MS, true);
 }
 
-static int receive_part_soon(struct receiver *receiver)
+static void receive_part_soon(struct receiver *receiver)
 {
-    return receive_checked(receiver, PART, SOON_MS, false);
+    receive_checked(receiver, PART, SOON_MS, false);
 }
 
 /* The first message was done, and arrives; of the second only a part went out. */
-static int receive_done_and_part(struct receiver *receiver)
+static void receive_done_and_part(struct receiver *receiver)
 {
-    struct net_request *requests[2] = {NULL, NULL};
-    uint8_t *data = calloc(1, PART + ROOM);
-    int result;
+    uint8_t *data = allocate(PART + ROOM);
+    struct net_request *whole = begin_receive(receiver, data, PART);
+    struct net_request *part = begin_receive(receiver, data + PART, ROOM);
 
-    if (data == NULL)
-        return error_system(ENOMEM, "a buffer");
-    result = net_irecv(receiver->comm, data, PART, 0, &requests[0]);
-    if (result == TCPX_SUCCESS)
-        result = net_irecv(receiver->comm, data + PART, ROOM, 0, &requests[1]);
     nap(PAUSE_MS);
-    if (result == TCPX_SUCCESS)
-        result = wait_for(requests[0]);
-    if (result == TCPX_SUCCESS)
-        result = check_bytes(data, PART);
-    if (result == TCPX_SUCCESS && wait_for(requests[1]) == TCPX_SUCCESS)
-        result = error_set(TCPX_INTERNAL_ERROR, "a message of which only a part was sent is done");
+    must(wait_for(whole));
+    check_bytes(data, PART);
+    if (wait_for(part) == TCPX_SUCCESS)
+        fail("a message of which only a part was sent is done");
     free(data);
-    return result;
 }
 
-static int receive_all_late(struct receiver *receiver)
+static void receive_all_late(struct receiver *receiver)
 {
-    return receive_checked(receiver, ROOM, PAUSE_MS, false);
+    receive_checked(receiver, ROOM, PAUSE_MS, false);
 }
 
 /* All at once, so that nothing but the gate holds the sends up. */
-static int receive_gated(struct receiver *receiver)
+static void receive_gated(struct receiver *receiver)
 {
     struct net_request *requests[GATED_MESSAGES] = {NULL};
-    uint8_t *data = calloc(GATED_MESSAGES, GATED_BYTES);
-    int result = TCPX_SUCCESS;
+    uint8_t *data = allocate((size_t)GATED_MESSAGES * GATED_BYTES);
 
-    if (data == NULL)
-        return error_system(ENOMEM, "a buffer");
-    for (int i = 0; i < GATED_MESSAGES && result == TCPX_SUCCESS; i++)
-        result =
-            net_irecv(receiver->comm, data + (size_t)i * GATED_BYTES, GATED_BYTES, 0, &requests[i]);
-    for (int i = 0; i < GATED_MESSAGES && result == TCPX_SUCCESS; i++)
-        result = wait_for(requests[i]);
-    if (result == TCPX_SUCCESS)
-        result = check_bytes(data, (uint64_t)GATED_MESSAGES * GATED_BYTES);
+    for (int i = 0; i < GATED_MESSAGES; i++)
+        requests[i] = begin_receive(receiver, data + (size_t)i * GATED_BYTES, GATED_BYTES);
+    for (int i = 0; i < GATED_MESSAGES; i++)
+        must(wait_for(requests[i]));
+    check_bytes(data, (uint64_t)GATED_MESSAGES * GATED_BYTES);
     free(data);
-    return result;
 }
 
 /* And then from another comm, which has to work. */
-static int receive_and_once_more(struct receiver *receiver)
+static void receive_and_once_more(struct receiver *receiver)
 {
-    int result = receive_checked(receiver, ROOM, PAUSE_MS, true);
-
+    receive_checked(receiver, ROOM, PAUSE_MS, true);
     net_comm_close(receiver->comm);
     receiver->comm = NULL;
-    if (result == TCPX_SUCCESS)
-        result = accept_one(receiver);
-    return result == TCPX_SUCCESS ? receive_checked(receiver, PART, 0, false) : result;
+    accept_one(receiver);
+    receive_checked(receiver, PART, 0, false);
 }
 
 /* --- the sending end ----------------------------------------------------------------------- */
@@ -253,7 +251,7 @@ struct sender {
     struct net_memory *registered;
 };
 
-static int read_handle(const char *path, uint8_t handle[NET_HANDLE_BYTES])
+static void read_handle(const char *path, uint8_t handle[NET_HANDLE_BYTES])
 {
     uint64_t deadline = deadline_after_ms(STEP_MS);
     ssize_t got;
@@ -262,48 +260,47 @@ static int read_handle(const char *path, uint8_t handle[NET_HANDLE_BYTES])
     while ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0 && !deadline_passed(deadline))
         nap(10);
     if (fd < 0)
-        return error_system(errno, "cannot read %s", path);
+        must(error_system(errno, "cannot read %s", path));
     got = read(fd, handle, NET_HANDLE_BYTES);
     close(fd);
-    return got == NET_HANDLE_BYTES
-               ? TCPX_SUCCESS
-               : error_set(TCPX_INVALID_ARGUMENT, "%s does not hold a handle", path);
+    if (got != NET_HANDLE_BYTES)
+        fail("%s does not hold a handle", path);
 }
 
 /* A comm that the memory is registered with, and sends from there by reference. */
-static int connect_one(struct sender *sender)
+static void connect_one(struct sender *sender)
 {
     uint64_t deadline = deadline_after_ms(STEP_MS);
     uint8_t handle[NET_HANDLE_BYTES];
     struct net_link link;
     bool connected = false;
-    int result = read_handle(sender->file, handle);
 
-    while (result == TCPX_SUCCESS && !connected) {
+    read_handle(sender->file, handle);
+    while (!connected) {
         if (deadline_passed(deadline))
-            return error_set(TCPX_INTERNAL_ERROR, "no connection within %d ms", STEP_MS);
-        result = net_connect(sender->device, sender->options, handle, &link, &connected);
+            fail("no connection within %d ms", STEP_MS);
+        must(net_connect(sender->device, sender->options, handle, &link, &connected));
         nap(1);
     }
-    if (result == TCPX_SUCCESS)
-        result = net_comm_create(&link, NET_SENDER, &sender->comm);
-    if (result == TCPX_SUCCESS)
-        result = net_register(sender->comm, (void *)(uintptr_t)sender->memory.address, ROOM,
-                              &sender->registered);
-    if (result == TCPX_SUCCESS && !inside_sends_by_reference(sender->comm))
-        return error_set(TCPX_INTERNAL_ERROR, "the comm does not send by reference");
-    return result;
+    must(net_comm_create(&link, NET_SENDER, &sender->comm));
+    must(net_register(sender->comm, (void *)(uintptr_t)sender->memory.address, ROOM,
+                      &sender->registered));
+    if (!inside_sends_by_reference(sender->comm))
+        fail("the comm does not send by reference");
+}
+
+static void close_comm(struct sender *sender)
+{
+    net_comm_close(sender->comm);
+    sender->comm = NULL;
 }
 
 /* And waits until it is done. */
-static int set_memory(struct sender *sender, uint8_t value)
+static void set_memory(struct sender *sender, uint8_t value)
 {
-    int result = gpu_set(sender->stream, sender->memory.address, value, ROOM);
-
-    if (result == TCPX_SUCCESS)
-        result = gpu_event_record(sender->event, sender->stream);
-    return result == TCPX_SUCCESS ? gpu_event_wait(sender->event, deadline_after_ms(STEP_MS))
-                                  : result;
+    must(gpu_set(sender->stream, sender->memory.address, value, ROOM));
+    must(gpu_event_record(sender->event, sender->stream));
+    must(gpu_event_wait(sender->event, deadline_after_ms(STEP_MS)));
 }
 
 static struct net_buffer buffer_of(const struct sender *sender, uint64_t bytes)
@@ -313,134 +310,113 @@ static struct net_buffer buffer_of(const struct sender *sender, uint64_t bytes)
                                .memory = sender->registered};
 }
 
-static int begin_send(struct sender *sender, uint64_t bytes, struct net_request **request)
+static struct net_request *begin_send(struct sender *sender, uint64_t bytes)
 {
     const struct net_buffer buffer = buffer_of(sender, bytes);
+    struct net_request *request;
 
-    return net_isend_buffer(sender->comm, &buffer, 0, request);
+    must(net_isend_buffer(sender->comm, &buffer, 0, &request));
+    return request;
 }
 
 /* Until the sockets have that much of a message that cannot have arrived. */
-static int hand_out(struct sender *sender, struct net_request *request, uint64_t bytes)
+static void hand_out(struct sender *sender, struct net_request *request, uint64_t bytes)
 {
     uint64_t deadline = deadline_after_ms(STEP_MS);
     bool done = false;
-    int result = TCPX_SUCCESS;
 
-    while (result == TCPX_SUCCESS && inside_handed_out(sender->comm, request) < bytes) {
+    while (inside_handed_out(sender->comm, request) < bytes) {
         if (deadline_passed(deadline))
-            return error_set(TCPX_INTERNAL_ERROR, "%llu of %llu bytes are with the sockets",
-                             (unsigned long long)inside_handed_out(sender->comm, request),
-                             (unsigned long long)bytes);
-        result = net_test(request, &done, NULL);
-        if (result == TCPX_SUCCESS && done)
-            return error_set(TCPX_INTERNAL_ERROR, "the receiver had it all, in its pause");
+            fail("%llu of %llu bytes are with the sockets",
+                 (unsigned long long)inside_handed_out(sender->comm, request), (unsigned long long)bytes);
+        must(net_test(request, &done, NULL));
+        if (done)
+            fail("the receiver had it all, in its pause");
         nap(1);
     }
-    return result;
 }
 
-static int send_empty(struct sender *sender)
+/* From host memory, until it is done. */
+static void send_copy(struct sender *sender, const void *data, uint64_t bytes)
+{
+    struct net_request *request;
+
+    must(net_isend(sender->comm, data, bytes, 0, &request));
+    must(wait_for(request));
+}
+
+static void send_empty(struct sender *sender)
 {
     uint64_t sent[EMPTY_MESSAGES];
-    struct net_request *request;
-    int result = TCPX_SUCCESS;
 
-    for (int i = 0; i < EMPTY_MESSAGES && result == TCPX_SUCCESS; i++) {
+    for (int i = 0; i < EMPTY_MESSAGES; i++) {
         nap(EMPTY_APART_MS);
         sent[i] = clock_now();
-        result = begin_send(sender, 0, &request);
-        if (result == TCPX_SUCCESS)
-            result = wait_for(request);
+        must(wait_for(begin_send(sender, 0)));
     }
     nap(EMPTY_APART_MS);
-    if (result == TCPX_SUCCESS)
-        result = net_isend(sender->comm, sent, sizeof sent, 0, &request);
-    return result == TCPX_SUCCESS ? wait_for(request) : result;
+    send_copy(sender, sent, sizeof sent);
 }
 
-static int widen_sockets(struct sender *sender)
+static void widen_sockets(struct sender *sender)
 {
     const int room = 8 * PART;
 
     for (int i = 0; i < inside_link(sender->comm)->sockets; i++)
         if (setsockopt(inside_link(sender->comm)->forward[i], SOL_SOCKET, SO_SNDBUFFORCE, &room,
                        sizeof room) != 0)
-            return error_system(errno, "a larger send buffer");
-    return TCPX_SUCCESS;
+            must(error_system(errno, "a larger send buffer"));
 }
 
 /* The sockets have a whole message, of which the peer has next to nothing. */
-static int fill_sockets(struct sender *sender, struct net_request **request)
+static struct net_request *fill_sockets(struct sender *sender)
 {
-    int result = widen_sockets(sender);
+    struct net_request *request;
 
-    if (result == TCPX_SUCCESS)
-        result = begin_send(sender, PART, request);
-    return result == TCPX_SUCCESS ? hand_out(sender, *request, PART) : result;
+    widen_sockets(sender);
+    request = begin_send(sender, PART);
+    hand_out(sender, request, PART);
+    return request;
 }
 
 /* The receiver may not notice before its pause is over. */
-static int overwrite(struct sender *sender)
+static void overwrite(struct sender *sender)
 {
-    int result = set_memory(sender, OVERWRITTEN);
-
+    set_memory(sender, OVERWRITTEN);
     nap(PAUSE_MS);
-    return result;
 }
 
-static int send_and_close(struct sender *sender)
+static void send_and_close(struct sender *sender)
 {
-    struct net_request *request;
-    int result = fill_sockets(sender, &request);
-
-    if (result != TCPX_SUCCESS)
-        return result;
-    net_comm_close(sender->comm);
-    sender->comm = NULL;
-    return overwrite(sender);
+    fill_sockets(sender);
+    close_comm(sender);
+    overwrite(sender);
 }
 
-static int send_done_and_part(struct sender *sender)
+static void send_done_and_part(struct sender *sender)
 {
-    struct net_request *request = NULL;
-    uint8_t *data = malloc(PART);
-    int result = TCPX_SUCCESS;
+    uint8_t *data = allocate(PART);
 
-    if (data == NULL)
-        return error_system(ENOMEM, "a buffer");
     memset(data, SENT, PART);
-    result = widen_sockets(sender);
-    if (result == TCPX_SUCCESS)
-        result = net_isend(sender->comm, data, PART, 0, &request);
-    if (result == TCPX_SUCCESS)
-        result = wait_for(request);
+    widen_sockets(sender);
+    send_copy(sender, data, PART);
     free(data);
-    if (result == TCPX_SUCCESS)
-        result = begin_send(sender, ROOM, &request);
-    if (result == TCPX_SUCCESS)
-        result = hand_out(sender, request, 1);
-    if (result != TCPX_SUCCESS)
-        return result;
-    net_comm_close(sender->comm);
-    sender->comm = NULL;
-    return overwrite(sender);
+    hand_out(sender, begin_send(sender, ROOM), 1);
+    close_comm(sender);
+    overwrite(sender);
 }
 
 /* As it fails when the receiver's process ends, of which the other sockets know nothing. */
-static int send_and_fail(struct sender *sender)
+static void send_and_fail(struct sender *sender)
 {
-    struct net_request *request;
-    int result = fill_sockets(sender, &request);
+    struct net_request *request = fill_sockets(sender);
 
-    if (result != TCPX_SUCCESS)
-        return result;
-    if (shutdown(inside_link(sender->comm)->reverse, SHUT_RD) != 0)
-        return error_system(errno, "the end of the reverse connection");
+    if (shutdown(sender->comm->link.reverse, SHUT_RD) != 0)
+        must(error_system(errno, "the end of the reverse connection"));
     if (wait_for(request) == TCPX_SUCCESS)
-        return error_set(TCPX_INTERNAL_ERROR, "a send of a comm that had failed was done");
+        fail("a send of a comm that had failed was done");
     printf("the send failed: %s\n", error_text());
-    return overwrite(sender);
+    overwrite(sender);
 }
 
 static double cpu_seconds(void)
@@ -453,39 +429,33 @@ static double cpu_seconds(void)
 }
 
 /* While nothing can be sent and nothing arrives. */
-static int measure_wait(struct net_request *request)
+static void measure_wait(struct net_request *request)
 {
     uint64_t start = clock_now();
     double cpu = cpu_seconds();
     bool done = false;
-    int result = net_wait(request, deadline_after_ms(MEASURE_MS), &done, NULL);
-    double span = (double)(clock_now() - start) / 1e9;
+    double span;
 
+    must(net_wait(request, deadline_after_ms(MEASURE_MS), &done, NULL));
+    span = (double)(clock_now() - start) / 1e9;
     cpu = cpu_seconds() - cpu;
-    if (result != TCPX_SUCCESS)
-        return result;
     if (done)
-        return error_set(TCPX_INTERNAL_ERROR, "the receiver had it all, in its pause");
+        fail("the receiver had it all, in its pause");
     printf("%.2f s of CPU time in %.2f s of waiting\n", cpu, span);
-    return cpu < span / 2
-               ? TCPX_SUCCESS
-               : error_set(TCPX_INTERNAL_ERROR,
-                           "%.2f s of CPU time in %.2f s of waiting for arrivals", cpu, span);
+    if (cpu >= span / 2)
+        fail("%.2f s of CPU time in %.2f s of waiting for arrivals", cpu, span);
 }
 
-static int send_and_wait(struct sender *sender)
+static void send_and_wait(struct sender *sender)
 {
-    struct net_request *request;
+    struct net_request *request = begin_send(sender, ROOM);
     bool done = false;
-    int result = begin_send(sender, ROOM, &request);
 
-    if (result == TCPX_SUCCESS)
-        result = net_wait(request, deadline_after_ms(SETTLE_MS), &done, NULL);
-    if (result == TCPX_SUCCESS && done)
-        return error_set(TCPX_INTERNAL_ERROR, "the receiver had it all, in its pause");
-    if (result == TCPX_SUCCESS)
-        result = measure_wait(request);
-    return result == TCPX_SUCCESS ? wait_for(request) : result;
+    must(net_wait(request, deadline_after_ms(SETTLE_MS), &done, NULL));
+    if (done)
+        fail("the receiver had it all, in its pause");
+    measure_wait(request);
+    must(wait_for(request));
 }
 
 /* Looks from aside when a gate opens, and when its message is with the sockets. */
@@ -518,99 +488,80 @@ static void *watch_gate(void *context)
 }
 
 /* Behind the message, and the GPU takes a few milliseconds for it: less than any sleep. */
-static int begin_gated(struct sender *sender, struct net_request **request)
+static struct net_request *begin_gated(struct sender *sender)
 {
     struct net_buffer buffer = buffer_of(sender, GATED_BYTES);
-    int result = gpu_set(sender->stream, sender->memory.address + PART, OVERWRITTEN, GATED_WORK);
+    struct net_request *request;
 
-    if (result == TCPX_SUCCESS)
-        result = gpu_event_record(sender->event, sender->stream);
+    must(gpu_set(sender->stream, sender->memory.address + PART, OVERWRITTEN, GATED_WORK));
+    must(gpu_event_record(sender->event, sender->stream));
     buffer.after = NET_AFTER_STREAM;
     buffer.after_what = gpu_stream_native(sender->stream);
-    return result == TCPX_SUCCESS ? net_isend_buffer(sender->comm, &buffer, 0, request) : result;
+    must(net_isend_buffer(sender->comm, &buffer, 0, &request));
+    return request;
 }
 
 /* Whether it had to wait at all, and was out in time then. */
-static int send_one_gated(struct sender *sender, bool *in_time)
+static bool send_one_gated(struct sender *sender)
 {
-    struct watch watch = {.sender = sender};
+    struct watch watch = {.sender = sender, .request = begin_gated(sender)};
     bool open = false;
     double span_ms;
     pthread_t thread;
-    int result = begin_gated(sender, &watch.request);
 
-    if (result == TCPX_SUCCESS)
-        result = gpu_event_query(sender->event, &open);
-    if (result != TCPX_SUCCESS)
-        return result;
+    must(gpu_event_query(sender->event, &open));
     if (pthread_create(&thread, NULL, watch_gate, &watch) != 0)
-        return error_set(TCPX_SYSTEM_ERROR, "cannot start a thread");
-    result = wait_for(watch.request);
+        fail("cannot start a thread");
+    must(wait_for(watch.request));
     pthread_join(thread, NULL);
-    if (result != TCPX_SUCCESS)
-        return result;
     if (watch.opened == 0 || watch.out < watch.opened)
-        return error_set(TCPX_INTERNAL_ERROR, "a message went out before its gate was open");
+        fail("a message went out before its gate was open");
     span_ms = (double)(watch.out - watch.opened) / 1e6;
     printf("out %.1f ms after its gate had opened%s\n", span_ms, open ? ", which was at once" : "");
-    *in_time = !open && span_ms <= GATED_MS;
-    return TCPX_SUCCESS;
+    return !open && span_ms <= GATED_MS;
 }
 
 /* A busy machine may be late now and then, or early. */
-static int send_gated(struct sender *sender)
+static void send_gated(struct sender *sender)
 {
     int in_time_count = 0;
 
-    if (inside_link(sender->comm)->framing != WIRE_SEPARATE)
-        return error_set(TCPX_INTERNAL_ERROR, "the comm does not have separate framing");
+    if (sender->comm->link.framing != WIRE_SEPARATE)
+        fail("the comm does not have separate framing");
     for (int i = 0; i < GATED_MESSAGES; i++) {
-        bool in_time = false;
-        int result;
-
         nap(GATED_APART_MS);
-        result = send_one_gated(sender, &in_time);
-        if (result != TCPX_SUCCESS)
-            return result;
-        in_time_count += in_time;
+        in_time_count += send_one_gated(sender);
     }
-    return in_time_count >= GATED_MESSAGES / 2
-               ? TCPX_SUCCESS
-               : error_set(TCPX_INTERNAL_ERROR, "only %d of %d messages were out within %d ms",
-                           in_time_count, GATED_MESSAGES, GATED_MS);
+    if (in_time_count < GATED_MESSAGES / 2)
+        fail("only %d of %d messages were out within %d ms", in_time_count, GATED_MESSAGES,
+             GATED_MS);
 }
 
 /* The memory itself stays as it is. However that send ends, the next comm has to work. */
-static int send_and_deregister(struct sender *sender)
+static void send_and_deregister(struct sender *sender)
 {
-    struct net_request *request;
-    int result = begin_send(sender, ROOM, &request);
+    struct net_request *request = begin_send(sender, ROOM);
+    int result;
 
-    if (result == TCPX_SUCCESS)
-        result = hand_out(sender, request, 1);
-    if (result != TCPX_SUCCESS)
-        return result;
+    hand_out(sender, request, 1);
     net_deregister(sender->comm, sender->registered);
     sender->registered = NULL;
     result = wait_for(request);
     printf("the send %s%s\n", result == TCPX_SUCCESS ? "was done" : "failed: ",
            result == TCPX_SUCCESS ? "" : error_text());
     if (result == TCPX_INTERNAL_ERROR)
-        return result;
-    net_comm_close(sender->comm);
-    sender->comm = NULL;
-    result = connect_one(sender);
-    if (result == TCPX_SUCCESS)
-        result = begin_send(sender, PART, &request);
-    return result == TCPX_SUCCESS ? wait_for(request) : result;
+        must(result);
+    close_comm(sender);
+    connect_one(sender);
+    must(wait_for(begin_send(sender, PART)));
 }
 
 /* --- both ---------------------------------------------------------------------------------- */
 
 struct scenario {
     const char *name;
-    int (*receive)(struct receiver *receiver);
-    int (*send)(struct sender *sender);
+    void (*receive)(struct receiver *receiver);
+    void (*send)(struct sender *sender);
     bool by_devmem; /* it is received by devmem TCP, too, and so the framing is separate */
 };
 
@@ -633,72 +584,51 @@ static const struct scenario *find_scenario(const char *name)
     return NULL;
 }
 
-static int receive(const struct scenario *scenario, const struct net_device *device,
-                   const struct net_link_options *options, const char *file)
+static void receive(const struct scenario *scenario, const struct net_device *device,
+                    const struct net_link_options *options, const char *file)
 {
     struct receiver receiver = {.comm = NULL};
     uint8_t handle[NET_HANDLE_BYTES];
-    int result = net_listen(device, options, handle, &receiver.listener);
 
-    if (result != TCPX_SUCCESS)
-        return result;
-    result = write_handle(file, handle);
-    if (result == TCPX_SUCCESS)
-        result = accept_one(&receiver);
-    if (result == TCPX_SUCCESS)
-        result = scenario->receive(&receiver);
+    must(net_listen(device, options, handle, &receiver.listener));
+    must(write_handle(file, handle));
+    accept_one(&receiver);
+    scenario->receive(&receiver);
     net_comm_close(receiver.comm);
     net_listener_close(receiver.listener);
-    return result;
-}
-
-static int prepare(struct sender *sender)
-{
-    int result = gpu_open(0, &sender->gpu);
-
-    if (result == TCPX_SUCCESS)
-        result = gpu_memory_alloc(sender->gpu, ROOM, 2 << 20, &sender->memory);
-    if (result == TCPX_SUCCESS)
-        result = gpu_stream_create(sender->gpu, &sender->stream);
-    if (result == TCPX_SUCCESS)
-        result = gpu_event_create(sender->gpu, GPU_EVENT_PLAIN, &sender->event);
-    return result == TCPX_SUCCESS ? set_memory(sender, SENT) : result;
 }
 
 /* All before the connection, so that the receiver's pause is long enough for the rest. */
-static int send_all(const struct scenario *scenario, const struct net_device *device,
-                    const struct net_link_options *options, const char *file)
+static void send_all(const struct scenario *scenario, const struct net_device *device,
+                     const struct net_link_options *options, const char *file)
 {
     struct sender sender = {.device = device, .options = options, .file = file};
-    int result = prepare(&sender);
 
-    if (result == TCPX_SUCCESS)
-        result = connect_one(&sender);
-    if (result == TCPX_SUCCESS)
-        result = scenario->send(&sender);
+    must(gpu_open(0, &sender.gpu));
+    must(gpu_memory_alloc(sender.gpu, ROOM, 2 << 20, &sender.memory));
+    must(gpu_stream_create(sender.gpu, &sender.stream));
+    must(gpu_event_create(sender.gpu, GPU_EVENT_PLAIN, &sender.event));
+    set_memory(&sender, SENT);
+    connect_one(&sender);
+    scenario->send(&sender);
     net_comm_close(sender.comm);
     gpu_event_destroy(sender.event);
     gpu_stream_destroy(sender.stream);
     gpu_memory_free(sender.gpu, &sender.memory);
     gpu_close(sender.gpu);
-    return result;
 }
 
-static int run(bool receives, const struct scenario *scenario, uint8_t sockets, const char *file)
+static void run(bool receives, const struct scenario *scenario, uint8_t sockets, const char *file)
 {
     struct net_device devices[NET_DEVICES_MOST];
     struct net_link_options options;
     int count;
-    int result = net_devices_find_configured(devices, NET_DEVICES_MOST, &count);
 
-    if (result == TCPX_SUCCESS)
-        result = net_link_defaults(WIRE_MATCH_FIFO, &options);
-    if (result != TCPX_SUCCESS)
-        return result;
+    must(net_devices_find_configured(devices, NET_DEVICES_MOST, &count));
+    must(net_link_defaults(WIRE_MATCH_FIFO, &options));
     options.sockets = sockets;
     options.gpu = receives && scenario->by_devmem ? 0 : -1;
-    return receives ? receive(scenario, &devices[0], &options, file)
-                    : send_all(scenario, &devices[0], &options, file);
+    (receives ? receive : send_all)(scenario, &devices[0], &options, file);
 }
 
 static void limit_reached(int signal)
@@ -725,9 +655,7 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGALRM, limit_reached);
     alarm(LIMIT_SECONDS);
-    if (run(receives, scenario, (uint8_t)sockets, argv[4]) != TCPX_SUCCESS) {
-        fprintf(stderr, "by_reference %s %s: %s\n", argv[1], argv[2], error_text());
-        return STATUS_FAILED;
-    }
+    arguments = (const char *const *)argv;
+    run(receives, scenario, (uint8_t)sockets, argv[4]);
     return STATUS_OK;
 }
