@@ -31,6 +31,11 @@ static inline uint64_t deadline_after_ms(uint64_t milliseconds)
     return deadline;
 }
 
+static inline uint64_t deadline_earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 static inline bool deadline_passed(uint64_t deadline)
 {
     return deadline != DEADLINE_NEVER && clock_now() >= deadline;

@@ -38,11 +38,6 @@ struct attempt {
     char name[SOCKET_NAME_BYTES];
 };
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Nobody listens yet, or the way there is not there yet. */
 static bool may_pass(int error)
 {
@@ -107,7 +102,8 @@ static int establish(struct attempt *attempt, const struct sockaddr_storage *add
             0 &&
         errno != EINPROGRESS && errno != EINTR)
         return fail(attempt, errno);
-    if (!await(attempt->fd, POLLOUT, earlier(attempt->deadline, deadline_after_ms(CONNECT_MS))))
+    if (!await(attempt->fd, POLLOUT,
+               deadline_earlier(attempt->deadline, deadline_after_ms(CONNECT_MS))))
         return fail(attempt, ETIMEDOUT);
     if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
         error = errno;
@@ -231,7 +227,7 @@ static int try_address(struct attempt *attempt, const struct sockaddr_storage *a
 
     attempt->fd = -1;
     attempt->outlook = ELSEWHERE;
-    bootstrap_address_name(address, attempt->name);
+    socket_address_name(address, attempt->name);
     result = establish(attempt, address);
     if (result == TCPX_SUCCESS) {
         attempt->outlook = HOPELESS;
@@ -301,8 +297,9 @@ static int connect_until(const char *host, uint16_t port, struct attempt *attemp
         if (deadline_passed(attempt->deadline))
             return error_set(TCPX_IN_PROGRESS, "no peer at %s port %u in time; the last try: %s",
                              host, port, attempt->reason);
-        (void)poll(NULL, 0,
-                   control_poll_ms(earlier(attempt->deadline, deadline_after_ms(pause_ms))));
+        (void)poll(
+            NULL, 0,
+            control_poll_ms(deadline_earlier(attempt->deadline, deadline_after_ms(pause_ms))));
         pause_ms = 2 * pause_ms < LONGEST_PAUSE_MS ? 2 * pause_ms : LONGEST_PAUSE_MS;
     }
 }

@@ -7,9 +7,7 @@
 #include "net/socket/socket.h"
 
 #include <endian.h>
-#include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 
 static const uint8_t magic[8] = {'t', 'c', 'p', 'x', 'b', 'o', 'o', 't'};
 
@@ -99,19 +97,9 @@ bool bootstrap_side_greet(struct bootstrap_side *side, int fd, bool *sent)
 
     memcpy(greeting.nonce, side->own, sizeof greeting.nonce);
     bootstrap_greeting_write(&greeting, bytes);
-    *sent = false;
-    while (side->greeted < sizeof bytes) {
-        ssize_t taken = send(fd, bytes + side->greeted, sizeof bytes - side->greeted,
-                             MSG_NOSIGNAL | MSG_DONTWAIT);
-
-        if (taken >= 0)
-            side->greeted += (size_t)taken;
-        else if (socket_is_full(errno))
-            return true;
-        else if (errno != EINTR)
-            return false;
-    }
-    *sent = true;
+    if (!socket_send_rest(fd, bytes, sizeof bytes, &side->greeted))
+        return false;
+    *sent = side->greeted == sizeof bytes;
     return true;
 }
 

@@ -2,8 +2,8 @@
 #include "net/link/link.h"
 
 #include "base/config.h"
-#include "net/link/budget.h"
 #include "net/io/io.h"
+#include "net/link/budget.h"
 
 /* One for the calling thread, and one for each thread that helps it. */
 static unsigned useful(const struct io_plan *plan)

@@ -8,8 +8,8 @@
 
 #include "net/device/device.h"
 #include "net/devmem/devmem_link.h"
-#include "net/wire/handle.h"
 #include "net/socket/socket.h"
+#include "net/wire/handle.h"
 #include "net/wire/wire.h"
 
 struct net_link {

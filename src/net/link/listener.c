@@ -1,109 +1,54 @@
 /*
- * The accepting side of a handshake. A newcomer is a connection that has not presented the token
- * yet, or that is being refused; anybody can open one, so newcomers are bounded in number and time.
- * A gathering is a half-open link: its connections have presented the token. It stays while its
- * sockets live, since a program that is late is no dead peer; gatherings are bounded in number and
- * in descriptors. All records are sent and read in as many parts as the sockets make of them.
+ * The accepting side of a handshake. A connection is half-open until its hello has presented the
+ * token, and while it is being refused. Connections with the token are collected by pending_link.h
+ * until their link is complete; then the listener sends READY. All records are sent and read in as
+ * many parts as the sockets make of them.
  */
 #include "net/link/link.h"
 
-#include "base/clock.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "net/link/pending_link.h"
+#include "net/socket/half_open.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-enum {
-    MOST_NEWCOMERS = 128,
-    MOST_GATHERINGS = 128,
-    LARGEST_LINK = WIRE_MOST_SOCKETS + 1,
-    MOST_GATHERED = 32 * LARGEST_LINK, /* descriptors of all gatherings */
-    ACCEPTS_PER_CALL = 64,
-    BACKLOG = 4096,
-};
+enum { MOST_NEWCOMERS = 128, ACCEPTS_PER_CALL = 64, BACKLOG = 4096 };
 
 /* Of the time between two calls of net_accept() only this much counts against a peer. */
 #define COUNTED_PAUSE_NS 100000000u
 
+/* A half-open connection. */
 struct newcomer {
-    int fd;            /* -1: this place is free */
-    uint64_t deadline; /* all deadlines here are moments of the listener's own clock */
-    size_t have;
+    struct half_open half;
     uint8_t hello[WIRE_HELLO_BYTES];
     size_t abort_bytes; /* not 0: it is refused, and closed when it has been sent the ABORT */
     size_t abort_sent;
     uint8_t abort[WIRE_ABORT_BYTES];
 };
 
-struct gathering {
-    struct net_link link;
-    uint64_t comm;
-    uint64_t deadline; /* from then on it may be dropped to make room, if it is not complete */
-    uint64_t check_at; /* when it is looked next whether its peer is still there */
-    uint64_t order;    /* the oldest has the least */
-    unsigned present;  /* connections; 0: this place is free */
-    bool is_steered;
-    size_t ready_sent; /* bytes of READY */
-};
-
 struct net_listener {
     int fd;
     struct net_link_options options;
-    uint64_t clock;     /* nanoseconds in which the program called net_accept() often enough */
-    uint64_t called_at; /* when it did so last */
-    uint64_t next_order;
-    unsigned most_gathered;   /* descriptors */
-    struct devmem_pool *pool; /* that its links' payload goes to; NULL: none */
-    uint64_t want_ends;       /* when it becomes an error; 0: there is no want */
+    struct devmem_pool *pool; /* where the payload of its links arrives; NULL: host memory */
     uint8_t token[WIRE_TOKEN_BYTES];
+    struct half_open_table half_open;
     struct newcomer newcomers[MOST_NEWCOMERS];
-    struct gathering gatherings[MOST_GATHERINGS];
+    struct pending_links pending;
 };
-
-/* --- time ---------------------------------------------------------------------------------- */
-
-/* A peer that has spoken in time is not dropped because this program was late to read it. */
-static void advance_clock(struct net_listener *listener)
-{
-    uint64_t now = clock_now();
-    uint64_t passed = now - listener->called_at;
-
-    listener->clock += passed < COUNTED_PAUSE_NS ? passed : COUNTED_PAUSE_NS;
-    listener->called_at = now;
-}
-
-static uint64_t after_handshake(const struct net_listener *listener)
-{
-    return listener->clock + listener->options.handshake_ms * 1000000;
-}
-
-static bool has_passed(const struct net_listener *listener, uint64_t deadline)
-{
-    return listener->clock >= deadline;
-}
 
 /* --- listening ----------------------------------------------------------------------------- */
 
-static int bind_and_listen(struct net_listener *listener, const struct net_device *device,
-                           struct sockaddr_storage *bound)
+static int listener_bind(struct net_listener *listener, const struct net_device *device,
+                         struct sockaddr_storage *bound)
 {
-    int silence_s = (int)(listener->options.handshake_ms + 999) / 1000;
     socklen_t length = socket_address_length(&device->address);
     char name[SOCKET_NAME_BYTES];
 
-    /* Nobody takes a place here before he has said something: the silent ones wait in the kernel.
-     */
-    if (setsockopt(listener->fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &silence_s, sizeof silence_s) !=
-            0 ||
-        bind(listener->fd, (const struct sockaddr *)&device->address, length) != 0 ||
-        listen(listener->fd, BACKLOG) != 0 ||
+    if (!half_open_listen(&listener->half_open, listener->fd, &device->address, BACKLOG) ||
         getsockname(listener->fd, (struct sockaddr *)bound, &length) != 0) {
         int error = errno;
 
@@ -111,16 +56,6 @@ static int bind_and_listen(struct net_listener *listener, const struct net_devic
         return error_system(error, "cannot listen on %s (%s)", name, device->name);
     }
     return TCPX_SUCCESS;
-}
-
-/* A peer with the token must not take more than half of what this process may open. */
-static unsigned most_gathered(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 2 > MOST_GATHERED)
-        return MOST_GATHERED;
-    return limit.rlim_cur / 2 > LARGEST_LINK ? (unsigned)limit.rlim_cur / 2 : LARGEST_LINK;
 }
 
 int net_listen(const struct net_device *device, const struct net_link_options *options,
@@ -136,10 +71,10 @@ int net_listen(const struct net_device *device, const struct net_link_options *o
     if (listener == NULL)
         return error_system(ENOMEM, "a listener");
     listener->options = *options;
-    listener->called_at = clock_now();
-    listener->most_gathered = most_gathered();
+    pending_links_start(&listener->pending);
+    half_open_start(&listener->half_open, options->handshake_ms);
     for (int i = 0; i < MOST_NEWCOMERS; i++)
-        listener->newcomers[i].fd = -1;
+        half_open_add_place(&listener->half_open, &listener->newcomers[i].half);
     result = devmem_link_pool(device, options->gpu, &listener->pool);
     if (result != TCPX_SUCCESS)
         goto free_listener;
@@ -152,7 +87,7 @@ int net_listen(const struct net_device *device, const struct net_link_options *o
     if (result == TCPX_SUCCESS)
         result = net_handle_process(&handle.process);
     if (result == TCPX_SUCCESS)
-        result = bind_and_listen(listener, device, &handle.address);
+        result = listener_bind(listener, device, &handle.address);
     if (result != TCPX_SUCCESS)
         goto close_socket;
     memcpy(handle.token, listener->token, sizeof handle.token);
@@ -170,100 +105,81 @@ free_listener:
     return result;
 }
 
-static void drop_gathering(struct gathering *gathering)
-{
-    net_link_close(&gathering->link);
-    gathering->present = 0;
-}
-
 void net_listener_close(struct net_listener *listener)
 {
     if (listener == NULL || fork_check() != TCPX_SUCCESS)
         return;
     for (int i = 0; i < MOST_NEWCOMERS; i++)
-        socket_close(&listener->newcomers[i].fd);
-    for (int i = 0; i < MOST_GATHERINGS; i++)
-        if (listener->gatherings[i].present != 0)
-            drop_gathering(&listener->gatherings[i]);
+        socket_close(&listener->newcomers[i].half.fd);
+    for (int i = 0; i < PENDING_LINKS_MOST; i++)
+        if (listener->pending.places[i].present != 0)
+            pending_link_drop(&listener->pending.places[i]);
     socket_close(&listener->fd);
     devmem_pool_give(listener->pool);
     free(listener);
 }
 
-/* --- newcomers ----------------------------------------------------------------------------- */
+/* --- half-open connections ----------------------------------------------------------------- */
 
-/* A free place; if there is none, that of whoever has been silent for longest. */
-static struct newcomer *place_for_newcomer(struct net_listener *listener)
+/* If there is no free place, the oldest half-open connection is evicted. */
+static struct newcomer *newcomer_enter(struct net_listener *listener, int fd)
 {
-    struct newcomer *oldest = &listener->newcomers[0];
+    struct half_open *place = half_open_free_place(&listener->half_open);
+    struct newcomer *newcomer;
 
-    for (int i = 0; i < MOST_NEWCOMERS; i++) {
-        struct newcomer *newcomer = &listener->newcomers[i];
-
-        if (newcomer->fd < 0)
-            return newcomer;
-        if (newcomer->deadline < oldest->deadline)
-            oldest = newcomer;
+    if (place == NULL) {
+        place = half_open_oldest(&listener->half_open);
+        socket_close(&place->fd);
     }
-    socket_close(&oldest->fd);
-    return oldest;
+    newcomer = (struct newcomer *)place;
+    *newcomer = (struct newcomer){0};
+    half_open_enter(&listener->half_open, place, fd);
+    return newcomer;
 }
 
-static int take_newcomers(struct net_listener *listener)
+static int listener_take_newcomers(struct net_listener *listener)
 {
-    for (int i = 0; i < ACCEPTS_PER_CALL; i++) {
-        struct newcomer *newcomer;
-        int error = 0;
-        int fd = socket_accept(listener->fd, &error);
+    int result = TCPX_SUCCESS;
+    int fd = 0;
 
-        if (fd < 0 && (error == EAGAIN || error == EWOULDBLOCK)) {
-            listener->want_ends = 0; /* the kernel takes a descriptor before it looks */
-            return TCPX_SUCCESS;
-        }
-        /* Errors of the connection that was to be accepted pass. */
-        if (fd < 0 && (error == EBADF || error == EINVAL || error == ENOTSOCK || error == EFAULT))
-            return error_system(error, "accept");
-        if (fd < 0 && (error == EINTR || error == ECONNABORTED))
-            continue;
-        if (fd < 0)
-            return socket_bear_want(&listener->want_ends, error);
-        listener->want_ends = 0;
-        newcomer = place_for_newcomer(listener);
-        *newcomer = (struct newcomer){.fd = fd, .deadline = after_handshake(listener)};
+    for (int i = 0; i < ACCEPTS_PER_CALL && fd >= 0 && result == TCPX_SUCCESS; i++) {
+        result = half_open_accept(&listener->half_open, listener->fd, &fd);
+        if (result == TCPX_SUCCESS && fd >= 0)
+            newcomer_enter(listener, fd);
     }
-    return TCPX_SUCCESS;
+    return result;
 }
 
 /* As much of the ABORT as the socket takes now. */
-static void send_abort(struct newcomer *newcomer)
+static void newcomer_send_abort(struct newcomer *newcomer)
 {
-    if (!socket_send_rest(newcomer->fd, newcomer->abort, newcomer->abort_bytes,
+    if (!socket_send_rest(newcomer->half.fd, newcomer->abort, newcomer->abort_bytes,
                           &newcomer->abort_sent))
         log_debug("a refused connection was gone already");
     else if (newcomer->abort_sent < newcomer->abort_bytes)
         return;
-    /* So that the text is not destroyed by a close with unread bytes. */
-    shutdown(newcomer->fd, SHUT_WR);
-    socket_close(&newcomer->fd);
+    /* So that a close with unread bytes does not destroy the text. */
+    shutdown(newcomer->half.fd, SHUT_WR);
+    socket_close(&newcomer->half.fd);
 }
 
-static void refuse(struct newcomer *newcomer, enum tcpx_result result, const char *reason)
+static void newcomer_refuse(struct newcomer *newcomer, enum tcpx_result result, const char *reason)
 {
     newcomer->abort_bytes = wire_abort_write(result, reason, newcomer->abort);
-    send_abort(newcomer);
+    newcomer_send_abort(newcomer);
 }
 
-static void drop_newcomer(struct newcomer *newcomer, const char *reason)
+static void newcomer_drop(struct newcomer *newcomer, const char *reason)
 {
     char name[SOCKET_NAME_BYTES];
 
-    socket_peer_name(newcomer->fd, name);
+    socket_peer_name(newcomer->half.fd, name);
     log_debug("connection from %s dropped: %s", name, reason);
-    socket_close(&newcomer->fd);
+    socket_close(&newcomer->half.fd);
 }
 
-/* In a time that does not tell how many bytes were right. */
-static bool same_token(const uint8_t *a, const uint8_t *b)
+/* In a time that does not depend on how many bytes are equal. */
+static bool listener_is_token(const uint8_t *a, const uint8_t *b)
 {
     unsigned difference = 0;
 
@@ -272,138 +188,18 @@ static bool same_token(const uint8_t *a, const uint8_t *b)
     return difference == 0;
 }
 
-/* Before READY a peer sends nothing: what can be read is its end, or breaks the protocol. */
-static bool is_silent(int fd)
+static void newcomer_join(struct net_listener *listener, struct newcomer *newcomer,
+                          const struct wire_hello *hello)
 {
-    uint8_t byte;
-
-    return fd < 0 || (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-                      (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+    if (pending_links_join(&listener->pending, &listener->options, hello, newcomer->half.fd,
+                           listener->half_open.clock,
+                           half_open_deadline(&listener->half_open)) == TCPX_SUCCESS)
+        newcomer->half.fd = -1;
+    else
+        newcomer_drop(newcomer, error_text());
 }
 
-static bool peer_is_there(const struct gathering *gathering)
-{
-    for (unsigned i = 0; i < gathering->link.sockets; i++)
-        if (!is_silent(gathering->link.forward[i]))
-            return false;
-    return is_silent(gathering->link.reverse);
-}
-
-static bool is_complete(const struct gathering *gathering)
-{
-    return gathering->present == gathering->link.sockets + 1u;
-}
-
-static unsigned descriptors_of(const struct gathering *gathering)
-{
-    return gathering->present != 0 ? gathering->link.sockets + 1u : 0;
-}
-
-/* A free place for a link of so many descriptors; NULL: there is none. */
-static struct gathering *free_gathering(struct net_listener *listener, unsigned descriptors)
-{
-    struct gathering *unused = NULL;
-
-    for (int i = 0; i < MOST_GATHERINGS; i++) {
-        descriptors += descriptors_of(&listener->gatherings[i]);
-        if (listener->gatherings[i].present == 0)
-            unused = &listener->gatherings[i];
-    }
-    return descriptors <= listener->most_gathered ? unused : NULL;
-}
-
-/* The oldest whose peer has had its time and not connected all its sockets; NULL: there is none. */
-static struct gathering *oldest_incomplete(struct net_listener *listener)
-{
-    struct gathering *oldest = NULL;
-
-    for (int i = 0; i < MOST_GATHERINGS; i++) {
-        struct gathering *gathering = &listener->gatherings[i];
-
-        if (gathering->present != 0 && !is_complete(gathering) &&
-            has_passed(listener, gathering->deadline) &&
-            (oldest == NULL || gathering->order < oldest->order))
-            oldest = gathering;
-    }
-    return oldest;
-}
-
-/* Makes room at the cost of peers that have left, and then of those that are late. */
-static struct gathering *place_for_gathering(struct net_listener *listener, unsigned descriptors)
-{
-    struct gathering *unused = free_gathering(listener, descriptors);
-    struct gathering *late;
-
-    for (int i = 0; i < MOST_GATHERINGS && unused == NULL; i++)
-        if (listener->gatherings[i].present != 0 && !peer_is_there(&listener->gatherings[i])) {
-            drop_gathering(&listener->gatherings[i]);
-            unused = free_gathering(listener, descriptors);
-        }
-    while (unused == NULL && (late = oldest_incomplete(listener)) != NULL) {
-        drop_gathering(late);
-        unused = free_gathering(listener, descriptors);
-    }
-    return unused;
-}
-
-static struct gathering *find_gathering(struct net_listener *listener,
-                                        const struct wire_hello *hello)
-{
-    struct gathering *unused;
-
-    for (int i = 0; i < MOST_GATHERINGS; i++) {
-        struct gathering *gathering = &listener->gatherings[i];
-
-        if (gathering->present != 0 && gathering->comm == hello->comm)
-            return gathering->link.sockets == hello->sockets ? gathering : NULL;
-    }
-    unused = place_for_gathering(listener, hello->sockets + 1u);
-    if (unused == NULL)
-        return NULL;
-    *unused = (struct gathering){.comm = hello->comm,
-                                 .deadline = after_handshake(listener),
-                                 .check_at = after_handshake(listener),
-                                 .order = listener->next_order++,
-                                 .link = {.sockets = hello->sockets,
-                                          .reverse = -1,
-                                          .match = listener->options.match,
-                                          .framing = listener->options.framing,
-                                          .eager_limit = listener->options.eager_limit,
-                                          .eager_credit = listener->options.eager_credit,
-                                          .largest_slice = listener->options.largest_slice,
-                                          .requests = listener->options.requests,
-                                          .no_kernels = listener->options.no_kernels}};
-    for (int i = 0; i < WIRE_MOST_SOCKETS; i++)
-        unused->link.forward[i] = -1;
-    return unused;
-}
-
-static void join_gathering(struct net_listener *listener, struct newcomer *newcomer,
-                           const struct wire_hello *hello)
-{
-    struct gathering *gathering = find_gathering(listener, hello);
-    int *place;
-
-    if (gathering == NULL) {
-        drop_newcomer(newcomer, "too many links are being made, or its link has other sockets");
-        return;
-    }
-    place = hello->role == WIRE_REVERSE ? &gathering->link.reverse
-                                        : &gathering->link.forward[hello->index];
-    if (*place >= 0) {
-        drop_newcomer(newcomer, "its place in the link is taken");
-        return;
-    }
-    if (socket_tune(newcomer->fd, listener->options.timeout_ms) != TCPX_SUCCESS) {
-        drop_newcomer(newcomer, error_text());
-        return;
-    }
-    *place = newcomer->fd;
-    newcomer->fd = -1;
-    gathering->present++;
-}
-
-static void hear_hello(struct net_listener *listener, struct newcomer *newcomer)
+static void newcomer_check_hello(struct net_listener *listener, struct newcomer *newcomer)
 {
     struct wire_hello hello;
     unsigned version = 0;
@@ -413,74 +209,67 @@ static void hear_hello(struct net_listener *listener, struct newcomer *newcomer)
     case WIRE_OTHER_VERSION:
         snprintf(reason, sizeof reason, "the listener speaks protocol version %u, you version %u",
                  WIRE_VERSION, version);
-        refuse(newcomer, TCPX_INVALID_USAGE, reason);
+        newcomer_refuse(newcomer, TCPX_INVALID_USAGE, reason);
         return;
     case WIRE_NOT_TCPX:
     case WIRE_MALFORMED:
-        drop_newcomer(newcomer, error_text());
+        newcomer_drop(newcomer, error_text());
         return;
     case WIRE_FINE:
         break;
     }
-    if (!same_token(hello.token, listener->token))
-        drop_newcomer(newcomer, "it does not know the token");
+    if (!listener_is_token(hello.token, listener->token))
+        newcomer_drop(newcomer, "it does not know the token");
     else if (hello.match != listener->options.match)
-        refuse(newcomer, TCPX_INVALID_USAGE,
-               "the listener matches messages to receives in another way");
+        newcomer_refuse(newcomer, TCPX_INVALID_USAGE,
+                        "the listener matches messages to receives in another way");
     else if (hello.framing != listener->options.framing)
-        refuse(newcomer, TCPX_INVALID_USAGE, "the listener uses another framing");
+        newcomer_refuse(newcomer, TCPX_INVALID_USAGE, "the listener uses another framing");
     else
-        join_gathering(listener, newcomer, &hello);
+        newcomer_join(listener, newcomer, &hello);
 }
 
-static void read_hello(struct net_listener *listener, struct newcomer *newcomer)
+static void newcomer_step(struct net_listener *listener, struct newcomer *newcomer)
 {
-    ssize_t got = recv(newcomer->fd, newcomer->hello + newcomer->have,
-                       sizeof newcomer->hello - newcomer->have, 0);
+    struct half_open *half = &newcomer->half;
 
-    if (got > 0) {
-        newcomer->have += (size_t)got;
-        if (newcomer->have == sizeof newcomer->hello)
-            hear_hello(listener, newcomer);
-    } else if (got == 0) {
-        drop_newcomer(newcomer, "it closed");
-    } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
-        drop_newcomer(newcomer, strerror(errno));
+    if (newcomer->abort_bytes > 0) {
+        newcomer_send_abort(newcomer);
+    } else {
+        int got =
+            socket_receive_rest(half->fd, newcomer->hello, sizeof newcomer->hello, &half->have);
+
+        if (half->have == sizeof newcomer->hello)
+            newcomer_check_hello(listener, newcomer);
+        else if (got <= 0)
+            newcomer_drop(newcomer, got == 0 ? "it closed" : strerror(errno));
     }
-}
-
-static void hear_newcomer(struct net_listener *listener, struct newcomer *newcomer)
-{
-    if (newcomer->abort_bytes > 0)
-        send_abort(newcomer);
-    else
-        read_hello(listener, newcomer);
-    if (newcomer->fd >= 0 && has_passed(listener, newcomer->deadline))
-        drop_newcomer(newcomer, "it did not say in time what it is for");
+    if (half->fd >= 0 && listener->half_open.clock >= half->deadline)
+        newcomer_drop(newcomer, "it did not say in time what it is for");
 }
 
 /* --- accepting ----------------------------------------------------------------------------- */
 
-/* Tells the connecting side that all is in place; false: it has gone. */
-static bool send_ready(struct gathering *gathering)
+/* False: the connecting side has gone. */
+static bool listener_send_ready(struct pending_link *pending)
 {
     uint8_t bytes[WIRE_RECORD_BYTES];
     const struct wire_record ready = {.type = WIRE_READY,
-                                      .offset = gathering->link.eager_credit,
-                                      .length = gathering->link.eager_limit,
-                                      .tag = gathering->link.largest_slice};
+                                      .offset = pending->link.eager_credit,
+                                      .length = pending->link.eager_limit,
+                                      .tag = pending->link.largest_slice};
 
     wire_record_write(&ready, bytes);
-    return socket_send_rest(gathering->link.reverse, bytes, sizeof bytes, &gathering->ready_sent);
+    return socket_send_rest(pending->link.reverse, bytes, sizeof bytes, &pending->ready_sent);
 }
 
 /*
- * Payload goes to its queue from the first byte on: none is sent before READY. TCPX_IN_PROGRESS: to
- * be tried again at the next call.
+ * Before READY, so that payload arrives at its queue of the NIC from the first byte on.
+ * TCPX_IN_PROGRESS: to be tried again by the next call.
  */
-static int steer(const struct net_listener *listener, struct gathering *gathering)
+static int listener_steer(const struct net_listener *listener, struct pending_link *pending)
 {
-    struct net_link *link = &gathering->link;
+    struct net_link *link = &pending->link;
     int result = TCPX_SUCCESS;
 
     if (listener->pool == NULL)
@@ -491,7 +280,7 @@ static int steer(const struct net_listener *listener, struct gathering *gatherin
                                   : result;
 }
 
-static bool has_all_peers(const struct net_link *link)
+static bool listener_has_all_peers(const struct net_link *link)
 {
     struct sockaddr_storage peer;
 
@@ -504,69 +293,68 @@ static bool has_all_peers(const struct net_link *link)
     return true;
 }
 
-/* The peer learns why on its reverse socket, which takes a newcomer's place for that. */
-static void refuse_peer(struct net_listener *listener, struct gathering *gathering, int result,
-                        const char *why)
+/* Sends why on the reverse socket, which takes the place of a half-open connection for that. */
+static void listener_refuse_peer(struct net_listener *listener, struct pending_link *pending,
+                                 int result, const char *why)
 {
-    struct newcomer *newcomer = place_for_newcomer(listener);
+    struct newcomer *newcomer = newcomer_enter(listener, pending->link.reverse);
 
-    *newcomer =
-        (struct newcomer){.fd = gathering->link.reverse, .deadline = after_handshake(listener)};
-    gathering->link.reverse = -1;
-    drop_gathering(gathering);
-    refuse(newcomer, (enum tcpx_result)result, why);
+    pending->link.reverse = -1;
+    pending_link_drop(pending);
+    newcomer_refuse(newcomer, (enum tcpx_result)result, why);
 }
 
-/* One that has gone in the meantime cannot be steered, and that is no failure of the listener. */
-static int refuse_gathering(struct net_listener *listener, struct gathering *gathering, int result)
+/* If a peer has gone, its sockets cannot be steered, and that is no failure of the listener. */
+static int listener_refuse_link(struct net_listener *listener, struct pending_link *pending,
+                                int result)
 {
     char why[256];
 
     snprintf(why, sizeof why, "%s", error_text());
-    if (!has_all_peers(&gathering->link)) {
+    if (!listener_has_all_peers(&pending->link)) {
         log_debug("a peer left before it was accepted: %s", why);
-        drop_gathering(gathering);
+        pending_link_drop(pending);
         return TCPX_SUCCESS;
     }
-    refuse_peer(listener, gathering, result, why);
+    listener_refuse_peer(listener, pending, result, why);
     return error_set(result, "%s", why);
 }
 
-static int finish_gathering(struct net_listener *listener, struct gathering *gathering,
-                            struct net_link *link, bool *accepted)
+static int listener_finish_link(struct net_listener *listener, struct pending_link *pending,
+                                struct net_link *link, bool *accepted)
 {
-    if (!gathering->is_steered) {
-        int result = steer(listener, gathering);
+    if (!pending->is_steered) {
+        int result = listener_steer(listener, pending);
 
         if (result == TCPX_IN_PROGRESS)
             return TCPX_SUCCESS;
         if (result != TCPX_SUCCESS)
-            return refuse_gathering(listener, gathering, result);
-        gathering->is_steered = true;
+            return listener_refuse_link(listener, pending, result);
+        pending->is_steered = true;
     }
-    if (!send_ready(gathering)) {
-        drop_gathering(gathering);
-    } else if (gathering->ready_sent == WIRE_RECORD_BYTES) {
-        socket_peer_name(gathering->link.reverse, gathering->link.peer);
-        *link = gathering->link;
-        gathering->present = 0;
+    if (!listener_send_ready(pending)) {
+        pending_link_drop(pending);
+    } else if (pending->ready_sent == WIRE_RECORD_BYTES) {
+        socket_peer_name(pending->link.reverse, pending->link.peer);
+        *link = pending->link;
+        pending->present = 0;
         *accepted = true;
     }
     return TCPX_SUCCESS;
 }
 
-static int look_at_gathering(struct net_listener *listener, struct gathering *gathering,
-                             struct net_link *link, bool *accepted)
+static int listener_step_link(struct net_listener *listener, struct pending_link *pending,
+                              struct net_link *link, bool *accepted)
 {
-    if (gathering->present == 0)
+    if (pending->present == 0)
         return TCPX_SUCCESS;
-    if (is_complete(gathering))
-        return finish_gathering(listener, gathering, link, accepted);
-    if (!has_passed(listener, gathering->check_at))
+    if (pending_link_is_complete(pending))
+        return listener_finish_link(listener, pending, link, accepted);
+    if (listener->half_open.clock < pending->check_at)
         return TCPX_SUCCESS;
-    gathering->check_at = after_handshake(listener);
-    if (!peer_is_there(gathering))
-        drop_gathering(gathering);
+    pending->check_at = half_open_deadline(&listener->half_open);
+    if (!pending_link_has_peer(pending))
+        pending_link_drop(pending);
     return TCPX_SUCCESS;
 }
 
@@ -576,15 +364,15 @@ int net_accept(struct net_listener *listener, struct net_link *link, bool *accep
 
     if (result != TCPX_SUCCESS)
         return result;
-    advance_clock(listener);
-    result = take_newcomers(listener);
+    half_open_advance(&listener->half_open, COUNTED_PAUSE_NS);
+    result = listener_take_newcomers(listener);
     if (result != TCPX_SUCCESS)
         return result;
     for (int i = 0; i < MOST_NEWCOMERS; i++)
-        if (listener->newcomers[i].fd >= 0)
-            hear_newcomer(listener, &listener->newcomers[i]);
+        if (listener->newcomers[i].half.fd >= 0)
+            newcomer_step(listener, &listener->newcomers[i]);
     *accepted = false;
-    for (int i = 0; i < MOST_GATHERINGS && !*accepted && result == TCPX_SUCCESS; i++)
-        result = look_at_gathering(listener, &listener->gatherings[i], link, accepted);
+    for (int i = 0; i < PENDING_LINKS_MOST && !*accepted && result == TCPX_SUCCESS; i++)
+        result = listener_step_link(listener, &listener->pending.places[i], link, accepted);
     return result;
 }

@@ -1,9 +1,7 @@
 /* Small calls around sockets. */
 #include "net/socket/socket.h"
 
-#include "base/clock.h"
 #include "base/fork.h"
-#include "base/log.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -14,7 +12,7 @@
 #include <sys/random.h>
 
 /* Keeps a descriptor that was just opened while forks were held off; `error`: why there is none. */
-static int keep(int opened, int error, const char *what, int *fd)
+static int socket_keep(int opened, int error, const char *what, int *fd)
 {
     if (!fork_release(opened))
         return error_system(ENOMEM, "%s", what);
@@ -33,7 +31,7 @@ int socket_open(int family, int *fd)
         return result;
     fork_hold();
     opened = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
-    return keep(opened, errno, "cannot open a TCP socket", fd);
+    return socket_keep(opened, errno, "cannot open a TCP socket", fd);
 }
 
 int socket_accept(int listening, int *error)
@@ -49,21 +47,7 @@ int socket_accept(int listening, int *error)
     return -1;
 }
 
-int socket_bear_want(uint64_t *want_ends, int error)
-{
-    enum { WANT_MS = 1000 };
-
-    if (*want_ends == 0) {
-        *want_ends = deadline_after_ms(WANT_MS);
-        log_warn("a connection could not be accepted: %s", strerror(error));
-    }
-    if (!deadline_passed(*want_ends))
-        return TCPX_SUCCESS;
-    *want_ends = 0;
-    return error_system(error, "connections could not be accepted for %d ms", WANT_MS);
-}
-
-static int set_option(int fd, int level, int option, int value, const char *name)
+static int socket_set_option(int fd, int level, int option, int value, const char *name)
 {
     if (setsockopt(fd, level, option, &value, sizeof value) == 0)
         return TCPX_SUCCESS;
@@ -76,18 +60,19 @@ int socket_tune(int fd, uint64_t timeout_ms)
     enum { PROBES = 3 };
     int idle = (int)(timeout_ms / 2000 > 0 ? timeout_ms / 2000 : 1);
     int interval = idle / PROBES > 0 ? idle / PROBES : 1;
-    int result = set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
+    int result = socket_set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
 
     if (result == TCPX_SUCCESS)
-        result = set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");
+        result = socket_set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");
     if (result == TCPX_SUCCESS)
-        result = set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle, "TCP_KEEPIDLE");
+        result = socket_set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle, "TCP_KEEPIDLE");
     if (result == TCPX_SUCCESS)
-        result = set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval, "TCP_KEEPINTVL");
+        result = socket_set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval, "TCP_KEEPINTVL");
     if (result == TCPX_SUCCESS)
-        result = set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES, "TCP_KEEPCNT");
+        result = socket_set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES, "TCP_KEEPCNT");
     if (result == TCPX_SUCCESS)
-        result = set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)timeout_ms, "TCP_USER_TIMEOUT");
+        result = socket_set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)timeout_ms,
+                                   "TCP_USER_TIMEOUT");
     return result;
 }
 
@@ -97,7 +82,7 @@ bool socket_is_full(int error)
     return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM;
 }
 
-static bool has_room(int fd)
+static bool socket_has_room(int fd)
 {
     struct pollfd writable = {.fd = fd, .events = POLLOUT};
 
@@ -111,7 +96,7 @@ size_t socket_send_now(int fd, const void *bytes, size_t count)
     size_t sent = 0;
 
     for (int tries = 0; sent < count && tries < MOST_TRIES; tries++)
-        if (!socket_send_rest(fd, bytes, count, &sent) || (sent < count && !has_room(fd)))
+        if (!socket_send_rest(fd, bytes, count, &sent) || (sent < count && !socket_has_room(fd)))
             break;
     return sent;
 }
@@ -130,9 +115,26 @@ bool socket_send_rest(int fd, const void *bytes, size_t count, size_t *sent)
     return true;
 }
 
+int socket_receive_rest(int fd, void *bytes, size_t count, size_t *have)
+{
+    while (*have < count) {
+        ssize_t got = recv(fd, (uint8_t *)bytes + *have, count - *have, MSG_DONTWAIT);
+
+        if (got > 0)
+            *have += (size_t)got;
+        else if (got == 0)
+            return 0;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+            return 1;
+        else if (errno != EINTR)
+            return -1;
+    }
+    return 1;
+}
+
 int socket_limit_unsent(int fd, int bytes)
 {
-    return set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes, "TCP_NOTSENT_LOWAT");
+    return socket_set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes, "TCP_NOTSENT_LOWAT");
 }
 
 socklen_t socket_address_length(const struct sockaddr_storage *address)
@@ -158,10 +160,14 @@ void socket_address_unmap(struct sockaddr_storage *address)
 void socket_address_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES])
 {
     union socket_address any = {.storage = *address};
+    bool is_mapped = address->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&any.ipv6.sin6_addr);
+    const void *ipv4 = is_mapped ? (const void *)(any.ipv6.sin6_addr.s6_addr + 12)
+                                 : (const void *)&any.ipv4.sin_addr;
     char text[INET6_ADDRSTRLEN];
 
-    if (address->ss_family == AF_INET &&
-        inet_ntop(AF_INET, &any.ipv4.sin_addr, text, sizeof text) != NULL)
+    /* Both families have their port in the same place. */
+    if ((is_mapped || address->ss_family == AF_INET) &&
+        inet_ntop(AF_INET, ipv4, text, sizeof text) != NULL)
         snprintf(name, SOCKET_NAME_BYTES, "%s:%u", text, ntohs(any.ipv4.sin_port));
     else if (address->ss_family == AF_INET6 &&
              inet_ntop(AF_INET6, &any.ipv6.sin6_addr, text, sizeof text) != NULL)

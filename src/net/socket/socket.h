@@ -1,4 +1,5 @@
-/* The few things that every TCP socket of ours needs, said once. */
+/* What all TCP sockets of this library need: opening, options, names, and partial reads and writes.
+ */
 #ifndef TCPX_NET_SOCKET_SOCKET_H
 #define TCPX_NET_SOCKET_SOCKET_H
 
@@ -12,7 +13,7 @@
 
 enum { SOCKET_NAME_BYTES = 80 };
 
-/* An address in its several shapes; a cast between pointers to them would break C's aliasing. */
+/* One address in its different types; a cast between pointers to them would break C's aliasing. */
 union socket_address {
     struct sockaddr_storage storage;
     struct sockaddr_in ipv4;
@@ -22,15 +23,9 @@ union socket_address {
 /* A TCP socket that never blocks; exec closes it, and a forked child its copy. */
 MUST_CHECK int socket_open(int family, int *fd);
 
-/* The same for the next connection of a listening socket; -1, and why, if there is none. */
-MUST_CHECK int socket_accept(int listening, int *error);
-
-/*
- * There were no descriptors or no memory to accept one with. That may pass, but whoever waits must
- * not wait for ever: it fails when it has lasted for a second. *want_ends is 0 before the first
- * time, and is to be set to 0 when one was accepted.
+/* Like socket_open() for the next connection of a listening socket; -1 and *error if there is none.
  */
-MUST_CHECK int socket_bear_want(uint64_t *want_ends, int error);
+MUST_CHECK int socket_accept(int listening, int *error);
 
 /*
  * For a connection: no delay for small writes, and an error within `timeout_ms` if the peer's host
@@ -45,15 +40,22 @@ MUST_CHECK int socket_tune(int fd, uint64_t timeout_ms);
 MUST_CHECK bool socket_send_rest(int fd, const void *bytes, size_t count, size_t *sent);
 
 /*
- * Sends as much as the socket takes without waiting, however many calls that needs; returns how
- * many bytes. For the last words on a connection that is about to be closed.
+ * Reads what is left of `count` bytes behind the first *have, as far as it has arrived, and adds
+ * that to *have. Returns 1; 0 at the end of the stream; -1 and errno if the connection is broken.
+ */
+MUST_CHECK int socket_receive_rest(int fd, void *bytes, size_t count, size_t *have);
+
+/*
+ * Sends as much as the socket takes without waiting, in as many calls as that needs; returns how
+ * many bytes. For the last record on a connection that is about to be closed.
  */
 size_t socket_send_now(int fd, const void *bytes, size_t count);
 
 /* Whether an error of a send means that the socket takes nothing now, but will later. */
 bool socket_is_full(int error);
 
-/* No more room is reported while this many bytes have not been sent, besides those on their way. */
+/* poll() reports room only while fewer than this many bytes wait to be sent; those in flight do not
+ * count. */
 MUST_CHECK int socket_limit_unsent(int fd, int bytes);
 
 /* How many bytes of an address count; 0 if its family is neither IPv4 nor IPv6. */
@@ -62,7 +64,7 @@ socklen_t socket_address_length(const struct sockaddr_storage *address);
 /* IPv4 that came through an IPv6 socket becomes IPv4, as it is on the wire. */
 void socket_address_unmap(struct sockaddr_storage *address);
 
-/* "192.0.2.7:12345", "[2001:db8::7]:12345". */
+/* "192.0.2.7:12345", also for IPv4 over an IPv6 socket; "[2001:db8::7]:12345". */
 void socket_address_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES]);
 
 /* The name of the other end; "unknown" if there is none. */
