@@ -285,7 +285,7 @@ int meeting_take_verdict(struct meeting *meeting)
     result = await(meeting, VERDICT, "the verdict", text, sizeof text, &length);
     if (result != TCPX_SUCCESS || length == 0)
         return result;
-    control_printable(text, length, shown);
+    text_printable(text, length, shown, sizeof shown);
     return error_set(TCPX_REMOTE_ERROR, "%s: %s", control_peer(meeting->control), shown);
 }
 

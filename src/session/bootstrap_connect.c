@@ -1,6 +1,6 @@
 /*
- * The connecting side of the bootstrap: one try after the other, at one address after the other,
- * until a peer is there. What a failed try met decides whether there is another one.
+ * The connecting side of the bootstrap: tries all addresses in turn until a peer is there. Why a
+ * try failed decides whether there is another one.
  */
 #include "session/bootstrap.h"
 
@@ -23,9 +23,9 @@ enum { REASON_BYTES = 512 };
 
 /* What a failed try says about the next one. */
 enum outlook {
-    HOPELESS,  /* a peer is there and does not suit: all tries would meet the same */
+    HOPELESS,  /* a peer is there and does not suit: every try would fail */
     ELSEWHERE, /* this address does not work from here, another one may */
-    LATER,     /* it may work at the next try */
+    LATER,     /* the next try may succeed */
 };
 
 /* One try at one address. */
@@ -38,8 +38,8 @@ struct attempt {
     char name[SOCKET_NAME_BYTES];
 };
 
-/* Nobody listens yet, or the way there is not there yet. */
-static bool may_pass(int error)
+/* The peer does not listen yet, or there is no route to it yet. */
+static bool bootstrap_may_pass(int error)
 {
     switch (error) {
     case ECONNREFUSED:
@@ -59,14 +59,14 @@ static bool may_pass(int error)
     }
 }
 
-static int fail(struct attempt *attempt, int error)
+static int bootstrap_fail(struct attempt *attempt, int error)
 {
-    attempt->outlook = may_pass(error) ? LATER : ELSEWHERE;
+    attempt->outlook = bootstrap_may_pass(error) ? LATER : ELSEWHERE;
     return error_system(error, "cannot connect to %s", attempt->name);
 }
 
-/* Where nobody listens at a port that the kernel may give out, a connect can meet itself. */
-static bool met_itself(int fd)
+/* If nobody listens at a port of the ephemeral range, a connect can be connected to itself. */
+static bool bootstrap_met_itself(int fd)
 {
     union socket_address here = {0};
     union socket_address there = {0};
@@ -79,7 +79,7 @@ static bool met_itself(int fd)
 }
 
 /* Whether it is ready before the deadline. */
-static bool await(int fd, short events, uint64_t deadline)
+static bool bootstrap_await(int fd, short events, uint64_t deadline)
 {
     struct pollfd ready = {.fd = fd, .events = events};
 
@@ -90,7 +90,7 @@ static bool await(int fd, short events, uint64_t deadline)
     return false;
 }
 
-static int establish(struct attempt *attempt, const struct sockaddr_storage *address)
+static int bootstrap_establish(struct attempt *attempt, const struct sockaddr_storage *address)
 {
     socklen_t length = sizeof(int);
     int error = 0;
@@ -101,19 +101,19 @@ static int establish(struct attempt *attempt, const struct sockaddr_storage *add
     if (connect(attempt->fd, (const struct sockaddr *)address, socket_address_length(address)) !=
             0 &&
         errno != EINPROGRESS && errno != EINTR)
-        return fail(attempt, errno);
-    if (!await(attempt->fd, POLLOUT,
-               deadline_earlier(attempt->deadline, deadline_after_ms(CONNECT_MS))))
-        return fail(attempt, ETIMEDOUT);
+        return bootstrap_fail(attempt, errno);
+    if (!bootstrap_await(attempt->fd, POLLOUT,
+                         deadline_earlier(attempt->deadline, deadline_after_ms(CONNECT_MS))))
+        return bootstrap_fail(attempt, ETIMEDOUT);
     if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
         error = errno;
-    if (error == 0 && met_itself(attempt->fd))
+    if (error == 0 && bootstrap_met_itself(attempt->fd))
         error = ECONNREFUSED;
-    return error == 0 ? TCPX_SUCCESS : fail(attempt, error);
+    return error == 0 ? TCPX_SUCCESS : bootstrap_fail(attempt, error);
 }
 
-/* An end before the first byte is somebody who went away; later it is not a greeting. */
-static int report_closed(struct attempt *attempt, size_t have)
+/* A peer that closes before its first byte may be another one at the next try. */
+static int bootstrap_report_closed(struct attempt *attempt, size_t have)
 {
     attempt->outlook = have == 0 ? LATER : HOPELESS;
     if (have == 0)
@@ -125,54 +125,52 @@ static int report_closed(struct attempt *attempt, size_t have)
         attempt->name, have, BOOTSTRAP_GREETING_BYTES);
 }
 
-static int read_answer(struct attempt *attempt, uint8_t bytes[BOOTSTRAP_GREETING_BYTES])
+static int bootstrap_read_answer(struct attempt *attempt, uint8_t bytes[BOOTSTRAP_GREETING_BYTES])
 {
     size_t have = 0;
 
-    while (have < BOOTSTRAP_GREETING_BYTES) {
-        ssize_t got =
-            recv(attempt->fd, bytes + have, BOOTSTRAP_GREETING_BYTES - have, MSG_DONTWAIT);
+    for (;;) {
+        int got = socket_receive_rest(attempt->fd, bytes, BOOTSTRAP_GREETING_BYTES, &have);
+        int error = errno;
 
-        if (got == 0)
-            return report_closed(attempt, have);
-        if (got > 0)
-            have += (size_t)got;
         if (!bootstrap_greeting_begins(bytes, have))
             return error_set(TCPX_REMOTE_ERROR, "%s speaks another protocol", attempt->name);
-        if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-            return have == 0 ? fail(attempt, errno) : report_closed(attempt, have);
-        if (got < 0 && !await(attempt->fd, POLLIN, attempt->deadline)) {
+        if (have == BOOTSTRAP_GREETING_BYTES)
+            return TCPX_SUCCESS;
+        if (got <= 0)
+            return got < 0 && have == 0 ? bootstrap_fail(attempt, error)
+                                        : bootstrap_report_closed(attempt, have);
+        if (!bootstrap_await(attempt->fd, POLLIN, attempt->deadline)) {
             attempt->outlook = LATER;
             return error_set(TCPX_REMOTE_ERROR, "%s has taken the connection and not greeted",
                              attempt->name);
         }
     }
-    return TCPX_SUCCESS;
 }
 
-static int send_greeting(struct attempt *attempt)
+static int bootstrap_send_greeting(struct attempt *attempt)
 {
     bool sent = false;
 
     attempt->side.greeted = 0;
     while (!sent) {
         if (!bootstrap_side_greet(&attempt->side, attempt->fd, &sent))
-            return fail(attempt, errno);
-        if (!sent && !await(attempt->fd, POLLOUT, attempt->deadline))
-            return fail(attempt, ETIMEDOUT);
+            return bootstrap_fail(attempt, errno);
+        if (!sent && !bootstrap_await(attempt->fd, POLLOUT, attempt->deadline))
+            return bootstrap_fail(attempt, ETIMEDOUT);
     }
     return TCPX_SUCCESS;
 }
 
-static int greet(struct attempt *attempt)
+static int bootstrap_greet(struct attempt *attempt)
 {
     uint8_t bytes[BOOTSTRAP_GREETING_BYTES];
     int result = secret_nonce(attempt->side.secret, attempt->side.own);
 
     if (result == TCPX_SUCCESS)
-        result = send_greeting(attempt);
+        result = bootstrap_send_greeting(attempt);
     if (result == TCPX_SUCCESS)
-        result = read_answer(attempt, bytes);
+        result = bootstrap_read_answer(attempt, bytes);
     if (result != TCPX_SUCCESS)
         return result;
     result = bootstrap_side_hear(&attempt->side, bytes);
@@ -181,7 +179,7 @@ static int greet(struct attempt *attempt)
     return TCPX_SUCCESS;
 }
 
-static int exchange_proofs(struct attempt *attempt, struct control *control)
+static int bootstrap_exchange_proofs(struct attempt *attempt, struct control *control)
 {
     uint8_t proof[SECRET_PROOF_BYTES];
     uint8_t type;
@@ -193,14 +191,14 @@ static int exchange_proofs(struct attempt *attempt, struct control *control)
                                sizeof proof, &bytes, attempt->deadline);
     if (result == TCPX_SUCCESS)
         result = bootstrap_side_judge(&attempt->side, control, type, proof, bytes);
-    /* Without a refusal it may have had to make place for others. */
+    /* Without a refusal the listener may have evicted this connection. */
     if (result != TCPX_SUCCESS && control_has_ended(control))
         attempt->outlook = LATER;
     return result;
 }
 
 /* After the greeting the socket is the control's. */
-static int become_control(struct attempt *attempt, struct control **out)
+static int bootstrap_become_control(struct attempt *attempt, struct control **out)
 {
     struct control *control;
     int fd = attempt->fd;
@@ -211,7 +209,7 @@ static int become_control(struct attempt *attempt, struct control **out)
     if (result != TCPX_SUCCESS)
         return result;
     if (attempt->side.secret != NULL)
-        result = exchange_proofs(attempt, control);
+        result = bootstrap_exchange_proofs(attempt, control);
     if (result != TCPX_SUCCESS) {
         control_close(control, 0);
         return result;
@@ -220,33 +218,33 @@ static int become_control(struct attempt *attempt, struct control **out)
     return TCPX_SUCCESS;
 }
 
-static int try_address(struct attempt *attempt, const struct sockaddr_storage *address,
-                       struct control **control)
+static int bootstrap_try_address(struct attempt *attempt, const struct sockaddr_storage *address,
+                                 struct control **control)
 {
     int result;
 
     attempt->fd = -1;
     attempt->outlook = ELSEWHERE;
     socket_address_name(address, attempt->name);
-    result = establish(attempt, address);
+    result = bootstrap_establish(attempt, address);
     if (result == TCPX_SUCCESS) {
         attempt->outlook = HOPELESS;
-        result = greet(attempt);
+        result = bootstrap_greet(attempt);
     }
     if (result == TCPX_SUCCESS)
-        result = become_control(attempt, control);
+        result = bootstrap_become_control(attempt, control);
     socket_close(&attempt->fd);
     return result;
 }
 
-/* What it met that may pass: of several failures the one to tell. */
-static void keep_reason(struct attempt *attempt)
+/* Of several failures, one that may pass is the one to report. */
+static void bootstrap_keep_reason(struct attempt *attempt)
 {
     snprintf(attempt->reason, sizeof attempt->reason, "%s", error_text());
 }
 
-static int try_list(const struct addrinfo *list, struct attempt *attempt, struct control **control,
-                    bool *again)
+static int bootstrap_try_list(const struct addrinfo *list, struct attempt *attempt,
+                              struct control **control, bool *again)
 {
     int result = TCPX_SYSTEM_ERROR;
 
@@ -254,43 +252,43 @@ static int try_list(const struct addrinfo *list, struct attempt *attempt, struct
         struct sockaddr_storage address;
 
         bootstrap_address_copy(at, &address);
-        result = try_address(attempt, &address, control);
+        result = bootstrap_try_address(attempt, &address, control);
         if (result == TCPX_SUCCESS || attempt->outlook == HOPELESS) {
             *again = false;
             return result;
         }
         if (attempt->outlook == LATER) {
             *again = true;
-            keep_reason(attempt);
+            bootstrap_keep_reason(attempt);
         }
     }
     return result;
 }
 
 /* All addresses once. *again: whether it failed with what may pass. */
-static int try_all(const char *host, uint16_t port, struct attempt *attempt,
-                   struct control **control, bool *again)
+static int bootstrap_try_all(const char *host, uint16_t port, struct attempt *attempt,
+                             struct control **control, bool *again)
 {
     struct addrinfo *list;
     int result = bootstrap_resolve(host, port, 0, &list, again);
 
     if (result != TCPX_SUCCESS) {
-        keep_reason(attempt);
+        bootstrap_keep_reason(attempt);
         return result;
     }
-    result = try_list(list, attempt, control, again);
+    result = bootstrap_try_list(list, attempt, control, again);
     freeaddrinfo(list);
     return result;
 }
 
-static int connect_until(const char *host, uint16_t port, struct attempt *attempt,
-                         struct control **control)
+static int bootstrap_connect_until(const char *host, uint16_t port, struct attempt *attempt,
+                                   struct control **control)
 {
     uint64_t pause_ms = SHORTEST_PAUSE_MS;
 
     for (;;) {
         bool again;
-        int result = try_all(host, port, attempt, control, &again);
+        int result = bootstrap_try_all(host, port, attempt, control, &again);
 
         if (result == TCPX_SUCCESS || !again)
             return result;
@@ -321,7 +319,7 @@ int bootstrap_connect(const char *host, uint16_t port, const char *secret_file, 
     if (result != TCPX_SUCCESS)
         return result;
     attempt.side.secret = secret;
-    result = connect_until(host, port, &attempt, control);
+    result = bootstrap_connect_until(host, port, &attempt, control);
     secret_free(secret);
     return result;
 }

@@ -1,6 +1,6 @@
 /*
- * The frames of a control connection. What does not go at once waits in a queue that is bounded;
- * what comes is read frame by frame and never ahead, so that poll() knows as much as we do.
+ * The frames of a control connection. What the socket does not take at once waits in a bounded
+ * queue. Frames are read one by one and never ahead, so that poll() reports every one of them.
  */
 #include "session/control.h"
 
@@ -34,10 +34,10 @@ struct control {
     bool has_ended;
     char peer[SOCKET_NAME_BYTES];
 
-    uint8_t *queue; /* bytes that have not been sent: `unsent` from `first` on */
+    uint8_t *queue; /* `queued` bytes, of which the first `sent` have been sent */
     size_t queue_room;
-    size_t first;
-    size_t unsent;
+    size_t queued;
+    size_t sent;
 
     size_t have; /* bytes of the frame that is coming, its header included */
     uint8_t header[CONTROL_HEADER_BYTES];
@@ -45,7 +45,7 @@ struct control {
     size_t payload_room;
 };
 
-/* --- the pure part ------------------------------------------------------------------------- */
+/* --- the header of a frame ----------------------------------------------------------------- */
 
 void control_header_write(uint8_t type, uint32_t length, uint8_t bytes[CONTROL_HEADER_BYTES])
 {
@@ -72,11 +72,6 @@ int control_header_read(const uint8_t bytes[CONTROL_HEADER_BYTES], uint8_t *type
     return TCPX_SUCCESS;
 }
 
-void control_printable(const void *text, size_t bytes, char shown[CONTROL_REFUSAL_TEXT + 1])
-{
-    text_printable(text, bytes, shown, CONTROL_REFUSAL_TEXT + 1);
-}
-
 int control_poll_ms(uint64_t deadline)
 {
     uint64_t now = clock_now();
@@ -92,8 +87,8 @@ int control_poll_ms(uint64_t deadline)
 
 /* --- life ---------------------------------------------------------------------------------- */
 
-/* The descriptor may come from anywhere: from now on a forked child closes its copy. */
-static int adopt(int fd)
+/* Any descriptor may be given to a control: from now on a forked child closes its copy. */
+static int control_adopt(int fd)
 {
     int result = fork_watch();
 
@@ -111,7 +106,7 @@ int control_create(int fd, const char *peer, struct control **out)
 {
     const struct config *config;
     struct control *control;
-    int result = adopt(fd);
+    int result = control_adopt(fd);
 
     if (result != TCPX_SUCCESS)
         return result;
@@ -155,15 +150,15 @@ const char *control_peer(const struct control *control)
 
 /* --- receiving ----------------------------------------------------------------------------- */
 
-/* The errors of a connection are the peer's, whichever call hears of them. */
-static int report_broken(struct control *control, int error)
+/* Errors of the connection are the peer's, whichever call returns them. */
+static int control_report_broken(struct control *control, int error)
 {
     control->has_ended = true;
     return error_set(TCPX_REMOTE_ERROR, "the connection to %s broke: %s", control->peer,
                      strerror(error));
 }
 
-static int report_end(struct control *control, size_t wanted)
+static int control_report_end(struct control *control, size_t wanted)
 {
     control->has_ended = true;
     if (control->have == 0)
@@ -175,54 +170,51 @@ static int report_end(struct control *control, size_t wanted)
         wanted);
 }
 
-/* Reads as far as it goes now, until the frame has `wanted` bytes; `into` is where they end. */
-static int fill(struct control *control, uint8_t *into, size_t wanted)
+/* Reads what has arrived of `count` bytes of the frame; those before them are there already. */
+static int control_fill(struct control *control, uint8_t *into, size_t before, size_t count)
 {
-    while (control->have < wanted) {
-        size_t missing = wanted - control->have;
-        ssize_t got = recv(control->fd, into - missing, missing, MSG_DONTWAIT);
+    size_t have = control->have - before;
+    int got = socket_receive_rest(control->fd, into, count, &have);
+    int error = errno;
 
-        if (got == 0)
-            return report_end(control, wanted);
-        if (got > 0)
-            control->have += (size_t)got;
-        else if (errno == EAGAIN || errno == EWOULDBLOCK)
-            return TCPX_SUCCESS;
-        else if (errno != EINTR)
-            return report_broken(control, errno);
-    }
-    return TCPX_SUCCESS;
+    control->have = before + have;
+    if (got == 0)
+        return control_report_end(control, before + count);
+    return got > 0 ? TCPX_SUCCESS : control_report_broken(control, error);
 }
 
-static int make_payload_room(struct control *control, size_t bytes)
+/* Makes a buffer at least that large. */
+static int control_grow(const struct control *control, uint8_t **buffer, size_t *room, size_t bytes)
 {
     uint8_t *grown;
 
-    if (bytes <= control->payload_room)
+    if (bytes <= *room)
         return TCPX_SUCCESS;
-    grown = realloc(control->payload, bytes);
+    grown = realloc(*buffer, bytes);
     if (grown == NULL)
-        return error_system(ENOMEM, "a message of %zu bytes from %s", bytes, control->peer);
-    control->payload = grown;
-    control->payload_room = bytes;
+        return error_system(ENOMEM, "%zu bytes for messages of %s", bytes, control->peer);
+    *buffer = grown;
+    *room = bytes;
     return TCPX_SUCCESS;
 }
 
-static int report_refused(const struct control *control, size_t bytes)
+static int control_report_refused(const struct control *control, size_t bytes)
 {
     char shown[CONTROL_REFUSAL_TEXT + 1];
 
-    control_printable(control->payload, bytes, shown);
+    text_printable((const char *)control->payload, bytes, shown, sizeof shown);
     return error_set(TCPX_REMOTE_ERROR, "%s refused: %s", control->peer, shown);
 }
 
 /* Reads on, and leaves the message where it is; *whole: whether all of it is there. */
-static int read_message(struct control *control, size_t room, uint8_t *type, uint32_t *length,
-                        bool *whole)
+static int control_read_message(struct control *control, size_t room, uint8_t *type,
+                                uint32_t *length, bool *whole)
 {
-    int result = fill(control, control->header + CONTROL_HEADER_BYTES, CONTROL_HEADER_BYTES);
+    int result = TCPX_SUCCESS;
 
     *whole = false;
+    if (control->have < CONTROL_HEADER_BYTES)
+        result = control_fill(control, control->header, 0, CONTROL_HEADER_BYTES);
     if (result != TCPX_SUCCESS || control->have < CONTROL_HEADER_BYTES)
         return result;
     result = control_header_read(control->header, type, length);
@@ -233,13 +225,13 @@ static int read_message(struct control *control, size_t room, uint8_t *type, uin
         return error_set(TCPX_REMOTE_ERROR,
                          "%s sent a message of type %u with %u bytes, expected are at most %zu",
                          control->peer, *type, *length, room);
-    result = make_payload_room(control, *length);
+    result = control_grow(control, &control->payload, &control->payload_room, *length);
     if (result == TCPX_SUCCESS && *length > 0)
-        result = fill(control, control->payload + *length, CONTROL_HEADER_BYTES + *length);
+        result = control_fill(control, control->payload, CONTROL_HEADER_BYTES, *length);
     if (result != TCPX_SUCCESS || control->have < CONTROL_HEADER_BYTES + *length)
         return result;
     if (*type == CONTROL_REFUSED)
-        return report_refused(control, *length);
+        return control_report_refused(control, *length);
     *whole = true;
     return TCPX_SUCCESS;
 }
@@ -253,7 +245,7 @@ int control_receive(struct control *control, uint8_t *type, void *payload, size_
     int result = fork_check();
 
     if (result == TCPX_SUCCESS)
-        result = read_message(control, room, &seen_type, &length, &whole);
+        result = control_read_message(control, room, &seen_type, &length, &whole);
     if (result != TCPX_SUCCESS)
         return result;
     *there = whole;
@@ -294,18 +286,18 @@ int control_await(struct control *control, const char *awaited, uint8_t *type, v
 
 bool control_has_unsent(const struct control *control)
 {
-    return control->unsent > 0;
+    return control->sent < control->queued;
 }
 
-/* A peer that refuses and closes breaks what we send: its reason says more than the broken pipe. */
-static int report_unsendable(struct control *control, int error)
+/* If the peer has refused and closed, its reason says more than EPIPE. */
+static int control_report_unsendable(struct control *control, int error)
 {
     uint8_t type;
     uint32_t length;
     bool whole;
-    int result = read_message(control, CONTROL_LARGEST, &type, &length, &whole);
+    int result = control_read_message(control, CONTROL_LARGEST, &type, &length, &whole);
 
-    return result != TCPX_SUCCESS ? result : report_broken(control, error);
+    return result != TCPX_SUCCESS ? result : control_report_broken(control, error);
 }
 
 int control_flush(struct control *control)
@@ -314,20 +306,10 @@ int control_flush(struct control *control)
 
     if (result != TCPX_SUCCESS)
         return result;
-    while (control->unsent > 0) {
-        ssize_t sent = send(control->fd, control->queue + control->first, control->unsent,
-                            MSG_NOSIGNAL | MSG_DONTWAIT);
-
-        if (sent >= 0) {
-            control->first += (size_t)sent;
-            control->unsent -= (size_t)sent;
-        } else if (socket_is_full(errno)) {
-            return TCPX_SUCCESS;
-        } else if (errno != EINTR) {
-            return report_unsendable(control, errno);
-        }
-    }
-    control->first = 0;
+    if (!socket_send_rest(control->fd, control->queue, control->queued, &control->sent))
+        return control_report_unsendable(control, errno);
+    if (!control_has_unsent(control))
+        control->queued = control->sent = 0;
     return TCPX_SUCCESS;
 }
 
@@ -342,51 +324,38 @@ int control_send_all(struct control *control, uint64_t deadline)
         if (deadline_passed(deadline))
             return error_set(TCPX_IN_PROGRESS,
                              "%s does not read: %zu bytes could not be sent in time", control->peer,
-                             control->unsent);
+                             control->queued - control->sent);
         if (poll(&ready, 1, control_poll_ms(deadline)) < 0 && errno != EINTR)
             return error_system(errno, "poll for room to %s", control->peer);
     }
 }
 
-/* Room for that many bytes behind the queue. */
-static int make_queue_room(struct control *control, size_t bytes)
-{
-    size_t wanted = control->unsent + bytes;
-    uint8_t *grown;
-
-    if (control->first > 0 && control->first + wanted > control->queue_room) {
-        memmove(control->queue, control->queue + control->first, control->unsent);
-        control->first = 0;
-    }
-    if (control->first + wanted <= control->queue_room)
-        return TCPX_SUCCESS;
-    wanted = wanted < 2 * control->queue_room ? 2 * control->queue_room : wanted;
-    grown = realloc(control->queue, wanted);
-    if (grown == NULL)
-        return error_system(ENOMEM, "a message of %zu bytes to %s", bytes, control->peer);
-    control->queue = grown;
-    control->queue_room = wanted;
-    return TCPX_SUCCESS;
-}
-
-static int enqueue(struct control *control, uint8_t type, const void *payload, size_t bytes)
+static int control_enqueue(struct control *control, uint8_t type, const void *payload, size_t bytes)
 {
     size_t whole = CONTROL_HEADER_BYTES + bytes;
+    size_t unsent = control->queued - control->sent;
     uint8_t *end;
-    int result;
+    int result = TCPX_SUCCESS;
 
-    if (control->unsent + whole > CONTROL_MOST_UNSENT)
+    if (unsent + whole > CONTROL_MOST_UNSENT)
         return error_set(TCPX_REMOTE_ERROR,
                          "%s does not read: %zu bytes wait for it already, at most %d may",
-                         control->peer, control->unsent, CONTROL_MOST_UNSENT);
-    result = make_queue_room(control, whole);
+                         control->peer, unsent, CONTROL_MOST_UNSENT);
+    if (control->queued + whole > control->queue_room && control->sent > 0) {
+        memmove(control->queue, control->queue + control->sent, unsent);
+        control->queued = unsent;
+        control->sent = 0;
+    }
+    if (control->queued + whole > control->queue_room)
+        result = control_grow(control, &control->queue, &control->queue_room,
+                              control->queued + whole + control->queue_room);
     if (result != TCPX_SUCCESS)
         return result;
-    end = control->queue + control->first + control->unsent;
+    end = control->queue + control->queued;
     control_header_write(type, (uint32_t)bytes, end);
     if (bytes > 0)
         memcpy(end + CONTROL_HEADER_BYTES, payload, bytes);
-    control->unsent += whole;
+    control->queued += whole;
     return TCPX_SUCCESS;
 }
 
@@ -401,10 +370,10 @@ int control_send(struct control *control, uint8_t type, const void *payload, siz
     if (bytes > CONTROL_LARGEST)
         return error_set(TCPX_INVALID_ARGUMENT, "a message of %zu bytes, possible are %d", bytes,
                          CONTROL_LARGEST);
-    /* First what waits: it may make the room. */
+    /* First what waits: that may make room in the queue. */
     result = control_flush(control);
     if (result == TCPX_SUCCESS)
-        result = enqueue(control, type, payload, bytes);
+        result = control_enqueue(control, type, payload, bytes);
     if (result == TCPX_SUCCESS)
         result = control_flush(control);
     return result;
@@ -417,15 +386,15 @@ void control_refuse(struct control *control, const char *text)
     if (fork_check() != TCPX_SUCCESS)
         return;
     text_for_peer(text, shown, sizeof shown);
-    /* Whoever is gone or does not read misses only the reason. */
-    if (enqueue(control, CONTROL_REFUSED, shown, strlen(shown)) == TCPX_SUCCESS)
+    /* A peer that has gone or does not read only misses the reason. */
+    if (control_enqueue(control, CONTROL_REFUSED, shown, strlen(shown)) == TCPX_SUCCESS)
         (void)!control_flush(control);
 }
 
 /* --- closing ------------------------------------------------------------------------------- */
 
-/* A close with unread input resets the connection, and takes along what is still on its way. */
-static void discard_input(struct control *control)
+/* A close with unread input resets the connection and destroys what is in flight. */
+static void control_discard_input(struct control *control)
 {
     enum { MOST_READS = 64 };
     uint8_t bytes[16384];
@@ -435,29 +404,28 @@ static void discard_input(struct control *control)
             return;
 }
 
-/* Whether the peer's host has acknowledged everything: then nothing can take it away any more. */
-static bool has_arrived(const struct control *control)
+/* Whether the peer's host has acknowledged everything, so that nothing can be lost any more. */
+static bool control_has_arrived(const struct control *control)
 {
-    int on_its_way = 0;
+    int in_flight = 0;
 
-    if (control->unsent > 0)
-        return false;
-    return ioctl(control->fd, SIOCOUTQ, &on_its_way) != 0 || on_its_way == 0;
+    return !control_has_unsent(control) &&
+           (ioctl(control->fd, SIOCOUTQ, &in_flight) != 0 || in_flight == 0);
 }
 
 /*
- * Asks often: acknowledgements wake nobody. A connection that has ended acknowledges nothing more,
- * and poll() tells so unasked (POLLHUP, POLLERR); of a peer that only sends no more it does not.
+ * Looks every millisecond, since poll() does not report acknowledgements. It does report a
+ * connection that has ended (POLLHUP, POLLERR), and not a peer that has only shut down its side.
  */
-static void send_the_rest(struct control *control, unsigned linger_ms)
+static void control_linger(struct control *control, unsigned linger_ms)
 {
     uint64_t deadline = deadline_after_ms(linger_ms);
 
     while (control_flush(control) == TCPX_SUCCESS) {
         struct pollfd ended = {.fd = control->fd};
 
-        discard_input(control);
-        if (has_arrived(control) || deadline_passed(deadline) || poll(&ended, 1, 1) > 0)
+        control_discard_input(control);
+        if (control_has_arrived(control) || deadline_passed(deadline) || poll(&ended, 1, 1) > 0)
             return;
     }
 }
@@ -467,10 +435,10 @@ void control_close(struct control *control, unsigned linger_ms)
     /* In a forked child the descriptor is closed, and may be another one already. */
     if (control == NULL || fork_check() != TCPX_SUCCESS)
         return;
-    send_the_rest(control, linger_ms);
-    /* For the copies that a child may have which was forked without our knowledge. */
+    control_linger(control, linger_ms);
+    /* A child that was forked without our knowledge may have a copy of the descriptor. */
     shutdown(control->fd, SHUT_WR);
-    discard_input(control);
+    control_discard_input(control);
     socket_close(&control->fd);
     free(control->queue);
     free(control->payload);

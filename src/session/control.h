@@ -1,7 +1,7 @@
 /*
- * Framed messages both ways over one TCP connection, for the whole life of a session: the bootstrap
- * makes it, the session speaks over it. Nothing here waits but control_await() and, for as long as
- * it is told, control_close(). A control is not locked: one thread at a time uses it.
+ * Framed messages in both directions over one TCP connection: the bootstrap makes it, and the
+ * session keeps it for its whole life. Only control_await(), control_send_all() and control_close()
+ * wait. A control has no lock: one thread at a time uses it.
  *
  * A frame is a type (1 byte), 3 bytes of zero, the length of the payload (4 bytes, little endian),
  * and the payload.
@@ -34,19 +34,21 @@ enum {
 MUST_CHECK int control_create(int fd, const char *peer, struct control **control);
 
 /*
- * Queues a message and sends what goes now; never waits. A message that would make more than
- * CONTROL_MOST_UNSENT bytes wait is not queued, and an error: the peer does not read.
+ * Queues a message and sends as much as the socket takes; never waits. If more than
+ * CONTROL_MOST_UNSENT bytes would wait, the message is not queued: an error, the peer does not
+ * read.
  */
 MUST_CHECK int control_send(struct control *control, uint8_t type, const void *payload,
                             size_t bytes);
 
 /*
- * Queues a refusal, which the peer's control_receive() turns into an error with this text, and
- * sends what goes now: so that a disagreement is an error on both sides. To be closed afterwards.
+ * Queues a refusal and sends as much as the socket takes. The peer's control_receive() turns it
+ * into an error with this text, so that a disagreement is an error on both sides. The caller closes
+ * the control afterwards.
  */
 void control_refuse(struct control *control, const char *text);
 
-/* Sends what is queued as far as it goes now. */
+/* Sends as much of the queue as the socket takes now. */
 MUST_CHECK int control_flush(struct control *control);
 
 bool control_has_unsent(const struct control *control);
@@ -59,13 +61,13 @@ MUST_CHECK int control_receive(struct control *control, uint8_t *type, void *pay
                                size_t *bytes, bool *there);
 
 /*
- * The same, but waits until a message is there, and sends what is queued meanwhile. When the
+ * control_receive() that waits for a message, and sends what is queued meanwhile. When the
  * deadline (base/clock.h) has passed: TCPX_IN_PROGRESS, and the text says what was `awaited`.
  */
 MUST_CHECK int control_await(struct control *control, const char *awaited, uint8_t *type,
                              void *payload, size_t room, size_t *bytes, uint64_t deadline);
 
-/* The peer has closed the connection, or it broke; a peer that refuses has not. */
+/* The peer has closed the connection, or it broke; a refusal alone is no end. */
 bool control_has_ended(const struct control *control);
 
 /*
@@ -74,24 +76,21 @@ bool control_has_ended(const struct control *control);
  */
 MUST_CHECK int control_send_all(struct control *control, uint64_t deadline);
 
-/* For poll(). A message is never kept back here while the descriptor says that nothing is there. */
+/* For poll(). As long as a message can be received, the descriptor is readable. */
 int control_fd(const struct control *control);
 
 const char *control_peer(const struct control *control);
 
 /*
- * Closes when everything queued has arrived at the peer's host, when the connection has ended, or
- * after `linger_ms`; whether the peer reads it makes no difference. NULL is allowed.
+ * Closes as soon as everything queued has arrived at the peer's host, whether the peer reads it or
+ * not, or the connection has ended, or after `linger_ms`. NULL is allowed.
  */
 void control_close(struct control *control, unsigned linger_ms);
 
-/* The header of a frame. Fails in words on what no tcpx would have sent. */
+/* The header of a frame. What no tcpx would have sent is an error with a text. */
 void control_header_write(uint8_t type, uint32_t length, uint8_t bytes[CONTROL_HEADER_BYTES]);
 MUST_CHECK int control_header_read(const uint8_t bytes[CONTROL_HEADER_BYTES], uint8_t *type,
                                    uint32_t *length);
-
-/* What a refusal may show: its beginning, and '?' for what is not printable (base/text.h). */
-void control_printable(const void *text, size_t bytes, char shown[CONTROL_REFUSAL_TEXT + 1]);
 
 /* How long poll() may wait for this deadline; -1: for ever. */
 int control_poll_ms(uint64_t deadline);

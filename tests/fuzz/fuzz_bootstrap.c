@@ -7,6 +7,7 @@
 #include "tests/fuzz/promise.h"
 #include "tests/fuzz/shown.h"
 
+#include "base/text.h"
 #include "session/agreement.h"
 #include "session/control.h"
 #include "session/greeting.h"
@@ -109,7 +110,7 @@ static void check_printable(const uint8_t *bytes, size_t size)
     char shown[CONTROL_REFUSAL_TEXT + 1];
     size_t length;
 
-    control_printable(bytes, size, shown);
+    text_printable((const char *)bytes, size, shown, sizeof shown);
     length = strnlen(shown, sizeof shown);
     PROMISE(length < sizeof shown && is_shown(shown, length));
     PROMISE(length <= size && (size == 0 || length > 0));

@@ -44,29 +44,29 @@ struct attempt {
     uint8_t answer[WIRE_RECORD_BYTES + WIRE_ABORT_TEXT];
 };
 
-/* Guards the table; an attempt itself belongs to whoever took it out. */
+/* Guards the table; an attempt belongs to the thread that has taken it out. */
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct attempt *table[MOST_ATTEMPTS];
 
 /* --- the table ----------------------------------------------------------------------------- */
 
-static unsigned connection_count(const struct attempt *attempt)
+static unsigned attempt_connection_count(const struct attempt *attempt)
 {
     return attempt->options.sockets + 1u;
 }
 
-static bool all_hellos_are_sent(const struct attempt *attempt)
+static bool attempt_has_sent_hellos(const struct attempt *attempt)
 {
-    for (unsigned i = 0; i < connection_count(attempt); i++)
+    for (unsigned i = 0; i < attempt_connection_count(attempt); i++)
         if (attempt->connections[i].hello_sent < WIRE_HELLO_BYTES)
             return false;
     return true;
 }
 
 /* The listener, or what it has accepted, has closed a connection, or it broke. */
-static bool peer_has_gone(const struct attempt *attempt)
+static bool attempt_has_lost_peer(const struct attempt *attempt)
 {
-    for (unsigned i = 0; i < connection_count(attempt); i++) {
+    for (unsigned i = 0; i < attempt_connection_count(attempt); i++) {
         struct pollfd end = {.fd = attempt->connections[i].fd, .events = POLLRDHUP};
 
         if (poll(&end, 1, 0) > 0)
@@ -76,18 +76,17 @@ static bool peer_has_gone(const struct attempt *attempt)
 }
 
 /*
- * No call came for it during a whole timeout, and the listener cannot have accepted it, or has
- * gone. What it may have accepted is kept: otherwise its program would be left with a link without
- * a peer.
+ * There was no call for it during a whole timeout, and the listener has gone, or cannot have
+ * accepted it. An attempt that may be accepted is kept: the listener's program has its link.
  */
-static bool is_forgotten(const struct attempt *attempt)
+static bool attempt_is_forgotten(const struct attempt *attempt)
 {
     return clock_now() - attempt->called_at > attempt->options.timeout_ms * 1000000 &&
-           (!all_hellos_are_sent(attempt) || peer_has_gone(attempt));
+           (!attempt_has_sent_hellos(attempt) || attempt_has_lost_peer(attempt));
 }
 
 /* Takes the attempt out, so that no second thread finds it; NULL if there is none. */
-static struct attempt *take(uint64_t number)
+static struct attempt *attempt_take(uint64_t number)
 {
     struct attempt *found = NULL;
 
@@ -103,22 +102,21 @@ static struct attempt *take(uint64_t number)
     return found;
 }
 
-static void close_connections(struct attempt *attempt)
+static void attempt_close_connections(struct attempt *attempt)
 {
-    for (unsigned i = 0; i < connection_count(attempt); i++)
+    for (unsigned i = 0; i < attempt_connection_count(attempt); i++)
         socket_close(&attempt->connections[i].fd);
 }
 
-static void drop(struct attempt *attempt)
+static void attempt_drop(struct attempt *attempt)
 {
-    close_connections(attempt);
+    attempt_close_connections(attempt);
     budget_give(attempt->handle.process, attempt->budgeted);
     free(attempt);
 }
 
-/* A free place, or that of an attempt that has had no call during a timeout; NULL: all are in use.
- */
-static struct attempt **place_for_attempt(void)
+/* A free place, or that of an attempt without a call during a timeout; NULL: all are in use. */
+static struct attempt **attempt_find_place(void)
 {
     struct attempt **oldest = &table[0];
 
@@ -132,32 +130,32 @@ static struct attempt **place_for_attempt(void)
                                                                                         : NULL;
 }
 
-static bool put_back(struct attempt *attempt)
+static bool attempt_put_back(struct attempt *attempt)
 {
     struct attempt **place;
     struct attempt *replaced = NULL;
 
     attempt->called_at = clock_now();
     pthread_mutex_lock(&table_lock);
-    place = place_for_attempt();
+    place = attempt_find_place();
     if (place != NULL) {
         replaced = *place;
         *place = attempt;
     }
     pthread_mutex_unlock(&table_lock);
     if (replaced != NULL)
-        drop(replaced);
+        attempt_drop(replaced);
     return place != NULL;
 }
 
 /* Ends the attempts of one owner; of all owners, but only those that are forgotten, for NULL. */
-static void drop_all(const void *owner)
+static void attempt_drop_all(const void *owner)
 {
     pthread_mutex_lock(&table_lock);
     for (int i = 0; i < MOST_ATTEMPTS; i++)
         if (table[i] != NULL &&
-            (owner != NULL ? table[i]->options.owner == owner : is_forgotten(table[i]))) {
-            drop(table[i]);
+            (owner != NULL ? table[i]->options.owner == owner : attempt_is_forgotten(table[i]))) {
+            attempt_drop(table[i]);
             table[i] = NULL;
         }
     pthread_mutex_unlock(&table_lock);
@@ -165,7 +163,7 @@ static void drop_all(const void *owner)
 
 /* --- starting ------------------------------------------------------------------------------ */
 
-static bool is_loopback(const struct sockaddr_storage *address)
+static bool connect_is_loopback(const struct sockaddr_storage *address)
 {
     union socket_address any = {.storage = *address};
 
@@ -173,12 +171,13 @@ static bool is_loopback(const struct sockaddr_storage *address)
                                          : IN6_IS_ADDR_LOOPBACK(&any.ipv6.sin6_addr);
 }
 
-/* The device's own address as ours, so that the route leads over it; not between two worlds. */
-static int leave_through(int fd, const struct net_device *device,
-                         const struct sockaddr_storage *target)
+/* Binds to the device's address, so that the route leads over it; not from loopback to elsewhere.
+ */
+static int attempt_bind_to(int fd, const struct net_device *device,
+                           const struct sockaddr_storage *target)
 {
     if (device->address.ss_family != target->ss_family ||
-        is_loopback(&device->address) != is_loopback(target))
+        connect_is_loopback(&device->address) != connect_is_loopback(target))
         return TCPX_SUCCESS;
     if (bind(fd, (const struct sockaddr *)&device->address,
              socket_address_length(&device->address)) != 0)
@@ -186,7 +185,7 @@ static int leave_through(int fd, const struct net_device *device,
     return TCPX_SUCCESS;
 }
 
-static int open_connection(struct attempt *attempt, struct connection *connection)
+static int attempt_open_connection(struct attempt *attempt, struct connection *connection)
 {
     const struct net_device *device = &attempt->device;
     const struct sockaddr_storage *target = &attempt->handle.address;
@@ -196,7 +195,7 @@ static int open_connection(struct attempt *attempt, struct connection *connectio
     result = socket_open(target->ss_family, &connection->fd);
 
     if (result == TCPX_SUCCESS)
-        result = leave_through(connection->fd, device, target);
+        result = attempt_bind_to(connection->fd, device, target);
     if (result == TCPX_SUCCESS)
         result = socket_tune(connection->fd, attempt->options.timeout_ms);
     if (result != TCPX_SUCCESS)
@@ -208,8 +207,8 @@ static int open_connection(struct attempt *attempt, struct connection *connectio
     return TCPX_SUCCESS;
 }
 
-/* All of the sockets that were asked for, or fewer; two where one of them carries no payload. */
-static int decide_sockets(struct attempt *attempt)
+/* The sockets that were asked for, or fewer; two if one of them carries no payload. */
+static int attempt_decide_sockets(struct attempt *attempt)
 {
     uint8_t least = attempt->options.framing == WIRE_SEPARATE ? 2 : 1;
     uint8_t wanted = attempt->options.sockets;
@@ -224,18 +223,18 @@ static int decide_sockets(struct attempt *attempt)
     return result;
 }
 
-/* With a new comm number: connections of an earlier try may be on their way to the listener. */
-static int open_connections(struct attempt *attempt)
+/* With a new comm number: connections of an earlier try may still reach the listener. */
+static int attempt_open_connections(struct attempt *attempt)
 {
     int result = socket_random(&attempt->comm, sizeof attempt->comm);
 
-    for (unsigned i = 0; i < connection_count(attempt) && result == TCPX_SUCCESS; i++)
-        result = open_connection(attempt, &attempt->connections[i]);
+    for (unsigned i = 0; i < attempt_connection_count(attempt) && result == TCPX_SUCCESS; i++)
+        result = attempt_open_connection(attempt, &attempt->connections[i]);
     return result;
 }
 
-static int start(const struct net_device *device, const struct net_link_options *options,
-                 const struct net_handle *handle, struct attempt **out)
+static int attempt_start(const struct net_device *device, const struct net_link_options *options,
+                         const struct net_handle *handle, struct attempt **out)
 {
     struct attempt *attempt;
     int result;
@@ -243,7 +242,7 @@ static int start(const struct net_device *device, const struct net_link_options 
     if (options->sockets < 1 || options->sockets > WIRE_MOST_SOCKETS)
         return error_set(TCPX_INVALID_ARGUMENT, "a link of %u sockets: 1 to %d are possible",
                          options->sockets, WIRE_MOST_SOCKETS);
-    drop_all(NULL);
+    attempt_drop_all(NULL);
     attempt = calloc(1, sizeof *attempt);
     if (attempt == NULL)
         return error_system(ENOMEM, "a connection");
@@ -256,14 +255,14 @@ static int start(const struct net_device *device, const struct net_link_options 
     for (int i = 0; i <= WIRE_MOST_SOCKETS; i++)
         attempt->connections[i].fd = -1;
     socket_address_name(&handle->address, attempt->peer);
-    result = decide_sockets(attempt);
+    result = attempt_decide_sockets(attempt);
     if (result == TCPX_SUCCESS)
         result = socket_random(&attempt->number, sizeof attempt->number);
     attempt->number |= 1; /* 0 means that there is none */
     if (result == TCPX_SUCCESS)
-        result = open_connections(attempt);
+        result = attempt_open_connections(attempt);
     if (result != TCPX_SUCCESS) {
-        drop(attempt);
+        attempt_drop(attempt);
         return result;
     }
     *out = attempt;
@@ -272,7 +271,7 @@ static int start(const struct net_device *device, const struct net_link_options 
 
 /* --- moving on ----------------------------------------------------------------------------- */
 
-static int greet(struct attempt *attempt, unsigned index)
+static int attempt_send_hello(struct attempt *attempt, unsigned index)
 {
     struct connection *connection = &attempt->connections[index];
     bool reverse = index == attempt->options.sockets;
@@ -293,7 +292,7 @@ static int greet(struct attempt *attempt, unsigned index)
     return TCPX_SUCCESS;
 }
 
-static int establish(struct attempt *attempt, struct connection *connection)
+static int attempt_establish(struct attempt *attempt, struct connection *connection)
 {
     struct pollfd writable = {.fd = connection->fd, .events = POLLOUT};
     socklen_t length = sizeof(int);
@@ -309,50 +308,41 @@ static int establish(struct attempt *attempt, struct connection *connection)
     return TCPX_SUCCESS;
 }
 
-static int greet_when_established(struct attempt *attempt, unsigned index)
+static int attempt_greet(struct attempt *attempt, unsigned index)
 {
     struct connection *connection = &attempt->connections[index];
     int result = TCPX_SUCCESS;
 
     if (!connection->established)
-        result = establish(attempt, connection);
+        result = attempt_establish(attempt, connection);
     if (result == TCPX_SUCCESS && connection->established)
-        result = greet(attempt, index);
+        result = attempt_send_hello(attempt, index);
     return result;
 }
 
 /* The answer on the reverse connection up to `wanted` bytes; *ended: no more will come. */
-static int read_answer(struct attempt *attempt, size_t wanted, bool *ended)
+static int attempt_read_answer(struct attempt *attempt, size_t wanted, bool *ended)
 {
     int fd = attempt->connections[attempt->options.sockets].fd;
 
-    while (attempt->heard < wanted) {
-        ssize_t got =
-            recv(fd, attempt->answer + attempt->heard, wanted - attempt->heard, MSG_DONTWAIT);
+    int got = socket_receive_rest(fd, attempt->answer, wanted, &attempt->heard);
 
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return TCPX_SUCCESS;
-        *ended = got <= 0;
-        if (got < 0)
-            return error_system(errno, "the connection to %s broke in its handshake",
-                                attempt->peer);
-        if (got == 0)
-            return error_set(TCPX_REMOTE_ERROR,
-                             "the listener at %s closed the connection: it does not know the token "
-                             "of this handle, or it is gone",
-                             attempt->peer);
-        attempt->heard += (size_t)got;
-    }
+    *ended = got <= 0;
+    if (got < 0)
+        return error_system(errno, "the connection to %s broke in its handshake", attempt->peer);
+    if (got == 0)
+        return error_set(TCPX_REMOTE_ERROR,
+                         "the listener at %s closed the connection: it does not know the token of "
+                         "this handle, or it is gone",
+                         attempt->peer);
     return TCPX_SUCCESS;
 }
 
 /* An ABORT, when all its text is there or no more will come. */
-static int hear_abort(struct attempt *attempt, uint64_t text_bytes)
+static int attempt_read_abort(struct attempt *attempt, uint64_t text_bytes)
 {
     bool ended = false;
-    int result = read_answer(attempt, WIRE_RECORD_BYTES + (size_t)text_bytes, &ended);
+    int result = attempt_read_answer(attempt, WIRE_RECORD_BYTES + (size_t)text_bytes, &ended);
 
     if (attempt->heard < WIRE_RECORD_BYTES + (size_t)text_bytes && !ended)
         return result;
@@ -362,21 +352,21 @@ static int hear_abort(struct attempt *attempt, uint64_t text_bytes)
 }
 
 /*
- * READY on the reverse connection, or why there is none: a listener judges every connection by its
- * own hello, so this one hears what the others do. Its first record is read and no more.
+ * READY on the reverse connection, or why there is none. A listener judges each connection by its
+ * own hello, so what it answers here holds for all. Only the first record is read.
  */
-static int look_for_ready(struct attempt *attempt, struct net_link *link, bool *connected)
+static int attempt_read_ready(struct attempt *attempt, struct net_link *link, bool *connected)
 {
     struct wire_record record;
     bool ended;
-    int result = read_answer(attempt, WIRE_RECORD_BYTES, &ended);
+    int result = attempt_read_answer(attempt, WIRE_RECORD_BYTES, &ended);
 
     if (result != TCPX_SUCCESS || attempt->heard < WIRE_RECORD_BYTES)
         return result;
     if (wire_record_read(attempt->answer, WIRE_REVERSE, &record) != WIRE_FINE)
         return error_set(TCPX_REMOTE_ERROR, "%s does not speak our protocol", attempt->peer);
     if (record.type == WIRE_ABORT)
-        return hear_abort(attempt, record.length);
+        return attempt_read_abort(attempt, record.length);
     if (record.type != WIRE_READY)
         return error_set(TCPX_REMOTE_ERROR, "%s began with %s instead of READY", attempt->peer,
                          wire_type_name(record.type));
@@ -398,20 +388,21 @@ static int look_for_ready(struct attempt *attempt, struct net_link *link, bool *
     return TCPX_SUCCESS;
 }
 
-static bool has_greeted(const struct connection *connection)
+static bool attempt_has_greeted(const struct connection *connection)
 {
     return connection->hello_sent == WIRE_HELLO_BYTES;
 }
 
-static int move_on(struct attempt *attempt, struct net_link *link, bool *connected)
+static int attempt_step(struct attempt *attempt, struct net_link *link, bool *connected)
 {
     int result = TCPX_SUCCESS;
 
-    for (unsigned i = 0; i < connection_count(attempt) && result == TCPX_SUCCESS; i++)
-        if (!has_greeted(&attempt->connections[i]))
-            result = greet_when_established(attempt, i);
-    if (result == TCPX_SUCCESS && has_greeted(&attempt->connections[attempt->options.sockets]))
-        result = look_for_ready(attempt, link, connected);
+    for (unsigned i = 0; i < attempt_connection_count(attempt) && result == TCPX_SUCCESS; i++)
+        if (!attempt_has_greeted(&attempt->connections[i]))
+            result = attempt_greet(attempt, i);
+    if (result == TCPX_SUCCESS &&
+        attempt_has_greeted(&attempt->connections[attempt->options.sockets]))
+        result = attempt_read_ready(attempt, link, connected);
     return result;
 }
 
@@ -419,22 +410,23 @@ static int move_on(struct attempt *attempt, struct net_link *link, bool *connect
  * A listener that drops a silent connection cannot know that its program was only late. It has not
  * accepted this link, since it has not had all hellos.
  */
-static int begin_anew(struct attempt *attempt)
+static int attempt_begin_anew(struct attempt *attempt)
 {
-    close_connections(attempt);
+    attempt_close_connections(attempt);
     attempt->was_late = false;
-    return open_connections(attempt);
+    return attempt_open_connections(attempt);
 }
 
-static int move_on_or_begin_anew(struct attempt *attempt, struct net_link *link, bool *connected)
+static int attempt_step_or_begin_anew(struct attempt *attempt, struct net_link *link,
+                                      bool *connected)
 {
     int result;
 
-    if (!all_hellos_are_sent(attempt) && clock_now() - attempt->called_at > LATE_NS)
+    if (!attempt_has_sent_hellos(attempt) && clock_now() - attempt->called_at > LATE_NS)
         attempt->was_late = true;
-    result = move_on(attempt, link, connected);
+    result = attempt_step(attempt, link, connected);
     if (result != TCPX_SUCCESS && attempt->was_late && attempt->heard == 0)
-        result = begin_anew(attempt);
+        result = attempt_begin_anew(attempt);
     return result;
 }
 
@@ -451,22 +443,22 @@ int net_connect(const struct net_device *device, const struct net_link_options *
         result = net_handle_read(handle_bytes, &handle);
     if (result != TCPX_SUCCESS)
         return result;
-    attempt = take(handle.attempt);
+    attempt = attempt_take(handle.attempt);
     if (attempt == NULL)
-        result = start(device, options, &handle, &attempt);
+        result = attempt_start(device, options, &handle, &attempt);
     if (result != TCPX_SUCCESS)
         return result;
     number = attempt->number;
     handle.attempt = 0;
-    result = move_on_or_begin_anew(attempt, link, &done);
+    result = attempt_step_or_begin_anew(attempt, link, &done);
     if (done) {
         free(attempt); /* the link has its sockets now */
-    } else if (result == TCPX_SUCCESS && !put_back(attempt)) {
-        drop(attempt);
+    } else if (result == TCPX_SUCCESS && !attempt_put_back(attempt)) {
+        attempt_drop(attempt);
         result =
             error_set(TCPX_SYSTEM_ERROR, "%d connections are being made already", MOST_ATTEMPTS);
     } else if (result != TCPX_SUCCESS) {
-        drop(attempt);
+        attempt_drop(attempt);
     } else {
         handle.attempt = number;
     }
@@ -483,9 +475,9 @@ void net_connect_cancel(uint8_t handle_bytes[NET_HANDLE_BYTES])
 
     if (fork_check() != TCPX_SUCCESS || net_handle_read(handle_bytes, &handle) != TCPX_SUCCESS)
         return;
-    attempt = take(handle.attempt);
+    attempt = attempt_take(handle.attempt);
     if (attempt != NULL)
-        drop(attempt);
+        attempt_drop(attempt);
     handle.attempt = 0;
     net_handle_write(&handle, handle_bytes);
 }
@@ -493,5 +485,5 @@ void net_connect_cancel(uint8_t handle_bytes[NET_HANDLE_BYTES])
 void net_connect_cancel_all(const void *owner)
 {
     if (owner != NULL && fork_check() == TCPX_SUCCESS)
-        drop_all(owner);
+        attempt_drop_all(owner);
 }
