@@ -2,6 +2,7 @@
  * Links are made although the kernel takes and gives hello, READY and ABORT in parts: a byte at a
  * time, with EAGAIN and EINTR in between, at either end. And a refusal arrives with its whole text.
  */
+#include "tests/cases.h"
 #include "tests/net_calls/net_calls.h"
 #include "tests/unit/net_pair.h"
 
@@ -62,11 +63,10 @@ static void assert_byte(int from, int to)
     assert_int_equal(byte, '!');
 }
 
-static void test_links_in_parts(void **state)
+TEST(test_links_in_parts)
 {
     static const uint8_t sockets[] = {1, 5, 64};
 
-    (void)state;
     for (int i = 0; i < FAULTS * 3; i++) {
         struct net_link_options options = usual;
         struct net_link sender;
@@ -86,9 +86,8 @@ static void test_links_in_parts(void **state)
     }
 }
 
-static void test_a_refusal_in_parts(void **state)
+TEST(test_a_refusal_in_parts)
 {
-    (void)state;
     for (int i = 0; i < FAULTS; i++) {
         struct net_device device = loopback(AF_INET);
         struct net_link_options other = usual;
@@ -120,11 +119,6 @@ static void test_a_refusal_in_parts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_links_in_parts),
-        cmocka_unit_test(test_a_refusal_in_parts),
-    };
-
     calls_reset();
-    return cmocka_run_group_tests_name("links in parts", tests, NULL, NULL);
+    return cases_run("links in parts", NULL, NULL);
 }

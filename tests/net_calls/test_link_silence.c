@@ -3,6 +3,7 @@
  * every stage, has its link when it goes on. The rows of a table are that many links, which share
  * the time of silence. Connections that never present the token are still dropped.
  */
+#include "tests/cases.h"
 #include "tests/net_calls/net_calls.h"
 #include "tests/unit/net_pair.h"
 
@@ -153,11 +154,10 @@ static void go_on_where(bool all_hellos_are_out)
         }
 }
 
-static void test_silence(void **state)
+TEST(test_silence)
 {
     uint64_t silent_until;
 
-    (void)state;
     for (int i = 0; i < ROWS; i++)
         begin(&rows[i], &links[i]);
     silent_until = deadline_after_ms(SILENCE_MS);
@@ -176,7 +176,7 @@ static void test_silence(void **state)
 }
 
 /* Of these, and of a peer with the token that has left, nothing is kept. */
-static void test_strangers_are_not_kept(void **state)
+TEST(test_strangers_are_not_kept)
 {
     enum { STRANGERS = 20 };
     struct net_device device = loopback(AF_INET);
@@ -190,7 +190,6 @@ static void test_strangers_are_not_kept(void **state)
     int strangers[STRANGERS];
     int before;
 
-    (void)state;
     assert_success(net_listen(&device, &usual, handle, &listener));
     assert_success(net_handle_read(handle, &parsed));
     for (int i = 0; i < STRANGERS; i++) {
@@ -228,11 +227,6 @@ static void test_strangers_are_not_kept(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_silence),
-        cmocka_unit_test(test_strangers_are_not_kept),
-    };
-
     calls_reset();
-    return cmocka_run_group_tests_name("silence while a link is made", tests, NULL, NULL);
+    return cases_run("silence while a link is made", NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * 50 ms away find the listener: all of them get in. What strangers say differs: a byte, most of a
  * greeting, a whole greeting without a proof.
  */
+#include "tests/cases.h"
 #include "tests/skip.h"
 #include "tests/unit/nursery.h"
 
@@ -271,12 +272,11 @@ static void assert_all_get_in(uint16_t stranger_bytes, const char *secret)
     assert_true(strangers > 100);
 }
 
-static void test_those_who_know_the_secret(void **state)
+TEST(test_those_who_know_the_secret)
 {
     static const uint16_t bytes[] = {1, BOOTSTRAP_GREETING_BYTES - 1, BOOTSTRAP_GREETING_BYTES};
     struct secret *secret;
 
-    (void)state;
     if (secret_load(secret_path, secret_libraries, &secret) != TCPX_SUCCESS)
         skip_because("%s", error_text());
     secret_free(secret);
@@ -284,11 +284,10 @@ static void test_those_who_know_the_secret(void **state)
         assert_all_get_in(bytes[i], secret_path);
 }
 
-static void test_those_who_greet(void **state)
+TEST(test_those_who_greet)
 {
     static const uint16_t bytes[] = {1, BOOTSTRAP_GREETING_BYTES - 1};
 
-    (void)state;
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
         assert_all_get_in(bytes[i], NULL);
 }
@@ -313,11 +312,6 @@ static int remove_secret(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_those_who_know_the_secret),
-        cmocka_unit_test(test_those_who_greet),
-    };
-
     nursery_start();
-    return cmocka_run_group_tests_name("a flood of strangers", tests, make_secret, remove_secret);
+    return cases_run("a flood of strangers", make_secret, remove_secret);
 }

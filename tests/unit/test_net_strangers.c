@@ -3,6 +3,7 @@
  * garbage, scans, silence, hellos drop by drop and hellos with a wrong token. Every honest link is
  * there in bounded time, every byte is right, and afterwards nothing of the strangers is left.
  */
+#include "tests/cases.h"
 #include "tests/unit/net_traffic.h"
 
 #include <errno.h>
@@ -543,47 +544,42 @@ static void survive(void *(*const *ways)(void *), int count)
     assert_int_equal(open_descriptors(), before);
 }
 
-static void test_nobody_but_friends(void **state)
+TEST(test_nobody_but_friends)
 {
-    (void)state;
     survive(NULL, 0);
 }
 
-static void test_garbage_and_wrong_tokens(void **state)
+TEST(test_garbage_and_wrong_tokens)
 {
     static void *(*const ways[])(void *) = {talk_garbage, guess_tokens, drip};
 
-    (void)state;
     survive(ways, 3);
 }
 
-static void test_scans(void **state)
+TEST(test_scans)
 {
     static void *(*const ways[])(void *) = {scan, scan_every_port};
 
-    (void)state;
     survive(ways, 2);
 }
 
-static void test_silence(void **state)
+TEST(test_silence)
 {
     static void *(*const ways[])(void *) = {stay_silent, drip};
 
-    (void)state;
     survive(ways, 2);
 }
 
-static void test_all_at_once(void **state)
+TEST(test_all_at_once)
 {
     static void *(*const ways[])(void *) = {talk_garbage, scan, scan_every_port,
                                             stay_silent,  drip, guess_tokens};
 
-    (void)state;
     survive(ways, 6);
 }
 
 /* Without anybody to accept meanwhile, so that all of them wait before the honest one. */
-static void test_more_silence_than_places(void **state)
+TEST(test_more_silence_than_places)
 {
     struct siege siege = {.port_count = 0};
     struct stranger stranger = {.siege = &siege};
@@ -593,7 +589,6 @@ static void test_more_silence_than_places(void **state)
     int fds[SILENT];
     uint64_t start;
 
-    (void)state;
     listen_for(&siege);
     for (int i = 0; i < SILENT; i++) {
         fds[i] = knock(&stranger, &siege.door);
@@ -613,7 +608,7 @@ static void test_more_silence_than_places(void **state)
 }
 
 /* An honest hello that comes a moment after its connection, as on any network with a distance. */
-static void test_a_hello_behind_a_flood(void **state)
+TEST(test_a_hello_behind_a_flood)
 {
     enum { FLOOD = 300 };
     struct siege siege = {.port_count = 0};
@@ -630,7 +625,6 @@ static void test_a_hello_behind_a_flood(void **state)
     int fds[FLOOD];
     int honest[2];
 
-    (void)state;
     listen_for(&siege);
     assert_success(net_handle_read(siege.handle, &handle));
     memcpy(hello.token, handle.token, sizeof hello.token);
@@ -684,15 +678,5 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nobody_but_friends),
-        cmocka_unit_test(test_garbage_and_wrong_tokens),
-        cmocka_unit_test(test_scans),
-        cmocka_unit_test(test_silence),
-        cmocka_unit_test(test_a_hello_behind_a_flood),
-        cmocka_unit_test(test_all_at_once),
-        cmocka_unit_test(test_more_silence_than_places),
-    };
-
-    return cmocka_run_group_tests_name("strangers", tests, set_up, tear_down);
+    return cases_run("strangers", set_up, tear_down);
 }

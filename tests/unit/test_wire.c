@@ -3,6 +3,7 @@
  * back as it was written, and that each field a peer may not send is refused in words, with the
  * outputs left alone.
  */
+#include "tests/cases.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -250,13 +251,12 @@ static void take_hello(struct wire_hello hello)
     assert_same_hello(&seen, &hello);
 }
 
-static void test_bytes_of_a_hello(void **state)
+TEST(test_bytes_of_a_hello)
 {
     uint8_t bytes[WIRE_HELLO_BYTES];
     struct wire_hello hello;
     unsigned version;
 
-    (void)state;
     memset(bytes, UNTOUCHED, sizeof bytes);
     wire_hello_write(&good_hello, bytes);
     assert_memory_equal(bytes, good_hello_bytes, sizeof bytes);
@@ -265,12 +265,11 @@ static void test_bytes_of_a_hello(void **state)
     assert_same_hello(&hello, &good_hello);
 }
 
-static void test_bytes_of_every_record(void **state)
+TEST(test_bytes_of_every_record)
 {
     uint8_t bytes[WIRE_RECORD_BYTES];
     struct wire_record record;
 
-    (void)state;
     for (size_t i = 0; i < EXAMPLES; i++) {
         memset(bytes, UNTOUCHED, sizeof bytes);
         wire_record_write(&examples[i].record, bytes);
@@ -280,9 +279,8 @@ static void test_bytes_of_every_record(void **state)
     }
 }
 
-static void test_random_hellos_come_back(void **state)
+TEST(test_random_hellos_come_back)
 {
-    (void)state;
     for (int i = 0; i < ROUNDS; i++) {
         struct wire_hello hello = {
             .role = random_number() % 2 ? WIRE_FORWARD : WIRE_REVERSE,
@@ -358,9 +356,8 @@ static struct wire_record random_record(enum wire_type type)
     return record;
 }
 
-static void test_random_records_come_back(void **state)
+TEST(test_random_records_come_back)
 {
-    (void)state;
     for (int i = 0; i < ROUNDS; i++) {
         const struct example *example = &examples[random_number() % EXAMPLES];
 
@@ -368,11 +365,10 @@ static void test_random_records_come_back(void **state)
     }
 }
 
-static void test_edges_are_taken(void **state)
+TEST(test_edges_are_taken)
 {
     struct wire_hello hello = good_hello;
 
-    (void)state;
     hello.index = 0;
     hello.sockets = 1;
     hello.framing = WIRE_INLINE;
@@ -410,9 +406,8 @@ static void test_edges_are_taken(void **state)
     take((struct wire_record){.type = WIRE_ABORT, .sequence = 7, .length = 200}, WIRE_REVERSE);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     for (unsigned type = 0; type < 1000; type++) {
         const char *name = "unknown";
 
@@ -424,11 +419,10 @@ static void test_names(void **state)
     assert_string_equal(wire_type_name(UINT32_MAX), "unknown");
 }
 
-static void test_another_magic(void **state)
+TEST(test_another_magic)
 {
     uint8_t bytes[WIRE_HELLO_BYTES] = "GET / HTTP/1.1\r\n";
 
-    (void)state;
     refuse_hello(bytes, WIRE_NOT_TCPX, "hello: magic 0x20544547, expected 0x58504354");
     memcpy(bytes, good_hello_bytes, sizeof bytes);
     for (size_t i = HELLO_MAGIC; i < HELLO_VERSION; i++) {
@@ -443,13 +437,12 @@ static void test_another_magic(void **state)
 }
 
 /* Also where the rest of the hello would be refused: another version may say anything there. */
-static void test_another_version(void **state)
+TEST(test_another_version)
 {
     uint8_t bytes[WIRE_HELLO_BYTES];
     struct wire_hello hello;
     unsigned version = 0;
 
-    (void)state;
     memset(bytes, 0xff, sizeof bytes);
     memcpy(bytes, good_hello_bytes, HELLO_VERSION);
     bytes[HELLO_VERSION] = 2;
@@ -462,61 +455,53 @@ static void test_another_version(void **state)
     refuse_hello(bytes, WIRE_OTHER_VERSION, "hello: version 0 of the protocol, expected 1");
 }
 
-static void test_hello_role(void **state)
+TEST(test_hello_role)
 {
-    (void)state;
     refuse_hello_byte(HELLO_ROLE, 0, "hello: role 0 is not known");
     refuse_hello_byte(HELLO_ROLE, 3, "hello: role 3 is not known");
 }
 
-static void test_hello_sockets(void **state)
+TEST(test_hello_sockets)
 {
-    (void)state;
     refuse_hello_byte(HELLO_SOCKETS, 0, "hello: sockets 0, possible are 1 to 64");
     refuse_hello_byte(HELLO_SOCKETS, 65, "hello: sockets 65, possible are 1 to 64");
 }
 
-static void test_hello_index(void **state)
+TEST(test_hello_index)
 {
-    (void)state;
     refuse_hello_byte(HELLO_INDEX, 5, "hello: index 5 of 5 sockets");
     refuse_hello_byte(HELLO_INDEX, 255, "hello: index 255 of 5 sockets");
 }
 
-static void test_hello_index_of_the_reverse_socket(void **state)
+TEST(test_hello_index_of_the_reverse_socket)
 {
-    (void)state;
     refuse_hello_byte(HELLO_ROLE, WIRE_REVERSE, "hello: index 3 of the reverse socket, expected 0");
 }
 
-static void test_hello_match(void **state)
+TEST(test_hello_match)
 {
-    (void)state;
     refuse_hello_byte(HELLO_MATCH, 0, "hello: match 0 is not known");
     refuse_hello_byte(HELLO_MATCH, 3, "hello: match 3 is not known");
 }
 
-static void test_hello_framing(void **state)
+TEST(test_hello_framing)
 {
-    (void)state;
     refuse_hello_byte(HELLO_FRAMING, 0, "hello: framing 0 is not known");
     refuse_hello_byte(HELLO_FRAMING, 3, "hello: framing 3 is not known");
 }
 
-static void test_hello_separate_framing_on_one_socket(void **state)
+TEST(test_hello_separate_framing_on_one_socket)
 {
     uint8_t bytes[WIRE_HELLO_BYTES];
 
-    (void)state;
     memcpy(bytes, good_hello_bytes, sizeof bytes);
     bytes[HELLO_INDEX] = 0;
     bytes[HELLO_SOCKETS] = 1;
     refuse_hello(bytes, WIRE_MALFORMED, "hello: sockets 1, separate framing needs at least 2");
 }
 
-static void test_hello_reserved(void **state)
+TEST(test_hello_reserved)
 {
-    (void)state;
     for (size_t i = HELLO_FRAMING + 1; i < WIRE_HELLO_BYTES; i++) {
         char text[80];
 
@@ -527,9 +512,8 @@ static void test_hello_reserved(void **state)
     }
 }
 
-static void test_unknown_types(void **state)
+TEST(test_unknown_types)
 {
-    (void)state;
     for (unsigned type = 0; type <= UINT8_MAX; type++) {
         char text[80];
 
@@ -541,9 +525,8 @@ static void test_unknown_types(void **state)
     }
 }
 
-static void test_types_on_the_other_socket(void **state)
+TEST(test_types_on_the_other_socket)
 {
-    (void)state;
     for (size_t i = 0; i < EXAMPLES; i++) {
         const struct example *example = &examples[i];
         bool forward = example->role == WIRE_FORWARD;
@@ -561,9 +544,8 @@ static void test_types_on_the_other_socket(void **state)
 }
 
 /* Only a slice has one, and no other than that it is on credit. */
-static void test_flags(void **state)
+TEST(test_flags)
 {
-    (void)state;
     for (size_t i = 0; i < EXAMPLES; i++) {
         uint8_t bytes[WIRE_RECORD_BYTES];
         char text[80];
@@ -580,7 +562,7 @@ static void test_flags(void **state)
 }
 
 /* Every bit of every field that a type does not use. */
-static void test_unused_fields(void **state)
+TEST(test_unused_fields)
 {
     static const struct {
         const char *name;
@@ -589,7 +571,6 @@ static void test_unused_fields(void **state)
         {"socket", 2, 2}, {"sequence", 4, 4}, {"offset", 8, 8}, {"length", 16, 8}, {"tag", 24, 8},
     };
 
-    (void)state;
     for (size_t i = 0; i < EXAMPLES; i++) {
         for (size_t j = 0; j < sizeof fields / sizeof *fields; j++) {
             if (strstr(examples[i].unused, fields[j].name) == NULL)
@@ -608,58 +589,51 @@ static void test_unused_fields(void **state)
     }
 }
 
-static void test_ready_with_a_limit_beyond_the_credit(void **state)
+TEST(test_ready_with_a_limit_beyond_the_credit)
 {
-    (void)state;
     refuse((struct wire_record){.type = WIRE_READY, .offset = 4096, .length = 4097, .tag = 64},
            WIRE_REVERSE,
            "READY: length 4097 (eager limit) with offset 4096 (eager credit), it must not be more");
 }
 
-static void test_ready_without_a_slice(void **state)
+TEST(test_ready_without_a_slice)
 {
-    (void)state;
     refuse((struct wire_record){.type = WIRE_READY, .offset = 4096, .length = 4096}, WIRE_REVERSE,
            "READY: tag 0 (largest slice), at least 64 is possible");
     refuse((struct wire_record){.type = WIRE_READY, .offset = 4096, .length = 4096, .tag = 63},
            WIRE_REVERSE, "READY: tag 63 (largest slice), at least 64 is possible");
 }
 
-static void test_open_of_nothing(void **state)
+TEST(test_open_of_nothing)
 {
-    (void)state;
     refuse((struct wire_record){.type = WIRE_OPEN, .sequence = 1, .tag = 1}, WIRE_FORWARD,
            "OPEN: length 0, at least 1 is possible");
 }
 
-static void test_slice_of_nothing(void **state)
+TEST(test_slice_of_nothing)
 {
-    (void)state;
     refuse((struct wire_record){.type = WIRE_SLICE, .offset = 1}, WIRE_FORWARD,
            "SLICE: length 0, at least 1 is possible");
 }
 
-static void test_slice_on_a_socket_that_cannot_be(void **state)
+TEST(test_slice_on_a_socket_that_cannot_be)
 {
-    (void)state;
     refuse((struct wire_record){.type = WIRE_SLICE, .socket = 64, .length = 1}, WIRE_FORWARD,
            "SLICE: socket 64, at most 63 is possible");
     refuse((struct wire_record){.type = WIRE_SLICE, .socket = 65535, .length = 1}, WIRE_FORWARD,
            "SLICE: socket 65535, at most 63 is possible");
 }
 
-static void test_slice_that_wraps(void **state)
+TEST(test_slice_that_wraps)
 {
-    (void)state;
     refuse((struct wire_record){.type = WIRE_SLICE, .offset = UINT64_MAX, .length = 1},
            WIRE_FORWARD, "SLICE: length 1 at offset 18446744073709551615 ends beyond 64 bits");
     refuse((struct wire_record){.type = WIRE_SLICE, .offset = 1, .length = UINT64_MAX},
            WIRE_FORWARD, "SLICE: length 18446744073709551615 at offset 1 ends beyond 64 bits");
 }
 
-static void test_slice_beyond_its_message(void **state)
+TEST(test_slice_beyond_its_message)
 {
-    (void)state;
     refuse((struct wire_record){.type = WIRE_SLICE, .offset = 4, .length = 2, .tag = 5},
            WIRE_FORWARD, "SLICE: length 2 at offset 4 ends beyond tag 5 (length of the message)");
     refuse((struct wire_record){.type = WIRE_SLICE, .length = UINT64_MAX, .tag = 1}, WIRE_FORWARD,
@@ -667,23 +641,20 @@ static void test_slice_beyond_its_message(void **state)
            "message)");
 }
 
-static void test_slice_on_credit_without_a_length(void **state)
+TEST(test_slice_on_credit_without_a_length)
 {
-    (void)state;
     refuse((struct wire_record){.type = WIRE_SLICE, .flags = WIRE_ON_CREDIT, .length = 1},
            WIRE_FORWARD, "SLICE: on credit, but without a tag");
 }
 
-static void test_nothing_is_not_too_long(void **state)
+TEST(test_nothing_is_not_too_long)
 {
-    (void)state;
     refuse((struct wire_record){.type = WIRE_TOOLONG, .sequence = 1}, WIRE_FORWARD,
            "TOOLONG: length 0, at least 1 is possible");
 }
 
-static void test_abort_without_a_result(void **state)
+TEST(test_abort_without_a_result)
 {
-    (void)state;
     refuse((struct wire_record){.type = WIRE_ABORT, .length = 1}, WIRE_FORWARD,
            "ABORT: sequence 0 (result), possible are 1 to 7");
     refuse((struct wire_record){.type = WIRE_ABORT, .sequence = 8, .length = 1}, WIRE_REVERSE,
@@ -702,12 +673,11 @@ static void expect_abort_text(const char *text, const char *sent)
 }
 
 /* A peer gets no addresses of this process, no control characters and no half characters. */
-static void test_abort_texts(void **state)
+TEST(test_abort_texts)
 {
     char text[WIRE_ABORT_TEXT + 8] = "";
     char cut[WIRE_ABORT_TEXT] = "";
 
-    (void)state;
     expect_abort_text("", "");
     expect_abort_text("copying 16 bytes from 0x7f22e08e0000 to GPU 0 at 0x10000",
                       "copying 16 bytes from 0x... to GPU 0 at 0x...");
@@ -718,9 +688,8 @@ static void test_abort_texts(void **state)
     expect_abort_text(text, cut);
 }
 
-static void test_abort_with_a_long_text(void **state)
+TEST(test_abort_with_a_long_text)
 {
-    (void)state;
     refuse((struct wire_record){.type = WIRE_ABORT, .sequence = 1, .length = 201}, WIRE_FORWARD,
            "ABORT: length 201, at most 200 is possible");
     refuse((struct wire_record){.type = WIRE_ABORT, .sequence = 1, .length = UINT64_MAX},
@@ -729,40 +698,5 @@ static void test_abort_with_a_long_text(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes_of_a_hello),
-        cmocka_unit_test(test_bytes_of_every_record),
-        cmocka_unit_test(test_random_hellos_come_back),
-        cmocka_unit_test(test_random_records_come_back),
-        cmocka_unit_test(test_edges_are_taken),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_another_magic),
-        cmocka_unit_test(test_another_version),
-        cmocka_unit_test(test_hello_role),
-        cmocka_unit_test(test_hello_sockets),
-        cmocka_unit_test(test_hello_index),
-        cmocka_unit_test(test_hello_index_of_the_reverse_socket),
-        cmocka_unit_test(test_hello_match),
-        cmocka_unit_test(test_hello_framing),
-        cmocka_unit_test(test_hello_separate_framing_on_one_socket),
-        cmocka_unit_test(test_hello_reserved),
-        cmocka_unit_test(test_unknown_types),
-        cmocka_unit_test(test_types_on_the_other_socket),
-        cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_unused_fields),
-        cmocka_unit_test(test_ready_with_a_limit_beyond_the_credit),
-        cmocka_unit_test(test_ready_without_a_slice),
-        cmocka_unit_test(test_open_of_nothing),
-        cmocka_unit_test(test_slice_of_nothing),
-        cmocka_unit_test(test_slice_on_a_socket_that_cannot_be),
-        cmocka_unit_test(test_slice_that_wraps),
-        cmocka_unit_test(test_slice_beyond_its_message),
-        cmocka_unit_test(test_slice_on_credit_without_a_length),
-        cmocka_unit_test(test_nothing_is_not_too_long),
-        cmocka_unit_test(test_abort_without_a_result),
-        cmocka_unit_test(test_abort_texts),
-        cmocka_unit_test(test_abort_with_a_long_text),
-    };
-
-    return cmocka_run_group_tests_name("wire", tests, NULL, NULL);
+    return cases_run("wire", NULL, NULL);
 }
