@@ -138,7 +138,7 @@ FEWER_TURNS := $(if $(SANITIZE),5,20)
 # or a peer, so that the others have the CPUs meanwhile.
 unit_suites  = $(foreach name,$(1),'unit/$(name): TCPX_TEST_TURNS=$(TURNS) $(BUILD)/tests/unit/test_$(name)')
 UNITS        := $(patsubst test_%,%,$(notdir $(UNIT_PROGRAMS)))
-WAITING_UNITS := $(filter bootstrap bootstrap_flood net_progress net_reasons net_silence net_stages session_faults \
+WAITING_UNITS := $(filter bootstrap bootstrap_flood bootstrap_strangers control net_progress net_reasons net_silence net_stages session_faults \
 	session_silence,$(UNITS))
 LONG_UNITS   := $(filter net_process session calls,$(UNITS))
 ALONE_UNITS  := $(filter net_cost,$(UNITS))
