@@ -52,14 +52,15 @@ FAULTY_SUITES += $(call unless_sanitized, \
 	$(call faulty_suite,net_gpu-devmem,net_gpu,8,$(of_bytes),$(on_host) UCCL_TCPX_SOFT_DEVMEM=3 UCCL_TCPX_DEVMEM_BYTES=1M $(fewer_messages)) \
 	$(call faulty_plugin_suite,data,data))
 
-# The scripted peers and the limits of unit/bootstrap allow only these kinds.
+# The scripted peers and the limits of unit/bootstrap* and unit/control allow only these kinds.
 MORE_FAULTY_SUITES := $(FAULTY_SUITES) \
 	$(foreach threads,0 3, \
 		$(call faulty_suite,net_traffic-$(threads)-threads,net_traffic,3,$(of_links),UCCL_TCPX_THREADS=$(threads)) \
 		$(foreach name,$(AHEAD_UNITS), \
 			$(call faulty_suite,$(name)-$(threads)-threads,$(name),3,$(of_links),UCCL_TCPX_THREADS=$(threads)))) \
 	$(call faulty_suite,net_process,net_process,3,$(of_links)) \
-	$(call faulty_suite,bootstrap,bootstrap,3:short_read$(comma)interrupted$(comma)aborted,interrupted) \
+	$(foreach name,bootstrap bootstrap_strangers bootstrap_secret control, \
+		$(call faulty_suite,$(name),$(name),3:short_read$(comma)interrupted$(comma)aborted,interrupted)) \
 	$(call faulty_suite,net_gpu,net_gpu,8,$(of_bytes),$(on_host) $(fewer_messages)) \
 	$(call faulty_suite,net_gpu-standin,net_gpu,8,$(of_bytes),$(on_fake) UCCL_TCPX_THREADS=2 $(fewer_messages)) \
 	$(call faulty_suite,net_unpack,net_unpack,8,$(of_bytes),$(on_host)) \
