@@ -151,7 +151,8 @@ static const uint8_t good_hello_bytes[WIRE_HELLO_BYTES] = {
 };
 /* clang-format on */
 
-#define EXAMPLES (sizeof examples / sizeof *examples)
+#define COUNT_OF(table) (sizeof(table) / sizeof *(table))
+#define EXAMPLES        COUNT_OF(examples)
 
 static void assert_untouched(const void *output, size_t size)
 {
@@ -298,55 +299,41 @@ TEST(test_random_hellos_come_back)
     }
 }
 
-static struct wire_record random_record(enum wire_type type)
+static uint64_t random_field(const struct example *example, const char *field)
 {
-    struct wire_record record = {.type = type};
+    return strstr(example->unused, field) == NULL ? random_size(0) : 0;
+}
 
-    switch (type) {
+/* All fields that the type has, with values that fit together. */
+static struct wire_record random_record(const struct example *example)
+{
+    struct wire_record record = {
+        .type = example->record.type,
+        .sequence = (uint32_t)random_field(example, "sequence"),
+        .offset = random_field(example, "offset"),
+        .length = random_field(example, "length"),
+        .tag = random_field(example, "tag"),
+    };
+
+    switch (example->record.type) {
     case WIRE_READY:
-        record.offset = random_size(0);
-        record.length = random_size(0);
-        if (record.length > record.offset)
-            record.length = record.offset;
-        record.tag = random_size(64);
-        break;
-    case WIRE_POST:
-        record.offset = random_size(0);
-        record.sequence = (uint32_t)random_size(0);
-        record.length = random_size(0);
-        record.tag = random_size(0);
-        break;
-    case WIRE_CREDIT:
-        record.offset = random_size(0);
+        record.length = record.length > record.offset ? record.offset : record.length;
+        record.tag = record.tag < 64 ? 64 : record.tag;
         break;
     case WIRE_OPEN:
-        record.sequence = (uint32_t)random_size(0);
-        record.length = random_size(1);
-        record.tag = random_size(0);
-        break;
-    case WIRE_EAGER:
-        record.sequence = (uint32_t)random_size(0);
-        record.length = random_size(0);
-        record.tag = random_size(0);
+    case WIRE_TOOLONG:
+        record.length = record.length < 1 ? 1 : record.length;
         break;
     case WIRE_SLICE:
         record.socket = (uint16_t)(random_number() % WIRE_MOST_SOCKETS);
-        record.sequence = (uint32_t)random_size(0);
-        record.length = random_size(1);
-        record.offset = random_size(0);
+        record.length = record.length < 1 ? 1 : record.length;
         if (record.offset > UINT64_MAX - record.length)
             record.offset = UINT64_MAX - record.length;
+        record.tag = 0;
         if (random_number() % 2) { /* the length of its message */
             record.tag = random_size(record.offset + record.length);
             record.flags = random_number() % 2 ? WIRE_ON_CREDIT : 0;
         }
-        break;
-    case WIRE_TOOLONG:
-        record.sequence = (uint32_t)random_size(0);
-        record.length = random_size(1);
-        break;
-    case WIRE_FIN:
-        record.length = random_size(0);
         break;
     case WIRE_ABORT:
         record.sequence = (uint32_t)(1 + random_number() % 7);
@@ -361,9 +348,32 @@ TEST(test_random_records_come_back)
     for (int i = 0; i < ROUNDS; i++) {
         const struct example *example = &examples[random_number() % EXAMPLES];
 
-        take(random_record(example->record.type), example->role);
+        take(random_record(example), example->role);
     }
 }
+
+/* clang-format off */
+static const struct {
+    enum wire_role role;
+    struct wire_record record;
+} edges[] = {
+    {WIRE_REVERSE, {.type = WIRE_READY, .tag = 64}},
+    {WIRE_REVERSE, {.type = WIRE_READY, .offset = 9, .length = 9, .tag = 64}},
+    {WIRE_REVERSE, {.type = WIRE_POST}},
+    {WIRE_REVERSE, {.type = WIRE_CREDIT}},
+    {WIRE_FORWARD, {.type = WIRE_OPEN, .length = 1}},
+    {WIRE_FORWARD, {.type = WIRE_EAGER}},
+    {WIRE_FORWARD, {.type = WIRE_SLICE, .offset = UINT64_MAX - 1, .length = 1}},
+    {WIRE_FORWARD, {.type = WIRE_SLICE, .length = UINT64_MAX}},
+    {WIRE_FORWARD, {.type = WIRE_SLICE, .length = 1, .tag = 1}},
+    {WIRE_FORWARD, {.type = WIRE_SLICE, .offset = 1, .length = UINT64_MAX - 1, .tag = UINT64_MAX}},
+    {WIRE_FORWARD, {.type = WIRE_EAGER, .sequence = UINT32_MAX}},
+    {WIRE_FORWARD, {.type = WIRE_TOOLONG, .length = 1}},
+    {WIRE_FORWARD, {.type = WIRE_FIN}},
+    {WIRE_FORWARD, {.type = WIRE_ABORT, .sequence = 1}},
+    {WIRE_REVERSE, {.type = WIRE_ABORT, .sequence = 7, .length = 200}},
+};
+/* clang-format on */
 
 TEST(test_edges_are_taken)
 {
@@ -384,26 +394,8 @@ TEST(test_edges_are_taken)
     hello.framing = WIRE_SEPARATE;
     take_hello(hello);
 
-    take((struct wire_record){.type = WIRE_READY, .tag = 64}, WIRE_REVERSE);
-    take((struct wire_record){.type = WIRE_READY, .offset = 9, .length = 9, .tag = 64},
-         WIRE_REVERSE);
-    take((struct wire_record){.type = WIRE_POST}, WIRE_REVERSE);
-    take((struct wire_record){.type = WIRE_CREDIT}, WIRE_REVERSE);
-    take((struct wire_record){.type = WIRE_OPEN, .length = 1}, WIRE_FORWARD);
-    take((struct wire_record){.type = WIRE_EAGER}, WIRE_FORWARD);
-    take((struct wire_record){.type = WIRE_SLICE, .offset = UINT64_MAX - 1, .length = 1},
-         WIRE_FORWARD);
-    take((struct wire_record){.type = WIRE_SLICE, .length = UINT64_MAX}, WIRE_FORWARD);
-    take((struct wire_record){.type = WIRE_SLICE, .length = 1, .tag = 1}, WIRE_FORWARD);
-    take(
-        (struct wire_record){
-            .type = WIRE_SLICE, .offset = 1, .length = UINT64_MAX - 1, .tag = UINT64_MAX},
-        WIRE_FORWARD);
-    take((struct wire_record){.type = WIRE_EAGER, .sequence = UINT32_MAX}, WIRE_FORWARD);
-    take((struct wire_record){.type = WIRE_TOOLONG, .length = 1}, WIRE_FORWARD);
-    take((struct wire_record){.type = WIRE_FIN}, WIRE_FORWARD);
-    take((struct wire_record){.type = WIRE_ABORT, .sequence = 1}, WIRE_FORWARD);
-    take((struct wire_record){.type = WIRE_ABORT, .sequence = 7, .length = 200}, WIRE_REVERSE);
+    for (size_t i = 0; i < COUNT_OF(edges); i++)
+        take(edges[i].record, edges[i].role);
 }
 
 TEST(test_names)
@@ -453,41 +445,6 @@ TEST(test_another_version)
     bytes[HELLO_VERSION] = 0;
     bytes[HELLO_VERSION + 1] = 0;
     refuse_hello(bytes, WIRE_OTHER_VERSION, "hello: version 0 of the protocol, expected 1");
-}
-
-TEST(test_hello_role)
-{
-    refuse_hello_byte(HELLO_ROLE, 0, "hello: role 0 is not known");
-    refuse_hello_byte(HELLO_ROLE, 3, "hello: role 3 is not known");
-}
-
-TEST(test_hello_sockets)
-{
-    refuse_hello_byte(HELLO_SOCKETS, 0, "hello: sockets 0, possible are 1 to 64");
-    refuse_hello_byte(HELLO_SOCKETS, 65, "hello: sockets 65, possible are 1 to 64");
-}
-
-TEST(test_hello_index)
-{
-    refuse_hello_byte(HELLO_INDEX, 5, "hello: index 5 of 5 sockets");
-    refuse_hello_byte(HELLO_INDEX, 255, "hello: index 255 of 5 sockets");
-}
-
-TEST(test_hello_index_of_the_reverse_socket)
-{
-    refuse_hello_byte(HELLO_ROLE, WIRE_REVERSE, "hello: index 3 of the reverse socket, expected 0");
-}
-
-TEST(test_hello_match)
-{
-    refuse_hello_byte(HELLO_MATCH, 0, "hello: match 0 is not known");
-    refuse_hello_byte(HELLO_MATCH, 3, "hello: match 3 is not known");
-}
-
-TEST(test_hello_framing)
-{
-    refuse_hello_byte(HELLO_FRAMING, 0, "hello: framing 0 is not known");
-    refuse_hello_byte(HELLO_FRAMING, 3, "hello: framing 3 is not known");
 }
 
 TEST(test_hello_separate_framing_on_one_socket)
@@ -589,80 +546,6 @@ TEST(test_unused_fields)
     }
 }
 
-TEST(test_ready_with_a_limit_beyond_the_credit)
-{
-    refuse((struct wire_record){.type = WIRE_READY, .offset = 4096, .length = 4097, .tag = 64},
-           WIRE_REVERSE,
-           "READY: length 4097 (eager limit) with offset 4096 (eager credit), it must not be more");
-}
-
-TEST(test_ready_without_a_slice)
-{
-    refuse((struct wire_record){.type = WIRE_READY, .offset = 4096, .length = 4096}, WIRE_REVERSE,
-           "READY: tag 0 (largest slice), at least 64 is possible");
-    refuse((struct wire_record){.type = WIRE_READY, .offset = 4096, .length = 4096, .tag = 63},
-           WIRE_REVERSE, "READY: tag 63 (largest slice), at least 64 is possible");
-}
-
-TEST(test_open_of_nothing)
-{
-    refuse((struct wire_record){.type = WIRE_OPEN, .sequence = 1, .tag = 1}, WIRE_FORWARD,
-           "OPEN: length 0, at least 1 is possible");
-}
-
-TEST(test_slice_of_nothing)
-{
-    refuse((struct wire_record){.type = WIRE_SLICE, .offset = 1}, WIRE_FORWARD,
-           "SLICE: length 0, at least 1 is possible");
-}
-
-TEST(test_slice_on_a_socket_that_cannot_be)
-{
-    refuse((struct wire_record){.type = WIRE_SLICE, .socket = 64, .length = 1}, WIRE_FORWARD,
-           "SLICE: socket 64, at most 63 is possible");
-    refuse((struct wire_record){.type = WIRE_SLICE, .socket = 65535, .length = 1}, WIRE_FORWARD,
-           "SLICE: socket 65535, at most 63 is possible");
-}
-
-TEST(test_slice_that_wraps)
-{
-    refuse((struct wire_record){.type = WIRE_SLICE, .offset = UINT64_MAX, .length = 1},
-           WIRE_FORWARD, "SLICE: length 1 at offset 18446744073709551615 ends beyond 64 bits");
-    refuse((struct wire_record){.type = WIRE_SLICE, .offset = 1, .length = UINT64_MAX},
-           WIRE_FORWARD, "SLICE: length 18446744073709551615 at offset 1 ends beyond 64 bits");
-}
-
-TEST(test_slice_beyond_its_message)
-{
-    refuse((struct wire_record){.type = WIRE_SLICE, .offset = 4, .length = 2, .tag = 5},
-           WIRE_FORWARD, "SLICE: length 2 at offset 4 ends beyond tag 5 (length of the message)");
-    refuse((struct wire_record){.type = WIRE_SLICE, .length = UINT64_MAX, .tag = 1}, WIRE_FORWARD,
-           "SLICE: length 18446744073709551615 at offset 0 ends beyond tag 1 (length of the "
-           "message)");
-}
-
-TEST(test_slice_on_credit_without_a_length)
-{
-    refuse((struct wire_record){.type = WIRE_SLICE, .flags = WIRE_ON_CREDIT, .length = 1},
-           WIRE_FORWARD, "SLICE: on credit, but without a tag");
-}
-
-TEST(test_nothing_is_not_too_long)
-{
-    refuse((struct wire_record){.type = WIRE_TOOLONG, .sequence = 1}, WIRE_FORWARD,
-           "TOOLONG: length 0, at least 1 is possible");
-}
-
-TEST(test_abort_without_a_result)
-{
-    refuse((struct wire_record){.type = WIRE_ABORT, .length = 1}, WIRE_FORWARD,
-           "ABORT: sequence 0 (result), possible are 1 to 7");
-    refuse((struct wire_record){.type = WIRE_ABORT, .sequence = 8, .length = 1}, WIRE_REVERSE,
-           "ABORT: sequence 8 (result), possible are 1 to 7");
-    refuse((struct wire_record){.type = WIRE_ABORT, .sequence = UINT32_MAX}, WIRE_REVERSE,
-           "ABORT: sequence 4294967295 (result), possible are 1 to 7");
-}
-
 static void expect_abort_text(const char *text, const char *sent)
 {
     uint8_t bytes[WIRE_ABORT_BYTES];
@@ -688,15 +571,115 @@ TEST(test_abort_texts)
     expect_abort_text(text, cut);
 }
 
-TEST(test_abort_with_a_long_text)
+/* --- refusals --------------------------------------------------------------------------------- */
+
+/* The good hello with one byte changed. The rows of one name are a test. */
+static const struct hello_refusal {
+    const char *test;
+    size_t at;
+    uint8_t value;
+    const char *text;
+} hello_refusals[] = {
+    {"test_hello_role", HELLO_ROLE, 0, "hello: role 0 is not known"},
+    {"test_hello_role", HELLO_ROLE, 3, "hello: role 3 is not known"},
+    {"test_hello_sockets", HELLO_SOCKETS, 0, "hello: sockets 0, possible are 1 to 64"},
+    {"test_hello_sockets", HELLO_SOCKETS, 65, "hello: sockets 65, possible are 1 to 64"},
+    {"test_hello_index", HELLO_INDEX, 5, "hello: index 5 of 5 sockets"},
+    {"test_hello_index", HELLO_INDEX, 255, "hello: index 255 of 5 sockets"},
+    {"test_hello_index_of_the_reverse_socket", HELLO_ROLE, WIRE_REVERSE,
+     "hello: index 3 of the reverse socket, expected 0"},
+    {"test_hello_match", HELLO_MATCH, 0, "hello: match 0 is not known"},
+    {"test_hello_match", HELLO_MATCH, 3, "hello: match 3 is not known"},
+    {"test_hello_framing", HELLO_FRAMING, 0, "hello: framing 0 is not known"},
+    {"test_hello_framing", HELLO_FRAMING, 3, "hello: framing 3 is not known"},
+};
+
+/* clang-format off */
+
+/* Records that no peer may send. The rows of one name are a test. */
+static const struct record_refusal {
+    const char *test;
+    enum wire_role role;
+    struct wire_record record;
+    const char *text;
+} record_refusals[] = {
+    {"test_ready_with_a_limit_beyond_the_credit", WIRE_REVERSE,
+     {.type = WIRE_READY, .offset = 4096, .length = 4097, .tag = 64},
+     "READY: length 4097 (eager limit) with offset 4096 (eager credit), it must not be more"},
+    {"test_ready_without_a_slice", WIRE_REVERSE,
+     {.type = WIRE_READY, .offset = 4096, .length = 4096},
+     "READY: tag 0 (largest slice), at least 64 is possible"},
+    {"test_ready_without_a_slice", WIRE_REVERSE,
+     {.type = WIRE_READY, .offset = 4096, .length = 4096, .tag = 63},
+     "READY: tag 63 (largest slice), at least 64 is possible"},
+    {"test_open_of_nothing", WIRE_FORWARD, {.type = WIRE_OPEN, .sequence = 1, .tag = 1},
+     "OPEN: length 0, at least 1 is possible"},
+    {"test_slice_of_nothing", WIRE_FORWARD, {.type = WIRE_SLICE, .offset = 1},
+     "SLICE: length 0, at least 1 is possible"},
+    {"test_slice_on_a_socket_that_cannot_be", WIRE_FORWARD,
+     {.type = WIRE_SLICE, .socket = 64, .length = 1},
+     "SLICE: socket 64, at most 63 is possible"},
+    {"test_slice_on_a_socket_that_cannot_be", WIRE_FORWARD,
+     {.type = WIRE_SLICE, .socket = 65535, .length = 1},
+     "SLICE: socket 65535, at most 63 is possible"},
+    {"test_slice_that_wraps", WIRE_FORWARD, {.type = WIRE_SLICE, .offset = UINT64_MAX, .length = 1},
+     "SLICE: length 1 at offset 18446744073709551615 ends beyond 64 bits"},
+    {"test_slice_that_wraps", WIRE_FORWARD, {.type = WIRE_SLICE, .offset = 1, .length = UINT64_MAX},
+     "SLICE: length 18446744073709551615 at offset 1 ends beyond 64 bits"},
+    {"test_slice_beyond_its_message", WIRE_FORWARD,
+     {.type = WIRE_SLICE, .offset = 4, .length = 2, .tag = 5},
+     "SLICE: length 2 at offset 4 ends beyond tag 5 (length of the message)"},
+    {"test_slice_beyond_its_message", WIRE_FORWARD,
+     {.type = WIRE_SLICE, .length = UINT64_MAX, .tag = 1},
+     "SLICE: length 18446744073709551615 at offset 0 ends beyond tag 1 (length of the message)"},
+    {"test_slice_on_credit_without_a_length", WIRE_FORWARD,
+     {.type = WIRE_SLICE, .flags = WIRE_ON_CREDIT, .length = 1},
+     "SLICE: on credit, but without a tag"},
+    {"test_nothing_is_not_too_long", WIRE_FORWARD, {.type = WIRE_TOOLONG, .sequence = 1},
+     "TOOLONG: length 0, at least 1 is possible"},
+    {"test_abort_without_a_result", WIRE_FORWARD, {.type = WIRE_ABORT, .length = 1},
+     "ABORT: sequence 0 (result), possible are 1 to 7"},
+    {"test_abort_without_a_result", WIRE_REVERSE, {.type = WIRE_ABORT, .sequence = 8, .length = 1},
+     "ABORT: sequence 8 (result), possible are 1 to 7"},
+    {"test_abort_without_a_result", WIRE_REVERSE, {.type = WIRE_ABORT, .sequence = UINT32_MAX},
+     "ABORT: sequence 4294967295 (result), possible are 1 to 7"},
+    {"test_abort_with_a_long_text", WIRE_FORWARD,
+     {.type = WIRE_ABORT, .sequence = 1, .length = 201},
+     "ABORT: length 201, at most 200 is possible"},
+    {"test_abort_with_a_long_text", WIRE_REVERSE,
+     {.type = WIRE_ABORT, .sequence = 1, .length = UINT64_MAX},
+     "ABORT: length 18446744073709551615, at most 200 is possible"},
+};
+/* clang-format on */
+
+static void refuse_hello_rows(void **state)
 {
-    refuse((struct wire_record){.type = WIRE_ABORT, .sequence = 1, .length = 201}, WIRE_FORWARD,
-           "ABORT: length 201, at most 200 is possible");
-    refuse((struct wire_record){.type = WIRE_ABORT, .sequence = 1, .length = UINT64_MAX},
-           WIRE_REVERSE, "ABORT: length 18446744073709551615, at most 200 is possible");
+    const struct hello_refusal *row = *state;
+    const char *test = row->test;
+
+    for (; row < hello_refusals + COUNT_OF(hello_refusals) && strcmp(row->test, test) == 0; row++)
+        refuse_hello_byte(row->at, row->value, row->text);
 }
+
+static void refuse_record_rows(void **state)
+{
+    const struct record_refusal *row = *state;
+    const char *test = row->test;
+
+    for (; row < record_refusals + COUNT_OF(record_refusals) && strcmp(row->test, test) == 0; row++)
+        refuse(row->record, row->role, row->text);
+}
+
+/* A test for each name of a table. */
+#define ADD_TESTS(table, function)                                                                 \
+    for (size_t i = 0; i < COUNT_OF(table); i++)                                                   \
+        if (i == 0 || strcmp((table)[i].test, (table)[i - 1].test) != 0)                           \
+            case_add(__LINE__, (struct CMUnitTest){(table)[i].test, function, NULL, NULL,          \
+                                                   (void *)(uintptr_t)(table + i)});
 
 int main(void)
 {
+    ADD_TESTS(hello_refusals, refuse_hello_rows)
+    ADD_TESTS(record_refusals, refuse_record_rows)
     return cases_run("wire", NULL, NULL);
 }
