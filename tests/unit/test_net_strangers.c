@@ -196,21 +196,26 @@ static void *scan_every_port(void *argument)
     return NULL;
 }
 
+/* Many connections that are opened again and again; -1: not open. */
+static void close_all(int *fds, int count)
+{
+    for (int i = 0; i < count; i++)
+        slam(fds[i]);
+}
+
 static void *stay_silent(void *argument)
 {
     struct stranger *stranger = argument;
     int fds[SILENT];
 
-    for (int i = 0; i < SILENT; i++)
-        fds[i] = -1;
+    memset(fds, -1, sizeof fds);
     for (int i = 0; goes_on(stranger); i = (i + 1) % SILENT) {
         slam(fds[i]);
         fds[i] = knock(stranger, &stranger->siege->door);
         if (i % 8 == 0)
             nap_us(1000);
     }
-    for (int i = 0; i < SILENT; i++)
-        slam(fds[i]);
+    close_all(fds, SILENT);
     return NULL;
 }
 
@@ -220,8 +225,7 @@ static void *drip(void *argument)
     uint8_t bytes[WIRE_HELLO_BYTES] = {0};
     int fds[DRIPS];
 
-    for (int i = 0; i < DRIPS; i++)
-        fds[i] = -1;
+    memset(fds, -1, sizeof fds);
     for (int at = 0; goes_on(stranger); at = (at + 1) % WIRE_HELLO_BYTES) {
         for (int i = 0; i < DRIPS; i++) {
             if (at == 0) {
@@ -233,8 +237,7 @@ static void *drip(void *argument)
         }
         nap_us(3000);
     }
-    for (int i = 0; i < DRIPS; i++)
-        slam(fds[i]);
+    close_all(fds, DRIPS);
     return NULL;
 }
 
@@ -263,27 +266,41 @@ static void *guess_tokens(void *argument)
 
 /* --- the honest ----------------------------------------------------------------------------- */
 
+/* Tests a request until it is done, of *bytes; false: it failed, is late, or the siege is over. */
+static bool finish(struct siege *siege, const char *what, struct net_request *request,
+                   uint64_t *bytes)
+{
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    bool done = false;
+
+    while (!done && !atomic_load(&siege->stop)) {
+        if (!fine(siege, what, net_test(request, &done, bytes)))
+            return false;
+        if (deadline_passed(deadline))
+            complain(siege, what, "it is not done");
+        sched_yield();
+    }
+    return done;
+}
+
+static uint64_t bytes_of(int number)
+{
+    return number % 2 == 0 ? SMALL : LARGE;
+}
+
 /* The accepting process: takes link after link, and from each the message of that number. */
 static bool receive_one(struct siege *siege, struct net_comm *comm, int number)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
     static uint8_t data[LARGE];
     struct net_request *request = NULL;
     uint64_t bytes = 0;
-    bool done = false;
 
-    if (!fine(siege, "irecv", net_irecv(comm, data, sizeof data, 1, &request)))
+    if (!fine(siege, "irecv", net_irecv(comm, data, sizeof data, 1, &request)) ||
+        !finish(siege, "a receive", request, &bytes))
         return false;
-    while (!done && !atomic_load(&siege->stop)) {
-        if (!fine(siege, "test of a receive", net_test(request, &done, &bytes)))
-            return false;
-        if (deadline_passed(deadline))
-            complain(siege, "a receive", "it is not done");
-    }
-    if (done && (bytes != (number % 2 == 0 ? SMALL : LARGE) ||
-                 memcmp(data, text_of(&text, (uint64_t)number), bytes) != 0))
+    if (bytes != bytes_of(number) || memcmp(data, text_of(&text, (uint64_t)number), bytes) != 0)
         complain(siege, "a message", "it has other bytes");
-    return done;
+    return true;
 }
 
 static void *accept_links(void *argument)
@@ -341,15 +358,12 @@ static void send_one(struct siege *siege, struct net_comm *comm, int number)
 {
     uint64_t deadline = deadline_after_ms(LIMIT_MS);
     struct net_request *request = NULL;
-    bool done = false;
 
     if (!fine(siege, "isend",
-              net_isend(comm, text_of(&text, (uint64_t)number), number % 2 == 0 ? SMALL : LARGE, 1,
-                        &request)))
+              net_isend(comm, text_of(&text, (uint64_t)number), bytes_of(number), 1, &request)) ||
+        !finish(siege, "a send", request, NULL))
         return;
-    while ((!done || atomic_load(&siege->accepted) <= number) && !atomic_load(&siege->stop)) {
-        if (!done && !fine(siege, "test of a send", net_test(request, &done, NULL)))
-            return;
+    while (atomic_load(&siege->accepted) <= number && !atomic_load(&siege->stop)) {
         if (deadline_passed(deadline))
             complain(siege, "a message", "it does not arrive");
         sched_yield();
@@ -385,25 +399,25 @@ struct old_comm {
 
 static bool move_one(struct old_comm *old, uint8_t *data, uint64_t bytes, const uint8_t *message)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    struct siege *siege = old->siege;
     struct net_request *send = NULL;
     struct net_request *receive = NULL;
-    bool sent = false;
     bool received = false;
+    bool sent = false;
 
-    if (!fine(old->siege, "irecv", net_irecv(old->receiver, data, bytes, 1, &receive)) ||
-        !fine(old->siege, "isend", net_isend(old->sender, message, bytes, 1, &send)))
+    if (!fine(siege, "irecv", net_irecv(old->receiver, data, bytes, 1, &receive)) ||
+        !fine(siege, "isend", net_isend(old->sender, message, bytes, 1, &send)))
         return false;
-    while (!sent || !received) {
-        if ((!sent && !fine(old->siege, "test of a send", net_test(send, &sent, NULL))) ||
-            (!received &&
-             !fine(old->siege, "test of a receive", net_test(receive, &received, NULL))))
+    /* Both ends are moved on by this thread. */
+    for (uint64_t deadline = deadline_after_ms(LIMIT_MS); !sent || !received; sched_yield()) {
+        if (!sent && !fine(siege, "the old comm sends", net_test(send, &sent, NULL)))
+            return false;
+        if (!received && !fine(siege, "the old comm receives", net_test(receive, &received, NULL)))
             return false;
         if (deadline_passed(deadline)) {
-            complain(old->siege, "the old comm", "a message does not arrive");
+            complain(siege, "the old comm", "a message does not arrive");
             return false;
         }
-        sched_yield();
     }
     return true;
 }
@@ -544,38 +558,24 @@ static void survive(void *(*const *ways)(void *), int count)
     assert_int_equal(open_descriptors(), before);
 }
 
-TEST(test_nobody_but_friends)
+/* The sieges in which every link comes through; what strangers there are. */
+static const struct siege_row {
+    const char *test;
+    int count;
+    void *(*ways[MOST_STRANGERS])(void *);
+} rows[] = {
+    {"test_nobody_but_friends", 0, {NULL}},
+    {"test_garbage_and_wrong_tokens", 3, {talk_garbage, guess_tokens, drip}},
+    {"test_scans", 2, {scan, scan_every_port}},
+    {"test_silence", 2, {stay_silent, drip}},
+    {"test_all_at_once", 6, {talk_garbage, scan, scan_every_port, stay_silent, drip, guess_tokens}},
+};
+
+static void test_siege(void **state)
 {
-    survive(NULL, 0);
-}
+    const struct siege_row *row = *state;
 
-TEST(test_garbage_and_wrong_tokens)
-{
-    static void *(*const ways[])(void *) = {talk_garbage, guess_tokens, drip};
-
-    survive(ways, 3);
-}
-
-TEST(test_scans)
-{
-    static void *(*const ways[])(void *) = {scan, scan_every_port};
-
-    survive(ways, 2);
-}
-
-TEST(test_silence)
-{
-    static void *(*const ways[])(void *) = {stay_silent, drip};
-
-    survive(ways, 2);
-}
-
-TEST(test_all_at_once)
-{
-    static void *(*const ways[])(void *) = {talk_garbage, scan, scan_every_port,
-                                            stay_silent,  drip, guess_tokens};
-
-    survive(ways, 6);
+    survive(row->ways, row->count);
 }
 
 /* Without anybody to accept meanwhile, so that all of them wait before the honest one. */
@@ -678,5 +678,8 @@ static int tear_down(void **state)
 
 int main(void)
 {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        case_add(0, (struct CMUnitTest){rows[i].test, test_siege, NULL, NULL,
+                                        (void *)(uintptr_t)&rows[i]});
     return cases_run("strangers", set_up, tear_down);
 }
