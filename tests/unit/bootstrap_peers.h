@@ -11,9 +11,12 @@
 #include "session/bootstrap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 #define PEER        "the other one"
 #define PATIENCE_MS limit_ms(20000) /* for what must happen */
@@ -40,23 +43,27 @@ static inline void nap_ms(unsigned ms)
 
 /* --- raw connections ------------------------------------------------------------------------ */
 
-static inline int socket_raw(struct sockaddr_in *address, uint16_t port)
+static inline struct sockaddr_in loopback_address(uint16_t port)
+{
+    return (struct sockaddr_in){
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
+static inline int socket_raw(void)
 {
     int on = 1;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     assert_true(fd >= 0);
     assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0);
-    *address = (struct sockaddr_in){
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     return fd;
 }
 
 static inline int listen_raw(uint16_t *port)
 {
-    struct sockaddr_in address;
+    struct sockaddr_in address = loopback_address(0);
     socklen_t length = sizeof address;
-    int fd = socket_raw(&address, 0);
+    int fd = socket_raw();
     int on = 1;
 
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
@@ -69,8 +76,8 @@ static inline int listen_raw(uint16_t *port)
 
 static inline int connect_raw(uint16_t port)
 {
-    struct sockaddr_in address;
-    int fd = socket_raw(&address, port);
+    struct sockaddr_in address = loopback_address(port);
+    int fd = socket_raw();
 
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
     return fd;
@@ -123,21 +130,22 @@ static struct {
     uint8_t type;
     size_t bytes;
     uint8_t payload[CONTROL_LARGEST];
-} got;
+} message;
 
 static inline int await_message(struct control *control, size_t room)
 {
-    return control_await(control, "it", &got.type, got.payload, room, &got.bytes, IN_TIME);
+    return control_await(control, "it", &message.type, message.payload, room, &message.bytes,
+                         IN_TIME);
 }
 
 static inline void assert_message(struct control *control, uint8_t type, const void *payload,
                                   size_t bytes)
 {
     assert_success(await_message(control, bytes));
-    assert_int_equal(got.type, type);
-    assert_int_equal(got.bytes, bytes);
+    assert_int_equal(message.type, type);
+    assert_int_equal(message.bytes, bytes);
     if (bytes > 0)
-        assert_memory_equal(got.payload, payload, bytes);
+        assert_memory_equal(message.payload, payload, bytes);
 }
 
 static inline const uint8_t *pattern(size_t count, unsigned seed)
@@ -153,7 +161,7 @@ static inline void exchange(struct control *from, struct control *to, uint8_t ty
 {
     const uint8_t *sent = pattern(bytes, type);
 
-    memset(got.payload, 0, bytes);
+    memset(message.payload, 0, bytes);
     assert_success(control_send(from, type, bytes > 0 ? sent : NULL, bytes));
     assert_message(to, type, sent, bytes);
     assert_success(control_flush(from));
@@ -184,9 +192,10 @@ static inline void *run_client(void *argument)
 }
 
 static inline void start_client(struct client *client, const char *host, uint16_t port,
-                                const char *secret)
+                                const char *secret, unsigned limit)
 {
-    *client = (struct client){.host = host, .port = port, .secret = secret, .deadline = IN_TIME};
+    *client = (struct client){
+        .host = host, .port = port, .secret = secret, .deadline = deadline_after_ms(limit)};
     assert_int_equal(pthread_create(&client->thread, NULL, run_client, client), 0);
 }
 
@@ -243,7 +252,7 @@ static inline void meet(struct bootstrap_listener *listener, const char *host, c
     struct control *connected;
     struct client client;
 
-    start_client(&client, host, bootstrap_port(listener), secret);
+    start_client(&client, host, bootstrap_port(listener), secret, PATIENCE_MS);
     accepted = accept_peer(listener);
     connected = join_client(&client);
     exchange(connected, accepted, 1, 300);
@@ -336,6 +345,56 @@ static inline void assert_answer_fails(const void *answer, size_t length, const 
     assert_fails(connect_to_server(&server, secret, &control), result, word);
     snprintf(name, sizeof name, "127.0.0.1:%u ", server.port);
     assert_says(name);
+}
+
+/* --- secrets -----------------------------------------------------------------------------------
+ */
+
+static char folder[] = "/tmp/test_bootstrap.XXXXXX";
+static char secret_path[64];
+static char same_path[64];
+static char other_path[64];
+
+static inline void write_file(const char *path, const void *bytes, size_t count, mode_t mode)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, count), (ssize_t)count);
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+}
+
+static inline int make_secrets(void **state)
+{
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(secret_path, sizeof secret_path, "%s/secret", folder);
+    snprintf(same_path, sizeof same_path, "%s/same", folder);
+    snprintf(other_path, sizeof other_path, "%s/other", folder);
+    write_file(secret_path, "swordfish\n", 10, 0600);
+    write_file(same_path, "swordfish\n", 10, 0400);
+    write_file(other_path, "swordfish", 9, 0600);
+    return 0;
+}
+
+static inline int remove_secrets(void **state)
+{
+    (void)state;
+    unlink(secret_path);
+    unlink(same_path);
+    unlink(other_path);
+    return rmdir(folder);
+}
+
+/* A test without libsodium is a skip. */
+static inline void need_sodium(void)
+{
+    struct secret *secret;
+
+    if (secret_load(secret_path, secret_libraries, &secret) != TCPX_SUCCESS)
+        skip_because("%s", error_text());
+    secret_free(secret);
 }
 
 /* --- descriptors ------------------------------------------------------------------------------ */

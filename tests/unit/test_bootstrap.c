@@ -84,7 +84,7 @@ BOOTSTRAP_TEST(test_client_before_server)
     struct client client;
     uint16_t port = free_port();
 
-    start_client(&client, "localhost", port, NULL);
+    start_client(&client, "localhost", port, NULL, PATIENCE_MS);
     nap_ms(MOMENT_MS);
     accept_waiting(&client, port, NULL);
 }
@@ -168,7 +168,7 @@ BOOTSTRAP_TEST(test_many_peers)
     struct control *accepted[PEERS];
 
     for (int i = 0; i < PEERS; i++)
-        start_client(&clients[i], "127.0.0.1", bootstrap_port(listener), NULL);
+        start_client(&clients[i], "127.0.0.1", bootstrap_port(listener), NULL, PATIENCE_MS);
     for (int i = 0; i < PEERS; i++)
         accepted[i] = accept_peer(listener);
     bootstrap_listener_close(listener);
@@ -178,7 +178,7 @@ BOOTSTRAP_TEST(test_many_peers)
         uint8_t number;
 
         assert_success(await_message(accepted[i], 1));
-        number = got.payload[0];
+        number = message.payload[0];
         assert_true(number < PEERS && clients[number].control != NULL);
         control_close(clients[number].control, 0);
         clients[number].control = NULL;
@@ -196,7 +196,7 @@ BOOTSTRAP_TEST(test_no_descriptors_left)
     struct rlimit few;
     int first_free;
 
-    start_client(&client, "127.0.0.1", bootstrap_port(listener), NULL);
+    start_client(&client, "127.0.0.1", bootstrap_port(listener), NULL, PATIENCE_MS);
     nap_ms(MOMENT_MS); /* it has its descriptor */
     first_free = dup(STDERR_FILENO);
     close(first_free);
@@ -248,7 +248,7 @@ BOOTSTRAP_TEST(test_a_forked_child_holds_nothing)
     struct control *pair[2];
     struct client client;
 
-    start_client(&client, "127.0.0.1", bootstrap_port(listener), NULL);
+    start_client(&client, "127.0.0.1", bootstrap_port(listener), NULL, PATIENCE_MS);
     pair[0] = accept_peer(listener);
     pair[1] = join_client(&client);
     for (int i = 0; i < 2; i++) {

@@ -3,46 +3,18 @@
  * 50 ms away find the listener: all of them get in. What strangers say differs: a byte, most of a
  * greeting, a whole greeting without a proof.
  */
-#include "tests/cases.h"
-#include "tests/skip.h"
+#include "tests/unit/bootstrap_peers.h"
 #include "tests/unit/nursery.h"
 
-#include "base/clock.h"
-#include "session/bootstrap.h"
-
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <time.h>
 
 enum {
     PEERS = 20,
     DELAY_MS = 25, /* each way */
     STRANGERS_A_SECOND = 2000,
-    PATIENCE_MS = 10000,
+    PEERS_MS = 10000,
     FLOOD_MS = 30000, /* a flood ends by itself */
 };
-
-static char secret_path[] = "/tmp/test_bootstrap_flood.XXXXXX";
-
-static void nap_us(uint64_t microseconds)
-{
-    nanosleep(&(struct timespec){.tv_sec = (time_t)(microseconds / 1000000),
-                                 .tv_nsec = (long)(microseconds % 1000000) * 1000},
-              NULL);
-}
-
-static struct sockaddr_in loopback(uint16_t port)
-{
-    return (struct sockaddr_in){
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-}
 
 /* --- strangers ------------------------------------------------------------------------------ */
 
@@ -64,7 +36,7 @@ static void flood_run(const uint8_t *argument)
     int fds[KEPT];
 
     memcpy(&flood, argument, sizeof flood);
-    address = loopback(flood.port);
+    address = loopback_address(flood.port);
     greeting.secret = flood.secret;
     bootstrap_greeting_write(&greeting, bytes);
     memset(fds, -1, sizeof fds);
@@ -73,7 +45,7 @@ static void flood_run(const uint8_t *argument)
         uint64_t due = start + (uint64_t)i * 1000000000 / STRANGERS_A_SECOND;
 
         if (i % BURST == 0 && due > clock_now())
-            nap_us((due - clock_now()) / 1000);
+            usleep((useconds_t)((due - clock_now()) / 1000));
         if (*fd >= 0)
             close(*fd);
         *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -108,11 +80,11 @@ static void *carry(void *argument)
     ssize_t got;
 
     while ((got = recv(end->from, bytes, sizeof bytes, 0)) > 0) {
-        nap_us(DELAY_MS * 1000);
+        nap_ms(DELAY_MS);
         if (send(end->to, bytes, (size_t)got, MSG_NOSIGNAL) != got)
             break;
     }
-    nap_us(DELAY_MS * 1000);
+    nap_ms(DELAY_MS);
     shutdown(end->to, SHUT_RDWR);
     shutdown(end->from, SHUT_RDWR);
     return NULL;
@@ -139,7 +111,7 @@ static void *far_run(void *argument)
     struct far *far = argument;
 
     while (!atomic_load(&far->ends)) {
-        struct sockaddr_in address = loopback(far->target);
+        struct sockaddr_in address = loopback_address(far->target);
         struct pollfd ready = {.fd = far->listening, .events = POLLIN};
         struct pipe_end *end;
         pthread_t thread;
@@ -151,7 +123,7 @@ static void *far_run(void *argument)
             break;
         end->from = accept4(far->listening, NULL, NULL, SOCK_CLOEXEC);
         end->to = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        nap_us(2000);
+        nap_ms(2);
         if (end->from < 0 || end->to < 0 ||
             connect(end->to, (struct sockaddr *)&address, sizeof address) != 0 ||
             pthread_create(&thread, NULL, carry_both, end) != 0) {
@@ -167,16 +139,8 @@ static void *far_run(void *argument)
 
 static void far_start(struct far *far, uint16_t target)
 {
-    struct sockaddr_in address = loopback(0);
-    socklen_t length = sizeof address;
-
     *far = (struct far){.target = target};
-    far->listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(far->listening >= 0);
-    assert_int_equal(bind(far->listening, (struct sockaddr *)&address, sizeof address), 0);
-    assert_int_equal(listen(far->listening, 64), 0);
-    assert_int_equal(getsockname(far->listening, (struct sockaddr *)&address, &length), 0);
-    far->port = ntohs(address.sin_port);
+    far->listening = listen_raw(&far->port);
     assert_int_equal(pthread_create(&far->thread, NULL, far_run, far), 0);
 }
 
@@ -185,38 +149,14 @@ static void far_end(struct far *far)
     atomic_store(&far->ends, true);
     pthread_join(far->thread, NULL);
     close(far->listening);
-    nap_us(100000);
-}
-
-/* --- peers ----------------------------------------------------------------------------------- */
-
-struct peer {
-    uint16_t port;
-    const char *secret;
-    int result;
-    char text[400];
-    pthread_t thread;
-};
-
-static void *peer_run(void *argument)
-{
-    struct peer *peer = argument;
-    struct control *control;
-
-    peer->result = bootstrap_connect("127.0.0.1", peer->port, peer->secret,
-                                     deadline_after_ms(PATIENCE_MS), &control);
-    if (peer->result != TCPX_SUCCESS)
-        snprintf(peer->text, sizeof peer->text, "%s", error_text());
-    else
-        control_close(control, 100);
-    return NULL;
+    nap_ms(100);
 }
 
 /* --- the test -------------------------------------------------------------------------------- */
 
 static int accept_peers(struct bootstrap_listener *listener)
 {
-    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
+    uint64_t deadline = deadline_after_ms(PEERS_MS);
     int accepted = 0;
 
     while (accepted < PEERS && !deadline_passed(deadline)) {
@@ -232,9 +172,9 @@ static int accept_peers(struct bootstrap_listener *listener)
 
 static void assert_all_get_in(uint16_t stranger_bytes, const char *secret)
 {
-    struct bootstrap_listener *listener;
+    struct bootstrap_listener *listener = listen_at("127.0.0.1", 0, secret);
     struct flood flood = {.bytes = stranger_bytes, .secret = secret != NULL};
-    struct peer peers[PEERS];
+    struct client peers[PEERS];
     struct far far;
     uint64_t start;
     int accepted;
@@ -242,23 +182,22 @@ static void assert_all_get_in(uint16_t stranger_bytes, const char *secret)
     int failed = 0;
     pid_t pid;
 
-    assert_int_equal(bootstrap_listen("127.0.0.1", 0, secret, &listener), TCPX_SUCCESS);
     flood.port = bootstrap_port(listener);
     far_start(&far, flood.port);
     atomic_store(&nursery_shared->flag, 0);
     pid = nursery_fork(flood_run, &flood, sizeof flood);
-    nap_us(100000); /* all places are taken */
+    nap_ms(100); /* all places are taken */
     start = clock_now();
-    for (int i = 0; i < PEERS; i++) {
-        peers[i] = (struct peer){.port = far.port, .secret = secret};
-        assert_int_equal(pthread_create(&peers[i].thread, NULL, peer_run, &peers[i]), 0);
-    }
+    for (int i = 0; i < PEERS; i++)
+        start_client(&peers[i], "127.0.0.1", far.port, secret, PEERS_MS);
     accepted = accept_peers(listener);
     for (int i = 0; i < PEERS; i++) {
         pthread_join(peers[i].thread, NULL);
         failed += peers[i].result != TCPX_SUCCESS;
         if (peers[i].result != TCPX_SUCCESS)
             print_message("# %s\n", peers[i].text);
+        else
+            control_close(peers[i].control, 100);
     }
     kill(pid, SIGKILL);
     nursery_wait(pid);
@@ -275,11 +214,8 @@ static void assert_all_get_in(uint16_t stranger_bytes, const char *secret)
 TEST(test_those_who_know_the_secret)
 {
     static const uint16_t bytes[] = {1, BOOTSTRAP_GREETING_BYTES - 1, BOOTSTRAP_GREETING_BYTES};
-    struct secret *secret;
 
-    if (secret_load(secret_path, secret_libraries, &secret) != TCPX_SUCCESS)
-        skip_because("%s", error_text());
-    secret_free(secret);
+    need_sodium();
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
         assert_all_get_in(bytes[i], secret_path);
 }
@@ -292,26 +228,8 @@ TEST(test_those_who_greet)
         assert_all_get_in(bytes[i], NULL);
 }
 
-static int make_secret(void **state)
-{
-    static const char text[] = "a secret of thirty-two bytes, or so";
-    int fd = mkstemp(secret_path);
-
-    (void)state;
-    return fd >= 0 && write(fd, text, sizeof text) == sizeof text && fchmod(fd, 0600) == 0 &&
-                   close(fd) == 0
-               ? 0
-               : -1;
-}
-
-static int remove_secret(void **state)
-{
-    (void)state;
-    return unlink(secret_path);
-}
-
 int main(void)
 {
     nursery_start();
-    return cases_run("a flood of strangers", make_secret, remove_secret);
+    return cases_run("a flood of strangers", make_secrets, remove_secrets);
 }

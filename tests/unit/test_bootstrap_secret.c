@@ -4,46 +4,7 @@
  */
 #include "tests/unit/bootstrap_peers.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-
-static char folder[] = "/tmp/test_bootstrap.XXXXXX";
-static char secret_path[64];
-static char same_path[64];
-static char other_path[64];
-
-static void write_file(const char *path, const void *bytes, size_t count, mode_t mode)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, bytes, count), (ssize_t)count);
-    assert_int_equal(fchmod(fd, mode), 0);
-    close(fd);
-}
-
-static int make_secrets(void **state)
-{
-    (void)state;
-    assert_non_null(mkdtemp(folder));
-    snprintf(secret_path, sizeof secret_path, "%s/secret", folder);
-    snprintf(same_path, sizeof same_path, "%s/same", folder);
-    snprintf(other_path, sizeof other_path, "%s/other", folder);
-    write_file(secret_path, "swordfish\n", 10, 0600);
-    write_file(same_path, "swordfish\n", 10, 0400);
-    write_file(other_path, "swordfish", 9, 0600);
-    return 0;
-}
-
-static int remove_secrets(void **state)
-{
-    (void)state;
-    unlink(secret_path);
-    unlink(same_path);
-    unlink(other_path);
-    return rmdir(folder);
-}
 
 static struct secret *load(const char *path)
 {
@@ -51,16 +12,6 @@ static struct secret *load(const char *path)
 
     assert_success(secret_load(path, secret_libraries, &secret));
     return secret;
-}
-
-/* Every test but one needs libsodium. */
-static void need_sodium(void)
-{
-    struct secret *secret;
-
-    if (secret_load(secret_path, secret_libraries, &secret) != TCPX_SUCCESS)
-        skip_because("%s", error_text());
-    secret_free(secret);
 }
 
 BOOTSTRAP_TEST(test_the_right_secret)
@@ -97,7 +48,7 @@ BOOTSTRAP_TEST(test_other_secrets)
         struct bootstrap_listener *listener = listen_at("127.0.0.1", 0, rows[i].here);
         struct client client;
 
-        start_client(&client, "127.0.0.1", bootstrap_port(listener), rows[i].there);
+        start_client(&client, "127.0.0.1", bootstrap_port(listener), rows[i].there, PATIENCE_MS);
         accept_nobody(listener, rows[i].listener_word);
         join_failed(&client, rows[i].result, rows[i].client_word);
         assert_non_null(strstr(client.text, "127.0.0.1:"));
@@ -115,7 +66,7 @@ static void reflect_to_client(void)
     int listening = listen_raw(&port);
     int fd;
 
-    start_client(&client, "127.0.0.1", port, secret_path);
+    start_client(&client, "127.0.0.1", port, secret_path, PATIENCE_MS);
     fd = accept_raw(listening, bytes, BOOTSTRAP_GREETING_BYTES);
     bytes[10] = BOOTSTRAP_LISTENS;
     say(fd, bytes, BOOTSTRAP_GREETING_BYTES);
@@ -222,7 +173,7 @@ BOOTSTRAP_TEST(test_a_client_that_gave_way)
 
     need_sodium();
     listening = listen_raw(&port);
-    start_client(&client, "127.0.0.1", port, secret_path);
+    start_client(&client, "127.0.0.1", port, secret_path, PATIENCE_MS);
     for (int i = 0; i < 4; i++) {
         int fd = accept_raw(listening, bytes, sizeof bytes);
 

@@ -263,7 +263,7 @@ STRANGERS_TEST(test_servers_that_were_not_ready)
     uint16_t port;
     int listening = listen_raw(&port);
 
-    start_client(&client, "127.0.0.1", port, NULL);
+    start_client(&client, "127.0.0.1", port, NULL, PATIENCE_MS);
     for (int i = 0; i < 4; i++) {
         int fd = accept_raw(listening, greeting, sizeof greeting);
 

@@ -426,15 +426,16 @@ CONTROL_TEST(test_await_deadline)
     uint8_t bytes[64];
     uint64_t start = clock_now();
 
-    assert_fails(control_await(control, "its handles", &got.type, got.payload, 8, &got.bytes,
-                               deadline_after_ms(MOMENT_MS)),
+    assert_fails(control_await(control, "its handles", &message.type, message.payload, 8,
+                               &message.bytes, deadline_after_ms(MOMENT_MS)),
                  TCPX_IN_PROGRESS, PEER " has not sent its handles in time");
     assert_true(clock_now() - start >= (uint64_t)MOMENT_MS * 1000000);
     /* What is there counts, however late it is asked for. */
     say(raw, bytes, frame(5, "late", 4, bytes));
     assert_true(wait_readable(control_fd(control), PATIENCE_MS));
-    assert_success(control_await(control, "it", &got.type, got.payload, 8, &got.bytes, 0));
-    assert_int_equal(got.type, 5);
+    assert_success(
+        control_await(control, "it", &message.type, message.payload, 8, &message.bytes, 0));
+    assert_int_equal(message.type, 5);
 }
 
 static atomic_int signals;
@@ -454,9 +455,9 @@ CONTROL_TEST(test_signals_do_not_disturb)
 
     assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
     assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
-    assert_int_equal(
-        control_await(control, "it", &got.type, NULL, 0, &got.bytes, deadline_after_ms(MOMENT_MS)),
-        TCPX_IN_PROGRESS);
+    assert_int_equal(control_await(control, "it", &message.type, NULL, 0, &message.bytes,
+                                   deadline_after_ms(MOMENT_MS)),
+                     TCPX_IN_PROGRESS);
     assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
     assert_true(clock_now() - start >= (uint64_t)MOMENT_MS * 1000000);
     assert_true(atomic_load(&signals) > 0);
