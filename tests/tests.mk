@@ -30,8 +30,8 @@ BETWEEN_HOSTS := $(if $(SANITIZE),connection_hosts perf_hosts) $(if $(findstring
 INTEGRATION   := $(filter-out $(patsubst %,tests/integration/%.sh,$(TIMED) $(SAID) $(BETWEEN_HOSTS)), \
 	$(sort $(wildcard tests/integration/*.sh)))
 
-# Which tests of a program run: TCPX_TEST_CASE.
-FILTER        := $(BUILD)/obj/tests/filter.o
+# In every cmocka program: which of its tests run (TCPX_TEST_CASE), and child processes.
+FILTER        := $(BUILD)/obj/tests/filter.o $(BUILD)/obj/tests/support/child.o
 # What tests see inside of a comm.
 INSIDE        := $(BUILD)/obj/tests/support/comm_inside.o
 # Two ends of a comm in one process.

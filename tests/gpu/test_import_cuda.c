@@ -310,7 +310,7 @@ static struct pair open_pair(const uint8_t *argument)
     return connect_pair(&open_plugin(version_in(argument))->table);
 }
 
-static void child_data(const uint8_t *argument)
+static void case_data(const uint8_t *argument)
 {
     static const size_t lengths[] = {0,     1,      2,      15,     16,       17,  4095,
                                      4096,  4097,   8191,   65536,  100001,   0,   524287,
@@ -334,7 +334,7 @@ static void child_data(const uint8_t *argument)
  */
 TEST(data, run_each_unpacking)
 
-static void child_direct(const uint8_t *argument)
+static void case_direct(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct four four = make_four(&pair, 65536);
@@ -364,7 +364,7 @@ static void child_direct(const uint8_t *argument)
 /* A receive into host memory takes nothing of the pool, one into the GPU's does. */
 TEST(direct, run_each_unpacking)
 
-static void child_many(const uint8_t *argument)
+static void case_many(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct four four = make_four(&pair, (size_t)DEPTH * PIECE);
@@ -401,7 +401,7 @@ static void child_many(const uint8_t *argument)
 /* As many requests at once as the plugin takes; slots stay as they are until they are consumed. */
 TEST(many, run_each_unpacking)
 
-static void child_fetches_late(const uint8_t *argument)
+static void case_fetches_late(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct four four = make_four(&pair, PAGE);
@@ -424,7 +424,7 @@ TEST(fetches_late, run_each_unpacking)
 
 /* --- what it says of itself ---------------------------------------------------------------- */
 
-static void child_properties(const uint8_t *argument)
+static void case_properties(const uint8_t *argument)
 {
     check_properties(version_in(argument), version_in(argument) >= FIRST);
 }
@@ -432,7 +432,7 @@ static void child_properties(const uint8_t *argument)
 /* It says that it takes GPU memory and has a queue, unless its table is too old. */
 TEST(properties, run_each_quirky)
 
-static void child_no_device(const uint8_t *argument)
+static void case_no_device(const uint8_t *argument)
 {
     setenv("FAKECUDA_DEVICES", "0", 1);
     check_properties(version_in(argument), false);
@@ -444,10 +444,10 @@ static void test_no_device(void **state)
     (void)state;
     if (!is_stand_in())
         skip_because("a driver with no device takes the stand-in");
-    run_each_quirky(child_no_device);
+    run_each_quirky(case_no_device);
 }
 
-static void child_connect(const uint8_t *argument)
+static void case_connect(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct pair other = connect_pair(pair.table);
@@ -468,7 +468,7 @@ static void child_connect(const uint8_t *argument)
 /* Handle and pool are on the GPU, the queue is in pinned memory; all comms have one pool. */
 TEST(connect, run_each_unpacking)
 
-static void child_old_table(const uint8_t *argument)
+static void case_old_table(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct gpu_memory memory;
@@ -485,7 +485,7 @@ static void child_old_table(const uint8_t *argument)
 /* The oldest table has no unpack queue, and no GPU memory. */
 TEST(old_table, run_child, OLDEST)
 
-static void child_no_handle(const uint8_t *argument)
+static void case_no_handle(const uint8_t *argument)
 {
     const struct import_table *table = &open_plugin(version_in(argument))->table;
     uint8_t handle[NET_TABLE_HANDLE_BYTES];
@@ -500,7 +500,7 @@ static void child_no_handle(const uint8_t *argument)
 /* It has no memory of its own for what accept tells. */
 TEST(no_handle, run_each_unpacking)
 
-static void child_init_twice(const uint8_t *argument)
+static void case_init_twice(const uint8_t *argument)
 {
     struct import_table table = open_plugin(version_in(argument))->table;
 
@@ -512,7 +512,7 @@ TEST(init_twice, run_each_quirky)
 
 /* --- registration -------------------------------------------------------------------------- */
 
-static void child_registration(const uint8_t *argument)
+static void case_registration(const uint8_t *argument)
 {
     static const struct {
         size_t at;
@@ -553,7 +553,7 @@ static void child_registration(const uint8_t *argument)
 /* GPU memory is registered in whole pages of one allocation, host memory as it comes. */
 TEST(registration, run_each_unpacking)
 
-static void child_not_registered(const uint8_t *argument)
+static void case_not_registered(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct four four = make_four(&pair, PAGE);
@@ -573,7 +573,7 @@ TEST(not_registered, run_each_unpacking)
 
 /* --- what it does not forgive -------------------------------------------------------------- */
 
-static void child_no_size(const uint8_t *argument)
+static void case_no_size(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct four four = make_four(&pair, PAGE);
@@ -601,7 +601,7 @@ static void child_no_size(const uint8_t *argument)
 /* test() never writes a size, at no end, of no memory. */
 TEST(no_size, run_child, FIRST)
 
-static void child_order_of_tests(const uint8_t *argument)
+static void case_order_of_tests(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct four four = make_four(&pair, PAGE);
@@ -626,7 +626,7 @@ static void child_order_of_tests(const uint8_t *argument)
 /* The oldest request is tested, until it is done and not again. */
 TEST(order_of_tests, run_each_unpacking)
 
-static void child_progress(const uint8_t *argument)
+static void case_progress(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct four four = make_four(&pair, PAGE);
@@ -651,7 +651,7 @@ static void child_progress(const uint8_t *argument)
 /* Bytes move inside test() only, at either end, and nobody loses patience. */
 TEST(progress, run_each_unpacking)
 
-static void child_consumed(const uint8_t *argument)
+static void case_consumed(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct four four = make_four(&pair, PIECE);
@@ -687,7 +687,7 @@ static void child_consumed(const uint8_t *argument)
 /* Also host receives are consumed, once, in order, when they are done; else there are no more. */
 TEST(consumed, run_each_unpacking)
 
-static void child_too_many(const uint8_t *argument)
+static void case_too_many(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct four four = make_four(&pair, PIECE);
@@ -711,7 +711,7 @@ static void child_too_many(const uint8_t *argument)
 /* The 17th request is an error. */
 TEST(too_many, run_each_unpacking)
 
-static void child_early_close(const uint8_t *argument)
+static void case_early_close(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct four four = make_four(&pair, PIECE);
@@ -745,7 +745,7 @@ static bool done_with_the_pool(const struct pair *pair, void *receive, int versi
     return done != 0;
 }
 
-static void child_leak(const uint8_t *argument)
+static void case_leak(const uint8_t *argument)
 {
     enum { POOL = 64 };
     int version = version_in(argument);
@@ -817,7 +817,7 @@ static void move_many(struct pair *pair, const struct four *four, size_t bytes)
     }
 }
 
-static void child_leak_sockets(const uint8_t *argument)
+static void case_leak_sockets(const uint8_t *argument)
 {
     int version = version_in(argument);
     struct pair pair;
@@ -848,7 +848,7 @@ static void child_leak_sockets(const uint8_t *argument)
  */
 TEST(leak_sockets, run_each_unpacking)
 
-static void child_beyond(const uint8_t *argument)
+static void case_beyond(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct four four = make_four(&pair, (size_t)2 * PAGE);
@@ -880,7 +880,7 @@ static void child_beyond(const uint8_t *argument)
  */
 TEST(beyond, run_each_unpacking)
 
-static void child_no_chunk(const uint8_t *argument)
+static void case_no_chunk(const uint8_t *argument)
 {
     struct import_table table = {0};
     void *library = dlopen(file_of(version_in(argument)), RTLD_NOW | RTLD_LOCAL);
@@ -901,7 +901,7 @@ static void child_no_chunk(const uint8_t *argument)
 /* Without a size of its chunks it cannot send. */
 TEST(no_chunk, run_each_unpacking)
 
-static void child_steered(const uint8_t *argument)
+static void case_steered(const uint8_t *argument)
 {
     struct pair pair;
     struct four four;
@@ -932,7 +932,7 @@ static int by_destination(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-static void child_placement(const uint8_t *argument)
+static void case_placement(const uint8_t *argument)
 {
     struct pair pair;
     struct four four;
@@ -980,7 +980,7 @@ static int status_of(nursery_run *run)
     return nursery_wait(nursery_fork(run, &version, sizeof version));
 }
 
-static void child_dead_peer(const uint8_t *argument)
+static void case_dead_peer(const uint8_t *argument)
 {
     struct pair pair = open_pair(argument);
     struct four four = make_four(&pair, PIECE);
@@ -991,7 +991,7 @@ static void child_dead_peer(const uint8_t *argument)
         wait_for(&pair, post_send(&pair, &four.from[1], 0, PIECE), &bytes);
 }
 
-static void child_stalled(const uint8_t *argument)
+static void case_stalled(const uint8_t *argument)
 {
     enum { LONG = 16 << 20 };
     struct pair pair = open_pair(argument);
@@ -1015,7 +1015,7 @@ TEST(stalled, run_each_unpacking)
 /* A dead peer is a signal. */
 static void test_dead_peer(void **state)
 {
-    int status = status_of(child_dead_peer);
+    int status = status_of(case_dead_peer);
 
     (void)state;
     assert_true(WIFSIGNALED(status));
@@ -1047,7 +1047,7 @@ static void note_fragments(int level, unsigned long flags, const char *from, int
         nursery_shared->flag |= SAID_WHY;
 }
 
-static void child_fragments(const uint8_t *argument)
+static void case_fragments(const uint8_t *argument)
 {
     struct pair pair;
     struct four four;
@@ -1067,7 +1067,7 @@ static void child_fragments(const uint8_t *argument)
 /* More fragments than a slot has room for are the end of the process, with a word. */
 static void test_fragments(void **state)
 {
-    int status = status_of(child_fragments);
+    int status = status_of(case_fragments);
 
     (void)state;
     assert_true(WIFEXITED(status));
@@ -1075,7 +1075,7 @@ static void test_fragments(void **state)
     assert_int_equal(nursery_shared->flag, WAS_HERE | SAID_WHY | LEFT_BY_EXIT);
 }
 
-static void child_driver_fails(const uint8_t *argument)
+static void case_driver_fails(const uint8_t *argument)
 {
     fakecuda_fault_call *fault;
     struct pair pair = open_pair(argument);
@@ -1098,7 +1098,7 @@ static void test_driver_fails(void **state)
     (void)state;
     if (!is_stand_in())
         skip_because("calls that fail take the stand-in");
-    status = status_of(child_driver_fails);
+    status = status_of(case_driver_fails);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 1);
     assert_int_equal(nursery_shared->flag, WAS_HERE | LEFT_BY_EXIT);
@@ -1106,7 +1106,7 @@ static void test_driver_fails(void **state)
 
 /* --- what it leaves behind ----------------------------------------------------------------- */
 
-static void child_context(const uint8_t *argument)
+static void case_context(const uint8_t *argument)
 {
     int (*get_current)(void **context);
     void *context = &context;
@@ -1123,7 +1123,7 @@ static void child_context(const uint8_t *argument)
 /* The caller's context is what it was. */
 TEST(context, run_each_unpacking)
 
-static void child_balance(const uint8_t *argument)
+static void case_balance(const uint8_t *argument)
 {
     fakecuda_balance_call *balance;
     struct fakecuda_balance before;
@@ -1152,7 +1152,7 @@ static void test_balance(void **state)
     (void)state;
     if (!is_stand_in())
         skip_because("the driver's own count takes the stand-in");
-    run_each_unpacking(child_balance);
+    run_each_unpacking(case_balance);
 }
 
 int main(void)

@@ -197,7 +197,7 @@ static void move_window(struct way *way, size_t bytes, uint64_t message)
         CHECK(memcmp(way->to + i * CHUNK, way->from + i * CHUNK, bytes) == 0);
 }
 
-static void child_tokens(const uint8_t *argument)
+static void case_tokens(const uint8_t *argument)
 {
     static const size_t classes[] = {0,    1,    15,   1447,      1448,      1449,
                                      4095, 4096, 4097, CHUNK / 2, CHUNK - 1, CHUNK};
@@ -239,7 +239,7 @@ static void hear(int end, void *what, size_t bytes)
     CHECK(read(end, what, bytes) == (ssize_t)bytes);
 }
 
-static void child_close(const uint8_t *argument)
+static void case_close(const uint8_t *argument)
 {
     enum { COUNT = 12, LATE_MS = 700 };
     struct way way = make_way(version_in(argument), (size_t)COUNT * PIECE);
@@ -271,7 +271,7 @@ static void child_close(const uint8_t *argument)
 /* What was sent and is done arrives, although the receiver first looks long after the close. */
 TEST(close, run_each_at_once)
 
-static void child_close_waits(const uint8_t *argument)
+static void case_close_waits(const uint8_t *argument)
 {
     struct way way;
     struct import_request *last;
@@ -295,7 +295,7 @@ static void child_close_waits(const uint8_t *argument)
 TEST(close_waits, run_child, 8)
 
 /* Sends, closes and exits, all at once. */
-static void child_sender_exits(const uint8_t *argument)
+static void case_sender_exits(const uint8_t *argument)
 {
     struct way way = {.plugin = open_plugin(version_in(argument)), .bytes = PIECE};
     uint64_t deadline = deadline_after_ms(DEADLINE_MS);
@@ -316,7 +316,7 @@ static void child_sender_exits(const uint8_t *argument)
     exit(0); /* NOLINT(concurrency-mt-unsafe): no other thread of this test exits */
 }
 
-static void child_receiver_is_late(const uint8_t *argument)
+static void case_receiver_is_late(const uint8_t *argument)
 {
     enum { LATE_MS = 700 };
     struct way way = {.plugin = open_plugin(version_in(argument)), .bytes = PIECE};
@@ -350,8 +350,8 @@ static void test_close_and_exit(void **state)
         pid_t sender;
 
         nursery_shared->flag = 0;
-        receiver = nursery_fork(child_receiver_is_late, &version, sizeof version);
-        sender = nursery_fork(child_sender_exits, &version, sizeof version);
+        receiver = nursery_fork(case_receiver_is_late, &version, sizeof version);
+        sender = nursery_fork(case_sender_exits, &version, sizeof version);
         check_status(nursery_wait(sender), version);
         check_status(nursery_wait(receiver), version);
     }
@@ -369,14 +369,14 @@ static void move_until_the_end(int version, size_t bytes)
     _exit(0);
 }
 
-static void child_linear(const uint8_t *argument)
+static void case_linear(const uint8_t *argument)
 {
     dup2(pipe_ends[1], STDERR_FILENO);
     setenv("QUIRKY_LINEAR", "5", 1);
     move_until_the_end(version_in(argument), 65536);
 }
 
-static void child_fragments(const uint8_t *argument)
+static void case_fragments(const uint8_t *argument)
 {
     dup2(pipe_ends[1], STDERR_FILENO);
     setenv("QUIRKY_FRAGMENT_BYTES", "16", 1);
@@ -390,7 +390,7 @@ static void *keep_asking(void *argument)
     return NULL;
 }
 
-static void child_own_exit(const uint8_t *argument)
+static void case_own_exit(const uint8_t *argument)
 {
     struct way way;
     pthread_t thread;
@@ -433,15 +433,15 @@ static void check_last_words(nursery_run *run, const char *expected)
 static void test_exit(void **state)
 {
     (void)state;
-    check_last_words(child_linear, "landed on host memory");
-    check_last_words(child_fragments, "more than 2048 fragments");
+    check_last_words(case_linear, "landed on host memory");
+    check_last_words(case_fragments, "more than 2048 fragments");
 }
 
 /* A program that exits while its threads are in the plugin is not told that. */
 static void test_own_exit(void **state)
 {
     char words[2000];
-    int status = status_and_words(child_own_exit, NEWEST, words, sizeof words);
+    int status = status_and_words(case_own_exit, NEWEST, words, sizeof words);
 
     (void)state;
     assert_true(WIFEXITED(status));
@@ -457,7 +457,7 @@ struct setting {
     char text[32];
 };
 
-static void child_chunk_size(const uint8_t *argument)
+static void case_chunk_size(const uint8_t *argument)
 {
     const struct import_plugin *plugin = NULL;
     struct setting setting;
@@ -499,14 +499,14 @@ static void test_chunk_size(void **state)
             int status;
 
             setting.version = version;
-            status = nursery_wait(nursery_fork(child_chunk_size, &setting, sizeof setting));
+            status = nursery_wait(nursery_fork(case_chunk_size, &setting, sizeof setting));
             if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
                 fail_msg("table %d, '%s': %s", version, setting.text,
                          (char *)nursery_shared->bytes);
         }
 }
 
-static void child_started_without(const uint8_t *argument)
+static void case_started_without(const uint8_t *argument)
 {
     const struct import_plugin *plugin = NULL;
     struct import_table theirs;
@@ -523,7 +523,7 @@ TEST(started_without, run_each_quirky)
 
 /* --- no PCI path --------------------------------------------------------------------------- */
 
-static void child_no_pci_path(const uint8_t *argument)
+static void case_no_pci_path(const uint8_t *argument)
 {
     struct way way = {.plugin = NULL};
     struct import_memory *memory;
@@ -622,7 +622,7 @@ static void hang_later(const struct hang *hang, struct way *way)
     CHECK(said("has not returned"));
 }
 
-static void child_hang(const uint8_t *argument)
+static void case_hang(const uint8_t *argument)
 {
     const char *timeout_ms = getenv("TCPX_TEST_HANG_MS"); /* a real driver starts slowly */
     struct hang hang;
@@ -668,7 +668,7 @@ static void test_hang(void **state)
             struct hang hang = {.version = version};
 
             snprintf(hang.call, sizeof hang.call, "%s", calls[i]);
-            pids[i] = nursery_fork(child_hang, &hang, sizeof hang);
+            pids[i] = nursery_fork(case_hang, &hang, sizeof hang);
         }
         for (int i = 0; i < COUNT; i++) {
             int status = nursery_wait(pids[i]);
@@ -682,7 +682,7 @@ static void test_hang(void **state)
 
 /* --- receives that are too short ----------------------------------------------------------- */
 
-static void child_short(const uint8_t *argument)
+static void case_short(const uint8_t *argument)
 {
     struct way way = make_way(version_in(argument), 8192);
     struct import_request *receive;
@@ -702,16 +702,16 @@ static void child_short(const uint8_t *argument)
 /* A message that is longer than its receive is an error, and nothing behind it is overwritten. */
 TEST(short, run_each_quirky)
 
-static void child_short_on_host(const uint8_t *argument)
+static void case_short_on_host(const uint8_t *argument)
 {
     setenv("QUIRKY_CUDA", "0", 1);
-    child_short(argument);
+    case_short(argument);
 }
 
 /* The same where the plugin receives into host memory itself. */
 TEST(short_on_host, run_each_quirky)
 
-static void child_far_too_long(const uint8_t *argument)
+static void case_far_too_long(const uint8_t *argument)
 {
     enum { LONG = 3 * CHUNK };
     struct pair raw = {.polls = 0};
@@ -756,7 +756,7 @@ TEST(far_too_long, run_each_quirky)
 
 /* --- handles ------------------------------------------------------------------------------- */
 
-static void child_sockets_in_handle(const uint8_t *argument)
+static void case_sockets_in_handle(const uint8_t *argument)
 {
     static const int32_t counts[] = {0, -1, 9, 1 << 30};
     const struct import_plugin *plugin = open_plugin(version_in(argument));

@@ -67,7 +67,7 @@ static inline void run_each(nursery_run *run)
     static void test_##name(void **state)                                                          \
     {                                                                                              \
         (void)state;                                                                               \
-        how(child_##name __VA_OPT__(, ) __VA_ARGS__);                                              \
+        how(case_##name __VA_OPT__(, ) __VA_ARGS__);                                               \
     }
 
 static inline int version_in(const uint8_t *argument)

@@ -87,7 +87,7 @@ static void run_child(nursery_run *run)
     static void test_##name(void **state)                                                          \
     {                                                                                              \
         (void)state;                                                                               \
-        run_child(child_##name);                                                                   \
+        run_child(case_##name);                                                                    \
     }
 
 /* The same with a process at each end. */
@@ -100,7 +100,7 @@ static void run_child(nursery_run *run)
         atomic_store(&meeting->handle_is_there, false);                                            \
         atomic_store(&meeting->all_is_there, false);                                               \
         other = nursery_fork(other_##name, NULL, 0);                                               \
-        run_child(child_##name);                                                                   \
+        run_child(case_##name);                                                                    \
         judge_other(nursery_wait(other));                                                          \
     }
 
@@ -628,7 +628,7 @@ static void check_way(struct way *way)
 
 /* --- loading ------------------------------------------------------------------------------- */
 
-static void child_load(const uint8_t *argument)
+static void case_load(const uint8_t *argument)
 {
     struct way way;
 
@@ -644,7 +644,7 @@ static void child_load(const uint8_t *argument)
 /* By itself, by NULL and by name it is the same plugin, however often. */
 TEST(load)
 
-static void child_load_bad(const uint8_t *argument)
+static void case_load_bad(const uint8_t *argument)
 {
     struct way way;
 
@@ -667,7 +667,7 @@ static void child_load_bad(const uint8_t *argument)
 /* What cannot be loaded is named, and what was loaded before goes on. */
 TEST(load_bad)
 
-static void child_load_named(const uint8_t *argument)
+static void case_load_named(const uint8_t *argument)
 {
     struct tcpx_net_properties properties;
     uint8_t handle[TCPX_HANDLE_BYTES];
@@ -695,7 +695,7 @@ static void check_device_name(bool of_quirky)
     CHECK(strcmp(properties.name, of_quirky ? "quirky0" : "lo") == 0);
 }
 
-static void child_load_other(const uint8_t *argument)
+static void case_load_other(const uint8_t *argument)
 {
     struct way ways[2];
     bool was_quirky;
@@ -727,7 +727,7 @@ TEST(load_other)
 
 /* --- devices ------------------------------------------------------------------------------- */
 
-static void child_properties(const uint8_t *argument)
+static void case_properties(const uint8_t *argument)
 {
     struct tcpx_net_properties properties = {0};
     int count;
@@ -761,7 +761,7 @@ static void child_properties(const uint8_t *argument)
 /* Every device says what it can do, and all that it says arrives. */
 TEST(properties)
 
-static void child_no_device(const uint8_t *argument)
+static void case_no_device(const uint8_t *argument)
 {
     struct tcpx_net_properties properties = {.port = 4711};
     const int wrong[] = {-1, INT_MIN, INT_MAX, 0};
@@ -846,7 +846,7 @@ static void check_missing_requests(struct way *way)
     finish_two(post_send(way, HOST, 0, 10), request, NULL);
 }
 
-static void child_missing(const uint8_t *argument)
+static void case_missing(const uint8_t *argument)
 {
     struct way way;
 
@@ -862,7 +862,7 @@ static void child_missing(const uint8_t *argument)
 /* An argument that may not be NULL is named, with the call; what may be NULL is. */
 TEST(missing)
 
-static void child_wrong(const uint8_t *argument)
+static void case_wrong(const uint8_t *argument)
 {
     struct way way;
     void *data[2];
@@ -923,7 +923,7 @@ static void check_device_handle(const struct device_handle *handle)
     CHECK(handle->needs_proxy_progress == (has_queue ? 1 : 0));
 }
 
-static void child_connect(const uint8_t *argument)
+static void case_connect(const uint8_t *argument)
 {
     struct {
         struct device_handle handle;
@@ -980,7 +980,7 @@ static void child_connect(const uint8_t *argument)
  */
 TEST(connect)
 
-static void child_device_handle(const uint8_t *argument)
+static void case_device_handle(const uint8_t *argument)
 {
     struct way ways[2] = {{0}};
     uint8_t handle[TCPX_HANDLE_BYTES];
@@ -1014,7 +1014,7 @@ static void child_device_handle(const uint8_t *argument)
 /* Without a place for it, the device handle is the comm's own; nobody needs one to receive. */
 TEST(device_handle)
 
-static void child_strange_state(const uint8_t *argument)
+static void case_strange_state(const uint8_t *argument)
 {
     struct way way = {0};
     uint8_t handle[TCPX_HANDLE_BYTES];
@@ -1044,7 +1044,7 @@ static void child_strange_state(const uint8_t *argument)
 /* What a peer puts where the plugin keeps its pointer does no harm. */
 TEST(strange_state)
 
-static void child_other_handle(const uint8_t *argument)
+static void case_other_handle(const uint8_t *argument)
 {
     struct way way = {0};
     uint8_t handle[TCPX_HANDLE_BYTES];
@@ -1077,7 +1077,7 @@ static void child_other_handle(const uint8_t *argument)
 /* Another handle in the same place is another attempt. */
 TEST(other_handle)
 
-static void child_second_peer(const uint8_t *argument)
+static void case_second_peer(const uint8_t *argument)
 {
     struct way ways[2] = {{0}};
     uint8_t handle[TCPX_HANDLE_BYTES];
@@ -1113,7 +1113,7 @@ static void child_second_peer(const uint8_t *argument)
 /* A listener takes further peers where the plugin does, and says so where it does not. */
 TEST(second_peer)
 
-static void child_listeners(const uint8_t *argument)
+static void case_listeners(const uint8_t *argument)
 {
     enum { WAYS = 4 };
     struct way ways[WAYS] = {{0}};
@@ -1181,7 +1181,7 @@ static void check_outside(struct way *way, int kind)
     CHECK(request == &request);
 }
 
-static void child_registration(const uint8_t *argument)
+static void case_registration(const uint8_t *argument)
 {
     struct way ways[2];
     void *memory = &memory;
@@ -1230,7 +1230,7 @@ static void child_registration(const uint8_t *argument)
 /* Nothing outside a registration is touched; each belongs to one comm, once. */
 TEST(registration)
 
-static void child_unregistered(const uint8_t *argument)
+static void case_unregistered(const uint8_t *argument)
 {
     struct way way;
     void *receive = NULL;
@@ -1269,7 +1269,7 @@ TEST(unregistered)
 
 /* --- messages ------------------------------------------------------------------------------ */
 
-static void child_sizes(const uint8_t *argument)
+static void case_sizes(const uint8_t *argument)
 {
     static const size_t sizes[] = {0,    1,     2,     15,    16,    17,    23,     0,
                                    4095, 4096,  4097,  8192,  65535, 65536, 100001, 262144,
@@ -1358,7 +1358,7 @@ static void exchange_long(struct way *way, struct tcpx_unpack *unpack, int kind,
     free(found);
 }
 
-static void child_longest(const uint8_t *argument)
+static void case_longest(const uint8_t *argument)
 {
     const int enough = 5 << 20;
     struct tcpx_unpack *unpack;
@@ -1428,7 +1428,7 @@ static void make_messages(struct batch *batch)
     }
 }
 
-static void child_batches(const uint8_t *argument)
+static void case_batches(const uint8_t *argument)
 {
     int count = rounds(60);
     struct batch batch = {.random = 99};
@@ -1453,7 +1453,7 @@ static void child_batches(const uint8_t *argument)
  */
 TEST(batches)
 
-static void child_both_ways(const uint8_t *argument)
+static void case_both_ways(const uint8_t *argument)
 {
     int count = rounds(30);
     struct batch batches[2] = {{.random = 5}, {.random = 6}};
@@ -1520,7 +1520,7 @@ static void check_window(struct way *way, struct tcpx_unpack *unpack, int kind)
     CHECK(memcmp(found, pattern[kind], sizeof found) == 0);
 }
 
-static void child_window(const uint8_t *argument)
+static void case_window(const uint8_t *argument)
 {
     struct tcpx_unpack *unpack;
     struct way way;
@@ -1562,7 +1562,7 @@ static void check_reverse(struct way *way, struct tcpx_unpack *unpack, int kind)
     settle(way, unpack, receives, DEPTH);
 }
 
-static void child_reverse(const uint8_t *argument)
+static void case_reverse(const uint8_t *argument)
 {
     struct tcpx_unpack *unpack;
     struct way way;
@@ -1627,7 +1627,7 @@ static void check_ended_gpu(struct way *way, struct tcpx_unpack *unpack)
     CHECK_ERROR(tcpx_unpack_submit(unpack, &receive, 1, &ticket), TCPX_INVALID_USAGE, "consumed");
 }
 
-static void child_ended(const uint8_t *argument)
+static void case_ended(const uint8_t *argument)
 {
     struct tcpx_unpack *unpack;
     struct way way;
@@ -1652,7 +1652,7 @@ static void child_ended(const uint8_t *argument)
  */
 TEST(ended)
 
-static void child_pending_host(const uint8_t *argument)
+static void case_pending_host(const uint8_t *argument)
 {
     struct way way;
     void *receive;
@@ -1672,7 +1672,7 @@ static void child_pending_host(const uint8_t *argument)
 /* A receive into host memory is not moved by being consumed too early. */
 TEST(pending_host)
 
-static void child_late_consumed(const uint8_t *argument)
+static void case_late_consumed(const uint8_t *argument)
 {
     struct way way;
     void *early;
@@ -1726,7 +1726,7 @@ static void check_wait(struct way *way, struct tcpx_unpack *unpack, int kind)
     settle(way, unpack, &receive, 1);
 }
 
-static void child_wait(const uint8_t *argument)
+static void case_wait(const uint8_t *argument)
 {
     struct tcpx_unpack *unpack;
     struct way way;
@@ -1752,7 +1752,7 @@ static void child_wait(const uint8_t *argument)
 /* A wait ends in time, the request goes on, and a later wait finds it done. */
 TEST(wait)
 
-static void child_default_wait(const uint8_t *argument)
+static void case_default_wait(const uint8_t *argument)
 {
     struct way way;
     void *receive;
@@ -1827,7 +1827,7 @@ static void check_hello(struct way *way, struct tcpx_unpack *unpack)
     write_area(&way->from[GPU], 0, pattern[GPU], 23);
 }
 
-static void child_fragments(const uint8_t *argument)
+static void case_fragments(const uint8_t *argument)
 {
     static const size_t sizes[] = {0, 1, 23, 4095, 4096, 4097, 70000, 200001, 0};
     struct tcpx_fragments fragments;
@@ -1857,7 +1857,7 @@ static void child_fragments(const uint8_t *argument)
 /* The fragments of a receive lie in the bounce buffer as they are described. */
 TEST(fragments)
 
-static void child_too_long(const uint8_t *argument)
+static void case_too_long(const uint8_t *argument)
 {
     static uint8_t found[SPAN];
     struct way ways[KINDS];
@@ -1918,7 +1918,7 @@ static void check_pieces(struct way *way, const int *targets, int count)
                      PIECE) == 0);
 }
 
-static void child_unpack(const uint8_t *argument)
+static void case_unpack(const uint8_t *argument)
 {
     struct tcpx_unpack *unpack;
     struct way way;
@@ -1956,7 +1956,7 @@ static void child_unpack(const uint8_t *argument)
 /* 0 to 16 receives are unpacked at once, and those of host memory are left as they are. */
 TEST(unpack)
 
-static void child_unpack_wrong(const uint8_t *argument)
+static void case_unpack_wrong(const uint8_t *argument)
 {
     void *requests[DEPTH + 1] = {NULL};
     struct tcpx_unpack *unpack = NULL;
@@ -1994,7 +1994,7 @@ static void child_unpack_wrong(const uint8_t *argument)
 /* More than 16, nothing, and tickets that nobody gave out are refused. */
 TEST(unpack_wrong)
 
-static void child_unpack_nothing(const uint8_t *argument)
+static void case_unpack_nothing(const uint8_t *argument)
 {
     void *requests[2] = {NULL, NULL};
     struct tcpx_unpack *unpack = NULL;
@@ -2035,7 +2035,7 @@ static void submit_pieces(struct way *way, struct tcpx_unpack *unpack, void **re
     CHECK_SUCCESS(tcpx_unpack_submit(unpack, receives, 3, ticket));
 }
 
-static void child_unpack_pending(const uint8_t *argument)
+static void case_unpack_pending(const uint8_t *argument)
 {
     enum { DELAY_MS = 10 };
     struct tcpx_unpack *unpack;
@@ -2073,7 +2073,7 @@ static void child_unpack_pending(const uint8_t *argument)
 /* Work that takes its time is waited for, and also by the end of its engine. */
 TEST(unpack_pending)
 
-static void child_unpack_full(const uint8_t *argument)
+static void case_unpack_full(const uint8_t *argument)
 {
     struct tcpx_unpack *unpack;
     struct way way;
@@ -2126,7 +2126,7 @@ static void close_in_flight(int kind, int how)
     free_memory(&way);
 }
 
-static void child_close_in_flight(const uint8_t *argument)
+static void case_close_in_flight(const uint8_t *argument)
 {
     struct way way;
 
@@ -2173,7 +2173,7 @@ static void check_aftermath(struct way *way, int kind)
     CHECK(aftermath_look(&aftermath, LATER_MS) == 0);
 }
 
-static void child_sender_closes(const uint8_t *argument)
+static void case_sender_closes(const uint8_t *argument)
 {
     struct way ways[KINDS];
 
@@ -2226,7 +2226,7 @@ static int send_to_nobody(struct way *way, int kind)
     return result;
 }
 
-static void child_receiver_closes(const uint8_t *argument)
+static void case_receiver_closes(const uint8_t *argument)
 {
     struct way way;
     int result;
@@ -2261,7 +2261,7 @@ static void finish_sends(void *const *sends, void *const *receives, bool *receiv
         }
 }
 
-static void child_close_after_done(const uint8_t *argument)
+static void case_close_after_done(const uint8_t *argument)
 {
     struct tcpx_unpack *unpack;
     struct way way;
@@ -2412,7 +2412,7 @@ static void run_flows(struct flow *flows, int count)
         CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-static void child_stream(const uint8_t *argument)
+static void case_stream(const uint8_t *argument)
 {
     struct way way;
     struct flow flow = {.way = &way, .seed = 31, .count = rounds(3000)};
@@ -2436,7 +2436,7 @@ static void *connect_and_run(void *argument)
     return NULL;
 }
 
-static void child_threads(const uint8_t *argument)
+static void case_threads(const uint8_t *argument)
 {
     enum { WAYS = 4 };
     struct way ways[WAYS];
@@ -2573,7 +2573,7 @@ static void *receive_labelled(void *argument)
     return NULL;
 }
 
-static void child_crowd(const uint8_t *argument)
+static void case_crowd(const uint8_t *argument)
 {
     struct way way;
     struct crowd crowd = {.way = &way, .count = rounds(1500)};
@@ -2637,7 +2637,7 @@ static void wait_for_other(void)
         sleep_ms(1);
 }
 
-static void child_processes(const uint8_t *argument)
+static void case_processes(const uint8_t *argument)
 {
     struct way way = {0};
     struct flow flow = {.way = &way, .seed = 8, .count = rounds(1000)};
@@ -2667,7 +2667,7 @@ static void other_processes(const uint8_t *argument)
 /* Two processes, of which one sends all it has, closes and ends. */
 TEST_TWO(processes)
 
-static void child_killed(const uint8_t *argument)
+static void case_killed(const uint8_t *argument)
 {
     struct tcpx_unpack *unpack;
     struct way way = {0};
@@ -2774,7 +2774,7 @@ static void wait_for_fork(pid_t pid)
         _exit(1); /* it has said why */
 }
 
-static void child_fork(const uint8_t *argument)
+static void case_fork(const uint8_t *argument)
 {
     uint8_t handle[TCPX_HANDLE_BYTES];
     void *listener;
@@ -2805,7 +2805,7 @@ static void child_fork(const uint8_t *argument)
 /* In a forked child every call says that it is one, and the parent goes on. */
 TEST(fork)
 
-static void child_fork_unpack(const uint8_t *argument)
+static void case_fork_unpack(const uint8_t *argument)
 {
     struct tcpx_unpack *unpack;
     uint64_t ticket = 0;
@@ -2838,7 +2838,7 @@ static void child_fork_unpack(const uint8_t *argument)
 /* The same holds for unpacking, */
 TEST(fork_unpack)
 
-static void child_fork_memory(const uint8_t *argument)
+static void case_fork_memory(const uint8_t *argument)
 {
     uint8_t bytes[16];
     void *address = NULL;
@@ -2862,7 +2862,7 @@ TEST(fork_memory)
 
 /* --- GPU memory ---------------------------------------------------------------------------- */
 
-static void child_gpu_memory(const uint8_t *argument)
+static void case_gpu_memory(const uint8_t *argument)
 {
     enum { BYTES = 100000 };
     static uint8_t found[BYTES];
@@ -2899,7 +2899,7 @@ static void child_gpu_memory(const uint8_t *argument)
 /* What is written into GPU memory is read from there, and nothing else. */
 TEST(gpu_memory)
 
-static void child_gpu_memory_wrong(const uint8_t *argument)
+static void case_gpu_memory_wrong(const uint8_t *argument)
 {
     uint8_t bytes[64] = {1};
     uint8_t *address = NULL;
@@ -2939,7 +2939,7 @@ TEST(gpu_memory_wrong)
 
 /* --- outputs and errors -------------------------------------------------------------------- */
 
-static void child_quiet(const uint8_t *argument)
+static void case_quiet(const uint8_t *argument)
 {
     struct way way;
 
@@ -2954,7 +2954,7 @@ static void child_quiet(const uint8_t *argument)
 /* Where no call has failed, there is no text. */
 TEST(quiet)
 
-static void child_outputs(const uint8_t *argument)
+static void case_outputs(const uint8_t *argument)
 {
     struct way way;
     void *data;
@@ -2982,7 +2982,7 @@ static void child_outputs(const uint8_t *argument)
 /* Outputs are written on success only. */
 TEST(outputs)
 
-static void child_outputs_of_polls(const uint8_t *argument)
+static void case_outputs_of_polls(const uint8_t *argument)
 {
     uint8_t handle[TCPX_HANDLE_BYTES] = {0};
     void *untouched = &untouched;
@@ -3014,7 +3014,7 @@ enum where {
     SLOW       /* in suites that take their time */
 };
 
-static void child_look(const uint8_t *argument)
+static void case_look(const uint8_t *argument)
 {
     (void)argument;
     start();
@@ -3100,7 +3100,7 @@ int main(void)
     if (meeting == MAP_FAILED)
         return 1;
     nursery_start();
-    if (nursery_wait(nursery_fork(child_look, NULL, 0)) != 0) {
+    if (nursery_wait(nursery_fork(case_look, NULL, 0)) != 0) {
         fprintf(stderr, "the plugin does not start: %s\n", (char *)nursery_shared->bytes);
         return 1;
     }

@@ -13,7 +13,7 @@
 
 /* --- finding ------------------------------------------------------------------------------- */
 
-static void child_newest(const uint8_t *argument)
+static void case_newest(const uint8_t *argument)
 {
     struct import_table table = {0};
     int version = version_in(argument);
@@ -30,7 +30,7 @@ static void child_newest(const uint8_t *argument)
 /* The newest table is the one that is taken, and nothing is called for that. */
 TEST(newest, run_each)
 
-static void child_no_table(const uint8_t *argument)
+static void case_no_table(const uint8_t *argument)
 {
     struct import_table table;
     void *library = dlopen(file("libtcpx.so"), RTLD_NOW | RTLD_LOCAL);
@@ -70,7 +70,7 @@ static bool link_file(const char *from, const char *to)
     return linkat(AT_FDCWD, from, AT_FDCWD, to, 0) == 0;
 }
 
-static void child_once(const uint8_t *argument)
+static void case_once(const uint8_t *argument)
 {
     enum { THREADS = 4 };
     struct opening openings[THREADS];
@@ -125,7 +125,7 @@ static void child_once(const uint8_t *argument)
 /* A file is loaded once, by whatever name and from however many threads at once. */
 TEST(once, run_child, 0)
 
-static void child_two(const uint8_t *argument)
+static void case_two(const uint8_t *argument)
 {
     const struct import_plugin *older = open_plugin(6);
     const struct import_plugin *newer = open_plugin(NEWEST);
@@ -140,7 +140,7 @@ static void child_two(const uint8_t *argument)
 /* Several plugins stay apart in one process. */
 TEST(two, run_child, 0)
 
-static void child_no_plugin(const uint8_t *argument)
+static void case_no_plugin(const uint8_t *argument)
 {
     const struct import_plugin *plugin = NULL;
     char text[] = "/tmp/tcpx_import_XXXXXX";
@@ -164,7 +164,7 @@ static void child_no_plugin(const uint8_t *argument)
 /* What is not there, no library or no plugin is refused, and the text says which file and why. */
 TEST(no_plugin, run_child, 0)
 
-static void child_init_fails(const uint8_t *argument)
+static void case_init_fails(const uint8_t *argument)
 {
     const struct import_plugin *plugin = NULL;
     int version = version_in(argument);
@@ -178,7 +178,7 @@ static void child_init_fails(const uint8_t *argument)
 /* The plugin's own result comes back when it does not start. */
 TEST(init_fails, run_each_quirky)
 
-static void child_no_device(const uint8_t *argument)
+static void case_no_device(const uint8_t *argument)
 {
     const struct import_plugin *plugin = NULL;
     int version = version_in(argument);
@@ -196,7 +196,7 @@ static void child_no_device(const uint8_t *argument)
 /* A plugin without a device is an error, and is ended where its table can say so. */
 TEST(no_device, run_each_quirky)
 
-static void child_bad_count(const uint8_t *argument)
+static void case_bad_count(const uint8_t *argument)
 {
     const struct import_plugin *plugin = NULL;
 
@@ -217,7 +217,7 @@ static void load_first(int version, struct import_table *table)
     CHECK(import_table_find(library, table) == TCPX_SUCCESS);
 }
 
-static void child_started_by_others(const uint8_t *argument)
+static void case_started_by_others(const uint8_t *argument)
 {
     const struct import_plugin *plugin = NULL;
     struct import_table theirs;
@@ -234,7 +234,7 @@ static void child_started_by_others(const uint8_t *argument)
 /* A plugin that refuses its second start is used as its first user has started it. */
 TEST(started_by_others, run_each_quirky)
 
-static void child_loaded_by_others(const uint8_t *argument)
+static void case_loaded_by_others(const uint8_t *argument)
 {
     const struct import_plugin *plugin = NULL;
     struct import_table theirs;
@@ -257,7 +257,7 @@ static bool chunk_is(const char *text)
     return value != NULL && strcmp(value, text) == 0;
 }
 
-static void child_environment(const uint8_t *argument)
+static void case_environment(const uint8_t *argument)
 {
     unsetenv(chunk_variable);
     log_set_nccl_logger(keep_line);
@@ -270,7 +270,7 @@ static void child_environment(const uint8_t *argument)
 /* What the plugin cannot do without is set, and the log says so. */
 TEST(environment, run_each_quirky)
 
-static void child_environment_kept(const uint8_t *argument)
+static void case_environment_kept(const uint8_t *argument)
 {
     bool is_set = version_in(argument) % 2 == 0;
 
@@ -284,7 +284,7 @@ static void child_environment_kept(const uint8_t *argument)
 /* What the user has set stays, unless it is empty. */
 TEST(environment_kept, run_each_quirky)
 
-static void child_environment_of_others(const uint8_t *argument)
+static void case_environment_of_others(const uint8_t *argument)
 {
     (void)argument;
     unsetenv(chunk_variable);
@@ -299,7 +299,7 @@ TEST(environment_of_others, run_child, 0)
 
 static const char path_variable[] = "UCCL_TCPX_PLUGIN_PATH";
 
-static void child_choose(const uint8_t *argument)
+static void case_choose(const uint8_t *argument)
 {
     char path[IMPORT_PATH_BYTES] = "?";
     bool builtin = false;
@@ -333,12 +333,12 @@ static void test_choose(void **state)
 {
     (void)state;
     for (int which = 0; which < 4; which++)
-        run_child(child_choose, which);
+        run_child(case_choose, which);
 }
 
 /* --- properties ---------------------------------------------------------------------------- */
 
-static void child_properties(const uint8_t *argument)
+static void case_properties(const uint8_t *argument)
 {
     check_properties(version_in(argument), false);
 }
@@ -346,7 +346,7 @@ static void child_properties(const uint8_t *argument)
 /* Every member of every version's properties arrives. */
 TEST(properties, run_each_quirky)
 
-static void child_properties_last_part(const uint8_t *argument)
+static void case_properties_last_part(const uint8_t *argument)
 {
     struct net_properties_v12 properties;
 
@@ -359,7 +359,7 @@ static void child_properties_last_part(const uint8_t *argument)
 /* A device of an old table is a part of its own. */
 TEST(properties_last_part, run_each_quirky)
 
-static void child_properties_own(const uint8_t *argument)
+static void case_properties_own(const uint8_t *argument)
 {
     struct net_properties_v12 properties;
 
@@ -375,7 +375,7 @@ TEST(properties_own, run_child, 0)
 
 /* --- connections --------------------------------------------------------------------------- */
 
-static void child_connect(const uint8_t *argument)
+static void case_connect(const uint8_t *argument)
 {
     int version = version_in(argument);
     struct pair pair = connect_pair(&open_plugin(version)->table);
@@ -390,7 +390,7 @@ static void child_connect(const uint8_t *argument)
 /* connect and accept say "not yet" until both ends are there, and that there is no queue. */
 TEST(connect, run_each)
 
-static void child_handle_is_clean(const uint8_t *argument)
+static void case_handle_is_clean(const uint8_t *argument)
 {
     const struct import_table *table = &open_plugin(version_in(argument))->table;
     uint8_t handle[NET_TABLE_HANDLE_BYTES];
@@ -406,7 +406,7 @@ static void child_handle_is_clean(const uint8_t *argument)
 /* What the plugin leaves untouched in a handle is 0 and not what was there before: it travels. */
 TEST(handle_is_clean, run_each_quirky)
 
-static void child_bad_calls(const uint8_t *argument)
+static void case_bad_calls(const uint8_t *argument)
 {
     int version = version_in(argument);
     const struct import_table *table = &open_plugin(version)->table;
@@ -436,7 +436,7 @@ static void child_bad_calls(const uint8_t *argument)
 /* A call that the plugin refuses fails with its result, and the text names plugin and call. */
 TEST(bad_calls, run_each_quirky)
 
-static void child_second_accept(const uint8_t *argument)
+static void case_second_accept(const uint8_t *argument)
 {
     const struct import_table *table = &open_plugin(version_in(argument))->table;
     struct net_device_handle on_gpu = {0};
@@ -471,7 +471,7 @@ static bool refused_in_words(int result, const char *name, int version, const ch
     return result == TCPX_INVALID_ARGUMENT && said(name) && said(version_text) && said(number);
 }
 
-static void child_large_memory(const uint8_t *argument)
+static void case_large_memory(const uint8_t *argument)
 {
     const size_t bytes = ((size_t)1 << 32) + 4096;
     int version = version_in(argument);
@@ -504,7 +504,7 @@ static void child_large_memory(const uint8_t *argument)
 /* Memory beyond 2 GiB is registered whole, or refused where the table cannot say its length. */
 TEST(large_memory, run_each)
 
-static void child_other_memory(const uint8_t *argument)
+static void case_other_memory(const uint8_t *argument)
 {
     const struct import_table *table = &open_plugin(version_in(argument))->table;
     struct pair pair = connect_pair(table);
@@ -616,7 +616,7 @@ static void exchange(struct pair *pair, struct buffers *buffers, size_t bytes, u
     CHECK(import_consumed(pair->table, pair->receiver, receive) == TCPX_SUCCESS);
 }
 
-static void child_data(const uint8_t *argument)
+static void case_data(const uint8_t *argument)
 {
     static const size_t lengths[] = {0,    1,      2,      15,       16,     17,     4095,
                                      4096, 4097,   8191,   65536,    100001, 524287, 524288,
@@ -643,7 +643,7 @@ TEST(data, run_each)
 
 enum { DEPTH = 16, PIECE = 3000 };
 
-static void child_many(const uint8_t *argument)
+static void case_many(const uint8_t *argument)
 {
     struct pair pair = connect_pair(&open_plugin(version_in(argument))->table);
     struct buffers buffers = make_buffers(&pair, DEPTH * PIECE);
@@ -676,7 +676,7 @@ static void child_many(const uint8_t *argument)
 /* As many requests at once as the plugin takes, finished and consumed in their order. */
 TEST(many, run_each)
 
-static void child_long_messages(const uint8_t *argument)
+static void case_long_messages(const uint8_t *argument)
 {
     const size_t beyond = ((size_t)1 << 32) + 100;
     int version = version_in(argument);
@@ -721,7 +721,7 @@ TEST(long_messages, run_each_quirky)
 
 /* --- what the quirky plugin does not forgive ----------------------------------------------- */
 
-static void child_order_of_tests(const uint8_t *argument)
+static void case_order_of_tests(const uint8_t *argument)
 {
     int version = version_in(argument);
     const struct import_table *table = &open_plugin(version)->table;
@@ -743,7 +743,7 @@ static void child_order_of_tests(const uint8_t *argument)
 /* The oldest request is tested, until it is done and not again. */
 TEST(order_of_tests, run_each_quirky)
 
-static void child_too_many(const uint8_t *argument)
+static void case_too_many(const uint8_t *argument)
 {
     const struct import_table *table = &open_plugin(version_in(argument))->table;
     struct pair pair = connect_pair(table);
@@ -766,7 +766,7 @@ static void child_too_many(const uint8_t *argument)
 /* The 17th request is an error. */
 TEST(too_many, run_each_quirky)
 
-static void child_consumed(const uint8_t *argument)
+static void case_consumed(const uint8_t *argument)
 {
     const struct import_table *table = &open_plugin(version_in(argument))->table;
     struct pair pair = connect_pair(table);
@@ -788,7 +788,7 @@ static void child_consumed(const uint8_t *argument)
 /* Where there is no queue, receives end when they are done, and nobody needs to be told. */
 TEST(consumed, run_each_quirky)
 
-static void child_progress(const uint8_t *argument)
+static void case_progress(const uint8_t *argument)
 {
     struct pair pair = connect_pair(&open_plugin(version_in(argument))->table);
     struct buffers buffers = make_buffers(&pair, PIECE);
@@ -813,7 +813,7 @@ static void child_progress(const uint8_t *argument)
 /* Bytes move inside test() only, at either end, and nobody loses patience. */
 TEST(progress, run_each_quirky)
 
-static void child_early_close(const uint8_t *argument)
+static void case_early_close(const uint8_t *argument)
 {
     const struct import_table *table = &open_plugin(version_in(argument))->table;
     struct pair pair = connect_pair(table);
@@ -831,7 +831,7 @@ static void child_early_close(const uint8_t *argument)
 /* A sender that closes too early is the receiver's error 2. */
 TEST(early_close, run_each_quirky)
 
-static void child_no_leak(const uint8_t *argument)
+static void case_no_leak(const uint8_t *argument)
 {
     struct pair pair;
     struct buffers buffers;
@@ -847,7 +847,7 @@ static void child_no_leak(const uint8_t *argument)
 /* Receives into host memory may have any number of chunks. */
 TEST(no_leak, run_each_quirky)
 
-static void child_no_chunk(const uint8_t *argument)
+static void case_no_chunk(const uint8_t *argument)
 {
     struct import_table table;
     void *library = dlopen(file_of(version_in(argument)), RTLD_NOW | RTLD_LOCAL);
@@ -874,7 +874,7 @@ static void child_no_chunk(const uint8_t *argument)
 /* Without a loader that knows it, the quirky plugin cannot send, and it does not start twice. */
 TEST(no_chunk, run_each_quirky)
 
-static void child_dead_peer(const uint8_t *argument)
+static void case_dead_peer(const uint8_t *argument)
 {
     struct pair pair = connect_pair(&open_plugin(version_in(argument))->table);
     struct buffers buffers = make_buffers(&pair, PIECE);
@@ -892,14 +892,14 @@ static void test_dead_peer(void **state)
     int version = 7;
 
     (void)state;
-    status = nursery_wait(nursery_fork(child_dead_peer, &version, sizeof version));
+    status = nursery_wait(nursery_fork(case_dead_peer, &version, sizeof version));
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), SIGPIPE);
 }
 
 /* --- forks --------------------------------------------------------------------------------- */
 
-static void child_fork(const uint8_t *argument)
+static void case_fork(const uint8_t *argument)
 {
     const struct import_plugin *plugin = NULL;
     int status;
