@@ -19,6 +19,8 @@ JOBS          ?= $(shell nproc)
 RUNNER_FLAGS  := $(if $(ONLY),--only '$(ONLY)') $(if $(CASE),--case '$(CASE)') $(if $(findstring thread,$(SANITIZE)),--no-aslr) --lanes $(if $(filter 1,$(JOBS)),1,3)
 
 UNIT_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/test_*.c)))
+# The public calls, by subject.
+CALLS_UNITS   := $(patsubst tests/unit/test_%.c,%,$(sort $(wildcard tests/unit/test_calls_*.c)))
 GPU_PROGRAMS  := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/gpu/test_*.c)))
 PLUGIN_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/plugin/test_*.c)))
 # How fast something is, no sanitizer can tell; what is said does not depend on races; and networks
@@ -99,7 +101,7 @@ $(BUILD)/tests/quirky_plugin/libquirky_v%.so: tests/quirky_plugin/quirky.c \
 $(BUILD)/tests/quirky_plugin/libnameless.so: tests/quirky_plugin/nameless.c $(QUIRKY_HEADERS) $(BUILD)/flags
 	$(call quirky,nameless.c)
 
-$(BUILD)/tests/unit/test_calls $(BUILD)/tests/unit/test_import $(BUILD)/tests/gpu/test_import_cuda \
+$(CALLS_UNITS:%=$(BUILD)/tests/unit/test_%) $(BUILD)/tests/unit/test_import $(BUILD)/tests/gpu/test_import_cuda \
 		$(BUILD)/tests/gpu/test_plugin_faults \
 		$(BUILD)/tests/unit/test_session_faults $(BUILD)/tests/unit/test_session: \
 		| $(QUIRKY_PLUGINS) $(BUILD)/libnccl-net-tcpx.so $(BUILD)/libtcpx.so
@@ -140,7 +142,7 @@ unit_suites  = $(foreach name,$(1),'unit/$(name): TCPX_TEST_TURNS=$(TURNS) $(BUI
 UNITS        := $(patsubst test_%,%,$(notdir $(UNIT_PROGRAMS)))
 WAITING_UNITS := $(filter bootstrap bootstrap_flood bootstrap_strangers control net_progress net_reasons net_silence net_stages session_faults \
 	session_silence,$(UNITS))
-LONG_UNITS   := $(filter net_process session calls,$(UNITS))
+LONG_UNITS   := $(filter net_process session calls_data,$(UNITS))
 ALONE_UNITS  := $(filter net_cost,$(UNITS))
 AHEAD_UNITS  := $(filter net_ahead%,$(UNITS))
 UNIT_SUITES  := $(call unit_suites,$(LONG_UNITS) \
@@ -196,9 +198,9 @@ NET_SUITES += 'unit/net_reasons-3-threads: UCCL_TCPX_THREADS=3 $(BUILD)/tests/un
 unless_sanitized = $(if $(SANITIZE),,$(1))
 unless_tsan      = $(if $(findstring thread,$(SANITIZE)),,$(1))
 
-# The public calls over every plugin; unit/calls itself is the built-in one.
+# The public calls over every plugin; unit/calls_* without a label is the built-in one.
 # $(call calls_suite,label,environment)
-calls_suite   = 'unit/calls-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(2) $(BUILD)/tests/unit/test_calls'
+calls_suite   = $(foreach unit,$(CALLS_UNITS),'unit/$(unit)-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(2) $(BUILD)/tests/unit/test_$(unit)')
 own_plugin   := UCCL_TCPX_PLUGIN_PATH=$(BUILD)/libnccl-net-tcpx.so
 quirky_plugin = UCCL_TCPX_PLUGIN_PATH=$(BUILD)/tests/quirky_plugin/libquirky_v$(1).so
 CALLS_SUITES := \

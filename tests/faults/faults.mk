@@ -46,7 +46,7 @@ FAULTY_SUITES := \
 FAULTY_SUITES += $(call unless_tsan, \
 	$(call faulty_suite,net_comm,net_comm,3,$(of_links)) \
 	$(call faulty_suite,net_link,net_link,3,$(of_links)) \
-	$(call faulty_suite,calls,calls,8,$(of_links),$(on_host)))
+	$(foreach unit,$(CALLS_UNITS),$(call faulty_suite,$(unit),$(unit),8,$(of_links),$(on_host))))
 FAULTY_SUITES += $(call unless_sanitized, \
 	$(foreach name,$(AHEAD_UNITS),$(call faulty_suite,$(name),$(name),3,$(of_links))) \
 	$(call faulty_suite,net_gpu-devmem,net_gpu,8,$(of_bytes),$(on_host) UCCL_TCPX_SOFT_DEVMEM=3 UCCL_TCPX_DEVMEM_BYTES=1M $(fewer_messages)) \
