@@ -1,11 +1,13 @@
 /*
  * What the tests share that drive the quirky plugin through src/plugin_host: processes, the files,
- * a pair of comms. A plugin is a matter of the whole process, so every case runs in one of its own.
+ * the log, the environment. A plugin is a matter of the whole process, so every case runs in one of
+ * its own.
  */
 #ifndef TCPX_TESTS_QUIRKY_DRIVE_H
 #define TCPX_TESTS_QUIRKY_DRIVE_H
 
-#include "tests/unit/nursery.h"
+#include "tests/support/cases.h"
+#include "tests/support/check.h"
 
 #include "base/clock.h"
 #include "plugin_host/loader.h"
@@ -18,65 +20,104 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { OLDEST = 6, NEWEST = 12, OWN = 0 };
+/* Versions of tables; OWN: our own plugin. */
+enum {
+    OWN = 0,
+    OLDEST = 6,
+    UNPACKING = 7, /* the first with a queue */
+    NEWEST = 12
+};
 
-#define DEADLINE_MS limit_ms(20000)
+enum { CASE_LIMIT_MS = 100000 }; /* for child_limit_ms */
+
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+#define DEADLINE_MS     limit_ms(20000)
+
+static const char *check_detail(void)
+{
+    return error_text();
+}
 
 /* --- processes ----------------------------------------------------------------------------- */
 
-/* In a child: says what is wrong where the parent finds it, and ends. */
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            complain(__FILE__, __LINE__, #condition);                                              \
-    } while (0)
+/* What a child does, with the version of a table, or OWN. */
+struct drive_order {
+    void (*run)(int version);
+    int version;
+};
 
-static inline _Noreturn void complain(const char *where, int line, const char *what)
+static inline void drive_child(const uint8_t *argument)
 {
-    snprintf((char *)nursery_shared->bytes, sizeof nursery_shared->bytes, "%s:%d: %s; %s", where,
-             line, what, error_text());
-    _exit(1);
+    const struct drive_order *order = (const void *)argument;
+
+    order->run(order->version);
 }
 
-static inline void run_child(nursery_run *run, int version)
+static inline pid_t drive_fork(void (*run)(int version), int version)
 {
-    int status = nursery_wait(nursery_fork(run, &version, sizeof version));
+    struct drive_order order = {run, version};
 
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return;
-    if (WIFSIGNALED(status))
-        fail_msg("table %d: signal %d", version, WTERMSIG(status));
-    fail_msg("table %d: %s", version, (char *)nursery_shared->bytes);
+    return child_fork(drive_child, &order, sizeof order);
 }
 
-static inline void run_each_quirky(nursery_run *run)
+static inline void drive_judge(int status, int version)
+{
+    char subject[32];
+
+    snprintf(subject, sizeof subject, "table %d", version);
+    child_judge(status, subject);
+}
+
+static inline void drive_run(void (*run)(int version), int version)
+{
+    drive_judge(child_wait(drive_fork(run, version)), version);
+}
+
+static inline void run_once(void (*run)(int version))
+{
+    drive_run(run, OWN);
+}
+
+/* The quirky plugin in each version, */
+static inline void run_each_quirky(void (*run)(int version))
 {
     for (int version = OLDEST; version <= NEWEST; version++)
-        run_child(run, version);
+        drive_run(run, version);
 }
 
-/* The quirky plugin in each version, and our own. */
-static inline void run_each(nursery_run *run)
+/* that can say that receives are unpacked, */
+static inline void run_each_unpacking(void (*run)(int version))
+{
+    for (int version = UNPACKING; version <= NEWEST; version++)
+        drive_run(run, version);
+}
+
+/* and our own besides. */
+static inline void run_each(void (*run)(int version))
 {
     run_each_quirky(run);
-    run_child(run, OWN);
+    run_once(run);
 }
 
-/* What one child shows. */
-#define TEST(name, how, ...)                                                                       \
-    static void test_##name(void **state)                                                          \
-    {                                                                                              \
-        (void)state;                                                                               \
-        how(case_##name __VA_OPT__(, ) __VA_ARGS__);                                               \
-    }
-
-static inline int version_in(const uint8_t *argument)
+/* All versions at the same time: for what mostly waits. */
+static inline void run_each_at_once(void (*run)(int version))
 {
-    int version;
+    pid_t pids[NEWEST + 1];
 
-    memcpy(&version, argument, sizeof version);
-    return version;
+    for (int version = OLDEST; version <= NEWEST; version++)
+        pids[version] = drive_fork(run, version);
+    for (int version = OLDEST; version <= NEWEST; version++)
+        drive_judge(child_wait(pids[version]), version);
 }
+
+/* A test that one of these runs in children: its body follows, with the version. */
+#define CASE(name, how)                                                                            \
+    static void case_##name(int version);                                                          \
+    PLAIN_CASE(name)                                                                               \
+    {                                                                                              \
+        how(case_##name);                                                                          \
+    }                                                                                              \
+    static void case_##name(int version __attribute__((unused)))
 
 /* --- files --------------------------------------------------------------------------------- */
 
@@ -123,11 +164,25 @@ static inline const struct import_plugin *open_plugin(int version)
     const struct import_plugin *plugin = NULL;
 
     setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-    CHECK(import_open(file_of(version), &plugin) == TCPX_SUCCESS);
+    CHECK_SUCCESS(import_open(file_of(version), &plugin));
     CHECK(plugin != NULL);
     CHECK(plugin->devices >= 1);
     CHECK(plugin->table.version == (version == OWN ? NEWEST : version));
     return plugin;
+}
+
+static inline const struct import_table *open_table(int version)
+{
+    return &open_plugin(version)->table;
+}
+
+/* As somebody else in the process would have it, before we do. */
+static inline void load_first(int version, struct import_table *table)
+{
+    void *library = dlopen(file_of(version), RTLD_NOW | RTLD_LOCAL);
+
+    CHECK(library != NULL);
+    CHECK_SUCCESS(import_table_find(library, table));
 }
 
 static inline const struct quirky_counts *counts_of(int version)
@@ -158,22 +213,23 @@ static inline void keep_line(int level, unsigned long flags, const char *from, i
     va_end(arguments);
 }
 
+static inline bool said(const char *text)
+{
+    return check_said(text);
+}
+
 static inline bool logged(const char *text)
 {
     return strstr(log_text, text) != NULL;
 }
 
-static inline bool said(const char *text)
-{
-    return strstr(error_text(), text) != NULL;
-}
-
 /* A failure of the quirky plugin, with a text that names it and the call. */
-#define CHECK_FAILS(call, result, name)                                                            \
+#define CHECK_FAILS_WITH(call, result, name)                                                       \
     do {                                                                                           \
         CHECK((call) == (result));                                                                 \
-        CHECK(said(QUIRKY_NAME ": " name " failed with"));                                         \
+        CHECK(check_said(QUIRKY_NAME ": " name " failed with"));                                   \
     } while (0)
+#define CHECK_FAILS(call, name) CHECK_FAILS_WITH(call, TCPX_INTERNAL_ERROR, name)
 
 /* --- the environment ----------------------------------------------------------------------- */
 
@@ -198,7 +254,7 @@ static inline void forget_environment(void)
                                             "QUIRKY_PCI",
                                             "QUIRKY_HANG"};
 
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+    for (size_t i = 0; i < COUNT_OF(variables); i++)
         unsetenv(variables[i]);
 }
 
@@ -224,11 +280,11 @@ static inline void check_filled_in(const struct net_properties_v12 *properties, 
 /* Every member of the version's properties. */
 static inline void check_properties(int version, bool unpacks)
 {
-    const struct import_table *table = &open_plugin(version)->table;
+    const struct import_table *table = open_table(version);
     struct net_properties_v12 properties;
 
     memset(&properties, 0xA5, sizeof properties);
-    CHECK(import_properties(table, 0, &properties) == TCPX_SUCCESS);
+    CHECK_SUCCESS(import_properties(table, 0, &properties));
     CHECK(strcmp(properties.name, "quirky0") == 0 &&
           strcmp(properties.pci_path, QUIRKY_PCI_PATH) == 0);
     CHECK(properties.guid == 0x1122334455667788);
@@ -239,76 +295,11 @@ static inline void check_properties(int version, bool unpacks)
     CHECK(properties.device_type == (unpacks ? NET_DEVICE_UNPACK : NET_DEVICE_HOST));
     CHECK(properties.device_version == (unpacks ? UNPACK_VERSION : 0));
     check_filled_in(&properties, version);
-    CHECK_FAILS(import_properties(table, 1, &properties), TCPX_INTERNAL_ERROR, "getProperties");
+    CHECK_FAILS(import_properties(table, 1, &properties), "getProperties");
     CHECK(properties.speed == 12345); /* written on success only */
 }
 
-/* --- connections --------------------------------------------------------------------------- */
-
-struct pair {
-    const struct import_table *table;
-    void *sender;
-    void *receiver;
-    struct net_device_handle on_gpu;
-    int polls;
-    uint64_t received; /* receives that were waited for */
-};
-
-/* One way, both ends in this process. */
-static inline struct pair connect_pair(const struct import_table *table)
-{
-    struct pair pair = {.table = table};
-    uint64_t deadline = deadline_after_ms(DEADLINE_MS);
-    uint8_t handle[NET_TABLE_HANDLE_BYTES];
-    void *listener;
-
-    memset(handle, 0xA5, sizeof handle);
-    CHECK(import_listen(table, 0, handle, &listener) == TCPX_SUCCESS);
-    while (pair.sender == NULL || pair.receiver == NULL) {
-        if (pair.sender == NULL)
-            CHECK(import_connect(table, 0, handle, &pair.sender) == TCPX_SUCCESS);
-        if (pair.receiver == NULL)
-            CHECK(import_accept(table, listener, &pair.receiver, &pair.on_gpu) == TCPX_SUCCESS);
-        CHECK(!deadline_passed(deadline));
-        pair.polls++;
-    }
-    CHECK(import_close_listen(table, listener) == TCPX_SUCCESS);
-    return pair;
-}
-
-static inline void close_pair(struct pair *pair)
-{
-    CHECK(import_close_send(pair->table, pair->sender) == TCPX_SUCCESS);
-    CHECK(import_close_recv(pair->table, pair->receiver) == TCPX_SUCCESS);
-}
-
-/* --- memory and data ----------------------------------------------------------------------- */
-
-static inline void *register_memory(const struct pair *pair, void *comm, void *data, size_t bytes,
-                                    int type)
-{
-    void *memory = NULL;
-
-    CHECK(import_register(pair->table, comm, data, bytes, type, &memory) == TCPX_SUCCESS);
-    return memory; /* NULL is as good as any */
-}
-
-static inline void *register_host(const struct pair *pair, void *comm, void *data, size_t bytes)
-{
-    return register_memory(pair, comm, data, bytes, NET_POINTER_HOST);
-}
-
-static inline void wait_for(const struct pair *pair, void *request, uint64_t *bytes)
-{
-    uint64_t deadline = deadline_after_ms(DEADLINE_MS);
-    int done = 0;
-
-    while (done == 0) {
-        CHECK(import_test(pair->table, request, &done, bytes) == TCPX_SUCCESS);
-        CHECK(!deadline_passed(deadline));
-    }
-}
-
+/* The bytes of a message. */
 static inline uint8_t byte_at(uint64_t message, size_t i)
 {
     return (uint8_t)(i * 31 + (i >> 8) * 7 + message * 101 + 1);

@@ -13,6 +13,7 @@
 #include "tests/quirky_plugin/drive.h"
 
 #include "tests/fakecuda/fakecuda.h"
+#include "tests/unit/nursery.h"
 
 #include <dirent.h>
 #include <malloc.h>

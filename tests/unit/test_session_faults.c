@@ -83,7 +83,7 @@ static pid_t launch(struct part *part)
     atomic_store(&shared->reached, 0);
     atomic_store(&shared->go, 0);
     atomic_store(&shared->gone, UINT64_MAX);
-    memset(nursery_shared->bytes, 0, sizeof nursery_shared->bytes);
+    memset(nursery_shared->failure, 0, sizeof nursery_shared->failure);
     part->port = (uint16_t)listener_port;
     playing = nursery_fork(part->stage < OPEN ? play_by_hand : play_by_library, part, sizeof *part);
     return playing;
@@ -93,7 +93,7 @@ static pid_t launch(struct part *part)
 static void check_status(int status)
 {
     if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
-        fail_msg("%s: the peer: %s", stage_name, (char *)nursery_shared->bytes);
+        fail_msg("%s: the peer: %s", stage_name, nursery_shared->failure);
     if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
         fail_msg("%s: the peer got signal %d", stage_name, WTERMSIG(status));
 }
@@ -998,7 +998,7 @@ static void test_closing_at_work(void **state)
         check_bound("the end of the peer", closed);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 1);
-        assert_non_null(strstr((char *)nursery_shared->bytes, "tcpx_"));
+        assert_non_null(strstr(nursery_shared->failure, "tcpx_"));
         check_afterwards(&working.part);
     }
 }
