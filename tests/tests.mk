@@ -39,6 +39,10 @@ INSIDE        := $(BUILD)/obj/tests/support/comm_inside.o
 # Two ends of a comm in one process.
 PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,ahead_peer pair traffic) $(INSIDE)
 
+# Sessions by their public calls, over whichever transport the environment names.
+SESSION_UNITS := session_data session_order session_peers session_calls session_gpu session_close
+SESSION_PROGRAMS := $(SESSION_UNITS:%=$(BUILD)/tests/unit/test_%)
+
 # Units over the library with redirected calls, by the file tests/NAME.syms.
 REDIRECTED_UNITS := $(BUILD)/tests/unit/test_session_syscalls
 $(REDIRECTED_UNITS): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o $(FILTER) $(BUILD)/obj/tests/redirected/%.o
@@ -103,7 +107,7 @@ $(BUILD)/tests/quirky_plugin/libnameless.so: tests/quirky_plugin/nameless.c $(QU
 
 $(CALLS_UNITS:%=$(BUILD)/tests/unit/test_%) $(BUILD)/tests/unit/test_import $(BUILD)/tests/gpu/test_import_cuda \
 		$(BUILD)/tests/gpu/test_plugin_faults \
-		$(BUILD)/tests/unit/test_session_faults $(BUILD)/tests/unit/test_session: \
+		$(BUILD)/tests/unit/test_session_faults $(SESSION_PROGRAMS): \
 		| $(QUIRKY_PLUGINS) $(BUILD)/libnccl-net-tcpx.so $(BUILD)/libtcpx.so
 
 $(BUILD)/obj/tests/unit/test_cuda_abi.o: TCPX_CFLAGS += $(CUDA_INCLUDE:%=-isystem %)
@@ -142,7 +146,7 @@ unit_suites  = $(foreach name,$(1),'unit/$(name): TCPX_TEST_TURNS=$(TURNS) $(BUI
 UNITS        := $(patsubst test_%,%,$(notdir $(UNIT_PROGRAMS)))
 WAITING_UNITS := $(filter bootstrap bootstrap_flood bootstrap_strangers control net_progress net_reasons net_silence net_stages session_faults \
 	session_silence,$(UNITS))
-LONG_UNITS   := $(filter net_process session calls_data,$(UNITS))
+LONG_UNITS   := $(filter net_process $(SESSION_UNITS) calls_data,$(UNITS))
 ALONE_UNITS  := $(filter net_cost,$(UNITS))
 AHEAD_UNITS  := $(filter net_ahead%,$(UNITS))
 UNIT_SUITES  := $(call unit_suites,$(LONG_UNITS) \
@@ -241,10 +245,10 @@ FAULTS_SUITES += $(call unless_sanitized, \
 	$(call faults_suite,own-unpack-late,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack FAKECUDA_DELAY_US=2000 TCPX_TEST_CASE=test_moved) \
 	$(call faults_suite,quirky-v6,6,$(on_host)))
 
-# Sessions over every transport; unit/session itself is the built-in one, with all rounds. What is the
+# Sessions over every transport; without a label it is the built-in one, with all rounds. What is the
 # same for all transports is left out where it says brief.
 # $(call session_suite,label,environment,brief or nothing)
-session_suite = 'unit/session-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(2) $(BUILD)/tests/unit/test_session $(3)'
+session_suite = $(foreach unit,$(SESSION_UNITS),'unit/$(unit)-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(2) $(BUILD)/tests/unit/test_$(unit) $(3)')
 least_pools  := UCCL_TCPX_STAGING_BYTES=64K UCCL_TCPX_SLICE_BYTES=4K UCCL_TCPX_DEVMEM_BYTES=1M UCCL_TCPX_EAGER_BYTES=0
 SESSION_SUITES := \
 	$(call session_suite,3-channels,$(on_host) UCCL_TCPX_NUM_CHANNELS=3,brief) \
@@ -382,7 +386,7 @@ SANITIZER      := $(shell command -v compute-sanitizer 2>/dev/null)
 on_gpu         := UCCL_TCPX_GPU=cuda
 sanitized       = $(on_gpu) $(SANITIZER) --tool $(1) --error-exitcode 9 --report-api-errors no
 # $(call session_gpu_suite,label,GB of mixed transfers,environment)
-session_gpu_suite = 'unit/session-$(1)-real@600: $(on_gpu) TCPX_TEST_LARGE=1 TCPX_TEST_SOAK=$(2)000000000 $(3) $(BUILD)/tests/unit/test_session'
+session_gpu_suite = $(foreach unit,$(SESSION_UNITS),'unit/$(unit)-$(1)-real@600: $(on_gpu) TCPX_TEST_LARGE=1 TCPX_TEST_SOAK=$(2)000000000 $(3) $(BUILD)/tests/unit/test_$(unit)')
 SESSION_GPU_SUITES := \
 	$(call session_gpu_suite,builtin,68,) \
 	$(call session_gpu_suite,own-host,17,$(own_plugin) UCCL_TCPX_PLUGIN_MODE=host) \
@@ -434,8 +438,7 @@ check-gpu:
 	@$(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-gpu-run
 
-check-gpu-run: all $(RUNNER) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS) \
-		$(BUILD)/tests/unit/test_session,$(TEST_PROGRAMS))
+check-gpu-run: all $(RUNNER) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS) $(SESSION_PROGRAMS),$(TEST_PROGRAMS))
 	@UCCL_TCPX_GPU=cuda $(BUILD)/tcpx devices
 	@$(RUNNER) $(RUNNER_FLAGS) --timeout 120 $(REAL_GPU_SUITES)
 
@@ -452,12 +455,12 @@ check-faults-run: all $(RUNNER) $(MORE_FAULTY_PROGRAMS) $(FAKECUDA_DIR)/libcuda.
 # which not one may cost it a page.
 .PHONY: check-tokens
 TRANSFERS ?= 10000
-check-tokens: all $(RUNNER) $(BUILD)/tests/gpu/test_plugin_faults $(BUILD)/tests/unit/test_session \
+check-tokens: all $(RUNNER) $(BUILD)/tests/gpu/test_plugin_faults $(BUILD)/tests/unit/test_session_data \
 		$(FAKECUDA_DIR)/libcuda.so.1
 	@$(RUNNER) $(RUNNER_FLAGS) \
 		'tokens/calls@3600: $(on_fake) TCPX_TEST_TRANSFERS=$(TRANSFERS) $(BUILD)/tests/gpu/test_plugin_faults test_tokens' \
-		'tokens/session-v6@3600: $(on_host) QUIRKY_CUDA=0 TCPX_TEST_TRANSFERS=$(TRANSFERS) $(call quirky_plugin,6) $(BUILD)/tests/unit/test_session test_tokens' \
-		$(foreach version,7 8 9 10 11 12,'tokens/session-v$(version)@3600: $(on_fake) TCPX_TEST_TRANSFERS=$(TRANSFERS) $(call quirky_plugin,$(version)) $(BUILD)/tests/unit/test_session test_tokens')
+		'tokens/session-v6@3600: $(on_host) QUIRKY_CUDA=0 TCPX_TEST_TRANSFERS=$(TRANSFERS) $(call quirky_plugin,6) $(BUILD)/tests/unit/test_session_data test_tokens' \
+		$(foreach version,7 8 9 10 11 12,'tokens/session-v$(version)@3600: $(on_fake) TCPX_TEST_TRANSFERS=$(TRANSFERS) $(call quirky_plugin,$(version)) $(BUILD)/tests/unit/test_session_data test_tokens')
 
 .PHONY: check-vm check-vm-run
 # The kernel's own devmem TCP, in a virtual machine. CASES='20_transfers ...': only these.

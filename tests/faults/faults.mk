@@ -37,12 +37,18 @@ faulty_plugin_suite = $(foreach seed,$(fault_seeds), \
 	TCPX_TEST_PLUGIN=$(FAULTY_PLUGIN) TCPX_TEST_TURNS=$(FEWER_TURNS) $(3) \
 	$(BUILD)/tests/plugin/test_plugin_$(2)')
 
+# $(call faulty_sessions,-label,needed kinds,environment,arguments). Only unit/session_close makes so
+# many connections that those of links certainly come.
+needed_by = $(if $(filter session_close,$(1)),$(2),$(of_bytes))
+faulty_sessions = $(foreach unit,$(SESSION_UNITS), \
+	$(call faulty_suite,$(unit)$(1),$(unit),8,$(call needed_by,$(unit),$(2)),$(3),$(4)))
+
 fewer_messages := TCPX_TEST_MESSAGES=300
 FAULTY_SUITES := \
 	'faults/faults: $(FAULTY)/test_faults' \
 	'faults/lacks: $(on_host) UCCL_TCPX_THREADS=3 $(FAULTY)/test_lacks' \
 	$(call faulty_suite,net_traffic,net_traffic,3,$(of_links)) \
-	$(call faulty_suite,session,session,8,$(of_links),$(on_host),brief)
+	$(call faulty_sessions,,$(of_links),$(on_host),brief)
 FAULTY_SUITES += $(call unless_tsan, \
 	$(call faulty_suite,net_comm,net_comm,3,$(of_links)) \
 	$(call faulty_suite,net_link,net_link,3,$(of_links)) \
@@ -65,10 +71,10 @@ MORE_FAULTY_SUITES := $(FAULTY_SUITES) \
 	$(call faulty_suite,net_gpu-standin,net_gpu,8,$(of_bytes),$(on_fake) UCCL_TCPX_THREADS=2 $(fewer_messages)) \
 	$(call faulty_suite,net_unpack,net_unpack,8,$(of_bytes),$(on_host)) \
 	$(call faulty_suite,net_unpack-devmem,net_unpack,8,$(of_bytes),$(on_host) UCCL_TCPX_SOFT_DEVMEM=5) \
-	$(call faulty_suite,session-whole,session,8,$(of_links),$(on_host)) \
-	$(call faulty_suite,session-3-channels,session,8,$(of_links),$(on_host) UCCL_TCPX_NUM_CHANNELS=3,brief) \
-	$(call faulty_suite,session-0-threads,session,8,$(of_links),$(on_host) UCCL_TCPX_THREADS=0,brief) \
-	$(call faulty_suite,session-own-unpack,session,8,$(of_bytes),$(on_fake) UCCL_TCPX_PLUGIN_PATH=$(FAULTY_PLUGIN) UCCL_TCPX_PLUGIN_MODE=unpack,brief) \
+	$(call faulty_sessions,-whole,$(of_links),$(on_host)) \
+	$(call faulty_sessions,-3-channels,$(of_links),$(on_host) UCCL_TCPX_NUM_CHANNELS=3,brief) \
+	$(call faulty_sessions,-0-threads,$(of_links),$(on_host) UCCL_TCPX_THREADS=0,brief) \
+	$(call faulty_sessions,-own-unpack,$(of_bytes),$(on_fake) UCCL_TCPX_PLUGIN_PATH=$(FAULTY_PLUGIN) UCCL_TCPX_PLUGIN_MODE=unpack,brief) \
 	$(call faulty_suite,session_faults,session_faults,8,$(of_bytes),$(on_host)) \
 	$(call faulty_suite,session_faults-pieces,session_faults,8,$(of_bytes),TCPX_TEST_TRANSPORT=pieces $(on_host)) \
 	$(call faulty_plugin_suite,connect,connect) \

@@ -62,21 +62,24 @@ static inline void list_free(struct list *list)
     *list = (struct list){0};
 }
 
-/* What arrives: `from` read in the order of its pieces, where the memory says `seed`. */
-static inline void list_gather(const struct list *from, uint64_t seed, uint8_t *message)
+/* What a transfer does: `from` is read in the order of its pieces, where its memory is `seed`'s. */
+static inline void list_move(const struct list *from, uint64_t seed, const struct list *to,
+                             uint8_t *memory)
 {
-    for (uint32_t i = 0; i < from->count; i++) {
-        say_at(message, from->pieces[i].bytes, seed, from->pieces[i].offset);
-        message += from->pieces[i].bytes;
-    }
-}
+    uint64_t bytes = 0;
+    uint64_t at = 0;
+    uint8_t *message;
 
-static inline void list_scatter(const struct list *to, const uint8_t *message, uint8_t *memory)
-{
-    for (uint32_t i = 0; i < to->count; i++) {
-        memcpy(memory + to->pieces[i].offset, message, to->pieces[i].bytes);
-        message += to->pieces[i].bytes;
-    }
+    for (uint32_t i = 0; i < from->count; i++)
+        bytes += from->pieces[i].bytes;
+    message = malloc(bytes + 1);
+    CHECK(message != NULL);
+    for (uint32_t i = 0; i < from->count; at += from->pieces[i++].bytes)
+        pattern_copy(message + at, from->pieces[i].bytes, seed, from->pieces[i].offset);
+    at = 0;
+    for (uint32_t i = 0; i < to->count; at += to->pieces[i++].bytes)
+        memcpy(memory + to->pieces[i].offset, message + at, to->pieces[i].bytes);
+    free(message);
 }
 
 /* The same at another place of the memory. */
@@ -172,8 +175,8 @@ static inline void fill_areas(const struct mix *mix, int side, struct mix_areas 
         struct area *area = &all->areas[side != jobs[i].sender][jobs[i].on_gpu[side]];
 
         if (jobs[i].sender == side)
-            say_at(area->expected + jobs[i].place[side], jobs[i].lists[side].span, mix->seed + i,
-                   0);
+            pattern_copy(area->expected + jobs[i].place[side], jobs[i].lists[side].span,
+                         mix->seed + i, 0);
     }
     for (int gpu = 0; gpu < 2; gpu++)
         area_write(&all->areas[0][gpu], 0, all->areas[0][gpu].bytes);
@@ -183,19 +186,14 @@ static inline void fill_areas(const struct mix *mix, int side, struct mix_areas 
 static inline void expect_jobs(const struct mix *mix, int side, struct mix_areas *all,
                                struct job *jobs)
 {
-    uint8_t *message = malloc(mix->longest + 1);
-
-    CHECK(message != NULL);
     for (uint32_t i = 0; i < mix->count; i++) {
         struct job *job = &jobs[i];
         struct area *area = &all->areas[1][job->on_gpu[side]];
 
-        if (job->sender == side)
-            continue;
-        list_gather(&job->lists[!side], mix->seed + i, message);
-        list_scatter(&job->lists[side], message, area->expected + job->place[side]);
+        if (job->sender != side)
+            list_move(&job->lists[!side], mix->seed + i, &job->lists[side],
+                      area->expected + job->place[side]);
     }
-    free(message);
 }
 
 static inline void begin_job(struct tcpx_session *session, int side, struct mix_areas *all,
@@ -205,18 +203,13 @@ static inline void begin_job(struct tcpx_session *session, int side, struct mix_
     struct list *list = &job->lists[side];
     struct tcpx_move move = {.memory = area->memory, .tag = job->tag};
 
-    if (job->as_pieces) {
-        list_shift(list, job->place[side]);
-        move.pieces = list->pieces;
-        move.piece_count = list->count;
-        job->transfer = begin(session, job->sender == side, &move);
-        /* they were copied */
-        list_shift(list, -job->place[side]);
-    } else {
-        move.offset = job->place[side] + list->pieces[0].offset;
-        move.bytes = job->bytes;
-        job->transfer = begin(session, job->sender == side, &move);
-    }
+    list_shift(list, job->place[side]);
+    move.offset = list->pieces[0].offset;
+    move.bytes = job->bytes;
+    move.pieces = job->as_pieces ? list->pieces : NULL;
+    move.piece_count = job->as_pieces ? list->count : 0;
+    job->transfer = begin(session, job->sender == side, move);
+    list_shift(list, -job->place[side]); /* they were copied */
 }
 
 /* --- waiting -------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /*
- * The two, or three, ends of sessions, each in a process of its own, and what they share: a place
- * to meet and to complain, bytes that tell one place from any other, and memory that knows what
- * should be in it. Of tcpx only tcpx.h is used here.
+ * The two, or three, ends of sessions, each in a process of its own, and what they share: a
+ * barrier, a place for what they find wrong, bytes that tell one place from any other, and memory
+ * that knows what should be in it. Of tcpx only tcpx.h is used here.
  */
 #ifndef TCPX_TESTS_SESSION_PAIR_H
 #define TCPX_TESTS_SESSION_PAIR_H
@@ -14,6 +14,8 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -23,12 +25,13 @@
 
 enum {
     MOST_SIDES = 3,
+    MOST_VARIANTS = 5,
+    MOST_CASES = 16, /* of a program */
     MEETINGS = 512,
     SKIPPED = 77,
-    FOLLOWED = 78, /* it ended because another side had complained */
+    FOLLOWED = 78, /* it ended because another side had failed */
     POISON = 0xe1,
-    SPEECH_BYTES =
-        1048583, /* a prime: no two places of a transfer are alike that could be mixed up */
+    PATTERN_BYTES = 1048583, /* a prime: places of a transfer that could be mixed up differ */
 };
 
 #define WAIT_MS            limit_ms(30000) /* for what must happen; a hang, and not slowness, fails */
@@ -36,11 +39,26 @@ enum {
 #define HANG_SECONDS       limit_ms(110)   /* of a whole case, */
 #define HANG_SECONDS_LARGE limit_ms(300)
 
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
 static inline uint64_t number_of(const char *variable, uint64_t otherwise)
 {
     const char *text = getenv(variable);
 
     return text != NULL && *text != '\0' ? strtoull(text, NULL, 0) : otherwise;
+}
+
+/* A file below BUILD; the program is BUILD/tests/FOLDER/NAME. Good until the next call. */
+static inline const char *path_in_build(const char *name)
+{
+    static char path[PATH_MAX + 64];
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
+
+    path[length > 0 ? length : 0] = '\0';
+    for (int i = 0; i < 3 && *path != '\0'; i++)
+        *strrchr(path, '/') = '\0';
+    snprintf(path + strlen(path), 64, "/%s", name);
+    return path;
 }
 
 /* --- processes ----------------------------------------------------------------------------- */
@@ -51,69 +69,132 @@ struct meeting {
     atomic_bool broken;
     atomic_uint_fast64_t number; /* for whatever a case wants */
     char note[400];
-    char complaints[MOST_SIDES][700];
+    char failures[MOST_SIDES][700];
 };
+
+struct side;
+typedef void side_run(struct side *me);
+typedef void session_run(struct side *me, struct tcpx_session *session);
+
+/* Which runs of a program have a case. */
+enum side_runs {
+    IN_FULL,   /* those without an argument: what is the same for all transports */
+    IN_BRIEF,  /* also with the argument `brief`: it concerns the bytes and their transport */
+    IF_LARGE,  /* where TCPX_TEST_LARGE or TCPX_TEST_SOAK is set */
+    IF_QUIRKY, /* over a plugin with faults */
+};
+
+struct side_case {
+    const char *name;
+    side_run *run;
+    session_run *with_session; /* instead: with a session that is opened before and closed after */
+    uint64_t chunk_bytes;      /* of it; 0: the usual ones */
+    int sides;
+    int variants; /* that run at the same time, each with all sides */
+    enum side_runs runs;
+};
+
+static struct side_case side_cases[MOST_CASES];
+static size_t side_case_count;
+
+static inline void side_case_add(struct side_case added)
+{
+    if (side_case_count == MOST_CASES)
+        abort();
+    side_cases[side_case_count++] = added;
+}
+
+/* Enters a case in the list of its program, before main(). Its body follows. */
+#define ENTER_CASE(of, member, type, ...)                                                          \
+    static type run_##of;                                                                          \
+    __attribute__((constructor)) static void enter_##of(void)                                      \
+    {                                                                                              \
+        side_case_add((struct side_case){.name = "test_" #of, .member = run_##of, __VA_ARGS__});   \
+    }
+
+/* In so many processes, each of which is `me`. */
+#define SIDES_CASE(of, count, when)                                                                \
+    ENTER_CASE(of, run, side_run, .sides = count, .variants = 1, .runs = when)                     \
+    static void run_##of(struct side *me __attribute__((unused)))
+#define VARIANTS_CASE(of, count)                                                                   \
+    ENTER_CASE(of, run, side_run, .sides = 2, .variants = count)                                   \
+    static void run_##of(struct side *me)
+/* In two processes, with a `session` between them. */
+#define SESSION_CASE(of, chunk, when)                                                              \
+    ENTER_CASE(of, with_session, session_run, .sides = 2, .variants = 1, .runs = when,             \
+               .chunk_bytes = chunk)                                                               \
+    static void run_##of(struct side *me __attribute__((unused)), struct tcpx_session *session)
 
 /* One of the processes of a case. */
 struct side {
+    const struct side_case *of;
+    int variant;
     int number;
     int sides;
     unsigned barriers; /* that it has passed */
     unsigned opened;   /* pairs of sessions */
 };
 
-static struct meeting *meeting;
-static int side_number; /* of this process */
+static struct meeting *meeting;   /* of this process's variant; the first one of all variants */
+static int side_number = -1;      /* of this process; -1: it runs the tests, and forks the sides */
+static char stage_text[160] = ""; /* what goes on: a part of what a failure prints */
+#define STAGE(...) snprintf(stage_text, sizeof stage_text, __VA_ARGS__)
 
 /* Where in which file it was seen. */
 #define HERE               __FILE__ ":" LINE_TEXT(__LINE__)
 #define LINE_TEXT(line)    LINE_TEXT_OF(line)
 #define LINE_TEXT_OF(line) #line
 
-static inline _Noreturn void complain(const char *here, const char *what)
+/* Of a side, from any of its threads: leaves the reason where the parent finds it, and ends. */
+static inline _Noreturn void fail_here(const char *here, const char *what)
 {
     const char *file = strrchr(here, '/');
     bool first = !atomic_exchange(&meeting->broken, true);
+    char text[sizeof *meeting->failures];
 
-    snprintf(meeting->complaints[side_number], sizeof *meeting->complaints, "%s%s: %s; %s",
-             first ? "first: " : "", file != NULL ? file + 1 : here, what, tcpx_last_error());
+    snprintf(text, sizeof text, "%s%s: %s%s%s; %s", first ? "first: " : "",
+             file != NULL ? file + 1 : here, stage_text, *stage_text != '\0' ? ": " : "", what,
+             tcpx_last_error());
+    if (side_number < 0)
+        fail_msg("%s", text);
+    memcpy(meeting->failures[side_number], text, sizeof text);
     _exit(first ? 1 : FOLLOWED);
 }
 
-/* In a child, from any of its threads: says what is wrong where the parent finds it, and ends. */
+static inline _Noreturn void fail_call(const char *here, const char *call, int result,
+                                       const char *expected)
+{
+    char text[400];
+
+    snprintf(text, sizeof text, "%s: %s instead of %s", call, tcpx_result_name(result), expected);
+    fail_here(here, text);
+}
+
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (!(condition))                                                                          \
-            complain(HERE, #condition);                                                            \
+            fail_here(HERE, #condition);                                                           \
     } while (0)
 
-#define CHECK_SUCCESS(call)                                                                        \
+#define CHECK_RESULT(call, expected)                                                               \
     do {                                                                                           \
         int result_ = (call);                                                                      \
-        if (result_ != TCPX_SUCCESS)                                                               \
-            complain_of(HERE, #call, result_, "TCPX_SUCCESS");                                     \
+        if (result_ != (expected))                                                                 \
+            fail_call(HERE, #call, result_, #expected);                                            \
     } while (0)
+#define CHECK_SUCCESS(call) CHECK_RESULT(call, TCPX_SUCCESS)
 
 /* Fails with `expected` and a text that contains `words`. */
 #define CHECK_ERROR(call, expected, words)                                                         \
     do {                                                                                           \
         int result_ = (call);                                                                      \
         if (result_ != (expected) || strstr(tcpx_last_error(), words) == NULL)                     \
-            complain_of(HERE, #call, result_, #expected " with '" words "'");                      \
+            fail_call(HERE, #call, result_, #expected " with '" words "'");                        \
     } while (0)
-
-static inline _Noreturn void complain_of(const char *here, const char *call, int result,
-                                         const char *expected)
-{
-    char text[400];
-
-    snprintf(text, sizeof text, "%s: %s instead of %s", call, tcpx_result_name(result), expected);
-    complain(here, text);
-}
 
 static inline _Noreturn void skip_case(const char *why)
 {
-    snprintf(meeting->complaints[side_number], sizeof *meeting->complaints, "%s", why);
+    snprintf(meeting->failures[side_number], sizeof *meeting->failures, "%s", why);
     _exit(SKIPPED);
 }
 
@@ -125,20 +206,20 @@ static inline uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static inline void sleep_us(long microseconds)
+static inline void sleep_us(uint64_t microseconds)
 {
-    nanosleep(&(struct timespec){.tv_sec = microseconds / 1000000,
-                                 .tv_nsec = microseconds % 1000000 * 1000},
+    nanosleep(&(struct timespec){.tv_sec = (time_t)(microseconds / 1000000),
+                                 .tv_nsec = (long)(microseconds % 1000000) * 1000},
               NULL);
 }
 
-/* Some other side has complained: what this one finds is only what follows from it. */
-static inline void look_around(uint64_t since)
+/* When another side has failed, what this one finds is only what follows from it. */
+static inline void check_others(uint64_t since)
 {
     if (atomic_load(&meeting->broken))
-        complain(HERE, "the other side has ended");
+        fail_here(HERE, "the other side has ended");
     if (now_ms() - since > 2 * WAIT_MS)
-        complain(HERE, "the other side did not come");
+        fail_here(HERE, "the other side did not come");
     sleep_us(50);
 }
 
@@ -150,108 +231,8 @@ static inline void meet(struct side *me)
 
     atomic_fetch_add(&meeting->arrived, 1);
     while (atomic_load(&meeting->arrived) < wanted)
-        look_around(since);
+        check_others(since);
 }
-
-typedef void side_run(struct side *me);
-
-struct side_wish {
-    side_run *run;
-    int number;
-    int sides;
-};
-
-/* Of a sanitizer, where there is one: these processes end without it. */
-extern void __lsan_do_leak_check(void) __attribute__((weak));
-
-/*
- * Programs that use CUDA have a context of their own. With a real GPU so has a side: to make one
- * and end it in each of some hundred sessions would take minutes.
- */
-static inline void *hold_gpu(void)
-{
-    void *page = NULL;
-
-    if (number_of("TCPX_TEST_LARGE", 0) != 0)
-        CHECK_SUCCESS(tcpx_gpu_alloc(0, 4096, &page));
-    return page;
-}
-
-static inline void side_process(const uint8_t *argument)
-{
-    struct side_wish wish;
-    struct side me = {0};
-    void *held;
-
-    memcpy(&wish, argument, sizeof wish);
-    me.number = side_number = wish.number;
-    me.sides = wish.sides;
-    alarm((unsigned)(number_of("TCPX_TEST_LARGE", 0) != 0 ? HANG_SECONDS_LARGE : HANG_SECONDS));
-    held = hold_gpu();
-    wish.run(&me);
-    CHECK_SUCCESS(tcpx_gpu_free(held));
-    if (__lsan_do_leak_check != NULL)
-        __lsan_do_leak_check();
-}
-
-/* What a case has shown. A process that was killed, as its case had it, is no complaint. */
-static inline void run_sides(side_run *run, int sides)
-{
-    int statuses[MOST_SIDES];
-    pid_t pids[MOST_SIDES];
-    char text[2400];
-    size_t used = 0;
-    bool failed = false;
-
-    memset(meeting, 0, sizeof *meeting);
-    for (int i = 0; i < sides; i++) {
-        const struct side_wish wish = {.run = run, .number = i, .sides = sides};
-
-        pids[i] = nursery_fork(side_process, &wish, sizeof wish);
-    }
-    for (int i = 0; i < sides; i++)
-        statuses[i] = nursery_wait(pids[i]);
-    for (int i = 0; i < sides; i++) {
-        bool skipped = WIFEXITED(statuses[i]) && WEXITSTATUS(statuses[i]) == SKIPPED;
-        bool killed = WIFSIGNALED(statuses[i]) && WTERMSIG(statuses[i]) == SIGKILL;
-
-        if (skipped) {
-            skip_because("%s", meeting->complaints[i]);
-        }
-        if (killed || (WIFEXITED(statuses[i]) && WEXITSTATUS(statuses[i]) == 0))
-            continue;
-        failed = true;
-        used += (size_t)snprintf(text + used, sizeof text - used, "side %d: %s%d: %s; ", i,
-                                 WIFSIGNALED(statuses[i]) ? "signal " : "status ",
-                                 WIFSIGNALED(statuses[i]) ? WTERMSIG(statuses[i])
-                                                          : WEXITSTATUS(statuses[i]),
-                                 meeting->complaints[i]);
-    }
-    if (failed)
-        fail_msg("%s", text);
-}
-
-/* `run_name` in two processes. */
-#define CASE(name)                                                                                 \
-    static void test_##name(void **state)                                                          \
-    {                                                                                              \
-        (void)state;                                                                               \
-        run_sides(run_##name, 2);                                                                  \
-    }
-
-#define CASE_OF_THREE(name)                                                                        \
-    static void test_##name(void **state)                                                          \
-    {                                                                                              \
-        (void)state;                                                                               \
-        run_sides(run_##name, 3);                                                                  \
-    }
-
-#define CASE_OF_ONE(name)                                                                          \
-    static void test_##name(void **state)                                                          \
-    {                                                                                              \
-        (void)state;                                                                               \
-        run_sides(run_##name, 1);                                                                  \
-    }
 
 /* --- how much ------------------------------------------------------------------------------ */
 
@@ -302,30 +283,30 @@ static inline void shuffle(uint64_t *state, uint32_t *order, uint32_t count)
     }
 }
 
-/* --- what memory says ----------------------------------------------------------------------- */
+/* --- what memory contains -------------------------------------------------------------------- */
 
-static uint8_t *speech;
+static uint8_t *pattern;
 
-static inline void speech_make(void)
+static inline void pattern_make(void)
 {
     uint64_t state = 0x7e57;
 
-    speech = malloc(SPEECH_BYTES);
-    if (speech == NULL)
+    pattern = malloc(PATTERN_BYTES);
+    if (pattern == NULL)
         _exit(1);
-    for (size_t i = 0; i < SPEECH_BYTES; i++)
-        speech[i] = (uint8_t)(random_next(&state) >> 32);
+    for (size_t i = 0; i < PATTERN_BYTES; i++)
+        pattern[i] = (uint8_t)(random_next(&state) >> 32);
 }
 
-/* Bytes [position, position + bytes) of what `seed` says. */
-static inline void say_at(uint8_t *to, uint64_t bytes, uint64_t seed, uint64_t position)
+/* Bytes [position, position + bytes) of what a sender with this seed has in its memory. */
+static inline void pattern_copy(uint8_t *to, uint64_t bytes, uint64_t seed, uint64_t position)
 {
-    uint64_t at = (seed * 7919 + position) % SPEECH_BYTES;
+    uint64_t at = (seed * 7919 + position) % PATTERN_BYTES;
 
     while (bytes > 0) {
-        uint64_t step = SPEECH_BYTES - at < bytes ? SPEECH_BYTES - at : bytes;
+        uint64_t step = PATTERN_BYTES - at < bytes ? PATTERN_BYTES - at : bytes;
 
-        memcpy(to, speech + at, step);
+        memcpy(to, pattern + at, step);
         to += step;
         bytes -= step;
         at = 0;
@@ -353,7 +334,7 @@ static inline void area_allocate(struct area *area, bool on_gpu, uint64_t bytes,
     if (on_gpu)
         CHECK_SUCCESS(tcpx_gpu_alloc(0, bytes + 2 * SKEW, &area->allocation));
     else
-        area->allocation = malloc(bytes + 2 * SKEW);
+        area->allocation = aligned_alloc(SKEW, (bytes / SKEW + 3) * SKEW);
     area->expected = malloc(bytes + 1);
     area->scratch = on_gpu ? malloc(bytes + 1) : NULL;
     CHECK(area->allocation != NULL && area->expected != NULL);
@@ -389,7 +370,7 @@ static inline void area_drop(struct area *area, struct tcpx_session *session)
     area_free(area);
 }
 
-/* The memory becomes what is expected of it. */
+/* What is expected is written to the memory. */
 static inline void area_write(struct area *area, uint64_t offset, uint64_t bytes)
 {
     if (area->on_gpu)
@@ -398,9 +379,9 @@ static inline void area_write(struct area *area, uint64_t offset, uint64_t bytes
         memcpy(area->address + offset, area->expected + offset, bytes);
 }
 
-static inline void area_say(struct area *area, uint64_t seed)
+static inline void area_fill(struct area *area, uint64_t seed)
 {
-    say_at(area->expected, area->bytes, seed, 0);
+    pattern_copy(area->expected, area->bytes, seed, 0);
     area_write(area, 0, area->bytes);
 }
 
@@ -408,6 +389,22 @@ static inline void area_poison(struct area *area)
 {
     memset(area->expected, POISON, area->bytes);
     area_write(area, 0, area->bytes);
+}
+
+/* The memory of a transfer, as it is before: the sender's is full, the receiver's poisoned. */
+static inline void area_begin(struct area *area, bool sends, uint64_t seed)
+{
+    if (sends)
+        area_fill(area, seed);
+    else
+        area_poison(area);
+}
+
+static inline void area_open(struct area *area, struct tcpx_session *session, bool on_gpu,
+                             uint64_t bytes, bool sends, uint64_t seed)
+{
+    area_make(area, session, on_gpu, bytes);
+    area_begin(area, sends, seed);
 }
 
 /* Where it is not what is expected; UINT64_MAX: nowhere. */
@@ -440,7 +437,19 @@ static inline void check_area(struct area *area, uint64_t offset, uint64_t bytes
              area->on_gpu ? "GPU" : "host", (unsigned long long)area->bytes,
              (unsigned long long)wrong, (unsigned long long)offset,
              (unsigned long long)offset + bytes);
-    complain(here, what);
+    fail_here(here, what);
+}
+
+/* A transfer has ended: a receiver has the sender's bytes from `position` on, at `offset`. */
+#define CHECK_MOVED(area, sends, offset, length, seed, position)                                   \
+    check_moved(area, sends, offset, length, seed, position, HERE)
+
+static inline void check_moved(struct area *area, bool sends, uint64_t offset, uint64_t bytes,
+                               uint64_t seed, uint64_t position, const char *here)
+{
+    if (!sends)
+        pattern_copy(area->expected + offset, bytes, seed, position);
+    check_area(area, 0, area->bytes, here);
 }
 
 /* A window and what lies around it. */
@@ -478,13 +487,12 @@ static inline struct tcpx_session_options small_chunks(void)
     return options;
 }
 
-static inline struct tcpx_session_listener *listen_here(struct side *me, unsigned place,
+static inline struct tcpx_session_listener *listen_here(unsigned place,
                                                         const struct tcpx_session_options *options)
 {
     struct tcpx_session_listener *listener;
     int port;
 
-    (void)me;
     CHECK_SUCCESS(tcpx_session_listen("127.0.0.1", 0, options, &listener));
     CHECK_SUCCESS(tcpx_session_port(listener, &port));
     atomic_store(&meeting->ports[place], port);
@@ -497,8 +505,14 @@ static inline int port_of(unsigned place)
     int port;
 
     while ((port = atomic_load(&meeting->ports[place])) == 0)
-        look_around(since);
+        check_others(since);
     return port;
+}
+
+static inline int connect_to(unsigned place, const struct tcpx_session_options *options,
+                             struct tcpx_session **session)
+{
+    return tcpx_session_connect("127.0.0.1", port_of(place), options, WAIT_MS, session);
 }
 
 /* Side 0 listens, side 1 connects. */
@@ -509,12 +523,12 @@ static inline int try_open(struct side *me, const struct tcpx_session_options *o
     int result;
 
     if (me->number == 0) {
-        struct tcpx_session_listener *listener = listen_here(me, place, options);
+        struct tcpx_session_listener *listener = listen_here(place, options);
 
         result = tcpx_session_accept(listener, WAIT_MS, session);
         tcpx_session_stop_listening(listener);
     } else {
-        result = tcpx_session_connect("127.0.0.1", port_of(place), options, WAIT_MS, session);
+        result = connect_to(place, options, session);
     }
     return result;
 }
@@ -526,6 +540,36 @@ static inline struct tcpx_session *open_session(struct side *me,
 
     CHECK_SUCCESS(try_open(me, options, &session));
     return session;
+}
+
+/* A file of this process with a secret, which may be another one than before. */
+static inline const char *secret_write(const char *secret)
+{
+    static char path[64];
+    int fd;
+
+    snprintf(path, sizeof path, "/tmp/test_session.%d", (int)getpid());
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0 && write(fd, secret, strlen(secret)) == (ssize_t)strlen(secret));
+    close(fd);
+    return path;
+}
+
+/* False: secrets are refused here, for want of libsodium. */
+static inline bool secrets_work(void)
+{
+    struct tcpx_session_options options = usual_options();
+    struct tcpx_session_listener *listener;
+    int result;
+
+    options.secret_file = secret_write("the one");
+    result = tcpx_session_listen("127.0.0.1", 0, &options, &listener);
+    if (result == TCPX_SUCCESS)
+        tcpx_session_stop_listening(listener);
+    else
+        CHECK_ERROR(result, TCPX_INVALID_USAGE, "libsodium");
+    unlink(options.secret_file);
+    return result == TCPX_SUCCESS;
 }
 
 static inline bool is_builtin(const struct tcpx_session *session)
@@ -549,46 +593,56 @@ static inline struct tcpx_session_statistics statistics_of(struct tcpx_session *
     return statistics;
 }
 
-static inline struct tcpx_transfer *begin(struct tcpx_session *session, bool sending,
-                                          const struct tcpx_move *move)
+/* In pieces of about the same length, of which there are two at most; 0: not as a list. */
+static inline struct tcpx_move move_of(const struct area *area, uint64_t offset, uint64_t bytes,
+                                       uint64_t tag, unsigned pieces)
+{
+    static _Thread_local struct tcpx_piece list[2]; /* whatever takes a move copies its list */
+    uint64_t first = pieces == 2 ? bytes / 3 : bytes;
+    struct tcpx_move move = {.memory = area->memory, .offset = offset, .bytes = bytes, .tag = tag};
+
+    list[0] = (struct tcpx_piece){.offset = offset, .bytes = first};
+    list[1] = (struct tcpx_piece){.offset = offset + first, .bytes = bytes - first};
+    move.pieces = pieces > 0 ? list : NULL;
+    move.piece_count = pieces;
+    return move;
+}
+
+static inline int try_begin(struct tcpx_session *session, bool sends, struct tcpx_move move,
+                            struct tcpx_transfer **transfer)
+{
+    return sends ? tcpx_send(session, &move, transfer) : tcpx_receive(session, &move, transfer);
+}
+
+static inline struct tcpx_transfer *begin(struct tcpx_session *session, bool sends,
+                                          struct tcpx_move move)
 {
     struct tcpx_transfer *transfer = NULL;
 
-    if (sending)
-        CHECK_SUCCESS(tcpx_send(session, move, &transfer));
-    else
-        CHECK_SUCCESS(tcpx_receive(session, move, &transfer));
+    CHECK_SUCCESS(try_begin(session, sends, move, &transfer));
     return transfer;
 }
 
-static inline struct tcpx_transfer *begin_part(struct tcpx_session *session, bool sending,
+static inline struct tcpx_transfer *begin_part(struct tcpx_session *session, bool sends,
                                                const struct area *area, uint64_t offset,
-                                               uint64_t bytes, uint64_t tag)
+                                               uint64_t bytes, uint64_t tag, unsigned pieces)
 {
-    const struct tcpx_move move = {
-        .memory = area->memory, .offset = offset, .bytes = bytes, .tag = tag};
-
-    return begin(session, sending, &move);
+    return begin(session, sends, move_of(area, offset, bytes, tag, pieces));
 }
 
 #define FINISH(transfer) CHECK_SUCCESS(tcpx_transfer_wait(transfer, WAIT_MS))
 
-/* The sender says, the receiver hears: one small transfer, to see that the session is alive. */
-static inline void talk(struct side *me, struct tcpx_session *session, int sender, uint64_t tag)
+/* One small transfer, to see that the session works. */
+static inline void ping(struct side *me, struct tcpx_session *session, int sender, uint64_t tag)
 {
     enum { BYTES = 3000 };
+    bool sends = me->number == sender;
+    uint64_t offset = sends ? 50 : 7;
     struct area area;
 
-    area_make(&area, session, tag % 2 == 0, BYTES + 100);
-    if (me->number == sender) {
-        area_say(&area, tag);
-        FINISH(begin_part(session, true, &area, 50, BYTES, tag));
-    } else {
-        area_poison(&area);
-        FINISH(begin_part(session, false, &area, 7, BYTES, tag));
-        say_at(area.expected + 7, BYTES, tag, 50);
-        CHECK_AREA(&area, 0, area.bytes);
-    }
+    area_open(&area, session, tag % 2 == 0, BYTES + 100, sends, tag);
+    FINISH(begin_part(session, sends, &area, offset, BYTES, tag, 0));
+    CHECK_MOVED(&area, sends, offset, BYTES, tag, 50);
     area_drop(&area, session);
 }
 
@@ -616,25 +670,135 @@ static inline int running_threads(void)
     return entries_of("/proc/self/task");
 }
 
-/* --- the beginning of a program ----------------------------------------------------------------
- */
+/* --- the processes of a case ----------------------------------------------------------------- */
+
+/* Of a sanitizer, where there is one: these processes end without it. */
+extern void __lsan_do_leak_check(void) __attribute__((weak));
 
 /*
- * In main, before anything else: loopback, emulated GPUs and the built-in transport, unless the
- * environment says otherwise. False: there is no memory that the sides can share.
+ * Programs that use CUDA have a context of their own. With a real GPU so has a side: to make one
+ * and end it in each of some hundred sessions would take minutes.
  */
-static inline bool sides_start(void)
+static inline void *hold_gpu(void)
+{
+    void *page = NULL;
+
+    if (number_of("TCPX_TEST_LARGE", 0) != 0)
+        CHECK_SUCCESS(tcpx_gpu_alloc(0, 4096, &page));
+    return page;
+}
+
+static inline void side_process(const uint8_t *argument)
+{
+    struct tcpx_session_options options = usual_options();
+    struct tcpx_session *session;
+    struct side me;
+    void *held;
+
+    memcpy(&me, argument, sizeof me);
+    meeting += me.variant;
+    side_number = me.number;
+    alarm((unsigned)(number_of("TCPX_TEST_LARGE", 0) != 0 ? HANG_SECONDS_LARGE : HANG_SECONDS));
+    held = hold_gpu();
+    if (me.of->with_session != NULL) {
+        options.chunk_bytes = me.of->chunk_bytes;
+        session = open_session(&me, &options);
+        me.of->with_session(&me, session);
+        tcpx_session_close(session);
+    } else {
+        me.of->run(&me);
+    }
+    CHECK_SUCCESS(tcpx_gpu_free(held));
+    if (__lsan_do_leak_check != NULL)
+        __lsan_do_leak_check();
+}
+
+/* False: a side has failed. A process that was killed, as its case had it, has not. */
+static inline bool check_side(const struct side *side, int status)
+{
+    const char *failure = meeting[side->variant].failures[side->number];
+
+    if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED)
+        skip_because("%s", failure);
+    if (status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))
+        return true;
+    print_message("# variant %d, side %d: %s %d: %s\n", side->variant, side->number,
+                  WIFSIGNALED(status) ? "signal" : "status",
+                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), failure);
+    return false;
+}
+
+static void run_sides(void **state)
+{
+    const struct side_case *of = *state;
+    struct side sides[MOST_VARIANTS * MOST_SIDES];
+    pid_t pids[MOST_VARIANTS * MOST_SIDES];
+    int statuses[MOST_VARIANTS * MOST_SIDES];
+    int count = of->variants * of->sides;
+    bool failed = false;
+
+    memset(meeting, 0, MOST_VARIANTS * sizeof *meeting);
+    for (int i = 0; i < count; i++) {
+        sides[i] = (struct side){
+            .of = of, .variant = i / of->sides, .number = i % of->sides, .sides = of->sides};
+        pids[i] = nursery_fork(side_process, &sides[i], sizeof sides[i]);
+    }
+    for (int i = 0; i < count; i++)
+        statuses[i] = nursery_wait(pids[i]);
+    for (int i = 0; i < count; i++)
+        failed = !check_side(&sides[i], statuses[i]) || failed;
+    assert_false(failed);
+}
+
+/* --- programs -------------------------------------------------------------------------------- */
+
+/* What sides share, and the bytes they send. In main, before anything else; false: no memory. */
+static inline bool sides_prepare(void)
 {
     setenv("UCCL_TCPX_PLUGIN_PATH", "builtin", 0);
     setenv("UCCL_TCPX_GPU", "host", 0);
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);
-    meeting =
-        mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    meeting = mmap(NULL, MOST_VARIANTS * sizeof *meeting, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (meeting == MAP_FAILED)
         return false;
-    speech_make();
+    pattern_make();
     nursery_start();
     return true;
+}
+
+static inline bool case_runs(const struct side_case *of, bool brief)
+{
+    const char *plugin = getenv("UCCL_TCPX_PLUGIN_PATH");
+
+    if (of->runs == IF_LARGE)
+        return !brief &&
+               (number_of("TCPX_TEST_LARGE", 0) != 0 || number_of("TCPX_TEST_SOAK", 0) != 0);
+    if (of->runs == IF_QUIRKY)
+        return plugin != NULL && strstr(plugin, "quirky") != NULL;
+    return !brief || of->runs == IN_BRIEF;
+}
+
+/*
+ * All of main: [brief | pattern] are the arguments. Loopback, emulated GPUs and the built-in
+ * transport, unless the environment says otherwise.
+ */
+static inline int sides_main(int argc, char **argv, const char *name)
+{
+    bool brief = argc > 1 && strcmp(argv[1], "brief") == 0;
+    struct CMUnitTest tests[MOST_CASES] = {{0}};
+    size_t count = 0;
+
+    for (size_t i = 0; i < side_case_count; i++)
+        if (case_runs(&side_cases[i], brief))
+            tests[count++] = (struct CMUnitTest){.name = side_cases[i].name,
+                                                 .test_func = run_sides,
+                                                 .initial_state = &side_cases[i]};
+    if (argc > 1 && !brief)
+        cmocka_set_test_filter(argv[1]);
+    if (!sides_prepare())
+        return 1;
+    return _cmocka_run_group_tests(name, tests, count, NULL, NULL);
 }
 
 #endif

@@ -4,7 +4,7 @@
  * fails is the call, the peer or the lengths, and the data goes on coming.
  */
 #include "tests/unit/aftermath.h"
-#include "tests/unit/session_gpu.h"
+#include "tests/unit/session_pair.h"
 
 enum { BYTES = 1 << 20, LATER_MS = 60 };
 
@@ -53,7 +53,7 @@ static int test_on_no_stream(struct tcpx_transfer *transfer)
  * The copy into GPU memory is under way when the stream is refused, and goes on: the transfer has
  * not failed before the copy has ended.
  */
-static void run_no_stream(struct side *me)
+SIDES_CASE(no_stream, 2, IN_FULL)
 {
     const struct tcpx_session_options options = usual_options();
     struct tcpx_session *session;
@@ -68,9 +68,8 @@ static void run_no_stream(struct side *me)
         struct tcpx_transfer *transfer;
         struct area area;
 
-        area_make(&area, session, true, bytes);
-        area_say(&area, turn);
-        transfer = begin_part(session, me->number == 0, &area, 0, bytes, turn);
+        area_open(&area, session, true, bytes, true, turn);
+        transfer = begin_part(session, me->number == 0, &area, 0, bytes, turn, 0);
         if (me->number == 0) {
             FINISH(transfer);
             area_drop(&area, session);
@@ -82,10 +81,9 @@ static void run_no_stream(struct side *me)
         area_free(&area);
     }
     /* The session goes on. */
-    talk(me, session, 0, 100);
+    ping(me, session, 0, 100);
     tcpx_session_close(session);
 }
-CASE(no_stream)
 
 /* --- every way to fail ------------------------------------------------------------------------ */
 
@@ -95,15 +93,7 @@ enum { TRANSFERS_AT_ONCE = 6 };
 static struct tcpx_transfer *begin_one(struct tcpx_session *session, bool sending,
                                        struct area *area, uint64_t bytes, unsigned number)
 {
-    struct tcpx_piece list[2] = {{.bytes = bytes / 2},
-                                 {.offset = bytes / 2, .bytes = bytes - bytes / 2}};
-    struct tcpx_move move = {.memory = area->memory, .bytes = bytes, .tag = number};
-
-    if (number % 2 == 1) {
-        move.pieces = list;
-        move.piece_count = 2;
-    }
-    return begin(session, sending, &move);
+    return begin_part(session, sending, area, 0, bytes, number, number % 2 == 1 ? 2 : 0);
 }
 
 static void end_all(struct tcpx_session *session, struct area *areas,
@@ -118,7 +108,7 @@ static void end_all(struct tcpx_session *session, struct area *areas,
 }
 
 /* The peer is killed, or closes, while its data comes and this side's goes. */
-static void run_peer_gone(struct side *me)
+SIDES_CASE(peer_gone, 2, IN_FULL)
 {
     for (unsigned turn = 0; turn < 6; turn++) {
         struct tcpx_session_options options = small_chunks();
@@ -130,8 +120,7 @@ static void run_peer_gone(struct side *me)
         options.channels = turn % 2 == 0 ? 1 : 2;
         session = open_session(me, &options);
         for (unsigned i = 0; i < TRANSFERS_AT_ONCE; i++) {
-            area_make(&areas[i], session, i / 2 % 2 == 1, 4 << 20);
-            area_say(&areas[i], i);
+            area_open(&areas[i], session, i / 2 % 2 == 1, 4 << 20, true, i);
             transfers[i] = begin_one(session, (i / 4 + me->number) % 2 == 0, &areas[i], 4 << 20, i);
         }
         meet(me);
@@ -151,10 +140,9 @@ static void run_peer_gone(struct side *me)
         meet(me);
     }
 }
-CASE(peer_gone)
 
 /* A receive that is too short fails; the bytes that it did not take never come. */
-static void run_too_short(struct side *me)
+SIDES_CASE(too_short, 2, IN_FULL)
 {
     for (int channels = 1; channels <= 2; channels++) {
         struct tcpx_session_options options = small_chunks();
@@ -167,8 +155,7 @@ static void run_too_short(struct side *me)
             struct area area;
             int result;
 
-            area_make(&area, session, turn % 2 == 1, BYTES);
-            area_say(&area, turn);
+            area_open(&area, session, turn % 2 == 1, BYTES, true, turn);
             result = tcpx_transfer_wait(begin_one(session, me->number == 0, &area,
                                                   me->number == 0 ? bytes : bytes / 2, turn),
                                         WAIT_MS);
@@ -177,23 +164,12 @@ static void run_too_short(struct side *me)
             LOOK_AGAIN();
             area_free(&area);
         }
-        talk(me, session, 1, 100);
+        ping(me, session, 1, 100);
         tcpx_session_close(session);
     }
 }
-CASE(too_short)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_stream),
-        cmocka_unit_test(test_peer_gone),
-        cmocka_unit_test(test_too_short),
-    };
-
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    if (!sides_start())
-        return 1;
-    return cmocka_run_group_tests_name("after an error", tests, NULL, NULL);
+    return sides_main(argc, argv, "after an error");
 }

@@ -7,20 +7,16 @@
 
 enum { PROMPT_MS = 500 };
 
-static void check_prompt(uint64_t since, const char *what)
+static void check_prompt(uint64_t *since, const char *what)
 {
-    char text[100];
-
-    if (now_ms() - since <= PROMPT_MS)
-        return;
-    snprintf(text, sizeof text, "%s took %llu ms", what, (unsigned long long)(now_ms() - since));
-    complain(HERE, text);
+    STAGE("%s took %llu ms", what, (unsigned long long)(now_ms() - *since));
+    CHECK(now_ms() - *since <= PROMPT_MS);
+    *since = now_ms();
 }
 
 /* What may be called while the session fails. */
 static void make_calls(struct tcpx_session *session, struct tcpx_transfer *transfer, int *result)
 {
-    struct tcpx_session_statistics statistics = {.size = sizeof statistics};
     uint8_t bytes[100];
     struct tcpx_memory *memory;
     struct tcpx_transfer *other;
@@ -28,23 +24,20 @@ static void make_calls(struct tcpx_session *session, struct tcpx_transfer *trans
     uint64_t since = now_ms();
     int done = 0;
 
-    CHECK_SUCCESS(tcpx_session_get_statistics(session, &statistics));
-    check_prompt(since, "statistics");
-    since = now_ms();
+    (void)statistics_of(session);
+    check_prompt(&since, "statistics");
     CHECK_SUCCESS(tcpx_session_register(session, bytes, sizeof bytes, &memory));
     CHECK_SUCCESS(tcpx_session_deregister(session, memory));
-    check_prompt(since, "a registration");
-    since = now_ms();
+    check_prompt(&since, "a registration");
     if (tcpx_send(session, &move, &other) == TCPX_SUCCESS)
         (void)!tcpx_transfer_test(other, &done);
-    check_prompt(since, "a send");
-    since = now_ms();
+    check_prompt(&since, "a send");
     *result = tcpx_transfer_test(transfer, &done);
-    check_prompt(since, "a test");
+    check_prompt(&since, "a test");
     CHECK(done == 0);
 }
 
-static void run_failing(struct side *me)
+SIDES_CASE(failing, 2, IN_FULL)
 {
     enum { BYTES = 300000 };
     struct tcpx_session_options options = small_chunks();
@@ -66,7 +59,7 @@ static void run_failing(struct side *me)
         memset(area.address, 5, BYTES);
     area_register(&area, session);
     move.memory = area.memory;
-    transfer = begin(session, me->number == 1, &move);
+    transfer = begin(session, me->number == 1, move);
     if (me->number == 1) {
         while (atomic_load(&meeting->number) == 0)
             sleep_us(1000);
@@ -90,13 +83,8 @@ static void run_failing(struct side *me)
     tcpx_session_close(session);
     area_free(&area);
 }
-CASE(failing)
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_failing)};
-
-    if (!sides_start())
-        return 1;
-    return cmocka_run_group_tests_name("prompt calls", tests, NULL, NULL);
+    return sides_main(argc, argv, "prompt calls");
 }

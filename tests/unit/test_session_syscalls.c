@@ -82,103 +82,68 @@ static void forget_sockets(void)
 static void exchange(struct side *me, struct tcpx_session *session)
 {
     struct area area;
-    struct tcpx_piece list[2] = {{.bytes = 1000}, {.offset = 3000, .bytes = 5000}};
-    struct tcpx_move move = {.tag = 9, .pieces = list, .piece_count = 2};
 
-    talk(me, session, 0, 1);
-    talk(me, session, 1, 2);
-    area_make(&area, session, false, 10000);
-    move.memory = area.memory;
-    if (me->number == 0)
-        area_say(&area, 5);
-    else
-        area_poison(&area);
-    FINISH(begin(session, me->number == 0, &move));
-    if (me->number == 1) {
-        say_at(area.expected, 1000, 5, 0);
-        say_at(area.expected + 3000, 5000, 5, 3000);
-        CHECK_AREA(&area, 0, area.bytes);
-    }
+    ping(me, session, 0, 1);
+    ping(me, session, 1, 2);
+    area_open(&area, session, false, 10000, me->number == 0, 5);
+    FINISH(begin_part(session, me->number == 0, &area, 1000, 6000, 9, 2));
+    CHECK_MOVED(&area, me->number == 0, 1000, 6000, 5, 1000);
     area_drop(&area, session);
-}
-
-/* A session whose `number`th send, on the side of the culprit, comes when the socket is full. */
-static void meet_a_full_socket(struct side *me, int culprit, unsigned number,
-                               const struct tcpx_session_options *options)
-{
-    struct tcpx_session *session;
-
-    forget_sockets();
-    send_fault = me->number == culprit ? NOT_NOW : NO_FAULT;
-    send_number = number;
-    session = open_session(me, options);
-    if (number % 3 == 0)
-        exchange(me, session);
-    tcpx_session_close(session);
 }
 
 enum { SENDS = 9 };
 
-/* Nothing of what a session says is lost when the socket is full for a moment. */
-static void run_not_now(struct side *me)
+/* Each send of either side in turn comes when the socket is full: nothing is lost. */
+static void meet_full_sockets(struct side *me, const struct tcpx_session_options *options)
 {
-    for (int culprit = 0; culprit < 2; culprit++)
-        for (int channels = 1; channels <= 2; channels++)
-            for (unsigned number = 0; number < SENDS; number++) {
-                struct tcpx_session_options options = small_chunks();
+    for (unsigned turn = 0; turn < 2 * SENDS; turn++) {
+        bool moves = threads_allowed > 0 && turn % SENDS % 3 == 0;
+        struct tcpx_session *session;
 
-                options.channels = channels;
-                meet_a_full_socket(me, culprit, number, &options);
-            }
+        forget_sockets();
+        send_fault = me->number == (int)(turn / SENDS) ? NOT_NOW : NO_FAULT;
+        send_number = turn % SENDS;
+        session = open_session(me, options);
+        if (moves)
+            exchange(me, session);
+        else if (threads_allowed == 0)
+            meet(me); /* both are open, and no call moves either on */
+        tcpx_session_close(session);
+    }
 }
-CASE(not_now)
+
+SIDES_CASE(not_now, 2, IN_FULL)
+{
+    struct tcpx_session_options options = small_chunks();
+
+    for (options.channels = 1; options.channels <= 2; options.channels++)
+        meet_full_sockets(me, &options);
+}
 
 /* Also where a session has no thread that would send it later. */
-static void run_not_now_without_threads(struct side *me)
+SIDES_CASE(not_now_without_threads, 2, IN_FULL)
 {
     struct tcpx_session_options options = usual_options();
 
     options.gpu = -1;
     options.channels = 1;
-    for (int culprit = 0; culprit < 2; culprit++)
-        for (unsigned number = 0; number < SENDS; number++) {
-            struct tcpx_session *session;
-
-            forget_sockets();
-            threads_allowed = 0;
-            send_fault = me->number == culprit ? NOT_NOW : NO_FAULT;
-            send_number = number;
-            session = open_session(me, &options);
-            meet(me); /* both are open, and no call moves either on */
-            tcpx_session_close(session);
-        }
+    threads_allowed = 0;
+    meet_full_sockets(me, &options);
 }
-CASE(not_now_without_threads)
 
-static void run_not_now_with_a_secret(struct side *me)
+SIDES_CASE(not_now_with_a_secret, 2, IN_FULL)
 {
     struct tcpx_session_options options = small_chunks();
-    struct tcpx_session_listener *listener;
-    char path[] = "/tmp/test_session_syscalls.XXXXXX";
-    int fd = mkstemp(path);
 
-    CHECK(fd >= 0 && write(fd, "a secret of some length\n", 24) == 24 && fchmod(fd, 0600) == 0);
-    close(fd);
-    options.secret_file = path;
-    options.channels = 1;
-    if (tcpx_session_listen("127.0.0.1", 0, &options, &listener) != TCPX_SUCCESS) {
-        unlink(path);
+    if (!secrets_work())
         skip_case(tcpx_last_error());
-    }
-    tcpx_session_stop_listening(listener);
-    for (int culprit = 0; culprit < 2; culprit++)
-        for (unsigned number = 0; number < SENDS; number++)
-            meet_a_full_socket(me, culprit, number, &options);
-    unlink(path);
+    options.secret_file = secret_write("a secret of some length\n");
+    options.channels = 1;
+    meet_full_sockets(me, &options);
+    unlink(options.secret_file);
 }
-CASE(not_now_with_a_secret)
 
-static void run_byte_by_byte(struct side *me)
+SIDES_CASE(byte_by_byte, 2, IN_FULL)
 {
     for (int channels = 1; channels <= 2; channels++) {
         struct tcpx_session_options options = small_chunks();
@@ -193,7 +158,6 @@ static void run_byte_by_byte(struct side *me)
         tcpx_session_close(session);
     }
 }
-CASE(byte_by_byte)
 
 /* --- no threads ----------------------------------------------------------------------------- */
 
@@ -201,27 +165,25 @@ CASE(byte_by_byte)
  * Both sides send and receive at once, and each waits for its send first: what comes is only moved
  * if that wait looks at it, too.
  */
-static void both_ways(struct side *me, struct tcpx_session *session, bool on_gpu)
+static void both_ways(struct side *me, struct tcpx_session *session)
 {
     enum { BYTES = 24 << 20 };
     struct tcpx_transfer *transfers[2];
     struct area areas[2];
 
-    for (int i = 0; i < 2; i++)
-        area_make(&areas[i], session, on_gpu, BYTES);
-    area_say(&areas[0], (uint64_t)me->number);
-    area_poison(&areas[1]);
-    for (int i = 0; i < 2; i++)
-        transfers[i] = begin_part(session, i == 0, &areas[i], 0, BYTES, 4);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
+        area_open(&areas[i], session, false, BYTES, i == 0, (uint64_t)me->number);
+        transfers[i] = begin_part(session, i == 0, &areas[i], 0, BYTES, 4, 0);
+    }
+    for (int i = 0; i < 2; i++) {
         FINISH(transfers[i]);
-    say_at(areas[1].expected, BYTES, (uint64_t)!me->number, 0);
-    CHECK_AREA(&areas[1], 0, BYTES);
+        CHECK_MOVED(&areas[i], i == 0, 0, BYTES, (uint64_t)!me->number, 0);
+    }
     for (int i = 0; i < 2; i++)
         area_drop(&areas[i], session);
 }
 
-static void run_no_threads(struct side *me)
+SIDES_CASE(no_threads, 2, IN_FULL)
 {
     struct tcpx_session_options options = usual_options();
 
@@ -235,49 +197,27 @@ static void run_no_threads(struct side *me)
 
         threads_allowed = allowed;
         session = open_session(me, &options);
-        both_ways(me, session, false);
+        both_ways(me, session);
         threads_allowed = UINT32_MAX;
         tcpx_session_close(session);
         meet(me);
     }
 }
-CASE(no_threads)
 
 /* Where a session cannot do without its thread, the reason is said, on both sides. */
-static void run_no_worker(struct side *me)
+SIDES_CASE(no_worker, 2, IN_FULL)
 {
     struct tcpx_session_options options = usual_options();
     struct tcpx_session *session = NULL;
-    int result;
 
     options.gpu = -1;
     options.channels = 2;
     threads_allowed = me->number == 0 ? 0 : UINT32_MAX;
-    result = try_open(me, &options, &session);
-    if (me->number == 0) {
-        CHECK(result == TCPX_SYSTEM_ERROR);
-        CHECK(strstr(tcpx_last_error(), "thread") != NULL);
-    } else {
-        CHECK(result == TCPX_REMOTE_ERROR);
-        CHECK(strstr(tcpx_last_error(), "thread") != NULL);
-    }
+    CHECK_ERROR(try_open(me, &options, &session),
+                me->number == 0 ? TCPX_SYSTEM_ERROR : TCPX_REMOTE_ERROR, "thread");
 }
-CASE(no_worker)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_not_now),
-        cmocka_unit_test(test_not_now_without_threads),
-        cmocka_unit_test(test_not_now_with_a_secret),
-        cmocka_unit_test(test_byte_by_byte),
-        cmocka_unit_test(test_no_threads),
-        cmocka_unit_test(test_no_worker),
-    };
-
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    if (!sides_start())
-        return 1;
-    return cmocka_run_group_tests_name("sessions whose calls do less", tests, NULL, NULL);
+    return sides_main(argc, argv, "sessions whose calls do less");
 }

@@ -1,0 +1,335 @@
+/*
+ * Transfers in the order of the caller's own work on the GPU: after a stream or an event, and
+ * before later work on a stream. Programs do that work with CUDA; here it is done by tcpx's GPU
+ * layer, which has no public calls for it. Also what is too large to be compared from the host.
+ *
+ * TCPX_TEST_TURNS=percent of all rounds, of which less than half make transfers smaller, too.
+ * For machines that are good for it TCPX_TEST_LARGE=1: 5 GiB at once; TCPX_TEST_SOAK=bytes.
+ */
+#include "base/clock.h"
+#include "gpu/gpu.h"
+#include "tests/unit/session_pair.h"
+
+/* One GPU and a stream on it. */
+struct caller {
+    struct gpu *gpu;
+    struct gpu_stream *stream;
+    struct gpu_event *event;
+    struct gpu_memory ballast;
+    struct gpu_memory verdict;
+};
+
+/* `ballast`: how much memory there is to keep the GPU busy with. */
+static void caller_start(struct caller *caller, uint64_t ballast)
+{
+    *caller = (struct caller){0};
+    CHECK_SUCCESS(gpu_open(0, &caller->gpu));
+    CHECK_SUCCESS(gpu_stream_create(caller->gpu, &caller->stream));
+    CHECK_SUCCESS(gpu_event_create(caller->gpu, GPU_EVENT_PLAIN, &caller->event));
+    CHECK_SUCCESS(gpu_memory_alloc(caller->gpu, ballast, 4096, &caller->ballast));
+    CHECK_SUCCESS(
+        gpu_memory_alloc(caller->gpu, sizeof(struct gpu_verify_result), 4096, &caller->verdict));
+}
+
+static void caller_drain(struct caller *caller)
+{
+    CHECK_SUCCESS(gpu_event_record(caller->event, caller->stream));
+    CHECK_SUCCESS(gpu_event_wait(caller->event, deadline_after_ms(3 * WAIT_MS)));
+}
+
+static void caller_end(struct caller *caller)
+{
+    caller_drain(caller);
+    gpu_memory_free(caller->gpu, &caller->verdict);
+    gpu_memory_free(caller->gpu, &caller->ballast);
+    gpu_event_destroy(caller->event);
+    gpu_stream_destroy(caller->stream);
+    gpu_close(caller->gpu);
+}
+
+/* Emulated GPUs are told to take their time; a real one has to have something to do. */
+static void caller_slow_down(const char *microseconds)
+{
+    CHECK(setenv("UCCL_TCPX_HOST_GPU_DELAY_US", microseconds, 1) == 0);
+    CHECK(setenv("FAKECUDA_DELAY_US", microseconds, 1) == 0);
+}
+
+static void caller_be_busy(struct caller *caller)
+{
+    int times = number_of("TCPX_TEST_LARGE", 0) != 0 ? 300 : 1;
+
+    for (int i = 0; i < times; i++)
+        CHECK_SUCCESS(
+            gpu_set(caller->stream, caller->ballast.address, (uint8_t)i, caller->ballast.bytes));
+}
+
+static void caller_copy(struct caller *caller, void *to, const void *from, uint64_t bytes)
+{
+    CHECK_SUCCESS(gpu_copy_on_device(caller->stream, (uintptr_t)to, (uintptr_t)from, bytes));
+}
+
+static void caller_fill(struct caller *caller, void *at, uint64_t bytes, uint64_t seed)
+{
+    CHECK_SUCCESS(gpu_fill_pattern(caller->stream, (uintptr_t)at, bytes, seed, 0));
+    caller_drain(caller);
+}
+
+static void caller_wipe(struct caller *caller, void *at, uint64_t bytes)
+{
+    CHECK_SUCCESS(gpu_set(caller->stream, (uintptr_t)at, POISON, bytes));
+    caller_drain(caller);
+}
+
+/* How many bytes are not those that caller_fill() wrote from `position` on. */
+static uint64_t caller_count_wrong(struct caller *caller, const void *at, uint64_t bytes,
+                                   uint64_t seed, uint64_t position)
+{
+    struct gpu_verify_result verdict;
+
+    if (bytes == 0)
+        return 0;
+    CHECK_SUCCESS(gpu_verify_pattern(caller->stream, (uintptr_t)at, bytes, seed, position,
+                                     caller->verdict.address));
+    CHECK_SUCCESS(
+        gpu_copy_to_host(caller->stream, &verdict, caller->verdict.address, sizeof verdict));
+    caller_drain(caller);
+    return verdict.differences;
+}
+
+/*
+ * A send reads what the stream or event before it has written; a receive writes after what was to
+ * read before it. The GPU is slow enough that one that does not wait is seen: the other side is
+ * long there, and waits for nothing.
+ */
+static void after_once(struct side *me, struct tcpx_session *session, struct caller *caller,
+                       enum tcpx_after after, bool as_pieces, uint64_t bytes, unsigned turn)
+{
+    bool sends = me->number == 1;
+    bool waits = me->number == (int)(turn % 2);
+    struct tcpx_move move;
+    struct tcpx_transfer *transfer;
+    struct area moved; /* sent from, or received into */
+    struct area other;
+
+    area_make(&moved, session, true, bytes);
+    area_allocate(&other, true, bytes, 0);
+    area_fill(&moved, sends && !waits ? 2 + turn : 1 + turn);
+    area_fill(&other, 2 + turn);
+    move = move_of(&moved, 0, bytes, 1, as_pieces);
+    if (waits) {
+        meet(me);
+        caller_be_busy(caller);
+        if (sends)
+            caller_copy(caller, moved.address, other.address, bytes);
+        else
+            caller_copy(caller, other.address, moved.address, bytes);
+        move.after = after;
+        move.after_what = gpu_stream_native(caller->stream);
+        if (after == TCPX_AFTER_EVENT) {
+            CHECK_SUCCESS(gpu_event_record(caller->event, caller->stream));
+            move.after_what = gpu_event_native(caller->event);
+        }
+    }
+    transfer = begin(session, sends, move);
+    if (!waits)
+        meet(me);
+    FINISH(transfer);
+    pattern_copy(moved.expected, bytes, 2 + turn, 0);
+    if (!sends && waits)
+        pattern_copy(other.expected, bytes, 1 + turn, 0);
+    CHECK_AREA(&moved, 0, bytes);
+    caller_drain(caller);
+    CHECK_AREA(&other, 0, bytes);
+    area_drop(&moved, session);
+    area_free(&other);
+}
+
+SIDES_CASE(after, 2, IN_BRIEF)
+{
+    const struct tcpx_session_options options = usual_options();
+    struct tcpx_session *session;
+    struct caller caller;
+
+    caller_slow_down("5000");
+    session = open_session(me, &options);
+    caller_start(&caller, 64 << 20);
+    for (unsigned turn = 0; turn < (turns_of(100) > 50 ? 16u : 8u); turn++)
+        after_once(me, session, &caller, turn / 2 % 2 == 0 ? TCPX_AFTER_STREAM : TCPX_AFTER_EVENT,
+                   turn / 4 % 2 == 1, turn < 8 ? 9000 : 150000, turn);
+    CHECK(statistics_of(session).after_stalls > 0 || is_builtin(session));
+    caller_end(&caller);
+    tcpx_session_close(session);
+}
+
+/* What a stream was told to wait for is there for its later work. */
+SIDES_CASE(on_stream, 2, IN_BRIEF)
+{
+    const struct tcpx_session_options options = usual_options();
+    struct tcpx_session *session;
+    struct caller caller;
+
+    caller_slow_down("2000");
+    session = open_session(me, &options);
+    caller_start(&caller, 1 << 20);
+    for (unsigned turn = 0; turn < 4; turn++) {
+        uint64_t bytes = turn < 2 ? 5000 : 60000;
+        struct tcpx_transfer *transfer;
+        uint64_t since = now_ms();
+        struct area area;
+        struct area copy;
+
+        area_open(&area, session, true, bytes, me->number == 0, turn);
+        area_allocate(&copy, true, bytes, 0);
+        area_poison(&copy);
+        transfer = begin_part(session, me->number == 0, &area, 0, bytes, turn, turn % 2);
+        for (int done = 0; done == 0;) {
+            CHECK_SUCCESS(
+                tcpx_transfer_test_on_stream(transfer, gpu_stream_native(caller.stream), &done));
+            CHECK(now_ms() - since < WAIT_MS);
+        }
+        if (me->number == 1) {
+            caller_copy(&caller, copy.address, area.address, bytes);
+            caller_drain(&caller);
+            pattern_copy(copy.expected, bytes, turn, 0);
+            CHECK_AREA(&copy, 0, bytes);
+        }
+        area_drop(&area, session);
+        area_free(&copy);
+    }
+    caller_end(&caller);
+    tcpx_session_close(session);
+}
+
+/* A stream is nothing for a session without a GPU. */
+SIDES_CASE(after_without_gpu, 2, IN_FULL)
+{
+    struct tcpx_session_options options = usual_options();
+    struct tcpx_session *session;
+    struct tcpx_transfer *transfer;
+    struct area area;
+
+    options.gpu = -1;
+    session = open_session(me, &options);
+    area_make(&area, session, false, 10);
+    for (unsigned pieces = 0; pieces < 2; pieces++) {
+        struct tcpx_move move = move_of(&area, 0, 10, 0, pieces);
+
+        move.after = TCPX_AFTER_STREAM;
+        CHECK_ERROR(try_begin(session, pieces == 0, move, &transfer), TCPX_INVALID_USAGE,
+                    "without a GPU");
+    }
+    ping(me, session, 0, 1);
+    ping(me, session, 1, 3); /* neither side closes before the other has got so far */
+    area_drop(&area, session);
+    tcpx_session_close(session);
+}
+
+/* More than 2^32 bytes at once. */
+SIDES_CASE(five_gib, 2, IF_LARGE)
+{
+    const uint64_t bytes = ((uint64_t)5 << 30) + 12345;
+    const struct tcpx_session_options options = usual_options();
+    struct tcpx_session *session;
+    struct tcpx_memory *memory;
+    struct caller caller;
+    void *address;
+
+    if (number_of("TCPX_TEST_LARGE", 0) == 0)
+        skip_case("TCPX_TEST_LARGE is not set");
+    session = open_session(me, &options);
+    caller_start(&caller, 4096);
+    CHECK_SUCCESS(tcpx_gpu_alloc(0, bytes, &address));
+    CHECK_SUCCESS(tcpx_session_register(session, address, bytes, &memory));
+    for (unsigned as_pieces = 0; as_pieces < 2; as_pieces++) {
+        /* the second time in three pieces, whose middle one crosses 4 GiB */
+        const struct tcpx_piece pieces[] = {
+            {.offset = 0, .bytes = 1000003},
+            {.offset = 1000003, .bytes = bytes - 2000006},
+            {.offset = bytes - 1000003, .bytes = 1000003},
+        };
+        struct tcpx_move move = {.memory = memory, .bytes = bytes, .tag = 1};
+
+        if (as_pieces) {
+            move.pieces = pieces;
+            move.piece_count = 3;
+        }
+        if (me->number == 0)
+            caller_fill(&caller, address, bytes, as_pieces);
+        else
+            caller_wipe(&caller, address, bytes);
+        meet(me);
+        CHECK_SUCCESS(tcpx_transfer_wait(begin(session, me->number == 0, move), 2 * WAIT_MS));
+        CHECK(caller_count_wrong(&caller, address, bytes, as_pieces, 0) == 0);
+        meet(me);
+    }
+    CHECK_SUCCESS(tcpx_session_deregister(session, memory));
+    tcpx_session_close(session);
+    CHECK_SUCCESS(tcpx_gpu_free(address));
+    caller_end(&caller);
+}
+
+/* Rounds of some transfers both ways, of GPU memory, all of them compared where they are. */
+SIDES_CASE(soak, 2, IF_LARGE)
+{
+    enum { SLOTS = 8, MOST = 96 << 20 };
+    const struct tcpx_session_options options = usual_options();
+    uint64_t total = number_of("TCPX_TEST_SOAK", 0);
+    struct tcpx_memory *memories[2];
+    struct tcpx_session *session;
+    struct caller caller;
+    uint64_t random = 77;
+    uint8_t *sides[2]; /* sent from, received into */
+    uint64_t moved = 0;
+
+    if (total == 0)
+        skip_case("TCPX_TEST_SOAK is not set");
+    alarm(3600);
+    session = open_session(me, &options);
+    caller_start(&caller, 4096);
+    for (int i = 0; i < 2; i++) {
+        void *address;
+
+        CHECK_SUCCESS(tcpx_gpu_alloc(0, (uint64_t)SLOTS * MOST, &address));
+        sides[i] = address;
+        CHECK_SUCCESS(
+            tcpx_session_register(session, address, (uint64_t)SLOTS * MOST, &memories[i]));
+    }
+    while (moved < total) {
+        struct tcpx_transfer *transfers[2 * SLOTS];
+        uint64_t lengths[2 * SLOTS];
+        uint64_t seed = random_next(&random) % 100000;
+
+        for (int i = 0; i < 2 * SLOTS; i++) {
+            lengths[i] = one_in(&random, 4) ? MOST - random_below(&random, 5000)
+                                            : random_below(&random, MOST / 4);
+            moved += lengths[i];
+        }
+        caller_fill(&caller, sides[0], (uint64_t)SLOTS * MOST, seed + (unsigned)me->number);
+        caller_wipe(&caller, sides[1], (uint64_t)SLOTS * MOST);
+        for (unsigned i = 0; i < 2 * SLOTS; i++) { /* the first half goes from side 0 to side 1 */
+            bool sends = (i < SLOTS) == (me->number == 0);
+            const struct area area = {.memory = memories[!sends]};
+
+            transfers[i] = begin_part(session, sends, &area, (uint64_t)(i % SLOTS) * MOST,
+                                      lengths[i], i, i % 3 == 2 ? 2 : 0);
+        }
+        for (unsigned i = 0; i < 2 * SLOTS; i++)
+            FINISH(transfers[(i * 5 + (unsigned)me->number) % (2 * SLOTS)]);
+        for (unsigned i = 0; i < SLOTS; i++) {
+            uint64_t length = lengths[i + (me->number == 0 ? SLOTS : 0)];
+            uint64_t place = (uint64_t)i * MOST;
+
+            CHECK(caller_count_wrong(&caller, sides[1] + place, length,
+                                     seed + (unsigned)!me->number, place) == 0);
+        }
+    }
+    tcpx_session_close(session);
+    for (int i = 0; i < 2; i++)
+        CHECK_SUCCESS(tcpx_gpu_free(sides[i]));
+    caller_end(&caller);
+}
+
+int main(int argc, char **argv)
+{
+    return sides_main(argc, argv, "session gpu");
+}

@@ -1,0 +1,396 @@
+/*
+ * How sessions come to be: several threads, sessions, peers and processes at once, peers that do
+ * not agree or are late, and the path that a session names.
+ *
+ * TCPX_TEST_TURNS=percent of all rounds, of which less than half make transfers smaller, too.
+ */
+#include "tests/unit/session_mix.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+/* A thread that has its own part of what goes on. */
+struct part {
+    pthread_t thread;
+    struct side side;
+    struct tcpx_session *session;
+    struct mix mix;
+};
+
+static void *part_run(void *argument)
+{
+    struct part *part = argument;
+
+    run_mix(&part->side, part->session, &part->mix);
+    return NULL;
+}
+
+static void part_start(struct part *part, int number, struct tcpx_session *session, unsigned which)
+{
+    static const enum ends ends[] = {FORWARD, BACKWARD, SHUFFLED, BY_TESTS, BY_NO_TIME};
+
+    *part = (struct part){.side = {.number = number, .sides = 2},
+                          .session = session,
+                          .mix = {.seed = 1000 + which,
+                                  .count = 20 + turns_of(60),
+                                  .longest = 100000,
+                                  .tags = 3,
+                                  .first_tag = (uint64_t)which << 40,
+                                  .pieces_percent = which % 2 == 0 ? 50 : 0,
+                                  .ends = {ends[which % 5], ends[(which + 2) % 5]}}};
+    CHECK(pthread_create(&part->thread, NULL, part_run, part) == 0);
+}
+
+static void part_end(struct part *part)
+{
+    CHECK(pthread_join(part->thread, NULL) == 0);
+}
+
+/* A thread for each session; `number` is this process's in all of them. */
+static void run_parts(int number, struct tcpx_session **sessions, unsigned count)
+{
+    struct part parts[8];
+
+    for (unsigned i = 0; i < count; i++)
+        part_start(&parts[i], number, sessions[i], i);
+    for (unsigned i = 0; i < count; i++)
+        part_end(&parts[i]);
+}
+
+/* Several threads, each with memory and tags of its own, on one session. */
+SESSION_CASE(threads, SMALL_CHUNK, IN_BRIEF)
+{
+    struct tcpx_session *sessions[] = {session, session, session, session, session};
+
+    run_parts(me->number, sessions, COUNT_OF(sessions));
+}
+
+/* Several sessions to one peer from one listener, which is gone before they are used. */
+SIDES_CASE(sessions, 2, IN_FULL)
+{
+    enum { SESSIONS = 4 };
+    struct tcpx_session_options options = small_chunks();
+    struct tcpx_session *sessions[SESSIONS];
+    struct part parts[SESSIONS];
+
+    options.channels = 1;
+    if (me->number == 0) {
+        struct tcpx_session_listener *listener = listen_here(0, &options);
+
+        for (unsigned i = 0; i < SESSIONS; i++)
+            CHECK_SUCCESS(tcpx_session_accept(listener, WAIT_MS, &sessions[i]));
+        tcpx_session_stop_listening(listener);
+    } else {
+        for (unsigned i = 0; i < SESSIONS; i++)
+            CHECK_SUCCESS(connect_to(0, &options, &sessions[i]));
+    }
+    for (unsigned i = 0; i < SESSIONS; i++)
+        part_start(&parts[i], me->number, sessions[i], i);
+    for (unsigned i = 0; i < SESSIONS; i++) { /* the others go on */
+        part_end(&parts[i]);
+        tcpx_session_close(sessions[i]);
+    }
+}
+
+/* Two peers at one listener, each with bytes of its own. */
+SIDES_CASE(two_peers, 3, IN_FULL)
+{
+    const struct tcpx_session_options options = small_chunks();
+    struct tcpx_session *sessions[2];
+    struct part part;
+
+    if (me->number == 0) {
+        struct tcpx_session_listener *listener = listen_here(0, &options);
+
+        for (unsigned i = 0; i < 2; i++) {
+            CHECK_SUCCESS(tcpx_session_accept(listener, WAIT_MS, &sessions[i]));
+            atomic_store(&meeting->number, i + 1);
+        }
+        run_parts(0, sessions, 2);
+        for (unsigned i = 0; i < 2; i++)
+            tcpx_session_close(sessions[i]);
+        tcpx_session_stop_listening(listener);
+        return;
+    }
+    /* one after the other, so that it is known who is who */
+    for (uint64_t since = now_ms(); atomic_load(&meeting->number) + 1 < (unsigned)me->number;)
+        check_others(since);
+    CHECK_SUCCESS(connect_to(0, &options, &sessions[0]));
+    part_start(&part, 1, sessions[0], (unsigned)me->number - 1);
+    part_end(&part);
+    tcpx_session_close(sessions[0]);
+}
+
+struct opening {
+    pthread_t thread;
+    struct tcpx_session_listener *listener; /* NULL: connects */
+    const struct tcpx_session_options *options;
+    unsigned place;
+    struct side *talks; /* NULL: later */
+    struct tcpx_session *session;
+};
+
+static void *open_one(void *argument)
+{
+    struct opening *opening = argument;
+
+    if (opening->listener != NULL)
+        CHECK_SUCCESS(tcpx_session_accept(opening->listener, WAIT_MS, &opening->session));
+    else
+        CHECK_SUCCESS(connect_to(opening->place, opening->options, &opening->session));
+    if (opening->talks != NULL) {
+        ping(opening->talks, opening->session, 0, 4);
+        ping(opening->talks, opening->session, 1, 5);
+    }
+    return NULL;
+}
+
+/* All of them at once. */
+static void open_all(struct opening *openings, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        CHECK(pthread_create(&openings[i].thread, NULL, open_one, &openings[i]) == 0);
+    for (unsigned i = 0; i < count; i++)
+        CHECK(pthread_join(openings[i].thread, NULL) == 0);
+}
+
+static void close_all(struct opening *openings, unsigned count,
+                      struct tcpx_session_listener *listener)
+{
+    for (unsigned i = 0; i < count; i++)
+        tcpx_session_close(openings[i].session);
+    tcpx_session_stop_listening(listener);
+}
+
+/* Both ends of two sessions, in opposite directions, in one process. */
+SIDES_CASE(one_process, 1, IN_BRIEF)
+{
+    const struct tcpx_session_options options = small_chunks();
+    struct tcpx_session_listener *listener = listen_here(0, &options);
+    struct opening openings[4];
+    struct part parts[4];
+
+    for (unsigned i = 0; i < 4; i += 2) {
+        openings[i] = (struct opening){.options = &options};
+        openings[i + 1] = (struct opening){.listener = listener};
+        open_all(&openings[i], 2);
+    }
+    for (unsigned i = 0; i < 4; i++)
+        part_start(&parts[i], (int)(i == 1 || i == 2), openings[i].session, i / 2);
+    for (unsigned i = 0; i < 4; i++)
+        part_end(&parts[i]);
+    close_all(openings, 4, listener);
+}
+
+/* Each process listens and connects to the other, at once. */
+SIDES_CASE(each_other, 2, IN_FULL)
+{
+    const struct tcpx_session_options options = small_chunks();
+    struct tcpx_session_listener *listener = listen_here((unsigned)me->number, &options);
+    struct opening openings[2] = {{.listener = listener},
+                                  {.options = &options, .place = (unsigned)!me->number}};
+    struct part parts[2];
+
+    open_all(openings, 2);
+    for (int i = 0; i < 2; i++)
+        part_start(&parts[i], i, openings[i].session, (unsigned)(me->number ^ i));
+    for (int i = 0; i < 2; i++)
+        part_end(&parts[i]);
+    close_all(openings, 2, listener);
+}
+
+/* Several threads wait for peers on one listener, and each gets one. */
+SIDES_CASE(accepts_at_once, 2, IN_FULL)
+{
+    enum { THREADS = 4 };
+    const struct tcpx_session_options options = small_chunks();
+    struct tcpx_session_listener *listener = me->number == 0 ? listen_here(0, &options) : NULL;
+    struct opening openings[THREADS];
+
+    for (unsigned i = 0; i < THREADS; i++)
+        openings[i] = (struct opening){.listener = listener, .options = &options, .talks = me};
+    open_all(openings, THREADS);
+    close_all(openings, THREADS, listener);
+}
+
+/* Both sides say what they do not agree about, and both can try again. */
+static void disagree(struct side *me, const struct tcpx_session_options *mine, const char *words)
+{
+    struct tcpx_session *session = NULL;
+    int result = try_open(me, mine, &session);
+
+    CHECK(result == TCPX_INVALID_USAGE || result == TCPX_REMOTE_ERROR);
+    if (strstr(tcpx_last_error(), words) == NULL)
+        fail_here(HERE, words);
+    CHECK(session == NULL);
+    meet(me);
+}
+
+SIDES_CASE(disagreement, 2, IN_FULL)
+{
+    const char *usual = getenv("UCCL_TCPX_PLUGIN_PATH");
+    struct tcpx_session_options options = usual_options();
+    struct tcpx_session *session;
+    const char *plugin = path_in_build("libnccl-net-tcpx.so");
+    int before;
+
+    session = open_session(me, &options);
+    ping(me, session, 0, 1);
+    tcpx_session_close(session);
+    before = open_descriptors();
+    options.channels = 1 + me->number;
+    disagree(me, &options, "channels");
+    options = usual_options();
+    options.chunk_bytes = 4096 << me->number;
+    disagree(me, &options, "chunk bytes");
+    CHECK(strstr(tcpx_last_error(), "4096") != NULL && strstr(tcpx_last_error(), "8192") != NULL);
+    CHECK(open_descriptors() == before);
+    options = usual_options();
+    if (me->number == 1)
+        options.plugin_path = usual != NULL && strcmp(usual, "builtin") == 0 ? plugin : "builtin";
+    disagree(me, &options, "transport");
+    CHECK(strstr(tcpx_last_error(), "builtin") != NULL);
+    options = usual_options();
+    session = open_session(me, &options);
+    ping(me, session, 1, 2);
+    tcpx_session_close(session);
+}
+
+/* What only one side cannot do, the other hears from it; here it is out of descriptors. */
+SIDES_CASE(one_gives_up, 2, IN_FULL)
+{
+    struct tcpx_session_options options = usual_options();
+    struct tcpx_session *session = NULL;
+    struct rlimit before;
+    struct rlimit few;
+
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    session = open_session(me, &options); /* what is made once is there */
+    ping(me, session, 0, 1);
+    tcpx_session_close(session);
+    session = NULL;
+    options.channels = 48;
+    few = before;
+    few.rlim_cur = (rlim_t)open_descriptors() + 25;
+    if (me->number == 1) {
+        CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+        CHECK(try_open(me, &options, &session) != TCPX_SUCCESS && session == NULL);
+        CHECK(strlen(tcpx_last_error()) > 10);
+        snprintf(meeting->note, sizeof meeting->note, "%.60s", tcpx_last_error());
+        CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+        meet(me);
+    } else {
+        uint64_t since = now_ms();
+
+        CHECK(try_open(me, &options, &session) == TCPX_REMOTE_ERROR && session == NULL);
+        CHECK(now_ms() - since < SOON_MS);
+        meet(me);
+        CHECK(strstr(tcpx_last_error(), meeting->note) != NULL);
+    }
+    options.channels = 2;
+    session = open_session(me, &options);
+    ping(me, session, 1, 2);
+    tcpx_session_close(session);
+}
+
+/* Only who has the same secret is a peer. */
+SIDES_CASE(secret, 2, IN_FULL)
+{
+    struct tcpx_session_options options = usual_options();
+    struct tcpx_session_listener *listener;
+    struct tcpx_session *session = NULL;
+    const char *path;
+
+    if (!secrets_work())
+        skip_case("libsodium is not installed");
+    options.secret_file = path = secret_write("the one");
+    session = open_session(me, &options);
+    ping(me, session, 0, 1);
+    tcpx_session_close(session);
+
+    /* another, and none: a stranger does not disturb the listener, which waits for its time */
+    for (int turn = 0; turn < 4; turn++) {
+        unsigned place = me->opened++;
+
+        session = NULL;
+        options.secret_file = turn % 2 == me->number && turn >= 2 ? NULL : path;
+        secret_write(turn % 2 == me->number ? "another one" : "the one");
+        if (me->number == 0) {
+            listener = listen_here(place, &options);
+            CHECK_ERROR(tcpx_session_accept(listener, 100, &session), TCPX_IN_PROGRESS, "secret");
+            tcpx_session_stop_listening(listener);
+        } else {
+            int result = connect_to(place, &options, &session);
+
+            CHECK(result != TCPX_SUCCESS && result != TCPX_IN_PROGRESS);
+            CHECK(strstr(tcpx_last_error(), "secret") != NULL);
+        }
+        CHECK(session == NULL);
+        meet(me);
+    }
+    unlink(path);
+}
+
+/* A peer that begins to listen later is found; one that is stopped meanwhile is not missed. */
+SIDES_CASE(late_listener, 2, IN_FULL)
+{
+    const struct tcpx_session_options options = usual_options();
+    struct tcpx_session_listener *listener;
+    struct tcpx_session *session;
+    int port;
+
+    if (me->number == 0) { /* a port that nobody has, and that nobody gets by chance meanwhile */
+        int result = TCPX_SYSTEM_ERROR;
+
+        for (port = 20000 + getpid() % 10000; result != TCPX_SUCCESS; port++)
+            result = tcpx_session_listen("127.0.0.1", port, &options, &listener);
+        CHECK_SUCCESS(tcpx_session_port(listener, &port));
+        tcpx_session_stop_listening(listener);
+        atomic_store(&meeting->ports[0], port);
+        meet(me);
+        sleep_us(50000);
+        CHECK_SUCCESS(tcpx_session_listen("127.0.0.1", port, &options, &listener));
+        CHECK_SUCCESS(tcpx_session_accept(listener, WAIT_MS, &session));
+        tcpx_session_stop_listening(listener);
+    } else {
+        meet(me);
+        CHECK_SUCCESS(connect_to(0, &options, &session));
+    }
+    ping(me, session, 0, 1);
+    tcpx_session_close(session);
+}
+
+/* The path names the peer, the transport, and what becomes of GPU memory. */
+SESSION_CASE(path, SMALL_CHUNK, IN_BRIEF)
+{
+    const char *plugin = getenv("UCCL_TCPX_PLUGIN_PATH");
+    const char *mode = getenv("UCCL_TCPX_PLUGIN_MODE");
+    const char *path = tcpx_session_path(session);
+
+    CHECK(strstr(path, "127.0.0.1") != NULL && strchr(path, '\n') == NULL);
+    CHECK(strstr(path, " over lo") != NULL || strstr(path, "quirky") != NULL);
+    if (plugin == NULL || strcmp(plugin, "builtin") == 0) {
+        CHECK(strstr(path, "built-in transport") != NULL);
+        CHECK(strstr(path, "GPU memory by the transport") != NULL);
+    } else if (strstr(plugin, "quirky") != NULL) {
+        char version[40];
+
+        snprintf(version, sizeof version, "table version %s", strstr(plugin, "_v") + 2);
+        *strchr(version, '.') = '\0';
+        CHECK(strstr(path, "plugin GPUDirectTCPX_quirky") != NULL);
+        CHECK(strstr(path, version) != NULL);
+        CHECK(strstr(path, "GPU memory staged") != NULL ||
+              strstr(path, "GPU memory unpacked") != NULL);
+    } else {
+        CHECK(strstr(path, "plugin ") != NULL);
+        CHECK(strstr(path, mode == NULL || strcmp(mode, "host") == 0 ? "GPU memory staged"
+                           : strcmp(mode, "cuda") == 0               ? "GPU memory directly"
+                                                       : "GPU memory unpacked") != NULL);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    return sides_main(argc, argv, "session peers");
+}
