@@ -1,13 +1,21 @@
 /*
- * The peers of tests/unit/test_session_faults.c: processes that get exactly as far as they are told
- * and then end, stop or hang up. Until a session is there they speak its protocol by hand.
+ * The peers of tests/unit/test_session_faults.c: processes that follow a script as far as a stage
+ * of it and then end, stop or hang up. Until a session is open they send its protocol by hand. The
+ * transport is the one that the variable TCPX_TEST_TRANSPORT names:
+ *
+ *   whole   the built-in transport with one channel: whole messages (also if it is not set)
+ *   pieces  the built-in transport with two channels, lists of pieces
+ *   own     our own plugin, by its path
+ *   6 to 12 the quirky plugin with the table of that version
  */
 #ifndef TCPX_TESTS_SESSION_FAULT_PEER_H
 #define TCPX_TESTS_SESSION_FAULT_PEER_H
 
-#include "tests/unit/session_fault_world.h"
+#include "tests/unit/session_pair.h"
 
+#include "base/clock.h"
 #include "net/device/device.h"
+#include "plugin_host/loader.h"
 #include "session/agreement.h"
 #include "session/bootstrap.h"
 #include "session/channel.h"
@@ -15,9 +23,104 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
+
+enum {
+    CHANNELS = 2, /* at most */
+    CHUNK = 256 << 10,
+    MESSAGE = (2 << 20) + 12345,
+    CHUNKS = (MESSAGE + CHUNK - 1) / CHUNK,
+    ECHO_BYTES = 300000,
+};
+
+/* Tags: those of the peer's receives, of its sends, and one that it never uses. */
+enum { TO_PEER = 5, FROM_PEER = 6, TO_NOBODY = 7, ECHO_THERE = 8, ECHO_BACK = 9 };
+
+/* What a sanitizer makes slower. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+/* A wait for a peer that is gone ends with an error within this time. */
+#define BOUND_MS    limit_ms(SANITIZED ? 6000 : 2000)
+#define PATIENCE_MS limit_ms(20000)
+
+/* --- the transport ------------------------------------------------------------------------- */
+
+static struct {
+    const char *name;
+    const char *plugin; /* "builtin" or a file */
+    unsigned channels;
+    unsigned pieces; /* of every transfer; 0: it is no list */
+    bool chunks;     /* everything goes in chunks */
+    bool forgets; /* a connection that is not completed is never given back: only the quirky one */
+} transport;
+
+static inline void transport_read(void)
+{
+    const char *name = getenv("TCPX_TEST_TRANSPORT");
+    char file[64] = "libnccl-net-tcpx.so";
+
+    transport.name = name != NULL ? name : "whole";
+    transport.plugin = "builtin";
+    transport.pieces = strcmp(transport.name, "pieces") == 0 ? 2 : 0;
+    transport.chunks = strcmp(transport.name, "whole") != 0;
+    transport.channels = transport.chunks ? CHANNELS : 1;
+    if (transport.chunks && transport.pieces == 0) {
+        transport.forgets = strcmp(transport.name, "own") != 0;
+        if (transport.forgets)
+            snprintf(file, sizeof file, "tests/quirky_plugin/libquirky_v%s.so", transport.name);
+        transport.plugin = path_in_build(file);
+    }
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    setenv("UCCL_TCPX_TIMEOUT_MS", "1000", 1);
+}
+
+static inline struct tcpx_session_options transport_options(void)
+{
+    struct tcpx_session_options options = usual_options();
+
+    options.channels = (int)transport.channels;
+    options.chunk_bytes = CHUNK;
+    options.plugin_path = transport.plugin;
+    return options;
+}
+
+static inline struct tcpx_transfer *begin_message(struct tcpx_session *session, bool sends,
+                                                  const struct area *area, uint64_t bytes,
+                                                  uint64_t tag)
+{
+    return begin_part(session, sends, area, 0, bytes, tag, transport.pieces);
+}
+
+/* Of GPU 0 or of the host, in whole pages. */
+static inline void area_of_message(struct area *area, struct tcpx_session *session, bool on_gpu)
+{
+    area_allocate(area, on_gpu, MESSAGE, 0);
+    area_register(area, session);
+}
+
+/* --- scripts ------------------------------------------------------------------------------- */
+
+/* Its value, once it is not 0; 0 if that takes too long. */
+static inline int await_number(atomic_int *number)
+{
+    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
+
+    while (atomic_load(number) == 0 && !deadline_passed(deadline))
+        sleep_us(50);
+    return atomic_load(number);
+}
 
 /* The messages of a session, as session/open.c and session/matching.c number them. */
-enum { AGREEMENT, READY, OFFER, GRANT, REFUSE, DONE, GOODBYE };
+enum { AGREEMENT, READY, OFFER, GRANT, REFUSE, DONE, GOODBYE, UNKNOWN = 77 };
 
 enum stage {
     /* By hand, in this order. */
@@ -29,7 +132,7 @@ enum stage {
     AGREED,
     CONNECTED, /* `count` of the channels of both directions */
     IS_READY,
-    OFFERED, /* by whoever sends */
+    OFFERED, /* by the sender */
     MOVED,   /* `count` chunks, or whole messages and something of one more */
     GARBAGE, /* over the control connection; `count` says which */
     LATE,    /* data that comes when the transfer has failed */
@@ -51,56 +154,69 @@ enum ending {
     STAYS,    /* does nothing */
 };
 
-/* What a peer is told. */
-struct part {
+/* How the transfers of the tested side end. */
+enum outcome {
+    AS_ENDING,  /* a peer that dies or hangs up is an error, else only deadlines end waits */
+    ALL_ENDED,  /* by an error, or as what the peer did is enough for */
+    ALL_FAILED, /* with TCPX_REMOTE_ERROR */
+};
+
+/* What a peer does, and what the tested side does meanwhile. */
+struct script {
+    const char *name;
     enum stage stage;
     enum ending ending;
     unsigned count;
+    unsigned first_turn; /* of those below, which turns choose */
+    unsigned turns;
     bool listens;
     bool sends;        /* the peer does, the tested side receives */
     bool on_gpu;       /* the memory of either side */
     unsigned delay_us; /* of the peer's GPU */
     uint16_t port;     /* where the tested side listens */
+
+    enum outcome outcome;
+    bool is_awaited;       /* transfers begin when the peer has reached its stage, */
+    bool overtakes;        /* and when it has gone on from there */
+    unsigned killed_after; /* microseconds after they have begun; 0: it is not killed */
+    bool by_events;        /* the tested side waits for the eventfd */
+    bool keeps_memory;     /* the tested side does not deregister before it closes */
 };
 
-enum odd {
-    BAD_BYTES,
-    SHORT,
-    VERSION,
-    TRANSPORT,
-    MORE_CHANNELS,
-    CHUNK_BYTES,
-    TYPE,
-    LONG,
-    HANDLES,
-    ODDS
+#define SCRIPT(text, where, how, ...)                                                              \
+    {                                                                                              \
+        .name = text, .stage = where, .ending = how, __VA_ARGS__                                   \
+    }
+
+/*
+ * Agreements that no peer should send: some bytes of the usual one are overwritten. All but the
+ * last one are for one channel, and are refused in words.
+ */
+static const struct {
+    const char *name;
+    uint8_t type;
+    uint8_t byte;
+    size_t at;
+    size_t count;
+    int longer; /* by so many bytes */
+} odd_agreements[] = {
+    {"bytes that are none", AGREEMENT, 0xff, 4, AGREEMENT_HEAD_BYTES - 4, 0},
+    {"too short", AGREEMENT, 0, 0, 0, 10 - AGREEMENT_HEAD_BYTES - AGREEMENT_HANDLE_BYTES},
+    {"version", AGREEMENT, 77, 0, 1, 0},
+    {"transport", AGREEMENT, 'x', 32, 1, 0},
+    {"more channels", AGREEMENT, 2, 4, 1, AGREEMENT_HANDLE_BYTES},
+    {"chunk bytes", AGREEMENT, CHUNK / 2 >> 16, 18, 1, 0},
+    {"type", DONE, 0, 0, 0, 0},
+    {"too long", AGREEMENT, 0, 0, 0, AGREEMENT_HANDLE_BYTES},
+    {"handles that are none", AGREEMENT, 0, AGREEMENT_HEAD_BYTES, CHANNELS *AGREEMENT_HANDLE_BYTES,
+     0},
 };
 
-enum garbage {
-    UNKNOWN_TYPE,
-    SHORT_OFFER,
-    EMPTY_GRANT,
-    LONG_DONE,
-    LONG_HEADER,
-    RESERVED_BYTES,
-    AGREEMENT_AGAIN,
-    READY_AGAIN,
-    UNKNOWN_GRANT,
-    SECOND_GRANT,
-    UNKNOWN_REFUSAL,
-    LATE_REFUSAL,
-    UNKNOWN_DONE,
-    EARLY_DONE,
-    OFFERS,
-    REFUSAL,
-    FAREWELL,
-    HALF_A_MESSAGE,
-    GARBAGES
-};
+enum { ODD_HANDLES = COUNT_OF(odd_agreements) - 1 };
 
 /* A peer that does it all by hand. */
 struct player {
-    struct part part;
+    struct script script;
     int fd; /* until there is a control */
     struct control *control;
     struct gpu *gpu;
@@ -127,47 +243,44 @@ static inline _Noreturn void rest(void)
 
 static inline _Noreturn void leave(struct player *player)
 {
-    atomic_store(&shared->gone, clock_now());
-    atomic_store(&shared->reached, 1);
-    if (player->part.ending == DIES)
+    atomic_store(&meeting->gone, clock_now());
+    atomic_store(&meeting->reached, 1);
+    if (player->script.ending == DIES)
         raise(SIGKILL);
-    if (player->part.ending == STOPS)
+    if (player->script.ending == STOPS)
         raise(SIGSTOP);
-    if (player->part.ending == HANGS_UP)
+    if (player->script.ending == HANGS_UP)
         shutdown(player->control != NULL ? control_fd(player->control) : player->fd, SHUT_RDWR);
     rest();
 }
 
 static inline void stop_at(struct player *player, enum stage stage)
 {
-    if (player->part.stage == stage)
+    if (player->script.stage == stage)
         leave(player);
 }
 
 /* --- bootstrap ----------------------------------------------------------------------------- */
 
-static inline struct sockaddr_in loopback_at(uint16_t port)
-{
-    return (struct sockaddr_in){
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-}
-
 static inline void reach(struct player *player)
 {
-    struct sockaddr_in address = loopback_at(player->part.listens ? 0 : player->part.port);
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(player->script.port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     CHECK(fd >= 0);
-    if (!player->part.listens) {
+    if (!player->script.listens) {
         CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
         player->fd = fd;
         return;
     }
+    address.sin_port = 0;
     CHECK(bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
     CHECK(listen(fd, 16) == 0);
     CHECK(getsockname(fd, (struct sockaddr *)&address, &bytes) == 0);
-    atomic_store(&shared->port, ntohs(address.sin_port));
+    atomic_store(&meeting->ports[0], ntohs(address.sin_port));
     player->fd = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
     CHECK(player->fd >= 0);
     close(fd);
@@ -176,17 +289,70 @@ static inline void reach(struct player *player)
 static inline void greet(struct player *player)
 {
     const struct bootstrap_greeting greeting = {
-        .role = player->part.listens ? BOOTSTRAP_LISTENS : BOOTSTRAP_CONNECTS, .nonce = {1}};
+        .role = player->script.listens ? BOOTSTRAP_LISTENS : BOOTSTRAP_CONNECTS, .nonce = {1}};
     uint8_t bytes[BOOTSTRAP_GREETING_BYTES];
-    size_t length = player->part.stage == HALF_GREETING ? sizeof bytes / 2 : sizeof bytes;
-    ssize_t got;
+    size_t length = player->script.stage == HALF_GREETING ? sizeof bytes / 2 : sizeof bytes;
 
     bootstrap_greeting_write(&greeting, bytes);
     CHECK(send(player->fd, bytes, length, MSG_NOSIGNAL) == (ssize_t)length);
     stop_at(player, HALF_GREETING);
-    got = recv(player->fd, bytes, sizeof bytes, MSG_WAITALL);
-    CHECK(got == (ssize_t)sizeof bytes);
-    CHECK(control_create(player->fd, "the tested side", &player->control) == TCPX_SUCCESS);
+    CHECK(recv(player->fd, bytes, sizeof bytes, MSG_WAITALL) == (ssize_t)sizeof bytes);
+    CHECK_SUCCESS(control_create(player->fd, "the tested side", &player->control));
+}
+
+/* --- messages ------------------------------------------------------------------------------ */
+
+/* The whole of it, however little the socket takes at a time. */
+static inline void send_frame(struct player *player, uint8_t type, const void *bytes, size_t count)
+{
+    CHECK_SUCCESS(control_send(player->control, type, bytes, count));
+    CHECK_SUCCESS(control_send_all(player->control, deadline_after_ms(PATIENCE_MS)));
+}
+
+static inline void send_raw(struct player *player, const void *bytes, size_t count)
+{
+    CHECK(send(control_fd(player->control), bytes, count, MSG_NOSIGNAL) == (ssize_t)count);
+}
+
+/* A frame, and then only half of what it announces. */
+static inline void send_half(struct player *player, uint8_t type, uint32_t length)
+{
+    uint8_t bytes[CONTROL_HEADER_BYTES + 1024] = {0};
+
+    control_header_write(type, length, bytes);
+    CHECK(length / 2 <= 1024);
+    send_raw(player, bytes, CONTROL_HEADER_BYTES + length / 2);
+}
+
+static inline void send_numbers(struct player *player, uint8_t type, unsigned count, uint64_t first,
+                                uint64_t second, uint64_t third)
+{
+    const uint64_t numbers[3] = {htole64(first), htole64(second), htole64(third)};
+
+    send_frame(player, type, numbers, count * sizeof *numbers);
+}
+
+/* Returns its length. */
+static inline size_t await_frame(struct player *player, uint8_t *type, void *bytes, size_t room)
+{
+    size_t length;
+
+    CHECK_SUCCESS(control_await(player->control, "a message", type, bytes, room, &length,
+                                deadline_after_ms(PATIENCE_MS)));
+    return length;
+}
+
+/* Of this type, and of a transfer with this tag if it is an offer; its first number. */
+static inline uint64_t await_type(struct player *player, uint8_t wanted, uint64_t tag)
+{
+    for (;;) {
+        uint64_t numbers[3] = {0};
+        uint8_t type;
+
+        await_frame(player, &type, numbers, sizeof numbers);
+        if (type == wanted && (type != OFFER || le64toh(numbers[1]) == tag))
+            return le64toh(numbers[0]);
+    }
 }
 
 /* --- agreement ----------------------------------------------------------------------------- */
@@ -196,79 +362,42 @@ static inline void listen_everywhere(struct player *player)
     struct agreement *mine = &player->mine;
     int count;
 
-    CHECK(import_open_named(world.plugin, &player->plugin) == TCPX_SUCCESS);
+    CHECK_SUCCESS(import_open_named(transport.plugin, &player->plugin));
     if (import_is_builtin(player->plugin))
         player->plugin = NULL;
     if (player->plugin == NULL)
-        CHECK(net_devices_find_configured(player->devices, NET_DEVICES_MOST, &count) ==
-              TCPX_SUCCESS);
-    CHECK(gpu_open(0, &player->gpu) == TCPX_SUCCESS);
-    CHECK(gpu_enter(player->gpu, &player->scope) == TCPX_SUCCESS);
-    for (unsigned i = 0; i < world.channels; i++)
-        CHECK(channel_listen(player->plugin, player->devices, 0, -1, mine->handles[i],
-                             &player->listeners[i]) == TCPX_SUCCESS);
+        CHECK_SUCCESS(net_devices_find_configured(player->devices, NET_DEVICES_MOST, &count));
+    CHECK_SUCCESS(gpu_open(0, &player->gpu));
+    CHECK_SUCCESS(gpu_enter(player->gpu, &player->scope));
+    for (unsigned i = 0; i < transport.channels; i++)
+        CHECK_SUCCESS(channel_listen(player->plugin, player->devices, 0, -1, mine->handles[i],
+                                     &player->listeners[i]));
     mine->version = AGREEMENT_VERSION;
     snprintf(mine->transport, sizeof mine->transport, "%s",
              player->plugin != NULL ? player->plugin->table.name : "builtin");
-    mine->channels = world.channels;
+    mine->channels = transport.channels;
     mine->chunk_bytes = CHUNK;
-    CHECK(net_handle_process(&mine->process) == TCPX_SUCCESS);
+    CHECK_SUCCESS(net_handle_process(&mine->process));
     snprintf(mine->host, sizeof mine->host, "peer");
 }
 
-static inline void spoil(struct agreement *mine, enum odd odd)
+static inline void send_agreement(struct player *player)
 {
-    if (odd == VERSION)
-        mine->version = 77;
-    if (odd == TRANSPORT)
-        snprintf(mine->transport, sizeof mine->transport, "carrier pigeons");
-    if (odd == MORE_CHANNELS)
-        mine->channels = world.channels + 1;
-    if (odd == CHUNK_BYTES)
-        mine->chunk_bytes = CHUNK / 2;
-    if (odd == HANDLES)
-        memset(mine->handles, 0, sizeof mine->handles);
+    const unsigned odd = player->script.count;
+    uint8_t bytes[AGREEMENT_BYTES] = {0};
+    size_t length = agreement_encode(&player->mine, bytes);
+
+    if (player->script.stage != ODD_AGREEMENT) {
+        send_frame(player, AGREEMENT, bytes, length);
+        return;
+    }
+    memset(bytes + odd_agreements[odd].at, odd_agreements[odd].byte, odd_agreements[odd].count);
+    send_frame(player, odd_agreements[odd].type, bytes,
+               (size_t)((int)length + odd_agreements[odd].longer));
 }
 
-/* The whole of it, however little the socket takes at a time. */
-static inline void send_frame(struct player *player, uint8_t type, const void *bytes, size_t count)
-{
-    CHECK(control_send(player->control, type, bytes, count) == TCPX_SUCCESS);
-    CHECK(control_send_all(player->control, deadline_after_ms(PATIENCE_MS)) == TCPX_SUCCESS);
-}
-
-static inline void say_agreement(struct player *player)
-{
-    const bool odd = player->part.stage == ODD_AGREEMENT;
-    const unsigned which = player->part.count;
-    uint8_t bytes[AGREEMENT_BYTES];
-    size_t length;
-
-    if (odd)
-        spoil(&player->mine, (enum odd)which);
-    length = agreement_encode(&player->mine, bytes);
-    if (odd && which == BAD_BYTES)
-        memset(bytes + 4, 0xff, length - 4);
-    if (odd && which == SHORT)
-        length = 10;
-    if (odd && which == LONG)
-        length += AGREEMENT_HANDLE_BYTES;
-    send_frame(player, odd && which == TYPE ? DONE : AGREEMENT, bytes, length);
-}
-
-/* A frame, and then only half of what it announces. */
-static inline void say_half(struct player *player, uint8_t type, uint32_t length)
-{
-    uint8_t bytes[CONTROL_HEADER_BYTES + 1024] = {0};
-    size_t part = CONTROL_HEADER_BYTES + length / 2;
-
-    control_header_write(type, length, bytes);
-    CHECK(part <= sizeof bytes);
-    CHECK(send(control_fd(player->control), bytes, part, MSG_NOSIGNAL) == (ssize_t)part);
-}
-
-/* Reads on until the other side gives up, which says why. */
-static inline _Noreturn void hear_refusal(struct player *player)
+/* Reads on until the other side gives up, which sends why. */
+static inline _Noreturn void await_refusal(struct player *player)
 {
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
     uint8_t bytes[CONTROL_LARGEST];
@@ -278,8 +407,8 @@ static inline _Noreturn void hear_refusal(struct player *player)
     while (control_await(player->control, "a refusal", &type, bytes, sizeof bytes, &length,
                          deadline) == TCPX_SUCCESS)
         continue;
-    CHECK(said("refused: "));
-    atomic_store(&shared->reached, 1);
+    CHECK(strstr(tcpx_last_error(), "refused: ") != NULL);
+    atomic_store(&meeting->reached, 1);
     rest();
 }
 
@@ -289,19 +418,19 @@ static inline void agree(struct player *player)
     uint8_t type;
     size_t length;
 
-    if (player->part.stage == HALF_AGREEMENT) {
-        say_half(player, AGREEMENT, AGREEMENT_HEAD_BYTES + world.channels * AGREEMENT_HANDLE_BYTES);
+    if (player->script.stage == HALF_AGREEMENT) {
+        send_half(player, AGREEMENT,
+                  AGREEMENT_HEAD_BYTES + transport.channels * AGREEMENT_HANDLE_BYTES);
         leave(player);
     }
-    say_agreement(player);
-    atomic_store(&shared->gone, clock_now());
-    if (player->part.stage == ODD_AGREEMENT && player->part.count != HANDLES)
-        hear_refusal(player);
+    send_agreement(player);
+    atomic_store(&meeting->gone, clock_now());
+    if (player->script.stage == ODD_AGREEMENT && player->script.count != ODD_HANDLES)
+        await_refusal(player);
     stop_at(player, AGREED);
-    CHECK(control_await(player->control, "an agreement", &type, bytes, sizeof bytes, &length,
-                        deadline_after_ms(PATIENCE_MS)) == TCPX_SUCCESS);
+    length = await_frame(player, &type, bytes, sizeof bytes);
     CHECK(type == AGREEMENT);
-    CHECK(agreement_decode(bytes, length, &player->theirs) == TCPX_SUCCESS);
+    CHECK_SUCCESS(agreement_decode(bytes, length, &player->theirs));
     stop_at(player, ODD_AGREEMENT);
 }
 
@@ -317,15 +446,13 @@ static inline void connect_some(struct player *player, unsigned count)
         bool there = false;
 
         while (!there) {
-            int result = i % 2 == 0 ? channel_connect(player->plugin, player->devices, 0,
-                                                      player->theirs.handles[channel],
-                                                      &player->senders[channel], &there)
-                                    : channel_accept(&player->listeners[channel],
-                                                     &player->receivers[channel], &there);
-
-            CHECK(result == TCPX_SUCCESS);
+            CHECK_SUCCESS(i % 2 == 0 ? channel_connect(player->plugin, player->devices, 0,
+                                                       player->theirs.handles[channel],
+                                                       &player->senders[channel], &there)
+                                     : channel_accept(&player->listeners[channel],
+                                                      &player->receivers[channel], &there));
             CHECK(!deadline_passed(deadline));
-            nap(20);
+            sleep_us(20);
         }
     }
 }
@@ -333,68 +460,39 @@ static inline void connect_some(struct player *player, unsigned count)
 static inline void be_ready(struct player *player)
 {
     uint8_t type;
-    size_t length;
 
     send_frame(player, READY, NULL, 0);
     stop_at(player, IS_READY);
-    CHECK(control_await(player->control, "that it is ready", &type, NULL, 0, &length,
-                        deadline_after_ms(PATIENCE_MS)) == TCPX_SUCCESS);
+    await_frame(player, &type, NULL, 0);
     CHECK(type == READY);
-}
-
-/* --- messages of a transfer ---------------------------------------------------------------- */
-
-static inline void say(struct player *player, uint8_t type, unsigned count, uint64_t first,
-                       uint64_t second, uint64_t third)
-{
-    const uint64_t numbers[3] = {htole64(first), htole64(second), htole64(third)};
-
-    send_frame(player, type, numbers, count * sizeof *numbers);
-}
-
-/* Of this type, and of a transfer with this tag if it is an offer; its first number. */
-static inline uint64_t hear(struct player *player, uint8_t wanted, uint64_t tag)
-{
-    for (;;) {
-        uint64_t numbers[3] = {0};
-        uint8_t type;
-        size_t length;
-
-        CHECK(control_await(player->control, "a message", &type, numbers, sizeof numbers, &length,
-                            deadline_after_ms(PATIENCE_MS)) == TCPX_SUCCESS);
-        if (type == wanted && (type != OFFER || le64toh(numbers[1]) == tag))
-            return le64toh(numbers[0]);
-    }
 }
 
 /* --- data ---------------------------------------------------------------------------------- */
 
-/* Where a chunk of the message begins, and how long it is; or all of a whole one. */
-static inline uint64_t unit_at(unsigned unit, uint64_t *bytes)
+static inline struct channel *channel_of(struct player *player, unsigned unit)
 {
-    uint64_t at = world.chunks ? (uint64_t)unit * CHUNK : 0;
-    uint64_t most = world.chunks ? CHUNK : MESSAGE;
+    unsigned number = unit % transport.channels;
 
-    *bytes = MESSAGE - at < most ? MESSAGE - at : most;
-    return at;
+    return player->script.sends ? &player->senders[number] : &player->receivers[number];
 }
 
-/* NULL: the connection is broken. */
-static inline channel_request start_unit(struct player *player, struct channel *channel,
-                                         unsigned unit)
+/* A chunk of the message, or all of a whole one. NULL: the connection is broken. */
+static inline channel_request start_unit(struct player *player, unsigned unit)
 {
-    const bool sends = player->part.sends;
-    const struct channel_memory *memory = &player->memories[unit % world.channels];
+    const bool sends = player->script.sends;
+    const struct channel_memory *memory = &player->memories[unit % transport.channels];
+    struct channel *channel = channel_of(player, unit);
+    uint64_t at = transport.chunks ? (uint64_t)unit * CHUNK : 0;
+    uint64_t most = transport.chunks ? CHUNK : MESSAGE;
+    const struct net_buffer buffer = {.data = player->data + at,
+                                      .bytes = MESSAGE - at < most ? MESSAGE - at : most};
     channel_request request = NULL;
-    uint64_t bytes;
-    uint64_t at = unit_at(unit, &bytes);
-    const struct net_buffer buffer = {.data = player->data + at, .bytes = bytes};
     int result = TCPX_SUCCESS;
 
     while (request == NULL && result == TCPX_SUCCESS)
-        if (world.chunks)
-            result = sends ? channel_send(channel, buffer.data, bytes, memory, &request)
-                           : channel_receive(channel, buffer.data, bytes, memory, &request);
+        if (transport.chunks)
+            result = sends ? channel_send(channel, buffer.data, buffer.bytes, memory, &request)
+                           : channel_receive(channel, buffer.data, buffer.bytes, memory, &request);
         else
             result = sends ? net_isend_buffer(channel->builtin, &buffer, FROM_PEER,
                                               (struct net_request **)&request)
@@ -409,18 +507,16 @@ static inline void move_units(struct player *player, unsigned from, unsigned to)
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
 
     for (unsigned unit = from; unit < to; unit++) {
-        struct channel *channel = player->part.sends ? &player->senders[unit % world.channels]
-                                                     : &player->receivers[unit % world.channels];
-        channel_request request = start_unit(player, channel, unit);
+        channel_request request = start_unit(player, unit);
         uint64_t bytes;
         bool done = false;
 
         CHECK(request != NULL);
         while (!done) {
-            CHECK(channel_test(channel, request, &done, &bytes) == TCPX_SUCCESS);
+            CHECK_SUCCESS(channel_test(channel_of(player, unit), request, &done, &bytes));
             CHECK(!deadline_passed(deadline));
             if (!done)
-                nap(20);
+                sleep_us(20);
         }
     }
 }
@@ -429,38 +525,47 @@ static inline void prepare_data(struct player *player)
 {
     player->data = aligned_alloc(4096, MESSAGE + 4096 - MESSAGE % 4096);
     CHECK(player->data != NULL);
-    memcpy(player->data, peers_message, MESSAGE);
-    for (unsigned i = 0; i < world.channels; i++)
-        CHECK(channel_register(player->part.sends ? &player->senders[i] : &player->receivers[i],
-                               player->data, MESSAGE, false, &player->memories[i]) == TCPX_SUCCESS);
+    pattern_copy(player->data, MESSAGE, FROM_PEER, 0);
+    for (unsigned i = 0; i < transport.channels; i++)
+        CHECK_SUCCESS(channel_register(channel_of(player, i), player->data, MESSAGE, false,
+                                       &player->memories[i]));
 }
 
 /* The peer's send meets the receive of the tested side, or the other way round. */
 static inline void match(struct player *player)
 {
-    if (!world.chunks)
+    if (!transport.chunks)
         return;
     player->id = 3;
-    if (player->part.sends)
-        say(player, OFFER, 3, player->id, FROM_PEER, MESSAGE);
+    if (player->script.sends)
+        send_numbers(player, OFFER, 3, player->id, FROM_PEER, MESSAGE);
     else
-        player->id = hear(player, OFFER, TO_PEER);
+        player->id = await_type(player, OFFER, TO_PEER);
     stop_at(player, OFFERED);
-    if (player->part.sends)
-        hear(player, GRANT, 0);
+    if (player->script.sends)
+        await_type(player, GRANT, 0);
     else
-        say(player, GRANT, 1, player->id, 0, 0);
+        send_numbers(player, GRANT, 1, player->id, 0, 0);
 }
 
 /* --- garbage ------------------------------------------------------------------------------- */
 
-static inline void say_raw(struct player *player, const uint8_t *bytes, size_t count)
+static inline void send_long_header(struct player *player)
 {
-    CHECK(send(control_fd(player->control), bytes, count, MSG_NOSIGNAL) == (ssize_t)count);
+    const uint8_t header[CONTROL_HEADER_BYTES] = {OFFER, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f};
+
+    send_raw(player, header, sizeof header);
 }
 
-/* More than anybody keeps; the other side stops reading at some point. */
-static inline void flood(struct player *player)
+static inline void send_reserved_bytes(struct player *player)
+{
+    const uint8_t header[CONTROL_HEADER_BYTES] = {OFFER, 0, 9, 0, 24, 0, 0, 0};
+
+    send_raw(player, header, sizeof header);
+}
+
+/* More than either side keeps; the other side stops reading at some point. */
+static inline void send_many_offers(struct player *player)
 {
     int result = TCPX_SUCCESS;
 
@@ -473,96 +578,87 @@ static inline void flood(struct player *player)
     }
 }
 
-static inline void say_garbage(struct player *player)
+static inline void send_refusal(struct player *player)
 {
-    const uint8_t long_header[CONTROL_HEADER_BYTES] = {OFFER, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f};
-    const uint8_t reserved[CONTROL_HEADER_BYTES] = {OFFER, 0, 9, 0, 24, 0, 0, 0};
-    const uint64_t id = player->id;
-    const uint64_t unknown = 123456789;
+    control_refuse(player->control, "it is raining");
+    CHECK_SUCCESS(control_send_all(player->control, deadline_after_ms(PATIENCE_MS)));
+}
 
-    switch ((enum garbage)player->part.count) {
-    case UNKNOWN_TYPE:
-        say(player, 77, 0, 0, 0, 0);
-        break;
-    case SHORT_OFFER:
-        say(player, OFFER, 2, 0, 0, 0);
-        break;
-    case EMPTY_GRANT:
-        say(player, GRANT, 0, 0, 0, 0);
-        break;
-    case LONG_DONE:
-        say(player, DONE, 3, id, 0, 0);
-        break;
-    case LONG_HEADER:
-        say_raw(player, long_header, sizeof long_header);
-        break;
-    case RESERVED_BYTES:
-        say_raw(player, reserved, sizeof reserved);
-        break;
-    case AGREEMENT_AGAIN:
-        say_agreement(player);
-        break;
-    case READY_AGAIN:
-        say(player, READY, 0, 0, 0, 0);
-        break;
-    case UNKNOWN_GRANT:
-        say(player, GRANT, 1, unknown, 0, 0);
-        break;
-    case SECOND_GRANT:
-        say(player, GRANT, 1, id, 0, 0);
-        say(player, GRANT, 1, id, 0, 0);
-        break;
-    case UNKNOWN_REFUSAL:
-        say(player, REFUSE, 2, unknown, 1, 0);
-        break;
-    case LATE_REFUSAL:
-        say(player, GRANT, 1, id, 0, 0);
-        say(player, REFUSE, 2, id, 1, 0);
-        break;
-    case UNKNOWN_DONE:
-        say(player, DONE, 1, unknown, 0, 0);
-        break;
-    case EARLY_DONE:
-        say(player, DONE, 1, id, 0, 0);
-        break;
-    case OFFERS:
-        flood(player);
-        break;
-    case REFUSAL:
-        control_refuse(player->control, "it is raining");
-        CHECK(control_send_all(player->control, deadline_after_ms(PATIENCE_MS)) == TCPX_SUCCESS);
-        break;
-    case FAREWELL:
-        say(player, GOODBYE, 0, 0, 0, 0);
-        break;
-    case HALF_A_MESSAGE:
-        say_half(player, OFFER, 24);
-        break;
-    case GARBAGES:
-        break;
+static inline void send_half_an_offer(struct player *player)
+{
+    send_half(player, OFFER, 24);
+}
+
+/* Numbers of a frame: that of the tested side's transfer, and one of none. */
+enum { ITS_ID = 1000, NO_ID = 123456789 };
+
+/* What a peer sends that it may not: up to two frames of some numbers, or something else. */
+static const struct garbage {
+    const char *name;
+    void (*send)(struct player *player); /* NULL: the frames */
+    struct {
+        uint8_t type;
+        unsigned count;
+        uint64_t numbers[2];
+    } frames[2];
+    unsigned frame_count;
+} garbage[] = {
+    {"an unknown type", NULL, {{UNKNOWN, 0, {0}}}, 1},
+    {"a short offer", NULL, {{OFFER, 2, {0}}}, 1},
+    {"an empty grant", NULL, {{GRANT, 0, {0}}}, 1},
+    {"a long acknowledgement", NULL, {{DONE, 3, {ITS_ID}}}, 1},
+    {"a header of too many bytes", send_long_header, {{0, 0, {0}}}, 0},
+    {"reserved bytes that are not zero", send_reserved_bytes, {{0, 0, {0}}}, 0},
+    {"a second agreement", send_agreement, {{0, 0, {0}}}, 0},
+    {"a second ready", NULL, {{READY, 0, {0}}}, 1},
+    {"a grant of nothing", NULL, {{GRANT, 1, {NO_ID}}}, 1},
+    {"two grants", NULL, {{GRANT, 1, {ITS_ID}}, {GRANT, 1, {ITS_ID}}}, 2},
+    {"a refusal of nothing", NULL, {{REFUSE, 2, {NO_ID, 1}}}, 1},
+    {"a refusal after a grant", NULL, {{GRANT, 1, {ITS_ID}}, {REFUSE, 2, {ITS_ID, 1}}}, 2},
+    {"an acknowledgement of nothing", NULL, {{DONE, 1, {NO_ID}}}, 1},
+    {"an early acknowledgement", NULL, {{DONE, 1, {ITS_ID}}}, 1},
+    {"too many offers", send_many_offers, {{0, 0, {0}}}, 0},
+    {"a refusal of the session", send_refusal, {{0, 0, {0}}}, 0},
+    {"a goodbye", NULL, {{GOODBYE, 0, {0}}}, 1},
+    {"half a message", send_half_an_offer, {{0, 0, {0}}}, 0},
+};
+
+enum { GARBAGES = COUNT_OF(garbage), HALF_A_MESSAGE = GARBAGES - 1 };
+
+static inline _Noreturn void play_garbage(struct player *player)
+{
+    const struct garbage *sent = &garbage[player->script.count];
+
+    player->id = await_type(player, OFFER, TO_PEER);
+    if (sent->send != NULL)
+        sent->send(player);
+    for (unsigned i = 0; i < sent->frame_count; i++) {
+        uint64_t first = sent->frames[i].numbers[0];
+
+        send_numbers(player, sent->frames[i].type, sent->frames[i].count,
+                     first == ITS_ID ? player->id : first, sent->frames[i].numbers[1], 0);
     }
+    leave(player);
 }
 
 /* --- by hand: all of it -------------------------------------------------------------------- */
 
-/* As far as it goes now, in every channel: whoever receives may be gone. */
+/* As far as it goes now, in every channel: the receiver may be gone. */
 static inline void push_units(struct player *player, unsigned from, unsigned to)
 {
     channel_request requests[CHUNKS] = {NULL};
     uint64_t deadline = deadline_after_ms(20);
 
     for (unsigned unit = from; unit < to; unit++)
-        requests[unit] = start_unit(player, &player->senders[unit % world.channels], unit);
+        requests[unit] = start_unit(player, unit);
     while (!deadline_passed(deadline))
         for (unsigned unit = from; unit < to; unit++) {
             bool done = false;
             uint64_t bytes;
 
-            if (requests[unit] == NULL)
-                continue;
-            if (channel_test(&player->senders[unit % world.channels], requests[unit], &done,
-                             &bytes) != TCPX_SUCCESS ||
-                done)
+            if (requests[unit] != NULL && (channel_test(channel_of(player, unit), requests[unit],
+                                                        &done, &bytes) != TCPX_SUCCESS ||
+                                           done))
                 requests[unit] = NULL;
         }
 }
@@ -570,8 +666,8 @@ static inline void push_units(struct player *player, unsigned from, unsigned to)
 /* A chunk without a byte, where one of CHUNK bytes is due. */
 static inline _Noreturn void play_empty(struct player *player)
 {
-    unsigned unit = player->part.count;
-    struct channel *channel = &player->senders[unit % world.channels];
+    unsigned unit = player->script.count;
+    struct channel *channel = channel_of(player, unit);
     channel_request request = NULL;
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
     uint64_t bytes;
@@ -580,11 +676,11 @@ static inline _Noreturn void play_empty(struct player *player)
     match(player);
     move_units(player, 0, unit);
     while (request == NULL && !deadline_passed(deadline))
-        CHECK(channel_send(channel, player->data, 0, &player->memories[unit % world.channels],
-                           &request) == TCPX_SUCCESS);
-    atomic_store(&shared->gone, clock_now());
+        CHECK_SUCCESS(channel_send(channel, player->data, 0,
+                                   &player->memories[unit % transport.channels], &request));
+    atomic_store(&meeting->gone, clock_now());
     while (!done && channel_test(channel, request, &done, &bytes) == TCPX_SUCCESS)
-        nap(20);
+        sleep_us(20);
     leave(player);
 }
 
@@ -595,170 +691,138 @@ static inline _Noreturn void play_late(struct player *player)
 
     match(player);
     move_units(player, 0, EARLY);
-    say(player, 77, 0, 0, 0, 0);
-    atomic_store(&shared->gone, clock_now());
-    CHECK(await_number(&shared->go) != 0);
+    send_numbers(player, UNKNOWN, 0, 0, 0, 0);
+    atomic_store(&meeting->gone, clock_now());
+    CHECK(await_number(&meeting->go) != 0);
     push_units(player, EARLY, CHUNKS);
-    atomic_store(&shared->reached, 1);
+    atomic_store(&meeting->reached, 1);
     rest();
 }
 
-static inline void play_by_hand(const uint8_t *argument)
+static inline void play_moved(struct player *player)
 {
-    struct player *player = calloc(1, sizeof *player);
+    match(player);
+    move_units(player, 0, player->script.count);
+    if (!transport.chunks) {
+        CHECK(start_unit(player, player->script.count) != NULL);
+        sleep_us(player->script.count * 150);
+    }
+    leave(player);
+}
 
-    CHECK(player != NULL);
-    memcpy(&player->part, argument, sizeof player->part);
+static inline void play_by_hand(struct player *player)
+{
+    const enum stage stage = player->script.stage;
+
     reach(player);
     stop_at(player, TCP);
     greet(player);
     stop_at(player, GREETING);
     listen_everywhere(player);
     agree(player);
-    connect_some(player, player->part.stage == CONNECTED ? player->part.count : 2 * world.channels);
+    connect_some(player, stage == CONNECTED ? player->script.count : 2 * transport.channels);
     stop_at(player, CONNECTED);
     be_ready(player);
     prepare_data(player);
-    if (player->part.stage == LATE)
+    if (stage == LATE)
         play_late(player);
-    if (player->part.stage == EMPTY)
+    if (stage == EMPTY)
         play_empty(player);
-    if (player->part.stage == GARBAGE) {
-        player->id = hear(player, OFFER, TO_PEER);
-        say_garbage(player);
-        leave(player);
-    }
-    match(player);
-    move_units(player, 0, player->part.count);
-    if (!world.chunks) {
-        struct channel *channel = player->part.sends ? player->senders : player->receivers;
-
-        CHECK(start_unit(player, channel, player->part.count) != NULL);
-        nap(player->part.count * 150);
-    }
-    leave(player);
+    if (stage == GARBAGE)
+        play_garbage(player);
+    play_moved(player);
 }
 
 /* --- by the library ------------------------------------------------------------------------ */
 
-static inline struct tcpx_session *open_by_library(const struct part *part)
+static inline struct tcpx_session *open_by_library(const struct script *script)
 {
-    struct tcpx_session_options options;
+    const struct tcpx_session_options options = transport_options();
     struct tcpx_session_listener *listener;
     struct tcpx_session *session;
-    int port;
 
-    world_options(&options);
-    if (!part->listens) {
-        CHECK(tcpx_session_connect("127.0.0.1", part->port, &options, PATIENCE_MS, &session) ==
-              TCPX_SUCCESS);
+    if (!script->listens) {
+        CHECK_SUCCESS(
+            tcpx_session_connect("127.0.0.1", script->port, &options, PATIENCE_MS, &session));
         return session;
     }
-    CHECK(tcpx_session_listen("127.0.0.1", 0, &options, &listener) == TCPX_SUCCESS);
-    CHECK(tcpx_session_port(listener, &port) == TCPX_SUCCESS);
-    atomic_store(&shared->port, port);
-    CHECK(tcpx_session_accept(listener, PATIENCE_MS, &session) == TCPX_SUCCESS);
+    listener = listen_here(0, &options);
+    CHECK_SUCCESS(tcpx_session_accept(listener, PATIENCE_MS, &session));
     tcpx_session_stop_listening(listener);
     return session;
 }
 
-static inline struct tcpx_memory *register_for(struct tcpx_session *session, struct buffer *buffer,
-                                               bool on_gpu)
+static inline _Noreturn void echo(struct tcpx_session *session, const struct area *area)
 {
-    struct tcpx_memory *memory;
-
-    CHECK(buffer_make(buffer, on_gpu, MESSAGE));
-    CHECK(tcpx_session_register(session, buffer->address, MESSAGE, &memory) == TCPX_SUCCESS);
-    return memory;
-}
-
-static inline void echo(struct tcpx_session *session, struct tcpx_memory *memory)
-{
-    const struct tcpx_move there = world_move(memory, ECHO, ECHO_THERE);
-    struct tcpx_transfer *transfer;
-    struct tcpx_move back;
-
-    CHECK(tcpx_receive(session, &there, &transfer) == TCPX_SUCCESS);
-    CHECK(tcpx_transfer_wait(transfer, PATIENCE_MS) == TCPX_SUCCESS);
-    back = world_move(memory, ECHO, ECHO_BACK);
-    CHECK(tcpx_send(session, &back, &transfer) == TCPX_SUCCESS);
-    CHECK(tcpx_transfer_wait(transfer, PATIENCE_MS) == TCPX_SUCCESS);
+    FINISH(begin_message(session, false, area, ECHO_BYTES, ECHO_THERE));
+    FINISH(begin_message(session, true, area, ECHO_BYTES, ECHO_BACK));
     tcpx_session_close(session);
     _exit(0);
 }
 
-/* Both ways at once, for ever. */
-static inline _Noreturn void work(struct tcpx_session *session, struct tcpx_memory *from,
-                                  struct tcpx_memory *to)
+/* How much of a message goes in a turn of those that both sides make for ever. */
+static inline uint64_t bytes_of_turn(unsigned turn)
+{
+    return turn % 3 == 0 ? MESSAGE : turn % 3 == 1 ? 1000 : 70000;
+}
+
+static inline _Noreturn void work(struct tcpx_session *session, const struct area areas[2])
 {
     for (unsigned turn = 0;; turn++) {
-        const uint64_t bytes = turn % 3 == 0 ? MESSAGE : turn % 3 == 1 ? 1000 : 70000;
-        const struct tcpx_move in = world_move(to, bytes, TO_PEER);
-        struct tcpx_transfer *receive;
-        struct tcpx_transfer *send;
-        struct tcpx_move out;
+        struct tcpx_transfer *transfers[2];
 
-        CHECK(tcpx_receive(session, &in, &receive) == TCPX_SUCCESS);
-        out = world_move(from, bytes, FROM_PEER);
-        CHECK(tcpx_send(session, &out, &send) == TCPX_SUCCESS);
-        CHECK(tcpx_transfer_wait(receive, PATIENCE_MS) == TCPX_SUCCESS);
-        CHECK(tcpx_transfer_wait(send, PATIENCE_MS) == TCPX_SUCCESS);
+        for (int i = 0; i < 2; i++)
+            transfers[i] = begin_message(session, i == 1, &areas[1 - i], bytes_of_turn(turn),
+                                         i == 0 ? TO_PEER : FROM_PEER);
+        for (int i = 0; i < 2; i++)
+            FINISH(transfers[i]);
         if (turn == 0)
-            atomic_store(&shared->reached, 1);
+            atomic_store(&meeting->reached, 1);
     }
 }
 
-static inline void receive_some(struct tcpx_session *session, struct tcpx_memory *memory,
-                                unsigned count)
+static inline void play_by_library(struct player *player)
 {
-    for (unsigned i = 0; i < count; i++) {
-        const struct tcpx_move move = world_move(memory, MESSAGE, TO_PEER);
-        struct tcpx_transfer *transfer;
-
-        CHECK(tcpx_receive(session, &move, &transfer) == TCPX_SUCCESS);
-    }
-}
-
-static inline void slow_down(unsigned delay_us)
-{
-    char text[16];
-
-    if (delay_us == 0)
-        return;
-    snprintf(text, sizeof text, "%u", delay_us);
-    setenv("UCCL_TCPX_HOST_GPU_DELAY_US", text, 1);
-    setenv("FAKECUDA_DELAY_US", text, 1);
-}
-
-static inline void play_by_library(const uint8_t *argument)
-{
-    struct player player = {.fd = -1};
-    const struct part *part = &player.part;
+    const struct script *script = &player->script;
     struct tcpx_session *session;
-    struct tcpx_memory *memories[2];
-    struct buffer buffers[2];
+    struct area areas[2];
 
-    memcpy(&player.part, argument, sizeof player.part);
-    slow_down(part->delay_us);
-    session = open_by_library(part);
-    stop_at(&player, OPEN);
+    if (script->delay_us > 0)
+        slow_down_gpus(script->delay_us);
+    session = open_by_library(script);
+    stop_at(player, OPEN);
     for (int i = 0; i < 2; i++)
-        memories[i] = register_for(session, &buffers[i], part->on_gpu == (i == 0));
-    stop_at(&player, REGISTERED);
-    if (part->stage == ECHOES)
-        echo(session, memories[0]);
-    if (part->stage == WORKS)
-        work(session, memories[0], memories[1]);
-    if (part->stage == RECEIVES || (part->stage == CLOSES && part->count != 0))
-        receive_some(session, memories[0], part->count);
-    atomic_store(&shared->gone, clock_now());
-    atomic_store(&shared->reached, 1);
-    if (part->stage == CLOSES) {
-        CHECK(await_number(&shared->go) != 0);
+        area_of_message(&areas[i], session, script->on_gpu == (i == 0));
+    stop_at(player, REGISTERED);
+    if (script->stage == ECHOES)
+        echo(session, &areas[0]);
+    if (script->stage == WORKS)
+        work(session, areas);
+    for (unsigned i = 0; i < script->count; i++)
+        begin_message(session, false, &areas[0], MESSAGE, TO_PEER);
+    atomic_store(&meeting->gone, clock_now());
+    atomic_store(&meeting->reached, 1);
+    if (script->stage == CLOSES) {
+        CHECK(await_number(&meeting->go) != 0);
         tcpx_session_close(session);
-        leave(&player);
+        leave(player);
     }
     rest();
+}
+
+/* A process that plays a script. */
+static inline void play(const uint8_t *argument)
+{
+    struct player *player = calloc(1, sizeof *player);
+
+    side_number = 1;
+    CHECK(player != NULL);
+    player->fd = -1;
+    memcpy(&player->script, argument, sizeof player->script);
+    if (player->script.stage < OPEN)
+        play_by_hand(player);
+    else
+        play_by_library(player);
 }
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "tests/limit.h"
 #include "tests/skip.h"
-#include "tests/unit/nursery.h"
+#include "tests/support/child.h"
 
 #include "tcpx.h"
 
@@ -67,6 +67,9 @@ struct meeting {
     atomic_int ports[MEETINGS];
     atomic_uint arrived;
     atomic_bool broken;
+    atomic_int reached;          /* a side is where it should be, */
+    atomic_int go;               /* and may go on */
+    atomic_uint_fast64_t gone;   /* when it left, in nanoseconds */
     atomic_uint_fast64_t number; /* for whatever a case wants */
     char note[400];
     char failures[MOST_SIDES][700];
@@ -646,6 +649,16 @@ static inline void ping(struct side *me, struct tcpx_session *session, int sende
     area_drop(&area, session);
 }
 
+/* Emulated GPUs take their time for each copy. */
+static inline void slow_down_gpus(unsigned microseconds)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%u", microseconds);
+    CHECK(setenv("UCCL_TCPX_HOST_GPU_DELAY_US", text, 1) == 0);
+    CHECK(setenv("FAKECUDA_DELAY_US", text, 1) == 0);
+}
+
 /* --- what a process holds ------------------------------------------------------------------- */
 
 static inline int entries_of(const char *path)
@@ -741,10 +754,10 @@ static void run_sides(void **state)
     for (int i = 0; i < count; i++) {
         sides[i] = (struct side){
             .of = of, .variant = i / of->sides, .number = i % of->sides, .sides = of->sides};
-        pids[i] = nursery_fork(side_process, &sides[i], sizeof sides[i]);
+        pids[i] = child_fork(side_process, &sides[i], sizeof sides[i]);
     }
     for (int i = 0; i < count; i++)
-        statuses[i] = nursery_wait(pids[i]);
+        statuses[i] = child_wait(pids[i]);
     for (int i = 0; i < count; i++)
         failed = !check_side(&sides[i], statuses[i]) || failed;
     assert_false(failed);
@@ -763,7 +776,7 @@ static inline bool sides_prepare(void)
     if (meeting == MAP_FAILED)
         return false;
     pattern_make();
-    nursery_start();
+    child_begin();
     return true;
 }
 

@@ -1,159 +1,147 @@
 /*
  * A session whose peer fails at some stage: while the two find each other, agree, connect, move
- * data, unpack or close. Whatever the peer does, or does not do any more, the other side is told in
- * bounded time, in words; nothing is left of the session; and the next one works. Peers are
- * processes (session_fault_peer.h); the transport is the one that TCPX_TEST_TRANSPORT names.
+ * data, unpack or close. Whatever the peer does, or does not do any more, the other side gets an
+ * error in bounded time, in words; nothing is left of the session; and the next one works. Peers
+ * are processes that follow scripts (session_fault_peer.h).
  */
 #include "tests/unit/session_fault_peer.h"
 
+#include "tests/fakecuda/fakecuda.h"
+
+#include <dlfcn.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <poll.h>
-#include <pthread.h>
 
 /* The time of a wait that nothing but its own deadline ends. */
 enum { SHORT_MS = 60 };
 
 static struct tcpx_session_listener *listener;
 static int listener_port;
-static struct counts usual;
-static uint8_t data[MESSAGE];
-static uint8_t seen[MESSAGE];
-static uint64_t longest_ms; /* that anybody had to wait for an error or a close */
+static uint64_t longest_ms; /* until an error or a close came */
 static char longest_what[200];
-static const char *stage_name = "";
-static int forgiven;  /* descriptors that a plugin may still have */
 static pid_t playing; /* the peer that is there; 0: none */
-
-#define assert_success(call)                                                                       \
-    do {                                                                                           \
-        int result_ = (call);                                                                      \
-        if (result_ != TCPX_SUCCESS)                                                               \
-            fail_msg("%s: %s: %s: %s", stage_name, #call, tcpx_result_name(result_),               \
-                     tcpx_last_error());                                                           \
-    } while (0)
-
-/* All of them, or so many percent as a sanitizer wants. */
-static unsigned turns_of(unsigned all)
-{
-    const char *percent = getenv("TCPX_TEST_TURNS");
-    unsigned turns = percent != NULL ? all * (unsigned)atoi(percent) / 100 : all;
-
-    return turns > 2 ? turns : 2;
-}
 
 /* --- time ---------------------------------------------------------------------------------- */
 
-static uint64_t ms_since(uint64_t moment)
+static uint64_t check_spent(const char *what, uint64_t moment, uint64_t most)
 {
     uint64_t now = clock_now();
+    uint64_t spent = now > moment ? (now - moment) / 1000000 : 0;
+    char text[100];
 
-    return now > moment ? (now - moment) / 1000000 : 0;
-}
-
-static void check_spent(const char *what, uint64_t spent, uint64_t most)
-{
+    snprintf(text, sizeof text, "%s took %" PRIu64 " ms of %" PRIu64, what, spent, most);
     if (spent > most)
-        fail_msg("%s: %s took %" PRIu64 " ms, at most %" PRIu64 " are allowed", stage_name, what,
-                 spent, most);
+        fail_here(HERE, text);
+    return spent;
 }
 
 /* Of an error or a close: since the peer was gone, or since a deadline. */
 static void check_bound(const char *what, uint64_t moment)
 {
-    uint64_t spent = ms_since(moment);
+    uint64_t spent = check_spent(what, moment, BOUND_MS);
 
     if (spent > longest_ms) {
         longest_ms = spent;
-        snprintf(longest_what, sizeof longest_what, "%s (%s)", what, stage_name);
+        snprintf(longest_what, sizeof longest_what, "%s (%.100s)", what, stage_text);
     }
-    check_spent(what, spent, BOUND_MS);
 }
 
 /* Of what succeeds: whatever the machine is busy with, a stall is longer. */
 static void check_no_stall(const char *what, uint64_t start)
 {
-    check_spent(what, ms_since(start), PATIENCE_MS / 2);
+    check_spent(what, start, PATIENCE_MS / 2);
 }
 
-/* --- peers --------------------------------------------------------------------------------- */
+/* --- what must not leak -------------------------------------------------------------------- */
 
-static pid_t launch(struct part *part)
+struct counts {
+    int descriptors;
+    int threads;
+    uint64_t gpu_bytes;      /* of the emulated GPU */
+    uint64_t reserved_bytes; /* of address space: what the emulated GPU has pinned is among it */
+    struct fakecuda_balance balance;
+};
+
+static struct counts usual;
+static int forgiven; /* descriptors that a plugin may still have */
+
+/* Only the error says how much of the memory of an emulated GPU is in use. */
+static uint64_t emulated_bytes(void)
 {
-    atomic_store(&shared->port, 0);
-    atomic_store(&shared->reached, 0);
-    atomic_store(&shared->go, 0);
-    atomic_store(&shared->gone, UINT64_MAX);
-    memset(nursery_shared->failure, 0, sizeof nursery_shared->failure);
-    part->port = (uint16_t)listener_port;
-    playing = nursery_fork(part->stage < OPEN ? play_by_hand : play_by_library, part, sizeof *part);
-    return playing;
+    const char *text;
+    void *address;
+
+    if (tcpx_gpu_alloc(0, (uint64_t)1 << 62, &address) == TCPX_SUCCESS)
+        return 0;
+    text = strstr(tcpx_last_error(), "asked for, ");
+    return text != NULL ? strtoull(text + strlen("asked for, "), NULL, 10) : 0;
 }
 
-/* A peer that could not play its part has said so. */
-static void check_status(int status)
+/* Nameless address space without any access, guard pages of stacks left aside. */
+static uint64_t reserved_bytes(void)
 {
-    if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
-        fail_msg("%s: the peer: %s", stage_name, nursery_shared->failure);
-    if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
-        fail_msg("%s: the peer got signal %d", stage_name, WTERMSIG(status));
+    enum { GUARD = 65536 };
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    uint64_t sum = 0;
+
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        unsigned long long from;
+        unsigned long long to;
+        unsigned long long inode;
+        char access[8];
+
+        if (sscanf(line, "%llx-%llx %7s %*s %*s %llu", &from, &to, access, &inode) == 4 &&
+            strcmp(access, "---p") == 0 && inode == 0 && to - from > GUARD)
+            sum += to - from;
+    }
+    if (maps != NULL)
+        fclose(maps);
+    return sum;
 }
 
-static void reap(pid_t pid)
+static void count_standin(struct fakecuda_balance *balance)
 {
-    kill(pid, SIGKILL);
-    playing = 0;
-    check_status(nursery_wait(pid));
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    fakecuda_balance_call *ask;
+
+    memset(balance, 0, sizeof *balance);
+    if (library == NULL)
+        return;
+    *(void **)&ask = dlsym(library, "fakecuda_balance");
+    if (ask != NULL)
+        ask(balance);
+    dlclose(library);
 }
 
-static int open_session(bool peer_listens, int timeout_ms, struct tcpx_session **session)
+static void count_all(struct counts *counts)
 {
-    struct tcpx_session_options options;
-    int port;
-
-    *session = NULL;
-    if (!peer_listens)
-        return tcpx_session_accept(listener, timeout_ms, session);
-    world_options(&options);
-    port = await_number(&shared->port);
-    assert_true(port != 0);
-    return tcpx_session_connect("127.0.0.1", port, &options, timeout_ms, session);
+    *counts = (struct counts){.descriptors = open_descriptors(),
+                              .threads = running_threads(),
+                              .gpu_bytes = emulated_bytes(),
+                              .reserved_bytes = SANITIZED ? 0 : reserved_bytes()};
+    count_standin(&counts->balance);
 }
-
-static void open_in_time(const struct part *part, struct tcpx_session **session)
-{
-    uint64_t start = clock_now();
-
-    assert_success(open_session(part->listens, PATIENCE_MS, session));
-    check_no_stall("the opening", start);
-}
-
-static void await_peer(void)
-{
-    uint64_t start = clock_now();
-
-    assert_true(await_number(&shared->reached) != 0);
-    check_no_stall("the peer", start);
-}
-
-static void close_in_time(struct tcpx_session *session)
-{
-    uint64_t start = clock_now();
-
-    tcpx_session_close(session);
-    check_bound("the close", start);
-}
-
-/* --- what must hold after each stage ------------------------------------------------------- */
 
 static bool is_as_usual(struct counts *now)
 {
-    struct counts forgiving;
-
     count_all(now);
-    forgiving = *now;
-    if (now->descriptors > usual.descriptors && now->descriptors <= usual.descriptors + forgiven)
-        forgiving.descriptors = usual.descriptors;
-    return counts_equal(&forgiving, &usual);
+    return now->descriptors >= usual.descriptors &&
+           now->descriptors <= usual.descriptors + forgiven && now->threads == usual.threads &&
+           now->gpu_bytes == usual.gpu_bytes && now->reserved_bytes == usual.reserved_bytes &&
+           memcmp(&now->balance, &usual.balance, sizeof now->balance) == 0;
+}
+
+static void counts_print(const char *when, const struct counts *counts)
+{
+    const struct fakecuda_balance *balance = &counts->balance;
+
+    print_message("# %s: %d descriptors, %d threads, %llu bytes of GPU memory, %llu reserved; "
+                  "%d contexts, %d memories, %d registered, %d streams, %d events, %d modules\n",
+                  when, counts->descriptors, counts->threads, (unsigned long long)counts->gpu_bytes,
+                  (unsigned long long)counts->reserved_bytes, balance->contexts, balance->memory,
+                  balance->registered, balance->streams, balance->events, balance->modules);
 }
 
 /* What ends in the background may take a moment. */
@@ -166,23 +154,128 @@ static void check_counts(void)
         if (deadline_passed(deadline)) {
             counts_print("usual", &usual);
             counts_print("now", &now);
-            fail_msg("%s: something is left", stage_name);
+            fail_here(HERE, "something is left");
         }
-        nap(1000);
+        sleep_us(1000);
     }
 }
 
+/* --- peers --------------------------------------------------------------------------------- */
+
+static void launch(struct script *script)
+{
+    memset(meeting, 0, sizeof *meeting);
+    atomic_store(&meeting->gone, UINT64_MAX);
+    script->port = (uint16_t)listener_port;
+    playing = child_fork(play, script, sizeof *script);
+}
+
+/* A peer that could not play its part has left the reason. */
+static void reap(void)
+{
+    int status = child_wait(playing);
+
+    playing = 0;
+    if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
+        fail_here(HERE, meeting->failures[1]);
+    CHECK(!WIFSIGNALED(status) || WTERMSIG(status) == SIGKILL);
+}
+
+static void strike(int signal)
+{
+    atomic_store(&meeting->gone, clock_now());
+    kill(playing, signal);
+}
+
+static void kill_and_reap(void)
+{
+    kill(playing, SIGKILL);
+    reap();
+}
+
+static int try_open_with(bool peer_listens, int timeout_ms, struct tcpx_session **session)
+{
+    const struct tcpx_session_options options = transport_options();
+
+    *session = NULL;
+    if (!peer_listens)
+        return tcpx_session_accept(listener, timeout_ms, session);
+    CHECK(await_number(&meeting->ports[0]) != 0);
+    return tcpx_session_connect("127.0.0.1", atomic_load(&meeting->ports[0]), &options, timeout_ms,
+                                session);
+}
+
+static void await_peer(void)
+{
+    uint64_t start = clock_now();
+
+    CHECK(await_number(&meeting->reached) != 0);
+    check_no_stall("the peer", start);
+}
+
+static void close_in_time(struct tcpx_session *session)
+{
+    uint64_t start = clock_now();
+
+    tcpx_session_close(session);
+    check_bound("the close", start);
+}
+
+static void check_names_peer(void)
+{
+    CHECK(strstr(tcpx_last_error(), "127.0.0.1") != NULL);
+}
+
+/* --- what must hold after each stage ------------------------------------------------------- */
+
+/* A fresh peer, and verified data both ways. */
+static void check_next_session(bool peer_listens, bool on_gpu)
+{
+    static uint64_t seed;
+    struct script script = {.stage = ECHOES, .listens = peer_listens, .on_gpu = !on_gpu};
+    struct tcpx_transfer *transfers[2];
+    struct area areas[2];
+    struct tcpx_session *session;
+    uint64_t start = clock_now();
+
+    launch(&script);
+    seed++;
+    CHECK_SUCCESS(try_open_with(peer_listens, PATIENCE_MS, &session));
+    for (int i = 0; i < 2; i++) {
+        area_allocate(&areas[i], on_gpu == (i == 0), ECHO_BYTES, 0);
+        area_register(&areas[i], session);
+        area_begin(&areas[i], i == 0, seed);
+        transfers[i] =
+            begin_message(session, i == 0, &areas[i], ECHO_BYTES, i == 0 ? ECHO_THERE : ECHO_BACK);
+    }
+    for (int i = 0; i < 2; i++)
+        FINISH(transfers[i]);
+    CHECK_MOVED(&areas[1], false, 0, ECHO_BYTES, seed, 0);
+    tcpx_session_close(session);
+    for (int i = 0; i < 2; i++)
+        area_free(&areas[i]);
+    reap();
+    check_no_stall("the next session", start);
+}
+
+static void check_afterwards(const struct script *script)
+{
+    /* a connection that has not greeted is the listener's, until it looks again */
+    if (script->listens || script->stage > HALF_GREETING)
+        check_counts();
+    check_next_session(script->listens, script->on_gpu);
+    check_counts();
+}
+
 /*
- * A plugin cannot be told that nobody wants a connection any more that is being made. Ours finds
- * out by itself when the timeout is over and another one is made; the quirky one never does.
+ * A plugin cannot be told to give up a connection that is being made. Ours finds out by itself when
+ * the timeout is over and another one is made; the quirky one never does.
  */
 static void forgive_plugin(void)
 {
-    if (strcmp(world.plugin, "builtin") != 0)
-        forgiven += 4 * (int)world.channels;
+    if (strcmp(transport.plugin, "builtin") != 0)
+        forgiven += 4 * (int)transport.channels;
 }
-
-static void check_next_session(bool peer_listens, bool on_gpu);
 
 static void stop_forgiving(void)
 {
@@ -191,8 +284,8 @@ static void stop_forgiving(void)
     if (forgiven == 0)
         return;
     forgiven = 0;
-    if (!world.forgets) {
-        nap(1100000);
+    if (!transport.forgets) {
+        sleep_us(1100000);
         check_next_session(false, false);
         check_counts();
         return;
@@ -201,210 +294,154 @@ static void stop_forgiving(void)
     usual.descriptors = now.descriptors;
 }
 
-static void move_echo(struct tcpx_session *session, struct tcpx_memory *from,
-                      struct tcpx_memory *to)
-{
-    struct tcpx_transfer *send;
-    struct tcpx_transfer *receive;
-    struct tcpx_move move = world_move(from, ECHO, ECHO_THERE);
-
-    assert_success(tcpx_send(session, &move, &send));
-    move = world_move(to, ECHO, ECHO_BACK);
-    assert_success(tcpx_receive(session, &move, &receive));
-    assert_success(tcpx_transfer_wait(send, PATIENCE_MS));
-    assert_success(tcpx_transfer_wait(receive, PATIENCE_MS));
-}
-
-/* A fresh peer, and verified data both ways. */
-static void check_next_session(bool peer_listens, bool on_gpu)
-{
-    static uint64_t message;
-    struct part part = {.stage = ECHOES, .listens = peer_listens, .on_gpu = !on_gpu};
-    struct buffer buffers[2];
-    struct tcpx_memory *memories[2];
-    struct tcpx_session *session;
-    uint64_t start = clock_now();
-    pid_t pid = launch(&part);
-
-    message++;
-    assert_success(open_session(peer_listens, PATIENCE_MS, &session));
-    for (int i = 0; i < 2; i++) {
-        assert_true(buffer_make(&buffers[i], on_gpu == (i == 0), ECHO));
-        assert_success(tcpx_session_register(session, buffers[i].address, ECHO, &memories[i]));
-    }
-    fill_message(data, ECHO, message);
-    memset(seen, 0, ECHO);
-    assert_true(buffer_write(&buffers[0], data, ECHO));
-    assert_true(buffer_write(&buffers[1], seen, ECHO));
-    move_echo(session, memories[0], memories[1]);
-    assert_true(buffer_read(&buffers[1], seen, ECHO));
-    assert_memory_equal(data, seen, ECHO);
-    tcpx_session_close(session);
-    for (int i = 0; i < 2; i++)
-        assert_true(buffer_free(&buffers[i]));
-    playing = 0;
-    check_status(nursery_wait(pid));
-    check_no_stall("the next session", start);
-}
-
-static void check_afterwards(const struct part *part)
-{
-    /* who has not greeted is the listener's, until it looks again */
-    if (part->listens || part->stage > HALF_GREETING)
-        check_counts();
-    check_next_session(part->listens, part->on_gpu);
-    check_counts();
-}
-
-/* --- texts --------------------------------------------------------------------------------- */
-
-static void check_names_peer(int result)
-{
-    if (strstr(tcpx_last_error(), "127.0.0.1") == NULL)
-        fail_msg("%s: %s does not name the peer: %s", stage_name, tcpx_result_name(result),
-                 tcpx_last_error());
-}
-
 /* --- while a session is made --------------------------------------------------------------- */
 
-/* Whether only its own deadline can end the tested side's wait. */
-static bool is_for_deadline(const struct part *part)
+/* An agreement that is refused in words, which the peer gets, too. */
+static bool is_refused(const struct script *script)
 {
-    if (part->ending == STOPS || part->ending == STAYS)
-        return part->stage != ODD_AGREEMENT || part->count == HANDLES;
-    return part->listens ? part->stage == TCP : part->stage <= HALF_GREETING;
+    return script->stage == ODD_AGREEMENT && script->count != ODD_HANDLES;
 }
 
-static void check_opening(const struct part *part, int result, uint64_t start, int timeout_ms)
+/* Whether only its own deadline can end the tested side's wait. */
+static bool is_for_deadline(const struct script *script)
 {
-    bool deadline = is_for_deadline(part);
+    if (script->ending == STOPS || script->ending == STAYS)
+        return !is_refused(script);
+    return script->listens ? script->stage == TCP : script->stage <= HALF_GREETING;
+}
 
-    if (result == TCPX_SUCCESS)
-        fail_msg("%s: the session was made", stage_name);
-    if (!deadline && result == TCPX_IN_PROGRESS)
-        fail_msg("%s: nothing but the deadline ended it: %s", stage_name, tcpx_last_error());
+static void check_opening(const struct script *script, int result, uint64_t start, int timeout_ms)
+{
+    bool deadline = is_for_deadline(script);
+
+    CHECK(result != TCPX_SUCCESS);
+    CHECK(deadline || result != TCPX_IN_PROGRESS);
     check_bound("the error",
-                deadline ? start + (uint64_t)timeout_ms * 1000000 : atomic_load(&shared->gone));
-    if (part->stage == ODD_AGREEMENT && part->count != HANDLES)
-        assert_true(strstr(tcpx_last_error(), "peer") != NULL ||
-                    strstr(tcpx_last_error(), "agreement") != NULL ||
-                    strstr(tcpx_last_error(), "127.0.0.1") != NULL);
-    else if (result != TCPX_IN_PROGRESS || part->listens ||
+                deadline ? start + (uint64_t)timeout_ms * 1000000 : atomic_load(&meeting->gone));
+    if (is_refused(script))
+        CHECK(strstr(tcpx_last_error(), "peer") != NULL ||
+              strstr(tcpx_last_error(), "agreement") != NULL ||
+              strstr(tcpx_last_error(), "127.0.0.1") != NULL);
+    else if (result != TCPX_IN_PROGRESS || script->listens ||
              strstr(tcpx_last_error(), "no peer came to port") == NULL)
-        check_names_peer(result);
+        check_names_peer();
 }
 
 /* False: the peer was not where it should be before a deadline had passed. */
-static bool try_opening(struct part *part, int timeout_ms)
+static bool try_opening(struct script *script, int timeout_ms)
 {
-    pid_t pid = launch(part);
-    bool odd = part->stage == ODD_AGREEMENT && part->count != HANDLES;
     struct tcpx_session *session;
     uint64_t start;
     int result;
 
-    if (part->listens)
-        assert_true(await_number(&shared->port) != 0);
+    launch(script);
+    if (script->listens)
+        CHECK(await_number(&meeting->ports[0]) != 0);
     start = clock_now();
-    result = open_session(part->listens, timeout_ms, &session);
-    check_opening(part, result, start, timeout_ms);
-    if (result == TCPX_IN_PROGRESS && atomic_load(&shared->reached) == 0) {
-        kill(pid, SIGKILL);
+    result = try_open_with(script->listens, timeout_ms, &session);
+    check_opening(script, result, start, timeout_ms);
+    if (result == TCPX_IN_PROGRESS && atomic_load(&meeting->reached) == 0) {
+        kill(playing, SIGKILL);
+        child_wait(playing);
         playing = 0;
-        nursery_wait(pid);
         return false;
     }
-    if (odd) /* the peer hears why */
+    if (is_refused(script))
         await_peer();
-    reap(pid);
+    kill_and_reap();
     return true;
 }
 
-static void run_opening(enum stage stage, unsigned count, enum ending ending)
+/* In both roles. */
+static void run_opening(struct script script)
 {
     for (int peer_listens = 0; peer_listens < 2; peer_listens++) {
-        struct part part = {
-            .stage = stage, .count = count, .ending = ending, .listens = peer_listens};
-        int timeout_ms = is_for_deadline(&part) ? (int)SHORT_MS : (int)PATIENCE_MS;
+        int timeout_ms;
 
-        while (!try_opening(&part, timeout_ms)) {
-            assert_true((unsigned)timeout_ms < PATIENCE_MS);
+        script.listens = peer_listens;
+        timeout_ms = is_for_deadline(&script) ? (int)SHORT_MS : (int)PATIENCE_MS;
+        while (!try_opening(&script, timeout_ms)) {
+            CHECK((unsigned)timeout_ms < PATIENCE_MS);
             timeout_ms *= 4;
         }
-        if (stage >= ODD_AGREEMENT)
+        if (script.stage >= ODD_AGREEMENT)
             forgive_plugin();
-        check_afterwards(&part);
+        check_afterwards(&script);
     }
 }
 
-#define STAGE(...)                                                                                 \
-    static char stage_text[100];                                                                   \
-    snprintf(stage_text, sizeof stage_text, __VA_ARGS__);                                          \
-    stage_name = stage_text
+static void run_openings(const struct script *scripts, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        STAGE("%s", scripts[i].name);
+        run_opening(scripts[i]);
+    }
+}
 
 static void test_bootstrap(void **state)
 {
-    static const struct {
-        enum stage stage;
-        enum ending ending;
-        const char *name;
-    } stages[] = {
-        {TCP, DIES, "TCP only, killed"},
-        {TCP, STOPS, "TCP only, stopped"},
-        {TCP, HANGS_UP, "TCP only, closed"},
-        {HALF_GREETING, DIES, "half a greeting, killed"},
-        {HALF_GREETING, STOPS, "half a greeting, stopped"},
-        {HALF_GREETING, HANGS_UP, "half a greeting, closed"},
-        {GREETING, DIES, "greeting, killed"},
-        {GREETING, STOPS, "greeting, stopped"},
-        {GREETING, HANGS_UP, "greeting, closed"},
+    static const struct script scripts[] = {
+        SCRIPT("TCP only, killed", TCP, DIES),
+        SCRIPT("TCP only, stopped", TCP, STOPS),
+        SCRIPT("TCP only, closed", TCP, HANGS_UP),
+        SCRIPT("half a greeting, killed", HALF_GREETING, DIES),
+        SCRIPT("half a greeting, stopped", HALF_GREETING, STOPS),
+        SCRIPT("half a greeting, closed", HALF_GREETING, HANGS_UP),
+        SCRIPT("greeting, killed", GREETING, DIES),
+        SCRIPT("greeting, stopped", GREETING, STOPS),
+        SCRIPT("greeting, closed", GREETING, HANGS_UP),
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
-        stage_name = stages[i].name;
-        run_opening(stages[i].stage, 0, stages[i].ending);
-    }
+    run_openings(scripts, COUNT_OF(scripts));
 }
 
 static void test_odd_agreements(void **state)
 {
+    static const struct script scripts[] = {
+        SCRIPT("half an agreement, killed", HALF_AGREEMENT, DIES),
+        SCRIPT("half an agreement, stopped", HALF_AGREEMENT, STOPS),
+        SCRIPT("half an agreement, closed", HALF_AGREEMENT, HANGS_UP),
+    };
+
     (void)state;
-    stage_name = "half an agreement, killed";
-    run_opening(HALF_AGREEMENT, 0, DIES);
-    stage_name = "half an agreement, stopped";
-    run_opening(HALF_AGREEMENT, 0, STOPS);
-    stage_name = "half an agreement, closed";
-    run_opening(HALF_AGREEMENT, 0, HANGS_UP);
-    for (unsigned odd = 0; odd < HANDLES; odd++) {
-        STAGE("odd agreement %u", odd);
-        run_opening(ODD_AGREEMENT, odd, STAYS);
+    run_openings(scripts, COUNT_OF(scripts));
+    for (unsigned odd = 0; odd < ODD_HANDLES; odd++) {
+        STAGE("odd agreement: %s", odd_agreements[odd].name);
+        run_opening((struct script){.stage = ODD_AGREEMENT, .count = odd, .ending = STAYS});
     }
 }
 
 static void test_agreed(void **state)
 {
+    static const struct script scripts[] = {
+        SCRIPT("agreement, killed", AGREED, DIES),
+        SCRIPT("agreement, stopped", AGREED, STOPS),
+        SCRIPT("agreement with handles that are none", ODD_AGREEMENT, STAYS, .count = ODD_HANDLES),
+    };
+
     (void)state;
-    stage_name = "agreement, killed";
-    run_opening(AGREED, 0, DIES);
-    stage_name = "agreement, stopped";
-    run_opening(AGREED, 0, STOPS);
-    stage_name = "agreement with handles that are none";
-    run_opening(ODD_AGREEMENT, HANDLES, STAYS);
+    run_openings(scripts, COUNT_OF(scripts));
 }
 
 static void test_connecting(void **state)
 {
+    const unsigned all = 2 * transport.channels;
+
     (void)state;
-    for (unsigned count = 0; count <= 2 * world.channels; count++) {
-        STAGE("%u of %u connections", count, 2 * world.channels);
-        if (world.forgets && count % 2 == 0 && count < 2 * world.channels)
+    for (unsigned count = 0; count <= all; count++) {
+        struct script script = {.stage = CONNECTED, .count = count, .ending = DIES};
+
+        STAGE("%u of %u connections", count, all);
+        if (transport.forgets && count % 2 == 0 && count < all)
             continue;
-        run_opening(CONNECTED, count, DIES);
+        run_opening(script);
+        script.ending = HANGS_UP;
         if (count % 2 == 0)
-            run_opening(CONNECTED, count, HANGS_UP);
-        if (count % 2 == 1 || count == 2 * world.channels)
-            run_opening(CONNECTED, count, STOPS);
+            run_opening(script);
+        script.ending = STOPS;
+        if (count % 2 == 1 || count == all)
+            run_opening(script);
     }
 }
 
@@ -412,233 +449,97 @@ static void test_connecting(void **state)
 
 enum { TRANSFERS = 3 };
 
-/* What the tested side has under way: two that the peer may take part in, and one that it cannot.
- */
+/* What the tested side has under way: two for which the peer has a counterpart, and one without. */
 struct moves {
+    const struct script *script;
     struct tcpx_session *session;
-    struct buffer buffers[TRANSFERS];
-    struct tcpx_memory *memories[TRANSFERS];
+    struct area areas[TRANSFERS];
     struct tcpx_transfer *transfers[TRANSFERS];
     int results[TRANSFERS];
     bool sends[TRANSFERS];
 };
 
-static void begin_moves(struct moves *moves, struct tcpx_session *session, const struct part *part)
+static void begin_moves(struct moves *moves, struct tcpx_session *session,
+                        const struct script *script)
 {
-    *moves = (struct moves){.session = session};
-    memset(data, 0x5A, MESSAGE);
+    *moves = (struct moves){.script = script, .session = session};
     for (int i = 0; i < TRANSFERS; i++) {
-        bool sends = part->sends == (i == TRANSFERS - 1);
+        bool sends = script->sends == (i == TRANSFERS - 1);
         uint64_t tag = i == TRANSFERS - 1 ? TO_NOBODY : sends ? TO_PEER : FROM_PEER;
-        struct tcpx_move move;
+        struct area *area = &moves->areas[i];
 
         moves->sends[i] = sends;
-        assert_true(buffer_make(&moves->buffers[i], part->on_gpu == (i < TRANSFERS - 1), MESSAGE));
-        assert_true(buffer_write(&moves->buffers[i], data, MESSAGE));
-        assert_success(tcpx_session_register(session, moves->buffers[i].address, MESSAGE,
-                                             &moves->memories[i]));
-        move = world_move(moves->memories[i], MESSAGE, tag);
-        moves->results[i] = sends ? tcpx_send(session, &move, &moves->transfers[i])
-                                  : tcpx_receive(session, &move, &moves->transfers[i]);
+        area_of_message(area, session, script->on_gpu == (i < TRANSFERS - 1));
+        area_poison(area);
+        moves->results[i] = try_begin(
+            session, sends, move_of(area, 0, MESSAGE, tag, transport.pieces), &moves->transfers[i]);
         if (moves->results[i] != TCPX_SUCCESS)
             moves->transfers[i] = NULL;
     }
 }
 
 /* What the peer has done may be enough for some of them. */
-static bool may_succeed(const struct part *part, const struct moves *moves, int number)
+static bool may_succeed(const struct moves *moves, int number)
 {
+    const struct script *script = moves->script;
+
     if (number == TRANSFERS - 1)
         return false;
-    if (part->stage == RECEIVES || part->stage == CLOSES)
-        return !world.chunks && number < (int)part->count;
-    if (part->stage != MOVED)
+    if (script->stage == RECEIVES || script->stage == CLOSES)
+        return !transport.chunks && number < (int)script->count;
+    if (script->stage != MOVED)
         return false;
-    if (world.chunks)
-        return number == 0 && !moves->sends[0] && part->count == CHUNKS;
-    return number <= (int)part->count;
+    if (transport.chunks)
+        return number == 0 && !moves->sends[0] && script->count == CHUNKS;
+    return number <= (int)script->count;
 }
 
-static void check_result(const struct part *part, struct moves *moves, int number)
+static void check_result(struct moves *moves, int number)
 {
     int result = moves->results[number];
 
     if (result == TCPX_SUCCESS) {
-        if (!may_succeed(part, moves, number))
-            fail_msg("%s: transfer %d is done", stage_name, number);
-        if (!moves->sends[number]) {
-            assert_true(buffer_read(&moves->buffers[number], seen, MESSAGE));
-            assert_int_equal(memcmp(seen, peers_message, MESSAGE), 0);
-        }
-    } else if (result != TCPX_IN_PROGRESS) {
-        check_names_peer(result);
-    } else if (strstr(tcpx_last_error(), "was not done in time") == NULL) {
-        fail_msg("%s: %s", stage_name, tcpx_last_error());
+        CHECK(may_succeed(moves, number));
+        CHECK_MOVED(&moves->areas[number], moves->sends[number], 0, MESSAGE, FROM_PEER, 0);
+    } else if (result == TCPX_IN_PROGRESS) {
+        CHECK(strstr(tcpx_last_error(), "was not done in time") != NULL);
+    } else {
+        check_names_peer();
     }
+    if (moves->script->outcome == ALL_FAILED)
+        CHECK(result == TCPX_REMOTE_ERROR);
+    if (result != TCPX_IN_PROGRESS)
+        moves->transfers[number] = NULL;
 }
 
 /* The peer is gone, and everything ends by itself. */
-static void await_errors(const struct part *part, struct moves *moves)
+static void await_errors(struct moves *moves)
 {
     for (int i = 0; i < TRANSFERS; i++) {
         if (moves->transfers[i] != NULL)
             moves->results[i] = tcpx_transfer_wait(moves->transfers[i], PATIENCE_MS);
-        if (moves->results[i] == TCPX_IN_PROGRESS)
-            fail_msg("%s: transfer %d was told of nothing: %s", stage_name, i, tcpx_last_error());
-        check_bound("the error of a transfer", atomic_load(&shared->gone));
-        check_result(part, moves, i);
-        moves->transfers[i] = NULL;
+        CHECK(moves->results[i] != TCPX_IN_PROGRESS);
+        check_bound("the error of a transfer", atomic_load(&meeting->gone));
+        check_result(moves, i);
     }
 }
 
 /* The peer is there and does nothing: the deadline of each call ends it. */
-static void await_deadlines(const struct part *part, struct moves *moves, int timeout_ms)
+static void await_deadlines(struct moves *moves)
 {
     for (int i = 0; i < TRANSFERS; i++) {
+        int timeout_ms = i == 0 ? SHORT_MS : 1;
         uint64_t deadline = deadline_after_ms((uint64_t)timeout_ms);
 
         if (moves->transfers[i] != NULL)
             moves->results[i] = tcpx_transfer_wait(moves->transfers[i], timeout_ms);
         check_bound("a wait", deadline);
-        check_result(part, moves, i);
-        if (moves->results[i] != TCPX_IN_PROGRESS)
-            moves->transfers[i] = NULL;
-        timeout_ms = 1;
+        check_result(moves, i);
     }
 }
 
-/* Memory of a transfer that has failed is the caller's again when the session is closed. */
-static void check_is_mine(const struct buffer *buffers, int count)
-{
-    memset(data, 0xC3, MESSAGE);
-    for (int i = 0; i < count; i++)
-        assert_true(buffer_write(&buffers[i], data, MESSAGE));
-    nap(1000);
-    for (int i = 0; i < count; i++) {
-        assert_true(buffer_read(&buffers[i], seen, MESSAGE));
-        assert_int_equal(memcmp(seen, data, MESSAGE), 0);
-    }
-}
-
-/* Until then it may be refused. */
-static void check_deregistration(struct tcpx_session *session, struct tcpx_memory *memory)
-{
-    int result = tcpx_session_deregister(session, memory);
-
-    if (result != TCPX_INVALID_USAGE)
-        assert_success(result);
-}
-
-static void end_moves(struct moves *moves, bool deregister)
-{
-    for (int i = 0; i < TRANSFERS && deregister; i++)
-        check_deregistration(moves->session, moves->memories[i]);
-    close_in_time(moves->session);
-    check_is_mine(moves->buffers, TRANSFERS);
-    for (int i = 0; i < TRANSFERS; i++)
-        assert_true(buffer_free(&moves->buffers[i]));
-}
-
-/* The peer plays its part, and all transfers must end. */
-static void run_part(struct part *part)
-{
-    pid_t pid = launch(part);
-    struct tcpx_session *session;
-    struct moves moves;
-    uint64_t start = clock_now();
-    int result = open_session(part->listens, PATIENCE_MS, &session);
-
-    check_no_stall("the opening", start);
-    /* a peer that is gone as soon as it is ready may take the session along */
-    if (part->stage == IS_READY && result != TCPX_SUCCESS) {
-        check_bound("the error", atomic_load(&shared->gone));
-        check_names_peer(result);
-        reap(pid);
-        check_afterwards(part);
-        return;
-    }
-    assert_success(result);
-    begin_moves(&moves, session, part);
-    if (part->ending == STOPS || part->ending == STAYS) {
-        await_peer();
-        await_deadlines(part, &moves, SHORT_MS);
-    } else {
-        await_errors(part, &moves);
-    }
-    end_moves(&moves, part->count % 2 == 0);
-    reap(pid);
-    check_afterwards(part);
-}
-
-/* Both roles, both directions, both kinds of memory: by turns, not all with all. */
-static void run_roles(struct part part, unsigned turn)
-{
-    for (int sends = 0; sends < 2; sends++) {
-        part.sends = sends;
-        part.listens = (turn + (unsigned)sends) % 2;
-        part.on_gpu = turn / 2 % 2;
-        run_part(&part);
-    }
-}
-
-static void test_gone_when_ready(void **state)
-{
-    (void)state;
-    for (unsigned turn = 0; turn < 4; turn++) {
-        STAGE("ready, killed");
-        run_roles((struct part){.stage = IS_READY, .ending = DIES}, turn);
-    }
-    for (unsigned turn = 0; turn < 2; turn++) {
-        stage_name = "session made, killed";
-        run_roles((struct part){.stage = OPEN, .ending = DIES}, turn);
-        stage_name = "memory registered, killed";
-        run_roles((struct part){.stage = REGISTERED, .ending = DIES}, turn);
-    }
-    stage_name = "memory registered, stopped";
-    run_roles((struct part){.stage = REGISTERED, .ending = STOPS}, 0);
-    stage_name = "nothing is posted";
-    run_roles((struct part){.stage = SILENT, .ending = STAYS}, 1);
-}
-
-static void test_offered(void **state)
-{
-    (void)state;
-    for (unsigned turn = 0; turn < 4; turn++) {
-        stage_name = "offered, killed";
-        run_roles((struct part){.stage = OFFERED, .ending = DIES}, turn);
-    }
-    stage_name = "offered, closed";
-    run_roles((struct part){.stage = OFFERED, .ending = HANGS_UP}, 0);
-    stage_name = "offered, stopped";
-    run_roles((struct part){.stage = OFFERED, .ending = STOPS}, 1);
-}
-
-/* Granted but nothing sent, some of it, all of it but not acknowledged. */
-static void test_moved(void **state)
-{
-    static const unsigned chunks[] = {0, 1, 4, CHUNKS - 1, CHUNKS};
-    static const unsigned messages[] = {0, 1, 2};
-    const unsigned *counts = world.chunks ? chunks : messages;
-    size_t stages =
-        world.chunks ? sizeof chunks / sizeof *chunks : sizeof messages / sizeof *messages;
-
-    (void)state;
-    for (size_t i = 0; i < stages; i++) {
-        STAGE("%u %s moved", counts[i], world.chunks ? "chunks" : "messages");
-        run_roles((struct part){.stage = MOVED, .count = counts[i], .ending = DIES}, (unsigned)i);
-        run_roles((struct part){.stage = MOVED, .count = counts[i], .ending = DIES},
-                  (unsigned)i + 2);
-        if (i % 2 == 0)
-            run_roles((struct part){.stage = MOVED, .count = counts[i], .ending = STOPS},
-                      (unsigned)i);
-        if (world.chunks && i % 2 == 1)
-            run_roles((struct part){.stage = MOVED, .count = counts[i], .ending = HANGS_UP},
-                      (unsigned)i);
-    }
-}
-
-/* Whoever waits for the eventfd is woken. */
-static void await_events(const struct part *part, struct moves *moves, int fd)
+/* A thread that waits for the eventfd is woken. */
+static void await_events(struct moves *moves, int fd)
 {
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
     int left = TRANSFERS;
@@ -648,8 +549,8 @@ static void await_events(const struct part *part, struct moves *moves, int fd)
         uint64_t count;
 
         left = 0;
-        assert_true(poll(&ready, 1, PATIENCE_MS) == 1);
-        assert_int_equal(read(fd, &count, sizeof count), sizeof count);
+        CHECK(poll(&ready, 1, PATIENCE_MS) == 1);
+        CHECK(read(fd, &count, sizeof count) == (ssize_t)sizeof count);
         for (int i = 0; i < TRANSFERS; i++) {
             int done = 0;
 
@@ -659,11 +560,156 @@ static void await_events(const struct part *part, struct moves *moves, int fd)
             left += moves->results[i] == TCPX_SUCCESS;
             if (moves->results[i] == TCPX_SUCCESS)
                 continue;
-            check_bound("the error of a transfer", atomic_load(&shared->gone));
-            check_result(part, moves, i);
-            moves->transfers[i] = NULL;
+            check_bound("the error of a transfer", atomic_load(&meeting->gone));
+            check_result(moves, i);
         }
-        assert_false(deadline_passed(deadline));
+        CHECK(!deadline_passed(deadline));
+    }
+}
+
+/* Until the session is closed, memory of a transfer that has failed may still be refused. */
+static void check_deregistration(struct tcpx_session *session, struct tcpx_memory *memory)
+{
+    int result = tcpx_session_deregister(session, memory);
+
+    if (result != TCPX_INVALID_USAGE)
+        CHECK_SUCCESS(result);
+}
+
+/* When the session is closed, the memory is the caller's again. */
+static void end_moves(struct moves *moves)
+{
+    for (int i = 0; i < TRANSFERS && !moves->script->keeps_memory; i++)
+        check_deregistration(moves->session, moves->areas[i].memory);
+    close_in_time(moves->session);
+    for (int i = 0; i < TRANSFERS; i++)
+        area_fill(&moves->areas[i], 99);
+    sleep_us(1000);
+    for (int i = 0; i < TRANSFERS; i++) {
+        CHECK_AREA(&moves->areas[i], 0, MESSAGE);
+        area_free(&moves->areas[i]);
+    }
+}
+
+static void await_outcome(struct moves *moves, int event_fd)
+{
+    const struct script *script = moves->script;
+
+    if (script->killed_after > 0) {
+        sleep_us(script->killed_after);
+        strike(SIGKILL);
+    }
+    if (script->by_events) {
+        await_events(moves, event_fd);
+    } else if (script->outcome == AS_ENDING &&
+               (script->ending == STOPS || script->ending == STAYS)) {
+        await_peer();
+        await_deadlines(moves);
+    } else {
+        await_errors(moves);
+    }
+}
+
+/* The peer plays its part, and all transfers must end. */
+static void run_script(struct script script)
+{
+    struct tcpx_session *session;
+    struct moves moves;
+    uint64_t start;
+    int event_fd = -1;
+    int result;
+
+    launch(&script);
+    start = clock_now();
+    result = try_open_with(script.listens, PATIENCE_MS, &session);
+    check_no_stall("the opening", start);
+    /* a peer that is gone as soon as it is ready may take the session along */
+    if (script.stage == IS_READY && result != TCPX_SUCCESS) {
+        check_bound("the error", atomic_load(&meeting->gone));
+        check_names_peer();
+    } else {
+        CHECK_SUCCESS(result);
+        if (script.by_events)
+            CHECK_SUCCESS(tcpx_session_event_fd(session, &event_fd));
+        if (script.is_awaited) {
+            await_peer();
+            atomic_store(&meeting->gone, UINT64_MAX);
+        }
+        atomic_store(&meeting->go, script.overtakes);
+        begin_moves(&moves, session, &script);
+        atomic_store(&meeting->go, 1);
+        await_outcome(&moves, event_fd);
+        end_moves(&moves);
+    }
+    kill_and_reap();
+    check_afterwards(&script);
+}
+
+/* Both roles, both directions, both kinds of memory: by turns, not all with all. */
+static void run_roles(struct script script, unsigned turn)
+{
+    script.keeps_memory = script.count % 2 == 1;
+    for (int sends = 0; sends < 2; sends++) {
+        script.sends = sends;
+        script.listens = (turn + (unsigned)sends) % 2;
+        script.on_gpu = turn / 2 % 2;
+        run_script(script);
+    }
+}
+
+static void run_scripts(const struct script *scripts, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        for (unsigned turn = 0; turn < scripts[i].turns; turn++) {
+            STAGE("%s", scripts[i].name);
+            run_roles(scripts[i], scripts[i].first_turn + turn);
+        }
+}
+
+static void test_gone_when_ready(void **state)
+{
+    static const struct script scripts[] = {
+        SCRIPT("ready, killed", IS_READY, DIES, .turns = 4),
+        SCRIPT("session made, killed", OPEN, DIES, .turns = 2),
+        SCRIPT("memory registered, killed", REGISTERED, DIES, .turns = 2),
+        SCRIPT("memory registered, stopped", REGISTERED, STOPS, .turns = 1),
+        SCRIPT("nothing is posted", SILENT, STAYS, .first_turn = 1, .turns = 1),
+    };
+
+    (void)state;
+    run_scripts(scripts, COUNT_OF(scripts));
+}
+
+static void test_offered(void **state)
+{
+    static const struct script scripts[] = {
+        SCRIPT("offered, killed", OFFERED, DIES, .turns = 4),
+        SCRIPT("offered, closed", OFFERED, HANGS_UP, .turns = 1),
+        SCRIPT("offered, stopped", OFFERED, STOPS, .first_turn = 1, .turns = 1),
+    };
+
+    (void)state;
+    run_scripts(scripts, COUNT_OF(scripts));
+}
+
+/* Granted but nothing sent, some of it, all of it but not acknowledged. */
+static void test_moved(void **state)
+{
+    static const unsigned chunks[] = {0, 1, 4, CHUNKS - 1, CHUNKS};
+    static const unsigned messages[] = {0, 1, 2};
+    unsigned stages = transport.chunks ? COUNT_OF(chunks) : COUNT_OF(messages);
+
+    (void)state;
+    for (unsigned i = 0; i < stages; i++) {
+        struct script script = {.stage = MOVED,
+                                .count = transport.chunks ? chunks[i] : messages[i]};
+
+        STAGE("%u %s moved", script.count, transport.chunks ? "chunks" : "messages");
+        run_roles(script, i);
+        run_roles(script, i + 2);
+        script.ending = i % 2 == 0 ? STOPS : HANGS_UP;
+        if (i % 2 == 0 || transport.chunks)
+            run_roles(script, i);
     }
 }
 
@@ -671,101 +717,126 @@ static void test_events(void **state)
 {
     (void)state;
     for (unsigned turn = 0; turn < 4; turn++) {
-        struct part part = {.stage = SILENT,
-                            .ending = STAYS,
-                            .listens = turn % 2,
-                            .sends = turn / 2,
-                            .on_gpu = turn % 2};
-        struct tcpx_session *session;
-        struct moves moves;
-        pid_t pid;
-        int fd;
-
-        stage_name = "killed while the eventfd is waited for";
-        pid = launch(&part);
-        open_in_time(&part, &session);
-        assert_success(tcpx_session_event_fd(session, &fd));
-        begin_moves(&moves, session, &part);
-        await_peer();
-        atomic_store(&shared->gone, clock_now());
-        kill(pid, SIGKILL);
-        await_events(&part, &moves, fd);
-        end_moves(&moves, turn % 2);
-        reap(pid);
-        check_afterwards(&part);
+        STAGE("killed while the eventfd is waited for");
+        run_script((struct script){.stage = SILENT,
+                                   .ending = STAYS,
+                                   .listens = turn % 2,
+                                   .sends = turn / 2,
+                                   .on_gpu = turn % 2,
+                                   .is_awaited = true,
+                                   .killed_after = 1,
+                                   .by_events = true,
+                                   .keeps_memory = turn % 2 == 0});
     }
 }
-
-/* --- what nobody may say ------------------------------------------------------------------- */
 
 static void test_garbage(void **state)
 {
     (void)state;
     for (unsigned kind = 0; kind < GARBAGES; kind++) {
-        struct part part = {.stage = GARBAGE,
-                            .count = kind,
-                            .ending = kind == HALF_A_MESSAGE ? DIES : STAYS,
-                            .listens = kind % 2,
-                            .on_gpu = kind / 2 % 2};
-        struct tcpx_session *session;
-        struct moves moves;
-        pid_t pid;
-
-        STAGE("garbage %u", kind);
-        pid = launch(&part);
-        open_in_time(&part, &session);
-        begin_moves(&moves, session, &part);
-        await_errors(&part, &moves);
-        for (int i = 0; i < TRANSFERS; i++)
-            assert_int_equal(moves.results[i], TCPX_REMOTE_ERROR);
-        end_moves(&moves, true);
-        reap(pid);
-        check_afterwards(&part);
+        STAGE("garbage: %s", garbage[kind].name);
+        run_script((struct script){.stage = GARBAGE,
+                                   .count = kind,
+                                   .ending = kind == HALF_A_MESSAGE ? DIES : STAYS,
+                                   .listens = kind % 2,
+                                   .on_gpu = kind / 2 % 2,
+                                   .outcome = ALL_FAILED});
     }
-    stage_name = "half a message, stopped";
-    run_part(&(struct part){.stage = GARBAGE, .count = HALF_A_MESSAGE, .ending = STOPS});
+    STAGE("half a message, stopped");
+    run_script((struct script){.stage = GARBAGE, .count = HALF_A_MESSAGE, .ending = STOPS});
+}
+
+/* A chunk of zero bytes is not the chunk that was due: the receive fails, and is never done. */
+static void test_empty_chunks(void **state)
+{
+    static const unsigned chunks[] = {0, 3, CHUNKS - 1};
+
+    (void)state;
+    for (unsigned turn = 0; turn < 2 * COUNT_OF(chunks); turn++) {
+        STAGE("chunk %u has zero bytes", chunks[turn / 2]);
+        run_script((struct script){
+            .stage = EMPTY,
+            .count = chunks[turn / 2],
+            .ending = STAYS,
+            .listens = turn % 2,
+            .sends = true,
+            /* From version 7 on the quirky plugin has lengths only of what the GPU unpacks. */
+            .on_gpu = turn % 2 == 1 || strcmp(transport.name, "7") == 0,
+            .outcome = ALL_FAILED});
+    }
+}
+
+/* The peer's GPU takes its time, and the peer is killed meanwhile. */
+static void test_unpacking(void **state)
+{
+    (void)state;
+    for (int listens = 0; listens < 2; listens++) {
+        STAGE("killed while it unpacks");
+        run_script((struct script){.stage = RECEIVES,
+                                   .count = 2,
+                                   .listens = listens,
+                                   .on_gpu = true,
+                                   .delay_us = 150000,
+                                   .is_awaited = true,
+                                   .killed_after = 60000,
+                                   .outcome = ALL_ENDED});
+    }
+}
+
+static void test_closing(void **state)
+{
+    (void)state;
+    for (unsigned turn = 0; turn < 8; turn++) {
+        STAGE("closed by the peer %u", turn);
+        run_script((struct script){.stage = CLOSES,
+                                   .count = turn % 2,
+                                   .ending = turn % 4 < 2 ? STAYS : DIES,
+                                   .listens = turn / 2 % 2,
+                                   .sends = turn / 4 % 2,
+                                   .on_gpu = turn % 2,
+                                   .is_awaited = true,
+                                   .overtakes = turn % 2 == 1,
+                                   .outcome = ALL_ENDED});
+    }
 }
 
 /* --- memory after a failure ---------------------------------------------------------------- */
+
+/* When the session is closed, what is written to the memory stays there. */
+static void close_and_overwrite(struct tcpx_session *session, struct area *area)
+{
+    close_in_time(session);
+    area_fill(area, 99);
+}
 
 /*
  * A receive has failed, and the peer still sends its bytes: they do no harm, and when the session
  * is closed they do not arrive.
  */
-static void run_late(struct part *part, bool closes)
+static void run_late(struct script script, bool closes)
 {
     struct tcpx_session *session;
-    struct tcpx_memory *memory;
-    struct tcpx_transfer *transfer;
-    struct tcpx_move move;
-    struct buffer buffer;
-    pid_t pid = launch(part);
+    struct area area;
 
-    open_in_time(part, &session);
-    assert_true(buffer_make(&buffer, part->on_gpu, MESSAGE));
-    assert_success(tcpx_session_register(session, buffer.address, MESSAGE, &memory));
-    move = world_move(memory, MESSAGE, FROM_PEER);
-    assert_success(tcpx_receive(session, &move, &transfer));
-    assert_int_equal(tcpx_transfer_wait(transfer, PATIENCE_MS), TCPX_REMOTE_ERROR);
-    check_bound("the error of the receive", atomic_load(&shared->gone));
-    check_names_peer(TCPX_REMOTE_ERROR);
-    check_deregistration(session, memory);
-    memset(data, 0xC3, MESSAGE);
-    if (closes) {
-        close_in_time(session);
-        assert_true(buffer_write(&buffer, data, MESSAGE));
-    }
-    atomic_store(&shared->go, 1);
+    launch(&script);
+    CHECK_SUCCESS(try_open_with(script.listens, PATIENCE_MS, &session));
+    area_of_message(&area, session, script.on_gpu);
+    CHECK_RESULT(
+        tcpx_transfer_wait(begin_message(session, false, &area, MESSAGE, FROM_PEER), PATIENCE_MS),
+        TCPX_REMOTE_ERROR);
+    check_bound("the error of the receive", atomic_load(&meeting->gone));
+    check_names_peer();
+    check_deregistration(session, area.memory);
+    if (closes)
+        close_and_overwrite(session, &area);
+    atomic_store(&meeting->go, 1);
     await_peer();
-    if (!closes) {
-        close_in_time(session);
-        assert_true(buffer_write(&buffer, data, MESSAGE));
-    }
-    assert_true(buffer_read(&buffer, seen, MESSAGE));
-    assert_int_equal(memcmp(seen, data, MESSAGE), 0);
-    assert_true(buffer_free(&buffer));
-    reap(pid);
-    check_afterwards(part);
+    if (!closes)
+        close_and_overwrite(session, &area);
+    CHECK_AREA(&area, 0, MESSAGE);
+    area_free(&area);
+    kill_and_reap();
+    check_afterwards(&script);
 }
 
 static void test_late_data(void **state)
@@ -777,168 +848,77 @@ static void test_late_data(void **state)
 
         STAGE("data for %s memory after the %s", on_gpu ? "GPU" : "host",
               closes ? "close" : "failure");
-        run_late(&(struct part){.stage = LATE,
-                                .ending = STAYS,
-                                .sends = true,
-                                .listens = on_gpu != closes,
-                                .on_gpu = on_gpu},
+        run_late((struct script){.stage = LATE,
+                                 .ending = STAYS,
+                                 .sends = true,
+                                 .listens = on_gpu != closes,
+                                 .on_gpu = on_gpu},
                  closes);
     }
 }
 
-/* A chunk of zero bytes is not the chunk that was due: the receive fails, and is never done. */
-static void test_empty_chunks(void **state)
-{
-    static const unsigned chunks[] = {0, 3, CHUNKS - 1};
-    (void)state;
-    for (unsigned turn = 0; turn < 2 * sizeof chunks / sizeof *chunks; turn++) {
-        /* From version 7 on the quirky plugin says lengths only of what the GPU unpacks. */
-        const bool on_gpu = turn % 2 == 1 || strcmp(world.name, "7") == 0;
-        struct part part = {.stage = EMPTY,
-                            .count = chunks[turn / 2],
-                            .ending = STAYS,
-                            .listens = turn % 2,
-                            .sends = true,
-                            .on_gpu = on_gpu};
-        struct tcpx_session *session;
-        struct moves moves;
-        pid_t pid;
-
-        STAGE("chunk %u has zero bytes", part.count);
-        pid = launch(&part);
-        open_in_time(&part, &session);
-        begin_moves(&moves, session, &part);
-        await_errors(&part, &moves);
-        for (int i = 0; i < TRANSFERS; i++)
-            assert_int_equal(moves.results[i], TCPX_REMOTE_ERROR);
-        end_moves(&moves, true);
-        reap(pid);
-        check_afterwards(&part);
-    }
-}
-
-/* --- peers that are real ------------------------------------------------------------------- */
-
-/* The peer's GPU takes its time, and the peer is killed meanwhile. */
-static void test_unpacking(void **state)
-{
-    (void)state;
-    for (int listens = 0; listens < 2; listens++) {
-        struct part part = {
-            .stage = RECEIVES, .count = 2, .listens = listens, .on_gpu = true, .delay_us = 150000};
-        struct tcpx_session *session;
-        struct moves moves;
-        pid_t pid;
-
-        stage_name = "killed while it unpacks";
-        pid = launch(&part);
-        open_in_time(&part, &session);
-        await_peer();
-        begin_moves(&moves, session, &part);
-        nap(60000);
-        atomic_store(&shared->gone, clock_now());
-        kill(pid, SIGKILL);
-        await_errors(&part, &moves);
-        end_moves(&moves, true);
-        reap(pid);
-        check_afterwards(&part);
-    }
-}
-
-static void test_closing(void **state)
-{
-    (void)state;
-    for (unsigned turn = 0; turn < 8; turn++) {
-        struct part part = {.stage = CLOSES,
-                            .count = turn % 2,
-                            .ending = turn % 4 < 2 ? STAYS : DIES,
-                            .listens = turn / 2 % 2,
-                            .sends = turn / 4 % 2,
-                            .on_gpu = turn % 2};
-        struct tcpx_session *session;
-        struct moves moves;
-        pid_t pid;
-
-        STAGE("closed by the peer %u", turn);
-        pid = launch(&part);
-        open_in_time(&part, &session);
-        await_peer();
-        atomic_store(&shared->gone, UINT64_MAX);
-        if (turn % 2 == 0) /* else the peer is faster */
-            begin_moves(&moves, session, &part);
-        atomic_store(&shared->go, 1);
-        if (turn % 2 == 1)
-            begin_moves(&moves, session, &part);
-        await_errors(&part, &moves);
-        end_moves(&moves, true);
-        reap(pid);
-        check_afterwards(&part);
-    }
-}
-
-/* The tested side as the counterpart of a peer that works: until a call fails. */
-static int work_until_error(struct tcpx_session *session, struct tcpx_memory *from,
-                            struct tcpx_memory *to, int timeout_ms)
-{
-    int result = TCPX_SUCCESS;
-
-    for (unsigned turn = 0; result == TCPX_SUCCESS; turn++) {
-        const uint64_t bytes = turn % 3 == 0 ? MESSAGE : turn % 3 == 1 ? 1000 : 70000;
-        struct tcpx_transfer *transfers[2] = {NULL, NULL};
-        struct tcpx_move move = world_move(from, bytes, TO_PEER);
-
-        result = tcpx_send(session, &move, &transfers[0]);
-        move = world_move(to, bytes, FROM_PEER);
-        if (result == TCPX_SUCCESS)
-            result = tcpx_receive(session, &move, &transfers[1]);
-        for (int i = 0; i < 2; i++)
-            if (result == TCPX_SUCCESS && transfers[i] != NULL)
-                result = tcpx_transfer_wait(transfers[i], timeout_ms);
-    }
-    return result;
-}
+/* --- peers at work ------------------------------------------------------------------------- */
 
 struct working {
-    struct part part;
+    struct script script;
     struct tcpx_session *session;
-    struct buffer buffers[2];
-    struct tcpx_memory *memories[2];
-    pid_t pid;
+    struct area areas[2]; /* sent from, received into */
 };
 
-static void working_open(struct working *working, struct part part)
+static void working_open(struct working *working, bool listens, bool on_gpu)
 {
-    working->part = part;
-    working->pid = launch(&working->part);
-    open_in_time(&part, &working->session);
-    for (int i = 0; i < 2; i++) {
-        assert_true(buffer_make(&working->buffers[i], part.on_gpu == (i == 0), MESSAGE));
-        assert_success(tcpx_session_register(working->session, working->buffers[i].address, MESSAGE,
-                                             &working->memories[i]));
-    }
+    uint64_t start;
+
+    working->script = (struct script){.stage = WORKS, .listens = listens, .on_gpu = on_gpu};
+    launch(&working->script);
+    start = clock_now();
+    CHECK_SUCCESS(try_open_with(listens, PATIENCE_MS, &working->session));
+    check_no_stall("the opening", start);
+    for (int i = 0; i < 2; i++)
+        area_of_message(&working->areas[i], working->session, on_gpu == (i == 0));
 }
 
 static void working_end(struct working *working)
 {
     close_in_time(working->session);
     for (int i = 0; i < 2; i++)
-        assert_true(buffer_free(&working->buffers[i]));
+        area_free(&working->areas[i]);
 }
 
 struct assassin {
-    pid_t pid;
+    pthread_t thread;
     int signal;
     uint64_t after_us;
 };
 
-static void *strike(void *argument)
+static void *assassin_run(void *argument)
 {
     const struct assassin *assassin = argument;
 
-    nap(assassin->after_us);
-    atomic_store(&shared->gone, clock_now());
-    kill(assassin->pid, assassin->signal);
+    sleep_us(assassin->after_us);
+    strike(assassin->signal);
     return NULL;
+}
+
+/* The tested side as the counterpart of a peer that works: until a call fails. */
+static int work_until_struck(struct working *working, int timeout_ms, struct assassin assassin)
+{
+    int result = TCPX_SUCCESS;
+
+    CHECK(pthread_create(&assassin.thread, NULL, assassin_run, &assassin) == 0);
+    for (unsigned turn = 0; result == TCPX_SUCCESS; turn++) {
+        struct tcpx_transfer *transfers[2] = {NULL, NULL};
+
+        for (int i = 0; i < 2 && result == TCPX_SUCCESS; i++)
+            result = try_begin(working->session, i == 0,
+                               move_of(&working->areas[i], 0, bytes_of_turn(turn),
+                                       i == 0 ? TO_PEER : FROM_PEER, transport.pieces),
+                               &transfers[i]);
+        for (int i = 0; i < 2 && result == TCPX_SUCCESS; i++)
+            result = tcpx_transfer_wait(transfers[i], timeout_ms);
+    }
+    pthread_join(assassin.thread, NULL);
+    return result;
 }
 
 /* A peer that is stopped in the middle of its work: the caller's deadline, or the socket's. */
@@ -946,103 +926,75 @@ static void test_stopped_at_work(void **state)
 {
     (void)state;
     for (unsigned turn = 0; turn < 2; turn++) {
-        int timeout_ms = world.chunks ? 4 * SHORT_MS : TCPX_DEFAULT_TIMEOUT;
         struct working working;
-        struct assassin assassin = {.signal = SIGSTOP, .after_us = 3000 + turn * 5000};
-        pthread_t thread;
-        int result;
 
-        stage_name = "stopped at work";
-        working_open(&working,
-                     (struct part){.stage = WORKS, .listens = turn % 2, .on_gpu = turn % 2});
-        assassin.pid = working.pid;
-        assert_int_equal(pthread_create(&thread, NULL, strike, &assassin), 0);
-        result =
-            work_until_error(working.session, working.memories[0], working.memories[1], timeout_ms);
-        pthread_join(thread, NULL);
+        STAGE("stopped at work");
+        working_open(&working, turn % 2, turn % 2);
+        if (work_until_struck(
+                &working, transport.chunks ? 4 * SHORT_MS : TCPX_DEFAULT_TIMEOUT,
+                (struct assassin){.signal = SIGSTOP, .after_us = 3000 + turn * 5000}) !=
+            TCPX_IN_PROGRESS)
+            check_names_peer();
         /* two waits at most, each as long as UCCL_TCPX_TIMEOUT_MS */
-        check_bound("the end of the wait", atomic_load(&shared->gone) + 2000000000u);
-        if (result != TCPX_IN_PROGRESS)
-            check_names_peer(result);
+        check_bound("the end of the wait", atomic_load(&meeting->gone) + 2000000000u);
         working_end(&working);
-        reap(working.pid);
-        check_afterwards(&working.part);
+        kill_and_reap();
+        check_afterwards(&working.script);
     }
 }
 
-/* The tested side closes in the middle of everything: it is not kept, and the peer is told. */
+/* The tested side closes in the middle of everything: its close is prompt, and the peer fails. */
 static void test_closing_at_work(void **state)
 {
     (void)state;
     for (unsigned turn = 0; turn < 4; turn++) {
         struct working working;
-        struct tcpx_transfer *transfer;
-        struct tcpx_move move;
         uint64_t closed;
         int status;
 
         STAGE("closed by the tested side, turn %u", turn);
-        working_open(&working,
-                     (struct part){.stage = WORKS, .listens = turn % 2, .on_gpu = turn / 2});
-        for (unsigned i = 0; i <= turn; i++) {
-            move = world_move(working.memories[0], MESSAGE, TO_PEER);
-            assert_success(tcpx_send(working.session, &move, &transfer));
-            move = world_move(working.memories[1], MESSAGE, FROM_PEER);
-            assert_success(tcpx_receive(working.session, &move, &transfer));
-        }
-        nap(turn * 700);
+        working_open(&working, turn % 2, turn / 2);
+        for (unsigned i = 0; i <= turn; i++)
+            for (int k = 0; k < 2; k++)
+                begin_message(working.session, k == 0, &working.areas[k], MESSAGE,
+                              k == 0 ? TO_PEER : FROM_PEER);
+        sleep_us(turn * 700);
         working_end(&working);
         closed = clock_now();
+        status = child_wait(playing); /* a transfer of the peer fails */
         playing = 0;
-        status = nursery_wait(working.pid); /* a CHECK of the peer fails: that of a transfer */
         check_bound("the end of the peer", closed);
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 1);
-        assert_non_null(strstr(nursery_shared->failure, "tcpx_"));
-        check_afterwards(&working.part);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+        CHECK(strstr(meeting->failures[1], "instead of TCPX_SUCCESS") != NULL);
+        atomic_store(&meeting->broken, false);
+        check_afterwards(&working.script);
     }
-}
-
-static uint64_t random_number(uint64_t *random)
-{
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    return *random;
 }
 
 /* At any moment of a mixed load. */
 static void test_random_kills(void **state)
 {
-    const char *given = getenv("TCPX_TEST_SEED");
-    uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : clock_now() / 1000 % 1000000;
+    uint64_t seed = number_of("TCPX_TEST_SEED", clock_now() / 1000 % 1000000);
     uint64_t random = seed * 0x9e3779b97f4a7c15u + 1;
-    unsigned rounds = turns_of(24);
+    unsigned rounds = turns_of(24) > 2 ? turns_of(24) : 2;
 
     (void)state;
     print_message("# %u rounds, TCPX_TEST_SEED=%" PRIu64 "\n", rounds, seed);
     for (unsigned round = 0; round < rounds; round++) {
-        struct part part = {.stage = WORKS,
-                            .listens = random_number(&random) >> 32 & 1,
-                            .on_gpu = random_number(&random) >> 32 & 1};
-        struct assassin assassin = {.signal = SIGKILL,
-                                    .after_us = (random_number(&random) >> 32) % 20000};
+        bool listens = one_in(&random, 2);
+        bool on_gpu = one_in(&random, 2);
         struct working working;
-        pthread_t thread;
-        int result;
 
         STAGE("random kill, round %u of seed %" PRIu64, round, seed);
-        working_open(&working, part);
-        assassin.pid = working.pid;
-        assert_int_equal(pthread_create(&thread, NULL, strike, &assassin), 0);
-        result = work_until_error(working.session, working.memories[0], working.memories[1],
-                                  PATIENCE_MS);
-        pthread_join(thread, NULL);
-        check_bound("the error", atomic_load(&shared->gone));
-        check_names_peer(result);
-        reap(working.pid);
+        working_open(&working, listens, on_gpu);
+        (void)work_until_struck(
+            &working, PATIENCE_MS,
+            (struct assassin){.signal = SIGKILL, .after_us = random_below(&random, 20000)});
+        check_names_peer();
+        check_bound("the error", atomic_load(&meeting->gone));
+        kill_and_reap();
         if (round % 6 == 0) /* another session is not concerned, even before this one is closed */
-            check_next_session(part.listens, part.on_gpu);
+            check_next_session(listens, on_gpu);
         working_end(&working);
         check_counts();
     }
@@ -1052,30 +1004,27 @@ static void test_random_kills(void **state)
 static void test_random_kills_of_the_opening(void **state)
 {
     uint64_t random = clock_now() | 1;
-    unsigned rounds = world.forgets ? 2 : turns_of(16);
+    unsigned rounds = transport.forgets || turns_of(16) < 2 ? 2 : turns_of(16);
 
     (void)state;
     for (unsigned round = 0; round < rounds; round++) {
-        struct part part = {.stage = OPEN, .ending = DIES, .listens = round % 2};
-        struct assassin assassin = {.signal = SIGKILL,
-                                    .after_us = (random_number(&random) >> 32) % 6000};
+        struct script script = {.stage = OPEN, .ending = DIES, .listens = round % 2};
+        struct assassin assassin = {.signal = SIGKILL, .after_us = random_below(&random, 6000)};
         struct tcpx_session *session;
-        pthread_t thread;
         uint64_t deadline;
-        int result;
 
         STAGE("killed %" PRIu64 " us after its start", assassin.after_us);
-        assassin.pid = launch(&part);
-        if (part.listens)
-            assert_true(await_number(&shared->port) != 0);
-        assert_int_equal(pthread_create(&thread, NULL, strike, &assassin), 0);
+        launch(&script);
+        if (script.listens)
+            CHECK(await_number(&meeting->ports[0]) != 0);
+        CHECK(pthread_create(&assassin.thread, NULL, assassin_run, &assassin) == 0);
         deadline = deadline_after_ms(SHORT_MS);
-        result = open_session(part.listens, SHORT_MS, &session);
+        (void)!try_open_with(script.listens, SHORT_MS, &session);
         check_bound("the opening", deadline);
-        pthread_join(thread, NULL);
-        if (result == TCPX_SUCCESS)
+        pthread_join(assassin.thread, NULL);
+        if (session != NULL)
             close_in_time(session);
-        reap(assassin.pid);
+        kill_and_reap();
         forgive_plugin();
         check_counts();
     }
@@ -1101,47 +1050,46 @@ const char *__tsan_default_options(void)
 
 /* --- the program --------------------------------------------------------------------------- */
 
-static int start(void **state)
+static int faults_begin(void **state)
 {
-    struct tcpx_session_options options;
+    const struct tcpx_session_options options = transport_options();
 
     (void)state;
-    world_options(&options);
-    assert_success(tcpx_session_listen("127.0.0.1", 0, &options, &listener));
-    assert_success(tcpx_session_port(listener, &listener_port));
+    listener = listen_here(0, &options);
+    listener_port = atomic_load(&meeting->ports[0]);
     /* What is started once and stays. */
     for (int i = 0; i < 4; i++)
         check_next_session(i % 2, i / 2);
-    nap(20000);
+    sleep_us(20000);
     count_all(&usual);
-    counts_print("# usual", &usual);
+    counts_print("usual", &usual);
     return 0;
 }
 
 /* What a test that has failed left behind is not the next one's fault. */
-static int start_over(void **state)
+static int forget_failure(void **state)
 {
     (void)state;
     if (playing == 0)
         return 0;
     kill(playing, SIGKILL);
-    nursery_wait(playing);
+    child_wait(playing);
     playing = 0;
     forgiven = 0;
     count_all(&usual);
     return 0;
 }
 
-static int finish(void **state)
+static int faults_end(void **state)
 {
     (void)state;
     tcpx_session_stop_listening(listener);
-    print_message("# %s: errors and closes took %" PRIu64 " ms at most: %s\n", world.name,
+    print_message("# %s: errors and closes took %" PRIu64 " ms at most: %s\n", transport.name,
                   longest_ms, longest_what);
     return 0;
 }
 
-#define FAULT_TEST(test) cmocka_unit_test_setup(test, start_over)
+#define FAULT_TEST(test) cmocka_unit_test_setup(test, forget_failure)
 #define ANY_TRANSPORT                                                                              \
     FAULT_TEST(test_gone_when_ready), FAULT_TEST(test_moved), FAULT_TEST(test_events),             \
         FAULT_TEST(test_unpacking), FAULT_TEST(test_closing), FAULT_TEST(test_stopped_at_work),    \
@@ -1150,26 +1098,21 @@ static int finish(void **state)
     FAULT_TEST(test_offered), FAULT_TEST(test_garbage), FAULT_TEST(test_late_data),                \
         FAULT_TEST(test_empty_chunks), FAULT_TEST(test_agreed), FAULT_TEST(test_connecting),       \
         FAULT_TEST(test_random_kills_of_the_opening)
-/* What does not depend on the transport is walked through once. */
-static int run_all(void)
+
+int main(void)
 {
+    /* What does not depend on the transport is walked through once. */
     const struct CMUnitTest whole[] = {FAULT_TEST(test_bootstrap), FAULT_TEST(test_odd_agreements),
                                        ANY_TRANSPORT};
     const struct CMUnitTest chunks[] = {ANY_TRANSPORT, IN_CHUNKS};
 
-    if (!world.chunks)
-        return cmocka_run_group_tests_name("session faults", whole, start, finish);
-    return cmocka_run_group_tests_name("session faults", chunks, start, finish);
-}
-
-int main(void)
-{
 #ifdef M_ARENA_MAX
     mallopt(M_ARENA_MAX, 1); /* arenas reserve address space that nobody asked for */
 #endif
-    world_read();
-    fill_message(peers_message, MESSAGE, FROM_PEER);
-    shared_start();
-    nursery_start();
-    return run_all();
+    transport_read();
+    if (!sides_prepare())
+        return 1;
+    if (!transport.chunks)
+        return cmocka_run_group_tests_name("session faults", whole, faults_begin, faults_end);
+    return cmocka_run_group_tests_name("session faults", chunks, faults_begin, faults_end);
 }

@@ -47,13 +47,7 @@ static void caller_end(struct caller *caller)
     gpu_close(caller->gpu);
 }
 
-/* Emulated GPUs are told to take their time; a real one has to have something to do. */
-static void caller_slow_down(const char *microseconds)
-{
-    CHECK(setenv("UCCL_TCPX_HOST_GPU_DELAY_US", microseconds, 1) == 0);
-    CHECK(setenv("FAKECUDA_DELAY_US", microseconds, 1) == 0);
-}
-
+/* Emulated GPUs are slow (slow_down_gpus()); a real one has to have something to do. */
 static void caller_be_busy(struct caller *caller)
 {
     int times = number_of("TCPX_TEST_LARGE", 0) != 0 ? 300 : 1;
@@ -150,7 +144,7 @@ SIDES_CASE(after, 2, IN_BRIEF)
     struct tcpx_session *session;
     struct caller caller;
 
-    caller_slow_down("5000");
+    slow_down_gpus(5000);
     session = open_session(me, &options);
     caller_start(&caller, 64 << 20);
     for (unsigned turn = 0; turn < (turns_of(100) > 50 ? 16u : 8u); turn++)
@@ -168,7 +162,7 @@ SIDES_CASE(on_stream, 2, IN_BRIEF)
     struct tcpx_session *session;
     struct caller caller;
 
-    caller_slow_down("2000");
+    slow_down_gpus(2000);
     session = open_session(me, &options);
     caller_start(&caller, 1 << 20);
     for (unsigned turn = 0; turn < 4; turn++) {

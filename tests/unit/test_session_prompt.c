@@ -52,7 +52,7 @@ SIDES_CASE(failing, 2, IN_FULL)
 
     options.channels = 2;
     if (me->number == 0)
-        CHECK(setenv("UCCL_TCPX_HOST_GPU_DELAY_US", "1200000", 1) == 0);
+        slow_down_gpus(1200000);
     session = open_session(me, &options);
     area_allocate(&area, me->number == 0, BYTES, 0);
     if (me->number == 1)

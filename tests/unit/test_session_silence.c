@@ -6,7 +6,7 @@
  */
 #include "tests/unit/session_pair.h"
 
-#include <sys/stat.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 enum {

@@ -6,6 +6,7 @@
  */
 #include "tests/unit/session_pair.h"
 
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 /* --- the calls ------------------------------------------------------------------------------ */
