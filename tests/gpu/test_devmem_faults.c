@@ -5,20 +5,16 @@
  * unpacking kernels wait behind one that spins, over the stand-in driver; fragments come from the
  * software NIC.
  */
-#include "gpu/gpu.h"
 #include "tests/fakecuda/fakecuda.h"
 #include "tests/spinning_kernel.h"
 #include "tests/support/comm_inside.h"
-#include "tests/unit/net_traffic.h"
+#include "tests/support/gpu_pair.h"
 
 #include <dlfcn.h>
 
 enum {
     BYTES = 50000, /* as many slices as a socket has parts, each of some ten fragments */
-    MARGIN = 64,
-    ROOM = BYTES + 2 * MARGIN,
-    MARK = 0xaa,
-    TAG = 1,
+    ROOM = BYTES + 2 * GPU_MARGIN,
     MOST_SLOTS = 64,
     CASE_MS = 20000,
     EXIT_SKIP = 77, /* tests/runner */
@@ -26,11 +22,6 @@ enum {
 
 static fakecuda_fault_call *fault;
 
-static struct gpu *gpu;
-static struct gpu_stream *stream;
-static struct gpu_event *event;
-static struct gpu_pinned window; /* what GPU memory is written and read through */
-static struct text text;
 static struct spinner spinner;
 
 /* --- the pool of slots --------------------------------------------------------------------- */
@@ -71,109 +62,59 @@ static unsigned given_back(const struct slot_list *before, unsigned used)
 
 /* --- two ends of a comm -------------------------------------------------------------------- */
 
-struct pair {
-    struct net_comm *sender;
-    struct net_comm *receiver;
-    struct gpu_memory to;
-    struct net_memory *memory;
-    struct net_request *send;
-    struct net_request *receive;
-};
-
-static void drain(void)
+static void open_pair(struct gpu_pair *pair)
 {
-    assert_success(gpu_event_record(event, stream));
-    assert_success(gpu_event_wait(event, deadline_after_ms(CASE_MS)));
+    gpu_pair_open(pair, PAIR_OPTIONS(.sockets = 2, .framing = WIRE_SEPARATE, .eager_credit = 32768),
+                  ROOM);
+    gpu_pair_register(pair);
+    place_fill(&pair->receiver.place, ROOM, 0, NULL, 0);
 }
 
-static void pair_open(struct pair *pair)
+static void close_pair(struct gpu_pair *pair)
 {
-    static const struct net_link_options options = {.sockets = 2,
-                                                    .match = WIRE_MATCH_TAG,
-                                                    .framing = WIRE_SEPARATE,
-                                                    .eager_limit = 4096,
-                                                    .eager_credit = 32768,
-                                                    .largest_slice = 64 << 10,
-                                                    .timeout_ms = 60000,
-                                                    .handshake_ms = 5000};
-
-    *pair = (struct pair){.sender = NULL};
-    make_comm_pair(&options, &pair->sender, &pair->receiver);
-    assert_success(gpu_memory_alloc(gpu, ROOM, 4096, &pair->to));
-    assert_success(
-        net_register(pair->receiver, (void *)(uintptr_t)pair->to.address, ROOM, &pair->memory));
-    memset(window.host, MARK, ROOM);
-    assert_success(gpu_copy_to_device(stream, pair->to.address, window.host, ROOM));
-    drain();
+    gpu_pair_close(pair);
+    gpu_pair_free(pair);
 }
 
-static void close_receiver(struct pair *pair)
+static void begin(struct gpu_pair *pair, unsigned number)
 {
-    net_comm_close(pair->receiver);
-    pair->receiver = NULL;
-}
-
-static void pair_close(struct pair *pair)
-{
-    net_comm_close(pair->sender);
-    net_comm_close(pair->receiver);
-    gpu_memory_free(gpu, &pair->to);
-}
-
-static void begin(struct pair *pair, unsigned number)
-{
-    const struct net_buffer buffer = {.data = (void *)(uintptr_t)(pair->to.address + MARGIN),
-                                      .bytes = BYTES,
-                                      .memory = pair->memory};
-
-    assert_success(net_irecv_buffer(pair->receiver, &buffer, TAG, &pair->receive));
-    assert_success(net_isend(pair->sender, text_of(&text, number), BYTES, TAG, &pair->send));
-}
-
-static int move_on(struct net_request **request)
-{
-    bool done = false;
-    int result = *request != NULL ? net_test(*request, &done, NULL) : TCPX_SUCCESS;
-
-    if (done || result != TCPX_SUCCESS)
-        *request = NULL;
-    return result;
+    assert_success(gpu_pair_receive(pair, BYTES));
+    pair->sender.request = must_send(pair->sender.comm, text_of(&world.text, number), BYTES, 1);
 }
 
 /* Until all bytes are in pages, and wait to be unpacked. */
-static void receive_all(struct pair *pair)
+static void receive_all(struct gpu_pair *pair)
 {
     uint64_t deadline = deadline_after_ms(CASE_MS);
 
-    while (pair->receive != NULL &&
-           (inside_moved(pair->receiver, pair->receive) < BYTES || pair->send != NULL)) {
-        assert_success(move_on(&pair->send));
-        assert_success(move_on(&pair->receive));
+    while (pair->receiver.request != NULL &&
+           (inside_moved(pair->receiver.comm, pair->receiver.request) < BYTES ||
+            pair->sender.request != NULL)) {
+        assert_success(gpu_end_step(&pair->sender, false));
+        assert_success(gpu_end_step(&pair->receiver, false));
         assert_false(deadline_passed(deadline));
     }
-    assert_non_null(pair->receive);
+    assert_non_null(pair->receiver.request);
 }
 
-/* Until both have ended; returns how the receive did. */
-static int finish(struct pair *pair)
+/* Until the receive has ended; returns how. */
+static int finish(struct gpu_pair *pair)
 {
     uint64_t deadline = deadline_after_ms(CASE_MS);
-    int result = TCPX_SUCCESS;
+    int result = pair->receiver.result;
 
-    while (pair->receive != NULL) {
-        result = move_on(&pair->receive);
-        if (move_on(&pair->send) != TCPX_SUCCESS && result == TCPX_SUCCESS)
+    while (pair->receiver.request != NULL) {
+        result = gpu_end_step(&pair->receiver, false);
+        if (gpu_end_step(&pair->sender, false) != TCPX_SUCCESS && result == TCPX_SUCCESS)
             result = TCPX_REMOTE_ERROR;
         assert_false(deadline_passed(deadline));
     }
     return result;
 }
 
-static const uint8_t *look(const struct pair *pair)
+static const uint8_t *look(struct gpu_pair *pair)
 {
-    assert_success(gpu_copy_to_host(stream, window.host, pair->to.address, ROOM));
-    drain();
-    return (const uint8_t *)window.host + MARGIN;
+    return place_look(&pair->receiver.place, ROOM) + GPU_MARGIN;
 }
 
 static void kernel_start(void)
@@ -181,9 +122,9 @@ static void kernel_start(void)
     struct gpu_scope scope;
     bool started;
 
-    assert_success(gpu_enter(gpu, &scope));
+    assert_success(gpu_enter(world.gpu, &scope));
     started = spinner_start(&spinner);
-    gpu_leave(gpu, &scope);
+    gpu_leave(world.gpu, &scope);
     assert_true(started);
 }
 
@@ -191,32 +132,32 @@ static void kernel_start(void)
 static void kernel_stop(void)
 {
     assert_true(spinner_stop(&spinner));
-    assert_success(gpu_set(stream, window.device + ROOM - 1, 0, 1));
-    drain();
+    assert_success(gpu_set(world.stream, world.window.device + ROOM - 1, 0, 1));
+    world_drain();
 }
 
 /* --- cases --------------------------------------------------------------------------------- */
 
 /* A message whose unpacking has begun and cannot end; returns how many slots it has. */
-static unsigned begin_to_unpack(struct pair *pair, struct slot_list *free_slots)
+static unsigned begin_to_unpack(struct gpu_pair *pair, struct slot_list *free_slots)
 {
-    pair_open(pair);
+    open_pair(pair);
     kernel_start();
     begin(pair, 1);
     receive_all(pair);
     *free_slots = look_at_slots();
     assert_true(spinner_still_spins(&spinner));
-    return inside_slots_used(pair->receiver);
+    return inside_slots_used(pair->receiver.comm);
 }
 
 /* Of the message, or not written. */
-static void assert_own_bytes(const struct pair *pair, unsigned number)
+static void assert_own_bytes(struct gpu_pair *pair, unsigned number)
 {
     const uint8_t *seen = look(pair);
-    const uint8_t *message = text_of(&text, number);
+    const uint8_t *message = text_of(&world.text, number);
 
     for (unsigned i = 0; i < BYTES; i++)
-        if (seen[i] != message[i] && seen[i] != MARK)
+        if (seen[i] != message[i] && seen[i] != GPU_MARK)
             fail_msg("byte %u is of another comm", i);
 }
 
@@ -224,14 +165,14 @@ static void assert_own_bytes(const struct pair *pair, unsigned number)
 static void test_no_answer_while_receiving(void **state)
 {
     struct slot_list free_slots;
-    struct pair pair;
-    struct pair other;
+    struct gpu_pair pair;
+    struct gpu_pair other;
     unsigned used;
     unsigned again;
     int result;
 
     (void)state;
-    pair_open(&other);
+    open_pair(&other);
     used = begin_to_unpack(&pair, &free_slots);
     fault("cuEventQuery=2");
     result = finish(&pair);
@@ -243,24 +184,24 @@ static void test_no_answer_while_receiving(void **state)
     assert_int_equal(result, TCPX_CUDA_ERROR);
     assert_int_equal(again, 0);
     assert_success(finish(&other));
-    assert_memory_equal(look(&other), text_of(&text, 2), BYTES);
+    assert_memory_equal(look(&other), text_of(&world.text, 2), BYTES);
     assert_own_bytes(&pair, 1);
-    pair_close(&pair);
-    pair_close(&other);
+    close_pair(&pair);
+    close_pair(&other);
 }
 
 /* A single question that fails costs the comm, but no slot: they come back when the kernel ends. */
 static void test_one_answer_is_missing(void **state)
 {
     struct slot_list free_slots;
-    struct pair pair;
+    struct gpu_pair pair;
     unsigned used = begin_to_unpack(&pair, &free_slots);
     unsigned too_early;
     int result;
 
     (void)state;
     fault("cuEventQuery@1=2");
-    result = move_on(&pair.receive);
+    result = gpu_end_step(&pair.receiver, false);
     fault(NULL);
     too_early = given_back(&free_slots, used);
     kernel_stop();
@@ -268,31 +209,31 @@ static void test_one_answer_is_missing(void **state)
     assert_int_equal(too_early, 0);
     assert_int_equal(finish(&pair), TCPX_CUDA_ERROR);
     assert_int_equal(given_back(&free_slots, used), used);
-    pair_close(&pair);
+    close_pair(&pair);
 }
 
 static void test_no_answer_at_close(void **state)
 {
     struct slot_list free_slots;
-    struct pair pair;
-    struct pair other;
+    struct gpu_pair pair;
+    struct gpu_pair other;
     unsigned used;
     unsigned again;
 
     (void)state;
-    pair_open(&other);
+    open_pair(&other);
     used = begin_to_unpack(&pair, &free_slots);
     fault("cuEventQuery=2");
-    close_receiver(&pair);
+    gpu_end_close(&pair.receiver);
     fault(NULL);
     again = given_back(&free_slots, used);
     kernel_stop();
     assert_int_equal(again, 0);
     begin(&other, 3);
     assert_success(finish(&other));
-    assert_memory_equal(look(&other), text_of(&text, 3), BYTES);
-    pair_close(&pair);
-    pair_close(&other);
+    assert_memory_equal(look(&other), text_of(&world.text, 3), BYTES);
+    close_pair(&pair);
+    close_pair(&other);
 }
 
 /* Whether the slot of the first part can be had again when the comm is closed. */
@@ -300,15 +241,15 @@ static bool begin_in_vain(const char *faults)
 {
     struct slot_list before;
     struct slot_list after;
-    struct pair pair;
+    struct gpu_pair pair;
 
-    pair_open(&pair);
+    open_pair(&pair);
     before = look_at_slots();
     fault(faults);
     begin(&pair, 4);
     assert_int_not_equal(finish(&pair), TCPX_SUCCESS);
     fault(NULL);
-    pair_close(&pair);
+    close_pair(&pair);
     after = look_at_slots();
     return has(&after, before.hosts[0]);
 }
@@ -321,10 +262,10 @@ static void test_work_that_cannot_begin(void **state)
 {
     enum { MOST_TURNS = 100 };
     bool retired = false;
-    struct pair other;
+    struct gpu_pair other;
 
     (void)state;
-    pair_open(&other);
+    open_pair(&other);
     assert_true(begin_in_vain("cuLaunchKernel=2"));
     for (int i = 0; i < MOST_TURNS && !retired; i++) {
         char faults[100];
@@ -337,8 +278,8 @@ static void test_work_that_cannot_begin(void **state)
     assert_true(retired);
     begin(&other, 5);
     assert_success(finish(&other));
-    assert_memory_equal(look(&other), text_of(&text, 5), BYTES);
-    pair_close(&other);
+    assert_memory_equal(look(&other), text_of(&world.text, 5), BYTES);
+    close_pair(&other);
 }
 
 /* --- the program --------------------------------------------------------------------------- */
@@ -349,14 +290,11 @@ static int set_up(void **state)
     bool opened;
 
     (void)state;
-    text = text_create(BYTES);
-    if (gpu_open(0, &gpu) != TCPX_SUCCESS || gpu_stream_create(gpu, &stream) != TCPX_SUCCESS ||
-        gpu_event_create(gpu, GPU_EVENT_PLAIN, &event) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(gpu, ROOM, GPU_PINNED_PLAIN, &window) != TCPX_SUCCESS ||
-        inside_slots_open(MOST_SLOTS) != TCPX_SUCCESS || gpu_enter(gpu, &scope) != TCPX_SUCCESS)
+    if (world_open(BYTES, ROOM) != 0 || inside_slots_open(MOST_SLOTS) != TCPX_SUCCESS ||
+        gpu_enter(world.gpu, &scope) != TCPX_SUCCESS)
         return -1;
     opened = spinner_open(&spinner);
-    gpu_leave(gpu, &scope);
+    gpu_leave(world.gpu, &scope);
     return opened ? 0 : -1;
 }
 
@@ -365,16 +303,12 @@ static int tear_down(void **state)
     struct gpu_scope scope;
 
     (void)state;
-    if (gpu_enter(gpu, &scope) == TCPX_SUCCESS) {
+    if (gpu_enter(world.gpu, &scope) == TCPX_SUCCESS) {
         spinner_close(&spinner);
-        gpu_leave(gpu, &scope);
+        gpu_leave(world.gpu, &scope);
     }
-    text_destroy(&text);
     inside_slots_close();
-    gpu_pinned_free(gpu, &window);
-    gpu_event_destroy(event);
-    gpu_stream_destroy(stream);
-    gpu_close(gpu);
+    world_close();
     return 0;
 }
 

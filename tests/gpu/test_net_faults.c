@@ -4,21 +4,17 @@
  * error with a text; both comms can be closed; other comms go on, and nothing that was taken is
  * kept. Runs over the stand-in only.
  */
-#include "gpu/gpu.h"
 #include "tests/fakecuda/fakecuda.h"
-#include "tests/unit/net_traffic.h"
+#include "tests/support/gpu_pair.h"
 
 #include <dlfcn.h>
 #include <sched.h>
 
 enum {
     EAGER_LIMIT = 4096,
-    SLICE = 64 << 10,
     LONG = 399999, /* several slices */
     SHORT = 3001,  /* comes before its receive; odd: it is copied to the GPU in two parts */
-    MARGIN = 64,
-    MARK = 0xaa,
-    MOST = LONG + 2 * MARGIN,
+    MOST = LONG + 2 * GPU_MARGIN,
     LATE_US = 20000,
     EXIT_SKIP = 77, /* tests/runner */
 };
@@ -39,134 +35,44 @@ static fakecuda_faults_seen_call *faults_seen;
 static fakecuda_shutdown_call *shutdown_driver;
 static fakecuda_balance_call *get_balance;
 
-static struct gpu *gpu;
-static struct gpu_stream *stream;
-static struct gpu_event *event;
-static struct gpu_pinned window; /* what GPU memory is written and read through */
-static struct text text;
 static unsigned case_count;
 static unsigned fault_count;
 static unsigned error_count;
 
-static const struct net_link_options options = {.sockets = 2,
-                                                .match = WIRE_MATCH_TAG,
-                                                .framing = WIRE_INLINE,
-                                                .eager_limit = EAGER_LIMIT,
-                                                .eager_credit = 32768,
-                                                .largest_slice = SLICE,
-                                                .timeout_ms = 60000,
-                                                .handshake_ms = 5000};
-
-/* --- GPU memory ---------------------------------------------------------------------------- */
-
-static void drain(void)
-{
-    assert_success(gpu_event_record(event, stream));
-    assert_success(gpu_event_wait(event, deadline_after_ms(LIMIT_MS)));
-}
-
-/* Marks all of it and puts a message behind the margin if there is one; on the stream, later. */
-static void begin_to_fill(const struct gpu_memory *memory, const uint8_t *message, uint64_t bytes)
-{
-    memset(window.host, MARK, MOST);
-    if (message != NULL)
-        memcpy((uint8_t *)window.host + MARGIN, message, bytes);
-    assert_success(gpu_copy_to_device(stream, memory->address, window.host, MOST));
-}
-
-static void fill(const struct gpu_memory *memory, const uint8_t *message, uint64_t bytes)
-{
-    begin_to_fill(memory, message, bytes);
-    drain();
-}
-
-static bool is_marked(const uint8_t *bytes, uint64_t count)
-{
-    return bytes[0] == MARK && memcmp(bytes, bytes + 1, (size_t)count - 1) == 0;
-}
-
-/* Whether the message is there, and marks are all around it. */
-static bool holds(const struct gpu_memory *memory, const uint8_t *message, uint64_t bytes)
-{
-    const uint8_t *seen = window.host;
-
-    assert_success(gpu_copy_to_host(stream, window.host, memory->address, MOST));
-    drain();
-    return is_marked(seen, MARGIN) && memcmp(seen + MARGIN, message, bytes) == 0 &&
-           is_marked(seen + MARGIN + bytes, MOST - MARGIN - bytes);
-}
-
-static bool holds_marks_only(const struct gpu_memory *memory)
-{
-    assert_success(gpu_copy_to_host(stream, window.host, memory->address, MOST));
-    drain();
-    return is_marked(window.host, MOST);
-}
-
-static void *message_in(const struct gpu_memory *memory)
-{
-    return (void *)(uintptr_t)(memory->address + MARGIN);
-}
+static const struct net_link_options options =
+    PAIR_DEFAULTS(.sockets = 2, .eager_limit = EAGER_LIMIT, .eager_credit = 32768);
 
 /* --- two ends of a comm -------------------------------------------------------------------- */
 
-struct end {
-    struct net_comm *comm;
-    struct net_memory *memory;
-    struct net_request *request; /* NULL: it has ended, or never began */
-    int result;
-};
-
-struct pair {
-    struct end sender;
-    struct end receiver;
-    struct gpu_memory from;
-    struct gpu_memory to;
-};
-
-static void pair_open(struct pair *pair)
+/* Marks all of it and puts a message behind the margin if there is one; on the stream, later. */
+static void begin_to_fill(struct gpu_end *end, const uint8_t *message, uint64_t bytes)
 {
-    *pair = (struct pair){.from = {.bytes = 0}};
-    make_comm_pair(&options, &pair->sender.comm, &pair->receiver.comm);
-    assert_success(gpu_memory_alloc(gpu, MOST, 4096, &pair->from));
-    assert_success(gpu_memory_alloc(gpu, MOST, 4096, &pair->to));
+    place_begin_to_fill(&end->place, MOST, GPU_MARGIN, message, bytes);
 }
 
-static void pair_register(struct pair *pair)
+static void fill(struct gpu_end *end, const uint8_t *message, uint64_t bytes)
 {
-    assert_success(net_register(pair->sender.comm, (void *)(uintptr_t)pair->from.address, MOST,
-                                &pair->sender.memory));
-    assert_success(net_register(pair->receiver.comm, (void *)(uintptr_t)pair->to.address, MOST,
-                                &pair->receiver.memory));
+    place_fill(&end->place, MOST, GPU_MARGIN, message, bytes);
 }
 
-static void end_close(struct end *end)
+/* Whether the message is there, and marks are all around it. */
+static bool holds(struct gpu_end *end, const uint8_t *message, uint64_t bytes)
 {
-    net_deregister(end->comm, end->memory);
-    net_comm_close(end->comm);
-    *end = (struct end){.result = end->result};
+    return place_holds(&end->place, MOST, GPU_MARGIN, message, bytes);
 }
 
 /* Without waiting for anything that does not come. */
-static void pair_close(struct pair *pair)
+static void close_in_time(struct gpu_pair *pair)
 {
     uint64_t deadline = deadline_after_ms(CLOSE_MS);
 
-    end_close(&pair->sender);
-    end_close(&pair->receiver);
+    gpu_pair_close(pair);
     assert_false(deadline_passed(deadline));
 }
 
-static void pair_free(struct pair *pair)
-{
-    gpu_memory_free(gpu, &pair->from);
-    gpu_memory_free(gpu, &pair->to);
-}
-
 /* A result that is a failure has a text, and one that is the GPU's has the driver's. */
-static void keep_result(struct end *end, int result)
+static void check_result(int result)
 {
-    end->result = result;
     if (result == TCPX_SUCCESS)
         return;
     if (result != TCPX_CUDA_ERROR && result != TCPX_REMOTE_ERROR)
@@ -176,48 +82,57 @@ static void keep_result(struct end *end, int result)
         fail_msg("%s says '%s'", tcpx_result_name(result), tcpx_last_error());
 }
 
-static void post_send(struct pair *pair, uint64_t bytes, enum net_after after)
+static void post_send(struct gpu_pair *pair, uint64_t bytes, enum net_after after)
 {
-    const struct net_buffer buffer = {.data = message_in(&pair->from),
-                                      .bytes = bytes,
-                                      .memory = pair->sender.memory,
-                                      .after = after,
-                                      .after_what = gpu_stream_native(stream)};
-
-    keep_result(&pair->sender,
-                net_isend_buffer(pair->sender.comm, &buffer, 1, &pair->sender.request));
+    check_result(gpu_pair_send(pair, bytes, after, gpu_stream_native(world.stream)));
     assert_true((pair->sender.request != NULL) == (pair->sender.result == TCPX_SUCCESS));
 }
 
-static void post_receive(struct pair *pair, uint64_t bytes)
+static void post_receive(struct gpu_pair *pair, uint64_t bytes)
 {
-    const struct net_buffer buffer = {
-        .data = message_in(&pair->to), .bytes = bytes, .memory = pair->receiver.memory};
-
-    keep_result(&pair->receiver,
-                net_irecv_buffer(pair->receiver.comm, &buffer, 1, &pair->receiver.request));
+    check_result(gpu_pair_receive(pair, bytes));
     assert_true((pair->receiver.request != NULL) == (pair->receiver.result == TCPX_SUCCESS));
 }
 
-/* By a test, or by a wait so short that the other end is not forgotten: it may need calls. */
-static void move_on(struct end *end, bool waiting)
+/* A message in host memory, of any length. */
+static void post_host(struct gpu_pair *pair, uint8_t *room, const uint8_t *message, uint64_t bytes,
+                      uint64_t tag)
 {
-    bool done = false;
+    pair->receiver.request = must_receive(pair->receiver.comm, room, LONG, tag);
+    pair->sender.request = must_send(pair->sender.comm, message, bytes, tag);
+}
 
-    if (end->request == NULL)
-        return;
-    keep_result(end, waiting ? net_wait(end->request, deadline_after_ms(1), &done, NULL)
-                             : net_test(end->request, &done, NULL));
-    if (done || end->result != TCPX_SUCCESS)
-        end->request = NULL;
+static void move_on(struct gpu_pair *pair, bool waiting)
+{
+    if (pair->sender.request != NULL)
+        check_result(gpu_end_step(&pair->sender, waiting));
+    if (pair->receiver.request != NULL)
+        check_result(gpu_end_step(&pair->receiver, waiting));
+}
+
+static bool is_idle(const struct gpu_pair *pair)
+{
+    return pair->sender.request == NULL && pair->receiver.request == NULL;
+}
+
+/* To the end, in success. */
+static void finish_well(struct gpu_pair *pair)
+{
+    uint64_t deadline = deadline_after_ms(CASE_MS);
+
+    while (!is_idle(pair)) {
+        move_on(pair, false);
+        assert_false(deadline_passed(deadline));
+    }
+    assert_success(pair->sender.result);
+    assert_success(pair->receiver.result);
 }
 
 /* --- comms that nothing happens to --------------------------------------------------------- */
 
 /* One in host memory, which is used while the driver fails. */
 struct mail {
-    struct end sender;
-    struct end receiver;
+    struct gpu_pair pair;
     uint64_t number;
     uint8_t arrived[LONG];
 };
@@ -231,19 +146,14 @@ static uint64_t mail_bytes(void)
 
 static void mail_turn(void)
 {
-    bool is_idle = mail.sender.request == NULL && mail.receiver.request == NULL;
-    const uint8_t *message = text_of(&text, mail.number);
+    const uint8_t *message = text_of(&world.text, mail.number);
 
-    if (is_idle) {
-        assert_success(
-            net_irecv(mail.receiver.comm, mail.arrived, LONG, 2, &mail.receiver.request));
-        assert_success(net_isend(mail.sender.comm, message, mail_bytes(), 2, &mail.sender.request));
-    }
-    move_on(&mail.sender, false);
-    move_on(&mail.receiver, false);
-    assert_success(mail.sender.result);
-    assert_success(mail.receiver.result);
-    if (mail.sender.request == NULL && mail.receiver.request == NULL) {
+    if (is_idle(&mail.pair))
+        post_host(&mail.pair, mail.arrived, message, mail_bytes(), 2);
+    move_on(&mail.pair, false);
+    assert_success(mail.pair.sender.result);
+    assert_success(mail.pair.receiver.result);
+    if (is_idle(&mail.pair)) {
         assert_memory_equal(mail.arrived, message, mail_bytes());
         mail.number++;
     }
@@ -262,43 +172,35 @@ static void mail_one(void)
 }
 
 /* The same in GPU memory, for afterwards. */
-static void move_message(struct pair *pair, uint64_t number)
+static void move_message(struct gpu_pair *pair, uint64_t number)
 {
-    uint64_t deadline = deadline_after_ms(CASE_MS);
-
-    fill(&pair->from, text_of(&text, number), LONG);
-    fill(&pair->to, NULL, 0);
+    fill(&pair->sender, text_of(&world.text, number), LONG);
+    fill(&pair->receiver, NULL, 0);
     post_receive(pair, LONG);
     post_send(pair, LONG, NET_AFTER_NOTHING);
-    while (pair->sender.request != NULL || pair->receiver.request != NULL) {
-        move_on(&pair->sender, false);
-        move_on(&pair->receiver, false);
-        assert_false(deadline_passed(deadline));
-    }
-    assert_success(pair->sender.result);
-    assert_success(pair->receiver.result);
-    assert_true(holds(&pair->to, text_of(&text, number), LONG));
+    finish_well(pair);
+    assert_true(holds(&pair->receiver, text_of(&world.text, number), LONG));
 }
 
-static struct pair healthy;
+static struct gpu_pair healthy;
 
 /* The pool has grown for two more comms, and stays so. */
 static void healthy_open(void)
 {
-    struct pair other;
+    struct gpu_pair other;
 
-    pair_open(&healthy);
-    pair_register(&healthy);
-    pair_open(&other);
-    pair_register(&other);
-    pair_close(&other);
-    pair_free(&other);
+    gpu_pair_open(&healthy, &options, MOST);
+    gpu_pair_register(&healthy);
+    gpu_pair_open(&other, &options, MOST);
+    gpu_pair_register(&other);
+    close_in_time(&other);
+    gpu_pair_free(&other);
 }
 
 static void healthy_close(void)
 {
-    pair_close(&healthy);
-    pair_free(&healthy);
+    close_in_time(&healthy);
+    gpu_pair_free(&healthy);
 }
 
 /* --- one case ------------------------------------------------------------------------------ */
@@ -334,31 +236,23 @@ static void assert_balance(const struct fakecuda_balance *before, const char *af
 }
 
 /* What a comm can do without its GPU. */
-static void host_message(struct pair *pair, uint64_t number)
+static void host_message(struct gpu_pair *pair, uint64_t number)
 {
     static uint8_t arrived[LONG];
-    uint64_t deadline = deadline_after_ms(CASE_MS);
-    const uint8_t *message = text_of(&text, number);
+    const uint8_t *message = text_of(&world.text, number);
 
     memset(arrived, 0, sizeof arrived);
-    assert_success(net_irecv(pair->receiver.comm, arrived, LONG, 3, &pair->receiver.request));
-    assert_success(net_isend(pair->sender.comm, message, LONG, 3, &pair->sender.request));
-    while (pair->sender.request != NULL || pair->receiver.request != NULL) {
-        move_on(&pair->sender, false);
-        move_on(&pair->receiver, false);
-        assert_false(deadline_passed(deadline));
-    }
-    assert_success(pair->sender.result);
-    assert_success(pair->receiver.result);
+    post_host(pair, arrived, message, LONG, 3);
+    finish_well(pair);
     assert_memory_equal(arrived, message, LONG);
 }
 
 /* Again when it fails: the failure of a moment leaves nothing behind. */
-static bool register_end(struct pair *pair, struct end *end, const struct gpu_memory *memory)
+static bool register_end(struct gpu_pair *pair, struct gpu_end *end)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
-        keep_result(
-            end, net_register(end->comm, (void *)(uintptr_t)memory->address, MOST, &end->memory));
+        end->result = net_register(end->comm, place_at(&end->place, 0), MOST, &end->memory);
+        check_result(end->result);
         if (end->result == TCPX_SUCCESS)
             return true;
         error_count++;
@@ -368,7 +262,7 @@ static bool register_end(struct pair *pair, struct end *end, const struct gpu_me
     return false;
 }
 
-static void post_both(struct pair *pair, const struct plan *plan, const uint8_t *message)
+static void post_both(struct gpu_pair *pair, const struct plan *plan, const uint8_t *message)
 {
     uint64_t bytes = plan->bytes != 0 ? plan->bytes : LONG;
 
@@ -376,8 +270,9 @@ static void post_both(struct pair *pair, const struct plan *plan, const uint8_t 
     if (plan->how == PUT_ASIDE)
         return;
     if (plan->how == FROM_HOST) {
-        keep_result(&pair->sender,
-                    net_isend(pair->sender.comm, message, bytes, 1, &pair->sender.request));
+        pair->sender.result =
+            net_isend(pair->sender.comm, message, bytes, 1, &pair->sender.request);
+        check_result(pair->sender.result);
         return;
     }
     post_send(pair, LONG, plan->how == GATED ? NET_AFTER_STREAM : NET_AFTER_NOTHING);
@@ -390,52 +285,51 @@ static void post_both(struct pair *pair, const struct plan *plan, const uint8_t 
     if (pair->sender.request == NULL) {
         if (!plan->close_armed)
             fault(NULL);
-        end_close(&pair->sender);
+        gpu_end_close(&pair->sender);
     }
 }
 
-static void finish_both(struct pair *pair, const struct plan *plan)
+static void finish_both(struct gpu_pair *pair, const struct plan *plan)
 {
     uint64_t deadline = deadline_after_ms(CASE_MS);
 
-    while (pair->sender.request != NULL || pair->receiver.request != NULL) {
-        move_on(&pair->sender, plan->waiting);
-        move_on(&pair->receiver, plan->waiting);
+    while (!is_idle(pair)) {
+        move_on(pair, plan->waiting);
         mail_turn();
         if (deadline_passed(deadline))
             fail_msg("%s: a request does not end", plan->fault);
     }
 }
 
-static void prepare(struct pair *pair, const struct plan *plan, const uint8_t *message)
+static void prepare(struct gpu_pair *pair, const struct plan *plan, const uint8_t *message)
 {
     bool done = false;
 
-    fill(&pair->to, NULL, 0);
-    fill(&pair->from, NULL, 0);
+    fill(&pair->receiver, NULL, 0);
+    fill(&pair->sender, NULL, 0);
     if (plan->how == PUT_ASIDE) {
-        assert_success(net_isend(pair->sender.comm, message, SHORT, 1, &pair->sender.request));
-        assert_success(net_wait(pair->sender.request, deadline_after_ms(CASE_MS), &done, NULL));
+        assert_success(net_wait(must_send(pair->sender.comm, message, SHORT, 1),
+                                deadline_after_ms(CASE_MS), &done, NULL));
         assert_true(done);
-        pair->sender.request = NULL;
         return;
     }
     if (plan->how == GATED) /* to be late */
         for (int i = 0; i < 4; i++)
-            assert_success(gpu_set(stream, pair->from.address, MARK, MOST));
-    begin_to_fill(&pair->from, message, LONG);
+            assert_success(
+                gpu_set(world.stream, pair->sender.place.device.address, GPU_MARK, MOST));
+    begin_to_fill(&pair->sender, message, LONG);
     if (plan->how != GATED)
-        drain();
+        world_drain();
 }
 
 /* The buffers are the caller's again: whatever is still copied would be seen in these. */
-static void reuse_buffers(struct pair *pair)
+static void reuse_buffers(struct gpu_pair *pair)
 {
-    fill(&pair->from, NULL, 0);
-    fill(&pair->to, NULL, 0);
+    fill(&pair->sender, NULL, 0);
+    fill(&pair->receiver, NULL, 0);
 }
 
-static void check_outcome(struct pair *pair, const struct plan *plan, const uint8_t *message,
+static void check_outcome(struct gpu_pair *pair, const struct plan *plan, const uint8_t *message,
                           unsigned seen)
 {
     uint64_t bytes = plan->how == PUT_ASIDE ? SHORT : LONG;
@@ -445,28 +339,27 @@ static void check_outcome(struct pair *pair, const struct plan *plan, const uint
     error_count += pair->receiver.result != TCPX_SUCCESS;
     if (seen == 0 && (pair->sender.result != TCPX_SUCCESS || pair->receiver.result != TCPX_SUCCESS))
         fail_msg("%s: an error without a fault", plan->fault);
-    if (pair->receiver.result == TCPX_SUCCESS && !holds(&pair->to, message, bytes))
+    if (pair->receiver.result == TCPX_SUCCESS && !holds(&pair->receiver, message, bytes))
         fail_msg("%s: the message is wrong", plan->fault);
 }
 
 static void run_case(const struct plan *plan)
 {
-    const uint8_t *message = text_of(&text, ++case_count);
+    const uint8_t *message = text_of(&world.text, ++case_count);
     struct fakecuda_balance before;
     unsigned seen = faults_seen();
     bool registered = true;
     bool failed = false;
-    struct pair pair;
+    struct gpu_pair pair;
 
     get_balance(&before);
-    pair_open(&pair);
+    gpu_pair_open(&pair, &options, MOST);
     if (!plan->register_armed)
-        pair_register(&pair);
+        gpu_pair_register(&pair);
     prepare(&pair, plan, message);
     fault(plan->fault);
     if (plan->register_armed)
-        registered = register_end(&pair, &pair.sender, &pair.from) &&
-                     register_end(&pair, &pair.receiver, &pair.to);
+        registered = register_end(&pair, &pair.sender) && register_end(&pair, &pair.receiver);
     if (registered) {
         post_both(&pair, plan, message);
         finish_both(&pair, plan);
@@ -474,22 +367,22 @@ static void run_case(const struct plan *plan)
     }
     mail_one();
     if (plan->close_armed)
-        pair_close(&pair);
+        close_in_time(&pair);
     fault(NULL);
-    drain(); /* what a gate waited for reads the window */
+    world_drain(); /* what a gate waited for reads the place */
     if (registered)
         check_outcome(&pair, plan, message, faults_seen() - seen);
     if (failed)
         reuse_buffers(&pair);
     if (plan->shared)
         move_message(&healthy, case_count);
-    pair_close(&pair);
+    close_in_time(&pair);
     if (failed) {
         nap_us(2000);
-        if (!holds_marks_only(&pair.to) || !holds_marks_only(&pair.from))
+        if (!holds(&pair.receiver, NULL, 0) || !holds(&pair.sender, NULL, 0))
             fail_msg("%s: a buffer was written to after its request had ended", plan->fault);
     }
-    pair_free(&pair);
+    gpu_pair_free(&pair);
     if (!plan->shared) {
         healthy_open();
         move_message(&healthy, case_count);
@@ -614,35 +507,33 @@ static void unpack_case(const char *spec)
     struct net_link_options fifo = options;
     struct net_device_handle handle;
     struct fakecuda_balance before;
-    struct pair pair = {.from = {.bytes = 0}};
     struct net_request *receive;
+    struct gpu_pair pair;
     uint64_t deadline = deadline_after_ms(CASE_MS);
     int result;
 
     get_balance(&before);
     fifo.match = WIRE_MATCH_FIFO;
     case_count++;
-    make_comm_pair(&fifo, &pair.sender.comm, &pair.receiver.comm);
-    assert_success(gpu_memory_alloc(gpu, MOST, 4096, &pair.to));
+    gpu_pair_open(&pair, &fifo, MOST);
     fault(spec);
     result = net_unpack_open(pair.receiver.comm, 0, 4096, &handle);
-    keep_result(&pair.receiver, result);
+    check_result(result);
     if (result != TCPX_SUCCESS) /* nothing is left of it that would be in the way */
         assert_success(net_unpack_open(pair.receiver.comm, 0, 4096, &handle));
-    keep_result(&pair.receiver, net_register(pair.receiver.comm, (void *)(uintptr_t)pair.to.address,
-                                             MOST, &pair.receiver.memory));
-    if (pair.receiver.result != TCPX_SUCCESS)
-        assert_success(net_register(pair.receiver.comm, (void *)(uintptr_t)pair.to.address, MOST,
+    result = net_register(pair.receiver.comm, place_at(&pair.receiver.place, 0), MOST,
+                          &pair.receiver.memory);
+    check_result(result);
+    if (result != TCPX_SUCCESS)
+        assert_success(net_register(pair.receiver.comm, place_at(&pair.receiver.place, 0), MOST,
                                     &pair.receiver.memory));
     /* What is received stays in bounce memory: no call of the driver is needed for that. */
     post_receive(&pair, LONG);
     assert_success(pair.receiver.result);
     receive = pair.receiver.request;
-    assert_success(
-        net_isend(pair.sender.comm, text_of(&text, case_count), LONG, 1, &pair.sender.request));
-    while (pair.sender.request != NULL || pair.receiver.request != NULL) {
-        move_on(&pair.sender, false);
-        move_on(&pair.receiver, false);
+    pair.sender.request = must_send(pair.sender.comm, text_of(&world.text, case_count), LONG, 1);
+    while (!is_idle(&pair)) {
+        move_on(&pair, false);
         mail_turn();
         assert_false(deadline_passed(deadline));
     }
@@ -650,8 +541,8 @@ static void unpack_case(const char *spec)
     assert_success(pair.receiver.result);
     assert_success(net_consumed(receive));
     fault(NULL);
-    pair_close(&pair);
-    pair_free(&pair);
+    close_in_time(&pair);
+    gpu_pair_free(&pair);
     assert_balance(&before, spec);
 }
 
@@ -670,14 +561,12 @@ static void test_an_unpack_queue(void **state)
 /* --- a copy that runs on ------------------------------------------------------------------- */
 
 /* Whether each byte is the message's, or was not written. */
-static bool holds_part_of(const struct gpu_memory *memory, const uint8_t *message, uint64_t bytes)
+static bool holds_part_of(struct gpu_end *end, const uint8_t *message, uint64_t bytes)
 {
-    const uint8_t *seen = (uint8_t *)window.host + MARGIN;
+    const uint8_t *seen = place_look(&end->place, MOST) + GPU_MARGIN;
 
-    assert_success(gpu_copy_to_host(stream, window.host, memory->address, MOST));
-    drain();
     for (uint64_t i = 0; i < bytes; i++)
-        if (seen[i] != message[i] && seen[i] != MARK)
+        if (seen[i] != message[i] && seen[i] != GPU_MARK)
             return false;
     return true;
 }
@@ -691,38 +580,38 @@ static void copy_runs_on(const char *spec, uint64_t bytes, const char *delay_us)
     enum { BUSY_BYTES = 8 << 20, BUSY_TURNS = 40 };
     const struct plan plan = {.how = FROM_HOST, .bytes = bytes};
     struct gpu_memory busy;
-    struct pair pair;
-    struct pair other;
+    struct gpu_pair pair;
+    struct gpu_pair other;
 
-    pair_open(&pair);
+    gpu_pair_open(&pair, &options, MOST);
     setenv("FAKECUDA_DELAY_US", delay_us, 1); /* of all that runs on its stream */
-    pair_register(&pair);
+    gpu_pair_register(&pair);
     unsetenv("FAKECUDA_DELAY_US");
-    pair_open(&other);
-    pair_register(&other);
-    assert_success(gpu_memory_alloc(gpu, BUSY_BYTES, 4096, &busy));
+    gpu_pair_open(&other, &options, MOST);
+    gpu_pair_register(&other);
+    assert_success(gpu_memory_alloc(world.gpu, BUSY_BYTES, 4096, &busy));
     move_message(&other, 1); /* slots are there */
-    fill(&pair.to, NULL, 0);
-    fill(&other.to, NULL, 0);
+    fill(&pair.receiver, NULL, 0);
+    fill(&other.receiver, NULL, 0);
     for (int i = 0; i < BUSY_TURNS; i++)
-        assert_success(gpu_set(stream, busy.address, 0, BUSY_BYTES));
+        assert_success(gpu_set(world.stream, busy.address, 0, BUSY_BYTES));
     fault(spec);
-    post_both(&pair, &plan, text_of(&text, 2));
+    post_both(&pair, &plan, text_of(&world.text, 2));
     finish_both(&pair, &plan);
     fault(NULL);
     assert_int_equal(pair.receiver.result, TCPX_CUDA_ERROR);
-    post_both(&other, &plan, text_of(&text, 3));
+    post_both(&other, &plan, text_of(&world.text, 3));
     finish_both(&other, &plan);
     assert_success(other.receiver.result);
-    drain();
-    assert_true(holds(&other.to, text_of(&text, 3), bytes));
-    if (!holds_part_of(&pair.to, text_of(&text, 2), bytes))
+    world_drain();
+    assert_true(holds(&other.receiver, text_of(&world.text, 3), bytes));
+    if (!holds_part_of(&pair.receiver, text_of(&world.text, 2), bytes))
         fail_msg("%s: bytes of another comm were copied into the buffer of this one", spec);
-    pair_close(&pair);
-    pair_close(&other);
-    pair_free(&pair);
-    pair_free(&other);
-    gpu_memory_free(gpu, &busy);
+    close_in_time(&pair);
+    close_in_time(&other);
+    gpu_pair_free(&pair);
+    gpu_pair_free(&other);
+    gpu_memory_free(world.gpu, &busy);
 }
 
 static void test_a_record_that_fails(void **state)
@@ -751,28 +640,28 @@ static void test_a_failure_after_the_end(void **state)
 {
     static uint8_t nothing[1];
     const struct plan plan = {.fault = "cuMemcpy2DAsync_v2@1=2", .how = PUT_ASIDE};
-    uint64_t deadline = deadline_after_ms(CASE_MS);
-    struct pair pair;
+    struct net_request *request;
+    int result;
+    struct gpu_pair pair;
 
     (void)state;
-    pair_open(&pair);
-    pair_register(&pair);
-    prepare(&pair, &plan, text_of(&text, 1));
-    end_close(&pair.sender);
+    gpu_pair_open(&pair, &options, MOST);
+    gpu_pair_register(&pair);
+    prepare(&pair, &plan, text_of(&world.text, 1));
+    gpu_end_close(&pair.sender);
     /* an I/O thread may have seen the end already */
-    pair.receiver.result = net_irecv(pair.receiver.comm, nothing, 1, 9, &pair.receiver.request);
-    while (pair.receiver.request != NULL) {
-        move_on(&pair.receiver, false);
-        assert_false(deadline_passed(deadline));
-    }
-    assert_int_equal(pair.receiver.result, TCPX_REMOTE_ERROR);
+    result = net_irecv(pair.receiver.comm, nothing, 1, 9, &request);
+    if (result == TCPX_SUCCESS)
+        result = end_of(request, NULL);
+    check_result(result);
+    assert_int_equal(result, TCPX_REMOTE_ERROR);
     fault(plan.fault);
     post_receive(&pair, SHORT);
     finish_both(&pair, &plan);
     fault(NULL);
     assert_int_equal(pair.receiver.result, TCPX_CUDA_ERROR);
-    pair_close(&pair);
-    pair_free(&pair);
+    close_in_time(&pair);
+    gpu_pair_free(&pair);
 }
 
 /* --- a GPU that is lost -------------------------------------------------------------------- */
@@ -784,29 +673,27 @@ static void test_a_failure_after_the_end(void **state)
 static void lose_the_gpu(enum how how, unsigned turns, bool waiting)
 {
     const struct plan plan = {.fault = "a lost GPU", .how = how, .waiting = waiting};
-    const uint8_t *message = text_of(&text, ++case_count);
-    struct pair pair;
+    const uint8_t *message = text_of(&world.text, ++case_count);
+    struct gpu_pair pair;
 
-    pair_open(&pair);
-    pair_register(&pair);
+    gpu_pair_open(&pair, &options, MOST);
+    gpu_pair_register(&pair);
     prepare(&pair, &plan, message);
     post_both(&pair, &plan, message);
-    for (unsigned i = 0; i < turns; i++) {
-        move_on(&pair.sender, false);
-        move_on(&pair.receiver, false);
-    }
+    for (unsigned i = 0; i < turns; i++)
+        move_on(&pair, false);
     shutdown_driver(1);
     finish_both(&pair, &plan);
     error_count += pair.sender.result != TCPX_SUCCESS;
     error_count += pair.receiver.result != TCPX_SUCCESS;
     mail_one();
-    pair_close(&pair);
+    close_in_time(&pair);
     nap_us(LATE_US); /* the stand-in does what it was told before it was lost */
     shutdown_driver(0);
-    drain();
+    world_drain();
     if (pair.receiver.result == TCPX_SUCCESS)
-        assert_true(holds(&pair.to, message, how == PUT_ASIDE ? SHORT : LONG));
-    pair_free(&pair);
+        assert_true(holds(&pair.receiver, message, how == PUT_ASIDE ? SHORT : LONG));
+    gpu_pair_free(&pair);
 }
 
 static void test_a_lost_gpu(void **state)
@@ -831,23 +718,18 @@ static void test_a_lost_gpu(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    text = text_create(LONG);
-    make_comm_pair(&options, &mail.sender.comm, &mail.receiver.comm);
-    return gpu_open(0, &gpu) != TCPX_SUCCESS || gpu_stream_create(gpu, &stream) != TCPX_SUCCESS ||
-           gpu_event_create(gpu, GPU_EVENT_PLAIN, &event) != TCPX_SUCCESS ||
-           gpu_pinned_alloc(gpu, MOST, GPU_PINNED_PLAIN, &window) != TCPX_SUCCESS;
+    if (world_open(LONG, MOST) != 0)
+        return -1;
+    gpu_pair_open(&mail.pair, &options, 1);
+    return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    text_destroy(&text);
-    end_close(&mail.sender);
-    end_close(&mail.receiver);
-    gpu_pinned_free(gpu, &window);
-    gpu_event_destroy(event);
-    gpu_stream_destroy(stream);
-    gpu_close(gpu);
+    gpu_pair_close(&mail.pair);
+    gpu_pair_free(&mail.pair);
+    world_close();
     return 0;
 }
 

@@ -4,48 +4,10 @@
  * wait for the caller's work on the GPU; many comms that share one small staging pool; a peer that
  * takes nothing; and a GPU that fails. Runs on any backend.
  */
-#include "gpu/gpu.h"
-#include "tests/unit/net_traffic.h"
+#include "tests/support/gpu_pair.h"
+#include "tests/support/traffic.h"
 
-#include <sched.h>
-
-enum {
-    EAGER_LIMIT = 4096,
-    SLICE = 64 << 10,
-    LONGEST = 600000,
-    SLOTS = 12,
-    MARGIN = 64,
-    MARK = 0xaa,
-};
-
-static struct gpu *gpu;
-static struct gpu_stream *stream;
-static struct gpu_event *event;
-static struct text text;
-
-static int set_up(void **state)
-{
-    (void)state;
-    text = text_create(LONGEST);
-    return gpu_open(0, &gpu) != TCPX_SUCCESS || gpu_stream_create(gpu, &stream) != TCPX_SUCCESS ||
-           gpu_event_create(gpu, GPU_EVENT_PLAIN, &event) != TCPX_SUCCESS;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    text_destroy(&text);
-    gpu_event_destroy(event);
-    gpu_stream_destroy(stream);
-    gpu_close(gpu);
-    return 0;
-}
-
-static void drain(void)
-{
-    assert_success(gpu_event_record(event, stream));
-    assert_success(gpu_event_wait(event, deadline_after_ms(LIMIT_MS)));
-}
+enum { EAGER_LIMIT = 4096, SLICE = 64 << 10, LONGEST = 600000, ROOM = LONGEST + 4 * GPU_MARGIN };
 
 static unsigned messages_wanted(void)
 {
@@ -54,292 +16,113 @@ static unsigned messages_wanted(void)
     return wanted != NULL ? (unsigned)atoi(wanted) : 2000;
 }
 
-/* --- buffers in either memory -------------------------------------------------------------- */
-
-/* One place of `room` bytes with a margin on either side. */
-struct place {
-    bool in_gpu;
-    struct gpu_memory device;
-    uint8_t *host;
-};
-
-static void place_create(struct place *place, bool in_gpu, uint64_t room)
+static const struct net_link_options *options_of(uint8_t sockets, enum wire_match match,
+                                                 enum wire_framing framing)
 {
-    place->in_gpu = in_gpu;
-    place->host = malloc(room + 2 * (uint64_t)MARGIN);
-    assert_non_null(place->host);
-    if (in_gpu)
-        assert_success(gpu_memory_alloc(gpu, room + 2 * (uint64_t)MARGIN, 4096, &place->device));
+    static struct net_link_options options;
+
+    options = *PAIR_OPTIONS(.sockets = sockets, .match = match, .framing = framing,
+                            .eager_credit = 32768, .largest_slice = SLICE);
+    return &options;
 }
 
-static void place_destroy(struct place *place)
+static const struct net_link_options *with_tags(uint8_t sockets)
 {
-    if (place->in_gpu)
-        gpu_memory_free(gpu, &place->device);
-    free(place->host);
-}
-
-/* Whether the message is there and nothing else was written up to `room`. */
-static bool place_holds(struct place *place, uint64_t at, const uint8_t *message, uint64_t bytes,
-                        uint64_t room)
-{
-    uint64_t all = at + room + MARGIN;
-
-    if (place->in_gpu) {
-        assert_success(gpu_copy_to_host(stream, place->host, place->device.address, all));
-        drain();
-    }
-    for (uint64_t i = 0; i < at; i++)
-        if (place->host[i] != MARK)
-            return false;
-    for (uint64_t i = at + bytes; i < all; i++)
-        if (place->host[i] != MARK)
-            return false;
-    return memcmp(place->host + at, message, bytes) == 0;
-}
-
-/* Marks all, and puts a message at `at` if there is one. */
-static void place_prepare(struct place *place, uint64_t at, const uint8_t *message, uint64_t bytes,
-                          uint64_t room)
-{
-    uint64_t all = at + room + MARGIN;
-
-    memset(place->host, MARK, all);
-    if (message != NULL)
-        memcpy(place->host + at, message, bytes);
-    if (place->in_gpu) {
-        assert_success(gpu_copy_to_device(stream, place->device.address, place->host, all));
-        drain();
-    }
-}
-
-static void *place_at(const struct place *place, uint64_t at)
-{
-    return place->in_gpu ? (void *)(uintptr_t)(place->device.address + at) : place->host + at;
+    return options_of(sockets, WIRE_MATCH_TAG, WIRE_INLINE);
 }
 
 /* --- random traffic ------------------------------------------------------------------------ */
 
-struct message {
-    uint64_t tag;
-    uint64_t bytes;
-    uint64_t number;
-};
+enum { SLOTS = 12, SPARE = 3000 };
 
-struct slot {
+/* Some buffers in GPU memory and some in host memory, at any alignment. */
+struct gpu_slot {
     struct place place;
-    struct net_memory *memory;
-    struct net_request *request; /* NULL: free */
-    struct message message;
     uint64_t at;
-    uint64_t room;
 };
 
-struct traffic {
-    struct net_comm *sender;
-    struct net_comm *receiver;
-    struct slot sends[SLOTS];
-    struct slot receives[SLOTS];
-    uint64_t random;
-    uint64_t sender_random; /* both sides make the same messages up */
-    uint64_t receiver_random;
-    unsigned sent;
-    unsigned posted;
-    unsigned received;
-    unsigned count;
+static uint64_t offsets = 5; /* random numbers */
+
+static void slot_prepare(struct traffic_slot *slot, const uint8_t *message, uint64_t bytes)
+{
+    struct gpu_slot *own = slot->place;
+
+    own->at = GPU_MARGIN + random_below(&offsets, GPU_MARGIN);
+    place_fill(&own->place, own->at + bytes + GPU_MARGIN, own->at, message, bytes);
+    slot->buffer.data = place_at(&own->place, own->at);
+}
+
+static bool slot_is_right(struct traffic_slot *slot, const uint8_t *message, uint64_t bytes)
+{
+    struct gpu_slot *own = slot->place;
+
+    return place_holds(&own->place, own->at + slot->room + GPU_MARGIN, own->at, message, bytes);
+}
+
+static const struct traffic_memory gpu_slots = {.prepare = slot_prepare, .holds = slot_is_right};
+
+static void slots_open(struct net_comm *comm, struct traffic_slot *slots)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        struct gpu_slot *own = calloc(1, sizeof *own);
+
+        assert_non_null(own);
+        place_create(&own->place, random_below(&offsets, 3) != 0, ROOM + SPARE);
+        if (own->place.in_gpu || i % 2 == 0)
+            assert_success(net_register(comm, place_at(&own->place, 0), own->place.bytes,
+                                        &slots[i].buffer.memory));
+        slots[i].place = own;
+    }
+}
+
+static void slots_close(struct net_comm *comm, struct traffic_slot *slots)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        struct gpu_slot *own = slots[i].place;
+
+        net_deregister(comm, slots[i].buffer.memory);
+        place_destroy(&own->place);
+        free(own);
+    }
+}
+
+/* One direction. */
+struct flow {
+    struct pair pair;
+    struct traffic_stream stream;
+    struct traffic traffic;
 };
 
-static struct message next_message(uint64_t *random, uint64_t number)
+static void flow_open(struct flow *flow, const struct net_link_options *options, unsigned count,
+                      uint64_t seed)
 {
     static const uint64_t edges[] = {0,     1,         EAGER_LIMIT, EAGER_LIMIT + 1,
                                      SLICE, SLICE + 1, 3 * SLICE,   4096};
-    struct message message = {.number = number, .tag = random_below(random, 3)};
+    static const struct traffic_sizes sizes = {
+        .edges = edges,
+        .edge_count = sizeof edges / sizeof *edges,
+        .below = {LONGEST + 1, 100000, 8000, 8000, 8000, 8000, 8000}};
 
-    switch (random_below(random, 8)) {
-    case 0:
-        message.bytes = edges[random_below(random, sizeof edges / sizeof *edges)];
-        break;
-    case 1:
-        message.bytes = random_below(random, LONGEST + 1);
-        break;
-    case 2:
-        message.bytes = random_below(random, 100000);
-        break;
-    default:
-        message.bytes = random_below(random, 8000);
-    }
-    return message;
+    flow->pair = pair_open(options);
+    flow->stream =
+        traffic_stream_create(&world.text, options->match, &sizes, &seed, (int)count, SLOTS, 0);
+    traffic_create(&flow->traffic, &flow->stream, &flow->stream, 0);
+    flow->traffic.sender = flow->pair.sender;
+    flow->traffic.receiver = flow->pair.receiver;
+    flow->traffic.memory = &gpu_slots;
+    flow->traffic.slots = SLOTS;
+    slots_open(flow->pair.sender, flow->traffic.sends);
+    slots_open(flow->pair.receiver, flow->traffic.receives);
 }
 
-static void slots_open(struct traffic *traffic, struct net_comm *comm, struct slot *slots)
+static void flow_close(struct flow *flow)
 {
-    for (int i = 0; i < SLOTS; i++) {
-        struct slot *slot = &slots[i];
-
-        *slot = (struct slot){.request = NULL};
-        place_create(&slot->place, random_below(&traffic->random, 3) != 0, LONGEST + 2 * MARGIN);
-        if (slot->place.in_gpu || i % 2 == 0)
-            assert_success(
-                net_register(comm, place_at(&slot->place, 0), LONGEST + 3 * MARGIN, &slot->memory));
-    }
-}
-
-static void slots_close(struct net_comm *comm, struct slot *slots)
-{
-    for (int i = 0; i < SLOTS; i++) {
-        net_deregister(comm, slots[i].memory);
-        place_destroy(&slots[i].place);
-    }
-}
-
-static struct slot *free_slot(struct traffic *traffic, struct slot *slots)
-{
-    int first = (int)random_below(&traffic->random, SLOTS);
-
-    for (int i = 0; i < SLOTS; i++)
-        if (slots[(first + i) % SLOTS].request == NULL)
-            return &slots[(first + i) % SLOTS];
-    return NULL;
-}
-
-static void post_send(struct traffic *traffic)
-{
-    struct slot *slot = free_slot(traffic, traffic->sends);
-    struct net_buffer buffer;
-    uint64_t before = traffic->sender_random;
-
-    if (slot == NULL || traffic->sent == traffic->count)
-        return;
-    slot->message = next_message(&traffic->sender_random, traffic->sent);
-    slot->at = MARGIN + random_below(&traffic->random, MARGIN);
-    place_prepare(&slot->place, slot->at, text_of(&text, slot->message.number), slot->message.bytes,
-                  slot->message.bytes);
-    buffer = (struct net_buffer){.data = place_at(&slot->place, slot->at),
-                                 .bytes = slot->message.bytes,
-                                 .memory = slot->memory};
-    assert_success(net_isend_buffer(traffic->sender, &buffer, slot->message.tag, &slot->request));
-    if (slot->request == NULL)
-        traffic->sender_random = before;
-    else
-        traffic->sent++;
-}
-
-static void post_receive(struct traffic *traffic)
-{
-    struct slot *slot = free_slot(traffic, traffic->receives);
-    struct net_buffer buffer;
-    uint64_t before = traffic->receiver_random;
-
-    if (slot == NULL || traffic->posted == traffic->count)
-        return;
-    slot->message = next_message(&traffic->receiver_random, traffic->posted);
-    slot->at = MARGIN + random_below(&traffic->random, MARGIN);
-    slot->room = slot->message.bytes;
-    if (slot->room + MARGIN <= LONGEST)
-        slot->room += random_below(&traffic->random, MARGIN);
-    place_prepare(&slot->place, slot->at, NULL, 0, slot->room);
-    buffer = (struct net_buffer){
-        .data = place_at(&slot->place, slot->at), .bytes = slot->room, .memory = slot->memory};
-    assert_success(net_irecv_buffer(traffic->receiver, &buffer, slot->message.tag, &slot->request));
-    if (slot->request == NULL)
-        traffic->receiver_random = before;
-    else
-        traffic->posted++;
-}
-
-static bool test_one(struct traffic *traffic, struct slot *slot, bool receiving)
-{
-    uint64_t bytes = 0;
-    bool done = false;
-
-    if (slot->request == NULL)
-        return false;
-    assert_success(net_test(slot->request, &done, &bytes));
-    if (!done)
-        return false;
-    slot->request = NULL;
-    if (!receiving) { /* whoever still reads this sends something else */
-        place_prepare(&slot->place, slot->at, NULL, 0, slot->message.bytes);
-        return true;
-    }
-    assert_int_equal(bytes, slot->message.bytes);
-    if (!place_holds(&slot->place, slot->at, text_of(&text, slot->message.number), bytes,
-                     slot->room))
-        fail_msg("message %llu of %llu bytes is wrong, or something around it",
-                 (unsigned long long)slot->message.number, (unsigned long long)bytes);
-    traffic->received++;
-    return true;
-}
-
-static void turn(struct traffic *traffic)
-{
-    bool moved = false;
-
-    if (random_below(&traffic->random, 2) == 0)
-        post_send(traffic);
-    if (random_below(&traffic->random, 2) == 0)
-        post_receive(traffic);
-    for (int i = 0; i < 4; i++) {
-        int slot = (int)random_below(&traffic->random, SLOTS);
-
-        moved = test_one(traffic, &traffic->sends[slot], false) || moved;
-        slot = (int)random_below(&traffic->random, SLOTS);
-        moved = test_one(traffic, &traffic->receives[slot], true) || moved;
-    }
-    if (!moved)
-        sched_yield();
-}
-
-static bool is_over(const struct traffic *traffic)
-{
-    for (int i = 0; i < SLOTS; i++)
-        if (traffic->sends[i].request != NULL)
-            return false;
-    return traffic->received == traffic->count && traffic->sent == traffic->count;
-}
-
-static struct net_link_options options_of(uint8_t sockets, enum wire_match match,
-                                          enum wire_framing framing)
-{
-    return (struct net_link_options){.sockets = sockets,
-                                     .match = match,
-                                     .framing = framing,
-                                     .eager_limit = EAGER_LIMIT,
-                                     .eager_credit = 32768,
-                                     .largest_slice = SLICE,
-                                     .timeout_ms = 60000,
-                                     .handshake_ms = 5000};
-}
-
-static void traffic_open(struct traffic *traffic, const struct net_link_options *options,
-                         unsigned count, uint64_t seed)
-{
-    *traffic = (struct traffic){
-        .random = seed, .sender_random = seed + 1, .receiver_random = seed + 1, .count = count};
-    make_comm_pair(options, &traffic->sender, &traffic->receiver);
-    slots_open(traffic, traffic->sender, traffic->sends);
-    slots_open(traffic, traffic->receiver, traffic->receives);
-}
-
-static void traffic_close(struct traffic *traffic)
-{
-    slots_close(traffic->sender, traffic->sends);
-    slots_close(traffic->receiver, traffic->receives);
-    net_comm_close(traffic->sender);
-    net_comm_close(traffic->receiver);
-}
-
-static void random_traffic(const struct net_link_options *options, unsigned count, uint64_t seed)
-{
-    static struct traffic traffic;
-    uint64_t deadline = deadline_after_ms(2 * LIMIT_MS);
-
-    traffic_open(&traffic, options, count, seed);
-    while (!is_over(&traffic)) {
-        turn(&traffic);
-        assert_false(deadline_passed(deadline));
-    }
-    traffic_close(&traffic);
+    traffic_must_be_fine(&flow->traffic, "GPU memory");
+    slots_close(flow->pair.sender, flow->traffic.sends);
+    slots_close(flow->pair.receiver, flow->traffic.receives);
+    pair_close(&flow->pair);
+    traffic_destroy(&flow->traffic);
+    traffic_stream_destroy(&flow->stream);
 }
 
 static void test_random_traffic(void **state)
@@ -355,213 +138,164 @@ static void test_random_traffic(void **state)
         {3, WIRE_MATCH_FIFO, WIRE_SEPARATE},
     };
     enum { MODES = sizeof modes / sizeof *modes };
+    static struct flow flow;
 
     (void)state;
     for (unsigned i = 0; i < MODES; i++) {
-        struct net_link_options options =
-            options_of(modes[i].sockets, modes[i].match, modes[i].framing);
-
-        random_traffic(&options, messages_wanted() / MODES + 1, 77 + i);
+        flow_open(&flow, options_of(modes[i].sockets, modes[i].match, modes[i].framing),
+                  messages_wanted() / MODES + 1, 77 + i);
+        traffic_run(&flow.traffic);
+        flow_close(&flow);
     }
 }
 
 /* Both ways at once, in one process: neither direction's pool stops the other. */
 static void test_both_ways(void **state)
 {
-    static struct traffic there;
-    static struct traffic back;
-    struct net_link_options options = options_of(2, WIRE_MATCH_TAG, WIRE_INLINE);
+    static struct flow there;
+    static struct flow back;
     uint64_t deadline = deadline_after_ms(2 * LIMIT_MS);
 
     (void)state;
-    traffic_open(&there, &options, messages_wanted() / 10 + 1, 5);
-    traffic_open(&back, &options, messages_wanted() / 10 + 1, 6);
-    while (!is_over(&there) || !is_over(&back)) {
-        turn(&there);
-        turn(&back);
+    flow_open(&there, with_tags(2), messages_wanted() / 10 + 1, 5);
+    flow_open(&back, with_tags(2), messages_wanted() / 10 + 1, 6);
+    while (!traffic_is_over(&there.traffic) || !traffic_is_over(&back.traffic)) {
+        traffic_turn(&there.traffic);
+        traffic_turn(&back.traffic);
         assert_false(deadline_passed(deadline));
     }
-    traffic_close(&there);
-    traffic_close(&back);
+    flow_close(&there);
+    flow_close(&back);
 }
 
 /* --- one message --------------------------------------------------------------------------- */
 
-struct one {
-    struct net_comm *sender;
-    struct net_comm *receiver;
-    struct place from;
-    struct place to;
-    struct net_memory *from_memory;
-    struct net_memory *to_memory;
-    struct net_request *send;
-    struct net_request *receive;
-};
-
-static void one_open(struct one *one, const struct net_link_options *options)
+static void open_pair(struct gpu_pair *pair, uint8_t sockets)
 {
-    *one = (struct one){.send = NULL};
-    make_comm_pair(options, &one->sender, &one->receiver);
-    place_create(&one->from, true, LONGEST + 2 * MARGIN);
-    place_create(&one->to, true, LONGEST + 2 * MARGIN);
-    assert_success(net_register(one->sender, place_at(&one->from, 0), LONGEST, &one->from_memory));
-    assert_success(net_register(one->receiver, place_at(&one->to, 0), LONGEST, &one->to_memory));
+    gpu_pair_open(pair, with_tags(sockets), ROOM);
+    gpu_pair_register(pair);
 }
 
-static void one_close(struct one *one)
+static void close_pair(struct gpu_pair *pair)
 {
-    net_deregister(one->sender, one->from_memory);
-    net_deregister(one->receiver, one->to_memory);
-    net_comm_close(one->sender);
-    net_comm_close(one->receiver);
-    place_destroy(&one->from);
-    place_destroy(&one->to);
+    gpu_pair_close(pair);
+    gpu_pair_free(pair);
 }
 
-static void one_post_receive(struct one *one, uint64_t bytes)
+/* A whole place with the message of this number, or without. */
+static void fill(struct gpu_end *end, const uint8_t *message, uint64_t bytes)
 {
-    place_prepare(&one->to, MARGIN, NULL, 0, bytes);
-    assert_success(net_irecv_buffer(one->receiver,
-                                    &(struct net_buffer){.data = place_at(&one->to, MARGIN),
-                                                         .bytes = bytes,
-                                                         .memory = one->to_memory},
-                                    1, &one->receive));
+    place_fill(&end->place, ROOM, GPU_MARGIN, message, bytes);
 }
 
-static void one_post_send(struct one *one, uint64_t bytes, enum net_after after, void *what)
+static void post_receive(struct gpu_pair *pair, uint64_t bytes)
 {
-    assert_success(net_isend_buffer(one->sender,
-                                    &(struct net_buffer){.data = place_at(&one->from, MARGIN),
-                                                         .bytes = bytes,
-                                                         .memory = one->from_memory,
-                                                         .after = after,
-                                                         .after_what = what},
-                                    1, &one->send));
+    fill(&pair->receiver, NULL, 0);
+    assert_success(gpu_pair_receive(pair, bytes));
 }
 
-static bool is_done(struct net_request **request)
+static void post_send(struct gpu_pair *pair, uint64_t bytes)
 {
-    bool done = false;
-
-    if (*request == NULL)
-        return true;
-    assert_success(net_test(*request, &done, NULL));
-    if (done)
-        *request = NULL;
-    return done;
+    assert_success(gpu_pair_send(pair, bytes, NET_AFTER_NOTHING, NULL));
 }
 
-static bool both_are_done(struct one *one)
+static void assert_arrived(struct gpu_pair *pair, uint64_t bytes, uint64_t number)
 {
-    bool sent = is_done(&one->send);
-    bool received = is_done(&one->receive);
-
-    return sent && received;
+    assert_true(
+        place_holds(&pair->receiver.place, ROOM, GPU_MARGIN, text_of(&world.text, number), bytes));
 }
 
-static void one_finish(struct one *one, uint64_t bytes, uint64_t number)
+static void finish(struct gpu_pair *pair, uint64_t bytes, uint64_t number)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-
-    while (!both_are_done(one))
-        assert_false(deadline_passed(deadline));
-    assert_true(place_holds(&one->to, MARGIN, text_of(&text, number), bytes, bytes));
+    gpu_pair_must_end(pair);
+    assert_arrived(pair, bytes, number);
 }
 
 /* The data is written by work that is still on the caller's stream when the send begins. */
 static void test_a_send_after_the_callers_work(void **state)
 {
-    struct net_link_options options = options_of(2, WIRE_MATCH_TAG, WIRE_INLINE);
-    struct gpu_pinned pinned;
     struct gpu_event *written;
-    struct one one;
+    struct gpu_pair pair;
 
     (void)state;
-    one_open(&one, &options);
-    assert_success(gpu_pinned_alloc(gpu, LONGEST, GPU_PINNED_PLAIN, &pinned));
-    assert_success(gpu_event_create(gpu, GPU_EVENT_PLAIN, &written));
+    open_pair(&pair, 2);
+    assert_success(gpu_event_create(world.gpu, GPU_EVENT_PLAIN, &written));
     for (uint64_t i = 0; i < 6; i++) {
         uint64_t bytes = i % 2 ? 3000 : LONGEST;
+        gpu_address at = pair.sender.place.device.address + GPU_MARGIN;
 
-        place_prepare(&one.from, MARGIN, NULL, 0, bytes);
-        one_post_receive(&one, bytes);
-        memcpy(pinned.host, text_of(&text, i), bytes);
+        fill(&pair.sender, NULL, 0);
+        post_receive(&pair, bytes);
+        memcpy(world.window.host, text_of(&world.text, i), bytes);
         for (int k = 0; k < 8; k++) /* to be late */
-            assert_success(gpu_set(stream, one.from.device.address + MARGIN, MARK, bytes));
-        assert_success(
-            gpu_copy_to_device(stream, one.from.device.address + MARGIN, pinned.host, bytes));
-        assert_success(gpu_event_record(written, stream));
+            assert_success(gpu_set(world.stream, at, GPU_MARK, bytes));
+        assert_success(gpu_copy_to_device(world.stream, at, world.window.host, bytes));
+        assert_success(gpu_event_record(written, world.stream));
         if (i % 3 == 0)
-            one_post_send(&one, bytes, NET_AFTER_EVENT, gpu_event_native(written));
+            assert_success(gpu_pair_send(&pair, bytes, NET_AFTER_EVENT, gpu_event_native(written)));
         else
-            one_post_send(&one, bytes, NET_AFTER_STREAM, gpu_stream_native(stream));
-        one_finish(&one, bytes, i);
+            assert_success(
+                gpu_pair_send(&pair, bytes, NET_AFTER_STREAM, gpu_stream_native(world.stream)));
+        finish(&pair, bytes, i);
     }
     gpu_event_destroy(written);
-    gpu_pinned_free(gpu, &pinned);
-    one_close(&one);
+    close_pair(&pair);
 }
 
 /* The caller's stream is made to wait, and what it reads then is there. */
 static void test_a_stream_that_waits_for_a_receive(void **state)
 {
-    struct net_link_options options = options_of(2, WIRE_MATCH_TAG, WIRE_INLINE);
-    struct gpu_pinned pinned;
-    struct one one;
+    struct gpu_pair pair;
 
     (void)state;
-    one_open(&one, &options);
-    assert_success(gpu_pinned_alloc(gpu, LONGEST, GPU_PINNED_PLAIN, &pinned));
+    open_pair(&pair, 2);
     for (uint64_t i = 0; i < 10; i++) {
+        const uint8_t *message = text_of(&world.text, i);
         uint64_t size = i % 2 ? 3000 : LONGEST;
         uint64_t deadline = deadline_after_ms(LIMIT_MS);
         uint64_t bytes = 0;
         bool done = false;
 
-        place_prepare(&one.from, MARGIN, text_of(&text, i), size, size);
-        one_post_receive(&one, size);
+        fill(&pair.sender, message, size);
+        post_receive(&pair, size);
         if (i % 3 == 0) /* from host memory; it may have been put aside */
-            assert_success(net_isend(one.sender, text_of(&text, i), size, 1, &one.send));
+            pair.sender.request = must_send(pair.sender.comm, message, size, 1);
         else
-            one_post_send(&one, size, NET_AFTER_NOTHING, NULL);
+            post_send(&pair, size);
         while (!done) {
-            (void)is_done(&one.send);
-            assert_success(
-                net_test_on_stream(one.receive, gpu_stream_native(stream), &done, &bytes));
+            assert_success(gpu_end_step(&pair.sender, false));
+            assert_success(net_test_on_stream(pair.receiver.request,
+                                              gpu_stream_native(world.stream), &done, &bytes));
             assert_false(deadline_passed(deadline));
         }
+        pair.receiver.request = NULL;
         assert_int_equal(bytes, size);
-        assert_success(gpu_copy_to_host(stream, pinned.host, one.to.device.address + MARGIN, size));
-        drain();
-        assert_memory_equal(pinned.host, text_of(&text, i), size);
-        while (!is_done(&one.send))
-            assert_false(deadline_passed(deadline));
+        assert_memory_equal(world_look(pair.receiver.place.device.address + GPU_MARGIN, size),
+                            message, size);
+        gpu_pair_must_end(&pair);
     }
-    gpu_pinned_free(gpu, &pinned);
-    one_close(&one);
+    close_pair(&pair);
 }
 
 /* A small message that came before its receive into GPU memory, from a sender in host memory. */
 static void test_a_message_that_was_put_aside(void **state)
 {
-    struct net_link_options options = options_of(1, WIRE_MATCH_TAG, WIRE_INLINE);
-    struct one one;
+    struct gpu_pair pair;
 
     (void)state;
-    one_open(&one, &options);
+    open_pair(&pair, 1);
     for (uint64_t i = 0; i < 20; i++) {
         uint64_t bytes = 1 + i * 200;
-        struct net_request *early;
         bool done = false;
 
-        assert_success(net_isend(one.sender, text_of(&text, i), bytes, 1, &early));
-        assert_success(net_wait(early, deadline_after_ms(LIMIT_MS), &done, NULL));
+        assert_success(net_wait(must_send(pair.sender.comm, text_of(&world.text, i), bytes, 1),
+                                deadline_after_ms(LIMIT_MS), &done, NULL));
         assert_true(done);
         nap_us(1000);
-        one_post_receive(&one, bytes);
-        one_finish(&one, bytes, i);
+        post_receive(&pair, bytes);
+        finish(&pair, bytes, i);
     }
-    one_close(&one);
+    close_pair(&pair);
 }
 
 /* --- sharing ------------------------------------------------------------------------------- */
@@ -569,28 +303,26 @@ static void test_a_message_that_was_put_aside(void **state)
 static void test_many_comms_share_a_pool(void **state)
 {
     enum { COMMS = 64 };
-    static struct one many[COMMS];
-    struct net_link_options options = options_of(1, WIRE_MATCH_TAG, WIRE_INLINE);
+    static struct gpu_pair many[COMMS];
     uint64_t deadline = deadline_after_ms(2 * LIMIT_MS);
     int left = COMMS;
 
     (void)state;
     for (int i = 0; i < COMMS; i++) {
-        one_open(&many[i], &options);
-        place_prepare(&many[i].from, MARGIN, text_of(&text, (uint64_t)i), LONGEST, LONGEST);
-        one_post_receive(&many[i], LONGEST);
-        one_post_send(&many[i], LONGEST, NET_AFTER_NOTHING, NULL);
+        open_pair(&many[i], 1);
+        fill(&many[i].sender, text_of(&world.text, (uint64_t)i), LONGEST);
+        post_receive(&many[i], LONGEST);
+        post_send(&many[i], LONGEST);
     }
     while (left > 0) {
         left = 0;
         for (int i = 0; i < COMMS; i++)
-            left += !both_are_done(&many[i]);
+            left += !gpu_pair_step(&many[i], false);
         assert_false(deadline_passed(deadline));
     }
     for (int i = 0; i < COMMS; i++) {
-        assert_true(
-            place_holds(&many[i].to, MARGIN, text_of(&text, (uint64_t)i), LONGEST, LONGEST));
-        one_close(&many[i]);
+        finish(&many[i], LONGEST, (uint64_t)i);
+        close_pair(&many[i]);
     }
 }
 
@@ -598,101 +330,83 @@ static void test_many_comms_share_a_pool(void **state)
 static void test_receives_in_another_order(void **state)
 {
     enum { TAGS = 12 };
-    struct net_link_options options = options_of(2, WIRE_MATCH_TAG, WIRE_INLINE);
     struct net_request *sends[TAGS];
-    struct net_request *receives[TAGS];
     uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    struct place places[TAGS];
-    struct net_memory *memories[TAGS];
-    struct one one;
+    struct gpu_end ends[TAGS];
+    struct net_buffer buffer;
+    struct gpu_pair pair;
     int left = TAGS;
 
     (void)state;
-    one_open(&one, &options);
-    place_prepare(&one.from, MARGIN, text_of(&text, 9), LONGEST, LONGEST);
+    open_pair(&pair, 2);
+    fill(&pair.sender, text_of(&world.text, 9), LONGEST);
+    buffer = gpu_end_buffer(&pair.sender, LONGEST);
     for (int i = 0; i < TAGS; i++)
-        assert_success(net_isend_buffer(one.sender,
-                                        &(struct net_buffer){.data = place_at(&one.from, MARGIN),
-                                                             .bytes = LONGEST,
-                                                             .memory = one.from_memory},
-                                        (uint64_t)i, &sends[i]));
+        assert_success(net_isend_buffer(pair.sender.comm, &buffer, (uint64_t)i, &sends[i]));
     for (int i = TAGS - 1; i >= 0; i--) {
-        place_create(&places[i], true, LONGEST + 2 * MARGIN);
-        place_prepare(&places[i], MARGIN, NULL, 0, LONGEST);
-        assert_success(net_register(one.receiver, place_at(&places[i], 0), LONGEST, &memories[i]));
-        assert_success(net_irecv_buffer(one.receiver,
-                                        &(struct net_buffer){.data = place_at(&places[i], MARGIN),
-                                                             .bytes = LONGEST,
-                                                             .memory = memories[i]},
-                                        (uint64_t)i, &receives[i]));
+        ends[i] = (struct gpu_end){.comm = pair.receiver.comm};
+        place_create(&ends[i].place, true, ROOM);
+        fill(&ends[i], NULL, 0);
+        assert_success(
+            net_register(ends[i].comm, place_at(&ends[i].place, 0), ROOM, &ends[i].memory));
+        buffer = gpu_end_buffer(&ends[i], LONGEST);
+        assert_success(net_irecv_buffer(ends[i].comm, &buffer, (uint64_t)i, &ends[i].request));
     }
     while (left > 0) {
         left = 0;
         for (int i = 0; i < TAGS; i++) {
-            left += !is_done(&sends[i]);
-            left += !is_done(&receives[i]);
+            left += !request_is_done(&sends[i]);
+            left += !request_is_done(&ends[i].request);
         }
         assert_false(deadline_passed(deadline));
     }
     for (int i = 0; i < TAGS; i++) {
-        assert_true(place_holds(&places[i], MARGIN, text_of(&text, 9), LONGEST, LONGEST));
-        net_deregister(one.receiver, memories[i]);
-        place_destroy(&places[i]);
+        assert_true(
+            place_holds(&ends[i].place, ROOM, GPU_MARGIN, text_of(&world.text, 9), LONGEST));
+        net_deregister(pair.receiver.comm, ends[i].memory);
+        place_destroy(&ends[i].place);
     }
-    one_close(&one);
+    close_pair(&pair);
 }
 
 /* A peer that announces receives and then reads nothing holds up its own comm and no other. */
 static void test_a_peer_that_takes_nothing(void **state)
 {
     enum { STUCK = 3 };
-    struct net_link_options options = options_of(1, WIRE_MATCH_TAG, WIRE_INLINE);
-    struct net_comm *senders[STUCK];
-    struct net_link peers[STUCK];
-    struct place from;
     struct net_memory *memories[STUCK];
-    struct one good;
+    struct by_hand peers[STUCK];
+    struct gpu_pair good;
+    struct place from;
 
     (void)state;
     place_create(&from, true, LONGEST);
     for (int i = 0; i < STUCK; i++) {
-        struct net_link sending;
+        struct net_buffer buffer = {.data = place_at(&from, 0), .bytes = LONGEST};
         struct net_request *request;
 
-        make_link_pair(&options, &sending, &peers[i]);
-        assert_success(net_comm_create(&sending, NET_SENDER, &senders[i]));
-        assert_success(net_register(senders[i], place_at(&from, 0), LONGEST, &memories[i]));
-        for (uint32_t k = 0; k < 30; k++) {
-            uint8_t bytes[WIRE_RECORD_BYTES];
-
-            wire_record_write(
-                &(struct wire_record){
-                    .type = WIRE_POST, .sequence = k, .length = LONGEST, .tag = 1},
-                bytes);
-            assert_int_equal(send(peers[i].reverse, bytes, sizeof bytes, MSG_NOSIGNAL),
-                             sizeof bytes);
-        }
+        peers[i] = by_hand_open(NET_SENDER, with_tags(1));
+        assert_success(net_register(peers[i].comm, place_at(&from, 0), LONGEST, &memories[i]));
+        buffer.memory = memories[i];
+        for (uint32_t k = 0; k < 30; k++)
+            hand_say(peers[i].link.reverse,
+                     &(struct wire_record){
+                         .type = WIRE_POST, .sequence = k, .length = LONGEST, .tag = 1});
         for (int k = 0; k < 30; k++) {
-            assert_success(net_isend_buffer(senders[i],
-                                            &(struct net_buffer){.data = place_at(&from, 0),
-                                                                 .bytes = LONGEST,
-                                                                 .memory = memories[i]},
-                                            1, &request));
+            assert_success(net_isend_buffer(peers[i].comm, &buffer, 1, &request));
             assert_non_null(request);
         }
     }
-    one_open(&good, &options);
+    open_pair(&good, 1);
     for (uint64_t i = 0; i < 10; i++) {
-        place_prepare(&good.from, MARGIN, text_of(&text, i), LONGEST, LONGEST);
-        one_post_receive(&good, LONGEST);
-        one_post_send(&good, LONGEST, NET_AFTER_NOTHING, NULL);
-        one_finish(&good, LONGEST, i);
+        fill(&good.sender, text_of(&world.text, i), LONGEST);
+        post_receive(&good, LONGEST);
+        post_send(&good, LONGEST);
+        finish(&good, LONGEST, i);
     }
-    one_close(&good);
+    close_pair(&good);
     for (int i = 0; i < STUCK; i++) {
-        net_deregister(senders[i], memories[i]);
-        net_comm_close(senders[i]);
-        net_link_close(&peers[i]);
+        net_deregister(peers[i].comm, memories[i]);
+        by_hand_close(&peers[i]);
     }
     place_destroy(&from);
 }
@@ -702,85 +416,82 @@ static void test_a_peer_that_takes_nothing(void **state)
 /* Done is done: what the sender has got rid of arrives, also in GPU memory. */
 static void test_a_sender_that_closes_at_once(void **state)
 {
-    struct net_link_options options = options_of(2, WIRE_MATCH_TAG, WIRE_INLINE);
-
     (void)state;
     for (uint64_t i = 0; i < 20; i++) {
-        uint64_t bytes = i % 3 == 0 ? 2000 : LONGEST;
-        struct one one;
-        bool done = false;
+        bool from_host = i % 3 == 0; /* before there is a receive */
+        uint64_t bytes = from_host ? 2000 : LONGEST;
+        struct gpu_pair pair;
 
-        one_open(&one, &options);
-        place_prepare(&one.from, MARGIN, text_of(&text, i), bytes, bytes);
-        if (i % 3 == 0) { /* from host memory, before there is a receive */
-            assert_success(net_isend(one.sender, text_of(&text, i), bytes, 1, &one.send));
+        open_pair(&pair, 2);
+        fill(&pair.sender, text_of(&world.text, i), bytes);
+        if (from_host) {
+            pair.sender.request = must_send(pair.sender.comm, text_of(&world.text, i), bytes, 1);
         } else {
-            one_post_receive(&one, bytes);
-            one_post_send(&one, bytes, NET_AFTER_NOTHING, NULL);
+            post_receive(&pair, bytes);
+            post_send(&pair, bytes);
         }
-        while (!is_done(&one.send))
-            if (one.receive != NULL && !done) {
-                assert_success(net_test(one.receive, &done, NULL));
-                one.receive = done ? NULL : one.receive;
-            }
-        net_deregister(one.sender, one.from_memory);
-        net_comm_close(one.sender);
-        one.sender = NULL;
-        one.from_memory = NULL;
-        if (i % 3 == 0) {
+        while (pair.sender.request != NULL) {
+            assert_success(gpu_end_step(&pair.sender, false));
+            assert_success(gpu_end_step(&pair.receiver, false));
+        }
+        gpu_end_close(&pair.sender);
+        if (from_host) {
             nap_us(500);
-            one_post_receive(&one, bytes);
+            post_receive(&pair, bytes);
         }
-        one_finish(&one, bytes, i);
-        one_close(&one);
+        finish(&pair, bytes, i);
+        close_pair(&pair);
     }
 }
 
 static void test_a_peer_that_goes_away(void **state)
 {
-    struct net_link_options options = options_of(2, WIRE_MATCH_TAG, WIRE_INLINE);
-
     (void)state;
     for (int i = 0; i < 20; i++) {
-        struct one one;
-        uint64_t deadline = deadline_after_ms(LIMIT_MS);
-        bool done = false;
-        int result = TCPX_SUCCESS;
+        struct gpu_pair pair;
+        int result;
 
-        one_open(&one, &options);
-        place_prepare(&one.from, MARGIN, text_of(&text, 0), LONGEST, LONGEST);
-        one_post_receive(&one, LONGEST);
-        one_post_send(&one, LONGEST, NET_AFTER_NOTHING, NULL);
+        open_pair(&pair, 2);
+        fill(&pair.sender, text_of(&world.text, 0), LONGEST);
+        post_receive(&pair, LONGEST);
+        post_send(&pair, LONGEST);
         for (int k = 0; k < i; k++)
-            (void)is_done(&one.send);
-        net_deregister(one.sender, one.from_memory);
-        net_comm_close(one.sender);
-        one.sender = NULL;
-        one.from_memory = NULL;
-        while (!done && result == TCPX_SUCCESS) {
-            result = net_test(one.receive, &done, NULL);
-            assert_false(deadline_passed(deadline));
-        }
-        if (!done)
-            assert_int_equal(result, TCPX_REMOTE_ERROR);
-        one_close(&one);
+            assert_success(gpu_end_step(&pair.sender, false));
+        gpu_end_close(&pair.sender);
+        result = end_of(pair.receiver.request, NULL);
+        assert_true(result == TCPX_SUCCESS || result == TCPX_REMOTE_ERROR);
+        close_pair(&pair);
     }
 }
 
 static void test_wrong_use(void **state)
 {
-    struct net_link_options options = options_of(1, WIRE_MATCH_TAG, WIRE_INLINE);
     struct net_memory *memory;
-    struct one one;
+    struct gpu_pair pair;
 
     (void)state;
-    one_open(&one, &options);
+    open_pair(&pair, 1);
     assert_int_not_equal(
-        net_register(one.sender, place_at(&one.from, 0), (uint64_t)1 << 50, &memory), TCPX_SUCCESS);
-    assert_success(net_register(one.sender, text.bytes, 100, &memory)); /* host memory */
-    net_deregister(one.sender, memory);
-    net_deregister(one.sender, NULL);
-    one_close(&one);
+        net_register(pair.sender.comm, place_at(&pair.sender.place, 0), (uint64_t)1 << 50, &memory),
+        TCPX_SUCCESS);
+    assert_success(
+        net_register(pair.sender.comm, world.text.bytes, 100, &memory)); /* host memory */
+    net_deregister(pair.sender.comm, memory);
+    net_deregister(pair.sender.comm, NULL);
+    close_pair(&pair);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return world_open(LONGEST, LONGEST);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    world_close();
+    return 0;
 }
 
 int main(void)

@@ -3,59 +3,32 @@
  * device handle, reads queue and bounce memory through the GPU, counts receives by the head, and
  * consumes in whatever order. Every byte is checked where a kernel would have put it.
  */
-#include "gpu/gpu.h"
-#include "tests/unit/net_traffic.h"
+#include "tests/support/gpu_pair.h"
 
 enum { MOST = UNPACK_MAX_MESSAGE, EAGER_LIMIT = 4096, DEPTH = UNPACK_QUEUE_DEPTH };
 
-static struct gpu *gpu;
-static struct gpu_stream *stream;
-static struct gpu_event *event;
-static struct gpu_pinned pinned; /* what the GPU's memory is looked at through */
-static struct text text;
-
-static struct net_link_options options = {.sockets = 3,
-                                          .match = WIRE_MATCH_FIFO,
-                                          .framing = WIRE_INLINE,
-                                          .eager_limit = EAGER_LIMIT,
-                                          .eager_credit = 32768,
-                                          .largest_slice = 100000,
-                                          .timeout_ms = 60000,
-                                          .handshake_ms = 5000};
+static struct net_link_options options =
+    PAIR_DEFAULTS(.sockets = 3, .match = WIRE_MATCH_FIFO, .eager_limit = EAGER_LIMIT,
+                  .eager_credit = 32768, .largest_slice = 100000);
 
 static int set_up(void **state)
 {
     (void)state;
-    text = text_create(MOST);
     if (getenv("UCCL_TCPX_SOFT_DEVMEM") != NULL)
         options.framing = WIRE_SEPARATE;
-    return gpu_open(0, &gpu) != TCPX_SUCCESS || gpu_stream_create(gpu, &stream) != TCPX_SUCCESS ||
-           gpu_event_create(gpu, GPU_EVENT_PLAIN, &event) != TCPX_SUCCESS ||
-           gpu_pinned_alloc(gpu, MOST + 4096, GPU_PINNED_PLAIN, &pinned) != TCPX_SUCCESS;
+    return world_open(MOST, MOST + 4096);
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    text_destroy(&text);
-    gpu_pinned_free(gpu, &pinned);
-    gpu_event_destroy(event);
-    gpu_stream_destroy(stream);
-    gpu_close(gpu);
+    world_close();
     return 0;
-}
-
-static void drain(void)
-{
-    assert_success(gpu_event_record(event, stream));
-    assert_success(gpu_event_wait(event, deadline_after_ms(LIMIT_MS)));
 }
 
 static void look(void *to, gpu_address from, uint64_t bytes)
 {
-    assert_success(gpu_copy_to_host(stream, pinned.host, from, bytes));
-    drain();
-    memcpy(to, pinned.host, bytes);
+    memcpy(to, world_look(from, bytes), bytes);
 }
 
 /* --- a comm and its kernel ----------------------------------------------------------------- */
@@ -65,22 +38,21 @@ struct kernel {
     uint64_t head;
 };
 
-struct pair {
-    struct net_comm *sender;
-    struct net_comm *receiver;
+struct unpack_pair {
+    struct pair comms;
     struct kernel kernel;
     uint32_t largest;
     struct gpu_memory memory; /* DEPTH buffers of MOST bytes and a page */
     struct net_memory *registered;
 };
 
-static void pair_open(struct pair *pair, uint32_t largest)
+static void unpack_open(struct unpack_pair *pair, uint32_t largest)
 {
     struct net_device_handle handle;
 
-    *pair = (struct pair){.largest = largest};
-    make_comm_pair(&options, &pair->sender, &pair->receiver);
-    assert_success(net_unpack_open(pair->receiver, 0, largest, &handle));
+    *pair = (struct unpack_pair){.largest = largest};
+    pair->comms = pair_open(&options);
+    assert_success(net_unpack_open(pair->comms.receiver, 0, largest, &handle));
     assert_int_equal(handle.type, NET_DEVICE_UNPACK);
     assert_int_equal(handle.version, 7);
     assert_int_equal(handle.needs_proxy_progress, 1);
@@ -88,41 +60,42 @@ static void pair_open(struct pair *pair, uint32_t largest)
     assert_true(pair->kernel.handle.head == UINT64_MAX);
     assert_int_equal((uintptr_t)pair->kernel.handle.bounce % 16, 0);
     pair->kernel.head = pair->kernel.handle.head;
-    assert_success(gpu_memory_alloc(gpu, (uint64_t)DEPTH * (MOST + 4096), 4096, &pair->memory));
-    assert_success(net_register(pair->receiver, (void *)(uintptr_t)pair->memory.address,
+    assert_success(
+        gpu_memory_alloc(world.gpu, (uint64_t)DEPTH * (MOST + 4096), 4096, &pair->memory));
+    assert_success(net_register(pair->comms.receiver, (void *)(uintptr_t)pair->memory.address,
                                 pair->memory.bytes, &pair->registered));
 }
 
-static void pair_close(struct pair *pair)
+static void unpack_close(struct unpack_pair *pair)
 {
-    net_deregister(pair->receiver, pair->registered);
-    net_comm_close(pair->sender);
-    net_comm_close(pair->receiver);
-    gpu_memory_free(gpu, &pair->memory);
+    net_deregister(pair->comms.receiver, pair->registered);
+    pair_close(&pair->comms);
+    gpu_memory_free(world.gpu, &pair->memory);
 }
 
-static gpu_address buffer_of(const struct pair *pair, uint64_t receive)
+static gpu_address buffer_of(const struct unpack_pair *pair, uint64_t receive)
 {
     return pair->memory.address + receive % DEPTH * (MOST + 4096);
 }
 
-static int post(struct pair *pair, uint64_t receive, uint64_t room, struct net_request **request)
+static int post(struct unpack_pair *pair, uint64_t receive, uint64_t room,
+                struct net_request **request)
 {
     const struct net_buffer buffer = {.data = (void *)(uintptr_t)buffer_of(pair, receive),
                                       .bytes = room,
                                       .memory = pair->registered};
 
-    assert_success(gpu_set(stream, buffer_of(pair, receive), 0xee, room + 16));
-    drain();
-    return net_irecv_buffer(pair->receiver, &buffer, 0, request);
+    assert_success(gpu_set(world.stream, buffer_of(pair, receive), 0xee, room + 16));
+    world_drain();
+    return net_irecv_buffer(pair->comms.receiver, &buffer, 0, request);
 }
 
-static gpu_address queue_at(const struct pair *pair, size_t offset)
+static gpu_address queue_at(const struct unpack_pair *pair, size_t offset)
 {
     return (gpu_address)(uintptr_t)pair->kernel.handle.queue + offset;
 }
 
-static uint64_t count_in(const struct pair *pair, uint64_t receive)
+static uint64_t count_in(const struct unpack_pair *pair, uint64_t receive)
 {
     uint64_t count;
 
@@ -132,7 +105,7 @@ static uint64_t count_in(const struct pair *pair, uint64_t receive)
 }
 
 /* As NCCL's: the head goes up first, and its slot is the receive's. Returns how many there were. */
-static uint64_t unpack_next(struct pair *pair, uint64_t receive)
+static uint64_t unpack_next(struct unpack_pair *pair, uint64_t receive)
 {
     unsigned slot = (unsigned)(++pair->kernel.head % DEPTH);
     struct gpu_unpack_list list = {
@@ -152,45 +125,29 @@ static uint64_t unpack_next(struct pair *pair, uint64_t receive)
         assert_int_equal((descriptors[i].source_offset | descriptors[i].destination_offset) % 16,
                          0);
     }
-    assert_success(gpu_unpack(stream, &list, 1, UINT32_MAX));
-    drain();
+    assert_success(gpu_unpack(world.stream, &list, 1, UINT32_MAX));
+    world_drain();
     return list.count;
 }
 
-static void check(const struct pair *pair, uint64_t receive, uint64_t bytes, uint64_t room)
+static void check(const struct unpack_pair *pair, uint64_t receive, uint64_t bytes, uint64_t room)
 {
     static uint8_t seen[MOST + 16];
 
     look(seen, buffer_of(pair, receive), room + 16);
-    if (memcmp(seen, text_of(&text, receive), bytes) != 0)
+    if (memcmp(seen, text_of(&world.text, receive), bytes) != 0)
         fail_msg("receive %llu of %llu bytes is wrong", (unsigned long long)receive,
                  (unsigned long long)bytes);
     for (uint64_t i = bytes; i < room + 16; i++)
         assert_int_equal(seen[i], 0xee);
 }
 
-static void finish(struct net_request **request, uint64_t *bytes)
+static void finish(struct net_request *request)
 {
     bool done = false;
 
-    assert_success(net_wait(*request, deadline_after_ms(LIMIT_MS), &done, bytes));
+    assert_success(net_wait(request, deadline_after_ms(LIMIT_MS), &done, NULL));
     assert_true(done);
-}
-
-/* Both ends of a message, by turns: there may be no I/O thread. */
-static void finish_both(struct net_request *send, struct net_request *receive, uint64_t *bytes)
-{
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    bool sent = false;
-    bool received = false;
-
-    while (!sent || !received) {
-        if (!sent)
-            assert_success(net_test(send, &sent, NULL));
-        if (!received)
-            assert_success(net_test(receive, &received, bytes));
-        assert_false(deadline_passed(deadline));
-    }
 }
 
 /* --- tests --------------------------------------------------------------------------------- */
@@ -241,9 +198,9 @@ static void random_receives(uint32_t largest, uint64_t seed)
     uint64_t sent = 0;
     uint64_t done = 0;
     uint64_t deadline = deadline_after_ms(2 * LIMIT_MS);
-    struct pair pair;
+    struct unpack_pair pair;
 
-    pair_open(&pair, largest);
+    unpack_open(&pair, largest);
     for (int i = 0; i < COUNT; i++)
         sizes[i] = random_size(&random);
     while (done < COUNT) {
@@ -257,8 +214,8 @@ static void random_receives(uint32_t largest, uint64_t seed)
             posted += flight->request != NULL;
         }
         if (sent < COUNT && sent < done + 16 && random_below(&random, 2) == 0) {
-            assert_success(
-                net_isend(pair.sender, text_of(&text, sent), sizes[sent], 0, &sends[sent]));
+            assert_success(net_isend(pair.comms.sender, text_of(&world.text, sent), sizes[sent], 0,
+                                     &sends[sent]));
             sent += sends[sent] != NULL;
         }
         flight = &flights[done % DEPTH];
@@ -266,9 +223,8 @@ static void random_receives(uint32_t largest, uint64_t seed)
         if (done < posted && done < sent &&
             (random_below(&random, 8) == 0 || sent == COUNT || sent - done > 8 ||
              posted - done > 8)) {
-            uint64_t bytes = 0;
+            uint64_t bytes = must_end_both(sends[done], flight->request);
 
-            finish_both(sends[done], flight->request, &bytes);
             assert_int_equal(bytes, sizes[done]);
             assert_true((unpack_next(&pair, done) == 0) == (bytes == 0));
             check(&pair, done, bytes, sizes[done]);
@@ -280,7 +236,7 @@ static void random_receives(uint32_t largest, uint64_t seed)
     }
     while (consume_any(flights, &random))
         ;
-    pair_close(&pair);
+    unpack_close(&pair);
 }
 
 static void test_random_receives(void **state)
@@ -291,15 +247,15 @@ static void test_random_receives(void **state)
 }
 
 /* A send can only be done when its receive is: so it goes first in these. */
-static void exchange(struct pair *pair, uint64_t receive, uint64_t bytes,
+static void exchange(struct unpack_pair *pair, uint64_t receive, uint64_t bytes,
                      struct net_request **request)
 {
-    struct net_request *send;
+    struct net_request *send =
+        must_send(pair->comms.sender, text_of(&world.text, receive), bytes, 0);
 
-    assert_success(net_isend(pair->sender, text_of(&text, receive), bytes, 0, &send));
     assert_success(post(pair, receive, bytes, request));
     assert_non_null(*request);
-    finish_both(send, *request, NULL);
+    must_end_both(send, *request);
     assert_true(unpack_next(pair, receive) > 0);
     check(pair, receive, bytes, bytes);
 }
@@ -309,12 +265,12 @@ static void test_nobody_consumes(void **state)
     struct net_request *requests[DEPTH];
     struct net_request *one_more;
     struct net_request *other;
-    struct pair pair;
-    struct pair another;
+    struct unpack_pair pair;
+    struct unpack_pair another;
 
     (void)state;
-    pair_open(&pair, 4096);
-    pair_open(&another, 4096);
+    unpack_open(&pair, 4096);
+    unpack_open(&another, 4096);
     for (uint64_t i = 0; i < DEPTH; i++)
         exchange(&pair, i, 1000 + i, &requests[i]);
     assert_success(post(&pair, DEPTH, 1000, &one_more));
@@ -325,25 +281,25 @@ static void test_nobody_consumes(void **state)
     assert_null(one_more);
     assert_success(net_consumed(requests[0]));
     exchange(&pair, DEPTH, 1000, &one_more);
-    pair_close(&pair);
-    pair_close(&another);
+    unpack_close(&pair);
+    unpack_close(&another);
 }
 
 /* 8 MiB are two of the largest receives. */
 static void test_bounce_memory_runs_out(void **state)
 {
     struct net_request *requests[3];
-    struct pair pair;
+    struct unpack_pair pair;
 
     (void)state;
-    pair_open(&pair, 4096);
+    unpack_open(&pair, 4096);
     exchange(&pair, 0, MOST, &requests[0]);
     exchange(&pair, 1, MOST, &requests[1]);
     assert_success(post(&pair, 2, 1, &requests[2]));
     assert_null(requests[2]);
     assert_success(net_consumed(requests[0]));
     exchange(&pair, 2, MOST, &requests[2]);
-    pair_close(&pair);
+    unpack_close(&pair);
 }
 
 /* What lies in host memory is put there at once, and there is nothing to unpack. */
@@ -351,44 +307,41 @@ static void test_host_memory(void **state)
 {
     static uint8_t arrived[100000];
     struct net_request *request;
-    struct net_request *send;
-    struct pair pair;
+    struct unpack_pair pair;
 
     (void)state;
-    pair_open(&pair, 4096);
-    assert_success(net_irecv(pair.receiver, arrived, sizeof arrived, 0, &request));
-    assert_success(net_isend(pair.sender, text_of(&text, 0), sizeof arrived, 0, &send));
-    finish_both(send, request, NULL);
+    unpack_open(&pair, 4096);
+    request = must_receive(pair.comms.receiver, arrived, sizeof arrived, 0);
+    must_end_both(must_send(pair.comms.sender, text_of(&world.text, 0), sizeof arrived, 0),
+                  request);
     assert_int_equal(unpack_next(&pair, 0), 0);
-    assert_memory_equal(arrived, text_of(&text, 0), sizeof arrived);
+    assert_memory_equal(arrived, text_of(&world.text, 0), sizeof arrived);
     assert_success(net_consumed(request));
     exchange(&pair, 1, 5000, &request);
-    pair_close(&pair);
+    unpack_close(&pair);
 }
 
 /* Small messages that come before their receives. */
 static void test_messages_that_were_put_aside(void **state)
 {
     struct net_request *request;
-    struct net_request *send;
-    struct pair pair;
+    struct unpack_pair pair;
 
     (void)state;
-    pair_open(&pair, 4096);
+    unpack_open(&pair, 4096);
     for (uint64_t i = 0; i < 40; i++) {
         uint64_t bytes = 1 + i * 100;
 
-        assert_success(net_isend(pair.sender, text_of(&text, i), bytes, 0, &send));
-        finish(&send, NULL);
+        finish(must_send(pair.comms.sender, text_of(&world.text, i), bytes, 0));
         nap_us(200);
         assert_success(post(&pair, i, EAGER_LIMIT, &request));
-        finish(&request, NULL);
+        finish(request);
         assert_int_equal(unpack_next(&pair, i), 1);
         check(&pair, i, bytes, EAGER_LIMIT);
         assert_success(net_consumed(request));
         assert_int_equal(count_in(&pair, i), 0); /* a kernel that is aborted looks there */
     }
-    pair_close(&pair);
+    unpack_close(&pair);
 }
 
 static void test_wrong_use(void **state)
@@ -396,44 +349,41 @@ static void test_wrong_use(void **state)
     struct net_link_options tags = options;
     struct net_device_handle handle;
     struct net_request *request;
-    struct net_comm *sender;
-    struct net_comm *receiver;
-    struct pair pair;
+    struct unpack_pair pair;
+    struct pair tagged;
 
     (void)state;
-    pair_open(&pair, 4096);
+    unpack_open(&pair, 4096);
     assert_int_equal(post(&pair, 0, MOST, &request), TCPX_SUCCESS);
     assert_int_equal(
-        net_irecv_buffer(pair.receiver,
+        net_irecv_buffer(pair.comms.receiver,
                          &(struct net_buffer){.data = (void *)(uintptr_t)buffer_of(&pair, 1),
                                               .bytes = MOST + 1,
                                               .memory = pair.registered},
                          0, &request),
         TCPX_INVALID_USAGE);
-    assert_int_equal(net_unpack_open(pair.receiver, 0, 0, &handle), TCPX_INVALID_USAGE);
-    pair_close(&pair);
+    assert_int_equal(net_unpack_open(pair.comms.receiver, 0, 0, &handle), TCPX_INVALID_USAGE);
+    unpack_close(&pair);
 
-    pair_open(&pair, 4096);
+    unpack_open(&pair, 4096);
     exchange(&pair, 0, 100, &request);
     assert_success(net_consumed(request));
     assert_int_equal(net_consumed(request), TCPX_INVALID_USAGE);
-    assert_int_equal(net_unpack_open(pair.sender, 0, 0, &handle), TCPX_INVALID_USAGE);
-    pair_close(&pair);
+    assert_int_equal(net_unpack_open(pair.comms.sender, 0, 0, &handle), TCPX_INVALID_USAGE);
+    unpack_close(&pair);
 
     tags.match = WIRE_MATCH_TAG;
-    make_comm_pair(&tags, &sender, &receiver);
-    assert_int_equal(net_unpack_open(receiver, 0, 0, &handle), TCPX_INVALID_USAGE);
-    net_comm_close(sender);
-    net_comm_close(receiver);
+    tagged = pair_open(&tags);
+    assert_int_equal(net_unpack_open(tagged.receiver, 0, 0, &handle), TCPX_INVALID_USAGE);
+    pair_close(&tagged);
 }
 
 /* All comms of a GPU have one base, and the one that finds no memory is told so. */
 static void test_many_comms(void **state)
 {
     enum { COMMS = 10, TOO_MANY = 100 };
-    static struct pair pairs[COMMS];
-    static struct net_comm *senders[TOO_MANY];
-    static struct net_comm *receivers[TOO_MANY];
+    static struct unpack_pair pairs[COMMS];
+    static struct pair others[TOO_MANY];
     struct net_request *request;
     struct net_device_handle handle;
     int result = TCPX_SUCCESS;
@@ -441,24 +391,22 @@ static void test_many_comms(void **state)
 
     (void)state;
     for (int i = 0; i < COMMS; i++) {
-        pair_open(&pairs[i], 4096);
+        unpack_open(&pairs[i], 4096);
         assert_ptr_equal(pairs[i].kernel.handle.bounce, pairs[0].kernel.handle.bounce);
     }
     for (uint64_t k = 0; k < 3; k++)
         for (int i = 0; i < COMMS; i++)
             exchange(&pairs[i], k, 50000 + (uint64_t)i, &request);
     for (; result == TCPX_SUCCESS && more < TOO_MANY; more++) {
-        make_comm_pair(&options, &senders[more], &receivers[more]);
-        result = net_unpack_open(receivers[more], 0, 4096, &handle);
+        others[more] = pair_open(&options);
+        result = net_unpack_open(others[more].receiver, 0, 4096, &handle);
     }
     assert_int_equal(result, TCPX_SYSTEM_ERROR);
-    assert_non_null(strstr(tcpx_last_error(), "UCCL_TCPX_BOUNCE_BYTES"));
-    while (more-- > 0) {
-        net_comm_close(senders[more]);
-        net_comm_close(receivers[more]);
-    }
+    assert_text("UCCL_TCPX_BOUNCE_BYTES");
+    while (more-- > 0)
+        pair_close(&others[more]);
     for (int i = 0; i < COMMS; i++)
-        pair_close(&pairs[i]);
+        unpack_close(&pairs[i]);
 }
 
 int main(void)
