@@ -21,6 +21,7 @@ clang_tidy|clang-tidy|the static analysis of make lint
 clang_format|clang-format|the check of the source format in make lint
 clang_runtime|?|the sanitizers of clang and everything that is fuzzed
 mandoc|mandoc|the check of the man pages
+node|nodejs|the checks of what the page of tcpx perf draws
 sodium|?|the tests of shared secrets
 END
     [ -z "${VM-}" ] || cat <<'END'
@@ -145,6 +146,11 @@ newer_gcc_package()
 has_mandoc()
 {
     command -v mandoc >/dev/null
+}
+
+has_node()
+{
+    command -v node >/dev/null
 }
 
 # The library opens it by its name when a secret is asked for.

@@ -263,9 +263,11 @@ static int write_html(const char *path, const struct perf_result *result)
     int problem = out != NULL ? 0 : errno;
 
     if (out != NULL) {
-        perf_print_html(out, result);
-        if (ferror(out)) /* of an earlier write, whose errno is gone */
-            problem = EIO;
+        errno = 0;
+        if (!perf_print_html(out, result))
+            problem = ENOMEM;
+        else if (ferror(out)) /* of an earlier write, whose errno may be gone */
+            problem = errno != 0 ? errno : EIO;
         if (fflush(out) != 0)
             problem = errno;
         if (fclose(out) != 0 && problem == 0)

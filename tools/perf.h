@@ -110,6 +110,8 @@ const char *perf_size_name(uint64_t bytes, char text[24]);
 void perf_print_table(FILE *out, const struct perf_result *result);
 void perf_print_json(FILE *out, const struct perf_result *result);
 void perf_print_csv(FILE *out, const struct perf_result *result);
-void perf_print_html(FILE *out, const struct perf_result *result);
+
+/* False: there was no memory for it. */
+MUST_CHECK bool perf_print_html(FILE *out, const struct perf_result *result);
 
 #endif

@@ -142,23 +142,3 @@ const char *perf_percent(double value, char text[PERF_NAME])
         perf_number(value, text);
     return text;
 }
-
-const char *perf_time_name(double us, char text[PERF_NAME])
-{
-    bool seconds = us >= 999950;
-    bool milliseconds = us >= 999.95;
-    bool nanoseconds = us > 0 && us < 0.99995;
-    char number[PERF_NAME];
-
-    if (!perf_known(us)) {
-        snprintf(text, PERF_NAME, "–");
-        return text;
-    }
-    us = seconds ? us / 1e6 : milliseconds ? us / 1e3 : nanoseconds ? us * 1e3 : us;
-    snprintf(text, PERF_NAME, "%.16s %s", perf_number(us, number),
-             seconds        ? "s"
-             : milliseconds ? "ms"
-             : nanoseconds  ? "ns"
-                            : "µs");
-    return text;
-}

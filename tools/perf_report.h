@@ -49,7 +49,4 @@ const char *perf_percent(double value, char text[PERF_NAME]);
 /* The nearest, as "1.5 GiB". */
 const char *perf_amount_name(double bytes, char text[PERF_NAME]);
 
-/* With the unit that suits it: "4.020 µs", "1.290 ms"; "–" for what is unknown. UTF-8. */
-const char *perf_time_name(double us, char text[PERF_NAME]);
-
 #endif

@@ -3,17 +3,16 @@
  * which is not there is said to be missing; and that no value and no name breaks the page: its tags
  * are balanced, it needs nothing from elsewhere, and all that is drawn lies inside the plots.
  *
- * Tests link the library only. The reports belong to the program, so they are included here.
+ * Tests link the library only. The reports belong to the program, so they are included here. What
+ * the page's script draws, node says (tests/support/page.js).
  */
+#include "tests/skip.h"
+
 /* NOLINTBEGIN(bugprone-suspicious-include) */
-#include "tools/perf_bars.c"
 #include "tools/perf_csv.c"
 #include "tools/perf_html.c"
 #include "tools/perf_json.c"
 #include "tools/perf_names.c"
-#include "tools/perf_plot.c"
-#include "tools/perf_scale.c"
-#include "tools/perf_svg.c"
 #include "tools/perf_table.c"
 /* NOLINTEND(bugprone-suspicious-include) */
 
@@ -25,7 +24,10 @@
 #include <cmocka.h>
 
 #include <ctype.h>
-#include <stdlib.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 typedef void (*print_function)(FILE *out, const struct perf_result *result);
 
@@ -323,13 +325,6 @@ static void expect_number(double value, const char *expected)
     assert_string_equal(perf_number(value, text), expected);
 }
 
-static void expect_time(double us, const char *expected)
-{
-    char text[PERF_NAME];
-
-    assert_string_equal(perf_time_name(us, text), expected);
-}
-
 static void test_names(void **state)
 {
     char text[PERF_NAME];
@@ -368,71 +363,183 @@ static void test_numbers(void **state)
     expect_number(-1, "-");
     expect_number(__builtin_nan(""), "-");
     expect_number(__builtin_inf(), "-");
-    expect_time(0, "0 µs");
-    expect_time(0.25, "250.0 ns");
-    expect_time(4.02, "4.020 µs");
-    expect_time(999.96, "1.000 ms");
-    expect_time(2.5e6, "2.500 s");
-    expect_time(-1, "–");
 }
 
-/* --- scales --- */
+/* --- the page --- */
 
-static void expect_ticks(const struct perf_scale *scale, unsigned count, const double *ticks)
+static void print_html(FILE *out, const struct perf_result *result)
 {
-    assert_int_equal(scale->tick_count, count);
-    for (unsigned i = 0; i < count; i++)
-        assert_true(scale->ticks[i] >= ticks[i] * 0.999999 &&
-                    scale->ticks[i] < ticks[i] * 1.000001 + 1e-12);
+    assert_true(perf_print_html(out, result));
+}
+
+/* The process that runs the page's script, and the file of the page. */
+static struct {
+    pid_t pid; /* 0: not started */
+    FILE *to;
+    FILE *from;
+    char path[40];
+} node;
+
+static void node_start(void)
+{
+    int to[2];
+    int from[2];
+    int page;
+
+    if (node.pid != 0)
+        return;
+    signal(SIGPIPE, SIG_IGN); /* where there is no node */
+    strcpy(node.path, "/tmp/perf_report.XXXXXX");
+    page = mkstemp(node.path);
+    assert_true(page >= 0 && pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0);
+    close(page);
+    node.pid = fork();
+    assert_true(node.pid >= 0);
+    if (node.pid == 0) {
+        dup2(to[0], 0);
+        dup2(from[1], 1);
+        execlp("node", "node", "tests/support/page.js", (char *)NULL);
+        _exit(127);
+    }
+    close(to[0]);
+    close(from[1]);
+    node.to = fdopen(to[1], "w");
+    node.from = fdopen(from[0], "r");
+}
+
+static int node_stop(void **state)
+{
+    (void)state;
+    if (node.pid == 0)
+        return 0;
+    fclose(node.to);
+    fclose(node.from);
+    waitpid(node.pid, NULL, 0);
+    unlink(node.path);
+    node.pid = 0;
+    return 0;
+}
+
+/* The answer to a request. */
+static char *node_asked(const char *request, const char *about)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *answer = open_memstream(&text, &length);
+    char *line = NULL;
+    size_t room = 0;
+    bool whole = false;
+
+    node_start();
+    assert_non_null(answer);
+    fprintf(node.to, "%s %s\n", request, about);
+    fflush(node.to);
+    while (!whole && getline(&line, &room, node.from) >= 0) {
+        whole = strcmp(line, "\x04\n") == 0;
+        if (!whole)
+            fputs(line, answer);
+    }
+    free(line);
+    fclose(answer);
+    if (!whole) {
+        free(text);
+        skip_because("node is not installed (Debian: nodejs)");
+    }
+    if (strncmp(text, "exception", 9) == 0)
+        fail_msg("%s %s: %s", request, about, text);
+    return text;
+}
+
+/* What the script of the page shows. */
+static char *drawn(const struct perf_result *result)
+{
+    FILE *out;
+
+    node_start();
+    out = fopen(node.path, "w");
+    assert_non_null(out);
+    print_html(out, result);
+    assert_int_equal(fclose(out), 0);
+    return node_asked("draw", node.path);
+}
+
+static void expect_drawn(const struct perf_result *result, const char *part)
+{
+    char *text = drawn(result);
+
+    if (strstr(text, part) == NULL)
+        fail_msg("no '%s' in:\n%s", part, text);
+    free(text);
+}
+
+/* Of an expression, with the functions of the page's script. */
+static void expect_script(const char *expression, const char *expected)
+{
+    char *text = node_asked("value", expression);
+
+    text[strcspn(text, "\n")] = '\0';
+    if (strcmp(text, expected) != 0)
+        fail_msg("%s is %s, not %s", expression, text, expected);
+    free(text);
+}
+
+/* Values of the page's script; a page has to be drawn before. */
+static void node_knows_the_script(void)
+{
+    free(drawn(&small_result));
+}
+
+static void test_page_names(void **state)
+{
+    (void)state;
+    node_knows_the_script();
+    expect_script("timeName(0)", "0 µs");
+    expect_script("timeName(0.25)", "250.0 ns");
+    expect_script("timeName(4.02)", "4.020 µs");
+    expect_script("timeName(999.96)", "1.000 ms");
+    expect_script("timeName(2.5e6)", "2.500 s");
+    expect_script("timeName(-1)", "–");
+    expect_script("timeName(null)", "–");
+    expect_script("[0, 0.00204, 0.99996, 9.9996, 12.345, 999.96, 123456, 1e300].map(number)",
+                  "0,0.0020,1.000,10.00,12.35,1000,123456,1.000e+300");
+    expect_script("[0, 1, 1025, 4096, 1536, 3 * 2 ** 19, 2 ** 30, 2 ** 63].map(sizeName)",
+                  "0 B,1 B,1025 B,4 KiB,1536 B,1536 KiB,1 GiB,8 EiB");
+    expect_script("[0, 1023, 1536, 1e40].map(amountName)", "0 B,1023 B,1.5 KiB,8.67e+21 EiB");
+    expect_script("[0, 0.5, 1000, 1e6, 1e-7].map(short)", "0,0.5,1000,1e+6,1e-7");
 }
 
 static void test_linear_scale(void **state)
 {
-    struct perf_scale scale = perf_scale_linear(23.6, 100, 0);
-
     (void)state;
-    expect_ticks(&scale, 6, (double[]){0, 5, 10, 15, 20, 25});
-    assert_true(perf_scale_at(&scale, 0) == 100);
-    assert_true(perf_scale_at(&scale, 25) == 0);
-    assert_true(perf_scale_at(&scale, 12.5) == 50);
-    assert_true(perf_scale_at(&scale, 1e300) == 0);
-    assert_true(perf_scale_at(&scale, -5) == 100);
-    scale = perf_scale_linear(0.03, 0, 1);
-    expect_ticks(&scale, 4, (double[]){0, 0.01, 0.02, 0.03});
+    node_knows_the_script();
+    expect_script("linear(23.6, 100, 0).ticks", "0,5,10,15,20,25");
+    expect_script("[0, 25, 12.5, 1e300, -5].map(linear(23.6, 100, 0).at)", "100,0,50,0,100");
+    expect_script("linear(0.03, 0, 1).ticks", "0,0.01,0.02,0.03");
 }
 
 static void test_decades(void **state)
 {
-    struct perf_scale scale = perf_scale_decades(7, 46000, 0, 1000);
-
     (void)state;
-    expect_ticks(&scale, 4, (double[]){10, 100, 1000, 10000});
-    assert_true(perf_scale_at(&scale, 5) < 0.001);
-    assert_true(perf_scale_at(&scale, 50000) > 999.999);
+    node_knows_the_script();
+    expect_script("decades(7, 46000, 0, 1000).ticks", "10,100,1000,10000");
     /* ten times as much is always as far */
-    assert_true(perf_scale_at(&scale, 500) > 499.99 && perf_scale_at(&scale, 500) < 500.01);
-    scale = perf_scale_decades(3, 40, 0, 1000);
-    expect_ticks(&scale, 5, (double[]){2, 5, 10, 20, 50});
+    expect_script("[5, 50000, 500].map(value => decades(7, 46000, 0, 1000).at(value).toFixed(2))",
+                  "0.00,1000.00,500.00");
+    expect_script("decades(3, 40, 0, 1000).ticks", "2,5,10,20,50");
 }
 
 static void test_size_scale(void **state)
 {
-    struct perf_scale scale = perf_scale_sizes(1, 1 << 20, true, 0, 1050);
-    double before = -1;
-
     (void)state;
-    assert_true(perf_scale_at(&scale, 0) == 0);
-    assert_true(perf_scale_at(&scale, 1) == 50);
-    assert_true(perf_scale_at(&scale, 2) == 100);
-    assert_true(perf_scale_at(&scale, 1 << 20) == 1050);
-    assert_true(scale.ticks[0] == 0 && scale.ticks[1] == 1 && scale.ticks[2] == 4);
-    for (unsigned bytes = 0; bytes < 5000; bytes++) {
-        assert_true(perf_scale_at(&scale, bytes) > before);
-        before = perf_scale_at(&scale, bytes);
-    }
+    node_knows_the_script();
+    expect_script(
+        "[0, 1, 2, 2 ** 20].map(bytes => sizes(1, 2 ** 20, true, 0, 1050).at(bytes).toFixed(6))",
+        "0.000000,50.000000,100.000000,1050.000000");
+    expect_script("sizes(1, 2 ** 20, true, 0, 1050).ticks.slice(0, 3)", "0,1,4");
+    expect_script("[...Array(5000).keys()].map(sizes(1, 2 ** 20, true, 0, 1050).at)"
+                  ".every((at, i, all) => i === 0 || at > all[i - 1])",
+                  "true");
 }
-
-/* --- the page --- */
 
 enum { MOST_DEPTH = 64, TAG_NAME = 16 };
 
@@ -467,11 +574,9 @@ static void check_tag(struct open_tags *open, const char *tag, size_t length)
 
 static void check_tags(const char *page)
 {
-    static const char doctype[] = "<!DOCTYPE html>\n";
     struct open_tags open = {0};
 
-    assert_int_equal(strncmp(page, doctype, strlen(doctype)), 0);
-    for (page = strchr(page + 1, '<'); page != NULL; page = strchr(page, '<')) {
+    for (page = strchr(page, '<'); page != NULL; page = strchr(page, '<')) {
         size_t length = strcspn(page + 1, ">");
 
         assert_int_equal(page[1 + length], '>');
@@ -504,18 +609,47 @@ static void check_attribute(const char *page, const char *start, double least, d
     }
 }
 
+static unsigned occurrences(const char *text, const char *part)
+{
+    unsigned count = 0;
+
+    for (text = strstr(text, part); text != NULL; text = strstr(text + 1, part))
+        count++;
+    return count;
+}
+
+/* p99.9, p99, median, min */
+enum { LINES = 4 };
+
+enum { SVG_WIDTH = 1000, LEFT = 60, RIGHT = 936, TOP = 34, BOTTOM = 320, PANEL_BELOW = 206 };
+
 static void check_page(const struct perf_result *result)
 {
+    static const char doctype[] = "<!DOCTYPE html>\n";
     static const char *const absent[] = {
-        "http:", "https:", "src=", "href=", "url(", "@import", "<script", "<link"};
-    char *page = printed(perf_print_html, result);
+        "http:", "https:", "src=", "href=", "url(", "@import", "<link"};
+    char *page = printed(print_html, result);
 
-    check_tags(page);
+    assert_int_equal(strncmp(page, doctype, strlen(doctype)), 0);
     expect_no_word(page, "nan");
     expect_no_word(page, "inf");
     for (unsigned i = 0; i < sizeof absent / sizeof absent[0]; i++)
         if (strstr(page, absent[i]) != NULL)
             fail_msg("'%s' in the page", absent[i]);
+    /* the result and the script that draws it; names of hosts add none */
+    assert_int_equal(occurrences(page, "<script"), 2);
+    assert_int_equal(occurrences(page, "</script"), 2);
+    free(page);
+
+    page = drawn(result);
+    check_tags(page);
+    for (unsigned i = 0; i < sizeof absent / sizeof absent[0]; i++)
+        assert_null(strstr(page, absent[i]));
+    assert_null(strstr(page, "<script"));
+    expect_no_word(page, "nan");
+    expect_no_word(page, "infinity");
+    expect_no_word(page, "null");
+    expect_no_word(page, "undefined");
     check_attribute(page, " x=\"", 0, SVG_WIDTH);
     check_attribute(page, " cx=\"", LEFT, RIGHT);
     check_attribute(page, " cy=\"", TOP, BOTTOM);
@@ -539,25 +673,16 @@ static void check_everywhere(const struct perf_result *result)
     }
 }
 
-static unsigned occurrences(const char *text, const char *part)
-{
-    unsigned count = 0;
-
-    for (text = strstr(text, part); text != NULL; text = strstr(text + 1, part))
-        count++;
-    return count;
-}
-
 /* Many sizes are lines, one is bars, none is neither; the numbers are all there. */
 static void test_page_plots(void **state)
 {
     struct perf_result result = small_result;
-    char *page = printed(perf_print_html, &result);
+    char *page = drawn(&result);
 
     (void)state;
     check_page(&result);
     assert_int_equal(occurrences(page, "<svg "), 3);
-    assert_int_equal(occurrences(page, " line\" d=\" M"), 1 + PERF_LINES);
+    assert_int_equal(occurrences(page, " line\" d=\" M"), 1 + LINES);
     assert_int_equal(occurrences(page, "<tr><th scope"), 2);
     assert_int_equal(occurrences(page, " dot\""), 2 + 2 + 2 + 1 + 1);
     assert_non_null(strstr(page, "Up to <b>8.389 GB/s</b> one way from left to right"));
@@ -570,7 +695,7 @@ static void test_page_plots(void **state)
     free(page);
 
     result = one_size();
-    page = printed(perf_print_html, &result);
+    page = drawn(&result);
     check_page(&result);
     assert_int_equal(occurrences(page, "<svg "), 2);
     assert_int_equal(occurrences(page, "<path "), 0);
@@ -578,7 +703,7 @@ static void test_page_plots(void **state)
     free(page);
 
     result.row_count = 0;
-    page = printed(perf_print_html, &result);
+    page = drawn(&result);
     check_everywhere(&result);
     assert_int_equal(occurrences(page, "<svg "), 0);
     assert_non_null(strstr(page, "Nothing was measured."));
@@ -592,7 +717,7 @@ static void test_page_without_stages(void **state)
     (void)state;
     result.rows[0].stages = result.rows[1].stages = (struct perf_stages){0};
     check_page(&result);
-    expect_part(perf_print_html, &result, "does not say how long its stages take");
+    expect_drawn(&result, "does not say how long its stages take");
 }
 
 static void test_page_escapes(void **state)
@@ -611,7 +736,7 @@ static void test_page_escapes(void **state)
     snprintf(result.version, sizeof result.version, "%s", hostile);
     snprintf(result.date, sizeof result.date, "%s", hostile);
     check_page(&result);
-    page = printed(perf_print_html, &result);
+    page = drawn(&result);
     /* the hosts in title, heading, summary and facts, the rest once each, version and date twice */
     assert_int_equal(occurrences(page, harmless), 2 * 4 + 2 + 2 * 2);
     assert_non_null(strstr(page, "&lt;p&gt;"));
@@ -627,8 +752,8 @@ static void test_long_stage(void **state)
 
     (void)state;
     result.rows[0].stages.receive_wait = 4000;
-    expect_part(perf_print_html, &result, ">1000 %</text>");
-    expect_part(perf_print_html, &result, "8 B, wait for data: 4.000 ms, 100000 % of the median<");
+    expect_drawn(&result, ">1000 %</text>");
+    expect_drawn(&result, "8 B, wait for data: 4.000 ms, 100000 % of the median<");
     check_page(&result);
 }
 
@@ -684,9 +809,9 @@ static void test_64_rows(void **state)
     for (unsigned i = 0; i < PERF_MOST_SIZES; i++, value *= 2e9)
         result.rows[i] = row_of(i == 63 ? 0 : (uint64_t)1 << (63 - i), value);
     check_everywhere(&result);
-    page = printed(perf_print_html, &result);
+    page = drawn(&result);
     assert_int_equal(occurrences(page, "<tr><th scope"), PERF_MOST_SIZES);
-    assert_int_equal(occurrences(page, " dot\""), (1 + PERF_LINES) * PERF_MOST_SIZES);
+    assert_int_equal(occurrences(page, " dot\""), (1 + LINES) * PERF_MOST_SIZES);
     free(page);
     for (unsigned i = 0; i < PERF_MOST_SIZES; i++)
         result.rows[i] = row_of(4096, 5);
@@ -700,8 +825,8 @@ static void test_best_of_known(void **state)
 
     (void)state;
     result.rows[0].gigabytes_per_second = __builtin_nan("");
-    expect_part(perf_print_html, &result, "class=\"value middle\">8.389 GB/s</text>");
-    expect_part(perf_print_html, &result, "Up to <b>8.389 GB/s</b>");
+    expect_drawn(&result, "class=\"value middle\">8.389 GB/s</text>");
+    expect_drawn(&result, "Up to <b>8.389 GB/s</b>");
 }
 
 /* One value far from the others leaves each in its place. */
@@ -735,6 +860,7 @@ int main(void)
         cmocka_unit_test(test_total),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_page_names),
         cmocka_unit_test(test_linear_scale),
         cmocka_unit_test(test_decades),
         cmocka_unit_test(test_size_scale),
@@ -748,5 +874,5 @@ int main(void)
         cmocka_unit_test(test_outlier),
     };
 
-    return cmocka_run_group_tests_name("perf_report", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("perf_report", tests, NULL, node_stop);
 }
