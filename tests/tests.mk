@@ -43,6 +43,21 @@ PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,ahead_peer gpu_pair
 SESSION_UNITS := session_data session_order session_peers session_calls session_gpu session_close
 SESSION_PROGRAMS := $(SESSION_UNITS:%=$(BUILD)/tests/unit/test_%)
 
+# Parts of the tests that stand in for hardware, and register themselves with the library: software
+# devmem. Programs of the tests have them beside the library's objects, and so have the plugin and the
+# program under $(SUPPORT), for suites that need them.
+DOUBLES        := $(patsubst %,$(BUILD)/obj/tests/support/%.o,soft_devmem soft_devmem_pool)
+TESTED_OBJECTS := $(LIB_OBJECTS) $(DOUBLES)
+SUPPORT        := $(BUILD)/tests/support
+SUPPORT_PROGRAMS := $(SUPPORT)/libnccl-net-tcpx.so $(SUPPORT)/tcpx
+
+$(SUPPORT)/libnccl-net-tcpx.so: $(PLUGIN_OBJECTS) $(DOUBLES) src/libnccl-net-tcpx.map
+	$(call link,-shared -Wl$(comma)-soname$(comma)libnccl-net-tcpx.so -Wl$(comma)-Bsymbolic \
+		-Wl$(comma)-z$(comma)nodelete $(NO_UNDEFINED) -Wl$(comma)--version-script=src/libnccl-net-tcpx.map)
+
+$(SUPPORT)/tcpx: $(TESTED_OBJECTS) $(TOOL_OBJECTS)
+	$(call link)
+
 # Units over the library with redirected calls, by the file tests/NAME.syms.
 REDIRECTED_UNITS := $(BUILD)/tests/unit/test_session_syscalls
 $(REDIRECTED_UNITS): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o $(FILTER) $(BUILD)/obj/tests/redirected/%.o
@@ -53,7 +68,7 @@ $(BUILD)/tests/unit/test_session_silence: CMOCKA_LIBS += -Wl,--export-dynamic-sy
 $(BUILD)/tests/unit/test_session_silence: | $(BUILD)/libnccl-net-tcpx.so
 
 # In all of them tests/support/peer_text.c looks at every text that arrives from a peer.
-$(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/support/peer_text.o $(PAIR) $(FILTER) $(LIB_OBJECTS)
+$(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/support/peer_text.o $(PAIR) $(FILTER) $(TESTED_OBJECTS)
 	$(call link,$(CMOCKA_LIBS) $(patsubst %,-Wl$(comma)--wrap=%,error_keep $(WRAPPED)))
 
 # Functions of the library that a unit has in place of the library's own.
@@ -64,10 +79,10 @@ $(BUILD)/tests/unit/test_devmem_source: WRAPPED := gpu_export_dmabuf \
 # The library with some functions of libc under other names, so that a test can fail them or simulate
 # them: $(BUILD)/obj/tests/redirected/NAME.o, by the pairs "function replacement" of tests/NAME.syms.
 # Only calls of the library are redirected, not those of the test.
-$(BUILD)/obj/tests/redirected/%.o: $(LIB_OBJECTS) tests/%.syms
+$(BUILD)/obj/tests/redirected/%.o: $(TESTED_OBJECTS) tests/%.syms
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) -r -nostdlib $(LIB_OBJECTS) -o $@.whole
+	$(Q)$(CC) -r -nostdlib $(TESTED_OBJECTS) -o $@.whole
 	$(Q)$(OBJCOPY) --redefine-syms=tests/$*.syms $@.whole $@
 	@rm -f $@.whole
 
@@ -280,6 +295,7 @@ fewer_turns  := TCPX_TEST_TURNS=$(FEWER_TURNS)
 as_cuda      := UCCL_TCPX_PLUGIN_MODE=cuda
 as_unpack    := UCCL_TCPX_PLUGIN_MODE=unpack
 short_timeout := UCCL_TCPX_TIMEOUT_MS=1000
+plugin_devmem := UCCL_TCPX_SOFT_DEVMEM=5 TCPX_TEST_PLUGIN=$(SUPPORT)/libnccl-net-tcpx.so
 in_parallel  := UCCL_TCPX_SOCKETS=4 UCCL_TCPX_THREADS=3
 PLUGIN_SUITES := \
 	$(call plugin_suite,load,load,$(all_turns)) \
@@ -298,10 +314,10 @@ PLUGIN_SUITES := \
 	$(call plugin_suite,unpack,unpack,$(all_turns) $(as_unpack) $(on_host)) \
 	$(call plugin_suite,unpack-sockets,unpack,$(fewer_turns) $(as_unpack) $(on_host) $(in_parallel)) \
 	$(call plugin_suite,gpu-cuda,gpu,$(all_turns) $(as_cuda) $(on_fake) $(one_channel)) \
-	$(call plugin_suite,gpu-cuda-devmem,gpu,$(fewer_turns) $(as_cuda) $(on_fake) UCCL_TCPX_SOFT_DEVMEM=5 $(one_channel)) \
+	$(call plugin_suite,gpu-cuda-devmem,gpu,$(fewer_turns) $(as_cuda) $(on_fake) $(plugin_devmem) $(one_channel)) \
 	$(call plugin_suite,gpu-unpack,gpu,$(all_turns) $(as_unpack) $(on_fake) $(one_channel)) \
 	$(call plugin_suite,gpu-unpack-sockets,gpu,$(fewer_turns) $(as_unpack) $(on_fake) $(in_parallel) $(one_channel)) \
-	$(call plugin_suite,gpu-unpack-devmem,gpu,$(fewer_turns) $(as_unpack) $(on_fake) UCCL_TCPX_SOFT_DEVMEM=5 $(one_channel)) \
+	$(call plugin_suite,gpu-unpack-devmem,gpu,$(fewer_turns) $(as_unpack) $(on_fake) $(plugin_devmem) $(one_channel)) \
 	$(call plugin_suite,silence,silence,) \
 	$(call plugin_suite,silence-sockets,silence,UCCL_TCPX_SOCKETS=5) \
 	$(call plugin_suite,silence-cuda,silence,$(as_cuda) $(on_fake)) \
@@ -370,7 +386,7 @@ check:
 deps:
 	@sh scripts/deps.sh
 
-check-build: all $(RUNNER) $(TEST_PROGRAMS) $(REPLAYS) $(if $(findstring thread,$(SANITIZE)),,$(SIM_PROGRAMS)) $(FAKECUDA_DIR)/libcuda.so.1
+check-build: all $(RUNNER) $(SUPPORT_PROGRAMS) $(TEST_PROGRAMS) $(REPLAYS) $(if $(findstring thread,$(SANITIZE)),,$(SIM_PROGRAMS)) $(FAKECUDA_DIR)/libcuda.so.1
 
 # Scripts that call make or the compiler themselves do it as this run does.
 check-run: check-build
@@ -416,8 +432,8 @@ REAL_GPU_SUITES := $(SESSION_GPU_SUITES) \
 		$(call plugin_suite,silence-gpu-unpack-$(sockets)-real,gpu,$(on_gpu) $(as_unpack) $(short_timeout) UCCL_TCPX_SOCKETS=$(sockets))) \
 	$(call plugin_suite,gpu-cuda-real@300,gpu,$(on_gpu) $(as_cuda) $(one_channel)) \
 	$(call plugin_suite,gpu-unpack-real@300,gpu,$(on_gpu) $(as_unpack) $(one_channel)) \
-	$(call plugin_suite,gpu-cuda-devmem-real@300,gpu,$(on_gpu) $(as_cuda) UCCL_TCPX_SOFT_DEVMEM=5 $(one_channel)) \
-	$(call plugin_suite,gpu-unpack-devmem-real@300,gpu,$(on_gpu) $(as_unpack) UCCL_TCPX_SOFT_DEVMEM=5 $(one_channel)) \
+	$(call plugin_suite,gpu-cuda-devmem-real@300,gpu,$(on_gpu) $(as_cuda) $(plugin_devmem) $(one_channel)) \
+	$(call plugin_suite,gpu-unpack-devmem-real@300,gpu,$(on_gpu) $(as_unpack) $(plugin_devmem) $(one_channel)) \
 	$(call gpu_suite,plugin-faults-real@600,plugin_faults,$(on_gpu) TCPX_TEST_HANG_MS=6000) \
 	$(if $(SANITIZER), \
 		$(call gpu_suite,layer-memcheck@300,gpu_layer,$(call sanitized,memcheck)) \
@@ -438,7 +454,7 @@ check-gpu:
 	@$(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-gpu-run
 
-check-gpu-run: all $(RUNNER) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS) $(SESSION_PROGRAMS),$(TEST_PROGRAMS))
+check-gpu-run: all $(RUNNER) $(SUPPORT_PROGRAMS) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS) $(SESSION_PROGRAMS),$(TEST_PROGRAMS))
 	@UCCL_TCPX_GPU=cuda $(BUILD)/tcpx devices
 	@$(RUNNER) $(RUNNER_FLAGS) --timeout 120 $(REAL_GPU_SUITES)
 

@@ -110,7 +110,7 @@ static unsigned check_name(struct doctor *doctor, const char *name)
     unsigned distance;
     const char *nearest = nearest_name(name, &distance);
 
-    if (distance == 0)
+    if (distance == 0 || strcmp(name, CONFIG_SOFT_DEVMEM) == 0)
         return 0;
     if (distance <= A_SLIP) {
         doctor_find(doctor, DOCTOR_PROBLEM, name, "%s is set, but tcpx does not read it", name);

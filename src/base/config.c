@@ -196,6 +196,43 @@ static int read_variable(const struct variable *variable, struct config *config)
                      value != NULL ? value : variable->initial, allowed);
 }
 
+/* --- variables for tests ------------------------------------------------------------------ */
+
+static struct test_variable {
+    const char *name;
+    const char *allowed;
+    const char *part;         /* of the tests, that acts on it */
+    config_test_reader *read; /* NULL: that part is not in this build */
+} test_variables[] = {
+    {CONFIG_SOFT_DEVMEM, "a whole number from 0 to 4294967295", "software devmem", NULL},
+};
+
+enum { TEST_VARIABLES = sizeof test_variables / sizeof *test_variables };
+
+void config_set_test_reader(const char *name, config_test_reader *read)
+{
+    for (size_t i = 0; i < TEST_VARIABLES; i++)
+        if (strcmp(test_variables[i].name, name) == 0)
+            test_variables[i].read = read;
+}
+
+/* A build without the part of the tests refuses the variable: it would have no effect. */
+static int read_test_variable(const struct test_variable *variable, struct config *config)
+{
+    const char *value = getenv(variable->name);
+
+    if (value == NULL || *value == '\0' || strcmp(value, "0") == 0)
+        return TCPX_SUCCESS;
+    if (variable->read == NULL)
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "%s=%.200s: this build has no %s, which is a part of the tests; unset it",
+                         variable->name, value, variable->part);
+    if (variable->read(value, config))
+        return TCPX_SUCCESS;
+    return error_set(TCPX_INVALID_ARGUMENT, "%s=%.200s is not valid: expected %s", variable->name,
+                     value, variable->allowed);
+}
+
 /* "recv:32M": the stage's word, and a size. */
 static bool parse_throttle(const char *text, struct config *config)
 {
@@ -244,6 +281,8 @@ int config_read(struct config *config)
 
     if (result == TCPX_SUCCESS)
         result = read_unbind(&fresh);
+    for (size_t i = 0; i < TEST_VARIABLES && result == TCPX_SUCCESS; i++)
+        result = read_test_variable(&test_variables[i], &fresh);
     for (size_t i = 0; i < VARIABLES && result == TCPX_SUCCESS; i++)
         result = read_variable(&variables[i], &fresh);
     if (result == TCPX_SUCCESS)
@@ -346,10 +385,30 @@ static void print_unknown(FILE *out)
         for (size_t i = 0; i < VARIABLES && !known; i++)
             known = strlen(variables[i].name) == length &&
                     memcmp(variables[i].name, *entry, length) == 0;
+        for (size_t i = 0; i < TEST_VARIABLES && !known; i++)
+            known = strlen(test_variables[i].name) == length &&
+                    memcmp(test_variables[i].name, *entry, length) == 0;
         if (!known)
             fprintf(out, "%.*s  (set, but this version of tcpx does not read it)\n", (int)length,
                     *entry);
     }
+}
+
+/* A variable for tests is shown only where it is refused. */
+static int print_refused(FILE *out)
+{
+    struct config ignored;
+    int refused = TCPX_SUCCESS;
+
+    for (size_t i = 0; i < TEST_VARIABLES; i++) {
+        int result = read_test_variable(&test_variables[i], &ignored);
+
+        if (result == TCPX_SUCCESS)
+            continue;
+        fprintf(out, "%s\n    ERROR: %s\n", test_variables[i].name, error_text());
+        refused = result;
+    }
+    return refused;
 }
 
 int config_print(FILE *out, enum config_format format)
@@ -382,5 +441,5 @@ int config_print(FILE *out, enum config_format format)
         print_unknown(out);
     if (first_result != TCPX_SUCCESS)
         return error_set(first_result, "%s", first_problem);
-    return TCPX_SUCCESS;
+    return format == CONFIG_FORMAT_TEXT ? print_refused(out) : TCPX_SUCCESS;
 }

@@ -1,7 +1,7 @@
 /*
  * Every variable of the environment that tcpx reads, in one table. The struct below, the parser,
- * `tcpx env`, the man page and the README's table all come from it. One that is for tests only is
- * not in the table: CONFIG_THROTTLE.
+ * `tcpx env`, the man page and the README's table all come from it. Variables for tests only are
+ * not in the table: CONFIG_SOFT_DEVMEM, CONFIG_THROTTLE and CONFIG_UNBIND.
  */
 #ifndef TCPX_BASE_CONFIG_H
 #define TCPX_BASE_CONFIG_H
@@ -100,8 +100,6 @@ enum config_unpack {
          "How much pinned host memory each GPU has for receives that it unpacks itself.")          \
     SIZE(unpack_bytes, "UCCL_TCPX_UNPACK_BYTES", "8M", (uint64_t)4 << 20, (uint64_t)1 << 30,       \
          "How much of that one comm has, besides its queue; a receive takes its room.")            \
-    INTEGER(soft_devmem, "UCCL_TCPX_SOFT_DEVMEM", "0", 0, 4294967295,                              \
-         "Receive as if by a device-memory NIC that this number makes up, for tests; 0: do not.")  \
     CHOICE(devmem, "UCCL_TCPX_DEVMEM", "auto", "auto|on|off",                                      \
          "Device-memory TCP: auto uses it to receive and to send where kernel, NIC, GPU and "      \
          "privileges allow it, and says why not elsewhere; with on that is an error.")             \
@@ -119,6 +117,13 @@ enum config_unpack {
          "How many microseconds each operation of an emulated GPU waits before it runs, so that "  \
          "code which does not wait for it goes wrong visibly.")
 /* clang-format on */
+
+/*
+ * A number from 0 to 4294967295: receive as if by a device-memory NIC that this number makes up; 0:
+ * do not. Software devmem is a part of the tests (tests/support). A build without it refuses every
+ * other number.
+ */
+#define CONFIG_SOFT_DEVMEM "UCCL_TCPX_SOFT_DEVMEM"
 
 /*
  * STAGE:BYTES_PER_SECOND makes a stage of each comm of the built-in transport that slow: the
@@ -161,6 +166,7 @@ struct config {
 #undef CONFIG_CHOICE_FIELD
 #undef CONFIG_NUMBER_FIELD
 #undef CONFIG_TEXT_FIELD
+    uint64_t soft_devmem; /* 0: none */
     enum config_throttle throttled;
     uint64_t throttle_rate; /* bytes per second */
     uint64_t unbind_after;  /* bytes; 0: never */
@@ -174,6 +180,13 @@ MUST_CHECK int config_get(const struct config **config);
 
 /* Reads the environment as it is now. */
 MUST_CHECK int config_read(struct config *config);
+
+/*
+ * `read` reads the variable for tests with this name, and returns false where it is not valid. The
+ * part of the tests that acts on the variable calls it, before the configuration is read first.
+ */
+typedef bool config_test_reader(const char *value, struct config *config);
+void config_set_test_reader(const char *name, config_test_reader *read);
 
 enum config_format {
     CONFIG_FORMAT_TEXT,

@@ -10,9 +10,9 @@
 #include "tests/gpu/gpu_test.h"
 
 #include "gpu/kernels.h"
-#include "net/devmem/soft_devmem.h"
 #include "net/devmem/rx_cmsg_parser.h"
 #include "net/devmem/rx_descriptor.h"
+#include "tests/support/soft_devmem.h"
 #include "unpack/unpack.h"
 
 #include <arpa/inet.h>

@@ -2,7 +2,7 @@
 # to unpack and pools of different size, every byte verified and every token back.
 . tests/tap.sh
 
-tcpx=$BUILD/tcpx
+tcpx=$BUILD/tests/support/tcpx
 size=32M
 [ -z "${SANITIZE-}" ] || size=4M
 size=${TCPX_TEST_DEVMEM_SIZE:-$size}

@@ -3,8 +3,9 @@
 # shellcheck disable=SC2016,SC2086 # backticks of Markdown; lists of words
 . tests/tap.sh
 
-# Variables, and constants of that shape, that belong to others.
+# Variables, and constants of that shape, that belong to others or to the tests.
 foreign="
+UCCL_TCPX_SOFT_DEVMEM
 CUDA_DEVICE_MAX_CONNECTIONS CUDA_VISIBLE_DEVICES
 NCCL_BUFFSIZE NCCL_DEBUG NCCL_DYNAMIC_CHUNK_SIZE NCCL_GRAPH_REGISTER
 NCCL_LOCAL_REGISTER NCCL_NET NCCL_NET_GDR_LEVEL NCCL_NET_PLUGIN NCCL_NET_PLUGIN_REF_COUNT

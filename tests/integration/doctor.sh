@@ -273,7 +273,7 @@ if with_pair true 2>/dev/null; then
     check_output "off is told" '^  ok +nic0 devmem +not used: UCCL_TCPX_DEVMEM=off$' \
         with_pair UCCL_TCPX_DEVMEM=off "$tcpx" doctor --quick
     check_output "software takes its place" '^  ok +nic0 devmem +not used: UCCL_TCPX_SOFT_DEVMEM ' \
-        with_pair UCCL_TCPX_SOFT_DEVMEM=3 UCCL_TCPX_DEVMEM=on "$tcpx" doctor --quick
+        with_pair UCCL_TCPX_SOFT_DEVMEM=3 UCCL_TCPX_DEVMEM=on "$BUILD/tests/support/tcpx" doctor --quick
     check_output "devices says so" '^    device memory +no: by way of pinned host memory$' \
         with_pair "$tcpx" devices
     check_output "and for scripts" '"devmem_receive": false, "devmem_send": false, "devmem_reason": "not with an' \

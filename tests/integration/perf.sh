@@ -40,8 +40,10 @@ check_output "with the longest timeout" '^verified' \
     env UCCL_TCPX_TIMEOUT_MS=3600000 "$tcpx" perf --loopback --size 1M
 for impl in d2d host kernel; do
     check_output "unpacked by $impl" "unpack +$impl" env UCCL_TCPX_SOFT_DEVMEM=3 \
-        "$tcpx" perf --loopback --iters 2 --size 3M --unpack $impl
+        "$BUILD/tests/support/tcpx" perf --loopback --iters 2 --size 3M --unpack $impl
 done
+check_fails_output "a NIC that is made up is a matter of the tests" 'UCCL_TCPX_SOFT_DEVMEM=3: this build has no software devmem' \
+    env UCCL_TCPX_SOFT_DEVMEM=3 "$tcpx" perf --loopback --size 1M
 check_output "over a plugin" 'plugin TCPX' env UCCL_TCPX_PLUGIN_PATH="$BUILD/libnccl-net-tcpx.so" \
     "$tcpx" perf --loopback --iters 2 --size 3M
 

@@ -2,13 +2,13 @@
  * Software devmem: a socket that answers as a mainline devmem-TCP socket does, over any stream
  * socket, so that the receive path behind recvmsg can run on any machine. Payload lands in GPU
  * memory, in pages taken in random order, and is told by the kernel's own control messages; the
- * pages come back by token. The transport uses it instead of recvmsg and setsockopt when told to,
- * tests do to choose how unpleasant the NIC is.
+ * pages come back by token. The transport uses it instead of recvmsg and setsockopt where
+ * soft_devmem_pool.c says so, tests do to choose how unpleasant the NIC is.
  *
  * A socket belongs to one thread at a time. A pool may serve sockets of several threads.
  */
-#ifndef TCPX_NET_DEVMEM_SOFT_DEVMEM_H
-#define TCPX_NET_DEVMEM_SOFT_DEVMEM_H
+#ifndef TCPX_TESTS_SUPPORT_SOFT_DEVMEM_H
+#define TCPX_TESTS_SUPPORT_SOFT_DEVMEM_H
 
 #include "gpu/gpu.h"
 #include "net/devmem/devmem_uapi.h"

@@ -3,7 +3,7 @@
  * in, and only then takes as many bytes from the socket: what is not planned stays there, and a
  * call that gets nothing changes nothing, so that the pieces do not depend on how often one asks.
  */
-#include "net/devmem/soft_devmem.h"
+#include "tests/support/soft_devmem.h"
 
 #include "base/clock.h"
 
