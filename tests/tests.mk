@@ -43,10 +43,10 @@ PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,ahead_peer gpu_pair
 SESSION_UNITS := session_data session_order session_peers session_calls session_gpu session_close
 SESSION_PROGRAMS := $(SESSION_UNITS:%=$(BUILD)/tests/unit/test_%)
 
-# Parts of the tests that stand in for hardware, and register themselves with the library: software
-# devmem. Programs of the tests have them beside the library's objects, and so have the plugin and the
-# program under $(SUPPORT), for suites that need them.
-DOUBLES        := $(patsubst %,$(BUILD)/obj/tests/support/%.o,soft_devmem soft_devmem_pool)
+# Parts of the tests that register themselves with the library: software devmem, and a throttle for
+# slow stages. Programs of the tests have them beside the library's objects, and so have the plugin
+# and the program under $(SUPPORT), for suites that need them.
+DOUBLES        := $(patsubst %,$(BUILD)/obj/tests/support/%.o,soft_devmem soft_devmem_pool throttle)
 TESTED_OBJECTS := $(LIB_OBJECTS) $(DOUBLES)
 SUPPORT        := $(BUILD)/tests/support
 SUPPORT_PROGRAMS := $(SUPPORT)/libnccl-net-tcpx.so $(SUPPORT)/tcpx
@@ -489,7 +489,7 @@ $(BUILD)/tests/vm/by_reference: $(BUILD)/obj/tests/vm/by_reference.o $(INSIDE) $
 
 VM_PROGRAMS := $(BUILD)/tests/vm/by_reference \
 	$(filter $(BUILD)/tests/gpu/test_devmem_memory,$(TEST_PROGRAMS))
-check-vm-run: all $(RUNNER) $(VM_PROGRAMS)
+check-vm-run: all $(RUNNER) $(SUPPORT)/tcpx $(VM_PROGRAMS)
 	@MAKEFLAGS= MAKELEVEL= CC='$(CC)' WERROR='$(WERROR)' BUILD='$(BUILD)' \
 		TCPX_VM_PROGRAMS='$(VM_PROGRAMS)' $(RUNNER) 'vm@600: sh tests/vm/run.sh $(CASES)'
 

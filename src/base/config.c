@@ -200,11 +200,11 @@ static int read_variable(const struct variable *variable, struct config *config)
 
 static struct test_variable {
     const char *name;
-    const char *allowed;
     const char *part;         /* of the tests, that acts on it */
     config_test_reader *read; /* NULL: that part is not in this build */
 } test_variables[] = {
-    {CONFIG_SOFT_DEVMEM, "a whole number from 0 to 4294967295", "software devmem", NULL},
+    {CONFIG_SOFT_DEVMEM, "software devmem", NULL},
+    {CONFIG_THROTTLE, "throttle", NULL},
 };
 
 enum { TEST_VARIABLES = sizeof test_variables / sizeof *test_variables };
@@ -221,35 +221,15 @@ static int read_test_variable(const struct test_variable *variable, struct confi
 {
     const char *value = getenv(variable->name);
 
-    if (value == NULL || *value == '\0' || strcmp(value, "0") == 0)
+    if (value == NULL || *value == '\0')
         return TCPX_SUCCESS;
-    if (variable->read == NULL)
-        return error_set(TCPX_INVALID_ARGUMENT,
-                         "%s=%.200s: this build has no %s, which is a part of the tests; unset it",
-                         variable->name, value, variable->part);
-    if (variable->read(value, config))
+    if (variable->read != NULL)
+        return variable->read(value, config);
+    if (strcmp(value, "0") == 0)
         return TCPX_SUCCESS;
-    return error_set(TCPX_INVALID_ARGUMENT, "%s=%.200s is not valid: expected %s", variable->name,
-                     value, variable->allowed);
-}
-
-/* "recv:32M": the stage's word, and a size. */
-static bool parse_throttle(const char *text, struct config *config)
-{
-    size_t length = strcspn(text, ":");
-    char word[16];
-    int stage;
-
-    if (text[length] != ':' || length >= sizeof word)
-        return false;
-    memcpy(word, text, length);
-    word[length] = '\0';
-    if (!find_word(CONFIG_THROTTLE_WORDS, word, &stage) ||
-        !parse_size(text + length + 1, &config->throttle_rate))
-        return false;
-    config->throttled = (enum config_throttle)(CONFIG_THROTTLE_D2H + stage);
-    return config->throttle_rate >= CONFIG_THROTTLE_LEAST &&
-           config->throttle_rate <= CONFIG_THROTTLE_MOST;
+    return error_set(TCPX_INVALID_ARGUMENT,
+                     "%s=%.200s: this build has no %s, which is a part of the tests; unset it",
+                     variable->name, value, variable->part);
 }
 
 static int read_unbind(struct config *config)
@@ -262,25 +242,11 @@ static int read_unbind(struct config *config)
                      CONFIG_UNBIND, value);
 }
 
-static int read_throttle(struct config *config)
-{
-    const char *value = getenv(CONFIG_THROTTLE);
-
-    if (value == NULL || *value == '\0' || parse_throttle(value, config))
-        return TCPX_SUCCESS;
-    return error_set(TCPX_INVALID_ARGUMENT,
-                     "%s=%.200s is not valid: expected STAGE:BYTES_PER_SECOND with a stage of %s "
-                     "and a size from 1M to 1T, such as recv:32M",
-                     CONFIG_THROTTLE, value, CONFIG_THROTTLE_WORDS);
-}
-
 int config_read(struct config *config)
 {
     struct config fresh = {0};
-    int result = read_throttle(&fresh);
+    int result = read_unbind(&fresh);
 
-    if (result == TCPX_SUCCESS)
-        result = read_unbind(&fresh);
     for (size_t i = 0; i < TEST_VARIABLES && result == TCPX_SUCCESS; i++)
         result = read_test_variable(&test_variables[i], &fresh);
     for (size_t i = 0; i < VARIABLES && result == TCPX_SUCCESS; i++)

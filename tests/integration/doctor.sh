@@ -359,7 +359,7 @@ slow=
 is_named()
 {
     slow=${slow:-$(slow_rate)}
-    TCPX_TEST_THROTTLE=$1:$slow "$tcpx" doctor >"$seen" 2>&1
+    TCPX_TEST_THROTTLE=$1:$slow "$BUILD/tests/support/tcpx" doctor >"$seen" 2>&1
     echo "$slow bytes a second:"
     cat "$seen"
     grep -F '<- limits' "$seen" | grep -qF "  $2 " &&
@@ -387,7 +387,7 @@ if [ -n "$transfers" ] && command -v python3 >/dev/null; then
     stages_in_json()
     {
         slow=$(slow_rate)
-        TCPX_TEST_THROTTLE=send:$slow "$tcpx" doctor --json >"$TAP_WORK/json"
+        TCPX_TEST_THROTTLE=send:$slow "$BUILD/tests/support/tcpx" doctor --json >"$TAP_WORK/json"
         python3 -c '
 import json, sys
 transfer = json.load(open(sys.argv[1]))["transfer"]
@@ -403,5 +403,5 @@ else
     tap_skip "the stages in JSON" "python3 is not installed, or a transfer takes too long here"
 fi
 
-check_fails "nothing is left running" pgrep -s 0 -f "^$tcpx doctor"
+check_fails "nothing is left running" pgrep -s 0 -f "^$BUILD/(tests/support/)?tcpx doctor"
 tap_end

@@ -96,13 +96,18 @@ static const struct devmem_pool_ops soft_ops = {
     .starved = soft_starved,
 };
 
-static bool soft_parse(const char *value, struct config *config)
+static int soft_read(const char *value, struct config *config)
 {
-    return parse_number(value, &config->soft_devmem) && config->soft_devmem <= UINT32_MAX;
+    if (parse_number(value, &config->soft_devmem) && config->soft_devmem <= UINT32_MAX)
+        return TCPX_SUCCESS;
+    return error_set(TCPX_INVALID_ARGUMENT,
+                     "%s=%.200s is not valid: expected a whole number from "
+                     "0 to 4294967295",
+                     CONFIG_SOFT_DEVMEM, value);
 }
 
 __attribute__((constructor)) static void soft_devmem_register(void)
 {
     devmem_pool_set_soft(&soft_ops);
-    config_set_test_reader(CONFIG_SOFT_DEVMEM, soft_parse);
+    config_set_test_reader(CONFIG_SOFT_DEVMEM, soft_read);
 }

@@ -63,6 +63,8 @@ add_build()
     for file in "$build"/tcpx "$build"/libtcpx.so.? "$build"/libnccl-net-tcpx.so; do
         [ ! -e "$file" ] || add "$file" "build/${file##*/}"
     done
+    # The program with the parts of the tests: a throttle.
+    [ ! -e "$build/tests/support/tcpx" ] || add "$build/tests/support/tcpx" build/support/tcpx
     for file in ${TCPX_VM_PROGRAMS-}; do
         add "$file" "bin/${file##*/}"
     done
@@ -70,7 +72,7 @@ add_build()
 
 fill_root()
 {
-    mkdir -p "$root/bin" "$root/guest" "$root/cases" "$root/build"
+    mkdir -p "$root/bin" "$root/guest" "$root/cases" "$root/build/support"
     cp "$(command -v busybox)" "$root/bin/busybox" || fail "cannot copy busybox"
     cp "$here"/guest/lib.sh "$here"/guest/case.sh "$root/guest/"
     cp "$here"/guest/cases/* "$root/cases/"

@@ -1,9 +1,5 @@
-/* Which stage limits, from the times of both ends; and stages that are made slow. */
+/* Which stage limits, from the times of both ends; and stages that tests hold up. */
 #include "net/comm/stages.h"
-
-#include <errno.h>
-#include <limits.h>
-#include <sys/socket.h>
 
 static uint64_t smaller(uint64_t one, uint64_t other)
 {
@@ -56,40 +52,34 @@ uint64_t stages_copies_until(const struct stage_copies *copies, uint64_t now)
 
 /* --- slow stages --------------------------------------------------------------------------- */
 
+/* Written before there is a second thread. NULL in a library that is shipped. */
+static const struct stage_throttle_ops *throttle_ops;
+
+void stages_set_throttle(const struct stage_throttle_ops *ops)
+{
+    throttle_ops = ops;
+}
+
 int stages_throttle_init(struct stage_throttle *throttle)
 {
-    const struct config *config;
-    int result = config_get(&config);
+    *throttle = (struct stage_throttle){.stage = CONFIG_THROTTLE_NONE};
+    return throttle_ops != NULL ? throttle_ops->init(throttle) : TCPX_SUCCESS;
+}
 
-    if (result == TCPX_SUCCESS)
-        *throttle =
-            (struct stage_throttle){.stage = config->throttled, .rate = config->throttle_rate};
-    return result;
+uint64_t stages_slow_until(struct stage_throttle *throttle, enum config_throttle stage,
+                           uint64_t bytes)
+{
+    return throttle->stage == stage ? throttle_ops->slow_until(throttle, bytes) : 0;
 }
 
 void stages_sleep(uint64_t until)
 {
-    const struct timespec moment = {.tv_sec = (time_t)(until / 1000000000),
-                                    .tv_nsec = (long)(until % 1000000000)};
-
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &moment, NULL) == EINTR)
-        ;
+    throttle_ops->sleep(until);
 }
 
-/* The kernel sends no faster than that, so that the one end finds full sockets and the other empty
- * ones, as with a slow network.
- */
 int stages_slow_network(const struct stage_throttle *throttle, const int *sockets, unsigned count)
 {
-    const int room = 64 << 10;
-    uint64_t each = throttle->rate / count;
-    unsigned rate = each < UINT_MAX ? (unsigned)each : UINT_MAX - 1;
-
-    if (throttle->stage != CONFIG_THROTTLE_NETWORK)
-        return TCPX_SUCCESS;
-    for (unsigned i = 0; i < count; i++)
-        if (setsockopt(sockets[i], SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate) != 0 ||
-            setsockopt(sockets[i], SOL_SOCKET, SO_SNDBUF, &room, sizeof room) != 0)
-            return error_system(errno, "TCPX_TEST_THROTTLE: a socket of %u bytes per second", rate);
-    return TCPX_SUCCESS;
+    return throttle->stage == CONFIG_THROTTLE_NETWORK
+               ? throttle_ops->slow_network(throttle, sockets, count)
+               : TCPX_SUCCESS;
 }

@@ -111,30 +111,31 @@ static inline void stages_wait(struct stage_calls *calls, bool waits, uint64_t n
     calls->waits = waits;
 }
 
-/* --- a stage that is made slow, for tests -------------------------------------------------- */
+/* --- a stage that is held up, for tests ---------------------------------------------------- */
 
-/* As TCPX_TEST_THROTTLE says, for each comm by itself. */
+/* Of one comm. */
 struct stage_throttle {
-    enum config_throttle stage;
-    uint64_t rate; /* bytes per second */
-    uint64_t free; /* when it will have dealt with what it was given */
+    enum config_throttle stage; /* NONE in a library that is shipped */
+    uint64_t rate;              /* bytes per second */
+    uint64_t free;              /* when it will have dealt with what it was given */
 };
+
+/* How a stage is held up. Tests register theirs: tests/support/throttle.c. */
+struct stage_throttle_ops {
+    int (*init)(struct stage_throttle *throttle);
+    uint64_t (*slow_until)(struct stage_throttle *throttle, uint64_t bytes);
+    void (*sleep)(uint64_t until);
+    int (*slow_network)(const struct stage_throttle *throttle, const int *sockets, unsigned count);
+};
+
+/* Called before anything else is, by tests only. */
+void stages_set_throttle(const struct stage_throttle_ops *ops);
 
 MUST_CHECK int stages_throttle_init(struct stage_throttle *throttle);
 
 /* When it will have dealt with these bytes, too; 0: it is another stage that is slow, or none. */
-static inline uint64_t stages_slow_until(struct stage_throttle *throttle,
-                                         enum config_throttle stage, uint64_t bytes)
-{
-    uint64_t now;
-
-    if (throttle->stage != stage)
-        return 0;
-    now = clock_now();
-    throttle->free =
-        (throttle->free > now ? throttle->free : now) + bytes * 1000000000 / throttle->rate;
-    return throttle->free;
-}
+uint64_t stages_slow_until(struct stage_throttle *throttle, enum config_throttle stage,
+                           uint64_t bytes);
 
 void stages_sleep(uint64_t until);
 

@@ -52,8 +52,8 @@ check_output "a pool that is much too small" '^verified' starved
 slow_unpack()
 {
     before=$(all_queues dm0 pool_empty)
-    TCPX_TEST_THROTTLE=unpack:2M UCCL_TCPX_DEVMEM_BYTES=1M transfer --size 4M --iters 2 \
-        --warm-up 0 || return 1
+    PATH=/build/support:$PATH TCPX_TEST_THROTTLE=unpack:2M UCCL_TCPX_DEVMEM_BYTES=1M transfer \
+        --size 4M --iters 2 --warm-up 0 || return 1
     dropped=$(($(all_queues dm0 pool_empty) - before))
     echo "dropped for want of a page: $dropped"
     [ $dropped -gt 0 ]
