@@ -1034,7 +1034,6 @@ static bool receive_part(struct receiver *receiver, struct part *part, uint8_t *
             .host_offset = part->host_used,
             .host_size = PART_BYTES,
         };
-        enum rx_problem problem;
 
         parsed.received =
             soft_devmem_recvmsg(receiver->socket, &message, DEVMEM_MSG_FLAG | MSG_DONTWAIT);
@@ -1045,7 +1044,7 @@ static bool receive_part(struct receiver *receiver, struct part *part, uint8_t *
         }
         if (parsed.received <= 0)
             return complain(receiver, "recvmsg gave %zd: %s", parsed.received, strerror(errno));
-        if (!CHECKED(receiver, rx_cmsg_parse(&parsed, &part->scatter, &part->tokens, &problem)))
+        if (!CHECKED(receiver, rx_cmsg_parse(&parsed, &part->scatter, &part->tokens)))
             return false;
         part->bytes += (uint64_t)parsed.received;
         part->host_used = part->scatter.linear_bytes + part->scatter.plain_bytes;
@@ -1058,12 +1057,10 @@ static bool submit_part(struct receiver *receiver, struct part *part, const uint
                         gpu_address destination)
 {
     uint64_t array = (uint64_t)(part - receiver->parts) * PART_FRAGMENTS;
-    struct rx_descriptor_request request = {
-        .message_size = part->bytes,
-        .destination_size = part->bytes,
-        .pool_size = soft_devmem_pool_memory(receiver->pool)->bytes,
-        .host_size = PART_BYTES,
-        .host_base = RX_HOST_APART,
+    struct rx_sizes sizes = {
+        .message = part->bytes,
+        .pool = soft_devmem_pool_memory(receiver->pool)->bytes,
+        .host = PART_BYTES,
     };
     struct unpack_list list = {
         .bounce = soft_devmem_pool_memory(receiver->pool)->address,
@@ -1073,12 +1070,11 @@ static bool submit_part(struct receiver *receiver, struct part *part, const uint
             receiver->descriptors.device + array * sizeof(struct unpack_descriptor),
     };
     const struct rx_fragment *fragment;
-    enum rx_problem problem;
 
     if (!CHECKED(receiver,
-                 rx_descriptor_build(&part->scatter, &request,
+                 rx_descriptor_build(&part->scatter, &sizes,
                                      (struct unpack_descriptor *)receiver->descriptors.host + array,
-                                     PART_FRAGMENTS, &list.count, &problem)))
+                                     PART_FRAGMENTS, &list.count)))
         return false;
     for (uint32_t cursor = 0; (fragment = rx_scatter_next_host(&part->scatter, &cursor)) != NULL;)
         if (!CHECKED(receiver,

@@ -1,6 +1,6 @@
 /*
  * Random messages, scattered over a bounce buffer and put together again: fragments of every size
- * and alignment, in any order, some of them in host memory, through the descriptor builder and each
+ * and alignment, some of them in host memory, through the descriptor builder and each
  * way of unpacking, compared byte by byte with what plain memcpy() makes of the same list. What
  * lies around the message must not change.
  *
@@ -159,17 +159,6 @@ static uint64_t random_source(struct bed *bed, uint64_t length, const struct rx_
     return below(bed, room + 1);
 }
 
-static void shuffle(struct bed *bed, struct message *message)
-{
-    for (uint32_t i = message->fragment_count; i > 1; i--) {
-        uint32_t k = (uint32_t)below(bed, i);
-        struct rx_fragment swap = message->fragments[i - 1];
-
-        message->fragments[i - 1] = message->fragments[k];
-        message->fragments[k] = swap;
-    }
-}
-
 /* Few, so many that they do not fit into a launch, or as many as there may be. */
 static uint32_t random_count(struct bed *bed, uint64_t room)
 {
@@ -207,35 +196,43 @@ static void make_message(struct bed *bed, struct message *message, uint64_t room
         message->bytes += length;
         message->fragment_count++;
     }
-    if (below(bed, 4) != 0)
-        shuffle(bed, message);
+}
+
+/* In pieces of `largest` bytes at most, where all of them fit. */
+static uint32_t cut(const struct unpack_descriptor *whole, uint32_t count, uint32_t largest,
+                    struct unpack_descriptor *pieces)
+{
+    uint32_t made = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t at = 0; at < whole[i].length; at += largest) {
+            uint32_t left = whole[i].length - at;
+
+            if (made == FRAGMENTS) {
+                memcpy(pieces, whole, count * sizeof *whole);
+                return count;
+            }
+            pieces[made++] = (struct unpack_descriptor){whole[i].source_offset + at,
+                                                        left < largest ? left : largest,
+                                                        whole[i].destination_offset + at};
+        }
+    return made;
 }
 
 static void build(struct bed *bed, struct message *message, uint32_t slot)
 {
-    static const uint32_t limits[] = {0, 0, 4096, 1000, 16384};
+    static const uint32_t limits[] = {UINT32_MAX, UINT32_MAX, 4096, 1000, 16384};
+    static struct unpack_descriptor whole[FRAGMENTS];
+    const struct rx_sizes sizes = {.message = message->bytes, .pool = POOL, .host = HOST};
     struct rx_scatter scatter;
-    struct rx_descriptor_request request = {
-        .message_size = message->bytes,
-        .destination_size = message->bytes,
-        .pool_size = POOL,
-        .host_size = HOST,
-        .host_base = RX_HOST_APART,
-        .largest = limits[below(bed, sizeof limits / sizeof *limits)],
-    };
-    enum rx_problem problem;
-    int result;
+    uint32_t count;
 
     rx_scatter_init(&scatter, message->fragments, FRAGMENTS);
     scatter.count = message->fragment_count;
-    result = rx_descriptor_build(&scatter, &request, descriptors_of(bed, slot), FRAGMENTS,
-                                 &message->descriptor_count, &problem);
-    if (problem == RX_PROBLEM_TOO_MANY) {
-        request.largest = 0;
-        result = rx_descriptor_build(&scatter, &request, descriptors_of(bed, slot), FRAGMENTS,
-                                     &message->descriptor_count, &problem);
-    }
-    assert_success(result);
+    assert_success(rx_descriptor_build(&scatter, &sizes, whole, FRAGMENTS, &count));
+    message->descriptor_count =
+        cut(whole, count, limits[below(bed, sizeof limits / sizeof *limits)],
+            descriptors_of(bed, slot));
 
     /* a destination beyond 4 GiB, now and then, without as much memory */
     message->base = below(bed, 8) == 0 ? below(bed, 1000) << 32 : 0;

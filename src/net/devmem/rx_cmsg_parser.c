@@ -1,13 +1,11 @@
 /*
- * The parser of devmem control messages: one walk over the control buffer that appends as it goes
- * and takes back what must not stay. It reads through memcpy and checks every length itself,
- * because CMSG_NXTHDR ends silently where a chain is broken.
+ * The parser of devmem control messages: one walk over the control buffer that appends as it goes.
+ * It reads through memcpy and checks every length itself, because CMSG_NXTHDR ends silently where a
+ * chain is broken.
  */
 #include "net/devmem/rx_cmsg_parser.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -45,25 +43,15 @@ struct walk {
     uint64_t bytes;      /* described so far */
     uint64_t host_bytes; /* of them in the iovec */
     bool described;      /* there was a devmem message */
-    bool fragments_full;
-    bool tokens_full;
-    enum rx_problem problem; /* the first one */
-    char text[256];          /* of it */
+    int result;
 };
 
 /* Later problems mostly follow from the first, so that one is kept. */
-__attribute__((format(printf, 3, 4))) static void
-note_problem(struct walk *walk, enum rx_problem problem, const char *format, ...)
-{
-    va_list arguments;
-
-    if (walk->problem != RX_PROBLEM_NONE)
-        return;
-    walk->problem = problem;
-    va_start(arguments, format);
-    vsnprintf(walk->text, sizeof walk->text, format, arguments);
-    va_end(arguments);
-}
+#define NOTE_PROBLEM(walk, ...)                                                                    \
+    do {                                                                                           \
+        if ((walk)->result == TCPX_SUCCESS)                                                        \
+            (walk)->result = error_set(TCPX_SYSTEM_ERROR, __VA_ARGS__);                            \
+    } while (0)
 
 /* False at the end of the control buffer, and where it cannot be read on. */
 static bool next_message(struct walk *walk, struct control_message *message)
@@ -77,17 +65,15 @@ static bool next_message(struct walk *walk, struct control_message *message)
     if (rest == 0)
         return false;
     if (rest < sizeof header) {
-        note_problem(walk, RX_PROBLEM_BROKEN_CONTROL,
-                     "control message %" PRIu32 ": %zu bytes left, a header has %zu", walk->number,
-                     rest, sizeof header);
+        NOTE_PROBLEM(walk, "control message %" PRIu32 ": %zu bytes left, a header has %zu",
+                     walk->number, rest, sizeof header);
         return false;
     }
     at = (const unsigned char *)whole->msg_control + walk->position;
     memcpy(&header, at, sizeof header);
     length = header.cmsg_len;
     if (length < CMSG_LEN(0) || length > rest) {
-        note_problem(walk, RX_PROBLEM_BROKEN_CONTROL,
-                     "control message %" PRIu32 ": length %zu, possible are %zu to %zu",
+        NOTE_PROBLEM(walk, "control message %" PRIu32 ": length %zu, possible are %zu to %zu",
                      walk->number, length, (size_t)CMSG_LEN(0), rest);
         return false;
     }
@@ -131,14 +117,12 @@ static void note_foreign(struct walk *walk, const struct control_message *messag
     for (size_t i = 0; i < LAYOUT_COUNT; i++) {
         if (!is_devmem(&layouts[i], message))
             continue;
-        note_problem(walk, RX_PROBLEM_OTHER_KERNEL,
-                     "control message %" PRIu32
-                     ": type %d is of the %s kernel, expected the %s one",
-                     walk->number, message->type, layouts[i].kernel, walk->layout->kernel);
+        NOTE_PROBLEM(
+            walk, "control message %" PRIu32 ": type %d is of the %s kernel, expected the %s one",
+            walk->number, message->type, layouts[i].kernel, walk->layout->kernel);
         return;
     }
-    note_problem(walk, RX_PROBLEM_UNKNOWN_MESSAGE,
-                 "control message %" PRIu32 ": unknown level %d type %d", walk->number,
+    NOTE_PROBLEM(walk, "control message %" PRIu32 ": unknown level %d type %d", walk->number,
                  message->level, message->type);
 }
 
@@ -172,23 +156,23 @@ static void append(struct walk *walk, enum rx_source source, uint64_t offset, ui
 
     walk->bytes += length;
     if (!rx_scatter_add(walk->scatter, &fragment))
-        walk->fragments_full = true;
+        NOTE_PROBLEM(walk, "control message %" PRIu32 ": all %" PRIu32 " fragments are in use",
+                     walk->number, walk->scatter->capacity);
 }
 
 static void take_device(struct walk *walk, const struct devmem_fragment *fragment)
 {
     if (!rx_tokens_add(walk->tokens, fragment->token))
-        walk->tokens_full = true;
+        NOTE_PROBLEM(walk, "control message %" PRIu32 ": all %" PRIu32 " token ranges are in use",
+                     walk->number, walk->tokens->capacity);
     if (fragment->flags != 0)
-        note_problem(walk, RX_PROBLEM_UNKNOWN_FLAGS,
-                     "control message %" PRIu32 ": flags 0x%" PRIx32 ", expected 0", walk->number,
-                     fragment->flags);
+        NOTE_PROBLEM(walk, "control message %" PRIu32 ": flags 0x%" PRIx32 ", expected 0",
+                     walk->number, fragment->flags);
     if (fragment->dmabuf_id != walk->call->dmabuf_id)
-        note_problem(walk, RX_PROBLEM_WRONG_DMABUF,
-                     "control message %" PRIu32 ": dma-buf %" PRIu32 ", expected %" PRIu32,
+        NOTE_PROBLEM(walk, "control message %" PRIu32 ": dma-buf %" PRIu32 ", expected %" PRIu32,
                      walk->number, fragment->dmabuf_id, walk->call->dmabuf_id);
     if (!range_inside(fragment->offset, fragment->size, walk->call->pool_size))
-        note_problem(walk, RX_PROBLEM_OUTSIDE_POOL,
+        NOTE_PROBLEM(walk,
                      "control message %" PRIu32 ": offset %" PRIu64 " length %" PRIu32
                      " in a pool of %" PRIu64 " bytes",
                      walk->number, fragment->offset, fragment->size, walk->call->pool_size);
@@ -203,25 +187,11 @@ static void take_host(struct walk *walk, uint64_t length)
     uint64_t room = call->host_size - call->host_offset;
 
     if (!range_inside(walk->host_bytes, length, room))
-        note_problem(walk, RX_PROBLEM_OUTSIDE_HOST,
+        NOTE_PROBLEM(walk,
                      "%" PRIu64 " bytes after %" PRIu64 " in a host buffer with room for %" PRIu64,
                      length, walk->host_bytes, room);
     append(walk, RX_SOURCE_HOST, call->host_offset + walk->host_bytes, length);
     walk->host_bytes += length;
-}
-
-static void take_linear(struct walk *walk, uint32_t length)
-{
-    take_host(walk, length);
-    walk->scatter->linear_fragments++;
-    walk->scatter->linear_bytes += length;
-}
-
-static void take_plain(struct walk *walk, uint64_t length)
-{
-    take_host(walk, length);
-    walk->scatter->plain_reads++;
-    walk->scatter->plain_bytes += length;
 }
 
 static void take_message(struct walk *walk, const struct control_message *message)
@@ -236,17 +206,18 @@ static void take_message(struct walk *walk, const struct control_message *messag
     }
     walk->described = true;
     if (message->payload_size != walk->layout->payload_size) {
-        note_problem(walk, RX_PROBLEM_MESSAGE_SIZE,
-                     "control message %" PRIu32 ": type %d with %zu bytes, expected %zu",
+        NOTE_PROBLEM(walk, "control message %" PRIu32 ": type %d with %zu bytes, expected %zu",
                      walk->number, message->type, message->payload_size,
                      walk->layout->payload_size);
         return;
     }
     fragment = read_payload(walk, message->payload);
-    if (message->type == walk->layout->device_type)
+    if (message->type == walk->layout->device_type) {
         take_device(walk, &fragment);
-    else
-        take_linear(walk, fragment.size);
+    } else {
+        take_host(walk, fragment.size);
+        walk->scatter->linear_bytes += fragment.size;
+    }
 }
 
 static void take_call(struct walk *walk)
@@ -255,83 +226,57 @@ static void take_call(struct walk *walk)
     uint64_t received = (uint64_t)walk->call->received;
 
     if (walk->call->message->msg_flags & MSG_CTRUNC)
-        note_problem(walk, RX_PROBLEM_TRUNCATED,
-                     "control messages were cut off after %zu bytes, with %" PRIu64
-                     " bytes received",
-                     (size_t)walk->call->message->msg_controllen, received);
+        NOTE_PROBLEM(
+            walk, "control messages were cut off after %zu bytes, with %" PRIu64 " bytes received",
+            (size_t)walk->call->message->msg_controllen, received);
     for (; next_message(walk, &message); walk->number++)
         take_message(walk, &message);
 
-    if (!walk->described && walk->problem == RX_PROBLEM_NONE && received > 0)
-        take_plain(walk, received);
+    if (!walk->described && walk->result == TCPX_SUCCESS && received > 0) {
+        take_host(walk, received);
+        walk->scatter->plain_bytes += received;
+    }
     if (walk->bytes != received)
-        note_problem(walk, RX_PROBLEM_LENGTH,
-                     "recvmsg gave %" PRIu64 " bytes, %" PRIu32
-                     " control messages describe %" PRIu64,
-                     received, walk->number, walk->bytes);
+        NOTE_PROBLEM(
+            walk, "recvmsg gave %" PRIu64 " bytes, %" PRIu32 " control messages describe %" PRIu64,
+            received, walk->number, walk->bytes);
 }
 
-static int check_call(const struct rx_cmsg_call *call, enum rx_problem *problem)
+static int check_call(const struct rx_cmsg_call *call)
 {
     uint64_t end;
 
     if ((size_t)call->flavour >= LAYOUT_COUNT)
-        return rx_problem_set(problem, RX_PROBLEM_ARGUMENT, "unknown flavour %d of devmem",
-                              (int)call->flavour);
+        return error_set(TCPX_INVALID_ARGUMENT, "unknown flavour %d of devmem", (int)call->flavour);
     if (call->received < 0)
-        return rx_problem_set(problem, RX_PROBLEM_ARGUMENT, "recvmsg failed with %zd",
-                              call->received);
+        return error_set(TCPX_INVALID_ARGUMENT, "recvmsg failed with %zd", call->received);
     if (call->message->msg_control == NULL && call->message->msg_controllen != 0)
-        return rx_problem_set(problem, RX_PROBLEM_ARGUMENT,
-                              "%zu bytes of control messages at no address",
-                              (size_t)call->message->msg_controllen);
+        return error_set(TCPX_INVALID_ARGUMENT, "%zu bytes of control messages at no address",
+                         (size_t)call->message->msg_controllen);
     if (!checked_add(call->destination_offset, (uint64_t)call->received, &end))
-        return rx_problem_set(problem, RX_PROBLEM_ARGUMENT,
-                              "%zd bytes at destination offset %" PRIu64, call->received,
-                              call->destination_offset);
+        return error_set(TCPX_INVALID_ARGUMENT, "%zd bytes at destination offset %" PRIu64,
+                         call->received, call->destination_offset);
     if (call->host_offset > call->host_size)
-        return rx_problem_set(problem, RX_PROBLEM_ARGUMENT,
-                              "offset %" PRIu64 " in a host buffer of %" PRIu64 " bytes",
-                              call->host_offset, call->host_size);
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "offset %" PRIu64 " in a host buffer of %" PRIu64 " bytes",
+                         call->host_offset, call->host_size);
     return TCPX_SUCCESS;
 }
 
 int rx_cmsg_parse(const struct rx_cmsg_call *call, struct rx_scatter *scatter,
-                  struct rx_tokens *tokens, enum rx_problem *problem)
+                  struct rx_tokens *tokens)
 {
-    const struct rx_scatter old_scatter = *scatter;
-    const struct rx_tokens old_tokens = *tokens;
-    struct devmem_token_range old_last = {0};
+    const struct rx_scatter before = *scatter;
     struct walk walk = {.call = call, .scatter = scatter, .tokens = tokens};
-    int result = check_call(call, problem);
+    int result = check_call(call);
 
     if (result != TCPX_SUCCESS)
         return result;
-    if (tokens->count > 0)
-        old_last = tokens->ranges[tokens->count - 1];
     walk.layout = &layouts[call->flavour];
     take_call(&walk);
-
-    if (!walk.tokens_full && !walk.fragments_full && walk.problem == RX_PROBLEM_NONE) {
-        *problem = RX_PROBLEM_NONE;
-        return TCPX_SUCCESS;
-    }
-    *scatter = old_scatter;
-    if (!walk.tokens_full && walk.problem != RX_PROBLEM_NONE)
-        return rx_problem_set(problem, walk.problem, "%s", walk.text);
-
-    *tokens = old_tokens;
-    if (tokens->count > 0)
-        tokens->ranges[tokens->count - 1] = old_last;
-    if (walk.tokens_full)
-        return rx_problem_set(problem, RX_PROBLEM_TOKENS_FULL,
-                              "%" PRIu32 " control messages, %" PRIu32 " of %" PRIu32
-                              " token ranges in use",
-                              walk.number, tokens->count, tokens->capacity);
-    return rx_problem_set(problem, RX_PROBLEM_FRAGMENTS_FULL,
-                          "%" PRIu32 " control messages, %" PRIu32 " of %" PRIu32
-                          " fragments in use",
-                          walk.number, scatter->count, scatter->capacity);
+    if (walk.result != TCPX_SUCCESS)
+        *scatter = before;
+    return walk.result;
 }
 
 size_t rx_cmsg_space(enum rx_flavour flavour, uint32_t fragments)

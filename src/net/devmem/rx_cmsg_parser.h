@@ -1,8 +1,8 @@
 /*
  * Reads the control messages of one recvmsg call on a devmem socket, of either kernel, and appends
  * what they say to a scatter list and to the socket's tokens. Every answer of the kernel ends in
- * success or in a problem with a code and a text, and no page that the kernel handed out is
- * forgotten. The devmem part of the transport calls it after each recvmsg.
+ * success or in an error with a text, and no page that the kernel handed out is forgotten. The
+ * devmem part of the transport calls it after each recvmsg.
  */
 #ifndef TCPX_NET_DEVMEM_RX_CMSG_PARSER_H
 #define TCPX_NET_DEVMEM_RX_CMSG_PARSER_H
@@ -43,15 +43,13 @@ struct rx_cmsg_call {
  * of a socket may ask for, are skipped; every other message is a problem, since it might describe
  * bytes, and taking those for plain data would corrupt the message.
  *
- * *problem is always set. On any problem the scatter list is as it was, and
- * - on RX_PROBLEM_FRAGMENTS_FULL, RX_PROBLEM_TOKENS_FULL and RX_PROBLEM_ARGUMENT so are the tokens:
- *   the caller can make room and parse the same call again;
- * - on every other problem the tokens of all messages that could be read, also of those behind the
- *   first problem, have been appended, because pages that never go back starve the pool. The bytes
- *   of the call are lost, so the connection has to end; that returns what could not be read.
+ * On an error the scatter list is as it was. The tokens of all messages that could be read, also of
+ * those behind the first problem, have been appended, because pages that never go back starve the
+ * pool. The bytes of the call are lost, so the connection has to end; that returns what could not
+ * be read.
  */
 MUST_CHECK int rx_cmsg_parse(const struct rx_cmsg_call *call, struct rx_scatter *scatter,
-                             struct rx_tokens *tokens, enum rx_problem *problem);
+                             struct rx_tokens *tokens);
 
 /*
  * Bytes of control buffer for exactly `fragments` messages. The kernel stops where the buffer is

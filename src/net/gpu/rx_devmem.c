@@ -493,17 +493,13 @@ static void rx_devmem_see_end_of_failed(struct devmem_lane *lane, struct part *p
 
 static void rx_devmem_submit(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
 {
-    const struct rx_descriptor_request wanted = {.message_size = part->bytes,
-                                                 .destination_size = part->bytes,
-                                                 .pool_size = comm->gpu->devmem->pool_bytes,
-                                                 .host_size = rx_devmem_host_room(comm),
-                                                 .host_base = RX_HOST_APART};
+    const struct rx_sizes sizes = {
+        .message = part->bytes, .pool = comm->gpu->devmem->pool_bytes, .host = rx_devmem_host_room(comm)};
     gpu_address to;
-    enum rx_problem problem;
     uint32_t count = 0;
     int result =
-        rx_descriptor_build(&part->scatter, &wanted, (struct unpack_descriptor *)part->slot->host,
-                            rx_devmem_fragments_of(comm), &count, &problem);
+        rx_descriptor_build(&part->scatter, &sizes, (struct unpack_descriptor *)part->slot->host,
+                            rx_devmem_fragments_of(comm), &count);
 
     part->gathered = part->request->sink == &sink_host && rx_devmem_host_used(part) == 0 &&
                      part->bytes <= rx_devmem_host_room(comm) && !comm->link.no_kernels;
@@ -639,7 +635,6 @@ static ssize_t rx_devmem_call(struct net_comm *comm, struct devmem_lane *lane, s
                                   .destination_offset = part->bytes,
                                   .host_offset = used,
                                   .host_size = rx_devmem_host_room(comm)};
-    enum rx_problem problem;
     int result;
 
     stages_call_begins(&comm->calling);
@@ -651,7 +646,7 @@ static ssize_t rx_devmem_call(struct net_comm *comm, struct devmem_lane *lane, s
     stages_call_ended(&comm->calling, parsed.received > 0);
     if (parsed.received <= 0)
         return parsed.received;
-    result = rx_cmsg_parse(&parsed, &part->scatter, &part->tokens, &problem);
+    result = rx_cmsg_parse(&parsed, &part->scatter, &part->tokens);
     if (result != TCPX_SUCCESS)
         comm_fail(comm, result);
     part->bytes += (uint64_t)parsed.received;
