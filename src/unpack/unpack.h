@@ -1,7 +1,7 @@
 /*
  * Unpack: from the bounce buffer, where a receive has left its bytes in fragments, to the user's
- * buffer, as the descriptors say (net/devmem/rx_descriptor.h makes them). Three ways do the same, and the
- * best one is taken for the list at hand unless UCCL_TCPX_UNPACK_IMPL names one:
+ * buffer, as the descriptors say (net/devmem/descriptors.h makes them). Three ways do the same, and
+ * the best one is taken for the list at hand unless UCCL_TCPX_UNPACK_IMPL names one:
  *
  *   d2d     one copy for each run of fragments that lie side by side at both ends
  *   host    fragments are gathered in host memory, then copied to the GPU in one piece

@@ -2,7 +2,7 @@
  * Fuzzes the parser of devmem control messages. An input is one call of recvmsg: its settings, then
  * either the raw control buffer or short records from which well-formed messages are made, so that
  * both the chain and the meaning of messages are reached. Whatever comes in, the promises of
- * rx_cmsg_parser.h must hold; a broken one ends the program.
+ * control_messages.h must hold; a broken one ends the program.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #include "tests/fuzz/promise.h"
 
-#include "net/devmem/rx_cmsg_parser.h"
+#include "net/devmem/control_messages.h"
 
 #define MAX_FRAGMENTS 64
 #define MAX_RANGES    64
@@ -20,7 +20,7 @@
 
 struct settings {
     uint8_t raw; /* odd: a raw control buffer follows */
-    uint8_t flavour;
+    uint8_t layout;
     uint8_t flags;
     uint8_t fragment_capacity;
     uint8_t token_capacity;
@@ -131,34 +131,34 @@ struct reference {
     uint32_t devmem;
     uint32_t tokens[MAX_CONTROL / 16];
     uint32_t token_count;
-    struct rx_fragment fragments[MAX_CONTROL / 16];
+    struct scatter_fragment fragments[MAX_CONTROL / 16];
     uint32_t fragment_count;
     uint64_t bytes;
     uint64_t host_bytes;
 };
 
-static void expect_fragment(struct reference *reference, const struct rx_cmsg_call *call,
-                            enum rx_source source, uint64_t offset, uint64_t length)
+static void expect_fragment(struct reference *reference, const struct devmem_call *call,
+                            enum scatter_source source, uint64_t offset, uint64_t length)
 {
-    uint64_t size = source == RX_SOURCE_HOST ? call->host_size : call->pool_size;
+    uint64_t size = source == SCATTER_HOST ? call->host_size : call->pool_size;
 
-    if (source == RX_SOURCE_HOST) {
+    if (source == SCATTER_HOST) {
         offset = call->host_offset + reference->host_bytes;
         reference->host_bytes += length;
     }
     if (offset > size || length > size - offset)
         reference->good = false;
     if (length > 0)
-        reference->fragments[reference->fragment_count++] = (struct rx_fragment){
+        reference->fragments[reference->fragment_count++] = (struct scatter_fragment){
             offset, call->destination_offset + reference->bytes, length, source};
     reference->bytes += length;
 }
 
 /* Fields by their place in the message, as the kernels write them. */
-static void expect_message(struct reference *reference, const struct rx_cmsg_call *call,
+static void expect_message(struct reference *reference, const struct devmem_call *call,
                            const unsigned char *message, uint64_t length, bool device)
 {
-    bool mainline = call->flavour == RX_FLAVOUR_MAINLINE;
+    bool mainline = call->layout == DEVMEM_LAYOUT_MAINLINE;
     uint64_t offset = 0;
     uint32_t size, token, id, flags;
 
@@ -178,7 +178,7 @@ static void expect_message(struct reference *reference, const struct rx_cmsg_cal
         if (id != call->dmabuf_id || flags != 0)
             reference->good = false;
     }
-    expect_fragment(reference, call, device ? RX_SOURCE_DEVICE : RX_SOURCE_HOST, offset, size);
+    expect_fragment(reference, call, device ? SCATTER_POOL : SCATTER_HOST, offset, size);
 }
 
 static bool is_extra(int level, int type)
@@ -187,11 +187,11 @@ static bool is_extra(int level, int type)
                                                          type == 63 || type == 64 || type == 65));
 }
 
-static void expect_call(struct reference *reference, const struct rx_cmsg_call *call)
+static void expect_call(struct reference *reference, const struct devmem_call *call)
 {
     const unsigned char *control = call->message->msg_control;
     size_t size = call->message->msg_controllen;
-    int device = call->flavour == RX_FLAVOUR_MAINLINE ? 79 : 99;
+    int device = call->layout == DEVMEM_LAYOUT_MAINLINE ? 79 : 99;
     uint64_t length;
     int level, type;
 
@@ -211,7 +211,7 @@ static void expect_call(struct reference *reference, const struct rx_cmsg_call *
             reference->good = false;
     }
     if (reference->devmem == 0)
-        expect_fragment(reference, call, RX_SOURCE_HOST, 0, (uint64_t)call->received);
+        expect_fragment(reference, call, SCATTER_HOST, 0, (uint64_t)call->received);
     if (reference->bytes != (uint64_t)call->received)
         reference->good = false;
 }
@@ -229,7 +229,7 @@ static uint32_t count_ranges(const struct reference *reference)
     return count;
 }
 
-static void check_tokens(const struct rx_tokens *tokens, const struct reference *reference)
+static void check_tokens(const struct token_list *tokens, const struct reference *reference)
 {
     uint32_t seen = 0;
 
@@ -249,20 +249,20 @@ static void check_tokens(const struct rx_tokens *tokens, const struct reference 
     PROMISE(seen == reference->token_count + 1);
 }
 
-static void check_fragments(const struct rx_scatter *scatter, const struct reference *reference)
+static void check_fragments(const struct scatter_list *scatter, const struct reference *reference)
 {
     uint64_t device_bytes = 0;
 
     PROMISE(scatter->count == reference->fragment_count);
     for (uint32_t i = 0; i < scatter->count; i++) {
-        const struct rx_fragment *fragment = &scatter->fragments[i];
-        const struct rx_fragment *expected = &reference->fragments[i];
+        const struct scatter_fragment *fragment = &scatter->fragments[i];
+        const struct scatter_fragment *expected = &reference->fragments[i];
 
         PROMISE(fragment->source == expected->source);
         PROMISE(fragment->source_offset == expected->source_offset);
         PROMISE(fragment->destination_offset == expected->destination_offset);
         PROMISE(fragment->length == expected->length);
-        if (fragment->source == RX_SOURCE_DEVICE)
+        if (fragment->source == SCATTER_POOL)
             device_bytes += fragment->length;
     }
     PROMISE(scatter->device_bytes == device_bytes);
@@ -271,24 +271,24 @@ static void check_fragments(const struct rx_scatter *scatter, const struct refer
     PROMISE((scatter->plain_bytes > 0) == (reference->devmem == 0 && reference->bytes > 0));
 }
 
-static void check_call(const struct settings *settings, const struct rx_cmsg_call *call)
+static void check_call(const struct settings *settings, const struct devmem_call *call)
 {
     static struct reference reference;
-    struct rx_fragment fragments[MAX_FRAGMENTS];
+    struct scatter_fragment fragments[MAX_FRAGMENTS];
     struct devmem_token_range ranges[MAX_RANGES];
-    struct rx_scatter scatter;
-    struct rx_scatter empty;
-    struct rx_tokens tokens;
+    struct scatter_list scatter;
+    struct scatter_list empty;
+    struct token_list tokens;
     bool tokens_fit;
     int result;
 
-    rx_scatter_init(&scatter, fragments, settings->fragment_capacity % (MAX_FRAGMENTS + 1));
-    rx_tokens_init(&tokens, ranges, 1 + settings->token_capacity % MAX_RANGES);
-    PROMISE(rx_tokens_add(&tokens, EARLIER_TOKEN));
+    scatter_list_init(&scatter, fragments, settings->fragment_capacity % (MAX_FRAGMENTS + 1));
+    token_list_init(&tokens, ranges, 1 + settings->token_capacity % MAX_RANGES);
+    PROMISE(token_list_add(&tokens, EARLIER_TOKEN));
     empty = scatter;
     expect_call(&reference, call);
     tokens_fit = count_ranges(&reference) <= tokens.capacity;
-    result = rx_cmsg_parse(call, &scatter, &tokens);
+    result = control_messages_read(call, &scatter, &tokens);
 
     if (result == TCPX_SUCCESS) {
         PROMISE(reference.good && tokens_fit);
@@ -309,7 +309,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input input = {0};
     struct msghdr message = {0};
-    struct rx_cmsg_call call;
+    struct devmem_call call;
     const struct settings *settings = &input.settings;
 
     if (size < sizeof input.settings)
@@ -320,8 +320,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     message.msg_control = input.control + 1;
     message.msg_controllen = input.control_size;
     message.msg_flags = settings->flags & 1 ? MSG_CTRUNC : 0;
-    call = (struct rx_cmsg_call){
-        .flavour = (enum rx_flavour)(settings->flavour % 2),
+    call = (struct devmem_call){
+        .layout = (enum devmem_layout)(settings->layout % 2),
         .message = &message,
         .received = settings->raw & 2 ? (ssize_t)settings->received
                                       : (ssize_t)(input.described + settings->received_delta),

@@ -1,6 +1,6 @@
 /*
  * Fuzzes the descriptor builder. An input is a request and a scatter list of short records, taken
- * as they are or chained so that they tile a message. The promises of rx_descriptor.h are checked,
+ * as they are or chained so that they tile a message. The promises of descriptors.h are checked,
  * and a broken one ends the program.
  */
 #include <stdint.h>
@@ -10,7 +10,7 @@
 
 #include "tests/fuzz/promise.h"
 
-#include "net/devmem/rx_descriptor.h"
+#include "net/devmem/descriptors.h"
 
 #define MAX_FRAGMENTS 256
 
@@ -33,13 +33,13 @@ struct record {
     uint32_t destination;
 } __attribute__((packed));
 
-static struct rx_fragment fragments[MAX_FRAGMENTS];
+static struct scatter_fragment fragments[MAX_FRAGMENTS];
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Without rx_scatter_add(), which would keep empty fragments out. */
+/* Without scatter_list_add(), which would keep empty fragments out. */
 static uint64_t read_list(const struct settings *settings, const uint8_t *data, size_t size,
-                          struct rx_scatter *scatter)
+                          struct scatter_list *scatter)
 {
     unsigned int shift = settings->mode & 4 ? 20 : 0;
     uint64_t end = 0;
@@ -48,11 +48,11 @@ static uint64_t read_list(const struct settings *settings, const uint8_t *data, 
 
     for (; size >= sizeof record && scatter->count < MAX_FRAGMENTS;
          data += sizeof record, size -= sizeof record) {
-        struct rx_fragment *fragment = &fragments[scatter->count++];
+        struct scatter_fragment *fragment = &fragments[scatter->count++];
 
         memcpy(&record, data, sizeof record);
-        *fragment = (struct rx_fragment){
-            .source = record.kind & 1 ? RX_SOURCE_HOST : RX_SOURCE_DEVICE,
+        *fragment = (struct scatter_fragment){
+            .source = record.kind & 1 ? SCATTER_HOST : SCATTER_POOL,
             .length = (uint64_t)record.length << shift,
             .source_offset = (uint64_t)record.source << shift,
             .destination_offset = (uint64_t)record.destination << shift,
@@ -71,10 +71,10 @@ static uint64_t read_list(const struct settings *settings, const uint8_t *data, 
     return end;
 }
 
-static void reverse_list(struct rx_scatter *scatter)
+static void reverse_list(struct scatter_list *scatter)
 {
     for (uint32_t i = 0; i < scatter->count / 2; i++) {
-        struct rx_fragment swap = fragments[i];
+        struct scatter_fragment swap = fragments[i];
 
         fragments[i] = fragments[scatter->count - 1 - i];
         fragments[scatter->count - 1 - i] = swap;
@@ -82,18 +82,18 @@ static void reverse_list(struct rx_scatter *scatter)
 }
 
 /* Whether the list tiles the message in order, from inside its buffers, in 32 bits. */
-static bool is_good(const struct rx_scatter *scatter, const struct rx_sizes *sizes)
+static bool is_good(const struct scatter_list *scatter, const struct scatter_sizes *sizes)
 {
     uint64_t end = 0;
 
     for (uint32_t i = 0; i < scatter->count; i++) {
-        const struct rx_fragment *one = &fragments[i];
-        uint64_t size = one->source == RX_SOURCE_HOST ? sizes->host : sizes->pool;
+        const struct scatter_fragment *one = &fragments[i];
+        uint64_t size = one->source == SCATTER_HOST ? sizes->host : sizes->pool;
 
         if (one->length == 0 || one->destination_offset != end || one->length > size ||
             one->source_offset > size - one->length || one->length > sizes->message - end)
             return false;
-        if (one->source == RX_SOURCE_DEVICE &&
+        if (one->source == SCATTER_POOL &&
             (one->source_offset > UINT32_MAX || one->length > UINT32_MAX))
             return false;
         end += one->length;
@@ -102,15 +102,15 @@ static bool is_good(const struct rx_scatter *scatter, const struct rx_sizes *siz
 }
 
 /* The fewest descriptors: one more wherever the source does not go on, or 4 GiB are reached. */
-static uint32_t count_runs(const struct rx_scatter *scatter)
+static uint32_t count_runs(const struct scatter_list *scatter)
 {
     uint32_t count = 0;
     uint64_t length = 0; /* of the run; 0: there is none to go on with */
 
     for (uint32_t i = 0; i < scatter->count; i++) {
-        const struct rx_fragment *one = &fragments[i];
+        const struct scatter_fragment *one = &fragments[i];
 
-        if (one->source == RX_SOURCE_HOST) {
+        if (one->source == SCATTER_HOST) {
             length = 0;
             continue;
         }
@@ -125,7 +125,7 @@ static uint32_t count_runs(const struct rx_scatter *scatter)
 }
 
 /* Each fragment, byte by byte from its first to its last, is where one descriptor says. */
-static void check_descriptors(const struct rx_scatter *scatter,
+static void check_descriptors(const struct scatter_list *scatter,
                               const struct unpack_descriptor *descriptors, uint32_t count)
 {
     uint32_t cursor = 0;
@@ -133,10 +133,10 @@ static void check_descriptors(const struct rx_scatter *scatter,
     uint64_t done = 0; /* of descriptor `at` */
 
     for (uint32_t i = 0; i < scatter->count; i++) {
-        const struct rx_fragment *one = &fragments[i];
+        const struct scatter_fragment *one = &fragments[i];
 
-        if (one->source == RX_SOURCE_HOST) {
-            PROMISE(rx_scatter_next_host(scatter, &cursor) == one);
+        if (one->source == SCATTER_HOST) {
+            PROMISE(scatter_list_next_host(scatter, &cursor) == one);
             continue;
         }
         PROMISE(at < count);
@@ -150,10 +150,10 @@ static void check_descriptors(const struct rx_scatter *scatter,
         }
     }
     PROMISE(at == count && done == 0);
-    PROMISE(rx_scatter_next_host(scatter, &cursor) == NULL);
+    PROMISE(scatter_list_next_host(scatter, &cursor) == NULL);
 }
 
-static void check_build(const struct rx_scatter *scatter, const struct rx_sizes *sizes,
+static void check_build(const struct scatter_list *scatter, const struct scatter_sizes *sizes,
                         uint32_t capacity)
 {
     /* Exactly as large as allowed, so that ASan sees a write beyond; 16-byte aligned. */
@@ -165,7 +165,7 @@ static void check_build(const struct rx_scatter *scatter, const struct rx_sizes 
 
     PROMISE(descriptors != NULL);
     memset(descriptors, 0x77, (capacity + 1) * sizeof *descriptors);
-    result = rx_descriptor_build(scatter, sizes, first, capacity, &count);
+    result = descriptors_build(scatter, sizes, first, capacity, &count);
 
     PROMISE((result == TCPX_SUCCESS) == fits);
     PROMISE(descriptors[0].length == 0x77777777);
@@ -183,20 +183,20 @@ static void check_build(const struct rx_scatter *scatter, const struct rx_sizes 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct settings settings;
-    struct rx_scatter scatter;
-    struct rx_sizes sizes;
+    struct scatter_list scatter;
+    struct scatter_sizes sizes;
     uint64_t end;
 
     if (size < sizeof settings)
         return 0;
     memcpy(&settings, data, sizeof settings);
     memset(fragments, 0, sizeof fragments);
-    rx_scatter_init(&scatter, fragments, MAX_FRAGMENTS);
+    scatter_list_init(&scatter, fragments, MAX_FRAGMENTS);
     end = read_list(&settings, data + sizeof settings, size - sizeof settings, &scatter);
     if (settings.mode & 8)
         reverse_list(&scatter);
 
-    sizes = (struct rx_sizes){
+    sizes = (struct scatter_sizes){
         .message = end + settings.message_delta,
         .pool = (uint64_t)settings.pool_size << (settings.mode & 4 ? 8 : 0),
         .host = settings.host_size,

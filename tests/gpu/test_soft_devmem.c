@@ -10,8 +10,8 @@
 #include "tests/gpu/gpu_test.h"
 
 #include "gpu/kernels.h"
-#include "net/devmem/rx_cmsg_parser.h"
-#include "net/devmem/rx_descriptor.h"
+#include "net/devmem/control_messages.h"
+#include "net/devmem/descriptors.h"
 #include "tests/support/soft_devmem.h"
 #include "unpack/unpack.h"
 
@@ -152,7 +152,7 @@ static ssize_t ask(struct line *line, size_t bytes, uint32_t messages, int flags
         .msg_iov = &iovec,
         .msg_iovlen = 1,
         .msg_control = call.control,
-        .msg_controllen = rx_cmsg_space(RX_FLAVOUR_MAINLINE, messages),
+        .msg_controllen = control_messages_space(DEVMEM_LAYOUT_MAINLINE, messages),
         .msg_flags = 77,
     };
 
@@ -163,7 +163,8 @@ static ssize_t ask(struct line *line, size_t bytes, uint32_t messages, int flags
     call.error = errno;
     call.count = call.device_count = 0;
     if (call.got < 0) {
-        assert_int_equal(message.msg_controllen, rx_cmsg_space(RX_FLAVOUR_MAINLINE, messages));
+        assert_int_equal(message.msg_controllen,
+                         control_messages_space(DEVMEM_LAYOUT_MAINLINE, messages));
         assert_int_equal(message.msg_flags, 77);
         return call.got;
     }
@@ -419,7 +420,7 @@ static void test_control_buffers(void **state)
     assert_int_equal(call.got, PAGE);
     take(&line, 5 * PAGE, 3);
     assert_int_equal(call.got, 3 * PAGE);
-    assert_int_equal(call.control[rx_cmsg_space(RX_FLAVOUR_MAINLINE, 3)], GUARD);
+    assert_int_equal(call.control[control_messages_space(DEVMEM_LAYOUT_MAINLINE, 3)], GUARD);
     take(&line, 5 * PAGE, 3);
     assert_int_equal(call.got, PAGE);
     assert_refused(&line, PAGE, 3, EAGAIN);
@@ -869,10 +870,10 @@ enum {
 };
 
 struct part {
-    struct rx_fragment fragments[PART_FRAGMENTS];
+    struct scatter_fragment fragments[PART_FRAGMENTS];
     struct devmem_token_range ranges[PART_FRAGMENTS];
-    struct rx_scatter scatter;
-    struct rx_tokens tokens;
+    struct scatter_list scatter;
+    struct token_list tokens;
     uint64_t bytes;
     uint64_t host_used;
     uint64_t ticket;
@@ -945,7 +946,7 @@ static void free_receiver(struct receiver *receiver)
 }
 
 /* As many at a time as the kernel takes. */
-static bool give_tokens(struct receiver *receiver, const struct rx_tokens *tokens)
+static bool give_tokens(struct receiver *receiver, const struct token_list *tokens)
 {
     struct devmem_token_range ranges[DEVMEM_DONTNEED_MAX_RANGES];
     uint32_t at = 0;   /* range */
@@ -1012,8 +1013,8 @@ static bool receive_part(struct receiver *receiver, struct part *part, uint8_t *
 {
     bool starved = false;
 
-    rx_scatter_init(&part->scatter, part->fragments, PART_FRAGMENTS);
-    rx_tokens_init(&part->tokens, part->ranges, PART_FRAGMENTS);
+    scatter_list_init(&part->scatter, part->fragments, PART_FRAGMENTS);
+    token_list_init(&part->tokens, part->ranges, PART_FRAGMENTS);
     part->bytes = part->host_used = 0;
     while (part->bytes < wanted && part->scatter.count < PART_FRAGMENTS &&
            !(starved && part->bytes > 0)) {
@@ -1023,10 +1024,11 @@ static bool receive_part(struct receiver *receiver, struct part *part, uint8_t *
             .msg_iov = &iovec,
             .msg_iovlen = 1,
             .msg_control = receiver->control,
-            .msg_controllen = rx_cmsg_space(RX_FLAVOUR_MAINLINE, room < MOST ? room : MOST),
+            .msg_controllen =
+                control_messages_space(DEVMEM_LAYOUT_MAINLINE, room < MOST ? room : MOST),
         };
-        struct rx_cmsg_call parsed = {
-            .flavour = RX_FLAVOUR_MAINLINE,
+        struct devmem_call parsed = {
+            .layout = DEVMEM_LAYOUT_MAINLINE,
             .message = &message,
             .dmabuf_id = soft_devmem_pool_id(receiver->pool),
             .pool_size = soft_devmem_pool_memory(receiver->pool)->bytes,
@@ -1044,7 +1046,7 @@ static bool receive_part(struct receiver *receiver, struct part *part, uint8_t *
         }
         if (parsed.received <= 0)
             return complain(receiver, "recvmsg gave %zd: %s", parsed.received, strerror(errno));
-        if (!CHECKED(receiver, rx_cmsg_parse(&parsed, &part->scatter, &part->tokens)))
+        if (!CHECKED(receiver, control_messages_read(&parsed, &part->scatter, &part->tokens)))
             return false;
         part->bytes += (uint64_t)parsed.received;
         part->host_used = part->scatter.linear_bytes + part->scatter.plain_bytes;
@@ -1057,7 +1059,7 @@ static bool submit_part(struct receiver *receiver, struct part *part, const uint
                         gpu_address destination)
 {
     uint64_t array = (uint64_t)(part - receiver->parts) * PART_FRAGMENTS;
-    struct rx_sizes sizes = {
+    struct scatter_sizes sizes = {
         .message = part->bytes,
         .pool = soft_devmem_pool_memory(receiver->pool)->bytes,
         .host = PART_BYTES,
@@ -1069,14 +1071,14 @@ static bool submit_part(struct receiver *receiver, struct part *part, const uint
         .descriptors_device =
             receiver->descriptors.device + array * sizeof(struct unpack_descriptor),
     };
-    const struct rx_fragment *fragment;
+    const struct scatter_fragment *fragment;
 
     if (!CHECKED(receiver,
-                 rx_descriptor_build(&part->scatter, &sizes,
-                                     (struct unpack_descriptor *)receiver->descriptors.host + array,
-                                     PART_FRAGMENTS, &list.count)))
+                 descriptors_build(&part->scatter, &sizes,
+                                   (struct unpack_descriptor *)receiver->descriptors.host + array,
+                                   PART_FRAGMENTS, &list.count)))
         return false;
-    for (uint32_t cursor = 0; (fragment = rx_scatter_next_host(&part->scatter, &cursor)) != NULL;)
+    for (uint32_t cursor = 0; (fragment = scatter_list_next_host(&part->scatter, &cursor)) != NULL;)
         if (!CHECKED(receiver,
                      gpu_copy_to_device(unpack_stream(receiver->engine),
                                         destination + fragment->destination_offset,

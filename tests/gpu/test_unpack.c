@@ -9,7 +9,7 @@
 #include "tests/gpu/gpu_test.h"
 
 #include "gpu/kernels.h"
-#include "net/devmem/rx_descriptor.h"
+#include "net/devmem/descriptors.h"
 #include "unpack/unpack.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ struct bed {
 
 /* A message as it was received. */
 struct message {
-    struct rx_fragment fragments[FRAGMENTS];
+    struct scatter_fragment fragments[FRAGMENTS];
     uint32_t fragment_count;
     uint64_t bytes;
     uint64_t offset; /* of its first byte in the target */
@@ -145,11 +145,11 @@ static uint64_t random_length(struct bed *bed, uint64_t most)
 }
 
 /* A place in the pool; now and then right behind the last fragment, so that there is to merge. */
-static uint64_t random_source(struct bed *bed, uint64_t length, const struct rx_fragment *last)
+static uint64_t random_source(struct bed *bed, uint64_t length, const struct scatter_fragment *last)
 {
     uint64_t room = POOL - length;
 
-    if (last != NULL && last->source == RX_SOURCE_DEVICE && below(bed, 4) == 0 &&
+    if (last != NULL && last->source == SCATTER_POOL && below(bed, 4) == 0 &&
         last->source_offset + last->length <= room)
         return last->source_offset + last->length;
     if (below(bed, 3) == 0)
@@ -178,19 +178,20 @@ static void make_message(struct bed *bed, struct message *message, uint64_t room
     message->fragment_count = 0;
     message->bytes = 0;
     while (message->fragment_count < wanted && message->bytes < room) {
-        struct rx_fragment *fragment = &message->fragments[message->fragment_count];
-        const struct rx_fragment *last = message->fragment_count > 0 ? fragment - 1 : NULL;
+        struct scatter_fragment *fragment = &message->fragments[message->fragment_count];
+        const struct scatter_fragment *last = message->fragment_count > 0 ? fragment - 1 : NULL;
         uint64_t left = room - message->bytes;
         uint64_t share = 2 * room / wanted + 1; /* so that many fragments find room */
         uint64_t length = random_length(bed, left < share || wanted < 100 ? left : share);
 
-        *fragment = (struct rx_fragment){.destination_offset = message->bytes, .length = length};
+        *fragment =
+            (struct scatter_fragment){.destination_offset = message->bytes, .length = length};
         if (below(bed, 40) == 0 && length <= HOST - host_used) {
-            fragment->source = RX_SOURCE_HOST;
+            fragment->source = SCATTER_HOST;
             fragment->source_offset = host_used;
             host_used += length;
         } else {
-            fragment->source = RX_SOURCE_DEVICE;
+            fragment->source = SCATTER_POOL;
             fragment->source_offset = random_source(bed, length, last);
         }
         message->bytes += length;
@@ -223,13 +224,13 @@ static void build(struct bed *bed, struct message *message, uint32_t slot)
 {
     static const uint32_t limits[] = {UINT32_MAX, UINT32_MAX, 4096, 1000, 16384};
     static struct unpack_descriptor whole[FRAGMENTS];
-    const struct rx_sizes sizes = {.message = message->bytes, .pool = POOL, .host = HOST};
-    struct rx_scatter scatter;
+    const struct scatter_sizes sizes = {.message = message->bytes, .pool = POOL, .host = HOST};
+    struct scatter_list scatter;
     uint32_t count;
 
-    rx_scatter_init(&scatter, message->fragments, FRAGMENTS);
+    scatter_list_init(&scatter, message->fragments, FRAGMENTS);
     scatter.count = message->fragment_count;
-    assert_success(rx_descriptor_build(&scatter, &sizes, whole, FRAGMENTS, &count));
+    assert_success(descriptors_build(&scatter, &sizes, whole, FRAGMENTS, &count));
     message->descriptor_count =
         cut(whole, count, limits[below(bed, sizeof limits / sizeof *limits)],
             descriptors_of(bed, slot));
@@ -245,13 +246,13 @@ static void build(struct bed *bed, struct message *message, uint32_t slot)
 static void expect(struct bed *bed, const struct message *message)
 {
     for (uint32_t i = 0; i < message->fragment_count; i++) {
-        const struct rx_fragment *fragment = &message->fragments[i];
+        const struct scatter_fragment *fragment = &message->fragments[i];
         uint64_t to = message->offset + fragment->destination_offset;
         const uint8_t *from =
-            fragment->source == RX_SOURCE_HOST ? bed->host : (uint8_t *)bed->pinned_pool.host;
+            fragment->source == SCATTER_HOST ? bed->host : (uint8_t *)bed->pinned_pool.host;
 
         memcpy(bed->expected + to, from + fragment->source_offset, fragment->length);
-        if (fragment->length >= 64 && fragment->source == RX_SOURCE_DEVICE)
+        if (fragment->length >= 64 && fragment->source == SCATTER_POOL)
             bed->aligned[fragment->source_offset % 16][to % 16]++;
     }
 }
@@ -316,12 +317,13 @@ static void unpack_all(struct bed *bed, struct unpack_engine *engine, uint32_t m
 static void copy_host_fragments(struct bed *bed, struct gpu_stream *stream,
                                 const struct message *message)
 {
-    struct rx_scatter scatter;
-    const struct rx_fragment *fragment;
+    struct scatter_list scatter;
+    const struct scatter_fragment *fragment;
 
-    rx_scatter_init(&scatter, (struct rx_fragment *)(uintptr_t)message->fragments, FRAGMENTS);
+    scatter_list_init(&scatter, (struct scatter_fragment *)(uintptr_t)message->fragments,
+                      FRAGMENTS);
     scatter.count = message->fragment_count;
-    for (uint32_t cursor = 0; (fragment = rx_scatter_next_host(&scatter, &cursor)) != NULL;)
+    for (uint32_t cursor = 0; (fragment = scatter_list_next_host(&scatter, &cursor)) != NULL;)
         assert_success(gpu_copy_to_device(
             stream, bed->target.address + message->offset + fragment->destination_offset,
             bed->host + fragment->source_offset, fragment->length));

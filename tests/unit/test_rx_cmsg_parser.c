@@ -1,6 +1,6 @@
 /*
  * Shows that the parser of devmem control messages places every byte a kernel can describe, of
- * either flavour, and answers everything else with a text of its own and every token it could read.
+ * either layout, and answers everything else with a text of its own and every token it could read.
  * Control buffers end at a guard page, so that reading one byte too far is a crash.
  */
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "net/devmem/rx_cmsg_parser.h"
+#include "net/devmem/control_messages.h"
 #include "tests/support/guard_page.h"
 
 #define POOL_SIZE     (1u << 20)
@@ -29,30 +29,30 @@ struct bench {
     unsigned char control[CONTROL_ROOM];
     size_t control_size;
     struct msghdr message;
-    struct rx_cmsg_call call;
-    struct rx_fragment fragments[MAX_FRAGMENTS];
-    struct rx_scatter scatter;
+    struct devmem_call call;
+    struct scatter_fragment fragments[MAX_FRAGMENTS];
+    struct scatter_list scatter;
     struct devmem_token_range ranges[MAX_FRAGMENTS];
-    struct rx_tokens tokens;
+    struct token_list tokens;
 };
 
 static struct bench bench;
 
-static void start(enum rx_flavour flavour)
+static void start(enum devmem_layout layout)
 {
     unsigned char *guard = bench.guard;
 
     memset(&bench, 0, sizeof bench);
     bench.guard = guard;
-    bench.call = (struct rx_cmsg_call){
-        .flavour = flavour,
+    bench.call = (struct devmem_call){
+        .layout = layout,
         .message = &bench.message,
         .dmabuf_id = DMABUF_ID,
         .pool_size = POOL_SIZE,
         .host_size = HOST_SIZE,
     };
-    rx_scatter_init(&bench.scatter, bench.fragments, MAX_FRAGMENTS);
-    rx_tokens_init(&bench.tokens, bench.ranges, MAX_FRAGMENTS);
+    scatter_list_init(&bench.scatter, bench.fragments, MAX_FRAGMENTS);
+    token_list_init(&bench.tokens, bench.ranges, MAX_FRAGMENTS);
 }
 
 /* --- control messages ---------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static void put_fragment(bool device, struct devmem_fragment fragment)
     struct devmem_legacy_fragment legacy = {(uint32_t)fragment.offset, fragment.size,
                                             fragment.token};
 
-    if (bench.call.flavour == RX_FLAVOUR_LEGACY)
+    if (bench.call.layout == DEVMEM_LAYOUT_LEGACY)
         put(SOL_SOCKET, device ? 99 : 98, &legacy, sizeof legacy);
     else
         put(SOL_SOCKET, device ? 79 : 78, &fragment, sizeof fragment);
@@ -98,13 +98,13 @@ static int parse(void)
     memcpy(control, bench.control, bench.control_size);
     bench.message.msg_control = bench.control_size > 0 || bench.call.received != 0 ? control : NULL;
     bench.message.msg_controllen = bench.control_size;
-    return rx_cmsg_parse(&bench.call, &bench.scatter, &bench.tokens);
+    return control_messages_read(&bench.call, &bench.scatter, &bench.tokens);
 }
 
 /* The scatter list must be untouched, the text must say `words`. */
 static void parse_badly(int result, const char *words)
 {
-    struct rx_scatter before = bench.scatter;
+    struct scatter_list before = bench.scatter;
 
     assert_int_equal(parse(), result);
     if (strstr(error_text(), words) == NULL)
@@ -134,8 +134,8 @@ struct call {
         int level; /* of an OTHER: with `size` bytes, which describe nothing */
         int type;
     } messages[ROOM];
-    enum rx_flavour flavour;
-    bool either;   /* it is the same with the other flavour */
+    enum devmem_layout layout;
+    bool either;   /* it is the same with the other layout */
     ssize_t more;  /* bytes received than the messages describe */
     int longer;    /* so much than the messages is the control buffer */
     int flags;     /* of the message */
@@ -144,7 +144,7 @@ struct call {
     uint64_t destination;
     uint64_t host;
     const char *words; /* of the error; NULL: none */
-    struct rx_fragment fragments[ROOM];
+    struct scatter_fragment fragments[ROOM];
     struct devmem_token_range ranges[ROOM];
 };
 
@@ -159,15 +159,15 @@ struct call {
     {"refuses_an_unknown_message_but_keeps_tokens",                                                \
      {PAGE(0, 100, 1), SOME(level_, type_, 8), PAGE(4096, 100, 2), PAGE(8192, 100, 40)},           \
      .words = "control message 1: unknown", .ranges = {{1, 2}, {40, 1}}}
-#define FOREIGN(flavour_, type_, words_)                                                           \
+#define FOREIGN(layout_, type_, words_)                                                           \
     {"refuses_messages_of_the_other_kernel", {SOME(SOL_SOCKET, type_, 12)},                        \
-     .flavour = (flavour_), .more = 10, .words = (words_)}
+     .layout = (layout_), .more = 10, .words = (words_)}
 #define OUTSIDE(offset_, size_)                                                                    \
     {"refuses_pages_outside_the_pool", {PAGE(offset_, size_, 6)},                                  \
      .words = "in a pool of 1048576 bytes", .ranges = {{6, 1}}}
 
-#define GPU  RX_SOURCE_DEVICE
-#define HOST RX_SOURCE_HOST
+#define GPU  SCATTER_POOL
+#define HOST SCATTER_HOST
 
 /* Fragments: offset, destination, length, source. */
 static const struct call calls[] = {
@@ -212,7 +212,7 @@ static const struct call calls[] = {
      {SOME(6, 36, 4)}, .more = 9, .fragments = {{0, 0, 9, HOST}}},
     {"refuses_truncated_control",
      {PAGE(0, 100, 1), PAGE(4096, 100, 2)},
-     .flavour = RX_FLAVOUR_LEGACY, .longer = -8, .more = 400, .flags = MSG_CTRUNC,
+     .layout = DEVMEM_LAYOUT_LEGACY, .longer = -8, .more = 400, .flags = MSG_CTRUNC,
      .words = "cut off after 56 bytes", .ranges = {{1, 1}}},
     /* Also when nothing is left that could be taken for a message. */
     {"refuses_truncated_control",
@@ -222,10 +222,10 @@ static const struct call calls[] = {
     UNKNOWN(SOL_SOCKET, 1), UNKNOWN(SOL_SOCKET, 80), UNKNOWN(SOL_SOCKET, 97),
     UNKNOWN(6, 35), UNKNOWN(0, 79), UNKNOWN(41, 36),
     /* Taken for plain data, device bytes would become whatever the iovec held. */
-    FOREIGN(RX_FLAVOUR_MAINLINE, 98, "of the legacy kernel"),
-    FOREIGN(RX_FLAVOUR_MAINLINE, 99, "of the legacy kernel"),
-    FOREIGN(RX_FLAVOUR_LEGACY, 78, "of the mainline kernel"),
-    FOREIGN(RX_FLAVOUR_LEGACY, 79, "of the mainline kernel"),
+    FOREIGN(DEVMEM_LAYOUT_MAINLINE, 98, "of the legacy kernel"),
+    FOREIGN(DEVMEM_LAYOUT_MAINLINE, 99, "of the legacy kernel"),
+    FOREIGN(DEVMEM_LAYOUT_LEGACY, 78, "of the mainline kernel"),
+    FOREIGN(DEVMEM_LAYOUT_LEGACY, 79, "of the mainline kernel"),
     /* With nothing else in the call its bytes must not pass as plain. */
     {"refuses_a_payload_of_another_size",
      {SOME(SOL_SOCKET, 78, 4)}, .more = 4, .words = "type 78 with 4 bytes, expected 24"},
@@ -239,7 +239,7 @@ static const struct call calls[] = {
     OUTSIDE(POOL_SIZE + 1, 0),
     {"refuses_pages_outside_the_pool",
      {PAGE(UINT32_MAX, 2, 6)},
-     .flavour = RX_FLAVOUR_LEGACY, .words = "offset 4294967295 length 2", .ranges = {{6, 1}}},
+     .layout = DEVMEM_LAYOUT_LEGACY, .words = "offset 4294967295 length 2", .ranges = {{6, 1}}},
     {"refuses_more_host_bytes_than_room",
      {LINE(6), LINE(4)},
      .host = HOST_SIZE - 10,
@@ -274,11 +274,11 @@ static const struct call calls[] = {
 
 enum { CALLS = sizeof calls / sizeof *calls };
 
-static void prepare(const struct call *call, enum rx_flavour flavour)
+static void prepare(const struct call *call, enum devmem_layout layout)
 {
     static const char nothing[64];
 
-    start(flavour);
+    start(layout);
     for (unsigned i = 0; i < ROOM && call->messages[i].kind != END; i++) {
         uint32_t id = call->messages[i].dmabuf_id;
 
@@ -309,8 +309,8 @@ static void expect_fragments(const struct call *call)
     uint32_t count = 0;
 
     for (; count < ROOM && call->fragments[count].length > 0; count++) {
-        const struct rx_fragment *found = &bench.fragments[count];
-        const struct rx_fragment *expected = &call->fragments[count];
+        const struct scatter_fragment *found = &bench.fragments[count];
+        const struct scatter_fragment *expected = &call->fragments[count];
 
         assert_true(count < bench.scatter.count);
         assert_int_equal(found->source, expected->source);
@@ -320,17 +320,17 @@ static void expect_fragments(const struct call *call)
         bytes[expected->source] += expected->length;
     }
     assert_int_equal(bench.scatter.count, count);
-    assert_int_equal(bench.scatter.device_bytes, bytes[RX_SOURCE_DEVICE]);
+    assert_int_equal(bench.scatter.device_bytes, bytes[SCATTER_POOL]);
     assert_int_equal(bench.scatter.plain_bytes, call->more);
-    assert_int_equal(bench.scatter.linear_bytes, bytes[RX_SOURCE_HOST] - (uint64_t)call->more);
+    assert_int_equal(bench.scatter.linear_bytes, bytes[SCATTER_HOST] - (uint64_t)call->more);
 }
 
-static void check_call(const struct call *call, enum rx_flavour flavour)
+static void check_call(const struct call *call, enum devmem_layout layout)
 {
     uint32_t pages = 0;
     uint32_t ranges = 0;
 
-    prepare(call, flavour);
+    prepare(call, layout);
     if (call->words != NULL) {
         parse_badly(TCPX_SYSTEM_ERROR, call->words);
     } else {
@@ -353,9 +353,9 @@ static void check_calls(void **state)
     for (unsigned i = 0; i < CALLS; i++) {
         if (strcmp(calls[i].name, *state) != 0)
             continue;
-        check_call(&calls[i], calls[i].flavour);
+        check_call(&calls[i], calls[i].layout);
         if (calls[i].either)
-            check_call(&calls[i], RX_FLAVOUR_LEGACY);
+            check_call(&calls[i], DEVMEM_LAYOUT_LEGACY);
         checked++;
     }
     assert_true(checked > 0);
@@ -363,12 +363,12 @@ static void check_calls(void **state)
 
 /* --- what a table cannot say --------------------------------------------------------------- */
 
-static const enum rx_flavour flavours[] = {RX_FLAVOUR_MAINLINE, RX_FLAVOUR_LEGACY};
+static const enum devmem_layout layouts[] = {DEVMEM_LAYOUT_MAINLINE, DEVMEM_LAYOUT_LEGACY};
 
 static void appends_call_after_call(void **state)
 {
     (void)state;
-    start(RX_FLAVOUR_MAINLINE);
+    start(DEVMEM_LAYOUT_MAINLINE);
     put_device(0, 10, 1);
     assert_int_equal(parse(), TCPX_SUCCESS);
     bench.control_size = 0;
@@ -387,7 +387,7 @@ static void reads_a_buffer_without_the_last_padding(void **state)
 {
     (void)state;
     for (size_t cut = 0; cut <= CMSG_SPACE(12) - CMSG_LEN(12); cut++) {
-        start(RX_FLAVOUR_LEGACY);
+        start(DEVMEM_LAYOUT_LEGACY);
         put_device(4096, 11, 3);
         bench.control_size -= cut;
         assert_int_equal(parse(), TCPX_SUCCESS);
@@ -402,7 +402,7 @@ static void refuses_a_broken_chain(void **state)
     static const size_t lengths[] = {0, 1, 15, CMSG_LEN(24) + 1, SIZE_MAX, SIZE_MAX - 7};
 
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        start(RX_FLAVOUR_MAINLINE);
+        start(DEVMEM_LAYOUT_MAINLINE);
         put_device(0, 100, 1);
         put_device(4096, 100, 2);
         memcpy(bench.control + CMSG_SPACE(24), &lengths[i], sizeof lengths[i]);
@@ -417,13 +417,13 @@ static void refuses_a_payload_of_another_size(void **state)
 {
     char payload[64] = {0};
 
-    for (size_t flavour = 0; flavour < 2; flavour++) {
-        bool mainline = flavours[flavour] == RX_FLAVOUR_MAINLINE;
+    for (size_t layout = 0; layout < 2; layout++) {
+        bool mainline = layouts[layout] == DEVMEM_LAYOUT_MAINLINE;
 
         for (size_t size = 0; size < sizeof payload; size++) {
             if (size == (mainline ? 24 : 12))
                 continue;
-            start(flavours[flavour]);
+            start(layouts[layout]);
             put(SOL_SOCKET, mainline ? 79 : 99, payload, size);
             put_device(0, 100, 8);
             parse_badly(TCPX_SYSTEM_ERROR, "bytes, expected");
@@ -437,16 +437,16 @@ static void refuses_a_payload_of_another_size(void **state)
 static void refuses_a_call_without_sense(void **state)
 {
     (void)state;
-    start(RX_FLAVOUR_MAINLINE);
+    start(DEVMEM_LAYOUT_MAINLINE);
     put_device(0, 1, 1);
     bench.call.received = -1;
     parse_badly(TCPX_INVALID_ARGUMENT, "recvmsg failed");
 
     bench.call.received = 1;
-    bench.call.flavour = (enum rx_flavour)2;
-    parse_badly(TCPX_INVALID_ARGUMENT, "flavour 2");
+    bench.call.layout = (enum devmem_layout)2;
+    parse_badly(TCPX_INVALID_ARGUMENT, "layout 2");
 
-    bench.call.flavour = RX_FLAVOUR_MAINLINE;
+    bench.call.layout = DEVMEM_LAYOUT_MAINLINE;
     bench.call.destination_offset = UINT64_MAX;
     parse_badly(TCPX_INVALID_ARGUMENT, "at destination offset");
 
@@ -458,16 +458,17 @@ static void refuses_a_call_without_sense(void **state)
     bench.call.host_offset = 0;
     bench.message.msg_control = NULL;
     bench.message.msg_controllen = 40;
-    assert_int_equal(rx_cmsg_parse(&bench.call, &bench.scatter, &bench.tokens),
+    assert_int_equal(control_messages_read(&bench.call, &bench.scatter, &bench.tokens),
                      TCPX_INVALID_ARGUMENT);
 }
 
 static void sizes_control_buffers_as_the_kernel_does(void **state)
 {
     (void)state;
-    assert_int_equal(rx_cmsg_space(RX_FLAVOUR_MAINLINE, 1), 40);
-    assert_int_equal(rx_cmsg_space(RX_FLAVOUR_LEGACY, 2048), 65536);
-    assert_true(rx_cmsg_space(RX_FLAVOUR_MAINLINE, UINT32_MAX) == (size_t)40 * UINT32_MAX);
+    assert_int_equal(control_messages_space(DEVMEM_LAYOUT_MAINLINE, 1), 40);
+    assert_int_equal(control_messages_space(DEVMEM_LAYOUT_LEGACY, 2048), 65536);
+    assert_true(control_messages_space(DEVMEM_LAYOUT_MAINLINE, UINT32_MAX) ==
+                (size_t)40 * UINT32_MAX);
 }
 
 static bool is_of_one_problem(const struct call *call)
@@ -482,7 +483,7 @@ static void names_every_problem_differently(void **state)
     for (unsigned i = 0; i < CALLS; i++) {
         if (!is_of_one_problem(&calls[i]))
             continue;
-        prepare(&calls[i], calls[i].flavour);
+        prepare(&calls[i], calls[i].layout);
         parse_badly(TCPX_SYSTEM_ERROR, calls[i].words);
         for (unsigned k = 0; k < CALLS; k++)
             if (is_of_one_problem(&calls[k]) && strcmp(calls[k].name, calls[i].name) != 0)
@@ -568,9 +569,8 @@ static void compare_stream(const struct model *model)
 
     memset(gathered, 0, model->length);
     for (uint32_t i = 0; i < bench.scatter.count; i++) {
-        const struct rx_fragment *fragment = &bench.fragments[i];
-        const unsigned char *from =
-            fragment->source == RX_SOURCE_DEVICE ? model->pool : model->host;
+        const struct scatter_fragment *fragment = &bench.fragments[i];
+        const unsigned char *from = fragment->source == SCATTER_POOL ? model->pool : model->host;
 
         memcpy(gathered + fragment->destination_offset, from + fragment->source_offset,
                fragment->length);
@@ -605,7 +605,7 @@ static void places_what_random_kernels_deliver(void **state)
         model.pool[i] = (unsigned char)random_below(256);
     for (int round = 0; round < 3000; round++) {
         model.length = model.host_used = model.token_count = 0;
-        start(flavours[round % 2]);
+        start(layouts[round % 2]);
         for (uint32_t left = 1 + random_below(8); left > 0; left--) {
             deliver_call(&model);
             assert_int_equal(parse(), TCPX_SUCCESS);
@@ -622,13 +622,13 @@ static void survives_every_changed_byte(void **state)
     int result;
 
     (void)state;
-    for (size_t flavour = 0; flavour < 2; flavour++) {
+    for (size_t layout = 0; layout < 2; layout++) {
         model.length = model.host_used = model.token_count = 0;
-        start(flavours[flavour]);
+        start(layouts[layout]);
         deliver_call(&model);
         for (size_t at = 0; at < bench.control_size; at++) {
             for (unsigned int bit = 0; bit < 8; bit++) {
-                rx_scatter_init(&bench.scatter, bench.fragments, MAX_FRAGMENTS);
+                scatter_list_init(&bench.scatter, bench.fragments, MAX_FRAGMENTS);
                 bench.tokens.count = 0;
                 bench.control[at] ^= (unsigned char)(1u << bit);
                 result = parse();

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "net/devmem/rx_descriptor.h"
+#include "net/devmem/descriptors.h"
 #include "tests/support/guard_page.h"
 
 #define GIB           (UINT64_C(1) << 30)
@@ -25,21 +25,21 @@
 #define MAX_FRAGMENTS UNPACK_MAX_DESCRIPTORS
 #define UNTOUCHED     0x5a5a5a5au
 
-static struct rx_fragment fragments[MAX_FRAGMENTS];
-static struct rx_scatter scatter;
-static struct rx_sizes sizes;
+static struct scatter_fragment fragments[MAX_FRAGMENTS];
+static struct scatter_list scatter;
+static struct scatter_sizes sizes;
 static struct unpack_descriptor *end_of_room; /* a guard page begins here */
 static struct unpack_descriptor *built;
 static uint32_t built_count;
 
 static void start(void)
 {
-    rx_scatter_init(&scatter, fragments, MAX_FRAGMENTS);
-    sizes = (struct rx_sizes){.pool = POOL_SIZE, .host = HOST_SIZE};
+    scatter_list_init(&scatter, fragments, MAX_FRAGMENTS);
+    sizes = (struct scatter_sizes){.pool = POOL_SIZE, .host = HOST_SIZE};
 }
 
-/* Also an empty one, which rx_scatter_add() would leave out. */
-static void add(const struct rx_fragment *fragment)
+/* Also an empty one, which scatter_list_add() would leave out. */
+static void add(const struct scatter_fragment *fragment)
 {
     fragments[scatter.count++] = *fragment;
     sizes.message += fragment->length;
@@ -50,7 +50,7 @@ static int build(uint32_t capacity)
     built = end_of_room - capacity;
     memset(built, UNTOUCHED & 0xff, capacity * sizeof *built);
     built_count = UNTOUCHED;
-    return rx_descriptor_build(&scatter, &sizes, built, capacity, &built_count);
+    return descriptors_build(&scatter, &sizes, built, capacity, &built_count);
 }
 
 static void build_well(uint32_t count)
@@ -74,18 +74,19 @@ static void build_badly(uint32_t capacity, int result, const char *words)
 enum { ROOM = 4 };
 
 struct list {
-    const char *name;                   /* of the test that it belongs to */
-    struct rx_fragment fragments[ROOM]; /* offset, destination, length, source; 0, 0, 0 ends them */
-    uint64_t pool;                      /* its size; 0: as usual */
-    uint64_t message;                   /* 0: as long as the fragments together */
+    const char *name; /* of the test that it belongs to */
+    struct scatter_fragment
+        fragments[ROOM]; /* offset, destination, length, source; 0, 0, 0 ends them */
+    uint64_t pool;       /* its size; 0: as usual */
+    uint64_t message;    /* 0: as long as the fragments together */
     int result;
     const char *words; /* of the error */
     struct unpack_descriptor descriptors[ROOM];
 };
 
 /* clang-format off */
-#define GPU  RX_SOURCE_DEVICE
-#define HOST RX_SOURCE_HOST
+#define GPU  SCATTER_POOL
+#define HOST SCATTER_HOST
 #define TOO_WIDE(offset, length, words_)                                                           \
     {"refuses_what_32_bits_cannot_say", .fragments = {{offset, 0, length, GPU}},                   \
      .pool = 16 * GIB,                                                                             \
@@ -216,20 +217,20 @@ static void check_lists(void **state)
 static void leaves_host_fragments_to_the_caller(void **state)
 {
     uint32_t cursor = 0;
-    const struct rx_fragment *piece;
+    const struct scatter_fragment *piece;
 
     (void)state;
     start();
-    add(&(struct rx_fragment){0, 0, 30, HOST});
-    add(&(struct rx_fragment){0, 30, 10, RX_SOURCE_DEVICE});
-    add(&(struct rx_fragment){30, 40, 10, HOST});
+    add(&(struct scatter_fragment){0, 0, 30, HOST});
+    add(&(struct scatter_fragment){0, 30, 10, SCATTER_POOL});
+    add(&(struct scatter_fragment){30, 40, 10, HOST});
     build_well(1);
     assert_int_equal(built[0].destination_offset, 30);
-    piece = rx_scatter_next_host(&scatter, &cursor);
+    piece = scatter_list_next_host(&scatter, &cursor);
     assert_ptr_equal(piece, &fragments[0]);
-    piece = rx_scatter_next_host(&scatter, &cursor);
+    piece = scatter_list_next_host(&scatter, &cursor);
     assert_ptr_equal(piece, &fragments[2]);
-    assert_null(rx_scatter_next_host(&scatter, &cursor));
+    assert_null(scatter_list_next_host(&scatter, &cursor));
 }
 
 static void refuses_more_than_fit(void **state)
@@ -237,7 +238,7 @@ static void refuses_more_than_fit(void **state)
     (void)state;
     start();
     for (uint32_t i = 0; i < MAX_FRAGMENTS; i++)
-        add(&(struct rx_fragment){i * 64, i * 32, 32, RX_SOURCE_DEVICE});
+        add(&(struct scatter_fragment){i * 64, i * 32, 32, SCATTER_POOL});
     build_badly(MAX_FRAGMENTS - 1, TCPX_INVALID_USAGE,
                 "2048 fragments need 2048 descriptors, 2047 fit");
     build_badly(0, TCPX_INVALID_USAGE, "0 fit");
@@ -257,7 +258,7 @@ static void refuses_any_other_order(void **state)
                              : pattern == 3 ? i / 2 + (i % 2) * (MAX_FRAGMENTS / 2)
                                             : (i * 1021) % MAX_FRAGMENTS;
 
-            add(&(struct rx_fragment){place * 16, place * 16, 16, RX_SOURCE_DEVICE});
+            add(&(struct scatter_fragment){place * 16, place * 16, 16, SCATTER_POOL});
         }
         if (pattern > 0) {
             build_badly(1, TCPX_INTERNAL_ERROR, "no fragment for bytes");
@@ -287,7 +288,7 @@ static void random_list(void)
     bool host = random_below(3) != 0;
     uint64_t previous_end = 0;
     uint64_t destination = 0;
-    enum rx_source source = RX_SOURCE_DEVICE;
+    enum scatter_source source = SCATTER_POOL;
 
     start();
     for (uint32_t i = 0; i < count; i++) {
@@ -296,11 +297,11 @@ static void random_list(void)
         uint64_t offset = previous_end;
 
         if (random_below(2) == 0)
-            source = host && random_below(4) == 0 ? RX_SOURCE_HOST : RX_SOURCE_DEVICE;
-        size = source == RX_SOURCE_HOST ? HOST_SIZE : POOL_SIZE;
+            source = host && random_below(4) == 0 ? SCATTER_HOST : SCATTER_POOL;
+        size = source == SCATTER_HOST ? HOST_SIZE : POOL_SIZE;
         if (random_below(2) == 0 || offset + length > size)
             offset = random_below((uint32_t)(size - length + 1));
-        add(&(struct rx_fragment){offset, destination, length, source});
+        add(&(struct scatter_fragment){offset, destination, length, source});
         destination += length;
         previous_end = offset + length;
     }
@@ -312,8 +313,8 @@ static bool model_list(uint64_t *source, bool *apart)
     uint64_t covered = 0;
 
     for (uint32_t i = 0; i < scatter.count; i++) {
-        const struct rx_fragment *fragment = &fragments[i];
-        bool in_host = fragment->source == RX_SOURCE_HOST;
+        const struct scatter_fragment *fragment = &fragments[i];
+        bool in_host = fragment->source == SCATTER_HOST;
 
         for (uint64_t k = 0; k < fragment->length; k++, covered++) {
             if (fragment->destination_offset + k != covered || covered >= sizes.message ||
@@ -362,7 +363,7 @@ static void compare(const uint64_t *source, bool *apart)
         }
     }
     for (uint32_t i = 0; i < scatter.count; i++)
-        if (fragments[i].source == RX_SOURCE_HOST)
+        if (fragments[i].source == SCATTER_HOST)
             described += fragments[i].length;
     assert_int_equal(described, sizes.message);
 }
@@ -393,7 +394,7 @@ static void says_what_random_lists_say(void **state)
 
 static void spoil(void)
 {
-    struct rx_fragment *victim = &fragments[random_below(scatter.count)];
+    struct scatter_fragment *victim = &fragments[random_below(scatter.count)];
 
     switch (random_below(6)) {
     case 0:

@@ -10,9 +10,9 @@
 #include "net/comm/fail.h"
 #include "net/comm/request.h"
 #include "net/comm/rx_done.h"
+#include "net/devmem/control_messages.h"
+#include "net/devmem/descriptors.h"
 #include "net/devmem/devmem_pool.h"
-#include "net/devmem/rx_cmsg_parser.h"
-#include "net/devmem/rx_descriptor.h"
 #include "net/gpu/rx_staged.h"
 #include "net/gpu/unpack_queue.h"
 #include "unpack/unpack.h"
@@ -32,9 +32,9 @@ struct part {
     uint64_t offset; /* in the message */
     uint64_t bytes;
     struct staging_slot *slot; /* descriptors first, then bytes that came without a page */
-    struct rx_scatter scatter;
-    struct rx_tokens tokens;
-    struct rx_fragment fragments[MOST_FRAGMENTS];
+    struct scatter_list scatter;
+    struct token_list tokens;
+    struct scatter_fragment fragments[MOST_FRAGMENTS];
     struct devmem_token_range ranges[MOST_FRAGMENTS];
     bool by_ticket; /* or by the slot's event */
     bool lost;      /* the GPU cannot be asked any more, and may still use the slot */
@@ -238,7 +238,7 @@ static uint64_t rx_devmem_host_used(const struct part *part)
 /* --- the end of a part --------------------------------------------------------------------- */
 
 /* As many at a time as the kernel takes. */
-static bool rx_devmem_give_tokens(struct devmem_lane *lane, const struct rx_tokens *tokens)
+static bool rx_devmem_give_tokens(struct devmem_lane *lane, const struct token_list *tokens)
 {
     struct devmem_token_range ranges[DEVMEM_DONTNEED_MAX_RANGES];
     uint32_t at = 0;
@@ -357,12 +357,12 @@ static int rx_devmem_unpack_to(struct net_comm *comm, struct devmem_lane *lane, 
                                      .descriptors = (struct unpack_descriptor *)part->slot->host,
                                      .descriptors_device = part->slot->device,
                                      .count = count};
-    const struct rx_fragment *fragment;
+    const struct scatter_fragment *fragment;
     uint32_t cursor = 0;
     int result = TCPX_SUCCESS;
 
     while (result == TCPX_SUCCESS &&
-           (fragment = rx_scatter_next_host(&part->scatter, &cursor)) != NULL)
+           (fragment = scatter_list_next_host(&part->scatter, &cursor)) != NULL)
         result = gpu_copy_to_device(unpack_stream(lane->engine), to + fragment->destination_offset,
                                     part->slot->host + rx_devmem_host_start(comm) +
                                         fragment->source_offset,
@@ -412,11 +412,11 @@ static int rx_devmem_copy_to_host(struct net_comm *comm, struct devmem_lane *lan
                                   struct part *part, uint32_t count)
 {
     const struct unpack_descriptor *descriptors = (struct unpack_descriptor *)part->slot->host;
-    const struct rx_fragment *fragment;
+    const struct scatter_fragment *fragment;
     uint32_t cursor = 0;
     int result = gpu_flush_inbound_writes(staging_gpu(&comm->gpu->share));
 
-    while ((fragment = rx_scatter_next_host(&part->scatter, &cursor)) != NULL)
+    while ((fragment = scatter_list_next_host(&part->scatter, &cursor)) != NULL)
         for (uint64_t at = 0, most; at < fragment->length; at += most) {
             uint8_t *place =
                 rx_devmem_host_place(comm, part, fragment->destination_offset + at, &most);
@@ -442,7 +442,7 @@ static int rx_devmem_copy_to_host(struct net_comm *comm, struct devmem_lane *lan
 
 /* From a NIC all payload should come in pages. */
 static void rx_devmem_note_how_it_came(struct net_comm *comm, struct devmem_lane *lane,
-                                       const struct rx_scatter *scatter)
+                                       const struct scatter_list *scatter)
 {
     const char *interface = devmem_pool_interface(comm->gpu->devmem->pool);
 
@@ -493,13 +493,14 @@ static void rx_devmem_see_end_of_failed(struct devmem_lane *lane, struct part *p
 
 static void rx_devmem_submit(struct net_comm *comm, struct devmem_lane *lane, struct part *part)
 {
-    const struct rx_sizes sizes = {
-        .message = part->bytes, .pool = comm->gpu->devmem->pool_bytes, .host = rx_devmem_host_room(comm)};
+    const struct scatter_sizes sizes = {.message = part->bytes,
+                                        .pool = comm->gpu->devmem->pool_bytes,
+                                        .host = rx_devmem_host_room(comm)};
     gpu_address to;
     uint32_t count = 0;
     int result =
-        rx_descriptor_build(&part->scatter, &sizes, (struct unpack_descriptor *)part->slot->host,
-                            rx_devmem_fragments_of(comm), &count);
+        descriptors_build(&part->scatter, &sizes, (struct unpack_descriptor *)part->slot->host,
+                          rx_devmem_fragments_of(comm), &count);
 
     part->gathered = part->request->sink == &sink_host && rx_devmem_host_used(part) == 0 &&
                      part->bytes <= rx_devmem_host_room(comm) && !comm->link.no_kernels;
@@ -543,8 +544,8 @@ static struct part *rx_devmem_part_to_fill(struct net_comm *comm, struct devmem_
     part->request = payload->request;
     part->offset = payload->at;
     part->bytes = 0;
-    rx_scatter_init(&part->scatter, part->fragments, rx_devmem_fragments_of(comm));
-    rx_tokens_init(&part->tokens, part->ranges, rx_devmem_fragments_of(comm));
+    scatter_list_init(&part->scatter, part->fragments, rx_devmem_fragments_of(comm));
+    token_list_init(&part->tokens, part->ranges, rx_devmem_fragments_of(comm));
     return part;
 }
 
@@ -622,19 +623,19 @@ static ssize_t rx_devmem_call(struct net_comm *comm, struct devmem_lane *lane, s
                           .iov_len = wanted < rx_devmem_host_room(comm) - used
                                          ? wanted
                                          : rx_devmem_host_room(comm) - used};
-    struct msghdr message = {
-        .msg_iov = &place,
-        .msg_iovlen = 1,
-        .msg_control = lane->control,
-        .msg_controllen =
-            rx_cmsg_space(RX_FLAVOUR_MAINLINE, rx_devmem_fragments_of(comm) - part->scatter.count)};
-    struct rx_cmsg_call parsed = {.flavour = RX_FLAVOUR_MAINLINE,
-                                  .message = &message,
-                                  .dmabuf_id = devmem_pool_id(comm->gpu->devmem->pool),
-                                  .pool_size = comm->gpu->devmem->pool_bytes,
-                                  .destination_offset = part->bytes,
-                                  .host_offset = used,
-                                  .host_size = rx_devmem_host_room(comm)};
+    struct msghdr message = {.msg_iov = &place,
+                             .msg_iovlen = 1,
+                             .msg_control = lane->control,
+                             .msg_controllen = control_messages_space(DEVMEM_LAYOUT_MAINLINE,
+                                                                      rx_devmem_fragments_of(comm) -
+                                                                          part->scatter.count)};
+    struct devmem_call parsed = {.layout = DEVMEM_LAYOUT_MAINLINE,
+                                 .message = &message,
+                                 .dmabuf_id = devmem_pool_id(comm->gpu->devmem->pool),
+                                 .pool_size = comm->gpu->devmem->pool_bytes,
+                                 .destination_offset = part->bytes,
+                                 .host_offset = used,
+                                 .host_size = rx_devmem_host_room(comm)};
     int result;
 
     stages_call_begins(&comm->calling);
@@ -646,7 +647,7 @@ static ssize_t rx_devmem_call(struct net_comm *comm, struct devmem_lane *lane, s
     stages_call_ended(&comm->calling, parsed.received > 0);
     if (parsed.received <= 0)
         return parsed.received;
-    result = rx_cmsg_parse(&parsed, &part->scatter, &part->tokens);
+    result = control_messages_read(&parsed, &part->scatter, &part->tokens);
     if (result != TCPX_SUCCESS)
         comm_fail(comm, result);
     part->bytes += (uint64_t)parsed.received;

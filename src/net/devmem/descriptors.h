@@ -4,16 +4,16 @@
  * inside every buffer, so unpacking needs no checks. The transport calls it when a part of a
  * message has arrived.
  */
-#ifndef TCPX_NET_DEVMEM_RX_DESCRIPTOR_H
-#define TCPX_NET_DEVMEM_RX_DESCRIPTOR_H
+#ifndef TCPX_NET_DEVMEM_DESCRIPTORS_H
+#define TCPX_NET_DEVMEM_DESCRIPTORS_H
 
 #include <stdint.h>
 
 #include "abi/unpack_queue.h"
-#include "net/devmem/rx_scatter.h"
+#include "net/devmem/scatter_list.h"
 
 /* What the list is checked against. */
-struct rx_sizes {
+struct scatter_sizes {
     uint64_t message;
     uint64_t pool;
     uint64_t host; /* of the buffer that takes what is not in the pool */
@@ -24,12 +24,13 @@ struct rx_sizes {
  * their number to *count. The array is written once, from its start to its end, and never read: it
  * may be mapped to a GPU. Fragments are merged where source and destination both go on, up to 4
  * GiB; a fragment that alone is larger is an error. A fragment in host memory gets no descriptor:
- * the caller finds it with rx_scatter_next_host() and copies it.
+ * the caller finds it with scatter_list_next_host() and copies it.
  *
  * On an error neither the descriptors nor *count are touched.
  */
-MUST_CHECK int rx_descriptor_build(const struct rx_scatter *scatter, const struct rx_sizes *sizes,
-                                   struct unpack_descriptor *descriptors, uint32_t capacity,
-                                   uint32_t *count);
+MUST_CHECK int descriptors_build(const struct scatter_list *scatter,
+                                 const struct scatter_sizes *sizes,
+                                 struct unpack_descriptor *descriptors, uint32_t capacity,
+                                 uint32_t *count);
 
 #endif

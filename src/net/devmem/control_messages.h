@@ -4,24 +4,24 @@
  * success or in an error with a text, and no page that the kernel handed out is forgotten. The
  * devmem part of the transport calls it after each recvmsg.
  */
-#ifndef TCPX_NET_DEVMEM_RX_CMSG_PARSER_H
-#define TCPX_NET_DEVMEM_RX_CMSG_PARSER_H
+#ifndef TCPX_NET_DEVMEM_CONTROL_MESSAGES_H
+#define TCPX_NET_DEVMEM_CONTROL_MESSAGES_H
 
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#include "net/devmem/rx_scatter.h"
+#include "net/devmem/scatter_list.h"
 
-enum rx_flavour {
-    RX_FLAVOUR_MAINLINE, /* Linux since 6.12 */
-    RX_FLAVOUR_LEGACY    /* the GPUDirect-TCPX kernel that came before */
+enum devmem_layout {
+    DEVMEM_LAYOUT_MAINLINE, /* Linux since 6.12 */
+    DEVMEM_LAYOUT_LEGACY    /* the GPUDirect-TCPX kernel that came before */
 };
 
 /* One call of recvmsg: what it returned, and what its bytes are to be checked against. */
-struct rx_cmsg_call {
-    enum rx_flavour flavour;
+struct devmem_call {
+    enum devmem_layout layout;
     const struct msghdr *message; /* as recvmsg left it */
     ssize_t received;             /* its return value, not negative */
     uint32_t dmabuf_id;           /* mainline: of the binding whose pages may come */
@@ -48,14 +48,14 @@ struct rx_cmsg_call {
  * pool. The bytes of the call are lost, so the connection has to end; that returns what could not
  * be read.
  */
-MUST_CHECK int rx_cmsg_parse(const struct rx_cmsg_call *call, struct rx_scatter *scatter,
-                             struct rx_tokens *tokens);
+MUST_CHECK int control_messages_read(const struct devmem_call *call, struct scatter_list *scatter,
+                                     struct token_list *tokens);
 
 /*
  * Bytes of control buffer for exactly `fragments` messages. The kernel stops where the buffer is
  * full and leaves the rest in the socket, so a buffer made for the room that is left in both lists
  * never meets a full one.
  */
-size_t rx_cmsg_space(enum rx_flavour flavour, uint32_t fragments);
+size_t control_messages_space(enum devmem_layout layout, uint32_t fragments);
 
 #endif

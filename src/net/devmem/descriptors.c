@@ -3,17 +3,17 @@
  * write. All sums are 64-bit; the one place that narrows to 32 bits comes after the checks have
  * shown that every value fits.
  */
-#include "net/devmem/rx_descriptor.h"
+#include "net/devmem/descriptors.h"
 
 #include <inttypes.h>
 
 #include "base/checked.h"
 
 /* `end`: of the fragment before it in the message. */
-static int check_fragment(const struct rx_sizes *sizes, const struct rx_fragment *fragment,
-                          uint64_t end)
+static int check_fragment(const struct scatter_sizes *sizes,
+                          const struct scatter_fragment *fragment, uint64_t end)
 {
-    bool device = fragment->source == RX_SOURCE_DEVICE;
+    bool device = fragment->source == SCATTER_POOL;
     uint64_t size = device ? sizes->pool : sizes->host;
 
     if (fragment->length == 0)
@@ -44,7 +44,7 @@ static int check_fragment(const struct rx_sizes *sizes, const struct rx_fragment
     return TCPX_SUCCESS;
 }
 
-static int check_list(const struct rx_scatter *scatter, const struct rx_sizes *sizes)
+static int check_list(const struct scatter_list *scatter, const struct scatter_sizes *sizes)
 {
     uint64_t end = 0;
 
@@ -65,17 +65,18 @@ static int check_list(const struct rx_scatter *scatter, const struct rx_sizes *s
  * Fragments in the pool, from *cursor on, that one copy can move; *cursor is moved behind them.
  * False: no more. The destination goes on by itself: the list tiles the message, in order.
  */
-static bool next_run(const struct rx_scatter *scatter, uint32_t *cursor, struct rx_fragment *run)
+static bool next_run(const struct scatter_list *scatter, uint32_t *cursor,
+                     struct scatter_fragment *run)
 {
     do {
         if (*cursor == scatter->count)
             return false;
         *run = scatter->fragments[(*cursor)++];
-    } while (run->source != RX_SOURCE_DEVICE);
+    } while (run->source != SCATTER_POOL);
     for (; *cursor < scatter->count; (*cursor)++) {
-        const struct rx_fragment *next = &scatter->fragments[*cursor];
+        const struct scatter_fragment *next = &scatter->fragments[*cursor];
 
-        if (next->source != RX_SOURCE_DEVICE ||
+        if (next->source != SCATTER_POOL ||
             next->source_offset != run->source_offset + run->length ||
             run->length + next->length > UINT32_MAX)
             break;
@@ -84,10 +85,10 @@ static bool next_run(const struct rx_scatter *scatter, uint32_t *cursor, struct 
     return true;
 }
 
-int rx_descriptor_build(const struct rx_scatter *scatter, const struct rx_sizes *sizes,
-                        struct unpack_descriptor *descriptors, uint32_t capacity, uint32_t *count)
+int descriptors_build(const struct scatter_list *scatter, const struct scatter_sizes *sizes,
+                      struct unpack_descriptor *descriptors, uint32_t capacity, uint32_t *count)
 {
-    struct rx_fragment run;
+    struct scatter_fragment run;
     uint32_t total = 0;
     int result = check_list(scatter, sizes);
 

@@ -1,14 +1,15 @@
 /* The scatter list of a message, and the tokens of a socket. */
-#include "net/devmem/rx_scatter.h"
+#include "net/devmem/scatter_list.h"
 
 #include <stddef.h>
 
-void rx_scatter_init(struct rx_scatter *scatter, struct rx_fragment *fragments, uint32_t capacity)
+void scatter_list_init(struct scatter_list *scatter, struct scatter_fragment *fragments,
+                       uint32_t capacity)
 {
-    *scatter = (struct rx_scatter){.fragments = fragments, .capacity = capacity};
+    *scatter = (struct scatter_list){.fragments = fragments, .capacity = capacity};
 }
 
-bool rx_scatter_add(struct rx_scatter *scatter, const struct rx_fragment *fragment)
+bool scatter_list_add(struct scatter_list *scatter, const struct scatter_fragment *fragment)
 {
     if (fragment->length == 0)
         return true;
@@ -18,23 +19,25 @@ bool rx_scatter_add(struct rx_scatter *scatter, const struct rx_fragment *fragme
     return true;
 }
 
-const struct rx_fragment *rx_scatter_next_host(const struct rx_scatter *scatter, uint32_t *cursor)
+const struct scatter_fragment *scatter_list_next_host(const struct scatter_list *scatter,
+                                                      uint32_t *cursor)
 {
     while (*cursor < scatter->count) {
-        const struct rx_fragment *fragment = &scatter->fragments[(*cursor)++];
+        const struct scatter_fragment *fragment = &scatter->fragments[(*cursor)++];
 
-        if (fragment->source == RX_SOURCE_HOST)
+        if (fragment->source == SCATTER_HOST)
             return fragment;
     }
     return NULL;
 }
 
-void rx_tokens_init(struct rx_tokens *tokens, struct devmem_token_range *ranges, uint32_t capacity)
+void token_list_init(struct token_list *tokens, struct devmem_token_range *ranges,
+                     uint32_t capacity)
 {
-    *tokens = (struct rx_tokens){.ranges = ranges, .capacity = capacity};
+    *tokens = (struct token_list){.ranges = ranges, .capacity = capacity};
 }
 
-bool rx_tokens_add(struct rx_tokens *tokens, uint32_t token)
+bool token_list_add(struct token_list *tokens, uint32_t token)
 {
     if (tokens->count > 0) {
         struct devmem_token_range *last = &tokens->ranges[tokens->count - 1];

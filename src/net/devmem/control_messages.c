@@ -3,7 +3,7 @@
  * It reads through memcpy and checks every length itself, because CMSG_NXTHDR ends silently where a
  * chain is broken.
  */
-#include "net/devmem/rx_cmsg_parser.h"
+#include "net/devmem/control_messages.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -18,10 +18,10 @@ struct layout {
 };
 
 static const struct layout layouts[] = {
-    [RX_FLAVOUR_MAINLINE] = {"mainline", DEVMEM_SCM_LINEAR, DEVMEM_SCM_DMABUF,
-                             sizeof(struct devmem_fragment)},
-    [RX_FLAVOUR_LEGACY] = {"legacy", DEVMEM_LEGACY_SCM_LINEAR, DEVMEM_LEGACY_SCM_DEVICE,
-                           sizeof(struct devmem_legacy_fragment)},
+    [DEVMEM_LAYOUT_MAINLINE] = {"mainline", DEVMEM_SCM_LINEAR, DEVMEM_SCM_DMABUF,
+                                sizeof(struct devmem_fragment)},
+    [DEVMEM_LAYOUT_LEGACY] = {"legacy", DEVMEM_LEGACY_SCM_LINEAR, DEVMEM_LEGACY_SCM_DEVICE,
+                              sizeof(struct devmem_legacy_fragment)},
 };
 
 #define LAYOUT_COUNT (sizeof layouts / sizeof *layouts)
@@ -34,10 +34,10 @@ struct control_message {
 };
 
 struct walk {
-    const struct rx_cmsg_call *call;
+    const struct devmem_call *call;
     const struct layout *layout;
-    struct rx_scatter *scatter;
-    struct rx_tokens *tokens;
+    struct scatter_list *scatter;
+    struct token_list *tokens;
     size_t position;     /* in the control buffer */
     uint32_t number;     /* of the current message, from 0, for the texts */
     uint64_t bytes;      /* described so far */
@@ -132,7 +132,7 @@ static struct devmem_fragment read_payload(const struct walk *walk, const unsign
     struct devmem_fragment fragment;
     struct devmem_legacy_fragment legacy;
 
-    if (walk->call->flavour == RX_FLAVOUR_MAINLINE) {
+    if (walk->call->layout == DEVMEM_LAYOUT_MAINLINE) {
         memcpy(&fragment, payload, sizeof fragment);
         return fragment;
     }
@@ -145,9 +145,10 @@ static struct devmem_fragment read_payload(const struct walk *walk, const unsign
     };
 }
 
-static void append(struct walk *walk, enum rx_source source, uint64_t offset, uint64_t length)
+static void append_fragment(struct walk *walk, enum scatter_source source, uint64_t offset,
+                            uint64_t length)
 {
-    const struct rx_fragment fragment = {
+    const struct scatter_fragment fragment = {
         .source_offset = offset,
         .destination_offset = walk->call->destination_offset + walk->bytes,
         .length = length,
@@ -155,14 +156,14 @@ static void append(struct walk *walk, enum rx_source source, uint64_t offset, ui
     };
 
     walk->bytes += length;
-    if (!rx_scatter_add(walk->scatter, &fragment))
+    if (!scatter_list_add(walk->scatter, &fragment))
         NOTE_PROBLEM(walk, "control message %" PRIu32 ": all %" PRIu32 " fragments are in use",
                      walk->number, walk->scatter->capacity);
 }
 
 static void take_device(struct walk *walk, const struct devmem_fragment *fragment)
 {
-    if (!rx_tokens_add(walk->tokens, fragment->token))
+    if (!token_list_add(walk->tokens, fragment->token))
         NOTE_PROBLEM(walk, "control message %" PRIu32 ": all %" PRIu32 " token ranges are in use",
                      walk->number, walk->tokens->capacity);
     if (fragment->flags != 0)
@@ -176,21 +177,21 @@ static void take_device(struct walk *walk, const struct devmem_fragment *fragmen
                      "control message %" PRIu32 ": offset %" PRIu64 " length %" PRIu32
                      " in a pool of %" PRIu64 " bytes",
                      walk->number, fragment->offset, fragment->size, walk->call->pool_size);
-    append(walk, RX_SOURCE_DEVICE, fragment->offset, fragment->size);
+    append_fragment(walk, SCATTER_POOL, fragment->offset, fragment->size);
     walk->scatter->device_fragments++;
     walk->scatter->device_bytes += fragment->size;
 }
 
 static void take_host(struct walk *walk, uint64_t length)
 {
-    const struct rx_cmsg_call *call = walk->call;
+    const struct devmem_call *call = walk->call;
     uint64_t room = call->host_size - call->host_offset;
 
     if (!range_inside(walk->host_bytes, length, room))
         NOTE_PROBLEM(walk,
                      "%" PRIu64 " bytes after %" PRIu64 " in a host buffer with room for %" PRIu64,
                      length, walk->host_bytes, room);
-    append(walk, RX_SOURCE_HOST, call->host_offset + walk->host_bytes, length);
+    append_fragment(walk, SCATTER_HOST, call->host_offset + walk->host_bytes, length);
     walk->host_bytes += length;
 }
 
@@ -242,12 +243,12 @@ static void take_call(struct walk *walk)
             received, walk->number, walk->bytes);
 }
 
-static int check_call(const struct rx_cmsg_call *call)
+static int check_call(const struct devmem_call *call)
 {
     uint64_t end;
 
-    if ((size_t)call->flavour >= LAYOUT_COUNT)
-        return error_set(TCPX_INVALID_ARGUMENT, "unknown flavour %d of devmem", (int)call->flavour);
+    if ((size_t)call->layout >= LAYOUT_COUNT)
+        return error_set(TCPX_INVALID_ARGUMENT, "unknown layout %d of devmem", (int)call->layout);
     if (call->received < 0)
         return error_set(TCPX_INVALID_ARGUMENT, "recvmsg failed with %zd", call->received);
     if (call->message->msg_control == NULL && call->message->msg_controllen != 0)
@@ -263,23 +264,23 @@ static int check_call(const struct rx_cmsg_call *call)
     return TCPX_SUCCESS;
 }
 
-int rx_cmsg_parse(const struct rx_cmsg_call *call, struct rx_scatter *scatter,
-                  struct rx_tokens *tokens)
+int control_messages_read(const struct devmem_call *call, struct scatter_list *scatter,
+                          struct token_list *tokens)
 {
-    const struct rx_scatter before = *scatter;
+    const struct scatter_list before = *scatter;
     struct walk walk = {.call = call, .scatter = scatter, .tokens = tokens};
     int result = check_call(call);
 
     if (result != TCPX_SUCCESS)
         return result;
-    walk.layout = &layouts[call->flavour];
+    walk.layout = &layouts[call->layout];
     take_call(&walk);
     if (walk.result != TCPX_SUCCESS)
         *scatter = before;
     return walk.result;
 }
 
-size_t rx_cmsg_space(enum rx_flavour flavour, uint32_t fragments)
+size_t control_messages_space(enum devmem_layout layout, uint32_t fragments)
 {
-    return CMSG_SPACE(layouts[flavour].payload_size) * (size_t)fragments;
+    return CMSG_SPACE(layouts[layout].payload_size) * (size_t)fragments;
 }

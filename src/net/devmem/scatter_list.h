@@ -4,8 +4,8 @@
  * both lists, the descriptor builder reads the first; their arrays belong to the caller and nothing
  * here allocates.
  */
-#ifndef TCPX_NET_DEVMEM_RX_SCATTER_H
-#define TCPX_NET_DEVMEM_RX_SCATTER_H
+#ifndef TCPX_NET_DEVMEM_SCATTER_LIST_H
+#define TCPX_NET_DEVMEM_SCATTER_LIST_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,21 +13,21 @@
 #include "base/error.h"
 #include "net/devmem/devmem_uapi.h"
 
-enum rx_source {
-    RX_SOURCE_DEVICE, /* the bounce pool */
-    RX_SOURCE_HOST    /* the ordinary memory given to recvmsg */
+enum scatter_source {
+    SCATTER_POOL, /* the bounce pool */
+    SCATTER_HOST  /* the ordinary memory given to recvmsg */
 };
 
-struct rx_fragment {
+struct scatter_fragment {
     uint64_t source_offset; /* in the pool or in the host buffer */
     uint64_t destination_offset;
     uint64_t length; /* never 0 */
-    enum rx_source source;
+    enum scatter_source source;
 };
 
 /* Of one message, or of a part of it, in the order of its bytes. */
-struct rx_scatter {
-    struct rx_fragment *fragments;
+struct scatter_list {
+    struct scatter_fragment *fragments;
     uint32_t capacity;
     uint32_t count;
 
@@ -39,26 +39,30 @@ struct rx_scatter {
 };
 
 /* Of one socket: the numbers of two sockets have nothing to do with each other. */
-struct rx_tokens {
+struct token_list {
     struct devmem_token_range *ranges; /* as the DONTNEED option takes them */
     uint32_t capacity;
     uint32_t count;
 };
 
-void rx_scatter_init(struct rx_scatter *scatter, struct rx_fragment *fragments, uint32_t capacity);
+void scatter_list_init(struct scatter_list *scatter, struct scatter_fragment *fragments,
+                       uint32_t capacity);
 
 /* Appends one fragment, unless it is empty, and leaves the counters alone; false: full. */
-MUST_CHECK bool rx_scatter_add(struct rx_scatter *scatter, const struct rx_fragment *fragment);
+MUST_CHECK bool scatter_list_add(struct scatter_list *scatter,
+                                 const struct scatter_fragment *fragment);
 
 /*
  * The next fragment in host memory at or after *cursor, which is 0 at first and is moved behind it;
  * NULL: no more.
  */
-const struct rx_fragment *rx_scatter_next_host(const struct rx_scatter *scatter, uint32_t *cursor);
+const struct scatter_fragment *scatter_list_next_host(const struct scatter_list *scatter,
+                                                      uint32_t *cursor);
 
-void rx_tokens_init(struct rx_tokens *tokens, struct devmem_token_range *ranges, uint32_t capacity);
+void token_list_init(struct token_list *tokens, struct devmem_token_range *ranges,
+                     uint32_t capacity);
 
 /* Adds one token, to the latest range where it continues that; false: full. */
-MUST_CHECK bool rx_tokens_add(struct rx_tokens *tokens, uint32_t token);
+MUST_CHECK bool token_list_add(struct token_list *tokens, uint32_t token);
 
 #endif
