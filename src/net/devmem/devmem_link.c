@@ -1,4 +1,4 @@
-/* Steers the connections of a link. */
+/* Decides whether a link receives by devmem TCP, and steers its connections. */
 #include "net/devmem/devmem_link.h"
 
 #include "base/clock.h"
@@ -16,21 +16,23 @@
 /* --- whether to ---------------------------------------------------------------------------- */
 
 /*
- * NICs that could not be used. They are said to be unfit once each, and left alone for a while:
- * listeners can be many, and trying takes memory and time.
+ * NICs that could not be used. Each is reported once, and not tried again for a while: there can be
+ * many listeners, and a try takes memory and time.
  */
 struct refusal {
     unsigned ifindex;
     int gpu;
-    uint64_t until; /* 0: this place is free */
+    uint64_t until; /* 0: this entry is free */
 };
 
-enum { MOST_REFUSALS = 64, LEFT_ALONE_MS = 30000 };
+enum { MOST_REFUSALS = 64, RETRY_AFTER_MS = 30000 };
 
+/* Guards `refusals`. */
 static pthread_mutex_t refusals_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct refusal refusals[MOST_REFUSALS];
 
-/* With the lock. NULL: there is none, and no place for one. */
+/* With the lock. Returns a free entry where there is none for this NIC and GPU; NULL: all are used.
+ */
 static struct refusal *find_refusal(unsigned ifindex, int gpu)
 {
     for (unsigned i = 0; i < MOST_REFUSALS; i++)
@@ -61,7 +63,7 @@ static void remember_refusal(const struct net_device *device, int gpu)
     is_new = refusal == NULL || refusal->until == 0;
     if (refusal != NULL)
         *refusal =
-            (struct refusal){(unsigned)device->ifindex, gpu, deadline_after_ms(LEFT_ALONE_MS)};
+            (struct refusal){(unsigned)device->ifindex, gpu, deadline_after_ms(RETRY_AFTER_MS)};
     pthread_mutex_unlock(&refusals_lock);
     if (is_new)
         log_tcpx("%s receives without devmem TCP: %s", device->name, error_text());
@@ -87,10 +89,10 @@ int devmem_link_pool(const struct net_device *device, int gpu, struct devmem_poo
 
 /* --- steering ------------------------------------------------------------------------------ */
 
-/* For which another process may change the NIC's rules before we change them beside it. */
+/* How long another process that changes the NIC's rules is waited for. */
 enum { PATIENCE_MS = 2000 };
 
-/* As many bytes as fill these pages in packets of this connection, which begin one each. */
+/* To the bytes that fill these pages in packets of this connection: each packet begins a page. */
 static void limit_window(int socket, uint64_t pages)
 {
     struct tcp_info info = {.tcpi_advmss = 0};
@@ -108,7 +110,7 @@ static void limit_window(int socket, uint64_t pages)
         log_debug("a window could not be limited to %d bytes: %s", window, strerror(errno));
 }
 
-/* A connection joins once, however often its rule has to be tried. */
+/* A connection joins the pool once, however often its rule has to be tried. */
 static unsigned queue_of_next(struct devmem_link *link, int socket)
 {
     uint64_t pages;

@@ -1,4 +1,4 @@
-/* Finding queues, binding them, and keeping others away from them. */
+/* Finds free queues, binds memory to them, and keeps other traffic away from them. */
 #include "net/devmem/devmem_queues.h"
 
 #include "base/config.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As UCCL_TCPX_DEVMEM_QUEUES; by itself few, since each has a ring that is full of pages. */
+/* UCCL_TCPX_DEVMEM_QUEUES is 64 at most; automatic is few, since each has a ring full of pages. */
 enum { MOST = 64, MOST_AUTOMATIC = 4 };
 
 struct devmem_queues {
@@ -26,7 +26,7 @@ struct devmem_queues {
     struct nic_hash *hash; /* as it was */
 };
 
-/* --- what can be known before ---------------------------------------------------------------- */
+/* --- what can be checked before anything is changed ------------------------------------------ */
 
 static int check_kernel(void)
 {
@@ -67,8 +67,9 @@ static int check_queues(const char *interface)
 }
 
 /*
- * A driver that does not tell may know header split nevertheless: mlx5 does so only when it has
- * been set once. But where something else is missing, too, it is more likely that it does not.
+ * A driver that does not report header split may support it nevertheless: mlx5 reports it only
+ * after it has been set once. Where something else is missing, too, it is more likely that it does
+ * not.
  */
 int devmem_queues_possible(const char *interface)
 {
@@ -93,7 +94,7 @@ int devmem_queues_possible(const char *interface)
 
 /* --- finding --------------------------------------------------------------------------------- */
 
-/* The last ones, since the first are those that others count on; those in use are left out. */
+/* The last ones that are not bound: ordinary traffic is more likely to count on the first. */
 static int find_free(struct devmem_queues *queues, const bool bound[NIC_MOST_QUEUES])
 {
     const struct config *config;
@@ -124,7 +125,7 @@ static int find_free(struct devmem_queues *queues, const bool bound[NIC_MOST_QUE
 
 /* --- binding --------------------------------------------------------------------------------- */
 
-/* Ordinary connections must not get into device memory, where nobody can read them. */
+/* Ordinary connections must not arrive in device memory, where their owner cannot read them. */
 static int keep_others_away(struct devmem_queues *queues, bool bound[NIC_MOST_QUEUES])
 {
     for (unsigned i = 0; i < queues->count; i++)
@@ -136,7 +137,7 @@ static void let_others_in(struct devmem_queues *queues)
 {
     bool still[NIC_MOST_QUEUES];
 
-    /* Where that is not known, it stays as it is. */
+    /* Where the bound queues are not known, the hash stays as it is. */
     if (nic_find_bound_queues(queues->ifindex, still) != TCPX_SUCCESS) {
         log_debug("%s", error_text());
         memset(still, true, sizeof still);
@@ -169,8 +170,8 @@ static int bind_free(struct devmem_queues *queues, int dmabuf)
     return TCPX_SUCCESS;
 }
 
-/* Only one process at a time chooses: another could take the same queue, or let traffic in. */
-static int bind_alone(struct devmem_queues *queues, int dmabuf)
+/* One process at a time: another could choose the same queue, or let traffic in. */
+static int bind_locked(struct devmem_queues *queues, int dmabuf)
 {
     int lock = steering_lock(queues->interface);
     int result = bind_free(queues, dmabuf);
@@ -191,7 +192,7 @@ int devmem_queues_bind(const char *interface, unsigned ifindex, int dmabuf,
     snprintf(queues->interface, sizeof queues->interface, "%s", interface);
     queues->ifindex = ifindex;
     queues->binding.socket = -1;
-    result = bind_alone(queues, dmabuf);
+    result = bind_locked(queues, dmabuf);
     if (result != TCPX_SUCCESS) {
         free(queues);
         return result;

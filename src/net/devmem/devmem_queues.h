@@ -1,7 +1,7 @@
 /*
- * Receive queues of a NIC that are ours alone: memory is bound to them, headers are split off, and
- * ordinary traffic is kept away. What was changed for it is undone in the end, but for header
- * split, which harms nobody.
+ * Receive queues of a NIC that this process has for itself: memory is bound to them, headers are
+ * split off, and ordinary traffic is kept away. The release undoes all of it but header split,
+ * which does no harm.
  */
 #ifndef TCPX_NET_DEVMEM_DEVMEM_QUEUES_H
 #define TCPX_NET_DEVMEM_DEVMEM_QUEUES_H
@@ -12,22 +12,26 @@
 
 struct devmem_queues;
 
-/* Asks for what can be known without changing anything: kernel, privilege, driver, queues, rules.
- */
+/* Checks, without a change, whether kernel, privilege, driver, queues and rules allow it. */
 MUST_CHECK int devmem_queues_possible(const char *interface);
 
-/* As many queues as UCCL_TCPX_DEVMEM_QUEUES says, at most, and at least one. */
+/* Binds one queue or more, up to UCCL_TCPX_DEVMEM_QUEUES. The caller keeps `dmabuf`. */
 MUST_CHECK int devmem_queues_bind(const char *interface, unsigned ifindex, int dmabuf,
                                   struct devmem_queues **queues);
 
-/* Ends the binding early; all else stays until the release. */
+/* Ends the binding before the release, which undoes the rest. */
 void devmem_queues_unbind(struct devmem_queues *queues);
 
-/* Its connections have been closed. NULL is allowed. */
+/* Called after the connections that arrive there have been closed. NULL is allowed. */
 void devmem_queues_release(struct devmem_queues *queues);
 
+/* The binding's, also after it has ended. */
 uint32_t devmem_queues_id(const struct devmem_queues *queues);
+
+/* Each queue in turn. */
 unsigned devmem_queues_next(struct devmem_queues *queues);
+
+/* *pages: those that are in sockets, or received and not returned. */
 MUST_CHECK int devmem_queues_count_out(const struct devmem_queues *queues, uint64_t *pages);
 
 #endif

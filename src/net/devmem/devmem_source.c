@@ -1,4 +1,4 @@
-/* The memory of this process that NICs send from. */
+/* The list of GPU memory that NICs send from, and its bindings. */
 #include "net/devmem/devmem_source.h"
 
 #include "net/nic/nic.h"
@@ -18,12 +18,12 @@ struct devmem_source {
     uint32_t id; /* of the binding, also when it has ended */
 };
 
-/* Guards the list and the bindings in it. Nobody holds it while the kernel binds or unbinds. */
+/* Guards the list and the bindings in it. Not held while the kernel binds or unbinds. */
 static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct devmem_source *sources;
 
-/* With the lock. Who takes a binding out ends it; a socket of -1: there is none. */
-static struct nic_binding take_out(struct devmem_source *source)
+/* With the lock. The caller ends the binding that it gets; a socket of -1: there is none. */
+static struct nic_binding take_binding(struct devmem_source *source)
 {
     struct nic_binding binding = source->binding;
 
@@ -37,7 +37,7 @@ static bool has_ended(const struct devmem_source *source, unsigned ifindex)
            (ifindex == NIC_WATCH_LOST && !nic_watch_is_up(source->ifindex));
 }
 
-static struct nic_binding take_out_next(unsigned ifindex)
+static struct nic_binding take_next_binding(unsigned ifindex)
 {
     struct nic_binding binding = {.socket = -1};
 
@@ -45,25 +45,25 @@ static struct nic_binding take_out_next(unsigned ifindex)
     for (struct devmem_source *source = sources; source != NULL && binding.socket < 0;
          source = source->next)
         if (source->binding.socket >= 0 && has_ended(source, ifindex))
-            binding = take_out(source);
+            binding = take_binding(source);
     pthread_mutex_unlock(&sources_lock);
     return binding;
 }
 
 /*
- * A kernel that still has such a binding when the driver of its NIC goes may crash as soon as the
- * binding ends (7.2 does). So they end when the interface is shut down, which comes before; sends
- * that follow fail.
+ * If such a binding outlives the driver of its NIC, the kernel may crash when the binding ends (7.2
+ * does). So bindings end when the interface is shut down, which comes before; later sends fail.
  */
 static void end_bindings(unsigned ifindex)
 {
     struct nic_binding binding;
 
-    while ((binding = take_out_next(ifindex)).socket >= 0)
+    while ((binding = take_next_binding(ifindex)).socket >= 0)
         nic_unbind(&binding);
 }
 
-/* The kernel cannot compute a checksum over what it cannot read: all would be dropped. */
+/* The kernel cannot compute a checksum over memory that it cannot read: packets would be dropped.
+ */
 static int check_checksums(const struct net_device *device)
 {
     bool computes;
@@ -91,12 +91,12 @@ static int bind_source(struct devmem_source *source, struct gpu *gpu)
     if (result != TCPX_SUCCESS)
         return result;
     result = nic_bind_send(source->ifindex, dmabuf, &source->binding, NULL);
-    close(dmabuf); /* the binding has its own hold of the memory */
+    close(dmabuf); /* the binding holds the memory by itself */
     source->id = source->binding.id;
     return result;
 }
 
-static void add(struct devmem_source *source)
+static void source_insert(struct devmem_source *source)
 {
     pthread_mutex_lock(&sources_lock);
     source->next = sources;
@@ -107,7 +107,8 @@ static void add(struct devmem_source *source)
     pthread_mutex_unlock(&sources_lock);
 }
 
-static int make(const struct devmem_source *wanted, struct gpu *gpu, struct devmem_source **out)
+static int source_create(const struct devmem_source *wanted, struct gpu *gpu,
+                         struct devmem_source **out)
 {
     struct devmem_source *source = malloc(sizeof *source);
     int result;
@@ -120,7 +121,7 @@ static int make(const struct devmem_source *wanted, struct gpu *gpu, struct devm
         free(source);
         return result;
     }
-    add(source);
+    source_insert(source);
     *out = source;
     return TCPX_SUCCESS;
 }
@@ -139,13 +140,13 @@ int devmem_source_take(const struct net_device *device, struct gpu *gpu, gpu_add
         result = nic_watch_begin(end_bindings);
     if (result != TCPX_SUCCESS)
         return result;
-    result = make(&wanted, gpu, source);
+    result = source_create(&wanted, gpu, source);
     if (result != TCPX_SUCCESS)
         nic_watch_end();
     return result;
 }
 
-/* The lock is free when the watch ends: that waits for whoever has seen something. */
+/* Without the lock: nic_watch_end() waits for end_bindings(), which takes it. */
 void devmem_source_give(struct devmem_source *source)
 {
     struct nic_binding binding;
@@ -156,7 +157,7 @@ void devmem_source_give(struct devmem_source *source)
     *source->here = source->next;
     if (source->next != NULL)
         source->next->here = source->here;
-    binding = take_out(source);
+    binding = take_binding(source);
     pthread_mutex_unlock(&sources_lock);
     nic_unbind(&binding);
     nic_watch_end();

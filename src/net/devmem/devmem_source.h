@@ -1,4 +1,5 @@
-/* GPU memory that a NIC sends from: a dma-buf of it, bound to the NIC, for as long as it is
+/*
+ * GPU memory that a NIC sends from: a dma-buf of it, bound to the NIC, for as long as the memory is
  * registered.
  */
 #ifndef TCPX_NET_DEVMEM_DEVMEM_SOURCE_H
@@ -9,13 +10,14 @@
 
 struct devmem_source;
 
-/* Whole pages around the range are bound. The text says what was not possible. */
+/* Binds the whole pages around the range. The error text says what was not possible. */
 MUST_CHECK int devmem_source_take(const struct net_device *device, struct gpu *gpu,
                                   gpu_address address, uint64_t bytes,
                                   struct devmem_source **source);
 /* NULL is allowed. */
 void devmem_source_give(struct devmem_source *source);
 
+/* The dma-buf, as sends name it. */
 uint32_t devmem_source_id(const struct devmem_source *source);
 
 /* Where a byte of the range is in the dma-buf. */

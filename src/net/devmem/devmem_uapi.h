@@ -1,7 +1,7 @@
 /*
- * The kernel's side of device-memory TCP as the receive path needs it, for both kernels: mainline
- * (since 6.12) and the older GPUDirect-TCPX one, called legacy here. All names are ours, so that
- * neither an old nor a new kernel header is needed and none can collide.
+ * The kernel's interface of device-memory TCP, for both kernels: mainline (since 6.12) and the
+ * older GPUDirect-TCPX one, called legacy here. All names are ours, so that neither an old nor a
+ * new kernel header is needed and none can collide.
  */
 #ifndef TCPX_NET_DEVMEM_DEVMEM_UAPI_H
 #define TCPX_NET_DEVMEM_DEVMEM_UAPI_H
@@ -34,7 +34,7 @@ _Static_assert(SCM_DEVMEM_LINEAR == DEVMEM_SCM_LINEAR, "this architecture has it
 _Static_assert(SCM_DEVMEM_DMABUF == DEVMEM_SCM_DMABUF, "this architecture has its own numbers");
 #endif
 
-/* What a TCP socket may say besides, when its owner asked for it. */
+/* Further control messages of a TCP socket, which its owner has to ask for. */
 #define DEVMEM_SCM_TIMESTAMP        29
 #define DEVMEM_SCM_TIMESTAMPNS      35
 #define DEVMEM_SCM_TIMESTAMPING     37
@@ -44,7 +44,7 @@ _Static_assert(SCM_DEVMEM_DMABUF == DEVMEM_SCM_DMABUF, "this architecture has it
 #define DEVMEM_SOL_TCP              6
 #define DEVMEM_TCP_CM_INQ           36
 
-/* Payload of both mainline messages; of a linear one only `size` means something. */
+/* Payload of both mainline messages; a linear one has only `size`. */
 struct devmem_fragment {
     uint64_t offset; /* in the dma-buf */
     uint32_t size;
@@ -55,7 +55,7 @@ struct devmem_fragment {
 
 _Static_assert(sizeof(struct devmem_fragment) == 24, "kernel layout");
 
-/* Payload of both legacy messages; of a linear one only `size` means something. */
+/* Payload of both legacy messages; a linear one has only `size`. */
 struct devmem_legacy_fragment {
     uint32_t offset; /* in the pool */
     uint32_t size;

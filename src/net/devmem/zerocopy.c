@@ -1,4 +1,4 @@
-/* The error queue of a socket, and what it says about sends. */
+/* Completions of zero-copy sends, from the error queue of their socket. */
 #include "net/devmem/zerocopy.h"
 
 #include <errno.h>
@@ -47,7 +47,7 @@ void zerocopy_began(struct zerocopy *sends, void *owner, uint64_t bytes)
         (struct zerocopy_flight){.owner = owner, .bytes = bytes};
 }
 
-/* After a retransmission they may be told out of order. */
+/* After a retransmission completions may arrive out of order. */
 bool zerocopy_ended(struct zerocopy *sends, uint32_t first, uint32_t last)
 {
     uint32_t flying = sends->next - sends->oldest;
@@ -77,8 +77,8 @@ bool zerocopy_take(struct zerocopy *sends, void **owner, uint64_t *bytes)
     return true;
 }
 
-/* Errors of other origins, as that a host cannot be reached, are left to the next send. */
-static int hear_one(struct zerocopy *sends, struct msghdr *message)
+/* Errors of other origins, such as an unreachable host, are left to the next send. */
+static int read_notices(struct zerocopy *sends, struct msghdr *message)
 {
     for (struct cmsghdr *control = CMSG_FIRSTHDR(message); control != NULL;
          control = CMSG_NXTHDR(message, control)) {
@@ -115,7 +115,7 @@ int zerocopy_hear(struct zerocopy *sends, int socket)
                        ? TCPX_SUCCESS
                        : error_system(errno, "what became of sends");
         }
-        result = hear_one(sends, &message);
+        result = read_notices(sends, &message);
     }
     return result;
 }
