@@ -13,11 +13,10 @@
 #include "net/devmem/control_messages.h"
 #include "net/devmem/descriptors.h"
 #include "tests/support/soft_devmem.h"
+#include "tests/support/tcp_pair.h"
 #include "unpack/unpack.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -95,25 +94,53 @@ static struct call {
     uint8_t control[CMSG_SPACE(sizeof(struct devmem_fragment)) * MOST];
 } call;
 
+#define NIC(...) (&(struct soft_devmem_options){__VA_ARGS__})
+
+/* One more socket of the pool that `line` has, with a stream of bytes of its own. */
+static struct line join_line(const struct line *line)
+{
+    struct line other = {.pool = line->pool, .stream = line->stream};
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, other.ends), 0);
+    assert_success(soft_devmem_open(line->pool, other.ends[0], &other.socket));
+    return other;
+}
+
+static void leave_line(struct line *line)
+{
+    soft_devmem_close(line->socket);
+    close(line->ends[0]);
+    close(line->ends[1]);
+}
+
+/* With a pool of 1 MiB where the options have none. */
 static struct line open_line(const struct soft_devmem_options *options)
 {
+    struct soft_devmem_options nic = *options;
     struct line line = {0};
 
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, line.ends), 0);
-    assert_success(soft_devmem_pool_create(gpu, options, &line.pool));
-    assert_success(soft_devmem_open(line.pool, line.ends[0], &line.socket));
+    nic.pool_bytes = nic.pool_bytes != 0 ? nic.pool_bytes : 1 << 20;
+    assert_success(soft_devmem_pool_create(gpu, &nic, &line.pool));
     assert_success(gpu_stream_create(gpu, &line.stream));
-    return line;
+    return join_line(&line);
+}
+
+static void close_pool(struct line *line)
+{
+    soft_devmem_pool_destroy(line->pool);
+    gpu_stream_destroy(line->stream);
+}
+
+static void expect_free(const struct line *line, uint64_t pages)
+{
+    assert_int_equal(soft_devmem_pool_free_pages(line->pool), pages);
 }
 
 static void close_line(struct line *line)
 {
-    soft_devmem_close(line->socket);
-    assert_int_equal(soft_devmem_pool_free_pages(line->pool), soft_devmem_pool_pages(line->pool));
-    soft_devmem_pool_destroy(line->pool);
-    gpu_stream_destroy(line->stream);
-    close(line->ends[0]);
-    close(line->ends[1]);
+    leave_line(line);
+    expect_free(line, soft_devmem_pool_pages(line->pool));
+    close_pool(line);
 }
 
 static void feed(struct line *line, size_t bytes)
@@ -234,10 +261,16 @@ static void take(struct line *line, size_t bytes, uint32_t messages)
     check_bytes(line);
 }
 
+static void assert_refused_with(struct line *line, size_t bytes, uint32_t messages, int flags,
+                                int error)
+{
+    assert_int_equal(ask(line, bytes, messages, flags), -1);
+    assert_int_equal(call.error, error);
+}
+
 static void assert_refused(struct line *line, size_t bytes, uint32_t messages, int error)
 {
-    assert_int_equal(ask(line, bytes, messages, DEVMEM_MSG_FLAG | MSG_DONTWAIT), -1);
-    assert_int_equal(call.error, error);
+    assert_refused_with(line, bytes, messages, DEVMEM_MSG_FLAG | MSG_DONTWAIT, error);
 }
 
 static int give_one(struct line *line, uint32_t token)
@@ -297,19 +330,15 @@ static void test_pieces_of_every_kind(void **state)
         assert_int_equal(statistics.plain_bytes > 0, nics[i].plain_percent > 0);
         assert_int_equal(statistics.starved, 0);
         assert_int_equal(statistics.tokens_held, 0);
-        assert_int_equal(soft_devmem_pool_free_pages(line.pool), 256);
+        expect_free(&line, 256);
         close_line(&line);
     }
 }
 
 static void test_sizes_and_places(void **state)
 {
-    struct line line = open_line(&(struct soft_devmem_options){.seed = 9,
-                                                               .pool_bytes = 1 << 20,
-                                                               .smallest_fragment = 100,
-                                                               .largest_fragment = 1448,
-                                                               .full_percent = 50,
-                                                               .fragments_per_page = 2});
+    struct line line = open_line(NIC(.seed = 9, .smallest_fragment = 100, .largest_fragment = 1448,
+                                     .full_percent = 50, .fragments_per_page = 2));
     uint32_t full = 0;
     uint32_t second = 0;
     uint32_t neighbours = 0;
@@ -333,8 +362,8 @@ static void test_sizes_and_places(void **state)
 /* A page that two fragments share is free when both are back, in whatever order. */
 static void test_a_shared_page(void **state)
 {
-    struct line line = open_line(&(struct soft_devmem_options){
-        .seed = 10, .pool_bytes = PAGE, .full_percent = 100, .fragments_per_page = 2});
+    struct line line = open_line(
+        NIC(.seed = 10, .pool_bytes = PAGE, .full_percent = 100, .fragments_per_page = 2));
 
     (void)state;
     for (uint32_t first = 0; first < 2; first++) {
@@ -342,11 +371,11 @@ static void test_a_shared_page(void **state)
         take(&line, 2 * PAGE, MOST);
         assert_int_equal(call.got, PAGE);
         assert_int_equal(call.count, 2);
-        assert_int_equal(soft_devmem_pool_free_pages(line.pool), 0);
+        expect_free(&line, 0);
         assert_int_equal(give_one(&line, call.fragments[first].token), 1);
-        assert_int_equal(soft_devmem_pool_free_pages(line.pool), 0);
+        expect_free(&line, 0);
         assert_int_equal(give_one(&line, call.fragments[1 - first].token), 1);
-        assert_int_equal(soft_devmem_pool_free_pages(line.pool), 1);
+        expect_free(&line, 1);
         take(&line, PAGE, MOST);
         assert_int_equal(call.got, 1);
         give_call(&line);
@@ -357,8 +386,7 @@ static void test_a_shared_page(void **state)
 /* What an iovec is too short for follows from the same page, under a token of its own. */
 static void test_an_iovec_in_the_middle_of_a_page(void **state)
 {
-    struct line line = open_line(
-        &(struct soft_devmem_options){.seed = 11, .pool_bytes = 1 << 20, .full_percent = 100});
+    struct line line = open_line(NIC(.seed = 11, .full_percent = 100));
     struct devmem_fragment first;
 
     (void)state;
@@ -373,11 +401,11 @@ static void test_an_iovec_in_the_middle_of_a_page(void **state)
     assert_int_equal(call.fragments[0].size, PAGE - 1000);
     assert_int_not_equal(call.fragments[0].token, first.token);
     assert_int_not_equal(call.fragments[1].offset / PAGE, first.offset / PAGE);
-    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 254);
+    expect_free(&line, 254);
     assert_int_equal(give_one(&line, first.token), 1);
-    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 254);
+    expect_free(&line, 254);
     give_call(&line);
-    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 256);
+    expect_free(&line, 256);
     take(&line, PAGE, MOST); /* the page is free again, and so the rest comes in another */
     assert_int_equal(call.got, PAGE - 1000);
     assert_int_equal(call.fragments[0].offset % PAGE, 0);
@@ -392,16 +420,15 @@ static void test_an_iovec_in_the_middle_of_a_page(void **state)
         assert_int_equal(call.fragments[0].token, i + 1);
         assert_int_equal(call.fragments[0].offset % PAGE, i);
     }
-    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 255);
+    expect_free(&line, 255);
     assert_int_equal(soft_devmem_dontneed(line.socket, &(struct devmem_token_range){1, 20}, 1), 20);
-    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 256);
+    expect_free(&line, 256);
     close_line(&line);
 }
 
 static void test_control_buffers(void **state)
 {
-    struct line line = open_line(
-        &(struct soft_devmem_options){.seed = 12, .pool_bytes = 1 << 20, .full_percent = 100});
+    struct line line = open_line(NIC(.seed = 12, .full_percent = 100));
     struct iovec iovec = {.iov_base = call.host, .iov_len = sizeof call.host};
     struct msghdr message = {.msg_iov = &iovec, .msg_iovlen = 1};
 
@@ -429,17 +456,14 @@ static void test_control_buffers(void **state)
 
 static void test_calls_that_make_no_sense(void **state)
 {
-    struct line line = open_line(&(struct soft_devmem_options){.seed = 13, .pool_bytes = 1 << 20});
+    struct line line = open_line(NIC(.seed = 13));
     struct msghdr message = {.msg_iovlen = 1};
 
     (void)state;
-    assert_int_equal(ask(&line, PAGE, 1, MSG_DONTWAIT), -1);
-    assert_int_equal(call.error, EAGAIN);
+    assert_refused_with(&line, PAGE, 1, MSG_DONTWAIT, EAGAIN);
     feed(&line, 10);
-    assert_int_equal(ask(&line, PAGE, 1, MSG_DONTWAIT), -1); /* without the flag */
-    assert_int_equal(call.error, EFAULT);
-    assert_int_equal(ask(&line, PAGE, 1, DEVMEM_MSG_FLAG | MSG_PEEK), -1);
-    assert_int_equal(call.error, EINVAL);
+    assert_refused_with(&line, PAGE, 1, MSG_DONTWAIT, EFAULT); /* without the flag */
+    assert_refused_with(&line, PAGE, 1, DEVMEM_MSG_FLAG | MSG_PEEK, EINVAL);
     assert_int_equal(soft_devmem_recvmsg(line.socket, &message, DEVMEM_MSG_FLAG), -1);
     assert_int_equal(errno, EFAULT);
     assert_int_equal(ask(&line, 0, 1, DEVMEM_MSG_FLAG), 0); /* no bytes are wanted */
@@ -449,8 +473,7 @@ static void test_calls_that_make_no_sense(void **state)
 
 static void test_an_iovec_for_linear_bytes(void **state)
 {
-    struct line line = open_line(&(struct soft_devmem_options){
-        .seed = 14, .pool_bytes = 1 << 20, .linear_percent = 50, .largest_fragment = 50});
+    struct line line = open_line(NIC(.seed = 14, .linear_percent = 50, .largest_fragment = 50));
     uint8_t parts[3][20];
     uint8_t expected[60];
     struct iovec iovec[] = {{NULL, 0}, {parts[0], 20}, {parts[1], 20}, {NULL, 0}, {parts[2], 20}};
@@ -506,11 +529,9 @@ static void test_an_iovec_for_linear_bytes(void **state)
 static void exhaust(uint64_t seed)
 {
     enum { PAGES = 16 };
-    struct line line = open_line(&(struct soft_devmem_options){.seed = seed,
-                                                               .pool_bytes = PAGES * PAGE,
-                                                               .largest_fragment = 1000,
-                                                               .full_percent = 100,
-                                                               .linear_percent = 40});
+    struct line line =
+        open_line(NIC(.seed = seed, .pool_bytes = PAGES * PAGE, .largest_fragment = 1000,
+                      .full_percent = 100, .linear_percent = 40));
     struct soft_devmem_statistics statistics;
 
     feed(&line, 100000);
@@ -523,13 +544,12 @@ static void exhaust(uint64_t seed)
     assert_int_equal(statistics.tokens_held, PAGES);
 
     /* also where the call might wait, so that this thread can return tokens */
-    assert_int_equal(ask(&line, PAGE, MOST, DEVMEM_MSG_FLAG), -1);
-    assert_int_equal(call.error, EAGAIN);
+    assert_refused_with(&line, PAGE, MOST, DEVMEM_MSG_FLAG, EAGAIN);
 
     /* each page that comes back is worth one that goes out */
     for (int i = 0; i < 5; i++) {
         assert_int_equal(give_one(&line, 7), 1);
-        assert_int_equal(soft_devmem_pool_free_pages(line.pool), 1);
+        expect_free(&line, 1);
         do {
             take(&line, 5000, MOST);
         } while (call.device_count == 0);
@@ -556,8 +576,7 @@ static void test_exhaustion(void **state)
 
 static void test_end_of_file(void **state)
 {
-    struct line line = open_line(
-        &(struct soft_devmem_options){.seed = 16, .pool_bytes = 2 * PAGE, .full_percent = 100});
+    struct line line = open_line(NIC(.seed = 16, .pool_bytes = 2 * PAGE, .full_percent = 100));
 
     (void)state;
     feed(&line, 3 * PAGE);
@@ -578,8 +597,7 @@ static void test_end_of_file(void **state)
 
 static void test_a_stream_that_breaks(void **state)
 {
-    struct line line = open_line(&(struct soft_devmem_options){
-        .seed = 17, .pool_bytes = 1 << 20, .full_percent = 100, .break_after = 2 * PAGE});
+    struct line line = open_line(NIC(.seed = 17, .full_percent = 100, .break_after = 2 * PAGE));
 
     (void)state;
     feed(&line, 4 * PAGE);
@@ -593,8 +611,7 @@ static void test_a_stream_that_breaks(void **state)
 /* The kernel ends a read early behind bytes that carry a descriptor. */
 static void test_fewer_bytes_than_there_are(void **state)
 {
-    struct line line = open_line(&(struct soft_devmem_options){
-        .seed = 22, .pool_bytes = 1 << 20, .full_percent = 100, .largest_fragment = 300});
+    struct line line = open_line(NIC(.seed = 22, .full_percent = 100, .largest_fragment = 300));
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
         struct cmsghdr header;
@@ -617,20 +634,20 @@ static void test_fewer_bytes_than_there_are(void **state)
     feed(&line, 3000);
     take(&line, 4400, MOST);
     assert_true(call.got <= 2000);
-    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 256 - call.count);
+    expect_free(&line, 256 - call.count);
     give_call(&line);
     while (line.taken < line.fed) {
         take(&line, 4400, MOST);
         give_call(&line);
     }
-    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 256);
+    expect_free(&line, 256);
     close_line(&line);
 }
 
 /* Bytes that did not get where they belong are never told of. */
 static void test_a_gpu_that_fails(void **state)
 {
-    struct line line = open_line(&(struct soft_devmem_options){.seed = 23, .pool_bytes = 1 << 20});
+    struct line line = open_line(NIC(.seed = 23));
 
     (void)state;
     gpu_memory_free(gpu, (struct gpu_memory *)soft_devmem_pool_memory(line.pool));
@@ -639,23 +656,19 @@ static void test_a_gpu_that_fails(void **state)
     assert_true(tcpx_last_error()[0] != '\0');
     assert_refused(&line, PAGE, MOST, EIO);
     assert_int_equal(statistics_of(&line).tokens_out, 0);
-    soft_devmem_close(line.socket);
-    soft_devmem_pool_destroy(line.pool);
-    gpu_stream_destroy(line.stream);
-    close(line.ends[0]);
-    close(line.ends[1]);
+    leave_line(&line);
+    close_pool(&line);
 }
 
 static void test_a_call_that_waits(void **state)
 {
-    struct line line = open_line(&(struct soft_devmem_options){.seed = 18, .pool_bytes = 1 << 20});
+    struct line line = open_line(NIC(.seed = 18));
     struct timeval soon = {.tv_usec = 20000};
     uint64_t start = clock_now();
 
     (void)state;
     assert_int_equal(setsockopt(line.ends[0], SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon), 0);
-    assert_int_equal(ask(&line, PAGE, MOST, DEVMEM_MSG_FLAG), -1);
-    assert_int_equal(call.error, EAGAIN);
+    assert_refused_with(&line, PAGE, MOST, DEVMEM_MSG_FLAG, EAGAIN);
     assert_true(clock_now() - start >= 15000000);
     assert_int_equal(statistics_of(&line).starved, 0);
     close_line(&line);
@@ -663,8 +676,7 @@ static void test_a_call_that_waits(void **state)
 
 static void test_wrong_tokens(void **state)
 {
-    struct line line = open_line(
-        &(struct soft_devmem_options){.seed = 19, .pool_bytes = 1 << 20, .full_percent = 100});
+    struct line line = open_line(NIC(.seed = 19, .full_percent = 100));
     const struct devmem_token_range strange[] = {{0, 1}, {UINT32_MAX, 2}, {1u << 31, 5}, {2, 1},
                                                  {2, 1}, {5, 100},        {7, 0}};
 
@@ -679,7 +691,7 @@ static void test_wrong_tokens(void **state)
     assert_int_equal(soft_devmem_dontneed(line.socket, strange, 7), 2);
     assert_int_equal(statistics_of(&line).tokens_unknown, 1 + 1 + 2 + 5 + 1 + 99);
     assert_int_equal(statistics_of(&line).tokens_held, 3);
-    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 253);
+    expect_free(&line, 253);
     assert_int_equal(soft_devmem_dontneed(line.socket, strange, 0), 0);
     assert_int_equal(soft_devmem_dontneed(line.socket, NULL, 1), -1);
     assert_int_equal(errno, EFAULT);
@@ -696,8 +708,8 @@ static void test_wrong_tokens(void **state)
 static void test_how_many_tokens_go_back_at_once(void **state)
 {
     enum { TOKENS = 1500 };
-    struct line line = open_line(&(struct soft_devmem_options){
-        .seed = 20, .pool_bytes = 8 << 20, .full_percent = 100, .largest_fragment = 20});
+    struct line line = open_line(
+        NIC(.seed = 20, .pool_bytes = 8 << 20, .full_percent = 100, .largest_fragment = 20));
     struct devmem_token_range ranges[DEVMEM_DONTNEED_MAX_RANGES + 1];
 
     (void)state;
@@ -726,13 +738,10 @@ static void test_how_many_tokens_go_back_at_once(void **state)
 /* Two sockets of one pool: numbers of their own, and one does not keep the other's pages. */
 static void test_closing_with_tokens(void **state)
 {
-    struct line line = open_line(
-        &(struct soft_devmem_options){.seed = 21, .pool_bytes = 8 * PAGE, .full_percent = 100});
-    struct line other = line;
+    struct line line = open_line(NIC(.seed = 21, .pool_bytes = 8 * PAGE, .full_percent = 100));
+    struct line other = join_line(&line);
 
     (void)state;
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, other.ends), 0);
-    assert_success(soft_devmem_open(line.pool, other.ends[0], &other.socket));
     feed(&line, 6 * PAGE);
     take(&line, 5 * PAGE + 100, MOST); /* and a rest that waits in its page */
     feed(&other, 4 * PAGE);
@@ -741,53 +750,40 @@ static void test_closing_with_tokens(void **state)
     assert_int_equal(call.fragments[0].token, 1);
     assert_refused(&other, 2 * PAGE, MOST, EAGAIN);
     assert_int_equal(give_one(&other, 6), 0); /* a token of the first */
-    soft_devmem_close(line.socket);
-    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 6);
+    leave_line(&line);
+    expect_free(&line, 6);
     take(&other, 4 * PAGE, MOST);
     assert_int_equal(call.got, 2 * PAGE);
-    soft_devmem_close(other.socket);
-    close(other.ends[0]);
-    close(other.ends[1]);
-    line.socket = NULL;
-    close_line(&line);
+    close_line(&other);
 }
 
 /* The rest of a fragment never lands in a page that has become another's. */
 static void test_a_rest_whose_page_is_gone(void **state)
 {
-    struct line line = open_line(
-        &(struct soft_devmem_options){.seed = 24, .pool_bytes = PAGE, .full_percent = 100});
-    struct line other = line;
+    struct line line = open_line(NIC(.seed = 24, .pool_bytes = PAGE, .full_percent = 100));
+    struct line other = join_line(&line);
 
     (void)state;
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, other.ends), 0);
-    assert_success(soft_devmem_open(line.pool, other.ends[0], &other.socket));
     feed(&line, PAGE);
     take(&line, 1000, MOST);
     give_call(&line);
     feed(&other, PAGE);
     take(&other, PAGE, MOST);
     assert_refused(&line, PAGE, MOST, EAGAIN);
-    assert_int_equal(soft_devmem_pool_free_pages(line.pool), 0);
+    expect_free(&line, 0);
     assert_int_equal(give_one(&other, 1), 1);
     take(&line, PAGE, MOST);
     assert_int_equal(call.got, PAGE - 1000);
-    soft_devmem_close(other.socket);
-    close(other.ends[0]);
-    close(other.ends[1]);
+    leave_line(&other);
     close_line(&line);
 }
 
 /* The same chunks read the same way, with some calls that get nothing in between. */
 static uint32_t read_chunks(uint64_t seed, bool with_failures, struct devmem_fragment *all)
 {
-    struct line line = open_line(&(struct soft_devmem_options){.seed = seed,
-                                                               .pool_bytes = 1 << 20,
-                                                               .fragments_per_page = 2,
-                                                               .full_percent = 30,
-                                                               .unaligned_percent = 30,
-                                                               .linear_percent = 20,
-                                                               .plain_percent = 2});
+    struct line line =
+        open_line(NIC(.seed = seed, .fragments_per_page = 2, .full_percent = 30,
+                      .unaligned_percent = 30, .linear_percent = 20, .plain_percent = 2));
     uint64_t random = 77;
     uint32_t count = 0;
 
@@ -826,33 +822,27 @@ static void test_seeds(void **state)
 
 static void test_options(void **state)
 {
+    static const struct {
+        struct soft_devmem_options options;
+        const char *words;
+    } wrong[] = {
+        {{.pool_bytes = 0}, "not whole pages"},
+        {{.pool_bytes = PAGE + 1}, "not whole pages"},
+        {{.pool_bytes = 3 * PAGE, .largest_fragment = PAGE + 1}, "4096 bytes of a page"},
+        {{.pool_bytes = 3 * PAGE, .largest_fragment = 2049, .fragments_per_page = 2},
+         "2048 bytes of a page"},
+        {{.pool_bytes = 3 * PAGE, .fragments_per_page = PAGE + 1}, "4097 fragments"},
+        {{.pool_bytes = PAGE, .smallest_fragment = PAGE + 1}, "4097 to 4096"},
+    };
     struct soft_devmem_pool *pool;
     struct soft_devmem_pool *other;
-    struct soft_devmem_options options = {0};
 
     (void)state;
-    assert_error(soft_devmem_pool_create(gpu, &options, &pool), TCPX_INVALID_ARGUMENT,
-                 "not whole pages");
-    options.pool_bytes = PAGE + 1;
-    assert_error(soft_devmem_pool_create(gpu, &options, &pool), TCPX_INVALID_ARGUMENT,
-                 "not whole pages");
-    options.pool_bytes = 3 * PAGE;
-    options.largest_fragment = PAGE + 1;
-    assert_error(soft_devmem_pool_create(gpu, &options, &pool), TCPX_INVALID_ARGUMENT,
-                 "4096 bytes of a page");
-    options.largest_fragment = 2049;
-    options.fragments_per_page = 2;
-    assert_error(soft_devmem_pool_create(gpu, &options, &pool), TCPX_INVALID_ARGUMENT,
-                 "2048 bytes of a page");
-    options.fragments_per_page = PAGE + 1;
-    assert_error(soft_devmem_pool_create(gpu, &options, &pool), TCPX_INVALID_ARGUMENT,
-                 "4097 fragments");
-    options = (struct soft_devmem_options){.pool_bytes = PAGE, .smallest_fragment = PAGE + 1};
-    assert_error(soft_devmem_pool_create(gpu, &options, &pool), TCPX_INVALID_ARGUMENT,
-                 "4097 to 4096");
-    options = (struct soft_devmem_options){.pool_bytes = PAGE};
-    assert_success(soft_devmem_pool_create(gpu, &options, &pool));
-    assert_success(soft_devmem_pool_create(gpu, &options, &other));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_error(soft_devmem_pool_create(gpu, &wrong[i].options, &pool), TCPX_INVALID_ARGUMENT,
+                     wrong[i].words);
+    assert_success(soft_devmem_pool_create(gpu, NIC(.pool_bytes = PAGE), &pool));
+    assert_success(soft_devmem_pool_create(gpu, NIC(.pool_bytes = PAGE), &other));
     assert_int_not_equal(soft_devmem_pool_id(pool), soft_devmem_pool_id(other));
     soft_devmem_pool_destroy(pool);
     soft_devmem_pool_destroy(other);
@@ -1214,23 +1204,6 @@ static void *receive_flow(void *argument)
     return NULL;
 }
 
-static void tcp_pair(int ends[2])
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int listening = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_true(listening >= 0);
-    assert_int_equal(bind(listening, (struct sockaddr *)&address, sizeof address), 0);
-    assert_int_equal(listen(listening, 1), 0);
-    assert_int_equal(getsockname(listening, (struct sockaddr *)&address, &length), 0);
-    ends[1] = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(connect(ends[1], (struct sockaddr *)&address, sizeof address), 0);
-    ends[0] = accept(listening, NULL, NULL);
-    assert_true(ends[0] >= 0);
-    close(listening);
-}
-
 static struct flow *start_flow(struct soft_devmem_pool *pool, enum unpack_impl impl, bool tcp,
                                uint64_t total)
 {
@@ -1239,7 +1212,7 @@ static struct flow *start_flow(struct soft_devmem_pool *pool, enum unpack_impl i
 
     assert_non_null(flow);
     if (tcp)
-        tcp_pair(ends);
+        assert_true(tcp_pairs(&ends[1], &ends[0], 1));
     else
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     flow->sending_end = ends[1];

@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "net/devmem/devmem_link.h"
 #include "net/nic/steering_files.h"
+#include "tests/support/tcp_pair.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,24 +72,6 @@ static char folder[64];
 static int forward[SOCKETS];
 static int backward[SOCKETS];
 
-static void connect_all(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert_int_equal(bind(listening, (struct sockaddr *)&address, length), 0);
-    assert_int_equal(listen(listening, SOCKETS), 0);
-    assert_int_equal(getsockname(listening, (struct sockaddr *)&address, &length), 0);
-    for (int i = 0; i < SOCKETS; i++) {
-        backward[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        assert_int_equal(connect(backward[i], (struct sockaddr *)&address, length), 0);
-        forward[i] = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
-        assert_true(forward[i] >= 0);
-    }
-    close(listening);
-}
-
 static int set_up(void **state)
 {
     (void)state;
@@ -98,8 +80,7 @@ static int set_up(void **state)
         return -1;
     steering_files_use(folder, NULL);
     fake_nic_reset(QUEUES);
-    connect_all();
-    return 0;
+    return tcp_pairs(backward, forward, SOCKETS) ? 0 : -1;
 }
 
 static int tear_down(void **state)

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "tests/limit.h"
 #include "tests/skip.h"
+#include "tests/support/tcp_pair.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,11 +14,7 @@
 
 #include <cmocka.h>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 static void expect_next(struct zerocopy *sends, void *owner, uint64_t bytes)
 {
@@ -113,23 +110,6 @@ static void test_notices_of_sends_that_were_not_made(void **state)
 
 /* --- a real socket ------------------------------------------------------------------------- */
 
-static void connect_pair(int pair[2])
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert_true(listening >= 0);
-    assert_int_equal(bind(listening, (struct sockaddr *)&address, length), 0);
-    assert_int_equal(listen(listening, 1), 0);
-    assert_int_equal(getsockname(listening, (struct sockaddr *)&address, &length), 0);
-    pair[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(pair[0], (struct sockaddr *)&address, length), 0);
-    pair[1] = accept(listening, NULL, NULL);
-    assert_true(pair[1] >= 0);
-    close(listening);
-}
-
 static void read_all(int fd, size_t bytes)
 {
     static char sink[65536];
@@ -149,10 +129,10 @@ static void test_a_socket_tells(void **state)
     struct zerocopy sends = {.oldest = 0};
     uint64_t deadline = deadline_after_ms(limit_ms(20000));
     unsigned ended = 0;
-    int pair[2];
+    int pair[2] = {-1, -1};
 
     (void)state;
-    connect_pair(pair);
+    assert_true(tcp_pairs(&pair[0], &pair[1], 1));
     assert_int_equal(zerocopy_allow(pair[0]), TCPX_SUCCESS);
     assert_int_equal(zerocopy_hear(&sends, pair[0]), TCPX_SUCCESS);
     for (unsigned i = 0; i < SENDS; i++) {
