@@ -935,34 +935,18 @@ static void free_receiver(struct receiver *receiver)
     gpu_memory_free(gpu, &receiver->target);
 }
 
-/* As many at a time as the kernel takes. */
 static bool give_tokens(struct receiver *receiver, const struct token_list *tokens)
 {
-    struct devmem_token_range ranges[DEVMEM_DONTNEED_MAX_RANGES];
-    uint32_t at = 0;   /* range */
-    uint32_t done = 0; /* of it */
+    struct devmem_token_range batch[DEVMEM_DONTNEED_MAX_RANGES];
+    struct token_cursor cursor = {.range = 0};
+    uint32_t count;
+    unsigned ranges;
 
-    while (at < tokens->count) {
-        uint32_t room = DEVMEM_DONTNEED_MAX_FRAGMENTS;
-        unsigned count = 0;
-        int freed;
+    while ((ranges = token_list_batch(tokens, &cursor, batch, &count)) > 0) {
+        int freed = soft_devmem_dontneed(receiver->socket, batch, ranges);
 
-        while (at < tokens->count && count < DEVMEM_DONTNEED_MAX_RANGES && room > 0) {
-            const struct devmem_token_range *range = &tokens->ranges[at];
-            uint32_t some = range->count - done < room ? range->count - done : room;
-
-            ranges[count++] = (struct devmem_token_range){range->first + done, some};
-            room -= some;
-            done += some;
-            if (done == range->count) {
-                at++;
-                done = 0;
-            }
-        }
-        freed = soft_devmem_dontneed(receiver->socket, ranges, count);
-        if (freed != (int)(DEVMEM_DONTNEED_MAX_FRAGMENTS - room))
-            return complain(receiver, "%d tokens freed instead of %u", freed,
-                            DEVMEM_DONTNEED_MAX_FRAGMENTS - room);
+        if (freed != (int)count)
+            return complain(receiver, "%d tokens freed instead of %u", freed, count);
     }
     return true;
 }

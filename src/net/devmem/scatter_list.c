@@ -53,3 +53,25 @@ bool token_list_add(struct token_list *tokens, uint32_t token)
     tokens->ranges[tokens->count++] = (struct devmem_token_range){.first = token, .count = 1};
     return true;
 }
+
+unsigned token_list_batch(const struct token_list *tokens, struct token_cursor *cursor,
+                          struct devmem_token_range batch[DEVMEM_DONTNEED_MAX_RANGES],
+                          uint32_t *count)
+{
+    uint32_t room = DEVMEM_DONTNEED_MAX_FRAGMENTS;
+    unsigned ranges = 0;
+
+    while (cursor->range < tokens->count && ranges < DEVMEM_DONTNEED_MAX_RANGES && room > 0) {
+        const struct devmem_token_range *range = &tokens->ranges[cursor->range];
+        uint32_t left = range->count - cursor->done;
+        uint32_t some = left < room ? left : room;
+
+        batch[ranges++] = (struct devmem_token_range){range->first + cursor->done, some};
+        room -= some;
+        cursor->done += some;
+        if (some == left)
+            *cursor = (struct token_cursor){.range = cursor->range + 1};
+    }
+    *count = DEVMEM_DONTNEED_MAX_FRAGMENTS - room;
+    return ranges;
+}

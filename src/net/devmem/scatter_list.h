@@ -65,4 +65,18 @@ void token_list_init(struct token_list *tokens, struct devmem_token_range *range
 /* Adds one token, to the latest range where it continues that; false: full. */
 MUST_CHECK bool token_list_add(struct token_list *tokens, uint32_t token);
 
+/* How much of a list has been returned; all zero at first. */
+struct token_cursor {
+    uint32_t range;
+    uint32_t done; /* tokens of that range */
+};
+
+/*
+ * The next ranges that the kernel takes back in one call, of at most DEVMEM_DONTNEED_MAX_FRAGMENTS
+ * tokens. Returns the number of ranges, and in *count that of their tokens; 0: no more.
+ */
+unsigned token_list_batch(const struct token_list *tokens, struct token_cursor *cursor,
+                          struct devmem_token_range batch[DEVMEM_DONTNEED_MAX_RANGES],
+                          uint32_t *count);
+
 #endif

@@ -237,33 +237,17 @@ static uint64_t rx_devmem_host_used(const struct part *part)
 
 /* --- the end of a part --------------------------------------------------------------------- */
 
-/* As many at a time as the kernel takes. */
 static bool rx_devmem_give_tokens(struct devmem_lane *lane, const struct token_list *tokens)
 {
-    struct devmem_token_range ranges[DEVMEM_DONTNEED_MAX_RANGES];
-    uint32_t at = 0;
-    uint32_t done = 0; /* of the range */
+    struct devmem_token_range batch[DEVMEM_DONTNEED_MAX_RANGES];
+    struct token_cursor cursor = {.range = 0};
+    uint32_t count;
+    unsigned ranges;
 
-    while (at < tokens->count) {
-        uint32_t room = DEVMEM_DONTNEED_MAX_FRAGMENTS;
-        unsigned count = 0;
-
-        while (at < tokens->count && count < DEVMEM_DONTNEED_MAX_RANGES && room > 0) {
-            const struct devmem_token_range *range = &tokens->ranges[at];
-            uint32_t some = range->count - done < room ? range->count - done : room;
-
-            ranges[count++] = (struct devmem_token_range){range->first + done, some};
-            room -= some;
-            done += some;
-            if (done == range->count) {
-                at++;
-                done = 0;
-            }
-        }
-        if (devmem_socket_return(lane->socket, ranges, count) !=
-            (int)(DEVMEM_DONTNEED_MAX_FRAGMENTS - room))
+    while ((ranges = token_list_batch(tokens, &cursor, batch, &count)) > 0) {
+        if (devmem_socket_return(lane->socket, batch, ranges) != (int)count)
             return false;
-        lane->tokens_back += DEVMEM_DONTNEED_MAX_FRAGMENTS - room;
+        lane->tokens_back += count;
     }
     return true;
 }
