@@ -350,7 +350,9 @@ static void add_machine(void)
     make_physical("eth1");
 }
 
-TEST(test_order_without_a_filter)
+#define TREE_TEST(name) TEST_WITH(make_root, remove_root, name)
+
+TREE_TEST(test_order_without_a_filter)
 {
     add_machine();
     expect_names(NULL, "eth1 eth0 br-7 bond0");
@@ -363,7 +365,7 @@ TEST(test_order_without_a_filter)
     expect_names(NULL, "ib0 ib1");
 }
 
-TEST(test_kinds_without_a_filter)
+TREE_TEST(test_kinds_without_a_filter)
 {
     add("virbr0");
     expect_names(NULL, "virbr0");
@@ -385,7 +387,7 @@ TEST(test_kinds_without_a_filter)
     expect_names(NULL, "ib1");
 }
 
-TEST(test_named_ones_keep_the_order_of_the_kernel)
+TREE_TEST(test_named_ones_keep_the_order_of_the_kernel)
 {
     add_machine();
     expect_names("eth", "eth1 eth0");
@@ -395,14 +397,14 @@ TEST(test_named_ones_keep_the_order_of_the_kernel)
     expect_names("virbr,br", "br-7 virbr0");
 }
 
-TEST(test_named_link_local_ones_count)
+TREE_TEST(test_named_link_local_ones_count)
 {
     add("eth0");
     add_ipv6("eth1", UP, "fe80::1", 3);
     expect_names("eth", "eth0 eth1");
 }
 
-TEST(test_excluding)
+TREE_TEST(test_excluding)
 {
     add_machine();
     add("ib0");
@@ -413,7 +415,7 @@ TEST(test_excluding)
     expect_names("^br-,bond,virbr,eth,docker,ib,veth", "lo");
 }
 
-TEST(test_data_filter_goes_first)
+TREE_TEST(test_data_filter_goes_first)
 {
     add_machine();
     expect_found(&(struct net_device_options){.data_ifname = "eth0", .socket_ifname = "eth1"},
@@ -421,7 +423,7 @@ TEST(test_data_filter_goes_first)
     expect_found(&(struct net_device_options){.data_ifname = "", .socket_ifname = "eth1"}, "eth1");
 }
 
-TEST(test_only_running_ones)
+TREE_TEST(test_only_running_ones)
 {
     add_ipv4("eth0", IFF_UP, "10.0.0.1");
     add_ipv4("eth1", IFF_RUNNING, "10.0.0.2");
@@ -431,7 +433,7 @@ TEST(test_only_running_ones)
     expect_names("eth", "eth3");
 }
 
-TEST(test_more_than_there_is_room_for)
+TREE_TEST(test_more_than_there_is_room_for)
 {
     struct net_device two[3];
     int count = 0;
@@ -449,7 +451,7 @@ TEST(test_more_than_there_is_room_for)
 
 /* --- addresses --- */
 
-TEST(test_one_address_per_device)
+TREE_TEST(test_one_address_per_device)
 {
     add_ipv6("eth0", UP, "fe80::1", 2);
     add_ipv6("eth0", UP, "fd00::1", 0);
@@ -469,7 +471,7 @@ TEST(test_one_address_per_device)
     expect_names(NULL, "eth0 eth2 eth3");
 }
 
-TEST(test_family)
+TREE_TEST(test_family)
 {
     add_ipv4("eth0", UP, "10.0.0.1");
     add_ipv6("eth0", UP, "fd00::1", 0);
@@ -483,7 +485,7 @@ TEST(test_family)
     expect_address(&devices[1], "fd00::2", 0);
 }
 
-TEST(test_addresses_that_do_not_count)
+TREE_TEST(test_addresses_that_do_not_count)
 {
     add_ipv6("eth0", UP, "fe80::1", 0);
     add_link("eth1", UP, 3, "\0\0\0\0\0");
@@ -495,7 +497,7 @@ TEST(test_addresses_that_do_not_count)
     expect_names("eth", "eth4");
 }
 
-TEST(test_an_alias_is_no_device_of_its_own)
+TREE_TEST(test_an_alias_is_no_device_of_its_own)
 {
     add_ipv4("eth0", UP, "10.0.0.1");
     add_ipv4("eth0:1", UP, "10.0.0.2");
@@ -516,7 +518,7 @@ static int find_speed(int configured)
     return devices[0].speed_mbps;
 }
 
-TEST(test_speed)
+TREE_TEST(test_speed)
 {
     static const char *const unknown[] = {"-1\n",   "",           "\n",         "0\n",
                                           "fast\n", "1e5\n",      " 100\n",     "100 \n",
@@ -541,14 +543,14 @@ TEST(test_speed)
     }
 }
 
-TEST(test_speed_of_loopback)
+TREE_TEST(test_speed_of_loopback)
 {
     add_ipv4("lo", LOOPBACK, "127.0.0.1");
     assert_int_equal(find_speed(0), NET_DEVICE_DEFAULT_MBPS);
     assert_int_equal(find_speed(1000), 1000);
 }
 
-TEST(test_mtu)
+TREE_TEST(test_mtu)
 {
     static const struct {
         const char *text; /* NULL: no file */
@@ -571,7 +573,7 @@ static void expect_pci(int index, const char *path, int numa_node, bool is_virtu
     assert_int_equal(devices[index].is_virtual, is_virtual);
 }
 
-TEST(test_pci_path)
+TREE_TEST(test_pci_path)
 {
     put_pci("0000:3a:01.0", "1\n");
     put_pci("0000:3a:02.0", "-1\n");
@@ -590,7 +592,7 @@ TEST(test_pci_path)
     expect_pci(3, "", -1, true);
 }
 
-TEST(test_ports_of_one_card_stay_apart)
+TREE_TEST(test_ports_of_one_card_stay_apart)
 {
     put_pci("0000:3a:01.0", "0\n");
     put_pci("0000:3a:01.1", "0\n");
@@ -603,7 +605,7 @@ TEST(test_ports_of_one_card_stay_apart)
     expect_pci(1, BUS "/0000:3a:01.1", 0, false);
 }
 
-TEST(test_guid)
+TREE_TEST(test_guid)
 {
     add_link("eth0", UP, 2, "\x02\xfc\x00\x00\x00\x01");
     add_link("eth0.5", UP, 65538, "\x02\xfc\x00\x00\x00\x01");
@@ -624,7 +626,7 @@ TEST(test_guid)
 
 /* --- failures --- */
 
-TEST(test_a_filter_that_matches_nothing)
+TREE_TEST(test_a_filter_that_matches_nothing)
 {
     add_link("lo", LOOPBACK, 1, "\0\0\0\0\0");
     add_link("eth0", IFF_UP, 2, "\0\0\0\0\0");
@@ -647,7 +649,7 @@ TEST(test_a_filter_that_matches_nothing)
                    "(no IPv6 address)");
 }
 
-TEST(test_more_interfaces_than_a_text_can_name)
+TREE_TEST(test_more_interfaces_than_a_text_can_name)
 {
     static char names[100][IFNAMSIZ];
 
@@ -661,7 +663,7 @@ TEST(test_more_interfaces_than_a_text_can_name)
     assert_true(strlen(error_text()) < 700);
 }
 
-TEST(test_nothing_at_all)
+TREE_TEST(test_nothing_at_all)
 {
     expect_failure(&(struct net_device_options){0}, TCPX_SYSTEM_ERROR,
                    "no network interface is up and has an address; there are: none");
@@ -670,7 +672,7 @@ TEST(test_nothing_at_all)
                    "there are: none");
 }
 
-TEST(test_a_filter_that_is_not_understood)
+TREE_TEST(test_a_filter_that_is_not_understood)
 {
     add("eth0");
     expect_failure(&(struct net_device_options){.socket_ifname = "^"}, TCPX_INVALID_ARGUMENT,
@@ -680,7 +682,7 @@ TEST(test_a_filter_that_is_not_understood)
                    "character in ' eth1'");
 }
 
-TEST(test_options_that_make_no_sense)
+TREE_TEST(test_options_that_make_no_sense)
 {
     add("eth0");
     expect_failure(&(struct net_device_options){.family = AF_UNIX}, TCPX_INVALID_ARGUMENT,
@@ -692,7 +694,7 @@ TEST(test_options_that_make_no_sense)
     assert_string_equal(error_text(), "room for 0 network devices");
 }
 
-TEST(test_the_kernel_refuses)
+TREE_TEST(test_the_kernel_refuses)
 {
     fake_errno = ENOBUFS;
     expect_failure(&(struct net_device_options){0}, TCPX_SYSTEM_ERROR,
@@ -701,7 +703,7 @@ TEST(test_the_kernel_refuses)
 
 /* --- this machine --- */
 
-TEST(test_loopback_of_this_machine)
+TREE_TEST(test_loopback_of_this_machine)
 {
     const struct net_device_options options = {.socket_ifname = "=lo", .family = AF_INET};
     int listener;
@@ -728,7 +730,7 @@ TEST(test_loopback_of_this_machine)
     close(listener);
 }
 
-TEST(test_devices_of_this_machine)
+TREE_TEST(test_devices_of_this_machine)
 {
     ask_kernel = true;
     if (net_devices_find(&(struct net_device_options){0}, devices, NET_DEVICES_MOST,
@@ -745,41 +747,7 @@ TEST(test_devices_of_this_machine)
     }
 }
 
-#define TREE_TEST(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_filters),
-        cmocka_unit_test(test_filters_refused),
-        cmocka_unit_test(test_filter_of_many_names),
-        TREE_TEST(test_order_without_a_filter),
-        TREE_TEST(test_kinds_without_a_filter),
-        TREE_TEST(test_named_ones_keep_the_order_of_the_kernel),
-        TREE_TEST(test_named_link_local_ones_count),
-        TREE_TEST(test_excluding),
-        TREE_TEST(test_data_filter_goes_first),
-        TREE_TEST(test_only_running_ones),
-        TREE_TEST(test_more_than_there_is_room_for),
-        TREE_TEST(test_one_address_per_device),
-        TREE_TEST(test_family),
-        TREE_TEST(test_addresses_that_do_not_count),
-        TREE_TEST(test_an_alias_is_no_device_of_its_own),
-        TREE_TEST(test_speed),
-        TREE_TEST(test_speed_of_loopback),
-        TREE_TEST(test_mtu),
-        TREE_TEST(test_pci_path),
-        TREE_TEST(test_ports_of_one_card_stay_apart),
-        TREE_TEST(test_guid),
-        TREE_TEST(test_a_filter_that_matches_nothing),
-        TREE_TEST(test_more_interfaces_than_a_text_can_name),
-        TREE_TEST(test_nothing_at_all),
-        TREE_TEST(test_a_filter_that_is_not_understood),
-        TREE_TEST(test_options_that_make_no_sense),
-        TREE_TEST(test_the_kernel_refuses),
-        TREE_TEST(test_loopback_of_this_machine),
-        TREE_TEST(test_devices_of_this_machine),
-    };
-
-    return cmocka_run_group_tests_name("net_device", tests, NULL, NULL);
+    return tests_main("net_device");
 }

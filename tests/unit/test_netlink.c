@@ -482,16 +482,5 @@ TEST(test_children)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_request_bytes),   cmocka_unit_test(test_request_room),
-        cmocka_unit_test(test_attributes),      cmocka_unit_test(test_bad_attributes),
-        cmocka_unit_test(test_acknowledgement), cmocka_unit_test(test_error_words),
-        cmocka_unit_test(test_bad_errors),      cmocka_unit_test(test_dump),
-        cmocka_unit_test(test_listener_ends),   cmocka_unit_test(test_bad_messages),
-        cmocka_unit_test(test_texts),           cmocka_unit_test(test_families),
-        cmocka_unit_test(test_real_dump),       cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_children),
-    };
-
-    return cmocka_run_group_tests_name("netlink", tests, NULL, NULL);
+    return tests_main("netlink");
 }

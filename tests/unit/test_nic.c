@@ -535,7 +535,9 @@ static void expect_asked(uint8_t command, const uint32_t *words, size_t count)
 /* An attribute's header as one word. */
 #define HEAD(length, type) ((uint32_t)(length) | (uint32_t)(type) << 16)
 
-TEST(test_binds)
+#define TELLING(name) TEST_WITH(NULL, stop_telling, name)
+
+TELLING(test_binds)
 {
     static const uint32_t receive[] = {HEAD(8, 1), 7, HEAD(8, 3), 99, HEAD(20, 0x8002),
                                        HEAD(8, 1), 4, HEAD(8, 3), 0,  HEAD(20, 0x8002),
@@ -571,7 +573,7 @@ TEST(test_binds)
     assert_int_equal(binding.socket, -1);
 }
 
-TEST(test_bound_queues)
+TELLING(test_bound_queues)
 {
     bool bound[NIC_MOST_QUEUES];
 
@@ -590,7 +592,7 @@ TEST(test_bound_queues)
         assert_int_equal(bound[i], i >= 1 && i <= 3);
 }
 
-TEST(test_pages_out)
+TELLING(test_pages_out)
 {
     uint64_t pages = 0;
 
@@ -617,7 +619,7 @@ static void expect_split(const uint32_t *answer, enum nic_split split, bool has_
     assert_int_equal(rings.threshold, threshold);
 }
 
-TEST(test_rings)
+TELLING(test_rings)
 {
     struct nic_rings rings;
     int error = 0;
@@ -635,7 +637,7 @@ TEST(test_rings)
 }
 
 /* The same answer serves both questions: what is, and what shall be. */
-TEST(test_split_headers)
+TELLING(test_split_headers)
 {
     need_ethtool();
     /* on already: nothing is changed, which could restart the NIC */
@@ -674,7 +676,7 @@ static void expect_route_asked(const char *from, const char *to, unsigned scope,
 }
 
 /* Both addresses, the interface of a link-local one, and the ports, which can decide. */
-TEST(test_route_requests)
+TELLING(test_route_requests)
 {
     /* rtmsg: family, bits of the destination and of the source; then attributes. */
     static const uint32_t mapped[] = {2 | 32 << 8 | 32 << 16,
@@ -821,31 +823,5 @@ TEST(test_routes)
 
 int main(void)
 {
-#define TELLING(test) cmocka_unit_test_teardown(test, stop_telling)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hash_plan),
-        cmocka_unit_test(test_hash_is_restored),
-        cmocka_unit_test(test_hash_of_several_users),
-        cmocka_unit_test(test_hash_of_others),
-        cmocka_unit_test(test_hash_refusals),
-        cmocka_unit_test(test_ipv4_spec),
-        cmocka_unit_test(test_ipv6_spec),
-        cmocka_unit_test(test_no_spec),
-        cmocka_unit_test(test_other_specs),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_rule_refusals),
-        TELLING(test_binds),
-        TELLING(test_bound_queues),
-        TELLING(test_pages_out),
-        TELLING(test_rings),
-        TELLING(test_split_headers),
-        TELLING(test_route_requests),
-        cmocka_unit_test(test_no_such_interface),
-        cmocka_unit_test(test_loopback),
-        cmocka_unit_test(test_bindings),
-        cmocka_unit_test(test_routes),
-    };
-
-    return cmocka_run_group_tests_name("nic", tests, NULL, NULL);
+    return tests_main("nic");
 }

@@ -171,7 +171,9 @@ static void expect_met(enum nic_devmem_need need, const char *words)
     assert_string_equal(devmem.needs[need].advice, "");
 }
 
-TEST(test_all_is_there)
+#define MACHINE_TEST(name) TEST_WITH(set_up, NULL, name)
+
+MACHINE_TEST(test_all_is_there)
 {
     ask();
     assert_true(devmem.knows);
@@ -180,7 +182,7 @@ TEST(test_all_is_there)
     expect_met(NIC_DEVMEM_QUEUES, "3 of 4 receive queues are free");
 }
 
-TEST(test_each_need_is_named)
+MACHINE_TEST(test_each_need_is_named)
 {
     set_up(state);
     machine.kernel_receives = false;
@@ -202,7 +204,7 @@ TEST(test_each_need_is_named)
                 "'ethtool -L nic0 combined 4'");
 }
 
-TEST(test_queues_that_others_have)
+MACHINE_TEST(test_queues_that_others_have)
 {
     machine.bound[0] = true; /* which would not have been taken anyway */
     expect_met(NIC_DEVMEM_QUEUES, "3 of 4 receive queues are free");
@@ -214,7 +216,7 @@ TEST(test_queues_that_others_have)
 }
 
 /* tcpx switches it on, so that it is never the reason where the driver knows it. */
-TEST(test_header_split)
+MACHINE_TEST(test_header_split)
 {
     expect_met(NIC_DEVMEM_SPLIT, "tcp-data-split is on");
     machine.rings.threshold = 256;
@@ -229,7 +231,7 @@ TEST(test_header_split)
     expect_only(NIC_DEVMEM_SPLIT, "no header split", "'ethtool -G nic0 tcp-data-split on'");
 }
 
-TEST(test_the_first_one_is_the_reason)
+MACHINE_TEST(test_the_first_one_is_the_reason)
 {
     machine.exports[0] = false;
     expect_not_received("dma-buf", "open kernel modules");
@@ -245,7 +247,7 @@ TEST(test_the_first_one_is_the_reason)
     expect_not_received("kernel", "6.12");
 }
 
-TEST(test_sending_needs_less)
+MACHINE_TEST(test_sending_needs_less)
 {
     machine.is_root = machine.has_rules = false;
     machine.queues = 1;
@@ -267,7 +269,7 @@ TEST(test_sending_needs_less)
     expect_missing(nic_devmem_missing_to_receive(&devmem), "cannot receive into", "6.12");
 }
 
-TEST(test_memory_of_gpus)
+MACHINE_TEST(test_memory_of_gpus)
 {
     struct nic_devmem_answer memory;
 
@@ -288,7 +290,7 @@ TEST(test_memory_of_gpus)
     expect_missing(&memory, "no driver", "UCCL_TCPX_GPU=host");
 }
 
-TEST(test_interfaces_that_cannot)
+MACHINE_TEST(test_interfaces_that_cannot)
 {
     const struct net_device lo = {.name = "lo", .ifindex = 1, .is_loopback = true};
 
@@ -316,16 +318,5 @@ TEST(test_interfaces_that_cannot)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_all_is_there, set_up),
-        cmocka_unit_test_setup(test_each_need_is_named, set_up),
-        cmocka_unit_test_setup(test_queues_that_others_have, set_up),
-        cmocka_unit_test_setup(test_header_split, set_up),
-        cmocka_unit_test_setup(test_the_first_one_is_the_reason, set_up),
-        cmocka_unit_test_setup(test_sending_needs_less, set_up),
-        cmocka_unit_test_setup(test_memory_of_gpus, set_up),
-        cmocka_unit_test_setup(test_interfaces_that_cannot, set_up),
-    };
-
-    return cmocka_run_group_tests_name("devmem of a NIC", tests, NULL, NULL);
+    return tests_main("devmem of a NIC");
 }

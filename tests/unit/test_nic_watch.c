@@ -208,14 +208,7 @@ TEST(test_again_and_again)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_state),           cmocka_unit_test(test_shut_down),
-        cmocka_unit_test(test_overrun),         cmocka_unit_test(test_overrun_while_up),
-        cmocka_unit_test(test_removed),         cmocka_unit_test(test_removed_in_an_overrun),
-        cmocka_unit_test(test_again_and_again),
-    };
-
     in_a_net = unshare(CLONE_NEWNET) == 0;
     asking = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    return cmocka_run_group_tests_name("nic watch", tests, NULL, NULL);
+    return tests_main("nic watch");
 }

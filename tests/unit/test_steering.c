@@ -200,9 +200,11 @@ static void kill_one_and_wait(void)
     waitpid(kill_one(), NULL, 0);
 }
 
+#define FOLDER_TEST(name) TEST_WITH(set_up, tear_down, name)
+
 /* --- rules of connections ------------------------------------------------------------------ */
 
-TEST(test_rule_of_a_connection)
+FOLDER_TEST(test_rule_of_a_connection)
 {
     for (int through_ipv6 = 0; through_ipv6 < 2; through_ipv6++) {
         struct nic_rule rule;
@@ -227,7 +229,7 @@ TEST(test_rule_of_a_connection)
     }
 }
 
-TEST(test_no_connection)
+FOLDER_TEST(test_no_connection)
 {
     int unconnected = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int pair[2];
@@ -243,7 +245,7 @@ TEST(test_no_connection)
     expect_counts(0, 0);
 }
 
-TEST(test_begin_and_end)
+FOLDER_TEST(test_begin_and_end)
 {
     struct nic_rule one = begin(ours, 3);
     struct nic_rule two;
@@ -266,7 +268,7 @@ TEST(test_begin_and_end)
     expect_counts(0, 0);
 }
 
-TEST(test_refusal_leaves_nothing)
+FOLDER_TEST(test_refusal_leaves_nothing)
 {
     struct nic_rule rule = {.location = 4711};
 
@@ -277,7 +279,7 @@ TEST(test_refusal_leaves_nothing)
 }
 
 /* A rule that could not be removed stays in the journal, for a process that can. */
-TEST(test_kept_for_later)
+FOLDER_TEST(test_kept_for_later)
 {
     struct nic_rule rule = begin(ours, 3);
 
@@ -290,7 +292,7 @@ TEST(test_kept_for_later)
 }
 
 /* The end of a rule that is not there any more leaves alone what is at its place. */
-TEST(test_place_of_another)
+FOLDER_TEST(test_place_of_another)
 {
     struct nic_rule one = begin(ours, 3);
     struct nic_rule two;
@@ -307,7 +309,7 @@ TEST(test_place_of_another)
 
 /* --- processes that are gone --------------------------------------------------------------- */
 
-TEST(test_killed)
+FOLDER_TEST(test_killed)
 {
     struct nic_rule rule = begin(ours, 3);
 
@@ -327,7 +329,7 @@ TEST(test_killed)
 }
 
 /* The journal names a rule of the dead, but the NIC has another at this place: it stays. */
-TEST(test_no_foreign_rule_is_removed)
+FOLDER_TEST(test_no_foreign_rule_is_removed)
 {
     unsigned changes;
 
@@ -340,7 +342,7 @@ TEST(test_no_foreign_rule_is_removed)
     expect_counts(2, 0);
 }
 
-TEST(test_who_is_gone)
+FOLDER_TEST(test_who_is_gone)
 {
     struct nic_rule rule = begin(ours, 3);
     struct rule_line line = first_line();
@@ -460,7 +462,7 @@ TEST(test_spoilt_lines)
 }
 
 /* Rubbish of every kind around a line of the dead and one of the living. */
-TEST(test_rubbish)
+FOLDER_TEST(test_rubbish)
 {
     struct nic_rule rule = begin(ours, 3);
     char text[4096];
@@ -480,7 +482,7 @@ TEST(test_rubbish)
 }
 
 /* Random bytes as a whole journal. */
-TEST(test_random_record)
+FOLDER_TEST(test_random_record)
 {
     uint32_t random = 7;
     uint8_t bytes[3000];
@@ -498,7 +500,7 @@ TEST(test_random_record)
 }
 
 /* Where nothing can be recorded, rules work all the same. */
-TEST(test_without_record)
+FOLDER_TEST(test_without_record)
 {
     char below[PATH_MAX];
     struct nic_rule rule;
@@ -523,7 +525,7 @@ static int mode_of(const char *path)
 }
 
 /* The folder is made when it is needed, and only then. */
-TEST(test_folder)
+FOLDER_TEST(test_folder)
 {
     mode_t mask = umask(022);
     struct nic_rule rule;
@@ -548,7 +550,7 @@ static int open_lock(mode_t mode)
  * Another process holds the lock: no call waits for it. The next call succeeds when the lock is
  * free; if it stays held, the rule is made without a journal at the end of the patience.
  */
-TEST(test_stuck_lock)
+FOLDER_TEST(test_stuck_lock)
 {
     uint64_t begun = clock_now();
     struct nic_rule rule;
@@ -600,7 +602,7 @@ static int lock_as_somebody(void)
 }
 
 /* No other user can hold the locks, or read the journal. */
-TEST(test_modes)
+FOLDER_TEST(test_modes)
 {
     mode_t mask = umask(0);
     struct nic_rule rule;
@@ -621,7 +623,7 @@ TEST(test_modes)
 }
 
 /* Files that others may open get the right mode. */
-TEST(test_old_files)
+FOLDER_TEST(test_old_files)
 {
     mode_t mask = umask(0);
     struct nic_rule rule;
@@ -648,7 +650,7 @@ static void expect_unrecorded(void)
 }
 
 /* A folder that others can change is not used. */
-TEST(test_folders_of_others)
+FOLDER_TEST(test_folders_of_others)
 {
     char other[PATH_MAX];
 
@@ -669,7 +671,7 @@ TEST(test_folders_of_others)
 }
 
 /* Nor files that somebody has put there. */
-TEST(test_planted_files)
+FOLDER_TEST(test_planted_files)
 {
     char target[PATH_MAX];
     const char *lock = journal_path(".lock");
@@ -694,7 +696,7 @@ TEST(test_planted_files)
 }
 
 /* A journal that another user has put there is not believed. */
-TEST(test_planted_record)
+FOLDER_TEST(test_planted_record)
 {
     kill_one_and_wait();
     need_root();
@@ -733,7 +735,7 @@ static int work_as_somebody(void)
     return clean() == 1 && fake_nic_rules() == 0 ? 0 : 5;
 }
 
-TEST(test_second_folder)
+FOLDER_TEST(test_second_folder)
 {
     need_root();
     assert_int_equal(chmod(tree_root, 0755), 0);
@@ -755,7 +757,7 @@ static int lock_and_tell(void)
 }
 
 /* Another process waits for its turn; rules can be made meanwhile. */
-TEST(test_setup_lock)
+FOLDER_TEST(test_setup_lock)
 {
     struct nic_rule rule;
     int lock = steering_lock(FAKE_NIC);
@@ -794,7 +796,7 @@ static void fork_once(void)
 }
 
 /* A child of a process in the middle of a change does not keep the lock. */
-TEST(test_children_do_not_lock)
+FOLDER_TEST(test_children_do_not_lock)
 {
     struct nic_rule rule;
 
@@ -838,7 +840,7 @@ static int begin_and_end_often(void)
 }
 
 /* Several processes at once: no rule takes another's place, no line is lost. */
-TEST(test_many_at_once)
+FOLDER_TEST(test_many_at_once)
 {
     enum { PROCESSES = 6 };
     pid_t children[PROCESSES];
@@ -860,7 +862,7 @@ static int clean_elsewhere(void)
 }
 
 /* The same name in another network namespace is another interface. */
-TEST(test_name_spaces)
+FOLDER_TEST(test_name_spaces)
 {
     int status;
 
@@ -874,36 +876,5 @@ TEST(test_name_spaces)
 
 int main(void)
 {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_rule_of_a_connection),
-        IN_FOLDER(test_no_connection),
-        IN_FOLDER(test_begin_and_end),
-        IN_FOLDER(test_refusal_leaves_nothing),
-        IN_FOLDER(test_kept_for_later),
-        IN_FOLDER(test_place_of_another),
-        IN_FOLDER(test_killed),
-        IN_FOLDER(test_no_foreign_rule_is_removed),
-        IN_FOLDER(test_who_is_gone),
-        cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_bad_lines),
-        cmocka_unit_test(test_spoilt_lines),
-        IN_FOLDER(test_rubbish),
-        IN_FOLDER(test_random_record),
-        IN_FOLDER(test_without_record),
-        IN_FOLDER(test_folder),
-        IN_FOLDER(test_stuck_lock),
-        IN_FOLDER(test_modes),
-        IN_FOLDER(test_old_files),
-        IN_FOLDER(test_folders_of_others),
-        IN_FOLDER(test_planted_files),
-        IN_FOLDER(test_planted_record),
-        IN_FOLDER(test_second_folder),
-        IN_FOLDER(test_setup_lock),
-        IN_FOLDER(test_children_do_not_lock),
-        IN_FOLDER(test_many_at_once),
-        IN_FOLDER(test_name_spaces),
-    };
-
-    return cmocka_run_group_tests_name("steering", tests, NULL, NULL);
+    return tests_main("steering");
 }

@@ -94,9 +94,11 @@ static void expect_quota_with(const char *path, const char *text, int cpus)
     expect_quota(cpus);
 }
 
+#define TREE_TEST(name) TEST_WITH(make_root, remove_root, name)
+
 /* --- the affinity mask --- */
 
-TEST(test_real_machine)
+TREE_TEST(test_real_machine)
 {
     struct topology topology;
     cpu_set_t set;
@@ -110,7 +112,7 @@ TEST(test_real_machine)
     assert_true(topology.numa_nodes >= 1);
 }
 
-TEST(test_mask_of_any_size)
+TREE_TEST(test_mask_of_any_size)
 {
     for (size_t size = 8; size <= 65536; size *= 4) {
         fake_cpus = 5;
@@ -120,7 +122,7 @@ TEST(test_mask_of_any_size)
     }
 }
 
-TEST(test_mask_that_cannot_be_read)
+TREE_TEST(test_mask_that_cannot_be_read)
 {
     struct topology topology = {.mask_cpus = 4711};
 
@@ -133,7 +135,7 @@ TEST(test_mask_that_cannot_be_read)
     assert_int_equal(topology.mask_cpus, 4711);
 }
 
-TEST(test_bare_machine)
+TREE_TEST(test_bare_machine)
 {
     struct topology topology = read_topology();
 
@@ -164,7 +166,7 @@ static void put_v2(const char *group)
     put("/proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" V2_MOUNT);
 }
 
-TEST(test_v2_quota)
+TREE_TEST(test_v2_quota)
 {
     static const struct {
         const char *text;
@@ -198,7 +200,7 @@ TEST(test_v2_quota)
     }
 }
 
-TEST(test_usable_is_the_smaller)
+TREE_TEST(test_usable_is_the_smaller)
 {
     put_v2("/a");
     put("/sys/fs/cgroup/a/cpu.max", "250000 100000\n");
@@ -209,7 +211,7 @@ TEST(test_usable_is_the_smaller)
     assert_int_equal(read_topology().usable_cpus, 1);
 }
 
-TEST(test_least_quota_of_the_chain)
+TREE_TEST(test_least_quota_of_the_chain)
 {
     put_v2("/a/b/c");
     expect_quota_with("/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n", 0);
@@ -221,7 +223,7 @@ TEST(test_least_quota_of_the_chain)
     expect_quota_with("/sys/fs/cpu.max", "100000 100000\n", 3);
 }
 
-TEST(test_v1_quota)
+TREE_TEST(test_v1_quota)
 {
     put("/proc/self/cgroup", "12:cpuset:/x\n4:cpu,cpuacct:/a/b\n1:name=systemd:/y\n");
     put("/proc/self/mountinfo",
@@ -235,7 +237,7 @@ TEST(test_v1_quota)
     expect_quota_with("/sys/fs/cgroup/cpu,cpuacct/a/b/cpu.cfs_quota_us", "50000\n", 1);
 }
 
-TEST(test_both_versions)
+TREE_TEST(test_both_versions)
 {
     put("/proc/self/cgroup", "4:cpu,cpuacct:/a\n0::/u\n");
     put("/proc/self/mountinfo",
@@ -246,7 +248,7 @@ TEST(test_both_versions)
     expect_quota_with("/sys/fs/cgroup/unified/u/cpu.max", "800000 100000\n", 7);
 }
 
-TEST(test_group_of_a_container)
+TREE_TEST(test_group_of_a_container)
 {
     put("/proc/self/cgroup", "0::/docker/abc/inner\n");
     put("/proc/self/mountinfo", "30 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
@@ -255,7 +257,7 @@ TEST(test_group_of_a_container)
     expect_quota_with("/sys/fs/cgroup/docker/abc/inner/cpu.max", "100000 100000\n", 2);
 }
 
-TEST(test_group_outside_the_namespace)
+TREE_TEST(test_group_outside_the_namespace)
 {
     static const char *const groups[] = {"/../other", "/..", "/a/../b", "/elsewhere",
                                          "/docker/abcd"};
@@ -279,7 +281,7 @@ TEST(test_group_outside_the_namespace)
                       V2_MOUNT "31 23 0:26 / /sys/fs/other rw - cgroup2 cgroup2 rw\n", 2);
 }
 
-TEST(test_mount_that_shows_the_group_is_preferred)
+TREE_TEST(test_mount_that_shows_the_group_is_preferred)
 {
     put("/proc/self/cgroup", "0::/mine/inner\n");
     put("/proc/self/mountinfo", "50 23 0:26 /theirs /mnt/theirs rw - cgroup2 cgroup2 rw\n"
@@ -290,7 +292,7 @@ TEST(test_mount_that_shows_the_group_is_preferred)
     expect_quota_with("/mnt/with blank/inner/cpu.max", "300000 100000\n", 3);
 }
 
-TEST(test_garbage_around_quotas)
+TREE_TEST(test_garbage_around_quotas)
 {
     static const char *const groups[] = {"",        "\n",    "0::\n",  "0:\n",          "0\n",
                                          ":::::\n", "1::/a", "0::a\n", "4:cpuset:/a\n", "cpu:/a\n"};
@@ -327,7 +329,7 @@ TEST(test_garbage_around_quotas)
     expect_quota(0);
 }
 
-TEST(test_very_long_paths)
+TREE_TEST(test_very_long_paths)
 {
     static char text[3 * PATH_MAX];
 
@@ -359,7 +361,7 @@ static void expect_list(const char *text, const char *expected)
         assert_false(CPU_ISSET(i, &set));
 }
 
-TEST(test_cpu_lists)
+TREE_TEST(test_cpu_lists)
 {
     expect_list("0-3,8,10-11", "1111000010110000");
     expect_list("0-3,8,10-11\n", "1111000010110000");
@@ -371,7 +373,7 @@ TEST(test_cpu_lists)
     expect_list("\n", "0000000000000000");
 }
 
-TEST(test_not_cpu_lists)
+TREE_TEST(test_not_cpu_lists)
 {
     static const char *const texts[] = {",",
                                         "0,",
@@ -411,7 +413,7 @@ TEST(test_not_cpu_lists)
     }
 }
 
-TEST(test_cpu_list_beyond_1024)
+TREE_TEST(test_cpu_list_beyond_1024)
 {
     size_t size = CPU_ALLOC_SIZE(4096);
     cpu_set_t *set = CPU_ALLOC(4096);
@@ -424,7 +426,7 @@ TEST(test_cpu_list_beyond_1024)
     CPU_FREE(set);
 }
 
-TEST(test_nodes)
+TREE_TEST(test_nodes)
 {
     cpu_set_t set;
 
@@ -461,7 +463,7 @@ static void put_device(void)
              "../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0");
 }
 
-TEST(test_pci_path)
+TREE_TEST(test_pci_path)
 {
     static const char *const addresses[] = {"0000:3b:00.0", "0000:3B:00.0", "00000000:3B:00.0"};
     char path[256];
@@ -475,7 +477,7 @@ TEST(test_pci_path)
     assert_true(topology_pci_path(tree_root, "0000:3b:00.0", path, sizeof DEVICE));
 }
 
-TEST(test_no_pci_path)
+TREE_TEST(test_no_pci_path)
 {
     static const char *const addresses[] = {"",
                                             "0000:3c:00.0",
@@ -513,7 +515,7 @@ TEST(test_no_pci_path)
     assert_string_equal(path, "untouched");
 }
 
-TEST(test_numa_node)
+TREE_TEST(test_numa_node)
 {
     static const char *const garbage[] = {
         "-1\n", "", "\n", "x\n", "1 2\n", "4294967296\n", "99999999999999999999\n"};
@@ -534,7 +536,7 @@ TEST(test_numa_node)
     assert_int_equal(topology_numa_node(tree_root, "/sys/devices/../../elsewhere"), -1);
 }
 
-TEST(test_pci_distance)
+TREE_TEST(test_pci_distance)
 {
     assert_int_equal(topology_pci_distance(DEVICE, DEVICE), 0);
     assert_int_equal(topology_pci_distance(DEVICE, BRIDGE "/0000:3b:00.1"), 2);
@@ -548,34 +550,7 @@ TEST(test_pci_distance)
     assert_int_equal(topology_pci_distance("/etc", DEVICE), INT_MAX);
 }
 
-#define TREE_TEST(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TREE_TEST(test_real_machine),
-        TREE_TEST(test_mask_of_any_size),
-        TREE_TEST(test_mask_that_cannot_be_read),
-        TREE_TEST(test_bare_machine),
-        TREE_TEST(test_v2_quota),
-        TREE_TEST(test_usable_is_the_smaller),
-        TREE_TEST(test_least_quota_of_the_chain),
-        TREE_TEST(test_v1_quota),
-        TREE_TEST(test_both_versions),
-        TREE_TEST(test_group_of_a_container),
-        TREE_TEST(test_group_outside_the_namespace),
-        TREE_TEST(test_mount_that_shows_the_group_is_preferred),
-        TREE_TEST(test_garbage_around_quotas),
-        TREE_TEST(test_very_long_paths),
-        TREE_TEST(test_cpu_lists),
-        TREE_TEST(test_not_cpu_lists),
-        TREE_TEST(test_cpu_list_beyond_1024),
-        TREE_TEST(test_nodes),
-        TREE_TEST(test_pci_path),
-        TREE_TEST(test_no_pci_path),
-        TREE_TEST(test_numa_node),
-        TREE_TEST(test_pci_distance),
-    };
-
-    return cmocka_run_group_tests_name("topology", tests, NULL, NULL);
+    return tests_main("topology");
 }
