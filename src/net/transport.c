@@ -3,8 +3,7 @@
 
 #include "base/fork.h"
 #include "gpu/gpu.h"
-#include "net/comm/comm_state.h"
-#include "net/comm/memory.h"
+#include "net/comm/for_movers.h"
 #include "net/gpu/gpu_mover.h"
 #include "net/gpu/unpack_queue.h"
 

@@ -5,8 +5,8 @@
 #ifndef TCPX_NET_GPU_COMM_GPU_H
 #define TCPX_NET_GPU_COMM_GPU_H
 
-#include "net/comm/comm_state.h"
-#include "net/devmem/zerocopy.h"
+#include "net/comm/for_movers.h"
+#include "net/devmem/devmem.h"
 #include "net/gpu/staging.h"
 
 #include <stdatomic.h>

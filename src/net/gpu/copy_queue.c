@@ -2,8 +2,7 @@
 #include "net/gpu/copy_queue.h"
 
 #include "base/log.h"
-#include "net/comm/fail.h"
-#include "net/comm/request.h"
+#include "net/comm/for_movers.h"
 
 bool copy_queue_add(struct net_comm *comm, const struct copy *copy, int result)
 {

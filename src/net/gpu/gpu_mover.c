@@ -1,7 +1,7 @@
 /* Attaches a GPU to a comm, and registers its memory. */
 #include "net/gpu/gpu_mover.h"
 
-#include "net/comm/memory.h"
+#include "net/comm/for_movers.h"
 #include "net/gpu/copy_queue.h"
 #include "net/gpu/rx_devmem.h"
 #include "net/gpu/rx_staged.h"

@@ -5,7 +5,7 @@
 #ifndef TCPX_NET_GPU_GPU_MOVER_H
 #define TCPX_NET_GPU_GPU_MOVER_H
 
-#include "net/comm/comm_state.h"
+#include "net/comm/for_movers.h"
 
 /* From now on the comm has memory of this GPU, and of no other. Without the lock. */
 MUST_CHECK int gpu_mover_attach(struct net_comm *comm, int device);

@@ -1,10 +1,7 @@
 /* Copies from pinned slots to GPU memory. */
 #include "net/gpu/rx_staged.h"
 
-#include "net/comm/fail.h"
-#include "net/comm/rx_done.h"
-#include "net/comm/rx_unexpected.h"
-#include "net/comm/slices.h"
+#include "net/comm/for_movers.h"
 #include "net/gpu/copy_queue.h"
 #include "net/gpu/send_gate.h"
 

@@ -1,7 +1,7 @@
 /* Gates of sends: a stream and an event for each request that needs them. */
 #include "net/gpu/send_gate.h"
 
-#include "net/comm/fail.h"
+#include "net/comm/for_movers.h"
 
 #include <errno.h>
 #include <stdlib.h>

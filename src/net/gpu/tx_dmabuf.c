@@ -3,11 +3,9 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "net/comm/fail.h"
-#include "net/comm/tx_connection.h"
-#include "net/comm/tx_done.h"
+#include "net/comm/for_movers.h"
+#include "net/devmem/devmem.h"
 #include "net/nic/nic.h"
-#include "net/devmem/devmem_uapi.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef TCPX_NET_GPU_TX_DMABUF_H
 #define TCPX_NET_GPU_TX_DMABUF_H
 
-#include "net/devmem/devmem_source.h"
+#include "net/devmem/devmem.h"
 #include "net/gpu/comm_gpu.h"
 
 extern const struct source_ops source_dmabuf;

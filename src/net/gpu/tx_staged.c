@@ -1,8 +1,7 @@
 /* Copies from GPU memory to pinned slots. */
 #include "net/gpu/tx_staged.h"
 
-#include "net/comm/fail.h"
-#include "net/comm/slices.h"
+#include "net/comm/for_movers.h"
 #include "net/gpu/copy_queue.h"
 #include "net/gpu/send_gate.h"
 

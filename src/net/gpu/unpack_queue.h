@@ -9,7 +9,7 @@
 
 #include "abi/unpack_queue.h"
 #include "gpu/gpu.h"
-#include "net/comm/comm_state.h"
+#include "net/comm/for_movers.h"
 
 extern const struct sink_ops sink_bounce;
 

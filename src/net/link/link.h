@@ -7,7 +7,7 @@
 #define TCPX_NET_LINK_LINK_H
 
 #include "net/device/device.h"
-#include "net/devmem/devmem_link.h"
+#include "net/devmem/devmem.h"
 #include "net/socket/socket.h"
 #include "net/wire/handle.h"
 #include "net/wire/wire.h"
