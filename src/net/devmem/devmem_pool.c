@@ -1,7 +1,7 @@
 /* The pools of this process and their users, and the sockets that receive into them. */
 #include "net/devmem/devmem_pool.h"
 
-#include "net/devmem/devmem_kernel.h"
+#include "net/devmem/devmem_queues.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -87,7 +87,7 @@ static int pool_take(const struct devmem_pool *wanted, struct devmem_pool **out)
 int devmem_pool_take(const struct net_device *device, int gpu, struct devmem_pool **pool)
 {
     struct devmem_pool wanted = {
-        .ops = &devmem_kernel_ops, .gpu = gpu, .memory.ifindex = (unsigned)device->ifindex};
+        .ops = &devmem_queues_ops, .gpu = gpu, .memory.ifindex = (unsigned)device->ifindex};
 
     if (device->is_loopback || device->ifindex <= 0)
         return error_set(TCPX_INVALID_USAGE, "%s is no NIC", device->name);

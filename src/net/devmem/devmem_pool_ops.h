@@ -1,6 +1,6 @@
 /*
  * What a pool of devmem_pool.h is made of: memory that payload arrives in, and sockets whose
- * payload arrives there. devmem_kernel.c has the operations over the kernel's devmem TCP. Tests
+ * payload arrives there. devmem_queues.c has the operations over the kernel's devmem TCP. Tests
  * register others, which make up a NIC (tests/support/soft_devmem_pool.c).
  */
 #ifndef TCPX_NET_DEVMEM_DEVMEM_POOL_OPS_H

@@ -1,4 +1,7 @@
-/* Finds free queues, binds memory to them, and keeps other traffic away from them. */
+/*
+ * Finds free queues, binds memory to them, and keeps other traffic away from them; and the two
+ * system calls of a socket whose payload arrives there.
+ */
 #include "net/devmem/devmem_queues.h"
 
 #include "base/config.h"
@@ -11,18 +14,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* UCCL_TCPX_DEVMEM_QUEUES is 64 at most; automatic is few, since each has a ring full of pages. */
 enum { MOST = 64, MOST_AUTOMATIC = 4 };
 
-struct devmem_queues {
-    char interface[IFNAMSIZ];
+/* Whole 2 MiB pages of the GPU, so that the NIC is told few and large pieces. */
+enum { ALIGNMENT = 2 << 20 };
+
+/* What a pool has of its NIC. */
+struct queues {
+    const char *interface;
     unsigned ifindex;
     unsigned numbers[MOST];
     unsigned count;
     atomic_uint next;
     struct nic_binding binding;
-    uint32_t id;           /* of the binding, also when it has ended */
     struct nic_hash *hash; /* as it was */
 };
 
@@ -71,7 +78,7 @@ static int check_queues(const char *interface)
  * after it has been set once. Where something else is missing, too, it is more likely that it does
  * not.
  */
-int devmem_queues_possible(const char *interface)
+static int check_all(const char *interface)
 {
     struct nic_rings rings;
     char no_split[256] = "";
@@ -95,7 +102,7 @@ int devmem_queues_possible(const char *interface)
 /* --- finding --------------------------------------------------------------------------------- */
 
 /* The last ones that are not bound: ordinary traffic is more likely to count on the first. */
-static int find_free(struct devmem_queues *queues, const bool bound[NIC_MOST_QUEUES])
+static int find_free(struct queues *queues, const bool bound[NIC_MOST_QUEUES])
 {
     const struct config *config;
     unsigned all = 0;
@@ -126,14 +133,14 @@ static int find_free(struct devmem_queues *queues, const bool bound[NIC_MOST_QUE
 /* --- binding --------------------------------------------------------------------------------- */
 
 /* Ordinary connections must not arrive in device memory, where their owner cannot read them. */
-static int keep_others_away(struct devmem_queues *queues, bool bound[NIC_MOST_QUEUES])
+static int keep_others_away(struct queues *queues, bool bound[NIC_MOST_QUEUES])
 {
     for (unsigned i = 0; i < queues->count; i++)
         bound[queues->numbers[i]] = true;
     return nic_hash_avoid(queues->interface, bound, &queues->hash);
 }
 
-static void let_others_in(struct devmem_queues *queues)
+static void let_others_in(struct queues *queues)
 {
     bool still[NIC_MOST_QUEUES];
 
@@ -145,7 +152,7 @@ static void let_others_in(struct devmem_queues *queues)
     nic_hash_restore(queues->interface, queues->hash, still);
 }
 
-static int bind_free(struct devmem_queues *queues, int dmabuf)
+static int bind_free(struct queues *queues, int dmabuf)
 {
     bool bound[NIC_MOST_QUEUES];
     int result = nic_find_bound_queues(queues->ifindex, bound);
@@ -171,7 +178,7 @@ static int bind_free(struct devmem_queues *queues, int dmabuf)
 }
 
 /* One process at a time: another could choose the same queue, or let traffic in. */
-static int bind_locked(struct devmem_queues *queues, int dmabuf)
+static int bind_locked(struct queues *queues, int dmabuf)
 {
     int lock = steering_lock(queues->interface);
     int result = bind_free(queues, dmabuf);
@@ -180,62 +187,117 @@ static int bind_locked(struct devmem_queues *queues, int dmabuf)
     return result;
 }
 
-int devmem_queues_bind(const char *interface, unsigned ifindex, int dmabuf,
-                       struct devmem_queues **out)
+static int open_queues(struct queues *queues, struct devmem_memory *memory)
 {
-    struct devmem_queues *queues = calloc(1, sizeof *queues);
     unsigned stale;
-    int result;
+    int dmabuf = -1;
+    int result =
+        gpu_export_dmabuf(memory->gpu, memory->memory.address, memory->memory.bytes, &dmabuf);
 
-    if (queues == NULL)
-        return error_system(ENOMEM, "receive queues");
-    snprintf(queues->interface, sizeof queues->interface, "%s", interface);
-    queues->ifindex = ifindex;
-    queues->binding.socket = -1;
-    result = bind_locked(queues, dmabuf);
-    if (result != TCPX_SUCCESS) {
-        free(queues);
+    if (result != TCPX_SUCCESS)
         return result;
-    }
-    queues->id = queues->binding.id;
-    stale = steering_clean(interface);
+    result = bind_locked(queues, dmabuf);
+    close(dmabuf); /* the binding holds the memory by itself */
+    if (result != TCPX_SUCCESS)
+        return result;
+    stale = steering_clean(queues->interface);
     if (stale > 0)
-        log_tcpx("%s: %u rules of processes that are gone were removed", interface, stale);
-    log_tcpx("%s: device memory is bound to %u of its receive queues, the first is %u", interface,
-             queues->count, queues->numbers[0]);
-    *out = queues;
+        log_tcpx("%s: %u rules of processes that are gone were removed", queues->interface, stale);
+    log_tcpx("%s: device memory is bound to %u of its receive queues, the first is %u",
+             queues->interface, queues->count, queues->numbers[0]);
     return TCPX_SUCCESS;
 }
 
-void devmem_queues_unbind(struct devmem_queues *queues)
+static void close_queues(struct queues *queues)
 {
-    nic_unbind(&queues->binding);
-}
+    int lock = steering_lock(queues->interface);
 
-void devmem_queues_release(struct devmem_queues *queues)
-{
-    int lock;
-
-    if (queues == NULL)
-        return;
-    lock = steering_lock(queues->interface);
     nic_unbind(&queues->binding);
     let_others_in(queues);
     steering_unlock(lock);
+}
+
+/* --- operations of a pool -------------------------------------------------------------------- */
+
+static int queues_open(struct devmem_memory *memory)
+{
+    const struct config *config;
+    struct queues *queues;
+    uint64_t bytes;
+    int result = config_get(&config);
+
+    if (result == TCPX_SUCCESS)
+        result = check_all(memory->interface);
+    if (result != TCPX_SUCCESS)
+        return result;
+    queues = calloc(1, sizeof *queues);
+    if (queues == NULL)
+        return error_system(ENOMEM, "receive queues");
+    queues->interface = memory->interface;
+    queues->ifindex = memory->ifindex;
+    queues->binding.socket = -1;
+    bytes = (config->devmem_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    result = gpu_memory_alloc(memory->gpu, bytes, ALIGNMENT, &memory->memory);
+    if (result != TCPX_SUCCESS)
+        goto free_queues;
+    result = open_queues(queues, memory);
+    if (result != TCPX_SUCCESS)
+        goto free_memory;
+    memory->own = queues;
+    memory->dmabuf_id = queues->binding.id;
+    return TCPX_SUCCESS;
+
+free_memory:
+    gpu_memory_free(memory->gpu, &memory->memory);
+free_queues:
     free(queues);
+    return result;
 }
 
-uint32_t devmem_queues_id(const struct devmem_queues *queues)
+static void queues_close(struct devmem_memory *memory)
 {
-    return queues->id;
+    close_queues(memory->own);
+    free(memory->own);
+    gpu_memory_free(memory->gpu, &memory->memory);
 }
 
-unsigned devmem_queues_next(struct devmem_queues *queues)
+static unsigned queues_next(struct devmem_memory *memory)
 {
+    struct queues *queues = memory->own;
+
     return queues->numbers[atomic_fetch_add(&queues->next, 1) % queues->count];
 }
 
-int devmem_queues_count_out(const struct devmem_queues *queues, uint64_t *pages)
+static void queues_unbind(struct devmem_memory *memory)
 {
-    return nic_count_pages_out(queues->ifindex, queues->id, pages);
+    struct queues *queues = memory->own;
+
+    nic_unbind(&queues->binding);
 }
+
+static int queues_count_out(struct devmem_memory *memory, uint64_t *pages)
+{
+    return nic_count_pages_out(memory->ifindex, memory->dmabuf_id, pages);
+}
+
+static ssize_t queues_receive(struct devmem_socket *socket, struct msghdr *message, int flags)
+{
+    return recvmsg(socket->fd, message, flags);
+}
+
+static int queues_return_tokens(struct devmem_socket *socket,
+                                const struct devmem_token_range *ranges, unsigned count)
+{
+    return setsockopt(socket->fd, SOL_SOCKET, DEVMEM_SO_DONTNEED, ranges,
+                      (socklen_t)(count * sizeof *ranges));
+}
+
+const struct devmem_pool_ops devmem_queues_ops = {
+    .open = queues_open,
+    .close = queues_close,
+    .next_queue = queues_next,
+    .unbind = queues_unbind,
+    .count_out = queues_count_out,
+    .receive = queues_receive,
+    .return_tokens = queues_return_tokens,
+};
