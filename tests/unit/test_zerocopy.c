@@ -42,19 +42,19 @@ static void test_ends_come_in_any_order(void **state)
     (void)state;
     expect_none(&sends);
     for (unsigned i = 0; i < 4; i++)
-        zerocopy_began(&sends, &owners[i], 10 + i);
-    assert_true(zerocopy_is_flying(&sends));
-    assert_true(zerocopy_ended(&sends, 2, 3));
+        zerocopy_started(&sends, &owners[i], 10 + i);
+    assert_true(zerocopy_in_flight(&sends));
+    assert_true(zerocopy_complete(&sends, 2, 3));
     expect_none(&sends);
-    assert_true(zerocopy_ended(&sends, 0, 0));
+    assert_true(zerocopy_complete(&sends, 0, 0));
     expect_next(&sends, &owners[0], 10);
     expect_none(&sends);
-    assert_true(zerocopy_ended(&sends, 1, 1));
+    assert_true(zerocopy_complete(&sends, 1, 1));
     expect_next(&sends, &owners[1], 11);
     expect_next(&sends, &owners[2], 12);
     expect_next(&sends, &owners[3], 13);
     expect_none(&sends);
-    assert_false(zerocopy_is_flying(&sends));
+    assert_false(zerocopy_in_flight(&sends));
 }
 
 static void test_numbers_wrap(void **state)
@@ -63,12 +63,12 @@ static void test_numbers_wrap(void **state)
 
     (void)state;
     for (uint64_t i = 0; i < 6; i++)
-        zerocopy_began(&sends, NULL, i);
-    assert_true(zerocopy_ended(&sends, UINT32_MAX - 2, 2));
+        zerocopy_started(&sends, NULL, i);
+    assert_true(zerocopy_complete(&sends, UINT32_MAX - 2, 2));
     for (uint64_t i = 0; i < 6; i++)
         expect_next(&sends, NULL, i);
     assert_int_equal(sends.next, 3);
-    assert_false(zerocopy_is_flying(&sends));
+    assert_false(zerocopy_in_flight(&sends));
 }
 
 static void test_no_more_than_there_is_room_for(void **state)
@@ -78,10 +78,10 @@ static void test_no_more_than_there_is_room_for(void **state)
     (void)state;
     for (unsigned i = 0; i < ZEROCOPY_MOST; i++) {
         assert_true(zerocopy_has_room(&sends));
-        zerocopy_began(&sends, NULL, i);
+        zerocopy_started(&sends, NULL, i);
     }
     assert_false(zerocopy_has_room(&sends));
-    assert_true(zerocopy_ended(&sends, 5, 5));
+    assert_true(zerocopy_complete(&sends, 5, 5));
     assert_false(zerocopy_has_room(&sends));
     expect_next(&sends, NULL, 0);
     assert_true(zerocopy_has_room(&sends));
@@ -92,20 +92,20 @@ static void test_notices_of_sends_that_were_not_made(void **state)
     struct zerocopy sends = {.oldest = 100, .next = 100};
 
     (void)state;
-    assert_false(zerocopy_ended(&sends, 100, 100));
+    assert_false(zerocopy_complete(&sends, 100, 100));
     for (unsigned i = 0; i < 3; i++)
-        zerocopy_began(&sends, NULL, i);
-    assert_false(zerocopy_ended(&sends, 99, 100));
-    assert_false(zerocopy_ended(&sends, 100, 103));
-    assert_false(zerocopy_ended(&sends, 102, 101));
-    assert_false(zerocopy_ended(&sends, 0, UINT32_MAX));
+        zerocopy_started(&sends, NULL, i);
+    assert_false(zerocopy_complete(&sends, 99, 100));
+    assert_false(zerocopy_complete(&sends, 100, 103));
+    assert_false(zerocopy_complete(&sends, 102, 101));
+    assert_false(zerocopy_complete(&sends, 0, UINT32_MAX));
     expect_none(&sends);
-    assert_true(zerocopy_ended(&sends, 100, 102));
+    assert_true(zerocopy_complete(&sends, 100, 102));
     /* once more: those are gone only when they were taken out */
-    assert_true(zerocopy_ended(&sends, 101, 102));
+    assert_true(zerocopy_complete(&sends, 101, 102));
     for (uint64_t i = 0; i < 3; i++)
         expect_next(&sends, NULL, i);
-    assert_false(zerocopy_ended(&sends, 101, 102));
+    assert_false(zerocopy_complete(&sends, 101, 102));
 }
 
 /* --- a real socket ------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ static void test_a_socket_tells(void **state)
     (void)state;
     assert_true(tcp_pairs(&pair[0], &pair[1], 1));
     assert_int_equal(zerocopy_allow(pair[0]), TCPX_SUCCESS);
-    assert_int_equal(zerocopy_hear(&sends, pair[0]), TCPX_SUCCESS);
+    assert_int_equal(zerocopy_poll(&sends, pair[0]), TCPX_SUCCESS);
     for (unsigned i = 0; i < SENDS; i++) {
         ssize_t sent = send(pair[0], data, sizeof data, MSG_ZEROCOPY | MSG_NOSIGNAL);
 
@@ -144,7 +144,7 @@ static void test_a_socket_tells(void **state)
             skip_because("this kernel does not send without a copy here");
         }
         assert_int_equal(sent, BYTES);
-        zerocopy_began(&sends, &sends, (uint64_t)sent);
+        zerocopy_started(&sends, &sends, (uint64_t)sent);
         read_all(pair[1], (size_t)sent);
     }
     while (ended < SENDS) {
@@ -154,14 +154,14 @@ static void test_a_socket_tells(void **state)
 
         assert_false(deadline_passed(deadline));
         assert_true(poll(&error, 1, 1000) >= 0);
-        assert_int_equal(zerocopy_hear(&sends, pair[0]), TCPX_SUCCESS);
+        assert_int_equal(zerocopy_poll(&sends, pair[0]), TCPX_SUCCESS);
         while (zerocopy_take(&sends, &owner, &bytes)) {
             assert_ptr_equal(owner, &sends);
             assert_int_equal(bytes, BYTES);
             ended++;
         }
     }
-    assert_false(zerocopy_is_flying(&sends));
+    assert_false(zerocopy_in_flight(&sends));
     close(pair[0]);
     close(pair[1]);
 }

@@ -26,7 +26,7 @@ bool zerocopy_has_room(const struct zerocopy *sends)
     return sends->next - sends->oldest < ZEROCOPY_MOST;
 }
 
-bool zerocopy_is_flying(const struct zerocopy *sends)
+bool zerocopy_in_flight(const struct zerocopy *sends)
 {
     return sends->next != sends->oldest;
 }
@@ -36,40 +36,40 @@ uint64_t zerocopy_bytes_of(const struct zerocopy *sends, const void *owner)
     uint64_t bytes = 0;
 
     for (uint32_t i = sends->oldest; i != sends->next; i++)
-        if (sends->flights[i % ZEROCOPY_MOST].owner == owner)
-            bytes += sends->flights[i % ZEROCOPY_MOST].bytes;
+        if (sends->ring[i % ZEROCOPY_MOST].owner == owner)
+            bytes += sends->ring[i % ZEROCOPY_MOST].bytes;
     return bytes;
 }
 
-void zerocopy_began(struct zerocopy *sends, void *owner, uint64_t bytes)
+void zerocopy_started(struct zerocopy *sends, void *owner, uint64_t bytes)
 {
-    sends->flights[sends->next++ % ZEROCOPY_MOST] =
-        (struct zerocopy_flight){.owner = owner, .bytes = bytes};
+    sends->ring[sends->next++ % ZEROCOPY_MOST] =
+        (struct zerocopy_send){.owner = owner, .bytes = bytes};
 }
 
 /* After a retransmission completions may arrive out of order. */
-bool zerocopy_ended(struct zerocopy *sends, uint32_t first, uint32_t last)
+bool zerocopy_complete(struct zerocopy *sends, uint32_t first, uint32_t last)
 {
-    uint32_t flying = sends->next - sends->oldest;
+    uint32_t in_flight = sends->next - sends->oldest;
 
-    if (first - sends->oldest >= flying || last - sends->oldest >= flying ||
+    if (first - sends->oldest >= in_flight || last - sends->oldest >= in_flight ||
         first - sends->oldest > last - sends->oldest)
         return false;
     for (uint32_t i = first; i != last + 1; i++)
-        sends->flights[i % ZEROCOPY_MOST].over = true;
+        sends->ring[i % ZEROCOPY_MOST].completed = true;
     return true;
 }
 
-bool zerocopy_has_news(const struct zerocopy *sends)
+bool zerocopy_has_completed(const struct zerocopy *sends)
 {
-    return zerocopy_is_flying(sends) && sends->flights[sends->oldest % ZEROCOPY_MOST].over;
+    return zerocopy_in_flight(sends) && sends->ring[sends->oldest % ZEROCOPY_MOST].completed;
 }
 
 bool zerocopy_take(struct zerocopy *sends, void **owner, uint64_t *bytes)
 {
-    const struct zerocopy_flight *oldest = &sends->flights[sends->oldest % ZEROCOPY_MOST];
+    const struct zerocopy_send *oldest = &sends->ring[sends->oldest % ZEROCOPY_MOST];
 
-    if (!zerocopy_has_news(sends))
+    if (!zerocopy_has_completed(sends))
         return false;
     *owner = oldest->owner;
     *bytes = oldest->bytes;
@@ -91,7 +91,7 @@ static int read_notices(struct zerocopy *sends, struct msghdr *message)
         memcpy(&notice, CMSG_DATA(control), sizeof notice);
         if (notice.ee_origin != ORIGIN_ZEROCOPY || notice.ee_errno != 0)
             continue;
-        if (!zerocopy_ended(sends, notice.ee_info, notice.ee_data))
+        if (!zerocopy_complete(sends, notice.ee_info, notice.ee_data))
             return error_set(TCPX_INTERNAL_ERROR,
                              "the kernel says that sends %u to %u are over, of which there are "
                              "those from %u up to %u",
@@ -100,11 +100,11 @@ static int read_notices(struct zerocopy *sends, struct msghdr *message)
     return TCPX_SUCCESS;
 }
 
-int zerocopy_hear(struct zerocopy *sends, int socket)
+int zerocopy_poll(struct zerocopy *sends, int socket)
 {
     int result = TCPX_SUCCESS;
 
-    while (result == TCPX_SUCCESS && zerocopy_is_flying(sends)) {
+    while (result == TCPX_SUCCESS && zerocopy_in_flight(sends)) {
         _Alignas(struct cmsghdr) char control[256];
         struct msghdr message = {.msg_control = control, .msg_controllen = sizeof control};
 

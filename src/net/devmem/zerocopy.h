@@ -13,15 +13,15 @@
 
 enum { ZEROCOPY_MOST = 256 };
 
-struct zerocopy_flight {
+struct zerocopy_send {
     void *owner;
     uint64_t bytes;
-    bool over; /* its completion has arrived */
+    bool completed;
 };
 
 /* All zero for a fresh socket. Numbers are the kernel's: from 0, and they wrap. */
 struct zerocopy {
-    struct zerocopy_flight flights[ZEROCOPY_MOST];
+    struct zerocopy_send ring[ZEROCOPY_MOST];
     uint32_t oldest; /* that zerocopy_take() has not returned */
     uint32_t next;   /* number of the next send */
 };
@@ -33,22 +33,22 @@ MUST_CHECK int zerocopy_allow(int socket);
 bool zerocopy_has_room(const struct zerocopy *sends);
 
 /* Whether there is a send that zerocopy_take() has not returned. */
-bool zerocopy_is_flying(const struct zerocopy *sends);
+bool zerocopy_in_flight(const struct zerocopy *sends);
 
 /* Bytes of this owner in such sends. */
 uint64_t zerocopy_bytes_of(const struct zerocopy *sends, const void *owner);
 
 /* A sendmsg() with MSG_ZEROCOPY has taken that many bytes. */
-void zerocopy_began(struct zerocopy *sends, void *owner, uint64_t bytes);
+void zerocopy_started(struct zerocopy *sends, void *owner, uint64_t bytes);
 
 /* Reads the completions that have arrived, without waiting. */
-MUST_CHECK int zerocopy_hear(struct zerocopy *sends, int socket);
+MUST_CHECK int zerocopy_poll(struct zerocopy *sends, int socket);
 
 /* Sends `first` to `last`, both included, have completed; false: not all of them are in flight. */
-MUST_CHECK bool zerocopy_ended(struct zerocopy *sends, uint32_t first, uint32_t last);
+MUST_CHECK bool zerocopy_complete(struct zerocopy *sends, uint32_t first, uint32_t last);
 
 /* Whether the oldest one has completed. */
-bool zerocopy_has_news(const struct zerocopy *sends);
+bool zerocopy_has_completed(const struct zerocopy *sends);
 
 /* Removes the oldest one, if it has completed; false: it has not, or there is none. */
 bool zerocopy_take(struct zerocopy *sends, void **owner, uint64_t *bytes);

@@ -149,7 +149,7 @@ static ssize_t tx_dmabuf_write(const struct net_comm *comm, unsigned socket)
 
 static void tx_dmabuf_taken(struct net_comm *comm, unsigned socket, uint64_t bytes)
 {
-    zerocopy_began(comm->gpu->zero_copy[socket], comm->tx.outgoing[socket].request, bytes);
+    zerocopy_started(comm->gpu->zero_copy[socket], comm->tx.outgoing[socket].request, bytes);
 }
 
 static bool tx_dmabuf_is_ready(const struct net_request *request)
@@ -191,13 +191,13 @@ void tx_dmabuf_poll(struct net_comm *comm, unsigned socket)
     int result;
 
     COMM_LOCKED(comm);
-    if (sends == NULL || !zerocopy_is_flying(sends))
+    if (sends == NULL || !zerocopy_in_flight(sends))
         return;
-    result = zerocopy_hear(sends, comm->link.forward[socket]);
+    result = zerocopy_poll(sends, comm->link.forward[socket]);
     if (result != TCPX_SUCCESS)
         comm_fail(comm, result);
     /* A connection that breaks tells all that was under way to be over, arrived or not. */
-    else if (zerocopy_has_news(sends) && comm->lost_at == 0)
+    else if (zerocopy_has_completed(sends) && comm->lost_at == 0)
         tx_connection_has_failed(comm, socket);
     while (comm->result == TCPX_SUCCESS && comm->lost_at == 0 &&
            zerocopy_take(sends, &request, &bytes))
@@ -208,7 +208,7 @@ bool tx_dmabuf_is_in_flight(const struct net_comm *comm, unsigned socket)
 {
     const struct zerocopy *sends = comm->gpu->zero_copy[socket];
 
-    return sends != NULL && zerocopy_is_flying(sends);
+    return sends != NULL && zerocopy_in_flight(sends);
 }
 
 /* --- the end ------------------------------------------------------------------------------- */
@@ -280,7 +280,7 @@ static bool tx_dmabuf_read_arrivals(struct net_comm *comm)
         void *request;
         uint64_t bytes;
 
-        if (sends == NULL || zerocopy_hear(sends, comm->link.forward[i]) != TCPX_SUCCESS)
+        if (sends == NULL || zerocopy_poll(sends, comm->link.forward[i]) != TCPX_SUCCESS)
             continue;
         while (zerocopy_take(sends, &request, &bytes))
             tx_moved(request, bytes);
