@@ -52,6 +52,8 @@ struct walk {
         if ((walk)->result == TCPX_SUCCESS)                                                        \
             (walk)->result = error_set(TCPX_SYSTEM_ERROR, __VA_ARGS__);                            \
     } while (0)
+#define NOTE_MESSAGE(walk, format, ...)                                                            \
+    NOTE_PROBLEM(walk, "control message %" PRIu32 ": " format, (walk)->number, __VA_ARGS__)
 
 /* False at the end of the control buffer, and where it cannot be read on. */
 static bool next_message(struct walk *walk, struct control_message *message)
@@ -65,16 +67,15 @@ static bool next_message(struct walk *walk, struct control_message *message)
     if (rest == 0)
         return false;
     if (rest < sizeof header) {
-        NOTE_PROBLEM(walk, "control message %" PRIu32 ": %zu bytes left, a header has %zu",
-                     walk->number, rest, sizeof header);
+        NOTE_MESSAGE(walk, "%zu bytes left, a header has %zu", rest, sizeof header);
         return false;
     }
     at = (const unsigned char *)whole->msg_control + walk->position;
     memcpy(&header, at, sizeof header);
     length = header.cmsg_len;
     if (length < CMSG_LEN(0) || length > rest) {
-        NOTE_PROBLEM(walk, "control message %" PRIu32 ": length %zu, possible are %zu to %zu",
-                     walk->number, length, (size_t)CMSG_LEN(0), rest);
+        NOTE_MESSAGE(walk, "length %zu, possible are %zu to %zu", length, (size_t)CMSG_LEN(0),
+                     rest);
         return false;
     }
     message->level = header.cmsg_level;
@@ -117,13 +118,11 @@ static void note_foreign(struct walk *walk, const struct control_message *messag
     for (size_t i = 0; i < LAYOUT_COUNT; i++) {
         if (!is_devmem(&layouts[i], message))
             continue;
-        NOTE_PROBLEM(
-            walk, "control message %" PRIu32 ": type %d is of the %s kernel, expected the %s one",
-            walk->number, message->type, layouts[i].kernel, walk->layout->kernel);
+        NOTE_MESSAGE(walk, "type %d is of the %s kernel, expected the %s one", message->type,
+                     layouts[i].kernel, walk->layout->kernel);
         return;
     }
-    NOTE_PROBLEM(walk, "control message %" PRIu32 ": unknown level %d type %d", walk->number,
-                 message->level, message->type);
+    NOTE_MESSAGE(walk, "unknown level %d type %d", message->level, message->type);
 }
 
 /* Brings either payload into the mainline form, whose id and flags the legacy kernel lacks. */
@@ -157,26 +156,21 @@ static void append_fragment(struct walk *walk, enum scatter_source source, uint6
 
     walk->bytes += length;
     if (!scatter_list_add(walk->scatter, &fragment))
-        NOTE_PROBLEM(walk, "control message %" PRIu32 ": all %" PRIu32 " fragments are in use",
-                     walk->number, walk->scatter->capacity);
+        NOTE_MESSAGE(walk, "all %" PRIu32 " fragments are in use", walk->scatter->capacity);
 }
 
 static void take_device(struct walk *walk, const struct devmem_fragment *fragment)
 {
     if (!token_list_add(walk->tokens, fragment->token))
-        NOTE_PROBLEM(walk, "control message %" PRIu32 ": all %" PRIu32 " token ranges are in use",
-                     walk->number, walk->tokens->capacity);
+        NOTE_MESSAGE(walk, "all %" PRIu32 " token ranges are in use", walk->tokens->capacity);
     if (fragment->flags != 0)
-        NOTE_PROBLEM(walk, "control message %" PRIu32 ": flags 0x%" PRIx32 ", expected 0",
-                     walk->number, fragment->flags);
+        NOTE_MESSAGE(walk, "flags 0x%" PRIx32 ", expected 0", fragment->flags);
     if (fragment->dmabuf_id != walk->call->dmabuf_id)
-        NOTE_PROBLEM(walk, "control message %" PRIu32 ": dma-buf %" PRIu32 ", expected %" PRIu32,
-                     walk->number, fragment->dmabuf_id, walk->call->dmabuf_id);
+        NOTE_MESSAGE(walk, "dma-buf %" PRIu32 ", expected %" PRIu32, fragment->dmabuf_id,
+                     walk->call->dmabuf_id);
     if (!range_inside(fragment->offset, fragment->size, walk->call->pool_size))
-        NOTE_PROBLEM(walk,
-                     "control message %" PRIu32 ": offset %" PRIu64 " length %" PRIu32
-                     " in a pool of %" PRIu64 " bytes",
-                     walk->number, fragment->offset, fragment->size, walk->call->pool_size);
+        NOTE_MESSAGE(walk, "offset %" PRIu64 " length %" PRIu32 " in a pool of %" PRIu64 " bytes",
+                     fragment->offset, fragment->size, walk->call->pool_size);
     append_fragment(walk, SCATTER_POOL, fragment->offset, fragment->size);
     walk->scatter->device_fragments++;
     walk->scatter->device_bytes += fragment->size;
@@ -207,9 +201,8 @@ static void take_message(struct walk *walk, const struct control_message *messag
     }
     walk->described = true;
     if (message->payload_size != walk->layout->payload_size) {
-        NOTE_PROBLEM(walk, "control message %" PRIu32 ": type %d with %zu bytes, expected %zu",
-                     walk->number, message->type, message->payload_size,
-                     walk->layout->payload_size);
+        NOTE_MESSAGE(walk, "type %d with %zu bytes, expected %zu", message->type,
+                     message->payload_size, walk->layout->payload_size);
         return;
     }
     fragment = read_payload(walk, message->payload);
