@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-enum { COPY_WAIT_MS = 60000, TOKENS_PER_WORD = 64, BEFORE = 1, AFTER = 1 };
+enum { COPY_WAIT_MS = 60000, BEFORE = 1, AFTER = 1 };
 
 struct page {
     uint32_t references; /* fragments that have not come back; 0: the page is free */
@@ -68,11 +68,9 @@ struct soft_devmem {
     struct place rest;    /* of the last fragment, where the iovec was too short for it */
     struct piece plan[SOFT_DEVMEM_CALL_FRAGMENTS];
 
-    /* Token t is outstanding if bit t is set, and means page_of[t]. Bit 0 is set for ever. */
-    uint64_t *token_bits;
-    uint32_t *page_of;
-    uint32_t token_room;   /* of both, a multiple of TOKENS_PER_WORD */
-    uint32_t first_unused; /* in no word before this one there is an unused token */
+    uint32_t *page_behind; /* by token: the page's number + 1; 0: it is not outstanding */
+    uint32_t token_room;
+    uint32_t first_unused; /* all tokens below it are outstanding; from 1 on */
 
     struct soft_devmem_statistics statistics;
 };
@@ -301,25 +299,17 @@ static bool reserve_tokens(struct soft_devmem *socket, uint32_t count)
 {
     uint64_t needed = 1 + socket->statistics.tokens_held + count;
     uint32_t room = socket->token_room > 0 ? socket->token_room : 2 * SOFT_DEVMEM_CALL_FRAGMENTS;
-    uint64_t *bits;
-    uint32_t *page_of;
+    uint32_t *pages;
 
     if (needed <= socket->token_room)
         return true;
     while (room < needed)
         room *= 2;
-    bits = realloc(socket->token_bits, room / TOKENS_PER_WORD * sizeof *bits);
-    if (bits == NULL)
+    pages = realloc(socket->page_behind, room * sizeof *pages);
+    if (pages == NULL)
         return false;
-    socket->token_bits = bits;
-    page_of = realloc(socket->page_of, room * sizeof *page_of);
-    if (page_of == NULL)
-        return false;
-    socket->page_of = page_of;
-    memset(bits + socket->token_room / TOKENS_PER_WORD, 0,
-           (room - socket->token_room) / TOKENS_PER_WORD * sizeof *bits);
-    if (socket->token_room == 0)
-        bits[0] = 1;
+    memset(pages + socket->token_room, 0, (room - socket->token_room) * sizeof *pages);
+    socket->page_behind = pages;
     socket->token_room = room;
     return true;
 }
@@ -327,15 +317,12 @@ static bool reserve_tokens(struct soft_devmem *socket, uint32_t count)
 /* The lowest number that is not in use, as the kernel does. */
 static uint32_t hand_out_token(struct soft_devmem *socket, uint32_t page)
 {
-    uint32_t word = socket->first_unused;
-    uint32_t token;
+    uint32_t token = socket->first_unused;
 
-    while (socket->token_bits[word] == UINT64_MAX)
-        word++;
-    socket->first_unused = word;
-    token = word * TOKENS_PER_WORD + (uint32_t)__builtin_ctzll(~socket->token_bits[word]);
-    socket->token_bits[word] |= UINT64_C(1) << token % TOKENS_PER_WORD;
-    socket->page_of[token] = page;
+    while (socket->page_behind[token] != 0)
+        token++;
+    socket->first_unused = token + 1;
+    socket->page_behind[token] = page + 1;
     socket->statistics.tokens_out++;
     socket->statistics.tokens_held++;
     return token;
@@ -344,15 +331,12 @@ static uint32_t hand_out_token(struct soft_devmem *socket, uint32_t page)
 /* Under the pool's lock; false: there is no such token. */
 static bool take_token_back(struct soft_devmem *socket, uint32_t token)
 {
-    uint32_t word = token / TOKENS_PER_WORD;
-    uint64_t bit = UINT64_C(1) << token % TOKENS_PER_WORD;
-
-    if (token == 0 || token >= socket->token_room || !(socket->token_bits[word] & bit))
+    if (token >= socket->token_room || socket->page_behind[token] == 0)
         return false;
-    socket->token_bits[word] &= ~bit;
-    if (word < socket->first_unused)
-        socket->first_unused = word;
-    drop_page(socket->pool, socket->page_of[token]);
+    drop_page(socket->pool, socket->page_behind[token] - 1);
+    socket->page_behind[token] = 0;
+    if (token < socket->first_unused)
+        socket->first_unused = token;
     socket->statistics.tokens_back++;
     socket->statistics.tokens_held--;
     return true;
@@ -644,6 +628,7 @@ int soft_devmem_open(struct soft_devmem_pool *pool, int fd, struct soft_devmem *
         return error_system(ENOMEM, "a socket of software devmem");
     socket->pool = pool;
     socket->fd = fd;
+    socket->first_unused = 1;
     pthread_mutex_lock(&pool->lock);
     socket->seed = random_at(pool->options.seed, ++pool->sockets);
     pthread_mutex_unlock(&pool->lock);
@@ -674,8 +659,7 @@ void soft_devmem_close(struct soft_devmem *socket)
     gpu_event_destroy(socket->copied);
     gpu_stream_destroy(socket->stream);
     gpu_pinned_free(socket->pool->gpu, &socket->staging);
-    free(socket->page_of);
-    free(socket->token_bits);
+    free(socket->page_behind);
     free(socket);
 }
 
