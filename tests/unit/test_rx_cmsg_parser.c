@@ -462,6 +462,40 @@ static void refuses_a_call_without_sense(void **state)
                      TCPX_INVALID_ARGUMENT);
 }
 
+/* At most 1024 tokens in 128 ranges at a time, each token once and in order. */
+static void returns_tokens_in_calls_that_the_kernel_takes(void **state)
+{
+    static struct devmem_token_range ranges[300];
+    struct token_list tokens = {.ranges = ranges, .count = 300};
+    struct devmem_token_range batch[DEVMEM_DONTNEED_MAX_RANGES];
+    struct token_cursor cursor = {.range = 0};
+    uint32_t most[] = {3000, 1}; /* one long range, then short ones */
+    uint32_t range = 0, done = 0, count, calls_made = 0;
+    unsigned in_batch;
+
+    (void)state;
+    for (uint32_t i = 0; i < 300; i++)
+        ranges[i] = (struct devmem_token_range){i * 5000, most[i > 0]};
+    for (; (in_batch = token_list_batch(&tokens, &cursor, batch, &count)) > 0; calls_made++) {
+        uint32_t sum = 0;
+
+        for (unsigned i = 0; i < in_batch; i++) {
+            assert_int_equal(batch[i].first, ranges[range].first + done);
+            assert_in_range(batch[i].count, 1, ranges[range].count - done);
+            sum += batch[i].count;
+            done += batch[i].count;
+            if (done == ranges[range].count) {
+                range++;
+                done = 0;
+            }
+        }
+        assert_int_equal(sum, count);
+        assert_true(count <= DEVMEM_DONTNEED_MAX_FRAGMENTS);
+    }
+    assert_int_equal(range, 300);
+    assert_int_equal(calls_made, 2 + 3); /* 1024, 1024, 952 + 72 short, 128, 99 */
+}
+
 static void sizes_control_buffers_as_the_kernel_does(void **state)
 {
     (void)state;
@@ -679,6 +713,7 @@ int main(void)
         calls_of(refuses_more_tokens_than_fit),
         calls_of(reports_the_first_problem),
         cmocka_unit_test(refuses_a_call_without_sense),
+        cmocka_unit_test(returns_tokens_in_calls_that_the_kernel_takes),
         cmocka_unit_test(sizes_control_buffers_as_the_kernel_does),
         cmocka_unit_test(names_every_problem_differently),
         cmocka_unit_test(places_what_random_kernels_deliver),

@@ -25,9 +25,8 @@
 #define DEVMEM_ETOOSMALL 525
 
 /* Legacy. */
-#define DEVMEM_LEGACY_SO_DONTNEED 97 /* returns 0 */
-#define DEVMEM_LEGACY_SCM_LINEAR  98
-#define DEVMEM_LEGACY_SCM_DEVICE  99
+#define DEVMEM_LEGACY_SCM_LINEAR 98
+#define DEVMEM_LEGACY_SCM_DEVICE 99
 
 #ifdef SCM_DEVMEM_DMABUF
 _Static_assert(SCM_DEVMEM_LINEAR == DEVMEM_SCM_LINEAR, "this architecture has its own numbers");
@@ -64,7 +63,7 @@ struct devmem_legacy_fragment {
 
 _Static_assert(sizeof(struct devmem_legacy_fragment) == 12, "kernel layout");
 
-/* Argument of either DONTNEED option: an array of ranges of tokens, [first, first + count). */
+/* Argument of the DONTNEED option: an array of ranges of tokens, [first, first + count). */
 struct devmem_token_range {
     uint32_t first;
     uint32_t count;
