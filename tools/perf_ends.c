@@ -4,7 +4,7 @@
 #include "net/transport.h"
 #include "net/io/io.h"
 #include "session/bootstrap.h"
-#include "session/open.h"
+#include "session/session_listener.h"
 #include "tools/perf_side.h"
 
 #include <errno.h>

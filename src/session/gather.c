@@ -2,21 +2,23 @@
  * Between a slot and the pieces of a transfer. On the GPU it is the same work as an unpack: many
  * fragments, from one place to another, in one launch; gathering only exchanges the two places.
  */
-#include "session/session_state.h"
+#include "session/gather.h"
+
+#include "session/transfer.h"
 
 #include <string.h>
 
 /* What a descriptor can say of where it reads. */
 static const uint64_t window_bytes = (uint64_t)1 << 32;
 
-int engine_prepare(struct tcpx_session *session)
+int gather_prepare_engine(struct tcpx_session *session)
 {
     return session->engine != NULL ? TCPX_SUCCESS : unpack_create(session->gpu, &session->engine);
 }
 
 /* --- host memory --------------------------------------------------------------------------- */
 
-static void copy_on_host(struct chunk *chunk, bool gathering)
+static void gather_on_host(struct chunk *chunk, bool gathering)
 {
     struct tcpx_transfer *transfer = chunk->transfer;
     struct piece_cursor cursor = chunk->at;
@@ -41,15 +43,15 @@ static void copy_on_host(struct chunk *chunk, bool gathering)
 /* --- GPU memory ---------------------------------------------------------------------------- */
 
 /* One submit: as many pieces as there are descriptors and lists for. */
-struct batch {
+struct gather_batch {
     struct unpack_list lists[GPU_UNPACK_LISTS];
     uint32_t list_count;
     uint32_t descriptors;
     uint64_t window; /* of the latest list, in the memory */
 };
 
-static struct unpack_list *list_for(struct batch *batch, const struct chunk *chunk, bool gathering,
-                                    uint64_t offset)
+static struct unpack_list *gather_list(struct gather_batch *batch, const struct chunk *chunk,
+                                       bool gathering, uint64_t offset)
 {
     const struct tcpx_memory *memory = chunk->transfer->memory;
     uint64_t window = gathering ? offset / window_bytes : 0;
@@ -74,7 +76,8 @@ static struct unpack_list *list_for(struct batch *batch, const struct chunk *chu
 }
 
 /* From chunk->copied on, as far as it goes; returns how far. */
-static uint64_t describe(struct batch *batch, const struct chunk *chunk, bool gathering)
+static uint64_t gather_describe(struct gather_batch *batch, const struct chunk *chunk,
+                                bool gathering)
 {
     const struct tcpx_transfer *transfer = chunk->transfer;
     struct piece_cursor cursor = chunk->at;
@@ -90,7 +93,7 @@ static uint64_t describe(struct batch *batch, const struct chunk *chunk, bool ga
         bytes = bytes < chunk->bytes - done ? bytes : chunk->bytes - done;
         if (gathering && bytes > to_window)
             bytes = to_window;
-        list = list_for(batch, chunk, gathering, offset);
+        list = gather_list(batch, chunk, gathering, offset);
         if (list == NULL)
             break;
         chunk->slot->descriptors[batch->descriptors++] = (struct unpack_descriptor){
@@ -104,10 +107,10 @@ static uint64_t describe(struct batch *batch, const struct chunk *chunk, bool ga
     return done;
 }
 
-static int submit(struct tcpx_session *session, struct chunk *chunk, bool gathering)
+static int gather_submit(struct tcpx_session *session, struct chunk *chunk, bool gathering)
 {
-    struct batch batch = {.list_count = 0};
-    uint64_t copied = describe(&batch, chunk, gathering);
+    struct gather_batch batch = {.list_count = 0};
+    uint64_t copied = gather_describe(&batch, chunk, gathering);
     int result =
         unpack_submit(session->engine, batch.lists, batch.list_count, false, &chunk->ticket);
 
@@ -117,9 +120,10 @@ static int submit(struct tcpx_session *session, struct chunk *chunk, bool gather
 }
 
 /* The descriptors of the slot are free again when the ticket is done. */
-static int gpu_step(struct tcpx_session *session, struct chunk *chunk, bool gathering, bool *done)
+static int gather_on_gpu(struct tcpx_session *session, struct chunk *chunk, bool gathering,
+                         bool *done)
 {
-    int result = engine_prepare(session);
+    int result = gather_prepare_engine(session);
 
     if (result == TCPX_SUCCESS && chunk->ticket != 0) {
         bool reached;
@@ -130,7 +134,7 @@ static int gpu_step(struct tcpx_session *session, struct chunk *chunk, bool gath
         chunk->ticket = 0;
     }
     if (result == TCPX_SUCCESS && chunk->copied < chunk->bytes)
-        result = submit(session, chunk, gathering);
+        result = gather_submit(session, chunk, gathering);
     *done = result == TCPX_SUCCESS && chunk->ticket == 0 && chunk->copied == chunk->bytes;
     return result;
 }
@@ -139,8 +143,8 @@ int gather_step(struct tcpx_session *session, struct chunk *chunk, bool gatherin
 {
     *done = false;
     if (chunk->transfer->memory->on_gpu)
-        return gpu_step(session, chunk, gathering, done);
-    copy_on_host(chunk, gathering);
+        return gather_on_gpu(session, chunk, gathering, done);
+    gather_on_host(chunk, gathering);
     *done = true;
     return TCPX_SUCCESS;
 }

@@ -9,8 +9,10 @@
  *
  * The k-th offer of a tag meets the k-th receive of that tag. Numbers are 8 bytes, little endian.
  */
+#include "session/matching.h"
+
 #include "base/clock.h"
-#include "session/session_state.h"
+#include "session/transfer.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -29,8 +31,8 @@ static unsigned bucket_of(uint64_t number)
     return (unsigned)((number * 0x9e3779b97f4a7c15u) >> 56) % BUCKETS;
 }
 
-static int say(struct tcpx_session *session, enum message message, const uint64_t *numbers,
-               size_t count)
+static int send_message(struct tcpx_session *session, enum message message, const uint64_t *numbers,
+                        size_t count)
 {
     uint64_t wire[3] = {0};
 
@@ -135,7 +137,7 @@ static void count_matching(struct tcpx_transfer *transfer)
 
 int matching_receive_done(struct tcpx_transfer *transfer)
 {
-    int result = say(transfer->session, DONE, &transfer->id, 1);
+    int result = send_message(transfer->session, DONE, &transfer->id, 1);
 
     if (result == TCPX_SUCCESS)
         transfer_end(transfer, TCPX_SUCCESS);
@@ -143,7 +145,7 @@ int matching_receive_done(struct tcpx_transfer *transfer)
 }
 
 /* A receive has met an offer. */
-static int meet(struct tcpx_transfer *receive, const struct offer *offer)
+static int match_receive(struct tcpx_transfer *receive, const struct offer *offer)
 {
     struct tcpx_session *session = receive->session;
     const uint64_t refusal[] = {offer->id, receive->total};
@@ -152,7 +154,7 @@ static int meet(struct tcpx_transfer *receive, const struct offer *offer)
     receive->id = offer->id;
     count_matching(receive);
     if (offer->bytes != receive->total) {
-        result = say(session, REFUSE, refusal, 2);
+        result = send_message(session, REFUSE, refusal, 2);
         if (result == TCPX_SUCCESS)
             transfer_end(receive, error_set(TCPX_INVALID_USAGE,
                                             "tag %llu: a receive of %llu bytes, but %s sends %llu",
@@ -162,7 +164,7 @@ static int meet(struct tcpx_transfer *receive, const struct offer *offer)
                                             (unsigned long long)offer->bytes));
         return result;
     }
-    result = say(session, GRANT, &offer->id, 1);
+    result = send_message(session, GRANT, &offer->id, 1);
     if (result != TCPX_SUCCESS)
         return result;
     if (receive->total == 0)
@@ -171,7 +173,7 @@ static int meet(struct tcpx_transfer *receive, const struct offer *offer)
     return TCPX_SUCCESS;
 }
 
-static int begin_receive(struct tcpx_transfer *transfer)
+static int match_begin_receive(struct tcpx_transfer *transfer)
 {
     struct tcpx_session *session = transfer->session;
     struct offer *offer = take_offer(session, transfer->tag);
@@ -181,16 +183,16 @@ static int begin_receive(struct tcpx_transfer *transfer)
         row_add(&session->expected[bucket_of(transfer->tag)], transfer);
         return TCPX_SUCCESS;
     }
-    result = meet(transfer, offer);
+    result = match_receive(transfer, offer);
     free(offer);
     return result;
 }
 
-static int begin_send(struct tcpx_transfer *transfer)
+static int match_begin_send(struct tcpx_transfer *transfer)
 {
     struct tcpx_session *session = transfer->session;
     const uint64_t offer[] = {session->next_id, transfer->tag, transfer->total};
-    int result = say(session, OFFER, offer, 3);
+    int result = send_message(session, OFFER, offer, 3);
 
     if (result != TCPX_SUCCESS)
         return result;
@@ -200,7 +202,8 @@ static int begin_send(struct tcpx_transfer *transfer)
 }
 
 /* Those whose stream or event was reached, in their order: a later one never passes. */
-static int begin_waiting(struct tcpx_session *session, struct direction *direction, bool *moved)
+static int match_begin_waiting(struct tcpx_session *session, struct direction *direction,
+                               bool *moved)
 {
     while (direction->waiting.first != NULL) {
         struct tcpx_transfer *transfer = direction->waiting.first;
@@ -212,7 +215,7 @@ static int begin_waiting(struct tcpx_session *session, struct direction *directi
         if (transfer->sending && session->offered_count == MOST_OFFERED)
             return TCPX_SUCCESS;
         row_take(&direction->waiting);
-        result = transfer->sending ? begin_send(transfer) : begin_receive(transfer);
+        result = transfer->sending ? match_begin_send(transfer) : match_begin_receive(transfer);
         if (result != TCPX_SUCCESS)
             return result;
         *moved = true;
@@ -223,16 +226,16 @@ static int begin_waiting(struct tcpx_session *session, struct direction *directi
 int matching_begin(struct tcpx_transfer *transfer)
 {
     struct tcpx_session *session = transfer->session;
-    struct direction *direction = transfer->sending ? &session->sending : &session->receiving;
+    struct direction *direction = session_direction(session, transfer->sending);
     bool moved;
 
     row_add(&direction->waiting, transfer);
-    return begin_waiting(session, direction, &moved);
+    return match_begin_waiting(session, direction, &moved);
 }
 
-/* --- what the peer says -------------------------------------------------------------------- */
+/* --- messages of the peer ------------------------------------------------------------------ */
 
-static int wrong(const struct tcpx_session *session, const char *what, uint64_t id)
+static int wrong_message(const struct tcpx_session *session, const char *what, uint64_t id)
 {
     return error_set(TCPX_REMOTE_ERROR, "%s: %s for transfer %llu, which it cannot be for",
                      control_peer(session->control), what, (unsigned long long)id);
@@ -243,7 +246,7 @@ static int on_offer(struct tcpx_session *session, const uint64_t *numbers)
     const struct offer offer = {.id = numbers[0], .tag = numbers[1], .bytes = numbers[2]};
     struct tcpx_transfer *receive = take_expected(session, offer.tag);
 
-    return receive != NULL ? meet(receive, &offer) : keep_offer(session, &offer);
+    return receive != NULL ? match_receive(receive, &offer) : keep_offer(session, &offer);
 }
 
 static int on_grant(struct tcpx_session *session, uint64_t id)
@@ -251,7 +254,7 @@ static int on_grant(struct tcpx_session *session, uint64_t id)
     struct tcpx_transfer *send = find_offered(session, id);
 
     if (send == NULL || send->granted)
-        return wrong(session, "a grant", id);
+        return wrong_message(session, "a grant", id);
     send->granted = true;
     count_matching(send);
     if (send->total != 0)
@@ -264,7 +267,7 @@ static int on_refusal(struct tcpx_session *session, uint64_t id, uint64_t expect
     struct tcpx_transfer *send = find_offered(session, id);
 
     if (send == NULL || send->granted)
-        return wrong(session, "a refusal", id);
+        return wrong_message(session, "a refusal", id);
     remove_offered(send);
     transfer_end(send, error_set(TCPX_INVALID_USAGE,
                                  "tag %llu: a send of %llu bytes, but %s expects %llu",
@@ -278,7 +281,7 @@ static int on_done(struct tcpx_session *session, uint64_t id)
     struct tcpx_transfer *send = find_offered(session, id);
 
     if (send == NULL || !send->granted || send->begun != send->total)
-        return wrong(session, "an acknowledgement", id);
+        return wrong_message(session, "an acknowledgement", id);
     remove_offered(send);
     send->acknowledged = true;
     if (send->moved == send->total)
@@ -331,15 +334,15 @@ int matching_step(struct tcpx_session *session, bool *moved)
         }
     }
     if (result == TCPX_SUCCESS)
-        result = begin_waiting(session, &session->sending, moved);
+        result = match_begin_waiting(session, &session->sending, moved);
     if (result == TCPX_SUCCESS)
-        result = begin_waiting(session, &session->receiving, moved);
+        result = match_begin_waiting(session, &session->receiving, moved);
     return result;
 }
 
 int matching_goodbye(struct tcpx_session *session)
 {
-    return say(session, GOODBYE, NULL, 0);
+    return send_message(session, GOODBYE, NULL, 0);
 }
 
 void matching_free(struct tcpx_session *session)

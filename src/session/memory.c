@@ -1,7 +1,8 @@
-/* Memory of a session: registered with every channel, in parts where a plugin needs that. */
+/* Registration of a session's memory. */
+#include "session/memory.h"
+
 #include "base/fork.h"
 #include "base/log.h"
-#include "session/session_state.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ struct channel_memory memory_at(const struct tcpx_memory *memory, bool sending, 
     return all[channel * memory->regions + offset / memory->stride];
 }
 
-static void deregister_all(struct tcpx_memory *memory)
+static void memory_release_regions(struct tcpx_memory *memory)
 {
     struct tcpx_session *session = memory->session;
     bool has_tables = memory->of_sender != NULL && memory->of_receiver != NULL;
@@ -40,9 +41,9 @@ static void deregister_all(struct tcpx_memory *memory)
     memory->regions = 0;
 }
 
-static void deregister(struct tcpx_memory *memory)
+static void memory_release(struct tcpx_memory *memory)
 {
-    deregister_all(memory);
+    memory_release_regions(memory);
     free(memory);
 }
 
@@ -50,7 +51,7 @@ static void deregister(struct tcpx_memory *memory)
  * GPU memory is exported in whole pages: the region grows to their bounds where its allocation
  * reaches that far.
  */
-static void widen(const struct gpu_pointer *pointer, uint8_t **address, uint64_t *bytes)
+static void widen_to_pages(const struct gpu_pointer *pointer, uint8_t **address, uint64_t *bytes)
 {
     const uint64_t page = 4096;
     uint64_t from = (uintptr_t)*address & ~(page - 1);
@@ -64,8 +65,8 @@ static void widen(const struct gpu_pointer *pointer, uint8_t **address, uint64_t
         *bytes = to - (uintptr_t)*address;
 }
 
-static int register_region(struct tcpx_memory *memory, const struct gpu_pointer *pointer,
-                           size_t region)
+static int memory_register_region(struct tcpx_memory *memory, const struct gpu_pointer *pointer,
+                                  size_t region)
 {
     struct tcpx_session *session = memory->session;
     uint64_t offset = region * memory->stride;
@@ -76,7 +77,7 @@ static int register_region(struct tcpx_memory *memory, const struct gpu_pointer 
     if (bytes > memory->stride && bytes - memory->stride > session->chunk_bytes)
         bytes = memory->stride + session->chunk_bytes;
     if (memory->on_gpu && session->plugin != NULL)
-        widen(pointer, &address, &bytes);
+        widen_to_pages(pointer, &address, &bytes);
     for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++) {
         size_t at = i * memory->regions + region;
 
@@ -89,7 +90,7 @@ static int register_region(struct tcpx_memory *memory, const struct gpu_pointer 
     return result;
 }
 
-static int register_all(struct tcpx_memory *memory, const struct gpu_pointer *pointer)
+static int memory_register_regions(struct tcpx_memory *memory, const struct gpu_pointer *pointer)
 {
     const struct tcpx_session *session = memory->session;
     uint64_t longest = longest_region(session);
@@ -102,19 +103,19 @@ static int register_all(struct tcpx_memory *memory, const struct gpu_pointer *po
     if (memory->of_sender == NULL || memory->of_receiver == NULL)
         return error_system(ENOMEM, "registrations for %u channels", session->channels);
     for (size_t i = 0; i < memory->regions && result == TCPX_SUCCESS; i++)
-        result = register_region(memory, pointer, i);
+        result = memory_register_region(memory, pointer, i);
     if (result == TCPX_SUCCESS || !memory->on_gpu || session->plugin == NULL)
         return result;
     /* A plugin may want whole pages, or memory of one kind of allocation. */
     log_tcpx("%llu bytes of GPU memory at %p are staged: %s", (unsigned long long)memory->bytes,
              (void *)memory->address, error_text());
-    deregister_all(memory);
+    memory_release_regions(memory);
     memory->staged = true;
     return TCPX_SUCCESS;
 }
 
-static int classify(const struct tcpx_session *session, void *address, uint64_t bytes,
-                    struct gpu_pointer *pointer, bool *on_gpu)
+static int memory_classify(const struct tcpx_session *session, void *address, uint64_t bytes,
+                           struct gpu_pointer *pointer, bool *on_gpu)
 {
     int result = TCPX_SUCCESS;
 
@@ -147,7 +148,7 @@ int tcpx_session_register(struct tcpx_session *session, void *address, uint64_t 
         return error_set(TCPX_INVALID_ARGUMENT,
                          "tcpx_session_register: %llu bytes at %p are not a range of memory",
                          (unsigned long long)bytes, address);
-    result = classify(session, address, bytes, &pointer, &on_gpu);
+    result = memory_classify(session, address, bytes, &pointer, &on_gpu);
     if (result != TCPX_SUCCESS)
         return result;
     memory = calloc(1, sizeof *memory);
@@ -162,7 +163,7 @@ int tcpx_session_register(struct tcpx_session *session, void *address, uint64_t 
     if (!memory->staged && session->gpu != NULL)
         result = gpu_enter(session->gpu, &scope);
     if (!memory->staged && result == TCPX_SUCCESS) {
-        result = register_all(memory, &pointer);
+        result = memory_register_regions(memory, &pointer);
         if (session->gpu != NULL)
             gpu_leave(session->gpu, &scope);
     }
@@ -171,7 +172,7 @@ int tcpx_session_register(struct tcpx_session *session, void *address, uint64_t 
         session->memories = memory;
         *out = memory;
     } else {
-        deregister(memory);
+        memory_release(memory);
     }
     session_unlock(session);
     return result;
@@ -204,7 +205,7 @@ int tcpx_session_deregister(struct tcpx_session *session, struct tcpx_memory *me
                            "is closed");
     } else {
         *at = memory->next;
-        deregister(memory);
+        memory_release(memory);
     }
     session_unlock(session);
     return result;
@@ -216,6 +217,6 @@ void memory_free_all(struct tcpx_session *session)
         struct tcpx_memory *memory = session->memories;
 
         session->memories = memory->next;
-        deregister(memory);
+        memory_release(memory);
     }
 }

@@ -11,6 +11,7 @@
 #include "plugin_host/bounded.h"
 #include "plugin_host/loader.h"
 #include "session/nics.h"
+#include "session/worker.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -27,7 +28,7 @@ enum { PLUGIN_CHANNELS = 2, MOST_NICS = 32, OWN_CHUNK_BYTES = 4 << 20 };
 
 struct opening {
     struct tcpx_session *session;
-    const struct session_setup *setup;
+    const struct tcpx_session_options *options;
     uint64_t deadline;
     struct nic nics[MOST_NICS];
     int nic_count;                               /* that are used */
@@ -113,18 +114,18 @@ static int choose_channels(struct opening *opening)
 
     if (result != TCPX_SUCCESS)
         return result;
-    if (opening->setup->channels > 0)
-        session->channels = (unsigned)opening->setup->channels;
+    if (opening->options->channels > 0)
+        session->channels = (unsigned)opening->options->channels;
     else if (config->num_channels != CONFIG_AUTO)
         session->channels = (unsigned)config->num_channels;
     else
         session->channels = session->plugin != NULL && opening->nic_count < PLUGIN_CHANNELS
                                 ? PLUGIN_CHANNELS
                                 : (unsigned)opening->nic_count;
-    session->chunk_bytes = opening->setup->chunk_bytes != 0 ? opening->setup->chunk_bytes
-                           : config->chunk_bytes != 0       ? config->chunk_bytes
-                           : session->plugin == NULL        ? OWN_CHUNK_BYTES
-                                                            : config->nccl_chunk_bytes;
+    session->chunk_bytes = opening->options->chunk_bytes != 0 ? opening->options->chunk_bytes
+                           : config->chunk_bytes != 0         ? config->chunk_bytes
+                           : session->plugin == NULL          ? OWN_CHUNK_BYTES
+                                                              : config->nccl_chunk_bytes;
     session->sending.lanes = calloc(session->channels, sizeof *session->sending.lanes);
     session->receiving.lanes = calloc(session->channels, sizeof *session->receiving.lanes);
     if (session->sending.lanes == NULL || session->receiving.lanes == NULL)
@@ -196,8 +197,8 @@ static int fill_agreement(struct opening *opening)
 
 /* --- agreeing ------------------------------------------------------------------------------ */
 
-static int expect(struct opening *opening, uint8_t expected, const char *awaited, void *payload,
-                  size_t room, size_t *bytes)
+static int opening_expect(struct opening *opening, uint8_t expected, const char *awaited,
+                          void *payload, size_t room, size_t *bytes)
 {
     struct control *control = opening->session->control;
     uint8_t type;
@@ -209,7 +210,7 @@ static int expect(struct opening *opening, uint8_t expected, const char *awaited
     return result;
 }
 
-static int agree(struct opening *opening)
+static int opening_agree(struct opening *opening)
 {
     struct control *control = opening->session->control;
     uint8_t bytes[AGREEMENT_BYTES];
@@ -217,8 +218,8 @@ static int agree(struct opening *opening)
     int result = control_send(control, AGREEMENT, bytes, length);
 
     if (result == TCPX_SUCCESS)
-        result =
-            expect(opening, AGREEMENT, "what the peer works with", bytes, sizeof bytes, &length);
+        result = opening_expect(opening, AGREEMENT, "what the peer works with", bytes, sizeof bytes,
+                                &length);
     if (result == TCPX_SUCCESS)
         result = agreement_decode(bytes, length, &opening->theirs);
     if (result == TCPX_SUCCESS)
@@ -228,7 +229,7 @@ static int agree(struct opening *opening)
 
 /* --- connecting ---------------------------------------------------------------------------- */
 
-static int connect_step(struct opening *opening, unsigned channel, bool *all)
+static int opening_connect_step(struct opening *opening, unsigned channel, bool *all)
 {
     struct tcpx_session *session = opening->session;
     int number = nic_of(opening, channel)->number;
@@ -250,7 +251,7 @@ static int connect_step(struct opening *opening, unsigned channel, bool *all)
  * The peer may have given up in the meantime, and then says why. What the socket did not take of
  * the agreement goes on its way here: the peer cannot connect without it.
  */
-static int look_at_peer(struct opening *opening)
+static int opening_poll_peer(struct opening *opening)
 {
     struct control *control = opening->session->control;
     uint8_t type;
@@ -270,12 +271,12 @@ static int look_at_peer(struct opening *opening)
 }
 
 /* A channel has failed; that the peer has given up is the better reason. */
-static int explain(struct opening *opening, int result)
+static int opening_explain(struct opening *opening, int result)
 {
     char why[400];
 
     snprintf(why, sizeof why, "%s", error_text());
-    if (look_at_peer(opening) != TCPX_SUCCESS)
+    if (opening_poll_peer(opening) != TCPX_SUCCESS)
         return error_set(TCPX_REMOTE_ERROR, "%s", error_text());
     /* An argument that is wrong was the peer's handle. */
     return error_set(result == TCPX_INVALID_ARGUMENT ? TCPX_REMOTE_ERROR : result, "%s: %s",
@@ -292,8 +293,9 @@ static int connect_all(struct opening *opening)
     while (!all && result == TCPX_SUCCESS) {
         all = true;
         for (unsigned i = 0; i < opening->session->channels && result == TCPX_SUCCESS; i++)
-            result = connect_step(opening, i, &all);
-        result = result == TCPX_SUCCESS ? look_at_peer(opening) : explain(opening, result);
+            result = opening_connect_step(opening, i, &all);
+        result =
+            result == TCPX_SUCCESS ? opening_poll_peer(opening) : opening_explain(opening, result);
         if (result == TCPX_SUCCESS && !all && deadline_passed(opening->deadline))
             return error_set(TCPX_IN_PROGRESS, "the channels to %s were not connected in time",
                              control_peer(opening->session->control));
@@ -303,13 +305,14 @@ static int connect_all(struct opening *opening)
     return result;
 }
 
-static int be_ready(struct opening *opening)
+static int opening_be_ready(struct opening *opening)
 {
     size_t bytes;
     int result = control_send(opening->session->control, READY, NULL, 0);
 
     if (result == TCPX_SUCCESS && !opening->peer_is_ready)
-        result = expect(opening, READY, "that the peer's channels are connected", NULL, 0, &bytes);
+        result = opening_expect(opening, READY, "that the peer's channels are connected", NULL, 0,
+                                &bytes);
     /* No later call need send anything over this connection. */
     if (result == TCPX_SUCCESS)
         result = control_send_all(opening->session->control, opening->deadline);
@@ -345,7 +348,7 @@ static void look_for_threads(struct tcpx_session *session)
  * It waits for the lock, and reads the control connection when READY has come. Whole messages move
  * without it.
  */
-static int start_thread(struct tcpx_session *session)
+static int opening_start_worker(struct tcpx_session *session)
 {
     int result = worker_start(session);
 
@@ -355,15 +358,15 @@ static int start_thread(struct tcpx_session *session)
     return TCPX_SUCCESS;
 }
 
-static int finish_opening(struct opening *opening)
+static int opening_finish(struct opening *opening)
 {
     struct tcpx_session *session = opening->session;
     int result;
 
     session_lock(session);
-    result = start_thread(session);
+    result = opening_start_worker(session);
     if (result == TCPX_SUCCESS)
-        result = be_ready(opening);
+        result = opening_be_ready(opening);
     session_unlock(session);
     return result;
 }
@@ -410,7 +413,7 @@ static void describe_path(struct opening *opening)
     log_tcpx("path: %s", session->path);
 }
 
-static int open_steps(struct opening *opening)
+static int opening_steps(struct opening *opening)
 {
     int result = choose_nics(opening);
 
@@ -423,22 +426,22 @@ static int open_steps(struct opening *opening)
     if (result == TCPX_SUCCESS)
         result = fill_agreement(opening);
     if (result == TCPX_SUCCESS)
-        result = agree(opening);
+        result = opening_agree(opening);
     if (result == TCPX_SUCCESS)
         result = connect_all(opening);
     if (result == TCPX_SUCCESS)
         result = check_chunks(opening->session);
     if (result == TCPX_SUCCESS) {
         look_for_threads(opening->session);
-        result = finish_opening(opening);
+        result = opening_finish(opening);
     }
     if (result == TCPX_SUCCESS)
         describe_path(opening);
     return result;
 }
 
-/* Listeners have served; attempts that were not finished are nobody's any more. */
-static void clean_up(struct opening *opening)
+/* Closes the listeners, and cancels attempts to connect that were not finished. */
+static void opening_clean_up(struct opening *opening)
 {
     const struct tcpx_session *session = opening->session;
 
@@ -449,8 +452,8 @@ static void clean_up(struct opening *opening)
     }
 }
 
-int session_connect_channels(struct tcpx_session *session, const struct session_setup *setup,
-                             uint64_t deadline)
+int session_connect_channels(struct tcpx_session *session,
+                             const struct tcpx_session_options *options, uint64_t deadline)
 {
     struct opening *opening = calloc(1, sizeof *opening);
     struct gpu_scope scope;
@@ -460,19 +463,19 @@ int session_connect_channels(struct tcpx_session *session, const struct session_
     if (opening == NULL)
         return error_system(ENOMEM, "a session");
     opening->session = session;
-    opening->setup = setup;
+    opening->options = options;
     opening->deadline = deadline;
     if (session->gpu != NULL)
         result = gpu_enter(session->gpu, &scope);
     if (result == TCPX_SUCCESS) {
-        result = open_steps(opening);
+        result = opening_steps(opening);
         if (result != TCPX_SUCCESS) {
             snprintf(why, sizeof why, "%s", error_text());
             session_lock(session); /* its thread may have begun */
             control_refuse(session->control, why);
             session_unlock(session);
         }
-        clean_up(opening); /* which may fail, too */
+        opening_clean_up(opening); /* which may fail, too */
         if (result != TCPX_SUCCESS)
             error_keep("%s", why);
         if (session->gpu != NULL)

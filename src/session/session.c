@@ -1,10 +1,18 @@
 /* Sessions as callers make and end them. */
+#include "session/session.h"
+
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/time_limit.h"
 #include "plugin_host/loader.h"
 #include "session/bootstrap.h"
+#include "session/chunks.h"
+#include "session/matching.h"
+#include "session/memory.h"
 #include "session/open.h"
+#include "session/slots.h"
+#include "session/transfer.h"
+#include "session/worker.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,9 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* --- options ------------------------------------------------------------------------------- */
+/* --- making -------------------------------------------------------------------------------- */
 
-/* What a program does not know yet, since it was built with an older header, is the default. */
 static int take_options(const struct tcpx_session_options *given,
                         struct tcpx_session_options *options)
 {
@@ -42,16 +49,22 @@ static int take_options(const struct tcpx_session_options *given,
     return TCPX_SUCCESS;
 }
 
-static int check_port(int port, int least)
+int session_check_call(const char *wrong, int port, int least_port,
+                       const struct tcpx_session_options *given,
+                       struct tcpx_session_options *options)
 {
-    return port >= least && port <= 65535
-               ? TCPX_SUCCESS
-               : error_set(TCPX_INVALID_ARGUMENT, "port %d: %d to 65535", port, least);
+    int result = fork_watch();
+
+    if (result == TCPX_SUCCESS)
+        result = fork_check();
+    if (result == TCPX_SUCCESS && wrong != NULL)
+        result = error_set(TCPX_INVALID_ARGUMENT, "%s", wrong);
+    if (result == TCPX_SUCCESS && (port < least_port || port > 65535))
+        result = error_set(TCPX_INVALID_ARGUMENT, "port %d: %d to 65535", port, least_port);
+    return result == TCPX_SUCCESS ? take_options(given, options) : result;
 }
 
-/* --- making -------------------------------------------------------------------------------- */
-
-static void init_rows(struct tcpx_session *session)
+static void session_init_rows(struct tcpx_session *session)
 {
     struct direction *directions[] = {&session->sending, &session->receiving};
 
@@ -66,18 +79,7 @@ static void init_rows(struct tcpx_session *session)
     }
 }
 
-/* Deadlines are moments of that clock. */
-static void init_monotonic(pthread_cond_t *condition)
-{
-    pthread_condattr_t clock;
-
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &clock);
-    pthread_condattr_destroy(&clock);
-}
-
-static int make(const struct tcpx_session_options *options, struct tcpx_session **out)
+int session_make(const struct tcpx_session_options *options, struct tcpx_session **out)
 {
     struct tcpx_session *session = calloc(1, sizeof *session);
     int result;
@@ -87,9 +89,9 @@ static int make(const struct tcpx_session_options *options, struct tcpx_session 
     session->gpu_number = options->gpu;
     session->wake_fd = -1;
     session->event_fd = -1;
-    init_rows(session);
+    session_init_rows(session);
     pthread_mutex_init(&session->lock, NULL);
-    init_monotonic(&session->changed);
+    session_condition_init(&session->changed);
     result = import_open_named(options->plugin_path, &session->plugin);
     /* The built-in transport does more without a table between. */
     if (result == TCPX_SUCCESS && import_is_builtin(session->plugin))
@@ -104,22 +106,19 @@ static int make(const struct tcpx_session_options *options, struct tcpx_session 
     return TCPX_SUCCESS;
 }
 
-/* The control connection is there: the rest is the same for both sides. */
-static int complete(struct tcpx_session *session, const struct tcpx_session_options *options,
-                    uint64_t deadline)
-{
-    const struct session_setup setup = {.channels = options->channels,
-                                        .chunk_bytes = options->chunk_bytes};
-
-    return session_connect_channels(session, &setup, deadline);
-}
-
-/* Keeps the reason: closing may fail, too. */
-static int give_up(struct tcpx_session *session, int result)
+int session_complete(struct tcpx_session *session, int result,
+                     const struct tcpx_session_options *options, uint64_t deadline,
+                     struct tcpx_session **out)
 {
     char why[400];
 
-    snprintf(why, sizeof why, "%s", error_text());
+    if (result == TCPX_SUCCESS)
+        result = session_connect_channels(session, options, deadline);
+    if (result == TCPX_SUCCESS) {
+        *out = session;
+        return TCPX_SUCCESS;
+    }
+    snprintf(why, sizeof why, "%s", error_text()); /* closing may fail, too */
     tcpx_session_close(session);
     return error_set(result, "%s", why);
 }
@@ -130,167 +129,18 @@ int tcpx_session_connect(const char *host, int port, const struct tcpx_session_o
     struct tcpx_session_options all;
     struct tcpx_session *session;
     uint64_t deadline;
-    int result = fork_watch();
+    const char *wrong =
+        host == NULL || out == NULL ? "tcpx_session_connect: an argument is NULL" : NULL;
+    int result = session_check_call(wrong, port, 1, options, &all);
 
-    if (result == TCPX_SUCCESS)
-        result = fork_check();
-    if (result == TCPX_SUCCESS && (host == NULL || out == NULL))
-        result = error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_connect: an argument is NULL");
-    if (result == TCPX_SUCCESS)
-        result = check_port(port, 1);
-    if (result == TCPX_SUCCESS)
-        result = take_options(options, &all);
     if (result == TCPX_SUCCESS)
         result = time_limit(timeout_ms, &deadline);
     if (result == TCPX_SUCCESS)
-        result = make(&all, &session);
+        result = session_make(&all, &session);
     if (result != TCPX_SUCCESS)
         return result;
     result = bootstrap_connect(host, (uint16_t)port, all.secret_file, deadline, &session->control);
-    if (result == TCPX_SUCCESS)
-        result = complete(session, &all, deadline);
-    if (result != TCPX_SUCCESS)
-        return give_up(session, result);
-    *out = session;
-    return TCPX_SUCCESS;
-}
-
-/* --- listening ----------------------------------------------------------------------------- */
-
-struct tcpx_session_listener {
-    pthread_mutex_t lock;
-    pthread_cond_t free; /* nobody waits for a peer */
-    bool is_taken;       /* somebody does */
-    struct bootstrap_listener *bootstrap;
-    struct tcpx_session_options options;
-    char *plugin_path; /* copies of the caller's */
-};
-
-int tcpx_session_listen(const char *address, int port, const struct tcpx_session_options *options,
-                        struct tcpx_session_listener **out)
-{
-    struct tcpx_session_listener *listener;
-    struct tcpx_session_options all;
-    int result = fork_watch();
-
-    if (result == TCPX_SUCCESS)
-        result = fork_check();
-    if (result == TCPX_SUCCESS && out == NULL)
-        result = error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_listen: listener is NULL");
-    if (result == TCPX_SUCCESS)
-        result = check_port(port, 0);
-    if (result == TCPX_SUCCESS)
-        result = take_options(options, &all);
-    if (result != TCPX_SUCCESS)
-        return result;
-    listener = calloc(1, sizeof *listener);
-    if (listener == NULL)
-        return error_system(ENOMEM, "a listener");
-    pthread_mutex_init(&listener->lock, NULL);
-    init_monotonic(&listener->free);
-    listener->options = all;
-    listener->options.secret_file = NULL; /* it has been read */
-    if (all.plugin_path != NULL) {
-        listener->plugin_path = strdup(all.plugin_path);
-        listener->options.plugin_path = listener->plugin_path;
-        if (listener->plugin_path == NULL)
-            result = error_system(ENOMEM, "a listener");
-    }
-    if (result == TCPX_SUCCESS)
-        result = bootstrap_listen(address, (uint16_t)port, all.secret_file, &listener->bootstrap);
-    if (result != TCPX_SUCCESS) {
-        tcpx_session_stop_listening(listener);
-        return result;
-    }
-    *out = listener;
-    return TCPX_SUCCESS;
-}
-
-int tcpx_session_port(const struct tcpx_session_listener *listener, int *port)
-{
-    if (listener == NULL || port == NULL)
-        return error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_port: an argument is NULL");
-    *port = bootstrap_port(listener->bootstrap);
-    return TCPX_SUCCESS;
-}
-
-/* Whoever waits for a peer has the listener to himself. */
-static bool take_listener(struct tcpx_session_listener *listener, uint64_t deadline)
-{
-    const struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000),
-                                   .tv_nsec = (long)(deadline % 1000000000)};
-    bool taken;
-
-    pthread_mutex_lock(&listener->lock);
-    while (listener->is_taken && !deadline_passed(deadline))
-        pthread_cond_timedwait(&listener->free, &listener->lock, &until);
-    taken = !listener->is_taken;
-    listener->is_taken = true;
-    pthread_mutex_unlock(&listener->lock);
-    return taken;
-}
-
-static void give_listener(struct tcpx_session_listener *listener)
-{
-    pthread_mutex_lock(&listener->lock);
-    listener->is_taken = false;
-    pthread_cond_signal(&listener->free);
-    pthread_mutex_unlock(&listener->lock);
-}
-
-/* One after the other, each until its own deadline. */
-static int wait_for_peer(struct tcpx_session_listener *listener, uint64_t deadline,
-                         struct control **control)
-{
-    int result;
-
-    if (!take_listener(listener, deadline))
-        return error_set(TCPX_IN_PROGRESS, "no peer came in time: others waited for one, too");
-    result = bootstrap_accept(listener->bootstrap, deadline, control);
-    give_listener(listener);
-    return result;
-}
-
-int session_accept_until(struct tcpx_session_listener *listener, uint64_t peer_deadline,
-                         uint64_t open_deadline, struct tcpx_session **out)
-{
-    struct tcpx_session *session;
-    int result = make(&listener->options, &session);
-
-    if (result != TCPX_SUCCESS)
-        return result;
-    result = wait_for_peer(listener, peer_deadline, &session->control);
-    if (result == TCPX_SUCCESS)
-        result = complete(session, &listener->options, open_deadline);
-    if (result != TCPX_SUCCESS)
-        return give_up(session, result);
-    *out = session;
-    return TCPX_SUCCESS;
-}
-
-int tcpx_session_accept(struct tcpx_session_listener *listener, int timeout_ms,
-                        struct tcpx_session **out)
-{
-    uint64_t deadline;
-    int result = fork_check();
-
-    if (result == TCPX_SUCCESS && (listener == NULL || out == NULL))
-        result = error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_accept: an argument is NULL");
-    if (result == TCPX_SUCCESS)
-        result = time_limit(timeout_ms, &deadline);
-    return result == TCPX_SUCCESS ? session_accept_until(listener, deadline, deadline, out)
-                                  : result;
-}
-
-void tcpx_session_stop_listening(struct tcpx_session_listener *listener)
-{
-    if (listener == NULL)
-        return;
-    bootstrap_listener_close(listener->bootstrap);
-    pthread_cond_destroy(&listener->free);
-    pthread_mutex_destroy(&listener->lock);
-    free(listener->plugin_path);
-    free(listener);
+    return session_complete(session, result, &all, deadline, out);
 }
 
 /* --- ending -------------------------------------------------------------------------------- */
@@ -311,7 +161,7 @@ static void close_channels(struct tcpx_session *session)
 }
 
 /* What the GPU has begun with memory of the caller's ends before that is the caller's again. */
-static void drain(struct tcpx_session *session)
+static void session_drain(struct tcpx_session *session)
 {
     enum { PAUSE_NS = 50000 };
 
@@ -331,7 +181,7 @@ void tcpx_session_close(struct tcpx_session *session)
         matching_goodbye(session) != TCPX_SUCCESS)
         log_debug("%s", error_text());
     if (session->engine != NULL && !session->is_drained)
-        drain(session);
+        session_drain(session);
     transfer_free_all(session);
     matching_free(session);
     /* Plugins work with the GPU that is current. */

@@ -1,11 +1,14 @@
 /*
- * What the files of the session share. A transfer goes one of two ways:
+ * The state of a session, which its files share. A transfer goes one of two ways:
  *
  *   whole.c   over one channel of the built-in transport, as one message; the caller's own thread
  *             moves it along
  *   chunks.c  everything else: matched with the peer's side over the control connection
  *             (matching.c), then cut into chunks that go round the channels; a thread of the
  *             session (worker.c) moves them along
+ *
+ * Calls go down only: session_listener, session, open and transfer_calls; worker; whole and chunks;
+ * unpack_lane; lane, gather and matching; slots, memory and transfer; this.
  */
 #ifndef TCPX_SESSION_SESSION_STATE_H
 #define TCPX_SESSION_SESSION_STATE_H
@@ -39,11 +42,6 @@ struct tcpx_memory {
     struct channel_memory *of_receiver;
 };
 
-/* The registration that covers a chunk at `offset`. */
-struct channel_memory memory_at(const struct tcpx_memory *memory, bool sending, unsigned channel,
-                                uint64_t offset);
-void memory_free_all(struct tcpx_session *session);
-
 /* --- staging: memory between the network and what it cannot reach in one piece --------------- */
 
 enum { SLOT_DESCRIPTORS = 4096 };
@@ -71,12 +69,6 @@ struct slots {
     struct channel_memory landing_memory[MOST_CHANNELS];
 };
 
-/* Makes it when it is first needed, for the lanes of one direction. */
-MUST_CHECK int slots_prepare(struct tcpx_session *session, bool sending);
-struct slot *slots_take(struct slots *slots); /* NULL: none is free */
-void slots_give(struct slots *slots, struct slot *slot);
-void slots_free(struct tcpx_session *session, struct slots *slots);
-
 /* --- transfers ----------------------------------------------------------------------------- */
 
 struct piece_cursor {
@@ -91,7 +83,7 @@ struct tcpx_transfer {
     struct tcpx_transfer *next; /* in the list that it waits in */
     bool sending;
     bool is_whole;
-    bool told; /* its end was counted and announced */
+    bool announced; /* its end was counted, and waiting threads were woken */
     struct tcpx_memory *memory;
     struct tcpx_piece one; /* the only piece, mostly */
     struct tcpx_piece *pieces;
@@ -116,7 +108,7 @@ struct tcpx_transfer {
     bool started;
     enum net_after after_kind;
     void *after_what;
-    struct tcpx_transfer *next_active; /* those that are started and not told */
+    struct tcpx_transfer *next_active; /* those that are started and not announced */
     struct tcpx_transfer *previous_active;
     struct net_request *request; /* NULL: not yet, or not any more */
     bool is_waited_for;          /* a thread waits for the request, and only that thread tests it */
@@ -131,24 +123,6 @@ struct transfer_row {
     struct tcpx_transfer *first;
     struct tcpx_transfer **last; /* where the next one is put */
 };
-void row_init(struct transfer_row *row);
-void row_add(struct transfer_row *row, struct tcpx_transfer *transfer);
-struct tcpx_transfer *row_take(struct transfer_row *row);
-
-/* With the session's lock: it has ended; result and why are said by the latest error. */
-void transfer_end(struct tcpx_transfer *transfer, int result);
-/* It has ended: counts that and tells whoever waits for it, once. With the session's lock. */
-void transfer_announce(struct tcpx_transfer *transfer);
-
-void transfer_free_all(struct tcpx_session *session);
-
-/* Whether the GPU has reached what the transfer waits for. */
-MUST_CHECK int transfer_is_ready(struct tcpx_transfer *transfer, bool *ready);
-
-/* Passes over `bytes` of the pieces. */
-void cursor_move(const struct tcpx_transfer *transfer, struct piece_cursor *cursor, uint64_t bytes);
-/* How much of the current piece is left; passes over empty ones. */
-uint64_t cursor_left(const struct tcpx_transfer *transfer, struct piece_cursor *cursor);
 
 /* --- chunks -------------------------------------------------------------------------------- */
 
@@ -234,7 +208,7 @@ struct tcpx_session {
     struct tcpx_memory *memories;
     struct tcpx_transfer *transfers; /* the newest one */
     struct tcpx_transfer *active;    /* whole messages that are started */
-    unsigned whole_count;            /* those that nobody was told the end of */
+    unsigned whole_count;            /* those whose end was not announced */
     struct control *control;
     struct unpack_engine *engine; /* NULL until it is needed */
     struct gpu_stream *order;     /* waits for callers' streams and events; NULL until needed */
@@ -264,50 +238,19 @@ struct tcpx_session {
 void session_lock(struct tcpx_session *session);
 void session_unlock(struct tcpx_session *session);
 
+/* Conditions whose waits end at a deadline of base/clock.h, or earlier. */
+void session_condition_init(pthread_cond_t *condition);
+void session_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_t deadline);
+
 /*
  * The result is the session's from now on. All transfers in chunks end with it as soon as the
  * worker has drained what the GPU and the network still have. With the lock.
  */
 void session_fail(struct tcpx_session *session, int result);
 
-/* --- what a step of the worker does; with the lock ------------------------------------------- */
-
-/* *moved: whether anything has. A failure is the session's. */
-MUST_CHECK int matching_step(struct tcpx_session *session, bool *moved);
-MUST_CHECK int chunks_step(struct tcpx_session *session, bool *moved);
-void whole_step(struct tcpx_session *session, bool *moved);
-/* It is told, and nobody has to look at it any more. */
-void whole_leave(struct tcpx_transfer *transfer);
-
-/* The worker is there from now on. With the lock. */
-MUST_CHECK int worker_start(struct tcpx_session *session);
-void worker_wake(struct tcpx_session *session);
-void worker_stop(struct tcpx_session *session); /* without the lock */
-
-/* Sends that are offered, receives that are expected, and what the peer says of them. */
-MUST_CHECK int matching_begin(struct tcpx_transfer *transfer);
-MUST_CHECK int matching_receive_done(struct tcpx_transfer *transfer);
-MUST_CHECK int matching_goodbye(struct tcpx_session *session);
-void matching_free(struct tcpx_session *session);
-
-/*
- * Nothing more will be begun. False: sends that the peer has, or copies on the GPU, have not ended
- * yet, and their time is not over; ask again. Memory that the network still has is marked. Never
- * waits; with the lock.
- */
-MUST_CHECK bool chunks_drain_step(struct tcpx_session *session);
-
-/* As whole messages, from where the transfer's first call is to where it is asked about. */
-void whole_begin(struct tcpx_transfer *transfer);    /* with the session's lock */
-void whole_start_more(struct tcpx_session *session); /* the same */
-/* Without the session's lock. `stream` is looked at if `on_stream`. */
-void whole_test(struct tcpx_transfer *transfer, bool on_stream, void *stream);
-void whole_wait(struct tcpx_transfer *transfer, uint64_t deadline);
-
-/* GPU memory to slots and back: gathered from, or scattered to, the pieces of a transfer. */
-MUST_CHECK int gather_step(struct tcpx_session *session, struct chunk *chunk, bool gathering,
-                           bool *done);
-/* Makes the engine if there is none. */
-MUST_CHECK int engine_prepare(struct tcpx_session *session);
+static inline struct direction *session_direction(struct tcpx_session *session, bool sending)
+{
+    return sending ? &session->sending : &session->receiving;
+}
 
 #endif

@@ -1,8 +1,5 @@
-/*
- * Slots of pinned host memory, one chunk each, that every channel of a direction can use. Where the
- * network can only write into GPU memory, slots for receives have as much of that.
- */
-#include "session/session_state.h"
+/* The memory of slots, and which of them are free. */
+#include "session/slots.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +7,7 @@
 enum { PAGE = 4096, MOST_BYTES = 64 << 20 };
 
 /* As many as can be under way, but no more than some memory; one is enough to get along. */
-static unsigned how_many(const struct tcpx_session *session, uint64_t slot_bytes)
+static unsigned slots_wanted(const struct tcpx_session *session, uint64_t slot_bytes)
 {
     uint64_t most = (uint64_t)session->channels * LANE_CHUNKS;
     uint64_t fit = MOST_BYTES / slot_bytes;
@@ -20,7 +17,7 @@ static unsigned how_many(const struct tcpx_session *session, uint64_t slot_bytes
     return (unsigned)(fit < most ? fit : most);
 }
 
-static int allocate(struct tcpx_session *session, struct slots *slots, uint64_t slot_bytes)
+static int slots_allocate(struct tcpx_session *session, struct slots *slots, uint64_t slot_bytes)
 {
     const uint64_t list_bytes = SLOT_DESCRIPTORS * sizeof(struct unpack_descriptor);
     int result;
@@ -39,7 +36,7 @@ static int allocate(struct tcpx_session *session, struct slots *slots, uint64_t 
     return result;
 }
 
-static void divide(struct slots *slots, uint64_t slot_bytes)
+static void slots_divide(struct slots *slots, uint64_t slot_bytes)
 {
     uint8_t *host = slots->plain != NULL ? slots->plain : slots->pinned.host;
 
@@ -61,7 +58,7 @@ static void divide(struct slots *slots, uint64_t slot_bytes)
 }
 
 /* Plugins register the memory of the GPU that is current. */
-static int register_landing(struct tcpx_session *session, struct slots *slots)
+static int slots_register_landing(struct tcpx_session *session, struct slots *slots)
 {
     struct gpu_scope scope;
     int result = gpu_enter(session->gpu, &scope);
@@ -76,35 +73,36 @@ static int register_landing(struct tcpx_session *session, struct slots *slots)
     return result;
 }
 
-static int make_landing(struct tcpx_session *session, struct slots *slots, uint64_t slot_bytes)
+static int slots_make_landing(struct tcpx_session *session, struct slots *slots,
+                              uint64_t slot_bytes)
 {
     enum { ALIGNMENT = 65536 };
     int result =
         gpu_memory_alloc(session->gpu, slot_bytes * slots->count, ALIGNMENT, &slots->landing);
 
-    return result == TCPX_SUCCESS ? register_landing(session, slots) : result;
+    return result == TCPX_SUCCESS ? slots_register_landing(session, slots) : result;
 }
 
 int slots_prepare(struct tcpx_session *session, bool sending)
 {
-    struct direction *direction = sending ? &session->sending : &session->receiving;
+    struct direction *direction = session_direction(session, sending);
     struct slots *slots = &direction->slots;
     uint64_t slot_bytes = (session->chunk_bytes + PAGE - 1) / PAGE * PAGE;
     int result;
 
     if (slots->count != 0)
         return TCPX_SUCCESS;
-    slots->count = how_many(session, slot_bytes);
+    slots->count = slots_wanted(session, slot_bytes);
     slots->all = calloc(slots->count, sizeof *slots->all);
     if (slots->all == NULL)
         return error_system(ENOMEM, "staging memory");
-    result = allocate(session, slots, slot_bytes);
+    result = slots_allocate(session, slots, slot_bytes);
     if (result == TCPX_SUCCESS && !sending && session->gpu != NULL && session->takes_gpu_memory &&
         channel_is_steered(&direction->lanes[0].channel))
-        result = make_landing(session, slots, slot_bytes);
+        result = slots_make_landing(session, slots, slot_bytes);
     if (result != TCPX_SUCCESS)
         return result;
-    divide(slots, slot_bytes);
+    slots_divide(slots, slot_bytes);
     for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++)
         result = channel_register(&direction->lanes[i].channel, slots->all[0].host,
                                   slot_bytes * slots->count, false, &slots->memory[i]);

@@ -1,18 +1,17 @@
-/*
- * Transfers as whole messages of the built-in transport, where there is one channel. Whoever asks
- * about a transfer moves it along; the worker does, too, for callers who wait for its eventfd.
- */
+/* Whole messages: started in order, and polled by the threads that ask about them. */
+#include "session/whole.h"
+
 #include "base/clock.h"
-#include "session/session_state.h"
+#include "session/memory.h"
+#include "session/transfer.h"
 
 #include <sched.h>
-#include <stdio.h>
 #include <time.h>
 
 /* --- starting ------------------------------------------------------------------------------ */
 
 /* With both locks. The request is NULL if the comm has no place for it. */
-static int start(struct tcpx_transfer *transfer)
+static int whole_start(struct tcpx_transfer *transfer)
 {
     struct tcpx_session *session = transfer->session;
     const struct tcpx_memory *memory = transfer->memory;
@@ -30,45 +29,8 @@ static int start(struct tcpx_transfer *transfer)
                                                 &buffer, transfer->tag, &transfer->request);
 }
 
-/* With the transfer's lock: what has happened to it, for whoever asks. */
-static void end(struct tcpx_transfer *transfer, int result)
-{
-    if (transfer->ended)
-        return;
-    transfer->result = result;
-    if (result != TCPX_SUCCESS)
-        snprintf(transfer->why, sizeof transfer->why, "%s", error_text());
-    transfer->ended = true;
-}
-
-/* With the session's lock. */
-static void join_active(struct tcpx_transfer *transfer)
-{
-    struct tcpx_session *session = transfer->session;
-
-    transfer->next_active = session->active;
-    if (session->active != NULL)
-        session->active->previous_active = transfer;
-    session->active = transfer;
-}
-
-void whole_leave(struct tcpx_transfer *transfer)
-{
-    struct tcpx_session *session = transfer->session;
-
-    session->whole_count--;
-    if (!transfer->started)
-        return;
-    if (transfer->next_active != NULL)
-        transfer->next_active->previous_active = transfer->previous_active;
-    if (transfer->previous_active != NULL)
-        transfer->previous_active->next_active = transfer->next_active;
-    else
-        session->active = transfer->next_active;
-}
-
 /* With the session's lock: those that wait for a place, in their order. */
-static void start_waiting(struct direction *direction, bool *moved)
+static void whole_start_waiting(struct direction *direction, bool *moved)
 {
     struct tcpx_transfer *transfer;
     bool go_on = true;
@@ -82,14 +44,14 @@ static void start_waiting(struct direction *direction, bool *moved)
         result = transfer->after_kind != NET_AFTER_NOTHING ? TCPX_SUCCESS
                                                            : transfer_is_ready(transfer, &go_on);
         if (result == TCPX_SUCCESS && go_on)
-            result = start(transfer);
-        if (result != TCPX_SUCCESS)
-            end(transfer, result);
+            result = whole_start(transfer);
+        if (result != TCPX_SUCCESS && !transfer->ended)
+            transfer_set_result(transfer, result);
         go_on = transfer->request != NULL || result != TCPX_SUCCESS;
         if (go_on) {
             row_take(&direction->whole);
             transfer->started = true;
-            join_active(transfer);
+            transfer_join_active(transfer);
             *moved = true;
         }
         pthread_mutex_unlock(&transfer->lock);
@@ -99,12 +61,12 @@ static void start_waiting(struct direction *direction, bool *moved)
 void whole_begin(struct tcpx_transfer *transfer)
 {
     struct tcpx_session *session = transfer->session;
-    struct direction *direction = transfer->sending ? &session->sending : &session->receiving;
+    struct direction *direction = session_direction(session, transfer->sending);
     bool moved;
 
     session->whole_count++;
     row_add(&direction->whole, transfer);
-    start_waiting(direction, &moved);
+    whole_start_waiting(direction, &moved);
     transfer->after_kind = NET_AFTER_NOTHING;
 }
 
@@ -112,13 +74,13 @@ void whole_start_more(struct tcpx_session *session)
 {
     bool moved;
 
-    start_waiting(&session->sending, &moved);
-    start_waiting(&session->receiving, &moved);
+    whole_start_waiting(&session->sending, &moved);
+    whole_start_waiting(&session->receiving, &moved);
 }
 
 /* --- asking -------------------------------------------------------------------------------- */
 
-static void message_has_ended(struct tcpx_transfer *transfer, int result, uint64_t bytes)
+static void whole_message_ended(struct tcpx_transfer *transfer, int result, uint64_t bytes)
 {
     transfer->request = NULL;
     if (result == TCPX_SUCCESS && bytes != transfer->total)
@@ -126,11 +88,12 @@ static void message_has_ended(struct tcpx_transfer *transfer, int result, uint64
                            "tag %llu: a receive of %llu bytes, and the peer has sent %llu",
                            (unsigned long long)transfer->tag, (unsigned long long)transfer->total,
                            (unsigned long long)bytes);
-    end(transfer, result);
+    if (!transfer->ended)
+        transfer_set_result(transfer, result);
 }
 
 /* With the transfer's lock. */
-static void test(struct tcpx_transfer *transfer, bool on_stream, void *stream)
+static void whole_poll(struct tcpx_transfer *transfer, bool on_stream, void *stream)
 {
     bool lands = !transfer->sending && transfer->memory != NULL && transfer->memory->on_gpu;
     uint64_t bytes = 0;
@@ -142,10 +105,10 @@ static void test(struct tcpx_transfer *transfer, bool on_stream, void *stream)
     result = on_stream && lands ? net_test_on_stream(transfer->request, stream, &done, &bytes)
                                 : net_test(transfer->request, &done, &bytes);
     if (result != TCPX_SUCCESS || done)
-        message_has_ended(transfer, result, bytes);
+        whole_message_ended(transfer, result, bytes);
 }
 
-/* With the session's lock: everything that nobody else is asking about right now. */
+/* Everything that no other thread is asking about right now. */
 void whole_step(struct tcpx_session *session, bool *moved)
 {
     struct tcpx_transfer *next;
@@ -156,7 +119,7 @@ void whole_step(struct tcpx_session *session, bool *moved)
         next = transfer->next_active;
         if (pthread_mutex_trylock(&transfer->lock) != 0)
             continue;
-        test(transfer, false, NULL);
+        whole_poll(transfer, false, NULL);
         ended = transfer->ended;
         pthread_mutex_unlock(&transfer->lock);
         if (ended) {
@@ -164,11 +127,11 @@ void whole_step(struct tcpx_session *session, bool *moved)
             *moved = true;
         }
     }
-    start_waiting(&session->sending, moved);
-    start_waiting(&session->receiving, moved);
+    whole_start_waiting(&session->sending, moved);
+    whole_start_waiting(&session->receiving, moved);
 }
 
-static void step_all(struct tcpx_session *session)
+static void whole_step_all(struct tcpx_session *session)
 {
     bool moved;
 
@@ -185,15 +148,15 @@ void whole_test(struct tcpx_transfer *transfer, bool on_stream, void *stream)
     pthread_mutex_lock(&transfer->lock);
     started = transfer->started || transfer->ended;
     if (started && !transfer->ended)
-        test(transfer, on_stream, stream);
+        whole_poll(transfer, on_stream, stream);
     pthread_mutex_unlock(&transfer->lock);
-    /* It waits for a place that others have, or nobody else moves those on. */
+    /* It waits for a place that others have, or no other thread moves those on. */
     if (!started || !session->has_io_threads)
-        step_all(session);
+        whole_step_all(session);
 }
 
 /* With the transfer's lock, which is free during the wait. */
-static void wait_for_message(struct tcpx_transfer *transfer, uint64_t deadline)
+static void whole_wait_for_message(struct tcpx_transfer *transfer, uint64_t deadline)
 {
     uint64_t bytes = 0;
     bool done = false;
@@ -205,7 +168,7 @@ static void wait_for_message(struct tcpx_transfer *transfer, uint64_t deadline)
     pthread_mutex_lock(&transfer->lock);
     transfer->is_waited_for = false;
     if (result != TCPX_SUCCESS || done)
-        message_has_ended(transfer, result, bytes);
+        whole_message_ended(transfer, result, bytes);
 }
 
 void whole_wait(struct tcpx_transfer *transfer, uint64_t deadline)
@@ -220,14 +183,14 @@ void whole_wait(struct tcpx_transfer *transfer, uint64_t deadline)
         /* Without I/O threads the peer may wait for what only a look at others moves on. */
         started = transfer->started && transfer->session->has_io_threads;
         if (started && !transfer->ended)
-            wait_for_message(transfer, deadline);
+            whole_wait_for_message(transfer, deadline);
         ended = transfer->ended;
         pthread_mutex_unlock(&transfer->lock);
         if (ended || (started && deadline_passed(deadline)))
             return;
         if (started)
             continue;
-        step_all(transfer->session);
+        whole_step_all(transfer->session);
         if (deadline_passed(deadline))
             return;
         if (clock_now() - since < YIELD_NS)

@@ -1,11 +1,15 @@
 /*
- * The thread of a session: moves along what goes in chunks, and everything once the caller has
- * asked for an eventfd. It spins while something moves, and sleeps on the control connection when
- * there is nothing to do.
+ * The worker spins while something moves, and sleeps on the control connection when there is
+ * nothing to do.
  */
+#include "session/worker.h"
+
 #include "base/clock.h"
 #include "base/log.h"
-#include "session/session_state.h"
+#include "session/chunks.h"
+#include "session/matching.h"
+#include "session/transfer.h"
+#include "session/whole.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -16,29 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-void session_lock(struct tcpx_session *session)
-{
-    atomic_fetch_add(&session->callers, 1);
-    pthread_mutex_lock(&session->lock);
-    atomic_fetch_sub(&session->callers, 1);
-}
-
-void session_unlock(struct tcpx_session *session)
-{
-    pthread_mutex_unlock(&session->lock);
-}
-
-void session_fail(struct tcpx_session *session, int result)
-{
-    session->failure = result;
-    snprintf(session->why, sizeof session->why, "%s", error_text());
-    log_tcpx("the session with %s has failed: %s", control_peer(session->control), session->why);
-    /* The peer waits for answers that do not come any more, and may not notice by itself. */
-    control_refuse(session->control, session->why);
-}
-
 /* With the lock, when nothing of them is under way any more. */
-static void end_transfers(struct tcpx_session *session)
+static void worker_end_transfers(struct tcpx_session *session)
 {
     struct tcpx_transfer *transfer;
 
@@ -56,7 +39,7 @@ static void end_transfers(struct tcpx_session *session)
 }
 
 /* With the lock. */
-static bool is_busy(const struct tcpx_session *session)
+static bool worker_is_busy(const struct tcpx_session *session)
 {
     if (session->event_fd >= 0 && session->whole_count != 0)
         return true;
@@ -77,7 +60,7 @@ static bool is_busy(const struct tcpx_session *session)
  * The network has failed. Whether the peer has ended is the better reason, and what it has said
  * before still counts.
  */
-static int explain(struct tcpx_session *session, int result)
+static int worker_explain(struct tcpx_session *session, int result)
 {
     char why[400];
     bool moved;
@@ -89,7 +72,7 @@ static int explain(struct tcpx_session *session, int result)
 }
 
 /* With the lock: whether anything has moved, and whether there is more to do. */
-static bool step(struct tcpx_session *session, bool *busy)
+static bool worker_step(struct tcpx_session *session, bool *busy)
 {
     bool moved = false;
     int result = TCPX_SUCCESS;
@@ -99,7 +82,7 @@ static bool step(struct tcpx_session *session, bool *busy)
     if (session->failure == TCPX_SUCCESS && result == TCPX_SUCCESS) {
         result = chunks_step(session, &moved);
         if (result != TCPX_SUCCESS)
-            result = explain(session, result);
+            result = worker_explain(session, result);
     }
     if (session->failure == TCPX_SUCCESS && result != TCPX_SUCCESS)
         session_fail(session, result);
@@ -108,16 +91,16 @@ static bool step(struct tcpx_session *session, bool *busy)
             control_flush(session->control) == TCPX_SUCCESS && control_has_unsent(session->control);
     if (session->failure != TCPX_SUCCESS && !session->is_drained && chunks_drain_step(session)) {
         session->is_drained = true;
-        end_transfers(session);
+        worker_end_transfers(session);
     }
     if (session->event_fd >= 0)
         whole_step(session, &moved);
-    *busy = is_busy(session);
+    *busy = worker_is_busy(session);
     return moved;
 }
 
 /* Without the lock, until the peer or the caller says something. */
-static void sleep_until_woken(struct tcpx_session *session, bool listens)
+static void worker_sleep(struct tcpx_session *session, bool listens)
 {
     struct pollfd fds[2] = {{.fd = session->wake_fd, .events = POLLIN},
                             {.fd = control_fd(session->control), .events = POLLIN}};
@@ -129,7 +112,7 @@ static void sleep_until_woken(struct tcpx_session *session, bool listens)
         log_warn("the session's eventfd cannot be read");
 }
 
-static void *work(void *argument)
+static void *worker_run(void *argument)
 {
     enum { SPIN_NS = 20000, YIELD_NS = 1000000, PAUSE_NS = 50000, YIELDS = 1000 };
     struct tcpx_session *session = argument;
@@ -141,7 +124,7 @@ static void *work(void *argument)
     pthread_mutex_lock(&session->lock);
     while (!session->closing) {
         bool busy;
-        bool moved = step(session, &busy);
+        bool moved = worker_step(session, &busy);
         bool listens = session->failure == TCPX_SUCCESS;
         uint64_t still = clock_now() - since;
 
@@ -149,7 +132,7 @@ static void *work(void *argument)
         if (moved)
             since = clock_now();
         else if (!busy)
-            sleep_until_woken(session, listens);
+            worker_sleep(session, listens);
         else if (still > YIELD_NS)
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
         else if (still > SPIN_NS)
@@ -180,7 +163,7 @@ int worker_start(struct tcpx_session *session)
     /* The program's signals are for its own threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&session->worker, NULL, work, session);
+    error = pthread_create(&session->worker, NULL, worker_run, session);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         close(session->wake_fd);

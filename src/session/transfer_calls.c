@@ -1,0 +1,193 @@
+/* The calls of tcpx.h that begin a transfer, ask about it, and wait for it. */
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/time_limit.h"
+#include "session/matching.h"
+#include "session/transfer.h"
+#include "session/whole.h"
+#include "session/worker.h"
+
+/* --- beginning ----------------------------------------------------------------------------- */
+
+static int check_move(const struct tcpx_session *session, const struct tcpx_move *move,
+                      struct tcpx_transfer **out)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (session == NULL || move == NULL || out == NULL)
+        return error_set(TCPX_INVALID_ARGUMENT, "a transfer: an argument is NULL");
+    if (move->tag >= TCPX_TAG_END)
+        return error_set(TCPX_INVALID_ARGUMENT, "tag %llu: they end below %llu",
+                         (unsigned long long)move->tag, (unsigned long long)TCPX_TAG_END);
+    if (move->memory != NULL && move->memory->session != session)
+        return error_set(TCPX_INVALID_ARGUMENT, "the memory belongs to another session");
+    if (move->after != TCPX_AFTER_NOTHING && move->after != TCPX_AFTER_STREAM &&
+        move->after != TCPX_AFTER_EVENT)
+        return error_set(TCPX_INVALID_ARGUMENT, "after is %d: 0, 1 and 2 exist", (int)move->after);
+    return TCPX_SUCCESS;
+}
+
+/* A send of GPU memory can leave the waiting to the transport, if that takes it now. */
+static bool transport_can_wait(const struct tcpx_transfer *transfer, const struct tcpx_move *move)
+{
+    return move->after != TCPX_AFTER_NOTHING && transfer->sending && transfer->memory != NULL &&
+           transfer->memory->on_gpu && transfer->session->sending.whole.first == NULL;
+}
+
+/* With the session's lock. */
+static int calls_begin_whole(struct tcpx_transfer *transfer, const struct tcpx_move *move)
+{
+    struct tcpx_session *session = transfer->session;
+    int result = TCPX_SUCCESS;
+
+    if (move->after != TCPX_AFTER_NOTHING)
+        result = transfer_order_after(transfer, move);
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (transport_can_wait(transfer, move)) {
+        transfer->after_kind =
+            move->after == TCPX_AFTER_STREAM ? NET_AFTER_STREAM : NET_AFTER_EVENT;
+        transfer->after_what = move->after_what;
+    }
+    transfer_add(transfer);
+    whole_begin(transfer);
+    if (session->event_fd >= 0)
+        worker_wake(session);
+    return TCPX_SUCCESS;
+}
+
+/* With the session's lock. */
+static int calls_begin_chunks(struct tcpx_transfer *transfer, const struct tcpx_move *move)
+{
+    struct tcpx_session *session = transfer->session;
+    int result = worker_start(session);
+
+    if (result == TCPX_SUCCESS && session->failure != TCPX_SUCCESS)
+        result = error_set(session->failure, "%s", session->why);
+    if (result == TCPX_SUCCESS && move->after != TCPX_AFTER_NOTHING)
+        result = transfer_order_after(transfer, move);
+    if (result != TCPX_SUCCESS)
+        return result;
+    transfer_add(transfer);
+    result = matching_begin(transfer);
+    if (result != TCPX_SUCCESS) /* of the session; the transfer tells it, too */
+        session_fail(session, result);
+    worker_wake(session);
+    return TCPX_SUCCESS;
+}
+
+static int calls_begin(struct tcpx_session *session, const struct tcpx_move *move, bool sending,
+                       struct tcpx_transfer **out)
+{
+    struct tcpx_transfer *transfer;
+    int result = check_move(session, move, out);
+
+    if (result == TCPX_SUCCESS)
+        result = transfer_create(session, move, sending, &transfer);
+    if (result != TCPX_SUCCESS)
+        return result;
+    session_lock(session);
+    result =
+        transfer->is_whole ? calls_begin_whole(transfer, move) : calls_begin_chunks(transfer, move);
+    session_unlock(session);
+    if (result == TCPX_SUCCESS)
+        *out = transfer;
+    else
+        transfer_free(transfer);
+    return result;
+}
+
+int tcpx_send(struct tcpx_session *session, const struct tcpx_move *move,
+              struct tcpx_transfer **transfer)
+{
+    return calls_begin(session, move, true, transfer);
+}
+
+int tcpx_receive(struct tcpx_session *session, const struct tcpx_move *move,
+                 struct tcpx_transfer **transfer)
+{
+    return calls_begin(session, move, false, transfer);
+}
+
+/* --- ending -------------------------------------------------------------------------------- */
+
+/* The result is reported to the caller, and the transfer is gone. */
+static int calls_report(struct tcpx_transfer *transfer)
+{
+    struct tcpx_session *session = transfer->session;
+    int result = transfer->result;
+
+    if (result != TCPX_SUCCESS)
+        error_keep("%s", transfer->why);
+    session_lock(session);
+    transfer_announce(transfer);
+    transfer_drop(transfer);
+    whole_start_more(session); /* there is a place more */
+    session_unlock(session);
+    transfer_free(transfer);
+    return result;
+}
+
+static int calls_test(struct tcpx_transfer *transfer, bool on_stream, void *stream, int *done)
+{
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (transfer == NULL || done == NULL)
+        return error_set(TCPX_INVALID_ARGUMENT, "a test: an argument is NULL");
+    *done = 0;
+    if (transfer->is_whole)
+        whole_test(transfer, on_stream, stream);
+    if (!transfer->ended)
+        return TCPX_SUCCESS;
+    result = calls_report(transfer);
+    *done = result == TCPX_SUCCESS;
+    return result;
+}
+
+int tcpx_transfer_test(struct tcpx_transfer *transfer, int *done)
+{
+    return calls_test(transfer, false, NULL, done);
+}
+
+int tcpx_transfer_test_on_stream(struct tcpx_transfer *transfer, void *stream, int *done)
+{
+    return calls_test(transfer, true, stream, done);
+}
+
+/* The worker ends it. */
+static void wait_for_worker(struct tcpx_transfer *transfer, uint64_t deadline)
+{
+    struct tcpx_session *session = transfer->session;
+
+    session_lock(session);
+    while (!transfer->ended && !deadline_passed(deadline))
+        session_condition_wait(&session->changed, &session->lock, deadline);
+    session_unlock(session);
+}
+
+int tcpx_transfer_wait(struct tcpx_transfer *transfer, int timeout_ms)
+{
+    uint64_t deadline;
+    int result = fork_check();
+
+    if (result == TCPX_SUCCESS && transfer == NULL)
+        result = error_set(TCPX_INVALID_ARGUMENT, "tcpx_transfer_wait: transfer is NULL");
+    if (result == TCPX_SUCCESS)
+        result = time_limit(timeout_ms, &deadline);
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (transfer->is_whole)
+        whole_wait(transfer, deadline);
+    else
+        wait_for_worker(transfer, deadline);
+    if (!transfer->ended)
+        return error_set(TCPX_IN_PROGRESS,
+                         "the %s of %llu bytes with tag %llu was not done in time",
+                         transfer->sending ? "send" : "receive",
+                         (unsigned long long)transfer->total, (unsigned long long)transfer->tag);
+    return calls_report(transfer);
+}
