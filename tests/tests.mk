@@ -37,7 +37,7 @@ FILTER        := $(BUILD)/obj/tests/filter.o $(BUILD)/obj/tests/support/child.o
 # What tests see inside of a comm.
 INSIDE        := $(BUILD)/obj/tests/support/comm_inside.o
 # Two ends of a comm in one process.
-PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,ahead_peer gpu_pair pair traffic) $(INSIDE)
+PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,ahead_peer gpu_pair pair suite traffic) $(INSIDE)
 
 # Sessions by their public calls, over whichever transport the environment names.
 SESSION_UNITS := session_data session_order session_peers session_calls session_gpu session_close

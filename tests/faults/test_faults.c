@@ -5,17 +5,14 @@
  */
 #include "tests/faults/calls.h"
 #include "tests/faults/faults.h"
+#include "tests/support/suite.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { CALLS = 2000, BYTES = 4096 };
 
@@ -106,9 +103,8 @@ static void transfer(bool as_message, struct seen *sends, struct seen *receives)
 }
 
 /* Short ones of one byte and of more, EAGAIN, EINTR, ENOBUFS; most calls are as they would be. */
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-    (void)state;
     for (int as_message = 0; as_message < 2; as_message++) {
         struct seen sends = {0};
         struct seen receives = {0};
@@ -124,12 +120,11 @@ static void test_bytes(void **state)
 }
 
 /* Where a call may block, it is never told to come back. */
-static void test_calls_that_block(void **state)
+TEST(test_calls_that_block)
 {
     uint8_t bytes[8] = {0};
     int two[2];
 
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, two), 0);
     faults_by_seed(3, 1, 1u << FAULT_AGAIN);
     for (int i = 0; i < 100; i++) {
@@ -142,12 +137,11 @@ static void test_calls_that_block(void **state)
 }
 
 /* A datagram is whole or not there. */
-static void test_datagrams(void **state)
+TEST(test_datagrams)
 {
     uint8_t bytes[64] = {0};
     int two[2];
 
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, two), 0);
     faults_by_seed(3, 2, all_kinds);
     for (int i = 0; i < 200; i++) {
@@ -165,12 +159,11 @@ static void test_datagrams(void **state)
 }
 
 /* Even where every call has a fault, one that is repeated comes to an end. */
-static void test_repeated_calls_end(void **state)
+TEST(test_repeated_calls_end)
 {
     int repeats = 0;
     int two[2];
 
-    (void)state;
     connect_two(two);
     faults_by_seed(1, 1, all_kinds);
     while (faulty_send(two[0], "x", 1, 0) != 1)
@@ -193,7 +186,7 @@ static int listen_somewhere(void)
 }
 
 /* Each kind of fault in the calls that are not about bytes, and all of them within a few tries. */
-static void test_the_other_calls(void **state)
+TEST(test_the_other_calls)
 {
     struct epoll_event event = {.events = EPOLLIN};
     unsigned interrupted = 0;
@@ -201,7 +194,6 @@ static void test_the_other_calls(void **state)
     int two[2];
     int epoll = epoll_create1(0);
 
-    (void)state;
     connect_two(two);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(send(two[i], "x", 1, 0), 1);
@@ -233,14 +225,13 @@ static void *nothing(void *argument)
 }
 
 /* The second call alone, or from the second on; those that are not counted are left alone. */
-static void test_by_count(void **state)
+TEST(test_by_count)
 {
     struct epoll_event event = {.events = EPOLLIN};
     pthread_t thread;
     void *memory;
     int epoll = epoll_create1(0);
 
-    (void)state;
     faults_by_count(FAULT_MEMORY, 2, 2);
     free(memory = faulty_malloc(8));
     assert_non_null(memory);
@@ -280,23 +271,12 @@ static uint64_t pattern(uint64_t seed)
     return bits;
 }
 
-static void test_seeds(void **state)
+TEST(test_seeds)
 {
-    (void)state;
     assert_true(pattern(5) == pattern(5));
     assert_true(pattern(5) != pattern(6));
     assert_true(pattern(5) != 0);
     assert_false(faults_hit(FAULT_AGAIN)); /* they have been stopped */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),           cmocka_unit_test(test_calls_that_block),
-        cmocka_unit_test(test_datagrams),       cmocka_unit_test(test_repeated_calls_end),
-        cmocka_unit_test(test_the_other_calls), cmocka_unit_test(test_by_count),
-        cmocka_unit_test(test_seeds),
-    };
-
-    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
-}
+SUITE(.name = "faults");

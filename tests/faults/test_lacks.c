@@ -6,7 +6,7 @@
  * work.
  */
 #include "tests/faults/faults.h"
-#include "tests/unit/net_pair.h"
+#include "tests/support/pair.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -347,79 +347,62 @@ static void each_kind(const struct scene *scene, enum faults_kind kind, bool mus
     assert_true(calls > 0);
 }
 
-static void test_threads_of_a_comm(void **state)
+TEST(test_threads_of_a_comm)
 {
-    (void)state;
     each_kind(&comm, FAULT_THREAD, true);
 }
 
-static void test_watches_of_a_comm(void **state)
+TEST(test_watches_of_a_comm)
 {
-    (void)state;
     each_kind(&comm, FAULT_WATCH, true);
 }
 
-static void test_descriptors_of_a_comm(void **state)
+TEST(test_descriptors_of_a_comm)
 {
-    (void)state;
     each_kind(&comm, FAULT_DESCRIPTORS, false);
 }
 
-static void test_memory_of_a_comm(void **state)
+TEST(test_memory_of_a_comm)
 {
-    (void)state;
     each_kind(&comm, FAULT_MEMORY, false);
 }
 
-static void test_threads_of_a_session(void **state)
+TEST(test_threads_of_a_session)
 {
-    (void)state;
     with_channels(1);
     each_kind(&session, FAULT_THREAD, true);
     with_channels(2);
     each_kind(&session, FAULT_THREAD, false);
 }
 
-static void test_watches_of_a_session(void **state)
+TEST(test_watches_of_a_session)
 {
-    (void)state;
     for (int count = 1; count <= 2; count++) {
         with_channels(count);
         each_kind(&session, FAULT_WATCH, true);
     }
 }
 
-static void test_descriptors_of_a_session(void **state)
+TEST(test_descriptors_of_a_session)
 {
-    (void)state;
     for (int count = 1; count <= 2; count++) {
         with_channels(count);
         each_kind(&session, FAULT_DESCRIPTORS, false);
     }
 }
 
-static void test_memory_of_a_session(void **state)
+TEST(test_memory_of_a_session)
 {
-    (void)state;
     for (int count = 1; count <= 2; count++) {
         with_channels(count);
         each_kind(&session, FAULT_MEMORY, false);
     }
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads_of_a_comm),
-        cmocka_unit_test(test_watches_of_a_comm),
-        cmocka_unit_test(test_descriptors_of_a_comm),
-        cmocka_unit_test(test_memory_of_a_comm),
-        cmocka_unit_test(test_threads_of_a_session),
-        cmocka_unit_test(test_watches_of_a_session),
-        cmocka_unit_test(test_descriptors_of_a_session),
-        cmocka_unit_test(test_memory_of_a_session),
-    };
-
     fill();
-    return cmocka_run_group_tests_name("lacks", tests, NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "lacks", .begin = begin_suite);

@@ -162,7 +162,7 @@ static void assert_own_bytes(struct gpu_pair *pair, unsigned number)
 }
 
 /* The others go on, with other slots: what the kernel reads late is as it was. */
-static void test_no_answer_while_receiving(void **state)
+TEST(test_no_answer_while_receiving)
 {
     struct slot_list free_slots;
     struct gpu_pair pair;
@@ -171,7 +171,6 @@ static void test_no_answer_while_receiving(void **state)
     unsigned again;
     int result;
 
-    (void)state;
     open_pair(&other);
     used = begin_to_unpack(&pair, &free_slots);
     fault("cuEventQuery=2");
@@ -191,7 +190,7 @@ static void test_no_answer_while_receiving(void **state)
 }
 
 /* A single question that fails costs the comm, but no slot: they come back when the kernel ends. */
-static void test_one_answer_is_missing(void **state)
+TEST(test_one_answer_is_missing)
 {
     struct slot_list free_slots;
     struct gpu_pair pair;
@@ -199,7 +198,6 @@ static void test_one_answer_is_missing(void **state)
     unsigned too_early;
     int result;
 
-    (void)state;
     fault("cuEventQuery@1=2");
     result = gpu_end_step(&pair.receiver, false);
     fault(NULL);
@@ -212,7 +210,7 @@ static void test_one_answer_is_missing(void **state)
     close_pair(&pair);
 }
 
-static void test_no_answer_at_close(void **state)
+TEST(test_no_answer_at_close)
 {
     struct slot_list free_slots;
     struct gpu_pair pair;
@@ -220,7 +218,6 @@ static void test_no_answer_at_close(void **state)
     unsigned used;
     unsigned again;
 
-    (void)state;
     open_pair(&other);
     used = begin_to_unpack(&pair, &free_slots);
     fault("cuEventQuery=2");
@@ -258,13 +255,12 @@ static bool begin_in_vain(const char *faults)
  * The kernel cannot be launched, but copies before it may run: the slot's event tells, if it can be
  * recorded. Two records fail in turn; the software NIC makes one to three before those of the slot.
  */
-static void test_work_that_cannot_begin(void **state)
+TEST(test_work_that_cannot_begin)
 {
     enum { MOST_TURNS = 100 };
     bool retired = false;
     struct gpu_pair other;
 
-    (void)state;
     open_pair(&other);
     assert_true(begin_in_vain("cuLaunchKernel=2"));
     for (int i = 0; i < MOST_TURNS && !retired; i++) {
@@ -284,12 +280,11 @@ static void test_work_that_cannot_begin(void **state)
 
 /* --- the program --------------------------------------------------------------------------- */
 
-static int set_up(void **state)
+static int set_up(void)
 {
     struct gpu_scope scope;
     bool opened;
 
-    (void)state;
     if (world_open(BYTES, ROOM) != 0 || inside_slots_open(MOST_SLOTS) != TCPX_SUCCESS ||
         gpu_enter(world.gpu, &scope) != TCPX_SUCCESS)
         return -1;
@@ -298,11 +293,10 @@ static int set_up(void **state)
     return opened ? 0 : -1;
 }
 
-static int tear_down(void **state)
+static int tear_down(void)
 {
     struct gpu_scope scope;
 
-    (void)state;
     if (gpu_enter(world.gpu, &scope) == TCPX_SUCCESS) {
         spinner_close(&spinner);
         gpu_leave(world.gpu, &scope);
@@ -322,15 +316,8 @@ static bool find_controls(void)
     return fault != NULL;
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_answer_while_receiving),
-        cmocka_unit_test(test_one_answer_is_missing),
-        cmocka_unit_test(test_no_answer_at_close),
-        cmocka_unit_test(test_work_that_cannot_begin),
-    };
-
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
     setenv("UCCL_TCPX_SOFT_DEVMEM", "7", 1); /* fragments of at most 300 bytes */
     setenv("UCCL_TCPX_UNPACK_IMPL", "kernel", 1);
@@ -339,5 +326,7 @@ int main(void)
         puts("libcuda.so.1 is not the stand-in driver");
         return EXIT_SKIP;
     }
-    return cmocka_run_group_tests_name("devmem_faults", tests, set_up, tear_down);
+    return 0;
 }
+
+SUITE(.name = "devmem_faults", .begin = begin_suite, .set_up = set_up, .tear_down = tear_down);

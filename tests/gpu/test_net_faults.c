@@ -448,46 +448,40 @@ static void fail_in_turn(enum how how, bool shared)
                   error_count - ended_in_errors);
 }
 
-static void test_the_first_use_of_a_gpu(void **state)
+TEST(test_the_first_use_of_a_gpu)
 {
-    (void)state;
     fail_in_turn(AT_ONCE, false);
 }
 
-static void test_a_pool_that_others_use(void **state)
+TEST(test_a_pool_that_others_use)
 {
-    (void)state;
     healthy_open();
     move_message(&healthy, 0);
     fail_in_turn(AT_ONCE, true);
     healthy_close();
 }
 
-static void test_a_receiver_only(void **state)
+TEST(test_a_receiver_only)
 {
-    (void)state;
     healthy_open();
     move_message(&healthy, 0);
     fail_in_turn(FROM_HOST, true);
     healthy_close();
 }
 
-static void test_a_gate(void **state)
+TEST(test_a_gate)
 {
-    (void)state;
     fail_in_turn(GATED, false);
 }
 
-static void test_a_message_that_was_put_aside(void **state)
+TEST(test_a_message_that_was_put_aside)
 {
-    (void)state;
     fail_in_turn(PUT_ASIDE, false);
 }
 
 /* What fails, fails for good. */
-static void test_calls_that_never_work(void **state)
+TEST(test_calls_that_never_work)
 {
-    (void)state;
     for (int i = 0; i < ENTRY_POINTS; i++)
         for (int k = 0; k < 16; k++) {
             struct plan plan = {.how = (enum how)(k / 4),
@@ -546,9 +540,8 @@ static void unpack_case(const char *spec)
     assert_balance(&before, spec);
 }
 
-static void test_an_unpack_queue(void **state)
+TEST(test_an_unpack_queue)
 {
-    (void)state;
     for (int i = 0; i < ENTRY_POINTS; i++)
         for (int nth = 1; nth <= calls_to_fail(); nth++) {
             char spec[80];
@@ -614,29 +607,26 @@ static void copy_runs_on(const char *spec, uint64_t bytes, const char *delay_us)
     gpu_memory_free(world.gpu, &busy);
 }
 
-static void test_a_record_that_fails(void **state)
+TEST(test_a_record_that_fails)
 {
-    (void)state;
     copy_runs_on("cuEventRecord@1=2", LONG, "0");
 }
 
-static void test_a_query_that_fails(void **state)
+TEST(test_a_query_that_fails)
 {
-    (void)state;
     copy_runs_on("cuEventQuery@1=2", LONG, "0");
 }
 
 /* The first part of a copy runs when the second one cannot begin. */
-static void test_a_second_part_that_fails(void **state)
+TEST(test_a_second_part_that_fails)
 {
-    (void)state;
     copy_runs_on("cuMemcpy2DAsync_v2@2=2", SHORT, "30000");
 }
 
 /* --- two failures -------------------------------------------------------------------------- */
 
 /* A message that had come before its comm ended cannot be copied: the GPU is why, not the end. */
-static void test_a_failure_after_the_end(void **state)
+TEST(test_a_failure_after_the_end)
 {
     static uint8_t nothing[1];
     const struct plan plan = {.fault = "cuMemcpy2DAsync_v2@1=2", .how = PUT_ASIDE};
@@ -644,7 +634,6 @@ static void test_a_failure_after_the_end(void **state)
     int result;
     struct gpu_pair pair;
 
-    (void)state;
     gpu_pair_open(&pair, &options, MOST);
     gpu_pair_register(&pair);
     prepare(&pair, &plan, text_of(&world.text, 1));
@@ -696,11 +685,10 @@ static void lose_the_gpu(enum how how, unsigned turns, bool waiting)
     gpu_pair_free(&pair);
 }
 
-static void test_a_lost_gpu(void **state)
+TEST(test_a_lost_gpu)
 {
     unsigned errors_before = error_count;
 
-    (void)state;
     healthy_open();
     move_message(&healthy, 0);
     for (unsigned turns = 0; turns < 12; turns++)
@@ -715,18 +703,16 @@ static void test_a_lost_gpu(void **state)
 
 /* --- the program --------------------------------------------------------------------------- */
 
-static int set_up(void **state)
+static int set_up(void)
 {
-    (void)state;
     if (world_open(LONG, MOST) != 0)
         return -1;
     gpu_pair_open(&mail.pair, &options, 1);
     return 0;
 }
 
-static int tear_down(void **state)
+static int tear_down(void)
 {
-    (void)state;
     gpu_pair_close(&mail.pair);
     gpu_pair_free(&mail.pair);
     world_close();
@@ -746,26 +732,13 @@ static bool find_controls(void)
     return fault != NULL && get_balance != NULL;
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_first_use_of_a_gpu),
-        cmocka_unit_test(test_a_pool_that_others_use),
-        cmocka_unit_test(test_a_receiver_only),
-        cmocka_unit_test(test_a_gate),
-        cmocka_unit_test(test_a_message_that_was_put_aside),
-        cmocka_unit_test(test_calls_that_never_work),
-        cmocka_unit_test(test_an_unpack_queue),
-        cmocka_unit_test(test_a_record_that_fails),
-        cmocka_unit_test(test_a_query_that_fails),
-        cmocka_unit_test(test_a_second_part_that_fails),
-        cmocka_unit_test(test_a_failure_after_the_end),
-        cmocka_unit_test(test_a_lost_gpu), /* last: what it has lost stays lost */
-    };
-
     if (!find_controls()) {
         puts("libcuda.so.1 is not the stand-in driver");
         return EXIT_SKIP;
     }
-    return cmocka_run_group_tests_name("net_faults", tests, set_up, tear_down);
+    return 0;
 }
+
+SUITE(.name = "net_faults", .begin = begin_suite, .set_up = set_up, .tear_down = tear_down);

@@ -125,7 +125,7 @@ static void flow_close(struct flow *flow)
     traffic_stream_destroy(&flow->stream);
 }
 
-static void test_random_traffic(void **state)
+TEST(test_random_traffic)
 {
     static const struct {
         uint8_t sockets;
@@ -140,7 +140,6 @@ static void test_random_traffic(void **state)
     enum { MODES = sizeof modes / sizeof *modes };
     static struct flow flow;
 
-    (void)state;
     for (unsigned i = 0; i < MODES; i++) {
         flow_open(&flow, options_of(modes[i].sockets, modes[i].match, modes[i].framing),
                   messages_wanted() / MODES + 1, 77 + i);
@@ -150,13 +149,12 @@ static void test_random_traffic(void **state)
 }
 
 /* Both ways at once, in one process: neither direction's pool stops the other. */
-static void test_both_ways(void **state)
+TEST(test_both_ways)
 {
     static struct flow there;
     static struct flow back;
     uint64_t deadline = deadline_after_ms(2 * LIMIT_MS);
 
-    (void)state;
     flow_open(&there, with_tags(2), messages_wanted() / 10 + 1, 5);
     flow_open(&back, with_tags(2), messages_wanted() / 10 + 1, 6);
     while (!traffic_is_over(&there.traffic) || !traffic_is_over(&back.traffic)) {
@@ -212,12 +210,11 @@ static void finish(struct gpu_pair *pair, uint64_t bytes, uint64_t number)
 }
 
 /* The data is written by work that is still on the caller's stream when the send begins. */
-static void test_a_send_after_the_callers_work(void **state)
+TEST(test_a_send_after_the_callers_work)
 {
     struct gpu_event *written;
     struct gpu_pair pair;
 
-    (void)state;
     open_pair(&pair, 2);
     assert_success(gpu_event_create(world.gpu, GPU_EVENT_PLAIN, &written));
     for (uint64_t i = 0; i < 6; i++) {
@@ -243,11 +240,10 @@ static void test_a_send_after_the_callers_work(void **state)
 }
 
 /* The caller's stream is made to wait, and what it reads then is there. */
-static void test_a_stream_that_waits_for_a_receive(void **state)
+TEST(test_a_stream_that_waits_for_a_receive)
 {
     struct gpu_pair pair;
 
-    (void)state;
     open_pair(&pair, 2);
     for (uint64_t i = 0; i < 10; i++) {
         const uint8_t *message = text_of(&world.text, i);
@@ -278,11 +274,10 @@ static void test_a_stream_that_waits_for_a_receive(void **state)
 }
 
 /* A small message that came before its receive into GPU memory, from a sender in host memory. */
-static void test_a_message_that_was_put_aside(void **state)
+TEST(test_a_message_that_was_put_aside)
 {
     struct gpu_pair pair;
 
-    (void)state;
     open_pair(&pair, 1);
     for (uint64_t i = 0; i < 20; i++) {
         uint64_t bytes = 1 + i * 200;
@@ -300,14 +295,13 @@ static void test_a_message_that_was_put_aside(void **state)
 
 /* --- sharing ------------------------------------------------------------------------------- */
 
-static void test_many_comms_share_a_pool(void **state)
+TEST(test_many_comms_share_a_pool)
 {
     enum { COMMS = 64 };
     static struct gpu_pair many[COMMS];
     uint64_t deadline = deadline_after_ms(2 * LIMIT_MS);
     int left = COMMS;
 
-    (void)state;
     for (int i = 0; i < COMMS; i++) {
         open_pair(&many[i], 1);
         fill(&many[i].sender, text_of(&world.text, (uint64_t)i), LONGEST);
@@ -327,7 +321,7 @@ static void test_many_comms_share_a_pool(void **state)
 }
 
 /* The last tag's receive comes first: what has no receive yet takes no slot from what has. */
-static void test_receives_in_another_order(void **state)
+TEST(test_receives_in_another_order)
 {
     enum { TAGS = 12 };
     struct net_request *sends[TAGS];
@@ -337,7 +331,6 @@ static void test_receives_in_another_order(void **state)
     struct gpu_pair pair;
     int left = TAGS;
 
-    (void)state;
     open_pair(&pair, 2);
     fill(&pair.sender, text_of(&world.text, 9), LONGEST);
     buffer = gpu_end_buffer(&pair.sender, LONGEST);
@@ -370,7 +363,7 @@ static void test_receives_in_another_order(void **state)
 }
 
 /* A peer that announces receives and then reads nothing holds up its own comm and no other. */
-static void test_a_peer_that_takes_nothing(void **state)
+TEST(test_a_peer_that_takes_nothing)
 {
     enum { STUCK = 3 };
     struct net_memory *memories[STUCK];
@@ -378,7 +371,6 @@ static void test_a_peer_that_takes_nothing(void **state)
     struct gpu_pair good;
     struct place from;
 
-    (void)state;
     place_create(&from, true, LONGEST);
     for (int i = 0; i < STUCK; i++) {
         struct net_buffer buffer = {.data = place_at(&from, 0), .bytes = LONGEST};
@@ -414,9 +406,8 @@ static void test_a_peer_that_takes_nothing(void **state)
 /* --- the end of a comm --------------------------------------------------------------------- */
 
 /* Done is done: what the sender has got rid of arrives, also in GPU memory. */
-static void test_a_sender_that_closes_at_once(void **state)
+TEST(test_a_sender_that_closes_at_once)
 {
-    (void)state;
     for (uint64_t i = 0; i < 20; i++) {
         bool from_host = i % 3 == 0; /* before there is a receive */
         uint64_t bytes = from_host ? 2000 : LONGEST;
@@ -444,9 +435,8 @@ static void test_a_sender_that_closes_at_once(void **state)
     }
 }
 
-static void test_a_peer_that_goes_away(void **state)
+TEST(test_a_peer_that_goes_away)
 {
-    (void)state;
     for (int i = 0; i < 20; i++) {
         struct gpu_pair pair;
         int result;
@@ -464,12 +454,11 @@ static void test_a_peer_that_goes_away(void **state)
     }
 }
 
-static void test_wrong_use(void **state)
+TEST(test_wrong_use)
 {
     struct net_memory *memory;
     struct gpu_pair pair;
 
-    (void)state;
     open_pair(&pair, 1);
     assert_int_not_equal(
         net_register(pair.sender.comm, place_at(&pair.sender.place, 0), (uint64_t)1 << 50, &memory),
@@ -481,34 +470,9 @@ static void test_wrong_use(void **state)
     close_pair(&pair);
 }
 
-static int set_up(void **state)
+static int set_up(void)
 {
-    (void)state;
     return world_open(LONGEST, LONGEST);
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    world_close();
-    return 0;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_traffic),
-        cmocka_unit_test(test_both_ways),
-        cmocka_unit_test(test_a_send_after_the_callers_work),
-        cmocka_unit_test(test_a_stream_that_waits_for_a_receive),
-        cmocka_unit_test(test_a_message_that_was_put_aside),
-        cmocka_unit_test(test_many_comms_share_a_pool),
-        cmocka_unit_test(test_receives_in_another_order),
-        cmocka_unit_test(test_a_peer_that_takes_nothing),
-        cmocka_unit_test(test_a_sender_that_closes_at_once),
-        cmocka_unit_test(test_a_peer_that_goes_away),
-        cmocka_unit_test(test_wrong_use),
-    };
-
-    return cmocka_run_group_tests_name("net_gpu", tests, set_up, tear_down);
-}
+SUITE(.name = "net_gpu", .set_up = set_up, .tear_down = world_close);

@@ -11,19 +11,11 @@ static struct net_link_options options =
     PAIR_DEFAULTS(.sockets = 3, .match = WIRE_MATCH_FIFO, .eager_limit = EAGER_LIMIT,
                   .eager_credit = 32768, .largest_slice = 100000);
 
-static int set_up(void **state)
+static int set_up(void)
 {
-    (void)state;
     if (getenv("UCCL_TCPX_SOFT_DEVMEM") != NULL)
         options.framing = WIRE_SEPARATE;
     return world_open(MOST, MOST + 4096);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    world_close();
-    return 0;
 }
 
 static void look(void *to, gpu_address from, uint64_t bytes)
@@ -239,9 +231,8 @@ static void random_receives(uint32_t largest, uint64_t seed)
     unpack_close(&pair);
 }
 
-static void test_random_receives(void **state)
+TEST(test_random_receives)
 {
-    (void)state;
     random_receives(4096, 11);
     random_receives(0, 12);
 }
@@ -260,7 +251,7 @@ static void exchange(struct unpack_pair *pair, uint64_t receive, uint64_t bytes,
     check(pair, receive, bytes, bytes);
 }
 
-static void test_nobody_consumes(void **state)
+TEST(test_nobody_consumes)
 {
     struct net_request *requests[DEPTH];
     struct net_request *one_more;
@@ -268,7 +259,6 @@ static void test_nobody_consumes(void **state)
     struct unpack_pair pair;
     struct unpack_pair another;
 
-    (void)state;
     unpack_open(&pair, 4096);
     unpack_open(&another, 4096);
     for (uint64_t i = 0; i < DEPTH; i++)
@@ -286,12 +276,11 @@ static void test_nobody_consumes(void **state)
 }
 
 /* 8 MiB are two of the largest receives. */
-static void test_bounce_memory_runs_out(void **state)
+TEST(test_bounce_memory_runs_out)
 {
     struct net_request *requests[3];
     struct unpack_pair pair;
 
-    (void)state;
     unpack_open(&pair, 4096);
     exchange(&pair, 0, MOST, &requests[0]);
     exchange(&pair, 1, MOST, &requests[1]);
@@ -303,13 +292,12 @@ static void test_bounce_memory_runs_out(void **state)
 }
 
 /* What lies in host memory is put there at once, and there is nothing to unpack. */
-static void test_host_memory(void **state)
+TEST(test_host_memory)
 {
     static uint8_t arrived[100000];
     struct net_request *request;
     struct unpack_pair pair;
 
-    (void)state;
     unpack_open(&pair, 4096);
     request = must_receive(pair.comms.receiver, arrived, sizeof arrived, 0);
     must_end_both(must_send(pair.comms.sender, text_of(&world.text, 0), sizeof arrived, 0),
@@ -322,12 +310,11 @@ static void test_host_memory(void **state)
 }
 
 /* Small messages that come before their receives. */
-static void test_messages_that_were_put_aside(void **state)
+TEST(test_messages_that_were_put_aside)
 {
     struct net_request *request;
     struct unpack_pair pair;
 
-    (void)state;
     unpack_open(&pair, 4096);
     for (uint64_t i = 0; i < 40; i++) {
         uint64_t bytes = 1 + i * 100;
@@ -344,7 +331,7 @@ static void test_messages_that_were_put_aside(void **state)
     unpack_close(&pair);
 }
 
-static void test_wrong_use(void **state)
+TEST(test_wrong_use)
 {
     struct net_link_options tags = options;
     struct net_device_handle handle;
@@ -352,7 +339,6 @@ static void test_wrong_use(void **state)
     struct unpack_pair pair;
     struct pair tagged;
 
-    (void)state;
     unpack_open(&pair, 4096);
     assert_int_equal(post(&pair, 0, MOST, &request), TCPX_SUCCESS);
     assert_int_equal(
@@ -379,7 +365,7 @@ static void test_wrong_use(void **state)
 }
 
 /* All comms of a GPU have one base, and the one that finds no memory is told so. */
-static void test_many_comms(void **state)
+TEST(test_many_comms)
 {
     enum { COMMS = 10, TOO_MANY = 100 };
     static struct unpack_pair pairs[COMMS];
@@ -389,7 +375,6 @@ static void test_many_comms(void **state)
     int result = TCPX_SUCCESS;
     int more = 0;
 
-    (void)state;
     for (int i = 0; i < COMMS; i++) {
         unpack_open(&pairs[i], 4096);
         assert_ptr_equal(pairs[i].kernel.handle.bounce, pairs[0].kernel.handle.bounce);
@@ -409,17 +394,4 @@ static void test_many_comms(void **state)
         unpack_close(&pairs[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_receives),
-        cmocka_unit_test(test_nobody_consumes),
-        cmocka_unit_test(test_bounce_memory_runs_out),
-        cmocka_unit_test(test_host_memory),
-        cmocka_unit_test(test_messages_that_were_put_aside),
-        cmocka_unit_test(test_wrong_use),
-        cmocka_unit_test(test_many_comms),
-    };
-
-    return cmocka_run_group_tests_name("net_unpack", tests, set_up, tear_down);
-}
+SUITE(.name = "net_unpack", .set_up = set_up, .tear_down = world_close);

@@ -69,9 +69,8 @@ static void check_pair(unsigned threads_wanted)
     assert_threads(0);
 }
 
-static void test_threads_that_cannot_start(void **state)
+TEST(test_threads_that_cannot_start)
 {
-    (void)state;
     for (unsigned started = 0; started <= THREADS; started++) {
         print_message("# %u of %d threads can be started\n", started, THREADS);
         calls_reset();
@@ -92,12 +91,11 @@ static void test_threads_that_cannot_start(void **state)
  * One comm has its lanes where they belong, and stays; of another one descriptor is refused. A
  * level-triggered event of a comm that is gone would come for ever.
  */
-static void test_descriptors_that_are_refused(void **state)
+TEST(test_descriptors_that_are_refused)
 {
     enum { ADDED = SOCKETS + 1 };
     struct pair pair;
 
-    (void)state;
     calls_reset();
     pair = pair_open(&options);
     for (unsigned refused = 0; refused < 2 * ADDED; refused++) {
@@ -120,15 +118,12 @@ static void test_descriptors_that_are_refused(void **state)
     assert_threads(0);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads_that_cannot_start),
-        cmocka_unit_test(test_descriptors_that_are_refused),
-    };
-
     setenv("UCCL_TCPX_THREADS", "3", 1);
     fill_bytes(data, sizeof data);
     calls_reset();
-    return cmocka_run_group_tests_name("I/O threads", tests, NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "I/O threads", .begin = begin_suite);

@@ -80,11 +80,10 @@ static void lose_reverse_socket(uint8_t sockets, int error)
     calls_reset();
 }
 
-static void test_a_lost_reverse_socket(void **state)
+TEST(test_a_lost_reverse_socket)
 {
     static const int errors[] = {ETIMEDOUT, EHOSTUNREACH, ENETDOWN, EPIPE, ECONNRESET};
 
-    (void)state;
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
         for (uint8_t sockets = 1; sockets <= 3; sockets += 2) {
             print_message("# %s, %u sockets\n", strerror(errors[i]), sockets);
@@ -92,11 +91,10 @@ static void test_a_lost_reverse_socket(void **state)
         }
 }
 
-static void test_a_shortage(void **state)
+TEST(test_a_shortage)
 {
     static const int errors[] = {ENOBUFS, ENOMEM, EAGAIN, EINTR};
 
-    (void)state;
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         struct pair pair = pair_open(PAIR_OPTIONS(.sockets = 2, .largest_slice = 100000));
 
@@ -109,14 +107,11 @@ static void test_a_shortage(void **state)
     }
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_lost_reverse_socket),
-        cmocka_unit_test(test_a_shortage),
-    };
-
     fill_bytes(data, sizeof data);
     calls_reset();
-    return cmocka_run_group_tests_name("the reverse socket", tests, NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "the reverse socket", .begin = begin_suite);

@@ -61,11 +61,10 @@ static void exchange(const struct net_link_options *options, uint64_t bytes, str
     pair_close(&pair);
 }
 
-static void test_what_a_call_does(void **state)
+TEST(test_what_a_call_does)
 {
     static const uint64_t slices[] = {WIRE_LEAST_SLICE, 4096, 512 << 10, 16 << 20};
 
-    (void)state;
     for (size_t i = 0; i < 4; i++)
         for (uint8_t sockets = 1; sockets <= 4; sockets += 3) {
             uint64_t bytes = slices[i] < 65536 ? MEDIUM : LARGE;
@@ -89,14 +88,12 @@ static void test_what_a_call_does(void **state)
         }
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_a_call_does),
-    };
-
     setenv("UCCL_TCPX_THREADS", "0", 1);
     fill_bytes(data, sizeof data);
     calls_reset();
-    return cmocka_run_group_tests_name("turns", tests, NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "turns", .begin = begin_suite);

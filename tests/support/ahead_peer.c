@@ -4,16 +4,14 @@
 
 struct text ahead_text;
 
-int ahead_set_up(void **state)
+int ahead_set_up(void)
 {
-    (void)state;
     ahead_text = text_create(AHEAD_LONGEST);
     return 0;
 }
 
-int ahead_tear_down(void **state)
+int ahead_tear_down(void)
 {
-    (void)state;
     text_destroy(&ahead_text);
     return 0;
 }

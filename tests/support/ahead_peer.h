@@ -32,9 +32,9 @@ enum {
 
 extern struct text ahead_text;
 
-/* For cmocka: make the text, and free it. */
-int ahead_set_up(void **state);
-int ahead_tear_down(void **state);
+/* Of a suite: make the text, and free it. */
+int ahead_set_up(void);
+int ahead_tear_down(void);
 
 struct net_link_options ahead_options(uint8_t sockets, uint64_t credit);
 

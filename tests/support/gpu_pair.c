@@ -14,13 +14,14 @@ int world_open(uint64_t longest, uint64_t window_bytes)
     return -1;
 }
 
-void world_close(void)
+int world_close(void)
 {
     text_destroy(&world.text);
     gpu_pinned_free(world.gpu, &world.window);
     gpu_event_destroy(world.event);
     gpu_stream_destroy(world.stream);
     gpu_close(world.gpu);
+    return 0;
 }
 
 void world_drain(void)

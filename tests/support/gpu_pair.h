@@ -24,7 +24,7 @@ extern struct gpu_world {
 
 /* Messages of the text have at most `longest` bytes. 0, or -1 with a line that says why. */
 int world_open(uint64_t longest, uint64_t window_bytes);
-void world_close(void);
+int world_close(void);
 
 /* Until all that is on the stream is over. */
 void world_drain(void);

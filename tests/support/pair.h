@@ -6,6 +6,7 @@
 #ifndef TCPX_TESTS_SUPPORT_PAIR_H
 #define TCPX_TESTS_SUPPORT_PAIR_H
 
+#include "tests/support/suite.h"
 #include "tests/unit/net_pair.h"
 
 /* A later field of the same name is what counts. */

@@ -13,12 +13,11 @@ struct piece {
 };
 
 /* Messages in slices of any length, which come in any order over all sockets. */
-static void test_slices_in_any_order(void **state)
+TEST(test_slices_in_any_order)
 {
     enum { MESSAGES = 5, MOST_PIECES = 200 };
     uint64_t random = 17;
 
-    (void)state;
     for (int turn = 0; turn < turns_of(40); turn++) {
         struct ahead_peer peer;
         struct piece pieces[MOST_PIECES];
@@ -54,14 +53,13 @@ static void test_slices_in_any_order(void **state)
 }
 
 /* What is charged comes back once, all of it, whether the receive or the message was first. */
-static void test_credit_comes_back(void **state)
+TEST(test_credit_comes_back)
 {
     static uint8_t room[AHEAD_CREDIT];
     uint64_t random = 5;
     struct ahead_peer peer;
     uint32_t next = 0;
 
-    (void)state;
     ahead_open(&peer, NET_RECEIVER, 2, AHEAD_CREDIT);
     for (int turn = 0; turn < turns_of(400); turn++, next++) {
         uint64_t bytes = random_below(&random, 3) == 0
@@ -100,11 +98,10 @@ static void test_credit_comes_back(void **state)
 }
 
 /* 256 messages from the first that is not posted, and not one more. */
-static void test_the_window(void **state)
+TEST(test_the_window)
 {
     struct ahead_peer peer;
 
-    (void)state;
     ahead_open(&peer, NET_RECEIVER, 1, AHEAD_CREDIT);
     for (uint32_t i = WIRE_MOST_AHEAD; i-- > 0;)
         ahead_put_eager(&peer, i, i);
@@ -120,13 +117,12 @@ static void test_the_window(void **state)
  * A message of which a part is late on another socket, while the receives behind it go on: what
  * comes 256 later is within the window.
  */
-static void test_a_late_slice_in_a_full_window(void **state)
+TEST(test_a_late_slice_in_a_full_window)
 {
     static uint8_t late[20000];
     struct net_request *request;
     struct ahead_peer peer;
 
-    (void)state;
     ahead_open(&peer, NET_RECEIVER, 2, AHEAD_CREDIT);
     ahead_put_slice(&peer, 0, 0, sizeof late, 0, 1000, true);
     peer.charged += sizeof late + WIRE_EAGER_CHARGE;
@@ -147,14 +143,13 @@ static void test_a_late_slice_in_a_full_window(void **state)
 }
 
 /* Where no receive follows that would say it, the sender still hears of its credit. */
-static void test_credit_without_a_receive(void **state)
+TEST(test_credit_without_a_receive)
 {
     enum { SMALL_CREDIT = 20000, COUNT = 8 };
     static uint8_t rooms[COUNT][AHEAD_EAGER_LIMIT];
     struct net_request *requests[COUNT];
     struct ahead_peer peer;
 
-    (void)state;
     ahead_open(&peer, NET_RECEIVER, 1, SMALL_CREDIT);
     for (int i = 0; i < COUNT; i++)
         requests[i] = must_receive(peer.comm, rooms[i], sizeof rooms[i], 0);
@@ -180,12 +175,11 @@ static void must_be_bounded(struct net_comm *comm)
 }
 
 /* Memory for another message of any length is within the credit, too. */
-static void test_memory_is_bounded(void **state)
+TEST(test_memory_is_bounded)
 {
     enum { LARGE = 256 << 10 };
     struct ahead_peer peer;
 
-    (void)state;
     ahead_open(&peer, NET_RECEIVER, 1, AHEAD_CREDIT);
     for (uint32_t i = 0; i < 100; i++) {
         ahead_put_slices(&peer, i, LARGE);
@@ -212,12 +206,11 @@ static void test_memory_is_bounded(void **state)
 /* --- too long ------------------------------------------------------------------------------- */
 
 /* On credit nobody could know: the receive fails, not a byte is written, and the comm goes on. */
-static void test_too_long_on_credit(void **state)
+TEST(test_too_long_on_credit)
 {
     static const uint64_t rooms[] = {0, 1, 999, 49999};
     static uint8_t data[50000];
 
-    (void)state;
     for (int way = 0; way < 16; way++) {
         uint64_t room = rooms[way % 4];
         uint64_t bytes = room < 1000 && way < 8 ? 1000 : sizeof data;
@@ -246,12 +239,11 @@ static void test_too_long_on_credit(void **state)
 }
 
 /* A receive that is too small waits for the rest of its message; then there is none. */
-static void test_too_long_and_lost(void **state)
+TEST(test_too_long_and_lost)
 {
     static const uint64_t rooms[] = {0, 1, 999};
     uint8_t data[1000];
 
-    (void)state;
     for (int way = 0; way < 6; way++) {
         struct net_request *request;
         struct ahead_peer peer;
@@ -273,11 +265,10 @@ static void test_too_long_and_lost(void **state)
 /* --- ends ----------------------------------------------------------------------------------- */
 
 /* What came whole before the end is there for receives that are posted afterwards, in order. */
-static void test_kept_beyond_the_end(void **state)
+TEST(test_kept_beyond_the_end)
 {
     static uint8_t data[100000];
 
-    (void)state;
     for (int broken = 0; broken < 2; broken++) {
         struct net_request *request = NULL;
         struct ahead_peer peer;
@@ -301,11 +292,10 @@ static void test_kept_beyond_the_end(void **state)
 }
 
 /* A message that has begun ahead and never ends is an error, whoever was first. */
-static void test_the_end_in_a_message(void **state)
+TEST(test_the_end_in_a_message)
 {
     static uint8_t data[5000];
 
-    (void)state;
     for (int first = 0; first < 2; first++) {
         struct net_request *request = NULL;
         struct ahead_peer peer;
@@ -325,20 +315,4 @@ static void test_the_end_in_a_message(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slices_in_any_order),
-        cmocka_unit_test(test_credit_comes_back),
-        cmocka_unit_test(test_the_window),
-        cmocka_unit_test(test_a_late_slice_in_a_full_window),
-        cmocka_unit_test(test_credit_without_a_receive),
-        cmocka_unit_test(test_memory_is_bounded),
-        cmocka_unit_test(test_too_long_on_credit),
-        cmocka_unit_test(test_too_long_and_lost),
-        cmocka_unit_test(test_kept_beyond_the_end),
-        cmocka_unit_test(test_the_end_in_a_message),
-    };
-
-    return cmocka_run_group_tests_name("ahead", tests, ahead_set_up, ahead_tear_down);
-}
+SUITE(.name = "ahead", .set_up = ahead_set_up, .tear_down = ahead_tear_down);

@@ -6,12 +6,11 @@
 #include "tests/support/ahead_peer.h"
 
 /* To the byte: what fits the credit goes, and one byte more does not. */
-static void test_credit_to_the_byte(void **state)
+TEST(test_credit_to_the_byte)
 {
     enum { BYTES = 100000, LAST = BYTES - 70000 - 3 * WIRE_EAGER_CHARGE };
     static struct ahead_peer peer;
 
-    (void)state;
     for (uint8_t sockets = 1; sockets <= 3; sockets++)
         for (unsigned over = 0; over < 2; over++) {
             ahead_open(&peer, NET_SENDER, sockets, BYTES);
@@ -35,12 +34,11 @@ static void test_credit_to_the_byte(void **state)
         }
 }
 
-static void test_no_more_than_the_window(void **state)
+TEST(test_no_more_than_the_window)
 {
     static struct ahead_peer peer;
     uint32_t sent = 0;
 
-    (void)state;
     ahead_open(&peer, NET_SENDER, 2, AHEAD_CREDIT);
     for (uint64_t deadline = deadline_after_ms(50); !deadline_passed(deadline);) {
         struct net_request *request = NULL;
@@ -63,13 +61,12 @@ static void test_no_more_than_the_window(void **state)
 }
 
 /* Receives that are announced before, behind and together; freed as it comes. */
-static void test_posts_in_any_rhythm(void **state)
+TEST(test_posts_in_any_rhythm)
 {
     static const uint64_t credits[] = {0, 100, 65536, AHEAD_CREDIT};
     static struct ahead_peer peer;
     uint64_t random = 23;
 
-    (void)state;
     for (int turn = 0; turn < turns_of(24); turn++) {
         enum { COUNT = 60 };
         struct net_request *requests[COUNT] = {NULL};
@@ -133,13 +130,4 @@ static void test_posts_in_any_rhythm(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_credit_to_the_byte),
-        cmocka_unit_test(test_no_more_than_the_window),
-        cmocka_unit_test(test_posts_in_any_rhythm),
-    };
-
-    return cmocka_run_group_tests_name("credit of a sender", tests, ahead_set_up, ahead_tear_down);
-}
+SUITE(.name = "credit of a sender", .set_up = ahead_set_up, .tear_down = ahead_tear_down);

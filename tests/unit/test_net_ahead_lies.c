@@ -121,16 +121,15 @@ static void tell_lies(const struct lie *lies, size_t count)
 enum { ALL = AHEAD_CREDIT, LONGEST = ALL - WIRE_EAGER_CHARGE };
 
 /* The sender knew its room. */
-static void test_too_long_without_credit(void **state)
+TEST(test_too_long_without_credit)
 {
     static const struct lie lie =
         LIE("too long without credit", 1, ALL, RECEIVES(100), SAY_POSTED(0, 101, 0, 101));
 
-    (void)state;
     tell_lies(&lie, 1);
 }
 
-static void test_lies(void **state)
+TEST(test_lies)
 {
     static const struct lie lies[] = {
         LIE("no credit, no receive", 1, ALL, SAY_POSTED(0, 5000, 0, 5000)),
@@ -160,12 +159,11 @@ static void test_lies(void **state)
             RECEIVES(200), SAY(0, .type = WIRE_TOOLONG, .length = 5000)),
     };
 
-    (void)state;
     tell_lies(lies, sizeof lies / sizeof *lies);
 }
 
 /* A message that is there twice would be written to when it is gone. */
-static void test_twice(void **state)
+TEST(test_twice)
 {
     static const struct lie lies[] = {
         /* of more bytes than the message has, before they are all there */
@@ -180,18 +178,16 @@ static void test_twice(void **state)
             SAY_AHEAD(1, 50000, 49999, 1)),
     };
 
-    (void)state;
     tell_lies(lies, sizeof lies / sizeof *lies);
 }
 
 /* The same where nobody looks at the comm's state: the harm that it would do. */
-static void test_twice_does_no_harm(void **state)
+TEST(test_twice_does_no_harm)
 {
     static uint8_t data[100000];
     struct net_request *request = NULL;
     struct ahead_peer peer;
 
-    (void)state;
     ahead_open(&peer, NET_RECEIVER, 2, AHEAD_CREDIT);
     ahead_say_slice(&peer, 0, 0, 50000, 0, 50000, true);
     ahead_put(&peer, 0, ahead_text.bytes, 1000);
@@ -207,11 +203,10 @@ static void test_twice_does_no_harm(void **state)
 }
 
 /* More is freed than was charged, or less than before. */
-static void test_lies_about_credit(void **state)
+TEST(test_lies_about_credit)
 {
     static struct ahead_peer peer;
 
-    (void)state;
     for (int lie = 0; lie < 4; lie++) {
         uint64_t charged = 50000 + WIRE_EAGER_CHARGE;
 
@@ -230,16 +225,4 @@ static void test_lies_about_credit(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_too_long_without_credit),
-        cmocka_unit_test(test_lies),
-        cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_twice_does_no_harm),
-        cmocka_unit_test(test_lies_about_credit),
-    };
-
-    return cmocka_run_group_tests_name("lies about messages ahead", tests, ahead_set_up,
-                                       ahead_tear_down);
-}
+SUITE(.name = "lies about messages ahead", .set_up = ahead_set_up, .tear_down = ahead_tear_down);

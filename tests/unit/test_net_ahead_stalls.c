@@ -33,12 +33,11 @@ static bool make_stall(struct ahead_peer *peer)
     return false;
 }
 
-static void test_a_stall_costs_nothing(void **state)
+TEST(test_a_stall_costs_nothing)
 {
     struct ahead_peer peer;
     double seconds;
 
-    (void)state;
     if (!threads_are_wanted())
         skip_because("there are no I/O threads");
     if (!make_stall(&peer))
@@ -56,12 +55,11 @@ static void test_a_stall_costs_nothing(void **state)
 }
 
 /* It ends with the comm, at once. */
-static void test_a_stall_ends_with_its_comm(void **state)
+TEST(test_a_stall_ends_with_its_comm)
 {
     struct ahead_peer peer;
     uint64_t start;
 
-    (void)state;
     if (!make_stall(&peer))
         skip_because("no stall came about: the machine is too busy");
     start = clock_now();
@@ -94,9 +92,8 @@ static void make_long_stall(struct ahead_peer *peer, uint8_t sockets, uint32_t k
 }
 
 /* With nothing to take at once the next receive would have to wait for the socket. */
-static void test_the_first_is_not_held_back(void **state)
+TEST(test_the_first_is_not_held_back)
 {
-    (void)state;
     for (uint8_t sockets = 1; sockets <= 2; sockets++) {
         struct ahead_peer peer;
 
@@ -111,9 +108,8 @@ static void test_the_first_is_not_held_back(void **state)
 }
 
 /* No receive comes for it, and none at all any more: then it is kept. */
-static void test_a_stall_ends_in_time(void **state)
+TEST(test_a_stall_ends_in_time)
 {
-    (void)state;
     for (uint8_t sockets = 1; sockets <= 3; sockets++) {
         struct ahead_peer peer;
 
@@ -129,11 +125,10 @@ static void test_a_stall_ends_in_time(void **state)
 }
 
 /* Its receive ends it at once, however busily others are posted. */
-static void test_a_stall_ends_with_its_receive(void **state)
+TEST(test_a_stall_ends_with_its_receive)
 {
     static uint8_t room[5000];
 
-    (void)state;
     for (uint8_t sockets = 1; sockets <= 3; sockets++) {
         struct net_request *request;
         struct ahead_peer peer;
@@ -152,13 +147,12 @@ static void test_a_stall_ends_with_its_receive(void **state)
 }
 
 /* What comes on the other socket gets to its receives while one is held back. */
-static void test_others_go_on_beside_a_stall(void **state)
+TEST(test_others_go_on_beside_a_stall)
 {
     static uint8_t room[50000];
     struct ahead_peer peer;
     bool beside = false;
 
-    (void)state;
     for (int i = 0; i < 20 && !beside; i++) { /* a busy machine may end the stall too early */
         struct net_request *small;
         struct net_request *large;
@@ -183,11 +177,10 @@ static void test_others_go_on_beside_a_stall(void **state)
 }
 
 /* The connection breaks while a record is held back: that is told, not waited for. */
-static void test_a_stall_on_a_broken_connection(void **state)
+TEST(test_a_stall_on_a_broken_connection)
 {
     static uint8_t room[5000];
 
-    (void)state;
     for (uint8_t sockets = 1; sockets <= 3; sockets++) {
         unsigned lane = sockets - 1u;
         struct net_request *request = NULL;
@@ -211,17 +204,4 @@ static void test_a_stall_on_a_broken_connection(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_stall_costs_nothing),
-        cmocka_unit_test(test_a_stall_ends_with_its_comm),
-        cmocka_unit_test(test_the_first_is_not_held_back),
-        cmocka_unit_test(test_a_stall_ends_in_time),
-        cmocka_unit_test(test_a_stall_ends_with_its_receive),
-        cmocka_unit_test(test_others_go_on_beside_a_stall),
-        cmocka_unit_test(test_a_stall_on_a_broken_connection),
-    };
-
-    return cmocka_run_group_tests_name("stalls", tests, ahead_set_up, ahead_tear_down);
-}
+SUITE(.name = "stalls", .set_up = ahead_set_up, .tear_down = ahead_tear_down);

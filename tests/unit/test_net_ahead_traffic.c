@@ -67,11 +67,10 @@ static void run_traffic(uint8_t sockets, uint64_t credit, int count)
     traffic_stream_destroy(&stream);
 }
 
-static void test_traffic(void **state)
+TEST(test_traffic)
 {
     static const uint64_t credits[] = {0, 64 << 10, AHEAD_CREDIT, 8 << 20};
 
-    (void)state;
     for (uint8_t sockets = 1; sockets <= 5; sockets++)
         for (int i = 0; i < 4; i++)
             run_traffic(sockets, credits[i], turns_of(300));
@@ -105,11 +104,10 @@ static void run_ends(uint8_t sockets, uint64_t credit, int count)
     traffic_stream_destroy(&none);
 }
 
-static void test_a_thread_at_each_end(void **state)
+TEST(test_a_thread_at_each_end)
 {
     static const uint64_t credits[] = {0, 64 << 10, AHEAD_CREDIT};
 
-    (void)state;
     for (uint8_t sockets = 1; sockets <= 3; sockets++)
         for (int i = 0; i < 3; i++)
             run_ends(sockets, credits[i], turns_of(400));
@@ -154,7 +152,7 @@ static void *send_all(void *argument)
  * The sender has no credit for the message, so that it waits to hear of the receive; and a caller
  * that waits for that has announced it before it sleeps. Most of the time: a machine may be busy.
  */
-static void test_a_wait_is_not_long(void **state)
+TEST(test_a_wait_is_not_long)
 {
     enum { COUNT = 40, QUICK_NS = 10000000 };
     static const struct {
@@ -163,7 +161,6 @@ static void test_a_wait_is_not_long(void **state)
     } ways[] = {{100, 12}, {100, 101}, {0, 0}, {64 << 10, 65 << 10}, {64 << 10, 8 << 10}};
     static uint8_t room[65 << 10];
 
-    (void)state;
     for (unsigned way = 0; way < 2 * sizeof ways / sizeof *ways; way++) {
         uint64_t bytes = ways[way / 2].bytes;
         struct pair pair = open_pair((uint8_t)(1 + way % 2), ways[way / 2].credit);
@@ -209,12 +206,11 @@ static bool ends_by_itself(struct net_comm *comm, struct net_request *request, u
 }
 
 /* A receive is announced though no further call follows it. */
-static void test_nobody_calls_after_a_receive(void **state)
+TEST(test_nobody_calls_after_a_receive)
 {
     static const uint64_t sizes[] = {10, 5000, 50000, AHEAD_LONGEST};
     static uint8_t arrived[AHEAD_LONGEST];
 
-    (void)state;
     if (!threads_are_wanted())
         skip_because("there are no I/O threads");
     for (int way = 0; way < 16; way++) {
@@ -241,14 +237,13 @@ static void test_nobody_calls_after_a_receive(void **state)
  * The same where the I/O threads look after the comm already, and the receive is so small that its
  * announcement was put off; but its message is too long, so that the sender waits for that.
  */
-static void test_nobody_calls_after_a_small_receive(void **state)
+TEST(test_nobody_calls_after_a_small_receive)
 {
     struct pair pair;
     struct net_request *send = NULL;
     struct net_request *receive;
     uint8_t data[100];
 
-    (void)state;
     if (!threads_are_wanted())
         skip_because("there are no I/O threads");
     for (int i = 0; i < turns_of(20); i++) {
@@ -267,12 +262,11 @@ static void test_nobody_calls_after_a_small_receive(void **state)
 }
 
 /* All messages are there: whoever posts their receives needs no other call, and is never busy. */
-static void test_nothing_but_receives(void **state)
+TEST(test_nothing_but_receives)
 {
     struct pair pair = open_pair(1, AHEAD_CREDIT);
     uint8_t data[100];
 
-    (void)state;
     for (uint64_t i = 0; i < 200; i++)
         must_end(must_send(pair.sender, text_of(&ahead_text, i), 100, 0));
     until(inside_held(pair.receiver) >= 200 * (100 + WIRE_EAGER_CHARGE),
@@ -291,17 +285,4 @@ static void test_nothing_but_receives(void **state)
     pair_close(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_traffic),
-        cmocka_unit_test(test_a_thread_at_each_end),
-        cmocka_unit_test(test_a_wait_is_not_long),
-        cmocka_unit_test(test_nobody_calls_after_a_receive),
-        cmocka_unit_test(test_nobody_calls_after_a_small_receive),
-        cmocka_unit_test(test_nothing_but_receives),
-    };
-
-    return cmocka_run_group_tests_name("traffic ahead of receives", tests, ahead_set_up,
-                                       ahead_tear_down);
-}
+SUITE(.name = "traffic ahead of receives", .set_up = ahead_set_up, .tear_down = ahead_tear_down);

@@ -203,9 +203,8 @@ static void assert_host_message(const struct ends *ends, unsigned way)
 }
 
 /* The peer takes it soon: all of it arrives. */
-static void test_whole(void **state)
+TEST(test_whole)
 {
-    (void)state;
     for (unsigned i = 0; i < WAYS; i++) {
         struct ends *ends = ends_open(ways[i].sockets, ways[i].framing, WHOLE);
 
@@ -219,9 +218,8 @@ static void test_whole(void **state)
 }
 
 /* A part that went out can do no harm, and close does not wait for it. */
-static void test_part(void **state)
+TEST(test_part)
 {
-    (void)state;
     for (unsigned i = 0; i < WAYS; i++) {
         struct ends *ends = ends_open(ways[i].sockets, ways[i].framing, PARTLY);
 
@@ -233,11 +231,10 @@ static void test_part(void **state)
 }
 
 /* The peer takes nothing for long: close does not wait for ever, and no wrong byte is delivered. */
-static void test_late(void **state)
+TEST(test_late)
 {
     struct ends *ends = ends_open(1, WIRE_INLINE, WHOLE);
 
-    (void)state;
     assert_true(close_in_flight(ends, LATE_MS) < CLOSE_MS);
     assert_int_equal(ends->result, TCPX_REMOTE_ERROR);
     if (ends->host_result == TCPX_SUCCESS)
@@ -249,9 +246,8 @@ static void test_late(void **state)
  * The peer's sockets are reset. The kernel then tells all that was under way to be over, which does
  * not mean that it has arrived.
  */
-static void test_reset(void **state)
+TEST(test_reset)
 {
-    (void)state;
     for (unsigned i = 0; i < WAYS; i++) {
         struct ends *ends = ends_open(ways[i].sockets, ways[i].framing, WHOLE);
         int result;
@@ -267,28 +263,22 @@ static void test_reset(void **state)
     }
 }
 
-static int set_up(void **state)
+static int set_up(void)
 {
-    (void)state;
     source = new_pages(PARTLY);
     return 0;
 }
 
-static int tear_down(void **state)
+static int tear_down(void)
 {
-    (void)state;
     return munmap(source, PARTLY);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_part),
-        cmocka_unit_test(test_late),
-        cmocka_unit_test(test_reset),
-    };
-
     setenv("UCCL_TCPX_THREADS", "0", 1); /* the receiver reads only when it is called */
-    return cmocka_run_group_tests_name("close with sends by reference", tests, set_up, tear_down);
+    return 0;
 }
+
+SUITE(.name = "close with sends by reference", .begin = begin_suite, .set_up = set_up,
+      .tear_down = tear_down);

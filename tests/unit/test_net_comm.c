@@ -48,12 +48,11 @@ static void random_traffic(const struct text *text, const struct net_link_option
     traffic_stream_destroy(&stream);
 }
 
-static void test_random_traffic(void **state)
+TEST(test_random_traffic)
 {
     static const uint8_t sockets[] = {1, 2, 4};
     struct text text = text_create(LARGEST);
 
-    (void)state;
     for (size_t i = 0; i < sizeof sockets; i++)
         for (int match = WIRE_MATCH_FIFO; match <= WIRE_MATCH_TAG; match++)
             for (int framing = WIRE_INLINE; framing <= WIRE_SEPARATE; framing++)
@@ -63,12 +62,11 @@ static void test_random_traffic(void **state)
 }
 
 /* No credit at all, and slices of a byte: nothing depends on their size. */
-static void test_the_smallest_settings(void **state)
+TEST(test_the_smallest_settings)
 {
     static uint8_t data[5000];
     static uint8_t arrived[5000];
 
-    (void)state;
     fill_bytes(data, sizeof data);
     for (int framing = WIRE_INLINE; framing <= WIRE_SEPARATE; framing++) {
         struct pair pair =
@@ -86,7 +84,7 @@ static void test_the_smallest_settings(void **state)
     }
 }
 
-static void test_a_large_message(void **state)
+TEST(test_a_large_message)
 {
     enum { BYTES = 100 << 20 };
     struct pair pair =
@@ -94,7 +92,6 @@ static void test_a_large_message(void **state)
     uint8_t *data = malloc(BYTES);
     uint8_t *arrived = malloc(BYTES);
 
-    (void)state;
     for (size_t i = 0; i < BYTES / 8; i++)
         ((uint64_t *)(void *)data)[i] = i * 0x9e3779b97f4a7c15u;
     assert_int_equal(must_end_both(must_send(pair.sender, data, BYTES, 0),
@@ -108,14 +105,13 @@ static void test_a_large_message(void **state)
 
 /* --- windows, late and missing receives ---------------------------------------------------- */
 
-static void test_busy_is_no_error(void **state)
+TEST(test_busy_is_no_error)
 {
     struct pair pair = tag_pair();
     struct net_request *requests[COMM_REQUESTS];
     struct net_request *more = (struct net_request *)&pair;
     static uint8_t data[100000];
 
-    (void)state;
     for (int i = 0; i < COMM_REQUESTS; i++)
         requests[i] = must_send(pair.sender, data, sizeof data, (uint64_t)i);
     assert_success(net_isend(pair.sender, data, 1, 0, &more));
@@ -128,7 +124,7 @@ static void test_busy_is_no_error(void **state)
     pair_close(&pair);
 }
 
-static void test_a_receive_that_comes_late(void **state)
+TEST(test_a_receive_that_comes_late)
 {
     struct pair pair = tag_pair();
     uint8_t data[8000] = {1, 2, 3};
@@ -136,7 +132,6 @@ static void test_a_receive_that_comes_late(void **state)
     struct net_request *small = must_send(pair.sender, data, 100, 7);
     struct net_request *large = must_send(pair.sender, data, sizeof data, 8);
 
-    (void)state;
     /* the small one is done without its receive, the large one waits for it */
     must_end_both(small, NULL);
     for (int i = 0; i < 1000; i++)
@@ -150,7 +145,7 @@ static void test_a_receive_that_comes_late(void **state)
 }
 
 /* Far more receives than a comm can have at once come and go while some old ones wait. */
-static void test_old_receives_among_many(void **state)
+TEST(test_old_receives_among_many)
 {
     enum { OLD = 5, OTHERS = 1000, BYTES = 300000 };
     static uint8_t data[OLD][BYTES];
@@ -158,7 +153,6 @@ static void test_old_receives_among_many(void **state)
     struct pair pair = pair_open(options_of(2, WIRE_MATCH_TAG, WIRE_INLINE));
     struct net_request *old[OLD];
 
-    (void)state;
     fill_bytes(data[0], sizeof data);
     memset(arrived, 0, sizeof arrived);
     for (uint64_t i = 0; i < OLD; i++)
@@ -180,7 +174,7 @@ static void test_old_receives_among_many(void **state)
 }
 
 /* Messages that nobody asks for use up the credit, and others still pass. */
-static void test_credit_runs_out(void **state)
+TEST(test_credit_runs_out)
 {
     struct pair pair = tag_pair();
     uint8_t data[4000] = {9};
@@ -188,7 +182,6 @@ static void test_credit_runs_out(void **state)
     struct net_request *sends[12];
     int done_early = 0;
 
-    (void)state;
     for (int i = 0; i < 12; i++)
         sends[i] = must_send(pair.sender, data, sizeof data, 1);
     for (int turn = 0; turn < 1000; turn++)
@@ -205,7 +198,7 @@ static void test_credit_runs_out(void **state)
     pair_close(&pair);
 }
 
-static void test_messages_that_are_too_long(void **state)
+TEST(test_messages_that_are_too_long)
 {
     struct pair pair = tag_pair();
     uint8_t data[10000] = {5};
@@ -213,7 +206,6 @@ static void test_messages_that_are_too_long(void **state)
     struct net_request *receive;
     struct net_request *send;
 
-    (void)state;
     memset(arrived, 0xaa, sizeof arrived);
     /* announced: both ends are told */
     send = must_send(pair.sender, data, 10000, 1);
@@ -223,14 +215,13 @@ static void test_messages_that_are_too_long(void **state)
     pair_close(&pair);
 }
 
-static void test_an_eager_message_that_is_too_long(void **state)
+TEST(test_an_eager_message_that_is_too_long)
 {
     struct pair pair = tag_pair();
     uint8_t data[1000] = {5};
     uint8_t arrived[1000];
     struct net_request *receive;
 
-    (void)state;
     for (int late = 0; late < 2; late++) {
         memset(arrived, 0xaa, sizeof arrived);
         must_end_both(must_send(pair.sender, data, 1000, 1), NULL);
@@ -249,13 +240,12 @@ static void test_an_eager_message_that_is_too_long(void **state)
     pair_close(&pair);
 }
 
-static void test_wrong_use(void **state)
+TEST(test_wrong_use)
 {
     struct pair pair = tag_pair();
     struct net_request *request = NULL;
     uint8_t byte = 0;
 
-    (void)state;
     assert_int_equal(net_isend(pair.receiver, &byte, 1, 0, &request), TCPX_INVALID_USAGE);
     assert_text("a send on the receiver's end");
     assert_int_equal(net_irecv(pair.sender, &byte, 1, 0, &request), TCPX_INVALID_USAGE);
@@ -265,13 +255,12 @@ static void test_wrong_use(void **state)
 
 /* --- ends ---------------------------------------------------------------------------------- */
 
-static void test_what_is_done_is_delivered_after_close(void **state)
+TEST(test_what_is_done_is_delivered_after_close)
 {
     enum { BYTES = 300000 };
     static uint8_t data[BYTES];
     static uint8_t arrived[BYTES];
 
-    (void)state;
     for (int sockets = 1; sockets <= 3; sockets++) {
         struct pair pair = pair_open(options_of((uint8_t)sockets, WIRE_MATCH_TAG, WIRE_INLINE));
         struct net_request *large = must_receive(pair.receiver, arrived, BYTES, 1);
@@ -297,14 +286,13 @@ static void test_what_is_done_is_delivered_after_close(void **state)
     }
 }
 
-static void test_a_receiver_that_goes_away(void **state)
+TEST(test_a_receiver_that_goes_away)
 {
     static uint8_t data[1 << 20];
     struct pair pair = tag_pair();
     struct net_request *send = must_send(pair.sender, data, sizeof data, 1);
     struct net_request *none;
 
-    (void)state;
     comm_end(&pair.receiver);
     must_fail(send, TCPX_REMOTE_ERROR, "127.0.0.1:");
     assert_text("a send of 1048576 bytes with tag 1 had moved 0");
@@ -312,14 +300,13 @@ static void test_a_receiver_that_goes_away(void **state)
     pair_close(&pair);
 }
 
-static void test_a_sender_that_is_lost_in_a_message(void **state)
+TEST(test_a_sender_that_is_lost_in_a_message)
 {
     static uint8_t data[256 << 20];
     static uint8_t arrived[sizeof data];
     struct pair pair = tag_pair();
     struct net_request *receive = must_receive(pair.receiver, arrived, sizeof arrived, 1);
 
-    (void)state;
     must_send(pair.sender, data, sizeof data, 1);
     must_go_on(receive);
     comm_end(&pair.sender);
@@ -334,7 +321,7 @@ static struct by_hand against(enum net_side comm_side)
     return by_hand_open(comm_side, options_of(2, WIRE_MATCH_TAG, WIRE_INLINE));
 }
 
-static void test_senders_that_lie(void **state)
+TEST(test_senders_that_lie)
 {
     static const struct {
         int socket;
@@ -354,7 +341,6 @@ static void test_senders_that_lie(void **state)
         {0, {.type = WIRE_POST, .length = 7}, "POST"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         struct by_hand hand = against(NET_RECEIVER);
         uint8_t data[100];
@@ -371,7 +357,7 @@ static void test_senders_that_lie(void **state)
 }
 
 /* Whoever finds the lie tells the liar, and ends the streams: nobody waits for a dead comm. */
-static void test_a_liar_is_told(void **state)
+TEST(test_a_liar_is_told)
 {
     struct by_hand hand = against(NET_RECEIVER);
     uint8_t data[100];
@@ -381,7 +367,6 @@ static void test_a_liar_is_told(void **state)
     size_t have = 0;
     ssize_t got = 1;
 
-    (void)state;
     hand_say(hand.link.forward[0], &(struct wire_record){.type = WIRE_TOOLONG, .length = 50});
     must_fail(receive, TCPX_REMOTE_ERROR, "");
     for (uint64_t deadline = deadline_after_ms(LIMIT_MS); got != 0;) {
@@ -399,27 +384,25 @@ static void test_a_liar_is_told(void **state)
     by_hand_close(&hand);
 }
 
-static void test_a_record_behind_fin(void **state)
+TEST(test_a_record_behind_fin)
 {
     struct by_hand hand = against(NET_RECEIVER);
     uint8_t data[100];
     struct net_request *receive = must_receive(hand.comm, data, sizeof data, 5);
 
-    (void)state;
     hand_say(hand.link.forward[0], &(struct wire_record){.type = WIRE_FIN});
     hand_say(hand.link.forward[0], &(struct wire_record){.type = WIRE_EAGER, .tag = 5});
     must_fail(receive, TCPX_REMOTE_ERROR, "behind FIN");
     by_hand_close(&hand);
 }
 
-static void test_more_than_the_credit(void **state)
+TEST(test_more_than_the_credit)
 {
     static const uint8_t payload[4000];
     struct by_hand hand = against(NET_RECEIVER);
     uint8_t data[100];
     struct net_request *receive = must_receive(hand.comm, data, sizeof data, 5);
 
-    (void)state;
     /* eight of them are put aside, the ninth is too many */
     for (int i = 0; i < 9; i++) {
         hand_say(hand.link.forward[0],
@@ -430,7 +413,7 @@ static void test_more_than_the_credit(void **state)
     by_hand_close(&hand);
 }
 
-static void test_receivers_that_lie(void **state)
+TEST(test_receivers_that_lie)
 {
     static const struct {
         struct wire_record record;
@@ -446,7 +429,6 @@ static void test_receivers_that_lie(void **state)
     };
     static uint8_t data[100000];
 
-    (void)state;
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         struct by_hand hand = against(NET_SENDER);
         struct net_request *send = must_send(hand.comm, data, sizeof data, 5);
@@ -459,7 +441,7 @@ static void test_receivers_that_lie(void **state)
     }
 }
 
-static void test_a_peer_that_gives_up_says_why(void **state)
+TEST(test_a_peer_that_gives_up_says_why)
 {
     struct by_hand hand = against(NET_RECEIVER);
     uint8_t data[100] = {0};
@@ -467,7 +449,6 @@ static void test_a_peer_that_gives_up_says_why(void **state)
     struct net_request *none = NULL;
     int result = TCPX_SUCCESS;
 
-    (void)state;
     hand_say(hand.link.forward[0],
              &(struct wire_record){.type = WIRE_ABORT, .sequence = 1, .length = 12});
     hand_put(hand.link.forward[0], "no GPU today", 12);
@@ -488,29 +469,4 @@ static void test_a_peer_that_gives_up_says_why(void **state)
     by_hand_close(&hand);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_traffic),
-        cmocka_unit_test(test_the_smallest_settings),
-        cmocka_unit_test(test_a_large_message),
-        cmocka_unit_test(test_busy_is_no_error),
-        cmocka_unit_test(test_a_receive_that_comes_late),
-        cmocka_unit_test(test_old_receives_among_many),
-        cmocka_unit_test(test_credit_runs_out),
-        cmocka_unit_test(test_messages_that_are_too_long),
-        cmocka_unit_test(test_an_eager_message_that_is_too_long),
-        cmocka_unit_test(test_wrong_use),
-        cmocka_unit_test(test_what_is_done_is_delivered_after_close),
-        cmocka_unit_test(test_a_receiver_that_goes_away),
-        cmocka_unit_test(test_a_sender_that_is_lost_in_a_message),
-        cmocka_unit_test(test_senders_that_lie),
-        cmocka_unit_test(test_a_liar_is_told),
-        cmocka_unit_test(test_a_record_behind_fin),
-        cmocka_unit_test(test_more_than_the_credit),
-        cmocka_unit_test(test_receivers_that_lie),
-        cmocka_unit_test(test_a_peer_that_gives_up_says_why),
-    };
-
-    return cmocka_run_group_tests_name("comms", tests, NULL, NULL);
-}
+SUITE(.name = "comms");

@@ -125,7 +125,7 @@ static void measure(struct world *world)
     pair_close(&world->pair);
 }
 
-static void test_cost(void **state)
+TEST(test_cost)
 {
     struct world worlds[] = {
         {.name = "in order, receives first", .match = WIRE_MATCH_FIFO},
@@ -136,18 +136,15 @@ static void test_cost(void **state)
         {.name = "many tags, sends first", .match = WIRE_MATCH_TAG, .order = SENDS_FIRST},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++)
         measure(&worlds[i]);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cost),
-    };
-
     setenv("UCCL_TCPX_THREADS", "0", 1);
     fill_bytes(sent_bytes[0], sizeof sent_bytes);
-    return cmocka_run_group_tests_name("cost against the number outstanding", tests, NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "cost against the number outstanding", .begin = begin_suite);

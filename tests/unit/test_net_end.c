@@ -56,17 +56,15 @@ static void end_with_part_of_fin(size_t fin_bytes)
     by_hand_close(&hand);
 }
 
-static void test_a_fin_in_parts(void **state)
+TEST(test_a_fin_in_parts)
 {
-    (void)state;
     for (size_t fin_bytes = 0; fin_bytes <= WIRE_RECORD_BYTES; fin_bytes++)
         end_with_part_of_fin(fin_bytes);
 }
 
 /* Closed in the middle of the second message, whose first bytes came on another socket. */
-static void test_what_is_done_arrives_beside_a_lost_connection(void **state)
+TEST(test_what_is_done_arrives_beside_a_lost_connection)
 {
-    (void)state;
     for (int reset = 0; reset < 2; reset++) {
         struct by_hand hand = by_hand_open(NET_RECEIVER, &options);
         uint64_t deadline = deadline_after_ms(LIMIT_MS);
@@ -109,12 +107,11 @@ static void test_what_is_done_arrives_beside_a_lost_connection(void **state)
 }
 
 /* The peer lives on, but does not send the rest: an error, and not much later. */
-static void test_a_lost_connection_is_an_error(void **state)
+TEST(test_a_lost_connection_is_an_error)
 {
     struct by_hand hand = by_hand_open(NET_RECEIVER, &options);
     struct net_request *receive = must_receive(hand.comm, room, sizeof room, 5);
 
-    (void)state;
     put_part(&hand.link, 0);
     hand_say_part(hand.link.forward[1],
                   &(struct wire_record){.type = WIRE_SLICE, .socket = 1, .length = 100},
@@ -139,13 +136,12 @@ static void must_end_beside(struct net_request *send, struct net_request *receiv
 }
 
 /* Sockets that are full when their sender closes do not take its FIN, or only a part of it. */
-static void test_closing_with_full_sockets(void **state)
+TEST(test_closing_with_full_sockets)
 {
     enum { ROUNDS = 150, BYTES = 100000 };
     static uint8_t rooms[MESSAGES][BYTES];
     static uint8_t bytes[BYTES];
 
-    (void)state;
     fill_bytes(bytes, BYTES);
     for (int round = 0; round < ROUNDS; round++) {
         struct net_request *receives[MESSAGES];
@@ -172,27 +168,20 @@ static void test_closing_with_full_sockets(void **state)
 
 /* --- floods -------------------------------------------------------------------------------- */
 
-static void test_credit_that_frees_nothing(void **state)
+TEST(test_credit_that_frees_nothing)
 {
     struct by_hand hand = by_hand_open(NET_SENDER, &options);
     struct net_request *send = must_send(hand.comm, data, sizeof data, 5);
 
-    (void)state;
     hand_say(hand.link.reverse, &(struct wire_record){.type = WIRE_CREDIT});
     must_fail(send, TCPX_REMOTE_ERROR, "CREDIT that frees nothing");
     by_hand_close(&hand);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_fin_in_parts),
-        cmocka_unit_test(test_what_is_done_arrives_beside_a_lost_connection),
-        cmocka_unit_test(test_a_lost_connection_is_an_error),
-        cmocka_unit_test(test_closing_with_full_sockets),
-        cmocka_unit_test(test_credit_that_frees_nothing),
-    };
-
     fill_bytes(data, sizeof data);
-    return cmocka_run_group_tests_name("ends of comms", tests, NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "ends of comms", .begin = begin_suite);

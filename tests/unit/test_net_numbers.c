@@ -28,12 +28,11 @@ static void move(const struct pair *pair, uint8_t *room, uint64_t bytes, uint64_
     assert_memory_equal(room, data, bytes);
 }
 
-static void test_an_old_receive_keeps_its_number(void **state)
+TEST(test_an_old_receive_keeps_its_number)
 {
     struct pair pair = pair_open(PAIR_OPTIONS(.sockets = 2));
     struct net_request *old_receives[3];
 
-    (void)state;
     move(&pair, new_room, 10, 1);
     for (uint64_t i = 0; i < 3; i++) /* receives 1, 2 and 3 */
         old_receives[i] = must_receive(pair.receiver, old_room, LARGE, 100 + i);
@@ -52,13 +51,12 @@ static void test_an_old_receive_keeps_its_number(void **state)
 }
 
 /* A message cannot change its number: the next receive is put off instead. */
-static void test_in_order_the_next_receive_waits(void **state)
+TEST(test_in_order_the_next_receive_waits)
 {
     struct pair pair = pair_open(PAIR_OPTIONS(.sockets = 2, .match = WIRE_MATCH_FIFO));
     struct net_request *old = must_receive(pair.receiver, old_room, LARGE, 0);
     struct net_request *next;
 
-    (void)state;
     inside_set_next_order(pair.receiver, ((uint64_t)1 << 32) - WIRE_MOST_AHEAD);
     assert_success(net_irecv(pair.receiver, new_room, LARGE, 0, &next));
     assert_null(next);
@@ -69,11 +67,10 @@ static void test_in_order_the_next_receive_waits(void **state)
 }
 
 /* The same numbers again and again, in order, past the wrap, ahead of the receives and behind. */
-static void test_in_order_past_the_wrap(void **state)
+TEST(test_in_order_past_the_wrap)
 {
     struct pair pair = pair_open(PAIR_OPTIONS(.sockets = 2, .match = WIRE_MATCH_FIFO));
 
-    (void)state;
     jump_to(&pair, ((uint64_t)1 << 32) - 20);
     for (int i = 0; i < 40; i++) {
         uint64_t bytes = i % 3 == 0 ? LARGE : 50 + (uint64_t)i;
@@ -86,14 +83,10 @@ static void test_in_order_past_the_wrap(void **state)
     pair_close(&pair);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_old_receive_keeps_its_number),
-        cmocka_unit_test(test_in_order_the_next_receive_waits),
-        cmocka_unit_test(test_in_order_past_the_wrap),
-    };
-
     fill_bytes(data, sizeof data);
-    return cmocka_run_group_tests_name("numbers of receives", tests, NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "numbers of receives", .begin = begin_suite);

@@ -58,14 +58,13 @@ static void send_and_exit(const uint8_t *handle)
     net_comm_close(comm);
 }
 
-static void test_exit_right_after_done(void **state)
+TEST(test_exit_right_after_done)
 {
     int turns = turns_of(1000);
     uint8_t handle[NET_HANDLE_BYTES + 1];
     struct net_listener *listener = parent_listen(handle);
     int before = open_descriptors();
 
-    (void)state;
     for (int turn = 0; turn < turns; turn++) {
         bool with_large = turn % 2 == 0;
         struct net_comm *comm;
@@ -97,14 +96,13 @@ static void send_for_ever(const uint8_t *handle)
 }
 
 /* The receiver's view, and then the sender's: the other is killed at some moment of a transfer. */
-static void test_a_killed_sender(void **state)
+TEST(test_a_killed_sender)
 {
     int turns = turns_of(200);
     uint8_t handle[NET_HANDLE_BYTES];
     struct net_listener *listener = parent_listen(handle);
     int before = open_descriptors();
 
-    (void)state;
     for (int turn = 0; turn < turns; turn++) {
         struct net_request *request = NULL;
         struct net_comm *comm;
@@ -170,12 +168,11 @@ static void receive_for_ever(const uint8_t *nothing)
     }
 }
 
-static void test_a_killed_receiver(void **state)
+TEST(test_a_killed_receiver)
 {
     int turns = turns_of(200);
     int before = open_descriptors();
 
-    (void)state;
     for (int turn = 0; turn < turns; turn++) {
         uint8_t handle[NET_HANDLE_BYTES];
         struct net_request *request = NULL;
@@ -254,7 +251,7 @@ static void send_on_many(const uint8_t *handle)
 }
 
 /* Each of many comms moves its own bytes and costs two descriptors; the threads serve them all. */
-static void test_many_comms(void **state)
+TEST(test_many_comms)
 {
     struct net_device device = loopback(AF_INET);
     uint64_t deadline = deadline_after_ms(LIMIT_MS);
@@ -265,7 +262,6 @@ static void test_many_comms(void **state)
     struct io_plan plan;
     pid_t child;
 
-    (void)state;
     assert_success(io_plan(&plan));
     assert_success(net_listen(&device, &one_socket, handle, &listener));
     child = nursery_fork(send_on_many, handle, sizeof handle);
@@ -298,16 +294,11 @@ static void test_many_comms(void **state)
     assert_int_equal(io_threads(), 0);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many_comms),
-        cmocka_unit_test(test_exit_right_after_done),
-        cmocka_unit_test(test_a_killed_sender),
-        cmocka_unit_test(test_a_killed_receiver),
-    };
-
     fill_bytes(data, sizeof data);
     nursery_start();
-    return cmocka_run_group_tests_name("processes", tests, NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "processes", .begin = begin_suite);

@@ -48,11 +48,10 @@ static void move_without_calls(const struct net_link_options *wanted)
     pair_close(&pair);
 }
 
-static void test_nobody_calls(void **state)
+TEST(test_nobody_calls)
 {
     struct net_link_options wanted = options;
 
-    (void)state;
     if (!threads_are_wanted())
         skip_because("there are no I/O threads");
     wanted.sockets = 1;
@@ -64,11 +63,10 @@ static void test_nobody_calls(void **state)
 }
 
 /* Calls that come and go: the threads take over, and give back. */
-static void test_calls_that_pause(void **state)
+TEST(test_calls_that_pause)
 {
     struct pair pair = pair_open(&options);
 
-    (void)state;
     for (uint32_t i = 0; i < 40; i++) {
         struct net_request *send;
         struct net_request *receive;
@@ -85,7 +83,7 @@ static void test_calls_that_pause(void **state)
     pair_close(&pair);
 }
 
-static void test_nothing_to_do_costs_nothing(void **state)
+TEST(test_nothing_to_do_costs_nothing)
 {
     enum { COMMS = 16 };
     struct pair pairs[COMMS];
@@ -93,7 +91,6 @@ static void test_nothing_to_do_costs_nothing(void **state)
     struct rusage after;
     double seconds;
 
-    (void)state;
     for (int i = 0; i < COMMS; i++) {
         pairs[i] = pair_open(&options);
         /* a receive whose message never comes, and a send whose receive never comes */
@@ -138,7 +135,7 @@ static void *send_late(void *argument)
     return NULL;
 }
 
-static void test_a_wait(void **state)
+TEST(test_a_wait)
 {
     struct late late = {.pair = pair_open(&options)};
     struct net_request *request = must_receive(late.pair.receiver, arrived, sizeof arrived, 1);
@@ -148,7 +145,6 @@ static void test_a_wait(void **state)
     double seconds;
     uint64_t start;
 
-    (void)state;
     start = clock_now();
     assert_success(net_wait(request, deadline_after_ms(50), &done, &bytes));
     assert_false(done);
@@ -171,13 +167,12 @@ static void test_a_wait(void **state)
 }
 
 /* A wait ends, too, when the comm fails. */
-static void test_a_wait_for_nothing(void **state)
+TEST(test_a_wait_for_nothing)
 {
     struct pair pair = pair_open(&options);
     struct net_request *request = must_receive(pair.receiver, arrived, sizeof arrived, 1);
     bool done = false;
 
-    (void)state;
     comm_end(&pair.sender);
     assert_int_equal(net_wait(request, DEADLINE_NEVER, &done, NULL), TCPX_REMOTE_ERROR);
     assert_text("has closed the comm");
@@ -199,14 +194,13 @@ static void send_for_ever(const uint8_t *handle)
 }
 
 /* Threads are in the middle of reading into the buffer when their peer dies. */
-static void test_a_buffer_is_left_alone_after_a_failure(void **state)
+TEST(test_a_buffer_is_left_alone_after_a_failure)
 {
     enum { TURNS = 50 };
     struct net_device device = loopback(AF_INET);
     uint8_t handle[NET_HANDLE_BYTES];
     struct net_listener *listener;
 
-    (void)state;
     assert_success(net_listen(&device, &options, handle, &listener));
     for (int turn = 0; turn < TURNS; turn++) {
         pid_t child = nursery_fork(send_for_ever, handle, sizeof handle);
@@ -240,11 +234,10 @@ static void test_a_buffer_is_left_alone_after_a_failure(void **state)
 }
 
 /* The receiver has all bytes and closes, while a thread of the sender has yet to say so. */
-static void test_a_receiver_that_closes_at_once(void **state)
+TEST(test_a_receiver_that_closes_at_once)
 {
     enum { TURNS = 200, BYTES = 600000 };
 
-    (void)state;
     for (int turn = 0; turn < TURNS; turn++) {
         struct pair pair = pair_open(&options);
         struct net_request *receive = must_receive(pair.receiver, arrived, BYTES, 1);
@@ -266,7 +259,7 @@ static void test_a_receiver_that_closes_at_once(void **state)
 
 /* --- forks --------------------------------------------------------------------------------- */
 
-static void test_a_forked_child_is_refused(void **state)
+TEST(test_a_forked_child_is_refused)
 {
     struct net_device device = loopback(AF_INET);
     struct net_listener *listener;
@@ -280,7 +273,6 @@ static void test_a_forked_child_is_refused(void **state)
     int status;
     pid_t child;
 
-    (void)state;
     assert_success(net_listen(&device, &options, handle, &listener));
     make_comm_pair(&options, &sender, &receiver);
     assert_success(net_irecv(receiver, arrived, 100, 1, &request));
@@ -336,7 +328,7 @@ static void fork_and_send_for_ever(const uint8_t *handle)
     nap_ms(60000);
 }
 
-static void test_a_child_does_not_keep_its_parents_connections(void **state)
+TEST(test_a_child_does_not_keep_its_parents_connections)
 {
     struct net_device device = loopback(AF_INET);
     uint8_t handle[NET_HANDLE_BYTES];
@@ -349,7 +341,6 @@ static void test_a_child_does_not_keep_its_parents_connections(void **state)
     pid_t child;
     bool done;
 
-    (void)state;
     atomic_store(&nursery_shared->flag, 0);
     assert_success(net_listen(&device, &options, handle, &listener));
     child = nursery_fork(fork_and_send_for_ever, handle, sizeof handle);
@@ -371,11 +362,10 @@ static void test_a_child_does_not_keep_its_parents_connections(void **state)
 
 /* --- budget -------------------------------------------------------------------------------- */
 
-static void test_the_budget_of_a_process(void **state)
+TEST(test_the_budget_of_a_process)
 {
     unsigned granted;
 
-    (void)state;
     assert_success(budget_take(1, 20, &granted));
     assert_int_equal(granted, 20);
     assert_success(budget_take(1, 20, &granted)); /* a quarter of the 12 that are left */
@@ -396,7 +386,7 @@ static void test_the_budget_of_a_process(void **state)
 }
 
 /* Links get fewer sockets when their process has many already, and closing gives them back. */
-static void test_links_share_the_budget(void **state)
+TEST(test_links_share_the_budget)
 {
     enum { LINKS = 3 };
     const unsigned expected[LINKS] = {31, 2, 2}; /* 30 beyond the first, and then one each */
@@ -407,7 +397,6 @@ static void test_links_share_the_budget(void **state)
     struct net_link sending[LINKS];
     struct net_link receiving[LINKS];
 
-    (void)state;
     wanted.sockets = 31;
     assert_success(net_listen(&device, &wanted, handle, &listener));
     for (int again = 0; again < 2; again++) {
@@ -424,23 +413,11 @@ static void test_links_share_the_budget(void **state)
     net_listener_close(listener);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nobody_calls),
-        cmocka_unit_test(test_calls_that_pause),
-        cmocka_unit_test(test_nothing_to_do_costs_nothing),
-        cmocka_unit_test(test_a_wait),
-        cmocka_unit_test(test_a_wait_for_nothing),
-        cmocka_unit_test(test_a_buffer_is_left_alone_after_a_failure),
-        cmocka_unit_test(test_a_receiver_that_closes_at_once),
-        cmocka_unit_test(test_a_forked_child_is_refused),
-        cmocka_unit_test(test_a_child_does_not_keep_its_parents_connections),
-        cmocka_unit_test(test_the_budget_of_a_process),
-        cmocka_unit_test(test_links_share_the_budget),
-    };
-
     nursery_start();
     fill_bytes(data, sizeof data);
-    return cmocka_run_group_tests_name("progress", tests, NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "progress", .begin = begin_suite);

@@ -72,9 +72,8 @@ static void sender_learns(const struct net_link_options *options, enum receivers
     by_hand_close(&hand);
 }
 
-static void test_a_sender_learns_why(void **state)
+TEST(test_a_sender_learns_why)
 {
-    (void)state;
     for (unsigned i = 0; i < 12; i++) {
         enum wire_framing framing = i % 2 ? WIRE_SEPARATE : WIRE_INLINE;
 
@@ -84,19 +83,17 @@ static void test_a_sender_learns_why(void **state)
 }
 
 /* Without one, it is an error all the same, in bounded time. */
-static void test_a_sender_does_not_wait_for_a_reason(void **state)
+TEST(test_a_sender_does_not_wait_for_a_reason)
 {
-    (void)state;
     sender_learns(options_of(2, WIRE_INLINE), NO_ABORT, true);
 }
 
 /* An idle sender has nothing to write that could break: the reset is found all the same. */
-static void test_an_idle_sender_learns_why(void **state)
+TEST(test_an_idle_sender_learns_why)
 {
     struct by_hand hand = by_hand_open(NET_SENDER, options_of(3, WIRE_INLINE));
     struct net_request *request = must_send(hand.comm, data, LARGE, 7);
 
-    (void)state;
     end_receiver(&hand.link, ABORT_LATER);
     expect_reason(request, reason);
     by_hand_close(&hand);
@@ -104,11 +101,10 @@ static void test_an_idle_sender_learns_why(void **state)
 
 /* --- a receiver ---------------------------------------------------------------------------- */
 
-static void test_a_receiver_learns_why(void **state)
+TEST(test_a_receiver_learns_why)
 {
     static uint8_t arrived[100000];
 
-    (void)state;
     for (uint16_t lost = 1; lost < 3; lost++) {
         struct by_hand hand = by_hand_open(NET_RECEIVER, options_of(3, WIRE_INLINE));
         struct net_request *request = must_receive(hand.comm, arrived, sizeof arrived, 7);
@@ -153,11 +149,10 @@ static int64_t read_to_end(int fd)
 }
 
 /* Done is delivered, also to a receiver that has written where it should not. */
-static void test_stray_bytes_of_a_receiver(void **state)
+TEST(test_stray_bytes_of_a_receiver)
 {
     enum { BYTES = 150000 };
 
-    (void)state;
     for (uint8_t sockets = 1; sockets <= 3; sockets++) {
         struct net_link sending;
         struct net_link receiver;
@@ -187,15 +182,4 @@ static void test_stray_bytes_of_a_receiver(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_sender_learns_why),
-        cmocka_unit_test(test_a_sender_does_not_wait_for_a_reason),
-        cmocka_unit_test(test_an_idle_sender_learns_why),
-        cmocka_unit_test(test_a_receiver_learns_why),
-        cmocka_unit_test(test_stray_bytes_of_a_receiver),
-    };
-
-    return cmocka_run_group_tests_name("reasons", tests, NULL, NULL);
-}
+SUITE(.name = "reasons");

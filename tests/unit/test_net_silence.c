@@ -150,13 +150,12 @@ static void end(struct silent *silent)
 }
 
 /* All at the same time, since most of it is waiting. */
-static void test_late_programs(void **state)
+TEST(test_late_programs)
 {
     static const uint8_t sockets[] = {1, 5};
     static struct silent all[STAGES * 2 * 2 * 2];
     int count = 0;
 
-    (void)state;
     if (!threads_are_wanted())
         skip_because("without I/O threads a silent program loses its peer, as documented");
     for (int stage = 0; stage < STAGES; stage++)
@@ -215,7 +214,7 @@ static void post_and_stop(const uint8_t *argument)
     raise(SIGSTOP);
 }
 
-static void test_a_stopped_receiver_is_lost(void **state)
+TEST(test_a_stopped_receiver_is_lost)
 {
     static uint8_t data[MORE_THAN_A_WINDOW];
     uint64_t deadline = deadline_after_ms(LIMIT_MS);
@@ -227,7 +226,6 @@ static void test_a_stopped_receiver_is_lost(void **state)
     int result = TCPX_SUCCESS;
     pid_t child = nursery_fork(post_and_stop, NULL, 0);
 
-    (void)state;
     while (atomic_load(&nursery_shared->flag) == 0)
         assert_false(deadline_passed(deadline));
     while (!connected)
@@ -248,17 +246,17 @@ static void test_a_stopped_receiver_is_lost(void **state)
     nursery_wait(child);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_late_programs),
-        cmocka_unit_test(test_a_stopped_receiver_is_lost),
-    };
-    int failed;
-
     nursery_start();
     text = text_create(UNSOLICITED);
-    failed = cmocka_run_group_tests_name("silence", tests, NULL, NULL);
-    text_destroy(&text);
-    return failed;
+    return 0;
 }
+
+static int free_text(void)
+{
+    text_destroy(&text);
+    return 0;
+}
+
+SUITE(.name = "silence", .begin = begin_suite, .tear_down = free_text);

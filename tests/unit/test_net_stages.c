@@ -4,23 +4,13 @@
  * has nothing to do waits for nothing; and a session tells the same.
  */
 #include "base/config.h"
-#include "gpu/gpu.h"
-#include "tests/unit/net_pair.h"
+#include "tests/support/gpu_pair.h"
 #include "tests/unit/nursery.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { MESSAGE = 4 << 20, MESSAGES = 4, TOTAL = MESSAGE * MESSAGES, IN_FLIGHT = 2 };
-
-static void nap_ms(long milliseconds)
-{
-    const struct timespec pause = {.tv_sec = milliseconds / 1000,
-                                   .tv_nsec = milliseconds % 1000 * 1000000};
-
-    nanosleep(&pause, NULL);
-}
 
 /* --- transfers in a process of their own --------------------------------------------------- */
 
@@ -42,41 +32,26 @@ struct outcome {
     uint64_t span_ns;
 };
 
-/* One end of a comm in a thread of its own. */
+/* One end of a comm in a thread of its own. A failed assertion ends the child. */
 struct end {
-    struct net_comm *comm;
+    struct gpu_end at;
     bool sends;
     int messages;
-    struct gpu_memory gpu; /* bytes 0: host memory */
-    uint8_t *host;
-    struct net_memory *memory;
     struct stage_times times; /* when its last request had ended */
 };
 
-#define must(condition)                                                                            \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "# line %d: %s: %s\n", __LINE__, #condition, tcpx_last_error());       \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
+static uint8_t pattern[TOTAL];
 
-static uint8_t *place(const struct end *end, int message)
+static struct net_request *begin(struct end *end, int message, uint64_t bytes)
 {
-    uint64_t at = (uint64_t)message * MESSAGE;
-
-    return end->gpu.bytes > 0 ? (uint8_t *)(uintptr_t)(end->gpu.address + at) : end->host + at;
-}
-
-static struct net_request *begin(struct end *end, int message)
-{
-    const struct net_buffer buffer = {
-        .data = place(end, message), .bytes = MESSAGE, .memory = end->memory};
+    const struct net_buffer buffer = {.data = place_at(&end->at.place, (uint64_t)message * MESSAGE),
+                                      .bytes = bytes,
+                                      .memory = end->at.memory};
     struct net_request *request;
 
-    must((end->sends ? net_isend_buffer(end->comm, &buffer, 0, &request)
-                     : net_irecv_buffer(end->comm, &buffer, 0, &request)) == TCPX_SUCCESS);
-    must(request != NULL);
+    assert_success(end->sends ? net_isend_buffer(end->at.comm, &buffer, 0, &request)
+                              : net_irecv_buffer(end->at.comm, &buffer, 0, &request));
+    assert_non_null(request);
     return request;
 }
 
@@ -90,125 +65,96 @@ static void *move_all(void *argument)
         bool done = true;
 
         if (i >= IN_FLIGHT)
-            must(net_wait(requests[i - IN_FLIGHT], deadline, &done, NULL) == TCPX_SUCCESS);
-        must(done);
+            assert_success(net_wait(requests[i - IN_FLIGHT], deadline, &done, NULL));
+        assert_true(done);
         if (i < end->messages)
-            requests[i] = begin(end, i);
+            requests[i] = begin(end, i, MESSAGE);
     }
-    net_get_stages(end->comm, &end->times);
+    net_get_stages(end->at.comm, &end->times);
     return NULL;
 }
 
-/* A pattern that is different at every boundary of slices. */
-static void fill(const struct end *end, struct gpu *gpu, struct gpu_stream *stream)
+/* The plan of a child. */
+static struct plan use_plan(const uint8_t *argument)
 {
-    enum { PERIOD = 4099 };
-    struct gpu_event *event;
+    struct plan plan;
 
-    for (uint64_t i = 0; i < PERIOD && end->sends; i++)
-        end->host[i] = (uint8_t)(i * 7 + i / 251);
-    for (uint64_t at = PERIOD, some; at < TOTAL && end->sends; at += some) {
-        some = at < TOTAL - at ? at : TOTAL - at;
-        memcpy(end->host + at, end->host, some);
-    }
-    if (end->gpu.bytes == 0)
-        return;
-    must(gpu_event_create(gpu, GPU_EVENT_PLAIN, &event) == TCPX_SUCCESS);
-    must(gpu_copy_to_device(stream, end->gpu.address, end->host, TOTAL) == TCPX_SUCCESS);
-    must(gpu_event_record(event, stream) == TCPX_SUCCESS);
-    must(gpu_event_wait(event, deadline_after_ms(LIMIT_MS)) == TCPX_SUCCESS);
-    gpu_event_destroy(event);
+    memcpy(&plan, argument, sizeof plan);
+    alarm(LIMIT_MS / 1000);
+    assert_int_equal(setenv("UCCL_TCPX_GPU", "host", 1), 0);
+    assert_int_equal(setenv(CONFIG_THROTTLE, plan.throttle, 1), 0);
+    assert_int_equal(setenv("UCCL_TCPX_THREADS", plan.threads, 1), 0);
+    assert_int_equal(setenv("UCCL_TCPX_SOFT_DEVMEM", plan.devmem, 1), 0);
+    /* too few pages for a slow unpack */
+    assert_int_equal(setenv("UCCL_TCPX_DEVMEM_BYTES", "1M", 1), 0);
+    return plan;
 }
 
-static void fetch(const struct end *end, struct gpu *gpu, struct gpu_stream *stream)
-{
-    struct gpu_event *event;
-
-    if (end->gpu.bytes == 0)
-        return;
-    must(gpu_event_create(gpu, GPU_EVENT_PLAIN, &event) == TCPX_SUCCESS);
-    must(gpu_copy_to_host(stream, end->host, end->gpu.address, TOTAL) == TCPX_SUCCESS);
-    must(gpu_event_record(event, stream) == TCPX_SUCCESS);
-    must(gpu_event_wait(event, deadline_after_ms(LIMIT_MS)) == TCPX_SUCCESS);
-    gpu_event_destroy(event);
-}
-
-static void open_pair(const struct plan *plan, struct end *sender, struct end *receiver)
+static struct pair open_pair(const struct plan *plan)
 {
     struct net_link_options options;
 
-    must(net_link_defaults(WIRE_MATCH_TAG, &options) == TCPX_SUCCESS);
+    assert_success(net_link_defaults(WIRE_MATCH_TAG, &options));
     options.sockets = plan->sockets;
     if (plan->separate)
         options.framing = WIRE_SEPARATE;
-    make_comm_pair(&options, &sender->comm, &receiver->comm);
+    return pair_open(&options);
+}
+
+static void prepare(struct end *end, const struct plan *plan, struct net_comm *comm)
+{
+    *end = (struct end){.at.comm = comm, .messages = plan->messages};
+    place_create(&end->at.place, plan->in_gpu, TOTAL);
+    if (plan->in_gpu)
+        assert_success(net_register(comm, place_at(&end->at.place, 0), TOTAL, &end->at.memory));
+}
+
+/* Both ends; the sender has the pattern. */
+static void open_ends(const struct plan *plan, struct end *sender, struct end *receiver)
+{
+    struct pair pair;
+
+    assert_int_equal(world_open(1, 1), 0);
+    pair = open_pair(plan);
+    prepare(sender, plan, pair.sender);
+    prepare(receiver, plan, pair.receiver);
     sender->sends = true;
+    fill_bytes(pattern, TOTAL);
+    place_fill(&sender->at.place, TOTAL, 0, pattern, TOTAL);
+    place_fill(&receiver->at.place, TOTAL, 0, NULL, 0);
 }
 
-static void use_plan(const struct plan *plan)
+static void close_ends(struct end *sender, struct end *receiver)
 {
-    alarm(LIMIT_MS / 1000);
-    must(setenv("UCCL_TCPX_GPU", "host", 1) == 0);
-    must(setenv(CONFIG_THROTTLE, plan->throttle, 1) == 0);
-    must(setenv("UCCL_TCPX_THREADS", plan->threads, 1) == 0);
-    must(setenv("UCCL_TCPX_SOFT_DEVMEM", plan->devmem, 1) == 0);
-    must(setenv("UCCL_TCPX_DEVMEM_BYTES", "1M", 1) == 0); /* too few pages for a slow unpack */
-}
-
-static void prepare(struct end *end, const struct plan *plan, struct gpu *gpu,
-                    struct gpu_stream *stream)
-{
-    end->messages = plan->messages;
-    end->host = calloc(1, TOTAL);
-    must(end->host != NULL);
-    if (plan->in_gpu) {
-        must(gpu_memory_alloc(gpu, TOTAL, 4096, &end->gpu) == TCPX_SUCCESS);
-        must(net_register(end->comm, (void *)(uintptr_t)end->gpu.address, TOTAL, &end->memory) ==
-             TCPX_SUCCESS);
-    }
-    fill(end, gpu, stream);
-}
-
-static void finish(struct end *end, struct gpu *gpu)
-{
-    net_comm_close(end->comm);
-    if (end->gpu.bytes > 0)
-        gpu_memory_free(gpu, &end->gpu);
-    free(end->host);
+    gpu_end_close(&sender->at);
+    gpu_end_close(&receiver->at);
+    place_destroy(&sender->at.place);
+    place_destroy(&receiver->at.place);
+    world_close();
 }
 
 /* Both ends, each by its own thread; every byte is compared. */
 static void transfer(const uint8_t *argument)
 {
-    struct plan plan;
-    struct end sender = {0};
-    struct end receiver = {0};
+    const struct plan plan = use_plan(argument);
+    struct end sender;
+    struct end receiver;
     struct outcome outcome;
-    struct gpu *gpu;
-    struct gpu_stream *stream;
     pthread_t thread;
     uint64_t start;
 
-    memcpy(&plan, argument, sizeof plan);
-    use_plan(&plan);
-    must(gpu_open(0, &gpu) == TCPX_SUCCESS && gpu_stream_create(gpu, &stream) == TCPX_SUCCESS);
-    open_pair(&plan, &sender, &receiver);
-    prepare(&sender, &plan, gpu, stream);
-    prepare(&receiver, &plan, gpu, stream);
+    open_ends(&plan, &sender, &receiver);
     start = clock_now();
-    must(pthread_create(&thread, NULL, move_all, &sender) == 0);
+    assert_int_equal(pthread_create(&thread, NULL, move_all, &sender), 0);
     move_all(&receiver);
-    must(pthread_join(thread, NULL) == 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
     outcome.span_ns = clock_now() - start;
     outcome.sender = sender.times;
     outcome.receiver = receiver.times;
-    fetch(&receiver, gpu, stream);
-    must(memcmp(sender.host, receiver.host, (size_t)plan.messages * MESSAGE) == 0);
+    assert_memory_equal(place_look(&receiver.at.place, TOTAL), pattern,
+                        (size_t)plan.messages * MESSAGE);
     memcpy(nursery_shared->bytes, &outcome, sizeof outcome);
-    finish(&sender, gpu);
-    finish(&receiver, gpu);
-    gpu_stream_destroy(stream);
-    gpu_close(gpu);
+    close_ends(&sender, &receiver);
 }
 
 static struct outcome in_child(nursery_run *run, const struct plan *plan)
@@ -312,41 +258,36 @@ static void check_with_host(const char *stage, enum limiting_stage expected)
     check_way(stage, "3", 4, false, expected);
 }
 
-static void test_finds_slow_copies_out(void **state)
+TEST(test_finds_slow_copies_out)
 {
-    (void)state;
     check_with_gpu("d2h", LIMIT_COPY_OUT);
 }
 
-static void test_finds_slow_send(void **state)
+TEST(test_finds_slow_send)
 {
-    (void)state;
     check_with_gpu("send", LIMIT_SEND);
     check_with_host("send", LIMIT_SEND);
 }
 
-static void test_finds_slow_network(void **state)
+TEST(test_finds_slow_network)
 {
-    (void)state;
     check_with_gpu("network", LIMIT_NETWORK);
     check_with_host("network", LIMIT_NETWORK);
 }
 
-static void test_finds_slow_receive(void **state)
+TEST(test_finds_slow_receive)
 {
-    (void)state;
     check_with_gpu("recv", LIMIT_RECEIVE);
     check_with_host("recv", LIMIT_RECEIVE);
 }
 
-static void test_finds_slow_unpack(void **state)
+TEST(test_finds_slow_unpack)
 {
-    (void)state;
     check_with_gpu("unpack", LIMIT_COPY_IN);
 }
 
 /* The same through the device-memory path, whose reads and unpacks are others, and slow ones. */
-static void test_finds_slow_devmem(void **state)
+TEST(test_finds_slow_devmem)
 {
     const struct plan unpack = {.throttle = "unpack:6M",
                                 .threads = "0",
@@ -363,19 +304,11 @@ static void test_finds_slow_devmem(void **state)
                                  .messages = 2,
                                  .rate = 6};
 
-    (void)state;
     check_found(&unpack, LIMIT_COPY_IN);
     check_found(&receive, LIMIT_RECEIVE);
 }
 
 /* --- who waits ----------------------------------------------------------------------------- */
-
-static void advance(struct net_request *request)
-{
-    bool done;
-
-    must(net_test(request, &done, NULL) == TCPX_SUCCESS && !done);
-}
 
 /* What a comm has accounted in the next 60 ms. */
 static struct stage_times look(struct net_comm *comm, struct net_request *request)
@@ -387,7 +320,7 @@ static struct stage_times look(struct net_comm *comm, struct net_request *reques
     for (int i = 0; i < 6; i++) {
         nap_ms(10);
         if (request != NULL)
-            advance(request);
+            must_go_on(request);
     }
     net_get_stages(comm, &after);
     return (struct stage_times){.copy_out_ns = after.copy_out_ns - before.copy_out_ns,
@@ -404,22 +337,6 @@ static uint64_t sum(const struct stage_times *times)
            times->read_wait_ns + times->copy_in_ns;
 }
 
-/* One message, by this thread. */
-static void pass_one(struct net_comm *sender, struct net_comm *receiver, uint8_t *memory)
-{
-    struct net_request *send;
-    struct net_request *receive;
-    bool sent = false;
-    bool received = false;
-
-    must(net_irecv(receiver, memory, MESSAGE, 7, &receive) == TCPX_SUCCESS && receive != NULL);
-    must(net_isend(sender, memory + MESSAGE, MESSAGE, 7, &send) == TCPX_SUCCESS && send != NULL);
-    while (!sent || !received) {
-        must(sent || net_test(send, &sent, NULL) == TCPX_SUCCESS);
-        must(received || net_test(receive, &received, NULL) == TCPX_SUCCESS);
-    }
-}
-
 /*
  * Nobody waits without a request; a receive without a message waits, a send without a receive does
  * not; a sender waits for a receiver that does not read, and a failed comm for nobody.
@@ -427,55 +344,49 @@ static void pass_one(struct net_comm *sender, struct net_comm *receiver, uint8_t
 static void check_waits(const uint8_t *argument)
 {
     enum { LEAST = 50000000, LARGE = 64 << 20 };
-    struct end sender = {0};
-    struct end receiver = {0};
+    const struct plan plan = use_plan(argument);
+    struct pair pair = open_pair(&plan);
+    uint8_t *memory = calloc(1, LARGE);
     struct net_request *request;
     struct net_request *send;
     struct stage_times times;
-    uint8_t *memory = calloc(1, LARGE);
-    struct plan plan;
 
-    memcpy(&plan, argument, sizeof plan);
-    use_plan(&plan);
-    open_pair(&plan, &sender, &receiver);
-    must(memory != NULL);
-    pass_one(sender.comm, receiver.comm, memory);
-    times = look(sender.comm, NULL);
-    must(sum(&times) == 0);
-    times = look(receiver.comm, NULL);
-    must(sum(&times) == 0);
+    assert_non_null(memory);
+    pair_move(&pair, memory + MESSAGE, memory, MESSAGE, 7);
+    times = look(pair.sender, NULL);
+    assert_int_equal(sum(&times), 0);
+    times = look(pair.receiver, NULL);
+    assert_int_equal(sum(&times), 0);
 
-    must(net_isend(sender.comm, memory, LARGE, 0, &send) == TCPX_SUCCESS && send != NULL);
-    times = look(sender.comm, send);
-    must(sum(&times) == 0);
-    must(net_irecv(receiver.comm, memory, LARGE, 1, &request) == TCPX_SUCCESS && request != NULL);
-    times = look(receiver.comm, request);
-    must(times.read_wait_ns >= LEAST && times.read_ns < limit_ns(LEAST / 10));
-    must(times.write_ns + times.write_wait_ns + times.copy_in_ns == 0);
+    send = must_send(pair.sender, memory, LARGE, 0);
+    times = look(pair.sender, send);
+    assert_int_equal(sum(&times), 0);
+    request = must_receive(pair.receiver, memory, LARGE, 1);
+    times = look(pair.receiver, request);
+    assert_true(times.read_wait_ns >= LEAST && times.read_ns < limit_ns(LEAST / 10));
+    assert_int_equal(times.write_ns + times.write_wait_ns + times.copy_in_ns, 0);
 
-    must(net_irecv(receiver.comm, memory, LARGE, 0, &request) == TCPX_SUCCESS && request != NULL);
+    must_receive(pair.receiver, memory, LARGE, 0);
     nap_ms(50);
     for (int turn = 0; turn < 100; turn++)
-        advance(send); /* the receiver's calls do not come: its sockets fill */
+        must_go_on(send); /* the receiver's calls do not come: its sockets fill */
     nap_ms(50);
-    times = look(sender.comm, send);
-    must(times.write_wait_ns >= LEAST);
-    net_comm_close(receiver.comm);
-    while (net_test(send, &(bool){false}, NULL) == TCPX_SUCCESS)
-        ;
-    times = look(sender.comm, NULL);
-    must(sum(&times) == 0);
-    net_comm_close(sender.comm);
+    times = look(pair.sender, send);
+    assert_true(times.write_wait_ns >= LEAST);
+    comm_end(&pair.receiver);
+    assert_int_not_equal(end_of(send, NULL), TCPX_SUCCESS);
+    times = look(pair.sender, NULL);
+    assert_int_equal(sum(&times), 0);
+    pair_close(&pair);
     free(memory);
 }
 
-static void test_waits(void **state)
+TEST(test_waits)
 {
     const struct plan plan = {.threads = "0", .devmem = "0", .sockets = 1};
     const struct plan parallel = {.threads = "0", .devmem = "0", .sockets = 3};
     const struct plan separate = {.threads = "0", .devmem = "0", .sockets = 2, .separate = true};
 
-    (void)state;
     in_child(check_waits, &plan);
     in_child(check_waits, &parallel);
     in_child(check_waits, &separate);
@@ -485,55 +396,35 @@ static void test_waits(void **state)
 static void check_held(const uint8_t *argument)
 {
     enum { LEAST = 50000000, PART = 512 << 10, MOST_SLOTS = 16 };
-    struct end sender = {0};
-    struct end receiver = {0};
+    const struct plan plan = use_plan(argument);
+    const int slots = 4 * plan.sockets + 2; /* as copies.c has it */
     struct net_request *receives[MOST_SLOTS + 1];
     struct stage_times times;
-    struct gpu *gpu;
-    struct gpu_stream *stream;
-    struct plan plan;
-    int slots;
+    struct end sender;
+    struct end receiver;
 
-    memcpy(&plan, argument, sizeof plan);
-    slots = 4 * plan.sockets + 2; /* as copies.c has it */
-    use_plan(&plan);
-    must(gpu_open(0, &gpu) == TCPX_SUCCESS && gpu_stream_create(gpu, &stream) == TCPX_SUCCESS);
-    open_pair(&plan, &sender, &receiver);
-    prepare(&sender, &plan, gpu, stream);
-    prepare(&receiver, &plan, gpu, stream);
+    open_ends(&plan, &sender, &receiver);
     for (int i = 0; i <= slots; i++) {
-        const struct net_buffer to = {
-            .data = place(&receiver, 0), .bytes = PART, .memory = receiver.memory};
-        const struct net_buffer from = {
-            .data = place(&sender, 0), .bytes = PART, .memory = sender.memory};
         struct net_request *send;
-        bool sent = false;
 
-        must(net_irecv_buffer(receiver.comm, &to, 0, &receives[i]) == TCPX_SUCCESS);
-        must(net_isend_buffer(sender.comm, &from, 0, &send) == TCPX_SUCCESS);
-        must(receives[i] != NULL && send != NULL);
-        while (!sent) {
-            must(net_test(send, &sent, NULL) == TCPX_SUCCESS);
-            advance(receives[i]);
-        }
+        receives[i] = begin(&receiver, 0, PART);
+        send = begin(&sender, 0, PART);
+        while (!request_is_done(&send))
+            must_go_on(receives[i]);
         nap_ms(2);
-        advance(receives[i]);
+        must_go_on(receives[i]);
     }
-    times = look(receiver.comm, receives[slots]);
-    must(times.copy_in_ns >= LEAST && times.read_wait_ns == 0 && times.read_ns == 0);
-    finish(&sender, gpu);
-    finish(&receiver, gpu);
-    gpu_stream_destroy(stream);
-    gpu_close(gpu);
+    times = look(receiver.at.comm, receives[slots]);
+    assert_true(times.copy_in_ns >= LEAST && times.read_wait_ns == 0 && times.read_ns == 0);
+    close_ends(&sender, &receiver);
 }
 
-static void test_held(void **state)
+TEST(test_held)
 {
     const struct plan plan = {
         .throttle = "unpack:1M", .threads = "0", .devmem = "0", .sockets = 1, .in_gpu = true};
     struct plan separate = plan;
 
-    (void)state;
     separate.sockets = 2;
     separate.separate = true;
     in_child(check_held, &plan);
@@ -542,7 +433,7 @@ static void test_held(void **state)
 
 /* --- the rule ------------------------------------------------------------------------------ */
 
-static void test_rule(void **state)
+TEST(test_rule)
 {
     static const struct {
         struct stage_times sender;
@@ -568,7 +459,6 @@ static void test_rule(void **state)
          LIMIT_SEND},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(stages_limit(&cases[i].sender, &cases[i].receiver, 100),
                          cases[i].expected);
@@ -581,13 +471,12 @@ static void test_rule(void **state)
 }
 
 /* Times that overlap count once. */
-static void test_overlap(void **state)
+TEST(test_overlap)
 {
     struct stage_calls calls = {.since = 100};
     struct stage_copies copies = {0};
     uint64_t start = clock_now();
 
-    (void)state;
     stages_account(&calls, 110, false);
     assert_int_equal(calls.work_ns + calls.wait_ns, 0);
     stages_wait(&calls, true, 120);
@@ -609,12 +498,11 @@ static void test_overlap(void **state)
 }
 
 /* Whoever polls makes calls that move nothing: those belong to the wait. */
-static void test_calls_in_vain(void **state)
+TEST(test_calls_in_vain)
 {
     struct stage_calls calls = {0};
     uint64_t start = clock_now();
 
-    (void)state;
     calls.since = start;
     calls.waits = true;
     stages_call_begins(&calls);
@@ -633,19 +521,18 @@ static void test_calls_in_vain(void **state)
 
 /* --- the variable -------------------------------------------------------------------------- */
 
-static void test_throttle_variable(void **state)
+TEST(test_throttle_variable)
 {
     static const char *const bad[] = {"recv",     "recv:",    "recv:x",     "recv:0",
                                       "recv:-1M", "recv:1K",  "recv:2T",    ":1M",
                                       "net:1M",   "recv :1M", "recv:1M:1M", "a-very-long-stage:1M"};
     struct config config;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(setenv(CONFIG_THROTTLE, bad[i], 1), 0);
         assert_int_equal(config_read(&config), TCPX_INVALID_ARGUMENT);
-        assert_non_null(strstr(tcpx_last_error(), CONFIG_THROTTLE));
-        assert_non_null(strstr(tcpx_last_error(), "d2h|send|network|recv|unpack"));
+        assert_text(CONFIG_THROTTLE);
+        assert_text("d2h|send|network|recv|unpack");
     }
     assert_int_equal(setenv(CONFIG_THROTTLE, "unpack:3M", 1), 0);
     assert_success(config_read(&config));
@@ -677,19 +564,19 @@ static void *use_session(void *argument)
     struct tcpx_move move = {.bytes = TOTAL};
     void *memory = calloc(1, TOTAL);
 
-    must(memory != NULL);
+    assert_true(memory != NULL);
     tcpx_session_options_init(&options);
     options.gpu = -1;
     options.plugin_path = "builtin";
-    must((end->listener != NULL ? tcpx_session_accept(end->listener, LIMIT_MS, &session)
-                                : tcpx_session_connect("127.0.0.1", end->port, &options, LIMIT_MS,
-                                                       &session)) == TCPX_SUCCESS);
-    must(tcpx_session_register(session, memory, TOTAL, &move.memory) == TCPX_SUCCESS);
-    must((end->listener != NULL ? tcpx_receive(session, &move, &transfer)
-                                : tcpx_send(session, &move, &transfer)) == TCPX_SUCCESS);
-    must(tcpx_transfer_wait(transfer, LIMIT_MS) == TCPX_SUCCESS);
+    assert_success(end->listener != NULL ? tcpx_session_accept(end->listener, LIMIT_MS, &session)
+                                         : tcpx_session_connect("127.0.0.1", end->port, &options,
+                                                                LIMIT_MS, &session));
+    assert_success(tcpx_session_register(session, memory, TOTAL, &move.memory));
+    assert_success(end->listener != NULL ? tcpx_receive(session, &move, &transfer)
+                                         : tcpx_send(session, &move, &transfer));
+    assert_success(tcpx_transfer_wait(transfer, LIMIT_MS));
     end->statistics.size = sizeof end->statistics;
-    must(tcpx_session_get_statistics(session, &end->statistics) == TCPX_SUCCESS);
+    assert_success(tcpx_session_get_statistics(session, &end->statistics));
     pthread_barrier_wait(end->looked);
     tcpx_session_close(session);
     free(memory);
@@ -705,56 +592,40 @@ static void check_session(const uint8_t *argument)
     struct tcpx_session_options options;
     uint64_t start = clock_now();
     pthread_t thread;
-    struct plan plan;
 
-    memcpy(&plan, argument, sizeof plan);
-    use_plan(&plan);
-    must(pthread_barrier_init(&looked, NULL, 2) == 0);
-    must(setenv("NCCL_SOCKET_IFNAME", "lo", 1) == 0);
-    must(setenv("UCCL_TCPX_NUM_CHANNELS", "2", 1) == 0);
+    use_plan(argument);
+    assert_true(pthread_barrier_init(&looked, NULL, 2) == 0);
+    assert_true(setenv("NCCL_SOCKET_IFNAME", "lo", 1) == 0);
+    assert_true(setenv("UCCL_TCPX_NUM_CHANNELS", "2", 1) == 0);
     tcpx_session_options_init(&options);
     options.gpu = -1;
     options.plugin_path = "builtin";
-    must(tcpx_session_listen("127.0.0.1", 0, &options, &server.listener) == TCPX_SUCCESS);
-    must(tcpx_session_port(server.listener, &client.port) == TCPX_SUCCESS);
-    must(pthread_create(&thread, NULL, use_session, &client) == 0);
+    assert_success(tcpx_session_listen("127.0.0.1", 0, &options, &server.listener));
+    assert_success(tcpx_session_port(server.listener, &client.port));
+    assert_true(pthread_create(&thread, NULL, use_session, &client) == 0);
     use_session(&server);
-    must(pthread_join(thread, NULL) == 0);
+    assert_true(pthread_join(thread, NULL) == 0);
     pthread_barrier_destroy(&looked);
     tcpx_session_stop_listening(server.listener);
-    must(client.statistics.write_ns > 0 && client.statistics.read_ns == 0);
-    must(client.statistics.write_ns + client.statistics.write_wait_ns <= clock_now() - start);
-    must(server.statistics.read_ns > 0 && server.statistics.write_ns == 0);
-    must(server.statistics.read_ns + server.statistics.read_wait_ns <= clock_now() - start);
-    must(client.statistics.copy_out_ns == 0 && server.statistics.copy_in_ns == 0);
+    assert_true(client.statistics.write_ns > 0 && client.statistics.read_ns == 0);
+    assert_true(client.statistics.write_ns + client.statistics.write_wait_ns <=
+                clock_now() - start);
+    assert_true(server.statistics.read_ns > 0 && server.statistics.write_ns == 0);
+    assert_true(server.statistics.read_ns + server.statistics.read_wait_ns <= clock_now() - start);
+    assert_true(client.statistics.copy_out_ns == 0 && server.statistics.copy_in_ns == 0);
 }
 
-static void test_session_tells(void **state)
+TEST(test_session_tells)
 {
     const struct plan plan = {.threads = "1", .devmem = "0"};
 
-    (void)state;
     in_child(check_session, &plan);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rule),
-        cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_calls_in_vain),
-        cmocka_unit_test(test_throttle_variable),
-        cmocka_unit_test(test_waits),
-        cmocka_unit_test(test_held),
-        cmocka_unit_test(test_finds_slow_copies_out),
-        cmocka_unit_test(test_finds_slow_send),
-        cmocka_unit_test(test_finds_slow_network),
-        cmocka_unit_test(test_finds_slow_receive),
-        cmocka_unit_test(test_finds_slow_unpack),
-        cmocka_unit_test(test_finds_slow_devmem),
-        cmocka_unit_test(test_session_tells),
-    };
-
     nursery_start();
-    return cmocka_run_group_tests_name("net stages", tests, NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "net stages", .begin = begin_suite);

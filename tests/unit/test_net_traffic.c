@@ -118,21 +118,18 @@ static void traffic_in(enum wire_match match, enum wire_framing framing)
     assert_int_equal(open_descriptors(), descriptors);
 }
 
-static void test_inline_in_order(void **state)
+TEST(test_inline_in_order)
 {
-    (void)state;
     traffic_in(WIRE_MATCH_FIFO, WIRE_INLINE);
 }
 
-static void test_inline_with_tags(void **state)
+TEST(test_inline_with_tags)
 {
-    (void)state;
     traffic_in(WIRE_MATCH_TAG, WIRE_INLINE);
 }
 
-static void test_separate_with_tags(void **state)
+TEST(test_separate_with_tags)
 {
-    (void)state;
     traffic_in(WIRE_MATCH_TAG, WIRE_SEPARATE);
 }
 
@@ -218,9 +215,8 @@ static void receives_come_late(const struct mode *mode)
     slots_destroy(&slots);
 }
 
-static void test_receives_that_come_late(void **state)
+TEST(test_receives_that_come_late)
 {
-    (void)state;
     for (int i = 0; i < MODES; i++)
         receives_come_late(&modes[i]);
 }
@@ -279,11 +275,10 @@ static void sends_never_come(const struct mode *mode)
     pair_close(&pair);
 }
 
-static void test_what_never_comes(void **state)
+TEST(test_what_never_comes)
 {
     int descriptors = open_descriptors();
 
-    (void)state;
     for (int i = 0; i < MODES; i++) {
         receives_never_come(&modes[i], true);
         receives_never_come(&modes[i], false);
@@ -325,9 +320,8 @@ static void some_have_no_room(const struct mode *mode, bool receives_first)
     slots_destroy(&slots);
 }
 
-static void test_receives_that_are_too_small(void **state)
+TEST(test_receives_that_are_too_small)
 {
-    (void)state;
     for (int i = 0; i < MODES; i++) {
         some_have_no_room(&modes[i], true);
         some_have_no_room(&modes[i], false);
@@ -335,33 +329,19 @@ static void test_receives_that_are_too_small(void **state)
 }
 
 /* One comm first, so that what a process keeps for all of its comms is there already. */
-static int set_up(void **state)
+static int set_up(void)
 {
     struct pair pair = make_pair(&modes[0], false);
 
-    (void)state;
     pair_close(&pair);
     text = text_create(LONGEST);
     return 0;
 }
 
-static int tear_down(void **state)
+static int tear_down(void)
 {
-    (void)state;
     text_destroy(&text);
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_inline_in_order),
-        cmocka_unit_test(test_inline_with_tags),
-        cmocka_unit_test(test_separate_with_tags),
-        cmocka_unit_test(test_receives_that_come_late),
-        cmocka_unit_test(test_what_never_comes),
-        cmocka_unit_test(test_receives_that_are_too_small),
-    };
-
-    return cmocka_run_group_tests_name("traffic", tests, set_up, tear_down);
-}
+SUITE(.name = "traffic", .set_up = set_up, .tear_down = tear_down);

@@ -41,8 +41,9 @@ struct CMUnitTest {
 
 enum { CM_RUN = 0, CM_FAILED, CM_SKIPPED };
 
-static __thread jmp_buf *cm_test; /* of the thread that runs tests; NULL on all others */
-static const char *cm_filter __attribute__((unused));
+/* All objects of a program share these: tests, what they have in common, and tests/filter.c. */
+__attribute__((weak)) __thread jmp_buf *cm_test; /* NULL on threads that run no tests */
+__attribute__((weak)) const char *cm_filter;
 
 __attribute__((unused)) static void cmocka_set_test_filter(const char *pattern)
 {
