@@ -8,6 +8,7 @@
  */
 #include "gpu/gpu.h"
 #include "tests/spinning_kernel.h"
+#include "tests/support/pair.h"
 #include "tests/unit/net_traffic.h"
 
 #include <sched.h>
@@ -194,8 +195,7 @@ static void test_copies_out(void **state)
 /* Both ends' memory; in host memory, the same bytes of a pinned area that the GPU is not told of.
  */
 struct ends {
-    struct net_comm *sender;
-    struct net_comm *receiver;
+    struct pair comms;
     struct gpu_memory from;
     struct gpu_memory to;
     struct net_memory *from_memory;
@@ -210,21 +210,20 @@ static void ends_open(struct ends *ends, const struct net_link_options *options)
 {
     *ends = (struct ends){.from_host = malloc(AREA), .to_host = malloc(AREA)};
     assert_true(ends->from_host != NULL && ends->to_host != NULL);
-    make_comm_pair(options, &ends->sender, &ends->receiver);
+    ends->comms = pair_open(options);
     assert_success(gpu_memory_alloc(gpu, AREA, 4096, &ends->from));
     assert_success(gpu_memory_alloc(gpu, AREA, 4096, &ends->to));
-    assert_success(net_register(ends->sender, (void *)(uintptr_t)ends->from.address, AREA,
+    assert_success(net_register(ends->comms.sender, (void *)(uintptr_t)ends->from.address, AREA,
                                 &ends->from_memory));
-    assert_success(
-        net_register(ends->receiver, (void *)(uintptr_t)ends->to.address, AREA, &ends->to_memory));
+    assert_success(net_register(ends->comms.receiver, (void *)(uintptr_t)ends->to.address, AREA,
+                                &ends->to_memory));
 }
 
 static void ends_close(struct ends *ends)
 {
-    net_deregister(ends->sender, ends->from_memory);
-    net_deregister(ends->receiver, ends->to_memory);
-    net_comm_close(ends->sender);
-    net_comm_close(ends->receiver);
+    net_deregister(ends->comms.sender, ends->from_memory);
+    net_deregister(ends->comms.receiver, ends->to_memory);
+    pair_close(&ends->comms);
     gpu_memory_free(gpu, &ends->from);
     gpu_memory_free(gpu, &ends->to);
     free(ends->from_host);
@@ -265,8 +264,8 @@ static void post(struct ends *ends, bool from_gpu, bool to_gpu, const uint64_t *
                                         .bytes = sizes[i],
                                         .memory = from_gpu ? ends->from_memory : NULL};
 
-        assert_success(net_irecv_buffer(ends->receiver, &receive, i, &receives[i]));
-        assert_success(net_isend_buffer(ends->sender, &send, i, &sends[i]));
+        assert_success(net_irecv_buffer(ends->comms.receiver, &receive, i, &receives[i]));
+        assert_success(net_isend_buffer(ends->comms.sender, &send, i, &sends[i]));
     }
 }
 

@@ -27,6 +27,37 @@ struct pair pair_open(const struct net_link_options *options)
     return pair_of(&sender, &receiver);
 }
 
+struct net_comm *connect_comm(const struct net_link_options *options,
+                              const uint8_t handle[NET_HANDLE_BYTES])
+{
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    uint8_t copy[NET_HANDLE_BYTES];
+    struct net_comm *comm;
+    struct net_link link;
+
+    memcpy(copy, handle, sizeof copy);
+    for (bool connected = false; !connected;) {
+        assert_success(net_connect(NULL, options, copy, &link, &connected));
+        assert_false(deadline_passed(deadline));
+    }
+    assert_success(net_comm_create(&link, NET_SENDER, &comm));
+    return comm;
+}
+
+struct net_comm *accept_comm(struct net_listener *listener)
+{
+    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    struct net_comm *comm;
+    struct net_link link;
+
+    for (bool accepted = false; !accepted;) {
+        assert_success(net_accept(listener, &link, &accepted));
+        assert_false(deadline_passed(deadline));
+    }
+    assert_success(net_comm_create(&link, NET_RECEIVER, &comm));
+    return comm;
+}
+
 void comm_end(struct net_comm **comm)
 {
     net_comm_close(*comm);

@@ -41,6 +41,11 @@ struct pair {
 struct pair pair_open(const struct net_link_options *options);
 /* The same where something is done to the links first. */
 struct pair pair_of(const struct net_link *sender, const struct net_link *receiver);
+/* The sending end alone; the receiving end, of the next link that arrives. */
+struct net_comm *connect_comm(const struct net_link_options *options,
+                              const uint8_t handle[NET_HANDLE_BYTES]);
+struct net_comm *accept_comm(struct net_listener *listener);
+
 /* One end; both. */
 void comm_end(struct net_comm **comm);
 void pair_close(struct pair *pair);

@@ -107,49 +107,4 @@ static inline void make_link_pair(const struct net_link_options *options, struct
     net_listener_close(listener);
 }
 
-static inline void make_comm_pair(const struct net_link_options *options, struct net_comm **sender,
-                                  struct net_comm **receiver)
-{
-    struct net_link sending;
-    struct net_link receiving;
-
-    make_link_pair(options, &sending, &receiving);
-    assert_success(net_comm_create(&sending, NET_SENDER, sender));
-    assert_success(net_comm_create(&receiving, NET_RECEIVER, receiver));
-}
-
-/* The next link that arrives, as a comm that receives. */
-static inline struct net_comm *accept_comm(struct net_listener *listener)
-{
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    struct net_comm *comm;
-    struct net_link link;
-    bool accepted = false;
-
-    while (!accepted) {
-        assert_success(net_accept(listener, &link, &accepted));
-        assert_false(deadline_passed(deadline));
-    }
-    assert_success(net_comm_create(&link, NET_RECEIVER, &comm));
-    return comm;
-}
-
-/* A comm that sends, in a process of its own without cmocka: a failure is its exit status. */
-static inline struct net_comm *connect_comm_or_exit(const struct net_link_options *options,
-                                                    const uint8_t handle[NET_HANDLE_BYTES])
-{
-    uint8_t copy[NET_HANDLE_BYTES];
-    struct net_comm *comm;
-    struct net_link link;
-    bool connected = false;
-
-    memcpy(copy, handle, sizeof copy);
-    while (!connected)
-        if (net_connect(NULL, options, copy, &link, &connected) != TCPX_SUCCESS)
-            _exit(10);
-    if (net_comm_create(&link, NET_SENDER, &comm) != TCPX_SUCCESS)
-        _exit(11);
-    return comm;
-}
-
 #endif

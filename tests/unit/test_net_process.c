@@ -4,9 +4,9 @@
  * either case. Many comms share few threads.
  */
 #include "net/io/io.h"
+#include "tests/support/child.h"
 #include "tests/support/pair.h"
 #include "tests/unit/net_traffic.h"
-#include "tests/unit/nursery.h"
 
 #include <sched.h>
 
@@ -17,20 +17,13 @@ enum { LARGE = 300000, SMALL = 1000 };
 static uint8_t data[4 << 20];
 static uint8_t arrived[4 << 20];
 
-static void child_send(struct net_comm *comm, uint64_t bytes, uint64_t tag)
+/* Until it is done, in a child: a failed assertion ends it. */
+static void send_one(struct net_comm *comm, uint64_t bytes, uint64_t tag)
 {
-    struct net_request *request = NULL;
-    bool done = false;
-
-    while (request == NULL)
-        if (net_isend(comm, data, bytes, tag, &request) != TCPX_SUCCESS)
-            _exit(12);
-    while (!done)
-        if (net_test(request, &done, NULL) != TCPX_SUCCESS)
-            _exit(13);
+    must_end(must_send(comm, data, bytes, tag));
 }
 
-static struct net_listener *parent_listen(uint8_t handle[NET_HANDLE_BYTES])
+static struct net_listener *listen_on_loopback(uint8_t handle[NET_HANDLE_BYTES])
 {
     struct net_device device = loopback(AF_INET);
     struct net_listener *listener;
@@ -48,13 +41,13 @@ static void receive(struct net_comm *comm, uint64_t bytes, uint64_t tag)
 
 static void send_and_exit(const uint8_t *handle)
 {
-    struct net_comm *comm = connect_comm_or_exit(&options, handle);
+    struct net_comm *comm = connect_comm(&options, handle);
     bool with_large = handle[NET_HANDLE_BYTES];
 
-    child_send(comm, SMALL, 1);
+    send_one(comm, SMALL, 1);
     if (with_large)
-        child_send(comm, LARGE, 2);
-    child_send(comm, 0, 3);
+        send_one(comm, LARGE, 2);
+    send_one(comm, 0, 3);
     net_comm_close(comm);
 }
 
@@ -62,7 +55,7 @@ TEST(test_exit_right_after_done)
 {
     int turns = turns_of(1000);
     uint8_t handle[NET_HANDLE_BYTES + 1];
-    struct net_listener *listener = parent_listen(handle);
+    struct net_listener *listener = listen_on_loopback(handle);
     int before = open_descriptors();
 
     for (int turn = 0; turn < turns; turn++) {
@@ -71,16 +64,16 @@ TEST(test_exit_right_after_done)
         pid_t child;
 
         handle[NET_HANDLE_BYTES] = with_large;
-        child = nursery_fork(send_and_exit, handle, sizeof handle);
+        child = child_fork(send_and_exit, handle, sizeof handle);
         comm = accept_comm(listener);
         if (turn % 10 == 1) /* a receiver that comes when the sender is long gone */
-            assert_int_equal(nursery_wait(child), 0);
+            assert_int_equal(child_wait(child), 0);
         if (with_large) /* what is announced is sent when there is a receive, so that comes first */
             receive(comm, LARGE, 2);
         receive(comm, SMALL, 1);
         receive(comm, 0, 3);
         if (turn % 10 != 1)
-            assert_int_equal(nursery_wait(child), 0);
+            assert_int_equal(child_wait(child), 0);
         net_comm_close(comm);
     }
     assert_int_equal(open_descriptors(), before);
@@ -89,10 +82,10 @@ TEST(test_exit_right_after_done)
 
 static void send_for_ever(const uint8_t *handle)
 {
-    struct net_comm *comm = connect_comm_or_exit(&options, handle);
+    struct net_comm *comm = connect_comm(&options, handle);
 
     for (;;)
-        child_send(comm, sizeof data, 1);
+        send_one(comm, sizeof data, 1);
 }
 
 /* The receiver's view, and then the sender's: the other is killed at some moment of a transfer. */
@@ -100,7 +93,7 @@ TEST(test_a_killed_sender)
 {
     int turns = turns_of(200);
     uint8_t handle[NET_HANDLE_BYTES];
-    struct net_listener *listener = parent_listen(handle);
+    struct net_listener *listener = listen_on_loopback(handle);
     int before = open_descriptors();
 
     for (int turn = 0; turn < turns; turn++) {
@@ -109,7 +102,7 @@ TEST(test_a_killed_sender)
         uint64_t killed = 0;
         uint64_t kill_at;
         int result = TCPX_SUCCESS;
-        pid_t child = nursery_fork(send_for_ever, handle, sizeof handle);
+        pid_t child = child_fork(send_for_ever, handle, sizeof handle);
 
         comm = accept_comm(listener);
         kill_at = clock_now() + (uint64_t)(turn * 37 % 100) * 100000;
@@ -131,7 +124,7 @@ TEST(test_a_killed_sender)
         assert_true(killed != 0);
         assert_int_equal(result, TCPX_REMOTE_ERROR);
         assert_text("127.0.0.1:");
-        nursery_wait(child);
+        child_wait(child);
         net_comm_close(comm);
     }
     assert_int_equal(open_descriptors(), before);
@@ -140,32 +133,14 @@ TEST(test_a_killed_sender)
 
 static void receive_for_ever(const uint8_t *nothing)
 {
-    struct net_device device = loopback(AF_INET);
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-    struct net_request *request = NULL;
-    struct net_listener *listener;
+    struct net_listener *listener = listen_on_loopback(child_shared->bytes);
     struct net_comm *comm;
-    struct net_link link;
-    bool accepted = false;
-    bool done = false;
 
     (void)nothing;
-    if (net_listen(&device, &options, nursery_shared->bytes, &listener) != TCPX_SUCCESS)
-        _exit(1);
-    atomic_store(&nursery_shared->flag, 1);
-    while (!accepted)
-        if (net_accept(listener, &link, &accepted) != TCPX_SUCCESS || deadline_passed(deadline))
-            _exit(2);
-    if (net_comm_create(&link, NET_RECEIVER, &comm) != TCPX_SUCCESS)
-        _exit(3);
-    for (;;) {
-        if (request == NULL && net_irecv(comm, arrived, sizeof arrived, 1, &request) != 0)
-            _exit(4);
-        if (net_test(request, &done, NULL) != 0)
-            _exit(5);
-        if (done)
-            request = NULL;
-    }
+    atomic_store(&child_shared->flag, 1);
+    comm = accept_comm(listener);
+    for (;;)
+        must_end(must_receive(comm, arrived, sizeof arrived, 1));
 }
 
 TEST(test_a_killed_receiver)
@@ -174,36 +149,24 @@ TEST(test_a_killed_receiver)
     int before = open_descriptors();
 
     for (int turn = 0; turn < turns; turn++) {
-        uint8_t handle[NET_HANDLE_BYTES];
         struct net_request *request = NULL;
         struct net_comm *comm;
-        struct net_link link;
         uint64_t deadline = deadline_after_ms(LIMIT_MS);
         uint64_t killed;
-        bool connected = false;
         int result = TCPX_SUCCESS;
         pid_t child;
 
-        atomic_store(&nursery_shared->flag, 0);
-        child = nursery_fork(receive_for_ever, NULL, 0);
-        while (atomic_load(&nursery_shared->flag) == 0) {
+        atomic_store(&child_shared->flag, 0);
+        child = child_fork(receive_for_ever, NULL, 0);
+        while (atomic_load(&child_shared->flag) == 0) {
             assert_false(deadline_passed(deadline));
             sched_yield();
         }
-        memcpy(handle, nursery_shared->bytes, sizeof handle);
-        while (!connected) {
-            assert_success(net_connect(NULL, &options, handle, &link, &connected));
-            assert_false(deadline_passed(deadline));
-        }
-        assert_success(net_comm_create(&link, NET_SENDER, &comm));
+        comm = connect_comm(&options, child_shared->bytes);
         for (int i = 0; i < turn % 20; i++) {
-            bool done;
-
             if (request == NULL)
-                assert_success(net_isend(comm, data, sizeof data, 1, &request));
-            assert_success(net_test(request, &done, NULL));
-            if (done)
-                request = NULL;
+                request = must_send(comm, data, sizeof data, 1);
+            (void)request_is_done(&request);
             nap_us(turn * 13 % 50 * 10);
         }
         kill(child, SIGKILL);
@@ -220,7 +183,7 @@ TEST(test_a_killed_receiver)
             assert_true(clock_now() - killed < limit_ns(2000000000u));
         }
         assert_int_equal(result, TCPX_REMOTE_ERROR);
-        nursery_wait(child);
+        child_wait(child);
         net_comm_close(comm);
     }
     assert_int_equal(open_descriptors(), before);
@@ -239,15 +202,12 @@ static const struct net_link_options one_socket = PAIR_DEFAULTS(.eager_credit = 
 static void send_on_many(const uint8_t *handle)
 {
     for (int i = 0; i < COMMS; i++) {
-        comms[i] = connect_comm_or_exit(&one_socket, handle);
+        comms[i] = connect_comm(&one_socket, handle);
         memset(buffers[i], i, sizeof buffers[i]);
-        if (net_isend(comms[i], buffers[i], sizeof buffers[i], 1, &requests[i]) != TCPX_SUCCESS)
-            _exit(22);
+        requests[i] = must_send(comms[i], buffers[i], sizeof buffers[i], 1);
     }
     for (int i = 0; i < COMMS; i++)
-        for (bool done = false; !done;)
-            if (net_test(requests[i], &done, NULL) != TCPX_SUCCESS)
-                _exit(23);
+        must_end(requests[i]);
 }
 
 /* Each of many comms moves its own bytes and costs two descriptors; the threads serve them all. */
@@ -264,10 +224,10 @@ TEST(test_many_comms)
 
     assert_success(io_plan(&plan));
     assert_success(net_listen(&device, &one_socket, handle, &listener));
-    child = nursery_fork(send_on_many, handle, sizeof handle);
+    child = child_fork(send_on_many, handle, sizeof handle);
     for (int i = 0; i < COMMS; i++) {
         comms[i] = accept_comm(listener);
-        assert_success(net_irecv(comms[i], buffers[i], sizeof buffers[i], 1, &requests[i]));
+        requests[i] = must_receive(comms[i], buffers[i], sizeof buffers[i], 1);
     }
     assert_in_range(io_threads(), plan.threads > 0, plan.threads);
     /* an I/O thread has two of its own */
@@ -286,7 +246,7 @@ TEST(test_many_comms)
         for (size_t k = 1; k < sizeof buffers[i]; k++)
             assert_int_equal(buffers[i][k], buffers[i][0]);
     }
-    assert_int_equal(nursery_wait(child), 0);
+    assert_int_equal(child_wait(child), 0);
     for (int i = 0; i < COMMS; i++)
         net_comm_close(comms[i]);
     net_listener_close(listener);
@@ -297,7 +257,7 @@ TEST(test_many_comms)
 static int begin_suite(void)
 {
     fill_bytes(data, sizeof data);
-    nursery_start();
+    child_begin();
     return 0;
 }
 

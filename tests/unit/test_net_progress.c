@@ -4,12 +4,13 @@
  * forked child has nothing of its parent's connections.
  */
 #include "net/link/budget.h"
+#include "tests/support/child.h"
 #include "tests/support/pair.h"
-#include "tests/unit/nursery.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -183,14 +184,12 @@ TEST(test_a_wait_for_nothing)
 
 static void send_for_ever(const uint8_t *handle)
 {
-    struct net_comm *comm = connect_comm_or_exit(&options, handle);
-    struct net_request *request;
+    struct net_comm *comm = connect_comm(&options, handle);
     bool done;
 
     for (;;)
-        if (net_isend(comm, data, sizeof data, 1, &request) != TCPX_SUCCESS ||
-            net_wait(request, DEADLINE_NEVER, &done, NULL) != TCPX_SUCCESS)
-            _exit(12);
+        assert_success(
+            net_wait(must_send(comm, data, sizeof data, 1), DEADLINE_NEVER, &done, NULL));
 }
 
 /* Threads are in the middle of reading into the buffer when their peer dies. */
@@ -203,7 +202,7 @@ TEST(test_a_buffer_is_left_alone_after_a_failure)
 
     assert_success(net_listen(&device, &options, handle, &listener));
     for (int turn = 0; turn < TURNS; turn++) {
-        pid_t child = nursery_fork(send_for_ever, handle, sizeof handle);
+        pid_t child = child_fork(send_for_ever, handle, sizeof handle);
         struct net_comm *comm = accept_comm(listener);
         struct net_request *request;
         uint64_t kill_at = clock_now() + (uint64_t)turn * 100000;
@@ -227,7 +226,7 @@ TEST(test_a_buffer_is_left_alone_after_a_failure)
         for (size_t i = 0; i < sizeof arrived; i++)
             if (arrived[i] != 0xee)
                 fail_msg("byte %zu was written after the failure", i);
-        nursery_wait(child);
+        child_wait(child);
         net_comm_close(comm);
     }
     net_listener_close(listener);
@@ -265,17 +264,15 @@ TEST(test_a_forked_child_is_refused)
     struct net_listener *listener;
     uint8_t handle[NET_HANDLE_BYTES];
     uint8_t other[NET_HANDLE_BYTES];
-    struct net_comm *sender;
-    struct net_comm *receiver;
     struct net_request *request;
+    struct pair pair;
     bool done = false;
     int before = open_descriptors();
-    int status;
     pid_t child;
 
     assert_success(net_listen(&device, &options, handle, &listener));
-    make_comm_pair(&options, &sender, &receiver);
-    assert_success(net_irecv(receiver, arrived, 100, 1, &request));
+    pair = pair_open(&options);
+    request = must_receive(pair.receiver, arrived, 100, 1);
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -284,29 +281,25 @@ TEST(test_a_forked_child_is_refused)
         struct net_link link;
         int wrong = open_descriptors() != before;
 
-        wrong += net_isend(sender, data, 1, 1, &mine) != TCPX_INVALID_USAGE;
-        wrong += net_irecv(receiver, data, 1, 1, &mine) != TCPX_INVALID_USAGE;
+        wrong += net_isend(pair.sender, data, 1, 1, &mine) != TCPX_INVALID_USAGE;
+        wrong += net_irecv(pair.receiver, data, 1, 1, &mine) != TCPX_INVALID_USAGE;
         wrong += net_test(request, &done, NULL) != TCPX_INVALID_USAGE;
         wrong += net_wait(request, DEADLINE_NEVER, &done, NULL) != TCPX_INVALID_USAGE;
         wrong += net_accept(listener, &link, &done) != TCPX_INVALID_USAGE;
         wrong += net_connect(NULL, &options, handle, &link, &done) != TCPX_INVALID_USAGE;
         wrong += net_listen(&device, &options, other, &new_listener) != TCPX_INVALID_USAGE;
         wrong += strstr(tcpx_last_error(), "forked") == NULL;
-        net_comm_close(sender);
-        net_comm_close(receiver);
+        pair_close(&pair);
         net_listener_close(listener);
         _exit(wrong);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_int_equal(child_wait(child), 0);
 
     /* and the parent's go on */
-    struct net_request *send;
-    assert_success(net_isend(sender, data, 100, 1, &send));
+    must_send(pair.sender, data, 100, 1);
     assert_success(net_wait(request, deadline_after_ms(LIMIT_MS), &done, NULL));
     assert_true(done);
-    net_comm_close(sender);
-    net_comm_close(receiver);
+    pair_close(&pair);
     net_listener_close(listener);
     assert_int_equal(open_descriptors(), before);
 }
@@ -314,7 +307,7 @@ TEST(test_a_forked_child_is_refused)
 /* Has a child of its own that lives longer. */
 static void fork_and_send_for_ever(const uint8_t *handle)
 {
-    struct net_comm *comm = connect_comm_or_exit(&options, handle);
+    struct net_comm *comm = connect_comm(&options, handle);
     pid_t child = fork();
 
     if (child == 0) {
@@ -323,8 +316,8 @@ static void fork_and_send_for_ever(const uint8_t *handle)
         _exit(0);
     }
     (void)comm;
-    memcpy(nursery_shared->bytes, &child, sizeof child);
-    atomic_store(&nursery_shared->flag, 1);
+    memcpy(child_shared->bytes, &child, sizeof child);
+    atomic_store(&child_shared->flag, 1);
     nap_ms(60000);
 }
 
@@ -341,21 +334,21 @@ TEST(test_a_child_does_not_keep_its_parents_connections)
     pid_t child;
     bool done;
 
-    atomic_store(&nursery_shared->flag, 0);
+    atomic_store(&child_shared->flag, 0);
     assert_success(net_listen(&device, &options, handle, &listener));
-    child = nursery_fork(fork_and_send_for_ever, handle, sizeof handle);
+    child = child_fork(fork_and_send_for_ever, handle, sizeof handle);
     comm = accept_comm(listener);
     assert_success(net_irecv(comm, arrived, sizeof arrived, 1, &request));
-    while (atomic_load(&nursery_shared->flag) == 0)
+    while (atomic_load(&child_shared->flag) == 0)
         assert_false(deadline_passed(deadline));
-    memcpy(&grandchild, nursery_shared->bytes, sizeof grandchild);
+    memcpy(&grandchild, child_shared->bytes, sizeof grandchild);
     kill(child, SIGKILL);
     start = clock_now();
     assert_int_equal(net_wait(request, deadline_after_ms(limit_ms(5000)), &done, NULL),
                      TCPX_REMOTE_ERROR);
     assert_true(clock_now() - start < limit_ns(2000000000u));
     assert_int_equal(kill(grandchild, SIGKILL), 0); /* it was still there */
-    nursery_wait(child);
+    child_wait(child);
     net_comm_close(comm);
     net_listener_close(listener);
 }
@@ -415,7 +408,7 @@ TEST(test_links_share_the_budget)
 
 static int begin_suite(void)
 {
-    nursery_start();
+    child_begin();
     fill_bytes(data, sizeof data);
     return 0;
 }

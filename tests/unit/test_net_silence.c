@@ -3,9 +3,9 @@
  * what credit and requests allow, over small socket buffers; then no call is made for three times
  * the timeout; then everything must arrive. A peer that is stopped is lost in bounded time.
  */
+#include "tests/support/child.h"
 #include "tests/support/pair.h"
 #include "tests/unit/net_traffic.h"
-#include "tests/unit/nursery.h"
 
 #include <errno.h>
 
@@ -192,25 +192,14 @@ static void post_and_stop(const uint8_t *argument)
     struct net_device device = loopback(AF_INET);
     struct net_listener *listener;
     struct net_request *request;
-    struct net_comm *comm;
-    struct net_link link;
-    bool accepted = false;
-    bool done = false;
 
     (void)argument;
-    if (net_listen(&device, &stopped_options, nursery_shared->bytes, &listener) != TCPX_SUCCESS)
-        _exit(10);
-    atomic_store(&nursery_shared->flag, 1);
-    while (!accepted)
-        if (net_accept(listener, &link, &accepted) != TCPX_SUCCESS)
-            _exit(11);
-    if (net_comm_create(&link, NET_RECEIVER, &comm) != TCPX_SUCCESS ||
-        net_irecv(comm, room, sizeof room, 1, &request) != TCPX_SUCCESS)
-        _exit(12);
+    assert_success(net_listen(&device, &stopped_options, child_shared->bytes, &listener));
+    atomic_store(&child_shared->flag, 1);
+    request = must_receive(accept_comm(listener), room, sizeof room, 1);
     /* the receive is announced by then */
     for (int i = 0; i < 100; i++)
-        if (net_test(request, &done, NULL) != TCPX_SUCCESS)
-            _exit(13);
+        must_go_on(request);
     raise(SIGSTOP);
 }
 
@@ -220,18 +209,13 @@ TEST(test_a_stopped_receiver_is_lost)
     uint64_t deadline = deadline_after_ms(LIMIT_MS);
     struct net_request *send;
     struct net_comm *comm;
-    struct net_link link;
-    bool connected = false;
     bool done = false;
     int result = TCPX_SUCCESS;
-    pid_t child = nursery_fork(post_and_stop, NULL, 0);
+    pid_t child = child_fork(post_and_stop, NULL, 0);
 
-    while (atomic_load(&nursery_shared->flag) == 0)
+    while (atomic_load(&child_shared->flag) == 0)
         assert_false(deadline_passed(deadline));
-    while (!connected)
-        assert_success(
-            net_connect(NULL, &stopped_options, nursery_shared->bytes, &link, &connected));
-    assert_success(net_comm_create(&link, NET_SENDER, &comm));
+    comm = connect_comm(&stopped_options, child_shared->bytes);
     nap_ms(100);
     send = must_send(comm, data, sizeof data, 1);
     while (result == TCPX_SUCCESS) {
@@ -242,13 +226,12 @@ TEST(test_a_stopped_receiver_is_lost)
     assert_int_equal(result, TCPX_REMOTE_ERROR);
     assert_text(strerror(ETIMEDOUT));
     net_comm_close(comm);
-    kill(child, SIGKILL);
-    nursery_wait(child);
+    child_kill(child);
 }
 
 static int begin_suite(void)
 {
-    nursery_start();
+    child_begin();
     text = text_create(UNSOLICITED);
     return 0;
 }

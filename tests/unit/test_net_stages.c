@@ -4,8 +4,8 @@
  * has nothing to do waits for nothing; and a session tells the same.
  */
 #include "base/config.h"
+#include "tests/support/child.h"
 #include "tests/support/gpu_pair.h"
-#include "tests/unit/nursery.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -153,16 +153,16 @@ static void transfer(const uint8_t *argument)
     outcome.receiver = receiver.times;
     assert_memory_equal(place_look(&receiver.at.place, TOTAL), pattern,
                         (size_t)plan.messages * MESSAGE);
-    memcpy(nursery_shared->bytes, &outcome, sizeof outcome);
+    memcpy(child_shared->bytes, &outcome, sizeof outcome);
     close_ends(&sender, &receiver);
 }
 
-static struct outcome in_child(nursery_run *run, const struct plan *plan)
+static struct outcome in_child(child_run *run, const struct plan *plan)
 {
     struct outcome outcome;
 
-    assert_int_equal(nursery_wait(nursery_fork(run, plan, sizeof *plan)), 0);
-    memcpy(&outcome, nursery_shared->bytes, sizeof outcome);
+    child_succeeds(run, plan, sizeof *plan);
+    memcpy(&outcome, child_shared->bytes, sizeof outcome);
     return outcome;
 }
 
@@ -624,7 +624,7 @@ TEST(test_session_tells)
 
 static int begin_suite(void)
 {
-    nursery_start();
+    child_begin();
     return 0;
 }
 
