@@ -27,3 +27,32 @@ pair_run()
     cat "$TAP_WORK/server" "$TAP_WORK/client"
     [ $client_status -eq 0 ] && [ $server_status -eq 0 ]
 }
+
+# pair SERVER_ARGUMENTS -- CLIENT_ARGUMENTS, as pair_run: two ends of $PAIR_COMMAND on this machine, each
+# with variables of its own, $SERVER_ENV and $CLIENT_ENV. $SERVER or $CLIENT is another command.
+pair()
+{
+    PAIR_SERVER="env ${SERVER_ENV-} ${SERVER:-$PAIR_COMMAND} server"
+    PAIR_CLIENT="env ${CLIENT_ENV-} ${CLIENT:-$PAIR_COMMAND} client 127.0.0.1"
+    pair_run "$@"
+}
+
+# pair_masked FILE: the lines of UCCL_TCPX_DEBUG=1, without addresses, what belongs to this machine, and a
+# line that is there only when the other end was the first to close.
+pair_masked()
+{
+    sed -n -e '/^\[DEBUG\]/!b' -e '/ has closed the comm$/d' -e 's/0x[0-9a-f]*/0x.../g' \
+        -e 's/src_off=[0-9]*/src_off=.../' -e p "$1"
+}
+
+# pair_said server|client: the lines of $TAP_WORK/golden_server or golden_client, and no others.
+pair_said()
+{
+    pair_masked "$TAP_WORK/$1" | diff "$TAP_WORK/golden_$1" -
+}
+
+# pair_port_is_taken: somebody listens on $port, soon.
+pair_port_is_taken()
+{
+    within 5 grep -qi ":$(printf '%04X' $port) .* 0A " /proc/net/tcp /proc/net/tcp6 >/dev/null
+}

@@ -116,6 +116,28 @@ $(cat "$TAP_OUTPUT")"
     fi
 }
 
+# check_status NAME STATUS COMMAND...: the command ends with that status.
+check_status()
+{
+    tap_name=$1
+    tap_expected=$2
+    shift 2
+    tap_run "$@"
+    if [ "$TAP_STATUS" -eq "$tap_expected" ]; then
+        tap_ok "$tap_name"
+    else
+        tap_fail "$tap_name" "status $TAP_STATUS instead of $tap_expected of: $*
+$(cat "$TAP_OUTPUT")"
+    fi
+}
+
+# library_objects: those of the library of this run, internal functions and all. Of sources that are
+# there: the folder of objects also has those of deleted ones.
+library_objects()
+{
+    find src -name '*.c' | sed "s|.*|${BUILD:-build}/obj/&|; s|c\$|o|"
+}
+
 # slowness: how much longer than on an idle machine everything takes, in percent; 100 to 1000. As
 # tests/limit.h, which has more to say about it.
 slowness()

@@ -38,20 +38,9 @@ happened()
     check "$1" test "$((count_a + count_b))" -gt 0
 }
 
-delivered()
-{
-    [ "$(relay_stat "$1" a delivered_bytes)" -ge "$2" ]
-}
-
-# lost PID FILE PEER: since the cut.
-lost()
-{
-    exchange_lost "$cut_at" "$@"
-}
-
 # --- one link, one impairment after the other ----------------------------------------------------
 
-check "the program compiles" exchange_compile
+check "the program compiles" compile_with_library exchange
 [ -x "$EXCHANGE" ] || tap_end
 check_fails_output "it wants to know what to do" '^usage: ' "$EXCHANGE"
 check_fails_output "separate framing needs two sockets" '^usage: ' \
@@ -99,7 +88,7 @@ inline_sender=$SENDER inline_receiver=$RECEIVER inline=$SAID
 # shellcheck disable=SC2086
 exchange_start a b 10.79.1.2 48 --largest 256K $separate
 at=$(($(relay_stat slow a delivered_bytes) + 2 * mebibyte))
-check "in mid-transfer" within 30 delivered slow $at
+check "in mid-transfer" within 30 relay_has_delivered slow $at
 check "the link is cut" relay_say slow cut
 sleep 2
 check "no end minds" kill -0 "$SENDER" "$RECEIVER" "$inline_sender" "$inline_receiver"
@@ -124,26 +113,26 @@ check "two ends that wait for each other" within 30 holding
 exchange_start a b 10.79.1.2 100000 --largest 256K --timeout 3000 $separate
 separate_sender=$SENDER separate_receiver=$RECEIVER separate_said=$SAID
 at=$(($(relay_stat slow a delivered_bytes) + mebibyte))
-check "two that are in mid-transfer, with separate framing" within 30 delivered slow $at
+check "two that are in mid-transfer, with separate framing" within 30 relay_has_delivered slow $at
 exchange_start a b 10.79.1.2 100000 --largest 256K --timeout 3000 --sockets 2
 at=$(($(relay_stat slow a delivered_bytes) + 2 * mebibyte))
-check "two more, with inline framing" within 30 delivered slow $at
+check "two more, with inline framing" within 30 relay_has_delivered slow $at
 cut_at=$(now_ms)
 check "the link is cut for good" relay_say slow cut
 
-check "the sender in mid-transfer reports it" lost "$SENDER" "$SAID.sender" 10.79.1.2
-check "the receiver in mid-transfer reports it" lost "$RECEIVER" "$SAID.receiver" 10.79.1.1
+check "the sender in mid-transfer reports it" exchange_lost "$SENDER" "$SAID.sender" 10.79.1.2
+check "the receiver in mid-transfer reports it" exchange_lost "$RECEIVER" "$SAID.receiver" 10.79.1.1
 check "the sender with separate framing reports it" \
-    lost "$separate_sender" "$separate_said.sender" 10.79.1.2
+    exchange_lost "$separate_sender" "$separate_said.sender" 10.79.1.2
 check "the receiver with separate framing reports it" \
-    lost "$separate_receiver" "$separate_said.receiver" 10.79.1.1
-check "the waiting sender reports it" lost "$idle_sender" "$idle.sender" 10.79.1.2
-check "the waiting receiver reports it" lost "$idle_receiver" "$idle.receiver" 10.79.1.1
+    exchange_lost "$separate_receiver" "$separate_said.receiver" 10.79.1.1
+check "the waiting sender reports it" exchange_lost "$idle_sender" "$idle.sender" 10.79.1.2
+check "the waiting receiver reports it" exchange_lost "$idle_receiver" "$idle.receiver" 10.79.1.1
 
 # The listener is there but cannot be reached.
 exchange_start a b 10.79.1.2 1 --timeout 3000
 cut_at=$(now_ms)
-check "a connect over the cut link reports it" lost "$SENDER" "$SAID.sender" 10.79.1.2
+check "a connect over the cut link reports it" exchange_lost "$SENDER" "$SAID.sender" 10.79.1.2
 kill "$RECEIVER"
 wait "$RECEIVER" 2>/dev/null
 check "the relay ends" relay_stop slow
@@ -157,11 +146,7 @@ check "a finds c" netns_run a ip route add 10.79.3.2 via 10.79.2.2
 check "c finds a" netns_run c ip route add 10.79.2.1 via 10.79.3.1
 check "a - b - c" exchange_run a c 10.79.3.2 24 --largest 256K --sockets 2
 check "c - b - a" exchange_run c a 10.79.2.1 24 --largest 256K
-check "it went that way" delivered row $mebibyte
+check "it went that way" relay_has_delivered row $mebibyte
 check "the relay ends" relay_stop row
 
-netns_cleanup
-check_fails "no namespace is left" sh -c "ls /run/netns | grep '^$NETNS_PREFIX'"
-check_fails "no process is left" sh -c "ls -l /proc/[0-9]*/exe 2>&1 | grep '$TAP_WORK/'"
-
-tap_end
+netns_end

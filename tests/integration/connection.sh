@@ -4,18 +4,11 @@
 . tests/pair.sh
 
 tcpx=$BUILD/tcpx
+PAIR_COMMAND="$tcpx connection"
 port=$((10000 + $$ % 4900)) # below those that the kernel gives to clients
 NCCL_SOCKET_IFNAME=lo
 UCCL_TCPX_GPU=host
 export NCCL_SOCKET_IFNAME UCCL_TCPX_GPU
-
-# pair SERVER_ARGUMENTS -- CLIENT_ARGUMENTS, as pair_run.
-pair()
-{
-    PAIR_SERVER="env ${SERVER_ENV-} ${SERVER:-$tcpx connection} server"
-    PAIR_CLIENT="env ${CLIENT_ENV-} ${CLIENT:-$tcpx connection} client 127.0.0.1"
-    pair_run "$@"
-}
 
 # said_by server|client REGEX: a line of that one's.
 said_by()
@@ -45,12 +38,6 @@ check_output "the client's steps" '^step bootstrap handle connect close total $'
     sh -c "awk '/^step/ { print \$1; next } \$2 > 0 && NF == 2 { print \$1 }' '$TAP_WORK/client' |
         tr '\n' ' '"
 
-# masked FILE: without addresses, and what belongs to this machine.
-masked()
-{
-    sed -n -e '/^\[DEBUG\]/!b' -e 's/0x[0-9a-f]*/0x.../g' -e p "$1"
-}
-
 cat >"$TAP_WORK/golden_server" <<'END'
 [DEBUG] === TCPX connection test ===
 [DEBUG] Running in SERVER mode
@@ -72,10 +59,8 @@ cat >"$TAP_WORK/golden_client" <<'END'
 END
 SERVER_ENV=UCCL_TCPX_DEBUG=1 CLIENT_ENV=UCCL_TCPX_DEBUG=1
 check "with UCCL_TCPX_DEBUG=1" pair --
-for end in server client; do
-    masked "$TAP_WORK/$end" >"$TAP_WORK/masked_$end"
-    check "the $end's lines" diff "$TAP_WORK/golden_$end" "$TAP_WORK/masked_$end"
-done
+check "the server's lines" pair_said server
+check "the client's lines" pair_said client
 SERVER_ENV=
 CLIENT_ENV=
 
@@ -160,7 +145,7 @@ check "a GPU that is not there" fails_within 6 'GPU 7' \
 "$tcpx" connection server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
 server=$!
 # A port that is only just taken may be too late for the second one to see; a client is not needed.
-within 5 grep -qi ":$(printf '%04X' $port) .* 0A " /proc/net/tcp /proc/net/tcp6 >/dev/null
+pair_port_is_taken
 check "a port that is taken" fails_within 3 "cannot listen on .*$port.*in use" \
     "$tcpx" connection server --port $port --timeout 20
 check "the one that has it still works" "$tcpx" connection client 127.0.0.1 --port $port --timeout 20

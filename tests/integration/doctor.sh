@@ -108,8 +108,7 @@ fi
 
 for arguments in --fly --gpu '--gpu x' '--gpu -1' '--quick 3' '--gpu 99999999999'; do
     # shellcheck disable=SC2086
-    tap_run "$tcpx" doctor $arguments
-    check "doctor $arguments is refused" test "$TAP_STATUS" -eq 2
+    check_status "doctor $arguments is refused" 2 "$tcpx" doctor $arguments
 done
 
 # --- something wrong -----------------------------------------------------------------------------

@@ -12,8 +12,9 @@ link_without() {
     mkdir -p "$TAP_WORK/$1"
     printf '{ global: cu*; fakecuda_*; local: %s; *; };\n' "$1" >"$TAP_WORK/$1/map"
     # A name that is both exact and local wins over the pattern.
+    # shellcheck disable=SC2046 # words on purpose
     "$CC" -shared -Wl,-soname,libcuda.so.1 -Wl,--version-script="$TAP_WORK/$1/map" -pthread \
-        "$BUILD/obj/tests/fakecuda/fakecuda.o" "$BUILD"/obj/src/*/*.o "${BUILD:-build}"/obj/src/*/*/*.o -ldl \
+        "$BUILD/obj/tests/fakecuda/fakecuda.o" $(library_objects) -ldl \
         -o "$TAP_WORK/$1/libcuda.so.1"
 }
 

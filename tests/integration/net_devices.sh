@@ -1,6 +1,7 @@
 # Real interfaces in a network namespace of its own become devices as they come and go, chosen by
 # NCCL's rules and variables: with and without a carrier, aliases, IPv6-only and link-local ones.
 . tests/tap.sh
+. tests/net/compile.sh
 . tests/net/link_up.sh
 
 [ "$(id -u)" -eq 0 ] || tap_skip_all "only root can make a network namespace"
@@ -15,12 +16,8 @@ ip -n "$namespace" link add veth0 type veth peer name veth1 2>/dev/null ||
     tap_skip_all "this kernel has no veth interfaces"
 ip -n "$namespace" link del veth0
 
-sanitize=${SANITIZE:+-fsanitize=$SANITIZE}
 print=$TAP_WORK/print_devices
-# shellcheck disable=SC2086
-check "the program that prints the devices compiles" \
-    $CC -std=gnu17 -D_GNU_SOURCE -Iinclude -Isrc $sanitize -pthread -o "$print" \
-    tests/net/print_devices.c "$BUILD"/obj/src/*/*.o "${BUILD:-build}"/obj/src/*/*/*.o -ldl
+check "the program that prints the devices compiles" compile_with_library print_devices
 [ -x "$print" ] || tap_end
 
 # devices [VARIABLE=VALUE...]: the program's lines, or why there are none.

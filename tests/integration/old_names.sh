@@ -47,12 +47,6 @@ done
 
 # --- two ends ------------------------------------------------------------------------------------
 
-# The seeds' words, without what belongs to the machine.
-masked()
-{
-    sed -n -e '/^\[DEBUG\]/!b' -e 's/0x[0-9a-f]*/0x.../g' -e 's/src_off=[0-9]*/src_off=.../' -e p "$1"
-}
-
 # pair SERVER_COMMAND -- CLIENT_COMMAND, as pair_run: both in the tree.
 pair()
 {
@@ -66,8 +60,7 @@ said()
 {
     said_file=$TAP_WORK/$1
     shift
-    masked "$said_file"
-    masked "$said_file" >"$TAP_WORK/masked"
+    pair_masked "$said_file" | tee "$TAP_WORK/masked"
     printf '%s\n' "$@" >"$TAP_WORK/wanted"
     awk 'NR == FNR { wanted[NR] = $0; last = NR; next }
         next_one < last && $0 == "[DEBUG] " wanted[next_one + 1] { next_one++ }
@@ -136,17 +129,15 @@ environment()
     in_tree "$@" ./run_tcpx_test.sh connection 127.0.0.1 --port 1 --timeout 1
 }
 
-tap_run environment env
+check_status "the status is the program's" 1 environment env
 cp "$TAP_OUTPUT" "$TAP_WORK/said"
-check "the status is the program's" test "$TAP_STATUS" -eq 1
 check "a variable that is set stays" grep -q '^NCCL_SOCKET_IFNAME=lo (was set)$' "$TAP_WORK/said"
 check "one that is not is set" grep -q '^NCCL_P2P_NET_CHUNKSIZE=524288$' "$TAP_WORK/said"
 check_fails_output "also this one" '^NCCL_P2P_NET_CHUNKSIZE=1M \(was set\)$' \
     environment env NCCL_P2P_NET_CHUNKSIZE=1M
 check_fails_output "the program reads it" '^tcpx: NCCL_P2P_NET_CHUNKSIZE=x ' \
     environment env NCCL_P2P_NET_CHUNKSIZE=x
-tap_run in_tree ./run_tcpx_test.sh connection 127.0.0.1 --port x
-check "status 2 for the program's arguments" test "$TAP_STATUS" -eq 2
+check_status "status 2 for the program's arguments" 2 in_tree ./run_tcpx_test.sh connection 127.0.0.1 --port x
 
 # same IF_THERE NAME: a variable is set where this machine has what it is for, and only there.
 same()
@@ -178,9 +169,8 @@ fi
 
 for words in "" "fly" "fly server" "transfer" "transfer --port"; do
     # shellcheck disable=SC2086
-    tap_run in_tree ./run_tcpx_test.sh $words
+    check_status "run_tcpx_test.sh $words: status 2" 2 in_tree ./run_tcpx_test.sh $words
     cp "$TAP_OUTPUT" "$TAP_WORK/said"
-    check "run_tcpx_test.sh $words: status 2" test "$TAP_STATUS" -eq 2
     check_output "in words" '^run_tcpx_test.sh: .*--help' cat "$TAP_WORK/said"
 done
 check_output "run_tcpx_test.sh --help" '^usage: run_tcpx_test.sh ' in_tree ./run_tcpx_test.sh --help
@@ -216,9 +206,8 @@ check_output "arguments of the program" "/x/sendrecv_perf -b 'a b'\$" \
 printf '#!/bin/sh\necho "mpirun: $#: $*"\nexit 7\n' >"$TAP_WORK/mpirun"
 printf '#!/bin/sh\n' >"$TAP_WORK/all_reduce_perf"
 chmod +x "$TAP_WORK/mpirun" "$TAP_WORK/all_reduce_perf"
-tap_run nccl "$hosts" MPIRUN="$TAP_WORK/mpirun --x" NCCL_TESTS="$TAP_WORK" $run
+check_status "the status is mpirun's" 7 nccl "$hosts" MPIRUN="$TAP_WORK/mpirun --x" NCCL_TESTS="$TAP_WORK" $run
 cp "$TAP_OUTPUT" "$TAP_WORK/said"
-check "the status is mpirun's" test "$TAP_STATUS" -eq 7
 check_output "which was called" '^mpirun: [0-9]+: --x -np 2 .*/all_reduce_perf -b 8 -e 1G' \
     cat "$TAP_WORK/said"
 
@@ -234,8 +223,7 @@ check_fails_output "no nccl-tests" 'no program of nccl-tests at /none' \
 check_fails_output "no plugin" 'there is no plugin at /none/libnccl-net-tcpx.so' \
     nccl "$hosts" MPIRUN="$TAP_WORK/mpirun" NCCL_TESTS="$TAP_WORK" PLUGIN_DIR=/none $run
 check_fails_output "no number of GPUs" 'GPUS=x is not a number' nccl "$hosts" GPUS=x $run --dry-run
-tap_run nccl "$hosts" $run --plugin fly
-check "a plugin that is not there gives status 2" test "$TAP_STATUS" -eq 2
+check_status "a plugin that is not there gives status 2" 2 nccl "$hosts" $run --plugin fly
 check_output "run_nccl_test_tcpx.sh --help" '^usage: run_nccl_test_tcpx.sh ' nccl $run --help
 
 # --- the end -------------------------------------------------------------------------------------

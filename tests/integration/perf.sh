@@ -183,7 +183,7 @@ port_in_use()
 {
     "$tcpx" perf server --port $port --timeout "$(limit 5)" >/dev/null 2>&1 &
     first=$!
-    within 5 grep -qi ":$(printf '%04X' $port) .* 0A " /proc/net/tcp /proc/net/tcp6 >/dev/null
+    pair_port_is_taken
     "$tcpx" perf server --port $port --timeout 5
     status=$?
     kill $first

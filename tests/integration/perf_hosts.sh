@@ -5,33 +5,17 @@
 
 tcpx=$(cd "$BUILD" && pwd)/tcpx
 port=6200
+SECONDS_EACH=10
 export UCCL_TCPX_GPU=host UCCL_TCPX_TIMEOUT_MS=2000
 
 netns_start a b
 
-# start COMMAND ARGUMENT...: a server on b, a client on a with those arguments.
-start()
-{
-    start_command=$1
-    shift
-    NCCL_SOCKET_IFNAME=$NETNS_DEVICE netns_spawn b "$tcpx" "$start_command" server --port $port \
-        --timeout "$(limit 10)" >"$TAP_WORK/server" 2>&1 </dev/null
-    SERVER=$NETNS_PID
-    NCCL_SOCKET_IFNAME=$NETNS_DEVICE netns_spawn a "$tcpx" "$start_command" client 10.83.0.2 \
-        --port $port --timeout "$(limit 10)" "$@" >"$TAP_WORK/client" 2>&1 </dev/null
-    CLIENT=$NETNS_PID
-    port=$((port + 1))
-}
-
-# pair COMMAND ARGUMENT...: 0 if both succeeded.
+# pair COMMAND ARGUMENT...
 pair()
 {
-    start "$@"
-    server_status=0 client_status=0
-    wait "$CLIENT" || client_status=$?
-    wait "$SERVER" || server_status=$?
-    cat "$TAP_WORK/server" "$TAP_WORK/client"
-    [ $server_status -eq 0 ] && [ $client_status -eq 0 ]
+    pair_command=$1
+    shift
+    hosts_run "$pair_command" "$NETNS_DEVICE" "$NETNS_DEVICE" 10.83.0.2 "$@"
 }
 
 # The link is 400 Mbit/s, 0.05 GB/s: no honest figure is above it, and on an idle machine none far
@@ -57,23 +41,12 @@ in_the_middle()
 }
 
 before=$(netns_bytes a "$NETNS_DEVICE" tx)
-start perf --size 4M --iters 100000
+hosts_start perf "$NETNS_DEVICE" "$NETNS_DEVICE" 10.83.0.2 --size 4M --iters 100000
 check "a run in its middle" within 10 in_the_middle "$before"
 began=$(now_ms)
 check "the link is cut" netns_run a ip link set "$NETNS_DEVICE" down
-cut_is_noticed()
-{
-    server_status=0 client_status=0
-    wait "$CLIENT" || client_status=$?
-    wait "$SERVER" || server_status=$?
-    spent=$(($(now_ms) - began))
-    echo "$spent ms"
-    cat "$TAP_WORK/server" "$TAP_WORK/client"
-    [ $server_status -eq 1 ] && [ $client_status -eq 1 ] && [ $spent -le "$(limit 12000)" ] &&
-        grep -q '^tcpx: ' "$TAP_WORK/server" && grep -q '^tcpx: ' "$TAP_WORK/client"
-}
-check "both ends notice" cut_is_noticed
+check "both ends notice" hosts_both_failed 12 "$began"
 check_fails_output "a host that is not there" '10\.83\.0\.2' \
     netns_run a "$tcpx" perf client 10.83.0.2 --port $port --timeout 1
 
-tap_end
+netns_end

@@ -13,8 +13,7 @@ check_fails_output "no command at all" '^usage: tcpx COMMAND' "$tcpx"
 check_fails_output "a command that is not there" "no command 'fly'" "$tcpx" fly
 check_fails_output "an argument that is not there" "unknown argument '--fly'" "$tcpx" devices --fly
 check_fails_output "an argument too many" "unexpected argument 'x'" "$tcpx" version x
-tap_run "$tcpx" fly
-check "wrong arguments give status 2" test "$TAP_STATUS" -eq 2
+check_status "wrong arguments give status 2" 2 "$tcpx" fly
 
 check_output "devices" '^GPU 0: emulated GPU 0, 16\.0 GiB$' "$tcpx" devices
 check_output "devices says why" 'GPU layer: host \(UCCL_TCPX_GPU asks for it\)' "$tcpx" devices

@@ -7,8 +7,8 @@
 # It is a tool of the tests, and takes a minute.
 [ -z "${SANITIZE-}" ] || tap_skip_all "the relay's own tests run without a sanitizer"
 netns_start a b c
-check "the programs compile" netns_compile relay
-check "the programs compile" netns_compile pump
+check "the programs compile" compile_program relay
+check "the programs compile" compile_program pump
 pump=$TAP_WORK/pump
 relay=$TAP_WORK/relay
 port=5000
@@ -216,22 +216,11 @@ check "with statistics" grep -q '^{"seconds": .*}$' "$TAP_WORK/slow.json"
 
 # --- a cut ---------------------------------------------------------------------------------------
 
-# until_delivered LINK BYTES: a transfer is under way.
-until_delivered()
-{
-    within 10 has_delivered "$@"
-}
-
-has_delivered()
-{
-    [ "$(relay_stat "$1" a delivered_bytes)" -ge "$2" ]
-}
-
 check "a link to cut" netns_relay cut0 a b 10.77.5.1 10.77.5.2 --rate 40m --delay 1
 receive_on b 10.77.5.2 $((6 * mebibyte))
 netns_spawn a "$pump" send 10.77.5.2 "$port" $((6 * mebibyte)) >"$TAP_WORK/sent" 2>&1 </dev/null
 sender=$NETNS_PID
-check "in mid-transfer" until_delivered cut0 $((2 * mebibyte))
+check "in mid-transfer" within 10 relay_has_delivered cut0 $((2 * mebibyte))
 check "it is cut" relay_say cut0 cut
 delivered=$(relay_stat cut0 a delivered)
 sleep 1
@@ -248,7 +237,7 @@ receive_on b 10.77.5.2 $((64 * mebibyte))
 netns_spawn a "$pump" --user-timeout 1000 send 10.77.5.2 "$port" $((64 * mebibyte)) \
     >"$TAP_WORK/sent" 2>&1 </dev/null
 sender=$NETNS_PID
-check "in mid-transfer" until_delivered cut0 $((8 * mebibyte))
+check "in mid-transfer" within 10 relay_has_delivered cut0 $((8 * mebibyte))
 check "the way back is cut" relay_say cut0 cut b
 check_fails "the sender gives up in the end" wait "$sender"
 check_output "by its own clock" 'timed out' cat "$TAP_WORK/sent"

@@ -11,16 +11,6 @@ export UCCL_TCPX_TIMEOUT_MS=$timeout_ms UCCL_TCPX_GPU=host UCCL_TCPX_PLUGIN_MODE
 
 netns_start a b
 
-compile()
-{
-    # Words on purpose: the compiler and the flags can be several.
-    # shellcheck disable=SC2086
-    ${CC:-cc} -std=gnu17 -D_GNU_SOURCE -Iinclude -Isrc -I. -Wall -Wextra -Wshadow \
-        -Wstrict-prototypes -Wmissing-prototypes ${WERROR:+-Werror} ${CFLAGS--O2 -g} \
-        ${SANITIZE:+-fsanitize=$SANITIZE -fno-sanitize-recover=all} tests/net/session_end.c \
-        "$build"/libtcpx.a -o "$end" ${LDFLAGS-} -ldl -pthread
-}
-
 # --- two ends ------------------------------------------------------------------------------------
 
 # start NAME PORT PLUGIN HOW COUNT: what they say goes to $TAP_WORK/NAME.a and .b, their ids to
@@ -104,7 +94,7 @@ link_again()
 
 # --- cut -----------------------------------------------------------------------------------------
 
-check "the program compiles" compile
+check "the program compiles" compile_program session_end "$build/libtcpx.a"
 [ -x "$end" ] || tap_end
 check "a link" netns_veth a b 10.81.0.1 10.81.0.2 400m
 plugin=$(cd "$build" && pwd)/libnccl-net-tcpx.so
@@ -133,8 +123,4 @@ for cut in a b; do
 done
 cat "$TAP_WORK/times"
 
-netns_cleanup
-check_fails "no namespace is left" sh -c "ls /run/netns | grep '^$NETNS_PREFIX'"
-check_fails "no process is left" sh -c "ls -l /proc/[0-9]*/exe 2>&1 | grep '$TAP_WORK/'"
-
-tap_end
+netns_end

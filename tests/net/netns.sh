@@ -7,6 +7,7 @@
 #   netns_relay LINK A B ADDR_A ADDR_B [OPTION...]  a bad one, LINK is its device on both
 #   relay_say LINK COMMAND...                       cut, restore, loss 0.05, stats, ...
 #   relay_stat LINK a|b NAME                        a number of the relay's, also after its end
+#   relay_has_delivered LINK BYTES                  that come from a
 #   relay_stop LINK                                 its devices go with it; the relay's status
 #   netns_router NAME                               passes on what is not for itself
 #   netns_spread NAME OWN OTHER VIA...              reaches OTHER over all of these, as OWN
@@ -14,14 +15,16 @@
 #   netns_link_up A B DEVICE                        waits until it is, after netns_run A ip link set
 #   netns_run NAME COMMAND...                       on that host
 #   netns_spawn NAME COMMAND...                     the same in the background, as $NETNS_PID
-#   netns_compile PROGRAM                           tests/net/PROGRAM.c into $TAP_WORK/PROGRAM
-#   exchange_compile, exchange_run, ...             two ends of a comm: see there
+#   exchange_start, exchange_run, ...               two ends of a comm, tests/net/exchange.c: see there
+#   hosts_start, hosts_finish, ...                  two ends of a command of tcpx: see there
+#   netns_end                                       instead of tap_end: checks that nothing is left
 #
 # An address is IPv4 or IPv6 or several with commas, as many on A as on B. Without a prefix length
 # it is a point-to-point address of the other's. RATE is in bits per second with k, m or g, per
 # direction. Functions that fail say why on stderr. A relay ends with the shell that started it:
 # no netns_relay in ( ) or $( ). A script with a trap on EXIT of its own calls netns_cleanup there.
 
+. tests/net/compile.sh
 . tests/net/link_up.sh
 
 NETNS_PREFIX=tcpx-$$-
@@ -181,7 +184,7 @@ netns_relay()
 {
     netns_link=$1 netns_a=$2 netns_b=$3 netns_address_a=$4 netns_address_b=$5
     shift 5
-    netns_compile relay || return 1
+    compile_program relay || return 1
     rm -f "$TAP_WORK/$netns_link.control"
     "$TAP_WORK/relay" --control "$TAP_WORK/$netns_link.control" "$@" \
         "$NETNS_PREFIX$netns_a:$netns_link" "$NETNS_PREFIX$netns_b:$netns_link" \
@@ -221,6 +224,11 @@ relay_stat()
     else
         relay_say "$1" stats
     fi | sed -n "s/.*\"$2\": {[^}]*\"$3\": \([0-9]*\).*/\1/p"
+}
+
+relay_has_delivered()
+{
+    [ "$(relay_stat "$1" a delivered_bytes)" -ge "$2" ]
 }
 
 relay_stop()
@@ -266,35 +274,7 @@ netns_bytes()
     netns_run "$1" cat "/sys/class/net/$2/statistics/$3_bytes"
 }
 
-# --- programs ------------------------------------------------------------------------------------
-
-# As the library of this run is compiled, except that one thread has no use for the thread sanitizer.
-netns_compile()
-{
-    [ ! -x "$TAP_WORK/$1" ] || return 0
-    case ${SANITIZE-} in
-    '' | *thread*) netns_sanitize= ;;
-    *) netns_sanitize="-fsanitize=$SANITIZE -fno-sanitize-recover=all" ;;
-    esac
-    # Words on purpose: the compiler and the flags can be several.
-    # shellcheck disable=SC2086
-    ${CC:-cc} -std=gnu17 -D_GNU_SOURCE -Iinclude -Isrc -I. -Wall -Wextra -Wshadow \
-        -Wstrict-prototypes -Wmissing-prototypes ${WERROR:+-Werror} ${CFLAGS--O2 -g} \
-        $netns_sanitize "tests/net/$1.c" -o "$TAP_WORK/$1" ${LDFLAGS-}
-}
-
 # --- two ends of a comm --------------------------------------------------------------------------
-
-# tests/net/exchange.c, with the library of this run.
-exchange_compile()
-{
-    # Words on purpose: the compiler and the flags can be several.
-    # shellcheck disable=SC2086
-    ${CC:-cc} -std=gnu17 -D_GNU_SOURCE -Iinclude -Isrc -I. -Wall -Wextra -Wshadow \
-        -Wstrict-prototypes -Wmissing-prototypes ${WERROR:+-Werror} ${CFLAGS--O2 -g} \
-        ${SANITIZE:+-fsanitize=$SANITIZE -fno-sanitize-recover=all} tests/net/exchange.c \
-        "${BUILD:-build}"/obj/src/*/*.o "${BUILD:-build}"/obj/src/*/*/*.o -o "$EXCHANGE" ${LDFLAGS-} -ldl -pthread
-}
 
 # exchange_start FROM TO ADDRESS COUNT [OPTION...]: in the background, as $SENDER and $RECEIVER;
 # what they say goes to $SAID.sender and $SAID.receiver. Every run has other messages, unless the
@@ -337,20 +317,66 @@ exchange_drop()
     wait "$SENDER" "$RECEIVER" 2>/dev/null
 }
 
-# exchange_lost CUT_AT PID FILE PEER: it ended by itself with an error that names the peer; for a
-# timeout of 3000 ms. A socket can have been silent for half of the timeout before the cut, so that
-# this can take less than all of it.
+# exchange_lost PID FILE PEER: it ended by itself with an error that names the peer; for a timeout of
+# 3000 ms, and a link that was cut at $cut_at. A socket can have been silent for half of the timeout
+# before the cut, so that this can take less than all of it.
 exchange_lost()
 {
     netns_status=0
-    netns_cut_at=$1
-    shift
     wait "$1" || netns_status=$?
-    netns_spent=$(($(now_ms) - netns_cut_at))
+    netns_spent=$(($(now_ms) - cut_at))
     echo "status $netns_status, $netns_spent ms after the cut:"
     cat "$2"
     [ "$netns_status" -eq 1 ] && [ "$netns_spent" -ge 1000 ] && [ "$netns_spent" -le "$(limit 20000)" ] &&
         grep -q "^exchange: .*$3.* s after the last progress" "$2"
+}
+
+# --- two ends of a command -----------------------------------------------------------------------
+
+# hosts_start COMMAND SERVER_DEVICE CLIENT_DEVICE ADDRESS ARGUMENT...: of $tcpx, the server on b, the
+# client on a with these arguments, in the background as $SERVER and $CLIENT. They meet at $port, which
+# goes up by one, and each step may take $SECONDS_EACH. What they say goes to $TAP_WORK/server and client.
+hosts_start()
+{
+    hosts_command=$1 hosts_server=$2 hosts_client=$3 hosts_address=$4
+    shift 4
+    set -- --port "$port" --timeout "$(limit "$SECONDS_EACH")" "$@"
+    UCCL_TCPX_DEBUG=${SERVER_DEBUG:-0} NCCL_SOCKET_IFNAME=$hosts_server netns_spawn b "$tcpx" "$hosts_command" \
+        server "$1" "$2" "$3" "$4" >"$TAP_WORK/server" 2>&1 </dev/null
+    SERVER=$NETNS_PID
+    NCCL_SOCKET_IFNAME=$hosts_client netns_spawn a "$tcpx" "$hosts_command" client "$hosts_address" "$@" \
+        >"$TAP_WORK/client" 2>&1 </dev/null
+    CLIENT=$NETNS_PID
+    port=$((port + 1))
+}
+
+# hosts_finish: of both; 0 if both succeeded.
+hosts_finish()
+{
+    server_status=0 client_status=0
+    wait "$CLIENT" || client_status=$?
+    wait "$SERVER" || server_status=$?
+    echo "server: status $server_status"
+    cat "$TAP_WORK/server"
+    echo "client: status $client_status"
+    cat "$TAP_WORK/client"
+    [ $server_status -eq 0 ] && [ $client_status -eq 0 ]
+}
+
+hosts_run()
+{
+    hosts_start "$@"
+    hosts_finish
+}
+
+# hosts_both_failed SECONDS SINCE: by themselves, in time, and each in words.
+hosts_both_failed()
+{
+    hosts_finish
+    hosts_spent=$(($(now_ms) - $2))
+    echo "$hosts_spent ms"
+    [ $server_status -eq 1 ] && [ $client_status -eq 1 ] && [ $hosts_spent -le "$(limit "${1}000")" ] &&
+        grep -q '^tcpx: ' "$TAP_WORK/server" && grep -q '^tcpx: ' "$TAP_WORK/client"
 }
 
 # --- the end -------------------------------------------------------------------------------------
@@ -389,4 +415,12 @@ netns_cleanup()
     done
     NETNS_NAMES=
     NETNS_RELAYS=
+}
+
+netns_end()
+{
+    netns_cleanup
+    check_fails "no namespace is left" sh -c "ls /run/netns | grep '^$NETNS_PREFIX'"
+    check_fails "no process is left" sh -c "ls -l /proc/[0-9]*/exe 2>&1 | grep '$TAP_WORK/'"
+    tap_end
 }

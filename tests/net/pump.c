@@ -4,6 +4,7 @@
  * not what we do with it. The sender succeeds only when the receiver said that all was right.
  */
 #include "tests/limit.h"
+#include "tests/net/program.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -11,7 +12,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,21 +35,6 @@ static const char usage[] =
     "  --seed N            of the bytes, the same at both ends (default 1)\n"
     "  --limit SECONDS     gives up with status 1 after this time (default 30)\n"
     "  --user-timeout MS   an error when the peer acknowledges nothing for so long\n";
-
-static void die(int status, const char *format, ...)
-    __attribute__((format(printf, 2, 3), noreturn));
-
-static void die(int status, const char *format, ...)
-{
-    va_list arguments;
-
-    fputs("pump: ", stderr);
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(status);
-}
 
 static void on_limit(int number)
 {
@@ -232,18 +217,6 @@ static void datagrams(const struct work *work)
 
 /* --- options ----------------------------------------------------------------------------------*/
 
-static uint64_t parse_number(const char *what, const char *text, uint64_t most)
-{
-    char *end;
-    unsigned long long value;
-
-    errno = 0;
-    value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value > most)
-        die(2, "%s %s: expected a number up to %ju", what, text, (uintmax_t)most);
-    return value;
-}
-
 static struct addrinfo *parse_address(const char *address, const char *port)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
@@ -269,11 +242,11 @@ static void options_parse(struct work *work, int argc, char **argv)
 
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (option == 's')
-            work->seed = parse_number("--seed", optarg, UINT16_MAX);
+            work->seed = parse_number("--seed", optarg, 0, UINT16_MAX);
         else if (option == 'l')
-            limit = (unsigned)parse_number("--limit", optarg, 3600);
+            limit = (unsigned)parse_number("--limit", optarg, 0, 3600);
         else if (option == 'u')
-            work->user_timeout = (unsigned)parse_number("--user-timeout", optarg, 3600000);
+            work->user_timeout = (unsigned)parse_number("--user-timeout", optarg, 0, 3600000);
         else
             die(2, "wrong arguments\n%s", usage);
     }
@@ -291,7 +264,7 @@ int main(int argc, char **argv)
         die(2, "wrong arguments\n%s", usage);
     verb = argv[optind];
     work.address = parse_address(argv[optind + 1], argv[optind + 2]);
-    work.amount = parse_number("amount", argv[optind + 3], (uint64_t)1 << 50);
+    work.amount = parse_number("amount", argv[optind + 3], 0, (uint64_t)1 << 50);
     if (strcmp(verb, "recv") == 0)
         receive(&work);
     else if (strcmp(verb, "send") == 0)

@@ -4,6 +4,8 @@
  * while the link is cut. What happens to the nth packet of a direction depends on the seed and n
  * only. One thread, no busy loop; it ends by itself with its parent or at its time limit.
  */
+#include "tests/net/program.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -11,7 +13,6 @@
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -62,21 +63,6 @@ static const char usage[] =
     "to --queue. Statistics go to stdout at the end as one line of JSON.\n";
 
 /* --- small helpers ----------------------------------------------------------------------------*/
-
-static void die(int status, const char *format, ...)
-    __attribute__((format(printf, 2, 3), noreturn));
-
-static void die(int status, const char *format, ...)
-{
-    va_list arguments;
-
-    fputs("relay: ", stderr);
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(status);
-}
 
 static uint64_t now_nanos(void)
 {
@@ -925,21 +911,8 @@ struct arguments {
     const char *a, *b;
     const char *control;
     int mtu;
-    unsigned long limit;
+    uint64_t limit;
 };
-
-static unsigned long parse_number(const char *name, const char *text, unsigned long least,
-                                  unsigned long most)
-{
-    char *end;
-    unsigned long value;
-
-    errno = 0;
-    value = strtoul(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value < least || value > most)
-        die(2, "--%s %s: expected a number from %lu to %lu", name, text, least, most);
-    return value;
-}
 
 static void option_take(struct relay *relay, struct arguments *arguments, int option)
 {
@@ -947,16 +920,16 @@ static void option_take(struct relay *relay, struct arguments *arguments, int op
 
     switch (option) {
     case OPTION_MTU:
-        arguments->mtu = (int)parse_number("mtu", optarg, 576, PACKET_MAX - 1);
+        arguments->mtu = (int)parse_number("--mtu", optarg, 576, PACKET_MAX - 1);
         break;
     case OPTION_SEED:
-        relay->seed = parse_number("seed", optarg, 0, UINT32_MAX);
+        relay->seed = parse_number("--seed", optarg, 0, UINT32_MAX);
         break;
     case OPTION_CONTROL:
         arguments->control = optarg;
         break;
     case OPTION_LIMIT:
-        arguments->limit = parse_number("limit", optarg, 1, LIMIT_SECONDS_MAX);
+        arguments->limit = parse_number("--limit", optarg, 1, LIMIT_SECONDS_MAX);
         break;
     case OPTION_HELP:
         fputs(usage, stdout);

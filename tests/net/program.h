@@ -1,0 +1,41 @@
+/* What the small programs of this folder that use nothing of the library have in common. */
+#ifndef TCPX_TESTS_NET_PROGRAM_H
+#define TCPX_TESTS_NET_PROGRAM_H
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void die(int status, const char *format, ...)
+    __attribute__((format(printf, 2, 3), noreturn));
+
+/* "NAME: why", and the end. */
+static void die(int status, const char *format, ...)
+{
+    va_list arguments;
+
+    fprintf(stderr, "%s: ", program_invocation_short_name);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    exit(status);
+}
+
+/* The value of an option, or the end with status 2. */
+static uint64_t parse_number(const char *name, const char *text, uint64_t least, uint64_t most)
+{
+    char *end;
+    unsigned long long value;
+
+    errno = 0;
+    value = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value < least || value > most)
+        die(2, "%s %s: expected a number from %ju to %ju", name, text, (uintmax_t)least,
+            (uintmax_t)most);
+    return value;
+}
+
+#endif
