@@ -30,47 +30,6 @@ typedef int nccl_profiler(void **event, int type, void *parent, int64_t plugin, 
 
 /* --- what the functions fill in or are given ------------------------------------------------- */
 
-struct nccl_props_v6 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int ptr_support;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_recvs;
-};
-
-struct nccl_props_v7 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int ptr_support;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_recvs;
-    int net_device_type;
-    int net_device_version;
-};
-
-struct nccl_props_v8 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int ptr_support;
-    int reg_is_global;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_recvs;
-    int net_device_type;
-    int net_device_version;
-};
-
 struct nccl_vdevice_v9 {
     int count;
     int devices[4];
@@ -81,62 +40,71 @@ struct nccl_vdevice_v12 {
     int devices[8];
 };
 
-struct nccl_props_v9 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
+#define NCCL_PROPS_HEAD                                                                            \
+    char *name;                                                                                    \
+    char *pci_path;                                                                                \
+    uint64_t guid;                                                                                 \
     int ptr_support;
+#define NCCL_PROPS_LINK                                                                            \
+    int speed;                                                                                     \
+    int port;                                                                                      \
+    float latency;                                                                                 \
+    int max_comms;                                                                                 \
+    int max_recvs;
+#define NCCL_PROPS_DEVICE                                                                          \
+    int net_device_type;                                                                           \
+    int net_device_version;
+#define NCCL_PROPS_LIMITS                                                                          \
+    size_t max_p2p_bytes;                                                                          \
+    size_t max_coll_bytes;
+
+struct nccl_props_v6 {
+    NCCL_PROPS_HEAD
+    NCCL_PROPS_LINK
+};
+
+struct nccl_props_v7 {
+    NCCL_PROPS_HEAD
+    NCCL_PROPS_LINK
+    NCCL_PROPS_DEVICE
+};
+
+struct nccl_props_v8 {
+    NCCL_PROPS_HEAD
+    int reg_is_global;
+    NCCL_PROPS_LINK
+    NCCL_PROPS_DEVICE
+};
+
+struct nccl_props_v9 {
+    NCCL_PROPS_HEAD
     int reg_is_global;
     int force_flush;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_recvs;
-    int net_device_type;
-    int net_device_version;
+    NCCL_PROPS_LINK
+    NCCL_PROPS_DEVICE
     struct nccl_vdevice_v9 virtual_device;
-    size_t max_p2p_bytes;
-    size_t max_coll_bytes;
+    NCCL_PROPS_LIMITS
 };
 
 struct nccl_props_v11 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int ptr_support;
+    NCCL_PROPS_HEAD
     int reg_is_global;
     int force_flush;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_recvs;
-    int net_device_type;
-    int net_device_version;
+    NCCL_PROPS_LINK
+    NCCL_PROPS_DEVICE
     struct nccl_vdevice_v9 virtual_device;
-    size_t max_p2p_bytes;
-    size_t max_coll_bytes;
+    NCCL_PROPS_LIMITS
     int max_multi_request_size;
 };
 
 struct nccl_props_v12 {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int ptr_support;
+    NCCL_PROPS_HEAD
     int reg_is_global;
     int force_flush;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_recvs;
-    int net_device_type;
-    int net_device_version;
+    NCCL_PROPS_LINK
+    NCCL_PROPS_DEVICE
     struct nccl_vdevice_v12 virtual_device;
-    size_t max_p2p_bytes;
-    size_t max_coll_bytes;
+    NCCL_PROPS_LIMITS
     int max_multi_request_size;
     int16_t rail_id;
     int16_t plane_id;
@@ -234,164 +202,70 @@ typedef int nccl_vdevice_make_v12(int *device, struct nccl_vdevice_v12 *props);
 typedef int nccl_finalize(void *context);
 typedef int nccl_set_attr(void *context, struct nccl_attr *attr);
 
-struct nccl_net_v6 {
-    const char *name;
-    nccl_init_v6 *init;
-    nccl_devices *devices;
-    int (*get_properties)(int device, struct nccl_props_v6 *props);
-    nccl_listen_v6 *listen;
-    nccl_connect_v6 *connect;
-    nccl_accept_v6 *accept;
-    nccl_reg_v6 *reg_mr;
-    nccl_reg_dmabuf *reg_mr_dmabuf;
-    nccl_dereg *dereg_mr;
-    nccl_send_v6 *isend;
-    nccl_recv_v6 *irecv;
-    nccl_flush *iflush;
-    nccl_test *test;
-    nccl_close *close_send;
-    nccl_close *close_recv;
+/* The members of all versions, each by the version whose parameters it has. */
+#define NCCL_NET(init_v, props_v, listen_v, connect_v, accept_v, reg_v, message_v)                 \
+    const char *name;                                                                              \
+    nccl_init_v##init_v *init;                                                                     \
+    nccl_devices *devices;                                                                         \
+    int (*get_properties)(int device, struct nccl_props_v##props_v *props);                        \
+    nccl_listen_v##listen_v *listen;                                                               \
+    nccl_connect_v##connect_v *connect;                                                            \
+    nccl_accept_v##accept_v *accept;                                                               \
+    nccl_reg_v##reg_v *reg_mr;                                                                     \
+    nccl_reg_dmabuf *reg_mr_dmabuf;                                                                \
+    nccl_dereg *dereg_mr;                                                                          \
+    nccl_send_v##message_v *isend;                                                                 \
+    nccl_recv_v##message_v *irecv;                                                                 \
+    nccl_flush *iflush;                                                                            \
+    nccl_test *test;                                                                               \
+    nccl_close *close_send;                                                                        \
+    nccl_close *close_recv;                                                                        \
     nccl_close *close_listen;
+#define NCCL_NET_UNPACK                                                                            \
+    nccl_device_mr *get_device_mr;                                                                 \
+    nccl_consumed *irecv_consumed;
+#define NCCL_NET_CONTEXT                                                                           \
+    nccl_finalize *finalize;                                                                       \
+    nccl_set_attr *set_net_attr;
+
+struct nccl_net_v6 {
+    NCCL_NET(6, 6, 6, 6, 6, 6, 6)
 };
 
 struct nccl_net_v7 {
-    const char *name;
-    nccl_init_v6 *init;
-    nccl_devices *devices;
-    int (*get_properties)(int device, struct nccl_props_v7 *props);
-    nccl_listen_v6 *listen;
-    nccl_connect_v7 *connect;
-    nccl_accept_v7 *accept;
-    nccl_reg_v6 *reg_mr;
-    nccl_reg_dmabuf *reg_mr_dmabuf;
-    nccl_dereg *dereg_mr;
-    nccl_send_v6 *isend;
-    nccl_recv_v6 *irecv;
-    nccl_flush *iflush;
-    nccl_test *test;
-    nccl_close *close_send;
-    nccl_close *close_recv;
-    nccl_close *close_listen;
-    nccl_device_mr *get_device_mr;
-    nccl_consumed *irecv_consumed;
+    NCCL_NET(6, 7, 6, 7, 7, 6, 6)
+    NCCL_NET_UNPACK
 };
 
 struct nccl_net_v8 {
-    const char *name;
-    nccl_init_v6 *init;
-    nccl_devices *devices;
-    int (*get_properties)(int device, struct nccl_props_v8 *props);
-    nccl_listen_v6 *listen;
-    nccl_connect_v7 *connect;
-    nccl_accept_v7 *accept;
-    nccl_reg_v8 *reg_mr;
-    nccl_reg_dmabuf *reg_mr_dmabuf;
-    nccl_dereg *dereg_mr;
-    nccl_send_v6 *isend;
-    nccl_recv_v6 *irecv;
-    nccl_flush *iflush;
-    nccl_test *test;
-    nccl_close *close_send;
-    nccl_close *close_recv;
-    nccl_close *close_listen;
-    nccl_device_mr *get_device_mr;
-    nccl_consumed *irecv_consumed;
+    NCCL_NET(6, 8, 6, 7, 7, 8, 6)
+    NCCL_NET_UNPACK
 };
 
 struct nccl_net_v9 {
-    const char *name;
-    nccl_init_v6 *init;
-    nccl_devices *devices;
-    int (*get_properties)(int device, struct nccl_props_v9 *props);
-    nccl_listen_v6 *listen;
-    nccl_connect_v7 *connect;
-    nccl_accept_v7 *accept;
-    nccl_reg_v8 *reg_mr;
-    nccl_reg_dmabuf *reg_mr_dmabuf;
-    nccl_dereg *dereg_mr;
-    nccl_send_v9 *isend;
-    nccl_recv_v9 *irecv;
-    nccl_flush *iflush;
-    nccl_test *test;
-    nccl_close *close_send;
-    nccl_close *close_recv;
-    nccl_close *close_listen;
-    nccl_device_mr *get_device_mr;
-    nccl_consumed *irecv_consumed;
+    NCCL_NET(6, 9, 6, 7, 7, 8, 9)
+    NCCL_NET_UNPACK
     nccl_vdevice_make_v9 *make_vdevice;
 };
 
 struct nccl_net_v10 {
-    const char *name;
-    nccl_init_v10 *init;
-    nccl_devices *devices;
-    int (*get_properties)(int device, struct nccl_props_v9 *props);
-    nccl_listen_v6 *listen;
-    nccl_connect_v10 *connect;
-    nccl_accept_v7 *accept;
-    nccl_reg_v8 *reg_mr;
-    nccl_reg_dmabuf *reg_mr_dmabuf;
-    nccl_dereg *dereg_mr;
-    nccl_send_v10 *isend;
-    nccl_recv_v10 *irecv;
-    nccl_flush *iflush;
-    nccl_test *test;
-    nccl_close *close_send;
-    nccl_close *close_recv;
-    nccl_close *close_listen;
-    nccl_device_mr *get_device_mr;
-    nccl_consumed *irecv_consumed;
+    NCCL_NET(10, 9, 6, 10, 7, 8, 10)
+    NCCL_NET_UNPACK
     nccl_vdevice_make_v9 *make_vdevice;
 };
 
 struct nccl_net_v11 {
-    const char *name;
-    nccl_init_v11 *init;
-    nccl_devices *devices;
-    int (*get_properties)(int device, struct nccl_props_v11 *props);
-    nccl_listen_v11 *listen;
-    nccl_connect_v11 *connect;
-    nccl_accept_v7 *accept;
-    nccl_reg_v8 *reg_mr;
-    nccl_reg_dmabuf *reg_mr_dmabuf;
-    nccl_dereg *dereg_mr;
-    nccl_send_v10 *isend;
-    nccl_recv_v10 *irecv;
-    nccl_flush *iflush;
-    nccl_test *test;
-    nccl_close *close_send;
-    nccl_close *close_recv;
-    nccl_close *close_listen;
-    nccl_device_mr *get_device_mr;
-    nccl_consumed *irecv_consumed;
+    NCCL_NET(11, 11, 11, 11, 7, 8, 10)
+    NCCL_NET_UNPACK
     nccl_vdevice_make_v9 *make_vdevice;
-    nccl_finalize *finalize;
-    nccl_set_attr *set_net_attr;
+    NCCL_NET_CONTEXT
 };
 
 struct nccl_net_v12 {
-    const char *name;
-    nccl_init_v11 *init;
-    nccl_devices *devices;
-    int (*get_properties)(int device, struct nccl_props_v12 *props);
-    nccl_listen_v11 *listen;
-    nccl_connect_v11 *connect;
-    nccl_accept_v7 *accept;
-    nccl_reg_v8 *reg_mr;
-    nccl_reg_dmabuf *reg_mr_dmabuf;
-    nccl_dereg *dereg_mr;
-    nccl_send_v10 *isend;
-    nccl_recv_v10 *irecv;
-    nccl_flush *iflush;
-    nccl_test *test;
-    nccl_close *close_send;
-    nccl_close *close_recv;
-    nccl_close *close_listen;
-    nccl_device_mr *get_device_mr;
-    nccl_consumed *irecv_consumed;
+    NCCL_NET(11, 12, 11, 11, 7, 8, 10)
+    NCCL_NET_UNPACK
     nccl_vdevice_make_v12 *make_vdevice;
-    nccl_finalize *finalize;
-    nccl_set_attr *set_net_attr;
+    NCCL_NET_CONTEXT
 };
 
 /* --- sizes and places ------------------------------------------------------------------------ */

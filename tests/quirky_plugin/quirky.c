@@ -41,23 +41,51 @@
 #define PASTE(a, b) a##b
 #define JOIN(a, b)  PASTE(a, b)
 #define THE_TABLE   JOIN(ncclNetPlugin_v, QUIRKY_VERSION)
+#define EXPORT      __attribute__((visibility("default")))
+#define UNUSED      __attribute__((unused))
+#define CAN_UNPACK  (QUIRKY_VERSION >= 7)
+
+/* --- what differs by version --------------------------------------------------------------- */
+
+/* Arguments that some versions have, and what they have to be. */
 #if QUIRKY_VERSION >= 11
-#define TABLE net_table_v11
-#elif QUIRKY_VERSION >= 9
-#define TABLE net_table_v9
-#elif QUIRKY_VERSION >= 7
-#define TABLE net_table_v7
+#define IN_CONTEXT     void *context,
+#define IS_ITS_CONTEXT (context == &the_context)
+#define INIT_ARGUMENTS                                                                             \
+    void **context, uint64_t communicator UNUSED, struct net_comm_config *config,                  \
+        log_nccl_logger with, net_profiler_callback profiler
+static char the_context;
 #else
-#define TABLE net_table_v6
+#define IN_CONTEXT
+#define IS_ITS_CONTEXT true
 #endif
 #if QUIRKY_VERSION == 10
-#define PROPERTIES net_properties_v9
+#define PROPERTIES_SINCE  9
+#define WITH_CONFIG       struct net_comm_config *config,
+#define IS_DEFAULT_CONFIG (config != NULL && config->traffic_class == NET_UNDEFINED)
+#define INIT_ARGUMENTS    log_nccl_logger with, net_profiler_callback profiler
 #else
-#define PROPERTIES JOIN(net_properties_v, QUIRKY_VERSION)
+#define PROPERTIES_SINCE QUIRKY_VERSION
+#define WITH_CONFIG
+#define IS_DEFAULT_CONFIG true
 #endif
-#define EXPORT     __attribute__((visibility("default")))
-#define CAN_UNPACK (QUIRKY_VERSION >= 7)
-
+#if QUIRKY_VERSION >= 10
+#define GIVEN_PROFILER profiler
+#define PROFILE        , void *profile UNUSED
+#define PROFILES       , void **profiles UNUSED
+#else
+#define GIVEN_PROFILER NULL
+#define PROFILE
+#define PROFILES
+#define INIT_ARGUMENTS log_nccl_logger with
+#endif
+#if CAN_UNPACK
+#define ON_GPU       , struct net_device_handle **on_gpu UNUSED
+#define GIVEN_ON_GPU (on_gpu != NULL ? *on_gpu : NULL)
+#else
+#define ON_GPU
+#define GIVEN_ON_GPU NULL
+#endif
 #if QUIRKY_VERSION >= 8
 typedef size_t region_bytes;
 #else
@@ -255,6 +283,15 @@ static void hang_if_told(const char *call)
     while (found != NULL && (found[length] == '\0' || found[length] == ','))
         pause();
 }
+
+/* The body of a call. */
+#define LOCKED(call)                                                                               \
+    int result;                                                                                    \
+                                                                                                   \
+    pthread_mutex_lock(&lock);                                                                     \
+    result = call;                                                                                 \
+    pthread_mutex_unlock(&lock);                                                                   \
+    return result
 
 /* In a thread of its own, as there. */
 static void *leave(void *unused)
@@ -668,77 +705,39 @@ static int post(struct comm *comm, void *data, size_t bytes, const struct memory
     return SUCCESS;
 }
 
-static int post_send(struct comm *comm, void *data, size_t bytes, void *memory, void **out)
+static int send_locked(struct comm *comm, void *data, size_t bytes, void *memory, void **out)
 {
-    int result;
-
-    pthread_mutex_lock(&lock);
     if (!comm->sends)
-        result = refuse("isend on a receiver");
-    else if (chunk_bytes == 0) /* it would send chunks of nothing, for ever */
-        result = refuse("NCCL_DYNAMIC_CHUNK_SIZE is not set");
-    else
-        result = post(comm, data, bytes, memory, out);
-    pthread_mutex_unlock(&lock);
-    return result;
-}
-
-static int post_receive(struct comm *comm, int count, void **data, const message_bytes *bytes,
-                        void **memory, void **out)
-{
-    int result;
-
-    pthread_mutex_lock(&lock);
-    if (comm->sends || count != 1)
-        result = refuse("irecv of more than one, or on a sender");
-    else
-        result = post(comm, data[0], (size_t)bytes[0], memory[0], out);
-    pthread_mutex_unlock(&lock);
-    return result;
+        return refuse("isend on a receiver");
+    if (chunk_bytes == 0) /* it would send chunks of nothing, for ever */
+        return refuse("NCCL_DYNAMIC_CHUNK_SIZE is not set");
+    return post(comm, data, bytes, memory, out);
 }
 
 /* Tags are not looked at. */
-#if QUIRKY_VERSION >= 10
-static int quirky_isend(void *sender, void *data, message_bytes bytes, int tag, void *memory,
-                        void *profile, void **request)
+static int quirky_isend(void *sender, void *data, message_bytes bytes, int tag UNUSED,
+                        void *memory PROFILE, void **request)
 {
-    (void)tag;
-    (void)profile;
-    return post_send(sender, data, bytes, memory, request);
+    LOCKED(send_locked(sender, data, (size_t)bytes, memory, request));
 }
 
-static int quirky_irecv(void *receiver, int count, void **data, message_bytes *bytes, int *tags,
-                        void **memory, void **profiles, void **request)
+static int receive_locked(struct comm *comm, int count, void *data, size_t bytes, void *memory,
+                          void **out)
 {
-    (void)tags;
-    (void)profiles;
-    return post_receive(receiver, count, data, bytes, memory, request);
-}
-#else
-static int quirky_isend(void *sender, void *data, message_bytes bytes, int tag, void *memory,
-                        void **request)
-{
-    (void)tag;
-    return post_send(sender, data, (size_t)bytes, memory, request);
+    if (comm->sends || count != 1)
+        return refuse("irecv of more than one, or on a sender");
+    return post(comm, data, bytes, memory, out);
 }
 
-static int quirky_irecv(void *receiver, int count, void **data, message_bytes *bytes, int *tags,
-                        void **memory, void **request)
+static int quirky_irecv(void *receiver, int count, void **data, message_bytes *bytes,
+                        int *tags UNUSED, void **memory PROFILES, void **request)
 {
-    (void)tags;
-    return post_receive(receiver, count, data, bytes, memory, request);
+    LOCKED(receive_locked(receiver, count, data[0], (size_t)bytes[0], memory[0], request));
 }
-#endif
 
-static int quirky_iflush(void *receiver, int count, void **data, int *bytes, void **memory,
-                         void **request)
+static int quirky_iflush(void *receiver UNUSED, int count UNUSED, void **data UNUSED,
+                         int *bytes UNUSED, void **memory UNUSED, void **request UNUSED)
 {
-    (void)receiver;
-    (void)count;
-    (void)data;
-    (void)bytes;
-    (void)memory;
-    (void)request;
     return refuse("iflush has never worked");
 }
 
@@ -776,15 +775,9 @@ static int test_locked(struct request *request, int *done, int *bytes)
 
 static int quirky_test(void *request, int *done, int *bytes)
 {
-    int result;
-
-    pthread_mutex_lock(&lock);
-    result = test_locked(request, done, bytes);
-    pthread_mutex_unlock(&lock);
-    return result;
+    LOCKED(test_locked(request, done, bytes));
 }
 
-#if CAN_UNPACK
 static int consume(struct comm *comm, struct request *request)
 {
     if (comm->sends) {
@@ -801,22 +794,13 @@ static int consume(struct comm *comm, struct request *request)
 
 static int quirky_irecv_consumed(void *receiver, int count, void *request)
 {
-    int result;
-
-    pthread_mutex_lock(&lock);
-    result = count == 1 ? consume(receiver, request) : refuse("irecvConsumed of more than one");
-    pthread_mutex_unlock(&lock);
-    return result;
+    LOCKED(count == 1 ? consume(receiver, request) : refuse("irecvConsumed of more than one"));
 }
 
-static int quirky_get_device_mr(void *comm, void *memory, void **on_gpu)
+static int quirky_get_device_mr(void *comm UNUSED, void *memory UNUSED, void **on_gpu UNUSED)
 {
-    (void)comm;
-    (void)memory;
-    (void)on_gpu;
     return SUCCESS;
 }
-#endif
 
 /* --- memory -------------------------------------------------------------------------------- */
 
@@ -851,21 +835,14 @@ static int register_locked(void *data, size_t bytes, int type, void **out)
     return SUCCESS;
 }
 
-static int quirky_reg_mr(void *comm, void *data, region_bytes bytes, int type, void **out)
+static int quirky_reg_mr(void *comm UNUSED, void *data, region_bytes bytes, int type, void **out)
 {
-    int result;
-
-    (void)comm;
     hang_if_told("regMr");
-    pthread_mutex_lock(&lock);
-    result = register_locked(data, (size_t)bytes, type, out);
-    pthread_mutex_unlock(&lock);
-    return result;
+    LOCKED(register_locked(data, (size_t)bytes, type, out));
 }
 
-static int quirky_dereg_mr(void *comm, void *memory)
+static int quirky_dereg_mr(void *comm UNUSED, void *memory)
 {
-    (void)comm;
     hang_if_told("deregMr");
     free(memory);
     return SUCCESS;
@@ -1055,9 +1032,8 @@ static void close_lane(const struct comm *comm, struct lane *lane)
 }
 
 /* Nothing is drained. */
-static int close_comm(struct comm *comm)
+static int close_locked(struct comm *comm)
 {
-    pthread_mutex_lock(&lock);
     if (comm->queue != NULL) {
         quirky_gpu_drain();
         for (size_t i = 0; i < REQUESTS; i++)
@@ -1070,20 +1046,19 @@ static int close_comm(struct comm *comm)
         close_lane(comm, &comm->lanes[i]);
     close(comm->control);
     free(comm);
-    pthread_mutex_unlock(&lock);
     return SUCCESS;
 }
 
 static int quirky_close_send(void *comm)
 {
     hang_if_told("closeSend");
-    return close_comm(comm);
+    LOCKED(close_locked(comm));
 }
 
 static int quirky_close_recv(void *comm)
 {
     hang_if_told("closeRecv");
-    return close_comm(comm);
+    LOCKED(close_locked(comm));
 }
 
 static int quirky_close_listen(void *closing)
@@ -1097,80 +1072,28 @@ static int quirky_close_listen(void *closing)
     return SUCCESS;
 }
 
-/* --- what differs by version --------------------------------------------------------------- */
-
-#define LOCKED(name, call)                                                                         \
-    int result;                                                                                    \
-                                                                                                   \
-    hang_if_told(name);                                                                            \
-    pthread_mutex_lock(&lock);                                                                     \
-    result = call;                                                                                 \
-    pthread_mutex_unlock(&lock);                                                                   \
-    return result
-
-#if QUIRKY_VERSION >= 11
-static char the_context;
-
-static int quirky_listen(void *context, int device, void *handle, void **listener)
+static int quirky_listen(IN_CONTEXT int device, void *handle, void **listener)
 {
-    LOCKED("listen", context == &the_context ? listen_locked(device, handle, listener)
-                                             : refuse("a context that is not its own"));
+    hang_if_told("listen");
+    LOCKED(IS_ITS_CONTEXT ? listen_locked(device, handle, listener)
+                          : refuse("a context that is not its own"));
 }
 
-static int quirky_connect(void *context, int device, void *handle, void **sender,
-                          struct net_device_handle **on_gpu)
+static int quirky_connect(IN_CONTEXT int device, WITH_CONFIG void *handle, void **sender ON_GPU)
 {
-    (void)on_gpu;
-    LOCKED("connect", context == &the_context ? connect_locked(device, handle, sender)
-                                              : refuse("a context that is not its own"));
+    hang_if_told("connect");
+    LOCKED(!IS_ITS_CONTEXT      ? refuse("a context that is not its own")
+           : !IS_DEFAULT_CONFIG ? refuse("no configuration")
+                                : connect_locked(device, handle, sender));
 }
 
-static int quirky_finalize(void *context)
+static int quirky_accept(void *listener, void **receiver ON_GPU)
 {
-    quirky_counts.finalizes++;
-    return context == &the_context ? SUCCESS : refuse("a context that is not its own");
-}
-#else
-static int quirky_listen(int device, void *handle, void **listener)
-{
-    LOCKED("listen", listen_locked(device, handle, listener));
-}
-#endif
-
-#if QUIRKY_VERSION == 6
-static int quirky_connect(int device, void *handle, void **sender)
-{
-    LOCKED("connect", connect_locked(device, handle, sender));
+    hang_if_told("accept");
+    LOCKED(accept_locked(listener, GIVEN_ON_GPU, receiver));
 }
 
-static int quirky_accept(void *listener, void **receiver)
-{
-    LOCKED("accept", accept_locked(listener, NULL, receiver));
-}
-#else
-static int quirky_accept(void *listener, void **receiver, struct net_device_handle **on_gpu)
-{
-    LOCKED("accept", accept_locked(listener, on_gpu != NULL ? *on_gpu : NULL, receiver));
-}
-#endif
-
-#if QUIRKY_VERSION >= 7 && QUIRKY_VERSION <= 9
-static int quirky_connect(int device, void *handle, void **sender,
-                          struct net_device_handle **on_gpu)
-{
-    (void)on_gpu;
-    LOCKED("connect", connect_locked(device, handle, sender));
-}
-#elif QUIRKY_VERSION == 10
-static int quirky_connect(int device, struct net_comm_config *config, void *handle, void **sender,
-                          struct net_device_handle **on_gpu)
-{
-    (void)on_gpu;
-    LOCKED("connect", config != NULL && config->traffic_class == NET_UNDEFINED
-                          ? connect_locked(device, handle, sender)
-                          : refuse("no configuration"));
-}
-#endif
+/* --- devices ------------------------------------------------------------------------------- */
 
 static int quirky_devices(int *count)
 {
@@ -1180,75 +1103,84 @@ static int quirky_devices(int *count)
 }
 
 /* No two members are alike, so that none can pass for another. */
-static int quirky_properties(int device, struct PROPERTIES *properties)
+static int quirky_properties(int device, struct JOIN(net_properties_v, PROPERTIES_SINCE) * to)
 {
     static char name[] = "quirky0";
     static char pci_path[] = QUIRKY_PCI_PATH;
+    const struct net_properties_v12 *from = &(struct net_properties_v12){
+        .name = name,
+        .pci_path = has_pci_path ? pci_path : NULL,
+        .guid = 0x1122334455667788,
+        .pointer_support = NET_POINTER_HOST | (has_gpu ? NET_POINTER_CUDA : 0),
+        .registration_is_global = 3,
+        .force_flush = 4,
+        .speed = 12345,
+        .port = 2,
+        .latency = 1.5f,
+        .max_comms = 65536,
+        .max_receives = 1,
+        .device_type = has_gpu ? NET_DEVICE_UNPACK : NET_DEVICE_HOST,
+        .device_version = has_gpu ? UNPACK_VERSION : 0,
+        .parts = {.count = 2, .devices = {5, 6, 8, 9}},
+        .max_p2p_bytes = 10000000000,
+        .max_collective_bytes = 11000000000,
+        .max_multi_request = 12,
+        .rail = 13,
+        .plane = 14};
 
     hang_if_told("getProperties");
     if (device < 0 || device >= devices)
         return refuse("properties of a device that is not there");
-    *properties = (struct PROPERTIES)
-    {
-        .name = name, .pci_path = has_pci_path ? pci_path : NULL, .guid = 0x1122334455667788,
-        .pointer_support = NET_POINTER_HOST | (has_gpu ? NET_POINTER_CUDA : 0), .speed = 12345,
-        .port = 2, .latency = 1.5f, .max_comms = 65536, .max_receives = 1,
-#if QUIRKY_VERSION >= 7
-        .device_type = has_gpu ? NET_DEVICE_UNPACK : NET_DEVICE_HOST,
-        .device_version = has_gpu ? UNPACK_VERSION : 0,
-#endif
-#if QUIRKY_VERSION >= 8
-        .registration_is_global = 3,
-#endif
-#if QUIRKY_VERSION >= 9
-        .force_flush = 4, .parts = {.count = 2, .devices = {5, 6, 8, 9}},
-        .max_p2p_bytes = 10000000000, .max_collective_bytes = 11000000000,
-#endif
-#if QUIRKY_VERSION >= 11
-        .max_multi_request = 12,
-#endif
-#if QUIRKY_VERSION >= 12
-        .rail = 13, .plane = 14,
-#endif
-    };
-    return SUCCESS;
+    JOIN(NET_PROPERTIES_V, PROPERTIES_SINCE)(NET_COPY_MEMBER) return SUCCESS;
 }
 
 /* --- the table ----------------------------------------------------------------------------- */
 
-#if QUIRKY_VERSION >= 11
-static int quirky_init(void **context, uint64_t communicator, struct net_comm_config *config,
-                       log_nccl_logger with, net_profiler_callback profiler);
-#elif QUIRKY_VERSION == 10
-static int quirky_init(log_nccl_logger with, net_profiler_callback profiler);
-#else
-static int quirky_init(log_nccl_logger with);
-#endif
+static int quirky_init(INIT_ARGUMENTS);
 
 /* Before init there is nothing else in it. */
-EXPORT struct TABLE THE_TABLE = {.name = QUIRKY_NAME, .init = (union net_call_init)quirky_init};
+EXPORT struct net_table_v11 THE_TABLE = {.name = QUIRKY_NAME,
+                                         .init = (union net_call_init)quirky_init};
 
+static int quirky_finalize(void *context UNUSED)
+{
+    quirky_counts.finalizes++;
+    return IS_ITS_CONTEXT ? SUCCESS : refuse("a context that is not its own");
+}
+
+/* Stands where a table of an older version has ended already. */
+static void behind_the_end(void)
+{
+    abort();
+}
+
+#define SINCE(version, type, member) QUIRKY_VERSION >= (version) ? (member) : (type)behind_the_end
+
+/* A cast chooses the signature of the version that this one is built for. */
 static void complete_table(void)
 {
-    /* A cast chooses the signature of the version that this one is built for. */
-    THE_TABLE = (struct TABLE)
-    {
-        .name = QUIRKY_NAME, .init = (union net_call_init)quirky_init, .devices = quirky_devices,
+    THE_TABLE = (struct net_table_v11){
+        .name = QUIRKY_NAME,
+        .init = (union net_call_init)quirky_init,
+        .devices = quirky_devices,
         .get_properties = (union net_call_get_properties)quirky_properties,
         .listen = (union net_call_listen)quirky_listen,
         .connect = (union net_call_connect)quirky_connect,
         .accept = (union net_call_accept)quirky_accept,
-        .reg_mr = (union net_call_reg_mr)quirky_reg_mr, .dereg_mr = quirky_dereg_mr,
-        .isend = (union net_call_isend)quirky_isend, .irecv = (union net_call_irecv)quirky_irecv,
-        .iflush = quirky_iflush, .test = quirky_test, .close_send = quirky_close_send,
-        .close_recv = quirky_close_recv, .close_listen = quirky_close_listen,
-#if CAN_UNPACK
-        .get_device_mr = has_gpu ? quirky_get_device_mr : NULL,
-        .irecv_consumed = has_gpu ? quirky_irecv_consumed : NULL,
-#endif
-#if QUIRKY_VERSION >= 11
-        .finalize = quirky_finalize,
-#endif
+        .reg_mr = (union net_call_reg_mr)quirky_reg_mr,
+        .dereg_mr = quirky_dereg_mr,
+        .isend = (union net_call_isend)quirky_isend,
+        .irecv = (union net_call_irecv)quirky_irecv,
+        .iflush = quirky_iflush,
+        .test = quirky_test,
+        .close_send = quirky_close_send,
+        .close_recv = quirky_close_recv,
+        .close_listen = quirky_close_listen,
+        .get_device_mr = SINCE(7, net_call_get_device_mr, has_gpu ? quirky_get_device_mr : NULL),
+        .irecv_consumed = SINCE(7, net_call_irecv_consumed, has_gpu ? quirky_irecv_consumed : NULL),
+        .make_virtual = SINCE(9, net_call_unused, NULL),
+        .finalize = SINCE(11, net_call_finalize, quirky_finalize),
+        .set_attributes = SINCE(11, net_call_unused, NULL),
     };
 }
 
@@ -1262,9 +1194,10 @@ static size_t read_chunk_bytes(void)
 }
 
 /* Variables are read here and never again. */
-static int start(log_nccl_logger with)
+static int start(log_nccl_logger with, net_profiler_callback profiler)
 {
     int result = (int)from_environment("QUIRKY_FAIL_INIT", SUCCESS);
+    void *event = NULL;
 
     logger = with;
     NOTE(INFO, "quirky: init, table version %d", QUIRKY_VERSION);
@@ -1290,36 +1223,15 @@ static int start(log_nccl_logger with)
                       MOST_SOCKETS);
     fragment_bytes = between("QUIRKY_FRAGMENT_BYTES", PAGE_BYTES, 1, PAGE_BYTES);
     complete_table();
-    return SUCCESS;
+    return QUIRKY_VERSION >= 10 ? profiler(&event, 0, NULL, QUIRKY_VERSION, NULL) : SUCCESS;
 }
 
-#if QUIRKY_VERSION >= 10
-static int call_profiler(net_profiler_callback profiler, int result)
+static int quirky_init(INIT_ARGUMENTS)
 {
-    void *event = NULL;
-
-    return result == SUCCESS ? profiler(&event, 0, NULL, QUIRKY_VERSION, NULL) : result;
-}
-#endif
-
 #if QUIRKY_VERSION >= 11
-static int quirky_init(void **context, uint64_t communicator, struct net_comm_config *config,
-                       log_nccl_logger with, net_profiler_callback profiler)
-{
-    (void)communicator;
     *context = &the_context;
-    LOCKED("init", config != NULL && config->traffic_class == NET_UNDEFINED
-                       ? call_profiler(profiler, start(with))
-                       : INTERNAL);
-}
-#elif QUIRKY_VERSION == 10
-static int quirky_init(log_nccl_logger with, net_profiler_callback profiler)
-{
-    LOCKED("init", call_profiler(profiler, start(with)));
-}
-#else
-static int quirky_init(log_nccl_logger with)
-{
-    LOCKED("init", start(with));
-}
+    if (config == NULL || config->traffic_class != NET_UNDEFINED)
+        return INTERNAL;
 #endif
+    LOCKED(start(with, GIVEN_PROFILER));
+}
