@@ -275,62 +275,57 @@ struct nccl_net_v12 {
 #define NCCL_BYTES(type, bytes)  _Static_assert(sizeof(struct type) == (bytes), #type)
 #define NCCL_LENGTH(type, count) NCCL_BYTES(type, (count) * sizeof(void *))
 
-#define NCCL_COMMON_HEAD(type)                                                                     \
+#define NCCL_HEAD_AT_0(type)                                                                       \
     NCCL_AT(type, name, 0);                                                                        \
     NCCL_AT(type, pci_path, 8);                                                                    \
     NCCL_AT(type, guid, 16);                                                                       \
     NCCL_AT(type, ptr_support, 24)
-
-NCCL_COMMON_HEAD(nccl_props_v6);
-NCCL_AT(nccl_props_v6, speed, 28);
-NCCL_AT(nccl_props_v6, port, 32);
-NCCL_AT(nccl_props_v6, latency, 36);
-NCCL_AT(nccl_props_v6, max_comms, 40);
-NCCL_AT(nccl_props_v6, max_recvs, 44);
-NCCL_BYTES(nccl_props_v6, 48);
-
-NCCL_COMMON_HEAD(nccl_props_v7);
-NCCL_AT(nccl_props_v7, speed, 28);
-NCCL_AT(nccl_props_v7, max_recvs, 44);
-NCCL_AT(nccl_props_v7, net_device_type, 48);
-NCCL_AT(nccl_props_v7, net_device_version, 52);
-NCCL_BYTES(nccl_props_v7, 56);
-
-NCCL_COMMON_HEAD(nccl_props_v8);
-NCCL_AT(nccl_props_v8, reg_is_global, 28);
-NCCL_AT(nccl_props_v8, speed, 32);
-NCCL_AT(nccl_props_v8, max_recvs, 48);
-NCCL_AT(nccl_props_v8, net_device_type, 52);
-NCCL_AT(nccl_props_v8, net_device_version, 56);
-NCCL_BYTES(nccl_props_v8, 64);
-
-#define NCCL_MIDDLE(type)                                                                          \
-    NCCL_COMMON_HEAD(type);                                                                        \
+#define NCCL_LINK_AT(type, place)                                                                  \
+    NCCL_AT(type, speed, place);                                                                   \
+    NCCL_AT(type, port, (place) + 4);                                                              \
+    NCCL_AT(type, latency, (place) + 8);                                                           \
+    NCCL_AT(type, max_comms, (place) + 12);                                                        \
+    NCCL_AT(type, max_recvs, (place) + 16)
+#define NCCL_DEVICE_AT(type, place)                                                                \
+    NCCL_AT(type, net_device_type, place);                                                         \
+    NCCL_AT(type, net_device_version, (place) + 4)
+#define NCCL_LIMITS_AT(type, place)                                                                \
+    NCCL_AT(type, max_p2p_bytes, place);                                                           \
+    NCCL_AT(type, max_coll_bytes, (place) + 8)
+#define NCCL_BEFORE_LIMITS(type)                                                                   \
+    NCCL_HEAD_AT_0(type);                                                                          \
     NCCL_AT(type, reg_is_global, 28);                                                              \
     NCCL_AT(type, force_flush, 32);                                                                \
-    NCCL_AT(type, speed, 36);                                                                      \
-    NCCL_AT(type, port, 40);                                                                       \
-    NCCL_AT(type, latency, 44);                                                                    \
-    NCCL_AT(type, max_comms, 48);                                                                  \
-    NCCL_AT(type, max_recvs, 52);                                                                  \
-    NCCL_AT(type, net_device_type, 56);                                                            \
-    NCCL_AT(type, net_device_version, 60);                                                         \
+    NCCL_LINK_AT(type, 36);                                                                        \
+    NCCL_DEVICE_AT(type, 56);                                                                      \
     NCCL_AT(type, virtual_device, 64)
 
-NCCL_MIDDLE(nccl_props_v9);
-NCCL_AT(nccl_props_v9, max_p2p_bytes, 88);
-NCCL_AT(nccl_props_v9, max_coll_bytes, 96);
+NCCL_HEAD_AT_0(nccl_props_v6);
+NCCL_LINK_AT(nccl_props_v6, 28);
+NCCL_BYTES(nccl_props_v6, 48);
+
+NCCL_HEAD_AT_0(nccl_props_v7);
+NCCL_LINK_AT(nccl_props_v7, 28);
+NCCL_DEVICE_AT(nccl_props_v7, 48);
+NCCL_BYTES(nccl_props_v7, 56);
+
+NCCL_HEAD_AT_0(nccl_props_v8);
+NCCL_AT(nccl_props_v8, reg_is_global, 28);
+NCCL_LINK_AT(nccl_props_v8, 32);
+NCCL_DEVICE_AT(nccl_props_v8, 52);
+NCCL_BYTES(nccl_props_v8, 64);
+
+NCCL_BEFORE_LIMITS(nccl_props_v9);
+NCCL_LIMITS_AT(nccl_props_v9, 88);
 NCCL_BYTES(nccl_props_v9, 104);
 
-NCCL_MIDDLE(nccl_props_v11);
-NCCL_AT(nccl_props_v11, max_p2p_bytes, 88);
-NCCL_AT(nccl_props_v11, max_coll_bytes, 96);
+NCCL_BEFORE_LIMITS(nccl_props_v11);
+NCCL_LIMITS_AT(nccl_props_v11, 88);
 NCCL_AT(nccl_props_v11, max_multi_request_size, 104);
 NCCL_BYTES(nccl_props_v11, 112);
 
-NCCL_MIDDLE(nccl_props_v12);
-NCCL_AT(nccl_props_v12, max_p2p_bytes, 104);
-NCCL_AT(nccl_props_v12, max_coll_bytes, 112);
+NCCL_BEFORE_LIMITS(nccl_props_v12);
+NCCL_LIMITS_AT(nccl_props_v12, 104);
 NCCL_AT(nccl_props_v12, max_multi_request_size, 120);
 NCCL_AT(nccl_props_v12, rail_id, 124);
 NCCL_AT(nccl_props_v12, plane_id, 126);
