@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-/* The same as NCCL's own limit; a negative length of an older table is beyond it, too. */
+/* NCCL has this limit too; a negative length of an older table is beyond it. */
 static int check_bytes(uint64_t bytes)
 {
     const uint64_t most = (uint64_t)1 << 40;
@@ -100,6 +100,6 @@ int plugin_consumed(void *raw_comm, int count, void *request)
     const struct plugin_comm *comm = raw_comm;
 
     (void)count;
-    /* NCCL asks for every receive; only those that were unpacked still live. */
+    /* NCCL calls it for every receive, but only a receive that was unpacked still lives. */
     return plugin_answer("irecvConsumed", comm->unpacks ? net_consumed(request) : TCPX_SUCCESS);
 }

@@ -118,7 +118,7 @@ static int start_once(void)
     mode = unpacks_always ? CONFIG_PLUGIN_UNPACK : (enum config_plugin_mode)config->plugin_mode;
     if (mode != CONFIG_PLUGIN_HOST)
         result = gpu_count(&gpus);
-    /* In order: NCCL's tags are not for telling messages apart. */
+    /* Messages match in order: NCCL's tags do not distinguish them. */
     if (result == TCPX_SUCCESS)
         result = net_link_defaults(WIRE_MATCH_FIFO, &link_options);
     if (result == TCPX_SUCCESS)

@@ -27,7 +27,7 @@ int plugin_properties(int number, struct net_properties_v12 *properties);
 /* Fails in words for a number that is none of ours. */
 MUST_CHECK int plugin_device(int number, const struct net_device **device);
 
-/* Known since the start: a connect is asked for again and again. */
+/* Constant since the start, since connect is called many times until it is done. */
 struct net_link_options plugin_link_options(const void *owner);
 
 /* The last thing of every call of NCCL: a failure gets its line in NCCL's log. */

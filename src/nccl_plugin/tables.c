@@ -1,8 +1,8 @@
 /*
  * The tables that NCCL looks for, versions 6 to 12. The calls of this folder have the newest
- * arguments and stand in the newest tables as they are; what is here adapts those of older
- * versions. The tables are not constant: whether NCCL has to tell when a receive was consumed is
- * known only when the first init has read the environment.
+ * arguments and stand in the newest tables as they are; the functions here adapt the arguments of
+ * older versions. The tables are not constant: whether NCCL has to call irecv_consumed is known
+ * only when the first init has read the environment.
  */
 #include "nccl_plugin/tables.h"
 

@@ -51,7 +51,7 @@ struct import_comm {
     uint8_t handle[NET_TABLE_HANDLE_BYTES]; /* of the receiver */
 
     /* Constant: the unpack queue, if there is one; NULL also if we cannot reach it. */
-    bool consumes; /* the plugin wants to be told when a receive was consumed */
+    bool consumes; /* receives have to be reported to the plugin as consumed */
     bool steered;  /* what arrives does so in GPU memory only */
     struct gpu *gpu;
     struct net_device_handle on_gpu;

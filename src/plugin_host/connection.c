@@ -193,10 +193,10 @@ int import_comm_accept(struct import_listener *listener, struct import_comm **ou
 struct attempt {
     struct attempt *next;
     const struct import_plugin *plugin;
-    const void *where;
+    const void *where; /* the caller has its handle */
+    uint8_t original[NET_TABLE_HANDLE_BYTES];
     bool busy;    /* a thread is in the plugin with it, */
     bool is_lost; /* and has not returned */
-    uint8_t said[NET_TABLE_HANDLE_BYTES];
     uint8_t handle[NET_TABLE_HANDLE_BYTES];
 };
 
@@ -208,7 +208,7 @@ static struct attempt *find_attempt(const struct import_plugin *plugin, const ui
     struct attempt *attempt = attempts;
 
     while (attempt != NULL && (attempt->where != handle || attempt->plugin != plugin ||
-                               memcmp(attempt->said, handle, sizeof attempt->said) != 0))
+                               memcmp(attempt->original, handle, sizeof attempt->original) != 0))
         attempt = attempt->next;
     return attempt;
 }
@@ -221,7 +221,7 @@ static struct attempt *begin_attempt(const struct import_plugin *plugin, const u
         return NULL;
     attempt->plugin = plugin;
     attempt->where = handle;
-    memcpy(attempt->said, handle, sizeof attempt->said);
+    memcpy(attempt->original, handle, sizeof attempt->original);
     memcpy(attempt->handle, handle, sizeof attempt->handle);
     memset(attempt->handle + plugin->quirks->state_at, 0, plugin->quirks->state_bytes);
     attempt->next = attempts;

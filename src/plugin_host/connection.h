@@ -16,8 +16,9 @@ MUST_CHECK int import_comm_accept(struct import_listener *listener, struct impor
 MUST_CHECK int import_listener_close(struct import_listener *listener);
 
 /*
- * *comm is NULL: not yet, again with the same handle. It stays as it is, whatever the plugin keeps:
- * an attempt is known by where its handle is and what it says, and is forgotten when it ends.
+ * *comm is NULL: not yet; call again with the same handle. The handle is not written to: the plugin
+ * gets a copy of it for each attempt. An attempt is found by the address and the bytes of its
+ * handle, and is forgotten when it ends.
  */
 MUST_CHECK int import_comm_connect(const struct import_plugin *plugin, int device,
                                    const uint8_t handle[NET_TABLE_HANDLE_BYTES],

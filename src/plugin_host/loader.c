@@ -19,7 +19,7 @@
 /* Guards the list and the loading itself: two starts at once are as bad as two. */
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Also one that did not start: a second try would only tell that it is the second. */
+/* Also a plugin that did not start: after a second try its error would only be about that one. */
 struct loaded {
     struct loaded *next;
     struct import_plugin plugin;
@@ -58,8 +58,8 @@ int import_choose(char path[IMPORT_PATH_BYTES], bool *builtin)
 }
 
 /*
- * A plugin that somebody else in this process, such as NCCL, has started may refuse a second start
- * and work all the same.
+ * A plugin that was started by other code of this process, such as NCCL, may refuse a second start
+ * and still work.
  */
 static int init_plugin(struct import_plugin *plugin, bool was_loaded, bool was_set)
 {

@@ -12,7 +12,7 @@ enum { IMPORT_PATH_BYTES = 256 };
 /* Where Google's plugin is installed. */
 #define IMPORT_USUAL_PATH "/usr/local/tcpx/lib64/libnccl-net-tcpx.so"
 
-/* *builtin: there is no file, and `path` is empty. A file that is asked for must be there. */
+/* *builtin: there is no file, and `path` is empty. A file that the environment names must exist. */
 MUST_CHECK int import_choose(char path[IMPORT_PATH_BYTES], bool *builtin);
 
 /*

@@ -17,7 +17,7 @@ MUST_CHECK int import_comm_irecv(struct import_comm *comm, void *data, size_t ro
 
 /*
  * A request that is done or has failed is gone, but a receive that has to be unpacked lives until
- * it is consumed. *bytes is IMPORT_BYTES_UNSAID where the plugin does not say it.
+ * it is consumed. *bytes is IMPORT_BYTES_UNSAID where the plugin does not report it.
  */
 MUST_CHECK int import_request_test(struct import_request *request, bool *done, uint64_t *bytes);
 

@@ -21,7 +21,7 @@ static int plugin_result(const struct import_table *table, const char *call, int
     bool is_error = result >= TCPX_CUDA_ERROR && result <= TCPX_REMOTE_ERROR;
     char warning[EXIT_WATCH_TEXT];
 
-    /* Our own transport has said why. */
+    /* Our own transport has set the text. */
     if (result == TCPX_SUCCESS || table->is_builtin)
         return result;
     exit_watch_last_warning(warning);
@@ -30,8 +30,7 @@ static int plugin_result(const struct import_table *table, const char *call, int
                      *warning != '\0' ? "; its last warning: " : "", warning);
 }
 
-/* Of those that are called here; NULL: none is missing. A union's first signature stands for all.
- */
+/* The first member that is called here and missing, or NULL. All of a union are one pointer. */
 static const char *missing_member(const struct net_table_v11 *raw)
 {
     return raw->devices == NULL             ? "devices"
@@ -368,13 +367,13 @@ int import_irecv(const struct import_table *table, void *receiver, void *data, s
 
 int import_test(const struct import_table *table, void *request, int *done, uint64_t *bytes)
 {
-    int said = -1;
+    int reported = -1;
     int result;
 
     *done = 0;
-    result = plugin_result(table, "test", table->raw->test(request, done, &said));
+    result = plugin_result(table, "test", table->raw->test(request, done, &reported));
     if (result == TCPX_SUCCESS && *done != 0)
-        *bytes = said >= 0 ? (uint64_t)said : IMPORT_BYTES_UNSAID;
+        *bytes = reported >= 0 ? (uint64_t)reported : IMPORT_BYTES_UNSAID;
     return result;
 }
 

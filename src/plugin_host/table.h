@@ -49,7 +49,7 @@ MUST_CHECK int import_listen(const struct import_table *table, int device,
                              uint8_t handle[NET_TABLE_HANDLE_BYTES], void **listener);
 
 /*
- * *sender is NULL: not yet. Again, with the same handle memory, where the plugin may keep its
+ * *sender is NULL: not yet; call again with the same handle memory, where the plugin may keep its
  * state: what a peer has put there is the caller's to clear.
  */
 MUST_CHECK int import_connect(const struct import_table *table, int device,
@@ -83,7 +83,7 @@ MUST_CHECK int import_irecv(const struct import_table *table, void *receiver, vo
 MUST_CHECK int import_test(const struct import_table *table, void *request, int *done,
                            uint64_t *bytes);
 
-/* No effect where the plugin does not want to be told. */
+/* Without effect where the plugin has no such call. */
 MUST_CHECK int import_consumed(const struct import_table *table, void *receiver, void *request);
 
 MUST_CHECK int import_close_send(const struct import_table *table, void *sender);
