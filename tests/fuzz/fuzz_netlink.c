@@ -256,14 +256,6 @@ ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *addr, 
     return (ssize_t)length;
 }
 
-static void check_untouched(const void *output, size_t size)
-{
-    const uint8_t *bytes = output;
-
-    for (size_t i = 0; i < size; i++)
-        PROMISE(bytes[i] == UNTOUCHED);
-}
-
 /* Outputs are written on success only, and a failure has its words. */
 static bool check_result(int result, const void *output, size_t size)
 {
@@ -271,7 +263,8 @@ static bool check_result(int result, const void *output, size_t size)
     if (result == TCPX_SUCCESS)
         return true;
     PROMISE(*error_text() != '\0');
-    check_untouched(output, size);
+    for (size_t i = 0; i < size; i++)
+        PROMISE(((const uint8_t *)output)[i] == UNTOUCHED);
     return false;
 }
 
@@ -334,31 +327,20 @@ static void ask_route(void)
         PROMISE(ifindex != 0);
 }
 
-static void ask(unsigned question)
+static void ask_to_receive(void)
 {
-    error_keep("%s", "");
-    switch (question) {
-    case 0:
-        ask_rings();
-        break;
-    case 1:
-    case 2:
-        ask_binding(question == 1);
-        break;
-    case 3:
-        ask_queues();
-        break;
-    case 4:
-        ask_pages();
-        break;
-    default:
-        ask_route();
-        break;
-    }
+    ask_binding(true);
+}
+
+static void ask_to_send(void)
+{
+    ask_binding(false);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static void (*const questions[])(void) = {ask_rings,  ask_to_receive, ask_to_send,
+                                              ask_queues, ask_pages,      ask_route};
     uint8_t *bytes;
     unsigned kind;
 
@@ -369,12 +351,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bytes = malloc(size > 1 ? size - 1 : 1);
     PROMISE(bytes != NULL);
     memcpy(bytes, data + 1, size - 1);
+    error_keep("%s", "");
     answer = bytes;
     answer_length = size - 1;
     if (kind < 2)
         check_datagram(bytes, size - 1, kind == 0 ? GENL_HDRLEN : sizeof(struct rtmsg));
     else
-        ask(kind - 2);
+        questions[kind - 2]();
     free(bytes);
     return 0;
 }

@@ -226,41 +226,58 @@ static uint32_t *rule_locations(const char *device, uint32_t *count)
     return locations;
 }
 
-/* One end of a flow; '-' stands for what the rule does not look at. */
-static void print_end(int family, const void *address, const void *address_mask, uint16_t port,
-                      uint16_t port_mask)
-{
-    static const uint8_t nothing[sizeof(struct in6_addr)];
-    char text[INET6_ADDRSTRLEN] = "-";
-    size_t size = family == AF_INET ? sizeof(struct in_addr) : sizeof(struct in6_addr);
+/* An end of a rule's flow: values and masks. */
+struct flow_end {
+    void *address;
+    void *address_mask;
+    uint16_t *port;
+    uint16_t *port_mask;
+};
 
-    if (memcmp(address_mask, nothing, size) != 0)
-        inet_ntop(family, address, text, sizeof text);
-    printf(" %s", text);
-    if (port_mask != 0)
-        printf(" %u", ntohs(port));
-    else
-        printf(" -");
+/* The source and the destination of a rule; returns their family, 0 for other types of flows. */
+static int flow_ends(struct ethtool_rx_flow_spec *rule, struct flow_end ends[2])
+{
+    struct ethtool_tcpip4_spec *value4 = &rule->h_u.tcp_ip4_spec;
+    struct ethtool_tcpip4_spec *mask4 = &rule->m_u.tcp_ip4_spec;
+    struct ethtool_tcpip6_spec *value6 = &rule->h_u.tcp_ip6_spec;
+    struct ethtool_tcpip6_spec *mask6 = &rule->m_u.tcp_ip6_spec;
+
+    if (rule->flow_type == TCP_V4_FLOW) {
+        ends[0] = (struct flow_end){&value4->ip4src, &mask4->ip4src, &value4->psrc, &mask4->psrc};
+        ends[1] = (struct flow_end){&value4->ip4dst, &mask4->ip4dst, &value4->pdst, &mask4->pdst};
+        return AF_INET;
+    }
+    ends[0] = (struct flow_end){value6->ip6src, mask6->ip6src, &value6->psrc, &mask6->psrc};
+    ends[1] = (struct flow_end){value6->ip6dst, mask6->ip6dst, &value6->pdst, &mask6->pdst};
+    return rule->flow_type == TCP_V6_FLOW ? AF_INET6 : 0;
 }
 
-static void print_rule(const struct ethtool_rx_flow_spec *rule)
+static size_t address_bytes(int family)
 {
-    const struct ethtool_tcpip4_spec *value4 = &rule->h_u.tcp_ip4_spec;
-    const struct ethtool_tcpip4_spec *mask4 = &rule->m_u.tcp_ip4_spec;
-    const struct ethtool_tcpip6_spec *value6 = &rule->h_u.tcp_ip6_spec;
-    const struct ethtool_tcpip6_spec *mask6 = &rule->m_u.tcp_ip6_spec;
+    return family == AF_INET ? sizeof(struct in_addr) : sizeof(struct in6_addr);
+}
+
+/* '-' stands for what the rule does not look at. */
+static void print_rule(struct ethtool_rx_flow_spec *rule)
+{
+    static const uint8_t nothing[sizeof(struct in6_addr)];
+    struct flow_end ends[2];
+    int family = flow_ends(rule, ends);
 
     printf("%u queue %llu", rule->location, rule->ring_cookie);
-    if (rule->flow_type == TCP_V4_FLOW) {
-        printf(" tcp4");
-        print_end(AF_INET, &value4->ip4src, &mask4->ip4src, value4->psrc, mask4->psrc);
-        print_end(AF_INET, &value4->ip4dst, &mask4->ip4dst, value4->pdst, mask4->pdst);
-    } else if (rule->flow_type == TCP_V6_FLOW) {
-        printf(" tcp6");
-        print_end(AF_INET6, value6->ip6src, mask6->ip6src, value6->psrc, mask6->psrc);
-        print_end(AF_INET6, value6->ip6dst, mask6->ip6dst, value6->pdst, mask6->pdst);
-    } else {
+    if (family == 0)
         printf(" flow type %u", rule->flow_type);
+    else
+        printf(" %s", family == AF_INET ? "tcp4" : "tcp6");
+    for (int i = 0; i < 2 && family != 0; i++) {
+        char address[INET6_ADDRSTRLEN] = "-";
+        char port[8] = "-";
+
+        if (memcmp(ends[i].address_mask, nothing, address_bytes(family)) != 0)
+            inet_ntop(family, ends[i].address, address, sizeof address);
+        if (*ends[i].port_mask != 0)
+            snprintf(port, sizeof port, "%u", ntohs(*ends[i].port));
+        printf(" %s %s", address, port);
     }
     putchar('\n');
 }
@@ -280,21 +297,18 @@ static void show_rules(const char *device, char **words)
     free(locations);
 }
 
-static void read_address(int family, const char *text, void *address, void *mask)
+/* words: ADDRESS PORT */
+static void read_end(int family, char **words, const struct flow_end *end)
 {
-    if (strcmp(text, "-") == 0)
-        return;
-    if (inet_pton(family, text, address) != 1)
-        die("'%s' is not an address of the family", text);
-    memset(mask, 0xff, family == AF_INET ? sizeof(struct in_addr) : sizeof(struct in6_addr));
-}
-
-static void read_port(const char *text, uint16_t *port, uint16_t *mask)
-{
-    if (strcmp(text, "-") == 0)
-        return;
-    *port = htons((uint16_t)parse_number(text, "the port", UINT16_MAX));
-    *mask = UINT16_MAX;
+    if (strcmp(words[0], "-") != 0) {
+        if (inet_pton(family, words[0], end->address) != 1)
+            die("'%s' is not an address of the family", words[0]);
+        memset(end->address_mask, 0xff, address_bytes(family));
+    }
+    if (strcmp(words[1], "-") != 0) {
+        *end->port = htons((uint16_t)parse_number(words[1], "the port", UINT16_MAX));
+        *end->port_mask = UINT16_MAX;
+    }
 }
 
 /* words: QUEUE tcp4|tcp6 SOURCE PORT DESTINATION PORT */
@@ -302,28 +316,17 @@ static void add_rule(const char *device, char **words)
 {
     struct ethtool_rxnfc request = {.cmd = ETHTOOL_SRXCLSRLINS};
     struct ethtool_rx_flow_spec *rule = &request.fs;
-    struct ethtool_tcpip4_spec *value4 = &rule->h_u.tcp_ip4_spec;
-    struct ethtool_tcpip4_spec *mask4 = &rule->m_u.tcp_ip4_spec;
-    struct ethtool_tcpip6_spec *value6 = &rule->h_u.tcp_ip6_spec;
-    struct ethtool_tcpip6_spec *mask6 = &rule->m_u.tcp_ip6_spec;
+    struct flow_end ends[2];
+    int family;
 
     rule->location = RX_CLS_LOC_ANY;
     rule->ring_cookie = parse_number(words[0], "the queue", UINT32_MAX);
-    if (strcmp(words[1], "tcp4") == 0) {
-        rule->flow_type = TCP_V4_FLOW;
-        read_address(AF_INET, words[2], &value4->ip4src, &mask4->ip4src);
-        read_port(words[3], &value4->psrc, &mask4->psrc);
-        read_address(AF_INET, words[4], &value4->ip4dst, &mask4->ip4dst);
-        read_port(words[5], &value4->pdst, &mask4->pdst);
-    } else if (strcmp(words[1], "tcp6") == 0) {
-        rule->flow_type = TCP_V6_FLOW;
-        read_address(AF_INET6, words[2], value6->ip6src, mask6->ip6src);
-        read_port(words[3], &value6->psrc, &mask6->psrc);
-        read_address(AF_INET6, words[4], value6->ip6dst, mask6->ip6dst);
-        read_port(words[5], &value6->pdst, &mask6->pdst);
-    } else {
+    if (strcmp(words[1], "tcp4") != 0 && strcmp(words[1], "tcp6") != 0)
         die("'%s' is neither tcp4 nor tcp6", words[1]);
-    }
+    rule->flow_type = strcmp(words[1], "tcp4") == 0 ? TCP_V4_FLOW : TCP_V6_FLOW;
+    family = flow_ends(rule, ends);
+    read_end(family, words + 2, &ends[0]);
+    read_end(family, words + 4, &ends[1]);
     must(ethtool(device, &request), device, "a new rule");
     printf("%u\n", rule->location);
 }
