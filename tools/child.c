@@ -42,7 +42,7 @@ ssize_t child_read(const struct child *child, void *bytes, size_t room, uint64_t
     ssize_t got;
 
     do {
-        if (poll(&readable, 1, control_poll_ms(deadline)) <= 0)
+        if (poll(&readable, 1, deadline_poll_ms(deadline)) <= 0)
             continue;
         got = read(child->from, bytes, room);
         if (got >= 0)

@@ -5,6 +5,7 @@
 #ifndef TCPX_BASE_CLOCK_H
 #define TCPX_BASE_CLOCK_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -39,6 +40,20 @@ static inline uint64_t deadline_earlier(uint64_t a, uint64_t b)
 static inline bool deadline_passed(uint64_t deadline)
 {
     return deadline != DEADLINE_NEVER && clock_now() >= deadline;
+}
+
+/* How long poll() may wait for this deadline; -1: for ever. */
+static inline int deadline_poll_ms(uint64_t deadline)
+{
+    uint64_t now = clock_now();
+    uint64_t left;
+
+    if (deadline == DEADLINE_NEVER)
+        return -1;
+    if (deadline <= now)
+        return 0;
+    left = (deadline - now + 999999) / 1000000; /* up: a wait that ends early would spin */
+    return left < INT_MAX ? (int)left : INT_MAX;
 }
 
 #endif

@@ -1,10 +1,10 @@
 /*
  * How two processes find each other: one listens, the other connects, and both get a control
- * connection. Each side greets: which protocol and version, whether it has a shared secret, and a
- * nonce. With a secret each side then proves that it has it, the connecting one first, so that a
- * stranger who connects learns nothing to guess the secret by. Nothing is encrypted.
+ * connection. Each side sends a greeting: protocol and version, whether it has a shared secret, and
+ * a nonce. With a secret each side then proves that it has it, the connecting one first, so that a
+ * stranger that connects gets nothing to guess the secret by. Nothing is encrypted.
  *
- * A deadline (base/clock.h) that has passed is TCPX_IN_PROGRESS. Names are resolved by
+ * When a deadline (base/clock.h) has passed, the result is TCPX_IN_PROGRESS. Names are resolved by
  * getaddrinfo(), which waits as long as the system's resolver does, whatever the deadline. An
  * address may stand in brackets, as [::1], and have a scope, as fe80::1%eth0.
  */
@@ -20,7 +20,7 @@
 struct bootstrap_listener;
 
 /*
- * address: NULL for all of this host, IPv6 and IPv4 where both are there. port 0: the kernel
+ * address: NULL for all addresses of this host, IPv6 and IPv4 if it has both. port 0: the kernel
  * chooses. secret_file: NULL or "": none.
  */
 MUST_CHECK int bootstrap_listen(const char *address, uint16_t port, const char *secret_file,
@@ -29,10 +29,9 @@ MUST_CHECK int bootstrap_listen(const char *address, uint16_t port, const char *
 uint16_t bootstrap_port(const struct bootstrap_listener *listener);
 
 /*
- * Waits for one peer that says who it is; one call a peer. A connection that speaks another
- * protocol, stays silent, or has not the secret is dropped with a warning in the log and without
- * effect on others; if no peer comes, the text says why the latest one was dropped. One thread at a
- * time.
+ * Waits for one peer; each call returns one. A connection that speaks another protocol, stays
+ * silent, or does not have the secret is dropped with a warning in the log and without effect on
+ * others; if no peer comes, the text says why the latest one was dropped. One thread at a time.
  */
 MUST_CHECK int bootstrap_accept(struct bootstrap_listener *listener, uint64_t deadline,
                                 struct control **control);
@@ -41,9 +40,9 @@ MUST_CHECK int bootstrap_accept(struct bootstrap_listener *listener, uint64_t de
 void bootstrap_listener_close(struct bootstrap_listener *listener);
 
 /*
- * Tries all addresses of `host`, again and again with short pauses while nobody listens there yet,
- * until the deadline; the text then says what the last try met. A peer of another protocol, version
- * or secret is an error at once.
+ * Tries all addresses of `host` until the deadline, with short pauses while nobody listens there
+ * yet; the text then says why the last try failed. A peer of another protocol, version or secret is
+ * an error at once.
  */
 MUST_CHECK int bootstrap_connect(const char *host, uint16_t port, const char *secret_file,
                                  uint64_t deadline, struct control **control);

@@ -65,7 +65,7 @@ static int bootstrap_fail(struct attempt *attempt, int error)
     return error_system(error, "cannot connect to %s", attempt->name);
 }
 
-/* If nobody listens at a port of the ephemeral range, a connect can be connected to itself. */
+/* At an ephemeral port without a listener, a socket can be connected to itself. */
 static bool bootstrap_met_itself(int fd)
 {
     union socket_address here = {0};
@@ -84,7 +84,7 @@ static bool bootstrap_await(int fd, short events, uint64_t deadline)
     struct pollfd ready = {.fd = fd, .events = events};
 
     do {
-        if (poll(&ready, 1, control_poll_ms(deadline)) > 0)
+        if (poll(&ready, 1, deadline_poll_ms(deadline)) > 0)
             return true;
     } while (!deadline_passed(deadline));
     return false;
@@ -154,7 +154,7 @@ static int bootstrap_send_greeting(struct attempt *attempt)
 
     attempt->side.greeted = 0;
     while (!sent) {
-        if (!bootstrap_side_greet(&attempt->side, attempt->fd, &sent))
+        if (!bootstrap_side_send_greeting(&attempt->side, attempt->fd, &sent))
             return bootstrap_fail(attempt, errno);
         if (!sent && !bootstrap_await(attempt->fd, POLLOUT, attempt->deadline))
             return bootstrap_fail(attempt, ETIMEDOUT);
@@ -173,7 +173,7 @@ static int bootstrap_greet(struct attempt *attempt)
         result = bootstrap_read_answer(attempt, bytes);
     if (result != TCPX_SUCCESS)
         return result;
-    result = bootstrap_side_hear(&attempt->side, bytes);
+    result = bootstrap_side_read(&attempt->side, bytes);
     if (result != TCPX_SUCCESS)
         return error_set(result, "%s %s", attempt->name, error_text());
     return TCPX_SUCCESS;
@@ -190,7 +190,7 @@ static int bootstrap_exchange_proofs(struct attempt *attempt, struct control *co
         result = control_await(control, "its proof of the shared secret", &type, proof,
                                sizeof proof, &bytes, attempt->deadline);
     if (result == TCPX_SUCCESS)
-        result = bootstrap_side_judge(&attempt->side, control, type, proof, bytes);
+        result = bootstrap_side_verify(&attempt->side, control, type, proof, bytes);
     /* Without a refusal the listener may have evicted this connection. */
     if (result != TCPX_SUCCESS && control_has_ended(control))
         attempt->outlook = LATER;
@@ -297,7 +297,7 @@ static int bootstrap_connect_until(const char *host, uint16_t port, struct attem
                              host, port, attempt->reason);
         (void)poll(
             NULL, 0,
-            control_poll_ms(deadline_earlier(attempt->deadline, deadline_after_ms(pause_ms))));
+            deadline_poll_ms(deadline_earlier(attempt->deadline, deadline_after_ms(pause_ms))));
         pause_ms = 2 * pause_ms < LONGEST_PAUSE_MS ? 2 * pause_ms : LONGEST_PAUSE_MS;
     }
 }

@@ -277,7 +277,7 @@ static int bootstrap_wait(struct bootstrap_listener *listener, uint64_t deadline
         ready[count++] = (struct pollfd){.fd = listener->fd, .events = POLLIN};
     else /* a connection is there, but cannot be accepted now */
         deadline = deadline_earlier(deadline, deadline_after_ms(BACKOFF_PAUSE_MS));
-    if (poll(ready, count, control_poll_ms(deadline)) < 0 && errno != EINTR)
+    if (poll(ready, count, deadline_poll_ms(deadline)) < 0 && errno != EINTR)
         return error_system(errno, "poll for peers at port %u", listener->port);
     for (nfds_t i = 0; i < newcomers; i++)
         owners[i]->is_ready = ready[i].revents != 0;

@@ -12,7 +12,6 @@
 
 #include <endian.h>
 #include <errno.h>
-#include <limits.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <stdio.h>
@@ -70,19 +69,6 @@ int control_header_read(const uint8_t bytes[CONTROL_HEADER_BYTES], uint8_t *type
     *type = layout.type;
     *length = le32toh(layout.length);
     return TCPX_SUCCESS;
-}
-
-int control_poll_ms(uint64_t deadline)
-{
-    uint64_t now = clock_now();
-    uint64_t left;
-
-    if (deadline == DEADLINE_NEVER)
-        return -1;
-    if (deadline <= now)
-        return 0;
-    left = (deadline - now + 999999) / 1000000; /* up: a wait that ends early would spin */
-    return left < INT_MAX ? (int)left : INT_MAX;
 }
 
 /* --- life ---------------------------------------------------------------------------------- */
@@ -277,7 +263,7 @@ int control_await(struct control *control, const char *awaited, uint8_t *type, v
                              awaited);
         if (control_has_unsent(control))
             ready.events |= POLLOUT;
-        if (poll(&ready, 1, control_poll_ms(deadline)) < 0 && errno != EINTR)
+        if (poll(&ready, 1, deadline_poll_ms(deadline)) < 0 && errno != EINTR)
             return error_system(errno, "poll for %s from %s", awaited, control->peer);
     }
 }
@@ -325,7 +311,7 @@ int control_send_all(struct control *control, uint64_t deadline)
             return error_set(TCPX_IN_PROGRESS,
                              "%s does not read: %zu bytes could not be sent in time", control->peer,
                              control->queued - control->sent);
-        if (poll(&ready, 1, control_poll_ms(deadline)) < 0 && errno != EINTR)
+        if (poll(&ready, 1, deadline_poll_ms(deadline)) < 0 && errno != EINTR)
             return error_system(errno, "poll for room to %s", control->peer);
     }
 }

@@ -92,7 +92,4 @@ void control_header_write(uint8_t type, uint32_t length, uint8_t bytes[CONTROL_H
 MUST_CHECK int control_header_read(const uint8_t bytes[CONTROL_HEADER_BYTES], uint8_t *type,
                                    uint32_t *length);
 
-/* How long poll() may wait for this deadline; -1: for ever. */
-int control_poll_ms(uint64_t deadline);
-
 #endif

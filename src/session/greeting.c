@@ -1,6 +1,6 @@
 /*
- * The bytes of the greeting, and what both sides do with them and with the proofs. Nothing of a
- * greeting is believed before all of it has been checked.
+ * The bytes of the greeting, and what both sides do with greetings and proofs. Nothing of a
+ * greeting is used before all of it has been checked.
  */
 #include "session/greeting.h"
 
@@ -9,7 +9,7 @@
 #include <endian.h>
 #include <string.h>
 
-static const uint8_t magic[8] = {'t', 'c', 'p', 'x', 'b', 'o', 'o', 't'};
+static const uint8_t greeting_magic[8] = {'t', 'c', 'p', 'x', 'b', 'o', 'o', 't'};
 
 enum { FLAG_SECRET = 1 };
 
@@ -34,17 +34,18 @@ void bootstrap_greeting_write(const struct bootstrap_greeting *greeting,
         .flags = greeting->secret ? FLAG_SECRET : 0,
     };
 
-    memcpy(layout.magic, magic, sizeof layout.magic);
+    memcpy(layout.magic, greeting_magic, sizeof layout.magic);
     memcpy(layout.nonce, greeting->nonce, sizeof layout.nonce);
     memcpy(bytes, &layout, sizeof layout);
 }
 
 bool bootstrap_greeting_begins(const uint8_t *bytes, size_t have)
 {
-    return memcmp(bytes, magic, have < sizeof magic ? have : sizeof magic) == 0;
+    return memcmp(bytes, greeting_magic,
+                  have < sizeof greeting_magic ? have : sizeof greeting_magic) == 0;
 }
 
-static int check_greeting(const struct greeting_layout *layout, enum bootstrap_role role)
+static int greeting_check(const struct greeting_layout *layout, enum bootstrap_role role)
 {
     if (layout->role != role)
         return error_set(TCPX_REMOTE_ERROR, "greets with role %u, expected %d", layout->role,
@@ -73,7 +74,7 @@ int bootstrap_greeting_read(const uint8_t bytes[BOOTSTRAP_GREETING_BYTES], enum 
         return error_set(TCPX_INVALID_USAGE,
                          "speaks version %u of the bootstrap protocol, this side version %d",
                          le16toh(layout.version), BOOTSTRAP_VERSION);
-    result = check_greeting(&layout, role);
+    result = greeting_check(&layout, role);
     if (result != TCPX_SUCCESS)
         return result;
     *greeting = (struct bootstrap_greeting){.role = layout.role,
@@ -84,12 +85,12 @@ int bootstrap_greeting_read(const uint8_t bytes[BOOTSTRAP_GREETING_BYTES], enum 
 
 /* --- what both sides do -------------------------------------------------------------------- */
 
-static enum bootstrap_role opposite(enum bootstrap_role role)
+static enum bootstrap_role greeting_opposite(enum bootstrap_role role)
 {
     return role == BOOTSTRAP_CONNECTS ? BOOTSTRAP_LISTENS : BOOTSTRAP_CONNECTS;
 }
 
-bool bootstrap_side_greet(struct bootstrap_side *side, int fd, bool *sent)
+bool bootstrap_side_send_greeting(struct bootstrap_side *side, int fd, bool *sent)
 {
     struct bootstrap_greeting greeting = {.role = (uint8_t)side->role,
                                           .secret = side->secret != NULL};
@@ -103,10 +104,10 @@ bool bootstrap_side_greet(struct bootstrap_side *side, int fd, bool *sent)
     return true;
 }
 
-int bootstrap_side_hear(struct bootstrap_side *side, const uint8_t bytes[BOOTSTRAP_GREETING_BYTES])
+int bootstrap_side_read(struct bootstrap_side *side, const uint8_t bytes[BOOTSTRAP_GREETING_BYTES])
 {
     struct bootstrap_greeting greeting;
-    int result = bootstrap_greeting_read(bytes, opposite(side->role), &greeting);
+    int result = bootstrap_greeting_read(bytes, greeting_opposite(side->role), &greeting);
 
     if (result != TCPX_SUCCESS)
         return result;
@@ -128,15 +129,16 @@ int bootstrap_side_prove(const struct bootstrap_side *side, struct control *cont
     return result;
 }
 
-int bootstrap_side_judge(const struct bootstrap_side *side, struct control *control, uint8_t type,
-                         const uint8_t *proof, size_t bytes)
+int bootstrap_side_verify(const struct bootstrap_side *side, struct control *control, uint8_t type,
+                          const uint8_t *proof, size_t bytes)
 {
     if (type != CONTROL_PROOF || bytes != SECRET_PROOF_BYTES)
         return error_set(TCPX_REMOTE_ERROR,
                          "%s sent a message of type %u with %zu bytes, expected its proof of the "
                          "shared secret",
                          control_peer(control), type, bytes);
-    if (secret_verify(side->secret, (uint8_t)opposite(side->role), side->other, side->own, proof))
+    if (secret_verify(side->secret, (uint8_t)greeting_opposite(side->role), side->other, side->own,
+                      proof))
         return TCPX_SUCCESS;
     control_refuse(control, "the two sides have different shared secrets");
     return error_set(TCPX_INVALID_USAGE, "%s has another shared secret than this side",

@@ -1,6 +1,6 @@
 /*
- * How each side of the bootstrap says who it is, and proves it: the greeting, which is the first
- * bytes of each side, and, with a shared secret, the proof that answers the other side's nonce.
+ * How each side of the bootstrap identifies itself: by the greeting, the first bytes that it sends,
+ * and, with a shared secret, by the proof that answers the other side's nonce.
  */
 #ifndef TCPX_SESSION_GREETING_H
 #define TCPX_SESSION_GREETING_H
@@ -28,45 +28,46 @@ struct bootstrap_greeting {
 void bootstrap_greeting_write(const struct bootstrap_greeting *greeting,
                               uint8_t bytes[BOOTSTRAP_GREETING_BYTES]);
 
-/* Whether a greeting of any version can begin with these bytes: others need not be waited for. */
+/* Whether a greeting of any version can begin with these bytes; if not, no more need to be read. */
 bool bootstrap_greeting_begins(const uint8_t *bytes, size_t have);
 
 /*
- * The greeting of a side that ought to have this role. Another version is TCPX_INVALID_USAGE, with
- * both versions; what no tcpx would have sent is TCPX_REMOTE_ERROR. The text goes on where it says
- * of whom: "speaks version 2 ...".
+ * The greeting of a side that must have this role. Another version is TCPX_INVALID_USAGE, with both
+ * versions; what no tcpx would have sent is TCPX_REMOTE_ERROR. The text has no subject, which the
+ * caller puts before it: "speaks version 2 ...".
  */
 MUST_CHECK int bootstrap_greeting_read(const uint8_t bytes[BOOTSTRAP_GREETING_BYTES],
                                        enum bootstrap_role role,
                                        struct bootstrap_greeting *greeting);
 
-/* --- one side of one connection that is being made ------------------------------------------ */
+/* --- one side of a connection --------------------------------------------------------------- */
 
 struct bootstrap_side {
     const struct secret *secret; /* NULL: none */
     enum bootstrap_role role;
     uint8_t own[SECRET_NONCE_BYTES];
-    uint8_t other[SECRET_NONCE_BYTES]; /* from bootstrap_side_hear() on */
+    uint8_t other[SECRET_NONCE_BYTES]; /* from bootstrap_side_read() on */
     size_t greeted;                    /* bytes of its greeting that were sent */
 };
 
 /*
- * Sends the greeting as far as the socket takes it now; *sent: whether that was all of it. Never
- * waits. errno says why it failed.
+ * Sends as much of the greeting as the socket takes now; *sent: whether all of it has been sent.
+ * Never waits. False, and errno: the connection is broken.
  */
-MUST_CHECK bool bootstrap_side_greet(struct bootstrap_side *side, int fd, bool *sent);
+MUST_CHECK bool bootstrap_side_send_greeting(struct bootstrap_side *side, int fd, bool *sent);
 
 /*
- * The greeting that came. Fails as bootstrap_greeting_read() does; and TCPX_INVALID_USAGE, if only
- * one side has a secret.
+ * The other side's greeting. Fails as bootstrap_greeting_read() does, and with TCPX_INVALID_USAGE
+ * if only one side has a secret.
  */
-MUST_CHECK int bootstrap_side_hear(struct bootstrap_side *side,
+MUST_CHECK int bootstrap_side_read(struct bootstrap_side *side,
                                    const uint8_t bytes[BOOTSTRAP_GREETING_BYTES]);
 
+/* Sends the proof. */
 MUST_CHECK int bootstrap_side_prove(const struct bootstrap_side *side, struct control *control);
 
-/* The message that ought to be the peer's proof; a wrong proof is told to the peer. */
-MUST_CHECK int bootstrap_side_judge(const struct bootstrap_side *side, struct control *control,
-                                    uint8_t type, const uint8_t *proof, size_t bytes);
+/* The message that must be the peer's proof. If the proof is wrong, the peer is sent a refusal. */
+MUST_CHECK int bootstrap_side_verify(const struct bootstrap_side *side, struct control *control,
+                                     uint8_t type, const uint8_t *proof, size_t bytes);
 
 #endif

@@ -86,11 +86,11 @@ static int newcomer_answer(struct newcomer *newcomer)
 
     if (newcomer_has_closed(newcomer))
         return newcomer_fail(newcomer, "closed the connection");
-    if (!bootstrap_side_greet(&newcomer->side, newcomer->half.fd, &sent))
+    if (!bootstrap_side_send_greeting(&newcomer->side, newcomer->half.fd, &sent))
         return newcomer_fail(newcomer, strerror(errno));
     if (!sent)
         return TCPX_SUCCESS;
-    if (bootstrap_side_hear(&newcomer->side, newcomer->greeting) != TCPX_SUCCESS)
+    if (bootstrap_side_read(&newcomer->side, newcomer->greeting) != TCPX_SUCCESS)
         return newcomer_fail(newcomer, error_text());
     newcomer->stage = newcomer->side.secret == NULL ? NEWCOMER_PEER : NEWCOMER_PROOF;
     newcomer->half.has_greeted = true;
@@ -110,7 +110,7 @@ static int newcomer_read_proof(struct newcomer *newcomer)
 
     if (result != TCPX_SUCCESS || !there)
         return result;
-    result = bootstrap_side_judge(&newcomer->side, newcomer->control, type, proof, bytes);
+    result = bootstrap_side_verify(&newcomer->side, newcomer->control, type, proof, bytes);
     if (result == TCPX_SUCCESS)
         result = bootstrap_side_prove(&newcomer->side, newcomer->control);
     else if (control_has_unsent(newcomer->control))

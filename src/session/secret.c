@@ -52,7 +52,7 @@ static const unsigned char purpose[] = "tcpx bootstrap secret";
 
 /* --- libsodium ----------------------------------------------------------------------------- */
 
-static int find_calls(const char *name, struct sodium *sodium)
+static int sodium_find_calls(const char *name, struct sodium *sodium)
 {
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         void *address = dlsym(sodium->library, calls[i].name);
@@ -69,7 +69,7 @@ static int find_calls(const char *name, struct sodium *sodium)
 }
 
 /* It stays in the process: other users of it may have begun to rely on it. */
-static int load_sodium(const char *const *names, struct sodium *sodium)
+static int sodium_load(const char *const *names, struct sodium *sodium)
 {
     int result;
 
@@ -82,7 +82,7 @@ static int load_sodium(const char *const *names, struct sodium *sodium)
     if (*names == NULL)
         return error_set(TCPX_INVALID_USAGE, "a shared secret needs libsodium, which is not "
                                              "installed (Debian: libsodium23)");
-    result = find_calls(*names, sodium);
+    result = sodium_find_calls(*names, sodium);
     if (result != TCPX_SUCCESS)
         dlclose(sodium->library);
     return result;
@@ -90,7 +90,7 @@ static int load_sodium(const char *const *names, struct sodium *sodium)
 
 /* --- the file ------------------------------------------------------------------------------ */
 
-static int check_file(const char *path, int fd)
+static int secret_check_file(const char *path, int fd)
 {
     struct stat file;
 
@@ -107,7 +107,8 @@ static int check_file(const char *path, int fd)
 }
 
 /* One byte more than allowed, if there are so many. */
-static int read_all(const char *path, int fd, uint8_t bytes[SECRET_LARGEST + 1], size_t *length)
+static int secret_read_all(const char *path, int fd, uint8_t bytes[SECRET_LARGEST + 1],
+                           size_t *length)
 {
     size_t have = 0;
 
@@ -131,7 +132,7 @@ static int read_all(const char *path, int fd, uint8_t bytes[SECRET_LARGEST + 1],
     return TCPX_SUCCESS;
 }
 
-static int read_file(const char *path, uint8_t bytes[SECRET_LARGEST + 1], size_t *length)
+static int secret_read_file(const char *path, uint8_t bytes[SECRET_LARGEST + 1], size_t *length)
 {
     /* Non-blocking, since a pipe would wait for its writer before it could be refused. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -139,18 +140,18 @@ static int read_file(const char *path, uint8_t bytes[SECRET_LARGEST + 1], size_t
 
     if (fd < 0)
         return error_system(errno, "the secret file %s", path);
-    result = check_file(path, fd);
+    result = secret_check_file(path, fd);
     if (result == TCPX_SUCCESS)
-        result = read_all(path, fd, bytes, length);
+        result = secret_read_all(path, fd, bytes, length);
     close(fd);
     return result;
 }
 
-static int derive_key(struct secret *secret, const char *path)
+static int secret_derive_key(struct secret *secret, const char *path)
 {
     uint8_t bytes[SECRET_LARGEST + 1];
     size_t length = 0;
-    int result = read_file(path, bytes, &length);
+    int result = secret_read_file(path, bytes, &length);
 
     if (result == TCPX_SUCCESS &&
         secret->sodium.crypto_generichash(secret->key, sizeof secret->key, bytes, length, purpose,
@@ -172,12 +173,12 @@ int secret_load(const char *path, const char *const *libraries, struct secret **
     secret = calloc(1, sizeof *secret);
     if (secret == NULL)
         return error_system(ENOMEM, "a shared secret");
-    result = load_sodium(libraries, &secret->sodium);
+    result = sodium_load(libraries, &secret->sodium);
     if (result != TCPX_SUCCESS) {
         free(secret);
         return result;
     }
-    result = derive_key(secret, path);
+    result = secret_derive_key(secret, path);
     if (result != TCPX_SUCCESS) {
         secret_free(secret);
         return result;
@@ -205,22 +206,23 @@ int secret_nonce(const struct secret *secret, uint8_t nonce[SECRET_NONCE_BYTES])
     return TCPX_SUCCESS;
 }
 
-static bool hash(const struct secret *secret, uint8_t role, const uint8_t own[SECRET_NONCE_BYTES],
-                 const uint8_t other[SECRET_NONCE_BYTES], uint8_t proof[SECRET_PROOF_BYTES])
+static bool secret_hash(const struct secret *secret, uint8_t role,
+                        const uint8_t own[SECRET_NONCE_BYTES],
+                        const uint8_t other[SECRET_NONCE_BYTES], uint8_t proof[SECRET_PROOF_BYTES])
 {
-    uint8_t said[1 + 2 * SECRET_NONCE_BYTES];
+    uint8_t hashed[1 + 2 * SECRET_NONCE_BYTES];
 
-    said[0] = role;
-    memcpy(said + 1, own, SECRET_NONCE_BYTES);
-    memcpy(said + 1 + SECRET_NONCE_BYTES, other, SECRET_NONCE_BYTES);
-    return secret->sodium.crypto_generichash(proof, SECRET_PROOF_BYTES, said, sizeof said,
+    hashed[0] = role;
+    memcpy(hashed + 1, own, SECRET_NONCE_BYTES);
+    memcpy(hashed + 1 + SECRET_NONCE_BYTES, other, SECRET_NONCE_BYTES);
+    return secret->sodium.crypto_generichash(proof, SECRET_PROOF_BYTES, hashed, sizeof hashed,
                                              secret->key, sizeof secret->key) == 0;
 }
 
 int secret_prove(const struct secret *secret, uint8_t role, const uint8_t own[SECRET_NONCE_BYTES],
                  const uint8_t other[SECRET_NONCE_BYTES], uint8_t proof[SECRET_PROOF_BYTES])
 {
-    if (!hash(secret, role, own, other, proof))
+    if (!secret_hash(secret, role, own, other, proof))
         return error_set(TCPX_INTERNAL_ERROR, "libsodium cannot hash");
     return TCPX_SUCCESS;
 }
@@ -229,7 +231,7 @@ bool secret_verify(const struct secret *secret, uint8_t role, const uint8_t own[
                    const uint8_t other[SECRET_NONCE_BYTES], const uint8_t proof[SECRET_PROOF_BYTES])
 {
     uint8_t expected[SECRET_PROOF_BYTES];
-    bool same = hash(secret, role, own, other, expected) &&
+    bool same = secret_hash(secret, role, own, other, expected) &&
                 secret->sodium.sodium_memcmp(expected, proof, sizeof expected) == 0;
 
     secret->sodium.sodium_memzero(expected, sizeof expected);

@@ -1,7 +1,7 @@
 /*
- * The secret that two sides may share, so that only who has it is a peer: read from a file, and
- * proven by a keyed hash over two nonces, so that it never travels. libsodium does the hashing; it
- * is loaded when a secret is asked for and not before.
+ * The secret that two sides may share: only a side that has it is a peer. It is read from a file
+ * and proven by a keyed hash over two nonces, so that it is never sent. libsodium does the hashing,
+ * and is loaded only when there is a secret.
  */
 #ifndef TCPX_SESSION_SECRET_H
 #define TCPX_SESSION_SECRET_H
@@ -26,16 +26,16 @@ extern const char *const secret_libraries[];
  */
 MUST_CHECK int secret_load(const char *path, const char *const *libraries, struct secret **secret);
 
-/* A fresh number that nobody can guess. NULL: from the kernel. */
+/* A fresh random number. Secret NULL: from the kernel. */
 MUST_CHECK int secret_nonce(const struct secret *secret, uint8_t nonce[SECRET_NONCE_BYTES]);
 
-/* What a side of this role shows, which has drawn `own` and heard `other`. */
+/* The proof of a side of this role, with its own nonce and the other side's. */
 MUST_CHECK int secret_prove(const struct secret *secret, uint8_t role,
                             const uint8_t own[SECRET_NONCE_BYTES],
                             const uint8_t other[SECRET_NONCE_BYTES],
                             uint8_t proof[SECRET_PROOF_BYTES]);
 
-/* Whether that is what secret_prove() gives, in a time that does not tell how much was right. */
+/* Whether secret_prove() gives this proof, in a time that does not depend on how much is right. */
 MUST_CHECK bool secret_verify(const struct secret *secret, uint8_t role,
                               const uint8_t own[SECRET_NONCE_BYTES],
                               const uint8_t other[SECRET_NONCE_BYTES],

@@ -1,4 +1,4 @@
-/* Counts, by process, the further connections that are taken. */
+/* Counts the further connections to each process. */
 #include "net/link/budget.h"
 
 #include "base/config.h"
@@ -13,11 +13,11 @@ struct account {
 };
 
 /* Guards the two below. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t budget_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct account *accounts;
 static size_t account_count;
 
-static struct account *find(uint64_t process)
+static struct account *budget_find(uint64_t process)
 {
     for (size_t i = 0; i < account_count; i++)
         if (accounts[i].taken > 0 && accounts[i].process == process)
@@ -26,7 +26,7 @@ static struct account *find(uint64_t process)
 }
 
 /* A place for a process that has nothing yet; NULL: there is no memory. */
-static struct account *open_account(uint64_t process)
+static struct account *budget_open_account(uint64_t process)
 {
     enum { MORE = 16 };
     struct account *place = NULL;
@@ -57,19 +57,19 @@ int budget_take(uint64_t process, unsigned wanted, unsigned *granted)
 
     if (result != TCPX_SUCCESS)
         return result;
-    pthread_mutex_lock(&lock);
-    account = find(process);
+    pthread_mutex_lock(&budget_lock);
+    account = budget_find(process);
     left = (unsigned)config->socket_budget;
     if (account != NULL)
         left = (left > account->taken ? left - account->taken + 3 : 0) / 4;
     *granted = wanted < left ? wanted : left;
     if (account == NULL && *granted > 0)
-        account = open_account(process);
+        account = budget_open_account(process);
     if (account != NULL)
         account->taken += *granted;
     else if (*granted > 0)
         result = error_system(ENOMEM, "a connection");
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&budget_lock);
     return result;
 }
 
@@ -77,9 +77,9 @@ void budget_give(uint64_t process, unsigned granted)
 {
     struct account *account;
 
-    pthread_mutex_lock(&lock);
-    account = find(process);
+    pthread_mutex_lock(&budget_lock);
+    account = budget_find(process);
     if (account != NULL)
         account->taken -= granted < account->taken ? granted : account->taken;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&budget_lock);
 }

@@ -1,7 +1,6 @@
 /*
- * How many connections the comms to one process may have beyond one each. Many comms between two
- * processes share the same CPUs and the same network, so that more connections than these can keep
- * busy only cost.
+ * How many connections the comms to one process may have beyond one each. All comms between two
+ * processes share CPUs and network: more connections than these can keep busy only cost.
  */
 #ifndef TCPX_NET_LINK_BUDGET_H
 #define TCPX_NET_LINK_BUDGET_H
@@ -12,7 +11,7 @@
 
 /*
  * *granted: at most `wanted`. The first comm may take all there is, a later one a quarter of what
- * is left, so that those which come after it get some too. To be given back.
+ * is left, so that further comms get some, too. To be given back.
  */
 MUST_CHECK int budget_take(uint64_t process, unsigned wanted, unsigned *granted);
 

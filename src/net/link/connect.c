@@ -1,8 +1,8 @@
 /*
- * The connecting side of a handshake. An attempt lives in a table here between calls; the caller's
+ * The connecting side of a handshake. Between calls an attempt is kept in a table; the caller's
  * handle holds its number, never a pointer, since those bytes have been on a wire. A program may
- * pause between two calls for as long as it likes: a listener that has dropped a connection without
- * a hello meanwhile is connected to anew.
+ * pause between two calls for as long as it likes: if the listener has dropped a connection without
+ * a hello meanwhile, the attempt connects again.
  */
 #include "net/link/link.h"
 
@@ -40,7 +40,7 @@ struct attempt {
     unsigned budgeted;  /* further sockets, from the budget of the handle's process */
     char peer[SOCKET_NAME_BYTES];
     struct connection connections[WIRE_MOST_SOCKETS + 1]; /* the reverse one is the last */
-    size_t heard; /* bytes of the answer on the reverse connection */
+    size_t answer_bytes; /* bytes of the answer on the reverse connection */
     uint8_t answer[WIRE_RECORD_BYTES + WIRE_ABORT_TEXT];
 };
 
@@ -325,7 +325,7 @@ static int attempt_read_answer(struct attempt *attempt, size_t wanted, bool *end
 {
     int fd = attempt->connections[attempt->options.sockets].fd;
 
-    int got = socket_receive_rest(fd, attempt->answer, wanted, &attempt->heard);
+    int got = socket_receive_rest(fd, attempt->answer, wanted, &attempt->answer_bytes);
 
     *ended = got <= 0;
     if (got < 0)
@@ -344,10 +344,10 @@ static int attempt_read_abort(struct attempt *attempt, uint64_t text_bytes)
     bool ended = false;
     int result = attempt_read_answer(attempt, WIRE_RECORD_BYTES + (size_t)text_bytes, &ended);
 
-    if (attempt->heard < WIRE_RECORD_BYTES + (size_t)text_bytes && !ended)
+    if (attempt->answer_bytes < WIRE_RECORD_BYTES + (size_t)text_bytes && !ended)
         return result;
     return error_set(TCPX_REMOTE_ERROR, "the listener at %s refused: %.*s", attempt->peer,
-                     (int)(attempt->heard - WIRE_RECORD_BYTES),
+                     (int)(attempt->answer_bytes - WIRE_RECORD_BYTES),
                      (const char *)attempt->answer + WIRE_RECORD_BYTES);
 }
 
@@ -361,7 +361,7 @@ static int attempt_read_ready(struct attempt *attempt, struct net_link *link, bo
     bool ended;
     int result = attempt_read_answer(attempt, WIRE_RECORD_BYTES, &ended);
 
-    if (result != TCPX_SUCCESS || attempt->heard < WIRE_RECORD_BYTES)
+    if (result != TCPX_SUCCESS || attempt->answer_bytes < WIRE_RECORD_BYTES)
         return result;
     if (wire_record_read(attempt->answer, WIRE_REVERSE, &record) != WIRE_FINE)
         return error_set(TCPX_REMOTE_ERROR, "%s does not speak our protocol", attempt->peer);
@@ -407,8 +407,8 @@ static int attempt_step(struct attempt *attempt, struct net_link *link, bool *co
 }
 
 /*
- * A listener that drops a silent connection cannot know that its program was only late. It has not
- * accepted this link, since it has not had all hellos.
+ * For a listener that has dropped a silent connection whose program was only late. It has not
+ * accepted this link, since it does not have all hellos.
  */
 static int attempt_begin_anew(struct attempt *attempt)
 {
@@ -425,7 +425,7 @@ static int attempt_step_or_begin_anew(struct attempt *attempt, struct net_link *
     if (!attempt_has_sent_hellos(attempt) && clock_now() - attempt->called_at > LATE_NS)
         attempt->was_late = true;
     result = attempt_step(attempt, link, connected);
-    if (result != TCPX_SUCCESS && attempt->was_late && attempt->heard == 0)
+    if (result != TCPX_SUCCESS && attempt->was_late && attempt->answer_bytes == 0)
         result = attempt_begin_anew(attempt);
     return result;
 }

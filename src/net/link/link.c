@@ -1,4 +1,4 @@
-/* What links have in common, whichever side made them. */
+/* What both sides of a link have in common: default options and closing. */
 #include "net/link/link.h"
 
 #include "base/config.h"
@@ -6,7 +6,7 @@
 #include "net/link/budget.h"
 
 /* One for the calling thread, and one for each thread that helps it. */
-static unsigned useful(const struct io_plan *plan)
+static unsigned link_useful_sockets(const struct io_plan *plan)
 {
     if (plan->cpus_are_scarce)
         return 1;
@@ -30,7 +30,8 @@ int net_link_defaults(enum wire_match match, struct net_link_options *options)
     credit = credit > LEAST_CREDIT ? credit : LEAST_CREDIT;
     if (match == WIRE_MATCH_FIFO)
         credit += config->ahead_bytes;
-    sockets = config->sockets != CONFIG_AUTO ? (unsigned)config->sockets : useful(&plan);
+    sockets =
+        config->sockets != CONFIG_AUTO ? (unsigned)config->sockets : link_useful_sockets(&plan);
     *options = (struct net_link_options){
         .sockets = (uint8_t)sockets,
         .match = match,

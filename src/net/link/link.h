@@ -1,7 +1,8 @@
 /*
- * A link: the connected sockets of one comm, as listen, connect and accept make them, and what both
- * ends have agreed on. None of these calls waits: each moves its side on as far as that goes now,
- * so that one thread can drive both ends by turns. The comm takes over from there.
+ * A link: the connected sockets of one comm, and what both ends have agreed on. This is the header
+ * of the room: listen and accept (listener.c), connect (connect.c) and what both share (link.c). No
+ * call waits: each moves its side on as far as possible now, so that one thread can drive both ends
+ * by turns. The comm owns the sockets afterwards.
  */
 #ifndef TCPX_NET_LINK_LINK_H
 #define TCPX_NET_LINK_LINK_H
@@ -31,8 +32,8 @@ struct net_link {
 };
 
 /*
- * A slice of host memory is this part of the largest: small ones keep all sockets at work. Each
- * copy from or to a GPU has its price with the driver, and so those are as large as they may be.
+ * Slices of host memory are smaller than the largest by this factor, so that all sockets have work.
+ * Slices of GPU memory are as large as possible: each copy from or to a GPU costs a driver call.
  */
 enum { NET_HOST_SHARE = 4 };
 
@@ -44,7 +45,7 @@ struct net_link_options {
     int gpu; /* a listener's: whose memory will be received into; -1: none's, or not known */
     /*
      * A listener's: the caller's kernels may wait for what is received, so nothing is used that
-     * waits for kernels: none of ours and no copy inside the GPU, only copy engines.
+     * waits for kernels: no kernels of this library, no copies inside the GPU, only copy engines.
      */
     bool no_kernels;
     uint64_t eager_limit; /* these three the accepting side decides */
@@ -52,11 +53,11 @@ struct net_link_options {
     uint64_t largest_slice;
     unsigned requests;     /* that the comm can have at once, the same at both ends; 0: the usual */
     uint64_t timeout_ms;   /* until a peer whose host is gone is an error */
-    uint64_t handshake_ms; /* until a connection that does not say who it is is dropped */
+    uint64_t handshake_ms; /* until a half-open connection is dropped */
     const void *owner;     /* of a connect, for net_connect_cancel_all() */
 };
 
-/* As the environment says. */
+/* From the environment. */
 MUST_CHECK int net_link_defaults(enum wire_match match, struct net_link_options *options);
 
 /* Closes all sockets of a link. */
@@ -69,9 +70,9 @@ MUST_CHECK int net_listen(const struct net_device *device, const struct net_link
                           uint8_t handle[NET_HANDLE_BYTES], struct net_listener **listener);
 
 /*
- * *accepted: whether `link` was written. Serves as many links as arrive, one for each call that
- * succeeds. A connection without the token, of another protocol or without a hello in time is
- * dropped without effect on the others. The program may pause between calls: peers wait.
+ * *accepted: whether `link` was written: one link per call. A connection without the token, of
+ * another protocol or without a hello in time is dropped without effect on the others. The program
+ * may pause between calls: peers wait.
  */
 MUST_CHECK int net_accept(struct net_listener *listener, struct net_link *link, bool *accepted);
 
@@ -79,15 +80,15 @@ MUST_CHECK int net_accept(struct net_listener *listener, struct net_link *link, 
 void net_listener_close(struct net_listener *listener);
 
 /*
- * *connected: whether `link` was written; if not, call again with the same handle bytes, which
- * remember the attempt. A failure ends the attempt; a pause between calls does not. The device may
- * be NULL: any.
+ * *connected: whether `link` was written; if not, call again with the same handle bytes, which name
+ * the attempt. A failure ends the attempt; a pause between calls does not. The device may be NULL:
+ * any.
  */
 MUST_CHECK int net_connect(const struct net_device *device, const struct net_link_options *options,
                            uint8_t handle[NET_HANDLE_BYTES], struct net_link *link,
                            bool *connected);
 
-/* Ends an attempt that nobody will call again for; no effect without one. */
+/* Ends the attempt of this handle; no effect without one. */
 void net_connect_cancel(uint8_t handle[NET_HANDLE_BYTES]);
 
 /* Ends all attempts of an owner. */

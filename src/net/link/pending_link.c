@@ -72,7 +72,7 @@ static struct pending_link *pending_links_oldest_late(struct pending_links *pend
         struct pending_link *place = &pending->places[i];
 
         if (place->present != 0 && !pending_link_is_complete(place) && now >= place->deadline &&
-            (oldest == NULL || place->order < oldest->order))
+            (oldest == NULL || place->deadline < oldest->deadline))
             oldest = place;
     }
     return oldest;
@@ -117,7 +117,6 @@ static struct pending_link *pending_links_find(struct pending_links *pending,
     *unused = (struct pending_link){.comm = hello->comm,
                                     .deadline = deadline,
                                     .check_at = deadline,
-                                    .order = pending->next_order++,
                                     .link = {.sockets = hello->sockets,
                                              .reverse = -1,
                                              .match = options->match,

@@ -1,7 +1,7 @@
 /*
- * Links of which some connections have arrived: all of these have presented the listener's token. A
- * pending link stays while its sockets live, since a program that is late is no dead peer; pending
- * links are bounded in number and in descriptors. Of one listener, whose clock all times are of.
+ * Links of which some connections have arrived, all with the listener's token. A pending link stays
+ * while its sockets live, since a program that is late is no dead peer; pending links are bounded
+ * in number and in descriptors. All times are of the clock of the listener.
  */
 #ifndef TCPX_NET_LINK_PENDING_LINK_H
 #define TCPX_NET_LINK_PENDING_LINK_H
@@ -15,7 +15,6 @@ struct pending_link {
     uint64_t comm;
     uint64_t deadline; /* from then on it may be evicted, if it is not complete */
     uint64_t check_at; /* when to look next whether its peer is still there */
-    uint64_t order;    /* the oldest has the least */
     unsigned present;  /* connections; 0: this place is free */
     bool is_steered;
     size_t ready_sent; /* bytes of READY */
@@ -23,15 +22,14 @@ struct pending_link {
 
 struct pending_links {
     unsigned most_descriptors;
-    uint64_t next_order;
     struct pending_link places[PENDING_LINKS_MOST];
 };
 
-/* Of zeros; the limit of descriptors is chosen here. */
+/* Chooses the limit of descriptors; the rest of the table is zero before. */
 void pending_links_start(struct pending_links *pending);
 
 /*
- * Gives a connection to its link, which is begun if it is the first one: `deadline` is for that.
+ * Adds a connection to its link. The first connection of a link begins it, with this deadline.
  * Takes the descriptor over on success; otherwise the text says why not.
  */
 MUST_CHECK int pending_links_join(struct pending_links *pending,

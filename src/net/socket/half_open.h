@@ -1,5 +1,5 @@
 /*
- * Half-open connections: accepted, but their peers have not said yet who they are. Anybody can open
+ * Half-open connections: accepted, but their peers have not identified themselves. Anybody can open
  * one, so a listener keeps a bounded number of them, each for a bounded time. Both listeners,
  * net/link/listener.c and session/bootstrap_listen.c, keep theirs in such a table; what they know
  * of a connection besides stands in their own struct, whose first member is a struct half_open.
@@ -63,7 +63,7 @@ struct half_open *half_open_oldest(const struct half_open_table *table);
 
 /*
  * If more than `most` connections have greeted, or more than `most` have not: one of them at
- * random, so that nobody can arrange to be the one that stays. NULL: there are not more.
+ * random, so that no peer can arrange to be the one that stays. NULL: there are not more.
  */
 struct half_open *half_open_excess(const struct half_open_table *table, bool greeted,
                                    unsigned most);

@@ -1,4 +1,5 @@
-/* The 128 bytes of a handle, in an order of bytes that is the same on all machines. */
+/* The 128 bytes of a handle; all numbers are little endian, address and port as on the wire of IP.
+ */
 #include "net/wire/handle.h"
 
 #include "net/socket/socket.h"
@@ -27,14 +28,14 @@ static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 static uint64_t process_number;
 static int process_result;
 
-static void choose_process_number(void)
+static void handle_choose_process(void)
 {
     process_result = socket_random(&process_number, sizeof process_number);
 }
 
 int net_handle_process(uint64_t *process)
 {
-    pthread_once(&process_once, choose_process_number);
+    pthread_once(&process_once, handle_choose_process);
     if (process_result != TCPX_SUCCESS)
         return error_set(process_result, "there are no random numbers");
     *process = process_number;

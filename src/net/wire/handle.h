@@ -1,7 +1,6 @@
 /*
- * The handle of a listener: 128 bytes that its owner gives, by whatever way it has, to those who
- * shall connect. It carries the address and a random token; knowing the token is what tells a peer
- * from a stranger.
+ * The handle of a listener: 128 bytes that its owner passes on to the processes that shall connect.
+ * It has the address and a random token: a connection that presents the token is a peer.
  */
 #ifndef TCPX_NET_WIRE_HANDLE_H
 #define TCPX_NET_WIRE_HANDLE_H

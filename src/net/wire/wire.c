@@ -50,7 +50,7 @@ struct rule {
     uint64_t longest;
 };
 
-static const struct rule rules[] = {
+static const struct rule wire_rules[] = {
     [WIRE_READY] = {"READY", WIRE_REVERSE, OFFSET | LENGTH | TAG, 0, UINT64_MAX},
     [WIRE_POST] = {"POST", WIRE_REVERSE, SEQUENCE | OFFSET | LENGTH | TAG, 0, UINT64_MAX},
     [WIRE_CREDIT] = {"CREDIT", WIRE_REVERSE, OFFSET, 0, 0},
@@ -64,14 +64,14 @@ static const struct rule rules[] = {
     [WIRE_ABORT] = {"ABORT", WIRE_FORWARD | WIRE_REVERSE, SEQUENCE | LENGTH, 0, WIRE_ABORT_TEXT},
 };
 
-static const struct rule *find_rule(unsigned type)
+static const struct rule *wire_find_rule(unsigned type)
 {
-    if (type >= sizeof rules / sizeof *rules || rules[type].name == NULL)
+    if (type >= sizeof wire_rules / sizeof *wire_rules || wire_rules[type].name == NULL)
         return NULL;
-    return &rules[type];
+    return &wire_rules[type];
 }
 
-static enum wire_problem check_reserved(const uint8_t *bytes, size_t first, size_t count)
+static enum wire_problem wire_check_reserved(const uint8_t *bytes, size_t first, size_t count)
 {
     for (size_t i = first; i < first + count; i++)
         if (bytes[i] != 0)
@@ -97,7 +97,7 @@ void wire_hello_write(const struct wire_hello *hello, uint8_t bytes[WIRE_HELLO_B
     memcpy(bytes, &layout, sizeof layout);
 }
 
-static enum wire_problem check_hello(const struct hello_layout *layout)
+static enum wire_problem wire_check_hello(const struct hello_layout *layout)
 {
     if (layout->role != WIRE_FORWARD && layout->role != WIRE_REVERSE)
         return error_set(WIRE_MALFORMED, "hello: role %u is not known", layout->role);
@@ -137,13 +137,13 @@ enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES], struct 
         return error_set(WIRE_OTHER_VERSION, "hello: version %u of the protocol, expected %d",
                          sent_version, WIRE_VERSION);
     }
-    problem = check_hello(&layout);
+    problem = wire_check_hello(&layout);
     if (problem == WIRE_FINE)
-        problem =
-            check_reserved(bytes, offsetof(struct hello_layout, reserved), sizeof layout.reserved);
+        problem = wire_check_reserved(bytes, offsetof(struct hello_layout, reserved),
+                                      sizeof layout.reserved);
     if (problem == WIRE_FINE)
-        problem = check_reserved(bytes, offsetof(struct hello_layout, reserved_end),
-                                 sizeof layout.reserved_end);
+        problem = wire_check_reserved(bytes, offsetof(struct hello_layout, reserved_end),
+                                      sizeof layout.reserved_end);
     if (problem != WIRE_FINE)
         return problem;
     *hello = (struct wire_hello){
@@ -174,29 +174,31 @@ void wire_record_write(const struct wire_record *record, uint8_t bytes[WIRE_RECO
     memcpy(bytes, &layout, sizeof layout);
 }
 
-static enum wire_problem refuse_unused(const struct rule *rule, const char *field, uint64_t value)
+static enum wire_problem wire_refuse_unused(const struct rule *rule, const char *field,
+                                            uint64_t value)
 {
     return error_set(WIRE_MALFORMED, "%s: %s %" PRIu64 ", expected 0", rule->name, field, value);
 }
 
-static enum wire_problem check_unused(const struct rule *rule, const struct wire_record *record)
+static enum wire_problem wire_check_unused(const struct rule *rule,
+                                           const struct wire_record *record)
 {
     unsigned unused = ~rule->fields;
 
     if ((unused & SOCKET) && record->socket != 0)
-        return refuse_unused(rule, "socket", record->socket);
+        return wire_refuse_unused(rule, "socket", record->socket);
     if ((unused & SEQUENCE) && record->sequence != 0)
-        return refuse_unused(rule, "sequence", record->sequence);
+        return wire_refuse_unused(rule, "sequence", record->sequence);
     if ((unused & OFFSET) && record->offset != 0)
-        return refuse_unused(rule, "offset", record->offset);
+        return wire_refuse_unused(rule, "offset", record->offset);
     if ((unused & LENGTH) && record->length != 0)
-        return refuse_unused(rule, "length", record->length);
+        return wire_refuse_unused(rule, "length", record->length);
     if ((unused & TAG) && record->tag != 0)
-        return refuse_unused(rule, "tag", record->tag);
+        return wire_refuse_unused(rule, "tag", record->tag);
     return WIRE_FINE;
 }
 
-static enum wire_problem check_ready(const struct wire_record *record)
+static enum wire_problem wire_check_ready(const struct wire_record *record)
 {
     if (record->length > record->offset)
         return error_set(WIRE_MALFORMED,
@@ -210,7 +212,7 @@ static enum wire_problem check_ready(const struct wire_record *record)
     return WIRE_FINE;
 }
 
-static enum wire_problem check_slice(const struct wire_record *record)
+static enum wire_problem wire_check_slice(const struct wire_record *record)
 {
     uint64_t end;
 
@@ -231,7 +233,7 @@ static enum wire_problem check_slice(const struct wire_record *record)
     return WIRE_FINE;
 }
 
-static enum wire_problem check_abort(const struct wire_record *record)
+static enum wire_problem wire_check_abort(const struct wire_record *record)
 {
     if (record->sequence < TCPX_CUDA_ERROR || record->sequence > TCPX_IN_PROGRESS)
         return error_set(WIRE_MALFORMED,
@@ -240,9 +242,10 @@ static enum wire_problem check_abort(const struct wire_record *record)
     return WIRE_FINE;
 }
 
-static enum wire_problem check_record(const struct rule *rule, const struct wire_record *record)
+static enum wire_problem wire_check_record(const struct rule *rule,
+                                           const struct wire_record *record)
 {
-    enum wire_problem problem = check_unused(rule, record);
+    enum wire_problem problem = wire_check_unused(rule, record);
 
     if (problem != WIRE_FINE)
         return problem;
@@ -254,11 +257,11 @@ static enum wire_problem check_record(const struct rule *rule, const struct wire
                          rule->name, record->length, rule->longest);
     switch (record->type) {
     case WIRE_READY:
-        return check_ready(record);
+        return wire_check_ready(record);
     case WIRE_SLICE:
-        return check_slice(record);
+        return wire_check_slice(record);
     case WIRE_ABORT:
-        return check_abort(record);
+        return wire_check_abort(record);
     default:
         return WIRE_FINE;
     }
@@ -273,7 +276,7 @@ enum wire_problem wire_record_read(const uint8_t bytes[WIRE_RECORD_BYTES], enum 
     enum wire_problem problem;
 
     memcpy(&layout, bytes, sizeof layout);
-    rule = find_rule(layout.type);
+    rule = wire_find_rule(layout.type);
     if (rule == NULL)
         return error_set(WIRE_MALFORMED, "record type %u is not known", layout.type);
     if (!(rule->roles & role))
@@ -290,7 +293,7 @@ enum wire_problem wire_record_read(const uint8_t bytes[WIRE_RECORD_BYTES], enum 
         .length = le64toh(layout.length),
         .tag = le64toh(layout.tag),
     };
-    problem = check_record(rule, &seen);
+    problem = wire_check_record(rule, &seen);
     if (problem != WIRE_FINE)
         return problem;
     *record = seen;
@@ -299,7 +302,7 @@ enum wire_problem wire_record_read(const uint8_t bytes[WIRE_RECORD_BYTES], enum 
 
 const char *wire_type_name(unsigned type)
 {
-    const struct rule *rule = find_rule(type);
+    const struct rule *rule = wire_find_rule(type);
 
     return rule != NULL ? rule->name : "unknown";
 }

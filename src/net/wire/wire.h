@@ -114,7 +114,7 @@ struct wire_record {
 /* What a hello or record was refused for. */
 enum wire_problem {
     WIRE_FINE,
-    WIRE_NOT_TCPX,      /* another magic: somebody else's protocol, or a scan */
+    WIRE_NOT_TCPX,      /* another magic: another protocol, or a port scan */
     WIRE_OTHER_VERSION, /* tcpx, but of another version; *version says which */
     WIRE_MALFORMED,     /* a field that no tcpx would have sent; the text says which */
 };
