@@ -2,7 +2,7 @@
  * The connecting side of the bootstrap: tries all addresses in turn until a peer is there. Why a
  * try failed decides whether there is another one.
  */
-#include "session/bootstrap.h"
+#include "session/bootstrap_connect.h"
 
 #include "base/clock.h"
 #include "base/fork.h"

@@ -4,7 +4,7 @@
  * flood of strangers that do not greet never evicts a newcomer that has greeted, and a peer that
  * was evicted tries again.
  */
-#include "session/bootstrap.h"
+#include "session/bootstrap_listen.h"
 
 #include "base/clock.h"
 #include "base/fork.h"

@@ -1,0 +1,15 @@
+/* The connecting side of the bootstrap (session/bootstrap.h). */
+#ifndef TCPX_SESSION_BOOTSTRAP_CONNECT_H
+#define TCPX_SESSION_BOOTSTRAP_CONNECT_H
+
+#include "session/control.h"
+
+/*
+ * Tries all addresses of `host` until the deadline, with short pauses while nobody listens there
+ * yet; the text then says why the last try failed. A peer of another protocol, version or secret is
+ * an error at once.
+ */
+MUST_CHECK int bootstrap_connect(const char *host, uint16_t port, const char *secret_file,
+                                 uint64_t deadline, struct control **control);
+
+#endif
