@@ -311,7 +311,7 @@ uint64_t inside_received(struct net_comm *comm, unsigned socket)
 
 enum { INSIDE_MOST_SLOTS = 64 };
 
-static struct staging_share pool;
+static struct pinned_share pool;
 
 unsigned inside_slots_used(const struct net_comm *comm)
 {
@@ -320,28 +320,28 @@ unsigned inside_slots_used(const struct net_comm *comm)
 
 int inside_slots_open(unsigned most)
 {
-    return staging_join(0, most, &pool);
+    return pinned_join(PINNED_STAGING, 0, 0, most, &pool);
 }
 
 void inside_slots_close(void)
 {
-    staging_leave(&pool);
+    pinned_leave(&pool);
 }
 
 int inside_free_slots(const uint8_t **hosts, unsigned most, unsigned *count)
 {
-    struct staging_slot *taken[INSIDE_MOST_SLOTS];
+    struct pinned_slot *taken[INSIDE_MOST_SLOTS];
     int result = TCPX_SUCCESS;
     unsigned i = 0;
 
     for (; i < most && i < INSIDE_MOST_SLOTS; i++) {
-        result = staging_take(&pool, &taken[i]);
+        result = pinned_take(&pool, &taken[i]);
         if (result != TCPX_SUCCESS || taken[i] == NULL)
             break;
         hosts[i] = taken[i]->host;
     }
     *count = i;
     while (i > 0)
-        staging_give(&pool, taken[--i]);
+        pinned_give(&pool, taken[--i]);
     return result;
 }

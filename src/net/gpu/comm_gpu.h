@@ -7,15 +7,15 @@
 
 #include "net/comm/for_movers.h"
 #include "net/devmem/devmem.h"
-#include "net/gpu/staging.h"
+#include "net/gpu/pinned_pool.h"
 
 #include <stdatomic.h>
 
 /* A slot that a receiving socket fills. */
 struct rx_slot {
-    struct staging_slot *slot; /* NULL: none */
-    uint64_t bytes;            /* that are in it */
-    uint64_t room;             /* that will be, before they are copied on */
+    struct pinned_slot *slot; /* NULL: none */
+    uint64_t bytes;           /* that are in it */
+    uint64_t room;            /* that will be, before they are copied on */
 };
 
 /* What a send waits for on the GPU. */
@@ -26,7 +26,7 @@ struct send_gate {
 
 struct comm_gpu {
     int device;
-    struct staging_share share;
+    struct pinned_share share;
     struct gpu_stream *stream;
     struct queue copies;     /* struct copy, as they were put on the stream */
     struct queue ready;      /* sender: struct copy that a socket can send */

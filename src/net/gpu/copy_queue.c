@@ -21,7 +21,7 @@ bool copy_queue_add(struct net_comm *comm, const struct copy *copy, int result)
         recorded = gpu_event_record(copy->slot->event, gpu->stream);
     }
     if (recorded != TCPX_SUCCESS) {
-        staging_retire(&gpu->share, copy->slot);
+        pinned_retire(&gpu->share, copy->slot);
         return false;
     }
     request_hold(copy->request);
@@ -42,7 +42,7 @@ static void copy_end(struct net_comm *comm, const struct copy *copy, bool lost)
     stages_copy_ended(&comm->copying);
     request_let_go(copy->request);
     if (lost)
-        staging_retire(&comm->gpu->share, copy->slot);
+        pinned_retire(&comm->gpu->share, copy->slot);
     else
         copy->ended(comm, copy);
 }
@@ -99,10 +99,10 @@ void copy_queue_close(struct net_comm *comm)
         if (result != TCPX_SUCCESS) /* once more: a single query may fail */
             result = gpu_event_wait(copy.slot->event, deadline);
         if (result == TCPX_SUCCESS) {
-            staging_give(&comm->gpu->share, copy.slot);
+            pinned_give(&comm->gpu->share, copy.slot);
         } else {
             log_warn("a copy did not end when its comm was closed: %s", error_text());
-            staging_retire(&comm->gpu->share, copy.slot);
+            pinned_retire(&comm->gpu->share, copy.slot);
         }
     }
 }

@@ -8,7 +8,7 @@
 #include "net/gpu/comm_gpu.h"
 
 struct copy {
-    struct staging_slot *slot;
+    struct pinned_slot *slot;
     struct net_request *request; /* NULL: none waits for it any more */
     uint64_t offset;             /* in the message */
     uint64_t bytes;

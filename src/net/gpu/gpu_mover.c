@@ -62,7 +62,7 @@ static void gpu_mover_free(struct net_comm *comm)
     queue_destroy(&gpu->ready);
     gpu_stream_destroy(gpu->stream);
     send_gates_destroy(comm);
-    staging_leave(&gpu->share);
+    pinned_leave(&gpu->share);
     free(gpu);
     comm->gpu = NULL;
     comm->mover = NULL;
@@ -112,11 +112,11 @@ static int gpu_mover_create(struct net_comm *comm, int device)
         return error_system(ENOMEM, "the GPU memory of a comm");
     comm->gpu = gpu;
     gpu->device = device;
-    result = staging_join(device, most, &gpu->share);
+    result = pinned_join(PINNED_STAGING, device, 0, most, &gpu->share);
     if (result == TCPX_SUCCESS)
         result = send_gates_create(comm);
     if (result == TCPX_SUCCESS)
-        result = gpu_stream_create(staging_gpu(&gpu->share), &gpu->stream);
+        result = gpu_stream_create(pinned_gpu(&gpu->share), &gpu->stream);
     if (result == TCPX_SUCCESS)
         result = queue_init(&gpu->copies, most, sizeof(struct copy));
     if (result == TCPX_SUCCESS)

@@ -26,7 +26,7 @@ struct part {
     struct net_request *request;
     uint64_t offset; /* in the message */
     uint64_t bytes;
-    struct staging_slot *slot; /* descriptors first, then bytes that came without a page */
+    struct pinned_slot *slot; /* descriptors first, then bytes that came without a page */
     struct scatter_list scatter;
     struct token_list tokens;
     struct scatter_fragment fragments[MOST_FRAGMENTS];
@@ -81,8 +81,8 @@ static int rx_devmem_open_lane(struct net_comm *comm, unsigned socket)
     comm->gpu->devmem->lanes[socket] = lane;
     comm->rx.lane_sinks[socket] = &sink_devmem;
     result = comm->link.no_kernels
-                 ? unpack_create_as(staging_gpu(&comm->gpu->share), UNPACK_HOST, &lane->engine)
-                 : unpack_create(staging_gpu(&comm->gpu->share), &lane->engine);
+                 ? unpack_create_as(pinned_gpu(&comm->gpu->share), UNPACK_HOST, &lane->engine)
+                 : unpack_create(pinned_gpu(&comm->gpu->share), &lane->engine);
     if (result == TCPX_SUCCESS)
         result =
             devmem_socket_open(comm->gpu->devmem->pool, comm->link.forward[socket], &lane->socket);
@@ -157,9 +157,9 @@ static void rx_devmem_wait_for_part(struct devmem_lane *lane, struct part *part,
 static void rx_devmem_let_go_of_slot(struct net_comm *comm, struct part *part)
 {
     if (part->lost)
-        staging_retire(&comm->gpu->share, part->slot);
+        pinned_retire(&comm->gpu->share, part->slot);
     else
-        staging_give(&comm->gpu->share, part->slot);
+        pinned_give(&comm->gpu->share, part->slot);
     part->slot = NULL;
 }
 
@@ -209,7 +209,7 @@ void rx_devmem_close(struct net_comm *comm)
 
 static uint32_t rx_devmem_fragments_of(const struct net_comm *comm)
 {
-    uint64_t room = staging_slot_bytes(&comm->gpu->share) / 4 / sizeof(struct unpack_descriptor);
+    uint64_t room = pinned_slot_bytes(&comm->gpu->share) / 4 / sizeof(struct unpack_descriptor);
 
     return room < MOST_FRAGMENTS ? (uint32_t)room : MOST_FRAGMENTS;
 }
@@ -222,7 +222,7 @@ static uint64_t rx_devmem_host_start(const struct net_comm *comm)
 
 static uint64_t rx_devmem_host_room(const struct net_comm *comm)
 {
-    return staging_slot_bytes(&comm->gpu->share) - rx_devmem_host_start(comm);
+    return pinned_slot_bytes(&comm->gpu->share) - rx_devmem_host_start(comm);
 }
 
 static uint64_t rx_devmem_host_used(const struct part *part)
@@ -393,7 +393,7 @@ static int rx_devmem_copy_to_host(struct net_comm *comm, struct devmem_lane *lan
     const struct unpack_descriptor *descriptors = (struct unpack_descriptor *)part->slot->host;
     const struct scatter_fragment *fragment;
     uint32_t cursor = 0;
-    int result = gpu_flush_inbound_writes(staging_gpu(&comm->gpu->share));
+    int result = gpu_flush_inbound_writes(pinned_gpu(&comm->gpu->share));
 
     while ((fragment = scatter_list_next_host(&part->scatter, &cursor)) != NULL)
         for (uint64_t at = 0, most; at < fragment->length; at += most) {
@@ -513,7 +513,7 @@ static struct part *rx_devmem_part_to_fill(struct net_comm *comm, struct devmem_
         return part;
     if (lane->under_way == PARTS)
         return NULL;
-    result = staging_take(&comm->gpu->share, &part->slot);
+    result = pinned_take(&comm->gpu->share, &part->slot);
     if (result != TCPX_SUCCESS)
         comm_fail_copies(comm, result);
     if (part->slot == NULL)

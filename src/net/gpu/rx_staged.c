@@ -11,14 +11,14 @@
 
 static void rx_staged_copy_ended(struct net_comm *comm, const struct copy *copy)
 {
-    staging_give(&comm->gpu->share, copy->slot);
+    pinned_give(&comm->gpu->share, copy->slot);
     /* Without a request: a stream of the caller waits for it. */
     if (!comm->copies_failed && copy->request != NULL)
         rx_copied(comm, copy->request, copy->bytes);
 }
 
 static bool rx_staged_copy(struct net_comm *comm, struct net_request *request,
-                           struct staging_slot *slot, uint64_t offset, uint64_t bytes)
+                           struct pinned_slot *slot, uint64_t offset, uint64_t bytes)
 {
     const struct copy copy = {.slot = slot,
                               .request = request,
@@ -48,12 +48,12 @@ static bool rx_staged_reserve(struct net_comm *comm, unsigned socket)
     comm->mover->poll(comm);
     if (comm->result != TCPX_SUCCESS)
         return false;
-    result = staging_take(&comm->gpu->share, &slot->slot);
+    result = pinned_take(&comm->gpu->share, &slot->slot);
     if (result != TCPX_SUCCESS)
         comm_fail_copies(comm, result);
     slot->bytes = 0;
     slot->room = slice_piece_bytes(comm->rx.incoming[socket].payload.left,
-                                   staging_slot_bytes(&comm->gpu->share));
+                                   pinned_slot_bytes(&comm->gpu->share));
     return slot->slot != NULL;
 }
 
@@ -97,12 +97,12 @@ const struct sink_ops sink_staged = {.name = "staged",
 static void rx_staged_deliver(struct net_comm *comm, struct net_request *request)
 {
     struct unexpected *message = request->arrived;
-    uint64_t most = staging_slot_bytes(&comm->gpu->share);
+    uint64_t most = pinned_slot_bytes(&comm->gpu->share);
 
     while (request->moved < message->bytes) {
         uint64_t bytes = slice_piece_bytes(message->bytes - request->moved, most);
-        struct staging_slot *slot = NULL;
-        int result = staging_take(&comm->gpu->share, &slot);
+        struct pinned_slot *slot = NULL;
+        int result = pinned_take(&comm->gpu->share, &slot);
 
         if (result != TCPX_SUCCESS)
             comm_fail_copies(comm, result);
@@ -158,5 +158,5 @@ void rx_staged_close(struct net_comm *comm)
     COMM_LOCKED(comm);
     for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++)
         if (comm->gpu->rx_slots[i].slot != NULL)
-            staging_give(&comm->gpu->share, comm->gpu->rx_slots[i].slot);
+            pinned_give(&comm->gpu->share, comm->gpu->rx_slots[i].slot);
 }

@@ -42,7 +42,7 @@ static uint64_t tx_staged_copy_bytes(const struct net_comm *comm, uint64_t left)
 {
     const uint64_t least = 256 << 10; /* a copy costs the driver as much as some 100 KiB */
     uint64_t bytes = slice_bytes(comm, left, comm->link.largest_slice);
-    uint64_t most = staging_slot_bytes(&comm->gpu->share);
+    uint64_t most = pinned_slot_bytes(&comm->gpu->share);
 
     if (bytes < least && comm->link.largest_slice >= least)
         bytes = least;
@@ -52,7 +52,7 @@ static uint64_t tx_staged_copy_bytes(const struct net_comm *comm, uint64_t left)
 static void tx_staged_copy_ended(struct net_comm *comm, const struct copy *copy)
 {
     if (comm->result != TCPX_SUCCESS)
-        staging_give(&comm->gpu->share, copy->slot);
+        pinned_give(&comm->gpu->share, copy->slot);
     else if (!queue_push(&comm->gpu->ready, copy))
         comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "more copies than slots"));
 }
@@ -61,7 +61,7 @@ static bool tx_staged_copy(struct net_comm *comm, struct net_request *request)
 {
     struct copy copy = {
         .request = request, .offset = request->gpu.staged, .ended = tx_staged_copy_ended};
-    int result = staging_take(&comm->gpu->share, &copy.slot);
+    int result = pinned_take(&comm->gpu->share, &copy.slot);
 
     if (result != TCPX_SUCCESS) {
         comm_fail_copies(comm, result);
@@ -120,7 +120,7 @@ void tx_staged_take_piece(struct net_comm *comm)
 void tx_staged_piece_sent(struct net_comm *comm, void *piece)
 {
     COMM_LOCKED(comm);
-    staging_give(&comm->gpu->share, piece);
+    pinned_give(&comm->gpu->share, piece);
 }
 
 void tx_staged_drop_pieces(struct net_comm *comm)
@@ -129,7 +129,7 @@ void tx_staged_drop_pieces(struct net_comm *comm)
 
     COMM_LOCKED(comm);
     while (queue_pop(&comm->gpu->ready, &copy))
-        staging_give(&comm->gpu->share, copy.slot);
+        pinned_give(&comm->gpu->share, copy.slot);
 }
 
 void tx_staged_close(struct net_comm *comm)
@@ -137,5 +137,5 @@ void tx_staged_close(struct net_comm *comm)
     tx_staged_drop_pieces(comm);
     for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++)
         if (comm->tx.outgoing[i].piece != NULL)
-            staging_give(&comm->gpu->share, comm->tx.outgoing[i].piece);
+            pinned_give(&comm->gpu->share, comm->tx.outgoing[i].piece);
 }

@@ -2,7 +2,7 @@
 #include "net/gpu/unpack_queue.h"
 
 #include "base/config.h"
-#include "net/gpu/bounce.h"
+#include "net/gpu/pinned_pool.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -24,7 +24,8 @@ struct unpack_place {
 };
 
 struct unpack_queue_state {
-    struct bounce_region region; /* pages for payload; behind them the queue and the handle */
+    struct pinned_share share;
+    struct pinned_slot *memory; /* pages for payload; behind them the queue and the handle */
     struct unpack_queue *queue;
     uint32_t largest; /* bytes in one descriptor; 0: as many as there are */
     uint32_t page_count;
@@ -59,26 +60,29 @@ static int unpack_queue_create(struct net_comm *comm, int device, uint32_t large
     state = calloc(1, sizeof *state + pages * sizeof *state->is_taken);
     if (state == NULL)
         return error_system(ENOMEM, "an unpack queue");
-    result = bounce_take(device, pages * PAGE + behind, &state->region);
+    result = pinned_join(PINNED_BOUNCE, device, pages * PAGE + behind, 1, &state->share);
+    if (result == TCPX_SUCCESS)
+        result = pinned_take(&state->share, &state->memory);
     if (result != TCPX_SUCCESS) {
+        pinned_leave(&state->share);
         free(state);
         return result;
     }
     state->largest = largest;
     state->page_count = (uint32_t)pages;
     state->pages_left = (uint32_t)pages;
-    state->queue = (struct unpack_queue *)(state->region.host + pages * PAGE);
+    state->queue = (struct unpack_queue *)(state->memory->host + pages * PAGE);
     memset(state->queue->counts, 0, sizeof state->queue->counts);
     handle = (struct unpack_device_handle *)(state->queue + 1);
     *handle = (struct unpack_device_handle){
-        .queue = (struct unpack_queue *)(uintptr_t)(state->region.device + pages * PAGE),
-        .bounce = (void *)(uintptr_t)bounce_base(&state->region),
+        .queue = (struct unpack_queue *)(uintptr_t)(state->memory->device + pages * PAGE),
+        .bounce = (void *)(uintptr_t)pinned_base(&state->share),
         .head = UNPACK_HEAD_START};
     *out = (struct net_device_handle){
         .type = NET_DEVICE_UNPACK,
         .version = UNPACK_VERSION,
         .handle =
-            (void *)(uintptr_t)(state->region.device + pages * PAGE + sizeof(struct unpack_queue)),
+            (void *)(uintptr_t)(state->memory->device + pages * PAGE + sizeof(struct unpack_queue)),
         .size = sizeof *handle,
         .needs_proxy_progress = 1};
     comm->unpack_queue = state;
@@ -99,7 +103,8 @@ int unpack_queue_open(struct net_comm *comm, int device, uint32_t largest,
 
 static void unpack_queue_close(struct net_comm *comm)
 {
-    bounce_give(&comm->unpack_queue->region);
+    pinned_give(&comm->unpack_queue->share, comm->unpack_queue->memory);
+    pinned_leave(&comm->unpack_queue->share);
     free(comm->unpack_queue);
 }
 
@@ -190,7 +195,7 @@ uint8_t *unpack_queue_where(const struct net_comm *comm, const struct net_reques
     while (offset >= (uint64_t)place->runs[i].count * PAGE)
         offset -= (uint64_t)place->runs[i++].count * PAGE;
     *most = (uint64_t)place->runs[i].count * PAGE - offset;
-    return comm->unpack_queue->region.host + (uint64_t)place->runs[i].page * PAGE + offset;
+    return comm->unpack_queue->memory->host + (uint64_t)place->runs[i].page * PAGE + offset;
 }
 
 gpu_address unpack_queue_where_on_gpu(const struct net_comm *comm,
@@ -200,8 +205,8 @@ gpu_address unpack_queue_where_on_gpu(const struct net_comm *comm,
     uint64_t most;
     const uint8_t *place = unpack_queue_where(comm, request, offset, &most);
 
-    return most >= bytes ? comm->unpack_queue->region.device +
-                               (uint64_t)(place - comm->unpack_queue->region.host)
+    return most >= bytes ? comm->unpack_queue->memory->device +
+                               (uint64_t)(place - comm->unpack_queue->memory->host)
                          : 0;
 }
 
@@ -250,7 +255,8 @@ static uint32_t unpack_describe(const struct unpack_queue_state *state,
     uint32_t count = 0;
 
     for (uint32_t i = 0; at < bytes; i++) {
-        uint64_t source = state->region.offset + (uint64_t)place->runs[i].page * PAGE;
+        uint64_t source = state->memory->device - pinned_base(&state->share) +
+                          (uint64_t)place->runs[i].page * PAGE;
         uint64_t left = (uint64_t)place->runs[i].count * PAGE;
 
         left = left < bytes - at ? left : bytes - at;
