@@ -138,16 +138,17 @@ static int profiler(void **event, int type, void *parent, int64_t id, void *extr
 
 /* --- calls ----------------------------------------------------------------------------------- */
 
-/* The members that every version, every one from 7, from 11 on has with the same parameters. */
-#define FROM_7(p, use)                                                                             \
-    ((p)->version == 7    ? (p)->table.v7->use                                                     \
-     : (p)->version == 8  ? (p)->table.v8->use                                                     \
-     : (p)->version == 9  ? (p)->table.v9->use                                                     \
-     : (p)->version == 10 ? (p)->table.v10->use                                                    \
-     : (p)->version == 11 ? (p)->table.v11->use                                                    \
-                          : (p)->table.v12->use)
-#define EACH(p, use)    ((p)->version == 6 ? (p)->table.v6->use : FROM_7(p, use))
-#define FROM_11(p, use) ((p)->version == 11 ? (p)->table.v11->use : (p)->table.v12->use)
+/* A call of one version, and of all versions of a range, where its parameters are the same. */
+#define OF(p, number, use) (p)->version == (number) ? (p)->table.v##number->use
+#define FROM_11(p, use)    (OF(p, 11, use) : (p)->table.v12->use)
+#define FROM_10(p, use)    (OF(p, 10, use) : FROM_11(p, use))
+#define FROM_9(p, use)     (OF(p, 9, use) : FROM_10(p, use))
+#define FROM_8(p, use)     (OF(p, 8, use) : FROM_9(p, use))
+#define FROM_7(p, use)     (OF(p, 7, use) : FROM_8(p, use))
+#define EACH(p, use)       (OF(p, 6, use) : FROM_7(p, use))
+#define UNTIL_8(p, use)    (OF(p, 6, use) : OF(p, 7, use) : (p)->table.v8->use)
+#define UNTIL_9(p, use)    ((p)->version < 9 ? UNTIL_8(p, use) : (p)->table.v9->use)
+#define UNTIL_10(p, use)   ((p)->version < 10 ? UNTIL_9(p, use) : (p)->table.v10->use)
 
 const char *plugin_name(const struct plugin *plugin)
 {
@@ -163,20 +164,11 @@ int plugin_init(struct plugin *plugin)
 {
     static struct nccl_config config = {.traffic_class = -1};
 
-    switch (plugin->version) {
-    case 6:
-        return plugin->table.v6->init(plugin_logger);
-    case 7:
-        return plugin->table.v7->init(plugin_logger);
-    case 8:
-        return plugin->table.v8->init(plugin_logger);
-    case 9:
-        return plugin->table.v9->init(plugin_logger);
-    case 10:
+    if (plugin->version < 10)
+        return UNTIL_9(plugin, init(plugin_logger));
+    if (plugin->version == 10)
         return plugin->table.v10->init(plugin_logger, profiler);
-    default:
-        return FROM_11(plugin, init(&plugin->context, 0x1234, &config, plugin_logger, profiler));
-    }
+    return FROM_11(plugin, init(&plugin->context, 0x1234, &config, plugin_logger, profiler));
 }
 
 int plugin_finalize(struct plugin *plugin)
@@ -196,104 +188,70 @@ int plugin_devices(const struct plugin *plugin, int *count)
 
 int plugin_raw_properties(const struct plugin *plugin, int device, void *props, size_t *bytes)
 {
-    switch (plugin->version) {
-    case 6:
-        *bytes = sizeof(struct nccl_props_v6);
-        return plugin->table.v6->get_properties(device, props);
-    case 7:
-        *bytes = sizeof(struct nccl_props_v7);
-        return plugin->table.v7->get_properties(device, props);
-    case 8:
-        *bytes = sizeof(struct nccl_props_v8);
-        return plugin->table.v8->get_properties(device, props);
-    case 9:
-        *bytes = sizeof(struct nccl_props_v9);
-        return plugin->table.v9->get_properties(device, props);
-    case 10:
-        *bytes = sizeof(struct nccl_props_v9);
-        return plugin->table.v10->get_properties(device, props);
-    case 11:
-        *bytes = sizeof(struct nccl_props_v11);
-        return plugin->table.v11->get_properties(device, props);
-    default:
-        *bytes = sizeof(struct nccl_props_v12);
-        return plugin->table.v12->get_properties(device, props);
-    }
+    static const size_t sizes[] = {sizeof(struct nccl_props_v6), sizeof(struct nccl_props_v7),
+                                   sizeof(struct nccl_props_v8), sizeof(struct nccl_props_v9),
+                                   sizeof(struct nccl_props_v9), sizeof(struct nccl_props_v11),
+                                   sizeof(struct nccl_props_v12)};
+
+    *bytes = sizes[plugin->version - FIRST_VERSION];
+    return EACH(plugin, get_properties(device, props));
 }
 
-#define COPY_COMMON(to, from)                                                                      \
-    do {                                                                                           \
-        (to)->name = (from).name;                                                                  \
-        (to)->pci_path = (from).pci_path;                                                          \
-        (to)->guid = (from).guid;                                                                  \
-        (to)->ptr_support = (from).ptr_support;                                                    \
-        (to)->speed = (from).speed;                                                                \
-        (to)->max_comms = (from).max_comms;                                                        \
-        (to)->max_recvs = (from).max_recvs;                                                        \
-    } while (0)
-#define COPY_DEVICE(to, from)                                                                      \
-    do {                                                                                           \
-        COPY_COMMON(to, from);                                                                     \
-        (to)->net_device_type = (from).net_device_type;                                            \
-        (to)->net_device_version = (from).net_device_version;                                      \
-    } while (0)
+/* The members of a version's struct, and of those before it. */
+#define COPY_6(to, from)                                                                           \
+    (to)->name = (from).name, (to)->pci_path = (from).pci_path, (to)->guid = (from).guid,          \
+    (to)->ptr_support = (from).ptr_support, (to)->speed = (from).speed, (to)->port = (from).port,  \
+    (to)->latency = (from).latency, (to)->max_comms = (from).max_comms,                            \
+    (to)->max_recvs = (from).max_recvs
+#define COPY_7(to, from)                                                                           \
+    COPY_6(to, from), (to)->net_device_type = (from).net_device_type,                              \
+                      (to)->net_device_version = (from).net_device_version
+#define COPY_8(to, from) COPY_7(to, from), (to)->reg_is_global = (from).reg_is_global
+#define COPY_9(to, from)                                                                           \
+    COPY_8(to, from),                                                                              \
+        (to)->force_flush = (from).force_flush, (to)->parts = (from).virtual_device.count,         \
+        (to)->first_part = (from).virtual_device.devices[0],                                       \
+        (to)->max_p2p_bytes = (from).max_p2p_bytes, (to)->max_coll_bytes = (from).max_coll_bytes
+#define COPY_11(to, from)                                                                          \
+    COPY_9(to, from), (to)->max_multi_request_size = (from).max_multi_request_size
+#define COPY_12(to, from)                                                                          \
+    COPY_11(to, from), (to)->rail_id = (from).rail_id, (to)->plane_id = (from).plane_id
+
+struct plugin_properties plugin_read_properties(int version, const union plugin_raw *raw)
+{
+    struct plugin_properties props = {.net_device_type = NCCL_DEVICE_HOST};
+
+    if (version == 6)
+        COPY_6(&props, raw->v6);
+    else if (version == 7)
+        COPY_7(&props, raw->v7);
+    else if (version == 8)
+        COPY_8(&props, raw->v8);
+    else if (version <= 10)
+        COPY_9(&props, raw->v9);
+    else if (version == 11)
+        COPY_11(&props, raw->v11);
+    else
+        COPY_12(&props, raw->v12);
+    return props;
+}
 
 int plugin_properties(const struct plugin *plugin, int device, struct plugin_properties *props)
 {
-    union {
-        struct nccl_props_v6 v6;
-        struct nccl_props_v7 v7;
-        struct nccl_props_v8 v8;
-        struct nccl_props_v9 v9;
-        struct nccl_props_v11 v11;
-        struct nccl_props_v12 v12;
-    } raw;
+    union plugin_raw raw;
     size_t bytes;
     int result = plugin_raw_properties(plugin, device, &raw, &bytes);
 
-    *props = (struct plugin_properties){.net_device_type = NCCL_DEVICE_HOST};
-    if (result != NCCL_SUCCESS)
-        return result;
-    switch (plugin->version) {
-    case 6:
-        COPY_COMMON(props, raw.v6);
-        break;
-    case 7:
-        COPY_DEVICE(props, raw.v7);
-        break;
-    case 8:
-        COPY_DEVICE(props, raw.v8);
-        break;
-    case 9:
-    case 10:
-        COPY_DEVICE(props, raw.v9);
-        break;
-    case 11:
-        COPY_DEVICE(props, raw.v11);
-        break;
-    default:
-        COPY_DEVICE(props, raw.v12);
-        break;
-    }
-    return NCCL_SUCCESS;
+    if (result == NCCL_SUCCESS)
+        *props = plugin_read_properties(plugin->version, &raw);
+    return result;
 }
 
 int plugin_listen(const struct plugin *plugin, int device, void *handle, void **comm)
 {
-    switch (plugin->version) {
-    case 6:
-        return plugin->table.v6->listen(device, handle, comm);
-    case 7:
-        return plugin->table.v7->listen(device, handle, comm);
-    case 8:
-        return plugin->table.v8->listen(device, handle, comm);
-    case 9:
-        return plugin->table.v9->listen(device, handle, comm);
-    case 10:
-        return plugin->table.v10->listen(device, handle, comm);
-    default:
-        return FROM_11(plugin, listen(plugin->context, device, handle, comm));
-    }
+    if (plugin->version < 11)
+        return UNTIL_10(plugin, listen(device, handle, comm));
+    return FROM_11(plugin, listen(plugin->context, device, handle, comm));
 }
 
 int plugin_connect(const struct plugin *plugin, int device, void *handle, void **comm,
@@ -301,20 +259,15 @@ int plugin_connect(const struct plugin *plugin, int device, void *handle, void *
 {
     struct nccl_config config = {.traffic_class = -1};
 
-    switch (plugin->version) {
-    case 6:
+    if (plugin->version == 6)
         return plugin->table.v6->connect(device, handle, comm);
-    case 7:
-        return plugin->table.v7->connect(device, handle, comm, device_comm);
-    case 8:
-        return plugin->table.v8->connect(device, handle, comm, device_comm);
-    case 9:
-        return plugin->table.v9->connect(device, handle, comm, device_comm);
-    case 10:
+    if (plugin->version == 10)
         return plugin->table.v10->connect(device, &config, handle, comm, device_comm);
-    default:
+    if (plugin->version >= 11)
         return FROM_11(plugin, connect(plugin->context, device, handle, comm, device_comm));
-    }
+    return (OF(plugin, 7, connect(device, handle, comm, device_comm))
+            : OF(plugin, 8, connect(device, handle, comm, device_comm))
+            : plugin->table.v9->connect(device, handle, comm, device_comm));
 }
 
 int plugin_accept(const struct plugin *plugin, void *listening, void **comm,
@@ -328,20 +281,9 @@ int plugin_accept(const struct plugin *plugin, void *listening, void **comm,
 int plugin_reg(const struct plugin *plugin, void *comm, void *data, size_t size, int type,
                void **mhandle)
 {
-    switch (plugin->version) {
-    case 6:
-        return plugin->table.v6->reg_mr(comm, data, (int)size, type, mhandle);
-    case 7:
-        return plugin->table.v7->reg_mr(comm, data, (int)size, type, mhandle);
-    case 8:
-        return plugin->table.v8->reg_mr(comm, data, size, type, mhandle);
-    case 9:
-        return plugin->table.v9->reg_mr(comm, data, size, type, mhandle);
-    case 10:
-        return plugin->table.v10->reg_mr(comm, data, size, type, mhandle);
-    default:
-        return FROM_11(plugin, reg_mr(comm, data, size, type, mhandle));
-    }
+    if (plugin->version < 8)
+        return UNTIL_8(plugin, reg_mr(comm, data, (int)size, type, mhandle));
+    return FROM_8(plugin, reg_mr(comm, data, size, type, mhandle));
 }
 
 int plugin_reg_dmabuf(const struct plugin *plugin, void *comm, void *data, size_t size, int type,
@@ -361,20 +303,11 @@ int plugin_dereg(const struct plugin *plugin, void *comm, void *mhandle)
 int plugin_isend(const struct plugin *plugin, void *comm, void *data, int64_t size, int tag,
                  void *mhandle, void **request)
 {
-    switch (plugin->version) {
-    case 6:
-        return plugin->table.v6->isend(comm, data, (int)size, tag, mhandle, request);
-    case 7:
-        return plugin->table.v7->isend(comm, data, (int)size, tag, mhandle, request);
-    case 8:
-        return plugin->table.v8->isend(comm, data, (int)size, tag, mhandle, request);
-    case 9:
+    if (plugin->version < 9)
+        return UNTIL_8(plugin, isend(comm, data, (int)size, tag, mhandle, request));
+    if (plugin->version == 9)
         return plugin->table.v9->isend(comm, data, (size_t)size, tag, mhandle, request);
-    case 10:
-        return plugin->table.v10->isend(comm, data, (size_t)size, tag, mhandle, NULL, request);
-    default:
-        return FROM_11(plugin, isend(comm, data, (size_t)size, tag, mhandle, NULL, request));
-    }
+    return FROM_10(plugin, isend(comm, data, (size_t)size, tag, mhandle, NULL, request));
 }
 
 int plugin_irecv_n(const struct plugin *plugin, void *comm, int n, void **data,
@@ -387,20 +320,11 @@ int plugin_irecv_n(const struct plugin *plugin, void *comm, int n, void **data,
         large[i] = (size_t)sizes[i];
         small[i] = (int)sizes[i];
     }
-    switch (plugin->version) {
-    case 6:
-        return plugin->table.v6->irecv(comm, n, data, small, tags, mhandles, request);
-    case 7:
-        return plugin->table.v7->irecv(comm, n, data, small, tags, mhandles, request);
-    case 8:
-        return plugin->table.v8->irecv(comm, n, data, small, tags, mhandles, request);
-    case 9:
+    if (plugin->version < 9)
+        return UNTIL_8(plugin, irecv(comm, n, data, small, tags, mhandles, request));
+    if (plugin->version == 9)
         return plugin->table.v9->irecv(comm, n, data, large, tags, mhandles, request);
-    case 10:
-        return plugin->table.v10->irecv(comm, n, data, large, tags, mhandles, NULL, request);
-    default:
-        return FROM_11(plugin, irecv(comm, n, data, large, tags, mhandles, NULL, request));
-    }
+    return FROM_10(plugin, irecv(comm, n, data, large, tags, mhandles, NULL, request));
 }
 
 int plugin_irecv(const struct plugin *plugin, void *comm, void *data, int64_t size, int tag,

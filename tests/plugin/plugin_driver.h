@@ -29,17 +29,39 @@ struct plugin {
     void *context; /* from version 11 on */
 };
 
-/* The properties of any version; what a version does not have is as NCCL fills it in. */
+/* As the plugin writes them. */
+union plugin_raw {
+    struct nccl_props_v6 v6;
+    struct nccl_props_v7 v7;
+    struct nccl_props_v8 v8;
+    struct nccl_props_v9 v9; /* and 10 */
+    struct nccl_props_v11 v11;
+    struct nccl_props_v12 v12;
+    uint8_t bytes[256];
+};
+
+/* The properties of any version; what a version does not have is 0, as for NCCL. */
 struct plugin_properties {
-    const char *name;
-    const char *pci_path;
+    char *name;
+    char *pci_path;
     uint64_t guid;
     int ptr_support;
     int speed;
+    int port;
+    float latency;
     int max_comms;
     int max_recvs;
-    int net_device_type;
+    int net_device_type; /* from version 7 on */
     int net_device_version;
+    int reg_is_global; /* 8 */
+    int force_flush;   /* 9 */
+    int parts;
+    int first_part;
+    size_t max_p2p_bytes;
+    size_t max_coll_bytes;
+    int max_multi_request_size; /* 11 */
+    int rail_id;                /* 12 */
+    int plane_id;
 };
 
 /* --- loading -------------------------------------------------------------------------------- */
@@ -73,6 +95,7 @@ int plugin_init(struct plugin *plugin);
 int plugin_finalize(struct plugin *plugin); /* nothing before version 11 */
 int plugin_devices(const struct plugin *plugin, int *count);
 int plugin_properties(const struct plugin *plugin, int device, struct plugin_properties *props);
+struct plugin_properties plugin_read_properties(int version, const union plugin_raw *raw);
 /* As the plugin wrote them; returns how many bytes such a struct has in *bytes. */
 int plugin_raw_properties(const struct plugin *plugin, int device, void *props, size_t *bytes);
 

@@ -1,6 +1,7 @@
 /*
  * What the tests of the plugin share: all versions loaded once, two ends of a connection, messages
- * that can be told apart, and processes that are counted by what they hold.
+ * that can be told apart, and processes that are counted by what they hold. Its assertions work in
+ * child_fork() and child_exec() too: there they end the process.
  */
 #ifndef TCPX_TESTS_PLUGIN_TEST_H
 #define TCPX_TESTS_PLUGIN_TEST_H
@@ -8,6 +9,8 @@
 #include "tests/limit.h"
 #include "tests/plugin/plugin_driver.h"
 #include "tests/skip.h"
+#include "tests/support/cases.h"
+#include "tests/support/child.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -47,18 +50,7 @@
             fail_msg("%s: %d: %s", #call, result_, plugin_log_last());                             \
     } while (0)
 
-/* A test that runs once for each version, which it finds with plugin_of(). */
-#define VERSION_TEST(function, number)                                                             \
-    {                                                                                              \
-#function "_v" #number, function, NULL, NULL, (void *)(intptr_t)(number)                   \
-    }
-#define EACH_VERSION(function)                                                                     \
-    VERSION_TEST(function, 6), VERSION_TEST(function, 7), VERSION_TEST(function, 8),               \
-        VERSION_TEST(function, 9), VERSION_TEST(function, 10), VERSION_TEST(function, 11),         \
-        VERSION_TEST(function, 12)
-/* For what takes long: the oldest, and the newest of each way to pass a size and a context. */
-#define SOME_VERSIONS(function)                                                                    \
-    VERSION_TEST(function, 6), VERSION_TEST(function, 9), VERSION_TEST(function, 12)
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 /* --- time and amounts ------------------------------------------------------------------------ */
 
@@ -190,9 +182,14 @@ static inline int unload_all(void **state)
     return result | dlclose(library);
 }
 
-static inline const struct plugin *plugin_of(void *const *state)
+/* Another communicator of this process. */
+static inline struct plugin another_context(const struct plugin *plugin)
 {
-    return &plugins[(intptr_t)*state];
+    struct plugin other = *plugin;
+
+    other.context = NULL;
+    assert_works(plugin_init(&other));
+    return other;
 }
 
 /* --- two ends -------------------------------------------------------------------------------- */
@@ -204,22 +201,27 @@ struct pair {
     void *receiver;
 };
 
-/* Both ends by turns, as one thread of NCCL's may do. `device` is what accept is given. */
+/* One call of each end that is not there yet, as one thread of NCCL's may do. True: both are. */
+static inline bool pair_poll(struct pair *pair, void *listening, void *handle,
+                             struct nccl_device_handle **send_device,
+                             struct nccl_device_handle **device)
+{
+    if (pair->sender == NULL)
+        assert_works(plugin_connect(pair->from, 0, handle, &pair->sender, send_device));
+    if (pair->receiver == NULL)
+        assert_works(plugin_accept(pair->to, listening, &pair->receiver, device));
+    return pair->sender != NULL && pair->receiver != NULL;
+}
+
+/* Until both ends are there. `device` is what accept is given. */
 static inline void pair_meet(struct pair *pair, void *listening, void *handle,
                              struct nccl_device_handle **device)
 {
     uint64_t deadline = now_ms() + LIMIT_MS;
     struct nccl_device_handle *none = NULL;
 
-    pair->sender = NULL;
-    pair->receiver = NULL;
-    while (pair->sender == NULL || pair->receiver == NULL) {
-        if (pair->sender == NULL)
-            assert_works(plugin_connect(pair->from, 0, handle, &pair->sender, &none));
-        if (pair->receiver == NULL)
-            assert_works(plugin_accept(pair->to, listening, &pair->receiver, device));
+    while (!pair_poll(pair, listening, handle, &none, device))
         assert_true(now_ms() < deadline);
-    }
 }
 
 static inline void pair_open_device(struct pair *pair, const struct plugin *from,
@@ -242,10 +244,123 @@ static inline void pair_open(struct pair *pair, const struct plugin *plugin)
     pair_open_device(pair, plugin, plugin, &none);
 }
 
-static inline void pair_close(struct pair *pair)
+static inline void pair_close_sender(struct pair *pair)
 {
     assert_works(plugin_close_send(pair->from, pair->sender));
+    pair->sender = NULL;
+}
+
+static inline void pair_close_receiver(struct pair *pair)
+{
     assert_works(plugin_close_recv(pair->to, pair->receiver));
+    pair->receiver = NULL;
+}
+
+/* What is open of it. */
+static inline void pair_close(struct pair *pair)
+{
+    if (pair->sender != NULL)
+        pair_close_sender(pair);
+    if (pair->receiver != NULL)
+        pair_close_receiver(pair);
+}
+
+/* Closing waits for nobody. */
+static inline void pair_close_at_once(struct pair *pair, bool sender_first)
+{
+    uint64_t before = now_ms();
+
+    if (sender_first)
+        pair_close_sender(pair);
+    pair_close_receiver(pair);
+    pair_close(pair);
+    assert_true(now_ms() - before < CLOSE_MS);
+}
+
+/* --- cases ----------------------------------------------------------------------------------- */
+
+/* Bits by version; the other bits say in which modes a case runs only. */
+enum {
+    ALL_VERSIONS = 0x1fc0,
+    WITH_QUEUE = 0x1f80,
+    WITH_CONTEXT = 0x1800,
+    SOME_VERSIONS = 0x1240, /* for what takes long */
+    IN_HOST_MODE = 0x10000,
+    IN_UNPACK_MODE = 0x20000,
+};
+
+#define VERSION(number) (1 << (number))
+
+static inline void plugin_enter(const char *name, CMUnitTestFunction function, int versions)
+{
+    static char names[CASES_MOST][80];
+    int modes = versions & (IN_HOST_MODE | IN_UNPACK_MODE);
+
+    for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
+        if ((versions & VERSION(version)) != 0 && cases_count < CASES_MOST) {
+            snprintf(names[cases_count], sizeof names[cases_count], "%s_v%d", name, version);
+            cases_add(names[cases_count], function, version | modes);
+        }
+}
+
+static inline const struct plugin *plugin_of(void *const *state)
+{
+    return &plugins[(intptr_t)*state & 0xff];
+}
+
+/* A test that runs once for each of the versions: its body follows, with `plugin`. */
+#define VERSIONS_CASE(name, versions)                                                              \
+    static void case_##name(const struct plugin *plugin);                                          \
+    static void test_##name(void **state)                                                          \
+    {                                                                                              \
+        case_##name(plugin_of(state));                                                             \
+    }                                                                                              \
+    CASES_ENTER(name)                                                                              \
+    {                                                                                              \
+        plugin_enter("test_" #name, test_##name, versions);                                        \
+    }                                                                                              \
+    static void case_##name(const struct plugin *plugin)
+
+/* The same with a pair that is opened for it, and of which what is left open is closed. */
+#define PAIR_CASE(name, versions)                                                                  \
+    static void pair_case_##name(const struct plugin *plugin, struct pair *pair);                  \
+    VERSIONS_CASE(name, versions)                                                                  \
+    {                                                                                              \
+        struct pair pair;                                                                          \
+                                                                                                   \
+        pair_open(&pair, plugin);                                                                  \
+        pair_case_##name(plugin, &pair);                                                           \
+        pair_close(&pair);                                                                         \
+    }                                                                                              \
+    static void pair_case_##name(const struct plugin *plugin __attribute__((unused)),              \
+                                 struct pair *pair __attribute__((unused)))
+
+static inline bool plugin_wants(intptr_t state)
+{
+    return ((state & IN_HOST_MODE) == 0 || mode_is("host")) &&
+           ((state & IN_UNPACK_MODE) == 0 || mode_is("unpack"));
+}
+
+static inline int plugin_run(const char *group)
+{
+    cases_keep(plugin_wants);
+    return cases_run(group, load_all, unload_all);
+}
+
+/* Runs this program as a child, with these variables and no others; the last one is NULL. */
+static inline int plugin_exec(const char *name, const char *first, ...)
+{
+    char plugin[4200];
+    const char *variables[16] = {plugin, first};
+    va_list more;
+    int count = 1;
+
+    snprintf(plugin, sizeof plugin, "TCPX_TEST_PLUGIN=%s", plugin_path());
+    va_start(more, first);
+    while (variables[count] != NULL && count < 14)
+        variables[++count] = va_arg(more, const char *);
+    va_end(more);
+    return child_exec(name, variables);
 }
 
 /* --- messages -------------------------------------------------------------------------------- */
@@ -331,28 +446,40 @@ static inline void assert_holds(const uint8_t *buffer, size_t room, const uint8_
 
 /* --- requests -------------------------------------------------------------------------------- */
 
-static inline void *start_send(const struct pair *pair, void *data, int64_t bytes)
+/* A comm may be busy for a moment. `memory` is a registration, or NULL for host memory. */
+static inline void *start_send_of(const struct pair *pair, void *data, int64_t bytes, void *memory)
 {
     uint64_t deadline = now_ms() + LIMIT_MS;
     void *request = NULL;
 
     while (request == NULL) {
-        assert_works(plugin_isend(pair->from, pair->sender, data, bytes, 0, NULL, &request));
+        assert_works(plugin_isend(pair->from, pair->sender, data, bytes, 0, memory, &request));
         assert_true(now_ms() < deadline);
     }
     return request;
 }
 
-static inline void *start_receive(const struct pair *pair, void *data, int64_t room)
+static inline void *start_receive_of(const struct pair *pair, void *data, int64_t room,
+                                     void *memory)
 {
     uint64_t deadline = now_ms() + LIMIT_MS;
     void *request = NULL;
 
     while (request == NULL) {
-        assert_works(plugin_irecv(pair->to, pair->receiver, data, room, 0, NULL, &request));
+        assert_works(plugin_irecv(pair->to, pair->receiver, data, room, 0, memory, &request));
         assert_true(now_ms() < deadline);
     }
     return request;
+}
+
+static inline void *start_send(const struct pair *pair, void *data, int64_t bytes)
+{
+    return start_send_of(pair, data, bytes, NULL);
+}
+
+static inline void *start_receive(const struct pair *pair, void *data, int64_t room)
+{
+    return start_receive_of(pair, data, room, NULL);
 }
 
 /* Until both are done; the other end is moved on, too, since there may be no thread that does. */
@@ -373,6 +500,48 @@ static inline int finish_both(const struct pair *pair, void *send, void *receive
     return bytes;
 }
 
+/* As finish_both(), where the message is longer than its receive: only that must fail. */
+static inline void finish_too_long(const struct pair *pair, void *send, void *receive)
+{
+    uint64_t deadline = now_ms() + SOON_MS;
+    int sending = NCCL_SUCCESS;
+    int receiving = NCCL_SUCCESS;
+    int sent = 0;
+    int received = 0;
+
+    while (receiving == NCCL_SUCCESS || (sending == NCCL_SUCCESS && !sent)) {
+        assert_true(now_ms() < deadline);
+        if (sending == NCCL_SUCCESS && !sent)
+            sending = plugin_test(pair->from, send, &sent, NULL);
+        if (receiving == NCCL_SUCCESS)
+            receiving = plugin_test(pair->to, receive, &received, NULL);
+        assert_false(received);
+    }
+    assert_int_equal(receiving, NCCL_INVALID_USAGE);
+    assert_true(sent || sending == NCCL_INVALID_USAGE);
+}
+
+/* Until a request without a peer fails; the result. */
+static inline int failure_of(const struct plugin *plugin, void *request)
+{
+    uint64_t deadline = now_ms() + SOON_MS;
+    int result = NCCL_SUCCESS;
+
+    while (result == NCCL_SUCCESS) {
+        int done = 0;
+
+        result = plugin_test(plugin, request, &done, NULL);
+        assert_false(done);
+        assert_true(now_ms() < deadline);
+    }
+    return result;
+}
+
+static inline void consume(const struct pair *pair, void *receive)
+{
+    assert_works(plugin_consumed(pair->to, pair->receiver, receive));
+}
+
 /* One message, of this number, into a buffer of at least its size. */
 static inline void move_message(const struct pair *pair, uint64_t number, size_t bytes,
                                 uint8_t *buffer, size_t room)
@@ -381,7 +550,7 @@ static inline void move_message(const struct pair *pair, uint64_t number, size_t
     void *send = start_send(pair, text_of(number), (int64_t)bytes);
 
     assert_int_equal(finish_both(pair, send, receive), bytes);
-    assert_works(plugin_consumed(pair->to, pair->receiver, receive));
+    consume(pair, receive);
     if (bytes > 0 && memcmp(buffer, text_of(number), bytes) != 0)
         fail_msg("message %d of %zu bytes is wrong", (int)number, bytes);
 }
@@ -393,6 +562,16 @@ static inline void assert_pair_moves(const struct pair *pair)
 
     move_message(pair, 1, 100, buffer, sizeof buffer);
     move_message(pair, 2, sizeof buffer, buffer, sizeof buffer);
+}
+
+/* Opens a pair that works, and closes it. */
+static inline void assert_plugin_moves(const struct plugin *plugin)
+{
+    struct pair pair;
+
+    pair_open(&pair, plugin);
+    assert_pair_moves(&pair);
+    pair_close(&pair);
 }
 
 #endif

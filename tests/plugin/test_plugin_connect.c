@@ -4,7 +4,6 @@
  * process dies or descriptors run out.
  */
 #include "tests/plugin/plugin_test.h"
-#include "tests/unit/nursery.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,10 +13,9 @@
 /* --- listen ---------------------------------------------------------------------------------- */
 
 /* All 128 bytes of a handle travel, so all are written: what was there before never stays. */
-static void test_handles_are_written_whole(void **state)
+VERSIONS_CASE(handles_are_written_whole, ALL_VERSIONS)
 {
     static const uint8_t patterns[] = {0x00, 0xff, 0x55, 0xaa, 0x33, 0xcc};
-    const struct plugin *plugin = plugin_of(state);
     int kept[HANDLE_BYTES] = {0};
 
     for (size_t i = 0; i < sizeof patterns; i++) {
@@ -39,9 +37,8 @@ static void test_handles_are_written_whole(void **state)
 }
 
 /* Listening takes a moment, also for many at once, and ends without a trace. */
-static void test_many_listeners(void **state)
+VERSIONS_CASE(many_listeners, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     enum { MANY = 64 };
     uint8_t handles[MANY][HANDLE_BYTES];
     void *listening[MANY];
@@ -61,9 +58,8 @@ static void test_many_listeners(void **state)
     assert_true(settles(open_descriptors, before));
 }
 
-static void test_devices_that_do_not_exist(void **state)
+VERSIONS_CASE(devices_that_do_not_exist, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     uint8_t handle[HANDLE_BYTES] = {0};
     void *listening = NULL;
     void *comm = NULL;
@@ -79,9 +75,8 @@ static void test_devices_that_do_not_exist(void **state)
 }
 
 /* Bytes that no listener has made are refused, in words. */
-static void test_a_handle_of_nobody(void **state)
+VERSIONS_CASE(a_handle_of_nobody, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     uint8_t handle[HANDLE_BYTES];
     void *comm = (void *)1;
 
@@ -92,6 +87,17 @@ static void test_a_handle_of_nobody(void **state)
         assert_null(comm);
         assert_true(plugin_log_warnings() > 0);
     }
+}
+
+/* The rest of a meeting: both ends come to be, and work. */
+static void end_meeting(struct pair *pair, void *listening, uint8_t *handle)
+{
+    struct nccl_device_handle *none = NULL;
+
+    pair_meet(pair, listening, handle, &none);
+    assert_works(plugin_close_listen(pair->to, listening));
+    assert_pair_moves(pair);
+    pair_close(pair);
 }
 
 /* --- polling --------------------------------------------------------------------------------- */
@@ -105,9 +111,8 @@ static uint64_t processor_us(void)
 }
 
 /* NCCL polls for long: a "not yet" is cheap, and clears what the comm's place held before. */
-static void test_polling(void **state)
+VERSIONS_CASE(polling, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     enum { POLLS = 1000 };
     const uint64_t most_us = SANITIZED ? 500000 : 50000;
     uint8_t handle[HANDLE_BYTES] = {0};
@@ -132,26 +137,15 @@ static void test_polling(void **state)
     }
     assert_in_range(processor_us() - before, 0, most_us);
     assert_null(none);
-    if (pair.sender == NULL) {
-        pair_meet(&pair, listening, handle, &none);
-    } else {
-        while (pair.receiver == NULL)
-            assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
-    }
-    assert_works(plugin_close_listen(plugin, listening));
-    assert_pair_moves(&pair);
-    pair_close(&pair);
+    end_meeting(&pair, listening, handle);
 }
 
 /* The connecting side first, so that its peer finds it waiting, and the other way round. */
-static void test_either_side_first(void **state)
+VERSIONS_CASE(either_side_first, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
-
     for (int accept_first = 0; accept_first < 2; accept_first++) {
         uint8_t handle[HANDLE_BYTES] = {0};
         struct pair pair = {.from = plugin, .to = plugin};
-        uint64_t deadline = now_ms() + LIMIT_MS;
         void *listening = NULL;
 
         assert_works(plugin_listen(plugin, 0, handle, &listening));
@@ -162,25 +156,15 @@ static void test_either_side_first(void **state)
                 assert_works(plugin_connect(plugin, 0, handle, &pair.sender, NULL));
             nap_ms(1);
         }
-        while (pair.sender == NULL || pair.receiver == NULL) {
-            assert_true(now_ms() < deadline);
-            if (pair.sender == NULL)
-                assert_works(plugin_connect(plugin, 0, handle, &pair.sender, NULL));
-            if (pair.receiver == NULL)
-                assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
-        }
-        assert_works(plugin_close_listen(plugin, listening));
-        assert_pair_moves(&pair);
-        pair_close(&pair);
+        end_meeting(&pair, listening, handle);
     }
 }
 
-/* The place for a device's handle may be missing, empty or there; a plain plugin leaves it alone.
+/*
+ * The place for a device's handle may be missing, empty or there; a plain plugin leaves it alone.
  */
-static void test_places_for_device_handles(void **state)
+VERSIONS_CASE(places_for_device_handles, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
-
     for (int kind = 0; kind < 3; kind++) {
         struct nccl_device_handle structs[2] = {{.type = 0}, {.type = 0}};
         struct nccl_device_handle *send = kind == 2 ? &structs[0] : NULL;
@@ -191,29 +175,20 @@ static void test_places_for_device_handles(void **state)
         void *listening = NULL;
 
         assert_works(plugin_listen(plugin, 0, handle, &listening));
-        while (pair.sender == NULL || pair.receiver == NULL) {
+        while (!pair_poll(&pair, listening, handle, kind == 0 ? NULL : &send,
+                          kind == 0 ? NULL : &receive))
             assert_true(now_ms() < deadline);
-            if (pair.sender == NULL)
-                assert_works(
-                    plugin_connect(plugin, 0, handle, &pair.sender, kind == 0 ? NULL : &send));
-            if (pair.receiver == NULL)
-                assert_works(
-                    plugin_accept(plugin, listening, &pair.receiver, kind == 0 ? NULL : &receive));
-        }
-        assert_works(plugin_close_listen(plugin, listening));
         if (send != NULL)
             assert_int_equal(send->type, NCCL_DEVICE_HOST);
         if (!mode_is("unpack") && receive != NULL)
             assert_int_equal(receive->type, NCCL_DEVICE_HOST);
-        assert_pair_moves(&pair);
-        pair_close(&pair);
+        end_meeting(&pair, listening, handle);
     }
 }
 
 /* Several connections are under way at once, each with its own handle, and end at the right one. */
-static void test_several_at_once(void **state)
+VERSIONS_CASE(several_at_once, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     enum { SEVERAL = 8 };
     uint8_t handles[SEVERAL][HANDLE_BYTES] = {{0}};
     struct pair pairs[SEVERAL];
@@ -255,9 +230,8 @@ static void test_several_at_once(void **state)
 }
 
 /* Connecting and closing again and again leaves nothing behind. */
-static void test_again_and_again(void **state)
+VERSIONS_CASE(again_and_again, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     int descriptors = open_descriptors();
     struct pair pair;
 
@@ -271,9 +245,9 @@ static void test_again_and_again(void **state)
 }
 
 /* What an abort leaves open ends with the communicator: listeners, comms, half a connection. */
-static void test_what_is_left_open(void **state)
+VERSIONS_CASE(what_is_left_open, WITH_CONTEXT)
 {
-    struct plugin other = *plugin_of(state);
+    struct plugin other = *plugin;
     int descriptors = open_descriptors();
     uint8_t handle[HANDLE_BYTES] = {0};
     void *listening = NULL;
@@ -292,31 +266,25 @@ static void test_what_is_left_open(void **state)
 
 /* --- strangers ------------------------------------------------------------------------------- */
 
+static bool listens(int fd)
+{
+    int listening = 0;
+    socklen_t size = sizeof listening;
+
+    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
+}
+
 /* The port of a socket of this process that listens and is not in `known`; 0: there is none. */
 static uint16_t listening_port(const bool *known)
 {
     for (int fd = 3; fd < 1024; fd++) {
         struct sockaddr_in address = {.sin_port = 0};
         socklen_t length = sizeof address;
-        int listens = 0;
-        socklen_t size = sizeof listens;
 
-        if (known[fd] || getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 ||
-            !listens || getsockname(fd, (struct sockaddr *)&address, &length) != 0)
-            continue;
-        return ntohs(address.sin_port);
+        if (!known[fd] && listens(fd) && getsockname(fd, (struct sockaddr *)&address, &length) == 0)
+            return ntohs(address.sin_port);
     }
     return 0;
-}
-
-static void note_listening(bool *known)
-{
-    for (int fd = 3; fd < 1024; fd++) {
-        int listens = 0;
-        socklen_t size = sizeof listens;
-
-        known[fd] = getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0;
-    }
 }
 
 static int stranger(uint16_t port, const void *says, size_t bytes)
@@ -332,9 +300,8 @@ static int stranger(uint16_t port, const void *says, size_t bytes)
 }
 
 /* Whoever else knocks, before and meanwhile: garbage, half a word, silence, a scan. */
-static void test_strangers(void **state)
+VERSIONS_CASE(strangers, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     struct pair pair = {.from = plugin, .to = plugin};
     uint8_t handle[HANDLE_BYTES] = {0};
     bool known[1024];
@@ -343,7 +310,8 @@ static void test_strangers(void **state)
     uint64_t start;
     uint16_t port;
 
-    note_listening(known);
+    for (int fd = 3; fd < 1024; fd++)
+        known[fd] = listens(fd);
     assert_works(plugin_listen(plugin, 0, handle, &listening));
     port = listening_port(known);
     assert_int_not_equal(port, 0);
@@ -361,9 +329,7 @@ static void test_strangers(void **state)
     start = now_ms();
     pair_meet(&pair, listening, handle, &(struct nccl_device_handle *){NULL});
     assert_true(now_ms() - start < SOON_MS);
-    assert_works(plugin_close_listen(plugin, listening));
-    assert_pair_moves(&pair);
-    pair_close(&pair);
+    end_meeting(&pair, listening, handle);
     for (int i = 0; i < 5; i++)
         close(strangers[i]);
 }
@@ -377,34 +343,30 @@ struct order {
     uint8_t handle[HANDLE_BYTES];
 };
 
-_Static_assert(sizeof(struct order) <= NURSERY_ARGUMENT, "fits");
+_Static_assert(sizeof(struct order) <= CHILD_BYTES, "fits");
 
-static const struct plugin *child_plugin(const struct order *order)
+/* In a child: what it is to do, and with what. */
+static const struct plugin *begin_order(const uint8_t *argument, struct order *order)
 {
+    memcpy(order, argument, sizeof *order);
     if (load_all(NULL) != 0)
         _exit(10);
     return &plugins[order->version];
 }
 
-static void *child_connect(const struct plugin *plugin, uint8_t *handle)
+static pid_t give_order(child_run *run, const struct order *order)
+{
+    atomic_store(&child_shared->flag, 0);
+    return child_fork(run, order, sizeof *order);
+}
+
+static void *connect_one(const struct plugin *plugin, uint8_t *handle)
 {
     void *comm = NULL;
 
     while (comm == NULL)
-        if (plugin_connect(plugin, 0, handle, &comm, NULL) != NCCL_SUCCESS)
-            _exit(11);
+        assert_works(plugin_connect(plugin, 0, handle, &comm, NULL));
     return comm;
-}
-
-/* Both ends in one process are told about with a flag. */
-static void await_flag(int value)
-{
-    uint64_t deadline = now_ms() + LIMIT_MS;
-
-    while (atomic_load(&nursery_shared->flag) != value) {
-        assert_true(now_ms() < deadline);
-        sched_yield();
-    }
 }
 
 static void *accept_one(const struct plugin *plugin, void *listening)
@@ -419,31 +381,21 @@ static void *accept_one(const struct plugin *plugin, void *listening)
     return comm;
 }
 
-/* The error that a receiver without a peer gets, and how long that takes. */
-static void assert_receiver_fails(const struct plugin *plugin, void *comm)
+/* Both processes see the flag. */
+static void await_flag(int value)
 {
-    static uint8_t buffer[1 << 20];
-    uint64_t deadline = now_ms() + SOON_MS;
-    void *request = NULL;
-    int result = NCCL_SUCCESS;
+    uint64_t deadline = now_ms() + LIMIT_MS;
 
-    while (result == NCCL_SUCCESS) {
-        int done = 0;
-
+    while (atomic_load(&child_shared->flag) != value) {
         assert_true(now_ms() < deadline);
-        if (request == NULL)
-            result = plugin_irecv(plugin, comm, buffer, sizeof buffer, 0, NULL, &request);
-        if (result == NCCL_SUCCESS && request != NULL)
-            result = plugin_test(plugin, request, &done, NULL);
-        if (done)
-            request = NULL;
+        sched_yield();
     }
-    assert_true(result == NCCL_SYSTEM || result == NCCL_REMOTE);
 }
 
-static void assert_sender_fails(const struct plugin *plugin, void *comm)
+/* Sends or receives until that fails, within the deadline; the error. */
+static int move_until_error(const struct plugin *plugin, void *comm, bool sends, uint64_t deadline)
 {
-    uint64_t deadline = now_ms() + SOON_MS;
+    static uint8_t buffer[1 << 20];
     void *request = NULL;
     int result = NCCL_SUCCESS;
 
@@ -452,30 +404,37 @@ static void assert_sender_fails(const struct plugin *plugin, void *comm)
 
         assert_true(now_ms() < deadline);
         if (request == NULL)
-            result = plugin_isend(plugin, comm, text_of(0), 1 << 20, 0, NULL, &request);
+            result = sends ? plugin_isend(plugin, comm, text_of(0), 1 << 20, 0, NULL, &request)
+                           : plugin_irecv(plugin, comm, buffer, 1 << 20, 0, NULL, &request);
         if (result == NCCL_SUCCESS && request != NULL)
             result = plugin_test(plugin, request, &done, NULL);
         if (done)
             request = NULL;
     }
+    return result;
+}
+
+/* The error that an end without a peer gets, soon; it is closed. */
+static void assert_fails(const struct plugin *plugin, void *comm, bool sends)
+{
+    int result = move_until_error(plugin, comm, sends, now_ms() + SOON_MS);
+
     assert_true(result == NCCL_SYSTEM || result == NCCL_REMOTE);
+    assert_works(sends ? plugin_close_send(plugin, comm) : plugin_close_recv(plugin, comm));
 }
 
 static void connect_and_stay(const uint8_t *argument)
 {
     struct order order;
-    const struct plugin *plugin;
+    const struct plugin *plugin = begin_order(argument, &order);
     void *comm = NULL;
 
-    memcpy(&order, argument, sizeof order);
-    plugin = child_plugin(&order);
     for (int i = 0; comm == NULL; i++) {
-        if (plugin_connect(plugin, 0, order.handle, &comm, NULL) != NCCL_SUCCESS)
-            _exit(11);
+        assert_works(plugin_connect(plugin, 0, order.handle, &comm, NULL));
         if (i == 20) /* it has knocked, but nobody has opened */
-            atomic_store(&nursery_shared->flag, 1);
+            atomic_store(&child_shared->flag, 1);
     }
-    atomic_store(&nursery_shared->flag, 2);
+    atomic_store(&child_shared->flag, 2);
     for (;;)
         pause();
 }
@@ -483,55 +442,37 @@ static void connect_and_stay(const uint8_t *argument)
 static void connect_and_send(const uint8_t *argument)
 {
     struct order order;
-    const struct plugin *plugin;
-    void *request = NULL;
-    void *comm;
-    int done = 0;
+    const struct plugin *plugin = begin_order(argument, &order);
+    void *comm = connect_one(plugin, order.handle);
 
-    memcpy(&order, argument, sizeof order);
-    plugin = child_plugin(&order);
-    comm = child_connect(plugin, order.handle);
-    atomic_store(&nursery_shared->flag, 2);
-    for (;;) {
-        if (request == NULL &&
-            plugin_isend(plugin, comm, text_of(0), 1 << 20, 0, NULL, &request) != NCCL_SUCCESS)
-            _exit(12);
-        if (request != NULL && plugin_test(plugin, request, &done, NULL) != NCCL_SUCCESS)
-            _exit(13);
-        if (done)
-            request = NULL;
-    }
+    atomic_store(&child_shared->flag, 2);
+    move_until_error(plugin, comm, true, UINT64_MAX);
+    _exit(12);
 }
 
 /* A peer that dies before it is accepted is nobody; the next one is welcome. */
-static void test_a_peer_that_dies_before_accept(void **state)
+VERSIONS_CASE(a_peer_that_dies_before_accept, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     struct order order = {.version = plugin->version};
     struct pair pair = {.from = plugin, .to = plugin};
     void *listening = NULL;
     pid_t child;
 
     assert_works(plugin_listen(plugin, 0, order.handle, &listening));
-    atomic_store(&nursery_shared->flag, 0);
-    child = nursery_fork(connect_and_stay, &order, sizeof order);
+    child = give_order(connect_and_stay, &order);
     await_flag(1);
-    kill(child, SIGKILL);
-    nursery_wait(child);
+    child_kill(child);
     for (int i = 0; i < 200 && pair.receiver == NULL; i++)
         assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
     if (pair.receiver != NULL) {
-        assert_receiver_fails(plugin, pair.receiver);
-        assert_works(plugin_close_recv(plugin, pair.receiver));
+        assert_fails(plugin, pair.receiver, false);
+        assert_works(plugin_close_listen(plugin, listening));
     } else {
-        pair_meet(&pair, listening, order.handle, &(struct nccl_device_handle *){NULL});
-        assert_pair_moves(&pair);
-        pair_close(&pair);
+        end_meeting(&pair, listening, order.handle);
     }
-    assert_works(plugin_close_listen(plugin, listening));
 }
 
-static void die_at(const struct plugin *plugin, nursery_run *run, long after_ms)
+static void die_at(const struct plugin *plugin, child_run *run, long after_ms)
 {
     struct order order = {.version = plugin->version};
     void *listening = NULL;
@@ -539,50 +480,41 @@ static void die_at(const struct plugin *plugin, nursery_run *run, long after_ms)
     pid_t child;
 
     assert_works(plugin_listen(plugin, 0, order.handle, &listening));
-    atomic_store(&nursery_shared->flag, 0);
-    child = nursery_fork(run, &order, sizeof order);
+    child = give_order(run, &order);
     comm = accept_one(plugin, listening);
     assert_works(plugin_close_listen(plugin, listening));
     await_flag(2);
     nap_ms(after_ms);
     kill(child, SIGKILL);
-    assert_receiver_fails(plugin, comm);
-    assert_works(plugin_close_recv(plugin, comm));
-    nursery_wait(child);
+    assert_fails(plugin, comm, false);
+    child_wait(child);
 }
 
 /* Silent or in the middle of a message: its death is an error here, and soon. */
-static void test_a_sender_that_dies(void **state)
+VERSIONS_CASE(a_sender_that_dies, ALL_VERSIONS)
 {
-    die_at(plugin_of(state), connect_and_stay, 0);
-    die_at(plugin_of(state), connect_and_send, 3);
+    die_at(plugin, connect_and_stay, 0);
+    die_at(plugin, connect_and_send, 3);
 }
 
 /* Listens, says where, and waits in accept or with a comm that it does not read from. */
 static void listen_and_stay(const uint8_t *argument)
 {
     struct order order;
-    const struct plugin *plugin;
+    const struct plugin *plugin = begin_order(argument, &order);
     void *listening = NULL;
-    void *comm = NULL;
 
-    memcpy(&order, argument, sizeof order);
-    plugin = child_plugin(&order);
-    if (plugin_listen(plugin, 0, nursery_shared->bytes, &listening) != NCCL_SUCCESS)
-        _exit(12);
-    atomic_store(&nursery_shared->flag, 1);
-    while (order.count > 0 && comm == NULL)
-        if (plugin_accept(plugin, listening, &comm, NULL) != NCCL_SUCCESS)
-            _exit(13);
+    assert_works(plugin_listen(plugin, 0, child_shared->bytes, &listening));
+    atomic_store(&child_shared->flag, 1);
+    if (order.count > 0)
+        accept_one(plugin, listening);
     for (;;)
         pause();
 }
 
 /* The listening side dies before it has accepted, after that, and in the middle of a message. */
-static void test_a_receiver_that_dies(void **state)
+VERSIONS_CASE(a_receiver_that_dies, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
-
     for (int stage = 0; stage < 3; stage++) {
         struct order order = {.version = plugin->version, .count = stage};
         uint8_t handle[HANDLE_BYTES];
@@ -591,10 +523,9 @@ static void test_a_receiver_that_dies(void **state)
         int result = NCCL_SUCCESS;
         pid_t child;
 
-        atomic_store(&nursery_shared->flag, 0);
-        child = nursery_fork(listen_and_stay, &order, sizeof order);
+        child = give_order(listen_and_stay, &order);
         await_flag(1);
-        memcpy(handle, nursery_shared->bytes, sizeof handle);
+        memcpy(handle, child_shared->bytes, sizeof handle);
         for (int i = 0; comm == NULL && (stage > 0 || i < 20); i++)
             assert_works(plugin_connect(plugin, 0, handle, &comm, NULL));
         if (stage == 2) {
@@ -614,10 +545,9 @@ static void test_a_receiver_that_dies(void **state)
             assert_true(result == NCCL_SYSTEM || result == NCCL_REMOTE);
             assert_null(comm);
         } else {
-            assert_sender_fails(plugin, comm);
-            assert_works(plugin_close_send(plugin, comm));
+            assert_fails(plugin, comm, true);
         }
-        nursery_wait(child);
+        child_wait(child);
     }
 }
 
@@ -627,76 +557,60 @@ enum { MOST_COMMS = 256, MANY_BYTES = 20000 };
 
 static void connect_many(const uint8_t *argument)
 {
-    static void *comms[MOST_COMMS];
+    static struct pair pairs[MOST_COMMS];
     static void *requests[MOST_COMMS];
     struct order order;
-    const struct plugin *plugin;
+    const struct plugin *plugin = begin_order(argument, &order);
 
-    memcpy(&order, argument, sizeof order);
-    plugin = child_plugin(&order);
     for (int i = 0; i < order.count; i++) {
         uint8_t handle[HANDLE_BYTES];
 
-        while (atomic_load(&nursery_shared->flag) != 2 * i + 1)
-            sched_yield();
-        memcpy(handle, nursery_shared->bytes, sizeof handle);
-        atomic_store(&nursery_shared->flag, 2 * i + 2);
-        comms[i] = child_connect(plugin, handle);
-        while (requests[i] == NULL)
-            if (plugin_isend(plugin, comms[i], text_of((uint64_t)i), MANY_BYTES, 0, NULL,
-                             &requests[i]) != NCCL_SUCCESS)
-                _exit(12);
+        await_flag(2 * i + 1);
+        memcpy(handle, child_shared->bytes, sizeof handle);
+        atomic_store(&child_shared->flag, 2 * i + 2);
+        pairs[i] = (struct pair){.from = plugin, .sender = connect_one(plugin, handle)};
+        requests[i] = start_send(&pairs[i], text_of((uint64_t)i), MANY_BYTES);
     }
     for (int i = 0; i < order.count; i++) {
-        for (int done = 0; !done;)
-            if (plugin_test(plugin, requests[i], &done, NULL) != NCCL_SUCCESS)
-                _exit(13);
-        if (plugin_close_send(plugin, comms[i]) != NCCL_SUCCESS)
-            _exit(14);
+        finish_both(&pairs[i], requests[i], NULL);
+        pair_close(&pairs[i]);
     }
 }
 
 /* As many as a large communicator has, between two processes, each with its own bytes. */
-static void test_many_comms(void **state)
+VERSIONS_CASE(many_comms, SOME_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     static uint8_t buffers[MOST_COMMS][MANY_BYTES];
-    static void *comms[MOST_COMMS];
+    static struct pair pairs[MOST_COMMS];
     static void *requests[MOST_COMMS];
     int count = turns_of(100) < 100 ? 64 : MOST_COMMS;
     struct order order = {.version = plugin->version, .count = count};
-    uint64_t deadline = now_ms() + LIMIT_MS;
     int before = open_descriptors();
-    pid_t child;
+    pid_t child = give_order(connect_many, &order);
 
-    atomic_store(&nursery_shared->flag, 0);
-    child = nursery_fork(connect_many, &order, sizeof order);
     for (int i = 0; i < count; i++) {
         void *listening = NULL;
 
-        assert_works(plugin_listen(plugin, 0, nursery_shared->bytes, &listening));
-        atomic_store(&nursery_shared->flag, 2 * i + 1);
+        assert_works(plugin_listen(plugin, 0, child_shared->bytes, &listening));
+        atomic_store(&child_shared->flag, 2 * i + 1);
         await_flag(2 * i + 2);
-        comms[i] = accept_one(plugin, listening);
+        pairs[i] = (struct pair){.to = plugin, .receiver = accept_one(plugin, listening)};
         assert_works(plugin_close_listen(plugin, listening));
-        requests[i] = NULL;
-        assert_works(plugin_irecv(plugin, comms[i], buffers[i], MANY_BYTES, 0, NULL, &requests[i]));
+        requests[i] = start_receive(&pairs[i], buffers[i], MANY_BYTES);
     }
     for (int i = 0; i < count; i++) {
-        for (int done = 0; !done;) {
-            assert_works(plugin_test(plugin, requests[i], &done, NULL));
-            assert_true(now_ms() < deadline);
-        }
+        finish_both(&pairs[i], NULL, requests[i]);
         assert_memory_equal(buffers[i], text_of((uint64_t)i), MANY_BYTES);
     }
-    assert_int_equal(nursery_wait(child), 0);
+    assert_int_equal(child_wait(child), 0);
     for (int i = 0; i < count; i++)
-        assert_works(plugin_close_recv(plugin, comms[i]));
+        pair_close(&pairs[i]);
     assert_true(settles(open_descriptors, before));
 }
 
 /* --- no more descriptors --------------------------------------------------------------------- */
 
+/* Unless there is an error, with which the rest of the pair stays open. */
 static bool both_ends(const struct plugin *plugin, struct pair *pair)
 {
     uint64_t deadline = now_ms() + SOON_MS;
@@ -707,24 +621,15 @@ static bool both_ends(const struct plugin *plugin, struct pair *pair)
     *pair = (struct pair){.from = plugin, .to = plugin};
     result = plugin_listen(plugin, 0, handle, &listening);
     while (result == NCCL_SUCCESS && (pair->sender == NULL || pair->receiver == NULL)) {
-        if (now_ms() > deadline)
-            _exit(20); /* a hang */
+        assert_true(now_ms() < deadline);
         if (pair->sender == NULL)
             result = plugin_connect(plugin, 0, handle, &pair->sender, NULL);
         if (result == NCCL_SUCCESS && pair->receiver == NULL)
             result = plugin_accept(plugin, listening, &pair->receiver, NULL);
     }
-    if (listening != NULL && plugin_close_listen(plugin, listening) != NCCL_SUCCESS)
-        _exit(21);
+    if (listening != NULL)
+        assert_works(plugin_close_listen(plugin, listening));
     return result == NCCL_SUCCESS;
-}
-
-static void end_both(const struct plugin *plugin, const struct pair *pair)
-{
-    if (pair->sender != NULL && plugin_close_send(plugin, pair->sender) != NCCL_SUCCESS)
-        _exit(22);
-    if (pair->receiver != NULL && plugin_close_recv(plugin, pair->receiver) != NCCL_SUCCESS)
-        _exit(23);
 }
 
 /* So that there are just so many free ones; 1024 is what there was before. */
@@ -734,15 +639,13 @@ static void leave_free(int spare)
     int free_ones = 0;
     int fd;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        _exit(31);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     for (fd = 0; fd < 1024 && free_ones < spare; fd++)
         free_ones += fcntl(fd, F_GETFD) < 0;
     while (fd < 1024 && fcntl(fd, F_GETFD) >= 0)
         fd++;
     limit.rlim_cur = (rlim_t)fd;
-    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-        _exit(31);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 /* For every small number of free descriptors, connections until there are no more. */
@@ -751,68 +654,40 @@ static void run_out(const uint8_t *argument)
     enum { MOST = 20 };
     struct order order;
     const struct plugin *plugin;
-    struct pair first;
+    struct pair pairs[MOST + 1];
 
-    memcpy(&order, argument, sizeof order);
     setenv("UCCL_TCPX_TIMEOUT_MS", "2000", 1);
-    plugin = child_plugin(&order);
-    if (!both_ends(plugin, &first))
-        _exit(30);
+    plugin = begin_order(argument, &order);
+    assert_true(both_ends(plugin, &pairs[MOST]));
     for (int spare = 0, most = turns_of(MOST); spare < most; spare++) {
-        struct pair pairs[MOST];
         int made = 0;
 
         plugin_log_clear();
         leave_free(spare);
         while (made < MOST && both_ends(plugin, &pairs[made]))
             made++;
-        if (made == MOST)
-            _exit(32); /* the limit was not felt */
-        if (plugin_log_warnings() == 0)
-            _exit(33);
-        end_both(plugin, &pairs[made]);
-        while (--made >= 0)
-            end_both(plugin, &pairs[made]);
+        assert_true(made < MOST); /* the limit was felt */
+        assert_true(plugin_log_warnings() > 0);
+        for (; made >= 0; made--)
+            pair_close(&pairs[made]);
         leave_free(1024);
-        if (!both_ends(plugin, &pairs[0]))
-            _exit(34);
-        end_both(plugin, &pairs[0]);
+        assert_true(both_ends(plugin, &pairs[0]));
+        pair_close(&pairs[0]);
     }
-    end_both(plugin, &first);
+    pair_close(&pairs[MOST]);
 }
 
 /* A process that has no descriptors left gets an error, no hang; with some it goes on. */
-static void test_no_more_descriptors(void **state)
+VERSIONS_CASE(no_more_descriptors, VERSION(12))
 {
-    struct order order = {.version = plugin_of(state)->version};
-    pid_t child = nursery_fork(run_out, &order, sizeof order);
+    struct order order = {.version = plugin->version};
 
-    assert_int_equal(nursery_wait(child), 0);
+    assert_int_equal(child_wait(give_order(run_out, &order)), 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        EACH_VERSION(test_handles_are_written_whole),
-        EACH_VERSION(test_many_listeners),
-        EACH_VERSION(test_devices_that_do_not_exist),
-        EACH_VERSION(test_a_handle_of_nobody),
-        EACH_VERSION(test_polling),
-        EACH_VERSION(test_either_side_first),
-        EACH_VERSION(test_places_for_device_handles),
-        EACH_VERSION(test_several_at_once),
-        EACH_VERSION(test_again_and_again),
-        VERSION_TEST(test_what_is_left_open, 11),
-        VERSION_TEST(test_what_is_left_open, 12),
-        EACH_VERSION(test_strangers),
-        EACH_VERSION(test_a_peer_that_dies_before_accept),
-        EACH_VERSION(test_a_sender_that_dies),
-        EACH_VERSION(test_a_receiver_that_dies),
-        SOME_VERSIONS(test_many_comms),
-        VERSION_TEST(test_no_more_descriptors, 12),
-    };
-
     stay_on_loopback();
-    nursery_start();
-    return cmocka_run_group_tests_name("plugin connections", tests, load_all, unload_all);
+    child_begin();
+    return plugin_run("plugin connections");
 }

@@ -71,17 +71,8 @@ static uint64_t slot_of(uint64_t receive)
 
 static void *post_unmarked(struct gpu_pair *gpu, size_t room)
 {
-    uint64_t deadline = now_ms() + LIMIT_MS;
-    uint64_t at = slot_of(gpu->posted);
-    void *request = (void *)1;
-
-    do {
-        assert_works(plugin_irecv(gpu->pair.to, gpu->pair.receiver, cuda_pointer(at), (int64_t)room,
-                                  0, gpu->receive_memory, &request));
-        assert_true(now_ms() < deadline);
-    } while (request == NULL);
-    gpu->posted++;
-    return request;
+    return start_receive_of(&gpu->pair, cuda_pointer(slot_of(gpu->posted++)), (int64_t)room,
+                            gpu->receive_memory);
 }
 
 static void *post(struct gpu_pair *gpu, size_t room)
@@ -92,16 +83,9 @@ static void *post(struct gpu_pair *gpu, size_t room)
 
 static void *send_from_gpu(struct gpu_pair *gpu, uint64_t number, size_t bytes)
 {
-    uint64_t deadline = now_ms() + LIMIT_MS;
     uint64_t at = from.at + (uint64_t)(text_of(number) - text_of(0));
-    void *request = (void *)2;
 
-    do {
-        assert_works(plugin_isend(gpu->pair.from, gpu->pair.sender, cuda_pointer(at),
-                                  (int64_t)bytes, 0, gpu->send_memory, &request));
-        assert_true(now_ms() < deadline);
-    } while (request == NULL);
-    return request;
+    return start_send_of(&gpu->pair, cuda_pointer(at), (int64_t)bytes, gpu->send_memory);
 }
 
 /* Descriptors cover every byte of the message once, in any order. */
@@ -175,51 +159,65 @@ static void assert_arrived(uint64_t receive, uint64_t number, size_t bytes, size
         fail_msg("bytes behind receive %d of %zu bytes were written", (int)receive, bytes);
 }
 
-/* One message from GPU to GPU, through to where NCCL's next kernel would read it. */
-static uint64_t move_on_gpu(struct gpu_pair *gpu, uint64_t number, size_t bytes, size_t room)
+/* What was received goes to where NCCL's next kernel would read it, and is consumed. */
+static void take(struct gpu_pair *gpu, void *request, uint64_t receive, uint64_t number,
+                 size_t bytes, size_t room)
 {
-    const struct plugin *plugin = gpu->pair.to;
+    if (unpacks(gpu->pair.to))
+        unpack_next(gpu, receive, bytes);
+    assert_arrived(receive, number, bytes, room);
+    consume(&gpu->pair, request);
+}
+
+/* One message from GPU to GPU, with a flush. */
+static void move_on_gpu(struct gpu_pair *gpu, uint64_t number, size_t bytes, size_t room)
+{
     uint64_t receive = gpu->posted;
     void *receiving = post(gpu, room);
-    void *sending = send_from_gpu(gpu, number, bytes);
-    uint64_t count = 0;
     void *flush = (void *)1;
 
-    assert_int_equal(finish_both(&gpu->pair, sending, receiving), bytes);
-    if (unpacks(plugin))
-        count = unpack_next(gpu, receive, bytes);
-    assert_works(plugin_iflush(plugin, gpu->pair.receiver, cuda_pointer(slot_of(receive)),
+    assert_int_equal(finish_both(&gpu->pair, send_from_gpu(gpu, number, bytes), receiving), bytes);
+    assert_works(plugin_iflush(gpu->pair.to, gpu->pair.receiver, cuda_pointer(slot_of(receive)),
                                (int)room, gpu->receive_memory, &flush));
     assert_null(flush);
-    assert_arrived(receive, number, bytes, room);
-    assert_works(plugin_consumed(plugin, gpu->pair.receiver, receiving));
-    return count;
+    take(gpu, receiving, receive, number, bytes, room);
 }
+
+/* The same as PAIR_CASE(), with memory of the GPU at both ends. */
+#define GPU_CASE(name, versions)                                                                   \
+    static void gpu_case_##name(const struct plugin *plugin, struct gpu_pair *gpu);                \
+    VERSIONS_CASE(name, versions)                                                                  \
+    {                                                                                              \
+        struct gpu_pair gpu;                                                                       \
+                                                                                                   \
+        gpu_pair_open(&gpu, plugin);                                                               \
+        gpu_case_##name(plugin, &gpu);                                                             \
+        gpu_pair_close(&gpu);                                                                      \
+    }                                                                                              \
+    static void gpu_case_##name(const struct plugin *plugin __attribute__((unused)),               \
+                                struct gpu_pair *gpu)
 
 /* --- tests ----------------------------------------------------------------------------------- */
 
 /* Every size, in a buffer that fits and one that is larger; more receives than there are slots. */
-static void test_sizes_on_the_gpu(void **state)
+GPU_CASE(sizes_on_the_gpu, ALL_VERSIONS)
 {
     static const size_t sizes[] = {0,    1,    2,    15,    16,    17,    127,    128,     129,
                                    4095, 4096, 4097, 65535, 65536, 65537, 131072, 1048576, MOST};
-    struct gpu_pair gpu;
 
-    gpu_pair_open(&gpu, plugin_of(state));
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
         for (size_t more = 0; more <= 3000; more += 3000)
             if (sizes[i] + more <= MOST)
-                move_on_gpu(&gpu, i, sizes[i], sizes[i] + more);
-    gpu_pair_close(&gpu);
+                move_on_gpu(gpu, i, sizes[i], sizes[i] + more);
 }
 
 /* The head begins at -1, the bounce memory is aligned and the same for all comms of a GPU. */
-static void test_what_kernels_start_with(void **state)
+VERSIONS_CASE(what_kernels_start_with, WITH_QUEUE | IN_UNPACK_MODE)
 {
     struct gpu_pair gpus[3];
 
     for (int i = 0; i < 3; i++) {
-        gpu_pair_open(&gpus[i], plugin_of(state));
+        gpu_pair_open(&gpus[i], plugin);
         assert_true(gpus[i].kernel.head == UINT64_MAX);
         assert_int_equal((uintptr_t)gpus[i].kernel.handle.bounce % 16, 0);
         assert_int_equal((uintptr_t)gpus[i].kernel.handle.meta % 16, 0);
@@ -234,185 +232,143 @@ static void test_what_kernels_start_with(void **state)
 }
 
 /* What NCCL receives into host memory is there already: the count of its slot says so. */
-static void test_host_memory_is_in_place(void **state)
+GPU_CASE(host_memory_is_in_place, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     static uint8_t buffer[50000];
-    struct gpu_pair gpu;
 
-    gpu_pair_open(&gpu, plugin);
     for (uint64_t i = 0; i < 40; i++) {
         size_t bytes = i % 4 == 0 ? 0 : i % 4 == 1 ? 100 : sizeof buffer;
 
         if (i % 4 == 3) {
-            move_on_gpu(&gpu, i, bytes, bytes);
+            move_on_gpu(gpu, i, bytes, bytes);
             continue;
         }
         /* move_message() consumes, and the slot stays as it is until its next receive */
-        move_message(&gpu.pair, i, bytes, buffer, sizeof buffer);
-        gpu.posted++;
+        move_message(&gpu->pair, i, bytes, buffer, sizeof buffer);
+        gpu->posted++;
         if (unpacks(plugin))
-            assert_int_equal(unpack_next(&gpu, i, bytes), 0);
+            assert_int_equal(unpack_next(gpu, i, bytes), 0);
     }
-    gpu_pair_close(&gpu);
 }
 
 /* Host to GPU and GPU to host, as with NCCL_NET_GDR_READ=0. */
-static void test_one_end_on_the_gpu(void **state)
+GPU_CASE(one_end_on_the_gpu, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     static uint8_t buffer[300000];
-    struct gpu_pair gpu;
+    const struct pair *pair = &gpu->pair;
 
-    gpu_pair_open(&gpu, plugin);
     for (uint64_t i = 0; i < 20; i++) {
         size_t bytes = i % 2 == 0 ? 700 : sizeof buffer;
-        uint64_t receive = gpu.posted;
-        void *receiving = post(&gpu, bytes);
-        void *sending = start_send(&gpu.pair, text_of(i), (int64_t)bytes);
+        uint64_t receive = gpu->posted;
+        void *receiving = post(gpu, bytes);
+        void *sending = start_send(pair, text_of(i), (int64_t)bytes);
 
-        assert_int_equal(finish_both(&gpu.pair, sending, receiving), bytes);
-        if (unpacks(plugin))
-            unpack_next(&gpu, receive, bytes);
-        assert_arrived(receive, i, bytes, bytes);
-        assert_works(plugin_consumed(plugin, gpu.pair.receiver, receiving));
+        assert_int_equal(finish_both(pair, sending, receiving), bytes);
+        take(gpu, receiving, receive, i, bytes, bytes);
 
         memset(buffer, 0, sizeof buffer);
-        receiving = start_receive(&gpu.pair, buffer, (int64_t)bytes);
-        gpu.posted++;
-        sending = send_from_gpu(&gpu, i + 1, bytes);
-        assert_int_equal(finish_both(&gpu.pair, sending, receiving), bytes);
+        receiving = start_receive(pair, buffer, (int64_t)bytes);
+        gpu->posted++;
+        sending = send_from_gpu(gpu, i + 1, bytes);
+        assert_int_equal(finish_both(pair, sending, receiving), bytes);
         assert_memory_equal(buffer, text_of(i + 1), bytes);
         if (unpacks(plugin))
-            assert_int_equal(unpack_next(&gpu, receive + 1, bytes), 0);
-        assert_works(plugin_consumed(plugin, gpu.pair.receiver, receiving));
+            assert_int_equal(unpack_next(gpu, receive + 1, bytes), 0);
+        consume(pair, receiving);
     }
-    gpu_pair_close(&gpu);
 }
 
 /* Eight at a time, as NCCL has them; what is unpacked late is still there until it is consumed. */
-static void test_eight_at_a_time(void **state)
+GPU_CASE(eight_at_a_time, ALL_VERSIONS)
 {
     enum { MESSAGES = 120, AHEAD = 8, ROOM = 200000 };
-    const struct plugin *plugin = plugin_of(state);
     void *receives[AHEAD];
     void *sends[AHEAD];
     size_t sizes[AHEAD];
     uint64_t seed = 99;
-    struct gpu_pair gpu;
-    uint64_t started = 0;
 
-    gpu_pair_open(&gpu, plugin);
     for (uint64_t done = 0; done < MESSAGES; done += AHEAD) {
-        for (; started < done + AHEAD; started++) {
-            sizes[started % AHEAD] = (random_next(&seed) >> 32) % (ROOM + 1);
-            receives[started % AHEAD] = post(&gpu, ROOM);
-            sends[started % AHEAD] = send_from_gpu(&gpu, started, sizes[started % AHEAD]);
+        for (uint64_t i = 0; i < AHEAD; i++) {
+            sizes[i] = (random_next(&seed) >> 32) % (ROOM + 1);
+            receives[i] = post(gpu, ROOM);
+            sends[i] = send_from_gpu(gpu, done + i, sizes[i]);
         }
         for (uint64_t i = 0; i < AHEAD; i++)
-            assert_int_equal(finish_both(&gpu.pair, sends[i], receives[i]), sizes[i]);
+            assert_int_equal(finish_both(&gpu->pair, sends[i], receives[i]), sizes[i]);
         for (uint64_t i = 0; i < AHEAD; i++) {
             if (unpacks(plugin))
-                unpack_next(&gpu, done + i, sizes[i]);
+                unpack_next(gpu, done + i, sizes[i]);
             assert_arrived(done + i, done + i, sizes[i], ROOM);
         }
         for (uint64_t i = 0; i < AHEAD; i++)
-            assert_works(plugin_consumed(plugin, gpu.pair.receiver, receives[i]));
+            consume(&gpu->pair, receives[i]);
     }
-    gpu_pair_close(&gpu);
 }
 
 /* A message that does not fit leaves the GPU's memory alone. */
-static void test_too_long_for_the_gpu(void **state)
+VERSIONS_CASE(too_long_for_the_gpu, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
-
     for (size_t bytes = 2000; bytes <= 200000; bytes += 198000) {
-        uint64_t deadline = now_ms() + SOON_MS;
-        int results[2] = {NCCL_SUCCESS, NCCL_SUCCESS};
-        int done[2] = {0, 0};
+        size_t marked = bytes + MARGIN_GPU - 1;
         struct gpu_pair gpu;
-        void *requests[2];
+        void *receive;
 
         gpu_pair_open(&gpu, plugin);
-        requests[0] = post(&gpu, bytes - 1);
-        requests[1] = send_from_gpu(&gpu, 5, bytes);
-        while (results[0] == NCCL_SUCCESS || (results[1] == NCCL_SUCCESS && !done[1])) {
-            assert_true(now_ms() < deadline);
-            for (int i = 0; i < 2; i++)
-                if (results[i] == NCCL_SUCCESS && !done[i])
-                    results[i] = plugin_test(plugin, requests[i], &done[i], NULL);
-            assert_false(done[0]);
-        }
-        assert_int_equal(results[0], NCCL_INVALID_USAGE);
-        assert_true(
-            all_marked(cuda_look(slot_of(0), bytes + MARGIN_GPU - 1), bytes + MARGIN_GPU - 1));
+        receive = post(&gpu, bytes - 1);
+        finish_too_long(&gpu.pair, send_from_gpu(&gpu, 5, bytes), receive);
+        assert_true(all_marked(cuda_look(slot_of(0), marked), marked));
         gpu_pair_close(&gpu);
     }
 }
 
 /* Host memory under the name of GPU memory is refused, or is what it is. */
-static void test_host_memory_by_another_name(void **state)
+PAIR_CASE(host_memory_by_another_name, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     static uint8_t host[8192] __attribute__((aligned(4096)));
     uint8_t buffer[1000];
     void *memory = NULL;
     void *receive;
     void *send = NULL;
-    struct pair pair;
 
     memcpy(host, text_of(3), sizeof host);
-    pair_open(&pair, plugin);
-    if (plugin_reg(plugin, pair.sender, host, sizeof host, NCCL_PTR_CUDA, &memory) ==
+    if (plugin_reg(plugin, pair->sender, host, sizeof host, NCCL_PTR_CUDA, &memory) ==
         NCCL_SUCCESS) {
-        receive = start_receive(&pair, buffer, sizeof buffer);
-        assert_works(plugin_isend(plugin, pair.sender, host, sizeof buffer, 0, memory, &send));
-        assert_int_equal(finish_both(&pair, send, receive), sizeof buffer);
+        receive = start_receive(pair, buffer, sizeof buffer);
+        assert_works(plugin_isend(plugin, pair->sender, host, sizeof buffer, 0, memory, &send));
+        assert_int_equal(finish_both(pair, send, receive), sizeof buffer);
         assert_memory_equal(buffer, host, sizeof buffer);
-        assert_works(plugin_dereg(plugin, pair.sender, memory));
+        assert_works(plugin_dereg(plugin, pair->sender, memory));
     }
-    pair_close(&pair);
 }
 
 /* Many registrations at a time, and a comm may end with all of them. */
-static void test_registrations(void **state)
+PAIR_CASE(registrations, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     void *memory[50];
-    struct pair pair;
 
-    pair_open(&pair, plugin);
     for (int turn = 0; turn < 3; turn++) {
         for (int i = 0; i < 50; i++)
-            assert_works(plugin_reg(plugin, i % 2 == 0 ? pair.sender : pair.receiver,
+            assert_works(plugin_reg(plugin, i % 2 == 0 ? pair->sender : pair->receiver,
                                     cuda_pointer(to.at + (uint64_t)i * 4096), 4096, NCCL_PTR_CUDA,
                                     &memory[i]));
         for (int i = 0; turn < 2 && i < 50; i++)
-            assert_works(plugin_dereg(plugin, i % 2 == 0 ? pair.sender : pair.receiver, memory[i]));
+            assert_works(
+                plugin_dereg(plugin, i % 2 == 0 ? pair->sender : pair->receiver, memory[i]));
     }
-    pair_close(&pair);
 }
 
 /* Closing with GPU memory in flight returns soon, and the buffer is not written afterwards. */
-static void test_close_with_gpu_requests_in_flight(void **state)
+VERSIONS_CASE(close_with_gpu_requests_in_flight, ALL_VERSIONS)
 {
     for (int turn = 0; turn < 6; turn++) {
         struct gpu_pair gpu;
-        uint64_t before;
 
-        gpu_pair_open(&gpu, plugin_of(state));
+        gpu_pair_open(&gpu, plugin);
         for (int i = 0; turn % 3 != 0 && i < 8; i++)
             (void)post(&gpu, 300000);
         for (uint64_t i = 0; turn % 3 != 1 && i < 8; i++)
             (void)send_from_gpu(&gpu, i, 300000);
-        before = now_ms();
-        if (turn < 3)
-            assert_works(plugin_close_send(gpu.pair.from, gpu.pair.sender));
-        assert_works(plugin_close_recv(gpu.pair.to, gpu.pair.receiver));
-        if (turn >= 3)
-            assert_works(plugin_close_send(gpu.pair.from, gpu.pair.sender));
-        assert_true(now_ms() - before < CLOSE_MS);
+        pair_close_at_once(&gpu.pair, turn < 3);
         cuda_fill(to.at, MARK, 8 * (size_t)SLOT);
         nap_ms(5);
         for (uint64_t i = 0; i < 8; i++)
@@ -460,7 +416,7 @@ static bool moves_beside_a_kernel(struct gpu_pair *gpu, uint64_t number, size_t 
     assert_memory_equal(seen, text_of(number), bytes);
     spins = spinner_still_spins(&spinner);
     assert_true(spinner_stop(&spinner));
-    assert_works(plugin_consumed(plugin, gpu->pair.receiver, receiving));
+    consume(&gpu->pair, receiving);
     return spins;
 }
 
@@ -477,17 +433,14 @@ static void move_single_byte(struct gpu_pair *gpu)
     sending = send_from_gpu(gpu, 5, 1);
     assert_true(spinner_stop(&spinner));
     assert_int_equal(finish_both(&gpu->pair, sending, receiving), 1);
-    if (unpacks(gpu->pair.to))
-        unpack_next(gpu, receive, 1);
-    assert_arrived(receive, 5, 1, 1);
-    assert_works(plugin_consumed(gpu->pair.to, gpu->pair.receiver, receiving));
+    take(gpu, receiving, receive, 5, 1, 1);
 }
 
 /*
  * NCCL's kernels spin until their bytes are there, and the next ones are queued behind them: what
  * the plugin does on the GPU must not wait for either.
  */
-static void test_kernels_that_wait(void **state)
+VERSIONS_CASE(kernels_that_wait, ALL_VERSIONS)
 {
     static const size_t sizes[] = {8,     2,     3,     4,     7,     1000,   4095,    4096,
                                    16384, 32767, 32768, 65535, 65537, 131073, 1048577, MOST};
@@ -496,9 +449,9 @@ static void test_kernels_that_wait(void **state)
     if (!spinner_has_one_channel())
         skip_because("it needs CUDA_DEVICE_MAX_CONNECTIONS=1");
     assert_true(spinner_open(&spinner));
-    gpu_pair_open(&gpu, plugin_of(state));
+    gpu_pair_open(&gpu, plugin);
     move_on_gpu(&gpu, 0, 1000, 1000); /* what is made at the first use is there, as in NCCL */
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
         if (!moves_beside_a_kernel(&gpu, i + 1, sizes[i]))
             fail_msg("a message of %zu bytes came when the kernel had ended", sizes[i]);
     move_single_byte(&gpu);
@@ -508,6 +461,7 @@ static void test_kernels_that_wait(void **state)
 
 /* --- programs that are late ------------------------------------------------------------------ */
 
+enum { LATE = 0x40000 }; /* a case that UCCL_TCPX_TIMEOUT_MS=1000 asks for */
 enum { TIMEOUT_MS = 1000, LATE_MESSAGES = 4, LATE_BYTES = 1 << 20, LATE_ROOM = 100000 };
 
 static struct gpu_pair late_receivers[LAST_VERSION + 1];
@@ -528,15 +482,6 @@ static void begin_late(int version)
         late_receives[version][i] = post(gpu, LATE_ROOM);
 }
 
-static void end_late_receive(struct gpu_pair *gpu, uint64_t receive, void *request, uint64_t number,
-                             size_t bytes)
-{
-    if (unpacks(gpu->pair.to))
-        unpack_next(gpu, receive, bytes);
-    assert_arrived(receive, number, bytes, bytes);
-    assert_works(plugin_consumed(gpu->pair.to, gpu->pair.receiver, request));
-}
-
 static void send_late(int version)
 {
     struct gpu_pair *gpu = &late_senders[version];
@@ -546,7 +491,7 @@ static void send_late(int version)
         void *send = send_from_gpu(gpu, number, LATE_ROOM);
 
         assert_int_equal(finish_both(&gpu->pair, send, late_receives[version][i]), LATE_ROOM);
-        end_late_receive(gpu, i, late_receives[version][i], number, LATE_ROOM);
+        take(gpu, late_receives[version][i], i, number, LATE_ROOM, LATE_ROOM);
     }
     gpu_pair_close(gpu);
 }
@@ -559,15 +504,14 @@ static void receive_late(int version)
         void *receive = post(gpu, LATE_BYTES);
 
         assert_int_equal(finish_both(&gpu->pair, NULL, receive), LATE_BYTES);
-        end_late_receive(gpu, i, receive, i, LATE_BYTES);
+        take(gpu, receive, i, i, LATE_BYTES, LATE_BYTES);
     }
     gpu_pair_close(gpu);
 }
 
 /* No call for three timeouts, and nothing is lost. */
-static void test_late_programs(void **state)
+STATE_CASE(late_programs, LATE)
 {
-    (void)state;
     for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
         begin_late(version);
     nap_ms(3 * TIMEOUT_MS);
@@ -599,40 +543,21 @@ static int tear_down(void **state)
     return result;
 }
 
+static bool is_wanted(intptr_t state)
+{
+    const char *timeout = getenv("UCCL_TCPX_TIMEOUT_MS");
+    bool late = timeout != NULL && strtol(timeout, NULL, 10) == TIMEOUT_MS;
+
+    return plugin_wants(state) && late == ((state & LATE) != 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        EACH_VERSION(test_sizes_on_the_gpu),
-        EACH_VERSION(test_host_memory_is_in_place),
-        EACH_VERSION(test_one_end_on_the_gpu),
-        EACH_VERSION(test_eight_at_a_time),
-        EACH_VERSION(test_too_long_for_the_gpu),
-        EACH_VERSION(test_host_memory_by_another_name),
-        EACH_VERSION(test_registrations),
-        EACH_VERSION(test_close_with_gpu_requests_in_flight),
-        EACH_VERSION(test_kernels_that_wait),
-        /* the last ones: only where kernels unpack */
-        VERSION_TEST(test_what_kernels_start_with, 7),
-        VERSION_TEST(test_what_kernels_start_with, 8),
-        VERSION_TEST(test_what_kernels_start_with, 9),
-        VERSION_TEST(test_what_kernels_start_with, 10),
-        VERSION_TEST(test_what_kernels_start_with, 11),
-        VERSION_TEST(test_what_kernels_start_with, 12),
-    };
-    const struct CMUnitTest late_tests[] = {
-        cmocka_unit_test(test_late_programs),
-    };
-    const char *timeout = getenv("UCCL_TCPX_TIMEOUT_MS");
-    size_t count = sizeof tests / sizeof *tests;
-
     stay_on_loopback();
     if (mode_is("host")) {
         fprintf(stderr, "UCCL_TCPX_PLUGIN_MODE is neither cuda nor unpack\n");
         return 1;
     }
-    if (timeout != NULL && strtol(timeout, NULL, 10) == TIMEOUT_MS)
-        return cmocka_run_group_tests_name("plugin gpu silence", late_tests, set_up, tear_down);
-    if (!mode_is("unpack"))
-        count -= VERSIONS - 1;
-    return _cmocka_run_group_tests("plugin gpu", tests, count, set_up, tear_down);
+    cases_keep(is_wanted);
+    return cases_run("plugin gpu", set_up, tear_down);
 }

@@ -9,155 +9,99 @@
 #include <net/if.h>
 #include <pthread.h>
 
-enum { UNWRITTEN = 0xee };
+enum { UNWRITTEN = 0xee, MOST_DEVICES = 64 };
 
 /* --- fields ---------------------------------------------------------------------------------- */
 
-/* The bytes of a field, as the plugin left them. */
+/* Not the bytes that were there before. */
 #define assert_written(props, field)                                                               \
     do {                                                                                           \
-        uint8_t untouched_[sizeof(props).field];                                                   \
+        uint8_t untouched_[sizeof(props)->field];                                                  \
         memset(untouched_, UNWRITTEN, sizeof untouched_);                                          \
-        if (memcmp(&(props).field, untouched_, sizeof untouched_) == 0)                            \
+        if (memcmp(&(props)->field, untouched_, sizeof untouched_) == 0)                           \
             fail_msg("%s is not written", #field);                                                 \
     } while (0)
 
-static int expected_pointers(void)
+/* Those of every version; unwritten, numbers would be far below 0. */
+static void check_common(const struct plugin_properties *props)
 {
-    return mode_is("host") ? NCCL_PTR_HOST : NCCL_PTR_HOST | NCCL_PTR_CUDA;
+    assert_written(props, name);
+    assert_written(props, pci_path);
+    assert_written(props, guid);
+    assert_written(props, port);
+    assert_non_null(props->name);
+    assert_true(strlen(props->name) > 0);
+    if (props->pci_path != NULL)
+        assert_memory_equal(props->pci_path, "/sys/", 5);
+    assert_int_equal(props->ptr_support, NCCL_PTR_HOST | (mode_is("host") ? 0 : NCCL_PTR_CUDA));
+    assert_in_range(props->speed, 1, 10000000);
+    assert_true(isfinite(props->latency) && props->latency >= 0);
+    assert_in_range(props->max_comms, 256, 0x7fffffff);
+    assert_int_equal(props->max_recvs, 1);
 }
 
-static void check_path(const char *path)
+static void check_fields(const struct plugin_properties *props, int version, int device)
 {
-    if (path != NULL)
-        assert_memory_equal(path, "/sys/", 5);
-}
+    bool unpack = mode_is("unpack");
 
-#define check_common(props)                                                                        \
-    do {                                                                                           \
-        assert_written(props, name);                                                               \
-        assert_written(props, pci_path);                                                           \
-        assert_written(props, guid);                                                               \
-        assert_written(props, port);                                                               \
-        assert_non_null((props).name);                                                             \
-        assert_true(strlen((props).name) > 0);                                                     \
-        check_path((props).pci_path);                                                              \
-        assert_int_equal((props).ptr_support, expected_pointers());                                \
-        assert_in_range((props).speed, 1, 10000000);                                               \
-        /* unwritten, it would be far below 0 */                                                   \
-        assert_true(isfinite((props).latency) && (props).latency >= 0);                            \
-        assert_in_range((props).max_comms, 256, 0x7fffffff);                                       \
-        assert_int_equal((props).max_recvs, 1);                                                    \
-    } while (0)
-
-#define check_offload(props)                                                                       \
-    do {                                                                                           \
-        bool unpack_ = mode_is("unpack");                                                          \
-        assert_int_equal((props).net_device_type,                                                  \
-                         unpack_ ? NCCL_DEVICE_UNPACK : NCCL_DEVICE_HOST);                         \
-        assert_written(props, net_device_version);                                                 \
-        if (unpack_)                                                                               \
-            assert_int_equal((props).net_device_version, NCCL_UNPACK_VERSION);                     \
-    } while (0)
-
-#define check_virtual(props, device)                                                               \
-    do {                                                                                           \
-        assert_in_range((props).force_flush, 0, 1);                                                \
-        assert_int_equal((props).virtual_device.count, 1);                                         \
-        assert_int_equal((props).virtual_device.devices[0], (device));                             \
-        assert_in_range((props).max_p2p_bytes, 1, (uint64_t)1 << 40);                              \
-        assert_in_range((props).max_coll_bytes, 1, (uint64_t)1 << 40);                             \
-    } while (0)
-
-union any_props {
-    struct nccl_props_v6 v6;
-    struct nccl_props_v7 v7;
-    struct nccl_props_v8 v8;
-    struct nccl_props_v9 v9;
-    struct nccl_props_v11 v11;
-    struct nccl_props_v12 v12;
-    uint8_t bytes[256];
-};
-
-static void check_newest(const union any_props *props, int version, int device)
-{
-    if (version == 11) {
-        check_common(props->v11);
-        check_offload(props->v11);
-        check_virtual(props->v11, device);
-        assert_int_equal(props->v11.reg_is_global, 0);
-        assert_int_equal(props->v11.max_multi_request_size, 1);
-    } else {
-        check_common(props->v12);
-        check_offload(props->v12);
-        check_virtual(props->v12, device);
-        assert_int_equal(props->v12.reg_is_global, 0);
-        assert_int_equal(props->v12.max_multi_request_size, 1);
-        assert_int_equal(props->v12.rail_id, -1);
-        assert_int_equal(props->v12.plane_id, -1);
+    check_common(props);
+    if (version >= 7) {
+        assert_int_equal(props->net_device_type, unpack ? NCCL_DEVICE_UNPACK : NCCL_DEVICE_HOST);
+        assert_written(props, net_device_version);
+        if (unpack)
+            assert_int_equal(props->net_device_version, NCCL_UNPACK_VERSION);
+    }
+    if (version >= 8)
+        assert_int_equal(props->reg_is_global, 0);
+    if (version >= 9) {
+        assert_in_range(props->force_flush, 0, 1);
+        assert_int_equal(props->parts, 1);
+        assert_int_equal(props->first_part, device);
+        assert_in_range(props->max_p2p_bytes, 1, (uint64_t)1 << 40);
+        assert_in_range(props->max_coll_bytes, 1, (uint64_t)1 << 40);
+    }
+    if (version >= 11)
+        assert_int_equal(props->max_multi_request_size, 1);
+    if (version >= 12) {
+        assert_int_equal(props->rail_id, -1);
+        assert_int_equal(props->plane_id, -1);
     }
 }
 
-static void check_fields(const union any_props *props, int version, int device)
+static int count_devices(const struct plugin *plugin)
 {
-    switch (version) {
-    case 6:
-        check_common(props->v6);
-        break;
-    case 7:
-        check_common(props->v7);
-        check_offload(props->v7);
-        break;
-    case 8:
-        check_common(props->v8);
-        check_offload(props->v8);
-        assert_int_equal(props->v8.reg_is_global, 0);
-        break;
-    case 9:
-    case 10:
-        check_common(props->v9);
-        check_offload(props->v9);
-        check_virtual(props->v9, device);
-        assert_int_equal(props->v9.reg_is_global, 0);
-        break;
-    default:
-        check_newest(props, version, device);
-        break;
-    }
-}
-
-/* NCCL does not clear the struct: every field is written, and nothing behind the last one. */
-static void test_every_field(void **state)
-{
-    const struct plugin *plugin = plugin_of(state);
     int count = 0;
 
     assert_works(plugin_devices(plugin, &count));
-    assert_in_range(count, 1, 1000);
-    for (int device = 0; device < count; device++) {
-        union any_props props;
+    assert_in_range(count, 1, MOST_DEVICES);
+    return count;
+}
+
+/* NCCL does not clear the struct: every field is written, and nothing behind the last one. */
+VERSIONS_CASE(every_field, ALL_VERSIONS)
+{
+    for (int device = 0, count = count_devices(plugin); device < count; device++) {
+        struct plugin_properties props;
+        union plugin_raw raw;
         size_t bytes = 0;
 
-        memset(&props, UNWRITTEN, sizeof props);
-        assert_works(plugin_raw_properties(plugin, device, &props, &bytes));
+        memset(&raw, UNWRITTEN, sizeof raw);
+        assert_works(plugin_raw_properties(plugin, device, &raw, &bytes));
+        props = plugin_read_properties(plugin->version, &raw);
         check_fields(&props, plugin->version, device);
-        for (size_t i = bytes; i < sizeof props; i++)
-            assert_int_equal(props.bytes[i], UNWRITTEN);
+        for (size_t i = bytes; i < sizeof raw; i++)
+            assert_int_equal(raw.bytes[i], UNWRITTEN);
     }
 }
 
 /* --- devices --------------------------------------------------------------------------------- */
 
 /* NCCL's topology knows a device by its name, and a port by its guid. */
-static void test_devices_differ(void **state)
+VERSIONS_CASE(devices_differ, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
-    struct plugin_properties props[64];
-    int count = 0;
+    struct plugin_properties props[MOST_DEVICES];
 
-    assert_works(plugin_devices(plugin, &count));
-    assert_in_range(count, 1, 64);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0, count = count_devices(plugin); i < count; i++) {
         assert_works(plugin_properties(plugin, i, &props[i]));
         for (int k = 0; k < i; k++) {
             assert_string_not_equal(props[i].name, props[k].name);
@@ -167,16 +111,12 @@ static void test_devices_differ(void **state)
 }
 
 /* Every version tells the same about the same device. */
-static void test_versions_agree(void **state)
+VERSIONS_CASE(versions_agree, ALL_VERSIONS)
 {
-    const struct plugin *plugin = plugin_of(state);
     const struct plugin *newest = &plugins[LAST_VERSION];
-    int count = 0;
-    int expected = 0;
+    int count = count_devices(plugin);
 
-    assert_works(plugin_devices(plugin, &count));
-    assert_works(plugin_devices(newest, &expected));
-    assert_int_equal(count, expected);
+    assert_int_equal(count, count_devices(newest));
     for (int i = 0; i < count; i++) {
         struct plugin_properties here;
         struct plugin_properties there;
@@ -191,15 +131,12 @@ static void test_versions_agree(void **state)
 }
 
 /* Loopback was offered by name, so it is among them. */
-static void test_loopback_is_there(void **state)
+PLAIN_CASE(loopback_is_there)
 {
     const struct plugin *plugin = &plugins[LAST_VERSION];
     bool found = false;
-    int count = 0;
 
-    (void)state;
-    assert_works(plugin_devices(plugin, &count));
-    for (int i = 0; i < count; i++) {
+    for (int i = 0, count = count_devices(plugin); i < count; i++) {
         struct plugin_properties props;
 
         assert_works(plugin_properties(plugin, i, &props));
@@ -208,19 +145,14 @@ static void test_loopback_is_there(void **state)
     assert_true(found);
 }
 
-static void test_devices_that_do_not_exist(void **state)
+VERSIONS_CASE(devices_that_do_not_exist, ALL_VERSIONS)
 {
-    static const int beyond[] = {0, 1, 1000, 0x40000000};
-    const struct plugin *plugin = plugin_of(state);
-    union any_props props;
-    size_t bytes;
-    int count = 0;
+    int count = count_devices(plugin);
+    const int devices[] = {-1, count, count + 1, count + 1000, count + 0x40000000};
+    struct plugin_properties props;
 
-    assert_works(plugin_devices(plugin, &count));
-    assert_int_equal(plugin_raw_properties(plugin, -1, &props, &bytes), NCCL_INVALID_ARGUMENT);
-    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
-        assert_int_equal(plugin_raw_properties(plugin, count + beyond[i], &props, &bytes),
-                         NCCL_INVALID_ARGUMENT);
+    for (size_t i = 0; i < COUNT_OF(devices); i++)
+        assert_int_equal(plugin_properties(plugin, devices[i], &props), NCCL_INVALID_ARGUMENT);
 }
 
 /* --- threads --------------------------------------------------------------------------------- */
@@ -246,23 +178,22 @@ static void *read_again_and_again(void *argument)
 }
 
 /* NCCL keeps name and path without a copy: the same pointers whoever asks, whenever. */
-static void test_pointers_stay(void **state)
+VERSIONS_CASE(pointers_stay, ALL_VERSIONS)
 {
     enum { THREADS = 4 };
     struct reader readers[THREADS];
     pthread_t threads[THREADS];
     struct plugin_properties expected;
-    struct plugin other = *plugin_of(state);
 
-    assert_works(plugin_properties(plugin_of(state), 0, &expected));
+    assert_works(plugin_properties(plugin, 0, &expected));
     for (int i = 0; i < THREADS; i++) {
-        readers[i] = (struct reader){.plugin = plugin_of(state), .expected = expected};
+        readers[i] = (struct reader){.plugin = plugin, .expected = expected};
         assert_int_equal(pthread_create(&threads[i], NULL, read_again_and_again, &readers[i]), 0);
     }
     /* also while another communicator comes and goes */
     for (int i = 0; i < 20; i++) {
-        other.context = NULL;
-        assert_works(plugin_init(&other));
+        struct plugin other = another_context(plugin);
+
         assert_works(plugin_finalize(&other));
     }
     for (int i = 0; i < THREADS; i++) {
@@ -289,15 +220,6 @@ static void offer_all_interfaces(void)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        EACH_VERSION(test_every_field),
-        EACH_VERSION(test_devices_differ),
-        EACH_VERSION(test_versions_agree),
-        cmocka_unit_test(test_loopback_is_there),
-        EACH_VERSION(test_devices_that_do_not_exist),
-        EACH_VERSION(test_pointers_stay),
-    };
-
     offer_all_interfaces();
-    return cmocka_run_group_tests_name("plugin properties", tests, load_all, unload_all);
+    return plugin_run("plugin properties");
 }

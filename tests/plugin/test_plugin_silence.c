@@ -34,7 +34,7 @@ static void end(int version)
         void *receive = start_receive(pair, room, BYTES);
 
         assert_int_equal(finish_both(pair, NULL, receive), BYTES);
-        assert_works(plugin_consumed(pair->to, pair->receiver, receive));
+        consume(pair, receive);
         assert_memory_equal(room, text_of(i), BYTES);
     }
     pair_close(pair);
@@ -43,15 +43,14 @@ static void end(int version)
         void *send = start_send(pair, text_of((uint64_t)i), 64);
 
         assert_int_equal(finish_both(pair, send, receives[version][i]), 64);
-        assert_works(plugin_consumed(pair->to, pair->receiver, receives[version][i]));
+        consume(pair, receives[version][i]);
         assert_memory_equal(rooms[version][i], text_of((uint64_t)i), 64);
     }
     pair_close(pair);
 }
 
-static void test_late_programs(void **state)
+PLAIN_CASE(late_programs)
 {
-    (void)state;
     for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
         begin(version);
     nap_ms(3 * TIMEOUT_MS);
@@ -61,11 +60,7 @@ static void test_late_programs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_late_programs),
-    };
-
     stay_on_loopback();
     setenv("UCCL_TCPX_TIMEOUT_MS", "1000", 1);
-    return cmocka_run_group_tests_name("plugin silence", tests, load_all, unload_all);
+    return plugin_run("plugin silence");
 }

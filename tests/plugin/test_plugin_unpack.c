@@ -4,7 +4,7 @@
  * the warning about an environment that would make NCCL go wrong. What the kernels read is looked
  * at by test_plugin_gpu.c.
  */
-#include "tests/plugin/plugin_exec.h"
+#include "tests/plugin/plugin_test.h"
 
 #include <strings.h>
 
@@ -22,13 +22,13 @@ static void open_with_queue(struct pair *pair, const struct plugin *plugin,
 }
 
 /* What accept gives to the kernels; with needsProxyProgress 0 NCCL would wait for ever. */
-static void test_device_handles(void **state)
+VERSIONS_CASE(device_handles, WITH_QUEUE)
 {
     struct nccl_device_handle handles[3];
     struct pair pairs[3];
 
     for (int i = 0; i < 3; i++) {
-        open_with_queue(&pairs[i], plugin_of(state), &handles[i]);
+        open_with_queue(&pairs[i], plugin, &handles[i]);
         assert_int_equal(handles[i].type, NCCL_DEVICE_UNPACK);
         assert_int_equal(handles[i].version, NCCL_UNPACK_VERSION);
         assert_int_equal(handles[i].needs_proxy_progress, 1);
@@ -54,7 +54,7 @@ static void *move_one(const struct pair *pair, uint64_t number, uint8_t *buffer)
 }
 
 /* As NCCL: up to 8 under way, tested and consumed in order, far beyond the 16 slots. */
-static void test_consumed_in_order(void **state)
+VERSIONS_CASE(consumed_in_order, WITH_QUEUE)
 {
     enum { MESSAGES = 400, AHEAD = 8 };
     static uint8_t buffers[AHEAD][BYTES];
@@ -65,7 +65,7 @@ static void test_consumed_in_order(void **state)
     struct pair pair;
     int started = 0;
 
-    open_with_queue(&pair, plugin_of(state), &handle);
+    open_with_queue(&pair, plugin, &handle);
     for (int consumed = 0; consumed < MESSAGES; consumed++) {
         for (; started < MESSAGES && started - consumed < AHEAD; started++) {
             receives[started % AHEAD] = start_receive(&pair, buffers[started % AHEAD], BYTES);
@@ -75,35 +75,35 @@ static void test_consumed_in_order(void **state)
         finish_both(&pair, sends[consumed % AHEAD], receives[consumed % AHEAD]);
         if (consumed % 5 != 0)
             assert_memory_equal(buffers[consumed % AHEAD], text_of((uint64_t)consumed), BYTES);
-        assert_works(plugin_consumed(pair.to, pair.receiver, receives[consumed % AHEAD]));
+        consume(&pair, receives[consumed % AHEAD]);
         assert_true(now_ms() < deadline);
     }
     pair_close(&pair);
 }
 
 /* In any other order, too: NCCL does not, but nothing says that it must not. */
-static void test_consumed_in_another_order(void **state)
+VERSIONS_CASE(consumed_in_another_order, WITH_QUEUE)
 {
     static uint8_t buffers[DEPTH][BYTES];
     struct nccl_device_handle handle;
     void *receives[DEPTH];
     struct pair pair;
 
-    open_with_queue(&pair, plugin_of(state), &handle);
+    open_with_queue(&pair, plugin, &handle);
     for (uint64_t turn = 0; turn < 6; turn++) {
         for (uint64_t i = 0; i < DEPTH; i++)
             receives[i] = move_one(&pair, turn * DEPTH + i, buffers[i]);
         for (int i = 0; i < DEPTH; i++) {
             int which = turn % 3 == 0 ? DEPTH - 1 - i : turn % 3 == 1 ? i * 5 % DEPTH : i ^ 1;
 
-            assert_works(plugin_consumed(pair.to, pair.receiver, receives[which]));
+            consume(&pair, receives[which]);
         }
     }
     pair_close(&pair);
 }
 
 /* A slot is the kernel's until its receive is consumed: 16 that are not, and the comm is busy. */
-static void test_not_consumed(void **state)
+VERSIONS_CASE(not_consumed, WITH_QUEUE)
 {
     static uint8_t buffers[DEPTH + 1][BYTES];
     struct nccl_device_handle handle;
@@ -111,7 +111,7 @@ static void test_not_consumed(void **state)
     void *beyond = (void *)1;
     struct pair pair;
 
-    open_with_queue(&pair, plugin_of(state), &handle);
+    open_with_queue(&pair, plugin, &handle);
     for (uint64_t i = 0; i < DEPTH; i++)
         receives[i] = move_one(&pair, i, buffers[i]);
     for (int i = 0; i < 100; i++) {
@@ -119,38 +119,32 @@ static void test_not_consumed(void **state)
         assert_null(beyond);
         beyond = (void *)2;
     }
-    assert_works(plugin_consumed(pair.to, pair.receiver, receives[0]));
+    consume(&pair, receives[0]);
     receives[0] = move_one(&pair, DEPTH, buffers[DEPTH]);
     /* and a comm may end with all of them */
     pair_close(&pair);
 }
 
 /* NCCL's bootstrap gives no place for a handle and never consumes: requests do not run out. */
-static void test_bootstrap_never_consumes(void **state)
+PAIR_CASE(bootstrap_never_consumes, ALL_VERSIONS)
 {
     static uint8_t buffer[BYTES];
-    struct pair pair;
 
-    pair_open(&pair, plugin_of(state));
     for (uint64_t i = 0; i < 200; i++)
-        (void)move_one(&pair, i, buffer);
-    pair_close(&pair);
+        (void)move_one(pair, i, buffer);
 }
 
 /* The proxy's receives of such a comm are consumed, which is then nothing. */
-static void test_consumed_without_a_queue(void **state)
+PAIR_CASE(consumed_without_a_queue, WITH_QUEUE)
 {
     static uint8_t buffer[BYTES];
-    struct pair pair;
 
-    pair_open(&pair, plugin_of(state));
     for (uint64_t i = 0; i < 50; i++)
-        assert_works(plugin_consumed(pair.to, pair.receiver, move_one(&pair, i, buffer)));
-    pair_close(&pair);
+        consume(pair, move_one(pair, i, buffer));
 }
 
 /* Queue and bounce memory of a comm go with it: many come and go with the memory of a few. */
-static void test_queues_come_and_go(void **state)
+VERSIONS_CASE(queues_come_and_go, WITH_QUEUE)
 {
     int descriptors = open_descriptors();
     struct nccl_device_handle handle;
@@ -158,7 +152,7 @@ static void test_queues_come_and_go(void **state)
     struct pair pair;
 
     for (uint64_t i = 0; i < (uint64_t)turns_of(100); i++) {
-        open_with_queue(&pair, plugin_of(state), &handle);
+        open_with_queue(&pair, plugin, &handle);
         (void)move_one(&pair, i, buffer);
         pair_close(&pair);
     }
@@ -166,9 +160,8 @@ static void test_queues_come_and_go(void **state)
 }
 
 /* A receive of more than a slot can describe is refused; NCCL's are at most 4 MiB. */
-static void test_more_than_a_slot_holds(void **state)
+VERSIONS_CASE(more_than_a_slot_holds, WITH_QUEUE)
 {
-    const struct plugin *plugin = plugin_of(state);
     static uint8_t buffer[(4 << 20) + 1];
     struct nccl_device_handle handle;
     void *request = (void *)1;
@@ -207,77 +200,68 @@ static int run_count_warnings(void)
     return (int)warnings;
 }
 
-static int warnings_with(const char *first, const char *second, const char *third,
-                         const char *fourth)
+/* The child has the GPU of this process; NULL: it does not get that one. */
+static int warnings_with(const char *const given[4])
 {
     const char *gpu = getenv("UCCL_TCPX_GPU");
     const char *path = getenv("LD_LIBRARY_PATH");
-    const char *variables[10] = {"NCCL_SOCKET_IFNAME=lo", "UCCL_TCPX_PLUGIN_MODE=unpack"};
-    const char *const given[] = {first, second, third, fourth};
+    const char *some[6] = {NULL};
     char gpu_variable[100];
     char path_variable[4200];
-    int count = 2;
+    int count = 0;
     int status;
 
     if (gpu != NULL) {
         snprintf(gpu_variable, sizeof gpu_variable, "UCCL_TCPX_GPU=%s", gpu);
-        variables[count++] = gpu_variable;
+        some[count++] = gpu_variable;
     }
     if (path != NULL) {
         snprintf(path_variable, sizeof path_variable, "LD_LIBRARY_PATH=%s", path);
-        variables[count++] = path_variable;
+        some[count++] = path_variable;
     }
     for (int i = 0; i < 4; i++)
         if (given[i] != NULL)
-            variables[count++] = given[i];
-    status = exec_child("count-warnings", variables);
+            some[count++] = given[i];
+    status = plugin_exec("count-warnings", "NCCL_SOCKET_IFNAME=lo", "UCCL_TCPX_PLUGIN_MODE=unpack",
+                         some[0], some[1], some[2], some[3], some[4], some[5], NULL);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
 }
 
 /* One line for the whole process that names all that is missing, and nothing that is not. */
-static void test_warnings(void **state)
+PLAIN_CASE(warnings)
 {
     static const char proto[] = "NCCL_PROTO=Simple";
     static const char pat[] = "NCCL_PAT_ENABLE=0";
     static const char graph[] = "NCCL_GRAPH_REGISTER=0";
     static const char local[] = "NCCL_LOCAL_REGISTER=0";
+    static const struct {
+        const char *variables[4];
+        int warnings;
+    } rows[] = {
+        {{proto, pat, graph, local}, 0},
+        {{NULL, NULL, NULL, NULL}, 1},
+        {{NULL, pat, graph, local}, 1},
+        {{proto, NULL, graph, local}, 1},
+        {{proto, pat, NULL, local}, 1},
+        {{proto, pat, graph, NULL}, 1},
+        {{"NCCL_PROTO=LL,Simple", pat, graph, local}, 1},
+        {{proto, "NCCL_PAT_ENABLE=1", graph, local}, 1},
+    };
 
-    (void)state;
-    assert_int_equal(warnings_with(proto, pat, graph, local), 0);
-    assert_int_equal(warnings_with(NULL, NULL, NULL, NULL), 1);
-    assert_int_equal(warnings_with(NULL, pat, graph, local), 1);
-    assert_int_equal(warnings_with(proto, NULL, graph, local), 1);
-    assert_int_equal(warnings_with(proto, pat, NULL, local), 1);
-    assert_int_equal(warnings_with(proto, pat, graph, NULL), 1);
-    assert_int_equal(warnings_with("NCCL_PROTO=LL,Simple", pat, graph, local), 1);
-    assert_int_equal(warnings_with(proto, "NCCL_PAT_ENABLE=1", graph, local), 1);
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        assert_int_equal(warnings_with(rows[i].variables), rows[i].warnings);
 }
-
-#define EACH_WITH_QUEUE(function)                                                                  \
-    VERSION_TEST(function, 7), VERSION_TEST(function, 8), VERSION_TEST(function, 9),               \
-        VERSION_TEST(function, 10), VERSION_TEST(function, 11), VERSION_TEST(function, 12)
 
 int main(int argc, char **argv)
 {
-    static const struct exec_child children[] = {{"count-warnings", run_count_warnings}};
-    const struct CMUnitTest tests[] = {
-        EACH_WITH_QUEUE(test_device_handles),
-        EACH_WITH_QUEUE(test_consumed_in_order),
-        EACH_WITH_QUEUE(test_consumed_in_another_order),
-        EACH_WITH_QUEUE(test_not_consumed),
-        EACH_VERSION(test_bootstrap_never_consumes),
-        EACH_WITH_QUEUE(test_consumed_without_a_queue),
-        EACH_WITH_QUEUE(test_queues_come_and_go),
-        EACH_WITH_QUEUE(test_more_than_a_slot_holds),
-        cmocka_unit_test(test_warnings),
-    };
+    static const struct child_program programs[] = {{"count-warnings", run_count_warnings}};
 
-    exec_dispatch(argc, argv, children, sizeof children / sizeof *children);
+    child_dispatch(argc, argv, programs, COUNT_OF(programs));
     stay_on_loopback();
     if (!mode_is("unpack")) {
         fprintf(stderr, "UCCL_TCPX_PLUGIN_MODE is not unpack\n");
         return 1;
     }
-    return cmocka_run_group_tests_name("plugin unpack", tests, load_all, unload_all);
+    return plugin_run("plugin unpack");
 }

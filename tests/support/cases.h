@@ -16,14 +16,14 @@
 
 enum { CASES_MOST = 256 };
 
-static struct CMUnitTest cases[CASES_MOST];
+static struct CMUnitTest case_list[CASES_MOST];
 static size_t cases_count;
 
 static inline void cases_add(const char *name, CMUnitTestFunction function, intptr_t state)
 {
     if (cases_count == CASES_MOST)
         abort();
-    cases[cases_count++] =
+    case_list[cases_count++] =
         (struct CMUnitTest){.name = name, .test_func = function, .initial_state = (void *)state};
 }
 
@@ -32,14 +32,15 @@ static inline void cases_add(const char *name, CMUnitTestFunction function, intp
     __attribute__((constructor)) static void enter_##id(void);                                     \
     static void enter_##id(void)
 
-/* test_NAME, as cmocka knows it: its body follows. */
-#define PLAIN_CASE(name)                                                                           \
+/* test_NAME, as cmocka knows it: its body follows. cases_keep() looks at `state`. */
+#define STATE_CASE(name, state_)                                                                   \
     static void test_##name(void **state);                                                         \
     CASES_ENTER(name)                                                                              \
     {                                                                                              \
-        cases_add("test_" #name, test_##name, 0);                                                  \
+        cases_add("test_" #name, test_##name, state_);                                             \
     }                                                                                              \
     static void test_##name(void **state __attribute__((unused)))
+#define PLAIN_CASE(name) STATE_CASE(name, 0)
 
 /* Leaves out those whose state is not wanted here. */
 static inline void cases_keep(bool (*wanted)(intptr_t state))
@@ -47,15 +48,15 @@ static inline void cases_keep(bool (*wanted)(intptr_t state))
     size_t kept = 0;
 
     for (size_t i = 0; i < cases_count; i++)
-        if (wanted((intptr_t)cases[i].initial_state))
-            cases[kept++] = cases[i];
+        if (wanted((intptr_t)case_list[i].initial_state))
+            case_list[kept++] = case_list[i];
     cases_count = kept;
 }
 
 static inline int cases_run(const char *group, CMFixtureFunction set_up,
                             CMFixtureFunction tear_down)
 {
-    return _cmocka_run_group_tests(group, cases, cases_count, set_up, tear_down);
+    return _cmocka_run_group_tests(group, case_list, cases_count, set_up, tear_down);
 }
 
 #endif
