@@ -10,7 +10,7 @@
 
 enum { LIMIT_MS = 120000, POISON = 0xee };
 
-static int map(uint64_t bytes, void **data)
+static int buffer_map(uint64_t bytes, void **data)
 {
     void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -27,7 +27,7 @@ int buffer_create(int gpu, uint64_t bytes, struct buffer *buffer)
 
     *buffer = (struct buffer){.bytes = bytes, .in_gpu = gpu >= 0};
     if (gpu < 0)
-        return map(bytes, &buffer->data);
+        return buffer_map(bytes, &buffer->data);
     result = gpu_open(gpu, &buffer->gpu);
     if (result == TCPX_SUCCESS)
         result = gpu_stream_create(buffer->gpu, &buffer->stream);
@@ -58,7 +58,7 @@ void buffer_destroy(struct buffer *buffer)
     gpu_close(buffer->gpu);
 }
 
-static int finish(struct buffer *buffer, int result)
+static int buffer_finish(struct buffer *buffer, int result)
 {
     if (result == TCPX_SUCCESS)
         result = gpu_event_record(buffer->event, buffer->stream);
@@ -72,8 +72,8 @@ int buffer_fill(struct buffer *buffer, uint64_t seed)
     uint8_t *bytes = buffer->data;
 
     if (buffer->in_gpu)
-        return finish(buffer, gpu_fill_pattern(buffer->stream, buffer->memory.address,
-                                               buffer->bytes, seed, 0));
+        return buffer_finish(buffer, gpu_fill_pattern(buffer->stream, buffer->memory.address,
+                                                      buffer->bytes, seed, 0));
     for (uint64_t i = 0; i < buffer->bytes / 8; i++) {
         uint64_t word = pattern_word(seed, i);
 
@@ -87,8 +87,8 @@ int buffer_fill(struct buffer *buffer, uint64_t seed)
 int buffer_poison(struct buffer *buffer)
 {
     if (buffer->in_gpu)
-        return finish(buffer,
-                      gpu_set(buffer->stream, buffer->memory.address, POISON, buffer->bytes));
+        return buffer_finish(
+            buffer, gpu_set(buffer->stream, buffer->memory.address, POISON, buffer->bytes));
     memset(buffer->data, POISON, buffer->bytes);
     return TCPX_SUCCESS;
 }
@@ -99,7 +99,8 @@ int buffer_spoil(struct buffer *buffer, uint64_t seed)
     uint8_t wrong = pattern_byte(seed, place) ^ 1;
 
     if (buffer->in_gpu)
-        return finish(buffer, gpu_set(buffer->stream, buffer->memory.address + place, wrong, 1));
+        return buffer_finish(buffer,
+                             gpu_set(buffer->stream, buffer->memory.address + place, wrong, 1));
     ((uint8_t *)buffer->data)[place] = wrong;
     return TCPX_SUCCESS;
 }
@@ -113,7 +114,7 @@ static int count_wrong_in_gpu(struct buffer *buffer, uint64_t seed, uint64_t *wr
     if (result == TCPX_SUCCESS)
         result =
             gpu_copy_to_host(buffer->stream, &verdict, buffer->verdict.address, sizeof verdict);
-    result = finish(buffer, result);
+    result = buffer_finish(buffer, result);
     if (result == TCPX_SUCCESS)
         *wrong = verdict.differences;
     return result;

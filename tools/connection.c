@@ -126,7 +126,7 @@ static int tell_count(struct connection *connection)
 
 /* --- both ---------------------------------------------------------------------------------- */
 
-static int one(struct connection *connection, unsigned number)
+static int connection_once(struct connection *connection, unsigned number)
 {
     struct end *end = &connection->end;
     uint64_t began = clock_now();
@@ -145,7 +145,7 @@ static int one(struct connection *connection, unsigned number)
     return result;
 }
 
-static int meet(struct connection *connection)
+static int connection_meet(struct connection *connection)
 {
     struct end *end = &connection->end;
     int result = end_enter(end);
@@ -165,12 +165,12 @@ static int meet(struct connection *connection)
     return result == TCPX_SUCCESS ? make_times(connection) : result;
 }
 
-static int all(struct connection *connection)
+static int connection_all(struct connection *connection)
 {
-    int result = meet(connection);
+    int result = connection_meet(connection);
 
     for (unsigned i = 0; result == TCPX_SUCCESS && i < connection->count; i++)
-        result = one(connection, i);
+        result = connection_once(connection, i);
     return result;
 }
 
@@ -239,7 +239,7 @@ static int run_connection(struct connection *connection)
     log_debug("=== TCPX connection test ===");
     result = end_open(end);
     if (result == TCPX_SUCCESS)
-        result = all(connection);
+        result = connection_all(connection);
     end_note(end, result);
     if (end_close(end) != TCPX_SUCCESS) {
         log_debug("✗ Test FAILED");
@@ -251,7 +251,7 @@ static int run_connection(struct connection *connection)
     return command_finish();
 }
 
-static int run(int argument_count, char **arguments)
+static int connection_main(int argument_count, char **arguments)
 {
     struct connection connection = {.end = {.options = {.test = MEETING_CONNECTION}}};
     const struct end_number count = {.name = "--count",
@@ -285,5 +285,5 @@ const struct command command_connection = {
         "The steps: bootstrap, in which the two find each other (the server's has its wait for\n"
         "the client in it); listen, and handle, the way of the listener's address to the\n"
         "client; accept or connect; close. UCCL_TCPX_DEBUG=1 shows each of them.\n",
-    .run = run,
+    .run = connection_main,
 };

@@ -24,7 +24,7 @@ static double gibibytes(uint64_t bytes)
     return (double)bytes / (1024.0 * 1024.0 * 1024.0);
 }
 
-static void print_text(int index, const struct tcpx_gpu_properties *gpu)
+static void print_gpu_text(int index, const struct tcpx_gpu_properties *gpu)
 {
     printf("GPU %d: %s, %.1f GiB\n", index, gpu->name, gibibytes(gpu->memory_bytes));
     if (gpu->compute_major != 0)
@@ -37,7 +37,7 @@ static void print_text(int index, const struct tcpx_gpu_properties *gpu)
     printf("    dma-buf export      %s\n", gpu->dmabuf ? "yes" : "no");
 }
 
-static void print_json(int index, const struct tcpx_gpu_properties *gpu)
+static void print_gpu_json(int index, const struct tcpx_gpu_properties *gpu)
 {
     printf("%s    {\"index\": %d, \"name\": ", index != 0 ? ",\n" : "", index);
     json_string(stdout, gpu->name);
@@ -73,7 +73,7 @@ static int print_gpus(const struct gpus *gpus, bool json)
         printf("GPU layer: %s (%s)\n", backend, reason);
     }
     for (int i = 0; i < gpus->count; i++)
-        (json ? print_json : print_text)(i, &gpus->all[i]);
+        (json ? print_gpu_json : print_gpu_text)(i, &gpus->all[i]);
     return EXIT_OK;
 }
 
@@ -243,7 +243,7 @@ static void print_plugin(const struct plugin_probe *probe, bool json)
     }
 }
 
-static int run(int argument_count, char **arguments)
+static int devices_main(int argument_count, char **arguments)
 {
     static struct gpus gpus;
     struct net_device nics[NET_DEVICES_MOST];
@@ -279,5 +279,5 @@ const struct command command_devices = {
             "\n"
             "UCCL_TCPX_GPU=cuda or =host asks for real or for emulated GPUs only;\n"
             "NCCL_SOCKET_IFNAME chooses the interfaces, UCCL_TCPX_PLUGIN_PATH the plugin.\n",
-    .run = run,
+    .run = devices_main,
 };

@@ -61,7 +61,7 @@ static int take_arguments(struct doctor *doctor, int argument_count, char **argu
     return EXIT_OK;
 }
 
-static int run(int argument_count, char **arguments)
+static int doctor_main(int argument_count, char **arguments)
 {
     static struct doctor doctor = {.gpu = -1, .root = ""};
     /* For tests only: a folder in which files of /proc, /sys, /run and /boot are looked for. */
@@ -93,5 +93,5 @@ const struct command command_doctor = {
             "Each line is ok, a note or a PROBLEM, with what to do about it. The status is 0 if\n"
             "there is no problem, else 1. The transfer goes from one process to another on this\n"
             "machine; it is left out when there is a problem.\n",
-    .run = run,
+    .run = doctor_main,
 };

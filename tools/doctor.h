@@ -5,8 +5,8 @@
 #ifndef TCPX_TOOLS_DOCTOR_H
 #define TCPX_TOOLS_DOCTOR_H
 
-#include "net/device/device.h"
 #include "net/comm/stages.h"
+#include "net/device/device.h"
 #include "tools/nic_devmem.h"
 #include "tools/perf.h"
 #include "tools/plugin_probe.h"

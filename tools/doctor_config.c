@@ -28,7 +28,7 @@ static const char *value_of(const char *name)
     return value != NULL ? value : "";
 }
 
-static bool is_set(const char *name)
+static bool variable_is_set(const char *name)
 {
     return *value_of(name) != '\0';
 }
@@ -142,10 +142,11 @@ static unsigned check_names(struct doctor *doctor)
 
 static bool both_differ(const char *a, const char *b)
 {
-    return is_set(a) && is_set(b) && strcmp(value_of(a), value_of(b)) != 0;
+    return variable_is_set(a) && variable_is_set(b) && strcmp(value_of(a), value_of(b)) != 0;
 }
 
-static unsigned tell(struct doctor *doctor, const char *name, const char *text, const char *advice)
+static unsigned note_setting(struct doctor *doctor, const char *name, const char *text,
+                             const char *advice)
 {
     doctor_find(doctor, DOCTOR_NOTE, name, "%s", text);
     doctor_advise(doctor, "%s", advice);
@@ -157,21 +158,24 @@ static unsigned check_pairs(struct doctor *doctor, const struct config *config)
     unsigned found = 0;
 
     if (both_differ("NCCL_SOCKET_IFNAME", "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"))
-        found += tell(doctor, "interfaces",
-                      "NCCL_SOCKET_IFNAME and NCCL_GPUDIRECTTCPX_SOCKET_IFNAME differ, and tcpx "
-                      "takes the second",
-                      "unset one of them, or give both the same value");
+        found +=
+            note_setting(doctor, "interfaces",
+                         "NCCL_SOCKET_IFNAME and NCCL_GPUDIRECTTCPX_SOCKET_IFNAME differ, and tcpx "
+                         "takes the second",
+                         "unset one of them, or give both the same value");
     if (both_differ("UCCL_TCPX_CHUNK_BYTES", "NCCL_P2P_NET_CHUNKSIZE") && config->chunk_bytes != 0)
-        found += tell(doctor, "chunks",
-                      "UCCL_TCPX_CHUNK_BYTES and NCCL_P2P_NET_CHUNKSIZE differ; tcpx takes the "
-                      "first, NCCL the second",
-                      "unset one of them, unless that is meant");
+        found +=
+            note_setting(doctor, "chunks",
+                         "UCCL_TCPX_CHUNK_BYTES and NCCL_P2P_NET_CHUNKSIZE differ; tcpx takes the "
+                         "first, NCCL the second",
+                         "unset one of them, unless that is meant");
     if (config->gpu == CONFIG_GPU_CUDA &&
-        (is_set("UCCL_TCPX_HOST_GPUS") || is_set("UCCL_TCPX_HOST_GPU_MEMORY")))
-        found += tell(doctor, "emulated GPUs",
-                      "UCCL_TCPX_HOST_GPU... describes emulated GPUs, and UCCL_TCPX_GPU=cuda asks "
-                      "for real ones",
-                      "unset UCCL_TCPX_HOST_GPUS and UCCL_TCPX_HOST_GPU_MEMORY");
+        (variable_is_set("UCCL_TCPX_HOST_GPUS") || variable_is_set("UCCL_TCPX_HOST_GPU_MEMORY")))
+        found += note_setting(
+            doctor, "emulated GPUs",
+            "UCCL_TCPX_HOST_GPU... describes emulated GPUs, and UCCL_TCPX_GPU=cuda asks "
+            "for real ones",
+            "unset UCCL_TCPX_HOST_GPUS and UCCL_TCPX_HOST_GPU_MEMORY");
     return found;
 }
 
@@ -181,13 +185,13 @@ static unsigned check_test_settings(struct doctor *doctor, const struct config *
     unsigned found = 0;
 
     if (config->host_gpu_delay_us != 0)
-        found += tell(doctor, "UCCL_TCPX_HOST_GPU_DELAY_US",
-                      "emulated GPUs are made to wait before each operation",
-                      "unset UCCL_TCPX_HOST_GPU_DELAY_US: it is for tests");
+        found += note_setting(doctor, "UCCL_TCPX_HOST_GPU_DELAY_US",
+                              "emulated GPUs are made to wait before each operation",
+                              "unset UCCL_TCPX_HOST_GPU_DELAY_US: it is for tests");
     if (config->soft_devmem != 0)
-        found += tell(doctor, "UCCL_TCPX_SOFT_DEVMEM",
-                      "receives go through a made-up device-memory NIC, which is slow",
-                      "unset UCCL_TCPX_SOFT_DEVMEM: it is for tests");
+        found += note_setting(doctor, "UCCL_TCPX_SOFT_DEVMEM",
+                              "receives go through a made-up device-memory NIC, which is slow",
+                              "unset UCCL_TCPX_SOFT_DEVMEM: it is for tests");
     return found;
 }
 
@@ -222,7 +226,7 @@ void doctor_check_configuration(struct doctor *doctor)
     found += check_test_settings(doctor, &config);
     found += check_bounce(doctor, &config);
     for (size_t i = 0; i < NAMES; i++)
-        set += is_set(names[i]);
+        set += variable_is_set(names[i]);
     if (found == 0)
         doctor_find(doctor, DOCTOR_OK, "variables", "%u of %d set, all of them understood", set,
                     NAMES);

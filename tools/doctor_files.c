@@ -55,7 +55,7 @@ static bool zlib_load(struct zlib *zlib)
     return false;
 }
 
-static bool sets(const char *line, const char *name)
+static bool line_sets(const char *line, const char *name)
 {
     size_t length = strlen(name);
 
@@ -77,7 +77,7 @@ static enum doctor_option find_compressed(const char *path, const char *name)
         return DOCTOR_OPTION_UNKNOWN;
     }
     while (found == DOCTOR_OPTION_NOT_SET && zlib.gets(file, line, sizeof line) != NULL)
-        if (sets(line, name))
+        if (line_sets(line, name))
             found = DOCTOR_OPTION_SET;
     zlib.close(file);
     dlclose(zlib.library);
@@ -93,7 +93,7 @@ static enum doctor_option find_plain(const char *path, const char *name)
     if (file == NULL)
         return DOCTOR_OPTION_UNKNOWN;
     while (found == DOCTOR_OPTION_NOT_SET && fgets(line, sizeof line, file) != NULL)
-        if (sets(line, name))
+        if (line_sets(line, name))
             found = DOCTOR_OPTION_SET;
     fclose(file);
     return found;

@@ -17,7 +17,7 @@ static void take_row(struct doctor *doctor, const struct perf_row *row)
     transfer->limit = doctor_stage_limit(transfer);
 }
 
-static void tell(struct doctor *doctor)
+static void find_transfer_result(struct doctor *doctor)
 {
     struct doctor_transfer *transfer = &doctor->transfer;
 
@@ -60,5 +60,5 @@ void doctor_check_transfer(struct doctor *doctor)
         return;
     }
     take_row(doctor, &result.rows[0]);
-    tell(doctor);
+    find_transfer_result(doctor);
 }

@@ -36,7 +36,7 @@ struct bench {
     uint64_t bytes;        /* of the message that the descriptors make */
 };
 
-static uint32_t below(struct bench *bench, uint32_t limit)
+static uint32_t bench_random_below(struct bench *bench, uint32_t limit)
 {
     bench->random ^= bench->random << 13;
     bench->random ^= bench->random >> 7;
@@ -67,7 +67,7 @@ static int open_bench(struct bench *bench, int gpu)
     if (bench->expected == NULL)
         return error_set(TCPX_SYSTEM_ERROR, "there is no memory to compare with");
     for (size_t i = 0; i < POOL / sizeof(uint32_t); i++)
-        ((uint32_t *)bench->pool.host)[i] = below(bench, UINT32_MAX);
+        ((uint32_t *)bench->pool.host)[i] = bench_random_below(bench, UINT32_MAX);
     return TCPX_SUCCESS;
 }
 
@@ -88,7 +88,7 @@ static void shuffle_pages(struct bench *bench)
     for (uint32_t i = 0; i < PAGES; i++)
         bench->pages[i] = i;
     for (uint32_t i = PAGES - 1; i > 0; i--) {
-        uint32_t other = below(bench, i + 1);
+        uint32_t other = bench_random_below(bench, i + 1);
         uint32_t kept = bench->pages[i];
 
         bench->pages[i] = bench->pages[other];
@@ -100,7 +100,7 @@ static void shuffle_pages(struct bench *bench)
 static void shuffle_fragments(struct bench *bench, struct unpack_descriptor *descriptors)
 {
     for (uint32_t i = PAGES - 1; i > 0; i--) {
-        uint32_t other = below(bench, i + 1);
+        uint32_t other = bench_random_below(bench, i + 1);
         struct unpack_descriptor kept = descriptors[i];
 
         descriptors[i] = descriptors[other];
@@ -117,8 +117,8 @@ static void make_message(struct bench *bench, bool whole_pages)
     bench->bytes = 0;
     memset(bench->expected, POISON, TARGET);
     for (uint32_t i = 0; i < PAGES; i++) {
-        uint32_t start = whole_pages ? 0 : below(bench, PAGE);
-        uint32_t length = whole_pages ? PAGE : 1 + below(bench, PAGE - start);
+        uint32_t start = whole_pages ? 0 : bench_random_below(bench, PAGE);
+        uint32_t length = whole_pages ? PAGE : 1 + bench_random_below(bench, PAGE - start);
         uint32_t from = bench->pages[i] * PAGE + start;
 
         descriptors[i] = (struct unpack_descriptor){
@@ -130,7 +130,7 @@ static void make_message(struct bench *bench, bool whole_pages)
         shuffle_fragments(bench, descriptors);
 }
 
-static int drain(struct bench *bench)
+static int bench_drain(struct bench *bench)
 {
     int result = gpu_event_record(bench->event, bench->stream);
 
@@ -163,7 +163,7 @@ static int unpack_once(struct bench *bench, struct unpack_engine *engine, double
                : result;
 }
 
-static int compare(struct bench *bench)
+static int bench_compare(struct bench *bench)
 {
     const uint8_t *arrived = bench->arrived.host;
     size_t wrong = 0;
@@ -172,7 +172,7 @@ static int compare(struct bench *bench)
         gpu_copy_to_host(bench->stream, bench->arrived.host, bench->target.address, TARGET);
 
     if (result == TCPX_SUCCESS)
-        result = drain(bench);
+        result = bench_drain(bench);
     if (result != TCPX_SUCCESS)
         return result;
     if (memcmp(arrived, bench->expected, TARGET) == 0)
@@ -185,15 +185,15 @@ static int compare(struct bench *bench)
 }
 
 /* Unpacks into memory that holds nothing of it, and looks at every byte. */
-static int verify(struct bench *bench, struct unpack_engine *engine, double *seconds)
+static int bench_verify(struct bench *bench, struct unpack_engine *engine, double *seconds)
 {
     int result = gpu_set(bench->stream, bench->target.address, POISON, TARGET);
 
     if (result == TCPX_SUCCESS)
-        result = drain(bench);
+        result = bench_drain(bench);
     if (result == TCPX_SUCCESS)
         result = unpack_once(bench, engine, seconds);
-    return result == TCPX_SUCCESS ? compare(bench) : result;
+    return result == TCPX_SUCCESS ? bench_compare(bench) : result;
 }
 
 static int try_engine(struct bench *bench, enum unpack_impl impl, double *rate)
@@ -206,10 +206,10 @@ static int try_engine(struct bench *bench, enum unpack_impl impl, double *rate)
     if (result != TCPX_SUCCESS)
         return result;
     make_message(bench, false);
-    result = verify(bench, engine, &seconds);
+    result = bench_verify(bench, engine, &seconds);
     make_message(bench, true);
     for (int i = 0; i < TURNS && result == TCPX_SUCCESS; i++) {
-        result = verify(bench, engine, &seconds);
+        result = bench_verify(bench, engine, &seconds);
         if (seconds < least)
             least = seconds;
     }

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static int run(int argument_count, char **arguments)
+static int env_main(int argument_count, char **arguments)
 {
     enum config_format format = CONFIG_FORMAT_TEXT;
     int result;
@@ -35,5 +35,5 @@ const struct command command_env = {
             "  --man       the same for the man page\n"
             "\n"
             "Fails if a value is not understood; each such value is shown with the reason.\n",
-    .run = run,
+    .run = env_main,
 };

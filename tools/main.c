@@ -102,7 +102,7 @@ static void say_interruption(int signal)
         sigaction(signal, &action, NULL);
 }
 
-static int run(const struct command *command, int argument_count, char **arguments)
+static int run_command(const struct command *command, int argument_count, char **arguments)
 {
     say_interruption(SIGINT);
     say_interruption(SIGTERM);
@@ -121,7 +121,7 @@ int main(int argument_count, char **arguments)
     if (command != NULL) {
         if (setenv("UCCL_TCPX_DEBUG", "1", 0) != 0)
             return EXIT_FAILED;
-        return run(command, argument_count - 1, arguments + 1);
+        return run_command(command, argument_count - 1, arguments + 1);
     }
 
     if (argument_count < 2) {
@@ -141,5 +141,5 @@ int main(int argument_count, char **arguments)
         fprintf(stderr, "tcpx: there is no command '%s'; 'tcpx --help' lists them\n", arguments[1]);
         return EXIT_USAGE;
     }
-    return run(command, argument_count - 2, arguments + 2);
+    return run_command(command, argument_count - 2, arguments + 2);
 }

@@ -189,7 +189,7 @@ int meeting_check_client(struct meeting *meeting)
 
 /* --- handles ------------------------------------------------------------------------------- */
 
-static int describe_self(uint64_t bytes, struct agreement *agreement)
+static int meeting_describe_self(uint64_t bytes, struct agreement *agreement)
 {
     const struct import_plugin *plugin;
     int result = import_open_named(NULL, &plugin);
@@ -208,7 +208,8 @@ static int describe_self(uint64_t bytes, struct agreement *agreement)
 }
 
 /* Each tells the other; the client's handle means nothing. */
-static int exchange(struct meeting *meeting, const struct agreement *mine, struct agreement *theirs)
+static int meeting_exchange(struct meeting *meeting, const struct agreement *mine,
+                            struct agreement *theirs)
 {
     uint8_t type = meeting->options.test == MEETING_CONNECTION ? CONNECTION_HANDLE : HANDLE;
     uint8_t bytes[AGREEMENT_BYTES];
@@ -223,7 +224,7 @@ static int exchange(struct meeting *meeting, const struct agreement *mine, struc
 }
 
 /* The number of bytes travels as the chunk size does, but is called by its own name. */
-static int compare(const struct agreement *mine, const struct agreement *theirs)
+static int meeting_compare(const struct agreement *mine, const struct agreement *theirs)
 {
     if (mine->chunk_bytes != theirs->chunk_bytes)
         return error_set(TCPX_INVALID_USAGE, "the payload: %llu bytes here, %llu at %s",
@@ -237,14 +238,14 @@ int meeting_give_handle(struct meeting *meeting, uint64_t bytes,
 {
     struct agreement mine;
     struct agreement theirs;
-    int result = describe_self(bytes, &mine);
+    int result = meeting_describe_self(bytes, &mine);
 
     if (result != TCPX_SUCCESS)
         return result;
     memcpy(mine.handles[0], handle, MEETING_HANDLE_BYTES);
     meeting_next_step(meeting);
-    result = exchange(meeting, &mine, &theirs);
-    return result == TCPX_SUCCESS ? compare(&mine, &theirs) : result;
+    result = meeting_exchange(meeting, &mine, &theirs);
+    return result == TCPX_SUCCESS ? meeting_compare(&mine, &theirs) : result;
 }
 
 int meeting_take_handle(struct meeting *meeting, uint64_t bytes,
@@ -252,14 +253,14 @@ int meeting_take_handle(struct meeting *meeting, uint64_t bytes,
 {
     struct agreement mine;
     struct agreement theirs;
-    int result = describe_self(bytes, &mine);
+    int result = meeting_describe_self(bytes, &mine);
 
     if (result != TCPX_SUCCESS)
         return result;
     meeting_next_step(meeting);
-    result = exchange(meeting, &mine, &theirs);
+    result = meeting_exchange(meeting, &mine, &theirs);
     if (result == TCPX_SUCCESS)
-        result = compare(&mine, &theirs);
+        result = meeting_compare(&mine, &theirs);
     if (result == TCPX_SUCCESS)
         memcpy(handle, theirs.handles[0], MEETING_HANDLE_BYTES);
     return result;

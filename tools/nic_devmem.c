@@ -11,12 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static void say(struct nic_devmem_answer *answer, bool is_met, const char *format, ...)
+static void answer_set(struct nic_devmem_answer *answer, bool is_met, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static void advise(struct nic_devmem_answer *answer, const char *format, ...)
+static void answer_advise(struct nic_devmem_answer *answer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void say(struct nic_devmem_answer *answer, bool is_met, const char *format, ...)
+static void answer_set(struct nic_devmem_answer *answer, bool is_met, const char *format, ...)
 {
     va_list arguments;
 
@@ -26,7 +26,7 @@ static void say(struct nic_devmem_answer *answer, bool is_met, const char *forma
     va_end(arguments);
 }
 
-static void advise(struct nic_devmem_answer *answer, const char *format, ...)
+static void answer_advise(struct nic_devmem_answer *answer, const char *format, ...)
 {
     va_list arguments;
 
@@ -41,11 +41,11 @@ static void ask_direction(struct nic_devmem_answer *answer, bool has_it, const c
                           const char *since)
 {
     if (has_it) {
-        say(answer, true, "the kernel can %s device memory", what);
+        answer_set(answer, true, "the kernel can %s device memory", what);
         return;
     }
-    say(answer, false, "the kernel cannot %s device memory", what);
-    advise(answer, "use Linux %s or later with CONFIG_NET_DEVMEM", since);
+    answer_set(answer, false, "the kernel cannot %s device memory", what);
+    answer_advise(answer, "use Linux %s or later with CONFIG_NET_DEVMEM", since);
 }
 
 static void ask_kernel(struct nic_devmem *devmem)
@@ -63,15 +63,16 @@ static void ask_kernel(struct nic_devmem *devmem)
 static void ask_privilege(struct nic_devmem_answer *answer)
 {
     if (nic_check_privilege() == TCPX_SUCCESS) {
-        say(answer, true, "this process has CAP_NET_ADMIN");
+        answer_set(answer, true, "this process has CAP_NET_ADMIN");
         return;
     }
-    say(answer, false, "CAP_NET_ADMIN is missing");
-    advise(answer, "run as root, or as root: 'setcap cap_net_admin+ep PROGRAM'; a container needs "
-                   "the capability NET_ADMIN");
+    answer_set(answer, false, "CAP_NET_ADMIN is missing");
+    answer_advise(answer,
+                  "run as root, or as root: 'setcap cap_net_admin+ep PROGRAM'; a container needs "
+                  "the capability NET_ADMIN");
 }
 
-static bool exports(int gpu)
+static bool gpu_exports_memory(int gpu)
 {
     struct tcpx_gpu_properties properties;
 
@@ -81,9 +82,9 @@ static bool exports(int gpu)
 static bool any_exports(int gpu, int count)
 {
     if (gpu >= 0)
-        return exports(gpu);
+        return gpu_exports_memory(gpu);
     for (int i = 0; i < count; i++)
-        if (exports(i))
+        if (gpu_exports_memory(i))
             return true;
     return false;
 }
@@ -95,18 +96,19 @@ void nic_devmem_ask_memory(int gpu, struct nic_devmem_answer *memory)
     int count;
 
     if (gpu_backend(&backend, &reason) != TCPX_SUCCESS || gpu_count(&count) != TCPX_SUCCESS) {
-        say(memory, false, "there is no GPU: %s", error_text());
-        advise(memory, "install the NVIDIA driver, or set UCCL_TCPX_GPU=host for emulated GPUs");
+        answer_set(memory, false, "there is no GPU: %s", error_text());
+        answer_advise(memory,
+                      "install the NVIDIA driver, or set UCCL_TCPX_GPU=host for emulated GPUs");
     } else if (any_exports(gpu, count)) {
-        say(memory, true, "GPU memory can be exported as a dma-buf");
+        answer_set(memory, true, "GPU memory can be exported as a dma-buf");
     } else if (strcmp(backend, "host") == 0) {
-        say(memory, false,
-            "memory of emulated GPUs can be exported as a dma-buf only where "
-            "/dev/udmabuf can be opened");
-        advise(memory, "as root: 'modprobe udmabuf', and let this user read and write it");
+        answer_set(memory, false,
+                   "memory of emulated GPUs can be exported as a dma-buf only where "
+                   "/dev/udmabuf can be opened");
+        answer_advise(memory, "as root: 'modprobe udmabuf', and let this user read and write it");
     } else {
-        say(memory, false, "GPU memory cannot be exported as a dma-buf");
-        advise(memory, "use the open kernel modules of the NVIDIA driver, 515 or later");
+        answer_set(memory, false, "GPU memory cannot be exported as a dma-buf");
+        answer_advise(memory, "use the open kernel modules of the NVIDIA driver, 515 or later");
     }
 }
 
@@ -126,18 +128,19 @@ static void ask_split(const char *name, struct nic_devmem_answer *answer)
     bool is_told = nic_get_rings(name, &rings, &error) == TCPX_SUCCESS;
 
     if (!is_told && error == EOPNOTSUPP) {
-        say(answer, true, "the driver does not tell: tcpx tries to switch it on %s", then);
+        answer_set(answer, true, "the driver does not tell: tcpx tries to switch it on %s", then);
     } else if (!is_told) {
-        say(answer, false, "%s", error_text());
-        advise(answer, "as root: 'ethtool -G %s tcp-data-split on' says more", name);
+        answer_set(answer, false, "%s", error_text());
+        answer_advise(answer, "as root: 'ethtool -G %s tcp-data-split on' says more", name);
     } else if (rings.split != NIC_SPLIT_ON) {
-        say(answer, true, "tcp-data-split is %s: tcpx switches it on %s", states[rings.split],
-            then);
+        answer_set(answer, true, "tcp-data-split is %s: tcpx switches it on %s",
+                   states[rings.split], then);
     } else if (rings.has_threshold && rings.threshold != 0) {
-        say(answer, true, "tcp-data-split is on, with an hds-thresh of %u: tcpx makes that 0 %s",
-            rings.threshold, then);
+        answer_set(answer, true,
+                   "tcp-data-split is on, with an hds-thresh of %u: tcpx makes that 0 %s",
+                   rings.threshold, then);
     } else {
-        say(answer, true, "tcp-data-split is on");
+        answer_set(answer, true, "tcp-data-split is on");
     }
 }
 
@@ -146,14 +149,14 @@ static void ask_steering(const char *name, struct nic_devmem_answer *answer)
     bool has_rules;
 
     if (nic_has_rules(name, &has_rules) != TCPX_SUCCESS) {
-        say(answer, false, "%s", error_text());
+        answer_set(answer, false, "%s", error_text());
     } else if (!has_rules) {
-        say(answer, false, "ntuple filters are off");
+        answer_set(answer, false, "ntuple filters are off");
     } else {
-        say(answer, true, "ntuple filters are on");
+        answer_set(answer, true, "ntuple filters are on");
         return;
     }
-    advise(answer, "as root: 'ethtool -K %s ntuple on'", name);
+    answer_advise(answer, "as root: 'ethtool -K %s ntuple on'", name);
 }
 
 /* Queue 0 stays with ordinary traffic, and a bound one with whoever has it. */
@@ -174,24 +177,25 @@ static void ask_queues(const struct net_device *nic, struct nic_devmem_answer *a
 
     if (nic_count_queues(nic->name, &queues) != TCPX_SUCCESS ||
         nic_find_bound_queues((unsigned)nic->ifindex, bound) != TCPX_SUCCESS) {
-        say(answer, false, "%s", error_text());
-        advise(answer, "see whether 'ethtool -l %s' shows several", nic->name);
+        answer_set(answer, false, "%s", error_text());
+        answer_advise(answer, "see whether 'ethtool -l %s' shows several", nic->name);
         return;
     }
     free_ones = count_free(bound, queues);
     if (free_ones > 0) {
-        say(answer, true, "%u of %u receive queues %s free", free_ones, queues,
-            free_ones == 1 ? "is" : "are");
+        answer_set(answer, true, "%u of %u receive queues %s free", free_ones, queues,
+                   free_ones == 1 ? "is" : "are");
     } else if (queues < 2) {
-        say(answer, false, "it has no more than one receive queue, and everything else needs that");
-        advise(answer, "as root: 'ethtool -L %s combined 4'", nic->name);
+        answer_set(answer, false,
+                   "it has no more than one receive queue, and everything else needs that");
+        answer_advise(answer, "as root: 'ethtool -L %s combined 4'", nic->name);
     } else {
-        say(answer, false,
-            "no receive queue is free: of %u all but the first are bound to somebody's "
-            "memory",
-            queues);
-        advise(answer, "end a program that has one, or as root: 'ethtool -L %s combined %u'",
-               nic->name, queues * 2);
+        answer_set(answer, false,
+                   "no receive queue is free: of %u all but the first are bound to somebody's "
+                   "memory",
+                   queues);
+        answer_advise(answer, "end a program that has one, or as root: 'ethtool -L %s combined %u'",
+                      nic->name, queues * 2);
     }
 }
 

@@ -207,7 +207,7 @@ static bool is_server(const struct arguments *arguments)
 }
 
 /* What is set to nothing counts as not set. */
-static bool is_set(const char *variable)
+static bool variable_is_set(const char *variable)
 {
     const char *value = getenv(variable);
 
@@ -215,7 +215,7 @@ static bool is_set(const char *variable)
 }
 
 /* What was not said is as the environment says. */
-static int complete(struct arguments *arguments)
+static int complete_arguments(struct arguments *arguments)
 {
     struct perf_plan *plan = &arguments->plan;
     const struct config *config;
@@ -227,14 +227,14 @@ static int complete(struct arguments *arguments)
     }
     if (config_get(&config) != TCPX_SUCCESS)
         return command_failed();
-    if (plan->iterations == 0 && (plan->size_count < 2 || is_set("UCCL_TCPX_PERF_ITERS")))
+    if (plan->iterations == 0 && (plan->size_count < 2 || variable_is_set("UCCL_TCPX_PERF_ITERS")))
         plan->iterations = config->perf_iters;
     if (plan->size_count == 0) {
         plan->size_count = 1;
         plan->sizes[0] = config->perf_size;
     }
     plan->chunk_bytes = config->chunk_bytes;
-    if (plan->chunk_bytes == 0 && is_set("NCCL_P2P_NET_CHUNKSIZE"))
+    if (plan->chunk_bytes == 0 && variable_is_set("NCCL_P2P_NET_CHUNKSIZE"))
         plan->chunk_bytes = config->nccl_chunk_bytes;
     plan->channels = config->num_channels != CONFIG_AUTO ? (uint32_t)config->num_channels : 0;
     if (arguments->end.meeting.port == 0)
@@ -281,7 +281,7 @@ static int write_html(const char *path, const struct perf_result *result)
     return command_failed();
 }
 
-static int show(const struct arguments *arguments, const struct perf_result *result)
+static int show_result(const struct arguments *arguments, const struct perf_result *result)
 {
     static void (*const print[])(FILE *, const struct perf_result *) = {
         [TABLE] = perf_print_table, [JSON] = perf_print_json, [CSV] = perf_print_csv};
@@ -294,7 +294,7 @@ static int show(const struct arguments *arguments, const struct perf_result *res
     return status;
 }
 
-static int run(int argument_count, char **list)
+static int perf_main(int argument_count, char **list)
 {
     static struct perf_result result;
     struct arguments arguments = {.end.meeting = {.test = MEETING_PERF, .timeout_ms = TIMEOUT_MS},
@@ -308,7 +308,7 @@ static int run(int argument_count, char **list)
     if (status == EXIT_OK)
         status = read_words(&arguments);
     if (status == EXIT_OK)
-        status = complete(&arguments);
+        status = complete_arguments(&arguments);
     if (status != EXIT_OK)
         return status;
     if (arguments.loopback)
@@ -317,7 +317,7 @@ static int run(int argument_count, char **list)
         outcome = perf_serve(&arguments.end, -1, &result);
     else
         outcome = perf_visit(&arguments.end, &arguments.plan, &result);
-    return outcome == TCPX_SUCCESS ? show(&arguments, &result) : command_failed();
+    return outcome == TCPX_SUCCESS ? show_result(&arguments, &result) : command_failed();
 }
 
 const struct command command_perf = {
@@ -364,5 +364,5 @@ const struct command command_perf = {
         "\n"
         "GB/s are 10^9 bytes per second, of the median iteration. Times are from the server's\n"
         "start signal to its last byte; the signal's own way is shown as the barrier.\n",
-    .run = run,
+    .run = perf_main,
 };

@@ -16,7 +16,7 @@
 /* How often a server that waits for the session looks whether its client is still there. */
 enum { LOOK_MS = 100 };
 
-static int describe_self(const struct perf_end *end, struct perf_self *self)
+static int perf_describe_self(const struct perf_end *end, struct perf_self *self)
 {
     struct tcpx_gpu_properties properties;
     int result;
@@ -33,8 +33,8 @@ static int describe_self(const struct perf_end *end, struct perf_self *self)
 }
 
 /* What is known of the run before it. */
-static int describe(struct perf_side *side, const struct perf_self *client,
-                    const struct perf_self *server)
+static int perf_describe_run(struct perf_side *side, const struct perf_self *client,
+                             const struct perf_self *server)
 {
     static const char *const unpack[] = {[CONFIG_UNPACK_AUTO] = "auto",
                                          [CONFIG_UNPACK_D2D] = "d2d",
@@ -112,7 +112,7 @@ static int agree_client(struct perf_side *side, struct perf_self *client, struct
 {
     uint8_t bytes[PERF_LARGEST];
     size_t length = sizeof bytes;
-    int result = describe_self(side->end, client);
+    int result = perf_describe_self(side->end, client);
 
     if (result == TCPX_SUCCESS)
         result = meeting_begin(&side->meeting);
@@ -125,7 +125,7 @@ static int agree_client(struct perf_side *side, struct perf_self *client, struct
     return result == TCPX_SUCCESS ? perf_meet_decode(bytes, length, port, server) : result;
 }
 
-static int visit(struct perf_side *side)
+static int visit_side(struct perf_side *side)
 {
     struct tcpx_session_options options = session_options(side);
     struct perf_self client;
@@ -137,7 +137,7 @@ static int visit(struct perf_side *side)
         result = tcpx_session_connect(side->end->meeting.host, port, &options,
                                       side->end->meeting.timeout_ms, &side->session);
     if (result == TCPX_SUCCESS)
-        result = describe(side, &client, &server);
+        result = perf_describe_run(side, &client, &server);
     return result == TCPX_SUCCESS ? perf_measure(side) : result;
 }
 
@@ -146,7 +146,7 @@ int perf_visit(const struct perf_end *end, const struct perf_plan *plan, struct 
     struct perf_side side = {.end = end, .plan = *plan, .result = result};
     int outcome = meeting_open(&end->meeting, &side.meeting);
 
-    return close_side(&side, outcome == TCPX_SUCCESS ? visit(&side) : outcome);
+    return close_side(&side, outcome == TCPX_SUCCESS ? visit_side(&side) : outcome);
 }
 
 /* --- the server ---------------------------------------------------------------------------- */
@@ -207,20 +207,20 @@ static int tell_port(const struct perf_side *side, int port_to)
     return TCPX_SUCCESS;
 }
 
-static int serve(struct perf_side *side, int port_to)
+static int serve_side(struct perf_side *side, int port_to)
 {
     struct perf_self client;
     struct perf_self server;
     int result = tell_port(side, port_to);
 
     if (result == TCPX_SUCCESS)
-        result = describe_self(side->end, &server);
+        result = perf_describe_self(side->end, &server);
     if (result == TCPX_SUCCESS)
         result = agree_server(side, &client);
     if (result == TCPX_SUCCESS)
         result = open_session(side, &server);
     if (result == TCPX_SUCCESS)
-        result = describe(side, &client, &server);
+        result = perf_describe_run(side, &client, &server);
     return result == TCPX_SUCCESS ? perf_measure(side) : result;
 }
 
@@ -229,5 +229,5 @@ int perf_serve(const struct perf_end *end, int port_to, struct perf_result *resu
     struct perf_side side = {.end = end, .result = result, .is_server = true};
     int outcome = meeting_open(&end->meeting, &side.meeting);
 
-    return close_side(&side, outcome == TCPX_SUCCESS ? serve(&side, port_to) : outcome);
+    return close_side(&side, outcome == TCPX_SUCCESS ? serve_side(&side, port_to) : outcome);
 }

@@ -13,7 +13,7 @@ static uint64_t tag_of(const struct perf_flow *flow, uint64_t chunk)
     return PERF_FLOW_TAG + flow->iteration * PERF_FLOW_TAGS + chunk;
 }
 
-static int begin_one(struct perf_flow *flow)
+static int flow_begin_one(struct perf_flow *flow)
 {
     uint64_t chunk = flow->begun;
     uint64_t offset = chunk * flow->chunk_bytes;
@@ -42,12 +42,12 @@ int perf_flow_begin(struct perf_flow *flow)
 
     while (result == TCPX_SUCCESS && flow->begun < chunk_count(flow) &&
            flow->begun - flow->ended < PERF_FLOW_WINDOW)
-        result = begin_one(flow);
+        result = flow_begin_one(flow);
     return result;
 }
 
 /* Waits for the oldest chunk. */
-static int step(struct perf_flow *flow)
+static int flow_step(struct perf_flow *flow)
 {
     uint64_t chunk = flow->ended;
     int result = tcpx_transfer_wait(flow->window[chunk % PERF_FLOW_WINDOW], flow->timeout_ms);
@@ -64,26 +64,27 @@ static int step(struct perf_flow *flow)
     return result;
 }
 
-static bool has_ended(const struct perf_flow *flow)
+static bool flow_has_ended(const struct perf_flow *flow)
 {
     return flow->ended == chunk_count(flow);
 }
 
-static int step_if_any(struct perf_flow *flow)
+static int flow_step_if_any(struct perf_flow *flow)
 {
     int result = perf_flow_begin(flow);
 
-    return result == TCPX_SUCCESS && !has_ended(flow) ? step(flow) : result;
+    return result == TCPX_SUCCESS && !flow_has_ended(flow) ? flow_step(flow) : result;
 }
 
 int perf_flow_finish(struct perf_flow *one, struct perf_flow *other)
 {
     int result = TCPX_SUCCESS;
 
-    while (result == TCPX_SUCCESS && !(has_ended(one) && (other == NULL || has_ended(other)))) {
-        result = step_if_any(one);
+    while (result == TCPX_SUCCESS &&
+           !(flow_has_ended(one) && (other == NULL || flow_has_ended(other)))) {
+        result = flow_step_if_any(one);
         if (result == TCPX_SUCCESS && other != NULL)
-            result = step_if_any(other);
+            result = flow_step_if_any(other);
     }
     return result;
 }

@@ -12,7 +12,7 @@
 
 enum { TEXT = 400, REASON_MS = 1000 };
 
-static int serve(void *argument, int to_parent)
+static int loopback_serve(void *argument, int to_parent)
 {
     static struct perf_result result;
     struct perf_end server = *(const struct perf_end *)argument;
@@ -73,7 +73,7 @@ int perf_loopback(const struct perf_end *end, const struct perf_plan *plan,
     client.meeting.host = "127.0.0.1";
     client.meeting.address = "127.0.0.1";
     client.meeting.port = 0;
-    outcome = child_start(serve, &client, &child);
+    outcome = child_start(loopback_serve, &client, &child);
     if (outcome != TCPX_SUCCESS)
         return outcome;
     outcome = read_port(&child, &client);

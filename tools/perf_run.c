@@ -53,7 +53,7 @@ static int add_stages(struct perf_side *side, const struct tcpx_session_statisti
     return TCPX_SUCCESS;
 }
 
-static struct perf_stages average(const struct perf_stages *sums, uint64_t count)
+static struct perf_stages stages_average(const struct perf_stages *sums, uint64_t count)
 {
     double share = 1 / (double)count;
 
@@ -130,7 +130,7 @@ static int make_ready(struct perf_side *side, uint64_t bytes, struct perf_flow *
 }
 
 /* In ping-pong the server answers, else everything goes at once. */
-static int move(struct perf_side *side, struct perf_flow *out, struct perf_flow *in)
+static int iteration_move(struct perf_side *side, struct perf_flow *out, struct perf_flow *in)
 {
     int result;
 
@@ -144,7 +144,7 @@ static int move(struct perf_side *side, struct perf_flow *out, struct perf_flow 
     return result == TCPX_SUCCESS ? perf_flow_finish(side->is_server ? out : in, NULL) : result;
 }
 
-static int compare(struct perf_side *side, uint64_t bytes)
+static int iteration_compare(struct perf_side *side, uint64_t bytes)
 {
     struct buffer to = part_of(&side->in, bytes);
     uint64_t seed = seed_of(side, !side->is_server);
@@ -168,12 +168,12 @@ static int compare(struct perf_side *side, uint64_t bytes)
 static int move_timed(struct perf_side *side, struct perf_flow *out, struct perf_flow *in,
                       uint64_t start, const struct tcpx_session_statistics *before, uint64_t *ns)
 {
-    int result = move(side, out, in);
+    int result = iteration_move(side, out, in);
 
     *ns = clock_now() - start;
     if (result == TCPX_SUCCESS)
         result = add_stages(side, before);
-    return result == TCPX_SUCCESS ? compare(side, in->bytes) : result;
+    return result == TCPX_SUCCESS ? iteration_compare(side, in->bytes) : result;
 }
 
 static int iterate_server(struct perf_side *side, struct perf_flow *out, struct perf_flow *in,
@@ -218,7 +218,7 @@ static int iterate_client(struct perf_side *side, struct perf_flow *out, struct 
     return TCPX_SUCCESS;
 }
 
-static int iterate(struct perf_side *side, uint64_t bytes, uint64_t *ns)
+static int iteration_run(struct perf_side *side, uint64_t bytes, uint64_t *ns)
 {
     struct perf_flow out = make_flow(side, true, bytes);
     struct perf_flow in = make_flow(side, false, bytes);
@@ -258,8 +258,8 @@ static double percentile(const uint64_t *sorted, uint64_t count, unsigned thousa
     return (double)sorted[rank > 0 ? rank - 1 : 0] * 1e-3;
 }
 
-static void evaluate(const struct perf_side *side, uint64_t bytes, uint64_t *spans, uint64_t count,
-                     struct perf_row *row)
+static void evaluate_spans(const struct perf_side *side, uint64_t bytes, uint64_t *spans,
+                           uint64_t count, struct perf_row *row)
 {
     double sum = 0;
     unsigned ways = side->plan.way == PERF_BOTH_WAYS ? 2 : 1;
@@ -317,7 +317,7 @@ static int iterate_all(struct perf_side *side, uint64_t bytes, uint64_t *spans, 
     perf_size_name(bytes, name);
     for (uint64_t i = 0; i < count && result == TCPX_SUCCESS; i++) {
         side->counted++;
-        result = iterate(side, bytes, &spans[i]);
+        result = iteration_run(side, bytes, &spans[i]);
         progress_show(&side->progress, name, i + 1, count);
     }
     return result;
@@ -343,7 +343,7 @@ static int make_pieces(struct perf_side *side, uint64_t bytes)
     return TCPX_SUCCESS;
 }
 
-static int measure(struct perf_side *side, uint64_t bytes, struct perf_row *row)
+static int measure_size(struct perf_side *side, uint64_t bytes, struct perf_row *row)
 {
     uint64_t count = iterations_of(&side->plan, bytes);
     uint64_t *spans = calloc(count, sizeof *spans);
@@ -353,13 +353,13 @@ static int measure(struct perf_side *side, uint64_t bytes, struct perf_row *row)
     if (spans == NULL)
         result = error_system(ENOMEM, "%llu iterations", (unsigned long long)count);
     for (uint64_t i = 0; i < side->plan.warm_up && result == TCPX_SUCCESS; i++)
-        result = iterate(side, bytes, &unused);
+        result = iteration_run(side, bytes, &unused);
     side->stages = (struct perf_stages){.copy_out = 0};
     if (result == TCPX_SUCCESS)
         result = iterate_all(side, bytes, spans, count);
     if (result == TCPX_SUCCESS) {
-        evaluate(side, bytes, spans, count, row);
-        row->stages = average(&side->stages, count);
+        evaluate_spans(side, bytes, spans, count, row);
+        row->stages = stages_average(&side->stages, count);
         result = exchange_row(side, row);
     }
     free(spans);
@@ -378,7 +378,8 @@ static uint64_t largest_of(const struct perf_plan *plan)
     return largest;
 }
 
-static int make_buffer(struct perf_side *side, struct buffer *buffer, struct tcpx_memory **memory)
+static int perf_make_buffer(struct perf_side *side, struct buffer *buffer,
+                            struct tcpx_memory **memory)
 {
     int result = buffer_create(side->end->gpu, largest_of(&side->plan), buffer);
 
@@ -392,9 +393,9 @@ static int make_buffers(struct perf_side *side)
     int result = TCPX_SUCCESS;
 
     if (sends(side))
-        result = make_buffer(side, &side->out, &side->out_memory);
+        result = perf_make_buffer(side, &side->out, &side->out_memory);
     if (result == TCPX_SUCCESS && receives(side))
-        result = make_buffer(side, &side->in, &side->in_memory);
+        result = perf_make_buffer(side, &side->in, &side->in_memory);
     return result;
 }
 
@@ -432,7 +433,7 @@ int perf_measure(struct perf_side *side)
     if (result == TCPX_SUCCESS)
         result = measure_barrier(side);
     for (unsigned i = 0; i < side->plan.size_count && result == TCPX_SUCCESS; i++) {
-        result = measure(side, side->plan.sizes[i], &result_of->rows[i]);
+        result = measure_size(side, side->plan.sizes[i], &result_of->rows[i]);
         if (result == TCPX_SUCCESS)
             result_of->row_count++;
     }

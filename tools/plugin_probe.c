@@ -12,7 +12,7 @@
 
 enum { PATIENCE_MS = 10000 };
 
-static void describe(const struct import_plugin *plugin, FILE *out)
+static void probe_describe(const struct import_plugin *plugin, FILE *out)
 {
     fprintf(out, "%s, table version %d, %d device%s:", plugin->table.name, plugin->table.version,
             plugin->devices, plugin->devices == 1 ? "" : "s");
@@ -26,7 +26,7 @@ static void describe(const struct import_plugin *plugin, FILE *out)
     }
 }
 
-static int load(void *argument, int to_parent)
+static int probe_load(void *argument, int to_parent)
 {
     const struct plugin_probe *probe = argument;
     const struct import_plugin *plugin;
@@ -36,7 +36,7 @@ static int load(void *argument, int to_parent)
     if (out == NULL)
         return 1;
     if (result == TCPX_SUCCESS)
-        describe(plugin, out);
+        probe_describe(plugin, out);
     else
         fprintf(out, "%s", error_text());
     fclose(out);
@@ -64,7 +64,7 @@ static void try_in_child(struct plugin_probe *probe)
     bool in_time;
     int status;
 
-    if (child_start(load, probe, &child) != TCPX_SUCCESS) {
+    if (child_start(probe_load, probe, &child) != TCPX_SUCCESS) {
         snprintf(probe->text, sizeof probe->text, "%s", error_text());
         return;
     }

@@ -53,7 +53,7 @@ static void log_bytes(const char *what, const uint8_t *bytes, uint64_t count)
 
 /* --- steps of both sides ------------------------------------------------------------------- */
 
-static int begin(struct transfer *transfer)
+static int transfer_begin(struct transfer *transfer)
 {
     struct tcpx_net_properties properties;
     int result = end_enter(&transfer->end);
@@ -69,7 +69,7 @@ static int begin(struct transfer *transfer)
     return TCPX_SUCCESS;
 }
 
-static int make_buffer(struct transfer *transfer, const char *who)
+static int transfer_make_buffer(struct transfer *transfer, const char *who)
 {
     int type = transfer->in_host ? NCCL_PTR_HOST : NCCL_PTR_CUDA;
     void *data = NULL;
@@ -108,7 +108,7 @@ static int read_buffer(const struct transfer *transfer, uint8_t *to, uint64_t by
 }
 
 /* Everything, in the order that it was opened in, backwards. */
-static int finish(struct transfer *transfer, int result)
+static int transfer_finish(struct transfer *transfer, int result)
 {
     struct end *end = &transfer->end;
 
@@ -174,7 +174,7 @@ static const char *unpack_words(void)
     return config_get(&config) == TCPX_SUCCESS ? words[config->unpack_impl] : "";
 }
 
-static int unpack(struct transfer *transfer, void *request, int size)
+static int transfer_unpack(struct transfer *transfer, void *request, int size)
 {
     uint64_t ticket;
     int result = tcpx_unpack_create(transfer->end.gpu, &transfer->unpack);
@@ -189,7 +189,7 @@ static int unpack(struct transfer *transfer, void *request, int size)
     return result;
 }
 
-static int receive(struct transfer *transfer)
+static int transfer_receive(struct transfer *transfer)
 {
     struct tcpx_fragments fragments;
     void *data = transfer->data;
@@ -208,13 +208,13 @@ static int receive(struct transfer *transfer)
         return result;
     show_fragments(&fragments);
     if (fragments.count > 0)
-        result = unpack(transfer, request, size);
+        result = transfer_unpack(transfer, request, size);
     if (result == TCPX_SUCCESS)
         result = tcpx_irecv_consumed(transfer->end.comm, 1, request);
     return result;
 }
 
-static int compare(const uint8_t *got, const uint8_t *expected, uint64_t bytes)
+static int compare_payload(const uint8_t *got, const uint8_t *expected, uint64_t bytes)
 {
     uint64_t first = 0;
 
@@ -244,7 +244,7 @@ static int validate(struct transfer *transfer)
     if (result == TCPX_SUCCESS)
         result = read_buffer(transfer, got, transfer->bytes);
     if (result == TCPX_SUCCESS)
-        result = compare(got, expected, transfer->bytes);
+        result = compare_payload(got, expected, transfer->bytes);
     free(expected);
     free(got);
     return result;
@@ -264,18 +264,18 @@ static int poison(struct transfer *transfer)
     return result;
 }
 
-static int serve(struct transfer *transfer)
+static int transfer_serve(struct transfer *transfer)
 {
-    int result = begin(transfer);
+    int result = transfer_begin(transfer);
 
     if (result == TCPX_SUCCESS)
         result = accept_peer(transfer);
     if (result == TCPX_SUCCESS)
-        result = make_buffer(transfer, "server receive");
+        result = transfer_make_buffer(transfer, "server receive");
     if (result == TCPX_SUCCESS)
         result = poison(transfer);
     if (result == TCPX_SUCCESS)
-        result = receive(transfer);
+        result = transfer_receive(transfer);
     if (result == TCPX_SUCCESS)
         result = validate(transfer);
     if (result == TCPX_SUCCESS)
@@ -324,14 +324,14 @@ static int send_payload(struct transfer *transfer)
     return result;
 }
 
-static int visit(struct transfer *transfer)
+static int transfer_visit(struct transfer *transfer)
 {
-    int result = begin(transfer);
+    int result = transfer_begin(transfer);
 
     if (result == TCPX_SUCCESS)
         result = connect_to_peer(transfer);
     if (result == TCPX_SUCCESS)
-        result = make_buffer(transfer, "client send");
+        result = transfer_make_buffer(transfer, "client send");
     if (result == TCPX_SUCCESS)
         result = send_payload(transfer);
     if (result == TCPX_SUCCESS)
@@ -351,8 +351,8 @@ static int run_transfer(struct transfer *transfer)
     log_debug("Using payload_bytes=%llu", (unsigned long long)transfer->bytes);
     result = end_open(end);
     if (result == TCPX_SUCCESS)
-        result = is_server ? serve(transfer) : visit(transfer);
-    result = finish(transfer, result);
+        result = is_server ? transfer_serve(transfer) : transfer_visit(transfer);
+    result = transfer_finish(transfer, result);
     if (result != TCPX_SUCCESS) {
         log_debug("✗ Test FAILED");
         return command_failed();
@@ -366,7 +366,7 @@ static int run_transfer(struct transfer *transfer)
     return command_finish();
 }
 
-static int run(int argument_count, char **arguments)
+static int transfer_main(int argument_count, char **arguments)
 {
     struct transfer transfer = {.end = {.options = {.test = MEETING_TRANSFER}}};
     const struct config *config;
@@ -394,5 +394,5 @@ const struct command command_transfer = {
             "  --timeout S   seconds for each step; 60\n"
             "\n"
             "UCCL_TCPX_DEBUG=1 shows each step. UCCL_TCPX_UNPACK_IMPL chooses how to unpack.\n",
-    .run = run,
+    .run = transfer_main,
 };

@@ -1,7 +1,7 @@
 /* tcpx version: the version, and nothing else, so that scripts can read it. */
 #include "tools/command.h"
 
-static int run(int argument_count, char **arguments)
+static int version_main(int argument_count, char **arguments)
 {
     if (argument_count > 0)
         return command_usage(&command_version, "unexpected argument", arguments[0]);
@@ -14,5 +14,5 @@ const struct command command_version = {
     .arguments = "",
     .summary = "Print the version.",
     .help = "",
-    .run = run,
+    .run = version_main,
 };

@@ -382,8 +382,8 @@ static struct {
 
 static void node_start(void)
 {
-    int to[2];
-    int from[2];
+    int to[2] = {-1, -1};
+    int from[2] = {-1, -1};
     int page;
 
     if (node.pid != 0)
@@ -444,6 +444,7 @@ static char *node_asked(const char *request, const char *about)
     if (!whole) {
         free(text);
         skip_because("node is not installed (Debian: nodejs)");
+        __builtin_unreachable();
     }
     if (strncmp(text, "exception", 9) == 0)
         fail_msg("%s %s: %s", request, about, text);
