@@ -7,6 +7,7 @@
  * the page's script draws, node says (tests/support/page.js).
  */
 #include "tests/skip.h"
+#include "tests/support/suite.h"
 
 /* NOLINTBEGIN(bugprone-suspicious-include) */
 #include "tools/perf_csv.c"
@@ -15,13 +16,6 @@
 #include "tools/perf_names.c"
 #include "tools/perf_table.c"
 /* NOLINTEND(bugprone-suspicious-include) */
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -104,9 +98,8 @@ static struct perf_result one_size(void)
 
 /* --- the table --- */
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     expect_text(
         perf_print_table, &small_result,
         "one way, left to right\n"
@@ -124,11 +117,10 @@ static void test_table(void **state)
 }
 
 /* A single size comes with its stages; ping-pong has no barrier in its times. */
-static void test_table_of_one_size(void **state)
+TEST(test_table_of_one_size)
 {
     struct perf_result result = one_size();
 
-    (void)state;
     result.way = PERF_PING_PONG;
     result.threads = 0;
     result.chunk_bytes = 0;
@@ -158,24 +150,22 @@ static void test_table_of_one_size(void **state)
 }
 
 /* Stages that nobody measured are left out, not shown as zero. */
-static void test_table_without_stages(void **state)
+TEST(test_table_without_stages)
 {
     struct perf_result result = one_size();
     char *text;
 
-    (void)state;
     result.rows[0].stages = (struct perf_stages){0};
     text = printed(perf_print_table, &result);
     assert_null(strstr(text, "stage"));
     free(text);
 }
 
-static void test_table_width(void **state)
+TEST(test_table_width)
 {
     struct perf_result result = one_size();
     char *text;
 
-    (void)state;
     result.rows[0].bytes = UINT64_MAX / 1000;
     result.rows[0].iterations = 9999999999;
     result.rows[0].median_us = 9999999999;
@@ -187,9 +177,8 @@ static void test_table_width(void **state)
 
 /* --- JSON and CSV --- */
 
-static void test_json(void **state)
+TEST(test_json)
 {
-    (void)state;
     expect_text(perf_print_json, &small_result,
                 "{\n"
                 "  \"version\": \"1.2.3\",\n"
@@ -231,9 +220,8 @@ static void test_json(void **state)
     ",one way,left,right,\"192.0.2.7: built-in transport over eth0,eth1, 2 channels\","            \
     "GPU 0 to GPU 1,auto,2,8,1,4194304,0,3.125,2026-01-02T03:04:05Z,1.2.3\n"
 
-static void test_csv(void **state)
+TEST(test_csv)
 {
-    (void)state;
     expect_text(perf_print_csv, &small_result,
                 CSV_HEADER "8,1000,0.002,3.5,4,4.5,5.25,12.5,125.5,0.5,1,0,2,1,0.25" CSV_RUN
                            "1048576,50,8.388608,100,125,130,,,250,25,100,12.5,6.25,110,50" CSV_RUN);
@@ -249,18 +237,17 @@ static void expect_part(print_function print, const struct perf_result *result, 
 }
 
 /* Names end neither a field nor a string, whatever is in them. */
-static void test_hostile_names(void **state)
+TEST(test_hostile_names)
 {
     struct perf_result result = small_result;
 
-    (void)state;
     snprintf(result.client, sizeof result.client, "a\"b\\c\n\x01\xff");
     expect_part(perf_print_json, &result, "\"client\": \"a\\\"b\\\\c\\u000a\\u0001?\",\n");
     expect_part(perf_print_csv, &result, ",one way,\"a\"\"b\\c\n\x01\xff\",right,");
 }
 
 /* A host name of the peer is text in every spreadsheet, whatever it begins with. */
-static void test_csv_without_formulas(void **state)
+TEST(test_csv_without_formulas)
 {
     static const char *const names[][2] = {{"=cmd|' /C calc'!A0", "\"'=cmd|' /C calc'!A0\""},
                                            {"+1+1", "\"'+1+1\""},
@@ -271,7 +258,6 @@ static void test_csv_without_formulas(void **state)
                                            {"", ""}};
     struct perf_result result = small_result;
 
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char expected[120];
 
@@ -282,11 +268,10 @@ static void test_csv_without_formulas(void **state)
 }
 
 /* A percentile is known from as many iterations on as it divides into. */
-static void test_percentiles(void **state)
+TEST(test_percentiles)
 {
     struct perf_row row = {.p99_us = 1, .p999_us = 2};
 
-    (void)state;
     row.iterations = 99;
     assert_false(perf_known(perf_p99(&row)));
     row.iterations = 100;
@@ -298,11 +283,10 @@ static void test_percentiles(void **state)
 }
 
 /* What arrives in both directions is verified in both. */
-static void test_total(void **state)
+TEST(test_total)
 {
     struct perf_result result = one_size();
 
-    (void)state;
     assert_true(perf_total(&result).bytes == 50.0 * (1 << 20));
     result.way = PERF_BOTH_WAYS;
     assert_true(perf_total(&result).bytes == 100.0 * (1 << 20));
@@ -325,11 +309,10 @@ static void expect_number(double value, const char *expected)
     assert_string_equal(perf_number(value, text), expected);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     char text[PERF_NAME];
 
-    (void)state;
     assert_string_equal(perf_way_name(PERF_ONE_WAY), "one way");
     assert_string_equal(perf_way_name(PERF_BOTH_WAYS), "both ways");
     assert_string_equal(perf_way_name(PERF_PING_PONG), "ping-pong");
@@ -349,9 +332,8 @@ static void test_names(void **state)
     assert_string_equal(perf_amount_name(1e40, text), "8.67e+21 EiB");
 }
 
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
-    (void)state;
     expect_number(0, "0");
     expect_number(0.00204, "0.0020");
     expect_number(0.99996, "1.000");
@@ -407,9 +389,8 @@ static void node_start(void)
     node.from = fdopen(from[0], "r");
 }
 
-static int node_stop(void **state)
+static int node_stop(void)
 {
-    (void)state;
     if (node.pid == 0)
         return 0;
     fclose(node.to);
@@ -490,9 +471,8 @@ static void node_knows_the_script(void)
     free(drawn(&small_result));
 }
 
-static void test_page_names(void **state)
+TEST(test_page_names)
 {
-    (void)state;
     node_knows_the_script();
     expect_script("timeName(0)", "0 µs");
     expect_script("timeName(0.25)", "250.0 ns");
@@ -509,18 +489,16 @@ static void test_page_names(void **state)
     expect_script("[0, 0.5, 1000, 1e6, 1e-7].map(short)", "0,0.5,1000,1e+6,1e-7");
 }
 
-static void test_linear_scale(void **state)
+TEST(test_linear_scale)
 {
-    (void)state;
     node_knows_the_script();
     expect_script("linear(23.6, 100, 0).ticks", "0,5,10,15,20,25");
     expect_script("[0, 25, 12.5, 1e300, -5].map(linear(23.6, 100, 0).at)", "100,0,50,0,100");
     expect_script("linear(0.03, 0, 1).ticks", "0,0.01,0.02,0.03");
 }
 
-static void test_decades(void **state)
+TEST(test_decades)
 {
-    (void)state;
     node_knows_the_script();
     expect_script("decades(7, 46000, 0, 1000).ticks", "10,100,1000,10000");
     /* ten times as much is always as far */
@@ -529,9 +507,8 @@ static void test_decades(void **state)
     expect_script("decades(3, 40, 0, 1000).ticks", "2,5,10,20,50");
 }
 
-static void test_size_scale(void **state)
+TEST(test_size_scale)
 {
-    (void)state;
     node_knows_the_script();
     expect_script(
         "[0, 1, 2, 2 ** 20].map(bytes => sizes(1, 2 ** 20, true, 0, 1050).at(bytes).toFixed(6))",
@@ -675,12 +652,11 @@ static void check_everywhere(const struct perf_result *result)
 }
 
 /* Many sizes are lines, one is bars, none is neither; the numbers are all there. */
-static void test_page_plots(void **state)
+TEST(test_page_plots)
 {
     struct perf_result result = small_result;
     char *page = drawn(&result);
 
-    (void)state;
     check_page(&result);
     assert_int_equal(occurrences(page, "<svg "), 3);
     assert_int_equal(occurrences(page, " line\" d=\" M"), 1 + LINES);
@@ -711,24 +687,22 @@ static void test_page_plots(void **state)
     free(page);
 }
 
-static void test_page_without_stages(void **state)
+TEST(test_page_without_stages)
 {
     struct perf_result result = small_result;
 
-    (void)state;
     result.rows[0].stages = result.rows[1].stages = (struct perf_stages){0};
     check_page(&result);
     expect_drawn(&result, "does not say how long its stages take");
 }
 
-static void test_page_escapes(void **state)
+TEST(test_page_escapes)
 {
     static const char hostile[] = "</title><script>\"&'\x01";
     static const char harmless[] = "&lt;/title&gt;&lt;script&gt;&quot;&amp;&#39;?";
     struct perf_result result = small_result;
     char *page;
 
-    (void)state;
     snprintf(result.client, sizeof result.client, "%s", hostile);
     snprintf(result.server, sizeof result.server, "%s", hostile);
     snprintf(result.path, sizeof result.path, "%s", hostile);
@@ -747,11 +721,10 @@ static void test_page_escapes(void **state)
 /* --- extremes --- */
 
 /* A stage that takes a thousand medians is cut off, and leaves the others' bars to be seen. */
-static void test_long_stage(void **state)
+TEST(test_long_stage)
 {
     struct perf_result result = small_result;
 
-    (void)state;
     result.rows[0].stages.receive_wait = 4000;
     expect_drawn(&result, ">1000 %</text>");
     expect_drawn(&result, "8 B, wait for data: 4.000 ms, 100000 % of the median<");
@@ -778,13 +751,12 @@ static struct perf_row row_of(uint64_t bytes, double value)
 }
 
 /* All rows are alike, or there is one; in every report, with each number that there can be. */
-static void test_equal_rows(void **state)
+TEST(test_equal_rows)
 {
     static const uint64_t sizes[] = {0, 1, 4096, UINT64_MAX};
     enum { VALUES = sizeof extreme_values / sizeof extreme_values[0] };
     struct perf_result result = small_result;
 
-    (void)state;
     for (unsigned i = 0; i < 4 * (VALUES + 2); i++) {
         double value = i / 4 < VALUES    ? extreme_values[i / 4]
                        : i / 4 == VALUES ? __builtin_nan("")
@@ -799,13 +771,12 @@ static void test_equal_rows(void **state)
 }
 
 /* Each size that there can be, from the largest down; values from the least to the greatest. */
-static void test_64_rows(void **state)
+TEST(test_64_rows)
 {
     struct perf_result result = small_result;
     double value = 1e-300;
     char *page;
 
-    (void)state;
     result.row_count = PERF_MOST_SIZES;
     for (unsigned i = 0; i < PERF_MOST_SIZES; i++, value *= 2e9)
         result.rows[i] = row_of(i == 63 ? 0 : (uint64_t)1 << (63 - i), value);
@@ -820,22 +791,20 @@ static void test_64_rows(void **state)
 }
 
 /* The first size is not the best only because nothing is known of it. */
-static void test_best_of_known(void **state)
+TEST(test_best_of_known)
 {
     struct perf_result result = small_result;
 
-    (void)state;
     result.rows[0].gigabytes_per_second = __builtin_nan("");
     expect_drawn(&result, "class=\"value middle\">8.389 GB/s</text>");
     expect_drawn(&result, "Up to <b>8.389 GB/s</b>");
 }
 
 /* One value far from the others leaves each in its place. */
-static void test_outlier(void **state)
+TEST(test_outlier)
 {
     struct perf_result result = small_result;
 
-    (void)state;
     for (unsigned i = 0; i < sizeof extreme_values / sizeof extreme_values[0]; i++) {
         result.rows[0] = row_of(0, extreme_values[i]);
         result.rows[0].median_us = 1;
@@ -846,34 +815,4 @@ static void test_outlier(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_table_of_one_size),
-        cmocka_unit_test(test_table_without_stages),
-        cmocka_unit_test(test_table_width),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_csv_without_formulas),
-        cmocka_unit_test(test_hostile_names),
-        cmocka_unit_test(test_percentiles),
-        cmocka_unit_test(test_total),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_page_names),
-        cmocka_unit_test(test_linear_scale),
-        cmocka_unit_test(test_decades),
-        cmocka_unit_test(test_size_scale),
-        cmocka_unit_test(test_page_plots),
-        cmocka_unit_test(test_page_without_stages),
-        cmocka_unit_test(test_page_escapes),
-        cmocka_unit_test(test_long_stage),
-        cmocka_unit_test(test_equal_rows),
-        cmocka_unit_test(test_64_rows),
-        cmocka_unit_test(test_best_of_known),
-        cmocka_unit_test(test_outlier),
-    };
-
-    return cmocka_run_group_tests_name("perf_report", tests, NULL, node_stop);
-}
+SUITE(.name = "perf_report", .tear_down = node_stop);
