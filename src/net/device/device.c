@@ -59,14 +59,14 @@ struct search {
 
 /* --- sysfs --- */
 
-static bool interface_path(const char *root, const char *name, const char *file, char *path,
-                           size_t size)
+static bool device_sysfs_path(const char *root, const char *name, const char *file, char *path,
+                              size_t size)
 {
     return (size_t)snprintf(path, size, "%s/sys/class/net/%s/%s", root, name, file) < size;
 }
 
 /* A number above 0 that fits an int; 0 for anything else: no file, -1, garbage. */
-static int read_positive(const char *root, const char *name, const char *file)
+static int device_sysfs_number(const char *root, const char *name, const char *file)
 {
     char path[PATH_MAX];
     char line[32];
@@ -74,7 +74,7 @@ static int read_positive(const char *root, const char *name, const char *file)
     FILE *stream;
     char *read;
 
-    if (!interface_path(root, name, file, path, sizeof path))
+    if (!device_sysfs_path(root, name, file, path, sizeof path))
         return 0;
     stream = fopen(path, "re");
     if (stream == NULL)
@@ -87,22 +87,22 @@ static int read_positive(const char *root, const char *name, const char *file)
     return parse_number(line, &number) && number <= INT_MAX ? (int)number : 0;
 }
 
-static bool has_device(const char *root, const char *name)
+static bool device_is_physical(const char *root, const char *name)
 {
     char path[PATH_MAX];
 
-    return interface_path(root, name, "device", path, sizeof path) && access(path, F_OK) == 0;
+    return device_sysfs_path(root, name, "device", path, sizeof path) && access(path, F_OK) == 0;
 }
 
 /* The nearest PCI device at or above the interface's own; "" if there is none. */
-static void find_pci_path(const char *root, const char *name, char *pci_path, size_t size)
+static void device_find_pci_path(const char *root, const char *name, char *pci_path, size_t size)
 {
     char link[PATH_MAX];
     char real[PATH_MAX];
     char *slash;
 
     pci_path[0] = '\0';
-    if (!interface_path(root, name, "device", link, sizeof link) || realpath(link, real) == NULL)
+    if (!device_sysfs_path(root, name, "device", link, sizeof link) || realpath(link, real) == NULL)
         return;
     while ((slash = strrchr(real, '/')) != NULL) {
         if (topology_pci_path(root, slash + 1, pci_path, size))
@@ -111,9 +111,9 @@ static void find_pci_path(const char *root, const char *name, char *pci_path, si
     }
 }
 
-static int choose_speed(const struct search *search, const struct interface *interface)
+static int device_speed(const struct search *search, const struct interface *interface)
 {
-    int own = read_positive(search->root, interface->name, "speed");
+    int own = device_sysfs_number(search->root, interface->name, "speed");
 
     if (own > 0 && !interface->is_virtual)
         return own;
@@ -124,12 +124,12 @@ static int choose_speed(const struct search *search, const struct interface *int
 
 /* --- what there is --- */
 
-static bool is_running(const struct interface *interface)
+static bool interface_is_running(const struct interface *interface)
 {
     return (interface->flags & IFF_UP) != 0 && (interface->flags & IFF_RUNNING) != 0;
 }
 
-static enum address_kind address_kind(const struct sockaddr *address, int family)
+static enum address_kind interface_address_kind(const struct sockaddr *address, int family)
 {
     const struct sockaddr_in6 *ipv6 = (const struct sockaddr_in6 *)address;
 
@@ -146,7 +146,7 @@ static enum address_kind address_kind(const struct sockaddr *address, int family
 }
 
 /* The interface of an entry, whose own name may be an alias. */
-static struct interface *entry_interface(struct search *search, const struct ifaddrs *entry)
+static struct interface *interface_of_entry(struct search *search, const struct ifaddrs *entry)
 {
     struct interface fresh = {.flags = entry->ifa_flags, .kind = ADDRESS_NONE};
 
@@ -159,9 +159,9 @@ static struct interface *entry_interface(struct search *search, const struct ifa
     return &search->interfaces[search->count++];
 }
 
-static void consider_entry(struct search *search, const struct ifaddrs *entry)
+static void interface_add_entry(struct search *search, const struct ifaddrs *entry)
 {
-    struct interface *interface = entry_interface(search, entry);
+    struct interface *interface = interface_of_entry(search, entry);
     enum address_kind kind;
 
     if (entry->ifa_addr == NULL)
@@ -169,7 +169,7 @@ static void consider_entry(struct search *search, const struct ifaddrs *entry)
     if (entry->ifa_addr->sa_family == AF_PACKET && interface->link == NULL &&
         strcmp(entry->ifa_name, interface->name) == 0)
         interface->link = (const struct sockaddr_ll *)entry->ifa_addr;
-    kind = address_kind(entry->ifa_addr, search->options->family);
+    kind = interface_address_kind(entry->ifa_addr, search->options->family);
     if (kind < interface->kind) {
         interface->address = entry->ifa_addr;
         interface->kind = kind;
@@ -177,7 +177,7 @@ static void consider_entry(struct search *search, const struct ifaddrs *entry)
 }
 
 /* Whether a filter names interfaces, and does not only exclude some. */
-static bool are_named(const struct search *search)
+static bool search_names_interfaces(const struct search *search)
 {
     return search->variable != NULL && !search->filter.excludes;
 }
@@ -189,10 +189,10 @@ static bool begins_with(const char *name, const char *beginning)
 
 static enum rank interface_rank(const struct search *search, const struct interface *interface)
 {
-    if (interface->kind == ADDRESS_NONE || !is_running(interface) ||
+    if (interface->kind == ADDRESS_NONE || !interface_is_running(interface) ||
         (search->variable != NULL && !ifname_filter_matches(&search->filter, interface->name)))
         return RANK_NONE;
-    if (are_named(search))
+    if (search_names_interfaces(search))
         return RANK_ORDINARY;
     if ((interface->flags & IFF_LOOPBACK) != 0)
         return RANK_LOOPBACK;
@@ -207,7 +207,7 @@ static enum rank interface_rank(const struct search *search, const struct interf
 }
 
 /* *lowest is RANK_NONE if no interface can be a device. */
-static int find_interfaces(struct search *search, enum rank *lowest)
+static int search_find_interfaces(struct search *search, enum rank *lowest)
 {
     size_t entries = 0;
 
@@ -218,12 +218,12 @@ static int find_interfaces(struct search *search, enum rank *lowest)
     if (search->interfaces == NULL)
         return error_system(errno, "cannot allocate a list of %zu network interfaces", entries);
     for (const struct ifaddrs *entry = search->list; entry != NULL; entry = entry->ifa_next)
-        consider_entry(search, entry);
+        interface_add_entry(search, entry);
     *lowest = RANK_NONE;
     for (int i = 0; i < search->count; i++) {
         struct interface *interface = &search->interfaces[i];
 
-        interface->is_virtual = !has_device(search->root, interface->name);
+        interface->is_virtual = !device_is_physical(search->root, interface->name);
         interface->rank = interface_rank(search, interface);
         if (interface->rank < *lowest)
             *lowest = interface->rank;
@@ -234,7 +234,7 @@ static int find_interfaces(struct search *search, enum rank *lowest)
 /* --- what there is, in words --- */
 
 /* "lo, eth0 (down), eth1 (no address)", as much of it as fits. */
-static void describe_interfaces(const struct search *search, char *text, size_t size)
+static void search_describe(const struct search *search, char *text, size_t size)
 {
     const char *lacks = search->options->family == AF_INET    ? " (no IPv4 address)"
                         : search->options->family == AF_INET6 ? " (no IPv6 address)"
@@ -247,17 +247,17 @@ static void describe_interfaces(const struct search *search, char *text, size_t 
 
         used +=
             (size_t)snprintf(text + used, size - used, "%s%s%s", i > 0 ? ", " : "", interface->name,
-                             !is_running(interface)            ? " (down)"
+                             !interface_is_running(interface)  ? " (down)"
                              : interface->kind == ADDRESS_NONE ? lacks
                                                                : "");
     }
 }
 
-static int refuse_nothing_found(const struct search *search)
+static int search_refuse(const struct search *search)
 {
     char interfaces[512];
 
-    describe_interfaces(search, interfaces, sizeof interfaces);
+    search_describe(search, interfaces, sizeof interfaces);
     if (search->variable == NULL)
         return error_set(TCPX_SYSTEM_ERROR,
                          "no network interface is up and has an address; there are: %s",
@@ -271,7 +271,7 @@ static int refuse_nothing_found(const struct search *search)
 
 /* Six bytes of the hardware address; of InfiniBand's twenty, some that the structure has room for.
  */
-static uint64_t short_mac(const struct sockaddr_ll *link)
+static uint64_t device_short_mac(const struct sockaddr_ll *link)
 {
     size_t length = link->sll_halen < 6 ? link->sll_halen : 6;
     uint64_t mac = 0;
@@ -295,7 +295,7 @@ static struct sockaddr_storage device_address(const struct sockaddr *address)
     return any.storage;
 }
 
-static void fill_device(const struct search *search, const struct interface *interface,
+static void device_fill(const struct search *search, const struct interface *interface,
                         struct net_device *device)
 {
     const struct sockaddr_ll *link = interface->link;
@@ -305,21 +305,21 @@ static void fill_device(const struct search *search, const struct interface *int
         .ifindex = link != NULL ? link->sll_ifindex : (int)if_nametoindex(interface->name),
         .is_loopback = (interface->flags & IFF_LOOPBACK) != 0,
         .is_virtual = interface->is_virtual,
-        .speed_mbps = choose_speed(search, interface),
-        .mtu = read_positive(search->root, interface->name, "mtu"),
+        .speed_mbps = device_speed(search, interface),
+        .mtu = device_sysfs_number(search->root, interface->name, "mtu"),
     };
     memcpy(device->name, interface->name, sizeof device->name);
     /* VLANs and bonds share a MAC, tunnels have none: the index keeps them apart */
-    device->guid = (link != NULL ? short_mac(link) : 0) << 16 ^ (uint64_t)device->ifindex;
-    find_pci_path(search->root, device->name, device->pci_path, sizeof device->pci_path);
+    device->guid = (link != NULL ? device_short_mac(link) : 0) << 16 ^ (uint64_t)device->ifindex;
+    device_find_pci_path(search->root, device->name, device->pci_path, sizeof device->pci_path);
     device->numa_node = topology_numa_node(search->root, device->pci_path);
 }
 
 /* The interfaces of one rank; physical ones first, unless a filter names them. */
-static int fill_devices(const struct search *search, enum rank rank, struct net_device *devices,
-                        int capacity)
+static int search_fill_devices(const struct search *search, enum rank rank,
+                               struct net_device *devices, int capacity)
 {
-    bool named = are_named(search);
+    bool named = search_names_interfaces(search);
     int found = 0;
 
     for (int pass = 0; pass < (named ? 1 : 2); pass++)
@@ -329,7 +329,7 @@ static int fill_devices(const struct search *search, enum rank rank, struct net_
             if (interface->rank != rank || (!named && interface->is_virtual != (pass == 1)))
                 continue;
             if (found < capacity)
-                fill_device(search, interface, &devices[found]);
+                device_fill(search, interface, &devices[found]);
             else
                 log_warn("network interface %s is left out: there is room for %d", interface->name,
                          capacity);
@@ -354,7 +354,7 @@ static bool is_set(const char *text)
     return text != NULL && *text != '\0';
 }
 
-static int choose_filter(struct search *search)
+static int search_choose_filter(struct search *search)
 {
     const struct net_device_options *options = search->options;
     int result;
@@ -395,16 +395,16 @@ int net_devices_find(const struct net_device_options *options, struct net_device
     int result = check_options(options, capacity);
 
     if (result == TCPX_SUCCESS)
-        result = choose_filter(&search);
+        result = search_choose_filter(&search);
     if (result != TCPX_SUCCESS)
         return result;
     if (getifaddrs(&search.list) != 0)
         return error_system(errno, "cannot list the network interfaces");
-    result = find_interfaces(&search, &lowest);
+    result = search_find_interfaces(&search, &lowest);
     if (result == TCPX_SUCCESS && lowest == RANK_NONE)
-        result = refuse_nothing_found(&search);
+        result = search_refuse(&search);
     if (result == TCPX_SUCCESS) {
-        *count = fill_devices(&search, lowest, devices, capacity);
+        *count = search_fill_devices(&search, lowest, devices, capacity);
         log_devices(devices, *count);
     }
     free(search.interfaces);

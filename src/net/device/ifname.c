@@ -6,7 +6,7 @@
 enum { HIGHEST_PORT = 65535 };
 
 /* The texts suggest what was meant: these characters are never part of a name. */
-static int check_name(const char *name, size_t length)
+static int ifname_check_name(const char *name, size_t length)
 {
     if (length >= IFNAMSIZ)
         return error_set(TCPX_INVALID_ARGUMENT,
@@ -28,7 +28,7 @@ static int check_name(const char *name, size_t length)
     return TCPX_SUCCESS;
 }
 
-static int check_port(const char *port, size_t length)
+static int ifname_check_port(const char *port, size_t length)
 {
     unsigned number = 0;
     size_t i = 0;
@@ -42,7 +42,7 @@ static int check_port(const char *port, size_t length)
 }
 
 /* Adds one place of the list: nothing, "name" or "name:port". */
-static int add_entry(struct ifname_filter *filter, const char *entry, size_t length)
+static int ifname_add_entry(struct ifname_filter *filter, const char *entry, size_t length)
 {
     const char *colon = memchr(entry, ':', length);
     size_t name_length = colon != NULL ? (size_t)(colon - entry) : length;
@@ -52,9 +52,9 @@ static int add_entry(struct ifname_filter *filter, const char *entry, size_t len
         return TCPX_SUCCESS;
     if (name_length == 0)
         return error_set(TCPX_INVALID_ARGUMENT, "a ':' without a name before it");
-    result = check_name(entry, name_length);
+    result = ifname_check_name(entry, name_length);
     if (result == TCPX_SUCCESS && colon != NULL)
-        result = check_port(colon + 1, length - name_length - 1);
+        result = ifname_check_port(colon + 1, length - name_length - 1);
     if (result != TCPX_SUCCESS)
         return result;
     if (filter->count == IFNAME_FILTER_NAMES)
@@ -78,7 +78,7 @@ int ifname_filter_parse(const char *text, struct ifname_filter *filter)
     }
     for (;;) {
         size_t span = strcspn(text, ",");
-        int result = add_entry(&fresh, text, span);
+        int result = ifname_add_entry(&fresh, text, span);
 
         if (result != TCPX_SUCCESS)
             return result;
@@ -92,7 +92,7 @@ int ifname_filter_parse(const char *text, struct ifname_filter *filter)
     return TCPX_SUCCESS;
 }
 
-static bool in_list(const struct ifname_filter *filter, const char *name)
+static bool ifname_is_listed(const struct ifname_filter *filter, const char *name)
 {
     for (int i = 0; i < filter->count; i++) {
         const char *listed = filter->names[i];
@@ -105,5 +105,5 @@ static bool in_list(const struct ifname_filter *filter, const char *name)
 
 bool ifname_filter_matches(const struct ifname_filter *filter, const char *name)
 {
-    return in_list(filter, name) != filter->excludes;
+    return ifname_is_listed(filter, name) != filter->excludes;
 }

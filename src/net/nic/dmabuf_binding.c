@@ -88,7 +88,7 @@ int nic_check_privilege(void)
 
 /* --- bindings ------------------------------------------------------------------------------ */
 
-static int read_id(void *id, struct netlink_span attributes)
+static int bind_read_id(void *id, struct netlink_span attributes)
 {
     uint64_t number;
 
@@ -98,7 +98,7 @@ static int read_id(void *id, struct netlink_span attributes)
     return 0;
 }
 
-static void put_queue(struct netlink_request *request, unsigned queue)
+static void bind_put_queue(struct netlink_request *request, unsigned queue)
 {
     size_t nest = netlink_nest(request, DMABUF_QUEUES);
 
@@ -108,7 +108,7 @@ static void put_queue(struct netlink_request *request, unsigned queue)
 }
 
 /* "2", "2, 3", and not all of very many. */
-static void list_queues(const unsigned *queues, unsigned count, char *text, size_t room)
+static void bind_list_queues(const unsigned *queues, unsigned count, char *text, size_t room)
 {
     size_t used = 0;
 
@@ -132,7 +132,7 @@ static int bind_refused(const struct netlink_verdict *verdict, unsigned ifindex,
     interface_name(ifindex, name);
     if (count == 0)
         return netlink_refused(verdict, "%s: cannot bind device memory for sending", name);
-    list_queues(queues, count, list, sizeof list);
+    bind_list_queues(queues, count, list, sizeof list);
     return netlink_refused(verdict, "%s: cannot bind device memory to receive queue%s %s", name,
                            count == 1 ? "" : "s", list);
 }
@@ -162,8 +162,8 @@ static int bind_dmabuf(uint8_t command, unsigned ifindex, const unsigned *queues
         netlink_put_u32(&request, DMABUF_IFINDEX, ifindex);
         netlink_put_u32(&request, DMABUF_FD, (uint32_t)dmabuf);
         for (unsigned i = 0; i < count; i++)
-            put_queue(&request, queues[i]);
-        netlink_ask(&netlink, &request, read_id, &id, &verdict);
+            bind_put_queue(&request, queues[i]);
+        netlink_ask(&netlink, &request, bind_read_id, &id, &verdict);
         if (verdict.error == 0 && id == 0)
             verdict.error = EPROTO;
         if (verdict.error == 0) {
@@ -226,7 +226,7 @@ struct queue_list {
     bool bound[NIC_MOST_QUEUES];
 };
 
-static int read_queue(void *owner, struct netlink_span attributes)
+static int queue_list_read(void *owner, struct netlink_span attributes)
 {
     static const uint16_t owners[] = {QUEUE_DMABUF, QUEUE_IO_URING, QUEUE_XSK};
     struct queue_list *queues = owner;
@@ -248,7 +248,7 @@ static int read_queue(void *owner, struct netlink_span attributes)
 int nic_find_bound_queues(unsigned ifindex, bool bound[NIC_MOST_QUEUES])
 {
     struct queue_list queues = {.ifindex = ifindex};
-    int result = netdev_dump(QUEUE_GET, ifindex, QUEUE_IFINDEX, read_queue, &queues, "queues");
+    int result = netdev_dump(QUEUE_GET, ifindex, QUEUE_IFINDEX, queue_list_read, &queues, "queues");
 
     if (result == TCPX_SUCCESS)
         memcpy(bound, queues.bound, sizeof queues.bound);
@@ -261,7 +261,7 @@ struct pool_list {
     uint64_t pages;
 };
 
-static int read_pool(void *owner, struct netlink_span attributes)
+static int pool_list_read(void *owner, struct netlink_span attributes)
 {
     struct pool_list *pools = owner;
     uint64_t ifindex;
@@ -278,7 +278,7 @@ static int read_pool(void *owner, struct netlink_span attributes)
 int nic_count_pages_out(unsigned ifindex, uint32_t id, uint64_t *pages)
 {
     struct pool_list pools = {.ifindex = ifindex, .id = id};
-    int result = netdev_dump(PAGE_POOL_GET, ifindex, 0, read_pool, &pools, "page pools");
+    int result = netdev_dump(PAGE_POOL_GET, ifindex, 0, pool_list_read, &pools, "page pools");
 
     if (result == TCPX_SUCCESS)
         *pages = pools.pages;
