@@ -37,9 +37,16 @@ static inline void register_test(struct CMUnitTest test)
 
 #define TEST(name) TEST_WITH(NULL, NULL, name)
 
+/* With a fixture of the whole program, which may be NULL. */
+static inline int tests_main_with(const char *name, CMFixtureFunction set_up,
+                                  CMFixtureFunction tear_down)
+{
+    return _cmocka_run_group_tests(name, registered_tests, registered_count, set_up, tear_down);
+}
+
 static inline int tests_main(const char *name)
 {
-    return _cmocka_run_group_tests(name, registered_tests, registered_count, NULL, NULL);
+    return tests_main_with(name, NULL, NULL);
 }
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
