@@ -25,23 +25,23 @@
 
 enum { CASES_MOST = 200 };
 
-static struct CMUnitTest cases[CASES_MOST];
-static int case_lines[CASES_MOST];
-static size_t case_count;
+static struct CMUnitTest listed_cases[CASES_MOST];
+static int listed_lines[CASES_MOST];
+static size_t listed_count;
 
 /* Behind all tests of lines that are not greater: constructors run in any order. */
 static inline void case_add(int line, struct CMUnitTest test)
 {
-    size_t at = case_count++;
+    size_t at = listed_count++;
 
     if (at == CASES_MOST)
         __builtin_trap();
-    for (; at > 0 && case_lines[at - 1] > line; at--) {
-        cases[at] = cases[at - 1];
-        case_lines[at] = case_lines[at - 1];
+    for (; at > 0 && listed_lines[at - 1] > line; at--) {
+        listed_cases[at] = listed_cases[at - 1];
+        listed_lines[at] = listed_lines[at - 1];
     }
-    cases[at] = test;
-    case_lines[at] = line;
+    listed_cases[at] = test;
+    listed_lines[at] = line;
 }
 
 #define TEST(function) TEST_WITH(function, NULL, NULL)
@@ -58,7 +58,7 @@ static inline void case_add(int line, struct CMUnitTest test)
 static inline int cases_run(const char *group, CMFixtureFunction set_up,
                             CMFixtureFunction tear_down)
 {
-    return _cmocka_run_group_tests(group, cases, case_count, set_up, tear_down);
+    return _cmocka_run_group_tests(group, listed_cases, listed_count, set_up, tear_down);
 }
 
 #endif

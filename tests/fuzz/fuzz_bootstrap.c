@@ -4,7 +4,7 @@
  * its bytes; zeros where a fixed length runs out. A second reading, byte by byte, decides what must
  * be accepted; accepted values written again are the same bytes. A broken promise ends the program.
  */
-#include "tests/fuzz/promise.h"
+#include "tests/fuzz/second_reading.h"
 #include "tests/fuzz/shown.h"
 
 #include "base/text.h"
@@ -12,42 +12,7 @@
 #include "session/control.h"
 #include "session/greeting.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { UNTOUCHED = 0x5a };
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static uint64_t number(const uint8_t *bytes, size_t at, size_t size)
-{
-    uint64_t value = 0;
-
-    while (size-- > 0)
-        value = value << 8 | bytes[at + size];
-    return value;
-}
-
-static bool all_are(const void *output, uint8_t value, size_t size)
-{
-    const uint8_t *bytes = output;
-
-    for (size_t i = 0; i < size; i++)
-        if (bytes[i] != value)
-            return false;
-    return true;
-}
-
-/* A block of exactly `wanted` bytes, so that ASan sees a read beyond the end. */
-static uint8_t *exact(const uint8_t *data, size_t size, size_t wanted)
-{
-    uint8_t *bytes = calloc(1, wanted > 0 ? wanted : 1);
-
-    PROMISE(bytes != NULL);
-    memcpy(bytes, data, size < wanted ? size : wanted);
-    return bytes;
-}
 
 /* --- the greeting --------------------------------------------------------------------------- */
 

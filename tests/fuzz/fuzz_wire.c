@@ -5,35 +5,12 @@
  * again are the same bytes. Behind a byte of 255 comes the text of an ABORT that is sent. A broken
  * promise ends the program.
  */
-#include "tests/fuzz/promise.h"
+#include "tests/fuzz/second_reading.h"
 #include "tests/fuzz/shown.h"
 
 #include "net/wire/wire.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { UNTOUCHED = 0x5a };
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static uint64_t number(const uint8_t *bytes, size_t at, size_t size)
-{
-    uint64_t value = 0;
-
-    while (size-- > 0)
-        value = value << 8 | bytes[at + size];
-    return value;
-}
-
-static void check_untouched(const void *output, size_t size)
-{
-    const uint8_t *bytes = output;
-
-    for (size_t i = 0; i < size; i++)
-        PROMISE(bytes[i] == UNTOUCHED);
-}
 
 static enum wire_problem judge_hello(const uint8_t *bytes)
 {
@@ -70,10 +47,10 @@ static void check_hello(const uint8_t *bytes)
     if (expected == WIRE_FINE || expected == WIRE_OTHER_VERSION)
         PROMISE(version == number(bytes, 4, 2));
     else
-        check_untouched(&version, sizeof version);
+        PROMISE(all_are(&version, UNTOUCHED, sizeof version));
     if (expected != WIRE_FINE) {
         PROMISE(*error_text() != '\0');
-        check_untouched(&hello, sizeof hello);
+        PROMISE(all_are(&hello, UNTOUCHED, sizeof hello));
         return;
     }
     PROMISE(hello.role == bytes[6] && hello.index == bytes[7] && hello.sockets == bytes[8]);
@@ -131,7 +108,7 @@ static void check_record(const uint8_t *bytes, bool forward)
     PROMISE(*wire_type_name(bytes[0]) != '\0');
     if (expected != WIRE_FINE) {
         PROMISE(*error_text() != '\0');
-        check_untouched(&record, sizeof record);
+        PROMISE(all_are(&record, UNTOUCHED, sizeof record));
         return;
     }
     PROMISE(strcmp(wire_type_name(record.type), "unknown") != 0);
@@ -156,14 +133,11 @@ static bool has_address(const char *text)
 static void check_abort(const uint8_t *data, size_t size)
 {
     uint8_t bytes[WIRE_ABORT_BYTES + 1];
-    char *text = calloc(1, size + 1);
+    char *text = (char *)exact(data, size, size + 1);
     struct wire_record record;
     const char *sent = (const char *)bytes + WIRE_RECORD_BYTES;
     size_t length;
 
-    PROMISE(text != NULL);
-    if (size > 0)
-        memcpy(text, data, size);
     memset(bytes, UNTOUCHED, sizeof bytes);
     length = wire_abort_write(TCPX_CUDA_ERROR, text, bytes) - WIRE_RECORD_BYTES;
     PROMISE(length <= WIRE_ABORT_TEXT && bytes[WIRE_RECORD_BYTES + length] == UNTOUCHED);
@@ -188,11 +162,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_abort(data + 1, size - 1);
         return 0;
     }
-    /* A block of exactly its size, so that ASan sees a read beyond the end. */
     wanted = data[0] % 3 == 0 ? WIRE_HELLO_BYTES : WIRE_RECORD_BYTES;
-    bytes = calloc(1, wanted);
-    PROMISE(bytes != NULL);
-    memcpy(bytes, data + 1, size - 1 < wanted ? size - 1 : wanted);
+    bytes = exact(data + 1, size - 1, wanted);
     error_keep("%s", "");
     if (wanted == WIRE_HELLO_BYTES)
         check_hello(bytes);
