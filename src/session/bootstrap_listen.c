@@ -174,7 +174,7 @@ void bootstrap_listener_close(struct bootstrap_listener *listener)
 
 /* --- newcomers ----------------------------------------------------------------------------- */
 
-/* Keeps error_text() as the reason of the latest drop. A refused newcomer stays until it knows. */
+/* error_text() is the reason. A refused newcomer stays until the refusal has been sent. */
 static void bootstrap_drop(struct bootstrap_listener *listener, struct newcomer *newcomer)
 {
     snprintf(listener->dropped, sizeof listener->dropped, "%s", error_text());
@@ -199,7 +199,7 @@ static void bootstrap_evict(struct bootstrap_listener *listener, bool greeted, u
         bootstrap_drop_because(listener, (struct newcomer *)victim, "had to make place for others");
 }
 
-/* Moves it on, and drops it if it is no peer; whether it has become one. */
+/* Steps it, and drops it if it cannot become a peer; true: it is a peer now. */
 static bool bootstrap_step(struct bootstrap_listener *listener, struct newcomer *newcomer)
 {
     bool had_greeted = newcomer->half.has_greeted;
@@ -217,8 +217,7 @@ static bool bootstrap_step(struct bootstrap_listener *listener, struct newcomer 
     return false;
 }
 
-/* Steps the newcomer at once: if its greeting is there already, it cannot be evicted for silence.
- */
+/* The newcomer is stepped at once: if it has greeted already, silent ones do not evict it. */
 static int bootstrap_enter(struct bootstrap_listener *listener, int fd, struct newcomer **peer)
 {
     struct half_open *place;
@@ -257,30 +256,28 @@ static int bootstrap_wait(struct bootstrap_listener *listener, uint64_t deadline
 {
     struct half_open_table *table = &listener->half_open;
     struct pollfd ready[MOST_NEWCOMERS + 1];
-    struct newcomer *owners[MOST_NEWCOMERS];
-    nfds_t newcomers = 0;
-    nfds_t count;
+    nfds_t count = 0;
 
     for (int i = 0; i < MOST_NEWCOMERS; i++) {
         struct newcomer *newcomer = &listener->newcomers[i];
 
         if (newcomer->half.fd < 0)
             continue;
-        owners[newcomers] = newcomer;
-        ready[newcomers++] =
+        ready[count++] =
             (struct pollfd){.fd = newcomer->half.fd, .events = newcomer_events(newcomer)};
         deadline = deadline_earlier(deadline,
                                     table->advanced_at + (newcomer->half.deadline - table->clock));
     }
-    count = newcomers;
     if (table->backoff_ends == 0)
         ready[count++] = (struct pollfd){.fd = listener->fd, .events = POLLIN};
     else /* a connection is there, but cannot be accepted now */
         deadline = deadline_earlier(deadline, deadline_after_ms(BACKOFF_PAUSE_MS));
     if (poll(ready, count, deadline_poll_ms(deadline)) < 0 && errno != EINTR)
         return error_system(errno, "poll for peers at port %u", listener->port);
-    for (nfds_t i = 0; i < newcomers; i++)
-        owners[i]->is_ready = ready[i].revents != 0;
+    count = 0;
+    for (int i = 0; i < MOST_NEWCOMERS; i++)
+        if (listener->newcomers[i].half.fd >= 0)
+            listener->newcomers[i].is_ready = ready[count++].revents != 0;
     half_open_advance(table, UINT64_MAX);
     return TCPX_SUCCESS;
 }
