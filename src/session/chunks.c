@@ -1,13 +1,160 @@
-/* One step of all lanes, and the end of what they carry. */
+/*
+ * Transfers as chunks. Both sides cut the same transfers in the same order into chunks of the same
+ * length, and chunk k travels in channel k % channels: so a receive is always posted for the chunk
+ * that the peer sends next there, without any message.
+ */
 #include "session/chunks.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "session/gather.h"
-#include "session/lane.h"
+#include "session/memory.h"
 #include "session/slots.h"
 #include "session/transfer.h"
 #include "session/unpack_lane.h"
+
+/* --- both directions ------------------------------------------------------------------------ */
+
+/* Once, however often it is found to be so. */
+static void lane_count_stall(enum stall *now, enum stall reason, uint64_t *count)
+{
+    *count += *now != reason;
+    *now = reason;
+}
+
+/* Whether the network can be given the memory itself. */
+static bool chunk_is_direct(const struct tcpx_transfer *transfer, struct piece_cursor *cursor,
+                            uint64_t bytes)
+{
+    return !transfer->memory->staged && cursor_left(transfer, cursor) >= bytes;
+}
+
+static int place_chunk(struct tcpx_session *session, struct direction *direction, unsigned channel,
+                       struct chunk *chunk, bool *placed)
+{
+    struct tcpx_transfer *transfer = chunk->transfer;
+    const struct tcpx_memory *memory = transfer->memory;
+    int result;
+
+    *placed = true;
+    if (chunk_is_direct(transfer, &chunk->at, chunk->bytes)) {
+        uint64_t offset = transfer->pieces[chunk->at.index].offset + chunk->at.within;
+
+        chunk->data = memory->address + offset;
+        chunk->memory = memory_at(memory, direction->sending, channel, offset);
+        return TCPX_SUCCESS;
+    }
+    result = slots_prepare(session, direction->sending);
+    if (result != TCPX_SUCCESS)
+        return result;
+    chunk->slot = slots_take(&direction->slots);
+    *placed = chunk->slot != NULL;
+    if (!*placed)
+        return TCPX_SUCCESS;
+    chunk->lands = memory->on_gpu && chunk->slot->landing != 0;
+    chunk->data = chunk->lands ? (uint8_t *)(uintptr_t)chunk->slot->landing : chunk->slot->host;
+    chunk->memory =
+        chunk->lands ? direction->slots.landing_memory[channel] : direction->slots.memory[channel];
+    return TCPX_SUCCESS;
+}
+
+/* The next chunk of the first transfer, into the channel whose turn it is. */
+static int begin_chunk(struct tcpx_session *session, struct direction *direction, bool *begun)
+{
+    struct tcpx_transfer *transfer = direction->moving.first;
+    unsigned channel = (unsigned)(direction->next_chunk % session->channels);
+    struct lane *lane = &direction->lanes[channel];
+    struct chunk *chunk = lane_chunk(lane, lane->begun);
+    uint64_t left = transfer->total - transfer->begun;
+    int result;
+
+    *begun = false;
+    if (lane->begun - lane->freed == LANE_CHUNKS) {
+        lane_count_stall(&direction->stalled, STALLED_BY_WINDOW,
+                         &session->statistics.window_stalls);
+        return TCPX_SUCCESS;
+    }
+    *chunk = (struct chunk){.state = CHUNK_READY,
+                            .transfer = transfer,
+                            .at = transfer->cursor,
+                            .bytes = left < session->chunk_bytes ? left : session->chunk_bytes,
+                            .since = clock_now()};
+    result = place_chunk(session, direction, channel, chunk, begun);
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (!*begun) {
+        lane_count_stall(&direction->stalled, STALLED_BY_STAGING,
+                         &session->statistics.staging_stalls);
+        return TCPX_SUCCESS;
+    }
+    direction->stalled = NOT_STALLED;
+    if (direction->sending && chunk->slot != NULL)
+        chunk->state = CHUNK_FILLING;
+    lane->begun++;
+    direction->next_chunk++;
+    transfer->begun += chunk->bytes;
+    cursor_move(transfer, &transfer->cursor, chunk->bytes);
+    if (transfer->begun == transfer->total)
+        row_take(&direction->moving);
+    return TCPX_SUCCESS;
+}
+
+static int begin_chunks(struct tcpx_session *session, struct direction *direction, bool *moved)
+{
+    while (direction->moving.first != NULL) {
+        bool begun;
+        int result = begin_chunk(session, direction, &begun);
+
+        if (result != TCPX_SUCCESS || !begun)
+            return result;
+        *moved = true;
+    }
+    return TCPX_SUCCESS;
+}
+
+/* Gives the network those that are ready, in their order. */
+static int lane_post(struct tcpx_session *session, struct lane *lane, bool sending, bool *moved)
+{
+    while (lane->posted < lane->begun) {
+        struct chunk *chunk = lane_chunk(lane, lane->posted);
+        int result;
+
+        if (chunk->state != CHUNK_READY)
+            return TCPX_SUCCESS;
+        result = sending ? channel_send(&lane->channel, chunk->data, chunk->bytes, &chunk->memory,
+                                        &chunk->request)
+                         : channel_receive(&lane->channel, chunk->data, chunk->bytes,
+                                           &chunk->memory, &chunk->request);
+        if (result != TCPX_SUCCESS)
+            return result;
+        if (chunk->request == NULL) {
+            lane_count_stall(&lane->stalled, STALLED_BY_NETWORK, &session->statistics.busy_stalls);
+            return TCPX_SUCCESS;
+        }
+        lane->stalled = NOT_STALLED;
+        chunk->state = CHUNK_POSTED;
+        chunk->since = clock_now();
+        lane->posted++;
+        *moved = true;
+    }
+    return TCPX_SUCCESS;
+}
+
+/*
+ * *done: whether the network has finished the oldest one that it has. A shorter receive, also one
+ * of zero bytes, would leave a hole; of sends, plugins need not report the length.
+ */
+static int lane_test_oldest(struct lane *lane, bool sending, bool *done)
+{
+    const struct chunk *chunk = lane_chunk(lane, lane->finished);
+    uint64_t bytes = 0;
+    int result = channel_test(&lane->channel, chunk->request, done, &bytes);
+
+    if (result == TCPX_SUCCESS && *done && !sending && bytes != IMPORT_BYTES_UNSAID &&
+        bytes != chunk->bytes)
+        return error_set(TCPX_REMOTE_ERROR, "a chunk of %llu bytes came where %llu were expected",
+                         (unsigned long long)bytes, (unsigned long long)chunk->bytes);
+    return result;
+}
 
 /* --- steps --------------------------------------------------------------------------------- */
 
@@ -25,7 +172,7 @@ static int fill_chunks(struct tcpx_session *session, struct lane *lane, bool *mo
             return result;
         if (!done)
             continue;
-        lane_count_time(chunk, &session->statistics.gathering_ns);
+        chunk_count_time(chunk, &session->statistics.gathering_ns);
         chunk->state = CHUNK_READY;
         *moved = true;
     }
@@ -36,10 +183,10 @@ static void chunk_was_sent(struct tcpx_session *session, struct lane *lane, stru
 {
     struct tcpx_transfer *transfer = chunk->transfer;
 
-    lane_count_time(chunk, &session->statistics.sending_ns);
+    chunk_count_time(chunk, &session->statistics.sending_ns);
     session->statistics.sent_chunks++;
     if (chunk->slot != NULL)
-        slots_give(&session->sending.slots, chunk->slot);
+        slots_give(&session->directions[SENDING].slots, chunk->slot);
     chunk->state = CHUNK_FREE;
     lane->finished++;
     lane->freed++;
@@ -75,7 +222,7 @@ static int receive_lane_step(struct tcpx_session *session, struct lane *lane, bo
 
         result = lane_test_oldest(lane, false, &done);
         if (result == TCPX_SUCCESS && done) {
-            lane_count_time(chunk, &session->statistics.receiving_ns);
+            chunk_count_time(chunk, &session->statistics.receiving_ns);
             chunk->state = CHUNK_ARRIVED;
             lane->finished++;
             *moved = true;
@@ -87,16 +234,18 @@ static int receive_lane_step(struct tcpx_session *session, struct lane *lane, bo
 int chunks_step(struct tcpx_session *session, bool *moved)
 {
     struct unpack_batch batch = {.count = 0};
-    int result = lanes_begin_chunks(session, true, moved);
+    int result = begin_chunks(session, &session->directions[SENDING], moved);
 
     if (result == TCPX_SUCCESS)
-        result = lanes_begin_chunks(session, false, moved);
+        result = begin_chunks(session, &session->directions[RECEIVING], moved);
     for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++) {
-        result = receive_lane_step(session, &session->receiving.lanes[i], moved);
+        struct lane *receiving = &session->directions[RECEIVING].lanes[i];
+
+        result = receive_lane_step(session, receiving, moved);
         if (result == TCPX_SUCCESS)
-            result = unpack_lane_step(session, &session->receiving.lanes[i], &batch, moved);
+            result = unpack_lane_step(session, receiving, &batch, moved);
         if (result == TCPX_SUCCESS)
-            result = send_lane_step(session, &session->sending.lanes[i], moved);
+            result = send_lane_step(session, &session->directions[SENDING].lanes[i], moved);
     }
     if (result == TCPX_SUCCESS)
         result = unpack_lane_submit(session, &batch);
@@ -139,13 +288,11 @@ static uint64_t latest_ticket(const struct tcpx_session *session)
 {
     uint64_t latest = 0;
 
-    for (unsigned i = 0; i < session->channels; i++)
+    for (unsigned i = 0; i < 2 * session->channels; i++)
         for (unsigned k = 0; k < LANE_CHUNKS; k++) {
-            uint64_t sent = session->sending.lanes[i].ring[k].ticket;
-            uint64_t received = session->receiving.lanes[i].ring[k].ticket;
+            uint64_t ticket = session->directions[i % 2].lanes[i / 2].ring[k].ticket;
 
-            latest = sent > latest ? sent : latest;
-            latest = received > latest ? received : latest;
+            latest = ticket > latest ? ticket : latest;
         }
     return latest;
 }
@@ -174,7 +321,7 @@ bool chunks_drain_step(struct tcpx_session *session)
         session->draining_since = now;
     waited_ms = (now - session->draining_since) / 1000000;
     for (unsigned i = 0; i < session->channels; i++)
-        all_sent = finish_acknowledged(session, &session->sending.lanes[i]) && all_sent;
+        all_sent = finish_acknowledged(session, &session->directions[SENDING].lanes[i]) && all_sent;
     if (!all_sent && waited_ms < NETWORK_MS)
         return false;
     if (!gpu_has_drained(session)) {
@@ -182,9 +329,7 @@ bool chunks_drain_step(struct tcpx_session *session)
             return false;
         log_warn("copies on the GPU did not finish within %d ms", GPU_MS);
     }
-    for (unsigned i = 0; i < session->channels; i++) {
-        lose_memories(&session->sending.lanes[i]);
-        lose_memories(&session->receiving.lanes[i]);
-    }
+    for (unsigned i = 0; i < 2 * session->channels; i++)
+        lose_memories(&session->directions[i % 2].lanes[i / 2]);
     return true;
 }

@@ -169,7 +169,7 @@ static int match_receive(struct tcpx_transfer *receive, const struct offer *offe
         return result;
     if (receive->total == 0)
         return matching_receive_done(receive);
-    row_add(&session->receiving.moving, receive);
+    row_add(&session->directions[RECEIVING].moving, receive);
     return TCPX_SUCCESS;
 }
 
@@ -226,7 +226,7 @@ static int match_begin_waiting(struct tcpx_session *session, struct direction *d
 int matching_begin(struct tcpx_transfer *transfer)
 {
     struct tcpx_session *session = transfer->session;
-    struct direction *direction = session_direction(session, transfer->sending);
+    struct direction *direction = &session->directions[transfer->sending];
     bool moved;
 
     row_add(&direction->waiting, transfer);
@@ -258,7 +258,7 @@ static int on_grant(struct tcpx_session *session, uint64_t id)
     send->granted = true;
     count_matching(send);
     if (send->total != 0)
-        row_add(&session->sending.moving, send);
+        row_add(&session->directions[SENDING].moving, send);
     return TCPX_SUCCESS;
 }
 
@@ -334,9 +334,9 @@ int matching_step(struct tcpx_session *session, bool *moved)
         }
     }
     if (result == TCPX_SUCCESS)
-        result = match_begin_waiting(session, &session->sending, moved);
+        result = match_begin_waiting(session, &session->directions[SENDING], moved);
     if (result == TCPX_SUCCESS)
-        result = match_begin_waiting(session, &session->receiving, moved);
+        result = match_begin_waiting(session, &session->directions[RECEIVING], moved);
     return result;
 }
 

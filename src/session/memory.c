@@ -17,27 +17,22 @@ static uint64_t longest_region(const struct tcpx_session *session)
 struct channel_memory memory_at(const struct tcpx_memory *memory, bool sending, unsigned channel,
                                 uint64_t offset)
 {
-    const struct channel_memory *all = sending ? memory->of_sender : memory->of_receiver;
-
-    return all[channel * memory->regions + offset / memory->stride];
+    return memory->registered[sending][channel * memory->regions + offset / memory->stride];
 }
 
 static void memory_release_regions(struct tcpx_memory *memory)
 {
     struct tcpx_session *session = memory->session;
-    bool has_tables = memory->of_sender != NULL && memory->of_receiver != NULL;
 
-    for (unsigned i = 0; i < session->channels && has_tables; i++)
-        for (size_t k = 0; k < memory->regions; k++) {
-            channel_deregister(&session->sending.lanes[i].channel,
-                               &memory->of_sender[i * memory->regions + k]);
-            channel_deregister(&session->receiving.lanes[i].channel,
-                               &memory->of_receiver[i * memory->regions + k]);
-        }
-    free(memory->of_sender);
-    free(memory->of_receiver);
-    memory->of_sender = NULL;
-    memory->of_receiver = NULL;
+    for (int sending = 0; sending < 2; sending++) {
+        struct channel_memory *registered = memory->registered[sending];
+
+        for (size_t i = 0; i < session->channels * memory->regions && registered != NULL; i++)
+            channel_deregister(session_channel(session, sending, (unsigned)(i / memory->regions)),
+                               &registered[i]);
+        free(registered);
+        memory->registered[sending] = NULL;
+    }
     memory->regions = 0;
 }
 
@@ -78,15 +73,10 @@ static int memory_register_region(struct tcpx_memory *memory, const struct gpu_p
         bytes = memory->stride + session->chunk_bytes;
     if (memory->on_gpu && session->plugin != NULL)
         widen_to_pages(pointer, &address, &bytes);
-    for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++) {
-        size_t at = i * memory->regions + region;
-
-        result = channel_register(&session->sending.lanes[i].channel, address, bytes,
-                                  memory->on_gpu, &memory->of_sender[at]);
-        if (result == TCPX_SUCCESS)
-            result = channel_register(&session->receiving.lanes[i].channel, address, bytes,
-                                      memory->on_gpu, &memory->of_receiver[at]);
-    }
+    for (unsigned i = 0; i < 2 * session->channels && result == TCPX_SUCCESS; i++)
+        result =
+            channel_register(session_channel(session, i % 2, i / 2), address, bytes, memory->on_gpu,
+                             &memory->registered[i % 2][i / 2 * memory->regions + region]);
     return result;
 }
 
@@ -98,9 +88,10 @@ static int memory_register_regions(struct tcpx_memory *memory, const struct gpu_
 
     memory->stride = longest < memory->bytes ? longest : memory->bytes;
     memory->regions = (size_t)((memory->bytes + memory->stride - 1) / memory->stride);
-    memory->of_sender = calloc(session->channels * memory->regions, sizeof *memory->of_sender);
-    memory->of_receiver = calloc(session->channels * memory->regions, sizeof *memory->of_receiver);
-    if (memory->of_sender == NULL || memory->of_receiver == NULL)
+    for (int i = 0; i < 2; i++)
+        memory->registered[i] =
+            calloc(session->channels * memory->regions, sizeof *memory->registered[i]);
+    if (memory->registered[SENDING] == NULL || memory->registered[RECEIVING] == NULL)
         return error_system(ENOMEM, "registrations for %u channels", session->channels);
     for (size_t i = 0; i < memory->regions && result == TCPX_SUCCESS; i++)
         result = memory_register_region(memory, pointer, i);

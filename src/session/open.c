@@ -126,11 +126,12 @@ static int choose_channels(struct opening *opening)
                            : config->chunk_bytes != 0         ? config->chunk_bytes
                            : session->plugin == NULL          ? OWN_CHUNK_BYTES
                                                               : config->nccl_chunk_bytes;
-    session->sending.lanes = calloc(session->channels, sizeof *session->sending.lanes);
-    session->receiving.lanes = calloc(session->channels, sizeof *session->receiving.lanes);
-    if (session->sending.lanes == NULL || session->receiving.lanes == NULL)
-        return error_system(ENOMEM, "%u channels", session->channels);
-    return TCPX_SUCCESS;
+    for (int i = 0; i < 2 && result == TCPX_SUCCESS; i++) {
+        session->directions[i].lanes = calloc(session->channels, sizeof(struct lane));
+        if (session->directions[i].lanes == NULL)
+            result = error_system(ENOMEM, "%u channels", session->channels);
+    }
+    return result;
 }
 
 static const struct nic *nic_of(const struct opening *opening, unsigned channel)
@@ -238,10 +239,10 @@ static int opening_connect_step(struct opening *opening, unsigned channel, bool 
     if (!opening->connected[channel])
         result = channel_connect(
             session->plugin, &opening->devices[number], number, opening->theirs.handles[channel],
-            &session->sending.lanes[channel].channel, &opening->connected[channel]);
+            session_channel(session, true, channel), &opening->connected[channel]);
     if (result == TCPX_SUCCESS && !opening->accepted[channel])
         result =
-            channel_accept(&opening->listeners[channel], &session->receiving.lanes[channel].channel,
+            channel_accept(&opening->listeners[channel], session_channel(session, false, channel),
                            &opening->accepted[channel]);
     *all = *all && opening->connected[channel] && opening->accepted[channel];
     return result;
@@ -319,12 +320,10 @@ static int opening_be_ready(struct opening *opening)
     return result;
 }
 
-static int check_chunks(const struct tcpx_session *session)
+static int check_chunks(struct tcpx_session *session)
 {
-    for (unsigned i = 0; i < session->channels; i++) {
-        uint64_t sends = channel_longest(&session->sending.lanes[i].channel);
-        uint64_t receives = channel_longest(&session->receiving.lanes[i].channel);
-        uint64_t longest = sends < receives ? sends : receives;
+    for (unsigned i = 0; i < 2 * session->channels; i++) {
+        uint64_t longest = channel_longest(session_channel(session, i % 2, i / 2));
 
         if (session->chunk_bytes > longest)
             return error_set(TCPX_INVALID_USAGE,
@@ -339,8 +338,8 @@ static int check_chunks(const struct tcpx_session *session)
 static void look_for_threads(struct tcpx_session *session)
 {
     session->has_io_threads = session->plugin == NULL &&
-                              net_has_threads(session->sending.lanes[0].channel.builtin) &&
-                              net_has_threads(session->receiving.lanes[0].channel.builtin);
+                              net_has_threads(session_channel(session, true, 0)->builtin) &&
+                              net_has_threads(session_channel(session, false, 0)->builtin);
 }
 
 /*
@@ -373,9 +372,9 @@ static int opening_finish(struct opening *opening)
 
 /* --- the whole ----------------------------------------------------------------------------- */
 
-static const char *gpu_memory_way(const struct tcpx_session *session)
+static const char *gpu_memory_way(struct tcpx_session *session)
 {
-    const struct channel *channel = &session->receiving.lanes[0].channel;
+    const struct channel *channel = session_channel(session, false, 0);
     const struct import_comm *comm = channel->plugin;
 
     if (session->gpu_number >= 0 && session->plugin == NULL)

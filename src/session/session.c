@@ -66,12 +66,13 @@ int session_check_call(const char *wrong, int port, int least_port,
 
 static void session_init_rows(struct tcpx_session *session)
 {
-    struct direction *directions[] = {&session->sending, &session->receiving};
-
     for (int i = 0; i < 2; i++) {
-        row_init(&directions[i]->whole);
-        row_init(&directions[i]->waiting);
-        row_init(&directions[i]->moving);
+        struct direction *direction = &session->directions[i];
+
+        direction->sending = i == SENDING;
+        row_init(&direction->whole);
+        row_init(&direction->waiting);
+        row_init(&direction->moving);
     }
     for (int i = 0; i < BUCKETS; i++) {
         row_init(&session->expected[i]);
@@ -150,14 +151,11 @@ enum { LINGER_MS = 500 };
 
 static void close_channels(struct tcpx_session *session)
 {
-    for (unsigned i = 0; i < session->channels; i++) {
-        if (session->sending.lanes != NULL)
-            channel_close(&session->sending.lanes[i].channel);
-        if (session->receiving.lanes != NULL)
-            channel_close(&session->receiving.lanes[i].channel);
+    for (int i = 0; i < 2; i++) {
+        for (unsigned k = 0; k < session->channels && session->directions[i].lanes != NULL; k++)
+            channel_close(session_channel(session, i, k));
+        free(session->directions[i].lanes);
     }
-    free(session->sending.lanes);
-    free(session->receiving.lanes);
 }
 
 /* What the GPU has begun with memory of the caller's ends before that is the caller's again. */
@@ -193,8 +191,8 @@ void tcpx_session_close(struct tcpx_session *session)
     control_close(session->control, LINGER_MS);
     unpack_destroy(session->engine);
     gpu_stream_destroy(session->order);
-    slots_free(session, &session->sending.slots);
-    slots_free(session, &session->receiving.slots);
+    for (int i = 0; i < 2; i++)
+        slots_free(session, &session->directions[i].slots);
     gpu_close(session->gpu);
     if (session->event_fd >= 0)
         close(session->event_fd);
@@ -234,28 +232,20 @@ int tcpx_session_event_fd(struct tcpx_session *session, int *fd)
     return result;
 }
 
-/* Of several channels, which share the work, the average. */
-static void add_stages(struct tcpx_session_statistics *statistics, const struct stage_times *times,
-                       unsigned channels)
+/* Of several channels, which share the work, the average. Over a plugin it is not known. */
+static void add_stages(struct tcpx_session *session, struct tcpx_session_statistics *statistics)
 {
-    statistics->copy_out_ns += times->copy_out_ns / channels;
-    statistics->write_ns += times->write_ns / channels;
-    statistics->write_wait_ns += times->write_wait_ns / channels;
-    statistics->read_ns += times->read_ns / channels;
-    statistics->read_wait_ns += times->read_wait_ns / channels;
-    statistics->copy_in_ns += times->copy_in_ns / channels;
-}
-
-/* Over a plugin nobody knows. */
-static void get_stages(struct tcpx_session *session, struct tcpx_session_statistics *statistics)
-{
+    const unsigned channels = session->channels;
     struct stage_times times;
 
-    for (unsigned i = 0; i < session->channels && session->plugin == NULL; i++) {
-        net_get_stages(session->sending.lanes[i].channel.builtin, &times);
-        add_stages(statistics, &times, session->channels);
-        net_get_stages(session->receiving.lanes[i].channel.builtin, &times);
-        add_stages(statistics, &times, session->channels);
+    for (unsigned i = 0; i < 2 * channels && session->plugin == NULL; i++) {
+        net_get_stages(session_channel(session, i % 2, i / 2)->builtin, &times);
+        statistics->copy_out_ns += times.copy_out_ns / channels;
+        statistics->write_ns += times.write_ns / channels;
+        statistics->write_wait_ns += times.write_wait_ns / channels;
+        statistics->read_ns += times.read_ns / channels;
+        statistics->read_wait_ns += times.read_wait_ns / channels;
+        statistics->copy_in_ns += times.copy_in_ns / channels;
     }
 }
 
@@ -274,7 +264,7 @@ int tcpx_session_get_statistics(struct tcpx_session *session,
     size = statistics->size < sizeof *statistics ? statistics->size : sizeof *statistics;
     session_lock(session);
     all = session->statistics;
-    get_stages(session, &all);
+    add_stages(session, &all);
     session_unlock(session);
     all.size = size;
     memcpy(statistics, &all, size);

@@ -8,11 +8,12 @@
  *             session (worker.c) moves them along
  *
  * Calls go down only: session_listener, session, open and transfer_calls; worker; whole and chunks;
- * unpack_lane; lane, gather and matching; slots, memory and transfer; this.
+ * unpack_lane; gather and matching; slots, memory and transfer; this.
  */
 #ifndef TCPX_SESSION_SESSION_STATE_H
 #define TCPX_SESSION_SESSION_STATE_H
 
+#include "base/clock.h"
 #include "session/agreement.h"
 #include "session/channel.h"
 #include "session/control.h"
@@ -20,6 +21,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+enum { RECEIVING, SENDING };
 
 enum { MOST_CHANNELS = AGREEMENT_CHANNELS, LANE_CHUNKS = IMPORT_REQUESTS, BUCKETS = 256 };
 
@@ -38,8 +41,7 @@ struct tcpx_memory {
     /* Overlapping parts, each as long as the transport can register, and one chunk more. */
     uint64_t stride;
     size_t regions;
-    struct channel_memory *of_sender; /* [channel * regions + region] */
-    struct channel_memory *of_receiver;
+    struct channel_memory *registered[2]; /* [sending][channel * regions + region] */
 };
 
 /* --- staging: memory between the network and what it cannot reach in one piece --------------- */
@@ -167,6 +169,7 @@ struct lane {
 
 /* All that goes one way. */
 struct direction {
+    bool sending;
     struct lane *lanes;
     struct transfer_row whole;   /* whole messages that wait for a place in their comm */
     struct transfer_row waiting; /* for their stream or event; then matched */
@@ -203,8 +206,7 @@ struct tcpx_session {
     atomic_uint callers;    /* that wait for the lock, which the worker takes again and again */
     pthread_mutex_t lock;   /* guards everything below */
     pthread_cond_t changed; /* a transfer has ended */
-    struct direction sending;
-    struct direction receiving;
+    struct direction directions[2]; /* [sending] */
     struct tcpx_memory *memories;
     struct tcpx_transfer *transfers; /* the newest one */
     struct tcpx_transfer *active;    /* whole messages that are started */
@@ -248,9 +250,24 @@ void session_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, ui
  */
 void session_fail(struct tcpx_session *session, int result);
 
-static inline struct direction *session_direction(struct tcpx_session *session, bool sending)
+static inline struct channel *session_channel(struct tcpx_session *session, bool sending,
+                                              unsigned number)
 {
-    return sending ? &session->sending : &session->receiving;
+    return &session->directions[sending].lanes[number].channel;
+}
+
+static inline struct chunk *lane_chunk(struct lane *lane, uint64_t number)
+{
+    return &lane->ring[number % LANE_CHUNKS];
+}
+
+/* Adds the time that a stage of the chunk has taken, which ends now. */
+static inline void chunk_count_time(struct chunk *chunk, uint64_t *sum)
+{
+    uint64_t now = clock_now();
+
+    *sum += now - chunk->since;
+    chunk->since = now;
 }
 
 #endif

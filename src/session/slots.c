@@ -58,35 +58,29 @@ static void slots_divide(struct slots *slots, uint64_t slot_bytes)
 }
 
 /* Plugins register the memory of the GPU that is current. */
-static int slots_register_landing(struct tcpx_session *session, struct slots *slots)
+static int slots_make_landing(struct tcpx_session *session, struct slots *slots,
+                              uint64_t slot_bytes)
 {
+    enum { ALIGNMENT = 65536 };
     struct gpu_scope scope;
-    int result = gpu_enter(session->gpu, &scope);
+    int result =
+        gpu_memory_alloc(session->gpu, slot_bytes * slots->count, ALIGNMENT, &slots->landing);
 
+    if (result == TCPX_SUCCESS)
+        result = gpu_enter(session->gpu, &scope);
     if (result != TCPX_SUCCESS)
         return result;
     for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++)
-        result = channel_register(&session->receiving.lanes[i].channel,
+        result = channel_register(session_channel(session, false, i),
                                   (void *)(uintptr_t)slots->landing.address, slots->landing.bytes,
                                   true, &slots->landing_memory[i]);
     gpu_leave(session->gpu, &scope);
     return result;
 }
 
-static int slots_make_landing(struct tcpx_session *session, struct slots *slots,
-                              uint64_t slot_bytes)
-{
-    enum { ALIGNMENT = 65536 };
-    int result =
-        gpu_memory_alloc(session->gpu, slot_bytes * slots->count, ALIGNMENT, &slots->landing);
-
-    return result == TCPX_SUCCESS ? slots_register_landing(session, slots) : result;
-}
-
 int slots_prepare(struct tcpx_session *session, bool sending)
 {
-    struct direction *direction = session_direction(session, sending);
-    struct slots *slots = &direction->slots;
+    struct slots *slots = &session->directions[sending].slots;
     uint64_t slot_bytes = (session->chunk_bytes + PAGE - 1) / PAGE * PAGE;
     int result;
 
@@ -98,13 +92,13 @@ int slots_prepare(struct tcpx_session *session, bool sending)
         return error_system(ENOMEM, "staging memory");
     result = slots_allocate(session, slots, slot_bytes);
     if (result == TCPX_SUCCESS && !sending && session->gpu != NULL && session->takes_gpu_memory &&
-        channel_is_steered(&direction->lanes[0].channel))
+        channel_is_steered(session_channel(session, sending, 0)))
         result = slots_make_landing(session, slots, slot_bytes);
     if (result != TCPX_SUCCESS)
         return result;
     slots_divide(slots, slot_bytes);
     for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++)
-        result = channel_register(&direction->lanes[i].channel, slots->all[0].host,
+        result = channel_register(session_channel(session, sending, i), slots->all[0].host,
                                   slot_bytes * slots->count, false, &slots->memory[i]);
     return result;
 }

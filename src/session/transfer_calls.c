@@ -33,7 +33,7 @@ static int check_move(const struct tcpx_session *session, const struct tcpx_move
 static bool transport_can_wait(const struct tcpx_transfer *transfer, const struct tcpx_move *move)
 {
     return move->after != TCPX_AFTER_NOTHING && transfer->sending && transfer->memory != NULL &&
-           transfer->memory->on_gpu && transfer->session->sending.whole.first == NULL;
+           transfer->memory->on_gpu && transfer->session->directions[SENDING].whole.first == NULL;
 }
 
 /* With the session's lock. */

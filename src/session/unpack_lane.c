@@ -2,7 +2,6 @@
 #include "session/unpack_lane.h"
 
 #include "session/gather.h"
-#include "session/lane.h"
 #include "session/matching.h"
 #include "session/slots.h"
 
@@ -118,10 +117,10 @@ static int chunk_was_received(struct tcpx_session *session, struct lane *lane, s
     struct tcpx_transfer *transfer = chunk->transfer;
     int result = TCPX_SUCCESS;
 
-    lane_count_time(chunk, &session->statistics.unpacking_ns);
+    chunk_count_time(chunk, &session->statistics.unpacking_ns);
     session->statistics.received_chunks++;
     if (chunk->slot != NULL)
-        slots_give(&session->receiving.slots, chunk->slot);
+        slots_give(&session->directions[RECEIVING].slots, chunk->slot);
     else
         result = channel_consumed(&lane->channel, chunk->request);
     chunk->state = CHUNK_FREE;

@@ -13,8 +13,8 @@
 /* With both locks. The request is NULL if the comm has no place for it. */
 static int whole_start(struct tcpx_transfer *transfer)
 {
-    struct tcpx_session *session = transfer->session;
     const struct tcpx_memory *memory = transfer->memory;
+    struct net_comm *comm;
     struct net_buffer buffer = {.bytes = transfer->total,
                                 .after = transfer->after_kind,
                                 .after_what = transfer->after_what};
@@ -23,10 +23,9 @@ static int whole_start(struct tcpx_transfer *transfer)
         buffer.data = memory->address + transfer->one.offset;
         buffer.memory = memory_at(memory, transfer->sending, 0, 0).builtin;
     }
-    return transfer->sending ? net_isend_buffer(session->sending.lanes[0].channel.builtin, &buffer,
-                                                transfer->tag, &transfer->request)
-                             : net_irecv_buffer(session->receiving.lanes[0].channel.builtin,
-                                                &buffer, transfer->tag, &transfer->request);
+    comm = session_channel(transfer->session, transfer->sending, 0)->builtin;
+    return transfer->sending ? net_isend_buffer(comm, &buffer, transfer->tag, &transfer->request)
+                             : net_irecv_buffer(comm, &buffer, transfer->tag, &transfer->request);
 }
 
 /* With the session's lock: those that wait for a place, in their order. */
@@ -61,7 +60,7 @@ static void whole_start_waiting(struct direction *direction, bool *moved)
 void whole_begin(struct tcpx_transfer *transfer)
 {
     struct tcpx_session *session = transfer->session;
-    struct direction *direction = session_direction(session, transfer->sending);
+    struct direction *direction = &session->directions[transfer->sending];
     bool moved;
 
     session->whole_count++;
@@ -74,8 +73,8 @@ void whole_start_more(struct tcpx_session *session)
 {
     bool moved;
 
-    whole_start_waiting(&session->sending, &moved);
-    whole_start_waiting(&session->receiving, &moved);
+    whole_start_waiting(&session->directions[SENDING], &moved);
+    whole_start_waiting(&session->directions[RECEIVING], &moved);
 }
 
 /* --- asking -------------------------------------------------------------------------------- */
@@ -127,8 +126,8 @@ void whole_step(struct tcpx_session *session, bool *moved)
             *moved = true;
         }
     }
-    whole_start_waiting(&session->sending, moved);
-    whole_start_waiting(&session->receiving, moved);
+    whole_start_waiting(&session->directions[SENDING], moved);
+    whole_start_waiting(&session->directions[RECEIVING], moved);
 }
 
 static void whole_step_all(struct tcpx_session *session)

@@ -45,15 +45,16 @@ static bool worker_is_busy(const struct tcpx_session *session)
         return true;
     if (session->failure != TCPX_SUCCESS)
         return !session->is_drained || session->tells_why;
-    if (session->sending.waiting.first != NULL || session->receiving.waiting.first != NULL ||
-        session->sending.moving.first != NULL || session->receiving.moving.first != NULL ||
-        control_has_unsent(session->control))
-        return true;
-    for (unsigned i = 0; i < session->channels; i++)
-        if (session->sending.lanes[i].freed != session->sending.lanes[i].begun ||
-            session->receiving.lanes[i].freed != session->receiving.lanes[i].begun)
+    for (int i = 0; i < 2; i++) {
+        const struct direction *direction = &session->directions[i];
+
+        if (direction->waiting.first != NULL || direction->moving.first != NULL)
             return true;
-    return false;
+        for (unsigned k = 0; k < session->channels; k++)
+            if (direction->lanes[k].freed != direction->lanes[k].begun)
+                return true;
+    }
+    return control_has_unsent(session->control);
 }
 
 /*
