@@ -249,12 +249,12 @@ static int on_offer(struct tcpx_session *session, const uint64_t *numbers)
     return receive != NULL ? match_receive(receive, &offer) : keep_offer(session, &offer);
 }
 
-static int on_grant(struct tcpx_session *session, uint64_t id)
+static int on_grant(struct tcpx_session *session, const uint64_t *numbers)
 {
-    struct tcpx_transfer *send = find_offered(session, id);
+    struct tcpx_transfer *send = find_offered(session, numbers[0]);
 
     if (send == NULL || send->granted)
-        return wrong_message(session, "a grant", id);
+        return wrong_message(session, "a grant", numbers[0]);
     send->granted = true;
     count_matching(send);
     if (send->total != 0)
@@ -262,26 +262,26 @@ static int on_grant(struct tcpx_session *session, uint64_t id)
     return TCPX_SUCCESS;
 }
 
-static int on_refusal(struct tcpx_session *session, uint64_t id, uint64_t expected)
+static int on_refusal(struct tcpx_session *session, const uint64_t *numbers)
 {
-    struct tcpx_transfer *send = find_offered(session, id);
+    struct tcpx_transfer *send = find_offered(session, numbers[0]);
 
     if (send == NULL || send->granted)
-        return wrong_message(session, "a refusal", id);
+        return wrong_message(session, "a refusal", numbers[0]);
     remove_offered(send);
     transfer_end(send, error_set(TCPX_INVALID_USAGE,
                                  "tag %llu: a send of %llu bytes, but %s expects %llu",
                                  (unsigned long long)send->tag, (unsigned long long)send->total,
-                                 control_peer(session->control), (unsigned long long)expected));
+                                 control_peer(session->control), (unsigned long long)numbers[1]));
     return TCPX_SUCCESS;
 }
 
-static int on_done(struct tcpx_session *session, uint64_t id)
+static int on_done(struct tcpx_session *session, const uint64_t *numbers)
 {
-    struct tcpx_transfer *send = find_offered(session, id);
+    struct tcpx_transfer *send = find_offered(session, numbers[0]);
 
     if (send == NULL || !send->granted || send->begun != send->total)
-        return wrong_message(session, "an acknowledgement", id);
+        return wrong_message(session, "an acknowledgement", numbers[0]);
     remove_offered(send);
     send->acknowledged = true;
     if (send->moved == send->total)
@@ -289,32 +289,30 @@ static int on_done(struct tcpx_session *session, uint64_t id)
     return TCPX_SUCCESS;
 }
 
-/* How many numbers a message has. */
-static size_t numbers_of(uint8_t type)
+static int on_goodbye(struct tcpx_session *session, const uint64_t *numbers)
 {
-    return type == OFFER ? 3 : type == REFUSE ? 2 : type == GRANT || type == DONE ? 1 : 0;
+    (void)numbers;
+    return error_set(TCPX_REMOTE_ERROR, "%s has closed the session",
+                     control_peer(session->control));
 }
 
 static int on_message(struct tcpx_session *session, uint8_t type, uint64_t *numbers, size_t bytes)
 {
-    if (type < OFFER || type > GOODBYE || bytes != numbers_of(type) * sizeof *numbers)
+    static const struct {
+        size_t count; /* of numbers */
+        int (*take)(struct tcpx_session *session, const uint64_t *numbers);
+    } messages[] = {[OFFER] = {3, on_offer},
+                    [GRANT] = {1, on_grant},
+                    [REFUSE] = {2, on_refusal},
+                    [DONE] = {1, on_done},
+                    [GOODBYE] = {0, on_goodbye}};
+
+    if (type < OFFER || type > GOODBYE || bytes != messages[type].count * sizeof *numbers)
         return error_set(TCPX_REMOTE_ERROR, "%s: a message of type %u and %zu bytes is none",
                          control_peer(session->control), type, bytes);
-    for (size_t i = 0; i < numbers_of(type); i++)
+    for (size_t i = 0; i < messages[type].count; i++)
         numbers[i] = le64toh(numbers[i]);
-    switch (type) {
-    case OFFER:
-        return on_offer(session, numbers);
-    case GRANT:
-        return on_grant(session, numbers[0]);
-    case REFUSE:
-        return on_refusal(session, numbers[0], numbers[1]);
-    case DONE:
-        return on_done(session, numbers[0]);
-    default:
-        return error_set(TCPX_REMOTE_ERROR, "%s has closed the session",
-                         control_peer(session->control));
-    }
+    return messages[type].take(session, numbers);
 }
 
 int matching_step(struct tcpx_session *session, bool *moved)
