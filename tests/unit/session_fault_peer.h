@@ -200,14 +200,15 @@ static const struct {
     size_t count;
     int longer; /* by so many bytes */
 } odd_agreements[] = {
-    {"bytes that are none", AGREEMENT, 0xff, 4, AGREEMENT_HEAD_BYTES - 4, 0},
-    {"too short", AGREEMENT, 0, 0, 0, 10 - AGREEMENT_HEAD_BYTES - AGREEMENT_HANDLE_BYTES},
-    {"version", AGREEMENT, 77, 0, 1, 0},
-    {"transport", AGREEMENT, 'x', 32, 1, 0},
-    {"more channels", AGREEMENT, 2, 4, 1, AGREEMENT_HANDLE_BYTES},
-    {"chunk bytes", AGREEMENT, CHUNK / 2 >> 16, 18, 1, 0},
-    {"type", DONE, 0, 0, 0, 0},
-    {"too long", AGREEMENT, 0, 0, 0, AGREEMENT_HANDLE_BYTES},
+    {"an agreement of other bytes", AGREEMENT, 0xff, 4, AGREEMENT_HEAD_BYTES - 4, 0},
+    {"an agreement that is too short", AGREEMENT, 0, 0, 0,
+     10 - AGREEMENT_HEAD_BYTES - AGREEMENT_HANDLE_BYTES},
+    {"an agreement of another version", AGREEMENT, 77, 0, 1, 0},
+    {"an agreement of another transport", AGREEMENT, 'x', 32, 1, 0},
+    {"an agreement of more channels", AGREEMENT, 2, 4, 1, AGREEMENT_HANDLE_BYTES},
+    {"an agreement of other chunks", AGREEMENT, CHUNK / 2 >> 16, 18, 1, 0},
+    {"an agreement of another type", DONE, 0, 0, 0, 0},
+    {"an agreement that is too long", AGREEMENT, 0, 0, 0, AGREEMENT_HANDLE_BYTES},
     {"handles that are none", AGREEMENT, 0, AGREEMENT_HEAD_BYTES, CHANNELS *AGREEMENT_HANDLE_BYTES,
      0},
 };
