@@ -1,6 +1,6 @@
 /*
  * The one message that each side of a session sends after the greeting: what it works with, and the
- * handles of its channels. Whoever receives one compares it with its own before anything is sent.
+ * handles of its channels. The receiver compares it with its own before anything is sent.
  */
 #ifndef TCPX_SESSION_AGREEMENT_H
 #define TCPX_SESSION_AGREEMENT_H
@@ -29,12 +29,12 @@ _Static_assert((int)AGREEMENT_BYTES <= (int)CONTROL_LARGEST, "an agreement is on
 struct agreement {
     uint32_t version;                     /* AGREEMENT_VERSION */
     char transport[AGREEMENT_NAME_BYTES]; /* "builtin", or the plugin's name */
-    uint32_t table_version;               /* of the plugin's table; told, need not be equal */
+    uint32_t table_version;               /* of the plugin's table; need not be equal */
     uint32_t channels;                    /* 1 to AGREEMENT_CHANNELS */
     uint64_t chunk_bytes;                 /* 1 to AGREEMENT_MOST_CHUNK_BYTES */
-    uint32_t unpack;                 /* what this side's receives do; told, need not be equal */
-    uint64_t process;                /* a random number: whether a process talks to itself; told */
-    char host[AGREEMENT_NAME_BYTES]; /* for texts; may be "" */
+    uint32_t unpack;                      /* what this side's receives do; need not be equal */
+    uint64_t process;                     /* a random number: equal if a process talks to itself */
+    char host[AGREEMENT_NAME_BYTES];      /* for texts; may be "" */
     uint8_t handles[AGREEMENT_CHANNELS][AGREEMENT_HANDLE_BYTES]; /* the first `channels` */
 };
 

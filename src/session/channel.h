@@ -45,7 +45,7 @@ MUST_CHECK int channel_accept(struct channel_listener *listener, struct channel 
 MUST_CHECK int channel_connect(const struct import_plugin *plugin, const struct net_device *device,
                                int device_number, uint8_t handle[NET_TABLE_HANDLE_BYTES],
                                struct channel *channel, bool *there);
-/* Nobody will call again for it. */
+/* channel_connect() is not called for it again. */
 void channel_connect_cancel(const struct import_plugin *plugin,
                             uint8_t handle[NET_TABLE_HANDLE_BYTES]);
 void channel_listener_close(struct channel_listener *listener);

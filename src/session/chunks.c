@@ -255,8 +255,8 @@ int chunks_step(struct tcpx_session *session, bool *moved)
 /* --- the end ------------------------------------------------------------------------------- */
 
 /*
- * The peer has all of a send, and only the network has not said so yet: it will soon, and then the
- * memory is free. Whether there is none left.
+ * The peer has all of a send, and only the network has not reported it yet: it will soon, and then
+ * the memory is free. Whether there is none left.
  */
 static bool finish_acknowledged(struct tcpx_session *session, struct lane *lane)
 {

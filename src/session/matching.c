@@ -26,11 +26,6 @@ enum {
     MOST_OFFERS = 1 << 16, /* of a peer, which keeps to the limit above */
 };
 
-static unsigned bucket_of(uint64_t number)
-{
-    return (unsigned)((number * 0x9e3779b97f4a7c15u) >> 56) % BUCKETS;
-}
-
 static int send_message(struct tcpx_session *session, enum message message, const uint64_t *numbers,
                         size_t count)
 {
@@ -41,18 +36,41 @@ static int send_message(struct tcpx_session *session, enum message message, cons
     return control_send(session->control, (uint8_t)message, wire, count * sizeof *wire);
 }
 
-/* --- finding in buckets -------------------------------------------------------------------- */
+/* --- tables -------------------------------------------------------------------------------- */
 
-/* The oldest receive of the tag. */
-static struct tcpx_transfer *take_expected(struct tcpx_session *session, uint64_t tag)
+static struct keyed_row *row_of(struct keyed_row table[BUCKETS], uint64_t key)
 {
-    struct transfer_row *row = &session->expected[bucket_of(tag)];
-    struct tcpx_transfer **at = &row->first;
-    struct tcpx_transfer *found;
+    return &table[((key * 0x9e3779b97f4a7c15u) >> 56) % BUCKETS];
+}
 
-    while (*at != NULL && (*at)->tag != tag)
+static void keyed_add(struct keyed_row table[BUCKETS], uint64_t key, struct keyed *added)
+{
+    struct keyed_row *row = row_of(table, key);
+
+    *added = (struct keyed){.key = key};
+    if (row->last == NULL)
+        row->last = &row->first;
+    *row->last = added;
+    row->last = &added->next;
+}
+
+/* Where the oldest one of the key is linked, or NULL stands. */
+static struct keyed **keyed_find(struct keyed_row *row, uint64_t key)
+{
+    struct keyed **at = &row->first;
+
+    while (*at != NULL && (*at)->key != key)
         at = &(*at)->next;
-    found = *at;
+    return at;
+}
+
+/* The oldest one of the key; NULL: there is none. What it is a part of begins with it. */
+static void *keyed_take(struct keyed_row table[BUCKETS], uint64_t key)
+{
+    struct keyed_row *row = row_of(table, key);
+    struct keyed **at = keyed_find(row, key);
+    struct keyed *found = *at;
+
     if (found == NULL)
         return NULL;
     *at = found->next;
@@ -63,53 +81,17 @@ static struct tcpx_transfer *take_expected(struct tcpx_session *session, uint64_
 
 static struct tcpx_transfer *find_offered(struct tcpx_session *session, uint64_t id)
 {
-    struct tcpx_transfer *transfer = session->offered[bucket_of(id)];
-
-    while (transfer != NULL && transfer->id != id)
-        transfer = transfer->next_offered;
-    return transfer;
-}
-
-static void add_offered(struct tcpx_transfer *transfer)
-{
-    struct tcpx_transfer **bucket = &transfer->session->offered[bucket_of(transfer->id)];
-
-    transfer->next_offered = *bucket;
-    *bucket = transfer;
-    transfer->session->offered_count++;
+    return (struct tcpx_transfer *)*keyed_find(row_of(session->offered, id), id);
 }
 
 static void remove_offered(struct tcpx_transfer *transfer)
 {
-    struct tcpx_transfer **at = &transfer->session->offered[bucket_of(transfer->id)];
-
-    while (*at != transfer)
-        at = &(*at)->next_offered;
-    *at = transfer->next_offered;
+    keyed_take(transfer->session->offered, transfer->id);
     transfer->session->offered_count--;
 }
 
-static struct offer *take_offer(struct tcpx_session *session, uint64_t tag)
+static int keep_offer(struct tcpx_session *session, uint64_t tag, const struct offer *offer)
 {
-    struct offer_row *row = &session->offers[bucket_of(tag)];
-    struct offer **at = &row->first;
-    struct offer *found;
-
-    while (*at != NULL && (*at)->tag != tag)
-        at = &(*at)->next;
-    found = *at;
-    if (found == NULL)
-        return NULL;
-    *at = found->next;
-    if (row->last == &found->next)
-        row->last = at;
-    session->offer_count--;
-    return found;
-}
-
-static int keep_offer(struct tcpx_session *session, const struct offer *offer)
-{
-    struct offer_row *row = &session->offers[bucket_of(offer->tag)];
     struct offer *kept;
 
     if (session->offer_count == MOST_OFFERS)
@@ -119,11 +101,7 @@ static int keep_offer(struct tcpx_session *session, const struct offer *offer)
     if (kept == NULL)
         return error_system(ENOMEM, "an offered transfer");
     *kept = *offer;
-    kept->next = NULL;
-    if (row->last == NULL)
-        row->last = &row->first;
-    *row->last = kept;
-    row->last = &kept->next;
+    keyed_add(session->offers, tag, &kept->keyed);
     session->offer_count++;
     return TCPX_SUCCESS;
 }
@@ -176,13 +154,14 @@ static int match_receive(struct tcpx_transfer *receive, const struct offer *offe
 static int match_begin_receive(struct tcpx_transfer *transfer)
 {
     struct tcpx_session *session = transfer->session;
-    struct offer *offer = take_offer(session, transfer->tag);
+    struct offer *offer = keyed_take(session->offers, transfer->tag);
     int result;
 
     if (offer == NULL) {
-        row_add(&session->expected[bucket_of(transfer->tag)], transfer);
+        keyed_add(session->expected, transfer->tag, &transfer->keyed);
         return TCPX_SUCCESS;
     }
+    session->offer_count--;
     result = match_receive(transfer, offer);
     free(offer);
     return result;
@@ -197,7 +176,8 @@ static int match_begin_send(struct tcpx_transfer *transfer)
     if (result != TCPX_SUCCESS)
         return result;
     transfer->id = session->next_id++;
-    add_offered(transfer);
+    keyed_add(session->offered, transfer->id, &transfer->keyed);
+    session->offered_count++;
     return TCPX_SUCCESS;
 }
 
@@ -243,10 +223,11 @@ static int wrong_message(const struct tcpx_session *session, const char *what, u
 
 static int on_offer(struct tcpx_session *session, const uint64_t *numbers)
 {
-    const struct offer offer = {.id = numbers[0], .tag = numbers[1], .bytes = numbers[2]};
-    struct tcpx_transfer *receive = take_expected(session, offer.tag);
+    const struct offer offer = {.id = numbers[0], .bytes = numbers[2]};
+    struct tcpx_transfer *receive = keyed_take(session->expected, numbers[1]);
 
-    return receive != NULL ? match_receive(receive, &offer) : keep_offer(session, &offer);
+    return receive != NULL ? match_receive(receive, &offer)
+                           : keep_offer(session, numbers[1], &offer);
 }
 
 static int on_grant(struct tcpx_session *session, const uint64_t *numbers)
@@ -347,7 +328,7 @@ void matching_free(struct tcpx_session *session)
 {
     for (unsigned i = 0; i < BUCKETS; i++)
         while (session->offers[i].first != NULL) {
-            struct offer *offer = session->offers[i].first;
+            struct keyed *offer = session->offers[i].first;
 
             session->offers[i].first = offer->next;
             free(offer);

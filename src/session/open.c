@@ -1,6 +1,7 @@
 /*
  * How a session comes into being, once the two processes have found each other (bootstrap.h): each
- * listens on its devices, tells the other what it works with and where, and then both connect.
+ * listens on its devices, sends the other what it works with and its addresses, and then both
+ * connect.
  */
 #include "session/open.h"
 
@@ -249,8 +250,8 @@ static int opening_connect_step(struct opening *opening, unsigned channel, bool 
 }
 
 /*
- * The peer may have given up in the meantime, and then says why. What the socket did not take of
- * the agreement goes on its way here: the peer cannot connect without it.
+ * The peer may have given up in the meantime, and has sent the reason. What the socket did not take
+ * of the agreement goes on its way here: the peer cannot connect without it.
  */
 static int opening_poll_peer(struct opening *opening)
 {
@@ -343,9 +344,9 @@ static void look_for_threads(struct tcpx_session *session)
 }
 
 /*
- * The thread of the session is there before the peer takes it for open, so that a failure is told.
- * It waits for the lock, and reads the control connection when READY has come. Whole messages move
- * without it.
+ * The thread of the session is there before the peer takes it for open, so that the peer gets a
+ * failure. It waits for the lock, and reads the control connection when READY has come. Whole
+ * messages move without it.
  */
 static int opening_start_worker(struct tcpx_session *session)
 {
@@ -387,7 +388,7 @@ static const char *gpu_memory_way(struct tcpx_session *session)
                                         : "GPU memory directly";
 }
 
-/* The one line that says which path carries the bytes. */
+/* One line about the path that carries the bytes. */
 static void describe_path(struct opening *opening)
 {
     struct tcpx_session *session = opening->session;

@@ -4,7 +4,8 @@
 
 #include "session/session_state.h"
 
-/* With the channels and chunks that the caller wants. A failure is told to the peer, too. */
+/* With the channels and chunks that the caller wants. The peer gets the reason of a failure, too.
+ */
 MUST_CHECK int session_connect_channels(struct tcpx_session *session,
                                         const struct tcpx_session_options *options,
                                         uint64_t deadline);

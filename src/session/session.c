@@ -74,10 +74,6 @@ static void session_init_rows(struct tcpx_session *session)
         row_init(&direction->waiting);
         row_init(&direction->moving);
     }
-    for (int i = 0; i < BUCKETS; i++) {
-        row_init(&session->expected[i]);
-        session->offers[i].last = &session->offers[i].first;
-    }
 }
 
 int session_make(const struct tcpx_session_options *options, struct tcpx_session **out)
@@ -146,7 +142,7 @@ int tcpx_session_connect(const char *host, int port, const struct tcpx_session_o
 
 /* --- ending -------------------------------------------------------------------------------- */
 
-/* What a peer has not read yet must not be taken back, but nobody waits for it for long. */
+/* How long a close waits until the peer has what was sent. */
 enum { LINGER_MS = 500 };
 
 static void close_channels(struct tcpx_session *session)

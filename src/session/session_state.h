@@ -78,7 +78,19 @@ struct piece_cursor {
     uint64_t within; /* the piece */
 };
 
+/* An element of a table of matching.c: first in, first out among those of one key. */
+struct keyed {
+    struct keyed *next;
+    uint64_t key;
+};
+
+struct keyed_row {
+    struct keyed *first;
+    struct keyed **last; /* where the next one is put; NULL: there was none yet */
+};
+
 struct tcpx_transfer {
+    struct keyed keyed; /* in the table that it waits in: a send by its id, a receive by its tag */
     struct tcpx_session *session;
     struct tcpx_transfer *newer; /* all of the session's */
     struct tcpx_transfer *older;
@@ -97,8 +109,7 @@ struct tcpx_transfer {
     uint64_t since; /* when the latest stage began */
 
     /* As chunks. */
-    uint64_t id; /* the sender's number */
-    struct tcpx_transfer *next_offered;
+    uint64_t id;  /* the sender's number */
     bool granted; /* a send: the peer's receive is there */
     struct piece_cursor cursor;
     uint64_t begun;
@@ -110,7 +121,7 @@ struct tcpx_transfer {
     bool started;
     enum net_after after_kind;
     void *after_what;
-    struct tcpx_transfer *next_active; /* those that are started and not announced */
+    struct tcpx_transfer *next_active; /* of those that are started and not announced */
     struct tcpx_transfer *previous_active;
     struct net_request *request; /* NULL: not yet, or not any more */
     bool is_waited_for;          /* a thread waits for the request, and only that thread tests it */
@@ -120,7 +131,6 @@ struct tcpx_transfer {
     char why[400];
 };
 
-/* A row of transfers, or of anything that has `next`. */
 struct transfer_row {
     struct tcpx_transfer *first;
     struct tcpx_transfer **last; /* where the next one is put */
@@ -181,15 +191,9 @@ struct direction {
 
 /* A send of the peer that no receive was posted for yet. */
 struct offer {
-    struct offer *next;
+    struct keyed keyed;
     uint64_t id;
-    uint64_t tag;
     uint64_t bytes;
-};
-
-struct offer_row {
-    struct offer *first;
-    struct offer **last;
 };
 
 struct tcpx_session {
@@ -215,16 +219,16 @@ struct tcpx_session {
     struct unpack_engine *engine; /* NULL until it is needed */
     struct gpu_stream *order;     /* waits for callers' streams and events; NULL until needed */
 
-    struct tcpx_transfer *offered[BUCKETS]; /* sends until they are acknowledged, by id */
-    struct transfer_row expected[BUCKETS];  /* receives, by tag */
-    struct offer_row offers[BUCKETS];       /* by tag */
+    struct keyed_row offered[BUCKETS];  /* sends until they are acknowledged, by id */
+    struct keyed_row expected[BUCKETS]; /* receives, by tag */
+    struct keyed_row offers[BUCKETS];   /* struct offer, by tag */
     uint64_t next_id;
     unsigned offered_count;
     unsigned offer_count;
 
     int failure; /* of everything that goes as chunks, from now on */
     char why[400];
-    bool tells_why;          /* after a failure: the peer's socket has not taken the reason yet */
+    bool why_is_unsent;      /* after a failure: the peer's socket has not taken the reason yet */
     bool is_drained;         /* after a failure: chunks are over, and their transfers have ended */
     uint64_t draining_since; /* 0: not yet */
 

@@ -1,7 +1,7 @@
 /*
  * A transfer: its pieces, what it waits for on the GPU, the rows that it stands in, and its end.
- * What moves it is in whole.c, matching.c and chunks.c. All with the session's lock, unless it is
- * said otherwise.
+ * What moves it is in whole.c, matching.c and chunks.c. All with the session's lock, except where
+ * a comment differs.
  */
 #ifndef TCPX_SESSION_TRANSFER_H
 #define TCPX_SESSION_TRANSFER_H

@@ -72,7 +72,7 @@ static int calls_begin_chunks(struct tcpx_transfer *transfer, const struct tcpx_
         return result;
     transfer_add(transfer);
     result = matching_begin(transfer);
-    if (result != TCPX_SUCCESS) /* of the session; the transfer tells it, too */
+    if (result != TCPX_SUCCESS) /* of the session; the transfer ends with it */
         session_fail(session, result);
     worker_wake(session);
     return TCPX_SUCCESS;

@@ -85,7 +85,7 @@ static int chunk_arrived(struct tcpx_session *session, struct lane *lane, struct
         return add_to_batch(session, batch, chunk, &received);
     chunk->state = CHUNK_EMPTYING;
     chunk->copied = chunk->bytes;
-    /* A plugin whose NIC writes into GPU memory says nothing of when the GPU sees it. */
+    /* A plugin whose NIC writes into GPU memory does not report when the GPU sees it. */
     if (chunk->transfer->memory->on_gpu && session->plugin != NULL)
         result = gpu_flush_inbound_writes(session->gpu);
     return result;

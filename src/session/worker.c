@@ -44,7 +44,7 @@ static bool worker_is_busy(const struct tcpx_session *session)
     if (session->event_fd >= 0 && session->whole_count != 0)
         return true;
     if (session->failure != TCPX_SUCCESS)
-        return !session->is_drained || session->tells_why;
+        return !session->is_drained || session->why_is_unsent;
     for (int i = 0; i < 2; i++) {
         const struct direction *direction = &session->directions[i];
 
@@ -58,8 +58,8 @@ static bool worker_is_busy(const struct tcpx_session *session)
 }
 
 /*
- * The network has failed. Whether the peer has ended is the better reason, and what it has said
- * before still counts.
+ * The network has failed. That the peer has ended is the better reason, and its earlier messages
+ * still count.
  */
 static int worker_explain(struct tcpx_session *session, int result)
 {
@@ -88,7 +88,7 @@ static bool worker_step(struct tcpx_session *session, bool *busy)
     if (session->failure == TCPX_SUCCESS && result != TCPX_SUCCESS)
         session_fail(session, result);
     if (session->failure != TCPX_SUCCESS)
-        session->tells_why =
+        session->why_is_unsent =
             control_flush(session->control) == TCPX_SUCCESS && control_has_unsent(session->control);
     if (session->failure != TCPX_SUCCESS && !session->is_drained && chunks_drain_step(session)) {
         session->is_drained = true;
@@ -100,14 +100,14 @@ static bool worker_step(struct tcpx_session *session, bool *busy)
     return moved;
 }
 
-/* Without the lock, until the peer or the caller says something. */
+/* Without the lock, until there is a message of the peer or a wake-up. */
 static void worker_sleep(struct tcpx_session *session, bool listens)
 {
     struct pollfd fds[2] = {{.fd = session->wake_fd, .events = POLLIN},
                             {.fd = control_fd(session->control), .events = POLLIN}};
     uint64_t count;
 
-    /* The end of a connection that has failed would be told for ever. */
+    /* poll() would report the end of a connection that has failed again and again. */
     if (poll(fds, listens ? 2 : 1, -1) > 0 && (fds[0].revents & POLLIN) != 0 &&
         read(session->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
         log_warn("the session's eventfd cannot be read");
