@@ -86,13 +86,13 @@ $(BUILD)/obj/tests/redirected/%.o: $(TESTED_OBJECTS) tests/%.syms
 	$(Q)$(OBJCOPY) --redefine-syms=tests/$*.syms $@.whole $@
 	@rm -f $@.whole
 
-# src/net with calls of libc that fail or do less when a test says so.
+# The library with calls of libc that fail or do less: by seed or count, or when a test says so.
+FAULTY_OBJECTS := $(patsubst %,$(BUILD)/obj/tests/%.o,redirected/faults faults/faults faults/calls net_calls/net_calls)
 CALLS_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/net_calls/test_*.c)))
 CALLS_UNIT_SUITES = $(foreach program,$(CALLS_PROGRAMS), \
 	'unit/$(patsubst test_%,%,$(notdir $(program))): $(on_host) $(program)')
 
-$(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/net_calls/net_calls.o $(PAIR) $(FILTER) \
-		$(BUILD)/obj/tests/redirected/net_calls.o
+$(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(FAULTY_OBJECTS) $(PAIR) $(FILTER)
 	$(call link,$(CMOCKA_LIBS))
 
 include tests/sim/sim.mk

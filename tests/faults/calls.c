@@ -1,11 +1,13 @@
 /*
- * What the library calls instead of libc: each does what its namesake does, unless a fault is due.
+ * What the library calls instead of libc: each does what its namesake does, unless a fault is due
+ * or the test has planned something for it (net_calls.h).
  * Only what a kernel may do is done to a socket: nothing shorter than one byte, no EAGAIN where the
  * call may block, no piece of a datagram, and no fault for an eventfd's write, which cannot fail.
  */
 #include "tests/faults/calls.h"
 
 #include "tests/faults/faults.h"
+#include "tests/net_calls/net_calls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,16 +73,22 @@ static bool send_fails(int fd, int flags)
 
 ssize_t faulty_send(int fd, const void *bytes, size_t count, int flags)
 {
+    if (calls_fails(CALL_SEND, fd, &count))
+        return -1;
     if (!is_stream(fd))
         return send(fd, bytes, count, flags);
-    return send_fails(fd, flags) ? -1 : send(fd, bytes, fewer(FAULT_SHORT_WRITE, count), flags);
+    if (send_fails(fd, flags))
+        return -1;
+    return calls_moved(CALL_SEND, send(fd, bytes, fewer(FAULT_SHORT_WRITE, count), flags));
 }
 
 ssize_t faulty_recv(int fd, void *bytes, size_t count, int flags)
 {
-    if (io_fails(fd, flags))
+    if (calls_fails(CALL_RECV, fd, &count) || io_fails(fd, flags))
         return -1;
-    return recv(fd, bytes, is_stream(fd) ? fewer(FAULT_SHORT_READ, count) : count, flags);
+    if (is_stream(fd))
+        count = fewer(FAULT_SHORT_READ, count);
+    return calls_moved(CALL_RECV, recv(fd, bytes, count, flags));
 }
 
 /* A datagram that is cut short loses its rest. */
@@ -90,8 +98,8 @@ ssize_t faulty_recvfrom(int fd, void *bytes, size_t count, int flags, struct soc
     return io_fails(fd, flags) ? -1 : recvfrom(fd, bytes, count, flags, from, length);
 }
 
-/* The first bytes of what a message refers to; `parts` has room for its description. */
-static struct msghdr cut(enum faults_kind kind, const struct msghdr *message,
+/* The first bytes of a message, at most `most`; `parts` has room for its description. */
+static struct msghdr cut(enum faults_kind kind, const struct msghdr *message, size_t most,
                          struct iovec parts[MOST_PARTS])
 {
     struct msghdr shorter = *message;
@@ -102,7 +110,7 @@ static struct msghdr cut(enum faults_kind kind, const struct msghdr *message,
         return shorter;
     for (size_t i = 0; i < message->msg_iovlen; i++)
         left += message->msg_iov[i].iov_len;
-    left = fewer(kind, left);
+    left = fewer(kind, left < most ? left : most);
     for (; count < message->msg_iovlen && left > 0; count++) {
         parts[count] = message->msg_iov[count];
         if (parts[count].iov_len > left)
@@ -120,13 +128,16 @@ ssize_t faulty_sendmsg(int fd, const struct msghdr *message, int flags)
 {
     struct iovec parts[MOST_PARTS];
     struct msghdr shorter;
+    size_t most = SIZE_MAX;
 
+    if (calls_fails(CALL_SENDMSG, fd, &most))
+        return -1;
     if (!is_stream(fd))
         return sendmsg(fd, message, flags);
     if (send_fails(fd, flags))
         return -1;
-    shorter = cut(FAULT_SHORT_WRITE, message, parts);
-    return sendmsg(fd, &shorter, flags);
+    shorter = cut(FAULT_SHORT_WRITE, message, most, parts);
+    return calls_moved(CALL_SENDMSG, sendmsg(fd, &shorter, flags));
 }
 
 /* What the kernel tells about the message is told of the caller's own description. */
@@ -135,16 +146,17 @@ ssize_t faulty_recvmsg(int fd, struct msghdr *message, int flags)
     struct iovec parts[MOST_PARTS];
     struct iovec *own = message->msg_iov;
     size_t own_count = message->msg_iovlen;
+    size_t most = SIZE_MAX;
     ssize_t got;
 
-    if (io_fails(fd, flags))
+    if (calls_fails(CALL_RECVMSG, fd, &most) || io_fails(fd, flags))
         return -1;
     if (is_stream(fd) && (flags & MSG_ERRQUEUE) == 0)
-        *message = cut(FAULT_SHORT_READ, message, parts);
+        *message = cut(FAULT_SHORT_READ, message, most, parts);
     got = recvmsg(fd, message, flags);
     message->msg_iov = own;
     message->msg_iovlen = own_count;
-    return got;
+    return calls_moved(CALL_RECVMSG, got);
 }
 
 /* Files and pipes; what an eventfd holds has been taken by another reader. */
@@ -190,6 +202,8 @@ int faulty_accept4(int fd, struct sockaddr *address, socklen_t *length, int flag
 
 int faulty_poll(struct pollfd *all, nfds_t count, int timeout_ms)
 {
+    if (count > 0 && calls_fails(CALL_POLL, all[0].fd, NULL))
+        return 0; /* nothing is ready, whatever the error */
     return timeout_ms != 0 && fails(FAULT_INTERRUPTED, EINTR) ? -1 : poll(all, count, timeout_ms);
 }
 
@@ -239,7 +253,8 @@ int faulty_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event
 {
     static const int no_room[] = {ENOSPC, ENOMEM};
 
-    if (operation == EPOLL_CTL_ADD && fails_with_any(FAULT_WATCH, no_room, 2))
+    if (operation == EPOLL_CTL_ADD &&
+        (calls_fails(CALL_EPOLL_ADD, fd, NULL) || fails_with_any(FAULT_WATCH, no_room, 2)))
         return -1;
     return epoll_ctl(epoll, operation, fd, event);
 }
@@ -247,6 +262,8 @@ int faulty_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event
 int faulty_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
                           void *argument)
 {
+    if (calls_fails(CALL_PTHREAD_CREATE, -1, NULL))
+        return errno;
     return faults_hit(FAULT_THREAD) ? EAGAIN : pthread_create(thread, attributes, run, argument);
 }
 

@@ -3,7 +3,6 @@
 # tests/faults/faults.h. A failed suite has its seed in its name and prints it.
 
 FAULTY        := $(BUILD)/tests/faulty
-FAULTY_OBJECTS := $(patsubst %,$(BUILD)/obj/tests/%.o,redirected/faults faults/faults faults/calls)
 FAULTY_PLUGIN := $(FAULTY)/libnccl-net-tcpx.so
 
 define faulty_program

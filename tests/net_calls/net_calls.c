@@ -1,14 +1,10 @@
-/* The library's calls of libc, some of which fail or do less. */
+/* What a test has planned for the library's calls of libc; tests/faults/calls.c asks. */
 #include "tests/net_calls/net_calls.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include <stdatomic.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
 
 struct plan {
     unsigned made;
@@ -24,6 +20,7 @@ struct plan {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the plans */
 static struct plan plans[NET_CALLS];
+static atomic_bool scripted; /* once calls_reset() was called */
 
 void calls_reset(void)
 {
@@ -32,6 +29,7 @@ void calls_reset(void)
     for (int i = 0; i < NET_CALLS; i++)
         plans[i].fd = -1;
     pthread_mutex_unlock(&lock);
+    atomic_store(&scripted, true);
 }
 
 void calls_fail(enum net_call call, unsigned first, unsigned count, int error)
@@ -88,7 +86,7 @@ uint64_t calls_bytes(enum net_call call)
     return bytes;
 }
 
-static ssize_t counted(enum net_call call, ssize_t moved)
+ssize_t calls_moved(enum net_call call, ssize_t moved)
 {
     int error = errno;
 
@@ -100,12 +98,13 @@ static ssize_t counted(enum net_call call, ssize_t moved)
     return moved;
 }
 
-/* The error of this call, 0 if it is made; *most: how many bytes it may move, if not 0. */
-static int next(enum net_call call, int fd, size_t *most)
+bool calls_fails(enum net_call call, int fd, size_t *bytes)
 {
     struct plan *plan = &plans[call];
     int error = 0;
 
+    if (!atomic_load(&scripted))
+        return false;
     pthread_mutex_lock(&lock);
     if (plan->fd < 0 || plan->fd == fd) {
         plan->random = plan->random * 1664525u + 1013904223u;
@@ -113,112 +112,10 @@ static int next(enum net_call call, int fd, size_t *most)
                        : plan->made >= plan->first && plan->made - plan->first < plan->count)
             error = plan->error;
         plan->made++;
-        *most = plan->most;
+        if (plan->most != 0 && bytes != NULL && *bytes > plan->most)
+            *bytes = plan->most;
     }
     pthread_mutex_unlock(&lock);
-    return error;
-}
-
-static bool fails(enum net_call call, int fd, size_t *bytes)
-{
-    size_t most = 0;
-    int error = next(call, fd, &most);
-
-    if (most != 0 && *bytes > most)
-        *bytes = most;
     errno = error;
     return error != 0;
-}
-
-/* The same message with at most `bytes` bytes, in `parts`; the library uses two at most. */
-static struct msghdr shortened(const struct msghdr *message, size_t bytes, struct iovec parts[2])
-{
-    struct msghdr less = *message;
-
-    less.msg_iovlen = 0;
-    for (size_t i = 0; i < message->msg_iovlen && i < 2; i++) {
-        parts[i] = message->msg_iov[i];
-        if (parts[i].iov_len > bytes)
-            parts[i].iov_len = bytes;
-        bytes -= parts[i].iov_len;
-        less.msg_iovlen++;
-    }
-    less.msg_iov = parts;
-    return less;
-}
-
-/* --- what the library calls ---------------------------------------------------------------- */
-
-ssize_t test_send(int fd, const void *bytes, size_t count, int flags);
-ssize_t test_recv(int fd, void *bytes, size_t count, int flags);
-ssize_t test_sendmsg(int fd, const struct msghdr *message, int flags);
-ssize_t test_recvmsg(int fd, struct msghdr *message, int flags);
-int test_poll(struct pollfd *all, nfds_t count, int timeout);
-int test_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
-int test_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                        void *argument);
-
-ssize_t test_send(int fd, const void *bytes, size_t count, int flags)
-{
-    return fails(CALL_SEND, fd, &count) ? -1 : counted(CALL_SEND, send(fd, bytes, count, flags));
-}
-
-ssize_t test_recv(int fd, void *bytes, size_t count, int flags)
-{
-    return fails(CALL_RECV, fd, &count) ? -1 : counted(CALL_RECV, recv(fd, bytes, count, flags));
-}
-
-ssize_t test_sendmsg(int fd, const struct msghdr *message, int flags)
-{
-    size_t bytes = SIZE_MAX;
-    struct iovec parts[2];
-    struct msghdr less;
-
-    if (fails(CALL_SENDMSG, fd, &bytes))
-        return -1;
-    if (bytes == SIZE_MAX)
-        return counted(CALL_SENDMSG, sendmsg(fd, message, flags));
-    less = shortened(message, bytes, parts);
-    return counted(CALL_SENDMSG, sendmsg(fd, &less, flags));
-}
-
-ssize_t test_recvmsg(int fd, struct msghdr *message, int flags)
-{
-    size_t bytes = SIZE_MAX;
-    struct iovec parts[2];
-    struct msghdr less;
-
-    if (fails(CALL_RECVMSG, fd, &bytes))
-        return -1;
-    if (bytes == SIZE_MAX)
-        return counted(CALL_RECVMSG, recvmsg(fd, message, flags));
-    less = shortened(message, bytes, parts);
-    return counted(CALL_RECVMSG, recvmsg(fd, &less, flags));
-}
-
-/* Nothing is ready, whatever the error. */
-int test_poll(struct pollfd *all, nfds_t count, int timeout)
-{
-    size_t none = 0;
-
-    return fails(CALL_POLL, all[0].fd, &none) ? 0 : poll(all, count, timeout);
-}
-
-int test_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
-{
-    size_t none = 0;
-
-    return operation == EPOLL_CTL_ADD && fails(CALL_EPOLL_ADD, fd, &none)
-               ? -1
-               : epoll_ctl(epoll, operation, fd, event);
-}
-
-int test_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                        void *argument)
-{
-    size_t none = 0;
-
-    return fails(CALL_PTHREAD_CREATE, -1, &none)
-               ? errno
-               : pthread_create(thread, attributes, run, argument);
 }

@@ -1,12 +1,15 @@
 /*
- * Some calls of libc as the library makes them (tests/net_calls.syms), which a test lets fail or do
- * less at a moment that it chooses. tests/faults does so by seed, for whole suites.
+ * Some calls of libc as the library makes them (tests/faults.syms), which a test lets fail or do
+ * less at a moment that it chooses, after a first calls_reset(). tests/faults/faults.h does so by
+ * seed, for whole suites.
  */
 #ifndef TCPX_TESTS_NET_CALLS_H
 #define TCPX_TESTS_NET_CALLS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum net_call {
     CALL_SEND,
@@ -39,5 +42,15 @@ unsigned calls_made(enum net_call call);
 
 /* How many bytes they have moved since then. */
 uint64_t calls_bytes(enum net_call call);
+
+/* --- for the replacements ------------------------------------------------------------------- */
+
+/*
+ * Whether this call fails, with errno; if not, it moves at most *bytes, which may become less.
+ * `bytes` may be NULL.
+ */
+bool calls_fails(enum net_call call, int fd, size_t *bytes);
+/* Counts what it has moved, and returns that. */
+ssize_t calls_moved(enum net_call call, ssize_t moved);
 
 #endif
