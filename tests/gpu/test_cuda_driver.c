@@ -5,6 +5,7 @@
  * one; what only a real one has is skipped on the other.
  */
 #include "tests/gpu/gpu_test.h"
+#include "tests/support/suite.h"
 
 #include "gpu/cuda_driver.h"
 #include "gpu/kernels.h"
@@ -43,11 +44,10 @@ static struct caller caller;
 
 #define FIND(member, name) *(void **)&caller.member = dlsym(caller.library, name)
 
-static int find_caller_entry_points(void **state)
+static int find_caller_entry_points(void)
 {
     int count;
 
-    (void)state;
     if (gpu_count(&count) != TCPX_SUCCESS)
         return -1;
     caller.library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -96,7 +96,7 @@ static void use_everything(struct gpu *gpu)
     gpu_memory_free(gpu, &memory);
 }
 
-static void test_no_context_before_device_memory(void **state)
+TEST(test_no_context_before_device_memory)
 {
     struct tcpx_gpu_properties properties;
     struct gpu_pointer pointer;
@@ -104,7 +104,6 @@ static void test_no_context_before_device_memory(void **state)
     unsigned flags;
     int active = 1;
 
-    (void)state;
     if (is_stand_in())
         skip_because("the stand-in's contexts are counted in test_cuda_faults");
     assert_success(gpu_properties(0, &properties));
@@ -120,13 +119,12 @@ static void test_no_context_before_device_memory(void **state)
     assert_int_equal(active, 0);
 }
 
-static void test_the_callers_context_stays(void **state)
+TEST(test_the_callers_context_stays)
 {
     cu_context current = (cu_context)(uintptr_t)1;
     cu_context primary;
     struct gpu *gpu;
 
-    (void)state;
     assert_success(gpu_open(0, &gpu));
     /* none at all */
     use_everything(gpu);
@@ -145,7 +143,7 @@ static void test_the_callers_context_stays(void **state)
     assert_cuda(cuda.cuDevicePrimaryCtxRelease_v2(0));
 }
 
-static void test_a_callers_default_stream(void **state)
+TEST(test_a_callers_default_stream)
 {
     cu_context primary;
     struct gpu *gpu;
@@ -154,7 +152,6 @@ static void test_a_callers_default_stream(void **state)
     struct gpu_memory memory;
     uint8_t byte = 0;
 
-    (void)state;
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_stream_create(gpu, &stream));
     assert_success(gpu_event_create(gpu, GPU_EVENT_PLAIN, &event));
@@ -189,7 +186,7 @@ static void test_a_callers_default_stream(void **state)
     assert_cuda(cuda.cuDevicePrimaryCtxRelease_v2(0));
 }
 
-static void test_a_graph_capture_is_refused_and_unharmed(void **state)
+TEST(test_a_graph_capture_is_refused_and_unharmed)
 {
     enum { GLOBAL = 0 };
     cu_context primary;
@@ -199,7 +196,6 @@ static void test_a_graph_capture_is_refused_and_unharmed(void **state)
     struct gpu_stream *stream;
     struct gpu_event *event;
 
-    (void)state;
     if (is_stand_in())
         skip_because("needs a real driver; test_cuda_faults pretends a capture");
     assert_success(gpu_open(0, &gpu));
@@ -250,7 +246,7 @@ static void assert_usable(struct gpu *gpu, struct gpu_stream *stream, cu_address
     gpu_memory_free(gpu, &answer);
 }
 
-static void test_memory_of_every_kind(void **state)
+TEST(test_memory_of_every_kind)
 {
     cu_context primary;
     cu_address address;
@@ -259,7 +255,6 @@ static void test_memory_of_every_kind(void **state)
     struct gpu *gpu;
     struct gpu_stream *stream;
 
-    (void)state;
     if (is_stand_in())
         skip_because("needs a real driver");
     assert_success(gpu_open(0, &gpu));
@@ -292,7 +287,7 @@ static void test_memory_of_every_kind(void **state)
 }
 
 /* As PyTorch's expandable segments: one reserved range, several mappings, a hole behind them. */
-static void test_mappings_side_by_side(void **state)
+TEST(test_mappings_side_by_side)
 {
     enum { MAPPINGS = 3 };
     const uint64_t unit = 2 * MIB;
@@ -313,7 +308,6 @@ static void test_mappings_side_by_side(void **state)
     struct gpu_stream *stream;
     struct gpu_pointer pointer;
 
-    (void)state;
     if (is_stand_in())
         skip_because("needs a real driver; test_cuda_faults makes up mappings");
     assert_success(gpu_open(0, &gpu));
@@ -349,17 +343,4 @@ static void test_mappings_side_by_side(void **state)
     assert_cuda(cuda.cuDevicePrimaryCtxRelease_v2(0));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_context_before_device_memory),
-        cmocka_unit_test(test_the_callers_context_stays),
-        cmocka_unit_test(test_a_callers_default_stream),
-        cmocka_unit_test(test_a_graph_capture_is_refused_and_unharmed),
-        cmocka_unit_test(test_memory_of_every_kind),
-        cmocka_unit_test(test_mappings_side_by_side),
-    };
-
-    return cmocka_run_group_tests_name("beside a caller of CUDA", tests, find_caller_entry_points,
-                                       NULL);
-}
+SUITE(.name = "beside a caller of CUDA", .set_up = find_caller_entry_points);

@@ -3,6 +3,7 @@
  * is a result with the driver's name for it, and nothing that was taken is kept.
  */
 #include "tests/gpu/gpu_test.h"
+#include "tests/support/suite.h"
 
 #include "base/log.h"
 #include "gpu/cuda_driver.h"
@@ -21,12 +22,11 @@ static fakecuda_shutdown_call *shutdown_driver;
 static fakecuda_balance_call *get_balance;
 static fakecuda_mapping_call *add_mapping;
 
-static int find_controls(void **state)
+static int find_controls(void)
 {
     void *library;
     int count;
 
-    (void)state;
     if (gpu_count(&count) != TCPX_SUCCESS)
         return -1;
     library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -115,12 +115,11 @@ static int scenario(void)
     return result;
 }
 
-static void test_no_context_before_device_memory(void **state)
+TEST(test_no_context_before_device_memory)
 {
     struct gpu_pointer pointer;
     struct gpu *gpu;
 
-    (void)state;
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_classify(&pointer, sizeof pointer, &pointer));
     assert_int_equal(calls("cuDevicePrimaryCtxRetain"), 0);
@@ -128,12 +127,11 @@ static void test_no_context_before_device_memory(void **state)
     assert_int_equal(calls("cuDevicePrimaryCtxRelease_v2"), 0);
 }
 
-static void test_the_callers_gpu(void **state)
+TEST(test_the_callers_gpu)
 {
     cu_context context;
     int index = -1;
 
-    (void)state;
     assert_success(gpu_of_caller(&index)); /* no context */
     assert_int_equal(index, 0);
     assert_int_equal(cuda.cuDevicePrimaryCtxRetain(&context, 0), CU_OK);
@@ -148,9 +146,8 @@ static void test_the_callers_gpu(void **state)
     assert_int_equal(cuda.cuDevicePrimaryCtxRelease_v2(0), CU_OK);
 }
 
-static void test_the_scenario_itself(void **state)
+TEST(test_the_scenario_itself)
 {
-    (void)state;
     assert_success(scenario());
     assert_nothing_kept("the scenario");
 }
@@ -212,20 +209,18 @@ static void fail_in_turn(const char *name)
         fail_msg("%s: no failure of it reached the scenario", name);
 }
 
-static void test_every_call_failing_in_turn(void **state)
+TEST(test_every_call_failing_in_turn)
 {
-    (void)state;
 #define TRY(name, arguments) fail_in_turn(#name);
     CUDA_ENTRY_POINTS(TRY, TRY)
 #undef TRY
 }
 
 /* A driver that does not know two of the attributes is asked again without them. */
-static void test_pointers_of_an_old_driver(void **state)
+TEST(test_pointers_of_an_old_driver)
 {
     struct gpu_pointer pointer;
 
-    (void)state;
     fault("cuPointerGetAttributes@1=1");
     assert_success(gpu_classify(state, 1, &pointer));
     assert_int_equal(pointer.kind, GPU_POINTER_HOST);
@@ -234,29 +229,26 @@ static void test_pointers_of_an_old_driver(void **state)
     fault(NULL);
 }
 
-static void test_the_compilers_message_is_shown(void **state)
+TEST(test_the_compilers_message_is_shown)
 {
-    (void)state;
     fault("cuModuleLoadDataEx=2");
     assert_error(scenario(), TCPX_CUDA_ERROR, "ptxas says no");
     fault(NULL);
     assert_nothing_kept("a failed compilation");
 }
 
-static void test_an_error_without_a_name(void **state)
+TEST(test_an_error_without_a_name)
 {
-    (void)state;
     fault("cuMemAlloc_v2=98765");
     assert_error(scenario(), TCPX_CUDA_ERROR, "CUDA error 98765");
     fault(NULL);
     assert_nothing_kept("an unknown error");
 }
 
-static void test_dmabuf_support_is_asked_for(void **state)
+TEST(test_dmabuf_support_is_asked_for)
 {
     struct tcpx_gpu_properties properties;
 
-    (void)state;
     attribute(CU_ATTRIBUTE_DMABUF, 0);
     assert_error(scenario(), TCPX_CUDA_ERROR, "cannot export a dma-buf");
     assert_success(gpu_properties(0, &properties));
@@ -266,12 +258,11 @@ static void test_dmabuf_support_is_asked_for(void **state)
     assert_int_equal(properties.dmabuf, 1);
 }
 
-static void test_flushing_only_where_it_is_needed(void **state)
+TEST(test_flushing_only_where_it_is_needed)
 {
     unsigned before = calls("cuFlushGPUDirectRDMAWrites");
     struct gpu *gpu;
 
-    (void)state;
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_flush_inbound_writes(gpu));
     assert_int_equal(calls("cuFlushGPUDirectRDMAWrites"), before + 1);
@@ -285,14 +276,13 @@ static void test_flushing_only_where_it_is_needed(void **state)
     gpu_close(gpu);
 }
 
-static void test_a_stream_under_capture_is_refused(void **state)
+TEST(test_a_stream_under_capture_is_refused)
 {
     struct gpu *gpu;
     struct gpu_stream *stream;
     struct gpu_stream *captured;
     struct gpu_event *event;
 
-    (void)state;
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_stream_create(gpu, &stream));
     assert_success(gpu_stream_create(gpu, &captured));
@@ -313,14 +303,13 @@ static int classify(uint64_t address, uint64_t bytes, struct gpu_pointer *pointe
     return gpu_classify((const void *)(uintptr_t)address, bytes, pointer);
 }
 
-static void test_mappings_side_by_side(void **state)
+TEST(test_mappings_side_by_side)
 {
     const uint64_t base = (uint64_t)1 << 44;
     const uint64_t unit = (uint64_t)2 << 20;
     struct fakecuda_mapping mapping = {.range_start = base, .range_bytes = 8 * unit};
     struct gpu_pointer pointer = {.bytes = 77};
 
-    (void)state;
     /* 0, 1: GPU 0; 2: GPU 1; 3: managed; the rest is reserved only */
     for (uint64_t i = 0; i < 8; i++) {
         mapping.start = base + i * unit;
@@ -365,12 +354,11 @@ static void collect(int level, unsigned long flags, const char *file, int line, 
     va_end(arguments);
 }
 
-static void test_giving_back_what_fails_is_a_warning(void **state)
+TEST(test_giving_back_what_fails_is_a_warning)
 {
     struct gpu_memory memory;
     struct gpu *gpu;
 
-    (void)state;
     log_set_nccl_logger(collect);
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_memory_alloc(gpu, 4096, 1, &memory));
@@ -383,14 +371,13 @@ static void test_giving_back_what_fails_is_a_warning(void **state)
     log_set_nccl_logger(NULL);
 }
 
-static void test_quiet_after_the_driver_has_shut_down(void **state)
+TEST(test_quiet_after_the_driver_has_shut_down)
 {
     struct gpu_memory memory;
     struct gpu_pinned pinned;
     struct gpu_stream *stream;
     struct gpu *gpu;
 
-    (void)state;
     log_set_nccl_logger(collect);
     warnings[0] = '\0';
     assert_success(gpu_open(0, &gpu));
@@ -409,23 +396,4 @@ static void test_quiet_after_the_driver_has_shut_down(void **state)
     log_set_nccl_logger(NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_context_before_device_memory),
-        cmocka_unit_test(test_the_callers_gpu),
-        cmocka_unit_test(test_the_scenario_itself),
-        cmocka_unit_test(test_every_call_failing_in_turn),
-        cmocka_unit_test(test_pointers_of_an_old_driver),
-        cmocka_unit_test(test_the_compilers_message_is_shown),
-        cmocka_unit_test(test_an_error_without_a_name),
-        cmocka_unit_test(test_dmabuf_support_is_asked_for),
-        cmocka_unit_test(test_flushing_only_where_it_is_needed),
-        cmocka_unit_test(test_a_stream_under_capture_is_refused),
-        cmocka_unit_test(test_mappings_side_by_side),
-        cmocka_unit_test(test_giving_back_what_fails_is_a_warning),
-        cmocka_unit_test(test_quiet_after_the_driver_has_shut_down),
-    };
-
-    return cmocka_run_group_tests_name("a failing driver", tests, find_controls, NULL);
-}
+SUITE(.name = "a failing driver", .set_up = find_controls);

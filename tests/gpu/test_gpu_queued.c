@@ -44,11 +44,10 @@ static uint64_t size_of(unsigned number)
     return number < SMALL ? number + 2 : larger[number - SMALL];
 }
 
-static int set_up(void **state)
+static int set_up(void)
 {
     struct gpu_scope scope;
 
-    (void)state;
     text = text_create(LARGEST);
     if (gpu_open(0, &gpu) != TCPX_SUCCESS || gpu_stream_create(gpu, &stream) != TCPX_SUCCESS ||
         gpu_event_create(gpu, GPU_EVENT_PLAIN, &event) != TCPX_SUCCESS ||
@@ -63,11 +62,10 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+static int tear_down(void)
 {
     struct gpu_scope scope;
 
-    (void)state;
     if (gpu_enter(gpu, &scope) == TCPX_SUCCESS) {
         spinner_close(&spinner);
         gpu_leave(gpu, &scope);
@@ -142,12 +140,11 @@ static bool there_and_back(uint64_t bytes, unsigned number)
     return memcmp(seen + at, message, bytes) == 0;
 }
 
-static void test_copies_in_and_out(void **state)
+TEST(test_copies_in_and_out)
 {
     enum { ENOUGH = 4 };
     unsigned failed = 0;
 
-    (void)state;
     for (unsigned i = 0; i < SIZES && failed < ENOUGH; i++) {
         bool arrived;
 
@@ -164,11 +161,10 @@ static void test_copies_in_and_out(void **state)
 }
 
 /* A copy out of every size, on its own: the one above was of more bytes than it looked at. */
-static void test_copies_out(void **state)
+TEST(test_copies_out)
 {
     uint64_t wrong = 0;
 
-    (void)state;
     memcpy(near_end.host, text_of(&text, 5), LARGEST);
     assert_success(gpu_copy_to_device(stream, device.address, near_end.host, LARGEST));
     assert_true(drain());
@@ -376,9 +372,8 @@ static struct net_link_options options_of(unsigned way)
                                      .handshake_ms = 5000};
 }
 
-static void test_comms(void **state)
+TEST(test_comms)
 {
-    (void)state;
     for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
         const struct net_link_options options = options_of(i);
 
@@ -389,11 +384,10 @@ static void test_comms(void **state)
 }
 
 /* A message of one byte is the exception: it may wait for the kernel, and arrives behind it. */
-static void test_single_bytes(void **state)
+TEST(test_single_bytes)
 {
     static const uint64_t sizes[AT_ONCE] = {1, 1, 7, 1, 4097, 1};
 
-    (void)state;
     for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
         const struct net_link_options options = options_of(i);
         struct net_request *sends[AT_ONCE];
@@ -416,14 +410,13 @@ static void test_single_bytes(void **state)
  */
 
 /* Whether small plain copies wait here is the driver's matter; the stand-in's do. */
-static void test_a_plain_copy(void **state)
+TEST(test_a_plain_copy)
 {
     int (*copy)(uint64_t to, const void *from, size_t bytes, void *stream);
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     struct gpu_scope scope;
     bool done;
 
-    (void)state;
     *(void **)&copy = dlsym(library, "cuMemcpyHtoDAsync_v2");
     assert_true(copy != NULL);
     kernel_start();
@@ -442,17 +435,14 @@ static void test_a_plain_copy(void **state)
     dlclose(library);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_plain_copy), cmocka_unit_test(test_copies_in_and_out),
-        cmocka_unit_test(test_copies_out),   cmocka_unit_test(test_comms),
-        cmocka_unit_test(test_single_bytes),
-    };
-
     if (!spinner_has_one_channel()) {
         fprintf(stderr, "this is for CUDA_DEVICE_MAX_CONNECTIONS=1\n");
         return 1;
     }
-    return cmocka_run_group_tests_name("copies behind queued kernels", tests, set_up, tear_down);
+    return 0;
 }
+
+SUITE(.name = "copies behind queued kernels", .begin = begin_suite, .set_up = set_up,
+      .tear_down = tear_down);

@@ -3,21 +3,14 @@
  * output alone.
  */
 #include "base/checked.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/suite.h"
 
 enum { UNTOUCHED = 4711 };
 
-static void test_add(void **state)
+TEST(test_add)
 {
     uint64_t sum = UNTOUCHED;
 
-    (void)state;
     assert_false(checked_add(UINT64_MAX, 1, &sum));
     assert_false(checked_add(1, UINT64_MAX, &sum));
     assert_false(checked_add(UINT64_MAX, UINT64_MAX, &sum));
@@ -30,11 +23,10 @@ static void test_add(void **state)
     assert_int_equal(sum, 5);
 }
 
-static void test_multiply(void **state)
+TEST(test_multiply)
 {
     uint64_t product = UNTOUCHED;
 
-    (void)state;
     assert_false(checked_multiply(UINT64_C(1) << 32, UINT64_C(1) << 32, &product));
     assert_false(checked_multiply(UINT64_MAX, 2, &product));
     assert_false(checked_multiply(3, UINT64_MAX / 3 + 1, &product));
@@ -45,11 +37,10 @@ static void test_multiply(void **state)
     assert_int_equal(product, 0);
 }
 
-static void test_align_up(void **state)
+TEST(test_align_up)
 {
     uint64_t aligned = UNTOUCHED;
 
-    (void)state;
     assert_false(checked_align_up(UINT64_MAX, 2, &aligned));
     assert_false(checked_align_up(UINT64_MAX - 4094, 4096, &aligned));
     assert_int_equal(aligned, UNTOUCHED);
@@ -67,9 +58,8 @@ static void test_align_up(void **state)
     assert_int_equal(aligned, 8192);
 }
 
-static void test_power_of_two(void **state)
+TEST(test_power_of_two)
 {
-    (void)state;
     assert_false(is_power_of_two(0));
     assert_true(is_power_of_two(1));
     assert_true(is_power_of_two(2));
@@ -79,9 +69,8 @@ static void test_power_of_two(void **state)
     assert_false(is_power_of_two(UINT64_MAX));
 }
 
-static void test_range_inside(void **state)
+TEST(test_range_inside)
 {
-    (void)state;
     assert_true(range_inside(0, 0, 0));
     assert_true(range_inside(0, 10, 10));
     assert_true(range_inside(10, 0, 10));
@@ -94,13 +83,4 @@ static void test_range_inside(void **state)
     assert_true(range_inside(UINT64_MAX - 1, 1, UINT64_MAX));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_add),          cmocka_unit_test(test_multiply),
-        cmocka_unit_test(test_align_up),     cmocka_unit_test(test_power_of_two),
-        cmocka_unit_test(test_range_inside),
-    };
-
-    return cmocka_run_group_tests_name("checked", tests, NULL, NULL);
-}
+SUITE(.name = "checked");

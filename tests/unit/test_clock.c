@@ -3,22 +3,15 @@
  * away never passes instead of wrapping into the past.
  */
 #include "base/clock.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/suite.h"
 
 #include <unistd.h>
 
-static void test_time_moves_forward(void **state)
+TEST(test_time_moves_forward)
 {
     uint64_t before = clock_now();
     uint64_t last = before;
 
-    (void)state;
     for (int i = 0; i < 100000; i++) {
         uint64_t now = clock_now();
 
@@ -30,22 +23,20 @@ static void test_time_moves_forward(void **state)
     assert_true(clock_now() < before + 60000000000u);
 }
 
-static void test_deadline_lies_where_it_was_put(void **state)
+TEST(test_deadline_lies_where_it_was_put)
 {
     uint64_t before = clock_now();
     uint64_t deadline = deadline_after_ms(1500);
     uint64_t after = clock_now();
 
-    (void)state;
     assert_true(deadline >= before + 1500000000u);
     assert_true(deadline <= after + 1500000000u);
 }
 
-static void test_deadline_passes(void **state)
+TEST(test_deadline_passes)
 {
     uint64_t soon = deadline_after_ms(20);
 
-    (void)state;
     assert_true(deadline_passed(deadline_after_ms(0)));
     assert_true(deadline_passed(0));
     assert_false(deadline_passed(deadline_after_ms(3600000)));
@@ -54,9 +45,8 @@ static void test_deadline_passes(void **state)
     assert_true(clock_now() >= soon);
 }
 
-static void test_far_deadlines_never_pass(void **state)
+TEST(test_far_deadlines_never_pass)
 {
-    (void)state;
     assert_false(deadline_passed(DEADLINE_NEVER));
     assert_true(deadline_after_ms(UINT64_MAX) == DEADLINE_NEVER);
     /* the product fits, the sum does not */
@@ -65,14 +55,4 @@ static void test_far_deadlines_never_pass(void **state)
     assert_true(deadline_after_ms(UINT64_MAX / 1000000u + 1) == DEADLINE_NEVER);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_time_moves_forward),
-        cmocka_unit_test(test_deadline_lies_where_it_was_put),
-        cmocka_unit_test(test_deadline_passes),
-        cmocka_unit_test(test_far_deadlines_never_pass),
-    };
-
-    return cmocka_run_group_tests_name("clock", tests, NULL, NULL);
-}
+SUITE(.name = "clock");

@@ -3,13 +3,7 @@
  * too, while the parent and a child forked earlier are not.
  */
 #include "base/fork.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/suite.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -54,16 +48,14 @@ static int check_in_grandchild(void)
     return WEXITSTATUS(status);
 }
 
-static void test_not_watched_yet(void **state)
+TEST(test_not_watched_yet)
 {
-    (void)state;
     assert_int_equal(fork_check(), TCPX_SUCCESS);
     assert_int_equal(in_child(fork_check), TCPX_SUCCESS);
 }
 
-static void test_child_is_refused(void **state)
+TEST(test_child_is_refused)
 {
-    (void)state;
     assert_int_equal(fork_watch(), TCPX_SUCCESS);
     assert_int_equal(fork_watch(), TCPX_SUCCESS);
     assert_int_equal(in_child(fork_check), TCPX_INVALID_USAGE);
@@ -71,9 +63,8 @@ static void test_child_is_refused(void **state)
     assert_int_equal(in_child(check_in_grandchild), TCPX_INVALID_USAGE);
 }
 
-static void test_parent_goes_on(void **state)
+TEST(test_parent_goes_on)
 {
-    (void)state;
     assert_int_equal(fork_watch(), TCPX_SUCCESS);
     (void)in_child(fork_check);
     assert_int_equal(fork_check(), TCPX_SUCCESS);
@@ -134,13 +125,12 @@ static int check_no_copy(void)
 }
 
 /* Other threads open and close meanwhile; a fork waits, and the child has no copy. */
-static void test_a_slow_close(void **state)
+TEST(test_a_slow_close)
 {
     pthread_t thread;
     int listening;
     int other;
 
-    (void)state;
     assert_int_equal(fork_watch(), TCPX_SUCCESS);
     slow_one = make_slow_one(&listening, &other);
     assert_int_equal(pthread_create(&thread, NULL, close_slowly, NULL), 0);
@@ -162,14 +152,4 @@ static void test_a_slow_close(void **state)
     close(listening);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_not_watched_yet), /* first: a watch cannot be ended */
-        cmocka_unit_test(test_child_is_refused),
-        cmocka_unit_test(test_parent_goes_on),
-        cmocka_unit_test(test_a_slow_close),
-    };
-
-    return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
-}
+SUITE(.name = "fork");

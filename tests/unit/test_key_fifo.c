@@ -3,14 +3,10 @@
  * and large tables, with few keys, many, and keys that differ in their highest bits only.
  */
 #include "base/key_fifo.h"
+#include "tests/support/suite.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct element {
     uint64_t key;
@@ -106,23 +102,15 @@ static void work(uint32_t capacity, uint64_t keys, unsigned shift)
     free(model);
 }
 
-static void test_random_operations(void **state)
+TEST(test_random_operations)
 {
     static const uint32_t capacities[] = {1, 2, 3, 64, 1000};
     static const uint64_t keys[] = {1, 2, 10, 5000};
 
-    (void)state;
     for (size_t i = 0; i < 5; i++)
         for (size_t k = 0; k < 4; k++)
             for (unsigned shift = 0; shift <= 48; shift += 24)
                 work(capacities[i], keys[k], shift);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_operations),
-    };
-
-    return cmocka_run_group_tests_name("elements by keys", tests, NULL, NULL);
-}
+SUITE(.name = "elements by keys");

@@ -3,13 +3,9 @@
  * has measured and is measuring, never shorter than the environment says, and bounded.
  */
 #include "tests/limit.h"
+#include "tests/support/suite.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static int file;
 
@@ -21,9 +17,8 @@ static void measure(const char *percent)
     assert_int_equal(pwrite(file, text, LIMIT_METER_BYTES, 0), LIMIT_METER_BYTES);
 }
 
-static void test_limits_follow_the_runner(void **state)
+TEST(test_limits_follow_the_runner)
 {
-    (void)state;
     measure("100");
     assert_int_equal(limit_ms(2000), 2000);
     measure("270");
@@ -33,9 +28,8 @@ static void test_limits_follow_the_runner(void **state)
     assert_int_equal(limit_ms(2000), 2000);
 }
 
-static void test_limits_are_bounded(void **state)
+TEST(test_limits_are_bounded)
 {
-    (void)state;
     measure("99999");
     assert_int_equal(limit_ms(2000), 20000);
     assert_int_equal(limit_ms(UINT32_MAX), INT32_MAX);
@@ -45,9 +39,8 @@ static void test_limits_are_bounded(void **state)
     assert_int_equal(limit_ms(2000), 2000);
 }
 
-static void test_the_environment_has_the_least(void **state)
+TEST(test_the_environment_has_the_least)
 {
-    (void)state;
     measure("270");
     setenv(LIMIT_SLOWNESS, "3.5", 1);
     assert_int_equal(limit_ms(2000), 7000);
@@ -58,17 +51,15 @@ static void test_the_environment_has_the_least(void **state)
     unsetenv(LIMIT_SLOWNESS);
 }
 
-static void test_without_a_runner(void **state)
+TEST(test_without_a_runner)
 {
-    (void)state;
     assert_in_range(limit_of_runnable(), 100, LIMIT_PERCENT_MOST);
 }
 
-static int make_file(void **state)
+static int make_file(void)
 {
     static char path[] = "/tmp/test_limit.XXXXXX";
 
-    (void)state;
     file = mkstemp(path);
     if (file < 0 || setenv(LIMIT_METER, path, 1) != 0 || unsetenv(LIMIT_SLOWNESS) != 0)
         return -1;
@@ -77,14 +68,4 @@ static int make_file(void **state)
     return unlink(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_limits_follow_the_runner),
-        cmocka_unit_test(test_limits_are_bounded),
-        cmocka_unit_test(test_the_environment_has_the_least),
-        cmocka_unit_test(test_without_a_runner),
-    };
-
-    return cmocka_run_group_tests_name("limits", tests, make_file, NULL);
-}
+SUITE(.name = "limits", .set_up = make_file);

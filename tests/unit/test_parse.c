@@ -3,13 +3,7 @@
  * text leaves the output alone.
  */
 #include "base/parse.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/suite.h"
 
 enum { UNTOUCHED = 4711 };
 
@@ -49,9 +43,8 @@ static void expect_no_size(const char *text)
     assert_int_equal(bytes, UNTOUCHED);
 }
 
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
-    (void)state;
     expect_number("0", 0);
     expect_number("7", 7);
     expect_number("007", 7);
@@ -59,27 +52,24 @@ static void test_numbers(void **state)
     expect_number("18446744073709551615", UINT64_MAX);
 }
 
-static void test_not_numbers(void **state)
+TEST(test_not_numbers)
 {
     static const char *const texts[] = {"",   " ",   " 1", "1 ", "+1", "-1", "-0", "0x10", "1e3",
                                         "1.", "1\n", "1K", "a",  "1a", "1-", ",",  "\xb2", "1_0"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         expect_no_number(texts[i]);
 }
 
-static void test_number_overflow(void **state)
+TEST(test_number_overflow)
 {
-    (void)state;
     expect_no_number("18446744073709551616"); /* the sum wraps */
     expect_no_number("18446744073709551620"); /* the product wraps */
     expect_no_number("99999999999999999999999999999999");
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
-    (void)state;
     expect_size("0", 0);
     expect_size("4096", 4096);
     expect_size("1K", 1024);
@@ -95,20 +85,18 @@ static void test_sizes(void **state)
     expect_size("16777215T", 18446742974197923840u);
 }
 
-static void test_not_sizes(void **state)
+TEST(test_not_sizes)
 {
     static const char *const texts[] = {"",    "K",     "1B",   "1iB",  "1 K",   "1KK",  "1KMB",
                                         "1Ki", "1KiBs", "1KBi", "1.5G", "-1K",   "1P",   "1\vK",
                                         "1K ", " 1K",   "1K1",  "0x1K", "1\xcb", "1\xeb"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         expect_no_size(texts[i]);
 }
 
-static void test_size_overflow(void **state)
+TEST(test_size_overflow)
 {
-    (void)state;
     expect_size("18014398509481983K", 18446744073709550592u);
     expect_no_size("18014398509481984K");
     expect_no_size("16777216T");
@@ -116,13 +104,4 @@ static void test_size_overflow(void **state)
     expect_no_size("18446744073709551615T");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_not_numbers),
-        cmocka_unit_test(test_number_overflow), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_not_sizes),       cmocka_unit_test(test_size_overflow),
-    };
-
-    return cmocka_run_group_tests_name("parse", tests, NULL, NULL);
-}
+SUITE(.name = "parse");

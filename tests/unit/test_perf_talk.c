@@ -3,14 +3,8 @@
  * tcpx would say is refused in words. The program's own file is part of this test, as it is no part
  * of the library.
  */
+#include "tests/support/suite.h"
 #include "tools/perf_talk.c" /* NOLINT(bugprone-suspicious-include) */
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static struct perf_plan some_plan(void)
 {
@@ -27,14 +21,13 @@ static struct perf_plan some_plan(void)
 
 static const struct perf_self some_self = {.host = "node7", .memory = "GPU 0, some"};
 
-static void test_a_plan(void **state)
+TEST(test_a_plan)
 {
     struct perf_plan plan = some_plan();
     struct perf_plan heard;
     struct perf_self self;
     uint8_t bytes[PERF_PLAN_BYTES];
 
-    (void)state;
     perf_plan_encode(&plan, &some_self, bytes);
     assert_int_equal(perf_plan_decode(bytes, sizeof bytes, &heard, &self), TCPX_SUCCESS);
     assert_int_equal(heard.way, plan.way);
@@ -65,13 +58,12 @@ static void assert_refused(size_t at, uint64_t value, size_t size, const char *w
         fail_msg("'%s' does not say '%s'", error_text(), words);
 }
 
-static void test_plans_that_are_none(void **state)
+TEST(test_plans_that_are_none)
 {
     struct perf_plan plan;
     struct perf_self self;
     uint8_t bytes[PERF_PLAN_BYTES + 1] = {0};
 
-    (void)state;
     assert_refused(0, 2, 4, "a plan of version 2, expected 1");
     assert_refused(4, 3, 4, "way is 3");
     assert_refused(4, 0xffffffff, 4, "way is 4294967295");
@@ -91,13 +83,12 @@ static void test_plans_that_are_none(void **state)
         }
 }
 
-static void test_where_to_meet(void **state)
+TEST(test_where_to_meet)
 {
     uint8_t bytes[PERF_MEET_BYTES];
     struct perf_self self;
     uint16_t port = 0;
 
-    (void)state;
     perf_meet_encode(12345, &some_self, bytes);
     assert_int_equal(perf_meet_decode(bytes, sizeof bytes, &port, &self), TCPX_SUCCESS);
     assert_int_equal(port, 12345);
@@ -110,13 +101,12 @@ static void test_where_to_meet(void **state)
 }
 
 /* They are printed: a terminal must not be told anything by them. */
-static void test_names_are_harmless(void **state)
+TEST(test_names_are_harmless)
 {
     uint8_t bytes[PERF_MEET_BYTES];
     struct perf_self self = {.host = "a\033[2Jb\n", .memory = "x"};
     uint16_t port = 0;
 
-    (void)state;
     perf_meet_encode(1, &self, bytes);
     assert_int_equal(perf_meet_decode(bytes, sizeof bytes, &port, &self), TCPX_SUCCESS);
     assert_string_equal(self.host, "a?[2Jb?");
@@ -126,7 +116,7 @@ static void test_names_are_harmless(void **state)
     assert_int_equal(strlen(self.memory), 63);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     struct perf_row row = {.bytes = 4096,
                            .iterations = 10,
@@ -142,7 +132,6 @@ static void test_rows(void **state)
     uint8_t bytes[PERF_ROW_BYTES];
     double barrier;
 
-    (void)state;
     perf_row_encode(7.5, &row, bytes);
     assert_int_equal(perf_row_decode(bytes, sizeof bytes, &barrier, &heard), TCPX_SUCCESS);
     assert_memory_equal(&heard, &row, sizeof row);
@@ -160,13 +149,4 @@ static void test_rows(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_plan),        cmocka_unit_test(test_plans_that_are_none),
-        cmocka_unit_test(test_where_to_meet), cmocka_unit_test(test_names_are_harmless),
-        cmocka_unit_test(test_rows),
-    };
-
-    return cmocka_run_group_tests_name("perf talk", tests, NULL, NULL);
-}
+SUITE(.name = "perf talk");

@@ -3,24 +3,17 @@
  * not its own or not taken, and that impossible sizes are refused in words.
  */
 #include "base/pool.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/suite.h"
 
 #include <string.h>
 
 enum { COUNT = 7, SIZE = 24, ALIGNMENT = 64 };
 
-static void test_objects_are_apart_and_aligned(void **state)
+TEST(test_objects_are_apart_and_aligned)
 {
     unsigned char *objects[COUNT];
     struct pool pool;
 
-    (void)state;
     assert_int_equal(pool_init(&pool, COUNT, SIZE, ALIGNMENT), TCPX_SUCCESS);
     for (int i = 0; i < COUNT; i++) {
         assert_int_equal(pool_taken(&pool), i);
@@ -37,12 +30,11 @@ static void test_objects_are_apart_and_aligned(void **state)
     pool_destroy(&pool);
 }
 
-static void test_given_objects_come_back(void **state)
+TEST(test_given_objects_come_back)
 {
     void *objects[COUNT];
     struct pool pool;
 
-    (void)state;
     assert_int_equal(pool_init(&pool, COUNT, SIZE, 1), TCPX_SUCCESS);
     for (int i = 0; i < COUNT; i++)
         objects[i] = pool_take(&pool);
@@ -67,14 +59,13 @@ static void test_given_objects_come_back(void **state)
     pool_destroy(&pool);
 }
 
-static void test_strangers_are_refused(void **state)
+TEST(test_strangers_are_refused)
 {
     struct pool pool;
     struct pool other;
     unsigned char *object;
     unsigned char *foreign;
 
-    (void)state;
     assert_int_equal(pool_init(&pool, COUNT, SIZE, ALIGNMENT), TCPX_SUCCESS);
     assert_int_equal(pool_init(&other, COUNT, SIZE, ALIGNMENT), TCPX_SUCCESS);
     object = pool_take(&pool);
@@ -93,13 +84,12 @@ static void test_strangers_are_refused(void **state)
     pool_destroy(&other);
 }
 
-static void test_free_list_is_out_of_reach(void **state)
+TEST(test_free_list_is_out_of_reach)
 {
     struct pool pool;
     void *first;
     void *second;
 
-    (void)state;
     assert_int_equal(pool_init(&pool, 2, SIZE, 8), TCPX_SUCCESS);
     first = pool_take(&pool);
     second = pool_take(&pool);
@@ -113,7 +103,7 @@ static void test_free_list_is_out_of_reach(void **state)
     pool_destroy(&pool);
 }
 
-static void test_impossible_sizes(void **state)
+TEST(test_impossible_sizes)
 {
     static const struct {
         size_t count;
@@ -124,7 +114,6 @@ static void test_impossible_sizes(void **state)
                  {SIZE_MAX, 1, 1}, {UINT32_MAX, 1, 1}};
     struct pool pool = {.taken = 4711};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         (void)error_set(TCPX_SUCCESS, "none");
         assert_int_equal(pool_init(&pool, cases[i].count, cases[i].size, cases[i].alignment),
@@ -134,12 +123,11 @@ static void test_impossible_sizes(void **state)
     assert_int_equal(pool.taken, 4711);
 }
 
-static void test_no_pool(void **state)
+TEST(test_no_pool)
 {
     struct pool pool = {0};
     int something;
 
-    (void)state;
     assert_null(pool_take(&pool));
     assert_false(pool_give(&pool, &something));
     assert_false(pool_give(&pool, NULL));
@@ -148,16 +136,4 @@ static void test_no_pool(void **state)
     assert_null(pool_take(&pool));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_objects_are_apart_and_aligned),
-        cmocka_unit_test(test_given_objects_come_back),
-        cmocka_unit_test(test_strangers_are_refused),
-        cmocka_unit_test(test_free_list_is_out_of_reach),
-        cmocka_unit_test(test_impossible_sizes),
-        cmocka_unit_test(test_no_pool),
-    };
-
-    return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
-}
+SUITE(.name = "pool");

@@ -3,13 +3,7 @@
  * empty, and that impossible sizes are refused in words.
  */
 #include "base/queue.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/suite.h"
 
 #include <string.h>
 
@@ -36,11 +30,10 @@ static void expect_pop(struct queue *queue, uint64_t number)
     assert_memory_equal(&element, &expected, sizeof element);
 }
 
-static void test_order_through_every_turn(void **state)
+TEST(test_order_through_every_turn)
 {
     struct queue queue;
 
-    (void)state;
     for (size_t capacity = 1; capacity <= 5; capacity++) {
         uint64_t pushed = 0;
         uint64_t popped = 0;
@@ -65,14 +58,13 @@ static void test_order_through_every_turn(void **state)
     }
 }
 
-static void test_full_and_empty(void **state)
+TEST(test_full_and_empty)
 {
     struct element element = make_element(1);
     struct element untouched = make_element(99);
     struct element expected = make_element(99);
     struct queue queue;
 
-    (void)state;
     assert_int_equal(queue_init(&queue, 3, sizeof element), TCPX_SUCCESS);
     assert_false(queue_pop(&queue, &untouched));
     assert_memory_equal(&untouched, &expected, sizeof expected);
@@ -91,13 +83,12 @@ static void test_full_and_empty(void **state)
     queue_destroy(&queue);
 }
 
-static void test_peek_shows_the_oldest_in_its_place(void **state)
+TEST(test_peek_shows_the_oldest_in_its_place)
 {
     struct element element = make_element(1);
     struct element *oldest;
     struct queue queue;
 
-    (void)state;
     assert_int_equal(queue_init(&queue, 2, sizeof element), TCPX_SUCCESS);
     assert_true(queue_push(&queue, &element));
     element = make_element(2);
@@ -113,11 +104,10 @@ static void test_peek_shows_the_oldest_in_its_place(void **state)
     queue_destroy(&queue);
 }
 
-static void test_impossible_sizes(void **state)
+TEST(test_impossible_sizes)
 {
     struct queue queue = {.length = 4711};
 
-    (void)state;
     assert_int_equal(queue_init(&queue, 0, 8), TCPX_INVALID_ARGUMENT);
     assert_non_null(strstr(error_text(), "a queue of 0 elements of 8 bytes"));
     assert_int_equal(queue_init(&queue, 8, 0), TCPX_INVALID_ARGUMENT);
@@ -129,12 +119,11 @@ static void test_impossible_sizes(void **state)
     assert_int_equal(queue.length, 4711);
 }
 
-static void test_no_queue(void **state)
+TEST(test_no_queue)
 {
     struct queue queue = {0};
     int element = 0;
 
-    (void)state;
     assert_false(queue_push(&queue, &element));
     assert_false(queue_pop(&queue, &element));
     assert_null(queue_peek(&queue));
@@ -142,15 +131,4 @@ static void test_no_queue(void **state)
     queue_destroy(&queue);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_through_every_turn),
-        cmocka_unit_test(test_full_and_empty),
-        cmocka_unit_test(test_peek_shows_the_oldest_in_its_place),
-        cmocka_unit_test(test_impossible_sizes),
-        cmocka_unit_test(test_no_queue),
-    };
-
-    return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
-}
+SUITE(.name = "queue");

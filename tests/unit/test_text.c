@@ -1,15 +1,10 @@
 /* Texts that are shown have no control characters, texts that are sent have no addresses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "tests/support/peer_text.h"
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tests/support/suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,9 +20,8 @@ static void expect_shown(const char *text, const char *shown)
     assert_string_equal(error_text(), shown);
 }
 
-static void test_controls(void **state)
+TEST(test_controls)
 {
-    (void)state;
     expect_shown("plain", "plain");
     expect_shown("", "");
     expect_shown("a\nb\tc\033[31m", "a?b?c?[31m");
@@ -42,7 +36,7 @@ static void test_controls(void **state)
     expect_shown("left \xe2\x80\xae right \xe2\x81\xa6", "left ? right ?");
 }
 
-static void test_utf8_stays(void **state)
+TEST(test_utf8_stays)
 {
     static const char *const good[] = {
         "\xc2\xa0",         "Gr\xc3\xbcn",  "\xe4\xb8\xad\xe6\x96\x87",
@@ -50,14 +44,12 @@ static void test_utf8_stays(void **state)
         "\xed\x9f\xbf",     "\xee\x80\x80",
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         expect_shown(good[i], good[i]);
 }
 
-static void test_not_utf8(void **state)
+TEST(test_not_utf8)
 {
-    (void)state;
     expect_shown("\x80", "?");
     expect_shown("\xc3", "?");
     expect_shown("\xc3 x", "? x");
@@ -72,12 +64,11 @@ static void test_not_utf8(void **state)
 }
 
 /* Where the room ends, a whole character does. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
     const char *text = "ab\xc3\xbc\xe4\xb8\xad\xf0\x9f\x98\x80z";
     static const size_t whole[] = {0, 1, 2, 2, 4, 4, 4, 7, 7, 7, 7, 11, 12, 12};
 
-    (void)state;
     for (size_t room = 1; room <= sizeof whole / sizeof *whole; room++) {
         char out[16];
 
@@ -89,21 +80,19 @@ static void test_cut(void **state)
     }
 }
 
-static void test_zeros_inside(void **state)
+TEST(test_zeros_inside)
 {
     char out[8];
 
-    (void)state;
     assert_int_equal(text_printable("a\0b", 3, out, sizeof out), 3);
     assert_string_equal(out, "a?b");
 }
 
-static void test_in_place(void **state)
+TEST(test_in_place)
 {
     char text[] = "a\xc2\x85\x80"
                   "b\xc3\xbc\n";
 
-    (void)state;
     assert_int_equal(text_printable(text, strlen(text), text, sizeof text), 7);
     assert_string_equal(text, "a??b\xc3\xbc?");
 }
@@ -117,11 +106,10 @@ static void expect_sent(const char *text, const char *sent)
     assert_no_address(out);
 }
 
-static void test_addresses(void **state)
+TEST(test_addresses)
 {
     char text[200];
 
-    (void)state;
     expect_sent("copying 16 bytes from 0x7f22e08e0000 to GPU 0 at 0x10000: failed",
                 "copying 16 bytes from 0x... to GPU 0 at 0x...: failed");
     expect_sent("0x00007f22e08e0000", "0x...");
@@ -132,12 +120,11 @@ static void test_addresses(void **state)
     expect_sent(text, "0x...");
 }
 
-static void test_long_texts(void **state)
+TEST(test_long_texts)
 {
     static char text[5000];
     char out[201];
 
-    (void)state;
     for (size_t i = 0; i + 20 < sizeof text; i += 20)
         snprintf(text + i, 21, "bei 0x7f22e08e0000\xc3\xbc");
     assert_in_range(text_for_peer(text, out, sizeof out), 190, 200);
@@ -145,14 +132,4 @@ static void test_long_texts(void **state)
     assert_null(strchr(out, '?'));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_controls),     cmocka_unit_test(test_utf8_stays),
-        cmocka_unit_test(test_not_utf8),     cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_zeros_inside), cmocka_unit_test(test_in_place),
-        cmocka_unit_test(test_addresses),    cmocka_unit_test(test_long_texts),
-    };
-
-    return cmocka_run_group_tests_name("text", tests, NULL, NULL);
-}
+SUITE(.name = "text");
