@@ -3,22 +3,20 @@
  * delayed by 20 ms (UCCL_TCPX_HOST_GPU_DELAY_US, FAKECUDA_DELAY_US), so not on a real GPU.
  */
 #include "tests/gpu/gpu_test.h"
+#include "tests/support/suite.h"
 
 #include <unistd.h>
 
-struct fixture {
+static struct {
     struct gpu *gpu;
     struct gpu_stream *stream;
     struct gpu_event *event;
     struct gpu_pinned pinned;
     struct gpu_memory memory;
-};
+} fixture;
 
-static int set_up(void **state)
+static int set_up(void)
 {
-    static struct fixture fixture;
-
-    *state = &fixture;
     return gpu_open(0, &fixture.gpu) != TCPX_SUCCESS ||
            gpu_stream_create(fixture.gpu, &fixture.stream) != TCPX_SUCCESS ||
            gpu_event_create(fixture.gpu, GPU_EVENT_PLAIN, &fixture.event) != TCPX_SUCCESS ||
@@ -26,33 +24,30 @@ static int set_up(void **state)
            gpu_memory_alloc(fixture.gpu, 4096, 4096, &fixture.memory) != TCPX_SUCCESS;
 }
 
-static int tear_down(void **state)
+static int tear_down(void)
 {
-    struct fixture *fixture = *state;
-
-    gpu_memory_free(fixture->gpu, &fixture->memory);
-    gpu_pinned_free(fixture->gpu, &fixture->pinned);
-    gpu_event_destroy(fixture->event);
-    gpu_stream_destroy(fixture->stream);
-    gpu_close(fixture->gpu);
+    gpu_memory_free(fixture.gpu, &fixture.memory);
+    gpu_pinned_free(fixture.gpu, &fixture.pinned);
+    gpu_event_destroy(fixture.event);
+    gpu_stream_destroy(fixture.stream);
+    gpu_close(fixture.gpu);
     return 0;
 }
 
-static void test_a_copy_is_not_done_when_the_call_returns(void **state)
+TEST(test_a_copy_is_not_done_when_the_call_returns)
 {
-    struct fixture *fixture = *state;
-    volatile uint8_t *bytes = fixture->pinned.host;
+    volatile uint8_t *bytes = fixture.pinned.host;
     bool done = true;
 
     bytes[0] = 1;
-    assert_success(gpu_set(fixture->stream, fixture->memory.address, 2, 1));
+    assert_success(gpu_set(fixture.stream, fixture.memory.address, 2, 1));
     assert_success(
-        gpu_copy_to_host(fixture->stream, fixture->pinned.host, fixture->memory.address, 1));
-    assert_success(gpu_event_record(fixture->event, fixture->stream));
-    assert_success(gpu_event_query(fixture->event, &done));
+        gpu_copy_to_host(fixture.stream, fixture.pinned.host, fixture.memory.address, 1));
+    assert_success(gpu_event_record(fixture.event, fixture.stream));
+    assert_success(gpu_event_query(fixture.event, &done));
     assert_false(done);
     assert_int_equal(bytes[0], 1);
-    assert_success(gpu_event_wait(fixture->event, LIMIT));
+    assert_success(gpu_event_wait(fixture.event, LIMIT));
     assert_int_equal(bytes[0], 2);
 }
 
@@ -65,132 +60,113 @@ static void test_a_copy_is_not_done_when_the_call_returns(void **state)
 #endif
 
 /* A sender that reuses its buffer too early sends the wrong bytes; here, too. */
-static void test_a_source_is_read_late(void **state)
+TEST(test_a_source_is_read_late)
 {
-    struct fixture *fixture = *state;
-    uint8_t *bytes = fixture->pinned.host;
+    uint8_t *bytes = fixture.pinned.host;
 
     if (UNDER_THREAD_SANITIZER)
         skip_because("the thread sanitizer sees this race, as it should");
 
     bytes[0] = 3;
     assert_success(
-        gpu_copy_to_device(fixture->stream, fixture->memory.address, fixture->pinned.host, 1));
+        gpu_copy_to_device(fixture.stream, fixture.memory.address, fixture.pinned.host, 1));
     __atomic_store_n(bytes, 4, __ATOMIC_RELAXED);
-    assert_success(gpu_copy_to_host(fixture->stream, bytes + 1, fixture->memory.address, 1));
-    assert_success(drain(fixture->gpu, fixture->stream));
+    assert_success(gpu_copy_to_host(fixture.stream, bytes + 1, fixture.memory.address, 1));
+    assert_success(drain(fixture.gpu, fixture.stream));
     assert_int_equal(bytes[1], 4);
 }
 
-static void test_a_deadline_is_not_an_end(void **state)
+TEST(test_a_deadline_is_not_an_end)
 {
-    struct fixture *fixture = *state;
     uint64_t before = clock_now();
 
     for (int i = 0; i < 5; i++)
-        assert_success(gpu_set(fixture->stream, fixture->memory.address, 5, 1));
-    assert_success(gpu_event_record(fixture->event, fixture->stream));
-    assert_error(gpu_event_wait(fixture->event, deadline_after_ms(10)), TCPX_IN_PROGRESS, "GPU 0");
+        assert_success(gpu_set(fixture.stream, fixture.memory.address, 5, 1));
+    assert_success(gpu_event_record(fixture.event, fixture.stream));
+    assert_error(gpu_event_wait(fixture.event, deadline_after_ms(10)), TCPX_IN_PROGRESS, "GPU 0");
     assert_true(clock_now() - before >= 10000000);
-    assert_success(gpu_event_wait(fixture->event, LIMIT));
+    assert_success(gpu_event_wait(fixture.event, LIMIT));
 }
 
-static void test_a_wait_counts_the_records_before_it(void **state)
+TEST(test_a_wait_counts_the_records_before_it)
 {
-    struct fixture *fixture = *state;
-    volatile uint8_t *bytes = fixture->pinned.host;
+    volatile uint8_t *bytes = fixture.pinned.host;
     struct gpu_stream *other;
 
     bytes[0] = 0;
-    assert_success(gpu_stream_create(fixture->gpu, &other));
-    assert_success(gpu_set(fixture->stream, fixture->memory.address, 6, 1));
-    assert_success(gpu_event_record(fixture->event, fixture->stream));
-    assert_success(gpu_stream_wait_event(other, fixture->event));
-    assert_success(gpu_copy_to_host(other, fixture->pinned.host, fixture->memory.address, 1));
+    assert_success(gpu_stream_create(fixture.gpu, &other));
+    assert_success(gpu_set(fixture.stream, fixture.memory.address, 6, 1));
+    assert_success(gpu_event_record(fixture.event, fixture.stream));
+    assert_success(gpu_stream_wait_event(other, fixture.event));
+    assert_success(gpu_copy_to_host(other, fixture.pinned.host, fixture.memory.address, 1));
     /* comes after the wait, so the copy must not wait for it, nor see it */
     for (int i = 0; i < 20; i++)
-        assert_success(gpu_set(fixture->stream, fixture->memory.address + 1, 7, 1));
-    assert_success(gpu_event_record(fixture->event, fixture->stream));
-    assert_success(drain(fixture->gpu, other));
+        assert_success(gpu_set(fixture.stream, fixture.memory.address + 1, 7, 1));
+    assert_success(gpu_event_record(fixture.event, fixture.stream));
+    assert_success(drain(fixture.gpu, other));
     assert_int_equal(bytes[0], 6);
     bool done = true;
-    assert_success(gpu_event_query(fixture->event, &done));
+    assert_success(gpu_event_query(fixture.event, &done));
     assert_false(done);
-    assert_success(gpu_event_wait(fixture->event, LIMIT));
+    assert_success(gpu_event_wait(fixture.event, LIMIT));
     gpu_stream_destroy(other);
 }
 
-static void test_an_event_can_be_destroyed_while_it_is_waited_for(void **state)
+TEST(test_an_event_can_be_destroyed_while_it_is_waited_for)
 {
-    struct fixture *fixture = *state;
-    volatile uint8_t *bytes = fixture->pinned.host;
+    volatile uint8_t *bytes = fixture.pinned.host;
     struct gpu_stream *other;
     struct gpu_event *event;
 
-    assert_success(gpu_stream_create(fixture->gpu, &other));
-    assert_success(gpu_event_create(fixture->gpu, GPU_EVENT_PLAIN, &event));
-    assert_success(gpu_set(fixture->stream, fixture->memory.address, 8, 1));
-    assert_success(gpu_event_record(event, fixture->stream));
+    assert_success(gpu_stream_create(fixture.gpu, &other));
+    assert_success(gpu_event_create(fixture.gpu, GPU_EVENT_PLAIN, &event));
+    assert_success(gpu_set(fixture.stream, fixture.memory.address, 8, 1));
+    assert_success(gpu_event_record(event, fixture.stream));
     assert_success(gpu_stream_wait_event(other, event));
     gpu_event_destroy(event);
-    assert_success(gpu_copy_to_host(other, fixture->pinned.host, fixture->memory.address, 1));
-    assert_success(drain(fixture->gpu, other));
+    assert_success(gpu_copy_to_host(other, fixture.pinned.host, fixture.memory.address, 1));
+    assert_success(drain(fixture.gpu, other));
     assert_int_equal(bytes[0], 8);
     gpu_stream_destroy(other);
 }
 
-static void test_memory_freed_under_work_is_an_error(void **state)
+TEST(test_memory_freed_under_work_is_an_error)
 {
-    struct fixture *fixture = *state;
     struct gpu_stream *stream;
     struct gpu_stream *waiting;
     struct gpu_memory memory;
 
-    assert_success(gpu_stream_create(fixture->gpu, &stream));
-    assert_success(gpu_stream_create(fixture->gpu, &waiting));
-    assert_success(gpu_memory_alloc(fixture->gpu, 4096, 1, &memory));
-    assert_success(gpu_set(stream, fixture->memory.address, 1, 1));
+    assert_success(gpu_stream_create(fixture.gpu, &stream));
+    assert_success(gpu_stream_create(fixture.gpu, &waiting));
+    assert_success(gpu_memory_alloc(fixture.gpu, 4096, 1, &memory));
+    assert_success(gpu_set(stream, fixture.memory.address, 1, 1));
     assert_success(gpu_set(stream, memory.address, 9, 100));
-    assert_success(gpu_event_record(fixture->event, stream));
-    assert_success(gpu_stream_wait_event(waiting, fixture->event));
-    gpu_memory_free(fixture->gpu, &memory);
-    assert_error(gpu_event_wait(fixture->event, LIMIT), TCPX_CUDA_ERROR, "");
+    assert_success(gpu_event_record(fixture.event, stream));
+    assert_success(gpu_stream_wait_event(waiting, fixture.event));
+    gpu_memory_free(fixture.gpu, &memory);
+    assert_error(gpu_event_wait(fixture.event, LIMIT), TCPX_CUDA_ERROR, "");
     /* the stream has failed for good, and so has what waited for it */
-    assert_int_equal(gpu_set(stream, fixture->memory.address, 1, 1), TCPX_CUDA_ERROR);
-    assert_int_equal(drain(fixture->gpu, waiting), TCPX_CUDA_ERROR);
+    assert_int_equal(gpu_set(stream, fixture.memory.address, 1, 1), TCPX_CUDA_ERROR);
+    assert_int_equal(drain(fixture.gpu, waiting), TCPX_CUDA_ERROR);
     gpu_stream_destroy(stream);
     gpu_stream_destroy(waiting);
     /* others go on */
-    assert_success(gpu_event_record(fixture->event, fixture->stream));
-    assert_success(gpu_event_wait(fixture->event, LIMIT));
+    assert_success(gpu_event_record(fixture.event, fixture.stream));
+    assert_success(gpu_event_wait(fixture.event, LIMIT));
 }
 
-static void test_pinned_memory_freed_under_a_copy_is_an_error(void **state)
+TEST(test_pinned_memory_freed_under_a_copy_is_an_error)
 {
-    struct fixture *fixture = *state;
     struct gpu_stream *stream;
     struct gpu_pinned pinned;
 
-    assert_success(gpu_stream_create(fixture->gpu, &stream));
-    assert_success(gpu_pinned_alloc(fixture->gpu, 4096, GPU_PINNED_PLAIN, &pinned));
-    assert_success(gpu_set(stream, fixture->memory.address, 1, 1));
-    assert_success(gpu_copy_to_host(stream, pinned.host, fixture->memory.address, 100));
-    gpu_pinned_free(fixture->gpu, &pinned);
-    assert_error(drain(fixture->gpu, stream), TCPX_CUDA_ERROR, "");
+    assert_success(gpu_stream_create(fixture.gpu, &stream));
+    assert_success(gpu_pinned_alloc(fixture.gpu, 4096, GPU_PINNED_PLAIN, &pinned));
+    assert_success(gpu_set(stream, fixture.memory.address, 1, 1));
+    assert_success(gpu_copy_to_host(stream, pinned.host, fixture.memory.address, 100));
+    gpu_pinned_free(fixture.gpu, &pinned);
+    assert_error(drain(fixture.gpu, stream), TCPX_CUDA_ERROR, "");
     gpu_stream_destroy(stream);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_copy_is_not_done_when_the_call_returns),
-        cmocka_unit_test(test_a_source_is_read_late),
-        cmocka_unit_test(test_a_deadline_is_not_an_end),
-        cmocka_unit_test(test_a_wait_counts_the_records_before_it),
-        cmocka_unit_test(test_an_event_can_be_destroyed_while_it_is_waited_for),
-        cmocka_unit_test(test_memory_freed_under_work_is_an_error),
-        cmocka_unit_test(test_pinned_memory_freed_under_a_copy_is_an_error),
-    };
-
-    return cmocka_run_group_tests_name("asynchrony", tests, set_up, tear_down);
-}
+SUITE(.name = "asynchrony", .set_up = set_up, .tear_down = tear_down);

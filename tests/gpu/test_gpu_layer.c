@@ -3,6 +3,7 @@
  * the stand-in driver, or a real one. The CPU's own arithmetic is the reference throughout.
  */
 #include "tests/gpu/gpu_test.h"
+#include "tests/support/suite.h"
 
 #include "abi/unpack_queue.h"
 #include "gpu/kernels.h"
@@ -17,19 +18,17 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-struct fixture {
+static struct {
     struct gpu *gpu;
     struct gpu_stream *stream;
     struct gpu_pinned pinned; /* 4 MiB */
     struct gpu_memory memory; /* 4 MiB */
-};
+} fixture;
 
 static const uint64_t fixture_bytes = 4 * MIB;
 
-static int set_up(void **state)
+static int set_up(void)
 {
-    static struct fixture fixture;
-
     if (gpu_open(0, &fixture.gpu) != TCPX_SUCCESS ||
         gpu_stream_create(fixture.gpu, &fixture.stream) != TCPX_SUCCESS ||
         gpu_pinned_alloc(fixture.gpu, fixture_bytes, GPU_PINNED_PLAIN, &fixture.pinned) !=
@@ -38,18 +37,15 @@ static int set_up(void **state)
         fprintf(stderr, "set-up: %s\n", tcpx_last_error());
         return -1;
     }
-    *state = &fixture;
     return 0;
 }
 
-static int tear_down(void **state)
+static int tear_down(void)
 {
-    struct fixture *fixture = *state;
-
-    gpu_memory_free(fixture->gpu, &fixture->memory);
-    gpu_pinned_free(fixture->gpu, &fixture->pinned);
-    gpu_stream_destroy(fixture->stream);
-    gpu_close(fixture->gpu);
+    gpu_memory_free(fixture.gpu, &fixture.memory);
+    gpu_pinned_free(fixture.gpu, &fixture.pinned);
+    gpu_stream_destroy(fixture.stream);
+    gpu_close(fixture.gpu);
     return 0;
 }
 
@@ -62,16 +58,16 @@ static bool is_real_gpu(void)
 }
 
 /* Copies device memory into a buffer of the CPU's. */
-static void fetch(struct fixture *fixture, void *to, gpu_address from, uint64_t bytes)
+static void fetch(void *to, gpu_address from, uint64_t bytes)
 {
-    assert_success(gpu_copy_to_host(fixture->stream, to, from, bytes));
-    assert_success(drain(fixture->gpu, fixture->stream));
+    assert_success(gpu_copy_to_host(fixture.stream, to, from, bytes));
+    assert_success(drain(fixture.gpu, fixture.stream));
 }
 
-static void store(struct fixture *fixture, gpu_address to, const void *from, uint64_t bytes)
+static void store(gpu_address to, const void *from, uint64_t bytes)
 {
-    assert_success(gpu_copy_to_device(fixture->stream, to, from, bytes));
-    assert_success(drain(fixture->gpu, fixture->stream));
+    assert_success(gpu_copy_to_device(fixture.stream, to, from, bytes));
+    assert_success(drain(fixture.gpu, fixture.stream));
 }
 
 static void fill_random(uint8_t *bytes, size_t count, uint64_t *state)
@@ -82,14 +78,13 @@ static void fill_random(uint8_t *bytes, size_t count, uint64_t *state)
 
 /* --- devices ------------------------------------------------------------------------------- */
 
-static void test_devices(void **state)
+TEST(test_devices)
 {
     struct tcpx_gpu_properties properties;
     const char *backend;
     const char *reason;
     int count = 0;
 
-    (void)state;
     assert_success(gpu_backend(&backend, &reason));
     assert_success(tcpx_gpu_count(&count));
     assert_true(count >= 1);
@@ -104,12 +99,11 @@ static void test_devices(void **state)
     printf("# backend %s (%s), GPU 0 is %s\n", backend, reason, properties.name);
 }
 
-static void test_devices_that_are_not_there(void **state)
+TEST(test_devices_that_are_not_there)
 {
     struct tcpx_gpu_properties properties;
     struct gpu *gpu = NULL;
 
-    (void)state;
     assert_error(tcpx_gpu_get_properties(-1, &properties), TCPX_INVALID_ARGUMENT, "no GPU -1");
     assert_error(tcpx_gpu_get_properties(1000, &properties), TCPX_INVALID_ARGUMENT, "no GPU 1000");
     assert_error(tcpx_gpu_get_properties(0, NULL), TCPX_INVALID_ARGUMENT, "NULL");
@@ -121,78 +115,72 @@ static void test_devices_that_are_not_there(void **state)
 
 /* --- memory -------------------------------------------------------------------------------- */
 
-static void test_memory_sizes_and_alignments(void **state)
+TEST(test_memory_sizes_and_alignments)
 {
     static const uint64_t sizes[] = {1, 255, 4096, 4097, 3 * MIB + 5};
     static const uint64_t alignments[] = {1, 16, 256, 4096, 65536, 2 * MIB};
-    struct fixture *fixture = *state;
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (size_t k = 0; k < sizeof alignments / sizeof *alignments; k++) {
             struct gpu_memory memory;
             uint8_t last = 0;
 
-            assert_success(gpu_memory_alloc(fixture->gpu, sizes[i], alignments[k], &memory));
+            assert_success(gpu_memory_alloc(fixture.gpu, sizes[i], alignments[k], &memory));
             assert_int_equal(memory.address % alignments[k], 0);
             assert_int_equal(memory.bytes, sizes[i]);
-            assert_success(gpu_set(fixture->stream, memory.address, 0x5a, sizes[i]));
-            fetch(fixture, &last, memory.address + sizes[i] - 1, 1);
+            assert_success(gpu_set(fixture.stream, memory.address, 0x5a, sizes[i]));
+            fetch(&last, memory.address + sizes[i] - 1, 1);
             assert_int_equal(last, 0x5a);
-            gpu_memory_free(fixture->gpu, &memory);
+            gpu_memory_free(fixture.gpu, &memory);
             assert_int_equal(memory.bytes, 0);
-            gpu_memory_free(fixture->gpu, &memory);
+            gpu_memory_free(fixture.gpu, &memory);
         }
 }
 
-static void test_memory_that_cannot_be_had(void **state)
+TEST(test_memory_that_cannot_be_had)
 {
-    struct fixture *fixture = *state;
     struct gpu_memory memory = {.bytes = 77};
     struct gpu_pinned pinned = {.bytes = 77};
 
-    assert_error(gpu_memory_alloc(fixture->gpu, 0, 4096, &memory), TCPX_INVALID_ARGUMENT,
-                 "0 bytes");
-    assert_error(gpu_memory_alloc(fixture->gpu, 4096, 0, &memory), TCPX_INVALID_ARGUMENT,
+    assert_error(gpu_memory_alloc(fixture.gpu, 0, 4096, &memory), TCPX_INVALID_ARGUMENT, "0 bytes");
+    assert_error(gpu_memory_alloc(fixture.gpu, 4096, 0, &memory), TCPX_INVALID_ARGUMENT,
                  "power of two");
-    assert_error(gpu_memory_alloc(fixture->gpu, 4096, 48, &memory), TCPX_INVALID_ARGUMENT, "48");
-    assert_error(gpu_memory_alloc(fixture->gpu, (uint64_t)1 << 50, 4096, &memory), TCPX_CUDA_ERROR,
+    assert_error(gpu_memory_alloc(fixture.gpu, 4096, 48, &memory), TCPX_INVALID_ARGUMENT, "48");
+    assert_error(gpu_memory_alloc(fixture.gpu, (uint64_t)1 << 50, 4096, &memory), TCPX_CUDA_ERROR,
                  "112589990684");
-    assert_error(gpu_memory_alloc(fixture->gpu, UINT64_MAX, 4096, &memory), TCPX_CUDA_ERROR, "");
-    assert_error(gpu_pinned_alloc(fixture->gpu, 0, GPU_PINNED_PLAIN, &pinned),
-                 TCPX_INVALID_ARGUMENT, "0 bytes");
-    assert_error(gpu_pinned_alloc(fixture->gpu, UINT64_MAX, GPU_PINNED_PLAIN, &pinned),
+    assert_error(gpu_memory_alloc(fixture.gpu, UINT64_MAX, 4096, &memory), TCPX_CUDA_ERROR, "");
+    assert_error(gpu_pinned_alloc(fixture.gpu, 0, GPU_PINNED_PLAIN, &pinned), TCPX_INVALID_ARGUMENT,
+                 "0 bytes");
+    assert_error(gpu_pinned_alloc(fixture.gpu, UINT64_MAX, GPU_PINNED_PLAIN, &pinned),
                  TCPX_INVALID_ARGUMENT, "pinned");
-    assert_error(gpu_pinned_alloc(fixture->gpu, (uint64_t)1 << 60, GPU_PINNED_MEMFD, &pinned),
+    assert_error(gpu_pinned_alloc(fixture.gpu, (uint64_t)1 << 60, GPU_PINNED_MEMFD, &pinned),
                  TCPX_SYSTEM_ERROR, "");
     assert_int_equal(memory.bytes, 77);
     assert_int_equal(pinned.bytes, 77);
 }
 
-static void test_cpu_cannot_touch_device_memory(void **state)
+TEST(test_cpu_cannot_touch_device_memory)
 {
-    struct fixture *fixture = *state;
     int status;
     pid_t child = fork();
 
     assert_true(child >= 0);
     if (child == 0) {
         signal(SIGSEGV, SIG_DFL);
-        _exit(*(volatile uint8_t *)(uintptr_t)fixture->memory.address & 1);
+        _exit(*(volatile uint8_t *)(uintptr_t)fixture.memory.address & 1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
 
-static void test_pinned_memory_is_shared_with_the_gpu(void **state)
+TEST(test_pinned_memory_is_shared_with_the_gpu)
 {
-    struct fixture *fixture = *state;
-
     for (int kind = GPU_PINNED_PLAIN; kind <= GPU_PINNED_MEMFD; kind++) {
         struct gpu_pinned pinned;
         uint8_t *bytes;
         uint8_t from_file[64];
 
-        assert_success(gpu_pinned_alloc(fixture->gpu, 5000, kind, &pinned));
+        assert_success(gpu_pinned_alloc(fixture.gpu, 5000, kind, &pinned));
         assert_int_equal(pinned.bytes, 8192);
         assert_int_equal((uintptr_t)pinned.host % 4096, 0);
         bytes = pinned.host;
@@ -200,8 +188,8 @@ static void test_pinned_memory_is_shared_with_the_gpu(void **state)
             assert_int_equal(bytes[i], 0);
 
         /* the GPU writes, the CPU reads */
-        assert_success(gpu_fill_pattern(fixture->stream, pinned.device, 5000, 9, 0));
-        assert_success(drain(fixture->gpu, fixture->stream));
+        assert_success(gpu_fill_pattern(fixture.stream, pinned.device, 5000, 9, 0));
+        assert_success(drain(fixture.gpu, fixture.stream));
         for (size_t i = 0; i < 5000; i++)
             assert_int_equal(bytes[i], pattern_byte(9, i));
         for (size_t i = 5000; i < 8192; i++)
@@ -209,10 +197,10 @@ static void test_pinned_memory_is_shared_with_the_gpu(void **state)
 
         /* the CPU writes, the GPU reads */
         bytes[4321] ^= 0x10;
-        assert_success(gpu_verify_pattern(fixture->stream, pinned.device, 5000, 9, 0,
-                                          fixture->memory.address));
+        assert_success(
+            gpu_verify_pattern(fixture.stream, pinned.device, 5000, 9, 0, fixture.memory.address));
         struct gpu_verify_result result;
-        fetch(fixture, &result, fixture->memory.address, sizeof result);
+        fetch(&result, fixture.memory.address, sizeof result);
         assert_int_equal(result.differences, 1);
         assert_int_equal(result.first, 4321);
 
@@ -223,19 +211,18 @@ static void test_pinned_memory_is_shared_with_the_gpu(void **state)
         } else {
             assert_int_equal(pinned.memfd, -1);
         }
-        gpu_pinned_free(fixture->gpu, &pinned);
+        gpu_pinned_free(fixture.gpu, &pinned);
         assert_null(pinned.host);
-        gpu_pinned_free(fixture->gpu, &pinned);
+        gpu_pinned_free(fixture.gpu, &pinned);
     }
 }
 
-static void test_classify(void **state)
+TEST(test_classify)
 {
-    struct fixture *fixture = *state;
     struct gpu_pointer pointer;
     uint8_t local[16] = {0};
     void *heap = malloc(100000);
-    const void *device = (const void *)(uintptr_t)fixture->memory.address;
+    const void *device = (const void *)(uintptr_t)fixture.memory.address;
 
     assert_success(gpu_classify(local, sizeof local, &pointer));
     assert_int_equal(pointer.kind, GPU_POINTER_HOST);
@@ -248,53 +235,51 @@ static void test_classify(void **state)
     assert_int_equal(pointer.kind, GPU_POINTER_DEVICE);
     assert_int_equal(pointer.device, 0);
     assert_true(pointer.one_allocation);
-    assert_true(pointer.base <= fixture->memory.address);
-    assert_true(pointer.base + pointer.bytes >= fixture->memory.address + fixture_bytes);
+    assert_true(pointer.base <= fixture.memory.address);
+    assert_true(pointer.base + pointer.bytes >= fixture.memory.address + fixture_bytes);
     assert_success(gpu_classify((const char *)device + fixture_bytes - 1, 1, &pointer));
     assert_int_equal(pointer.kind, GPU_POINTER_DEVICE);
 
-    assert_success(gpu_classify(fixture->pinned.host, fixture_bytes, &pointer));
+    assert_success(gpu_classify(fixture.pinned.host, fixture_bytes, &pointer));
     assert_int_equal(pointer.kind, GPU_POINTER_PINNED);
-    assert_success(gpu_classify((char *)fixture->pinned.host + 12345, 678, &pointer));
+    assert_success(gpu_classify((char *)fixture.pinned.host + 12345, 678, &pointer));
     assert_int_equal(pointer.kind, GPU_POINTER_PINNED);
-    assert_success(gpu_classify((const void *)(uintptr_t)fixture->pinned.device, 1, &pointer));
+    assert_success(gpu_classify((const void *)(uintptr_t)fixture.pinned.device, 1, &pointer));
     assert_int_equal(pointer.kind, GPU_POINTER_PINNED);
 }
 
-static void test_classify_refuses(void **state)
+TEST(test_classify_refuses)
 {
-    struct fixture *fixture = *state;
     struct gpu_pointer pointer = {.bytes = 77};
-    const char *device = (const char *)(uintptr_t)fixture->memory.address;
+    const char *device = (const char *)(uintptr_t)fixture.memory.address;
     struct gpu_memory small;
 
     assert_error(gpu_classify(NULL, 10, &pointer), TCPX_INVALID_ARGUMENT, "10 bytes");
     assert_error(gpu_classify(device, 0, &pointer), TCPX_INVALID_ARGUMENT, "0 bytes");
     assert_error(gpu_classify(device, UINT64_MAX, &pointer), TCPX_INVALID_ARGUMENT, "");
     /* beyond the end: whatever lies there, it is not the same allocation */
-    assert_success(gpu_memory_alloc(fixture->gpu, 100, 256, &small));
+    assert_success(gpu_memory_alloc(fixture.gpu, 100, 256, &small));
     assert_error(gpu_classify((const void *)(uintptr_t)small.address, 101, &pointer),
                  TCPX_INVALID_ARGUMENT, "101 bytes");
-    gpu_memory_free(fixture->gpu, &small);
+    gpu_memory_free(fixture.gpu, &small);
     assert_int_equal(pointer.bytes, 77);
 }
 
-static void test_dmabuf_export(void **state)
+TEST(test_dmabuf_export)
 {
-    struct fixture *fixture = *state;
     struct tcpx_gpu_properties properties;
     int fd = -7;
     int result;
 
     assert_success(gpu_properties(0, &properties));
-    assert_error(gpu_export_dmabuf(fixture->gpu, fixture->memory.address + 1, 4096, &fd),
+    assert_error(gpu_export_dmabuf(fixture.gpu, fixture.memory.address + 1, 4096, &fd),
                  TCPX_INVALID_ARGUMENT, "multiples of 4096");
-    assert_error(gpu_export_dmabuf(fixture->gpu, fixture->memory.address, 100, &fd),
+    assert_error(gpu_export_dmabuf(fixture.gpu, fixture.memory.address, 100, &fd),
                  TCPX_INVALID_ARGUMENT, "multiples of 4096");
-    assert_error(gpu_export_dmabuf(fixture->gpu, fixture->memory.address, 0, &fd),
+    assert_error(gpu_export_dmabuf(fixture.gpu, fixture.memory.address, 0, &fd),
                  TCPX_INVALID_ARGUMENT, "multiples of 4096");
     assert_int_equal(fd, -7);
-    result = gpu_export_dmabuf(fixture->gpu, fixture->memory.address + 4096, MIB, &fd);
+    result = gpu_export_dmabuf(fixture.gpu, fixture.memory.address + 4096, MIB, &fd);
     if (!properties.dmabuf) {
         assert_int_not_equal(result, TCPX_SUCCESS);
         assert_true(strlen(tcpx_last_error()) > 0);
@@ -305,18 +290,15 @@ static void test_dmabuf_export(void **state)
     close(fd);
 }
 
-static void test_flush(void **state)
+TEST(test_flush)
 {
-    struct fixture *fixture = *state;
-
-    assert_success(gpu_flush_inbound_writes(fixture->gpu));
+    assert_success(gpu_flush_inbound_writes(fixture.gpu));
 }
 
 /* --- copies -------------------------------------------------------------------------------- */
 
-static void test_copies_of_any_size_and_place(void **state)
+TEST(test_copies_of_any_size_and_place)
 {
-    struct fixture *fixture = *state;
     enum { ROOM = 70000 };
     uint8_t *original = malloc(ROOM);
     uint8_t *expected = malloc(ROOM);
@@ -328,15 +310,15 @@ static void test_copies_of_any_size_and_place(void **state)
         uint64_t from = random_below(&seed, ROOM / 4);
         uint64_t between = random_below(&seed, ROOM / 4);
         uint64_t to = ROOM / 2 + random_below(&seed, ROOM / 4);
-        gpu_address base = fixture->memory.address;
+        gpu_address base = fixture.memory.address;
 
         /* host -> device, device -> device, device -> host, with what lies around untouched */
         fill_random(original, ROOM, &seed);
-        assert_success(gpu_set(fixture->stream, base, 0xee, ROOM));
-        assert_success(gpu_copy_to_device(fixture->stream, base + between, original + from, bytes));
-        assert_success(gpu_copy_on_device(fixture->stream, base + to, base + between, bytes));
+        assert_success(gpu_set(fixture.stream, base, 0xee, ROOM));
+        assert_success(gpu_copy_to_device(fixture.stream, base + between, original + from, bytes));
+        assert_success(gpu_copy_on_device(fixture.stream, base + to, base + between, bytes));
         memset(arrived, 0x77, ROOM);
-        fetch(fixture, arrived, base, ROOM);
+        fetch(arrived, base, ROOM);
         memset(expected, 0xee, ROOM);
         memcpy(expected + between, original + from, bytes);
         memcpy(expected + to, original + from, bytes);
@@ -347,85 +329,79 @@ static void test_copies_of_any_size_and_place(void **state)
     free(arrived);
 }
 
-static void test_work_outside_memory_is_an_error(void **state)
+TEST(test_work_outside_memory_is_an_error)
 {
-    struct fixture *fixture = *state;
-    gpu_address end = fixture->memory.address + fixture_bytes;
+    gpu_address end = fixture.memory.address + fixture_bytes;
     char bytes[16];
 
     if (is_real_gpu())
         skip_because("a real driver may fail the whole context later: see test_gpu_fault");
-    assert_error(gpu_set(fixture->stream, end - 8, 0, 9), TCPX_CUDA_ERROR, "9 bytes");
-    assert_error(gpu_copy_to_device(fixture->stream, end - 8, bytes, 9), TCPX_CUDA_ERROR,
-                 "9 bytes");
-    assert_error(gpu_copy_to_host(fixture->stream, bytes, end, 1), TCPX_CUDA_ERROR, "1 bytes");
-    assert_error(gpu_write_flag(fixture->stream, fixture->memory.address + 2, 1),
+    assert_error(gpu_set(fixture.stream, end - 8, 0, 9), TCPX_CUDA_ERROR, "9 bytes");
+    assert_error(gpu_copy_to_device(fixture.stream, end - 8, bytes, 9), TCPX_CUDA_ERROR, "9 bytes");
+    assert_error(gpu_copy_to_host(fixture.stream, bytes, end, 1), TCPX_CUDA_ERROR, "1 bytes");
+    assert_error(gpu_write_flag(fixture.stream, fixture.memory.address + 2, 1),
                  TCPX_INVALID_ARGUMENT, "aligned");
-    assert_success(drain(fixture->gpu, fixture->stream));
+    assert_success(drain(fixture.gpu, fixture.stream));
 }
 
 /* --- streams and events -------------------------------------------------------------------- */
 
-static void test_an_event_that_was_never_recorded_is_done(void **state)
+TEST(test_an_event_that_was_never_recorded_is_done)
 {
-    struct fixture *fixture = *state;
     struct gpu_event *event;
     bool done = false;
 
-    assert_success(gpu_event_create(fixture->gpu, GPU_EVENT_PLAIN, &event));
+    assert_success(gpu_event_create(fixture.gpu, GPU_EVENT_PLAIN, &event));
     assert_success(gpu_event_query(event, &done));
     assert_true(done);
     assert_success(gpu_event_wait(event, deadline_after_ms(0)));
     gpu_event_destroy(event);
 }
 
-static void test_an_event_can_be_recorded_again(void **state)
+TEST(test_an_event_can_be_recorded_again)
 {
-    struct fixture *fixture = *state;
     struct gpu_event *event;
-    uint32_t *flags = fixture->pinned.host;
+    uint32_t *flags = fixture.pinned.host;
 
-    assert_success(gpu_event_create(fixture->gpu, GPU_EVENT_PLAIN, &event));
+    assert_success(gpu_event_create(fixture.gpu, GPU_EVENT_PLAIN, &event));
     for (uint32_t turn = 1; turn <= 50; turn++) {
-        assert_success(gpu_write_flag(fixture->stream, fixture->pinned.device, turn));
-        assert_success(gpu_event_record(event, fixture->stream));
+        assert_success(gpu_write_flag(fixture.stream, fixture.pinned.device, turn));
+        assert_success(gpu_event_record(event, fixture.stream));
         assert_success(gpu_event_wait(event, LIMIT));
         assert_int_equal(flags[0], turn);
     }
     gpu_event_destroy(event);
 }
 
-static void test_streams_wait_for_each_other(void **state)
+TEST(test_streams_wait_for_each_other)
 {
-    struct fixture *fixture = *state;
-    gpu_address first = fixture->memory.address;
-    gpu_address second = fixture->memory.address + 2 * MIB;
+    gpu_address first = fixture.memory.address;
+    gpu_address second = fixture.memory.address + 2 * MIB;
     struct gpu_stream *other;
     struct gpu_event *event;
     struct gpu_verify_result result;
 
-    assert_success(gpu_stream_create(fixture->gpu, &other));
-    assert_success(gpu_event_create(fixture->gpu, GPU_EVENT_PLAIN, &event));
+    assert_success(gpu_stream_create(fixture.gpu, &other));
+    assert_success(gpu_event_create(fixture.gpu, GPU_EVENT_PLAIN, &event));
     for (uint64_t turn = 0; turn < 20; turn++) {
         /* 0 and 1: our own event; the rest: as a caller's stream, event, and the other way */
-        assert_success(gpu_fill_pattern(fixture->stream, first, MIB, turn, 0));
+        assert_success(gpu_fill_pattern(fixture.stream, first, MIB, turn, 0));
         if (turn % 4 == 0) {
-            assert_success(gpu_event_record(event, fixture->stream));
+            assert_success(gpu_event_record(event, fixture.stream));
             assert_success(gpu_stream_wait_event(other, event));
         } else if (turn % 4 == 1) {
-            assert_success(
-                gpu_stream_wait_caller_stream(other, gpu_stream_native(fixture->stream)));
+            assert_success(gpu_stream_wait_caller_stream(other, gpu_stream_native(fixture.stream)));
         } else if (turn % 4 == 2) {
-            assert_success(gpu_event_record(event, fixture->stream));
+            assert_success(gpu_event_record(event, fixture.stream));
             assert_success(gpu_stream_wait_caller_event(other, gpu_event_native(event)));
         } else {
-            assert_success(gpu_event_record(event, fixture->stream));
+            assert_success(gpu_event_record(event, fixture.stream));
             assert_success(gpu_caller_stream_wait(gpu_stream_native(other), event));
         }
         assert_success(gpu_copy_on_device(other, second, first, MIB));
-        assert_success(drain(fixture->gpu, other));
-        assert_success(gpu_verify_pattern(fixture->stream, second, MIB, turn, 0, first));
-        fetch(fixture, &result, first, sizeof result);
+        assert_success(drain(fixture.gpu, other));
+        assert_success(gpu_verify_pattern(fixture.stream, second, MIB, turn, 0, first));
+        fetch(&result, first, sizeof result);
         assert_int_equal(result.differences, 0);
     }
     assert_error(gpu_stream_wait_caller_event(other, NULL), TCPX_INVALID_ARGUMENT, "NULL");
@@ -433,20 +409,19 @@ static void test_streams_wait_for_each_other(void **state)
     gpu_stream_destroy(other);
 }
 
-static void test_a_stream_can_be_destroyed_while_it_works(void **state)
+TEST(test_a_stream_can_be_destroyed_while_it_works)
 {
-    struct fixture *fixture = *state;
-    volatile uint32_t *flag = fixture->pinned.host;
+    volatile uint32_t *flag = fixture.pinned.host;
     uint64_t limit = LIMIT;
     struct gpu_stream *stream;
 
     *flag = 0;
-    assert_success(gpu_stream_create(fixture->gpu, &stream));
+    assert_success(gpu_stream_create(fixture.gpu, &stream));
     for (int i = 0; i < 8; i++)
-        assert_success(gpu_fill_pattern(stream, fixture->memory.address, fixture_bytes, 1, 0));
-    assert_success(gpu_write_flag(stream, fixture->pinned.device, 41));
+        assert_success(gpu_fill_pattern(stream, fixture.memory.address, fixture_bytes, 1, 0));
+    assert_success(gpu_write_flag(stream, fixture.pinned.device, 41));
     gpu_stream_destroy(stream);
-    while (atomic_load_explicit((_Atomic uint32_t *)fixture->pinned.host, memory_order_acquire) !=
+    while (atomic_load_explicit((_Atomic uint32_t *)fixture.pinned.host, memory_order_acquire) !=
                41 &&
            !deadline_passed(limit))
         usleep(100);
@@ -455,18 +430,17 @@ static void test_a_stream_can_be_destroyed_while_it_works(void **state)
     gpu_event_destroy(NULL);
 }
 
-static void test_a_flag_comes_after_the_work_before_it(void **state)
+TEST(test_a_flag_comes_after_the_work_before_it)
 {
-    struct fixture *fixture = *state;
-    _Atomic uint32_t *flag = fixture->pinned.host;
-    const uint8_t *bytes = (uint8_t *)fixture->pinned.host + 4096;
+    _Atomic uint32_t *flag = fixture.pinned.host;
+    const uint8_t *bytes = (uint8_t *)fixture.pinned.host + 4096;
     uint64_t limit = LIMIT;
 
     for (uint64_t turn = 1; turn <= 20; turn++) {
         assert_success(
-            gpu_fill_pattern(fixture->stream, fixture->pinned.device + 4096, MIB, turn, turn * 3));
+            gpu_fill_pattern(fixture.stream, fixture.pinned.device + 4096, MIB, turn, turn * 3));
         assert_success(
-            gpu_write_flag(fixture->stream, fixture->pinned.device, 1000 + (uint32_t)turn));
+            gpu_write_flag(fixture.stream, fixture.pinned.device, 1000 + (uint32_t)turn));
         while (atomic_load_explicit(flag, memory_order_acquire) != 1000 + turn)
             assert_false(deadline_passed(limit));
         for (uint64_t i = 0; i < MIB; i += 997)
@@ -476,7 +450,6 @@ static void test_a_flag_comes_after_the_work_before_it(void **state)
 }
 
 struct worker {
-    struct fixture *fixture;
     uint64_t seed;
     char problem[256];
 };
@@ -484,7 +457,7 @@ struct worker {
 /* Runs in a thread, where cmocka's assertions cannot: the first problem is kept as a text. */
 static int work(struct worker *worker)
 {
-    struct gpu *gpu = worker->fixture->gpu;
+    struct gpu *gpu = fixture.gpu;
     struct gpu_memory memory = {0};
     struct gpu_pinned pinned = {0};
     struct gpu_stream *stream = NULL;
@@ -529,14 +502,14 @@ static void *worker_thread(void *argument)
     return NULL;
 }
 
-static void test_many_threads(void **state)
+TEST(test_many_threads)
 {
     enum { THREADS = 6 };
     struct worker workers[THREADS];
     pthread_t threads[THREADS];
 
     for (int i = 0; i < THREADS; i++) {
-        workers[i] = (struct worker){.fixture = *state, .seed = 1000 * (uint64_t)i};
+        workers[i] = (struct worker){.seed = 1000 * (uint64_t)i};
         assert_int_equal(pthread_create(&threads[i], NULL, worker_thread, &workers[i]), 0);
     }
     for (int i = 0; i < THREADS; i++) {
@@ -545,49 +518,46 @@ static void test_many_threads(void **state)
     }
 }
 
-static void test_many_streams_in_any_order(void **state)
+TEST(test_many_streams_in_any_order)
 {
     enum { STREAMS = 20 };
-    struct fixture *fixture = *state;
     struct gpu_stream *streams[STREAMS];
     uint64_t seed = 3;
     uint8_t value;
 
     for (int i = 0; i < STREAMS; i++)
-        assert_success(gpu_stream_create(fixture->gpu, &streams[i]));
+        assert_success(gpu_stream_create(fixture.gpu, &streams[i]));
     for (int turn = 0; turn < 500; turn++) {
         int i = (int)random_below(&seed, STREAMS);
 
-        assert_success(gpu_set(streams[i], fixture->memory.address + (uint64_t)i * 64,
+        assert_success(gpu_set(streams[i], fixture.memory.address + (uint64_t)i * 64,
                                (uint8_t)(turn & 0x7f), 64));
     }
     for (int i = 0; i < STREAMS; i++) {
-        assert_success(gpu_set(streams[i], fixture->memory.address + (uint64_t)i * 64 + 63,
+        assert_success(gpu_set(streams[i], fixture.memory.address + (uint64_t)i * 64 + 63,
                                (uint8_t)(0x80 + i), 1));
-        assert_success(drain(fixture->gpu, streams[i]));
-        fetch(fixture, &value, fixture->memory.address + (uint64_t)i * 64 + 63, 1);
+        assert_success(drain(fixture.gpu, streams[i]));
+        fetch(&value, fixture.memory.address + (uint64_t)i * 64 + 63, 1);
         assert_int_equal(value, 0x80 + i);
         gpu_stream_destroy(streams[i]);
     }
 }
 
-static void test_more_work_than_a_queue_holds(void **state)
+TEST(test_more_work_than_a_queue_holds)
 {
-    struct fixture *fixture = *state;
     uint8_t value = 0;
 
     for (int i = 0; i <= 5000; i++)
-        assert_success(gpu_set(fixture->stream, fixture->memory.address, (uint8_t)i, 1));
-    fetch(fixture, &value, fixture->memory.address, 1);
+        assert_success(gpu_set(fixture.stream, fixture.memory.address, (uint8_t)i, 1));
+    fetch(&value, fixture.memory.address, 1);
     assert_int_equal(value, 5000 & 0xff);
 }
 
 /* --- kernels ------------------------------------------------------------------------------- */
 
-static void test_fill_and_verify_small(void **state)
+TEST(test_fill_and_verify_small)
 {
-    struct fixture *fixture = *state;
-    uint8_t *host = fixture->pinned.host;
+    uint8_t *host = fixture.pinned.host;
     enum { ROOM = 256 };
 
     for (uint64_t start = 0; start < 17; start++)
@@ -595,15 +565,13 @@ static void test_fill_and_verify_small(void **state)
             uint64_t position = start * 5 + bytes;
             uint64_t seed = 77 + bytes;
 
-            assert_success(gpu_set(fixture->stream, fixture->memory.address, 0xcc, ROOM));
-            assert_success(gpu_fill_pattern(fixture->stream, fixture->memory.address + start, bytes,
+            assert_success(gpu_set(fixture.stream, fixture.memory.address, 0xcc, ROOM));
+            assert_success(gpu_fill_pattern(fixture.stream, fixture.memory.address + start, bytes,
                                             seed, position));
-            assert_success(gpu_verify_pattern(fixture->stream, fixture->memory.address + start,
-                                              bytes, seed, position,
-                                              fixture->memory.address + 4096));
-            assert_success(gpu_copy_to_host(fixture->stream, host, fixture->memory.address, ROOM));
-            fetch(fixture, host + ROOM, fixture->memory.address + 4096,
-                  sizeof(struct gpu_verify_result));
+            assert_success(gpu_verify_pattern(fixture.stream, fixture.memory.address + start, bytes,
+                                              seed, position, fixture.memory.address + 4096));
+            assert_success(gpu_copy_to_host(fixture.stream, host, fixture.memory.address, ROOM));
+            fetch(host + ROOM, fixture.memory.address + 4096, sizeof(struct gpu_verify_result));
             for (uint64_t i = 0; i < ROOM; i++)
                 assert_int_equal(host[i], i >= start && i < start + bytes
                                               ? pattern_byte(seed, position + i - start)
@@ -612,16 +580,15 @@ static void test_fill_and_verify_small(void **state)
             assert_int_equal(((struct gpu_verify_result *)(void *)(host + ROOM))->first,
                              UINT64_MAX);
         }
-    assert_error(gpu_verify_pattern(fixture->stream, fixture->memory.address, 8, 0, 0,
-                                    fixture->memory.address + 4),
+    assert_error(gpu_verify_pattern(fixture.stream, fixture.memory.address, 8, 0, 0,
+                                    fixture.memory.address + 4),
                  TCPX_INVALID_ARGUMENT, "aligned");
 }
 
-static void test_verify_finds_every_planted_difference(void **state)
+TEST(test_verify_finds_every_planted_difference)
 {
-    struct fixture *fixture = *state;
-    gpu_address data = fixture->memory.address;
-    gpu_address answer = fixture->memory.address + 3 * MIB;
+    gpu_address data = fixture.memory.address;
+    gpu_address answer = fixture.memory.address + 3 * MIB;
     uint64_t seed = 5;
 
     for (int turn = 0; turn < 60; turn++) {
@@ -634,8 +601,8 @@ static void test_verify_finds_every_planted_difference(void **state)
         uint64_t first = UINT64_MAX;
         struct gpu_verify_result result;
 
-        assert_success(gpu_fill_pattern(fixture->stream, data + start, bytes, 1, position));
-        assert_success(drain(fixture->gpu, fixture->stream));
+        assert_success(gpu_fill_pattern(fixture.stream, data + start, bytes, 1, position));
+        assert_success(drain(fixture.gpu, fixture.stream));
         for (uint64_t i = 0; i < planted; i++) {
             bool seen = false;
             uint64_t place = random_below(&seed, bytes);
@@ -647,50 +614,48 @@ static void test_verify_finds_every_planted_difference(void **state)
                 continue;
             places[distinct++] = place;
             first = place < first ? place : first;
-            store(fixture, data + start + place, &wrong, 1);
+            store(data + start + place, &wrong, 1);
         }
         assert_success(
-            gpu_verify_pattern(fixture->stream, data + start, bytes, 1, position, answer));
-        fetch(fixture, &result, answer, sizeof result);
+            gpu_verify_pattern(fixture.stream, data + start, bytes, 1, position, answer));
+        fetch(&result, answer, sizeof result);
         assert_int_equal(result.differences, distinct);
         assert_int_equal(result.first, first);
     }
 }
 
 /* The pattern of another place or seed never looks right. */
-static void test_verify_sees_a_shift(void **state)
+TEST(test_verify_sees_a_shift)
 {
-    struct fixture *fixture = *state;
-    gpu_address answer = fixture->memory.address + 3 * MIB;
+    gpu_address answer = fixture.memory.address + 3 * MIB;
     struct gpu_verify_result result;
 
-    assert_success(gpu_fill_pattern(fixture->stream, fixture->memory.address, MIB, 1, 0));
+    assert_success(gpu_fill_pattern(fixture.stream, fixture.memory.address, MIB, 1, 0));
     for (uint64_t shift = 1; shift < 100000; shift *= 3) {
         assert_success(
-            gpu_verify_pattern(fixture->stream, fixture->memory.address, MIB, 1, shift, answer));
-        fetch(fixture, &result, answer, sizeof result);
+            gpu_verify_pattern(fixture.stream, fixture.memory.address, MIB, 1, shift, answer));
+        fetch(&result, answer, sizeof result);
         assert_true(result.differences > MIB - MIB / 100);
     }
-    assert_success(gpu_verify_pattern(fixture->stream, fixture->memory.address, MIB, 2, 0, answer));
-    fetch(fixture, &result, answer, sizeof result);
+    assert_success(gpu_verify_pattern(fixture.stream, fixture.memory.address, MIB, 2, 0, answer));
+    fetch(&result, answer, sizeof result);
     assert_true(result.differences > MIB - MIB / 100);
 }
 
-static void test_unpack_random_lists(void **state)
+TEST(test_unpack_random_lists)
 {
     enum { BOUNCE = 1 << 20, TURNS = 150 };
-    struct fixture *fixture = *state;
-    struct unpack_descriptor *descriptors = fixture->pinned.host;
-    gpu_address bounce = fixture->memory.address;
-    gpu_address target = fixture->memory.address + BOUNCE;
-    struct gpu_unpack_list list = {.bounce = bounce, .descriptors = fixture->pinned.device};
+    struct unpack_descriptor *descriptors = fixture.pinned.host;
+    gpu_address bounce = fixture.memory.address;
+    gpu_address target = fixture.memory.address + BOUNCE;
+    struct gpu_unpack_list list = {.bounce = bounce, .descriptors = fixture.pinned.device};
     uint8_t *source = malloc(BOUNCE);
     uint8_t *expected = malloc(BOUNCE);
     uint8_t *arrived = malloc(BOUNCE);
     uint64_t seed = 7;
 
     fill_random(source, BOUNCE, &seed);
-    store(fixture, bounce, source, BOUNCE);
+    store(bounce, source, BOUNCE);
     for (int turn = 0; turn < TURNS; turn++) {
         uint32_t count = 1 + (uint32_t)random_below(&seed, turn % 10 == 0 ? 2048 : 40);
         uint64_t longest = (BOUNCE - 4096) / count - 40;
@@ -724,20 +689,20 @@ static void test_unpack_random_lists(void **state)
             descriptors[i] = descriptors[k];
             descriptors[k] = swap;
         }
-        assert_success(gpu_set(fixture->stream, target, 0xdd, BOUNCE));
+        assert_success(gpu_set(fixture.stream, target, 0xdd, BOUNCE));
         list.destination = target + shift;
         list.count = count;
-        assert_success(gpu_unpack(fixture->stream, &list, 1, UINT32_MAX));
-        fetch(fixture, arrived, target, BOUNCE);
+        assert_success(gpu_unpack(fixture.stream, &list, 1, UINT32_MAX));
+        fetch(arrived, target, BOUNCE);
         assert_memory_equal(arrived, expected, BOUNCE);
     }
     list.count = 0;
-    assert_success(gpu_unpack(fixture->stream, &list, 1, UINT32_MAX));
-    assert_success(gpu_unpack(fixture->stream, NULL, 0, UINT32_MAX));
+    assert_success(gpu_unpack(fixture.stream, &list, 1, UINT32_MAX));
+    assert_success(gpu_unpack(fixture.stream, NULL, 0, UINT32_MAX));
     list.descriptors += 8;
-    assert_error(gpu_unpack(fixture->stream, &list, 1, UINT32_MAX), TCPX_INVALID_ARGUMENT,
+    assert_error(gpu_unpack(fixture.stream, &list, 1, UINT32_MAX), TCPX_INVALID_ARGUMENT,
                  "aligned");
-    assert_error(gpu_unpack(fixture->stream, &list, GPU_UNPACK_LISTS + 1, UINT32_MAX),
+    assert_error(gpu_unpack(fixture.stream, &list, GPU_UNPACK_LISTS + 1, UINT32_MAX),
                  TCPX_INVALID_ARGUMENT, "17 lists");
     free(source);
     free(expected);
@@ -745,18 +710,17 @@ static void test_unpack_random_lists(void **state)
 }
 
 /* Several lists in one launch, each with its own buffers; long fragments are left out. */
-static void test_unpack_several_lists(void **state)
+TEST(test_unpack_several_lists)
 {
     enum { ROOM = 1 << 16, FRAGMENT = 1000, LONG = 2000 };
-    struct fixture *fixture = *state;
-    struct unpack_descriptor *descriptors = fixture->pinned.host;
+    struct unpack_descriptor *descriptors = fixture.pinned.host;
     struct gpu_unpack_list lists[GPU_UNPACK_LISTS];
     uint8_t *arrived = malloc((size_t)ROOM * GPU_UNPACK_LISTS);
-    gpu_address bounce = fixture->memory.address;
-    gpu_address target = fixture->memory.address + MIB;
+    gpu_address bounce = fixture.memory.address;
+    gpu_address target = fixture.memory.address + MIB;
 
-    assert_success(gpu_fill_pattern(fixture->stream, bounce, MIB, 3, 0));
-    assert_success(gpu_set(fixture->stream, target, 0xdd, (uint64_t)ROOM * GPU_UNPACK_LISTS));
+    assert_success(gpu_fill_pattern(fixture.stream, bounce, MIB, 3, 0));
+    assert_success(gpu_set(fixture.stream, target, 0xdd, (uint64_t)ROOM * GPU_UNPACK_LISTS));
     for (uint32_t i = 0; i < GPU_UNPACK_LISTS; i++) {
         for (uint32_t k = 0; k < i; k++)
             descriptors[i * 16 + k] = (struct unpack_descriptor){
@@ -766,11 +730,11 @@ static void test_unpack_several_lists(void **state)
         lists[i] =
             (struct gpu_unpack_list){.bounce = bounce + i * 64,
                                      .destination = target + (uint64_t)i * ROOM,
-                                     .descriptors = fixture->pinned.device + (uint64_t)i * 16 * 16,
+                                     .descriptors = fixture.pinned.device + (uint64_t)i * 16 * 16,
                                      .count = i + 1};
     }
-    assert_success(gpu_unpack(fixture->stream, lists, GPU_UNPACK_LISTS, LONG - 1));
-    fetch(fixture, arrived, target, (uint64_t)ROOM * GPU_UNPACK_LISTS);
+    assert_success(gpu_unpack(fixture.stream, lists, GPU_UNPACK_LISTS, LONG - 1));
+    fetch(arrived, target, (uint64_t)ROOM * GPU_UNPACK_LISTS);
     for (uint32_t i = 0; i < GPU_UNPACK_LISTS; i++)
         for (uint64_t at = 0; at < ROOM; at++) {
             uint64_t k = at / 2048;
@@ -782,18 +746,17 @@ static void test_unpack_several_lists(void **state)
     free(arrived);
 }
 
-static void test_copy_runs(void **state)
+TEST(test_copy_runs)
 {
     enum { ROOM = 1 << 20 };
-    struct fixture *fixture = *state;
-    gpu_address source = fixture->memory.address;
-    gpu_address target = fixture->memory.address + ROOM;
+    gpu_address source = fixture.memory.address;
+    gpu_address target = fixture.memory.address + ROOM;
     struct gpu_run runs[GPU_COPY_RUNS];
     uint8_t *expected = malloc(ROOM);
     uint8_t *arrived = malloc(ROOM);
     uint64_t seed = 11;
 
-    assert_success(gpu_fill_pattern(fixture->stream, source, ROOM, 4, 0));
+    assert_success(gpu_fill_pattern(fixture.stream, source, ROOM, 4, 0));
     for (int turn = 0; turn < 100; turn++) {
         uint32_t count = (uint32_t)random_below(&seed, turn % 5 == 0 ? GPU_COPY_RUNS + 1 : 6);
         uint64_t at = random_below(&seed, 40);
@@ -808,31 +771,30 @@ static void test_copy_runs(void **state)
                 expected[at + k] = pattern_byte(4, from + k);
             at += bytes + random_below(&seed, 20);
         }
-        assert_success(gpu_set(fixture->stream, target, 0xdd, ROOM));
-        assert_success(gpu_copy_runs(fixture->stream, runs, count));
-        fetch(fixture, arrived, target, ROOM);
+        assert_success(gpu_set(fixture.stream, target, 0xdd, ROOM));
+        assert_success(gpu_copy_runs(fixture.stream, runs, count));
+        fetch(arrived, target, ROOM);
         assert_memory_equal(arrived, expected, ROOM);
     }
-    assert_error(gpu_copy_runs(fixture->stream, runs, GPU_COPY_RUNS + 1), TCPX_INVALID_ARGUMENT,
+    assert_error(gpu_copy_runs(fixture.stream, runs, GPU_COPY_RUNS + 1), TCPX_INVALID_ARGUMENT,
                  "17 runs");
     free(expected);
     free(arrived);
 }
 
-static void test_timed_events(void **state)
+TEST(test_timed_events)
 {
-    struct fixture *fixture = *state;
     struct gpu_event *from;
     struct gpu_event *to;
     double seconds = -1;
     uint64_t before = clock_now();
 
-    assert_success(gpu_event_create(fixture->gpu, GPU_EVENT_TIMED, &from));
-    assert_success(gpu_event_create(fixture->gpu, GPU_EVENT_TIMED, &to));
-    assert_success(gpu_event_record(from, fixture->stream));
-    assert_success(gpu_fill_pattern(fixture->stream, fixture->memory.address, fixture_bytes, 1, 0));
-    assert_success(gpu_launch_empty(fixture->stream));
-    assert_success(gpu_event_record(to, fixture->stream));
+    assert_success(gpu_event_create(fixture.gpu, GPU_EVENT_TIMED, &from));
+    assert_success(gpu_event_create(fixture.gpu, GPU_EVENT_TIMED, &to));
+    assert_success(gpu_event_record(from, fixture.stream));
+    assert_success(gpu_fill_pattern(fixture.stream, fixture.memory.address, fixture_bytes, 1, 0));
+    assert_success(gpu_launch_empty(fixture.stream));
+    assert_success(gpu_event_record(to, fixture.stream));
     assert_success(gpu_event_wait(to, LIMIT));
     assert_success(gpu_event_elapsed(from, to, &seconds));
     assert_true(seconds > 0 && seconds <= (double)(clock_now() - before) * 1e-9 + 1e-4);
@@ -842,63 +804,28 @@ static void test_timed_events(void **state)
 
 /* --- fork ---------------------------------------------------------------------------------- */
 
-static void test_a_forked_child_is_told(void **state)
+TEST(test_a_forked_child_is_told)
 {
-    struct fixture *fixture = *state;
     int status;
     pid_t child = fork();
 
     assert_true(child >= 0);
     if (child == 0) {
         struct gpu_memory memory = {0};
-        bool told = gpu_memory_alloc(fixture->gpu, 1, 1, &memory) == TCPX_INVALID_USAGE &&
+        bool told = gpu_memory_alloc(fixture.gpu, 1, 1, &memory) == TCPX_INVALID_USAGE &&
                     strstr(tcpx_last_error(), "forked") != NULL &&
-                    gpu_set(fixture->stream, fixture->memory.address, 0, 1) == TCPX_INVALID_USAGE &&
-                    drain(fixture->gpu, fixture->stream) == TCPX_INVALID_USAGE;
+                    gpu_set(fixture.stream, fixture.memory.address, 0, 1) == TCPX_INVALID_USAGE &&
+                    drain(fixture.gpu, fixture.stream) == TCPX_INVALID_USAGE;
 
-        gpu_stream_destroy(fixture->stream);
-        gpu_close(fixture->gpu);
+        gpu_stream_destroy(fixture.stream);
+        gpu_close(fixture.gpu);
         _exit(told ? 0 : 1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     /* the parent goes on */
-    assert_success(gpu_set(fixture->stream, fixture->memory.address, 1, 100));
-    assert_success(drain(fixture->gpu, fixture->stream));
+    assert_success(gpu_set(fixture.stream, fixture.memory.address, 1, 100));
+    assert_success(drain(fixture.gpu, fixture.stream));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_devices_that_are_not_there),
-        cmocka_unit_test(test_memory_sizes_and_alignments),
-        cmocka_unit_test(test_memory_that_cannot_be_had),
-        cmocka_unit_test(test_cpu_cannot_touch_device_memory),
-        cmocka_unit_test(test_pinned_memory_is_shared_with_the_gpu),
-        cmocka_unit_test(test_classify),
-        cmocka_unit_test(test_classify_refuses),
-        cmocka_unit_test(test_dmabuf_export),
-        cmocka_unit_test(test_flush),
-        cmocka_unit_test(test_copies_of_any_size_and_place),
-        cmocka_unit_test(test_work_outside_memory_is_an_error),
-        cmocka_unit_test(test_an_event_that_was_never_recorded_is_done),
-        cmocka_unit_test(test_an_event_can_be_recorded_again),
-        cmocka_unit_test(test_streams_wait_for_each_other),
-        cmocka_unit_test(test_a_stream_can_be_destroyed_while_it_works),
-        cmocka_unit_test(test_a_flag_comes_after_the_work_before_it),
-        cmocka_unit_test(test_many_threads),
-        cmocka_unit_test(test_many_streams_in_any_order),
-        cmocka_unit_test(test_more_work_than_a_queue_holds),
-        cmocka_unit_test(test_fill_and_verify_small),
-        cmocka_unit_test(test_verify_finds_every_planted_difference),
-        cmocka_unit_test(test_verify_sees_a_shift),
-        cmocka_unit_test(test_unpack_random_lists),
-        cmocka_unit_test(test_unpack_several_lists),
-        cmocka_unit_test(test_copy_runs),
-        cmocka_unit_test(test_timed_events),
-        cmocka_unit_test(test_a_forked_child_is_told),
-    };
-
-    return cmocka_run_group_tests_name("gpu layer", tests, set_up, tear_down);
-}
+SUITE(.name = "gpu layer", .set_up = set_up, .tear_down = tear_down);

@@ -32,11 +32,15 @@ struct suite_test {
 
 void suite_add(struct suite_test *test);
 
-#define TEST(function)                                                                             \
+#define TEST(function) TEST_WITH(function, NULL, NULL)
+
+/* With functions of cmocka's that are called before and after it. */
+#define TEST_WITH(function, before, after)                                                         \
     static void function(void **state);                                                            \
     __attribute__((constructor)) static void function##_is_listed(void)                            \
     {                                                                                              \
-        static struct suite_test entry = {.test = cmocka_unit_test(function), .line = __LINE__};   \
+        static struct suite_test entry = {                                                         \
+            .test = cmocka_unit_test_setup_teardown(function, before, after), .line = __LINE__};   \
                                                                                                    \
         suite_add(&entry);                                                                         \
     }                                                                                              \

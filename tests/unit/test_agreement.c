@@ -4,15 +4,10 @@
  * that a difference that matters names both values, the host and the variable.
  */
 #include "session/agreement.h"
+#include "tests/support/suite.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Where the fields are, said a second time: the wire must not change by accident. */
 enum {
@@ -76,11 +71,10 @@ static void assert_same(const struct agreement *a, const struct agreement *b)
     assert_memory_equal(a->handles, b->handles, sizeof a->handles);
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     uint8_t bytes[AGREEMENT_BYTES];
 
-    (void)state;
     for (uint32_t channels = 1; channels <= AGREEMENT_CHANNELS; channels++) {
         struct agreement sent = example(channels);
         struct agreement got;
@@ -93,13 +87,12 @@ static void test_round_trip(void **state)
     }
 }
 
-static void test_the_ends_of_every_range(void **state)
+TEST(test_the_ends_of_every_range)
 {
     struct agreement sent = example(2);
     struct agreement got;
     uint8_t bytes[AGREEMENT_BYTES];
 
-    (void)state;
     sent.chunk_bytes = AGREEMENT_MOST_CHUNK_BYTES;
     sent.table_version = UINT32_MAX;
     sent.unpack = UINT32_MAX;
@@ -120,7 +113,7 @@ static void test_the_ends_of_every_range(void **state)
 }
 
 /* The bytes of the wire, one by one; and nothing of the memory behind a name. */
-static void test_layout(void **state)
+TEST(test_layout)
 {
     static const uint8_t head[AT_TRANSPORT] = {
         1, 0, 0, 0, 2, 0, 0, 0, 7,    0,    0,    0,    3,    0,    0,    0,
@@ -130,7 +123,6 @@ static void test_layout(void **state)
     struct agreement sent = example(2);
     uint8_t bytes[AGREEMENT_BYTES];
 
-    (void)state;
     memset(sent.transport + 8, 'x', AGREEMENT_NAME_BYTES - 8);
     assert_int_equal(agreement_encode(&sent, bytes), AT_HANDLES + 2 * 128);
     assert_memory_equal(bytes, head, sizeof head);
@@ -166,7 +158,7 @@ struct mutation {
     const char *word;
 };
 
-static void test_every_field_out_of_range(void **state)
+TEST(test_every_field_out_of_range)
 {
     static const struct mutation mutations[] = {
         {AT_VERSION, {0}, 4, TCPX_INVALID_USAGE, "version 0"},
@@ -191,7 +183,6 @@ static void test_every_field_out_of_range(void **state)
     struct agreement sent = example(3);
     uint8_t bytes[AGREEMENT_BYTES];
 
-    (void)state;
     for (size_t i = 0; i < sizeof mutations / sizeof *mutations; i++) {
         const struct mutation *mutation = &mutations[i];
         size_t length = agreement_encode(&sent, bytes);
@@ -202,24 +193,22 @@ static void test_every_field_out_of_range(void **state)
 }
 
 /* One channel more than there is room for, with all its bytes. */
-static void test_too_many_handles(void **state)
+TEST(test_too_many_handles)
 {
     struct agreement sent = example(AGREEMENT_CHANNELS);
     uint8_t bytes[AGREEMENT_BYTES + AGREEMENT_HANDLE_BYTES] = {0};
 
-    (void)state;
     (void)agreement_encode(&sent, bytes);
     bytes[AT_CHANNELS]++;
     assert_refused(bytes, sizeof bytes, TCPX_REMOTE_ERROR, "65 channels, possible");
 }
 
-static void test_names_that_do_not_end(void **state)
+TEST(test_names_that_do_not_end)
 {
     struct agreement sent = example(1);
     uint8_t bytes[AGREEMENT_BYTES];
     size_t length = agreement_encode(&sent, bytes);
 
-    (void)state;
     memset(bytes + AT_HOST, 'h', AGREEMENT_NAME_BYTES);
     assert_refused(bytes, length, TCPX_REMOTE_ERROR, "name of its host does not end");
     length = agreement_encode(&sent, bytes);
@@ -227,13 +216,12 @@ static void test_names_that_do_not_end(void **state)
     assert_refused(bytes, length, TCPX_REMOTE_ERROR, "name of its transport does not end");
 }
 
-static void test_every_other_length(void **state)
+TEST(test_every_other_length)
 {
     struct agreement sent = example(2);
     uint8_t bytes[AGREEMENT_BYTES + 1] = {0};
     size_t right = agreement_encode(&sent, bytes);
 
-    (void)state;
     for (size_t length = 0; length <= sizeof bytes; length++)
         if (length != right)
             assert_refused(bytes, length, TCPX_REMOTE_ERROR, "bytes, expected");
@@ -242,13 +230,12 @@ static void test_every_other_length(void **state)
     assert_refused(bytes, right + 1, TCPX_REMOTE_ERROR, "expected are 8352 for 64 channels");
 }
 
-static void test_random_mutations(void **state)
+TEST(test_random_mutations)
 {
     struct agreement sent = example(2);
     uint64_t random = 1;
     unsigned accepted = 0;
 
-    (void)state;
     for (int i = 0; i < 50000; i++) {
         uint8_t bytes[AGREEMENT_BYTES];
         uint8_t again[AGREEMENT_BYTES];
@@ -276,12 +263,11 @@ static void assert_differs(const struct agreement *mine, const struct agreement 
     assert_string_equal(error_text(), text);
 }
 
-static void test_differences_in_words(void **state)
+TEST(test_differences_in_words)
 {
     struct agreement mine = example(4);
     struct agreement theirs = example(4);
 
-    (void)state;
     assert_int_equal(agreement_compare(&mine, &theirs), TCPX_SUCCESS);
     theirs.channels = 2;
     assert_differs(&mine, &theirs,
@@ -303,12 +289,11 @@ static void test_differences_in_words(void **state)
 }
 
 /* What is only told does not matter. */
-static void test_what_need_not_be_equal(void **state)
+TEST(test_what_need_not_be_equal)
 {
     struct agreement mine = example(4);
     struct agreement theirs = example(4);
 
-    (void)state;
     theirs.table_version = 12;
     theirs.unpack = 1;
     theirs.process = 1;
@@ -317,20 +302,4 @@ static void test_what_need_not_be_equal(void **state)
     assert_int_equal(agreement_compare(&mine, &theirs), TCPX_SUCCESS);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_the_ends_of_every_range),
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_every_field_out_of_range),
-        cmocka_unit_test(test_too_many_handles),
-        cmocka_unit_test(test_names_that_do_not_end),
-        cmocka_unit_test(test_every_other_length),
-        cmocka_unit_test(test_random_mutations),
-        cmocka_unit_test(test_differences_in_words),
-        cmocka_unit_test(test_what_need_not_be_equal),
-    };
-
-    return cmocka_run_group_tests_name("agreement", tests, NULL, NULL);
-}
+SUITE(.name = "agreement");

@@ -6,13 +6,7 @@
 #include "base/config.h"
 
 #include "base/log.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/suite.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -137,13 +131,14 @@ static const struct row *row_of(const char *name)
     return NULL;
 }
 
+#define CONFIG_TEST(function) TEST_WITH(function, clear_environment, clear_environment)
+
 /* --- reading --- */
 
-static void test_defaults(void **state)
+CONFIG_TEST(test_defaults)
 {
     struct config config;
 
-    (void)state;
     assert_int_equal(config_read(&config), TCPX_SUCCESS);
     assert_false(config.debug);
     assert_int_equal(config.gpu, CONFIG_GPU_AUTO);
@@ -153,19 +148,17 @@ static void test_defaults(void **state)
         expect_taken(&rows[i], rows[i].initial, field_of(&config, &rows[i]));
 }
 
-static void test_empty_is_unset(void **state)
+CONFIG_TEST(test_empty_is_unset)
 {
     struct config config;
 
-    (void)state;
     assert_int_equal(config_read(&config), TCPX_SUCCESS);
     for (size_t i = 0; i < ROWS; i++)
         expect_taken(&rows[i], "", field_of(&config, &rows[i]));
 }
 
-static void test_words(void **state)
+CONFIG_TEST(test_words)
 {
-    (void)state;
     for (size_t i = 0; i < ROWS; i++) {
         char *words;
         char *rest;
@@ -190,11 +183,10 @@ static void test_words(void **state)
     }
 }
 
-static void test_numbers(void **state)
+CONFIG_TEST(test_numbers)
 {
     static const char *const garbage[] = {"x", "-1", "+1", "0x10", "1.5", "18446744073709551616"};
 
-    (void)state;
     for (size_t i = 0; i < ROWS; i++) {
         const struct row *row = &rows[i];
 
@@ -213,12 +205,11 @@ static void test_numbers(void **state)
     }
 }
 
-static void test_texts(void **state)
+CONFIG_TEST(test_texts)
 {
     struct config config;
     char longest[CONFIG_TEXT_BYTES + 1];
 
-    (void)state;
     memset(longest, 'x', sizeof longest);
     for (size_t i = 0; i < ROWS; i++) {
         if (rows[i].type != ROW_TEXT)
@@ -238,11 +229,10 @@ static void test_texts(void **state)
     unsetenv("NCCL_SOCKET_IFNAME");
 }
 
-static void test_sizes(void **state)
+CONFIG_TEST(test_sizes)
 {
     const struct row *row = row_of("UCCL_TCPX_HOST_GPU_MEMORY");
 
-    (void)state;
     expect_taken(row, "64K", 65536);
     expect_taken(row, "64k", 65536);
     expect_taken(row, "3M", UINT64_C(3) << 20);
@@ -254,7 +244,7 @@ static void test_sizes(void **state)
     expect_refusal(row, "16777217T"); /* wraps to 1T where that is not noticed */
 }
 
-static void test_text_says_what_is_allowed(void **state)
+CONFIG_TEST(test_text_says_what_is_allowed)
 {
     static const char *const cases[][3] = {
         {"UCCL_TCPX_DEBUG", "yes", "expected 0 or 1"},
@@ -263,7 +253,6 @@ static void test_text_says_what_is_allowed(void **state)
         {"UCCL_TCPX_HOST_GPU_MEMORY", "1", "expected a size from 64K to 64T"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         expect_refusal(row_of(cases[i][0]), cases[i][1]);
         if (strstr(error_text(), cases[i][2]) == NULL)
@@ -272,12 +261,11 @@ static void test_text_says_what_is_allowed(void **state)
 }
 
 /* One test, because the configuration of the process is read once and for all. */
-static void test_process_configuration(void **state)
+CONFIG_TEST(test_process_configuration)
 {
     const struct config *config = NULL;
     const struct config *again;
 
-    (void)state;
     setenv("UCCL_TCPX_HOST_GPUS", "none", 1);
     assert_int_equal(config_get(&config), TCPX_INVALID_ARGUMENT);
     assert_int_equal(config_get(&config), TCPX_INVALID_ARGUMENT);
@@ -331,12 +319,11 @@ static int count_of(const char *text, const char *part)
     return count;
 }
 
-static void test_print_text(void **state)
+CONFIG_TEST(test_print_text)
 {
     char line[512];
     char *text;
 
-    (void)state;
     setenv("UCCL_TCPX_HOST_GPUS", "5", 1);
     text = print(CONFIG_FORMAT_TEXT, TCPX_SUCCESS);
     expect_in(text, "UCCL_TCPX_HOST_GPUS=5  (from the environment)\n");
@@ -350,11 +337,10 @@ static void test_print_text(void **state)
     free(text);
 }
 
-static void test_print_text_with_errors(void **state)
+CONFIG_TEST(test_print_text_with_errors)
 {
     char *text;
 
-    (void)state;
     setenv("UCCL_TCPX_GPU", "amd", 1);
     setenv("UCCL_TCPX_HOST_GPUS", "0", 1);
     text = print(CONFIG_FORMAT_TEXT, TCPX_INVALID_ARGUMENT);
@@ -367,11 +353,10 @@ static void test_print_text_with_errors(void **state)
     free(text);
 }
 
-static void test_print_unknown_names(void **state)
+CONFIG_TEST(test_print_unknown_names)
 {
     char *text;
 
-    (void)state;
     setenv("UCCL_TCPX_HOST_GPU", "1", 1);
     setenv("UCCL_TCPX_DEBUGS", "", 1);
     setenv("UCCL_OTHER", "1", 1);
@@ -383,14 +368,13 @@ static void test_print_unknown_names(void **state)
     unsetenv("UCCL_OTHER");
 }
 
-static void test_print_documents(void **state)
+CONFIG_TEST(test_print_documents)
 {
     char *plain = print(CONFIG_FORMAT_MARKDOWN, TCPX_SUCCESS);
     char *man = print(CONFIG_FORMAT_MAN, TCPX_SUCCESS);
     char *text;
     char line[512];
 
-    (void)state;
     assert_int_equal(count_of(plain, "\n| `"), ROWS);
     assert_int_equal(count_of(plain, "\n"), ROWS + 2);
     assert_int_equal(count_of(plain, "|"), 5 * (ROWS + 2));
@@ -490,25 +474,23 @@ static bool is_json(const char *text)
     return end != NULL && *skip_blanks(end) == '\0';
 }
 
-static void test_json_reader(void **state)
+CONFIG_TEST(test_json_reader)
 {
     static const char *const good[] = {"[]", "{}", "[ \"a\" , {\"b\":[\"\\u00e9\\n\\\"\"]}]\n"};
     static const char *const bad[] = {
         "",       "[",   "[\"a\",]", "{\"a\"}",       "\"a",         "\"\\x\"",
         "\"\n\"", "[]]", "{\"a\":}", "[\"a\" \"b\"]", "\"\\u12g4\"", "{\"a\":\"b\",}"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_true(is_json(good[i]));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(is_json(bad[i]));
 }
 
-static void test_print_json(void **state)
+CONFIG_TEST(test_print_json)
 {
     char *text;
 
-    (void)state;
     setenv("UCCL_TCPX_HOST_GPUS", "6", 1);
     text = print(CONFIG_FORMAT_JSON, TCPX_SUCCESS);
     assert_true(is_json(text));
@@ -521,11 +503,10 @@ static void test_print_json(void **state)
     free(text);
 }
 
-static void test_print_json_of_odd_values(void **state)
+CONFIG_TEST(test_print_json_of_odd_values)
 {
     char *text;
 
-    (void)state;
     setenv("UCCL_TCPX_GPU", "a\"b\\c\nd\x01\xff\xc3\xa9", 1);
     text = print(CONFIG_FORMAT_JSON, TCPX_INVALID_ARGUMENT);
     assert_true(is_json(text));
@@ -534,28 +515,4 @@ static void test_print_json_of_odd_values(void **state)
     free(text);
 }
 
-#define CONFIG_TEST(test)                                                                          \
-    cmocka_unit_test_setup_teardown(test, clear_environment, clear_environment)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CONFIG_TEST(test_defaults),
-        CONFIG_TEST(test_empty_is_unset),
-        CONFIG_TEST(test_words),
-        CONFIG_TEST(test_numbers),
-        CONFIG_TEST(test_texts),
-        CONFIG_TEST(test_sizes),
-        CONFIG_TEST(test_text_says_what_is_allowed),
-        CONFIG_TEST(test_process_configuration),
-        CONFIG_TEST(test_print_text),
-        CONFIG_TEST(test_print_text_with_errors),
-        CONFIG_TEST(test_print_unknown_names),
-        CONFIG_TEST(test_print_documents),
-        CONFIG_TEST(test_json_reader),
-        CONFIG_TEST(test_print_json),
-        CONFIG_TEST(test_print_json_of_odd_values),
-    };
-
-    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
-}
+SUITE(.name = "config");

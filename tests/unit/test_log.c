@@ -3,13 +3,7 @@
  * error, and that NCCL's logger gets level, flags, place and one finished message.
  */
 #include "base/log.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/suite.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -91,9 +85,9 @@ static void log_all_kinds(void)
     log_warn("slow by %d%%", 50);
 }
 
-static void test_off_by_default(void **state)
+/* First: before anything is set. */
+TEST(test_off_by_default)
 {
-    (void)state;
     for (int kind = 0; kind < LOG_KINDS; kind++)
         assert_false(log_enabled((enum log_kind)kind));
     evaluated = 0;
@@ -102,9 +96,8 @@ static void test_off_by_default(void **state)
     assert_int_equal(evaluated, 0);
 }
 
-static void test_form_on_stderr(void **state)
+TEST_WITH(test_form_on_stderr, reset, reset)
 {
-    (void)state;
     log_set_stderr(true);
     evaluated = 0;
     capture(log_all_kinds);
@@ -126,11 +119,10 @@ static void log_long_line(void)
     log_tcpx("next");
 }
 
-static void test_long_line_is_one_line(void **state)
+TEST_WITH(test_long_line_is_one_line, reset, reset)
 {
     size_t length;
 
-    (void)state;
     log_set_stderr(true);
     capture(log_long_line);
     length = strcspn(printed, "\n");
@@ -144,9 +136,8 @@ static void log_with_errno(void)
     log_tcpx("failed: %m");
 }
 
-static void test_errno_survives(void **state)
+TEST_WITH(test_errno_survives, reset, reset)
 {
-    (void)state;
     log_set_stderr(true);
     capture(log_with_errno);
     assert_string_equal(printed, "[TCPX] failed: Resource temporarily unavailable\n");
@@ -156,9 +147,8 @@ static void test_errno_survives(void **state)
     assert_int_equal(errno, EAGAIN);
 }
 
-static void test_nccl_logger_gets_the_message(void **state)
+TEST_WITH(test_nccl_logger_gets_the_message, reset, reset)
 {
-    (void)state;
     log_set_nccl_logger(nccl_logger);
     assert_false(log_enabled(LOG_DEBUG));
     log_debug("not asked for");
@@ -180,9 +170,8 @@ static void test_nccl_logger_gets_the_message(void **state)
     assert_string_equal(logged.message, "odd");
 }
 
-static void test_nccl_logger_gets_debug_where_it_is_on(void **state)
+TEST_WITH(test_nccl_logger_gets_debug_where_it_is_on, reset, reset)
 {
-    (void)state;
     log_set_stderr(true);
     log_set_nccl_logger(nccl_logger);
     capture(log_all_kinds);
@@ -193,9 +182,8 @@ static void test_nccl_logger_gets_debug_where_it_is_on(void **state)
     assert_string_equal(logged.message, "step");
 }
 
-static void test_logger_can_be_taken_away(void **state)
+TEST_WITH(test_logger_can_be_taken_away, reset, reset)
 {
-    (void)state;
     log_set_nccl_logger(nccl_logger);
     log_set_nccl_logger(NULL);
     capture(log_all_kinds);
@@ -229,13 +217,12 @@ static void log_from_threads(void)
         pthread_join(threads[i], NULL);
 }
 
-static void test_lines_of_threads_do_not_mix(void **state)
+TEST_WITH(test_lines_of_threads_do_not_mix, reset, reset)
 {
     static const char line[] = "[TCPX] a line of one thread\n";
     const char *at = printed;
     int lines = 0;
 
-    (void)state;
     log_set_stderr(true);
     capture(log_from_threads);
     for (; strncmp(at, line, sizeof line - 1) == 0; at += sizeof line - 1)
@@ -244,18 +231,4 @@ static void test_lines_of_threads_do_not_mix(void **state)
     assert_string_equal(at, "");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_off_by_default), /* first: before anything is set */
-        cmocka_unit_test_setup_teardown(test_form_on_stderr, reset, reset),
-        cmocka_unit_test_setup_teardown(test_long_line_is_one_line, reset, reset),
-        cmocka_unit_test_setup_teardown(test_errno_survives, reset, reset),
-        cmocka_unit_test_setup_teardown(test_nccl_logger_gets_the_message, reset, reset),
-        cmocka_unit_test_setup_teardown(test_nccl_logger_gets_debug_where_it_is_on, reset, reset),
-        cmocka_unit_test_setup_teardown(test_logger_can_be_taken_away, reset, reset),
-        cmocka_unit_test_setup_teardown(test_lines_of_threads_do_not_mix, reset, reset),
-    };
-
-    return cmocka_run_group_tests_name("log", tests, NULL, NULL);
-}
+SUITE(.name = "log");
