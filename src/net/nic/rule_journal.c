@@ -145,8 +145,10 @@ int rule_journal_open(const char *interface, const char *lock_name, unsigned pat
     if (error == 0)
         error = journal_open_lock(journal, lock_name);
     while (error == 0 && flock(journal->lock, LOCK_EX | LOCK_NB) != 0) {
-        if ((errno != EWOULDBLOCK && errno != EINTR) || deadline_passed(deadline))
-            error = errno == EINTR ? EWOULDBLOCK : errno;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            error = errno;
+        else if (deadline_passed(deadline))
+            error = EWOULDBLOCK;
         else
             nanosleep(&pause, NULL);
     }
@@ -209,30 +211,32 @@ void rule_journal_rewrite(const struct rule_journal *journal, rule_journal_keep 
 {
     char path[PATH_MAX + 8];
     char text[RULE_LINE_BYTES];
-    FILE *old = journal_stream(journal->path, O_RDONLY, "r");
-    FILE *new;
+    FILE *from = journal_stream(journal->path, O_RDONLY, "r");
+    FILE *to;
     size_t dropped = 0;
     size_t kept = 0;
+    bool was_read = true;
+    bool was_written;
     bool good = true;
 
     snprintf(path, sizeof path, "%s.new", journal->path);
     (void)unlink(path);
-    new = journal_stream(path, O_WRONLY | O_CREAT | O_EXCL, "w");
-    if (old != NULL) {
-        kept = journal_copy(journal->path, old, new, keep, context, &dropped);
-        good = feof(old) != 0;
-        fclose(old);
+    to = journal_stream(path, O_WRONLY | O_CREAT | O_EXCL, "w");
+    if (from != NULL) {
+        kept = journal_copy(journal->path, from, to, keep, context, &dropped);
+        was_read = feof(from) != 0;
+        fclose(from);
     }
-    if (added != NULL && new != NULL) {
+    if (added != NULL && to != NULL) {
         rule_line_format(added, text);
-        fprintf(new, "%s\n", text);
+        fprintf(to, "%s\n", text);
     }
-    good = new != NULL &&ferror(new) == 0 && good;
-    good = (new == NULL || fclose(new) == 0) && good;
-    if (added == NULL && dropped > 0 && kept == 0)
-        good = unlink(journal->path) == 0;
-    else if (added != NULL || dropped > 0)
-        good = good && rename(path, journal->path) == 0;
+    was_written = to != NULL && ferror(to) == 0;
+    was_written = to != NULL && fclose(to) == 0 && was_written;
+    if (added != NULL || (dropped > 0 && kept > 0))
+        good = was_read && was_written && rename(path, journal->path) == 0;
+    else if (dropped > 0)
+        good = was_read && unlink(journal->path) == 0;
     if (!good)
         log_debug("%s cannot be written: %s", journal->path, strerror(errno));
     (void)unlink(path);
