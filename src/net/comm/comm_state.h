@@ -12,7 +12,6 @@
 #include "base/queue.h"
 #include "net/comm/comm.h"
 #include "net/comm/comm_lock.h"
-#include "net/comm/lane_wait.h"
 #include "net/comm/mover.h"
 #include "net/comm/sink.h"
 #include "net/comm/source.h"

@@ -32,4 +32,15 @@ void comm_fail_if_lost_for_long(struct net_comm *comm);
 /* The error that a forward connection has met, also as error_text(); 0: none. */
 int comm_connection_error(const struct net_comm *comm, unsigned lane);
 
+/* --- connections of a sender --- */
+
+/*
+ * A system call on the socket has failed. A receiver that gives up sends its reason on the reverse
+ * socket first, and that may be unread: then the comm fails a little later, with that reason.
+ */
+void tx_connection_failed(struct net_comm *comm, unsigned socket, int error);
+
+/* Whether the connection has met an error that no call has returned yet; handles it like that. */
+bool tx_connection_has_failed(struct net_comm *comm, unsigned socket);
+
 #endif

@@ -13,7 +13,6 @@
 #include "net/comm/rx_done.h"
 #include "net/comm/rx_unexpected.h"
 #include "net/comm/slices.h"
-#include "net/comm/tx_connection.h"
-#include "net/comm/tx_done.h"
+#include "net/comm/tx_work.h"
 
 #endif

@@ -4,14 +4,13 @@
 #include "base/log.h"
 #include "net/comm/fail.h"
 #include "net/comm/lanes.h"
+#include "net/comm/request.h"
 #include "net/comm/rx_announce.h"
 #include "net/comm/rx_end.h"
 #include "net/comm/rx_lane.h"
-#include "net/comm/tx_connection.h"
 #include "net/comm/tx_lane.h"
 #include "net/comm/tx_reverse.h"
 #include "net/comm/tx_work.h"
-#include "net/comm/wake.h"
 
 #include <sched.h>
 #include <sys/epoll.h>

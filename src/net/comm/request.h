@@ -1,4 +1,7 @@
-/* The requests of a comm: a table of a fixed size, and how a request ends. */
+/*
+ * The requests of a comm: a table of a fixed size, how a request ends, and how callers that sleep
+ * until one has ended are woken.
+ */
 #ifndef TCPX_NET_COMM_REQUEST_H
 #define TCPX_NET_COMM_REQUEST_H
 
@@ -27,5 +30,16 @@ bool request_has_ended(const struct net_request *request);
 /* Around a system call or copy that touches its data. NULL is allowed. */
 void request_hold(struct net_request *request);
 void request_let_go(struct net_request *request);
+
+/* --- sleepers --- */
+
+/* A request may have ended: sleepers look. */
+void wake_sleepers(struct net_comm *comm);
+
+/* Before a sleep. An eventfd, which stays; without one a sleeper only polls more often. */
+void wake_open(struct net_comm *comm);
+/* A sleeper was woken: the wake-up is used. */
+void wake_clear(struct net_comm *comm);
+void wake_close(struct net_comm *comm);
 
 #endif

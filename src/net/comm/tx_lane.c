@@ -6,12 +6,9 @@
 #include "net/comm/lanes.h"
 #include "net/comm/request.h"
 #include "net/comm/slices.h"
-#include "net/comm/tx_connection.h"
-#include "net/comm/tx_done.h"
 #include "net/comm/tx_match.h"
 #include "net/comm/tx_work.h"
 #include "net/comm/unsent.h"
-#include "net/comm/wake.h"
 
 #include <errno.h>
 #include <sys/socket.h>

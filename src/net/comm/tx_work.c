@@ -2,6 +2,7 @@
 #include "net/comm/tx_work.h"
 
 #include "net/comm/lanes.h"
+#include "net/comm/request.h"
 #include "net/comm/slices.h"
 
 /*
@@ -103,9 +104,27 @@ void tx_work_begins(struct net_comm *comm, const struct net_request *request)
         comm->tx.streams = comm->pending > 1 || clock_now() < comm->tx.last_large_end + CLOSE_NS;
 }
 
-void tx_work_ended(struct net_comm *comm, const struct net_request *request)
+static void tx_fail_too_long(struct net_request *request)
 {
-    COMM_LOCKED(comm);
-    if (request->bytes >= LARGE_BYTES)
-        comm->tx.last_large_end = clock_now();
+    request_fail(request,
+                 error_set(TCPX_INVALID_USAGE,
+                           "a message of %llu bytes with tag %llu, but its receive at %s has "
+                           "room for %llu",
+                           (unsigned long long)request->bytes, (unsigned long long)request->tag,
+                           request->comm->link.peer, (unsigned long long)request->room));
+}
+
+void tx_moved(struct net_request *request, uint64_t bytes)
+{
+    COMM_LOCKED(request->comm);
+    request->moved += bytes;
+    if (request->state != REQUEST_MOVING || request->records_queued != 0)
+        return;
+    if (request->too_long) {
+        tx_fail_too_long(request);
+    } else if (request->moved == request->bytes) {
+        if (request->bytes >= LARGE_BYTES)
+            request->comm->tx.last_large_end = clock_now();
+        request_done(request);
+    }
 }

@@ -1,6 +1,6 @@
 /*
- * Work for the lanes of a sender: bytes of opened sends that no socket has taken, and which idle
- * lanes are woken to take them.
+ * Work for the lanes of a sender: bytes of opened sends that no socket has taken, which idle lanes
+ * are woken to take them, and when a send is done.
  */
 #ifndef TCPX_NET_COMM_TX_WORK_H
 #define TCPX_NET_COMM_TX_WORK_H
@@ -16,8 +16,10 @@ void tx_work_wake_lanes(struct net_comm *comm);
 /* Whether lanes that have been woken will take all that there is. */
 bool tx_work_is_taken(const struct net_comm *comm);
 
-/* A large send begins or ends: do large sends follow each other closely? */
+/* A send begins: do large ones follow each other closely? */
 void tx_work_begins(struct net_comm *comm, const struct net_request *request);
-void tx_work_ended(struct net_comm *comm, const struct net_request *request);
+
+/* So many more bytes of a send have moved; it is done when all have, and all records are sent. */
+void tx_moved(struct net_request *request, uint64_t bytes);
 
 #endif

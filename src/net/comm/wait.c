@@ -9,7 +9,6 @@
 #include "net/comm/lanes.h"
 #include "net/comm/progress.h"
 #include "net/comm/request.h"
-#include "net/comm/wake.h"
 
 #include <poll.h>
 #include <sys/epoll.h>
