@@ -108,7 +108,8 @@ static bool suite_await(pid_t pid, double limit, struct result *result)
             return false;
         span = to_timespec(limit - spent < 1 ? limit - spent : 1);
         number = sigtimedwait(&lane_signals, NULL, &span);
-        if (number > 0 && number != SIGCHLD) {
+        /* A terminal sends it to the lane, too, and then the runner passes it on. */
+        if (number > 0 && number != SIGCHLD && result->interrupted_by == 0) {
             result->interrupted_by = number;
             return false;
         }
