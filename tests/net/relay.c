@@ -173,10 +173,10 @@ static bool parse_value(const char *text, enum unit unit, double *value)
 /* --- packets and their fate -------------------------------------------------------------------*/
 
 struct packet {
-    uint64_t due;        /* when it is delivered */
-    uint64_t order;      /* of equally due ones the first in is the first out */
-    uint64_t number;     /* in its direction, from 1; a duplicate has its original's */
-    struct packet *next; /* in the queue before the rate */
+    uint64_t due;            /* when it is delivered */
+    uint64_t number;         /* in its direction, from 1; a duplicate has its original's */
+    struct packet *next;     /* in the queue before the rate, or in flight */
+    struct packet *previous; /* in flight */
     size_t size;
     int way;
     bool copy;
@@ -212,6 +212,7 @@ struct way {
     struct shape shape;
     struct counters count;
     struct packet *head, *tail;
+    struct packet *first, *last; /* in flight; the first is the next due */
     size_t queued_bytes;
     uint64_t held; /* packets, queued or in flight */
     uint64_t sent_at;
@@ -224,10 +225,7 @@ struct relay {
     struct way ways[2]; /* [0]: from A to B, [1]: from B to A */
     int devices[2];     /* A, B */
     uint64_t seed;
-    struct packet **flight; /* heap: the next due is on top */
-    size_t flight_count, flight_room;
     size_t held_bytes; /* queued and in flight */
-    uint64_t order;
     int poll, timer, signals, control;
     const char *control_path; /* NULL until it is bound */
     uint64_t armed;           /* what the timer is set to */
@@ -276,48 +274,26 @@ static void packet_corrupt(struct relay *relay, struct packet *packet)
 
 /* --- in flight --------------------------------------------------------------------------------*/
 
-static bool packet_before(const struct packet *one, const struct packet *other)
+/* Behind all that are due before it or at the same time: of these the first in is the first out. */
+static void flight_add(struct way *way, struct packet *packet)
 {
-    return one->due != other->due ? one->due < other->due : one->order < other->order;
+    struct packet *before = way->last;
+
+    while (before != NULL && before->due > packet->due)
+        before = before->previous;
+    packet->previous = before;
+    packet->next = before != NULL ? before->next : way->first;
+    *(before != NULL ? &before->next : &way->first) = packet;
+    *(packet->next != NULL ? &packet->next->previous : &way->last) = packet;
 }
 
-static void flight_push(struct relay *relay, struct packet *packet)
+static struct packet *flight_take(struct way *way)
 {
-    size_t at = relay->flight_count;
+    struct packet *packet = way->first;
 
-    if (at == relay->flight_room) {
-        size_t room = at == 0 ? 1024 : at * 2;
-        struct packet **grown = reallocarray(relay->flight, room, sizeof(struct packet *));
-
-        if (grown == NULL)
-            die(1, "out of memory for %zu packets in flight", room);
-        relay->flight = grown;
-        relay->flight_room = room;
-    }
-    relay->flight_count++;
-    while (at > 0 && packet_before(packet, relay->flight[(at - 1) / 2])) {
-        relay->flight[at] = relay->flight[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    relay->flight[at] = packet;
-}
-
-static struct packet *flight_pop(struct relay *relay)
-{
-    struct packet *top = relay->flight[0];
-    struct packet *last = relay->flight[--relay->flight_count];
-    size_t at = 0;
-
-    for (size_t child; (child = at * 2 + 1) < relay->flight_count; at = child) {
-        if (child + 1 < relay->flight_count &&
-            packet_before(relay->flight[child + 1], relay->flight[child]))
-            child++;
-        if (packet_before(last, relay->flight[child]))
-            break;
-        relay->flight[at] = relay->flight[child];
-    }
-    relay->flight[at] = last;
-    return top;
+    way->first = packet->next;
+    *(packet->next != NULL ? &packet->next->previous : &way->last) = NULL;
+    return packet;
 }
 
 /* From the rate's end, or from the device where there is no rate. */
@@ -336,8 +312,7 @@ static void packet_launch(struct relay *relay, struct packet *packet, uint64_t t
 
         packet->due += millis_to_nanos(shape->hold * part);
     }
-    packet->order = relay->order++;
-    flight_push(relay, packet);
+    flight_add(way, packet);
 }
 
 static void packet_deliver(struct relay *relay, struct packet *packet)
@@ -400,10 +375,13 @@ static void queue_send(struct relay *relay, struct way *way, uint64_t now)
 
 static void relay_advance(struct relay *relay, uint64_t now)
 {
-    queue_send(relay, &relay->ways[0], now);
-    queue_send(relay, &relay->ways[1], now);
-    while (relay->flight_count > 0 && relay->flight[0]->due <= now)
-        packet_deliver(relay, flight_pop(relay));
+    for (int i = 0; i < 2; i++) {
+        struct way *way = &relay->ways[i];
+
+        queue_send(relay, way, now);
+        while (way->first != NULL && way->first->due <= now)
+            packet_deliver(relay, flight_take(way));
+    }
 }
 
 /* --- in and out -------------------------------------------------------------------------------*/
@@ -497,27 +475,24 @@ static void device_read(struct relay *relay, int from)
     }
 }
 
-/* A cut takes with it what is on its way. */
+/* What is on its way, in the queue or in flight. Returns how many packets that were. */
+static uint64_t way_clear(struct relay *relay, struct way *way)
+{
+    uint64_t held = way->held;
+
+    while (way->head != NULL)
+        packet_free(relay, queue_take(way));
+    while (way->first != NULL)
+        packet_free(relay, flight_take(way));
+    return held;
+}
+
 static void way_cut(struct relay *relay, int which)
 {
     struct way *way = &relay->ways[which];
-    size_t count = relay->flight_count;
 
     way->cut = true;
-    while (way->head != NULL) {
-        packet_free(relay, queue_take(way));
-        way->count.severed++;
-    }
-    relay->flight_count = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (relay->flight[i]->way == which) {
-            packet_free(relay, relay->flight[i]);
-            way->count.severed++;
-        } else {
-            /* It lands at or before its old place: what was there has been looked at. */
-            flight_push(relay, relay->flight[i]);
-        }
-    }
+    way->count.severed += way_clear(relay, way);
 }
 
 /* --- control ----------------------------------------------------------------------------------*/
@@ -818,11 +793,13 @@ static uint64_t relay_next_event(const struct relay *relay)
 {
     uint64_t next = relay->deadline;
 
-    if (relay->flight_count > 0 && relay->flight[0]->due < next)
-        next = relay->flight[0]->due;
     for (int i = 0; i < 2; i++) {
-        if (relay->ways[i].head != NULL && relay->ways[i].sent_at < next)
-            next = relay->ways[i].sent_at;
+        const struct way *way = &relay->ways[i];
+
+        if (way->first != NULL && way->first->due < next)
+            next = way->first->due;
+        if (way->head != NULL && way->sent_at < next)
+            next = way->sent_at;
     }
     return next;
 }
@@ -889,13 +866,9 @@ static void relay_close(struct relay *relay)
     if (relay->control_path != NULL)
         unlink(relay->control_path);
     for (int i = 0; i < 2; i++) {
-        while (relay->ways[i].head != NULL)
-            packet_free(relay, queue_take(&relay->ways[i]));
+        way_clear(relay, &relay->ways[i]);
         close(relay->devices[i]);
     }
-    while (relay->flight_count > 0)
-        packet_free(relay, relay->flight[--relay->flight_count]);
-    free(relay->flight);
     if (relay->control >= 0)
         close(relay->control);
     close(relay->timer);
