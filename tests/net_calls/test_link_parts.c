@@ -2,20 +2,12 @@
  * Links are made although the kernel takes and gives hello, READY and ABORT in parts: a byte at a
  * time, with EAGAIN and EINTR in between, at either end. And a refusal arrives with its whole text.
  */
-#include "tests/cases.h"
 #include "tests/net_calls/net_calls.h"
-#include "tests/unit/net_pair.h"
-
-#include <errno.h>
-#include <poll.h>
+#include "tests/unit/links.h"
 
 static const struct net_link_options usual = {
     .sockets = 5,
-    .match = WIRE_MATCH_TAG,
-    .framing = WIRE_INLINE,
-    .eager_limit = 8192,
-    .eager_credit = 65536,
-    .largest_slice = 524288,
+    USUAL_LINK,
     .timeout_ms = 60000,
     .handshake_ms = 5000,
 };
@@ -52,17 +44,6 @@ static void cause(int fault)
         calls_fail(faults[fault].call, 0, faults[fault].at_first, faults[fault].error);
 }
 
-static void assert_byte(int from, int to)
-{
-    struct pollfd readable = {.fd = to, .events = POLLIN};
-    uint8_t byte = 0;
-
-    assert_int_equal(send(from, "!", 1, MSG_NOSIGNAL), 1);
-    assert_int_equal(poll(&readable, 1, LIMIT_MS), 1);
-    assert_int_equal(recv(to, &byte, 1, 0), 1);
-    assert_int_equal(byte, '!');
-}
-
 TEST(test_links_in_parts)
 {
     static const uint8_t sockets[] = {1, 5, 64};
@@ -78,11 +59,7 @@ TEST(test_links_in_parts)
         make_link_pair(&options, &sender, &receiver);
         calls_reset();
         assert_int_equal(sender.largest_slice, usual.largest_slice);
-        for (unsigned k = 0; k < sender.sockets; k++)
-            assert_byte(sender.forward[k], receiver.forward[k]);
-        assert_byte(receiver.reverse, sender.reverse);
-        net_link_close(&sender);
-        net_link_close(&receiver);
+        close_joined(&sender, &receiver);
     }
 }
 

@@ -3,23 +3,16 @@
  * every stage, has its link when it goes on. The rows of a table are that many links, which share
  * the time of silence. Connections that never present the token are still dropped.
  */
-#include "tests/cases.h"
 #include "tests/net_calls/net_calls.h"
-#include "tests/unit/net_pair.h"
+#include "tests/unit/links.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <time.h>
 
 enum { SOCKETS = 3, TIMEOUT_MS = 1000, SILENCE_MS = 5000 };
 
 static const struct net_link_options usual = {
     .sockets = SOCKETS,
-    .match = WIRE_MATCH_TAG,
-    .framing = WIRE_INLINE,
-    .eager_limit = 8192,
-    .eager_credit = 65536,
-    .largest_slice = 524288,
+    USUAL_LINK,
     .timeout_ms = TIMEOUT_MS,
     .handshake_ms = TIMEOUT_MS,
 };
@@ -102,17 +95,6 @@ static void begin(const struct row *row, struct link_of_row *link)
     assert_false(link->connected);
 }
 
-static void assert_byte(int from, int to)
-{
-    struct pollfd readable = {.fd = to, .events = POLLIN};
-    uint8_t byte = 0;
-
-    assert_int_equal(send(from, "!", 1, MSG_NOSIGNAL), 1);
-    assert_int_equal(poll(&readable, 1, LIMIT_MS), 1);
-    assert_int_equal(recv(to, &byte, 1, 0), 1);
-    assert_int_equal(byte, '!');
-}
-
 /* From here on a row is a link like any other. */
 static void go_on(struct link_of_row *link)
 {
@@ -125,12 +107,7 @@ static void go_on(struct link_of_row *link)
         nap();
         assert_false(deadline_passed(deadline));
     }
-    assert_int_equal(link->sender.sockets, link->receiver.sockets);
-    for (unsigned i = 0; i < link->sender.sockets; i++)
-        assert_byte(link->sender.forward[i], link->receiver.forward[i]);
-    assert_byte(link->receiver.reverse, link->sender.reverse);
-    net_link_close(&link->sender);
-    net_link_close(&link->receiver);
+    close_joined(&link->sender, &link->receiver);
     net_listener_close(link->listener);
 }
 

@@ -3,21 +3,14 @@
  * over IPv4 and IPv6; and how strangers, silence, slow talkers and other versions are kept out
  * without disturbing anyone. Every test also shows that no descriptor is kept.
  */
-#include "tests/cases.h"
-#include "tests/unit/net_pair.h"
+#include "tests/unit/links.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
 static const struct net_link_options usual = {
     .sockets = 1,
-    .match = WIRE_MATCH_TAG,
-    .framing = WIRE_INLINE,
-    .eager_limit = 8192,
-    .eager_credit = 65536,
-    .largest_slice = 524288,
+    USUAL_LINK,
     .timeout_ms = 60000,
     .handshake_ms = 5000,
 };
@@ -56,24 +49,6 @@ static int tear_down(void **state)
 
 #define LINK_TEST(function) TEST_WITH(function, set_up, tear_down)
 
-/* One byte over every socket of a link, in its direction. */
-static void assert_joined(const struct net_link *sender, const struct net_link *receiver)
-{
-    assert_int_equal(sender->sockets, receiver->sockets);
-    for (uint8_t i = 0; i <= sender->sockets; i++) {
-        bool reverse = i == sender->sockets;
-        int from = reverse ? receiver->reverse : sender->forward[i];
-        int to = reverse ? sender->reverse : receiver->forward[i];
-        struct pollfd readable = {.fd = to, .events = POLLIN};
-        uint8_t byte = 0;
-
-        assert_int_equal(send(from, &i, 1, MSG_NOSIGNAL), 1);
-        assert_int_equal(poll(&readable, 1, LIMIT_MS), 1);
-        assert_int_equal(recv(to, &byte, 1, 0), 1);
-        assert_int_equal(byte, i);
-    }
-}
-
 /* Makes a link, sends over it, and closes it; what its sending end was. */
 static struct net_link link_once(void)
 {
@@ -82,12 +57,9 @@ static struct net_link link_once(void)
     struct net_link copy;
 
     make_link(listener, &options, handle, &sender, &receiver);
-    assert_joined(&sender, &receiver);
-    assert_int_equal(sender.framing, receiver.framing);
     assert_int_equal(strncmp(sender.peer, receiver.peer, 5), 0);
     copy = sender;
-    net_link_close(&sender);
-    net_link_close(&receiver);
+    close_joined(&sender, &receiver);
     net_link_close(&receiver);
     return copy;
 }
