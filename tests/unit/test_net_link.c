@@ -481,7 +481,7 @@ LINK_TEST(test_half_links_are_bounded)
     for (int i = 0; i < LINKS * SOCKETS; i++) {
         uint8_t hello[WIRE_HELLO_BYTES];
 
-        hello_bytes((uint64_t)(1 + i / SOCKETS), SOCKETS, (uint8_t)(i % SOCKETS), hello);
+        hello_bytes((uint64_t)i / SOCKETS + 1, SOCKETS, (uint8_t)(i % SOCKETS), hello);
         fds[i] = stranger(hello, sizeof hello);
     }
     held = open_descriptors();
