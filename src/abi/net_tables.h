@@ -5,14 +5,16 @@
  *
  * A member of a table has the same place in every version that has it; new ones come at the end.
  * What changed are the arguments of some members, so these are unions with one signature for each
- * version that changed them: version 9 of `connect` is called as v7. Properties are different: new
- * members also came in the middle, so each version has its own list.
+ * version that changed them: version 9 of `connect` is called as v7. The properties of a device are
+ * converted between their layout in a version and that of version 12.
  */
 #ifndef TCPX_ABI_NET_TABLES_H
 #define TCPX_ABI_NET_TABLES_H
 
 #include "abi/unpack_queue.h"
 #include "base/log.h"
+
+#include <string.h>
 
 #define NET_TABLE_HANDLE_BYTES 128
 
@@ -23,98 +25,79 @@
 /* An unknown rail or plane, traffic class or attribute. */
 #define NET_UNDEFINED (-1)
 
-/* Makes a struct of one of the lists below. */
-#define NET_MEMBER(type, member) type member;
-
 /* --- properties ---------------------------------------------------------------------------- */
 
 /* The physical devices behind a device. */
-struct net_virtual_v9 {
+struct net_virtual {
     int count;
-    int devices[4];
+    int devices[8]; /* before version 12: 4 */
 };
 
-struct net_virtual_v12 {
-    int count;
-    int devices[8];
-};
-
-/* Parts of the lists. The unit of speed is Mbit/s, that of latency us. */
-#define NET_PROPERTIES_BEGIN(X)                                                                    \
-    X(char *, name)                                                                                \
-    X(char *, pci_path)                                                                            \
-    X(uint64_t, guid)                                                                              \
-    X(int, pointer_support)
-#define NET_PROPERTIES_LINK(X)                                                                     \
-    X(int, speed)                                                                                  \
-    X(int, port)                                                                                   \
-    X(float, latency)                                                                              \
-    X(int, max_comms)                                                                              \
-    X(int, max_receives)
-#define NET_PROPERTIES_DEVICE(X)                                                                   \
-    X(int, device_type)                                                                            \
-    X(int, device_version)
-#define NET_PROPERTIES_LIMITS(X)                                                                   \
-    X(size_t, max_p2p_bytes)                                                                       \
-    X(size_t, max_collective_bytes)
-#define NET_PROPERTIES_FLUSH(X)                                                                    \
-    NET_PROPERTIES_BEGIN(X)                                                                        \
-    X(int, registration_is_global)                                                                 \
-    X(int, force_flush)                                                                            \
-    NET_PROPERTIES_LINK(X)                                                                         \
-    NET_PROPERTIES_DEVICE(X)
-
-/* The members of each version in their order; version 10 is as 9. */
-#define NET_PROPERTIES_V6(X)                                                                       \
-    NET_PROPERTIES_BEGIN(X)                                                                        \
-    NET_PROPERTIES_LINK(X)
-#define NET_PROPERTIES_V7(X)                                                                       \
-    NET_PROPERTIES_V6(X)                                                                           \
-    NET_PROPERTIES_DEVICE(X)
-#define NET_PROPERTIES_V8(X)                                                                       \
-    NET_PROPERTIES_BEGIN(X)                                                                        \
-    X(int, registration_is_global)                                                                 \
-    NET_PROPERTIES_LINK(X)                                                                         \
-    NET_PROPERTIES_DEVICE(X)
-#define NET_PROPERTIES_V9(X)                                                                       \
-    NET_PROPERTIES_FLUSH(X)                                                                        \
-    X(struct net_virtual_v9, parts)                                                                \
-    NET_PROPERTIES_LIMITS(X)
-#define NET_PROPERTIES_V11(X)                                                                      \
-    NET_PROPERTIES_V9(X)                                                                           \
-    X(int, max_multi_request)
-#define NET_PROPERTIES_V12(X)                                                                      \
-    NET_PROPERTIES_FLUSH(X)                                                                        \
-    X(struct net_virtual_v12, parts)                                                               \
-    NET_PROPERTIES_LIMITS(X)                                                                       \
-    X(int, max_multi_request)                                                                      \
-    X(int16_t, rail)                                                                               \
-    X(int16_t, plane)
-
-struct net_properties_v6 {
-    NET_PROPERTIES_V6(NET_MEMBER)
-};
-struct net_properties_v7 {
-    NET_PROPERTIES_V7(NET_MEMBER)
-};
-struct net_properties_v8 {
-    NET_PROPERTIES_V8(NET_MEMBER)
-};
-struct net_properties_v9 {
-    NET_PROPERTIES_V9(NET_MEMBER)
-};
-struct net_properties_v11 {
-    NET_PROPERTIES_V11(NET_MEMBER)
-};
 struct net_properties_v12 {
-    NET_PROPERTIES_V12(NET_MEMBER)
+    char *name;
+    char *pci_path;
+    uint64_t guid;
+    int pointer_support;
+    int registration_is_global; /* since version 8 */
+    int force_flush;            /* since version 9 */
+    int speed;                  /* Mbit/s */
+    int port;
+    float latency; /* us */
+    int max_comms;
+    int max_receives;
+    int device_type; /* since version 7 */
+    int device_version;
+    struct net_virtual parts; /* since version 9 */
+    size_t max_p2p_bytes;
+    size_t max_collective_bytes;
+    int max_multi_request; /* since version 11 */
+    int16_t rail;          /* since version 12 */
+    int16_t plane;
 };
 
 /*
- * Between *to and *from, one of which is of version 12 and the other of the list's version. `type`
- * is that of the older one: parts of version 12 begin like those of version 9.
+ * Where the members of an older version lie, on every 64-bit Linux. Each version lacks one run of
+ * bytes in the middle of version 12, and some members at its end: its first `head` bytes are those
+ * of version 12, and `tail_bytes` bytes at `tail` lie at `newest_tail` there.
  */
-#define NET_COPY_MEMBER(type, member) memcpy(&to->member, &from->member, sizeof(type));
+struct net_properties_layout {
+    uint8_t head;
+    uint8_t tail;
+    uint8_t newest_tail;
+    uint8_t tail_bytes;
+};
+
+static inline const struct net_properties_layout *net_properties_layout(int version)
+{
+    static const struct net_properties_layout layouts[] = {
+        [6] = {28, 28, 36, 20},  [7] = {28, 28, 36, 28},   [8] = {32, 32, 36, 28},
+        [9] = {84, 88, 104, 16}, [10] = {84, 88, 104, 16}, [11] = {84, 88, 104, 20},
+        [12] = {128, 0, 0, 0},
+    };
+
+    return &layouts[version];
+}
+
+/* Members that the older version does not have stay as they are. */
+static inline void net_properties_from(int version, const void *older,
+                                       struct net_properties_v12 *newest)
+{
+    const struct net_properties_layout *layout = net_properties_layout(version);
+
+    memcpy(newest, older, layout->head);
+    memcpy((char *)newest + layout->newest_tail, (const char *)older + layout->tail,
+           layout->tail_bytes);
+}
+
+static inline void net_properties_to(int version, const struct net_properties_v12 *newest,
+                                     void *older)
+{
+    const struct net_properties_layout *layout = net_properties_layout(version);
+
+    memcpy(older, newest, layout->head);
+    memcpy((char *)older + layout->tail, (const char *)newest + layout->newest_tail,
+           layout->tail_bytes);
+}
 
 /* --- arguments ----------------------------------------------------------------------------- */
 
@@ -135,14 +118,7 @@ union net_call_init {
                log_nccl_logger logger, net_profiler_callback profiler);
 };
 typedef int (*net_call_devices)(int *count);
-union net_call_get_properties {
-    int (*v6)(int device, struct net_properties_v6 *properties);
-    int (*v7)(int device, struct net_properties_v7 *properties);
-    int (*v8)(int device, struct net_properties_v8 *properties);
-    int (*v9)(int device, struct net_properties_v9 *properties);
-    int (*v11)(int device, struct net_properties_v11 *properties);
-    int (*v12)(int device, struct net_properties_v12 *properties);
-};
+typedef int (*net_call_get_properties)(int device, void *properties); /* in its own layout */
 union net_call_listen {
     int (*v6)(int device, void *handle, void **listener);
     int (*v11)(void *context, int device, void *handle, void **listener);
@@ -191,12 +167,14 @@ typedef void (*net_call_unused)(void); /* neither called nor provided here */
 
 /* --- tables -------------------------------------------------------------------------------- */
 
+#define NET_MEMBER(type, member) type member;
+
 /* The members in their order, by the version that brought them. */
 #define NET_TABLE_V6(X)                                                                            \
     X(const char *, name)                                                                          \
     X(union net_call_init, init)                                                                   \
     X(net_call_devices, devices)                                                                   \
-    X(union net_call_get_properties, get_properties)                                               \
+    X(net_call_get_properties, get_properties)                                                     \
     X(union net_call_listen, listen)                                                               \
     X(union net_call_connect, connect)                                                             \
     X(union net_call_accept, accept)                                                               \
@@ -237,11 +215,6 @@ struct net_table_v11 { /* and 12 */
 
 /* --- sizes on every 64-bit Linux ----------------------------------------------------------- */
 
-_Static_assert(sizeof(struct net_properties_v6) == 48, "net_properties_v6");
-_Static_assert(sizeof(struct net_properties_v7) == 56, "net_properties_v7");
-_Static_assert(sizeof(struct net_properties_v8) == 64, "net_properties_v8");
-_Static_assert(sizeof(struct net_properties_v9) == 104, "net_properties_v9");
-_Static_assert(sizeof(struct net_properties_v11) == 112, "net_properties_v11");
 _Static_assert(sizeof(struct net_properties_v12) == 128, "net_properties_v12");
 _Static_assert(sizeof(struct net_table_v6) == 17 * sizeof(void *), "net_table_v6");
 _Static_assert(sizeof(struct net_table_v7) == 19 * sizeof(void *), "net_table_v7");

@@ -11,31 +11,32 @@
 #include "nccl_plugin/start.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 
 /* --- properties ---------------------------------------------------------------------------- */
 
-/* NCCL has zeroed no member, and each is set. */
-#define GET_PROPERTIES(version)                                                                    \
-    static int get_properties_v##version(int device, struct net_properties_v##version *to)         \
-    {                                                                                              \
-        struct net_properties_v12 all;                                                             \
-        const struct net_properties_v12 *from = &all;                                              \
-        int result = plugin_properties(device, &all);                                              \
-                                                                                                   \
-        if (result == TCPX_SUCCESS) {                                                              \
-            NET_PROPERTIES_V##version(NET_COPY_MEMBER)                                             \
-        }                                                                                          \
-        return result;                                                                             \
-    }
+static int get_properties(int version, int device, void *properties)
+{
+    struct net_properties_v12 newest;
+    int result = plugin_properties(device, &newest);
 
+    if (result == TCPX_SUCCESS)
+        net_properties_to(version, &newest, properties);
+    return result;
+}
+
+#define GET_PROPERTIES(version)                                                                    \
+    static int get_properties_v##version(int device, void *properties)                             \
+    {                                                                                              \
+        return get_properties(version, device, properties);                                        \
+    }
 GET_PROPERTIES(6)
 GET_PROPERTIES(7)
 GET_PROPERTIES(8)
 GET_PROPERTIES(9)
 GET_PROPERTIES(11)
+GET_PROPERTIES(12)
 
 /* --- start --------------------------------------------------------------------------------- */
 
@@ -190,7 +191,7 @@ static int iflush(void *receiver, int count, void **data, int *bytes, void **mem
                .finalize = plugin_finalize
 
 EXPORTED struct net_table_v6 ncclNetPlugin_v6 = {
-    OF_ALL_VERSIONS,        .init.v6 = init_v6,       .get_properties.v6 = get_properties_v6,
+    OF_ALL_VERSIONS,        .init.v6 = init_v6,       .get_properties = get_properties_v6,
     .listen.v6 = listen_v6, .connect.v6 = connect_v6, .accept.v6 = accept_v6,
     .reg_mr.v6 = reg_mr_v6, .isend.v6 = isend_v6,     .irecv.v6 = irecv_v6,
 };
@@ -198,7 +199,7 @@ EXPORTED struct net_table_v6 ncclNetPlugin_v6 = {
 EXPORTED struct net_table_v7 ncclNetPlugin_v7 = {
     SINCE_V7,
     .init.v6 = init_v6,
-    .get_properties.v7 = get_properties_v7,
+    .get_properties = get_properties_v7,
     .listen.v6 = listen_v7,
     .connect.v7 = connect_v7,
     .reg_mr.v6 = reg_mr_v6,
@@ -209,7 +210,7 @@ EXPORTED struct net_table_v7 ncclNetPlugin_v7 = {
 EXPORTED struct net_table_v7 ncclNetPlugin_v8 = {
     SINCE_V8,
     .init.v6 = init_v6,
-    .get_properties.v8 = get_properties_v8,
+    .get_properties = get_properties_v8,
     .listen.v6 = listen_v7,
     .connect.v7 = connect_v7,
     .isend.v6 = isend_v6,
@@ -219,7 +220,7 @@ EXPORTED struct net_table_v7 ncclNetPlugin_v8 = {
 EXPORTED struct net_table_v9 ncclNetPlugin_v9 = {
     SINCE_V8,
     .init.v6 = init_v6,
-    .get_properties.v9 = get_properties_v9,
+    .get_properties = get_properties_v9,
     .listen.v6 = listen_v7,
     .connect.v7 = connect_v7,
     .isend.v9 = isend_v9,
@@ -229,19 +230,19 @@ EXPORTED struct net_table_v9 ncclNetPlugin_v9 = {
 EXPORTED struct net_table_v9 ncclNetPlugin_v10 = {
     SINCE_V10,
     .init.v10 = init_v10,
-    .get_properties.v9 = get_properties_v9,
+    .get_properties = get_properties_v9,
     .listen.v6 = listen_v7,
     .connect.v10 = connect_v10,
 };
 
 EXPORTED struct net_table_v11 ncclNetPlugin_v11 = {
     SINCE_V11,
-    .get_properties.v11 = get_properties_v11,
+    .get_properties = get_properties_v11,
 };
 
 EXPORTED struct net_table_v11 ncclNetPlugin_v12 = {
     SINCE_V11,
-    .get_properties.v12 = plugin_properties,
+    .get_properties = get_properties_v12,
 };
 
 /*

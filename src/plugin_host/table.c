@@ -33,20 +33,20 @@ static int plugin_result(const struct import_table *table, const char *call, int
 /* The first member that is called here and missing, or NULL. All of a union are one pointer. */
 static const char *missing_member(const struct net_table_v11 *raw)
 {
-    return raw->devices == NULL             ? "devices"
-           : raw->get_properties.v6 == NULL ? "getProperties"
-           : raw->listen.v6 == NULL         ? "listen"
-           : raw->connect.v6 == NULL        ? "connect"
-           : raw->accept.v6 == NULL         ? "accept"
-           : raw->reg_mr.v6 == NULL         ? "regMr"
-           : raw->dereg_mr == NULL          ? "deregMr"
-           : raw->isend.v6 == NULL          ? "isend"
-           : raw->irecv.v6 == NULL          ? "irecv"
-           : raw->test == NULL              ? "test"
-           : raw->close_send == NULL        ? "closeSend"
-           : raw->close_recv == NULL        ? "closeRecv"
-           : raw->close_listen == NULL      ? "closeListen"
-                                            : NULL;
+    return raw->devices == NULL          ? "devices"
+           : raw->get_properties == NULL ? "getProperties"
+           : raw->listen.v6 == NULL      ? "listen"
+           : raw->connect.v6 == NULL     ? "connect"
+           : raw->accept.v6 == NULL      ? "accept"
+           : raw->reg_mr.v6 == NULL      ? "regMr"
+           : raw->dereg_mr == NULL       ? "deregMr"
+           : raw->isend.v6 == NULL       ? "isend"
+           : raw->irecv.v6 == NULL       ? "irecv"
+           : raw->test == NULL           ? "test"
+           : raw->close_send == NULL     ? "closeSend"
+           : raw->close_recv == NULL     ? "closeRecv"
+           : raw->close_listen == NULL   ? "closeListen"
+                                         : NULL;
 }
 
 /* --- finding and starting ------------------------------------------------------------------ */
@@ -166,53 +166,23 @@ int import_devices(const struct import_table *table, int *count)
     return result;
 }
 
-/* Into a zeroed struct: a member that a plugin does not set is 0. */
-#define GET_PROPERTIES(number)                                                                     \
-    do {                                                                                           \
-        struct net_properties_v##number properties_v##number = {0};                                \
-        const struct net_properties_v##number *from = &properties_v##number;                       \
-                                                                                                   \
-        result = get_properties.v##number(device, &properties_v##number);                          \
-        NET_PROPERTIES_V##number(NET_COPY_MEMBER)                                                  \
-    } while (0)
-
 int import_properties(const struct import_table *table, int device,
                       struct net_properties_v12 *properties)
 {
-    const union net_call_get_properties get_properties = table->raw->get_properties;
-    /* What NCCL fills in for a version that does not have the member. */
-    struct net_properties_v12 all = {.parts = {.count = 1, .devices = {device}},
-                                     .max_p2p_bytes = P2P_BYTES_BEFORE_V9,
-                                     .max_collective_bytes = COLLECTIVE_BYTES_BEFORE_V9,
-                                     .max_multi_request = 1,
-                                     .rail = NET_UNDEFINED,
-                                     .plane = NET_UNDEFINED};
-    struct net_properties_v12 *to = &all;
-    int result;
+    /* In the layout of the table; zeroed, since a plugin may leave members as they are. */
+    struct net_properties_v12 given = {0};
+    /* What NCCL assumes of members that the version does not have. */
+    struct net_properties_v12 newest = {.parts = {.count = 1, .devices = {device}},
+                                        .max_p2p_bytes = P2P_BYTES_BEFORE_V9,
+                                        .max_collective_bytes = COLLECTIVE_BYTES_BEFORE_V9,
+                                        .max_multi_request = 1,
+                                        .rail = NET_UNDEFINED,
+                                        .plane = NET_UNDEFINED};
+    int result = table->raw->get_properties(device, &given);
 
-    switch (table->version) {
-    case 6:
-        GET_PROPERTIES(6);
-        break;
-    case 7:
-        GET_PROPERTIES(7);
-        break;
-    case 8:
-        GET_PROPERTIES(8);
-        break;
-    case 9:
-    case 10:
-        GET_PROPERTIES(9);
-        break;
-    case 11:
-        GET_PROPERTIES(11);
-        break;
-    default:
-        GET_PROPERTIES(12);
-        break;
-    }
+    net_properties_from(table->version, &given, &newest);
     if (result == TCPX_SUCCESS)
-        *properties = all;
+        *properties = newest;
     return plugin_result(table, "getProperties", result);
 }
 

@@ -60,12 +60,10 @@ static char the_context;
 #define IS_ITS_CONTEXT true
 #endif
 #if QUIRKY_VERSION == 10
-#define PROPERTIES_SINCE  9
 #define WITH_CONFIG       struct net_comm_config *config,
 #define IS_DEFAULT_CONFIG (config != NULL && config->traffic_class == NET_UNDEFINED)
 #define INIT_ARGUMENTS    log_nccl_logger with, net_profiler_callback profiler
 #else
-#define PROPERTIES_SINCE QUIRKY_VERSION
 #define WITH_CONFIG
 #define IS_DEFAULT_CONFIG true
 #endif
@@ -1103,11 +1101,11 @@ static int quirky_devices(int *count)
 }
 
 /* No two members are alike, so that none can pass for another. */
-static int quirky_properties(int device, struct JOIN(net_properties_v, PROPERTIES_SINCE) * to)
+static int quirky_properties(int device, void *properties)
 {
     static char name[] = "quirky0";
     static char pci_path[] = QUIRKY_PCI_PATH;
-    const struct net_properties_v12 *from = &(struct net_properties_v12){
+    const struct net_properties_v12 newest = {
         .name = name,
         .pci_path = has_pci_path ? pci_path : NULL,
         .guid = 0x1122334455667788,
@@ -1131,7 +1129,8 @@ static int quirky_properties(int device, struct JOIN(net_properties_v, PROPERTIE
     hang_if_told("getProperties");
     if (device < 0 || device >= devices)
         return refuse("properties of a device that is not there");
-    JOIN(NET_PROPERTIES_V, PROPERTIES_SINCE)(NET_COPY_MEMBER) return SUCCESS;
+    net_properties_to(QUIRKY_VERSION, &newest, properties);
+    return SUCCESS;
 }
 
 /* --- the table ----------------------------------------------------------------------------- */
@@ -1163,7 +1162,7 @@ static void complete_table(void)
         .name = QUIRKY_NAME,
         .init = (union net_call_init)quirky_init,
         .devices = quirky_devices,
-        .get_properties = (union net_call_get_properties)quirky_properties,
+        .get_properties = quirky_properties,
         .listen = (union net_call_listen)quirky_listen,
         .connect = (union net_call_connect)quirky_connect,
         .accept = (union net_call_accept)quirky_accept,

@@ -1,8 +1,9 @@
 /*
- * Where each member of NCCL's properties and tables lies, in all versions. The numbers are those of
- * NCCL's headers on LP64 machines, written down apart from the lists of members that they check.
+ * Where the members of NCCL's properties and tables lie, in all versions, against layouts that were
+ * written down apart from those that are checked.
  */
 #include "abi/net_tables.h"
+#include "tests/plugin/nccl_tables.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,46 +11,85 @@
 
 #include <cmocka.h>
 
-#define ADD_MEMBER(type, member)                                                                   \
-    used += (size_t)snprintf(text + used, sizeof text - used, #member " %zu, ",                    \
-                             (size_t)((char *)&object.member - (char *)&object));
+/* --- properties ---------------------------------------------------------------------------- */
 
-/* The members in their order with their offsets, and the size. */
-#define CHECK_LAYOUT(list, name, expected)                                                         \
+static char device_name[] = "name";
+static char device_path[] = "path";
+
+/* No two members are alike, and what a version does not have is 0. */
+#define SINCE_V6(support, receives)                                                                \
+    .name = device_name, .pci_path = device_path, .guid = 0x1122334455667788, .support = 1,        \
+    .speed = 2, .port = 3, .latency = 4, .max_comms = 5, .receives = 6
+#define OURS_V6      SINCE_V6(pointer_support, max_receives)
+#define OURS_V7      OURS_V6, .device_type = 7, .device_version = 8
+#define OURS_V8      OURS_V7, .registration_is_global = 9
+#define OURS_SINCE_9 OURS_V8, .force_flush = 10, .max_p2p_bytes = 16, .max_collective_bytes = 17
+#define OURS_V9      OURS_SINCE_9, .parts = {11, {12, 13, 14, 15}}
+#define OURS_V11     OURS_V9, .max_multi_request = 18
+#define OURS_V12                                                                                   \
+    OURS_SINCE_9, .parts = {11, {12, 13, 14, 15, 0, 0, 0, 19}}, .max_multi_request = 18,           \
+                  .rail = 20, .plane = 21
+#define THEIRS_V6      SINCE_V6(ptr_support, max_recvs)
+#define THEIRS_V7      THEIRS_V6, .net_device_type = 7, .net_device_version = 8
+#define THEIRS_V8      THEIRS_V7, .reg_is_global = 9
+#define THEIRS_SINCE_9 THEIRS_V8, .force_flush = 10, .max_p2p_bytes = 16, .max_coll_bytes = 17
+#define THEIRS_V9      THEIRS_SINCE_9, .virtual_device = {11, {12, 13, 14, 15}}
+#define THEIRS_V11     THEIRS_V9, .max_multi_request_size = 18
+#define THEIRS_V12                                                                                 \
+    THEIRS_SINCE_9, .virtual_device = {11, {12, 13, 14, 15, 0, 0, 0, 19}},                         \
+                    .max_multi_request_size = 18, .rail_id = 20, .plane_id = 21
+
+/* Both ways, and nothing is written behind the end of the older version. */
+static void check_properties(int version, const struct net_properties_v12 *ours, const void *theirs,
+                             size_t bytes)
+{
+    struct net_properties_v12 read = {0};
+    uint8_t written[2 * sizeof read] = {0};
+
+    net_properties_from(version, theirs, &read);
+    assert_memory_equal(&read, ours, sizeof read);
+    net_properties_to(version, ours, written);
+    assert_memory_equal(written, theirs, bytes);
+    for (size_t i = bytes; i < sizeof written; i++)
+        assert_int_equal(written[i], 0);
+}
+
+#define CHECK_PROPERTIES(version, layout)                                                          \
     do {                                                                                           \
-        struct name object;                                                                        \
-        char text[600];                                                                            \
-        size_t used = 0;                                                                           \
+        static const struct net_properties_v12 ours = {OURS_V##layout};                            \
+        static const struct nccl_props_v##layout theirs = {THEIRS_V##layout};                      \
                                                                                                    \
-        list(ADD_MEMBER);                                                                          \
-        snprintf(text + used, sizeof text - used, "%zu", sizeof object);                           \
-        assert_string_equal(text, expected);                                                       \
+        check_properties(version, &ours, &theirs, sizeof theirs);                                  \
     } while (0)
-
-#define BEGIN      "name 0, pci_path 8, guid 16, pointer_support 24, "
-#define LINK_AT_28 "speed 28, port 32, latency 36, max_comms 40, max_receives 44, "
-#define UP_TO_PARTS                                                                                \
-    BEGIN "registration_is_global 28, force_flush 32, speed 36, port 40, latency 44, "             \
-          "max_comms 48, max_receives 52, device_type 56, device_version 60, parts 64, "
 
 static void test_properties(void **state)
 {
     (void)state;
-    CHECK_LAYOUT(NET_PROPERTIES_V6, net_properties_v6, BEGIN LINK_AT_28 "48");
-    CHECK_LAYOUT(NET_PROPERTIES_V7, net_properties_v7,
-                 BEGIN LINK_AT_28 "device_type 48, device_version 52, 56");
-    CHECK_LAYOUT(NET_PROPERTIES_V8, net_properties_v8,
-                 BEGIN "registration_is_global 28, speed 32, port 36, latency 40, max_comms 44, "
-                       "max_receives 48, device_type 52, device_version 56, 64");
-    CHECK_LAYOUT(NET_PROPERTIES_V9, net_properties_v9,
-                 UP_TO_PARTS "max_p2p_bytes 88, max_collective_bytes 96, 104");
-    CHECK_LAYOUT(NET_PROPERTIES_V11, net_properties_v11,
-                 UP_TO_PARTS
-                 "max_p2p_bytes 88, max_collective_bytes 96, max_multi_request 104, 112");
-    CHECK_LAYOUT(NET_PROPERTIES_V12, net_properties_v12,
-                 UP_TO_PARTS "max_p2p_bytes 104, max_collective_bytes 112, max_multi_request 120, "
-                             "rail 124, plane 126, 128");
+    CHECK_PROPERTIES(6, 6);
+    CHECK_PROPERTIES(7, 7);
+    CHECK_PROPERTIES(8, 8);
+    CHECK_PROPERTIES(9, 9);
+    CHECK_PROPERTIES(10, 9);
+    CHECK_PROPERTIES(11, 11);
+    CHECK_PROPERTIES(12, 12);
 }
+
+/* --- tables -------------------------------------------------------------------------------- */
+
+#define ADD_MEMBER(type, member)                                                                   \
+    used += (size_t)snprintf(text + used, sizeof text - used, #member " %zu, ",                    \
+                             offsetof(struct net_table_v11, member));
+
+/* The members in their order with their offsets, and the size. */
+#define CHECK_LAYOUT(list, name, expected)                                                         \
+    do {                                                                                           \
+        char text[600];                                                                            \
+        size_t used = 0;                                                                           \
+                                                                                                   \
+        list(ADD_MEMBER);                                                                          \
+        snprintf(text + used, sizeof text - used, "%zu", sizeof(struct name));                     \
+        assert_string_equal(text, expected);                                                       \
+    } while (0)
 
 #define CALLS_OF_V6                                                                                \
     "name 0, init 8, devices 16, get_properties 24, listen 32, connect 40, accept 48, reg_mr 56, " \
