@@ -131,4 +131,37 @@ TEST(test_no_queue)
     queue_destroy(&queue);
 }
 
+TEST(test_elements_by_their_index)
+{
+    struct element element;
+    struct queue queue;
+
+    assert_int_equal(queue_init(&queue, 3, sizeof element), TCPX_SUCCESS);
+    for (uint64_t first = 0; first < 7; first++) {
+        while (queue_length(&queue) < 3) {
+            element = make_element(first + queue_length(&queue));
+            assert_true(queue_push(&queue, &element));
+        }
+        for (size_t i = 0; i < 3; i++)
+            assert_int_equal(((struct element *)queue_at(&queue, i))->number, first + i);
+        assert_true(queue_pop(&queue, NULL));
+    }
+    queue_destroy(&queue);
+}
+
+TEST(test_a_refused_element_changes_nothing)
+{
+    struct element element = make_element(1);
+    struct queue queue;
+
+    assert_int_equal(queue_init(&queue, 1, sizeof element), TCPX_SUCCESS);
+    assert_true(queue_push(&queue, &element));
+    element = make_element(2);
+    assert_false(queue_push(&queue, &element));
+    expect_pop(&queue, 1);
+    assert_true(queue_push(&queue, &element));
+    expect_pop(&queue, 2);
+    queue_destroy(&queue);
+}
+
 SUITE(.name = "queue");
