@@ -28,7 +28,7 @@ struct queues {
     unsigned ifindex;
     unsigned numbers[MOST];
     unsigned count;
-    atomic_uint next;
+    atomic_uint next; /* any order would do: connections only have to spread over the queues */
     struct nic_binding binding;
     struct nic_hash *hash; /* as it was */
 };

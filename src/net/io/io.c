@@ -44,6 +44,10 @@ struct io_thread {
     pthread_t thread;
     int epoll;
     int wake_up;        /* an eventfd */
+    /*
+     * Sequentially consistent: a thread that goes to sleep sets `asleep` and then looks for work,
+     * and io_nudge() makes work and then looks at `asleep`. One of both must see the other.
+     */
     atomic_bool asleep; /* does not tick */
     atomic_bool hurry;  /* ticks as often as it can without using much CPU */
     atomic_bool stop;
