@@ -207,31 +207,95 @@ function gap(a, b)
     return (width(a) + width(b)) / 2 + GAP
 }
 
-# Each node moves towards the mean of its neighbours, as far as those of its row let it.
-function find_columns(    turn, r, i, node, wish, least, most)
+# Nodes above each other with an arrow that is all that leaves the one and all that reaches the other
+# are a column: they have the same place, so that these arrows are straight.
+function join_columns(    a, b, old, i, part)
 {
-    for (r = 0; r <= top; r++)
-        for (i = 1; i <= row_count[r]; i++)
-            x[in_row[r, i]] = i == 1 ? 0 : x[in_row[r, i - 1]] + gap(in_row[r, i - 1], in_row[r, i])
-    for (turn = 0; turn < 200; turn++)
+    for (a = 1; a <= nodes; a++)
+        column[a] = a
+    for (a = 1; a <= nodes; a++)
+        if (split(below[a], part, " ") == 1) {
+            b = part[1]
+            old = column[b]
+            if (split(above[b], part, " ") == 1)
+                for (i = 1; i <= nodes; i++)
+                    if (column[i] == old)
+                        column[i] = column[a]
+        }
+    for (a = 1; a <= nodes; a++)
+        members[column[a]]++
+}
+
+# Packed to the left.
+function first_places(    turn, r, i, node, least)
+{
+    for (turn = 0; turn < nodes; turn++)
         for (r = 0; r <= top; r++)
             for (i = 1; i <= row_count[r]; i++) {
                 node = in_row[r, i]
-                wish = mean_of(below[node] above[node], x)
-                if (wish < 0 && below[node] above[node] == "")
-                    continue
-                if (i > 1) {
-                    least = x[in_row[r, i - 1]] + gap(in_row[r, i - 1], node)
-                    if (wish < least)
-                        wish = least
-                }
-                if (i < row_count[r]) {
-                    most = x[in_row[r, i + 1]] - gap(node, in_row[r, i + 1])
-                    if (wish > most)
-                        wish = most
-                }
-                x[node] = wish
+                least = i == 1 ? 0 : x[in_row[r, i - 1]] + gap(in_row[r, i - 1], node)
+                if (place_of[column[node]] < least)
+                    place_of[column[node]] = least
+                x[node] = place_of[column[node]]
             }
+}
+
+# Moves a column to the mean of its neighbours, as far as those of its rows let it.
+function move_column(c,    n, part, count, i, sum, total, wish, r, other)
+{
+    for (n = 1; n <= nodes; n++) {
+        count = column[n] == c ? split(below[n] above[n], part, " ") : 0
+        for (i = 1; i <= count; i++)
+            if (column[part[i]] != c) {
+                sum += x[part[i]]
+                total++
+            }
+    }
+    if (total == 0)
+        return
+    wish = sum / total
+    for (n = 1; n <= nodes; n++)
+        if (column[n] == c && position[n] > 1) {
+            other = in_row[row[n], position[n] - 1]
+            if (wish < x[other] + gap(other, n))
+                wish = x[other] + gap(other, n)
+        }
+    for (n = 1; n <= nodes; n++)
+        if (column[n] == c && position[n] < row_count[row[n]]) {
+            other = in_row[row[n], position[n] + 1]
+            if (wish > x[other] - gap(n, other))
+                wish = x[other] - gap(n, other)
+        }
+    for (n = 1; n <= nodes; n++)
+        if (column[n] == c)
+            x[n] = wish
+}
+
+# Of a row in which each node wants to be where the next one is, none can move: the row does.
+function move_row(r,    i, node, sum)
+{
+    for (i = 1; i <= row_count[r]; i++) {
+        node = in_row[r, i]
+        if (members[column[node]] > 1)
+            return
+        if (below[node] above[node] != "")
+            sum += mean_of(below[node] above[node], x) - x[node]
+    }
+    for (i = 1; i <= row_count[r]; i++)
+        x[in_row[r, i]] += sum / row_count[r]
+}
+
+function find_columns(    turn, r, i, least, most)
+{
+    join_columns()
+    first_places()
+    for (turn = 0; turn < 60; turn++) {
+        for (i = 1; i <= nodes; i++)
+            if (column[i] == i)
+                move_column(i)
+        for (r = 0; r <= top; r++)
+            move_row(r)
+    }
     least = most = x[1]
     for (i = 1; i <= nodes; i++) {
         if (x[i] - width(i) / 2 < least)
@@ -294,7 +358,7 @@ function draw_room(a,    left, y)
 {
     left = x[a] - BOX / 2
     y = y_of(row[a])
-    print "  <rect class=\"" (name[a] ~ /^net\// ? "net" : "other") "\" x=\"" left "\" y=\"" y \
+    print "  <rect class=\"" (name[a] ~ /^net(\/|$)/ ? "net" : "other") "\" x=\"" left "\" y=\"" y \
         "\" width=\"" BOX "\" height=\"" HEIGHT "\" rx=\"7\"/>"
     print "  <text class=\"name\" x=\"" (left + 12) "\" y=\"" (y + 21) "\">" escape(name[a]) "</text>"
     print "  <text class=\"count\" x=\"" (left + BOX - 12) "\" y=\"" (y + 21) "\">" \
