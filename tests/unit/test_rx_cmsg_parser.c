@@ -274,11 +274,13 @@ static const struct call calls[] = {
 
 enum { CALLS = sizeof calls / sizeof *calls };
 
-static void prepare(const struct call *call, enum devmem_layout layout)
+/* Behind what earlier calls have left in the lists. */
+static void prepare(const struct call *call)
 {
     static const char nothing[64];
 
-    start(layout);
+    bench.control_size = 0;
+    bench.call.received = 0;
     for (unsigned i = 0; i < ROOM && call->messages[i].kind != END; i++) {
         uint32_t id = call->messages[i].dmabuf_id;
 
@@ -303,46 +305,55 @@ static void prepare(const struct call *call, enum devmem_layout layout)
         bench.scatter.capacity = bench.tokens.capacity = call->room;
 }
 
-static void expect_fragments(const struct call *call)
+/* `before`: the list as it was. */
+static void expect_fragments(const struct call *call, const struct scatter_list *before)
 {
     uint64_t bytes[2] = {0, 0};
+    uint32_t pages = 0;
     uint32_t count = 0;
 
     for (; count < ROOM && call->fragments[count].length > 0; count++) {
-        const struct scatter_fragment *found = &bench.fragments[count];
+        const struct scatter_fragment *found = &bench.fragments[before->count + count];
         const struct scatter_fragment *expected = &call->fragments[count];
 
-        assert_true(count < bench.scatter.count);
+        assert_true(before->count + count < bench.scatter.count);
         assert_int_equal(found->source, expected->source);
         assert_int_equal(found->source_offset, expected->source_offset);
         assert_int_equal(found->length, expected->length);
         assert_int_equal(found->destination_offset, expected->destination_offset);
         bytes[expected->source] += expected->length;
     }
-    assert_int_equal(bench.scatter.count, count);
-    assert_int_equal(bench.scatter.device_bytes, bytes[SCATTER_POOL]);
-    assert_int_equal(bench.scatter.plain_bytes, call->more);
-    assert_int_equal(bench.scatter.linear_bytes, bytes[SCATTER_HOST] - (uint64_t)call->more);
+    for (unsigned i = 0; i < ROOM; i++)
+        pages += call->messages[i].kind == DEVICE;
+    assert_int_equal(bench.scatter.count, before->count + count);
+    assert_int_equal(bench.scatter.device_fragments, before->device_fragments + pages);
+    assert_int_equal(bench.scatter.device_bytes, before->device_bytes + bytes[SCATTER_POOL]);
+    assert_int_equal(bench.scatter.plain_bytes, before->plain_bytes + (uint64_t)call->more);
+    assert_int_equal(bench.scatter.linear_bytes,
+                     before->linear_bytes + bytes[SCATTER_HOST] - (uint64_t)call->more);
 }
 
-static void check_call(const struct call *call, enum devmem_layout layout)
+static void check_next_call(const struct call *call)
 {
-    uint32_t pages = 0;
+    const struct scatter_list before = bench.scatter;
     uint32_t ranges = 0;
 
-    prepare(call, layout);
+    prepare(call);
     if (call->words != NULL) {
         parse_badly(TCPX_SYSTEM_ERROR, call->words);
     } else {
         assert_int_equal(parse(), TCPX_SUCCESS);
-        expect_fragments(call);
-        for (unsigned i = 0; i < ROOM; i++)
-            pages += call->messages[i].kind == DEVICE;
-        assert_int_equal(bench.scatter.device_fragments, pages);
+        expect_fragments(call, &before);
     }
     while (ranges < ROOM && call->ranges[ranges].count > 0)
         ranges++;
     expect_ranges(call->ranges, ranges);
+}
+
+static void check_call(const struct call *call, enum devmem_layout layout)
+{
+    start(layout);
+    check_next_call(call);
 }
 
 /* All calls of the test whose name is its state. */
@@ -517,7 +528,8 @@ static void names_every_problem_differently(void **state)
     for (unsigned i = 0; i < CALLS; i++) {
         if (!is_of_one_problem(&calls[i]))
             continue;
-        prepare(&calls[i], calls[i].layout);
+        start(calls[i].layout);
+        prepare(&calls[i]);
         parse_badly(TCPX_SYSTEM_ERROR, calls[i].words);
         for (unsigned k = 0; k < CALLS; k++)
             if (is_of_one_problem(&calls[k]) && strcmp(calls[k].name, calls[i].name) != 0)
@@ -535,131 +547,85 @@ static uint32_t random_below(uint32_t limit)
     return (uint32_t)((seed >> 33) % limit);
 }
 
-/*
- * The stream that such a kernel delivers is known byte by byte, and so are the tokens it handed
- * out, so both can be compared without looking at how the parser works.
- */
-struct model {
-    unsigned char pool[POOL_SIZE];
-    unsigned char host[HOST_SIZE];
-    unsigned char stream[POOL_SIZE];
-    uint32_t tokens[MAX_FRAGMENTS];
-    uint32_t token_count;
-    size_t length;
-    size_t host_used;
-};
-
-static void deliver_device(struct model *model)
+/* In the last range, where it continues that. */
+static void expect_token(struct call *call, unsigned *ranges, uint32_t token)
 {
-    uint32_t size = 1 + random_below(4096);
-    uint32_t offset = random_below(POOL_SIZE - size + 1);
-    uint32_t token = random_below(3) == 0 || model->token_count == 0
-                         ? random_below(1u << 31)
-                         : model->tokens[model->token_count - 1] + 1;
+    struct devmem_token_range *next = &call->ranges[*ranges];
 
-    put_device(offset, size, token);
-    memcpy(model->stream + model->length, model->pool + offset, size);
-    model->length += size;
-    model->tokens[model->token_count++] = token;
-}
-
-static void deliver_linear(struct model *model)
-{
-    uint32_t size = 1 + random_below(200);
-
-    put_linear(size);
-    for (uint32_t i = 0; i < size; i++)
-        model->host[model->host_used + i] = (unsigned char)random_below(256);
-    memcpy(model->stream + model->length, model->host + model->host_used, size);
-    model->length += size;
-    model->host_used += size;
-}
-
-/* One call of recvmsg; in a plain one everything goes to the iovec. */
-static void deliver_call(struct model *model)
-{
-    uint32_t messages = 1 + random_below(8);
-
-    bench.control_size = 0;
-    bench.call.received = 0;
-    bench.call.destination_offset = model->length;
-    bench.call.host_offset = model->host_used;
-    if (random_below(8) == 0) {
-        deliver_linear(model);
-        bench.control_size = 0;
+    if (*ranges > 0 && next[-1].first + next[-1].count == token) {
+        next[-1].count++;
         return;
     }
-    for (uint32_t i = 0; i < messages; i++) {
-        if (random_below(4) == 0)
-            deliver_linear(model);
-        else
-            deliver_device(model);
-    }
+    *next = (struct devmem_token_range){token, 1};
+    (*ranges)++;
 }
 
-static void compare_stream(const struct model *model)
+/* A call whose messages and result are chosen together, at these places of message and iovec. */
+static struct call random_call(uint64_t *destination, uint64_t *host)
 {
-    static unsigned char gathered[POOL_SIZE];
+    struct call call = {.destination = *destination, .host = *host};
+    bool plain = random_below(8) == 0;
+    unsigned count = plain ? 1 : 1 + random_below(ROOM);
+    unsigned ranges = 0;
+    uint32_t token = random_below(1u << 31);
 
-    memset(gathered, 0, model->length);
-    for (uint32_t i = 0; i < bench.scatter.count; i++) {
-        const struct scatter_fragment *fragment = &bench.fragments[i];
-        const unsigned char *from = fragment->source == SCATTER_POOL ? model->pool : model->host;
+    for (unsigned i = 0; i < count; i++) {
+        bool device = !plain && random_below(4) != 0;
+        uint32_t size = 1 + random_below(device ? 4096 : 200);
+        uint32_t offset = random_below(POOL_SIZE - size + 1);
 
-        memcpy(gathered + fragment->destination_offset, from + fragment->source_offset,
-               fragment->length);
+        call.fragments[i] = (struct scatter_fragment){device ? offset : *host, *destination, size,
+                                                      device ? GPU : HOST};
+        *destination += size;
+        *host += device ? 0 : size;
+        if (plain) {
+            call.more = size;
+            continue;
+        }
+        token = random_below(3) == 0 ? random_below(1u << 31) : token + 1;
+        call.messages[i].kind = device ? DEVICE : LINEAR;
+        call.messages[i].offset = offset;
+        call.messages[i].size = size;
+        call.messages[i].token = token;
+        if (device)
+            expect_token(&call, &ranges, token);
     }
-    assert_memory_equal(gathered, model->stream, model->length);
-    assert_int_equal(bench.scatter.device_bytes + bench.scatter.linear_bytes +
-                         bench.scatter.plain_bytes,
-                     model->length);
-    assert_int_equal(bench.scatter.linear_bytes + bench.scatter.plain_bytes, model->host_used);
-}
-
-static void compare_tokens(const struct model *model)
-{
-    uint32_t seen = 0;
-
-    for (uint32_t i = 0; i < bench.tokens.count; i++) {
-        for (uint32_t k = 0; k < bench.ranges[i].count; k++)
-            assert_int_equal(bench.ranges[i].first + k, model->tokens[seen++]);
-        if (i > 0)
-            assert_true(bench.ranges[i - 1].first + bench.ranges[i - 1].count !=
-                        bench.ranges[i].first);
-    }
-    assert_int_equal(seen, model->token_count);
+    return call;
 }
 
 static void places_what_random_kernels_deliver(void **state)
 {
-    static struct model model;
-
     (void)state;
-    for (size_t i = 0; i < sizeof model.pool; i++)
-        model.pool[i] = (unsigned char)random_below(256);
     for (int round = 0; round < 3000; round++) {
-        model.length = model.host_used = model.token_count = 0;
+        uint64_t destination = 0;
+        uint64_t host = 0;
+
         start(layouts[round % 2]);
         for (uint32_t left = 1 + random_below(8); left > 0; left--) {
-            deliver_call(&model);
-            assert_int_equal(parse(), TCPX_SUCCESS);
+            struct call call = random_call(&destination, &host);
+
+            check_next_call(&call);
+            bench.tokens.count = 0;
         }
-        compare_stream(&model);
-        compare_tokens(&model);
     }
 }
 
 /* Whatever one changed byte means, the call succeeds as a whole or leaves the list alone. */
 static void survives_every_changed_byte(void **state)
 {
-    static struct model model;
     int result;
 
     (void)state;
     for (size_t layout = 0; layout < 2; layout++) {
-        model.length = model.host_used = model.token_count = 0;
+        uint64_t destination = 0;
+        uint64_t host = 0;
+        struct call call;
+
+        do
+            call = random_call(&destination, &host);
+        while (call.more > 0);
         start(layouts[layout]);
-        deliver_call(&model);
+        prepare(&call);
         for (size_t at = 0; at < bench.control_size; at++) {
             for (unsigned int bit = 0; bit < 8; bit++) {
                 scatter_list_init(&bench.scatter, bench.fragments, MAX_FRAGMENTS);
