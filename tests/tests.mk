@@ -32,12 +32,12 @@ BETWEEN_HOSTS := $(if $(SANITIZE),connection_hosts perf_hosts) $(if $(findstring
 INTEGRATION   := $(filter-out $(patsubst %,tests/integration/%.sh,$(TIMED) $(SAID) $(BETWEEN_HOSTS)), \
 	$(sort $(wildcard tests/integration/*.sh)))
 
-# In every cmocka program: which of its tests run (TCPX_TEST_CASE), and child processes.
-FILTER        := $(BUILD)/obj/tests/filter.o $(BUILD)/obj/tests/support/child.o
+# In every cmocka program: which of its tests run (TCPX_TEST_CASE), their list, and child processes.
+FILTER        := $(BUILD)/obj/tests/filter.o $(patsubst %,$(BUILD)/obj/tests/support/%.o,child suite)
 # What tests see inside of a comm.
 INSIDE        := $(BUILD)/obj/tests/support/comm_inside.o
 # Two ends of a comm in one process.
-PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,ahead_peer gpu_pair pair suite traffic) $(INSIDE)
+PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,ahead_peer gpu_pair pair traffic) $(INSIDE)
 
 # Sessions by their public calls, over whichever transport the environment names.
 SESSION_UNITS := session_data session_order session_peers session_calls session_gpu session_close
@@ -474,7 +474,7 @@ TRANSFERS ?= 10000
 check-tokens: all $(RUNNER) $(BUILD)/tests/gpu/test_plugin_faults $(BUILD)/tests/unit/test_session_data \
 		$(FAKECUDA_DIR)/libcuda.so.1
 	@$(RUNNER) $(RUNNER_FLAGS) \
-		'tokens/calls@3600: $(on_fake) TCPX_TEST_TRANSFERS=$(TRANSFERS) $(BUILD)/tests/gpu/test_plugin_faults test_tokens' \
+		'tokens/calls@3600: $(on_fake) TCPX_TEST_TRANSFERS=$(TRANSFERS) TCPX_TEST_CASE=test_tokens $(BUILD)/tests/gpu/test_plugin_faults' \
 		'tokens/session-v6@3600: $(on_host) QUIRKY_CUDA=0 TCPX_TEST_TRANSFERS=$(TRANSFERS) $(call quirky_plugin,6) $(BUILD)/tests/unit/test_session_data test_tokens' \
 		$(foreach version,7 8 9 10 11 12,'tokens/session-v$(version)@3600: $(on_fake) TCPX_TEST_TRANSFERS=$(TRANSFERS) $(call quirky_plugin,$(version)) $(BUILD)/tests/unit/test_session_data test_tokens')
 

@@ -529,7 +529,7 @@ static void receive_fragments(int version)
 }
 
 /* More fragments than a slot has room for are the end of the process, with a word. */
-PLAIN_CASE(fragments)
+TEST(test_fragments)
 {
     check_exits(receive_fragments, WAS_HERE | SAID_WHY);
 }
@@ -549,7 +549,7 @@ static void send_without_driver(int version)
 }
 
 /* So is a call of the driver that fails. */
-PLAIN_CASE(driver_fails)
+TEST(test_driver_fails)
 {
     need_stand_in();
     check_exits(send_without_driver, WAS_HERE);
@@ -592,18 +592,20 @@ static void move_and_count(int version)
 }
 
 /* A comm that is closed leaves nothing behind. */
-PLAIN_CASE(balance)
+TEST(test_balance)
 {
     need_stand_in();
     run_each_unpacking(move_and_count);
 }
 
-int main(void)
+static int begin_suite(void)
 {
     kinds = KINDS;
     forget_environment();
     setenv("QUIRKY_STEERED", "0", 1); /* here host memory is received into, too */
     child_begin();
     child_limit_ms = CASE_LIMIT_MS;
-    return cases_run("import-cuda", NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "import-cuda", .begin = begin_suite);

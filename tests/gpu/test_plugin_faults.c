@@ -9,9 +9,9 @@
 
 #include "plugin_host/bounded.h"
 #include "plugin_host/connection.h"
+#include "plugin_host/held.h"
 #include "plugin_host/memory.h"
 #include "plugin_host/request.h"
-#include "plugin_host/held.h"
 #include "tests/gpu/gpu_test.h"
 
 #include <pthread.h>
@@ -315,7 +315,7 @@ static void receive_late(int version)
 }
 
 /* The same of a sender whose process ends at once. */
-PLAIN_CASE(close_and_exit)
+TEST(test_close_and_exit)
 {
     for (int version = OLDEST; version <= NEWEST; version += 3) {
         pid_t receiver;
@@ -404,14 +404,14 @@ static void check_last_words(void (*run)(int version), const char *expected)
 }
 
 /* A plugin that ends the process, from whichever thread, does not do so without a word. */
-PLAIN_CASE(exit)
+TEST(test_exit)
 {
     check_last_words(move_linear, "landed on host memory");
     check_last_words(move_fragments, "more than 2048 fragments");
 }
 
 /* A program that exits while its threads are in the plugin is not told that. */
-PLAIN_CASE(own_exit)
+TEST(test_own_exit)
 {
     char words[2000];
     int status = status_and_words(exit_in_plugin, NEWEST, words, sizeof words);
@@ -472,7 +472,7 @@ static void open_with_chunk_size(const uint8_t *argument)
 }
 
 /* A value that the plugin would read as another is refused; about others both agree. */
-PLAIN_CASE(chunk_size)
+TEST(test_chunk_size)
 {
     for (int version = OLDEST; version <= NEWEST; version++)
         for (int i = 0; i < (int)COUNT_OF(settings); i++)
@@ -638,7 +638,7 @@ static void call_and_hang(const uint8_t *argument)
 }
 
 /* A call of the plugin that does not return is left behind in time, and other comms go on. */
-PLAIN_CASE(hang)
+TEST(test_hang)
 {
     pid_t pids[COUNT_OF(hangs)];
 
@@ -739,14 +739,13 @@ CASE(sockets_in_handle, run_each_quirky)
     }
 }
 
-/* test_plugin_faults [pattern] */
-int main(int argc, char **argv)
+static int begin_suite(void)
 {
     forget_environment();
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
     if (pipe(pipe_ends) != 0)
         return 1;
     child_begin();
-    return cases_run("plugin-faults", NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "plugin-faults", .begin = begin_suite);

@@ -9,8 +9,8 @@
 #include "tests/limit.h"
 #include "tests/plugin/plugin_driver.h"
 #include "tests/skip.h"
-#include "tests/support/cases.h"
 #include "tests/support/child.h"
+#include "tests/support/suite.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -147,16 +147,16 @@ static void *library;
 static struct plugin plugins[LAST_VERSION + 1]; /* by version */
 
 /* Loopback only, whatever the environment says. Before anything is loaded. */
-static inline void stay_on_loopback(void)
+static inline int stay_on_loopback(void)
 {
     setenv("NCCL_SOCKET_IFNAME", "lo", 1);
     unsetenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME");
+    return 0;
 }
 
 /* For a group of tests, and for a process of its own: not 0 if something does not work. */
-static inline int load_all(void **state)
+static inline int load_all(void)
 {
-    (void)state;
     library = plugin_load();
     if (library == NULL)
         return -1;
@@ -169,11 +169,10 @@ static inline int load_all(void **state)
     return 0;
 }
 
-static inline int unload_all(void **state)
+static inline int unload_all(void)
 {
     int result = 0;
 
-    (void)state;
     if (library == NULL) /* cmocka comes here also when the set-up has failed */
         return -1;
     for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
@@ -291,15 +290,22 @@ enum {
 
 #define VERSION(number) (1 << (number))
 
-static inline void plugin_enter(const char *name, CMUnitTestFunction function, int versions)
+/* `entries` has room for all versions. */
+static inline void plugin_enter(struct suite_test *entries, const char *name,
+                                CMUnitTestFunction function, int versions, int line)
 {
-    static char names[CASES_MOST][80];
-    int modes = versions & (IN_HOST_MODE | IN_UNPACK_MODE);
+    static char names[256][80];
+    static size_t count;
 
-    for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
-        if ((versions & VERSION(version)) != 0 && cases_count < CASES_MOST) {
-            snprintf(names[cases_count], sizeof names[cases_count], "%s_v%d", name, version);
-            cases_add(names[cases_count], function, version | modes);
+    for (int version = FIRST_VERSION; version <= LAST_VERSION; version++, entries++)
+        if ((versions & VERSION(version)) != 0 && count < COUNT_OF(names)) {
+            intptr_t state = version | (versions & (IN_HOST_MODE | IN_UNPACK_MODE));
+
+            snprintf(names[count], sizeof names[count], "%s_v%d", name, version);
+            entries->test = (struct CMUnitTest){
+                .name = names[count++], .test_func = function, .initial_state = (void *)state};
+            entries->line = line;
+            suite_add(entries);
         }
 }
 
@@ -315,9 +321,11 @@ static inline const struct plugin *plugin_of(void *const *state)
     {                                                                                              \
         case_##name(plugin_of(state));                                                             \
     }                                                                                              \
-    CASES_ENTER(name)                                                                              \
+    __attribute__((constructor)) static void enter_##name(void)                                    \
     {                                                                                              \
-        plugin_enter("test_" #name, test_##name, versions);                                        \
+        static struct suite_test entries[VERSIONS];                                                \
+                                                                                                   \
+        plugin_enter(entries, "test_" #name, test_##name, versions, __LINE__);                     \
     }                                                                                              \
     static void case_##name(const struct plugin *plugin)
 
@@ -341,11 +349,10 @@ static inline bool plugin_wants(intptr_t state)
            ((state & IN_UNPACK_MODE) == 0 || mode_is("unpack"));
 }
 
-static inline int plugin_run(const char *group)
-{
-    cases_keep(plugin_wants);
-    return cases_run(group, load_all, unload_all);
-}
+/* The rest of a program of these tests. */
+#define PLUGIN_SUITE(about, how_to_begin)                                                          \
+    SUITE(.name = about, .begin = how_to_begin, .set_up = load_all, .tear_down = unload_all,       \
+          .wants = plugin_wants)
 
 /* Runs this program as a child, with these variables and no others; the last one is NULL. */
 static inline int plugin_exec(const char *name, const char *first, ...)

@@ -349,7 +349,7 @@ _Static_assert(sizeof(struct order) <= CHILD_BYTES, "fits");
 static const struct plugin *begin_order(const uint8_t *argument, struct order *order)
 {
     memcpy(order, argument, sizeof *order);
-    if (load_all(NULL) != 0)
+    if (load_all() != 0)
         _exit(10);
     return &plugins[order->version];
 }
@@ -685,9 +685,10 @@ VERSIONS_CASE(no_more_descriptors, VERSION(12))
     assert_int_equal(child_wait(give_order(run_out, &order)), 0);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    stay_on_loopback();
     child_begin();
-    return plugin_run("plugin connections");
+    return stay_on_loopback();
 }
+
+PLUGIN_SUITE("plugin connections", begin_suite);

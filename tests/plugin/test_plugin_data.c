@@ -249,7 +249,7 @@ PAIR_CASE(mixed_traffic, ALL_VERSIONS)
 }
 
 /* Ends of different versions understand each other: two machines may have two NCCLs. */
-PLAIN_CASE(versions_mix)
+TEST(test_versions_mix)
 {
     static const int mixes[][2] = {{6, 12}, {12, 6}, {8, 9}, {10, 7}, {11, 10}};
     struct nccl_device_handle *none = NULL;
@@ -711,8 +711,4 @@ VERSIONS_CASE(two_threads, ALL_VERSIONS)
     pair_close(&workers[0].pair);
 }
 
-int main(void)
-{
-    stay_on_loopback();
-    return plugin_run("plugin data");
-}
+PLUGIN_SUITE("plugin data", stay_on_loopback);

@@ -182,7 +182,7 @@ typedef const char *version_call(void);
 typedef int count_call(int *count);
 
 /* The library and the plugin share their code, but in one process not their state. */
-PLAIN_CASE(beside_the_library)
+TEST(test_beside_the_library)
 {
     void *tcpx = load_libtcpx();
     version_call *version;
@@ -211,7 +211,7 @@ PLAIN_CASE(beside_the_library)
 }
 
 /* Communicators come and go in one thread while others work in theirs. */
-PLAIN_CASE(communicators_come_and_go)
+TEST(test_communicators_come_and_go)
 {
     enum { THREADS = 3 };
     struct busy busy[THREADS];
@@ -226,9 +226,10 @@ PLAIN_CASE(communicators_come_and_go)
     busy_end(busy, THREADS);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    stay_on_loopback();
     child_limit_ms = 10000;
-    return plugin_run("plugin and others");
+    return stay_on_loopback();
 }
+
+PLUGIN_SUITE("plugin and others", begin_suite);

@@ -510,7 +510,7 @@ static void receive_late(int version)
 }
 
 /* No call for three timeouts, and nothing is lost. */
-STATE_CASE(late_programs, LATE)
+TEST_OF(test_late_programs, LATE)
 {
     for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
         begin_late(version);
@@ -523,19 +523,19 @@ STATE_CASE(late_programs, LATE)
 
 /* --- beginning and end ----------------------------------------------------------------------- */
 
-static int set_up(void **state)
+static int set_up(void)
 {
     if (cuda_open() != 0)
         return -1;
     from = cuda_alloc(TEXT_LONGEST + TEXT_STARTS);
     to = cuda_alloc((size_t)DEPTH * SLOT);
     cuda_put(from.at, text_of(0), TEXT_LONGEST + TEXT_STARTS);
-    return load_all(state);
+    return load_all();
 }
 
-static int tear_down(void **state)
+static int tear_down(void)
 {
-    int result = unload_all(state);
+    int result = unload_all();
 
     cuda_free(&from);
     cuda_free(&to);
@@ -551,13 +551,14 @@ static bool is_wanted(intptr_t state)
     return plugin_wants(state) && late == ((state & LATE) != 0);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    stay_on_loopback();
     if (mode_is("host")) {
         fprintf(stderr, "UCCL_TCPX_PLUGIN_MODE is neither cuda nor unpack\n");
         return 1;
     }
-    cases_keep(is_wanted);
-    return cases_run("plugin gpu", set_up, tear_down);
+    return stay_on_loopback();
 }
+
+SUITE(.name = "plugin gpu", .begin = begin_suite, .set_up = set_up, .tear_down = tear_down,
+      .wants = is_wanted);

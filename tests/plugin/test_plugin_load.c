@@ -9,7 +9,7 @@
 /* --- the file -------------------------------------------------------------------------------- */
 
 /* A data object for each version, and nothing else that NCCL looks for. */
-PLAIN_CASE(symbols_by_name)
+TEST(test_symbols_by_name)
 {
     static const char *const others[] = {
         "ncclNetPlugin_v4",      "ncclNetPlugin_v5",     "ncclNetPlugin_v13",
@@ -70,7 +70,7 @@ static void look_at_export(const char *line)
     versions_seen |= 1u << version;
 }
 
-PLAIN_CASE(exports)
+TEST(test_exports)
 {
     char command[4200];
 
@@ -105,7 +105,7 @@ static void look_at_needed(const char *line)
 }
 
 /* Nothing but libc, so that no library's version decides whether it loads. */
-PLAIN_CASE(imports)
+TEST(test_imports)
 {
     char command[4200];
 
@@ -130,7 +130,7 @@ static bool is_empty(const struct plugin *plugin, size_t index)
 }
 
 /* NCCL calls what is there: what must be is, and what would change its mind is not. */
-PLAIN_CASE(members)
+TEST(test_members)
 {
     static const size_t lengths[] = {17, 19, 19, 20, 20, 22, 22};
     enum { REG_DMABUF = 8, DEVICE_MR = 17, CONSUMED = 18, MAKE_VDEVICE = 19, SET_ATTR = 21 };
@@ -163,7 +163,7 @@ static bool is_mapped(const char *name)
 }
 
 /* A plugin that moves host memory does not touch the driver, though it can be found. */
-STATE_CASE(no_cuda_in_host_mode, IN_HOST_MODE)
+TEST_OF(test_no_cuda_in_host_mode, IN_HOST_MODE)
 {
     for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
         assert_plugin_moves(&plugins[version]);
@@ -368,41 +368,42 @@ static const struct child_program programs[] = {
 #define RUN(name, interface, ...)                                                                  \
     assert_int_equal(plugin_exec(name, "NCCL_SOCKET_IFNAME=" interface, __VA_ARGS__), 0)
 
-PLAIN_CASE(a_bare_environment)
+TEST(test_a_bare_environment)
 {
     RUN("bare", "lo", NULL);
 }
 
-PLAIN_CASE(a_variable_that_makes_no_sense)
+TEST(test_a_variable_that_makes_no_sense)
 {
     RUN("bad-variable", "lo", "UCCL_TCPX_SOCKETS=banana", NULL);
 }
 
-PLAIN_CASE(no_interface)
+TEST(test_no_interface)
 {
     RUN("no-interface", "nosuch", NULL);
 }
 
-PLAIN_CASE(a_mode_that_does_not_exist)
+TEST(test_a_mode_that_does_not_exist)
 {
     RUN("bad-mode", "lo", "UCCL_TCPX_PLUGIN_MODE=gpu", NULL);
 }
 
-PLAIN_CASE(reload)
+TEST(test_reload)
 {
     RUN("reload", "lo", NULL);
     RUN("reload", "lo", "UCCL_TCPX_THREADS=3", "UCCL_TCPX_SOCKETS=4", NULL);
 }
 
-PLAIN_CASE(unload_with_live_comms)
+TEST(test_unload_with_live_comms)
 {
     RUN("unload-busy", "lo", "UCCL_TCPX_THREADS=3", "UCCL_TCPX_SOCKETS=2",
         "ASAN_OPTIONS=detect_leaks=0", NULL);
 }
 
-int main(int argc, char **argv)
+static int begin_suite(void)
 {
-    child_dispatch(argc, argv, programs, COUNT_OF(programs));
-    stay_on_loopback();
-    return plugin_run("plugin loading");
+    child_dispatch(programs, COUNT_OF(programs));
+    return stay_on_loopback();
 }
+
+PLUGIN_SUITE("plugin loading", begin_suite);

@@ -131,7 +131,7 @@ VERSIONS_CASE(versions_agree, ALL_VERSIONS)
 }
 
 /* Loopback was offered by name, so it is among them. */
-PLAIN_CASE(loopback_is_there)
+TEST(test_loopback_is_there)
 {
     const struct plugin *plugin = &plugins[LAST_VERSION];
     bool found = false;
@@ -203,7 +203,7 @@ VERSIONS_CASE(pointers_stay, ALL_VERSIONS)
 }
 
 /* All interfaces by their whole names. */
-static void offer_all_interfaces(void)
+static int offer_all_interfaces(void)
 {
     struct if_nameindex *all = if_nameindex();
     char list[200] = "=lo";
@@ -216,10 +216,7 @@ static void offer_all_interfaces(void)
         if_freenameindex(all);
     setenv("NCCL_SOCKET_IFNAME", list, 1);
     unsetenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME");
+    return 0;
 }
 
-int main(void)
-{
-    offer_all_interfaces();
-    return plugin_run("plugin properties");
-}
+PLUGIN_SUITE("plugin properties", offer_all_interfaces);

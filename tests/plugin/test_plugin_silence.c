@@ -49,7 +49,7 @@ static void end(int version)
     pair_close(pair);
 }
 
-PLAIN_CASE(late_programs)
+TEST(test_late_programs)
 {
     for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
         begin(version);
@@ -58,9 +58,10 @@ PLAIN_CASE(late_programs)
         end(version);
 }
 
-int main(void)
+static int begin_suite(void)
 {
-    stay_on_loopback();
     setenv("UCCL_TCPX_TIMEOUT_MS", "1000", 1);
-    return plugin_run("plugin silence");
+    return stay_on_loopback();
 }
+
+PLUGIN_SUITE("plugin silence", begin_suite);

@@ -187,7 +187,7 @@ static int run_count_warnings(void)
                                         "NCCL_LOCAL_REGISTER"};
     unsigned warnings;
 
-    if (load_all(NULL) != 0)
+    if (load_all() != 0)
         return 100;
     warnings = plugin_log_warnings();
     for (int i = 0; i < 4; i++) {
@@ -229,7 +229,7 @@ static int warnings_with(const char *const given[4])
 }
 
 /* One line for the whole process that names all that is missing, and nothing that is not. */
-PLAIN_CASE(warnings)
+TEST(test_warnings)
 {
     static const char proto[] = "NCCL_PROTO=Simple";
     static const char pat[] = "NCCL_PAT_ENABLE=0";
@@ -253,15 +253,16 @@ PLAIN_CASE(warnings)
         assert_int_equal(warnings_with(rows[i].variables), rows[i].warnings);
 }
 
-int main(int argc, char **argv)
+static int begin_suite(void)
 {
     static const struct child_program programs[] = {{"count-warnings", run_count_warnings}};
 
-    child_dispatch(argc, argv, programs, COUNT_OF(programs));
-    stay_on_loopback();
+    child_dispatch(programs, COUNT_OF(programs));
     if (!mode_is("unpack")) {
         fprintf(stderr, "UCCL_TCPX_PLUGIN_MODE is not unpack\n");
         return 1;
     }
-    return plugin_run("plugin unpack");
+    return stay_on_loopback();
 }
+
+PLUGIN_SUITE("plugin unpack", begin_suite);

@@ -6,8 +6,8 @@
 #ifndef TCPX_TESTS_QUIRKY_DRIVE_H
 #define TCPX_TESTS_QUIRKY_DRIVE_H
 
-#include "tests/support/cases.h"
 #include "tests/support/check.h"
+#include "tests/support/suite.h"
 
 #include "base/clock.h"
 #include "plugin_host/loader.h"
@@ -113,7 +113,7 @@ static inline void run_each_at_once(void (*run)(int version))
 /* A test that one of these runs in children: its body follows, with the version. */
 #define CASE(name, how)                                                                            \
     static void case_##name(int version);                                                          \
-    PLAIN_CASE(name)                                                                               \
+    TEST(test_##name)                                                                              \
     {                                                                                              \
         how(case_##name);                                                                          \
     }                                                                                              \

@@ -569,7 +569,7 @@ static void send_to_dead_peer(int version)
 }
 
 /* A dead peer is a signal. */
-PLAIN_CASE(dead_peer)
+TEST(test_dead_peer)
 {
     int status = child_wait(drive_fork(send_to_dead_peer, UNPACKING));
 

@@ -154,30 +154,44 @@ pid_t child_try_fork_here(child_run *run, const void *argument)
     return pid;
 }
 
+/* The variable by which a program that child_exec() starts knows what it is to run. */
+#define CHILD_NAME "TCPX_TEST_CHILD"
+
 pid_t child_try_exec(const char *name, const char *const *variables)
 {
+    enum { MOST = 32 };
     char program[4096];
-    char *arguments[] = {program, (char *)(uintptr_t)name, NULL};
+    char own[64];
+    char *arguments[] = {program, NULL};
+    char *environment[MOST] = {own};
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     pid_t pid = -1;
 
     if (length <= 0)
         return -1;
     program[length] = '\0';
+    snprintf(own, sizeof own, CHILD_NAME "=%s", name);
+    for (size_t i = 0; variables[i] != NULL; i++) {
+        if (i + 2 == MOST)
+            return -1;
+        environment[i + 1] = (char *)(uintptr_t)variables[i];
+    }
     child_prepare();
-    if (posix_spawn(&pid, program, NULL, NULL, arguments, (char **)(uintptr_t)variables) != 0)
+    if (posix_spawn(&pid, program, NULL, NULL, arguments, environment) != 0)
         return -1;
     return pid;
 }
 
-void child_dispatch(int argc, char **argv, const struct child_program *programs, size_t count)
+void child_dispatch(const struct child_program *programs, size_t count)
 {
-    if (argc < 2)
+    const char *name = getenv(CHILD_NAME);
+
+    if (name == NULL)
         return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (size_t i = 0; i < count; i++)
-        if (strcmp(argv[1], programs[i].name) == 0)
-            exit(programs[i].run()); /* NOLINT(concurrency-mt-unsafe): main() has no other thread */
+        if (strcmp(name, programs[i].name) == 0)
+            exit(programs[i].run()); /* NOLINT(concurrency-mt-unsafe): there is no other thread */
     exit(126);                       /* NOLINT(concurrency-mt-unsafe) */
 }
 

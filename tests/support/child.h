@@ -89,8 +89,9 @@ struct child_program {
     int (*run)(void);
 };
 
-/* In main(): calls the function that child_exec() has named, and exits; returns if none is. */
-void child_dispatch(int argc, char **argv, const struct child_program *programs, size_t count);
+/* First in main(): calls the function that child_exec() has named, and exits; returns if none is.
+ */
+void child_dispatch(const struct child_program *programs, size_t count);
 
 static inline int child_kill(pid_t pid)
 {

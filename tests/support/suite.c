@@ -11,7 +11,7 @@ void suite_add(struct suite_test *test)
 {
     struct suite_test **at = &first_test;
 
-    while (*at != NULL && (*at)->line < test->line)
+    while (*at != NULL && (*at)->line <= test->line)
         at = &(*at)->next;
     test->next = *at;
     *at = test;
@@ -39,6 +39,8 @@ __attribute__((weak)) int main(void)
     if (status != 0)
         return status;
     for (const struct suite_test *test = first_test; test != NULL; test = test->next) {
+        if (suite.wants != NULL && !suite.wants((intptr_t)test->test.initial_state))
+            continue;
         if (count == MOST_TESTS)
             abort();
         tests[count++] = test->test;

@@ -8,6 +8,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@ struct suite {
     int (*begin)(void); /* first of all in main(): 0, or the status that the program ends with */
     int (*set_up)(void);
     int (*tear_down)(void);
+    bool (*wants)(intptr_t state); /* which tests run, by their state; NULL: all of them */
 };
 
 extern const struct suite suite;
@@ -32,18 +34,25 @@ struct suite_test {
 
 void suite_add(struct suite_test *test);
 
-#define TEST(function) TEST_WITH(function, NULL, NULL)
-
-/* With functions of cmocka's that are called before and after it. */
-#define TEST_WITH(function, before, after)                                                         \
+/* The members of struct CMUnitTest besides name and function. */
+#define SUITE_TEST(function, ...)                                                                  \
     static void function(void **state);                                                            \
     __attribute__((constructor)) static void function##_is_listed(void)                            \
     {                                                                                              \
         static struct suite_test entry = {                                                         \
-            .test = cmocka_unit_test_setup_teardown(function, before, after), .line = __LINE__};   \
+            .test = {.name = #function, .test_func = function, __VA_ARGS__}, .line = __LINE__};    \
                                                                                                    \
         suite_add(&entry);                                                                         \
     }                                                                                              \
     static void function(__attribute__((unused)) void **state)
+
+#define TEST(function) SUITE_TEST(function, .initial_state = NULL)
+
+/* With functions of cmocka's that are called before and after it. */
+#define TEST_WITH(function, before, after)                                                         \
+    SUITE_TEST(function, .setup_func = (before), .teardown_func = (after))
+
+/* With this number as its state, which suite.wants() is asked about. */
+#define TEST_OF(function, number) SUITE_TEST(function, .initial_state = (void *)(intptr_t)(number))
 
 #endif

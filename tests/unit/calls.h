@@ -7,8 +7,8 @@
 #ifndef TCPX_TESTS_CALLS_H
 #define TCPX_TESTS_CALLS_H
 
-#include "tests/support/cases.h"
 #include "tests/support/check.h"
+#include "tests/support/suite.h"
 
 #include "tcpx.h"
 
@@ -591,36 +591,33 @@ static inline void calls_run_two(const struct calls_case *receiver, const struct
         child_judge(status, "sender");
 }
 
-#define CALLS_ENTER(name, where, how)                                                              \
-    static void test_##name(void **state)                                                          \
-    {                                                                                              \
-        (void)state;                                                                               \
-        how;                                                                                       \
-    }                                                                                              \
-    CASES_ENTER(name)                                                                              \
-    {                                                                                              \
-        cases_add("test_" #name, test_##name, where);                                              \
-    }
-
 /* A test in a child: its body follows. It calls start() itself, after what comes before that. */
 #define CASE(name, where)                                                                          \
     static void case_##name(void);                                                                 \
-    CALLS_ENTER(name, where, calls_run(&(struct calls_case){.bare = case_##name}))                 \
+    TEST_OF(test_##name, where)                                                                    \
+    {                                                                                              \
+        calls_run(&(struct calls_case){.bare = case_##name});                                      \
+    }                                                                                              \
     static void case_##name(void)
 
 /* One with a way that is made for it, and of which all that is left open is closed behind it. */
 #define WAY_CASE(name, where)                                                                      \
     static void case_##name(struct way *way);                                                      \
-    CALLS_ENTER(name, where, calls_run(&(struct calls_case){.on_way = case_##name}))               \
+    TEST_OF(test_##name, where)                                                                    \
+    {                                                                                              \
+        calls_run(&(struct calls_case){.on_way = case_##name});                                    \
+    }                                                                                              \
     static void case_##name(struct way *way)
 
 /* One with a process at each end: receive_NAME(), which follows, and send_NAME(). */
 #define PROCESSES_CASE(name)                                                                       \
     static void receive_##name(struct way *way);                                                   \
     static void send_##name(struct way *way);                                                      \
-    CALLS_ENTER(name, ALWAYS,                                                                      \
-                calls_run_two(&(struct calls_case){.receiver = receive_##name},                    \
-                              &(struct calls_case){.sender = send_##name}))                        \
+    TEST_OF(test_##name, ALWAYS)                                                                   \
+    {                                                                                              \
+        calls_run_two(&(struct calls_case){.receiver = receive_##name},                            \
+                      &(struct calls_case){.sender = send_##name});                                \
+    }                                                                                              \
     static void receive_##name(struct way *way)
 
 static inline void calls_look(const uint8_t *argument)
@@ -636,8 +633,7 @@ static inline bool calls_applies(intptr_t where)
            (where == QUIRKY && facts.quirky) || (where == SLOW && rounds(100) >= 100);
 }
 
-/* main() of each of these programs. */
-static inline int calls_main(const char *group)
+static inline int calls_begin(void)
 {
     uint64_t random = 4711;
 
@@ -653,8 +649,9 @@ static inline int calls_main(const char *group)
         return 1;
     }
     memcpy(&facts, child_shared->bytes, sizeof facts);
-    cases_keep(calls_applies);
-    return cases_run(group, NULL, NULL);
+    return 0;
 }
+
+#define CALLS_SUITE(about) SUITE(.name = about, .begin = calls_begin, .wants = calls_applies)
 
 #endif

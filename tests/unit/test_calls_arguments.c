@@ -364,7 +364,4 @@ WAY_CASE(outputs_of_polls, ALWAYS)
     CHECK(untouched == &untouched);
 }
 
-int main(void)
-{
-    return calls_main("calls_arguments");
-}
+CALLS_SUITE("calls_arguments");

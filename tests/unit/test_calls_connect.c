@@ -351,7 +351,4 @@ CASE(listeners, ALWAYS)
     CHECK_SUCCESS(tcpx_close_listen(listeners[WAYS]));
 }
 
-int main(void)
-{
-    return calls_main("calls_connect");
-}
+CALLS_SUITE("calls_connect");

@@ -653,7 +653,4 @@ WAY_CASE(crowd, ALWAYS)
     free(crowd.seen);
 }
 
-int main(void)
-{
-    return calls_main("calls_data");
-}
+CALLS_SUITE("calls_data");

@@ -315,7 +315,4 @@ CASE(fork_memory, ALWAYS)
     CHECK_SUCCESS(tcpx_gpu_free(inherited.address));
 }
 
-int main(void)
-{
-    return calls_main("calls_end");
-}
+CALLS_SUITE("calls_end");

@@ -359,7 +359,4 @@ CASE(unpack_full, UNPACKING)
     consume_pieces(&way, receives, 1);
 }
 
-int main(void)
-{
-    return calls_main("calls_requests");
-}
+CALLS_SUITE("calls_requests");

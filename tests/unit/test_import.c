@@ -283,7 +283,7 @@ static void choose(int which)
 }
 
 /* The named file, else the usual one, else none; a named one must be there. */
-PLAIN_CASE(choose)
+TEST(test_choose)
 {
     for (int which = 0; which < (int)COUNT_OF(choices); which++)
         drive_run(choose, which);
@@ -536,11 +536,13 @@ CASE(fork, run_once)
     CHECK(child_wait(child_try_fork_here(open_when_forked, NULL)) == 0);
 }
 
-int main(void)
+static int begin_suite(void)
 {
     forget_environment();
     setenv("QUIRKY_CUDA", "0", 1); /* there may be a driver */
     child_begin();
     child_limit_ms = CASE_LIMIT_MS;
-    return cases_run("import", NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "import", .begin = begin_suite);
