@@ -1,0 +1,276 @@
+/* Unpacks fragments to where they belong. */
+#include "net/gpu/devmem_part.h"
+
+#include "base/log.h"
+#include "net/gpu/rx_staged.h"
+#include "net/gpu/unpack_queue.h"
+
+#include <string.h>
+
+/* --- what a slot holds ----------------------------------------------------------------------- */
+
+uint32_t devmem_part_fragments(const struct net_comm *comm)
+{
+    uint64_t room = pinned_slot_bytes(&comm->gpu->share) / 4 / sizeof(struct unpack_descriptor);
+
+    return room < DEVMEM_PART_FRAGMENTS ? (uint32_t)room : DEVMEM_PART_FRAGMENTS;
+}
+
+/* Behind the descriptors. */
+static uint64_t part_host_start(const struct net_comm *comm)
+{
+    return devmem_part_fragments(comm) * sizeof(struct unpack_descriptor);
+}
+
+uint64_t devmem_part_host_room(const struct net_comm *comm)
+{
+    return pinned_slot_bytes(&comm->gpu->share) - part_host_start(comm);
+}
+
+uint64_t devmem_part_host_used(const struct devmem_part *part)
+{
+    return part->scatter.linear_bytes + part->scatter.plain_bytes;
+}
+
+uint8_t *devmem_part_host_place(const struct net_comm *comm, const struct devmem_part *part)
+{
+    return part->slot->host + part_host_start(comm) + devmem_part_host_used(part);
+}
+
+bool devmem_part_is_full(const struct net_comm *comm, const struct devmem_part *part)
+{
+    return part->scatter.count == devmem_part_fragments(comm) ||
+           devmem_part_host_used(part) == devmem_part_host_room(comm);
+}
+
+bool devmem_part_begin(struct net_comm *comm, const struct rx_payload *payload,
+                       const struct gpu_memory *pool, struct devmem_part *part)
+{
+    int result = pinned_take(&comm->gpu->share, &part->slot);
+
+    COMM_LOCKED(comm);
+    if (result != TCPX_SUCCESS)
+        comm_fail_copies(comm, result);
+    if (part->slot == NULL)
+        return false;
+    part->pool = pool;
+    part->lost = false;
+    part->request = payload->request;
+    part->offset = payload->at;
+    part->bytes = 0;
+    scatter_list_init(&part->scatter, part->fragments, devmem_part_fragments(comm));
+    token_list_init(&part->tokens, part->ranges, devmem_part_fragments(comm));
+    return true;
+}
+
+/* --- unpacking ----------------------------------------------------------------------------- */
+
+/* To where the GPU writes: what came without a page by a copy each, the rest by the engine. */
+static int part_unpack_to(struct net_comm *comm, struct unpack_engine *engine,
+                          struct devmem_part *part, uint32_t count, gpu_address to)
+{
+    const struct unpack_list list = {.bounce = part->pool->address,
+                                     .destination = to,
+                                     .descriptors = (struct unpack_descriptor *)part->slot->host,
+                                     .descriptors_device = part->slot->device,
+                                     .count = count};
+    const struct scatter_fragment *fragment;
+    uint32_t cursor = 0;
+    int result = TCPX_SUCCESS;
+
+    while (result == TCPX_SUCCESS &&
+           (fragment = scatter_list_next_host(&part->scatter, &cursor)) != NULL)
+        result = gpu_copy_to_device(
+            unpack_stream(engine), to + fragment->destination_offset,
+            part->slot->host + part_host_start(comm) + fragment->source_offset, fragment->length);
+    part->by_ticket = true;
+    if (result == TCPX_SUCCESS)
+        result = unpack_submit(engine, &list, 1, true, &part->ticket);
+    return result;
+}
+
+/* Where host memory or bounce memory takes the next of the part's bytes. */
+static uint8_t *part_host_place(const struct net_comm *comm, const struct devmem_part *part,
+                                uint64_t at, uint64_t *most)
+{
+    *most = part->bytes - at;
+    return part->request->sink == &sink_bounce
+               ? unpack_queue_where(comm, part->request, part->offset + at, most)
+               : part->request->data + part->offset + at;
+}
+
+/* One run of pages that lie side by side, as far as its place does. */
+static int part_copy_run_to_host(struct net_comm *comm, struct unpack_engine *engine,
+                                 const struct devmem_part *part,
+                                 const struct unpack_descriptor *first, uint64_t bytes)
+{
+    int result = TCPX_SUCCESS;
+
+    for (uint64_t at = 0, most; at < bytes && result == TCPX_SUCCESS; at += most) {
+        uint8_t *place = part_host_place(comm, part, first->destination_offset + at, &most);
+
+        most = most < bytes - at ? most : bytes - at;
+        result = gpu_copy_to_host(unpack_stream(engine), place,
+                                  part->pool->address + first->source_offset + at, most);
+    }
+    return result;
+}
+
+static bool part_run_goes_on(const struct unpack_descriptor *first, uint64_t bytes,
+                             const struct unpack_descriptor *next)
+{
+    return next->source_offset == first->source_offset + bytes &&
+           next->destination_offset == first->destination_offset + bytes;
+}
+
+static int part_copy_to_host(struct net_comm *comm, struct unpack_engine *engine,
+                             struct devmem_part *part, uint32_t count)
+{
+    const struct unpack_descriptor *descriptors = (struct unpack_descriptor *)part->slot->host;
+    const struct scatter_fragment *fragment;
+    uint32_t cursor = 0;
+    int result = gpu_flush_inbound_writes(pinned_gpu(&comm->gpu->share));
+
+    while ((fragment = scatter_list_next_host(&part->scatter, &cursor)) != NULL)
+        for (uint64_t at = 0, most; at < fragment->length; at += most) {
+            uint8_t *place = part_host_place(comm, part, fragment->destination_offset + at, &most);
+
+            most = most < fragment->length - at ? most : fragment->length - at;
+            memcpy(place, part->slot->host + part_host_start(comm) + fragment->source_offset + at,
+                   most);
+        }
+    for (uint32_t i = 0; i < count && result == TCPX_SUCCESS;) {
+        const struct unpack_descriptor *first = &descriptors[i];
+        uint64_t bytes = first->length;
+
+        for (i++; i < count && part_run_goes_on(first, bytes, &descriptors[i]); i++)
+            bytes += descriptors[i].length;
+        result = part_copy_run_to_host(comm, engine, part, first, bytes);
+    }
+    part->by_ticket = false;
+    if (result == TCPX_SUCCESS)
+        result = gpu_event_record(part->slot->event, unpack_stream(engine));
+    return result;
+}
+
+/* 0: the CPU's business. */
+static gpu_address part_gpu_place(const struct net_comm *comm, const struct devmem_part *part)
+{
+    const struct net_request *request = part->request;
+
+    if (request->sink == &sink_staged)
+        return (gpu_address)(uintptr_t)request->data + part->offset;
+    if (request->sink == &sink_bounce && !comm->link.no_kernels)
+        return unpack_queue_where_on_gpu(comm, request, part->offset, part->bytes);
+    /* Into host memory by way of the slot: a copy for each fragment would take much longer. */
+    return part->gathered ? part->slot->device + part_host_start(comm) : 0;
+}
+
+/* Some of its work may have begun, and its end has to be seen, by the event of the slot. */
+static void part_see_end_of_failed(struct unpack_engine *engine, struct devmem_part *part)
+{
+    int result = gpu_event_record(part->slot->event, unpack_stream(engine));
+
+    if (result != TCPX_SUCCESS)
+        result = gpu_event_record(part->slot->event, unpack_stream(engine));
+    part->by_ticket = false;
+    part->lost = result != TCPX_SUCCESS;
+}
+
+/* Starts the work. A failure is one of the comm, and the end of what has begun is seen all the
+ * same. */
+void devmem_part_unpack(struct net_comm *comm, struct unpack_engine *engine,
+                        struct devmem_part *part)
+{
+    const struct scatter_sizes sizes = {
+        .message = part->bytes, .pool = part->pool->bytes, .host = devmem_part_host_room(comm)};
+    gpu_address to;
+    uint32_t count = 0;
+    int result =
+        descriptors_build(&part->scatter, &sizes, (struct unpack_descriptor *)part->slot->host,
+                          devmem_part_fragments(comm), &count);
+
+    COMM_LOCKED(comm);
+    part->gathered = part->request->sink == &sink_host && devmem_part_host_used(part) == 0 &&
+                     part->bytes <= devmem_part_host_room(comm) && !comm->link.no_kernels;
+    to = part_gpu_place(comm, part);
+    part->not_before = stages_slow_until(&comm->throttle, CONFIG_THROTTLE_UNPACK, part->bytes);
+    stages_copy_began(&comm->copying);
+    request_hold(part->request);
+    if (result == TCPX_SUCCESS)
+        result = to != 0 ? part_unpack_to(comm, engine, part, count, to)
+                         : part_copy_to_host(comm, engine, part, count);
+    if (result != TCPX_SUCCESS) {
+        comm_fail_copies(comm, result);
+        part_see_end_of_failed(engine, part);
+    }
+}
+
+/* --- its end ------------------------------------------------------------------------------- */
+
+static int part_query(struct unpack_engine *engine, const struct devmem_part *part, bool *done)
+{
+    return part->by_ticket ? unpack_poll(engine, part->ticket, done)
+                           : gpu_event_query(part->slot->event, done);
+}
+
+/* What cannot be asked twice is lost, and so is the GPU. */
+bool devmem_part_has_ended(struct net_comm *comm, struct unpack_engine *engine,
+                           struct devmem_part *part)
+{
+    bool done = false;
+    int result;
+
+    if (part->not_before != 0 && !deadline_passed(part->not_before))
+        return false;
+    if (part->lost)
+        return true;
+    result = part_query(engine, part, &done);
+    if (result != TCPX_SUCCESS) {
+        comm_fail_copies(comm, result);
+        part->lost = part_query(engine, part, &done) != TCPX_SUCCESS;
+    }
+    return part->lost || done;
+}
+
+static int part_wait_once(struct unpack_engine *engine, const struct devmem_part *part,
+                          uint64_t deadline)
+{
+    return part->by_ticket ? unpack_wait(engine, part->ticket, deadline)
+                           : gpu_event_wait(part->slot->event, deadline);
+}
+
+void devmem_part_wait(struct unpack_engine *engine, struct devmem_part *part, uint64_t deadline)
+{
+    int result = part_wait_once(engine, part, deadline);
+
+    if (result != TCPX_SUCCESS) /* once more: a single question may fail */
+        result = part_wait_once(engine, part, deadline);
+    part->lost = result != TCPX_SUCCESS;
+    if (part->lost)
+        log_warn("an unpack did not end when its comm was closed: %s", error_text());
+}
+
+/* What the GPU may still use is not given to anyone else. */
+void devmem_part_give_slot(struct net_comm *comm, struct devmem_part *part)
+{
+    if (part->lost)
+        pinned_retire(&comm->gpu->share, part->slot);
+    else
+        pinned_give(&comm->gpu->share, part->slot);
+    part->slot = NULL;
+}
+
+void devmem_part_finish(struct net_comm *comm, struct devmem_part *part)
+{
+    struct net_request *request = part->request;
+
+    COMM_LOCKED(comm);
+    if (part->gathered && !comm->copies_failed)
+        memcpy(request->data + part->offset, part->slot->host + part_host_start(comm), part->bytes);
+    devmem_part_give_slot(comm, part);
+    stages_copy_ended(&comm->copying);
+    request_let_go(request);
+    if (!comm->copies_failed)
+        rx_copied(comm, request, part->bytes);
+}
