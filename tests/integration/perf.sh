@@ -110,7 +110,7 @@ check "in a pipe there is none" no_bar
 page=$TAP_WORK/page.html
 check "a page is written" loopback --host --sweep 1K:64K --html "$page"
 if command -v node >/dev/null; then
-    check_output "with plots in it" '<svg viewBox="0 0 1000 346".*Rate against size' node tests/support/page.js "$page"
+    check_output "with plots in it" '<svg viewBox="0 0 1000 346".*Rate against size' node tests/support/perf_page.js "$page"
 else
     tap_skip "with plots in it" "node is not installed (Debian: nodejs)"
 fi
