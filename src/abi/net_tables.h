@@ -3,10 +3,11 @@
  * data object named ncclNetPlugin_v<N>; NCCL takes the newest one it knows. The numbers of results
  * are those of enum tcpx_result.
  *
- * A member of a table has the same place in every version that has it; new ones come at the end.
- * What changed are the arguments of some members, so these are unions with one signature for each
- * version that changed them: version 9 of `connect` is called as v7. The properties of a device are
- * converted between their layout in a version and that of version 12.
+ * A member of a table has the same place in every version that has it; new ones come at the end,
+ * and what lies behind the end of an older version must not be looked at. What changed are the
+ * arguments of some members, so these are unions with one signature for each version that changed
+ * them: version 9 of `connect` is called as v7. The properties of a device are converted between
+ * their layout in a version and that of version 12.
  */
 #ifndef TCPX_ABI_NET_TABLES_H
 #define TCPX_ABI_NET_TABLES_H
@@ -109,116 +110,75 @@ struct net_comm_config {
     int traffic_class;
 };
 
-/* --- signatures ---------------------------------------------------------------------------- */
+/* --- the table ----------------------------------------------------------------------------- */
 
-union net_call_init {
-    int (*v6)(log_nccl_logger logger);
-    int (*v10)(log_nccl_logger logger, net_profiler_callback profiler);
-    int (*v11)(void **context, uint64_t communicator, struct net_comm_config *config,
-               log_nccl_logger logger, net_profiler_callback profiler);
+struct net_table {
+    const char *name;
+    union {
+        int (*v6)(log_nccl_logger logger);
+        int (*v10)(log_nccl_logger logger, net_profiler_callback profiler);
+        int (*v11)(void **context, uint64_t communicator, struct net_comm_config *config,
+                   log_nccl_logger logger, net_profiler_callback profiler);
+    } init;
+    int (*devices)(int *count);
+    int (*get_properties)(int device, void *properties); /* in the layout of the version */
+    union {
+        int (*v6)(int device, void *handle, void **listener);
+        int (*v11)(void *context, int device, void *handle, void **listener);
+    } listen;
+    union {
+        int (*v6)(int device, void *handle, void **sender);
+        int (*v7)(int device, void *handle, void **sender, struct net_device_handle **on_gpu);
+        int (*v10)(int device, struct net_comm_config *config, void *handle, void **sender,
+                   struct net_device_handle **on_gpu);
+        int (*v11)(void *context, int device, void *handle, void **sender,
+                   struct net_device_handle **on_gpu);
+    } connect;
+    union {
+        int (*v6)(void *listener, void **receiver);
+        int (*v7)(void *listener, void **receiver, struct net_device_handle **on_gpu);
+    } accept;
+    union {
+        int (*v6)(void *comm, void *data, int bytes, int type, void **memory);
+        int (*v8)(void *comm, void *data, size_t bytes, int type, void **memory);
+    } reg_mr;
+    int (*reg_mr_dmabuf)(void *comm, void *data, size_t bytes, int type, uint64_t offset, int fd,
+                         void **memory);
+    int (*dereg_mr)(void *comm, void *memory);
+    union {
+        int (*v6)(void *sender, void *data, int bytes, int tag, void *memory, void **request);
+        int (*v9)(void *sender, void *data, size_t bytes, int tag, void *memory, void **request);
+        int (*v10)(void *sender, void *data, size_t bytes, int tag, void *memory, void *profile,
+                   void **request);
+    } isend;
+    union {
+        int (*v6)(void *receiver, int count, void **data, int *bytes, int *tags, void **memory,
+                  void **request);
+        int (*v9)(void *receiver, int count, void **data, size_t *bytes, int *tags, void **memory,
+                  void **request);
+        int (*v10)(void *receiver, int count, void **data, size_t *bytes, int *tags, void **memory,
+                   void **profiles, void **request);
+    } irecv;
+    int (*iflush)(void *receiver, int count, void **data, int *bytes, void **memory,
+                  void **request);
+    int (*test)(void *request, int *done, int *bytes);
+    int (*close_send)(void *sender);
+    int (*close_recv)(void *receiver);
+    int (*close_listen)(void *listener);
+    /* Since version 7. */
+    int (*get_device_mr)(void *comm, void *memory, void **on_gpu);
+    int (*irecv_consumed)(void *receiver, int count, void *request);
+    /* Since version 9. */
+    void (*make_virtual)(void); /* neither called nor provided here */
+    /* Since version 11. */
+    int (*finalize)(void *context);
+    void (*set_attributes)(void); /* neither called nor provided here */
 };
-typedef int (*net_call_devices)(int *count);
-typedef int (*net_call_get_properties)(int device, void *properties); /* in its own layout */
-union net_call_listen {
-    int (*v6)(int device, void *handle, void **listener);
-    int (*v11)(void *context, int device, void *handle, void **listener);
-};
-union net_call_connect {
-    int (*v6)(int device, void *handle, void **sender);
-    int (*v7)(int device, void *handle, void **sender, struct net_device_handle **on_gpu);
-    int (*v10)(int device, struct net_comm_config *config, void *handle, void **sender,
-               struct net_device_handle **on_gpu);
-    int (*v11)(void *context, int device, void *handle, void **sender,
-               struct net_device_handle **on_gpu);
-};
-union net_call_accept {
-    int (*v6)(void *listener, void **receiver);
-    int (*v7)(void *listener, void **receiver, struct net_device_handle **on_gpu);
-};
-union net_call_reg_mr {
-    int (*v6)(void *comm, void *data, int bytes, int type, void **memory);
-    int (*v8)(void *comm, void *data, size_t bytes, int type, void **memory);
-};
-typedef int (*net_call_reg_mr_dmabuf)(void *comm, void *data, size_t bytes, int type,
-                                      uint64_t offset, int fd, void **memory);
-typedef int (*net_call_dereg_mr)(void *comm, void *memory);
-union net_call_isend {
-    int (*v6)(void *sender, void *data, int bytes, int tag, void *memory, void **request);
-    int (*v9)(void *sender, void *data, size_t bytes, int tag, void *memory, void **request);
-    int (*v10)(void *sender, void *data, size_t bytes, int tag, void *memory, void *profile,
-               void **request);
-};
-union net_call_irecv {
-    int (*v6)(void *receiver, int count, void **data, int *bytes, int *tags, void **memory,
-              void **request);
-    int (*v9)(void *receiver, int count, void **data, size_t *bytes, int *tags, void **memory,
-              void **request);
-    int (*v10)(void *receiver, int count, void **data, size_t *bytes, int *tags, void **memory,
-               void **profiles, void **request);
-};
-typedef int (*net_call_iflush)(void *receiver, int count, void **data, int *bytes, void **memory,
-                               void **request);
-typedef int (*net_call_test)(void *request, int *done, int *bytes);
-typedef int (*net_call_close)(void *comm);
-typedef int (*net_call_get_device_mr)(void *comm, void *memory, void **on_gpu);
-typedef int (*net_call_irecv_consumed)(void *receiver, int count, void *request);
-typedef int (*net_call_finalize)(void *context);
-typedef void (*net_call_unused)(void); /* neither called nor provided here */
-
-/* --- tables -------------------------------------------------------------------------------- */
-
-#define NET_MEMBER(type, member) type member;
-
-/* The members in their order, by the version that brought them. */
-#define NET_TABLE_V6(X)                                                                            \
-    X(const char *, name)                                                                          \
-    X(union net_call_init, init)                                                                   \
-    X(net_call_devices, devices)                                                                   \
-    X(net_call_get_properties, get_properties)                                                     \
-    X(union net_call_listen, listen)                                                               \
-    X(union net_call_connect, connect)                                                             \
-    X(union net_call_accept, accept)                                                               \
-    X(union net_call_reg_mr, reg_mr)                                                               \
-    X(net_call_reg_mr_dmabuf, reg_mr_dmabuf)                                                       \
-    X(net_call_dereg_mr, dereg_mr)                                                                 \
-    X(union net_call_isend, isend)                                                                 \
-    X(union net_call_irecv, irecv)                                                                 \
-    X(net_call_iflush, iflush)                                                                     \
-    X(net_call_test, test)                                                                         \
-    X(net_call_close, close_send)                                                                  \
-    X(net_call_close, close_recv)                                                                  \
-    X(net_call_close, close_listen)
-#define NET_TABLE_V7(X)                                                                            \
-    NET_TABLE_V6(X)                                                                                \
-    X(net_call_get_device_mr, get_device_mr)                                                       \
-    X(net_call_irecv_consumed, irecv_consumed)
-#define NET_TABLE_V9(X)                                                                            \
-    NET_TABLE_V7(X)                                                                                \
-    X(net_call_unused, make_virtual)
-#define NET_TABLE_V11(X)                                                                           \
-    NET_TABLE_V9(X)                                                                                \
-    X(net_call_finalize, finalize)                                                                 \
-    X(net_call_unused, set_attributes)
-
-struct net_table_v6 {
-    NET_TABLE_V6(NET_MEMBER)
-};
-struct net_table_v7 { /* and 8 */
-    NET_TABLE_V7(NET_MEMBER)
-};
-struct net_table_v9 { /* and 10 */
-    NET_TABLE_V9(NET_MEMBER)
-};
-struct net_table_v11 { /* and 12 */
-    NET_TABLE_V11(NET_MEMBER)
-};
-
-/* --- sizes on every 64-bit Linux ----------------------------------------------------------- */
 
 _Static_assert(sizeof(struct net_properties_v12) == 128, "net_properties_v12");
-_Static_assert(sizeof(struct net_table_v6) == 17 * sizeof(void *), "net_table_v6");
-_Static_assert(sizeof(struct net_table_v7) == 19 * sizeof(void *), "net_table_v7");
-_Static_assert(sizeof(struct net_table_v9) == 20 * sizeof(void *), "net_table_v9");
-_Static_assert(sizeof(struct net_table_v11) == 22 * sizeof(void *), "net_table_v11");
+_Static_assert(offsetof(struct net_table, close_listen) == 16 * sizeof(void *), "version 6");
+_Static_assert(offsetof(struct net_table, irecv_consumed) == 18 * sizeof(void *), "versions 7, 8");
+_Static_assert(offsetof(struct net_table, make_virtual) == 19 * sizeof(void *), "versions 9, 10");
+_Static_assert(sizeof(struct net_table) == 22 * sizeof(void *), "versions 11, 12");
 
 #endif

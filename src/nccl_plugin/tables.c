@@ -190,13 +190,13 @@ static int iflush(void *receiver, int count, void **data, int *bytes, void **mem
     SINCE_V10, .init.v11 = init_v11, .listen.v11 = listen_v11, .connect.v11 = plugin_connect,      \
                .finalize = plugin_finalize
 
-EXPORTED struct net_table_v6 ncclNetPlugin_v6 = {
+EXPORTED struct net_table ncclNetPlugin_v6 = {
     OF_ALL_VERSIONS,        .init.v6 = init_v6,       .get_properties = get_properties_v6,
     .listen.v6 = listen_v6, .connect.v6 = connect_v6, .accept.v6 = accept_v6,
     .reg_mr.v6 = reg_mr_v6, .isend.v6 = isend_v6,     .irecv.v6 = irecv_v6,
 };
 
-EXPORTED struct net_table_v7 ncclNetPlugin_v7 = {
+EXPORTED struct net_table ncclNetPlugin_v7 = {
     SINCE_V7,
     .init.v6 = init_v6,
     .get_properties = get_properties_v7,
@@ -207,7 +207,7 @@ EXPORTED struct net_table_v7 ncclNetPlugin_v7 = {
     .irecv.v6 = irecv_v6,
 };
 
-EXPORTED struct net_table_v7 ncclNetPlugin_v8 = {
+EXPORTED struct net_table ncclNetPlugin_v8 = {
     SINCE_V8,
     .init.v6 = init_v6,
     .get_properties = get_properties_v8,
@@ -217,7 +217,7 @@ EXPORTED struct net_table_v7 ncclNetPlugin_v8 = {
     .irecv.v6 = irecv_v6,
 };
 
-EXPORTED struct net_table_v9 ncclNetPlugin_v9 = {
+EXPORTED struct net_table ncclNetPlugin_v9 = {
     SINCE_V8,
     .init.v6 = init_v6,
     .get_properties = get_properties_v9,
@@ -227,7 +227,7 @@ EXPORTED struct net_table_v9 ncclNetPlugin_v9 = {
     .irecv.v9 = irecv_v9,
 };
 
-EXPORTED struct net_table_v9 ncclNetPlugin_v10 = {
+EXPORTED struct net_table ncclNetPlugin_v10 = {
     SINCE_V10,
     .init.v10 = init_v10,
     .get_properties = get_properties_v9,
@@ -235,12 +235,12 @@ EXPORTED struct net_table_v9 ncclNetPlugin_v10 = {
     .connect.v10 = connect_v10,
 };
 
-EXPORTED struct net_table_v11 ncclNetPlugin_v11 = {
+EXPORTED struct net_table ncclNetPlugin_v11 = {
     SINCE_V11,
     .get_properties = get_properties_v11,
 };
 
-EXPORTED struct net_table_v11 ncclNetPlugin_v12 = {
+EXPORTED struct net_table ncclNetPlugin_v12 = {
     SINCE_V11,
     .get_properties = get_properties_v12,
 };

@@ -4,6 +4,6 @@
 
 #include "abi/net_tables.h"
 
-extern struct net_table_v11 ncclNetPlugin_v12;
+extern struct net_table ncclNetPlugin_v12;
 
 #endif

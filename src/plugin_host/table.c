@@ -31,7 +31,7 @@ static int plugin_result(const struct import_table *table, const char *call, int
 }
 
 /* The first member that is called here and missing, or NULL. All of a union are one pointer. */
-static const char *missing_member(const struct net_table_v11 *raw)
+static const char *missing_member(const struct net_table *raw)
 {
     return raw->devices == NULL          ? "devices"
            : raw->get_properties == NULL ? "getProperties"
@@ -57,7 +57,7 @@ int import_table_find(void *library, struct import_table *table)
 
     for (int version = NEWEST; version >= OLDEST; version--) {
         char symbol[32];
-        const struct net_table_v11 *raw;
+        const struct net_table *raw;
 
         snprintf(symbol, sizeof symbol, "ncclNetPlugin_v%d", version);
         raw = dlsym(library, symbol);
@@ -119,19 +119,18 @@ static int no_profiler(void **event, int type, void *parent, int64_t plugin, voi
 
 int import_table_init(struct import_table *table)
 {
-    const union net_call_init init = table->raw->init;
     struct net_comm_config config = {.traffic_class = NET_UNDEFINED};
     int result;
 
-    if (init.v6 == NULL)
+    if (table->raw->init.v6 == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "%s: its table has no init", table->name);
     if (table->version < 10)
-        result = init.v6(log_plugin_line);
+        result = table->raw->init.v6(log_plugin_line);
     else if (table->version == 10)
-        result = init.v10(log_plugin_line, no_profiler);
+        result = table->raw->init.v10(log_plugin_line, no_profiler);
     else /* lines of our own transport are ours already */
-        result = init.v11(&table->context, 0, &config, table->is_builtin ? NULL : log_plugin_line,
-                          no_profiler);
+        result = table->raw->init.v11(&table->context, 0, &config,
+                                      table->is_builtin ? NULL : log_plugin_line, no_profiler);
     return result == TCPX_SUCCESS ? import_table_check(table)
                                   : plugin_result(table, "init", result);
 }
@@ -205,20 +204,19 @@ int import_listen(const struct import_table *table, int device,
 int import_connect(const struct import_table *table, int device,
                    uint8_t handle[NET_TABLE_HANDLE_BYTES], void **sender)
 {
-    const union net_call_connect connect = table->raw->connect;
     struct net_comm_config config = {.traffic_class = NET_UNDEFINED};
     struct net_device_handle *on_gpu = NULL; /* as NCCL: a sender has nothing there */
     int result;
 
     *sender = NULL;
     if (table->version == 6)
-        result = connect.v6(device, handle, sender);
+        result = table->raw->connect.v6(device, handle, sender);
     else if (table->version < 10)
-        result = connect.v7(device, handle, sender, &on_gpu);
+        result = table->raw->connect.v7(device, handle, sender, &on_gpu);
     else if (table->version == 10)
-        result = connect.v10(device, &config, handle, sender, &on_gpu);
+        result = table->raw->connect.v10(device, &config, handle, sender, &on_gpu);
     else
-        result = connect.v11(table->context, device, handle, sender, &on_gpu);
+        result = table->raw->connect.v11(table->context, device, handle, sender, &on_gpu);
     return plugin_result(table, "connect", result);
 }
 
@@ -301,25 +299,23 @@ static int check_length(const struct import_table *table, size_t bytes)
 int import_isend(const struct import_table *table, void *sender, void *data, size_t bytes, int tag,
                  void *memory, void **request)
 {
-    const union net_call_isend isend = table->raw->isend;
     int result = check_length(table, bytes);
 
     *request = NULL;
     if (result != TCPX_SUCCESS)
         return result;
     if (table->version < 9)
-        result = isend.v6(sender, data, (int)bytes, tag, memory, request);
+        result = table->raw->isend.v6(sender, data, (int)bytes, tag, memory, request);
     else if (table->version == 9)
-        result = isend.v9(sender, data, bytes, tag, memory, request);
+        result = table->raw->isend.v9(sender, data, bytes, tag, memory, request);
     else
-        result = isend.v10(sender, data, bytes, tag, memory, NULL, request);
+        result = table->raw->isend.v10(sender, data, bytes, tag, memory, NULL, request);
     return plugin_result(table, "isend", result);
 }
 
 int import_irecv(const struct import_table *table, void *receiver, void *data, size_t bytes,
                  int tag, void *memory, void **request)
 {
-    const union net_call_irecv irecv = table->raw->irecv;
     int small = bytes <= INT_MAX ? (int)bytes : 0;
     int result = check_length(table, bytes);
 
@@ -327,11 +323,11 @@ int import_irecv(const struct import_table *table, void *receiver, void *data, s
     if (result != TCPX_SUCCESS)
         return result;
     if (table->version < 9)
-        result = irecv.v6(receiver, 1, &data, &small, &tag, &memory, request);
+        result = table->raw->irecv.v6(receiver, 1, &data, &small, &tag, &memory, request);
     else if (table->version == 9)
-        result = irecv.v9(receiver, 1, &data, &bytes, &tag, &memory, request);
+        result = table->raw->irecv.v9(receiver, 1, &data, &bytes, &tag, &memory, request);
     else
-        result = irecv.v10(receiver, 1, &data, &bytes, &tag, &memory, NULL, request);
+        result = table->raw->irecv.v10(receiver, 1, &data, &bytes, &tag, &memory, NULL, request);
     return plugin_result(table, "irecv", result);
 }
 

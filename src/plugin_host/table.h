@@ -13,11 +13,10 @@
 #include <stdbool.h>
 
 struct import_table {
-    const char *name; /* what the plugin calls itself */
-    int version;      /* 6 to 12 */
-    const struct net_table_v11
-        *raw;      /* in the plugin; an older version has its first members only */
-    void *context; /* from version 11 on */
+    const char *name;            /* what the plugin calls itself */
+    int version;                 /* 6 to 12 */
+    const struct net_table *raw; /* in the plugin; not all of it, where the version is older */
+    void *context;               /* from version 11 on */
     bool is_builtin;
 };
 

@@ -69,7 +69,7 @@ static enum gpu_pointer_kind kind_of(const void *address, size_t bytes)
 static int test_raw(const struct pair *pair, void *request, int *done, int *bytes)
 {
     CHECK(pair->table->version == 7);
-    return ((const struct net_table_v7 *)pair->table->raw)->test(request, done, bytes);
+    return pair->table->raw->test(request, done, bytes);
 }
 
 /* --- data ---------------------------------------------------------------------------------- */

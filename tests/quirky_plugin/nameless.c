@@ -6,5 +6,5 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-EXPORT struct net_table_v6 ncclNetPlugin_v6 = {.name = "nameless"};
-EXPORT struct net_table_v7 ncclNetPlugin_v8;
+EXPORT struct net_table ncclNetPlugin_v6 = {.name = "nameless"};
+EXPORT struct net_table ncclNetPlugin_v8;

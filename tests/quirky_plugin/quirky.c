@@ -1137,9 +1137,11 @@ static int quirky_properties(int device, void *properties)
 
 static int quirky_init(INIT_ARGUMENTS);
 
+/* A cast to the type of a member that is a union chooses the signature that the function has. */
+#define TYPE_OF(member) typeof(((struct net_table *)NULL)->member)
+
 /* Before init there is nothing else in it. */
-EXPORT struct net_table_v11 THE_TABLE = {.name = QUIRKY_NAME,
-                                         .init = (union net_call_init)quirky_init};
+EXPORT struct net_table THE_TABLE = {.name = QUIRKY_NAME, .init = (TYPE_OF(init))quirky_init};
 
 static int quirky_finalize(void *context UNUSED)
 {
@@ -1153,33 +1155,33 @@ static void behind_the_end(void)
     abort();
 }
 
-#define SINCE(version, type, member) QUIRKY_VERSION >= (version) ? (member) : (type)behind_the_end
+#define SINCE(version, member, value)                                                              \
+    .member = QUIRKY_VERSION >= (version) ? (value) : (TYPE_OF(member))behind_the_end
 
-/* A cast chooses the signature of the version that this one is built for. */
 static void complete_table(void)
 {
-    THE_TABLE = (struct net_table_v11){
+    THE_TABLE = (struct net_table){
         .name = QUIRKY_NAME,
-        .init = (union net_call_init)quirky_init,
+        .init = (TYPE_OF(init))quirky_init,
         .devices = quirky_devices,
         .get_properties = quirky_properties,
-        .listen = (union net_call_listen)quirky_listen,
-        .connect = (union net_call_connect)quirky_connect,
-        .accept = (union net_call_accept)quirky_accept,
-        .reg_mr = (union net_call_reg_mr)quirky_reg_mr,
+        .listen = (TYPE_OF(listen))quirky_listen,
+        .connect = (TYPE_OF(connect))quirky_connect,
+        .accept = (TYPE_OF(accept))quirky_accept,
+        .reg_mr = (TYPE_OF(reg_mr))quirky_reg_mr,
         .dereg_mr = quirky_dereg_mr,
-        .isend = (union net_call_isend)quirky_isend,
-        .irecv = (union net_call_irecv)quirky_irecv,
+        .isend = (TYPE_OF(isend))quirky_isend,
+        .irecv = (TYPE_OF(irecv))quirky_irecv,
         .iflush = quirky_iflush,
         .test = quirky_test,
         .close_send = quirky_close_send,
         .close_recv = quirky_close_recv,
         .close_listen = quirky_close_listen,
-        .get_device_mr = SINCE(7, net_call_get_device_mr, has_gpu ? quirky_get_device_mr : NULL),
-        .irecv_consumed = SINCE(7, net_call_irecv_consumed, has_gpu ? quirky_irecv_consumed : NULL),
-        .make_virtual = SINCE(9, net_call_unused, NULL),
-        .finalize = SINCE(11, net_call_finalize, quirky_finalize),
-        .set_attributes = SINCE(11, net_call_unused, NULL),
+        SINCE(7, get_device_mr, has_gpu ? quirky_get_device_mr : NULL),
+        SINCE(7, irecv_consumed, has_gpu ? quirky_irecv_consumed : NULL),
+        SINCE(9, make_virtual, NULL),
+        SINCE(11, finalize, quirky_finalize),
+        SINCE(11, set_attributes, NULL),
     };
 }
 
