@@ -54,6 +54,12 @@ struct nccl_vdevice_v12 {
 #define NCCL_PROPS_DEVICE                                                                          \
     int net_device_type;                                                                           \
     int net_device_version;
+#define NCCL_PROPS_FLUSH                                                                           \
+    NCCL_PROPS_HEAD                                                                                \
+    int reg_is_global;                                                                             \
+    int force_flush;                                                                               \
+    NCCL_PROPS_LINK                                                                                \
+    NCCL_PROPS_DEVICE
 #define NCCL_PROPS_LIMITS                                                                          \
     size_t max_p2p_bytes;                                                                          \
     size_t max_coll_bytes;
@@ -77,32 +83,20 @@ struct nccl_props_v8 {
 };
 
 struct nccl_props_v9 {
-    NCCL_PROPS_HEAD
-    int reg_is_global;
-    int force_flush;
-    NCCL_PROPS_LINK
-    NCCL_PROPS_DEVICE
+    NCCL_PROPS_FLUSH
     struct nccl_vdevice_v9 virtual_device;
     NCCL_PROPS_LIMITS
 };
 
 struct nccl_props_v11 {
-    NCCL_PROPS_HEAD
-    int reg_is_global;
-    int force_flush;
-    NCCL_PROPS_LINK
-    NCCL_PROPS_DEVICE
+    NCCL_PROPS_FLUSH
     struct nccl_vdevice_v9 virtual_device;
     NCCL_PROPS_LIMITS
     int max_multi_request_size;
 };
 
 struct nccl_props_v12 {
-    NCCL_PROPS_HEAD
-    int reg_is_global;
-    int force_flush;
-    NCCL_PROPS_LINK
-    NCCL_PROPS_DEVICE
+    NCCL_PROPS_FLUSH
     struct nccl_vdevice_v12 virtual_device;
     NCCL_PROPS_LIMITS
     int max_multi_request_size;
