@@ -288,7 +288,8 @@ static int on_message(struct tcpx_session *session, uint8_t type, uint64_t *numb
                     [DONE] = {1, on_done},
                     [GOODBYE] = {0, on_goodbye}};
 
-    if (type < OFFER || type > GOODBYE || bytes != messages[type].count * sizeof *numbers)
+    if (type > GOODBYE || messages[type].take == NULL ||
+        bytes != messages[type].count * sizeof *numbers)
         return error_set(TCPX_REMOTE_ERROR, "%s: a message of type %u and %zu bytes is none",
                          control_peer(session->control), type, bytes);
     for (size_t i = 0; i < messages[type].count; i++)

@@ -27,7 +27,7 @@ int tcpx_session_listen(const char *address, int port, const struct tcpx_session
     const char *wrong = out == NULL ? "tcpx_session_listen: listener is NULL" : NULL;
     int result = session_check_call(wrong, port, 0, options, &all);
 
-    if (result != TCPX_SUCCESS)
+    if (result != TCPX_SUCCESS || out == NULL)
         return result;
     listener = calloc(1, sizeof *listener);
     if (listener == NULL)

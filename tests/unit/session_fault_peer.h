@@ -393,8 +393,8 @@ static inline void send_agreement(struct player *player)
         return;
     }
     memset(bytes + odd_agreements[odd].at, odd_agreements[odd].byte, odd_agreements[odd].count);
-    send_frame(player, odd_agreements[odd].type, bytes,
-               (size_t)((int)length + odd_agreements[odd].longer));
+    length += (size_t)odd_agreements[odd].longer;
+    send_frame(player, odd_agreements[odd].type, bytes, length);
 }
 
 /* Reads on until the other side gives up, which sends why. */

@@ -694,12 +694,12 @@ static void test_moved(void **state)
 {
     static const unsigned chunks[] = {0, 1, 4, CHUNKS - 1, CHUNKS};
     static const unsigned messages[] = {0, 1, 2};
+    const unsigned *counts = transport.chunks ? chunks : messages;
     unsigned stages = transport.chunks ? COUNT_OF(chunks) : COUNT_OF(messages);
 
     (void)state;
     for (unsigned i = 0; i < stages; i++) {
-        struct script script = {.stage = MOVED,
-                                .count = transport.chunks ? chunks[i] : messages[i]};
+        struct script script = {.stage = MOVED, .count = counts[i]};
 
         STAGE("%u %s moved", script.count, transport.chunks ? "chunks" : "messages");
         run_roles(script, i);

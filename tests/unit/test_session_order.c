@@ -134,7 +134,7 @@ SESSION_CASE(a_tag_that_waits, SMALL_CHUNK, IN_BRIEF)
 {
     for (int way = 0; way < 2; way++) {
         bool sends = me->number == way;
-        struct tcpx_transfer *transfers[WINDOW];
+        struct tcpx_transfer *transfers[WINDOW] = {NULL};
         struct tcpx_transfer *other;
         struct tcpx_transfer *pieces;
         struct area area;
