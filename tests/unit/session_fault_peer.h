@@ -551,20 +551,6 @@ static inline void match(struct player *player)
 
 /* --- garbage ------------------------------------------------------------------------------- */
 
-static inline void send_long_header(struct player *player)
-{
-    const uint8_t header[CONTROL_HEADER_BYTES] = {OFFER, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f};
-
-    send_raw(player, header, sizeof header);
-}
-
-static inline void send_reserved_bytes(struct player *player)
-{
-    const uint8_t header[CONTROL_HEADER_BYTES] = {OFFER, 0, 9, 0, 24, 0, 0, 0};
-
-    send_raw(player, header, sizeof header);
-}
-
 /* More than either side keeps; the other side stops reading at some point. */
 static inline void send_many_offers(struct player *player)
 {
@@ -593,35 +579,35 @@ static inline void send_half_an_offer(struct player *player)
 /* Numbers of a frame: that of the tested side's transfer, and one of none. */
 enum { ITS_ID = 1000, NO_ID = 123456789 };
 
-/* What a peer sends that it may not: up to two frames of some numbers, or something else. */
+/* What a peer sends that it may not: frames, a header as it is, or what a function sends. */
 static const struct garbage {
     const char *name;
-    void (*send)(struct player *player); /* NULL: the frames */
     struct {
-        uint8_t type;
+        uint8_t type; /* 0: none */
         unsigned count;
         uint64_t numbers[2];
     } frames[2];
-    unsigned frame_count;
+    uint8_t header[CONTROL_HEADER_BYTES]; /* of zeros: none */
+    void (*send)(struct player *player);
 } garbage[] = {
-    {"an unknown type", NULL, {{UNKNOWN, 0, {0}}}, 1},
-    {"a short offer", NULL, {{OFFER, 2, {0}}}, 1},
-    {"an empty grant", NULL, {{GRANT, 0, {0}}}, 1},
-    {"a long acknowledgement", NULL, {{DONE, 3, {ITS_ID}}}, 1},
-    {"a header of too many bytes", send_long_header, {{0, 0, {0}}}, 0},
-    {"reserved bytes that are not zero", send_reserved_bytes, {{0, 0, {0}}}, 0},
-    {"a second agreement", send_agreement, {{0, 0, {0}}}, 0},
-    {"a second ready", NULL, {{READY, 0, {0}}}, 1},
-    {"a grant of nothing", NULL, {{GRANT, 1, {NO_ID}}}, 1},
-    {"two grants", NULL, {{GRANT, 1, {ITS_ID}}, {GRANT, 1, {ITS_ID}}}, 2},
-    {"a refusal of nothing", NULL, {{REFUSE, 2, {NO_ID, 1}}}, 1},
-    {"a refusal after a grant", NULL, {{GRANT, 1, {ITS_ID}}, {REFUSE, 2, {ITS_ID, 1}}}, 2},
-    {"an acknowledgement of nothing", NULL, {{DONE, 1, {NO_ID}}}, 1},
-    {"an early acknowledgement", NULL, {{DONE, 1, {ITS_ID}}}, 1},
-    {"too many offers", send_many_offers, {{0, 0, {0}}}, 0},
-    {"a refusal of the session", send_refusal, {{0, 0, {0}}}, 0},
-    {"a goodbye", NULL, {{GOODBYE, 0, {0}}}, 1},
-    {"half a message", send_half_an_offer, {{0, 0, {0}}}, 0},
+    {.name = "an unknown type", .frames = {{UNKNOWN, 0, {0}}}},
+    {.name = "a short offer", .frames = {{OFFER, 2, {0}}}},
+    {.name = "an empty grant", .frames = {{GRANT, 0, {0}}}},
+    {.name = "a long acknowledgement", .frames = {{DONE, 3, {ITS_ID}}}},
+    {.name = "a header of too many bytes", .header = {OFFER, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f}},
+    {.name = "reserved bytes that are not zero", .header = {OFFER, 0, 9, 0, 24, 0, 0, 0}},
+    {.name = "a second agreement", .send = send_agreement},
+    {.name = "a second ready", .frames = {{READY, 0, {0}}}},
+    {.name = "a grant of nothing", .frames = {{GRANT, 1, {NO_ID}}}},
+    {.name = "two grants", .frames = {{GRANT, 1, {ITS_ID}}, {GRANT, 1, {ITS_ID}}}},
+    {.name = "a refusal of nothing", .frames = {{REFUSE, 2, {NO_ID, 1}}}},
+    {.name = "a late refusal", .frames = {{GRANT, 1, {ITS_ID}}, {REFUSE, 2, {ITS_ID, 1}}}},
+    {.name = "an acknowledgement of nothing", .frames = {{DONE, 1, {NO_ID}}}},
+    {.name = "an early acknowledgement", .frames = {{DONE, 1, {ITS_ID}}}},
+    {.name = "too many offers", .send = send_many_offers},
+    {.name = "a refusal of the session", .send = send_refusal},
+    {.name = "a goodbye", .frames = {{GOODBYE, 0, {0}}}},
+    {.name = "half a message", .send = send_half_an_offer},
 };
 
 enum { GARBAGES = COUNT_OF(garbage), HALF_A_MESSAGE = GARBAGES - 1 };
@@ -633,7 +619,9 @@ static inline _Noreturn void play_garbage(struct player *player)
     player->id = await_type(player, OFFER, TO_PEER);
     if (sent->send != NULL)
         sent->send(player);
-    for (unsigned i = 0; i < sent->frame_count; i++) {
+    if (sent->header[0] != 0)
+        send_raw(player, sent->header, sizeof sent->header);
+    for (unsigned i = 0; i < 2 && sent->frames[i].type != 0; i++) {
         uint64_t first = sent->frames[i].numbers[0];
 
         send_numbers(player, sent->frames[i].type, sent->frames[i].count,

@@ -118,10 +118,8 @@ struct job {
     struct tcpx_transfer *transfer;
 };
 
-/* Both directions of both memories. */
-struct mix_areas {
-    struct area areas[2][2]; /* [receives][on GPU] */
-};
+/* Both directions of both memories: [receives][on GPU]. */
+typedef struct area mix_areas[2][2];
 
 /* Tags of any size, so that some meet wherever they are sorted into less than 2^62 places. */
 static inline uint64_t tag_from(uint64_t number)
@@ -164,31 +162,29 @@ static inline void place_jobs(struct job *jobs, uint32_t count, uint64_t used[2]
         }
 }
 
-static inline void fill_areas(const struct mix *mix, int side, struct mix_areas *all,
-                              struct job *jobs)
+static inline void fill_areas(const struct mix *mix, int side, mix_areas all, struct job *jobs)
 {
     for (int gpu = 0; gpu < 2; gpu++) {
-        memset(all->areas[0][gpu].expected, 0, all->areas[0][gpu].bytes);
-        area_poison(&all->areas[1][gpu]);
+        memset(all[0][gpu].expected, 0, all[0][gpu].bytes);
+        area_poison(&all[1][gpu]);
     }
     for (uint32_t i = 0; i < mix->count; i++) {
-        struct area *area = &all->areas[side != jobs[i].sender][jobs[i].on_gpu[side]];
+        struct area *area = &all[side != jobs[i].sender][jobs[i].on_gpu[side]];
 
         if (jobs[i].sender == side)
             pattern_copy(area->expected + jobs[i].place[side], jobs[i].lists[side].span,
                          mix->seed + i, 0);
     }
     for (int gpu = 0; gpu < 2; gpu++)
-        area_write(&all->areas[0][gpu], 0, all->areas[0][gpu].bytes);
+        area_write(&all[0][gpu], 0, all[0][gpu].bytes);
 }
 
 /* What should have come, into what is expected. */
-static inline void expect_jobs(const struct mix *mix, int side, struct mix_areas *all,
-                               struct job *jobs)
+static inline void expect_jobs(const struct mix *mix, int side, mix_areas all, struct job *jobs)
 {
     for (uint32_t i = 0; i < mix->count; i++) {
         struct job *job = &jobs[i];
-        struct area *area = &all->areas[1][job->on_gpu[side]];
+        struct area *area = &all[1][job->on_gpu[side]];
 
         if (job->sender != side)
             list_move(&job->lists[!side], mix->seed + i, &job->lists[side],
@@ -196,10 +192,9 @@ static inline void expect_jobs(const struct mix *mix, int side, struct mix_areas
     }
 }
 
-static inline void begin_job(struct tcpx_session *session, int side, struct mix_areas *all,
-                             struct job *job)
+static inline void begin_job(struct tcpx_session *session, int side, mix_areas all, struct job *job)
 {
-    const struct area *area = &all->areas[side != job->sender][job->on_gpu[side]];
+    const struct area *area = &all[side != job->sender][job->on_gpu[side]];
     struct list *list = &job->lists[side];
     struct tcpx_move move = {.memory = area->memory, .tag = job->tag};
 
@@ -307,7 +302,7 @@ static inline void finish_jobs(struct tcpx_session *session, struct job *jobs, u
 /* --- the whole ------------------------------------------------------------------------------ */
 
 static inline void begin_jobs(struct side *me, struct tcpx_session *session, const struct mix *mix,
-                              struct mix_areas *all, struct job *jobs)
+                              mix_areas all, struct job *jobs)
 {
     if (mix->begins == AT_ONCE) {
         for (uint32_t i = 0; i < mix->count; i++)
@@ -330,7 +325,7 @@ static inline void run_mix(struct side *me, struct tcpx_session *session, const 
     uint64_t random = mix->seed * 2654435761u + 99;
     struct job *jobs = calloc(mix->count, sizeof *jobs);
     uint64_t used[2][2][2] = {0};
-    struct mix_areas all;
+    mix_areas all;
 
     CHECK(jobs != NULL);
     for (uint32_t i = 0; i < mix->count; i++)
@@ -338,16 +333,16 @@ static inline void run_mix(struct side *me, struct tcpx_session *session, const 
     place_jobs(jobs, mix->count, used);
     for (int i = 0; i < 2; i++)
         for (int gpu = 0; gpu < 2; gpu++)
-            area_make(&all.areas[i][gpu], session, gpu == 1 && !mix->host_only,
+            area_make(&all[i][gpu], session, gpu == 1 && !mix->host_only,
                       used[me->number][i][gpu] + 100);
-    fill_areas(mix, me->number, &all, jobs);
-    begin_jobs(me, session, mix, &all, jobs);
+    fill_areas(mix, me->number, all, jobs);
+    begin_jobs(me, session, mix, all, jobs);
     finish_jobs(session, jobs, mix->count, mix->ends[me->number], &random);
-    expect_jobs(mix, me->number, &all, jobs);
+    expect_jobs(mix, me->number, all, jobs);
     for (int i = 0; i < 2; i++)
         for (int gpu = 0; gpu < 2; gpu++) {
-            CHECK_AREA(&all.areas[i][gpu], 0, all.areas[i][gpu].bytes);
-            area_drop(&all.areas[i][gpu], session);
+            CHECK_AREA(&all[i][gpu], 0, all[i][gpu].bytes);
+            area_drop(&all[i][gpu], session);
         }
     for (uint32_t i = 0; i < mix->count; i++) {
         list_free(&jobs[i].lists[0]);
