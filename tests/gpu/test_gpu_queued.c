@@ -6,10 +6,8 @@
  * of a single byte are the exception (gpu.h), but no longer message is cut so that one is left.
  * Runs on a real GPU, and on the stand-in driver, which has the same channel.
  */
-#include "gpu/gpu.h"
 #include "tests/spinning_kernel.h"
-#include "tests/support/pair.h"
-#include "tests/unit/net_traffic.h"
+#include "tests/support/gpu_pair.h"
 
 #include <sched.h>
 
@@ -17,18 +15,12 @@ enum {
     LARGEST = 4 << 20,
     MARGIN = 64,
     ROOM = LARGEST + 4 * MARGIN,
-    MARK = 0xaa,
     WAIT_MS = 2000, /* less than the kernel spins */
     AT_ONCE = 6,    /* messages of a comm that are under way together */
 };
 
-static struct gpu *gpu;
-static struct gpu_stream *stream;
-static struct gpu_event *event;
 static struct gpu_memory device;
-static struct gpu_pinned near_end;
 static struct gpu_pinned far_end;
-static struct text text;
 static struct spinner spinner;
 
 /* Every size from 2 to 64, and those around what drivers treat differently. */
@@ -48,17 +40,14 @@ static int set_up(void)
 {
     struct gpu_scope scope;
 
-    text = text_create(LARGEST);
-    if (gpu_open(0, &gpu) != TCPX_SUCCESS || gpu_stream_create(gpu, &stream) != TCPX_SUCCESS ||
-        gpu_event_create(gpu, GPU_EVENT_PLAIN, &event) != TCPX_SUCCESS ||
-        gpu_memory_alloc(gpu, ROOM, 4096, &device) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(gpu, ROOM, GPU_PINNED_PLAIN, &near_end) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(gpu, ROOM, GPU_PINNED_PLAIN, &far_end) != TCPX_SUCCESS ||
-        gpu_enter(gpu, &scope) != TCPX_SUCCESS || !spinner_open(&spinner)) {
+    if (world_open(LARGEST, ROOM) != 0 ||
+        gpu_memory_alloc(world.gpu, ROOM, 4096, &device) != TCPX_SUCCESS ||
+        gpu_pinned_alloc(world.gpu, ROOM, GPU_PINNED_PLAIN, &far_end) != TCPX_SUCCESS ||
+        gpu_enter(world.gpu, &scope) != TCPX_SUCCESS || !spinner_open(&spinner)) {
         fprintf(stderr, "no GPU, or no kernel: %s\n", tcpx_last_error());
         return -1;
     }
-    gpu_leave(gpu, &scope);
+    gpu_leave(world.gpu, &scope);
     return 0;
 }
 
@@ -66,18 +55,13 @@ static int tear_down(void)
 {
     struct gpu_scope scope;
 
-    if (gpu_enter(gpu, &scope) == TCPX_SUCCESS) {
+    if (gpu_enter(world.gpu, &scope) == TCPX_SUCCESS) {
         spinner_close(&spinner);
-        gpu_leave(gpu, &scope);
+        gpu_leave(world.gpu, &scope);
     }
-    gpu_pinned_free(gpu, &near_end);
-    gpu_pinned_free(gpu, &far_end);
-    gpu_memory_free(gpu, &device);
-    gpu_event_destroy(event);
-    gpu_stream_destroy(stream);
-    gpu_close(gpu);
-    text_destroy(&text);
-    return 0;
+    gpu_pinned_free(world.gpu, &far_end);
+    gpu_memory_free(world.gpu, &device);
+    return world_close();
 }
 
 static void kernel_start(void)
@@ -85,9 +69,9 @@ static void kernel_start(void)
     struct gpu_scope scope;
     bool started;
 
-    assert_success(gpu_enter(gpu, &scope));
+    assert_success(gpu_enter(world.gpu, &scope));
     started = spinner_start(&spinner);
-    gpu_leave(gpu, &scope);
+    gpu_leave(world.gpu, &scope);
     assert_true(started);
 }
 
@@ -104,8 +88,8 @@ static void kernel_stop(void)
 /* What is on the stream is over soon, or never. */
 static bool drain(void)
 {
-    return gpu_event_record(event, stream) == TCPX_SUCCESS &&
-           gpu_event_wait(event, deadline_after_ms(WAIT_MS)) == TCPX_SUCCESS;
+    return gpu_event_record(world.event, world.stream) == TCPX_SUCCESS &&
+           gpu_event_wait(world.event, deadline_after_ms(WAIT_MS)) == TCPX_SUCCESS;
 }
 
 /* --- the GPU layer -----------------------------------------------------------------------------
@@ -115,27 +99,28 @@ static bool drain(void)
 static bool there_and_back(uint64_t bytes, unsigned number)
 {
     uint64_t at = MARGIN + number % 7;
-    uint8_t *from = (uint8_t *)near_end.host + MARGIN + number % 5;
+    uint8_t *from = (uint8_t *)world.window.host + MARGIN + number % 5;
     uint8_t *seen = far_end.host;
-    const uint8_t *message = text_of(&text, number);
+    const uint8_t *message = text_of(&world.text, number);
 
-    memset(far_end.host, MARK, bytes + 4 * MARGIN);
-    if (gpu_copy_to_device(stream, device.address, far_end.host, bytes + 4 * MARGIN) !=
+    memset(far_end.host, GPU_MARK, bytes + 4 * MARGIN);
+    if (gpu_copy_to_device(world.stream, device.address, far_end.host, bytes + 4 * MARGIN) !=
             TCPX_SUCCESS ||
         !drain())
         return false;
     memcpy(from, message, bytes);
-    if (gpu_copy_to_device(stream, device.address + at, from, bytes) != TCPX_SUCCESS || !drain())
+    if (gpu_copy_to_device(world.stream, device.address + at, from, bytes) != TCPX_SUCCESS ||
+        !drain())
         return false;
     memset(far_end.host, 0, bytes + 4 * MARGIN);
-    if (gpu_copy_to_host(stream, seen, device.address, bytes + 4 * MARGIN) != TCPX_SUCCESS ||
+    if (gpu_copy_to_host(world.stream, seen, device.address, bytes + 4 * MARGIN) != TCPX_SUCCESS ||
         !drain())
         return false;
     for (uint64_t i = 0; i < at; i++)
-        if (seen[i] != MARK)
+        if (seen[i] != GPU_MARK)
             return false;
     for (uint64_t i = at + bytes; i < bytes + 4 * MARGIN; i++)
-        if (seen[i] != MARK)
+        if (seen[i] != GPU_MARK)
             return false;
     return memcmp(seen + at, message, bytes) == 0;
 }
@@ -165,18 +150,19 @@ TEST(test_copies_out)
 {
     uint64_t wrong = 0;
 
-    memcpy(near_end.host, text_of(&text, 5), LARGEST);
-    assert_success(gpu_copy_to_device(stream, device.address, near_end.host, LARGEST));
+    memcpy(world.window.host, text_of(&world.text, 5), LARGEST);
+    assert_success(gpu_copy_to_device(world.stream, device.address, world.window.host, LARGEST));
     assert_true(drain());
     for (unsigned i = 0; i < SIZES && wrong == 0; i++) {
         uint64_t bytes = size_of(i);
         uint64_t at = bytes + i % 9 <= LARGEST ? i % 9 : 0;
         uint8_t *to = (uint8_t *)far_end.host + i % 3;
 
-        memset(to, MARK, bytes + 1);
+        memset(to, GPU_MARK, bytes + 1);
         kernel_start();
-        if (gpu_copy_to_host(stream, to, device.address + at, bytes) != TCPX_SUCCESS || !drain() ||
-            memcmp(to, text_of(&text, 5) + at, bytes) != 0 || to[bytes] != MARK)
+        if (gpu_copy_to_host(world.stream, to, device.address + at, bytes) != TCPX_SUCCESS ||
+            !drain() || memcmp(to, text_of(&world.text, 5) + at, bytes) != 0 ||
+            to[bytes] != GPU_MARK)
             wrong = bytes;
         kernel_stop();
     }
@@ -188,80 +174,49 @@ TEST(test_copies_out)
 /* --- comms -------------------------------------------------------------------------------------
  */
 
-/* Both ends' memory; in host memory, the same bytes of a pinned area that the GPU is not told of.
- */
-struct ends {
-    struct pair comms;
-    struct gpu_memory from;
-    struct gpu_memory to;
-    struct net_memory *from_memory;
-    struct net_memory *to_memory;
-    uint8_t *from_host;
-    uint8_t *to_host;
-};
-
 enum { STRIDE = LARGEST + 2 * MARGIN, AREA = AT_ONCE * STRIDE };
 
-static void ends_open(struct ends *ends, const struct net_link_options *options)
-{
-    *ends = (struct ends){.from_host = malloc(AREA), .to_host = malloc(AREA)};
-    assert_true(ends->from_host != NULL && ends->to_host != NULL);
-    ends->comms = pair_open(options);
-    assert_success(gpu_memory_alloc(gpu, AREA, 4096, &ends->from));
-    assert_success(gpu_memory_alloc(gpu, AREA, 4096, &ends->to));
-    assert_success(net_register(ends->comms.sender, (void *)(uintptr_t)ends->from.address, AREA,
-                                &ends->from_memory));
-    assert_success(net_register(ends->comms.receiver, (void *)(uintptr_t)ends->to.address, AREA,
-                                &ends->to_memory));
-}
-
-static void ends_close(struct ends *ends)
-{
-    net_deregister(ends->comms.sender, ends->from_memory);
-    net_deregister(ends->comms.receiver, ends->to_memory);
-    pair_close(&ends->comms);
-    gpu_memory_free(gpu, &ends->from);
-    gpu_memory_free(gpu, &ends->to);
-    free(ends->from_host);
-    free(ends->to_host);
-}
-
 /* Puts a message for each size where it is sent from, and marks where it is received. */
-static void ends_fill(struct ends *ends, const uint64_t *sizes)
+static void ends_fill(struct gpu_pair *ends, const uint64_t *sizes)
 {
+    const struct place *from = &ends->sender.place;
+    const struct place *to = &ends->receiver.place;
+
     for (unsigned i = 0; i < AT_ONCE; i++) {
         uint64_t at = (uint64_t)i * STRIDE;
         uint64_t bytes = sizes[i] + 2 * MARGIN;
 
-        memset(ends->from_host + at, MARK, bytes);
-        memset(ends->to_host + at, MARK, bytes);
-        memcpy(ends->from_host + at + i, text_of(&text, i), sizes[i]);
+        memset(from->host + at, GPU_MARK, bytes);
+        memset(to->host + at, GPU_MARK, bytes);
+        memcpy(from->host + at + i, text_of(&world.text, i), sizes[i]);
         assert_success(
-            gpu_copy_to_device(stream, ends->from.address + at, ends->from_host + at, bytes));
+            gpu_copy_to_device(world.stream, from->device.address + at, from->host + at, bytes));
         assert_success(
-            gpu_copy_to_device(stream, ends->to.address + at, ends->to_host + at, bytes));
+            gpu_copy_to_device(world.stream, to->device.address + at, to->host + at, bytes));
     }
     assert_true(drain());
 }
 
-static void post(struct ends *ends, bool from_gpu, bool to_gpu, const uint64_t *sizes,
+/* In its GPU memory, or in the host memory of the same place. */
+static struct net_buffer buffer_at(const struct gpu_end *end, bool in_gpu, uint64_t at,
+                                   uint64_t bytes)
+{
+    return (struct net_buffer){.data = in_gpu ? place_at(&end->place, at) : end->place.host + at,
+                               .bytes = bytes,
+                               .memory = in_gpu ? end->memory : NULL};
+}
+
+static void post(struct gpu_pair *ends, bool from_gpu, bool to_gpu, const uint64_t *sizes,
                  struct net_request *sends[AT_ONCE], struct net_request *receives[AT_ONCE])
 {
     for (unsigned i = 0; i < AT_ONCE; i++) {
-        uint64_t from = (uint64_t)i * STRIDE + i;
-        uint64_t to = (uint64_t)i * STRIDE + 1 + i % 3;
-        const struct net_buffer receive = {
-            .data = to_gpu ? (void *)(uintptr_t)(ends->to.address + to) : ends->to_host + to,
-            .bytes = sizes[i],
-            .memory = to_gpu ? ends->to_memory : NULL};
-        const struct net_buffer send = {.data = from_gpu
-                                                    ? (void *)(uintptr_t)(ends->from.address + from)
-                                                    : ends->from_host + from,
-                                        .bytes = sizes[i],
-                                        .memory = from_gpu ? ends->from_memory : NULL};
+        uint64_t at = (uint64_t)i * STRIDE;
+        const struct net_buffer receive =
+            buffer_at(&ends->receiver, to_gpu, at + 1 + i % 3, sizes[i]);
+        const struct net_buffer send = buffer_at(&ends->sender, from_gpu, at + i, sizes[i]);
 
-        assert_success(net_irecv_buffer(ends->comms.receiver, &receive, i, &receives[i]));
-        assert_success(net_isend_buffer(ends->comms.sender, &send, i, &sends[i]));
+        assert_success(net_irecv_buffer(ends->receiver.comm, &receive, i, &receives[i]));
+        assert_success(net_isend_buffer(ends->sender.comm, &send, i, &sends[i]));
     }
 }
 
@@ -273,42 +228,36 @@ static unsigned finish(struct net_request *sends[AT_ONCE], struct net_request *r
 
     while (left > 0 && !deadline_passed(deadline)) {
         left = 0;
-        for (unsigned i = 0; i < 2 * AT_ONCE; i++) {
-            struct net_request **request = i < AT_ONCE ? &sends[i] : &receives[i - AT_ONCE];
-            bool done = false;
-
-            if (*request == NULL)
-                continue;
-            assert_success(net_test(*request, &done, NULL));
-            if (done)
-                *request = NULL;
-            left += !done;
+        for (unsigned i = 0; i < AT_ONCE; i++) {
+            left += !request_is_done(&sends[i]);
+            left += !request_is_done(&receives[i]);
         }
         sched_yield();
     }
     return left;
 }
 
-static bool has_arrived(struct ends *ends, bool to_gpu, unsigned number, uint64_t bytes)
+static bool has_arrived(struct gpu_pair *ends, bool to_gpu, unsigned number, uint64_t bytes)
 {
     uint64_t at = 1 + number % 3;
     uint64_t all = bytes + 2 * MARGIN;
-    uint8_t *here = ends->to_host + (uint64_t)number * STRIDE;
+    uint8_t *here = ends->receiver.place.host + (uint64_t)number * STRIDE;
 
     if (to_gpu) {
         memset(here, 0, all);
-        if (gpu_copy_to_host(stream, here, ends->to.address + (uint64_t)number * STRIDE, all) !=
-                TCPX_SUCCESS ||
+        if (gpu_copy_to_host(world.stream, here,
+                             ends->receiver.place.device.address + (uint64_t)number * STRIDE,
+                             all) != TCPX_SUCCESS ||
             !drain())
             return false;
     }
     for (uint64_t k = 0; k < all; k++)
-        if ((k < at || k >= at + bytes) && here[k] != MARK)
+        if ((k < at || k >= at + bytes) && here[k] != GPU_MARK)
             return false;
-    return memcmp(here + at, text_of(&text, number), bytes) == 0;
+    return memcmp(here + at, text_of(&world.text, number), bytes) == 0;
 }
 
-static bool all_arrived(struct ends *ends, bool to_gpu, const uint64_t *sizes)
+static bool all_arrived(struct gpu_pair *ends, bool to_gpu, const uint64_t *sizes)
 {
     for (unsigned i = 0; i < AT_ONCE; i++)
         if (!has_arrived(ends, to_gpu, i, sizes[i]))
@@ -317,7 +266,7 @@ static bool all_arrived(struct ends *ends, bool to_gpu, const uint64_t *sizes)
 }
 
 /* Once without the kernel, so that all that is made at the first use is there, as under NCCL. */
-static void move_while_it_spins(struct ends *ends, bool from_gpu, bool to_gpu,
+static void move_while_it_spins(struct gpu_pair *ends, bool from_gpu, bool to_gpu,
                                 const uint64_t *sizes, bool spins)
 {
     struct net_request *sends[AT_ONCE];
@@ -347,12 +296,14 @@ static void move_all(const struct net_link_options *options, bool from_gpu, bool
                                               {24576, 32767, 32768, 32769, 49152, 65535},
                                               {65537, 131073, 262145, 524289, 1048577, LARGEST - 1},
                                               {2, 4097, 16385, 32769, 98305, 2097153}};
-    struct ends ends;
+    struct gpu_pair ends;
 
-    ends_open(&ends, options);
+    gpu_pair_open(&ends, options, AREA);
+    gpu_pair_register(&ends);
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         move_while_it_spins(&ends, from_gpu, to_gpu, sizes[i], i > 0);
-    ends_close(&ends);
+    gpu_pair_close(&ends);
+    gpu_pair_free(&ends);
 }
 
 static const struct {
@@ -360,26 +311,21 @@ static const struct {
     enum wire_framing framing;
 } ways[] = {{1, WIRE_INLINE}, {3, WIRE_INLINE}, {3, WIRE_SEPARATE}};
 
-static struct net_link_options options_of(unsigned way)
+static const struct net_link_options *options_of(unsigned way)
 {
-    return (struct net_link_options){.sockets = ways[way].sockets,
-                                     .match = WIRE_MATCH_TAG,
-                                     .framing = ways[way].framing,
-                                     .eager_limit = 4096,
-                                     .eager_credit = 65536,
-                                     .largest_slice = 256 << 10,
-                                     .timeout_ms = 60000,
-                                     .handshake_ms = 5000};
+    static struct net_link_options options;
+
+    options = *PAIR_OPTIONS(.sockets = ways[way].sockets, .framing = ways[way].framing,
+                            .largest_slice = 256 << 10);
+    return &options;
 }
 
 TEST(test_comms)
 {
     for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
-        const struct net_link_options options = options_of(i);
-
-        move_all(&options, true, true);
-        move_all(&options, false, true);
-        move_all(&options, true, false);
+        move_all(options_of(i), true, true);
+        move_all(options_of(i), false, true);
+        move_all(options_of(i), true, false);
     }
 }
 
@@ -389,12 +335,12 @@ TEST(test_single_bytes)
     static const uint64_t sizes[AT_ONCE] = {1, 1, 7, 1, 4097, 1};
 
     for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
-        const struct net_link_options options = options_of(i);
         struct net_request *sends[AT_ONCE];
         struct net_request *receives[AT_ONCE];
-        struct ends ends;
+        struct gpu_pair ends;
 
-        ends_open(&ends, &options);
+        gpu_pair_open(&ends, options_of(i), AREA);
+        gpu_pair_register(&ends);
         move_while_it_spins(&ends, true, true, sizes, false);
         ends_fill(&ends, sizes);
         kernel_start();
@@ -402,7 +348,8 @@ TEST(test_single_bytes)
         kernel_stop();
         assert_int_equal(finish(sends, receives), 0);
         assert_true(all_arrived(&ends, true, sizes));
-        ends_close(&ends);
+        gpu_pair_close(&ends);
+        gpu_pair_free(&ends);
     }
 }
 
@@ -420,14 +367,15 @@ TEST(test_a_plain_copy)
     *(void **)&copy = dlsym(library, "cuMemcpyHtoDAsync_v2");
     assert_true(copy != NULL);
     kernel_start();
-    assert_success(gpu_enter(gpu, &scope));
+    assert_success(gpu_enter(world.gpu, &scope));
     assert_int_equal(/* NOLINT(clang-analyzer-core.CallAndMessage): dlsym() has set it */
-                     copy(device.address, near_end.host, 8, gpu_stream_native(stream)), 0);
-    gpu_leave(gpu, &scope);
-    assert_success(gpu_event_record(event, stream));
-    done = gpu_event_wait(event, deadline_after_ms(100)) == TCPX_SUCCESS;
+                     copy(device.address, world.window.host, 8, gpu_stream_native(world.stream)),
+                     0);
+    gpu_leave(world.gpu, &scope);
+    assert_success(gpu_event_record(world.event, world.stream));
+    done = gpu_event_wait(world.event, deadline_after_ms(100)) == TCPX_SUCCESS;
     kernel_stop();
-    assert_success(gpu_event_wait(event, deadline_after_ms(WAIT_MS)));
+    assert_success(gpu_event_wait(world.event, deadline_after_ms(WAIT_MS)));
     print_message("# a plain copy of 8 bytes %s here\n",
                   done ? "does not wait" : "waits for the kernel");
     if (dlsym(library, "fakecuda_calls") != NULL)

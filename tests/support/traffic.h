@@ -101,7 +101,7 @@ void traffic_destroy(struct traffic *traffic);
 bool traffic_turn(struct traffic *traffic);
 bool traffic_is_over(const struct traffic *traffic);
 /* Turns until it is over, or there is a problem. A thread can begin here. */
-void *traffic_run(void *traffic);
+void *traffic_run(void *argument);
 
 /* Fails the test if there was a problem. */
 void traffic_must_be_fine(const struct traffic *traffic, const char *where);
