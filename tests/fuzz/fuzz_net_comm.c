@@ -61,7 +61,6 @@ struct said {
 };
 
 struct outbox {
-    uint8_t bytes[OUTBOX];
     size_t length;
     uint64_t total; /* ever put here */
     bool fin;
@@ -69,7 +68,6 @@ struct outbox {
 };
 
 struct inbox {
-    uint8_t bytes[INBOX];
     size_t length;
     size_t parsed;
     bool early; /* what stands here first has overtaken its OPEN */
@@ -100,9 +98,8 @@ static struct {
     bool clean;     /* every byte so far was well-formed */
     bool must_fail; /* a rule was broken that needs no state to see */
     struct said said[MOST_NUMBERS];
-    uint8_t said_map[MOST_NUMBERS][MOST_ROOM]; /* in order: which bytes were sent */
-    unsigned eager_tags;                       /* bits: tags that have had an EAGER */
-    struct outbox out[MOST_SOCKETS + 1];       /* the last one: the reverse socket */
+    unsigned eager_tags;                 /* bits: tags that have had an EAGER */
+    struct outbox out[MOST_SOCKETS + 1]; /* the last one: the reverse socket */
 
     /* against a receiver */
     bool honest; /* messages in order: no rule was broken, as a sender can know */
@@ -126,10 +123,15 @@ static struct {
     uint64_t covered[MOST_MESSAGES];
     uint8_t map[MOST_MESSAGES][MOST_ROOM];
     unsigned slot_of_post[256]; /* which message a posted receive gets */
-    struct slice expected[MOST_SOCKETS][MOST_SLICES];
     unsigned expected_count[MOST_SOCKETS];
     unsigned expected_at[MOST_SOCKETS];
 } now;
+
+/* Large, and so not cleared as a whole before each input. */
+static uint8_t said_map[MOST_NUMBERS][MOST_ROOM]; /* in order: which bytes were sent */
+static uint8_t out_bytes[MOST_SOCKETS + 1][OUTBOX];
+static uint8_t in_bytes[MOST_SOCKETS][INBOX];
+static struct slice expected[MOST_SOCKETS][MOST_SLICES];
 
 static uint8_t *slots;
 
@@ -373,11 +375,11 @@ static void flush(unsigned socket, size_t most)
 
     if (length == 0 || out->shut)
         return;
-    sent = send(raw_fd(socket), out->bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+    sent = send(raw_fd(socket), out_bytes[socket], length, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent <= 0)
         return;
     out->length -= (size_t)sent;
-    memmove(out->bytes, out->bytes + sent, out->length);
+    memmove(out_bytes[socket], out_bytes[socket] + sent, out->length);
 }
 
 /* False if there is no place any more, so that the step is left out as a whole. */
@@ -385,14 +387,14 @@ static bool has_place(unsigned socket, size_t bytes)
 {
     const struct outbox *out = &now.out[socket];
 
-    return !out->shut && out->length + bytes <= sizeof out->bytes;
+    return !out->shut && out->length + bytes <= OUTBOX;
 }
 
 static void put(unsigned socket, const void *bytes, size_t length)
 {
     struct outbox *out = &now.out[socket];
 
-    memcpy(out->bytes + out->length, bytes, length);
+    memcpy(out_bytes[socket] + out->length, bytes, length);
     out->length += length;
     out->total += length;
     if (out->fin && now.clean)
@@ -491,7 +493,7 @@ static void note_piece(uint32_t sequence, uint64_t total, bool eager, bool on_cr
                        uint64_t offset, uint64_t length)
 {
     struct said *said = &now.said[sequence];
-    uint8_t *map = now.said_map[sequence];
+    uint8_t *map = said_map[sequence];
 
     if (!now.clean)
         return;
@@ -571,7 +573,7 @@ static bool send_slice(unsigned socket, const struct wire_record *record)
 static bool next_piece(struct wire_record *record)
 {
     const struct said *said = &now.said[record->sequence];
-    const uint8_t *map = now.said_map[record->sequence];
+    const uint8_t *map = said_map[record->sequence];
     uint64_t most = record->length;
 
     if (said->opened) {
@@ -895,14 +897,14 @@ static void hear_slice_bytes(const struct slice *slice, const uint8_t *bytes)
 static bool hear_one(unsigned socket)
 {
     struct inbox *in = &now.in[socket];
-    const uint8_t *bytes = in->bytes + in->parsed;
+    const uint8_t *bytes = in_bytes[socket] + in->parsed;
     size_t have = in->length - in->parsed;
     bool separate = now.link.framing == WIRE_SEPARATE;
     struct wire_record record;
     size_t payload = 0;
 
     if (separate && socket > 0) {
-        const struct slice *slice = &now.expected[socket][now.expected_at[socket]];
+        const struct slice *slice = &expected[socket][now.expected_at[socket]];
 
         if (now.expected_at[socket] == now.expected_count[socket] || have < slice->length)
             return false;
@@ -933,7 +935,7 @@ static bool hear_one(unsigned socket)
         PROMISE(separate ? record.socket > 0 && record.socket < now.link.sockets
                          : record.socket == socket);
         if (separate)
-            now.expected[record.socket][now.expected_count[record.socket]++] = slice;
+            expected[record.socket][now.expected_count[record.socket]++] = slice;
         else
             hear_slice_bytes(&slice, bytes);
     } else if (record.type == WIRE_FIN) {
@@ -964,8 +966,8 @@ static bool drain(void)
         struct inbox *in = &now.in[i];
         ssize_t got = 1;
 
-        while (got > 0 && in->length < sizeof in->bytes) {
-            got = recv(now.raw.forward[i], in->bytes + in->length, sizeof in->bytes - in->length,
+        while (got > 0 && in->length < INBOX) {
+            got = recv(now.raw.forward[i], in_bytes[i] + in->length, INBOX - in->length,
                        MSG_DONTWAIT);
             if (got > 0)
                 in->length += (size_t)got;
@@ -984,42 +986,18 @@ static bool drain(void)
 
 static void peer_of_receiver(uint8_t what, unsigned socket)
 {
-    /* With separate framing another socket has no records that could be misplaced. */
-    unsigned open_socket = what & 8 && now.link.framing == WIRE_INLINE ? socket : 0;
+    /* With tags; in order, which has more to say with slices. */
+    static void (*const puts_what[2][8])(unsigned) = {
+        {put_open, put_open, put_eager, put_slice, put_slice, put_too_long, put_fin, put_abort},
+        {put_open, put_slice_in_order, put_eager_in_order, put_slice_in_order, put_slice_in_order,
+         put_too_long, put_fin, put_abort}};
+    void (*put_it)(unsigned) = puts_what[in_order()][what % 8];
 
-    switch (what % 8) {
-    case 0:
-        put_open(open_socket);
-        break;
-    case 1:
-        if (in_order()) /* which has more to say with slices */
-            put_slice_in_order(socket);
-        else
-            put_open(open_socket);
-        break;
-    case 2:
-        if (in_order())
-            put_eager_in_order(open_socket);
-        else
-            put_eager(open_socket);
-        break;
-    case 3:
-    case 4:
-        if (in_order())
-            put_slice_in_order(socket);
-        else
-            put_slice(socket);
-        break;
-    case 5:
-        put_too_long(0);
-        break;
-    case 6:
-        put_fin(socket);
-        break;
-    default:
-        put_abort(socket);
-        break;
-    }
+    /* With separate framing another socket has no records that could be misplaced. */
+    if ((put_it == put_open || put_it == put_eager || put_it == put_eager_in_order) &&
+        (!(what & 8) || now.link.framing != WIRE_INLINE))
+        socket = 0;
+    put_it(put_it == put_too_long ? 0 : socket);
 }
 
 static void peer_of_sender(uint8_t what)
@@ -1214,33 +1192,13 @@ static void prepare(void)
 
 static void forget(void)
 {
-    for (unsigned i = 0; i < MOST_SOCKETS; i++) {
-        now.in[i].length = now.in[i].parsed = 0;
-        now.in[i].early = now.in[i].fin = now.in[i].end = false;
-        now.expected_count[i] = now.expected_at[i] = 0;
-    }
-    for (unsigned i = 0; i <= MOST_SOCKETS; i++) {
-        now.out[i].length = now.out[i].total = 0;
-        now.out[i].fin = now.out[i].shut = false;
-    }
-    memset(now.messages, 0, sizeof now.messages);
     for (unsigned i = 0; i < MOST_NUMBERS; i++)
         if (now.said[i].opened)
-            memset(now.said_map[i], 0, sizeof now.said_map[i]);
-    memset(now.said, 0, sizeof now.said);
-    memset(now.seen, 0, sizeof now.seen);
-    memset(now.sent_on_credit, 0, sizeof now.sent_on_credit);
-    memset(now.whole, 0, sizeof now.whole);
-    memset(now.covered, 0, sizeof now.covered);
-    memset(now.map, 0, sizeof now.map);
+            memset(said_map[i], 0, sizeof said_map[i]);
+    memset(&now, 0, sizeof now);
     for (unsigned i = 0; i < 256; i++)
         now.slot_of_post[i] = MOST_MESSAGES;
-    now.count = now.post_count = now.eager_tags = 0;
-    now.done = now.freed_told = now.charged = now.heard_freed = now.most_kept = 0;
-    now.heard_bytes = now.heard_posts = 0;
-    now.heard_abort = false;
     now.clean = true;
-    now.must_fail = false;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
