@@ -27,12 +27,6 @@ enum {
 static uint8_t source[BYTES];
 static uint8_t arrived[2][BYTES];
 
-static void fill(void)
-{
-    for (size_t i = 0; i < BYTES; i++)
-        source[i] = (uint8_t)(i * 7 + i / 251);
-}
-
 /* Whether it went well; if not, it has a text. */
 static bool went_well(int result)
 {
@@ -44,14 +38,8 @@ static bool went_well(int result)
 
 /* --- a comm --------------------------------------------------------------------------------- */
 
-static const struct net_link_options link_options = {.sockets = 3,
-                                                     .match = WIRE_MATCH_TAG,
-                                                     .framing = WIRE_INLINE,
-                                                     .eager_limit = 4096,
-                                                     .eager_credit = 32768,
-                                                     .largest_slice = 65536,
-                                                     .timeout_ms = 60000,
-                                                     .handshake_ms = 2000};
+static const struct net_link_options link_options =
+    PAIR_DEFAULTS(.sockets = 3, .eager_credit = 32768, .handshake_ms = 2000);
 
 static uint64_t message_bytes(int number)
 {
@@ -142,10 +130,8 @@ static bool run_comm(void)
     well = went_well(net_comm_create(&receiving, NET_RECEIVER, &receiver)) && well;
     for (int i = 0; i < MESSAGES && well; i++)
         well = move_one(sender, receiver, i);
-    if (sender != NULL)
-        net_comm_close(sender);
-    if (receiver != NULL)
-        net_comm_close(receiver);
+    net_comm_close(sender);
+    net_comm_close(receiver);
     return well;
 }
 
@@ -401,7 +387,7 @@ TEST(test_memory_of_a_session)
 
 static int begin_suite(void)
 {
-    fill();
+    fill_bytes(source, BYTES);
     return 0;
 }
 
