@@ -603,9 +603,8 @@ static int begin_suite(void)
     kinds = KINDS;
     forget_environment();
     setenv("QUIRKY_STEERED", "0", 1); /* here host memory is received into, too */
-    child_begin();
     child_limit_ms = CASE_LIMIT_MS;
-    return 0;
+    return child_begin();
 }
 
 SUITE(.name = "import-cuda", .begin = begin_suite);

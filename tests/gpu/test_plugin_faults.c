@@ -744,8 +744,7 @@ static int begin_suite(void)
     forget_environment();
     if (pipe(pipe_ends) != 0)
         return 1;
-    child_begin();
-    return 0;
+    return child_begin();
 }
 
 SUITE(.name = "plugin-faults", .begin = begin_suite);

@@ -94,8 +94,10 @@ TEST(test_a_refusal_in_parts)
     }
 }
 
-int main(void)
+static int begin_suite(void)
 {
     calls_reset();
-    return cases_run("links in parts", NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "links in parts", .begin = begin_suite);

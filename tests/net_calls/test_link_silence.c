@@ -202,8 +202,10 @@ TEST(test_strangers_are_not_kept)
     net_listener_close(listener);
 }
 
-int main(void)
+static int begin_suite(void)
 {
     calls_reset();
-    return cases_run("silence while a link is made", NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "silence while a link is made", .begin = begin_suite);

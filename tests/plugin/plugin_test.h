@@ -290,22 +290,20 @@ enum {
 
 #define VERSION(number) (1 << (number))
 
-/* `entries` has room for all versions. */
-static inline void plugin_enter(struct suite_test *entries, const char *name,
-                                CMUnitTestFunction function, int versions, int line)
+static inline void plugin_enter(const char *name, CMUnitTestFunction function, int versions,
+                                int line)
 {
     static char names[256][80];
     static size_t count;
 
-    for (int version = FIRST_VERSION; version <= LAST_VERSION; version++, entries++)
+    for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
         if ((versions & VERSION(version)) != 0 && count < COUNT_OF(names)) {
             intptr_t state = version | (versions & (IN_HOST_MODE | IN_UNPACK_MODE));
 
             snprintf(names[count], sizeof names[count], "%s_v%d", name, version);
-            entries->test = (struct CMUnitTest){
-                .name = names[count++], .test_func = function, .initial_state = (void *)state};
-            entries->line = line;
-            suite_add(entries);
+            suite_add(line, (struct CMUnitTest){.name = names[count++],
+                                                .test_func = function,
+                                                .initial_state = (void *)state});
         }
 }
 
@@ -323,9 +321,7 @@ static inline const struct plugin *plugin_of(void *const *state)
     }                                                                                              \
     __attribute__((constructor)) static void enter_##name(void)                                    \
     {                                                                                              \
-        static struct suite_test entries[VERSIONS];                                                \
-                                                                                                   \
-        plugin_enter(entries, "test_" #name, test_##name, versions, __LINE__);                     \
+        plugin_enter("test_" #name, test_##name, versions, __LINE__);                              \
     }                                                                                              \
     static void case_##name(const struct plugin *plugin)
 

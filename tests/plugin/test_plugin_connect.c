@@ -687,8 +687,8 @@ VERSIONS_CASE(no_more_descriptors, VERSION(12))
 
 static int begin_suite(void)
 {
-    child_begin();
-    return stay_on_loopback();
+    stay_on_loopback();
+    return child_begin();
 }
 
 PLUGIN_SUITE("plugin connections", begin_suite);

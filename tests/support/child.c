@@ -91,7 +91,7 @@ static void child_share(void)
         _exit(1);
 }
 
-void child_begin(void)
+int child_begin(void)
 {
     struct child_order order;
     int ends[2];
@@ -106,7 +106,7 @@ void child_begin(void)
     child_socket = ends[pid == 0];
     close(ends[pid != 0]);
     if (pid != 0)
-        return;
+        return 0;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (recv(child_socket, &order, sizeof order, 0) == (ssize_t)sizeof order)
         child_serve(&order);

@@ -44,8 +44,8 @@ extern struct child_shared *child_shared;
 /* How long a child may take on an idle machine; 0: as long as its suite may. */
 extern unsigned child_limit_ms;
 
-/* First of all in main(). */
-void child_begin(void);
+/* First of all in main(), as the begin of a suite: 0. */
+int child_begin(void);
 
 /* Do the work of the functions below, which assert; -1: the system refused. */
 pid_t child_try_fork(child_run *run, const void *argument, size_t bytes);

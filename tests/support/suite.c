@@ -5,16 +5,24 @@
 /* Programs that have a main() of their own have no suite. */
 #pragma weak suite
 
-static struct suite_test *first_test;
+enum { MOST_TESTS = 256 };
 
-void suite_add(struct suite_test *test)
+static struct CMUnitTest tests[MOST_TESTS];
+static int lines[MOST_TESTS];
+static size_t test_count;
+
+void suite_add(int line, struct CMUnitTest test)
 {
-    struct suite_test **at = &first_test;
+    size_t at = test_count++;
 
-    while (*at != NULL && (*at)->line <= test->line)
-        at = &(*at)->next;
-    test->next = *at;
-    *at = test;
+    if (at == MOST_TESTS)
+        abort();
+    for (; at > 0 && lines[at - 1] > line; at--) {
+        tests[at] = tests[at - 1];
+        lines[at] = lines[at - 1];
+    }
+    tests[at] = test;
+    lines[at] = line;
 }
 
 static int set_up(void **state)
@@ -31,19 +39,13 @@ static int tear_down(void **state)
 
 __attribute__((weak)) int main(void)
 {
-    enum { MOST_TESTS = 256 };
-    static struct CMUnitTest tests[MOST_TESTS];
     int status = suite.begin != NULL ? suite.begin() : 0;
     size_t count = 0;
 
     if (status != 0)
         return status;
-    for (const struct suite_test *test = first_test; test != NULL; test = test->next) {
-        if (suite.wants != NULL && !suite.wants((intptr_t)test->test.initial_state))
-            continue;
-        if (count == MOST_TESTS)
-            abort();
-        tests[count++] = test->test;
-    }
+    for (size_t i = 0; i < test_count; i++)
+        if (suite.wants == NULL || suite.wants((intptr_t)tests[i].initial_state))
+            tests[count++] = tests[i];
     return _cmocka_run_group_tests(suite.name, tests, count, set_up, tear_down);
 }

@@ -26,23 +26,17 @@ extern const struct suite suite;
 
 #define SUITE(...) const struct suite suite = {__VA_ARGS__}
 
-struct suite_test {
-    struct CMUnitTest test;
-    int line;
-    struct suite_test *next;
-};
-
-void suite_add(struct suite_test *test);
+/* Behind all tests of lines that are not greater. A row of a table becomes a test by it, in begin.
+ */
+void suite_add(int line, struct CMUnitTest test);
 
 /* The members of struct CMUnitTest besides name and function. */
 #define SUITE_TEST(function, ...)                                                                  \
     static void function(void **state);                                                            \
     __attribute__((constructor)) static void function##_is_listed(void)                            \
     {                                                                                              \
-        static struct suite_test entry = {                                                         \
-            .test = {.name = #function, .test_func = function, __VA_ARGS__}, .line = __LINE__};    \
-                                                                                                   \
-        suite_add(&entry);                                                                         \
+        suite_add(__LINE__,                                                                        \
+                  (struct CMUnitTest){.name = #function, .test_func = function, __VA_ARGS__});     \
     }                                                                                              \
     static void function(__attribute__((unused)) void **state)
 

@@ -5,7 +5,7 @@
 #ifndef TCPX_TESTS_BOOTSTRAP_PEERS_H
 #define TCPX_TESTS_BOOTSTRAP_PEERS_H
 
-#include "tests/cases.h"
+#include "tests/support/suite.h"
 #include "tests/unit/net_pair.h"
 
 #include "session/bootstrap.h"
@@ -365,9 +365,8 @@ static inline void write_file(const char *path, const void *bytes, size_t count,
     close(fd);
 }
 
-static inline int make_secrets(void **state)
+static inline int make_secrets(void)
 {
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(secret_path, sizeof secret_path, "%s/secret", folder);
     snprintf(same_path, sizeof same_path, "%s/same", folder);
@@ -378,9 +377,8 @@ static inline int make_secrets(void **state)
     return 0;
 }
 
-static inline int remove_secrets(void **state)
+static inline int remove_secrets(void)
 {
-    (void)state;
     unlink(secret_path);
     unlink(same_path);
     unlink(other_path);

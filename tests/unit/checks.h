@@ -1,53 +1,12 @@
-/* Tests that register themselves with cmocka, and what many of them check. */
+/* What many tests check. */
 #ifndef TCPX_TESTS_UNIT_CHECKS_H
 #define TCPX_TESTS_UNIT_CHECKS_H
 
 #include "base/error.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include "tests/support/suite.h"
+
 #include <string.h>
-
-#include <cmocka.h>
-
-enum { MOST_TESTS = 64 };
-
-static struct CMUnitTest registered_tests[MOST_TESTS];
-static size_t registered_count;
-
-static inline void register_test(struct CMUnitTest test)
-{
-    if (registered_count == MOST_TESTS)
-        abort();
-    registered_tests[registered_count++] = test;
-}
-
-/* TEST(test_that_it_works) { ... }: tests_main() runs all of the program, in the file's order. */
-#define TEST_WITH(set_up, tear_down, name)                                                         \
-    static void name(void **state);                                                                \
-    __attribute__((constructor)) static void register_##name(void)                                 \
-    {                                                                                              \
-        register_test(                                                                             \
-            (struct CMUnitTest)cmocka_unit_test_setup_teardown(name, set_up, tear_down));          \
-    }                                                                                              \
-    static void name(void **state __attribute__((unused)))
-
-#define TEST(name) TEST_WITH(NULL, NULL, name)
-
-/* With a fixture of the whole program, which may be NULL. */
-static inline int tests_main_with(const char *name, CMFixtureFunction set_up,
-                                  CMFixtureFunction tear_down)
-{
-    return _cmocka_run_group_tests(name, registered_tests, registered_count, set_up, tear_down);
-}
-
-static inline int tests_main(const char *name)
-{
-    return tests_main_with(name, NULL, NULL);
-}
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 

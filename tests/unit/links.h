@@ -2,7 +2,7 @@
 #ifndef TCPX_TESTS_LINKS_H
 #define TCPX_TESTS_LINKS_H
 
-#include "tests/cases.h"
+#include "tests/support/suite.h"
 #include "tests/unit/net_pair.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
  * starts first; what is said when they do not; and that forked children and killed peers do no
  * harm.
  */
+#include "tests/support/child.h"
 #include "tests/unit/bootstrap_peers.h"
-#include "tests/unit/nursery.h"
 
 #include <fcntl.h>
 #include <net/if.h>
@@ -312,10 +312,10 @@ static void assert_exited(int status, const char *lacking)
 
 BOOTSTRAP_TEST(test_a_connect_that_meets_itself)
 {
-    assert_exited(nursery_wait(nursery_fork(connect_to_itself, NULL, 0)), "network");
+    assert_exited(child_wait(child_fork(connect_to_itself, NULL, 0)), "network");
 }
 
-/* The nursery waits for it only when it is told to. */
+/* The process that forks waits for it only when it is told to. */
 static bool is_zombie(pid_t pid)
 {
     char path[64];
@@ -358,7 +358,7 @@ static void connect_by_name(const uint8_t *argument)
         fprintf(stderr, "not refused: %s\n", error_text());
         _exit(3);
     }
-    atomic_store(&nursery_shared->flag, 1);
+    atomic_store(&child_shared->flag, 1);
     result = bootstrap_connect("tcpx-peer", port, NULL, IN_TIME, &control);
     if (result != TCPX_SUCCESS)
         fprintf(stderr, "%s: %s\n", tcpx_result_name(result), error_text());
@@ -378,9 +378,9 @@ BOOTSTRAP_TEST(test_a_name_of_several_addresses)
     memcpy(argument, &port, sizeof port);
     close(mkstemp(hosts_path));
     memcpy(argument + 2, hosts_path, sizeof hosts_path);
-    atomic_store(&nursery_shared->flag, 0);
-    pid = nursery_fork(connect_by_name, argument, sizeof argument);
-    while (atomic_load(&nursery_shared->flag) == 0 && !is_zombie(pid))
+    atomic_store(&child_shared->flag, 0);
+    pid = child_fork(connect_by_name, argument, sizeof argument);
+    while (atomic_load(&child_shared->flag) == 0 && !is_zombie(pid))
         nap_ms(1);
     nap_ms(MOMENT_MS); /* it has met nobody at any address */
     listener = listen_at("127.0.0.1", port, NULL);
@@ -389,14 +389,10 @@ BOOTSTRAP_TEST(test_a_name_of_several_addresses)
     } while (status == TCPX_IN_PROGRESS && !is_zombie(pid));
     if (status == TCPX_SUCCESS)
         control_close(control, 0);
-    status = nursery_wait(pid);
+    status = child_wait(pid);
     unlink(hosts_path);
     bootstrap_listener_close(listener);
     assert_exited(status, "mount");
 }
 
-int main(void)
-{
-    nursery_start();
-    return cases_run("bootstrap", NULL, NULL);
-}
+SUITE(.name = "bootstrap", .begin = child_begin);

@@ -3,8 +3,8 @@
  * 50 ms away find the listener: all of them get in. What strangers say differs: a byte, most of a
  * greeting, a whole greeting without a proof.
  */
+#include "tests/support/child.h"
 #include "tests/unit/bootstrap_peers.h"
-#include "tests/unit/nursery.h"
 
 #include <stdlib.h>
 
@@ -53,7 +53,7 @@ static void flood_run(const uint8_t *argument)
                         errno != EINPROGRESS))
             continue;
         if (send(*fd, bytes, flood.bytes, MSG_NOSIGNAL) > 0)
-            atomic_fetch_add(&nursery_shared->flag, 1);
+            atomic_fetch_add(&child_shared->flag, 1);
     }
 }
 
@@ -184,8 +184,8 @@ static void assert_all_get_in(uint16_t stranger_bytes, const char *secret)
 
     flood.port = bootstrap_port(listener);
     far_start(&far, flood.port);
-    atomic_store(&nursery_shared->flag, 0);
-    pid = nursery_fork(flood_run, &flood, sizeof flood);
+    atomic_store(&child_shared->flag, 0);
+    pid = child_fork(flood_run, &flood, sizeof flood);
     nap_ms(100); /* all places are taken */
     start = clock_now();
     for (int i = 0; i < PEERS; i++)
@@ -200,8 +200,8 @@ static void assert_all_get_in(uint16_t stranger_bytes, const char *secret)
             control_close(peers[i].control, 100);
     }
     kill(pid, SIGKILL);
-    nursery_wait(pid);
-    strangers = atomic_load(&nursery_shared->flag);
+    child_wait(pid);
+    strangers = atomic_load(&child_shared->flag);
     print_message("# %d of %d peers in %llu ms, among %d strangers of %u bytes\n", accepted, PEERS,
                   (unsigned long long)((clock_now() - start) / 1000000), strangers, stranger_bytes);
     far_end(&far);
@@ -228,8 +228,5 @@ TEST(test_those_who_greet)
         assert_all_get_in(bytes[i], NULL);
 }
 
-int main(void)
-{
-    nursery_start();
-    return cases_run("a flood of strangers", make_secrets, remove_secrets);
-}
+SUITE(.name = "a flood of strangers", .begin = child_begin, .set_up = make_secrets,
+      .tear_down = remove_secrets);

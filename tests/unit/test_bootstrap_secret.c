@@ -297,7 +297,4 @@ BOOTSTRAP_TEST(test_proofs)
     secret_free(other);
 }
 
-int main(void)
-{
-    return cases_run("secrets of the bootstrap", make_secrets, remove_secrets);
-}
+SUITE(.name = "secrets of the bootstrap", .set_up = make_secrets, .tear_down = remove_secrets);

@@ -276,7 +276,4 @@ STRANGERS_TEST(test_servers_that_were_not_ready)
     accept_waiting(&client, port, NULL);
 }
 
-int main(void)
-{
-    return cases_run("strangers at the bootstrap", NULL, NULL);
-}
+SUITE(.name = "strangers at the bootstrap");

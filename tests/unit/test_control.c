@@ -3,8 +3,8 @@
  * come; that what cannot be a message, a refusal and an end are errors that name the peer; and how
  * long a close may wait.
  */
+#include "tests/support/child.h"
 #include "tests/unit/bootstrap_peers.h"
-#include "tests/unit/nursery.h"
 
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -508,7 +508,7 @@ static pid_t fork_peer(void)
 {
     struct bootstrap_listener *listener = listen_at("127.0.0.1", 0, NULL);
     uint16_t port = bootstrap_port(listener);
-    pid_t pid = nursery_fork(connect_and_stay, &port, sizeof port);
+    pid_t pid = child_fork(connect_and_stay, &port, sizeof port);
 
     close_both(0);
     control = accept_peer(listener);
@@ -524,7 +524,7 @@ CONTROL_TEST(test_peer_killed_while_awaited)
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(await_message(control, 5), TCPX_REMOTE_ERROR);
     assert_says(control_peer(control));
-    (void)nursery_wait(pid);
+    (void)child_wait(pid);
 }
 
 /* With unread bytes at its side, and more that it has no room for. */
@@ -535,11 +535,7 @@ CONTROL_TEST(test_peer_killed_before_close)
     fill_the_way();
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_closes_at_once();
-    (void)nursery_wait(pid);
+    (void)child_wait(pid);
 }
 
-int main(void)
-{
-    nursery_start();
-    return cases_run("control connections", NULL, NULL);
-}
+SUITE(.name = "control connections", .begin = child_begin);

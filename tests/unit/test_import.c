@@ -540,9 +540,8 @@ static int begin_suite(void)
 {
     forget_environment();
     setenv("QUIRKY_CUDA", "0", 1); /* there may be a driver */
-    child_begin();
     child_limit_ms = CASE_LIMIT_MS;
-    return 0;
+    return child_begin();
 }
 
 SUITE(.name = "import", .begin = begin_suite);

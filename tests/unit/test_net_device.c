@@ -350,7 +350,7 @@ static void add_machine(void)
     make_physical("eth1");
 }
 
-#define TREE_TEST(name) TEST_WITH(make_root, remove_root, name)
+#define TREE_TEST(name) TEST_WITH(name, make_root, remove_root)
 
 TREE_TEST(test_order_without_a_filter)
 {
@@ -747,7 +747,4 @@ TREE_TEST(test_devices_of_this_machine)
     }
 }
 
-int main(void)
-{
-    return tests_main("net_device");
-}
+SUITE(.name = "net_device");

@@ -509,7 +509,4 @@ LINK_TEST(test_a_place_is_taken_once)
     assert_kept(first);
 }
 
-int main(void)
-{
-    return cases_run("links", NULL, NULL);
-}
+SUITE(.name = "links");

@@ -257,8 +257,7 @@ TEST(test_many_comms)
 static int begin_suite(void)
 {
     fill_bytes(data, sizeof data);
-    child_begin();
-    return 0;
+    return child_begin();
 }
 
 SUITE(.name = "processes", .begin = begin_suite);

@@ -622,10 +622,4 @@ TEST(test_session_tells)
     in_child(check_session, &plan);
 }
 
-static int begin_suite(void)
-{
-    child_begin();
-    return 0;
-}
-
-SUITE(.name = "net stages", .begin = begin_suite);
+SUITE(.name = "net stages", .begin = child_begin);

@@ -3,7 +3,7 @@
  * garbage, scans, silence, hellos drop by drop and hellos with a wrong token. Every honest link is
  * there in bounded time, every byte is right, and afterwards nothing of the strangers is left.
  */
-#include "tests/cases.h"
+#include "tests/support/suite.h"
 #include "tests/unit/net_traffic.h"
 
 #include <errno.h>
@@ -655,12 +655,11 @@ TEST(test_a_hello_behind_a_flood)
 }
 
 /* One comm first, so that what a process keeps for all of its comms is there already. */
-static int set_up(void **state)
+static int set_up(void)
 {
     struct siege siege = {.port_count = 0};
     struct old_comm old;
 
-    (void)state;
     usual.handshake_ms = HANDSHAKE_MS;
     make_old_comm(&siege, &old);
     net_comm_close(old.sender);
@@ -669,17 +668,18 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+static int tear_down(void)
 {
-    (void)state;
     text_destroy(&text);
     return 0;
 }
 
-int main(void)
+static int begin_suite(void)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        case_add(0, (struct CMUnitTest){rows[i].test, test_siege, NULL, NULL,
-                                        (void *)(uintptr_t)&rows[i]});
-    return cases_run("strangers", set_up, tear_down);
+        suite_add(0, (struct CMUnitTest){rows[i].test, test_siege, NULL, NULL,
+                                         (void *)(uintptr_t)&rows[i]});
+    return 0;
 }
+
+SUITE(.name = "strangers", .begin = begin_suite, .set_up = set_up, .tear_down = tear_down);

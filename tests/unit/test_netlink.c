@@ -480,7 +480,4 @@ TEST(test_children)
     netlink_close(&other);
 }
 
-int main(void)
-{
-    return tests_main("netlink");
-}
+SUITE(.name = "netlink");

@@ -535,7 +535,7 @@ static void expect_asked(uint8_t command, const uint32_t *words, size_t count)
 /* An attribute's header as one word. */
 #define HEAD(length, type) ((uint32_t)(length) | (uint32_t)(type) << 16)
 
-#define TELLING(name) TEST_WITH(NULL, stop_telling, name)
+#define TELLING(name) TEST_WITH(name, NULL, stop_telling)
 
 TELLING(test_binds)
 {
@@ -821,7 +821,4 @@ TEST(test_routes)
     assert_int_equal(ifindex, 4711);
 }
 
-int main(void)
-{
-    return tests_main("nic");
-}
+SUITE(.name = "nic");

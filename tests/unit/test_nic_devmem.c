@@ -171,7 +171,7 @@ static void expect_met(enum nic_devmem_need need, const char *words)
     assert_string_equal(devmem.needs[need].advice, "");
 }
 
-#define MACHINE_TEST(name) TEST_WITH(set_up, NULL, name)
+#define MACHINE_TEST(name) TEST_WITH(name, set_up, NULL)
 
 MACHINE_TEST(test_all_is_there)
 {
@@ -316,7 +316,4 @@ MACHINE_TEST(test_interfaces_that_cannot)
     assert_true(devmem.knows);
 }
 
-int main(void)
-{
-    return tests_main("devmem of a NIC");
-}
+SUITE(.name = "devmem of a NIC");

@@ -206,9 +206,11 @@ TEST(test_again_and_again)
     }
 }
 
-int main(void)
+static int begin_suite(void)
 {
     in_a_net = unshare(CLONE_NEWNET) == 0;
     asking = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    return tests_main("nic watch");
+    return 0;
 }
+
+SUITE(.name = "nic watch", .begin = begin_suite);

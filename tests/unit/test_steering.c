@@ -200,7 +200,7 @@ static void kill_one_and_wait(void)
     waitpid(kill_one(), NULL, 0);
 }
 
-#define FOLDER_TEST(name) TEST_WITH(set_up, tear_down, name)
+#define FOLDER_TEST(name) TEST_WITH(name, set_up, tear_down)
 
 /* --- rules of connections ------------------------------------------------------------------ */
 
@@ -874,7 +874,4 @@ FOLDER_TEST(test_name_spaces)
         skip_because("this takes CAP_NET_ADMIN");
 }
 
-int main(void)
-{
-    return tests_main("steering");
-}
+SUITE(.name = "steering");

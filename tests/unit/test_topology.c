@@ -94,7 +94,7 @@ static void expect_quota_with(const char *path, const char *text, int cpus)
     expect_quota(cpus);
 }
 
-#define TREE_TEST(name) TEST_WITH(make_root, remove_root, name)
+#define TREE_TEST(name) TEST_WITH(name, make_root, remove_root)
 
 /* --- the affinity mask --- */
 
@@ -550,7 +550,4 @@ TREE_TEST(test_pci_distance)
     assert_int_equal(topology_pci_distance("/etc", DEVICE), INT_MAX);
 }
 
-int main(void)
-{
-    return tests_main("topology");
-}
+SUITE(.name = "topology");

@@ -3,7 +3,7 @@
  * back as it was written, and that each field a peer may not send is refused in words, with the
  * outputs left alone.
  */
-#include "tests/cases.h"
+#include "tests/support/suite.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -674,12 +674,14 @@ static void refuse_record_rows(void **state)
 #define ADD_TESTS(table, function)                                                                 \
     for (size_t i = 0; i < COUNT_OF(table); i++)                                                   \
         if (i == 0 || strcmp((table)[i].test, (table)[i - 1].test) != 0)                           \
-            case_add(__LINE__, (struct CMUnitTest){(table)[i].test, function, NULL, NULL,          \
-                                                   (void *)(uintptr_t)(table + i)});
+            suite_add(__LINE__, (struct CMUnitTest){(table)[i].test, function, NULL, NULL,         \
+                                                    (void *)(uintptr_t)(table + i)});
 
-int main(void)
+static int begin_suite(void)
 {
     ADD_TESTS(hello_refusals, refuse_hello_rows)
     ADD_TESTS(record_refusals, refuse_record_rows)
-    return cases_run("wire", NULL, NULL);
+    return 0;
 }
+
+SUITE(.name = "wire", .begin = begin_suite);
