@@ -102,7 +102,7 @@ static ssize_t rx_read(struct net_comm *comm, unsigned socket, bool *emptied, in
     struct rx_payload *payload = &incoming->payload;
     struct net_request *request = payload->request;
     bool records_here = comm->link.framing == WIRE_INLINE || socket == 0;
-    struct iovec parts[2] = {{0}};
+    struct iovec parts[2] = {{.iov_base = scratch}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 1};
     ssize_t got;
     size_t of_payload;
