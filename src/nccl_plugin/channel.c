@@ -40,7 +40,8 @@ static void remove_from_context(struct plugin_comm *comm)
 
 /* --- making -------------------------------------------------------------------------------- */
 
-static int listen_on(struct plugin_comm *listener, int number, bool can_unpack, uint8_t *handle)
+static int listen_for_nccl(struct plugin_comm *listener, int number, bool can_unpack,
+                           uint8_t *handle)
 {
     struct net_link_options options = plugin_link_options(listener->context);
     const struct net_device *device;
@@ -77,7 +78,7 @@ int plugin_listen(void *raw_context, int number, bool can_unpack, void *handle, 
     if (listener == NULL)
         return plugin_answer("listen", error_system(ENOMEM, "a listener"));
     listener->context = context_or_shared(raw_context);
-    result = listen_on(listener, number, can_unpack, handle);
+    result = listen_for_nccl(listener, number, can_unpack, handle);
     if (result != TCPX_SUCCESS) {
         free(listener);
         return plugin_answer("listen", result);

@@ -251,12 +251,11 @@ EXPORTED struct net_table ncclNetPlugin_v12 = {
  */
 static void fill_in_consumed(void)
 {
-    ncclNetPlugin_v7.irecv_consumed = plugin_consumed;
-    ncclNetPlugin_v8.irecv_consumed = plugin_consumed;
-    ncclNetPlugin_v9.irecv_consumed = plugin_consumed;
-    ncclNetPlugin_v10.irecv_consumed = plugin_consumed;
-    ncclNetPlugin_v11.irecv_consumed = plugin_consumed;
-    ncclNetPlugin_v12.irecv_consumed = plugin_consumed;
+    struct net_table *const tables[] = {&ncclNetPlugin_v7,  &ncclNetPlugin_v8,  &ncclNetPlugin_v9,
+                                        &ncclNetPlugin_v10, &ncclNetPlugin_v11, &ncclNetPlugin_v12};
+
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        tables[i]->irecv_consumed = plugin_consumed;
 }
 
 static void settle_tables(void)

@@ -90,7 +90,7 @@ static bool keep_open(int fd, uint64_t until)
 /* --- the thread that closes them ----------------------------------------------------------- */
 
 /* What the peer sends is dropped: it may be a grant of room. */
-static bool has_ended(int fd)
+static bool peer_has_closed(int fd)
 {
     char bytes[256];
     ssize_t got;
@@ -107,7 +107,7 @@ static void close_ended(void)
     unsigned kept = 0;
 
     for (unsigned i = 0; i < held_used; i++)
-        if (has_ended(held_list[i].fd) || deadline_passed(held_list[i].until))
+        if (peer_has_closed(held_list[i].fd) || deadline_passed(held_list[i].until))
             fork_close(held_list[i].fd);
         else
             held_list[kept++] = held_list[i];

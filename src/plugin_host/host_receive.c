@@ -36,7 +36,7 @@ bool host_receive_applies(const struct import_comm *comm, const struct import_me
 
 /* --- making -------------------------------------------------------------------------------- */
 
-static int register_landing(struct import_comm *comm, struct host_receive *host)
+static int register_landing_memory(struct import_comm *comm, struct host_receive *host)
 {
     struct gpu_scope scope;
     int result = gpu_enter(comm->gpu, &scope);
@@ -59,7 +59,7 @@ static int make_steered(struct import_comm *comm, struct host_receive *host)
     if (result == TCPX_SUCCESS)
         result = unpack_create(comm->gpu, &host->engine);
     if (result == TCPX_SUCCESS)
-        result = register_landing(comm, host);
+        result = register_landing_memory(comm, host);
     return result;
 }
 

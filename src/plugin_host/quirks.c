@@ -44,7 +44,7 @@ const struct import_quirks *import_quirks_of(const char *plugin)
 
 /* --- the environment ----------------------------------------------------------------------- */
 
-static int set_variable(const struct import_quirks *quirks, const char *plugin)
+static int set_quirk_variable(const struct import_quirks *quirks, const char *plugin)
 {
     if (setenv(quirks->variable, quirks->value, 1) != 0)
         return error_system(errno, "cannot set %s for %s", quirks->variable, plugin);
@@ -53,8 +53,8 @@ static int set_variable(const struct import_quirks *quirks, const char *plugin)
 }
 
 /* By the plugin's own rule, which takes as much of a text as is a number and does not complain. */
-static int read_variable(const struct import_quirks *quirks, const char *plugin, const char *text,
-                         long long *value)
+static int read_quirk_variable(const struct import_quirks *quirks, const char *plugin,
+                               const char *text, long long *value)
 {
     const long long most = 1 << 30;
     char *end;
@@ -78,11 +78,11 @@ int import_quirks_prepare(const struct import_quirks *quirks, const char *plugin
 
     *was_set = quirks->variable == NULL || (text != NULL && *text != '\0');
     if (!*was_set) {
-        result = set_variable(quirks, plugin);
+        result = set_quirk_variable(quirks, plugin);
         text = quirks->value;
     }
     if (result == TCPX_SUCCESS && text != NULL)
-        result = read_variable(quirks, plugin, text, &chunk);
+        result = read_quirk_variable(quirks, plugin, text, &chunk);
     if (result != TCPX_SUCCESS)
         return result;
     *longest = text != NULL && (size_t)chunk < most ? (size_t)chunk : most;

@@ -199,7 +199,7 @@ int import_request_received(const struct import_request *request, struct import_
 /* --- progress ------------------------------------------------------------------------------ */
 
 /* With the lock: tests the oldest requests, one after the other, as long as they are done. */
-static int test_oldest(struct import_comm *comm)
+static int test_oldest_requests(struct import_comm *comm)
 {
     while (comm->finished < comm->posted) {
         struct import_request *request = request_at(comm, comm->finished);
@@ -266,7 +266,7 @@ static int test_locked(struct import_request *request, bool *done, uint64_t *byt
     struct import_comm *comm = request->comm;
 
     if (request->state == REQUEST_POSTED && comm->failure == TCPX_SUCCESS)
-        (void)!test_oldest(comm);
+        (void)!test_oldest_requests(comm);
     if (request->state == REQUEST_MOVING)
         finish_host_receives(comm);
     *done = request->state == REQUEST_DONE || request->state == REQUEST_REPORTED;
