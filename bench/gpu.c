@@ -90,7 +90,7 @@ static void drain(struct bench *bench)
 {
     struct gpu_event *event;
 
-    must(gpu_event_create(bench->gpu, GPU_EVENT_PLAIN, &event));
+    must(gpu_event_create(bench->gpu, &event));
     must(gpu_event_record(event, bench->stream));
     must(gpu_event_wait(event, deadline_after_ms(LIMIT_MS)));
     gpu_event_destroy(event);
@@ -168,7 +168,7 @@ static void open_pipes(struct bench *bench, unsigned count)
                               &pipe->ring));
         memset(pipe->ring.host, POISON, pipe->ring.bytes); /* no page is new in a round */
         for (unsigned k = 0; k < bench->ring; k++)
-            must(gpu_event_create(bench->gpu, GPU_EVENT_PLAIN, &pipe->events[k]));
+            must(gpu_event_create(bench->gpu, &pipe->events[k]));
     }
 }
 

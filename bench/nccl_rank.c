@@ -7,7 +7,7 @@
 #include "bench/nccl_rank.h"
 #include "base/clock.h"
 #include "gpu/gpu.h"
-#include "gpu/kernels.h"
+#include "tests/support/gpu_native.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -230,7 +230,7 @@ static bool open_lane(struct lane *lane, const struct order *order)
     if (bytes < SLOTS_BYTES)
         bytes = SLOTS_BYTES;
     return gpu_fine(lane, gpu_stream_create(gpu, &lane->stream)) &&
-           gpu_fine(lane, gpu_event_create(gpu, GPU_EVENT_PLAIN, &lane->event)) &&
+           gpu_fine(lane, gpu_event_create(gpu, &lane->event)) &&
            gpu_fine(lane, gpu_memory_alloc(gpu, bytes, PAGE, &lane->from)) &&
            gpu_fine(lane, gpu_memory_alloc(gpu, bytes, PAGE, &lane->to)) &&
            gpu_fine(lane, gpu_memory_alloc(gpu, sizeof(struct gpu_verify_result) * 2 * MOST_BURST,

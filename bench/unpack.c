@@ -14,8 +14,7 @@
 #include "abi/unpack_queue.h"
 #include "base/clock.h"
 #include "base/parse.h"
-#include "gpu/gpu.h"
-#include "gpu/kernels.h"
+#include "bench/gpu_timer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,8 +58,7 @@ struct bench {
     struct gpu *gpu;
     struct gpu_stream *stream;
     struct unpack_engine *engines[WAYS];
-    struct gpu_event *from;
-    struct gpu_event *to;
+    struct gpu_timer timer;
     struct gpu_memory answer;
     struct gpu_pinned answer_host;
     int turns;
@@ -84,7 +82,7 @@ static void drain(struct bench *bench, struct gpu_stream *stream)
 {
     struct gpu_event *event;
 
-    must(gpu_event_create(bench->gpu, GPU_EVENT_PLAIN, &event));
+    must(gpu_event_create(bench->gpu, &event));
     must(gpu_event_record(event, stream));
     must(gpu_event_wait(event, deadline_after_ms(60000)));
     gpu_event_destroy(event);
@@ -201,11 +199,11 @@ static double measure(struct bench *bench, const struct row *row, enum way way,
             double seconds;
             uint64_t ticket;
 
-            must(gpu_event_record(bench->from, stream));
+            must(gpu_timer_begin(&bench->timer, stream));
             run_once(bench, row, way, &sets[i], descriptors, &ticket);
-            must(gpu_event_record(bench->to, stream));
-            must(gpu_event_wait(bench->to, deadline_after_ms(60000)));
-            must(gpu_event_elapsed(bench->from, bench->to, &seconds));
+            must(gpu_timer_end(&bench->timer, stream));
+            drain(bench, stream);
+            seconds = gpu_timer_seconds(&bench->timer);
             if (way != WAY_MEMCPY)
                 must(unpack_wait(bench->engines[way], ticket, deadline_after_ms(60000)));
             if (round > 0)
@@ -224,11 +222,11 @@ static double measure_empty(struct bench *bench)
     double times[200];
 
     for (int i = 0; i < 200; i++) {
-        must(gpu_event_record(bench->from, bench->stream));
-        must(gpu_launch_empty(bench->stream));
-        must(gpu_event_record(bench->to, bench->stream));
-        must(gpu_event_wait(bench->to, deadline_after_ms(60000)));
-        must(gpu_event_elapsed(bench->from, bench->to, &times[i]));
+        must(gpu_timer_begin(&bench->timer, bench->stream));
+        must(gpu_timer_launch_empty(&bench->timer, bench->stream));
+        must(gpu_timer_end(&bench->timer, bench->stream));
+        drain(bench, bench->stream);
+        times[i] = gpu_timer_seconds(&bench->timer);
     }
     return median(times, 200);
 }
@@ -323,8 +321,10 @@ int main(int argument_count, char **arguments)
     must(gpu_open(0, &bench.gpu));
     must(gpu_properties(0, &properties));
     must(gpu_stream_create(bench.gpu, &bench.stream));
-    must(gpu_event_create(bench.gpu, GPU_EVENT_TIMED, &bench.from));
-    must(gpu_event_create(bench.gpu, GPU_EVENT_TIMED, &bench.to));
+    if (!gpu_timer_open(&bench.timer, bench.gpu)) {
+        fprintf(stderr, "the CUDA driver has no timed events or no empty kernel\n");
+        return 1;
+    }
     must(gpu_memory_alloc(bench.gpu, 4096, 4096, &bench.answer));
     must(gpu_pinned_alloc(bench.gpu, 4096, GPU_PINNED_PLAIN, &bench.answer_host));
     must(unpack_create_as(bench.gpu, UNPACK_D2D, &bench.engines[WAY_D2D]));
@@ -346,8 +346,6 @@ int main(int argument_count, char **arguments)
         unpack_destroy(bench.engines[way]);
     gpu_pinned_free(bench.gpu, &bench.answer_host);
     gpu_memory_free(bench.gpu, &bench.answer);
-    gpu_event_destroy(bench.to);
-    gpu_event_destroy(bench.from);
     gpu_stream_destroy(bench.stream);
     gpu_close(bench.gpu);
     return 0;

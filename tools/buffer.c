@@ -32,7 +32,7 @@ int buffer_create(int gpu, uint64_t bytes, struct buffer *buffer)
     if (result == TCPX_SUCCESS)
         result = gpu_stream_create(buffer->gpu, &buffer->stream);
     if (result == TCPX_SUCCESS)
-        result = gpu_event_create(buffer->gpu, GPU_EVENT_PLAIN, &buffer->event);
+        result = gpu_event_create(buffer->gpu, &buffer->event);
     if (result == TCPX_SUCCESS)
         result = gpu_memory_alloc(buffer->gpu, bytes, 4096, &buffer->memory);
     if (result == TCPX_SUCCESS)

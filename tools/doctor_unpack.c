@@ -51,7 +51,7 @@ static int open_bench(struct bench *bench, int gpu)
     if (result == TCPX_SUCCESS)
         result = gpu_stream_create(bench->gpu, &bench->stream);
     if (result == TCPX_SUCCESS)
-        result = gpu_event_create(bench->gpu, GPU_EVENT_PLAIN, &bench->event);
+        result = gpu_event_create(bench->gpu, &bench->event);
     if (result == TCPX_SUCCESS)
         result = gpu_pinned_alloc(bench->gpu, POOL, GPU_PINNED_PLAIN, &bench->pool);
     if (result == TCPX_SUCCESS)

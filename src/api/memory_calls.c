@@ -101,7 +101,7 @@ static int copy_gpu_memory(void *to_host, const void *from_host, const void *on_
     if (result == TCPX_SUCCESS)
         result = gpu_stream_create(gpu, &stream);
     if (result == TCPX_SUCCESS)
-        result = gpu_event_create(gpu, GPU_EVENT_PLAIN, &event);
+        result = gpu_event_create(gpu, &event);
     if (result == TCPX_SUCCESS)
         result = to_host != NULL ? gpu_copy_to_host(stream, to_host, (uintptr_t)on_gpu, bytes)
                                  : gpu_copy_to_device(stream, (uintptr_t)on_gpu, from_host, bytes);

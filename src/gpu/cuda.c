@@ -3,21 +3,19 @@
  * becomes TCPX_CUDA_ERROR with the driver's own name for it. What is given back after the driver
  * has shut down, as in exit handlers, is given back in silence.
  */
+#include "gpu/cuda.h"
+
 #include "base/checked.h"
-#include "base/log.h"
 #include "base/topology.h"
 #include "gpu/cuda_device.h"
+#include "gpu/cuda_kernels.h"
+#include "gpu/cuda_pointer.h"
 #include "gpu/pages.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct event {
-    struct gpu_event base;
-    cu_event event;
-};
 
 /* --- devices ------------------------------------------------------------------------------- */
 
@@ -114,18 +112,6 @@ static int cuda_open(int index, struct gpu **out)
     return TCPX_SUCCESS;
 }
 
-/* Whoever gives something back has nobody to return an error to, so it is a warning. */
-static void check_release(cu_result error, const char *call)
-{
-    const char *name = NULL;
-
-    if (error == CU_OK || error == CU_DEINITIALIZED || error == CU_CONTEXT_DESTROYED)
-        return;
-    if (cuda.cuGetErrorName(error, &name) != CU_OK || name == NULL)
-        name = "unknown error";
-    log_warn("%s: %s", call, name);
-}
-
 static void cuda_close(struct gpu *base)
 {
     struct cuda_gpu *gpu = (struct cuda_gpu *)base;
@@ -136,75 +122,14 @@ static void cuda_close(struct gpu *base)
             cuda_unload_kernels(gpu);
             cuda_leave(&scope);
         }
-        check_release(cuda.cuDevicePrimaryCtxRelease_v2(gpu->device),
-                      "cuDevicePrimaryCtxRelease_v2");
+        cuda_check_release(cuda.cuDevicePrimaryCtxRelease_v2(gpu->device),
+                           "cuDevicePrimaryCtxRelease_v2");
     }
     pthread_mutex_destroy(&gpu->lock);
     free(gpu);
 }
 
-static int retain_context(struct cuda_gpu *gpu, cu_context *out)
-{
-    int result = TCPX_SUCCESS;
-    cu_result error;
-    cu_context context;
-
-    pthread_mutex_lock(&gpu->lock);
-    context = atomic_load_explicit(&gpu->context, memory_order_relaxed);
-    if (context == NULL) {
-        error = cuda.cuDevicePrimaryCtxRetain(&context, gpu->device);
-        if (error != CU_OK)
-            result = cuda_error(error, "cuDevicePrimaryCtxRetain of GPU %d", gpu->base.index);
-        else
-            atomic_store_explicit(&gpu->context, context, memory_order_release);
-    }
-    pthread_mutex_unlock(&gpu->lock);
-    if (result == TCPX_SUCCESS)
-        *out = context;
-    return result;
-}
-
-int cuda_enter(struct cuda_gpu *gpu, struct gpu_scope *scope)
-{
-    cu_context context = atomic_load_explicit(&gpu->context, memory_order_acquire);
-    cu_context current = NULL;
-    cu_result error;
-    int result;
-
-    if (context == NULL) {
-        result = retain_context(gpu, &context);
-        if (result != TCPX_SUCCESS)
-            return result;
-    }
-    error = cuda.cuCtxGetCurrent(&current);
-    scope->pushed = false;
-    if (error == CU_OK && current != context) {
-        error = cuda.cuCtxPushCurrent_v2(context);
-        scope->pushed = error == CU_OK;
-    }
-    if (error != CU_OK)
-        return cuda_error(error, "making the context of GPU %d current", gpu->base.index);
-    scope->capture_mode = CU_CAPTURE_RELAXED;
-    error = cuda.cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
-    if (error != CU_OK) {
-        if (scope->pushed)
-            cuda.cuCtxPopCurrent_v2(&context);
-        return cuda_error(error, "cuThreadExchangeStreamCaptureMode");
-    }
-    return TCPX_SUCCESS;
-}
-
-void cuda_leave(const struct gpu_scope *scope)
-{
-    int mode = scope->capture_mode;
-    cu_context ours;
-
-    cuda.cuThreadExchangeStreamCaptureMode(&mode);
-    if (scope->pushed)
-        cuda.cuCtxPopCurrent_v2(&ours);
-}
-
-static int cuda_enter_for_others(struct gpu *gpu, struct gpu_scope *scope)
+static int enter_for_others(struct gpu *gpu, struct gpu_scope *scope)
 {
     return cuda_enter((struct cuda_gpu *)gpu, scope);
 }
@@ -231,7 +156,7 @@ static int cuda_enter_for_others(struct gpu *gpu, struct gpu_scope *scope)
     do {                                                                                           \
         struct gpu_scope scope_;                                                                   \
         if (cuda_enter((struct cuda_gpu *)(gpu), &scope_) == TCPX_SUCCESS) {                       \
-            check_release(cuda.name(__VA_ARGS__), #name);                                          \
+            cuda_check_release(cuda.name(__VA_ARGS__), #name);                                     \
             cuda_leave(&scope_);                                                                   \
         }                                                                                          \
     } while (0)
@@ -347,25 +272,15 @@ static int cuda_flush_inbound_writes(struct gpu *base)
 
 /* --- streams and events -------------------------------------------------------------------- */
 
-static cu_stream stream_of(struct gpu_stream *stream)
-{
-    return ((struct cuda_gpu_stream *)stream)->stream;
-}
-
-static cu_event event_of(struct gpu_event *event)
-{
-    return ((struct event *)event)->event;
-}
-
 static int cuda_stream_create(struct gpu *gpu, struct gpu_stream **out)
 {
     struct cuda_gpu_stream *stream = calloc(1, sizeof *stream);
+    cu_stream native;
     int result;
 
     if (stream == NULL)
         return error_system(ENOMEM, "a stream");
-    stream->base.gpu = gpu;
-    result = IN_CONTEXT(gpu, cuda.cuStreamCreate(&stream->stream, CU_STREAM_NONBLOCKING),
+    result = IN_CONTEXT(gpu, cuda.cuStreamCreate(&native, CU_STREAM_NONBLOCKING),
                         "cuStreamCreate on GPU %d", gpu->index);
     if (result != TCPX_SUCCESS)
         goto free_stream;
@@ -373,11 +288,12 @@ static int cuda_stream_create(struct gpu *gpu, struct gpu_stream **out)
                         "cuEventCreate on GPU %d", gpu->index);
     if (result != TCPX_SUCCESS)
         goto destroy_stream;
+    stream->base = (struct gpu_stream){.gpu = gpu, .native = native};
     *out = &stream->base;
     return TCPX_SUCCESS;
 
 destroy_stream:
-    RELEASE(gpu, cuStreamDestroy_v2, stream->stream);
+    RELEASE(gpu, cuStreamDestroy_v2, native);
 free_stream:
     free(stream);
     return result;
@@ -388,40 +304,38 @@ static void cuda_stream_destroy(struct gpu_stream *base)
     struct cuda_gpu_stream *stream = (struct cuda_gpu_stream *)base;
 
     RELEASE(base->gpu, cuEventDestroy_v2, stream->joint);
-    RELEASE(base->gpu, cuStreamDestroy_v2, stream->stream);
+    RELEASE(base->gpu, cuStreamDestroy_v2, base->native);
     free(stream);
 }
 
-static int cuda_event_create(struct gpu *gpu, enum gpu_event_kind kind, struct gpu_event **out)
+static int cuda_event_create(struct gpu *gpu, struct gpu_event **out)
 {
-    struct event *event = calloc(1, sizeof *event);
+    struct gpu_event *event = malloc(sizeof *event);
+    cu_event native;
     int result;
 
     if (event == NULL)
         return error_system(ENOMEM, "an event");
-    event->base.gpu = gpu;
-    result =
-        IN_CONTEXT(gpu,
-                   cuda.cuEventCreate(&event->event, kind == GPU_EVENT_TIMED ? CU_EVENT_TIMING
-                                                                             : CU_EVENT_NO_TIMING),
-                   "cuEventCreate on GPU %d", gpu->index);
+    result = IN_CONTEXT(gpu, cuda.cuEventCreate(&native, CU_EVENT_NO_TIMING),
+                        "cuEventCreate on GPU %d", gpu->index);
     if (result != TCPX_SUCCESS) {
         free(event);
         return result;
     }
-    *out = &event->base;
+    *event = (struct gpu_event){.gpu = gpu, .native = native};
+    *out = event;
     return TCPX_SUCCESS;
 }
 
 static void cuda_event_destroy(struct gpu_event *event)
 {
-    RELEASE(event->gpu, cuEventDestroy_v2, event_of(event));
+    RELEASE(event->gpu, cuEventDestroy_v2, event->native);
     free(event);
 }
 
 static int cuda_event_record(struct gpu_event *event, struct gpu_stream *stream)
 {
-    return IN_CONTEXT(event->gpu, cuda.cuEventRecord(event_of(event), stream_of(stream)),
+    return IN_CONTEXT(event->gpu, cuda.cuEventRecord(event->native, stream->native),
                       "cuEventRecord on GPU %d", event->gpu->index);
 }
 
@@ -433,31 +347,13 @@ static int cuda_event_query(struct gpu_event *event, bool *done)
 
     if (result != TCPX_SUCCESS)
         return result;
-    error = cuda.cuEventQuery(event_of(event));
+    error = cuda.cuEventQuery(event->native);
     if (error == CU_OK || error == CU_NOT_READY)
         *done = error == CU_OK;
     else
         result = cuda_error(error, "work on GPU %d failed", event->gpu->index);
     cuda_leave(&scope);
     return result;
-}
-
-static int cuda_event_elapsed(struct gpu_event *from, struct gpu_event *to, double *seconds)
-{
-    float milliseconds;
-    int result =
-        IN_CONTEXT(from->gpu, cuda.cuEventElapsedTime(&milliseconds, event_of(from), event_of(to)),
-                   "cuEventElapsedTime on GPU %d", from->gpu->index);
-
-    if (result == TCPX_SUCCESS)
-        *seconds = milliseconds * 1e-3;
-    return result;
-}
-
-static int cuda_stream_wait_event(struct gpu_stream *stream, struct gpu_event *event)
-{
-    return IN_CONTEXT(stream->gpu, cuda.cuStreamWaitEvent(stream_of(stream), event_of(event), 0),
-                      "cuStreamWaitEvent on GPU %d", stream->gpu->index);
 }
 
 /* Work of ours that waits for a stream under capture would become part of the caller's graph. */
@@ -477,23 +373,22 @@ static int refuse_capture(struct gpu *gpu, cu_stream caller)
 
 static int cuda_stream_wait_caller_stream(struct gpu_stream *base, void *caller_stream)
 {
-    struct cuda_gpu_stream *stream = (struct cuda_gpu_stream *)base;
+    cu_event joint = ((struct cuda_gpu_stream *)base)->joint;
     struct gpu *gpu = base->gpu;
-    cu_stream caller = caller_stream;
-    int result = refuse_capture(gpu, caller);
+    int result = refuse_capture(gpu, caller_stream);
 
     if (result == TCPX_SUCCESS)
-        result = IN_CONTEXT(gpu, cuda.cuEventRecord(stream->joint, caller),
+        result = IN_CONTEXT(gpu, cuda.cuEventRecord(joint, caller_stream),
                             "cuEventRecord in the caller's stream %p", caller_stream);
     if (result == TCPX_SUCCESS)
-        result = IN_CONTEXT(gpu, cuda.cuStreamWaitEvent(stream->stream, stream->joint, 0),
+        result = IN_CONTEXT(gpu, cuda.cuStreamWaitEvent(base->native, joint, 0),
                             "waiting for the caller's stream %p", caller_stream);
     return result;
 }
 
 static int cuda_stream_wait_caller_event(struct gpu_stream *stream, void *caller_event)
 {
-    return IN_CONTEXT(stream->gpu, cuda.cuStreamWaitEvent(stream_of(stream), caller_event, 0),
+    return IN_CONTEXT(stream->gpu, cuda.cuStreamWaitEvent(stream->native, caller_event, 0),
                       "waiting for the caller's event %p", caller_event);
 }
 
@@ -503,18 +398,8 @@ static int cuda_caller_stream_wait(void *caller_stream, struct gpu_event *event)
 
     if (result != TCPX_SUCCESS)
         return result;
-    return IN_CONTEXT(event->gpu, cuda.cuStreamWaitEvent(caller_stream, event_of(event), 0),
+    return IN_CONTEXT(event->gpu, cuda.cuStreamWaitEvent(caller_stream, event->native, 0),
                       "making the caller's stream %p wait", caller_stream);
-}
-
-static void *cuda_stream_native(struct gpu_stream *stream)
-{
-    return stream_of(stream);
-}
-
-static void *cuda_event_native(struct gpu_event *event)
-{
-    return event_of(event);
 }
 
 /* --- work on a stream ---------------------------------------------------------------------- */
@@ -561,14 +446,14 @@ static cu_result copy_in(gpu_address to, const void *from, uint64_t bytes, cu_st
 static int cuda_copy_to_device(struct gpu_stream *stream, gpu_address to, const void *from,
                                uint64_t bytes)
 {
-    return IN_CONTEXT(stream->gpu, copy_in(to, from, bytes, stream_of(stream)),
+    return IN_CONTEXT(stream->gpu, copy_in(to, from, bytes, stream->native),
                       "copying %llu bytes from %p to GPU %d at 0x%llx", (unsigned long long)bytes,
                       from, stream->gpu->index, (unsigned long long)to);
 }
 
 static int cuda_copy_to_host(struct gpu_stream *stream, void *to, gpu_address from, uint64_t bytes)
 {
-    return IN_CONTEXT(stream->gpu, cuda.cuMemcpyDtoHAsync_v2(to, from, bytes, stream_of(stream)),
+    return IN_CONTEXT(stream->gpu, cuda.cuMemcpyDtoHAsync_v2(to, from, bytes, stream->native),
                       "copying %llu bytes from GPU %d at 0x%llx to %p", (unsigned long long)bytes,
                       stream->gpu->index, (unsigned long long)from, to);
 }
@@ -576,7 +461,7 @@ static int cuda_copy_to_host(struct gpu_stream *stream, void *to, gpu_address fr
 static int cuda_copy_on_device(struct gpu_stream *stream, gpu_address to, gpu_address from,
                                uint64_t bytes)
 {
-    return IN_CONTEXT(stream->gpu, cuda.cuMemcpyDtoDAsync_v2(to, from, bytes, stream_of(stream)),
+    return IN_CONTEXT(stream->gpu, cuda.cuMemcpyDtoDAsync_v2(to, from, bytes, stream->native),
                       "copying %llu bytes on GPU %d from 0x%llx to 0x%llx",
                       (unsigned long long)bytes, stream->gpu->index, (unsigned long long)from,
                       (unsigned long long)to);
@@ -584,51 +469,14 @@ static int cuda_copy_on_device(struct gpu_stream *stream, gpu_address to, gpu_ad
 
 static int cuda_set(struct gpu_stream *stream, gpu_address at, uint8_t value, uint64_t bytes)
 {
-    return IN_CONTEXT(stream->gpu, cuda.cuMemsetD8Async(at, value, bytes, stream_of(stream)),
+    return IN_CONTEXT(stream->gpu, cuda.cuMemsetD8Async(at, value, bytes, stream->native),
                       "setting %llu bytes of GPU %d at 0x%llx", (unsigned long long)bytes,
                       stream->gpu->index, (unsigned long long)at);
 }
 
-/* By default the driver orders the write behind everything before it, for the CPU too. */
-static int cuda_write_flag(struct gpu_stream *stream, gpu_address at, uint32_t value)
-{
-    return IN_CONTEXT(stream->gpu, cuda.cuStreamWriteValue32_v2(stream_of(stream), at, value, 0),
-                      "cuStreamWriteValue32_v2 at 0x%llx", (unsigned long long)at);
-}
-
-const struct gpu_ops gpu_cuda_ops = {
-    .name = "cuda",
-    .start = cuda_start,
-    .properties = cuda_properties,
-    .of_caller = cuda_of_caller,
-    .enter = cuda_enter_for_others,
-    .leave = cuda_leave,
-    .open = cuda_open,
-    .close = cuda_close,
-    .memory_alloc = cuda_memory_alloc,
-    .memory_free = cuda_memory_free,
-    .pinned_alloc = cuda_pinned_alloc,
-    .pinned_free = cuda_pinned_free,
-    .classify = cuda_classify,
-    .export_dmabuf = cuda_export_dmabuf,
-    .flush_inbound_writes = cuda_flush_inbound_writes,
-    .stream_create = cuda_stream_create,
-    .stream_destroy = cuda_stream_destroy,
-    .event_create = cuda_event_create,
-    .event_destroy = cuda_event_destroy,
-    .event_record = cuda_event_record,
-    .event_query = cuda_event_query,
-    .event_elapsed = cuda_event_elapsed,
-    .stream_wait_event = cuda_stream_wait_event,
-    .stream_wait_caller_stream = cuda_stream_wait_caller_stream,
-    .stream_wait_caller_event = cuda_stream_wait_caller_event,
-    .caller_stream_wait = cuda_caller_stream_wait,
-    .stream_native = cuda_stream_native,
-    .event_native = cuda_event_native,
-    .copy_to_device = cuda_copy_to_device,
-    .copy_to_host = cuda_copy_to_host,
-    .copy_on_device = cuda_copy_on_device,
-    .set = cuda_set,
-    .write_flag = cuda_write_flag,
-    .launch = cuda_launch,
-};
+const struct gpu_ops gpu_cuda_ops = {.name = "cuda",
+                                     .of_caller = cuda_of_caller,
+                                     .enter = enter_for_others,
+                                     .leave = cuda_leave,
+#define CUDA_MEMBER(operation, ...) .operation = cuda_##operation,
+                                     GPU_OPERATIONS(CUDA_MEMBER)};

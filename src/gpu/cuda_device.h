@@ -29,18 +29,11 @@ MUST_CHECK int cuda_enter(struct cuda_gpu *gpu, struct gpu_scope *scope);
 /* Leaves the thread as cuda_enter() found it. */
 void cuda_leave(const struct gpu_scope *scope);
 
-/* cuda_pointer.c */
-MUST_CHECK int cuda_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *pointer);
-
-/* cuda_kernels.c */
-MUST_CHECK int cuda_launch(struct gpu_stream *stream, enum gpu_kernel kernel, const void *argument,
-                           uint64_t warps);
-/* With the context current. */
-void cuda_unload_kernels(struct cuda_gpu *gpu);
+/* A failure to give something back has no caller to return to: a warning. */
+void cuda_check_release(cu_result error, const char *call);
 
 struct cuda_gpu_stream {
     struct gpu_stream base;
-    cu_stream stream;
     cu_event joint; /* marks a point of a caller's stream that this one waits for */
 };
 

@@ -54,7 +54,7 @@ enum {
 enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 enum { CU_HOST_REGISTER_PORTABLE = 1, CU_HOST_REGISTER_DEVICEMAP = 2 };
 enum { CU_STREAM_NONBLOCKING = 1 };
-enum { CU_EVENT_TIMING = 0, CU_EVENT_NO_TIMING = 2 };
+enum { CU_EVENT_NO_TIMING = 2 };
 enum { CU_CAPTURE_RELAXED = 2 };
 enum { CU_CAPTURE_NONE = 0 };
 enum { CU_HANDLE_DMABUF = 1, CU_DMABUF_OVER_PCIE = 1 };
@@ -115,13 +115,10 @@ struct cu_rows {
     NEEDED(cuStreamDestroy_v2, (cu_stream stream))                                                 \
     NEEDED(cuStreamWaitEvent, (cu_stream stream, cu_event event, unsigned flags))                  \
     NEEDED(cuStreamIsCapturing, (cu_stream stream, int *status))                                   \
-    NEEDED(cuStreamWriteValue32_v2,                                                                \
-           (cu_stream stream, cu_address address, uint32_t value, unsigned flags))                 \
     NEEDED(cuEventCreate, (cu_event *event, unsigned flags))                                       \
     NEEDED(cuEventDestroy_v2, (cu_event event))                                                    \
     NEEDED(cuEventRecord, (cu_event event, cu_stream stream))                                      \
     NEEDED(cuEventQuery, (cu_event event))                                                         \
-    NEEDED(cuEventElapsedTime, (float *milliseconds, cu_event from, cu_event to))                  \
     NEEDED(cuMemcpyHtoDAsync_v2,                                                                   \
            (cu_address to, const void *from, size_t bytes, cu_stream stream))                      \
     NEEDED(cuMemcpyDtoHAsync_v2, (void *to, cu_address from, size_t bytes, cu_stream stream))      \

@@ -1,10 +1,8 @@
 /* Our kernels on a CUDA device: compiled by the driver at the first launch, then launched. */
-#include "gpu/cuda_device.h"
-#include "gpu/kernel_twins.h"
-#include "gpu/kernels.h"
-#include "gpu/ptx.h"
+#include "gpu/cuda_kernels.h"
 
-#include <string.h>
+#include "gpu/kernel_twins.h"
+#include "gpu/ptx.h"
 
 enum {
     WARPS_PER_BLOCK = KERNEL_THREADS / 32,
@@ -12,7 +10,7 @@ enum {
     ROUNDS = 16,
 };
 
-static int load(struct cuda_gpu *gpu)
+static int load_kernels(struct cuda_gpu *gpu)
 {
     char log[512] = "";
     int options[] = {CU_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_BYTES};
@@ -36,7 +34,7 @@ static int load(struct cuda_gpu *gpu)
     return TCPX_SUCCESS;
 }
 
-static int load_once(struct cuda_gpu *gpu)
+static int load_kernels_once(struct cuda_gpu *gpu)
 {
     int result = TCPX_SUCCESS;
 
@@ -44,7 +42,7 @@ static int load_once(struct cuda_gpu *gpu)
         return TCPX_SUCCESS;
     pthread_mutex_lock(&gpu->lock);
     if (atomic_load_explicit(&gpu->module, memory_order_relaxed) == NULL)
-        result = load(gpu);
+        result = load_kernels(gpu);
     pthread_mutex_unlock(&gpu->lock);
     return result;
 }
@@ -57,11 +55,10 @@ void cuda_unload_kernels(struct cuda_gpu *gpu)
         cuda.cuModuleUnload(module);
 }
 
-int cuda_launch(struct gpu_stream *base, enum gpu_kernel kernel, const void *argument,
+int cuda_launch(struct gpu_stream *stream, enum gpu_kernel kernel, const void *argument,
                 uint64_t warps)
 {
-    struct cuda_gpu_stream *stream = (struct cuda_gpu_stream *)base;
-    struct cuda_gpu *gpu = (struct cuda_gpu *)base->gpu;
+    struct cuda_gpu *gpu = (struct cuda_gpu *)stream->gpu;
     uint64_t most = (uint64_t)gpu->base.warps / WARPS_PER_BLOCK * ROUNDS;
     uint64_t blocks = warps / WARPS_PER_BLOCK + (warps % WARPS_PER_BLOCK != 0);
     /* The driver copies the argument before it returns, and does not write to it. */
@@ -72,10 +69,10 @@ int cuda_launch(struct gpu_stream *base, enum gpu_kernel kernel, const void *arg
 
     if (result != TCPX_SUCCESS)
         return result;
-    result = load_once(gpu);
+    result = load_kernels_once(gpu);
     if (result == TCPX_SUCCESS) {
         error = cuda.cuLaunchKernel(gpu->kernels[kernel], (unsigned)(blocks < most ? blocks : most),
-                                    1, 1, KERNEL_THREADS, 1, 1, 0, stream->stream, arguments, NULL);
+                                    1, 1, KERNEL_THREADS, 1, 1, 0, stream->native, arguments, NULL);
         if (error != CU_OK)
             result =
                 cuda_error(error, "launching %s on GPU %d", kernel_name(kernel), gpu->base.index);

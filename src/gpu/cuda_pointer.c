@@ -3,7 +3,9 @@
  * cuMemAllocAsync, pinned, managed) or a row of mappings in reserved address space, as PyTorch's
  * expandable segments are, so a range is walked piece by piece. No context is needed or made.
  */
-#include "gpu/cuda_device.h"
+#include "gpu/cuda_pointer.h"
+
+#include "gpu/cuda_driver.h"
 
 struct piece {
     enum gpu_pointer_kind kind;

@@ -7,15 +7,15 @@
 #include "base/config.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "gpu/cuda.h"
 #include "gpu/gpu_ops.h"
-#include "gpu/kernels.h"
+#include "gpu/host.h"
+#include "gpu/pages.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
-
-#define PAGE 4096
 
 struct choice {
     const struct gpu_ops *ops;
@@ -28,13 +28,13 @@ static pthread_mutex_t choice_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct choice choice;
 static atomic_bool chosen;
 
-static int start(struct choice *fresh, const struct gpu_ops *ops)
+static int choice_start(struct choice *fresh, const struct gpu_ops *ops)
 {
     fresh->ops = ops;
     return ops->start(&fresh->count);
 }
 
-static int choose(struct choice *fresh)
+static int choose_backend(struct choice *fresh)
 {
     const struct config *config;
     char before[1024];
@@ -44,16 +44,16 @@ static int choose(struct choice *fresh)
         return result;
     if (config->gpu != CONFIG_GPU_AUTO) {
         snprintf(fresh->reason, sizeof fresh->reason, "UCCL_TCPX_GPU asks for it");
-        return start(fresh, config->gpu == CONFIG_GPU_CUDA ? &gpu_cuda_ops : &gpu_host_ops);
+        return choice_start(fresh, config->gpu == CONFIG_GPU_CUDA ? &gpu_cuda_ops : &gpu_host_ops);
     }
     snprintf(before, sizeof before, "%s", error_text());
-    if (start(fresh, &gpu_cuda_ops) == TCPX_SUCCESS) {
+    if (choice_start(fresh, &gpu_cuda_ops) == TCPX_SUCCESS) {
         snprintf(fresh->reason, sizeof fresh->reason, "a CUDA driver and device are there");
         return TCPX_SUCCESS;
     }
     snprintf(fresh->reason, sizeof fresh->reason, "no CUDA: %s", error_text());
     error_keep("%s", before); /* that was no failure of the caller's */
-    return start(fresh, &gpu_host_ops);
+    return choice_start(fresh, &gpu_host_ops);
 }
 
 static int choice_get(const struct choice **out)
@@ -69,7 +69,7 @@ static int choice_get(const struct choice **out)
     if (!atomic_load_explicit(&chosen, memory_order_acquire)) {
         pthread_mutex_lock(&choice_lock);
         if (!atomic_load_explicit(&chosen, memory_order_relaxed)) {
-            result = choose(&choice);
+            result = choose_backend(&choice);
             if (result == TCPX_SUCCESS) {
                 log_tcpx("GPU layer: %s, %d device(s) (%s)", choice.ops->name, choice.count,
                          choice.reason);
@@ -80,6 +80,17 @@ static int choice_get(const struct choice **out)
     }
     if (result == TCPX_SUCCESS)
         *out = &choice;
+    return result;
+}
+
+/* The same, for a GPU that must be there. */
+static int choice_get_for(int index, const struct choice **out)
+{
+    int result = choice_get(out);
+
+    if (result == TCPX_SUCCESS && (index < 0 || index >= (*out)->count))
+        return error_set(TCPX_INVALID_ARGUMENT, "there is no GPU %d: the GPUs are 0 to %d (%s)",
+                         index, (*out)->count - 1, (*out)->ops->name);
     return result;
 }
 
@@ -95,24 +106,12 @@ int gpu_count(int *count)
     return result;
 }
 
-static int check_index(const struct choice *current, int index)
-{
-    if (index >= 0 && index < current->count)
-        return TCPX_SUCCESS;
-    return error_set(TCPX_INVALID_ARGUMENT, "there is no GPU %d: the GPUs are 0 to %d (%s)", index,
-                     current->count - 1, current->ops->name);
-}
-
 int gpu_properties(int index, struct tcpx_gpu_properties *properties)
 {
     const struct choice *current;
-    int result = choice_get(&current);
+    int result = choice_get_for(index, &current);
 
-    if (result == TCPX_SUCCESS)
-        result = check_index(current, index);
-    if (result != TCPX_SUCCESS)
-        return result;
-    return current->ops->properties(index, properties);
+    return result != TCPX_SUCCESS ? result : current->ops->properties(index, properties);
 }
 
 int gpu_of_caller_or_none(int *index)
@@ -152,13 +151,9 @@ int gpu_backend(const char **name, const char **reason)
 int gpu_open(int index, struct gpu **gpu)
 {
     const struct choice *current;
-    int result = choice_get(&current);
+    int result = choice_get_for(index, &current);
 
-    if (result == TCPX_SUCCESS)
-        result = check_index(current, index);
-    if (result != TCPX_SUCCESS)
-        return result;
-    return current->ops->open(index, gpu);
+    return result != TCPX_SUCCESS ? result : current->ops->open(index, gpu);
 }
 
 /* In a forked child nothing of the parent's can be given back; the child's exit does it. */
@@ -219,7 +214,7 @@ int gpu_pinned_alloc(struct gpu *gpu, uint64_t bytes, enum gpu_pinned_kind kind,
 
     if (result != TCPX_SUCCESS)
         return result;
-    if (bytes == 0 || !checked_align_up(bytes, PAGE, &whole_pages))
+    if (bytes == 0 || !checked_align_up(bytes, PAGE_BYTES, &whole_pages))
         return error_set(TCPX_INVALID_ARGUMENT, "cannot allocate %llu bytes of pinned memory",
                          (unsigned long long)bytes);
     return gpu->ops->pinned_alloc(gpu, whole_pages, kind, pinned);
@@ -252,29 +247,33 @@ int gpu_export_dmabuf(struct gpu *gpu, gpu_address address, uint64_t bytes, int 
 
     if (result != TCPX_SUCCESS)
         return result;
-    if (bytes == 0 || address % PAGE != 0 || bytes % PAGE != 0)
+    if (bytes == 0 || address % PAGE_BYTES != 0 || bytes % PAGE_BYTES != 0)
         return error_set(TCPX_INVALID_ARGUMENT,
                          "cannot export %llu bytes at 0x%llx as a dma-buf: address and size must "
                          "be multiples of %d",
-                         (unsigned long long)bytes, (unsigned long long)address, PAGE);
+                         (unsigned long long)bytes, (unsigned long long)address, PAGE_BYTES);
     return gpu->ops->export_dmabuf(gpu, address, bytes, fd);
-}
-
-int gpu_flush_inbound_writes(struct gpu *gpu)
-{
-    int result = fork_check();
-
-    return result != TCPX_SUCCESS ? result : gpu->ops->flush_inbound_writes(gpu);
 }
 
 /* --- streams and events -------------------------------------------------------------------- */
 
-int gpu_stream_create(struct gpu *gpu, struct gpu_stream **stream)
-{
-    int result = fork_check();
+#define FORWARD(name, parameters, owner, arguments)                                                \
+    int gpu_##name parameters                                                                      \
+    {                                                                                              \
+        int result = fork_check();                                                                 \
+                                                                                                   \
+        return result != TCPX_SUCCESS ? result : (owner)->ops->name arguments;                     \
+    }
+GPU_FORWARDED(FORWARD)
 
-    return result != TCPX_SUCCESS ? result : gpu->ops->stream_create(gpu, stream);
-}
+#define FORWARD_BYTES(name, parameters, owner, arguments)                                          \
+    int gpu_##name parameters                                                                      \
+    {                                                                                              \
+        int result = fork_check();                                                                 \
+                                                                                                   \
+        return result != TCPX_SUCCESS || bytes == 0 ? result : (owner)->ops->name arguments;       \
+    }
+GPU_COPIES(FORWARD_BYTES)
 
 void gpu_stream_destroy(struct gpu_stream *stream)
 {
@@ -282,38 +281,10 @@ void gpu_stream_destroy(struct gpu_stream *stream)
         stream->gpu->ops->stream_destroy(stream);
 }
 
-int gpu_event_create(struct gpu *gpu, enum gpu_event_kind kind, struct gpu_event **event)
-{
-    int result = fork_check();
-
-    return result != TCPX_SUCCESS ? result : gpu->ops->event_create(gpu, kind, event);
-}
-
 void gpu_event_destroy(struct gpu_event *event)
 {
     if (can_release(event))
         event->gpu->ops->event_destroy(event);
-}
-
-int gpu_event_record(struct gpu_event *event, struct gpu_stream *stream)
-{
-    int result = fork_check();
-
-    return result != TCPX_SUCCESS ? result : event->gpu->ops->event_record(event, stream);
-}
-
-int gpu_event_query(struct gpu_event *event, bool *done)
-{
-    int result = fork_check();
-
-    return result != TCPX_SUCCESS ? result : event->gpu->ops->event_query(event, done);
-}
-
-int gpu_event_elapsed(struct gpu_event *from, struct gpu_event *to, double *seconds)
-{
-    int result = fork_check();
-
-    return result != TCPX_SUCCESS ? result : from->gpu->ops->event_elapsed(from, to, seconds);
 }
 
 int gpu_event_wait(struct gpu_event *event, uint64_t deadline)
@@ -337,22 +308,6 @@ int gpu_event_wait(struct gpu_event *event, uint64_t deadline)
     }
 }
 
-int gpu_stream_wait_event(struct gpu_stream *stream, struct gpu_event *event)
-{
-    int result = fork_check();
-
-    return result != TCPX_SUCCESS ? result : stream->gpu->ops->stream_wait_event(stream, event);
-}
-
-int gpu_stream_wait_caller_stream(struct gpu_stream *stream, void *caller_stream)
-{
-    int result = fork_check();
-
-    return result != TCPX_SUCCESS
-               ? result
-               : stream->gpu->ops->stream_wait_caller_stream(stream, caller_stream);
-}
-
 int gpu_stream_wait_caller_event(struct gpu_stream *stream, void *caller_event)
 {
     int result = fork_check();
@@ -362,74 +317,6 @@ int gpu_stream_wait_caller_event(struct gpu_stream *stream, void *caller_event)
     if (caller_event == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "the event to wait for is NULL");
     return stream->gpu->ops->stream_wait_caller_event(stream, caller_event);
-}
-
-int gpu_caller_stream_wait(void *caller_stream, struct gpu_event *event)
-{
-    int result = fork_check();
-
-    return result != TCPX_SUCCESS ? result
-                                  : event->gpu->ops->caller_stream_wait(caller_stream, event);
-}
-
-void *gpu_stream_native(struct gpu_stream *stream)
-{
-    return stream->gpu->ops->stream_native(stream);
-}
-
-void *gpu_event_native(struct gpu_event *event)
-{
-    return event->gpu->ops->event_native(event);
-}
-
-/* --- work on a stream ---------------------------------------------------------------------- */
-
-int gpu_copy_to_device(struct gpu_stream *stream, gpu_address to, const void *from, uint64_t bytes)
-{
-    int result = fork_check();
-
-    if (result != TCPX_SUCCESS || bytes == 0)
-        return result;
-    return stream->gpu->ops->copy_to_device(stream, to, from, bytes);
-}
-
-int gpu_copy_to_host(struct gpu_stream *stream, void *to, gpu_address from, uint64_t bytes)
-{
-    int result = fork_check();
-
-    if (result != TCPX_SUCCESS || bytes == 0)
-        return result;
-    return stream->gpu->ops->copy_to_host(stream, to, from, bytes);
-}
-
-int gpu_copy_on_device(struct gpu_stream *stream, gpu_address to, gpu_address from, uint64_t bytes)
-{
-    int result = fork_check();
-
-    if (result != TCPX_SUCCESS || bytes == 0)
-        return result;
-    return stream->gpu->ops->copy_on_device(stream, to, from, bytes);
-}
-
-int gpu_set(struct gpu_stream *stream, gpu_address at, uint8_t value, uint64_t bytes)
-{
-    int result = fork_check();
-
-    if (result != TCPX_SUCCESS || bytes == 0)
-        return result;
-    return stream->gpu->ops->set(stream, at, value, bytes);
-}
-
-int gpu_write_flag(struct gpu_stream *stream, gpu_address at, uint32_t value)
-{
-    int result = fork_check();
-
-    if (result != TCPX_SUCCESS)
-        return result;
-    if (at % sizeof value != 0)
-        return error_set(TCPX_INVALID_ARGUMENT, "a flag at 0x%llx is not 4-byte aligned",
-                         (unsigned long long)at);
-    return stream->gpu->ops->write_flag(stream, at, value);
 }
 
 /* --- kernels ------------------------------------------------------------------------------- */
@@ -445,9 +332,6 @@ enum {
     BATCHES_PER_WARP = 8,
     LARGEST_BATCH = 32,
 };
-
-_Static_assert((int)GPU_UNPACK_LISTS == KERNEL_UNPACK_LISTS, "gpu.h and kernels.h agree");
-_Static_assert((int)GPU_COPY_RUNS == KERNEL_COPY_RUNS, "gpu.h and kernels.h agree");
 
 int gpu_unpack(struct gpu_stream *stream, const struct gpu_unpack_list *lists, uint32_t list_count,
                uint32_t longest)
@@ -467,10 +351,7 @@ int gpu_unpack(struct gpu_stream *stream, const struct gpu_unpack_list *lists, u
             return error_set(
                 TCPX_INVALID_ARGUMENT, "descriptors at 0x%llx are not %zu-byte aligned",
                 (unsigned long long)lists[i].descriptors, _Alignof(struct unpack_descriptor));
-        argument.lists[i] = (struct kernel_unpack_list){.bounce = lists[i].bounce,
-                                                        .destination = lists[i].destination,
-                                                        .descriptors = lists[i].descriptors,
-                                                        .count = lists[i].count};
+        argument.lists[i] = lists[i];
         if (lists[i].count > most)
             most = lists[i].count;
     }
@@ -508,8 +389,7 @@ int gpu_copy_runs(struct gpu_stream *stream, const struct gpu_run *runs, uint32_
                          GPU_COPY_RUNS);
     argument.piece = choose_piece(runs, count, stream->gpu->warps);
     for (uint32_t i = 0; i < count; i++) {
-        argument.runs[i] =
-            (struct kernel_run){.from = runs[i].from, .to = runs[i].to, .bytes = runs[i].bytes};
+        argument.runs[i] = runs[i];
         argument.first_piece[i] = (uint32_t)pieces;
         pieces += runs[i].bytes / argument.piece + (runs[i].bytes % argument.piece != 0);
         if (pieces > UINT32_MAX)
@@ -520,16 +400,6 @@ int gpu_copy_runs(struct gpu_stream *stream, const struct gpu_run *runs, uint32_
     if (pieces == 0)
         return TCPX_SUCCESS;
     return stream->gpu->ops->launch(stream, GPU_KERNEL_COPY, &argument, pieces);
-}
-
-int gpu_launch_empty(struct gpu_stream *stream)
-{
-    const struct kernel_empty argument = {0};
-    int result = fork_check();
-
-    return result != TCPX_SUCCESS
-               ? result
-               : stream->gpu->ops->launch(stream, GPU_KERNEL_EMPTY, &argument, 1);
 }
 
 int gpu_fill_pattern(struct gpu_stream *stream, gpu_address at, uint64_t bytes, uint64_t seed,

@@ -3,16 +3,17 @@
  * outside this folder knows CUDA. A device address is a number, never a pointer, so that no CPU
  * code can follow it by accident.
  *
- * Everything on a stream is asynchronous and in order; completion is polled, through an event or
- * a flag in mapped memory. No call waits for the whole device, except that freeing memory may:
- * allocate and free at set-up and tear-down only. Every call may come from any thread, also with
- * another CUDA context current, which is left as it was; one stream or event belongs to one
- * thread at a time. Outputs are written on success only.
+ * Everything on a stream is asynchronous and in order; completion is polled, through an event. No
+ * call waits for the whole device, except that freeing memory may: allocate and free at set-up and
+ * tear-down only. Every call may come from any thread, also with another CUDA context current,
+ * which is left as it was; one stream or event belongs to one thread at a time. Outputs are written
+ * on success only.
  */
 #ifndef TCPX_GPU_GPU_H
 #define TCPX_GPU_GPU_H
 
 #include "base/error.h"
+#include "gpu/kernels.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -126,11 +127,7 @@ MUST_CHECK int gpu_stream_create(struct gpu *gpu, struct gpu_stream **stream);
 /* Work that is still queued is finished in the background. NULL is allowed. */
 void gpu_stream_destroy(struct gpu_stream *stream);
 
-enum gpu_event_kind { GPU_EVENT_PLAIN, GPU_EVENT_TIMED };
-
-/* A TIMED event also remembers when it was reached, and costs a little more. */
-MUST_CHECK int gpu_event_create(struct gpu *gpu, enum gpu_event_kind kind,
-                                struct gpu_event **event);
+MUST_CHECK int gpu_event_create(struct gpu *gpu, struct gpu_event **event);
 void gpu_event_destroy(struct gpu_event *event);
 
 /* The event is done when all work queued on the stream so far is. */
@@ -139,14 +136,8 @@ MUST_CHECK int gpu_event_record(struct gpu_event *event, struct gpu_stream *stre
 /* An event that was never recorded is done. A failure of the work before it is the result. */
 MUST_CHECK int gpu_event_query(struct gpu_event *event, bool *done);
 
-/* The time between two TIMED events that are done, by the GPU's own clock. */
-MUST_CHECK int gpu_event_elapsed(struct gpu_event *from, struct gpu_event *to, double *seconds);
-
 /* Spins, yields, then sleeps; TCPX_IN_PROGRESS once the deadline (base/clock.h) has passed. */
 MUST_CHECK int gpu_event_wait(struct gpu_event *event, uint64_t deadline);
-
-/* Later work on the stream waits for the event's latest record. */
-MUST_CHECK int gpu_stream_wait_event(struct gpu_stream *stream, struct gpu_event *event);
 
 /*
  * The caller's own streams and events: a CUstream (NULL is the default stream) or CUevent with
@@ -157,10 +148,6 @@ MUST_CHECK int gpu_stream_wait_caller_stream(struct gpu_stream *stream, void *ca
 MUST_CHECK int gpu_stream_wait_caller_event(struct gpu_stream *stream, void *caller_event);
 /* Later work of the caller's stream waits for our event. */
 MUST_CHECK int gpu_caller_stream_wait(void *caller_stream, struct gpu_event *event);
-
-/* What the calls above would be given for one of ours. */
-void *gpu_stream_native(struct gpu_stream *stream);
-void *gpu_event_native(struct gpu_event *event);
 
 /* --- work on a stream ---------------------------------------------------------------------- */
 
@@ -178,22 +165,7 @@ MUST_CHECK int gpu_copy_on_device(struct gpu_stream *stream, gpu_address to, gpu
                                   uint64_t bytes);
 MUST_CHECK int gpu_set(struct gpu_stream *stream, gpu_address at, uint8_t value, uint64_t bytes);
 
-/*
- * Writes `value` when all work before it is done and visible. `at` is 4-byte aligned; in pinned
- * memory the CPU polls it with an acquire load.
- */
-MUST_CHECK int gpu_write_flag(struct gpu_stream *stream, gpu_address at, uint32_t value);
-
 /* --- kernels (kernels.h says what each computes) ------------------------------------------- */
-
-struct gpu_unpack_list {
-    gpu_address bounce;
-    gpu_address destination;
-    gpu_address descriptors; /* struct unpack_descriptor[count]; may be mapped host memory */
-    uint64_t count;
-};
-
-enum { GPU_UNPACK_LISTS = 16, GPU_COPY_RUNS = 16 };
 
 /*
  * Copies the fragment of every descriptor of up to GPU_UNPACK_LISTS lists, in any order, from the
@@ -204,20 +176,11 @@ enum { GPU_UNPACK_LISTS = 16, GPU_COPY_RUNS = 16 };
 MUST_CHECK int gpu_unpack(struct gpu_stream *stream, const struct gpu_unpack_list *lists,
                           uint32_t list_count, uint32_t longest);
 
-struct gpu_run {
-    gpu_address from;
-    gpu_address to;
-    uint64_t bytes;
-};
-
 /*
  * Copies up to GPU_COPY_RUNS runs, in any order, of any length: many warps share a long one. The
  * runs travel with the launch, so that the array is free again when the call returns.
  */
 MUST_CHECK int gpu_copy_runs(struct gpu_stream *stream, const struct gpu_run *runs, uint32_t count);
-
-/* A kernel that does nothing: what a launch costs. */
-MUST_CHECK int gpu_launch_empty(struct gpu_stream *stream);
 
 /* Bytes [position, position + bytes) of the pattern that `seed` chooses. */
 MUST_CHECK int gpu_fill_pattern(struct gpu_stream *stream, gpu_address at, uint64_t bytes,

@@ -3,8 +3,9 @@
  * complete later on a thread of their own, and kernels in C. It is the default where there is no
  * CUDA, and the reference for it.
  */
+#include "gpu/host.h"
+
 #include "base/config.h"
-#include "gpu/gpu_ops.h"
 #include "gpu/host_engine.h"
 #include "gpu/host_memory.h"
 #include "gpu/pages.h"
@@ -19,17 +20,6 @@
 #include <unistd.h>
 
 static const char udmabuf_device[] = "/dev/udmabuf";
-
-struct stream {
-    struct gpu_stream base;
-    struct host_stream *queue;
-    struct host_event *joint; /* marks a point of a caller's stream that this one waits for */
-};
-
-struct event {
-    struct gpu_event base;
-    struct host_event *mark;
-};
 
 /* --- devices ------------------------------------------------------------------------------- */
 
@@ -78,21 +68,21 @@ static void host_close(struct gpu *gpu)
 
 /* --- memory -------------------------------------------------------------------------------- */
 
-static int host_alloc(struct gpu *gpu, uint64_t bytes, uint64_t alignment,
-                      struct gpu_memory *memory)
+static int host_memory_alloc(struct gpu *gpu, uint64_t bytes, uint64_t alignment,
+                             struct gpu_memory *memory)
 {
     const struct config *config;
     int result = config_get(&config);
 
     if (result != TCPX_SUCCESS)
         return result;
-    return host_memory_alloc(gpu->index, bytes, alignment, config->host_gpu_memory, memory);
+    return host_memory_map(gpu->index, bytes, alignment, config->host_gpu_memory, memory);
 }
 
-static void host_free(struct gpu *gpu, struct gpu_memory *memory)
+static void host_memory_free(struct gpu *gpu, struct gpu_memory *memory)
 {
     (void)gpu;
-    host_memory_free(memory->allocation);
+    host_memory_unmap(memory->allocation);
 }
 
 static int host_pinned_alloc(struct gpu *gpu, uint64_t bytes, enum gpu_pinned_kind kind,
@@ -115,7 +105,7 @@ static int host_pinned_alloc(struct gpu *gpu, uint64_t bytes, enum gpu_pinned_ki
 static void host_pinned_free(struct gpu *gpu, struct gpu_pinned *pinned)
 {
     (void)gpu;
-    host_memory_free(pinned->device);
+    host_memory_unmap(pinned->device);
     pages_unmap(pinned->host, pinned->bytes, pinned->memfd);
 }
 
@@ -156,119 +146,36 @@ static int host_flush_inbound_writes(struct gpu *gpu)
 
 /* --- streams and events -------------------------------------------------------------------- */
 
-static int host_create_stream(struct gpu *gpu, struct gpu_stream **out)
+static int host_stream_create(struct gpu *gpu, struct gpu_stream **stream)
 {
     const struct config *config;
-    struct stream *stream;
     int result = config_get(&config);
 
-    if (result != TCPX_SUCCESS)
-        return result;
-    stream = calloc(1, sizeof *stream);
-    if (stream == NULL)
-        return error_system(ENOMEM, "a stream");
-    stream->base.gpu = gpu;
-    result = host_event_create(&stream->joint);
-    if (result != TCPX_SUCCESS)
-        goto free_stream;
-    result = host_stream_create(config->host_gpu_delay_us, &stream->queue);
-    if (result != TCPX_SUCCESS)
-        goto destroy_joint;
-    *out = &stream->base;
-    return TCPX_SUCCESS;
-
-destroy_joint:
-    host_event_destroy(stream->joint);
-free_stream:
-    free(stream);
-    return result;
+    return result != TCPX_SUCCESS ? result
+                                  : host_stream_start(gpu, config->host_gpu_delay_us, stream);
 }
 
-static void host_destroy_stream(struct gpu_stream *base)
+static int host_stream_wait_caller_event(struct gpu_stream *stream, void *caller_event)
 {
-    struct stream *stream = (struct stream *)base;
-
-    host_stream_destroy(stream->queue);
-    host_event_destroy(stream->joint);
-    free(stream);
-}
-
-static int host_create_event(struct gpu *gpu, enum gpu_event_kind kind, struct gpu_event **out)
-{
-    struct event *event = calloc(1, sizeof *event);
-    int result;
-
-    (void)kind; /* every event of ours is timed */
-    if (event == NULL)
-        return error_system(ENOMEM, "an event");
-    event->base.gpu = gpu;
-    result = host_event_create(&event->mark);
-    if (result != TCPX_SUCCESS) {
-        free(event);
-        return result;
-    }
-    *out = &event->base;
-    return TCPX_SUCCESS;
-}
-
-static void host_destroy_event(struct gpu_event *base)
-{
-    struct event *event = (struct event *)base;
-
-    host_event_destroy(event->mark);
-    free(event);
-}
-
-static int host_record(struct gpu_event *event, struct gpu_stream *stream)
-{
-    return host_event_record(((struct event *)event)->mark, ((struct stream *)stream)->queue);
-}
-
-static int host_query(struct gpu_event *event, bool *done)
-{
-    return host_event_query(((struct event *)event)->mark, done);
-}
-
-static int host_elapsed(struct gpu_event *from, struct gpu_event *to, double *seconds)
-{
-    bool from_done = false;
-    bool to_done = false;
-    int result = host_query(from, &from_done);
-
-    if (result == TCPX_SUCCESS)
-        result = host_query(to, &to_done);
-    if (result != TCPX_SUCCESS)
-        return result;
-    if (!from_done || !to_done)
-        return error_set(TCPX_INVALID_USAGE, "the time between two events, before both are done");
-    *seconds = ((double)host_event_time(((struct event *)to)->mark) -
-                (double)host_event_time(((struct event *)from)->mark)) *
-               1e-9;
-    return TCPX_SUCCESS;
-}
-
-static int host_wait_event(struct gpu_stream *stream, struct gpu_event *event)
-{
-    return host_stream_wait(((struct stream *)stream)->queue, ((struct event *)event)->mark);
+    return host_stream_wait(stream, caller_event);
 }
 
 /* An emulated GPU's default stream is always idle: nothing can be queued on it. */
-static int host_wait_caller_stream(struct gpu_stream *base, void *caller_stream)
+static int host_stream_wait_caller_stream(struct gpu_stream *stream, void *caller_stream)
 {
-    struct stream *stream = (struct stream *)base;
+    struct gpu_event *joint;
     int result;
 
     if (caller_stream == NULL)
         return TCPX_SUCCESS;
-    result = host_event_record(stream->joint, ((struct stream *)caller_stream)->queue);
+    result = host_event_create(stream->gpu, &joint);
     if (result != TCPX_SUCCESS)
         return result;
-    return host_stream_wait(stream->queue, stream->joint);
-}
-
-static int host_wait_caller_event(struct gpu_stream *stream, void *caller_event)
-{
-    return host_wait_event(stream, caller_event);
+    result = host_event_record(joint, caller_stream);
+    if (result == TCPX_SUCCESS)
+        result = host_stream_wait(stream, joint);
+    host_event_destroy(joint);
+    return result;
 }
 
 static int host_caller_stream_wait(void *caller_stream, struct gpu_event *event)
@@ -276,31 +183,17 @@ static int host_caller_stream_wait(void *caller_stream, struct gpu_event *event)
     if (caller_stream == NULL)
         return error_set(TCPX_INVALID_ARGUMENT,
                          "an emulated GPU has no default stream: nothing can be queued on it");
-    return host_wait_event(caller_stream, event);
-}
-
-static void *host_stream_native(struct gpu_stream *stream)
-{
-    return stream;
-}
-
-static void *host_event_native(struct gpu_event *event)
-{
-    return event;
+    return host_stream_wait(caller_stream, event);
 }
 
 /* --- work on a stream ---------------------------------------------------------------------- */
 
-static int submit(struct gpu_stream *stream, const struct host_operation *operation)
-{
-    return host_stream_submit(((struct stream *)stream)->queue, operation);
-}
-
 static int submit_copy(struct gpu_stream *stream, enum host_operation_kind kind, uint64_t to,
                        uint64_t from, uint64_t bytes)
 {
-    return submit(stream, &(struct host_operation){
-                              .kind = kind, .copy = {.to = to, .from = from, .bytes = bytes}});
+    return host_stream_submit(
+        stream,
+        &(struct host_operation){.kind = kind, .memory = {.to = to, .from = from, .bytes = bytes}});
 }
 
 static int host_copy_to_device(struct gpu_stream *stream, gpu_address to, const void *from,
@@ -322,55 +215,20 @@ static int host_copy_on_device(struct gpu_stream *stream, gpu_address to, gpu_ad
 
 static int host_set(struct gpu_stream *stream, gpu_address at, uint8_t value, uint64_t bytes)
 {
-    return submit(stream, &(struct host_operation){
-                              .kind = HOST_SET, .set = {.at = at, .bytes = bytes, .value = value}});
-}
-
-static int host_write_flag(struct gpu_stream *stream, gpu_address at, uint32_t value)
-{
-    return submit(stream, &(struct host_operation){.kind = HOST_WRITE_FLAG,
-                                                   .flag = {.at = at, .value = value}});
+    return host_stream_submit(
+        stream, &(struct host_operation){.kind = HOST_SET,
+                                         .memory = {.to = at, .bytes = bytes, .value = value}});
 }
 
 static int host_launch(struct gpu_stream *stream, enum gpu_kernel kernel, const void *argument,
                        uint64_t warps)
 {
     (void)warps;
-    return submit(stream,
-                  &(struct host_operation){.kind = HOST_LAUNCH,
-                                           .launch = {.kernel = kernel, .argument = argument}});
+    return host_stream_submit(
+        stream, &(struct host_operation){.kind = HOST_LAUNCH,
+                                         .launch = {.kernel = kernel, .argument = argument}});
 }
 
-const struct gpu_ops gpu_host_ops = {
-    .name = "host",
-    .start = host_start,
-    .properties = host_properties,
-    .open = host_open,
-    .close = host_close,
-    .memory_alloc = host_alloc,
-    .memory_free = host_free,
-    .pinned_alloc = host_pinned_alloc,
-    .pinned_free = host_pinned_free,
-    .classify = host_memory_classify,
-    .export_dmabuf = host_export_dmabuf,
-    .flush_inbound_writes = host_flush_inbound_writes,
-    .stream_create = host_create_stream,
-    .stream_destroy = host_destroy_stream,
-    .event_create = host_create_event,
-    .event_destroy = host_destroy_event,
-    .event_record = host_record,
-    .event_query = host_query,
-    .event_elapsed = host_elapsed,
-    .stream_wait_event = host_wait_event,
-    .stream_wait_caller_stream = host_wait_caller_stream,
-    .stream_wait_caller_event = host_wait_caller_event,
-    .caller_stream_wait = host_caller_stream_wait,
-    .stream_native = host_stream_native,
-    .event_native = host_event_native,
-    .copy_to_device = host_copy_to_device,
-    .copy_to_host = host_copy_to_host,
-    .copy_on_device = host_copy_on_device,
-    .set = host_set,
-    .write_flag = host_write_flag,
-    .launch = host_launch,
-};
+const struct gpu_ops gpu_host_ops = {.name = "host",
+#define HOST_MEMBER(operation, ...) .operation = host_##operation,
+                                     GPU_OPERATIONS(HOST_MEMBER)};

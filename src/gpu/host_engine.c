@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +20,15 @@ struct failure {
 };
 
 struct host_event {
+    struct gpu_event base;
     uint64_t recorded; /* how often it was recorded */
     uint64_t reached;  /* the latest record that the engine has passed */
-    uint64_t reached_at;
     struct failure failure;
     unsigned references; /* its owner, and operations in queues */
 };
 
 struct host_stream {
+    struct gpu_stream base;
     struct host_stream *next;
     struct queue operations;
     struct failure failure; /* the first; what comes after it in the stream is not run */
@@ -45,137 +45,69 @@ static bool engine_running;
 
 /* --- running one operation ----------------------------------------------------------------- */
 
-static int outside(const char *what, gpu_address address, uint64_t bytes)
-{
-    return error_set(TCPX_CUDA_ERROR, "%s of %llu bytes at 0x%llx: not inside GPU memory", what,
-                     (unsigned long long)bytes, (unsigned long long)address);
-}
-
-struct copy_ends {
-    void *to;
-    const void *from;
-};
-
 /* The end of a copy that is an address of the host; 0 if both are the device's. */
 static uint64_t host_end(const struct host_operation *operation)
 {
-    return operation->kind == HOST_COPY_TO_DEVICE ? operation->copy.from
-           : operation->kind == HOST_COPY_TO_HOST ? operation->copy.to
+    return operation->kind == HOST_COPY_TO_DEVICE ? operation->memory.from
+           : operation->kind == HOST_COPY_TO_HOST ? operation->memory.to
                                                   : 0;
 }
 
-/* Where a copy's bytes really are. A device address on the host's side would fault: refused. */
-static int resolve_copy(const struct host_operation *operation, struct copy_ends *ends)
+/* Where the bytes really are. A device address on the host's side would fault: refused. */
+static int resolve_ends(const struct host_operation *operation, void **to, const void **from)
 {
-    uint64_t bytes = operation->copy.bytes;
+    uint64_t bytes = operation->memory.bytes;
 
     if (host_memory_resolve(host_end(operation), 1) != NULL)
         return error_set(TCPX_INVALID_ARGUMENT,
                          "copy: 0x%llx is a device address where one of the host is expected",
                          (unsigned long long)host_end(operation));
-    if (operation->copy.host_is_pinned && !host_memory_is_registered(host_end(operation), bytes))
+    if (operation->memory.host_is_pinned && !host_memory_is_registered(host_end(operation), bytes))
         return error_set(TCPX_CUDA_ERROR,
                          "copy: pinned memory at 0x%llx was freed before the copy was done",
                          (unsigned long long)host_end(operation));
-    ends->from = operation->kind == HOST_COPY_TO_DEVICE
-                     ? (const void *)(uintptr_t)operation->copy.from
-                     : host_memory_resolve(operation->copy.from, bytes);
-    ends->to = operation->kind == HOST_COPY_TO_HOST
-                   ? (void *)(uintptr_t)operation->copy.to
-                   : host_memory_resolve(operation->copy.to, bytes);
-    if (ends->from == NULL)
-        return outside("copy: read", operation->copy.from, bytes);
-    if (ends->to == NULL)
-        return outside("copy: write", operation->copy.to, bytes);
-    return TCPX_SUCCESS;
+    *from = (const void *)(uintptr_t)operation->memory.from;
+    if (operation->kind == HOST_COPY_TO_HOST || operation->kind == HOST_COPY_ON_DEVICE) {
+        *from = host_memory_use("copy: read", operation->memory.from, bytes);
+        if (*from == NULL)
+            return TCPX_CUDA_ERROR;
+    }
+    *to = operation->kind == HOST_COPY_TO_HOST
+              ? (void *)(uintptr_t)operation->memory.to
+              : host_memory_use(operation->kind == HOST_SET ? "set" : "copy: write",
+                                operation->memory.to, bytes);
+    return *to != NULL ? TCPX_SUCCESS : TCPX_CUDA_ERROR;
 }
 
-static int run_copy(const struct host_operation *operation)
+static int run_operation(const struct host_operation *operation)
 {
-    struct copy_ends ends;
-    int result = resolve_copy(operation, &ends);
+    const void *from;
+    void *to;
+    int result;
 
-    if (result == TCPX_SUCCESS)
-        memmove(ends.to, ends.from, operation->copy.bytes);
+    if (operation->kind == HOST_LAUNCH)
+        return kernel_twin_run(operation->launch.kernel, operation->launch.argument);
+    result = resolve_ends(operation, &to, &from);
+    if (result == TCPX_SUCCESS && operation->kind == HOST_SET)
+        memset(to, operation->memory.value, operation->memory.bytes);
+    else if (result == TCPX_SUCCESS)
+        memmove(to, from, operation->memory.bytes);
     return result;
 }
 
-static int run_set(const struct host_operation *operation)
+/* What can be seen to be wrong before the operation runs; a kernel finds out by itself. */
+static int check_operation(struct host_operation *operation)
 {
-    void *at = host_memory_resolve(operation->set.at, operation->set.bytes);
+    const void *from;
+    void *to;
+    int result;
 
-    if (at == NULL)
-        return outside("set", operation->set.at, operation->set.bytes);
-    memset(at, operation->set.value, operation->set.bytes);
-    return TCPX_SUCCESS;
-}
-
-static int run_write_flag(const struct host_operation *operation)
-{
-    _Atomic uint32_t *at = host_memory_resolve(operation->flag.at, sizeof *at);
-
-    if (at == NULL)
-        return outside("flag", operation->flag.at, sizeof *at);
-    /* release: what the stream did before is seen by whoever sees the flag */
-    atomic_store_explicit(at, operation->flag.value, memory_order_release);
-    return TCPX_SUCCESS;
-}
-
-static int run(const struct host_operation *operation)
-{
-    switch (operation->kind) {
-    case HOST_COPY_TO_DEVICE:
-    case HOST_COPY_TO_HOST:
-    case HOST_COPY_ON_DEVICE:
-        return run_copy(operation);
-    case HOST_SET:
-        return run_set(operation);
-    case HOST_WRITE_FLAG:
-        return run_write_flag(operation);
-    case HOST_LAUNCH:
-        return kernel_twin_run(operation->launch.kernel, operation->launch.argument,
-                               host_memory_resolve);
-    case HOST_SPIN: /* it is over when it can run */
+    if (operation->kind == HOST_LAUNCH)
         return TCPX_SUCCESS;
-    case HOST_RECORD:
-    case HOST_WAIT:
-        break;
-    }
-    return error_set(TCPX_INTERNAL_ERROR, "operation %d cannot be run", (int)operation->kind);
-}
-
-/* What can be seen to be wrong before the operation runs. */
-static int check(struct host_operation *operation)
-{
-    struct copy_ends ignored;
-    int result = TCPX_SUCCESS;
-
     host_memory_hold();
-    switch (operation->kind) {
-    case HOST_COPY_TO_DEVICE:
-    case HOST_COPY_TO_HOST:
-    case HOST_COPY_ON_DEVICE:
-        operation->copy.host_is_pinned =
-            host_memory_is_registered(host_end(operation), operation->copy.bytes);
-        result = resolve_copy(operation, &ignored);
-        break;
-    case HOST_SET:
-        if (host_memory_resolve(operation->set.at, operation->set.bytes) == NULL)
-            result = outside("set", operation->set.at, operation->set.bytes);
-        break;
-    case HOST_WRITE_FLAG:
-        if (host_memory_resolve(operation->flag.at, sizeof operation->flag.value) == NULL)
-            result = outside("flag", operation->flag.at, sizeof operation->flag.value);
-        break;
-    case HOST_SPIN:
-        if (host_memory_resolve(operation->spin.until, sizeof(uint32_t)) == NULL)
-            result = outside("spin", operation->spin.until, sizeof(uint32_t));
-        break;
-    case HOST_LAUNCH: /* the kernel itself finds out */
-    case HOST_RECORD:
-    case HOST_WAIT:
-        break;
-    }
+    operation->memory.host_is_pinned =
+        host_memory_is_registered(host_end(operation), operation->memory.bytes);
+    result = resolve_ends(operation, &to, &from);
     host_memory_release();
     return result;
 }
@@ -194,7 +126,6 @@ static void pass_record(struct host_stream *stream, const struct host_operation 
 
     if (operation->event.record > event->reached) {
         event->reached = operation->event.record;
-        event->reached_at = clock_now();
         event->failure = stream->failure;
     }
     drop_event(event);
@@ -232,23 +163,8 @@ static int keep_argument(struct host_operation *operation)
     return TCPX_SUCCESS;
 }
 
-/* Memory that was freed under the spin ends it. */
-static bool has_spun(const struct host_operation *operation)
-{
-    const _Atomic uint32_t *until;
-    bool over;
-
-    host_memory_hold();
-    until = host_memory_resolve(operation->spin.until, sizeof *until);
-    over = until == NULL || atomic_load_explicit(until, memory_order_acquire) != 0;
-    host_memory_release();
-    return over || deadline_passed(operation->spin.deadline);
-}
-
 static bool can_run(const struct host_operation *operation)
 {
-    if (operation->kind == HOST_SPIN)
-        return has_spun(operation);
     return operation->kind != HOST_WAIT ||
            operation->event.event->reached >= operation->event.record;
 }
@@ -265,7 +181,7 @@ static void run_unlocked(struct host_stream *stream, const struct host_operation
         nanosleep(&pause, NULL);
     }
     host_memory_hold();
-    result = run(operation);
+    result = run_operation(operation);
     host_memory_release();
     pthread_mutex_lock(&engine_lock);
     if (result != TCPX_SUCCESS) {
@@ -275,7 +191,7 @@ static void run_unlocked(struct host_stream *stream, const struct host_operation
 }
 
 /* Takes the next operation of the stream, if it can run now. */
-static bool step(struct host_stream *stream)
+static bool step_stream(struct host_stream *stream)
 {
     const struct host_operation *next = queue_peek(&stream->operations);
     struct host_operation operation;
@@ -299,7 +215,7 @@ static bool is_finished(const struct host_stream *stream)
 }
 
 /* One turn of every stream; whether anything moved. */
-static bool turn(void)
+static bool turn_streams(void)
 {
     bool moved = false;
     struct host_stream **link = &streams;
@@ -307,7 +223,7 @@ static bool turn(void)
     while (*link != NULL) {
         struct host_stream *stream = *link;
 
-        if (step(stream))
+        if (step_stream(stream))
             moved = true;
         /* New streams are put in front, so that `link` still leads to this one. */
         while (*link != stream)
@@ -323,46 +239,16 @@ static bool turn(void)
     return moved;
 }
 
-static bool somebody_spins(void)
-{
-    for (struct host_stream *stream = streams; stream != NULL; stream = stream->next) {
-        const struct host_operation *next = queue_peek(&stream->operations);
-
-        if (next != NULL && next->kind == HOST_SPIN)
-            return true;
-    }
-    return false;
-}
-
-/* No one says when the word that a spin looks at has changed. */
-static void wait_for_work(void)
-{
-    enum { LOOK_AGAIN_NS = 200000, SECOND_NS = 1000000000 };
-    struct timespec soon;
-
-    if (!somebody_spins()) {
-        pthread_cond_wait(&work_arrived, &engine_lock);
-        return;
-    }
-    clock_gettime(CLOCK_REALTIME, &soon);
-    soon.tv_nsec += LOOK_AGAIN_NS;
-    if (soon.tv_nsec >= SECOND_NS) {
-        soon.tv_nsec -= SECOND_NS;
-        soon.tv_sec++;
-    }
-    pthread_cond_timedwait(&work_arrived, &engine_lock, &soon);
-}
-
-static void *engine(void *unused)
+static void *host_engine(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&engine_lock);
     for (;;) {
-        if (turn())
+        if (turn_streams())
             continue;
         if (streams == NULL)
             break;
-        wait_for_work();
+        pthread_cond_wait(&work_arrived, &engine_lock);
     }
     engine_running = false;
     pthread_mutex_unlock(&engine_lock);
@@ -380,7 +266,7 @@ static int start_engine(void)
         return TCPX_SUCCESS;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    error = pthread_create(&thread, &attributes, engine, NULL);
+    error = pthread_create(&thread, &attributes, host_engine, NULL);
     pthread_attr_destroy(&attributes);
     if (error != 0)
         return error_system(error, "cannot start the thread of the emulated GPU");
@@ -390,13 +276,14 @@ static int start_engine(void)
 
 /* --- streams ------------------------------------------------------------------------------- */
 
-int host_stream_create(uint64_t delay_us, struct host_stream **out)
+int host_stream_start(struct gpu *gpu, uint64_t delay_us, struct gpu_stream **out)
 {
     struct host_stream *stream = calloc(1, sizeof *stream);
     int result;
 
     if (stream == NULL)
         return error_system(ENOMEM, "a stream");
+    stream->base = (struct gpu_stream){.gpu = gpu, .native = stream};
     stream->delay_us = delay_us;
     result = queue_init(&stream->operations, OPERATIONS_PER_STREAM, sizeof(struct host_operation));
     if (result != TCPX_SUCCESS)
@@ -410,7 +297,7 @@ int host_stream_create(uint64_t delay_us, struct host_stream **out)
     pthread_mutex_unlock(&engine_lock);
     if (result != TCPX_SUCCESS)
         goto destroy_queue;
-    *out = stream;
+    *out = &stream->base;
     return TCPX_SUCCESS;
 
 destroy_queue:
@@ -420,10 +307,10 @@ free_stream:
     return result;
 }
 
-void host_stream_destroy(struct host_stream *stream)
+void host_stream_destroy(struct gpu_stream *stream)
 {
     pthread_mutex_lock(&engine_lock);
-    stream->closing = true;
+    ((struct host_stream *)stream)->closing = true;
     pthread_cond_signal(&work_arrived);
     pthread_mutex_unlock(&engine_lock);
 }
@@ -432,7 +319,7 @@ void host_stream_destroy(struct host_stream *stream)
  * A full stream is waited for, as with a real GPU; but one whose operations wait for something
  * that does not come must not hold its caller for ever.
  */
-static int push(struct host_stream *stream, const struct host_operation *operation)
+static int push_operation(struct host_stream *stream, const struct host_operation *operation)
 {
     uint64_t deadline = deadline_after_ms(FULL_STREAM_LIMIT_MS);
 
@@ -452,10 +339,11 @@ static int push(struct host_stream *stream, const struct host_operation *operati
     return TCPX_SUCCESS;
 }
 
-int host_stream_submit(struct host_stream *stream, const struct host_operation *wanted)
+int host_stream_submit(struct gpu_stream *base, const struct host_operation *wanted)
 {
+    struct host_stream *stream = (struct host_stream *)base;
     struct host_operation operation = *wanted;
-    int result = check(&operation);
+    int result = check_operation(&operation);
 
     if (result == TCPX_SUCCESS)
         result = keep_argument(&operation);
@@ -466,7 +354,7 @@ int host_stream_submit(struct host_stream *stream, const struct host_operation *
         result = error_set(stream->failure.result, "an earlier operation on this stream failed: %s",
                            stream->failure.text);
     else
-        result = push(stream, &operation);
+        result = push_operation(stream, &operation);
     pthread_mutex_unlock(&engine_lock);
     if (result != TCPX_SUCCESS)
         drop_argument(&operation);
@@ -475,39 +363,41 @@ int host_stream_submit(struct host_stream *stream, const struct host_operation *
 
 /* --- events -------------------------------------------------------------------------------- */
 
-int host_event_create(struct host_event **out)
+int host_event_create(struct gpu *gpu, struct gpu_event **out)
 {
     struct host_event *event = calloc(1, sizeof *event);
 
     if (event == NULL)
         return error_system(ENOMEM, "an event");
+    event->base = (struct gpu_event){.gpu = gpu, .native = event};
     event->references = 1;
-    *out = event;
+    *out = &event->base;
     return TCPX_SUCCESS;
 }
 
-void host_event_destroy(struct host_event *event)
+void host_event_destroy(struct gpu_event *event)
 {
     pthread_mutex_lock(&engine_lock);
-    drop_event(event);
+    drop_event((struct host_event *)event);
     pthread_mutex_unlock(&engine_lock);
 }
 
 /* Called with the lock. The queue holds a reference from now on. */
-static int push_event(struct host_stream *stream, enum host_operation_kind kind,
+static int push_event(struct gpu_stream *stream, enum host_operation_kind kind,
                       struct host_event *event, uint64_t record)
 {
     const struct host_operation operation = {.kind = kind,
                                              .event = {.event = event, .record = record}};
-    int result = push(stream, &operation);
+    int result = push_operation((struct host_stream *)stream, &operation);
 
     if (result == TCPX_SUCCESS)
         event->references++;
     return result;
 }
 
-int host_event_record(struct host_event *event, struct host_stream *stream)
+int host_event_record(struct gpu_event *base, struct gpu_stream *stream)
 {
+    struct host_event *event = (struct host_event *)base;
     int result;
 
     pthread_mutex_lock(&engine_lock);
@@ -518,8 +408,9 @@ int host_event_record(struct host_event *event, struct host_stream *stream)
     return result;
 }
 
-int host_event_query(struct host_event *event, bool *done)
+int host_event_query(struct gpu_event *base, bool *done)
 {
+    struct host_event *event = (struct host_event *)base;
     int result = TCPX_SUCCESS;
 
     pthread_mutex_lock(&engine_lock);
@@ -533,18 +424,9 @@ int host_event_query(struct host_event *event, bool *done)
     return result;
 }
 
-uint64_t host_event_time(struct host_event *event)
+int host_stream_wait(struct gpu_stream *stream, struct gpu_event *base)
 {
-    uint64_t time;
-
-    pthread_mutex_lock(&engine_lock);
-    time = event->reached_at;
-    pthread_mutex_unlock(&engine_lock);
-    return time;
-}
-
-int host_stream_wait(struct host_stream *stream, struct host_event *event)
-{
+    struct host_event *event = (struct host_event *)base;
     int result = TCPX_SUCCESS;
 
     pthread_mutex_lock(&engine_lock);
@@ -552,4 +434,19 @@ int host_stream_wait(struct host_stream *stream, struct host_event *event)
         result = push_event(stream, HOST_WAIT, event, event->recorded);
     pthread_mutex_unlock(&engine_lock);
     return result;
+}
+
+void host_event_hold(struct gpu_event *event)
+{
+    pthread_mutex_lock(&engine_lock);
+    ((struct host_event *)event)->recorded++;
+    pthread_mutex_unlock(&engine_lock);
+}
+
+void host_event_reach(struct gpu_event *event)
+{
+    pthread_mutex_lock(&engine_lock);
+    ((struct host_event *)event)->reached = ((struct host_event *)event)->recorded;
+    pthread_cond_signal(&work_arrived);
+    pthread_mutex_unlock(&engine_lock);
 }

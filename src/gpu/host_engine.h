@@ -8,19 +8,14 @@
 
 #include "gpu/gpu_ops.h"
 
-struct host_stream;
-struct host_event;
-
 enum host_operation_kind {
     HOST_COPY_TO_DEVICE,
     HOST_COPY_TO_HOST,
     HOST_COPY_ON_DEVICE,
     HOST_SET,
-    HOST_WRITE_FLAG,
     HOST_LAUNCH,
     HOST_RECORD,
-    HOST_WAIT,
-    HOST_SPIN
+    HOST_WAIT
 };
 
 struct host_operation {
@@ -30,17 +25,9 @@ struct host_operation {
             uint64_t to; /* an address of the kind's side: device or host */
             uint64_t from;
             uint64_t bytes;
+            uint8_t value;       /* of a set, which has no `from` */
             bool host_is_pinned; /* set when submitted: then it must still be when it runs */
-        } copy;
-        struct {
-            gpu_address at;
-            uint64_t bytes;
-            uint8_t value;
-        } set;
-        struct {
-            gpu_address at;
-            uint32_t value;
-        } flag;
+        } memory;
         struct {
             enum gpu_kernel kernel;
             const void *argument; /* copied when submitted */
@@ -49,28 +36,29 @@ struct host_operation {
             struct host_event *event;
             uint64_t record; /* which record of it */
         } event;
-        struct {
-            gpu_address until; /* a 32-bit word that somebody will make other than 0 */
-            uint64_t deadline; /* base/clock.h; it ends then in any case */
-        } spin;
     };
 };
 
 /* `delay_us`: how long each operation waits before it runs. */
-MUST_CHECK int host_stream_create(uint64_t delay_us, struct host_stream **stream);
-void host_stream_destroy(struct host_stream *stream);
+MUST_CHECK int host_stream_start(struct gpu *gpu, uint64_t delay_us, struct gpu_stream **stream);
+void host_stream_destroy(struct gpu_stream *stream);
 
 /* Operations that cannot be right (an address outside device memory) are refused here already. */
-MUST_CHECK int host_stream_submit(struct host_stream *stream,
+MUST_CHECK int host_stream_submit(struct gpu_stream *stream,
                                   const struct host_operation *operation);
 
-MUST_CHECK int host_event_create(struct host_event **event);
+MUST_CHECK int host_event_create(struct gpu *gpu, struct gpu_event **event);
 /* Operations that still refer to it keep it alive. */
-void host_event_destroy(struct host_event *event);
-MUST_CHECK int host_event_record(struct host_event *event, struct host_stream *stream);
-/* When its latest record was passed, by base/clock.h. */
-uint64_t host_event_time(struct host_event *event);
-MUST_CHECK int host_event_query(struct host_event *event, bool *done);
-MUST_CHECK int host_stream_wait(struct host_stream *stream, struct host_event *event);
+void host_event_destroy(struct gpu_event *event);
+MUST_CHECK int host_event_record(struct gpu_event *event, struct gpu_stream *stream);
+MUST_CHECK int host_event_query(struct gpu_event *event, bool *done);
+MUST_CHECK int host_stream_wait(struct gpu_stream *stream, struct gpu_event *event);
+
+/*
+ * For a stand-in of a kernel that runs as long as it likes: from hold on the event is recorded, and
+ * it is reached when host_event_reach() says so.
+ */
+void host_event_hold(struct gpu_event *event);
+void host_event_reach(struct gpu_event *event);
 
 #endif

@@ -71,7 +71,7 @@ static uint64_t device_bytes_used(int device)
 }
 
 /* Address space only, aligned: what lies around the aligned part is given back. */
-static int reserve(uint64_t bytes, uint64_t alignment, gpu_address *alias)
+static int reserve_alias(uint64_t bytes, uint64_t alignment, gpu_address *alias)
 {
     uint64_t padded;
     uint64_t before;
@@ -95,14 +95,14 @@ static int reserve(uint64_t bytes, uint64_t alignment, gpu_address *alias)
     return TCPX_SUCCESS;
 }
 
-static void unmap(const struct range *range)
+static void unmap_range(const struct range *range)
 {
     munmap((void *)(uintptr_t)range->alias, range->reserved);
     if (range->kind == GPU_POINTER_DEVICE)
         pages_unmap(range->pages, range->reserved, range->memfd);
 }
 
-static int map(struct range *range, uint64_t alignment)
+static int map_range(struct range *range, uint64_t alignment)
 {
     int result;
 
@@ -111,14 +111,14 @@ static int map(struct range *range, uint64_t alignment)
     result = pages_map(range->reserved, &range->pages, &range->memfd);
     if (result != TCPX_SUCCESS)
         return result;
-    result = reserve(range->reserved, alignment, &range->alias);
+    result = reserve_alias(range->reserved, alignment, &range->alias);
     if (result != TCPX_SUCCESS)
         pages_unmap(range->pages, range->reserved, range->memfd);
     return result;
 }
 
-int host_memory_alloc(int device, uint64_t bytes, uint64_t alignment, uint64_t limit,
-                      struct gpu_memory *memory)
+int host_memory_map(int device, uint64_t bytes, uint64_t alignment, uint64_t limit,
+                    struct gpu_memory *memory)
 {
     struct range range = {.bytes = bytes, .device = device, .kind = GPU_POINTER_DEVICE};
     uint64_t used;
@@ -133,11 +133,11 @@ int host_memory_alloc(int device, uint64_t bytes, uint64_t alignment, uint64_t l
                            device, (unsigned long long)bytes, (unsigned long long)used,
                            (unsigned long long)limit);
     else
-        result = map(&range, alignment);
+        result = map_range(&range, alignment);
     if (result == TCPX_SUCCESS) {
         result = table_add(&range);
         if (result != TCPX_SUCCESS)
-            unmap(&range);
+            unmap_range(&range);
     }
     pthread_rwlock_unlock(&table_lock);
     if (result == TCPX_SUCCESS)
@@ -154,7 +154,7 @@ int host_memory_register(int device, void *pages, uint64_t bytes, gpu_address *a
                           .memfd = -1,
                           .device = device,
                           .kind = GPU_POINTER_PINNED};
-    int result = reserve(bytes, PAGE_BYTES, &range.alias);
+    int result = reserve_alias(bytes, PAGE_BYTES, &range.alias);
 
     if (result != TCPX_SUCCESS)
         return result;
@@ -162,20 +162,20 @@ int host_memory_register(int device, void *pages, uint64_t bytes, gpu_address *a
     result = table_add(&range);
     pthread_rwlock_unlock(&table_lock);
     if (result != TCPX_SUCCESS)
-        unmap(&range);
+        unmap_range(&range);
     else
         *alias = range.alias;
     return result;
 }
 
-void host_memory_free(gpu_address alias)
+void host_memory_unmap(gpu_address alias)
 {
     struct range *range;
 
     pthread_rwlock_wrlock(&table_lock);
     range = find(alias);
     if (range != NULL) {
-        unmap(range);
+        unmap_range(range);
         *range = table[--table_used];
     }
     if (table_used == 0) {
@@ -186,45 +186,33 @@ void host_memory_free(gpu_address alias)
     pthread_rwlock_unlock(&table_lock);
 }
 
-static int describe(gpu_address address, uint64_t bytes, struct gpu_pointer *pointer)
+int host_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *pointer)
 {
-    const struct range *range = find(address);
-    uint64_t base;
-
-    if (range != NULL) {
-        base = range->alias;
-    } else if ((range = find_pinned_pages(address)) != NULL) {
-        base = (uintptr_t)range->pages;
-    } else {
-        *pointer = (struct gpu_pointer){.kind = GPU_POINTER_HOST,
-                                        .device = -1,
-                                        .base = address,
-                                        .bytes = bytes,
-                                        .one_allocation = true,
-                                        .host = (void *)address};
-        return TCPX_SUCCESS;
-    }
-    if (!range_inside(address - base, bytes, range->bytes))
-        return error_set(TCPX_INVALID_ARGUMENT,
-                         "%llu bytes at 0x%llx reach beyond the allocation of %llu bytes at 0x%llx",
-                         (unsigned long long)bytes, (unsigned long long)address,
-                         (unsigned long long)range->bytes, (unsigned long long)base);
-    *pointer = (struct gpu_pointer){
-        .kind = range->kind,
-        .device = range->device,
-        .base = base,
-        .bytes = range->bytes,
-        .one_allocation = true,
-        .host = range->kind == GPU_POINTER_PINNED ? (char *)range->pages + (address - base) : NULL};
-    return TCPX_SUCCESS;
-}
-
-int host_memory_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *pointer)
-{
-    int result;
+    const struct range *range;
+    uint64_t base = address;
+    int result = TCPX_SUCCESS;
 
     pthread_rwlock_rdlock(&table_lock);
-    result = describe(address, bytes, pointer);
+    if ((range = find(address)) != NULL)
+        base = range->alias;
+    else if ((range = find_pinned_pages(address)) != NULL)
+        base = (uintptr_t)range->pages;
+    if (range != NULL && !range_inside(address - base, bytes, range->bytes))
+        result =
+            error_set(TCPX_INVALID_ARGUMENT,
+                      "%llu bytes at 0x%llx reach beyond the allocation of %llu bytes at 0x%llx",
+                      (unsigned long long)bytes, (unsigned long long)address,
+                      (unsigned long long)range->bytes, (unsigned long long)base);
+    else
+        *pointer = (struct gpu_pointer){.kind = range != NULL ? range->kind : GPU_POINTER_HOST,
+                                        .device = range != NULL ? range->device : -1,
+                                        .base = base,
+                                        .bytes = range != NULL ? range->bytes : bytes,
+                                        .one_allocation = true,
+                                        .host = range == NULL ? (void *)address
+                                                : range->kind == GPU_POINTER_PINNED
+                                                    ? (char *)range->pages + (address - base)
+                                                    : NULL};
     pthread_rwlock_unlock(&table_lock);
     return result;
 }
@@ -246,6 +234,16 @@ void *host_memory_resolve(gpu_address address, uint64_t bytes)
     if (range == NULL || !range_inside(address - range->alias, bytes, range->bytes))
         return NULL;
     return (char *)range->pages + (address - range->alias);
+}
+
+void *host_memory_use(const char *what, gpu_address address, uint64_t bytes)
+{
+    void *at = host_memory_resolve(address, bytes);
+
+    if (at == NULL)
+        error_keep("%s of %llu bytes at 0x%llx: not inside GPU memory", what,
+                   (unsigned long long)bytes, (unsigned long long)address);
+    return at;
 }
 
 bool host_memory_is_registered(uint64_t address, uint64_t bytes)

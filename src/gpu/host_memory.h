@@ -9,15 +9,14 @@
 #include "gpu/gpu.h"
 
 /* Allocates on emulated GPU `device`; fails once it would hold more than `limit` bytes. */
-MUST_CHECK int host_memory_alloc(int device, uint64_t bytes, uint64_t alignment, uint64_t limit,
-                                 struct gpu_memory *memory);
+MUST_CHECK int host_memory_map(int device, uint64_t bytes, uint64_t alignment, uint64_t limit,
+                               struct gpu_memory *memory);
 /* Gives host pages, which stay the caller's, a device address. */
 MUST_CHECK int host_memory_register(int device, void *pages, uint64_t bytes, gpu_address *alias);
 /* Ends either; waits for the operation that is using it, if one is. */
-void host_memory_free(gpu_address alias);
+void host_memory_unmap(gpu_address alias);
 
-MUST_CHECK int host_memory_classify(gpu_address address, uint64_t bytes,
-                                    struct gpu_pointer *pointer);
+MUST_CHECK int host_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *pointer);
 
 /* Between these two, nothing that was resolved is freed. */
 void host_memory_hold(void);
@@ -28,6 +27,9 @@ void host_memory_release(void);
  * and release.
  */
 void *host_memory_resolve(gpu_address address, uint64_t bytes);
+
+/* The same for `what`, which fails with TCPX_CUDA_ERROR and this text where it is NULL. */
+void *host_memory_use(const char *what, gpu_address address, uint64_t bytes);
 
 /* Whether host pages [address, address + bytes) are registered. Between hold and release. */
 bool host_memory_is_registered(uint64_t address, uint64_t bytes);

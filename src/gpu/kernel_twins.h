@@ -6,15 +6,11 @@
 
 #include <stddef.h>
 
-/* How a twin reaches device memory: NULL where there is none, as a GPU would fault. */
-typedef void *kernel_resolve(gpu_address address, uint64_t bytes);
-
 /* The size of a kernel's argument (kernels.h), and its name in the PTX. */
 size_t kernel_argument_size(enum gpu_kernel kernel);
 const char *kernel_name(enum gpu_kernel kernel);
 
-/* TCPX_CUDA_ERROR with the address where `resolve` gave NULL. */
-MUST_CHECK int kernel_twin_run(enum gpu_kernel kernel, const void *argument,
-                               kernel_resolve *resolve);
+/* Between host_memory_hold() and release(). TCPX_CUDA_ERROR for an address outside GPU memory. */
+MUST_CHECK int kernel_twin_run(enum gpu_kernel kernel, const void *argument);
 
 #endif

@@ -21,10 +21,10 @@
  * The one argument of each kernel. Addresses are device addresses.
  */
 
-#define KERNEL_UNPACK_LISTS 16
+#define GPU_UNPACK_LISTS 16
 
 /* One receive: descriptors in memory that the GPU can read, mapped host memory as a rule. */
-struct kernel_unpack_list {
+struct gpu_unpack_list {
     uint64_t bounce;      /* a descriptor's source_offset counts from here */
     uint64_t destination; /* and its destination_offset from here */
     uint64_t descriptors; /* struct unpack_descriptor[count] */
@@ -33,16 +33,16 @@ struct kernel_unpack_list {
 
 /* Unpacks every descriptor of every list, except those longer than `longest`. */
 struct kernel_unpack {
-    struct kernel_unpack_list lists[KERNEL_UNPACK_LISTS];
+    struct gpu_unpack_list lists[GPU_UNPACK_LISTS];
     uint32_t list_count;
     uint32_t longest;
     uint32_t batch; /* descriptors that a warp takes at a time: 1 to 32 */
 };
 
 /* Each hundred bytes of an argument make a launch some 50 ns longer: no more than are worth it. */
-#define KERNEL_COPY_RUNS 16
+#define GPU_COPY_RUNS 16
 
-struct kernel_run {
+struct gpu_run {
     uint64_t from;
     uint64_t to;
     uint64_t bytes;
@@ -53,8 +53,8 @@ struct kernel_run {
  * know them. Warps share them out in pieces of `piece` bytes, less than 4 GiB.
  */
 struct kernel_copy {
-    struct kernel_run runs[KERNEL_COPY_RUNS];
-    uint32_t first_piece[KERNEL_COPY_RUNS + 1]; /* pieces before this run; behind the last: all */
+    struct gpu_run runs[GPU_COPY_RUNS];
+    uint32_t first_piece[GPU_COPY_RUNS + 1]; /* pieces before this run; behind the last: all */
     uint32_t run_count;
     uint32_t piece;
 };
@@ -69,11 +69,6 @@ struct kernel_fill {
 struct kernel_verify {
     struct kernel_fill expected;
     uint64_t result; /* struct gpu_verify_result, set to {0, UINT64_MAX} before */
-};
-
-/* Does nothing: what a launch itself costs. */
-struct kernel_empty {
-    uint32_t unused;
 };
 
 /*

@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)
     tcpx_unpack(const __grid_constant__ kernel_unpack argument)
 {
     for (unsigned list = 0; list < argument.list_count; list++) {
-        const kernel_unpack_list &current = argument.lists[list];
+        const gpu_unpack_list &current = argument.lists[list];
         const auto *descriptors = reinterpret_cast<const uint4 *>(current.descriptors);
         const auto *bounce = reinterpret_cast<const uint8_t *>(current.bounce);
         auto *destination = reinterpret_cast<uint8_t *>(current.destination);
@@ -198,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(KERNEL_THREADS)
             else
                 high = middle;
         }
-        const kernel_run &run = argument.runs[low];
+        const gpu_run &run = argument.runs[low];
         uint64_t offset = static_cast<uint64_t>(piece - argument.first_piece[low]) * argument.piece;
         uint64_t left = run.bytes - offset;
 
@@ -261,8 +261,4 @@ extern "C" __global__ void tcpx_verify(const kernel_verify argument)
         atomicAdd(&result[0], differences);
         atomicMin(&result[1], first);
     }
-}
-
-extern "C" __global__ void tcpx_empty(const kernel_empty)
-{
 }

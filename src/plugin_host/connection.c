@@ -79,7 +79,7 @@ static int read_device_handle(struct gpu *gpu, const void *at, struct unpack_dev
 
     if (result != TCPX_SUCCESS)
         return result;
-    result = gpu_event_create(gpu, GPU_EVENT_PLAIN, &event);
+    result = gpu_event_create(gpu, &event);
     if (result == TCPX_SUCCESS)
         result = gpu_copy_to_host(stream, handle, (uintptr_t)at, sizeof *handle);
     if (result == TCPX_SUCCESS)

@@ -183,7 +183,7 @@ int transfer_order_after(struct tcpx_transfer *transfer, const struct tcpx_move 
     if (session->order == NULL)
         result = gpu_stream_create(session->gpu, &session->order);
     if (result == TCPX_SUCCESS)
-        result = gpu_event_create(session->gpu, GPU_EVENT_PLAIN, &transfer->after);
+        result = gpu_event_create(session->gpu, &transfer->after);
     if (result == TCPX_SUCCESS)
         result = move->after == TCPX_AFTER_STREAM
                      ? gpu_stream_wait_caller_stream(session->order, move->after_what)

@@ -37,7 +37,7 @@ static int empty_staging(struct unpack_engine *engine, struct gathered *gathered
     int result = flush(engine, gathered);
 
     if (result == TCPX_SUCCESS)
-        result = gpu_event_create(engine->gpu, GPU_EVENT_PLAIN, &left);
+        result = gpu_event_create(engine->gpu, &left);
     if (result != TCPX_SUCCESS)
         return result;
     result = gpu_event_record(left, engine->stream);

@@ -37,7 +37,7 @@ static const uint64_t device_bytes = (uint64_t)1 << 30;
 struct cu_context_object {
     int device;
     atomic_int retained;
-    struct host_stream *default_stream;
+    struct gpu_stream *default_stream;
 };
 
 /* The driver knows what it has given out, also after it has shut down. */
@@ -48,13 +48,13 @@ struct object {
 
 struct cu_stream_object {
     struct object object;
-    struct host_stream *stream;
+    struct gpu_stream *stream;
     int capturing;
 };
 
 struct cu_event_object {
     struct object object;
-    struct host_event *event;
+    struct gpu_event *event;
 };
 
 struct cu_module_object {
@@ -70,9 +70,8 @@ static struct cu_function_object {
                  {.kernel = GPU_KERNEL_COPY},
                  {.kernel = GPU_KERNEL_FILL},
                  {.kernel = GPU_KERNEL_VERIFY},
-                 {.kernel = GPU_KERNEL_EMPTY},
-                 {.kernel = GPU_KERNEL_EMPTY, .name = "test_spin", .spins = 1},
-                 {.kernel = GPU_KERNEL_EMPTY, .name = "test_nothing"}};
+                 {.kernel = GPU_KERNELS, .name = "test_spin", .spins = 1},
+                 {.kernel = GPU_KERNELS, .name = "test_nothing"}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
 static _Thread_local cu_context stack[STACK_DEPTH];
@@ -468,8 +467,8 @@ cu_result cuMemAlloc_v2(cu_address *address, size_t bytes)
     struct gpu_memory memory;
 
     BEGIN_IN_CONTEXT(cuMemAlloc_v2);
-    if (bytes > device_bytes || host_memory_alloc(current()->device, bytes + MISALIGNMENT, 1,
-                                                  device_bytes, &memory) != TCPX_SUCCESS)
+    if (bytes > device_bytes || host_memory_map(current()->device, bytes + MISALIGNMENT, 1,
+                                                device_bytes, &memory) != TCPX_SUCCESS)
         return CU_OUT_OF_MEMORY;
     add(&balance.memory, 1);
     *address = memory.address + MISALIGNMENT;
@@ -481,10 +480,10 @@ cu_result cuMemFree_v2(cu_address address)
     struct gpu_pointer pointer;
 
     BEGIN_IN_CONTEXT(cuMemFree_v2);
-    if (host_memory_classify(address, 1, &pointer) != TCPX_SUCCESS ||
-        pointer.kind != GPU_POINTER_DEVICE || pointer.base + MISALIGNMENT != address)
+    if (host_classify(address, 1, &pointer) != TCPX_SUCCESS || pointer.kind != GPU_POINTER_DEVICE ||
+        pointer.base + MISALIGNMENT != address)
         return INVALID_VALUE;
-    host_memory_free(pointer.base);
+    host_memory_unmap(pointer.base);
     add(&balance.memory, -1);
     return CU_OK;
 }
@@ -525,7 +524,7 @@ cu_result cuMemHostUnregister(void *pages)
     pthread_mutex_lock(&lock);
     registration = find_registration(pages);
     if (registration != NULL) {
-        host_memory_free(registration->alias);
+        host_memory_unmap(registration->alias);
         registration->pages = NULL;
         balance.registered--;
     }
@@ -557,8 +556,7 @@ static void describe(cu_address address, struct fakecuda_mapping *mapping)
             return;
         }
     *mapping = (struct fakecuda_mapping){.device = -2};
-    if (host_memory_classify(address, 1, &pointer) != TCPX_SUCCESS ||
-        pointer.kind == GPU_POINTER_HOST)
+    if (host_classify(address, 1, &pointer) != TCPX_SUCCESS || pointer.kind == GPU_POINTER_HOST)
         return;
     if (pointer.kind == GPU_POINTER_DEVICE) {
         pointer.base += MISALIGNMENT;
@@ -578,8 +576,7 @@ static void *host_pointer_of(cu_address address)
 {
     struct gpu_pointer pointer;
 
-    return host_memory_classify(address, 1, &pointer) == TCPX_SUCCESS &&
-                   pointer.kind == GPU_POINTER_PINNED
+    return host_classify(address, 1, &pointer) == TCPX_SUCCESS && pointer.kind == GPU_POINTER_PINNED
                ? pointer.host
                : NULL;
 }
@@ -638,7 +635,7 @@ cu_result cuMemGetHandleForAddressRange(void *handle, cu_address address, size_t
     if (flags != 0) /* as on a platform without the PCIe flag */
         return CU_NOT_SUPPORTED;
     if (type != CU_HANDLE_DMABUF || address % 4096 != 0 || bytes % 4096 != 0 ||
-        host_memory_classify(address, bytes, &pointer) != TCPX_SUCCESS ||
+        host_classify(address, bytes, &pointer) != TCPX_SUCCESS ||
         pointer.kind != GPU_POINTER_DEVICE)
         return INVALID_VALUE;
     fd = memfd_create("fakecuda dma-buf", MFD_CLOEXEC);
@@ -663,13 +660,13 @@ static uint64_t delay_us(void)
     return delay != NULL ? strtoull(delay, NULL, 10) : 0;
 }
 
-static struct host_stream *queue_of(cu_stream stream)
+static struct gpu_stream *queue_of(cu_stream stream)
 {
     if (stream != NULL)
         return stream->stream;
     pthread_mutex_lock(&lock);
     if (current()->default_stream == NULL &&
-        host_stream_create(delay_us(), &current()->default_stream) != TCPX_SUCCESS)
+        host_stream_start(NULL, delay_us(), &current()->default_stream) != TCPX_SUCCESS)
         abort();
     pthread_mutex_unlock(&lock);
     return current()->default_stream;
@@ -690,7 +687,7 @@ cu_result cuStreamCreate(cu_stream *stream, unsigned flags)
     if (flags != CU_STREAM_NONBLOCKING)
         return INVALID_VALUE;
     fresh = calloc(1, sizeof *fresh);
-    if (fresh == NULL || host_stream_create(delay_us(), &fresh->stream) != TCPX_SUCCESS) {
+    if (fresh == NULL || host_stream_start(NULL, delay_us(), &fresh->stream) != TCPX_SUCCESS) {
         free(fresh);
         return CU_OUT_OF_MEMORY;
     }
@@ -726,10 +723,10 @@ cu_result cuEventCreate(cu_event *event, unsigned flags)
     cu_event fresh;
 
     BEGIN_IN_CONTEXT(cuEventCreate);
-    if (flags != CU_EVENT_NO_TIMING && flags != CU_EVENT_TIMING)
+    if (flags != CU_EVENT_NO_TIMING)
         return INVALID_VALUE;
     fresh = calloc(1, sizeof *fresh);
-    if (fresh == NULL || host_event_create(&fresh->event) != TCPX_SUCCESS) {
+    if (fresh == NULL || host_event_create(NULL, &fresh->event) != TCPX_SUCCESS) {
         free(fresh);
         return CU_OUT_OF_MEMORY;
     }
@@ -764,19 +761,6 @@ cu_result cuEventQuery(cu_event event)
     return done ? CU_OK : CU_NOT_READY;
 }
 
-cu_result cuEventElapsedTime(float *milliseconds, cu_event from, cu_event to)
-{
-    bool done = false;
-
-    BEGIN_IN_CONTEXT(cuEventElapsedTime);
-    if (host_event_query(from->event, &done) != TCPX_SUCCESS || !done ||
-        host_event_query(to->event, &done) != TCPX_SUCCESS || !done)
-        return CU_NOT_READY;
-    *milliseconds = (float)((double)host_event_time(to->event) * 1e-6 -
-                            (double)host_event_time(from->event) * 1e-6);
-    return CU_OK;
-}
-
 /* --- work ---------------------------------------------------------------------------------- */
 
 /*
@@ -787,7 +771,7 @@ cu_result cuEventElapsedTime(float *milliseconds, cu_event from, cu_event to)
  * the host, large ones to the device and those of two rows go through a copy engine and do not.
  */
 static pthread_mutex_t channel_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct host_event *channel_ends[DEVICES]; /* passed when the latest work there has begun */
+static struct gpu_event *channel_ends[DEVICES]; /* passed when the latest work there has begun */
 
 static int has_one_channel(void)
 {
@@ -798,10 +782,10 @@ static int has_one_channel(void)
 
 /* With the lock: what is submitted to the queue next begins when all before it in the channel has.
  */
-static int pass_channel(struct host_stream *queue, struct host_event **end)
+static int pass_channel(struct gpu_stream *queue, struct gpu_event **end)
 {
-    struct host_event *begun;
-    int result = host_event_create(&begun);
+    struct gpu_event *begun;
+    int result = host_event_create(NULL, &begun);
 
     if (result != TCPX_SUCCESS)
         return result;
@@ -826,7 +810,7 @@ static cu_result submit(const struct host_operation *operation, cu_stream stream
 
 static cu_result enter_channel(cu_stream stream)
 {
-    struct host_stream *queue = queue_of(stream);
+    struct gpu_stream *queue = queue_of(stream);
     int result = TCPX_SUCCESS;
 
     if (!has_one_channel())
@@ -841,7 +825,7 @@ static cu_result copy(enum host_operation_kind kind, uint64_t to, uint64_t from,
                       cu_stream stream)
 {
     return submit(
-        &(struct host_operation){.kind = kind, .copy = {.to = to, .from = from, .bytes = bytes}},
+        &(struct host_operation){.kind = kind, .memory = {.to = to, .from = from, .bytes = bytes}},
         stream);
 }
 
@@ -922,21 +906,11 @@ cu_result cuMemsetD8Async(cu_address at, unsigned char value, size_t bytes, cu_s
     BEGIN_IN_CONTEXT(cuMemsetD8Async);
     error = enter_channel(stream);
     return error == CU_OK
-               ? submit(&(struct host_operation){.kind = HOST_SET,
-                                                 .set = {.at = at, .bytes = bytes, .value = value}},
-                        stream)
+               ? submit(
+                     &(struct host_operation){.kind = HOST_SET,
+                                              .memory = {.to = at, .bytes = bytes, .value = value}},
+                     stream)
                : error;
-}
-
-cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_address address, uint32_t value,
-                                  unsigned flags)
-{
-    BEGIN_IN_CONTEXT(cuStreamWriteValue32_v2);
-    if (flags != 0)
-        return INVALID_VALUE;
-    return from_result(host_stream_submit(
-        queue_of(stream), &(struct host_operation){.kind = HOST_WRITE_FLAG,
-                                                   .flag = {.at = address, .value = value}}));
 }
 
 cu_result cuModuleLoadDataEx(cu_module *module, const void *image, unsigned count, int *options,
@@ -988,19 +962,76 @@ cu_result cuModuleGetFunction(cu_function *function, cu_module module, const cha
     return NOT_FOUND;
 }
 
-/* Begins, looks at a word until it changes or the time is over, and says that it has ended. */
-static cu_result launch_spin(const struct fakecuda_spin *spin, cu_stream stream)
-{
-    const struct host_operation steps[] = {
-        {.kind = HOST_WRITE_FLAG, .flag = {.at = spin->begun, .value = 1}},
-        {.kind = HOST_SPIN,
-         .spin = {.until = spin->until, .deadline = deadline_after_ms(spin->most_ns / 1000000)}},
-        {.kind = HOST_WRITE_FLAG, .flag = {.at = spin->ended, .value = 1}}};
-    cu_result error = CU_OK;
+/* A kernel that spins: a thread of its own looks at the words, its stream waits for `over`. */
+struct spinning {
+    struct fakecuda_spin words;
+    struct gpu_event *begins;
+    struct gpu_event *over;
+};
 
-    for (size_t i = 0; i < sizeof steps / sizeof *steps && error == CU_OK; i++)
-        error = submit(&steps[i], stream);
-    return error;
+/* False: the memory is gone. */
+static bool write_word(cu_address at)
+{
+    _Atomic uint32_t *word;
+
+    host_memory_hold();
+    word = host_memory_resolve(at, sizeof *word);
+    if (word != NULL)
+        atomic_store_explicit(word, 1, memory_order_release);
+    host_memory_release();
+    return word != NULL;
+}
+
+/* Memory that was freed under the spin ends it. */
+static bool is_let_go(cu_address until)
+{
+    const _Atomic uint32_t *word;
+    bool is_set;
+
+    host_memory_hold();
+    word = host_memory_resolve(until, sizeof *word);
+    is_set = word == NULL || atomic_load_explicit(word, memory_order_acquire) != 0;
+    host_memory_release();
+    return is_set;
+}
+
+static void *spin_thread(void *argument)
+{
+    enum { LOOK_AGAIN_US = 200 };
+    struct spinning *spinning = argument;
+    uint64_t deadline;
+    bool begun = false;
+
+    while (host_event_query(spinning->begins, &begun) == TCPX_SUCCESS && !begun)
+        usleep(LOOK_AGAIN_US);
+    deadline = deadline_after_ms(spinning->words.most_ns / 1000000);
+    if (begun && write_word(spinning->words.begun))
+        while (!is_let_go(spinning->words.until) && !deadline_passed(deadline))
+            usleep(LOOK_AGAIN_US);
+    write_word(spinning->words.ended);
+    host_event_reach(spinning->over);
+    host_event_destroy(spinning->over);
+    host_event_destroy(spinning->begins);
+    free(spinning);
+    return NULL;
+}
+
+static cu_result launch_spin(const struct fakecuda_spin *words, cu_stream stream)
+{
+    struct spinning *spinning = calloc(1, sizeof *spinning);
+    pthread_t thread;
+
+    if (spinning == NULL || host_event_create(NULL, &spinning->begins) != TCPX_SUCCESS ||
+        host_event_create(NULL, &spinning->over) != TCPX_SUCCESS)
+        abort();
+    spinning->words = *words;
+    host_event_hold(spinning->over);
+    if (host_event_record(spinning->begins, queue_of(stream)) != TCPX_SUCCESS ||
+        host_stream_wait(queue_of(stream), spinning->over) != TCPX_SUCCESS ||
+        pthread_create(&thread, NULL, spin_thread, spinning) != 0)
+        abort();
+    pthread_detach(thread);
+    return CU_OK;
 }
 
 cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -1018,6 +1049,8 @@ cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned grid_y,
         return error;
     if (function->spins)
         return launch_spin(arguments[0], stream);
+    if (function->kernel == GPU_KERNELS) /* it does nothing */
+        return CU_OK;
     return submit(
         &(struct host_operation){.kind = HOST_LAUNCH,
                                  .launch = {.kernel = function->kernel, .argument = arguments[0]}},

@@ -44,7 +44,7 @@ static void drain(struct gpu_stream *stream)
 {
     struct gpu_event *event;
 
-    must(gpu_event_create(gpu, GPU_EVENT_PLAIN, &event));
+    must(gpu_event_create(gpu, &event));
     must(gpu_event_record(event, stream));
     must(gpu_event_wait(event, deadline_after_ms(60000)));
     gpu_event_destroy(event);

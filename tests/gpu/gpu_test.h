@@ -6,6 +6,7 @@
 #include "gpu/gpu.h"
 #include "tests/limit.h"
 #include "tests/skip.h"
+#include "tests/support/gpu_native.h"
 
 /* cmocka.h wants these before it. */
 #include <setjmp.h>
@@ -38,7 +39,7 @@
 static inline int drain(struct gpu *gpu, struct gpu_stream *stream)
 {
     struct gpu_event *event;
-    int result = gpu_event_create(gpu, GPU_EVENT_PLAIN, &event);
+    int result = gpu_event_create(gpu, &event);
 
     if (result != TCPX_SUCCESS)
         return result;

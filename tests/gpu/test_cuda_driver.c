@@ -154,7 +154,7 @@ TEST(test_a_callers_default_stream)
 
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_stream_create(gpu, &stream));
-    assert_success(gpu_event_create(gpu, GPU_EVENT_PLAIN, &event));
+    assert_success(gpu_event_create(gpu, &event));
     assert_success(gpu_memory_alloc(gpu, 64 * MIB, 4096, &memory));
     assert_cuda(cuda.cuDevicePrimaryCtxRetain(&primary, 0));
     assert_cuda(cuda.cuCtxPushCurrent_v2(primary));
@@ -200,7 +200,7 @@ TEST(test_a_graph_capture_is_refused_and_unharmed)
         skip_because("needs a real driver; test_cuda_faults pretends a capture");
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_stream_create(gpu, &stream));
-    assert_success(gpu_event_create(gpu, GPU_EVENT_PLAIN, &event));
+    assert_success(gpu_event_create(gpu, &event));
     assert_cuda(cuda.cuDevicePrimaryCtxRetain(&primary, 0));
     assert_cuda(cuda.cuCtxPushCurrent_v2(primary));
     assert_cuda(cuda.cuStreamCreate(&captured, CU_STREAM_NONBLOCKING));

@@ -19,7 +19,7 @@ static int set_up(void)
 {
     return gpu_open(0, &fixture.gpu) != TCPX_SUCCESS ||
            gpu_stream_create(fixture.gpu, &fixture.stream) != TCPX_SUCCESS ||
-           gpu_event_create(fixture.gpu, GPU_EVENT_PLAIN, &fixture.event) != TCPX_SUCCESS ||
+           gpu_event_create(fixture.gpu, &fixture.event) != TCPX_SUCCESS ||
            gpu_pinned_alloc(fixture.gpu, 4096, GPU_PINNED_PLAIN, &fixture.pinned) != TCPX_SUCCESS ||
            gpu_memory_alloc(fixture.gpu, 4096, 4096, &fixture.memory) != TCPX_SUCCESS;
 }
@@ -119,7 +119,7 @@ TEST(test_an_event_can_be_destroyed_while_it_is_waited_for)
     struct gpu_event *event;
 
     assert_success(gpu_stream_create(fixture.gpu, &other));
-    assert_success(gpu_event_create(fixture.gpu, GPU_EVENT_PLAIN, &event));
+    assert_success(gpu_event_create(fixture.gpu, &event));
     assert_success(gpu_set(fixture.stream, fixture.memory.address, 8, 1));
     assert_success(gpu_event_record(event, fixture.stream));
     assert_success(gpu_stream_wait_event(other, event));

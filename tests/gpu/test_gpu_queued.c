@@ -7,6 +7,7 @@
  * Runs on a real GPU, and on the stand-in driver, which has the same channel.
  */
 #include "tests/spinning_kernel.h"
+#include "tests/support/gpu_native.h"
 #include "tests/support/gpu_pair.h"
 
 #include <sched.h>

@@ -216,7 +216,7 @@ TEST(test_a_send_after_the_callers_work)
     struct gpu_pair pair;
 
     open_pair(&pair, 2);
-    assert_success(gpu_event_create(world.gpu, GPU_EVENT_PLAIN, &written));
+    assert_success(gpu_event_create(world.gpu, &written));
     for (uint64_t i = 0; i < 6; i++) {
         uint64_t bytes = i % 2 ? 3000 : LONGEST;
         gpu_address at = pair.sender.place.device.address + GPU_MARGIN;

@@ -910,7 +910,7 @@ static void make_receiver(struct receiver *receiver, enum unpack_impl impl)
     MUST_SUCCEED(gpu_memory_alloc(gpu, LONGEST + 4096, 4096, &receiver->target));
     MUST_SUCCEED(gpu_pinned_alloc(gpu, first + PARTS * (of_descriptors + PART_BYTES),
                                   GPU_PINNED_PLAIN, &receiver->pinned));
-    MUST_SUCCEED(gpu_event_create(gpu, GPU_EVENT_PLAIN, &receiver->verified));
+    MUST_SUCCEED(gpu_event_create(gpu, &receiver->verified));
     for (uint32_t i = 0; i < PARTS; i++) {
         size_t at = first + i * (of_descriptors + PART_BYTES);
         uint8_t *place = (uint8_t *)receiver->pinned.host + at;

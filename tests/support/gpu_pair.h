@@ -7,6 +7,7 @@
 #define TCPX_TESTS_SUPPORT_GPU_PAIR_H
 
 #include "gpu/gpu.h"
+#include "tests/support/gpu_native.h"
 #include "tests/support/pair.h"
 #include "tests/unit/net_traffic.h"
 

@@ -634,7 +634,7 @@ int soft_devmem_open(struct soft_devmem_pool *pool, int fd, struct soft_devmem *
     pthread_mutex_unlock(&pool->lock);
     result = gpu_stream_create(pool->gpu, &socket->stream);
     if (result == TCPX_SUCCESS)
-        result = gpu_event_create(pool->gpu, GPU_EVENT_PLAIN, &socket->copied);
+        result = gpu_event_create(pool->gpu, &socket->copied);
     if (result == TCPX_SUCCESS)
         result = gpu_pinned_alloc(pool->gpu, BEFORE + SOFT_DEVMEM_CALL_BYTES + AFTER,
                                   GPU_PINNED_PLAIN, &socket->staging);

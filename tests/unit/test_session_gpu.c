@@ -8,6 +8,7 @@
  */
 #include "base/clock.h"
 #include "gpu/gpu.h"
+#include "tests/support/gpu_native.h"
 #include "tests/unit/session_pair.h"
 
 /* One GPU and a stream on it. */
@@ -25,7 +26,7 @@ static void caller_start(struct caller *caller, uint64_t ballast)
     *caller = (struct caller){0};
     CHECK_SUCCESS(gpu_open(0, &caller->gpu));
     CHECK_SUCCESS(gpu_stream_create(caller->gpu, &caller->stream));
-    CHECK_SUCCESS(gpu_event_create(caller->gpu, GPU_EVENT_PLAIN, &caller->event));
+    CHECK_SUCCESS(gpu_event_create(caller->gpu, &caller->event));
     CHECK_SUCCESS(gpu_memory_alloc(caller->gpu, ballast, 4096, &caller->ballast));
     CHECK_SUCCESS(
         gpu_memory_alloc(caller->gpu, sizeof(struct gpu_verify_result), 4096, &caller->verdict));

@@ -8,6 +8,7 @@
 #include "gpu/gpu.h"
 #include "tests/net/handle_file.h"
 #include "tests/support/comm_inside.h"
+#include "tests/support/gpu_native.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -328,7 +329,8 @@ static void hand_out(struct sender *sender, struct net_request *request, uint64_
     while (inside_handed_out(sender->comm, request) < bytes) {
         if (deadline_passed(deadline))
             fail("%llu of %llu bytes are with the sockets",
-                 (unsigned long long)inside_handed_out(sender->comm, request), (unsigned long long)bytes);
+                 (unsigned long long)inside_handed_out(sender->comm, request),
+                 (unsigned long long)bytes);
         must(net_test(request, &done, NULL));
         if (done)
             fail("the receiver had it all, in its pause");
@@ -607,7 +609,7 @@ static void send_all(const struct scenario *scenario, const struct net_device *d
     must(gpu_open(0, &sender.gpu));
     must(gpu_memory_alloc(sender.gpu, ROOM, 2 << 20, &sender.memory));
     must(gpu_stream_create(sender.gpu, &sender.stream));
-    must(gpu_event_create(sender.gpu, GPU_EVENT_PLAIN, &sender.event));
+    must(gpu_event_create(sender.gpu, &sender.event));
     set_memory(&sender, SENT);
     connect_one(&sender);
     scenario->send(&sender);

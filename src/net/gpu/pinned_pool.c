@@ -58,7 +58,7 @@ static int pinned_fill_chunk(struct pinned_pool *pool, struct pinned_chunk *chun
         slot->host = (uint8_t *)chunk->pinned.host + chunk->count * pool->slot_bytes;
         slot->device = chunk->pinned.device + chunk->count * pool->slot_bytes;
         if (pool->purpose == PINNED_STAGING)
-            result = gpu_event_create(pool->gpu, GPU_EVENT_PLAIN, &slot->event);
+            result = gpu_event_create(pool->gpu, &slot->event);
         chunk->count += result == TCPX_SUCCESS;
     }
     return result;

@@ -37,7 +37,7 @@ int send_gate_event(struct net_comm *comm, const struct net_request *request,
 
     COMM_LOCKED(comm);
     if (gate->event == NULL)
-        result = gpu_event_create(pinned_gpu(&comm->gpu->share), GPU_EVENT_PLAIN, &gate->event);
+        result = gpu_event_create(pinned_gpu(&comm->gpu->share), &gate->event);
     *event = gate->event;
     return result;
 }

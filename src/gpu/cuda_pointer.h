@@ -1,0 +1,9 @@
+/* What an address is, asked of the CUDA driver. */
+#ifndef TCPX_GPU_CUDA_POINTER_H
+#define TCPX_GPU_CUDA_POINTER_H
+
+#include "gpu/gpu.h"
+
+MUST_CHECK int cuda_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *pointer);
+
+#endif
