@@ -263,7 +263,7 @@ FAULTS_SUITES += $(call unless_sanitized, \
 # Sessions over every transport; without a label it is the built-in one, with all rounds. What is the
 # same for all transports is left out where it says brief.
 # $(call session_suite,label,environment,brief or nothing)
-session_suite = $(foreach unit,$(SESSION_UNITS),'unit/$(unit)-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(2) $(BUILD)/tests/unit/test_$(unit) $(3)')
+session_suite = $(foreach unit,$(SESSION_UNITS),'unit/$(unit)-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(if $(3),TCPX_TEST_BRIEF=1) $(2) $(BUILD)/tests/unit/test_$(unit)')
 least_pools  := UCCL_TCPX_STAGING_BYTES=64K UCCL_TCPX_SLICE_BYTES=4K UCCL_TCPX_DEVMEM_BYTES=1M UCCL_TCPX_EAGER_BYTES=0
 SESSION_SUITES := \
 	$(call session_suite,3-channels,$(on_host) UCCL_TCPX_NUM_CHANNELS=3,brief) \
@@ -475,8 +475,8 @@ check-tokens: all $(RUNNER) $(BUILD)/tests/gpu/test_plugin_faults $(BUILD)/tests
 		$(FAKECUDA_DIR)/libcuda.so.1
 	@$(RUNNER) $(RUNNER_FLAGS) \
 		'tokens/calls@3600: $(on_fake) TCPX_TEST_TRANSFERS=$(TRANSFERS) TCPX_TEST_CASE=test_tokens $(BUILD)/tests/gpu/test_plugin_faults' \
-		'tokens/session-v6@3600: $(on_host) QUIRKY_CUDA=0 TCPX_TEST_TRANSFERS=$(TRANSFERS) $(call quirky_plugin,6) $(BUILD)/tests/unit/test_session_data test_tokens' \
-		$(foreach version,7 8 9 10 11 12,'tokens/session-v$(version)@3600: $(on_fake) TCPX_TEST_TRANSFERS=$(TRANSFERS) $(call quirky_plugin,$(version)) $(BUILD)/tests/unit/test_session_data test_tokens')
+		'tokens/session-v6@3600: $(on_host) QUIRKY_CUDA=0 TCPX_TEST_TRANSFERS=$(TRANSFERS) TCPX_TEST_CASE=test_tokens $(call quirky_plugin,6) $(BUILD)/tests/unit/test_session_data' \
+		$(foreach version,7 8 9 10 11 12,'tokens/session-v$(version)@3600: $(on_fake) TCPX_TEST_TRANSFERS=$(TRANSFERS) TCPX_TEST_CASE=test_tokens $(call quirky_plugin,$(version)) $(BUILD)/tests/unit/test_session_data')
 
 .PHONY: check-vm check-vm-run
 # The kernel's own devmem TCP, in a virtual machine. CASES='20_transfers ...': only these.

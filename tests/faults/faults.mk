@@ -25,10 +25,10 @@ fault_seeds := $(shell seq $(FAULT_SEEDS))
 of_bytes    := short_read,short_write,again,interrupted,no_buffers
 of_links    := $(of_bytes),aborted,no_accept
 
-# $(call faulty_suite,label,program,one in,needed kinds,environment,arguments), for each seed
+# $(call faulty_suite,label,program,one in,needed kinds,environment), for each seed
 faulty_suite = $(foreach seed,$(fault_seeds), \
 	'faults/$(1)-$(seed): TCPX_TEST_FAULTS=$(seed):$(3) TCPX_TEST_FAULTS_NEED=$(4) \
-	TCPX_TEST_TURNS=$(FEWER_TURNS) $(5) $(FAULTY)/test_$(2) $(6)')
+	TCPX_TEST_TURNS=$(FEWER_TURNS) $(5) $(FAULTY)/test_$(2)')
 # $(call faulty_plugin_suite,label,program,environment): the plugin alone has faults; a test of what
 # accept() lacks names the errno that it has made.
 faulty_plugin_suite = $(foreach seed,$(fault_seeds), \
@@ -36,11 +36,11 @@ faulty_plugin_suite = $(foreach seed,$(fault_seeds), \
 	TCPX_TEST_PLUGIN=$(FAULTY_PLUGIN) TCPX_TEST_TURNS=$(FEWER_TURNS) $(3) \
 	$(BUILD)/tests/plugin/test_plugin_$(2)')
 
-# $(call faulty_sessions,-label,needed kinds,environment,arguments). Only unit/session_close makes so
+# $(call faulty_sessions,-label,needed kinds,environment,brief or nothing). Only unit/session_close makes so
 # many connections that those of links certainly come.
 needed_by = $(if $(filter session_close,$(1)),$(2),$(of_bytes))
 faulty_sessions = $(foreach unit,$(SESSION_UNITS), \
-	$(call faulty_suite,$(unit)$(1),$(unit),8,$(call needed_by,$(unit),$(2)),$(3),$(4)))
+	$(call faulty_suite,$(unit)$(1),$(unit),8,$(call needed_by,$(unit),$(2)),$(3) $(if $(4),TCPX_TEST_BRIEF=1)))
 
 fewer_messages := TCPX_TEST_MESSAGES=300
 FAULTY_SUITES := \

@@ -9,6 +9,7 @@
 #include "tests/limit.h"
 #include "tests/skip.h"
 #include "tests/support/child.h"
+#include "tests/support/suite.h"
 
 #include "tcpx.h"
 
@@ -26,7 +27,6 @@
 enum {
     MOST_SIDES = 3,
     MOST_VARIANTS = 5,
-    MOST_CASES = 16, /* of a program */
     MEETINGS = 512,
     SKIPPED = 77,
     FOLLOWED = 78, /* it ended because another side had failed */
@@ -81,14 +81,13 @@ typedef void session_run(struct side *me, struct tcpx_session *session);
 
 /* Which runs of a program have a case. */
 enum side_runs {
-    IN_FULL,   /* those without an argument: what is the same for all transports */
-    IN_BRIEF,  /* also with the argument `brief`: it concerns the bytes and their transport */
+    IN_FULL,   /* those without TCPX_TEST_BRIEF: what is the same for all transports */
+    IN_BRIEF,  /* all: it concerns the bytes and their transport */
     IF_LARGE,  /* where TCPX_TEST_LARGE or TCPX_TEST_SOAK is set */
     IF_QUIRKY, /* over a plugin with faults */
 };
 
 struct side_case {
-    const char *name;
     side_run *run;
     session_run *with_session; /* instead: with a session that is opened before and closed after */
     uint64_t chunk_bytes;      /* of it; 0: the usual ones */
@@ -97,22 +96,19 @@ struct side_case {
     enum side_runs runs;
 };
 
-static struct side_case side_cases[MOST_CASES];
-static size_t side_case_count;
+static inline void run_sides(void **state);
 
-static inline void side_case_add(struct side_case added)
-{
-    if (side_case_count == MOST_CASES)
-        abort();
-    side_cases[side_case_count++] = added;
-}
-
-/* Enters a case in the list of its program, before main(). Its body follows. */
+/* Enters a case in the list of its program. Its body follows. */
 #define ENTER_CASE(of, member, type, ...)                                                          \
     static type run_##of;                                                                          \
     __attribute__((constructor)) static void enter_##of(void)                                      \
     {                                                                                              \
-        side_case_add((struct side_case){.name = "test_" #of, .member = run_##of, __VA_ARGS__});   \
+        static struct side_case entered = {.member = run_##of, __VA_ARGS__};                       \
+        static struct suite_test entry = {                                                         \
+            .test = {.name = "test_" #of, .test_func = run_sides, .initial_state = &entered},      \
+            .line = __LINE__};                                                                     \
+                                                                                                   \
+        suite_add(&entry);                                                                         \
     }
 
 /* In so many processes, each of which is `me`. */
@@ -741,7 +737,7 @@ static inline bool check_side(const struct side *side, int status)
     return false;
 }
 
-static void run_sides(void **state)
+static inline void run_sides(void **state)
 {
     const struct side_case *of = *state;
     struct side sides[MOST_VARIANTS * MOST_SIDES];
@@ -765,8 +761,11 @@ static void run_sides(void **state)
 
 /* --- programs -------------------------------------------------------------------------------- */
 
-/* What sides share, and the bytes they send. In main, before anything else; false: no memory. */
-static inline bool sides_prepare(void)
+/*
+ * What sides share, and the bytes they send: loopback, emulated GPUs and the built-in transport,
+ * unless the environment says otherwise. First of all in a program; 1: there is no memory.
+ */
+static inline int sides_begin(void)
 {
     setenv("UCCL_TCPX_PLUGIN_PATH", "builtin", 0);
     setenv("UCCL_TCPX_GPU", "host", 0);
@@ -774,15 +773,17 @@ static inline bool sides_prepare(void)
     meeting = mmap(NULL, MOST_VARIANTS * sizeof *meeting, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (meeting == MAP_FAILED)
-        return false;
+        return 1;
     pattern_make();
     child_begin();
-    return true;
+    return 0;
 }
 
-static inline bool case_runs(const struct side_case *of, bool brief)
+static inline bool case_is_wanted(intptr_t state)
 {
+    const struct side_case *of = (const struct side_case *)state;
     const char *plugin = getenv("UCCL_TCPX_PLUGIN_PATH");
+    bool brief = number_of("TCPX_TEST_BRIEF", 0) != 0;
 
     if (of->runs == IF_LARGE)
         return !brief &&
@@ -792,26 +793,6 @@ static inline bool case_runs(const struct side_case *of, bool brief)
     return !brief || of->runs == IN_BRIEF;
 }
 
-/*
- * All of main: [brief | pattern] are the arguments. Loopback, emulated GPUs and the built-in
- * transport, unless the environment says otherwise.
- */
-static inline int sides_main(int argc, char **argv, const char *name)
-{
-    bool brief = argc > 1 && strcmp(argv[1], "brief") == 0;
-    struct CMUnitTest tests[MOST_CASES] = {{0}};
-    size_t count = 0;
-
-    for (size_t i = 0; i < side_case_count; i++)
-        if (case_runs(&side_cases[i], brief))
-            tests[count++] = (struct CMUnitTest){.name = side_cases[i].name,
-                                                 .test_func = run_sides,
-                                                 .initial_state = &side_cases[i]};
-    if (argc > 1 && !brief)
-        cmocka_set_test_filter(argv[1]);
-    if (!sides_prepare())
-        return 1;
-    return _cmocka_run_group_tests(name, tests, count, NULL, NULL);
-}
+#define SIDES_SUITE(text, first) SUITE(.name = text, .begin = first, .wants = case_is_wanted)
 
 #endif

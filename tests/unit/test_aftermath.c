@@ -169,7 +169,4 @@ SIDES_CASE(too_short, 2, IN_FULL)
     }
 }
 
-int main(int argc, char **argv)
-{
-    return sides_main(argc, argv, "after an error");
-}
+SIDES_SUITE("after an error", sides_begin);

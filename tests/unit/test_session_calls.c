@@ -343,7 +343,4 @@ SESSION_CASE(statistics, SMALL_CHUNK, IN_BRIEF)
     area_drop(&areas[1], session);
 }
 
-int main(int argc, char **argv)
-{
-    return sides_main(argc, argv, "session calls");
-}
+SIDES_SUITE("session calls", sides_begin);

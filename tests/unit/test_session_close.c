@@ -278,7 +278,4 @@ SIDES_CASE(leaks, 2, IN_BRIEF)
     CHECK(running_threads() <= threads);
 }
 
-int main(int argc, char **argv)
-{
-    return sides_main(argc, argv, "session close");
-}
+SIDES_SUITE("session close", sides_begin);

@@ -372,7 +372,4 @@ SIDES_CASE(tokens, 2, IF_QUIRKY)
     CHECK(counts->free_pages == 1024 || (counts->free_pages == 0 && counts->fragments == 0));
 }
 
-int main(int argc, char **argv)
-{
-    return sides_main(argc, argv, "session data");
-}
+SIDES_SUITE("session data", sides_begin);

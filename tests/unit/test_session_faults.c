@@ -296,6 +296,26 @@ static void stop_forgiving(void)
     usual.descriptors = now.descriptors;
 }
 
+/* What a test that has failed left behind is not the next one's fault. */
+static int forget_failure(void **state)
+{
+    (void)state;
+    if (playing == 0)
+        return 0;
+    kill(playing, SIGKILL);
+    child_wait(playing);
+    playing = 0;
+    forgiven = 0;
+    count_all(&usual);
+    return 0;
+}
+
+/* Over which transports a test runs: with whole messages, in chunks. */
+enum { WHOLE = 1, IN_CHUNKS = 2 };
+
+#define FAULT_TEST(function, which)                                                                \
+    SUITE_TEST(function, .setup_func = forget_failure, .initial_state = (void *)(intptr_t)(which))
+
 /* --- while a session is made --------------------------------------------------------------- */
 
 /* An agreement that is refused in words, which the peer gets, too. */
@@ -378,7 +398,7 @@ static void run_openings(const struct script *scripts, size_t count)
         run_opening(scripts[i]);
 }
 
-static void test_bootstrap(void **state)
+FAULT_TEST(test_bootstrap, WHOLE)
 {
     static const struct script scripts[] = {
         SCRIPT("TCP only, killed", TCP, DIES),
@@ -392,11 +412,10 @@ static void test_bootstrap(void **state)
         SCRIPT("greeting, closed", GREETING, HANGS_UP),
     };
 
-    (void)state;
     run_openings(scripts, COUNT_OF(scripts));
 }
 
-static void test_odd_agreements(void **state)
+FAULT_TEST(test_odd_agreements, WHOLE)
 {
     static const struct script scripts[] = {
         SCRIPT("half an agreement, killed", HALF_AGREEMENT, DIES),
@@ -404,44 +423,10 @@ static void test_odd_agreements(void **state)
         SCRIPT("half an agreement, closed", HALF_AGREEMENT, HANGS_UP),
     };
 
-    (void)state;
     run_openings(scripts, COUNT_OF(scripts));
     for (unsigned odd = 0; odd < ODD_HANDLES; odd++)
         run_opening(
             (struct script)SCRIPT(odd_agreements[odd].name, ODD_AGREEMENT, STAYS, .count = odd));
-}
-
-static void test_agreed(void **state)
-{
-    static const struct script scripts[] = {
-        SCRIPT("agreement, killed", AGREED, DIES),
-        SCRIPT("agreement, stopped", AGREED, STOPS),
-        SCRIPT("agreement with handles that are none", ODD_AGREEMENT, STAYS, .count = ODD_HANDLES),
-    };
-
-    (void)state;
-    run_openings(scripts, COUNT_OF(scripts));
-}
-
-static void test_connecting(void **state)
-{
-    const unsigned all = 2 * transport.channels;
-
-    (void)state;
-    for (unsigned count = 0; count <= all; count++) {
-        struct script script = {.stage = CONNECTED, .count = count, .ending = DIES};
-
-        STAGE("%u of %u connections", count, all);
-        if (transport.forgets && count % 2 == 0 && count < all)
-            continue;
-        run_opening(script);
-        script.ending = HANGS_UP;
-        if (count % 2 == 0)
-            run_opening(script);
-        script.ending = STOPS;
-        if (count % 2 == 1 || count == all)
-            run_opening(script);
-    }
 }
 
 /* --- transfers ----------------------------------------------------------------------------- */
@@ -663,7 +648,7 @@ static void run_scripts(const struct script *scripts, size_t count)
             run_roles(scripts[i], scripts[i].first_turn + turn);
 }
 
-static void test_gone_when_ready(void **state)
+FAULT_TEST(test_gone_when_ready, WHOLE | IN_CHUNKS)
 {
     static const struct script scripts[] = {
         SCRIPT("ready, killed", IS_READY, DIES, .turns = 4),
@@ -673,11 +658,10 @@ static void test_gone_when_ready(void **state)
         SCRIPT("nothing is posted", SILENT, STAYS, .first_turn = 1, .turns = 1),
     };
 
-    (void)state;
     run_scripts(scripts, COUNT_OF(scripts));
 }
 
-static void test_offered(void **state)
+FAULT_TEST(test_offered, IN_CHUNKS)
 {
     static const struct script scripts[] = {
         SCRIPT("offered, killed", OFFERED, DIES, .turns = 4),
@@ -685,19 +669,17 @@ static void test_offered(void **state)
         SCRIPT("offered, stopped", OFFERED, STOPS, .first_turn = 1, .turns = 1),
     };
 
-    (void)state;
     run_scripts(scripts, COUNT_OF(scripts));
 }
 
 /* Granted but nothing sent, some of it, all of it but not acknowledged. */
-static void test_moved(void **state)
+FAULT_TEST(test_moved, WHOLE | IN_CHUNKS)
 {
     static const unsigned chunks[] = {0, 1, 4, CHUNKS - 1, CHUNKS};
     static const unsigned messages[] = {0, 1, 2};
     const unsigned *counts = transport.chunks ? chunks : messages;
     unsigned stages = transport.chunks ? COUNT_OF(chunks) : COUNT_OF(messages);
 
-    (void)state;
     for (unsigned i = 0; i < stages; i++) {
         struct script script = {.stage = MOVED, .count = counts[i]};
 
@@ -710,9 +692,8 @@ static void test_moved(void **state)
     }
 }
 
-static void test_events(void **state)
+FAULT_TEST(test_events, WHOLE | IN_CHUNKS)
 {
-    (void)state;
     for (unsigned turn = 0; turn < 4; turn++)
         run_script((struct script)SCRIPT("killed while the eventfd is waited for", SILENT, STAYS,
                                          .listens = turn % 2, .sends = turn / 2, .on_gpu = turn % 2,
@@ -720,9 +701,8 @@ static void test_events(void **state)
                                          .keeps_memory = turn % 2 == 0));
 }
 
-static void test_garbage(void **state)
+FAULT_TEST(test_garbage, IN_CHUNKS)
 {
-    (void)state;
     for (unsigned kind = 0; kind < GARBAGES; kind++)
         run_script((struct script)SCRIPT(
             garbage[kind].name, GARBAGE, kind == HALF_A_MESSAGE ? DIES : STAYS, .count = kind,
@@ -732,13 +712,12 @@ static void test_garbage(void **state)
 }
 
 /* A chunk of zero bytes is not the chunk that was due: the receive fails, and is never done. */
-static void test_empty_chunks(void **state)
+FAULT_TEST(test_empty_chunks, IN_CHUNKS)
 {
     static const unsigned chunks[] = {0, 3, CHUNKS - 1};
     /* From version 7 on the quirky plugin has lengths only of what the GPU unpacks. */
     const bool gpu_only = strcmp(transport.name, "7") == 0;
 
-    (void)state;
     for (unsigned turn = 0; turn < 2 * COUNT_OF(chunks); turn++)
         run_script((struct script)SCRIPT(
             "a chunk has zero bytes", EMPTY, STAYS, .count = chunks[turn / 2], .listens = turn % 2,
@@ -746,9 +725,8 @@ static void test_empty_chunks(void **state)
 }
 
 /* The peer's GPU takes its time, and the peer is killed meanwhile. */
-static void test_unpacking(void **state)
+FAULT_TEST(test_unpacking, WHOLE | IN_CHUNKS)
 {
-    (void)state;
     for (int listens = 0; listens < 2; listens++)
         run_script((struct script)SCRIPT("killed while it unpacks", RECEIVES, DIES, .count = 2,
                                          .listens = listens, .on_gpu = true, .delay_us = 150000,
@@ -756,9 +734,8 @@ static void test_unpacking(void **state)
                                          .outcome = ALL_ENDED));
 }
 
-static void test_closing(void **state)
+FAULT_TEST(test_closing, WHOLE | IN_CHUNKS)
 {
-    (void)state;
     for (unsigned turn = 0; turn < 8; turn++)
         run_script((struct script)SCRIPT(
             "closed by the peer", CLOSES, turn % 4 < 2 ? STAYS : DIES, .count = turn % 2,
@@ -805,9 +782,8 @@ static void run_late(struct script script, bool closes)
     check_afterwards(&script);
 }
 
-static void test_late_data(void **state)
+FAULT_TEST(test_late_data, IN_CHUNKS)
 {
-    (void)state;
     for (unsigned turn = 0; turn < 4; turn++) {
         bool on_gpu = turn % 2;
         bool closes = turn / 2;
@@ -885,9 +861,8 @@ static int work_until_struck(struct working *working, int timeout_ms, struct ass
 }
 
 /* A peer that is stopped in the middle of its work: the caller's deadline, or the socket's. */
-static void test_stopped_at_work(void **state)
+FAULT_TEST(test_stopped_at_work, WHOLE | IN_CHUNKS)
 {
-    (void)state;
     for (unsigned turn = 0; turn < 2; turn++) {
         struct working working;
 
@@ -906,9 +881,8 @@ static void test_stopped_at_work(void **state)
 }
 
 /* The tested side closes in the middle of everything: its close is prompt, and the peer fails. */
-static void test_closing_at_work(void **state)
+FAULT_TEST(test_closing_at_work, WHOLE | IN_CHUNKS)
 {
-    (void)state;
     for (unsigned turn = 0; turn < 4; turn++) {
         struct working working;
         uint64_t closed;
@@ -933,13 +907,12 @@ static void test_closing_at_work(void **state)
 }
 
 /* At any moment of a mixed load. */
-static void test_random_kills(void **state)
+FAULT_TEST(test_random_kills, WHOLE | IN_CHUNKS)
 {
     uint64_t seed = number_of("TCPX_TEST_SEED", clock_now() / 1000 % 1000000);
     uint64_t random = seed * 0x9e3779b97f4a7c15u + 1;
     unsigned rounds = turns_of(24) > 2 ? turns_of(24) : 2;
 
-    (void)state;
     print_message("# %u rounds, TCPX_TEST_SEED=%" PRIu64 "\n", rounds, seed);
     for (unsigned round = 0; round < rounds; round++) {
         bool listens = one_in(&random, 2);
@@ -960,13 +933,46 @@ static void test_random_kills(void **state)
     }
 }
 
-/* The same while the session is being made. */
-static void test_random_kills_of_the_opening(void **state)
+/* --- connections that a plugin may keep ------------------------------------------------------
+ */
+
+FAULT_TEST(test_agreed, IN_CHUNKS)
+{
+    static const struct script scripts[] = {
+        SCRIPT("agreement, killed", AGREED, DIES),
+        SCRIPT("agreement, stopped", AGREED, STOPS),
+        SCRIPT("agreement with handles that are none", ODD_AGREEMENT, STAYS, .count = ODD_HANDLES),
+    };
+
+    run_openings(scripts, COUNT_OF(scripts));
+}
+
+FAULT_TEST(test_connecting, IN_CHUNKS)
+{
+    const unsigned all = 2 * transport.channels;
+
+    for (unsigned count = 0; count <= all; count++) {
+        struct script script = {.stage = CONNECTED, .count = count, .ending = DIES};
+
+        STAGE("%u of %u connections", count, all);
+        if (transport.forgets && count % 2 == 0 && count < all)
+            continue;
+        run_opening(script);
+        script.ending = HANGS_UP;
+        if (count % 2 == 0)
+            run_opening(script);
+        script.ending = STOPS;
+        if (count % 2 == 1 || count == all)
+            run_opening(script);
+    }
+}
+
+/* A peer that is killed at any moment of the opening. */
+FAULT_TEST(test_random_kills_of_the_opening, IN_CHUNKS)
 {
     uint64_t random = clock_now() | 1;
     unsigned rounds = transport.forgets || turns_of(16) < 2 ? 2 : turns_of(16);
 
-    (void)state;
     for (unsigned round = 0; round < rounds; round++) {
         struct script script = {.stage = OPEN, .ending = DIES, .listens = round % 2};
         struct assassin assassin = {.signal = SIGKILL, .after_us = random_below(&random, 6000)};
@@ -1010,11 +1016,19 @@ const char *__tsan_default_options(void)
 
 /* --- the program --------------------------------------------------------------------------- */
 
-static int faults_begin(void **state)
+static int faults_begin(void)
+{
+#ifdef M_ARENA_MAX
+    mallopt(M_ARENA_MAX, 1); /* arenas reserve address space that nobody asked for */
+#endif
+    transport_read();
+    return sides_begin();
+}
+
+static int faults_set_up(void)
 {
     const struct tcpx_session_options options = transport_options();
 
-    (void)state;
     listener = listen_here(0, &options);
     listener_port = atomic_load(&meeting->ports[0]);
     /* What is started once and stays. */
@@ -1026,53 +1040,19 @@ static int faults_begin(void **state)
     return 0;
 }
 
-/* What a test that has failed left behind is not the next one's fault. */
-static int forget_failure(void **state)
+static int faults_tear_down(void)
 {
-    (void)state;
-    if (playing == 0)
-        return 0;
-    kill(playing, SIGKILL);
-    child_wait(playing);
-    playing = 0;
-    forgiven = 0;
-    count_all(&usual);
-    return 0;
-}
-
-static int faults_end(void **state)
-{
-    (void)state;
     tcpx_session_stop_listening(listener);
     print_message("# %s: errors and closes took %" PRIu64 " ms at most: %s\n", transport.name,
                   longest_ms, longest_what);
     return 0;
 }
 
-#define FAULT_TEST(test) cmocka_unit_test_setup(test, forget_failure)
-#define ANY_TRANSPORT                                                                              \
-    FAULT_TEST(test_gone_when_ready), FAULT_TEST(test_moved), FAULT_TEST(test_events),             \
-        FAULT_TEST(test_unpacking), FAULT_TEST(test_closing), FAULT_TEST(test_stopped_at_work),    \
-        FAULT_TEST(test_closing_at_work), FAULT_TEST(test_random_kills)
-#define IN_CHUNKS                                                                                  \
-    FAULT_TEST(test_offered), FAULT_TEST(test_garbage), FAULT_TEST(test_late_data),                \
-        FAULT_TEST(test_empty_chunks), FAULT_TEST(test_agreed), FAULT_TEST(test_connecting),       \
-        FAULT_TEST(test_random_kills_of_the_opening)
-
-int main(void)
+/* What does not depend on the transport is walked through once. */
+static bool fault_is_wanted(intptr_t state)
 {
-    /* What does not depend on the transport is walked through once. */
-    const struct CMUnitTest whole[] = {FAULT_TEST(test_bootstrap), FAULT_TEST(test_odd_agreements),
-                                       ANY_TRANSPORT};
-    const struct CMUnitTest chunks[] = {ANY_TRANSPORT, IN_CHUNKS};
-
-#ifdef M_ARENA_MAX
-    mallopt(M_ARENA_MAX, 1); /* arenas reserve address space that nobody asked for */
-#endif
-    transport_read();
-    if (!sides_prepare())
-        return 1;
-    if (!transport.chunks)
-        return cmocka_run_group_tests_name("session faults", whole, faults_begin, faults_end);
-    return cmocka_run_group_tests_name("session faults", chunks, faults_begin, faults_end);
+    return (state & (transport.chunks ? IN_CHUNKS : WHOLE)) != 0;
 }
+
+SUITE(.name = "session faults", .begin = faults_begin, .set_up = faults_set_up,
+      .tear_down = faults_tear_down, .wants = fault_is_wanted);

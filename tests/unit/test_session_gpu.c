@@ -324,7 +324,4 @@ SIDES_CASE(soak, 2, IF_LARGE)
     caller_end(&caller);
 }
 
-int main(int argc, char **argv)
-{
-    return sides_main(argc, argv, "session gpu");
-}
+SIDES_SUITE("session gpu", sides_begin);

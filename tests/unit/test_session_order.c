@@ -295,7 +295,4 @@ SIDES_CASE(event_of_failure, 2, IN_FULL)
     }
 }
 
-int main(int argc, char **argv)
-{
-    return sides_main(argc, argv, "session order");
-}
+SIDES_SUITE("session order", sides_begin);

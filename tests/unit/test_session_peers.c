@@ -390,7 +390,4 @@ SESSION_CASE(path, SMALL_CHUNK, IN_BRIEF)
     }
 }
 
-int main(int argc, char **argv)
-{
-    return sides_main(argc, argv, "session peers");
-}
+SIDES_SUITE("session peers", sides_begin);

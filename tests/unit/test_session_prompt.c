@@ -84,7 +84,4 @@ SIDES_CASE(failing, 2, IN_FULL)
     area_free(&area);
 }
 
-int main(int argc, char **argv)
-{
-    return sides_main(argc, argv, "prompt calls");
-}
+SIDES_SUITE("prompt calls", sides_begin);

@@ -338,9 +338,11 @@ VARIANTS_CASE(not_alive, COUNT_OF(ways))
     }
 }
 
-int main(int argc, char **argv)
+static int silence_begin(void)
 {
     setenv("UCCL_TCPX_PLUGIN_PATH", "builtin", 1);
     setenv("UCCL_TCPX_TIMEOUT_MS", "1000", 1);
-    return sides_main(argc, argv, "silence");
+    return sides_begin();
 }
+
+SIDES_SUITE("silence", silence_begin);

@@ -218,7 +218,4 @@ SIDES_CASE(no_worker, 2, IN_FULL)
                 me->number == 0 ? TCPX_SYSTEM_ERROR : TCPX_REMOTE_ERROR, "thread");
 }
 
-int main(int argc, char **argv)
-{
-    return sides_main(argc, argv, "sessions whose calls do less");
-}
+SIDES_SUITE("sessions whose calls do less", sides_begin);
