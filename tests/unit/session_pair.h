@@ -104,11 +104,10 @@ static inline void run_sides(void **state);
     __attribute__((constructor)) static void enter_##of(void)                                      \
     {                                                                                              \
         static struct side_case entered = {.member = run_##of, __VA_ARGS__};                       \
-        static struct suite_test entry = {                                                         \
-            .test = {.name = "test_" #of, .test_func = run_sides, .initial_state = &entered},      \
-            .line = __LINE__};                                                                     \
                                                                                                    \
-        suite_add(&entry);                                                                         \
+        suite_add(__LINE__, (struct CMUnitTest){.name = "test_" #of,                               \
+                                                .test_func = run_sides,                            \
+                                                .initial_state = &entered});                       \
     }
 
 /* In so many processes, each of which is `me`. */
