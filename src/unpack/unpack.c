@@ -1,27 +1,19 @@
-/* The engine: which way a list takes, and what it has carried. */
+/*
+ * The engine: which way a list takes, and the simplest of them, d2d: a copy for each run. From
+ * pinned memory that is a DMA copy over the bus.
+ */
 #include "unpack/unpack.h"
 
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "unpack/unpack_engine.h"
+#include "unpack/unpack_host.h"
+#include "unpack/unpack_kernel.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 _Static_assert((int)UNPACK_KERNEL == (int)CONFIG_UNPACK_KERNEL, "the words of the variable");
-
-const char *unpack_impl_name(enum unpack_impl impl)
-{
-    static const char *const names[] = {
-        [UNPACK_AUTO] = "auto",
-        [UNPACK_D2D] = "d2d",
-        [UNPACK_HOST] = "host",
-        [UNPACK_KERNEL] = "kernel",
-    };
-
-    return names[impl];
-}
 
 int unpack_create(struct gpu *gpu, struct unpack_engine **engine)
 {
@@ -73,35 +65,8 @@ struct gpu_stream *unpack_stream(struct unpack_engine *engine)
     return engine->stream;
 }
 
-void unpack_get_statistics(const struct unpack_engine *engine, struct unpack_statistics *statistics)
-{
-    *statistics = engine->statistics;
-}
-
-bool unpack_next_run(const struct unpack_list *list, uint32_t *cursor, struct unpack_run *run)
-{
-    const struct unpack_descriptor *descriptors = list->descriptors;
-    uint32_t i = *cursor;
-
-    while (i < list->count && descriptors[i].length == 0)
-        i++;
-    if (i == list->count)
-        return false;
-    *run = (struct unpack_run){.source_offset = descriptors[i].source_offset,
-                               .destination_offset = descriptors[i].destination_offset,
-                               .bytes = descriptors[i].length};
-    for (i++; i < list->count; i++) {
-        if (descriptors[i].source_offset != run->source_offset + run->bytes ||
-            descriptors[i].destination_offset != run->destination_offset + run->bytes)
-            break;
-        run->bytes += descriptors[i].length;
-    }
-    *cursor = i;
-    return true;
-}
-
 /* A list that does not say what is in it is read once more than those that do. */
-static struct unpack_work survey(const struct unpack_list *lists, uint32_t list_count)
+static struct unpack_work survey_lists(const struct unpack_list *lists, uint32_t list_count)
 {
     struct unpack_work work = {.lists = lists, .list_count = list_count};
 
@@ -118,7 +83,6 @@ static struct unpack_work survey(const struct unpack_list *lists, uint32_t list_
                     longest = descriptors[k].length;
             }
         }
-        work.descriptors += lists[i].count;
         work.bytes += bytes;
         if (longest > work.longest)
             work.longest = longest;
@@ -131,7 +95,7 @@ static struct unpack_work survey(const struct unpack_list *lists, uint32_t list_
  * but runs at the full speed of the copy engine. How large depends on what a kernel loses against
  * that engine: little on the GPU, more over the bus. docs/performance.md has the measurements.
  */
-static enum unpack_impl choose(const struct unpack_work *work)
+static enum unpack_impl choose_way(const struct unpack_work *work)
 {
     enum { FEW = 8, LARGE_ON_GPU = 128 << 20, LARGE_OVER_BUS = 2 << 20 };
     bool over_bus = work->list_count > 0 && work->lists[0].bounce_host != NULL;
@@ -149,16 +113,44 @@ static enum unpack_impl choose(const struct unpack_work *work)
     return UNPACK_KERNEL;
 }
 
-static void count(struct unpack_statistics *statistics, const struct unpack_work *work,
-                  enum unpack_impl impl)
+static int copy_run(struct unpack_engine *engine, const struct unpack_list *list,
+                    const struct unpack_run *run)
 {
-    statistics->submits++;
-    statistics->lists += work->list_count;
-    statistics->descriptors += work->descriptors;
-    statistics->bytes += work->bytes;
-    statistics->by_d2d += impl == UNPACK_D2D;
-    statistics->by_host += impl == UNPACK_HOST;
-    statistics->by_kernel += impl == UNPACK_KERNEL;
+    gpu_address to = list->destination + run->destination_offset;
+
+    if (list->bounce_host != NULL)
+        return gpu_copy_to_device(engine->stream, to,
+                                  (const char *)list->bounce_host + run->source_offset, run->bytes);
+    return gpu_copy_on_device(engine->stream, to, list->bounce + run->source_offset, run->bytes);
+}
+
+static int unpack_by_d2d(struct unpack_engine *engine, const struct unpack_work *work)
+{
+    int result = TCPX_SUCCESS;
+
+    for (uint32_t i = 0; i < work->list_count; i++) {
+        const struct unpack_list *list = &work->lists[i];
+        struct unpack_run run;
+
+        for (uint32_t cursor = 0; result == TCPX_SUCCESS && unpack_next_run(list, &cursor, &run);)
+            result = copy_run(engine, list, &run);
+    }
+    return result;
+}
+
+static const struct {
+    const char *name;
+    int (*submit)(struct unpack_engine *engine, const struct unpack_work *work);
+} ways[] = {
+    [UNPACK_AUTO] = {.name = "auto"},
+    [UNPACK_D2D] = {"d2d", unpack_by_d2d},
+    [UNPACK_HOST] = {"host", unpack_by_host},
+    [UNPACK_KERNEL] = {"kernel", unpack_by_kernel},
+};
+
+const char *unpack_impl_name(enum unpack_impl impl)
+{
+    return ways[impl].name;
 }
 
 static int make_room(struct unpack_engine *engine)
@@ -176,19 +168,18 @@ static int make_room(struct unpack_engine *engine)
 int unpack_submit(struct unpack_engine *engine, const struct unpack_list *lists,
                   uint32_t list_count, bool written_by_nic, uint64_t *ticket)
 {
-    const struct unpack_work work = survey(lists, list_count);
-    enum unpack_impl impl = engine->impl != UNPACK_AUTO ? engine->impl : choose(&work);
+    const struct unpack_work work = survey_lists(lists, list_count);
+    enum unpack_impl impl = engine->impl != UNPACK_AUTO ? engine->impl : choose_way(&work);
     int result = make_room(engine);
 
     if (result == TCPX_SUCCESS && written_by_nic)
         result = gpu_flush_inbound_writes(engine->gpu);
     if (result == TCPX_SUCCESS)
-        result = impl == UNPACK_D2D    ? unpack_by_d2d(engine, &work)
-                 : impl == UNPACK_HOST ? unpack_by_host(engine, &work)
-                                       : unpack_by_kernel(engine, &work);
+        result = ways[impl].submit(engine, &work);
     if (result != TCPX_SUCCESS)
         return result;
-    count(&engine->statistics, &work, impl);
+    engine->lists += list_count;
+    engine->by_way[impl]++;
     *ticket = ++engine->submitted;
     return TCPX_SUCCESS;
 }

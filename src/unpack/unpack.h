@@ -36,19 +36,6 @@ struct unpack_list {
     uint64_t bytes;   /* of all fragments; looked at only where `longest` is known */
 };
 
-/* Since the engine was made. */
-struct unpack_statistics {
-    uint64_t submits;
-    uint64_t lists;
-    uint64_t descriptors;
-    uint64_t bytes;
-    uint64_t by_d2d; /* submits that each way has carried */
-    uint64_t by_host;
-    uint64_t by_kernel;
-    uint64_t copies; /* copies issued by d2d and host */
-    uint64_t launches;
-};
-
 /* As UCCL_TCPX_UNPACK_IMPL says, or as `impl` does. */
 MUST_CHECK int unpack_create(struct gpu *gpu, struct unpack_engine **engine);
 MUST_CHECK int unpack_create_as(struct gpu *gpu, enum unpack_impl impl,
@@ -74,9 +61,6 @@ MUST_CHECK int unpack_wait(struct unpack_engine *engine, uint64_t ticket, uint64
 
 /* The stream that the work is on, to make it wait for a caller's or a caller's wait for it. */
 struct gpu_stream *unpack_stream(struct unpack_engine *engine);
-
-void unpack_get_statistics(const struct unpack_engine *engine,
-                           struct unpack_statistics *statistics);
 
 /* "auto", "d2d", "host", "kernel". */
 const char *unpack_impl_name(enum unpack_impl impl);

@@ -1,4 +1,4 @@
-/* What the files of this folder share: the engine, and the way from descriptors to runs. */
+/* What the ways of this folder share: the engine, and the runs that descriptors are. */
 #ifndef TCPX_UNPACK_UNPACK_ENGINE_H
 #define TCPX_UNPACK_UNPACK_ENGINE_H
 
@@ -21,9 +21,10 @@ struct unpack_engine {
     } mark[UNPACK_MARKS];
     uint32_t first_mark;
     uint32_t marks;
-    struct gpu_pinned staging; /* of the host way, from its first use on */
-    uint64_t staging_used;     /* by what is not known to be done */
-    struct unpack_statistics statistics;
+    struct gpu_pinned staging;          /* of the host way, from its first use on */
+    uint64_t staging_used;              /* by what is not known to be done */
+    uint64_t lists;                     /* that were submitted */
+    uint64_t by_way[UNPACK_KERNEL + 1]; /* submits that each way has carried */
 };
 
 /* Bytes that lie side by side both in the bounce buffer and in the destination. */
@@ -37,20 +38,35 @@ struct unpack_run {
  * The next run of the list at *cursor, which is 0 at first and is moved behind it; false: no more.
  * Empty fragments are passed over.
  */
-bool unpack_next_run(const struct unpack_list *list, uint32_t *cursor, struct unpack_run *run);
+static inline bool unpack_next_run(const struct unpack_list *list, uint32_t *cursor,
+                                   struct unpack_run *run)
+{
+    const struct unpack_descriptor *descriptors = list->descriptors;
+    uint32_t i = *cursor;
+
+    while (i < list->count && descriptors[i].length == 0)
+        i++;
+    if (i == list->count)
+        return false;
+    *run = (struct unpack_run){.source_offset = descriptors[i].source_offset,
+                               .destination_offset = descriptors[i].destination_offset,
+                               .bytes = descriptors[i].length};
+    for (i++; i < list->count; i++) {
+        if (descriptors[i].source_offset != run->source_offset + run->bytes ||
+            descriptors[i].destination_offset != run->destination_offset + run->bytes)
+            break;
+        run->bytes += descriptors[i].length;
+    }
+    *cursor = i;
+    return true;
+}
 
 /* What one submit has to do, and what one look over all its descriptors has told. */
 struct unpack_work {
     const struct unpack_list *lists;
     uint32_t list_count;
     uint32_t longest; /* fragment */
-    uint64_t descriptors;
     uint64_t bytes;
 };
-
-/* The three ways; each queues its work on the engine's stream. */
-MUST_CHECK int unpack_by_d2d(struct unpack_engine *engine, const struct unpack_work *work);
-MUST_CHECK int unpack_by_host(struct unpack_engine *engine, const struct unpack_work *work);
-MUST_CHECK int unpack_by_kernel(struct unpack_engine *engine, const struct unpack_work *work);
 
 #endif

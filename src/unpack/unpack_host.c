@@ -4,8 +4,9 @@
  * copies to the host do where that is GPU memory. It trusts neither kernel nor device copies, which
  * is what it is for.
  */
+#include "unpack/unpack_host.h"
+
 #include "base/clock.h"
-#include "unpack/unpack_engine.h"
 
 #include <string.h>
 
@@ -18,14 +19,13 @@ struct gathered {
     gpu_address to;
 };
 
-static int flush(struct unpack_engine *engine, struct gathered *gathered)
+static int flush_gathered(struct unpack_engine *engine, struct gathered *gathered)
 {
     uint64_t bytes = gathered->bytes;
 
     if (bytes == 0)
         return TCPX_SUCCESS;
     gathered->bytes = 0;
-    engine->statistics.copies++;
     return gpu_copy_to_device(engine->stream, gathered->to,
                               (char *)engine->staging.host + gathered->start, bytes);
 }
@@ -34,7 +34,7 @@ static int flush(struct unpack_engine *engine, struct gathered *gathered)
 static int empty_staging(struct unpack_engine *engine, struct gathered *gathered)
 {
     struct gpu_event *left;
-    int result = flush(engine, gathered);
+    int result = flush_gathered(engine, gathered);
 
     if (result == TCPX_SUCCESS)
         result = gpu_event_create(engine->gpu, &left);
@@ -49,8 +49,8 @@ static int empty_staging(struct unpack_engine *engine, struct gathered *gathered
     return result;
 }
 
-static int gather(struct unpack_engine *engine, const struct unpack_list *list,
-                  const struct unpack_run *run)
+static int gather_run(struct unpack_engine *engine, const struct unpack_list *list,
+                      const struct unpack_run *run)
 {
     char *to = (char *)engine->staging.host + engine->staging_used;
 
@@ -58,13 +58,12 @@ static int gather(struct unpack_engine *engine, const struct unpack_list *list,
         memcpy(to, (const char *)list->bounce_host + run->source_offset, run->bytes);
         return TCPX_SUCCESS;
     }
-    engine->statistics.copies++;
     return gpu_copy_to_host(engine->stream, to, list->bounce + run->source_offset, run->bytes);
 }
 
 /* One run, in as many parts as the staging memory makes necessary. */
-static int take(struct unpack_engine *engine, const struct unpack_list *list, struct unpack_run run,
-                struct gathered *gathered)
+static int take_run(struct unpack_engine *engine, const struct unpack_list *list,
+                    struct unpack_run run, struct gathered *gathered)
 {
     while (run.bytes > 0) {
         gpu_address to = list->destination + run.destination_offset;
@@ -74,11 +73,11 @@ static int take(struct unpack_engine *engine, const struct unpack_list *list, st
         if (engine->staging_used == STAGING_BYTES)
             result = empty_staging(engine, gathered);
         if (result == TCPX_SUCCESS && gathered->to + gathered->bytes != to)
-            result = flush(engine, gathered);
+            result = flush_gathered(engine, gathered);
         if (part.bytes > STAGING_BYTES - engine->staging_used)
             part.bytes = STAGING_BYTES - engine->staging_used;
         if (result == TCPX_SUCCESS)
-            result = gather(engine, list, &part);
+            result = gather_run(engine, list, &part);
         if (result != TCPX_SUCCESS)
             return result;
         if (gathered->bytes == 0) {
@@ -111,9 +110,9 @@ int unpack_by_host(struct unpack_engine *engine, const struct unpack_work *work)
         struct unpack_run run;
 
         for (uint32_t cursor = 0; result == TCPX_SUCCESS && unpack_next_run(list, &cursor, &run);)
-            result = take(engine, list, run, &gathered);
+            result = take_run(engine, list, run, &gathered);
     }
     if (result == TCPX_SUCCESS)
-        result = flush(engine, &gathered);
+        result = flush_gathered(engine, &gathered);
     return result;
 }

@@ -3,7 +3,7 @@
  * the bus at all, and long ones are shared by many warps. Many fragments are read from their
  * descriptors in place, one warp for each; the long ones among them go the first way.
  */
-#include "unpack/unpack_engine.h"
+#include "unpack/unpack_kernel.h"
 
 /* From here on a fragment is worth more than one warp. */
 enum { LONG_FRAGMENT = 16384 };
@@ -14,19 +14,18 @@ struct collected {
     uint32_t count;
 };
 
-static int launch(struct unpack_engine *engine, struct collected *collected)
+static int launch_collected(struct unpack_engine *engine, struct collected *collected)
 {
     uint32_t count = collected->count;
 
     if (count == 0)
         return TCPX_SUCCESS;
     collected->count = 0;
-    engine->statistics.launches++;
     return gpu_copy_runs(engine->stream, collected->runs, count);
 }
 
-static void collect(struct collected *collected, const struct unpack_list *list,
-                    const struct unpack_run *run)
+static void collect_run(struct collected *collected, const struct unpack_list *list,
+                        const struct unpack_run *run)
 {
     collected->runs[collected->count++] =
         (struct gpu_run){.from = list->bounce + run->source_offset,
@@ -44,7 +43,7 @@ static bool collect_all(struct collected *collected, const struct unpack_list *l
         for (uint32_t cursor = 0; unpack_next_run(&lists[i], &cursor, &run);) {
             if (collected->count == GPU_COPY_RUNS)
                 return false;
-            collect(collected, &lists[i], &run);
+            collect_run(collected, &lists[i], &run);
         }
     }
     return true;
@@ -62,39 +61,33 @@ static int launch_long(struct unpack_engine *engine, struct collected *collected
         if (run.bytes <= LONG_FRAGMENT)
             continue;
         if (collected->count == GPU_COPY_RUNS) {
-            int result = launch(engine, collected);
+            int result = launch_collected(engine, collected);
 
             if (result != TCPX_SUCCESS)
                 return result;
         }
-        collect(collected, list, &run);
+        collect_run(collected, list, &run);
     }
     return TCPX_SUCCESS;
 }
 
-static int launch_lists(struct unpack_engine *engine, const struct unpack_list *lists,
-                        uint32_t list_count)
-{
-    struct gpu_unpack_list for_gpu[GPU_UNPACK_LISTS];
-
-    for (uint32_t i = 0; i < list_count; i++)
-        for_gpu[i] = (struct gpu_unpack_list){.bounce = lists[i].bounce,
-                                              .destination = lists[i].destination,
-                                              .descriptors = lists[i].descriptors_device,
-                                              .count = lists[i].count};
-    engine->statistics.launches++;
-    return gpu_unpack(engine->stream, for_gpu, list_count, LONG_FRAGMENT);
-}
-
 static int launch_in_place(struct unpack_engine *engine, const struct unpack_work *work)
 {
+    struct gpu_unpack_list for_gpu[GPU_UNPACK_LISTS];
+    uint32_t count = 0;
     int result = TCPX_SUCCESS;
 
-    for (uint32_t i = 0; i < work->list_count && result == TCPX_SUCCESS; i += GPU_UNPACK_LISTS) {
-        uint32_t left = work->list_count - i;
+    for (uint32_t i = 0; i < work->list_count && result == TCPX_SUCCESS; i++) {
+        const struct unpack_list *list = &work->lists[i];
 
-        result = launch_lists(engine, work->lists + i,
-                              left < GPU_UNPACK_LISTS ? left : GPU_UNPACK_LISTS);
+        for_gpu[count++] = (struct gpu_unpack_list){.bounce = list->bounce,
+                                                    .destination = list->destination,
+                                                    .descriptors = list->descriptors_device,
+                                                    .count = list->count};
+        if (count < GPU_UNPACK_LISTS && i + 1 < work->list_count)
+            continue;
+        result = gpu_unpack(engine->stream, for_gpu, count, LONG_FRAGMENT);
+        count = 0;
     }
     return result;
 }
@@ -106,12 +99,12 @@ int unpack_by_kernel(struct unpack_engine *engine, const struct unpack_work *wor
 
     collected.count = 0;
     if (collect_all(&collected, work->lists, work->list_count))
-        return launch(engine, &collected);
+        return launch_collected(engine, &collected);
     collected.count = 0;
     result = launch_in_place(engine, work);
     if (work->longest <= LONG_FRAGMENT)
         return result;
     for (uint32_t i = 0; i < work->list_count && result == TCPX_SUCCESS; i++)
         result = launch_long(engine, &collected, &work->lists[i]);
-    return result == TCPX_SUCCESS ? launch(engine, &collected) : result;
+    return result == TCPX_SUCCESS ? launch_collected(engine, &collected) : result;
 }
