@@ -26,39 +26,20 @@ struct variable {
     enum variable_type type;
 };
 
-#define BOOL_ROW(field, variable_name, default_text, meaning)                                      \
-    {.name = variable_name,                                                                        \
-     .initial = default_text,                                                                      \
-     .sentence = meaning,                                                                          \
-     .offset = offsetof(struct config, field),                                                     \
-     .type = TYPE_BOOL},
-#define CHOICE_ROW(field, variable_name, default_text, choices, meaning)                           \
-    {.name = variable_name,                                                                        \
-     .initial = default_text,                                                                      \
-     .words = choices,                                                                             \
-     .sentence = meaning,                                                                          \
-     .offset = offsetof(struct config, field),                                                     \
-     .type = TYPE_CHOICE},
-#define NUMBER_ROW(field, variable_name, default_text, smallest, largest, meaning, kind)           \
-    {.name = variable_name,                                                                        \
-     .initial = default_text,                                                                      \
-     .sentence = meaning,                                                                          \
-     .least = smallest,                                                                            \
-     .most = largest,                                                                              \
-     .offset = offsetof(struct config, field),                                                     \
-     .type = kind},
-#define INTEGER_ROW(field, variable_name, default_text, smallest, largest, meaning)                \
-    NUMBER_ROW(field, variable_name, default_text, smallest, largest, meaning, TYPE_INTEGER)
-#define SIZE_ROW(field, variable_name, default_text, smallest, largest, meaning)                   \
-    NUMBER_ROW(field, variable_name, default_text, smallest, largest, meaning, TYPE_SIZE)
-
-#define TEXT_ROW(field, variable_name, default_text, allowed, meaning)                             \
-    {.name = variable_name,                                                                        \
-     .initial = default_text,                                                                      \
-     .words = allowed,                                                                             \
-     .sentence = meaning,                                                                          \
-     .offset = offsetof(struct config, field),                                                     \
-     .type = TYPE_TEXT},
+/* clang-format off */
+#define ROW(field, type, name, initial, words, least, most, sentence)                              \
+    {name, initial, words, sentence, least, most, offsetof(struct config, field), type},
+#define BOOL_ROW(field, name, initial, sentence)                                                   \
+    ROW(field, TYPE_BOOL, name, initial, NULL, 0, 0, sentence)
+#define CHOICE_ROW(field, name, initial, words, sentence)                                          \
+    ROW(field, TYPE_CHOICE, name, initial, words, 0, 0, sentence)
+#define INTEGER_ROW(field, name, initial, least, most, sentence)                                   \
+    ROW(field, TYPE_INTEGER, name, initial, NULL, least, most, sentence)
+#define SIZE_ROW(field, name, initial, least, most, sentence)                                      \
+    ROW(field, TYPE_SIZE, name, initial, NULL, least, most, sentence)
+#define TEXT_ROW(field, name, initial, allowed, sentence)                                          \
+    ROW(field, TYPE_TEXT, name, initial, allowed, 0, 0, sentence)
+/* clang-format on */
 
 static const struct variable variables[] = {
     CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW)};
@@ -109,17 +90,14 @@ static void describe_allowed(const struct variable *variable, char *text, size_t
         snprintf(text, room, "%s", variable->words);
         break;
     case TYPE_CHOICE:
-        for (word = variable->words; used < room; word += strcspn(word, "|") + 1) {
+        for (word = variable->words; *word != '\0' && used < room; word += *word == '|') {
             int length = (int)strcspn(word, "|");
-            bool last = word[length] == '\0';
-            bool next_is_last = !last && strchr(word + length + 1, '|') == NULL;
+            const char *behind = word[length] == '\0'                     ? ""
+                                 : strchr(word + length + 1, '|') == NULL ? " or "
+                                                                          : ", ";
 
-            used += (size_t)snprintf(text + used, room - used, "%.*s%s", length, word,
-                                     last           ? ""
-                                     : next_is_last ? " or "
-                                                    : ", ");
-            if (last)
-                break;
+            used += (size_t)snprintf(text + used, room - used, "%.*s%s", length, word, behind);
+            word += length;
         }
         break;
     }
@@ -177,16 +155,16 @@ static bool parse_value(const struct variable *variable, const char *text, struc
 }
 
 /* A variable that is set to nothing counts as not set, as in a shell's ${NAME:-default}. */
-static const char *value_from_environment(const struct variable *variable)
+static const char *value_from_environment(const char *name)
 {
-    const char *value = getenv(variable->name);
+    const char *value = getenv(name);
 
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
 static int read_variable(const struct variable *variable, struct config *config)
 {
-    const char *value = value_from_environment(variable);
+    const char *value = value_from_environment(variable->name);
     char allowed[160];
 
     if (parse_value(variable, value != NULL ? value : variable->initial, config))
@@ -219,9 +197,9 @@ void config_set_test_reader(const char *name, config_test_reader *read)
 /* A build without the part of the tests refuses the variable: it would have no effect. */
 static int read_test_variable(const struct test_variable *variable, struct config *config)
 {
-    const char *value = getenv(variable->name);
+    const char *value = value_from_environment(variable->name);
 
-    if (value == NULL || *value == '\0')
+    if (value == NULL)
         return TCPX_SUCCESS;
     if (variable->read != NULL)
         return variable->read(value, config);
@@ -234,9 +212,9 @@ static int read_test_variable(const struct test_variable *variable, struct confi
 
 static int read_unbind(struct config *config)
 {
-    const char *value = getenv(CONFIG_UNBIND);
+    const char *value = value_from_environment(CONFIG_UNBIND);
 
-    if (value == NULL || *value == '\0' || parse_size(value, &config->unbind_after))
+    if (value == NULL || parse_size(value, &config->unbind_after))
         return TCPX_SUCCESS;
     return error_set(TCPX_INVALID_ARGUMENT, "%s=%.200s is not valid: expected a size",
                      CONFIG_UNBIND, value);
@@ -283,58 +261,68 @@ int config_get(const struct config **config)
     return result;
 }
 
-static void print_text(FILE *out, const struct variable *variable, const char *problem)
-{
-    const char *value = value_from_environment(variable);
+/* What is shown of a variable. */
+struct shown {
+    const struct variable *variable;
+    const char *value;
+    bool is_set;
+    const char *problem; /* NULL: none */
     char allowed[160];
+};
 
-    describe_allowed(variable, allowed, sizeof allowed);
-    fprintf(out, "%s=%s  (%s)\n", variable->name, value != NULL ? value : variable->initial,
-            value != NULL ? "from the environment" : "default");
-    fprintf(out, "    %s\n    Allowed: %s.\n", variable->sentence, allowed);
-    if (problem != NULL)
-        fprintf(out, "    ERROR: %s\n", problem);
+static void print_text(FILE *out, const struct shown *shown)
+{
+    fprintf(out, "%s=%s  (%s)\n", shown->variable->name, shown->value,
+            shown->is_set ? "from the environment" : "default");
+    fprintf(out, "    %s\n    Allowed: %s.\n", shown->variable->sentence, shown->allowed);
+    if (shown->problem != NULL)
+        fprintf(out, "    ERROR: %s\n", shown->problem);
 }
 
-static void print_json(FILE *out, const struct variable *variable, const char *problem)
+static void print_json_member(FILE *out, const char *name, const char *value)
 {
-    const char *value = value_from_environment(variable);
-    char allowed[160];
+    fprintf(out, ", \"%s\": ", name);
+    json_string(out, value);
+}
 
-    describe_allowed(variable, allowed, sizeof allowed);
-    fprintf(out, "%s  {\"name\": ", variable == variables ? "[\n" : ",\n");
-    json_string(out, variable->name);
-    fputs(", \"value\": ", out);
-    json_string(out, value != NULL ? value : variable->initial);
-    fprintf(out, ", \"source\": \"%s\", \"default\": ", value != NULL ? "environment" : "default");
-    json_string(out, variable->initial);
-    fputs(", \"allowed\": ", out);
-    json_string(out, allowed);
-    fputs(", \"meaning\": ", out);
-    json_string(out, variable->sentence);
-    if (problem != NULL) {
-        fputs(", \"error\": ", out);
-        json_string(out, problem);
-    }
+static void print_json(FILE *out, const struct shown *shown)
+{
+    fprintf(out, "%s  {\"name\": ", shown->variable == variables ? "[\n" : ",\n");
+    json_string(out, shown->variable->name);
+    print_json_member(out, "value", shown->value);
+    print_json_member(out, "source", shown->is_set ? "environment" : "default");
+    print_json_member(out, "default", shown->variable->initial);
+    print_json_member(out, "allowed", shown->allowed);
+    print_json_member(out, "meaning", shown->variable->sentence);
+    if (shown->problem != NULL)
+        print_json_member(out, "error", shown->problem);
     fputc('}', out);
 }
 
-static void print_document(FILE *out, const struct variable *variable, enum config_format format)
+static void print_man(FILE *out, const struct shown *shown)
 {
-    char allowed[160];
+    const struct variable *variable = shown->variable;
 
-    describe_allowed(variable, allowed, sizeof allowed);
-    if (format == CONFIG_FORMAT_MAN)
-        fprintf(out, ".TP\n.B %s\n%s\nDefault %s; allowed: %s.\n", variable->name,
-                variable->sentence, *variable->initial != '\0' ? variable->initial : "none",
-                allowed);
-    else
-        fprintf(out, "%s| `%s` | %s%s%s | %s | %s |\n",
-                variable == variables ? "| variable | default | allowed | meaning |\n"
-                                        "| --- | --- | --- | --- |\n"
-                                      : "",
-                variable->name, *variable->initial != '\0' ? "`" : "", variable->initial,
-                *variable->initial != '\0' ? "`" : "", allowed, variable->sentence);
+    fprintf(out, ".TP\n.B %s\n%s\nDefault %s; allowed: %s.\n", variable->name, variable->sentence,
+            *variable->initial != '\0' ? variable->initial : "none", shown->allowed);
+}
+
+static void print_markdown(FILE *out, const struct shown *shown)
+{
+    const struct variable *variable = shown->variable;
+    const char *quote = *variable->initial != '\0' ? "`" : "";
+
+    if (variable == variables)
+        fputs("| variable | default | allowed | meaning |\n| --- | --- | --- | --- |\n", out);
+    fprintf(out, "| `%s` | %s%s%s | %s | %s |\n", variable->name, quote, variable->initial, quote,
+            shown->allowed, variable->sentence);
+}
+
+static bool is_name(const char *name, const char *entry)
+{
+    size_t length = strlen(name);
+
+    return strncmp(name, entry, length) == 0 && entry[length] == '=';
 }
 
 /* Names with our prefix that no row has: most likely a slip of the pen. */
@@ -343,20 +331,17 @@ static void print_unknown(FILE *out)
     static const char prefix[] = "UCCL_TCPX_";
 
     for (char **entry = environ; *entry != NULL; entry++) {
-        size_t length = strcspn(*entry, "=");
         bool known = false;
 
         if (strncmp(*entry, prefix, sizeof prefix - 1) != 0)
             continue;
         for (size_t i = 0; i < VARIABLES && !known; i++)
-            known = strlen(variables[i].name) == length &&
-                    memcmp(variables[i].name, *entry, length) == 0;
+            known = is_name(variables[i].name, *entry);
         for (size_t i = 0; i < TEST_VARIABLES && !known; i++)
-            known = strlen(test_variables[i].name) == length &&
-                    memcmp(test_variables[i].name, *entry, length) == 0;
+            known = is_name(test_variables[i].name, *entry);
         if (!known)
-            fprintf(out, "%.*s  (set, but this version of tcpx does not read it)\n", (int)length,
-                    *entry);
+            fprintf(out, "%.*s  (set, but this version of tcpx does not read it)\n",
+                    (int)strcspn(*entry, "="), *entry);
     }
 }
 
@@ -379,27 +364,32 @@ static int print_refused(FILE *out)
 
 int config_print(FILE *out, enum config_format format)
 {
+    static void (*const print[])(FILE * out, const struct shown *shown) = {
+        [CONFIG_FORMAT_TEXT] = print_text,
+        [CONFIG_FORMAT_JSON] = print_json,
+        [CONFIG_FORMAT_MARKDOWN] = print_markdown,
+        [CONFIG_FORMAT_MAN] = print_man,
+    };
+    bool with_values = format == CONFIG_FORMAT_TEXT || format == CONFIG_FORMAT_JSON;
     char first_problem[1024];
     int first_result = TCPX_SUCCESS;
     struct config ignored;
 
     for (size_t i = 0; i < VARIABLES; i++) {
-        const char *problem = NULL;
-        int result;
+        const char *value = value_from_environment(variables[i].name);
+        struct shown shown = {.variable = &variables[i],
+                              .value = value != NULL ? value : variables[i].initial,
+                              .is_set = value != NULL};
+        int result = with_values ? read_variable(&variables[i], &ignored) : TCPX_SUCCESS;
 
-        if (format == CONFIG_FORMAT_MARKDOWN || format == CONFIG_FORMAT_MAN) {
-            print_document(out, &variables[i], format);
-            continue;
+        describe_allowed(&variables[i], shown.allowed, sizeof shown.allowed);
+        if (result != TCPX_SUCCESS)
+            shown.problem = error_text();
+        if (result != TCPX_SUCCESS && first_result == TCPX_SUCCESS) {
+            first_result = result;
+            snprintf(first_problem, sizeof first_problem, "%s", shown.problem);
         }
-        result = read_variable(&variables[i], &ignored);
-        if (result != TCPX_SUCCESS) {
-            problem = error_text();
-            if (first_result == TCPX_SUCCESS) {
-                first_result = result;
-                snprintf(first_problem, sizeof first_problem, "%s", problem);
-            }
-        }
-        (format == CONFIG_FORMAT_JSON ? print_json : print_text)(out, &variables[i], problem);
+        print[format](out, &shown);
     }
     if (format == CONFIG_FORMAT_JSON)
         fputs("\n]\n", out);

@@ -3,12 +3,11 @@
 
 #include <ctype.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <string.h>
 
-/* The character at `at`, and how many bytes it has; 0: they are not UTF-8. */
-static size_t decode(const unsigned char *at, size_t left, uint32_t *character)
+size_t text_decode(const char *text, size_t left, uint32_t *character)
 {
+    const unsigned char *at = (const unsigned char *)text;
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t bytes = *at < 0x80 ? 1 : *at < 0xc0 ? 0 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : 4;
     uint32_t value;
@@ -44,7 +43,7 @@ size_t text_printable(const char *text, size_t length, char *out, size_t room)
 
     while (at < length) {
         uint32_t character;
-        size_t bytes = decode((const unsigned char *)text + at, length - at, &character);
+        size_t bytes = text_decode(text + at, length - at, &character);
         bool shown = bytes > 0 && is_printable(character);
         size_t needed = shown ? bytes : 1;
 

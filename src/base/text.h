@@ -6,6 +6,10 @@
 #define TCPX_BASE_TEXT_H
 
 #include <stddef.h>
+#include <stdint.h>
+
+/* The character at `text`, with at least a byte left, and how many bytes it has; 0: no UTF-8. */
+size_t text_decode(const char *text, size_t left, uint32_t *character);
 
 /*
  * Copies the characters that fit into `room` bytes, with a zero behind them; the value is how many
