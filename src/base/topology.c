@@ -9,27 +9,33 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* More than any kernel is built for; ends the search for a mask that is large enough. */
-enum { MOST_CPUS = 1 << 20 };
+/* More than any kernel is built for. The first ends the search for a mask that is large enough. */
+enum { MOST_CPUS = 1 << 20, MOST_NODES = 1 << 10 };
 
 /* --- small files --- */
+
+static FILE *open_file(const char *root, const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+
+    if ((size_t)snprintf(path, sizeof path, "%s%s/%s", root, folder, name) >= sizeof path)
+        return NULL;
+    return fopen(path, "re");
+}
 
 /* Reads a file of one line without its newline; false if it is missing, empty, long or binary. */
 static bool read_line(const char *root, const char *folder, const char *name, char *line,
                       size_t size)
 {
-    char path[PATH_MAX];
-    FILE *file;
+    FILE *file = open_file(root, folder, name);
     size_t length;
     bool whole;
 
-    if ((size_t)snprintf(path, sizeof path, "%s%s/%s", root, folder, name) >= sizeof path)
-        return false;
-    file = fopen(path, "re");
     if (file == NULL)
         return false;
     length = fread(line, 1, size - 1, file);
@@ -103,15 +109,11 @@ static bool copy_text(char *to, size_t room, const char *from)
 /* Finds this process's group in lines of "id:controllers:path"; version 2 has no controllers. */
 static bool find_group(const char *root, struct hierarchy *hierarchy)
 {
-    char path[PATH_MAX];
+    FILE *file = open_file(root, "/proc/self", "cgroup");
     char *line = NULL;
     size_t room = 0;
     bool found = false;
-    FILE *file;
 
-    if ((size_t)snprintf(path, sizeof path, "%s/proc/self/cgroup", root) >= sizeof path)
-        return false;
-    file = fopen(path, "re");
     if (file == NULL)
         return false;
     while (!found && getline(&line, &room, file) >= 0) {
@@ -203,16 +205,12 @@ static bool parse_mount(char *line, const struct hierarchy *hierarchy, char **mo
  */
 static bool find_mount(const char *root, struct hierarchy *hierarchy)
 {
-    char path[PATH_MAX];
+    FILE *file = open_file(root, "/proc/self", "mountinfo");
     char *line = NULL;
     size_t room = 0;
     bool found = false;
     bool shows_group = false;
-    FILE *file;
 
-    if ((size_t)snprintf(path, sizeof path, "%s/proc/self/mountinfo", root) >= sizeof path)
-        return false;
-    file = fopen(path, "re");
     if (file == NULL)
         return false;
     while (!shows_group && getline(&line, &room, file) >= 0) {
@@ -301,88 +299,41 @@ static int read_quota_cpus(const char *root)
     return v1 < v2 ? v1 : v2;
 }
 
-/* --- CPU lists --- */
+/* --- NUMA nodes --- */
 
-static bool read_cpu(const char **text, size_t *cpu)
+/* How many numbers "0-3,8,10-11" has, ascending, as the kernel prints it; 0: it is no such list. */
+static int count_listed(const char *text)
 {
-    size_t value = 0;
+    unsigned long least = 0;
+    int count = 0;
 
-    if (!isdigit((unsigned char)**text))
-        return false;
-    for (; isdigit((unsigned char)**text); (*text)++) {
-        value = value * 10 + (size_t)(**text - '0');
-        if (value > MOST_CPUS)
-            return false;
-    }
-    *cpu = value;
-    return true;
-}
-
-/* Checks a list and adds its CPUs to `set` unless that is NULL. */
-static bool walk_cpulist(const char *text, cpu_set_t *set, size_t set_size)
-{
-    size_t least = 0;
-
-    if (*text == '\0' || strcmp(text, "\n") == 0)
-        return true;
     for (;;) {
-        size_t first;
-        size_t last;
+        unsigned long first;
+        unsigned long last;
+        char *end;
 
-        if (!read_cpu(&text, &first) || first < least)
-            return false;
-        last = first;
-        if (*text == '-') {
-            text++;
-            if (!read_cpu(&text, &last) || last < first)
-                return false;
-        }
-        if (last >= set_size * CHAR_BIT)
-            return false;
-        for (size_t cpu = first; set != NULL && cpu <= last; cpu++)
-            CPU_SET_S(cpu, set_size, set);
+        if (!isdigit((unsigned char)*text))
+            return 0;
+        first = last = strtoul(text, &end, 10);
+        if (*end == '-' && isdigit((unsigned char)end[1]))
+            last = strtoul(end + 1, &end, 10);
+        if (first < least || last < first || last >= MOST_NODES)
+            return 0;
+        count += (int)(last - first + 1);
         least = last + 1;
-        if (*text != ',')
-            return *text == '\0' || strcmp(text, "\n") == 0;
-        text++;
+        if (*end != ',')
+            return *end == '\0' ? count : 0;
+        text = end + 1;
     }
-}
-
-bool topology_parse_cpulist(const char *text, cpu_set_t *set, size_t set_size)
-{
-    if (!walk_cpulist(text, NULL, set_size))
-        return false;
-    CPU_ZERO_S(set_size, set);
-    return walk_cpulist(text, set, set_size);
-}
-
-static bool read_cpulist(const char *root, const char *folder, const char *name, cpu_set_t *set,
-                         size_t set_size)
-{
-    char text[16384];
-
-    return read_line(root, folder, name, text, sizeof text) &&
-           topology_parse_cpulist(text, set, set_size);
-}
-
-bool topology_node_cpus(const char *root, int node, cpu_set_t *set, size_t set_size)
-{
-    char folder[64];
-
-    if (node < 0)
-        return false;
-    snprintf(folder, sizeof folder, "/sys/devices/system/node/node%d", node);
-    return read_cpulist(root, folder, "cpulist", set, set_size);
 }
 
 static int count_numa_nodes(const char *root)
 {
-    cpu_set_t nodes;
-    int count;
+    char text[16384];
+    int count = 0;
 
-    if (!read_cpulist(root, "/sys/devices/system/node", "online", &nodes, sizeof nodes))
-        return 1;
-    count = CPU_COUNT(&nodes);
+    if (read_line(root, "/sys/devices/system/node", "online", text, sizeof text))
+        count = count_listed(text);
     return count > 0 ? count : 1;
 }
 

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 
-#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -30,16 +29,6 @@ MUST_CHECK bool topology_pci_path(const char *root, const char *address, char *p
 
 /* The NUMA node of a device by its folder; -1 when unknown. */
 int topology_numa_node(const char *root, const char *pci_path);
-
-/* The CPUs of a NUMA node. False, and `set` untouched, when unknown or `set` is too small. */
-MUST_CHECK bool topology_node_cpus(const char *root, int node, cpu_set_t *set, size_t set_size);
-
-/*
- * A list as the kernel prints it: "0-3,8,10-11", ascending, with at most one newline behind it;
- * the empty list is a list. False, and `set` untouched, for anything else and for a number that
- * does not fit into `set_size` bytes.
- */
-MUST_CHECK bool topology_parse_cpulist(const char *text, cpu_set_t *set, size_t set_size);
 
 /*
  * How far apart two devices are: the steps from one folder up to the last one they share and down
