@@ -48,7 +48,7 @@ static void keyed_add(struct keyed_row table[BUCKETS], uint64_t key, struct keye
     struct keyed_row *row = row_of(table, key);
 
     *added = (struct keyed){.key = key};
-    if (row->last == NULL)
+    if (row->first == NULL)
         row->last = &row->first;
     *row->last = added;
     row->last = &added->next;

@@ -64,18 +64,6 @@ int session_check_call(const char *wrong, int port, int least_port,
     return result == TCPX_SUCCESS ? take_options(given, options) : result;
 }
 
-static void session_init_rows(struct tcpx_session *session)
-{
-    for (int i = 0; i < 2; i++) {
-        struct direction *direction = &session->directions[i];
-
-        direction->sending = i == SENDING;
-        row_init(&direction->whole);
-        row_init(&direction->waiting);
-        row_init(&direction->moving);
-    }
-}
-
 int session_make(const struct tcpx_session_options *options, struct tcpx_session **out)
 {
     struct tcpx_session *session = calloc(1, sizeof *session);
@@ -86,7 +74,7 @@ int session_make(const struct tcpx_session_options *options, struct tcpx_session
     session->gpu_number = options->gpu;
     session->wake_fd = -1;
     session->event_fd = -1;
-    session_init_rows(session);
+    session->directions[SENDING].sending = true;
     pthread_mutex_init(&session->lock, NULL);
     session_condition_init(&session->changed);
     result = import_open_named(options->plugin_path, &session->plugin);

@@ -86,7 +86,7 @@ struct keyed {
 
 struct keyed_row {
     struct keyed *first;
-    struct keyed **last; /* where the next one is put; NULL: there was none yet */
+    struct keyed **last; /* where the next one is put, unless the row is empty */
 };
 
 struct tcpx_transfer {
@@ -133,7 +133,7 @@ struct tcpx_transfer {
 
 struct transfer_row {
     struct tcpx_transfer *first;
-    struct tcpx_transfer **last; /* where the next one is put */
+    struct tcpx_transfer **last; /* where the next one is put, unless the row is empty */
 };
 
 /* --- chunks -------------------------------------------------------------------------------- */

@@ -13,14 +13,11 @@
 
 /* --- rows ---------------------------------------------------------------------------------- */
 
-void row_init(struct transfer_row *row)
-{
-    *row = (struct transfer_row){.last = &row->first};
-}
-
 void row_add(struct transfer_row *row, struct tcpx_transfer *transfer)
 {
     transfer->next = NULL;
+    if (row->first == NULL)
+        row->last = &row->first;
     *row->last = transfer;
     row->last = &transfer->next;
 }
@@ -30,8 +27,6 @@ struct tcpx_transfer *row_take(struct transfer_row *row)
     struct tcpx_transfer *first = row->first;
 
     row->first = first->next;
-    if (row->first == NULL)
-        row->last = &row->first;
     return first;
 }
 

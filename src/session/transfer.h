@@ -8,7 +8,6 @@
 
 #include "session/session_state.h"
 
-void row_init(struct transfer_row *row);
 void row_add(struct transfer_row *row, struct tcpx_transfer *transfer);
 struct tcpx_transfer *row_take(struct transfer_row *row);
 
