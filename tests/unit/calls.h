@@ -493,6 +493,14 @@ static inline void check_way(struct way *way)
     }
 }
 
+static inline void check_new_way(void)
+{
+    struct way way = make_way();
+
+    check_way(&way);
+    end_way(&way);
+}
+
 /* --- cases --------------------------------------------------------------------------------- */
 
 enum where {

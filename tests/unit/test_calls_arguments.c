@@ -320,12 +320,8 @@ CASE(gpu_memory_wrong, ALWAYS)
 /* Where no call has failed, there is no text. */
 CASE(quiet, ALWAYS)
 {
-    struct way way;
-
     start();
-    way = make_way();
-    check_way(&way);
-    end_way(&way);
+    check_new_way();
     CHECK(*tcpx_last_error() == '\0');
 }
 

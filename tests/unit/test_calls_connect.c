@@ -9,21 +9,15 @@
 /* By itself, by NULL and by name it is the same plugin, however often. */
 CASE(load, ALWAYS)
 {
-    struct way way;
-
     start();
     CHECK_SUCCESS(tcpx_load_plugin(NULL));
     CHECK_SUCCESS(tcpx_load_plugin(getenv("UCCL_TCPX_PLUGIN_PATH")));
-    way = make_way();
-    check_way(&way);
-    end_way(&way);
+    check_new_way();
 }
 
 /* What cannot be loaded is named, and what was loaded before goes on. */
 CASE(load_bad, ALWAYS)
 {
-    struct way way;
-
     start();
     CHECK_ERROR(tcpx_load_plugin("/nowhere/libplugin.so"), TCPX_SYSTEM_ERROR,
                 "/nowhere/libplugin.so");
@@ -33,9 +27,7 @@ CASE(load_bad, ALWAYS)
     CHECK_REFUSED(tcpx_load_plugin(file("tests/quirky_plugin/libnameless.so")), "has no name");
     CHECK(tcpx_load_plugin("") != TCPX_SUCCESS);
     CHECK(tcpx_get_device_count() >= 1);
-    way = make_way();
-    check_way(&way);
-    end_way(&way);
+    check_new_way();
 }
 
 /* The first call says it if the variable names nothing; another plugin can be taken then. */

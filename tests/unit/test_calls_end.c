@@ -125,9 +125,7 @@ CASE(receiver_closes, ALWAYS)
             CHECK(is_broken(result) || (facts.quirky && result == TCPX_IN_PROGRESS));
         }
     }
-    way = make_way();
-    check_way(&way);
-    end_way(&way);
+    check_new_way();
 }
 
 /* Until all sends are done. Most need nothing of the receiver for that. */

@@ -250,8 +250,7 @@ CASE(too_long, ALWAYS)
             CHECK((i >= PAGE && i < PAGE + 5000) || found[i] == POISON);
         close_receiver(&way);
     }
-    way = make_way();
-    check_way(&way);
+    check_new_way();
 }
 
 /* --- unpacking ----------------------------------------------------------------------------- */
