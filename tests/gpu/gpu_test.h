@@ -7,14 +7,9 @@
 #include "tests/limit.h"
 #include "tests/skip.h"
 #include "tests/support/gpu_native.h"
+#include "tests/support/suite.h"
 
-/* cmocka.h wants these before it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* A hang, and not slowness, fails. */
 #define LIMIT deadline_after_ms(limit_ms(60000))

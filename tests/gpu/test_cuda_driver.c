@@ -5,7 +5,6 @@
  * one; what only a real one has is skipped on the other.
  */
 #include "tests/gpu/gpu_test.h"
-#include "tests/support/suite.h"
 
 #include "gpu/cuda_driver.h"
 #include "gpu/kernels.h"

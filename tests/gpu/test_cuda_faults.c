@@ -3,7 +3,6 @@
  * is a result with the driver's name for it, and nothing that was taken is kept.
  */
 #include "tests/gpu/gpu_test.h"
-#include "tests/support/suite.h"
 
 #include "base/log.h"
 #include "gpu/cuda_driver.h"

@@ -17,15 +17,13 @@ enum { PAGE = 4096 };
 
 static struct gpu *gpu;
 
-static int set_up(void **state)
+static int set_up(void)
 {
-    (void)state;
     return gpu_open(0, &gpu) == TCPX_SUCCESS ? 0 : -1;
 }
 
-static int tear_down(void **state)
+static int tear_down(void)
 {
-    (void)state;
     gpu_close(gpu);
     return 0;
 }
@@ -49,11 +47,10 @@ static void check_export(gpu_address address, uint64_t bytes)
     close(fd);
 }
 
-static void test_pools(void **state)
+TEST(test_pools)
 {
     static const uint64_t sizes[] = {2 * MIB, 64 * MIB, 256 * MIB};
 
-    (void)state;
     skip_without_export();
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct gpu_memory memory;
@@ -66,11 +63,10 @@ static void test_pools(void **state)
 }
 
 /* The pages around a range, as devmem_source.c binds them. */
-static void test_buffers_of_users(void **state)
+TEST(test_buffers_of_users)
 {
     uint64_t seed = 7;
 
-    (void)state;
     skip_without_export();
     for (int turn = 0; turn < 50; turn++) {
         uint64_t room = PAGE + random_below(&seed, 8 * MIB);
@@ -87,12 +83,11 @@ static void test_buffers_of_users(void **state)
 }
 
 /* A dma-buf keeps its memory: what the NIC still reads is never somebody else's. */
-static void test_an_export_outlives_its_memory(void **state)
+TEST(test_an_export_outlives_its_memory)
 {
     struct gpu_memory memory;
     int fd = -1;
 
-    (void)state;
     skip_without_export();
     assert_success(gpu_memory_alloc(gpu, 2 * MIB, 2 * MIB, &memory));
     assert_success(gpu_export_dmabuf(gpu, memory.address, memory.bytes, &fd));
@@ -102,7 +97,7 @@ static void test_an_export_outlives_its_memory(void **state)
 }
 
 /* Every device of this machine: a clear no, or a pool that works. */
-static void test_each_nic_answers(void **state)
+TEST(test_each_nic_answers)
 {
     const char *capable = getenv("TCPX_TEST_DEVMEM_NIC");
     struct net_device devices[NET_DEVICES_MOST];
@@ -111,7 +106,6 @@ static void test_each_nic_answers(void **state)
     bool kernel_sends;
     int count = 0;
 
-    (void)state;
     assert_success(nic_kernel_binds(&kernel_receives, &kernel_sends));
     assert_success(net_devices_find_configured(devices, NET_DEVICES_MOST, &count));
     assert_success(gpu_memory_alloc(gpu, 2 * MIB, PAGE, &memory));
@@ -144,14 +138,4 @@ static void test_each_nic_answers(void **state)
     gpu_memory_free(gpu, &memory);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_buffers_of_users),
-        cmocka_unit_test(test_an_export_outlives_its_memory),
-        cmocka_unit_test(test_each_nic_answers),
-    };
-
-    return cmocka_run_group_tests_name("memory for devmem TCP", tests, set_up, tear_down);
-}
+SUITE(.name = "memory for devmem TCP", .set_up = set_up, .tear_down = tear_down);

@@ -3,7 +3,6 @@
  * delayed by 20 ms (UCCL_TCPX_HOST_GPU_DELAY_US, FAKECUDA_DELAY_US), so not on a real GPU.
  */
 #include "tests/gpu/gpu_test.h"
-#include "tests/support/suite.h"
 
 #include <unistd.h>
 

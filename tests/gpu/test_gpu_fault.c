@@ -7,7 +7,7 @@
 
 #include "abi/unpack_queue.h"
 
-static void test_unpack_to_nowhere(void **state)
+TEST(test_unpack_to_nowhere)
 {
     struct gpu *gpu;
     struct gpu_stream *stream;
@@ -15,7 +15,6 @@ static void test_unpack_to_nowhere(void **state)
     struct gpu_pinned pinned;
     struct unpack_descriptor *descriptor;
 
-    (void)state;
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_stream_create(gpu, &stream));
     assert_success(gpu_memory_alloc(gpu, 4096, 4096, &memory));
@@ -40,9 +39,4 @@ static void test_unpack_to_nowhere(void **state)
     gpu_close(gpu);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_unpack_to_nowhere)};
-
-    return cmocka_run_group_tests_name("a faulting kernel", tests, NULL, NULL);
-}
+SUITE(.name = "a faulting kernel");

@@ -3,7 +3,6 @@
  * the stand-in driver, or a real one. The CPU's own arithmetic is the reference throughout.
  */
 #include "tests/gpu/gpu_test.h"
-#include "tests/support/suite.h"
 
 #include "abi/unpack_queue.h"
 #include "gpu/kernels.h"

@@ -41,18 +41,16 @@ enum {
 
 static struct gpu *gpu;
 
-static int set_up(void **state)
+static int set_up(void)
 {
-    (void)state;
     if (gpu_open(0, &gpu) == TCPX_SUCCESS)
         return 0;
     fprintf(stderr, "set-up: %s\n", tcpx_last_error());
     return -1;
 }
 
-static int tear_down(void **state)
+static int tear_down(void)
 {
-    (void)state;
     gpu_close(gpu);
     return 0;
 }
@@ -295,7 +293,7 @@ static struct soft_devmem_statistics statistics_of(const struct line *line)
     return statistics;
 }
 
-static void test_pieces_of_every_kind(void **state)
+TEST(test_pieces_of_every_kind)
 {
     const struct soft_devmem_options nics[] = {
         {.seed = 1, .pool_bytes = 1 << 20},
@@ -308,7 +306,6 @@ static void test_pieces_of_every_kind(void **state)
         {.seed = 8, .pool_bytes = 1 << 20, .smallest_fragment = 600, .largest_fragment = 700},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof nics / sizeof *nics; i++) {
         struct line line = open_line(&nics[i]);
         uint64_t random = i + 1;
@@ -335,7 +332,7 @@ static void test_pieces_of_every_kind(void **state)
     }
 }
 
-static void test_sizes_and_places(void **state)
+TEST(test_sizes_and_places)
 {
     struct line line = open_line(NIC(.seed = 9, .smallest_fragment = 100, .largest_fragment = 1448,
                                      .full_percent = 50, .fragments_per_page = 2));
@@ -343,7 +340,6 @@ static void test_sizes_and_places(void **state)
     uint32_t second = 0;
     uint32_t neighbours = 0;
 
-    (void)state;
     feed(&line, 100000);
     take(&line, 100000, MOST);
     for (uint32_t i = 0; i + 1 < call.count; i++) {
@@ -360,12 +356,11 @@ static void test_sizes_and_places(void **state)
 }
 
 /* A page that two fragments share is free when both are back, in whatever order. */
-static void test_a_shared_page(void **state)
+TEST(test_a_shared_page)
 {
     struct line line = open_line(
         NIC(.seed = 10, .pool_bytes = PAGE, .full_percent = 100, .fragments_per_page = 2));
 
-    (void)state;
     for (uint32_t first = 0; first < 2; first++) {
         feed(&line, PAGE + 1);
         take(&line, 2 * PAGE, MOST);
@@ -384,12 +379,11 @@ static void test_a_shared_page(void **state)
 }
 
 /* What an iovec is too short for follows from the same page, under a token of its own. */
-static void test_an_iovec_in_the_middle_of_a_page(void **state)
+TEST(test_an_iovec_in_the_middle_of_a_page)
 {
     struct line line = open_line(NIC(.seed = 11, .full_percent = 100));
     struct devmem_fragment first;
 
-    (void)state;
     feed(&line, 2 * PAGE);
     take(&line, 1000, MOST);
     assert_int_equal(call.got, 1000);
@@ -426,13 +420,12 @@ static void test_an_iovec_in_the_middle_of_a_page(void **state)
     close_line(&line);
 }
 
-static void test_control_buffers(void **state)
+TEST(test_control_buffers)
 {
     struct line line = open_line(NIC(.seed = 12, .full_percent = 100));
     struct iovec iovec = {.iov_base = call.host, .iov_len = sizeof call.host};
     struct msghdr message = {.msg_iov = &iovec, .msg_iovlen = 1};
 
-    (void)state;
     assert_refused(&line, PAGE, 0, EAGAIN);
     feed(&line, 5 * PAGE);
     assert_refused(&line, PAGE, 0, DEVMEM_ETOOSMALL);
@@ -454,12 +447,11 @@ static void test_control_buffers(void **state)
     close_line(&line);
 }
 
-static void test_calls_that_make_no_sense(void **state)
+TEST(test_calls_that_make_no_sense)
 {
     struct line line = open_line(NIC(.seed = 13));
     struct msghdr message = {.msg_iovlen = 1};
 
-    (void)state;
     assert_refused_with(&line, PAGE, 1, MSG_DONTWAIT, EAGAIN);
     feed(&line, 10);
     assert_refused_with(&line, PAGE, 1, MSG_DONTWAIT, EFAULT); /* without the flag */
@@ -471,7 +463,7 @@ static void test_calls_that_make_no_sense(void **state)
     close_line(&line);
 }
 
-static void test_an_iovec_for_linear_bytes(void **state)
+TEST(test_an_iovec_for_linear_bytes)
 {
     struct line line = open_line(NIC(.seed = 14, .linear_percent = 50, .largest_fragment = 50));
     uint8_t parts[3][20];
@@ -483,7 +475,6 @@ static void test_an_iovec_for_linear_bytes(void **state)
     size_t in_host = 0;
     ssize_t got;
 
-    (void)state;
     /* device bytes need no memory in the iovec; linear ones are an error, again and again */
     feed(&line, 10000);
     message.msg_iov = &none;
@@ -567,18 +558,16 @@ static void exhaust(uint64_t seed)
     close_line(&line);
 }
 
-static void test_exhaustion(void **state)
+TEST(test_exhaustion)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 8; seed++)
         exhaust(seed);
 }
 
-static void test_end_of_file(void **state)
+TEST(test_end_of_file)
 {
     struct line line = open_line(NIC(.seed = 16, .pool_bytes = 2 * PAGE, .full_percent = 100));
 
-    (void)state;
     feed(&line, 3 * PAGE);
     assert_int_equal(shutdown(line.ends[1], SHUT_WR), 0);
     take(&line, 3 * PAGE, MOST);
@@ -595,11 +584,10 @@ static void test_end_of_file(void **state)
     close_line(&line);
 }
 
-static void test_a_stream_that_breaks(void **state)
+TEST(test_a_stream_that_breaks)
 {
     struct line line = open_line(NIC(.seed = 17, .full_percent = 100, .break_after = 2 * PAGE));
 
-    (void)state;
     feed(&line, 4 * PAGE);
     take(&line, PAGE, MOST);
     take(&line, PAGE, MOST);
@@ -609,7 +597,7 @@ static void test_a_stream_that_breaks(void **state)
 }
 
 /* The kernel ends a read early behind bytes that carry a descriptor. */
-static void test_fewer_bytes_than_there_are(void **state)
+TEST(test_fewer_bytes_than_there_are)
 {
     struct line line = open_line(NIC(.seed = 22, .full_percent = 100, .largest_fragment = 300));
     union {
@@ -625,7 +613,6 @@ static void test_fewer_bytes_than_there_are(void **state)
                              .msg_control = &control,
                              .msg_controllen = sizeof control.bytes};
 
-    (void)state;
     feed(&line, 1000);
     fill(text, sizeof text, line.fed);
     memcpy(CMSG_DATA(&control.header), &line.ends[0], sizeof(int));
@@ -645,11 +632,10 @@ static void test_fewer_bytes_than_there_are(void **state)
 }
 
 /* Bytes that did not get where they belong are never told of. */
-static void test_a_gpu_that_fails(void **state)
+TEST(test_a_gpu_that_fails)
 {
     struct line line = open_line(NIC(.seed = 23));
 
-    (void)state;
     gpu_memory_free(gpu, (struct gpu_memory *)soft_devmem_pool_memory(line.pool));
     feed(&line, 100);
     assert_refused(&line, PAGE, MOST, EIO);
@@ -660,13 +646,12 @@ static void test_a_gpu_that_fails(void **state)
     close_pool(&line);
 }
 
-static void test_a_call_that_waits(void **state)
+TEST(test_a_call_that_waits)
 {
     struct line line = open_line(NIC(.seed = 18));
     struct timeval soon = {.tv_usec = 20000};
     uint64_t start = clock_now();
 
-    (void)state;
     assert_int_equal(setsockopt(line.ends[0], SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon), 0);
     assert_refused_with(&line, PAGE, MOST, DEVMEM_MSG_FLAG, EAGAIN);
     assert_true(clock_now() - start >= 15000000);
@@ -674,13 +659,12 @@ static void test_a_call_that_waits(void **state)
     close_line(&line);
 }
 
-static void test_wrong_tokens(void **state)
+TEST(test_wrong_tokens)
 {
     struct line line = open_line(NIC(.seed = 19, .full_percent = 100));
     const struct devmem_token_range strange[] = {{0, 1}, {UINT32_MAX, 2}, {1u << 31, 5}, {2, 1},
                                                  {2, 1}, {5, 100},        {7, 0}};
 
-    (void)state;
     assert_int_equal(give_one(&line, 1), 0);
     feed(&line, 5 * PAGE);
     take(&line, 5 * PAGE, MOST);
@@ -705,14 +689,13 @@ static void test_wrong_tokens(void **state)
     close_line(&line);
 }
 
-static void test_how_many_tokens_go_back_at_once(void **state)
+TEST(test_how_many_tokens_go_back_at_once)
 {
     enum { TOKENS = 1500 };
     struct line line = open_line(
         NIC(.seed = 20, .pool_bytes = 8 << 20, .full_percent = 100, .largest_fragment = 20));
     struct devmem_token_range ranges[DEVMEM_DONTNEED_MAX_RANGES + 1];
 
-    (void)state;
     feed(&line, TOKENS * 20);
     while (line.taken < line.fed)
         take(&line, 1 << 20, MOST);
@@ -736,12 +719,11 @@ static void test_how_many_tokens_go_back_at_once(void **state)
 }
 
 /* Two sockets of one pool: numbers of their own, and one does not keep the other's pages. */
-static void test_closing_with_tokens(void **state)
+TEST(test_closing_with_tokens)
 {
     struct line line = open_line(NIC(.seed = 21, .pool_bytes = 8 * PAGE, .full_percent = 100));
     struct line other = join_line(&line);
 
-    (void)state;
     feed(&line, 6 * PAGE);
     take(&line, 5 * PAGE + 100, MOST); /* and a rest that waits in its page */
     feed(&other, 4 * PAGE);
@@ -758,12 +740,11 @@ static void test_closing_with_tokens(void **state)
 }
 
 /* The rest of a fragment never lands in a page that has become another's. */
-static void test_a_rest_whose_page_is_gone(void **state)
+TEST(test_a_rest_whose_page_is_gone)
 {
     struct line line = open_line(NIC(.seed = 24, .pool_bytes = PAGE, .full_percent = 100));
     struct line other = join_line(&line);
 
-    (void)state;
     feed(&line, PAGE);
     take(&line, 1000, MOST);
     give_call(&line);
@@ -806,13 +787,12 @@ static uint32_t read_chunks(uint64_t seed, bool with_failures, struct devmem_fra
     return count;
 }
 
-static void test_seeds(void **state)
+TEST(test_seeds)
 {
     static struct devmem_fragment first[2000];
     static struct devmem_fragment second[2000];
     uint32_t count = read_chunks(5, false, first);
 
-    (void)state;
     assert_true(count > 100 && count < 2000);
     assert_int_equal(read_chunks(5, true, second), count);
     assert_memory_equal(first, second, count * sizeof *first);
@@ -820,7 +800,7 @@ static void test_seeds(void **state)
     assert_memory_not_equal(first, second, 50 * sizeof *first);
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
     static const struct {
         struct soft_devmem_options options;
@@ -837,7 +817,6 @@ static void test_options(void **state)
     struct soft_devmem_pool *pool;
     struct soft_devmem_pool *other;
 
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_error(soft_devmem_pool_create(gpu, &wrong[i].options, &pool), TCPX_INVALID_ARGUMENT,
                      wrong[i].words);
@@ -1196,7 +1175,7 @@ static void run_stream(const struct soft_devmem_options *options, enum unpack_im
     soft_devmem_pool_destroy(pool);
 }
 
-static void test_streams(void **state)
+TEST(test_streams)
 {
     /* a NIC at its worst, one with an MTU of 1500, one that fills its pages */
     const struct soft_devmem_options nics[] = {
@@ -1215,13 +1194,12 @@ static void test_streams(void **state)
         {.seed = 4, .pool_bytes = 64 << 20, .full_percent = 100},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof nics / sizeof *nics; i++)
         for (int impl = UNPACK_D2D; impl <= UNPACK_KERNEL; impl++)
             run_stream(&nics[i], impl);
 }
 
-static void test_several_sockets_on_one_pool(void **state)
+TEST(test_several_sockets_on_one_pool)
 {
     enum { FLOWS = 4 };
     const struct soft_devmem_options options = {.seed = 3,
@@ -1236,7 +1214,6 @@ static void test_several_sockets_on_one_pool(void **state)
     struct flow *flows[FLOWS];
     uint64_t starved = 0;
 
-    (void)state;
     assert_success(soft_devmem_pool_create(gpu, &options, &pool));
     for (int i = 0; i < FLOWS; i++)
         flows[i] = start_flow(pool, UNPACK_D2D + i % 3, i % 2 == 0, total_bytes() / 8);
@@ -1249,31 +1226,4 @@ static void test_several_sockets_on_one_pool(void **state)
     soft_devmem_pool_destroy(pool);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces_of_every_kind),
-        cmocka_unit_test(test_sizes_and_places),
-        cmocka_unit_test(test_a_shared_page),
-        cmocka_unit_test(test_an_iovec_in_the_middle_of_a_page),
-        cmocka_unit_test(test_control_buffers),
-        cmocka_unit_test(test_calls_that_make_no_sense),
-        cmocka_unit_test(test_an_iovec_for_linear_bytes),
-        cmocka_unit_test(test_exhaustion),
-        cmocka_unit_test(test_end_of_file),
-        cmocka_unit_test(test_a_stream_that_breaks),
-        cmocka_unit_test(test_a_call_that_waits),
-        cmocka_unit_test(test_fewer_bytes_than_there_are),
-        cmocka_unit_test(test_a_gpu_that_fails),
-        cmocka_unit_test(test_wrong_tokens),
-        cmocka_unit_test(test_how_many_tokens_go_back_at_once),
-        cmocka_unit_test(test_closing_with_tokens),
-        cmocka_unit_test(test_a_rest_whose_page_is_gone),
-        cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_several_sockets_on_one_pool),
-    };
-
-    return cmocka_run_group_tests_name("soft_devmem", tests, set_up, tear_down);
-}
+SUITE(.name = "soft_devmem", .set_up = set_up, .tear_down = tear_down);

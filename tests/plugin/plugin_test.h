@@ -15,16 +15,12 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LIMIT_MS (limit_ms(60000))
 #define SOON_MS  (limit_ms(10000))

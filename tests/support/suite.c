@@ -1,6 +1,7 @@
 #include "tests/support/suite.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Programs that have a main() of their own have no suite. */
 #pragma weak suite
@@ -23,6 +24,21 @@ void suite_add(int line, struct CMUnitTest test)
     }
     tests[at] = test;
     lines[at] = line;
+}
+
+void suite_add_rows(const void *rows, size_t count, size_t row_bytes, CMUnitTestFunction function)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *const *row = (const void *)((const char *)rows + i * row_bytes);
+        size_t same = 0;
+
+        while (same < test_count && strcmp(tests[same].name, *row) != 0)
+            same++;
+        if (same == test_count)
+            suite_add(0, (struct CMUnitTest){.name = *row,
+                                             .test_func = function,
+                                             .initial_state = (void *)(uintptr_t)row});
+    }
 }
 
 static int set_up(void **state)

@@ -30,6 +30,13 @@ extern const struct suite suite;
  */
 void suite_add(int line, struct CMUnitTest test);
 
+/* In begin: a test for each name of a table whose rows begin with one, unless a TEST() has that
+ * name. Its state is its first row. */
+#define SUITE_ROWS(table, function)                                                                \
+    suite_add_rows(table, sizeof(table) / sizeof *(table), sizeof *(table), function)
+
+void suite_add_rows(const void *rows, size_t count, size_t row_bytes, CMUnitTestFunction function);
+
 /* The members of struct CMUnitTest besides name and function. */
 #define SUITE_TEST(function, ...)                                                                  \
     static void function(void **state);                                                            \

@@ -6,16 +6,12 @@
 #include "net/transport.h"
 #include "tests/limit.h"
 #include "tests/skip.h"
+#include "tests/support/suite.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LIMIT_MS limit_ms(60000)
 

@@ -2,12 +2,6 @@
  * Our own declarations of the CUDA driver's interface against cuda.h, where there is one: numbers
  * here, and the prototypes by the compiler.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #if __has_include(<cuda.h>)
 #include <cuda.h>
@@ -17,6 +11,7 @@
 /* cuda.h has macros of the plain names for the versioned ones; ours are the versioned ones. */
 #include "gpu/cuda_driver.h"
 #include "tests/skip.h"
+#include "tests/support/suite.h"
 
 #ifdef HAVE_CUDA_H
 
@@ -82,9 +77,8 @@ _Static_assert(sizeof(struct cu_rows) == sizeof(CUDA_MEMCPY2D), "CUDA_MEMCPY2D")
 
 #endif
 
-static void test_the_interface_is_cuda_h(void **state)
+TEST(test_the_interface_is_cuda_h)
 {
-    (void)state;
 #ifdef HAVE_CUDA_H
     print_message("# compiled against cuda.h %d\n", CUDA_VERSION);
 #else
@@ -92,9 +86,4 @@ static void test_the_interface_is_cuda_h(void **state)
 #endif
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_interface_is_cuda_h)};
-
-    return cmocka_run_group_tests_name("cuda abi", tests, NULL, NULL);
-}
+SUITE(.name = "cuda abi");

@@ -8,19 +8,14 @@
 #include "base/clock.h"
 #include "net/devmem/devmem_link.h"
 #include "net/nic/steering_files.h"
+#include "tests/support/suite.h"
 #include "tests/support/tcp_pair.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 enum { SOCKETS = 5, QUEUES = 8 };
 
@@ -129,11 +124,12 @@ static void close_link(struct devmem_link *link)
     assert_int_equal(users, 0);
 }
 
-static void test_at_once(void **state)
+#define STEERED(test) TEST_WITH(test, set_up, tear_down)
+
+STEERED(test_at_once)
 {
     struct devmem_link *link = open_link();
 
-    (void)state;
     assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_SUCCESS);
     assert_int_equal(link->count, SOCKETS - 1);
     assert_int_equal(connections, SOCKETS - 1);
@@ -143,24 +139,22 @@ static void test_at_once(void **state)
     close_link(link);
 }
 
-static void test_one_socket(void **state)
+STEERED(test_one_socket)
 {
     struct devmem_link *link = open_link();
 
-    (void)state;
     assert_int_equal(devmem_link_steer(link, forward, 1), TCPX_SUCCESS);
     assert_int_equal(fake_nic_rules(), 0);
     close_link(link);
 }
 
 /* Calls come back at once, no connection joins twice, and all are steered in the end. */
-static void test_another_process(void **state)
+STEERED(test_another_process)
 {
     struct devmem_link *link = open_link();
     uint64_t begun = clock_now();
     int lock = hold_lock();
 
-    (void)state;
     for (int i = 0; i < 20; i++)
         assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_IN_PROGRESS);
     assert_in_range(clock_now() - begun, 0, 1000000000); /* one wait was 2 s */
@@ -173,12 +167,11 @@ static void test_another_process(void **state)
 }
 
 /* One that never lets go does not keep connections out for ever. */
-static void test_end_of_patience(void **state)
+STEERED(test_end_of_patience)
 {
     struct devmem_link *link = open_link();
     int lock = hold_lock();
 
-    (void)state;
     assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_IN_PROGRESS);
     link->patience_ends = clock_now();
     assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_SUCCESS);
@@ -188,25 +181,14 @@ static void test_end_of_patience(void **state)
 }
 
 /* A link that is closed while it waits. */
-static void test_closed_meanwhile(void **state)
+STEERED(test_closed_meanwhile)
 {
     struct devmem_link *link = open_link();
     int lock = hold_lock();
 
-    (void)state;
     assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_IN_PROGRESS);
     close_link(link);
     close(lock);
 }
 
-int main(void)
-{
-#define STEERED(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        STEERED(test_at_once),          STEERED(test_one_socket),
-        STEERED(test_another_process),  STEERED(test_end_of_patience),
-        STEERED(test_closed_meanwhile),
-    };
-
-    return cmocka_run_group_tests_name("devmem link", tests, NULL, NULL);
-}
+SUITE(.name = "devmem link");

@@ -6,18 +6,13 @@
 #include "base/clock.h"
 #include "net/devmem/devmem_source.h"
 #include "net/nic/nic.h"
+#include "tests/support/suite.h"
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SLOW_MS = 2000, MOST = 64, SLOW = 9 /* the interface whose bindings end slowly */ };
 
@@ -116,12 +111,11 @@ static struct devmem_source *take(int ifindex)
 
 /* --- tests ---------------------------------------------------------------------------------- */
 
-static void test_down(void **state)
+TEST(test_down)
 {
     struct devmem_source *sources[] = {take(1), take(2), take(1), take(3)};
     uint32_t id = devmem_source_id(sources[0]);
 
-    (void)state;
     told(1);
     assert_int_equal(bound[1], 0);
     assert_int_equal(bound[2], 1);
@@ -135,11 +129,10 @@ static void test_down(void **state)
 }
 
 /* Nothing is known but that something happened: the state of each is what counts. */
-static void test_lost(void **state)
+TEST(test_lost)
 {
     struct devmem_source *sources[] = {take(1), take(2), take(2), take(3)};
 
-    (void)state;
     told(NIC_WATCH_LOST);
     assert_int_equal(bound[1] + bound[2] + bound[3], 4);
     is_down[2] = true;
@@ -183,24 +176,14 @@ static void expect_nobody_waits(void *(*other)(void *), void *argument)
     assert_int_equal(bound[SLOW], 0);
 }
 
-static void test_slow_end(void **state)
+TEST(test_slow_end)
 {
     struct devmem_source *slow;
 
-    (void)state;
     expect_nobody_waits(give, take(SLOW));
     slow = take(SLOW);
     expect_nobody_waits(tell_slow, NULL);
     devmem_source_give(slow);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_down),
-        cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_slow_end),
-    };
-
-    return cmocka_run_group_tests_name("devmem source", tests, NULL, NULL);
-}
+SUITE(.name = "devmem source");

@@ -676,9 +676,7 @@ static int tear_down(void)
 
 static int begin_suite(void)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        suite_add(0, (struct CMUnitTest){rows[i].test, test_siege, NULL, NULL,
-                                         (void *)(uintptr_t)&rows[i]});
+    SUITE_ROWS(rows, test_siege);
     return 0;
 }
 

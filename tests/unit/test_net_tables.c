@@ -4,11 +4,7 @@
  */
 #include "abi/net_tables.h"
 #include "tests/plugin/nccl_tables.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/suite.h"
 
 /* --- properties ---------------------------------------------------------------------------- */
 
@@ -66,9 +62,8 @@ static void check_properties(int version, const struct net_properties_v12 *ours,
         check_properties(version, &ours, &theirs, sizeof theirs);                                  \
     } while (0)
 
-static void test_properties(void **state)
+TEST(test_properties)
 {
-    (void)state;
     CHECK_PROPERTIES(6, 6);
     CHECK_PROPERTIES(7, 7);
     CHECK_PROPERTIES(8, 8);
@@ -83,9 +78,8 @@ static void test_properties(void **state)
 #define SAME_PLACE(ours, theirs)                                                                   \
     assert_int_equal(offsetof(struct net_table, ours), offsetof(struct nccl_net_v12, theirs))
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
-    (void)state;
     SAME_PLACE(name, name);
     SAME_PLACE(init, init);
     SAME_PLACE(devices, devices);
@@ -115,10 +109,4 @@ static void test_tables(void **state)
     assert_int_equal(offsetof(struct net_table, finalize), sizeof(struct nccl_net_v10));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_properties),
-                                       cmocka_unit_test(test_tables)};
-
-    return cmocka_run_group_tests_name("net_tables", tests, NULL, NULL);
-}
+SUITE(.name = "net_tables");

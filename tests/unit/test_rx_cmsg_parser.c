@@ -3,13 +3,6 @@
  * either layout, and answers everything else with a text of its own and every token it could read.
  * Control buffers end at a guard page, so that reading one byte too far is a crash.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +10,7 @@
 #include "base/error.h"
 #include "net/devmem/control_messages.h"
 #include "tests/support/guard_page.h"
+#include "tests/support/suite.h"
 
 #define POOL_SIZE     (1u << 20)
 #define HOST_SIZE     65536
@@ -356,13 +350,12 @@ static void check_call(const struct call *call, enum devmem_layout layout)
     check_next_call(call);
 }
 
-/* All calls of the test whose name is its state. */
-static void check_calls(void **state)
+static void check_calls_of(const char *test)
 {
     unsigned checked = 0;
 
     for (unsigned i = 0; i < CALLS; i++) {
-        if (strcmp(calls[i].name, *state) != 0)
+        if (strcmp(calls[i].name, test) != 0)
             continue;
         check_call(&calls[i], calls[i].layout);
         if (calls[i].either)
@@ -372,13 +365,17 @@ static void check_calls(void **state)
     assert_true(checked > 0);
 }
 
+static void check_calls(void **state)
+{
+    check_calls_of(((const struct call *)*state)->name);
+}
+
 /* --- what a table cannot say --------------------------------------------------------------- */
 
 static const enum devmem_layout layouts[] = {DEVMEM_LAYOUT_MAINLINE, DEVMEM_LAYOUT_LEGACY};
 
-static void appends_call_after_call(void **state)
+TEST(appends_call_after_call)
 {
-    (void)state;
     start(DEVMEM_LAYOUT_MAINLINE);
     put_device(0, 10, 1);
     assert_int_equal(parse(), TCPX_SUCCESS);
@@ -394,9 +391,8 @@ static void appends_call_after_call(void **state)
     expect_ranges(&(struct devmem_token_range){1, 2}, 1);
 }
 
-static void reads_a_buffer_without_the_last_padding(void **state)
+TEST(reads_a_buffer_without_the_last_padding)
 {
-    (void)state;
     for (size_t cut = 0; cut <= CMSG_SPACE(12) - CMSG_LEN(12); cut++) {
         start(DEVMEM_LAYOUT_LEGACY);
         put_device(4096, 11, 3);
@@ -408,7 +404,7 @@ static void reads_a_buffer_without_the_last_padding(void **state)
     }
 }
 
-static void refuses_a_broken_chain(void **state)
+TEST(refuses_a_broken_chain)
 {
     static const size_t lengths[] = {0, 1, 15, CMSG_LEN(24) + 1, SIZE_MAX, SIZE_MAX - 7};
 
@@ -420,11 +416,10 @@ static void refuses_a_broken_chain(void **state)
         parse_badly(TCPX_SYSTEM_ERROR, "control message 1: length");
         expect_ranges(&(struct devmem_token_range){1, 1}, 1);
     }
-    *state = "refuses_a_broken_chain";
-    check_calls(state);
+    check_calls_of("refuses_a_broken_chain");
 }
 
-static void refuses_a_payload_of_another_size(void **state)
+TEST(refuses_a_payload_of_another_size)
 {
     char payload[64] = {0};
 
@@ -441,13 +436,11 @@ static void refuses_a_payload_of_another_size(void **state)
             expect_ranges(&(struct devmem_token_range){8, 1}, 1);
         }
     }
-    *state = "refuses_a_payload_of_another_size";
-    check_calls(state);
+    check_calls_of("refuses_a_payload_of_another_size");
 }
 
-static void refuses_a_call_without_sense(void **state)
+TEST(refuses_a_call_without_sense)
 {
-    (void)state;
     start(DEVMEM_LAYOUT_MAINLINE);
     put_device(0, 1, 1);
     bench.call.received = -1;
@@ -474,7 +467,7 @@ static void refuses_a_call_without_sense(void **state)
 }
 
 /* At most 1024 tokens in 128 ranges at a time, each token once and in order. */
-static void returns_tokens_in_calls_that_the_kernel_takes(void **state)
+TEST(returns_tokens_in_calls_that_the_kernel_takes)
 {
     static struct devmem_token_range ranges[300];
     struct token_list tokens = {.ranges = ranges, .count = 300};
@@ -484,7 +477,6 @@ static void returns_tokens_in_calls_that_the_kernel_takes(void **state)
     uint32_t range = 0, done = 0, count, calls_made = 0;
     unsigned in_batch;
 
-    (void)state;
     for (uint32_t i = 0; i < 300; i++)
         ranges[i] = (struct devmem_token_range){i * 5000, most[i > 0]};
     for (; (in_batch = token_list_batch(&tokens, &cursor, batch, &count)) > 0; calls_made++) {
@@ -507,9 +499,8 @@ static void returns_tokens_in_calls_that_the_kernel_takes(void **state)
     assert_int_equal(calls_made, 2 + 3); /* 1024, 1024, 952 + 72 short, 128, 99 */
 }
 
-static void sizes_control_buffers_as_the_kernel_does(void **state)
+TEST(sizes_control_buffers_as_the_kernel_does)
 {
-    (void)state;
     assert_int_equal(control_messages_space(DEVMEM_LAYOUT_MAINLINE, 1), 40);
     assert_int_equal(control_messages_space(DEVMEM_LAYOUT_LEGACY, 2048), 65536);
     assert_true(control_messages_space(DEVMEM_LAYOUT_MAINLINE, UINT32_MAX) ==
@@ -522,9 +513,8 @@ static bool is_of_one_problem(const struct call *call)
 }
 
 /* No text of one test has the words of another. */
-static void names_every_problem_differently(void **state)
+TEST(names_every_problem_differently)
 {
-    (void)state;
     for (unsigned i = 0; i < CALLS; i++) {
         if (!is_of_one_problem(&calls[i]))
             continue;
@@ -593,9 +583,8 @@ static struct call random_call(uint64_t *destination, uint64_t *host)
     return call;
 }
 
-static void places_what_random_kernels_deliver(void **state)
+TEST(places_what_random_kernels_deliver)
 {
-    (void)state;
     for (int round = 0; round < 3000; round++) {
         uint64_t destination = 0;
         uint64_t host = 0;
@@ -611,11 +600,10 @@ static void places_what_random_kernels_deliver(void **state)
 }
 
 /* Whatever one changed byte means, the call succeeds as a whole or leaves the list alone. */
-static void survives_every_changed_byte(void **state)
+TEST(survives_every_changed_byte)
 {
     int result;
 
-    (void)state;
     for (size_t layout = 0; layout < 2; layout++) {
         uint64_t destination = 0;
         uint64_t host = 0;
@@ -639,52 +627,16 @@ static void survives_every_changed_byte(void **state)
     }
 }
 
-static int make_guard(void **state)
+static int make_guard(void)
 {
-    (void)state;
     bench.guard = guard_page_after(CONTROL_ROOM);
     return bench.guard != NULL ? 0 : -1;
 }
 
-/* A test that is all in the table. */
-#define calls_of(test)                                                                             \
-    {                                                                                              \
-#test, check_calls, NULL, NULL, #test                                                      \
-    }
-
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        calls_of(places_device_pages),
-        calls_of(places_linear_bytes_in_order),
-        calls_of(takes_a_call_without_messages_as_plain),
-        calls_of(takes_the_end_of_a_stream),
-        cmocka_unit_test(appends_call_after_call),
-        calls_of(merges_tokens_only_upwards_and_never_around),
-        calls_of(handles_offsets_beyond_32_bits),
-        calls_of(keeps_only_the_token_of_an_empty_fragment),
-        calls_of(skips_what_the_owner_asked_for),
-        cmocka_unit_test(reads_a_buffer_without_the_last_padding),
-        calls_of(refuses_truncated_control),
-        cmocka_unit_test(refuses_a_broken_chain),
-        calls_of(refuses_an_unknown_message_but_keeps_tokens),
-        calls_of(refuses_messages_of_the_other_kernel),
-        cmocka_unit_test(refuses_a_payload_of_another_size),
-        calls_of(refuses_reserved_flags),
-        calls_of(refuses_another_dmabuf),
-        calls_of(refuses_pages_outside_the_pool),
-        calls_of(refuses_more_host_bytes_than_room),
-        calls_of(refuses_lengths_that_disagree),
-        calls_of(refuses_more_fragments_than_fit),
-        calls_of(refuses_more_tokens_than_fit),
-        calls_of(reports_the_first_problem),
-        cmocka_unit_test(refuses_a_call_without_sense),
-        cmocka_unit_test(returns_tokens_in_calls_that_the_kernel_takes),
-        cmocka_unit_test(sizes_control_buffers_as_the_kernel_does),
-        cmocka_unit_test(names_every_problem_differently),
-        cmocka_unit_test(places_what_random_kernels_deliver),
-        cmocka_unit_test(survives_every_changed_byte),
-    };
-
-    return cmocka_run_group_tests_name("rx_cmsg_parser", tests, make_guard, NULL);
+    SUITE_ROWS(calls, check_calls);
+    return 0;
 }
+
+SUITE(.name = "rx_cmsg_parser", .begin = begin_suite, .set_up = make_guard);

@@ -4,13 +4,6 @@
  * cover its message exactly once, in order. Lists are compared with a model that knows the source
  * of each byte and nothing of runs.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +11,7 @@
 #include "base/error.h"
 #include "net/devmem/descriptors.h"
 #include "tests/support/guard_page.h"
+#include "tests/support/suite.h"
 
 #define GIB           (UINT64_C(1) << 30)
 #define POOL_SIZE     (UINT64_C(1) << 20)
@@ -201,25 +195,21 @@ static void check_list(const struct list *list)
     assert_memory_equal(built, list->descriptors, count * sizeof *built);
 }
 
-/* All lists of the test whose name is its state. */
+/* All lists of the test that the state is of. */
 static void check_lists(void **state)
 {
-    unsigned checked = 0;
+    const struct list *first = *state;
 
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if (strcmp(lists[i].name, *state) == 0) {
+        if (strcmp(lists[i].name, first->name) == 0)
             check_list(&lists[i]);
-            checked++;
-        }
-    assert_true(checked > 0);
 }
 
-static void leaves_host_fragments_to_the_caller(void **state)
+TEST(leaves_host_fragments_to_the_caller)
 {
     uint32_t cursor = 0;
     const struct scatter_fragment *piece;
 
-    (void)state;
     start();
     add(&(struct scatter_fragment){0, 0, 30, HOST});
     add(&(struct scatter_fragment){0, 30, 10, SCATTER_POOL});
@@ -233,9 +223,8 @@ static void leaves_host_fragments_to_the_caller(void **state)
     assert_null(scatter_list_next_host(&scatter, &cursor));
 }
 
-static void refuses_more_than_fit(void **state)
+TEST(refuses_more_than_fit)
 {
-    (void)state;
     start();
     for (uint32_t i = 0; i < MAX_FRAGMENTS; i++)
         add(&(struct scatter_fragment){i * 64, i * 32, 32, SCATTER_POOL});
@@ -246,9 +235,8 @@ static void refuses_more_than_fit(void **state)
 }
 
 /* 2048 fragments merge into one descriptor; in any other order they do not tile the message. */
-static void refuses_any_other_order(void **state)
+TEST(refuses_any_other_order)
 {
-    (void)state;
     for (uint32_t pattern = 0; pattern < 5; pattern++) {
         start();
         for (uint32_t i = 0; i < MAX_FRAGMENTS; i++) {
@@ -371,9 +359,8 @@ static void compare(const uint64_t *source, bool *apart)
 static uint64_t model_source[MODEL_SIZE + 1];
 static bool model_apart[MODEL_SIZE + 1];
 
-static void says_what_random_lists_say(void **state)
+TEST(says_what_random_lists_say)
 {
-    (void)state;
     for (int round = 0; round < 4000; round++) {
         uint32_t count;
 
@@ -413,11 +400,10 @@ static void spoil(void)
     }
 }
 
-static void judges_spoilt_lists_as_the_model_does(void **state)
+TEST(judges_spoilt_lists_as_the_model_does)
 {
     uint32_t refused = 0;
 
-    (void)state;
     for (int round = 0; round < 4000; round++) {
         bool good;
         int result;
@@ -435,44 +421,16 @@ static void judges_spoilt_lists_as_the_model_does(void **state)
     assert_in_range(refused, 1000, 3900);
 }
 
-static int make_guard(void **state)
+static int make_guard(void)
 {
-    (void)state;
     end_of_room = guard_page_after(UNPACK_MAX_DESCRIPTORS * sizeof *end_of_room);
     return end_of_room != NULL ? 0 : -1;
 }
 
-/* A test that is all in the table. */
-#define lists_of(test)                                                                             \
-    {                                                                                              \
-#test, check_lists, NULL, NULL, #test                                                      \
-    }
-
-int main(void)
+static int begin_suite(void)
 {
-    const struct CMUnitTest tests[] = {
-        lists_of(builds_nothing_for_an_empty_message),
-        lists_of(merges_where_both_sides_go_on),
-        lists_of(does_not_merge_across_a_jump_of_the_source),
-        lists_of(does_not_merge_across_a_jump_of_the_destination),
-        lists_of(refuses_a_list_out_of_order),
-        lists_of(never_cuts_a_run),
-        cmocka_unit_test(leaves_host_fragments_to_the_caller),
-        lists_of(gives_host_fragments_no_descriptor),
-        lists_of(fills_the_whole_pool),
-        lists_of(stops_a_merge_before_it_wraps),
-        lists_of(keeps_64_bits_of_the_destination),
-        lists_of(refuses_what_32_bits_cannot_say),
-        lists_of(refuses_a_gap),
-        lists_of(refuses_an_overlap),
-        lists_of(refuses_what_lies_outside_the_destination),
-        lists_of(refuses_what_lies_outside_a_source),
-        lists_of(refuses_an_empty_fragment),
-        cmocka_unit_test(refuses_more_than_fit),
-        cmocka_unit_test(says_what_random_lists_say),
-        cmocka_unit_test(judges_spoilt_lists_as_the_model_does),
-        cmocka_unit_test(refuses_any_other_order),
-    };
-
-    return cmocka_run_group_tests_name("rx_descriptor", tests, make_guard, NULL);
+    SUITE_ROWS(lists, check_lists);
+    return 0;
 }
+
+SUITE(.name = "rx_descriptor", .begin = begin_suite, .set_up = make_guard);

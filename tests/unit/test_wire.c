@@ -4,12 +4,6 @@
  * outputs left alone.
  */
 #include "tests/support/suite.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -670,17 +664,10 @@ static void refuse_record_rows(void **state)
         refuse(row->record, row->role, row->text);
 }
 
-/* A test for each name of a table. */
-#define ADD_TESTS(table, function)                                                                 \
-    for (size_t i = 0; i < COUNT_OF(table); i++)                                                   \
-        if (i == 0 || strcmp((table)[i].test, (table)[i - 1].test) != 0)                           \
-            suite_add(__LINE__, (struct CMUnitTest){(table)[i].test, function, NULL, NULL,         \
-                                                    (void *)(uintptr_t)(table + i)});
-
 static int begin_suite(void)
 {
-    ADD_TESTS(hello_refusals, refuse_hello_rows)
-    ADD_TESTS(record_refusals, refuse_record_rows)
+    SUITE_ROWS(hello_refusals, refuse_hello_rows);
+    SUITE_ROWS(record_refusals, refuse_record_rows);
     return 0;
 }
 

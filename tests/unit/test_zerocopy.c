@@ -4,15 +4,11 @@
 #include "base/clock.h"
 #include "tests/limit.h"
 #include "tests/skip.h"
+#include "tests/support/suite.h"
 #include "tests/support/tcp_pair.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <poll.h>
 
@@ -34,12 +30,11 @@ static void expect_none(struct zerocopy *sends)
     assert_false(zerocopy_take(sends, &who, &how_many));
 }
 
-static void test_ends_come_in_any_order(void **state)
+TEST(test_ends_come_in_any_order)
 {
     struct zerocopy sends = {.oldest = 0};
     char owners[4];
 
-    (void)state;
     expect_none(&sends);
     for (unsigned i = 0; i < 4; i++)
         zerocopy_started(&sends, &owners[i], 10 + i);
@@ -57,11 +52,10 @@ static void test_ends_come_in_any_order(void **state)
     assert_false(zerocopy_in_flight(&sends));
 }
 
-static void test_numbers_wrap(void **state)
+TEST(test_numbers_wrap)
 {
     struct zerocopy sends = {.oldest = UINT32_MAX - 2, .next = UINT32_MAX - 2};
 
-    (void)state;
     for (uint64_t i = 0; i < 6; i++)
         zerocopy_started(&sends, NULL, i);
     assert_true(zerocopy_complete(&sends, UINT32_MAX - 2, 2));
@@ -71,11 +65,10 @@ static void test_numbers_wrap(void **state)
     assert_false(zerocopy_in_flight(&sends));
 }
 
-static void test_no_more_than_there_is_room_for(void **state)
+TEST(test_no_more_than_there_is_room_for)
 {
     struct zerocopy sends = {.oldest = 5, .next = 5};
 
-    (void)state;
     for (unsigned i = 0; i < ZEROCOPY_MOST; i++) {
         assert_true(zerocopy_has_room(&sends));
         zerocopy_started(&sends, NULL, i);
@@ -87,11 +80,10 @@ static void test_no_more_than_there_is_room_for(void **state)
     assert_true(zerocopy_has_room(&sends));
 }
 
-static void test_notices_of_sends_that_were_not_made(void **state)
+TEST(test_notices_of_sends_that_were_not_made)
 {
     struct zerocopy sends = {.oldest = 100, .next = 100};
 
-    (void)state;
     assert_false(zerocopy_complete(&sends, 100, 100));
     for (unsigned i = 0; i < 3; i++)
         zerocopy_started(&sends, NULL, i);
@@ -122,7 +114,7 @@ static void read_all(int fd, size_t bytes)
     }
 }
 
-static void test_a_socket_tells(void **state)
+TEST(test_a_socket_tells)
 {
     enum { SENDS = 40, BYTES = 30000 };
     static char data[BYTES];
@@ -131,7 +123,6 @@ static void test_a_socket_tells(void **state)
     unsigned ended = 0;
     int pair[2] = {-1, -1};
 
-    (void)state;
     assert_true(tcp_pairs(&pair[0], &pair[1], 1));
     assert_int_equal(zerocopy_allow(pair[0]), TCPX_SUCCESS);
     assert_int_equal(zerocopy_poll(&sends, pair[0]), TCPX_SUCCESS);
@@ -166,25 +157,12 @@ static void test_a_socket_tells(void **state)
     close(pair[1]);
 }
 
-static void test_not_every_socket_can(void **state)
+TEST(test_not_every_socket_can)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    (void)state;
     assert_int_equal(zerocopy_allow(fd), TCPX_SYSTEM_ERROR);
     close(fd);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ends_come_in_any_order),
-        cmocka_unit_test(test_numbers_wrap),
-        cmocka_unit_test(test_no_more_than_there_is_room_for),
-        cmocka_unit_test(test_notices_of_sends_that_were_not_made),
-        cmocka_unit_test(test_a_socket_tells),
-        cmocka_unit_test(test_not_every_socket_can),
-    };
-
-    return cmocka_run_group_tests_name("sends by reference", tests, NULL, NULL);
-}
+SUITE(.name = "sends by reference");
