@@ -6,6 +6,7 @@
  * work.
  */
 #include "tests/faults/faults.h"
+#include "tests/support/basics.h"
 #include "tests/support/pair.h"
 
 #include <limits.h>
@@ -269,25 +270,14 @@ static bool goes_well_at_last(const struct scene *scene, enum faults_kind kind, 
     return false;
 }
 
-static unsigned threads_now(void)
-{
-    DIR *folder = opendir("/proc/self/task");
-    unsigned count = 0;
-
-    while (readdir(folder) != NULL)
-        count++;
-    closedir(folder);
-    return count;
-}
-
 /* Threads that have been joined leave this list a moment later. */
 static void assert_nothing_is_left(int descriptors, unsigned threads)
 {
     uint64_t deadline = deadline_after_ms(CASE_MS);
 
-    while (threads_now() > threads && !deadline_passed(deadline))
+    while ((unsigned)running_threads() > threads && !deadline_passed(deadline))
         usleep(100);
-    assert_int_equal(threads_now(), threads);
+    assert_int_equal((unsigned)running_threads(), threads);
     assert_int_equal(open_descriptors(), descriptors);
 }
 
@@ -306,7 +296,7 @@ static unsigned long each_call(const struct scene *scene, enum faults_kind kind,
     /* What is kept for all of a process is there afterwards. */
     assert_true(goes_well_at_last(scene, kind, ULONG_MAX, ULONG_MAX));
     descriptors = open_descriptors();
-    threads = threads_now();
+    threads = (unsigned)running_threads();
     for (; injected; call++) {
         unsigned long last = and_all ? ULONG_MAX : call;
         uint64_t start = clock_now();

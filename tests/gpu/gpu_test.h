@@ -6,6 +6,7 @@
 #include "gpu/gpu.h"
 #include "tests/limit.h"
 #include "tests/skip.h"
+#include "tests/support/basics.h"
 #include "tests/support/gpu_native.h"
 #include "tests/support/suite.h"
 
@@ -43,20 +44,6 @@ static inline int drain(struct gpu *gpu, struct gpu_stream *stream)
         result = gpu_event_wait(event, LIMIT);
     gpu_event_destroy(event);
     return result;
-}
-
-/* xorshift64*: the tests' own numbers, the same in every run with the same seed. */
-static inline uint64_t random_next(uint64_t *state)
-{
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * 0x2545f4914f6cdd1du;
-}
-
-static inline uint64_t random_below(uint64_t *state, uint64_t limit)
-{
-    return random_next(state) % limit;
 }
 
 #endif

@@ -25,9 +25,7 @@ enum {
 /* How many calls of each entry point are made to fail in turn. */
 static int calls_to_fail(void)
 {
-    const char *fewer = getenv("TCPX_TEST_CALLS");
-
-    return fewer != NULL ? atoi(fewer) : 6;
+    return (int)number_of("TCPX_TEST_CALLS", 6);
 }
 
 static fakecuda_fault_call *fault;

@@ -11,9 +11,7 @@ enum { EAGER_LIMIT = 4096, SLICE = 64 << 10, LONGEST = 600000, ROOM = LONGEST + 
 
 static unsigned messages_wanted(void)
 {
-    const char *wanted = getenv("TCPX_TEST_MESSAGES");
-
-    return wanted != NULL ? (unsigned)atoi(wanted) : 2000;
+    return (unsigned)number_of("TCPX_TEST_MESSAGES", 2000);
 }
 
 static const struct net_link_options *options_of(uint8_t sockets, enum wire_match match,

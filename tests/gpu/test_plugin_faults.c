@@ -193,8 +193,7 @@ CASE(tokens, run_each_quirky)
 {
     static const size_t classes[] = {0,    1,    15,   1447,      1448,      1449,
                                      4095, 4096, 4097, CHUNK / 2, CHUNK - 1, CHUNK};
-    const char *text = getenv("TCPX_TEST_TRANSFERS");
-    long transfers = text != NULL ? strtol(text, NULL, 10) : 64;
+    uint64_t transfers = number_of("TCPX_TEST_TRANSFERS", 64);
     const struct quirky_counts *counts;
     struct way way;
 
@@ -203,7 +202,7 @@ CASE(tokens, run_each_quirky)
     counts = counts_of(version);
     CHECK(import_comm_longest(way.sender) == CHUNK && import_comm_longest(way.receiver) == CHUNK);
     for (size_t i = 0; i < COUNT_OF(classes); i++)
-        for (long moved = 0; moved < transfers; moved += 8)
+        for (uint64_t moved = 0; moved < transfers; moved += 8)
             move_window(&way, classes[i], (uint64_t)moved);
     CHECK(counts->lost_pages == 0);
     CHECK(counts->free_pages == (version >= UNPACKING ? POOL : 0));

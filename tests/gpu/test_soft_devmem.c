@@ -24,14 +24,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define UNDER_SANITIZER true
-#elif defined(__has_feature)
-#define UNDER_SANITIZER (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#else
-#define UNDER_SANITIZER false
-#endif
-
 enum {
     PAGE = SOFT_DEVMEM_PAGE,
     MOST = SOFT_DEVMEM_CALL_FRAGMENTS,
@@ -311,7 +303,7 @@ TEST(test_pieces_of_every_kind)
         uint64_t random = i + 1;
         struct soft_devmem_statistics statistics;
 
-        for (int round = 0; round < (UNDER_SANITIZER ? 15 : 40); round++) {
+        for (int round = 0; round < (SANITIZED ? 15 : 40); round++) {
             feed(&line, 1 + random_below(&random, 30000));
             while (line.taken < line.fed) {
                 take(&line, 1 + random_below(&random, 40000),
@@ -1144,11 +1136,7 @@ static void end_flow(struct flow *flow, struct soft_devmem_statistics *statistic
 
 static uint64_t total_bytes(void)
 {
-    const char *wanted = getenv("TCPX_TEST_DEVMEM_BYTES");
-
-    if (wanted != NULL)
-        return strtoull(wanted, NULL, 10);
-    return UNDER_SANITIZER ? 4 << 20 : 64 << 20;
+    return number_of("TCPX_TEST_DEVMEM_BYTES", SANITIZED ? 4 << 20 : 64 << 20);
 }
 
 static void run_stream(const struct soft_devmem_options *options, enum unpack_impl impl)

@@ -5,6 +5,7 @@
  */
 #include "tcpx.h"
 #include "tests/limit.h"
+#include "tests/support/basics.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -43,14 +44,6 @@ struct end {
     struct tcpx_memory *from;
     struct tcpx_memory *to;
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static _Noreturn void fail(struct end *end, int result)
 {

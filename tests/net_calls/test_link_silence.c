@@ -4,6 +4,7 @@
  * the time of silence. Connections that never present the token are still dropped.
  */
 #include "tests/net_calls/net_calls.h"
+#include "tests/support/basics.h"
 #include "tests/unit/links.h"
 
 #include <time.h>
@@ -68,11 +69,6 @@ static void call_accept(struct link_of_row *link)
         assert_success(net_accept(link->listener, &link->receiver, &link->accepted));
 }
 
-static void nap(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-}
-
 static void begin(const struct row *row, struct link_of_row *link)
 {
     struct net_device device = loopback(AF_INET);
@@ -88,7 +84,7 @@ static void begin(const struct row *row, struct link_of_row *link)
     if (row->ready_is_held)
         calls_fail(CALL_SEND, 0, 1000, EAGAIN);
     for (unsigned i = 0; i < row->accept_calls; i++) {
-        nap();
+        nap_ms(2);
         call_accept(link);
     }
     calls_reset();
@@ -104,7 +100,7 @@ static void go_on(struct link_of_row *link)
     while (!link->connected || !link->accepted) {
         call_connect(link);
         call_accept(link);
-        nap();
+        nap_ms(2);
         assert_false(deadline_passed(deadline));
     }
     close_joined(&link->sender, &link->receiver);
@@ -145,7 +141,7 @@ TEST(test_silence)
             if (rows[i].accept_goes_on)
                 call_accept(&links[i]);
         }
-        nap();
+        nap_ms(2);
     }
     go_on_where(false);
     connect_another();
@@ -182,7 +178,7 @@ TEST(test_strangers_are_not_kept)
     calls_reset();
     calls_fail(CALL_SEND, 2, 1000, EAGAIN);
     assert_success(net_connect(NULL, &usual, half, &link, &done));
-    nap();
+    nap_ms(2);
     assert_success(net_accept(listener, &link, &done));
     assert_true(open_descriptors() > before);
     net_connect_cancel(half);
@@ -190,7 +186,7 @@ TEST(test_strangers_are_not_kept)
     while (open_descriptors() > before) {
         assert_success(net_accept(listener, &link, &done));
         assert_false(done);
-        nap();
+        nap_ms(2);
         assert_false(deadline_passed(deadline));
     }
     for (int i = 0; i < STRANGERS; i++) {

@@ -1,5 +1,6 @@
 /* See the header. One function for each member of the tables, and the log. */
 #include "tests/plugin/plugin_driver.h"
+#include "tests/support/basics.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -18,20 +19,9 @@
 
 const char *plugin_path(void)
 {
-    static char path[4096];
     const char *given = getenv("TCPX_TEST_PLUGIN");
-    char program[3000];
-    ssize_t length;
 
-    if (given != NULL)
-        return given;
-    length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length < 0)
-        return "libnccl-net-tcpx.so";
-    program[length] = '\0';
-    *strrchr(program, '/') = '\0';
-    snprintf(path, sizeof path, "%s/../../libnccl-net-tcpx.so", program);
-    return path;
+    return given != NULL ? given : path_in_build("libnccl-net-tcpx.so");
 }
 
 void *plugin_load(void)

@@ -9,6 +9,7 @@
 #include "tests/limit.h"
 #include "tests/plugin/plugin_driver.h"
 #include "tests/skip.h"
+#include "tests/support/basics.h"
 #include "tests/support/child.h"
 #include "tests/support/suite.h"
 
@@ -25,17 +26,6 @@
 #define LIMIT_MS (limit_ms(60000))
 #define SOON_MS  (limit_ms(10000))
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define SANITIZED 1
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 /* What "at once" is at most, for a close that waits for nobody. */
 #define CLOSE_MS limit_ms(SANITIZED ? 5000 : 1000)
 
@@ -46,58 +36,7 @@
             fail_msg("%s: %d: %s", #call, result_, plugin_log_last());                             \
     } while (0)
 
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-
 /* --- time and amounts ------------------------------------------------------------------------ */
-
-static inline uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-static inline void nap_ms(long milliseconds)
-{
-    struct timespec left = {.tv_sec = milliseconds / 1000,
-                            .tv_nsec = milliseconds % 1000 * 1000000};
-
-    while (nanosleep(&left, &left) != 0)
-        ;
-}
-
-/* All of them, or so many percent as a run that does other things besides wants; never none. */
-static inline int turns_of(int all)
-{
-    const char *percent = getenv("TCPX_TEST_TURNS");
-    int turns = percent != NULL ? (int)((long)all * atoi(percent) / 100) : all;
-
-    return turns > 0 ? turns : 1;
-}
-
-static inline int count_entries(const char *path)
-{
-    DIR *folder = opendir(path);
-    int count = 0;
-
-    if (folder == NULL)
-        return -1;
-    while (readdir(folder) != NULL)
-        count++;
-    closedir(folder);
-    return count;
-}
-
-static inline int open_descriptors(void)
-{
-    return count_entries("/proc/self/fd");
-}
-
-static inline int running_threads(void)
-{
-    return count_entries("/proc/self/task");
-}
 
 /* Waits a little until there are so many again: what ends in the background takes its moment. */
 static inline bool settles(int (*count)(void), int expected)
@@ -366,14 +305,6 @@ static inline int plugin_exec(const char *name, const char *first, ...)
 
 /* Every message is a piece of one text, by its number, so that one in another's place shows. */
 enum { TEXT_LONGEST = 4 << 20, TEXT_STARTS = 65521 };
-
-static inline uint64_t random_next(uint64_t *state)
-{
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * 0x2545f4914f6cdd1du;
-}
 
 static inline uint8_t *text_of(uint64_t number)
 {

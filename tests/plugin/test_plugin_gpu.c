@@ -545,8 +545,7 @@ static int tear_down(void)
 
 static bool is_wanted(intptr_t state)
 {
-    const char *timeout = getenv("UCCL_TCPX_TIMEOUT_MS");
-    bool late = timeout != NULL && strtol(timeout, NULL, 10) == TIMEOUT_MS;
+    bool late = number_of("UCCL_TCPX_TIMEOUT_MS", 0) == TIMEOUT_MS;
 
     return plugin_wants(state) && late == ((state & LATE) != 0);
 }

@@ -6,6 +6,7 @@
 #ifndef TCPX_TESTS_QUIRKY_DRIVE_H
 #define TCPX_TESTS_QUIRKY_DRIVE_H
 
+#include "tests/support/basics.h"
 #include "tests/support/check.h"
 #include "tests/support/suite.h"
 
@@ -30,8 +31,7 @@ enum {
 
 enum { CASE_LIMIT_MS = 100000 }; /* for child_limit_ms */
 
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-#define DEADLINE_MS     limit_ms(20000)
+#define DEADLINE_MS limit_ms(20000)
 
 static const char *check_detail(void)
 {
@@ -126,18 +126,9 @@ static inline const char *folder(void)
 {
     static char path[PATH_MAX];
     const char *given = getenv("TCPX_TEST_PLUGINS");
-    char program[PATH_MAX - 16];
-    char beside[PATH_MAX];
-    ssize_t length;
 
-    if (*path != '\0')
-        return path;
-    length = readlink("/proc/self/exe", program, sizeof program - 1);
-    CHECK(length > 0);
-    program[length] = '\0';
-    *strrchr(program, '/') = '\0';
-    snprintf(beside, sizeof beside, "%s/../..", program);
-    CHECK(realpath(given != NULL ? given : beside, path) != NULL);
+    if (*path == '\0')
+        CHECK(realpath(given != NULL ? given : path_in_build(""), path) != NULL);
     return path;
 }
 

@@ -10,6 +10,8 @@
  *
  * One half of the seeds is the same in every run, the other half is new each time.
  */
+#include "tests/support/basics.h"
+
 #include "sim.h"
 
 #include <errno.h>
@@ -107,13 +109,6 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static uint64_t number_from(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-
-    return text == NULL || *text == '\0' ? otherwise : strtoull(text, NULL, 0);
-}
-
 static void say_finding(const struct sim_scenario *scenario, uint64_t seed, const char *program)
 {
     printf("# %s, seed %llu, after %llu steps and %.3f s: %s\n", scenario->name,
@@ -127,7 +122,7 @@ static void say_finding(const struct sim_scenario *scenario, uint64_t seed, cons
 static unsigned run_scenario(const struct sim_scenario *scenario, uint64_t most_steps,
                              const char *program)
 {
-    bool all = number_from("SIM_ALL", 0) != 0;
+    bool all = number_of("SIM_ALL", 0) != 0;
     bool single = getenv("SIM_SEED") != NULL;
     uint64_t chance = (uint64_t)time(NULL) * 1000003 % 1000000007 * 1000;
     uint64_t steps = 0;
@@ -136,7 +131,7 @@ static unsigned run_scenario(const struct sim_scenario *scenario, uint64_t most_
     double begun = seconds();
 
     do {
-        uint64_t seed = single                   ? number_from("SIM_SEED", 0)
+        uint64_t seed = single                   ? number_of("SIM_SEED", 0)
                         : steps < most_steps / 2 ? episodes + 1
                                                  : chance + episodes;
 
@@ -156,10 +151,10 @@ static unsigned run_scenario(const struct sim_scenario *scenario, uint64_t most_
 int sim_main(const struct sim_scenario *scenarios, size_t count)
 {
     const char *only = getenv("SIM_SCENARIO");
-    uint64_t most_steps = number_from("SIM_STEPS", DEFAULT_STEPS);
+    uint64_t most_steps = number_of("SIM_STEPS", DEFAULT_STEPS);
     bool failed = false;
 
-    sim_tracing = number_from("SIM_TRACE", 0) != 0;
+    sim_tracing = number_of("SIM_TRACE", 0) != 0;
     report = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (report == MAP_FAILED)
         return 1;

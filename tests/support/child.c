@@ -2,6 +2,7 @@
  * The processes of child.h. No cmocka here: an assertion belongs to the file of its test.
  */
 #include "tests/support/child.h"
+#include "tests/support/basics.h"
 
 #include "tests/limit.h"
 
@@ -29,18 +30,10 @@ unsigned child_limit_ms;
 static int child_socket = -1;  /* to the process that forks, and from it */
 static unsigned child_running; /* children that nobody has waited for */
 
-static uint64_t child_now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 /* The limit is computed anew each time: the load may rise meanwhile. */
 static int child_reap(pid_t pid, unsigned limit)
 {
-    uint64_t since = child_now_ms();
+    uint64_t since = now_ms();
     long nap_ns = 50000;
     int status = -1;
     pid_t ended;
@@ -48,7 +41,7 @@ static int child_reap(pid_t pid, unsigned limit)
     while ((ended = waitpid(pid, &status, limit == 0 ? 0 : WNOHANG)) != pid) {
         if (ended < 0 && errno != EINTR)
             return -1;
-        if (limit != 0 && child_now_ms() - since > limit_ms(limit))
+        if (limit != 0 && now_ms() - since > limit_ms(limit))
             kill(pid, SIGKILL);
         nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
         nap_ns = nap_ns < 2000000 ? 2 * nap_ns : nap_ns;

@@ -1,4 +1,5 @@
 #include "tests/support/pair.h"
+#include "tests/support/basics.h"
 
 #include "net/io/io.h"
 
@@ -230,14 +231,6 @@ void socket_set_buffer(int fd, int option, int bytes)
     assert_int_equal(setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof bytes), 0);
 }
 
-void nap_ms(unsigned milliseconds)
-{
-    const struct timespec pause = {.tv_sec = milliseconds / 1000,
-                                   .tv_nsec = milliseconds % 1000 * 1000000L};
-
-    nanosleep(&pause, NULL);
-}
-
 double cpu_seconds(void)
 {
     struct rusage usage;
@@ -253,15 +246,6 @@ bool threads_are_wanted(void)
 
     assert_success(io_plan(&plan));
     return plan.threads > 0;
-}
-
-int turns_of(int all)
-{
-    const char *percent = getenv("TCPX_TEST_TURNS");
-    long wanted = percent != NULL ? strtol(percent, NULL, 10) : 100;
-    int turns = (int)(all * (wanted < 1 || wanted > 100 ? 100 : wanted) / 100);
-
-    return turns < 1 ? 1 : turns;
 }
 
 void fill_bytes(uint8_t *bytes, size_t count)

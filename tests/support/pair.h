@@ -6,6 +6,7 @@
 #ifndef TCPX_TESTS_SUPPORT_PAIR_H
 #define TCPX_TESTS_SUPPORT_PAIR_H
 
+#include "tests/support/basics.h"
 #include "tests/support/suite.h"
 #include "tests/unit/net_pair.h"
 
@@ -99,15 +100,11 @@ void hand_say_abort(int fd, int result, const char *reason);
 void socket_reset(int *fd);
 void socket_set_buffer(int fd, int option, int bytes);
 
-void nap_ms(unsigned milliseconds);
 /* CPU time of this process. */
 double cpu_seconds(void);
 
 /* Whether the configuration asks for I/O threads. */
 bool threads_are_wanted(void);
-
-/* TCPX_TEST_TURNS percent of what is done over and over; one at least. */
-int turns_of(int all);
 
 /* Bytes that differ at every boundary of slices. */
 void fill_bytes(uint8_t *bytes, size_t count);

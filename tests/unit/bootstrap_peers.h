@@ -5,6 +5,7 @@
 #ifndef TCPX_TESTS_BOOTSTRAP_PEERS_H
 #define TCPX_TESTS_BOOTSTRAP_PEERS_H
 
+#include "tests/support/basics.h"
 #include "tests/support/suite.h"
 #include "tests/unit/net_pair.h"
 
@@ -23,11 +24,6 @@
 #define IN_TIME     deadline_after_ms(PATIENCE_MS)
 
 enum { MOMENT_MS = 100 }; /* for what must not happen: long enough to see it */
-
-static inline void nap_ms(unsigned ms)
-{
-    usleep(ms * 1000);
-}
 
 #define assert_says(word)                                                                          \
     do {                                                                                           \

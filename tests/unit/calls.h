@@ -7,6 +7,7 @@
 #ifndef TCPX_TESTS_CALLS_H
 #define TCPX_TESTS_CALLS_H
 
+#include "tests/support/basics.h"
 #include "tests/support/check.h"
 #include "tests/support/suite.h"
 
@@ -31,8 +32,7 @@ enum {
     HANG_MS = 100000,
 };
 
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-#define SOON_MS         limit_ms(10000) /* how long it may take to notice what has happened */
+#define SOON_MS limit_ms(10000) /* how long it may take to notice what has happened */
 
 static const char *check_detail(void)
 {
@@ -54,43 +54,6 @@ static inline bool said_number(long long number)
         CHECK((call) == TCPX_INVALID_ARGUMENT);                                                    \
         CHECK(said_number(number));                                                                \
     } while (0)
-
-/* A part of all rounds, as TCPX_TEST_TURNS says, in percent. */
-static inline int rounds(int all)
-{
-    const char *text = getenv("TCPX_TEST_TURNS");
-    long percent = text != NULL ? strtol(text, NULL, 10) : 100;
-    long some = all * percent / 100;
-
-    return some < 1 ? 1 : (int)some;
-}
-
-static inline uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-static inline void sleep_ms(int ms)
-{
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
-}
-
-/* xorshift64*, as in the other tests. */
-static inline uint64_t random_next(uint64_t *state)
-{
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * 0x2545f4914f6cdd1du;
-}
-
-static inline size_t random_below(uint64_t *state, size_t limit)
-{
-    return (size_t)((random_next(state) >> 16) % limit);
-}
 
 /* --- the plugin ---------------------------------------------------------------------------- */
 
@@ -129,20 +92,6 @@ static inline void start(void)
         (net.ptr_support & NCCL_PTR_CUDA) != 0 && (facts.builtin || !facts.emulated) ? 2 : 1;
     facts.has_queue = net.net_device_type == 1;
     facts.unpacks = facts.has_queue && facts.kinds == 2;
-}
-
-/* A file of the build. */
-static inline const char *file(const char *name)
-{
-    static char path[PATH_MAX + 64];
-    char program[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-
-    CHECK(length > 0);
-    program[length] = '\0';
-    *strrchr(program, '/') = '\0';
-    snprintf(path, sizeof path, "%s/../../%s", program, name);
-    return path;
 }
 
 /* --- memory -------------------------------------------------------------------------------- */
@@ -540,7 +489,7 @@ static inline void calls_connect(struct way *way)
     uint8_t handle[TCPX_HANDLE_BYTES];
 
     while (atomic_load(&child_shared->flag) < STAGE_HANDLE)
-        sleep_ms(1);
+        nap_ms(1);
     memcpy(handle, child_shared->bytes, sizeof handle);
     while (way->sender == NULL) {
         CHECK_SUCCESS(tcpx_connect_v5(0, handle, &way->sender, NULL));
@@ -552,7 +501,7 @@ static inline void calls_connect(struct way *way)
 static inline void wait_for_receiver(void)
 {
     while (atomic_load(&child_shared->flag) < STAGE_RECEIVED)
-        sleep_ms(1);
+        nap_ms(1);
 }
 
 static inline void calls_child(const uint8_t *argument)
@@ -638,7 +587,7 @@ static inline void calls_look(const uint8_t *argument)
 static inline bool calls_applies(intptr_t where)
 {
     return where == ALWAYS || (where == UNPACKING && facts.unpacks) ||
-           (where == QUIRKY && facts.quirky) || (where == SLOW && rounds(100) >= 100);
+           (where == QUIRKY && facts.quirky) || (where == SLOW && turns_of(100) >= 100);
 }
 
 static inline int calls_begin(void)

@@ -4,11 +4,10 @@
 
 #include "base/error.h"
 
+#include "tests/support/basics.h"
 #include "tests/support/suite.h"
 
 #include <string.h>
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 static inline void expect_part(const char *text, const char *part)
 {

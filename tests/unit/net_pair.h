@@ -6,6 +6,7 @@
 #include "net/transport.h"
 #include "tests/limit.h"
 #include "tests/skip.h"
+#include "tests/support/basics.h"
 #include "tests/support/suite.h"
 
 #include <dirent.h>
@@ -21,17 +22,6 @@
         if (result_ != TCPX_SUCCESS)                                                               \
             fail_msg("%s: %s: %s", #call, tcpx_result_name(result_), tcpx_last_error());           \
     } while (0)
-
-static inline int open_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-
-    while (readdir(folder) != NULL)
-        count++;
-    closedir(folder);
-    return count;
-}
 
 /* Of this process, by their names. */
 static inline unsigned io_threads(void)

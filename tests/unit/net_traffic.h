@@ -5,6 +5,7 @@
 #ifndef TCPX_TESTS_NET_TRAFFIC_H
 #define TCPX_TESTS_NET_TRAFFIC_H
 
+#include "tests/support/basics.h"
 #include "tests/unit/net_pair.h"
 
 #include <stdlib.h>
@@ -12,21 +13,6 @@
 #include <time.h>
 
 enum { GUARD_PAGE = 65536 }; /* a whole number of pages on every machine */
-
-/* --- random numbers, of a state that one thread owns ---------------------------------------- */
-
-static inline uint64_t random_next(uint64_t *state)
-{
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * 0x2545f4914f6cdd1du;
-}
-
-static inline uint64_t random_below(uint64_t *state, uint64_t limit)
-{
-    return random_next(state) % limit;
-}
 
 /* --- what a message says -------------------------------------------------------------------- */
 
@@ -122,13 +108,6 @@ static inline bool slot_holds(const uint8_t *buffer, uint64_t room, const uint8_
     return bytes <= room && all_marked(buffer - SLOT_MARGIN, SLOT_MARGIN) &&
            (bytes == 0 || memcmp(buffer, message, bytes) == 0) &&
            all_marked(buffer + bytes, room - bytes);
-}
-
-static inline void nap_us(long microseconds)
-{
-    const struct timespec pause = {.tv_nsec = microseconds * 1000};
-
-    nanosleep(&pause, NULL);
 }
 
 #endif

@@ -36,18 +36,6 @@ enum {
 /* Tags: those of the peer's receives, of its sends, and one that it never uses. */
 enum { TO_PEER = 5, FROM_PEER = 6, TO_NOBODY = 7, ECHO_THERE = 8, ECHO_BACK = 9 };
 
-/* What a sanitizer makes slower. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 /* A wait for a peer that is gone ends with an error within this time. */
 #define BOUND_MS    limit_ms(SANITIZED ? 6000 : 2000)
 #define PATIENCE_MS limit_ms(20000)
@@ -115,7 +103,7 @@ static inline int await_number(atomic_int *number)
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
 
     while (atomic_load(number) == 0 && !deadline_passed(deadline))
-        sleep_us(50);
+        nap_us(50);
     return atomic_load(number);
 }
 
@@ -453,7 +441,7 @@ static inline void connect_some(struct player *player, unsigned count)
                                      : channel_accept(&player->listeners[channel],
                                                       &player->receivers[channel], &there));
             CHECK(!deadline_passed(deadline));
-            sleep_us(20);
+            nap_us(20);
         }
     }
 }
@@ -517,7 +505,7 @@ static inline void move_units(struct player *player, unsigned from, unsigned to)
             CHECK_SUCCESS(channel_test(channel_of(player, unit), request, &done, &bytes));
             CHECK(!deadline_passed(deadline));
             if (!done)
-                sleep_us(20);
+                nap_us(20);
         }
     }
 }
@@ -669,7 +657,7 @@ static inline _Noreturn void play_empty(struct player *player)
                                    &player->memories[unit % transport.channels], &request));
     atomic_store(&meeting->gone, clock_now());
     while (!done && channel_test(channel, request, &done, &bytes) == TCPX_SUCCESS)
-        sleep_us(20);
+        nap_us(20);
     leave(player);
 }
 
@@ -694,7 +682,7 @@ static inline void play_moved(struct player *player)
     move_units(player, 0, player->script.count);
     if (!transport.chunks) {
         CHECK(start_unit(player, player->script.count) != NULL);
-        sleep_us(player->script.count * 150);
+        nap_us(player->script.count * 150);
     }
     leave(player);
 }

@@ -8,6 +8,7 @@
 
 #include "tests/limit.h"
 #include "tests/skip.h"
+#include "tests/support/basics.h"
 #include "tests/support/child.h"
 #include "tests/support/suite.h"
 
@@ -38,28 +39,6 @@ enum {
 #define SOON_MS            limit_ms(10000) /* how long it may take to notice that a peer is gone */
 #define HANG_SECONDS       limit_ms(110)   /* of a whole case, */
 #define HANG_SECONDS_LARGE limit_ms(300)
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-
-static inline uint64_t number_of(const char *variable, uint64_t otherwise)
-{
-    const char *text = getenv(variable);
-
-    return text != NULL && *text != '\0' ? strtoull(text, NULL, 0) : otherwise;
-}
-
-/* A file below BUILD; the program is BUILD/tests/FOLDER/NAME. Good until the next call. */
-static inline const char *path_in_build(const char *name)
-{
-    static char path[PATH_MAX + 64];
-    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
-
-    path[length > 0 ? length : 0] = '\0';
-    for (int i = 0; i < 3 && *path != '\0'; i++)
-        *strrchr(path, '/') = '\0';
-    snprintf(path + strlen(path), 64, "/%s", name);
-    return path;
-}
 
 /* --- processes ----------------------------------------------------------------------------- */
 
@@ -196,21 +175,6 @@ static inline _Noreturn void skip_case(const char *why)
     _exit(SKIPPED);
 }
 
-static inline uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-static inline void sleep_us(uint64_t microseconds)
-{
-    nanosleep(&(struct timespec){.tv_sec = (time_t)(microseconds / 1000000),
-                                 .tv_nsec = (long)(microseconds % 1000000) * 1000},
-              NULL);
-}
-
 /* When another side has failed, what this one finds is only what follows from it. */
 static inline void check_others(uint64_t since)
 {
@@ -218,7 +182,7 @@ static inline void check_others(uint64_t since)
         fail_here(HERE, "the other side has ended");
     if (now_ms() - since > 2 * WAIT_MS)
         fail_here(HERE, "the other side did not come");
-    sleep_us(50);
+    nap_us(50);
 }
 
 /* All sides are here. */
@@ -234,14 +198,6 @@ static inline void meet(struct side *me)
 
 /* --- how much ------------------------------------------------------------------------------ */
 
-/* A part of all rounds, as TCPX_TEST_TURNS says, in percent. */
-static inline unsigned turns_of(unsigned all)
-{
-    unsigned some = (unsigned)(all * number_of("TCPX_TEST_TURNS", 100) / 100);
-
-    return some < 1 ? 1 : some;
-}
-
 /* Of a single transfer. */
 static inline uint64_t largest(void)
 {
@@ -249,19 +205,6 @@ static inline uint64_t largest(void)
 }
 
 /* --- random numbers, of a state that one thread owns ---------------------------------------- */
-
-static inline uint64_t random_next(uint64_t *state)
-{
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * 0x2545f4914f6cdd1du;
-}
-
-static inline uint64_t random_below(uint64_t *state, uint64_t limit)
-{
-    return (random_next(state) >> 11) % limit;
-}
 
 static inline bool one_in(uint64_t *state, unsigned many)
 {
@@ -655,28 +598,6 @@ static inline void slow_down_gpus(unsigned microseconds)
 }
 
 /* --- what a process holds ------------------------------------------------------------------- */
-
-static inline int entries_of(const char *path)
-{
-    DIR *folder = opendir(path);
-    int count = 0;
-
-    CHECK(folder != NULL);
-    while (readdir(folder) != NULL)
-        count++;
-    closedir(folder);
-    return count;
-}
-
-static inline int open_descriptors(void)
-{
-    return entries_of("/proc/self/fd");
-}
-
-static inline int running_threads(void)
-{
-    return entries_of("/proc/self/task");
-}
 
 /* --- the processes of a case ----------------------------------------------------------------- */
 

@@ -44,7 +44,7 @@ static int test_on_no_stream(struct tcpx_transfer *transfer)
     while (result == TCPX_SUCCESS && done == 0) {
         result = tcpx_transfer_test_on_stream(transfer, NULL, &done);
         CHECK(now_ms() - since < WAIT_MS);
-        sleep_us(100);
+        nap_us(100);
     }
     return result;
 }
@@ -124,7 +124,7 @@ SIDES_CASE(peer_gone, 2, IN_FULL)
             transfers[i] = begin_one(session, (i / 4 + me->number) % 2 == 0, &areas[i], 4 << 20, i);
         }
         meet(me);
-        sleep_us(300 + 700 * turn);
+        nap_us(300 + 700 * turn);
         if (me->number == 1) {
             tcpx_session_close(session);
         } else {

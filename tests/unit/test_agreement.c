@@ -4,6 +4,7 @@
  * that a difference that matters names both values, the host and the variable.
  */
 #include "session/agreement.h"
+#include "tests/support/basics.h"
 #include "tests/support/suite.h"
 
 #include <stdlib.h>
@@ -21,12 +22,6 @@ enum {
     AT_HOST = 96,
     AT_HANDLES = 160,
 };
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return *state >> 33;
-}
 
 static struct agreement example(uint32_t channels)
 {
@@ -242,11 +237,11 @@ TEST(test_random_mutations)
         struct agreement got;
         size_t length = agreement_encode(&sent, bytes);
 
-        for (uint64_t flips = 1 + next_random(&random) % 3; flips > 0; flips--)
-            bytes[next_random(&random) % (i % 2 == 0 ? length : AT_HANDLES)] ^=
-                (uint8_t)(1u << next_random(&random) % 8);
-        if (next_random(&random) % 8 == 0)
-            length = next_random(&random) % (length + 1);
+        for (uint64_t flips = 1 + random_below(&random, 3); flips > 0; flips--)
+            bytes[random_below(&random, i % 2 == 0 ? length : AT_HANDLES)] ^=
+                (uint8_t)(1u << random_below(&random, 8));
+        if (random_below(&random, 8) == 0)
+            length = random_below(&random, length + 1);
         if (decode(bytes, length, &got) != TCPX_SUCCESS)
             continue;
         accepted++;

@@ -23,8 +23,9 @@ CASE(load_bad, ALWAYS)
                 "/nowhere/libplugin.so");
     CHECK(check_said("No such file"));
     CHECK_ERROR(tcpx_load_plugin("/etc/passwd"), TCPX_SYSTEM_ERROR, "/etc/passwd");
-    CHECK_REFUSED(tcpx_load_plugin(file("libtcpx.so")), "libtcpx.so");
-    CHECK_REFUSED(tcpx_load_plugin(file("tests/quirky_plugin/libnameless.so")), "has no name");
+    CHECK_REFUSED(tcpx_load_plugin(path_in_build("libtcpx.so")), "libtcpx.so");
+    CHECK_REFUSED(tcpx_load_plugin(path_in_build("tests/quirky_plugin/libnameless.so")),
+                  "has no name");
     CHECK(tcpx_load_plugin("") != TCPX_SUCCESS);
     CHECK(tcpx_get_device_count() >= 1);
     check_new_way();
@@ -67,8 +68,8 @@ CASE(load_other, ALWAYS)
     facts.kinds = 1;
     facts.unpacks = false;
     ways[0] = make_way();
-    CHECK_SUCCESS(
-        tcpx_load_plugin(was_quirky ? "builtin" : file("tests/quirky_plugin/libquirky_v8.so")));
+    CHECK_SUCCESS(tcpx_load_plugin(
+        was_quirky ? "builtin" : path_in_build("tests/quirky_plugin/libquirky_v8.so")));
     check_device_name(!was_quirky);
     facts.quirky = true; /* one of them is */
     ways[1] = make_way();

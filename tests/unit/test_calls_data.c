@@ -223,7 +223,7 @@ WAY_CASE(longest, ALWAYS)
     CHECK(received <= sent);
     CHECK(!facts.quirky || (received == 524288 && sent == 524288));
     CHECK(facts.quirky || received == (facts.has_queue ? 4 << 20 : INT_MAX));
-    for (int i = 0; i < rounds(3); i++)
+    for (int i = 0; i < turns_of(3); i++)
         for (int kind = 0; kind < facts.kinds; kind++)
             exchange_long(way, kind, (size_t)(received < enough ? received : enough));
 }
@@ -260,7 +260,7 @@ WAY_CASE(batches, ALWAYS)
 {
     struct batch batch = {.random = 99, .way = way};
 
-    for (int i = 0; i < rounds(60); i++) {
+    for (int i = 0; i < turns_of(60); i++) {
         make_messages(&batch);
         run_batch(&batch);
     }
@@ -272,7 +272,7 @@ WAY_CASE(both_ways, ALWAYS)
     struct way other = make_way();
     struct batch batches[2] = {{.random = 5, .way = way}, {.random = 6, .way = &other}};
 
-    for (int turn = 0; turn < rounds(30); turn++) {
+    for (int turn = 0; turn < turns_of(30); turn++) {
         for (int i = 0; i < 2; i++) {
             make_messages(&batches[i]);
             lay_out(&batches[i]);
@@ -475,7 +475,7 @@ static void run_flows(struct flow *flows, int count)
 /* Thousands of messages on one comm, as fast as they go. */
 WAY_CASE(stream, ALWAYS)
 {
-    run_flows(&(struct flow){.way = way, .seed = 31, .count = rounds(3000)}, 1);
+    run_flows(&(struct flow){.way = way, .seed = 31, .count = turns_of(3000)}, 1);
 }
 
 static void *connect_and_check(void *argument)
@@ -497,7 +497,8 @@ CASE(threads, ALWAYS)
 
     start();
     for (int i = 0; i < WAYS; i++) {
-        flows[i] = (struct flow){.way = &ways[i], .seed = 1000 + (uint64_t)i, .count = rounds(300)};
+        flows[i] =
+            (struct flow){.way = &ways[i], .seed = 1000 + (uint64_t)i, .count = turns_of(300)};
         CHECK(pthread_create(&threads[i], NULL, connect_and_check, &ways[i]) == 0);
     }
     for (int i = 0; i < WAYS; i++)
@@ -510,13 +511,13 @@ CASE(threads, ALWAYS)
 /* Two processes, of which one sends all it has, closes and ends. */
 PROCESSES_CASE(processes)
 {
-    receive_all(&(struct flow){.way = way, .seed = 8, .count = rounds(1000)});
+    receive_all(&(struct flow){.way = way, .seed = 8, .count = turns_of(1000)});
     atomic_store(&child_shared->flag, STAGE_RECEIVED);
 }
 
 static void send_processes(struct way *way)
 {
-    send_all(&(struct flow){.way = way, .seed = 8, .count = rounds(1000)});
+    send_all(&(struct flow){.way = way, .seed = 8, .count = turns_of(1000)});
     if (facts.quirky) /* whose peers lose what is under way when a process ends without exit() */
         wait_for_receiver();
 }
@@ -634,7 +635,7 @@ static void *receive_labelled(void *argument)
 /* Two threads send and two receive on the same comms: every message arrives once, and whole. */
 WAY_CASE(crowd, ALWAYS)
 {
-    struct crowd crowd = {.count = rounds(1500)};
+    struct crowd crowd = {.count = turns_of(1500)};
     struct member members[2 * MEMBERS];
     pthread_t threads[2 * MEMBERS];
 

@@ -104,7 +104,7 @@ static int send_to_nobody(struct way *way, int kind)
             result = tcpx_wait_request(request, facts.quirky ? 200 : (int)SOON_MS, NULL, NULL);
         if (result != TCPX_SUCCESS)
             return result;
-        sleep_ms(1);
+        nap_ms(1);
     }
     return result;
 }
@@ -152,7 +152,7 @@ WAY_CASE(close_after_done, ALWAYS)
     post_pieces(way, targets, sends, receives, DEPTH);
     finish_sends(sends, receives, received);
     close_sender(way);
-    sleep_ms(facts.quirky ? 700 : 50);
+    nap_ms(facts.quirky ? 700 : 50);
     for (int i = 0; i < DEPTH; i++)
         if (!received[i])
             CHECK_SUCCESS(tcpx_wait_request(receives[i], SOON_MS, NULL, NULL));
@@ -212,7 +212,7 @@ static void call_comms_when_forked(const uint8_t *argument)
     (void)argument;
     CHECK_FORKED(tcpx_load_plugin(NULL));
     CHECK_FORKED(tcpx_load_plugin("builtin"));
-    CHECK_FORKED(tcpx_load_plugin(file("libnccl-net-tcpx.so")));
+    CHECK_FORKED(tcpx_load_plugin(path_in_build("libnccl-net-tcpx.so")));
     CHECK(tcpx_get_device_count() == -1 && check_said("fork"));
     CHECK_FORKED(tcpx_get_properties(0, &properties));
     CHECK_FORKED(tcpx_listen(0, handle, &comm));

@@ -3,6 +3,7 @@
  * and large tables, with few keys, many, and keys that differ in their highest bits only.
  */
 #include "base/key_fifo.h"
+#include "tests/support/basics.h"
 #include "tests/support/suite.h"
 
 #include <stdlib.h>
@@ -22,10 +23,7 @@ static uint64_t random_state = 7;
 
 static uint64_t below(uint64_t limit)
 {
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return random_state * 0x2545f4914f6cdd1du % limit;
+    return random_below(&random_state, limit);
 }
 
 static size_t oldest_in_model(uint64_t key)

@@ -99,10 +99,7 @@ static void run_traffic(const struct mode *mode, int count)
 /* TCPX_TEST_MESSAGES is how many go in each framing, over its modes and both directions. */
 static int messages_of_a_framing(void)
 {
-    const char *wanted = getenv("TCPX_TEST_MESSAGES");
-    long count = wanted != NULL ? strtol(wanted, NULL, 10) : 10000;
-
-    return count < 1 || count > 100000000 ? 10000 : (int)count;
+    return (int)number_of("TCPX_TEST_MESSAGES", 10000);
 }
 
 static void traffic_in(enum wire_match match, enum wire_framing framing)

@@ -29,10 +29,10 @@ static void receive_slowly(struct side *me, struct tcpx_session *session, uint64
             uint64_t since = now_ms();
             struct tcpx_transfer *transfer;
 
-            sleep_us(pause_us);
+            nap_us(pause_us);
             transfer = begin_part(session, false, &area, i * each, each, 2, 0);
             for (int done = 0; done == 0;) {
-                sleep_us(pause_us);
+                nap_us(pause_us);
                 CHECK_SUCCESS(tcpx_transfer_test(transfer, &done));
                 CHECK(now_ms() - since < WAIT_MS);
             }
@@ -70,7 +70,7 @@ SIDES_CASE(done_is_done, 2, IN_BRIEF)
 
         area_open(&area, session, turn % 5 < 2, bytes, sends, turn);
         if (!sends && turn % 7 == 0)
-            sleep_us(3000);
+            nap_us(3000);
         transfer = begin_part(session, sends, &area, 0, bytes, 3, 0);
         if (sends && turn % 4 < 2) /* as fast as it can, so that it is in the session's way */
             for (int done = 0; done == 0;)
@@ -81,7 +81,7 @@ SIDES_CASE(done_is_done, 2, IN_BRIEF)
             tcpx_session_close(session);
         CHECK_MOVED(&area, sends, 0, bytes, turn, 0);
         if (!closes_first) { /* that the other has gone makes no difference to what was done */
-            sleep_us(turn % 2 * 1000);
+            nap_us(turn % 2 * 1000);
             CHECK_SUCCESS(tcpx_session_deregister(session, area.memory));
             tcpx_session_close(session);
         }
@@ -97,7 +97,7 @@ SESSION_CASE(done_and_exit, SMALL_CHUNK, IN_FULL)
 
     area_open(&area, session, true, 600000, sends, 5);
     if (!sends)
-        sleep_us(20000);
+        nap_us(20000);
     FINISH(begin_part(session, sends, &area, 0, 600000, 3, 0));
     if (sends) {
         tcpx_session_close(session);
@@ -168,7 +168,7 @@ SIDES_CASE(close_in_flight, 2, IN_BRIEF)
         if (turn % 3 != 0)
             meet(me);
         if ((turn / 4 + turn) % 2 == (unsigned)me->number) {
-            sleep_us((long)(turn * 13 % 7) * 300);
+            nap_us((long)(turn * 13 % 7) * 300);
             tcpx_session_close(session);
         } else {
             unsigned ended = 0;
@@ -188,7 +188,7 @@ SIDES_CASE(close_in_flight, 2, IN_BRIEF)
             tcpx_session_close(session);
             for (unsigned i = 0; i < 2; i++)
                 area_poison(&areas[i]);
-            sleep_us(10000);
+            nap_us(10000);
             CHECK_AREA(&areas[1], 0, areas[1].bytes);
         }
         for (int i = 0; i < 2; i++)
@@ -216,7 +216,7 @@ SIDES_CASE(killed, 2, IN_BRIEF)
     begin_in_flight(me, session, areas, false, transfers);
     meet(me);
     if (me->number == 1) {
-        sleep_us(500);
+        nap_us(500);
         kill(getpid(), SIGKILL);
     }
     for (unsigned i = 0; i < IN_FLIGHT; i++) {
@@ -271,7 +271,7 @@ SIDES_CASE(leaks, 2, IN_BRIEF)
     }
     for (since = now_ms(); now_ms() - since < limit_ms(3000);)
         if (open_descriptors() > descriptors || running_threads() > threads)
-            sleep_us(1000);
+            nap_us(1000);
         else
             break;
     CHECK(open_descriptors() <= descriptors);

@@ -156,7 +156,7 @@ static void check_counts(void)
             counts_print("now", &now);
             fail_here(HERE, "something is left");
         }
-        sleep_us(1000);
+        nap_us(1000);
     }
 }
 
@@ -287,7 +287,7 @@ static void stop_forgiving(void)
         return;
     forgiven = 0;
     if (!transport.forgets) {
-        sleep_us(1100000);
+        nap_us(1100000);
         check_next_session(false, false);
         check_counts();
         return;
@@ -568,7 +568,7 @@ static void end_moves(struct moves *moves)
     close_in_time(moves->session);
     for (int i = 0; i < TRANSFERS; i++)
         area_fill(&moves->areas[i], 99);
-    sleep_us(1000);
+    nap_us(1000);
     for (int i = 0; i < TRANSFERS; i++) {
         CHECK_AREA(&moves->areas[i], 0, MESSAGE);
         area_free(&moves->areas[i]);
@@ -580,7 +580,7 @@ static void await_outcome(struct moves *moves, int event_fd)
     const struct script *script = moves->script;
 
     if (script->killed_after > 0) {
-        sleep_us(script->killed_after);
+        nap_us(script->killed_after);
         strike(SIGKILL);
     }
     if (script->by_events) {
@@ -834,7 +834,7 @@ static void *assassin_run(void *argument)
 {
     const struct assassin *assassin = argument;
 
-    sleep_us(assassin->after_us);
+    nap_us(assassin->after_us);
     strike(assassin->signal);
     return NULL;
 }
@@ -893,7 +893,7 @@ FAULT_TEST(test_closing_at_work, WHOLE | IN_CHUNKS)
             for (int k = 0; k < 2; k++)
                 begin_message(working.session, k == 0, &working.areas[k], MESSAGE,
                               k == 0 ? TO_PEER : FROM_PEER);
-        sleep_us(turn * 700);
+        nap_us(turn * 700);
         working_end(&working);
         closed = clock_now();
         status = child_wait(playing); /* a transfer of the peer fails */
@@ -1034,7 +1034,7 @@ static int faults_set_up(void)
     /* What is started once and stays. */
     for (int i = 0; i < 4; i++)
         check_next_session(i % 2, i / 2);
-    sleep_us(20000);
+    nap_us(20000);
     count_all(&usual);
     counts_print("usual", &usual);
     return 0;

@@ -349,7 +349,7 @@ SIDES_CASE(late_listener, 2, IN_FULL)
         tcpx_session_stop_listening(listener);
         atomic_store(&meeting->ports[0], port);
         meet(me);
-        sleep_us(50000);
+        nap_us(50000);
         CHECK_SUCCESS(tcpx_session_listen("127.0.0.1", port, &options, &listener));
         CHECK_SUCCESS(tcpx_session_accept(listener, WAIT_MS, &session));
         tcpx_session_stop_listening(listener);

@@ -62,20 +62,20 @@ SIDES_CASE(failing, 2, IN_FULL)
     transfer = begin(session, me->number == 1, move);
     if (me->number == 1) {
         while (atomic_load(&meeting->number) == 0)
-            sleep_us(1000);
+            nap_us(1000);
         kill(getpid(), SIGKILL);
     }
     /* The first copy is on the GPU. */
     since = now_ms();
     while (statistics_of(session).receiving_ns == 0 && now_ms() - since < WAIT_MS)
-        sleep_us(1000);
-    sleep_us(20000);
+        nap_us(1000);
+    nap_us(20000);
     atomic_store(&meeting->number, 1);
     since = now_ms();
     while (result == TCPX_SUCCESS) {
         make_calls(session, transfer, &result);
         CHECK(now_ms() - since < WAIT_MS);
-        sleep_us(1000);
+        nap_us(1000);
     }
     CHECK(result == TCPX_REMOTE_ERROR);
     /* It has been waited for, and not only been given up. */

@@ -129,7 +129,7 @@ static void test_for_a_while(struct running *running, const struct stage *stage)
             if (done)
                 running->transfers[i] = NULL;
         }
-        sleep_us(1000);
+        nap_us(1000);
     }
 }
 
@@ -175,7 +175,7 @@ static void run_stages(struct side *me, bool pieces)
         if (stages[i].pieces == pieces)
             begin_stage(me, &running[i], &stages[i]);
     meet(me);
-    sleep_us(SILENCE_MS * 1000);
+    nap_us(SILENCE_MS * 1000);
     for (int i = 0; i < STAGES; i++)
         if (stages[i].pieces == pieces)
             end_stage(me, &running[i], &stages[i]);
@@ -234,7 +234,7 @@ static void listen_and_be_silent(const struct tcpx_session_options options[LISTE
         listeners[i] = listen_here(i, &options[i]);
     for (int i = 0; i < LISTENERS; i++)
         CHECK_SUCCESS(tcpx_session_accept(listeners[i], WAIT_MS, &sessions[i][0]));
-    sleep_us(SILENCE_MS * 1000);
+    nap_us(SILENCE_MS * 1000);
     for (int i = 0; i < LISTENERS; i++) {
         for (int k = 1; k < PEERS; k++)
             CHECK_SUCCESS(tcpx_session_accept(listeners[i], WAIT_MS, &sessions[i][k]));
@@ -330,7 +330,7 @@ VARIANTS_CASE(not_alive, COUNT_OF(ways))
     meet(me);
     if (me->number == 0)
         raise(SIGSTOP);
-    sleep_us(20000);
+    nap_us(20000);
     for (int i = 0; i < DEAD_ENDS; i++) {
         if (!dead_ends[i].sends)
             kill((pid_t)atomic_load(&meeting->number), SIGKILL);

@@ -3,6 +3,7 @@
  * back as it was written, and that each field a peer may not send is refused in words, with the
  * outputs left alone.
  */
+#include "tests/support/basics.h"
 #include "tests/support/suite.h"
 
 #include <inttypes.h>
@@ -145,8 +146,7 @@ static const uint8_t good_hello_bytes[WIRE_HELLO_BYTES] = {
 };
 /* clang-format on */
 
-#define COUNT_OF(table) (sizeof(table) / sizeof *(table))
-#define EXAMPLES        COUNT_OF(examples)
+#define EXAMPLES COUNT_OF(examples)
 
 static void assert_untouched(const void *output, size_t size)
 {

@@ -7,11 +7,13 @@
 #include "base/clock.h"
 #include "gpu/gpu.h"
 #include "tests/net/handle_file.h"
+#include "tests/support/basics.h"
 #include "tests/support/comm_inside.h"
 #include "tests/support/gpu_native.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,14 +84,6 @@ static void *allocate(size_t bytes)
     return data;
 }
 
-static void nap(unsigned milliseconds)
-{
-    const struct timespec span = {.tv_sec = milliseconds / 1000,
-                                  .tv_nsec = (long)(milliseconds % 1000) * 1000000};
-
-    nanosleep(&span, NULL);
-}
-
 static int wait_for(struct net_request *request)
 {
     bool done = false;
@@ -117,7 +111,7 @@ static void accept_one(struct receiver *receiver)
         if (deadline_passed(deadline))
             fail("nobody connected within %d ms", STEP_MS);
         must(net_accept(receiver->listener, &link, &accepted));
-        nap(1);
+        nap_ms(1);
     }
     must(net_comm_create(&link, NET_RECEIVER, &receiver->comm));
 }
@@ -149,7 +143,7 @@ static void receive_checked(struct receiver *receiver, uint64_t bytes, unsigned 
     struct net_request *request = begin_receive(receiver, data, bytes);
     int result;
 
-    nap(pause_ms);
+    nap_ms(pause_ms);
     result = wait_for(request);
     if (result == TCPX_SUCCESS)
         check_bytes(data, bytes);
@@ -201,7 +195,7 @@ static void receive_done_and_part(struct receiver *receiver)
     struct net_request *whole = begin_receive(receiver, data, PART);
     struct net_request *part = begin_receive(receiver, data + PART, ROOM);
 
-    nap(PAUSE_MS);
+    nap_ms(PAUSE_MS);
     must(wait_for(whole));
     check_bytes(data, PART);
     if (wait_for(part) == TCPX_SUCCESS)
@@ -259,7 +253,7 @@ static void read_handle(const char *path, uint8_t handle[NET_HANDLE_BYTES])
     int fd;
 
     while ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0 && !deadline_passed(deadline))
-        nap(10);
+        nap_ms(10);
     if (fd < 0)
         must(error_system(errno, "cannot read %s", path));
     got = read(fd, handle, NET_HANDLE_BYTES);
@@ -281,7 +275,7 @@ static void connect_one(struct sender *sender)
         if (deadline_passed(deadline))
             fail("no connection within %d ms", STEP_MS);
         must(net_connect(sender->device, sender->options, handle, &link, &connected));
-        nap(1);
+        nap_ms(1);
     }
     must(net_comm_create(&link, NET_SENDER, &sender->comm));
     must(net_register(sender->comm, (void *)(uintptr_t)sender->memory.address, ROOM,
@@ -334,7 +328,7 @@ static void hand_out(struct sender *sender, struct net_request *request, uint64_
         must(net_test(request, &done, NULL));
         if (done)
             fail("the receiver had it all, in its pause");
-        nap(1);
+        nap_ms(1);
     }
 }
 
@@ -352,11 +346,11 @@ static void send_empty(struct sender *sender)
     uint64_t sent[EMPTY_MESSAGES];
 
     for (int i = 0; i < EMPTY_MESSAGES; i++) {
-        nap(EMPTY_APART_MS);
+        nap_ms(EMPTY_APART_MS);
         sent[i] = clock_now();
         must(wait_for(begin_send(sender, 0)));
     }
-    nap(EMPTY_APART_MS);
+    nap_ms(EMPTY_APART_MS);
     send_copy(sender, sent, sizeof sent);
 }
 
@@ -385,7 +379,7 @@ static struct net_request *fill_sockets(struct sender *sender)
 static void overwrite(struct sender *sender)
 {
     set_memory(sender, OVERWRITTEN);
-    nap(PAUSE_MS);
+    nap_ms(PAUSE_MS);
 }
 
 static void send_and_close(struct sender *sender)
@@ -413,7 +407,7 @@ static void send_and_fail(struct sender *sender)
 {
     struct net_request *request = fill_sockets(sender);
 
-    if (shutdown(sender->comm->link.reverse, SHUT_RD) != 0)
+    if (shutdown(inside_link(sender->comm)->reverse, SHUT_RD) != 0)
         must(error_system(errno, "the end of the reverse connection"));
     if (wait_for(request) == TCPX_SUCCESS)
         fail("a send of a comm that had failed was done");
@@ -528,10 +522,10 @@ static void send_gated(struct sender *sender)
 {
     int in_time_count = 0;
 
-    if (sender->comm->link.framing != WIRE_SEPARATE)
+    if (inside_link(sender->comm)->framing != WIRE_SEPARATE)
         fail("the comm does not have separate framing");
     for (int i = 0; i < GATED_MESSAGES; i++) {
-        nap(GATED_APART_MS);
+        nap_ms(GATED_APART_MS);
         in_time_count += send_one_gated(sender);
     }
     if (in_time_count < GATED_MESSAGES / 2)
