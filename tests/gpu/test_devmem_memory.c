@@ -7,6 +7,7 @@
 #include "net/devmem/devmem_source.h"
 #include "net/nic/nic.h"
 #include "tests/gpu/gpu_test.h"
+#include "tests/support/suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
  * lost with it, so this is a program of its own.
  */
 #include "tests/gpu/gpu_test.h"
+#include "tests/support/suite.h"
 
 #include "abi/unpack_queue.h"
 

@@ -8,6 +8,7 @@
  * otherwise, 4 MiB under a sanitizer.
  */
 #include "tests/gpu/gpu_test.h"
+#include "tests/support/suite.h"
 
 #include "gpu/kernels.h"
 #include "net/devmem/control_messages.h"

@@ -7,6 +7,7 @@
  * TCPX_TEST_LISTS says how many messages, 100000 unless told otherwise.
  */
 #include "tests/gpu/gpu_test.h"
+#include "tests/support/suite.h"
 
 #include "gpu/kernels.h"
 #include "net/devmem/descriptors.h"
@@ -66,38 +67,39 @@ static struct unpack_descriptor *descriptors_of(struct bed *bed, uint32_t slot)
 
 /* --- set-up -------------------------------------------------------------------------------- */
 
-static int set_up(void **state)
-{
-    static struct bed bed = {.random = 20261115};
+static struct bed the_bed = {.random = 20261115};
 
-    *state = &bed;
-    bed.expected = malloc(LARGE_SLOT);
-    if (bed.expected == NULL || gpu_open(0, &bed.gpu) != TCPX_SUCCESS ||
-        gpu_stream_create(bed.gpu, &bed.stream) != TCPX_SUCCESS ||
-        gpu_memory_alloc(bed.gpu, POOL, 4096, &bed.pool) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(bed.gpu, POOL, GPU_PINNED_PLAIN, &bed.pinned_pool) != TCPX_SUCCESS ||
-        gpu_memory_alloc(bed.gpu, LARGE_SLOT, 4096, &bed.target) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(bed.gpu, (uint64_t)SLOTS * FRAGMENTS * sizeof(struct unpack_descriptor),
-                         GPU_PINNED_PLAIN, &bed.descriptors) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(bed.gpu, LARGE_SLOT, GPU_PINNED_PLAIN, &bed.arrived) != TCPX_SUCCESS) {
+static int set_up(void)
+{
+    struct bed *bed = &the_bed;
+
+    bed->expected = malloc(LARGE_SLOT);
+    if (bed->expected == NULL || gpu_open(0, &bed->gpu) != TCPX_SUCCESS ||
+        gpu_stream_create(bed->gpu, &bed->stream) != TCPX_SUCCESS ||
+        gpu_memory_alloc(bed->gpu, POOL, 4096, &bed->pool) != TCPX_SUCCESS ||
+        gpu_pinned_alloc(bed->gpu, POOL, GPU_PINNED_PLAIN, &bed->pinned_pool) != TCPX_SUCCESS ||
+        gpu_memory_alloc(bed->gpu, LARGE_SLOT, 4096, &bed->target) != TCPX_SUCCESS ||
+        gpu_pinned_alloc(bed->gpu, (uint64_t)SLOTS * FRAGMENTS * sizeof(struct unpack_descriptor),
+                         GPU_PINNED_PLAIN, &bed->descriptors) != TCPX_SUCCESS ||
+        gpu_pinned_alloc(bed->gpu, LARGE_SLOT, GPU_PINNED_PLAIN, &bed->arrived) != TCPX_SUCCESS) {
         fprintf(stderr, "set-up: %s\n", tcpx_last_error());
         return -1;
     }
     for (int impl = UNPACK_AUTO; impl <= UNPACK_KERNEL; impl++)
-        if (unpack_create_as(bed.gpu, impl, &bed.engines[impl]) != TCPX_SUCCESS)
+        if (unpack_create_as(bed->gpu, impl, &bed->engines[impl]) != TCPX_SUCCESS)
             return -1;
     for (size_t i = 0; i < POOL / 8; i++)
-        ((uint64_t *)bed.pinned_pool.host)[i] = random_next(&bed.random);
+        ((uint64_t *)bed->pinned_pool.host)[i] = random_next(&bed->random);
     for (size_t i = 0; i < HOST; i++)
-        bed.host[i] = (uint8_t)(random_next(&bed.random) >> 40);
-    return gpu_copy_to_device(bed.stream, bed.pool.address, bed.pinned_pool.host, POOL) !=
+        bed->host[i] = (uint8_t)(random_next(&bed->random) >> 40);
+    return gpu_copy_to_device(bed->stream, bed->pool.address, bed->pinned_pool.host, POOL) !=
                TCPX_SUCCESS ||
-           drain(bed.gpu, bed.stream) != TCPX_SUCCESS;
+           drain(bed->gpu, bed->stream) != TCPX_SUCCESS;
 }
 
-static int tear_down(void **state)
+static int tear_down(void)
 {
-    struct bed *bed = *state;
+    struct bed *bed = &the_bed;
 
     for (int impl = UNPACK_AUTO; impl <= UNPACK_KERNEL; impl++)
         unpack_destroy(bed->engines[impl]);
@@ -382,9 +384,9 @@ static void large_round(struct bed *bed)
     run_round(bed, 1, LARGE_SLOT);
 }
 
-static void test_random_messages(void **state)
+TEST(test_random_messages)
 {
-    struct bed *bed = *state;
+    struct bed *bed = &the_bed;
     const char *wanted = getenv("TCPX_TEST_LISTS");
     uint64_t lists = wanted != NULL ? strtoull(wanted, NULL, 10) : 100000;
 
@@ -427,9 +429,9 @@ static void assert_way(struct bed *bed, uint32_t count, enum unpack_impl expecte
     assert_int_equal(engine->by_way[expected], before + 1);
 }
 
-static void test_auto_takes_the_better_way(void **state)
+TEST(test_auto_takes_the_better_way)
 {
-    struct bed *bed = *state;
+    struct bed *bed = &the_bed;
     struct unpack_descriptor *descriptors = descriptors_of(bed, 0);
 
     /* one fragment, and many that are one run: a copy; scattered ones: the kernel */
@@ -444,9 +446,9 @@ static void test_auto_takes_the_better_way(void **state)
     assert_way(bed, 2, UNPACK_KERNEL);
 }
 
-static void test_nothing_to_unpack(void **state)
+TEST(test_nothing_to_unpack)
 {
-    struct bed *bed = *state;
+    struct bed *bed = &the_bed;
     struct unpack_list list = one_list(bed, 3);
     uint64_t ticket;
     uint8_t byte = 0;
@@ -468,9 +470,9 @@ static void test_nothing_to_unpack(void **state)
     }
 }
 
-static void test_tickets(void **state)
+TEST(test_tickets)
 {
-    struct bed *bed = *state;
+    struct bed *bed = &the_bed;
     struct unpack_list list = one_list(bed, 1);
     struct unpack_engine *engine;
     uint64_t tickets[200];
@@ -499,10 +501,10 @@ static void test_tickets(void **state)
 }
 
 /* Side by side in the bounce buffer, but not in the destination, and the other way round. */
-static void test_gaps(void **state)
+TEST(test_gaps)
 {
     enum { COUNT = 200, LENGTH = 100, GAP = 3, ROOM = 1 << 15 };
-    struct bed *bed = *state;
+    struct bed *bed = &the_bed;
     struct unpack_descriptor *descriptors = descriptors_of(bed, 0);
     const uint8_t *pool = bed->pinned_pool.host;
     uint64_t ticket;
@@ -536,10 +538,10 @@ static void test_gaps(void **state)
 }
 
 /* A batch of many receives, or a session's: every warp takes several descriptors. */
-static void test_more_fragments_than_warps(void **state)
+TEST(test_more_fragments_than_warps)
 {
     enum { COUNT = 150000, LENGTH = 21, STEP = 32 };
-    struct bed *bed = *state;
+    struct bed *bed = &the_bed;
     struct gpu_pinned many;
     struct gpu_verify_result result;
     struct unpack_descriptor *descriptors;
@@ -583,10 +585,10 @@ static void test_more_fragments_than_warps(void **state)
 }
 
 /* More than the staging memory of the host way holds, and more than a window of anything else. */
-static void test_a_list_larger_than_any_buffer_of_ours(void **state)
+TEST(test_a_list_larger_than_any_buffer_of_ours)
 {
     enum { PART = 5 << 20, PARTS = 8 };
-    struct bed *bed = *state;
+    struct bed *bed = &the_bed;
     struct gpu_memory large;
     struct gpu_verify_result result;
     struct unpack_descriptor *descriptors = descriptors_of(bed, 0);
@@ -620,17 +622,4 @@ static void test_a_list_larger_than_any_buffer_of_ours(void **state)
     gpu_memory_free(bed->gpu, &large);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_messages),
-        cmocka_unit_test(test_auto_takes_the_better_way),
-        cmocka_unit_test(test_nothing_to_unpack),
-        cmocka_unit_test(test_tickets),
-        cmocka_unit_test(test_gaps),
-        cmocka_unit_test(test_more_fragments_than_warps),
-        cmocka_unit_test(test_a_list_larger_than_any_buffer_of_ours),
-    };
-
-    return cmocka_run_group_tests_name("unpack", tests, set_up, tear_down);
-}
+SUITE(.name = "unpack", .set_up = set_up, .tear_down = tear_down);
