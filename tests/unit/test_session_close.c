@@ -60,7 +60,7 @@ SIDES_CASE(done_is_done, 2, IN_BRIEF)
 {
     const struct tcpx_session_options options = small_chunks();
 
-    for (unsigned turn = 0; turn < turns_of(200); turn++) {
+    for (int turn = 0; turn < turns_of(200); turn++) {
         struct tcpx_session *session = open_session(me, &options);
         bool sends = me->number == (int)(turn % 2);
         bool closes_first = turn % 8 < 6 ? !sends : sends; /* the receiver, mostly */
@@ -155,7 +155,7 @@ SIDES_CASE(close_in_flight, 2, IN_BRIEF)
 {
     const struct tcpx_session_options options = small_chunks();
 
-    for (unsigned turn = 0; turn < 4 + turns_of(12); turn++) {
+    for (int turn = 0; turn < 4 + turns_of(12); turn++) {
         struct tcpx_session *session = open_session(me, &options);
         struct tcpx_transfer *transfers[IN_FLIGHT];
         struct area areas[2];
@@ -167,7 +167,7 @@ SIDES_CASE(close_in_flight, 2, IN_BRIEF)
         begin_in_flight(me, session, areas, turn / 2 % 2 == 1, transfers);
         if (turn % 3 != 0)
             meet(me);
-        if ((turn / 4 + turn) % 2 == (unsigned)me->number) {
+        if ((turn / 4 + turn) % 2 == me->number) {
             nap_us((long)(turn * 13 % 7) * 300);
             tcpx_session_close(session);
         } else {

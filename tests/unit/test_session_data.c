@@ -72,7 +72,7 @@ SESSION_CASE(sizes, SMALL_CHUNK, IN_BRIEF)
         for (unsigned kinds = 0; kinds < 8; kinds++)
             move_once(me, session, &both, (int)random_below(&random, 2), (kinds & 1) != 0,
                       (kinds & 2) != 0, sizes[i], (kinds & 4) != 0, &random);
-    for (unsigned i = 0; i < turns_of(200); i++)
+    for (int i = 0; i < turns_of(200); i++)
         move_once(me, session, &both, (int)random_below(&random, 2), one_in(&random, 2),
                   one_in(&random, 2), random_below(&random, 4 * chunk), one_in(&random, 2),
                   &random);
