@@ -1,6 +1,6 @@
 /*
- * I/O threads around epoll. An event names its member by a slot and a generation, never by a
- * pointer, so that one which was fetched before its member left finds nobody.
+ * I/O threads around epoll. An event names its member by slot and generation, never by a pointer,
+ * so that an event that was fetched before its member left is ignored.
  */
 #include "net/io/io.h"
 
@@ -40,13 +40,15 @@ struct io_thread {
     struct io_crew *crew;
     unsigned number;
     bool started;
-    struct io_thread *stand_in; /* has its work if it could not be started; NULL: nobody yet */
+    struct io_thread *stand_in; /* does its work, because it could not be started; NULL: none */
     pthread_t thread;
     int epoll;
-    int wake_up;        /* an eventfd */
+    int wake_up; /* an eventfd */
     /*
-     * Sequentially consistent: a thread that goes to sleep sets `asleep` and then looks for work,
-     * and io_nudge() makes work and then looks at `asleep`. One of both must see the other.
+     * Written by callers without a lock. Must be sequentially consistent: a thread that goes to
+     * sleep sets `asleep` and then looks for work, and a caller makes work and then reads `asleep`.
+     * One of them must see the other's write. For the other two any order would do: a wake-up
+     * follows the write.
      */
     atomic_bool asleep; /* does not tick */
     atomic_bool hurry;  /* ticks as often as it can without using much CPU */
@@ -70,101 +72,104 @@ struct io_crew {
 };
 
 /* Guards the crew, its slots and members; not the threads' own fields. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t left = PTHREAD_COND_INITIALIZER; /* somebody is outside again */
+static pthread_mutex_t crew_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t member_left = PTHREAD_COND_INITIALIZER; /* `inside` of a member is 0 */
 static struct io_crew *crew;
 
 /* --- events -------------------------------------------------------------------------------- */
 
 /* slot: 20 bits, number: 8, generation: 36. */
-static uint64_t event_of(const struct io_member *member, unsigned number)
+static uint64_t io_event_of(const struct io_member *member, unsigned number)
 {
     return (uint64_t)member->slot << 44 | (uint64_t)number << 36 | member->generation;
 }
 
-static struct io_member *enter(struct io_crew *ours, uint64_t event)
+static struct io_member *member_enter(struct io_crew *ours, uint64_t event)
 {
     struct io_member *member = NULL;
     uint64_t slot = event >> 44;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&crew_lock);
     if (slot < ours->slot_count &&
         ours->slots[slot].generation == (event & (((uint64_t)1 << 36) - 1))) {
         member = ours->slots[slot].member;
         if (member != NULL)
             member->inside++;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&crew_lock);
     return member;
 }
 
-static void leave(struct io_member *member)
+static void member_leave(struct io_member *member)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&crew_lock);
     if (--member->inside == 0)
-        pthread_cond_broadcast(&left);
-    pthread_mutex_unlock(&lock);
+        pthread_cond_broadcast(&member_left);
+    pthread_mutex_unlock(&crew_lock);
 }
 
-/* The thread that does what this one was meant for. With the lock, or with a descriptor there. */
-static struct io_thread *serving(struct io_thread *thread)
+/*
+ * The thread that does this one's work. Called with the lock, or for a thread that has a descriptor
+ * of the caller: its stand-in does not change any more.
+ */
+static struct io_thread *io_thread_serving(struct io_thread *thread)
 {
     return thread->stand_in != NULL ? thread->stand_in : thread;
 }
 
 /* --- a thread ------------------------------------------------------------------------------ */
 
-/* The next member of this home, from *slot on, which moves behind it; NULL: there is none. */
-static struct io_member *enter_next(struct io_thread *thread, unsigned *slot)
+/* The next member of this thread, from *slot on; *slot becomes the one behind it. NULL: none. */
+static struct io_member *member_enter_next(struct io_thread *thread, unsigned *slot)
 {
     struct io_crew *ours = thread->crew;
     struct io_member *found = NULL;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&crew_lock);
     for (; *slot < ours->slot_count && found == NULL; ++*slot) {
         struct io_member *member = ours->slots[*slot].member;
 
-        if (member != NULL && serving(&ours->threads[member->home]) == thread)
+        if (member != NULL && io_thread_serving(&ours->threads[member->home]) == thread)
             found = member;
     }
     if (found != NULL)
         found->inside++;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&crew_lock);
     return found;
 }
 
-/* What the most impatient member of this home wants. */
-static enum io_again tick_all(struct io_thread *thread)
+/* Returns the earliest next tick that a member of this thread asks for. */
+static enum io_again io_thread_tick_members(struct io_thread *thread)
 {
     struct io_member *member;
     unsigned slot = 0;
     enum io_again again = IO_NEVER;
 
-    while ((member = enter_next(thread, &slot)) != NULL) {
+    while ((member = member_enter_next(thread, &slot)) != NULL) {
         enum io_again wanted = member->calls->tick(member->owner);
 
         again = wanted > again ? wanted : again;
-        leave(member);
+        member_leave(member);
     }
     return again;
 }
 
 /*
- * When nothing has been under way for a while: first it is said that this thread sleeps, then all
- * are looked at once more. Whoever starts something before that look is seen by it, whoever starts
- * later sees the flag and wakes us; each member's own lock puts the two in order.
+ * A thread without work for a while first sets `asleep` and then ticks all members once more. That
+ * tick sees work that was started before; a caller that starts work later sees the flag and wakes
+ * the thread. Each member's own lock orders the two.
  */
-static void tick(struct io_thread *thread, unsigned *quiet)
+static void io_thread_tick(struct io_thread *thread, unsigned *quiet)
 {
     enum io_again again;
 
     atomic_store(&thread->hurry, false);
-    again = tick_all(thread);
+    again = io_thread_tick_members(thread);
     if (again == IO_NEVER && ++*quiet >= LAST_TICKS) {
         atomic_store(&thread->asleep, true);
-        again = tick_all(thread);
+        again = io_thread_tick_members(thread);
     }
-    /* Also when it slept, and was woken for a tick at once: a member may not have been reached. */
+    /* Also if a caller woke it for a tick in between: that member may have been ticked before. */
     if (again != IO_NEVER) {
         atomic_store(&thread->asleep, false);
         *quiet = 0;
@@ -173,7 +178,7 @@ static void tick(struct io_thread *thread, unsigned *quiet)
         atomic_store(&thread->hurry, true);
 }
 
-static void handle(struct io_thread *thread, const struct epoll_event *event)
+static void io_thread_handle(struct io_thread *thread, const struct epoll_event *event)
 {
     struct io_member *member;
     uint64_t ignored;
@@ -183,14 +188,14 @@ static void handle(struct io_thread *thread, const struct epoll_event *event)
             log_debug("an I/O thread was woken without a reason");
         return;
     }
-    member = enter(thread->crew, event->data.u64);
+    member = member_enter(thread->crew, event->data.u64);
     if (member == NULL)
         return;
     member->calls->ready(member->owner, (unsigned)(event->data.u64 >> 36) & 0xff, event->events);
-    leave(member);
+    member_leave(member);
 }
 
-static void *run(void *argument)
+static void *io_thread_run(void *argument)
 {
     struct io_thread *thread = argument;
     struct epoll_event events[EVENTS];
@@ -212,13 +217,13 @@ static void *run(void *argument)
                                               : TICK_MS);
 
         for (int i = 0; i < count; i++)
-            handle(thread, &events[i]);
+            io_thread_handle(thread, &events[i]);
         if (count > 0)
             awake_until = clock_now() + AWAKE_NS;
         if (hurry && count == 0)
             nanosleep(&(struct timespec){.tv_nsec = HURRY_NS}, NULL);
         if (hurry || (!atomic_load(&thread->asleep) && deadline_passed(next_tick))) {
-            tick(thread, &quiet);
+            io_thread_tick(thread, &quiet);
             next_tick = deadline_after_ms(TICK_MS);
         } else if (asleep) {
             quiet = 0;
@@ -229,7 +234,7 @@ static void *run(void *argument)
 
 /* --- the crew ------------------------------------------------------------------------------ */
 
-static void wake(struct io_thread *thread)
+static void io_thread_wake(struct io_thread *thread)
 {
     const uint64_t one = 1;
 
@@ -237,7 +242,7 @@ static void wake(struct io_thread *thread)
         log_debug("an I/O thread is being woken already");
 }
 
-static int open_descriptors(struct io_thread *thread)
+static int io_thread_open(struct io_thread *thread)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = WAKE_UP};
 
@@ -257,19 +262,19 @@ static int open_descriptors(struct io_thread *thread)
 }
 
 /* A program's signals are handled by its own threads. */
-static int start(struct io_thread *thread)
+static int io_thread_start(struct io_thread *thread)
 {
     sigset_t all;
     sigset_t before;
     int error;
-    int result = open_descriptors(thread);
+    int result = io_thread_open(thread);
 
     if (result != TCPX_SUCCESS)
         return result;
     atomic_store(&thread->asleep, true);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread->thread, NULL, run, thread);
+    error = pthread_create(&thread->thread, NULL, io_thread_run, thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error == 0) {
         thread->started = true;
@@ -280,12 +285,12 @@ static int start(struct io_thread *thread)
     return error_system(error, "cannot start an I/O thread");
 }
 
-static void end(struct io_crew *ours)
+static void io_crew_end(struct io_crew *ours)
 {
     for (unsigned i = 0; i < ours->thread_count; i++)
         if (ours->threads[i].started) {
             atomic_store(&ours->threads[i].stop, true);
-            wake(&ours->threads[i]);
+            io_thread_wake(&ours->threads[i]);
         }
     for (unsigned i = 0; i < ours->thread_count; i++)
         if (ours->threads[i].started) {
@@ -325,8 +330,8 @@ bool io_cpus_are_scarce(const struct io_member *member)
     return member->crew->cpus_are_scarce;
 }
 
-/* If there is none, and there shall be threads. With the lock. */
-static int make_crew(void)
+/* Makes the crew, unless it exists or threads are switched off. Called with the lock. */
+static int io_crew_make(void)
 {
     struct io_plan plan;
     int result;
@@ -347,14 +352,14 @@ static int make_crew(void)
 
 /* --- members ------------------------------------------------------------------------------- */
 
-static struct io_thread *thread_at(const struct io_member *member, unsigned place)
+static struct io_thread *io_thread_at(const struct io_member *member, unsigned place)
 {
     struct io_crew *ours = member->crew;
 
-    return serving(&ours->threads[(member->home + place) % ours->thread_count]);
+    return io_thread_serving(&ours->threads[(member->home + place) % ours->thread_count]);
 }
 
-static int take_slot(struct io_crew *ours, struct io_member *member)
+static int io_take_slot(struct io_crew *ours, struct io_member *member)
 {
     unsigned slot = 0;
 
@@ -383,17 +388,17 @@ int io_join(struct io_member *member, const struct io_calls *calls, void *owner,
     int result;
 
     *member = (struct io_member){.calls = calls, .owner = owner};
-    pthread_mutex_lock(&lock);
-    result = make_crew();
+    pthread_mutex_lock(&crew_lock);
+    result = io_crew_make();
     if (result == TCPX_SUCCESS && crew != NULL)
-        result = take_slot(crew, member);
+        result = io_take_slot(crew, member);
     if (result == TCPX_SUCCESS && crew != NULL) {
         member->crew = crew;
         member->home = crew->next_home % crew->thread_count;
         crew->next_home += places;
         crew->member_count++;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&crew_lock);
     return result;
 }
 
@@ -403,23 +408,23 @@ void io_leave(struct io_member *member)
 
     if (member->crew == NULL)
         return;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&crew_lock);
     crew->slots[member->slot].member = NULL;
     crew->slots[member->slot].generation++;
     while (member->inside > 0)
-        pthread_cond_wait(&left, &lock);
+        pthread_cond_wait(&member_left, &crew_lock);
     if (--crew->member_count == 0) {
         over = crew;
         crew = NULL;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&crew_lock);
     member->crew = NULL;
     if (over != NULL)
-        end(over);
+        io_crew_end(over);
 }
 
-/* One that runs already, to do the work of a thread that cannot be started; NULL: none does. */
-static struct io_thread *any_started(struct io_crew *ours)
+/* A running thread, to do the work of one that cannot be started; NULL: none runs. */
+static struct io_thread *io_any_started(struct io_crew *ours)
 {
     for (unsigned i = 0; i < ours->thread_count; i++)
         if (ours->threads[i].started)
@@ -427,8 +432,8 @@ static struct io_thread *any_started(struct io_crew *ours)
     return NULL;
 }
 
-/* It stays so for as long as this crew lives, since descriptors are known to the stand-in only. */
-static int start_or_replace(struct io_crew *ours, struct io_thread *thread)
+/* A stand-in stays one as long as the crew lives, since the descriptors are in its epoll set. */
+static int io_start_or_replace(struct io_crew *ours, struct io_thread *thread)
 {
     int result;
 
@@ -436,10 +441,10 @@ static int start_or_replace(struct io_crew *ours, struct io_thread *thread)
         return TCPX_SUCCESS;
     thread->crew = ours;
     thread->number = (unsigned)(thread - ours->threads);
-    result = start(thread);
+    result = io_thread_start(thread);
     if (result == TCPX_SUCCESS)
         return TCPX_SUCCESS;
-    thread->stand_in = any_started(ours);
+    thread->stand_in = io_any_started(ours);
     if (thread->stand_in == NULL)
         return result;
     log_warn("%s: I/O thread %u does its work", error_text(), thread->stand_in->number);
@@ -448,30 +453,30 @@ static int start_or_replace(struct io_crew *ours, struct io_thread *thread)
 
 int io_add(struct io_member *member, int fd, unsigned number, unsigned place, uint32_t events)
 {
-    struct epoll_event event = {.events = events, .data.u64 = event_of(member, number)};
+    struct epoll_event event = {.events = events, .data.u64 = io_event_of(member, number)};
     struct io_crew *ours = member->crew;
     int result;
 
-    pthread_mutex_lock(&lock);
-    result = start_or_replace(ours, &ours->threads[(member->home + place) % ours->thread_count]);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&crew_lock);
+    result = io_start_or_replace(ours, &ours->threads[(member->home + place) % ours->thread_count]);
+    pthread_mutex_unlock(&crew_lock);
     if (result == TCPX_SUCCESS &&
-        epoll_ctl(thread_at(member, place)->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+        epoll_ctl(io_thread_at(member, place)->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
         result = error_system(errno, "an I/O thread cannot wait for a socket");
     return result;
 }
 
 void io_change(struct io_member *member, int fd, unsigned number, unsigned place, uint32_t events)
 {
-    struct epoll_event event = {.events = events, .data.u64 = event_of(member, number)};
+    struct epoll_event event = {.events = events, .data.u64 = io_event_of(member, number)};
 
-    if (epoll_ctl(thread_at(member, place)->epoll, EPOLL_CTL_MOD, fd, &event) != 0)
+    if (epoll_ctl(io_thread_at(member, place)->epoll, EPOLL_CTL_MOD, fd, &event) != 0)
         log_warn("an I/O thread cannot wait for a socket any more: %s", strerror(errno));
 }
 
 void io_remove(struct io_member *member, int fd, unsigned place)
 {
-    if (epoll_ctl(thread_at(member, place)->epoll, EPOLL_CTL_DEL, fd, NULL) != 0)
+    if (epoll_ctl(io_thread_at(member, place)->epoll, EPOLL_CTL_DEL, fd, NULL) != 0)
         log_debug("a socket was not waited for");
 }
 
@@ -481,9 +486,9 @@ void io_nudge(struct io_member *member)
 
     if (member->crew == NULL)
         return;
-    thread = thread_at(member, 0);
+    thread = io_thread_at(member, 0);
     if (atomic_load(&thread->asleep) && atomic_exchange(&thread->asleep, false))
-        wake(thread);
+        io_thread_wake(thread);
 }
 
 void io_hurry(struct io_member *member)
@@ -492,7 +497,7 @@ void io_hurry(struct io_member *member)
 
     if (member->crew == NULL)
         return;
-    thread = thread_at(member, 0);
+    thread = io_thread_at(member, 0);
     if (!atomic_exchange(&thread->hurry, true))
-        wake(thread);
+        io_thread_wake(thread);
 }

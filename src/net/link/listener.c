@@ -16,13 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_NEWCOMERS = 128, ACCEPTS_PER_CALL = 64, BACKLOG = 4096 };
+enum { MOST_HALF_OPEN = 128, ACCEPTS_PER_CALL = 64, BACKLOG = 4096 };
 
 /* Of the time between two calls of net_accept() only this much counts against a peer. */
 #define COUNTED_PAUSE_NS 100000000u
 
 /* A half-open connection. */
-struct newcomer {
+struct hello_connection {
     struct half_open half;
     uint8_t hello[WIRE_HELLO_BYTES];
     size_t abort_bytes; /* not 0: it is refused, and closed when it has been sent the ABORT */
@@ -36,7 +36,7 @@ struct net_listener {
     struct devmem_pool *pool; /* where the payload of its links arrives; NULL: host memory */
     uint8_t token[WIRE_TOKEN_BYTES];
     struct half_open_table half_open;
-    struct newcomer newcomers[MOST_NEWCOMERS];
+    struct hello_connection connections[MOST_HALF_OPEN];
     struct pending_links pending;
 };
 
@@ -73,8 +73,8 @@ int net_listen(const struct net_device *device, const struct net_link_options *o
     listener->options = *options;
     pending_links_start(&listener->pending);
     half_open_start(&listener->half_open, options->handshake_ms);
-    for (int i = 0; i < MOST_NEWCOMERS; i++)
-        half_open_add_place(&listener->half_open, &listener->newcomers[i].half);
+    for (int i = 0; i < MOST_HALF_OPEN; i++)
+        half_open_add_place(&listener->half_open, &listener->connections[i].half);
     result = devmem_link_pool(device, options->gpu, &listener->pool);
     if (result != TCPX_SUCCESS)
         goto free_listener;
@@ -109,8 +109,8 @@ void net_listener_close(struct net_listener *listener)
 {
     if (listener == NULL || fork_check() != TCPX_SUCCESS)
         return;
-    for (int i = 0; i < MOST_NEWCOMERS; i++)
-        socket_close(&listener->newcomers[i].half.fd);
+    for (int i = 0; i < MOST_HALF_OPEN; i++)
+        socket_close(&listener->connections[i].half.fd);
     for (int i = 0; i < PENDING_LINKS_MOST; i++)
         if (listener->pending.places[i].present != 0)
             pending_link_drop(&listener->pending.places[i]);
@@ -122,22 +122,22 @@ void net_listener_close(struct net_listener *listener)
 /* --- half-open connections ----------------------------------------------------------------- */
 
 /* If there is no free place, the oldest half-open connection is evicted. */
-static struct newcomer *newcomer_enter(struct net_listener *listener, int fd)
+static struct hello_connection *hello_enter(struct net_listener *listener, int fd)
 {
     struct half_open *place = half_open_free_place(&listener->half_open);
-    struct newcomer *newcomer;
+    struct hello_connection *connection;
 
     if (place == NULL) {
         place = half_open_oldest(&listener->half_open);
         socket_close(&place->fd);
     }
-    newcomer = (struct newcomer *)place;
-    *newcomer = (struct newcomer){0};
+    connection = (struct hello_connection *)place;
+    *connection = (struct hello_connection){0};
     half_open_enter(&listener->half_open, place, fd);
-    return newcomer;
+    return connection;
 }
 
-static int listener_take_newcomers(struct net_listener *listener)
+static int listener_accept_connections(struct net_listener *listener)
 {
     int result = TCPX_SUCCESS;
     int fd = 0;
@@ -145,37 +145,38 @@ static int listener_take_newcomers(struct net_listener *listener)
     for (int i = 0; i < ACCEPTS_PER_CALL && fd >= 0 && result == TCPX_SUCCESS; i++) {
         result = half_open_accept(&listener->half_open, listener->fd, &fd);
         if (result == TCPX_SUCCESS && fd >= 0)
-            newcomer_enter(listener, fd);
+            hello_enter(listener, fd);
     }
     return result;
 }
 
 /* As much of the ABORT as the socket takes now. */
-static void newcomer_send_abort(struct newcomer *newcomer)
+static void hello_send_abort(struct hello_connection *connection)
 {
-    if (!socket_send_rest(newcomer->half.fd, newcomer->abort, newcomer->abort_bytes,
-                          &newcomer->abort_sent))
+    if (!socket_send_rest(connection->half.fd, connection->abort, connection->abort_bytes,
+                          &connection->abort_sent))
         log_debug("a refused connection was gone already");
-    else if (newcomer->abort_sent < newcomer->abort_bytes)
+    else if (connection->abort_sent < connection->abort_bytes)
         return;
     /* So that a close with unread bytes does not destroy the text. */
-    shutdown(newcomer->half.fd, SHUT_WR);
-    socket_close(&newcomer->half.fd);
+    shutdown(connection->half.fd, SHUT_WR);
+    socket_close(&connection->half.fd);
 }
 
-static void newcomer_refuse(struct newcomer *newcomer, enum tcpx_result result, const char *reason)
+static void hello_refuse(struct hello_connection *connection, enum tcpx_result result,
+                         const char *reason)
 {
-    newcomer->abort_bytes = wire_abort_write(result, reason, newcomer->abort);
-    newcomer_send_abort(newcomer);
+    connection->abort_bytes = wire_abort_write(result, reason, connection->abort);
+    hello_send_abort(connection);
 }
 
-static void newcomer_drop(struct newcomer *newcomer, const char *reason)
+static void hello_drop(struct hello_connection *connection, const char *reason)
 {
     char name[SOCKET_NAME_BYTES];
 
-    socket_peer_name(newcomer->half.fd, name);
+    socket_peer_name(connection->half.fd, name);
     log_debug("connection from %s dropped: %s", name, reason);
-    socket_close(&newcomer->half.fd);
+    socket_close(&connection->half.fd);
 }
 
 /* In a time that does not depend on how many bytes are equal. */
@@ -188,64 +189,64 @@ static bool listener_is_token(const uint8_t *a, const uint8_t *b)
     return difference == 0;
 }
 
-static void newcomer_join(struct net_listener *listener, struct newcomer *newcomer,
-                          const struct wire_hello *hello)
+static void hello_join(struct net_listener *listener, struct hello_connection *connection,
+                       const struct wire_hello *hello)
 {
-    if (pending_links_join(&listener->pending, &listener->options, hello, newcomer->half.fd,
+    if (pending_links_join(&listener->pending, &listener->options, hello, connection->half.fd,
                            listener->half_open.clock,
                            half_open_deadline(&listener->half_open)) == TCPX_SUCCESS)
-        newcomer->half.fd = -1;
+        connection->half.fd = -1;
     else
-        newcomer_drop(newcomer, error_text());
+        hello_drop(connection, error_text());
 }
 
-static void newcomer_check_hello(struct net_listener *listener, struct newcomer *newcomer)
+static void hello_check(struct net_listener *listener, struct hello_connection *connection)
 {
     struct wire_hello hello;
     unsigned version = 0;
     char reason[WIRE_ABORT_TEXT];
 
-    switch (wire_hello_read(newcomer->hello, &hello, &version)) {
+    switch (wire_hello_read(connection->hello, &hello, &version)) {
     case WIRE_OTHER_VERSION:
         snprintf(reason, sizeof reason, "the listener speaks protocol version %u, you version %u",
                  WIRE_VERSION, version);
-        newcomer_refuse(newcomer, TCPX_INVALID_USAGE, reason);
+        hello_refuse(connection, TCPX_INVALID_USAGE, reason);
         return;
     case WIRE_NOT_TCPX:
     case WIRE_MALFORMED:
-        newcomer_drop(newcomer, error_text());
+        hello_drop(connection, error_text());
         return;
     case WIRE_FINE:
         break;
     }
     if (!listener_is_token(hello.token, listener->token))
-        newcomer_drop(newcomer, "it does not know the token");
+        hello_drop(connection, "it does not know the token");
     else if (hello.match != listener->options.match)
-        newcomer_refuse(newcomer, TCPX_INVALID_USAGE,
-                        "the listener matches messages to receives in another way");
+        hello_refuse(connection, TCPX_INVALID_USAGE,
+                     "the listener matches messages to receives in another way");
     else if (hello.framing != listener->options.framing)
-        newcomer_refuse(newcomer, TCPX_INVALID_USAGE, "the listener uses another framing");
+        hello_refuse(connection, TCPX_INVALID_USAGE, "the listener uses another framing");
     else
-        newcomer_join(listener, newcomer, &hello);
+        hello_join(listener, connection, &hello);
 }
 
-static void newcomer_step(struct net_listener *listener, struct newcomer *newcomer)
+static void hello_step(struct net_listener *listener, struct hello_connection *connection)
 {
-    struct half_open *half = &newcomer->half;
+    struct half_open *half = &connection->half;
 
-    if (newcomer->abort_bytes > 0) {
-        newcomer_send_abort(newcomer);
+    if (connection->abort_bytes > 0) {
+        hello_send_abort(connection);
     } else {
         int got =
-            socket_receive_rest(half->fd, newcomer->hello, sizeof newcomer->hello, &half->have);
+            socket_receive_rest(half->fd, connection->hello, sizeof connection->hello, &half->have);
 
-        if (half->have == sizeof newcomer->hello)
-            newcomer_check_hello(listener, newcomer);
+        if (half->have == sizeof connection->hello)
+            hello_check(listener, connection);
         else if (got <= 0)
-            newcomer_drop(newcomer, got == 0 ? "it closed" : strerror(errno));
+            hello_drop(connection, got == 0 ? "it closed" : strerror(errno));
     }
     if (half->fd >= 0 && listener->half_open.clock >= half->deadline)
-        newcomer_drop(newcomer, "it did not say in time what it is for");
+        hello_drop(connection, "it did not say in time what it is for");
 }
 
 /* --- accepting ----------------------------------------------------------------------------- */
@@ -297,11 +298,11 @@ static bool listener_has_all_peers(const struct net_link *link)
 static void listener_refuse_peer(struct net_listener *listener, struct pending_link *pending,
                                  int result, const char *why)
 {
-    struct newcomer *newcomer = newcomer_enter(listener, pending->link.reverse);
+    struct hello_connection *connection = hello_enter(listener, pending->link.reverse);
 
     pending->link.reverse = -1;
     pending_link_drop(pending);
-    newcomer_refuse(newcomer, (enum tcpx_result)result, why);
+    hello_refuse(connection, (enum tcpx_result)result, why);
 }
 
 /* If a peer has gone, its sockets cannot be steered, and that is no failure of the listener. */
@@ -365,12 +366,12 @@ int net_accept(struct net_listener *listener, struct net_link *link, bool *accep
     if (result != TCPX_SUCCESS)
         return result;
     half_open_advance(&listener->half_open, COUNTED_PAUSE_NS);
-    result = listener_take_newcomers(listener);
+    result = listener_accept_connections(listener);
     if (result != TCPX_SUCCESS)
         return result;
-    for (int i = 0; i < MOST_NEWCOMERS; i++)
-        if (listener->newcomers[i].half.fd >= 0)
-            newcomer_step(listener, &listener->newcomers[i]);
+    for (int i = 0; i < MOST_HALF_OPEN; i++)
+        if (listener->connections[i].half.fd >= 0)
+            hello_step(listener, &listener->connections[i]);
     *accepted = false;
     for (int i = 0; i < PENDING_LINKS_MOST && !*accepted && result == TCPX_SUCCESS; i++)
         result = listener_step_link(listener, &listener->pending.places[i], link, accepted);
