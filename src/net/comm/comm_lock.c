@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* It is held for a few instructions at a time: worth a short spin before a sleep. */
+/* Most holders release it soon, so a short spin is cheaper than a sleep. */
 void comm_lock_init(struct comm_lock *lock)
 {
     pthread_mutexattr_t spins;

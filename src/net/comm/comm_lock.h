@@ -1,21 +1,23 @@
 /*
  * All locking of the transport.
  *
- * 1. A comm's lock guards everything in struct net_comm (comm_state.h), its requests, and what the
- *    rooms above attach to it (net/gpu). It is held for a few instructions at a time. A thread that
- *    moves bytes first marks the lane (one socket of the comm) as busy; then it may release the
- *    lock around a system call, because all other threads leave a busy lane alone: its `outgoing`
- *    or `incoming`, its buffers, and the data of the request that the call touches, which is held
- *    by request_hold() meanwhile.
- * 2. The I/O threads (net/io) have locks of their own. They call into a comm without them.
- * 3. The pools of pinned memory (net/gpu/pinned_pool) and of device memory (net/devmem), the table
- *    of listeners' half-open connections and the NIC's steering each have a lock that is the last
- *    one taken: a comm's lock may be held when it is taken, never the other way round.
+ * 1. A comm's lock guards struct net_comm (comm_state.h), its requests, and what net/gpu attaches
+ *    to it. A thread that moves a lane (one socket of the comm) marks it busy. Other threads leave
+ *    a busy lane alone: its `outgoing` or `incoming` and its buffers. So the owner of the lane may
+ *    release the lock while it reads or writes the socket; request_hold() protects the memory of
+ *    the request meanwhile. The lock is held over short system calls (epoll_ctl, ABORT, FIN, socket
+ *    options) and over calls of the GPU driver.
+ * 2. The lock of net/io guards the I/O threads and their members. I/O threads call into a comm
+ *    without it. io_leave() waits for such calls, so its caller does not hold the comm's lock.
+ * 3. Some tables have locks of their own: pinned pools (net/gpu), pools and sources of device
+ *    memory (net/devmem), connect attempts and the socket budget (net/link), the link watch
+ *    (net/nic).
  *
- * So the order is: comm, then one of (2) or (3). No thread holds the locks of two comms.
+ * The order is: comm, then (2) or (3). None of (2) and (3) is held while a comm's lock is taken. No
+ * thread holds the locks of two comms. A listener has no lock: its caller uses it from one thread.
  *
- * Functions that need the lock say so by COMM_LOCKED() in their first line; builds with
- * TCPX_CHECK_LOCKS, which sanitizer builds are, abort there if the calling thread does not hold it.
+ * Functions that need a comm's lock begin with COMM_LOCKED(). Builds with TCPX_CHECK_LOCKS (all
+ * sanitizer builds) abort there if the calling thread does not hold it.
  */
 #ifndef TCPX_NET_COMM_COMM_LOCK_H
 #define TCPX_NET_COMM_COMM_LOCK_H
@@ -24,7 +26,7 @@
 #include <stdbool.h>
 
 struct comm_lock {
-    pthread_mutex_t mutex;
+    pthread_mutex_t mutex; /* guards the comm that it is in, and the two below */
 #ifdef TCPX_CHECK_LOCKS
     bool held;
     pthread_t holder;
