@@ -18,7 +18,7 @@ int net_comm_create(const struct net_link *link, enum net_side side, struct net_
 
     if (result != TCPX_SUCCESS)
         return result;
-    /* Also what is received into host memory arrives in device memory. */
+    /* Payload for host memory arrives in device memory, too. */
     if (link->devmem != NULL)
         result = gpu_mover_attach(comm, devmem_pool_gpu(link->devmem->pool));
     if (result != TCPX_SUCCESS) {

@@ -1,6 +1,6 @@
 /*
  * The transport, as all above it use it: net/link makes connections, a comm moves messages over
- * them (net/comm/comm.h), and here comms come to be and memory of GPUs is registered with them.
+ * them (net/comm/comm.h). Here comms are created and memory of GPUs is registered with them.
  */
 #ifndef TCPX_NET_TRANSPORT_H
 #define TCPX_NET_TRANSPORT_H

@@ -114,7 +114,7 @@ void net_get_stages(struct net_comm *comm, struct stage_times *times)
 
 /* --- isend and irecv ----------------------------------------------------------------------- */
 
-/* Where its bytes come from or go to. */
+/* Sets the source or sink of its memory. */
 static int comm_begin_memory(struct net_comm *comm, const struct net_buffer *buffer,
                              struct net_request *request)
 {
@@ -155,7 +155,7 @@ static int comm_begin(struct net_comm *comm, const struct net_buffer *buffer, ui
     return TCPX_SUCCESS;
 }
 
-/* Whether there is room for it, besides the request. */
+/* Whether the comm can take another receive besides its request. */
 static bool comm_has_room(const struct net_comm *comm, const struct net_buffer *buffer)
 {
     return comm->side == NET_SENDER ||
@@ -179,7 +179,7 @@ static int comm_start(struct net_comm *comm, enum net_side side, const struct ne
     *out = NULL;
     request = request_take(comm);
     tag = comm_is_in_order(comm) ? 0 : tag;
-    /* What arrived before the comm ended is still there to be received. */
+    /* Messages that arrived before the comm failed can still be received. */
     if (comm->result != TCPX_SUCCESS &&
         (side == NET_SENDER || !rx_unexpected_is_complete(comm, tag))) {
         result = error_set(comm->result, "%s", comm->text);
@@ -188,8 +188,8 @@ static int comm_start(struct net_comm *comm, enum net_side side, const struct ne
         *out = result == TCPX_SUCCESS ? request : NULL;
     }
     /*
-     * A receive whose message may come before the POST can be announced by the next test. A comm
-     * that is busy may be so because something was not announced.
+     * A receive whose message may arrive before the POST can be announced by the next test. If the
+     * comm is busy, a receive that was not announced may be the reason.
      */
     if (side == NET_SENDER || *out == NULL || comm->watched ||
         !rx_announce_can_wait(comm, buffer) || rx_announce_is_due(comm, false))
@@ -266,10 +266,7 @@ int net_test(struct net_request *request, bool *done, uint64_t *bytes)
     return result;
 }
 
-/*
- * If the stream cannot be made to wait, the request has failed; its copies go on,
- * and a test says so when the last one has ended.
- */
+/* If the stream cannot wait, the request fails; test() reports it after its last copy. */
 static void comm_finish_on_stream(struct net_request *request, void *stream)
 {
     struct net_comm *comm = request->comm;
@@ -325,7 +322,7 @@ int net_consumed(struct net_request *request)
 
 /* --- waiting ------------------------------------------------------------------------------- */
 
-/* How long a wait stays awake, in the hope that it is over soon. */
+/* How long a wait polls before it sleeps. */
 enum { AWAKE_NS = 200000 };
 
 static int comm_test_awake(struct net_request *request, uint64_t deadline, bool *done,

@@ -1,15 +1,15 @@
 /*
  * A comm: one direction of messages between two processes, over the sockets of a link. Sends and
- * receives are requests; at most COMM_REQUESTS are in flight, or as many as the link says, and then
- * the answer is "busy". Only net_wait() waits: isend, irecv and test move the comm's sockets on as
- * far as that goes now, but a receive so small that its message may come unannounced is announced
- * with the next call. Such a call moves at most 2 MiB over a socket, by at most 64 system calls,
- * once or twice; a receive whose message has come first also copies that, up to the credit that the
- * link gives to such messages (8 MiB, usually). I/O threads (net/io/io.h) help with large messages,
- * and take over when no call has come for a while.
+ * receives are requests. At most COMM_REQUESTS, or the link's number, are in flight; then isend and
+ * irecv report "busy". Only net_wait() waits: isend, irecv and test move bytes as far as is
+ * possible now. A receive so small that its message may arrive unannounced is announced by a later
+ * call. One call moves at most 2 MiB over a socket, in at most 64 system calls, once or twice. A
+ * receive whose message is unexpected also copies it, up to the eager credit of the link (usually 8
+ * MiB). I/O threads (net/io/io.h) help with large messages, and take over when no call has come for
+ * a while.
  *
- * A failure of the comm is told once by each of its requests, with the peer and what had been
- * moved; other comms do not notice. Calls on one comm may come from several threads.
+ * Each request of a failed comm reports the failure once, with the peer and how much had been
+ * moved; other comms are not affected. Several threads may call on one comm.
  */
 #ifndef TCPX_NET_COMM_COMM_H
 #define TCPX_NET_COMM_COMM_H
@@ -32,7 +32,7 @@ MUST_CHECK int comm_create(const struct net_link *link, enum net_side side, stru
 
 /*
  * *request is NULL if the comm is busy: nothing was started, try again after some progress. The
- * buffer belongs to the request until test says done or fails.
+ * buffer belongs to the request until test reports done or a failure.
  */
 MUST_CHECK int net_isend(struct net_comm *comm, const void *data, uint64_t bytes, uint64_t tag,
                          struct net_request **request);
@@ -45,8 +45,8 @@ struct net_memory;
 
 /* What must have been reached on the GPU before a send reads its data. */
 enum net_after {
-    NET_AFTER_NOTHING, /* whatever wrote the data has been waited for by the caller */
-    NET_AFTER_STREAM,  /* all that is on the caller's stream now: a CUstream */
+    NET_AFTER_NOTHING, /* nothing: the caller has waited for the data */
+    NET_AFTER_STREAM,  /* everything on the caller's stream now, a CUstream */
     NET_AFTER_EVENT,   /* the caller's event, a CUevent, as it was last recorded */
 };
 
@@ -60,9 +60,9 @@ struct net_buffer {
 };
 
 /*
- * The same for any memory. A send from GPU memory goes out when its receive is posted, however
- * small it is. A receive into GPU memory is done when its bytes are there for all work that is
- * started afterwards.
+ * isend and irecv for any memory. A send from GPU memory is sent when its receive is posted,
+ * however small it is. A receive into GPU memory is done when its bytes are visible to all work
+ * that is started afterwards.
  */
 MUST_CHECK int net_isend_buffer(struct net_comm *comm, const struct net_buffer *buffer,
                                 uint64_t tag, struct net_request **request);
@@ -73,34 +73,34 @@ MUST_CHECK int net_irecv_buffer(struct net_comm *comm, const struct net_buffer *
 MUST_CHECK int net_consumed(struct net_request *request);
 
 /*
- * When done, `bytes` is the length of the message, and the request is gone; a failure ends it too.
- * A send that is done may be followed by close and exit: its bytes arrive.
+ * When done, `bytes` is the length of the message, and the request is freed; so it is after a
+ * failure. A send that is done may be followed by close and exit: its bytes arrive.
  */
 MUST_CHECK int net_test(struct net_request *request, bool *done, uint64_t *bytes);
 
 /*
- * The same for a receive into GPU memory, but done as soon as the caller's stream, a CUstream, has
- * been made to wait for the rest: its bytes are there for work that is put on the stream from now
- * on, and for no one else yet. A stream that cannot be made to wait fails the request, once nothing
- * is written to its memory any more.
+ * As net_test() for a receive into GPU memory, but done as soon as the caller's stream, a CUstream,
+ * waits for the rest: the bytes are there for work that is put on the stream from now on, and only
+ * for that. If the stream cannot be made to wait, the request fails once nothing writes to its
+ * memory any more.
  */
 MUST_CHECK int net_test_on_stream(struct net_request *request, void *stream, bool *done,
                                   uint64_t *bytes);
 
 /*
- * The same, but waits until the request has ended or the deadline, a moment of base/clock.h, has
+ * As net_test(), but waits until the request has ended or the deadline, a time of base/clock.h, has
  * passed; then *done is false, and the request goes on.
  */
 MUST_CHECK int net_wait(struct net_request *request, uint64_t deadline, bool *done,
                         uint64_t *bytes);
 
-/* Whether I/O threads move it on while no call does: none may have been possible to start. */
+/* Whether I/O threads move it while no call does: they may have failed to start. */
 bool net_has_threads(const struct net_comm *comm);
 
 /* Whether what it receives arrives in device memory, by devmem TCP. */
 bool net_receives_by_devmem(const struct net_comm *comm);
 
-/* How long its stages were at work up to now. */
+/* How long its stages have been at work. */
 void net_get_stages(struct net_comm *comm, struct stage_times *times);
 
 /* Ends the comm and all of its requests without waiting for the peer. NULL is allowed. */

@@ -95,8 +95,8 @@ struct outgoing {
     unsigned idle_turns; /* calls that found nothing to send */
     uint64_t loaded_at;  /* when it began with this; 0: it was idle */
     int unsent_limit;    /* bytes that it holds unsent, at most */
-    bool full;           /* its socket did not take all that there was */
-    bool lost;           /* its socket takes nothing any more */
+    bool full;           /* its socket did not take everything */
+    bool lost;           /* its connection failed: nothing more is sent */
 };
 
 static inline bool outgoing_is_idle(const struct outgoing *outgoing)
@@ -153,7 +153,7 @@ struct comm_tx {
 
     /* tx_match */
     struct queue planned;              /* struct planned */
-    struct key_fifo posts;             /* struct post by tag: those that no send goes to yet */
+    struct key_fifo posts;             /* struct post by tag, not matched with a send yet */
     struct key_fifo waiting;           /* struct net_request * by tag: sends without a receive, */
     struct net_request *first_waiting; /* and all of them in their order */
     struct net_request *last_waiting;
@@ -202,7 +202,7 @@ struct comm_rx {
 
     /* rx_unexpected */
     struct unexpected *numbered[WIRE_MOST_AHEAD]; /* in order: by their sequence */
-    struct unexpected *claimed;                   /* those whose receive waits for the rest */
+    struct unexpected *claimed;                   /* their receives wait for the rest */
     struct unexpected *spare;                     /* memory of earlier ones, to be used again */
     uint64_t memory;                              /* bytes of all these */
     struct unexpected *first_tagged;              /* with tags: complete ones */
@@ -251,7 +251,7 @@ struct net_comm {
     struct comm_gpu *gpu;
     const struct unpack_ops *unpack; /* NULL: the transport unpacks by itself */
     struct unpack_queue_state *unpack_queue;
-    struct net_memory *memories; /* those that are registered */
+    struct net_memory *memories; /* all that are registered with this comm */
 
     /* accounting: for how long the stages were at work */
     struct stage_copies copying;

@@ -32,7 +32,7 @@ static bool abort_can_follow(struct net_comm *comm)
                                     : abort_end_reverse_record(comm);
 }
 
-/* The reason, as far as the socket takes it at once, and then the end of every stream. */
+/* Best effort: as much of the ABORT as the socket takes now, then the end of every stream. */
 void comm_abort(struct net_comm *comm)
 {
     uint8_t bytes[WIRE_ABORT_BYTES];
@@ -102,7 +102,7 @@ void comm_fail(struct net_comm *comm, int result)
     log_debug("comm with %s failed: %s", comm->link.peer, comm->text);
     lanes_unwatch(comm);
     comm_abort(comm);
-    /* The buffer of a failed request is the caller's again: he may overwrite it. */
+    /* The caller may overwrite the buffer of a failed request. */
     if (comm->side == NET_SENDER && comm->mover != NULL)
         comm->mover->abort_sends(comm);
     fail_requests(comm, result, comm->text);

@@ -73,7 +73,7 @@ void lanes_unwatch(struct net_comm *comm)
         lane_unwatch(comm, lane);
 }
 
-/* Either all or none: one that stays behind would wake its thread again and again. */
+/* All or none: a lane that stays in an epoll set would wake its thread for ever. */
 int lanes_add(struct net_comm *comm)
 {
     int result = TCPX_SUCCESS;
@@ -81,7 +81,7 @@ int lanes_add(struct net_comm *comm)
 
     COMM_LOCKED(comm);
     for (lane = 0; lane <= comm_reverse_lane(comm) && result == TCPX_SUCCESS; lane++) {
-        /* With separate framing only a record says that a further lane has something to read. */
+        /* With separate framing, a record announces that another lane has something to read. */
         bool at_once = !lane_is_callers(comm, lane) && lane_reads(comm, lane) &&
                        comm->link.framing == WIRE_INLINE;
 

@@ -1,8 +1,7 @@
 /*
  * What net/gpu adds to a comm that has GPU memory: it moves bytes between that memory and the
- * sources and sinks of the comm. The comm knows it only by these operations, and a comm without GPU
- * memory has none of them. All are called with the comm's lock; the GPU wakes no thread when it has
- * done something, so threads that make progress poll.
+ * sources and sinks of the comm. The comm knows it only by these operations. All are called with
+ * the comm's lock. GPU completions do not wake threads, so threads that make progress poll.
  */
 #ifndef TCPX_NET_COMM_MOVER_H
 #define TCPX_NET_COMM_MOVER_H
@@ -17,7 +16,7 @@ struct sink_ops;
 struct request_gpu {
     uint32_t source_id; /* send: the dma-buf that the NIC reads it from; 0: none */
     uint64_t source_at; /* where in there its first byte is */
-    bool gated;         /* send: the GPU has not got to where the data is complete */
+    bool gated;         /* send: its data is not complete on the GPU yet */
     uint64_t staged;    /* send: bytes that copies to host memory have begun for */
 };
 
@@ -30,7 +29,7 @@ struct net_memory {
     struct net_memory **here;
 };
 
-/* Bytes of a send that lie in host memory now. */
+/* Bytes of a send that are in host memory now. */
 struct tx_piece {
     struct net_request *request;
     uint64_t offset; /* in the message */
@@ -41,15 +40,15 @@ struct tx_piece {
 
 struct mover_ops {
     /* --- any comm --- */
-    /* Sees which copies have ended. */
+    /* Completes the copies that have ended. */
     void (*poll)(struct net_comm *comm);
-    /* Whether a copy is under way; whether a send waits for the GPU to get to its data. */
+    /* Whether a copy is in flight; whether a send waits until its data is complete on the GPU. */
     bool (*has_copies)(const struct net_comm *comm);
     bool (*has_gated_sends)(const struct net_comm *comm);
     void (*close)(struct net_comm *comm);
 
     /* --- a sender --- */
-    /* A send begins: its place in the memory, and what must be reached before it is read. */
+    /* A send begins: its place in the memory, and what it has to wait for on the GPU. */
     int (*begin_send)(struct net_comm *comm, const struct net_buffer *buffer,
                       struct net_request *request);
     /* Starts as many copies to host memory as there is room for. */
@@ -59,18 +58,18 @@ struct mover_ops {
     bool (*next_piece)(struct net_comm *comm, struct tx_piece *piece);
     void (*take_piece)(struct net_comm *comm);
     void (*piece_sent)(struct net_comm *comm, void *piece);
-    /* Reads which zero-copy sends of a socket have arrived; whether there are such. */
+    /* Reads the completions of a socket's zero-copy sends; whether there are such sends. */
     void (*poll_socket)(struct net_comm *comm, unsigned socket);
     bool (*has_zero_copy)(const struct net_comm *comm, unsigned socket);
-    /* The comm has failed: no more bytes are read from memory that is the caller's again. */
+    /* The comm has failed: no more bytes are read from the callers' memory. */
     void (*abort_sends)(struct net_comm *comm);
-    /* The comm is closed: waits a short while for zero-copy sends to arrive, then as abort. */
+    /* The comm is closed: waits a short while for zero-copy sends to complete, then as abort. */
     void (*close_sends)(struct net_comm *comm);
 
     /* --- a receiver --- */
-    /* Copies messages that arrived before their receives to their places. */
+    /* Copies unexpected messages to their receives. */
     void (*deliver_unexpected)(struct net_comm *comm);
-    /* Warns when memory for what arrives has run out. Costs next to nothing while bytes come. */
+    /* Warns when there is no memory for what arrives. Cheap while bytes arrive. */
     void (*watch)(struct net_comm *comm);
     /* Makes the caller's stream wait for the copies of a receive, if all of them have begun. */
     int (*finish_on_stream)(struct net_comm *comm, struct net_request *request, void *stream,

@@ -1,4 +1,4 @@
-/* Callers and I/O threads move lanes on. */
+/* Callers and I/O threads move lanes. */
 #include "net/comm/progress.h"
 
 #include "base/log.h"
@@ -26,7 +26,7 @@ static enum lane_wait lane_move_busy(struct net_comm *comm, unsigned lane)
     return reverse ? rx_write_reverse(comm) : rx_receive(comm, (uint16_t)lane);
 }
 
-/* The thread that moved the lane on also sets what its I/O thread waits for. */
+/* The thread that moved the lane also sets the events that its I/O thread waits for. */
 static enum lane_wait lane_move(struct net_comm *comm, unsigned number)
 {
     struct lane *lane = &comm->lanes[number];
@@ -66,7 +66,7 @@ bool progress_waits_for_gpu(const struct net_comm *comm)
     return comm->mover->has_gated_sends(comm);
 }
 
-/* Lanes that hold a record for a receive, when none is being posted any more. */
+/* Resumes lanes that hold a record for a receive, when no receives are being posted. */
 static void progress_stalled_lanes(struct net_comm *comm)
 {
     for (unsigned lane = 0; lane < comm->link.sockets; lane++)
@@ -78,14 +78,14 @@ static void progress_stalled_lanes(struct net_comm *comm)
         }
 }
 
-/* The lanes that an I/O thread does not move by itself. */
+/* Moves the lanes that no I/O thread moves. */
 static void progress_callers_lanes(struct net_comm *comm)
 {
     for (unsigned lane = 0; lane < comm->own_lanes; lane++)
         lane_move(comm, lane);
 }
 
-/* What can be sent already goes first: a small message does not wait for a read. */
+/* Sends first: a small message does not wait for a read. */
 static void progress_sender(struct net_comm *comm)
 {
     tx_work_wake_lanes(comm);
@@ -119,7 +119,7 @@ static void progress_lanes_of_gpu(struct net_comm *comm)
             lane_move(comm, lane);
 }
 
-/* What the GPU has done in the meantime, and the lanes that waited for it. */
+/* Continues what waited for the GPU. */
 static void progress_gpu(struct net_comm *comm)
 {
     if (comm->side == NET_SENDER) {
@@ -157,7 +157,7 @@ void progress(struct net_comm *comm)
         if (comm->watched)
             io_nudge(&comm->io);
     } else if (comm->mover != NULL) {
-        /* What has arrived before the end still gets to its place. */
+        /* Bytes that arrived before the failure are still copied to their place. */
         if (comm->side == NET_RECEIVER)
             comm->mover->deliver_unexpected(comm);
         comm->mover->poll(comm);
@@ -194,7 +194,7 @@ static bool progress_callers_are_back(const struct net_comm *comm)
     return comm->polls != comm->polls_at_watch;
 }
 
-/* What moving a lane on has made possible. Doing it here spares the calling thread that. */
+/* Continues what the lane has made possible, so that the calling thread need not. */
 static void progress_follow_up(struct net_comm *comm)
 {
     if (comm->side == NET_SENDER)
@@ -203,7 +203,7 @@ static void progress_follow_up(struct net_comm *comm)
         lane_move(comm, comm_reverse_lane(comm));
 }
 
-/* When the comm's I/O thread comes back; it begins to watch when no call has come meanwhile. */
+/* When to tick again. Watches the callers' lanes if no call has come since the last tick. */
 static enum io_again progress_next_tick(struct net_comm *comm)
 {
     if (comm->result != TCPX_SUCCESS)
@@ -218,7 +218,7 @@ static enum io_again progress_next_tick(struct net_comm *comm)
     return comm->lost_at != 0 ? IO_LATER : IO_NEVER;
 }
 
-/* By its I/O thread, from the last call on: are there further ones that look after the comm? */
+/* Called by the comm's I/O thread, to see whether callers still move the comm. */
 static enum io_again progress_tick(void *owner)
 {
     struct net_comm *comm = owner;
@@ -251,7 +251,7 @@ static bool progress_connection_has_failed(struct net_comm *comm, unsigned lane)
                                     : rx_connection_has_failed(comm, lane);
 }
 
-/* A connection has ended or broken, and moving its lane on has not shown that. */
+/* A connection has ended or failed, and moving its lane has not shown that. */
 static void progress_look_into(struct net_comm *comm, unsigned lane, uint32_t events)
 {
     bool forward = lane != comm_reverse_lane(comm);
@@ -265,18 +265,18 @@ static void progress_look_into(struct net_comm *comm, unsigned lane, uint32_t ev
         lane_move(comm, lane); /* up to its end, which a read returns */
     if (comm->result != TCPX_SUCCESS || (forward && progress_connection_has_failed(comm, lane)))
         return;
-    /* Notices of zero-copy arrivals have been read by now, and further ones will come. */
+    /* Completions of zero-copy sends have been read by now; more will come. */
     if (forward && comm->tx.zero_copy && (events & EPOLLHUP) == 0)
         return;
     lane_unwatch(comm, lane);
 }
 
-/* By an I/O thread: a copy takes less time than it takes to come back for it. */
-static enum lane_wait lane_move_patiently(struct net_comm *comm, unsigned lane)
+/* An I/O thread polls the GPU for a while: most copies end before it could come back. */
+static enum lane_wait lane_move_polling(struct net_comm *comm, unsigned lane)
 {
-    enum { PATIENCE_NS = 50000 };
+    enum { POLL_NS = 50000 };
     enum lane_wait wait = lane_move(comm, lane);
-    uint64_t until = wait == LANE_SOON ? clock_now() + PATIENCE_NS : 0;
+    uint64_t until = wait == LANE_SOON ? clock_now() + POLL_NS : 0;
 
     while (wait == LANE_SOON && clock_now() < until) {
         comm_lock_release(&comm->lock);
@@ -296,12 +296,12 @@ static void progress_ready(void *owner, unsigned lane, uint32_t events)
         progress_unwatch(comm);
         io_nudge(&comm->io);
     } else if (comm->watched && lane_is_callers(comm, lane)) {
-        /* The thread that has it now sets what to wait for afterwards. */
+        /* The thread that owns the lane sets the events when it releases it. */
         if (comm->lanes[lane].busy)
             lane_wait_for(comm, lane, 0);
         else
             progress_all(comm, true);
-    } else if (lane_move_patiently(comm, lane) != LANE_BUSY) {
+    } else if (lane_move_polling(comm, lane) != LANE_BUSY) {
         progress_follow_up(comm);
     }
     if ((comm->polls == comm->polls_at_ready && progress_waits_for_gpu(comm)) ||
@@ -323,7 +323,7 @@ void progress_start(struct net_comm *comm)
 
     comm->wake_fd = -1;
     comm->own_lanes = comm->link.sockets;
-    /* A thread that runs already may come to this comm at once. */
+    /* A running I/O thread may call into this comm at once. */
     comm_lock_take(&comm->lock);
     result = io_join(&comm->io, &calls, comm, places);
     if (result == TCPX_SUCCESS && comm->io.crew == NULL) {
@@ -336,7 +336,7 @@ void progress_start(struct net_comm *comm)
     }
     comm_lock_release(&comm->lock);
     if (result == TCPX_SUCCESS) {
-        io_nudge(&comm->io); /* also for a program that does not make any call */
+        io_nudge(&comm->io); /* even if the program never calls */
         return;
     }
     log_warn("%s: data moves only while the program makes calls", error_text());

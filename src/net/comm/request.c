@@ -1,4 +1,4 @@
-/* Requests come, end, and are free again; sleepers are woken by an eventfd. */
+/* The table of requests, how they end, and the eventfd that wakes sleepers. */
 #include "net/comm/request.h"
 
 #include "base/fork.h"

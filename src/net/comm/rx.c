@@ -1,4 +1,4 @@
-/* How a receiver begins and ends, and how a receive begins. */
+/* Opening and closing the receiving side, and new receives. */
 #include "net/comm/rx.h"
 
 #include "net/comm/accounting.h"

@@ -1,4 +1,4 @@
-/* The receiving side of a comm comes and goes. */
+/* Opens and closes the receiving side of a comm. */
 #ifndef TCPX_NET_COMM_RX_H
 #define TCPX_NET_COMM_RX_H
 

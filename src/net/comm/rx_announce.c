@@ -38,7 +38,7 @@ static void rx_queue_record(struct net_comm *comm, const struct wire_record *rec
                                   wire_type_name(record->type)));
 }
 
-/* So small that messages like it can come before their POST has arrived, again and again. */
+/* Small enough that many such messages fit into the credit before their POSTs have arrived. */
 static bool rx_may_come_unannounced(const struct net_comm *comm, uint64_t room)
 {
     return comm_is_in_order(comm) && comm->link.framing == WIRE_INLINE &&
@@ -128,7 +128,7 @@ static void rx_fill_output(struct net_comm *comm)
 
 /*
  * The forward sockets decide whether the comm goes on: what was sent there still arrives. A sender
- * that lives sees by the end of this socket that its receives are not announced any more.
+ * that is alive sees the end of this socket.
  */
 static void rx_close_reverse(struct net_comm *comm)
 {
@@ -136,7 +136,7 @@ static void rx_close_reverse(struct net_comm *comm)
     shutdown(comm->link.reverse, SHUT_RDWR);
 }
 
-/* One write, without the lock. False: not now, or never again. */
+/* One write, without the lock. False: the socket is full or closed. */
 static bool rx_write_output(struct net_comm *comm, enum lane_wait *wait)
 {
     struct comm_rx *rx = &comm->rx;

@@ -17,9 +17,9 @@
 /* --- what has arrived ---------------------------------------------------------------------- */
 
 /*
- * A slice ahead of its receive would have to be copied once more. While receives are being posted
- * it is left in its socket, since its own is likely to be the next; but one message is always kept,
- * so that a receive finds it at once.
+ * An unexpected slice would have to be copied once more. While receives are being posted it is left
+ * in its socket, since its receive is likely to be the next. One unexpected message is always
+ * buffered, so that a receive finds it at once.
  */
 static bool rx_must_stall(struct net_comm *comm, struct incoming *incoming)
 {
@@ -81,7 +81,7 @@ static bool rx_must_wait(const struct net_comm *comm, unsigned socket)
 {
     if (comm->link.framing == WIRE_INLINE)
         return false;
-    if (socket > 0) /* nothing is known about the next bytes */
+    if (socket > 0) /* no record has announced the next bytes */
         return comm->rx.incoming[socket].payload.sink == NULL;
     for (unsigned i = 1; i < comm->link.sockets; i++)
         if (queue_length(&comm->rx.incoming[i].slices) == RX_MOST_SLICES)
@@ -164,7 +164,7 @@ enum lane_wait rx_receive(struct net_comm *comm, uint16_t socket)
         if (!rx_process_arrived(comm, socket) || comm->result != TCPX_SUCCESS)
             return LANE_IDLE;
         if (rx_must_wait(comm, socket)) {
-            /* On socket 0 other lanes are late; a further one has had all that was announced. */
+            /* Socket 0 waits for other lanes; another one has received all that was announced. */
             account_read(comm, socket, socket == 0);
             return LANE_IDLE;
         }
@@ -201,6 +201,6 @@ enum lane_wait rx_receive(struct net_comm *comm, uint16_t socket)
         }
         moved += (uint64_t)got;
         if (comm->lost_at != 0)
-            comm->lost_at = clock_now(); /* the others still bring bytes */
+            comm->lost_at = clock_now(); /* the other connections still deliver bytes */
     }
 }

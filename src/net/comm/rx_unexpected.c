@@ -152,7 +152,7 @@ static struct unexpected **unexpected_place_of(struct net_comm *comm, uint32_t s
     return &comm->rx.numbered[sequence % WIRE_MOST_AHEAD];
 }
 
-/* Also of those whose receive is posted and waits for the rest. */
+/* Also finds messages whose receive is posted and waits for the rest. */
 static struct unexpected *unexpected_find(struct net_comm *comm, uint32_t sequence)
 {
     struct unexpected *message = *unexpected_place_of(comm, sequence);

@@ -12,15 +12,15 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* What a lane, one socket of a comm, waits for after a thread has moved it on. */
+/* What a lane (one socket of a comm) waits for after a thread has moved it. */
 enum lane_wait {
-    LANE_IDLE,         /* something to do */
+    LANE_IDLE,         /* work */
     LANE_FOR_INPUT,    /* bytes of the peer */
     LANE_FOR_ROOM,     /* room in the socket */
-    LANE_FOR_ARRIVALS, /* notices that zero-copy sends have arrived */
-    LANE_SOON,         /* a copy of the GPU */
+    LANE_FOR_ARRIVALS, /* completions of zero-copy sends */
+    LANE_SOON,         /* a copy of the GPU, which has to be polled */
     LANE_MORE,         /* nothing: its turn is over */
-    LANE_BUSY,         /* it was not moved on: another thread has it */
+    LANE_BUSY,         /* another thread owns it */
 };
 
 struct net_comm;
@@ -46,22 +46,22 @@ struct sink_ops {
     /* Receives into this memory may be announced late if they are small. */
     bool in_host;
 
-    /* Reads by itself: as recv(); EAGAIN may also mean that memory is missing: *wait tells. */
+    /* Reads the socket itself, as recv(). After EAGAIN *wait is LANE_FOR_INPUT or LANE_SOON. */
     ssize_t (*read)(struct net_comm *comm, unsigned socket, int *error, enum lane_wait *wait);
 
     /* Whether there is memory for the next bytes; NULL: always. */
     bool (*reserve)(struct net_comm *comm, unsigned socket);
     /* The place for as many of the next `room` bytes as it takes. */
     struct iovec (*next)(struct net_comm *comm, unsigned socket, uint8_t *scratch, uint64_t room);
-    /* So many more bytes lie there. */
+    /* So many more bytes have arrived there. */
     void (*filled)(struct net_comm *comm, unsigned socket, uint64_t bytes);
 
     /* The payload, possibly empty, is complete. */
     void (*complete)(struct net_comm *comm, const struct rx_payload *payload);
 
     /*
-     * A message that arrived before its receive, of more than no bytes, to the place of the
-     * receive. The lock may be free meanwhile. NULL: the mover copies it out, a piece at a time.
+     * Copies an unexpected message that is not empty to its receive. The lock may be free
+     * meanwhile. NULL: the mover copies it, a piece at a time.
      */
     void (*copy_in)(const struct net_comm *comm, const struct net_request *request,
                     const uint8_t *data, uint64_t bytes);
@@ -72,7 +72,7 @@ struct iovec sink_next_at_place(struct net_comm *comm, unsigned socket, uint8_t 
                                 uint64_t room);
 void sink_filled_at_place(struct net_comm *comm, unsigned socket, uint64_t bytes);
 
-/* The bytes of a payload have arrived at the place of their receive, or are on the way there. */
+/* The bytes of a payload have arrived at their receive, or are being copied there. */
 void sink_complete_receive(struct net_comm *comm, const struct rx_payload *payload);
 
 extern const struct sink_ops sink_host;

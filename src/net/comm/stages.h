@@ -1,8 +1,8 @@
 /*
  * How long the stages of a transfer were at work: copies out of GPU memory, writes to sockets,
- * reads from sockets, copies into GPU memory. They go on at the same time, so that each is
- * accounted by itself, as the time in which at least one socket or copy was at it; and which of
- * them limits a transfer follows from both ends' times. The lock of a comm guards its account.
+ * reads from sockets, copies into GPU memory. They overlap, so each is accounted by itself: the
+ * time in which at least one socket or copy was busy with it. The times of both ends show which
+ * stage limits a transfer. The lock of a comm guards its account.
  */
 #ifndef TCPX_NET_COMM_STAGES_H
 #define TCPX_NET_COMM_STAGES_H
@@ -23,7 +23,7 @@ struct stage_times {
 /* --- which one limits ---------------------------------------------------------------------- */
 
 enum limiting_stage {
-    LIMIT_NONE, /* nothing was at work for long: whoever makes the calls */
+    LIMIT_NONE, /* no stage was busy for long: the callers are the limit */
     LIMIT_COPY_OUT,
     LIMIT_SEND,
     LIMIT_NETWORK,
@@ -32,11 +32,11 @@ enum limiting_stage {
 };
 
 /*
- * The one that was busiest, in the time between two accounts of both ends that lie `span_ns` apart.
- * The network is busy when both ends wait for it: a sender waits alone for a slow receiver, and a
- * receiver for a slow sender. A copy counts only as far as the sockets of its side were idle and
- * had nobody to wait for: while they are at work nobody looks whether a copy has ended, and one
- * that hides behind them limits nothing.
+ * The stage that was busiest between two accounts of both ends that are `span_ns` apart. The
+ * network is busy when both ends wait for it: a slow receiver makes only the sender wait, and a
+ * slow sender only the receiver. A copy counts only as far as the sockets of its side neither
+ * worked nor waited: while they work, no thread polls the copy, and a copy that overlaps with them
+ * limits nothing.
  */
 enum limiting_stage stages_limit(const struct stage_times *sender,
                                  const struct stage_times *receiver, uint64_t span_ns);
@@ -70,9 +70,9 @@ uint64_t stages_copies_until(const struct stage_copies *copies, uint64_t now);
 /* --- sockets ------------------------------------------------------------------------------- */
 
 /*
- * Of all sockets of one direction. The owner says whether it waits whenever that changes. That
- * counts while no call is under way, or a single one that moves nothing: whoever polls makes many
- * of those, and they are a part of the wait.
+ * The calls on all sockets of one direction. The owner sets `waits` whenever that changes. Waiting
+ * counts while no call is in flight, or only one that moves nothing: polling makes many such calls,
+ * and they are part of the wait.
  */
 struct stage_calls {
     unsigned under_way;

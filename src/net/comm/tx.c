@@ -1,4 +1,4 @@
-/* How a sender begins and ends. */
+/* Opening and closing the sending side. */
 #include "net/comm/tx.h"
 
 #include "net/comm/tx_match.h"

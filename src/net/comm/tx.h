@@ -1,4 +1,4 @@
-/* The sending side of a comm comes and goes. */
+/* Opens and closes the sending side of a comm. */
 #ifndef TCPX_NET_COMM_TX_H
 #define TCPX_NET_COMM_TX_H
 

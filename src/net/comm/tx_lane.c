@@ -53,7 +53,7 @@ static bool tx_next_piece(struct net_comm *comm, const struct net_request *reque
            (request == NULL || piece->request->order < request->order);
 }
 
-/* The record of a slice, inline or planned for socket 0. False: socket 0 is behind with those. */
+/* Writes or plans the record of a slice. False: too many records wait for socket 0. */
 static bool tx_announce_slice(struct net_comm *comm, uint16_t socket, const struct tx_piece *slice)
 {
     struct net_request *request = slice->request;
@@ -125,7 +125,7 @@ static bool tx_load(struct net_comm *comm, uint16_t socket)
     if (outgoing->request == NULL && tx_has_record_room(outgoing) &&
         (socket != 0 || comm->link.framing == WIRE_INLINE))
         tx_load_slice(comm, socket);
-    /* Copies that ended while this lane was sending: it would take them all one by one. */
+    /* Copies may have ended while this lane was sending: other lanes share them. */
     if (comm->mover != NULL &&
         (comm->mover->count_pieces(comm) > 0 || (comm->tx.zero_copy && tx_work_next(comm) != NULL)))
         tx_work_wake_lanes(comm);
@@ -229,9 +229,9 @@ static ssize_t tx_write(struct net_comm *comm, uint16_t socket, int *error)
 }
 
 /*
- * A socket that has nothing to send does not show that its connection has died in between, as when
- * the host behind it is gone. An I/O thread gets an event; without one the socket is asked now and
- * then, since that costs a system call.
+ * An idle socket does not show that its connection has died, for instance because the host is gone.
+ * An I/O thread gets an event. Without one, the error of the socket is read now and then only,
+ * since that is a system call.
  */
 static void tx_ask_idle(struct net_comm *comm, uint16_t socket)
 {
@@ -279,7 +279,7 @@ enum lane_wait tx_send(struct net_comm *comm, uint16_t socket)
         }
         if (outgoing->loaded_at == 0 && comm->link.sockets > 1)
             outgoing->loaded_at = clock_now();
-        /* Notices of arrivals come as errors of the socket do. */
+        /* Completions are reported like errors of the socket. */
         if (tx_source_writes(outgoing) && !outgoing->request->source->has_room(comm, socket))
             return LANE_FOR_ARRIVALS;
         wanted = tx_bytes_of_call(outgoing);
@@ -291,7 +291,7 @@ enum lane_wait tx_send(struct net_comm *comm, uint16_t socket)
         if (sent < 0 && (tx_source_writes(outgoing) ? error == EAGAIN || error == EWOULDBLOCK
                                                     : socket_is_full(error))) {
             if (comm->mover != NULL)
-                comm->mover->poll(comm); /* there is time, and how long copies took is accounted */
+                comm->mover->poll(comm); /* also accounts for the time of copies that have ended */
             return LANE_FOR_ROOM;
         }
         if (sent < 0 && error == ENOBUFS && comm->mover != NULL &&

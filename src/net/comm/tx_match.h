@@ -1,8 +1,8 @@
 /*
- * Which receive a send goes to. A send waits until it is paired with a posted receive, or is small
- * enough to go ahead of that on credit. Then it is opened, in an order that both sides compute
- * alike: its records are planned for forward socket 0, and its bytes are there to be cut into
- * slices. docs/protocol.md has the rules.
+ * Which receive a send goes to. A send waits until it is paired with a posted receive, or may go
+ * before that, on credit. Then it is opened, in an order that both sides compute in the same way:
+ * its records are planned for forward socket 0, and its bytes can be cut into slices.
+ * docs/protocol.md has the rules.
  */
 #ifndef TCPX_NET_COMM_TX_MATCH_H
 #define TCPX_NET_COMM_TX_MATCH_H
@@ -25,7 +25,7 @@ void tx_match_open_waiting(struct net_comm *comm);
 /* Plans a record for forward socket 0. False: it failed, and so has the comm. */
 bool tx_match_plan(struct net_comm *comm, struct net_request *request,
                    const struct wire_record *record);
-/* Whether there is room for the records of slices, besides those of sends that begin. */
+/* Whether another slice's record can be planned, with room left for sends that begin. */
 bool tx_match_can_plan_slice(const struct net_comm *comm);
 
 #endif

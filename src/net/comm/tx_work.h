@@ -13,10 +13,10 @@ struct net_request *tx_work_next(struct net_comm *comm);
 /* Wakes as many idle lanes as there are slices worth one. */
 void tx_work_wake_lanes(struct net_comm *comm);
 
-/* Whether lanes that have been woken will take all that there is. */
+/* Whether the lanes that have been woken are enough for all slices. */
 bool tx_work_is_taken(const struct net_comm *comm);
 
-/* A send begins: do large ones follow each other closely? */
+/* A send begins. Notes whether large sends follow each other closely. */
 void tx_work_begins(struct net_comm *comm, const struct net_request *request);
 
 /* So many more bytes of a send have moved; it is done when all have, and all records are sent. */

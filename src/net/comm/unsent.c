@@ -7,11 +7,11 @@ enum {
     LEAST_UNSENT = 128 << 10,
     FIRST_UNSENT = 256 << 10,
     MOST_UNSENT = 4 << 20,
-    LEAST_SAMPLE = 128 << 10, /* the time of fewer bytes says nothing about the speed */
+    LEAST_SAMPLE = 128 << 10, /* fewer bytes are too few to measure the speed */
 };
 #define UNSENT_NS 5000000u
 
-/* Without a limit the sockets only share less evenly. */
+/* On failure the sockets only share less evenly. */
 static void unsent_limit(struct net_comm *comm, unsigned socket, int bytes)
 {
     comm->tx.outgoing[socket].unsent_limit = bytes;

@@ -1,7 +1,7 @@
 /*
- * A sleeper waits for its own lanes, so that no other thread has to be woken first, and for the
- * comm's wake-up, which comes when an I/O thread has ended a request. If several threads sleep, one
- * may take the wake-up of another, which polls after a while.
+ * A sleeper polls its own lanes, so that no other thread has to be woken first, and the comm's
+ * eventfd, which an I/O thread writes when it has ended a request. If several threads sleep, one
+ * may take the wake-up of another, which then polls after 50 ms.
  */
 #include "net/comm/wait.h"
 
@@ -36,7 +36,7 @@ static unsigned wait_descriptors(struct net_comm *comm, struct pollfd *all, uint
             continue;
         if (comm->lanes[lane].wait == LANE_MORE)
             *left_ms = 0;
-        /* Zero-copy arrivals are reported as an error, which needs no event to be asked for. */
+        /* Completions of zero-copy sends are reported as an error, which is always polled. */
         if (events != 0 || wait_expects_notices(comm, lane))
             all[count++] = (struct pollfd){.fd = lane_descriptor(comm, lane),
                                            .events = wait_poll_events(events)};

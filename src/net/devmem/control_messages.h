@@ -1,7 +1,7 @@
 /*
  * Reads the control messages of one recvmsg call on a devmem socket, of either kernel, and appends
- * what they say to a scatter list and to the socket's tokens. Every answer of the kernel ends in
- * success or in an error with a text, and no page that the kernel handed out is forgotten. The
+ * what they describe to a scatter list and to the socket's tokens. Every answer of the kernel ends
+ * in success or in an error with a text, and no page that the kernel handed out is forgotten. The
  * devmem part of the transport calls it after each recvmsg.
  */
 #ifndef TCPX_NET_DEVMEM_CONTROL_MESSAGES_H

@@ -1,8 +1,8 @@
 /*
- * Turns the scatter list of a message into unpack descriptors, the fewest that tell the same. A
- * list is accepted only if it covers every byte of the message exactly once, in order, and stays
- * inside every buffer, so unpacking needs no checks. The transport calls it when a part of a
- * message has arrived.
+ * Turns the scatter list of a message into the smallest number of unpack descriptors. A list is
+ * accepted only if it covers every byte of the message exactly once, in order, and stays inside
+ * every buffer, so unpacking needs no checks. The transport calls it when a part of a message has
+ * arrived.
  */
 #ifndef TCPX_NET_DEVMEM_DESCRIPTORS_H
 #define TCPX_NET_DEVMEM_DESCRIPTORS_H

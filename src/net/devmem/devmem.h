@@ -1,7 +1,7 @@
 /*
  * Device-memory TCP, as the rooms above use it. net/link: the pool that a link's payload arrives
- * in, and its connections steered there. net/gpu: sockets that receive into a pool, with what the
- * kernel says about each read; and GPU memory that a NIC sends from.
+ * in, and its connections steered there. net/gpu: sockets that receive into a pool, the control
+ * messages of each read, and GPU memory that a NIC sends from.
  */
 #ifndef TCPX_NET_DEVMEM_DEVMEM_H
 #define TCPX_NET_DEVMEM_DEVMEM_H

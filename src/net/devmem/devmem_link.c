@@ -89,10 +89,10 @@ int devmem_link_pool(const struct net_device *device, int gpu, struct devmem_poo
 
 /* --- steering ------------------------------------------------------------------------------ */
 
-/* How long another process that changes the NIC's rules is waited for. */
+/* How long to wait for another process that changes the NIC's rules. */
 enum { PATIENCE_MS = 2000 };
 
-/* To the bytes that fill these pages in packets of this connection: each packet begins a page. */
+/* To the bytes that fill these pages with packets of this connection: each packet begins a page. */
 static void limit_window(int socket, uint64_t pages)
 {
     struct tcp_info info = {.tcpi_advmss = 0};

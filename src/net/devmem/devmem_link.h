@@ -15,9 +15,9 @@ struct devmem_link {
     unsigned count;
     unsigned joined; /* connections in the pool, also those without a rule */
     /* While connections are steered: */
-    unsigned steered;       /* so many of them have been tried */
+    unsigned steered;       /* connections that have been tried */
     unsigned queue;         /* of the next one, if it has joined already */
-    uint64_t patience_ends; /* then others that change the NIC's rules are no longer waited for */
+    uint64_t patience_ends; /* when it stops waiting for others that change the NIC's rules */
 };
 
 /*

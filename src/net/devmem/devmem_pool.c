@@ -18,7 +18,7 @@ struct devmem_pool {
     struct devmem_memory memory;
 };
 
-/* Guards the list, and `users` and `connections` of its members. */
+/* Guards the list, `users` and `connections`. Held while a pool is made: a second user waits. */
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct devmem_pool *pools;
 

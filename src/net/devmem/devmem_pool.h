@@ -1,8 +1,8 @@
 /*
- * GPU memory that payload is received into: bound to receive queues of a NIC (devmem TCP), or made
- * up by a test that has registered operations of its own (devmem_pool_ops.h). All comms of this
- * process that receive through one NIC for one GPU share a pool. And the sockets whose payload
- * arrives there, which answer alike in both cases.
+ * GPU memory that payload is received into: bound to receive queues of a NIC (devmem TCP), or
+ * simulated by a test that has registered its own operations (devmem_pool_ops.h). All comms of this
+ * process that receive through one NIC for one GPU share a pool. Also the sockets whose payload
+ * arrives there, which behave alike in both cases.
  */
 #ifndef TCPX_NET_DEVMEM_DEVMEM_POOL_H
 #define TCPX_NET_DEVMEM_DEVMEM_POOL_H
@@ -24,7 +24,7 @@ struct devmem_pool_ops;
 MUST_CHECK int devmem_pool_take(const struct net_device *device, int gpu,
                                 struct devmem_pool **pool);
 
-/* The pool of a GPU that a test has made up; an error in a library without one. */
+/* The simulated pool of a GPU; an error in a library without one. */
 MUST_CHECK int devmem_pool_take_soft(int gpu, struct devmem_pool **pool);
 
 /* What devmem_pool_take_soft() opens. Called before anything else is, by tests only. */
@@ -45,13 +45,13 @@ uint64_t devmem_page_bytes(void);
 /* The dma-buf that its fragments name. */
 uint32_t devmem_pool_id(const struct devmem_pool *pool);
 
-/* NULL: no NIC, but a test's. */
+/* NULL: a simulated pool. */
 const char *devmem_pool_interface(const struct devmem_pool *pool);
 
 /*
  * One more connection arrives in the pool of a NIC. Returns its queue, each in turn; *pages: how
- * many pages it may hold, so that all connections together leave some. devmem_pool_leave() is told
- * how many of them have ended.
+ * many pages it may hold, so that all connections together leave some. devmem_pool_leave() takes
+ * the number of connections that have ended.
  */
 unsigned devmem_pool_join(struct devmem_pool *pool, uint64_t *pages);
 void devmem_pool_leave(struct devmem_pool *pool, unsigned connections);
@@ -79,7 +79,7 @@ ssize_t devmem_socket_receive(struct devmem_socket *socket, struct msghdr *messa
 int devmem_socket_return(struct devmem_socket *socket, const struct devmem_token_range *ranges,
                          unsigned count);
 
-/* How often there was no page for bytes that had arrived; 0 of the kernel, which does not tell. */
+/* How often there was no page for bytes that had arrived. The kernel does not report it: 0. */
 uint64_t devmem_socket_starved(const struct devmem_socket *socket);
 
 #endif

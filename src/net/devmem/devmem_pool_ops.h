@@ -1,7 +1,7 @@
 /*
  * What a pool of devmem_pool.h is made of: memory that payload arrives in, and sockets whose
  * payload arrives there. devmem_queues.c has the operations over the kernel's devmem TCP. Tests
- * register others, which make up a NIC (tests/support/soft_devmem_pool.c).
+ * register others, which simulate a NIC (tests/support/soft_devmem_pool.c).
  */
 #ifndef TCPX_NET_DEVMEM_DEVMEM_POOL_OPS_H
 #define TCPX_NET_DEVMEM_DEVMEM_POOL_OPS_H
@@ -28,7 +28,7 @@ struct devmem_socket {
     void *own; /* of the operations */
 };
 
-/* One that says "optional" may be NULL. */
+/* Operations marked "optional" may be NULL. */
 struct devmem_pool_ops {
     MUST_CHECK int (*open)(struct devmem_memory *memory);
     void (*close)(struct devmem_memory *memory);

@@ -19,7 +19,7 @@
 /* UCCL_TCPX_DEVMEM_QUEUES is 64 at most; automatic is few, since each has a ring full of pages. */
 enum { MOST = 64, MOST_AUTOMATIC = 4 };
 
-/* Whole 2 MiB pages of the GPU, so that the NIC is told few and large pieces. */
+/* Whole 2 MiB pages of the GPU, so that the NIC gets few and large pieces. */
 enum { ALIGNMENT = 2 << 20 };
 
 /* What a pool has of its NIC. */
@@ -28,7 +28,7 @@ struct queues {
     unsigned ifindex;
     unsigned numbers[MOST];
     unsigned count;
-    atomic_uint next; /* any order would do: connections only have to spread over the queues */
+    atomic_uint next; /* without a lock; any order would do: it only spreads connections */
     struct nic_binding binding;
     struct nic_hash *hash; /* as it was */
 };

@@ -36,9 +36,12 @@ struct comm_gpu {
     struct rx_devmem *devmem; /* NULL: all sockets receive into host memory */
 
     struct zerocopy *zero_copy[WIRE_MOST_SOCKETS]; /* NULL: there can be none */
-    /* Read without the lock when memory is registered; both only ever change to true. */
-    atomic_bool sends_by_reference; /* the NIC reads GPU memory by itself */
-    atomic_bool stages_instead;     /* it has been found that it cannot */
+    /*
+     * Atomic, since registering reads them without the lock. Any order would do: both only change
+     * to true, and the lock guards what follows from them.
+     */
+    atomic_bool sends_by_reference; /* the sockets are set up for zero-copy sends */
+    atomic_bool stages_instead;     /* by-reference sends failed once: memory is staged */
 };
 
 #endif

@@ -10,14 +10,14 @@ bool copy_queue_add(struct net_comm *comm, const struct copy *copy, int result)
     int recorded;
 
     COMM_LOCKED(comm);
-    /* Also of one that failed: its first part may run. */
+    /* Recorded also for a copy that failed: a part of it may run. */
     if (result != TCPX_SUCCESS)
         comm_fail_copies(comm, result);
     recorded = gpu_event_record(copy->slot->event, gpu->stream);
     if (recorded != TCPX_SUCCESS) {
         comm_fail_copies(comm, recorded);
         result = recorded;
-        /* The end of a copy that runs has to be seen: once more. */
+        /* Once more: without an event the end of the copy could not be seen. */
         recorded = gpu_event_record(copy->slot->event, gpu->stream);
     }
     if (recorded != TCPX_SUCCESS) {

@@ -1,6 +1,6 @@
 /*
- * Copies between GPU memory and pinned slots, on one stream, in order. Each says by a function what
- * follows its end. A failure of the GPU is a failure of the comm.
+ * Copies between GPU memory and pinned slots, on one stream, in order. Each has a function that is
+ * called at its end. A failure of the GPU is a failure of the comm.
  */
 #ifndef TCPX_NET_GPU_COPY_QUEUE_H
 #define TCPX_NET_GPU_COPY_QUEUE_H
@@ -9,21 +9,21 @@
 
 struct copy {
     struct pinned_slot *slot;
-    struct net_request *request; /* NULL: none waits for it any more */
+    struct net_request *request; /* NULL: detached by copy_queue_disown() */
     uint64_t offset;             /* in the message */
     uint64_t bytes;
     uint64_t not_before; /* it does not count as ended: a slow stage, for tests */
-    /* It has ended, and the slot is its owner's again. */
+    /* Called when the copy has ended; the slot belongs to the called function. */
     void (*ended)(struct net_comm *comm, const struct copy *copy);
 };
 
 /* A copy whose start had this result. False: it failed, and so has the comm. */
 bool copy_queue_add(struct net_comm *comm, const struct copy *copy, int result);
 
-/* Sees which copies have ended. */
+/* Completes the copies that have ended. */
 void copy_queue_poll(struct net_comm *comm);
 
-/* None waits for the copies of this request any more; how many these are. */
+/* Detaches the copies of this request from it; returns how many. */
 unsigned copy_queue_disown(struct net_comm *comm, const struct net_request *request);
 
 /* Waits for all copies: the buffers are the caller's again afterwards. */

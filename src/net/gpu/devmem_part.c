@@ -65,7 +65,7 @@ bool devmem_part_begin(struct net_comm *comm, const struct rx_payload *payload,
 
 /* --- unpacking ----------------------------------------------------------------------------- */
 
-/* To where the GPU writes: what came without a page by a copy each, the rest by the engine. */
+/* To memory that the GPU writes: bytes without a page by a copy each, others by the engine. */
 static int part_unpack_to(struct net_comm *comm, struct unpack_engine *engine,
                           struct devmem_part *part, uint32_t count, gpu_address to)
 {
@@ -99,7 +99,7 @@ static uint8_t *part_host_place(const struct net_comm *comm, const struct devmem
                : part->request->data + part->offset + at;
 }
 
-/* One run of pages that lie side by side, as far as its place does. */
+/* Copies one run of adjacent pages, as far as its destination is contiguous. */
 static int part_copy_run_to_host(struct net_comm *comm, struct unpack_engine *engine,
                                  const struct devmem_part *part,
                                  const struct unpack_descriptor *first, uint64_t bytes)
@@ -153,7 +153,7 @@ static int part_copy_to_host(struct net_comm *comm, struct unpack_engine *engine
     return result;
 }
 
-/* 0: the CPU's business. */
+/* 0: the CPU copies it. */
 static gpu_address part_gpu_place(const struct net_comm *comm, const struct devmem_part *part)
 {
     const struct net_request *request = part->request;
@@ -162,11 +162,11 @@ static gpu_address part_gpu_place(const struct net_comm *comm, const struct devm
         return (gpu_address)(uintptr_t)request->data + part->offset;
     if (request->sink == &sink_bounce && !comm->link.no_kernels)
         return unpack_queue_where_on_gpu(comm, request, part->offset, part->bytes);
-    /* Into host memory by way of the slot: a copy for each fragment would take much longer. */
+    /* Host memory is written through the slot: one copy per fragment would take much longer. */
     return part->gathered ? part->slot->device + part_host_start(comm) : 0;
 }
 
-/* Some of its work may have begun, and its end has to be seen, by the event of the slot. */
+/* Some of its work may run: the event of the slot shows when it has ended. */
 static void part_see_end_of_failed(struct unpack_engine *engine, struct devmem_part *part)
 {
     int result = gpu_event_record(part->slot->event, unpack_stream(engine));
@@ -177,8 +177,7 @@ static void part_see_end_of_failed(struct unpack_engine *engine, struct devmem_p
     part->lost = result != TCPX_SUCCESS;
 }
 
-/* Starts the work. A failure is one of the comm, and the end of what has begun is seen all the
- * same. */
+/* Starts the work. If that fails, the comm fails; what has begun is still waited for. */
 void devmem_part_unpack(struct net_comm *comm, struct unpack_engine *engine,
                         struct devmem_part *part)
 {
@@ -214,7 +213,7 @@ static int part_query(struct unpack_engine *engine, const struct devmem_part *pa
                            : gpu_event_query(part->slot->event, done);
 }
 
-/* What cannot be asked twice is lost, and so is the GPU. */
+/* If the second query fails, the GPU is lost, and the part with it. */
 bool devmem_part_has_ended(struct net_comm *comm, struct unpack_engine *engine,
                            struct devmem_part *part)
 {
@@ -244,14 +243,14 @@ void devmem_part_wait(struct unpack_engine *engine, struct devmem_part *part, ui
 {
     int result = part_wait_once(engine, part, deadline);
 
-    if (result != TCPX_SUCCESS) /* once more: a single question may fail */
+    if (result != TCPX_SUCCESS) /* once more: a single query may fail */
         result = part_wait_once(engine, part, deadline);
     part->lost = result != TCPX_SUCCESS;
     if (part->lost)
         log_warn("an unpack did not end when its comm was closed: %s", error_text());
 }
 
-/* What the GPU may still use is not given to anyone else. */
+/* A slot that the GPU may still use is retired. */
 void devmem_part_give_slot(struct net_comm *comm, struct devmem_part *part)
 {
     if (part->lost)

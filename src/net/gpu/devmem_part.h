@@ -1,6 +1,6 @@
 /*
- * Some fragments of one slice that arrived in device memory, and their way to where they belong:
- * GPU memory, bounce memory or host memory. Bytes that arrived in ordinary memory lie in a pinned
+ * Some fragments of one slice that arrived in device memory, and how they get to their destination:
+ * GPU memory, bounce memory or host memory. Bytes that arrived in ordinary memory are in a pinned
  * slot, behind the descriptors.
  */
 #ifndef TCPX_NET_GPU_DEVMEM_PART_H
@@ -23,7 +23,7 @@ struct devmem_part {
     struct scatter_fragment fragments[DEVMEM_PART_FRAGMENTS];
     struct devmem_token_range ranges[DEVMEM_PART_FRAGMENTS];
     bool by_ticket; /* or by the slot's event */
-    bool lost;      /* the GPU cannot be asked any more, and may still use the slot */
+    bool lost;      /* the GPU does not answer any more, and may still use the slot */
     bool gathered;  /* in the slot, from where the CPU takes it */
     uint64_t ticket;
     uint64_t not_before; /* as that of a copy */
@@ -43,7 +43,7 @@ bool devmem_part_is_full(const struct net_comm *comm, const struct devmem_part *
 void devmem_part_unpack(struct net_comm *comm, struct unpack_engine *engine,
                         struct devmem_part *part);
 
-/* Asks the GPU; waits for it; and what follows the end, but for the tokens. */
+/* Queries the GPU; waits for it; and completes the part, except for its tokens. */
 bool devmem_part_has_ended(struct net_comm *comm, struct unpack_engine *engine,
                            struct devmem_part *part);
 void devmem_part_wait(struct unpack_engine *engine, struct devmem_part *part, uint64_t deadline);

@@ -18,12 +18,12 @@ struct pinned_chunk {
 };
 
 struct pinned_pool {
-    pthread_mutex_t lock; /* guards everything but the slots that are taken; the last one taken */
+    pthread_mutex_t lock; /* guards everything but slots in use; taken last */
     enum pinned_purpose purpose;
     struct gpu *gpu;
     int device;
     unsigned members;
-    unsigned most_members; /* each has one slot for sure */
+    unsigned most_members; /* each is guaranteed one slot */
     uint64_t slot_bytes;
     unsigned most;   /* slots, pinned or not yet */
     unsigned pinned; /* slots there are */
@@ -246,7 +246,7 @@ static int pinned_refuse(const struct pinned_pool *pool)
 }
 
 /*
- * With the lock. All slots are pinned now, as far as there may be: to pin memory during traffic
+ * Called with the lock. All slots that the members may need are pinned now: pinning during traffic
  * could wait for a kernel that waits for that traffic.
  */
 static int pinned_add_member(struct pinned_pool *pool, unsigned most)

@@ -1,7 +1,7 @@
 /*
  * Pinned host memory that sockets and a GPU share: slots of one size, from one bounded pool for
- * each purpose and GPU of this process, shared by all comms. A comm that joined has one slot for
- * sure, so that no other comm can stop it, and takes more while there are any.
+ * each purpose and GPU of this process, shared by all comms. Each comm that joined is guaranteed
+ * one slot, so that no other comm can stop it, and takes more while there are any.
  */
 #ifndef TCPX_NET_GPU_PINNED_POOL_H
 #define TCPX_NET_GPU_PINNED_POOL_H
@@ -34,8 +34,9 @@ struct pinned_share {
 };
 
 /*
- * At most `most` slots, one of them for sure. Bounce slots have `slot_bytes` bytes, in whole pages;
- * those of staging as the settings say. Fails in words when the pool has none left.
+ * At most `most` slots, one of them guaranteed. Bounce slots have `slot_bytes` bytes, in whole
+ * pages; the settings decide the size of staging slots. Fails if the pool has no slot left to
+ * guarantee.
  */
 MUST_CHECK int pinned_join(enum pinned_purpose purpose, int device, uint64_t slot_bytes,
                            unsigned most, struct pinned_share *share);

@@ -22,9 +22,9 @@ struct devmem_lane {
     struct devmem_part parts[PARTS];
     unsigned oldest; /* parts are used and end in turn */
     unsigned under_way;
-    bool filling;     /* the part behind those */
+    bool filling;     /* the part behind them is being filled */
     uint64_t starved; /* as the socket counts */
-    uint64_t hungry;  /* since when it has waited for bytes that were announced; 0: it does not */
+    uint64_t hungry;  /* since when it has waited for announced bytes; 0: it does not wait */
 
     /* what has come, and how */
     uint64_t device_bytes;
@@ -39,7 +39,7 @@ struct rx_devmem {
     struct devmem_pool *pool;
     uint64_t pool_bytes;
     uint64_t looked_at_pool; /* when its pages were last counted */
-    uint64_t unbind_after;   /* so many bytes; 0: not */
+    uint64_t unbind_after;   /* after so many bytes, in tests; 0: never */
     bool warned_of_exhaustion;
     bool warned_of_split; /* that payload came beside headers, or in ordinary memory */
     struct devmem_lane *lanes[WIRE_MOST_SOCKETS];
@@ -183,13 +183,13 @@ static void rx_devmem_poll_lane(struct net_comm *comm, unsigned socket)
 {
     struct devmem_lane *lane = comm->gpu->devmem->lanes[socket];
 
-    /* Tokens and reads of one socket are one thread's at a time. */
+    /* One thread at a time returns tokens of a socket and reads it. */
     while (lane->under_way > 0 &&
            devmem_part_has_ended(comm, lane->engine, &lane->parts[lane->oldest]))
         rx_devmem_end_oldest(comm, lane);
 }
 
-/* A busy lane is polled by the thread that has it. */
+/* A busy lane is polled by its owner. */
 void rx_devmem_poll(struct net_comm *comm)
 {
     if (comm->gpu->devmem == NULL)
@@ -209,7 +209,7 @@ bool rx_devmem_is_under_way(const struct net_comm *comm)
     return false;
 }
 
-/* From a NIC all payload should come in pages. */
+/* All payload from a NIC should arrive in pages. */
 static void rx_devmem_note_how_it_came(struct net_comm *comm, struct devmem_lane *lane,
                                        const struct scatter_list *scatter)
 {
@@ -270,8 +270,8 @@ static bool rx_devmem_has_starved(struct devmem_lane *lane)
 }
 
 /*
- * A NIC that has no page for a packet drops it, which looks like a bad network from here. A
- * receiver that has waited for long counts the pages.
+ * A NIC that has no page for a packet drops it, which looks like a bad network. So a receiver that
+ * has waited for long counts the pages.
  */
 void rx_devmem_watch(struct net_comm *comm)
 {
@@ -306,7 +306,7 @@ void rx_devmem_watch(struct net_comm *comm)
     }
 }
 
-/* A stream that the kernel cannot go on with is a matter of the NIC, not of the peer. */
+/* A stream that the kernel cannot continue is a problem of the NIC, not of the peer. */
 static void rx_devmem_explain(struct net_comm *comm, int error)
 {
     const char *interface = devmem_pool_interface(comm->gpu->devmem->pool);
@@ -382,7 +382,7 @@ static ssize_t rx_devmem_read(struct net_comm *comm, unsigned socket, int *error
         return -1;
     if (got < 0 && *error == EAGAIN) {
         lane->hungry = lane->hungry != 0 ? lane->hungry : clock_now();
-        /* What is here goes on: its pages may be the ones that are missing. */
+        /* Unpacking what has arrived may free the pages that are missing. */
         *wait = rx_devmem_has_starved(lane) ? LANE_SOON : LANE_FOR_INPUT;
         if (part->bytes > 0)
             rx_devmem_submit(comm, lane);

@@ -13,11 +13,11 @@
 MUST_CHECK int rx_devmem_open(struct net_comm *comm);
 void rx_devmem_close(struct net_comm *comm);
 
-/* Sees which parts have been unpacked. */
+/* Completes the parts that have been unpacked. */
 void rx_devmem_poll(struct net_comm *comm);
 bool rx_devmem_is_under_way(const struct net_comm *comm);
 
-/* Warns when the pool has run dry; costs next to nothing as long as bytes come. */
+/* Warns when the pool has no free pages. Cheap while bytes arrive. */
 void rx_devmem_watch(struct net_comm *comm);
 
 #endif

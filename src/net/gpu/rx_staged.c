@@ -12,7 +12,7 @@
 static void rx_staged_copy_ended(struct net_comm *comm, const struct copy *copy)
 {
     pinned_give(&comm->gpu->share, copy->slot);
-    /* Without a request: a stream of the caller waits for it. */
+    /* Without a request: a stream of the caller waits for the copy. */
     if (!comm->copies_failed && copy->request != NULL)
         rx_copied(comm, copy->request, copy->bytes);
 }
@@ -93,7 +93,7 @@ const struct sink_ops sink_staged = {.name = "staged",
 
 /* --- unexpected messages ------------------------------------------------------------------- */
 
-/* As far as there are slots now. */
+/* Copies as much as there are slots for now. */
 static void rx_staged_deliver(struct net_comm *comm, struct net_request *request)
 {
     struct unexpected *message = request->arrived;
@@ -135,7 +135,7 @@ int rx_staged_finish_on_stream(struct net_comm *comm, struct net_request *reques
     int result;
 
     COMM_LOCKED(comm);
-    /* Parts of a devmem socket are on streams of their own: those are waited for. */
+    /* Parts of a devmem socket run on other streams, so they are waited for here. */
     if (request->sink != &sink_staged || comm->gpu->devmem != NULL || !request->matched ||
         request->arrived != NULL || request->moved < request->bytes ||
         comm->throttle.stage == CONFIG_THROTTLE_UNPACK)

@@ -1,6 +1,6 @@
 /*
- * Sends that wait until the GPU has got to where their data is complete. Each has a stream of its
- * own, so that one that is late does not hold up the others.
+ * Sends that wait until the GPU has completed their data. Each has a stream of its own, so that a
+ * late one does not delay the others.
  */
 #ifndef TCPX_NET_GPU_SEND_GATE_H
 #define TCPX_NET_GPU_SEND_GATE_H
@@ -14,7 +14,7 @@ void send_gates_destroy(struct net_comm *comm);
 MUST_CHECK int send_gate_close(struct net_comm *comm, struct net_request *request,
                                enum net_after after, void *what);
 
-/* Asks the GPU. The comm has failed if it does not answer. */
+/* Queries the GPU. If that fails, so has the comm. */
 bool send_gate_is_open(struct net_comm *comm, struct net_request *request);
 
 /* The event of a request, which it has as long as it is not used otherwise. */

@@ -40,7 +40,7 @@ static int tx_dmabuf_check_route(const struct net_comm *comm, int socket)
     return result;
 }
 
-/* Several routes of the same length may share the connections. */
+/* Equal-cost routes may spread the connections over several NICs. */
 static int tx_dmabuf_check_routes(const struct net_comm *comm)
 {
     int result = TCPX_SUCCESS;
@@ -66,7 +66,7 @@ static int tx_dmabuf_allow(struct net_comm *comm)
     return result;
 }
 
-/* Once for a comm, when there is something that can be sent. */
+/* Once for a comm, with its first memory that can be sent by reference. */
 static int tx_dmabuf_begin(struct net_comm *comm)
 {
     int result = TCPX_SUCCESS;
@@ -83,7 +83,7 @@ static int tx_dmabuf_begin(struct net_comm *comm)
     return result;
 }
 
-/* Without the lock, since the kernel may take its time. */
+/* Called without the lock, since the kernel may take long. */
 static int tx_dmabuf_take_source(struct net_comm *comm, gpu_address address, uint64_t bytes,
                                  struct devmem_source **source)
 {
@@ -196,7 +196,7 @@ void tx_dmabuf_poll(struct net_comm *comm, unsigned socket)
     result = zerocopy_poll(sends, comm->link.forward[socket]);
     if (result != TCPX_SUCCESS)
         comm_fail(comm, result);
-    /* A connection that breaks tells all that was under way to be over, arrived or not. */
+    /* If the connection failed, the kernel reports sends as completed that did not arrive. */
     else if (zerocopy_has_completed(sends) && comm->lost_at == 0)
         tx_connection_has_failed(comm, socket);
     while (comm->result == TCPX_SUCCESS && comm->lost_at == 0 &&
@@ -223,8 +223,8 @@ static bool tx_dmabuf_may_be_in_flight(const struct net_comm *comm, unsigned soc
 }
 
 /*
- * A socket goes on sending what it was given, also after shutdown() and close(), from memory that
- * its owner may overwrite now. A connect() to nowhere discards it and resets the connection.
+ * A socket keeps sending what it was given, even after shutdown() and close(), from memory that its
+ * owner may overwrite now. A connect() to AF_UNSPEC discards it and resets the connection.
  */
 static void tx_dmabuf_reset(const struct net_comm *comm, unsigned socket)
 {
@@ -241,7 +241,7 @@ void tx_dmabuf_abort(struct net_comm *comm)
             tx_dmabuf_reset(comm, i);
 }
 
-/* Whether sockets have taken all of its records, and of its bytes those that have not arrived. */
+/* Whether the sockets have taken all records and bytes, so that the message may arrive whole. */
 static bool tx_dmabuf_may_arrive_whole(const struct net_comm *comm,
                                        const struct net_request *request)
 {
@@ -270,7 +270,7 @@ static bool tx_dmabuf_holds_part_of_whole(const struct net_comm *comm, unsigned 
     return false;
 }
 
-/* Notices that a connection has broken are notices, too: nothing is sent there any more. */
+/* Completions of a failed connection count, too: nothing more is sent there. */
 static bool tx_dmabuf_read_arrivals(struct net_comm *comm)
 {
     bool waits = false;
@@ -291,10 +291,9 @@ static bool tx_dmabuf_read_arrivals(struct net_comm *comm)
 }
 
 /*
- * A reset also discards what lies in front of it in the same socket, and that may be messages in
- * host memory whose sends are done. So the peer gets CLOSE_MS to acknowledge. A message that some
- * bytes are missing of cannot be taken for whole, whatever becomes of the others: its sockets are
- * left alone.
+ * A reset also discards earlier bytes of the same socket, which may be host-memory messages whose
+ * sends are done. So the peer gets CLOSE_MS to acknowledge. The peer cannot take a message with
+ * missing bytes for complete: its sockets are not reset.
  */
 void tx_dmabuf_close_sends(struct net_comm *comm)
 {

@@ -1,6 +1,7 @@
 /*
- * The source of a send that the NIC reads from GPU memory by itself (devmem TCP): the socket gets a
- * place in a dma-buf instead of an address, and the bytes count as sent when the peer has them.
+ * The source of a send whose bytes the NIC reads from GPU memory (devmem TCP): the socket call gets
+ * an offset in a dma-buf instead of an address. The bytes count as sent when the peer has
+ * acknowledged them.
  */
 #ifndef TCPX_NET_GPU_TX_DMABUF_H
 #define TCPX_NET_GPU_TX_DMABUF_H
@@ -11,8 +12,8 @@
 extern const struct source_ops source_dmabuf;
 
 /*
- * Memory that the NIC can read where it is. *source is NULL if that is not so, or not asked for.
- * Without the lock, since the kernel may take its time.
+ * Memory that the NIC can read in place. *source is NULL if it cannot, or if the settings do not
+ * ask for it. Called without the lock, since the kernel may take long.
  */
 MUST_CHECK int tx_dmabuf_register(struct net_comm *comm, gpu_address address, uint64_t bytes,
                                   struct devmem_source **source);

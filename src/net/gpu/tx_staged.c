@@ -17,8 +17,8 @@ static bool tx_staged_has_bytes(const struct net_request *request)
 }
 
 /*
- * The oldest opened send in GPU memory that has bytes which were not copied yet, and could be. Also
- * asks for those that need no copy whether the GPU has got to where they are complete.
+ * The oldest opened send in GPU memory with bytes that can be copied and were not yet. Also polls
+ * the gates of sends that need no copy.
  */
 static struct net_request *tx_staged_next(struct net_comm *comm)
 {

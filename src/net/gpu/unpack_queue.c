@@ -1,4 +1,4 @@
-/* Bounce memory of receives, and the descriptors that say where it is. */
+/* Bounce memory of receives, and the descriptors of its pages. */
 #include "net/gpu/unpack_queue.h"
 
 #include "base/config.h"
@@ -274,7 +274,7 @@ static uint32_t unpack_describe(const struct unpack_queue_state *state,
     return count;
 }
 
-/* The count last: whoever sees it sees the descriptors. */
+/* The count last, with release order: a kernel that sees it sees the descriptors. */
 static void unpack_publish(struct net_comm *comm, const struct net_request *request)
 {
     struct unpack_queue_state *state = comm->unpack_queue;
@@ -291,8 +291,8 @@ static void unpack_publish(struct net_comm *comm, const struct net_request *requ
 }
 
 /*
- * A slot that nothing is published in counts 0: NCCL's kernels look at the one they wait for when
- * their communicator is aborted, too, and would never come to the end of a list that is left there.
+ * Slots without a published receive count 0: when their communicator is aborted, NCCL's kernels
+ * read the slot that they wait for, and would never finish a list that is left there.
  */
 static void unpack_release(struct net_comm *comm, const struct net_request *request)
 {

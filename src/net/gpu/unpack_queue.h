@@ -1,8 +1,7 @@
 /*
- * Receives that the GPU unpacks itself. What arrives is left in bounce memory, in pages that were
- * set aside when the receive was posted; when all is there, descriptors are published in the
- * receive's slot of NCCL's unpack queue, and the pages are free again when the receive has been
- * consumed.
+ * Receives that the GPU unpacks itself. Payload is left in bounce memory, in pages that are
+ * reserved when the receive is posted. When all of it has arrived, descriptors are published in the
+ * receive's slot of NCCL's unpack queue. Consuming the receive frees the pages.
  */
 #ifndef TCPX_NET_GPU_UNPACK_QUEUE_H
 #define TCPX_NET_GPU_UNPACK_QUEUE_H
@@ -17,10 +16,10 @@ extern const struct sink_ops sink_bounce;
 MUST_CHECK int unpack_queue_open(struct net_comm *comm, int device, uint32_t largest,
                                  struct net_device_handle *handle);
 
-/* Where in bounce memory a byte of a receive goes, and how many more lie behind it in one piece. */
+/* Where in bounce memory a byte of a receive goes, and how many contiguous bytes follow it. */
 uint8_t *unpack_queue_where(const struct net_comm *comm, const struct net_request *request,
                             uint64_t offset, uint64_t *most);
-/* The same for the GPU; 0: that many bytes do not lie there in one piece. */
+/* Its address on the GPU; 0: so many bytes are not contiguous there. */
 gpu_address unpack_queue_where_on_gpu(const struct net_comm *comm,
                                       const struct net_request *request, uint64_t offset,
                                       uint64_t bytes);

@@ -1,8 +1,8 @@
 /*
  * The connecting side of a handshake. Between calls an attempt is kept in a table; the caller's
- * handle holds its number, never a pointer, since those bytes have been on a wire. A program may
- * pause between two calls for as long as it likes: if the listener has dropped a connection without
- * a hello meanwhile, the attempt connects again.
+ * handle holds its number, never a pointer, since a handle is untrusted. A program may pause
+ * between two calls for any time: if the listener has dropped a connection without a hello
+ * meanwhile, the attempt connects again.
  */
 #include "net/link/link.h"
 
@@ -148,7 +148,7 @@ static bool attempt_put_back(struct attempt *attempt)
     return place != NULL;
 }
 
-/* Ends the attempts of one owner; of all owners, but only those that are forgotten, for NULL. */
+/* Ends all attempts of one owner; NULL: forgotten attempts of all owners. */
 static void attempt_drop_all(const void *owner)
 {
     pthread_mutex_lock(&table_lock);
@@ -207,7 +207,7 @@ static int attempt_open_connection(struct attempt *attempt, struct connection *c
     return TCPX_SUCCESS;
 }
 
-/* The sockets that were asked for, or fewer; two if one of them carries no payload. */
+/* The number of sockets: as requested or fewer, but at least two if socket 0 carries no payload. */
 static int attempt_decide_sockets(struct attempt *attempt)
 {
     uint8_t least = attempt->options.framing == WIRE_SEPARATE ? 2 : 1;
@@ -407,8 +407,8 @@ static int attempt_step(struct attempt *attempt, struct net_link *link, bool *co
 }
 
 /*
- * For a listener that has dropped a silent connection whose program was only late. It has not
- * accepted this link, since it does not have all hellos.
+ * Connects again, because the listener has dropped a silent connection of a late program. It cannot
+ * have accepted this link, since it does not have all hellos.
  */
 static int attempt_begin_anew(struct attempt *attempt)
 {

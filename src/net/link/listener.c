@@ -18,14 +18,14 @@
 
 enum { MOST_HALF_OPEN = 128, ACCEPTS_PER_CALL = 64, BACKLOG = 4096 };
 
-/* Of the time between two calls of net_accept() only this much counts against a peer. */
+/* Only this much of a pause between two calls of net_accept() counts against a peer. */
 #define COUNTED_PAUSE_NS 100000000u
 
 /* A half-open connection. */
 struct hello_connection {
     struct half_open half;
     uint8_t hello[WIRE_HELLO_BYTES];
-    size_t abort_bytes; /* not 0: it is refused, and closed when it has been sent the ABORT */
+    size_t abort_bytes; /* not 0: it is refused, and closed when the ABORT has been sent */
     size_t abort_sent;
     uint8_t abort[WIRE_ABORT_BYTES];
 };

@@ -63,7 +63,7 @@ static struct pending_link *pending_links_free_place(struct pending_links *pendi
     return descriptors <= pending->most_descriptors ? unused : NULL;
 }
 
-/* The oldest link whose time is over and whose connections are not all there; NULL: none. */
+/* The oldest incomplete link whose time is over; NULL: none. */
 static struct pending_link *pending_links_oldest_late(struct pending_links *pending, uint64_t now)
 {
     struct pending_link *oldest = NULL;
@@ -78,7 +78,7 @@ static struct pending_link *pending_links_oldest_late(struct pending_links *pend
     return oldest;
 }
 
-/* Evicts links whose peers have left, and then those that are late, as long as room is missing. */
+/* Evicts links whose peers have left, then late ones, until there is room. */
 static struct pending_link *pending_links_make_room(struct pending_links *pending,
                                                     unsigned descriptors, uint64_t now)
 {

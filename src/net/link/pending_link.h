@@ -1,7 +1,7 @@
 /*
- * Links of which some connections have arrived, all with the listener's token. A pending link stays
- * while its sockets live, since a program that is late is no dead peer; pending links are bounded
- * in number and in descriptors. All times are of the clock of the listener.
+ * Links of which some connections have arrived, all with the listener's token. A pending link is
+ * kept while its sockets live, since a late program is not a dead peer; pending links are bounded
+ * in number and in descriptors. All times are of the listener's clock.
  */
 #ifndef TCPX_NET_LINK_PENDING_LINK_H
 #define TCPX_NET_LINK_PENDING_LINK_H
@@ -29,15 +29,15 @@ struct pending_links {
 void pending_links_start(struct pending_links *pending);
 
 /*
- * Adds a connection to its link. The first connection of a link begins it, with this deadline.
- * Takes the descriptor over on success; otherwise the text says why not.
+ * Adds a connection to its link. The first connection of a link begins it, with this deadline. Owns
+ * the descriptor on success; otherwise error_text() is the reason.
  */
 MUST_CHECK int pending_links_join(struct pending_links *pending,
                                   const struct net_link_options *options,
                                   const struct wire_hello *hello, int fd, uint64_t now,
                                   uint64_t deadline);
 
-/* All connections of the link are there. */
+/* Whether all connections of the link have arrived. */
 bool pending_link_is_complete(const struct pending_link *pending);
 
 /* False: its peer has left, or breaks the protocol. */

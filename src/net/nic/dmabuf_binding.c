@@ -122,7 +122,7 @@ static void bind_list_queues(const unsigned *queues, unsigned count, char *text,
     }
 }
 
-/* The refusal in words. */
+/* Writes the error text of a refused bind. */
 static int bind_refused(const struct netlink_verdict *verdict, unsigned ifindex,
                         const unsigned *queues, unsigned count)
 {
@@ -137,7 +137,7 @@ static int bind_refused(const struct netlink_verdict *verdict, unsigned ifindex,
                            count == 1 ? "" : "s", list);
 }
 
-/* The socket that asks is the one that the binding lives by. */
+/* The binding lives as long as the socket that requested it. */
 static int bind_dmabuf(uint8_t command, unsigned ifindex, const unsigned *queues, unsigned count,
                        int dmabuf, struct nic_binding *binding, int *os_error)
 {

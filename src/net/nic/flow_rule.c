@@ -57,8 +57,8 @@ bool nic_rule_to_spec(const struct nic_rule *rule, struct ethtool_rx_flow_spec *
 }
 
 /*
- * What a rule matches and where it leads counts; drivers return other fields as they like. One more
- * byte of the mask is compared: the type of service, which a rule of ours does not look at.
+ * Compares what a rule matches and its queue; drivers return arbitrary values in other fields. One
+ * more byte of the mask is compared: the type of service, which our rules ignore.
  */
 bool nic_rule_is_spec(const struct nic_rule *rule, const struct ethtool_rx_flow_spec *spec)
 {

@@ -1,6 +1,6 @@
 /*
- * One routing socket for the whole process, and a thread that only reads it: the time between the
- * message that an interface goes and its removal is short (devmem_source.c says what for).
+ * One routing socket for the whole process, and a thread that only reads it: an interface that goes
+ * down may be removed soon after (devmem_source.c has the reason).
  */
 #include "net/nic/link_watch.h"
 
@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Guards the variables below; they do not change while the thread runs. */
+/* Guards the variables below; held while the thread, which reads them, starts and ends. */
 static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned users;
 static pthread_t watcher;

@@ -223,7 +223,7 @@ static bool reading_read_error(const struct netlink_reading *reading, const stru
         return reading_end(reading, EPROTO);
     memcpy(&error, body.bytes, sizeof error);
     body = span_skip(body, sizeof error);
-    /* The rest of the request comes first, unless it was left out as we asked for. */
+    /* The rest of our request comes first, unless the kernel left it out as requested. */
     if ((head->nlmsg_flags & NLM_F_CAPPED) == 0 && error.msg.nlmsg_len > NLMSG_HDRLEN)
         body = span_skip(body, NLMSG_ALIGN((size_t)error.msg.nlmsg_len - NLMSG_HDRLEN));
     if ((head->nlmsg_flags & NLM_F_ACK_TLVS) != 0)
@@ -231,7 +231,7 @@ static bool reading_read_error(const struct netlink_reading *reading, const stru
     return reading_end_by(reading, error.error);
 }
 
-/* The end of a dump, which can have failed on its way. */
+/* The end of a dump, which may carry an error. */
 static bool reading_read_done(const struct netlink_reading *reading, const struct nlmsghdr *head,
                               struct netlink_span body)
 {
@@ -301,7 +301,7 @@ int netlink_open(int protocol, bool lasts, struct netlink *netlink)
     }
     if (error != 0)
         return error;
-    /* The explanation, and not the request once more; kernels that know neither answer as well. */
+    /* Ask for an explanation without the request; kernels that know neither still answer. */
     (void)setsockopt(netlink->fd, SOL_NETLINK, NETLINK_EXT_ACK, &on, sizeof on);
     (void)setsockopt(netlink->fd, SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof on);
     return 0;

@@ -1,7 +1,7 @@
 /*
  * Requests to the kernel by netlink: a request is built with checked bounds, and the answer is not
- * trusted. One request at a time, each answered within a second. Where the kernel refuses, it often
- * explains why in words (its "extack"); these are kept.
+ * trusted. One request at a time, each answered within a second. The text with which the kernel
+ * explains a refusal (its "extack") is kept.
  */
 #ifndef TCPX_NET_NIC_NETLINK_H
 #define TCPX_NET_NIC_NETLINK_H
@@ -24,8 +24,8 @@ struct netlink_verdict {
 };
 
 /*
- * "WHAT: Invalid argument: "the kernel's words"", and what to do where a privilege is missing. For
- * ioctls too, which have no words.
+ * "WHAT: Invalid argument: "the kernel's text"", and what to do where a privilege is missing. Also
+ * for ioctls, which have no text.
  */
 MUST_CHECK int netlink_refused(const struct netlink_verdict *verdict, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -1,8 +1,8 @@
 /*
  * What devmem TCP needs of a NIC: header split, receive queues that ordinary traffic avoids, rules
  * that steer connections to them, and device memory bound to them; also the interface of a route,
- * and the end of an interface. The transport changes NICs through it, tools only ask. Interface
- * names are those of this network namespace. Changes need CAP_NET_ADMIN.
+ * and a watch for interfaces that go down. The transport changes NICs through it, tools only query.
+ * Interface names are those of this network namespace. Changes need CAP_NET_ADMIN.
  *
  * Files outside of src/net/nic include this header only. ethtool.h, netlink.h, rule_journal.h,
  * rule_owner.h and steering_files.h are private to the folder and its tests.

@@ -36,7 +36,7 @@ static const char *steering_lock_reason(int error, char room[ERROR_REASON_BYTES]
     return error == EWOULDBLOCK ? "another process keeps it locked" : error_reason(error, room);
 }
 
-/* Once is enough: the reason is the same for all rules. */
+/* Once is enough: the reason is the same for all rules. Any memory order would do. */
 static void steering_warn_unrecorded(const char *interface, const char *path, int error)
 {
     static atomic_bool warned;

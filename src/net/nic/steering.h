@@ -9,8 +9,8 @@
 
 /*
  * Steers what arrives on this connected socket to `queue`. Never waits for another process:
- * TCPX_IN_PROGRESS while one has the journal, and the caller tries again; when the patience has
- * ended, the rule is added without a line in the journal.
+ * TCPX_IN_PROGRESS while one has the journal, and the caller tries again; after `patience_ends` the
+ * rule is added without a line in the journal.
  */
 MUST_CHECK int steering_begin(const char *interface, int socket, unsigned queue,
                               uint64_t patience_ends, struct nic_rule *rule);

@@ -1,9 +1,9 @@
 /*
- * Half-open connections: accepted, but their peers have not identified themselves. Anybody can open
- * one, so a listener keeps a bounded number of them, each for a bounded time. Both listeners,
- * net/link/listener.c and session/bootstrap_listen.c, keep theirs in such a table; what they know
- * of a connection besides stands in their own struct, whose first member is a struct half_open.
- * Nothing here waits, and nothing here closes a connection: the listener logs why it does so.
+ * Half-open connections: accepted, but not identified as peers. Anyone can open one, so a listener
+ * keeps a bounded number of them, each for a bounded time. Both listeners, net/link/listener.c and
+ * session/bootstrap_listen.c, keep theirs in such a table; what else they know of a connection is
+ * in their own struct, whose first member is a struct half_open. Nothing here waits or closes a
+ * connection: the listener logs why it does so.
  */
 #ifndef TCPX_NET_SOCKET_HALF_OPEN_H
 #define TCPX_NET_SOCKET_HALF_OPEN_H
@@ -70,7 +70,7 @@ struct half_open *half_open_excess(const struct half_open_table *table, bool gre
 
 /*
  * Advances the clock by the time since the last call, but by `most_ns` at most. A peer that has
- * spoken in time must not be dropped because this program was late to read it.
+ * sent its bytes in time must not be dropped because this program was late to read them.
  */
 void half_open_advance(struct half_open_table *table, uint64_t most_ns);
 

@@ -76,7 +76,7 @@ int socket_tune(int fd, uint64_t timeout_ms)
     return result;
 }
 
-/* TCP answers a lack of kernel memory with EAGAIN; what lies between it and the NIC need not. */
+/* TCP reports a lack of kernel memory as EAGAIN; lower layers may report other errors. */
 bool socket_is_full(int error)
 {
     return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM;

@@ -1,6 +1,6 @@
 /*
- * The handle of a listener: 128 bytes that its owner passes on to the processes that shall connect.
- * It has the address and a random token: a connection that presents the token is a peer.
+ * The handle of a listener: 128 bytes that its owner passes to the processes that will connect. It
+ * has the address and a random token: a connection that presents the token is a peer.
  */
 #ifndef TCPX_NET_WIRE_HANDLE_H
 #define TCPX_NET_WIRE_HANDLE_H
@@ -17,7 +17,7 @@ struct net_handle {
     struct sockaddr_storage address;
     uint8_t token[WIRE_TOKEN_BYTES];
     enum wire_framing framing; /* that the listener has chosen for its links */
-    uint64_t process;          /* tells listeners of one process from those of others */
+    uint64_t process;          /* identifies the process of the listener */
     /*
      * A connect that is under way, by its number; 0: none. Written by the connecting side into its
      * own copy, since a connect that is not finished is called again with the same bytes.
@@ -30,7 +30,7 @@ MUST_CHECK int net_handle_process(uint64_t *process);
 
 void net_handle_write(const struct net_handle *handle, uint8_t bytes[NET_HANDLE_BYTES]);
 
-/* Bytes that no listener of ours has made are refused in words. */
+/* Bytes that no listener of ours has written are refused with a text. */
 MUST_CHECK int net_handle_read(const uint8_t bytes[NET_HANDLE_BYTES], struct net_handle *handle);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * The codec of the wire: two packed layouts, and a table of what each record type may say. Reading
+ * The codec of the wire: two packed layouts, and a table of the fields of each record type. Reading
  * refuses everything that writing would not have produced from valid values, so that an accepted
  * hello or record, written again, is the same bytes.
  */
@@ -44,7 +44,7 @@ enum field { SOCKET = 1, SEQUENCE = 2, OFFSET = 4, LENGTH = 8, TAG = 16 };
 
 struct rule {
     const char *name; /* NULL: there is no such type */
-    unsigned roles;   /* where it may stand: the roles are bits of their own */
+    unsigned roles;   /* where it may be sent: roles are bits */
     unsigned fields;  /* enum field; the others are zero */
     uint64_t shortest;
     uint64_t longest;

@@ -1,7 +1,7 @@
 /*
- * Everything that travels between two tcpx processes, in one place: docs/protocol.md says when. All
+ * The layout of everything that two tcpx processes send; docs/protocol.md has the rules. All
  * numbers are little endian. Nothing read from a socket is used before a function here has accepted
- * it; what only the state of a comm can tell (is there such a receive?) its owner checks.
+ * it. Checks that need the state of a comm (is there such a receive?) are its owner's.
  */
 #ifndef TCPX_NET_WIRE_WIRE_H
 #define TCPX_NET_WIRE_WIRE_H
@@ -12,14 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A change that an older peer would misread is a new version; versions do not talk to each other.
- */
+/* A change that an older peer would misread is a new version; versions do not interoperate. */
 #define WIRE_MAGIC   0x58504354u /* "TCPX" */
 #define WIRE_VERSION 1
 
 /*
  * Receives are numbered modulo 2^WIRE_SEQUENCE_BITS. Tests build the library with 3 bits, so that
- * numbers wrap all the time; such a library talks only to its like.
+ * numbers wrap often; such a library works only with its like.
  */
 #ifndef WIRE_SEQUENCE_BITS
 #define WIRE_SEQUENCE_BITS 32
@@ -33,7 +32,7 @@ enum {
     WIRE_ABORT_TEXT = 200,  /* bytes of text behind an ABORT, at most */
     WIRE_LEAST_SLICE = 64,  /* the largest slice of a comm is at least this long */
     WIRE_EAGER_CHARGE = 64, /* bytes that an eager message is charged besides its length */
-    /* messages ahead of their receives, counted from the first receive that is not posted */
+    /* unexpected messages, counted from the first receive that is not posted */
     WIRE_MOST_AHEAD = WIRE_SEQUENCE_BITS >= 10 ? 256 : 1 << (WIRE_SEQUENCE_BITS - 2),
     WIRE_MOST_RECEIVES = 32, /* posted and not complete, of one comm */
 };
@@ -61,7 +60,7 @@ enum wire_match {
     WIRE_MATCH_TAG = 2,  /* the k-th message of a tag goes to the k-th receive of that tag */
 };
 
-/* Where the record of a slice stands. */
+/* Where the record of a slice is sent. */
 enum wire_framing {
     WIRE_INLINE = 1,   /* before its bytes, on the same socket */
     WIRE_SEPARATE = 2, /* on forward socket 0, while the others carry nothing but payload */
@@ -115,8 +114,8 @@ struct wire_record {
 enum wire_problem {
     WIRE_FINE,
     WIRE_NOT_TCPX,      /* another magic: another protocol, or a port scan */
-    WIRE_OTHER_VERSION, /* tcpx, but of another version; *version says which */
-    WIRE_MALFORMED,     /* a field that no tcpx would have sent; the text says which */
+    WIRE_OTHER_VERSION, /* tcpx of another version, which is *version */
+    WIRE_MALFORMED,     /* an invalid field; error_text() names it */
 };
 
 void wire_hello_write(const struct wire_hello *hello, uint8_t bytes[WIRE_HELLO_BYTES]);
@@ -131,8 +130,8 @@ MUST_CHECK enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTE
 void wire_record_write(const struct wire_record *record, uint8_t bytes[WIRE_RECORD_BYTES]);
 
 /*
- * A record that came on a socket of this role. Accepts only types that may stand there, with every
- * field that a type does not use zero, a slice that does not wrap, and lengths that can be.
+ * Reads a record of a socket of this role. Accepts only types that may be sent there, with zero in
+ * every field that the type does not use, a slice that does not wrap, and possible lengths.
  */
 MUST_CHECK enum wire_problem wire_record_read(const uint8_t bytes[WIRE_RECORD_BYTES],
                                               enum wire_role role, struct wire_record *record);
