@@ -27,8 +27,7 @@ struct fake_nic {
     atomic_flag busy;
     unsigned queues;
     bool rules_on;
-    bool chooses;  /* places of rules */
-    bool only_old; /* knows ETHTOOL_GRXFHINDIR, and not ETHTOOL_GRSSH */
+    bool chooses; /* places of rules */
     bool has_no_hash;
     int refusal; /* an errno for every change; 0: they are done */
     unsigned changes;
@@ -83,7 +82,7 @@ static int fake_hash(struct ethtool_rxfh *command, bool set)
 {
     uint8_t *transform = &command->hfunc + 1; /* newer headers have a name for it */
 
-    if (fake_nic->only_old || fake_nic->has_no_hash)
+    if (fake_nic->has_no_hash)
         return EOPNOTSUPP;
     if ((command->indir_size != 0 && command->indir_size != FAKE_ENTRIES) ||
         command->key_size != 0 || command->rss_context != 0)
@@ -96,20 +95,6 @@ static int fake_hash(struct ethtool_rxfh *command, bool set)
         memcpy(command->rss_config, fake_nic->table, sizeof fake_nic->table);
     command->indir_size = FAKE_ENTRIES;
     *transform = fake_nic->transform;
-    return 0;
-}
-
-static int fake_old_hash(struct ethtool_rxfh_indir *command, bool set)
-{
-    if (fake_nic->has_no_hash)
-        return EOPNOTSUPP;
-    if (command->size != 0 && command->size != FAKE_ENTRIES)
-        return EINVAL;
-    if (set)
-        return fake_set_table(command->ring_index, command->size);
-    if (command->size != 0)
-        memcpy(command->ring_index, fake_nic->table, sizeof fake_nic->table);
-    command->size = FAKE_ENTRIES;
     return 0;
 }
 
@@ -179,8 +164,8 @@ static int fake_rules(struct ethtool_rxnfc *command)
 
 static bool fake_changes(uint32_t command)
 {
-    return command == ETHTOOL_SRSSH || command == ETHTOOL_SRXFHINDIR ||
-           command == ETHTOOL_SRXCLSRLINS || command == ETHTOOL_SRXCLSRLDEL;
+    return command == ETHTOOL_SRSSH || command == ETHTOOL_SRXCLSRLINS ||
+           command == ETHTOOL_SRXCLSRLDEL;
 }
 
 static int fake_ethtool(void *data)
@@ -201,9 +186,6 @@ static int fake_ethtool(void *data)
     case ETHTOOL_GRSSH:
     case ETHTOOL_SRSSH:
         return fake_hash(data, command == ETHTOOL_SRSSH);
-    case ETHTOOL_GRXFHINDIR:
-    case ETHTOOL_SRXFHINDIR:
-        return fake_old_hash(data, command == ETHTOOL_SRXFHINDIR);
     case ETHTOOL_GRXCLSRLCNT:
     case ETHTOOL_GRXCLSRLALL:
     case ETHTOOL_GRXCLSRULE:

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "net/devmem/devmem_link.h"
-#include "net/nic/steering_files.h"
+#include "net/nic/rule_journal.h"
 #include "tests/support/suite.h"
 #include "tests/support/tcp_pair.h"
 
@@ -73,7 +73,7 @@ static int set_up(void **state)
     snprintf(folder, sizeof folder, "/tmp/tcpx-link-XXXXXX");
     if (mkdtemp(folder) == NULL)
         return -1;
-    steering_files_use(folder, NULL);
+    rule_journal_use(folder, NULL);
     fake_nic_reset(QUEUES);
     return tcp_pairs(backward, forward, SOCKETS) ? 0 : -1;
 }

@@ -104,7 +104,7 @@ TEST(test_hash_is_restored)
         struct nic_hash *before;
 
         fake_nic_reset(4);
-        fake_nic->only_old = round == 1;
+        fake_nic->transform = (uint8_t)round;
         keep_table();
         before = hash_avoid(avoid);
         assert_non_null(before);

@@ -62,7 +62,7 @@ SIDES_CASE(done_is_done, 2, IN_BRIEF)
 
     for (int turn = 0; turn < turns_of(200); turn++) {
         struct tcpx_session *session = open_session(me, &options);
-        bool sends = me->number == (int)(turn % 2);
+        bool sends = me->number == turn % 2;
         bool closes_first = turn % 8 < 6 ? !sends : sends; /* the receiver, mostly */
         uint64_t bytes = turn % 3 == 0 ? 24 : turn % 3 == 1 ? 5000 : 400000;
         struct tcpx_transfer *transfer;

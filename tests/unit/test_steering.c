@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "net/nic/nic.h"
 #include "net/nic/rule_journal.h"
-#include "net/nic/steering_files.h"
 #include "net/socket/socket.h"
 #include "tests/skip.h"
 #include "tests/unit/tree.h"
@@ -91,7 +90,7 @@ static int set_up(void **state)
     connect_pair(false);
     if (tree_make() != 0)
         return -1;
-    steering_files_use(tree_root, NULL);
+    rule_journal_use(tree_root, NULL);
     return 0;
 }
 
@@ -508,7 +507,7 @@ FOLDER_TEST(test_without_record)
     snprintf(below, sizeof below, "%s", tree_path("/file/no-folder"));
     assert_int_equal(rmdir(tree_path("/file")), 0);
     tree_put(tree_path("/file"), "");
-    steering_files_use(below, NULL);
+    rule_journal_use(below, NULL);
     assert_int_equal(clean(), 0);
     rule = begin(ours, 3);
     assert_int_equal(fake_nic_rules(), 1);
@@ -532,7 +531,7 @@ FOLDER_TEST(test_folder)
     char below[PATH_MAX];
 
     snprintf(below, sizeof below, "%s", tree_path("/new"));
-    steering_files_use(below, NULL);
+    rule_journal_use(below, NULL);
     assert_int_equal(clean(), 0);
     assert_int_equal(mode_of(below), -1);
     rule = begin(ours, 3);
@@ -661,10 +660,10 @@ FOLDER_TEST(test_folders_of_others)
     assert_int_equal(chmod(tree_root, 0700), 0);
     snprintf(other, sizeof other, "%s", tree_path("-link"));
     assert_int_equal(symlink(tree_root, other), 0);
-    steering_files_use(other, NULL);
+    rule_journal_use(other, NULL);
     expect_unrecorded();
     assert_int_equal(unlink(other), 0);
-    steering_files_use(tree_root, NULL);
+    rule_journal_use(tree_root, NULL);
     need_root();
     assert_int_equal(chown(tree_root, SOMEBODY, SOMEBODY), 0);
     expect_unrecorded();
@@ -723,7 +722,7 @@ static int begin_and_leave(void)
  */
 static int work_as_somebody(void)
 {
-    steering_files_use(tree_root, second);
+    rule_journal_use(tree_root, second);
     if (!become_somebody())
         return 1;
     if (clean() != 0 || mode_of(own) != -1)
@@ -776,7 +775,7 @@ FOLDER_TEST(test_setup_lock)
     assert_int_equal(read(tells[0], &byte, 1), 1);
     end(&rule);
     steering_unlock(-1);
-    steering_files_use("/proc/no-folder", NULL);
+    rule_journal_use("/proc/no-folder", NULL);
     assert_int_equal(steering_lock(FAKE_NIC), -1);
     close(tells[0]);
     close(tells[1]);

@@ -4,8 +4,8 @@
  * and a watch for interfaces that go down. The transport changes NICs through it, tools only query.
  * Interface names are those of this network namespace. Changes need CAP_NET_ADMIN.
  *
- * Files outside of src/net/nic include this header only. ethtool.h, netlink.h, rule_journal.h,
- * rule_owner.h and steering_files.h are private to the folder and its tests.
+ * Files outside of src/net/nic include this header only. ethtool.h, netlink.h and rule_journal.h
+ * are private to the folder and its tests.
  */
 #ifndef TCPX_NET_NIC_NIC_H
 #define TCPX_NET_NIC_NIC_H

@@ -15,28 +15,10 @@
 
 enum { MOST_ENTRIES = 1 << 16 };
 
-/* Both commands have a header, with the number of entries in it, and the table behind. */
-struct rss_command {
-    uint32_t get;
-    uint32_t set;
-    size_t size_at;
-    size_t head_bytes;
-};
-
-/* Old kernels and drivers have only the second. */
-static const struct rss_command rss_commands[] = {
-    {ETHTOOL_GRSSH, ETHTOOL_SRSSH, offsetof(struct ethtool_rxfh, indir_size),
-     sizeof(struct ethtool_rxfh)},
-    {ETHTOOL_GRXFHINDIR, ETHTOOL_SRXFHINDIR, offsetof(struct ethtool_rxfh_indir, size),
-     sizeof(struct ethtool_rxfh_indir)},
-};
-
 struct nic_hash {
-    const struct rss_command *command;
-    uint32_t entries;
+    struct ethtool_rxfh head; /* to read and set a table with; indir_size: its entries */
     uint32_t *before;
     uint32_t *after;
-    uint32_t head[sizeof(struct ethtool_rxfh) / sizeof(uint32_t)]; /* to set a table with */
 };
 
 /* --- plans --------------------------------------------------------------------------------- */
@@ -109,69 +91,51 @@ static bool rss_is_default(const uint32_t *table, uint32_t entries, unsigned que
 static int rss_exchange(const char *interface, const struct nic_hash *hash, uint32_t number,
                         uint32_t *table, uint32_t entries)
 {
-    size_t head_bytes = hash->command->head_bytes;
-    uint8_t *block = calloc(1, head_bytes + entries * sizeof *table);
+    struct ethtool_rxfh *block = malloc(sizeof *block + entries * sizeof *table);
     int error;
 
     if (block == NULL)
         return ENOMEM;
-    if (number == hash->command->set)
-        memcpy(block, hash->head, head_bytes);
-    memcpy(block, &number, sizeof number);
-    memcpy(block + hash->command->size_at, &entries, sizeof entries);
+    *block = hash->head;
+    block->cmd = number;
+    block->indir_size = entries;
     if (entries > 0)
-        memcpy(block + head_bytes, table, entries * sizeof *table);
+        memcpy(block->rss_config, table, entries * sizeof *table);
     error = ethtool_call(interface, block);
     if (error == 0 && entries > 0)
-        memcpy(table, block + head_bytes, entries * sizeof *table);
+        memcpy(table, block->rss_config, entries * sizeof *table);
     free(block);
     return error;
 }
 
 static int rss_set(const char *interface, const struct nic_hash *hash, uint32_t *table)
 {
-    return rss_exchange(interface, hash, hash->command->set, table, hash->entries);
-}
-
-/* Finds the command that the driver has, and the number of entries. 0, or an errno. */
-static int rss_measure(const char *interface, struct nic_hash *hash)
-{
-    struct ethtool_rxfh head;
-    int error = EOPNOTSUPP;
-
-    for (int i = 0; i < 2 && error == EOPNOTSUPP; i++) {
-        hash->command = &rss_commands[i];
-        head = (struct ethtool_rxfh){.cmd = hash->command->get};
-        error = ethtool_call(interface, &head);
-    }
-    memcpy(&hash->entries, (uint8_t *)&head + hash->command->size_at, sizeof hash->entries);
-    /* Only the table is set: the hash function and its key stay as they are. */
-    head.key_size = 0;
-    head.hfunc = 0;
-    memcpy(hash->head, &head, sizeof head);
-    if (error == 0 && hash->entries == 0)
-        return EOPNOTSUPP;
-    return error == 0 && hash->entries > MOST_ENTRIES ? EOVERFLOW : error;
+    return rss_exchange(interface, hash, ETHTOOL_SRSSH, table, hash->head.indir_size);
 }
 
 /* The table of the NIC, and room for another one. NULL: *error is the errno. */
 static struct nic_hash *rss_read(const char *interface, int *error)
 {
-    struct nic_hash measured = {0};
+    struct ethtool_rxfh head = {.cmd = ETHTOOL_GRSSH};
     struct nic_hash *hash;
 
-    *error = rss_measure(interface, &measured);
+    *error = ethtool_call(interface, &head);
+    if (*error == 0 && (head.indir_size == 0 || head.indir_size > MOST_ENTRIES))
+        *error = head.indir_size == 0 ? EOPNOTSUPP : EOVERFLOW;
     if (*error != 0)
         return NULL;
-    hash = calloc(1, sizeof *hash + sizeof *hash->before * measured.entries * 2);
+    hash = malloc(sizeof *hash + sizeof *hash->before * head.indir_size * 2);
     if (hash == NULL) {
         *error = ENOMEM;
         return NULL;
     }
-    *hash = measured;
+    /* Only the table is set: the hash function and its key stay as they are. */
+    head.key_size = 0;
+    head.hfunc = 0;
+    hash->head = head;
     hash->before = (uint32_t *)(hash + 1);
-    hash->after = hash->before + hash->entries;
-    *error = rss_exchange(interface, hash, hash->command->get, hash->before, hash->entries);
+    hash->after = hash->before + head.indir_size;
+    *error = rss_exchange(interface, hash, ETHTOOL_GRSSH, hash->before, head.indir_size);
     if (*error == 0)
         return hash;
     free(hash);
@@ -194,15 +158,16 @@ int nic_hash_avoid(const char *interface, const bool avoid[NIC_MOST_QUEUES],
     if (hash == NULL)
         return ethtool_refused(error, "%s: cannot read how its hash spreads packets over queues",
                                interface);
-    planned = rss_is_default(hash->before, hash->entries, queues, hash->after)
-                  ? rss_plan_default(hash->entries, queues, avoid, hash->after)
-                  : nic_hash_plan(hash->before, hash->entries, queues, avoid, hash->after);
+    planned = rss_is_default(hash->before, hash->head.indir_size, queues, hash->after)
+                  ? rss_plan_default(hash->head.indir_size, queues, avoid, hash->after)
+                  : nic_hash_plan(hash->before, hash->head.indir_size, queues, avoid, hash->after);
     if (!planned) {
         result = error_set(TCPX_INVALID_USAGE,
                            "%s: of its %u receive queue%s none would be left for other traffic; "
                            "'ethtool -L %s' can give it more",
                            interface, queues, queues == 1 ? "" : "s", interface);
-    } else if (memcmp(hash->before, hash->after, hash->entries * sizeof *hash->after) != 0) {
+    } else if (memcmp(hash->before, hash->after, hash->head.indir_size * sizeof *hash->after) !=
+               0) {
         error = rss_set(interface, hash, hash->after);
         has_changed = error == 0;
         if (!has_changed)
@@ -222,7 +187,7 @@ int nic_hash_avoid(const char *interface, const bool avoid[NIC_MOST_QUEUES],
  */
 static int rss_set_default(const char *interface, const struct nic_hash *now)
 {
-    int error = rss_exchange(interface, now, now->command->set, NULL, 0);
+    int error = rss_exchange(interface, now, ETHTOOL_SRSSH, NULL, 0);
 
     return error != 0 ? rss_set(interface, now, now->after) : 0;
 }
@@ -236,15 +201,15 @@ static int rss_put_back(const char *interface, struct nic_hash *now, const struc
 
     if (nic_count_queues(interface, &queues) != TCPX_SUCCESS)
         return ENODEV;
-    if (rss_is_default(now->before, now->entries, queues, now->after)) {
-        if (!rss_plan_default(now->entries, queues, still, now->after))
+    if (rss_is_default(now->before, now->head.indir_size, queues, now->after)) {
+        if (!rss_plan_default(now->head.indir_size, queues, still, now->after))
             return EINVAL;
         return any_bound ? rss_set(interface, now, now->after) : rss_set_default(interface, now);
     }
     if (before == NULL || any_bound)
         return 0;
-    if (now->entries != before->entries ||
-        memcmp(now->before, before->after, before->entries * sizeof *before->after) != 0) {
+    if (now->head.indir_size != before->head.indir_size ||
+        memcmp(now->before, before->after, before->head.indir_size * sizeof *before->after) != 0) {
         log_debug("%s: another program changed how its hash spreads packets; it stays so",
                   interface);
         return 0;
