@@ -14,13 +14,13 @@ int lane_descriptor(const struct net_comm *comm, unsigned lane);
 uint32_t lane_events(const struct net_comm *comm, unsigned lane, enum lane_wait wait);
 
 /* Its I/O thread waits for these events from now on; 0: for errors only. */
-void lane_wait_for(struct net_comm *comm, unsigned lane, uint32_t events);
+void lane_wait_for(struct net_comm *comm, unsigned number, uint32_t events);
 
 /* An I/O thread moves the lane on, if one may. */
 void lane_wake(struct net_comm *comm, unsigned lane);
 
 /* No I/O thread waits for the lane, or for any lane, any more: its connection or the comm ended. */
-void lane_unwatch(struct net_comm *comm, unsigned lane);
+void lane_unwatch(struct net_comm *comm, unsigned number);
 void lanes_unwatch(struct net_comm *comm);
 
 /* Adds all lanes to the I/O threads, or none. */
