@@ -1,4 +1,4 @@
-/* The codec of an agreement, as strict as that of net/wire/wire.h, and the comparison in words. */
+/* The codec of an agreement, as strict as that of net/wire/wire.h, and the comparison. */
 #include "session/agreement.h"
 
 #include <endian.h>

@@ -1,5 +1,5 @@
 /*
- * The one message that each side of a session sends after the greeting: what it works with, and the
+ * The one message that each side of a session sends after the greeting: its settings, and the
  * handles of its channels. The receiver compares it with its own before anything is sent.
  */
 #ifndef TCPX_SESSION_AGREEMENT_H
@@ -33,7 +33,7 @@ struct agreement {
     uint32_t channels;                    /* 1 to AGREEMENT_CHANNELS */
     uint64_t chunk_bytes;                 /* 1 to AGREEMENT_MOST_CHUNK_BYTES */
     uint32_t unpack;                      /* what this side's receives do; need not be equal */
-    uint64_t process;                     /* a random number: equal if a process talks to itself */
+    uint64_t process;                     /* random: equal if a process connects to itself */
     char host[AGREEMENT_NAME_BYTES];      /* for texts; may be "" */
     uint8_t handles[AGREEMENT_CHANNELS][AGREEMENT_HANDLE_BYTES]; /* the first `channels` */
 };

@@ -1,6 +1,6 @@
 /*
- * The connecting side of the bootstrap: tries all addresses in turn until a peer is there. Why a
- * try failed decides whether there is another one.
+ * The connecting side of the bootstrap: tries all addresses in turn until a peer answers. The
+ * reason of a failure decides whether to try again.
  */
 #include "session/bootstrap_connect.h"
 
@@ -21,9 +21,9 @@ enum { CONNECT_MS = 3000, SHORTEST_PAUSE_MS = 20, LONGEST_PAUSE_MS = 250 };
 
 enum { REASON_BYTES = 512 };
 
-/* What a failed try says about the next one. */
+/* What to do after a failed try. */
 enum outlook {
-    HOPELESS,  /* a peer is there and does not suit: every try would fail */
+    HOPELESS,  /* a peer answered and does not fit: every try would fail */
     ELSEWHERE, /* this address does not work from here, another one may */
     LATER,     /* the next try may succeed */
 };
@@ -112,7 +112,7 @@ static int bootstrap_establish(struct attempt *attempt, const struct sockaddr_st
     return error == 0 ? TCPX_SUCCESS : bootstrap_fail(attempt, error);
 }
 
-/* A peer that closes before its first byte may be another one at the next try. */
+/* The next try may reach another process than one that closes before its first byte. */
 static int bootstrap_report_closed(struct attempt *attempt, size_t have)
 {
     attempt->outlook = have == 0 ? LATER : HOPELESS;
@@ -237,7 +237,7 @@ static int bootstrap_try_address(struct attempt *attempt, const struct sockaddr_
     return result;
 }
 
-/* Of several failures, one that may pass is the one to report. */
+/* Of several failures, a temporary one is reported. */
 static void bootstrap_keep_reason(struct attempt *attempt)
 {
     snprintf(attempt->reason, sizeof attempt->reason, "%s", error_text());
@@ -265,7 +265,7 @@ static int bootstrap_try_list(const struct addrinfo *list, struct attempt *attem
     return result;
 }
 
-/* All addresses once. *again: whether it failed with what may pass. */
+/* Tries all addresses once. *again: whether a failure may be temporary. */
 static int bootstrap_try_all(const char *host, uint16_t port, struct attempt *attempt,
                              struct control **control, bool *again)
 {

@@ -5,9 +5,9 @@
 #include "session/control.h"
 
 /*
- * Tries all addresses of `host` until the deadline, with short pauses while nobody listens there
- * yet; the text then says why the last try failed. A peer of another protocol, version or secret is
- * an error at once.
+ * Tries all addresses of `host` until the deadline, with short pauses until a process listens
+ * there; the text is then the reason of the last failure. A peer of another protocol, version or
+ * secret is an error at once.
  */
 MUST_CHECK int bootstrap_connect(const char *host, uint16_t port, const char *secret_file,
                                  uint64_t deadline, struct control **control);

@@ -1,7 +1,7 @@
 /*
- * The listening side of the bootstrap. Anybody can open a connection, so newcomers are bounded in
- * number and time: when there is no place, a newcomer of the same kind is evicted at random. So a
- * flood of strangers that do not greet never evicts a newcomer that has greeted, and a peer that
+ * The listening side of the bootstrap. Anyone can connect, so half-open connections ("newcomers")
+ * are bounded in number and time: when there is no place, one of the same kind is evicted at
+ * random. So strangers that do not greet never evict a connection that has greeted, and a peer that
  * was evicted tries again.
  */
 #include "session/bootstrap_listen.h"
@@ -43,7 +43,7 @@ struct bootstrap_listener {
     struct secret *secret; /* NULL: none */
     struct half_open_table half_open;
     struct newcomer newcomers[MOST_NEWCOMERS];
-    char dropped[REASON_BYTES]; /* why the latest connection was; "": none */
+    char dropped[REASON_BYTES]; /* why the latest connection was dropped; "": none was */
 };
 
 /* *missing: whether it failed because this host has no such addresses. */
@@ -270,7 +270,7 @@ static int bootstrap_wait(struct bootstrap_listener *listener, uint64_t deadline
     }
     if (table->backoff_ends == 0)
         ready[count++] = (struct pollfd){.fd = listener->fd, .events = POLLIN};
-    else /* a connection is there, but cannot be accepted now */
+    else /* accept() failed: wait before the next try */
         deadline = deadline_earlier(deadline, deadline_after_ms(BACKOFF_PAUSE_MS));
     if (poll(ready, count, deadline_poll_ms(deadline)) < 0 && errno != EINTR)
         return error_system(errno, "poll for peers at port %u", listener->port);

@@ -16,9 +16,9 @@ MUST_CHECK int bootstrap_listen(const char *address, uint16_t port, const char *
 uint16_t bootstrap_port(const struct bootstrap_listener *listener);
 
 /*
- * Waits for one peer; each call returns one. A connection that speaks another protocol, stays
- * silent, or does not have the secret is dropped with a warning in the log and without effect on
- * others; if no peer comes, the text says why the latest one was dropped. One thread at a time.
+ * Waits for one peer; each call returns one. A connection of another protocol, without a greeting
+ * in time or without the secret is dropped with a warning in the log and without effect on others;
+ * if no peer comes, the text has the reason of the latest drop. One thread at a time.
  */
 MUST_CHECK int bootstrap_accept(struct bootstrap_listener *listener, uint64_t deadline,
                                 struct control **control);

@@ -3,12 +3,12 @@
 
 #include "base/log.h"
 
-/* Chunks of the built-in transport come in order among themselves, apart from whole messages. */
+/* Chunks of the built-in transport have a tag of their own, apart from whole messages. */
 #define CHUNK_TAG ((uint64_t)1 << 63)
 
 /*
- * Transfers that wait for their other side: beyond this many, the order in which both sides ask for
- * them begins to matter.
+ * The most transfers that wait for their other side: beyond it, the order in which the two sides
+ * post them matters.
  */
 enum { MOST_REQUESTS = 4096 };
 

@@ -11,7 +11,7 @@
 #include "plugin_host/memory.h"
 #include "plugin_host/request.h"
 
-/* Either of both. */
+/* A comm of a plugin or of the built-in transport. */
 struct channel {
     struct import_comm *plugin;
     struct net_comm *builtin;
@@ -39,7 +39,7 @@ struct channel_listener {
 MUST_CHECK int channel_listen(const struct import_plugin *plugin, const struct net_device *device,
                               int device_number, int gpu, uint8_t handle[NET_TABLE_HANDLE_BYTES],
                               struct channel_listener *listener);
-/* *there: whether the channel was made; if not, again. */
+/* *there: whether the channel was made; if not, call again. */
 MUST_CHECK int channel_accept(struct channel_listener *listener, struct channel *channel,
                               bool *there);
 MUST_CHECK int channel_connect(const struct import_plugin *plugin, const struct net_device *device,
@@ -50,7 +50,7 @@ void channel_connect_cancel(const struct import_plugin *plugin,
                             uint8_t handle[NET_TABLE_HANDLE_BYTES]);
 void channel_listener_close(struct channel_listener *listener);
 
-/* What was sent is known to have arrived, or does not matter any more. */
+/* The caller knows that what was sent has arrived, or does not need it any more. */
 void channel_close(struct channel *channel);
 
 /* --- using ----------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ void channel_close(struct channel *channel);
 /* How long a chunk may be. */
 uint64_t channel_longest(const struct channel *channel);
 
-/* Whether what arrives does so in GPU memory only. */
+/* Whether it receives into GPU memory only. */
 bool channel_is_steered(const struct channel *channel);
 
 /* Host memory of the built-in transport needs none; `memory` is then zero. */
@@ -72,11 +72,11 @@ MUST_CHECK int channel_send(struct channel *channel, void *data, uint64_t bytes,
 MUST_CHECK int channel_receive(struct channel *channel, void *data, uint64_t bytes,
                                const struct channel_memory *memory, channel_request *request);
 
-/* *bytes is IMPORT_BYTES_UNSAID where a plugin does not say it. */
+/* *bytes is IMPORT_BYTES_UNSAID where a plugin does not report it. */
 MUST_CHECK int channel_test(struct channel *channel, channel_request request, bool *done,
                             uint64_t *bytes);
 
-/* What has to be unpacked of a receive that is done; nothing, if count is 0. */
+/* The fragments of a completed receive that have to be unpacked; count 0: none. */
 MUST_CHECK int channel_received(struct channel *channel, channel_request request,
                                 struct import_received *received);
 MUST_CHECK int channel_consumed(struct channel *channel, channel_request request);

@@ -14,7 +14,7 @@
 
 /* --- both directions ------------------------------------------------------------------------ */
 
-/* Once, however often it is found to be so. */
+/* Counts a stall once, however often it is seen. */
 static void lane_count_stall(enum stall *now, enum stall reason, uint64_t *count)
 {
     *count += *now != reason;
@@ -111,7 +111,7 @@ static int begin_chunks(struct tcpx_session *session, struct direction *directio
     return TCPX_SUCCESS;
 }
 
-/* Gives the network those that are ready, in their order. */
+/* Posts the chunks that are ready, in their order. */
 static int lane_post(struct tcpx_session *session, struct lane *lane, bool sending, bool *moved)
 {
     while (lane->posted < lane->begun) {
@@ -140,8 +140,8 @@ static int lane_post(struct tcpx_session *session, struct lane *lane, bool sendi
 }
 
 /*
- * *done: whether the network has finished the oldest one that it has. A shorter receive, also one
- * of zero bytes, would leave a hole; of sends, plugins need not report the length.
+ * *done: whether the oldest posted chunk is done. A shorter receive, also one of zero bytes, would
+ * leave a hole; plugins need not report the length of sends.
  */
 static int lane_test_oldest(struct lane *lane, bool sending, bool *done)
 {
@@ -255,8 +255,8 @@ int chunks_step(struct tcpx_session *session, bool *moved)
 /* --- the end ------------------------------------------------------------------------------- */
 
 /*
- * The peer has all of a send, and only the network has not reported it yet: it will soon, and then
- * the memory is free. Whether there is none left.
+ * Sends that the peer has acknowledged, but the network has not completed: it will soon, and then
+ * the memory is free. Returns whether none is left.
  */
 static bool finish_acknowledged(struct tcpx_session *session, struct lane *lane)
 {
@@ -273,7 +273,7 @@ static bool finish_acknowledged(struct tcpx_session *session, struct lane *lane)
     return true;
 }
 
-/* What the network has, it may go on to read and write. */
+/* The network may still read and write memory of posted chunks. */
 static void lose_memories(struct lane *lane)
 {
     for (uint64_t i = lane->freed; i < lane->begun; i++) {

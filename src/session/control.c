@@ -156,7 +156,7 @@ static int control_report_end(struct control *control, size_t wanted)
         wanted);
 }
 
-/* Reads what has arrived of `count` bytes of the frame; those before them are there already. */
+/* Reads what has arrived of `count` bytes of the frame; earlier bytes are complete. */
 static int control_fill(struct control *control, uint8_t *into, size_t before, size_t count)
 {
     size_t have = control->have - before;
@@ -192,7 +192,7 @@ static int control_report_refused(const struct control *control, size_t bytes)
     return error_set(TCPX_REMOTE_ERROR, "%s refused: %s", control->peer, shown);
 }
 
-/* Reads on, and leaves the message where it is; *whole: whether all of it is there. */
+/* Reads more of the message and leaves it in place; *whole: whether it is complete. */
 static int control_read_message(struct control *control, size_t room, uint8_t *type,
                                 uint32_t *length, bool *whole)
 {
@@ -275,7 +275,7 @@ bool control_has_unsent(const struct control *control)
     return control->sent < control->queued;
 }
 
-/* If the peer has refused and closed, its reason says more than EPIPE. */
+/* If the peer has refused and closed, its text explains more than EPIPE. */
 static int control_report_unsendable(struct control *control, int error)
 {
     uint8_t type;
@@ -356,7 +356,7 @@ int control_send(struct control *control, uint8_t type, const void *payload, siz
     if (bytes > CONTROL_LARGEST)
         return error_set(TCPX_INVALID_ARGUMENT, "a message of %zu bytes, possible are %d", bytes,
                          CONTROL_LARGEST);
-    /* First what waits: that may make room in the queue. */
+    /* Flush first: that may make room in the queue. */
     result = control_flush(control);
     if (result == TCPX_SUCCESS)
         result = control_enqueue(control, type, payload, bytes);
@@ -372,7 +372,7 @@ void control_refuse(struct control *control, const char *text)
     if (fork_check() != TCPX_SUCCESS)
         return;
     text_for_peer(text, shown, sizeof shown);
-    /* A peer that has gone or does not read only misses the reason. */
+    /* A lost peer, or one that does not read, only misses the reason. */
     if (control_enqueue(control, CONTROL_REFUSED, shown, strlen(shown)) == TCPX_SUCCESS)
         (void)!control_flush(control);
 }
@@ -400,7 +400,7 @@ static bool control_has_arrived(const struct control *control)
 }
 
 /*
- * Looks every millisecond, since poll() does not report acknowledgements. It does report a
+ * Polls every millisecond, since poll() does not report acknowledgements. It does report a
  * connection that has ended (POLLHUP, POLLERR), and not a peer that has only shut down its side.
  */
 static void control_linger(struct control *control, unsigned linger_ms)

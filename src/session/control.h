@@ -42,9 +42,9 @@ MUST_CHECK int control_send(struct control *control, uint8_t type, const void *p
                             size_t bytes);
 
 /*
- * Queues a refusal and sends as much as the socket takes. The peer's control_receive() turns it
- * into an error with this text, so that a disagreement is an error on both sides. The caller closes
- * the control afterwards.
+ * Queues a refusal and sends as much as the socket takes. The peer's control_receive() fails with
+ * this text, so that a disagreement is an error on both sides. The caller closes the control
+ * afterwards.
  */
 void control_refuse(struct control *control, const char *text);
 
@@ -55,14 +55,14 @@ bool control_has_unsent(const struct control *control);
 
 /*
  * *there: whether a message was read; never waits. An end of the connection, a refusal, and a
- * payload beyond `room` are TCPX_REMOTE_ERROR in words that name the peer, again at every call.
+ * payload beyond `room` are TCPX_REMOTE_ERROR with a text that names the peer, again at every call.
  */
 MUST_CHECK int control_receive(struct control *control, uint8_t *type, void *payload, size_t room,
                                size_t *bytes, bool *there);
 
 /*
- * control_receive() that waits for a message, and sends what is queued meanwhile. When the
- * deadline (base/clock.h) has passed: TCPX_IN_PROGRESS, and the text says what was `awaited`.
+ * control_receive() that waits for a message, and sends what is queued meanwhile. When the deadline
+ * (base/clock.h) has passed: TCPX_IN_PROGRESS, and the text names what was `awaited`.
  */
 MUST_CHECK int control_await(struct control *control, const char *awaited, uint8_t *type,
                              void *payload, size_t room, size_t *bytes, uint64_t deadline);
@@ -87,7 +87,7 @@ const char *control_peer(const struct control *control);
  */
 void control_close(struct control *control, unsigned linger_ms);
 
-/* The header of a frame. What no tcpx would have sent is an error with a text. */
+/* The header of a frame. An invalid one is an error with a text. */
 void control_header_write(uint8_t type, uint32_t length, uint8_t bytes[CONTROL_HEADER_BYTES]);
 MUST_CHECK int control_header_read(const uint8_t bytes[CONTROL_HEADER_BYTES], uint8_t *type,
                                    uint32_t *length);

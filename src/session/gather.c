@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* What a descriptor can say of where it reads. */
+/* The range that a descriptor can read from. */
 static const uint64_t window_bytes = (uint64_t)1 << 32;
 
 int gather_prepare_engine(struct tcpx_session *session)
@@ -75,7 +75,7 @@ static struct unpack_list *gather_list(struct gather_batch *batch, const struct 
     return list;
 }
 
-/* From chunk->copied on, as far as it goes; returns how far. */
+/* Describes from chunk->copied on, as far as possible; returns how far. */
 static uint64_t gather_describe(struct gather_batch *batch, const struct chunk *chunk,
                                 bool gathering)
 {

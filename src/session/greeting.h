@@ -33,8 +33,8 @@ bool bootstrap_greeting_begins(const uint8_t *bytes, size_t have);
 
 /*
  * The greeting of a side that must have this role. Another version is TCPX_INVALID_USAGE, with both
- * versions; what no tcpx would have sent is TCPX_REMOTE_ERROR. The text has no subject, which the
- * caller puts before it: "speaks version 2 ...".
+ * versions; an invalid greeting is TCPX_REMOTE_ERROR. The caller puts the subject before the text:
+ * "speaks version 2 ...".
  */
 MUST_CHECK int bootstrap_greeting_read(const uint8_t bytes[BOOTSTRAP_GREETING_BYTES],
                                        enum bootstrap_role role,

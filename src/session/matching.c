@@ -22,8 +22,8 @@
 enum message { OFFER = 2, GRANT = 3, REFUSE = 4, DONE = 5, GOODBYE = 6 };
 
 enum {
-    MOST_OFFERED = 4096,   /* ours, at once; the others wait here */
-    MOST_OFFERS = 1 << 16, /* of a peer, which keeps to the limit above */
+    MOST_OFFERED = 4096,   /* of ours in flight; the others wait here */
+    MOST_OFFERS = 1 << 16, /* of a peer, which obeys the limit above */
 };
 
 static int send_message(struct tcpx_session *session, enum message message, const uint64_t *numbers,
@@ -54,7 +54,7 @@ static void keyed_add(struct keyed_row table[BUCKETS], uint64_t key, struct keye
     row->last = &added->next;
 }
 
-/* Where the oldest one of the key is linked, or NULL stands. */
+/* The link to the oldest element of the key, or the NULL at the end. */
 static struct keyed **keyed_find(struct keyed_row *row, uint64_t key)
 {
     struct keyed **at = &row->first;
@@ -64,7 +64,7 @@ static struct keyed **keyed_find(struct keyed_row *row, uint64_t key)
     return at;
 }
 
-/* The oldest one of the key; NULL: there is none. What it is a part of begins with it. */
+/* Removes the oldest element of the key; NULL: none. Its owner begins with it. */
 static void *keyed_take(struct keyed_row table[BUCKETS], uint64_t key)
 {
     struct keyed_row *row = row_of(table, key);
@@ -122,7 +122,7 @@ int matching_receive_done(struct tcpx_transfer *transfer)
     return result;
 }
 
-/* A receive has met an offer. */
+/* A receive is matched with an offer. */
 static int match_receive(struct tcpx_transfer *receive, const struct offer *offer)
 {
     struct tcpx_session *session = receive->session;
@@ -181,7 +181,7 @@ static int match_begin_send(struct tcpx_transfer *transfer)
     return TCPX_SUCCESS;
 }
 
-/* Those whose stream or event was reached, in their order: a later one never passes. */
+/* Begins transfers whose stream or event was reached, in their order: a later one never passes. */
 static int match_begin_waiting(struct tcpx_session *session, struct direction *direction,
                                bool *moved)
 {

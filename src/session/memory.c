@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* What tables before version 8 can say of a region is an int. */
+/* Tables before version 8 have an int for the length of a region. */
 static uint64_t longest_region(const struct tcpx_session *session)
 {
     return session->plugin != NULL && session->plugin->table.version < 8 ? (uint64_t)1 << 30

@@ -70,7 +70,7 @@ static int newcomer_read_greeting(struct newcomer *newcomer)
     return TCPX_SUCCESS;
 }
 
-/* A peer that gave up before anything was read from it is not handed out. */
+/* A peer that has already closed is not returned to the caller. */
 static bool newcomer_has_closed(const struct newcomer *newcomer)
 {
     uint8_t byte;
@@ -78,7 +78,7 @@ static bool newcomer_has_closed(const struct newcomer *newcomer)
     return recv(newcomer->half.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* Every newcomer that greets is greeted, so that a peer that is refused knows why. */
+/* The listener answers every greeting, so that a refused peer gets the reason. */
 static int newcomer_answer(struct newcomer *newcomer)
 {
     bool sent;

@@ -1,7 +1,7 @@
 /*
- * A newcomer: a half-open connection of the listening side of the bootstrap, whose peer has not
- * greeted yet, or not proven that it has the secret. It is moved along as far as its socket allows;
- * nothing here waits. bootstrap_listen.c has the table.
+ * A newcomer: a half-open connection of the bootstrap's listening side, which has not sent its
+ * whole greeting or its proof. Each step reads and writes as much as its socket allows; nothing
+ * here waits. bootstrap_listen.c has the table.
  */
 #ifndef TCPX_SESSION_NEWCOMER_H
 #define TCPX_SESSION_NEWCOMER_H
@@ -12,10 +12,10 @@
 #include "session/greeting.h"
 
 enum newcomer_stage {
-    NEWCOMER_GREETING, /* some of its greeting has not come yet */
-    NEWCOMER_ANSWER,   /* some of our greeting has not been sent yet */
-    NEWCOMER_PROOF,    /* its greeting was right; its proof has not come yet */
-    NEWCOMER_REFUSED,  /* its proof was wrong; some of the refusal has not been sent yet */
+    NEWCOMER_GREETING, /* its greeting is incomplete */
+    NEWCOMER_ANSWER,   /* our greeting is not sent completely */
+    NEWCOMER_PROOF,    /* its greeting was right; its proof is incomplete */
+    NEWCOMER_REFUSED,  /* its proof was wrong; the refusal is not sent completely */
     NEWCOMER_PEER,     /* it is a peer: newcomer_take() */
 };
 
@@ -29,22 +29,22 @@ struct newcomer {
     char name[SOCKET_NAME_BYTES];
 };
 
-/* Of a connection that was just entered into its place. On failure the place is free again. */
+/* For a connection that just got this place. On failure the place is free again. */
 MUST_CHECK int newcomer_start(struct newcomer *newcomer, const struct secret *secret);
 
 /*
- * Fails if it is to be closed; the text names it and says why. A newcomer that is NEWCOMER_REFUSED
- * then is closed by a later step, when the peer has been sent the reason.
+ * Fails if the connection has to be closed; the text has its name and the reason. If it is
+ * NEWCOMER_REFUSED then, a later step closes it, when the refusal has been sent.
  */
 MUST_CHECK int newcomer_step(struct newcomer *newcomer);
 
-/* Of NEWCOMER_PEER. The place is free afterwards. */
+/* Takes the control connection of a NEWCOMER_PEER. The place is free afterwards. */
 struct control *newcomer_take(struct newcomer *newcomer);
 
 /* No effect if the place is free. */
 void newcomer_close(struct newcomer *newcomer);
 
-/* What poll() has to wait for. */
+/* The events for poll(). */
 short newcomer_events(const struct newcomer *newcomer);
 
 #endif

@@ -1,7 +1,6 @@
 /*
- * How a session comes into being, once the two processes have found each other (bootstrap.h): each
- * listens on its devices, sends the other what it works with and its addresses, and then both
- * connect.
+ * Opens a session over a control connection (bootstrap.h): each side listens on its devices and
+ * sends its agreement with its addresses; then both connect.
  */
 #include "session/open.h"
 
@@ -250,8 +249,8 @@ static int opening_connect_step(struct opening *opening, unsigned channel, bool 
 }
 
 /*
- * The peer may have given up in the meantime, and has sent the reason. What the socket did not take
- * of the agreement goes on its way here: the peer cannot connect without it.
+ * The peer may have given up in the meantime, and has sent the reason. Also sends what the socket
+ * did not take of the agreement: the peer cannot connect without it.
  */
 static int opening_poll_peer(struct opening *opening)
 {
@@ -272,7 +271,7 @@ static int opening_poll_peer(struct opening *opening)
     return result;
 }
 
-/* A channel has failed; that the peer has given up is the better reason. */
+/* A channel has failed; the peer's refusal, if any, is the better reason. */
 static int opening_explain(struct opening *opening, int result)
 {
     char why[400];
@@ -335,7 +334,7 @@ static int check_chunks(struct tcpx_session *session)
     return TCPX_SUCCESS;
 }
 
-/* What has happened, and not what was configured: threads cannot always be made. */
+/* By what was started, not by the configuration: threads cannot always be started. */
 static void look_for_threads(struct tcpx_session *session)
 {
     session->has_io_threads = session->plugin == NULL &&
@@ -344,9 +343,9 @@ static void look_for_threads(struct tcpx_session *session)
 }
 
 /*
- * The thread of the session is there before the peer takes it for open, so that the peer gets a
- * failure. It waits for the lock, and reads the control connection when READY has come. Whole
- * messages move without it.
+ * Starts the worker before the peer takes the session for open, so that the peer gets a failure.
+ * The worker waits for the lock, and reads the control connection after READY. Whole messages do
+ * not need it.
  */
 static int opening_start_worker(struct tcpx_session *session)
 {

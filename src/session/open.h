@@ -4,8 +4,7 @@
 
 #include "session/session_state.h"
 
-/* With the channels and chunks that the caller wants. The peer gets the reason of a failure, too.
- */
+/* Uses the caller's channels and chunks. The peer also gets the reason of a failure. */
 MUST_CHECK int session_connect_channels(struct tcpx_session *session,
                                         const struct tcpx_session_options *options,
                                         uint64_t deadline);

@@ -19,10 +19,9 @@ struct secret;
 extern const char *const secret_libraries[];
 
 /*
- * Reads the file: 1 to SECRET_LARGEST bytes, all of which count, that nobody but its owner may
- * read. The first of `libraries` that can be loaded does the hashing; TCPX_INVALID_USAGE if there
- * is none. A path of NULL or "" is no secret: *secret is NULL then, which is allowed below where it
- * says so.
+ * Reads the file: 1 to SECRET_LARGEST bytes, all of which count, readable by its owner only. The
+ * first of `libraries` that can be loaded does the hashing; TCPX_INVALID_USAGE if there is none. A
+ * path of NULL or "" is no secret: *secret is NULL then, which is allowed below where noted.
  */
 MUST_CHECK int secret_load(const char *path, const char *const *libraries, struct secret **secret);
 

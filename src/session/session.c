@@ -142,7 +142,7 @@ static void close_channels(struct tcpx_session *session)
     }
 }
 
-/* What the GPU has begun with memory of the caller's ends before that is the caller's again. */
+/* Waits for the GPU, so that the caller may use its memory again. */
 static void session_drain(struct tcpx_session *session)
 {
     enum { PAUSE_NS = 50000 };

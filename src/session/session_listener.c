@@ -11,9 +11,9 @@
 #include <string.h>
 
 struct tcpx_session_listener {
-    pthread_mutex_t lock;
-    pthread_cond_t free; /* no thread waits for a peer */
-    bool is_taken;       /* a thread does */
+    pthread_mutex_t lock; /* guards is_taken */
+    pthread_cond_t free;  /* is_taken became false */
+    bool is_taken;        /* a thread waits for a peer and uses `bootstrap` */
     struct bootstrap_listener *bootstrap;
     struct tcpx_session_options options;
     char *plugin_path; /* copies of the caller's */
@@ -82,7 +82,7 @@ static void give_listener(struct tcpx_session_listener *listener)
     pthread_mutex_unlock(&listener->lock);
 }
 
-/* One after the other, each until its own deadline. */
+/* Threads wait one after the other, each until its own deadline. */
 static int wait_for_peer(struct tcpx_session_listener *listener, uint64_t deadline,
                          struct control **control)
 {

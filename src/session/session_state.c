@@ -45,6 +45,6 @@ void session_fail(struct tcpx_session *session, int result)
     session->failure = result;
     snprintf(session->why, sizeof session->why, "%s", error_text());
     log_tcpx("the session with %s has failed: %s", control_peer(session->control), session->why);
-    /* The peer waits for answers that do not come any more, and may not notice by itself. */
+    /* The peer may wait for answers that will not come, and not notice by itself. */
     control_refuse(session->control, session->why);
 }

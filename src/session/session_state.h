@@ -78,7 +78,7 @@ struct piece_cursor {
     uint64_t within; /* the piece */
 };
 
-/* An element of a table of matching.c: first in, first out among those of one key. */
+/* An element of a table of matching.c: a FIFO for each key. */
 struct keyed {
     struct keyed *next;
     uint64_t key;
@@ -90,7 +90,7 @@ struct keyed_row {
 };
 
 struct tcpx_transfer {
-    struct keyed keyed; /* in the table that it waits in: a send by its id, a receive by its tag */
+    struct keyed keyed; /* in the table where it waits: a send by id, a receive by tag */
     struct tcpx_session *session;
     struct tcpx_transfer *newer; /* all of the session's */
     struct tcpx_transfer *older;
@@ -110,23 +110,24 @@ struct tcpx_transfer {
 
     /* As chunks. */
     uint64_t id;  /* the sender's number */
-    bool granted; /* a send: the peer's receive is there */
+    bool granted; /* a send: the peer has posted its receive */
     struct piece_cursor cursor;
     uint64_t begun;
     uint64_t moved;
     bool acknowledged; /* a send: the peer has all of it */
 
     /* As a whole message. */
-    pthread_mutex_t lock; /* guards them and the end, for a whole one; the session's else */
+    pthread_mutex_t lock; /* of a whole message: guards these and its end */
     bool started;
     enum net_after after_kind;
     void *after_what;
-    struct tcpx_transfer *next_active; /* of those that are started and not announced */
+    struct tcpx_transfer *next_active; /* whole messages in flight */
     struct tcpx_transfer *previous_active;
-    struct net_request *request; /* NULL: not yet, or not any more */
+    struct net_request *request; /* NULL: not started, or ended */
     bool is_waited_for;          /* a thread waits for the request, and only that thread tests it */
 
-    atomic_bool ended; /* written last: result and why are there */
+    /* Written last: a reader without the lock sees result and why. Release order would do. */
+    atomic_bool ended;
     int result;
     char why[400];
 };
@@ -166,7 +167,7 @@ struct chunk {
 /* Why nothing more is begun or posted. */
 enum stall { NOT_STALLED, STALLED_BY_WINDOW, STALLED_BY_STAGING, STALLED_BY_NETWORK };
 
-/* A channel and what is under way in it: chunks freed to begun - 1, in order. */
+/* A channel and its chunks in flight: freed to begun - 1, in order. */
 struct lane {
     struct channel channel;
     struct chunk ring[LANE_CHUNKS];
@@ -189,7 +190,7 @@ struct direction {
     struct slots slots;
 };
 
-/* A send of the peer that no receive was posted for yet. */
+/* A send of the peer without a posted receive. */
 struct offer {
     struct keyed keyed;
     uint64_t id;
@@ -207,14 +208,14 @@ struct tcpx_session {
     bool has_io_threads;   /* the channels move on without calls; threads may fail to start */
     char path[512];
 
-    atomic_uint callers;    /* that wait for the lock, which the worker takes again and again */
-    pthread_mutex_t lock;   /* guards everything below */
-    pthread_cond_t changed; /* a transfer has ended */
+    atomic_uint callers;            /* wait for the lock: the worker yields; any order would do */
+    pthread_mutex_t lock;           /* guards everything below */
+    pthread_cond_t changed;         /* a transfer has ended */
     struct direction directions[2]; /* [sending] */
     struct tcpx_memory *memories;
     struct tcpx_transfer *transfers; /* the newest one */
     struct tcpx_transfer *active;    /* whole messages that are started */
-    unsigned whole_count;            /* those whose end was not announced */
+    unsigned whole_count;            /* whole messages that have not ended */
     struct control *control;
     struct unpack_engine *engine; /* NULL until it is needed */
     struct gpu_stream *order;     /* waits for callers' streams and events; NULL until needed */
@@ -240,7 +241,7 @@ struct tcpx_session {
     struct tcpx_session_statistics statistics;
 };
 
-/* For callers: the worker lets them go first. */
+/* For callers: the worker yields the lock to them. */
 void session_lock(struct tcpx_session *session);
 void session_unlock(struct tcpx_session *session);
 

@@ -1,7 +1,7 @@
 /*
- * A transfer: its pieces, what it waits for on the GPU, the rows that it stands in, and its end.
- * What moves it is in whole.c, matching.c and chunks.c. All with the session's lock, except where
- * a comment differs.
+ * A transfer: its pieces, what it waits for on the GPU, the lists that it is in, and its end.
+ * whole.c, matching.c and chunks.c move it. All functions need the session's lock, except where a
+ * comment differs.
  */
 #ifndef TCPX_SESSION_TRANSFER_H
 #define TCPX_SESSION_TRANSFER_H
@@ -17,7 +17,7 @@ MUST_CHECK int transfer_create(struct tcpx_session *session, const struct tcpx_m
 void transfer_free(struct tcpx_transfer *transfer); /* without the lock */
 void transfer_free_all(struct tcpx_session *session);
 
-/* One of the session's, which uses its memory; and no longer. */
+/* Adds it to the session, whose memory it uses; removes it. */
 void transfer_add(struct tcpx_transfer *transfer);
 void transfer_drop(struct tcpx_transfer *transfer);
 
@@ -33,11 +33,11 @@ void cursor_move(const struct tcpx_transfer *transfer, struct piece_cursor *curs
 /* A whole message: the transport has it. */
 void transfer_join_active(struct tcpx_transfer *transfer);
 
-/* It has ended; the reason is the text of the latest error. With the lock that guards the end. */
+/* Sets the result; the reason is error_text(). Called with the lock that guards the end. */
 void transfer_set_result(struct tcpx_transfer *transfer, int result);
-/* It has ended: counts that and wakes waiting threads, once. */
+/* Counts the end and wakes waiting threads, once. */
 void transfer_announce(struct tcpx_transfer *transfer);
-/* Both. */
+/* transfer_set_result() and transfer_announce(). */
 void transfer_end(struct tcpx_transfer *transfer, int result);
 
 #endif

@@ -16,7 +16,7 @@ int unpack_lane_submit(struct tcpx_session *session, struct unpack_batch *batch)
     if (result == TCPX_SUCCESS)
         result = unpack_submit(session->engine, batch->lists, batch->count, batch->written_by_nic,
                                &ticket);
-    if (result == TCPX_IN_PROGRESS) /* they are tried again with the next step */
+    if (result == TCPX_IN_PROGRESS) /* the next step tries again */
         result = TCPX_SUCCESS;
     else if (result == TCPX_SUCCESS) {
         session->statistics.unpack_launches++;
@@ -33,7 +33,7 @@ int unpack_lane_submit(struct tcpx_session *session, struct unpack_batch *batch)
     return result;
 }
 
-/* All of it must be there: a fragment that is missing would leave a hole. */
+/* All fragments must be there: a missing one would leave a hole. */
 static int check_fragments(const struct chunk *chunk, const struct import_received *received)
 {
     uint64_t bytes = 0;
@@ -67,7 +67,7 @@ static int add_to_batch(struct tcpx_session *session, struct unpack_batch *batch
     return TCPX_SUCCESS;
 }
 
-/* What has arrived: to be unpacked, scattered from its slot, or where it belongs already. */
+/* A chunk has arrived: it is unpacked, scattered from its slot, or already in place. */
 static int chunk_arrived(struct tcpx_session *session, struct lane *lane, struct chunk *chunk,
                          struct unpack_batch *batch)
 {
@@ -91,7 +91,7 @@ static int chunk_arrived(struct tcpx_session *session, struct lane *lane, struct
     return result;
 }
 
-/* What is in the slot needs the network's bounce memory no more. */
+/* A chunk in its slot does not need the network's bounce memory any more. */
 static int chunk_landed(struct tcpx_session *session, struct lane *lane, struct chunk *chunk)
 {
     bool done;

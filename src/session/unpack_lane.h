@@ -1,10 +1,10 @@
-/* What has arrived in a lane: unpacked, scattered from its slot, or where it belongs already. */
+/* Chunks that have arrived in a lane: unpacked, scattered from their slot, or already in place. */
 #ifndef TCPX_SESSION_UNPACK_LANE_H
 #define TCPX_SESSION_UNPACK_LANE_H
 
 #include "session/session_state.h"
 
-/* What has arrived in bounce memory, of several chunks. */
+/* Chunks in bounce memory that are unpacked together. */
 struct unpack_batch {
     struct unpack_list lists[GPU_UNPACK_LISTS];
     struct chunk *chunks[GPU_UNPACK_LISTS];

@@ -1,4 +1,4 @@
-/* Whole messages: started in order, and polled by the threads that ask about them. */
+/* Whole messages: started in order, and polled by the threads that test them. */
 #include "session/whole.h"
 
 #include "base/clock.h"
@@ -28,7 +28,7 @@ static int whole_start(struct tcpx_transfer *transfer)
                              : net_irecv_buffer(comm, &buffer, transfer->tag, &transfer->request);
 }
 
-/* With the session's lock: those that wait for a place, in their order. */
+/* With the session's lock: starts those that wait for a place, in their order. */
 static void whole_start_waiting(struct direction *direction, bool *moved)
 {
     struct tcpx_transfer *transfer;
@@ -107,7 +107,7 @@ static void whole_poll(struct tcpx_transfer *transfer, bool on_stream, void *str
         whole_message_ended(transfer, result, bytes);
 }
 
-/* Everything that no other thread is asking about right now. */
+/* Polls all transfers that no other thread polls right now. */
 void whole_step(struct tcpx_session *session, bool *moved)
 {
     struct tcpx_transfer *next;
@@ -149,7 +149,7 @@ void whole_test(struct tcpx_transfer *transfer, bool on_stream, void *stream)
     if (started && !transfer->ended)
         whole_poll(transfer, on_stream, stream);
     pthread_mutex_unlock(&transfer->lock);
-    /* It waits for a place that others have, or no other thread moves those on. */
+    /* It waits for a place that others hold, or no I/O thread moves those. */
     if (!started || !session->has_io_threads)
         whole_step_all(session);
 }
@@ -179,7 +179,9 @@ void whole_wait(struct tcpx_transfer *transfer, uint64_t deadline)
 
     while (!ended) {
         pthread_mutex_lock(&transfer->lock);
-        /* Without I/O threads the peer may wait for what only a look at others moves on. */
+        /*
+         * Without I/O threads, only calls move the other transfers, and the peer may wait for them.
+         */
         started = transfer->started && transfer->session->has_io_threads;
         if (started && !transfer->ended)
             whole_wait_for_message(transfer, deadline);

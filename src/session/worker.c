@@ -1,5 +1,5 @@
 /*
- * The worker spins while something moves, and sleeps on the control connection when there is
+ * The worker spins while there is progress, and sleeps on the control connection when there is
  * nothing to do.
  */
 #include "session/worker.h"
@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* With the lock, when nothing of them is under way any more. */
+/* Called with the lock, when nothing of the transfers is in flight any more. */
 static void worker_end_transfers(struct tcpx_session *session)
 {
     struct tcpx_transfer *transfer;
@@ -58,8 +58,8 @@ static bool worker_is_busy(const struct tcpx_session *session)
 }
 
 /*
- * The network has failed. That the peer has ended is the better reason, and its earlier messages
- * still count.
+ * The network has failed. If the peer has closed, that is the better reason, and its earlier
+ * messages still count.
  */
 static int worker_explain(struct tcpx_session *session, int result)
 {
