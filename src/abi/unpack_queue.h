@@ -1,6 +1,6 @@
 /*
- * NCCL's unpack queue, version 7: the memory through which a network plugin tells NCCL's kernels,
- * or any other consumer, where the bytes of a receive lie in the bounce buffer. Same bytes from
+ * NCCL's unpack queue, version 7: the memory in which a network plugin describes to NCCL's kernels,
+ * or any other consumer, where the bytes of a receive are in the bounce buffer. Same bytes from
  * NCCL 2.19 on. A transport writes it, the unpack engines and the importer of foreign plugins read
  * it; the file compiles as C, C++ and CUDA.
  */

@@ -16,7 +16,7 @@ struct allocation {
 };
 
 static struct allocation *allocations;
-static pthread_mutex_t allocations_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t allocations_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
 
 int tcpx_gpu_alloc(int gpu, uint64_t bytes, void **address)
 {

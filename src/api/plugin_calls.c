@@ -1,4 +1,4 @@
-/* The calls of the original interface, over the plugin of the process: tcpx.h says what they do. */
+/* The calls of the original interface, over the plugin of the process: tcpx.h documents them. */
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/time_limit.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What calls use from now on. A loaded plugin stays loaded, so that no call has to hold it. */
+/* All calls use it, in any thread. It stays loaded. Acquire and release order would do. */
 static _Atomic(const struct import_plugin *) current_plugin;
 
 int tcpx_load_plugin(const char *plugin_path)
@@ -116,7 +116,7 @@ int tcpx_connect_v5(int dev, void *handle, void **send_comm, void **send_dev_han
     struct import_comm *comm;
     int result;
 
-    (void)send_dev_handle; /* senders have nothing on the GPU */
+    (void)send_dev_handle; /* senders do nothing on the GPU */
     REQUIRE(handle);
     REQUIRE(send_comm);
     result = get_current_plugin(&plugin);
@@ -235,7 +235,7 @@ int tcpx_irecv(void *comm, int n, void **data, int *sizes, int *tags, void **mha
     return result;
 }
 
-/* tcpx.h: 0 where the plugin does not say it. */
+/* tcpx.h: 0 where the plugin does not report it. */
 static int as_size(uint64_t bytes)
 {
     if (bytes == IMPORT_BYTES_UNSAID)

@@ -234,7 +234,7 @@ int config_read(struct config *config)
     return result;
 }
 
-/* Guards process_config until process_config_read is set. */
+/* Guards process_config until process_config_read is set: released there, acquired by readers. */
 static pthread_mutex_t read_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct config process_config;
 static atomic_bool process_config_read;
@@ -325,7 +325,7 @@ static bool is_name(const char *name, const char *entry)
     return strncmp(name, entry, length) == 0 && entry[length] == '=';
 }
 
-/* Names with our prefix that no row has: most likely a slip of the pen. */
+/* Names with our prefix that no row has: most likely a typing error. */
 static void print_unknown(FILE *out)
 {
     static const char prefix[] = "UCCL_TCPX_";

@@ -26,9 +26,9 @@ enum config_unpack {
 /*
  * BOOL(field, name, default, sentence)
  * CHOICE(field, name, default, words in the order of the enum, sentence)
- * INTEGER(field, name, default, least, most, sentence); a default of "auto" can be said, too
- * SIZE: the same as INTEGER, in bytes, with the suffixes K, M, G, T of 1024.
- * TEXT(field, name, default, what is allowed, sentence): whoever uses it checks it
+ * INTEGER(field, name, default, least, most, sentence); the default may be "auto"
+ * SIZE: as INTEGER, in bytes, with the suffixes K, M, G, T of 1024.
+ * TEXT(field, name, default, what is allowed, sentence): its user checks it
  */
 /* clang-format off */
 #define CONFIG_TABLE(BOOL, CHOICE, INTEGER, SIZE, TEXT)                                            \

@@ -1,6 +1,6 @@
 /*
- * The text behind a failed result. Whoever decides that something is an error calls one of these
- * once, with the exact cause; callers above only pass the result on.
+ * The text behind a failed result. The function that decides that something is an error calls one
+ * of these once, with the exact cause; its callers only pass the result on.
  */
 #ifndef TCPX_BASE_ERROR_H
 #define TCPX_BASE_ERROR_H
@@ -15,7 +15,7 @@
  */
 #define error_set(result, ...) (error_keep(__VA_ARGS__), (int)(result))
 
-/* The same for a failed system call: appends the meaning of `errno_value`. */
+/* As error_set() for a failed system call: appends the meaning of `errno_value`. */
 #define error_system(errno_value, ...)                                                             \
     (error_keep_system(errno_value, __VA_ARGS__), (int)TCPX_SYSTEM_ERROR)
 

@@ -1,4 +1,4 @@
-/* Notices a fork by handlers; the one in the child makes asking cost one load. */
+/* Notices a fork by handlers; the one in the child makes fork_check() cost one load. */
 #include "base/fork.h"
 
 #include <pthread.h>
@@ -7,14 +7,16 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Any order would do: only a forked child writes it, while it has one thread. */
 static atomic_bool forked;
 
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
 static int watch_error;
 
 /*
- * Guards what is below, and is held during a fork; not while a descriptor is opened or closed,
- * since a close can take long (one of a binding ends it in the kernel). A fork waits for these.
+ * Guards the variables below, and is held during a fork; not while a descriptor is opened or
+ * closed, since a close can take long (that of a binding ends it in the kernel). A fork waits for
+ * these.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t nobody_is_busy = PTHREAD_COND_INITIALIZER;
@@ -41,7 +43,6 @@ static void in_parent(void)
 
 static void in_child(void)
 {
-    /* relaxed: a forked child starts with one thread */
     atomic_store_explicit(&forked, true, memory_order_relaxed);
     for (int fd = 0; fd < is_ours_length; fd++)
         if (is_ours[fd])

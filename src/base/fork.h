@@ -1,7 +1,8 @@
 /*
- * Threads, CUDA and connections do not survive fork(). Modules that own any of them ask here before
- * they wait for something that exists only in the parent, and say here which descriptors a child
- * must not keep: a copy in a child would hold a connection open after its owner has died.
+ * Threads, CUDA and connections do not survive fork(). Modules that own any of them call
+ * fork_check() before they wait for something that exists only in the parent, and register
+ * descriptors that a child must not keep: a copy in a child would hold a connection open after its
+ * owner has died.
  */
 #ifndef TCPX_BASE_FORK_H
 #define TCPX_BASE_FORK_H

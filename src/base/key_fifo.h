@@ -1,7 +1,7 @@
 /*
- * Elements of one size that wait under a key each: first in, first out among those of one key.
- * Every operation costs the same, however many elements and keys there are. The number of elements
- * is bounded, all memory is taken at the beginning. Its owner's lock guards it.
+ * Elements of one size, each with a key: a FIFO for each key. Every operation costs the same,
+ * however many elements and keys there are. The number of elements is bounded, and all memory is
+ * allocated at the beginning. Its owner's lock guards it.
  */
 #ifndef TCPX_BASE_KEY_FIFO_H
 #define TCPX_BASE_KEY_FIFO_H
@@ -40,7 +40,7 @@ MUST_CHECK void *key_fifo_peek(struct key_fifo *fifo, uint64_t key);
 /* Moves the oldest to `element`, or drops it if that is NULL; false: there is none. */
 bool key_fifo_pop(struct key_fifo *fifo, uint64_t key, void *element);
 
-/* To look at all of them: an element for each place below `capacity` that is in use, or NULL. */
+/* To visit all elements: the one at a place below `capacity`, or NULL. */
 MUST_CHECK const void *key_fifo_at(const struct key_fifo *fifo, uint32_t place);
 
 #endif

@@ -14,8 +14,8 @@
 enum { NCCL_LOG_WARN = 2, NCCL_LOG_INFO = 3, NCCL_LOG_TRACE = 5 };
 enum { NCCL_INIT = 0x1, NCCL_NET = 0x10 };
 
+/* Atomic, since any thread logs. Any order would do: each is read by itself. */
 atomic_bool log_enabled_kinds[LOG_KINDS];
-
 static atomic_bool to_stderr;
 static _Atomic(log_nccl_logger) nccl_logger;
 

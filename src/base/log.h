@@ -33,7 +33,7 @@ extern atomic_bool log_enabled_kinds[LOG_KINDS];
 
 static inline bool log_enabled(enum log_kind kind)
 {
-    /* relaxed: a line more or less at the moment of the switch is harmless */
+    /* relaxed: a line more or less at the time of the switch is harmless */
     return atomic_load_explicit(&log_enabled_kinds[kind], memory_order_relaxed);
 }
 

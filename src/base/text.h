@@ -19,8 +19,8 @@ size_t text_decode(const char *text, size_t left, uint32_t *character);
 size_t text_printable(const char *text, size_t length, char *out, size_t room);
 
 /*
- * The same for a text that leaves this process: "0x..." stands for every hexadecimal number of more
- * than 4 digits. Nothing is mapped at smaller addresses, so no address is left.
+ * text_printable() for a text that leaves this process: "0x..." replaces every hexadecimal number
+ * of more than 4 digits. Nothing is mapped at smaller addresses, so no address is left.
  */
 size_t text_for_peer(const char *text, char *out, size_t room);
 

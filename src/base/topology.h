@@ -15,7 +15,7 @@ struct topology {
     int mask_cpus;   /* in the affinity mask */
     int quota_cpus;  /* the least cgroup quota, rounded up; 0: there is none */
     int usable_cpus; /* the smaller of both, at least 1 */
-    int numa_nodes;  /* 1 where the kernel does not say */
+    int numa_nodes;  /* 1 where the kernel does not report it */
 };
 
 MUST_CHECK int topology_read(const char *root, struct topology *topology);

@@ -151,7 +151,7 @@ static int enter_for_others(struct gpu *gpu, struct gpu_scope *scope)
         result_;                                                                                   \
     })
 
-/* The same for giving back. */
+/* As IN_CONTEXT, to release something. */
 #define RELEASE(gpu, name, ...)                                                                    \
     do {                                                                                           \
         struct gpu_scope scope_;                                                                   \

@@ -14,22 +14,23 @@
 struct cuda_gpu {
     struct gpu base;
     cu_device device;
-    pthread_mutex_t lock;             /* guards the making of the two below */
-    _Atomic(cu_context) context;      /* NULL until device memory is first used */
-    _Atomic(cu_module) module;        /* NULL until a kernel is first launched */
+    pthread_mutex_t lock; /* guards the making of the two below */
+    /* NULL until first use. Set with release order, read without the lock with acquire order. */
+    _Atomic(cu_context) context;
+    _Atomic(cu_module) module;
     cu_function kernels[GPU_KERNELS]; /* constant once module is set */
 };
 
 /*
- * Makes the GPU's primary context current. Also lets calls through that another thread's graph
- * capture would forbid or be broken by: nothing of ours belongs in anyone's graph.
+ * Makes the GPU's primary context current. Also allows calls that another thread's graph capture
+ * would forbid or be broken by: none of our work belongs in a caller's graph.
  */
 MUST_CHECK int cuda_enter(struct cuda_gpu *gpu, struct gpu_scope *scope);
 
 /* Leaves the thread as cuda_enter() found it. */
 void cuda_leave(const struct gpu_scope *scope);
 
-/* A failure to give something back has no caller to return to: a warning. */
+/* A failed release has no caller to report to: a warning. */
 void cuda_check_release(cu_result error, const char *call);
 
 struct cuda_gpu_stream {

@@ -1,4 +1,4 @@
-/* Loading libcuda.so.1, and its errors in words. */
+/* Loading libcuda.so.1, and texts for its errors. */
 #include "gpu/cuda_driver.h"
 
 #include <dlfcn.h>

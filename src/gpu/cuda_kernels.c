@@ -29,7 +29,7 @@ static int load_kernels(struct cuda_gpu *gpu)
             return cuda_error(error, "kernel %s", kernel_name(kernel));
         }
     }
-    /* release: whoever sees the module sees its functions */
+    /* release: a thread that sees the module sees its functions */
     atomic_store_explicit(&gpu->module, module, memory_order_release);
     return TCPX_SUCCESS;
 }

@@ -1,5 +1,5 @@
 /*
- * What an address is, asked of the driver. An allocation may be one piece (cuMemAlloc,
+ * Classifies addresses with the driver. An allocation may be one piece (cuMemAlloc,
  * cuMemAllocAsync, pinned, managed) or a row of mappings in reserved address space, as PyTorch's
  * expandable segments are, so a range is walked piece by piece. No context is needed or made.
  */

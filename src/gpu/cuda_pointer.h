@@ -1,4 +1,4 @@
-/* What an address is, asked of the CUDA driver. */
+/* Classifies addresses with the CUDA driver. */
 #ifndef TCPX_GPU_CUDA_POINTER_H
 #define TCPX_GPU_CUDA_POINTER_H
 

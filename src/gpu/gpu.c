@@ -23,7 +23,7 @@ struct choice {
     char reason[1024];
 };
 
-/* Guards the making of `choice`; it never changes once `chosen` is set. */
+/* Held while `choice` is made. Readers without the lock acquire `chosen`, which is set last. */
 static pthread_mutex_t choice_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct choice choice;
 static atomic_bool chosen;
@@ -83,7 +83,7 @@ static int choice_get(const struct choice **out)
     return result;
 }
 
-/* The same, for a GPU that must be there. */
+/* As choice_get(), for a GPU that must exist. */
 static int choice_get_for(int index, const struct choice **out)
 {
     int result = choice_get(out);
@@ -327,8 +327,10 @@ enum {
     /* Of copy: what one warp copies at once, unless there is more than all warps together can. */
     SMALLEST_PIECE = 2048,
     LARGEST_PIECE = 65536,
-    /* Of unpack: more warps than work side by side, so that the slow ones hold nobody up; but few
-     * enough that each reads several descriptors at once, up to one a lane. */
+    /*
+     * Of unpack: more warps than run at once, so that slow ones delay no others; but few enough
+     * that each reads several descriptors at once, up to one a lane.
+     */
     BATCHES_PER_WARP = 8,
     LARGEST_BATCH = 32,
 };

@@ -35,7 +35,7 @@ MUST_CHECK int gpu_properties(int index, struct tcpx_gpu_properties *properties)
  */
 MUST_CHECK int gpu_of_caller(int *index);
 
-/* The same, but -1 if it has none. */
+/* As gpu_of_caller(), but -1 if it has none. */
 MUST_CHECK int gpu_of_caller_or_none(int *index);
 
 /* "cuda" or "host", and why: for people. Valid for the life of the process. */
@@ -104,8 +104,8 @@ struct gpu_pointer {
 };
 
 /*
- * What lies at [address, address + bytes). A range whose parts are of different kinds or devices,
- * or partly unmapped, is refused in words.
+ * What is at [address, address + bytes). A range whose parts are of different kinds or devices, or
+ * partly unmapped, is refused with a text.
  */
 MUST_CHECK int gpu_classify(const void *address, uint64_t bytes, struct gpu_pointer *pointer);
 

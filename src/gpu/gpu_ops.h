@@ -1,6 +1,6 @@
 /*
- * What a GPU backend implements; gpu.h says what each operation promises. gpu.c checks arguments
- * and forks before it calls, so that backends see sane, non-empty ranges only.
+ * What a GPU backend implements; gpu.h documents each operation. gpu.c checks arguments and forks
+ * before it calls, so that backends get valid, non-empty ranges only.
  */
 #ifndef TCPX_GPU_GPU_OPS_H
 #define TCPX_GPU_GPU_OPS_H
@@ -50,7 +50,7 @@ struct gpu_event {
     OPERATION(caller_stream_wait, (void *caller_stream, struct gpu_event *event), event->gpu,      \
               (caller_stream, event))
 
-/* The same with `bytes`, which are never 0 here. */
+/* As GPU_FORWARDED, with `bytes`, which are never 0 here. */
 #define GPU_COPIES(OPERATION)                                                                      \
     OPERATION(copy_to_device,                                                                      \
               (struct gpu_stream *stream, gpu_address to, const void *from, uint64_t bytes),       \

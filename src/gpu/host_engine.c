@@ -33,7 +33,7 @@ struct host_stream {
     struct queue operations;
     struct failure failure; /* the first; what comes after it in the stream is not run */
     uint64_t delay_us;
-    bool closing; /* its owner has let go; the engine frees it once it is empty */
+    bool closing; /* its owner has released it; the engine frees it once it is empty */
 };
 
 /* Guards everything in this file: the list of streams, and all fields of streams and events. */
@@ -131,7 +131,7 @@ static void pass_record(struct host_stream *stream, const struct host_operation 
     drop_event(event);
 }
 
-/* Work that waited for something that failed has nothing right to work on. */
+/* Work behind a failed event fails, too: its input is not valid. */
 static void pass_wait(struct host_stream *stream, const struct host_operation *operation)
 {
     struct host_event *event = operation->event.event;
@@ -255,7 +255,7 @@ static void *host_engine(void *unused)
     return NULL;
 }
 
-/* Detached: it ends by itself with the last stream, and nobody has to wait for that. */
+/* Detached: it ends with the last stream, and no thread has to join it. */
 static int start_engine(void)
 {
     pthread_attr_t attributes;

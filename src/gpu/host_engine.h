@@ -55,8 +55,8 @@ MUST_CHECK int host_event_query(struct gpu_event *event, bool *done);
 MUST_CHECK int host_stream_wait(struct gpu_stream *stream, struct gpu_event *event);
 
 /*
- * For a stand-in of a kernel that runs as long as it likes: from hold on the event is recorded, and
- * it is reached when host_event_reach() says so.
+ * For a test's kernel of any duration: host_event_hold() records the event, and host_event_reach()
+ * reaches it.
  */
 void host_event_hold(struct gpu_event *event);
 void host_event_reach(struct gpu_event *event);

@@ -28,7 +28,7 @@ void host_memory_release(void);
  */
 void *host_memory_resolve(gpu_address address, uint64_t bytes);
 
-/* The same for `what`, which fails with TCPX_CUDA_ERROR and this text where it is NULL. */
+/* As host_memory_resolve(), but NULL comes with TCPX_CUDA_ERROR and a text that names `what`. */
 void *host_memory_use(const char *what, gpu_address address, uint64_t bytes);
 
 /* Whether host pages [address, address + bytes) are registered. Between hold and release. */

@@ -1,7 +1,7 @@
 /*
- * What the kernels compute, said once for both sides: unpack_kernels.cu runs on the GPU,
- * kernel_twins.c is the same in C for the emulated GPU and the reference that GPU results are
- * compared with. Both read this header, so it keeps to what C and CUDA C++ share.
+ * What the kernels compute, for both sides: unpack_kernels.cu runs on the GPU, kernel_twins.c is
+ * the same in C for the emulated GPU and the reference that GPU results are compared with. Both
+ * read this header, so it keeps to what C and CUDA C++ share.
  */
 #ifndef TCPX_GPU_KERNELS_H
 #define TCPX_GPU_KERNELS_H

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* also guards their lists */
+static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* guards these and the lists */
 static unsigned contexts;
 static struct plugin_context shared_context; /* of tables before version 11 */
 static bool shared_is_used;
@@ -47,7 +47,7 @@ static int listen_for_nccl(struct plugin_comm *listener, int number, bool can_un
     const struct net_device *device;
     int result = plugin_device(number, &device);
 
-    /* NCCL's kernels spin until what they wait for is received. */
+    /* NCCL's kernels spin until their bytes are received. */
     options.no_kernels = true;
     /*
      * Payload in a pool of GPU memory is for kernels that unpack it. To bring it to its place
@@ -56,8 +56,8 @@ static int listen_for_nccl(struct plugin_comm *listener, int number, bool can_un
     if (!plugin_unpacks() || !can_unpack)
         options.framing = WIRE_INLINE;
     /*
-     * NCCL receives into memory of the GPU that is current in the thread that listens. Without one,
-     * as where it only wants to talk, it would be a guess.
+     * NCCL receives into memory of the GPU that is current in the listening thread. Without one, as
+     * for its bootstrap, the GPU is not known.
      */
     else if (result == TCPX_SUCCESS && gpu_of_caller_or_none(&options.gpu) != TCPX_SUCCESS)
         options.gpu = -1;
@@ -155,7 +155,8 @@ int plugin_accept(void *raw_listener, void **out, struct net_device_handle **on_
     *out = NULL;
     if (result == TCPX_SUCCESS && accepted)
         result = make_comm(listener->context, &link, NET_RECEIVER, &comm);
-    /* Without a place for the queue's address, as in NCCL's bootstrap, no kernel will look at it.
+    /*
+     * Without a place for the queue's address, as in NCCL's bootstrap, no kernel reads the queue.
      */
     if (result == TCPX_SUCCESS && accepted && plugin_unpacks() && on_gpu != NULL && *on_gpu != NULL)
         result = open_unpack_queue(comm, *on_gpu);

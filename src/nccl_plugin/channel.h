@@ -31,9 +31,9 @@ int plugin_init(log_nccl_logger logger, void **out);
 int plugin_finalize(void *raw_context);
 
 /*
- * A NULL context is the one that never ends. *out: a comm, or NULL for "not yet".
- * `can_unpack`: the table's accept has a place for what kernels that unpack need. A sender has
- * nothing to do on the GPU: connect leaves `on_gpu` as it is.
+ * A NULL context is the one that never ends. *out: a comm, or NULL for "not yet". `can_unpack`: the
+ * table's accept can return what unpacking kernels need. A sender does nothing on the GPU: connect
+ * leaves `on_gpu` as it is.
  */
 int plugin_listen(void *raw_context, int number, bool can_unpack, void *handle, void **out);
 int plugin_connect(void *raw_context, int number, void *handle, void **out,

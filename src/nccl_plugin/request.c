@@ -1,4 +1,4 @@
-/* Memory, sends and receives, as NCCL's threads ask for them. */
+/* Memory, sends and receives of NCCL's threads. */
 #include "nccl_plugin/request.h"
 
 #include "nccl_plugin/channel.h"

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <strings.h>
 
+/* Guards the start; what is below does not change afterwards. */
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool started;
 static struct net_device devices[NET_DEVICES_MOST];

@@ -10,7 +10,7 @@
 #include "base/config.h"
 #include "net/link/link.h"
 
-/* Before the first start: in mode unpack, whatever the environment says, for callers who unpack. */
+/* Before the first start: mode unpack, whatever the environment sets, for callers that unpack. */
 void plugin_unpack_always(void);
 
 /* Reads the environment and looks for devices, once; after a failure the next call tries again. */
@@ -24,13 +24,13 @@ bool plugin_unpacks(void);
 int plugin_devices(int *count);
 int plugin_properties(int number, struct net_properties_v12 *properties);
 
-/* Fails in words for a number that is none of ours. */
+/* Fails with a text for a number that is not a device. */
 MUST_CHECK int plugin_device(int number, const struct net_device **device);
 
 /* Constant since the start, since connect is called many times until it is done. */
 struct net_link_options plugin_link_options(const void *owner);
 
-/* The last thing of every call of NCCL: a failure gets its line in NCCL's log. */
+/* Ends every call of NCCL: a failure gets its line in NCCL's log. */
 int plugin_answer(const char *call, int result);
 
 #endif

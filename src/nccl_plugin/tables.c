@@ -1,8 +1,8 @@
 /*
  * The tables that NCCL looks for, versions 6 to 12. The calls of this folder have the newest
- * arguments and stand in the newest tables as they are; the functions here adapt the arguments of
- * older versions. The tables are not constant: whether NCCL has to call irecv_consumed is known
- * only when the first init has read the environment.
+ * arguments and are in the newest tables unchanged; the functions here adapt the arguments of older
+ * versions. The tables are not constant: whether NCCL has to call irecv_consumed is known only when
+ * the first init has read the environment.
  */
 #include "nccl_plugin/tables.h"
 
@@ -165,7 +165,7 @@ static int irecv_v9(void *receiver, int count, void **data, size_t *bytes, int *
     return plugin_irecv(receiver, count, data, bytes, tags, memory, NULL, request);
 }
 
-/* What test() calls done is visible to the GPU already. */
+/* What test() reports as done is already visible to the GPU. */
 static int iflush(void *receiver, int count, void **data, int *bytes, void **memory, void **request)
 {
     (void)receiver;
@@ -246,8 +246,8 @@ EXPORTED struct net_table ncclNetPlugin_v12 = {
 };
 
 /*
- * Where irecv_consumed is there, NCCL calls it for every receive, which is worth it only when its
- * kernels unpack. Written once, before any comm exists that a thread of NCCL could be looking for.
+ * If irecv_consumed is there, NCCL calls it for every receive, which is needed only when its
+ * kernels unpack. Written once, before any comm exists that a thread of NCCL could use.
  */
 static void fill_in_consumed(void)
 {

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* One call: what it is given, and what came of it. */
+/* One call: its arguments and its results. */
 struct call {
     const char *name;
     const struct import_plugin *plugin;
@@ -75,7 +75,7 @@ static int make_with_gpu(struct call *call)
     return result;
 }
 
-/* With the lock. False: its caller has given up, and the helper ends. */
+/* With the lock. False: its caller has given up, so the helper ends. */
 static bool return_call(struct helper *helper, int result)
 {
     struct call *call = helper->call;
@@ -161,7 +161,7 @@ static void wait_for_return(struct helper *helper, const struct call *call, uint
         pthread_cond_timedwait(&helper->changed, &helpers_lock, &until);
 }
 
-/* In the calling thread, also where no helper can be started. */
+/* Makes the call in this thread, also where no helper can be started. */
 static int make_here(struct call *call)
 {
     struct import_guard guard;
@@ -205,7 +205,7 @@ static int make_in_helper(struct call *call, uint64_t timeout_ms, bool *lost)
     return result;
 }
 
-/* Nothing of our own transport hangs. */
+/* Calls of our own transport never hang. */
 static int make_call(struct call *call, bool *lost)
 {
     const struct config *config;

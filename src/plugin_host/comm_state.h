@@ -8,8 +8,8 @@
 #include <pthread.h>
 
 /*
- * Many more places than requests in flight: a late thread that asks about a request that has ended
- * must not find another one in its place.
+ * Many more places than requests in flight: a late thread that tests a request that has ended must
+ * not find another one in its place.
  */
 enum { REQUEST_PLACES = 64 * IMPORT_REQUESTS };
 
@@ -52,7 +52,7 @@ struct import_comm {
 
     /* Constant: the unpack queue, if there is one; NULL also if we cannot reach it. */
     bool consumes; /* receives have to be reported to the plugin as consumed */
-    bool steered;  /* what arrives does so in GPU memory only */
+    bool steered;  /* receives into GPU memory only */
     struct gpu *gpu;
     struct net_device_handle on_gpu;
     const struct unpack_queue *queue;
@@ -68,7 +68,7 @@ struct import_comm {
     uint64_t freed;    /* gone */
     struct import_memory *memories;
     struct host_receive *host_receive; /* NULL until it is needed */
-    bool is_lost;                      /* a call with it has not returned: it is the plugin's */
+    bool is_lost;                      /* a call with it has not returned: the plugin owns it */
     uint64_t last_send;                /* when one was last done */
     int failure;                       /* the result of all requests from now on */
     char why[400];

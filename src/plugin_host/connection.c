@@ -200,7 +200,7 @@ struct attempt {
     uint8_t handle[NET_TABLE_HANDLE_BYTES];
 };
 
-static pthread_mutex_t attempts_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t attempts_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
 static struct attempt *attempts;
 
 static struct attempt *find_attempt(const struct import_plugin *plugin, const uint8_t *handle)

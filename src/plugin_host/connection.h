@@ -1,4 +1,4 @@
-/* How comms of a plugin come into being: listen and accept on one side, connect on the other. */
+/* Makes the comms of a plugin: listen and accept on one side, connect on the other. */
 #ifndef TCPX_PLUGIN_HOST_CONNECTION_H
 #define TCPX_PLUGIN_HOST_CONNECTION_H
 
@@ -24,7 +24,7 @@ MUST_CHECK int import_comm_connect(const struct import_plugin *plugin, int devic
                                    const uint8_t handle[NET_TABLE_HANDLE_BYTES],
                                    struct import_comm **comm);
 
-/* There will be no further call for this attempt. */
+/* The caller will not call again for this attempt. */
 void import_comm_connect_forget(const struct import_plugin *plugin,
                                 const uint8_t handle[NET_TABLE_HANDLE_BYTES]);
 

@@ -15,7 +15,7 @@
 #if __has_include(<execinfo.h>)
 #include <execinfo.h>
 #else
-/* Without a way to look at the stack, no call of exit() is known to be a plugin's. */
+/* Without backtrace() no call of exit() can be attributed to a plugin. */
 static int backtrace(void **frames, int most)
 {
     (void)frames;
@@ -58,7 +58,7 @@ static const char *plugin_on_stack(void)
     return NULL;
 }
 
-/* In the thread that has called exit(). Another one may hold the lock for ever. */
+/* Called in the thread that called exit(). Another one may hold the lock for ever. */
 static void report_plugin_exit(void)
 {
     char text[EXIT_WATCH_TEXT] = "";

@@ -1,4 +1,4 @@
-/* Connections that outlive their comm: held.h says why. */
+/* Connections that outlive their comm: held.h has the reason. */
 #include "plugin_host/held.h"
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* Receives into host memory through other memory: host_receive.h says why. */
+/* Receives into host memory through other memory: host_receive.h has the reason. */
 #include "plugin_host/host_receive.h"
 
 #include "base/clock.h"
@@ -168,7 +168,7 @@ int host_receive_place(struct import_comm *comm, uint64_t number, const void *da
                                      .memory = host->memory};
         return TCPX_SUCCESS;
     }
-    /* The plugin may not say how much came: bytes that did not come must stay as they are. */
+    /* The plugin may not report how much came: bytes that did not come must stay as they are. */
     slot = guarded_slot(host, number);
     if (room > 0)
         memcpy(slot, data, room);

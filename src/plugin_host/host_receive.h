@@ -26,10 +26,10 @@ struct host_place {
 MUST_CHECK int host_receive_place(struct import_comm *comm, uint64_t number, const void *data,
                                   size_t room, struct host_place *place);
 
-/* The plugin has finished it: sets the bytes in motion. */
+/* The plugin has finished it: starts the copies. */
 MUST_CHECK int host_receive_start(struct import_request *request);
 
-/* *done: it is where the caller wants it; if not, again. */
+/* *done: it is in the caller's memory; if not, call again. */
 MUST_CHECK int host_receive_finish(struct import_request *request, bool *done);
 
 /* Before the plugin's comm is closed, and after. */

@@ -16,10 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Guards the list and the loading itself: two starts at once are as bad as two. */
+/* Guards the list and the loading itself, since two threads must not start one plugin. */
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Also a plugin that did not start: after a second try its error would only be about that one. */
+/* A plugin that did not start stays in the list: a second try would hide its first error. */
 struct loaded {
     struct loaded *next;
     struct import_plugin plugin;

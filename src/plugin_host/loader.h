@@ -28,12 +28,12 @@ MUST_CHECK int import_open(const char *path, const struct import_plugin **plugin
  */
 MUST_CHECK int import_open_named(const char *name, const struct import_plugin **plugin);
 
-/* Fails in words for a number that is none of its devices. */
+/* Fails with a text for a number that is none of its devices. */
 MUST_CHECK int import_check_device(const struct import_plugin *plugin, int device);
 
 bool import_is_builtin(const struct import_plugin *plugin);
 
-/* Whether it can be given GPU memory at all: only our own transport knows emulated GPUs. */
+/* Whether it takes GPU memory at all: only our own transport knows emulated GPUs. */
 MUST_CHECK int import_reaches_gpus(const struct import_plugin *plugin, bool *reaches);
 
 #endif

@@ -17,7 +17,7 @@ int import_left_behind(const struct import_plugin *plugin)
                      plugin->table.name);
 }
 
-/* A plugin that follows the NIC's PCI path without a look crashes where there is none. */
+/* A plugin that uses the NIC's PCI path unchecked crashes where there is none. */
 int import_comm_check_pci_path(const struct import_comm *comm)
 {
     const struct import_plugin *plugin = comm->plugin;

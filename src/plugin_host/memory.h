@@ -1,6 +1,6 @@
 /*
- * Memory that a plugin knows, which is what its messages are in. Registering is a call of the
- * plugin that may not return: then the comm is lost, and all its requests fail.
+ * Memory that is registered with a plugin, for its messages. Registering is a call of the plugin
+ * that may not return: then the comm is lost, and all its requests fail.
  */
 #ifndef TCPX_PLUGIN_HOST_MEMORY_H
 #define TCPX_PLUGIN_HOST_MEMORY_H
@@ -22,7 +22,7 @@ MUST_CHECK int import_comm_register_locked(struct import_comm *comm, void *data,
 /* Fails where the plugin would crash when it is given GPU memory. */
 MUST_CHECK int import_comm_check_pci_path(const struct import_comm *comm);
 
-/* The failure of everything that a lost call of the plugin still works with. */
+/* The error of every call on something that a lost call of the plugin still uses. */
 MUST_CHECK int import_left_behind(const struct import_plugin *plugin);
 
 #endif

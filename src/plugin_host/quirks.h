@@ -1,5 +1,5 @@
 /*
- * What particular plugins need without saying so, by the beginning of their name. Callers of
+ * What particular plugins need without documenting it, by the beginning of their name. Callers of
  * plugin_host/comm.h need not know of it.
  */
 #ifndef TCPX_PLUGIN_HOST_QUIRKS_H

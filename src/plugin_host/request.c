@@ -142,7 +142,7 @@ static int check_source(struct import_comm *comm, const struct unpack_descriptor
     return TCPX_SUCCESS;
 }
 
-/* The peer decides what the descriptors say: no fragment may lie outside the buffer. */
+/* The peer controls the descriptors: no fragment may be outside the buffer. */
 static int take_fragments(struct import_request *request)
 {
     struct import_comm *comm = request->comm;

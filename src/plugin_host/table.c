@@ -15,7 +15,7 @@
 #define P2P_BYTES_BEFORE_V9        ((size_t)1 << 30)
 #define COLLECTIVE_BYTES_BEFORE_V9 ((size_t)1 << 29)
 
-/* A result that no call may have is the plugin's fault. */
+/* An unknown result is the plugin's fault. */
 static int plugin_result(const struct import_table *table, const char *call, int result)
 {
     bool is_error = result >= TCPX_CUDA_ERROR && result <= TCPX_REMOTE_ERROR;

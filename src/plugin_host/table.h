@@ -40,7 +40,7 @@ void import_table_finalize(struct import_table *table);
 
 MUST_CHECK int import_devices(const struct import_table *table, int *count);
 
-/* All that the newest table says. */
+/* All properties of the newest table. */
 MUST_CHECK int import_properties(const struct import_table *table, int device,
                                  struct net_properties_v12 *properties);
 
@@ -56,8 +56,8 @@ MUST_CHECK int import_connect(const struct import_table *table, int device,
 
 /*
  * *receiver is NULL: not yet. `on_gpu`, which is zero before the first call, is the caller's
- * memory, which the plugin may write to with every call until there is a receiver; its type says
- * afterwards whether there is an unpack queue.
+ * memory. The plugin may write to it with every call until there is a receiver; then its type shows
+ * whether there is an unpack queue.
  */
 MUST_CHECK int import_accept(const struct import_table *table, void *listener, void **receiver,
                              struct net_device_handle *on_gpu);
@@ -75,7 +75,7 @@ MUST_CHECK int import_isend(const struct import_table *table, void *sender, void
 MUST_CHECK int import_irecv(const struct import_table *table, void *receiver, void *data,
                             size_t bytes, int tag, void *memory, void **request);
 
-/* The number of bytes of a request whose plugin does not say it. Zero bytes are a length, too. */
+/* The number of bytes where a plugin does not report it. Zero bytes are a length, too. */
 #define IMPORT_BYTES_UNSAID UINT64_MAX
 
 /* *bytes: or IMPORT_BYTES_UNSAID. */

@@ -65,7 +65,7 @@ struct gpu_stream *unpack_stream(struct unpack_engine *engine)
     return engine->stream;
 }
 
-/* A list that does not say what is in it is read once more than those that do. */
+/* A list without `longest` is read once more. */
 static struct unpack_work survey_lists(const struct unpack_list *lists, uint32_t list_count)
 {
     struct unpack_work work = {.lists = lists, .list_count = list_count};

@@ -24,7 +24,7 @@ enum { UNPACK_PENDING = 64 };
 
 struct unpack_engine;
 
-/* One receive. Nothing here is checked again: whoever made the descriptors did. */
+/* One receive. Nothing here is checked: the maker of the descriptors did that. */
 struct unpack_list {
     gpu_address bounce;
     const void *bounce_host; /* the same bytes for the CPU; NULL where they are in GPU memory */
@@ -36,12 +36,11 @@ struct unpack_list {
     uint64_t bytes;   /* of all fragments; looked at only where `longest` is known */
 };
 
-/* As UCCL_TCPX_UNPACK_IMPL says, or as `impl` does. */
+/* As UCCL_TCPX_UNPACK_IMPL is set, or as `impl`. */
 MUST_CHECK int unpack_create(struct gpu *gpu, struct unpack_engine **engine);
 MUST_CHECK int unpack_create_as(struct gpu *gpu, enum unpack_impl impl,
                                 struct unpack_engine **engine);
-/* What is still queued is finished in the background; the host way is waited for. NULL is allowed.
- */
+/* Queued work is finished in the background; the host way is waited for. NULL is allowed. */
 void unpack_destroy(struct unpack_engine *engine);
 
 /*
@@ -53,8 +52,8 @@ MUST_CHECK int unpack_submit(struct unpack_engine *engine, const struct unpack_l
                              uint32_t list_count, bool written_by_nic, uint64_t *ticket);
 
 /*
- * Tickets are done in the order of their submits; those that nobody asked about in between may be
- * told together. A failure is the result for all from then on.
+ * Tickets complete in the order of their submits; a poll may report several at once. A failure is
+ * the result of all later ones, too.
  */
 MUST_CHECK int unpack_poll(struct unpack_engine *engine, uint64_t ticket, bool *done);
 MUST_CHECK int unpack_wait(struct unpack_engine *engine, uint64_t ticket, uint64_t deadline);

@@ -13,8 +13,10 @@ struct unpack_engine {
     uint64_t submitted; /* the latest ticket; the first is 1 */
     uint64_t completed;
 
-    /* Recorded when somebody first asks, and not for each submit: one mark answers for all before
-     * it. Ring of marks that are not known to be done: first_mark to first_mark + marks - 1. */
+    /*
+     * Recorded at the first poll, not for each submit: one mark covers all tickets before it. Ring
+     * of marks that are not known to be done: first_mark to first_mark + marks - 1.
+     */
     struct unpack_mark {
         struct gpu_event *event;
         uint64_t ticket; /* the latest when it was recorded */
@@ -27,7 +29,7 @@ struct unpack_engine {
     uint64_t by_way[UNPACK_KERNEL + 1]; /* submits that each way has carried */
 };
 
-/* Bytes that lie side by side both in the bounce buffer and in the destination. */
+/* Bytes that are contiguous both in the bounce buffer and in the destination. */
 struct unpack_run {
     uint64_t source_offset;
     uint64_t destination_offset;
@@ -61,7 +63,7 @@ static inline bool unpack_next_run(const struct unpack_list *list, uint32_t *cur
     return true;
 }
 
-/* What one submit has to do, and what one look over all its descriptors has told. */
+/* The work of one submit, and what one pass over its descriptors has found. */
 struct unpack_work {
     const struct unpack_list *lists;
     uint32_t list_count;

@@ -1,6 +1,6 @@
 /*
- * Tickets: which submits are done. An event is recorded when somebody first asks about a ticket
- * that none covers yet, and not for each submit: recording one costs as much as a small unpack.
+ * Tickets: which submits are done. An event is recorded when a ticket that none covers is first
+ * polled, not for each submit: recording one costs as much as a small unpack.
  */
 #include "unpack/unpack_engine.h"
 
@@ -27,7 +27,7 @@ static int advance(struct unpack_engine *engine)
     return TCPX_SUCCESS;
 }
 
-/* Sees to it that a mark lies behind `ticket`. With all marks in use, a later call does it. */
+/* Records a mark behind `ticket`. With all marks in use, a later call does it. */
 static int cover(struct unpack_engine *engine, uint64_t ticket)
 {
     struct unpack_mark *mark;
