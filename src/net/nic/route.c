@@ -9,53 +9,34 @@
 #include <linux/rtnetlink.h>
 #include <string.h>
 
-/* An address as routes have it. */
-struct route_end {
-    const void *bytes;
-    size_t length;
-    in_port_t port; /* in network order; 0: none */
-    bool is_any;
-};
-
-static struct route_end route_end_of(const union socket_address *address)
-{
-    static const uint8_t zeros[sizeof(struct in6_addr)];
-    struct route_end end = {.bytes = &address->ipv6.sin6_addr,
-                            .length = sizeof address->ipv6.sin6_addr,
-                            .port = address->ipv6.sin6_port};
-
-    if (address->storage.ss_family == AF_INET)
-        end = (struct route_end){.bytes = &address->ipv4.sin_addr,
-                                 .length = sizeof address->ipv4.sin_addr,
-                                 .port = address->ipv4.sin_port};
-    end.is_any = memcmp(end.bytes, zeros, end.length) == 0;
-    return end;
-}
-
 /* Both addresses are of one family. */
 static void route_put(struct netlink_request *request, const union socket_address *from,
                       const union socket_address *to)
 {
-    struct route_end source = route_end_of(from);
-    struct route_end target = route_end_of(to);
+    static const uint8_t any[sizeof(struct in6_addr)];
+    size_t length;
+    const void *source = socket_address_bytes(from, &length);
+    const void *target = socket_address_bytes(to, &length);
+    bool has_source = memcmp(source, any, length) != 0;
     struct rtmsg head = {
         .rtm_family = (uint8_t)to->storage.ss_family,
-        .rtm_dst_len = (uint8_t)(8 * target.length),
-        .rtm_src_len = source.is_any ? 0 : (uint8_t)(8 * source.length),
+        .rtm_dst_len = (uint8_t)(8 * length),
+        .rtm_src_len = has_source ? (uint8_t)(8 * length) : 0,
     };
 
     netlink_begin(request, RTM_GETROUTE, 0, &head, sizeof head);
-    netlink_put(request, RTA_DST, target.bytes, target.length);
-    if (!source.is_any)
-        netlink_put(request, RTA_SRC, source.bytes, source.length);
+    netlink_put(request, RTA_DST, target, length);
+    if (has_source)
+        netlink_put(request, RTA_SRC, source, length);
     /* the interface that a link-local address is on */
     if (to->storage.ss_family == AF_INET6 && to->ipv6.sin6_scope_id != 0)
         netlink_put_u32(request, RTA_OIF, to->ipv6.sin6_scope_id);
-    /* Of several equal routes the kernel takes one by the ports, as it will for packets. */
-    if (source.port != 0 && target.port != 0) {
+    /* Of several equal routes the kernel takes one by the ports, as it will for packets. Both
+     * families have their port at one place. */
+    if (from->ipv4.sin_port != 0 && to->ipv4.sin_port != 0) {
         netlink_put_u8(request, RTA_IP_PROTO, IPPROTO_TCP);
-        netlink_put(request, RTA_SPORT, &source.port, sizeof source.port);
-        netlink_put(request, RTA_DPORT, &target.port, sizeof target.port);
+        netlink_put(request, RTA_SPORT, &from->ipv4.sin_port, sizeof from->ipv4.sin_port);
+        netlink_put(request, RTA_DPORT, &to->ipv4.sin_port, sizeof to->ipv4.sin_port);
     }
 }
 

@@ -93,13 +93,11 @@ static unsigned line_format_address(const struct sockaddr_storage *address,
                                     char text[INET6_ADDRSTRLEN])
 {
     const union socket_address any = {.storage = *address};
-    bool is_ipv4 = address->ss_family == AF_INET;
+    size_t length;
 
     *text = '\0';
-    inet_ntop(is_ipv4 ? AF_INET : AF_INET6,
-              is_ipv4 ? (const void *)&any.ipv4.sin_addr : &any.ipv6.sin6_addr, text,
-              INET6_ADDRSTRLEN);
-    return ntohs(is_ipv4 ? any.ipv4.sin_port : any.ipv6.sin6_port);
+    inet_ntop(address->ss_family, socket_address_bytes(&any, &length), text, INET6_ADDRSTRLEN);
+    return ntohs(any.ipv4.sin_port); /* at the same place in both families */
 }
 
 void rule_line_format(const struct rule_line *line, char text[RULE_LINE_BYTES])

@@ -60,19 +60,24 @@ int socket_tune(int fd, uint64_t timeout_ms)
     enum { PROBES = 3 };
     int idle = (int)(timeout_ms / 2000 > 0 ? timeout_ms / 2000 : 1);
     int interval = idle / PROBES > 0 ? idle / PROBES : 1;
-    int result = socket_set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
+    const struct {
+        int level;
+        int option;
+        int value;
+        const char *name;
+    } options[] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY"},
+        {SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE"},
+        {IPPROTO_TCP, TCP_KEEPIDLE, idle, "TCP_KEEPIDLE"},
+        {IPPROTO_TCP, TCP_KEEPINTVL, interval, "TCP_KEEPINTVL"},
+        {IPPROTO_TCP, TCP_KEEPCNT, PROBES, "TCP_KEEPCNT"},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, (int)timeout_ms, "TCP_USER_TIMEOUT"},
+    };
+    int result = TCPX_SUCCESS;
 
-    if (result == TCPX_SUCCESS)
-        result = socket_set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");
-    if (result == TCPX_SUCCESS)
-        result = socket_set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle, "TCP_KEEPIDLE");
-    if (result == TCPX_SUCCESS)
-        result = socket_set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval, "TCP_KEEPINTVL");
-    if (result == TCPX_SUCCESS)
-        result = socket_set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES, "TCP_KEEPCNT");
-    if (result == TCPX_SUCCESS)
-        result = socket_set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)timeout_ms,
-                                   "TCP_USER_TIMEOUT");
+    for (size_t i = 0; i < sizeof options / sizeof *options && result == TCPX_SUCCESS; i++)
+        result = socket_set_option(fd, options[i].level, options[i].option, options[i].value,
+                                   options[i].name);
     return result;
 }
 
@@ -157,23 +162,28 @@ void socket_address_unmap(struct sockaddr_storage *address)
     *address = plain.storage;
 }
 
+const void *socket_address_bytes(const union socket_address *address, size_t *length)
+{
+    bool is_ipv4 = address->storage.ss_family == AF_INET;
+
+    *length = is_ipv4 ? sizeof address->ipv4.sin_addr : sizeof address->ipv6.sin6_addr;
+    return is_ipv4 ? (const void *)&address->ipv4.sin_addr : &address->ipv6.sin6_addr;
+}
+
 void socket_address_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES])
 {
     union socket_address any = {.storage = *address};
-    bool is_mapped = address->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&any.ipv6.sin6_addr);
-    const void *ipv4 = is_mapped ? (const void *)(any.ipv6.sin6_addr.s6_addr + 12)
-                                 : (const void *)&any.ipv4.sin_addr;
     char text[INET6_ADDRSTRLEN];
+    size_t length;
 
+    socket_address_unmap(&any.storage);
     /* Both families have their port in the same place. */
-    if ((is_mapped || address->ss_family == AF_INET) &&
-        inet_ntop(AF_INET, ipv4, text, sizeof text) != NULL)
-        snprintf(name, SOCKET_NAME_BYTES, "%s:%u", text, ntohs(any.ipv4.sin_port));
-    else if (address->ss_family == AF_INET6 &&
-             inet_ntop(AF_INET6, &any.ipv6.sin6_addr, text, sizeof text) != NULL)
-        snprintf(name, SOCKET_NAME_BYTES, "[%s]:%u", text, ntohs(any.ipv6.sin6_port));
-    else
+    if (inet_ntop(any.storage.ss_family, socket_address_bytes(&any, &length), text, sizeof text) ==
+        NULL)
         snprintf(name, SOCKET_NAME_BYTES, "unknown");
+    else
+        snprintf(name, SOCKET_NAME_BYTES, any.storage.ss_family == AF_INET ? "%s:%u" : "[%s]:%u",
+                 text, ntohs(any.ipv4.sin_port));
 }
 
 void socket_peer_name(int fd, char name[SOCKET_NAME_BYTES])

@@ -64,6 +64,9 @@ socklen_t socket_address_length(const struct sockaddr_storage *address);
 /* IPv4 that came through an IPv6 socket becomes IPv4, as it is on the wire. */
 void socket_address_unmap(struct sockaddr_storage *address);
 
+/* The address itself, of IPv4 or IPv6, and how many bytes that are. */
+const void *socket_address_bytes(const union socket_address *address, size_t *length);
+
 /* "192.0.2.7:12345", also for IPv4 over an IPv6 socket; "[2001:db8::7]:12345". */
 void socket_address_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES]);
 

@@ -46,21 +46,20 @@ void net_handle_write(const struct net_handle *handle, uint8_t bytes[NET_HANDLE_
 {
     const union socket_address any = {.storage = handle->address};
     bool is_ipv4 = handle->address.ss_family == AF_INET;
+    size_t length;
+    const void *address = socket_address_bytes(&any, &length);
     struct layout layout = {
         .magic = htole32(WIRE_MAGIC),
         .version = htole16(WIRE_VERSION),
         .family = is_ipv4 ? 4 : 6,
         .framing = (uint8_t)handle->framing,
-        .port = is_ipv4 ? any.ipv4.sin_port : any.ipv6.sin6_port,
+        .port = any.ipv4.sin_port, /* at the same place in both families */
         .scope = is_ipv4 ? 0 : htole32(any.ipv6.sin6_scope_id),
         .process = htole64(handle->process),
         .attempt = htole64(handle->attempt),
     };
 
-    if (is_ipv4)
-        memcpy(layout.address, &any.ipv4.sin_addr, sizeof any.ipv4.sin_addr);
-    else
-        memcpy(layout.address, &any.ipv6.sin6_addr, sizeof any.ipv6.sin6_addr);
+    memcpy(layout.address, address, length);
     memcpy(layout.token, handle->token, sizeof layout.token);
     memset(bytes, 0, NET_HANDLE_BYTES);
     memcpy(bytes, &layout, sizeof layout);
