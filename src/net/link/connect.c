@@ -55,10 +55,15 @@ static unsigned attempt_connection_count(const struct attempt *attempt)
     return attempt->options.sockets + 1u;
 }
 
+static bool attempt_has_greeted(const struct connection *connection)
+{
+    return connection->hello_sent == WIRE_HELLO_BYTES;
+}
+
 static bool attempt_has_sent_hellos(const struct attempt *attempt)
 {
     for (unsigned i = 0; i < attempt_connection_count(attempt); i++)
-        if (attempt->connections[i].hello_sent < WIRE_HELLO_BYTES)
+        if (!attempt_has_greeted(&attempt->connections[i]))
             return false;
     return true;
 }
@@ -75,13 +80,18 @@ static bool attempt_has_lost_peer(const struct attempt *attempt)
     return false;
 }
 
+static bool attempt_is_old(const struct attempt *attempt)
+{
+    return clock_now() - attempt->called_at > attempt->options.timeout_ms * 1000000;
+}
+
 /*
  * There was no call for it during a whole timeout, and the listener has gone, or cannot have
  * accepted it. An attempt that may be accepted is kept: the listener's program has its link.
  */
 static bool attempt_is_forgotten(const struct attempt *attempt)
 {
-    return clock_now() - attempt->called_at > attempt->options.timeout_ms * 1000000 &&
+    return attempt_is_old(attempt) &&
            (!attempt_has_sent_hellos(attempt) || attempt_has_lost_peer(attempt));
 }
 
@@ -126,8 +136,7 @@ static struct attempt **attempt_find_place(void)
         if (table[i]->called_at < (*oldest)->called_at)
             oldest = &table[i];
     }
-    return clock_now() - (*oldest)->called_at > (*oldest)->options.timeout_ms * 1000000 ? oldest
-                                                                                        : NULL;
+    return attempt_is_old(*oldest) ? oldest : NULL;
 }
 
 static bool attempt_put_back(struct attempt *attempt)
@@ -187,15 +196,13 @@ static int attempt_bind_to(int fd, const struct net_device *device,
 
 static int attempt_open_connection(struct attempt *attempt, struct connection *connection)
 {
-    const struct net_device *device = &attempt->device;
     const struct sockaddr_storage *target = &attempt->handle.address;
     int result;
 
     *connection = (struct connection){.fd = -1};
     result = socket_open(target->ss_family, &connection->fd);
-
     if (result == TCPX_SUCCESS)
-        result = attempt_bind_to(connection->fd, device, target);
+        result = attempt_bind_to(connection->fd, &attempt->device, target);
     if (result == TCPX_SUCCESS)
         result = socket_tune(connection->fd, attempt->options.timeout_ms);
     if (result != TCPX_SUCCESS)
@@ -308,18 +315,6 @@ static int attempt_establish(struct attempt *attempt, struct connection *connect
     return TCPX_SUCCESS;
 }
 
-static int attempt_greet(struct attempt *attempt, unsigned index)
-{
-    struct connection *connection = &attempt->connections[index];
-    int result = TCPX_SUCCESS;
-
-    if (!connection->established)
-        result = attempt_establish(attempt, connection);
-    if (result == TCPX_SUCCESS && connection->established)
-        result = attempt_send_hello(attempt, index);
-    return result;
-}
-
 /* The answer on the reverse connection up to `wanted` bytes; *ended: no more will come. */
 static int attempt_read_answer(struct attempt *attempt, size_t wanted, bool *ended)
 {
@@ -388,18 +383,18 @@ static int attempt_read_ready(struct attempt *attempt, struct net_link *link, bo
     return TCPX_SUCCESS;
 }
 
-static bool attempt_has_greeted(const struct connection *connection)
-{
-    return connection->hello_sent == WIRE_HELLO_BYTES;
-}
-
 static int attempt_step(struct attempt *attempt, struct net_link *link, bool *connected)
 {
     int result = TCPX_SUCCESS;
 
-    for (unsigned i = 0; i < attempt_connection_count(attempt) && result == TCPX_SUCCESS; i++)
-        if (!attempt_has_greeted(&attempt->connections[i]))
-            result = attempt_greet(attempt, i);
+    for (unsigned i = 0; i < attempt_connection_count(attempt) && result == TCPX_SUCCESS; i++) {
+        struct connection *connection = &attempt->connections[i];
+
+        if (!connection->established)
+            result = attempt_establish(attempt, connection);
+        if (result == TCPX_SUCCESS && connection->established && !attempt_has_greeted(connection))
+            result = attempt_send_hello(attempt, i);
+    }
     if (result == TCPX_SUCCESS &&
         attempt_has_greeted(&attempt->connections[attempt->options.sockets]))
         result = attempt_read_ready(attempt, link, connected);
@@ -410,13 +405,6 @@ static int attempt_step(struct attempt *attempt, struct net_link *link, bool *co
  * Connects again, because the listener has dropped a silent connection of a late program. It cannot
  * have accepted this link, since it does not have all hellos.
  */
-static int attempt_begin_anew(struct attempt *attempt)
-{
-    attempt_close_connections(attempt);
-    attempt->was_late = false;
-    return attempt_open_connections(attempt);
-}
-
 static int attempt_step_or_begin_anew(struct attempt *attempt, struct net_link *link,
                                       bool *connected)
 {
@@ -425,9 +413,11 @@ static int attempt_step_or_begin_anew(struct attempt *attempt, struct net_link *
     if (!attempt_has_sent_hellos(attempt) && clock_now() - attempt->called_at > LATE_NS)
         attempt->was_late = true;
     result = attempt_step(attempt, link, connected);
-    if (result != TCPX_SUCCESS && attempt->was_late && attempt->answer_bytes == 0)
-        result = attempt_begin_anew(attempt);
-    return result;
+    if (result == TCPX_SUCCESS || !attempt->was_late || attempt->answer_bytes > 0)
+        return result;
+    attempt_close_connections(attempt);
+    attempt->was_late = false;
+    return attempt_open_connections(attempt);
 }
 
 int net_connect(const struct net_device *device, const struct net_link_options *options,
@@ -449,19 +439,15 @@ int net_connect(const struct net_device *device, const struct net_link_options *
     if (result != TCPX_SUCCESS)
         return result;
     number = attempt->number;
-    handle.attempt = 0;
     result = attempt_step_or_begin_anew(attempt, link, &done);
-    if (done) {
-        free(attempt); /* the link has its sockets now */
-    } else if (result == TCPX_SUCCESS && !attempt_put_back(attempt)) {
-        attempt_drop(attempt);
+    if (result == TCPX_SUCCESS && !done && !attempt_put_back(attempt))
         result =
             error_set(TCPX_SYSTEM_ERROR, "%d connections are being made already", MOST_ATTEMPTS);
-    } else if (result != TCPX_SUCCESS) {
+    if (done)
+        free(attempt); /* the link has its sockets now */
+    else if (result != TCPX_SUCCESS)
         attempt_drop(attempt);
-    } else {
-        handle.attempt = number;
-    }
+    handle.attempt = result == TCPX_SUCCESS && !done ? number : 0;
     net_handle_write(&handle, handle_bytes);
     if (result == TCPX_SUCCESS)
         *connected = done;
