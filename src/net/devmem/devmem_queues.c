@@ -132,14 +132,6 @@ static int find_free(struct queues *queues, const bool bound[NIC_MOST_QUEUES])
 
 /* --- binding --------------------------------------------------------------------------------- */
 
-/* Ordinary connections must not arrive in device memory, where their owner cannot read them. */
-static int keep_others_away(struct queues *queues, bool bound[NIC_MOST_QUEUES])
-{
-    for (unsigned i = 0; i < queues->count; i++)
-        bound[queues->numbers[i]] = true;
-    return nic_hash_avoid(queues->interface, bound, &queues->hash);
-}
-
 static void let_others_in(struct queues *queues)
 {
     bool still[NIC_MOST_QUEUES];
@@ -161,8 +153,11 @@ static int bind_free(struct queues *queues, int dmabuf)
         result = find_free(queues, bound);
     if (result == TCPX_SUCCESS)
         result = nic_split_headers(queues->interface);
+    /* Ordinary connections must not arrive in device memory: their owner cannot read it. */
+    for (unsigned i = 0; i < queues->count && result == TCPX_SUCCESS; i++)
+        bound[queues->numbers[i]] = true;
     if (result == TCPX_SUCCESS)
-        result = keep_others_away(queues, bound);
+        result = nic_hash_avoid(queues->interface, bound, &queues->hash);
     if (result != TCPX_SUCCESS)
         return result;
     result = nic_bind_receive(queues->ifindex, queues->numbers, queues->count, dmabuf,
@@ -177,26 +172,20 @@ static int bind_free(struct queues *queues, int dmabuf)
     return TCPX_SUCCESS;
 }
 
-/* One process at a time: another could choose the same queue, or let traffic in. */
-static int bind_locked(struct queues *queues, int dmabuf)
-{
-    int lock = steering_lock(queues->interface);
-    int result = bind_free(queues, dmabuf);
-
-    steering_unlock(lock);
-    return result;
-}
-
 static int open_queues(struct queues *queues, struct devmem_memory *memory)
 {
     unsigned stale;
     int dmabuf = -1;
+    int lock;
     int result =
         gpu_export_dmabuf(memory->gpu, memory->memory.address, memory->memory.bytes, &dmabuf);
 
     if (result != TCPX_SUCCESS)
         return result;
-    result = bind_locked(queues, dmabuf);
+    /* One process at a time: another could choose the same queue, or let traffic in. */
+    lock = steering_lock(queues->interface);
+    result = bind_free(queues, dmabuf);
+    steering_unlock(lock);
     close(dmabuf); /* the binding holds the memory by itself */
     if (result != TCPX_SUCCESS)
         return result;
@@ -206,15 +195,6 @@ static int open_queues(struct queues *queues, struct devmem_memory *memory)
     log_tcpx("%s: device memory is bound to %u of its receive queues, the first is %u",
              queues->interface, queues->count, queues->numbers[0]);
     return TCPX_SUCCESS;
-}
-
-static void close_queues(struct queues *queues)
-{
-    int lock = steering_lock(queues->interface);
-
-    nic_unbind(&queues->binding);
-    let_others_in(queues);
-    steering_unlock(lock);
 }
 
 /* --- operations of a pool -------------------------------------------------------------------- */
@@ -256,8 +236,13 @@ free_queues:
 
 static void queues_close(struct devmem_memory *memory)
 {
-    close_queues(memory->own);
-    free(memory->own);
+    struct queues *queues = memory->own;
+    int lock = steering_lock(queues->interface);
+
+    nic_unbind(&queues->binding);
+    let_others_in(queues);
+    steering_unlock(lock);
+    free(queues);
     gpu_memory_free(memory->gpu, &memory->memory);
 }
 

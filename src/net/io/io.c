@@ -61,9 +61,7 @@ struct slot {
 };
 
 struct io_crew {
-    unsigned thread_count;
-    bool cpus_are_scarce;
-    bool cpus_are_plenty;
+    struct io_plan plan;
     struct io_thread threads[MOST_THREADS];
     struct slot *slots;
     unsigned slot_count;
@@ -199,7 +197,7 @@ static void *io_thread_run(void *argument)
 {
     struct io_thread *thread = argument;
     struct epoll_event events[EVENTS];
-    bool may_stay_awake = thread->crew->cpus_are_plenty;
+    bool may_stay_awake = thread->crew->plan.cpus_are_plenty;
     uint64_t awake_until = 0;
     uint64_t next_tick = 0;
     unsigned quiet = 0;
@@ -287,12 +285,12 @@ static int io_thread_start(struct io_thread *thread)
 
 static void io_crew_end(struct io_crew *ours)
 {
-    for (unsigned i = 0; i < ours->thread_count; i++)
+    for (unsigned i = 0; i < ours->plan.threads; i++)
         if (ours->threads[i].started) {
             atomic_store(&ours->threads[i].stop, true);
             io_thread_wake(&ours->threads[i]);
         }
-    for (unsigned i = 0; i < ours->thread_count; i++)
+    for (unsigned i = 0; i < ours->plan.threads; i++)
         if (ours->threads[i].started) {
             pthread_join(ours->threads[i].thread, NULL);
             fork_close(ours->threads[i].wake_up);
@@ -318,16 +316,15 @@ int io_plan(struct io_plan *plan)
     if (config->threads != CONFIG_AUTO)
         return TCPX_SUCCESS;
     plan->cpus_are_scarce = !plan->cpus_are_plenty;
-    plan->threads = (unsigned)topology.usable_cpus / 4;
-    plan->threads = plan->threads < 1                ? 1
-                    : plan->threads > MOST_AUTOMATIC ? MOST_AUTOMATIC
-                                                     : plan->threads;
+    plan->threads = topology.usable_cpus < 4 ? 1 : (unsigned)topology.usable_cpus / 4;
+    if (plan->threads > MOST_AUTOMATIC)
+        plan->threads = MOST_AUTOMATIC;
     return TCPX_SUCCESS;
 }
 
 bool io_cpus_are_scarce(const struct io_member *member)
 {
-    return member->crew->cpus_are_scarce;
+    return member->crew->plan.cpus_are_scarce;
 }
 
 /* Makes the crew, unless it exists or threads are switched off. Called with the lock. */
@@ -344,19 +341,20 @@ static int io_crew_make(void)
     crew = calloc(1, sizeof *crew);
     if (crew == NULL)
         return error_system(ENOMEM, "I/O threads");
-    crew->thread_count = plan.threads;
-    crew->cpus_are_scarce = plan.cpus_are_scarce;
-    crew->cpus_are_plenty = plan.cpus_are_plenty;
+    crew->plan = plan;
     return TCPX_SUCCESS;
 }
 
 /* --- members ------------------------------------------------------------------------------- */
 
+static struct io_thread *io_thread_place(const struct io_member *member, unsigned place)
+{
+    return &member->crew->threads[(member->home + place) % member->crew->plan.threads];
+}
+
 static struct io_thread *io_thread_at(const struct io_member *member, unsigned place)
 {
-    struct io_crew *ours = member->crew;
-
-    return io_thread_serving(&ours->threads[(member->home + place) % ours->thread_count]);
+    return io_thread_serving(io_thread_place(member, place));
 }
 
 static int io_take_slot(struct io_crew *ours, struct io_member *member)
@@ -366,16 +364,15 @@ static int io_take_slot(struct io_crew *ours, struct io_member *member)
     while (slot < ours->slot_count && ours->slots[slot].member != NULL)
         slot++;
     if (slot == ours->slot_count) {
-        struct slot *grown = realloc(ours->slots, (slot + 16) * sizeof *grown);
+        enum { MORE = 16, MOST_SLOTS = 1 << 20 };
+        struct slot *grown =
+            slot + MORE < MOST_SLOTS ? realloc(ours->slots, (slot + MORE) * sizeof *grown) : NULL;
 
-        if (grown == NULL || slot + 16 >= 1 << 20) {
-            ours->slots = grown != NULL ? grown : ours->slots;
+        if (grown == NULL)
             return error_system(ENOMEM, "a comm");
-        }
-        for (unsigned i = slot; i < slot + 16; i++)
-            grown[i] = (struct slot){0};
+        memset(grown + slot, 0, MORE * sizeof *grown);
         ours->slots = grown;
-        ours->slot_count = slot + 16;
+        ours->slot_count += MORE;
     }
     ours->slots[slot].member = member;
     member->slot = slot;
@@ -394,7 +391,7 @@ int io_join(struct io_member *member, const struct io_calls *calls, void *owner,
         result = io_take_slot(crew, member);
     if (result == TCPX_SUCCESS && crew != NULL) {
         member->crew = crew;
-        member->home = crew->next_home % crew->thread_count;
+        member->home = crew->next_home % crew->plan.threads;
         crew->next_home += places;
         crew->member_count++;
     }
@@ -423,16 +420,10 @@ void io_leave(struct io_member *member)
         io_crew_end(over);
 }
 
-/* A running thread, to do the work of one that cannot be started; NULL: none runs. */
-static struct io_thread *io_any_started(struct io_crew *ours)
-{
-    for (unsigned i = 0; i < ours->thread_count; i++)
-        if (ours->threads[i].started)
-            return &ours->threads[i];
-    return NULL;
-}
-
-/* A stand-in stays one as long as the crew lives, since the descriptors are in its epoll set. */
+/*
+ * A thread that runs already does the work of one that cannot be started. It stays so for as long
+ * as this crew lives, since descriptors are known to the stand-in only.
+ */
 static int io_start_or_replace(struct io_crew *ours, struct io_thread *thread)
 {
     int result;
@@ -444,7 +435,9 @@ static int io_start_or_replace(struct io_crew *ours, struct io_thread *thread)
     result = io_thread_start(thread);
     if (result == TCPX_SUCCESS)
         return TCPX_SUCCESS;
-    thread->stand_in = io_any_started(ours);
+    for (unsigned i = 0; i < ours->plan.threads && thread->stand_in == NULL; i++)
+        if (ours->threads[i].started)
+            thread->stand_in = &ours->threads[i];
     if (thread->stand_in == NULL)
         return result;
     log_warn("%s: I/O thread %u does its work", error_text(), thread->stand_in->number);
@@ -454,11 +447,10 @@ static int io_start_or_replace(struct io_crew *ours, struct io_thread *thread)
 int io_add(struct io_member *member, int fd, unsigned number, unsigned place, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.u64 = io_event_of(member, number)};
-    struct io_crew *ours = member->crew;
     int result;
 
     pthread_mutex_lock(&crew_lock);
-    result = io_start_or_replace(ours, &ours->threads[(member->home + place) % ours->thread_count]);
+    result = io_start_or_replace(member->crew, io_thread_place(member, place));
     pthread_mutex_unlock(&crew_lock);
     if (result == TCPX_SUCCESS &&
         epoll_ctl(io_thread_at(member, place)->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
@@ -482,22 +474,16 @@ void io_remove(struct io_member *member, int fd, unsigned place)
 
 void io_nudge(struct io_member *member)
 {
-    struct io_thread *thread;
+    struct io_thread *thread = member->crew != NULL ? io_thread_at(member, 0) : NULL;
 
-    if (member->crew == NULL)
-        return;
-    thread = io_thread_at(member, 0);
-    if (atomic_load(&thread->asleep) && atomic_exchange(&thread->asleep, false))
+    if (thread != NULL && atomic_load(&thread->asleep) && atomic_exchange(&thread->asleep, false))
         io_thread_wake(thread);
 }
 
 void io_hurry(struct io_member *member)
 {
-    struct io_thread *thread;
+    struct io_thread *thread = member->crew != NULL ? io_thread_at(member, 0) : NULL;
 
-    if (member->crew == NULL)
-        return;
-    thread = io_thread_at(member, 0);
-    if (!atomic_exchange(&thread->hurry, true))
+    if (thread != NULL && !atomic_exchange(&thread->hurry, true))
         io_thread_wake(thread);
 }
