@@ -10,7 +10,6 @@
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_kernels.h"
 #include "gpu/cuda_pointer.h"
-#include "gpu/pages.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -191,39 +190,26 @@ static void cuda_memory_free(struct gpu *gpu, struct gpu_memory *memory)
     RELEASE(gpu, cuMemFree_v2, memory->allocation);
 }
 
-static int cuda_pinned_alloc(struct gpu *gpu, uint64_t bytes, enum gpu_pinned_kind kind,
-                             struct gpu_pinned *out)
+static void cuda_pinned_unregister(struct gpu *gpu, struct gpu_pinned *pinned)
 {
-    struct gpu_pinned pinned = {.bytes = bytes, .memfd = -1};
-    int result = pages_map(bytes, &pinned.host, kind == GPU_PINNED_MEMFD ? &pinned.memfd : NULL);
+    RELEASE(gpu, cuMemHostUnregister, pinned->host);
+}
+
+static int cuda_pinned_register(struct gpu *gpu, struct gpu_pinned *pinned)
+{
+    int result = IN_CONTEXT(
+        gpu,
+        cuda.cuMemHostRegister_v2(pinned->host, pinned->bytes,
+                                  CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_DEVICEMAP),
+        "cuMemHostRegister_v2 of %llu bytes", (unsigned long long)pinned->bytes);
 
     if (result != TCPX_SUCCESS)
         return result;
-    result =
-        IN_CONTEXT(gpu,
-                   cuda.cuMemHostRegister_v2(
-                       pinned.host, bytes, CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_DEVICEMAP),
-                   "cuMemHostRegister_v2 of %llu bytes", (unsigned long long)bytes);
-    if (result != TCPX_SUCCESS)
-        goto unmap;
-    result = IN_CONTEXT(gpu, cuda.cuMemHostGetDevicePointer_v2(&pinned.device, pinned.host, 0),
+    result = IN_CONTEXT(gpu, cuda.cuMemHostGetDevicePointer_v2(&pinned->device, pinned->host, 0),
                         "cuMemHostGetDevicePointer_v2 on GPU %d", gpu->index);
     if (result != TCPX_SUCCESS)
-        goto unregister;
-    *out = pinned;
-    return TCPX_SUCCESS;
-
-unregister:
-    RELEASE(gpu, cuMemHostUnregister, pinned.host);
-unmap:
-    pages_unmap(pinned.host, bytes, pinned.memfd);
+        cuda_pinned_unregister(gpu, pinned);
     return result;
-}
-
-static void cuda_pinned_free(struct gpu *gpu, struct gpu_pinned *pinned)
-{
-    RELEASE(gpu, cuMemHostUnregister, pinned->host);
-    pages_unmap(pinned->host, pinned->bytes, pinned->memfd);
 }
 
 static int cuda_export_dmabuf(struct gpu *gpu, gpu_address address, uint64_t bytes, int *out)

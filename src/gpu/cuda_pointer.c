@@ -20,18 +20,16 @@ static int describe_piece(uint64_t address, struct piece *piece)
 {
     unsigned memory_type = 0;
     unsigned managed = 0;
-    unsigned mapped = 0;
     int device = -1;
     uint64_t range_start = 0;
     size_t range_bytes = 0;
     uint64_t mapping_start = 0;
     size_t mapping_bytes = 0;
     void *host = NULL;
-    int attributes[] = {
-        CU_POINTER_MEMORY_TYPE,    CU_POINTER_IS_MANAGED,   CU_POINTER_MAPPED,
-        CU_POINTER_DEVICE_ORDINAL, CU_POINTER_RANGE_START,  CU_POINTER_RANGE_SIZE,
-        CU_POINTER_HOST,           CU_POINTER_MAPPING_BASE, CU_POINTER_MAPPING_SIZE};
-    void *values[] = {&memory_type, &managed, &mapped,        &device,       &range_start,
+    int attributes[] = {CU_POINTER_MEMORY_TYPE,  CU_POINTER_IS_MANAGED,  CU_POINTER_DEVICE_ORDINAL,
+                        CU_POINTER_RANGE_START,  CU_POINTER_RANGE_SIZE,  CU_POINTER_HOST,
+                        CU_POINTER_MAPPING_BASE, CU_POINTER_MAPPING_SIZE};
+    void *values[] = {&memory_type, &managed, &device,        &range_start,
                       &range_bytes, &host,    &mapping_start, &mapping_bytes};
     unsigned known = sizeof attributes / sizeof *attributes;
     cu_result error = cuda.cuPointerGetAttributes(known, attributes, values, address);

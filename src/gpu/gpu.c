@@ -207,23 +207,33 @@ void gpu_memory_free(struct gpu *gpu, struct gpu_memory *memory)
 }
 
 int gpu_pinned_alloc(struct gpu *gpu, uint64_t bytes, enum gpu_pinned_kind kind,
-                     struct gpu_pinned *pinned)
+                     struct gpu_pinned *out)
 {
-    uint64_t whole_pages;
+    struct gpu_pinned pinned = {.memfd = -1};
     int result = fork_check();
 
     if (result != TCPX_SUCCESS)
         return result;
-    if (bytes == 0 || !checked_align_up(bytes, PAGE_BYTES, &whole_pages))
+    if (bytes == 0 || !checked_align_up(bytes, PAGE_BYTES, &pinned.bytes))
         return error_set(TCPX_INVALID_ARGUMENT, "cannot allocate %llu bytes of pinned memory",
                          (unsigned long long)bytes);
-    return gpu->ops->pinned_alloc(gpu, whole_pages, kind, pinned);
+    result = pages_map(pinned.bytes, &pinned.host, kind == GPU_PINNED_MEMFD ? &pinned.memfd : NULL);
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = gpu->ops->pinned_register(gpu, &pinned);
+    if (result == TCPX_SUCCESS)
+        *out = pinned;
+    else
+        pages_unmap(pinned.host, pinned.bytes, pinned.memfd);
+    return result;
 }
 
 void gpu_pinned_free(struct gpu *gpu, struct gpu_pinned *pinned)
 {
-    if (pinned->bytes != 0 && can_release(gpu))
-        gpu->ops->pinned_free(gpu, pinned);
+    if (pinned->bytes != 0 && can_release(gpu)) {
+        gpu->ops->pinned_unregister(gpu, pinned);
+        pages_unmap(pinned->host, pinned->bytes, pinned->memfd);
+    }
     *pinned = (struct gpu_pinned){.memfd = -1};
 }
 
@@ -257,22 +267,16 @@ int gpu_export_dmabuf(struct gpu *gpu, gpu_address address, uint64_t bytes, int 
 
 /* --- streams and events -------------------------------------------------------------------- */
 
-#define FORWARD(name, parameters, owner, arguments)                                                \
+#define FORWARD_UNLESS(is_done, name, parameters, owner, arguments)                                \
     int gpu_##name parameters                                                                      \
     {                                                                                              \
         int result = fork_check();                                                                 \
                                                                                                    \
-        return result != TCPX_SUCCESS ? result : (owner)->ops->name arguments;                     \
+        return result != TCPX_SUCCESS || (is_done) ? result : (owner)->ops->name arguments;        \
     }
+#define FORWARD(...)       FORWARD_UNLESS(false, __VA_ARGS__)
+#define FORWARD_BYTES(...) FORWARD_UNLESS(bytes == 0, __VA_ARGS__)
 GPU_FORWARDED(FORWARD)
-
-#define FORWARD_BYTES(name, parameters, owner, arguments)                                          \
-    int gpu_##name parameters                                                                      \
-    {                                                                                              \
-        int result = fork_check();                                                                 \
-                                                                                                   \
-        return result != TCPX_SUCCESS || bytes == 0 ? result : (owner)->ops->name arguments;       \
-    }
 GPU_COPIES(FORWARD_BYTES)
 
 void gpu_stream_destroy(struct gpu_stream *stream)

@@ -71,8 +71,7 @@ struct gpu_event {
     OPERATION(open, (int index, struct gpu **gpu))                                                 \
     OPERATION(memory_alloc,                                                                        \
               (struct gpu *gpu, uint64_t bytes, uint64_t alignment, struct gpu_memory *memory))    \
-    OPERATION(pinned_alloc, (struct gpu *gpu, uint64_t bytes, enum gpu_pinned_kind kind,           \
-                             struct gpu_pinned *pinned))                                           \
+    OPERATION(pinned_register, (struct gpu *gpu, struct gpu_pinned *pinned)) /* fills `device` */  \
     OPERATION(classify, (gpu_address address, uint64_t bytes, struct gpu_pointer *pointer))        \
     OPERATION(export_dmabuf, (struct gpu *gpu, gpu_address address, uint64_t bytes, int *fd))      \
     OPERATION(stream_wait_caller_event, (struct gpu_stream *stream, void *caller_event))           \
@@ -83,7 +82,7 @@ struct gpu_event {
 #define GPU_RELEASES(OPERATION)                                                                    \
     OPERATION(close, (struct gpu *gpu))                                                            \
     OPERATION(memory_free, (struct gpu *gpu, struct gpu_memory *memory))                           \
-    OPERATION(pinned_free, (struct gpu *gpu, struct gpu_pinned *pinned))                           \
+    OPERATION(pinned_unregister, (struct gpu *gpu, struct gpu_pinned *pinned))                     \
     OPERATION(stream_destroy, (struct gpu_stream *stream))                                         \
     OPERATION(event_destroy, (struct gpu_event *event))
 

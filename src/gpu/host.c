@@ -8,7 +8,6 @@
 #include "base/config.h"
 #include "gpu/host_engine.h"
 #include "gpu/host_memory.h"
-#include "gpu/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -85,28 +84,15 @@ static void host_memory_free(struct gpu *gpu, struct gpu_memory *memory)
     host_memory_unmap(memory->allocation);
 }
 
-static int host_pinned_alloc(struct gpu *gpu, uint64_t bytes, enum gpu_pinned_kind kind,
-                             struct gpu_pinned *out)
+static int host_pinned_register(struct gpu *gpu, struct gpu_pinned *pinned)
 {
-    struct gpu_pinned pinned = {.bytes = bytes, .memfd = -1};
-    int result = pages_map(bytes, &pinned.host, kind == GPU_PINNED_MEMFD ? &pinned.memfd : NULL);
-
-    if (result != TCPX_SUCCESS)
-        return result;
-    result = host_memory_register(gpu->index, pinned.host, bytes, &pinned.device);
-    if (result != TCPX_SUCCESS) {
-        pages_unmap(pinned.host, bytes, pinned.memfd);
-        return result;
-    }
-    *out = pinned;
-    return TCPX_SUCCESS;
+    return host_memory_register(gpu->index, pinned->host, pinned->bytes, &pinned->device);
 }
 
-static void host_pinned_free(struct gpu *gpu, struct gpu_pinned *pinned)
+static void host_pinned_unregister(struct gpu *gpu, struct gpu_pinned *pinned)
 {
     (void)gpu;
     host_memory_unmap(pinned->device);
-    pages_unmap(pinned->host, pinned->bytes, pinned->memfd);
 }
 
 static int host_export_dmabuf(struct gpu *gpu, gpu_address address, uint64_t bytes, int *fd)

@@ -1,4 +1,4 @@
-/* Allocations of the emulated GPUs: a table from aliases to the pages behind them. */
+/* Allocations of the emulated GPUs: a list of aliases and the pages behind them. */
 #include "gpu/host_memory.h"
 
 #include "base/checked.h"
@@ -7,10 +7,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 struct range {
+    struct range *next;
     gpu_address alias;
     uint64_t bytes;    /* as asked for: what lies behind it in the last page is out of bounds */
     uint64_t reserved; /* of address space, in whole pages */
@@ -20,53 +20,38 @@ struct range {
     enum gpu_pointer_kind kind;
 };
 
-/* Guards the table below. Operations on the memory hold it shared while they run. */
-static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
-static struct range *table;
-static size_t table_used;
-static size_t table_room;
-
-static int table_add(const struct range *range)
-{
-    if (table_used == table_room) {
-        size_t room = table_room != 0 ? 2 * table_room : 64;
-        struct range *larger = realloc(table, room * sizeof *table);
-
-        if (larger == NULL)
-            return error_system(ENOMEM, "a table of %zu allocations", room);
-        table = larger;
-        table_room = room;
-    }
-    table[table_used++] = *range;
-    return TCPX_SUCCESS;
-}
+/* Guards the list below. Operations on the memory hold it shared while they run. */
+static pthread_rwlock_t ranges_lock = PTHREAD_RWLOCK_INITIALIZER;
+static struct range *ranges;
 
 /* The allocation whose alias contains `address`. */
-static struct range *find(gpu_address address)
+static struct range *find_alias(gpu_address address)
 {
-    for (size_t i = 0; i < table_used; i++)
-        if (address - table[i].alias < table[i].bytes)
-            return &table[i];
-    return NULL;
+    struct range *range = ranges;
+
+    while (range != NULL && address - range->alias >= range->bytes)
+        range = range->next;
+    return range;
 }
 
 /* The pinned allocation whose host pages contain `address`. */
 static struct range *find_pinned_pages(gpu_address address)
 {
-    for (size_t i = 0; i < table_used; i++)
-        if (table[i].kind == GPU_POINTER_PINNED &&
-            address - (uintptr_t)table[i].pages < table[i].bytes)
-            return &table[i];
-    return NULL;
+    struct range *range = ranges;
+
+    while (range != NULL &&
+           (range->kind != GPU_POINTER_PINNED || address - (uintptr_t)range->pages >= range->bytes))
+        range = range->next;
+    return range;
 }
 
 static uint64_t device_bytes_used(int device)
 {
     uint64_t sum = 0;
 
-    for (size_t i = 0; i < table_used; i++)
-        if (table[i].device == device && table[i].kind == GPU_POINTER_DEVICE)
-            sum += table[i].bytes;
+    for (const struct range *range = ranges; range != NULL; range = range->next)
+        if (range->device == device && range->kind == GPU_POINTER_DEVICE)
+            sum += range->bytes;
     return sum;
 }
 
@@ -95,36 +80,52 @@ static int reserve_alias(uint64_t bytes, uint64_t alignment, gpu_address *alias)
     return TCPX_SUCCESS;
 }
 
-static void unmap_range(const struct range *range)
-{
-    munmap((void *)(uintptr_t)range->alias, range->reserved);
-    if (range->kind == GPU_POINTER_DEVICE)
-        pages_unmap(range->pages, range->reserved, range->memfd);
-}
-
+/* Pages of its own, unless the caller has registered some, and the alias for them. */
 static int map_range(struct range *range, uint64_t alignment)
 {
-    int result;
+    int result = TCPX_SUCCESS;
 
     if (!checked_align_up(range->bytes, PAGE_BYTES, &range->reserved))
         return error_system(ENOMEM, "%llu bytes", (unsigned long long)range->bytes);
-    result = pages_map(range->reserved, &range->pages, &range->memfd);
+    if (range->kind == GPU_POINTER_DEVICE)
+        result = pages_map(range->reserved, &range->pages, &range->memfd);
     if (result != TCPX_SUCCESS)
         return result;
     result = reserve_alias(range->reserved, alignment, &range->alias);
-    if (result != TCPX_SUCCESS)
+    if (result != TCPX_SUCCESS && range->kind == GPU_POINTER_DEVICE)
         pages_unmap(range->pages, range->reserved, range->memfd);
     return result;
+}
+
+/* With the lock. */
+static int add_range(const struct range *wanted, uint64_t alignment, gpu_address *alias)
+{
+    struct range *range = malloc(sizeof *range);
+    int result;
+
+    if (range == NULL)
+        return error_system(ENOMEM, "an allocation");
+    *range = *wanted;
+    result = map_range(range, alignment);
+    if (result != TCPX_SUCCESS) {
+        free(range);
+        return result;
+    }
+    range->next = ranges;
+    ranges = range;
+    *alias = range->alias;
+    return TCPX_SUCCESS;
 }
 
 int host_memory_map(int device, uint64_t bytes, uint64_t alignment, uint64_t limit,
                     struct gpu_memory *memory)
 {
-    struct range range = {.bytes = bytes, .device = device, .kind = GPU_POINTER_DEVICE};
+    const struct range range = {.bytes = bytes, .device = device, .kind = GPU_POINTER_DEVICE};
+    gpu_address alias;
     uint64_t used;
     int result;
 
-    pthread_rwlock_wrlock(&table_lock);
+    pthread_rwlock_wrlock(&ranges_lock);
     used = device_bytes_used(device);
     if (used > limit || bytes > limit - used)
         result = error_set(TCPX_CUDA_ERROR,
@@ -133,57 +134,42 @@ int host_memory_map(int device, uint64_t bytes, uint64_t alignment, uint64_t lim
                            device, (unsigned long long)bytes, (unsigned long long)used,
                            (unsigned long long)limit);
     else
-        result = map_range(&range, alignment);
-    if (result == TCPX_SUCCESS) {
-        result = table_add(&range);
-        if (result != TCPX_SUCCESS)
-            unmap_range(&range);
-    }
-    pthread_rwlock_unlock(&table_lock);
+        result = add_range(&range, alignment, &alias);
+    pthread_rwlock_unlock(&ranges_lock);
     if (result == TCPX_SUCCESS)
-        *memory =
-            (struct gpu_memory){.address = range.alias, .bytes = bytes, .allocation = range.alias};
+        *memory = (struct gpu_memory){.address = alias, .bytes = bytes, .allocation = alias};
     return result;
 }
 
 int host_memory_register(int device, void *pages, uint64_t bytes, gpu_address *alias)
 {
-    struct range range = {.bytes = bytes,
-                          .reserved = bytes,
-                          .pages = pages,
-                          .memfd = -1,
-                          .device = device,
-                          .kind = GPU_POINTER_PINNED};
-    int result = reserve_alias(bytes, PAGE_BYTES, &range.alias);
+    const struct range range = {
+        .bytes = bytes, .pages = pages, .memfd = -1, .device = device, .kind = GPU_POINTER_PINNED};
+    int result;
 
-    if (result != TCPX_SUCCESS)
-        return result;
-    pthread_rwlock_wrlock(&table_lock);
-    result = table_add(&range);
-    pthread_rwlock_unlock(&table_lock);
-    if (result != TCPX_SUCCESS)
-        unmap_range(&range);
-    else
-        *alias = range.alias;
+    pthread_rwlock_wrlock(&ranges_lock);
+    result = add_range(&range, PAGE_BYTES, alias);
+    pthread_rwlock_unlock(&ranges_lock);
     return result;
 }
 
 void host_memory_unmap(gpu_address alias)
 {
+    struct range **link = &ranges;
     struct range *range;
 
-    pthread_rwlock_wrlock(&table_lock);
-    range = find(alias);
+    pthread_rwlock_wrlock(&ranges_lock);
+    range = find_alias(alias);
+    while (range != NULL && *link != range)
+        link = &(*link)->next;
     if (range != NULL) {
-        unmap_range(range);
-        *range = table[--table_used];
+        *link = range->next;
+        munmap((void *)(uintptr_t)range->alias, range->reserved);
+        if (range->kind == GPU_POINTER_DEVICE)
+            pages_unmap(range->pages, range->reserved, range->memfd);
+        free(range);
     }
-    if (table_used == 0) {
-        free(table);
-        table = NULL;
-        table_room = 0;
-    }
-    pthread_rwlock_unlock(&table_lock);
+    pthread_rwlock_unlock(&ranges_lock);
 }
 
 int host_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *pointer)
@@ -192,8 +178,8 @@ int host_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *point
     uint64_t base = address;
     int result = TCPX_SUCCESS;
 
-    pthread_rwlock_rdlock(&table_lock);
-    if ((range = find(address)) != NULL)
+    pthread_rwlock_rdlock(&ranges_lock);
+    if ((range = find_alias(address)) != NULL)
         base = range->alias;
     else if ((range = find_pinned_pages(address)) != NULL)
         base = (uintptr_t)range->pages;
@@ -213,23 +199,23 @@ int host_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *point
                                                 : range->kind == GPU_POINTER_PINNED
                                                     ? (char *)range->pages + (address - base)
                                                     : NULL};
-    pthread_rwlock_unlock(&table_lock);
+    pthread_rwlock_unlock(&ranges_lock);
     return result;
 }
 
 void host_memory_hold(void)
 {
-    pthread_rwlock_rdlock(&table_lock);
+    pthread_rwlock_rdlock(&ranges_lock);
 }
 
 void host_memory_release(void)
 {
-    pthread_rwlock_unlock(&table_lock);
+    pthread_rwlock_unlock(&ranges_lock);
 }
 
 void *host_memory_resolve(gpu_address address, uint64_t bytes)
 {
-    const struct range *range = find(address);
+    const struct range *range = find_alias(address);
 
     if (range == NULL || !range_inside(address - range->alias, bytes, range->bytes))
         return NULL;
@@ -258,8 +244,8 @@ int host_memory_file(gpu_address address, uint64_t bytes, int *memfd, uint64_t *
     const struct range *range;
     int result = TCPX_SUCCESS;
 
-    pthread_rwlock_rdlock(&table_lock);
-    range = find(address);
+    pthread_rwlock_rdlock(&ranges_lock);
+    range = find_alias(address);
     /* Its last page is all its own. */
     if (range == NULL || range->memfd < 0 ||
         !range_inside(address - range->alias, bytes, range->reserved)) {
@@ -270,6 +256,6 @@ int host_memory_file(gpu_address address, uint64_t bytes, int *memfd, uint64_t *
         *memfd = range->memfd;
         *offset = address - range->alias;
     }
-    pthread_rwlock_unlock(&table_lock);
+    pthread_rwlock_unlock(&ranges_lock);
     return result;
 }

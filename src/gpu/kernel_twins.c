@@ -39,8 +39,9 @@ static int twin_unpack_list(const struct gpu_unpack_list *list, uint32_t longest
     return result;
 }
 
-static int twin_unpack(const struct kernel_unpack *argument)
+static int twin_unpack(const void *given)
 {
+    const struct kernel_unpack *argument = given;
     int result = TCPX_SUCCESS;
 
     for (uint32_t i = 0; i < argument->list_count && result == TCPX_SUCCESS; i++)
@@ -48,8 +49,9 @@ static int twin_unpack(const struct kernel_unpack *argument)
     return result;
 }
 
-static int twin_copy_runs(const struct kernel_copy *argument)
+static int twin_copy_runs(const void *given)
 {
+    const struct kernel_copy *argument = given;
     const struct gpu_run *runs = argument->runs;
     int result = TCPX_SUCCESS;
 
@@ -58,8 +60,9 @@ static int twin_copy_runs(const struct kernel_copy *argument)
     return result;
 }
 
-static int twin_fill(const struct kernel_fill *argument)
+static int twin_fill(const void *given)
 {
+    const struct kernel_fill *argument = given;
     uint8_t *bytes = host_memory_use("fill: write", argument->at, argument->bytes);
 
     if (bytes == NULL)
@@ -69,8 +72,9 @@ static int twin_fill(const struct kernel_fill *argument)
     return TCPX_SUCCESS;
 }
 
-static int twin_verify(const struct kernel_verify *argument)
+static int twin_verify(const void *given)
 {
+    const struct kernel_verify *argument = given;
     const struct kernel_fill *expected = &argument->expected;
     const uint8_t *bytes = host_memory_use("verify: read", expected->at, expected->bytes);
     struct gpu_verify_result *result =
@@ -94,15 +98,14 @@ static int twin_verify(const struct kernel_verify *argument)
 static const struct {
     const char *name;
     size_t argument_size;
-} kernels[] = {
-    [GPU_KERNEL_UNPACK] = {"tcpx_unpack", sizeof(struct kernel_unpack)},
-    [GPU_KERNEL_COPY] = {"tcpx_copy", sizeof(struct kernel_copy)},
-    [GPU_KERNEL_FILL] = {"tcpx_fill", sizeof(struct kernel_fill)},
-    [GPU_KERNEL_VERIFY] = {"tcpx_verify", sizeof(struct kernel_verify)},
+    int (*twin)(const void *argument);
+} kernels[GPU_KERNELS] = {
+    [GPU_KERNEL_UNPACK] = {"tcpx_unpack", sizeof(struct kernel_unpack), twin_unpack},
+    [GPU_KERNEL_COPY] = {"tcpx_copy", sizeof(struct kernel_copy), twin_copy_runs},
+    [GPU_KERNEL_FILL] = {"tcpx_fill", sizeof(struct kernel_fill), twin_fill},
+    [GPU_KERNEL_VERIFY] = {"tcpx_verify", sizeof(struct kernel_verify), twin_verify},
 };
 /* clang-format on */
-
-_Static_assert(sizeof kernels / sizeof *kernels == GPU_KERNELS, "every kernel has a row");
 
 size_t kernel_argument_size(enum gpu_kernel kernel)
 {
@@ -116,17 +119,5 @@ const char *kernel_name(enum gpu_kernel kernel)
 
 int kernel_twin_run(enum gpu_kernel kernel, const void *argument)
 {
-    switch (kernel) {
-    case GPU_KERNEL_UNPACK:
-        return twin_unpack(argument);
-    case GPU_KERNEL_COPY:
-        return twin_copy_runs(argument);
-    case GPU_KERNEL_FILL:
-        return twin_fill(argument);
-    case GPU_KERNEL_VERIFY:
-        return twin_verify(argument);
-    case GPU_KERNELS:
-        break;
-    }
-    return error_set(TCPX_INTERNAL_ERROR, "there is no kernel %d", (int)kernel);
+    return kernels[kernel].twin(argument);
 }

@@ -598,9 +598,6 @@ cu_result cuPointerGetAttributes(unsigned count, int *names, void **values, cu_a
         case CU_POINTER_IS_MANAGED:
             *(unsigned *)values[i] = (unsigned)mapping.managed;
             break;
-        case CU_POINTER_MAPPED:
-            *(unsigned *)values[i] = mapping.memory_type != 0;
-            break;
         case CU_POINTER_DEVICE_ORDINAL:
             *(int *)values[i] = mapping.device;
             break;
