@@ -13,9 +13,11 @@
 #include <dlfcn.h>
 #include <string.h>
 
+typedef cu_result gpu_timer_elapsed(float *milliseconds, cu_event from, cu_event to);
+
 struct gpu_timer {
     struct gpu *gpu;
-    cu_result (*elapsed)(float *milliseconds, cu_event from, cu_event to); /* NULL: no driver */
+    gpu_timer_elapsed *elapsed; /* NULL: no driver */
     cu_event from;
     cu_event to;
     cu_function empty;
@@ -40,7 +42,8 @@ static inline bool gpu_timer_open(struct gpu_timer *timer, struct gpu *gpu)
     if (gpu_backend(&backend, &reason) != TCPX_SUCCESS || strcmp(backend, "cuda") != 0)
         return true;
     driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    *(void **)&timer->elapsed = driver != NULL ? dlsym(driver, "cuEventElapsedTime") : NULL;
+    if (driver != NULL)
+        timer->elapsed = (gpu_timer_elapsed *)dlsym(driver, "cuEventElapsedTime");
     if (timer->elapsed == NULL)
         return true;
     if (gpu_enter(gpu, &scope) != TCPX_SUCCESS)

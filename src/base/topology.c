@@ -359,27 +359,23 @@ int topology_read(const char *root, struct topology *topology)
 
 static const char devices_folder[] = "/sys/devices/";
 
-static bool read_hex(const char **text, size_t least, size_t most, char behind, unsigned *number)
-{
-    size_t digits = strspn(*text, "0123456789abcdefABCDEF");
-
-    if (digits < least || digits > most || (*text)[digits] != behind)
-        return false;
-    *number = (unsigned)strtoul(*text, NULL, 16);
-    *text += digits + (behind != '\0');
-    return true;
-}
-
-/* Writes the address as the kernel does: lower case, no more digits of domain than needed. */
+/*
+ * Writes the address as the kernel does: lower case, no more digits of domain than needed. All of
+ * it are 4 to 8 digits of domain and ":bb:dd.f".
+ */
 static bool normalise_address(const char *address, char *text, size_t size)
 {
+    static const char digits[] = "0123456789abcdefABCDEF:.";
+    size_t length = strlen(address);
+    size_t domain_digits = strspn(address, "0123456789abcdefABCDEF");
     unsigned domain;
     unsigned bus;
     unsigned device;
     unsigned function;
 
-    if (!read_hex(&address, 4, 8, ':', &domain) || !read_hex(&address, 2, 2, ':', &bus) ||
-        !read_hex(&address, 2, 2, '.', &device) || !read_hex(&address, 1, 1, '\0', &function))
+    if (domain_digits < 4 || domain_digits > 8 || length != domain_digits + strlen(":bb:dd.f") ||
+        strspn(address, digits) != length ||
+        sscanf(address, "%8x:%2x:%2x.%1x", &domain, &bus, &device, &function) != 4)
         return false;
     snprintf(text, size, "%04x:%02x:%02x.%x", domain, bus, device, function);
     return true;
@@ -421,31 +417,28 @@ int topology_numa_node(const char *root, const char *pci_path)
     return (int)node;
 }
 
-/* The length of a path's first component with the slash before it; 0 at the end. */
-static size_t first_component(const char *path)
-{
-    return *path == '\0' ? 0 : 1 + strcspn(path + 1, "/");
-}
-
-static int count_components(const char *path)
+static int count_slashes(const char *path)
 {
     int count = 0;
 
-    for (; *path != '\0'; path += first_component(path))
-        count++;
+    for (; *path != '\0'; path++)
+        count += *path == '/';
     return count;
 }
 
 int topology_pci_distance(const char *path_a, const char *path_b)
 {
+    size_t shared = 0; /* whole components */
+
     if (!is_device_folder(path_a) || !is_device_folder(path_b))
         return INT_MAX;
-    for (;;) {
-        size_t length = first_component(path_a);
+    for (size_t i = 0;; i++) {
+        bool ends_a = path_a[i] == '/' || path_a[i] == '\0';
+        bool ends_b = path_b[i] == '/' || path_b[i] == '\0';
 
-        if (length == 0 || length != first_component(path_b) || memcmp(path_a, path_b, length) != 0)
-            return count_components(path_a) + count_components(path_b);
-        path_a += length;
-        path_b += length;
+        if (ends_a && ends_b)
+            shared = i;
+        if (path_a[i] != path_b[i] || path_a[i] == '\0')
+            return count_slashes(path_a + shared) + count_slashes(path_b + shared);
     }
 }

@@ -20,18 +20,15 @@
 
 static int cuda_start(int *count)
 {
-    cu_result error;
     int found = 0;
     int result = cuda_driver_load();
 
+    if (result == TCPX_SUCCESS)
+        result = cuda_try(cuda.cuInit(0), "the CUDA driver does not start: cuInit");
+    if (result == TCPX_SUCCESS)
+        result = cuda_try(cuda.cuDeviceGetCount(&found), "cuDeviceGetCount");
     if (result != TCPX_SUCCESS)
         return result;
-    error = cuda.cuInit(0);
-    if (error != CU_OK)
-        return cuda_error(error, "the CUDA driver does not start: cuInit");
-    error = cuda.cuDeviceGetCount(&found);
-    if (error != CU_OK)
-        return cuda_error(error, "cuDeviceGetCount");
     if (found == 0)
         return error_set(TCPX_CUDA_ERROR,
                          "the CUDA driver shows no device (is CUDA_VISIBLE_DEVICES empty?)");
@@ -93,15 +90,15 @@ static int cuda_open(int index, struct gpu **out)
     enum { WARPS_PER_MULTIPROCESSOR = 32 };
     struct cuda_gpu *gpu = calloc(1, sizeof *gpu);
     int multiprocessors;
-    cu_result error;
+    int result;
 
     if (gpu == NULL)
         return error_system(ENOMEM, "GPU %d", index);
     gpu->base = (struct gpu){.ops = &gpu_cuda_ops, .index = index};
-    error = cuda.cuDeviceGet(&gpu->device, index);
-    if (error != CU_OK) {
+    result = cuda_try(cuda.cuDeviceGet(&gpu->device, index), "cuDeviceGet of GPU %d", index);
+    if (result != TCPX_SUCCESS) {
         free(gpu);
-        return cuda_error(error, "cuDeviceGet of GPU %d", index);
+        return result;
     }
     multiprocessors = attribute(gpu->device, CU_ATTRIBUTE_MULTIPROCESSORS);
     gpu->base.warps =
@@ -117,7 +114,7 @@ static void cuda_close(struct gpu *base)
     struct gpu_scope scope;
 
     if (atomic_load_explicit(&gpu->context, memory_order_acquire) != NULL) {
-        if (cuda_enter(gpu, &scope) == TCPX_SUCCESS) {
+        if (cuda_enter(base, &scope) == TCPX_SUCCESS) {
             cuda_unload_kernels(gpu);
             cuda_leave(&scope);
         }
@@ -128,11 +125,6 @@ static void cuda_close(struct gpu *base)
     free(gpu);
 }
 
-static int enter_for_others(struct gpu *gpu, struct gpu_scope *scope)
-{
-    return cuda_enter((struct cuda_gpu *)gpu, scope);
-}
-
 /*
  * Runs `call` in the GPU's context and turns its failure into a text: the body of every operation
  * below.
@@ -140,21 +132,23 @@ static int enter_for_others(struct gpu *gpu, struct gpu_scope *scope)
 #define IN_CONTEXT(gpu, call, ...)                                                                 \
     ({                                                                                             \
         struct gpu_scope scope_;                                                                   \
-        int result_ = cuda_enter((struct cuda_gpu *)(gpu), &scope_);                               \
+        int result_ = cuda_enter(gpu, &scope_);                                                    \
         if (result_ == TCPX_SUCCESS) {                                                             \
-            cu_result error_ = (call);                                                             \
-            if (error_ != CU_OK)                                                                   \
-                result_ = cuda_error(error_, __VA_ARGS__);                                         \
+            result_ = cuda_try(call, __VA_ARGS__);                                                 \
             cuda_leave(&scope_);                                                                   \
         }                                                                                          \
         result_;                                                                                   \
     })
 
-/* As IN_CONTEXT, to release something. */
+/* Names the call itself. */
+#define ON_GPU(gpu, name, ...)                                                                     \
+    IN_CONTEXT(gpu, cuda.name(__VA_ARGS__), #name " on GPU %d", (gpu)->index)
+
+/* As IN_CONTEXT, to release something: a failure is a warning. */
 #define RELEASE(gpu, name, ...)                                                                    \
     do {                                                                                           \
         struct gpu_scope scope_;                                                                   \
-        if (cuda_enter((struct cuda_gpu *)(gpu), &scope_) == TCPX_SUCCESS) {                       \
+        if (cuda_enter(gpu, &scope_) == TCPX_SUCCESS) {                                            \
             cuda_check_release(cuda.name(__VA_ARGS__), #name);                                     \
             cuda_leave(&scope_);                                                                   \
         }                                                                                          \
@@ -205,8 +199,7 @@ static int cuda_pinned_register(struct gpu *gpu, struct gpu_pinned *pinned)
 
     if (result != TCPX_SUCCESS)
         return result;
-    result = IN_CONTEXT(gpu, cuda.cuMemHostGetDevicePointer_v2(&pinned->device, pinned->host, 0),
-                        "cuMemHostGetDevicePointer_v2 on GPU %d", gpu->index);
+    result = ON_GPU(gpu, cuMemHostGetDevicePointer_v2, &pinned->device, pinned->host, 0);
     if (result != TCPX_SUCCESS)
         cuda_pinned_unregister(gpu, pinned);
     return result;
@@ -251,9 +244,7 @@ static int cuda_flush_inbound_writes(struct gpu *base)
         return error_set(TCPX_CUDA_ERROR,
                          "GPU %d neither orders nor flushes what a NIC writes into its memory",
                          base->index);
-    return IN_CONTEXT(gpu,
-                      cuda.cuFlushGPUDirectRDMAWrites(CU_FLUSH_TARGET_CONTEXT, CU_FLUSH_TO_OWNER),
-                      "cuFlushGPUDirectRDMAWrites on GPU %d", base->index);
+    return ON_GPU(base, cuFlushGPUDirectRDMAWrites, CU_FLUSH_TARGET_CONTEXT, CU_FLUSH_TO_OWNER);
 }
 
 /* --- streams and events -------------------------------------------------------------------- */
@@ -266,12 +257,10 @@ static int cuda_stream_create(struct gpu *gpu, struct gpu_stream **out)
 
     if (stream == NULL)
         return error_system(ENOMEM, "a stream");
-    result = IN_CONTEXT(gpu, cuda.cuStreamCreate(&native, CU_STREAM_NONBLOCKING),
-                        "cuStreamCreate on GPU %d", gpu->index);
+    result = ON_GPU(gpu, cuStreamCreate, &native, CU_STREAM_NONBLOCKING);
     if (result != TCPX_SUCCESS)
         goto free_stream;
-    result = IN_CONTEXT(gpu, cuda.cuEventCreate(&stream->joint, CU_EVENT_NO_TIMING),
-                        "cuEventCreate on GPU %d", gpu->index);
+    result = ON_GPU(gpu, cuEventCreate, &stream->joint, CU_EVENT_NO_TIMING);
     if (result != TCPX_SUCCESS)
         goto destroy_stream;
     stream->base = (struct gpu_stream){.gpu = gpu, .native = native};
@@ -302,8 +291,7 @@ static int cuda_event_create(struct gpu *gpu, struct gpu_event **out)
 
     if (event == NULL)
         return error_system(ENOMEM, "an event");
-    result = IN_CONTEXT(gpu, cuda.cuEventCreate(&native, CU_EVENT_NO_TIMING),
-                        "cuEventCreate on GPU %d", gpu->index);
+    result = ON_GPU(gpu, cuEventCreate, &native, CU_EVENT_NO_TIMING);
     if (result != TCPX_SUCCESS) {
         free(event);
         return result;
@@ -321,15 +309,14 @@ static void cuda_event_destroy(struct gpu_event *event)
 
 static int cuda_event_record(struct gpu_event *event, struct gpu_stream *stream)
 {
-    return IN_CONTEXT(event->gpu, cuda.cuEventRecord(event->native, stream->native),
-                      "cuEventRecord on GPU %d", event->gpu->index);
+    return ON_GPU(event->gpu, cuEventRecord, event->native, stream->native);
 }
 
 static int cuda_event_query(struct gpu_event *event, bool *done)
 {
     struct gpu_scope scope;
     cu_result error;
-    int result = cuda_enter((struct cuda_gpu *)event->gpu, &scope);
+    int result = cuda_enter(event->gpu, &scope);
 
     if (result != TCPX_SUCCESS)
         return result;
@@ -462,7 +449,7 @@ static int cuda_set(struct gpu_stream *stream, gpu_address at, uint8_t value, ui
 
 const struct gpu_ops gpu_cuda_ops = {.name = "cuda",
                                      .of_caller = cuda_of_caller,
-                                     .enter = enter_for_others,
+                                     .enter = cuda_enter,
                                      .leave = cuda_leave,
 #define CUDA_MEMBER(operation, ...) .operation = cuda_##operation,
                                      GPU_OPERATIONS(CUDA_MEMBER)};

@@ -6,36 +6,31 @@
 static int retain_context(struct cuda_gpu *gpu, cu_context *out)
 {
     int result = TCPX_SUCCESS;
-    cu_result error;
     cu_context context;
 
     pthread_mutex_lock(&gpu->lock);
     context = atomic_load_explicit(&gpu->context, memory_order_relaxed);
-    if (context == NULL) {
-        error = cuda.cuDevicePrimaryCtxRetain(&context, gpu->device);
-        if (error != CU_OK)
-            result = cuda_error(error, "cuDevicePrimaryCtxRetain of GPU %d", gpu->base.index);
-        else
-            atomic_store_explicit(&gpu->context, context, memory_order_release);
+    if (context == NULL)
+        result = cuda_try(cuda.cuDevicePrimaryCtxRetain(&context, gpu->device),
+                          "cuDevicePrimaryCtxRetain of GPU %d", gpu->base.index);
+    if (result == TCPX_SUCCESS) {
+        atomic_store_explicit(&gpu->context, context, memory_order_release);
+        *out = context;
     }
     pthread_mutex_unlock(&gpu->lock);
-    if (result == TCPX_SUCCESS)
-        *out = context;
     return result;
 }
 
-int cuda_enter(struct cuda_gpu *gpu, struct gpu_scope *scope)
+int cuda_enter(struct gpu *base, struct gpu_scope *scope)
 {
+    struct cuda_gpu *gpu = (struct cuda_gpu *)base;
     cu_context context = atomic_load_explicit(&gpu->context, memory_order_acquire);
     cu_context current = NULL;
     cu_result error;
-    int result;
+    int result = context == NULL ? retain_context(gpu, &context) : TCPX_SUCCESS;
 
-    if (context == NULL) {
-        result = retain_context(gpu, &context);
-        if (result != TCPX_SUCCESS)
-            return result;
-    }
+    if (result != TCPX_SUCCESS)
+        return result;
     error = cuda.cuCtxGetCurrent(&current);
     scope->pushed = false;
     if (error == CU_OK && current != context) {
@@ -43,15 +38,13 @@ int cuda_enter(struct cuda_gpu *gpu, struct gpu_scope *scope)
         scope->pushed = error == CU_OK;
     }
     if (error != CU_OK)
-        return cuda_error(error, "making the context of GPU %d current", gpu->base.index);
+        return cuda_error(error, "making the context of GPU %d current", base->index);
     scope->capture_mode = CU_CAPTURE_RELAXED;
-    error = cuda.cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
-    if (error != CU_OK) {
-        if (scope->pushed)
-            cuda.cuCtxPopCurrent_v2(&context);
-        return cuda_error(error, "cuThreadExchangeStreamCaptureMode");
-    }
-    return TCPX_SUCCESS;
+    result = cuda_try(cuda.cuThreadExchangeStreamCaptureMode(&scope->capture_mode),
+                      "cuThreadExchangeStreamCaptureMode");
+    if (result != TCPX_SUCCESS && scope->pushed)
+        cuda.cuCtxPopCurrent_v2(&context);
+    return result;
 }
 
 void cuda_leave(const struct gpu_scope *scope)

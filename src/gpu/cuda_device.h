@@ -25,7 +25,7 @@ struct cuda_gpu {
  * Makes the GPU's primary context current. Also allows calls that another thread's graph capture
  * would forbid or be broken by: none of our work belongs in a caller's graph.
  */
-MUST_CHECK int cuda_enter(struct cuda_gpu *gpu, struct gpu_scope *scope);
+MUST_CHECK int cuda_enter(struct gpu *gpu, struct gpu_scope *scope);
 
 /* Leaves the thread as cuda_enter() found it. */
 void cuda_leave(const struct gpu_scope *scope);

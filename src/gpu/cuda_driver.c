@@ -11,31 +11,22 @@ struct cuda_driver cuda;
 
 static const char library_name[] = "libcuda.so.1";
 
-struct entry_point {
-    const char *name;
-    size_t offset; /* in struct cuda_driver */
-    bool needed;
-};
-
-#define NEEDED_ROW(entry, arguments)   {#entry, offsetof(struct cuda_driver, entry), true},
-#define OPTIONAL_ROW(entry, arguments) {#entry, offsetof(struct cuda_driver, entry), false},
-
-static const struct entry_point entry_points[] = {CUDA_ENTRY_POINTS(NEEDED_ROW, OPTIONAL_ROW)};
-
-/* Fills what the library has; collects the names of what it lacks. */
-static void fill(struct cuda_driver *driver, void *library, char *missing, size_t room)
+/* Takes what the library has; writes the names of what it lacks to `missing`. */
+static void find_entry_points(struct cuda_driver *driver, void *library, char *missing, size_t room)
 {
     size_t used = 0;
+    void *address;
 
     missing[0] = '\0';
-    for (size_t i = 0; i < sizeof entry_points / sizeof *entry_points; i++) {
-        void *address = dlsym(library, entry_points[i].name);
-
-        memcpy((char *)driver + entry_points[i].offset, &address, sizeof address);
-        if (address == NULL && entry_points[i].needed && used < room)
-            used += (size_t)snprintf(missing + used, room - used, "%s%s", used != 0 ? ", " : "",
-                                     entry_points[i].name);
-    }
+#define OPTIONAL(entry, arguments)                                                                 \
+    address = dlsym(library, #entry);                                                              \
+    memcpy(&driver->entry, &address, sizeof address);
+#define NEEDED(entry, arguments)                                                                   \
+    OPTIONAL(entry, arguments)                                                                     \
+    if (address == NULL && used < room)                                                            \
+        used +=                                                                                    \
+            (size_t)snprintf(missing + used, room - used, "%s%s", used != 0 ? ", " : "", #entry);
+    CUDA_ENTRY_POINTS(NEEDED, OPTIONAL)
 }
 
 int cuda_driver_load(void)
@@ -50,7 +41,7 @@ int cuda_driver_load(void)
     library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return error_set(TCPX_SYSTEM_ERROR, "the CUDA driver cannot be loaded: %s", dlerror());
-    fill(&driver, library, missing, sizeof missing);
+    find_entry_points(&driver, library, missing, sizeof missing);
     if (missing[0] != '\0') {
         dlclose(library);
         return error_set(TCPX_SYSTEM_ERROR, "the CUDA driver is too old: %s lacks %s", library_name,

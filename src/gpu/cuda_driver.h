@@ -154,6 +154,13 @@ MUST_CHECK int cuda_driver_load(void);
 /* Keeps "what: CUDA_ERROR_NAME (its meaning)"; its value is TCPX_CUDA_ERROR. */
 #define cuda_error(error, ...) (cuda_keep_error(error, __VA_ARGS__), (int)TCPX_CUDA_ERROR)
 
+/* TCPX_SUCCESS, or the same for a call of the driver that fails. */
+#define cuda_try(call, ...)                                                                        \
+    ({                                                                                             \
+        cu_result error_ = (call);                                                                 \
+        error_ == CU_OK ? (int)TCPX_SUCCESS : cuda_error(error_, __VA_ARGS__);                     \
+    })
+
 void cuda_keep_error(cu_result error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -64,19 +64,16 @@ int cuda_launch(struct gpu_stream *stream, enum gpu_kernel kernel, const void *a
     /* The driver copies the argument before it returns, and does not write to it. */
     void *arguments[] = {(void *)(uintptr_t)argument};
     struct gpu_scope scope;
-    cu_result error;
-    int result = cuda_enter(gpu, &scope);
+    int result = cuda_enter(stream->gpu, &scope);
 
     if (result != TCPX_SUCCESS)
         return result;
     result = load_kernels_once(gpu);
-    if (result == TCPX_SUCCESS) {
-        error = cuda.cuLaunchKernel(gpu->kernels[kernel], (unsigned)(blocks < most ? blocks : most),
-                                    1, 1, KERNEL_THREADS, 1, 1, 0, stream->native, arguments, NULL);
-        if (error != CU_OK)
-            result =
-                cuda_error(error, "launching %s on GPU %d", kernel_name(kernel), gpu->base.index);
-    }
+    if (result == TCPX_SUCCESS)
+        result = cuda_try(
+            cuda.cuLaunchKernel(gpu->kernels[kernel], (unsigned)(blocks < most ? blocks : most), 1,
+                                1, KERNEL_THREADS, 1, 1, 0, stream->native, arguments, NULL),
+            "launching %s on GPU %d", kernel_name(kernel), gpu->base.index);
     cuda_leave(&scope);
     return result;
 }
