@@ -61,16 +61,20 @@ static void write_without_sigpipe(const char *text, size_t length)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+static const struct {
+    const char *prefix;
+    int nccl_level;
+} kinds[LOG_KINDS] = {
+    [LOG_DEBUG] = {"[DEBUG] ", NCCL_LOG_TRACE},
+    [LOG_TCPX] = {"[TCPX] ", NCCL_LOG_INFO},
+    [LOG_WARN] = {"[TCPX] warning: ", NCCL_LOG_WARN},
+};
+
 /* One write per line, so that lines of several threads and processes do not mix. */
-static void print(enum log_kind kind, const char *message)
+static void print_line(enum log_kind kind, const char *message)
 {
-    static const char *const prefixes[LOG_KINDS] = {
-        [LOG_DEBUG] = "[DEBUG] ",
-        [LOG_TCPX] = "[TCPX] ",
-        [LOG_WARN] = "[TCPX] warning: ",
-    };
     char text[1100];
-    int length = snprintf(text, sizeof text, "%s%s\n", prefixes[kind], message);
+    int length = snprintf(text, sizeof text, "%s%s\n", kinds[kind].prefix, message);
 
     if (length < 0)
         return;
@@ -83,11 +87,6 @@ static void print(enum log_kind kind, const char *message)
 
 void log_write(enum log_kind kind, const char *file, int line, const char *format, ...)
 {
-    static const int levels[LOG_KINDS] = {
-        [LOG_DEBUG] = NCCL_LOG_TRACE,
-        [LOG_TCPX] = NCCL_LOG_INFO,
-        [LOG_WARN] = NCCL_LOG_WARN,
-    };
     int saved_errno = errno;
     log_nccl_logger logger = atomic_load(&nccl_logger);
     char message[1024];
@@ -97,8 +96,8 @@ void log_write(enum log_kind kind, const char *file, int line, const char *forma
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     if (logger != NULL)
-        logger(levels[kind], NCCL_INIT | NCCL_NET, file, line, "%s", message);
+        logger(kinds[kind].nccl_level, NCCL_INIT | NCCL_NET, file, line, "%s", message);
     else if (atomic_load(&to_stderr))
-        print(kind, message);
+        print_line(kind, message);
     errno = saved_errno;
 }

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More than any kernel is built for. The first ends the search for a mask that is large enough. */
+/* More than any kernel is built for. */
 enum { MOST_CPUS = 1 << 20, MOST_NODES = 1 << 10 };
 
 /* --- small files --- */
@@ -51,24 +51,19 @@ static bool read_line(const char *root, const char *folder, const char *name, ch
 
 static int count_mask_cpus(int *count)
 {
-    for (int cpus = CPU_SETSIZE; cpus <= MOST_CPUS; cpus *= 2) {
-        size_t size = CPU_ALLOC_SIZE(cpus);
-        cpu_set_t *set = CPU_ALLOC(cpus);
-        int error;
+    size_t size = CPU_ALLOC_SIZE(MOST_CPUS);
+    cpu_set_t *set = CPU_ALLOC(MOST_CPUS);
+    int error;
 
-        if (set == NULL)
-            return error_system(errno, "cannot allocate an affinity mask of %d CPUs", cpus);
-        error = sched_getaffinity(0, size, set) == 0 ? 0 : errno;
-        if (error == 0)
-            *count = CPU_COUNT_S(size, set);
-        CPU_FREE(set);
-        if (error == 0)
-            return TCPX_SUCCESS;
-        /* EINVAL: the kernel's mask is larger than ours. */
-        if (error != EINVAL)
-            return error_system(error, "cannot read the affinity mask");
-    }
-    return error_set(TCPX_SYSTEM_ERROR, "the affinity mask has more than %d CPUs", MOST_CPUS);
+    if (set == NULL)
+        return error_system(errno, "cannot allocate an affinity mask of %d CPUs", MOST_CPUS);
+    error = sched_getaffinity(0, size, set) == 0 ? 0 : errno;
+    if (error == 0)
+        *count = CPU_COUNT_S(size, set);
+    CPU_FREE(set);
+    if (error == EINVAL)
+        return error_set(TCPX_SYSTEM_ERROR, "the affinity mask has more than %d CPUs", MOST_CPUS);
+    return error == 0 ? TCPX_SUCCESS : error_system(error, "cannot read the affinity mask");
 }
 
 /* --- cgroup quotas --- */

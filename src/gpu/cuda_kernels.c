@@ -23,10 +23,10 @@ static int load_kernels(struct cuda_gpu *gpu)
         return cuda_error(error, "compiling our kernels for GPU %d failed%s%s", gpu->base.index,
                           log[0] != '\0' ? ": " : "", log);
     for (int kernel = 0; kernel < GPU_KERNELS; kernel++) {
-        error = cuda.cuModuleGetFunction(&gpu->kernels[kernel], module, kernel_name(kernel));
+        error = cuda.cuModuleGetFunction(&gpu->kernels[kernel], module, kernel_twins[kernel].name);
         if (error != CU_OK) {
             cuda.cuModuleUnload(module);
-            return cuda_error(error, "kernel %s", kernel_name(kernel));
+            return cuda_error(error, "kernel %s", kernel_twins[kernel].name);
         }
     }
     /* release: a thread that sees the module sees its functions */
@@ -73,7 +73,7 @@ int cuda_launch(struct gpu_stream *stream, enum gpu_kernel kernel, const void *a
         result = cuda_try(
             cuda.cuLaunchKernel(gpu->kernels[kernel], (unsigned)(blocks < most ? blocks : most), 1,
                                 1, KERNEL_THREADS, 1, 1, 0, stream->native, arguments, NULL),
-            "launching %s on GPU %d", kernel_name(kernel), gpu->base.index);
+            "launching %s on GPU %d", kernel_twins[kernel].name, gpu->base.index);
     cuda_leave(&scope);
     return result;
 }

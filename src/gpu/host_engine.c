@@ -86,7 +86,7 @@ static int run_operation(const struct host_operation *operation)
     int result;
 
     if (operation->kind == HOST_LAUNCH)
-        return kernel_twin_run(operation->launch.kernel, operation->launch.argument);
+        return kernel_twins[operation->launch.kernel].run(operation->launch.argument);
     result = resolve_ends(operation, &to, &from);
     if (result == TCPX_SUCCESS && operation->kind == HOST_SET)
         memset(to, operation->memory.value, operation->memory.bytes);
@@ -155,7 +155,7 @@ static int keep_argument(struct host_operation *operation)
 
     if (operation->kind != HOST_LAUNCH)
         return TCPX_SUCCESS;
-    bytes = kernel_argument_size(operation->launch.kernel);
+    bytes = kernel_twins[operation->launch.kernel].argument_size;
     copy = malloc(bytes);
     if (copy == NULL)
         return error_system(ENOMEM, "the argument of a launch");

@@ -95,29 +95,10 @@ static int twin_verify(const void *given)
 }
 
 /* clang-format off */
-static const struct {
-    const char *name;
-    size_t argument_size;
-    int (*twin)(const void *argument);
-} kernels[GPU_KERNELS] = {
+const struct kernel_twin kernel_twins[GPU_KERNELS] = {
     [GPU_KERNEL_UNPACK] = {"tcpx_unpack", sizeof(struct kernel_unpack), twin_unpack},
     [GPU_KERNEL_COPY] = {"tcpx_copy", sizeof(struct kernel_copy), twin_copy_runs},
     [GPU_KERNEL_FILL] = {"tcpx_fill", sizeof(struct kernel_fill), twin_fill},
     [GPU_KERNEL_VERIFY] = {"tcpx_verify", sizeof(struct kernel_verify), twin_verify},
 };
 /* clang-format on */
-
-size_t kernel_argument_size(enum gpu_kernel kernel)
-{
-    return kernels[kernel].argument_size;
-}
-
-const char *kernel_name(enum gpu_kernel kernel)
-{
-    return kernels[kernel].name;
-}
-
-int kernel_twin_run(enum gpu_kernel kernel, const void *argument)
-{
-    return kernels[kernel].twin(argument);
-}

@@ -6,11 +6,13 @@
 
 #include <stddef.h>
 
-/* The size of a kernel's argument (kernels.h), and its name in the PTX. */
-size_t kernel_argument_size(enum gpu_kernel kernel);
-const char *kernel_name(enum gpu_kernel kernel);
+struct kernel_twin {
+    const char *name; /* of the kernel in the PTX */
+    size_t argument_size;
+    /* Between host_memory_hold() and release(). TCPX_CUDA_ERROR: an address outside GPU memory. */
+    int (*run)(const void *argument);
+};
 
-/* Between host_memory_hold() and release(). TCPX_CUDA_ERROR for an address outside GPU memory. */
-MUST_CHECK int kernel_twin_run(enum gpu_kernel kernel, const void *argument);
+extern const struct kernel_twin kernel_twins[GPU_KERNELS];
 
 #endif

@@ -949,7 +949,7 @@ cu_result cuModuleGetFunction(cu_function *function, cu_module module, const cha
     snprintf(entry, sizeof entry, ".visible .entry %s(", name);
     for (int i = 0; i < FUNCTIONS; i++) {
         const char *known =
-            functions[i].name != NULL ? functions[i].name : kernel_name(functions[i].kernel);
+            functions[i].name != NULL ? functions[i].name : kernel_twins[functions[i].kernel].name;
 
         if (strcmp(name, known) == 0 && strstr(module->image, entry) != NULL) {
             *function = &functions[i];
