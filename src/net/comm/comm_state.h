@@ -164,7 +164,7 @@ struct comm_tx {
     uint64_t credit_charged;
     uint64_t credit_freed;
 
-    /* tx_share */
+    /* tx_work */
     uint64_t last_large_end; /* when the latest send was done that other lanes could have carried */
     bool streams;            /* such sends follow each other closely */
 
@@ -247,7 +247,7 @@ struct net_comm {
     struct comm_rx rx;
 
     /* what net/gpu attached */
-    const struct mover_ops *mover; /* NULL: no GPU memory was registered */
+    const struct mover_ops *mover; /* NULL: no GPU memory, nor device-memory TCP */
     struct comm_gpu *gpu;
     const struct unpack_ops *unpack; /* NULL: the transport unpacks by itself */
     struct unpack_queue_state *unpack_queue;
@@ -268,7 +268,7 @@ struct net_comm {
     bool watched;            /* the I/O threads also move the callers' lanes on */
     uint64_t polls_at_watch; /* when that began */
 
-    /* sleepers */
+    /* request and wait: sleepers */
     unsigned sleepers; /* calls that wait for a request to end */
     int wake_fd;       /* an eventfd that wakes them; -1: not needed yet */
 };

@@ -2,7 +2,7 @@
  * Where the bytes of a record go. The receiving side (rx_lane.c) knows a sink only by these
  * operations. Here: host memory of a receive, memory for an unexpected message, the text of an
  * ABORT, and a scratch buffer for bytes that are not wanted. In net/gpu: staging memory, bounce
- * memory, and sockets that receive into device memory. All are called with the comm's lock.
+ * memory, and sockets that receive into device memory. All but copy_in() have the comm's lock.
  */
 #ifndef TCPX_NET_COMM_SINK_H
 #define TCPX_NET_COMM_SINK_H

@@ -1,6 +1,6 @@
 /*
  * A sleeper polls its own lanes, so that no other thread has to be woken first, and the comm's
- * eventfd, which an I/O thread writes when it has ended a request. If several threads sleep, one
+ * eventfd, which a thread writes that has ended a request. If several threads sleep, one
  * may take the wake-up of another, which then polls after 50 ms.
  */
 #include "net/comm/wait.h"
