@@ -53,18 +53,6 @@ free_pool:
     return result;
 }
 
-static void pool_destroy(struct devmem_pool *pool)
-{
-    struct devmem_pool **at = &pools;
-
-    while (*at != pool)
-        at = &(*at)->next;
-    *at = pool->next;
-    pool->ops->close(&pool->memory);
-    gpu_close(pool->memory.gpu);
-    free(pool);
-}
-
 static int pool_take(const struct devmem_pool *wanted, struct devmem_pool **out)
 {
     struct devmem_pool *pool;
@@ -117,11 +105,19 @@ struct devmem_pool *devmem_pool_share(struct devmem_pool *pool)
 
 void devmem_pool_give(struct devmem_pool *pool)
 {
+    struct devmem_pool **at = &pools;
+
     if (pool == NULL)
         return;
     pthread_mutex_lock(&pools_lock);
-    if (--pool->users == 0)
-        pool_destroy(pool);
+    if (--pool->users == 0) {
+        while (*at != pool)
+            at = &(*at)->next;
+        *at = pool->next;
+        pool->ops->close(&pool->memory);
+        gpu_close(pool->memory.gpu);
+        free(pool);
+    }
     pthread_mutex_unlock(&pools_lock);
 }
 

@@ -96,8 +96,28 @@ static int bind_source(struct devmem_source *source, struct gpu *gpu)
     return result;
 }
 
-static void source_insert(struct devmem_source *source)
+int devmem_source_take(const struct net_device *device, struct gpu *gpu, gpu_address address,
+                       uint64_t bytes, struct devmem_source **out)
 {
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    struct devmem_source *source;
+    int result = check_checksums(device);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    source = malloc(sizeof *source);
+    if (source == NULL)
+        return error_system(ENOMEM, "memory to send from");
+    *source = (struct devmem_source){.ifindex = (unsigned)device->ifindex,
+                                     .start = address / page * page,
+                                     .binding = {.socket = -1}};
+    source->bytes = (address + bytes + page - 1) / page * page - source->start;
+    result = nic_watch_begin(end_bindings);
+    if (result != TCPX_SUCCESS)
+        goto free_source;
+    result = bind_source(source, gpu);
+    if (result != TCPX_SUCCESS)
+        goto end_watch;
     pthread_mutex_lock(&sources_lock);
     source->next = sources;
     source->here = &sources;
@@ -105,44 +125,13 @@ static void source_insert(struct devmem_source *source)
         source->next->here = &source->next;
     sources = source;
     pthread_mutex_unlock(&sources_lock);
-}
-
-static int source_create(const struct devmem_source *wanted, struct gpu *gpu,
-                         struct devmem_source **out)
-{
-    struct devmem_source *source = malloc(sizeof *source);
-    int result;
-
-    if (source == NULL)
-        return error_system(ENOMEM, "memory to send from");
-    *source = *wanted;
-    result = bind_source(source, gpu);
-    if (result != TCPX_SUCCESS) {
-        free(source);
-        return result;
-    }
-    source_insert(source);
     *out = source;
     return TCPX_SUCCESS;
-}
 
-int devmem_source_take(const struct net_device *device, struct gpu *gpu, gpu_address address,
-                       uint64_t bytes, struct devmem_source **source)
-{
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    struct devmem_source wanted = {.ifindex = (unsigned)device->ifindex,
-                                   .start = address / page * page,
-                                   .binding = {.socket = -1}};
-    int result = check_checksums(device);
-
-    wanted.bytes = (address + bytes + page - 1) / page * page - wanted.start;
-    if (result == TCPX_SUCCESS)
-        result = nic_watch_begin(end_bindings);
-    if (result != TCPX_SUCCESS)
-        return result;
-    result = source_create(&wanted, gpu, source);
-    if (result != TCPX_SUCCESS)
-        nic_watch_end();
+end_watch:
+    nic_watch_end();
+free_source:
+    free(source);
     return result;
 }
 

@@ -60,24 +60,19 @@ int socket_tune(int fd, uint64_t timeout_ms)
     enum { PROBES = 3 };
     int idle = (int)(timeout_ms / 2000 > 0 ? timeout_ms / 2000 : 1);
     int interval = idle / PROBES > 0 ? idle / PROBES : 1;
-    const struct {
-        int level;
-        int option;
-        int value;
-        const char *name;
-    } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY"},
-        {SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE"},
-        {IPPROTO_TCP, TCP_KEEPIDLE, idle, "TCP_KEEPIDLE"},
-        {IPPROTO_TCP, TCP_KEEPINTVL, interval, "TCP_KEEPINTVL"},
-        {IPPROTO_TCP, TCP_KEEPCNT, PROBES, "TCP_KEEPCNT"},
-        {IPPROTO_TCP, TCP_USER_TIMEOUT, (int)timeout_ms, "TCP_USER_TIMEOUT"},
-    };
-    int result = TCPX_SUCCESS;
+    int result = socket_set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
 
-    for (size_t i = 0; i < sizeof options / sizeof *options && result == TCPX_SUCCESS; i++)
-        result = socket_set_option(fd, options[i].level, options[i].option, options[i].value,
-                                   options[i].name);
+    if (result == TCPX_SUCCESS)
+        result = socket_set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");
+    if (result == TCPX_SUCCESS)
+        result = socket_set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle, "TCP_KEEPIDLE");
+    if (result == TCPX_SUCCESS)
+        result = socket_set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval, "TCP_KEEPINTVL");
+    if (result == TCPX_SUCCESS)
+        result = socket_set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES, "TCP_KEEPCNT");
+    if (result == TCPX_SUCCESS)
+        result = socket_set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)timeout_ms,
+                                   "TCP_USER_TIMEOUT");
     return result;
 }
 

@@ -71,15 +71,6 @@ static const struct rule *wire_find_rule(unsigned type)
     return &wire_rules[type];
 }
 
-static enum wire_problem wire_check_reserved(const uint8_t *bytes, size_t first, size_t count)
-{
-    for (size_t i = first; i < first + count; i++)
-        if (bytes[i] != 0)
-            return error_set(WIRE_MALFORMED, "hello: reserved byte %zu is 0x%02x, expected 0", i,
-                             bytes[i]);
-    return WIRE_FINE;
-}
-
 void wire_hello_write(const struct wire_hello *hello, uint8_t bytes[WIRE_HELLO_BYTES])
 {
     struct hello_layout layout = {
@@ -123,7 +114,9 @@ static enum wire_problem wire_check_hello(const struct hello_layout *layout)
 enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES], struct wire_hello *hello,
                                   unsigned *version)
 {
+    uint8_t again[WIRE_HELLO_BYTES];
     struct hello_layout layout;
+    struct wire_hello seen;
     unsigned sent_version;
     enum wire_problem problem;
 
@@ -138,15 +131,9 @@ enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES], struct 
                          sent_version, WIRE_VERSION);
     }
     problem = wire_check_hello(&layout);
-    if (problem == WIRE_FINE)
-        problem = wire_check_reserved(bytes, offsetof(struct hello_layout, reserved),
-                                      sizeof layout.reserved);
-    if (problem == WIRE_FINE)
-        problem = wire_check_reserved(bytes, offsetof(struct hello_layout, reserved_end),
-                                      sizeof layout.reserved_end);
     if (problem != WIRE_FINE)
         return problem;
-    *hello = (struct wire_hello){
+    seen = (struct wire_hello){
         .role = layout.role,
         .index = layout.index,
         .sockets = layout.sockets,
@@ -154,7 +141,14 @@ enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES], struct 
         .framing = layout.framing,
         .comm = le64toh(layout.comm),
     };
-    memcpy(hello->token, layout.token, sizeof hello->token);
+    memcpy(seen.token, layout.token, sizeof seen.token);
+    /* All other bytes have been read: what is not written again was not zero. */
+    wire_hello_write(&seen, again);
+    for (size_t i = 0; i < sizeof again; i++)
+        if (bytes[i] != again[i])
+            return error_set(WIRE_MALFORMED, "hello: reserved byte %zu is 0x%02x, expected 0", i,
+                             bytes[i]);
+    *hello = seen;
     *version = sent_version;
     return WIRE_FINE;
 }
