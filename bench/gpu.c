@@ -164,8 +164,7 @@ static void open_pipes(struct bench *bench, unsigned count)
         struct pipe *pipe = &bench->pipes[i];
 
         must(gpu_stream_create(bench->gpu, &pipe->stream));
-        must(gpu_pinned_alloc(bench->gpu, bench->ring * bench->slice, GPU_PINNED_PLAIN,
-                              &pipe->ring));
+        must(gpu_pinned_alloc(bench->gpu, bench->ring * bench->slice, &pipe->ring));
         memset(pipe->ring.host, POISON, pipe->ring.bytes); /* no page is new in a round */
         for (unsigned k = 0; k < bench->ring; k++)
             must(gpu_event_create(bench->gpu, &pipe->events[k]));
@@ -642,8 +641,7 @@ static void run_side(struct bench *bench)
     must(gpu_stream_create(bench->gpu, &bench->stream));
     must(gpu_memory_alloc(bench->gpu, bench->bytes, PAGE, &bench->data));
     must(gpu_memory_alloc(bench->gpu, sizeof(struct gpu_verify_result), 8, &bench->answer));
-    must(gpu_pinned_alloc(bench->gpu, sizeof(struct gpu_verify_result), GPU_PINNED_PLAIN,
-                          &bench->answer_host));
+    must(gpu_pinned_alloc(bench->gpu, sizeof(struct gpu_verify_result), &bench->answer_host));
     bench->host_data = mmap(NULL, bench->bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     must_be(bench->host_data != MAP_FAILED);

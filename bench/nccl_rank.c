@@ -235,8 +235,7 @@ static bool open_lane(struct lane *lane, const struct order *order)
            gpu_fine(lane, gpu_memory_alloc(gpu, bytes, PAGE, &lane->to)) &&
            gpu_fine(lane, gpu_memory_alloc(gpu, sizeof(struct gpu_verify_result) * 2 * MOST_BURST,
                                            PAGE, &lane->results)) &&
-           gpu_fine(lane, gpu_pinned_alloc(gpu, sizeof(struct scratch), GPU_PINNED_PLAIN,
-                                           &lane->pinned)) &&
+           gpu_fine(lane, gpu_pinned_alloc(gpu, sizeof(struct scratch), &lane->pinned)) &&
            build_table(lane, order->table_bytes) && drain(lane, deadline_after_ms(order->limit_ms));
 }
 

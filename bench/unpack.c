@@ -245,14 +245,13 @@ static void measure_row(struct bench *bench, const struct row *row)
     if (bench->warm)
         set_count = 1;
     must(gpu_pinned_alloc(bench->gpu, row->fragments * sizeof(struct unpack_descriptor),
-                          GPU_PINNED_PLAIN, &descriptors));
+                          &descriptors));
     write_descriptors(row, descriptors.host);
     for (int i = 0; i < set_count; i++) {
-        sets[i] = (struct set){.pinned = {.memfd = -1}};
-        must(
-            bench->pinned
-                ? gpu_pinned_alloc(bench->gpu, bounce_bytes(row), GPU_PINNED_PLAIN, &sets[i].pinned)
-                : gpu_memory_alloc(bench->gpu, bounce_bytes(row), 4096, &sets[i].bounce));
+        sets[i] = (struct set){.pinned = {.bytes = 0}};
+        must(bench->pinned
+                 ? gpu_pinned_alloc(bench->gpu, bounce_bytes(row), &sets[i].pinned)
+                 : gpu_memory_alloc(bench->gpu, bounce_bytes(row), 4096, &sets[i].bounce));
         must(gpu_memory_alloc(bench->gpu, bytes + row->shift + 256, 4096, &sets[i].destination));
         fill_bounce(bench, row, bench->pinned ? sets[i].pinned.device : sets[i].bounce.address);
     }
@@ -326,7 +325,7 @@ int main(int argument_count, char **arguments)
         return 1;
     }
     must(gpu_memory_alloc(bench.gpu, 4096, 4096, &bench.answer));
-    must(gpu_pinned_alloc(bench.gpu, 4096, GPU_PINNED_PLAIN, &bench.answer_host));
+    must(gpu_pinned_alloc(bench.gpu, 4096, &bench.answer_host));
     must(unpack_create_as(bench.gpu, UNPACK_D2D, &bench.engines[WAY_D2D]));
     must(unpack_create_as(bench.gpu, UNPACK_HOST, &bench.engines[WAY_HOST]));
     must(unpack_create_as(bench.gpu, UNPACK_KERNEL, &bench.engines[WAY_KERNEL]));

@@ -53,12 +53,12 @@ static int open_bench(struct bench *bench, int gpu)
     if (result == TCPX_SUCCESS)
         result = gpu_event_create(bench->gpu, &bench->event);
     if (result == TCPX_SUCCESS)
-        result = gpu_pinned_alloc(bench->gpu, POOL, GPU_PINNED_PLAIN, &bench->pool);
+        result = gpu_pinned_alloc(bench->gpu, POOL, &bench->pool);
     if (result == TCPX_SUCCESS)
         result = gpu_pinned_alloc(bench->gpu, PAGES * sizeof(struct unpack_descriptor),
-                                  GPU_PINNED_PLAIN, &bench->descriptors);
+                                  &bench->descriptors);
     if (result == TCPX_SUCCESS)
-        result = gpu_pinned_alloc(bench->gpu, TARGET, GPU_PINNED_PLAIN, &bench->arrived);
+        result = gpu_pinned_alloc(bench->gpu, TARGET, &bench->arrived);
     if (result == TCPX_SUCCESS)
         result = gpu_memory_alloc(bench->gpu, TARGET, PAGE, &bench->target);
     if (result != TCPX_SUCCESS)

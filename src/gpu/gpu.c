@@ -10,12 +10,13 @@
 #include "gpu/cuda.h"
 #include "gpu/gpu_ops.h"
 #include "gpu/host.h"
-#include "gpu/pages.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 struct choice {
     const struct gpu_ops *ops;
@@ -206,10 +207,10 @@ void gpu_memory_free(struct gpu *gpu, struct gpu_memory *memory)
     *memory = (struct gpu_memory){0};
 }
 
-int gpu_pinned_alloc(struct gpu *gpu, uint64_t bytes, enum gpu_pinned_kind kind,
-                     struct gpu_pinned *out)
+/* Shared pages, so that a fork() does not move the parent's away from under the GPU. */
+int gpu_pinned_alloc(struct gpu *gpu, uint64_t bytes, struct gpu_pinned *out)
 {
-    struct gpu_pinned pinned = {.memfd = -1};
+    struct gpu_pinned pinned;
     int result = fork_check();
 
     if (result != TCPX_SUCCESS)
@@ -217,14 +218,16 @@ int gpu_pinned_alloc(struct gpu *gpu, uint64_t bytes, enum gpu_pinned_kind kind,
     if (bytes == 0 || !checked_align_up(bytes, PAGE_BYTES, &pinned.bytes))
         return error_set(TCPX_INVALID_ARGUMENT, "cannot allocate %llu bytes of pinned memory",
                          (unsigned long long)bytes);
-    result = pages_map(pinned.bytes, &pinned.host, kind == GPU_PINNED_MEMFD ? &pinned.memfd : NULL);
-    if (result != TCPX_SUCCESS)
-        return result;
+    pinned.host =
+        mmap(NULL, pinned.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (pinned.host == MAP_FAILED)
+        return error_system(errno, "cannot map %llu bytes of memory",
+                            (unsigned long long)pinned.bytes);
     result = gpu->ops->pinned_register(gpu, &pinned);
     if (result == TCPX_SUCCESS)
         *out = pinned;
     else
-        pages_unmap(pinned.host, pinned.bytes, pinned.memfd);
+        munmap(pinned.host, pinned.bytes);
     return result;
 }
 
@@ -232,9 +235,9 @@ void gpu_pinned_free(struct gpu *gpu, struct gpu_pinned *pinned)
 {
     if (pinned->bytes != 0 && can_release(gpu)) {
         gpu->ops->pinned_unregister(gpu, pinned);
-        pages_unmap(pinned->host, pinned->bytes, pinned->memfd);
+        munmap(pinned->host, pinned->bytes);
     }
-    *pinned = (struct gpu_pinned){.memfd = -1};
+    *pinned = (struct gpu_pinned){0};
 }
 
 int gpu_classify(const void *address, uint64_t bytes, struct gpu_pointer *pointer)

@@ -77,14 +77,10 @@ struct gpu_pinned {
     void *host;
     gpu_address device;
     uint64_t bytes;
-    int memfd; /* its pages, to be sent by reference; -1 unless asked for */
 };
 
-enum gpu_pinned_kind { GPU_PINNED_PLAIN, GPU_PINNED_MEMFD };
-
 /* Zeroed and page-aligned, in whole pages. */
-MUST_CHECK int gpu_pinned_alloc(struct gpu *gpu, uint64_t bytes, enum gpu_pinned_kind kind,
-                                struct gpu_pinned *pinned);
+MUST_CHECK int gpu_pinned_alloc(struct gpu *gpu, uint64_t bytes, struct gpu_pinned *pinned);
 void gpu_pinned_free(struct gpu *gpu, struct gpu_pinned *pinned);
 
 enum gpu_pointer_kind {

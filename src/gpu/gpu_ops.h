@@ -7,6 +7,8 @@
 
 #include "gpu/gpu.h"
 
+enum { PAGE_BYTES = 4096 };
+
 enum gpu_kernel {
     GPU_KERNEL_UNPACK,
     GPU_KERNEL_COPY,

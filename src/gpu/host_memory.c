@@ -2,12 +2,14 @@
 #include "gpu/host_memory.h"
 
 #include "base/checked.h"
-#include "gpu/pages.h"
+#include "gpu/gpu_ops.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 struct range {
     struct range *next;
@@ -80,6 +82,35 @@ static int reserve_alias(uint64_t bytes, uint64_t alignment, gpu_address *alias)
     return TCPX_SUCCESS;
 }
 
+/* In a memfd, which a dma-buf can be made of; shared, so that a fork() does not move them away. */
+static int map_pages(struct range *range)
+{
+    int saved_errno;
+
+    range->memfd = memfd_create("tcpx", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (range->memfd < 0)
+        return error_system(errno, "memfd_create");
+    /* Shrinking would turn accesses into SIGBUS, and a dma-buf refuses a memfd that may shrink. */
+    if (ftruncate(range->memfd, (off_t)range->reserved) == 0 &&
+        fcntl(range->memfd, F_ADD_SEALS, F_SEAL_SHRINK) == 0) {
+        range->pages =
+            mmap(NULL, range->reserved, PROT_READ | PROT_WRITE, MAP_SHARED, range->memfd, 0);
+        if (range->pages != MAP_FAILED)
+            return TCPX_SUCCESS;
+    }
+    saved_errno = errno;
+    close(range->memfd);
+    return error_system(saved_errno, "a memfd of %llu bytes", (unsigned long long)range->reserved);
+}
+
+static void unmap_pages(const struct range *range)
+{
+    if (range->kind != GPU_POINTER_DEVICE)
+        return;
+    munmap(range->pages, range->reserved);
+    close(range->memfd);
+}
+
 /* Pages of its own, unless the caller has registered some, and the alias for them. */
 static int map_range(struct range *range, uint64_t alignment)
 {
@@ -88,12 +119,12 @@ static int map_range(struct range *range, uint64_t alignment)
     if (!checked_align_up(range->bytes, PAGE_BYTES, &range->reserved))
         return error_system(ENOMEM, "%llu bytes", (unsigned long long)range->bytes);
     if (range->kind == GPU_POINTER_DEVICE)
-        result = pages_map(range->reserved, &range->pages, &range->memfd);
+        result = map_pages(range);
     if (result != TCPX_SUCCESS)
         return result;
     result = reserve_alias(range->reserved, alignment, &range->alias);
-    if (result != TCPX_SUCCESS && range->kind == GPU_POINTER_DEVICE)
-        pages_unmap(range->pages, range->reserved, range->memfd);
+    if (result != TCPX_SUCCESS)
+        unmap_pages(range);
     return result;
 }
 
@@ -165,8 +196,7 @@ void host_memory_unmap(gpu_address alias)
     if (range != NULL) {
         *link = range->next;
         munmap((void *)(uintptr_t)range->alias, range->reserved);
-        if (range->kind == GPU_POINTER_DEVICE)
-            pages_unmap(range->pages, range->reserved, range->memfd);
+        unmap_pages(range);
         free(range);
     }
     pthread_rwlock_unlock(&ranges_lock);

@@ -54,8 +54,7 @@ static int make_steered(struct import_comm *comm, struct host_receive *host)
     int result = gpu_memory_alloc(comm->gpu, host->stride, PAGE, &host->landing);
 
     if (result == TCPX_SUCCESS)
-        result = gpu_pinned_alloc(comm->gpu, host->stride * IMPORT_REQUESTS, GPU_PINNED_PLAIN,
-                                  &host->pinned);
+        result = gpu_pinned_alloc(comm->gpu, host->stride * IMPORT_REQUESTS, &host->pinned);
     if (result == TCPX_SUCCESS)
         result = unpack_create(comm->gpu, &host->engine);
     if (result == TCPX_SUCCESS)

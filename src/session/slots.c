@@ -28,11 +28,9 @@ static int slots_allocate(struct tcpx_session *session, struct slots *slots, uin
                                     : error_system(ENOMEM, "%llu bytes of staging memory",
                                                    (unsigned long long)(slot_bytes * slots->count));
     }
-    result =
-        gpu_pinned_alloc(session->gpu, slot_bytes * slots->count, GPU_PINNED_PLAIN, &slots->pinned);
+    result = gpu_pinned_alloc(session->gpu, slot_bytes * slots->count, &slots->pinned);
     if (result == TCPX_SUCCESS)
-        result = gpu_pinned_alloc(session->gpu, list_bytes * slots->count, GPU_PINNED_PLAIN,
-                                  &slots->descriptors);
+        result = gpu_pinned_alloc(session->gpu, list_bytes * slots->count, &slots->descriptors);
     return result;
 }
 

@@ -100,7 +100,7 @@ int unpack_by_host(struct unpack_engine *engine, const struct unpack_work *work)
     int result = TCPX_SUCCESS;
 
     if (engine->staging.bytes == 0)
-        result = gpu_pinned_alloc(engine->gpu, STAGING_BYTES, GPU_PINNED_PLAIN, &engine->staging);
+        result = gpu_pinned_alloc(engine->gpu, STAGING_BYTES, &engine->staging);
     if (result == TCPX_SUCCESS && engine->submitted > engine->completed)
         result = unpack_poll(engine, engine->submitted, &idle);
     if (result == TCPX_SUCCESS && idle)

@@ -55,11 +55,10 @@ static void set_up(void)
     setenv("UCCL_TCPX_GPU", "host", 1);
     must(gpu_open(0, &gpu));
     must(gpu_memory_alloc(gpu, POOL, 4096, &pool));
-    must(gpu_pinned_alloc(gpu, POOL, GPU_PINNED_PLAIN, &pinned_pool));
+    must(gpu_pinned_alloc(gpu, POOL, &pinned_pool));
     must(gpu_memory_alloc(gpu, TARGET, 4096, &target));
-    must(gpu_pinned_alloc(gpu, FRAGMENTS * sizeof(struct unpack_descriptor), GPU_PINNED_PLAIN,
-                          &descriptors));
-    must(gpu_pinned_alloc(gpu, TARGET, GPU_PINNED_PLAIN, &arrived));
+    must(gpu_pinned_alloc(gpu, FRAGMENTS * sizeof(struct unpack_descriptor), &descriptors));
+    must(gpu_pinned_alloc(gpu, TARGET, &arrived));
     for (int impl = UNPACK_AUTO; impl <= UNPACK_KERNEL; impl++)
         must(unpack_create_as(gpu, impl, &engines[impl]));
     for (uint32_t i = 0; i < POOL; i++)

@@ -84,7 +84,7 @@ static void use_everything(struct gpu *gpu)
     struct gpu_stream *stream;
 
     assert_success(gpu_memory_alloc(gpu, MIB, 4096, &memory));
-    assert_success(gpu_pinned_alloc(gpu, MIB, GPU_PINNED_MEMFD, &pinned));
+    assert_success(gpu_pinned_alloc(gpu, MIB, &pinned));
     assert_success(gpu_stream_create(gpu, &stream));
     assert_success(gpu_fill_pattern(stream, memory.address, MIB, 1, 0));
     assert_success(gpu_copy_to_host(stream, pinned.host, memory.address, MIB));

@@ -75,7 +75,7 @@ static int scenario(void)
     result = (call)
     STEP(gpu_open(1, &gpu));
     STEP(gpu_memory_alloc(gpu, 65536, 4096, &memory));
-    STEP(gpu_pinned_alloc(gpu, 65536, GPU_PINNED_MEMFD, &pinned));
+    STEP(gpu_pinned_alloc(gpu, 65536, &pinned));
     STEP(gpu_stream_create(gpu, &stream));
     STEP(gpu_stream_create(gpu, &other));
     STEP(gpu_event_create(gpu, &event));
@@ -378,7 +378,7 @@ TEST(test_quiet_after_the_driver_has_shut_down)
     warnings[0] = '\0';
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_memory_alloc(gpu, 4096, 1, &memory));
-    assert_success(gpu_pinned_alloc(gpu, 4096, GPU_PINNED_PLAIN, &pinned));
+    assert_success(gpu_pinned_alloc(gpu, 4096, &pinned));
     assert_success(gpu_stream_create(gpu, &stream));
     shutdown_driver(1);
     assert_error(gpu_set(stream, memory.address, 0, 1), TCPX_CUDA_ERROR,

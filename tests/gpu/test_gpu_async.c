@@ -19,7 +19,7 @@ static int set_up(void)
     return gpu_open(0, &fixture.gpu) != TCPX_SUCCESS ||
            gpu_stream_create(fixture.gpu, &fixture.stream) != TCPX_SUCCESS ||
            gpu_event_create(fixture.gpu, &fixture.event) != TCPX_SUCCESS ||
-           gpu_pinned_alloc(fixture.gpu, 4096, GPU_PINNED_PLAIN, &fixture.pinned) != TCPX_SUCCESS ||
+           gpu_pinned_alloc(fixture.gpu, 4096, &fixture.pinned) != TCPX_SUCCESS ||
            gpu_memory_alloc(fixture.gpu, 4096, 4096, &fixture.memory) != TCPX_SUCCESS;
 }
 
@@ -160,7 +160,7 @@ TEST(test_pinned_memory_freed_under_a_copy_is_an_error)
     struct gpu_pinned pinned;
 
     assert_success(gpu_stream_create(fixture.gpu, &stream));
-    assert_success(gpu_pinned_alloc(fixture.gpu, 4096, GPU_PINNED_PLAIN, &pinned));
+    assert_success(gpu_pinned_alloc(fixture.gpu, 4096, &pinned));
     assert_success(gpu_set(stream, fixture.memory.address, 1, 1));
     assert_success(gpu_copy_to_host(stream, pinned.host, fixture.memory.address, 100));
     gpu_pinned_free(fixture.gpu, &pinned);

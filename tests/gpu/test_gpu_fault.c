@@ -19,7 +19,7 @@ TEST(test_unpack_to_nowhere)
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_stream_create(gpu, &stream));
     assert_success(gpu_memory_alloc(gpu, 4096, 4096, &memory));
-    assert_success(gpu_pinned_alloc(gpu, 4096, GPU_PINNED_PLAIN, &pinned));
+    assert_success(gpu_pinned_alloc(gpu, 4096, &pinned));
     descriptor = pinned.host;
     *descriptor = (struct unpack_descriptor){.length = 64, .destination_offset = (uint64_t)1 << 52};
     assert_success(gpu_unpack(stream,

@@ -30,8 +30,7 @@ static int set_up(void)
 {
     if (gpu_open(0, &fixture.gpu) != TCPX_SUCCESS ||
         gpu_stream_create(fixture.gpu, &fixture.stream) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(fixture.gpu, fixture_bytes, GPU_PINNED_PLAIN, &fixture.pinned) !=
-            TCPX_SUCCESS ||
+        gpu_pinned_alloc(fixture.gpu, fixture_bytes, &fixture.pinned) != TCPX_SUCCESS ||
         gpu_memory_alloc(fixture.gpu, fixture_bytes, 4096, &fixture.memory) != TCPX_SUCCESS) {
         fprintf(stderr, "set-up: %s\n", tcpx_last_error());
         return -1;
@@ -148,12 +147,10 @@ TEST(test_memory_that_cannot_be_had)
     assert_error(gpu_memory_alloc(fixture.gpu, (uint64_t)1 << 50, 4096, &memory), TCPX_CUDA_ERROR,
                  "112589990684");
     assert_error(gpu_memory_alloc(fixture.gpu, UINT64_MAX, 4096, &memory), TCPX_CUDA_ERROR, "");
-    assert_error(gpu_pinned_alloc(fixture.gpu, 0, GPU_PINNED_PLAIN, &pinned), TCPX_INVALID_ARGUMENT,
-                 "0 bytes");
-    assert_error(gpu_pinned_alloc(fixture.gpu, UINT64_MAX, GPU_PINNED_PLAIN, &pinned),
-                 TCPX_INVALID_ARGUMENT, "pinned");
-    assert_error(gpu_pinned_alloc(fixture.gpu, (uint64_t)1 << 60, GPU_PINNED_MEMFD, &pinned),
-                 TCPX_SYSTEM_ERROR, "");
+    assert_error(gpu_pinned_alloc(fixture.gpu, 0, &pinned), TCPX_INVALID_ARGUMENT, "0 bytes");
+    assert_error(gpu_pinned_alloc(fixture.gpu, UINT64_MAX, &pinned), TCPX_INVALID_ARGUMENT,
+                 "pinned");
+    assert_error(gpu_pinned_alloc(fixture.gpu, (uint64_t)1 << 60, &pinned), TCPX_SYSTEM_ERROR, "");
     assert_int_equal(memory.bytes, 77);
     assert_int_equal(pinned.bytes, 77);
 }
@@ -174,46 +171,33 @@ TEST(test_cpu_cannot_touch_device_memory)
 
 TEST(test_pinned_memory_is_shared_with_the_gpu)
 {
-    for (int kind = GPU_PINNED_PLAIN; kind <= GPU_PINNED_MEMFD; kind++) {
-        struct gpu_pinned pinned;
-        uint8_t *bytes;
-        uint8_t from_file[64];
+    struct gpu_verify_result result;
+    struct gpu_pinned pinned;
+    uint8_t *bytes;
 
-        assert_success(gpu_pinned_alloc(fixture.gpu, 5000, kind, &pinned));
-        assert_int_equal(pinned.bytes, 8192);
-        assert_int_equal((uintptr_t)pinned.host % 4096, 0);
-        bytes = pinned.host;
-        for (size_t i = 0; i < 8192; i++)
-            assert_int_equal(bytes[i], 0);
+    assert_success(gpu_pinned_alloc(fixture.gpu, 5000, &pinned));
+    assert_int_equal(pinned.bytes, 8192);
+    assert_int_equal((uintptr_t)pinned.host % 4096, 0);
+    bytes = pinned.host;
+    for (size_t i = 0; i < 8192; i++)
+        assert_int_equal(bytes[i], 0);
 
-        /* the GPU writes, the CPU reads */
-        assert_success(gpu_fill_pattern(fixture.stream, pinned.device, 5000, 9, 0));
-        assert_success(drain(fixture.gpu, fixture.stream));
-        for (size_t i = 0; i < 5000; i++)
-            assert_int_equal(bytes[i], pattern_byte(9, i));
-        for (size_t i = 5000; i < 8192; i++)
-            assert_int_equal(bytes[i], 0);
+    /* the GPU writes, the CPU reads */
+    assert_success(gpu_fill_pattern(fixture.stream, pinned.device, 5000, 9, 0));
+    assert_success(drain(fixture.gpu, fixture.stream));
+    for (size_t i = 0; i < 8192; i++)
+        assert_int_equal(bytes[i], i < 5000 ? pattern_byte(9, i) : 0);
 
-        /* the CPU writes, the GPU reads */
-        bytes[4321] ^= 0x10;
-        assert_success(
-            gpu_verify_pattern(fixture.stream, pinned.device, 5000, 9, 0, fixture.memory.address));
-        struct gpu_verify_result result;
-        fetch(&result, fixture.memory.address, sizeof result);
-        assert_int_equal(result.differences, 1);
-        assert_int_equal(result.first, 4321);
-
-        if (kind == GPU_PINNED_MEMFD) {
-            assert_true(pinned.memfd >= 0);
-            assert_int_equal(pread(pinned.memfd, from_file, sizeof from_file, 4300), 64);
-            assert_memory_equal(from_file, bytes + 4300, 64);
-        } else {
-            assert_int_equal(pinned.memfd, -1);
-        }
-        gpu_pinned_free(fixture.gpu, &pinned);
-        assert_null(pinned.host);
-        gpu_pinned_free(fixture.gpu, &pinned);
-    }
+    /* the CPU writes, the GPU reads */
+    bytes[4321] ^= 0x10;
+    assert_success(
+        gpu_verify_pattern(fixture.stream, pinned.device, 5000, 9, 0, fixture.memory.address));
+    fetch(&result, fixture.memory.address, sizeof result);
+    assert_int_equal(result.differences, 1);
+    assert_int_equal(result.first, 4321);
+    gpu_pinned_free(fixture.gpu, &pinned);
+    assert_null(pinned.host);
+    gpu_pinned_free(fixture.gpu, &pinned);
 }
 
 TEST(test_classify)
@@ -461,7 +445,7 @@ static int work(struct worker *worker)
     if (result == TCPX_SUCCESS)
         result = gpu_memory_alloc(gpu, MIB, 4096, &memory);
     if (result == TCPX_SUCCESS)
-        result = gpu_pinned_alloc(gpu, MIB, GPU_PINNED_PLAIN, &pinned);
+        result = gpu_pinned_alloc(gpu, MIB, &pinned);
     for (uint64_t turn = 0; turn < 20 && result == TCPX_SUCCESS; turn++) {
         uint64_t seed = worker->seed + turn;
 

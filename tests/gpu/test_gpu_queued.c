@@ -43,7 +43,7 @@ static int set_up(void)
 
     if (world_open(LARGEST, ROOM) != 0 ||
         gpu_memory_alloc(world.gpu, ROOM, 4096, &device) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(world.gpu, ROOM, GPU_PINNED_PLAIN, &far_end) != TCPX_SUCCESS ||
+        gpu_pinned_alloc(world.gpu, ROOM, &far_end) != TCPX_SUCCESS ||
         gpu_enter(world.gpu, &scope) != TCPX_SUCCESS || !spinner_open(&spinner)) {
         fprintf(stderr, "no GPU, or no kernel: %s\n", tcpx_last_error());
         return -1;

@@ -880,8 +880,8 @@ static void make_receiver(struct receiver *receiver, enum unpack_impl impl)
     MUST_SUCCEED(soft_devmem_open(receiver->pool, receiver->fd, &receiver->socket));
     MUST_SUCCEED(unpack_create_as(gpu, impl, &receiver->engine));
     MUST_SUCCEED(gpu_memory_alloc(gpu, LONGEST + 4096, 4096, &receiver->target));
-    MUST_SUCCEED(gpu_pinned_alloc(gpu, first + PARTS * (of_descriptors + PART_BYTES),
-                                  GPU_PINNED_PLAIN, &receiver->pinned));
+    MUST_SUCCEED(
+        gpu_pinned_alloc(gpu, first + PARTS * (of_descriptors + PART_BYTES), &receiver->pinned));
     MUST_SUCCEED(gpu_event_create(gpu, &receiver->verified));
     for (uint32_t i = 0; i < PARTS; i++) {
         size_t at = first + i * (of_descriptors + PART_BYTES);

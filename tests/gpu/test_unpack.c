@@ -77,11 +77,11 @@ static int set_up(void)
     if (bed->expected == NULL || gpu_open(0, &bed->gpu) != TCPX_SUCCESS ||
         gpu_stream_create(bed->gpu, &bed->stream) != TCPX_SUCCESS ||
         gpu_memory_alloc(bed->gpu, POOL, 4096, &bed->pool) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(bed->gpu, POOL, GPU_PINNED_PLAIN, &bed->pinned_pool) != TCPX_SUCCESS ||
+        gpu_pinned_alloc(bed->gpu, POOL, &bed->pinned_pool) != TCPX_SUCCESS ||
         gpu_memory_alloc(bed->gpu, LARGE_SLOT, 4096, &bed->target) != TCPX_SUCCESS ||
         gpu_pinned_alloc(bed->gpu, (uint64_t)SLOTS * FRAGMENTS * sizeof(struct unpack_descriptor),
-                         GPU_PINNED_PLAIN, &bed->descriptors) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(bed->gpu, LARGE_SLOT, GPU_PINNED_PLAIN, &bed->arrived) != TCPX_SUCCESS) {
+                         &bed->descriptors) != TCPX_SUCCESS ||
+        gpu_pinned_alloc(bed->gpu, LARGE_SLOT, &bed->arrived) != TCPX_SUCCESS) {
         fprintf(stderr, "set-up: %s\n", tcpx_last_error());
         return -1;
     }
@@ -548,8 +548,7 @@ TEST(test_more_fragments_than_warps)
     gpu_address answer;
     uint64_t ticket;
 
-    assert_success(
-        gpu_pinned_alloc(bed->gpu, COUNT * sizeof *descriptors, GPU_PINNED_PLAIN, &many));
+    assert_success(gpu_pinned_alloc(bed->gpu, COUNT * sizeof *descriptors, &many));
     descriptors = many.host;
     /* fragment i of the pattern lies in place COUNT - 1 - i */
     for (uint32_t i = 0; i < COUNT; i++) {

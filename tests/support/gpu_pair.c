@@ -8,7 +8,7 @@ int world_open(uint64_t longest, uint64_t window_bytes)
     if (gpu_open(0, &world.gpu) == TCPX_SUCCESS &&
         gpu_stream_create(world.gpu, &world.stream) == TCPX_SUCCESS &&
         gpu_event_create(world.gpu, &world.event) == TCPX_SUCCESS &&
-        gpu_pinned_alloc(world.gpu, window_bytes, GPU_PINNED_PLAIN, &world.window) == TCPX_SUCCESS)
+        gpu_pinned_alloc(world.gpu, window_bytes, &world.window) == TCPX_SUCCESS)
         return 0;
     fprintf(stderr, "no GPU: %s\n", tcpx_last_error());
     return -1;

@@ -636,8 +636,8 @@ int soft_devmem_open(struct soft_devmem_pool *pool, int fd, struct soft_devmem *
     if (result == TCPX_SUCCESS)
         result = gpu_event_create(pool->gpu, &socket->copied);
     if (result == TCPX_SUCCESS)
-        result = gpu_pinned_alloc(pool->gpu, BEFORE + SOFT_DEVMEM_CALL_BYTES + AFTER,
-                                  GPU_PINNED_PLAIN, &socket->staging);
+        result =
+            gpu_pinned_alloc(pool->gpu, BEFORE + SOFT_DEVMEM_CALL_BYTES + AFTER, &socket->staging);
     if (result == TCPX_SUCCESS && !reserve_tokens(socket, 1))
         result = error_system(ENOMEM, "tokens of software devmem");
     if (result != TCPX_SUCCESS) {

@@ -49,8 +49,7 @@ static void pinned_free_chunk(struct pinned_pool *pool, struct pinned_chunk *chu
 
 static int pinned_fill_chunk(struct pinned_pool *pool, struct pinned_chunk *chunk, unsigned slots)
 {
-    int result =
-        gpu_pinned_alloc(pool->gpu, slots * pool->slot_bytes, GPU_PINNED_PLAIN, &chunk->pinned);
+    int result = gpu_pinned_alloc(pool->gpu, slots * pool->slot_bytes, &chunk->pinned);
 
     while (result == TCPX_SUCCESS && chunk->count < slots) {
         struct pinned_slot *slot = &chunk->slots[chunk->count];
