@@ -5,7 +5,6 @@
  * control_messages.h must hold; a broken one ends the program.
  */
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
  * and a broken one ends the program.
  */
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

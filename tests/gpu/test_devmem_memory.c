@@ -9,7 +9,6 @@
 #include "tests/gpu/gpu_test.h"
 #include "tests/support/suite.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -4,8 +4,6 @@
  */
 #include "tests/gpu/gpu_test.h"
 
-#include <unistd.h>
-
 static struct {
     struct gpu *gpu;
     struct gpu_stream *stream;

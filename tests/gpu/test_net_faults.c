@@ -8,7 +8,6 @@
 #include "tests/support/gpu_pair.h"
 
 #include <dlfcn.h>
-#include <sched.h>
 
 enum {
     EAGER_LIMIT = 4096,

@@ -7,8 +7,6 @@
 #include "tests/support/basics.h"
 #include "tests/unit/links.h"
 
-#include <time.h>
-
 enum { SOCKETS = 3, TIMEOUT_MS = 1000, SILENCE_MS = 5000 };
 
 static const struct net_link_options usual = {

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The plugin has structs of its own under other names, as it has with NCCL. */
 #if defined __clang__

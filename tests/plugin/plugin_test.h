@@ -13,7 +13,6 @@
 #include "tests/support/child.h"
 #include "tests/support/suite.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdio.h>

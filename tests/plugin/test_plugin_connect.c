@@ -5,7 +5,6 @@
  */
 #include "tests/plugin/plugin_test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/resource.h>

@@ -6,7 +6,6 @@
 #include "tests/plugin/plugin_test.h"
 #include "tests/unit/aftermath.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -4,8 +4,6 @@
  */
 #include "tests/plugin/plugin_test.h"
 
-#include <ctype.h>
-
 /* --- the file -------------------------------------------------------------------------------- */
 
 /* A data object for each version, and nothing else that NCCL looks for. */

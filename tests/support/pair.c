@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <time.h>
 
 /* --- two comms ------------------------------------------------------------------------------- */
 

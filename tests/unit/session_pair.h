@@ -14,7 +14,6 @@
 
 #include "tcpx.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

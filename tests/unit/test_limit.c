@@ -5,8 +5,6 @@
 #include "tests/limit.h"
 #include "tests/support/suite.h"
 
-#include <string.h>
-
 static int file;
 
 static void measure(const char *percent)

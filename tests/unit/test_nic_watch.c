@@ -8,7 +8,6 @@
 #include "tests/unit/checks.h"
 
 #include <net/if.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>

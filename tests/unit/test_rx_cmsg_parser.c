@@ -3,7 +3,6 @@
  * either layout, and answers everything else with a text of its own and every token it could read.
  * Control buffers end at a guard page, so that reading one byte too far is a crash.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
  * cover its message exactly once, in order. Lists are compared with a model that knows the source
  * of each byte and nothing of runs.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,9 +6,7 @@
  */
 #include "tests/unit/session_mix.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 /* A thread that has its own part of what goes on. */
 struct part {

@@ -7,7 +7,6 @@
 #include "tests/support/suite.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void expect_shown(const char *text, const char *shown)
