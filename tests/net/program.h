@@ -1,4 +1,4 @@
-/* What the small programs of this folder that use nothing of the library have in common. */
+/* What small programs of tests/net and tests/vm share that use nothing of the library. */
 #ifndef TCPX_TESTS_NET_PROGRAM_H
 #define TCPX_TESTS_NET_PROGRAM_H
 
@@ -8,11 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void die(int status, const char *format, ...)
-    __attribute__((format(printf, 2, 3), noreturn));
-
 /* "NAME: why", and the end. */
-static void die(int status, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static inline _Noreturn void die(int status,
+                                                                       const char *format, ...)
 {
     va_list arguments;
 
@@ -25,7 +23,8 @@ static void die(int status, const char *format, ...)
 }
 
 /* The value of an option, or the end with status 2. */
-static uint64_t parse_number(const char *name, const char *text, uint64_t least, uint64_t most)
+static inline uint64_t parse_number(const char *name, const char *text, uint64_t least,
+                                    uint64_t most)
 {
     char *end;
     unsigned long long value;

@@ -5,6 +5,7 @@
  */
 #include "tests/limit.h"
 #include "tests/net/program.h"
+#include "tests/support/basics.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -12,7 +13,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,14 +43,6 @@ static void on_limit(int number)
     (void)number;
     (void)!write(STDERR_FILENO, text, sizeof text - 1);
     _exit(1);
-}
-
-static double seconds_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 static uint64_t mix(uint64_t x)

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { STATUS_OK, STATUS_FAILED, STATUS_USAGE, STATUS_WRONG };

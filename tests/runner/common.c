@@ -45,14 +45,6 @@ void list_clear(struct list *list)
     *list = (struct list){0};
 }
 
-double seconds_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 void trim(char *text)
 {
     size_t length = strlen(text);

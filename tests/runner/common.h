@@ -1,8 +1,10 @@
 /*
- * What all files of the runner use: an end with a message, lists of texts, the time.
+ * What all files of the runner use: an end with a message, and lists of texts.
  */
 #ifndef TESTS_RUNNER_COMMON_H
 #define TESTS_RUNNER_COMMON_H
+
+#include "tests/support/basics.h"
 
 #include <stddef.h>
 
@@ -16,8 +18,6 @@ struct list {
 
 void list_add(struct list *list, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void list_clear(struct list *list);
-
-double seconds_now(void);
 
 /* Removes blanks and line ends behind the text. */
 void trim(char *text);

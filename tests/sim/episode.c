@@ -101,14 +101,6 @@ static bool run_episode(const struct sim_scenario *scenario, uint64_t seed)
     return false;
 }
 
-static double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 static void say_finding(const struct sim_scenario *scenario, uint64_t seed, const char *program)
 {
     printf("# %s, seed %llu, after %llu steps and %.3f s: %s\n", scenario->name,
@@ -128,7 +120,7 @@ static unsigned run_scenario(const struct sim_scenario *scenario, uint64_t most_
     uint64_t steps = 0;
     uint64_t episodes = 0;
     unsigned findings = 0;
-    double begun = seconds();
+    double begun = seconds_now();
 
     do {
         uint64_t seed = single                   ? number_of("SIM_SEED", 0)
@@ -144,7 +136,7 @@ static unsigned run_scenario(const struct sim_scenario *scenario, uint64_t most_
     } while (steps < most_steps && !single && (all || findings == 0));
     printf("# %s: %llu episodes, %llu steps, %.0f thousand steps per second\n", scenario->name,
            (unsigned long long)episodes, (unsigned long long)steps,
-           (double)steps / 1e3 / (seconds() - begun));
+           (double)steps / 1e3 / (seconds_now() - begun));
     return findings;
 }
 

@@ -38,6 +38,14 @@ static inline uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+static inline double seconds_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 static inline void nap_us(uint64_t us)
 {
     struct timespec left = {.tv_sec = (time_t)(us / 1000000),

@@ -16,34 +16,10 @@
 
 static char reason[256];
 
-void die(const char *format, ...)
-{
-    va_list arguments;
-
-    fprintf(stderr, "%s: ", program_invocation_short_name);
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(1);
-}
-
 void die_usage(const char *usage)
 {
     fputs(usage, stderr);
     exit(2);
-}
-
-uint64_t parse_number(const char *text, const char *what, uint64_t limit)
-{
-    char *end;
-    uint64_t value;
-
-    errno = 0;
-    value = strtoull(text, &end, 10);
-    if (end == text || *end != '\0' || *text == '-' || errno != 0 || value > limit)
-        die("%s '%s' is not a number from 0 to %llu", what, text, (unsigned long long)limit);
-    return value;
 }
 
 int interface_index(const char *name)
@@ -51,7 +27,7 @@ int interface_index(const char *name)
     unsigned index = if_nametoindex(name);
 
     if (index == 0)
-        die("%s: %s", name, strerror(errno));
+        die(1, "%s: %s", name, strerror(errno));
     return (int)index;
 }
 
@@ -68,7 +44,7 @@ int netlink_open(void)
         setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, &yes, sizeof yes) < 0 ||
         setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, &yes, sizeof yes) < 0 ||
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) < 0)
-        die("netlink: %s", strerror(errno));
+        die(1, "netlink: %s", strerror(errno));
     return fd;
 }
 
@@ -88,7 +64,7 @@ void request_put(struct request *request, uint16_t type, const void *value, size
     struct nlattr attribute = {.nla_type = type, .nla_len = (uint16_t)(NLA_HDRLEN + length)};
 
     if (request->length + NLA_ALIGN(attribute.nla_len) > sizeof request->bytes)
-        die("a netlink request of more than %zu bytes", sizeof request->bytes);
+        die(1, "a netlink request of more than %zu bytes", sizeof request->bytes);
     memcpy(request->bytes + request->length, &attribute, sizeof attribute);
     if (length > 0)
         memcpy(request->bytes + request->length + NLA_HDRLEN, value, length);
@@ -209,13 +185,13 @@ int netlink_ask(int netlink, struct request *request, answer_reader reader, void
     reason[0] = '\0';
     memcpy(request->bytes + offsetof(struct nlmsghdr, nlmsg_len), &length, sizeof length);
     if (send(netlink, request->bytes, request->length, 0) < 0)
-        die("netlink: %s", strerror(errno));
+        die(1, "netlink: %s", strerror(errno));
     for (;;) {
         ssize_t got = recv(netlink, answers, sizeof answers, 0);
         unsigned left;
 
         if (got < 0)
-            die("netlink: %s", strerror(errno));
+            die(1, "netlink: %s", strerror(errno));
         left = (unsigned)got;
         for (const struct nlmsghdr *message = (void *)answers; NLMSG_OK(message, left);
              message = NLMSG_NEXT(message, left))
@@ -242,7 +218,7 @@ uint16_t netlink_family(int netlink, const char *name)
     request_put(&request, CTRL_ATTR_FAMILY_NAME, name, strlen(name) + 1);
     error = netlink_ask(netlink, &request, read_family, &family);
     if (error != 0 || family == 0)
-        die("netlink family %s: %s", name, strerror(error));
+        die(1, "netlink family %s: %s", name, strerror(error));
     return family;
 }
 
@@ -255,18 +231,18 @@ void dmabuf_make(struct dmabuf *dmabuf, size_t size)
     int memory = memfd_create("device", MFD_ALLOW_SEALING | MFD_CLOEXEC);
 
     if (driver < 0)
-        die("/dev/udmabuf: %s", strerror(errno));
+        die(1, "/dev/udmabuf: %s", strerror(errno));
     if (memory < 0 || ftruncate(memory, (off_t)size) < 0 ||
         fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
-        die("a memfd of %zu bytes: %s", size, strerror(errno));
+        die(1, "a memfd of %zu bytes: %s", size, strerror(errno));
     create.memfd = (uint32_t)memory;
     dmabuf->size = size;
     dmabuf->fd = ioctl(driver, UDMABUF_CREATE, &create);
     if (dmabuf->fd < 0)
-        die("a udmabuf of %zu bytes: %s", size, strerror(errno));
+        die(1, "a udmabuf of %zu bytes: %s", size, strerror(errno));
     dmabuf->memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
     if (dmabuf->memory == MAP_FAILED)
-        die("mmap of %zu bytes: %s", size, strerror(errno));
+        die(1, "mmap of %zu bytes: %s", size, strerror(errno));
     close(memory);
     close(driver);
 }
@@ -282,7 +258,7 @@ static uint32_t ask_bind(int netlink, struct request *request, const char *what)
     int error = netlink_ask(netlink, request, read_id, &id);
 
     if (error != 0)
-        die("%s: %s%s", what, strerror(error), netlink_reason());
+        die(1, "%s: %s%s", what, strerror(error), netlink_reason());
     return id;
 }
 

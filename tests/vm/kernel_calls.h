@@ -6,6 +6,8 @@
  */
 #pragma once
 
+#include "tests/net/program.h"
+
 #include <linux/netlink.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -64,12 +66,8 @@ struct token_range {
     uint32_t count;
 };
 
-/* Says "PROGRAM: text" and ends with status 1. */
-void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 void die_usage(const char *usage) __attribute__((noreturn));
 
-/* Fits the whole text, and is not above the limit. */
-uint64_t parse_number(const char *text, const char *what, uint64_t limit);
 int interface_index(const char *name);
 
 /* --- netlink ----------------------------------------------------------------------------------*/

@@ -8,7 +8,6 @@
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,9 +45,9 @@ static int ethtool(const char *device, void *command)
     int error = 0;
 
     if (fd < 0)
-        die("socket: %s", strerror(errno));
+        die(1, "socket: %s", strerror(errno));
     if (strlen(device) >= sizeof request.ifr_name)
-        die("%s: too long for a device", device);
+        die(1, "%s: too long for a device", device);
     memcpy(request.ifr_name, device, strlen(device));
     if (ioctl(fd, SIOCETHTOOL, &request) < 0)
         error = errno;
@@ -59,7 +58,7 @@ static int ethtool(const char *device, void *command)
 static void must(int error, const char *device, const char *what)
 {
     if (error != 0)
-        die("%s of %s: %s", what, device, strerror(error));
+        die(1, "%s of %s: %s", what, device, strerror(error));
 }
 
 static void *allocate(size_t size)
@@ -67,14 +66,14 @@ static void *allocate(size_t size)
     void *memory = calloc(1, size);
 
     if (memory == NULL)
-        die("out of memory");
+        die(1, "out of memory");
     return memory;
 }
 
 static bool on_or_off(const char *text)
 {
     if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
-        die("'%s' is neither on nor off", text);
+        die(1, "'%s' is neither on nor off", text);
     return text[1] == 'n';
 }
 
@@ -117,7 +116,7 @@ static void show_stats(const char *device, char **words)
     free(names);
     free(values);
     if (!found)
-        die("%s has no counter '%s'", device, only);
+        die(1, "%s has no counter '%s'", device, only);
 }
 
 /* --- rings ------------------------------------------------------------------------------------*/
@@ -136,7 +135,7 @@ static void set_rings(const char *device, uint16_t type, const void *value, size
     request_put(&request, type, value, length);
     error = netlink_ask(netlink, &request, NULL, NULL);
     if (error != 0)
-        die("the rings of %s: %s%s", device, strerror(error), netlink_reason());
+        die(1, "the rings of %s: %s%s", device, strerror(error), netlink_reason());
     close(netlink);
 }
 
@@ -149,7 +148,7 @@ static void set_split(const char *device, char **words)
 
 static void set_hds(const char *device, char **words)
 {
-    uint32_t value = (uint32_t)parse_number(words[0], "the length", UINT32_MAX);
+    uint32_t value = (uint32_t)parse_number("the length", words[0], 0, UINT32_MAX);
 
     set_rings(device, RINGS_HDS_THRESH, &value, sizeof value);
 }
@@ -186,7 +185,7 @@ static void show_or_set_slots(const char *device, char **words)
 {
     const char *queues = words[0] != NULL ? words[1] : NULL;
     uint32_t count = slot_count(device);
-    uint32_t over = queues != NULL ? (uint32_t)parse_number(queues, "queues", 1024) : 0;
+    uint32_t over = queues != NULL ? (uint32_t)parse_number("queues", queues, 0, 1024) : 0;
     struct ethtool_rxfh_indir *table =
         allocate(sizeof *table + count * sizeof table->ring_index[0]);
 
@@ -199,7 +198,7 @@ static void show_or_set_slots(const char *device, char **words)
             printf("%u%c", table->ring_index[i], i + 1 == count ? '\n' : ' ');
     if (queues != NULL) {
         if (over == 0)
-            die("a hash over no queue");
+            die(1, "a hash over no queue");
         table->cmd = ETHTOOL_SRXFHINDIR;
         for (uint32_t i = 0; i < count; i++)
             table->ring_index[i] = i % over;
@@ -302,11 +301,11 @@ static void read_end(int family, char **words, const struct flow_end *end)
 {
     if (strcmp(words[0], "-") != 0) {
         if (inet_pton(family, words[0], end->address) != 1)
-            die("'%s' is not an address of the family", words[0]);
+            die(1, "'%s' is not an address of the family", words[0]);
         memset(end->address_mask, 0xff, address_bytes(family));
     }
     if (strcmp(words[1], "-") != 0) {
-        *end->port = htons((uint16_t)parse_number(words[1], "the port", UINT16_MAX));
+        *end->port = htons((uint16_t)parse_number("the port", words[1], 0, UINT16_MAX));
         *end->port_mask = UINT16_MAX;
     }
 }
@@ -320,9 +319,9 @@ static void add_rule(const char *device, char **words)
     int family;
 
     rule->location = RX_CLS_LOC_ANY;
-    rule->ring_cookie = parse_number(words[0], "the queue", UINT32_MAX);
+    rule->ring_cookie = parse_number("the queue", words[0], 0, UINT32_MAX);
     if (strcmp(words[1], "tcp4") != 0 && strcmp(words[1], "tcp6") != 0)
-        die("'%s' is neither tcp4 nor tcp6", words[1]);
+        die(1, "'%s' is neither tcp4 nor tcp6", words[1]);
     rule->flow_type = strcmp(words[1], "tcp4") == 0 ? TCP_V4_FLOW : TCP_V6_FLOW;
     family = flow_ends(rule, ends);
     read_end(family, words + 2, &ends[0]);
@@ -345,7 +344,7 @@ static void remove_rules(const char *device, char **words)
     uint32_t *locations;
 
     if (strcmp(which, "all") != 0) {
-        remove_rule(device, (uint32_t)parse_number(which, "the location", UINT32_MAX));
+        remove_rule(device, (uint32_t)parse_number("the location", which, 0, UINT32_MAX));
         return;
     }
     locations = rule_locations(device, &count);
@@ -367,7 +366,7 @@ static void dump(const char *device, uint8_t command, answer_reader reader)
     request_start(&request, netlink_family(netlink, "netdev"), command, NLM_F_DUMP);
     error = netlink_ask(netlink, &request, reader, &ifindex);
     if (error != 0)
-        die("%s: %s%s", device, strerror(error), netlink_reason());
+        die(1, "%s: %s%s", device, strerror(error), netlink_reason());
     close(netlink);
 }
 
@@ -416,7 +415,7 @@ static void stay(void)
 static void hold(const char *device, char **words)
 {
     struct dmabuf dmabuf;
-    uint32_t index = (uint32_t)parse_number(words[0], "the queue", UINT32_MAX);
+    uint32_t index = (uint32_t)parse_number("the queue", words[0], 0, UINT32_MAX);
 
     dmabuf_make(&dmabuf, (size_t)1 << 20);
     bind_receive(netlink_open(), interface_index(device), dmabuf.fd, index);
@@ -467,7 +466,7 @@ int main(int argc, char **argv)
             continue;
         command->run(argv[2], argv + 3);
         if (fflush(stdout) != 0)
-            die("stdout: %s", strerror(errno));
+            die(1, "stdout: %s", strerror(errno));
         return 0;
     }
     die_usage(usage);

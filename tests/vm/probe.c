@@ -55,7 +55,7 @@ static void limit_waits(int fd)
 
     if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) < 0 ||
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) < 0)
-        die("the time limit of a socket: %s", strerror(errno));
+        die(1, "the time limit of a socket: %s", strerror(errno));
 }
 
 /* --- receiving --------------------------------------------------------------------------------*/
@@ -80,7 +80,8 @@ static void compare(struct receiver *receiver, const uint8_t *bytes, size_t leng
         size_t part = length < PERIOD ? length : PERIOD;
 
         if (memcmp(bytes, pattern() + receiver->total % PERIOD, part) != 0)
-            die("wrong bytes within %zu of byte %llu", part, (unsigned long long)receiver->total);
+            die(1, "wrong bytes within %zu of byte %llu", part,
+                (unsigned long long)receiver->total);
         receiver->total += part;
         bytes += part;
         length -= part;
@@ -96,9 +97,9 @@ static void return_tokens(struct receiver *receiver)
     freed = setsockopt(receiver->fd, SOL_SOCKET, SOCKET_DEVMEM_DONTNEED, receiver->ranges,
                        (socklen_t)(receiver->range_count * sizeof receiver->ranges[0]));
     if (freed < 0)
-        die("the return of tokens: %s", strerror(errno));
+        die(1, "the return of tokens: %s", strerror(errno));
     if ((uint32_t)freed != receiver->token_count)
-        die("%d of %u tokens were taken back", freed, receiver->token_count);
+        die(1, "%d of %u tokens were taken back", freed, receiver->token_count);
     receiver->range_count = 0;
     receiver->token_count = 0;
 }
@@ -130,10 +131,10 @@ static void take_fragment(struct receiver *receiver, const struct cmsghdr *contr
         return;
     }
     if (fragment.dmabuf != receiver->id)
-        die("a fragment of dma-buf %u, not %u", fragment.dmabuf, receiver->id);
+        die(1, "a fragment of dma-buf %u, not %u", fragment.dmabuf, receiver->id);
     if (fragment.size > receiver->dmabuf.size ||
         fragment.offset > receiver->dmabuf.size - fragment.size)
-        die("a fragment outside of the dma-buf: %u bytes at %llu", fragment.size,
+        die(1, "a fragment outside of the dma-buf: %u bytes at %llu", fragment.size,
             (unsigned long long)fragment.offset);
     compare(receiver, receiver->dmabuf.memory + fragment.offset, fragment.size);
     receiver->in_device += fragment.size;
@@ -155,8 +156,8 @@ static bool receive_some(struct receiver *receiver)
     ssize_t got = recvmsg(receiver->fd, &message, MESSAGE_DEVMEM);
 
     if (got < 0)
-        die("recvmsg after %llu bytes: %s (errno %d)", (unsigned long long)before, strerror(errno),
-            errno);
+        die(1, "recvmsg after %llu bytes: %s (errno %d)", (unsigned long long)before,
+            strerror(errno), errno);
     for (struct cmsghdr *control = CMSG_FIRSTHDR(&message); control != NULL;
          control = CMSG_NXTHDR(&message, control)) {
         if (control->cmsg_level != SOL_SOCKET || (control->cmsg_type != SOCKET_DEVMEM_LINEAR &&
@@ -170,7 +171,7 @@ static bool receive_some(struct receiver *receiver)
         receiver->ordinary += (uint64_t)got;
     }
     if (receiver->total != before + (uint64_t)got)
-        die("fragments of %llu bytes in a call of %zd",
+        die(1, "fragments of %llu bytes in a call of %zd",
             (unsigned long long)(receiver->total - before), got);
     return_tokens(receiver);
     return got > 0;
@@ -185,13 +186,13 @@ static int accept_one(uint16_t port)
 
     if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) < 0 ||
         bind(listener, (struct sockaddr *)&address, sizeof address) < 0 || listen(listener, 1) < 0)
-        die("port %u: %s", port, strerror(errno));
+        die(1, "port %u: %s", port, strerror(errno));
     limit_waits(listener);
     puts("listening");
     fflush(stdout);
     fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
-        die("nobody connects to port %u: %s", port, strerror(errno));
+        die(1, "nobody connects to port %u: %s", port, strerror(errno));
     limit_waits(fd);
     close(listener);
     return fd;
@@ -204,7 +205,7 @@ static void receive_all(const char *device, uint32_t queue, uint16_t port, uint6
     int netlink = netlink_open();
 
     if (receiver.room == NULL)
-        die("out of memory");
+        die(1, "out of memory");
     dmabuf_make(&receiver.dmabuf, kib << 10);
     receiver.id = bind_receive(netlink, interface_index(device), receiver.dmabuf.fd, queue);
     receiver.fd = accept_one(port);
@@ -216,7 +217,7 @@ static void receive_all(const char *device, uint32_t queue, uint16_t port, uint6
            (unsigned long long)receiver.total, (unsigned long long)receiver.in_device,
            (unsigned long long)receiver.linear, (unsigned long long)receiver.ordinary);
     if (receiver.total != bytes)
-        die("%llu bytes were expected", (unsigned long long)bytes);
+        die(1, "%llu bytes were expected", (unsigned long long)bytes);
     free(receiver.room);
 }
 
@@ -242,7 +243,7 @@ static socklen_t parse_address(const char *text, uint16_t port, struct sockaddr_
         return sizeof four;
     }
     if (inet_pton(AF_INET6, text, &six.sin6_addr) != 1)
-        die("'%s' is not an address", text);
+        die(1, "'%s' is not an address", text);
     memcpy(address, &six, sizeof six);
     return sizeof six;
 }
@@ -259,12 +260,12 @@ static int connect_to(const char *device, const char *text, uint16_t port)
 
         if (fd < 0 ||
             setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device, (socklen_t)strlen(device)) < 0)
-            die("a socket of %s: %s", device, strerror(errno));
+            die(1, "a socket of %s: %s", device, strerror(errno));
         limit_waits(fd);
         if (connect(fd, (struct sockaddr *)&address, length) == 0)
             return fd;
         if (errno != ECONNREFUSED || tries == 20 * WAIT_SECONDS)
-            die("no connection to %s port %u: %s", text, port, strerror(errno));
+            die(1, "no connection to %s port %u: %s", text, port, strerror(errno));
         close(fd);
         nanosleep(&pause, NULL);
     }
@@ -281,19 +282,19 @@ static void reap(struct sender *sender, bool wait)
 
         if (recvmsg(sender->fd, &message, MSG_ERRQUEUE) < 0) {
             if (errno != EAGAIN)
-                die("the error queue: %s", strerror(errno));
+                die(1, "the error queue: %s", strerror(errno));
             if (!wait)
                 return;
             if (poll(&error, 1, WAIT_SECONDS * 1000) <= 0)
-                die("send %u of %u is not complete", sender->complete, sender->started);
+                die(1, "send %u of %u is not complete", sender->complete, sender->started);
             continue;
         }
         if (CMSG_FIRSTHDR(&message) == NULL)
-            die("an empty completion");
+            die(1, "an empty completion");
         memcpy(&what, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof what);
         if (what.ee_origin != SO_EE_ORIGIN_ZEROCOPY || what.ee_errno != 0 || what.ee_code != 0 ||
             what.ee_info != sender->complete)
-            die("a completion of %u to %u with errno %u, code %u: %u was due", what.ee_info,
+            die(1, "a completion of %u to %u with errno %u, code %u: %u was due", what.ee_info,
                 what.ee_data, what.ee_errno, what.ee_code, sender->complete);
         sender->complete = what.ee_data + 1;
         wait = false;
@@ -319,7 +320,7 @@ static ssize_t send_device(struct sender *sender, size_t offset, size_t length)
     memcpy(CMSG_DATA(control), &sender->id, sizeof sender->id);
     sent = sendmsg(sender->fd, &message, MSG_ZEROCOPY);
     if (sent < 0)
-        die("sendmsg of %zu bytes at %zu: %s", length, offset, strerror(errno));
+        die(1, "sendmsg of %zu bytes at %zu: %s", length, offset, strerror(errno));
     sender->started++;
     reap(sender, sender->started - sender->complete > IN_FLIGHT);
     return sent;
@@ -330,7 +331,7 @@ static ssize_t send_ordinary(struct sender *sender, size_t offset, size_t length
     ssize_t sent = send(sender->fd, pattern() + offset, length, MSG_NOSIGNAL);
 
     if (sent < 0)
-        die("send of %zu bytes: %s", length, strerror(errno));
+        die(1, "send of %zu bytes: %s", length, strerror(errno));
     return sent;
 }
 
@@ -349,7 +350,7 @@ static void send_all(const char *device, const char *address, uint16_t port, uin
         memcpy(sender.dmabuf.memory, pattern(), PERIOD);
         sender.id = bind_send(netlink, interface_index(device), sender.dmabuf.fd);
         if (setsockopt(sender.fd, SOL_SOCKET, SO_ZEROCOPY, &yes, sizeof yes) < 0)
-            die("SO_ZEROCOPY: %s", strerror(errno));
+            die(1, "SO_ZEROCOPY: %s", strerror(errno));
     }
     while (total < bytes) {
         size_t offset = total % PERIOD;
@@ -364,7 +365,7 @@ static void send_all(const char *device, const char *address, uint16_t port, uin
     while (sender.complete < sender.started)
         reap(&sender, true);
     if (recv(sender.fd, &rest, 1, 0) != 0)
-        die("the receiver did not end the connection: %s", strerror(errno));
+        die(1, "the receiver did not end the connection: %s", strerror(errno));
     close(sender.fd);
     close(netlink);
     printf("sent %llu in %u device sends\n", (unsigned long long)total, sender.started);
@@ -378,12 +379,12 @@ int main(int argc, char **argv)
     if (argc < 6 || argc > 7)
         die_usage(usage);
     alarm(ALL_SECONDS);
-    port = parse_number(argv[4], "the port", UINT16_MAX);
-    bytes = parse_number(argv[5], "the bytes", UINT64_MAX / 2);
+    port = parse_number("the port", argv[4], 0, UINT16_MAX);
+    bytes = parse_number("the bytes", argv[5], 0, UINT64_MAX / 2);
     if (strcmp(argv[1], "receive") == 0)
-        receive_all(argv[2], (uint32_t)parse_number(argv[3], "the queue", UINT32_MAX),
+        receive_all(argv[2], (uint32_t)parse_number("the queue", argv[3], 0, UINT32_MAX),
                     (uint16_t)port, bytes,
-                    argc == 7 ? parse_number(argv[6], "KIB", 1 << 20) : 16384);
+                    argc == 7 ? parse_number("KIB", argv[6], 0, 1 << 20) : 16384);
     else if (strcmp(argv[1], "send") == 0 && argc == 7 &&
              (strcmp(argv[6], "device") == 0 || strcmp(argv[6], "ordinary") == 0))
         send_all(argv[2], argv[3], (uint16_t)port, bytes, strcmp(argv[6], "device") == 0);

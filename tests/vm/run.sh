@@ -42,9 +42,9 @@ compile()
 {
     # Words on purpose: the compiler can be several.
     # shellcheck disable=SC2086
-    ${CC:-cc} -std=gnu17 -D_GNU_SOURCE -O2 -Wall -Wextra -Wshadow -Wstrict-prototypes \
-        -Wmissing-prototypes ${WERROR:+-Werror} -static "$here/$1.c" "$here/kernel_calls.c" \
-        -o "$root/bin/$1" || fail "cannot compile $1"
+    ${CC:-cc} -std=gnu17 -D_GNU_SOURCE -I"$here/../.." -O2 -Wall -Wextra -Wshadow \
+        -Wstrict-prototypes -Wmissing-prototypes ${WERROR:+-Werror} -static \
+        "$here/$1.c" "$here/kernel_calls.c" -o "$root/bin/$1" || fail "cannot compile $1"
 }
 
 # add PROGRAM TO: with the libraries that it is linked to, where its loader looks for them.

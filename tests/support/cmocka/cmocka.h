@@ -30,15 +30,6 @@ struct CMUnitTest {
     void *initial_state;
 };
 
-#define cmocka_unit_test_setup_teardown(test, setup, teardown)                                     \
-    {                                                                                              \
-#test, test, setup, teardown, NULL                                                         \
-    }
-#define cmocka_unit_test(test)              cmocka_unit_test_setup_teardown(test, NULL, NULL)
-#define cmocka_unit_test_setup(test, setup) cmocka_unit_test_setup_teardown(test, setup, NULL)
-#define cmocka_unit_test_teardown(test, teardown)                                                  \
-    cmocka_unit_test_setup_teardown(test, NULL, teardown)
-
 enum { CM_RUN = 0, CM_FAILED, CM_SKIPPED };
 
 /* All objects of a program share these: tests, what they have in common, and tests/filter.c. */
@@ -233,8 +224,5 @@ __attribute__((unused)) static int _cmocka_run_group_tests(const char *name,
     fflush(stdout);
     return failed;
 }
-
-#define cmocka_run_group_tests_name(name, tests, setup, teardown)                                  \
-    _cmocka_run_group_tests(name, tests, sizeof(tests) / sizeof *(tests), setup, teardown)
 
 #endif

@@ -41,26 +41,10 @@ static inline dma_addr_t pair_device_page_address(netmem_ref page)
 }
 
 /* The core holds the instance lock of the device around all that we do. */
-static inline void pair_napi_add(struct net_device *dev, struct napi_struct *napi,
-				 int (*poll)(struct napi_struct *, int))
-{
-	netif_napi_add_locked(dev, napi, poll);
-}
-
-static inline void pair_napi_del(struct napi_struct *napi)
-{
-	netif_napi_del_locked(napi);
-}
-
-static inline void pair_napi_enable(struct napi_struct *napi)
-{
-	napi_enable_locked(napi);
-}
-
-static inline void pair_napi_disable(struct napi_struct *napi)
-{
-	napi_disable_locked(napi);
-}
+#define pair_napi_add		netif_napi_add_locked
+#define pair_napi_del		netif_napi_del_locked
+#define pair_napi_enable	napi_enable_locked
+#define pair_napi_disable	napi_disable_locked
 
 #elif LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0) && \
 	LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
@@ -76,6 +60,10 @@ static inline void pair_napi_disable(struct napi_struct *napi)
 #define PAIR_HAS_DMA_DEVICE	0
 
 #define page_pool_alloc_netmems	page_pool_alloc_netmem
+#define pair_napi_add		netif_napi_add
+#define pair_napi_del		netif_napi_del
+#define pair_napi_enable	napi_enable
+#define pair_napi_disable	napi_disable
 
 static inline bool pair_may_be_unreadable(bool split)
 {
@@ -90,27 +78,6 @@ static inline void pair_allow_device_pages(struct net_device *dev)
 static inline dma_addr_t pair_device_page_address(netmem_ref page)
 {
 	return page_pool_get_dma_addr_netmem(page);
-}
-
-static inline void pair_napi_add(struct net_device *dev, struct napi_struct *napi,
-				 int (*poll)(struct napi_struct *, int))
-{
-	netif_napi_add(dev, napi, poll);
-}
-
-static inline void pair_napi_del(struct napi_struct *napi)
-{
-	netif_napi_del(napi);
-}
-
-static inline void pair_napi_enable(struct napi_struct *napi)
-{
-	napi_enable(napi);
-}
-
-static inline void pair_napi_disable(struct napi_struct *napi)
-{
-	napi_disable(napi);
 }
 
 #else
