@@ -32,19 +32,19 @@ int net_comm_create(const struct net_link *link, enum net_side side, struct net_
     return TCPX_SUCCESS;
 }
 
-static void host_memory_release(struct net_memory *memory)
+static void transport_release_host(struct net_memory *memory)
 {
     free(memory);
 }
 
-static int host_memory_register(struct net_comm *comm, struct net_memory **out)
+static int transport_register_host(struct net_comm *comm, struct net_memory **out)
 {
     struct net_memory *memory = calloc(1, sizeof *memory);
 
     if (memory == NULL)
         return error_system(ENOMEM, "a registration");
     *memory = (struct net_memory){
-        .source = &source_host, .sink = &sink_host, .release = host_memory_release};
+        .source = &source_host, .sink = &sink_host, .release = transport_release_host};
     memory_add(comm, memory);
     *out = memory;
     return TCPX_SUCCESS;
@@ -62,7 +62,7 @@ int net_register(struct net_comm *comm, void *address, uint64_t bytes, struct ne
         return result;
     is_managed = pointer.kind == GPU_POINTER_MANAGED;
     if (pointer.kind != GPU_POINTER_DEVICE && !is_managed)
-        return host_memory_register(comm, memory);
+        return transport_register_host(comm, memory);
     result = gpu_mover_attach(comm, pointer.device);
     if (result == TCPX_SUCCESS)
         result = gpu_mover_register(comm, address, bytes, is_managed, memory);

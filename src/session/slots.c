@@ -6,7 +6,7 @@
 
 enum { PAGE = 4096, MOST_BYTES = 64 << 20 };
 
-/* As many as can be under way, but no more than some memory; one is enough to get along. */
+/* As many as can be in flight, within a limit of memory; one is enough to make progress. */
 static unsigned slots_wanted(const struct tcpx_session *session, uint64_t slot_bytes)
 {
     uint64_t most = (uint64_t)session->channels * LANE_CHUNKS;

@@ -7,7 +7,7 @@
  *   host    fragments are gathered in host memory, then copied to the GPU in one piece
  *   kernel  one launch for all fragments of all receives, at any alignment
  *
- * Work is asynchronous: submit queues it, a ticket tells when it is done. An engine belongs to one
+ * Work is asynchronous: submit queues it, a ticket shows when it is done. An engine belongs to one
  * thread at a time. Descriptors and buffers stay as they are until then.
  */
 #ifndef TCPX_UNPACK_UNPACK_H

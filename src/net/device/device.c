@@ -182,7 +182,7 @@ static bool search_names_interfaces(const struct search *search)
     return search->variable != NULL && !search->filter.excludes;
 }
 
-static bool begins_with(const char *name, const char *beginning)
+static bool device_name_begins_with(const char *name, const char *beginning)
 {
     return strncmp(name, beginning, strlen(beginning)) == 0;
 }
@@ -196,14 +196,15 @@ static enum rank interface_rank(const struct search *search, const struct interf
         return RANK_ORDINARY;
     if ((interface->flags & IFF_LOOPBACK) != 0)
         return RANK_LOOPBACK;
-    if (search->variable == NULL && begins_with(interface->name, "virbr"))
+    if (search->variable == NULL && device_name_begins_with(interface->name, "virbr"))
         return RANK_VIRBR;
     if (interface->kind == ADDRESS_LINK_LOCAL)
         return RANK_LINK_LOCAL;
-    if (search->variable == NULL && begins_with(interface->name, "docker"))
+    if (search->variable == NULL && device_name_begins_with(interface->name, "docker"))
         return RANK_DOCKER;
-    return search->variable == NULL && begins_with(interface->name, "ib") ? RANK_INFINIBAND
-                                                                          : RANK_ORDINARY;
+    return search->variable == NULL && device_name_begins_with(interface->name, "ib")
+               ? RANK_INFINIBAND
+               : RANK_ORDINARY;
 }
 
 /* *lowest is RANK_NONE if no interface can be a device. */
@@ -338,7 +339,7 @@ static int search_fill_devices(const struct search *search, enum rank rank,
     return found < capacity ? found : capacity;
 }
 
-static void log_devices(const struct net_device *devices, int count)
+static void device_log_all(const struct net_device *devices, int count)
 {
     for (int i = 0; i < count; i++)
         log_tcpx("network device %d: %s, %d Mbit/s, mtu %d, numa node %d, %s", i, devices[i].name,
@@ -349,7 +350,7 @@ static void log_devices(const struct net_device *devices, int count)
                                                 : "not on a PCI bus");
 }
 
-static bool is_set(const char *text)
+static bool device_is_set(const char *text)
 {
     return text != NULL && *text != '\0';
 }
@@ -359,10 +360,10 @@ static int search_choose_filter(struct search *search)
     const struct net_device_options *options = search->options;
     int result;
 
-    if (is_set(options->data_ifname)) {
+    if (device_is_set(options->data_ifname)) {
         search->variable = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
         search->text = options->data_ifname;
-    } else if (is_set(options->socket_ifname)) {
+    } else if (device_is_set(options->socket_ifname)) {
         search->variable = "NCCL_SOCKET_IFNAME";
         search->text = options->socket_ifname;
     } else {
@@ -375,7 +376,7 @@ static int search_choose_filter(struct search *search)
     return TCPX_SUCCESS;
 }
 
-static int check_options(const struct net_device_options *options, int capacity)
+static int device_check_options(const struct net_device_options *options, int capacity)
 {
     if (options->family != 0 && options->family != AF_INET && options->family != AF_INET6)
         return error_set(TCPX_INVALID_ARGUMENT, "address family %d is neither IPv4 nor IPv6",
@@ -392,7 +393,7 @@ int net_devices_find(const struct net_device_options *options, struct net_device
 {
     struct search search = {.options = options, .root = options->root != NULL ? options->root : ""};
     enum rank lowest;
-    int result = check_options(options, capacity);
+    int result = device_check_options(options, capacity);
 
     if (result == TCPX_SUCCESS)
         result = search_choose_filter(&search);
@@ -405,7 +406,7 @@ int net_devices_find(const struct net_device_options *options, struct net_device
         result = search_refuse(&search);
     if (result == TCPX_SUCCESS) {
         *count = search_fill_devices(&search, lowest, devices, capacity);
-        log_devices(devices, *count);
+        device_log_all(devices, *count);
     }
     free(search.interfaces);
     freeifaddrs(search.list);

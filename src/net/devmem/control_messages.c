@@ -56,7 +56,7 @@ struct walk {
     NOTE_PROBLEM(walk, "control message %" PRIu32 ": " format, (walk)->number, __VA_ARGS__)
 
 /* False at the end of the control buffer, and where it cannot be read on. */
-static bool next_message(struct walk *walk, struct control_message *message)
+static bool cmsg_next_message(struct walk *walk, struct control_message *message)
 {
     const struct msghdr *whole = walk->call->message;
     size_t rest = whole->msg_controllen - walk->position;
@@ -88,7 +88,7 @@ static bool next_message(struct walk *walk, struct control_message *message)
     return true;
 }
 
-static bool is_requested_extra(const struct control_message *message)
+static bool cmsg_is_requested_extra(const struct control_message *message)
 {
     if (message->level == DEVMEM_SOL_TCP)
         return message->type == DEVMEM_TCP_CM_INQ;
@@ -107,16 +107,16 @@ static bool is_requested_extra(const struct control_message *message)
     }
 }
 
-static bool is_devmem(const struct layout *layout, const struct control_message *message)
+static bool cmsg_is_devmem(const struct layout *layout, const struct control_message *message)
 {
     return message->level == SOL_SOCKET &&
            (message->type == layout->linear_type || message->type == layout->device_type);
 }
 
-static void note_foreign(struct walk *walk, const struct control_message *message)
+static void cmsg_note_foreign(struct walk *walk, const struct control_message *message)
 {
     for (size_t i = 0; i < LAYOUT_COUNT; i++) {
-        if (!is_devmem(&layouts[i], message))
+        if (!cmsg_is_devmem(&layouts[i], message))
             continue;
         NOTE_MESSAGE(walk, "type %d is of the %s kernel, expected the %s one", message->type,
                      layouts[i].kernel, walk->layout->kernel);
@@ -126,7 +126,8 @@ static void note_foreign(struct walk *walk, const struct control_message *messag
 }
 
 /* Brings either payload into the mainline form, whose id and flags the legacy kernel lacks. */
-static struct devmem_fragment read_payload(const struct walk *walk, const unsigned char *payload)
+static struct devmem_fragment cmsg_read_payload(const struct walk *walk,
+                                                const unsigned char *payload)
 {
     struct devmem_fragment fragment;
     struct devmem_legacy_fragment legacy;
@@ -144,8 +145,8 @@ static struct devmem_fragment read_payload(const struct walk *walk, const unsign
     };
 }
 
-static void append_fragment(struct walk *walk, enum scatter_source source, uint64_t offset,
-                            uint64_t length)
+static void cmsg_append_fragment(struct walk *walk, enum scatter_source source, uint64_t offset,
+                                 uint64_t length)
 {
     const struct scatter_fragment fragment = {
         .source_offset = offset,
@@ -159,7 +160,7 @@ static void append_fragment(struct walk *walk, enum scatter_source source, uint6
         NOTE_MESSAGE(walk, "all %" PRIu32 " fragments are in use", walk->scatter->capacity);
 }
 
-static void take_device(struct walk *walk, const struct devmem_fragment *fragment)
+static void cmsg_take_device(struct walk *walk, const struct devmem_fragment *fragment)
 {
     if (!token_list_add(walk->tokens, fragment->token))
         NOTE_MESSAGE(walk, "all %" PRIu32 " token ranges are in use", walk->tokens->capacity);
@@ -171,12 +172,12 @@ static void take_device(struct walk *walk, const struct devmem_fragment *fragmen
     if (!range_inside(fragment->offset, fragment->size, walk->call->pool_size))
         NOTE_MESSAGE(walk, "offset %" PRIu64 " length %" PRIu32 " in a pool of %" PRIu64 " bytes",
                      fragment->offset, fragment->size, walk->call->pool_size);
-    append_fragment(walk, SCATTER_POOL, fragment->offset, fragment->size);
+    cmsg_append_fragment(walk, SCATTER_POOL, fragment->offset, fragment->size);
     walk->scatter->device_fragments++;
     walk->scatter->device_bytes += fragment->size;
 }
 
-static void take_host(struct walk *walk, uint64_t length)
+static void cmsg_take_host(struct walk *walk, uint64_t length)
 {
     const struct devmem_call *call = walk->call;
     uint64_t room = call->host_size - call->host_offset;
@@ -185,18 +186,18 @@ static void take_host(struct walk *walk, uint64_t length)
         NOTE_PROBLEM(walk,
                      "%" PRIu64 " bytes after %" PRIu64 " in a host buffer with room for %" PRIu64,
                      length, walk->host_bytes, room);
-    append_fragment(walk, SCATTER_HOST, call->host_offset + walk->host_bytes, length);
+    cmsg_append_fragment(walk, SCATTER_HOST, call->host_offset + walk->host_bytes, length);
     walk->host_bytes += length;
 }
 
-static void take_message(struct walk *walk, const struct control_message *message)
+static void cmsg_take_message(struct walk *walk, const struct control_message *message)
 {
     struct devmem_fragment fragment;
 
-    if (is_requested_extra(message))
+    if (cmsg_is_requested_extra(message))
         return;
-    if (!is_devmem(walk->layout, message)) {
-        note_foreign(walk, message);
+    if (!cmsg_is_devmem(walk->layout, message)) {
+        cmsg_note_foreign(walk, message);
         return;
     }
     walk->described = true;
@@ -205,16 +206,16 @@ static void take_message(struct walk *walk, const struct control_message *messag
                      message->payload_size, walk->layout->payload_size);
         return;
     }
-    fragment = read_payload(walk, message->payload);
+    fragment = cmsg_read_payload(walk, message->payload);
     if (message->type == walk->layout->device_type) {
-        take_device(walk, &fragment);
+        cmsg_take_device(walk, &fragment);
     } else {
-        take_host(walk, fragment.size);
+        cmsg_take_host(walk, fragment.size);
         walk->scatter->linear_bytes += fragment.size;
     }
 }
 
-static void take_call(struct walk *walk)
+static void cmsg_take_call(struct walk *walk)
 {
     struct control_message message;
     uint64_t received = (uint64_t)walk->call->received;
@@ -223,11 +224,11 @@ static void take_call(struct walk *walk)
         NOTE_PROBLEM(
             walk, "control messages were cut off after %zu bytes, with %" PRIu64 " bytes received",
             (size_t)walk->call->message->msg_controllen, received);
-    for (; next_message(walk, &message); walk->number++)
-        take_message(walk, &message);
+    for (; cmsg_next_message(walk, &message); walk->number++)
+        cmsg_take_message(walk, &message);
 
     if (!walk->described && walk->result == TCPX_SUCCESS && received > 0) {
-        take_host(walk, received);
+        cmsg_take_host(walk, received);
         walk->scatter->plain_bytes += received;
     }
     if (walk->bytes != received)
@@ -236,7 +237,7 @@ static void take_call(struct walk *walk)
             received, walk->number, walk->bytes);
 }
 
-static int check_call(const struct devmem_call *call)
+static int cmsg_check_call(const struct devmem_call *call)
 {
     uint64_t end;
 
@@ -262,12 +263,12 @@ int control_messages_read(const struct devmem_call *call, struct scatter_list *s
 {
     const struct scatter_list before = *scatter;
     struct walk walk = {.call = call, .scatter = scatter, .tokens = tokens};
-    int result = check_call(call);
+    int result = cmsg_check_call(call);
 
     if (result != TCPX_SUCCESS)
         return result;
     walk.layout = &layouts[call->layout];
-    take_call(&walk);
+    cmsg_take_call(&walk);
     if (walk.result != TCPX_SUCCESS)
         *scatter = before;
     return walk.result;

@@ -10,8 +10,8 @@
 #include "base/checked.h"
 
 /* `end`: of the fragment before it in the message. */
-static int check_fragment(const struct scatter_sizes *sizes,
-                          const struct scatter_fragment *fragment, uint64_t end)
+static int descriptors_check_fragment(const struct scatter_sizes *sizes,
+                                      const struct scatter_fragment *fragment, uint64_t end)
 {
     bool device = fragment->source == SCATTER_POOL;
     uint64_t size = device ? sizes->pool : sizes->host;
@@ -44,12 +44,13 @@ static int check_fragment(const struct scatter_sizes *sizes,
     return TCPX_SUCCESS;
 }
 
-static int check_list(const struct scatter_list *scatter, const struct scatter_sizes *sizes)
+static int descriptors_check_list(const struct scatter_list *scatter,
+                                  const struct scatter_sizes *sizes)
 {
     uint64_t end = 0;
 
     for (uint32_t i = 0; i < scatter->count; i++) {
-        int result = check_fragment(sizes, &scatter->fragments[i], end);
+        int result = descriptors_check_fragment(sizes, &scatter->fragments[i], end);
 
         if (result != TCPX_SUCCESS)
             return result;
@@ -65,8 +66,8 @@ static int check_list(const struct scatter_list *scatter, const struct scatter_s
  * Fragments in the pool, from *cursor on, that one copy can move; *cursor is moved behind them.
  * False: no more. The destination goes on by itself: the list tiles the message, in order.
  */
-static bool next_run(const struct scatter_list *scatter, uint32_t *cursor,
-                     struct scatter_fragment *run)
+static bool descriptors_next_run(const struct scatter_list *scatter, uint32_t *cursor,
+                                 struct scatter_fragment *run)
 {
     do {
         if (*cursor == scatter->count)
@@ -90,17 +91,17 @@ int descriptors_build(const struct scatter_list *scatter, const struct scatter_s
 {
     struct scatter_fragment run;
     uint32_t total = 0;
-    int result = check_list(scatter, sizes);
+    int result = descriptors_check_list(scatter, sizes);
 
     if (result != TCPX_SUCCESS)
         return result;
-    for (uint32_t cursor = 0; next_run(scatter, &cursor, &run);)
+    for (uint32_t cursor = 0; descriptors_next_run(scatter, &cursor, &run);)
         total++;
     if (total > capacity)
         return error_set(TCPX_INVALID_USAGE,
                          "%" PRIu32 " fragments need %" PRIu32 " descriptors, %" PRIu32 " fit",
                          scatter->count, total, capacity);
-    for (uint32_t cursor = 0; next_run(scatter, &cursor, &run);)
+    for (uint32_t cursor = 0; descriptors_next_run(scatter, &cursor, &run);)
         *descriptors++ = (struct unpack_descriptor){
             .source_offset = (uint32_t)run.source_offset,
             .length = (uint32_t)run.length,

@@ -33,7 +33,7 @@ static struct refusal refusals[MOST_REFUSALS];
 
 /* With the lock. Returns a free entry where there is none for this NIC and GPU; NULL: all are used.
  */
-static struct refusal *find_refusal(unsigned ifindex, int gpu)
+static struct refusal *refusal_find(unsigned ifindex, int gpu)
 {
     for (unsigned i = 0; i < MOST_REFUSALS; i++)
         if (refusals[i].until == 0 || (refusals[i].ifindex == ifindex && refusals[i].gpu == gpu))
@@ -41,25 +41,25 @@ static struct refusal *find_refusal(unsigned ifindex, int gpu)
     return NULL;
 }
 
-static bool was_refused_lately(const struct net_device *device, int gpu)
+static bool refusal_is_recent(const struct net_device *device, int gpu)
 {
     struct refusal *refusal;
     bool lately;
 
     pthread_mutex_lock(&refusals_lock);
-    refusal = find_refusal((unsigned)device->ifindex, gpu);
+    refusal = refusal_find((unsigned)device->ifindex, gpu);
     lately = refusal != NULL && refusal->until != 0 && !deadline_passed(refusal->until);
     pthread_mutex_unlock(&refusals_lock);
     return lately;
 }
 
-static void remember_refusal(const struct net_device *device, int gpu)
+static void refusal_remember(const struct net_device *device, int gpu)
 {
     struct refusal *refusal;
     bool is_new;
 
     pthread_mutex_lock(&refusals_lock);
-    refusal = find_refusal((unsigned)device->ifindex, gpu);
+    refusal = refusal_find((unsigned)device->ifindex, gpu);
     is_new = refusal == NULL || refusal->until == 0;
     if (refusal != NULL)
         *refusal =
@@ -78,12 +78,12 @@ int devmem_link_pool(const struct net_device *device, int gpu, struct devmem_poo
     if (result != TCPX_SUCCESS || gpu < 0 || config->devmem == CONFIG_DEVMEM_OFF ||
         config->soft_devmem != 0 || device->is_loopback)
         return result;
-    if (config->devmem == CONFIG_DEVMEM_AUTO && was_refused_lately(device, gpu))
+    if (config->devmem == CONFIG_DEVMEM_AUTO && refusal_is_recent(device, gpu))
         return TCPX_SUCCESS;
     result = devmem_pool_take(device, gpu, pool);
     if (result == TCPX_SUCCESS || config->devmem == CONFIG_DEVMEM_ON)
         return result;
-    remember_refusal(device, gpu);
+    refusal_remember(device, gpu);
     return TCPX_SUCCESS;
 }
 
@@ -93,7 +93,7 @@ int devmem_link_pool(const struct net_device *device, int gpu, struct devmem_poo
 enum { PATIENCE_MS = 2000 };
 
 /* To the bytes that fill these pages with packets of this connection: each packet begins a page. */
-static void limit_window(int socket, uint64_t pages)
+static void devmem_link_limit_window(int socket, uint64_t pages)
 {
     struct tcp_info info = {.tcpi_advmss = 0};
     socklen_t length = sizeof info;
@@ -111,22 +111,22 @@ static void limit_window(int socket, uint64_t pages)
 }
 
 /* A connection joins the pool once, however often its rule has to be tried. */
-static unsigned queue_of_next(struct devmem_link *link, int socket)
+static unsigned devmem_link_queue_of_next(struct devmem_link *link, int socket)
 {
     uint64_t pages;
 
     if (link->joined == link->steered) {
         link->queue = devmem_pool_join(link->pool, &pages);
         link->joined++;
-        limit_window(socket, pages);
+        devmem_link_limit_window(socket, pages);
     }
     return link->queue;
 }
 
-static int steer_next(struct devmem_link *link, int socket)
+static int devmem_link_steer_next(struct devmem_link *link, int socket)
 {
     const char *interface = devmem_pool_interface(link->pool);
-    unsigned queue = queue_of_next(link, socket);
+    unsigned queue = devmem_link_queue_of_next(link, socket);
     const struct config *config;
     int result = config_get(&config);
 
@@ -162,7 +162,7 @@ int devmem_link_steer(struct devmem_link *link, const int *forward, unsigned soc
     int result = TCPX_SUCCESS;
 
     while (result == TCPX_SUCCESS && link->steered + 1 < sockets)
-        result = steer_next(link, forward[link->steered + 1]);
+        result = devmem_link_steer_next(link, forward[link->steered + 1]);
     return result;
 }
 

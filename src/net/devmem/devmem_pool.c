@@ -27,7 +27,7 @@ static const struct devmem_pool_ops *soft_ops;
 
 /* --- the list -------------------------------------------------------------------------------- */
 
-static int pool_create(const struct devmem_pool *wanted, struct devmem_pool **out)
+static int devmem_pool_create(const struct devmem_pool *wanted, struct devmem_pool **out)
 {
     struct devmem_pool *pool = malloc(sizeof *pool);
     int result;
@@ -53,7 +53,7 @@ free_pool:
     return result;
 }
 
-static int pool_take(const struct devmem_pool *wanted, struct devmem_pool **out)
+static int devmem_pool_take_any(const struct devmem_pool *wanted, struct devmem_pool **out)
 {
     struct devmem_pool *pool;
     int result = TCPX_SUCCESS;
@@ -63,7 +63,7 @@ static int pool_take(const struct devmem_pool *wanted, struct devmem_pool **out)
         if (pool->gpu == wanted->gpu && pool->memory.ifindex == wanted->memory.ifindex)
             break;
     if (pool == NULL)
-        result = pool_create(wanted, &pool);
+        result = devmem_pool_create(wanted, &pool);
     if (result == TCPX_SUCCESS) {
         pool->users++;
         *out = pool;
@@ -80,14 +80,14 @@ int devmem_pool_take(const struct net_device *device, int gpu, struct devmem_poo
     if (device->is_loopback || device->ifindex <= 0)
         return error_set(TCPX_INVALID_USAGE, "%s is no NIC", device->name);
     memcpy(wanted.memory.interface, device->name, sizeof wanted.memory.interface);
-    return pool_take(&wanted, pool);
+    return devmem_pool_take_any(&wanted, pool);
 }
 
 int devmem_pool_take_soft(int gpu, struct devmem_pool **pool)
 {
     if (soft_ops == NULL)
         return error_set(TCPX_INVALID_USAGE, "this build has no software devmem");
-    return pool_take(&(struct devmem_pool){.ops = soft_ops, .gpu = gpu}, pool);
+    return devmem_pool_take_any(&(struct devmem_pool){.ops = soft_ops, .gpu = gpu}, pool);
 }
 
 void devmem_pool_set_soft(const struct devmem_pool_ops *ops)

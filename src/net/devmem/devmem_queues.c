@@ -35,7 +35,7 @@ struct queues {
 
 /* --- what can be checked before anything is changed ------------------------------------------ */
 
-static int check_kernel(void)
+static int queues_check_kernel(void)
 {
     bool receives;
     bool sends;
@@ -47,7 +47,7 @@ static int check_kernel(void)
     return result;
 }
 
-static int check_rules(const char *interface)
+static int queues_check_rules(const char *interface)
 {
     bool has_rules;
     int result = nic_has_rules(interface, &has_rules);
@@ -60,7 +60,7 @@ static int check_rules(const char *interface)
     return result;
 }
 
-static int check_queues(const char *interface)
+static int queues_check_count(const char *interface)
 {
     unsigned queues;
     int result = nic_count_queues(interface, &queues);
@@ -78,12 +78,12 @@ static int check_queues(const char *interface)
  * after it has been set once. Where something else is missing, too, it is more likely that it does
  * not.
  */
-static int check_all(const char *interface)
+static int queues_check_all(const char *interface)
 {
     struct nic_rings rings;
     char no_split[256] = "";
     int os_error = 0;
-    int result = check_kernel();
+    int result = queues_check_kernel();
 
     if (result == TCPX_SUCCESS)
         result = nic_get_rings(interface, &rings, &os_error);
@@ -93,16 +93,16 @@ static int check_all(const char *interface)
         snprintf(no_split, sizeof no_split, "%s", error_text());
     result = nic_check_privilege();
     if (result == TCPX_SUCCESS)
-        result = check_rules(interface);
+        result = queues_check_rules(interface);
     if (result == TCPX_SUCCESS)
-        result = check_queues(interface);
+        result = queues_check_count(interface);
     return result != TCPX_SUCCESS && *no_split != '\0' ? error_set(result, "%s", no_split) : result;
 }
 
 /* --- finding --------------------------------------------------------------------------------- */
 
 /* The last ones that are not bound: ordinary traffic is more likely to count on the first. */
-static int find_free(struct queues *queues, const bool bound[NIC_MOST_QUEUES])
+static int queues_find_free(struct queues *queues, const bool bound[NIC_MOST_QUEUES])
 {
     const struct config *config;
     unsigned all = 0;
@@ -132,7 +132,7 @@ static int find_free(struct queues *queues, const bool bound[NIC_MOST_QUEUES])
 
 /* --- binding --------------------------------------------------------------------------------- */
 
-static void let_others_in(struct queues *queues)
+static void queues_let_others_in(struct queues *queues)
 {
     bool still[NIC_MOST_QUEUES];
 
@@ -144,13 +144,13 @@ static void let_others_in(struct queues *queues)
     nic_hash_restore(queues->interface, queues->hash, still);
 }
 
-static int bind_free(struct queues *queues, int dmabuf)
+static int queues_bind_free(struct queues *queues, int dmabuf)
 {
     bool bound[NIC_MOST_QUEUES];
     int result = nic_find_bound_queues(queues->ifindex, bound);
 
     if (result == TCPX_SUCCESS)
-        result = find_free(queues, bound);
+        result = queues_find_free(queues, bound);
     if (result == TCPX_SUCCESS)
         result = nic_split_headers(queues->interface);
     /* Ordinary connections must not arrive in device memory: their owner cannot read it. */
@@ -166,13 +166,13 @@ static int bind_free(struct queues *queues, int dmabuf)
         char why[256];
 
         snprintf(why, sizeof why, "%s", error_text());
-        let_others_in(queues);
+        queues_let_others_in(queues);
         return error_set(result, "%s", why);
     }
     return TCPX_SUCCESS;
 }
 
-static int open_queues(struct queues *queues, struct devmem_memory *memory)
+static int queues_acquire(struct queues *queues, struct devmem_memory *memory)
 {
     unsigned stale;
     int dmabuf = -1;
@@ -184,7 +184,7 @@ static int open_queues(struct queues *queues, struct devmem_memory *memory)
         return result;
     /* One process at a time: another could choose the same queue, or let traffic in. */
     lock = steering_lock(queues->interface);
-    result = bind_free(queues, dmabuf);
+    result = queues_bind_free(queues, dmabuf);
     steering_unlock(lock);
     close(dmabuf); /* the binding holds the memory by itself */
     if (result != TCPX_SUCCESS)
@@ -207,7 +207,7 @@ static int queues_open(struct devmem_memory *memory)
     int result = config_get(&config);
 
     if (result == TCPX_SUCCESS)
-        result = check_all(memory->interface);
+        result = queues_check_all(memory->interface);
     if (result != TCPX_SUCCESS)
         return result;
     queues = calloc(1, sizeof *queues);
@@ -220,7 +220,7 @@ static int queues_open(struct devmem_memory *memory)
     result = gpu_memory_alloc(memory->gpu, bytes, ALIGNMENT, &memory->memory);
     if (result != TCPX_SUCCESS)
         goto free_queues;
-    result = open_queues(queues, memory);
+    result = queues_acquire(queues, memory);
     if (result != TCPX_SUCCESS)
         goto free_memory;
     memory->own = queues;
@@ -240,7 +240,7 @@ static void queues_close(struct devmem_memory *memory)
     int lock = steering_lock(queues->interface);
 
     nic_unbind(&queues->binding);
-    let_others_in(queues);
+    queues_let_others_in(queues);
     steering_unlock(lock);
     free(queues);
     gpu_memory_free(memory->gpu, &memory->memory);

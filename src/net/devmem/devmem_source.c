@@ -23,7 +23,7 @@ static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct devmem_source *sources;
 
 /* With the lock. The caller ends the binding that it gets; a socket of -1: there is none. */
-static struct nic_binding take_binding(struct devmem_source *source)
+static struct nic_binding source_take_binding(struct devmem_source *source)
 {
     struct nic_binding binding = source->binding;
 
@@ -31,21 +31,21 @@ static struct nic_binding take_binding(struct devmem_source *source)
     return binding;
 }
 
-static bool has_ended(const struct devmem_source *source, unsigned ifindex)
+static bool source_has_ended(const struct devmem_source *source, unsigned ifindex)
 {
     return source->ifindex == ifindex ||
            (ifindex == NIC_WATCH_LOST && !nic_watch_is_up(source->ifindex));
 }
 
-static struct nic_binding take_next_binding(unsigned ifindex)
+static struct nic_binding source_take_next_binding(unsigned ifindex)
 {
     struct nic_binding binding = {.socket = -1};
 
     pthread_mutex_lock(&sources_lock);
     for (struct devmem_source *source = sources; source != NULL && binding.socket < 0;
          source = source->next)
-        if (source->binding.socket >= 0 && has_ended(source, ifindex))
-            binding = take_binding(source);
+        if (source->binding.socket >= 0 && source_has_ended(source, ifindex))
+            binding = source_take_binding(source);
     pthread_mutex_unlock(&sources_lock);
     return binding;
 }
@@ -54,17 +54,17 @@ static struct nic_binding take_next_binding(unsigned ifindex)
  * If such a binding outlives the driver of its NIC, the kernel may crash when the binding ends (7.2
  * does). So bindings end when the interface is shut down, which comes before; later sends fail.
  */
-static void end_bindings(unsigned ifindex)
+static void source_end_bindings(unsigned ifindex)
 {
     struct nic_binding binding;
 
-    while ((binding = take_next_binding(ifindex)).socket >= 0)
+    while ((binding = source_take_next_binding(ifindex)).socket >= 0)
         nic_unbind(&binding);
 }
 
 /* The kernel cannot compute a checksum over memory that it cannot read: packets would be dropped.
  */
-static int check_checksums(const struct net_device *device)
+static int source_check_checksums(const struct net_device *device)
 {
     bool computes;
     int result = nic_computes_checksums(device->name, &computes);
@@ -76,7 +76,7 @@ static int check_checksums(const struct net_device *device)
     return result;
 }
 
-static int bind_source(struct devmem_source *source, struct gpu *gpu)
+static int source_bind(struct devmem_source *source, struct gpu *gpu)
 {
     int dmabuf = -1;
     bool receives;
@@ -101,7 +101,7 @@ int devmem_source_take(const struct net_device *device, struct gpu *gpu, gpu_add
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     struct devmem_source *source;
-    int result = check_checksums(device);
+    int result = source_check_checksums(device);
 
     if (result != TCPX_SUCCESS)
         return result;
@@ -112,10 +112,10 @@ int devmem_source_take(const struct net_device *device, struct gpu *gpu, gpu_add
                                      .start = address / page * page,
                                      .binding = {.socket = -1}};
     source->bytes = (address + bytes + page - 1) / page * page - source->start;
-    result = nic_watch_begin(end_bindings);
+    result = nic_watch_begin(source_end_bindings);
     if (result != TCPX_SUCCESS)
         goto free_source;
-    result = bind_source(source, gpu);
+    result = source_bind(source, gpu);
     if (result != TCPX_SUCCESS)
         goto end_watch;
     pthread_mutex_lock(&sources_lock);
@@ -135,7 +135,7 @@ free_source:
     return result;
 }
 
-/* Without the lock: nic_watch_end() waits for end_bindings(), which takes it. */
+/* Without the lock: nic_watch_end() waits for source_end_bindings(), which takes it. */
 void devmem_source_give(struct devmem_source *source)
 {
     struct nic_binding binding;
@@ -146,7 +146,7 @@ void devmem_source_give(struct devmem_source *source)
     *source->here = source->next;
     if (source->next != NULL)
         source->next->here = source->here;
-    binding = take_binding(source);
+    binding = source_take_binding(source);
     pthread_mutex_unlock(&sources_lock);
     nic_unbind(&binding);
     nic_watch_end();

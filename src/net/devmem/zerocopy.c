@@ -78,7 +78,7 @@ bool zerocopy_take(struct zerocopy *sends, void **owner, uint64_t *bytes)
 }
 
 /* Errors of other origins, such as an unreachable host, are left to the next send. */
-static int read_notices(struct zerocopy *sends, struct msghdr *message)
+static int zerocopy_read_notices(struct zerocopy *sends, struct msghdr *message)
 {
     for (struct cmsghdr *control = CMSG_FIRSTHDR(message); control != NULL;
          control = CMSG_NXTHDR(message, control)) {
@@ -115,7 +115,7 @@ int zerocopy_poll(struct zerocopy *sends, int socket)
                        ? TCPX_SUCCESS
                        : error_system(errno, "what became of sends");
         }
-        result = read_notices(sends, &message);
+        result = zerocopy_read_notices(sends, &message);
     }
     return result;
 }

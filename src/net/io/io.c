@@ -30,7 +30,7 @@ enum {
     TICK_MS = 2,
     AWAKE_NS = 30000, /* after an event, where there are CPUs for it: another one may follow */
     HURRY_NS = 20000, /* and what the kernel adds to so short a sleep */
-    LAST_TICKS = 50,  /* without anything under way, until the thread sleeps for good */
+    LAST_TICKS = 50,  /* without work, until the thread sleeps */
 };
 
 /* The event of a thread's own descriptor; no slot has this number. */

@@ -175,7 +175,7 @@ void rule_journal_use(const char *new_first, const char *new_second)
     second = new_second;
 }
 
-/* 0 if this user can write to the folder, and nobody else but root; or an errno. */
+/* 0 if only this user and root can write to the folder; or an errno. */
 static int journal_check_folder(const char *path)
 {
     struct stat status;

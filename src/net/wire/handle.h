@@ -19,8 +19,8 @@ struct net_handle {
     enum wire_framing framing; /* that the listener has chosen for its links */
     uint64_t process;          /* identifies the process of the listener */
     /*
-     * A connect that is under way, by its number; 0: none. Written by the connecting side into its
-     * own copy, since a connect that is not finished is called again with the same bytes.
+     * A connect in progress, by its number; 0: none. Written by the connecting side into its own
+     * copy, since a connect that is not finished is called again with the same bytes.
      */
     uint64_t attempt;
 };
