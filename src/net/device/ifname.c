@@ -92,18 +92,14 @@ int ifname_filter_parse(const char *text, struct ifname_filter *filter)
     return TCPX_SUCCESS;
 }
 
-static bool ifname_is_listed(const struct ifname_filter *filter, const char *name)
-{
-    for (int i = 0; i < filter->count; i++) {
-        const char *listed = filter->names[i];
-
-        if (filter->exact ? strcmp(name, listed) == 0 : strncmp(name, listed, strlen(listed)) == 0)
-            return true;
-    }
-    return false;
-}
-
 bool ifname_filter_matches(const struct ifname_filter *filter, const char *name)
 {
-    return ifname_is_listed(filter, name) != filter->excludes;
+    bool is_listed = false;
+
+    for (int i = 0; i < filter->count && !is_listed; i++) {
+        const char *listed = filter->names[i];
+
+        is_listed = strncmp(name, listed, filter->exact ? IFNAMSIZ : strlen(listed)) == 0;
+    }
+    return is_listed != filter->excludes;
 }

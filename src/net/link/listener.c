@@ -294,21 +294,14 @@ static bool listener_has_all_peers(const struct net_link *link)
     return true;
 }
 
-/* Sends why on the reverse socket, which takes the place of a half-open connection for that. */
-static void listener_refuse_peer(struct net_listener *listener, struct pending_link *pending,
-                                 int result, const char *why)
-{
-    struct hello_connection *connection = hello_enter(listener, pending->link.reverse);
-
-    pending->link.reverse = -1;
-    pending_link_drop(pending);
-    hello_refuse(connection, (enum tcpx_result)result, why);
-}
-
-/* If a peer has gone, its sockets cannot be steered, and that is no failure of the listener. */
+/*
+ * Sends why on the reverse socket, which takes the place of a half-open connection for that. If a
+ * peer has gone, its sockets cannot be steered, and that is no failure of the listener.
+ */
 static int listener_refuse_link(struct net_listener *listener, struct pending_link *pending,
                                 int result)
 {
+    struct newcomer *newcomer;
     char why[256];
 
     snprintf(why, sizeof why, "%s", error_text());
@@ -317,7 +310,10 @@ static int listener_refuse_link(struct net_listener *listener, struct pending_li
         pending_link_drop(pending);
         return TCPX_SUCCESS;
     }
-    listener_refuse_peer(listener, pending, result, why);
+    newcomer = newcomer_enter(listener, pending->link.reverse);
+    pending->link.reverse = -1;
+    pending_link_drop(pending);
+    newcomer_refuse(newcomer, (enum tcpx_result)result, why);
     return error_set(result, "%s", why);
 }
 

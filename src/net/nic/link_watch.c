@@ -42,13 +42,6 @@ static void watch_read_message(const struct nlmsghdr *message)
         report_down((unsigned)interface.ifi_index);
 }
 
-static void watch_read_datagram(const void *bytes, size_t left)
-{
-    for (const struct nlmsghdr *message = bytes; NLMSG_OK(message, left);
-         message = NLMSG_NEXT(message, left))
-        watch_read_message(message);
-}
-
 /*
  * ENOBUFS: the socket was full, and the kernel drops messages. It reports that once, and goes on
  * dropping until the socket has been emptied: so the loss is reported at once, and again then. A
@@ -66,7 +59,9 @@ static void watch_read_socket(void)
             lost = true;
             report_down(NIC_WATCH_LOST);
         } else if (got > 0) {
-            watch_read_datagram(bytes, (size_t)got);
+            for (struct nlmsghdr *message = (struct nlmsghdr *)bytes; NLMSG_OK(message, got);
+                 message = NLMSG_NEXT(message, got))
+                watch_read_message(message);
         } else if (got == 0 || errno != EINTR) {
             break;
         }

@@ -146,7 +146,6 @@ int nic_hash_avoid(const char *interface, const bool avoid[NIC_MOST_QUEUES],
                    struct nic_hash **before)
 {
     struct nic_hash *hash;
-    bool has_changed = false;
     bool planned;
     unsigned queues;
     int error;
@@ -169,15 +168,16 @@ int nic_hash_avoid(const char *interface, const bool avoid[NIC_MOST_QUEUES],
     } else if (memcmp(hash->before, hash->after, hash->head.indir_size * sizeof *hash->after) !=
                0) {
         error = rss_set(interface, hash, hash->after);
-        has_changed = error == 0;
-        if (!has_changed)
-            result = ethtool_refused(error, "%s: cannot lead ordinary traffic away from queues",
-                                     interface);
+        if (error == 0) {
+            *before = hash;
+            return TCPX_SUCCESS;
+        }
+        result =
+            ethtool_refused(error, "%s: cannot lead ordinary traffic away from queues", interface);
+    } else {
+        *before = NULL;
     }
-    if (result == TCPX_SUCCESS)
-        *before = has_changed ? hash : NULL;
-    if (!has_changed)
-        free(hash);
+    free(hash);
     return result;
 }
 
