@@ -301,7 +301,7 @@ static bool listener_has_all_peers(const struct net_link *link)
 static int listener_refuse_link(struct net_listener *listener, struct pending_link *pending,
                                 int result)
 {
-    struct newcomer *newcomer;
+    struct hello_connection *newcomer;
     char why[256];
 
     snprintf(why, sizeof why, "%s", error_text());
@@ -310,10 +310,10 @@ static int listener_refuse_link(struct net_listener *listener, struct pending_li
         pending_link_drop(pending);
         return TCPX_SUCCESS;
     }
-    newcomer = newcomer_enter(listener, pending->link.reverse);
+    newcomer = hello_enter(listener, pending->link.reverse);
     pending->link.reverse = -1;
     pending_link_drop(pending);
-    newcomer_refuse(newcomer, (enum tcpx_result)result, why);
+    hello_refuse(newcomer, (enum tcpx_result)result, why);
     return error_set(result, "%s", why);
 }
 
