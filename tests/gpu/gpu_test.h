@@ -10,6 +10,7 @@
 #include "tests/support/gpu_native.h"
 #include "tests/support/suite.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* A hang, and not slowness, fails. */
@@ -44,6 +45,37 @@ static inline int drain(struct gpu *gpu, struct gpu_stream *stream)
         result = gpu_event_wait(event, LIMIT);
     gpu_event_destroy(event);
     return result;
+}
+
+/* GPU 0 with one of everything. */
+struct rig {
+    struct gpu *gpu;
+    struct gpu_stream *stream;
+    struct gpu_event *event;
+    struct gpu_pinned pinned;
+    struct gpu_memory memory;
+};
+
+/* `bytes` of each memory. 0, as a set-up returns it; -1: the reason is on standard error. */
+static inline int rig_open(struct rig *rig, uint64_t bytes)
+{
+    if (gpu_open(0, &rig->gpu) == TCPX_SUCCESS &&
+        gpu_stream_create(rig->gpu, &rig->stream) == TCPX_SUCCESS &&
+        gpu_event_create(rig->gpu, &rig->event) == TCPX_SUCCESS &&
+        gpu_pinned_alloc(rig->gpu, bytes, &rig->pinned) == TCPX_SUCCESS &&
+        gpu_memory_alloc(rig->gpu, bytes, 4096, &rig->memory) == TCPX_SUCCESS)
+        return 0;
+    fprintf(stderr, "set-up: %s\n", tcpx_last_error());
+    return -1;
+}
+
+static inline void rig_close(struct rig *rig)
+{
+    gpu_memory_free(rig->gpu, &rig->memory);
+    gpu_pinned_free(rig->gpu, &rig->pinned);
+    gpu_event_destroy(rig->event);
+    gpu_stream_destroy(rig->stream);
+    gpu_close(rig->gpu);
 }
 
 #endif

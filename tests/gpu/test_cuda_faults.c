@@ -12,14 +12,18 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static fakecuda_fault_call *fault;
-static fakecuda_faults_seen_call *faults_seen;
-static fakecuda_calls_call *calls;
-static fakecuda_attribute_call *attribute;
-static fakecuda_capture_call *capture;
-static fakecuda_shutdown_call *shutdown_driver;
-static fakecuda_balance_call *get_balance;
-static fakecuda_mapping_call *add_mapping;
+#define CONTROLS(CONTROL)                                                                          \
+    CONTROL(fault, fault)                                                                          \
+    CONTROL(faults_seen, faults_seen)                                                              \
+    CONTROL(calls, calls)                                                                          \
+    CONTROL(attribute, attribute)                                                                  \
+    CONTROL(capture, capture)                                                                      \
+    CONTROL(shutdown_driver, shutdown)                                                             \
+    CONTROL(get_balance, balance)                                                                  \
+    CONTROL(add_mapping, mapping)
+
+#define DECLARE_CONTROL(control, name) static fakecuda_##name##_call *control;
+CONTROLS(DECLARE_CONTROL)
 
 static int find_controls(void)
 {
@@ -29,14 +33,9 @@ static int find_controls(void)
     if (gpu_count(&count) != TCPX_SUCCESS)
         return -1;
     library = dlopen("libcuda.so.1", RTLD_NOW);
-    fault = (fakecuda_fault_call *)dlsym(library, "fakecuda_fault");
-    faults_seen = (fakecuda_faults_seen_call *)dlsym(library, "fakecuda_faults_seen");
-    calls = (fakecuda_calls_call *)dlsym(library, "fakecuda_calls");
-    attribute = (fakecuda_attribute_call *)dlsym(library, "fakecuda_attribute");
-    capture = (fakecuda_capture_call *)dlsym(library, "fakecuda_capture");
-    shutdown_driver = (fakecuda_shutdown_call *)dlsym(library, "fakecuda_shutdown");
-    get_balance = (fakecuda_balance_call *)dlsym(library, "fakecuda_balance");
-    add_mapping = (fakecuda_mapping_call *)dlsym(library, "fakecuda_mapping");
+#define FIND_CONTROL(control, name)                                                                \
+    control = (fakecuda_##name##_call *)dlsym(library, "fakecuda_" #name);
+    CONTROLS(FIND_CONTROL)
     return fault == NULL || add_mapping == NULL;
 }
 
@@ -274,24 +273,18 @@ TEST(test_flushing_only_where_it_is_needed)
 
 TEST(test_a_stream_under_capture_is_refused)
 {
-    struct gpu *gpu;
-    struct gpu_stream *stream;
     struct gpu_stream *captured;
-    struct gpu_event *event;
+    struct rig rig;
 
-    assert_success(gpu_open(0, &gpu));
-    assert_success(gpu_stream_create(gpu, &stream));
-    assert_success(gpu_stream_create(gpu, &captured));
-    assert_success(gpu_event_create(gpu, &event));
+    assert_int_equal(rig_open(&rig, 4096), 0);
+    assert_success(gpu_stream_create(rig.gpu, &captured));
     capture(gpu_stream_native(captured), 1);
-    assert_error(gpu_stream_wait_caller_stream(stream, gpu_stream_native(captured)),
+    assert_error(gpu_stream_wait_caller_stream(rig.stream, gpu_stream_native(captured)),
                  TCPX_INVALID_USAGE, "graph");
-    assert_error(gpu_caller_stream_wait(gpu_stream_native(captured), event), TCPX_INVALID_USAGE,
+    assert_error(gpu_caller_stream_wait(gpu_stream_native(captured), rig.event), TCPX_INVALID_USAGE,
                  "graph");
-    gpu_event_destroy(event);
     gpu_stream_destroy(captured);
-    gpu_stream_destroy(stream);
-    gpu_close(gpu);
+    rig_close(&rig);
 }
 
 static int classify(uint64_t address, uint64_t bytes, struct gpu_pointer *pointer)
@@ -369,24 +362,15 @@ TEST(test_giving_back_what_fails_is_a_warning)
 
 TEST(test_quiet_after_the_driver_has_shut_down)
 {
-    struct gpu_memory memory;
-    struct gpu_pinned pinned;
-    struct gpu_stream *stream;
-    struct gpu *gpu;
+    struct rig rig;
 
     log_set_nccl_logger(collect);
     warnings[0] = '\0';
-    assert_success(gpu_open(0, &gpu));
-    assert_success(gpu_memory_alloc(gpu, 4096, 1, &memory));
-    assert_success(gpu_pinned_alloc(gpu, 4096, &pinned));
-    assert_success(gpu_stream_create(gpu, &stream));
+    assert_int_equal(rig_open(&rig, 4096), 0);
     shutdown_driver(1);
-    assert_error(gpu_set(stream, memory.address, 0, 1), TCPX_CUDA_ERROR,
+    assert_error(gpu_set(rig.stream, rig.memory.address, 0, 1), TCPX_CUDA_ERROR,
                  "CUDA_ERROR_DEINITIALIZED");
-    gpu_stream_destroy(stream);
-    gpu_pinned_free(gpu, &pinned);
-    gpu_memory_free(gpu, &memory);
-    gpu_close(gpu);
+    rig_close(&rig);
     assert_string_equal(warnings, "");
     shutdown_driver(0);
     log_set_nccl_logger(NULL);

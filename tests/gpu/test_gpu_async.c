@@ -4,30 +4,16 @@
  */
 #include "tests/gpu/gpu_test.h"
 
-static struct {
-    struct gpu *gpu;
-    struct gpu_stream *stream;
-    struct gpu_event *event;
-    struct gpu_pinned pinned;
-    struct gpu_memory memory;
-} fixture;
+static struct rig fixture;
 
 static int set_up(void)
 {
-    return gpu_open(0, &fixture.gpu) != TCPX_SUCCESS ||
-           gpu_stream_create(fixture.gpu, &fixture.stream) != TCPX_SUCCESS ||
-           gpu_event_create(fixture.gpu, &fixture.event) != TCPX_SUCCESS ||
-           gpu_pinned_alloc(fixture.gpu, 4096, &fixture.pinned) != TCPX_SUCCESS ||
-           gpu_memory_alloc(fixture.gpu, 4096, 4096, &fixture.memory) != TCPX_SUCCESS;
+    return rig_open(&fixture, 4096);
 }
 
 static int tear_down(void)
 {
-    gpu_memory_free(fixture.gpu, &fixture.memory);
-    gpu_pinned_free(fixture.gpu, &fixture.pinned);
-    gpu_event_destroy(fixture.event);
-    gpu_stream_destroy(fixture.stream);
-    gpu_close(fixture.gpu);
+    rig_close(&fixture);
     return 0;
 }
 

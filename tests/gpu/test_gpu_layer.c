@@ -17,33 +17,18 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-static struct {
-    struct gpu *gpu;
-    struct gpu_stream *stream;
-    struct gpu_pinned pinned; /* 4 MiB */
-    struct gpu_memory memory; /* 4 MiB */
-} fixture;
+static struct rig fixture;
 
 static const uint64_t fixture_bytes = 4 * MIB;
 
 static int set_up(void)
 {
-    if (gpu_open(0, &fixture.gpu) != TCPX_SUCCESS ||
-        gpu_stream_create(fixture.gpu, &fixture.stream) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(fixture.gpu, fixture_bytes, &fixture.pinned) != TCPX_SUCCESS ||
-        gpu_memory_alloc(fixture.gpu, fixture_bytes, 4096, &fixture.memory) != TCPX_SUCCESS) {
-        fprintf(stderr, "set-up: %s\n", tcpx_last_error());
-        return -1;
-    }
-    return 0;
+    return rig_open(&fixture, fixture_bytes);
 }
 
 static int tear_down(void)
 {
-    gpu_memory_free(fixture.gpu, &fixture.memory);
-    gpu_pinned_free(fixture.gpu, &fixture.pinned);
-    gpu_stream_destroy(fixture.stream);
-    gpu_close(fixture.gpu);
+    rig_close(&fixture);
     return 0;
 }
 
