@@ -71,16 +71,6 @@ static const char *kind_name(const struct piece *piece)
     return piece->reserved_only ? "address space without memory" : names[piece->kind];
 }
 
-static int refuse(uint64_t address, uint64_t bytes, const struct piece *first, uint64_t at,
-                  const struct piece *other)
-{
-    return error_set(TCPX_INVALID_ARGUMENT,
-                     "%llu bytes at 0x%llx are not one kind of memory: %s of GPU %d at first, but "
-                     "%s of GPU %d at 0x%llx",
-                     (unsigned long long)bytes, (unsigned long long)address, kind_name(first),
-                     first->device, kind_name(other), other->device, (unsigned long long)at);
-}
-
 int cuda_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *pointer)
 {
     struct piece first;
@@ -112,7 +102,12 @@ int cuda_classify(gpu_address address, uint64_t bytes, struct gpu_pointer *point
             return result;
         if (piece.reserved_only || piece.kind != first.kind || piece.device != first.device ||
             piece.end <= at)
-            return refuse(address, bytes, &first, at, &piece);
+            return error_set(TCPX_INVALID_ARGUMENT,
+                             "%llu bytes at 0x%llx are not one kind of memory: %s of GPU %d at "
+                             "first, but %s of GPU %d at 0x%llx",
+                             (unsigned long long)bytes, (unsigned long long)address,
+                             kind_name(&first), first.device, kind_name(&piece), piece.device,
+                             (unsigned long long)at);
     }
     *pointer = (struct gpu_pointer){.kind = first.kind,
                                     .device = first.device,

@@ -202,9 +202,10 @@ static int host_launch(struct gpu_stream *stream, enum gpu_kernel kernel, const 
                        uint64_t warps)
 {
     (void)warps;
-    return host_stream_submit(
-        stream, &(struct host_operation){.kind = HOST_LAUNCH,
-                                         .launch = {.kernel = kernel, .argument = argument}});
+    return host_stream_submit(stream,
+                              &(struct host_operation){.kind = HOST_LAUNCH,
+                                                       .argument = (void *)(uintptr_t)argument,
+                                                       .kernel = kernel});
 }
 
 const struct gpu_ops gpu_host_ops = {.name = "host",

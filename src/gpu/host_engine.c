@@ -86,7 +86,7 @@ static int run_operation(const struct host_operation *operation)
     int result;
 
     if (operation->kind == HOST_LAUNCH)
-        return kernel_twins[operation->launch.kernel].run(operation->launch.argument);
+        return kernel_twins[operation->kernel].run(operation->argument);
     result = resolve_ends(operation, &to, &from);
     if (result == TCPX_SUCCESS && operation->kind == HOST_SET)
         memset(to, operation->memory.value, operation->memory.bytes);
@@ -141,28 +141,6 @@ static void pass_wait(struct host_stream *stream, const struct host_operation *o
     drop_event(event);
 }
 
-/* A launch owns its argument. */
-static void drop_argument(const struct host_operation *operation)
-{
-    if (operation->kind == HOST_LAUNCH)
-        free((void *)(uintptr_t)operation->launch.argument);
-}
-
-static int keep_argument(struct host_operation *operation)
-{
-    size_t bytes;
-    void *copy;
-
-    if (operation->kind != HOST_LAUNCH)
-        return TCPX_SUCCESS;
-    bytes = kernel_twins[operation->launch.kernel].argument_size;
-    copy = malloc(bytes);
-    if (copy == NULL)
-        return error_system(ENOMEM, "the argument of a launch");
-    operation->launch.argument = memcpy(copy, operation->launch.argument, bytes);
-    return TCPX_SUCCESS;
-}
-
 static bool can_run(const struct host_operation *operation)
 {
     return operation->kind != HOST_WAIT ||
@@ -204,7 +182,7 @@ static bool step_stream(struct host_stream *stream)
         pass_wait(stream, &operation);
     else if (stream->failure.result == TCPX_SUCCESS)
         run_unlocked(stream, &operation);
-    drop_argument(&operation);
+    free(operation.argument);
     pthread_cond_broadcast(&work_done);
     return true;
 }
@@ -340,10 +318,14 @@ int host_stream_submit(struct gpu_stream *base, const struct host_operation *wan
     struct host_operation operation = *wanted;
     int result = check_operation(&operation);
 
-    if (result == TCPX_SUCCESS)
-        result = keep_argument(&operation);
     if (result != TCPX_SUCCESS)
         return result;
+    if (operation.kind == HOST_LAUNCH) {
+        operation.argument = malloc(kernel_twins[wanted->kernel].argument_size);
+        if (operation.argument == NULL)
+            return error_system(ENOMEM, "the argument of a launch");
+        memcpy(operation.argument, wanted->argument, kernel_twins[wanted->kernel].argument_size);
+    }
     pthread_mutex_lock(&engine_lock);
     if (stream->failure.result != TCPX_SUCCESS)
         result = error_set(stream->failure.result, "an earlier operation on this stream failed: %s",
@@ -352,7 +334,7 @@ int host_stream_submit(struct gpu_stream *base, const struct host_operation *wan
         result = push_operation(stream, &operation);
     pthread_mutex_unlock(&engine_lock);
     if (result != TCPX_SUCCESS)
-        drop_argument(&operation);
+        free(operation.argument);
     return result; /* NOLINT(clang-analyzer-unix.Malloc): the queue has the argument now */
 }
 

@@ -20,6 +20,7 @@ enum host_operation_kind {
 
 struct host_operation {
     enum host_operation_kind kind;
+    void *argument; /* of a kernel, copied when submitted; NULL elsewhere */
     union {
         struct {
             uint64_t to; /* an address of the kind's side: device or host */
@@ -28,10 +29,7 @@ struct host_operation {
             uint8_t value;       /* of a set, which has no `from` */
             bool host_is_pinned; /* set when submitted: then it must still be when it runs */
         } memory;
-        struct {
-            enum gpu_kernel kernel;
-            const void *argument; /* copied when submitted */
-        } launch;
+        enum gpu_kernel kernel; /* to launch */
         struct {
             struct host_event *event;
             uint64_t record; /* which record of it */

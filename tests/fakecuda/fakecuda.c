@@ -1048,8 +1048,8 @@ cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned grid_y,
         return launch_spin(arguments[0], stream);
     if (function->kernel == GPU_KERNELS) /* it does nothing */
         return CU_OK;
-    return submit(
-        &(struct host_operation){.kind = HOST_LAUNCH,
-                                 .launch = {.kernel = function->kernel, .argument = arguments[0]}},
-        stream);
+    return submit(&(struct host_operation){.kind = HOST_LAUNCH,
+                                           .argument = arguments[0],
+                                           .kernel = function->kernel},
+                  stream);
 }
