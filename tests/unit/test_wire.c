@@ -3,8 +3,7 @@
  * back as it was written, and that each field a peer may not send is refused in words, with the
  * outputs left alone.
  */
-#include "tests/support/basics.h"
-#include "tests/support/suite.h"
+#include "tests/unit/checks.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,10 +32,7 @@ static uint64_t random_state = 0x9e3779b97f4a7c15;
 
 static uint64_t random_number(void)
 {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state;
+    return random_next(&random_state);
 }
 
 /* Small ones and both ends of the range turn up, too. */
@@ -148,14 +144,6 @@ static const uint8_t good_hello_bytes[WIRE_HELLO_BYTES] = {
 
 #define EXAMPLES COUNT_OF(examples)
 
-static void assert_untouched(const void *output, size_t size)
-{
-    const uint8_t *bytes = output;
-
-    for (size_t i = 0; i < size; i++)
-        assert_int_equal(bytes[i], UNTOUCHED);
-}
-
 static void refuse_hello(const uint8_t *bytes, enum wire_problem expected, const char *text)
 {
     struct wire_hello hello;
@@ -166,9 +154,9 @@ static void refuse_hello(const uint8_t *bytes, enum wire_problem expected, const
     error_keep("%s", "");
     assert_int_equal(wire_hello_read(bytes, &hello, &version), expected);
     assert_string_equal(error_text(), text);
-    assert_untouched(&hello, sizeof hello);
+    expect_untouched(&hello, sizeof hello);
     if (expected != WIRE_OTHER_VERSION)
-        assert_untouched(&version, sizeof version);
+        expect_untouched(&version, sizeof version);
 }
 
 /* The good hello with one byte changed. */
@@ -189,7 +177,7 @@ static void refuse_bytes(const uint8_t *bytes, enum wire_role role, const char *
     error_keep("%s", "");
     assert_int_equal(wire_record_read(bytes, role, &record), WIRE_MALFORMED);
     assert_string_equal(error_text(), text);
-    assert_untouched(&record, sizeof record);
+    expect_untouched(&record, sizeof record);
 }
 
 static void refuse(struct wire_record record, enum wire_role role, const char *text)
