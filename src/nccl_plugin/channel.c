@@ -155,9 +155,7 @@ int plugin_accept(void *raw_listener, void **out, struct net_device_handle **on_
     *out = NULL;
     if (result == TCPX_SUCCESS && accepted)
         result = make_comm(listener->context, &link, NET_RECEIVER, &comm);
-    /*
-     * Without a place for the queue's address, as in NCCL's bootstrap, no kernel reads the queue.
-     */
+    /* Without a place for the queue's address, as in NCCL's bootstrap, no kernel reads it. */
     if (result == TCPX_SUCCESS && accepted && plugin_unpacks() && on_gpu != NULL && *on_gpu != NULL)
         result = open_unpack_queue(comm, *on_gpu);
     if (result == TCPX_SUCCESS)

@@ -1,13 +1,13 @@
 /* Which stage limits, from the times of both ends; and stages that tests hold up. */
 #include "net/comm/stages.h"
 
-static uint64_t stages_smaller(uint64_t one, uint64_t other)
+static uint64_t stage_min(uint64_t one, uint64_t other)
 {
     return one < other ? one : other;
 }
 
 /* How long the sockets of a side were neither at work nor waiting for the other one. */
-static uint64_t stages_idle_ns(uint64_t work_ns, uint64_t wait_ns, uint64_t span_ns)
+static uint64_t stage_idle(uint64_t work_ns, uint64_t wait_ns, uint64_t span_ns)
 {
     return work_ns + wait_ns < span_ns ? span_ns - work_ns - wait_ns : 0;
 }
@@ -18,14 +18,13 @@ enum limiting_stage stages_limit(const struct stage_times *sender,
     enum { LEAST_PART = 10 };
     const uint64_t busy_ns[] = {
         [LIMIT_NONE] = 0,
-        [LIMIT_COPY_OUT] = stages_smaller(
-            sender->copy_out_ns, stages_idle_ns(sender->write_ns, sender->write_wait_ns, span_ns)),
+        [LIMIT_COPY_OUT] = stage_min(sender->copy_out_ns,
+                                     stage_idle(sender->write_ns, sender->write_wait_ns, span_ns)),
         [LIMIT_SEND] = sender->write_ns,
-        [LIMIT_NETWORK] = stages_smaller(sender->write_wait_ns, receiver->read_wait_ns),
+        [LIMIT_NETWORK] = stage_min(sender->write_wait_ns, receiver->read_wait_ns),
         [LIMIT_RECEIVE] = receiver->read_ns,
-        [LIMIT_COPY_IN] =
-            stages_smaller(receiver->copy_in_ns,
-                           stages_idle_ns(receiver->read_ns, receiver->read_wait_ns, span_ns)),
+        [LIMIT_COPY_IN] = stage_min(receiver->copy_in_ns,
+                                    stage_idle(receiver->read_ns, receiver->read_wait_ns, span_ns)),
     };
     unsigned busiest = LIMIT_NONE;
 

@@ -45,10 +45,9 @@ struct io_thread {
     int epoll;
     int wake_up; /* an eventfd */
     /*
-     * Written by callers without a lock. Must be sequentially consistent: a thread that goes to
-     * sleep sets `asleep` and then looks for work, and a caller makes work and then reads `asleep`.
-     * One of them must see the other's write. For the other two any order would do: a wake-up
-     * follows the write.
+     * Written without a lock. Sequentially consistent: a thread sets `asleep` and then looks for
+     * work; a caller makes work and then reads `asleep`. One must see the other's write. For the
+     * other two any order would do: a wake-up follows the write.
      */
     atomic_bool asleep; /* does not tick */
     atomic_bool hurry;  /* ticks as often as it can without using much CPU */
@@ -106,10 +105,7 @@ static void member_leave(struct io_member *member)
     pthread_mutex_unlock(&crew_lock);
 }
 
-/*
- * The thread that does this one's work. Called with the lock, or for a thread that has a descriptor
- * of the caller: its stand-in does not change any more.
- */
+/* The thread that does this one's work. With the lock, or if it has a descriptor of the caller. */
 static struct io_thread *io_thread_serving(struct io_thread *thread)
 {
     return thread->stand_in != NULL ? thread->stand_in : thread;
