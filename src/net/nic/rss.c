@@ -16,7 +16,7 @@
 enum { MOST_ENTRIES = 1 << 16 };
 
 struct nic_hash {
-    struct ethtool_rxfh head; /* to read and set a table with; indir_size: its entries */
+    struct ethtool_rxfh *head; /* the command that read the table, and what sets one */
     uint32_t *before;
     uint32_t *after;
 };
@@ -87,55 +87,50 @@ static bool rss_is_default(const uint32_t *table, uint32_t entries, unsigned que
 
 /* --- the NIC's table ----------------------------------------------------------------------- */
 
-/* Reads or sets a table, by the number of the command. 0, or an errno. */
-static int rss_exchange(const char *interface, const struct nic_hash *hash, uint32_t number,
-                        uint32_t *table, uint32_t entries)
+/* NULL: the default. 0, or an errno. */
+static int rss_set(const char *interface, const struct nic_hash *hash, const uint32_t *table)
 {
+    uint32_t entries = table != NULL ? hash->head->indir_size : 0;
     struct ethtool_rxfh *block = malloc(sizeof *block + entries * sizeof *table);
     int error;
 
     if (block == NULL)
         return ENOMEM;
-    *block = hash->head;
-    block->cmd = number;
+    *block = *hash->head;
+    block->cmd = ETHTOOL_SRSSH;
     block->indir_size = entries;
-    if (entries > 0)
+    if (table != NULL)
         memcpy(block->rss_config, table, entries * sizeof *table);
     error = ethtool_call(interface, block);
-    if (error == 0 && entries > 0)
-        memcpy(table, block->rss_config, entries * sizeof *table);
     free(block);
     return error;
-}
-
-static int rss_set(const char *interface, const struct nic_hash *hash, uint32_t *table)
-{
-    return rss_exchange(interface, hash, ETHTOOL_SRSSH, table, hash->head.indir_size);
 }
 
 /* The table of the NIC, and room for another one. NULL: *error is the errno. */
 static struct nic_hash *rss_read(const char *interface, int *error)
 {
-    struct ethtool_rxfh head = {.cmd = ETHTOOL_GRSSH};
+    struct ethtool_rxfh size = {.cmd = ETHTOOL_GRSSH};
     struct nic_hash *hash;
 
-    *error = ethtool_call(interface, &head);
-    if (*error == 0 && (head.indir_size == 0 || head.indir_size > MOST_ENTRIES))
-        *error = head.indir_size == 0 ? EOPNOTSUPP : EOVERFLOW;
+    *error = ethtool_call(interface, &size);
+    if (*error == 0 && (size.indir_size == 0 || size.indir_size > MOST_ENTRIES))
+        *error = size.indir_size == 0 ? EOPNOTSUPP : EOVERFLOW;
     if (*error != 0)
         return NULL;
-    hash = malloc(sizeof *hash + sizeof *hash->before * head.indir_size * 2);
+    hash = calloc(1, sizeof *hash + sizeof size + sizeof *hash->before * size.indir_size * 2);
     if (hash == NULL) {
         *error = ENOMEM;
         return NULL;
     }
+    hash->head = (struct ethtool_rxfh *)(hash + 1);
+    hash->head->cmd = ETHTOOL_GRSSH;
+    hash->head->indir_size = size.indir_size;
+    hash->before = hash->head->rss_config;
+    hash->after = hash->before + size.indir_size;
+    *error = ethtool_call(interface, hash->head);
     /* Only the table is set: the hash function and its key stay as they are. */
-    head.key_size = 0;
-    head.hfunc = 0;
-    hash->head = head;
-    hash->before = (uint32_t *)(hash + 1);
-    hash->after = hash->before + head.indir_size;
-    *error = rss_exchange(interface, hash, ETHTOOL_GRSSH, hash->before, head.indir_size);
+    hash->head->key_size = 0;
+    hash->head->hfunc = 0;
     if (*error == 0)
         return hash;
     free(hash);
@@ -157,15 +152,15 @@ int nic_hash_avoid(const char *interface, const bool avoid[NIC_MOST_QUEUES],
     if (hash == NULL)
         return ethtool_refused(error, "%s: cannot read how its hash spreads packets over queues",
                                interface);
-    planned = rss_is_default(hash->before, hash->head.indir_size, queues, hash->after)
-                  ? rss_plan_default(hash->head.indir_size, queues, avoid, hash->after)
-                  : nic_hash_plan(hash->before, hash->head.indir_size, queues, avoid, hash->after);
+    planned = rss_is_default(hash->before, hash->head->indir_size, queues, hash->after)
+                  ? rss_plan_default(hash->head->indir_size, queues, avoid, hash->after)
+                  : nic_hash_plan(hash->before, hash->head->indir_size, queues, avoid, hash->after);
     if (!planned) {
         result = error_set(TCPX_INVALID_USAGE,
                            "%s: of its %u receive queue%s none would be left for other traffic; "
                            "'ethtool -L %s' can give it more",
                            interface, queues, queues == 1 ? "" : "s", interface);
-    } else if (memcmp(hash->before, hash->after, hash->head.indir_size * sizeof *hash->after) !=
+    } else if (memcmp(hash->before, hash->after, hash->head->indir_size * sizeof *hash->after) !=
                0) {
         error = rss_set(interface, hash, hash->after);
         if (error == 0) {
@@ -187,7 +182,7 @@ int nic_hash_avoid(const char *interface, const bool avoid[NIC_MOST_QUEUES],
  */
 static int rss_set_default(const char *interface, const struct nic_hash *now)
 {
-    int error = rss_exchange(interface, now, ETHTOOL_SRSSH, NULL, 0);
+    int error = rss_set(interface, now, NULL);
 
     return error != 0 ? rss_set(interface, now, now->after) : 0;
 }
@@ -201,15 +196,15 @@ static int rss_put_back(const char *interface, struct nic_hash *now, const struc
 
     if (nic_count_queues(interface, &queues) != TCPX_SUCCESS)
         return ENODEV;
-    if (rss_is_default(now->before, now->head.indir_size, queues, now->after)) {
-        if (!rss_plan_default(now->head.indir_size, queues, still, now->after))
+    if (rss_is_default(now->before, now->head->indir_size, queues, now->after)) {
+        if (!rss_plan_default(now->head->indir_size, queues, still, now->after))
             return EINVAL;
         return any_bound ? rss_set(interface, now, now->after) : rss_set_default(interface, now);
     }
     if (before == NULL || any_bound)
         return 0;
-    if (now->head.indir_size != before->head.indir_size ||
-        memcmp(now->before, before->after, before->head.indir_size * sizeof *before->after) != 0) {
+    if (now->head->indir_size != before->head->indir_size ||
+        memcmp(now->before, before->after, before->head->indir_size * sizeof *before->after) != 0) {
         log_debug("%s: another program changed how its hash spreads packets; it stays so",
                   interface);
         return 0;

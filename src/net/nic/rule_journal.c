@@ -311,11 +311,6 @@ int rule_journal_open(const char *interface, const char *lock_name, unsigned pat
     return error;
 }
 
-void rule_journal_close(struct rule_journal *journal)
-{
-    socket_close(&journal->lock);
-}
-
 /* --- the journal --------------------------------------------------------------------------- */
 
 static FILE *journal_stream(const char *path, int flags, const char *mode)

@@ -26,11 +26,11 @@ struct rule_journal {
 
 /*
  * Locks the journal of an interface in this network namespace. 0, or an errno; EWOULDBLOCK: another
- * process had the lock for all of `patience_ms`. Closing is allowed after a failure, too.
+ * process had the lock for all of `patience_ms`. The caller closes journal->lock, which ends the
+ * lock.
  */
 MUST_CHECK int rule_journal_open(const char *interface, const char *lock_name, unsigned patience_ms,
                                  struct rule_journal *journal);
-void rule_journal_close(struct rule_journal *journal);
 
 /* Whether there is anything to read; makes no folder. */
 bool rule_journal_exists(const char *interface);

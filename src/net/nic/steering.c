@@ -79,7 +79,7 @@ int steering_begin(const char *interface, int socket, unsigned queue, uint64_t p
             log_debug("%s: a rule is not recorded, since /proc does not show this process",
                       journal.path);
     }
-    rule_journal_close(&journal);
+    socket_close(&journal.lock);
     return result;
 }
 
@@ -113,7 +113,7 @@ void steering_end(const char *interface, const struct nic_rule *rule)
     if (steering_remove_rule(interface, rule, &removed) && error == 0 &&
         rule_owner_self(&line.owner))
         rule_journal_rewrite(&journal, steering_is_other, &line, NULL);
-    rule_journal_close(&journal);
+    socket_close(&journal.lock);
 }
 
 struct steering_cleaning {
@@ -142,7 +142,7 @@ unsigned steering_clean(const char *interface)
         rule_journal_open(interface, RULE_JOURNAL_LOCK, LOCK_PATIENCE_MS, &journal) != 0)
         return 0;
     rule_journal_rewrite(&journal, steering_is_in_use, &cleaning, NULL);
-    rule_journal_close(&journal);
+    socket_close(&journal.lock);
     if (cleaning.removed > 0)
         log_debug("%s: removed %u rule%s of processes that are gone", interface, cleaning.removed,
                   cleaning.removed == 1 ? "" : "s");
