@@ -6,8 +6,7 @@
 #ifndef TCPX_TESTS_SUPPORT_PAIR_H
 #define TCPX_TESTS_SUPPORT_PAIR_H
 
-#include "tests/support/basics.h"
-#include "tests/support/suite.h"
+#include "tests/unit/checks.h"
 #include "tests/unit/net_pair.h"
 
 /* A later field of the same name is what counts. */
@@ -25,12 +24,6 @@
         .handshake_ms = 5000, __VA_ARGS__                                                          \
     }
 #define PAIR_OPTIONS(...) (&(const struct net_link_options)PAIR_DEFAULTS(__VA_ARGS__))
-
-#define assert_text(words)                                                                         \
-    do {                                                                                           \
-        if (strstr(tcpx_last_error(), words) == NULL)                                              \
-            fail_msg("'%s' is not in '%s'", words, tcpx_last_error());                             \
-    } while (0)
 
 /* --- two comms ------------------------------------------------------------------------------- */
 

@@ -5,8 +5,7 @@
 #ifndef TCPX_TESTS_BOOTSTRAP_PEERS_H
 #define TCPX_TESTS_BOOTSTRAP_PEERS_H
 
-#include "tests/support/basics.h"
-#include "tests/support/suite.h"
+#include "tests/unit/checks.h"
 #include "tests/unit/net_pair.h"
 
 #include "session/bootstrap.h"
@@ -25,16 +24,10 @@
 
 enum { MOMENT_MS = 100 }; /* for what must not happen: long enough to see it */
 
-#define assert_says(word)                                                                          \
-    do {                                                                                           \
-        if (strstr(error_text(), word) == NULL)                                                    \
-            fail_msg("\"%s\" does not say \"%s\"", error_text(), word);                            \
-    } while (0)
-
 #define assert_fails(call, result, word)                                                           \
     do {                                                                                           \
         assert_int_equal(call, result);                                                            \
-        assert_says(word);                                                                         \
+        expect_text(word);                                                                         \
     } while (0)
 
 /* --- raw connections ------------------------------------------------------------------------ */
@@ -270,7 +263,7 @@ static inline void accept_nobody(struct bootstrap_listener *listener, const char
         if (deadline_passed(deadline))
             fail_msg("nobody was dropped for \"%s\"", reason);
     } while (strstr(error_text(), reason) == NULL);
-    assert_says("; the latest connection was dropped: 127.0.0.1:");
+    expect_text("; the latest connection was dropped: 127.0.0.1:");
 }
 
 static inline void greeting_bytes(enum bootstrap_role role, bool secret,
@@ -340,7 +333,7 @@ static inline void assert_answer_fails(const void *answer, size_t length, const 
 
     assert_fails(connect_to_server(&server, secret, &control), result, word);
     snprintf(name, sizeof name, "127.0.0.1:%u ", server.port);
-    assert_says(name);
+    expect_text(name);
 }
 
 /* --- secrets -----------------------------------------------------------------------------------

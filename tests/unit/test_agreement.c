@@ -4,8 +4,7 @@
  * that a difference that matters names both values, the host and the variable.
  */
 #include "session/agreement.h"
-#include "tests/support/basics.h"
-#include "tests/support/suite.h"
+#include "tests/unit/checks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -140,8 +139,7 @@ static void assert_refused(const uint8_t *bytes, size_t length, int result, cons
     memset(&untouched, 0x5a, sizeof untouched);
     error_keep("%s", "");
     assert_int_equal(decode(bytes, length, &got), result);
-    if (strstr(error_text(), word) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", error_text(), word);
+    expect_text(word);
     assert_memory_equal(&got, &untouched, sizeof got);
 }
 

@@ -196,9 +196,9 @@ static void assert_bad_secret(const char *path, int result, const char *word)
     struct control *control;
 
     assert_fails(bootstrap_listen("127.0.0.1", 0, path, &listener), result, word);
-    assert_says(path);
+    expect_text(path);
     assert_fails(bootstrap_connect("127.0.0.1", 1, path, 0, &control), result, word);
-    assert_says(path);
+    expect_text(path);
 }
 
 BOOTSTRAP_TEST(test_secret_files)

@@ -67,7 +67,7 @@ static void assert_no_message(size_t room, const char *word)
 {
     for (int again = 0; again < 2; again++)
         assert_fails(await_message(control, room), TCPX_REMOTE_ERROR, word);
-    assert_says(PEER);
+    expect_text(PEER);
 }
 
 #define CONTROL_TEST(function) TEST_WITH(function, set_up, tear_down)
@@ -523,7 +523,7 @@ CONTROL_TEST(test_peer_killed_while_awaited)
     assert_message(control, 1, "hello", 5);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(await_message(control, 5), TCPX_REMOTE_ERROR);
-    assert_says(control_peer(control));
+    expect_text(control_peer(control));
     (void)child_wait(pid);
 }
 

@@ -32,7 +32,7 @@ static void expect_reason(struct net_request *request, const char *words)
         nap_ms(1);
     }
     assert_int_equal(result, TCPX_REMOTE_ERROR);
-    assert_text(words);
+    expect_text(words);
 }
 
 /* --- a sender ------------------------------------------------------------------------------ */

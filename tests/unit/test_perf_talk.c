@@ -3,7 +3,7 @@
  * tcpx would say is refused in words. The program's own file is part of this test, as it is no part
  * of the library.
  */
-#include "tests/support/suite.h"
+#include "tests/unit/checks.h"
 #include "tools/perf_talk.c" /* NOLINT(bugprone-suspicious-include) */
 
 static struct perf_plan some_plan(void)
@@ -54,8 +54,7 @@ static void assert_refused(size_t at, uint64_t value, size_t size, const char *w
     value = htole64(value);
     memcpy(bytes + at, &value, size);
     assert_int_equal(perf_plan_decode(bytes, sizeof bytes, &plan, &self), TCPX_REMOTE_ERROR);
-    if (strstr(error_text(), words) == NULL)
-        fail_msg("'%s' does not say '%s'", error_text(), words);
+    expect_text(words);
 }
 
 TEST(test_plans_that_are_none)
