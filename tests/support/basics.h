@@ -96,13 +96,13 @@ static inline int turns_of(int all)
 /* A file below BUILD; the program is BUILD/tests/FOLDER/NAME. Good until the next call. */
 static inline const char *path_in_build(const char *name)
 {
-    static char path[PATH_MAX + 64];
+    static char path[2 * PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
 
     path[length > 0 ? length : 0] = '\0';
     for (int i = 0; i < 3 && *path != '\0'; i++)
         *strrchr(path, '/') = '\0';
-    snprintf(path + strlen(path), 64, "/%s", name);
+    snprintf(path + strlen(path), PATH_MAX, "/%s", name);
     return path;
 }
 
