@@ -1,8 +1,8 @@
 /* The two ends of a measurement: how they meet, agree on the plan and make their session. */
 #include "base/clock.h"
 #include "base/config.h"
-#include "net/transport.h"
 #include "net/io/io.h"
+#include "net/transport.h"
 #include "session/bootstrap.h"
 #include "session/session_listener.h"
 #include "tools/perf_side.h"

@@ -6,8 +6,8 @@
 #define TCPX_TESTS_SIM_REDIRECTED_H
 
 #include "base/error.h"
-#include "net/transport.h"
 #include "net/link/link.h"
+#include "net/transport.h"
 #include "tcpx.h"
 
 #define SIM_CALL(name) extern __typeof__(name) a_##name, b_##name;
