@@ -3,7 +3,7 @@
 . tests/tap.sh
 
 # Hexadecimal numbers that are no addresses: of PCI devices, and of characters.
-others='"%04x:%02x:%02x.%x"|"\\\\u%04x"'
+others='"%04x:%02x:%02x.%x"|"%8x:%2x:%2x.%1x"|"\\\\u%04x"'
 
 # hex_without_mark FILE...: conversions to hexadecimal without 0x before them.
 hex_without_mark()

@@ -99,10 +99,13 @@ arm64()
         add "skip arm64/units: qemu-aarch64 is not installed (Debian: qemu-user)"
         return
     fi
-    # The emulator has no generic netlink and no error queue of sockets; the others take long in it.
-    left_out="netlink nic zerocopy net_by_reference
+    # The emulator has no generic netlink and no error queue of sockets, and a program cannot start
+    # itself again in it; the others take long.
+    left_out="netlink nic zerocopy net_by_reference child
         net_stages net_progress net_process net_comm net_cost net_silence session_faults session_silence
-        bootstrap session import net_strangers net_traffic rx_descriptor devmem_source calls"
+        bootstrap bootstrap_secret bootstrap_strangers control import net_strangers net_traffic
+        rx_descriptor devmem_source session_data session_order session_peers session_calls session_gpu
+        session_close calls_arguments calls_connect calls_data calls_end calls_requests"
     left_out=$(echo $left_out)
     add "$(units_of arm64 "QEMU_LD_PREFIX=/usr/$prefix $emulator")"
     add "arm64/perf: QEMU_LD_PREFIX=/usr/$prefix sh tests/portable/perf.sh $emulator $base/arm64/tcpx"
