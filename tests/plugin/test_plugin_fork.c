@@ -189,8 +189,10 @@ TEST(test_beside_the_library)
     count_call *gpu_count;
     struct busy busy[2];
 
-    if (tcpx == NULL)
+    if (tcpx == NULL) {
         skip_because("it is not built");
+        return;
+    }
     *(void **)&version = dlsym(tcpx, "tcpx_version");
     *(void **)&gpu_count = dlsym(tcpx, "tcpx_gpu_count");
     if (version == NULL || gpu_count == NULL) {
