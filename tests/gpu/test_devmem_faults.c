@@ -278,6 +278,34 @@ TEST(test_work_that_cannot_begin)
     close_pair(&other);
 }
 
+/* A receiver whose GPU could not be opened as a whole receives into host memory as before. */
+TEST(test_a_gpu_that_cannot_be_opened)
+{
+    enum { MOST_TURNS = 20 };
+    static uint8_t room[BYTES];
+    int result = TCPX_INTERNAL_ERROR;
+
+    for (int i = 1; i <= MOST_TURNS && result != TCPX_SUCCESS; i++) {
+        struct gpu_pair pair;
+        char faults[40];
+
+        gpu_pair_open(&pair, PAIR_OPTIONS(.sockets = 3, .framing = WIRE_SEPARATE), ROOM);
+        snprintf(faults, sizeof faults, "cuStreamCreate@%d=2", i);
+        fault(faults);
+        result = net_register(pair.receiver.comm, place_at(&pair.receiver.place, 0), ROOM,
+                              &pair.receiver.memory);
+        fault(NULL);
+        memset(room, 0, sizeof room);
+        pair_move(&(struct pair){pair.sender.comm, pair.receiver.comm}, text_of(&world.text, i),
+                  room, BYTES, 1);
+        assert_memory_equal(room, text_of(&world.text, i), BYTES);
+        close_pair(&pair);
+        /* the first stream is the comm's, the others are those of the further sockets */
+        assert_true(result != TCPX_SUCCESS || i > 2);
+    }
+    assert_success(result);
+}
+
 /* --- the program --------------------------------------------------------------------------- */
 
 static int set_up(void)

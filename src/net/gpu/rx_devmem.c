@@ -142,9 +142,11 @@ void rx_devmem_close(struct net_comm *comm)
 {
     if (comm->gpu->devmem == NULL)
         return;
-    for (unsigned i = 1; i < comm->link.sockets; i++)
+    for (unsigned i = 1; i < comm->link.sockets; i++) {
+        comm->rx.lane_sinks[i] = NULL;
         if (comm->gpu->devmem->lanes[i] != NULL)
             rx_devmem_close_lane(comm, comm->gpu->devmem->lanes[i], i);
+    }
     devmem_pool_give(comm->gpu->devmem->pool);
     free(comm->gpu->devmem);
     comm->gpu->devmem = NULL;
