@@ -486,7 +486,7 @@ CASE(stalled, run_each_unpacking)
     struct pair pair = open_pair(version, LONG);
     void *send = post_send(&pair, GPU, 0, LONG);
 
-    check_pending(&pair, send, 100); /* until nothing more fits */
+    check_pending(&pair, send, limit_ms(500)); /* until nothing more fits */
     CHECK_SUCCESS(import_close_recv(pair.table, pair.receiver));
     check_pending(&pair, send, 300);
 }
