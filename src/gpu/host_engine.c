@@ -236,13 +236,18 @@ static void *host_engine(void *unused)
 /* Detached: it ends with the last stream, and no thread has to join it. */
 static int start_engine(void)
 {
+    pthread_attr_t attributes;
     pthread_t thread;
-    int error = engine_running ? 0 : pthread_create(&thread, NULL, host_engine, NULL);
+    int error;
 
+    if (engine_running)
+        return TCPX_SUCCESS;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    error = pthread_create(&thread, &attributes, host_engine, NULL);
+    pthread_attr_destroy(&attributes);
     if (error != 0)
         return error_system(error, "cannot start the thread of the emulated GPU");
-    if (!engine_running)
-        pthread_detach(thread);
     engine_running = true;
     return TCPX_SUCCESS;
 }
