@@ -48,9 +48,34 @@ static inline int socket_raw(void)
     return fd;
 }
 
-static inline int listen_raw(uint16_t *port)
+/*
+ * A port where no process listens just now, below those that the kernel gives to clients, so that
+ * none of them takes it meanwhile.
+ */
+static inline uint16_t free_port(void)
 {
-    struct sockaddr_in address = loopback_address(0);
+    enum { FIRST = 24000, COUNT = 8000, TRIES = 100 };
+    static unsigned next;
+    bool is_free = false;
+    uint16_t port = 0;
+
+    for (int i = 0; i < TRIES && !is_free; i++) {
+        struct sockaddr_in6 address = {.sin6_family = AF_INET6};
+        int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        port = (uint16_t)(FIRST + ((unsigned)getpid() * 31 + next++ * 7) % COUNT);
+        address.sin6_port = htons(port);
+        is_free = fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+        close(fd);
+    }
+    assert_true(is_free);
+    return port;
+}
+
+/* On this port; 0: on any. */
+static inline int listen_raw_at(uint16_t wanted, uint16_t *port)
+{
+    struct sockaddr_in address = loopback_address(wanted);
     socklen_t length = sizeof address;
     int fd = socket_raw();
     int on = 1;
@@ -61,6 +86,11 @@ static inline int listen_raw(uint16_t *port)
     assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
     *port = ntohs(address.sin_port);
     return fd;
+}
+
+static inline int listen_raw(uint16_t *port)
+{
+    return listen_raw_at(0, port);
 }
 
 static inline int connect_raw(uint16_t port)

@@ -55,30 +55,6 @@ BOOTSTRAP_TEST(test_ipv6)
     }
 }
 
-/*
- * A port where nobody listens just now, below those that the kernel gives to clients, so that none
- * of them takes it meanwhile.
- */
-static uint16_t free_port(void)
-{
-    enum { FIRST = 24000, COUNT = 8000, TRIES = 100 };
-    static unsigned next;
-    bool is_free = false;
-    uint16_t port = 0;
-
-    for (int i = 0; i < TRIES && !is_free; i++) {
-        struct sockaddr_in6 address = {.sin6_family = AF_INET6};
-        int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-        port = (uint16_t)(FIRST + ((unsigned)getpid() * 31 + next++ * 7) % COUNT);
-        address.sin6_port = htons(port);
-        is_free = fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
-        close(fd);
-    }
-    assert_true(is_free);
-    return port;
-}
-
 BOOTSTRAP_TEST(test_client_before_server)
 {
     struct client client;

@@ -172,7 +172,7 @@ BOOTSTRAP_TEST(test_a_client_that_gave_way)
     int listening;
 
     need_sodium();
-    listening = listen_raw(&port);
+    listening = listen_raw_at(free_port(), &port);
     start_client(&client, "127.0.0.1", port, secret_path, PATIENCE_MS);
     for (int i = 0; i < 4; i++) {
         int fd = accept_raw(listening, bytes, sizeof bytes);

@@ -261,7 +261,7 @@ STRANGERS_TEST(test_servers_that_were_not_ready)
 {
     struct client client;
     uint16_t port;
-    int listening = listen_raw(&port);
+    int listening = listen_raw_at(free_port(), &port);
 
     start_client(&client, "127.0.0.1", port, NULL, PATIENCE_MS);
     for (int i = 0; i < 4; i++) {
