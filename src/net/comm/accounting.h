@@ -20,7 +20,7 @@ void account_read(struct net_comm *comm, unsigned socket, bool unread);
 /* There may be bytes, but no memory for them, whether or not that took a call to see. */
 void account_no_memory(struct net_comm *comm, unsigned socket);
 
-/* Holds the calling thread up where a test slows this stage down. The lock is free meanwhile. */
+/* Delays the calling thread if a test slows this stage down. Releases the lock during the delay. */
 void account_throttle(struct net_comm *comm, enum config_throttle stage, ssize_t bytes);
 
 #endif

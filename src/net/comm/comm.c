@@ -251,21 +251,6 @@ static int comm_report(struct net_request *request, bool *done, uint64_t *bytes)
     return result;
 }
 
-int net_test(struct net_request *request, bool *done, uint64_t *bytes)
-{
-    struct net_comm *comm = request->comm;
-    int result = fork_check();
-
-    if (result != TCPX_SUCCESS)
-        return result;
-    comm_lock_take(&comm->lock);
-    if (!request_has_ended(request))
-        progress(comm);
-    result = comm_report(request, done, bytes);
-    comm_lock_release(&comm->lock);
-    return result;
-}
-
 /* If the stream cannot wait, the request fails; test() reports it after its last copy. */
 static void comm_finish_on_stream(struct net_request *request, void *stream)
 {
@@ -281,7 +266,8 @@ static void comm_finish_on_stream(struct net_request *request, void *stream)
         request_done(request);
 }
 
-int net_test_on_stream(struct net_request *request, void *stream, bool *done, uint64_t *bytes)
+static int comm_test(struct net_request *request, bool on_stream, void *stream, bool *done,
+                     uint64_t *bytes)
 {
     struct net_comm *comm = request->comm;
     int result = fork_check();
@@ -291,11 +277,21 @@ int net_test_on_stream(struct net_request *request, void *stream, bool *done, ui
     comm_lock_take(&comm->lock);
     if (!request_has_ended(request))
         progress(comm);
-    if (request->state == REQUEST_MOVING)
+    if (on_stream && request->state == REQUEST_MOVING)
         comm_finish_on_stream(request, stream);
     result = comm_report(request, done, bytes);
     comm_lock_release(&comm->lock);
     return result;
+}
+
+int net_test(struct net_request *request, bool *done, uint64_t *bytes)
+{
+    return comm_test(request, false, NULL, done, bytes);
+}
+
+int net_test_on_stream(struct net_request *request, void *stream, bool *done, uint64_t *bytes)
+{
+    return comm_test(request, true, stream, done, bytes);
 }
 
 /* --- consumed ------------------------------------------------------------------------------ */

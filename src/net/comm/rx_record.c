@@ -240,10 +240,8 @@ static void rx_abort_filled(struct net_comm *comm, unsigned socket, uint64_t byt
         sink_filled_at_place(comm, socket, bytes);
 }
 
-static const struct sink_ops sink_abort = {.name = "ABORT",
-                                           .next = rx_abort_next,
-                                           .filled = rx_abort_filled,
-                                           .complete = rx_abort_complete};
+static const struct sink_ops sink_abort = {
+    .next = rx_abort_next, .filled = rx_abort_filled, .complete = rx_abort_complete};
 
 /* One text is enough: that of another socket is discarded. */
 static void rx_abort(struct net_comm *comm, struct rx_payload *payload,

@@ -271,8 +271,7 @@ static void unexpected_numbered_complete(struct net_comm *comm, const struct rx_
     rx_unexpected_deliver(comm, request, message);
 }
 
-static const struct sink_ops sink_unexpected_numbered = {.name = "unexpected message",
-                                                         .next = sink_next_at_place,
+static const struct sink_ops sink_unexpected_numbered = {.next = sink_next_at_place,
                                                          .filled = sink_filled_at_place,
                                                          .complete = unexpected_numbered_complete};
 
@@ -337,8 +336,7 @@ static void unexpected_tagged_complete(struct net_comm *comm, const struct rx_pa
     }
 }
 
-static const struct sink_ops sink_unexpected_tagged = {.name = "unexpected message",
-                                                       .next = sink_next_at_place,
+static const struct sink_ops sink_unexpected_tagged = {.next = sink_next_at_place,
                                                        .filled = sink_filled_at_place,
                                                        .complete = unexpected_tagged_complete};
 

@@ -31,8 +31,7 @@ static void sink_host_copy_in(const struct net_comm *comm, const struct net_requ
     memcpy(request->data, data, bytes);
 }
 
-const struct sink_ops sink_host = {.name = "host",
-                                   .in_host = true,
+const struct sink_ops sink_host = {.in_host = true,
                                    .next = sink_next_at_place,
                                    .filled = sink_filled_at_place,
                                    .complete = sink_complete_receive,
@@ -60,7 +59,5 @@ static void sink_discard_complete(struct net_comm *comm, const struct rx_payload
     (void)payload;
 }
 
-const struct sink_ops sink_discard = {.name = "discard",
-                                      .next = sink_discard_next,
-                                      .filled = sink_discard_filled,
-                                      .complete = sink_discard_complete};
+const struct sink_ops sink_discard = {
+    .next = sink_discard_next, .filled = sink_discard_filled, .complete = sink_discard_complete};

@@ -42,7 +42,6 @@ struct rx_payload {
 enum { SINK_SCRATCH_BYTES = 16384 };
 
 struct sink_ops {
-    const char *name;
     /* Receives into this memory may be announced late if they are small. */
     bool in_host;
 

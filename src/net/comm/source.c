@@ -1,4 +1,4 @@
 /* Host memory as a source: the socket calls read it where it is. */
 #include "net/comm/source.h"
 
-const struct source_ops source_host = {.name = "host", .in_host = true};
+const struct source_ops source_host = {.in_host = true};

@@ -14,7 +14,6 @@ struct net_comm;
 struct net_request;
 
 struct source_ops {
-    const char *name;
     /*
      * The message may travel in an EAGER record, before its receive is posted. The bytes are there
      * at once, and a slice is a part of the largest (NET_HOST_SHARE).

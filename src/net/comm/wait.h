@@ -6,7 +6,7 @@
 
 /*
  * At most until the deadline. Uses no CPU, except while the GPU works, which has to be polled. The
- * lock is free meanwhile.
+ * lock is released during the sleep.
  */
 void wait_for_request(struct net_request *request, uint64_t deadline);
 

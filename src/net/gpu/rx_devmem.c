@@ -402,5 +402,5 @@ static ssize_t rx_devmem_read(struct net_comm *comm, unsigned socket, int *error
     return got;
 }
 
-static const struct sink_ops sink_devmem = {
-    .name = "devmem", .read = rx_devmem_read, .complete = sink_complete_receive};
+static const struct sink_ops sink_devmem = {.read = rx_devmem_read,
+                                            .complete = sink_complete_receive};

@@ -22,7 +22,6 @@ static bool rx_staged_copy(struct net_comm *comm, struct net_request *request,
 {
     const struct copy copy = {.slot = slot,
                               .request = request,
-                              .offset = offset,
                               .bytes = bytes,
                               .not_before =
                                   stages_slow_until(&comm->throttle, CONFIG_THROTTLE_UNPACK, bytes),
@@ -85,8 +84,7 @@ static void rx_staged_filled(struct net_comm *comm, unsigned socket, uint64_t by
         payload->at += full.bytes;
 }
 
-const struct sink_ops sink_staged = {.name = "staged",
-                                     .reserve = rx_staged_reserve,
+const struct sink_ops sink_staged = {.reserve = rx_staged_reserve,
                                      .next = rx_staged_next,
                                      .filled = rx_staged_filled,
                                      .complete = sink_complete_receive};

@@ -176,8 +176,7 @@ static bool tx_dmabuf_explain(struct net_comm *comm, int error)
     return true;
 }
 
-const struct source_ops source_dmabuf = {.name = "dma-buf",
-                                         .is_ready = tx_dmabuf_is_ready,
+const struct source_ops source_dmabuf = {.is_ready = tx_dmabuf_is_ready,
                                          .has_room = tx_dmabuf_has_room,
                                          .write = tx_dmabuf_write,
                                          .taken = tx_dmabuf_taken,

@@ -5,7 +5,7 @@
 #include "net/gpu/copy_queue.h"
 #include "net/gpu/send_gate.h"
 
-const struct source_ops source_staged = {.name = "staged", .by_pieces = true};
+const struct source_ops source_staged = {.by_pieces = true};
 
 /* --- copies -------------------------------------------------------------------------------- */
 

@@ -239,8 +239,7 @@ static void bounce_copy_in(const struct net_comm *comm, const struct net_request
     }
 }
 
-const struct sink_ops sink_bounce = {.name = "bounce",
-                                     .next = bounce_next,
+const struct sink_ops sink_bounce = {.next = bounce_next,
                                      .filled = bounce_filled,
                                      .complete = sink_complete_receive,
                                      .copy_in = bounce_copy_in};
