@@ -102,6 +102,7 @@ uint64_t faults_below(uint64_t limit)
 
 /* --- deciding ------------------------------------------------------------------------------- */
 
+/* The first call that can have a kind of fault has it, so that no run lacks a kind by chance. */
 static bool hit_by_seed(enum faults_kind kind)
 {
     if ((plan.kinds & (1u << kind)) == 0)
@@ -111,7 +112,7 @@ static bool hit_by_seed(enum faults_kind kind)
         sequence.spared--;
         return false;
     }
-    if (next() % plan.one_in != 0) {
+    if (next() % plan.one_in != 0 && atomic_load(&seen[kind]) > 0) {
         sequence.in_a_row = 0;
         return false;
     }
