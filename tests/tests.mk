@@ -16,7 +16,7 @@ FAKECUDA_DIR  := $(BUILD)/tests/fakecuda
 RUNNER        := $(BUILD)/tests/runner
 JOBS          ?= $(shell nproc)
 # make check ONLY='unit/session* fuzz/*' CASE='test_cut*'
-RUNNER_FLAGS  := $(if $(ONLY),--only '$(ONLY)') $(if $(CASE),--case '$(CASE)') $(if $(findstring thread,$(SANITIZE)),--no-aslr) --lanes $(if $(filter 1,$(JOBS)),1,3)
+RUNNER_FLAGS  := $(if $(ONLY),--only '$(ONLY)') $(if $(CASE),--case '$(CASE)') $(if $(findstring thread,$(SANITIZE)),--no-aslr) $(if $(SECOND_TRIES),--second-tries $(SECOND_TRIES)) --lanes $(if $(filter 1,$(JOBS)),1,3)
 
 UNIT_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/test_*.c)))
 # The public calls, by subject.

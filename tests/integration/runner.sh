@@ -183,6 +183,30 @@ else
     tap_skip "--no-aslr reaches the suite" "personality() is not allowed here"
 fi
 
+# --- second tries
+
+# Fails the first time, passes the second.
+once="echo 1..1; if [ -e tried ]; then echo ok 1 - a; else touch tried; echo not ok 1 - a; fi"
+expect "a suite that fails once" 0 "3 passed, 0 failed, 0 skipped" --second-tries 1 \
+    "x: $once" "y: $two"
+remember
+says "it is named" '^failed once, and tried again:$'
+says "with its test" '^  x: a$'
+rm -f tried
+expect "without a second try" 1 "2 passed, 1 failed, 0 skipped" "x: $once" "y: $two"
+rm -f tried
+expect "a suite that fails twice" 1 "0 passed, 1 failed, 0 skipped" --second-tries 1 \
+    "x: echo 1..1; echo not ok 1 - a"
+expect "more suites than may fail once" 1 "2 passed, 2 failed, 0 skipped" --second-tries 1 \
+    "x: $once" "y: echo 1..1; echo not ok 1 - b" "z: $two"
+rm -f tried
+for how in "kill -SEGV \$\$" "exit 139" "echo ERROR: AddressSanitizer: x; exit 1" \
+    "setsid sleep 61 &"; do
+    expect "no second try after: $how" 1 "1 passed, 1 failed, 0 skipped" --second-tries 1 \
+        "x: echo 1..1; echo ok 1 - a; [ -e tried ] && exit; touch tried; $how"
+    rm -f tried
+done
+
 # --- lanes
 
 # Each of the two waits for the other, which one after the other would never end.

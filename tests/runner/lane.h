@@ -19,6 +19,7 @@ struct plan {
     const char *folder;    /* of the logs */
     const char *only_case; /* a pattern of the tests to run; NULL: all */
     bool no_aslr;
+    unsigned second_tries; /* suites that may fail once; see report_again() */
 };
 
 /* How a suite ended. */

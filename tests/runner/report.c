@@ -55,6 +55,21 @@ static bool skipped_itself(const struct result *result, const struct tap *tap)
            WEXITSTATUS(result->status) == EXIT_SKIP && tap->failed == 0;
 }
 
+static bool sanitizer_spoke(const char *log)
+{
+    FILE *file = fopen(log, "r");
+    char *line = NULL;
+    size_t room = 0;
+    bool spoke = false;
+
+    while (file != NULL && !spoke && getline(&line, &room, file) >= 0)
+        spoke = strstr(line, "Sanitizer:") != NULL || strstr(line, "runtime error:") != NULL;
+    free(line);
+    if (file != NULL)
+        fclose(file);
+    return spoke;
+}
+
 static void judge(const struct plan *plan, const struct result *result, struct tap *tap)
 {
     char end[128];
@@ -79,6 +94,15 @@ static void judge(const struct plan *plan, const struct result *result, struct t
     }
     if (result->leftovers.count > 0)
         tap_add_failure(tap, "left processes behind");
+}
+
+/* A crash, a sanitizer's report and processes left behind are never the fault of a busy machine. */
+static bool may_be_tried_again(const struct report *report, const struct result *result,
+                               const struct tap *tap, const char *log)
+{
+    return report->first_try_count < report->plan->second_tries && result->interrupted_by == 0 &&
+           (result->timed_out || WIFEXITED(result->status)) && result->leftovers.count == 0 &&
+           WEXITSTATUS(result->status) <= 128 && tap->failed > 0 && !sanitizer_spoke(log);
 }
 
 /* --- printing ---------------------------------------------------------------------------------*/
@@ -180,6 +204,12 @@ static void add_slow(struct report *report, const struct slow *slow)
     report->slowest[place] = *slow;
 }
 
+static void add_failures(struct list *list, const struct suite *suite, const struct tap *tap)
+{
+    for (size_t i = 0; i < tap->failures.count; i++)
+        list_add(list, "%s: %s", suite->name, tap->failures.items[i]);
+}
+
 void report_suite(struct report *report, const struct result *result)
 {
     const struct suite *suite = &report->plan->suites[result->suite];
@@ -198,11 +228,17 @@ void report_suite(struct report *report, const struct result *result)
     if (tap.failed > 0)
         print_failure(&result->leftovers, &tap, log);
     fflush(stdout);
+    if (may_be_tried_again(report, result, &tap, log)) {
+        report->first_tries[report->first_try_count++] =
+            (struct first_try){result->suite, tap.passed, tap.failed, tap.skipped};
+        add_failures(&report->first_failures, suite, &tap);
+        tap_free(&tap);
+        return;
+    }
     report->passed += tap.passed;
     report->failed += tap.failed;
     report->skipped += tap.skipped;
-    for (size_t i = 0; i < tap.failures.count; i++)
-        list_add(&report->failures, "%s: %s", suite->name, tap.failures.items[i]);
+    add_failures(&report->failures, suite, &tap);
     for (size_t i = 0; i < tap.skips.count; i++)
         list_add(&report->skips, "%s: %s", suite->name, tap.skips.items[i]);
     add_slow(report, &(struct slow){result->seconds, result->cpu_seconds, suite->name});
@@ -217,6 +253,34 @@ void report_lost_lanes(struct report *report, unsigned count)
     }
 }
 
+static void count_first_tries(struct report *report, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        report->passed += report->first_tries[i].passed;
+        report->failed += report->first_tries[i].failed;
+        report->skipped += report->first_tries[i].skipped;
+    }
+    for (size_t i = 0; i < report->first_failures.count; i++)
+        list_add(&report->failures, "%s", report->first_failures.items[i]);
+    list_clear(&report->first_failures);
+}
+
+size_t report_again(struct report *report, struct suite *again)
+{
+    unsigned count = report->first_try_count;
+
+    report->first_try_count = 0;
+    if (report->failed > 0) {
+        count_first_tries(report, count);
+        return 0;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        again[i] = report->plan->suites[report->first_tries[i].suite];
+        again[i].company = ALONE;
+    }
+    return count;
+}
+
 bool report_end(struct report *report)
 {
     if (report->plan->count >= SLOWEST_OF) {
@@ -226,6 +290,7 @@ bool report_end(struct report *report)
                    report->slowest[i].cpu_seconds, report->slowest[i].name);
     }
     print_list("skipped", &report->skips);
+    print_list("failed once, and tried again", &report->first_failures);
     print_list("failed", &report->failures);
     if (report->failed > 0)
         printf("logs: %s\n", report->plan->folder);
@@ -233,5 +298,6 @@ bool report_end(struct report *report)
     fflush(stdout);
     list_clear(&report->failures);
     list_clear(&report->skips);
+    list_clear(&report->first_failures);
     return report->failed == 0 && report->passed > 0;
 }

@@ -23,7 +23,7 @@
 
 static const char usage[] =
     "usage: runner [--timeout SECONDS] [--log FOLDER] [--no-aslr] [--lanes N]\n"
-    "              [--only NAMES] [--case TEST] [--list] SUITE...\n"
+    "              [--second-tries N] [--only NAMES] [--case TEST] [--list] SUITE...\n"
     "SUITE: 'name: shell command', 'name@SECONDS: shell command' (its own time limit)\n"
     "       or 'skip name: reason' (a suite that could not be built)\n"
     "Those behind the word 'beside' run in N lanes at the same time, before all others; so do "
@@ -33,6 +33,8 @@ static const char usage[] =
     "--only 'unit/session* fuzz/*' runs the suites with these names, --case 'test_cut*' only "
     "these\n"
     "tests of each program, and --list prints the names of the suites.\n"
+    "--second-tries N: up to N suites that failed by a check or their time limit run once more,\n"
+    "alone, if nothing else failed; crashes and reports of sanitizers are final.\n"
     "Time limits are for an idle machine: on a busy one they are up to 10 times as long.\n"
     "TCPX_TEST_SLOWNESS=3 makes all of them at least 3 times as long.\n";
 
@@ -44,6 +46,17 @@ struct settings {
     struct plan plan; /* without a folder: a temporary one */
 };
 
+/* The number that the option at hand was given. */
+static unsigned read_count(const char *option, unsigned least, unsigned most)
+{
+    char *end;
+    unsigned long count = strtoul(optarg, &end, 10);
+
+    if (end == optarg || *end != '\0' || count < least || count > most)
+        die("%s %s is not a number from %u to %u", option, optarg, least, most);
+    return (unsigned)count;
+}
+
 /* Returns whether there is something to do; if not, *status is the runner's. */
 static bool read_options(int argc, char **argv, struct settings *settings, int *status)
 {
@@ -51,6 +64,7 @@ static bool read_options(int argc, char **argv, struct settings *settings, int *
                                             {"log", required_argument, NULL, 'l'},
                                             {"no-aslr", no_argument, NULL, 'a'},
                                             {"lanes", required_argument, NULL, 'n'},
+                                            {"second-tries", required_argument, NULL, 's'},
                                             {"only", required_argument, NULL, 'o'},
                                             {"case", required_argument, NULL, 'c'},
                                             {"list", no_argument, NULL, 'i'},
@@ -71,9 +85,10 @@ static bool read_options(int argc, char **argv, struct settings *settings, int *
             settings->plan.no_aslr = true;
             break;
         case 'n':
-            settings->lanes = (unsigned)strtoul(optarg, NULL, 10);
-            if (settings->lanes < 1 || settings->lanes > MOST_LANES)
-                die("--lanes %s is not a number from 1 to %d", optarg, MOST_LANES);
+            settings->lanes = read_count("--lanes", 1, MOST_LANES);
+            break;
+        case 's':
+            settings->plan.second_tries = read_count("--second-tries", 0, MOST_SECOND_TRIES);
             break;
         case 'o':
             settings->only = optarg;
@@ -144,6 +159,25 @@ static int run_some(const struct plan *plan, bool alone, unsigned count, struct 
     return lanes.interrupted_by;
 }
 
+/* Those that failed and may be tried once more. Returns as run_some(). */
+static int run_again(const struct plan *plan, struct report *report)
+{
+    struct suite suites[MOST_SECOND_TRIES];
+    struct plan again = *plan;
+    int interrupted_by = 0;
+
+    again.suites = suites;
+    again.count = report_again(report, suites);
+    again.second_tries = 0;
+    if (again.count == 0)
+        return 0;
+    report->plan = &again;
+    report->ended = 0;
+    interrupted_by = run_some(&again, true, 1, report);
+    report->plan = plan;
+    return interrupted_by;
+}
+
 static int run(struct plan *plan, unsigned lanes)
 {
     bool keeps_logs = plan->folder != NULL;
@@ -165,6 +199,8 @@ static int run(struct plan *plan, unsigned lanes)
     interrupted_by = run_some(plan, false, lanes, &report);
     if (interrupted_by == 0)
         interrupted_by = run_some(plan, true, 1, &report);
+    if (interrupted_by == 0)
+        interrupted_by = run_again(plan, &report);
     meter_stop();
     if (!keeps_logs && report.failed == 0)
         remove_logs(plan);
