@@ -12,9 +12,10 @@ extern char **environ;
 #define NAME_OF_CHOICE(field, name, initial, words, sentence)       name,
 #define NAME_OF_NUMBER(field, name, initial, least, most, sentence) name,
 #define NAME_OF_TEXT(field, name, initial, allowed, sentence)       name,
+#define NAME_OF_PORTS(field, name, initial, sentence)               name,
 
-static const char *const names[] = {
-    CONFIG_TABLE(NAME_OF_BOOL, NAME_OF_CHOICE, NAME_OF_NUMBER, NAME_OF_NUMBER, NAME_OF_TEXT)};
+static const char *const names[] = {CONFIG_TABLE(NAME_OF_BOOL, NAME_OF_CHOICE, NAME_OF_NUMBER,
+                                                 NAME_OF_NUMBER, NAME_OF_TEXT, NAME_OF_PORTS)};
 
 enum { NAMES = sizeof names / sizeof *names, NAME_BYTES = 64 };
 

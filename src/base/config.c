@@ -13,7 +13,7 @@
 
 extern char **environ;
 
-enum variable_type { TYPE_BOOL, TYPE_CHOICE, TYPE_INTEGER, TYPE_SIZE, TYPE_TEXT };
+enum variable_type { TYPE_BOOL, TYPE_CHOICE, TYPE_INTEGER, TYPE_SIZE, TYPE_TEXT, TYPE_PORTS };
 
 struct variable {
     const char *name;
@@ -39,10 +39,12 @@ struct variable {
     ROW(field, TYPE_SIZE, name, initial, NULL, least, most, sentence)
 #define TEXT_ROW(field, name, initial, allowed, sentence)                                          \
     ROW(field, TYPE_TEXT, name, initial, allowed, 0, 0, sentence)
+#define PORTS_ROW(field, name, initial, sentence)                                                  \
+    ROW(field, TYPE_PORTS, name, initial, NULL, 1, UINT16_MAX, sentence)
 /* clang-format on */
 
 static const struct variable variables[] = {
-    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW)};
+    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW, PORTS_ROW)};
 
 enum { VARIABLES = sizeof variables / sizeof *variables };
 
@@ -61,7 +63,8 @@ static void format_size(uint64_t bytes, char *text, size_t room)
 
 static bool can_be_auto(const struct variable *variable)
 {
-    return variable->type == TYPE_INTEGER && strcmp(variable->initial, "auto") == 0;
+    return (variable->type == TYPE_INTEGER || variable->type == TYPE_PORTS) &&
+           strcmp(variable->initial, "auto") == 0;
 }
 
 /* What a value may be, in words that fit behind "is not" and into a table. */
@@ -88,6 +91,10 @@ static void describe_allowed(const struct variable *variable, char *text, size_t
         break;
     case TYPE_TEXT:
         snprintf(text, room, "%s", variable->words);
+        break;
+    case TYPE_PORTS:
+        snprintf(text, room, "auto, a port from %llu to %llu, or a range, such as 20000-20007",
+                 (unsigned long long)variable->least, (unsigned long long)variable->most);
         break;
     case TYPE_CHOICE:
         for (word = variable->words; *word != '\0' && used < room; word += *word == '|') {
@@ -120,6 +127,28 @@ static bool find_word(const char *words, const char *text, int *index)
     }
 }
 
+/* "N" or "N-M". */
+static bool parse_ports(const struct variable *variable, const char *text,
+                        struct config_ports *ports)
+{
+    const char *dash = strchr(text, '-');
+    char first_text[8];
+    size_t length = dash != NULL ? (size_t)(dash - text) : strlen(text);
+    uint64_t first;
+    uint64_t last;
+
+    if (length >= sizeof first_text)
+        return false;
+    memcpy(first_text, text, length);
+    first_text[length] = '\0';
+    if (!parse_number(first_text, &first) ||
+        !parse_number(dash != NULL ? dash + 1 : first_text, &last) || first < variable->least ||
+        last < first || last > variable->most)
+        return false;
+    *ports = (struct config_ports){(uint16_t)first, (uint16_t)last};
+    return true;
+}
+
 static bool parse_value(const struct variable *variable, const char *text, struct config *config)
 {
     void *field = (char *)config + variable->offset;
@@ -145,6 +174,9 @@ static bool parse_value(const struct variable *variable, const char *text, struc
             return false;
         *(uint64_t *)field = number;
         return true;
+    case TYPE_PORTS:
+        *(struct config_ports *)field = (struct config_ports){0};
+        return strcmp(text, variable->initial) == 0 || parse_ports(variable, text, field);
     case TYPE_TEXT:
         if (strlen(text) >= CONFIG_TEXT_BYTES)
             return false;

@@ -29,9 +29,10 @@ enum config_unpack {
  * INTEGER(field, name, default, least, most, sentence); the default may be "auto"
  * SIZE: as INTEGER, in bytes, with the suffixes K, M, G, T of 1024.
  * TEXT(field, name, default, what is allowed, sentence): its user checks it
+ * PORTS(field, name, default, sentence): a TCP port, a range of them, or "auto"
  */
 /* clang-format off */
-#define CONFIG_TABLE(BOOL, CHOICE, INTEGER, SIZE, TEXT)                                            \
+#define CONFIG_TABLE(BOOL, CHOICE, INTEGER, SIZE, TEXT, PORTS)                                     \
     BOOL(debug, "UCCL_TCPX_DEBUG", "0",                                                            \
          "Print each step to standard error, as lines that begin with [DEBUG] or [TCPX].")         \
     CHOICE(gpu, "UCCL_TCPX_GPU", "auto", "auto|cuda|host",                                         \
@@ -73,6 +74,13 @@ enum config_unpack {
          "The same for the data interfaces; where it is set, it is used instead.")                 \
     CHOICE(socket_family, "NCCL_SOCKET_FAMILY", "any", "any|AF_INET|AF_INET6",                     \
          "Which kind of address to use.")                                                          \
+    PORTS(ports, "UCCL_TCPX_PORT", "auto",                                                         \
+         "The one TCP port where all connections to this process arrive; of a range, each process " \
+         "takes the first port that is free. auto: each listener has a port of its own, which the " \
+         "system chooses.")                                                                        \
+    TEXT(advertise, "UCCL_TCPX_ADVERTISE", "", "an IP address, as 203.0.113.7 or 2001:db8::7",     \
+         "The address at which peers reach this process, where that is not an address of its own " \
+         "interfaces: behind address translation, or in a container.")                             \
     INTEGER(speed, "UCCL_TCPX_SPEED", "0", 0, 10000000,                                            \
          "The speed in Mbit/s of interfaces that do not know their own; 0 leaves it at 10000.")    \
     INTEGER(timeout_ms, "UCCL_TCPX_TIMEOUT_MS", "60000", 1000, 3600000,                            \
@@ -152,17 +160,25 @@ enum { CONFIG_TEXT_BYTES = 256 };
 /* The value of a number that is "auto". */
 #define CONFIG_AUTO UINT64_MAX
 
+/* From the first to the last; 0: the system chooses. */
+struct config_ports {
+    uint16_t first;
+    uint16_t last;
+};
+
 struct config {
 #define CONFIG_BOOL_FIELD(field, name, initial, sentence)                bool field;
 #define CONFIG_CHOICE_FIELD(field, name, initial, words, sentence)       int field;
 #define CONFIG_NUMBER_FIELD(field, name, initial, least, most, sentence) uint64_t field;
 #define CONFIG_TEXT_FIELD(field, name, initial, allowed, sentence)       char field[CONFIG_TEXT_BYTES];
+#define CONFIG_PORTS_FIELD(field, name, initial, sentence)               struct config_ports field;
     CONFIG_TABLE(CONFIG_BOOL_FIELD, CONFIG_CHOICE_FIELD, CONFIG_NUMBER_FIELD, CONFIG_NUMBER_FIELD,
-                 CONFIG_TEXT_FIELD)
+                 CONFIG_TEXT_FIELD, CONFIG_PORTS_FIELD)
 #undef CONFIG_BOOL_FIELD
 #undef CONFIG_CHOICE_FIELD
 #undef CONFIG_NUMBER_FIELD
 #undef CONFIG_TEXT_FIELD
+#undef CONFIG_PORTS_FIELD
     uint64_t soft_devmem; /* 0: none */
     enum config_throttle throttled;
     uint64_t throttle_rate; /* bytes per second */

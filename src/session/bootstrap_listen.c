@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "net/socket/port.h"
 #include "net/socket/socket.h"
 #include "session/bootstrap_address.h"
 #include "session/newcomer.h"
@@ -26,7 +27,6 @@ enum {
     MOST_NEWCOMERS = MOST_SILENT + MOST_GREETED,
     NEWCOMER_MS = 5000,
     ACCEPTS_PER_CALL = 64,
-    BACKLOG = 1024,
     REASON_BYTES = 512,
 };
 
@@ -38,53 +38,20 @@ _Static_assert((int)MOST_NEWCOMERS <= (int)HALF_OPEN_PLACES, "a table has that m
 /* --- listening ----------------------------------------------------------------------------- */
 
 struct bootstrap_listener {
-    int fd;
-    uint16_t port;
+    struct port *port;
     struct secret *secret; /* NULL: none */
     struct half_open_table half_open;
     struct newcomer newcomers[MOST_NEWCOMERS];
     char dropped[REASON_BYTES]; /* why the latest connection was dropped; "": none was */
 };
 
-/* *missing: whether it failed because this host has no such addresses. */
 static int bootstrap_bind(struct bootstrap_listener *listener,
-                          const struct sockaddr_storage *address, bool *missing)
+                          const struct sockaddr_storage *address)
 {
-    const int on = 1;
-    const int off = 0;
-    int *fd = &listener->fd;
-    char name[SOCKET_NAME_BYTES];
-    int error;
-    int result = socket_open(address->ss_family, fd);
+    struct port_sign sign = {0};
 
-    *missing = true;
-    if (result != TCPX_SUCCESS)
-        return result;
-    /* SO_REUSEADDR: a program that is started again gets its port again. */
-    if ((address->ss_family != AF_INET6 ||
-         setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0) &&
-        setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-        half_open_listen(&listener->half_open, *fd, address, BACKLOG))
-        return TCPX_SUCCESS;
-    error = errno;
-    *missing = error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
-    socket_close(fd);
-    socket_address_name(address, name);
-    return error_system(error, "cannot listen on %s", name);
-}
-
-/* A socket of IPv6 accepts IPv4, too. */
-static int bootstrap_bind_everywhere(struct bootstrap_listener *listener, uint16_t port)
-{
-    union socket_address any = {.ipv6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)}};
-    union socket_address ipv4 = {.ipv4 = {.sin_family = AF_INET, .sin_port = htons(port)}};
-    bool missing;
-    int result = bootstrap_bind(listener, &any.storage, &missing);
-
-    if (result == TCPX_SUCCESS || !missing)
-        return result;
-    log_debug("no IPv6 for the bootstrap: %s", error_text());
-    return bootstrap_bind(listener, &ipv4.storage, &missing);
+    bootstrap_greeting_first(sign.kind, sizeof sign.kind);
+    return port_open(address, &sign, &listener->half_open, &listener->port);
 }
 
 static int bootstrap_bind_to(struct bootstrap_listener *listener, const char *address,
@@ -99,25 +66,20 @@ static int bootstrap_bind_to(struct bootstrap_listener *listener, const char *ad
     result = TCPX_SYSTEM_ERROR;
     for (struct addrinfo *at = list; at != NULL && result != TCPX_SUCCESS; at = at->ai_next) {
         struct sockaddr_storage where;
-        bool missing;
 
         bootstrap_address_copy(at, &where);
-        result = bootstrap_bind(listener, &where, &missing);
+        result = bootstrap_bind(listener, &where);
     }
     freeaddrinfo(list);
     return result;
 }
 
-static int bootstrap_find_port(struct bootstrap_listener *listener)
+/* All addresses of this host: those of IPv4, too. */
+static int bootstrap_bind_everywhere(struct bootstrap_listener *listener, uint16_t port)
 {
-    union socket_address any = {0};
-    socklen_t length = sizeof any.storage;
+    const union socket_address any = {.ipv6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)}};
 
-    if (getsockname(listener->fd, (struct sockaddr *)&any.storage, &length) != 0)
-        return error_system(errno, "getsockname");
-    listener->port =
-        ntohs(any.storage.ss_family == AF_INET ? any.ipv4.sin_port : any.ipv6.sin6_port);
-    return TCPX_SUCCESS;
+    return bootstrap_bind(listener, &any.storage);
 }
 
 int bootstrap_listen(const char *address, uint16_t port, const char *secret_file,
@@ -141,14 +103,9 @@ int bootstrap_listen(const char *address, uint16_t port, const char *secret_file
                                                  : bootstrap_bind_to(listener, address, port);
     if (result != TCPX_SUCCESS)
         goto free_secret;
-    result = bootstrap_find_port(listener);
-    if (result != TCPX_SUCCESS)
-        goto close_socket;
     *out = listener;
     return TCPX_SUCCESS;
 
-close_socket:
-    socket_close(&listener->fd);
 free_secret:
     secret_free(listener->secret);
 free_listener:
@@ -158,7 +115,10 @@ free_listener:
 
 uint16_t bootstrap_port(const struct bootstrap_listener *listener)
 {
-    return listener->port;
+    union socket_address any;
+
+    port_address(listener->port, &any.storage);
+    return ntohs(any.ipv4.sin_port); /* both families have it in the same place */
 }
 
 void bootstrap_listener_close(struct bootstrap_listener *listener)
@@ -167,7 +127,7 @@ void bootstrap_listener_close(struct bootstrap_listener *listener)
         return;
     for (int i = 0; i < MOST_NEWCOMERS; i++)
         newcomer_close(&listener->newcomers[i]);
-    socket_close(&listener->fd);
+    port_close(listener->port);
     secret_free(listener->secret);
     free(listener);
 }
@@ -242,7 +202,7 @@ static int bootstrap_take_newcomers(struct bootstrap_listener *listener, struct 
 
     for (int i = 0; i < ACCEPTS_PER_CALL && fd >= 0 && *peer == NULL && result == TCPX_SUCCESS;
          i++) {
-        result = half_open_accept(&listener->half_open, listener->fd, &fd);
+        result = port_accept(listener->port, &listener->half_open, &fd);
         if (result == TCPX_SUCCESS && fd >= 0)
             result = bootstrap_enter(listener, fd, peer);
     }
@@ -255,7 +215,7 @@ static int bootstrap_take_newcomers(struct bootstrap_listener *listener, struct 
 static int bootstrap_wait(struct bootstrap_listener *listener, uint64_t deadline)
 {
     struct half_open_table *table = &listener->half_open;
-    struct pollfd ready[MOST_NEWCOMERS + 1];
+    struct pollfd ready[MOST_NEWCOMERS + PORT_POLLED];
     nfds_t count = 0;
 
     for (int i = 0; i < MOST_NEWCOMERS; i++) {
@@ -269,11 +229,11 @@ static int bootstrap_wait(struct bootstrap_listener *listener, uint64_t deadline
                                     table->advanced_at + (newcomer->half.deadline - table->clock));
     }
     if (table->backoff_ends == 0)
-        ready[count++] = (struct pollfd){.fd = listener->fd, .events = POLLIN};
+        count += port_poll(listener->port, ready + count);
     else /* accept() failed: wait before the next try */
         deadline = deadline_earlier(deadline, deadline_after_ms(BACKOFF_PAUSE_MS));
     if (poll(ready, count, deadline_poll_ms(deadline)) < 0 && errno != EINTR)
-        return error_system(errno, "poll for peers at port %u", listener->port);
+        return error_system(errno, "poll for peers at port %u", bootstrap_port(listener));
     count = 0;
     for (int i = 0; i < MOST_NEWCOMERS; i++)
         if (listener->newcomers[i].half.fd >= 0)
@@ -313,7 +273,7 @@ static int bootstrap_accept_until(struct bootstrap_listener *listener, uint64_t 
             return result;
         if (deadline_passed(deadline))
             return error_set(
-                TCPX_IN_PROGRESS, "no peer came to port %u in time%s%s", listener->port,
+                TCPX_IN_PROGRESS, "no peer came to port %u in time%s%s", bootstrap_port(listener),
                 *listener->dropped != '\0' ? "; the latest connection was dropped: " : "",
                 listener->dropped);
         wait_until = deadline;

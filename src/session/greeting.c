@@ -39,6 +39,11 @@ void bootstrap_greeting_write(const struct bootstrap_greeting *greeting,
     memcpy(bytes, &layout, sizeof layout);
 }
 
+void bootstrap_greeting_first(uint8_t *bytes, size_t count)
+{
+    memcpy(bytes, greeting_magic, count);
+}
+
 bool bootstrap_greeting_begins(const uint8_t *bytes, size_t have)
 {
     return memcmp(bytes, greeting_magic,

@@ -28,6 +28,9 @@ struct bootstrap_greeting {
 void bootstrap_greeting_write(const struct bootstrap_greeting *greeting,
                               uint8_t bytes[BOOTSTRAP_GREETING_BYTES]);
 
+/* The first bytes of every greeting, at most 8. */
+void bootstrap_greeting_first(uint8_t *bytes, size_t count);
+
 /* Whether a greeting of any version can begin with these bytes; if not, no more need to be read. */
 bool bootstrap_greeting_begins(const uint8_t *bytes, size_t have);
 

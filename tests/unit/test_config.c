@@ -15,7 +15,7 @@
 
 extern char **environ;
 
-enum row_type { ROW_BOOL, ROW_CHOICE, ROW_INTEGER, ROW_SIZE, ROW_TEXT };
+enum row_type { ROW_BOOL, ROW_CHOICE, ROW_INTEGER, ROW_SIZE, ROW_TEXT, ROW_PORTS };
 
 static const struct row {
     const char *name;
@@ -36,7 +36,9 @@ static const struct row {
     {name, initial, NULL, least, most, offsetof(struct config, field), ROW_SIZE},
 #define TEXT_ROW(field, name, initial, allowed, sentence)                                          \
     {name, initial, NULL, 0, 0, offsetof(struct config, field), ROW_TEXT},
-    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW)};
+#define PORTS_ROW(field, name, initial, sentence)                                                  \
+    {name, initial, NULL, 0, 0, offsetof(struct config, field), ROW_PORTS},
+    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW, PORTS_ROW)};
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -51,6 +53,9 @@ static uint64_t field_of(const struct config *config, const struct row *row)
         return (uint64_t)(*(const int *)field);
     case ROW_TEXT:
         return strlen(field);
+    case ROW_PORTS:
+        return ((const struct config_ports *)field)->first * 65536u +
+               ((const struct config_ports *)field)->last;
     default:
         return *(const uint64_t *)field;
     }
@@ -190,7 +195,7 @@ CONFIG_TEST(test_numbers)
     for (size_t i = 0; i < ROWS; i++) {
         const struct row *row = &rows[i];
 
-        if (row->words != NULL || row->type == ROW_TEXT)
+        if (row->words != NULL || row->type == ROW_TEXT || row->type == ROW_PORTS)
             continue;
         expect_number(row, row->least);
         expect_number(row, row->most);
@@ -227,6 +232,23 @@ CONFIG_TEST(test_texts)
     assert_int_equal(config_read(&config), TCPX_SUCCESS);
     assert_string_equal(config.socket_ifname, "^=lo");
     unsetenv("NCCL_SOCKET_IFNAME");
+}
+
+CONFIG_TEST(test_ports)
+{
+    static const char *const garbage[] = {"0",     "65536",   "x",     "-",
+                                          "5-",    "-5",      "20-10", "5-x",
+                                          "1-2-3", "1-65536", "5 - 6", "000000005"};
+    const struct row *row = rows;
+
+    while (row->type != ROW_PORTS)
+        row++;
+    expect_taken(row, "auto", 0);
+    expect_taken(row, "1", 1 * 65536 + 1);
+    expect_taken(row, "65535", 65535u * 65536 + 65535);
+    expect_taken(row, "20000-20007", 20000u * 65536 + 20007);
+    for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++)
+        expect_refusal(row, garbage[i]);
 }
 
 CONFIG_TEST(test_sizes)

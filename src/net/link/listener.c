@@ -6,17 +6,19 @@
  */
 #include "net/link/link.h"
 
+#include "base/config.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "net/link/pending_link.h"
-#include "net/socket/half_open.h"
+#include "net/socket/port.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_HALF_OPEN = 128, ACCEPTS_PER_CALL = 64, BACKLOG = 4096 };
+enum { MOST_HALF_OPEN = 128, ACCEPTS_PER_CALL = 64 };
 
 /* Only this much of a pause between two calls of net_accept() counts against a peer. */
 #define COUNTED_PAUSE_NS 100000000u
@@ -31,7 +33,7 @@ struct hello_connection {
 };
 
 struct net_listener {
-    int fd;
+    struct port *port;
     struct net_link_options options;
     struct devmem_pool *pool; /* where the payload of its links arrives; NULL: host memory */
     uint8_t token[WIRE_TOKEN_BYTES];
@@ -42,19 +44,43 @@ struct net_listener {
 
 /* --- listening ----------------------------------------------------------------------------- */
 
-static int listener_bind(struct net_listener *listener, const struct net_device *device,
-                         struct sockaddr_storage *bound)
+/* The address for peers: the listener's own, or the one of UCCL_TCPX_ADVERTISE. */
+static int listener_advertise(const struct net_listener *listener, struct sockaddr_storage *address)
 {
-    socklen_t length = socket_address_length(&device->address);
-    char name[SOCKET_NAME_BYTES];
+    const struct config *config;
+    union socket_address own;
+    union socket_address other = {0};
+    int result = config_get(&config);
 
-    if (!half_open_listen(&listener->half_open, listener->fd, &device->address, BACKLOG) ||
-        getsockname(listener->fd, (struct sockaddr *)bound, &length) != 0) {
-        int error = errno;
+    port_address(listener->port, address);
+    if (result != TCPX_SUCCESS || *config->advertise == '\0')
+        return result;
+    own.storage = *address;
+    if (inet_pton(AF_INET, config->advertise, &other.ipv4.sin_addr) == 1)
+        other.ipv4.sin_family = AF_INET;
+    else if (inet_pton(AF_INET6, config->advertise, &other.ipv6.sin6_addr) == 1)
+        other.ipv6.sin6_family = AF_INET6;
+    else
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "UCCL_TCPX_ADVERTISE=%s is not valid: expected an IP address, such as "
+                         "203.0.113.7 or 2001:db8::7",
+                         config->advertise);
+    other.ipv4.sin_port = own.ipv4.sin_port; /* both families have it in the same place */
+    *address = other.storage;
+    return TCPX_SUCCESS;
+}
 
-        socket_address_name(&device->address, name);
-        return error_system(error, "cannot listen on %s (%s)", name, device->name);
-    }
+static int listener_open_port(struct net_listener *listener, const struct net_device *device)
+{
+    struct port_sign sign = {.has_key = true, .key_at = WIRE_TOKEN_AT};
+    int result;
+
+    _Static_assert((int)PORT_KEY_BYTES == (int)WIRE_TOKEN_BYTES, "the token is the key");
+    wire_magic_write(sign.kind);
+    memcpy(sign.key, listener->token, sizeof sign.key);
+    result = port_open(&device->address, &sign, &listener->half_open, &listener->port);
+    if (result != TCPX_SUCCESS)
+        return error_set(result, "%s (%s)", error_text(), device->name);
     return TCPX_SUCCESS;
 }
 
@@ -80,25 +106,23 @@ int net_listen(const struct net_device *device, const struct net_link_options *o
         goto free_listener;
     if (listener->pool != NULL)
         listener->options.framing = WIRE_SEPARATE;
-    result = socket_open(device->address.ss_family, &listener->fd);
-    if (result != TCPX_SUCCESS)
-        goto give_pool;
     result = socket_random(listener->token, sizeof listener->token);
     if (result == TCPX_SUCCESS)
         result = net_handle_process(&handle.process);
     if (result == TCPX_SUCCESS)
-        result = listener_bind(listener, device, &handle.address);
+        result = listener_open_port(listener, device);
+    if (result == TCPX_SUCCESS)
+        result = listener_advertise(listener, &handle.address);
     if (result != TCPX_SUCCESS)
-        goto close_socket;
+        goto close_port;
     memcpy(handle.token, listener->token, sizeof handle.token);
     handle.framing = listener->options.framing;
     net_handle_write(&handle, handle_bytes);
     *out = listener;
     return TCPX_SUCCESS;
 
-close_socket:
-    socket_close(&listener->fd);
-give_pool:
+close_port:
+    port_close(listener->port);
     devmem_pool_give(listener->pool);
 free_listener:
     free(listener);
@@ -114,7 +138,7 @@ void net_listener_close(struct net_listener *listener)
     for (int i = 0; i < PENDING_LINKS_MOST; i++)
         if (listener->pending.places[i].present != 0)
             pending_link_drop(&listener->pending.places[i]);
-    socket_close(&listener->fd);
+    port_close(listener->port);
     devmem_pool_give(listener->pool);
     free(listener);
 }
@@ -143,7 +167,7 @@ static int listener_accept_connections(struct net_listener *listener)
     int fd = 0;
 
     for (int i = 0; i < ACCEPTS_PER_CALL && fd >= 0 && result == TCPX_SUCCESS; i++) {
-        result = half_open_accept(&listener->half_open, listener->fd, &fd);
+        result = port_accept(listener->port, &listener->half_open, &fd);
         if (result == TCPX_SUCCESS && fd >= 0)
             hello_enter(listener, fd);
     }

@@ -38,6 +38,7 @@ struct record_layout {
 } __attribute__((packed));
 
 _Static_assert(sizeof(struct hello_layout) == WIRE_HELLO_BYTES, "the hello has 64 bytes");
+_Static_assert(offsetof(struct hello_layout, token) == WIRE_TOKEN_AT, "the token's place");
 _Static_assert(sizeof(struct record_layout) == WIRE_RECORD_BYTES, "a record has 32 bytes");
 
 enum field { SOCKET = 1, SEQUENCE = 2, OFFSET = 4, LENGTH = 8, TAG = 16 };
@@ -69,6 +70,13 @@ static const struct rule *wire_find_rule(unsigned type)
     if (type >= sizeof wire_rules / sizeof *wire_rules || wire_rules[type].name == NULL)
         return NULL;
     return &wire_rules[type];
+}
+
+void wire_magic_write(uint8_t bytes[WIRE_MAGIC_BYTES])
+{
+    const uint32_t magic = htole32(WIRE_MAGIC);
+
+    memcpy(bytes, &magic, sizeof magic);
 }
 
 void wire_hello_write(const struct wire_hello *hello, uint8_t bytes[WIRE_HELLO_BYTES])

@@ -28,6 +28,7 @@ enum {
     WIRE_HELLO_BYTES = 64,
     WIRE_RECORD_BYTES = 32,
     WIRE_TOKEN_BYTES = 16,
+    WIRE_TOKEN_AT = 24,     /* in a hello */
     WIRE_MOST_SOCKETS = 64, /* forward sockets of a comm */
     WIRE_ABORT_TEXT = 200,  /* bytes of text behind an ABORT, at most */
     WIRE_LEAST_SLICE = 64,  /* the largest slice of a comm is at least this long */
@@ -117,6 +118,10 @@ enum wire_problem {
     WIRE_OTHER_VERSION, /* tcpx of another version, which is *version */
     WIRE_MALFORMED,     /* an invalid field; error_text() names it */
 };
+
+/* The first bytes of every hello. */
+enum { WIRE_MAGIC_BYTES = 4 };
+void wire_magic_write(uint8_t bytes[WIRE_MAGIC_BYTES]);
 
 void wire_hello_write(const struct wire_hello *hello, uint8_t bytes[WIRE_HELLO_BYTES]);
 
