@@ -23,6 +23,7 @@ clang_runtime|?|the sanitizers of clang and everything that is fuzzed
 mandoc|mandoc|the check of the man pages
 node|nodejs|the checks of what the page of tcpx perf draws
 sodium|?|the tests of shared secrets
+nft|nftables|the test of a firewall that lets one port through
 END
     [ -z "${VM-}" ] || cat <<'END'
 qemu|qemu-system-x86|the tests in a virtual machine
@@ -48,6 +49,11 @@ has_cmocka()
 has_pkg_config()
 {
     command -v pkg-config >/dev/null
+}
+
+has_nft()
+{
+    command -v nft >/dev/null || [ -x /usr/sbin/nft ]
 }
 
 has_clang()

@@ -306,6 +306,7 @@ PLUGIN_SUITES := \
 	$(call plugin_suite,properties-unpack,properties,$(as_unpack) $(on_host)) \
 	$(call plugin_suite,connect,connect,$(all_turns)) \
 	$(call plugin_suite,connect-sockets,connect,$(fewer_turns) $(in_parallel)) \
+	$(call plugin_suite,connect-one-port,connect,$(fewer_turns) UCCL_TCPX_PORT=19500-19599) \
 	$(call plugin_suite,connect-calls,connect,$(fewer_turns) UCCL_TCPX_THREADS=0) \
 	$(call plugin_suite,data,data,$(all_turns)) \
 	$(call plugin_suite,data-sockets,data,$(fewer_turns) $(in_parallel)) \
@@ -330,7 +331,7 @@ scripts = $(foreach script,$(1),'$(patsubst tests/%.sh,%,$(script)): sh $(script
 # Only these compare rates, and have the machine for themselves.
 ALONE_SCRIPTS := $(filter $(patsubst %,tests/integration/%.sh,doctor uneven_links),$(INTEGRATION))
 WAITING_SCRIPTS := $(filter $(patsubst %,tests/integration/%.sh,bad_network connection connection_hosts \
-	perf_hosts relay runner session_cut transfer),$(INTEGRATION))
+	one_port perf_hosts relay runner session_cut transfer),$(INTEGRATION))
 BESIDE_SCRIPTS := $(filter-out $(ALONE_SCRIPTS) $(WAITING_SCRIPTS),$(INTEGRATION))
 
 # --- fuzz targets: each replays its checked-in inputs here, and is run by libFuzzer in `make fuzz`

@@ -73,9 +73,18 @@ int meeting_begin(struct meeting *meeting)
 {
     const struct meeting_options *options = &meeting->options;
 
+    int result;
+
     meeting_next_step(meeting);
-    if (options->host == NULL)
-        return bootstrap_accept(meeting->listener, meeting->deadline, &meeting->control);
+    if (options->host == NULL) {
+        result = bootstrap_accept(meeting->listener, meeting->deadline, &meeting->control);
+        if (result == TCPX_SUCCESS) {
+            /* There is one client; the port may be needed for the test itself. */
+            bootstrap_listener_close(meeting->listener);
+            meeting->listener = NULL;
+        }
+        return result;
+    }
     return bootstrap_connect(options->host, (uint16_t)options->port, options->secret_file,
                              meeting->deadline, &meeting->control);
 }

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -13,7 +14,15 @@
 
 extern char **environ;
 
-enum variable_type { TYPE_BOOL, TYPE_CHOICE, TYPE_INTEGER, TYPE_SIZE, TYPE_TEXT, TYPE_PORTS };
+enum variable_type {
+    TYPE_BOOL,
+    TYPE_CHOICE,
+    TYPE_INTEGER,
+    TYPE_SIZE,
+    TYPE_TEXT,
+    TYPE_PORTS,
+    TYPE_ADDRESS
+};
 
 struct variable {
     const char *name;
@@ -41,10 +50,12 @@ struct variable {
     ROW(field, TYPE_TEXT, name, initial, allowed, 0, 0, sentence)
 #define PORTS_ROW(field, name, initial, sentence)                                                  \
     ROW(field, TYPE_PORTS, name, initial, NULL, 1, UINT16_MAX, sentence)
+#define ADDRESS_ROW(field, name, initial, sentence)                                                \
+    ROW(field, TYPE_ADDRESS, name, initial, NULL, 0, 0, sentence)
 /* clang-format on */
 
 static const struct variable variables[] = {
-    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW, PORTS_ROW)};
+    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW, PORTS_ROW, ADDRESS_ROW)};
 
 enum { VARIABLES = sizeof variables / sizeof *variables };
 
@@ -91,6 +102,9 @@ static void describe_allowed(const struct variable *variable, char *text, size_t
         break;
     case TYPE_TEXT:
         snprintf(text, room, "%s", variable->words);
+        break;
+    case TYPE_ADDRESS:
+        snprintf(text, room, "an IP address, such as 203.0.113.7 or 2001:db8::7");
         break;
     case TYPE_PORTS:
         snprintf(text, room, "auto, a port from %llu to %llu, or a range, such as 20000-20007",
@@ -149,6 +163,13 @@ static bool parse_ports(const struct variable *variable, const char *text,
     return true;
 }
 
+static bool is_address(const char *text)
+{
+    uint8_t bytes[16];
+
+    return inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1;
+}
+
 static bool parse_value(const struct variable *variable, const char *text, struct config *config)
 {
     void *field = (char *)config + variable->offset;
@@ -177,6 +198,10 @@ static bool parse_value(const struct variable *variable, const char *text, struc
     case TYPE_PORTS:
         *(struct config_ports *)field = (struct config_ports){0};
         return strcmp(text, variable->initial) == 0 || parse_ports(variable, text, field);
+    case TYPE_ADDRESS:
+        if (*text != '\0' && !is_address(text))
+            return false;
+        /* fall through */
     case TYPE_TEXT:
         if (strlen(text) >= CONFIG_TEXT_BYTES)
             return false;

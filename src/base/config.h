@@ -30,9 +30,10 @@ enum config_unpack {
  * SIZE: as INTEGER, in bytes, with the suffixes K, M, G, T of 1024.
  * TEXT(field, name, default, what is allowed, sentence): its user checks it
  * PORTS(field, name, default, sentence): a TCP port, a range of them, or "auto"
+ * ADDRESS(field, name, default, sentence): of IPv4 or IPv6, as text
  */
 /* clang-format off */
-#define CONFIG_TABLE(BOOL, CHOICE, INTEGER, SIZE, TEXT, PORTS)                                     \
+#define CONFIG_TABLE(BOOL, CHOICE, INTEGER, SIZE, TEXT, PORTS, ADDRESS)                            \
     BOOL(debug, "UCCL_TCPX_DEBUG", "0",                                                            \
          "Print each step to standard error, as lines that begin with [DEBUG] or [TCPX].")         \
     CHOICE(gpu, "UCCL_TCPX_GPU", "auto", "auto|cuda|host",                                         \
@@ -78,7 +79,7 @@ enum config_unpack {
          "The one TCP port where all connections to this process arrive; of a range, each process " \
          "takes the first port that is free. auto: each listener has a port of its own, which the " \
          "system chooses.")                                                                        \
-    TEXT(advertise, "UCCL_TCPX_ADVERTISE", "", "an IP address, as 203.0.113.7 or 2001:db8::7",     \
+    ADDRESS(advertise, "UCCL_TCPX_ADVERTISE", "",                                                  \
          "The address at which peers reach this process, where that is not an address of its own " \
          "interfaces: behind address translation, or in a container.")                             \
     INTEGER(speed, "UCCL_TCPX_SPEED", "0", 0, 10000000,                                            \
@@ -172,13 +173,15 @@ struct config {
 #define CONFIG_NUMBER_FIELD(field, name, initial, least, most, sentence) uint64_t field;
 #define CONFIG_TEXT_FIELD(field, name, initial, allowed, sentence)       char field[CONFIG_TEXT_BYTES];
 #define CONFIG_PORTS_FIELD(field, name, initial, sentence)               struct config_ports field;
+#define CONFIG_ADDRESS_FIELD(field, name, initial, sentence)             char field[CONFIG_TEXT_BYTES];
     CONFIG_TABLE(CONFIG_BOOL_FIELD, CONFIG_CHOICE_FIELD, CONFIG_NUMBER_FIELD, CONFIG_NUMBER_FIELD,
-                 CONFIG_TEXT_FIELD, CONFIG_PORTS_FIELD)
+                 CONFIG_TEXT_FIELD, CONFIG_PORTS_FIELD, CONFIG_ADDRESS_FIELD)
 #undef CONFIG_BOOL_FIELD
 #undef CONFIG_CHOICE_FIELD
 #undef CONFIG_NUMBER_FIELD
 #undef CONFIG_TEXT_FIELD
 #undef CONFIG_PORTS_FIELD
+#undef CONFIG_ADDRESS_FIELD
     uint64_t soft_devmem; /* 0: none */
     enum config_throttle throttled;
     uint64_t throttle_rate; /* bytes per second */

@@ -15,7 +15,7 @@
 
 extern char **environ;
 
-enum row_type { ROW_BOOL, ROW_CHOICE, ROW_INTEGER, ROW_SIZE, ROW_TEXT, ROW_PORTS };
+enum row_type { ROW_BOOL, ROW_CHOICE, ROW_INTEGER, ROW_SIZE, ROW_TEXT, ROW_PORTS, ROW_ADDRESS };
 
 static const struct row {
     const char *name;
@@ -38,7 +38,9 @@ static const struct row {
     {name, initial, NULL, 0, 0, offsetof(struct config, field), ROW_TEXT},
 #define PORTS_ROW(field, name, initial, sentence)                                                  \
     {name, initial, NULL, 0, 0, offsetof(struct config, field), ROW_PORTS},
-    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW, PORTS_ROW)};
+#define ADDRESS_ROW(field, name, initial, sentence)                                                \
+    {name, initial, NULL, 0, 0, offsetof(struct config, field), ROW_ADDRESS},
+    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW, PORTS_ROW, ADDRESS_ROW)};
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -52,6 +54,7 @@ static uint64_t field_of(const struct config *config, const struct row *row)
     case ROW_CHOICE:
         return (uint64_t)(*(const int *)field);
     case ROW_TEXT:
+    case ROW_ADDRESS:
         return strlen(field);
     case ROW_PORTS:
         return ((const struct config_ports *)field)->first * 65536u +
@@ -195,7 +198,8 @@ CONFIG_TEST(test_numbers)
     for (size_t i = 0; i < ROWS; i++) {
         const struct row *row = &rows[i];
 
-        if (row->words != NULL || row->type == ROW_TEXT || row->type == ROW_PORTS)
+        if (row->words != NULL || row->type == ROW_TEXT || row->type == ROW_PORTS ||
+            row->type == ROW_ADDRESS)
             continue;
         expect_number(row, row->least);
         expect_number(row, row->most);
@@ -247,6 +251,19 @@ CONFIG_TEST(test_ports)
     expect_taken(row, "1", 1 * 65536 + 1);
     expect_taken(row, "65535", 65535u * 65536 + 65535);
     expect_taken(row, "20000-20007", 20000u * 65536 + 20007);
+    for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++)
+        expect_refusal(row, garbage[i]);
+}
+
+CONFIG_TEST(test_addresses)
+{
+    static const char *const garbage[] = {"host", "1.2.3", "1.2.3.4.5", "1.2.3.4:5", "fe80::1%lo"};
+    const struct row *row = rows;
+
+    while (row->type != ROW_ADDRESS)
+        row++;
+    expect_taken(row, "203.0.113.7", strlen("203.0.113.7"));
+    expect_taken(row, "2001:db8::7", strlen("2001:db8::7"));
     for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++)
         expect_refusal(row, garbage[i]);
 }

@@ -44,43 +44,47 @@ struct net_listener {
 
 /* --- listening ----------------------------------------------------------------------------- */
 
-/* The address for peers: the listener's own, or the one of UCCL_TCPX_ADVERTISE. */
-static int listener_advertise(const struct net_listener *listener, struct sockaddr_storage *address)
+/* The address of UCCL_TCPX_ADVERTISE; of family AF_UNSPEC: none. */
+static int listener_advertised(union socket_address *address)
 {
     const struct config *config;
-    union socket_address own;
-    union socket_address other = {0};
     int result = config_get(&config);
 
-    port_address(listener->port, address);
+    *address = (union socket_address){0};
     if (result != TCPX_SUCCESS || *config->advertise == '\0')
         return result;
-    own.storage = *address;
-    if (inet_pton(AF_INET, config->advertise, &other.ipv4.sin_addr) == 1)
-        other.ipv4.sin_family = AF_INET;
-    else if (inet_pton(AF_INET6, config->advertise, &other.ipv6.sin6_addr) == 1)
-        other.ipv6.sin6_family = AF_INET6;
-    else
-        return error_set(TCPX_INVALID_ARGUMENT,
-                         "UCCL_TCPX_ADVERTISE=%s is not valid: expected an IP address, such as "
-                         "203.0.113.7 or 2001:db8::7",
-                         config->advertise);
-    other.ipv4.sin_port = own.ipv4.sin_port; /* both families have it in the same place */
-    *address = other.storage;
+    if (inet_pton(AF_INET, config->advertise, &address->ipv4.sin_addr) == 1)
+        address->ipv4.sin_family = AF_INET;
+    else if (inet_pton(AF_INET6, config->advertise, &address->ipv6.sin6_addr) == 1)
+        address->ipv6.sin6_family = AF_INET6;
     return TCPX_SUCCESS;
 }
 
-static int listener_open_port(struct net_listener *listener, const struct net_device *device)
+/*
+ * At the device's address, which the handle has; or, if another one is advertised, at all
+ * addresses, since it is not known which of them connections to that one arrive at.
+ */
+static int listener_open_port(struct net_listener *listener, const struct net_device *device,
+                              struct sockaddr_storage *for_peers)
 {
+    const union socket_address any = {.ipv6 = {.sin6_family = AF_INET6}};
     struct port_sign sign = {.has_key = true, .key_at = WIRE_TOKEN_AT};
-    int result;
+    union socket_address advertised;
+    union socket_address bound;
+    int result = listener_advertised(&advertised);
 
     _Static_assert((int)PORT_KEY_BYTES == (int)WIRE_TOKEN_BYTES, "the token is the key");
+    if (result != TCPX_SUCCESS)
+        return result;
     wire_magic_write(sign.kind);
     memcpy(sign.key, listener->token, sizeof sign.key);
-    result = port_open(&device->address, &sign, &listener->half_open, &listener->port);
+    result = port_open(advertised.storage.ss_family == AF_UNSPEC ? &device->address : &any.storage,
+                       &sign, &listener->half_open, &listener->port);
     if (result != TCPX_SUCCESS)
         return error_set(result, "%s (%s)", error_text(), device->name);
+    port_address(listener->port, &bound.storage);
+    advertised.ipv4.sin_port = bound.ipv4.sin_port; /* at the same place in both families */
+    *for_peers = advertised.storage.ss_family == AF_UNSPEC ? bound.storage : advertised.storage;
     return TCPX_SUCCESS;
 }
 
@@ -110,9 +114,7 @@ int net_listen(const struct net_device *device, const struct net_link_options *o
     if (result == TCPX_SUCCESS)
         result = net_handle_process(&handle.process);
     if (result == TCPX_SUCCESS)
-        result = listener_open_port(listener, device);
-    if (result == TCPX_SUCCESS)
-        result = listener_advertise(listener, &handle.address);
+        result = listener_open_port(listener, device, &handle.address);
     if (result != TCPX_SUCCESS)
         goto close_port;
     memcpy(handle.token, listener->token, sizeof handle.token);
