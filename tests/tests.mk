@@ -58,10 +58,8 @@ $(SUPPORT)/libnccl-net-tcpx.so: $(PLUGIN_OBJECTS) $(DOUBLES) src/libnccl-net-tcp
 $(SUPPORT)/tcpx: $(TESTED_OBJECTS) $(TOOL_OBJECTS)
 	$(call link)
 
-# Units over the library with redirected calls, by the file tests/NAME.syms.
+# Units over the library with redirected calls.
 REDIRECTED_UNITS := $(BUILD)/tests/unit/test_session_syscalls
-$(REDIRECTED_UNITS): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o $(FILTER) $(BUILD)/obj/tests/redirected/%.o
-	$(call link,$(CMOCKA_LIBS))
 
 # Plugins that it loads get its sockets with small buffers, too.
 $(BUILD)/tests/unit/test_session_silence: CMOCKA_LIBS += -Wl,--export-dynamic-symbol=socket
@@ -76,23 +74,27 @@ $(BUILD)/tests/unit/test_devmem_link: WRAPPED := $(patsubst %,devmem_pool_%,shar
 $(BUILD)/tests/unit/test_devmem_source: WRAPPED := gpu_export_dmabuf \
 	$(patsubst %,nic_%,computes_checksums kernel_binds bind_send unbind watch_begin watch_end watch_is_up)
 
-# The library with some functions of libc under other names, so that a test can fail them or simulate
-# them: $(BUILD)/obj/tests/redirected/NAME.o, by the pairs "function replacement" of tests/NAME.syms.
-# Only calls of the library are redirected, not those of the test.
-$(BUILD)/obj/tests/redirected/%.o: $(TESTED_OBJECTS) tests/%.syms
+# Objects as one, with some functions of libc under other names, so that a test can fail them or
+# simulate them: $(call redirect,objects,list,prefix), where the list is of tests/*/*.def.
+define redirect
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) -r -nostdlib $(TESTED_OBJECTS) -o $@.whole
-	$(Q)$(OBJCOPY) --redefine-syms=tests/$*.syms $@.whole $@
+	@sed -n 's/LIBC[A-Z_]*(\([a-z0-9_]*\).*/\1 $(3)\1/p' $(2) >$@.names
+	$(Q)$(CC) -r -nostdlib $(1) -o $@.whole
+	$(Q)$(OBJCOPY) --redefine-syms=$@.names $@.whole $@
 	@rm -f $@.whole
+endef
 
-# The library with calls of libc that fail or do less: by seed or count, or when a test says so.
+# The library with calls of libc that fail or do less: by seed, or when a test says so.
 FAULTY_OBJECTS := $(patsubst %,$(BUILD)/obj/tests/%.o,redirected/faults faults/faults faults/calls net_calls/net_calls)
+$(BUILD)/obj/tests/redirected/faults.o: $(TESTED_OBJECTS) tests/faults/calls.def
+	$(call redirect,$(TESTED_OBJECTS),tests/faults/calls.def,faulty_)
+
 CALLS_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/net_calls/test_*.c)))
 CALLS_UNIT_SUITES = $(foreach program,$(CALLS_PROGRAMS), \
 	'unit/$(patsubst test_%,%,$(notdir $(program))): $(on_host) $(program)')
 
-$(CALLS_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(FAULTY_OBJECTS) $(PAIR) $(FILTER)
+$(CALLS_PROGRAMS) $(REDIRECTED_UNITS): $(BUILD)/%: $(BUILD)/obj/%.o $(FAULTY_OBJECTS) $(PAIR) $(FILTER)
 	$(call link,$(CMOCKA_LIBS))
 
 include tests/sim/sim.mk

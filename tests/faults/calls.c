@@ -1,6 +1,6 @@
 /*
  * What the library calls instead of libc: each does what its namesake does, unless a fault is due
- * or the test has planned something for it (net_calls.h).
+ * (faults.h) or the test has planned something for it (net_calls.h).
  * Only what a kernel may do is done to a socket: nothing shorter than one byte, no EAGAIN where the
  * call may block, no piece of a datagram, and no fault for an eventfd's write, which cannot fail.
  */
@@ -11,10 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 enum { MOST_PARTS = 16 }; /* of a message; the library has two, and those of devmem */
 
@@ -37,11 +34,6 @@ static bool fails(enum faults_kind kind, int error)
         return false;
     errno = error;
     return true;
-}
-
-static bool fails_with_any(enum faults_kind kind, const int *errors, size_t count)
-{
-    return fails(kind, errors[faults_below(count)]);
 }
 
 /* Half of the time one byte; otherwise any number, small ones as often as large ones. */
@@ -73,7 +65,7 @@ static bool send_fails(int fd, int flags)
 
 ssize_t faulty_send(int fd, const void *bytes, size_t count, int flags)
 {
-    if (calls_fails(CALL_SEND, fd, &count))
+    if (calls_fails(CALL_SEND, fd, bytes, &count))
         return -1;
     if (!is_stream(fd))
         return send(fd, bytes, count, flags);
@@ -84,7 +76,7 @@ ssize_t faulty_send(int fd, const void *bytes, size_t count, int flags)
 
 ssize_t faulty_recv(int fd, void *bytes, size_t count, int flags)
 {
-    if (calls_fails(CALL_RECV, fd, &count) || io_fails(fd, flags))
+    if (calls_fails(CALL_RECV, fd, NULL, &count) || io_fails(fd, flags))
         return -1;
     if (is_stream(fd))
         count = fewer(FAULT_SHORT_READ, count);
@@ -130,7 +122,7 @@ ssize_t faulty_sendmsg(int fd, const struct msghdr *message, int flags)
     struct msghdr shorter;
     size_t most = SIZE_MAX;
 
-    if (calls_fails(CALL_SENDMSG, fd, &most))
+    if (calls_fails(CALL_SENDMSG, fd, NULL, &most))
         return -1;
     if (!is_stream(fd))
         return sendmsg(fd, message, flags);
@@ -149,7 +141,7 @@ ssize_t faulty_recvmsg(int fd, struct msghdr *message, int flags)
     size_t most = SIZE_MAX;
     ssize_t got;
 
-    if (calls_fails(CALL_RECVMSG, fd, &most) || io_fails(fd, flags))
+    if (calls_fails(CALL_RECVMSG, fd, NULL, &most) || io_fails(fd, flags))
         return -1;
     if (is_stream(fd) && (flags & MSG_ERRQUEUE) == 0)
         *message = cut(FAULT_SHORT_READ, message, most, parts);
@@ -193,7 +185,7 @@ int faulty_accept4(int fd, struct sockaddr *address, socklen_t *length, int flag
 
     if (is_a_descriptor_left(fd) &&
         (io_fails(fd, 0) || fails(FAULT_ABORTED, ECONNABORTED) ||
-         fails_with_any(FAULT_NO_ACCEPT, want, sizeof want / sizeof *want)))
+         fails(FAULT_NO_ACCEPT, want[faults_below(sizeof want / sizeof *want)])))
         return -1;
     return accept4(fd, address, length, flags);
 }
@@ -202,7 +194,7 @@ int faulty_accept4(int fd, struct sockaddr *address, socklen_t *length, int flag
 
 int faulty_poll(struct pollfd *all, nfds_t count, int timeout_ms)
 {
-    if (count > 0 && calls_fails(CALL_POLL, all[0].fd, NULL))
+    if (count > 0 && calls_fails(CALL_POLL, -1, NULL, NULL))
         return 0; /* nothing is ready, whatever the error */
     return timeout_ms != 0 && fails(FAULT_INTERRUPTED, EINTR) ? -1 : poll(all, count, timeout_ms);
 }
@@ -226,73 +218,34 @@ int faulty_nanosleep(const struct timespec *pause, struct timespec *left)
 
 /* --- what may not be had -------------------------------------------------------------------- */
 
-static const int no_descriptor[] = {EMFILE, ENFILE};
-
-static bool has_no_descriptor(void)
-{
-    return fails_with_any(FAULT_DESCRIPTORS, no_descriptor, 2);
-}
-
-int faulty_socket(int family, int type, int protocol)
-{
-    return has_no_descriptor() ? -1 : socket(family, type, protocol);
-}
-
-int faulty_eventfd(unsigned count, int flags)
-{
-    return has_no_descriptor() ? -1 : eventfd(count, flags);
-}
-
-int faulty_epoll_create1(int flags)
-{
-    return has_no_descriptor() ? -1 : epoll_create1(flags);
-}
-
 /* Only what is added takes memory and counts against the user's limit. */
 int faulty_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
 {
-    static const int no_room[] = {ENOSPC, ENOMEM};
-
-    if (operation == EPOLL_CTL_ADD &&
-        (calls_fails(CALL_EPOLL_ADD, fd, NULL) || fails_with_any(FAULT_WATCH, no_room, 2)))
+    if (operation == EPOLL_CTL_ADD && calls_fails(CALL_EPOLL_ADD, fd, NULL, NULL))
         return -1;
     return epoll_ctl(epoll, operation, fd, event);
 }
 
-int faulty_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                          void *argument)
-{
-    if (calls_fails(CALL_PTHREAD_CREATE, -1, NULL))
-        return errno;
-    return faults_hit(FAULT_THREAD) ? EAGAIN : pthread_create(thread, attributes, run, argument);
-}
+/* Defines a replacement that has this result where the call fails by plan. */
+#define REPLACE(type, name, parameters, call, result, ...)                                         \
+    type faulty_##name parameters                                                                  \
+    {                                                                                              \
+        return calls_fails(call, -1, NULL, NULL) ? (result) : name(__VA_ARGS__);                   \
+    }
 
-void *faulty_malloc(size_t bytes)
-{
-    return fails(FAULT_MEMORY, ENOMEM) ? NULL : malloc(bytes);
-}
-
-void *faulty_calloc(size_t count, size_t bytes)
-{
-    return fails(FAULT_MEMORY, ENOMEM) ? NULL : calloc(count, bytes);
-}
-
-void *faulty_realloc(void *old, size_t bytes)
-{
-    return fails(FAULT_MEMORY, ENOMEM) ? NULL : realloc(old, bytes);
-}
-
-void *faulty_aligned_alloc(size_t alignment, size_t bytes)
-{
-    return fails(FAULT_MEMORY, ENOMEM) ? NULL : aligned_alloc(alignment, bytes);
-}
-
-int faulty_posix_memalign(void **memory, size_t alignment, size_t bytes)
-{
-    return faults_hit(FAULT_MEMORY) ? ENOMEM : posix_memalign(memory, alignment, bytes);
-}
-
-char *faulty_strdup(const char *text)
-{
-    return fails(FAULT_MEMORY, ENOMEM) ? NULL : strdup(text);
-}
+REPLACE(int, socket, (int family, int type, int protocol), CALL_DESCRIPTOR, -1, family, type,
+        protocol)
+REPLACE(int, eventfd, (unsigned count, int flags), CALL_DESCRIPTOR, -1, count, flags)
+REPLACE(int, epoll_create1, (int flags), CALL_DESCRIPTOR, -1, flags)
+REPLACE(int, pthread_create,
+        (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *),
+         void *argument),
+        CALL_PTHREAD_CREATE, errno, thread, attributes, run, argument)
+REPLACE(void *, malloc, (size_t bytes), CALL_MEMORY, NULL, bytes)
+REPLACE(void *, calloc, (size_t count, size_t bytes), CALL_MEMORY, NULL, count, bytes)
+REPLACE(void *, realloc, (void *old, size_t bytes), CALL_MEMORY, NULL, old, bytes)
+REPLACE(void *, aligned_alloc, (size_t alignment, size_t bytes), CALL_MEMORY, NULL, alignment,
+        bytes)
+REPLACE(int, posix_memalign, (void **memory, size_t alignment, size_t bytes), CALL_MEMORY, errno,
+        memory, alignment, bytes)
+REPLACE(char *, strdup, (const char *text), CALL_MEMORY, NULL, text)

@@ -20,21 +20,11 @@ enum {
 };
 
 static const char *const names[FAULTS_KINDS] = {
-    [FAULT_SHORT_READ] = "short_read",
-    [FAULT_SHORT_WRITE] = "short_write",
-    [FAULT_AGAIN] = "again",
-    [FAULT_INTERRUPTED] = "interrupted",
-    [FAULT_NO_BUFFERS] = "no_buffers",
-    [FAULT_ABORTED] = "aborted",
-    [FAULT_NO_ACCEPT] = "no_accept",
-    [FAULT_FEWER] = "fewer",
-    [FAULT_THREAD] = "thread",
-    [FAULT_WATCH] = "watch",
-    [FAULT_DESCRIPTORS] = "descriptors",
-    [FAULT_MEMORY] = "memory",
+    [FAULT_SHORT_READ] = "short_read", [FAULT_SHORT_WRITE] = "short_write",
+    [FAULT_AGAIN] = "again",           [FAULT_INTERRUPTED] = "interrupted",
+    [FAULT_NO_BUFFERS] = "no_buffers", [FAULT_ABORTED] = "aborted",
+    [FAULT_NO_ACCEPT] = "no_accept",   [FAULT_FEWER] = "fewer",
 };
-
-static const unsigned all_legal = (1u << FAULTS_LEGAL) - 1;
 
 /*
  * What is injected. Written by the test while the library is idle, or before it starts; the release
@@ -44,15 +34,11 @@ static struct {
     uint64_t seed;
     unsigned one_in;
     unsigned kinds;
-    int counted; /* the kind that is hit by count; -1: none */
-    unsigned long first;
-    unsigned long last;
-} plan = {.counted = -1};
+} plan;
 
 static atomic_bool on;
 static atomic_uint generation; /* of the plan: each thread starts its sequence anew */
 static atomic_uint threads;
-static atomic_ulong calls;    /* that could have the counted fault */
 static atomic_ulong injected; /* by this plan */
 static atomic_ulong *seen;    /* by kind; shared with forked children, which some tests work in */
 static pid_t process;
@@ -64,11 +50,6 @@ static _Thread_local struct {
     unsigned spared;
     uint64_t state;
 } sequence;
-
-const char *faults_kind_name(enum faults_kind kind)
-{
-    return names[kind];
-}
 
 /* --- the sequence of a thread --------------------------------------------------------------- */
 
@@ -123,53 +104,25 @@ static bool hit_by_seed(enum faults_kind kind)
     return true;
 }
 
-static bool hit_by_count(enum faults_kind kind)
-{
-    unsigned long number;
-
-    if ((int)kind != plan.counted)
-        return false;
-    number = atomic_fetch_add(&calls, 1) + 1;
-    return number >= plan.first && number <= plan.last;
-}
-
 bool faults_hit(enum faults_kind kind)
 {
-    if (!atomic_load_explicit(&on, memory_order_acquire))
-        return false;
-    if (plan.counted >= 0 ? !hit_by_count(kind) : !hit_by_seed(kind))
+    if (!atomic_load_explicit(&on, memory_order_acquire) || !hit_by_seed(kind))
         return false;
     atomic_fetch_add(&seen[kind], 1);
     atomic_fetch_add(&injected, 1);
     return true;
 }
 
-static void begin(void)
+void faults_by_seed(uint64_t seed, unsigned one_in, unsigned kinds)
 {
-    atomic_store(&calls, 0);
+    atomic_store(&on, false);
+    plan.seed = seed;
+    plan.one_in = one_in > 0 ? one_in : 1;
+    plan.kinds = kinds;
     atomic_store(&injected, 0);
     atomic_store(&threads, 0);
     atomic_fetch_add(&generation, 1);
     atomic_store_explicit(&on, true, memory_order_release);
-}
-
-void faults_by_seed(uint64_t seed, unsigned one_in, unsigned kinds)
-{
-    atomic_store(&on, false);
-    plan.counted = -1;
-    plan.seed = seed;
-    plan.one_in = one_in > 0 ? one_in : 1;
-    plan.kinds = kinds;
-    begin();
-}
-
-void faults_by_count(enum faults_kind kind, unsigned long first, unsigned long last)
-{
-    atomic_store(&on, false);
-    plan.counted = (int)kind;
-    plan.first = first;
-    plan.last = last;
-    begin();
 }
 
 unsigned long faults_stop(void)
@@ -224,7 +177,7 @@ __attribute__((constructor)) static void read_environment(void)
 {
     static const char variable[] = "TCPX_TEST_FAULTS";
     const char *text = getenv(variable);
-    unsigned kinds = all_legal;
+    unsigned kinds = FAULTS_ALL;
     unsigned long one_in = ONE_IN;
     unsigned long long seed;
     char *end;

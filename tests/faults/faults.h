@@ -1,8 +1,7 @@
 /*
- * Calls of libc that fail or do less on purpose, for a library whose calls were redirected here by
- * tests/faults.syms. Which call is hit is decided by a seed, or by counting. Two classes: a legal
- * fault is something that the kernel may do at any time, and nothing may change because of it; a
- * hard one takes away a resource, and the call that needed it may fail, but in words.
+ * Calls of libc that fail or do less on purpose, for a library whose calls were redirected by
+ * tests/faults/calls.def. Which call is hit is decided by a seed. A fault is something that the
+ * kernel may do at any time, and nothing may change because of it.
  */
 #ifndef TESTS_FAULTS_FAULTS_H
 #define TESTS_FAULTS_FAULTS_H
@@ -12,7 +11,6 @@
 #include <stdint.h>
 
 enum faults_kind {
-    /* Legal. */
     FAULT_SHORT_READ,  /* of fewer bytes than there are, often of one */
     FAULT_SHORT_WRITE, /* of fewer bytes than fit */
     FAULT_AGAIN,       /* EAGAIN although the socket is ready */
@@ -21,26 +19,16 @@ enum faults_kind {
     FAULT_ABORTED,     /* ECONNABORTED on accept: that connection is gone, others may come */
     FAULT_NO_ACCEPT,   /* EMFILE, ENFILE, ENOMEM on accept; it passes */
     FAULT_FEWER,       /* one event of epoll_wait() although there may be more */
-    /* Hard. */
-    FAULT_THREAD,      /* EAGAIN of pthread_create() */
-    FAULT_WATCH,       /* ENOSPC, ENOMEM of epoll_ctl() */
-    FAULT_DESCRIPTORS, /* EMFILE, ENFILE of socket(), eventfd(), epoll_create1() */
-    FAULT_MEMORY,      /* NULL of malloc() and its relatives */
     FAULTS_KINDS,
-    FAULTS_LEGAL = FAULT_THREAD, /* those below */
+    FAULTS_ALL = (1 << FAULTS_KINDS) - 1,
 };
 
-const char *faults_kind_name(enum faults_kind kind);
-
 /*
- * Legal faults in one of `one_in` calls from now on; `kinds` is a mask of 1 << kind. Each thread
+ * Faults in one of `one_in` calls from now on; `kinds` is a mask of 1 << kind. Each thread
  * has its own sequence, by the seed and by the order in which threads made their first call.
  * TCPX_TEST_FAULTS=SEED[:ONE_IN[:KIND,KIND...]] does the same from the start of a program.
  */
 void faults_by_seed(uint64_t seed, unsigned one_in, unsigned kinds);
-
-/* Calls number `first` to `last` (from 1) that could have this fault have it, in all threads. */
-void faults_by_count(enum faults_kind kind, unsigned long first, unsigned long last);
 
 /* No further faults; returns how many there were since they began. */
 unsigned long faults_stop(void);

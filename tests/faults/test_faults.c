@@ -5,18 +5,14 @@
  */
 #include "tests/faults/calls.h"
 #include "tests/faults/faults.h"
+#include "tests/net_calls/net_calls.h"
 #include "tests/support/suite.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { CALLS = 2000, BYTES = 4096 };
-
-static const unsigned all_kinds = (1u << FAULTS_KINDS) - 1;
 
 /* Two connected sockets that do not block. */
 static void connect_two(int two[2])
@@ -109,7 +105,7 @@ TEST(test_bytes)
         struct seen sends = {0};
         struct seen receives = {0};
 
-        faults_by_seed(7, 4, all_kinds);
+        faults_by_seed(7, 4, FAULTS_ALL);
         transfer(as_message != 0, &sends, &receives);
         assert_true(faults_stop() > 0);
         assert_true(sends.whole > 0 && sends.fewer > 0 && sends.one > 0);
@@ -143,7 +139,7 @@ TEST(test_datagrams)
     int two[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, two), 0);
-    faults_by_seed(3, 2, all_kinds);
+    faults_by_seed(3, 2, FAULTS_ALL);
     for (int i = 0; i < 200; i++) {
         ssize_t got;
 
@@ -165,7 +161,7 @@ TEST(test_repeated_calls_end)
     int two[2];
 
     connect_two(two);
-    faults_by_seed(1, 1, all_kinds);
+    faults_by_seed(1, 1, FAULTS_ALL);
     while (faulty_send(two[0], "x", 1, 0) != 1)
         assert_true(++repeats < 100);
     while (faulty_recv(two[1], &(char){0}, 1, 0) != 1)
@@ -199,7 +195,7 @@ TEST(test_the_other_calls)
         assert_int_equal(send(two[i], "x", 1, 0), 1);
         assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, two[i], &event), 0);
     }
-    faults_by_seed(9, 3, all_kinds);
+    faults_by_seed(9, 3, FAULTS_ALL);
     for (int i = 0; i < 200; i++) {
         struct epoll_event events[2];
 
@@ -224,39 +220,40 @@ static void *nothing(void *argument)
     return argument;
 }
 
-/* The second call alone, or from the second on; those that are not counted are left alone. */
-TEST(test_by_count)
+/* The second call alone, or all of them; those that are not meant are left alone. */
+TEST(test_by_plan)
 {
     struct epoll_event event = {.events = EPOLLIN};
     pthread_t thread;
     void *memory;
     int epoll = epoll_create1(0);
 
-    faults_by_count(FAULT_MEMORY, 2, 2);
+    calls_reset();
+    CALLS_PLAN(CALL_MEMORY, .first = 1, .count = 1, .error = ENOMEM);
     free(memory = faulty_malloc(8));
     assert_non_null(memory);
     assert_null(faulty_calloc(1, 8));
     free(memory = faulty_strdup("it"));
     assert_non_null(memory);
-    assert_int_equal(faults_stop(), 1);
+    assert_int_equal(calls_made(CALL_MEMORY), 3);
 
-    faults_by_count(FAULT_DESCRIPTORS, 1, ULONG_MAX);
+    CALLS_PLAN(CALL_DESCRIPTOR, .count = UINT_MAX, .error = ENFILE);
     assert_int_equal(faulty_socket(AF_INET, SOCK_STREAM, 0), -1);
-    assert_true(errno == EMFILE || errno == ENFILE);
+    assert_int_equal(errno, ENFILE);
     assert_int_equal(faulty_eventfd(0, 0), -1);
     assert_int_equal(faulty_epoll_create1(0), -1);
-    assert_int_equal(faults_stop(), 3);
+    assert_int_equal(calls_made(CALL_DESCRIPTOR), 3);
 
-    faults_by_count(FAULT_WATCH, 1, 1);
+    CALLS_PLAN(CALL_EPOLL_ADD, .count = 1, .error = ENOSPC);
     assert_int_equal(faulty_epoll_ctl(epoll, EPOLL_CTL_ADD, 0, &event), -1);
-    assert_true(errno == ENOSPC || errno == ENOMEM);
-    assert_int_equal(faults_stop(), 1);
+    assert_int_equal(errno, ENOSPC);
+    assert_int_equal(calls_made(CALL_EPOLL_ADD), 1);
 
-    faults_by_count(FAULT_THREAD, 1, 1);
+    CALLS_PLAN(CALL_PTHREAD_CREATE, .count = 1, .error = EAGAIN);
     assert_int_equal(faulty_pthread_create(&thread, NULL, nothing, NULL), EAGAIN);
     assert_int_equal(faulty_pthread_create(&thread, NULL, nothing, NULL), 0);
     pthread_join(thread, NULL);
-    assert_int_equal(faults_stop(), 1);
+    calls_reset();
     close(epoll);
 }
 
@@ -264,7 +261,7 @@ static uint64_t pattern(uint64_t seed)
 {
     uint64_t bits = 0;
 
-    faults_by_seed(seed, 3, all_kinds);
+    faults_by_seed(seed, 3, FAULTS_ALL);
     for (int i = 0; i < 64; i++)
         bits = bits << 1 | faults_hit(FAULT_AGAIN);
     faults_stop();

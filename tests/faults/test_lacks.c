@@ -5,10 +5,11 @@
  * that was taken is kept. Without threads and watches all bytes arrive, since calls can do the
  * work.
  */
-#include "tests/faults/faults.h"
+#include "tests/net_calls/net_calls.h"
 #include "tests/support/basics.h"
 #include "tests/support/pair.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -232,40 +233,70 @@ static bool run_session(void)
 
 /* --- the cases ------------------------------------------------------------------------------ */
 
-struct scene {
+/* Whole messages over one channel need no thread of their own; chunks over several do. */
+static const struct lack {
     const char *name;
     bool (*run)(void);
+    int channels;
+    enum net_call call;
+    const char *what;
+    int errors[2]; /* one or the other */
+    bool must;     /* it goes well all the same */
+} lacks[] = {
+#define THREADS                                                                                    \
+    CALL_PTHREAD_CREATE, "threads",                                                                \
+    {                                                                                              \
+        EAGAIN, EAGAIN                                                                             \
+    }
+#define WATCHES                                                                                    \
+    CALL_EPOLL_ADD, "watches",                                                                     \
+    {                                                                                              \
+        ENOSPC, ENOMEM                                                                             \
+    }
+#define DESCRIPTORS                                                                                \
+    CALL_DESCRIPTOR, "descriptors",                                                                \
+    {                                                                                              \
+        EMFILE, ENFILE                                                                             \
+    }
+#define MEMORY                                                                                     \
+    CALL_MEMORY, "memory",                                                                         \
+    {                                                                                              \
+        ENOMEM, ENOMEM                                                                             \
+    }
+    {"test_threads_of_a_comm", run_comm, 0, THREADS, true},
+    {"test_watches_of_a_comm", run_comm, 0, WATCHES, true},
+    {"test_descriptors_of_a_comm", run_comm, 0, DESCRIPTORS, false},
+    {"test_memory_of_a_comm", run_comm, 0, MEMORY, false},
+    {"test_threads_of_a_session", run_session, 1, THREADS, true},
+    {"test_threads_of_a_session", run_session, 2, THREADS, false},
+    {"test_watches_of_a_session", run_session, 1, WATCHES, true},
+    {"test_watches_of_a_session", run_session, 2, WATCHES, true},
+    {"test_descriptors_of_a_session", run_session, 1, DESCRIPTORS, false},
+    {"test_descriptors_of_a_session", run_session, 2, DESCRIPTORS, false},
+    {"test_memory_of_a_session", run_session, 1, MEMORY, false},
+    {"test_memory_of_a_session", run_session, 2, MEMORY, false},
 };
 
-static const struct scene comm = {.name = "comm", .run = run_comm};
-static const struct scene session = {.name = "session", .run = run_session};
-
-/* Whole messages over one channel need no thread of their own; chunks over several do. */
-static void with_channels(int count)
-{
-    channels = count;
-}
-
-/* With calls `first` to `last` failing; *injected: whether there were so many. */
-static bool goes_well(const struct scene *scene, enum faults_kind kind, unsigned long first,
-                      unsigned long last, bool *injected)
+/* With `count` calls failing from number `first` on; *injected: whether there were so many. */
+static bool goes_well(const struct lack *lack, unsigned first, unsigned count, bool *injected)
 {
     bool well;
 
-    faults_by_count(kind, first, last);
-    well = scene->run();
-    *injected = faults_stop() > 0;
+    calls_reset();
+    CALLS_PLAN(lack->call, .first = first, .count = count, .error = lack->errors[first % 2]);
+    well = lack->run();
+    *injected = calls_made(lack->call) > first;
+    calls_reset();
     return well;
 }
 
 /* What must go well may exceed a time limit where the machine is busy, but not every time. */
-static bool goes_well_at_last(const struct scene *scene, enum faults_kind kind, unsigned long first,
-                              unsigned long last)
+static bool goes_well_at_last(const struct lack *lack, unsigned first, unsigned count)
 {
     bool injected;
 
     for (int i = 0; i < RETRIES; i++)
-        if (goes_well(scene, kind, first, last, &injected))
+        if (goes_well(lack, first, count, &injected))
             return true;
     return false;
 }
@@ -281,103 +312,52 @@ static void assert_nothing_is_left(int descriptors, unsigned threads)
     assert_int_equal(open_descriptors(), descriptors);
 }
 
-/*
- * Each call in turn, or each with all behind it; `must`: it goes well all the same. Returns how
- * many calls there were to fail.
- */
-static unsigned long each_call(const struct scene *scene, enum faults_kind kind, bool and_all,
-                               bool must)
+/* Each call in turn, or each with all behind it. Returns how many calls there were to fail. */
+static unsigned each_call(const struct lack *lack, unsigned count)
 {
     int descriptors;
     unsigned threads;
-    unsigned long call = 1;
+    unsigned call = 0;
     bool injected = true;
 
     /* What is kept for all of a process is there afterwards. */
-    assert_true(goes_well_at_last(scene, kind, ULONG_MAX, ULONG_MAX));
+    assert_true(goes_well_at_last(lack, 0, 0));
     descriptors = open_descriptors();
     threads = (unsigned)running_threads();
     for (; injected; call++) {
-        unsigned long last = and_all ? ULONG_MAX : call;
         uint64_t start = clock_now();
-        bool well = goes_well(scene, kind, call, last, &injected);
+        bool well = goes_well(lack, call, count, &injected);
 
         assert_true(call < MOST_CALLS);
         if (clock_now() - start > (uint64_t)2 * CASE_MS * 1000000)
-            fail_msg("%s, %s %lu: too slow", scene->name, faults_kind_name(kind), call);
-        if (!well && (must || !injected) && !goes_well_at_last(scene, kind, call, last))
-            fail_msg("%s, %s %lu: %s", scene->name, faults_kind_name(kind), call,
-                     tcpx_last_error());
+            fail_msg("call %u for %s: too slow", call, lack->what);
+        if (!well && (lack->must || !injected) && !goes_well_at_last(lack, call, count))
+            fail_msg("call %u for %s: %s", call, lack->what, tcpx_last_error());
         assert_nothing_is_left(descriptors, threads);
     }
-    return call - 2;
+    return call - 1;
 }
 
-static void each_kind(const struct scene *scene, enum faults_kind kind, bool must)
+static void test_lacks(void **state)
 {
-    unsigned long calls = each_call(scene, kind, false, must);
+    const struct lack *first = *state;
 
-    each_call(scene, kind, true, must);
-    print_message("# %s: %lu calls could fail for want of %s\n", scene->name, calls,
-                  faults_kind_name(kind));
-    assert_true(calls > 0);
-}
+    for (const struct lack *lack = first;
+         lack < lacks + COUNT_OF(lacks) && strcmp(lack->name, first->name) == 0; lack++) {
+        unsigned calls;
 
-TEST(test_threads_of_a_comm)
-{
-    each_kind(&comm, FAULT_THREAD, true);
-}
-
-TEST(test_watches_of_a_comm)
-{
-    each_kind(&comm, FAULT_WATCH, true);
-}
-
-TEST(test_descriptors_of_a_comm)
-{
-    each_kind(&comm, FAULT_DESCRIPTORS, false);
-}
-
-TEST(test_memory_of_a_comm)
-{
-    each_kind(&comm, FAULT_MEMORY, false);
-}
-
-TEST(test_threads_of_a_session)
-{
-    with_channels(1);
-    each_kind(&session, FAULT_THREAD, true);
-    with_channels(2);
-    each_kind(&session, FAULT_THREAD, false);
-}
-
-TEST(test_watches_of_a_session)
-{
-    for (int count = 1; count <= 2; count++) {
-        with_channels(count);
-        each_kind(&session, FAULT_WATCH, true);
-    }
-}
-
-TEST(test_descriptors_of_a_session)
-{
-    for (int count = 1; count <= 2; count++) {
-        with_channels(count);
-        each_kind(&session, FAULT_DESCRIPTORS, false);
-    }
-}
-
-TEST(test_memory_of_a_session)
-{
-    for (int count = 1; count <= 2; count++) {
-        with_channels(count);
-        each_kind(&session, FAULT_MEMORY, false);
+        channels = lack->channels;
+        calls = each_call(lack, 1);
+        each_call(lack, UINT_MAX);
+        print_message("# %u calls could fail for want of %s\n", calls, lack->what);
+        assert_true(calls > 0);
     }
 }
 
 static int begin_suite(void)
 {
     fill_bytes(source, BYTES);
+    SUITE_ROWS(lacks, test_lacks);
     return 0;
 }
 

@@ -6,84 +6,50 @@
 #include <stdatomic.h>
 #include <string.h>
 
-struct plan {
+struct call {
+    struct call_plan plan;
     unsigned made;
-    unsigned first; /* of those that fail */
-    unsigned count;
-    int error;
-    bool half;       /* about every second fails */
-    uint32_t random; /* to choose which */
-    size_t most;     /* bytes of one call; 0: any */
-    int fd;          /* -1: any */
     uint64_t bytes;  /* moved */
+    uint32_t random; /* to choose which half fails */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the plans */
-static struct plan plans[NET_CALLS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the calls */
+static struct call calls[NET_CALLS];
 static atomic_bool scripted; /* once calls_reset() was called */
 
 void calls_reset(void)
 {
     pthread_mutex_lock(&lock);
-    memset(plans, 0, sizeof plans);
-    for (int i = 0; i < NET_CALLS; i++)
-        plans[i].fd = -1;
+    memset(calls, 0, sizeof calls);
     pthread_mutex_unlock(&lock);
     atomic_store(&scripted, true);
 }
 
-void calls_fail(enum net_call call, unsigned first, unsigned count, int error)
+void calls_plan(enum net_call call, const struct call_plan *plan)
 {
     pthread_mutex_lock(&lock);
-    plans[call].made = 0;
-    plans[call].first = first;
-    plans[call].count = count;
-    plans[call].error = error;
-    plans[call].half = false;
+    calls[call] = (struct call){.plan = *plan, .random = 1};
     pthread_mutex_unlock(&lock);
 }
 
-void calls_fail_half(enum net_call call, int error)
+static struct call so_far(enum net_call call)
 {
-    calls_fail(call, 0, 0, error);
-    pthread_mutex_lock(&lock);
-    plans[call].half = true;
-    plans[call].random = 1;
-    pthread_mutex_unlock(&lock);
-}
+    struct call copy;
 
-void calls_shorten(enum net_call call, size_t most)
-{
     pthread_mutex_lock(&lock);
-    plans[call].most = most;
+    copy = calls[call];
     pthread_mutex_unlock(&lock);
-}
-
-void calls_only_of(enum net_call call, int fd)
-{
-    pthread_mutex_lock(&lock);
-    plans[call].fd = fd;
-    pthread_mutex_unlock(&lock);
+    return copy;
 }
 
 unsigned calls_made(enum net_call call)
 {
-    unsigned made;
-
-    pthread_mutex_lock(&lock);
-    made = plans[call].made;
-    pthread_mutex_unlock(&lock);
-    return made;
+    return so_far(call).made;
 }
 
 uint64_t calls_bytes(enum net_call call)
 {
-    uint64_t bytes;
-
-    pthread_mutex_lock(&lock);
-    bytes = plans[call].bytes;
-    pthread_mutex_unlock(&lock);
-    return bytes;
+    return so_far(call).bytes;
 }
 
 ssize_t calls_moved(enum net_call call, ssize_t moved)
@@ -92,30 +58,32 @@ ssize_t calls_moved(enum net_call call, ssize_t moved)
 
     pthread_mutex_lock(&lock);
     if (moved > 0)
-        plans[call].bytes += (uint64_t)moved;
+        calls[call].bytes += (uint64_t)moved;
     pthread_mutex_unlock(&lock);
     errno = error;
     return moved;
 }
 
-bool calls_fails(enum net_call call, int fd, size_t *bytes)
+bool calls_fails(enum net_call which, int fd, const void *bytes, size_t *count)
 {
-    struct plan *plan = &plans[call];
+    struct call *call = &calls[which];
+    const struct call_plan *plan = &call->plan;
     int error = 0;
 
     if (!atomic_load(&scripted))
         return false;
     pthread_mutex_lock(&lock);
-    if (plan->fd < 0 || plan->fd == fd) {
-        plan->random = plan->random * 1664525u + 1013904223u;
-        if (plan->half ? plan->random >> 31 != 0
-                       : plan->made >= plan->first && plan->made - plan->first < plan->count)
+    if (plan->concerns == NULL || plan->concerns(fd, bytes, count != NULL ? *count : 0)) {
+        call->random = call->random * 1664525u + 1013904223u;
+        if (plan->half ? call->random >> 31 != 0
+                       : call->made >= plan->first && call->made - plan->first < plan->count)
             error = plan->error;
-        plan->made++;
-        if (plan->most != 0 && bytes != NULL && *bytes > plan->most)
-            *bytes = plan->most;
+        call->made++;
+        if (plan->most != 0 && count != NULL && *count > plan->most)
+            *count = plan->most;
     }
     pthread_mutex_unlock(&lock);
-    errno = error;
+    if (error != 0)
+        errno = error;
     return error != 0;
 }

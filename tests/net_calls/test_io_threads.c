@@ -74,13 +74,13 @@ TEST(test_threads_that_cannot_start)
     for (unsigned started = 0; started <= THREADS; started++) {
         print_message("# %u of %d threads can be started\n", started, THREADS);
         calls_reset();
-        calls_fail(CALL_PTHREAD_CREATE, started, 1000, EAGAIN);
+        CALLS_PLAN(CALL_PTHREAD_CREATE, .first = started, .count = 1000, .error = EAGAIN);
         check_pair(started);
     }
     /* and one that fails once only */
     for (unsigned failing = 0; failing < THREADS; failing++) {
         calls_reset();
-        calls_fail(CALL_PTHREAD_CREATE, failing, 1, EAGAIN);
+        CALLS_PLAN(CALL_PTHREAD_CREATE, .first = failing, .count = 1, .error = EAGAIN);
         check_pair(failing == 0 ? THREADS : THREADS - 1);
     }
     calls_reset();
@@ -101,7 +101,7 @@ TEST(test_descriptors_that_are_refused)
     for (unsigned refused = 0; refused < 2 * ADDED; refused++) {
         struct pair second;
 
-        calls_fail(CALL_EPOLL_ADD, refused, 1, ENOSPC);
+        CALLS_PLAN(CALL_EPOLL_ADD, .first = refused, .count = 1, .error = ENOSPC);
         second = pair_open(&options);
         exchange(&second, BYTES, false);
         exchange(&pair, BYTES, false);
@@ -122,7 +122,6 @@ static int begin_suite(void)
 {
     setenv("UCCL_TCPX_THREADS", "3", 1);
     fill_bytes(data, sizeof data);
-    calls_reset();
     return 0;
 }
 

@@ -15,33 +15,34 @@ static const struct net_link_options usual = {
 static const struct {
     const char *what;
     enum net_call call;
-    size_t most;       /* bytes of one call; 0: any */
-    int half;          /* the error of about every second call */
-    unsigned at_first; /* calls that fail */
-    int error;         /* with this */
+    struct call_plan plan;
 } faults[] = {
-    {"writes of a byte", CALL_SEND, 1, 0, 0, 0},
-    {"writes of 31 bytes", CALL_SEND, 31, 0, 0, 0},
-    {"one EAGAIN of a write", CALL_SEND, 0, 0, 1, EAGAIN},
-    {"20 EAGAIN of a write", CALL_SEND, 0, 0, 20, EAGAIN},
-    {"writes of a byte with EAGAIN between them", CALL_SEND, 1, EAGAIN, 0, 0},
-    {"writes of 5 bytes with EINTR between them", CALL_SEND, 5, EINTR, 0, 0},
-    {"writes with ENOBUFS between them", CALL_SEND, 40, ENOBUFS, 0, 0},
-    {"reads of a byte", CALL_RECV, 1, 0, 0, 0},
-    {"reads of a byte with EAGAIN between them", CALL_RECV, 1, EAGAIN, 0, 0},
-    {"reads of 7 bytes with EINTR between them", CALL_RECV, 7, EINTR, 0, 0},
-    {"poll that sees nothing at first", CALL_POLL, 0, 0, 10, EAGAIN},
+    {"writes of a byte", CALL_SEND, {.most = 1}},
+    {"writes of 31 bytes", CALL_SEND, {.most = 31}},
+    {"one EAGAIN of a write", CALL_SEND, {.count = 1, .error = EAGAIN}},
+    {"20 EAGAIN of a write", CALL_SEND, {.count = 20, .error = EAGAIN}},
+    {"writes of a byte with EAGAIN between them",
+     CALL_SEND,
+     {.most = 1, .half = true, .error = EAGAIN}},
+    {"writes of 5 bytes with EINTR between them",
+     CALL_SEND,
+     {.most = 5, .half = true, .error = EINTR}},
+    {"writes with ENOBUFS between them", CALL_SEND, {.most = 40, .half = true, .error = ENOBUFS}},
+    {"reads of a byte", CALL_RECV, {.most = 1}},
+    {"reads of a byte with EAGAIN between them",
+     CALL_RECV,
+     {.most = 1, .half = true, .error = EAGAIN}},
+    {"reads of 7 bytes with EINTR between them",
+     CALL_RECV,
+     {.most = 7, .half = true, .error = EINTR}},
+    {"poll that sees nothing at first", CALL_POLL, {.count = 10, .error = EAGAIN}},
 };
 enum { FAULTS = sizeof faults / sizeof *faults };
 
 static void cause(int fault)
 {
     calls_reset();
-    calls_shorten(faults[fault].call, faults[fault].most);
-    if (faults[fault].half != 0)
-        calls_fail_half(faults[fault].call, faults[fault].half);
-    else
-        calls_fail(faults[fault].call, 0, faults[fault].at_first, faults[fault].error);
+    calls_plan(faults[fault].call, &faults[fault].plan);
 }
 
 TEST(test_links_in_parts)
@@ -94,10 +95,4 @@ TEST(test_a_refusal_in_parts)
     }
 }
 
-static int begin_suite(void)
-{
-    calls_reset();
-    return 0;
-}
-
-SUITE(.name = "links in parts", .begin = begin_suite);
+SUITE(.name = "links in parts");

@@ -73,14 +73,13 @@ static void begin(const struct row *row, struct link_of_row *link)
 
     assert_success(net_listen(&device, &usual, link->handle, &link->listener));
     calls_reset();
-    if (row->writes != ALL) {
-        calls_fail(CALL_SEND, (unsigned)row->writes, 1000, EAGAIN);
-        calls_shorten(CALL_SEND, row->most);
-    }
+    if (row->writes != ALL)
+        CALLS_PLAN(CALL_SEND, .first = (unsigned)row->writes, .count = 1000, .error = EAGAIN,
+                   .most = row->most);
     call_connect(link);
     calls_reset();
     if (row->ready_is_held)
-        calls_fail(CALL_SEND, 0, 1000, EAGAIN);
+        CALLS_PLAN(CALL_SEND, .count = 1000, .error = EAGAIN);
     for (unsigned i = 0; i < row->accept_calls; i++) {
         nap_ms(2);
         call_accept(link);
@@ -174,7 +173,7 @@ TEST(test_strangers_are_not_kept)
     before = open_descriptors();
     memcpy(half, handle, sizeof half);
     calls_reset();
-    calls_fail(CALL_SEND, 2, 1000, EAGAIN);
+    CALLS_PLAN(CALL_SEND, .first = 2, .count = 1000, .error = EAGAIN);
     assert_success(net_connect(NULL, &usual, half, &link, &done));
     nap_ms(2);
     assert_success(net_accept(listener, &link, &done));
@@ -196,10 +195,4 @@ TEST(test_strangers_are_not_kept)
     net_listener_close(listener);
 }
 
-static int begin_suite(void)
-{
-    calls_reset();
-    return 0;
-}
-
-SUITE(.name = "silence while a link is made", .begin = begin_suite);
+SUITE(.name = "silence while a link is made");

@@ -21,17 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SIM_LIBC(name) extern __typeof__(name) sim_##name;
-#define SIM_LIBC_ADDRESS(name)
-#include "libc.def"
-#undef SIM_LIBC
-#undef SIM_LIBC_ADDRESS
-
+#define LIBC(name) extern __typeof__(name) sim_##name;
 /* glibc declares these with a union of all kinds of addresses. */
-int sim_accept4(int fd, struct sockaddr *address, socklen_t *length, int flags);
-int sim_bind(int fd, const struct sockaddr *address, socklen_t length);
-int sim_connect(int fd, const struct sockaddr *address, socklen_t length);
-int sim_getpeername(int fd, struct sockaddr *address, socklen_t *length);
-int sim_getsockname(int fd, struct sockaddr *address, socklen_t *length);
+#define LIBC_ADDRESS(name, type, parameters) type sim_##name parameters;
+#include "libc.def"
+#undef LIBC
+#undef LIBC_ADDRESS
 
 #endif

@@ -22,12 +22,7 @@ $(BUILD)/obj/sim3/%.o: %.c $(BUILD)/flags
 # $(call sim_copies,kind)
 define sim_copies
 $(BUILD)/obj/tests/$(1)/whole.o: $$($(1)_objects) tests/sim/libc.def
-	@mkdir -p $$(@D)
-	$$(call say,LD,$$@)
-	@sed -n 's/SIM_LIBC.*(\(.*\))/\1 sim_\1/p' tests/sim/libc.def >$$@.names
-	$$(Q)$$(CC) -r -nostdlib $$($(1)_objects) -o $$@.whole
-	$$(Q)$$(OBJCOPY) --redefine-syms=$$@.names $$@.whole $$@
-	@rm -f $$@.whole
+	$$(call redirect,$$($(1)_objects),tests/sim/libc.def,sim_)
 
 $(BUILD)/obj/tests/$(1)/copy_%.o: $(BUILD)/obj/tests/$(1)/whole.o tests/sim/api.def
 	@sed -n 's/SIM_CALL(\(.*\))/\1 $$*_\1/p' tests/sim/api.def >$$@.names

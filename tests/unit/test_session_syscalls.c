@@ -1,41 +1,17 @@
 /*
  * Sessions whose system calls do less than was asked for: no thread can be made, and sends on the
  * session's own connection take nothing, one byte, or are interrupted. Every session is made all
- * the same, and data moves both ways. Only calls of the library are redirected here, by
- * tests/session_syscalls.syms.
+ * the same, and data moves both ways.
  */
+#include "tests/net_calls/net_calls.h"
 #include "tests/unit/session_pair.h"
 
-#include <sys/socket.h>
 #include <sys/stat.h>
 
 /* --- the calls ------------------------------------------------------------------------------ */
 
-int session_fault_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                                 void *(*run)(void *), void *argument);
-ssize_t session_fault_send(int fd, const void *bytes, size_t count, int flags);
-
-enum send_fault {
-    NO_FAULT,
-    NOT_NOW,      /* send number `send_number` takes nothing: EAGAIN */
-    BYTE_BY_BYTE, /* each takes one byte, every third one nothing, every fifth one is interrupted */
-};
-
-static unsigned threads_allowed = UINT32_MAX;
-static enum send_fault send_fault;
-static unsigned send_number; /* counts down */
-static unsigned sends;
 static ino_t session_sockets[64]; /* those that greeted */
 static unsigned session_socket_count;
-
-int session_fault_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                                 void *(*run)(void *), void *argument)
-{
-    if (threads_allowed == 0)
-        return EAGAIN;
-    threads_allowed--;
-    return pthread_create(thread, attributes, run, argument);
-}
 
 /* The connection that the bootstrap has made: its first bytes say so. */
 static bool is_session_socket(int fd, const void *bytes, size_t count)
@@ -53,31 +29,15 @@ static bool is_session_socket(int fd, const void *bytes, size_t count)
     return true;
 }
 
-ssize_t session_fault_send(int fd, const void *bytes, size_t count, int flags)
+/* All calls are made as they are, and so many threads can be made. */
+static void begin_with(unsigned threads)
 {
-    if (send_fault == NO_FAULT || !is_session_socket(fd, bytes, count))
-        return send(fd, bytes, count, flags);
-    sends++;
-    if (send_fault == NOT_NOW && send_number-- == 0) {
-        errno = EAGAIN;
-        return -1;
-    }
-    if (send_fault == NOT_NOW)
-        return send(fd, bytes, count, flags);
-    if (sends % 3 == 0 || sends % 5 == 0) {
-        errno = sends % 3 == 0 ? EAGAIN : EINTR;
-        return -1;
-    }
-    return send(fd, bytes, 1, flags);
+    session_socket_count = 0;
+    calls_reset();
+    CALLS_PLAN(CALL_PTHREAD_CREATE, .first = threads, .count = UINT_MAX, .error = EAGAIN);
 }
 
 /* --- sends that take less ------------------------------------------------------------------- */
-
-static void forget_sockets(void)
-{
-    session_socket_count = 0;
-    sends = 0;
-}
 
 /* Both ways, whole and in pieces, so that the control connection is used. */
 static void exchange(struct side *me, struct tcpx_session *session)
@@ -92,22 +52,23 @@ static void exchange(struct side *me, struct tcpx_session *session)
     area_drop(&area, session);
 }
 
-enum { SENDS = 9 };
+enum { SENDS = 9, ANY_THREADS = 1000 };
 
 /* Each send of either side in turn comes when the socket is full: nothing is lost. */
-static void meet_full_sockets(struct side *me, const struct tcpx_session_options *options)
+static void meet_full_sockets(struct side *me, const struct tcpx_session_options *options,
+                              unsigned threads)
 {
     for (unsigned turn = 0; turn < 2 * SENDS; turn++) {
-        bool moves = threads_allowed > 0 && turn % SENDS % 3 == 0;
         struct tcpx_session *session;
 
-        forget_sockets();
-        send_fault = me->number == (int)(turn / SENDS) ? NOT_NOW : NO_FAULT;
-        send_number = turn % SENDS;
+        begin_with(threads);
+        if (me->number == (int)(turn / SENDS))
+            CALLS_PLAN(CALL_SEND, .first = turn % SENDS, .count = 1, .error = EAGAIN,
+                       .concerns = is_session_socket);
         session = open_session(me, options);
-        if (moves)
+        if (threads > 0 && turn % SENDS % 3 == 0)
             exchange(me, session);
-        else if (threads_allowed == 0)
+        else if (threads == 0)
             meet(me); /* both are open, and no call moves either on */
         tcpx_session_close(session);
     }
@@ -118,7 +79,7 @@ SIDES_CASE(not_now, 2, IN_FULL)
     struct tcpx_session_options options = small_chunks();
 
     for (options.channels = 1; options.channels <= 2; options.channels++)
-        meet_full_sockets(me, &options);
+        meet_full_sockets(me, &options, ANY_THREADS);
 }
 
 /* Also where a session has no thread that would send it later. */
@@ -128,8 +89,7 @@ SIDES_CASE(not_now_without_threads, 2, IN_FULL)
 
     options.gpu = -1;
     options.channels = 1;
-    threads_allowed = 0;
-    meet_full_sockets(me, &options);
+    meet_full_sockets(me, &options, 0);
 }
 
 SIDES_CASE(not_now_with_a_secret, 2, IN_FULL)
@@ -140,22 +100,24 @@ SIDES_CASE(not_now_with_a_secret, 2, IN_FULL)
         skip_case(tcpx_last_error());
     options.secret_file = secret_write("a secret of some length\n");
     options.channels = 1;
-    meet_full_sockets(me, &options);
+    meet_full_sockets(me, &options, ANY_THREADS);
     unlink(options.secret_file);
 }
 
+/* About every second send takes one byte, and the others nothing or are interrupted. */
 SIDES_CASE(byte_by_byte, 2, IN_FULL)
 {
-    for (int channels = 1; channels <= 2; channels++) {
+    for (int turn = 0; turn < 4; turn++) {
         struct tcpx_session_options options = small_chunks();
         struct tcpx_session *session;
 
-        forget_sockets();
-        send_fault = BYTE_BY_BYTE;
-        options.channels = channels;
+        begin_with(ANY_THREADS);
+        CALLS_PLAN(CALL_SEND, .most = 1, .half = true, .error = turn < 2 ? EAGAIN : EINTR,
+                   .concerns = is_session_socket);
+        options.channels = 1 + turn % 2;
         session = open_session(me, &options);
         exchange(me, session);
-        CHECK(sends > 100);
+        CHECK(calls_made(CALL_SEND) > 100);
         tcpx_session_close(session);
     }
 }
@@ -196,10 +158,10 @@ SIDES_CASE(no_threads, 2, IN_FULL)
     for (unsigned allowed = 0; allowed < 4; allowed++) {
         struct tcpx_session *session;
 
-        threads_allowed = allowed;
+        begin_with(allowed);
         session = open_session(me, &options);
         both_ways(me, session);
-        threads_allowed = UINT32_MAX;
+        begin_with(ANY_THREADS);
         tcpx_session_close(session);
         meet(me);
     }
@@ -213,7 +175,7 @@ SIDES_CASE(no_worker, 2, IN_FULL)
 
     options.gpu = -1;
     options.channels = 2;
-    threads_allowed = me->number == 0 ? 0 : UINT32_MAX;
+    begin_with(me->number == 0 ? 0 : ANY_THREADS);
     CHECK_ERROR(try_open(me, &options, &session),
                 me->number == 0 ? TCPX_SYSTEM_ERROR : TCPX_REMOTE_ERROR, "thread");
 }
