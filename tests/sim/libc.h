@@ -21,6 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Parameters are as in libc, and the simulation ignores many of them. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 #define LIBC(name) extern __typeof__(name) sim_##name;
 /* glibc declares these with a union of all kinds of addresses. */
 #define LIBC_ADDRESS(name, type, parameters) type sim_##name parameters;

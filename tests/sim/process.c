@@ -71,7 +71,6 @@ ssize_t sim_getrandom(void *bytes, size_t count, unsigned flags)
 {
     uint8_t *to = bytes;
 
-    (void)flags;
     for (size_t i = 0; i < count; i++)
         to[i] = (uint8_t)sim_random();
     return (ssize_t)count;
@@ -90,7 +89,6 @@ int sim_gethostname(char *name, size_t size)
 
 int sim_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
-    (void)pid;
     CPU_ZERO_S(size, set);
     for (unsigned i = 0; i < sim_world.cpus; i++)
         CPU_SET_S(i, size, set);
@@ -99,24 +97,18 @@ int sim_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 
 FILE *sim_fopen(const char *path, const char *mode)
 {
-    (void)path;
-    (void)mode;
     errno = ENOENT;
     return NULL;
 }
 
 int sim_access(const char *path, int mode)
 {
-    (void)path;
-    (void)mode;
     errno = ENOENT;
     return -1;
 }
 
 char *sim_realpath(const char *path, char *resolved)
 {
-    (void)path;
-    (void)resolved;
     errno = ENOENT;
     return NULL;
 }
@@ -138,12 +130,10 @@ int sim_getifaddrs(struct ifaddrs **list)
 
 void sim_freeifaddrs(struct ifaddrs *list)
 {
-    (void)list;
 }
 
 unsigned sim_if_nametoindex(const char *name)
 {
-    (void)name;
     return 2;
 }
 

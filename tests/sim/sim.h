@@ -68,7 +68,6 @@ void sim_stop(int process, uint64_t until);
 /* The process is gone: its descriptors are closed by the kernel. */
 void sim_kill(int process);
 bool sim_is_alive(int process);
-bool sim_is_stopped(int process);
 
 /* For waits in sockets.c: bit i stands for thread i. */
 uint64_t sim_self_mask(void);

@@ -91,16 +91,11 @@ void file_changed(struct file *file)
         file_changed(file->listener); /* it may be accepted now */
 }
 
-static void free_streams(struct file *file)
+static void free_stream(struct stream *stream)
 {
-    if (file->in != NULL) {
-        free(file->in->bytes);
-        free(file->in);
-    }
-    if (file->out != NULL) {
-        free(file->out->bytes);
-        free(file->out);
-    }
+    if (stream != NULL)
+        free(stream->bytes);
+    free(stream);
 }
 
 /* The streams of a connection live until both ends are released. */
@@ -112,7 +107,8 @@ void file_release(struct file *file)
         file->peer->peer = NULL;
         network_look(); /* keepalive of the other end may find that out */
     } else if (file->kind == FILE_CONNECTION) {
-        free_streams(file);
+        free_stream(file->in);
+        free_stream(file->out);
     }
     file->kind = FILE_FREE;
 }
@@ -219,6 +215,13 @@ static uint32_t events_of(const struct file *file)
     }
 }
 
+static uint32_t events_of_interest(const struct interest *interest)
+{
+    return interest->file == NULL
+               ? 0
+               : events_of(interest->file) & (interest->events | EPOLLERR | EPOLLHUP);
+}
+
 static uint64_t moment_after(int timeout_ms)
 {
     return timeout_ms < 0 ? SIM_NEVER : sim_now() + (uint64_t)timeout_ms * SIM_MS;
@@ -231,9 +234,7 @@ static short poll_once(struct pollfd *one)
 
     if (file->kind == FILE_EPOLL)
         for (unsigned k = 0; k < MOST_INTERESTS; k++)
-            if (file->interests[k].file != NULL &&
-                (events_of(file->interests[k].file) &
-                 (file->interests[k].events | EPOLLERR | EPOLLHUP)) != 0)
+            if (events_of_interest(&file->interests[k]) != 0)
                 events |= EPOLLIN;
     return (short)(events & ((uint32_t)(unsigned short)one->events | EPOLLERR | EPOLLHUP));
 }
@@ -291,7 +292,6 @@ int sim_epoll_create1(int flags)
 {
     struct file *file;
 
-    (void)flags;
     sim_step();
     file = file_open(FILE_EPOLL, sim_process());
     file->interests = calloc(MOST_INTERESTS, sizeof *file->interests);
@@ -345,11 +345,8 @@ static int gather_events(struct file *epoll, struct epoll_event *events, int mos
     for (unsigned i = 0; i < MOST_INTERESTS && count < most; i++) {
         const struct interest *interest =
             &epoll->interests[(epoll->first_interest + i) % MOST_INTERESTS];
-        uint32_t ready;
+        uint32_t ready = events_of_interest(interest);
 
-        if (interest->file == NULL)
-            continue;
-        ready = events_of(interest->file) & (interest->events | EPOLLERR | EPOLLHUP);
         if (ready != 0)
             events[count++] = (struct epoll_event){.events = ready, .data.u64 = interest->data};
     }
@@ -380,7 +377,6 @@ int sim_eventfd(unsigned initial, int flags)
 {
     struct file *file;
 
-    (void)flags;
     sim_step();
     file = file_open(FILE_EVENT, sim_process());
     file->counter = initial;
@@ -427,12 +423,31 @@ static int take_error(struct file *file)
     return error;
 }
 
-static uint64_t length_of(const struct iovec *parts, size_t count)
+/* As much of it as the parts are long and `left` says. */
+static void copy_parts(const struct msghdr *message, uint64_t left, struct stream *out,
+                       const struct stream *in)
+{
+    uint64_t at = in != NULL ? in->read : 0;
+
+    for (size_t i = 0; i < message->msg_iovlen && left > 0; i++) {
+        const struct iovec *part = &message->msg_iov[i];
+        uint64_t bytes = part->iov_len < left ? part->iov_len : left;
+
+        if (out != NULL)
+            ring_put(out, part->iov_base, bytes);
+        else
+            ring_get(in, at, part->iov_base, bytes);
+        at += bytes;
+        left -= bytes;
+    }
+}
+
+static uint64_t length_of(const struct msghdr *message)
 {
     uint64_t length = 0;
 
-    for (size_t i = 0; i < count; i++)
-        length += parts[i].iov_len;
+    for (size_t i = 0; i < message->msg_iovlen; i++)
+        length += message->msg_iov[i].iov_len;
     return length;
 }
 
@@ -441,13 +456,20 @@ static uint64_t shorten(uint64_t bytes)
     return bytes > 1 && sim_one_in(sim_world.short_one_in) ? sim_between(1, bytes) : bytes;
 }
 
-static ssize_t send_parts(int fd, const struct iovec *parts, size_t count)
+/* An error although the call could go on; 0: there is none. */
+static int some_error(void)
 {
-    struct file *file = file_of(fd);
+    return sim_one_in(sim_world.again_one_in)       ? EAGAIN
+           : sim_one_in(sim_world.interrupt_one_in) ? EINTR
+                                                    : 0;
+}
+
+static ssize_t send_some(struct file *file, const struct msghdr *message)
+{
     struct stream *out = file->out;
-    uint64_t wanted = length_of(parts, count);
+    uint64_t bytes = length_of(message);
     uint64_t room;
-    uint64_t left;
+    int error;
 
     if (file->kind != FILE_CONNECTION || file->connecting || out == NULL)
         return fail(file->error != 0 ? take_error(file) : ENOTCONN);
@@ -457,37 +479,29 @@ static ssize_t send_parts(int fd, const struct iovec *parts, size_t count)
         return fail(EPIPE);
     room = out->send_buffer - (out->written - out->arrived);
     /* A fresh connection takes a small first message whole. */
-    if (out->written > 0 && sim_one_in(sim_world.again_one_in))
-        return fail(EAGAIN);
-    if (out->written > 0 && sim_one_in(sim_world.interrupt_one_in))
-        return fail(EINTR);
-    if (room == 0)
-        return fail(EAGAIN);
+    error = out->written > 0 ? some_error() : 0;
+    if (error == 0 && room == 0)
+        error = EAGAIN;
+    if (error != 0)
+        return fail(error);
     if (sim_liar != NULL && out->written == 64 && room > 64) {
         let_lie(out);
         room = out->send_buffer - (out->written - out->arrived);
     }
-    left = wanted < room ? wanted : room;
+    bytes = bytes < room ? bytes : room;
     if (out->written > 0)
-        left = shorten(left);
-    wanted = left;
-    for (size_t i = 0; i < count && left > 0; i++) {
-        uint64_t part = parts[i].iov_len < left ? parts[i].iov_len : left;
-
-        ring_put(out, parts[i].iov_base, part);
-        left -= part;
-    }
+        bytes = shorten(bytes);
+    copy_parts(message, bytes, out, NULL);
     network_kick(out);
-    return (ssize_t)wanted;
+    return (ssize_t)bytes;
 }
 
-static ssize_t receive_parts(int fd, const struct iovec *parts, size_t count, bool peek)
+static ssize_t receive_some(struct file *file, const struct msghdr *message, bool peek)
 {
-    struct file *file = file_of(fd);
     struct stream *in = file->in;
     uint64_t available;
-    uint64_t left;
-    uint64_t got;
+    uint64_t bytes = length_of(message);
+    int error;
 
     if (file->kind != FILE_CONNECTION || file->connecting || in == NULL)
         return fail(file->error != 0 ? take_error(file) : ENOTCONN);
@@ -497,73 +511,54 @@ static ssize_t receive_parts(int fd, const struct iovec *parts, size_t count, bo
             return fail(take_error(file));
         return in->ended || file->over || file->read_shut ? 0 : fail(EAGAIN);
     }
-    if (sim_one_in(sim_world.again_one_in))
-        return fail(EAGAIN);
-    if (sim_one_in(sim_world.interrupt_one_in))
-        return fail(EINTR);
-    got = length_of(parts, count);
-    got = shorten(got < available ? got : available);
-    left = got;
-    for (size_t i = 0; i < count && left > 0; i++) {
-        uint64_t part = parts[i].iov_len < left ? parts[i].iov_len : left;
-
-        ring_get(in, in->read + (got - left), parts[i].iov_base, part);
-        left -= part;
-    }
+    error = some_error();
+    if (error != 0)
+        return fail(error);
+    bytes = shorten(bytes < available ? bytes : available);
+    copy_parts(message, bytes, NULL, in);
     if (peek)
-        return (ssize_t)got;
-    in->read += got;
+        return (ssize_t)bytes;
+    in->read += bytes;
     /* The window has opened. */
     if (!file->over && file->peer != NULL)
         network_kick(in);
-    return (ssize_t)got;
+    return (ssize_t)bytes;
 }
 
 ssize_t sim_sendmsg(int fd, const struct msghdr *message, int flags)
 {
     ssize_t sent;
 
-    (void)flags;
     sim_step();
-    sent = send_parts(fd, message->msg_iov, message->msg_iovlen);
-    sim_trace("%d: sendmsg %d: %zd", sim_process(), fd, sent);
+    sent = send_some(file_of(fd), message);
+    sim_trace("%d: send %d: %zd", sim_process(), fd, sent);
     return sent;
 }
 
 ssize_t sim_send(int fd, const void *bytes, size_t count, int flags)
 {
     struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = count};
-    ssize_t sent;
 
-    (void)flags;
-    sim_step();
-    sent = send_parts(fd, &part, 1);
-    sim_trace("%d: send %d: %zd of %zu", sim_process(), fd, sent, count);
-    return sent;
+    return sim_sendmsg(fd, &(struct msghdr){.msg_iov = &part, .msg_iovlen = 1}, flags);
 }
 
 ssize_t sim_recvmsg(int fd, struct msghdr *message, int flags)
 {
     ssize_t got;
 
-    (void)flags;
     sim_step();
     message->msg_flags = 0;
     message->msg_controllen = 0;
-    got = receive_parts(fd, message->msg_iov, message->msg_iovlen, false);
-    sim_trace("%d: recvmsg %d: %zd", sim_process(), fd, got);
+    got = receive_some(file_of(fd), message, (flags & MSG_PEEK) != 0);
+    sim_trace("%d: recv %d: %zd", sim_process(), fd, got);
     return got;
 }
 
 ssize_t sim_recv(int fd, void *bytes, size_t count, int flags)
 {
     struct iovec part = {.iov_base = bytes, .iov_len = count};
-    ssize_t got;
 
-    sim_step();
-    got = receive_parts(fd, &part, 1, (flags & MSG_PEEK) != 0);
-    sim_trace("%d: recv %d: %zd of %zu", sim_process(), fd, got, count);
-    return got;
+    return sim_recvmsg(fd, &(struct msghdr){.msg_iov = &part, .msg_iovlen = 1}, flags);
 }
 
 ssize_t sim_read(int fd, void *bytes, size_t count)
@@ -604,7 +599,6 @@ ssize_t sim_write(int fd, const void *bytes, size_t count)
 
 int sim_socket(int family, int type, int protocol)
 {
-    (void)protocol;
     sim_step();
     if (family != AF_INET || (type & 0xf) != SOCK_STREAM)
         return fail(EAFNOSUPPORT);
@@ -628,7 +622,6 @@ int sim_listen(int fd, int backlog)
 {
     struct file *file = file_of(fd);
 
-    (void)backlog;
     sim_step();
     file->backlog = calloc(MOST_BACKLOG, sizeof(struct file *));
     if (file->backlog == NULL)
@@ -660,7 +653,6 @@ int sim_accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
 {
     struct file *listener = file_of(fd);
 
-    (void)flags;
     sim_step();
     if (address != NULL && length != NULL)
         *length = 0;
@@ -705,17 +697,12 @@ int sim_getpeername(int fd, struct sockaddr *address, socklen_t *length)
 int sim_getsockopt(int fd, int level, int option, void *value, socklen_t *length)
 {
     struct file *file = file_of(fd);
-    int answer = 0;
 
     sim_step();
-    if (level == SOL_SOCKET && option == SO_ERROR)
-        answer = take_error(file);
-    else
+    if (level != SOL_SOCKET || option != SO_ERROR || *length < sizeof(int))
         return fail(ENOPROTOOPT);
-    if (*length < sizeof answer)
-        return fail(EINVAL);
-    memcpy(value, &answer, sizeof answer);
-    *length = sizeof answer;
+    *length = sizeof(int);
+    *(int *)value = take_error(file);
     return 0;
 }
 
@@ -760,6 +747,7 @@ int sim_shutdown(int fd, int how)
 /* Bytes that the peer's kernel has not acknowledged. */
 int sim_ioctl(int fd, unsigned long request, ...)
 {
+    const struct stream *out;
     va_list arguments;
     int *value;
 
@@ -771,7 +759,7 @@ int sim_ioctl(int fd, unsigned long request, ...)
     sim_step();
     if (request != SIOCOUTQ || file_of(fd)->kind != FILE_CONNECTION)
         return fail(ENOTTY);
-    *value =
-        file_of(fd)->out == NULL ? 0 : (int)(file_of(fd)->out->written - file_of(fd)->out->arrived);
+    out = file_of(fd)->out;
+    *value = out == NULL ? 0 : (int)(out->written - out->arrived);
     return 0;
 }

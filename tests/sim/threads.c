@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <ucontext.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define WITH_FIBERS 1
@@ -31,7 +32,7 @@ enum { MOST_STEPS = 30000000 }; /* of an episode: far more than any needs */
 enum { MOST_THREADS = 64, STACK_BYTES = 256 << 10, ERROR_BYTES = 1024 };
 
 struct thread {
-    void *stack_pointer;
+    ucontext_t context;
     uint8_t *stack;
     int process;
     bool used;
@@ -52,7 +53,7 @@ struct thread {
 static struct thread threads[MOST_THREADS];
 static unsigned thread_count;
 static struct thread *current;
-static void *scheduler_stack_pointer;
+static ucontext_t scheduler;
 static uint64_t runnable;
 static uint64_t of_process[SIM_PROCESSES];
 static uint64_t halted; /* threads of processes that are stopped or dead */
@@ -102,68 +103,6 @@ bool sim_one_in(uint64_t times)
 
 /* --- switching ------------------------------------------------------------------------------- */
 
-/* Saves what a called function has to keep, and goes on at the other stack. */
-void sim_switch(void **from, void *to);
-
-#if defined(__x86_64__)
-__asm__(".text\n"
-        ".globl sim_switch\n"
-        ".type sim_switch, @function\n"
-        "sim_switch:\n"
-        "    pushq %rbp\n"
-        "    pushq %rbx\n"
-        "    pushq %r12\n"
-        "    pushq %r13\n"
-        "    pushq %r14\n"
-        "    pushq %r15\n"
-        "    movq %rsp, (%rdi)\n"
-        "    movq %rsi, %rsp\n"
-        "    popq %r15\n"
-        "    popq %r14\n"
-        "    popq %r13\n"
-        "    popq %r12\n"
-        "    popq %rbx\n"
-        "    popq %rbp\n"
-        "    ret\n"
-        ".size sim_switch, . - sim_switch\n");
-enum { SAVED_WORDS = 6, RETURN_WORD = 6 };
-#elif defined(__aarch64__)
-__asm__(".text\n"
-        ".globl sim_switch\n"
-        ".type sim_switch, %function\n"
-        "sim_switch:\n"
-        "    sub sp, sp, #160\n"
-        "    stp x19, x20, [sp, #0]\n"
-        "    stp x21, x22, [sp, #16]\n"
-        "    stp x23, x24, [sp, #32]\n"
-        "    stp x25, x26, [sp, #48]\n"
-        "    stp x27, x28, [sp, #64]\n"
-        "    stp x29, x30, [sp, #80]\n"
-        "    stp d8, d9, [sp, #96]\n"
-        "    stp d10, d11, [sp, #112]\n"
-        "    stp d12, d13, [sp, #128]\n"
-        "    stp d14, d15, [sp, #144]\n"
-        "    mov x9, sp\n"
-        "    str x9, [x0]\n"
-        "    mov sp, x1\n"
-        "    ldp x19, x20, [sp, #0]\n"
-        "    ldp x21, x22, [sp, #16]\n"
-        "    ldp x23, x24, [sp, #32]\n"
-        "    ldp x25, x26, [sp, #48]\n"
-        "    ldp x27, x28, [sp, #64]\n"
-        "    ldp x29, x30, [sp, #80]\n"
-        "    ldp d8, d9, [sp, #96]\n"
-        "    ldp d10, d11, [sp, #112]\n"
-        "    ldp d12, d13, [sp, #128]\n"
-        "    ldp d14, d15, [sp, #144]\n"
-        "    add sp, sp, #160\n"
-        "    ret\n"
-        ".size sim_switch, . - sim_switch\n");
-enum { SAVED_WORDS = 20, RETURN_WORD = 11 };
-#else
-#error "the simulation has no context switch for this CPU"
-#endif
-
 /* The two copies of the library have one error text each, by thread: see redirected.h. */
 static char *error_text_of(int process)
 {
@@ -180,7 +119,7 @@ static void scheduler_to(struct thread *thread)
 
     __sanitizer_start_switch_fiber(&fake, thread->stack, STACK_BYTES);
 #endif
-    sim_switch(&scheduler_stack_pointer, thread->stack_pointer);
+    swapcontext(&scheduler, &thread->context);
 #ifdef WITH_FIBERS
     __sanitizer_finish_switch_fiber(fake, NULL, NULL);
 #endif
@@ -202,7 +141,7 @@ static void to_scheduler(void)
     __sanitizer_start_switch_fiber(self->ended ? NULL : &self->fake_stack, main_stack,
                                    main_stack_bytes);
 #endif
-    sim_switch(&self->stack_pointer, scheduler_stack_pointer);
+    swapcontext(&self->context, &scheduler);
 #ifdef WITH_FIBERS
     __sanitizer_finish_switch_fiber(self->fake_stack, NULL, NULL);
 #endif
@@ -246,7 +185,6 @@ static noreturn void begin(void)
 static struct thread *spawn(int process, const char *name, bool daemon)
 {
     struct thread *thread = NULL;
-    void **top;
 
     for (unsigned i = 0; i < MOST_THREADS && thread == NULL; i++)
         if (!threads[i].used)
@@ -267,12 +205,11 @@ static struct thread *spawn(int process, const char *name, bool daemon)
                               .daemon = daemon,
                               .until = SIM_NEVER};
     snprintf(thread->name, sizeof thread->name, "%s", name);
-    /* The stack is aligned as after a call. */
-    top = (void **)(void *)(thread->stack + STACK_BYTES - 64);
-    top -= SAVED_WORDS + 2;
-    memset(top, 0, (SAVED_WORDS + 2) * sizeof *top);
-    top[RETURN_WORD] = (void *)(uintptr_t)begin;
-    thread->stack_pointer = top;
+    getcontext(&thread->context);
+    thread->context.uc_stack = (stack_t){.ss_sp = thread->stack, .ss_size = STACK_BYTES};
+    makecontext(&thread->context, begin, 0);
+    /* ASan would forget about the whole stack at every switch; it knows the fibers. */
+    thread->context.uc_stack.ss_size = 0;
     of_process[process] |= mask_of(thread);
     runnable |= mask_of(thread);
     if (dead[process] || stopped_until[process] != 0)
@@ -401,10 +338,19 @@ static void describe_threads(char *text, size_t size)
                                      threads[i].name, dead[threads[i].process] ? " (dead)" : "");
 }
 
+/* The number of one of these threads, by chance. */
+static int one_of(uint64_t among)
+{
+    uint64_t which = sim_below((uint64_t)__builtin_popcountll(among));
+
+    while (which-- > 0)
+        among &= among - 1;
+    return __builtin_ctzll(among);
+}
+
 static struct thread *choose(void)
 {
     uint64_t among = runnable & ~halted;
-    unsigned which;
 
     while (among == 0) {
         uint64_t event = network_next();
@@ -420,10 +366,7 @@ static struct thread *choose(void)
         pass(next > now ? next : now);
         among = runnable & ~halted;
     }
-    which = (unsigned)sim_below((uint64_t)__builtin_popcountll(among));
-    while (which-- > 0)
-        among &= among - 1;
-    return &threads[__builtin_ctzll(among)];
+    return &threads[one_of(among)];
 }
 
 void sim_run(void)
@@ -458,11 +401,6 @@ void sim_kill(int process)
 bool sim_is_alive(int process)
 {
     return !dead[process];
-}
-
-bool sim_is_stopped(int process)
-{
-    return stopped_until[process] != 0;
 }
 
 /* --- the library's calls: threads ------------------------------------------------------------- */
@@ -514,9 +452,6 @@ int sim_pthread_setname_np(pthread_t thread, const char *name)
 
 int sim_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
 {
-    (void)prepare;
-    (void)parent;
-    (void)child;
     return 0;
 }
 
@@ -544,106 +479,127 @@ int sim_pthread_once(pthread_once_t *once, void (*routine)(void))
 
 /* --- the library's calls: locks --------------------------------------------------------------- */
 
-struct mutex {
+/* A mutex, which is always locked as a writer would, or a lock of readers and a writer. */
+struct lock {
     uint64_t waiters;
-    uint32_t owner; /* a thread's number + 1; 0: free */
+    uint32_t writer; /* a thread's number + 1; 0: none */
+    uint32_t readers;
 };
-_Static_assert(sizeof(struct mutex) <= sizeof(pthread_mutex_t), "it fits");
+_Static_assert(sizeof(struct lock) <= sizeof(pthread_mutex_t), "it fits");
+_Static_assert(sizeof(struct lock) <= sizeof(pthread_rwlock_t), "it fits");
 
 struct condition {
     uint64_t waiters;
 };
 _Static_assert(sizeof(struct condition) <= sizeof(pthread_cond_t), "it fits");
 
-struct rwlock {
-    uint64_t waiters;
-    uint32_t readers;
-    uint32_t writer;
-};
-_Static_assert(sizeof(struct rwlock) <= sizeof(pthread_rwlock_t), "it fits");
-
 static uint32_t self_number(void)
 {
     return current == NULL ? MOST_THREADS + 1 : (uint32_t)(current - threads) + 1;
 }
 
+static void wake_all(uint64_t *waiters)
+{
+    sim_wake(*waiters);
+    *waiters = 0;
+}
+
+static int take(void *of, bool to_write)
+{
+    struct lock *lock = of;
+
+    sim_step();
+    if (lock->writer == self_number())
+        sim_found("a thread takes a lock that it has");
+    while (lock->writer != 0 || (to_write && lock->readers > 0)) {
+        lock->waiters |= sim_self_mask();
+        sim_block(SIM_NEVER);
+    }
+    if (to_write)
+        lock->writer = self_number();
+    else
+        lock->readers++;
+    return 0;
+}
+
+static int give(void *of)
+{
+    struct lock *lock = of;
+
+    if (lock->writer == self_number())
+        lock->writer = 0;
+    else if (lock->writer == 0 && lock->readers > 0)
+        lock->readers--;
+    else
+        sim_found("a thread unlocks what it has not locked");
+    wake_all(&lock->waiters);
+    return 0;
+}
+
 int sim_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes)
 {
-    (void)attributes;
     memset(mutex, 0, sizeof *mutex);
     return 0;
 }
 
 int sim_pthread_mutex_destroy(pthread_mutex_t *mutex)
 {
-    if (((struct mutex *)mutex)->owner != 0)
+    if (((struct lock *)mutex)->writer != 0)
         sim_found("a mutex is destroyed while it is locked");
     return 0;
 }
 
-int sim_pthread_mutex_trylock(pthread_mutex_t *lock)
+int sim_pthread_mutex_trylock(pthread_mutex_t *mutex)
 {
-    struct mutex *mutex = (struct mutex *)lock;
+    struct lock *lock = (struct lock *)mutex;
 
     sim_step();
-    if (mutex->owner != 0)
+    if (lock->writer != 0)
         return EBUSY;
-    mutex->owner = self_number();
+    lock->writer = self_number();
     return 0;
 }
 
-int sim_pthread_mutex_lock(pthread_mutex_t *lock)
+int sim_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
-    struct mutex *mutex = (struct mutex *)lock;
-
-    sim_step();
-    if (mutex->owner == self_number())
-        sim_found("a thread locks a mutex that it has locked");
-    while (mutex->owner != 0) {
-        mutex->waiters |= sim_self_mask();
-        sim_block(SIM_NEVER);
-    }
-    mutex->owner = self_number();
-    return 0;
+    return take(mutex, true);
 }
 
-int sim_pthread_mutex_unlock(pthread_mutex_t *lock)
+int sim_pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
-    struct mutex *mutex = (struct mutex *)lock;
+    return give(mutex);
+}
 
-    if (mutex->owner != self_number())
-        sim_found("a thread unlocks a mutex that it has not locked");
-    mutex->owner = 0;
-    sim_wake(mutex->waiters);
-    mutex->waiters = 0;
-    return 0;
+int sim_pthread_rwlock_rdlock(pthread_rwlock_t *lock)
+{
+    return take(lock, false);
+}
+
+int sim_pthread_rwlock_wrlock(pthread_rwlock_t *lock)
+{
+    return take(lock, true);
+}
+
+int sim_pthread_rwlock_unlock(pthread_rwlock_t *lock)
+{
+    return give(lock);
 }
 
 int sim_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes)
 {
-    (void)attributes;
     memset(condition, 0, sizeof *condition);
     return 0;
 }
 
 int sim_pthread_cond_destroy(pthread_cond_t *condition)
 {
-    (void)condition;
     return 0;
-}
-
-static void signal_all(pthread_cond_t *real)
-{
-    struct condition *condition = (struct condition *)real;
-
-    sim_wake(condition->waiters);
-    condition->waiters = 0;
 }
 
 int sim_pthread_cond_broadcast(pthread_cond_t *condition)
 {
     sim_step();
-    signal_all(condition);
+    wake_all(&((struct condition *)condition)->waiters);
     return 0;
 }
 
@@ -652,15 +608,11 @@ int sim_pthread_cond_signal(pthread_cond_t *real)
 {
     struct condition *condition = (struct condition *)real;
     uint64_t among = condition->waiters;
-    unsigned which;
 
     sim_step();
     if (among == 0)
         return 0;
-    which = (unsigned)sim_below((uint64_t)__builtin_popcountll(among));
-    while (which-- > 0)
-        among &= among - 1;
-    among &= ~among + 1;
+    among = UINT64_C(1) << one_of(among);
     condition->waiters &= ~among;
     sim_wake(among);
     return 0;
@@ -694,52 +646,10 @@ int sim_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex
     return wait_until(condition, mutex, (uint64_t)until->tv_sec * SIM_S + (uint64_t)until->tv_nsec);
 }
 
-static void rwlock_wait(struct rwlock *rwlock)
-{
-    rwlock->waiters |= sim_self_mask();
-    sim_block(SIM_NEVER);
-}
-
-int sim_pthread_rwlock_rdlock(pthread_rwlock_t *real)
-{
-    struct rwlock *rwlock = (struct rwlock *)real;
-
-    sim_step();
-    while (rwlock->writer != 0)
-        rwlock_wait(rwlock);
-    rwlock->readers++;
-    return 0;
-}
-
-int sim_pthread_rwlock_wrlock(pthread_rwlock_t *real)
-{
-    struct rwlock *rwlock = (struct rwlock *)real;
-
-    sim_step();
-    while (rwlock->writer != 0 || rwlock->readers > 0)
-        rwlock_wait(rwlock);
-    rwlock->writer = self_number();
-    return 0;
-}
-
-int sim_pthread_rwlock_unlock(pthread_rwlock_t *real)
-{
-    struct rwlock *rwlock = (struct rwlock *)real;
-
-    if (rwlock->writer == self_number())
-        rwlock->writer = 0;
-    else
-        rwlock->readers--;
-    sim_wake(rwlock->waiters);
-    rwlock->waiters = 0;
-    return 0;
-}
-
 /* --- the library's calls: time ---------------------------------------------------------------- */
 
 int sim_clock_gettime(clockid_t clock, struct timespec *time)
 {
-    (void)clock;
     sim_step();
     *time = (struct timespec){.tv_sec = (time_t)(now / SIM_S), .tv_nsec = (long)(now % SIM_S)};
     return 0;
@@ -747,18 +657,6 @@ int sim_clock_gettime(clockid_t clock, struct timespec *time)
 
 int sim_nanosleep(const struct timespec *time, struct timespec *left)
 {
-    (void)left;
     sim_sleep((uint64_t)time->tv_sec * SIM_S + (uint64_t)time->tv_nsec);
-    return 0;
-}
-
-int sim_clock_nanosleep(clockid_t clock, int flags, const struct timespec *time,
-                        struct timespec *left)
-{
-    uint64_t at = (uint64_t)time->tv_sec * SIM_S + (uint64_t)time->tv_nsec;
-
-    (void)clock;
-    (void)left;
-    sim_sleep((flags & TIMER_ABSTIME) == 0 ? at : at > now ? at - now : 0);
     return 0;
 }
