@@ -4,15 +4,13 @@
  * its bytes; zeros where a fixed length runs out. A second reading, byte by byte, decides what must
  * be accepted; accepted values written again are the same bytes. A broken promise ends the program.
  */
-#include "tests/fuzz/second_reading.h"
+#include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/shown.h"
 
 #include "base/text.h"
 #include "session/agreement.h"
 #include "session/control.h"
 #include "session/greeting.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* --- the greeting --------------------------------------------------------------------------- */
 
@@ -38,11 +36,8 @@ static void check_greeting(const uint8_t *bytes, enum bootstrap_role role)
                 (memcmp(bytes, "tcpxboot", have < 8 ? have : 8) == 0));
     memset(&greeting, UNTOUCHED, sizeof greeting);
     PROMISE(bootstrap_greeting_read(bytes, role, &greeting) == expected);
-    if (expected != TCPX_SUCCESS) {
-        PROMISE(*error_text() != '\0');
-        PROMISE(all_are(&greeting, UNTOUCHED, sizeof greeting));
+    if (!is_taken(expected == TCPX_SUCCESS, &greeting, sizeof greeting))
         return;
-    }
     PROMISE(greeting.role == role && greeting.secret == (bytes[11] == 1));
     PROMISE(memcmp(greeting.nonce, bytes + 16, sizeof greeting.nonce) == 0);
     bootstrap_greeting_write(&greeting, again);
@@ -117,11 +112,8 @@ static void check_agreement(const uint8_t *bytes, size_t size)
 
     memset(&agreement, UNTOUCHED, sizeof agreement);
     PROMISE(agreement_decode(bytes, size, &agreement) == expected);
-    if (expected != TCPX_SUCCESS) {
-        PROMISE(*error_text() != '\0');
-        PROMISE(all_are(&agreement, UNTOUCHED, sizeof agreement));
+    if (!is_taken(expected == TCPX_SUCCESS, &agreement, sizeof agreement))
         return;
-    }
     PROMISE(agreement.channels == number(bytes, 4, 4));
     PROMISE(agreement.table_version == number(bytes, 8, 4));
     PROMISE(agreement.unpack == number(bytes, 12, 4));

@@ -4,14 +4,10 @@
  * ends. The peer keeps its own books of docs/protocol.md: what a broken rule must lead to, where
  * each byte of a receive comes from, and what a sender may say.
  */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "tests/fuzz/promise.h"
+#include "tests/fuzz/fuzz.h"
 #include "tests/support/comm_inside.h"
 
 enum {
@@ -134,8 +130,6 @@ static uint8_t in_bytes[MOST_SOCKETS][INBOX];
 static struct slice expected[MOST_SOCKETS][MOST_SLICES];
 
 static uint8_t *slots;
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static uint8_t next(void)
 {

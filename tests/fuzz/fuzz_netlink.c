@@ -5,7 +5,7 @@
  * rest is the answer, which may be anything but must end in a result or in words. A broken promise
  * ends the program.
  */
-#include "tests/fuzz/promise.h"
+#include "tests/fuzz/fuzz.h"
 
 #include "net/nic/netlink.h"
 #include "net/nic/nic.h"
@@ -14,23 +14,9 @@
 #include <linux/genetlink.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
-enum { UNTOUCHED = 0x5a, SEQUENCE = 2 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static uint64_t number(const uint8_t *bytes, size_t size)
-{
-    uint64_t value = 0;
-
-    while (size-- > 0)
-        value = value << 8 | bytes[size];
-    return value;
-}
+enum { SEQUENCE = 2 };
 
 static size_t align(size_t length)
 {
@@ -49,7 +35,7 @@ static void check_number(struct netlink_span attributes, const struct netlink_at
         return; /* not the first of its type */
     if (value.length == 1 || value.length == 2 || value.length == 4 || value.length == 8) {
         PROMISE(netlink_find_number(attributes, attribute->type, &found));
-        PROMISE(found == number(value.bytes, value.length));
+        PROMISE(found == number(value.bytes, 0, value.length));
     } else {
         PROMISE(!netlink_find_number(attributes, attribute->type, &found) && found == UNTOUCHED);
     }
@@ -65,9 +51,9 @@ static void check_attributes(struct netlink_span attributes, int depth)
         size_t length;
 
         PROMISE(attributes.length - offset >= 4);
-        length = (size_t)number(attributes.bytes + offset, 2);
+        length = (size_t)number(attributes.bytes, offset, 2);
         PROMISE(length >= 4 && length <= attributes.length - offset);
-        PROMISE(attribute.type == (number(attributes.bytes + offset + 2, 2) & 0x3fff));
+        PROMISE(attribute.type == (number(attributes.bytes, offset + 2, 2) & 0x3fff));
         PROMISE(attribute.value.bytes == attributes.bytes + offset + 4);
         PROMISE(attribute.value.length == length - 4);
         check_number(attributes, &attribute);
@@ -78,7 +64,7 @@ static void check_attributes(struct netlink_span attributes, int depth)
             offset = attributes.length;
     }
     if (attributes.length - offset >= 4) {
-        uint64_t length = number(attributes.bytes + offset, 2);
+        uint64_t length = number(attributes.bytes, offset, 2);
 
         PROMISE(length < 4 || length > attributes.length - offset);
     }
@@ -110,7 +96,7 @@ static int listen_to(void *owner, struct netlink_span attributes)
 
 static int judge_code(const uint8_t *bytes)
 {
-    int32_t code = (int32_t)number(bytes, 4);
+    int32_t code = (int32_t)number(bytes, 0, 4);
 
     return code == 0 ? 0 : code < 0 && code >= -4095 ? -code : EPROTO;
 }
@@ -118,21 +104,21 @@ static int judge_code(const uint8_t *bytes)
 /* One message; true: it is the last. */
 static bool judge_message(const uint8_t *bytes, size_t length, size_t head, struct outcome *outcome)
 {
-    uint64_t type = number(bytes + 4, 2);
+    uint64_t type = number(bytes, 4, 2);
     size_t body = length - 16;
 
-    if (number(bytes + 8, 4) != SEQUENCE || type == 1)
+    if (number(bytes, 8, 4) != SEQUENCE || type == 1)
         return false;
     outcome->error = EPROTO;
     if (type == 2) {
         if (body >= 20)
             outcome->error = judge_code(bytes + 16);
-        outcome->has_words = body > 20 && (number(bytes + 6, 2) & 0x200) != 0;
+        outcome->has_words = body > 20 && (number(bytes, 6, 2) & 0x200) != 0;
         return true;
     }
     if (type == 3) {
         outcome->error = body >= 4 ? judge_code(bytes + 16) : 0;
-        outcome->has_words = body > 4 && (number(bytes + 6, 2) & 0x200) != 0;
+        outcome->has_words = body > 4 && (number(bytes, 6, 2) & 0x200) != 0;
         return true;
     }
     if (type < 16 || body < head)
@@ -148,7 +134,7 @@ static void judge(const uint8_t *bytes, size_t size, size_t head, struct outcome
     size_t offset = 0;
 
     while (!outcome->ended && size - offset >= 16) {
-        uint64_t length = number(bytes + offset, 4);
+        uint64_t length = number(bytes, offset, 4);
 
         if (length < 16 || length > size - offset) {
             outcome->ended = true;
@@ -190,33 +176,30 @@ static size_t answer_length;
 static bool asks_for_family;
 
 /* "netdev" and "ethtool" as one: family 30 with every command that is asked for. */
-static size_t write_family(uint8_t *bytes)
+static size_t write_family(void *bytes)
 {
-    static const uint8_t commands[] = {5, 10, 13, 15};
-    struct nlmsghdr head = {.nlmsg_type = GENL_ID_CTRL, .nlmsg_seq = 1};
-    const struct nlmsghdr done = {.nlmsg_len = 20, .nlmsg_type = NLMSG_DONE, .nlmsg_seq = 1};
-    const struct nlattr list = {.nla_len = 4 + 4 * 12, .nla_type = CTRL_ATTR_OPS};
-    const uint8_t id[] = {6, 0, CTRL_ATTR_FAMILY_ID, 0, 30, 0, 0, 0};
-    size_t used = NLMSG_HDRLEN;
-
-    memset(bytes + used, 0, 4);
-    used += 4;
-    memcpy(bytes + used, id, sizeof id);
-    used += sizeof id;
-    memcpy(bytes + used, &list, sizeof list);
-    used += sizeof list;
-    for (size_t i = 0; i < sizeof commands; i++) {
-        const uint8_t entry[] = {
-            12, 0, (uint8_t)(i + 1), 0, 8, 0, CTRL_ATTR_OP_ID, 0, commands[i], 0, 0, 0};
-
-        memcpy(bytes + used, entry, sizeof entry);
-        used += sizeof entry;
+#define COMMAND(index, id)                                                                         \
+    {                                                                                              \
+        12, index, 8, CTRL_ATTR_OP_ID, id                                                          \
     }
-    head.nlmsg_len = (uint32_t)used;
-    memcpy(bytes, &head, sizeof head);
-    memcpy(bytes + used, &done, sizeof done);
-    memset(bytes + used + sizeof done, 0, 4);
-    return used + sizeof done + 4;
+    static const struct {
+        struct nlmsghdr head;
+        struct genlmsghdr generic;
+        uint16_t id[4];
+        struct nlattr list;
+        uint16_t commands[4][6]; /* the number of a command has 4 bytes */
+        struct nlmsghdr done;
+        int32_t error;
+    } family = {
+        .head = {.nlmsg_len = 80, .nlmsg_type = GENL_ID_CTRL, .nlmsg_seq = 1},
+        .id = {6, CTRL_ATTR_FAMILY_ID, 30},
+        .list = {.nla_len = 52, .nla_type = CTRL_ATTR_OPS},
+        .commands = {COMMAND(1, 5), COMMAND(2, 10), COMMAND(3, 13), COMMAND(4, 15)},
+        .done = {.nlmsg_len = 20, .nlmsg_type = NLMSG_DONE, .nlmsg_seq = 1},
+    };
+
+    memcpy(bytes, &family, sizeof family);
+    return sizeof family;
 }
 
 /* Instead of the library's. */
@@ -226,8 +209,8 @@ ssize_t send(int fd, const void *buf, size_t n, int flags)
 
     (void)fd;
     (void)flags;
-    PROMISE(n >= 16 && number(message, 4) == n);
-    asks_for_family = number(message + 4, 2) == GENL_ID_CTRL;
+    PROMISE(n >= 16 && number(message, 0, 4) == n);
+    asks_for_family = number(message, 4, 2) == GENL_ID_CTRL;
     return (ssize_t)n;
 }
 
@@ -255,16 +238,10 @@ ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *addr, 
     return (ssize_t)length;
 }
 
-/* Outputs are written on success only, and a failure has its words. */
 static bool check_result(int result, const void *output, size_t size)
 {
     PROMISE(result == TCPX_SUCCESS || result == TCPX_SYSTEM_ERROR);
-    if (result == TCPX_SUCCESS)
-        return true;
-    PROMISE(*error_text() != '\0');
-    for (size_t i = 0; i < size; i++)
-        PROMISE(((const uint8_t *)output)[i] == UNTOUCHED);
-    return false;
+    return is_taken(result == TCPX_SUCCESS, output, size);
 }
 
 static void ask_rings(void)
@@ -346,10 +323,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0)
         return 0;
     kind = data[0] % 8;
-    /* A block of exactly its size, so that ASan sees a read beyond the end. */
-    bytes = malloc(size > 1 ? size - 1 : 1);
-    PROMISE(bytes != NULL);
-    memcpy(bytes, data + 1, size - 1);
+    bytes = exact(data + 1, size - 1, size - 1);
     error_keep("%s", "");
     answer = bytes;
     answer_length = size - 1;

@@ -3,13 +3,9 @@
  * which message follows, and its bytes. What is accepted and written again is accepted again, and
  * the same; and it is within its bounds. A broken promise ends the program.
  */
-#include "tests/fuzz/promise.h"
+#include "tests/fuzz/fuzz.h"
 
 #include "tools/perf_talk.c" /* NOLINT(bugprone-suspicious-include) */
-
-#include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void promise_name(const char name[64])
 {
@@ -72,14 +68,12 @@ static void try_row(const uint8_t *bytes, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const tries[])(const uint8_t *, size_t) = {try_plan, try_meet, try_row};
-    uint8_t *exact; /* so that ASan sees a read beyond the end */
+    uint8_t *bytes;
 
     if (size == 0)
         return 0;
-    exact = malloc(size > 1 ? size - 1 : 1);
-    PROMISE(exact != NULL);
-    memcpy(exact, data + 1, size - 1);
-    tries[data[0] % 3](exact, size - 1);
-    free(exact);
+    bytes = exact(data + 1, size - 1, size - 1);
+    tries[data[0] % 3](bytes, size - 1);
+    free(bytes);
     return 0;
 }

@@ -4,11 +4,8 @@
  * both the chain and the meaning of messages are reached. Whatever comes in, the promises of
  * control_messages.h must hold; a broken one ends the program.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "tests/fuzz/promise.h"
+#include "tests/fuzz/fuzz.h"
 
 #include "net/devmem/control_messages.h"
 
@@ -41,22 +38,20 @@ struct record {
 
 struct input {
     struct settings settings;
-    unsigned char *control; /* exactly as large as its content, so that ASan sees its end */
+    unsigned char control[1 + MAX_CONTROL]; /* from 1 on, and so unaligned */
     size_t control_size;
     uint64_t described;
 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static void put(struct input *input, int level, int type, const void *payload, size_t size)
 {
     struct cmsghdr header = {.cmsg_len = CMSG_LEN(size), .cmsg_level = level, .cmsg_type = type};
+    unsigned char *at = input->control + 1 + input->control_size;
 
     if (input->control_size + CMSG_SPACE(size) > MAX_CONTROL)
         return;
-    memset(input->control + input->control_size, 0, CMSG_SPACE(size));
-    memcpy(input->control + input->control_size, &header, sizeof header);
-    memcpy(input->control + input->control_size + CMSG_LEN(0), payload, size);
+    memcpy(at, &header, sizeof header);
+    memcpy(at + CMSG_LEN(0), payload, size);
     input->control_size += CMSG_SPACE(size);
 }
 
@@ -96,32 +91,22 @@ static void put_record(struct input *input, const struct record *record)
         input->described += record->size;
 }
 
-static void shrink_control(struct input *input)
-{
-    unsigned char *exact = malloc(input->control_size + 1);
-
-    PROMISE(exact != NULL);
-    memcpy(exact + 1, input->control, input->control_size); /* also unaligned */
-    free(input->control);
-    input->control = exact;
-}
-
 static void read_input(struct input *input, const uint8_t *data, size_t size)
 {
     struct record record;
 
-    input->control = malloc(MAX_CONTROL);
-    PROMISE(input->control != NULL);
+    memcpy(&input->settings, data, sizeof input->settings);
+    data += sizeof input->settings;
+    size -= sizeof input->settings;
     if (input->settings.raw & 1) {
         input->control_size = size < MAX_CONTROL ? size : MAX_CONTROL;
-        memcpy(input->control, data, input->control_size);
-    } else {
-        for (; size >= sizeof record; data += sizeof record, size -= sizeof record) {
-            memcpy(&record, data, sizeof record);
-            put_record(input, &record);
-        }
+        memcpy(input->control + 1, data, input->control_size);
+        return;
     }
-    shrink_control(input);
+    for (; size >= sizeof record; data += sizeof record, size -= sizeof record) {
+        memcpy(&record, data, sizeof record);
+        put_record(input, &record);
+    }
 }
 
 /* What a call says, found by stepping through its buffer in the simplest way. */
@@ -310,13 +295,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct msghdr message = {0};
     struct devmem_call call;
     const struct settings *settings = &input.settings;
+    uint8_t *control;
 
     if (size < sizeof input.settings)
         return 0;
-    memcpy(&input.settings, data, sizeof input.settings);
-    read_input(&input, data + sizeof input.settings, size - sizeof input.settings);
-
-    message.msg_control = input.control + 1;
+    read_input(&input, data, size);
+    control = exact(input.control, 1 + input.control_size, 1 + input.control_size);
+    message.msg_control = control + 1;
     message.msg_controllen = input.control_size;
     message.msg_flags = settings->flags & 1 ? MSG_CTRUNC : 0;
     call = (struct devmem_call){
@@ -331,6 +316,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .host_size = settings->host_size,
     };
     check_call(settings, &call);
-    free(input.control);
+    free(control);
     return 0;
 }

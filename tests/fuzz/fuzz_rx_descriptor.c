@@ -3,11 +3,8 @@
  * as they are or chained so that they tile a message. The promises of descriptors.h are checked,
  * and a broken one ends the program.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "tests/fuzz/promise.h"
+#include "tests/fuzz/fuzz.h"
 
 #include "net/devmem/descriptors.h"
 
@@ -33,8 +30,6 @@ struct record {
 } __attribute__((packed));
 
 static struct scatter_fragment fragments[MAX_FRAGMENTS];
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Without scatter_list_add(), which would keep empty fragments out. */
 static uint64_t read_list(const struct settings *settings, const uint8_t *data, size_t size,

@@ -3,13 +3,10 @@
  * with gaps between their destinations; the result is compared with memcpy(), and every byte that
  * no fragment covers must be as it was.
  */
+#include "tests/fuzz/fuzz.h"
+
 #include "base/clock.h"
 #include "unpack/unpack.h"
-
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { POOL = 1 << 16, TARGET = 1 << 17, FRAGMENTS = 512, LISTS = 40, POISON = 0xc3 };
 
@@ -30,40 +27,32 @@ static struct gpu_pinned descriptors;
 static struct gpu_pinned arrived;
 static uint8_t expected[TARGET];
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(int result)
-{
-    if (result == TCPX_SUCCESS)
-        return;
-    fprintf(stderr, "%s\n", tcpx_last_error());
-    abort();
-}
+#define MUST(call) PROMISE((call) == TCPX_SUCCESS)
 
 static void drain(struct gpu_stream *stream)
 {
     struct gpu_event *event;
 
-    must(gpu_event_create(gpu, &event));
-    must(gpu_event_record(event, stream));
-    must(gpu_event_wait(event, deadline_after_ms(60000)));
+    MUST(gpu_event_create(gpu, &event));
+    MUST(gpu_event_record(event, stream));
+    MUST(gpu_event_wait(event, deadline_after_ms(60000)));
     gpu_event_destroy(event);
 }
 
 static void set_up(void)
 {
     setenv("UCCL_TCPX_GPU", "host", 1);
-    must(gpu_open(0, &gpu));
-    must(gpu_memory_alloc(gpu, POOL, 4096, &pool));
-    must(gpu_pinned_alloc(gpu, POOL, &pinned_pool));
-    must(gpu_memory_alloc(gpu, TARGET, 4096, &target));
-    must(gpu_pinned_alloc(gpu, FRAGMENTS * sizeof(struct unpack_descriptor), &descriptors));
-    must(gpu_pinned_alloc(gpu, TARGET, &arrived));
+    MUST(gpu_open(0, &gpu));
+    MUST(gpu_memory_alloc(gpu, POOL, 4096, &pool));
+    MUST(gpu_pinned_alloc(gpu, POOL, &pinned_pool));
+    MUST(gpu_memory_alloc(gpu, TARGET, 4096, &target));
+    MUST(gpu_pinned_alloc(gpu, FRAGMENTS * sizeof(struct unpack_descriptor), &descriptors));
+    MUST(gpu_pinned_alloc(gpu, TARGET, &arrived));
     for (int impl = UNPACK_AUTO; impl <= UNPACK_KERNEL; impl++)
-        must(unpack_create_as(gpu, impl, &engines[impl]));
+        MUST(unpack_create_as(gpu, impl, &engines[impl]));
     for (uint32_t i = 0; i < POOL; i++)
         ((uint8_t *)pinned_pool.host)[i] = (uint8_t)(i * 167 + i / 256);
-    must(gpu_copy_to_device(unpack_stream(engines[0]), pool.address, pinned_pool.host, POOL));
+    MUST(gpu_copy_to_device(unpack_stream(engines[0]), pool.address, pinned_pool.host, POOL));
     drain(unpack_stream(engines[0]));
 }
 
@@ -126,15 +115,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(expected, POISON, sizeof expected);
     engine = engines[data[0] & 3];
     list_count = read_lists(data + 1, size - 1, data[0] & 4, lists);
-    must(gpu_set(unpack_stream(engine), target.address, POISON, TARGET));
-    must(unpack_submit(engine, lists, list_count, data[0] & 8, &ticket));
-    must(unpack_wait(engine, ticket, deadline_after_ms(60000)));
-    must(gpu_copy_to_host(unpack_stream(engine), arrived.host, target.address, TARGET));
+    MUST(gpu_set(unpack_stream(engine), target.address, POISON, TARGET));
+    MUST(unpack_submit(engine, lists, list_count, data[0] & 8, &ticket));
+    MUST(unpack_wait(engine, ticket, deadline_after_ms(60000)));
+    MUST(gpu_copy_to_host(unpack_stream(engine), arrived.host, target.address, TARGET));
     drain(unpack_stream(engine));
-    if (memcmp(arrived.host, expected, TARGET) != 0) {
-        fprintf(stderr, "%s put other bytes there than memcpy()\n",
-                unpack_impl_name((enum unpack_impl)(data[0] & 3)));
-        abort();
-    }
+    PROMISE(memcmp(arrived.host, expected, TARGET) == 0);
     return 0;
 }
