@@ -126,33 +126,24 @@ static void check_agreement(const uint8_t *bytes, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint8_t *bytes;
     size_t wanted;
+    uint8_t *bytes;
+    unsigned kind;
 
     if (size == 0)
         return 0;
-    wanted = data[0] % 5 < 2    ? (size_t)BOOTSTRAP_GREETING_BYTES
-             : data[0] % 5 == 2 ? (size_t)CONTROL_HEADER_BYTES
-                                : size - 1;
+    kind = data[0] % 5;
+    wanted = kind < 2 ? BOOTSTRAP_GREETING_BYTES : kind == 2 ? CONTROL_HEADER_BYTES : size - 1;
     bytes = exact(data + 1, size - 1, wanted);
     error_keep("%s", "");
-    switch (data[0] % 5) {
-    case 0:
-        check_greeting(bytes, BOOTSTRAP_CONNECTS);
-        break;
-    case 1:
-        check_greeting(bytes, BOOTSTRAP_LISTENS);
-        break;
-    case 2:
+    if (kind < 2)
+        check_greeting(bytes, kind == 0 ? BOOTSTRAP_CONNECTS : BOOTSTRAP_LISTENS);
+    else if (kind == 2)
         check_header(bytes);
-        break;
-    case 3:
+    else if (kind == 3)
         check_printable(bytes, wanted);
-        break;
-    default:
+    else
         check_agreement(bytes, wanted);
-        break;
-    }
     free(bytes);
     return 0;
 }

@@ -238,85 +238,52 @@ ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *addr, 
     return (ssize_t)length;
 }
 
-static bool check_result(int result, const void *output, size_t size)
+/* Outputs are written on success only, and a failure has its words. */
+static void ask(unsigned question)
 {
-    PROMISE(result == TCPX_SUCCESS || result == TCPX_SYSTEM_ERROR);
-    return is_taken(result == TCPX_SUCCESS, output, size);
-}
-
-static void ask_rings(void)
-{
-    struct nic_rings rings;
-    int error = 0;
-
-    memset(&rings, UNTOUCHED, sizeof rings);
-    if (check_result(nic_get_rings("lo", &rings, &error), &rings, sizeof rings))
-        PROMISE(rings.split <= NIC_SPLIT_ON && error == 0);
-    else
-        PROMISE(error != 0);
-}
-
-static void ask_binding(bool receive)
-{
-    const unsigned queues[] = {1, 2};
-    struct nic_binding binding;
+    enum { RINGS, TO_RECEIVE, TO_SEND, QUEUES, PAGES };
+    static const unsigned queues[] = {1, 2};
+    const struct sockaddr_storage place = {.ss_family = AF_INET};
+    union {
+        struct nic_rings rings;
+        struct nic_binding binding;
+        bool bound[NIC_MOST_QUEUES];
+        uint64_t pages;
+        unsigned ifindex;
+    } told;
     int error = 0;
     int result;
 
-    memset(&binding, UNTOUCHED, sizeof binding);
-    result = receive ? nic_bind_receive(1, queues, 2, 0, &binding, &error)
-                     : nic_bind_send(1, 0, &binding, &error);
-    if (check_result(result, &binding, sizeof binding)) {
-        PROMISE(binding.socket >= 0 && binding.id != 0 && error == 0);
-        nic_unbind(&binding);
-        PROMISE(binding.socket == -1);
-    } else {
-        PROMISE(error != 0);
+    memset(&told, UNTOUCHED, sizeof told);
+    if (question == RINGS)
+        result = nic_get_rings("lo", &told.rings, &error);
+    else if (question == TO_RECEIVE)
+        result = nic_bind_receive(1, queues, 2, 0, &told.binding, &error);
+    else if (question == TO_SEND)
+        result = nic_bind_send(1, 0, &told.binding, &error);
+    else if (question == QUEUES)
+        result = nic_find_bound_queues(1, told.bound);
+    else if (question == PAGES)
+        result = nic_count_pages_out(1, 1, &told.pages);
+    else
+        result = nic_of_route(&place, &place, &told.ifindex);
+    PROMISE(result == TCPX_SUCCESS || result == TCPX_SYSTEM_ERROR);
+    PROMISE(question > TO_SEND || (result == TCPX_SUCCESS) == (error == 0));
+    if (!is_taken(result == TCPX_SUCCESS, &told, sizeof told))
+        return;
+    PROMISE(question != RINGS || told.rings.split <= NIC_SPLIT_ON);
+    PROMISE(question <= PAGES || told.ifindex != 0);
+    for (int i = 0; i < NIC_MOST_QUEUES && question == QUEUES; i++)
+        PROMISE(*(uint8_t *)&told.bound[i] <= 1);
+    if (question == TO_RECEIVE || question == TO_SEND) {
+        PROMISE(told.binding.socket >= 0 && told.binding.id != 0);
+        nic_unbind(&told.binding);
+        PROMISE(told.binding.socket == -1);
     }
-}
-
-static void ask_queues(void)
-{
-    bool bound[NIC_MOST_QUEUES];
-
-    memset(bound, UNTOUCHED, sizeof bound);
-    if (check_result(nic_find_bound_queues(1, bound), bound, sizeof bound))
-        for (int i = 0; i < NIC_MOST_QUEUES; i++)
-            PROMISE(*(uint8_t *)&bound[i] <= 1);
-}
-
-static void ask_pages(void)
-{
-    uint64_t pages;
-
-    memset(&pages, UNTOUCHED, sizeof pages);
-    check_result(nic_count_pages_out(1, 1, &pages), &pages, sizeof pages);
-}
-
-static void ask_route(void)
-{
-    const struct sockaddr_storage place = {.ss_family = AF_INET};
-    unsigned ifindex;
-
-    memset(&ifindex, UNTOUCHED, sizeof ifindex);
-    if (check_result(nic_of_route(&place, &place, &ifindex), &ifindex, sizeof ifindex))
-        PROMISE(ifindex != 0);
-}
-
-static void ask_to_receive(void)
-{
-    ask_binding(true);
-}
-
-static void ask_to_send(void)
-{
-    ask_binding(false);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const questions[])(void) = {ask_rings,  ask_to_receive, ask_to_send,
-                                              ask_queues, ask_pages,      ask_route};
     uint8_t *bytes;
     unsigned kind;
 
@@ -330,7 +297,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (kind < 2)
         check_datagram(bytes, size - 1, kind == 0 ? GENL_HDRLEN : sizeof(struct rtmsg));
     else
-        questions[kind - 2]();
+        ask(kind - 2);
     free(bytes);
     return 0;
 }

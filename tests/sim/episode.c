@@ -69,7 +69,7 @@ static void run_child(const struct sim_scenario *scenario, uint64_t seed)
 {
     alarm(MOST_SECONDS);
     sim_seed(seed);
-    scenario->body();
+    scenario->body(scenario);
     leave_report();
     fflush(NULL);
     _exit(0);

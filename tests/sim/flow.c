@@ -7,6 +7,8 @@
 enum { POISON = 0xa5 };
 
 struct flow_faults flow_faults;
+static struct flow *planned[MOST_FLOWS];
+static unsigned planned_count;
 
 const struct sim_library *flow_library(const struct flow_end *end)
 {
@@ -15,7 +17,7 @@ const struct sim_library *flow_library(const struct flow_end *end)
 
 bool flow_went_wrong(void)
 {
-    return flow_faults.begin_at <= sim_now() || flow_faults.peer_lies;
+    return flow_faults.begin_at <= sim_now() || sim_liar != NULL;
 }
 
 static const char *verb_of(const struct flow_end *end)
@@ -202,7 +204,7 @@ static void check_failure(struct flow_end *end, unsigned index, int result)
         return;
     }
     end->failed = true;
-    if (result != TCPX_REMOTE_ERROR && result != TCPX_SYSTEM_ERROR && !flow_faults.peer_lies)
+    if (result != TCPX_REMOTE_ERROR && result != TCPX_SYSTEM_ERROR && sim_liar == NULL)
         sim_found(WHO " fails with result %d: %s", WHO_OF(end, index), result, text);
     if (flow_went_wrong())
         return;
@@ -281,12 +283,6 @@ static void check_end(const struct flow_end *end)
         if (end->closed && !is_poison(flow_data(operation), operation->bytes))
             sim_found(WHO ": written to after it had ended", WHO_OF(end, i));
     }
-}
-
-void flow_check_memory(const struct flow *flow)
-{
-    check_end(&flow->sender);
-    check_end(&flow->receiver);
 }
 
 /* --- programs --------------------------------------------------------------------------------- */
@@ -502,6 +498,7 @@ void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const voi
     bool mixed = flow_places > 16;
     bool in_pieces = sim_one_in(2);
 
+    planned[planned_count++] = flow;
     sender->flow = receiver->flow = flow;
     sender->sends = true;
     flow->in_gpu = sim_one_in(3);
@@ -615,5 +612,16 @@ void flow_some_fault(void *ignored)
         while (!sim_reset_one() && sim_now() < faults->begin_at + SIM_S)
             sim_sleep(SIM_MS);
         break;
+    }
+}
+
+void flow_run_world(const struct sim_scenario *scenario)
+{
+    if (scenario->fault != NULL)
+        sim_spawn((int)sim_below(2), "faults", scenario->fault, NULL);
+    sim_run();
+    for (unsigned i = 0; i < planned_count; i++) {
+        check_end(&planned[i]->sender);
+        check_end(&planned[i]->receiver);
     }
 }

@@ -10,7 +10,7 @@
 #include "redirected.h"
 #include "sim.h"
 
-enum { FLOW_OPERATIONS = 96, FLOW_GUARD = 64 };
+enum { FLOW_OPERATIONS = 96, FLOW_GUARD = 64, MOST_FLOWS = 3 };
 
 enum flow_state {
     FLOW_NOT_BEGUN,
@@ -84,7 +84,6 @@ struct flow_faults {
     uint64_t begin_at; /* SIM_NEVER: nothing goes wrong */
     uint64_t end_at;
     bool cut_for_ever;
-    bool peer_lies;
 };
 extern struct flow_faults flow_faults;
 
@@ -120,7 +119,8 @@ void flow_be_late(struct flow_end *end);
 /* The ends have not met. That must have a reason. */
 void flow_never_met(struct flow_end *end, const char *what);
 
-/* After the run. */
-void flow_check_memory(const struct flow *flow);
+/* Runs all programs and the scenario's fault to their ends, and looks at the memory of each flow.
+ */
+void flow_run_world(const struct sim_scenario *scenario);
 
 #endif

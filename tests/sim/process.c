@@ -34,30 +34,26 @@ const struct sim_library sim_libraries[2] = {
 /* --- the environment -------------------------------------------------------------------------- */
 
 enum { MOST_VARIABLES = 32 };
-struct variable {
-    char name[48];
-    char value[80];
-};
-static struct variable variables[SIM_PROCESSES][MOST_VARIABLES];
+static char variables[SIM_PROCESSES][MOST_VARIABLES][128]; /* NAME=VALUE */
 static unsigned variable_counts[SIM_PROCESSES];
 
 void sim_setenv(int process, const char *name, const char *value)
 {
-    struct variable *variable = &variables[process][variable_counts[process]++];
-
-    if (variable_counts[process] > MOST_VARIABLES)
+    if (variable_counts[process] == MOST_VARIABLES)
         sim_found("the simulation has more than %d variables", MOST_VARIABLES);
-    snprintf(variable->name, sizeof variable->name, "%s", name);
-    snprintf(variable->value, sizeof variable->value, "%s", value);
+    snprintf(variables[process][variable_counts[process]++], sizeof variables[0][0], "%s=%s", name,
+             value);
 }
 
 char *sim_getenv(const char *name)
 {
     int process = sim_process();
+    size_t length = strlen(name);
 
     for (unsigned i = 0; i < variable_counts[process]; i++)
-        if (strcmp(variables[process][i].name, name) == 0)
-            return variables[process][i].value;
+        if (strncmp(variables[process][i], name, length) == 0 &&
+            variables[process][i][length] == '=')
+            return variables[process][i] + length + 1;
     return NULL;
 }
 

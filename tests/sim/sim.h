@@ -118,7 +118,8 @@ noreturn void sim_found(const char *format, ...) __attribute__((format(printf, 1
 /* One kind of run; the body builds a world by chance and calls sim_run(). */
 struct sim_scenario {
     const char *name;
-    void (*body)(void);
+    void (*body)(const struct sim_scenario *scenario);
+    void (*fault)(void *); /* body of a thread; NULL: programs may be slow, late, or close early */
 };
 
 /* main() of a simulation: TAP, one line per scenario. See episode.c for the environment. */

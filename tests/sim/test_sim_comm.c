@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_COMMS = 3, MOST_ACTIVE = 24 /* fewer than a comm has */ };
+enum { MOST_ACTIVE = 24 /* fewer than a comm has */ };
 
 struct comm_case {
     struct flow flow;
@@ -19,8 +19,7 @@ struct comm_case {
     bool is_listening;
 };
 
-static struct comm_case cases[MOST_COMMS];
-static unsigned case_count;
+static struct comm_case cases[MOST_FLOWS];
 
 static struct comm_case *case_of(const struct flow_end *end)
 {
@@ -98,59 +97,42 @@ static void run_and_close(struct flow_end *end)
     flow_closed(end);
 }
 
-static void receiver_program(void *argument)
+/* The receiver listens; both try to meet, and then run. */
+static void program(void *argument)
 {
     struct flow_end *end = argument;
+    const struct sim_library *library = flow_library(end);
     struct comm_case *of = case_of(end);
     struct net_device device = simulated_device();
-    struct net_listener *listener;
+    struct net_listener *listener = NULL;
     struct net_link link;
-    bool accepted = false;
+    bool met = false;
     uint64_t until;
-    int result = flow_library(end)->net_listen(&device, &of->options, of->handle, &listener);
-
-    if (result != TCPX_SUCCESS)
-        sim_found("%s cannot listen: %s", end->flow->name, flow_library(end)->error_text());
-    of->is_listening = true;
-    until = sim_now() + 20 * SIM_S;
-    while (result == TCPX_SUCCESS && !accepted && sim_now() < until) {
-        result = flow_library(end)->net_accept(listener, &link, &accepted);
-        if (!accepted)
-            sim_sleep(sim_below(SIM_MS));
-    }
-    if (accepted)
-        create(end, &link);
-    flow_library(end)->net_listener_close(listener);
-    if (accepted)
-        run_and_close(end);
-    else
-        flow_never_met(end, "not accepted");
-}
-
-static void sender_program(void *argument)
-{
-    struct flow_end *end = argument;
-    struct comm_case *of = case_of(end);
-    struct net_device device = simulated_device();
-    struct net_link link;
-    bool connected = false;
-    uint64_t until = sim_now() + 20 * SIM_S;
     int result = TCPX_SUCCESS;
 
+    if (!end->sends) {
+        result = library->net_listen(&device, &of->options, of->handle, &listener);
+        if (result != TCPX_SUCCESS)
+            sim_found("%s cannot listen: %s", end->flow->name, library->error_text());
+        of->is_listening = true;
+    }
+    until = sim_now() + 20 * SIM_S;
     while (!of->is_listening && sim_now() < until)
         sim_sleep(SIM_MS);
-    while (of->is_listening && result == TCPX_SUCCESS && !connected && sim_now() < until) {
-        result =
-            flow_library(end)->net_connect(&device, &of->options, of->handle, &link, &connected);
-        if (!connected && result == TCPX_SUCCESS)
+    while (of->is_listening && result == TCPX_SUCCESS && !met && sim_now() < until) {
+        result = end->sends ? library->net_connect(&device, &of->options, of->handle, &link, &met)
+                            : library->net_accept(listener, &link, &met);
+        if (!met && result == TCPX_SUCCESS)
             sim_sleep(sim_below(SIM_MS));
     }
-    if (connected) {
+    if (met)
         create(end, &link);
+    if (listener != NULL)
+        library->net_listener_close(listener);
+    if (met)
         run_and_close(end);
-    } else {
-        flow_never_met(end, "not connected");
-    }
+    else
+        flow_never_met(end, end->sends ? "not connected" : "not accepted");
 }
 
 /* --- worlds ----------------------------------------------------------------------------------- */
@@ -215,42 +197,28 @@ static void plan_comm(struct comm_case *of, unsigned number)
              (unsigned)options->timeout_ms, of->flow.in_gpu ? ", GPU" : "");
 }
 
-static void run_world(void (*faults)(void *))
+static void run_comms(const struct sim_scenario *scenario)
 {
+    unsigned count;
+
     flow_plan_world();
-    case_count = (unsigned)sim_between(1, MOST_COMMS);
-    for (unsigned i = 0; i < case_count; i++)
+    count = (unsigned)sim_between(1, MOST_FLOWS);
+    for (unsigned i = 0; i < count; i++)
         plan_comm(&cases[i], i);
-    for (unsigned i = 0; i < case_count; i++) {
+    for (unsigned i = 0; i < count; i++) {
         struct flow *flow = &cases[i].flow;
 
-        sim_spawn(flow->sender.process, "sender", sender_program, &flow->sender);
-        sim_spawn(flow->receiver.process, "receiver", receiver_program, &flow->receiver);
+        sim_spawn(flow->sender.process, "sender", program, &flow->sender);
+        sim_spawn(flow->receiver.process, "receiver", program, &flow->receiver);
     }
-    if (faults != NULL)
-        sim_spawn((int)sim_below(2), "faults", faults, NULL);
-    sim_run();
-    for (unsigned i = 0; i < case_count; i++)
-        flow_check_memory(&cases[i].flow);
-}
-
-/* Nothing outside goes wrong: programs may be slow, late, or close at any moment. */
-static void all_is_well(void)
-{
-    run_world(NULL);
-}
-
-/* Something outside goes wrong once: every request ends in bounded time, and no byte is wrong. */
-static void with_a_fault(void)
-{
-    run_world(flow_some_fault);
+    flow_run_world(scenario);
 }
 
 int main(void)
 {
     static const struct sim_scenario scenarios[] = {
-        {"comm", all_is_well},
-        {"comm-faults", with_a_fault},
+        {"comm", run_comms, NULL},
+        {"comm-faults", run_comms, flow_some_fault},
     };
 
     return sim_main(scenarios, sizeof scenarios / sizeof *scenarios);

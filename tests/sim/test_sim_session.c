@@ -244,31 +244,6 @@ static void plan_session(void)
     }
 }
 
-static void run_world(void (*faults)(void *))
-{
-    plan_session();
-    sim_spawn(0, "listening", listening_program, &session_ends[0]);
-    sim_spawn(1, "connecting", connecting_program, &session_ends[1]);
-    if (faults != NULL)
-        sim_spawn((int)sim_below(2), "faults", faults, NULL);
-    sim_run();
-    for (int i = 0; i < FLOWS; i++)
-        flow_check_memory(&flows[i]);
-}
-
-/* Nothing outside goes wrong: programs may be slow, late, or close at any moment. */
-static void all_is_well(void)
-{
-    flow_plan_world();
-    run_world(NULL);
-}
-
-static void with_a_fault(void)
-{
-    flow_plan_world();
-    run_world(flow_some_fault);
-}
-
 /*
  * Process 0 lies: the first record that it sends on a forward socket 0 follows one that it should
  * not send, an eager message of no bytes with the tag of chunks (docs/protocol.md).
@@ -287,20 +262,27 @@ static size_t lie(int process, const uint8_t hello[64], uint8_t record[32])
     return 32;
 }
 
-static void with_a_liar(void)
+static void run_session(const struct sim_scenario *scenario)
 {
     flow_plan_world();
-    flow_faults.peer_lies = true;
+    plan_session();
+    sim_spawn(0, "listening", listening_program, &session_ends[0]);
+    sim_spawn(1, "connecting", connecting_program, &session_ends[1]);
+    flow_run_world(scenario);
+}
+
+static void run_with_liar(const struct sim_scenario *scenario)
+{
     sim_liar = lie;
-    run_world(NULL);
+    run_session(scenario);
 }
 
 int main(void)
 {
     static const struct sim_scenario scenarios[] = {
-        {"session", all_is_well},
-        {"session-faults", with_a_fault},
-        {"session-liar", with_a_liar},
+        {"session", run_session, NULL},
+        {"session-faults", run_session, flow_some_fault},
+        {"session-liar", run_with_liar, NULL},
     };
 
     return sim_main(scenarios, sizeof scenarios / sizeof *scenarios);

@@ -4,6 +4,8 @@
  * Mutexes, conditions and the like keep their state in the memory of the real object, whose initial
  * value is all zeros.
  */
+#include "tests/support/basics.h"
+
 #include "libc.h"
 #include "redirected.h"
 #include "sim.h"
@@ -17,15 +19,19 @@
 #include <time.h>
 #include <ucontext.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WITH_FIBERS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WITH_FIBERS 1
-#endif
-#endif
-#ifdef WITH_FIBERS
+/* ASan has to know when another stack is used. Nothing else does. */
+#if SANITIZED
 #include <sanitizer/common_interface_defs.h>
+#define leave_fiber __sanitizer_start_switch_fiber
+#define enter_fiber __sanitizer_finish_switch_fiber
+#else
+static inline void leave_fiber(void **fake_stack, const void *next, size_t next_bytes)
+{
+}
+
+static inline void enter_fiber(void *fake_stack, const void **last, size_t *last_bytes)
+{
+}
 #endif
 
 enum { MOST_STEPS = 30000000 }; /* of an episode: far more than any needs */
@@ -111,40 +117,29 @@ static char *error_text_of(int process)
 
 static void scheduler_to(struct thread *thread)
 {
+    void *fake_stack = NULL;
+
     current = thread;
     errno = thread->error_number;
     memcpy(error_text_of(thread->process), thread->error_text, ERROR_BYTES);
-#ifdef WITH_FIBERS
-    void *fake;
-
-    __sanitizer_start_switch_fiber(&fake, thread->stack, STACK_BYTES);
-#endif
+    leave_fiber(&fake_stack, thread->stack, STACK_BYTES);
     swapcontext(&scheduler, &thread->context);
-#ifdef WITH_FIBERS
-    __sanitizer_finish_switch_fiber(fake, NULL, NULL);
-#endif
+    enter_fiber(fake_stack, NULL, NULL);
     thread->error_number = errno;
     memcpy(thread->error_text, error_text_of(thread->process), ERROR_BYTES);
     current = NULL;
 }
 
-#ifdef WITH_FIBERS
 static const void *main_stack;
 static size_t main_stack_bytes;
-#endif
 
 static void to_scheduler(void)
 {
     struct thread *self = current;
 
-#ifdef WITH_FIBERS
-    __sanitizer_start_switch_fiber(self->ended ? NULL : &self->fake_stack, main_stack,
-                                   main_stack_bytes);
-#endif
+    leave_fiber(self->ended ? NULL : &self->fake_stack, main_stack, main_stack_bytes);
     swapcontext(&self->context, &scheduler);
-#ifdef WITH_FIBERS
-    __sanitizer_finish_switch_fiber(self->fake_stack, NULL, NULL);
-#endif
+    enter_fiber(self->fake_stack, NULL, NULL);
 }
 
 static uint64_t mask_of(const struct thread *thread)
@@ -164,9 +159,7 @@ static noreturn void begin(void)
 {
     struct thread *self = current;
 
-#ifdef WITH_FIBERS
-    __sanitizer_finish_switch_fiber(NULL, &main_stack, &main_stack_bytes);
-#endif
+    enter_fiber(NULL, &main_stack, &main_stack_bytes);
     if (self->start != NULL)
         self->start(self->argument);
     else
