@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { NCCL_FIRST = 6, NCCL_VERSIONS = 7 };
+
 /* ncclResult_t */
 enum {
     NCCL_SUCCESS = 0,
@@ -30,79 +32,69 @@ typedef int nccl_profiler(void **event, int type, void *parent, int64_t plugin, 
 
 /* --- what the functions fill in or are given ------------------------------------------------- */
 
-struct nccl_vdevice_v9 {
-    int count;
-    int devices[4];
-};
-
-struct nccl_vdevice_v12 {
-    int count;
-    int devices[8];
-};
-
-#define NCCL_PROPS_HEAD                                                                            \
-    char *name;                                                                                    \
-    char *pci_path;                                                                                \
-    uint64_t guid;                                                                                 \
+/* The properties of a device: version 12. */
+struct nccl_props {
+    char *name;
+    char *pci_path;
+    uint64_t guid;
     int ptr_support;
-#define NCCL_PROPS_LINK                                                                            \
-    int speed;                                                                                     \
-    int port;                                                                                      \
-    float latency;                                                                                 \
-    int max_comms;                                                                                 \
-    int max_recvs;
-#define NCCL_PROPS_DEVICE                                                                          \
-    int net_device_type;                                                                           \
-    int net_device_version;
-#define NCCL_PROPS_FLUSH                                                                           \
-    NCCL_PROPS_HEAD                                                                                \
-    int reg_is_global;                                                                             \
-    int force_flush;                                                                               \
-    NCCL_PROPS_LINK                                                                                \
-    NCCL_PROPS_DEVICE
-#define NCCL_PROPS_LIMITS                                                                          \
-    size_t max_p2p_bytes;                                                                          \
-    size_t max_coll_bytes;
-
-struct nccl_props_v6 {
-    NCCL_PROPS_HEAD
-    NCCL_PROPS_LINK
-};
-
-struct nccl_props_v7 {
-    NCCL_PROPS_HEAD
-    NCCL_PROPS_LINK
-    NCCL_PROPS_DEVICE
-};
-
-struct nccl_props_v8 {
-    NCCL_PROPS_HEAD
     int reg_is_global;
-    NCCL_PROPS_LINK
-    NCCL_PROPS_DEVICE
-};
-
-struct nccl_props_v9 {
-    NCCL_PROPS_FLUSH
-    struct nccl_vdevice_v9 virtual_device;
-    NCCL_PROPS_LIMITS
-};
-
-struct nccl_props_v11 {
-    NCCL_PROPS_FLUSH
-    struct nccl_vdevice_v9 virtual_device;
-    NCCL_PROPS_LIMITS
-    int max_multi_request_size;
-};
-
-struct nccl_props_v12 {
-    NCCL_PROPS_FLUSH
-    struct nccl_vdevice_v12 virtual_device;
-    NCCL_PROPS_LIMITS
+    int force_flush;
+    int speed;
+    int port;
+    float latency;
+    int max_comms;
+    int max_recvs;
+    int net_device_type;
+    int net_device_version;
+    int vdevice_count;
+    int vdevices[4];
+    int more_vdevices[4];
+    size_t max_p2p_bytes;
+    size_t max_coll_bytes;
     int max_multi_request_size;
     int16_t rail_id;
     int16_t plane_id;
 };
+
+/* Where each member lies in the struct of each version; -1: that version does not have it. */
+struct nccl_props_member {
+    size_t newest; /* in struct nccl_props */
+    size_t bytes;
+    int at[NCCL_VERSIONS];
+};
+
+/* clang-format off */
+#define NCCL_MEMBER(member, ...) \
+    {offsetof(struct nccl_props, member), sizeof((struct nccl_props *)0)->member, {__VA_ARGS__}}
+static const struct nccl_props_member nccl_props_members[] = {
+    /* version                            6   7   8   9  10   11   12 */
+    NCCL_MEMBER(name,                     0,  0,  0,  0,  0,   0,   0),
+    NCCL_MEMBER(pci_path,                 8,  8,  8,  8,  8,   8,   8),
+    NCCL_MEMBER(guid,                    16, 16, 16, 16, 16,  16,  16),
+    NCCL_MEMBER(ptr_support,             24, 24, 24, 24, 24,  24,  24),
+    NCCL_MEMBER(reg_is_global,           -1, -1, 28, 28, 28,  28,  28),
+    NCCL_MEMBER(force_flush,             -1, -1, -1, 32, 32,  32,  32),
+    NCCL_MEMBER(speed,                   28, 28, 32, 36, 36,  36,  36),
+    NCCL_MEMBER(port,                    32, 32, 36, 40, 40,  40,  40),
+    NCCL_MEMBER(latency,                 36, 36, 40, 44, 44,  44,  44),
+    NCCL_MEMBER(max_comms,               40, 40, 44, 48, 48,  48,  48),
+    NCCL_MEMBER(max_recvs,               44, 44, 48, 52, 52,  52,  52),
+    NCCL_MEMBER(net_device_type,         -1, 48, 52, 56, 56,  56,  56),
+    NCCL_MEMBER(net_device_version,      -1, 52, 56, 60, 60,  60,  60),
+    NCCL_MEMBER(vdevice_count,           -1, -1, -1, 64, 64,  64,  64),
+    NCCL_MEMBER(vdevices,                -1, -1, -1, 68, 68,  68,  68),
+    NCCL_MEMBER(more_vdevices,           -1, -1, -1, -1, -1,  -1,  84),
+    NCCL_MEMBER(max_p2p_bytes,           -1, -1, -1, 88, 88,  88, 104),
+    NCCL_MEMBER(max_coll_bytes,          -1, -1, -1, 96, 96,  96, 112),
+    NCCL_MEMBER(max_multi_request_size,  -1, -1, -1, -1, -1, 104, 120),
+    NCCL_MEMBER(rail_id,                 -1, -1, -1, -1, -1,  -1, 124),
+    NCCL_MEMBER(plane_id,                -1, -1, -1, -1, -1,  -1, 126),
+};
+/* clang-format on */
+
+/* sizeof, by version. */
+static const size_t nccl_props_bytes[NCCL_VERSIONS] = {48, 56, 64, 104, 104, 112, 128};
 
 struct nccl_device_handle {
     int type;
@@ -151,180 +143,79 @@ struct nccl_unpack_handle {
 
 /* --- tables ---------------------------------------------------------------------------------- */
 
-/* The functions whose parameters never changed. */
-typedef int nccl_devices(int *count);
-typedef int nccl_reg_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
-                            void **mhandle);
-typedef int nccl_dereg(void *comm, void *mhandle);
-typedef int nccl_flush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request);
-typedef int nccl_test(void *request, int *done, int *sizes);
-typedef int nccl_close(void *comm);
-typedef int nccl_device_mr(void *comm, void *mhandle, void **device);
-typedef int nccl_consumed(void *comm, int n, void *request);
-
-/* Those that did. */
-typedef int nccl_init_v6(nccl_logger *logger);
-typedef int nccl_init_v10(nccl_logger *logger, nccl_profiler *profiler);
-typedef int nccl_init_v11(void **context, uint64_t comm_id, struct nccl_config *config,
-                          nccl_logger *logger, nccl_profiler *profiler);
-typedef int nccl_listen_v6(int device, void *handle, void **comm);
-typedef int nccl_listen_v11(void *context, int device, void *handle, void **comm);
-typedef int nccl_connect_v6(int device, void *handle, void **comm);
-typedef int nccl_connect_v7(int device, void *handle, void **comm,
-                            struct nccl_device_handle **device_comm);
-typedef int nccl_connect_v10(int device, struct nccl_config *config, void *handle, void **comm,
-                             struct nccl_device_handle **device_comm);
-typedef int nccl_connect_v11(void *context, int device, void *handle, void **comm,
-                             struct nccl_device_handle **device_comm);
-typedef int nccl_accept_v6(void *listening, void **comm);
-typedef int nccl_accept_v7(void *listening, void **comm, struct nccl_device_handle **device_comm);
-typedef int nccl_reg_v6(void *comm, void *data, int size, int type, void **mhandle);
-typedef int nccl_reg_v8(void *comm, void *data, size_t size, int type, void **mhandle);
-typedef int nccl_send_v6(void *comm, void *data, int size, int tag, void *mhandle, void **request);
-typedef int nccl_send_v9(void *comm, void *data, size_t size, int tag, void *mhandle,
-                         void **request);
-typedef int nccl_send_v10(void *comm, void *data, size_t size, int tag, void *mhandle,
-                          void *phandle, void **request);
-typedef int nccl_recv_v6(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles,
-                         void **request);
-typedef int nccl_recv_v9(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
-                         void **request);
-typedef int nccl_recv_v10(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
-                          void **phandles, void **request);
-typedef int nccl_vdevice_make_v9(int *device, struct nccl_vdevice_v9 *props);
-typedef int nccl_vdevice_make_v12(int *device, struct nccl_vdevice_v12 *props);
-typedef int nccl_finalize(void *context);
-typedef int nccl_set_attr(void *context, struct nccl_attr *attr);
-
-/* The members of all versions, each by the version whose parameters it has. */
-#define NCCL_NET(init_v, props_v, listen_v, connect_v, accept_v, reg_v, message_v)                 \
-    const char *name;                                                                              \
-    nccl_init_v##init_v *init;                                                                     \
-    nccl_devices *devices;                                                                         \
-    int (*get_properties)(int device, struct nccl_props_v##props_v *props);                        \
-    nccl_listen_v##listen_v *listen;                                                               \
-    nccl_connect_v##connect_v *connect;                                                            \
-    nccl_accept_v##accept_v *accept;                                                               \
-    nccl_reg_v##reg_v *reg_mr;                                                                     \
-    nccl_reg_dmabuf *reg_mr_dmabuf;                                                                \
-    nccl_dereg *dereg_mr;                                                                          \
-    nccl_send_v##message_v *isend;                                                                 \
-    nccl_recv_v##message_v *irecv;                                                                 \
-    nccl_flush *iflush;                                                                            \
-    nccl_test *test;                                                                               \
-    nccl_close *close_send;                                                                        \
-    nccl_close *close_recv;                                                                        \
-    nccl_close *close_listen;
-#define NCCL_NET_UNPACK                                                                            \
-    nccl_device_mr *get_device_mr;                                                                 \
-    nccl_consumed *irecv_consumed;
-#define NCCL_NET_CONTEXT                                                                           \
-    nccl_finalize *finalize;                                                                       \
-    nccl_set_attr *set_net_attr;
-
-struct nccl_net_v6 {
-    NCCL_NET(6, 6, 6, 6, 6, 6, 6)
+/*
+ * A member has one place in all versions that have it. Where its parameters changed it is a union,
+ * by the versions that changed them.
+ */
+struct nccl_net {
+    const char *name;
+    union {
+        int (*v6)(nccl_logger *logger);
+        int (*v10)(nccl_logger *logger, nccl_profiler *profiler);
+        int (*v11)(void **context, uint64_t comm_id, struct nccl_config *config,
+                   nccl_logger *logger, nccl_profiler *profiler);
+    } init;
+    int (*devices)(int *count);
+    int (*get_properties)(int device, void *props);
+    union {
+        int (*v6)(int device, void *handle, void **comm);
+        int (*v11)(void *context, int device, void *handle, void **comm);
+    } listen;
+    union {
+        int (*v6)(int device, void *handle, void **comm);
+        int (*v7)(int device, void *handle, void **comm, struct nccl_device_handle **device_comm);
+        int (*v10)(int device, struct nccl_config *config, void *handle, void **comm,
+                   struct nccl_device_handle **device_comm);
+        int (*v11)(void *context, int device, void *handle, void **comm,
+                   struct nccl_device_handle **device_comm);
+    } connect;
+    union {
+        int (*v6)(void *listening, void **comm);
+        int (*v7)(void *listening, void **comm, struct nccl_device_handle **device_comm);
+    } accept;
+    union {
+        int (*v6)(void *comm, void *data, int size, int type, void **mhandle);
+        int (*v8)(void *comm, void *data, size_t size, int type, void **mhandle);
+    } reg_mr;
+    int (*reg_mr_dmabuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+                         void **mhandle);
+    int (*dereg_mr)(void *comm, void *mhandle);
+    union {
+        int (*v6)(void *comm, void *data, int size, int tag, void *mhandle, void **request);
+        int (*v9)(void *comm, void *data, size_t size, int tag, void *mhandle, void **request);
+        int (*v10)(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle,
+                   void **request);
+    } isend;
+    union {
+        int (*v6)(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+                  void **request);
+        int (*v9)(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+                  void **request);
+        int (*v10)(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+                   void **phandles, void **request);
+    } irecv;
+    int (*iflush)(void *comm, int n, void **data, int *sizes, void **mhandles, void **request);
+    int (*test)(void *request, int *done, int *sizes);
+    int (*close_send)(void *comm);
+    int (*close_recv)(void *comm);
+    int (*close_listen)(void *comm);
+    int (*get_device_mr)(void *comm, void *mhandle, void **device);
+    int (*irecv_consumed)(void *comm, int n, void *request);
+    void (*make_vdevice)(void); /* never called */
+    int (*finalize)(void *context);
+    int (*set_net_attr)(void *context, struct nccl_attr *attr);
 };
 
-struct nccl_net_v7 {
-    NCCL_NET(6, 7, 6, 7, 7, 6, 6)
-    NCCL_NET_UNPACK
-};
-
-struct nccl_net_v8 {
-    NCCL_NET(6, 8, 6, 7, 7, 8, 6)
-    NCCL_NET_UNPACK
-};
-
-struct nccl_net_v9 {
-    NCCL_NET(6, 9, 6, 7, 7, 8, 9)
-    NCCL_NET_UNPACK
-    nccl_vdevice_make_v9 *make_vdevice;
-};
-
-struct nccl_net_v10 {
-    NCCL_NET(10, 9, 6, 10, 7, 8, 10)
-    NCCL_NET_UNPACK
-    nccl_vdevice_make_v9 *make_vdevice;
-};
-
-struct nccl_net_v11 {
-    NCCL_NET(11, 11, 11, 11, 7, 8, 10)
-    NCCL_NET_UNPACK
-    nccl_vdevice_make_v9 *make_vdevice;
-    NCCL_NET_CONTEXT
-};
-
-struct nccl_net_v12 {
-    NCCL_NET(11, 12, 11, 11, 7, 8, 10)
-    NCCL_NET_UNPACK
-    nccl_vdevice_make_v12 *make_vdevice;
-    NCCL_NET_CONTEXT
-};
+/* How many of them a version has. */
+static const size_t nccl_net_members[NCCL_VERSIONS] = {17, 19, 19, 20, 20, 22, 22};
 
 /* --- sizes and places ------------------------------------------------------------------------ */
 
 #define NCCL_AT(type, member, place)                                                               \
     _Static_assert(offsetof(struct type, member) == (place), #type "." #member)
-#define NCCL_BYTES(type, bytes)  _Static_assert(sizeof(struct type) == (bytes), #type)
-#define NCCL_LENGTH(type, count) NCCL_BYTES(type, (count) * sizeof(void *))
+#define NCCL_BYTES(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
 
-#define NCCL_HEAD_AT_0(type)                                                                       \
-    NCCL_AT(type, name, 0);                                                                        \
-    NCCL_AT(type, pci_path, 8);                                                                    \
-    NCCL_AT(type, guid, 16);                                                                       \
-    NCCL_AT(type, ptr_support, 24)
-#define NCCL_LINK_AT(type, place)                                                                  \
-    NCCL_AT(type, speed, place);                                                                   \
-    NCCL_AT(type, port, (place) + 4);                                                              \
-    NCCL_AT(type, latency, (place) + 8);                                                           \
-    NCCL_AT(type, max_comms, (place) + 12);                                                        \
-    NCCL_AT(type, max_recvs, (place) + 16)
-#define NCCL_DEVICE_AT(type, place)                                                                \
-    NCCL_AT(type, net_device_type, place);                                                         \
-    NCCL_AT(type, net_device_version, (place) + 4)
-#define NCCL_LIMITS_AT(type, place)                                                                \
-    NCCL_AT(type, max_p2p_bytes, place);                                                           \
-    NCCL_AT(type, max_coll_bytes, (place) + 8)
-#define NCCL_BEFORE_LIMITS(type)                                                                   \
-    NCCL_HEAD_AT_0(type);                                                                          \
-    NCCL_AT(type, reg_is_global, 28);                                                              \
-    NCCL_AT(type, force_flush, 32);                                                                \
-    NCCL_LINK_AT(type, 36);                                                                        \
-    NCCL_DEVICE_AT(type, 56);                                                                      \
-    NCCL_AT(type, virtual_device, 64)
-
-NCCL_HEAD_AT_0(nccl_props_v6);
-NCCL_LINK_AT(nccl_props_v6, 28);
-NCCL_BYTES(nccl_props_v6, 48);
-
-NCCL_HEAD_AT_0(nccl_props_v7);
-NCCL_LINK_AT(nccl_props_v7, 28);
-NCCL_DEVICE_AT(nccl_props_v7, 48);
-NCCL_BYTES(nccl_props_v7, 56);
-
-NCCL_HEAD_AT_0(nccl_props_v8);
-NCCL_AT(nccl_props_v8, reg_is_global, 28);
-NCCL_LINK_AT(nccl_props_v8, 32);
-NCCL_DEVICE_AT(nccl_props_v8, 52);
-NCCL_BYTES(nccl_props_v8, 64);
-
-NCCL_BEFORE_LIMITS(nccl_props_v9);
-NCCL_LIMITS_AT(nccl_props_v9, 88);
-NCCL_BYTES(nccl_props_v9, 104);
-
-NCCL_BEFORE_LIMITS(nccl_props_v11);
-NCCL_LIMITS_AT(nccl_props_v11, 88);
-NCCL_AT(nccl_props_v11, max_multi_request_size, 104);
-NCCL_BYTES(nccl_props_v11, 112);
-
-NCCL_BEFORE_LIMITS(nccl_props_v12);
-NCCL_LIMITS_AT(nccl_props_v12, 104);
-NCCL_AT(nccl_props_v12, max_multi_request_size, 120);
-NCCL_AT(nccl_props_v12, rail_id, 124);
-NCCL_AT(nccl_props_v12, plane_id, 126);
-NCCL_BYTES(nccl_props_v12, 128);
-
+NCCL_BYTES(nccl_props, 128);
 NCCL_AT(nccl_device_handle, type, 0);
 NCCL_AT(nccl_device_handle, version, 4);
 NCCL_AT(nccl_device_handle, handle, 8);
@@ -339,16 +230,10 @@ NCCL_BYTES(nccl_unpack_meta, 524416);
 NCCL_AT(nccl_unpack_handle, head, 16);
 NCCL_BYTES(nccl_unpack_handle, 24);
 
-NCCL_LENGTH(nccl_net_v6, 17);
-NCCL_LENGTH(nccl_net_v7, 19);
-NCCL_LENGTH(nccl_net_v8, 19);
-NCCL_LENGTH(nccl_net_v9, 20);
-NCCL_LENGTH(nccl_net_v10, 20);
-NCCL_LENGTH(nccl_net_v11, 22);
-NCCL_LENGTH(nccl_net_v12, 22);
-NCCL_AT(nccl_net_v12, irecv_consumed, 18 * 8);
-NCCL_AT(nccl_net_v12, make_vdevice, 19 * 8);
-NCCL_AT(nccl_net_v12, finalize, 20 * 8);
-NCCL_AT(nccl_net_v12, set_net_attr, 21 * 8);
+NCCL_BYTES(nccl_net, 22 * 8);
+NCCL_AT(nccl_net, close_listen, 16 * 8);
+NCCL_AT(nccl_net, irecv_consumed, 18 * 8);
+NCCL_AT(nccl_net, make_vdevice, 19 * 8);
+NCCL_AT(nccl_net, finalize, 20 * 8);
 
 #endif

@@ -37,8 +37,8 @@ bool plugin_find(void *library, int version, struct plugin *plugin)
     char symbol[40];
 
     snprintf(symbol, sizeof symbol, "ncclNetPlugin_v%d", version);
-    *plugin = (struct plugin){.version = version, .table.any = dlsym(library, symbol)};
-    return plugin->table.any != NULL;
+    *plugin = (struct plugin){.version = version, .table = dlsym(library, symbol)};
+    return plugin->table != NULL;
 }
 
 /* --- the log --------------------------------------------------------------------------------- */
@@ -127,26 +127,14 @@ static int profiler(void **event, int type, void *parent, int64_t id, void *extr
 
 /* --- calls ----------------------------------------------------------------------------------- */
 
-/* A call of one version, and of all versions of a range, where its parameters are the same. */
-#define OF(p, number, use) (p)->version == (number) ? (p)->table.v##number->use
-#define FROM_11(p, use)    (OF(p, 11, use) : (p)->table.v12->use)
-#define FROM_10(p, use)    (OF(p, 10, use) : FROM_11(p, use))
-#define FROM_9(p, use)     (OF(p, 9, use) : FROM_10(p, use))
-#define FROM_8(p, use)     (OF(p, 8, use) : FROM_9(p, use))
-#define FROM_7(p, use)     (OF(p, 7, use) : FROM_8(p, use))
-#define EACH(p, use)       (OF(p, 6, use) : FROM_7(p, use))
-#define UNTIL_8(p, use)    (OF(p, 6, use) : OF(p, 7, use) : (p)->table.v8->use)
-#define UNTIL_9(p, use)    ((p)->version < 9 ? UNTIL_8(p, use) : (p)->table.v9->use)
-#define UNTIL_10(p, use)   ((p)->version < 10 ? UNTIL_9(p, use) : (p)->table.v10->use)
-
 const char *plugin_name(const struct plugin *plugin)
 {
-    return EACH(plugin, name);
+    return plugin->table->name;
 }
 
 bool plugin_has_consumed(const struct plugin *plugin)
 {
-    return plugin->version >= 7 && FROM_7(plugin, irecv_consumed) != NULL;
+    return plugin->version >= 7 && plugin->table->irecv_consumed != NULL;
 }
 
 int plugin_init(struct plugin *plugin)
@@ -154,10 +142,10 @@ int plugin_init(struct plugin *plugin)
     static struct nccl_config config = {.traffic_class = -1};
 
     if (plugin->version < 10)
-        return UNTIL_9(plugin, init(plugin_logger));
+        return plugin->table->init.v6(plugin_logger);
     if (plugin->version == 10)
-        return plugin->table.v10->init(plugin_logger, profiler);
-    return FROM_11(plugin, init(&plugin->context, 0x1234, &config, plugin_logger, profiler));
+        return plugin->table->init.v10(plugin_logger, profiler);
+    return plugin->table->init.v11(&plugin->context, 0x1234, &config, plugin_logger, profiler);
 }
 
 int plugin_finalize(struct plugin *plugin)
@@ -167,80 +155,48 @@ int plugin_finalize(struct plugin *plugin)
     if (plugin->version < 11)
         return NCCL_SUCCESS;
     plugin->context = NULL;
-    return FROM_11(plugin, finalize(context));
+    return plugin->table->finalize(context);
 }
 
 int plugin_devices(const struct plugin *plugin, int *count)
 {
-    return EACH(plugin, devices(count));
+    return plugin->table->devices(count);
 }
 
-int plugin_raw_properties(const struct plugin *plugin, int device, void *props, size_t *bytes)
+int plugin_raw_properties(const struct plugin *plugin, int device, void *raw)
 {
-    static const size_t sizes[] = {sizeof(struct nccl_props_v6), sizeof(struct nccl_props_v7),
-                                   sizeof(struct nccl_props_v8), sizeof(struct nccl_props_v9),
-                                   sizeof(struct nccl_props_v9), sizeof(struct nccl_props_v11),
-                                   sizeof(struct nccl_props_v12)};
-
-    *bytes = sizes[plugin->version - FIRST_VERSION];
-    return EACH(plugin, get_properties(device, props));
+    return plugin->table->get_properties(device, raw);
 }
 
-/* The members of a version's struct, and of those before it. */
-#define COPY_6(to, from)                                                                           \
-    (to)->name = (from).name, (to)->pci_path = (from).pci_path, (to)->guid = (from).guid,          \
-    (to)->ptr_support = (from).ptr_support, (to)->speed = (from).speed, (to)->port = (from).port,  \
-    (to)->latency = (from).latency, (to)->max_comms = (from).max_comms,                            \
-    (to)->max_recvs = (from).max_recvs
-#define COPY_7(to, from)                                                                           \
-    COPY_6(to, from), (to)->net_device_type = (from).net_device_type,                              \
-                      (to)->net_device_version = (from).net_device_version
-#define COPY_8(to, from) COPY_7(to, from), (to)->reg_is_global = (from).reg_is_global
-#define COPY_9(to, from)                                                                           \
-    COPY_8(to, from),                                                                              \
-        (to)->force_flush = (from).force_flush, (to)->parts = (from).virtual_device.count,         \
-        (to)->first_part = (from).virtual_device.devices[0],                                       \
-        (to)->max_p2p_bytes = (from).max_p2p_bytes, (to)->max_coll_bytes = (from).max_coll_bytes
-#define COPY_11(to, from)                                                                          \
-    COPY_9(to, from), (to)->max_multi_request_size = (from).max_multi_request_size
-#define COPY_12(to, from)                                                                          \
-    COPY_11(to, from), (to)->rail_id = (from).rail_id, (to)->plane_id = (from).plane_id
-
-struct plugin_properties plugin_read_properties(int version, const union plugin_raw *raw)
+struct nccl_props plugin_read_properties(int version, const void *raw)
 {
-    struct plugin_properties props = {.net_device_type = NCCL_DEVICE_HOST};
+    struct nccl_props props = {.name = NULL};
 
-    if (version == 6)
-        COPY_6(&props, raw->v6);
-    else if (version == 7)
-        COPY_7(&props, raw->v7);
-    else if (version == 8)
-        COPY_8(&props, raw->v8);
-    else if (version <= 10)
-        COPY_9(&props, raw->v9);
-    else if (version == 11)
-        COPY_11(&props, raw->v11);
-    else
-        COPY_12(&props, raw->v12);
+    for (size_t i = 0; i < COUNT_OF(nccl_props_members); i++) {
+        const struct nccl_props_member *member = &nccl_props_members[i];
+        int at = member->at[version - FIRST_VERSION];
+
+        if (at >= 0)
+            memcpy((char *)&props + member->newest, (const char *)raw + at, member->bytes);
+    }
     return props;
 }
 
-int plugin_properties(const struct plugin *plugin, int device, struct plugin_properties *props)
+int plugin_properties(const struct plugin *plugin, int device, struct nccl_props *props)
 {
-    union plugin_raw raw;
-    size_t bytes;
-    int result = plugin_raw_properties(plugin, device, &raw, &bytes);
+    uint64_t raw[32];
+    int result = plugin_raw_properties(plugin, device, raw);
 
     if (result == NCCL_SUCCESS)
-        *props = plugin_read_properties(plugin->version, &raw);
+        *props = plugin_read_properties(plugin->version, raw);
     return result;
 }
 
 int plugin_listen(const struct plugin *plugin, int device, void *handle, void **comm)
 {
     if (plugin->version < 11)
-        return UNTIL_10(plugin, listen(device, handle, comm));
-    return FROM_11(plugin, listen(plugin->context, device, handle, comm));
+        return plugin->table->listen.v6(device, handle, comm);
+    return plugin->table->listen.v11(plugin->context, device, handle, comm);
 }
 
 int plugin_connect(const struct plugin *plugin, int device, void *handle, void **comm,
@@ -249,43 +205,41 @@ int plugin_connect(const struct plugin *plugin, int device, void *handle, void *
     struct nccl_config config = {.traffic_class = -1};
 
     if (plugin->version == 6)
-        return plugin->table.v6->connect(device, handle, comm);
+        return plugin->table->connect.v6(device, handle, comm);
+    if (plugin->version < 10)
+        return plugin->table->connect.v7(device, handle, comm, device_comm);
     if (plugin->version == 10)
-        return plugin->table.v10->connect(device, &config, handle, comm, device_comm);
-    if (plugin->version >= 11)
-        return FROM_11(plugin, connect(plugin->context, device, handle, comm, device_comm));
-    return (OF(plugin, 7, connect(device, handle, comm, device_comm))
-            : OF(plugin, 8, connect(device, handle, comm, device_comm))
-            : plugin->table.v9->connect(device, handle, comm, device_comm));
+        return plugin->table->connect.v10(device, &config, handle, comm, device_comm);
+    return plugin->table->connect.v11(plugin->context, device, handle, comm, device_comm);
 }
 
 int plugin_accept(const struct plugin *plugin, void *listening, void **comm,
                   struct nccl_device_handle **device_comm)
 {
     if (plugin->version == 6)
-        return plugin->table.v6->accept(listening, comm);
-    return FROM_7(plugin, accept(listening, comm, device_comm));
+        return plugin->table->accept.v6(listening, comm);
+    return plugin->table->accept.v7(listening, comm, device_comm);
 }
 
 int plugin_reg(const struct plugin *plugin, void *comm, void *data, size_t size, int type,
                void **mhandle)
 {
     if (plugin->version < 8)
-        return UNTIL_8(plugin, reg_mr(comm, data, (int)size, type, mhandle));
-    return FROM_8(plugin, reg_mr(comm, data, size, type, mhandle));
+        return plugin->table->reg_mr.v6(comm, data, (int)size, type, mhandle);
+    return plugin->table->reg_mr.v8(comm, data, size, type, mhandle);
 }
 
 int plugin_reg_dmabuf(const struct plugin *plugin, void *comm, void *data, size_t size, int type,
                       uint64_t offset, int fd, void **mhandle)
 {
-    if (EACH(plugin, reg_mr_dmabuf) == NULL)
+    if (plugin->table->reg_mr_dmabuf == NULL)
         return NCCL_INVALID_USAGE;
-    return EACH(plugin, reg_mr_dmabuf(comm, data, size, type, offset, fd, mhandle));
+    return plugin->table->reg_mr_dmabuf(comm, data, size, type, offset, fd, mhandle);
 }
 
 int plugin_dereg(const struct plugin *plugin, void *comm, void *mhandle)
 {
-    return EACH(plugin, dereg_mr(comm, mhandle));
+    return plugin->table->dereg_mr(comm, mhandle);
 }
 
 /* The caller's profiler token: NCCL's own calls without a profiler give NULL. */
@@ -293,10 +247,10 @@ int plugin_isend(const struct plugin *plugin, void *comm, void *data, int64_t si
                  void *mhandle, void **request)
 {
     if (plugin->version < 9)
-        return UNTIL_8(plugin, isend(comm, data, (int)size, tag, mhandle, request));
+        return plugin->table->isend.v6(comm, data, (int)size, tag, mhandle, request);
     if (plugin->version == 9)
-        return plugin->table.v9->isend(comm, data, (size_t)size, tag, mhandle, request);
-    return FROM_10(plugin, isend(comm, data, (size_t)size, tag, mhandle, NULL, request));
+        return plugin->table->isend.v9(comm, data, (size_t)size, tag, mhandle, request);
+    return plugin->table->isend.v10(comm, data, (size_t)size, tag, mhandle, NULL, request);
 }
 
 int plugin_irecv_n(const struct plugin *plugin, void *comm, int n, void **data,
@@ -310,10 +264,10 @@ int plugin_irecv_n(const struct plugin *plugin, void *comm, int n, void **data,
         small[i] = (int)sizes[i];
     }
     if (plugin->version < 9)
-        return UNTIL_8(plugin, irecv(comm, n, data, small, tags, mhandles, request));
+        return plugin->table->irecv.v6(comm, n, data, small, tags, mhandles, request);
     if (plugin->version == 9)
-        return plugin->table.v9->irecv(comm, n, data, large, tags, mhandles, request);
-    return FROM_10(plugin, irecv(comm, n, data, large, tags, mhandles, NULL, request));
+        return plugin->table->irecv.v9(comm, n, data, large, tags, mhandles, request);
+    return plugin->table->irecv.v10(comm, n, data, large, tags, mhandles, NULL, request);
 }
 
 int plugin_irecv(const struct plugin *plugin, void *comm, void *data, int64_t size, int tag,
@@ -325,48 +279,48 @@ int plugin_irecv(const struct plugin *plugin, void *comm, void *data, int64_t si
 int plugin_iflush(const struct plugin *plugin, void *comm, void *data, int size, void *mhandle,
                   void **request)
 {
-    return EACH(plugin, iflush(comm, 1, &data, &size, &mhandle, request));
+    return plugin->table->iflush(comm, 1, &data, &size, &mhandle, request);
 }
 
 int plugin_test(const struct plugin *plugin, void *request, int *done, int *sizes)
 {
-    return EACH(plugin, test(request, done, sizes));
+    return plugin->table->test(request, done, sizes);
 }
 
 int plugin_close_send(const struct plugin *plugin, void *comm)
 {
-    return EACH(plugin, close_send(comm));
+    return plugin->table->close_send(comm);
 }
 
 int plugin_close_recv(const struct plugin *plugin, void *comm)
 {
-    return EACH(plugin, close_recv(comm));
+    return plugin->table->close_recv(comm);
 }
 
 int plugin_close_listen(const struct plugin *plugin, void *comm)
 {
-    return EACH(plugin, close_listen(comm));
+    return plugin->table->close_listen(comm);
 }
 
 int plugin_device_mr(const struct plugin *plugin, void *comm, void *mhandle, void **device)
 {
-    if (plugin->version < 7 || FROM_7(plugin, get_device_mr) == NULL)
+    if (plugin->version < 7 || plugin->table->get_device_mr == NULL)
         return NCCL_SUCCESS;
-    return FROM_7(plugin, get_device_mr(comm, mhandle, device));
+    return plugin->table->get_device_mr(comm, mhandle, device);
 }
 
 int plugin_consumed(const struct plugin *plugin, void *comm, void *request)
 {
     if (!plugin_has_consumed(plugin))
         return NCCL_SUCCESS;
-    return FROM_7(plugin, irecv_consumed(comm, 1, request));
+    return plugin->table->irecv_consumed(comm, 1, request);
 }
 
 int plugin_set_attr(const struct plugin *plugin, struct nccl_attr *attr)
 {
-    if (plugin->version < 11 || FROM_11(plugin, set_net_attr) == NULL)
+    if (plugin->version < 11 || plugin->table->set_net_attr == NULL)
         return NCCL_SUCCESS;
-    return FROM_11(plugin, set_net_attr(plugin->context, attr));
+    return plugin->table->set_net_attr(plugin->context, attr);
 }
 
 #if defined __clang__

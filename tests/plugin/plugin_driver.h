@@ -1,7 +1,7 @@
 /*
  * Loads the plugin as NCCL does, and calls any version of its tables through one set of functions.
- * A call reads the table at that moment and goes through the layout of its own version, so that
- * every test can run for every version. Nothing of the library is linked: what is not reached
+ * A call reads the table at that moment and has the parameters of its version, so that every test
+ * can run for every version. Nothing of the library is linked: what is not reached
  * through a table is not there.
  */
 #ifndef TCPX_TESTS_PLUGIN_DRIVER_H
@@ -11,57 +11,18 @@
 
 #include <stdbool.h>
 
-enum { FIRST_VERSION = 6, LAST_VERSION = 12, VERSIONS = 7, HANDLE_BYTES = 128 };
+enum {
+    FIRST_VERSION = NCCL_FIRST,
+    VERSIONS = NCCL_VERSIONS,
+    LAST_VERSION = FIRST_VERSION + VERSIONS - 1,
+    HANDLE_BYTES = 128
+};
 
 /* One version, initialised: what NCCL keeps for a communicator. */
 struct plugin {
     int version;
-    union {
-        const void *any;
-        const struct nccl_net_v6 *v6;
-        const struct nccl_net_v7 *v7;
-        const struct nccl_net_v8 *v8;
-        const struct nccl_net_v9 *v9;
-        const struct nccl_net_v10 *v10;
-        const struct nccl_net_v11 *v11;
-        const struct nccl_net_v12 *v12;
-    } table;
+    const struct nccl_net *table;
     void *context; /* from version 11 on */
-};
-
-/* As the plugin writes them. */
-union plugin_raw {
-    struct nccl_props_v6 v6;
-    struct nccl_props_v7 v7;
-    struct nccl_props_v8 v8;
-    struct nccl_props_v9 v9; /* and 10 */
-    struct nccl_props_v11 v11;
-    struct nccl_props_v12 v12;
-    uint8_t bytes[256];
-};
-
-/* The properties of any version; what a version does not have is 0, as for NCCL. */
-struct plugin_properties {
-    char *name;
-    char *pci_path;
-    uint64_t guid;
-    int ptr_support;
-    int speed;
-    int port;
-    float latency;
-    int max_comms;
-    int max_recvs;
-    int net_device_type; /* from version 7 on */
-    int net_device_version;
-    int reg_is_global; /* 8 */
-    int force_flush;   /* 9 */
-    int parts;
-    int first_part;
-    size_t max_p2p_bytes;
-    size_t max_coll_bytes;
-    int max_multi_request_size; /* 11 */
-    int rail_id;                /* 12 */
-    int plane_id;
 };
 
 /* --- loading -------------------------------------------------------------------------------- */
@@ -94,10 +55,11 @@ const char *plugin_log_last(void);        /* the latest warning; one thread at a
 int plugin_init(struct plugin *plugin);
 int plugin_finalize(struct plugin *plugin); /* nothing before version 11 */
 int plugin_devices(const struct plugin *plugin, int *count);
-int plugin_properties(const struct plugin *plugin, int device, struct plugin_properties *props);
-struct plugin_properties plugin_read_properties(int version, const union plugin_raw *raw);
-/* As the plugin wrote them; returns how many bytes such a struct has in *bytes. */
-int plugin_raw_properties(const struct plugin *plugin, int device, void *props, size_t *bytes);
+/* What a version does not have is 0, as for NCCL. */
+int plugin_properties(const struct plugin *plugin, int device, struct nccl_props *props);
+/* As the plugin writes them, of which there are nccl_props_bytes[]. */
+int plugin_raw_properties(const struct plugin *plugin, int device, void *raw);
+struct nccl_props plugin_read_properties(int version, const void *raw);
 
 int plugin_listen(const struct plugin *plugin, int device, void *handle, void **comm);
 int plugin_connect(const struct plugin *plugin, int device, void *handle, void **comm,

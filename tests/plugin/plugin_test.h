@@ -110,7 +110,7 @@ static inline int unload_all(void)
     if (library == NULL) /* cmocka comes here also when the set-up has failed */
         return -1;
     for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
-        if (plugins[version].table.any != NULL)
+        if (plugins[version].table != NULL)
             result |= plugin_finalize(&plugins[version]);
     return result | dlclose(library);
 }

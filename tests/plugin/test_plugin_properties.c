@@ -23,7 +23,7 @@ enum { UNWRITTEN = 0xee, MOST_DEVICES = 64 };
     } while (0)
 
 /* Those of every version; unwritten, numbers would be far below 0. */
-static void check_common(const struct plugin_properties *props)
+static void check_common(const struct nccl_props *props)
 {
     assert_written(props, name);
     assert_written(props, pci_path);
@@ -40,7 +40,7 @@ static void check_common(const struct plugin_properties *props)
     assert_int_equal(props->max_recvs, 1);
 }
 
-static void check_fields(const struct plugin_properties *props, int version, int device)
+static void check_fields(const struct nccl_props *props, int version, int device)
 {
     bool unpack = mode_is("unpack");
 
@@ -55,8 +55,8 @@ static void check_fields(const struct plugin_properties *props, int version, int
         assert_int_equal(props->reg_is_global, 0);
     if (version >= 9) {
         assert_in_range(props->force_flush, 0, 1);
-        assert_int_equal(props->parts, 1);
-        assert_int_equal(props->first_part, device);
+        assert_int_equal(props->vdevice_count, 1);
+        assert_int_equal(props->vdevices[0], device);
         assert_in_range(props->max_p2p_bytes, 1, (uint64_t)1 << 40);
         assert_in_range(props->max_coll_bytes, 1, (uint64_t)1 << 40);
     }
@@ -81,16 +81,15 @@ static int count_devices(const struct plugin *plugin)
 VERSIONS_CASE(every_field, ALL_VERSIONS)
 {
     for (int device = 0, count = count_devices(plugin); device < count; device++) {
-        struct plugin_properties props;
-        union plugin_raw raw;
-        size_t bytes = 0;
+        _Alignas(uint64_t) uint8_t raw[256];
+        struct nccl_props props;
 
-        memset(&raw, UNWRITTEN, sizeof raw);
-        assert_works(plugin_raw_properties(plugin, device, &raw, &bytes));
-        props = plugin_read_properties(plugin->version, &raw);
+        memset(raw, UNWRITTEN, sizeof raw);
+        assert_works(plugin_raw_properties(plugin, device, raw));
+        props = plugin_read_properties(plugin->version, raw);
         check_fields(&props, plugin->version, device);
-        for (size_t i = bytes; i < sizeof raw; i++)
-            assert_int_equal(raw.bytes[i], UNWRITTEN);
+        for (size_t i = nccl_props_bytes[plugin->version - FIRST_VERSION]; i < sizeof raw; i++)
+            assert_int_equal(raw[i], UNWRITTEN);
     }
 }
 
@@ -99,7 +98,7 @@ VERSIONS_CASE(every_field, ALL_VERSIONS)
 /* NCCL's topology knows a device by its name, and a port by its guid. */
 VERSIONS_CASE(devices_differ, ALL_VERSIONS)
 {
-    struct plugin_properties props[MOST_DEVICES];
+    struct nccl_props props[MOST_DEVICES];
 
     for (int i = 0, count = count_devices(plugin); i < count; i++) {
         assert_works(plugin_properties(plugin, i, &props[i]));
@@ -118,8 +117,8 @@ VERSIONS_CASE(versions_agree, ALL_VERSIONS)
 
     assert_int_equal(count, count_devices(newest));
     for (int i = 0; i < count; i++) {
-        struct plugin_properties here;
-        struct plugin_properties there;
+        struct nccl_props here;
+        struct nccl_props there;
 
         assert_works(plugin_properties(plugin, i, &here));
         assert_works(plugin_properties(newest, i, &there));
@@ -137,7 +136,7 @@ TEST(test_loopback_is_there)
     bool found = false;
 
     for (int i = 0, count = count_devices(plugin); i < count; i++) {
-        struct plugin_properties props;
+        struct nccl_props props;
 
         assert_works(plugin_properties(plugin, i, &props));
         found = found || strcmp(props.name, "lo") == 0;
@@ -149,7 +148,7 @@ VERSIONS_CASE(devices_that_do_not_exist, ALL_VERSIONS)
 {
     int count = count_devices(plugin);
     const int devices[] = {-1, count, count + 1, count + 1000, count + 0x40000000};
-    struct plugin_properties props;
+    struct nccl_props props;
 
     for (size_t i = 0; i < COUNT_OF(devices); i++)
         assert_int_equal(plugin_properties(plugin, devices[i], &props), NCCL_INVALID_ARGUMENT);
@@ -159,7 +158,7 @@ VERSIONS_CASE(devices_that_do_not_exist, ALL_VERSIONS)
 
 struct reader {
     const struct plugin *plugin;
-    struct plugin_properties expected;
+    struct nccl_props expected;
     int wrong;
 };
 
@@ -168,7 +167,7 @@ static void *read_again_and_again(void *argument)
     struct reader *reader = argument;
 
     for (int i = 0, turns = turns_of(1000); i < turns; i++) {
-        struct plugin_properties props;
+        struct nccl_props props;
 
         if (plugin_properties(reader->plugin, 0, &props) != NCCL_SUCCESS ||
             props.name != reader->expected.name || props.pci_path != reader->expected.pci_path)
@@ -183,7 +182,7 @@ VERSIONS_CASE(pointers_stay, ALL_VERSIONS)
     enum { THREADS = 4 };
     struct reader readers[THREADS];
     pthread_t threads[THREADS];
-    struct plugin_properties expected;
+    struct nccl_props expected;
 
     assert_works(plugin_properties(plugin, 0, &expected));
     for (int i = 0; i < THREADS; i++) {

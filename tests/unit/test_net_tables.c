@@ -4,6 +4,7 @@
  */
 #include "abi/net_tables.h"
 #include "tests/plugin/nccl_tables.h"
+#include "tests/support/basics.h"
 #include "tests/support/suite.h"
 
 /* --- properties ---------------------------------------------------------------------------- */
@@ -11,72 +12,74 @@
 static char device_name[] = "name";
 static char device_path[] = "path";
 
-/* No two members are alike, and what a version does not have is 0. */
-#define SINCE_V6(support, receives)                                                                \
-    .name = device_name, .pci_path = device_path, .guid = 0x1122334455667788, .support = 1,        \
-    .speed = 2, .port = 3, .latency = 4, .max_comms = 5, .receives = 6
-#define OURS_V6      SINCE_V6(pointer_support, max_receives)
-#define OURS_V7      OURS_V6, .device_type = 7, .device_version = 8
-#define OURS_V8      OURS_V7, .registration_is_global = 9
-#define OURS_SINCE_9 OURS_V8, .force_flush = 10, .max_p2p_bytes = 16, .max_collective_bytes = 17
-#define OURS_V9      OURS_SINCE_9, .parts = {11, {12, 13, 14, 15}}
-#define OURS_V11     OURS_V9, .max_multi_request = 18
-#define OURS_V12                                                                                   \
-    OURS_SINCE_9, .parts = {11, {12, 13, 14, 15, 0, 0, 0, 19}}, .max_multi_request = 18,           \
-                  .rail = 20, .plane = 21
-#define THEIRS_V6      SINCE_V6(ptr_support, max_recvs)
-#define THEIRS_V7      THEIRS_V6, .net_device_type = 7, .net_device_version = 8
-#define THEIRS_V8      THEIRS_V7, .reg_is_global = 9
-#define THEIRS_SINCE_9 THEIRS_V8, .force_flush = 10, .max_p2p_bytes = 16, .max_coll_bytes = 17
-#define THEIRS_V9      THEIRS_SINCE_9, .virtual_device = {11, {12, 13, 14, 15}}
-#define THEIRS_V11     THEIRS_V9, .max_multi_request_size = 18
-#define THEIRS_V12                                                                                 \
-    THEIRS_SINCE_9, .virtual_device = {11, {12, 13, 14, 15, 0, 0, 0, 19}},                         \
-                    .max_multi_request_size = 18, .rail_id = 20, .plane_id = 21
+/* No two members are alike. */
+#define SAME_MEMBERS                                                                               \
+    .name = device_name, .pci_path = device_path, .guid = 0x1122334455667788, .speed = 2,          \
+    .port = 3, .latency = 4, .max_comms = 5, .force_flush = 10, .max_p2p_bytes = 16
+
+static const struct net_properties_v12 our_newest = {SAME_MEMBERS,
+                                                     .pointer_support = 1,
+                                                     .max_receives = 6,
+                                                     .device_type = 7,
+                                                     .device_version = 8,
+                                                     .registration_is_global = 9,
+                                                     .parts = {11, {12, 13, 14, 15, 0, 0, 0, 19}},
+                                                     .max_collective_bytes = 17,
+                                                     .max_multi_request = 18,
+                                                     .rail = 20,
+                                                     .plane = 21};
+
+static const struct nccl_props their_newest = {SAME_MEMBERS,
+                                               .ptr_support = 1,
+                                               .max_recvs = 6,
+                                               .net_device_type = 7,
+                                               .net_device_version = 8,
+                                               .reg_is_global = 9,
+                                               .vdevice_count = 11,
+                                               .vdevices = {12, 13, 14, 15},
+                                               .more_vdevices = {0, 0, 0, 19},
+                                               .max_coll_bytes = 17,
+                                               .max_multi_request_size = 18,
+                                               .rail_id = 20,
+                                               .plane_id = 21};
 
 /* Both ways, and nothing is written behind the end of the older version. */
-static void check_properties(int version, const struct net_properties_v12 *ours, const void *theirs,
-                             size_t bytes)
+static void check_properties(int version)
 {
+    uint8_t written[2 * sizeof our_newest] = {0};
+    uint8_t theirs[sizeof written] = {0};
     struct net_properties_v12 read = {.rail = NET_UNDEFINED, .plane = NET_UNDEFINED};
-    uint8_t written[2 * sizeof read] = {0};
+    struct net_properties_v12 ours = read; /* a member that the version does not have stays */
 
-    net_properties_from(version, theirs, &read);
-    if (version < 12) { /* not even bytes behind the last member of an older version */
-        assert_int_equal(read.rail, NET_UNDEFINED);
-        assert_int_equal(read.plane, NET_UNDEFINED);
-        read.rail = read.plane = 0;
+    for (size_t i = 0; i < COUNT_OF(nccl_props_members); i++) {
+        const struct nccl_props_member *member = &nccl_props_members[i];
+        const char *from = (const char *)&their_newest + member->newest;
+        int at = member->at[version - NCCL_FIRST];
+
+        if (at < 0)
+            continue;
+        memcpy(theirs + at, from, member->bytes);
+        memcpy((char *)&ours + member->newest, from, member->bytes);
     }
-    assert_memory_equal(&read, ours, sizeof read);
-    net_properties_to(version, ours, written);
-    assert_memory_equal(written, theirs, bytes);
-    for (size_t i = bytes; i < sizeof written; i++)
-        assert_int_equal(written[i], 0);
+    net_properties_from(version, theirs, &read);
+    assert_memory_equal(&read, &ours, sizeof read);
+    net_properties_to(version, &our_newest, written);
+    assert_memory_equal(written, theirs, sizeof written);
 }
-
-#define CHECK_PROPERTIES(version, layout)                                                          \
-    do {                                                                                           \
-        static const struct net_properties_v12 ours = {OURS_V##layout};                            \
-        static const struct nccl_props_v##layout theirs = {THEIRS_V##layout};                      \
-                                                                                                   \
-        check_properties(version, &ours, &theirs, sizeof theirs);                                  \
-    } while (0)
 
 TEST(test_properties)
 {
-    CHECK_PROPERTIES(6, 6);
-    CHECK_PROPERTIES(7, 7);
-    CHECK_PROPERTIES(8, 8);
-    CHECK_PROPERTIES(9, 9);
-    CHECK_PROPERTIES(10, 9);
-    CHECK_PROPERTIES(11, 11);
-    CHECK_PROPERTIES(12, 12);
+    assert_memory_equal(&our_newest, &their_newest, sizeof our_newest);
+    for (size_t i = 0; i < COUNT_OF(nccl_props_members); i++)
+        assert_int_equal(nccl_props_members[i].at[NCCL_VERSIONS - 1], nccl_props_members[i].newest);
+    for (int i = 0; i < NCCL_VERSIONS; i++)
+        check_properties(NCCL_FIRST + i);
 }
 
 /* --- tables -------------------------------------------------------------------------------- */
 
 #define SAME_PLACE(ours, theirs)                                                                   \
-    assert_int_equal(offsetof(struct net_table, ours), offsetof(struct nccl_net_v12, theirs))
+    assert_int_equal(offsetof(struct net_table, ours), offsetof(struct nccl_net, theirs))
 
 TEST(test_tables)
 {
@@ -102,11 +105,11 @@ TEST(test_tables)
     SAME_PLACE(make_virtual, make_vdevice);
     SAME_PLACE(finalize, finalize);
     SAME_PLACE(set_attributes, set_net_attr);
-    assert_int_equal(sizeof(struct net_table), sizeof(struct nccl_net_v12));
+    assert_int_equal(sizeof(struct net_table), sizeof(struct nccl_net));
     /* The first member that an older version does not have. */
-    assert_int_equal(offsetof(struct net_table, get_device_mr), sizeof(struct nccl_net_v6));
-    assert_int_equal(offsetof(struct net_table, make_virtual), sizeof(struct nccl_net_v8));
-    assert_int_equal(offsetof(struct net_table, finalize), sizeof(struct nccl_net_v10));
+    assert_int_equal(offsetof(struct net_table, get_device_mr), nccl_net_members[0] * 8);
+    assert_int_equal(offsetof(struct net_table, make_virtual), nccl_net_members[2] * 8);
+    assert_int_equal(offsetof(struct net_table, finalize), nccl_net_members[4] * 8);
 }
 
 SUITE(.name = "net_tables");
