@@ -100,27 +100,28 @@ $(CALLS_PROGRAMS) $(REDIRECTED_UNITS): $(BUILD)/%: $(BUILD)/obj/%.o $(FAULTY_OBJ
 include tests/sim/sim.mk
 
 # These load the plugin as NCCL does, and share no code with it.
+$(BUILD)/tests/plugin/test_plugin_gpu: $(BUILD)/obj/tests/support/cuda_memory.o
 $(PLUGIN_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/plugin/plugin_driver.o $(FILTER)
 	$(call link,$(CMOCKA_LIBS))
 
 # A plugin with the peculiarities of others, for each table version; and one without a name.
 QUIRKY_PLUGINS := $(patsubst %,$(BUILD)/tests/quirky_plugin/lib%.so, \
 	$(foreach version,6 7 8 9 10 11 12,quirky_v$(version)) nameless)
-QUIRKY_HEADERS := $(wildcard tests/quirky_plugin/*.h src/abi/*.h) src/base/log.h
+QUIRKY_HEADERS := $(wildcard tests/quirky_plugin/*.h src/abi/*.h) src/base/log.h tests/support/cuda_memory.h
 
 # $(call quirky,sources,further flags)
 define quirky
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(TCPX_CFLAGS) $(TCPX_LDFLAGS) -shared $(2) $(1:%=tests/quirky_plugin/%) -o $@
+	$(Q)$(CC) $(TCPX_CFLAGS) $(TCPX_LDFLAGS) -shared $(2) $(1:%=tests/%.c) -o $@
 endef
 
 $(BUILD)/tests/quirky_plugin/libquirky_v%.so: tests/quirky_plugin/quirky.c \
-		tests/quirky_plugin/quirky_gpu.c $(QUIRKY_HEADERS) $(BUILD)/flags
-	$(call quirky,quirky.c quirky_gpu.c,-DQUIRKY_VERSION=$*)
+		tests/support/cuda_memory.c $(QUIRKY_HEADERS) $(BUILD)/flags
+	$(call quirky,quirky_plugin/quirky support/cuda_memory,-DQUIRKY_VERSION=$*)
 
 $(BUILD)/tests/quirky_plugin/libnameless.so: tests/quirky_plugin/nameless.c $(QUIRKY_HEADERS) $(BUILD)/flags
-	$(call quirky,nameless.c)
+	$(call quirky,quirky_plugin/nameless)
 
 $(CALLS_UNITS:%=$(BUILD)/tests/unit/test_%) $(BUILD)/tests/unit/test_import $(BUILD)/tests/gpu/test_import_cuda \
 		$(BUILD)/tests/gpu/test_plugin_faults \

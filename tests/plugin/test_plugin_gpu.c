@@ -4,13 +4,38 @@
  * memory through the GPU, and puts every fragment where a kernel would. Every byte is checked.
  * With UCCL_TCPX_TIMEOUT_MS=1000 it is only about programs that make no call for longer than that.
  */
-#include "tests/plugin/cuda_memory.h"
+#include "tests/plugin/plugin_test.h"
 #include "tests/spinning_kernel.h"
+#include "tests/support/cuda_memory.h"
 
 enum { MOST = 4 << 20, DEPTH = 16, MARGIN_GPU = 64, SLOT = MOST + 4096 };
 
-static struct cuda_buffer from; /* one text: messages are pieces of it, by their number */
-static struct cuda_buffer to;   /* DEPTH slots */
+enum { FROM_BYTES = TEXT_LONGEST + TEXT_STARTS, TO_BYTES = DEPTH * SLOT, WINDOW = 8 << 20 };
+
+/* Addresses of GPU memory, at whole pages as those of NCCL's buffers. */
+static uint64_t from; /* one text: messages are pieces of it, by their number */
+static uint64_t to;   /* DEPTH slots */
+
+static struct cuda_pinned window;
+
+static void *cuda_pointer(uint64_t address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+/* What is there now; in the window, until the next look. */
+static const uint8_t *cuda_look(uint64_t at, size_t bytes)
+{
+    assert_true(bytes <= WINDOW);
+    cuda_read(window.host, at, bytes);
+    return window.host;
+}
+
+static void mark(uint64_t at, size_t bytes)
+{
+    cuda_fill(at, MARK, bytes);
+    cuda_drain();
+}
 
 static bool unpacks(const struct plugin *plugin)
 {
@@ -42,10 +67,10 @@ static void gpu_pair_open(struct gpu_pair *gpu, const struct plugin *plugin)
     if (unpacks(plugin))
         place = &gpu->device;
     pair_open_device(&gpu->pair, plugin, plugin, &place);
-    assert_works(plugin_reg(plugin, gpu->pair.sender, cuda_pointer(from.at), from.bytes,
-                            NCCL_PTR_CUDA, &gpu->send_memory));
-    assert_works(plugin_reg(plugin, gpu->pair.receiver, cuda_pointer(to.at), to.bytes,
-                            NCCL_PTR_CUDA, &gpu->receive_memory));
+    assert_works(plugin_reg(plugin, gpu->pair.sender, cuda_pointer(from), FROM_BYTES, NCCL_PTR_CUDA,
+                            &gpu->send_memory));
+    assert_works(plugin_reg(plugin, gpu->pair.receiver, cuda_pointer(to), TO_BYTES, NCCL_PTR_CUDA,
+                            &gpu->receive_memory));
     assert_works(plugin_device_mr(plugin, gpu->pair.receiver, gpu->receive_memory, &ignored));
     if (!unpacks(plugin))
         return;
@@ -66,7 +91,7 @@ static void gpu_pair_close(struct gpu_pair *gpu)
 /* Where receive k goes, and its bytes before that. */
 static uint64_t slot_of(uint64_t receive)
 {
-    return to.at + receive % DEPTH * SLOT;
+    return to + receive % DEPTH * SLOT;
 }
 
 static void *post_unmarked(struct gpu_pair *gpu, size_t room)
@@ -77,13 +102,13 @@ static void *post_unmarked(struct gpu_pair *gpu, size_t room)
 
 static void *post(struct gpu_pair *gpu, size_t room)
 {
-    cuda_fill(slot_of(gpu->posted), MARK, room + MARGIN_GPU);
+    mark(slot_of(gpu->posted), room + MARGIN_GPU);
     return post_unmarked(gpu, room);
 }
 
 static void *send_from_gpu(struct gpu_pair *gpu, uint64_t number, size_t bytes)
 {
-    uint64_t at = from.at + (uint64_t)(text_of(number) - text_of(0));
+    uint64_t at = from + (uint64_t)(text_of(number) - text_of(0));
 
     return start_send_of(&gpu->pair, cuda_pointer(at), (int64_t)bytes, gpu->send_memory);
 }
@@ -140,10 +165,8 @@ static uint64_t unpack_next(struct gpu_pair *gpu, uint64_t receive, size_t bytes
     if (count == 0)
         return 0;
     for (uint64_t i = 0; i < count; i++)
-        assert_cuda(
-            cuda.cuMemcpyDtoDAsync_v2(slot_of(receive) + entries[i].destination_offset,
-                                      (uintptr_t)kernel->handle.bounce + entries[i].source_offset,
-                                      entries[i].length, cuda_stream));
+        cuda_copy(slot_of(receive) + entries[i].destination_offset,
+                  (uintptr_t)kernel->handle.bounce + entries[i].source_offset, entries[i].length);
     cuda_drain();
     return count;
 }
@@ -349,7 +372,7 @@ PAIR_CASE(registrations, ALL_VERSIONS)
     for (int turn = 0; turn < 3; turn++) {
         for (int i = 0; i < 50; i++)
             assert_works(plugin_reg(plugin, i % 2 == 0 ? pair->sender : pair->receiver,
-                                    cuda_pointer(to.at + (uint64_t)i * 4096), 4096, NCCL_PTR_CUDA,
+                                    cuda_pointer(to + (uint64_t)i * 4096), 4096, NCCL_PTR_CUDA,
                                     &memory[i]));
         for (int i = 0; turn < 2 && i < 50; i++)
             assert_works(
@@ -369,7 +392,7 @@ VERSIONS_CASE(close_with_gpu_requests_in_flight, ALL_VERSIONS)
         for (uint64_t i = 0; turn % 3 != 1 && i < 8; i++)
             (void)send_from_gpu(&gpu, i, 300000);
         pair_close_at_once(&gpu.pair, turn < 3);
-        cuda_fill(to.at, MARK, 8 * (size_t)SLOT);
+        mark(to, 8 * (size_t)SLOT);
         nap_ms(5);
         for (uint64_t i = 0; i < 8; i++)
             assert_true(all_marked(cuda_look(slot_of(i), 300000), 300000));
@@ -404,7 +427,7 @@ static bool moves_beside_a_kernel(struct gpu_pair *gpu, uint64_t number, size_t 
     void *sending;
     bool spins;
 
-    cuda_fill(slot_of(receive), MARK, bytes + MARGIN_GPU);
+    mark(slot_of(receive), bytes + MARGIN_GPU);
     assert_true(spinner_start(&spinner));
     receiving = post_unmarked(gpu, bytes);
     sending = send_from_gpu(gpu, number, bytes);
@@ -427,7 +450,7 @@ static void move_single_byte(struct gpu_pair *gpu)
     void *receiving;
     void *sending;
 
-    cuda_fill(slot_of(receive), MARK, 1 + MARGIN_GPU);
+    mark(slot_of(receive), 1 + MARGIN_GPU);
     assert_true(spinner_start(&spinner));
     receiving = post_unmarked(gpu, 1);
     sending = send_from_gpu(gpu, 5, 1);
@@ -523,24 +546,27 @@ TEST_OF(test_late_programs, LATE)
 
 /* --- beginning and end ----------------------------------------------------------------------- */
 
-static int set_up(void)
+static uint64_t alloc_pages(size_t bytes)
 {
-    if (cuda_open() != 0)
-        return -1;
-    from = cuda_alloc(TEXT_LONGEST + TEXT_STARTS);
-    to = cuda_alloc((size_t)DEPTH * SLOT);
-    cuda_put(from.at, text_of(0), TEXT_LONGEST + TEXT_STARTS);
-    return load_all();
+    enum { PAGE = 65536 };
+
+    return (cuda_alloc(bytes + PAGE) + PAGE - 1) / PAGE * PAGE;
 }
 
-static int tear_down(void)
+/* The first GPU is current in this thread, as in NCCL's proxy; its memory goes with the process. */
+static int set_up(void)
 {
-    int result = unload_all();
-
-    cuda_free(&from);
-    cuda_free(&to);
-    cuda_close();
-    return result;
+    if (!cuda_start()) {
+        fprintf(stderr, "there is no GPU\n");
+        return -1;
+    }
+    cuda_enter();
+    cuda_pin(WINDOW, &window);
+    from = alloc_pages(FROM_BYTES);
+    to = alloc_pages(TO_BYTES);
+    cuda_write(from, text_of(0), FROM_BYTES);
+    cuda_drain();
+    return load_all();
 }
 
 static bool is_wanted(intptr_t state)
@@ -559,5 +585,5 @@ static int begin_suite(void)
     return stay_on_loopback();
 }
 
-SUITE(.name = "plugin gpu", .begin = begin_suite, .set_up = set_up, .tear_down = tear_down,
+SUITE(.name = "plugin gpu", .begin = begin_suite, .set_up = set_up, .tear_down = unload_all,
       .wants = is_wanted);

@@ -19,7 +19,7 @@
  *                       regMr, deregMr, closeSend, closeRecv and closeListen; read with every call
  */
 #include "tests/quirky_plugin/quirky.h"
-#include "tests/quirky_plugin/quirky_gpu.h"
+#include "tests/support/cuda_memory.h"
 
 #include "abi/net_tables.h"
 
@@ -183,7 +183,7 @@ struct comm {
     uint8_t records[RECORDS * sizeof(struct record)];
     size_t record_bytes;
     struct unpack_queue *queue; /* NULL: it has none */
-    struct quirky_pinned queue_memory;
+    struct cuda_pinned queue_memory;
     uint64_t on_gpu; /* struct unpack_device_handle */
 };
 
@@ -358,7 +358,7 @@ static int make_pool(void)
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (arrivals == MAP_FAILED)
         return SYSTEM;
-    bounce = quirky_gpu_alloc(pages * PAGE_BYTES);
+    bounce = cuda_alloc(pages * PAGE_BYTES);
     for (size_t i = 0; i < pages; i++)
         free_pages[i] = (uint32_t)i;
     quirky_counts.free_pages = (unsigned)pages;
@@ -452,8 +452,8 @@ static void end_fragment(const struct lane *lane, struct task *task)
 {
     struct request *request = task->request;
 
-    quirky_gpu_write(bounce + task->fragment.source_offset, arrivals + task->fragment.source_offset,
-                     task->fragment.length);
+    cuda_write(bounce + task->fragment.source_offset, arrivals + task->fragment.source_offset,
+               task->fragment.length);
     owners_of(request)[request->descriptors] = (struct owner){
         .socket = (uint16_t)(lane - request->comm->lanes), .task = (uint16_t)task->number};
     descriptors_of(request)[request->descriptors++] = task->fragment;
@@ -466,7 +466,7 @@ static void publish(struct request *request)
     struct owner *owners = owners_of(request);
 
     if (request->cuda)
-        quirky_gpu_drain();
+        cuda_drain();
     for (size_t i = request->descriptors; i > 1; i--) {
         size_t other = random_below(i);
         struct unpack_descriptor last = list[i - 1];
@@ -517,7 +517,7 @@ static size_t send_some(struct lane *lane, struct task *task)
 
     if (task->request->cuda) {
         if (!task->fetched)
-            quirky_gpu_read(lane->copy, (uintptr_t)from, task->bytes);
+            cuda_read(lane->copy, (uintptr_t)from, task->bytes);
         task->fetched = true;
         from = lane->copy;
     }
@@ -813,7 +813,7 @@ static int check_memory(const void *data, size_t bytes, int type)
         raise(SIGSEGV); /* it looks for the last '/' of NULL */
     if (bytes == 0 || (uintptr_t)data % PAGE_BYTES != 0 || bytes % PAGE_BYTES != 0)
         return refuse("GPU memory that is not whole pages");
-    if (!quirky_gpu_holds((uintptr_t)data, bytes))
+    if (!cuda_holds((uintptr_t)data, bytes))
         return refuse("GPU memory that is not in one allocation");
     return SUCCESS;
 }
@@ -974,13 +974,13 @@ static void make_queue(struct comm *comm, struct net_device_handle *on_gpu)
     struct unpack_device_handle handle = {.bounce = (void *)(uintptr_t)bounce,
                                           .head = UNPACK_HEAD_START};
 
-    quirky_gpu_pin(sizeof *comm->queue, &comm->queue_memory);
+    cuda_pin(sizeof *comm->queue, &comm->queue_memory);
     comm->queue = comm->queue_memory.host;
     memset(comm->queue, 0xEE, sizeof *comm->queue); /* nobody may rely on zeros */
     handle.queue = (struct unpack_queue *)(uintptr_t)comm->queue_memory.on_gpu;
-    comm->on_gpu = quirky_gpu_alloc(sizeof handle);
-    quirky_gpu_write(comm->on_gpu, &handle, sizeof handle);
-    quirky_gpu_drain();
+    comm->on_gpu = cuda_alloc(sizeof handle);
+    cuda_write(comm->on_gpu, &handle, sizeof handle);
+    cuda_drain();
     *on_gpu = (struct net_device_handle){.type = NET_DEVICE_UNPACK,
                                          .version = UNPACK_VERSION,
                                          .handle = (void *)(uintptr_t)comm->on_gpu,
@@ -1033,12 +1033,12 @@ static void close_lane(const struct comm *comm, struct lane *lane)
 static int close_locked(struct comm *comm)
 {
     if (comm->queue != NULL) {
-        quirky_gpu_drain();
+        cuda_drain();
         for (size_t i = 0; i < REQUESTS; i++)
             if (comm->requests[i].comm != NULL)
                 give_pages_back(&comm->requests[i]);
-        quirky_gpu_free(comm->on_gpu);
-        quirky_gpu_unpin(&comm->queue_memory);
+        cuda_free(comm->on_gpu);
+        cuda_unpin(&comm->queue_memory);
     }
     for (size_t i = 0; i < comm->sockets; i++)
         close_lane(comm, &comm->lanes[i]);
@@ -1208,7 +1208,7 @@ static int start(log_nccl_logger with, net_profiler_callback profiler)
         return result;
     if (started)
         return refuse("init twice");
-    has_gpu = CAN_UNPACK && from_environment("QUIRKY_CUDA", 1) != 0 && quirky_gpu_start();
+    has_gpu = CAN_UNPACK && from_environment("QUIRKY_CUDA", 1) != 0 && cuda_start();
     result = has_gpu ? make_pool() : SUCCESS;
     if (result != SUCCESS)
         return result;

@@ -1,5 +1,5 @@
-/* The GPU of the quirky plugin: quirky_gpu.h says what it is for. */
-#include "tests/quirky_plugin/quirky_gpu.h"
+/* See the header. */
+#include "tests/support/cuda_memory.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -27,6 +27,8 @@
     NEEDED(cuEventQuery, void *event)                                                              \
     NEEDED(cuMemcpyHtoDAsync_v2, uint64_t to, const void *from, size_t bytes, void *stream)        \
     NEEDED(cuMemcpyDtoHAsync_v2, void *to, uint64_t from, size_t bytes, void *stream)              \
+    NEEDED(cuMemcpyDtoDAsync_v2, uint64_t to, uint64_t from, size_t bytes, void *stream)           \
+    NEEDED(cuMemsetD8Async, uint64_t at, unsigned char value, size_t bytes, void *stream)          \
     OPTIONAL(cuMemHostAlloc, void **pages, size_t bytes, unsigned flags)                           \
     OPTIONAL(cuMemFreeHost, void *pages)
 
@@ -55,13 +57,13 @@ static void must(int result, const char *call)
 {
     if (result == 0)
         return;
-    fprintf(stderr, "quirky: %s failed with %d\n", call, result);
+    fprintf(stderr, "%s failed with %d\n", call, result);
     exit(1); /* NOLINT(concurrency-mt-unsafe): as it does */
 }
 
 #define MUST(call, ...) must(cuda.call(__VA_ARGS__), #call)
 
-static void enter(void)
+void cuda_enter(void)
 {
     MUST(cuCtxPushCurrent_v2, context);
 }
@@ -75,10 +77,8 @@ static void leave(void)
 
 static bool load(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
-    if (library == NULL)
-        library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return false;
 #define FIND(name, ...) *(void **)&cuda.name = dlsym(library, #name);
@@ -92,7 +92,7 @@ static bool load(void)
     return true;
 }
 
-bool quirky_gpu_start(void)
+bool cuda_start(void)
 {
     int devices = 0;
     int device;
@@ -101,7 +101,7 @@ bool quirky_gpu_start(void)
         return false;
     MUST(cuDeviceGet, &device, 0);
     MUST(cuDevicePrimaryCtxRetain, &context, device);
-    enter();
+    cuda_enter();
     MUST(cuStreamCreate, &stream, STREAM_NON_BLOCKING);
     MUST(cuEventCreate, &event, EVENT_NO_TIMING);
     leave();
@@ -110,29 +110,29 @@ bool quirky_gpu_start(void)
 
 /* --- memory -------------------------------------------------------------------------------- */
 
-uint64_t quirky_gpu_alloc(size_t bytes)
+uint64_t cuda_alloc(size_t bytes)
 {
     uint64_t address = 0;
 
-    enter();
+    cuda_enter();
     MUST(cuMemAlloc_v2, &address, bytes);
     leave();
     return address;
 }
 
-void quirky_gpu_free(uint64_t address)
+void cuda_free(uint64_t address)
 {
-    enter();
+    cuda_enter();
     MUST(cuMemFree_v2, address);
     leave();
 }
 
-void quirky_gpu_pin(size_t bytes, struct quirky_pinned *pinned)
+void cuda_pin(size_t bytes, struct cuda_pinned *pinned)
 {
     enum { PAGE_BYTES = 4096 };
 
-    *pinned = (struct quirky_pinned){.bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES};
-    enter();
+    *pinned = (struct cuda_pinned){.bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES};
+    cuda_enter();
     if (cuda.cuMemHostAlloc != NULL && cuda.cuMemFreeHost != NULL) {
         MUST(cuMemHostAlloc, &pinned->host, pinned->bytes, PORTABLE_AND_MAPPED);
     } else {
@@ -146,9 +146,9 @@ void quirky_gpu_pin(size_t bytes, struct quirky_pinned *pinned)
     leave();
 }
 
-void quirky_gpu_unpin(const struct quirky_pinned *pinned)
+void cuda_unpin(const struct cuda_pinned *pinned)
 {
-    enter();
+    cuda_enter();
     if (pinned->registered) {
         MUST(cuMemHostUnregister, pinned->host);
         munmap(pinned->host, pinned->bytes);
@@ -158,7 +158,7 @@ void quirky_gpu_unpin(const struct quirky_pinned *pinned)
     leave();
 }
 
-bool quirky_gpu_holds(uint64_t address, size_t bytes)
+bool cuda_holds(uint64_t address, size_t bytes)
 {
     int names[] = {POINTER_MEMORY_TYPE, POINTER_RANGE_START, POINTER_RANGE_SIZE};
     unsigned type = 0;
@@ -167,7 +167,7 @@ bool quirky_gpu_holds(uint64_t address, size_t bytes)
     void *values[] = {&type, &start, &size};
     int result;
 
-    enter();
+    cuda_enter();
     result = cuda.cuPointerGetAttributes(3, names, values, address);
     leave();
     return result == 0 && type == MEMORY_DEVICE && address >= start && bytes <= size &&
@@ -176,34 +176,43 @@ bool quirky_gpu_holds(uint64_t address, size_t bytes)
 
 /* --- copies -------------------------------------------------------------------------------- */
 
-static void drain(void)
+/* A call of the driver in our context. */
+#define QUEUE(call, ...)                                                                           \
+    do {                                                                                           \
+        cuda_enter();                                                                              \
+        MUST(call, __VA_ARGS__, stream);                                                           \
+        leave();                                                                                   \
+    } while (0)
+
+void cuda_write(uint64_t to, const void *from, size_t bytes)
+{
+    QUEUE(cuMemcpyHtoDAsync_v2, to, from, bytes);
+}
+
+void cuda_fill(uint64_t at, uint8_t value, size_t bytes)
+{
+    QUEUE(cuMemsetD8Async, at, value, bytes);
+}
+
+void cuda_copy(uint64_t to, uint64_t from, size_t bytes)
+{
+    QUEUE(cuMemcpyDtoDAsync_v2, to, from, bytes);
+}
+
+void cuda_drain(void)
 {
     int result;
 
+    cuda_enter();
     MUST(cuEventRecord, event, stream);
     while ((result = cuda.cuEventQuery(event)) == NOT_READY)
         sched_yield();
     must(result, "cuEventQuery");
-}
-
-void quirky_gpu_write(uint64_t to, const void *from, size_t bytes)
-{
-    enter();
-    MUST(cuMemcpyHtoDAsync_v2, to, from, bytes, stream);
     leave();
 }
 
-void quirky_gpu_drain(void)
+void cuda_read(void *to, uint64_t from, size_t bytes)
 {
-    enter();
-    drain();
-    leave();
-}
-
-void quirky_gpu_read(void *to, uint64_t from, size_t bytes)
-{
-    enter();
-    MUST(cuMemcpyDtoHAsync_v2, to, from, bytes, stream);
-    drain();
-    leave();
+    QUEUE(cuMemcpyDtoHAsync_v2, to, from, bytes);
+    cuda_drain();
 }
