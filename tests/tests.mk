@@ -107,7 +107,7 @@ $(PLUGIN_PROGRAMS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/obj/tests/plugin/plugi
 # A plugin with the peculiarities of others, for each table version; and one without a name.
 QUIRKY_PLUGINS := $(patsubst %,$(BUILD)/tests/quirky_plugin/lib%.so, \
 	$(foreach version,6 7 8 9 10 11 12,quirky_v$(version)) nameless)
-QUIRKY_HEADERS := $(wildcard tests/quirky_plugin/*.h src/abi/*.h) src/base/log.h tests/support/cuda_memory.h
+QUIRKY_HEADERS := $(wildcard tests/quirky_plugin/*.h src/abi/*.h) src/base/log.h $(patsubst %,tests/support/%.h,basics cuda_memory)
 
 # $(call quirky,sources,further flags)
 define quirky

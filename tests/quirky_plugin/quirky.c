@@ -19,9 +19,10 @@
  *                       regMr, deregMr, closeSend, closeRecv and closeListen; read with every call
  */
 #include "tests/quirky_plugin/quirky.h"
-#include "tests/support/cuda_memory.h"
 
 #include "abi/net_tables.h"
+#include "tests/support/basics.h"
+#include "tests/support/cuda_memory.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -68,11 +69,11 @@ static char the_context;
 #define IS_DEFAULT_CONFIG true
 #endif
 #if QUIRKY_VERSION >= 10
-#define GIVEN_PROFILER profiler
-#define PROFILE        , void *profile UNUSED
-#define PROFILES       , void **profiles UNUSED
+#define CALL_PROFILER(event) profiler(event, 0, NULL, QUIRKY_VERSION, NULL)
+#define PROFILE              , void *profile UNUSED
+#define PROFILES             , void **profiles UNUSED
 #else
-#define GIVEN_PROFILER NULL
+#define CALL_PROFILER(event) ((void)(event), SUCCESS)
 #define PROFILE
 #define PROFILES
 #define INIT_ARGUMENTS log_nccl_logger with
@@ -222,7 +223,6 @@ _Static_assert(sizeof(struct handle) == 88, "handle");
 
 EXPORT struct quirky_counts quirky_counts;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards everything here */
 static log_nccl_logger logger;
 static bool started;
 static int devices;
@@ -249,47 +249,45 @@ static int refuse(const char *why)
     return INTERNAL;
 }
 
-static size_t random_below(size_t bound)
+static size_t any_below(size_t bound)
 {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (size_t)(random_state % bound);
+    return random_below(&random_state, bound);
 }
 
-static long from_environment(const char *name, long otherwise)
+static size_t from_1_to(size_t most, const char *name, uint64_t otherwise)
 {
-    const char *text = getenv(name);
+    size_t value = number_of(name, otherwise);
 
-    return text != NULL ? strtol(text, NULL, 10) : otherwise;
+    return value < 1 ? 1 : value > most ? most : value;
 }
 
-static size_t between(const char *name, long otherwise, long least, long most)
-{
-    long value = from_environment(name, otherwise);
-
-    return (size_t)(value < least ? least : value > most ? most : value);
-}
-
-/* As a call does whose daemon is frozen. */
+/* As a call does whose daemon is frozen; NULL: one that never does. */
 static void hang_if_told(const char *call)
 {
-    const char *told = getenv("QUIRKY_HANG");
+    const char *told = call != NULL ? getenv("QUIRKY_HANG") : NULL;
     const char *found = told != NULL ? strstr(told, call) : NULL;
-    size_t length = strlen(call);
 
-    while (found != NULL && (found[length] == '\0' || found[length] == ','))
+    while (found != NULL && strchr(",", found[strlen(call)]) != NULL)
         pause();
 }
 
-/* The body of a call. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards everything here */
+
+static pthread_mutex_t *take_lock(const char *call)
+{
+    hang_if_told(call);
+    pthread_mutex_lock(&lock);
+    return &lock;
+}
+
+static void give_lock_back(pthread_mutex_t **taken)
+{
+    pthread_mutex_unlock(*taken);
+}
+
+/* The first declaration of a call, which has the lock until it returns. */
 #define LOCKED(call)                                                                               \
-    int result;                                                                                    \
-                                                                                                   \
-    pthread_mutex_lock(&lock);                                                                     \
-    result = call;                                                                                 \
-    pthread_mutex_unlock(&lock);                                                                   \
-    return result
+    __attribute__((cleanup(give_lock_back))) pthread_mutex_t *taken_ UNUSED = take_lock(call)
 
 /* In a thread of its own, as there. */
 static void *leave(void *unused)
@@ -352,7 +350,7 @@ static struct comm *new_comm(bool sends)
 
 static int make_pool(void)
 {
-    size_t pages = between("QUIRKY_POOL_PAGES", POOL_PAGES, 1, POOL_PAGES);
+    size_t pages = from_1_to(POOL_PAGES, "QUIRKY_POOL_PAGES", POOL_PAGES);
 
     arrivals = mmap(NULL, pages * PAGE_BYTES, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -368,7 +366,7 @@ static int make_pool(void)
 /* Any that is free; the caller has seen that there is one. */
 static uint32_t take_page(void)
 {
-    size_t which = random_below(quirky_counts.free_pages);
+    size_t which = any_below(quirky_counts.free_pages);
     uint32_t page = free_pages[which];
 
     free_pages[which] = free_pages[--quirky_counts.free_pages];
@@ -422,7 +420,7 @@ static bool is_open(const struct task *task)
 /* Somewhere in a page of its own. False: the pool is empty. */
 static bool begin_fragment(struct task *task)
 {
-    size_t most = random_below(2) == 0 ? fragment_bytes : 1 + random_below(fragment_bytes);
+    size_t most = any_below(2) == 0 ? fragment_bytes : 1 + any_below(fragment_bytes);
     size_t length = smaller(most, task->bytes - task->moved);
 
     if (++task->fragments == UNPACK_MAX_DESCRIPTORS ||
@@ -440,7 +438,7 @@ static bool begin_fragment(struct task *task)
         return false;
     }
     task->fragment = (struct unpack_descriptor){
-        .source_offset = take_page() * PAGE_BYTES + (uint32_t)random_below(PAGE_BYTES - length + 1),
+        .source_offset = take_page() * PAGE_BYTES + (uint32_t)any_below(PAGE_BYTES - length + 1),
         .length = (uint32_t)length,
         .destination_offset = task->at + task->moved,
     };
@@ -468,7 +466,7 @@ static void publish(struct request *request)
     if (request->cuda)
         cuda_drain();
     for (size_t i = request->descriptors; i > 1; i--) {
-        size_t other = random_below(i);
+        size_t other = any_below(i);
         struct unpack_descriptor last = list[i - 1];
         struct owner owner = owners[i - 1];
 
@@ -574,7 +572,7 @@ static void move_lanes(struct comm *comm)
     for (size_t i = 0; i < comm->sockets; i++) {
         size_t patience = comm->sockets == 1 ? 1 : i == 0 ? 16 : 2;
 
-        if (random_below(patience) == 0)
+        if (any_below(patience) == 0)
             move_lane(comm, &comm->lanes[i]);
     }
 }
@@ -703,34 +701,29 @@ static int post(struct comm *comm, void *data, size_t bytes, const struct memory
     return SUCCESS;
 }
 
-static int send_locked(struct comm *comm, void *data, size_t bytes, void *memory, void **out)
-{
-    if (!comm->sends)
-        return refuse("isend on a receiver");
-    if (chunk_bytes == 0) /* it would send chunks of nothing, for ever */
-        return refuse("NCCL_DYNAMIC_CHUNK_SIZE is not set");
-    return post(comm, data, bytes, memory, out);
-}
-
 /* Tags are not looked at. */
 static int quirky_isend(void *sender, void *data, message_bytes bytes, int tag UNUSED,
                         void *memory PROFILE, void **request)
 {
-    LOCKED(send_locked(sender, data, (size_t)bytes, memory, request));
-}
+    LOCKED(NULL);
+    struct comm *comm = sender;
 
-static int receive_locked(struct comm *comm, int count, void *data, size_t bytes, void *memory,
-                          void **out)
-{
-    if (comm->sends || count != 1)
-        return refuse("irecv of more than one, or on a sender");
-    return post(comm, data, bytes, memory, out);
+    if (!comm->sends)
+        return refuse("isend on a receiver");
+    if (chunk_bytes == 0) /* it would send chunks of nothing, for ever */
+        return refuse("NCCL_DYNAMIC_CHUNK_SIZE is not set");
+    return post(comm, data, (size_t)bytes, memory, request);
 }
 
 static int quirky_irecv(void *receiver, int count, void **data, message_bytes *bytes,
                         int *tags UNUSED, void **memory PROFILES, void **request)
 {
-    LOCKED(receive_locked(receiver, count, data[0], (size_t)bytes[0], memory[0], request));
+    LOCKED(NULL);
+    struct comm *comm = receiver;
+
+    if (comm->sends || count != 1)
+        return refuse("irecv of more than one, or on a sender");
+    return post(comm, data[0], (size_t)bytes[0], memory[0], request);
 }
 
 static int quirky_iflush(void *receiver UNUSED, int count UNUSED, void **data UNUSED,
@@ -751,8 +744,10 @@ static void finish(struct comm *comm, struct request *request, int *done, int *b
         *bytes = (int)request->bytes;
 }
 
-static int test_locked(struct request *request, int *done, int *bytes)
+static int quirky_test(void *tested, int *done, int *bytes)
 {
+    LOCKED(NULL);
+    struct request *request = tested;
     struct comm *comm = request->comm;
     int result;
 
@@ -771,13 +766,14 @@ static int test_locked(struct request *request, int *done, int *bytes)
     return SUCCESS;
 }
 
-static int quirky_test(void *request, int *done, int *bytes)
+static int quirky_irecv_consumed(void *receiver, int count, void *consumed)
 {
-    LOCKED(test_locked(request, done, bytes));
-}
+    LOCKED(NULL);
+    struct comm *comm = receiver;
+    struct request *request = consumed;
 
-static int consume(struct comm *comm, struct request *request)
-{
+    if (count != 1)
+        return refuse("irecvConsumed of more than one");
     if (comm->sends) {
         NOTE(WARN, "quirky: irecvConsumed of a send");
         return SUCCESS;
@@ -788,11 +784,6 @@ static int consume(struct comm *comm, struct request *request)
     give_pages_back(request);
     comm->freed++;
     return SUCCESS;
-}
-
-static int quirky_irecv_consumed(void *receiver, int count, void *request)
-{
-    LOCKED(count == 1 ? consume(receiver, request) : refuse("irecvConsumed of more than one"));
 }
 
 static int quirky_get_device_mr(void *comm UNUSED, void *memory UNUSED, void **on_gpu UNUSED)
@@ -818,25 +809,21 @@ static int check_memory(const void *data, size_t bytes, int type)
     return SUCCESS;
 }
 
-static int register_locked(void *data, size_t bytes, int type, void **out)
+static int quirky_reg_mr(void *comm UNUSED, void *data, region_bytes bytes, int type, void **out)
 {
+    LOCKED("regMr");
     struct memory *memory;
-    int result = check_memory(data, bytes, type);
+    int result = check_memory(data, (size_t)bytes, type);
 
     if (result != SUCCESS)
         return result;
     memory = malloc(sizeof *memory);
     if (memory == NULL)
         return SYSTEM;
-    *memory = (struct memory){.data = data, .bytes = bytes, .cuda = type == NET_POINTER_CUDA};
+    *memory =
+        (struct memory){.data = data, .bytes = (size_t)bytes, .cuda = type == NET_POINTER_CUDA};
     *out = memory;
     return SUCCESS;
-}
-
-static int quirky_reg_mr(void *comm UNUSED, void *data, region_bytes bytes, int type, void **out)
-{
-    hang_if_told("regMr");
-    LOCKED(register_locked(data, (size_t)bytes, type, out));
 }
 
 static int quirky_dereg_mr(void *comm UNUSED, void *memory)
@@ -848,15 +835,16 @@ static int quirky_dereg_mr(void *comm UNUSED, void *memory)
 
 /* --- connections --------------------------------------------------------------------------- */
 
-static int listen_locked(int device, void *memory, void **out)
+static int quirky_listen(IN_CONTEXT int device, void *memory, void **out)
 {
+    LOCKED("listen");
     struct handle handle = {
         .port_start = -1, .port_count = -1, .sockets = (int32_t)sockets, .threads = 1};
     struct listener *listener = calloc(1, sizeof *listener);
 
-    if (listener == NULL || device < 0 || device >= devices) {
+    if (!IS_ITS_CONTEXT || listener == NULL || device < 0 || device >= devices) {
         free(listener);
-        return refuse("listen on a device that is not there");
+        return refuse("listen on a device, or in a context, that is not there");
     }
     listener->data = listen_somewhere(&handle.data);
     listener->control = listen_somewhere(&handle.control);
@@ -923,11 +911,14 @@ static int go_on_connecting(const struct handle *handle, struct connect_state *s
 }
 
 /* The state is found in the caller's handle, and a peer may have put it there. */
-static int connect_locked(int device, void *memory, void **out)
+static int quirky_connect(IN_CONTEXT int device, WITH_CONFIG void *memory, void **out ON_GPU)
 {
+    LOCKED("connect");
     struct handle handle;
     int result;
 
+    if (!IS_ITS_CONTEXT || !IS_DEFAULT_CONFIG)
+        return refuse("a context or a configuration that is not its own");
     if (device < 0 || device >= devices)
         return refuse("connect on a device that is not there");
     memcpy(&handle, memory, sizeof handle);
@@ -999,10 +990,13 @@ static int give_receiver(struct listener *listener, struct net_device_handle *on
     return SUCCESS;
 }
 
-static int accept_locked(struct listener *listener, struct net_device_handle *on_gpu, void **out)
+static int quirky_accept(void *accepting, void **out ON_GPU)
 {
+    LOCKED("accept");
+    struct listener *listener = accepting;
+
     *out = NULL;
-    if (CAN_UNPACK && on_gpu == NULL)
+    if (CAN_UNPACK && GIVEN_ON_GPU == NULL)
         return refuse("accept without a device handle");
     if (listener->accepted)
         return refuse("a second accept");
@@ -1016,7 +1010,7 @@ static int accept_locked(struct listener *listener, struct net_device_handle *on
         return accept_data(listener);
     if (listener->comm->control < 0)
         return accept_one(listener->control, &listener->comm->control);
-    return listener->polls++ == 0 ? SUCCESS : give_receiver(listener, on_gpu, out);
+    return listener->polls++ == 0 ? SUCCESS : give_receiver(listener, GIVEN_ON_GPU, out);
 }
 
 /* The page that a task was filling. */
@@ -1030,7 +1024,7 @@ static void close_lane(const struct comm *comm, struct lane *lane)
 }
 
 /* Nothing is drained. */
-static int close_locked(struct comm *comm)
+static int close_comm(struct comm *comm)
 {
     if (comm->queue != NULL) {
         cuda_drain();
@@ -1049,14 +1043,16 @@ static int close_locked(struct comm *comm)
 
 static int quirky_close_send(void *comm)
 {
-    hang_if_told("closeSend");
-    LOCKED(close_locked(comm));
+    LOCKED("closeSend");
+
+    return close_comm(comm);
 }
 
 static int quirky_close_recv(void *comm)
 {
-    hang_if_told("closeRecv");
-    LOCKED(close_locked(comm));
+    LOCKED("closeRecv");
+
+    return close_comm(comm);
 }
 
 static int quirky_close_listen(void *closing)
@@ -1068,27 +1064,6 @@ static int quirky_close_listen(void *closing)
     close(listener->control);
     free(listener);
     return SUCCESS;
-}
-
-static int quirky_listen(IN_CONTEXT int device, void *handle, void **listener)
-{
-    hang_if_told("listen");
-    LOCKED(IS_ITS_CONTEXT ? listen_locked(device, handle, listener)
-                          : refuse("a context that is not its own"));
-}
-
-static int quirky_connect(IN_CONTEXT int device, WITH_CONFIG void *handle, void **sender ON_GPU)
-{
-    hang_if_told("connect");
-    LOCKED(!IS_ITS_CONTEXT      ? refuse("a context that is not its own")
-           : !IS_DEFAULT_CONFIG ? refuse("no configuration")
-                                : connect_locked(device, handle, sender));
-}
-
-static int quirky_accept(void *listener, void **receiver ON_GPU)
-{
-    hang_if_told("accept");
-    LOCKED(accept_locked(listener, GIVEN_ON_GPU, receiver));
 }
 
 /* --- devices ------------------------------------------------------------------------------- */
@@ -1195,44 +1170,40 @@ static size_t read_chunk_bytes(void)
 }
 
 /* Variables are read here and never again. */
-static int start(log_nccl_logger with, net_profiler_callback profiler)
-{
-    int result = (int)from_environment("QUIRKY_FAIL_INIT", SUCCESS);
-    void *event = NULL;
-
-    logger = with;
-    NOTE(INFO, "quirky: init, table version %d", QUIRKY_VERSION);
-    quirky_counts.inits++;
-    usleep((useconds_t)from_environment("QUIRKY_INIT_MS", 0) * 1000);
-    if (result != SUCCESS)
-        return result;
-    if (started)
-        return refuse("init twice");
-    has_gpu = CAN_UNPACK && from_environment("QUIRKY_CUDA", 1) != 0 && cuda_start();
-    result = has_gpu ? make_pool() : SUCCESS;
-    if (result != SUCCESS)
-        return result;
-    started = true;
-    devices = (int)from_environment("QUIRKY_DEVICES", 1);
-    steered = has_gpu && from_environment("QUIRKY_STEERED", 1) != 0;
-    has_pci_path = from_environment("QUIRKY_PCI", 1) != 0;
-    linear_after = (unsigned long)from_environment("QUIRKY_LINEAR", 0);
-    chunk_bytes = read_chunk_bytes();
-    quirky_counts.chunk_bytes = chunk_bytes;
-    sockets = smaller(between("NCCL_NSOCKS_PERTHREAD", 1, 1, MOST_SOCKETS) *
-                          between("NCCL_SOCKET_NTHREADS", 1, 1, MOST_SOCKETS),
-                      MOST_SOCKETS);
-    fragment_bytes = between("QUIRKY_FRAGMENT_BYTES", PAGE_BYTES, 1, PAGE_BYTES);
-    complete_table();
-    return QUIRKY_VERSION >= 10 ? profiler(&event, 0, NULL, QUIRKY_VERSION, NULL) : SUCCESS;
-}
-
 static int quirky_init(INIT_ARGUMENTS)
 {
+    LOCKED(NULL);
+    int result = (int)number_of("QUIRKY_FAIL_INIT", SUCCESS);
+    void *event = NULL;
+
 #if QUIRKY_VERSION >= 11
     *context = &the_context;
     if (config == NULL || config->traffic_class != NET_UNDEFINED)
         return INTERNAL;
 #endif
-    LOCKED(start(with, GIVEN_PROFILER));
+    logger = with;
+    NOTE(INFO, "quirky: init, table version %d", QUIRKY_VERSION);
+    quirky_counts.inits++;
+    usleep((useconds_t)number_of("QUIRKY_INIT_MS", 0) * 1000);
+    if (result != SUCCESS)
+        return result;
+    if (started)
+        return refuse("init twice");
+    has_gpu = CAN_UNPACK && number_of("QUIRKY_CUDA", 1) != 0 && cuda_start();
+    result = has_gpu ? make_pool() : SUCCESS;
+    if (result != SUCCESS)
+        return result;
+    started = true;
+    devices = (int)number_of("QUIRKY_DEVICES", 1);
+    steered = has_gpu && number_of("QUIRKY_STEERED", 1) != 0;
+    has_pci_path = number_of("QUIRKY_PCI", 1) != 0;
+    linear_after = number_of("QUIRKY_LINEAR", 0);
+    chunk_bytes = read_chunk_bytes();
+    quirky_counts.chunk_bytes = chunk_bytes;
+    sockets = smaller(from_1_to(MOST_SOCKETS, "NCCL_NSOCKS_PERTHREAD", 1) *
+                          from_1_to(MOST_SOCKETS, "NCCL_SOCKET_NTHREADS", 1),
+                      MOST_SOCKETS);
+    fragment_bytes = from_1_to(PAGE_BYTES, "QUIRKY_FRAGMENT_BYTES", PAGE_BYTES);
+    complete_table();
+    return CALL_PROFILER(&event);
 }
