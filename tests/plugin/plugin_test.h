@@ -37,6 +37,9 @@
 
 /* --- time and amounts ------------------------------------------------------------------------ */
 
+/* True; a test that is still in its loop at the deadline has failed. */
+#define in_time(deadline) (assert_true(now_ms() < (deadline)), true)
+
 /* Waits a little until there are so many again: what ends in the background takes its moment. */
 static inline bool settles(int (*count)(void), int expected)
 {
@@ -132,49 +135,55 @@ struct pair {
     const struct plugin *to;
     void *sender;
     void *receiver;
+    void *listening;
+    uint8_t handle[HANDLE_BYTES];
+    struct nccl_device_handle *devices[2]; /* what connect and accept may fill in, or NULL */
 };
 
-/* One call of each end that is not there yet, as one thread of NCCL's may do. True: both are. */
-static inline bool pair_poll(struct pair *pair, void *listening, void *handle,
-                             struct nccl_device_handle **send_device,
-                             struct nccl_device_handle **device)
+/* Nothing but a listener. */
+static inline void pair_listen(struct pair *pair, const struct plugin *from,
+                               const struct plugin *to)
+{
+    *pair = (struct pair){.from = from, .to = to};
+    assert_works(plugin_listen(to, 0, pair->handle, &pair->listening));
+    assert_non_null(pair->listening);
+}
+
+static inline void pair_close_listen(struct pair *pair)
+{
+    assert_works(plugin_close_listen(pair->to, pair->listening));
+    pair->listening = NULL;
+}
+
+/* One call, unless that end is there. */
+static inline void pair_connect(struct pair *pair)
 {
     if (pair->sender == NULL)
-        assert_works(plugin_connect(pair->from, 0, handle, &pair->sender, send_device));
-    if (pair->receiver == NULL)
-        assert_works(plugin_accept(pair->to, listening, &pair->receiver, device));
-    return pair->sender != NULL && pair->receiver != NULL;
+        assert_works(plugin_connect(pair->from, 0, pair->handle, &pair->sender, &pair->devices[0]));
 }
 
-/* Until both ends are there. `device` is what accept is given. */
-static inline void pair_meet(struct pair *pair, void *listening, void *handle,
-                             struct nccl_device_handle **device)
+static inline void pair_accept(struct pair *pair)
+{
+    if (pair->receiver == NULL)
+        assert_works(plugin_accept(pair->to, pair->listening, &pair->receiver, &pair->devices[1]));
+}
+
+/* Until both ends are there, as one thread of NCCL's may do. The listener is closed. */
+static inline void pair_meet(struct pair *pair)
 {
     uint64_t deadline = now_ms() + LIMIT_MS;
-    struct nccl_device_handle *none = NULL;
 
-    while (!pair_poll(pair, listening, handle, &none, device))
-        assert_true(now_ms() < deadline);
-}
-
-static inline void pair_open_device(struct pair *pair, const struct plugin *from,
-                                    const struct plugin *to, struct nccl_device_handle **device)
-{
-    uint8_t handle[HANDLE_BYTES] = {0};
-    void *listening = NULL;
-
-    *pair = (struct pair){.from = from, .to = to};
-    assert_works(plugin_listen(to, 0, handle, &listening));
-    assert_non_null(listening);
-    pair_meet(pair, listening, handle, device);
-    assert_works(plugin_close_listen(to, listening));
+    while ((pair->sender == NULL || pair->receiver == NULL) && in_time(deadline)) {
+        pair_connect(pair);
+        pair_accept(pair);
+    }
+    pair_close_listen(pair);
 }
 
 static inline void pair_open(struct pair *pair, const struct plugin *plugin)
 {
-    struct nccl_device_handle *none = NULL;
-
-    pair_open_device(pair, plugin, plugin, &none);
+    pair_listen(pair, plugin, plugin);
+    pair_meet(pair);
 }
 
 static inline void pair_close_sender(struct pair *pair)
@@ -259,19 +268,22 @@ static inline const struct plugin *plugin_of(void *const *state)
     }                                                                                              \
     static void case_##name(const struct plugin *plugin)
 
-/* The same with a pair that is opened for it, and of which what is left open is closed. */
-#define PAIR_CASE(name, versions)                                                                  \
-    static void pair_case_##name(const struct plugin *plugin, struct pair *pair);                  \
+/* The same with something that KIND_open() opens for it, and KIND_close() closes. */
+#define OPENED_CASE(kind, variable, name, versions)                                                \
+    static void opened_case_##name(const struct plugin *plugin, struct kind *variable);            \
     VERSIONS_CASE(name, versions)                                                                  \
     {                                                                                              \
-        struct pair pair;                                                                          \
+        static struct kind opened;                                                                 \
                                                                                                    \
-        pair_open(&pair, plugin);                                                                  \
-        pair_case_##name(plugin, &pair);                                                           \
-        pair_close(&pair);                                                                         \
+        kind##_open(&opened, plugin);                                                              \
+        opened_case_##name(plugin, &opened);                                                       \
+        kind##_close(&opened);                                                                     \
     }                                                                                              \
-    static void pair_case_##name(const struct plugin *plugin __attribute__((unused)),              \
-                                 struct pair *pair __attribute__((unused)))
+    static void opened_case_##name(const struct plugin *plugin __attribute__((unused)),            \
+                                   struct kind *variable __attribute__((unused)))
+
+/* Of the pair, what is left open is closed. */
+#define PAIR_CASE(name, versions) OPENED_CASE(pair, pair, name, versions)
 
 static inline bool plugin_wants(intptr_t state)
 {
@@ -284,20 +296,16 @@ static inline bool plugin_wants(intptr_t state)
     SUITE(.name = about, .begin = how_to_begin, .set_up = load_all, .tear_down = unload_all,       \
           .wants = plugin_wants)
 
-/* Runs this program as a child, with these variables and no others; the last one is NULL. */
-static inline int plugin_exec(const char *name, const char *first, ...)
+/* Runs this program as a child, with these variables and no others. */
+static inline int plugin_exec(const char *name, const char *const *variables)
 {
     char plugin[4200];
-    const char *variables[16] = {plugin, first};
-    va_list more;
-    int count = 1;
+    const char *all[16] = {plugin};
 
     snprintf(plugin, sizeof plugin, "TCPX_TEST_PLUGIN=%s", plugin_path());
-    va_start(more, first);
-    while (variables[count] != NULL && count < 14)
-        variables[++count] = va_arg(more, const char *);
-    va_end(more);
-    return child_exec(name, variables);
+    for (int i = 0; variables[i] != NULL && i < 14; i++)
+        all[i + 1] = variables[i];
+    return child_exec(name, all);
 }
 
 /* --- messages -------------------------------------------------------------------------------- */
@@ -381,10 +389,8 @@ static inline void *start_send_of(const struct pair *pair, void *data, int64_t b
     uint64_t deadline = now_ms() + LIMIT_MS;
     void *request = NULL;
 
-    while (request == NULL) {
+    while (request == NULL && in_time(deadline))
         assert_works(plugin_isend(pair->from, pair->sender, data, bytes, 0, memory, &request));
-        assert_true(now_ms() < deadline);
-    }
     return request;
 }
 
@@ -394,10 +400,8 @@ static inline void *start_receive_of(const struct pair *pair, void *data, int64_
     uint64_t deadline = now_ms() + LIMIT_MS;
     void *request = NULL;
 
-    while (request == NULL) {
+    while (request == NULL && in_time(deadline))
         assert_works(plugin_irecv(pair->to, pair->receiver, data, room, 0, memory, &request));
-        assert_true(now_ms() < deadline);
-    }
     return request;
 }
 
@@ -419,12 +423,11 @@ static inline int finish_both(const struct pair *pair, void *send, void *receive
     int sent = send == NULL;
     int received = receive == NULL;
 
-    while (!sent || !received) {
+    while ((!sent || !received) && in_time(deadline)) {
         if (!sent)
             assert_works(plugin_test(pair->from, send, &sent, NULL));
         if (!received)
             assert_works(plugin_test(pair->to, receive, &received, &bytes));
-        assert_true(now_ms() < deadline);
     }
     return bytes;
 }
@@ -438,8 +441,7 @@ static inline void finish_too_long(const struct pair *pair, void *send, void *re
     int sent = 0;
     int received = 0;
 
-    while (receiving == NCCL_SUCCESS || (sending == NCCL_SUCCESS && !sent)) {
-        assert_true(now_ms() < deadline);
+    while ((receiving == NCCL_SUCCESS || (sending == NCCL_SUCCESS && !sent)) && in_time(deadline)) {
         if (sending == NCCL_SUCCESS && !sent)
             sending = plugin_test(pair->from, send, &sent, NULL);
         if (receiving == NCCL_SUCCESS)
@@ -450,20 +452,21 @@ static inline void finish_too_long(const struct pair *pair, void *send, void *re
     assert_true(sent || sending == NCCL_INVALID_USAGE);
 }
 
-/* Until a request without a peer fails; the result. */
-static inline int failure_of(const struct plugin *plugin, void *request)
+/* Until the request is done, or fails with the result that is returned. */
+static inline int result_of(const struct plugin *plugin, void *request, uint64_t deadline)
 {
-    uint64_t deadline = now_ms() + SOON_MS;
     int result = NCCL_SUCCESS;
+    int done = 0;
 
-    while (result == NCCL_SUCCESS) {
-        int done = 0;
-
+    while (result == NCCL_SUCCESS && !done && in_time(deadline))
         result = plugin_test(plugin, request, &done, NULL);
-        assert_false(done);
-        assert_true(now_ms() < deadline);
-    }
     return result;
+}
+
+/* What the end of the peer is. */
+static inline void assert_is_loss(int result)
+{
+    assert_true(result == NCCL_SYSTEM || result == NCCL_REMOTE);
 }
 
 static inline void consume(const struct pair *pair, void *receive)

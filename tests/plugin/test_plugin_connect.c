@@ -39,21 +39,18 @@ VERSIONS_CASE(handles_are_written_whole, ALL_VERSIONS)
 VERSIONS_CASE(many_listeners, ALL_VERSIONS)
 {
     enum { MANY = 64 };
-    uint8_t handles[MANY][HANDLE_BYTES];
-    void *listening[MANY];
+    struct pair pairs[MANY];
     int before = open_descriptors();
     uint64_t start = now_ms();
 
     for (int i = 0; i < MANY; i++) {
-        listening[i] = NULL;
-        assert_works(plugin_listen(plugin, 0, handles[i], &listening[i]));
-        assert_non_null(listening[i]);
+        pair_listen(&pairs[i], plugin, plugin);
         for (int k = 0; k < i; k++)
-            assert_memory_not_equal(handles[i], handles[k], HANDLE_BYTES);
+            assert_memory_not_equal(pairs[i].handle, pairs[k].handle, HANDLE_BYTES);
     }
     assert_true(now_ms() - start < limit_ms(2000));
     for (int i = 0; i < MANY; i++)
-        assert_works(plugin_close_listen(plugin, listening[i]));
+        pair_close_listen(&pairs[i]);
     assert_true(settles(open_descriptors, before));
 }
 
@@ -89,12 +86,9 @@ VERSIONS_CASE(a_handle_of_nobody, ALL_VERSIONS)
 }
 
 /* The rest of a meeting: both ends come to be, and work. */
-static void end_meeting(struct pair *pair, void *listening, uint8_t *handle)
+static void end_meeting(struct pair *pair)
 {
-    struct nccl_device_handle *none = NULL;
-
-    pair_meet(pair, listening, handle, &none);
-    assert_works(plugin_close_listen(pair->to, listening));
+    pair_meet(pair);
     assert_pair_moves(pair);
     pair_close(pair);
 }
@@ -114,48 +108,43 @@ VERSIONS_CASE(polling, ALL_VERSIONS)
 {
     enum { POLLS = 1000 };
     const uint64_t most_us = SANITIZED ? 500000 : 50000;
-    uint8_t handle[HANDLE_BYTES] = {0};
-    struct pair pair = {.from = plugin, .to = plugin};
-    struct nccl_device_handle *none = NULL;
-    void *listening = NULL;
+    struct pair pair;
     uint64_t before;
 
-    assert_works(plugin_listen(plugin, 0, handle, &listening));
+    pair_listen(&pair, plugin, plugin);
     before = processor_us();
     for (int i = 0; i < POLLS; i++) {
         pair.receiver = (void *)(uintptr_t)(i + 1);
-        assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
+        assert_works(plugin_accept(plugin, pair.listening, &pair.receiver, NULL));
         assert_null(pair.receiver);
     }
     assert_in_range(processor_us() - before, 0, most_us);
     before = processor_us();
     for (int i = 0; i < POLLS && pair.sender == NULL; i++) {
         pair.sender = (void *)(uintptr_t)(i + 1);
-        assert_works(plugin_connect(plugin, 0, handle, &pair.sender, &none));
+        assert_works(plugin_connect(plugin, 0, pair.handle, &pair.sender, &pair.devices[0]));
         assert_true(pair.sender != (void *)(uintptr_t)(i + 1));
     }
     assert_in_range(processor_us() - before, 0, most_us);
-    assert_null(none);
-    end_meeting(&pair, listening, handle);
+    assert_null(pair.devices[0]);
+    end_meeting(&pair);
 }
 
 /* The connecting side first, so that its peer finds it waiting, and the other way round. */
 VERSIONS_CASE(either_side_first, ALL_VERSIONS)
 {
     for (int accept_first = 0; accept_first < 2; accept_first++) {
-        uint8_t handle[HANDLE_BYTES] = {0};
-        struct pair pair = {.from = plugin, .to = plugin};
-        void *listening = NULL;
+        struct pair pair;
 
-        assert_works(plugin_listen(plugin, 0, handle, &listening));
+        pair_listen(&pair, plugin, plugin);
         for (int i = 0; i < 20; i++) {
             if (accept_first)
-                assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
-            else if (pair.sender == NULL)
-                assert_works(plugin_connect(plugin, 0, handle, &pair.sender, NULL));
+                pair_accept(&pair);
+            else
+                pair_connect(&pair);
             nap_ms(1);
         }
-        end_meeting(&pair, listening, handle);
+        end_meeting(&pair);
     }
 }
 
@@ -166,22 +155,22 @@ VERSIONS_CASE(places_for_device_handles, ALL_VERSIONS)
 {
     for (int kind = 0; kind < 3; kind++) {
         struct nccl_device_handle structs[2] = {{.type = 0}, {.type = 0}};
-        struct nccl_device_handle *send = kind == 2 ? &structs[0] : NULL;
-        struct nccl_device_handle *receive = kind == 2 ? &structs[1] : NULL;
-        uint8_t handle[HANDLE_BYTES] = {0};
-        struct pair pair = {.from = plugin, .to = plugin};
         uint64_t deadline = now_ms() + LIMIT_MS;
-        void *listening = NULL;
+        struct pair pair;
 
-        assert_works(plugin_listen(plugin, 0, handle, &listening));
-        while (!pair_poll(&pair, listening, handle, kind == 0 ? NULL : &send,
-                          kind == 0 ? NULL : &receive))
-            assert_true(now_ms() < deadline);
-        if (send != NULL)
-            assert_int_equal(send->type, NCCL_DEVICE_HOST);
-        if (!mode_is("unpack") && receive != NULL)
-            assert_int_equal(receive->type, NCCL_DEVICE_HOST);
-        end_meeting(&pair, listening, handle);
+        pair_listen(&pair, plugin, plugin);
+        for (int i = 0; i < 2 && kind == 2; i++)
+            pair.devices[i] = &structs[i];
+        while (kind == 0 && (pair.sender == NULL || pair.receiver == NULL) && in_time(deadline)) {
+            if (pair.sender == NULL)
+                assert_works(plugin_connect(plugin, 0, pair.handle, &pair.sender, NULL));
+            if (pair.receiver == NULL)
+                assert_works(plugin_accept(plugin, pair.listening, &pair.receiver, NULL));
+        }
+        end_meeting(&pair);
+        assert_int_equal(structs[0].type, NCCL_DEVICE_HOST);
+        if (!mode_is("unpack"))
+            assert_int_equal(structs[1].type, NCCL_DEVICE_HOST);
     }
 }
 
@@ -189,41 +178,31 @@ VERSIONS_CASE(places_for_device_handles, ALL_VERSIONS)
 VERSIONS_CASE(several_at_once, ALL_VERSIONS)
 {
     enum { SEVERAL = 8 };
-    uint8_t handles[SEVERAL][HANDLE_BYTES] = {{0}};
     struct pair pairs[SEVERAL];
-    void *listening[SEVERAL];
     uint64_t deadline = now_ms() + LIMIT_MS;
     int left = 2 * SEVERAL;
+    uint8_t buffer[1000];
 
-    for (int i = 0; i < SEVERAL; i++) {
-        pairs[i] = (struct pair){.from = plugin, .to = plugin};
-        assert_works(plugin_listen(plugin, 0, handles[i], &listening[i]));
-    }
-    while (left > 0) {
-        assert_true(now_ms() < deadline);
+    for (int i = 0; i < SEVERAL; i++)
+        pair_listen(&pairs[i], plugin, plugin);
+    while (left > 0 && in_time(deadline))
         for (int i = 0; i < SEVERAL; i++) {
             struct pair *pair = &pairs[i];
             struct pair *last = &pairs[SEVERAL - 1 - i];
 
-            if (pair->sender == NULL) {
-                assert_works(plugin_connect(plugin, 0, handles[i], &pair->sender, NULL));
-                left -= pair->sender != NULL;
-            }
+            left -= pair->sender == NULL;
+            pair_connect(pair);
+            left += pair->sender == NULL;
             if (last->receiver != NULL)
                 continue;
-            assert_works(plugin_accept(plugin, listening[SEVERAL - 1 - i], &last->receiver, NULL));
+            pair_accept(last);
             if (last->receiver == NULL)
                 continue;
             left--;
-            /* as NCCL does it, while others are still under way */
-            assert_works(plugin_close_listen(plugin, listening[SEVERAL - 1 - i]));
+            pair_close_listen(last); /* as NCCL does it, while others are still under way */
         }
-    }
-    for (int i = 0; i < SEVERAL; i++) {
-        uint8_t buffer[1000];
-
+    for (int i = 0; i < SEVERAL; i++)
         move_message(&pairs[i], (uint64_t)i, sizeof buffer, buffer, sizeof buffer);
-    }
     for (int i = 0; i < SEVERAL; i++)
         pair_close(&pairs[i]);
 }
@@ -246,19 +225,14 @@ VERSIONS_CASE(again_and_again, ALL_VERSIONS)
 /* What an abort leaves open ends with the communicator: listeners, comms, half a connection. */
 VERSIONS_CASE(what_is_left_open, WITH_CONTEXT)
 {
-    struct plugin other = *plugin;
     int descriptors = open_descriptors();
-    uint8_t handle[HANDLE_BYTES] = {0};
-    void *listening = NULL;
-    struct pair pair;
-    void *comm = NULL;
+    struct plugin other = another_context(plugin);
+    struct pair pairs[2];
 
-    other.context = NULL;
-    assert_works(plugin_init(&other));
-    pair_open(&pair, &other);
-    assert_works(plugin_listen(&other, 0, handle, &listening));
-    assert_works(plugin_connect(&other, 0, handle, &comm, NULL));
-    assert_works(plugin_connect(&other, 0, handle, &comm, NULL));
+    pair_open(&pairs[0], &other);
+    pair_listen(&pairs[1], &other, &other);
+    pair_connect(&pairs[1]);
+    pair_connect(&pairs[1]);
     assert_works(plugin_finalize(&other));
     assert_true(settles(open_descriptors, descriptors));
 }
@@ -301,34 +275,33 @@ static int stranger(uint16_t port, const void *says, size_t bytes)
 /* Whoever else knocks, before and meanwhile: garbage, half a word, silence, a scan. */
 VERSIONS_CASE(strangers, ALL_VERSIONS)
 {
-    struct pair pair = {.from = plugin, .to = plugin};
-    uint8_t handle[HANDLE_BYTES] = {0};
     bool known[1024];
-    void *listening = NULL;
     int strangers[5];
+    struct pair pair;
     uint64_t start;
     uint16_t port;
 
     for (int fd = 3; fd < 1024; fd++)
         known[fd] = listens(fd);
-    assert_works(plugin_listen(plugin, 0, handle, &listening));
+    pair_listen(&pair, plugin, plugin);
     port = listening_port(known);
     assert_int_not_equal(port, 0);
     strangers[0] = stranger(port, text_of(3), 4096);
     strangers[1] = stranger(port, text_of(4), 3);
     strangers[2] = stranger(port, NULL, 0);
-    strangers[3] = stranger(port, handle, sizeof handle);
+    strangers[3] = stranger(port, pair.handle, sizeof pair.handle);
     strangers[4] = stranger(port, "GET / HTTP/1.0\r\n\r\n", 18);
     close(stranger(port, NULL, 0));
     close(stranger(port, text_of(5), 100));
     for (int i = 0; i < 100; i++) {
-        assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
+        pair_accept(&pair);
         assert_null(pair.receiver);
     }
     start = now_ms();
-    pair_meet(&pair, listening, handle, &(struct nccl_device_handle *){NULL});
+    pair_meet(&pair);
     assert_true(now_ms() - start < SOON_MS);
-    end_meeting(&pair, listening, handle);
+    assert_pair_moves(&pair);
+    pair_close(&pair);
     for (int i = 0; i < 5; i++)
         close(strangers[i]);
 }
@@ -344,40 +317,44 @@ struct order {
 
 _Static_assert(sizeof(struct order) <= CHILD_BYTES, "fits");
 
-/* In a child: what it is to do, and with what. */
-static const struct plugin *begin_order(const uint8_t *argument, struct order *order)
+/* In a child: what it is to do; its end of a connection. */
+static struct pair begin_order(const uint8_t *argument, struct order *order)
 {
+    struct pair pair;
+
     memcpy(order, argument, sizeof *order);
     if (load_all() != 0)
         _exit(10);
-    return &plugins[order->version];
+    pair = (struct pair){.from = &plugins[order->version], .to = &plugins[order->version]};
+    memcpy(pair.handle, order->handle, sizeof pair.handle);
+    return pair;
 }
 
-static pid_t give_order(child_run *run, const struct order *order)
+static pid_t give_order(child_run *run, const struct plugin *plugin, int count,
+                        const uint8_t *handle)
 {
+    struct order order = {.version = plugin->version, .count = count};
+
+    if (handle != NULL)
+        memcpy(order.handle, handle, sizeof order.handle);
     atomic_store(&child_shared->flag, 0);
-    return child_fork(run, order, sizeof *order);
+    return child_fork(run, &order, sizeof order);
 }
 
-static void *connect_one(const struct plugin *plugin, uint8_t *handle)
-{
-    void *comm = NULL;
-
-    while (comm == NULL)
-        assert_works(plugin_connect(plugin, 0, handle, &comm, NULL));
-    return comm;
-}
-
-static void *accept_one(const struct plugin *plugin, void *listening)
+static void connect_fully(struct pair *pair)
 {
     uint64_t deadline = now_ms() + LIMIT_MS;
-    void *comm = NULL;
 
-    while (comm == NULL) {
-        assert_works(plugin_accept(plugin, listening, &comm, NULL));
-        assert_true(now_ms() < deadline);
-    }
-    return comm;
+    while (pair->sender == NULL && in_time(deadline))
+        pair_connect(pair);
+}
+
+static void accept_fully(struct pair *pair)
+{
+    uint64_t deadline = now_ms() + LIMIT_MS;
+
+    while (pair->receiver == NULL && in_time(deadline))
+        pair_accept(pair);
 }
 
 /* Both processes see the flag. */
@@ -385,51 +362,42 @@ static void await_flag(int value)
 {
     uint64_t deadline = now_ms() + LIMIT_MS;
 
-    while (atomic_load(&child_shared->flag) != value) {
-        assert_true(now_ms() < deadline);
+    while (atomic_load(&child_shared->flag) != value && in_time(deadline))
         sched_yield();
-    }
 }
 
 /* Sends or receives until that fails, within the deadline; the error. */
-static int move_until_error(const struct plugin *plugin, void *comm, bool sends, uint64_t deadline)
+static int move_until_error(const struct pair *pair, bool sends, uint64_t deadline)
 {
     static uint8_t buffer[1 << 20];
-    void *request = NULL;
+    const struct plugin *plugin = sends ? pair->from : pair->to;
     int result = NCCL_SUCCESS;
 
-    while (result == NCCL_SUCCESS) {
-        int done = 0;
+    while (result == NCCL_SUCCESS && in_time(deadline)) {
+        void *request = NULL;
 
-        assert_true(now_ms() < deadline);
-        if (request == NULL)
-            result = sends ? plugin_isend(plugin, comm, text_of(0), 1 << 20, 0, NULL, &request)
-                           : plugin_irecv(plugin, comm, buffer, 1 << 20, 0, NULL, &request);
+        result = sends ? plugin_isend(plugin, pair->sender, text_of(0), 1 << 20, 0, NULL, &request)
+                       : plugin_irecv(plugin, pair->receiver, buffer, 1 << 20, 0, NULL, &request);
         if (result == NCCL_SUCCESS && request != NULL)
-            result = plugin_test(plugin, request, &done, NULL);
-        if (done)
-            request = NULL;
+            result = result_of(plugin, request, deadline);
     }
     return result;
 }
 
 /* The error that an end without a peer gets, soon; it is closed. */
-static void assert_fails(const struct plugin *plugin, void *comm, bool sends)
+static void assert_fails(struct pair *pair, bool sends)
 {
-    int result = move_until_error(plugin, comm, sends, now_ms() + SOON_MS);
-
-    assert_true(result == NCCL_SYSTEM || result == NCCL_REMOTE);
-    assert_works(sends ? plugin_close_send(plugin, comm) : plugin_close_recv(plugin, comm));
+    assert_is_loss(move_until_error(pair, sends, now_ms() + SOON_MS));
+    pair_close(pair);
 }
 
 static void connect_and_stay(const uint8_t *argument)
 {
     struct order order;
-    const struct plugin *plugin = begin_order(argument, &order);
-    void *comm = NULL;
+    struct pair pair = begin_order(argument, &order);
 
-    for (int i = 0; comm == NULL; i++) {
-        assert_works(plugin_connect(plugin, 0, order.handle, &comm, NULL));
+    for (int i = 0; pair.sender == NULL; i++) {
+        pair_connect(&pair);
         if (i == 20) /* it has knocked, but nobody has opened */
             atomic_store(&child_shared->flag, 1);
     }
@@ -441,51 +409,47 @@ static void connect_and_stay(const uint8_t *argument)
 static void connect_and_send(const uint8_t *argument)
 {
     struct order order;
-    const struct plugin *plugin = begin_order(argument, &order);
-    void *comm = connect_one(plugin, order.handle);
+    struct pair pair = begin_order(argument, &order);
 
+    connect_fully(&pair);
     atomic_store(&child_shared->flag, 2);
-    move_until_error(plugin, comm, true, UINT64_MAX);
+    move_until_error(&pair, true, UINT64_MAX);
     _exit(12);
 }
 
 /* A peer that dies before it is accepted is nobody; the next one is welcome. */
 VERSIONS_CASE(a_peer_that_dies_before_accept, ALL_VERSIONS)
 {
-    struct order order = {.version = plugin->version};
-    struct pair pair = {.from = plugin, .to = plugin};
-    void *listening = NULL;
+    struct pair pair;
     pid_t child;
 
-    assert_works(plugin_listen(plugin, 0, order.handle, &listening));
-    child = give_order(connect_and_stay, &order);
+    pair_listen(&pair, plugin, plugin);
+    child = give_order(connect_and_stay, plugin, 0, pair.handle);
     await_flag(1);
     child_kill(child);
-    for (int i = 0; i < 200 && pair.receiver == NULL; i++)
-        assert_works(plugin_accept(plugin, listening, &pair.receiver, NULL));
+    for (int i = 0; i < 200; i++)
+        pair_accept(&pair);
     if (pair.receiver != NULL) {
-        assert_fails(plugin, pair.receiver, false);
-        assert_works(plugin_close_listen(plugin, listening));
+        assert_fails(&pair, false);
+        pair_close_listen(&pair);
     } else {
-        end_meeting(&pair, listening, order.handle);
+        end_meeting(&pair);
     }
 }
 
 static void die_at(const struct plugin *plugin, child_run *run, long after_ms)
 {
-    struct order order = {.version = plugin->version};
-    void *listening = NULL;
-    void *comm;
+    struct pair pair;
     pid_t child;
 
-    assert_works(plugin_listen(plugin, 0, order.handle, &listening));
-    child = give_order(run, &order);
-    comm = accept_one(plugin, listening);
-    assert_works(plugin_close_listen(plugin, listening));
+    pair_listen(&pair, plugin, plugin);
+    child = give_order(run, plugin, 0, pair.handle);
+    accept_fully(&pair);
+    pair_close_listen(&pair);
     await_flag(2);
     nap_ms(after_ms);
     kill(child, SIGKILL);
-    assert_fails(plugin, comm, false);
+    assert_fails(&pair, false);
     child_wait(child);
 }
 
@@ -500,13 +464,13 @@ VERSIONS_CASE(a_sender_that_dies, ALL_VERSIONS)
 static void listen_and_stay(const uint8_t *argument)
 {
     struct order order;
-    const struct plugin *plugin = begin_order(argument, &order);
-    void *listening = NULL;
+    struct pair pair = begin_order(argument, &order);
 
-    assert_works(plugin_listen(plugin, 0, child_shared->bytes, &listening));
+    pair_listen(&pair, pair.from, pair.to);
+    memcpy(child_shared->bytes, pair.handle, sizeof pair.handle);
     atomic_store(&child_shared->flag, 1);
     if (order.count > 0)
-        accept_one(plugin, listening);
+        accept_fully(&pair);
     for (;;)
         pause();
 }
@@ -515,36 +479,32 @@ static void listen_and_stay(const uint8_t *argument)
 VERSIONS_CASE(a_receiver_that_dies, ALL_VERSIONS)
 {
     for (int stage = 0; stage < 3; stage++) {
-        struct order order = {.version = plugin->version, .count = stage};
-        uint8_t handle[HANDLE_BYTES];
-        uint64_t deadline;
-        void *comm = NULL;
+        struct pair pair = {.from = plugin};
         int result = NCCL_SUCCESS;
+        uint64_t deadline;
         pid_t child;
 
-        child = give_order(listen_and_stay, &order);
+        child = give_order(listen_and_stay, plugin, stage, NULL);
         await_flag(1);
-        memcpy(handle, child_shared->bytes, sizeof handle);
-        for (int i = 0; comm == NULL && (stage > 0 || i < 20); i++)
-            assert_works(plugin_connect(plugin, 0, handle, &comm, NULL));
+        memcpy(pair.handle, child_shared->bytes, sizeof pair.handle);
+        for (int i = 0; pair.sender == NULL && (stage > 0 || i < 20); i++)
+            pair_connect(&pair);
         if (stage == 2) {
             void *request = NULL;
 
-            assert_works(plugin_isend(plugin, comm, text_of(0), 4 << 20, 0, NULL, &request));
+            assert_works(plugin_isend(plugin, pair.sender, text_of(0), 4 << 20, 0, NULL, &request));
             assert_non_null(request);
         }
         kill(child, SIGKILL);
         deadline = now_ms() + SOON_MS;
-        while (comm == NULL && result == NCCL_SUCCESS) {
-            result = plugin_connect(plugin, 0, handle, &comm, NULL);
-            assert_true(now_ms() < deadline);
-        }
+        while (pair.sender == NULL && result == NCCL_SUCCESS && in_time(deadline))
+            result = plugin_connect(plugin, 0, pair.handle, &pair.sender, NULL);
         if (result != NCCL_SUCCESS) {
             assert_int_equal(stage, 0);
-            assert_true(result == NCCL_SYSTEM || result == NCCL_REMOTE);
-            assert_null(comm);
+            assert_is_loss(result);
+            assert_null(pair.sender);
         } else {
-            assert_fails(plugin, comm, true);
+            assert_fails(&pair, true);
         }
         child_wait(child);
     }
@@ -559,15 +519,14 @@ static void connect_many(const uint8_t *argument)
     static struct pair pairs[MOST_COMMS];
     static void *requests[MOST_COMMS];
     struct order order;
-    const struct plugin *plugin = begin_order(argument, &order);
+    struct pair pair = begin_order(argument, &order);
 
     for (int i = 0; i < order.count; i++) {
-        uint8_t handle[HANDLE_BYTES];
-
+        pairs[i] = pair;
         await_flag(2 * i + 1);
-        memcpy(handle, child_shared->bytes, sizeof handle);
+        memcpy(pairs[i].handle, child_shared->bytes, HANDLE_BYTES);
         atomic_store(&child_shared->flag, 2 * i + 2);
-        pairs[i] = (struct pair){.from = plugin, .sender = connect_one(plugin, handle)};
+        connect_fully(&pairs[i]);
         requests[i] = start_send(&pairs[i], text_of((uint64_t)i), MANY_BYTES);
     }
     for (int i = 0; i < order.count; i++) {
@@ -583,18 +542,16 @@ VERSIONS_CASE(many_comms, SOME_VERSIONS)
     static struct pair pairs[MOST_COMMS];
     static void *requests[MOST_COMMS];
     int count = turns_of(100) < 100 ? 64 : MOST_COMMS;
-    struct order order = {.version = plugin->version, .count = count};
     int before = open_descriptors();
-    pid_t child = give_order(connect_many, &order);
+    pid_t child = give_order(connect_many, plugin, count, NULL);
 
     for (int i = 0; i < count; i++) {
-        void *listening = NULL;
-
-        assert_works(plugin_listen(plugin, 0, child_shared->bytes, &listening));
+        pair_listen(&pairs[i], plugin, plugin);
+        memcpy(child_shared->bytes, pairs[i].handle, HANDLE_BYTES);
         atomic_store(&child_shared->flag, 2 * i + 1);
         await_flag(2 * i + 2);
-        pairs[i] = (struct pair){.to = plugin, .receiver = accept_one(plugin, listening)};
-        assert_works(plugin_close_listen(plugin, listening));
+        accept_fully(&pairs[i]);
+        pair_close_listen(&pairs[i]);
         requests[i] = start_receive(&pairs[i], buffers[i], MANY_BYTES);
     }
     for (int i = 0; i < count; i++) {
@@ -613,21 +570,19 @@ VERSIONS_CASE(many_comms, SOME_VERSIONS)
 static bool both_ends(const struct plugin *plugin, struct pair *pair)
 {
     uint64_t deadline = now_ms() + SOON_MS;
-    uint8_t handle[HANDLE_BYTES] = {0};
-    void *listening = NULL;
     int result;
 
     *pair = (struct pair){.from = plugin, .to = plugin};
-    result = plugin_listen(plugin, 0, handle, &listening);
-    while (result == NCCL_SUCCESS && (pair->sender == NULL || pair->receiver == NULL)) {
-        assert_true(now_ms() < deadline);
+    result = plugin_listen(plugin, 0, pair->handle, &pair->listening);
+    while (result == NCCL_SUCCESS && (pair->sender == NULL || pair->receiver == NULL) &&
+           in_time(deadline)) {
         if (pair->sender == NULL)
-            result = plugin_connect(plugin, 0, handle, &pair->sender, NULL);
+            result = plugin_connect(plugin, 0, pair->handle, &pair->sender, NULL);
         if (result == NCCL_SUCCESS && pair->receiver == NULL)
-            result = plugin_accept(plugin, listening, &pair->receiver, NULL);
+            result = plugin_accept(plugin, pair->listening, &pair->receiver, NULL);
     }
-    if (listening != NULL)
-        assert_works(plugin_close_listen(plugin, listening));
+    if (pair->listening != NULL)
+        pair_close_listen(pair);
     return result == NCCL_SUCCESS;
 }
 
@@ -656,7 +611,7 @@ static void run_out(const uint8_t *argument)
     struct pair pairs[MOST + 1];
 
     setenv("UCCL_TCPX_TIMEOUT_MS", "2000", 1);
-    plugin = begin_order(argument, &order);
+    plugin = begin_order(argument, &order).from;
     assert_true(both_ends(plugin, &pairs[MOST]));
     for (int spare = 0, most = turns_of(MOST); spare < most; spare++) {
         int made = 0;
@@ -679,9 +634,7 @@ static void run_out(const uint8_t *argument)
 /* A process that has no descriptors left gets an error, no hang; with some it goes on. */
 VERSIONS_CASE(no_more_descriptors, VERSION(12))
 {
-    struct order order = {.version = plugin->version};
-
-    assert_int_equal(child_wait(give_order(run_out, &order)), 0);
+    assert_int_equal(child_wait(give_order(run_out, plugin, 0, NULL)), 0);
 }
 
 static int begin_suite(void)

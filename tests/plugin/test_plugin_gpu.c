@@ -60,13 +60,13 @@ struct gpu_pair {
 
 static void gpu_pair_open(struct gpu_pair *gpu, const struct plugin *plugin)
 {
-    struct nccl_device_handle *place = NULL;
     void *ignored = NULL;
 
     *gpu = (struct gpu_pair){.device = {.type = NCCL_DEVICE_UNPACK, .version = 7}};
+    pair_listen(&gpu->pair, plugin, plugin);
     if (unpacks(plugin))
-        place = &gpu->device;
-    pair_open_device(&gpu->pair, plugin, plugin, &place);
+        gpu->pair.devices[1] = &gpu->device;
+    pair_meet(&gpu->pair);
     assert_works(plugin_reg(plugin, gpu->pair.sender, cuda_pointer(from), FROM_BYTES, NCCL_PTR_CUDA,
                             &gpu->send_memory));
     assert_works(plugin_reg(plugin, gpu->pair.receiver, cuda_pointer(to), TO_BYTES, NCCL_PTR_CUDA,
@@ -207,18 +207,7 @@ static void move_on_gpu(struct gpu_pair *gpu, uint64_t number, size_t bytes, siz
 }
 
 /* The same as PAIR_CASE(), with memory of the GPU at both ends. */
-#define GPU_CASE(name, versions)                                                                   \
-    static void gpu_case_##name(const struct plugin *plugin, struct gpu_pair *gpu);                \
-    VERSIONS_CASE(name, versions)                                                                  \
-    {                                                                                              \
-        struct gpu_pair gpu;                                                                       \
-                                                                                                   \
-        gpu_pair_open(&gpu, plugin);                                                               \
-        gpu_case_##name(plugin, &gpu);                                                             \
-        gpu_pair_close(&gpu);                                                                      \
-    }                                                                                              \
-    static void gpu_case_##name(const struct plugin *plugin __attribute__((unused)),               \
-                                struct gpu_pair *gpu)
+#define GPU_CASE(name, versions) OPENED_CASE(gpu_pair, gpu, name, versions)
 
 /* --- tests ----------------------------------------------------------------------------------- */
 

@@ -352,53 +352,47 @@ static int run_unload_busy(void)
     return plugin_load() != NULL ? 0 : 1;
 }
 
-static const struct child_program programs[] = {
-    {"bare", run_bare},
-    {"bad-variable", run_bad_variable},
-    {"no-interface", run_no_interface},
-    {"bad-mode", run_bad_mode},
-    {"reload", run_reload},
-    {"unload-busy", run_unload_busy},
+/* Each row is a test: a process with these variables and no others, which succeeds. */
+static const struct {
+    const char *name;
+    int (*run)(void);
+    const char *variables[5];
+} rows[] = {
+    {"test_a_bare_environment", run_bare, {"NCCL_SOCKET_IFNAME=lo"}},
+    {"test_a_variable_that_makes_no_sense",
+     run_bad_variable,
+     {"NCCL_SOCKET_IFNAME=lo", "UCCL_TCPX_SOCKETS=banana"}},
+    {"test_no_interface", run_no_interface, {"NCCL_SOCKET_IFNAME=nosuch"}},
+    {"test_a_mode_that_does_not_exist",
+     run_bad_mode,
+     {"NCCL_SOCKET_IFNAME=lo", "UCCL_TCPX_PLUGIN_MODE=gpu"}},
+    {"test_reload", run_reload, {"NCCL_SOCKET_IFNAME=lo"}},
+    {"test_reload_with_sockets",
+     run_reload,
+     {"NCCL_SOCKET_IFNAME=lo", "UCCL_TCPX_THREADS=3", "UCCL_TCPX_SOCKETS=4"}},
+    {"test_unload_with_live_comms",
+     run_unload_busy,
+     {"NCCL_SOCKET_IFNAME=lo", "UCCL_TCPX_THREADS=3", "UCCL_TCPX_SOCKETS=2",
+      "ASAN_OPTIONS=detect_leaks=0"}},
 };
 
-/* One of them succeeds, with these variables besides that of the interface. */
-#define RUN(name, interface, ...)                                                                  \
-    assert_int_equal(plugin_exec(name, "NCCL_SOCKET_IFNAME=" interface, __VA_ARGS__), 0)
-
-TEST(test_a_bare_environment)
+static void run_row(void **state)
 {
-    RUN("bare", "lo", NULL);
-}
+    intptr_t row = (intptr_t)*state;
 
-TEST(test_a_variable_that_makes_no_sense)
-{
-    RUN("bad-variable", "lo", "UCCL_TCPX_SOCKETS=banana", NULL);
-}
-
-TEST(test_no_interface)
-{
-    RUN("no-interface", "nosuch", NULL);
-}
-
-TEST(test_a_mode_that_does_not_exist)
-{
-    RUN("bad-mode", "lo", "UCCL_TCPX_PLUGIN_MODE=gpu", NULL);
-}
-
-TEST(test_reload)
-{
-    RUN("reload", "lo", NULL);
-    RUN("reload", "lo", "UCCL_TCPX_THREADS=3", "UCCL_TCPX_SOCKETS=4", NULL);
-}
-
-TEST(test_unload_with_live_comms)
-{
-    RUN("unload-busy", "lo", "UCCL_TCPX_THREADS=3", "UCCL_TCPX_SOCKETS=2",
-        "ASAN_OPTIONS=detect_leaks=0", NULL);
+    assert_int_equal(plugin_exec(rows[row].name, rows[row].variables), 0);
 }
 
 static int begin_suite(void)
 {
+    struct child_program programs[COUNT_OF(rows)];
+
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        programs[i] = (struct child_program){rows[i].name, rows[i].run};
+        suite_add(__LINE__, (struct CMUnitTest){.name = rows[i].name,
+                                                .test_func = run_row,
+                                                .initial_state = (void *)i});
+    }
     child_dispatch(programs, COUNT_OF(programs));
     return stay_on_loopback();
 }

@@ -10,35 +10,47 @@
 
 enum { DEPTH = 16, BYTES = 1000 };
 
-/* As NCCL's accept: a struct that says what it expects. */
-static void open_with_queue(struct pair *pair, const struct plugin *plugin,
-                            struct nccl_device_handle *handle)
-{
-    struct nccl_device_handle *place = handle;
+/* A pair whose accept is given a struct that says what it expects, as NCCL's. */
+struct queue {
+    struct pair pair;
+    struct nccl_device_handle handle;
+};
 
-    *handle = (struct nccl_device_handle){.type = NCCL_DEVICE_UNPACK, .version = 7};
-    pair_open_device(pair, plugin, plugin, &place);
-    assert_ptr_equal(place, handle);
+static void queue_open(struct queue *queue, const struct plugin *plugin)
+{
+    queue->handle = (struct nccl_device_handle){.type = NCCL_DEVICE_UNPACK, .version = 7};
+    pair_listen(&queue->pair, plugin, plugin);
+    queue->pair.devices[1] = &queue->handle;
+    pair_meet(&queue->pair);
+    assert_ptr_equal(queue->pair.devices[1], &queue->handle);
 }
+
+static void queue_close(struct queue *queue)
+{
+    pair_close(&queue->pair);
+}
+
+#define QUEUE_CASE(name) OPENED_CASE(queue, queue, name, WITH_QUEUE)
 
 /* What accept gives to the kernels; with needsProxyProgress 0 NCCL would wait for ever. */
 VERSIONS_CASE(device_handles, WITH_QUEUE)
 {
-    struct nccl_device_handle handles[3];
-    struct pair pairs[3];
+    struct queue queues[3];
 
     for (int i = 0; i < 3; i++) {
-        open_with_queue(&pairs[i], plugin, &handles[i]);
-        assert_int_equal(handles[i].type, NCCL_DEVICE_UNPACK);
-        assert_int_equal(handles[i].version, NCCL_UNPACK_VERSION);
-        assert_int_equal(handles[i].needs_proxy_progress, 1);
-        assert_non_null(handles[i].handle);
+        const struct nccl_device_handle *handle = &queues[i].handle;
+
+        queue_open(&queues[i], plugin);
+        assert_int_equal(handle->type, NCCL_DEVICE_UNPACK);
+        assert_int_equal(handle->version, NCCL_UNPACK_VERSION);
+        assert_int_equal(handle->needs_proxy_progress, 1);
+        assert_non_null(handle->handle);
         for (int k = 0; k < i; k++)
-            assert_ptr_not_equal(handles[i].handle, handles[k].handle);
+            assert_ptr_not_equal(handle->handle, queues[k].handle.handle);
     }
     for (int i = 0; i < 3; i++) {
-        assert_pair_moves(&pairs[i]);
-        pair_close(&pairs[i]);
+        assert_pair_moves(&queues[i].pair);
+        queue_close(&queues[i]);
     }
 }
 
@@ -54,75 +66,63 @@ static void *move_one(const struct pair *pair, uint64_t number, uint8_t *buffer)
 }
 
 /* As NCCL: up to 8 under way, tested and consumed in order, far beyond the 16 slots. */
-VERSIONS_CASE(consumed_in_order, WITH_QUEUE)
+QUEUE_CASE(consumed_in_order)
 {
     enum { MESSAGES = 400, AHEAD = 8 };
     static uint8_t buffers[AHEAD][BYTES];
-    uint64_t deadline = now_ms() + LIMIT_MS;
-    struct nccl_device_handle handle;
+    const struct pair *pair = &queue->pair;
     void *receives[AHEAD];
     void *sends[AHEAD];
-    struct pair pair;
     int started = 0;
 
-    open_with_queue(&pair, plugin, &handle);
     for (int consumed = 0; consumed < MESSAGES; consumed++) {
         for (; started < MESSAGES && started - consumed < AHEAD; started++) {
-            receives[started % AHEAD] = start_receive(&pair, buffers[started % AHEAD], BYTES);
+            receives[started % AHEAD] = start_receive(pair, buffers[started % AHEAD], BYTES);
             sends[started % AHEAD] =
-                start_send(&pair, text_of((uint64_t)started), started % 5 == 0 ? 0 : BYTES);
+                start_send(pair, text_of((uint64_t)started), started % 5 == 0 ? 0 : BYTES);
         }
-        finish_both(&pair, sends[consumed % AHEAD], receives[consumed % AHEAD]);
+        finish_both(pair, sends[consumed % AHEAD], receives[consumed % AHEAD]);
         if (consumed % 5 != 0)
             assert_memory_equal(buffers[consumed % AHEAD], text_of((uint64_t)consumed), BYTES);
-        consume(&pair, receives[consumed % AHEAD]);
-        assert_true(now_ms() < deadline);
+        consume(pair, receives[consumed % AHEAD]);
     }
-    pair_close(&pair);
 }
 
 /* In any other order, too: NCCL does not, but nothing says that it must not. */
-VERSIONS_CASE(consumed_in_another_order, WITH_QUEUE)
+QUEUE_CASE(consumed_in_another_order)
 {
     static uint8_t buffers[DEPTH][BYTES];
-    struct nccl_device_handle handle;
     void *receives[DEPTH];
-    struct pair pair;
 
-    open_with_queue(&pair, plugin, &handle);
     for (uint64_t turn = 0; turn < 6; turn++) {
         for (uint64_t i = 0; i < DEPTH; i++)
-            receives[i] = move_one(&pair, turn * DEPTH + i, buffers[i]);
+            receives[i] = move_one(&queue->pair, turn * DEPTH + i, buffers[i]);
         for (int i = 0; i < DEPTH; i++) {
             int which = turn % 3 == 0 ? DEPTH - 1 - i : turn % 3 == 1 ? i * 5 % DEPTH : i ^ 1;
 
-            consume(&pair, receives[which]);
+            consume(&queue->pair, receives[which]);
         }
     }
-    pair_close(&pair);
 }
 
 /* A slot is the kernel's until its receive is consumed: 16 that are not, and the comm is busy. */
-VERSIONS_CASE(not_consumed, WITH_QUEUE)
+QUEUE_CASE(not_consumed)
 {
     static uint8_t buffers[DEPTH + 1][BYTES];
-    struct nccl_device_handle handle;
+    const struct pair *pair = &queue->pair;
     void *receives[DEPTH];
     void *beyond = (void *)1;
-    struct pair pair;
 
-    open_with_queue(&pair, plugin, &handle);
     for (uint64_t i = 0; i < DEPTH; i++)
-        receives[i] = move_one(&pair, i, buffers[i]);
+        receives[i] = move_one(pair, i, buffers[i]);
     for (int i = 0; i < 100; i++) {
-        assert_works(plugin_irecv(pair.to, pair.receiver, buffers[DEPTH], BYTES, 0, NULL, &beyond));
+        assert_works(plugin_irecv(plugin, pair->receiver, buffers[DEPTH], BYTES, 0, NULL, &beyond));
         assert_null(beyond);
         beyond = (void *)2;
     }
-    consume(&pair, receives[0]);
-    receives[0] = move_one(&pair, DEPTH, buffers[DEPTH]);
+    consume(pair, receives[0]);
+    (void)move_one(pair, DEPTH, buffers[DEPTH]);
     /* and a comm may end with all of them */
-    pair_close(&pair);
 }
 
 /* NCCL's bootstrap gives no place for a handle and never consumes: requests do not run out. */
@@ -147,35 +147,31 @@ PAIR_CASE(consumed_without_a_queue, WITH_QUEUE)
 VERSIONS_CASE(queues_come_and_go, WITH_QUEUE)
 {
     int descriptors = open_descriptors();
-    struct nccl_device_handle handle;
     static uint8_t buffer[BYTES];
-    struct pair pair;
+    struct queue queue;
 
     for (uint64_t i = 0; i < (uint64_t)turns_of(100); i++) {
-        open_with_queue(&pair, plugin, &handle);
-        (void)move_one(&pair, i, buffer);
-        pair_close(&pair);
+        queue_open(&queue, plugin);
+        (void)move_one(&queue.pair, i, buffer);
+        queue_close(&queue);
     }
     assert_true(settles(open_descriptors, descriptors));
 }
 
 /* A receive of more than a slot can describe is refused; NCCL's are at most 4 MiB. */
-VERSIONS_CASE(more_than_a_slot_holds, WITH_QUEUE)
+QUEUE_CASE(more_than_a_slot_holds)
 {
     static uint8_t buffer[(4 << 20) + 1];
-    struct nccl_device_handle handle;
+    const struct pair *pair = &queue->pair;
     void *request = (void *)1;
-    struct pair pair;
     int result;
 
-    open_with_queue(&pair, plugin, &handle);
-    move_message(&pair, 1, 4 << 20, buffer, 4 << 20);
-    result = plugin_irecv(plugin, pair.receiver, buffer, sizeof buffer, 0, NULL, &request);
+    move_message(pair, 1, 4 << 20, buffer, 4 << 20);
+    result = plugin_irecv(plugin, pair->receiver, buffer, sizeof buffer, 0, NULL, &request);
     if (result == NCCL_SUCCESS)
         assert_non_null(request);
     else
         assert_null(request);
-    pair_close(&pair);
 }
 
 /* --- the warning ----------------------------------------------------------------------------- */
@@ -200,30 +196,34 @@ static int run_count_warnings(void)
     return (int)warnings;
 }
 
-/* The child has the GPU of this process; NULL: it does not get that one. */
+/* "NAME=what it is here" in `text`; NULL: it is not set. */
+static const char *inherit(const char *name, char *text, size_t room)
+{
+    const char *value = getenv(name);
+
+    snprintf(text, room, "%s=%s", name, value != NULL ? value : "");
+    return value != NULL ? text : NULL;
+}
+
+/* The child has the GPU of this process, and what is given; NULL: it does not get that one. */
 static int warnings_with(const char *const given[4])
 {
-    const char *gpu = getenv("UCCL_TCPX_GPU");
-    const char *path = getenv("LD_LIBRARY_PATH");
-    const char *some[6] = {NULL};
-    char gpu_variable[100];
-    char path_variable[4200];
-    int count = 0;
+    char texts[2][4200];
+    const char *const wanted[] = {"NCCL_SOCKET_IFNAME=lo",
+                                  "UCCL_TCPX_PLUGIN_MODE=unpack",
+                                  inherit("UCCL_TCPX_GPU", texts[0], sizeof texts[0]),
+                                  inherit("LD_LIBRARY_PATH", texts[1], sizeof texts[1]),
+                                  given[0],
+                                  given[1],
+                                  given[2],
+                                  given[3]};
+    const char *some[COUNT_OF(wanted) + 1] = {NULL};
     int status;
 
-    if (gpu != NULL) {
-        snprintf(gpu_variable, sizeof gpu_variable, "UCCL_TCPX_GPU=%s", gpu);
-        some[count++] = gpu_variable;
-    }
-    if (path != NULL) {
-        snprintf(path_variable, sizeof path_variable, "LD_LIBRARY_PATH=%s", path);
-        some[count++] = path_variable;
-    }
-    for (int i = 0; i < 4; i++)
-        if (given[i] != NULL)
-            some[count++] = given[i];
-    status = plugin_exec("count-warnings", "NCCL_SOCKET_IFNAME=lo", "UCCL_TCPX_PLUGIN_MODE=unpack",
-                         some[0], some[1], some[2], some[3], some[4], some[5], NULL);
+    for (size_t i = 0, count = 0; i < COUNT_OF(wanted); i++)
+        if (wanted[i] != NULL)
+            some[count++] = wanted[i];
+    status = plugin_exec("count-warnings", some);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
 }
