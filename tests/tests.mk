@@ -322,10 +322,10 @@ PLUGIN_SUITES := \
 	$(call plugin_suite,gpu-unpack,gpu,$(all_turns) $(as_unpack) $(on_fake) $(one_channel)) \
 	$(call plugin_suite,gpu-unpack-sockets,gpu,$(fewer_turns) $(as_unpack) $(on_fake) $(in_parallel) $(one_channel)) \
 	$(call plugin_suite,gpu-unpack-devmem,gpu,$(fewer_turns) $(as_unpack) $(on_fake) $(plugin_devmem) $(one_channel)) \
-	$(call plugin_suite,silence,silence,) \
-	$(call plugin_suite,silence-sockets,silence,UCCL_TCPX_SOCKETS=5) \
-	$(call plugin_suite,silence-cuda,silence,$(as_cuda) $(on_fake)) \
-	$(call plugin_suite,silence-unpack,silence,$(as_unpack) $(on_fake) UCCL_TCPX_SOCKETS=5) \
+	$(call plugin_suite,silence,data,$(short_timeout)) \
+	$(call plugin_suite,silence-sockets,data,$(short_timeout) UCCL_TCPX_SOCKETS=5) \
+	$(call plugin_suite,silence-cuda,data,$(as_cuda) $(on_fake) $(short_timeout)) \
+	$(call plugin_suite,silence-unpack,data,$(as_unpack) $(on_fake) $(short_timeout) UCCL_TCPX_SOCKETS=5) \
 	$(call plugin_suite,silence-gpu-cuda,gpu,$(as_cuda) $(on_fake) $(short_timeout)) \
 	$(call plugin_suite,silence-gpu-unpack,gpu,$(as_unpack) $(on_fake) $(short_timeout) UCCL_TCPX_SOCKETS=5) \
 	$(call plugin_suite,fork,fork,$(all_turns)) \

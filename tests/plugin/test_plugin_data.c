@@ -700,4 +700,56 @@ VERSIONS_CASE(two_threads, ALL_VERSIONS)
     pair_close(&workers[0].pair);
 }
 
+/* --- programs that are late ------------------------------------------------------------------ */
+
+enum { LATE_MESSAGES = 4, LATE_BYTES = 1 << 20 };
+
+static struct pair late_receivers[LAST_VERSION + 1];
+static struct pair late_senders[LAST_VERSION + 1];
+static uint8_t late_rooms[LAST_VERSION + 1][REQUESTS][64];
+static void *late_receives[LAST_VERSION + 1][REQUESTS];
+
+/* Sends are done before their receives, and receives are announced to a silent sender. */
+static void begin_late(int version)
+{
+    struct pair *pair = &late_receivers[version];
+
+    pair_open(pair, &plugins[version]);
+    for (uint64_t i = 0; i < LATE_MESSAGES; i++)
+        finish_both(pair, start_send(pair, text_of(i), LATE_BYTES), NULL);
+    pair = &late_senders[version];
+    pair_open(pair, &plugins[version]);
+    for (int i = 0; i < REQUESTS; i++)
+        late_receives[version][i] = start_receive(pair, late_rooms[version][i], 64);
+}
+
+static void end_late(int version)
+{
+    static uint8_t room[LATE_BYTES];
+    struct pair *pair = &late_receivers[version];
+
+    for (uint64_t i = 0; i < LATE_MESSAGES; i++) {
+        void *receive = start_receive(pair, room, LATE_BYTES);
+
+        assert_int_equal(finish_both(pair, NULL, receive), LATE_BYTES);
+        consume(pair, receive);
+        assert_memory_equal(room, text_of(i), LATE_BYTES);
+    }
+    pair_close(pair);
+    pair = &late_senders[version];
+    for (int i = 0; i < REQUESTS; i++) {
+        void *send = start_send(pair, text_of((uint64_t)i), 64);
+
+        assert_int_equal(finish_both(pair, send, late_receives[version][i]), 64);
+        consume(pair, late_receives[version][i]);
+        assert_memory_equal(late_rooms[version][i], text_of((uint64_t)i), 64);
+    }
+    pair_close(pair);
+}
+
+TEST_OF(test_late_programs, WHEN_LATE)
+{
+    be_late(begin_late, end_late);
+}
+
 PLUGIN_SUITE("plugin data", stay_on_loopback);

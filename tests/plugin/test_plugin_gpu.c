@@ -473,8 +473,7 @@ VERSIONS_CASE(kernels_that_wait, ALL_VERSIONS)
 
 /* --- programs that are late ------------------------------------------------------------------ */
 
-enum { LATE = 0x40000 }; /* a case that UCCL_TCPX_TIMEOUT_MS=1000 asks for */
-enum { TIMEOUT_MS = 1000, LATE_MESSAGES = 4, LATE_BYTES = 1 << 20, LATE_ROOM = 100000 };
+enum { LATE_MESSAGES = 4, LATE_BYTES = 1 << 20, LATE_ROOM = 100000 };
 
 static struct gpu_pair late_receivers[LAST_VERSION + 1];
 static struct gpu_pair late_senders[LAST_VERSION + 1];
@@ -521,14 +520,9 @@ static void receive_late(int version)
     gpu_pair_close(gpu);
 }
 
-/* No call for three timeouts, and nothing is lost. */
-TEST_OF(test_late_programs, LATE)
+TEST_OF(test_late_programs, WHEN_LATE)
 {
-    for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
-        begin_late(version);
-    nap_ms(3 * TIMEOUT_MS);
-    for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
-        send_late(version);
+    be_late(begin_late, send_late);
     for (int version = FIRST_VERSION; version <= LAST_VERSION; version++)
         receive_late(version);
 }
@@ -558,13 +552,6 @@ static int set_up(void)
     return load_all();
 }
 
-static bool is_wanted(intptr_t state)
-{
-    bool late = number_of("UCCL_TCPX_TIMEOUT_MS", 0) == TIMEOUT_MS;
-
-    return plugin_wants(state) && late == ((state & LATE) != 0);
-}
-
 static int begin_suite(void)
 {
     if (mode_is("host")) {
@@ -575,4 +562,4 @@ static int begin_suite(void)
 }
 
 SUITE(.name = "plugin gpu", .begin = begin_suite, .set_up = set_up, .tear_down = unload_all,
-      .wants = is_wanted);
+      .wants = plugin_wants);
