@@ -16,7 +16,7 @@
 
 #include <pthread.h>
 
-enum { PAGE = 4096, PIECE = 3000 };
+enum { PAGE = 4096, PIECE = 3000, LATE_MS = 700 };
 
 /* Under the thread sanitizer each of these many processes would end with a second of waiting. */
 const char *__tsan_default_options(void);
@@ -30,6 +30,8 @@ const char *__tsan_default_options(void)
 
 struct way {
     const struct import_plugin *plugin;
+    struct import_listener *listener;
+    uint8_t handle[NET_TABLE_HANDLE_BYTES];
     struct import_comm *sender;
     struct import_comm *receiver;
     uint8_t *from;
@@ -39,55 +41,58 @@ struct way {
     struct import_memory *to_memory;
 };
 
-static struct import_memory *register_host_memory(struct import_comm *comm, void *data,
-                                                  size_t bytes)
+static void way_listen(struct way *way)
 {
-    struct import_memory *memory = NULL;
+    CHECK_SUCCESS(import_comm_listen(way->plugin, 0, way->handle, &way->listener));
+}
 
-    CHECK_SUCCESS(import_comm_register(comm, data, bytes, NET_POINTER_HOST, &memory));
-    return memory;
+static void way_connect(struct way *way)
+{
+    if (way->sender == NULL)
+        CHECK_SUCCESS(import_comm_connect(way->plugin, 0, way->handle, &way->sender));
 }
 
 /* The listener stays open where accept fails. */
-static int try_accept(const struct import_plugin *plugin, struct way *way)
+static int try_accept(struct way *way)
 {
     uint64_t deadline = deadline_after_ms(DEADLINE_MS);
-    uint8_t handle[NET_TABLE_HANDLE_BYTES];
-    struct import_listener *listener;
     int result = TCPX_SUCCESS;
 
-    CHECK_SUCCESS(import_comm_listen(plugin, 0, handle, &listener));
-    while (result == TCPX_SUCCESS && (way->sender == NULL || way->receiver == NULL)) {
-        if (way->sender == NULL)
-            CHECK_SUCCESS(import_comm_connect(plugin, 0, handle, &way->sender));
+    way_listen(way);
+    while (result == TCPX_SUCCESS && (way->sender == NULL || way->receiver == NULL) &&
+           in_time(deadline)) {
+        way_connect(way);
         if (way->receiver == NULL)
-            result = import_comm_accept(listener, &way->receiver);
-        CHECK(!deadline_passed(deadline));
+            result = import_comm_accept(way->listener, &way->receiver);
     }
     if (result == TCPX_SUCCESS)
-        CHECK_SUCCESS(import_listener_close(listener));
+        CHECK_SUCCESS(import_listener_close(way->listener));
     return result;
 }
 
+static uint8_t *give_memory_to(struct import_comm *comm, size_t bytes,
+                               struct import_memory **memory)
+{
+    uint8_t *data = comm != NULL ? calloc(1, bytes) : NULL;
+
+    CHECK(data != NULL || comm == NULL);
+    if (data != NULL)
+        CHECK_SUCCESS(import_comm_register(comm, data, bytes, NET_POINTER_HOST, memory));
+    return data;
+}
+
+/* To the ends that are here. */
 static void give_memory(struct way *way)
 {
-    if (way->sender != NULL) {
-        way->from = calloc(1, way->bytes);
-        CHECK(way->from != NULL);
-        way->from_memory = register_host_memory(way->sender, way->from, way->bytes);
-    }
-    if (way->receiver != NULL) {
-        way->to = calloc(1, way->bytes);
-        CHECK(way->to != NULL);
-        way->to_memory = register_host_memory(way->receiver, way->to, way->bytes);
-    }
+    way->from = give_memory_to(way->sender, way->bytes, &way->from_memory);
+    way->to = give_memory_to(way->receiver, way->bytes, &way->to_memory);
 }
 
 static struct way make_way(int version, size_t bytes)
 {
     struct way way = {.plugin = open_plugin(version), .bytes = bytes};
 
-    CHECK_SUCCESS(try_accept(way.plugin, &way));
+    CHECK_SUCCESS(try_accept(&way));
     give_memory(&way);
     return way;
 }
@@ -135,13 +140,18 @@ static void finish(struct import_request *send, struct import_request *receive)
     bool received = receive == NULL;
     uint64_t bytes;
 
-    while (!sent || !received) {
+    while ((!sent || !received) && in_time(deadline)) {
         if (!sent)
             CHECK_SUCCESS(import_request_test(send, &sent, &bytes));
         if (!received)
             CHECK_SUCCESS(import_request_test(receive, &received, &bytes));
-        CHECK(!deadline_passed(deadline));
     }
+}
+
+/* From the beginning of the memory to that of the other end. */
+static void move(struct way *way, size_t bytes, size_t room)
+{
+    finish(post_send(way, 0, bytes), post_receive(way, 0, room));
 }
 
 static void end_way(struct way *way)
@@ -214,7 +224,7 @@ CASE(tokens, run_each_quirky)
 /* What was sent and is done arrives, although the receiver first looks long after the close. */
 CASE(close, run_each_at_once)
 {
-    enum { COUNT = 12, LATE_MS = 700 };
+    enum { COUNT = 12 };
     struct way way = make_way(version, (size_t)COUNT * PIECE);
     struct import_request *receives[COUNT];
     struct import_request *send = NULL;
@@ -257,7 +267,7 @@ CASE(close_waits, run_8)
 
     setenv("UCCL_TCPX_TIMEOUT_MS", "1000", 1);
     way = make_way(version, PIECE);
-    finish(post_send(&way, 0, PIECE), post_receive(&way, 0, PIECE));
+    move(&way, PIECE, PIECE);
     last = post_receive(&way, 0, PIECE);
     since = clock_now();
     CHECK_SUCCESS(import_comm_close(way.sender, false));
@@ -269,20 +279,25 @@ CASE(close_waits, run_8)
 
 enum { NOTHING, LISTENS, HAS_CLOSED };
 
+/* The other process has got so far. */
+static void await_flag(int value)
+{
+    uint64_t deadline = deadline_after_ms(DEADLINE_MS);
+
+    while (child_shared->flag < value)
+        CHECK(!deadline_passed(deadline));
+}
+
 /* Sends, closes and exits, all at once. */
 static void send_and_exit(int version)
 {
     struct way way = {.plugin = open_plugin(version), .bytes = PIECE};
     uint64_t deadline = deadline_after_ms(DEADLINE_MS);
-    uint8_t handle[NET_TABLE_HANDLE_BYTES];
 
-    while (child_shared->flag < LISTENS)
-        CHECK(!deadline_passed(deadline));
-    memcpy(handle, child_shared->bytes, sizeof handle);
-    while (way.sender == NULL) {
-        CHECK_SUCCESS(import_comm_connect(way.plugin, 0, handle, &way.sender));
-        CHECK(!deadline_passed(deadline));
-    }
+    await_flag(LISTENS);
+    memcpy(way.handle, child_shared->bytes, sizeof way.handle);
+    while (way.sender == NULL && in_time(deadline))
+        way_connect(&way);
     give_memory(&way);
     memset(way.from, 0x5A, PIECE);
     finish(post_send(&way, 0, PIECE), NULL);
@@ -293,19 +308,15 @@ static void send_and_exit(int version)
 
 static void receive_late(int version)
 {
-    enum { LATE_MS = 700 };
     struct way way = {.plugin = open_plugin(version), .bytes = PIECE};
     uint64_t deadline = deadline_after_ms(DEADLINE_MS);
-    struct import_listener *listener;
 
-    CHECK_SUCCESS(import_comm_listen(way.plugin, 0, child_shared->bytes, &listener));
+    way_listen(&way);
+    memcpy(child_shared->bytes, way.handle, sizeof way.handle);
     child_shared->flag = LISTENS;
-    while (way.receiver == NULL) {
-        CHECK_SUCCESS(import_comm_accept(listener, &way.receiver));
-        CHECK(!deadline_passed(deadline));
-    }
-    while (child_shared->flag != HAS_CLOSED)
-        CHECK(!deadline_passed(deadline));
+    while (way.receiver == NULL && in_time(deadline))
+        CHECK_SUCCESS(import_comm_accept(way.listener, &way.receiver));
+    await_flag(HAS_CLOSED);
     usleep(LATE_MS * 1000);
     give_memory(&way);
     finish(NULL, post_receive(&way, 0, PIECE));
@@ -335,23 +346,23 @@ static int pipe_ends[2]; /* what children write to standard error */
 /* Both ends of messages that the plugin does not survive. */
 static void move_until_the_end(int version, size_t bytes)
 {
-    struct way way = make_way(version, bytes);
+    struct way way;
 
+    dup2(pipe_ends[1], STDERR_FILENO);
+    way = make_way(version, bytes);
     for (int i = 0; i < 100; i++)
-        finish(post_send(&way, 0, bytes), post_receive(&way, 0, bytes));
+        move(&way, bytes, bytes);
     _exit(0);
 }
 
 static void move_linear(int version)
 {
-    dup2(pipe_ends[1], STDERR_FILENO);
     setenv("QUIRKY_LINEAR", "5", 1);
     move_until_the_end(version, 65536);
 }
 
 static void move_fragments(int version)
 {
-    dup2(pipe_ends[1], STDERR_FILENO);
     setenv("QUIRKY_FRAGMENT_BYTES", "16", 1);
     move_until_the_end(version, 524288);
 }
@@ -504,7 +515,7 @@ CASE(no_pci_path, run_each_unpacking)
     CHECK_SUCCESS(gpu_open(0, &gpu));
     CHECK_SUCCESS(gpu_memory_alloc(gpu, PAGE, PAGE, &on_gpu));
     way.plugin = open_plugin(version);
-    CHECK(try_accept(way.plugin, &way) == TCPX_INVALID_USAGE);
+    CHECK(try_accept(&way) == TCPX_INVALID_USAGE);
     CHECK(said("quirky0 has no PCI path"));
     CHECK(way.sender != NULL);
     CHECK(import_comm_register(way.sender, (void *)(uintptr_t)on_gpu.address, PAGE,
@@ -525,114 +536,78 @@ CASE(no_pci_path, run_each_unpacking)
 
 #define CHECK_LOST(call) CHECK_ERROR(call, TCPX_SYSTEM_ERROR, "")
 
-/* What a call is made with: a way that works, and a listener. */
-struct hang {
-    struct way way;
-    uint8_t handle[NET_TABLE_HANDLE_BYTES];
-    struct import_listener *listener;
-    struct import_comm *comm;
-};
+static const char *const hangs[] = {"devices",   "getProperties", "listen",  "connect",
+                                    "accept",    "regMr",         "deregMr", "closeSend",
+                                    "closeRecv", "closeListen"};
 
-static void hang_in_properties(struct hang *hang)
+/* The call of that name, with a way that works and listens. */
+static void call_named(const char *name, struct way *way)
 {
     struct net_properties_v12 properties;
-
-    CHECK_LEFT(bounded_properties(hang->way.plugin, 0, &properties));
-}
-
-static void hang_in_listen(struct hang *hang)
-{
-    CHECK_LEFT(import_comm_listen(hang->way.plugin, 0, hang->handle, &hang->listener));
-}
-
-static void hang_in_connect(struct hang *hang)
-{
-    CHECK_LEFT(import_comm_connect(hang->way.plugin, 0, hang->handle, &hang->comm));
-    CHECK_LOST(import_comm_connect(hang->way.plugin, 0, hang->handle, &hang->comm));
-    import_comm_connect_forget(hang->way.plugin, hang->handle);
-}
-
-static void hang_in_accept(struct hang *hang)
-{
-    CHECK_LEFT(import_comm_accept(hang->listener, &hang->comm));
-    CHECK_LOST(import_comm_accept(hang->listener, &hang->comm));
-    CHECK_LOST(import_listener_close(hang->listener));
-}
-
-static void hang_in_close_listen(struct hang *hang)
-{
-    CHECK_LEFT(import_listener_close(hang->listener));
-}
-
-/* With a call inside, the comm is the plugin's. */
-static void hang_in_register(struct hang *hang)
-{
-    struct way *way = &hang->way;
     struct import_request *request = NULL;
+    struct import_listener *listener;
     struct import_memory *memory;
+    struct import_comm *comm;
     uint8_t bytes[16];
 
-    CHECK_LEFT(import_comm_register(way->receiver, bytes, sizeof bytes, NET_POINTER_HOST, &memory));
-    CHECK_LOST(import_comm_irecv(way->receiver, way->to, 0, 0, way->to_memory, &request));
-    CHECK_LOST(import_comm_close(way->receiver, true));
-    CHECK(said("has not returned"));
+#define IS(text) (strcmp(name, text) == 0)
+    if (IS("getProperties"))
+        CHECK_LEFT(bounded_properties(way->plugin, 0, &properties));
+    if (IS("listen"))
+        CHECK_LEFT(import_comm_listen(way->plugin, 0, way->handle, &listener));
+    if (IS("connect")) {
+        CHECK_LEFT(import_comm_connect(way->plugin, 0, way->handle, &comm));
+        CHECK_LOST(import_comm_connect(way->plugin, 0, way->handle, &comm));
+        import_comm_connect_forget(way->plugin, way->handle);
+    }
+    if (IS("accept")) {
+        CHECK_LEFT(import_comm_accept(way->listener, &comm));
+        CHECK_LOST(import_comm_accept(way->listener, &comm));
+        CHECK_LOST(import_listener_close(way->listener));
+    }
+    if (IS("closeListen"))
+        CHECK_LEFT(import_listener_close(way->listener));
+    if (IS("closeSend"))
+        CHECK_LEFT(import_comm_close(way->sender, false));
+    if (IS("closeRecv"))
+        CHECK_LEFT(import_comm_close(way->receiver, true));
+    if (IS("regMr")) {
+        CHECK_LEFT(
+            import_comm_register(way->receiver, bytes, sizeof bytes, NET_POINTER_HOST, &memory));
+        CHECK_LOST(import_comm_irecv(way->receiver, way->to, 0, 0, way->to_memory, &request));
+    }
+    if (IS("deregMr"))
+        CHECK_LEFT(import_comm_deregister(way->receiver, way->to_memory));
+    if (IS("regMr") || IS("deregMr")) { /* with a call inside, the comm is the plugin's */
+        CHECK_LOST(import_comm_close(way->receiver, true));
+        CHECK(said("has not returned"));
+    }
+#undef IS
 }
-
-static void hang_in_deregister(struct hang *hang)
-{
-    CHECK_LEFT(import_comm_deregister(hang->way.receiver, hang->way.to_memory));
-    CHECK_LOST(import_comm_close(hang->way.receiver, true));
-    CHECK(said("has not returned"));
-}
-
-static void hang_in_close_send(struct hang *hang)
-{
-    CHECK_LEFT(import_comm_close(hang->way.sender, false));
-}
-
-static void hang_in_close_receive(struct hang *hang)
-{
-    CHECK_LEFT(import_comm_close(hang->way.receiver, true));
-}
-
-static const struct {
-    const char *name;
-    void (*call)(struct hang *hang); /* NULL: the plugin hangs when it is opened */
-} hangs[] = {
-    {"devices", NULL},
-    {"getProperties", hang_in_properties},
-    {"listen", hang_in_listen},
-    {"connect", hang_in_connect},
-    {"accept", hang_in_accept},
-    {"regMr", hang_in_register},
-    {"deregMr", hang_in_deregister},
-    {"closeSend", hang_in_close_send},
-    {"closeRecv", hang_in_close_receive},
-    {"closeListen", hang_in_close_listen},
-};
 
 static void call_and_hang(const uint8_t *argument)
 {
     const struct row *row = (const void *)argument;
     const char *timeout_ms = getenv("TCPX_TEST_HANG_MS"); /* a real driver starts slowly */
+    const char *name = hangs[row->which];
     const struct import_plugin *plugin;
     struct way other;
-    struct hang hang;
+    struct way way;
 
     setenv("UCCL_TCPX_TIMEOUT_MS", timeout_ms != NULL ? timeout_ms : "1000", 1);
-    if (hangs[row->which].call == NULL) {
-        setenv("QUIRKY_HANG", hangs[row->which].name, 1);
+    if (row->which == 0) { /* it hangs when it is opened */
+        setenv("QUIRKY_HANG", name, 1);
         CHECK_LEFT(import_open(file_of(row->version), &plugin));
         return;
     }
     other = make_way(row->version, PIECE);
-    hang = (struct hang){.way = make_way(row->version, PIECE)};
-    finish(post_send(&hang.way, 0, PIECE), post_receive(&hang.way, 0, PIECE));
-    CHECK_SUCCESS(import_comm_listen(hang.way.plugin, 0, hang.handle, &hang.listener));
-    setenv("QUIRKY_HANG", hangs[row->which].name, 1);
-    hangs[row->which].call(&hang);
+    way = make_way(row->version, PIECE);
+    move(&way, PIECE, PIECE);
+    way_listen(&way);
+    setenv("QUIRKY_HANG", name, 1);
+    call_named(name, &way);
     unsetenv("QUIRKY_HANG");
-    finish(post_send(&other, 0, PIECE), post_receive(&other, 0, PIECE));
+    move(&other, PIECE, PIECE);
     end_way(&other);
 }
 
@@ -646,7 +621,7 @@ TEST(test_hang)
         for (int i = 0; i < (int)COUNT_OF(hangs); i++)
             pids[i] = fork_row(call_and_hang, version, i);
         for (size_t i = 0; i < COUNT_OF(hangs); i++)
-            child_judge(child_wait(pids[i]), hangs[i].name);
+            child_judge(child_wait(pids[i]), hangs[i]);
     }
     child_limit_ms = 0;
 }
@@ -661,7 +636,7 @@ CASE(short, run_each_quirky)
 
     memset(way.from, 0x5A, 8192);
     memset(way.to, 0xA5, 8192);
-    finish(post_send(&way, 0, 1000), post_receive(&way, 0, 2000)); /* that is no fault */
+    move(&way, 1000, 2000); /* that is no fault */
     CHECK(way.to[999] == 0x5A && way.to[1000] == 0xA5);
     receive = post_receive(&way, 0, 1000);
     finish(post_send(&way, 0, 5000), NULL);
@@ -685,8 +660,6 @@ CASE(far_too_long, run_each_quirky)
     struct way way = {.bytes = LONG};
     uint64_t deadline = deadline_after_ms(DEADLINE_MS);
     const struct import_table *table;
-    uint8_t handle[NET_TABLE_HANDLE_BYTES];
-    struct import_listener *listener;
     struct import_request *receive;
     static uint8_t from[LONG];
     void *sender = NULL;
@@ -699,13 +672,12 @@ CASE(far_too_long, run_each_quirky)
     setenv(chunk_variable, "16384", 1);
     way.plugin = open_plugin(version);
     table = &way.plugin->table;
-    CHECK_SUCCESS(import_comm_listen(way.plugin, 0, handle, &listener));
-    while (sender == NULL || way.receiver == NULL) {
+    way_listen(&way);
+    while ((sender == NULL || way.receiver == NULL) && in_time(deadline)) {
         if (sender == NULL)
-            CHECK_SUCCESS(import_connect(table, 0, handle, &sender));
+            CHECK_SUCCESS(import_connect(table, 0, way.handle, &sender));
         if (way.receiver == NULL)
-            CHECK_SUCCESS(import_comm_accept(listener, &way.receiver));
-        CHECK(!deadline_passed(deadline));
+            CHECK_SUCCESS(import_comm_accept(way.listener, &way.receiver));
     }
     give_memory(&way);
     memset(from, 0x5A, LONG);
@@ -725,15 +697,12 @@ CASE(far_too_long, run_each_quirky)
 CASE(sockets_in_handle, run_each_quirky)
 {
     static const int32_t counts[] = {0, -1, 9, 1 << 30};
-    const struct import_plugin *plugin = open_plugin(version);
-    uint8_t handle[NET_TABLE_HANDLE_BYTES];
-    struct import_listener *listener;
-    struct import_comm *comm;
+    struct way way = {.plugin = open_plugin(version)};
 
-    CHECK_SUCCESS(import_comm_listen(plugin, 0, handle, &listener));
+    way_listen(&way);
     for (size_t i = 0; i < COUNT_OF(counts); i++) {
-        memcpy(handle + 36, &counts[i], sizeof counts[i]);
-        CHECK(import_comm_connect(plugin, 0, handle, &comm) == TCPX_INVALID_ARGUMENT);
+        memcpy(way.handle + 36, &counts[i], sizeof counts[i]);
+        CHECK(import_comm_connect(way.plugin, 0, way.handle, &way.sender) == TCPX_INVALID_ARGUMENT);
         CHECK(said("sockets"));
     }
 }

@@ -33,6 +33,13 @@ enum { CASE_LIMIT_MS = 100000 }; /* for child_limit_ms */
 
 #define DEADLINE_MS limit_ms(20000)
 
+/* True; a case that is still in its loop at the deadline has failed. */
+#define in_time(deadline)                                                                          \
+    ({                                                                                             \
+        CHECK(!deadline_passed(deadline));                                                         \
+        true;                                                                                      \
+    })
+
 static const char *check_detail(void)
 {
     return error_text();
@@ -204,10 +211,7 @@ static inline void keep_line(int level, unsigned long flags, const char *from, i
     va_end(arguments);
 }
 
-static inline bool said(const char *text)
-{
-    return check_said(text);
-}
+#define said(text) check_said(text)
 
 static inline bool logged(const char *text)
 {

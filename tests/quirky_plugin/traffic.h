@@ -32,6 +32,8 @@ struct pair {
     const struct import_table *table;
     void *sender;
     void *receiver;
+    void *listener;
+    uint8_t handle[NET_TABLE_HANDLE_BYTES];
     struct net_device_handle on_gpu;
     struct buffer from[KINDS]; /* the GPU's only where open_gpu() was called before */
     struct buffer to[KINDS];
@@ -39,25 +41,37 @@ struct pair {
     uint64_t received; /* receives that were consumed */
 };
 
+/* Nothing but a listener. */
+static inline struct pair listen_pair(const struct import_table *table)
+{
+    struct pair pair = {.table = table};
+
+    memset(pair.handle, 0xA5, sizeof pair.handle);
+    CHECK_SUCCESS(import_listen(table, 0, pair.handle, &pair.listener));
+    return pair;
+}
+
+/* Until both ends are there; the listener stays. */
+static inline void meet(struct pair *pair)
+{
+    uint64_t deadline = deadline_after_ms(DEADLINE_MS);
+
+    for (; (pair->sender == NULL || pair->receiver == NULL) && in_time(deadline); pair->polls++) {
+        if (pair->sender == NULL)
+            CHECK_SUCCESS(import_connect(pair->table, 0, pair->handle, &pair->sender));
+        if (pair->receiver == NULL)
+            CHECK_SUCCESS(
+                import_accept(pair->table, pair->listener, &pair->receiver, &pair->on_gpu));
+    }
+}
+
 /* Without memory. */
 static inline struct pair connect_pair(const struct import_table *table)
 {
-    struct pair pair = {.table = table};
-    uint64_t deadline = deadline_after_ms(DEADLINE_MS);
-    uint8_t handle[NET_TABLE_HANDLE_BYTES];
-    void *listener;
+    struct pair pair = listen_pair(table);
 
-    memset(handle, 0xA5, sizeof handle);
-    CHECK_SUCCESS(import_listen(table, 0, handle, &listener));
-    while (pair.sender == NULL || pair.receiver == NULL) {
-        if (pair.sender == NULL)
-            CHECK_SUCCESS(import_connect(table, 0, handle, &pair.sender));
-        if (pair.receiver == NULL)
-            CHECK_SUCCESS(import_accept(table, listener, &pair.receiver, &pair.on_gpu));
-        CHECK(!deadline_passed(deadline));
-        pair.polls++;
-    }
-    CHECK_SUCCESS(import_close_listen(table, listener));
+    meet(&pair);
+    CHECK_SUCCESS(import_close_listen(table, pair.listener));
     return pair;
 }
 
@@ -72,20 +86,26 @@ static inline void *register_memory(const struct pair *pair, void *comm, void *d
     return memory; /* NULL is as good as any */
 }
 
-static inline void *register_host(const struct pair *pair, void *comm, void *data, size_t bytes)
+/* Refused, and nothing is returned. */
+static inline void check_not_registered(const struct pair *pair, void *comm, void *data,
+                                        size_t bytes, int type)
 {
-    return register_memory(pair, comm, data, bytes, NET_POINTER_HOST);
+    void *memory = &memory;
+
+    CHECK_FAILS(import_register(pair->table, comm, data, bytes, type, &memory), "regMr");
+    CHECK(memory == NULL);
 }
 
-static inline void wait_for(const struct pair *pair, void *request, uint64_t *bytes)
+/* Until it is done; what test() says of its size. */
+static inline uint64_t wait_for(const struct pair *pair, void *request)
 {
     uint64_t deadline = deadline_after_ms(DEADLINE_MS);
+    uint64_t bytes = 0;
     int done = 0;
 
-    while (done == 0) {
-        CHECK_SUCCESS(import_test(pair->table, request, &done, bytes));
-        CHECK(!deadline_passed(deadline));
-    }
+    while (done == 0 && in_time(deadline))
+        CHECK_SUCCESS(import_test(pair->table, request, &done, &bytes));
+    return bytes;
 }
 
 /* Its test says "not yet" for so long. */
@@ -245,6 +265,12 @@ static inline void *post_receive(const struct pair *pair, int kind, size_t at, s
     return request;
 }
 
+/* From the beginning of its memory; done at this end. */
+static inline void send_whole(const struct pair *pair, int kind, size_t bytes)
+{
+    wait_for(pair, post_send(pair, kind, 0, bytes));
+}
+
 /* --- the queue ----------------------------------------------------------------------------- */
 
 /* All of it is read with the GPU's addresses. */
@@ -363,12 +389,10 @@ static inline void finish_two(const struct pair *pair, void *send, void *receive
     uint64_t sizes[2] = {99, 77};
     int done[2] = {0, 0};
 
-    while (done[0] == 0 || done[1] == 0) {
+    while ((done[0] == 0 || done[1] == 0) && in_time(deadline))
         for (int i = 0; i < 2; i++)
             if (done[i] == 0)
                 CHECK_SUCCESS(import_test(pair->table, requests[i], &done[i], &sizes[i]));
-        CHECK(!deadline_passed(deadline));
-    }
     CHECK(is_size(pair, sizes[0], bytes) && is_size(pair, sizes[1], bytes));
 }
 
@@ -389,10 +413,9 @@ static inline void exchange(struct pair *pair, int source, int target, size_t by
 static inline void *move(const struct pair *pair, int source, int target, size_t bytes)
 {
     void *receive = post_receive(pair, target, 0, bytes);
-    uint64_t said;
 
-    wait_for(pair, post_send(pair, source, 0, bytes), &said);
-    wait_for(pair, receive, &said);
+    send_whole(pair, source, bytes);
+    wait_for(pair, receive);
     return receive;
 }
 
@@ -430,7 +453,6 @@ CASE(many, EACH_TABLE)
     void *sends[DEPTH];
     void *receives[DEPTH];
     int targets[DEPTH];
-    uint64_t bytes;
 
     for (uint64_t turn = 0; turn < 5; turn++) {
         expect_message(turn, (size_t)DEPTH * PIECE);
@@ -444,11 +466,9 @@ CASE(many, EACH_TABLE)
             sends[i] = post_send(&pair, (int)i % kinds, i * PIECE, PIECE - i);
         }
         for (size_t i = 0; i < DEPTH; i++)
-            wait_for(&pair, sends[i], &bytes);
-        for (size_t i = 0; i < DEPTH; i++) {
-            wait_for(&pair, receives[i], &bytes);
-            CHECK(is_size(&pair, bytes, PIECE - i));
-        }
+            wait_for(&pair, sends[i]);
+        for (size_t i = 0; i < DEPTH; i++)
+            CHECK(is_size(&pair, wait_for(&pair, receives[i]), PIECE - i));
         for (size_t i = 0; i < DEPTH; i++)
             take(&pair, receives[i], targets[i], i * PIECE, PIECE - i, PIECE);
     }
@@ -466,15 +486,14 @@ CASE(order_of_tests, EACH_QUIRKY_TABLE)
 
     CHECK_FAILS(import_test(pair.table, sends[1], &done, &bytes), "test");
     CHECK(done == 0 && bytes == 77);
-    wait_for(&pair, sends[0], &bytes);
-    CHECK(is_size(&pair, bytes, 10));
+    CHECK(is_size(&pair, wait_for(&pair, sends[0]), 10));
     CHECK(import_test(pair.table, sends[0], &done, &bytes) == TCPX_SUCCESS && done == 0);
-    wait_for(&pair, sends[1], &bytes);
+    wait_for(&pair, sends[1]);
     CHECK_FAILS(import_test(pair.table, receives[1], &done, &bytes), "test");
-    wait_for(&pair, receives[0], &bytes);
+    wait_for(&pair, receives[0]);
     for (int i = 0; i < 10; i++) /* said once is enough */
         CHECK(import_test(pair.table, receives[0], &done, &bytes) == TCPX_SUCCESS && done == 0);
-    wait_for(&pair, receives[1], &bytes);
+    wait_for(&pair, receives[1]);
 }
 
 /* The 17th request is an error. */
@@ -504,17 +523,16 @@ CASE(progress, EACH_QUIRKY_TABLE)
     unsigned pages = counts_of(version)->free_pages;
     void *receive;
     void *send;
-    uint64_t bytes;
 
     wipe(&pair, kinds - 1, PAGE);
     receive = post_receive(&pair, kinds - 1, 0, PAGE);
     send = post_send(&pair, kinds - 1, 0, PAGE);
     check_pending(&pair, receive, 100); /* and there is no deadline */
-    wait_for(&pair, send, &bytes);
+    wait_for(&pair, send);
     usleep(100000);
     CHECK(is_wiped(&pair, kinds - 1, 0, PAGE)); /* it has long arrived */
     CHECK(counts_of(version)->free_pages == pages);
-    wait_for(&pair, receive, &bytes);
+    wait_for(&pair, receive);
     if (kinds > 1)
         CHECK(counts_of(version)->free_pages < pages);
     else
@@ -529,7 +547,7 @@ CASE(early_close, EACH_QUIRKY_TABLE)
     uint64_t bytes;
     int done;
 
-    wait_for(&pair, post_send(&pair, kinds - 1, 0, PIECE), &bytes);
+    send_whole(&pair, kinds - 1, PIECE);
     CHECK_SUCCESS(import_close_send(pair.table, pair.sender));
     CHECK_FAILS_WITH(import_test(pair.table, receive, &done, &bytes), TCPX_SYSTEM_ERROR, "test");
     CHECK_SUCCESS(import_close_recv(pair.table, pair.receiver));
@@ -561,11 +579,10 @@ CASE(no_chunk, EACH_QUIRKY_TABLE)
 static void send_to_dead_peer(int version)
 {
     struct pair pair = open_pair(version, PIECE);
-    uint64_t bytes;
 
     CHECK_SUCCESS(import_close_recv(pair.table, pair.receiver));
     for (int i = 0; i < 3; i++)
-        wait_for(&pair, post_send(&pair, kinds - 1, 0, PIECE), &bytes);
+        send_whole(&pair, kinds - 1, PIECE);
 }
 
 /* A dead peer is a signal. */

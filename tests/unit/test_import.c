@@ -335,65 +335,47 @@ CASE(connect, run_each)
 /* What the plugin leaves untouched in a handle is 0 and not what was there before: it travels. */
 CASE(handle_is_clean, run_each_quirky)
 {
-    const struct import_table *table = open_table(version);
-    uint8_t handle[NET_TABLE_HANDLE_BYTES];
-    void *listener;
+    struct pair pair = listen_pair(open_table(version));
 
-    memset(handle, 0xA5, sizeof handle);
-    CHECK_SUCCESS(import_listen(table, 0, handle, &listener));
-    for (size_t i = 80; i < sizeof handle; i++)
-        CHECK(handle[i] == 0);
-    CHECK_SUCCESS(import_close_listen(table, listener));
+    for (size_t i = 80; i < sizeof pair.handle; i++)
+        CHECK(pair.handle[i] == 0);
+    CHECK_SUCCESS(import_close_listen(pair.table, pair.listener));
 }
 
 /* A call that the plugin refuses fails with its result, and the text names plugin and call. */
 CASE(bad_calls, run_each_quirky)
 {
     const struct import_table *table = open_table(version);
-    struct net_device_handle on_gpu = {0};
-    uint8_t handle[NET_TABLE_HANDLE_BYTES];
-    void *listener;
+    struct pair pair = {.listener = &pair};
     void *comm = &comm;
 
-    CHECK_FAILS(import_listen(table, 7, handle, &listener), "listen");
-    CHECK(listener == NULL);
-    CHECK_SUCCESS(import_listen(table, 0, handle, &listener));
-    CHECK_FAILS(import_connect(table, 7, handle, &comm), "connect");
+    CHECK_FAILS(import_listen(table, 7, pair.handle, &pair.listener), "listen");
+    CHECK(pair.listener == NULL);
+    pair = listen_pair(table);
+    CHECK_FAILS(import_connect(table, 7, pair.handle, &comm), "connect");
     CHECK(comm == NULL);
     if (version >= 7)
-        CHECK_FAILS(import_accept(table, listener, &comm, NULL), "accept");
-    CHECK_SUCCESS(import_accept(table, listener, &comm, &on_gpu));
+        CHECK_FAILS(import_accept(table, pair.listener, &comm, NULL), "accept");
+    CHECK_SUCCESS(import_accept(table, pair.listener, &comm, &pair.on_gpu));
     CHECK(comm == NULL);
-    memset(handle + 80, 0x11, 8);
-    CHECK_FAILS(import_connect(table, 0, handle, &comm), "connect");
+    memset(pair.handle + 80, 0x11, 8);
+    CHECK_FAILS(import_connect(table, 0, pair.handle, &comm), "connect");
     CHECK(counts_of(version)->unknown_states == 1);
-    memset(handle + 80, 0, 8);
-    CHECK_SUCCESS(import_close_listen(table, listener));
-    CHECK(import_connect(table, 0, handle, &comm) == TCPX_SUCCESS && comm == NULL);
-    CHECK_FAILS_WITH(import_connect(table, 0, handle, &comm), TCPX_SYSTEM_ERROR, "connect");
+    memset(pair.handle + 80, 0, 8);
+    CHECK_SUCCESS(import_close_listen(table, pair.listener));
+    CHECK(import_connect(table, 0, pair.handle, &comm) == TCPX_SUCCESS && comm == NULL);
+    CHECK_FAILS_WITH(import_connect(table, 0, pair.handle, &comm), TCPX_SYSTEM_ERROR, "connect");
 }
 
 /* The quirky plugin takes one accept for a listener, and one connect for a copy of a handle. */
 CASE(second_accept, run_each_quirky)
 {
-    const struct import_table *table = open_table(version);
-    struct net_device_handle on_gpu = {0};
-    uint8_t handle[NET_TABLE_HANDLE_BYTES];
-    uint8_t stale[NET_TABLE_HANDLE_BYTES];
-    void *listener;
-    void *sender = NULL;
-    void *receiver = NULL;
+    struct pair pair = listen_pair(open_table(version));
 
-    CHECK_SUCCESS(import_listen(table, 0, handle, &listener));
-    for (int i = 0; i < 1000 && sender == NULL; i++)
-        CHECK_SUCCESS(import_connect(table, 0, handle, &sender));
-    memcpy(stale, handle, sizeof stale);
-    for (int i = 0; i < 1000 && receiver == NULL; i++)
-        CHECK_SUCCESS(import_accept(table, listener, &receiver, &on_gpu));
-    CHECK(sender != NULL && receiver != NULL);
-    CHECK_FAILS(import_accept(table, listener, &receiver, &on_gpu), "accept");
-    CHECK(receiver == NULL);
-    CHECK_FAILS(import_connect(table, 0, stale, &sender), "connect");
+    meet(&pair); /* and the handle stays as the last connect has left it */
+    CHECK_FAILS(import_accept(pair.table, pair.listener, &pair.receiver, &pair.on_gpu), "accept");
+    CHECK(pair.receiver == NULL);
+    CHECK_FAILS(import_connect(pair.table, 0, pair.handle, &pair.sender), "connect");
 }
 
 /* --- memory -------------------------------------------------------------------------------- */
@@ -428,7 +410,6 @@ CASE(large_memory, run_each)
     uint8_t *data = reserve(bytes + 1);
     void *memory = &memory;
     void *request;
-    uint64_t sent;
 
     if (is_refused) {
         CHECK(refused_in_words(
@@ -436,23 +417,19 @@ CASE(large_memory, run_each)
             version, "2147483648"));
         CHECK(memory == NULL);
     }
-    memory = register_host(&pair, pair.sender, data, bytes);
+    memory = register_memory(&pair, pair.sender, data, bytes, NET_POINTER_HOST);
     CHECK_SUCCESS(import_isend(table, pair.sender, data + bytes - 100, 100, 0, memory, &request));
-    wait_for(&pair, request, &sent);
+    wait_for(&pair, request);
     CHECK_SUCCESS(import_deregister(table, pair.sender, memory));
 }
 
 /* The type of memory reaches the plugin. */
 CASE(other_memory, run_each_quirky)
 {
-    const struct import_table *table = open_table(version);
-    struct pair pair = connect_pair(table);
+    struct pair pair = connect_pair(open_table(version));
     uint8_t data[16];
-    void *memory = &memory;
 
-    CHECK_FAILS(import_register(table, pair.receiver, data, sizeof data, NET_POINTER_CUDA, &memory),
-                "regMr");
-    CHECK(memory == NULL);
+    check_not_registered(&pair, pair.receiver, data, sizeof data, NET_POINTER_CUDA);
     close_pair(&pair);
 }
 
@@ -466,7 +443,6 @@ CASE(long_messages, run_each_quirky)
     uint8_t *room = reserve(beyond);
     void *send = &send;
     void *receive = &receive;
-    uint64_t bytes;
 
     if (version <= 8) {
         const size_t most = (size_t)1 << 30;
@@ -482,12 +458,12 @@ CASE(long_messages, run_each_quirky)
     CHECK_FAILS(try_send(&pair, HOST, 0, beyond, &send), "isend");
     CHECK(send == NULL);
     CHECK_SUCCESS(import_deregister(pair.table, pair.receiver, pair.to[HOST].registered));
-    pair.to[HOST].registered = register_host(&pair, pair.receiver, room, beyond);
+    pair.to[HOST].registered =
+        register_memory(&pair, pair.receiver, room, beyond, NET_POINTER_HOST);
     pair.to[HOST].at = room;
     receive = post_receive(&pair, HOST, 0, beyond);
-    wait_for(&pair, post_send(&pair, HOST, 0, PIECE), &bytes);
-    wait_for(&pair, receive, &bytes);
-    CHECK(is_size(&pair, bytes, PIECE));
+    send_whole(&pair, HOST, PIECE);
+    CHECK(is_size(&pair, wait_for(&pair, receive), PIECE));
     consume(&pair, receive);
     CHECK(room[0] == 0x5A && room[PIECE - 1] == 0x5A && room[PIECE] == 0);
 }
