@@ -1,6 +1,7 @@
 # Test results in TAP for shell tests, to be sourced: . tests/tap.sh
 # A script checks things in order and ends with tap_end; one that ends without it has no plan, and
 # the runner counts that as a failure. $TAP_WORK is a folder of its own, removed on exit.
+# The names of its checks begin with $TAP_PREFIX, if that is set.
 # A script that cannot run at all on this machine says why and ends with status 77 (tap_skip_all).
 # Its checks build on each other: with TCPX_TEST_CASE, which chooses one of a program, it runs none.
 
@@ -22,25 +23,22 @@ trap 'exit 143' TERM
 tap_ok()
 {
     TAP_COUNT=$((TAP_COUNT + 1))
-    printf 'ok %d - %s\n' "$TAP_COUNT" "$1"
+    printf 'ok %d - %s%s\n' "$TAP_COUNT" "${TAP_PREFIX-}" "$1"
 }
 
 # tap_fail NAME [DETAIL]: a detail of several lines is shown whole.
 tap_fail()
 {
-    TAP_COUNT=$((TAP_COUNT + 1))
     TAP_FAILED=$((TAP_FAILED + 1))
-    printf 'not ok %d - %s\n' "$TAP_COUNT" "$1"
-    if [ -n "${2-}" ]; then
-        printf '%s\n' "$2" | sed 's/^/# /'
-    fi
+    printf 'not '
+    tap_ok "$1"
+    [ -z "${2-}" ] || printf '%s\n' "$2" | sed 's/^/# /'
 }
 
 # tap_skip NAME REASON
 tap_skip()
 {
-    TAP_COUNT=$((TAP_COUNT + 1))
-    printf 'ok %d - %s # SKIP %s\n' "$TAP_COUNT" "$1" "$2"
+    tap_ok "$1 # SKIP $2"
 }
 
 # tap_skip_all REASON: nothing of this script can run here.
@@ -57,78 +55,98 @@ tap_run()
     "$@" >"$TAP_OUTPUT" 2>&1 </dev/null || TAP_STATUS=$?
 }
 
-# check NAME COMMAND...: the command succeeds.
-check()
+# tap_judge GOOD NAME WANTED COMMAND...: of what was run; GOOD is 0 when all was well.
+tap_judge()
 {
-    tap_name=$1
-    shift
-    tap_run "$@"
-    if [ "$TAP_STATUS" -eq 0 ]; then
+    tap_good=$1 tap_name=$2 tap_wanted=$3
+    shift 3
+    if [ "$tap_good" -eq 0 ]; then
         tap_ok "$tap_name"
     else
-        tap_fail "$tap_name" "status $TAP_STATUS of: $*
+        tap_fail "$tap_name" "status $TAP_STATUS, expected $tap_wanted${1+, of: $*}
 $(cat "$TAP_OUTPUT")"
     fi
 }
 
-# check_fails NAME COMMAND...: the command fails by itself; death by a signal is no such failure.
-check_fails()
+# Of what was run: it failed by itself, not by a signal or a time limit; a line of its output matches.
+tap_failed()
 {
-    tap_name=$1
+    [ "$TAP_STATUS" -gt 0 ] && [ "$TAP_STATUS" -lt 124 ]
+}
+
+tap_said()
+{
+    grep -Eq -e "$1" "$TAP_OUTPUT"
+}
+
+# check NAME COMMAND...: the command succeeds.
+check()
+{
+    check_name=$1
     shift
     tap_run "$@"
-    if [ "$TAP_STATUS" -gt 0 ] && [ "$TAP_STATUS" -lt 126 ]; then
-        tap_ok "$tap_name"
-    else
-        tap_fail "$tap_name" "status $TAP_STATUS, expected a failure, of: $*
-$(cat "$TAP_OUTPUT")"
-    fi
+    tap_judge "$TAP_STATUS" "$check_name" success "$@"
+}
+
+# check_fails NAME COMMAND...: the command fails by itself.
+check_fails()
+{
+    check_name=$1
+    shift
+    tap_run "$@"
+    tap_failed
+    tap_judge $? "$check_name" "a failure" "$@"
 }
 
 # check_output NAME REGEX COMMAND...: the command succeeds and a line of its output matches.
 check_output()
 {
-    tap_name=$1
-    tap_regex=$2
+    check_name=$1 check_regex=$2
     shift 2
     tap_run "$@"
-    if [ "$TAP_STATUS" -eq 0 ] && grep -Eq -e "$tap_regex" "$TAP_OUTPUT"; then
-        tap_ok "$tap_name"
-    else
-        tap_fail "$tap_name" "status $TAP_STATUS, expected /$tap_regex/, of: $*
-$(cat "$TAP_OUTPUT")"
-    fi
+    [ "$TAP_STATUS" -eq 0 ] && tap_said "$check_regex"
+    tap_judge $? "$check_name" "success and /$check_regex/" "$@"
 }
 
 # check_fails_output NAME REGEX COMMAND...: the command fails by itself and a line matches.
 check_fails_output()
 {
-    tap_name=$1
-    tap_regex=$2
+    check_name=$1 check_regex=$2
     shift 2
     tap_run "$@"
-    if [ "$TAP_STATUS" -gt 0 ] && [ "$TAP_STATUS" -lt 126 ] &&
-        grep -Eq -e "$tap_regex" "$TAP_OUTPUT"; then
-        tap_ok "$tap_name"
-    else
-        tap_fail "$tap_name" "status $TAP_STATUS, expected a failure and /$tap_regex/, of: $*
-$(cat "$TAP_OUTPUT")"
-    fi
+    tap_failed && tap_said "$check_regex"
+    tap_judge $? "$check_name" "a failure and /$check_regex/" "$@"
 }
 
 # check_status NAME STATUS COMMAND...: the command ends with that status.
 check_status()
 {
-    tap_name=$1
-    tap_expected=$2
+    check_name=$1 check_wanted=$2
     shift 2
     tap_run "$@"
-    if [ "$TAP_STATUS" -eq "$tap_expected" ]; then
-        tap_ok "$tap_name"
-    else
-        tap_fail "$tap_name" "status $TAP_STATUS instead of $tap_expected of: $*
-$(cat "$TAP_OUTPUT")"
-    fi
+    [ "$TAP_STATUS" -eq "$check_wanted" ]
+    tap_judge $? "$check_name" "$check_wanted" "$@"
+}
+
+# also NAME REGEX: what was run last has said such a line, too; also_not: none.
+also()
+{
+    tap_said "$2"
+    tap_judge $? "$1" "/$2/"
+}
+
+also_not()
+{
+    ! tap_said "$2"
+    tap_judge $? "$1" "no /$2/"
+}
+
+# quiet COMMAND...: it has nothing to say.
+quiet()
+{
+    tap_complaints=$("$@" 2>&1)
+    printf '%s\n' "$tap_complaints"
+    [ -z "$tap_complaints" ]
 }
 
 # library_objects: those of the library of this run, internal functions and all. Of sources that are
@@ -181,9 +199,11 @@ sometimes()
     return 1
 }
 
+# now_ms: since some time before this script, in steps of ten.
 now_ms()
 {
-    echo $(($(date +%s%N) / 1000000))
+    read -r tap_uptime _ </proc/uptime
+    echo "${tap_uptime%.*}${tap_uptime#*.}0"
 }
 
 # tap_end: the last call of a script.

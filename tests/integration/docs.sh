@@ -116,14 +116,6 @@ stale_errors()
 
 # --- the checks ------------------------------------------------------------------------------------
 
-# quiet COMMAND...: it has nothing to complain about.
-quiet()
-{
-    complaints=$("$@")
-    printf '%s' "$complaints"
-    [ -z "$complaints" ]
-}
-
 check "files that are named exist" quiet missing_paths $documents
 check "functions that are named exist" quiet missing_functions $documents
 check "functions are in the files that are named" quiet misplaced_functions $documents

@@ -1,6 +1,7 @@
 # The examples, as somebody would try them who has just installed the library: they compile without
 # a warning, shared and static, move their data over every path there is, and say in words what is
 # wrong.
+# shellcheck disable=SC2086 # words on purpose
 . tests/tap.sh
 
 # They are for the library as it is shipped; what is in it, the units look at.
@@ -9,38 +10,29 @@ root=$TAP_WORK/root
 strict="-Wall -Wextra -Werror"
 plugin=$BUILD/libnccl-net-tcpx.so
 
-NCCL_SOCKET_IFNAME=lo
-UCCL_TCPX_GPU=host
-UCCL_TCPX_PLUGIN_PATH=builtin
-UCCL_TCPX_TIMEOUT_MS=30000
-export NCCL_SOCKET_IFNAME UCCL_TCPX_GPU UCCL_TCPX_PLUGIN_PATH UCCL_TCPX_TIMEOUT_MS
+export NCCL_SOCKET_IFNAME=lo UCCL_TCPX_GPU=host UCCL_TCPX_PLUGIN_PATH=builtin \
+    UCCL_TCPX_TIMEOUT_MS=30000
 
 check "make install" \
     make --no-print-directory install BUILD="$BUILD" CC="$CC" DESTDIR="$root" PREFIX=/usr
-LD_LIBRARY_PATH=$root/usr/lib
-export LD_LIBRARY_PATH
+export LD_LIBRARY_PATH="$root/usr/lib"
 
 # --- compiling -----------------------------------------------------------------------------------
 
 flags="-I$root/usr/include -L$root/usr/lib -ltcpx"
 if command -v pkg-config >/dev/null; then
-    PKG_CONFIG_PATH=$root/usr/lib/pkgconfig
-    PKG_CONFIG_SYSROOT_DIR=$root
-    export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+    export PKG_CONFIG_PATH="$root/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
     flags=$(pkg-config --cflags --libs tcpx)
 fi
 for name in session_send session_receive calls_transfer; do
-    # shellcheck disable=SC2086
     check "$name compiles" \
         $CC $strict -std=c11 -o "$TAP_WORK/$name" "examples/$name.c" $flags
-    # shellcheck disable=SC2086
     check "$name compiles and links statically with the library" \
         $CC $strict -std=c11 -I"$root/usr/include" -o "$TAP_WORK/$name-static" \
         "examples/$name.c" "$root/usr/lib/libtcpx.a" -ldl -pthread
 done
 if command -v c++ >/dev/null; then
     for name in session_send session_receive; do
-        # shellcheck disable=SC2086
         check "$name is C++, too" \
             c++ -x c++ $strict -std=c++17 -I"$root/usr/include" -fsyntax-only "examples/$name.c"
     done
@@ -52,7 +44,6 @@ for name in session_send session_receive; do
 done
 sed -n '/^```C$/,/^```$/p' README.md | sed '/^```/d' >"$TAP_WORK/readme.c"
 check "the README shows how to send" grep -q tcpx_send "$TAP_WORK/readme.c"
-# shellcheck disable=SC2086
 check "and that compiles" \
     $CC $strict -std=c11 -I"$root/usr/include" -c -o "$TAP_WORK/readme.o" "$TAP_WORK/readme.c"
 
@@ -92,29 +83,26 @@ sender()
 expect()
 {
     name=$1
-    wrong=
-    { [ "$2" = any ] || [ "$SENT" = "$2" ]; } && [ "$RECEIVED" = "$3" ] ||
-        wrong="status $SENT and $RECEIVED"
-    shift 3
+    shift
+    check "$name" as_expected "$@"
+}
+
+as_expected()
+{
+    echo "status $SENT and $RECEIVED, sender and receiver:"
+    cat "$TAP_WORK/sent" "$TAP_WORK/received"
+    { [ "$1" = any ] || [ "$SENT" = "$1" ]; } && [ "$RECEIVED" = "$2" ] || return 1
+    shift 2
     while [ $# -gt 0 ]; do
-        grep -Eq -e "$2" "$TAP_WORK/$1" || wrong="$wrong; no /$2/ was $1"
+        grep -Eq -e "$2" "$TAP_WORK/$1" || { echo "no /$2/ was $1"; return 1; }
         shift 2
     done
-    if [ -z "$wrong" ]; then
-        tap_ok "$name"
-    else
-        tap_fail "$name" "$wrong
-sender: $(cat "$TAP_WORK/sent")
-receiver: $(cat "$TAP_WORK/received")"
-    fi
 }
 
 # moves NAME PATH SUFFIX [NAME=VALUE...]: everything arrives, by this path.
 moves()
 {
-    name=$1
-    path=$2
-    suffix=$3
+    name=$1 path=$2 suffix=$3
     shift 3
     receiver "$TAP_WORK/session_receive$suffix" "$@"
     sender "$TAP_WORK/session_send$suffix" "$@"
@@ -125,17 +113,18 @@ moves()
         received '^received 1000 pieces of 4096 bytes, verified$'
 }
 
-fake=$BUILD/tests/fakecuda
+# On the stand-in for CUDA, in these modes of the plugin; words on purpose.
+on_fake="UCCL_TCPX_PLUGIN_PATH=$plugin UCCL_TCPX_GPU=cuda
+    LD_LIBRARY_PATH=$BUILD/tests/fakecuda:$LD_LIBRARY_PATH"
+as_cuda="$on_fake UCCL_TCPX_PLUGIN_MODE=cuda"
+as_unpack="$on_fake UCCL_TCPX_PLUGIN_MODE=unpack"
 moves "over the built-in transport" 'built-in transport over lo' ''
 moves "with the static library" 'built-in transport over lo' -static
 moves "over a plugin that takes host memory" 'plugin TCPX, .*staged in host memory here$' '' \
     UCCL_TCPX_PLUGIN_PATH="$plugin" UCCL_TCPX_PLUGIN_MODE=host
-moves "over a plugin that takes GPU memory" 'plugin TCPX, .*GPU memory directly$' '' \
-    UCCL_TCPX_PLUGIN_PATH="$plugin" UCCL_TCPX_PLUGIN_MODE=cuda \
-    UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$fake:$LD_LIBRARY_PATH"
+moves "over a plugin that takes GPU memory" 'plugin TCPX, .*GPU memory directly$' '' $as_cuda
 moves "over a plugin that leaves the unpacking to us" 'plugin TCPX, .*GPU memory unpacked here$' '' \
-    UCCL_TCPX_PLUGIN_PATH="$plugin" UCCL_TCPX_PLUGIN_MODE=unpack \
-    UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$fake:$LD_LIBRARY_PATH"
+    $as_unpack
 
 # Emulated GPUs are this library's own: no plugin is asked to reach their memory.
 for mode in cuda unpack; do
@@ -160,9 +149,7 @@ free_port()
 # calls NAME SUFFIX FRAGMENTS [NAME=VALUE...]
 calls()
 {
-    name=$1
-    program=$TAP_WORK/calls_transfer$2
-    fragments=$3
+    name=$1 program=$TAP_WORK/calls_transfer$2 fragments=$3
     shift 3
     port=$(free_port)
     env "$@" "$program" server "$port" >"$TAP_WORK/received" 2>&1 </dev/null &
@@ -179,15 +166,11 @@ calls()
 
 calls "the calls, over the built-in transport" '' 1
 calls "the calls, with the static library" -static 1
-calls "the calls, each way to unpack: d2d" '' 1 UCCL_TCPX_UNPACK_IMPL=d2d
-calls "the calls, each way to unpack: host" '' 1 UCCL_TCPX_UNPACK_IMPL=host
-calls "the calls, each way to unpack: kernel" '' 1 UCCL_TCPX_UNPACK_IMPL=kernel
-calls "the calls, over a plugin that leaves the unpacking to us" '' 1 \
-    UCCL_TCPX_PLUGIN_PATH="$plugin" UCCL_TCPX_PLUGIN_MODE=unpack \
-    UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$fake:$LD_LIBRARY_PATH"
-calls "the calls, over a plugin that takes GPU memory" '' 0 \
-    UCCL_TCPX_PLUGIN_PATH="$plugin" UCCL_TCPX_PLUGIN_MODE=cuda \
-    UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$fake:$LD_LIBRARY_PATH"
+for way in d2d host kernel; do
+    calls "the calls, each way to unpack: $way" '' 1 UCCL_TCPX_UNPACK_IMPL=$way
+done
+calls "the calls, over a plugin that leaves the unpacking to us" '' 1 $as_unpack
+calls "the calls, over a plugin that takes GPU memory" '' 0 $as_cuda
 check_fails_output "the calls, without arguments" '^usage: ' "$TAP_WORK/calls_transfer"
 
 # --- what goes wrong ----------------------------------------------------------------------------
@@ -196,7 +179,6 @@ check_fails_output "the calls, without arguments" '^usage: ' "$TAP_WORK/calls_tr
 variant()
 {
     sed "$2" examples/session_receive.c >"$TAP_WORK/$1.c"
-    # shellcheck disable=SC2086
     check "the receiver is another one: $1" sh -c "! cmp -s examples/session_receive.c '$TAP_WORK/$1.c' &&
         $CC -std=c11 -o '$TAP_WORK/$1' '$TAP_WORK/$1.c' $flags"
 }

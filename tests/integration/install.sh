@@ -18,9 +18,7 @@ done
 check_output "the installed program runs" '^tcpx [0-9]+\.[0-9]+\.[0-9]+$' "$root/usr/bin/tcpx" version
 
 if command -v pkg-config >/dev/null; then
-    PKG_CONFIG_PATH=$root/usr/lib/pkgconfig
-    PKG_CONFIG_SYSROOT_DIR=$root
-    export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+    export PKG_CONFIG_PATH="$root/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
     flags=$(pkg-config --cflags --libs tcpx)
     check_output "pkg-config knows the version" \
         "^$("$BUILD/tcpx" version | cut -d' ' -f2)\$" pkg-config --modversion tcpx

@@ -11,16 +11,6 @@ functions=$(grep -oE '[ *]tcpx_[a-z0-9_]+\(' "$TAP_WORK/header" | tr -d ' *(')
 links=$(grep -l '^\.so ' man/*.3)
 pages=$(grep -L '^\.so ' man/*.3)
 
-# check_none NAME FILE: it has no line, each of which would be something that is wrong.
-check_none()
-{
-    if [ -s "$2" ]; then
-        tap_fail "$1" "$(cat "$2")"
-    else
-        tap_ok "$1"
-    fi
-}
-
 # section PAGE NAME: what is in it.
 section()
 {
@@ -57,21 +47,27 @@ wrong_with()
     [ "$declared" = "$written" ] || echo "declared as '$declared', but written '$written'"
 }
 
-for function in $(sed -n 's/^ *\(tcpx_[a-z0-9_]*\);$/\1/p' src/libtcpx.map); do
-    echo "$functions" | grep -qx "$function" || echo "$function is exported and not in the header"
-done >"$TAP_WORK/wrong"
-check_none "the header has all that is exported" "$TAP_WORK/wrong"
-for function in $functions; do
-    wrong_with "$function" >"$TAP_WORK/wrong" 2>&1
-    check_none "$function has a page that agrees with the header" "$TAP_WORK/wrong"
-done
+missing_functions()
+{
+    for function in $(sed -n 's/^ *\(tcpx_[a-z0-9_]*\);$/\1/p' src/libtcpx.map); do
+        echo "$functions" | grep -qx "$function" || echo "$function is exported and not in the header"
+    done
+}
 
-for link in $links; do
-    function=${link#man/}
-    echo "$functions" | grep -qx "${function%.3}" || echo "$link: there is no such function"
-    [ "$(wc -l <"$link")" -eq 1 ] || echo "$link has more than one line"
-done >"$TAP_WORK/wrong"
-check_none "every link is of a function" "$TAP_WORK/wrong"
+wrong_links()
+{
+    for link in $links; do
+        function=${link#man/}
+        echo "$functions" | grep -qx "${function%.3}" || echo "$link: there is no such function"
+        [ "$(wc -l <"$link")" -eq 1 ] || echo "$link has more than one line"
+    done
+}
+
+check "the header has all that is exported" quiet missing_functions
+for function in $functions; do
+    check "$function has a page that agrees with the header" quiet wrong_with "$function"
+done
+check "every link is of a function" quiet wrong_links
 
 # --- the pages -------------------------------------------------------------------------------
 
@@ -114,18 +110,15 @@ for page in $pages; do
     check_output "$page has its sections in order" \
         '^NAME SYNOPSIS DESCRIPTION RETURN VALUE ERRORS THREADS EXAMPLE SEE ALSO $' \
         sh -c "sed -n 's/^\\.SH //p' $page | tr '\\n' ' '; echo"
-    unknown_names "$page" >"$TAP_WORK/wrong"
-    check_none "$page has only names that exist" "$TAP_WORK/wrong"
-    functions_without_threads "$page" >"$TAP_WORK/wrong"
-    check_none "$page says of each function which threads may call it" "$TAP_WORK/wrong"
-    missing_references "$page" >"$TAP_WORK/wrong"
-    check_none "$page refers to pages that exist" "$TAP_WORK/wrong"
+    check "$page has only names that exist" quiet unknown_names "$page"
+    check "$page says of each function which threads may call it" \
+        quiet functions_without_threads "$page"
+    check "$page refers to pages that exist" quiet missing_references "$page"
     section "$page" EXAMPLE | sed -e '/^\.E[XE]/d' -e 's/\\e/\\/g' -e 's/\\-/-/g' >"$TAP_WORK/example.c"
     check "the example of $page compiles" \
         "$CC" -std=c11 -Wall -Wextra -Werror -Iinclude -fsyntax-only "$TAP_WORK/example.c"
     if command -v groff >/dev/null; then
-        groff -ww -man -Tutf8 "$page" 2>"$TAP_WORK/wrong" >/dev/null
-        check_none "groff has no warning about $page" "$TAP_WORK/wrong"
+        check "groff has no warning about $page" quiet sh -c "groff -ww -man -Tutf8 $page >/dev/null"
     else
         tap_skip "groff has no warning about $page" "groff is not installed"
     fi

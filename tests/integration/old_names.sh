@@ -5,8 +5,7 @@
 
 port=$((18500 + $$ % 1400)) # below those that the kernel gives to clients
 program=$(cd "$BUILD" && pwd)/tcpx
-UCCL_TCPX_GPU=host
-export UCCL_TCPX_GPU
+export UCCL_TCPX_GPU=host
 
 # A folder like this one with this run's program in it, since only the plain build has the names.
 tree=$TAP_WORK/tree
@@ -99,8 +98,7 @@ client_says_connection()
         "Client test completed successfully"
 }
 
-NCCL_SOCKET_IFNAME=lo
-export NCCL_SOCKET_IFNAME
+export NCCL_SOCKET_IFNAME=lo
 for test in transfer connection; do
     name=test_tcpx_$test
     [ $test = transfer ] || name=test_$test
@@ -130,39 +128,33 @@ environment()
 }
 
 check_status "the status is the program's" 1 environment env
-cp "$TAP_OUTPUT" "$TAP_WORK/said"
-check "a variable that is set stays" grep -q '^NCCL_SOCKET_IFNAME=lo (was set)$' "$TAP_WORK/said"
-check "one that is not is set" grep -q '^NCCL_P2P_NET_CHUNKSIZE=524288$' "$TAP_WORK/said"
+also "a variable that is set stays" '^NCCL_SOCKET_IFNAME=lo \(was set\)$'
+also "one that is not is set" '^NCCL_P2P_NET_CHUNKSIZE=524288$'
 check_fails_output "also this one" '^NCCL_P2P_NET_CHUNKSIZE=1M \(was set\)$' \
     environment env NCCL_P2P_NET_CHUNKSIZE=1M
 check_fails_output "the program reads it" '^tcpx: NCCL_P2P_NET_CHUNKSIZE=x ' \
     environment env NCCL_P2P_NET_CHUNKSIZE=x
 check_status "status 2 for the program's arguments" 2 in_tree ./run_tcpx_test.sh connection 127.0.0.1 --port x
 
-# same IF_THERE NAME: a variable is set where this machine has what it is for, and only there.
-same()
+# where_there FILE VARIABLE: it is set where this machine has what it is for, and only there.
+where_there()
 {
-    if [ -e "$1" ]; then
-        grep "^$2=" "$TAP_WORK/said"
-    else
-        ! grep "^$2=" "$TAP_WORK/said"
-    fi
+    also="also"
+    [ -e "$1" ] || also=also_not
+    $also "${1#/sys/class/net/} where it is there" "^$2="
 }
 
 tap_run environment env -u NCCL_SOCKET_IFNAME
-cp "$TAP_OUTPUT" "$TAP_WORK/said"
-check "eth0 where it is there" same /sys/class/net/eth0 NCCL_SOCKET_IFNAME
-check "/run/tcpx where it is there" same /run/tcpx NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX
+where_there /sys/class/net/eth0 NCCL_SOCKET_IFNAME
+where_there /run/tcpx NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX
 
 # The interfaces of other machines, in a network namespace where that is possible.
 others='mount -t sysfs sysfs /sys && ip link set lo up && ip link add eth1 type veth peer name eth3'
 if unshare -n -m sh -c "$others" 2>/dev/null; then
     tap_run env -u NCCL_SOCKET_IFNAME unshare -n -m sh -c "$others &&
         '$tree/run_tcpx_test.sh' connection 127.0.0.1 --port 1 --timeout 1"
-    cp "$TAP_OUTPUT" "$TAP_WORK/said"
-    check_output "the data interfaces that are there" \
-        '^NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1,eth3$' cat "$TAP_WORK/said"
-    check_fails "and none that is not" grep '^NCCL_SOCKET_IFNAME=' "$TAP_WORK/said"
+    also "the data interfaces that are there" '^NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1,eth3$'
+    also_not "and none that is not" '^NCCL_SOCKET_IFNAME='
 else
     tap_skip "the data interfaces that are there" "network namespaces need root, unshare and ip"
 fi
@@ -170,8 +162,7 @@ fi
 for words in "" "fly" "fly server" "transfer" "transfer --port"; do
     # shellcheck disable=SC2086
     check_status "run_tcpx_test.sh $words: status 2" 2 in_tree ./run_tcpx_test.sh $words
-    cp "$TAP_OUTPUT" "$TAP_WORK/said"
-    check_output "in words" '^run_tcpx_test.sh: .*--help' cat "$TAP_WORK/said"
+    also "in words" '^run_tcpx_test.sh: .*--help'
 done
 check_output "run_tcpx_test.sh --help" '^usage: run_tcpx_test.sh ' in_tree ./run_tcpx_test.sh --help
 
@@ -207,9 +198,7 @@ printf '#!/bin/sh\necho "mpirun: $#: $*"\nexit 7\n' >"$TAP_WORK/mpirun"
 printf '#!/bin/sh\n' >"$TAP_WORK/all_reduce_perf"
 chmod +x "$TAP_WORK/mpirun" "$TAP_WORK/all_reduce_perf"
 check_status "the status is mpirun's" 7 nccl "$hosts" MPIRUN="$TAP_WORK/mpirun --x" NCCL_TESTS="$TAP_WORK" $run
-cp "$TAP_OUTPUT" "$TAP_WORK/said"
-check_output "which was called" '^mpirun: [0-9]+: --x -np 2 .*/all_reduce_perf -b 8 -e 1G' \
-    cat "$TAP_WORK/said"
+also "which was called" '^mpirun: [0-9]+: --x -np 2 .*/all_reduce_perf -b 8 -e 1G'
 
 check_fails_output "no node" 'there is no node in .*scripts/node_ips/tcpx.txt' nccl $run --dry-run
 check_fails_output "no list of nodes" 'list of nodes /none cannot be read' \

@@ -17,29 +17,11 @@ two="echo 1..2; echo ok 1 - a; echo ok 2 - b"
 # expect NAME STATUS LAST-LINE RUNNER-ARGUMENT...
 expect()
 {
-    expect_name=$1
-    expect_status=$2
-    expect_last=$3
+    expect_name=$1 expect_status=$2 expect_last=$3
     shift 3
     tap_run "$runner" --log logs "$@"
-    if [ "$TAP_STATUS" -eq "$expect_status" ] && [ "$(tail -n 1 "$TAP_OUTPUT")" = "$expect_last" ]
-    then
-        tap_ok "$expect_name"
-    else
-        tap_fail "$expect_name" "status $TAP_STATUS, expected $expect_status; '$expect_last' of
-$(cat "$TAP_OUTPUT")"
-    fi
-}
-
-# says NAME REGEX: the output of the latest expect has such a line.
-says()
-{
-    check "$1" grep -Eq -e "$2" said
-}
-
-remember()
-{
-    cp "$TAP_OUTPUT" said
+    [ "$TAP_STATUS" -eq "$expect_status" ] && [ "$(tail -n 1 "$TAP_OUTPUT")" = "$expect_last" ]
+    tap_judge $? "$expect_name" "$expect_status and '$expect_last'"
 }
 
 # gone NAME FILE: the process whose id the file holds is not there any more.
@@ -51,16 +33,14 @@ gone()
 # --- what a suite says
 
 expect "a passing suite" 0 "2 passed, 0 failed, 0 skipped" "unit/x: $two"
-remember
-says "one line for a passing suite" '^\[1/1\] pass  unit/x +2 passed +[0-9]+\.[0-9][0-9] s$'
-check "no more than that and the last line" [ "$(wc -l <said)" -eq 2 ]
+also "one line for a passing suite" '^\[1/1\] pass  unit/x +2 passed +[0-9]+\.[0-9][0-9] s$'
+check "no more than that and the last line" [ "$(wc -l <"$TAP_OUTPUT")" -eq 2 ]
 
 expect "a failed test" 1 "1 passed, 1 failed, 0 skipped" \
     "x: echo 1..2; echo ok 1 - a; echo not ok 2 - broken; echo '# why'; exit 1"
-remember
-says "a failed suite's line" '^\[1/1\] FAIL  x '
-says "a failed suite's output" '^    # why$'
-says "the name of a failed test" '^  x: broken$'
+also "a failed suite's line" '^\[1/1\] FAIL  x '
+also "a failed suite's output" '^    # why$'
+also "the name of a failed test" '^  x: broken$'
 
 expect "a failed test fails the run even if its suite ends well" 1 \
     "1 passed, 1 failed, 0 skipped" "x: echo 1..2; echo ok 1 - a; echo not ok 2 - b"
@@ -69,30 +49,26 @@ expect "skips of every form" 0 "1 passed, 0 failed, 4 skipped" \
     "x: echo 1..5; echo ok 1 - a; echo 'ok 2 # SKIP no GPU'; echo 'ok 3 - c # SKIP no NIC'
         echo '# skip: no root'; echo 'not ok 4 # SKIP test_d'
         echo '# skip: no fun'; echo 'not ok 5 # SKIP test_e'"
-remember
-says "a skip without a name" '^  x: no GPU$'
-says "a skip with a name" '^  x: c: no NIC$'
-says "a skip of cmocka with its reason before it" '^  x: test_d: no root$'
-says "each has its own" '^  x: test_e: no fun$'
+also "a skip without a name" '^  x: no GPU$'
+also "a skip with a name" '^  x: c: no NIC$'
+also "a skip of cmocka with its reason before it" '^  x: test_d: no root$'
+also "each has its own" '^  x: test_e: no fun$'
 expect "a skip without a reason" 1 "1 passed, 3 failed, 4 skipped" \
     "x: echo 1..5; echo ok 1 - a; echo '# skip: no root'; echo 'not ok 2 # SKIP test_b'
         echo 'not ok 3 # SKIP test_c'; echo 'ok 4 - d # SKIP'; echo 'ok 5 # SKIP'"
-remember
-says "a reason counts once" '^  x: test_c: skipped without a reason$'
-says "the name of another" '^  x: d: skipped without a reason$'
+also "a reason counts once" '^  x: test_c: skipped without a reason$'
+also "the name of another" '^  x: d: skipped without a reason$'
 expect "a suite that skips itself without a word" 1 "2 passed, 1 failed, 1 skipped" \
     "x: exit 77" "y: $two"
 
 expect "a suite that skips itself" 0 "2 passed, 0 failed, 1 skipped" \
     "x: echo ok 1 - early; echo no such device; exit 77" "y: $two"
-remember
-says "its reason is its last line" '^  x: no such device$'
-says "its line" '^\[1/2\] skip  x '
+also "its reason is its last line" '^  x: no such device$'
+also "its line" '^\[1/2\] skip  x '
 
 expect "a suite that could not be built" 0 "2 passed, 0 failed, 1 skipped" \
     "skip unit/z: cmocka is missing" "y: $two"
-remember
-says "its reason is given" '^  unit/z: cmocka is missing$'
+also "its reason is given" '^  unit/z: cmocka is missing$'
 
 expect "status 77 does not hide a failed test" 1 "0 passed, 1 failed, 0 skipped" \
     "x: echo not ok 1 - a; echo 1..1; exit 77"
@@ -110,42 +86,35 @@ expect "text that looks like a result" 0 "2 passed, 0 failed, 0 skipped" \
         echo ok 1 - a; echo '    not ok 1 - nested'; echo ok 2 - b"
 
 expect "a missing test" 1 "2 passed, 1 failed, 0 skipped" "x: echo 1..3; echo ok 1; echo ok 2"
-remember
-says "a missing test in words" '^  x: planned 3 tests, but reported 2$'
+also "a missing test in words" '^  x: planned 3 tests, but reported 2$'
 expect "a test missing from the first of two groups" 1 "3 passed, 1 failed, 0 skipped" \
     "x: echo 1..2; echo ok 1; $two"
 expect "more tests than planned" 1 "3 passed, 1 failed, 0 skipped" "x: $two; echo ok 3 - c"
 expect "a test that is reported twice" 1 "2 passed, 1 failed, 0 skipped" \
     "x: echo 1..2; echo ok 1; echo ok 1"
 expect "no plan" 1 "1 passed, 1 failed, 0 skipped" "x: echo ok 1 - a"
-remember
-says "no plan in words" '^  x: printed no plan'
+also "no plan in words" '^  x: printed no plan'
 
 expect "no output" 1 "0 passed, 1 failed, 0 skipped" "x: :"
-remember
-says "no output in words" '^  x: printed no test results$'
+also "no output in words" '^  x: printed no test results$'
 expect "output without TAP" 1 "0 passed, 1 failed, 0 skipped" "x: echo all is ok"
 expect "a plan of nothing" 1 "0 passed, 1 failed, 0 skipped" "x: echo 1..0"
 
 # --- how a suite ends
 
 expect "a status without a failed test" 1 "2 passed, 1 failed, 0 skipped" "x: $two; exit 3"
-remember
-says "a status in words" '^  x: exit status 3, though no test failed$'
+also "a status in words" '^  x: exit status 3, though no test failed$'
 
 expect "a signal" 1 "1 passed, 1 failed, 0 skipped" "x: echo 1..2; echo ok 1 - a; kill -SEGV \$\$"
-remember
-says "a signal in words" '^  x: killed by signal 11 \(.*\): planned 2 tests, but reported 1$'
+also "a signal in words" '^  x: killed by signal 11 \(.*\): planned 2 tests, but reported 1$'
 expect "a signal behind the last test" 1 "2 passed, 1 failed, 0 skipped" "x: $two; kill -ABRT \$\$"
 expect "a signal that a shell passed on" 1 "2 passed, 1 failed, 0 skipped" \
     "x: $two; sh -c 'kill -ABRT \$\$'; exit \$?"
-remember
-says "that signal in words" '^  x: killed by signal 6 '
+also "that signal in words" '^  x: killed by signal 6 '
 
 expect "a suite that hangs" 1 "3 passed, 1 failed, 0 skipped" \
     "x@0.3: echo 1..2; echo ok 1 - a; sleep 60" "y: $two"
-remember
-says "a time limit in words" '^  x: timed out after [0-9.]+ s \(its limit is 0.3 s on an idle machine\): planned 2 tests, but'
+also "a time limit in words" '^  x: timed out after [0-9.]+ s \(its limit is 0.3 s on an idle machine\): planned 2 tests, but'
 expect "the time limit of all" 1 "0 passed, 1 failed, 0 skipped" --timeout 0.3 "x: sleep 60"
 expect "a suite that ignores SIGTERM" 1 "0 passed, 1 failed, 0 skipped" \
     "x@0.3: echo \$\$ >stubborn; trap '' TERM; while :; do sleep 1; done"
@@ -155,9 +124,8 @@ gone "it was killed" stubborn
 
 expect "a process left behind" 1 "4 passed, 1 failed, 0 skipped" \
     "x: $two; setsid sleep 61 & echo \$! >left" "y: $two"
-remember
-says "it is named" "^    left behind: pid $(cat left): .*sleep 61\$"
-says "it is a failed test" '^  x: left processes behind$'
+also "it is named" "^    left behind: pid $(cat left): .*sleep 61\$"
+also "it is a failed test" '^  x: left processes behind$'
 gone "it was killed, too" left
 expect "a daemon with a child" 1 "2 passed, 1 failed, 0 skipped" \
     "x: $two; (setsid sh -c 'sleep 62 & echo \$! >left; wait' &) ; sleep 0.2"
@@ -228,10 +196,9 @@ expect "what waits, in one lane" 0 "4 passed, 0 failed, 0 skipped" \
 expect "what fails in a lane" 1 "4 passed, 2 failed, 2 skipped" --lanes 3 \
     beside "x: $two" "y: echo 1..1; echo not ok 1 - broken" "skip u: not here" \
     "v: echo no device; exit 77" "w@0.3: sleep 60" alone "z: $two"
-remember
-says "the name of what failed there" '^  y: broken$'
-says "a time limit there" '^  w: timed out after [0-9.]+ s'
-says "a reason for a skip there" '^  v: no device$'
+also "the name of what failed there" '^  y: broken$'
+also "a time limit there" '^  w: timed out after [0-9.]+ s'
+also "a reason for a skip there" '^  v: no device$'
 expect "a process left behind in a lane" 1 "4 passed, 1 failed, 0 skipped" --lanes 2 \
     beside "x: $two; setsid sleep 61 & echo \$! >left" "y: sleep 1; $two"
 gone "it was killed there, too" left
@@ -241,14 +208,12 @@ check_fails_output "no lanes" 'not a number from 1 to 64' "$runner" --lanes 0 "x
 
 expect "the suites that were asked for" 0 "4 passed, 0 failed, 0 skipped" --only 'unit/b* z' \
     "unit/a: exit 1" "unit/b1: $two" beside "z: $two" "zz: exit 1" alone
-remember
-says "are counted by themselves" '^\[[12]/2\] pass  unit/b1 '
+also "are counted by themselves" '^\[[12]/2\] pass  unit/b1 '
 check_output "the names of the suites" '^unit/b1$' "$runner" --list --only 'unit/*' "unit/b1: false"
 check_fails_output "a name that no suite has" "no suite is called 'q'" "$runner" --only q "x: $two"
 expect "one test of a suite" 0 "1 passed, 0 failed, 0 skipped" --case 'test_a*' \
     "x: echo 1..1; echo ok 1 - \"\$TCPX_TEST_CASE\"" "y: echo 1..0"
-remember
-says "a suite that does not have it" '^\[2/2\] none  y '
+also "a suite that does not have it" '^\[2/2\] none  y '
 expect "a test that no suite has" 1 "0 passed, 0 failed, 0 skipped" --case q "y: echo 1..0"
 program=$(ls "${runner%/*}"/unit/test_queue 2>/dev/null)
 if [ -n "$program" ]; then
@@ -263,7 +228,7 @@ for number in $(seq 20); do
 done
 expect "many suites, the slowest of which are named" 0 "42 passed, 0 failed, 0 skipped" \
     --lanes 2 "slow: sleep 0.3; $two" beside "$@" alone
-remember
+cp "$TAP_OUTPUT" said
 longest=$(awk '/^\[.*\] pass / && $(NF - 1) > most { most = $(NF - 1) } END { print most }' said)
 check_output "the slowest first" "^ +$longest s, +[0-9.]+ s of CPU  s" grep -A 1 '^slowest:$' said
 
@@ -320,15 +285,17 @@ ended_by_sigterm()
     done
     kill -TERM "$pid"
     wait "$pid"
-    [ "$?" -eq 143 ]
+    ended_status=$?
+    cat said
+    [ $ended_status -eq 143 ]
 }
 runs="echo \$\$ >running; sleep 63"
 check "SIGTERM ends the runner and its lanes" \
     ended_by_sigterm --lanes 2 beside "x: $runs" "y: sleep 63" alone "z: $two"
-says "an interrupted run of lanes is a failed run" '^0 passed, [12] failed, 0 skipped$'
+also "an interrupted run of lanes is a failed run" '^0 passed, [12] failed, 0 skipped$'
 gone "SIGTERM ends the suite of a lane" running
 check "SIGTERM ends the runner" ended_by_sigterm "x: $runs" "y: $two"
-says "an interrupted run is a failed run" '^0 passed, 1 failed, 0 skipped$'
+also "an interrupted run is a failed run" '^0 passed, 1 failed, 0 skipped$'
 gone "SIGTERM ends the suite" running
 
 tap_end

@@ -20,32 +20,16 @@ pointers_as_decimals()
         grep -E 'uintptr_t' | grep -vE '%p|0x%'
 }
 
-# none NAME CHECK FILE...
-none()
-{
-    name=$1 check=$2
-    shift 2
-    found=$($check "$@")
-    if [ -z "$found" ]; then
-        tap_ok "$name"
-    else
-        tap_fail "$name" "$found"
-    fi
-}
-
 # finds NAME CHECK TEXT
 finds()
 {
     printf '%s\n' "$3" >"$TAP_WORK/wrong.c"
-    if [ -n "$($2 "$TAP_WORK/wrong.c")" ]; then
-        tap_ok "$1"
-    else
-        tap_fail "$1" "$3"
-    fi
+    check_output "$1" . "$2" "$TAP_WORK/wrong.c"
 }
 
-none "hexadecimal numbers in texts have 0x before them" hex_without_mark src/*/*.[ch] src/*/*/*.[ch]
-none "addresses in texts are hexadecimal" pointers_as_decimals src/*/*.[ch] src/*/*/*.[ch]
+set -- src/*/*.[ch] src/*/*/*.[ch]
+check "hexadecimal numbers in texts have 0x before them" quiet hex_without_mark "$@"
+check "addresses in texts are hexadecimal" quiet pointers_as_decimals "$@"
 finds "a hexadecimal number without 0x is found" hex_without_mark 'error_set(1, "at %llx", at);'
 finds "one of inttypes.h is found" hex_without_mark 'error_set(1, "at %" PRIx64 ".", at);'
 finds "a decimal address is found" pointers_as_decimals \
