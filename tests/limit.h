@@ -7,11 +7,14 @@
 #ifndef TCPX_TESTS_LIMIT_H
 #define TCPX_TESTS_LIMIT_H
 
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -107,6 +110,26 @@ static inline unsigned limit_ms(unsigned ms)
 static inline uint64_t limit_ns(uint64_t ns)
 {
     return ns / 100 * limit_percent();
+}
+
+enum { LIMIT_STATUS = 3 }; /* of a program whose time is over */
+
+static inline void limit_is_over(int signal_number)
+{
+    static const char text[] = ": the time limit is over\n";
+
+    (void)signal_number;
+    (void)!write(STDERR_FILENO, program_invocation_short_name,
+                 strlen(program_invocation_short_name));
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    _exit(LIMIT_STATUS);
+}
+
+/* This process ends when the time is over, even where a call does not return. */
+static inline void limit_process(unsigned seconds)
+{
+    signal(SIGALRM, limit_is_over);
+    alarm(limit_ms(seconds));
 }
 
 #endif

@@ -9,19 +9,16 @@
 #include "net/transport.h"
 #include "tcpx.h"
 #include "tests/limit.h"
-#include "tests/net/handle_file.h"
+#include "tests/net/comm_ends.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { STATUS_OK, STATUS_FAILED, STATUS_USAGE, STATUS_LIMIT };
+enum { STATUS_OK, STATUS_FAILED, STATUS_USAGE }; /* or LIMIT_STATUS */
 
 enum {
     WINDOW = 8,
@@ -143,9 +140,7 @@ static int verify(const struct slot *slot, uint64_t bytes)
 /* A machine with few cores has other work, among it carrying the packets. */
 static void nap(void)
 {
-    const struct timespec span = {.tv_nsec = 200000};
-
-    nanosleep(&span, NULL);
+    nap_us(200);
 }
 
 /* The next message, unless the comm is busy. */
@@ -282,22 +277,6 @@ static int device_of(const char *address, struct net_device *device)
     return TCPX_SUCCESS;
 }
 
-static int read_handle(const char *path, uint8_t handle[NET_HANDLE_BYTES])
-{
-    ssize_t got;
-    int fd;
-
-    while ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0 && errno == ENOENT)
-        nap();
-    if (fd < 0)
-        return error_system(errno, "cannot read %s", path);
-    got = read(fd, handle, NET_HANDLE_BYTES);
-    close(fd);
-    return got == NET_HANDLE_BYTES
-               ? TCPX_SUCCESS
-               : error_set(TCPX_INVALID_ARGUMENT, "%s does not hold a handle", path);
-}
-
 static int receive_all(struct exchange *exchange)
 {
     const struct net_link_options options = link_options(exchange);
@@ -305,8 +284,6 @@ static int receive_all(struct exchange *exchange)
     struct net_listener *listener;
     struct net_device device;
     struct net_comm *comm;
-    struct net_link link;
-    bool accepted = false;
     int result = device_of(exchange->address, &device);
 
     if (result == TCPX_SUCCESS)
@@ -314,51 +291,22 @@ static int receive_all(struct exchange *exchange)
     if (result != TCPX_SUCCESS)
         return result;
     result = write_handle(exchange->file, handle);
-    while (result == TCPX_SUCCESS && !accepted) {
-        result = net_accept(listener, &link, &accepted);
-        nap();
-    }
-    net_listener_close(listener);
     if (result == TCPX_SUCCESS)
-        result = net_comm_create(&link, NET_RECEIVER, &comm);
+        result = accept_comm(listener, &comm);
+    net_listener_close(listener);
     return result == TCPX_SUCCESS ? run_comm(exchange, comm) : result;
 }
 
 static int send_all(struct exchange *exchange)
 {
     const struct net_link_options options = link_options(exchange);
-    uint8_t handle[NET_HANDLE_BYTES];
     struct net_comm *comm;
-    struct net_link link;
-    bool connected = false;
-    int result = read_handle(exchange->file, handle);
+    int result = connect_comm(NULL, &options, exchange->file, &comm);
 
-    exchange->last_progress = clock_now();
-    while (result == TCPX_SUCCESS && !connected) {
-        result = net_connect(NULL, &options, handle, &link, &connected);
-        nap();
-    }
-    if (result == TCPX_SUCCESS)
-        result = net_comm_create(&link, NET_SENDER, &comm);
     return result == TCPX_SUCCESS ? run_comm(exchange, comm) : result;
 }
 
 /* --- the program --------------------------------------------------------------------------- */
-
-static void limit_is_over(int signal_number)
-{
-    static const char text[] = "exchange: the time limit is over\n";
-
-    (void)signal_number;
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
-        _exit(STATUS_LIMIT);
-    _exit(STATUS_LIMIT);
-}
-
-static bool parse_between(const char *text, uint64_t least, uint64_t most, uint64_t *number)
-{
-    return parse_size(text, number) && least <= *number && *number <= most;
-}
 
 static bool parse_framing(const char *text, enum wire_framing *framing)
 {
@@ -368,46 +316,38 @@ static bool parse_framing(const char *text, enum wire_framing *framing)
 
 static bool parse_options(int argument_count, char **arguments, struct exchange *exchange)
 {
-    enum { SEED = 1, LARGEST, SOCKETS, FRAMING, TIMEOUT, LIMIT, HOLD };
-    static const struct option known[] = {
-        {"seed", required_argument, NULL, SEED},
-        {"largest", required_argument, NULL, LARGEST},
-        {"sockets", required_argument, NULL, SOCKETS},
-        {"framing", required_argument, NULL, FRAMING},
-        {"timeout", required_argument, NULL, TIMEOUT},
-        {"limit", required_argument, NULL, LIMIT},
-        {"hold", no_argument, NULL, HOLD},
-        {NULL, 0, NULL, 0},
+    const struct {
+        const char *name;
+        uint64_t least;
+        uint64_t most;
+        uint64_t *value;
+    } numbers[] = {
+        {"seed", 0, UINT64_MAX, &exchange->seed},
+        {"largest", EAGER_LIMIT + 1, MOST_BYTES, &exchange->largest},
+        {"sockets", 1, WIRE_MOST_SOCKETS, &exchange->sockets},
+        {"timeout", 1, 3600000, &exchange->timeout_ms},
+        {"limit", 1, 3600, &exchange->limit_s},
+    };
+    enum { NUMBERS = COUNT_OF(numbers), FRAMING = NUMBERS, HOLD };
+    struct option known[HOLD + 2] = {
+        [FRAMING] = {"framing", required_argument, NULL, FRAMING},
+        [HOLD] = {"hold", no_argument, NULL, HOLD},
     };
     bool fine = true;
     int option;
 
-    while (fine && (option = getopt_long(argument_count, arguments, "", known, NULL)) != -1)
-        switch (option) {
-        case SEED:
-            fine = parse_number(optarg, &exchange->seed);
-            break;
-        case LARGEST:
-            fine = parse_between(optarg, EAGER_LIMIT + 1, MOST_BYTES, &exchange->largest);
-            break;
-        case SOCKETS:
-            fine = parse_between(optarg, 1, WIRE_MOST_SOCKETS, &exchange->sockets);
-            break;
-        case FRAMING:
+    for (int i = 0; i < NUMBERS; i++)
+        known[i] = (struct option){numbers[i].name, required_argument, NULL, i};
+    while (fine && (option = getopt_long(argument_count, arguments, "", known, NULL)) != -1) {
+        if (option < NUMBERS)
+            fine = parse_size(optarg, numbers[option].value) &&
+                   numbers[option].least <= *numbers[option].value &&
+                   *numbers[option].value <= numbers[option].most;
+        else if (option == FRAMING)
             fine = parse_framing(optarg, &exchange->framing);
-            break;
-        case TIMEOUT:
-            fine = parse_between(optarg, 1, 3600000, &exchange->timeout_ms);
-            break;
-        case LIMIT:
-            fine = parse_between(optarg, 1, 3600, &exchange->limit_s);
-            break;
-        case HOLD:
-            exchange->hold = true;
-            break;
-        default:
-            fine = false;
-        }
+        else
+            fine = exchange->hold = option == HOLD;
+    }
     return fine && (exchange->framing == WIRE_INLINE || exchange->sockets >= 2);
 }
 
@@ -445,8 +385,7 @@ int main(int argument_count, char **arguments)
         fputs(usage, stderr);
         return STATUS_USAGE;
     }
-    signal(SIGALRM, limit_is_over);
-    alarm(limit_ms((unsigned)exchange.limit_s));
+    limit_process((unsigned)exchange.limit_s);
     exchange.last_progress = begin;
     result = exchange.sending ? send_all(&exchange) : receive_all(&exchange);
     if (result != TCPX_SUCCESS) {

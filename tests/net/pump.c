@@ -12,7 +12,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,17 +32,8 @@ static const char usage[] =
     "       pump [options] send ADDRESS PORT BYTES    connects, also to one who listens late\n"
     "       pump [options] datagrams ADDRESS PORT COUNT    sends UDP and waits for nothing\n"
     "  --seed N            of the bytes, the same at both ends (default 1)\n"
-    "  --limit SECONDS     gives up with status 1 after this time (default 30)\n"
+    "  --limit SECONDS     gives up with status 3 after this time (default 30)\n"
     "  --user-timeout MS   an error when the peer acknowledges nothing for so long\n";
-
-static void on_limit(int number)
-{
-    static const char text[] = "pump: the time limit is over\n";
-
-    (void)number;
-    (void)!write(STDERR_FILENO, text, sizeof text - 1);
-    _exit(1);
-}
 
 static uint64_t mix(uint64_t x)
 {
@@ -236,14 +226,13 @@ static void options_parse(struct work *work, int argc, char **argv)
         if (option == 's')
             work->seed = parse_number("--seed", optarg, 0, UINT16_MAX);
         else if (option == 'l')
-            limit = (unsigned)parse_number("--limit", optarg, 0, 3600);
+            limit = (unsigned)parse_number("--limit", optarg, 1, 3600);
         else if (option == 'u')
             work->user_timeout = (unsigned)parse_number("--user-timeout", optarg, 0, 3600000);
         else
             die(2, "wrong arguments\n%s", usage);
     }
-    signal(SIGALRM, on_limit);
-    alarm(limit_ms(limit > 0 ? limit : 1));
+    limit_process(limit);
 }
 
 int main(int argc, char **argv)

@@ -159,7 +159,7 @@ int main(int argc, char **argv)
         fputs(usage, stderr);
         return STATUS_USAGE;
     }
-    alarm(limit_ms(LIMIT_S));
+    limit_process(LIMIT_S);
     tcpx_session_options_init(&end.options);
     end.connects = strcmp(argv[1], "connect") == 0;
     end.address = argv[2];

@@ -6,21 +6,19 @@
  */
 #include "base/clock.h"
 #include "gpu/gpu.h"
-#include "tests/net/handle_file.h"
+#include "tests/limit.h"
+#include "tests/net/comm_ends.h"
 #include "tests/support/basics.h"
 #include "tests/support/comm_inside.h"
 #include "tests/support/gpu_native.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 static const char usage[] =
     "usage: by_reference receive|send SCENARIO SOCKETS HANDLE_FILE\n"
@@ -33,7 +31,7 @@ static const char usage[] =
     "  gate        sends that wait for the GPU go out when it gets there\n"
     "  deregister  memory is deregistered in the middle of a send\n";
 
-enum { STATUS_OK, STATUS_FAILED, STATUS_USAGE, STATUS_LIMIT };
+enum { STATUS_OK, STATUS_FAILED, STATUS_USAGE }; /* or LIMIT_STATUS */
 
 enum {
     LIMIT_SECONDS = 40,
@@ -100,21 +98,6 @@ struct receiver {
     struct net_listener *listener;
     struct net_comm *comm;
 };
-
-static void accept_one(struct receiver *receiver)
-{
-    uint64_t deadline = deadline_after_ms(STEP_MS);
-    struct net_link link;
-    bool accepted = false;
-
-    while (!accepted) {
-        if (deadline_passed(deadline))
-            fail("nobody connected within %d ms", STEP_MS);
-        must(net_accept(receiver->listener, &link, &accepted));
-        nap_ms(1);
-    }
-    must(net_comm_create(&link, NET_RECEIVER, &receiver->comm));
-}
 
 static void check_bytes(const uint8_t *data, uint64_t bytes)
 {
@@ -228,7 +211,7 @@ static void receive_and_once_more(struct receiver *receiver)
     receive_checked(receiver, ROOM, PAUSE_MS, true);
     net_comm_close(receiver->comm);
     receiver->comm = NULL;
-    accept_one(receiver);
+    must(accept_comm(receiver->listener, &receiver->comm));
     receive_checked(receiver, PART, 0, false);
 }
 
@@ -246,38 +229,10 @@ struct sender {
     struct net_memory *registered;
 };
 
-static void read_handle(const char *path, uint8_t handle[NET_HANDLE_BYTES])
-{
-    uint64_t deadline = deadline_after_ms(STEP_MS);
-    ssize_t got;
-    int fd;
-
-    while ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0 && !deadline_passed(deadline))
-        nap_ms(10);
-    if (fd < 0)
-        must(error_system(errno, "cannot read %s", path));
-    got = read(fd, handle, NET_HANDLE_BYTES);
-    close(fd);
-    if (got != NET_HANDLE_BYTES)
-        fail("%s does not hold a handle", path);
-}
-
 /* A comm that the memory is registered with, and sends from there by reference. */
 static void connect_one(struct sender *sender)
 {
-    uint64_t deadline = deadline_after_ms(STEP_MS);
-    uint8_t handle[NET_HANDLE_BYTES];
-    struct net_link link;
-    bool connected = false;
-
-    read_handle(sender->file, handle);
-    while (!connected) {
-        if (deadline_passed(deadline))
-            fail("no connection within %d ms", STEP_MS);
-        must(net_connect(sender->device, sender->options, handle, &link, &connected));
-        nap_ms(1);
-    }
-    must(net_comm_create(&link, NET_SENDER, &sender->comm));
+    must(connect_comm(sender->device, sender->options, sender->file, &sender->comm));
     must(net_register(sender->comm, (void *)(uintptr_t)sender->memory.address, ROOM,
                       &sender->registered));
     if (!inside_sends_by_reference(sender->comm))
@@ -588,7 +543,7 @@ static void receive(const struct scenario *scenario, const struct net_device *de
 
     must(net_listen(device, options, handle, &receiver.listener));
     must(write_handle(file, handle));
-    accept_one(&receiver);
+    must(accept_comm(receiver.listener, &receiver.comm));
     scenario->receive(&receiver);
     net_comm_close(receiver.comm);
     net_listener_close(receiver.listener);
@@ -627,16 +582,6 @@ static void run(bool receives, const struct scenario *scenario, uint8_t sockets,
     (receives ? receive : send_all)(scenario, &devices[0], &options, file);
 }
 
-static void limit_reached(int signal)
-{
-    static const char text[] = "by_reference: it took too long\n";
-    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
-
-    (void)signal;
-    (void)ignored;
-    _exit(STATUS_LIMIT);
-}
-
 int main(int argc, char **argv)
 {
     const struct scenario *scenario = argc == 5 ? find_scenario(argv[2]) : NULL;
@@ -649,8 +594,7 @@ int main(int argc, char **argv)
         return STATUS_USAGE;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    signal(SIGALRM, limit_reached);
-    alarm(LIMIT_SECONDS);
+    limit_process(LIMIT_SECONDS);
     arguments = (const char *const *)argv;
     run(receives, scenario, (uint8_t)sockets, argv[4]);
     return STATUS_OK;
