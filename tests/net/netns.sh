@@ -185,36 +185,32 @@ netns_relay()
     netns_link=$1 netns_a=$2 netns_b=$3 netns_address_a=$4 netns_address_b=$5
     shift 5
     compile_program relay || return 1
-    rm -f "$TAP_WORK/$netns_link.control"
-    "$TAP_WORK/relay" --control "$TAP_WORK/$netns_link.control" "$@" \
+    rm -f "$TAP_WORK/$netns_link.control" "$TAP_WORK/$netns_link.reply"
+    mkfifo "$TAP_WORK/$netns_link.control" "$TAP_WORK/$netns_link.reply" || return 1
+    "$TAP_WORK/relay" --control "$TAP_WORK/$netns_link" "$@" \
         "$NETNS_PREFIX$netns_a:$netns_link" "$NETNS_PREFIX$netns_b:$netns_link" \
         >"$TAP_WORK/$netns_link.json" 2>"$TAP_WORK/$netns_link.errors" </dev/null &
     netns_relay_pid=$!
     NETNS_RELAYS="$NETNS_RELAYS $netns_link=$netns_relay_pid"
-    netns_relay_ready || return 1
+    if ! timeout "$(limit 10)" head -n 1 "$TAP_WORK/$netns_link.reply" >/dev/null; then
+        echo "the relay $netns_link did not start: $(cat "$TAP_WORK/$netns_link.errors")" >&2
+        return 1
+    fi
     netns_addresses "$netns_a" "$netns_link" "$netns_address_a" "$netns_address_b" || return 1
     netns_addresses "$netns_b" "$netns_link" "$netns_address_b" "$netns_address_a" || return 1
     netns_link_up "$netns_a" "$netns_b" "$netns_link"
 }
 
-netns_relay_ready()
-{
-    within 10 netns_relay_answers && [ -e "$TAP_WORK/$netns_link.control" ] && return 0
-    echo "the relay $netns_link did not start: $(cat "$TAP_WORK/$netns_link.errors")" >&2
-    return 1
-}
-
-# Or has ended, and never will.
-netns_relay_answers()
-{
-    [ -e "$TAP_WORK/$netns_link.control" ] || ! kill -0 "$netns_relay_pid" 2>/dev/null
-}
-
+# With the reply's end open before it is asked for, since a relay may end at once.
 relay_say()
 {
     netns_link=$1
     shift
-    "$TAP_WORK/relay" say "$TAP_WORK/$netns_link.control" "$@"
+    netns_reply=$(timeout "$(limit 5)" sh -c \
+        'exec 3<>"$1.reply" && echo "$2" >"$1.control" && head -n 1 <&3' \
+        sh "$TAP_WORK/$netns_link" "$*") || return 1
+    echo "$netns_reply"
+    [ "${netns_reply#error: }" = "$netns_reply" ]
 }
 
 relay_stat()

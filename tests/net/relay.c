@@ -11,6 +11,7 @@
 #include <getopt.h>
 #include <linux/if_tun.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -19,14 +20,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/timerfd.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,7 +33,6 @@ enum {
     HELD_MAX = 256 << 20, /* bytes held by both directions together */
     COMMAND_MAX = 256,    /* a control message */
     REPLY_MAX = 2048,     /* its answer */
-    REPLY_SECONDS = 5,    /* what "say" waits for one */
     LIMIT_SECONDS_MAX = 3600,
 };
 
@@ -45,7 +40,6 @@ static const uint64_t NANOS = 1000000000;
 
 static const char usage[] =
     "usage: relay [options] NAMESPACE_A[:DEVICE] NAMESPACE_B[:DEVICE]\n"
-    "       relay say SOCKET COMMAND...\n"
     "Joins a TUN device (default: relay0) in each namespace of /run/netns and carries packets.\n"
     "For one direction only: 'a:VALUE' for what comes from A, 'b:VALUE' for what comes from B.\n"
     "  --loss P  --duplicate P  --corrupt P    probabilities from 0 to 1 for each packet\n"
@@ -57,7 +51,8 @@ static const char usage[] =
     "  --queue BYTES  with k or m (default 256k); what does not fit is dropped\n"
     "  --mtu BYTES    of both devices (default 1500)\n"
     "  --seed N       (default 1)\n"
-    "  --control SOCKET  a Unix socket for 'say'; once it is there, the link is up\n"
+    "  --control PREFIX  reads commands from PREFIX.control, a FIFO, and answers each with a line\n"
+    "                    to PREFIX.reply, another one; an answer to none says that the link is up\n"
     "  --limit SECONDS   ends by itself after this time, with status 1 (default 300)\n"
     "Commands: cut [a|b], restore [a|b], stats, quit, and 'OPTION VALUE' for those from --loss\n"
     "to --queue. Statistics go to stdout at the end as one line of JSON.\n";
@@ -195,26 +190,34 @@ enum purpose {
     FATE_COUNT = 16
 };
 
-struct counters {
-    uint64_t packets, bytes; /* that came in */
-    uint64_t delivered, delivered_bytes;
-    uint64_t lost;       /* by chance */
-    uint64_t overflowed; /* the queue was full */
-    uint64_t severed;    /* the link was cut */
-    uint64_t refused;    /* by the device they were for */
-    uint64_t duplicated, corrupted;
-    uint64_t reordered; /* delivered after a later one */
+enum counter {
+    PACKETS, /* that came in */
+    DELIVERED,
+    DELIVERED_BYTES,
+    DROPPED,    /* all of the next four */
+    LOST,       /* by chance */
+    OVERFLOWED, /* the queue was full */
+    SEVERED,    /* the link was cut */
+    REFUSED,    /* by the device they were for */
+    DUPLICATED,
+    CORRUPTED,
+    REORDERED, /* delivered after a later one */
+    HELD,      /* now, queued or in flight */
+    COUNTERS
 };
+
+static const char *const counter_names[COUNTERS] = {
+    "packets", "delivered", "delivered_bytes", "dropped",   "lost",      "overflowed",
+    "severed", "refused",   "duplicated",      "corrupted", "reordered", "held"};
 
 /* One direction. The queue's head is the packet being sent at the rate; it is through at sent_at.
  */
 struct way {
     struct shape shape;
-    struct counters count;
+    uint64_t count[COUNTERS];
     struct packet *head, *tail;
     struct packet *first, *last; /* in flight; the first is the next due */
     size_t queued_bytes;
-    uint64_t held; /* packets, queued or in flight */
     uint64_t sent_at;
     uint64_t last_due;
     uint64_t latest; /* the highest number delivered */
@@ -225,10 +228,8 @@ struct relay {
     struct way ways[2]; /* [0]: from A to B, [1]: from B to A */
     int devices[2];     /* A, B */
     uint64_t seed;
-    size_t held_bytes; /* queued and in flight */
-    int poll, timer, signals, control;
-    const char *control_path; /* NULL until it is bound */
-    uint64_t armed;           /* what the timer is set to */
+    size_t held_bytes;    /* queued and in flight */
+    int control, replies; /* -1: there are none */
     uint64_t started, deadline;
     bool stop;
     int status;
@@ -254,7 +255,7 @@ static double packet_fraction(const struct relay *relay, const struct packet *pa
 static void packet_free(struct relay *relay, struct packet *packet)
 {
     relay->held_bytes -= packet->size;
-    relay->ways[packet->way].held--;
+    relay->ways[packet->way].count[HELD]--;
     free(packet);
 }
 
@@ -269,7 +270,7 @@ static void packet_corrupt(struct relay *relay, struct packet *packet)
         return;
     bit = fate(relay, packet->way, packet->number, FATE_BIT) % ((packet->size - header) * 8);
     packet->data[header + bit / 8] ^= (unsigned char)(1U << bit % 8);
-    relay->ways[packet->way].count.corrupted++;
+    relay->ways[packet->way].count[CORRUPTED]++;
 }
 
 /* --- in flight --------------------------------------------------------------------------------*/
@@ -315,20 +316,26 @@ static void packet_launch(struct relay *relay, struct packet *packet, uint64_t t
     flight_add(way, packet);
 }
 
+static void way_drop(struct way *way, enum counter why, uint64_t packets)
+{
+    way->count[why] += packets;
+    way->count[DROPPED] += packets;
+}
+
 static void packet_deliver(struct relay *relay, struct packet *packet)
 {
     struct way *way = &relay->ways[packet->way];
     ssize_t written = write(relay->devices[!packet->way], packet->data, packet->size);
 
     if (written == (ssize_t)packet->size) {
-        way->count.delivered++;
-        way->count.delivered_bytes += packet->size;
+        way->count[DELIVERED]++;
+        way->count[DELIVERED_BYTES] += packet->size;
         if (packet->number > way->latest)
             way->latest = packet->number;
         else if (packet->number < way->latest && !packet->copy)
-            way->count.reordered++;
+            way->count[REORDERED]++;
     } else {
-        way->count.refused++;
+        way_drop(way, REFUSED, 1);
     }
     packet_free(relay, packet);
 }
@@ -400,17 +407,17 @@ static void packet_enter(struct relay *relay, int from, const unsigned char *dat
     struct packet *packet;
 
     if (!way_has_room(relay, way, size)) {
-        way->count.overflowed++;
+        way_drop(way, OVERFLOWED, 1);
         return;
     }
     packet = malloc(sizeof *packet + size);
     if (packet == NULL)
         die(1, "out of memory for a packet of %zu bytes", size);
     *packet =
-        (struct packet){.number = way->count.packets, .size = size, .way = from, .copy = copy};
+        (struct packet){.number = way->count[PACKETS], .size = size, .way = from, .copy = copy};
     memcpy(packet->data, data, size);
     relay->held_bytes += size;
-    way->held++;
+    way->count[HELD]++;
     packet_corrupt(relay, packet);
     if (way->shape.rate == 0 && way->head == NULL)
         packet_launch(relay, packet, now);
@@ -422,20 +429,19 @@ static void packet_arrive(struct relay *relay, int from, const unsigned char *da
                           uint64_t now)
 {
     struct way *way = &relay->ways[from];
-    uint64_t number = ++way->count.packets;
+    uint64_t number = ++way->count[PACKETS];
 
-    way->count.bytes += size;
     if (way->cut) {
-        way->count.severed++;
+        way_drop(way, SEVERED, 1);
         return;
     }
     if (fate_fraction(relay, from, number, FATE_LOSS) < way->shape.loss) {
-        way->count.lost++;
+        way_drop(way, LOST, 1);
         return;
     }
     packet_enter(relay, from, data, size, false, now);
     if (fate_fraction(relay, from, number, FATE_DUPLICATE) < way->shape.duplicate) {
-        way->count.duplicated++;
+        way->count[DUPLICATED]++;
         packet_enter(relay, from, data, size, true, now);
     }
 }
@@ -478,7 +484,7 @@ static void device_read(struct relay *relay, int from)
 /* What is on its way, in the queue or in flight. Returns how many packets that were. */
 static uint64_t way_clear(struct relay *relay, struct way *way)
 {
-    uint64_t held = way->held;
+    uint64_t held = way->count[HELD];
 
     while (way->head != NULL)
         packet_free(relay, queue_take(way));
@@ -492,7 +498,7 @@ static void way_cut(struct relay *relay, int which)
     struct way *way = &relay->ways[which];
 
     way->cut = true;
-    way->count.severed += way_clear(relay, way);
+    way_drop(way, SEVERED, way_clear(relay, way));
 }
 
 /* --- control ----------------------------------------------------------------------------------*/
@@ -512,32 +518,23 @@ static const char *relay_set(struct relay *relay, const struct setting *setting,
     return NULL;
 }
 
-static int way_json(const struct relay *relay, int which, char *text, size_t room)
-{
-    const struct counters *count = &relay->ways[which].count;
-    uint64_t dropped = count->lost + count->overflowed + count->severed + count->refused;
-
-    return snprintf(text, room,
-                    "\"%c\": {\"packets\": %ju, \"bytes\": %ju, \"delivered\": %ju, "
-                    "\"delivered_bytes\": %ju, \"dropped\": %ju, \"lost\": %ju, "
-                    "\"overflowed\": %ju, \"severed\": %ju, \"refused\": %ju, "
-                    "\"duplicated\": %ju, \"corrupted\": %ju, \"reordered\": %ju, \"held\": %ju}",
-                    'a' + which, (uintmax_t)count->packets, (uintmax_t)count->bytes,
-                    (uintmax_t)count->delivered, (uintmax_t)count->delivered_bytes,
-                    (uintmax_t)dropped, (uintmax_t)count->lost, (uintmax_t)count->overflowed,
-                    (uintmax_t)count->severed, (uintmax_t)count->refused,
-                    (uintmax_t)count->duplicated, (uintmax_t)count->corrupted,
-                    (uintmax_t)count->reordered, (uintmax_t)relay->ways[which].held);
-}
-
 static void relay_json(const struct relay *relay, char reply[REPLY_MAX])
 {
-    char ways[2][REPLY_MAX / 2 - 64];
+    FILE *out = fmemopen(reply, REPLY_MAX, "w");
 
-    for (int i = 0; i < 2; i++)
-        way_json(relay, i, ways[i], sizeof ways[i]);
-    snprintf(reply, REPLY_MAX, "{\"seconds\": %.3f, %s, %s}",
-             (double)(now_nanos() - relay->started) / 1e9, ways[0], ways[1]);
+    if (out == NULL)
+        die(1, "statistics: %m");
+    fprintf(out, "{\"seconds\": %.3f", (double)(now_nanos() - relay->started) / 1e9);
+    for (int i = 0; i < 2; i++) {
+        const uint64_t *count = relay->ways[i].count;
+
+        fprintf(out, ", \"%c\": {", 'a' + i);
+        for (int j = 0; j < COUNTERS; j++)
+            fprintf(out, "%s\"%s\": %ju", j > 0 ? ", " : "", counter_names[j], (uintmax_t)count[j]);
+        fprintf(out, "}");
+    }
+    fprintf(out, "}");
+    fclose(out);
 }
 
 static bool command_cut(struct relay *relay, const char *verb, const char *which)
@@ -596,78 +593,35 @@ static void control_read(struct relay *relay)
 {
     char command[COMMAND_MAX];
     char reply[REPLY_MAX];
-    struct sockaddr_un peer;
-    socklen_t length = sizeof peer;
-    ssize_t size = recvfrom(relay->control, command, sizeof command - 1, MSG_DONTWAIT,
-                            (struct sockaddr *)&peer, &length);
+    ssize_t size = read(relay->control, command, sizeof command - 1);
 
     if (size < 0)
         return;
     command[size] = '\0';
+    command[strcspn(command, "\n")] = '\0';
     relay_advance(relay, now_nanos());
     command_run(relay, command, reply);
-    /* Someone who does not wait for the answer does not get it. */
-    (void)sendto(relay->control, reply, strlen(reply), MSG_DONTWAIT, (struct sockaddr *)&peer,
-                 length);
+    dprintf(relay->replies, "%s\n", reply);
 }
 
-static struct sockaddr_un control_address(const char *path)
+/* For reading and writing, so that nobody has to be at the other end. */
+static int control_fifo(const char *prefix, const char *suffix)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char path[4096];
+    int fd;
 
-    if (*path == '\0' || strlen(path) >= sizeof address.sun_path)
-        die(2, "'%s' is not the path of a socket: expected 1 to %zu bytes", path,
-            sizeof address.sun_path - 1);
-    memcpy(address.sun_path, path, strlen(path) + 1);
-    return address;
-}
-
-static int control_socket(void)
-{
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
+    snprintf(path, sizeof path, "%s.%s", prefix, suffix);
+    fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        die(1, "socket: %m");
+        die(1, "%s: %m", path);
     return fd;
 }
 
-/* The other side of the socket: relay say SOCKET COMMAND... */
-static int say(int argc, char **argv)
+static void control_open(struct relay *relay, const char *prefix)
 {
-    struct sockaddr_un address;
-    struct sockaddr_un own = {.sun_family = AF_UNIX};
-    struct timeval patience = {.tv_sec = REPLY_SECONDS};
-    char command[COMMAND_MAX] = "";
-    char reply[REPLY_MAX];
-    size_t length = 0;
-    ssize_t size;
-    int fd;
-
-    if (argc < 2)
-        die(2, "say: expected a socket and a command");
-    for (int i = 1; i < argc; i++) {
-        length += (size_t)snprintf(command + length, sizeof command - length, "%s%s",
-                                   i > 1 ? " " : "", argv[i]);
-        if (length >= sizeof command)
-            die(2, "say: the command is longer than %d bytes", COMMAND_MAX - 1);
-    }
-    address = control_address(argv[0]);
-    fd = control_socket();
-    /* An address without a path: the kernel invents a name that leaves no file behind. */
-    if (bind(fd, (struct sockaddr *)&own, sizeof own.sun_family) < 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) < 0 ||
-        connect(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
-        send(fd, command, strlen(command), 0) < 0)
-        die(1, "%s: %m", argv[0]);
-    size = recv(fd, reply, sizeof reply - 1, 0);
-    if (size < 0)
-        die(1, "%s: no answer to '%s': %m", argv[0], command);
-    reply[size] = '\0';
-    close(fd);
-    if (strncmp(reply, "error: ", 7) == 0)
-        die(1, "%s", reply + 7);
-    puts(reply);
-    return 0;
+    relay->control = control_fifo(prefix, "control");
+    relay->replies = control_fifo(prefix, "reply");
+    dprintf(relay->replies, "ready\n");
 }
 
 /* --- devices ----------------------------------------------------------------------------------*/
@@ -743,50 +697,28 @@ static int device_open(const char *where, int mtu)
 
 /* --- the loop ---------------------------------------------------------------------------------*/
 
-enum source { FROM_A, FROM_B, FROM_TIMER, FROM_SIGNALS, FROM_CONTROL };
+static volatile sig_atomic_t signalled;
 
-static void watch(const struct relay *relay, int fd, enum source source)
+static void on_signal(int number)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = source};
-
-    if (fd < 0 || epoll_ctl(relay->poll, EPOLL_CTL_ADD, fd, &event) < 0)
-        die(1, "event source %d: %m", source);
+    (void)number;
+    signalled = true;
 }
 
-static void control_open(struct relay *relay, const char *path)
+/* Signals come only while it waits, with the mask *unblocked. */
+static void signals_open(sigset_t *unblocked)
 {
-    struct sockaddr_un address = control_address(path);
+    static const int ending[] = {SIGTERM, SIGINT, SIGHUP};
+    sigset_t blocked;
 
-    relay->control = control_socket();
-    watch(relay, relay->control, FROM_CONTROL);
-    if (bind(relay->control, (struct sockaddr *)&address, sizeof address) < 0)
-        die(1, "%s: %m", path);
-    relay->control_path = path;
-}
-
-static void relay_open(struct relay *relay, const char *a, const char *b, int mtu)
-{
-    sigset_t signals;
-
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGHUP);
-    sigprocmask(SIG_BLOCK, &signals, NULL);
+    sigemptyset(&blocked);
+    for (int i = 0; i < 3; i++) {
+        sigaddset(&blocked, ending[i]);
+        signal(ending[i], on_signal);
+    }
+    sigprocmask(SIG_BLOCK, &blocked, unblocked);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-
-    relay->poll = epoll_create1(EPOLL_CLOEXEC);
-    if (relay->poll < 0)
-        die(1, "epoll: %m");
-    relay->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    relay->signals = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
-    watch(relay, relay->timer, FROM_TIMER);
-    watch(relay, relay->signals, FROM_SIGNALS);
-    relay->devices[0] = device_open(a, mtu);
-    relay->devices[1] = device_open(b, mtu);
-    watch(relay, relay->devices[0], FROM_A);
-    watch(relay, relay->devices[1], FROM_B);
 }
 
 static uint64_t relay_next_event(const struct relay *relay)
@@ -804,56 +736,39 @@ static uint64_t relay_next_event(const struct relay *relay)
     return next;
 }
 
-static void relay_arm(struct relay *relay)
+/* Until something has arrived or is due; false: neither, but a signal. */
+static bool relay_wait(struct relay *relay, struct pollfd *sources, nfds_t count,
+                       const sigset_t *unblocked)
 {
     uint64_t next = relay_next_event(relay);
-    struct itimerspec when = {
-        .it_value = {.tv_sec = (time_t)(next / NANOS), .tv_nsec = (long)(next % NANOS)}};
+    uint64_t now = now_nanos();
+    uint64_t span = next > now ? next - now : 0;
+    struct timespec time = {.tv_sec = (time_t)(span / NANOS), .tv_nsec = (long)(span % NANOS)};
 
-    if (next == relay->armed)
-        return;
-    if (timerfd_settime(relay->timer, TFD_TIMER_ABSTIME, &when, NULL) < 0)
-        relay_fail(relay, "timer: %m");
-    relay->armed = next;
+    if (ppoll(sources, count, &time, unblocked) >= 0)
+        return true;
+    if (errno != EINTR)
+        relay_fail(relay, "ppoll: %m");
+    return false;
 }
 
-static void relay_handle(struct relay *relay, const struct epoll_event *event)
+static void relay_run(struct relay *relay, const sigset_t *unblocked)
 {
-    uint64_t expirations;
+    struct pollfd sources[] = {{.fd = relay->devices[0], .events = POLLIN},
+                               {.fd = relay->devices[1], .events = POLLIN},
+                               {.fd = relay->control, .events = POLLIN}};
 
-    switch ((enum source)event->data.u32) {
-    case FROM_A:
-    case FROM_B:
-        if ((event->events & (EPOLLERR | EPOLLHUP)) != 0)
-            relay_fail(relay, "device %c is gone", 'a' + (int)event->data.u32);
-        else
-            device_read(relay, (int)event->data.u32);
-        break;
-    case FROM_TIMER:
-        if (read(relay->timer, &expirations, sizeof expirations) > 0)
-            relay->armed = 0;
-        break;
-    case FROM_SIGNALS:
-        relay->stop = true;
-        break;
-    case FROM_CONTROL:
-        control_read(relay);
-        break;
-    }
-}
-
-static void relay_run(struct relay *relay)
-{
-    while (!relay->stop) {
-        struct epoll_event events[8];
-        int count;
-
-        relay_arm(relay);
-        count = epoll_wait(relay->poll, events, 8, -1);
-        if (count < 0 && errno != EINTR)
-            relay_fail(relay, "epoll: %m");
-        for (int i = 0; i < count; i++)
-            relay_handle(relay, &events[i]);
+    while (!relay->stop && !signalled) {
+        if (!relay_wait(relay, sources, 3, unblocked))
+            continue;
+        for (int i = 0; i < 2; i++) {
+            if ((sources[i].revents & (POLLERR | POLLHUP)) != 0)
+                relay_fail(relay, "device %c is gone", 'a' + i);
+            else if (sources[i].revents != 0)
+                device_read(relay, i);
+        }
+        if (sources[2].revents != 0)
+            control_read(relay);
         relay_advance(relay, now_nanos());
         if (now_nanos() >= relay->deadline)
             relay_fail(relay, "the time limit of %.0f s is over",
@@ -863,17 +778,14 @@ static void relay_run(struct relay *relay)
 
 static void relay_close(struct relay *relay)
 {
-    if (relay->control_path != NULL)
-        unlink(relay->control_path);
     for (int i = 0; i < 2; i++) {
         way_clear(relay, &relay->ways[i]);
         close(relay->devices[i]);
     }
-    if (relay->control >= 0)
+    if (relay->control >= 0) {
         close(relay->control);
-    close(relay->timer);
-    close(relay->signals);
-    close(relay->poll);
+        close(relay->replies);
+    }
 }
 
 /* --- options ----------------------------------------------------------------------------------*/
@@ -948,16 +860,17 @@ int main(int argc, char **argv)
         .ways = {{.shape = perfect}, {.shape = perfect}}, .seed = 1, .control = -1};
     struct arguments arguments = {.mtu = 1500, .limit = 300};
     char statistics[REPLY_MAX];
+    sigset_t unblocked;
 
-    if (argc > 1 && strcmp(argv[1], "say") == 0)
-        return say(argc - 2, argv + 2);
     options_parse(&relay, &arguments, argc, argv);
-    relay_open(&relay, arguments.a, arguments.b, arguments.mtu);
+    signals_open(&unblocked);
+    relay.devices[0] = device_open(arguments.a, arguments.mtu);
+    relay.devices[1] = device_open(arguments.b, arguments.mtu);
     relay.started = now_nanos();
     relay.deadline = relay.started + arguments.limit * NANOS;
     if (arguments.control != NULL)
         control_open(&relay, arguments.control);
-    relay_run(&relay);
+    relay_run(&relay, &unblocked);
     relay_json(&relay, statistics);
     puts(statistics);
     if (fflush(stdout) != 0)
