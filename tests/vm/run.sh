@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tests that need the kernel's devmem TCP, in a virtual machine that has it: a stock kernel, the
-# module of tests/vm/nic as the network, and the cases of tests/vm/guest/cases. Prints TAP, one
-# group a case. Status 77 where there is no such kernel to be had, or no emulator.
+# module of tests/vm/nic as the network, and the cases of tests/vm/guest/cases. Prints TAP, two
+# groups a case. Status 77 where there is no such kernel to be had, or no emulator.
 #
 # usage: run.sh [CASE...]     such as 10_kernel; all of them if none is given
 #
@@ -74,7 +74,7 @@ fill_root()
 {
     mkdir -p "$root/bin" "$root/guest" "$root/cases" "$root/build/support"
     cp "$(command -v busybox)" "$root/bin/busybox" || fail "cannot copy busybox"
-    cp "$here"/guest/lib.sh "$here"/guest/case.sh "$root/guest/"
+    cp "$here"/../tap.sh "$here"/guest/lib.sh "$here"/guest/case.sh "$root/guest/"
     cp "$here"/guest/cases/* "$root/cases/"
     cp "$module" "$root/guest/devmem_pair.ko"
     cp "$here/guest/init" "$root/init"

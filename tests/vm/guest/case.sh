@@ -1,10 +1,9 @@
 # One case, in a shell of its own: case.sh NAME
 . /guest/lib.sh
-CASE=$1
-WORK=/tmp/$CASE
-OUTPUT=$WORK/.output
-mkdir -p "$WORK" || exit 1
-cd "$WORK" || exit 1
+TAP_PREFIX="$1: "
+cd "$TAP_WORK" || exit 1
+check "the devices are ready" bed_reset
 # shellcheck disable=SC1090
-. "/cases/$CASE.sh"
-cd / && rm -rf "$WORK"
+. "/cases/$1.sh"
+cd /
+echo "1..$TAP_COUNT"

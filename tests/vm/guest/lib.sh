@@ -2,22 +2,17 @@
 # with dm0; the sending one is the namespace "peer", with dm1. Both devices are as bed_reset leaves
 # them when a case starts, and nothing of the case may be left when it ends.
 #
-#   check NAME COMMAND...               the command succeeds
-#   check_fails NAME COMMAND...         it fails by itself
-#   check_output NAME REGEX COMMAND...  it succeeds and a line of its output matches
-#   check_fails_output NAME REGEX COMMAND...
-#   skip NAME REASON                    a check that this kernel has nothing for
+#   check, check_output, within, ...    tests/tap.sh has these, and $TAP_WORK, a folder of the case
 #   in_peer COMMAND...                  on the sending host
 #   on_host DEVICE COMMAND...           on the host that has the device
 #   counter DEVICE NAME                 one of nictool stats
-#   counted DEVICE NAME COMMAND...      how much it grew meanwhile is in $COUNTED
 #   set_parameter NAME VALUE            of the module
 #   mtu BYTES                           of both devices
-#   within SECONDS COMMAND...           becomes true
+#   hold QUEUE...                       of dm0, as others do who take queues; let_go: all of them
 #   can_send                            this kernel sends from device memory, too
 #   expect_kernel REGEX                 the kernel may say this during the case
-#
-# $WORK is a folder of the case's own.
+
+. /guest/tap.sh
 
 PARAMETERS=/sys/module/devmem_pair/parameters
 RECEIVER=10.0.0.1
@@ -31,89 +26,6 @@ TROUBLE='WARNING|BUG|Oops|Call Trace|non-dmabuf|page_pool_release_retry|refcount
 uptime_seconds()
 {
     cut -d' ' -f1 /proc/uptime
-}
-
-# --- results -------------------------------------------------------------------------------------
-
-# The number of results so far is in a file, so that init can go on with it.
-result()
-{
-    count=$(($(cat /run/count) + 1))
-    echo $count >/run/count
-    printf '%s %d - %s: %s\n' "$1" $count "$CASE" "$2"
-}
-
-# failed NAME DETAIL
-failed()
-{
-    result 'not ok' "$1"
-    printf '%s\n' "$2" | sed 's/^/# /'
-}
-
-skip()
-{
-    result ok "$1 # SKIP $2"
-}
-
-# run COMMAND...: its status in $STATUS, what it says in the file $OUTPUT.
-run()
-{
-    STATUS=0
-    "$@" >"$OUTPUT" 2>&1 || STATUS=$?
-}
-
-# judge NAME GOOD WANTED COMMAND...: GOOD is 0 when all was well.
-judge()
-{
-    judge_name=$1 judge_good=$2 judge_wanted=$3
-    shift 3
-    if [ "$judge_good" -eq 0 ]; then
-        result ok "$judge_name"
-    else
-        failed "$judge_name" "status $STATUS, expected $judge_wanted, of: $*
-$(cat "$OUTPUT")"
-    fi
-}
-
-check()
-{
-    check_name=$1
-    shift
-    run "$@"
-    judge "$check_name" "$STATUS" success "$@"
-}
-
-# A signal is no failure by itself.
-failed_by_itself()
-{
-    [ "$STATUS" -gt 0 ] && [ "$STATUS" -lt 124 ]
-}
-
-check_fails()
-{
-    check_name=$1
-    shift
-    run "$@"
-    failed_by_itself
-    judge "$check_name" $? "a failure" "$@"
-}
-
-check_output()
-{
-    check_name=$1 check_regex=$2
-    shift 2
-    run "$@"
-    [ "$STATUS" -eq 0 ] && grep -Eq -e "$check_regex" "$OUTPUT"
-    judge "$check_name" $? "success and /$check_regex/" "$@"
-}
-
-check_fails_output()
-{
-    check_name=$1 check_regex=$2
-    shift 2
-    run "$@"
-    failed_by_itself && grep -Eq -e "$check_regex" "$OUTPUT"
-    judge "$check_name" $? "a failure and /$check_regex/" "$@"
 }
 
 # --- hosts and devices ---------------------------------------------------------------------------
@@ -141,17 +53,6 @@ counter()
     on_host "$1" nictool stats "$1" "$2"
 }
 
-# A variable, since in $( ) the command would have a shell of its own.
-counted()
-{
-    counted_device=$1 counted_name=$2 counted_before=$(counter "$1" "$2")
-    shift 2
-    "$@" || return 1
-    # For the case.
-    # shellcheck disable=SC2034
-    COUNTED=$(($(counter "$counted_device" "$counted_name") - counted_before))
-}
-
 set_parameter()
 {
     echo "$2" >"$PARAMETERS/$1"
@@ -164,14 +65,29 @@ mtu()
     done
 }
 
-within()
+hold()
 {
-    within_end=$(($(cut -d. -f1 /proc/uptime) + $1 + 1))
-    shift
-    until "$@"; do
-        [ "$(cut -d. -f1 /proc/uptime)" -lt $within_end ] || return 1
-        sleep 0.1
+    for hold_queue in "$@"; do
+        nictool hold dm0 "$hold_queue" >"$TAP_WORK/hold$hold_queue" 2>&1 &
+        HOLDERS="${HOLDERS-} $!"
     done
+    within 20 are_bound $# || { cat "$TAP_WORK"/hold?; return 1; }
+}
+
+let_go()
+{
+    for holder in $HOLDERS; do
+        kill "$holder"
+        wait "$holder" 2>/dev/null
+    done
+    HOLDERS=
+    within 10 are_bound 0
+}
+
+# are_bound N: so many queues of dm0.
+are_bound()
+{
+    [ "$(nictool bound dm0 | wc -l)" -eq "$1" ]
 }
 
 can_send()
@@ -281,12 +197,12 @@ devices_clean()
 # A message that the kernel forgot to end is shown only when another one follows.
 kernel_said()
 {
-    echo "end of $CASE" >/dev/kmsg
+    echo "end of $TAP_PREFIX" >/dev/kmsg
     dmesg -c >/run/dmesg
     grep -E "$TROUBLE" /run/dmesg | grep -Ev -e "$(cat /run/expected)"
 }
 
-# What the case left, in words; nothing when all is well.
+# What the case left, in words; true if nothing.
 case_left()
 {
     within 5 devices_clean || devices_left
@@ -300,18 +216,24 @@ case_left()
         echo "the kernel said:"
         cat /run/dmesg
     fi
+    [ ! -s "$TAP_OUTPUT" ]
+}
+
+# A group of results of init's own, about this: the case has one, too.
+group()
+{
+    TAP_PREFIX="$1: "
+    TAP_COUNT=0
+    echo '^$' >/run/expected
 }
 
 # take_down: once. A module that is still in use somewhere does not go.
 take_down()
 {
-    CASE=end
-    OUTPUT=/run/output
-    echo 0 >/run/count
-    echo '^$' >/run/expected
+    group end
     check "the module can be unloaded" rmmod devmem_pair
     check_fails "and the kernel has nothing to say" kernel_said
-    echo "1..$(cat /run/count)"
+    echo "1..$TAP_COUNT"
 }
 
 # A zombie has no program, either.
@@ -323,28 +245,14 @@ has_ended()
 # run_case NAME
 run_case()
 {
-    CASE=$1
+    group "$1"
     started=$(uptime_seconds)
-    echo 0 >/run/count
-    echo '^$' >/run/expected
     dmesg -c >/run/dmesg
-    bed_reset || failed "the devices are ready" "bed_reset"
-    if [ -e "/cases/$CASE.sh" ]; then
-        sh /guest/case.sh "$CASE" &
-        process=$!
-        within $CASE_SECONDS has_ended $process || kill -9 $process
-        status=0
-        wait $process || status=$?
-        [ $status -eq 0 ] || failed "runs to its end" "status $status"
-    else
-        failed "is there" "there is no /cases/$CASE.sh"
-    fi
-    case_left >/run/left
-    if [ -s /run/left ]; then
-        failed "leaves nothing behind" "$(cat /run/left)"
-    else
-        result ok "leaves nothing behind"
-    fi
-    echo "1..$(cat /run/count)"
-    echo "# $CASE took $(echo "$(uptime_seconds) $started" | awk '{ printf "%.1f", $1 - $2 }') s"
+    sh /guest/case.sh "$1" &
+    process=$!
+    within $CASE_SECONDS has_ended $process || kill -9 $process
+    check "runs to its end" wait $process
+    check "leaves nothing behind" case_left
+    echo "1..$TAP_COUNT"
+    echo "# $1 took $(echo "$(uptime_seconds) $started" | awk '{ printf "%.1f", $1 - $2 }') s"
 }

@@ -5,57 +5,61 @@
 QUEUE=2
 PORT=5000
 
+# receive BYTES [KIB]: in the background, as $receiver, until it listens.
+receive()
+{
+    probe receive dm0 $QUEUE $PORT "$@" >"$TAP_WORK/receiver" 2>&1 &
+    receiver=$!
+    within 10 grep -q listening "$TAP_WORK/receiver"
+}
+
 # transfer BYTES device|ordinary [ADDRESS]: prints what both said.
 transfer()
 {
-    probe receive dm0 $QUEUE $PORT "$1" >"$WORK/receiver" 2>&1 &
-    transfer_receiver=$!
     transfer_status=0
-    within 10 grep -q listening "$WORK/receiver" &&
-        in_peer probe send dm1 "${3:-$RECEIVER}" $PORT "$1" "$2" || transfer_status=$?
-    [ $transfer_status -eq 0 ] || kill $transfer_receiver 2>/dev/null
-    wait $transfer_receiver || transfer_status=$?
-    cat "$WORK/receiver"
+    receive "$1" && in_peer probe send dm1 "${3:-$RECEIVER}" $PORT "$1" "$2" || transfer_status=$?
+    [ $transfer_status -eq 0 ] || kill $receiver 2>/dev/null
+    wait $receiver || transfer_status=$?
+    cat "$TAP_WORK/receiver"
     return $transfer_status
+}
+
+# other_bytes: that the queue received elsewhere than in device pages.
+other_bytes()
+{
+    echo $(($(counter dm0 rx${QUEUE}_page_bytes) + $(counter dm0 rx${QUEUE}_linear_bytes)))
 }
 
 # all_in_device BYTES HOW [ADDRESS]: and the counters of both devices say the same, to the byte.
 all_in_device()
 {
-    before_rx=$(counter dm0 rx${QUEUE}_device_bytes)
-    before_other=$(($(counter dm0 rx${QUEUE}_page_bytes) + $(counter dm0 rx${QUEUE}_linear_bytes)))
-    before_tx=$(counter dm1 tx_device_bytes)
-    transfer "$@" >"$WORK/said"
-    transferred=$?
-    cat "$WORK/said"
-    [ $transferred -eq 0 ] || return 1
-    rx=$(($(counter dm0 rx${QUEUE}_device_bytes) - before_rx))
-    other=$(($(counter dm0 rx${QUEUE}_page_bytes) + $(counter dm0 rx${QUEUE}_linear_bytes) - before_other))
-    tx=$(($(counter dm1 tx_device_bytes) - before_tx))
+    rx=$(counter dm0 rx${QUEUE}_device_bytes) other=$(other_bytes) tx=$(counter dm1 tx_device_bytes)
+    transfer "$@" || return 1
+    rx=$(($(counter dm0 rx${QUEUE}_device_bytes) - rx)) other=$(($(other_bytes) - other))
+    tx=$(($(counter dm1 tx_device_bytes) - tx))
     echo "received in device pages $rx, otherwise $other; sent from device pages $tx"
-    grep -q "^received $1 device $1 linear 0 ordinary 0$" "$WORK/said" || return 1
+    grep -q "^received $1 device $1 linear 0 ordinary 0$" "$TAP_WORK/receiver" || return 1
     # A retransmission counts again.
     [ $rx -ge "$1" ] && [ $other -eq 0 ] || return 1
     [ "$2" = ordinary ] || [ $tx -ge "$1" ]
 }
 
-# sources: what this kernel can send from.
-sources()
-{
-    echo ordinary
-    ! can_send || echo device
-}
+# What this kernel can send from, and the best of it.
+if can_send; then
+    sources='ordinary device' how=device
+else
+    sources=ordinary how=ordinary
+fi
 
 check "the hash leaves the queue alone" nictool rss dm0 equal 2
 check "a rule leads to it" nictool rule-add dm0 $QUEUE tcp4 - - - $PORT
 check "and one for IPv6" nictool rule-add dm0 $QUEUE tcp6 "$SENDER6" - "$RECEIVER6" $PORT
 
-for source in $(sources); do
+for source in $sources; do
     check "from $source memory" all_in_device 4000000 "$source"
     check "from $source memory over IPv6" all_in_device 1000000 "$source" "$RECEIVER6"
 done
-can_send || skip "from device memory" "this kernel only receives"
-how=$(sources | tail -n 1)
+can_send || tap_skip "from device memory" "this kernel only receives"
 
 for lro in 0 1; do
     for gro in 0 1; do
@@ -85,7 +89,7 @@ for lro in 0 1; do
             '^received 1000000 device [1-9][0-9]* linear [1-9][0-9]* ordinary [0-9]{1,3}$' \
             transfer 1000000 "$how"
     else
-        skip "lro $lro, 30 bytes beside the headers" "this kernel ends such a stream with ENODEV"
+        tap_skip "lro $lro, 30 bytes beside the headers" "this kernel ends such a stream with ENODEV"
     fi
     set_parameter linear_bytes 0
 done
@@ -100,16 +104,14 @@ dry()
 {
     set_parameter lro 0
     dry_before=$(counter dm0 rx${QUEUE}_pool_empty)
-    probe receive dm0 $QUEUE $PORT 100000000 64 >"$WORK/receiver" 2>&1 &
-    dry_receiver=$!
-    within 10 grep -q listening "$WORK/receiver"
-    in_peer probe send dm1 "$RECEIVER" $PORT 100000000 "$how" >"$WORK/sender" 2>&1 &
+    receive 100000000 64
+    in_peer probe send dm1 "$RECEIVER" $PORT 100000000 "$how" >"$TAP_WORK/sender" 2>&1 &
     dry_sender=$!
     within 10 is_dry
     dry_status=$?
-    kill $dry_sender $dry_receiver
-    wait $dry_sender $dry_receiver
-    cat "$WORK/sender" "$WORK/receiver"
+    kill $dry_sender $receiver
+    wait $dry_sender $receiver
+    cat "$TAP_WORK/sender" "$TAP_WORK/receiver"
     set_parameter lro 1
     within 10 no_connection || dry_status=1
     return $dry_status

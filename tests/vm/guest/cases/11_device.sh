@@ -22,23 +22,8 @@ count()
 {
     count_wanted=$1
     shift
-    "$@" >"$WORK/lines" || return 1
-    [ "$(wc -l <"$WORK/lines")" -eq "$count_wanted" ] || { cat "$WORK/lines"; return 1; }
-}
-
-# hold QUEUE: in the background, as $HOLDER.
-hold()
-{
-    nictool hold dm0 "$1" >"$WORK/held" 2>&1 &
-    HOLDER=$!
-    within 5 grep -q held "$WORK/held" || { cat "$WORK/held"; return 1; }
-}
-
-let_go()
-{
-    kill "$HOLDER"
-    wait "$HOLDER"
-    within 5 count 0 nictool bound dm0
+    "$@" >"$TAP_WORK/lines" || return 1
+    [ "$(wc -l <"$TAP_WORK/lines")" -eq "$count_wanted" ] || { cat "$TAP_WORK/lines"; return 1; }
 }
 
 # --- rules

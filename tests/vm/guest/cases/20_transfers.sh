@@ -5,18 +5,18 @@
 . /cases/ends.inc
 
 for size in 1 1000 65536 1000019 16M; do
-    check_output "$size bytes" '^verified' transfer --size $size --iters 3
+    verifies "$size bytes" --size $size --iters 3
 done
 also "what the path is called" 'GPU memory by the transport, received by devmem TCP'
-check_output "a list of pieces" '^verified' transfer --size 4000019 --pieces 500 --iters 3
-check_output "in chunks" '^verified' transfer --size 4M --chunk-bytes 300K --iters 2
-check_output "both directions at once" '^verified' transfer --size 4M --both --iters 3
-check_output "there and back" '^verified' transfer --size 64K --ping-pong --iters 20
-check_output "two channels" '^verified' transfer --size 8M --channels 2 --iters 3
+verifies "a list of pieces" --size 4000019 --pieces 500 --iters 3
+verifies "in chunks" --size 4M --chunk-bytes 300K --iters 2
+verifies "both directions at once" --size 4M --both --iters 3
+verifies "there and back" --size 64K --ping-pong --iters 20
+verifies "two channels" --size 8M --channels 2 --iters 3
 check_output "over IPv6" '^verified' transfer_over6 --size 4M --iters 3
-check_output "host memory over the same connections" '^verified' transfer --host --size 4M --iters 3
+verifies "host memory over the same connections" --host --size 4M --iters 3
 for way in d2d host kernel; do
-    check_output "unpacked by $way" '^verified' transfer --unpack $way --size 4000019 --iters 2
+    verifies "unpacked by $way" --unpack $way --size 4000019 --iters 2
 done
 
 BYTES=$((64 * 1024 * 1024))

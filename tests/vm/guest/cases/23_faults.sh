@@ -11,41 +11,33 @@ status_of()
     [ $status -eq 1 ]
 }
 
-receiver_killed()
+# killed server|client: what the other one says then.
+killed()
 {
     begin || return 1
-    kill -9 "$(process_of server)"
-    status_of $client
-    cat "$WORK/client"
-    wait $server
-    true
+    kill -9 "$(process_of "$1")"
+    if [ "$1" = server ]; then
+        status_of $client
+        cat "$TAP_WORK/client"
+    else
+        status_of $server
+        cat "$TAP_WORK/server"
+    fi
+    wait
 }
-check_output "the receiver is killed" '^tcpx: .*(closed|broke|lost|gone|Connection reset)' receiver_killed
+lost='^tcpx: .*(closed|broke|lost|gone|Connection reset)'
+check_output "the receiver is killed" "$lost" killed server
 check "its rules are left behind" test -n "$(nictool rules dm0)"
 check_output "the next one removes them" 'rules of processes that are gone were removed' \
     transfer --size 1M --iters 1
 
-sender_killed()
-{
-    begin || return 1
-    kill -9 "$(process_of client)"
-    status_of $server
-    cat "$WORK/server"
-    wait $client
-    true
-}
-check_output "the sender is killed" '^tcpx: .*(closed|broke|lost|gone|Connection reset)' sender_killed
+check_output "the sender is killed" "$lost" killed client
 transfer --size 1M --iters 1 >/dev/null
 
 # Pages for a fraction of what is under way: packets are dropped until some come back.
-starved()
-{
-    before=$(all_queues dm0 pool_empty)
-    UCCL_TCPX_DEVMEM_BYTES=2M transfer --size 8M --both --channels 4 --sockets 3 --iters 2 \
-        --warm-up 0 || return 1
-    echo "dropped for want of a page: $(($(all_queues dm0 pool_empty) - before))"
-}
-check_output "a pool that is much too small" '^verified' starved
+UCCL_TCPX_DEVMEM_BYTES=2M
+verifies "a pool that is much too small" --size 8M --both --channels 4 --sockets 3 --iters 2 --warm-up 0
+UCCL_TCPX_DEVMEM_BYTES=32M
 
 # Pages that stay away for long, with what the GPU is slow to unpack: the NIC has none left for a
 # while, and it goes on when they come back.
@@ -65,7 +57,7 @@ shut_down()
     begin || return 1
     on_host dm1 ip link set dm1 down
     status_of $client
-    cat "$WORK/client"
+    cat "$TAP_WORK/client"
     kill -9 "$(process_of server)"
     wait $server
     on_host dm1 ip link set dm1 up
@@ -81,9 +73,6 @@ fi
 check_output "the sender's device is shut down" "^tcpx: .*($told)" shut_down
 transfer --size 1M --iters 1 >/dev/null
 
-unbound()
-{
-    TCPX_TEST_DEVMEM_UNBIND=3000000 transfer --size 8M --iters 3
-}
-check_output "the queue is bound no more in the middle" '^verified' unbound
+export TCPX_TEST_DEVMEM_UNBIND=3000000
+verifies "the queue is bound no more in the middle" --size 8M --iters 3
 also "what came then is told to be in ordinary memory" 'payload comes through dm0 in ordinary memory'

@@ -3,23 +3,14 @@
 
 . /cases/ends.inc
 
-# pages: bytes that arrived in device pages, of a transfer of 16 MiB.
+# pages -ge|-eq NUMBER: of a transfer of 16 MiB so many bytes arrived in device pages.
 pages()
 {
     pages_before=$(all_queues dm0 device_bytes)
     transfer --size 8M --iters 2 --warm-up 0 || return 1
     pages_bytes=$(($(all_queues dm0 device_bytes) - pages_before))
     echo "$pages_bytes bytes in device pages"
-}
-
-in_pages()
-{
-    pages && [ $pages_bytes -ge 16777216 ]
-}
-
-not_in_pages()
-{
-    pages && [ $pages_bytes -eq 0 ]
+    test $pages_bytes "$1" "$2"
 }
 
 export UCCL_TCPX_PLUGIN_PATH=/build/libnccl-net-tcpx.so
@@ -27,14 +18,14 @@ for mode in cuda unpack; do
     UCCL_TCPX_PLUGIN_MODE=$mode
     export UCCL_TCPX_PLUGIN_MODE
     for way in $([ $mode = cuda ] && echo auto || echo d2d host kernel); do
-        check_output "mode $mode, $way" '^verified' transfer --unpack $way --size 3000019 --iters 2
+        verifies "mode $mode, $way" --unpack $way --size 3000019 --iters 2
     done
-    check_output "mode $mode, both directions" '^verified' transfer --size 2M --both --iters 2
+    verifies "mode $mode, both directions" --size 2M --both --iters 2
     set_parameter unsplit_nth 9
-    check_output "mode $mode, headers not split off" '^verified' transfer --size 2M --iters 2
+    verifies "mode $mode, headers not split off" --size 2M --iters 2
     set_parameter unsplit_nth 0
 done
 UCCL_TCPX_PLUGIN_MODE=unpack
-check_output "mode unpack, payload arrives in device pages" '^verified' in_pages
+check_output "mode unpack, payload arrives in device pages" '^verified' pages -ge 16777216
 UCCL_TCPX_PLUGIN_MODE=cuda
-check_output "mode cuda, payload arrives in host memory" '^verified' not_in_pages
+check_output "mode cuda, payload arrives in host memory" '^verified' pages -eq 0

@@ -7,16 +7,16 @@ export UCCL_TCPX_GPU=host UCCL_TCPX_DEVMEM=on UCCL_TCPX_TIMEOUT_MS=20000
 # takes nothing in its pauses.
 pair()
 {
-    rm -f "$WORK/handle"
+    rm -f "$TAP_WORK/handle"
     NCCL_SOCKET_IFNAME=dm0 UCCL_TCPX_THREADS=0 timeout 45 \
-        by_reference receive "$1" "$2" "$WORK/handle" >"$WORK/receiver" 2>&1 &
+        by_reference receive "$1" "$2" "$TAP_WORK/handle" >"$TAP_WORK/receiver" 2>&1 &
     pair_receiver=$!
     pair_status=0
     NCCL_SOCKET_IFNAME=dm1 UCCL_TCPX_THREADS=$3 in_peer timeout 45 \
-        by_reference send "$1" "$2" "$WORK/handle" >"$WORK/sender" 2>&1 || pair_status=$?
+        by_reference send "$1" "$2" "$TAP_WORK/handle" >"$TAP_WORK/sender" 2>&1 || pair_status=$?
     wait $pair_receiver || pair_status=$?
-    sed 's/^/sender: /' "$WORK/sender"
-    sed 's/^/receiver: /' "$WORK/receiver"
+    sed 's/^/sender: /' "$TAP_WORK/sender"
+    sed 's/^/receiver: /' "$TAP_WORK/receiver"
     return $pair_status
 }
 
@@ -44,9 +44,9 @@ scenarios()
 }
 
 if ! can_send; then
-    skip "sends by reference" "this kernel only receives"
+    tap_skip "sends by reference" "this kernel only receives"
 elif ! command -v by_reference >/dev/null; then
-    skip "sends by reference" "by_reference was not built"
+    tap_skip "sends by reference" "by_reference was not built"
 else
     scenarios
 fi

@@ -14,7 +14,7 @@ else
 fi
 check_output "1 GiB $how" '^verified: every byte of 16 iterations, 1 GiB' \
     travelled --size 64M --iters 16 --warm-up 0
-sed "s|^|# |" "$WORK/travelled"
+sed "s|^|# |" "$TAP_WORK/travelled"
 
 # Nothing was copied on the way: not by the sender, and by the receiver only from page to buffer.
 ! can_send || also "the sender copied nothing" 'sender +copy out +0 +0\.0 %'

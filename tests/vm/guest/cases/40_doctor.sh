@@ -1,8 +1,6 @@
 # What tcpx doctor and tcpx devices say of a NIC that can do all, and of what it lacks when one thing
 # after the other is taken away: that one is the reason, and no other.
 
-echo 'nobody:x:65534:65534::/tmp:/bin/sh' >/etc/passwd
-chmod 666 /dev/udmabuf
 export NCCL_SOCKET_IFNAME=dm0 UCCL_TCPX_GPU=host
 unset UCCL_TCPX_DEVMEM
 
@@ -13,21 +11,16 @@ findings()
         /^[a-zA-Z]/ { inside = $0 == "network" }
         inside && /^  (ok|note|PROBLEM) / { printf "%s", line; line = "\n" $0; next }
         inside { line = line " " $0 }
-        END { print line }' "$WORK/doctor" | tr -s ' '
+        END { print line }' "$TAP_WORK/doctor" | tr -s ' '
 }
 
 # doctor [COMMAND...]: runs it, by a command such as su. Its findings are printed, and its status kept.
 doctor()
 {
     doctor_status=0
-    "${@:-sh}" -c "timeout 60 tcpx doctor --quick" >"$WORK/doctor" 2>&1 || doctor_status=$?
+    "${@:-sh}" -c "timeout 60 tcpx doctor --quick" >"$TAP_WORK/doctor" 2>&1 || doctor_status=$?
     findings
     return $doctor_status
-}
-
-as_nobody()
-{
-    doctor su nobody
 }
 
 # lacks NAME WHAT REGEX COMMAND...: the finding WHAT is a note on /REGEX/, and no other one; "": none
@@ -48,8 +41,8 @@ lacks()
 # only_note WHAT REGEX: of header split, privilege, steering and queues, in this order.
 only_note()
 {
-    findings | grep -E '^ (ok|note|PROBLEM) dm0 (header split|privilege|steering|queues) ' >"$WORK/needs"
-    cat "$WORK/needs"
+    findings | grep -E '^ (ok|note|PROBLEM) dm0 (header split|privilege|steering|queues) ' >"$TAP_WORK/needs"
+    cat "$TAP_WORK/needs"
     for only_need in 'header split' privilege steering queues; do
         read -r only_line || return 1
         if [ "$only_need" = "$1" ]; then
@@ -57,12 +50,13 @@ only_note()
         else
             echo "$only_line" | grep -Eq "^ok dm0 $only_need " || return 1
         fi
-    done <"$WORK/needs"
+    done <"$TAP_WORK/needs"
 }
 
+# devices [COMMAND...]: as doctor.
 devices()
 {
-    tcpx devices | grep '^    device memory '
+    "${@:-sh}" -c "tcpx devices" | grep '^    device memory '
 }
 
 if can_send; then
@@ -89,7 +83,7 @@ check_output "for scripts, too" '"devmem_receive": true, "devmem_send": (true|fa
 nictool split dm0 off
 check_output "header split is off, and that is no hindrance" \
     '^ ok dm0 header split tcp-data-split is off: tcpx switches it on' doctor
-check "the verdict is the same" grep -q 'dm0 devmem .*receives into GPU memory' "$WORK/doctor"
+also "the verdict is the same" 'dm0 devmem .*receives into GPU memory'
 nothing_changed()
 {
     doctor >/dev/null && [ -z "$(nictool bound dm0)" ] && [ -z "$(nictool rules dm0)" ] &&
@@ -103,18 +97,14 @@ if can_send; then
         '^ ok dm0 header split tcp-data-split is on, with an hds-thresh of 128: tcpx makes' doctor
     nictool hds dm0 0
 else
-    skip "so is a threshold" "this kernel has none"
+    tap_skip "so is a threshold" "this kernel has none"
 fi
 
 # --- one thing is missing ---------------------------------------------------------------------------
 
-lacks "no privilege" privilege 'CAP_NET_ADMIN is missing' as_nobody
-devices_of_nobody()
-{
-    su nobody -c 'tcpx devices' | grep '^    device memory '
-}
+lacks "no privilege" privilege 'CAP_NET_ADMIN is missing' doctor su nobody
 UCCL_TCPX_DEVMEM=auto
-check_output "no privilege: devices" " $less: CAP_NET_ADMIN is missing\$" devices_of_nobody
+check_output "no privilege: devices" " $less: CAP_NET_ADMIN is missing\$" devices su nobody
 
 nictool ntuple dm0 off
 lacks "no steering" steering 'ntuple filters are off' doctor
@@ -122,21 +112,9 @@ check_output "no steering: devices" " $less: ntuple filters are off\$" devices
 nictool ntuple dm0 on
 
 nictool rss dm0 equal 1
-holders=
-for queue in 1 2 3; do
-    nictool hold dm0 $queue >"$WORK/hold$queue" 2>&1 &
-    holders="$holders $!"
-done
-held()
-{
-    [ "$(nictool bound dm0 | wc -l)" -eq 3 ]
-}
-within 20 held
+hold 1 2 3
 lacks "no queue" queues 'no receive queue is free' doctor
-for holder in $holders; do
-    kill "$holder"
-    wait "$holder" 2>/dev/null
-done
+let_go
 nictool rss dm0 equal 4
 
 mv /dev/udmabuf /dev/udmabuf.away

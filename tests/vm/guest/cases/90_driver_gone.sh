@@ -10,13 +10,13 @@ gone()
     remover=$!
     ended=0
     wait $client || ended=$?
-    cat "$WORK/client"
+    cat "$TAP_WORK/client"
     wait $server
-    cat "$WORK/server"
+    cat "$TAP_WORK/server"
     wait $remover && [ $ended -ne 0 ] && [ $ended -lt 124 ]
 }
 check_output "the driver goes in the middle" '^tcpx: ' gone
 check "the devices are gone" test ! -e /sys/class/net/dm0
 umount /run/netns/peer
 check "they can be made anew" bed_set_up
-check_output "and used" '^verified' transfer --size 1M --iters 2
+verifies "and used" --size 1M --iters 2
