@@ -6,9 +6,7 @@
 tcpx=$BUILD/tcpx
 PAIR_COMMAND="$tcpx connection"
 port=$((10000 + $$ % 4900)) # below those that the kernel gives to clients
-NCCL_SOCKET_IFNAME=lo
-UCCL_TCPX_GPU=host
-export NCCL_SOCKET_IFNAME UCCL_TCPX_GPU
+export NCCL_SOCKET_IFNAME=lo UCCL_TCPX_GPU=host
 
 # said_by server|client REGEX: a line of that one's.
 said_by()
@@ -31,12 +29,12 @@ check "the server says so" said_by server '^1 connection accepted: PASSED$'
 check "the client, too" said_by client '^1 connection made: PASSED$'
 check "the client's peer and device" said_by client '^to 127\.0\.0\.1:[0-9]+, device 0 \(lo\)$'
 # Step by step in this order, each with a time that is one.
-check_output "the server's steps" '^step bootstrap listen handle accept close total $' \
-    sh -c "awk '/^step/ { print \$1; next } \$2 > 0 && NF == 2 { print \$1 }' '$TAP_WORK/server' |
-        tr '\n' ' '"
-check_output "the client's steps" '^step bootstrap handle connect close total $' \
-    sh -c "awk '/^step/ { print \$1; next } \$2 > 0 && NF == 2 { print \$1 }' '$TAP_WORK/client' |
-        tr '\n' ' '"
+steps_of()
+{
+    awk '/^step/ || ($2 > 0 && NF == 2) { printf "%s ", $1 }' "$TAP_WORK/$1"
+}
+check_output "the server's steps" '^step bootstrap listen handle accept close total $' steps_of server
+check_output "the client's steps" '^step bootstrap handle connect close total $' steps_of client
 
 cat >"$TAP_WORK/golden_server" <<'END'
 [DEBUG] === TCPX connection test ===
@@ -116,17 +114,24 @@ port=$((port + 4))
 
 # --- nobody there --------------------------------------------------------------------------------
 
-# fails_within SECONDS REGEX COMMAND...: with status 1 and one line that matches.
-fails_within()
+# took COMMAND...: its status and the milliseconds that it took, in $status and $spent; what it says is
+# also in $TAP_WORK/said.
+took()
 {
-    seconds=$1 regex=$2
-    shift 2
     began=$(now_ms)
     status=0
     "$@" >"$TAP_WORK/said" 2>&1 || status=$?
     spent=$(($(now_ms) - began))
     echo "status $status after $spent ms:"
     cat "$TAP_WORK/said"
+}
+
+# fails_within SECONDS REGEX COMMAND...: with status 1 and one line that matches.
+fails_within()
+{
+    seconds=$1 regex=$2
+    shift 2
+    took "$@"
     [ $status -eq 1 ] && [ $spent -le "$(limit "${seconds}000")" ] &&
         [ "$(wc -l <"$TAP_WORK/said")" -eq 1 ] && grep -Eq -e "^tcpx: .*$regex" "$TAP_WORK/said"
 }
@@ -167,10 +172,11 @@ check "the client says so" said_by client 'runs tcpx transfer, but this is tcpx 
 check "the server, too" said_by server 'runs tcpx connection, but this is tcpx transfer'
 SERVER=
 
-# stranger TEXT: a server that sends it to whoever comes first, and nothing else.
+# stranger NAME TEXT SECONDS REGEX: what a client says of a server that sends TEXT to whoever comes first,
+# and nothing else.
 stranger()
 {
-    python3 - "$port" "$1" <<'END' &
+    python3 - "$port" "$2" <<'END' &
 import socket, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 listener.settimeout(100)
@@ -184,28 +190,20 @@ except OSError:
     pass
 END
     stranger=$!
+    check "$1" fails_within 10 "$4" "$tcpx" connection client 127.0.0.1 --port $port --timeout "$3"
+    wait $stranger
+    port=$((port + 1))
 }
 
 if command -v python3 >/dev/null; then
-    stranger 'HTTP/1.1 400 Bad Request
+    stranger "a server of another kind" 'HTTP/1.1 400 Bad Request
 Content-Length: 0
 Server: not a tcpx at all, but something longer than a greeting, which is 64 bytes or so
 
-'
-    check "a server of another kind" fails_within 10 'speaks another protocol' \
-        "$tcpx" connection client 127.0.0.1 --port $port --timeout 5
-    wait $stranger
-    port=$((port + 1))
-    stranger "tcpxboot\\x02$(printf '%.0s\\0' $(seq 39))"
-    check "a server of another version" fails_within 10 'speaks version 2 of the bootstrap protocol' \
-        "$tcpx" connection client 127.0.0.1 --port $port --timeout 5
-    wait $stranger
-    port=$((port + 1))
-    stranger ''
-    check "a server that is silent" fails_within 10 'not greeted' \
-        "$tcpx" connection client 127.0.0.1 --port $port --timeout 2
-    wait $stranger
-    port=$((port + 1))
+' 5 'speaks another protocol'
+    stranger "a server of another version" "tcpxboot\\x02$(printf '%.0s\\0' $(seq 39))" 5 \
+        'speaks version 2 of the bootstrap protocol'
+    stranger "a server that is silent" '' 2 'not greeted'
     "$tcpx" connection server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
     server=$!
     check "a client of another kind is dropped" python3 - $port <<'END'
@@ -264,18 +262,10 @@ killed()
     client=$!
     port=$((port + 1))
     within 10 many_accepted || return 1
-    began=$(now_ms)
-    if [ "$1" = server ]; then
-        kill -KILL $server
-        wait $client
-        status=$?
-    else
-        kill -KILL $client
-        wait $server
-        status=$?
-    fi
-    spent=$(($(now_ms) - began))
-    echo "status $status after $spent ms"
+    victim=$server left=$client
+    [ "$1" = server ] || victim=$client left=$server
+    kill -KILL $victim
+    took wait $left
     wait
     [ $status -eq 1 ] && [ $spent -le "$(limit 5000)" ]
 }
@@ -288,11 +278,7 @@ check "the server says so" said_by server '^tcpx: .*(127\.0\.0\.1|lost|closed|re
 # interrupted COMMAND...: after a second, which ends it at once; it would take 20.
 interrupted()
 {
-    began=$(now_ms)
-    status=0
-    timeout --preserve-status -s INT -k "$(limit 10)" 1 "$@" || status=$?
-    spent=$(($(now_ms) - began))
-    echo "status $status after $spent ms"
+    took timeout --preserve-status -s INT -k "$(limit 10)" 1 "$@"
     [ $status -ne 0 ] && [ $status -ne 137 ] && [ $spent -le "$(limit 4000)" ]
 }
 
@@ -309,10 +295,7 @@ check_fails "no process is left" sh -c "ls -l /proc/[0-9]*/exe 2>&1 | grep '$TAP
 # refused WORD...: with status 2 and one line that points to the help.
 refused()
 {
-    status=0
-    "$tcpx" connection "$@" >"$TAP_WORK/said" 2>&1 || status=$?
-    echo "status $status:"
-    cat "$TAP_WORK/said"
+    took "$tcpx" connection "$@"
     [ $status -eq 2 ] && [ "$(wc -l <"$TAP_WORK/said")" -eq 1 ] &&
         grep -q "^tcpx connection: .*; 'tcpx connection --help' " "$TAP_WORK/said"
 }
