@@ -3,78 +3,73 @@
 . tests/tap.sh
 
 tcpx=$BUILD/tcpx
-UCCL_TCPX_GPU=host
-NCCL_SOCKET_IFNAME=lo
-export UCCL_TCPX_GPU NCCL_SOCKET_IFNAME
+export UCCL_TCPX_GPU=host NCCL_SOCKET_IFNAME=lo
 unset TCPX_TEST_ROOT TCPX_TEST_THROTTLE UCCL_TCPX_PLUGIN_PATH NO_COLOR
 
 # Under the thread sanitizer a transfer takes a quarter of a minute, and every stage is slow.
 transfers=yes
 case ${SANITIZE-} in *thread*) transfers= ;; esac
 
-# The checks below look at what the latest command has printed; each check prints itself.
-seen=$TAP_WORK/seen
-keep()
+# findings COMMAND...: what doctor says, a finding and its advice on one line, no two blanks in a row.
+findings()
 {
-    cp "$TAP_OUTPUT" "$seen"
+    findings_status=0
+    "$@" >"$TAP_WORK/text" 2>&1 || findings_status=$?
+    awk '/^    / { printf "%s", $0; next } NR > 1 { print "" } { printf "%s", $0 } END { print "" }' \
+        "$TAP_WORK/text" | tr -s ' ' | tee "$TAP_WORK/findings"
+    return $findings_status
 }
 
-# names_only NAME REGEX COMMAND...: status 1, one line with PROBLEM, and it is NAME's; advice below.
+# full and quick [NAME=VALUE...]: with these variables.
+full()
+{
+    findings env "$@" "$tcpx" doctor
+}
+
+quick()
+{
+    findings env "$@" "$tcpx" doctor --quick
+}
+
+no_problems='^(no notes|[0-9]+ notes?), no problems$'
+
+# names_only NAME REGEX COMMAND...: status 1, one line with PROBLEM, and it is NAME's, with advice.
 names_only()
 {
-    tap_name="$1 is named, and nothing else"
-    problem_name=$1
-    problem_regex=$2
+    problem_name=$1 problem_regex="^ PROBLEM $1 .*$2.* -> "
     shift 2
     tap_run "$@"
-    problems=$(grep -c '^  PROBLEM ' "$TAP_OUTPUT")
-    if [ "$TAP_STATUS" -eq 1 ] && [ "$problems" -eq 1 ] &&
-        grep -A1 -F "  PROBLEM  $problem_name" "$TAP_OUTPUT" | tr -s '\n ' ' ' |
-        grep -Eq -e "$problem_regex" &&
-        grep -A9 '^  PROBLEM ' "$TAP_OUTPUT" | grep -q -e '^ *-> ' &&
-        grep -Eq '^(no notes|[0-9]+ notes?), 1 problem$' "$TAP_OUTPUT"; then
-        tap_ok "$tap_name"
-    else
-        tap_fail "$tap_name" "status $TAP_STATUS, $problems problems, not just /$problem_regex/, of: $*
-$(cat "$TAP_OUTPUT")"
-    fi
-    keep
+    [ "$TAP_STATUS" -eq 1 ] && [ "$(grep -c '^ PROBLEM ' "$TAP_OUTPUT")" -eq 1 ] &&
+        tap_said "$problem_regex" && tap_said '^(no notes|[0-9]+ notes?), 1 problem$'
+    tap_judge $? "$problem_name is named, and nothing else" "/$problem_regex/ only" "$@"
 }
 
 # --- nothing wrong -------------------------------------------------------------------------------
 
-check_output "nothing wrong: status 0" '^(no notes|[0-9]+ notes?), no problems$' "$tcpx" doctor
-cp "$TAP_OUTPUT" "$TAP_WORK/text"
+check_output "nothing wrong: status 0" "$no_problems" full
 for group in configuration kernel network plugin GPU limits cores secret transfer; do
-    check "there is a group $group" grep -qx "$group" "$TAP_WORK/text"
+    also "there is a group $group" "^$group\$"
 done
 for way in d2d host kernel; do
-    check "unpack $way is right, and has a rate" \
-        grep -Eq "^  ok +GPU 0 unpack $way +right, [0-9.]+ GB/s$" "$TAP_WORK/text"
+    also "unpack $way is right, and has a rate" "^ ok GPU 0 unpack $way right, [0-9.]+ GB/s\$"
 done
-check "the transfer has a rate" \
-    grep -Eq '^  ok +256 MiB +[0-9]+\.[0-9]+ GB/s ' "$TAP_WORK/text"
+also "the transfer has a rate" '^ ok 256 MiB [0-9]+\.[0-9]+ GB/s '
 for stage in 'D2H copy' send network receive 'unpack \(H2D\)'; do
-    check "the table has the stage $stage" \
-        grep -Eq "^  $stage +(- +not used|[0-9.]+ ms +[0-9.]+ GB/s)" "$TAP_WORK/text"
+    also "the table has the stage $stage" "^ $stage (- not used|[0-9.]+ ms [0-9.]+ GB/s)"
 done
-check_fails "no colours in a file" grep -q "$(printf '\033')" "$TAP_WORK/text"
-check "whatever is no ok has advice" awk '
-    /^  (note|PROBLEM) / { if (open) exit 1; open = 1 }
-    /^ +-> / { open = 0 }
-    /^  ok / { if (open) exit 1 }
-    END { exit open }' "$TAP_WORK/text"
+also_not "no colours in a file" "$(printf '\033')"
+without_advice()
+{
+    grep -E '^ (note|PROBLEM) ' "$TAP_WORK/findings" | grep -v -e ' -> .'
+}
+check "whatever is no ok has advice" quiet without_advice
 
-check_output "--quick measures nothing" '^(no notes|[0-9]+ notes?), no problems$' \
-    "$tcpx" doctor --quick
-keep
-check_fails "and shows no stages" grep -Eq '<- limits|^  stage|^transfer$' "$seen"
-check_output "--gpu looks at one GPU" '^  ok +GPU 1 unpack kernel ' \
-    env UCCL_TCPX_HOST_GPUS=3 "$tcpx" doctor --quick --gpu 1
-keep
-check_fails "and at no other" grep -Eq 'GPU [02] unpack' "$seen"
-check_output "without it, at all" '^  ok +GPU 2 unpack kernel ' \
-    env UCCL_TCPX_HOST_GPUS=3 "$tcpx" doctor --quick
+check_output "--quick measures nothing" "$no_problems" quick
+also_not "and shows no stages" '<- limits|^ stage|^transfer$'
+check_output "--gpu looks at one GPU" '^ ok GPU 1 unpack kernel ' \
+    findings env UCCL_TCPX_HOST_GPUS=3 "$tcpx" doctor --quick --gpu 1
+also_not "and at no other" 'GPU [02] unpack'
+check_output "without it, at all" '^ ok GPU 2 unpack kernel ' quick UCCL_TCPX_HOST_GPUS=3
 
 if command -v python3 >/dev/null; then
     "$tcpx" doctor --quick >"$TAP_WORK/text"
@@ -113,51 +108,54 @@ done
 
 # --- something wrong -----------------------------------------------------------------------------
 
-names_only "UCCL_TCPX_TIMEOUT_MS" 'expected a whole number' \
-    env UCCL_TCPX_TIMEOUT_MS=soon "$tcpx" doctor
-tap_run env UCCL_TCPX_TIMEOUT_MS=soon UCCL_TCPX_SOCKETS=none "$tcpx" doctor
-keep
-check "two wrong values are two problems" grep -Eq '(no|[0-9]+) notes?, 2 problems$' "$seen"
-check "nothing is measured then" grep -Eq '^  note +256 MiB +not measured$' "$seen"
-names_only "UCCL_TCPX_SOCKTES" 'does not read it' env UCCL_TCPX_SOCKTES=3 "$tcpx" doctor
-check "the right name is told" grep -q 'probably UCCL_TCPX_SOCKETS is meant' "$seen"
-check_output "a name that is like no other is a note" '^  note +UCCL_TCPX_WOOLLEN_SOCKS' \
-    env UCCL_TCPX_WOOLLEN_SOCKS=3 "$tcpx" doctor --quick
-names_only "UCCL_TCPX_BOUNCE_BYTES" 'no room for one comm' \
-    env UCCL_TCPX_BOUNCE_BYTES=1M "$tcpx" doctor
-check_output "two variables that differ are a note" '^  note +interfaces +NCCL_SOCKET_IFNAME and ' \
-    env NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo "$tcpx" doctor --quick
-names_only "GPU 7" 'no GPU 7' "$tcpx" doctor --gpu 7
-names_only "interfaces" 'nosuch0' env NCCL_SOCKET_IFNAME=nosuch0 "$tcpx" doctor
-names_only "plugin" 'nonexistent' env UCCL_TCPX_PLUGIN_PATH=/nonexistent.so "$tcpx" doctor
-names_only "plugin" 'does not work: .*ELF' env UCCL_TCPX_PLUGIN_PATH=README.md "$tcpx" doctor
-printf '%s\n' '#include <stdlib.h>' 'static int start(void *logger) { (void)logger; abort(); }' \
-    'struct { const char *name; int (*init)(void *); void *rest[17]; } ncclNetPlugin_v7 =' \
-    '    {"faulty", start, {0}};' >"$TAP_WORK/faulty.c"
-if ${CC:-cc} -shared -fPIC -o "$TAP_WORK/faulty.so" "$TAP_WORK/faulty.c" 2>/dev/null; then
-    names_only "plugin" 'it crashed: Aborted' \
-        env UCCL_TCPX_PLUGIN_PATH="$TAP_WORK/faulty.so" "$tcpx" doctor
-else
-    tap_skip "a plugin that crashes" "it cannot be compiled"
-fi
+names_only "UCCL_TCPX_TIMEOUT_MS" 'expected a whole number' full UCCL_TCPX_TIMEOUT_MS=soon
+tap_run full UCCL_TCPX_TIMEOUT_MS=soon UCCL_TCPX_SOCKETS=none
+also "two wrong values are two problems" '(no|[0-9]+) notes?, 2 problems$'
+also "nothing is measured then" '^ note 256 MiB not measured -> '
+names_only "UCCL_TCPX_SOCKTES" 'does not read it' full UCCL_TCPX_SOCKTES=3
+also "the right name is told" 'probably UCCL_TCPX_SOCKETS is meant'
+check_output "a name that is like no other is a note" '^ note UCCL_TCPX_WOOLLEN_SOCKS' \
+    quick UCCL_TCPX_WOOLLEN_SOCKS=3
+names_only "UCCL_TCPX_BOUNCE_BYTES" 'no room for one comm' full UCCL_TCPX_BOUNCE_BYTES=1M
+check_output "two variables that differ are a note" '^ note interfaces NCCL_SOCKET_IFNAME and ' \
+    quick NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo
+names_only "GPU 7" 'no GPU 7' findings "$tcpx" doctor --gpu 7
+names_only "interfaces" 'nosuch0' full NCCL_SOCKET_IFNAME=nosuch0
+names_only "plugin" 'nonexistent' full UCCL_TCPX_PLUGIN_PATH=/nonexistent.so
+names_only "plugin" 'does not work: .*ELF' full UCCL_TCPX_PLUGIN_PATH=README.md
+# crashes NAME WHO LIBRARY VARIABLE=VALUE... <SOURCE: the process that asks WHO, whose library that is.
+crashes()
+{
+    crashes_name=$1 crashes_who=$2 crashes_library=$TAP_WORK/$3
+    shift 3
+    mkdir -p "${crashes_library%/*}"
+    if ${CC:-cc} -shared -fPIC -x c -o "$crashes_library" - 2>/dev/null; then
+        names_only "$crashes_who" 'crashed: Aborted' full "$@"
+    else
+        tap_skip "$crashes_name" "it cannot be compiled"
+    fi
+}
+crashes "a plugin that crashes" plugin faulty.so UCCL_TCPX_PLUGIN_PATH="$TAP_WORK/faulty.so" <<'END'
+#include <stdlib.h>
+static int start(void *logger) { (void)logger; abort(); }
+struct { const char *name; int (*init)(void *); void *rest[17]; } ncclNetPlugin_v7 =
+    {"faulty", start, {0}};
+END
 if [ -e /dev/nvidia0 ]; then
     tap_skip "UCCL_TCPX_GPU=cuda without a driver" "this machine has one"
 else
-    names_only "layer" 'libcuda\.so\.1' env UCCL_TCPX_GPU=cuda "$tcpx" doctor
+    names_only "layer" 'libcuda\.so\.1' full UCCL_TCPX_GPU=cuda
 fi
-printf '%s\n' '#include <stdlib.h>' \
-    '__attribute__((constructor)) static void at_once(void) { abort(); }' >"$TAP_WORK/driver.c"
-mkdir "$TAP_WORK/driver"
-if ${CC:-cc} -shared -fPIC -o "$TAP_WORK/driver/libcuda.so.1" "$TAP_WORK/driver.c" 2>/dev/null; then
-    names_only "checks" 'they crashed: Aborted' \
-        env UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$TAP_WORK/driver" "$tcpx" doctor
-else
-    tap_skip "a driver that crashes" "it cannot be compiled"
-fi
-names_only "open files" '64 are enough for 0 peers' sh -c "ulimit -n 64; exec '$tcpx' doctor"
+crashes "a driver that crashes" checks driver/libcuda.so.1 \
+    UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$TAP_WORK/driver" <<'END'
+#include <stdlib.h>
+__attribute__((constructor)) static void at_once(void) { abort(); }
+END
+names_only "open files" '64 are enough for 0 peers' \
+    findings sh -c "ulimit -n 64; exec '$tcpx' doctor"
 if unshare -n true 2>/dev/null; then
     names_only "interfaces" 'interface' \
-        env -u NCCL_SOCKET_IFNAME unshare -n "$tcpx" doctor
+        findings env -u NCCL_SOCKET_IFNAME unshare -n "$tcpx" doctor
 else
     tap_skip "no interface that is up" "network namespaces are not permitted"
 fi
@@ -165,13 +163,12 @@ fi
 # The stand-in for the driver, healthy and with calls that fail.
 standin=$BUILD/tests/fakecuda
 if [ -e "$standin/libcuda.so.1" ]; then
-    check_output "CUDA is no note" '^  ok +layer +cuda ' \
-        env UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$standin" "$tcpx" doctor --quick
-    names_only "GPU 0 memory" 'cuMemAlloc' env UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$standin" \
-        FAKECUDA_FAULTS=cuMemAlloc_v2=2 "$tcpx" doctor --gpu 0
-    names_only "GPU 0 unpack kernel" 'launching tcpx_unpack' \
-        env UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$standin" \
-        FAKECUDA_FAULTS=cuLaunchKernel=719 "$tcpx" doctor --gpu 0
+    check_output "CUDA is no note" '^ ok layer cuda ' \
+        quick UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$standin"
+    names_only "GPU 0 memory" 'cuMemAlloc' findings env UCCL_TCPX_GPU=cuda \
+        LD_LIBRARY_PATH="$standin" FAKECUDA_FAULTS=cuMemAlloc_v2=2 "$tcpx" doctor --gpu 0
+    names_only "GPU 0 unpack kernel" 'launching tcpx_unpack' findings env UCCL_TCPX_GPU=cuda \
+        LD_LIBRARY_PATH="$standin" FAKECUDA_FAULTS=cuLaunchKernel=719 "$tcpx" doctor --gpu 0
 else
     tap_skip "CUDA" "the stand-in for its driver is not built"
 fi
@@ -193,56 +190,44 @@ make_root()
     echo 1 >"$root/proc/sys/net/ipv4/tcp_window_scaling"
     echo 'MemAvailable:   16000000 kB' >"$root/proc/meminfo"
 }
-in_root()
-{
-    TCPX_TEST_ROOT=$root "$@"
-}
 
+export TCPX_TEST_ROOT="$root"
 make_root 5.10.0-8
-check_output "an old kernel has no device memory" '^  note +devmem receive +.* cannot receive' \
-    in_root "$tcpx" doctor --quick
+check_output "an old kernel has no device memory" '^ note devmem receive .* cannot receive' quick
 make_root 6.12.1
 echo 'CONFIG_NET_DEVMEM=y' >"$root/boot/config-6.12.1"
-check_output "6.12 receives it" '^  ok +devmem receive +.* can receive into device memory' \
-    in_root "$tcpx" doctor --quick
-keep
-check "and does not send it" grep -Eq '^  note +devmem send ' "$seen"
+check_output "6.12 receives it" '^ ok devmem receive .* can receive into device memory' quick
+also "and does not send it" '^ note devmem send '
 echo '# CONFIG_NET_DEVMEM is not set' >"$root/boot/config-6.12.1"
-check_output "unless it is built without" '^  note +devmem receive .*cannot receive' \
-    in_root "$tcpx" doctor --quick
+check_output "unless it is built without" '^ note devmem receive .*cannot receive' quick
 rm "$root/boot/config-6.12.1"
-tap_run in_root "$tcpx" doctor --quick
-keep
-check "what is not known is said to be" sh -c "tr -s '\n ' ' ' <'$seen' |
-    grep -q 'whether CONFIG_NET_DEVMEM is set is unknown'"
+tap_run quick
+also "what is not known is said to be" 'whether CONFIG_NET_DEVMEM is set is unknown'
 make_root 6.18.0
 echo '4096 16384 65536' >"$root/proc/sys/net/ipv4/tcp_rmem"
-names_only "tcp_rmem" '0\.06 MiB a connection' in_root "$tcpx" doctor
+names_only "tcp_rmem" '0\.06 MiB a connection' full
 echo '4096 16384 4194304' >"$root/proc/sys/net/ipv4/tcp_rmem"
-check_output "4 MiB are enough for 10 Gbit/s" '^  ok +tcp_rmem +up to 4\.0 MiB a connection$' \
-    in_root env UCCL_TCPX_SPEED=10000 "$tcpx" doctor --quick
-check_output "and little for 100" '^  note +tcp_rmem +up to 4\.00 MiB a connection, ' \
-    in_root env UCCL_TCPX_SPEED=100000 "$tcpx" doctor --quick
+check_output "4 MiB are enough for 10 Gbit/s" '^ ok tcp_rmem up to 4\.0 MiB a connection$' \
+    quick UCCL_TCPX_SPEED=10000
+check_output "and little for 100" '^ note tcp_rmem up to 4\.00 MiB a connection, ' \
+    quick UCCL_TCPX_SPEED=100000
 make_root 6.18.0
 echo 0 >"$root/proc/sys/net/ipv4/tcp_window_scaling"
-names_only "tcp_window_scaling" '64 KiB' in_root "$tcpx" doctor
+names_only "tcp_window_scaling" '64 KiB' full
 make_root 6.18.0
 echo 'MemAvailable:   100000 kB' >"$root/proc/meminfo"
-names_only "pinned memory" 'only 97 MiB are available' in_root "$tcpx" doctor
+names_only "pinned memory" 'only 97 MiB are available' full
 make_root 6.18.0
 echo reno >"$root/proc/sys/net/ipv4/tcp_congestion_control"
 echo 128 >"$root/proc/sys/net/core/somaxconn"
-check_output "an old congestion control is a note" '^  note +congestion control +reno' \
-    in_root "$tcpx" doctor --quick
-keep
-check "a short backlog too" grep -Eq '^  note +somaxconn +128: ' "$seen"
+check_output "an old congestion control is a note" '^ note congestion control reno' quick
+also "a short backlog too" '^ note somaxconn 128: '
+unset TCPX_TEST_ROOT
 
 # --- device-memory TCP ---------------------------------------------------------------------------
 
-check_output "loopback has nothing to do with it" '^(no notes|[0-9]+ notes?), no problems$' \
-    env UCCL_TCPX_DEVMEM=on "$tcpx" doctor --quick
-keep
-check_fails "and says nothing of it" grep -Eq '^  [a-zA-Z]+ +lo [a-z]' "$seen"
+check_output "loopback has nothing to do with it" "$no_problems" quick UCCL_TCPX_DEVMEM=on
+also_not "and says nothing of it" '^ [a-zA-Z]+ lo (devmem|header split|privilege|steering|queues) '
 
 # with_pair [NAME=VALUE...] COMMAND...: with a pair of interfaces that are up, of which nic0 has an
 # address.
@@ -261,85 +246,73 @@ with_pair()
 
 if with_pair true 2>/dev/null; then
     check_output "an interface that cannot have it needs nothing" \
-        '^  ok +nic0 devmem +not with an interface without a device: data goes through' \
-        with_pair "$tcpx" doctor --quick
-    keep
+        '^ ok nic0 devmem not with an interface without a device: data goes through' \
+        findings with_pair "$tcpx" doctor --quick
     for need in 'header split' privilege steering queues; do
-        check_fails "its $need is not looked at" grep -Eq "^  [a-zA-Z]+ +nic0 $need " "$seen"
+        also_not "its $need is not looked at" "^ [a-zA-Z]+ nic0 $need "
     done
     names_only "nic0 devmem" 'not with an interface without a device, and UCCL_TCPX_DEVMEM=on' \
-        with_pair UCCL_TCPX_DEVMEM=on "$tcpx" doctor
-    check_output "off is told" '^  ok +nic0 devmem +not used: UCCL_TCPX_DEVMEM=off$' \
-        with_pair UCCL_TCPX_DEVMEM=off "$tcpx" doctor --quick
-    check_output "software takes its place" '^  ok +nic0 devmem +not used: UCCL_TCPX_SOFT_DEVMEM ' \
-        with_pair UCCL_TCPX_SOFT_DEVMEM=3 UCCL_TCPX_DEVMEM=on "$BUILD/tests/support/tcpx" doctor --quick
+        findings with_pair UCCL_TCPX_DEVMEM=on "$tcpx" doctor
+    check_output "off is told" '^ ok nic0 devmem not used: UCCL_TCPX_DEVMEM=off$' \
+        findings with_pair UCCL_TCPX_DEVMEM=off "$tcpx" doctor --quick
+    check_output "software takes its place" '^ ok nic0 devmem not used: UCCL_TCPX_SOFT_DEVMEM ' \
+        findings with_pair UCCL_TCPX_SOFT_DEVMEM=3 UCCL_TCPX_DEVMEM=on \
+        "$BUILD/tests/support/tcpx" doctor --quick
     check_output "devices says so" '^    device memory +no: by way of pinned host memory$' \
         with_pair "$tcpx" devices
     check_output "and for scripts" '"devmem_receive": false, "devmem_send": false, "devmem_reason": "not with an' \
         with_pair "$tcpx" devices --json
-else
-    tap_skip "device-memory TCP" "veth pairs in a network namespace are not permitted"
-fi
 
-# An interface whose driver could do more than it does.
-if with_pair true 2>/dev/null; then
+    # An interface whose driver could do more than it does.
     make_root 6.18.0
     mkdir -p "$root/sys/class/net/nic0/device" "$root/sys/class/net/nic0/queues/rx-0"
     ln -s ../../../bus/pci/drivers/gve "$root/sys/class/net/nic0/device/driver"
-    tap_run with_pair TCPX_TEST_ROOT="$root" "$tcpx" doctor --quick
-    keep
-    check "an interface with notes is no problem" test "$TAP_STATUS" -eq 0
-    check "it is described" grep -Eq \
-        '^  ok +nic0 +up, 10\.9\.8\.7, .* MTU 1500, 1 receive queue, driver' "$seen"
+    check "an interface with notes is no problem" \
+        findings with_pair TCPX_TEST_ROOT="$root" "$tcpx" doctor --quick
+    also "it is described" '^ ok nic0 up, 10\.9\.8\.7, .* MTU 1500, 1 receive queue, driver'
     for note in speed MTU steering queues; do
-        check "there is a note on its $note" grep -Eq "^  note +nic0 $note " "$seen"
+        also "there is a note on its $note" "^ note nic0 $note "
     done
-    check "with a command" grep -q "'ethtool -K nic0 ntuple on'" "$seen"
-    check "header split is tried" grep -Eq '^  ok +nic0 header split +the driver does not tell: ' "$seen"
-    check "privilege is there" grep -Eq '^  ok +nic0 privilege +this process has CAP_NET_ADMIN' "$seen"
-    check "the first thing that is missing is the reason" sh -c "tr -s '\n ' ' ' <'$seen' |
-        grep -Eq ' note nic0 devmem not used: .*(ntuple|steer).* -> as root: .ethtool -K'"
-    tap_run with_pair UCCL_TCPX_DEVMEM=on TCPX_TEST_ROOT="$root" "$tcpx" doctor --quick
-    keep
-    check "what was asked for and is missing is a problem" test "$TAP_STATUS" -eq 1
+    also "with a command" "'ethtool -K nic0 ntuple on'"
+    also "header split is tried" '^ ok nic0 header split the driver does not tell: '
+    also "privilege is there" '^ ok nic0 privilege this process has CAP_NET_ADMIN'
+    also "the first thing that is missing is the reason" \
+        '^ note nic0 devmem not used: .*(ntuple|steer).* -> as root: .ethtool -K'
+    check_status "what was asked for and is missing is a problem" 1 \
+        findings with_pair UCCL_TCPX_DEVMEM=on TCPX_TEST_ROOT="$root" "$tcpx" doctor --quick
     for need in steering queues devmem; do
-        check "so is its $need" grep -Eq "^  PROBLEM +nic0 $need " "$seen"
+        also "so is its $need" "^ PROBLEM nic0 $need "
     done
-    check_fails "a speed or an MTU is none" grep -Eq '^  PROBLEM +nic0 (speed|MTU) ' "$seen"
+    also_not "a speed or an MTU is none" '^ PROBLEM nic0 (speed|MTU) '
     if command -v setpriv >/dev/null; then
         check_output "without a privilege that is told" \
-            '^  note +nic0 privilege +CAP_NET_ADMIN is missing$' \
-            with_pair TCPX_TEST_ROOT="$root" setpriv --bounding-set -net_admin \
+            '^ note nic0 privilege CAP_NET_ADMIN is missing -> ' \
+            findings with_pair TCPX_TEST_ROOT="$root" setpriv --bounding-set -net_admin \
             --inh-caps -net_admin "$tcpx" doctor --quick
     else
         tap_skip "without a privilege that is told" "setpriv is not installed"
     fi
 else
-    tap_skip "an interface with notes" "veth pairs in a network namespace are not permitted"
+    tap_skip "device-memory TCP" "veth pairs in a network namespace are not permitted"
 fi
 
 # A plugin of Google's name wants its daemon's sockets, where it looks for them.
 quirky=$BUILD/tests/quirky_plugin/libquirky_v7.so
+prefix=NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX=/run/tcpx
 if [ -e "$quirky" ] && command -v python3 >/dev/null; then
     make_root 6.18.0
-    QUIRKY_CUDA=0
-    UCCL_TCPX_PLUGIN_PATH=$quirky
-    export QUIRKY_CUDA UCCL_TCPX_PLUGIN_PATH
-    names_only "receive daemon" 'no socket /run/tcpx/get_gpu_fd_' \
-        env NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX=/run/tcpx TCPX_TEST_ROOT="$root" "$tcpx" doctor
+    export QUIRKY_CUDA=0 UCCL_TCPX_PLUGIN_PATH="$quirky" TCPX_TEST_ROOT="$root"
+    names_only "receive daemon" 'no socket /run/tcpx/get_gpu_fd_' full $prefix
     (cd "$root/run/tcpx" &&
         python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("get_gpu_fd_0000:04:00.0")')
-    check_output "the daemon is there" '^  ok +receive daemon +1 socket /run/tcpx' \
-        env NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX=/run/tcpx TCPX_TEST_ROOT="$root" \
-        "$tcpx" doctor --quick
+    check_output "the daemon is there" '^ ok receive daemon 1 socket /run/tcpx' quick $prefix
     if [ -n "$transfers" ]; then
-        check_output "a plugin does not tell its stages" '^  ok +256 MiB +.*machine; the plugin' \
-            env NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX=/run/tcpx TCPX_TEST_ROOT="$root" \
-            "$tcpx" doctor
+        check_output "a plugin does not tell its stages" '^ ok 256 MiB .*machine; the plugin' \
+            full $prefix
     fi
-    names_only "receive daemon" 'no socket /tmp/get_gpu_fd_' in_root "$tcpx" doctor
-    check "and where it is, is told" grep -q 'PREFIX=/run/tcpx' "$seen"
-    unset QUIRKY_CUDA UCCL_TCPX_PLUGIN_PATH
+    names_only "receive daemon" 'no socket /tmp/get_gpu_fd_' full
+    also "and where it is, is told" 'PREFIX=/run/tcpx'
+    unset QUIRKY_CUDA UCCL_TCPX_PLUGIN_PATH TCPX_TEST_ROOT
 else
     tap_skip "the daemon of a plugin" "python3 or the plugin of the tests is not there"
 fi
@@ -358,26 +331,18 @@ slow=
 is_named()
 {
     slow=${slow:-$(slow_rate)}
-    TCPX_TEST_THROTTLE=$1:$slow "$BUILD/tests/support/tcpx" doctor >"$seen" 2>&1
     echo "$slow bytes a second:"
-    cat "$seen"
-    grep -F '<- limits' "$seen" | grep -qF "  $2 " &&
-        tr -s '\n ' ' ' <"$seen" | grep -qF "limited by: $2 " && return 0
+    TCPX_TEST_THROTTLE=$1:$slow findings "$BUILD/tests/support/tcpx" doctor
+    grep -F '<- limits' "$TAP_WORK/findings" | grep -q "^ $2 " &&
+        grep -qF "limited by: $2 " "$TAP_WORK/findings" && return 0
     slow=
     return 1
 }
 
-is_slow()
-{
-    check "a slow stage is named: $2" sometimes is_named "$1" "$2"
-}
-
 if [ -n "$transfers" ]; then
-    is_slow d2h 'D2H copy'
-    is_slow send send
-    is_slow network network
-    is_slow recv receive
-    is_slow unpack 'unpack (H2D)'
+    for stage in d2h:'D2H copy' send:send network:network recv:receive unpack:'unpack (H2D)'; do
+        check "a slow stage is named: ${stage#*:}" sometimes is_named "${stage%%:*}" "${stage#*:}"
+    done
 else
     tap_skip "slow stages" "under the thread sanitizer every stage is slow"
 fi
