@@ -160,7 +160,7 @@ void ahead_hear(struct ahead_peer *peer)
 
 void ahead_hear_posts(struct ahead_peer *peer, unsigned posts)
 {
-    until(peer->posts >= posts, {
+    soon(peer->posts >= posts, {
         inside_move_on(peer->comm);
         ahead_hear(peer);
     });
@@ -168,7 +168,7 @@ void ahead_hear_posts(struct ahead_peer *peer, unsigned posts)
 
 void ahead_wait_held(struct ahead_peer *peer, uint64_t bytes)
 {
-    until(inside_held(peer->comm) == bytes, {
+    soon(inside_held(peer->comm) == bytes, {
         inside_move_on(peer->comm);
         assert_success(inside_result(peer->comm));
     });
@@ -312,7 +312,7 @@ bool ahead_is_whole(const struct ahead_peer *peer, uint32_t sequence)
 
 void ahead_read_message(struct ahead_peer *peer, uint32_t sequence)
 {
-    until(ahead_is_whole(peer, sequence), {
+    soon(ahead_is_whole(peer, sequence), {
         inside_move_on(peer->comm);
         ahead_read(peer);
     });

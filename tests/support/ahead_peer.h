@@ -22,13 +22,7 @@ enum {
 
 #define AHEAD_SOON_MS limit_ms(5000) /* milliseconds are normal */
 
-/* Does `action` until the condition holds, which must be soon. */
-#define until(condition, action)                                                                   \
-    for (uint64_t deadline_ = deadline_after_ms(AHEAD_SOON_MS); !(condition);) {                   \
-        action;                                                                                    \
-        if (deadline_passed(deadline_))                                                            \
-            fail_msg("%s:%d: never: %s", __FILE__, __LINE__, #condition);                          \
-    }
+#define soon(condition, action) until_within(AHEAD_SOON_MS, condition, action)
 
 extern struct text ahead_text;
 

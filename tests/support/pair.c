@@ -30,30 +30,24 @@ struct pair pair_open(const struct net_link_options *options)
 struct net_comm *connect_comm(const struct net_link_options *options,
                               const uint8_t handle[NET_HANDLE_BYTES])
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
     uint8_t copy[NET_HANDLE_BYTES];
     struct net_comm *comm;
     struct net_link link;
+    bool connected = false;
 
     memcpy(copy, handle, sizeof copy);
-    for (bool connected = false; !connected;) {
-        assert_success(net_connect(NULL, options, copy, &link, &connected));
-        assert_false(deadline_passed(deadline));
-    }
+    until(connected, assert_success(net_connect(NULL, options, copy, &link, &connected)));
     assert_success(net_comm_create(&link, NET_SENDER, &comm));
     return comm;
 }
 
 struct net_comm *accept_comm(struct net_listener *listener)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
     struct net_comm *comm;
     struct net_link link;
+    bool accepted = false;
 
-    for (bool accepted = false; !accepted;) {
-        assert_success(net_accept(listener, &link, &accepted));
-        assert_false(deadline_passed(deadline));
-    }
+    until(accepted, assert_success(net_accept(listener, &link, &accepted)));
     assert_success(net_comm_create(&link, NET_RECEIVER, &comm));
     return comm;
 }
@@ -121,14 +115,11 @@ void must_go_on(struct net_request *request)
 
 int end_within(struct net_request *request, uint64_t *bytes, uint64_t milliseconds)
 {
-    uint64_t deadline = deadline_after_ms(milliseconds);
     int result = TCPX_SUCCESS;
+    bool done = false;
 
-    for (bool done = false; !done && result == TCPX_SUCCESS;) {
-        result = net_test(request, &done, bytes);
-        if (deadline_passed(deadline))
-            fail_msg("a request does not end");
-    }
+    until_within(milliseconds, done || result != TCPX_SUCCESS,
+                 result = net_test(request, &done, bytes));
     return result;
 }
 
@@ -147,16 +138,14 @@ uint64_t must_end(struct net_request *request)
 
 uint64_t must_end_both(struct net_request *send, struct net_request *receive)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
+    bool received = receive == NULL;
     uint64_t bytes = 0;
 
-    for (bool received = receive == NULL; send != NULL || !received;) {
+    until(send == NULL && received, {
         (void)request_is_done(&send);
         if (!received)
             assert_success(net_test(receive, &received, &bytes));
-        if (deadline_passed(deadline))
-            fail_msg("a %s does not end", received ? "send" : "receive");
-    }
+    });
     return bytes;
 }
 

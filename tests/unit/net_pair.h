@@ -23,6 +23,15 @@
             fail_msg("%s: %s: %s", #call, tcpx_result_name(result_), tcpx_last_error());           \
     } while (0)
 
+/* Does `action` until the condition holds, which must be in time. */
+#define until(condition, action) until_within(LIMIT_MS, condition, action)
+#define until_within(milliseconds, condition, action)                                              \
+    for (uint64_t deadline_ = deadline_after_ms(milliseconds); !(condition);) {                    \
+        action;                                                                                    \
+        if (deadline_passed(deadline_))                                                            \
+            fail_msg("%s:%d: never: %s", __FILE__, __LINE__, #condition);                          \
+    }
+
 /* Of this process, by their names. */
 static inline unsigned io_threads(void)
 {
@@ -63,32 +72,38 @@ static inline struct net_device loopback(int family)
     return device;
 }
 
+static inline struct net_listener *listen_locally(const struct net_link_options *options,
+                                                  uint8_t handle[NET_HANDLE_BYTES])
+{
+    struct net_device device = loopback(AF_INET);
+    struct net_listener *listener;
+
+    assert_success(net_listen(&device, options, handle, &listener));
+    return listener;
+}
+
 /* Drives both ends by turns until both have their link. */
 static inline void make_link(struct net_listener *listener, const struct net_link_options *options,
                              uint8_t handle[NET_HANDLE_BYTES], struct net_link *sender,
                              struct net_link *receiver)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
     bool connected = false;
     bool accepted = false;
 
-    while (!connected || !accepted) {
+    until(connected && accepted, {
         if (!connected)
             assert_success(net_connect(NULL, options, handle, sender, &connected));
         if (!accepted)
             assert_success(net_accept(listener, receiver, &accepted));
-        assert_false(deadline_passed(deadline));
-    }
+    });
 }
 
 static inline void make_link_pair(const struct net_link_options *options, struct net_link *sender,
                                   struct net_link *receiver)
 {
-    struct net_device device = loopback(AF_INET);
     uint8_t handle[NET_HANDLE_BYTES];
-    struct net_listener *listener;
+    struct net_listener *listener = listen_locally(options, handle);
 
-    assert_success(net_listen(&device, options, handle, &listener));
     make_link(listener, options, handle, sender, receiver);
     net_listener_close(listener);
 }

@@ -158,7 +158,7 @@ TEST(test_credit_without_a_receive)
         ahead_put_eager(&peer, i, AHEAD_EAGER_LIMIT);
         assert_int_equal(must_end(requests[i]), AHEAD_EAGER_LIMIT);
     }
-    until(peer.charged - peer.freed <= SMALL_CREDIT / 2, {
+    soon(peer.charged - peer.freed <= SMALL_CREDIT / 2, {
         inside_move_on(peer.comm);
         ahead_hear(&peer);
     });
@@ -281,7 +281,7 @@ TEST(test_kept_beyond_the_end)
             ahead_put_slice(&peer, 1, 3, 5000, 0, 4999, true);
         for (unsigned i = 0; i < 2; i++)
             shutdown(peer.link.forward[i], SHUT_WR);
-        until(inside_result(peer.comm) != TCPX_SUCCESS, inside_move_on(peer.comm));
+        soon(inside_result(peer.comm) != TCPX_SUCCESS, inside_move_on(peer.comm));
         ahead_must_arrive(&peer, 0, 100);
         ahead_must_arrive(&peer, 1, 100000);
         ahead_must_arrive(&peer, 2, 0);

@@ -87,7 +87,7 @@ static void make_long_stall(struct ahead_peer *peer, uint8_t sockets, uint32_t k
     inside_keep_posting(peer->comm, true);
     ahead_put_slice(peer, lane, stalled, 5000, 0, 5000, true);
     peer->charged += 5000 + WIRE_EAGER_CHARGE;
-    until(inside_stalled(peer->comm) != 0, let_it_move(peer->comm, lane));
+    soon(inside_stalled(peer->comm) != 0, let_it_move(peer->comm, lane));
     assert_int_equal(inside_held(peer->comm), 10 + WIRE_EAGER_CHARGE);
 }
 
@@ -115,8 +115,8 @@ TEST(test_a_stall_ends_in_time)
 
         make_long_stall(&peer, sockets, 0, 1);
         inside_keep_posting(peer.comm, false);
-        until(inside_held(peer.comm) == 5010 + 2 * WIRE_EAGER_CHARGE,
-              let_it_move(peer.comm, sockets - 1u));
+        soon(inside_held(peer.comm) == 5010 + 2 * WIRE_EAGER_CHARGE,
+             let_it_move(peer.comm, sockets - 1u));
         assert_int_equal(inside_stalled(peer.comm), 0);
         ahead_must_arrive(&peer, 0, 10);
         ahead_must_arrive(&peer, 1, 5000);
@@ -191,7 +191,7 @@ TEST(test_a_stall_on_a_broken_connection)
         socket_reset(&peer.link.forward[lane]);
         nap_us(1000);
         inside_keep_posting(peer.comm, false);
-        until(inside_result(peer.comm) != TCPX_SUCCESS, let_it_move(peer.comm, lane));
+        soon(inside_result(peer.comm) != TCPX_SUCCESS, let_it_move(peer.comm, lane));
         ahead_must_arrive(&peer, 0, 10);
         /* this message may have come before the end, but no other */
         for (int i = 0; i < 2; i++) {

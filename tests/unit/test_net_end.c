@@ -67,7 +67,6 @@ TEST(test_what_is_done_arrives_beside_a_lost_connection)
 {
     for (int reset = 0; reset < 2; reset++) {
         struct by_hand hand = by_hand_open(NET_RECEIVER, &options);
-        uint64_t deadline = deadline_after_ms(LIMIT_MS);
         struct net_request *first;
         struct net_request *second;
         uint8_t other[100];
@@ -83,10 +82,8 @@ TEST(test_what_is_done_arrives_beside_a_lost_connection)
             &(struct wire_record){.type = WIRE_SLICE, .sequence = 1, .socket = 1, .length = 100});
         hand_put(hand.link.forward[1], data, 50);
         /* a reset destroys what was not read */
-        while (inside_received(hand.comm, 1) != 2 * WIRE_RECORD_BYTES + PART + 50) {
-            must_go_on(first);
-            assert_false(deadline_passed(deadline));
-        }
+        until(inside_received(hand.comm, 1) == 2 * WIRE_RECORD_BYTES + PART + 50,
+              must_go_on(first));
         if (reset)
             socket_reset(&hand.link.forward[1]);
         else
@@ -126,13 +123,10 @@ enum { MESSAGES = 4 };
 /* Until the send is done; the receiver has to read, or its sockets stay full. */
 static void must_end_beside(struct net_request *send, struct net_request *receives[MESSAGES])
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
-
-    while (!request_is_done(&send)) {
+    until(request_is_done(&send), {
         for (int i = 0; i < MESSAGES; i++)
             (void)request_is_done(&receives[i]);
-        assert_false(deadline_passed(deadline));
-    }
+    });
 }
 
 /* Sockets that are full when their sender closes do not take its FIN, or only a part of it. */

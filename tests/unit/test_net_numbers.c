@@ -18,29 +18,19 @@ static void jump_to(const struct pair *pair, uint64_t receives)
     inside_jump_to(pair->receiver, receives);
 }
 
-static void move(const struct pair *pair, uint8_t *room, uint64_t bytes, uint64_t tag)
-{
-    struct net_request *receive;
-
-    memset(room, 0, LARGE);
-    receive = must_receive(pair->receiver, room, LARGE, tag);
-    must_end_both(must_send(pair->sender, data, bytes, tag), receive);
-    assert_memory_equal(room, data, bytes);
-}
-
 TEST(test_an_old_receive_keeps_its_number)
 {
     struct pair pair = pair_open(PAIR_OPTIONS(.sockets = 2));
     struct net_request *old_receives[3];
 
-    move(&pair, new_room, 10, 1);
+    pair_move(&pair, data, new_room, 10, 1);
     for (uint64_t i = 0; i < 3; i++) /* receives 1, 2 and 3 */
         old_receives[i] = must_receive(pair.receiver, old_room, LARGE, 100 + i);
-    move(&pair, new_room, LARGE, 1);
+    pair_move(&pair, data, new_room, LARGE, 1);
     jump_to(&pair, ((uint64_t)1 << 32) - 3);
     memset(old_room, 0x5a, sizeof old_room);
     for (int i = 0; i < 12; i++)
-        move(&pair, new_room, i % 2 == 0 ? LARGE : 100, 1);
+        pair_move(&pair, data, new_room, i % 2 == 0 ? LARGE : 100, 1);
     for (size_t i = 0; i < sizeof old_room; i++)
         assert_int_equal(old_room[i], 0x5a);
     for (uint64_t i = 3; i-- > 0;) {

@@ -23,14 +23,13 @@ static const struct net_link_options *options_of(uint8_t sockets, enum wire_fram
 
 static void expect_reason(struct net_request *request, const char *words)
 {
-    uint64_t deadline = deadline_after_ms(BOUND_MS);
     bool done = false;
     int result;
 
-    while ((result = net_test(request, &done, NULL)) == TCPX_SUCCESS) {
-        assert_false(done || deadline_passed(deadline));
+    until_within(BOUND_MS, (result = net_test(request, &done, NULL)) != TCPX_SUCCESS, {
+        assert_false(done);
         nap_ms(1);
-    }
+    });
     assert_int_equal(result, TCPX_REMOTE_ERROR);
     expect_text(words);
 }
