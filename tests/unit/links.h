@@ -1,4 +1,7 @@
-/* What the tests of links share: usual options, and that both ends of a link are each other's. */
+/*
+ * What the tests of links share: usual options, that both ends of a link are each other's, and the
+ * hello of a peer by hand.
+ */
 #ifndef TCPX_TESTS_LINKS_H
 #define TCPX_TESTS_LINKS_H
 
@@ -12,6 +15,19 @@
 #define USUAL_LINK                                                                                 \
     .match = WIRE_MATCH_TAG, .framing = WIRE_INLINE, .eager_limit = 8192, .eager_credit = 65536,   \
     .largest_slice = 524288
+
+/* Of the first socket of a link with one, which knows the token of a listener. */
+static inline struct wire_hello hello_with(const uint8_t token[WIRE_TOKEN_BYTES], uint64_t comm)
+{
+    struct wire_hello hello = {.role = WIRE_FORWARD,
+                               .sockets = 1,
+                               .match = WIRE_MATCH_TAG,
+                               .framing = WIRE_INLINE,
+                               .comm = comm};
+
+    memcpy(hello.token, token, sizeof hello.token);
+    return hello;
+}
 
 /* One byte over every socket of a link, in its direction; then both ends are closed. */
 static inline void close_joined(struct net_link *sender, struct net_link *receiver)

@@ -30,6 +30,12 @@ static void listen_on(int family)
     assert_success(net_listen(&device, &options, handle, &listener));
 }
 
+static void stop_listening(void)
+{
+    net_listener_close(listener);
+    listener = NULL;
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -42,8 +48,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    net_listener_close(listener);
-    listener = NULL;
+    stop_listening();
     return open_descriptors() == descriptors ? 0 : -1;
 }
 
@@ -101,19 +106,15 @@ static int stranger(const void *bytes, size_t count)
 /* Lets the listener work until the stranger is told something or thrown out; what it is told. */
 static ssize_t answer_to(int fd, void *bytes, size_t room)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
     size_t have = 0;
+    ssize_t got = 1;
 
-    for (;;) {
-        ssize_t got = recv(fd, (uint8_t *)bytes + have, room - have, MSG_DONTWAIT);
-
-        if (got > 0)
-            have += (size_t)got;
-        if (have == room || got == 0 || (got < 0 && errno != EAGAIN))
-            return have > 0 ? (ssize_t)have : got;
+    until(have == room || got == 0 || (got < 0 && errno != EAGAIN), {
         accept_nothing(0);
-        assert_false(deadline_passed(deadline));
-    }
+        got = recv(fd, (uint8_t *)bytes + have, room - have, MSG_DONTWAIT);
+        have += got > 0 ? (size_t)got : 0;
+    });
+    return have > 0 ? (ssize_t)have : got;
 }
 
 /* Without a word. */
@@ -138,14 +139,10 @@ static void assert_kept(int fd)
 static void hello_bytes(uint64_t comm, uint8_t sockets, uint8_t index,
                         uint8_t bytes[WIRE_HELLO_BYTES])
 {
-    struct wire_hello hello = {.role = WIRE_FORWARD,
-                               .index = index,
-                               .sockets = sockets,
-                               .match = WIRE_MATCH_TAG,
-                               .framing = WIRE_INLINE,
-                               .comm = comm};
+    struct wire_hello hello = hello_with(parsed_handle().token, comm);
 
-    memcpy(hello.token, parsed_handle().token, sizeof hello.token);
+    hello.index = index;
+    hello.sockets = sockets;
     wire_hello_write(&hello, bytes);
 }
 
@@ -187,14 +184,13 @@ LINK_TEST(test_a_listener_serves_many)
     struct net_link senders[LINKS];
     struct net_link receivers[LINKS];
     uint8_t handles[LINKS][NET_HANDLE_BYTES];
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
     bool connected[LINKS] = {false};
     int done = 0;
     int accepted_count = 0;
 
     for (int i = 0; i < LINKS; i++)
         memcpy(handles[i], handle, sizeof handle);
-    while (done < LINKS || accepted_count < LINKS) {
+    until(done == LINKS && accepted_count == LINKS, {
         bool accepted = false;
 
         for (int i = 0; i < LINKS; i++)
@@ -206,8 +202,7 @@ LINK_TEST(test_a_listener_serves_many)
             assert_success(net_accept(listener, &receivers[accepted_count], &accepted));
             accepted_count += accepted;
         }
-        assert_false(deadline_passed(deadline));
-    }
+    });
     for (int i = 0; i < LINKS; i++) {
         net_link_close(&senders[i]);
         net_link_close(&receivers[i]);
@@ -239,7 +234,6 @@ static void *accept_in_thread(void *problem)
 LINK_TEST(test_two_threads)
 {
     char problem[200] = "";
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
     pthread_t thread;
 
     options.sockets = 4;
@@ -251,9 +245,7 @@ LINK_TEST(test_two_threads)
         bool connected = false;
 
         memcpy(copy, handle, sizeof copy);
-        while (!connected && !deadline_passed(deadline))
-            assert_success(net_connect(NULL, &options, copy, &link, &connected));
-        assert_true(connected);
+        until(connected, assert_success(net_connect(NULL, &options, copy, &link, &connected)));
         net_link_close(&link);
     }
     pthread_join(thread, NULL);
@@ -265,18 +257,16 @@ LINK_TEST(test_two_threads)
 /* With the handle as it is now. */
 static void expect_no_connection(int expected, const char *words)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
     struct net_link link = {.reverse = 4711};
     bool connected = false;
-    int result;
+    int result = TCPX_SUCCESS;
 
-    do {
+    until(result != TCPX_SUCCESS, {
         result = net_connect(NULL, &options, handle, &link, &connected);
         assert_false(connected);
         if (listener != NULL)
             accept_nothing(0);
-        assert_false(deadline_passed(deadline));
-    } while (result == TCPX_SUCCESS);
+    });
     assert_int_equal(link.reverse, 4711);
     if (result != expected || strstr(tcpx_last_error(), words) == NULL)
         fail_msg("%s: '%s' instead of '%s'", tcpx_result_name(result), tcpx_last_error(), words);
@@ -345,13 +335,11 @@ LINK_TEST(test_the_listener_decides_about_framing)
 
 LINK_TEST(test_nobody_there)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
     struct net_link link;
     bool connected = true;
     int result = TCPX_SUCCESS;
 
-    net_listener_close(listener);
-    listener = NULL;
+    stop_listening();
     expect_no_connection(TCPX_SYSTEM_ERROR, "127.0.0.1:");
 
     /* a listener that goes away in the middle */
@@ -359,11 +347,8 @@ LINK_TEST(test_nobody_there)
     for (int i = 0; i < 3; i++)
         assert_success(net_connect(NULL, &usual, handle, &link, &connected));
     assert_false(connected);
-    net_listener_close(listener);
-    listener = NULL;
-    while (result == TCPX_SUCCESS && !deadline_passed(deadline))
-        result = net_connect(NULL, &usual, handle, &link, &connected);
-    assert_int_not_equal(result, TCPX_SUCCESS);
+    stop_listening();
+    until(result != TCPX_SUCCESS, result = net_connect(NULL, &usual, handle, &link, &connected));
 }
 
 LINK_TEST(test_cancel)
@@ -440,6 +425,55 @@ LINK_TEST(test_silence_and_half_links)
         assert_thrown_out(slow[i]);
     }
     assert_kept(half); /* a peer that knows the token may be late */
+}
+
+/* All of them wait before the honest one. They are passed by, not waited for. */
+LINK_TEST(test_more_silence_than_places)
+{
+    enum { SILENT = 400 };
+    int silent[SILENT];
+    uint64_t start;
+
+    options.handshake_ms = limit_ms(1000);
+    listen_on(AF_INET);
+    for (int i = 0; i < SILENT; i++)
+        silent[i] = stranger(NULL, 0);
+    start = clock_now();
+    link_once();
+    assert_true(clock_now() - start < options.handshake_ms * 1000000ull);
+    for (int i = 0; i < SILENT; i++)
+        close(silent[i]);
+    until(open_descriptors() == descriptors + 1, accept_nothing(0));
+}
+
+/* An honest hello that comes a moment after its connection, as on any network with a distance. */
+LINK_TEST(test_a_hello_behind_a_flood)
+{
+    enum { FLOOD = 300 };
+    struct wire_hello hello = hello_with(parsed_handle().token, 77);
+    uint8_t bytes[WIRE_HELLO_BYTES];
+    int honest[] = {stranger(NULL, 0), stranger(NULL, 0)};
+    bool accepted = false;
+    struct net_link link;
+    int fds[FLOOD];
+
+    accept_nothing(0);
+    for (int i = 0; i < FLOOD; i++) {
+        fds[i] = stranger(NULL, 0);
+        if (i % 50 == 49)
+            accept_nothing(0);
+    }
+    for (int i = 0; i < 2; i++) {
+        hello.role = i == 0 ? WIRE_FORWARD : WIRE_REVERSE;
+        wire_hello_write(&hello, bytes);
+        assert_int_equal(send(honest[i], bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
+    }
+    until_within(limit_ms(1000), accepted, assert_success(net_accept(listener, &link, &accepted)));
+    net_link_close(&link);
+    for (int i = 0; i < 2; i++)
+        close(honest[i]);
+    for (int i = 0; i < FLOOD; i++)
+        close(fds[i]);
 }
 
 /* What a peer could not know: that this program did not read for a while. */
