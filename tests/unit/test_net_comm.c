@@ -1,9 +1,11 @@
 /*
- * Messages over a comm, both ends driven in one thread: random sizes, tags, orders and modes, every
- * byte checked and an unreadable page behind every receive; what does not fit, what comes late,
- * what is never asked for; and how each end learns that the other is gone or lies.
+ * Messages over a comm, both ends driven in one thread: the smallest and the largest, what does not
+ * fit, what comes late, what is never asked for; and how each end learns that the other is gone or
+ * lies.
  */
-#include "tests/support/traffic.h"
+#include "tests/support/pair.h"
+
+#include <stdlib.h>
 
 static const struct net_link_options *options_of(uint8_t sockets, enum wire_match match,
                                                  enum wire_framing framing)
@@ -20,46 +22,7 @@ static struct pair tag_pair(void)
     return pair_open(options_of(1, WIRE_MATCH_TAG, WIRE_INLINE));
 }
 
-/* --- random traffic ------------------------------------------------------------------------ */
-
-enum { LARGEST = 700000 };
-
-static void random_traffic(const struct text *text, const struct net_link_options *options)
-{
-    enum { BLOCK = 12, MESSAGES = 100 * BLOCK };
-    static const uint64_t edges[] = {0, 1, 31, 32, 33, 4095, 4096, 4097, 99999, 100000, 100001};
-    static const struct traffic_sizes sizes = {.edges = edges,
-                                               .edge_count = sizeof edges / sizeof *edges,
-                                               .below = {LARGEST, 20000, 5000, 5000, 5000}};
-    static struct traffic traffic;
-    static uint64_t random = 42;
-    struct traffic_stream stream =
-        traffic_stream_create(text, options->match, &sizes, &random, MESSAGES, BLOCK, 0);
-    struct pair pair = pair_open(options);
-
-    traffic_create(&traffic, &stream, &stream, LARGEST);
-    traffic.sender = pair.sender;
-    traffic.receiver = pair.receiver;
-    traffic.slots = 2 * BLOCK;
-    traffic_run(&traffic);
-    traffic_must_be_fine(&traffic, "one thread");
-    pair_close(&pair);
-    traffic_destroy(&traffic);
-    traffic_stream_destroy(&stream);
-}
-
-TEST(test_random_traffic)
-{
-    static const uint8_t sockets[] = {1, 2, 4};
-    struct text text = text_create(LARGEST);
-
-    for (size_t i = 0; i < sizeof sockets; i++)
-        for (int match = WIRE_MATCH_FIFO; match <= WIRE_MATCH_TAG; match++)
-            for (int framing = WIRE_INLINE; framing <= WIRE_SEPARATE; framing++)
-                if (framing == WIRE_INLINE || sockets[i] > 1)
-                    random_traffic(&text, options_of(sockets[i], match, framing));
-    text_destroy(&text);
-}
+/* --- sizes --------------------------------------------------------------------------------- */
 
 /* No credit at all, and slices of a byte: nothing depends on their size. */
 TEST(test_the_smallest_settings)
@@ -73,13 +36,8 @@ TEST(test_the_smallest_settings)
             pair_open(PAIR_OPTIONS(.sockets = 3, .framing = framing, .eager_limit = 0,
                                    .eager_credit = 0, .largest_slice = WIRE_LEAST_SLICE));
 
-        for (uint64_t bytes = 0; bytes <= 5000; bytes = bytes * 7 + 1) {
-            struct net_request *send = must_send(pair.sender, data, bytes, 1);
-            struct net_request *receive = must_receive(pair.receiver, arrived, bytes, 1);
-
-            assert_int_equal(must_end_both(send, receive), bytes);
-            assert_memory_equal(arrived, data, bytes);
-        }
+        for (uint64_t bytes = 0; bytes <= 5000; bytes = bytes * 7 + 1)
+            pair_move(&pair, data, arrived, bytes, 1);
         pair_close(&pair);
     }
 }
@@ -94,10 +52,7 @@ TEST(test_a_large_message)
 
     for (size_t i = 0; i < BYTES / 8; i++)
         ((uint64_t *)(void *)data)[i] = i * 0x9e3779b97f4a7c15u;
-    assert_int_equal(must_end_both(must_send(pair.sender, data, BYTES, 0),
-                                   must_receive(pair.receiver, arrived, BYTES, 0)),
-                     BYTES);
-    assert_int_equal(memcmp(arrived, data, BYTES), 0);
+    pair_move(&pair, data, arrived, BYTES, 0);
     pair_close(&pair);
     free(data);
     free(arrived);
@@ -124,26 +79,6 @@ TEST(test_busy_is_no_error)
     pair_close(&pair);
 }
 
-TEST(test_a_receive_that_comes_late)
-{
-    struct pair pair = tag_pair();
-    uint8_t data[8000] = {1, 2, 3};
-    uint8_t arrived[8000];
-    struct net_request *small = must_send(pair.sender, data, 100, 7);
-    struct net_request *large = must_send(pair.sender, data, sizeof data, 8);
-
-    /* the small one is done without its receive, the large one waits for it */
-    must_end_both(small, NULL);
-    for (int i = 0; i < 1000; i++)
-        must_go_on(large);
-    assert_int_equal(must_end_both(large, must_receive(pair.receiver, arrived, sizeof arrived, 8)),
-                     sizeof data);
-    assert_memory_equal(arrived, data, sizeof data);
-    assert_int_equal(must_end_both(NULL, must_receive(pair.receiver, arrived, sizeof arrived, 7)),
-                     100);
-    pair_close(&pair);
-}
-
 /* Far more receives than a comm can have at once come and go while some old ones wait. */
 TEST(test_old_receives_among_many)
 {
@@ -158,13 +93,9 @@ TEST(test_old_receives_among_many)
     for (uint64_t i = 0; i < OLD; i++)
         old[i] = must_receive(pair.receiver, arrived[i], BYTES, 100 + i);
     for (uint64_t i = 0; i < OTHERS; i++) {
-        uint8_t other[5000] = {0};
-        uint64_t bytes = i % 3 == 0 ? sizeof other : i % 100;
-        struct net_request *receive = must_receive(pair.receiver, other, bytes, i % 7);
+        uint8_t other[5000];
 
-        assert_int_equal(must_end_both(must_send(pair.sender, data[0], bytes, i % 7), receive),
-                         bytes);
-        assert_memory_equal(other, data[0], bytes);
+        pair_move(&pair, data[0], other, i % 3 == 0 ? sizeof other : i % 100, i % 7);
     }
     for (uint64_t i = OLD; i-- > 0;)
         assert_int_equal(must_end_both(must_send(pair.sender, data[i], BYTES, 100 + i), old[i]),
@@ -203,13 +134,10 @@ TEST(test_messages_that_are_too_long)
     struct pair pair = tag_pair();
     uint8_t data[10000] = {5};
     uint8_t arrived[10000];
-    struct net_request *receive;
-    struct net_request *send;
+    struct net_request *send = must_send(pair.sender, data, 10000, 1);
+    struct net_request *receive = must_receive(pair.receiver, arrived, 9999, 1);
 
-    memset(arrived, 0xaa, sizeof arrived);
     /* announced: both ends are told */
-    send = must_send(pair.sender, data, 10000, 1);
-    receive = must_receive(pair.receiver, arrived, 9999, 1);
     must_fail(send, TCPX_INVALID_USAGE, "room for 9999");
     must_fail(receive, TCPX_INVALID_USAGE, "room for 9999 bytes, but its message");
     pair_close(&pair);
@@ -220,7 +148,6 @@ TEST(test_an_eager_message_that_is_too_long)
     struct pair pair = tag_pair();
     uint8_t data[1000] = {5};
     uint8_t arrived[1000];
-    struct net_request *receive;
 
     for (int late = 0; late < 2; late++) {
         memset(arrived, 0xaa, sizeof arrived);
@@ -228,14 +155,11 @@ TEST(test_an_eager_message_that_is_too_long)
         if (late) /* let it arrive first */
             must_end_both(must_send(pair.sender, data, 10, 2),
                           must_receive(pair.receiver, arrived + 900, 10, 2));
-        receive = must_receive(pair.receiver, arrived, 500, 1);
-        must_fail(receive, TCPX_INVALID_USAGE, "has 1000");
+        must_fail(must_receive(pair.receiver, arrived, 500, 1), TCPX_INVALID_USAGE, "has 1000");
         for (int i = 0; i < 900; i++)
             assert_int_equal(arrived[i], 0xaa);
         /* and the comm goes on */
-        assert_int_equal(must_end_both(must_send(pair.sender, data, 1000, 1),
-                                       must_receive(pair.receiver, arrived, 1000, 1)),
-                         1000);
+        pair_move(&pair, data, arrived, 1000, 1);
     }
     pair_close(&pair);
 }

@@ -1,11 +1,12 @@
 /*
- * Messages in both directions at once between two threads: random sizes, tags and orders, posted
- * and tested in whatever order, every byte checked and an unreadable page behind every buffer. Then
- * receives that come late, never, or with too little room. All of it in every mode of a comm.
+ * Messages in both directions at once between two threads, and by one thread: random sizes, tags
+ * and orders, posted and tested in whatever order, every byte checked and an unreadable page behind
+ * every buffer. Then receives that come late, never, or with too little room. All of it in every
+ * mode of a comm.
  */
 #include "tests/support/traffic.h"
 
-enum { EAGER_LIMIT = 4096, SLICE = 65536, LONGEST = 1 << 20 };
+enum { EAGER_LIMIT = 4096, CREDIT = 32768, SLICE = 65536, LONGEST = 1 << 20 };
 
 struct mode {
     uint8_t sockets;
@@ -14,13 +15,24 @@ struct mode {
 };
 
 static const struct mode modes[] = {
-    {1, WIRE_MATCH_FIFO, WIRE_INLINE},  {2, WIRE_MATCH_FIFO, WIRE_INLINE},
-    {4, WIRE_MATCH_FIFO, WIRE_INLINE},  {1, WIRE_MATCH_TAG, WIRE_INLINE},
-    {2, WIRE_MATCH_TAG, WIRE_INLINE},   {4, WIRE_MATCH_TAG, WIRE_INLINE},
-    {2, WIRE_MATCH_TAG, WIRE_SEPARATE}, {4, WIRE_MATCH_TAG, WIRE_SEPARATE},
+    {1, WIRE_MATCH_FIFO, WIRE_INLINE},   {2, WIRE_MATCH_FIFO, WIRE_INLINE},
+    {4, WIRE_MATCH_FIFO, WIRE_INLINE},   {1, WIRE_MATCH_TAG, WIRE_INLINE},
+    {2, WIRE_MATCH_TAG, WIRE_INLINE},    {4, WIRE_MATCH_TAG, WIRE_INLINE},
+    {2, WIRE_MATCH_TAG, WIRE_SEPARATE},  {4, WIRE_MATCH_TAG, WIRE_SEPARATE},
+    {2, WIRE_MATCH_FIFO, WIRE_SEPARATE}, {4, WIRE_MATCH_FIFO, WIRE_SEPARATE},
 };
 
 enum { MODES = sizeof modes / sizeof *modes };
+
+/* Twice in each mode, and no descriptor is left. */
+static void in_all_modes(void (*check)(const struct mode *mode, bool second))
+{
+    int descriptors = open_descriptors();
+
+    for (int i = 0; i < 2 * MODES; i++)
+        check(&modes[i / 2], i % 2 == 1);
+    assert_int_equal(open_descriptors(), descriptors);
+}
 
 static struct text text;
 
@@ -40,7 +52,7 @@ static struct pair make_pair(const struct mode *mode, bool narrowed)
     struct net_link receiver;
 
     make_link_pair(PAIR_OPTIONS(.sockets = mode->sockets, .match = mode->match,
-                                .framing = mode->framing, .eager_credit = 32768,
+                                .framing = mode->framing, .eager_credit = CREDIT,
                                 .largest_slice = SLICE),
                    &sender, &receiver);
     if (narrowed)
@@ -130,6 +142,34 @@ TEST(test_separate_with_tags)
     traffic_in(WIRE_MATCH_TAG, WIRE_SEPARATE);
 }
 
+TEST(test_separate_in_order)
+{
+    traffic_in(WIRE_MATCH_FIFO, WIRE_SEPARATE);
+}
+
+/* Both ends of one direction. */
+static void run_in_one_thread(const struct mode *mode, bool narrowed)
+{
+    static uint64_t random = 42;
+    static struct traffic traffic;
+    struct pair pair = make_pair(mode, narrowed);
+    struct traffic_stream stream = make_stream(mode, &random, 600, 0);
+
+    traffic_create(&traffic, &stream, &stream, LONGEST);
+    traffic.sender = pair.sender;
+    traffic.receiver = pair.receiver;
+    traffic_run(&traffic);
+    traffic_must_be_fine(&traffic, "one thread");
+    pair_close(&pair);
+    traffic_destroy(&traffic);
+    traffic_stream_destroy(&stream);
+}
+
+TEST(test_one_thread)
+{
+    in_all_modes(run_in_one_thread);
+}
+
 /* --- late, never, too small ----------------------------------------------------------------- */
 
 /* A request and how it ended. */
@@ -142,10 +182,9 @@ struct ending {
 
 static void end_all(struct ending *endings, int count)
 {
-    uint64_t deadline = deadline_after_ms(LIMIT_MS);
     int left = count;
 
-    while (left > 0) {
+    until(left == 0, {
         for (int i = 0; i < count; i++)
             if (!endings[i].ended) {
                 endings[i].result =
@@ -153,8 +192,7 @@ static void end_all(struct ending *endings, int count)
                 endings[i].ended = endings[i].ended || endings[i].result != TCPX_SUCCESS;
                 left -= endings[i].ended;
             }
-        assert_false(deadline_passed(deadline));
-    }
+    });
 }
 
 /* Sends that cannot go before their receives, as many as a comm takes; and one more. */
@@ -162,13 +200,14 @@ static struct traffic_stream fill_with_sends(const struct mode *mode, struct net
                                              struct ending *endings)
 {
     static uint64_t random = 99;
+    uint64_t least = mode->match == WIRE_MATCH_TAG ? EAGER_LIMIT + 1 : CREDIT + 1;
     struct traffic_stream stream = make_stream(mode, &random, COMM_REQUESTS, 0);
     struct net_request *more = (struct net_request *)&stream;
 
     for (int i = 0; i < COMM_REQUESTS; i++) {
         int message = stream.send_order[i];
 
-        stream.messages[message].bytes = EAGER_LIMIT + 1 + random_below(&random, 3 * SLICE);
+        stream.messages[message].bytes = least + random_below(&random, 3 * SLICE);
         endings[i] = (struct ending){
             .request = must_send(sender, traffic_bytes_of(&stream, message),
                                  stream.messages[message].bytes, stream.messages[message].tag)};
@@ -181,10 +220,10 @@ static struct traffic_stream fill_with_sends(const struct mode *mode, struct net
     return stream;
 }
 
-static void receives_come_late(const struct mode *mode)
+static void receives_come_late(const struct mode *mode, bool narrowed)
 {
     struct slots slots = slots_create(COMM_REQUESTS, 4 * SLICE);
-    struct pair pair = make_pair(mode, false);
+    struct pair pair = make_pair(mode, narrowed);
     struct ending endings[2 * COMM_REQUESTS];
     struct ending *receives = endings + COMM_REQUESTS;
     struct traffic_stream stream = fill_with_sends(mode, pair.sender, endings);
@@ -214,8 +253,7 @@ static void receives_come_late(const struct mode *mode)
 
 TEST(test_receives_that_come_late)
 {
-    for (int i = 0; i < MODES; i++)
-        receives_come_late(&modes[i]);
+    in_all_modes(receives_come_late);
 }
 
 static void assert_all_lost(struct ending *endings, int count)
@@ -253,9 +291,14 @@ static void receives_never_come(const struct mode *mode, bool sender_closes)
     traffic_stream_destroy(&stream);
 }
 
-static void sends_never_come(const struct mode *mode)
+TEST(test_receives_that_never_come)
 {
-    struct pair pair = make_pair(mode, false);
+    in_all_modes(receives_never_come);
+}
+
+static void sends_never_come(const struct mode *mode, bool narrowed)
+{
+    struct pair pair = make_pair(mode, narrowed);
     struct ending receives[COMM_REQUESTS] = {{0}};
     struct net_request *more = (struct net_request *)&pair;
     uint8_t bytes[COMM_REQUESTS];
@@ -272,16 +315,9 @@ static void sends_never_come(const struct mode *mode)
     pair_close(&pair);
 }
 
-TEST(test_what_never_comes)
+TEST(test_sends_that_never_come)
 {
-    int descriptors = open_descriptors();
-
-    for (int i = 0; i < MODES; i++) {
-        receives_never_come(&modes[i], true);
-        receives_never_come(&modes[i], false);
-        sends_never_come(&modes[i]);
-    }
-    assert_int_equal(open_descriptors(), descriptors);
+    in_all_modes(sends_never_come);
 }
 
 /* Messages of one tag, of which every other one has too little room. */
@@ -319,10 +355,7 @@ static void some_have_no_room(const struct mode *mode, bool receives_first)
 
 TEST(test_receives_that_are_too_small)
 {
-    for (int i = 0; i < MODES; i++) {
-        some_have_no_room(&modes[i], true);
-        some_have_no_room(&modes[i], false);
-    }
+    in_all_modes(some_have_no_room);
 }
 
 /* One comm first, so that what a process keeps for all of its comms is there already. */
