@@ -3,21 +3,12 @@
  * rules: the call comes back, and the next one goes on where it stopped. The pool is made up: this
  * file has its functions in place of the library's (by the linker's --wrap).
  */
-#include "tests/unit/fake_nic.h"
-
 #include "base/clock.h"
 #include "net/devmem/devmem_link.h"
-#include "net/nic/rule_journal.h"
-#include "tests/support/suite.h"
 #include "tests/support/tcp_pair.h"
+#include "tests/unit/journal.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-
-enum { SOCKETS = 5, QUEUES = 8 };
+enum { SOCKETS = 5 };
 
 /* --- the pool ------------------------------------------------------------------------------ */
 
@@ -63,48 +54,23 @@ void __wrap_devmem_pool_leave(struct devmem_pool *pool, unsigned count)
 
 /* --- connections, and another process ------------------------------------------------------- */
 
-static char folder[64];
 static int forward[SOCKETS];
 static int backward[SOCKETS];
 
 static int set_up(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/tcpx-link-XXXXXX");
-    if (mkdtemp(folder) == NULL)
-        return -1;
-    rule_journal_use(folder, NULL);
-    fake_nic_reset(QUEUES);
-    return tcp_pairs(backward, forward, SOCKETS) ? 0 : -1;
+    return journal_make() == 0 && tcp_pairs(backward, forward, SOCKETS) ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
-    char command[128];
-
     (void)state;
     for (int i = 0; i < SOCKETS; i++) {
         close(forward[i]);
         close(backward[i]);
     }
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
-
-/* A descriptor of its own has the lock as another process would. */
-static int hold_lock(void)
-{
-    struct stat status;
-    char path[200];
-    int fd;
-
-    assert_int_equal(stat("/proc/self/ns/net", &status), 0);
-    snprintf(path, sizeof path, "%s/steering-%llu-" FAKE_NIC ".lock", folder,
-             (unsigned long long)status.st_ino);
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(flock(fd, LOCK_EX), 0);
-    return fd;
+    return tree_remove();
 }
 
 static struct devmem_link *open_link(void)
@@ -112,7 +78,7 @@ static struct devmem_link *open_link(void)
     struct devmem_link *link = NULL;
 
     /* The pool itself is never looked at. */
-    assert_int_equal(devmem_link_open((struct devmem_pool *)folder, &link), TCPX_SUCCESS);
+    assert_int_equal(devmem_link_open((struct devmem_pool *)tree_root, &link), TCPX_SUCCESS);
     return link;
 }
 
@@ -153,7 +119,7 @@ STEERED(test_another_process)
 {
     struct devmem_link *link = open_link();
     uint64_t begun = clock_now();
-    int lock = hold_lock();
+    int lock = journal_hold_lock();
 
     for (int i = 0; i < 20; i++)
         assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_IN_PROGRESS);
@@ -170,7 +136,7 @@ STEERED(test_another_process)
 STEERED(test_end_of_patience)
 {
     struct devmem_link *link = open_link();
-    int lock = hold_lock();
+    int lock = journal_hold_lock();
 
     assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_IN_PROGRESS);
     link->patience_ends = clock_now();
@@ -184,7 +150,7 @@ STEERED(test_end_of_patience)
 STEERED(test_closed_meanwhile)
 {
     struct devmem_link *link = open_link();
-    int lock = hold_lock();
+    int lock = journal_hold_lock();
 
     assert_int_equal(devmem_link_steer(link, forward, SOCKETS), TCPX_IN_PROGRESS);
     close_link(link);

@@ -3,21 +3,20 @@
  * leaves rules that the next one removes, and never those of the living or of others; that the
  * journal of rules survives every kind of rubbish in it, many writers at once, and its own absence.
  */
-#include "tests/unit/fake_nic.h"
-
 #include "base/clock.h"
 #include "net/nic/nic.h"
-#include "net/nic/rule_journal.h"
 #include "net/socket/socket.h"
 #include "tests/skip.h"
-#include "tests/unit/tree.h"
+#include "tests/support/check.h"
+#include "tests/unit/journal.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <sys/file.h>
-#include <sys/wait.h>
+
+static const char *check_detail(void)
+{
+    return error_text();
+}
 
 /* --- connections --------------------------------------------------------------------------- */
 
@@ -86,12 +85,8 @@ static unsigned clean(void)
 static int set_up(void **state)
 {
     (void)state;
-    fake_nic_reset(8);
     connect_pair(false);
-    if (tree_make() != 0)
-        return -1;
-    rule_journal_use(tree_root, NULL);
-    return 0;
+    return journal_make();
 }
 
 static int tear_down(void **state)
@@ -99,20 +94,6 @@ static int tear_down(void **state)
     (void)state;
     close_pair();
     return tree_remove();
-}
-
-/* A file of the journal; a later call overwrites it. */
-static const char *journal_path(const char *ending)
-{
-    static char paths[8][PATH_MAX];
-    static unsigned next;
-    struct stat status;
-
-    next = (next + 1) % COUNT_OF(paths);
-    assert_int_equal(stat("/proc/self/ns/net", &status), 0);
-    snprintf(paths[next], sizeof paths[next], "%s",
-             tree_path("/steering-%llu-" FAKE_NIC "%s", (unsigned long long)status.st_ino, ending));
-    return paths[next];
 }
 
 static void read_journal(char text[4096])
@@ -152,41 +133,27 @@ static void expect_counts(unsigned rules, unsigned lines)
 
 /* --- other processes ----------------------------------------------------------------------- */
 
-/* A child that ends with the function's value. */
-static pid_t start_child(int (*work)(void))
+/* A fork of this process that succeeds. */
+static void run_child(child_run *work)
 {
-    pid_t child = fork();
-
-    if (child == 0)
-        _exit(work());
-    assert_true(child > 0);
-    return child;
+    child_judge(child_wait(child_fork_here(work, NULL)), "child");
 }
 
-static int await_child(pid_t child)
-{
-    int status = -1;
-
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static int add_rules_and_die(void)
+static void add_rules_and_die(const uint8_t *nothing)
 {
     struct nic_rule rule;
 
+    (void)nothing;
     connect_pair(false);
-    if (steering_begin(FAKE_NIC, ours, 1, 0, &rule) == TCPX_SUCCESS &&
-        steering_begin(FAKE_NIC, theirs, 2, 0, &rule) == TCPX_SUCCESS)
-        raise(SIGKILL);
-    return 1;
+    CHECK_SUCCESS(steering_begin(FAKE_NIC, ours, 1, 0, &rule));
+    CHECK_SUCCESS(steering_begin(FAKE_NIC, theirs, 2, 0, &rule));
+    raise(SIGKILL);
 }
 
 /* A child that makes two rules and is killed; still to be waited for. */
 static pid_t kill_one(void)
 {
-    pid_t child = start_child(add_rules_and_die);
+    pid_t child = child_fork_here(add_rules_and_die, NULL);
     siginfo_t info;
 
     assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
@@ -196,7 +163,7 @@ static pid_t kill_one(void)
 
 static void kill_one_and_wait(void)
 {
-    waitpid(kill_one(), NULL, 0);
+    child_wait(kill_one());
 }
 
 #define FOLDER_TEST(name) TEST_WITH(name, set_up, tear_down)
@@ -317,10 +284,10 @@ FOLDER_TEST(test_killed)
 
         expect_counts(3, 3);
         if (waited)
-            waitpid(child, NULL, 0);
+            child_wait(child);
         assert_int_equal(clean(), 2); /* dead, waited for or not */
         if (!waited)
-            waitpid(child, NULL, 0);
+            child_wait(child);
         assert_int_equal(clean(), 0);
         expect_counts(1, 1);
     }
@@ -420,17 +387,11 @@ TEST(test_bad_lines)
     expect_untouched(&line, sizeof line);
 }
 
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525 + 1013904223;
-    return *state >> 8;
-}
-
 /* Whatever is understood means the same when it is written and read again. */
 TEST(test_spoilt_lines)
 {
     static const char characters[] = "0123456789 .:af-\n\t\xff";
-    uint32_t random = 20240607;
+    uint64_t random = 20240607;
     unsigned taken = 0;
 
     for (int round = 0; round < 200000; round++) {
@@ -441,13 +402,13 @@ TEST(test_spoilt_lines)
         char twice[RULE_LINE_BYTES];
         size_t length;
 
-        snprintf(text, sizeof text, "%s", next_random(&random) % 2 == 0 ? good_line : good_ipv6);
+        snprintf(text, sizeof text, "%s", random_below(&random, 2) == 0 ? good_line : good_ipv6);
         length = strlen(text);
-        for (uint32_t changes = next_random(&random) % 3 + 1; changes > 0; changes--)
-            text[next_random(&random) % length] =
-                characters[next_random(&random) % (sizeof characters - 1)];
-        if (next_random(&random) % 8 == 0)
-            text[next_random(&random) % length] = '\0';
+        for (uint64_t changes = random_below(&random, 3) + 1; changes > 0; changes--)
+            text[random_below(&random, length)] =
+                characters[random_below(&random, sizeof characters - 1)];
+        if (random_below(&random, 8) == 0)
+            text[random_below(&random, length)] = '\0';
         if (!rule_line_parse(text, &line))
             continue;
         taken++;
@@ -483,15 +444,15 @@ FOLDER_TEST(test_rubbish)
 /* Random bytes as a whole journal. */
 FOLDER_TEST(test_random_record)
 {
-    uint32_t random = 7;
+    uint64_t random = 7;
     uint8_t bytes[3000];
 
     for (int round = 0; round < 200; round++) {
-        size_t length = next_random(&random) % sizeof bytes;
+        size_t length = random_below(&random, sizeof bytes);
 
         for (size_t i = 0; i < length; i++)
-            bytes[i] = next_random(&random) % 4 == 0 ? (uint8_t)next_random(&random)
-                                                     : (uint8_t) "0 1\n"[next_random(&random) % 4];
+            bytes[i] = random_below(&random, 4) == 0 ? (uint8_t)(random_next(&random) >> 32)
+                                                     : (uint8_t) "0 1\n"[random_below(&random, 4)];
         tree_put_bytes(journal_path(""), bytes, length);
         assert_int_equal(clean(), 0);
     }
@@ -540,11 +501,6 @@ FOLDER_TEST(test_folder)
     umask(mask);
 }
 
-static int open_lock(mode_t mode)
-{
-    return open(journal_path(".lock"), O_RDWR | O_CREAT | O_CLOEXEC, mode);
-}
-
 /*
  * Another process holds the lock: no call waits for it. The next call succeeds when the lock is
  * free; if it stays held, the rule is made without a journal at the end of the patience.
@@ -553,10 +509,8 @@ FOLDER_TEST(test_stuck_lock)
 {
     uint64_t begun = clock_now();
     struct nic_rule rule;
-    int fd = open_lock(0600);
+    int fd = journal_hold_lock();
 
-    assert_true(fd >= 0);
-    assert_int_equal(flock(fd, LOCK_EX), 0);
     for (int i = 0; i < 5; i++)
         assert_int_equal(steering_begin(FAKE_NIC, ours, 3, DEADLINE_NEVER, &rule),
                          TCPX_IN_PROGRESS);
@@ -588,16 +542,13 @@ static void need_root(void)
         skip_because("only root can give files away, or become somebody else");
 }
 
-/* What a process of another user makes of the lock: 0 if it could hold it, or an errno. */
-static int lock_as_somebody(void)
+static void open_lock_as_somebody(const uint8_t *nothing)
 {
     const char *path = journal_path(".lock");
-    int fd;
 
-    if (!become_somebody())
-        return 255;
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    (void)nothing;
+    CHECK(become_somebody());
+    CHECK(open(path, O_RDONLY | O_CLOEXEC) == -1 && errno == EACCES);
 }
 
 /* No other user can hold the locks, or read the journal. */
@@ -615,7 +566,7 @@ FOLDER_TEST(test_modes)
     assert_int_equal(mode_of(journal_path(".lock")), 0600);
     assert_int_equal(mode_of(journal_path(".setup.lock")), 0600);
     if (geteuid() == 0)
-        assert_int_equal(await_child(start_child(lock_as_somebody)), EACCES);
+        run_child(open_lock_as_somebody);
     end(&rule);
     steering_unlock(lock);
     umask(mask);
@@ -627,7 +578,7 @@ FOLDER_TEST(test_old_files)
     mode_t mask = umask(0);
     struct nic_rule rule;
 
-    close(open_lock(0666));
+    close(open(journal_path(".lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
     tree_put(journal_path(""), "rubbish\n");
     rule = begin(ours, 3);
     expect_counts(1, 1);
@@ -709,29 +660,27 @@ FOLDER_TEST(test_planted_record)
 static char second[PATH_MAX];
 static char own[PATH_MAX];
 
-static int begin_and_leave(void)
+static void begin_and_leave(const uint8_t *nothing)
 {
     struct nic_rule rule;
 
-    return steering_begin(FAKE_NIC, ours, 1, 0, &rule) == TCPX_SUCCESS ? 0 : 1;
+    (void)nothing;
+    CHECK_SUCCESS(steering_begin(FAKE_NIC, ours, 1, 0, &rule));
 }
 
 /*
  * A user who may not write to the first folder, as under setcap, has one of his own: what a killed
  * process of his leaves is removed by the next one.
  */
-static int work_as_somebody(void)
+static void work_as_somebody(const uint8_t *nothing)
 {
+    (void)nothing;
     rule_journal_use(tree_root, second);
-    if (!become_somebody())
-        return 1;
-    if (clean() != 0 || mode_of(own) != -1)
-        return 2;
-    if (await_child(start_child(begin_and_leave)) != 0 || fake_nic_rules() != 1)
-        return 3;
-    if (mode_of(own) != 0700)
-        return 4;
-    return clean() == 1 && fake_nic_rules() == 0 ? 0 : 5;
+    CHECK(become_somebody());
+    CHECK(clean() == 0 && mode_of(own) == -1);
+    CHECK(child_wait(child_try_fork_here(begin_and_leave, NULL)) == 0 && fake_nic_rules() == 1);
+    CHECK(mode_of(own) == 0700);
+    CHECK(clean() == 1 && fake_nic_rules() == 0);
 }
 
 FOLDER_TEST(test_second_folder)
@@ -742,17 +691,17 @@ FOLDER_TEST(test_second_folder)
     snprintf(second, sizeof second, "%s", tree_path("/all/of-"));
     snprintf(own, sizeof own, "%s", tree_path("/all/of-%d", SOMEBODY));
     assert_int_equal(chmod(tree_path("/all"), 01777), 0);
-    assert_int_equal(await_child(start_child(work_as_somebody)), 0);
+    run_child(work_as_somebody);
     expect_counts(0, 0);
 }
 
 /* --- at the same time ----------------------------------------------------------------------- */
 
-static int tells[2];
-
-static int lock_and_tell(void)
+static void lock_and_tell(const uint8_t *nothing)
 {
-    return steering_lock(FAKE_NIC) >= 0 && write(tells[1], "x", 1) == 1 ? 0 : 1;
+    (void)nothing;
+    CHECK(steering_lock(FAKE_NIC) >= 0);
+    atomic_store(&child_shared->flag, 1);
 }
 
 /* Another process waits for its turn; rules can be made meanwhile. */
@@ -760,38 +709,34 @@ FOLDER_TEST(test_setup_lock)
 {
     struct nic_rule rule;
     int lock = steering_lock(FAKE_NIC);
-    pid_t child;
-    char byte;
+    pid_t child = child_fork_here(lock_and_tell, NULL);
 
     assert_true(lock >= 0);
-    assert_int_equal(pipe2(tells, O_CLOEXEC | O_NONBLOCK), 0);
-    child = start_child(lock_and_tell);
     rule = begin(ours, 3);
     expect_counts(1, 1);
     usleep(100000);
-    assert_int_equal(read(tells[0], &byte, 1), -1);
+    assert_int_equal(atomic_load(&child_shared->flag), 0);
     steering_unlock(lock);
-    await_child(child);
-    assert_int_equal(read(tells[0], &byte, 1), 1);
+    child_judge(child_wait(child), "child");
+    assert_int_equal(atomic_load(&child_shared->flag), 1);
     end(&rule);
     steering_unlock(-1);
     rule_journal_use("/proc/no-folder", NULL);
     assert_int_equal(steering_lock(FAKE_NIC), -1);
-    close(tells[0]);
-    close(tells[1]);
 }
 
 static pid_t fork_within;
 
-static int stay(void)
+static void stay(const uint8_t *nothing)
 {
-    return pause();
+    (void)nothing;
+    pause();
 }
 
 static void fork_once(void)
 {
     if (fork_within == 0)
-        fork_within = start_child(stay);
+        fork_within = child_fork_here(stay, NULL);
 }
 
 /* A child of a process in the middle of a change does not keep the lock. */
@@ -804,8 +749,7 @@ FOLDER_TEST(test_children_do_not_lock)
     fake_nic_during = NULL;
     assert_true(fork_within > 0);
     end(&rule);
-    kill(fork_within, SIGKILL);
-    waitpid(fork_within, NULL, 0);
+    child_kill(fork_within);
     expect_counts(0, 0); /* one line would be left if the lock could not be taken */
 }
 
@@ -820,22 +764,21 @@ static int begin_at_last(int socket, unsigned queue, struct nic_rule *rule)
     return result;
 }
 
-static int begin_and_end_often(void)
+static void begin_and_end_often(const uint8_t *nothing)
 {
     enum { TURNS = 40 };
     struct nic_rule one;
     struct nic_rule two;
 
+    (void)nothing;
     connect_pair(false);
     for (int i = 0; i < TURNS; i++) {
-        if (begin_at_last(ours, 1, &one) != TCPX_SUCCESS ||
-            begin_at_last(theirs, 2, &two) != TCPX_SUCCESS)
-            return 1;
+        CHECK_SUCCESS(begin_at_last(ours, 1, &one));
+        CHECK_SUCCESS(begin_at_last(theirs, 2, &two));
         clean();
         end(&one);
         end(&two);
     }
-    return 0;
 }
 
 /* Several processes at once: no rule takes another's place, no line is lost. */
@@ -846,18 +789,19 @@ FOLDER_TEST(test_many_at_once)
 
     kill_one_and_wait();
     for (int i = 0; i < PROCESSES; i++)
-        children[i] = start_child(begin_and_end_often);
+        children[i] = child_fork_here(begin_and_end_often, NULL);
     for (int i = 0; i < PROCESSES; i++)
-        assert_int_equal(await_child(children[i]), 0);
+        child_judge(child_wait(children[i]), "child");
     assert_int_equal(fake_nic->overwritten, 0);
     expect_counts(0, 0); /* also those of the killed one */
 }
 
-static int clean_elsewhere(void)
+static void clean_elsewhere(const uint8_t *nothing)
 {
+    (void)nothing;
     if (unshare(CLONE_NEWNET) != 0)
-        return 2;
-    return clean() == 0 ? 0 : 1;
+        _exit(2);
+    CHECK(clean() == 0);
 }
 
 /* The same name in another network namespace is another interface. */
@@ -866,10 +810,11 @@ FOLDER_TEST(test_name_spaces)
     int status;
 
     kill_one_and_wait();
-    status = await_child(start_child(clean_elsewhere));
-    assert_int_not_equal(status, 1);
+    status = child_wait(child_fork_here(clean_elsewhere, NULL));
+    assert_true(WIFEXITED(status));
+    assert_int_not_equal(WEXITSTATUS(status), 1);
     assert_int_equal(clean(), 2);
-    if (status == 2)
+    if (WEXITSTATUS(status) == 2)
         skip_because("this takes CAP_NET_ADMIN");
 }
 
