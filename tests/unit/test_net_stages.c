@@ -228,84 +228,51 @@ static void check_found(const struct plan *plan, enum limiting_stage expected)
 
 /* --- each stage in turn -------------------------------------------------------------------- */
 
+/* clang-format off */
+#define PLAN(threads_, sockets_, in_gpu_)                                                          \
+    {.threads = (threads_), .devmem = "0", .sockets = (sockets_), .in_gpu = (in_gpu_),             \
+     .messages = MESSAGES, .rate = 32}
+/* Through the device-memory path, whose reads and unpacks are others, and slow ones. */
+#define DEVMEM_PLAN(threads_)                                                                      \
+    {.threads = (threads_), .devmem = "4", .sockets = 3, .in_gpu = true, .messages = 2, .rate = 6}
+/* clang-format on */
+
 /*
- * The rate is so low that nothing else is slower, also under a sanitizer on a busy machine, and the
- * messages are many enough for all buffers on their way.
+ * By the calls alone over one socket and over some; by I/O threads over one and over some. The rate
+ * is so low that nothing else is slower, also under a sanitizer on a busy machine, and the messages
+ * are many enough for all buffers on their way.
  */
-static void check_way(const char *stage, const char *threads, uint8_t sockets, bool in_gpu,
-                      enum limiting_stage expected)
+static const struct plan plans[] = {
+    PLAN("0", 1, true),  PLAN("0", 3, true),  PLAN("3", 1, true), PLAN("3", 4, true),
+    PLAN("0", 1, false), PLAN("3", 4, false), DEVMEM_PLAN("0"),   DEVMEM_PLAN("3"),
+};
+
+static const struct slow_stage {
+    const char *test;
+    const char *stage;
+    enum limiting_stage expected;
+    unsigned first; /* of the plans, */
+    unsigned end;   /* up to this one: there are no copies without a GPU */
+} slow_stages[] = {
+    {"test_finds_slow_copies_out", "d2h", LIMIT_COPY_OUT, 0, 4},
+    {"test_finds_slow_send", "send", LIMIT_SEND, 0, 6},
+    {"test_finds_slow_network", "network", LIMIT_NETWORK, 0, 6},
+    {"test_finds_slow_receive", "recv", LIMIT_RECEIVE, 0, 6},
+    {"test_finds_slow_unpack", "unpack", LIMIT_COPY_IN, 0, 4},
+    {"test_finds_slow_devmem_unpack", "unpack", LIMIT_COPY_IN, 6, 7},
+    {"test_finds_slow_devmem_receive", "recv", LIMIT_RECEIVE, 7, 8},
+};
+
+static void find_slow_stage(void **state)
 {
-    struct plan plan = {
-        .devmem = "0", .sockets = sockets, .in_gpu = in_gpu, .messages = MESSAGES, .rate = 32};
+    const struct slow_stage *row = *state;
 
-    snprintf(plan.throttle, sizeof plan.throttle, "%s:%uM", stage, plan.rate);
-    snprintf(plan.threads, sizeof plan.threads, "%s", threads);
-    check_found(&plan, expected);
-}
+    for (unsigned i = row->first; i < row->end; i++) {
+        struct plan plan = plans[i];
 
-/* By the calls alone over one socket and over some; by I/O threads over one and over some. */
-static void check_with_gpu(const char *stage, enum limiting_stage expected)
-{
-    check_way(stage, "0", 1, true, expected);
-    check_way(stage, "0", 3, true, expected);
-    check_way(stage, "3", 1, true, expected);
-    check_way(stage, "3", 4, true, expected);
-}
-
-static void check_with_host(const char *stage, enum limiting_stage expected)
-{
-    check_way(stage, "0", 1, false, expected);
-    check_way(stage, "3", 4, false, expected);
-}
-
-TEST(test_finds_slow_copies_out)
-{
-    check_with_gpu("d2h", LIMIT_COPY_OUT);
-}
-
-TEST(test_finds_slow_send)
-{
-    check_with_gpu("send", LIMIT_SEND);
-    check_with_host("send", LIMIT_SEND);
-}
-
-TEST(test_finds_slow_network)
-{
-    check_with_gpu("network", LIMIT_NETWORK);
-    check_with_host("network", LIMIT_NETWORK);
-}
-
-TEST(test_finds_slow_receive)
-{
-    check_with_gpu("recv", LIMIT_RECEIVE);
-    check_with_host("recv", LIMIT_RECEIVE);
-}
-
-TEST(test_finds_slow_unpack)
-{
-    check_with_gpu("unpack", LIMIT_COPY_IN);
-}
-
-/* The same through the device-memory path, whose reads and unpacks are others, and slow ones. */
-TEST(test_finds_slow_devmem)
-{
-    const struct plan unpack = {.throttle = "unpack:6M",
-                                .threads = "0",
-                                .devmem = "4",
-                                .sockets = 3,
-                                .in_gpu = true,
-                                .messages = 2,
-                                .rate = 6};
-    const struct plan receive = {.throttle = "recv:6M",
-                                 .threads = "3",
-                                 .devmem = "4",
-                                 .sockets = 3,
-                                 .in_gpu = true,
-                                 .messages = 2,
-                                 .rate = 6};
-
-    check_found(&unpack, LIMIT_COPY_IN);
-    check_found(&receive, LIMIT_RECEIVE);
+        snprintf(plan.throttle, sizeof plan.throttle, "%s:%uM", row->stage, plan.rate);
+        check_found(&plan, row->expected);
+    }
 }
 
 /* --- who waits ----------------------------------------------------------------------------- */
@@ -331,10 +298,12 @@ static struct stage_times look(struct net_comm *comm, struct net_request *reques
                                 .copy_in_ns = after.copy_in_ns - before.copy_in_ns};
 }
 
-static uint64_t sum(const struct stage_times *times)
+static void expect_nothing(struct net_comm *comm, struct net_request *request)
 {
-    return times->copy_out_ns + times->write_ns + times->write_wait_ns + times->read_ns +
-           times->read_wait_ns + times->copy_in_ns;
+    const struct stage_times nothing = {0};
+    struct stage_times times = look(comm, request);
+
+    assert_memory_equal(&times, &nothing, sizeof times);
 }
 
 /*
@@ -353,14 +322,11 @@ static void check_waits(const uint8_t *argument)
 
     assert_non_null(memory);
     pair_move(&pair, memory + MESSAGE, memory, MESSAGE, 7);
-    times = look(pair.sender, NULL);
-    assert_int_equal(sum(&times), 0);
-    times = look(pair.receiver, NULL);
-    assert_int_equal(sum(&times), 0);
+    expect_nothing(pair.sender, NULL);
+    expect_nothing(pair.receiver, NULL);
 
     send = must_send(pair.sender, memory, LARGE, 0);
-    times = look(pair.sender, send);
-    assert_int_equal(sum(&times), 0);
+    expect_nothing(pair.sender, send);
     request = must_receive(pair.receiver, memory, LARGE, 1);
     times = look(pair.receiver, request);
     assert_true(times.read_wait_ns >= LEAST && times.read_ns < limit_ns(LEAST / 10));
@@ -375,21 +341,17 @@ static void check_waits(const uint8_t *argument)
     assert_true(times.write_wait_ns >= LEAST);
     comm_end(&pair.receiver);
     assert_int_not_equal(end_of(send, NULL), TCPX_SUCCESS);
-    times = look(pair.sender, NULL);
-    assert_int_equal(sum(&times), 0);
+    expect_nothing(pair.sender, NULL);
     pair_close(&pair);
     free(memory);
 }
 
 TEST(test_waits)
 {
-    const struct plan plan = {.threads = "0", .devmem = "0", .sockets = 1};
-    const struct plan parallel = {.threads = "0", .devmem = "0", .sockets = 3};
-    const struct plan separate = {.threads = "0", .devmem = "0", .sockets = 2, .separate = true};
-
-    in_child(check_waits, &plan);
-    in_child(check_waits, &parallel);
-    in_child(check_waits, &separate);
+    for (uint8_t sockets = 1; sockets <= 3; sockets++)
+        in_child(check_waits,
+                 &(struct plan){
+                     .threads = "0", .devmem = "0", .sockets = sockets, .separate = sockets == 2});
 }
 
 /* A receiver that has no slot for what may have come does not wait for bytes. */
@@ -421,14 +383,13 @@ static void check_held(const uint8_t *argument)
 
 TEST(test_held)
 {
-    const struct plan plan = {
-        .throttle = "unpack:1M", .threads = "0", .devmem = "0", .sockets = 1, .in_gpu = true};
-    struct plan separate = plan;
-
-    separate.sockets = 2;
-    separate.separate = true;
-    in_child(check_held, &plan);
-    in_child(check_held, &separate);
+    for (uint8_t sockets = 1; sockets <= 2; sockets++)
+        in_child(check_held, &(struct plan){.throttle = "unpack:1M",
+                                            .threads = "0",
+                                            .devmem = "0",
+                                            .sockets = sockets,
+                                            .separate = sockets == 2,
+                                            .in_gpu = true});
 }
 
 /* --- the rule ------------------------------------------------------------------------------ */
@@ -622,4 +583,10 @@ TEST(test_session_tells)
     in_child(check_session, &plan);
 }
 
-SUITE(.name = "net stages", .begin = child_begin);
+static int begin_suite(void)
+{
+    SUITE_ROWS(slow_stages, find_slow_stage);
+    return child_begin();
+}
+
+SUITE(.name = "net stages", .begin = begin_suite);
