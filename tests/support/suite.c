@@ -26,18 +26,47 @@ void suite_add(int line, struct CMUnitTest test)
     lines[at] = line;
 }
 
-void suite_add_rows(const void *rows, size_t count, size_t row_bytes, CMUnitTestFunction function)
-{
-    for (size_t i = 0; i < count; i++) {
-        const char *const *row = (const void *)((const char *)rows + i * row_bytes);
-        size_t same = 0;
+/* A test of a table. */
+struct table_test {
+    const struct suite_table *table;
+    const char *name;
+};
 
-        while (same < test_count && strcmp(tests[same].name, *row) != 0)
-            same++;
-        if (same == test_count)
-            suite_add(0, (struct CMUnitTest){.name = *row,
-                                             .test_func = function,
-                                             .initial_state = (void *)(uintptr_t)row});
+static const void *row_of(const struct suite_table *table, size_t i)
+{
+    return (const char *)table->rows + i * table->row_bytes;
+}
+
+static bool has_name(const struct suite_table *table, size_t i, const char *name)
+{
+    return strcmp(*(const char *const *)row_of(table, i), name) == 0;
+}
+
+static void run_rows(void **state)
+{
+    const struct table_test *test = *state;
+
+    for (size_t i = 0; i < test->table->count; i++)
+        if (has_name(test->table, i, test->name))
+            test->table->run(row_of(test->table, i));
+}
+
+void suite_add_table(int line, const struct suite_table *table)
+{
+    static struct table_test added[MOST_TESTS];
+    static size_t count;
+
+    for (size_t i = 0; i < table->count; i++) {
+        const char *name = *(const char *const *)row_of(table, i);
+        size_t first = 0;
+
+        while (!has_name(table, first, name))
+            first++;
+        if (first < i)
+            continue;
+        added[count] = (struct table_test){table, name};
+        suite_add(line, (struct CMUnitTest){
+                            .name = name, .test_func = run_rows, .initial_state = &added[count++]});
     }
 }
 

@@ -1,7 +1,7 @@
 /*
  * A test program is its tests: TEST(test_something) { ... } defines one and enters it into the
- * list, which runs in the order of the file, and SUITE(.name = "what they are about") says the
- * rest. main() is in suite.c.
+ * list, which runs in the order of the file, TABLE_TEST(table) those that a table names, and
+ * SUITE(.name = "what they are about") says the rest. main() is in suite.c.
  */
 #ifndef TCPX_TESTS_SUPPORT_SUITE_H
 #define TCPX_TESTS_SUPPORT_SUITE_H
@@ -26,16 +26,34 @@ extern const struct suite suite;
 
 #define SUITE(...) const struct suite suite = {__VA_ARGS__}
 
-/* Behind all tests of lines that are not greater. A row of a table becomes a test by it, in begin.
- */
+/* Behind all tests of lines that are not greater. */
 void suite_add(int line, struct CMUnitTest test);
 
-/* In begin: a test for each name of a table whose rows begin with one, unless a TEST() has that
- * name. Its state is its first row. */
-#define SUITE_ROWS(table, function)                                                                \
-    suite_add_rows(table, sizeof(table) / sizeof *(table), sizeof *(table), function)
+/* Rows that begin with the name of a test. */
+struct suite_table {
+    const void *rows;
+    size_t count;
+    size_t row_bytes;
+    void (*run)(const void *row);
+};
 
-void suite_add_rows(const void *rows, size_t count, size_t row_bytes, CMUnitTestFunction function);
+void suite_add_table(int line, const struct suite_table *table);
+
+/* A test for each name of a table. What follows is done with each `row` of that name. */
+#define TABLE_TEST(table)                                                                          \
+    static void table##_check(const __typeof__(*(table)) *row);                                    \
+    static void table##_run(const void *row)                                                       \
+    {                                                                                              \
+        table##_check(row);                                                                        \
+    }                                                                                              \
+    __attribute__((constructor)) static void table##_is_listed(void)                               \
+    {                                                                                              \
+        static const struct suite_table listed = {table, sizeof(table) / sizeof *(table),          \
+                                                  sizeof *(table), table##_run};                   \
+                                                                                                   \
+        suite_add_table(__LINE__, &listed);                                                        \
+    }                                                                                              \
+    static void table##_check(const __typeof__(*(table)) *row)
 
 /* The members of struct CMUnitTest besides name and function. */
 #define SUITE_TEST(function, ...)                                                                  \

@@ -53,15 +53,16 @@ struct step {
 #define DELIVERS(bytes) STEP(.what = ARRIVE, .length = (bytes))
 
 struct lie {
-    const char *name;
+    const char *test;
+    const char *lie;
     uint8_t sockets;
     uint64_t credit;
     struct step steps[4];
 };
 
-#define LIE(name, sockets, credit, ...)                                                            \
+#define LIE(test, lie, sockets, credit, ...)                                                       \
     {                                                                                              \
-        name, sockets, credit,                                                                     \
+        test, lie, sockets, credit,                                                                \
         {                                                                                          \
             __VA_ARGS__                                                                            \
         }                                                                                          \
@@ -106,79 +107,60 @@ static void take_step(struct ahead_peer *peer, const struct step *step)
     }
 }
 
-static void tell_lies(const struct lie *lies, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        struct ahead_peer peer;
-
-        ahead_open(&peer, NET_RECEIVER, lies[i].sockets, lies[i].credit);
-        for (size_t k = 0; k < sizeof lies->steps / sizeof *lies->steps; k++)
-            take_step(&peer, &lies[i].steps[k]);
-        ahead_must_break(&peer, lies[i].name);
-    }
-}
-
 enum { ALL = AHEAD_CREDIT, LONGEST = ALL - WIRE_EAGER_CHARGE };
 
-/* The sender knew its room. */
-TEST(test_too_long_without_credit)
+static const struct lie lies[] = {
+    /* The sender knew its room. */
+    LIE("test_too_long_without_credit", "too long without credit", 1, ALL, RECEIVES(100),
+        SAY_POSTED(0, 101, 0, 101)),
+    LIE("test_lies", "no credit, no receive", 1, ALL, SAY_POSTED(0, 5000, 0, 5000)),
+    LIE("test_lies", "one byte beyond the credit", 1, ALL, SAY_AHEAD(0, LONGEST + 1, 0, 1)),
+    LIE("test_lies", "a length of 64 bits", 1, ALL, SAY_AHEAD(0, UINT64_MAX, 0, 1)),
+    LIE("test_lies", "a length whose charge wraps", 1, ALL, SAY_AHEAD(0, UINT64_MAX - 63, 0, 1)),
+    LIE("test_lies", "an eager one beyond the credit", 1, ALL,
+        PUT_WHOLE(LONGEST - WIRE_EAGER_CHARGE - 99), PUT_EAGER(1, 100)),
+    LIE("test_lies", "an empty one without credit", 1, 0, SAY_EAGER(0, 0)),
+    LIE("test_lies", "two lengths, kept", 2, ALL, PUT_AHEAD(0, 5000, 0, 100), HOLDS(5000),
+        SAY_AHEAD(1, 5001, 100, 100)),
+    LIE("test_lies", "two lengths, posted", 2, ALL, RECEIVES(ALL), PUT_POSTED(0, 5000, 0, 100),
+        MOVES(), SAY_POSTED(1, 5001, 100, 100)),
+    LIE("test_lies", "beyond its length", 1, ALL, SAY_AHEAD(0, 5000, 4000, 1001)),
+    /* a comm with tags has such slices */
+    LIE("test_lies", "no length", 1, ALL, RECEIVES(ALL), SAY_POSTED(0, 0, 0, 100)),
+    LIE("test_lies", "longer than a slice", 1, ALL,
+        SAY_AHEAD(0, AHEAD_SLICE + 1, 0, AHEAD_SLICE + 1)),
+    LIE("test_lies", "for another socket", 2, ALL,
+        SAY(1, .type = WIRE_SLICE, .flags = WIRE_ON_CREDIT, .length = 5000, .tag = 5000)),
+    LIE("test_lies", "256 ahead", 1, ALL, SAY_FAR(WIRE_MOST_AHEAD)),
+    LIE("test_lies", "one behind", 1, ALL, SAY_FAR(UINT32_MAX)),
+    /* only comms with tags have this record */
+    LIE("test_lies", "OPEN", 1, ALL, RECEIVES(ALL), SAY(0, .type = WIRE_OPEN, .length = 5000)),
+    LIE("test_lies", "a receive that is over", 1, ALL, PUT_EAGER(0, 10), DELIVERS(10),
+        SAY_EAGER(0, 10)),
+    LIE("test_lies", "an eager one with a tag", 1, ALL, SAY(0, .type = WIRE_EAGER, .tag = 1)),
+    LIE("test_lies", "TOOLONG of a message that has begun", 1, ALL, PUT_AHEAD(0, 5000, 0, 100),
+        HOLDS(5000), RECEIVES(200), SAY(0, .type = WIRE_TOOLONG, .length = 5000)),
+    /* A message that is there twice would be written to when it is gone. */
+    /* of more bytes than the message has, before they are all there */
+    LIE("test_twice", "two slices of the same bytes", 2, ALL, SAY_AHEAD(0, 50000, 0, 50000),
+        PUT_BYTES(1000), HOLDS(50000), SAY_AHEAD(1, 50000, 0, 50000)),
+    /* of the same length, of which no byte has come */
+    LIE("test_twice", "EAGER behind a slice", 2, ALL, SAY_AHEAD(1, 1000, 0, 1000), HOLDS(1000),
+        SAY_EAGER(0, 1000)),
+    LIE("test_twice", "EAGER twice", 2, ALL, PUT_EAGER(0, 1000), HOLDS(1000), SAY_EAGER(0, 1000)),
+    LIE("test_twice", "an empty EAGER twice", 2, ALL, PUT_EAGER(0, 0), HOLDS(0), SAY_EAGER(0, 0)),
+    LIE("test_twice", "a slice behind all", 2, ALL, PUT_WHOLE(50000), HOLDS(50000),
+        SAY_AHEAD(1, 50000, 49999, 1)),
+};
+
+TABLE_TEST(lies)
 {
-    static const struct lie lie =
-        LIE("too long without credit", 1, ALL, RECEIVES(100), SAY_POSTED(0, 101, 0, 101));
+    struct ahead_peer peer;
 
-    tell_lies(&lie, 1);
-}
-
-TEST(test_lies)
-{
-    static const struct lie lies[] = {
-        LIE("no credit, no receive", 1, ALL, SAY_POSTED(0, 5000, 0, 5000)),
-        LIE("one byte beyond the credit", 1, ALL, SAY_AHEAD(0, LONGEST + 1, 0, 1)),
-        LIE("a length of 64 bits", 1, ALL, SAY_AHEAD(0, UINT64_MAX, 0, 1)),
-        LIE("a length whose charge wraps", 1, ALL, SAY_AHEAD(0, UINT64_MAX - 63, 0, 1)),
-        LIE("an eager one beyond the credit", 1, ALL, PUT_WHOLE(LONGEST - WIRE_EAGER_CHARGE - 99),
-            PUT_EAGER(1, 100)),
-        LIE("an empty one without credit", 1, 0, SAY_EAGER(0, 0)),
-        LIE("two lengths, kept", 2, ALL, PUT_AHEAD(0, 5000, 0, 100), HOLDS(5000),
-            SAY_AHEAD(1, 5001, 100, 100)),
-        LIE("two lengths, posted", 2, ALL, RECEIVES(ALL), PUT_POSTED(0, 5000, 0, 100), MOVES(),
-            SAY_POSTED(1, 5001, 100, 100)),
-        LIE("beyond its length", 1, ALL, SAY_AHEAD(0, 5000, 4000, 1001)),
-        /* a comm with tags has such slices */
-        LIE("no length", 1, ALL, RECEIVES(ALL), SAY_POSTED(0, 0, 0, 100)),
-        LIE("longer than a slice", 1, ALL, SAY_AHEAD(0, AHEAD_SLICE + 1, 0, AHEAD_SLICE + 1)),
-        LIE("for another socket", 2, ALL,
-            SAY(1, .type = WIRE_SLICE, .flags = WIRE_ON_CREDIT, .length = 5000, .tag = 5000)),
-        LIE("256 ahead", 1, ALL, SAY_FAR(WIRE_MOST_AHEAD)),
-        LIE("one behind", 1, ALL, SAY_FAR(UINT32_MAX)),
-        /* only comms with tags have this record */
-        LIE("OPEN", 1, ALL, RECEIVES(ALL), SAY(0, .type = WIRE_OPEN, .length = 5000)),
-        LIE("a receive that is over", 1, ALL, PUT_EAGER(0, 10), DELIVERS(10), SAY_EAGER(0, 10)),
-        LIE("an eager one with a tag", 1, ALL, SAY(0, .type = WIRE_EAGER, .tag = 1)),
-        LIE("TOOLONG of a message that has begun", 1, ALL, PUT_AHEAD(0, 5000, 0, 100), HOLDS(5000),
-            RECEIVES(200), SAY(0, .type = WIRE_TOOLONG, .length = 5000)),
-    };
-
-    tell_lies(lies, sizeof lies / sizeof *lies);
-}
-
-/* A message that is there twice would be written to when it is gone. */
-TEST(test_twice)
-{
-    static const struct lie lies[] = {
-        /* of more bytes than the message has, before they are all there */
-        LIE("two slices of the same bytes", 2, ALL, SAY_AHEAD(0, 50000, 0, 50000), PUT_BYTES(1000),
-            HOLDS(50000), SAY_AHEAD(1, 50000, 0, 50000)),
-        /* of the same length, of which no byte has come */
-        LIE("EAGER behind a slice", 2, ALL, SAY_AHEAD(1, 1000, 0, 1000), HOLDS(1000),
-            SAY_EAGER(0, 1000)),
-        LIE("EAGER twice", 2, ALL, PUT_EAGER(0, 1000), HOLDS(1000), SAY_EAGER(0, 1000)),
-        LIE("an empty EAGER twice", 2, ALL, PUT_EAGER(0, 0), HOLDS(0), SAY_EAGER(0, 0)),
-        LIE("a slice behind all", 2, ALL, PUT_WHOLE(50000), HOLDS(50000),
-            SAY_AHEAD(1, 50000, 49999, 1)),
-    };
-
-    tell_lies(lies, sizeof lies / sizeof *lies);
+    ahead_open(&peer, NET_RECEIVER, row->sockets, row->credit);
+    for (size_t i = 0; i < COUNT_OF(row->steps); i++)
+        take_step(&peer, &row->steps[i]);
+    ahead_must_break(&peer, row->lie);
 }
 
 /* The same where nobody looks at the comm's state: the harm that it would do. */

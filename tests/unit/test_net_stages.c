@@ -247,7 +247,7 @@ static const struct plan plans[] = {
     PLAN("0", 1, false), PLAN("3", 4, false), DEVMEM_PLAN("0"),   DEVMEM_PLAN("3"),
 };
 
-static const struct slow_stage {
+static const struct {
     const char *test;
     const char *stage;
     enum limiting_stage expected;
@@ -263,10 +263,8 @@ static const struct slow_stage {
     {"test_finds_slow_devmem_receive", "recv", LIMIT_RECEIVE, 7, 8},
 };
 
-static void find_slow_stage(void **state)
+TABLE_TEST(slow_stages)
 {
-    const struct slow_stage *row = *state;
-
     for (unsigned i = row->first; i < row->end; i++) {
         struct plan plan = plans[i];
 
@@ -583,10 +581,4 @@ TEST(test_session_tells)
     in_child(check_session, &plan);
 }
 
-static int begin_suite(void)
-{
-    SUITE_ROWS(slow_stages, find_slow_stage);
-    return child_begin();
-}
-
-SUITE(.name = "net stages", .begin = begin_suite);
+SUITE(.name = "net stages", .begin = child_begin);

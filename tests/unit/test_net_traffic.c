@@ -24,16 +24,6 @@ static const struct mode modes[] = {
 
 enum { MODES = sizeof modes / sizeof *modes };
 
-/* Twice in each mode, and no descriptor is left. */
-static void in_all_modes(void (*check)(const struct mode *mode, bool second))
-{
-    int descriptors = open_descriptors();
-
-    for (int i = 0; i < 2 * MODES; i++)
-        check(&modes[i / 2], i % 2 == 1);
-    assert_int_equal(open_descriptors(), descriptors);
-}
-
 static struct text text;
 
 /*
@@ -114,37 +104,28 @@ static int messages_of_a_framing(void)
     return (int)number_of("TCPX_TEST_MESSAGES", 10000);
 }
 
-static void traffic_in(enum wire_match match, enum wire_framing framing)
+static const struct {
+    const char *test;
+    enum wire_match match;
+    enum wire_framing framing;
+} ways[] = {
+    {"test_inline_in_order", WIRE_MATCH_FIFO, WIRE_INLINE},
+    {"test_inline_with_tags", WIRE_MATCH_TAG, WIRE_INLINE},
+    {"test_separate_in_order", WIRE_MATCH_FIFO, WIRE_SEPARATE},
+    {"test_separate_with_tags", WIRE_MATCH_TAG, WIRE_SEPARATE},
+};
+
+TABLE_TEST(ways)
 {
     int descriptors = open_descriptors();
     int of_framing = 0;
 
     for (int i = 0; i < MODES; i++)
-        of_framing += modes[i].framing == framing;
+        of_framing += modes[i].framing == row->framing;
     for (int i = 0; i < MODES; i++)
-        if (modes[i].match == match && modes[i].framing == framing)
+        if (modes[i].match == row->match && modes[i].framing == row->framing)
             run_traffic(&modes[i], messages_of_a_framing() / (2 * of_framing) + 1);
     assert_int_equal(open_descriptors(), descriptors);
-}
-
-TEST(test_inline_in_order)
-{
-    traffic_in(WIRE_MATCH_FIFO, WIRE_INLINE);
-}
-
-TEST(test_inline_with_tags)
-{
-    traffic_in(WIRE_MATCH_TAG, WIRE_INLINE);
-}
-
-TEST(test_separate_with_tags)
-{
-    traffic_in(WIRE_MATCH_TAG, WIRE_SEPARATE);
-}
-
-TEST(test_separate_in_order)
-{
-    traffic_in(WIRE_MATCH_FIFO, WIRE_SEPARATE);
 }
 
 /* Both ends of one direction. */
@@ -163,11 +144,6 @@ static void run_in_one_thread(const struct mode *mode, bool narrowed)
     pair_close(&pair);
     traffic_destroy(&traffic);
     traffic_stream_destroy(&stream);
-}
-
-TEST(test_one_thread)
-{
-    in_all_modes(run_in_one_thread);
 }
 
 /* --- late, never, too small ----------------------------------------------------------------- */
@@ -251,11 +227,6 @@ static void receives_come_late(const struct mode *mode, bool narrowed)
     slots_destroy(&slots);
 }
 
-TEST(test_receives_that_come_late)
-{
-    in_all_modes(receives_come_late);
-}
-
 static void assert_all_lost(struct ending *endings, int count)
 {
     uint64_t start = clock_now();
@@ -291,11 +262,6 @@ static void receives_never_come(const struct mode *mode, bool sender_closes)
     traffic_stream_destroy(&stream);
 }
 
-TEST(test_receives_that_never_come)
-{
-    in_all_modes(receives_never_come);
-}
-
 static void sends_never_come(const struct mode *mode, bool narrowed)
 {
     struct pair pair = make_pair(mode, narrowed);
@@ -313,11 +279,6 @@ static void sends_never_come(const struct mode *mode, bool narrowed)
     comm_end(&pair.sender);
     assert_all_lost(receives, COMM_REQUESTS);
     pair_close(&pair);
-}
-
-TEST(test_sends_that_never_come)
-{
-    in_all_modes(sends_never_come);
 }
 
 /* Messages of one tag, of which every other one has too little room. */
@@ -353,9 +314,25 @@ static void some_have_no_room(const struct mode *mode, bool receives_first)
     slots_destroy(&slots);
 }
 
-TEST(test_receives_that_are_too_small)
+/* All of these are done twice in each mode. */
+static const struct {
+    const char *test;
+    void (*check)(const struct mode *mode, bool second);
+} in_all_modes[] = {
+    {"test_one_thread", run_in_one_thread},
+    {"test_receives_that_come_late", receives_come_late},
+    {"test_receives_that_never_come", receives_never_come},
+    {"test_sends_that_never_come", sends_never_come},
+    {"test_receives_that_are_too_small", some_have_no_room},
+};
+
+TABLE_TEST(in_all_modes)
 {
-    in_all_modes(some_have_no_room);
+    int descriptors = open_descriptors();
+
+    for (int i = 0; i < 2 * MODES; i++)
+        row->check(&modes[i / 2], i % 2 == 1);
+    assert_int_equal(open_descriptors(), descriptors);
 }
 
 /* One comm first, so that what a process keeps for all of its comms is there already. */

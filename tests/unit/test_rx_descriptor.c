@@ -173,34 +173,24 @@ static const struct list lists[] = {
 };
 /* clang-format on */
 
-static void check_list(const struct list *list)
+TABLE_TEST(lists)
 {
     uint32_t count = 0;
 
     start();
     for (uint32_t i = 0; i < ROOM; i++)
-        if (list->fragments[i].length + list->fragments[i].destination_offset > 0)
-            add(&list->fragments[i]);
-    sizes.pool = list->pool != 0 ? list->pool : POOL_SIZE;
-    sizes.message = list->message != 0 ? list->message : sizes.message;
-    if (list->words != NULL) {
-        build_badly(ROOM, list->result, list->words);
+        if (row->fragments[i].length + row->fragments[i].destination_offset > 0)
+            add(&row->fragments[i]);
+    sizes.pool = row->pool != 0 ? row->pool : POOL_SIZE;
+    sizes.message = row->message != 0 ? row->message : sizes.message;
+    if (row->words != NULL) {
+        build_badly(ROOM, row->result, row->words);
         return;
     }
-    while (count < ROOM && list->descriptors[count].length > 0)
+    while (count < ROOM && row->descriptors[count].length > 0)
         count++;
     build_well(count);
-    assert_memory_equal(built, list->descriptors, count * sizeof *built);
-}
-
-/* All lists of the test that the state is of. */
-static void check_lists(void **state)
-{
-    const struct list *first = *state;
-
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if (strcmp(lists[i].name, first->name) == 0)
-            check_list(&lists[i]);
+    assert_memory_equal(built, row->descriptors, count * sizeof *built);
 }
 
 TEST(leaves_host_fragments_to_the_caller)
@@ -424,10 +414,4 @@ static int make_guard(void)
     return end_of_room != NULL ? 0 : -1;
 }
 
-static int begin_suite(void)
-{
-    SUITE_ROWS(lists, check_lists);
-    return 0;
-}
-
-SUITE(.name = "rx_descriptor", .begin = begin_suite, .set_up = make_guard);
+SUITE(.name = "rx_descriptor", .set_up = make_guard);

@@ -188,15 +188,10 @@ static void refuse(struct wire_record record, enum wire_role role, const char *t
     refuse_bytes(bytes, role, text);
 }
 
+/* It has no padding. */
 static void assert_same_record(const struct wire_record *a, const struct wire_record *b)
 {
-    assert_int_equal(a->type, b->type);
-    assert_int_equal(a->flags, b->flags);
-    assert_int_equal(a->socket, b->socket);
-    assert_int_equal(a->sequence, b->sequence);
-    assert_true(a->offset == b->offset);
-    assert_true(a->length == b->length);
-    assert_true(a->tag == b->tag);
+    assert_memory_equal(a, b, sizeof *a);
 }
 
 static void take(struct wire_record record, enum wire_role role)
@@ -556,7 +551,7 @@ TEST(test_abort_texts)
 /* --- refusals --------------------------------------------------------------------------------- */
 
 /* The good hello with one byte changed. The rows of one name are a test. */
-static const struct hello_refusal {
+static const struct {
     const char *test;
     size_t at;
     uint8_t value;
@@ -579,7 +574,7 @@ static const struct hello_refusal {
 /* clang-format off */
 
 /* Records that no peer may send. The rows of one name are a test. */
-static const struct record_refusal {
+static const struct {
     const char *test;
     enum wire_role role;
     struct wire_record record;
@@ -634,29 +629,14 @@ static const struct record_refusal {
 };
 /* clang-format on */
 
-static void refuse_hello_rows(void **state)
+TABLE_TEST(hello_refusals)
 {
-    const struct hello_refusal *row = *state;
-    const char *test = row->test;
-
-    for (; row < hello_refusals + COUNT_OF(hello_refusals) && strcmp(row->test, test) == 0; row++)
-        refuse_hello_byte(row->at, row->value, row->text);
+    refuse_hello_byte(row->at, row->value, row->text);
 }
 
-static void refuse_record_rows(void **state)
+TABLE_TEST(record_refusals)
 {
-    const struct record_refusal *row = *state;
-    const char *test = row->test;
-
-    for (; row < record_refusals + COUNT_OF(record_refusals) && strcmp(row->test, test) == 0; row++)
-        refuse(row->record, row->role, row->text);
+    refuse(row->record, row->role, row->text);
 }
 
-static int begin_suite(void)
-{
-    SUITE_ROWS(hello_refusals, refuse_hello_rows);
-    SUITE_ROWS(record_refusals, refuse_record_rows);
-    return 0;
-}
-
-SUITE(.name = "wire", .begin = begin_suite);
+SUITE(.name = "wire");
