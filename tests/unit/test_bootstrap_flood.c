@@ -7,6 +7,7 @@
 #include "tests/unit/bootstrap_peers.h"
 
 #include <stdlib.h>
+#include <sys/syscall.h>
 
 enum {
     PEERS = 20,
@@ -66,7 +67,7 @@ __attribute__((visibility("default"))) ssize_t send(int fd, const void *bytes, s
 /* What peers send, each in a thread of its own, comes to the listener a round trip later. */
 ssize_t send(int fd, const void *bytes, size_t count, int flags)
 {
-    if (gettid() != getpid())
+    if (syscall(SYS_gettid) != getpid())
         nap_ms(ROUND_TRIP_MS);
     return sendto(fd, bytes, count, flags, NULL, 0);
 }

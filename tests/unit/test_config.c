@@ -9,6 +9,7 @@
 #include "tests/unit/checks.h"
 
 #include <inttypes.h>
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,7 @@ static const struct row {
     {name, initial, NULL, 0, 0, offsetof(struct config, field), ROW_ADDRESS},
     CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW, PORTS_ROW, ADDRESS_ROW)};
 
-enum { ROWS = sizeof rows / sizeof *rows };
+enum { ROWS = COUNT_OF(rows) };
 
 static uint64_t field_of(const struct config *config, const struct row *row)
 {
@@ -98,36 +99,27 @@ static void expect_taken(const struct row *row, const char *text, uint64_t expec
 static void expect_refusal(const struct row *row, const char *text)
 {
     struct config config;
-    struct config untouched;
     char named[512];
 
     memset(&config, 0x5a, sizeof config);
-    memset(&untouched, 0x5a, sizeof untouched);
     setenv(row->name, text, 1);
     if (config_read(&config) != TCPX_INVALID_ARGUMENT)
         fail_msg("%s=%s was taken", row->name, text);
     unsetenv(row->name);
-    assert_memory_equal(&config, &untouched, sizeof config);
+    expect_untouched(&config, sizeof config);
     snprintf(named, sizeof named, "%s=%s is not ", row->name, text);
     if (strncmp(error_text(), named, strlen(named)) != 0)
         fail_msg("'%s' does not begin with '%s'", error_text(), named);
     assert_non_null(strstr(error_text() + strlen(named), "expected "));
 }
 
-static void expect_number(const struct row *row, uint64_t number)
+/* Good until the next call. */
+static const char *in_digits(uint64_t number)
 {
-    char text[32];
+    static char text[32];
 
     snprintf(text, sizeof text, "%" PRIu64, number);
-    expect_taken(row, text, number);
-}
-
-static void expect_number_refusal(const struct row *row, uint64_t number)
-{
-    char text[32];
-
-    snprintf(text, sizeof text, "%" PRIu64, number);
-    expect_refusal(row, text);
+    return text;
 }
 
 static const struct row *row_of(const char *name)
@@ -201,13 +193,13 @@ CONFIG_TEST(test_numbers)
         if (row->words != NULL || row->type == ROW_TEXT || row->type == ROW_PORTS ||
             row->type == ROW_ADDRESS)
             continue;
-        expect_number(row, row->least);
-        expect_number(row, row->most);
+        expect_taken(row, in_digits(row->least), row->least);
+        expect_taken(row, in_digits(row->most), row->most);
         if (row->least > 0)
-            expect_number_refusal(row, row->least - 1);
+            expect_refusal(row, in_digits(row->least - 1));
         if (row->most < UINT64_MAX)
-            expect_number_refusal(row, row->most + 1);
-        for (size_t j = 0; j < sizeof garbage / sizeof *garbage; j++)
+            expect_refusal(row, in_digits(row->most + 1));
+        for (size_t j = 0; j < COUNT_OF(garbage); j++)
             expect_refusal(row, garbage[j]);
         if (row->type == ROW_INTEGER)
             expect_refusal(row, "1K");
@@ -292,7 +284,7 @@ CONFIG_TEST(test_text_says_what_is_allowed)
         {"UCCL_TCPX_HOST_GPU_MEMORY", "1", "expected a size from 64K to 64T"},
     };
 
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         expect_refusal(row_of(cases[i][0]), cases[i][1]);
         expect_text(cases[i][2]);
     }
@@ -342,12 +334,6 @@ static char *print(enum config_format format, int expected)
     return text;
 }
 
-static void expect_in(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("'%s' is not in:\n%s", part, text);
-}
-
 static int count_of(const char *text, const char *part)
 {
     int count = 0;
@@ -364,8 +350,8 @@ CONFIG_TEST(test_print_text)
 
     setenv("UCCL_TCPX_HOST_GPUS", "5", 1);
     text = print(CONFIG_FORMAT_TEXT, TCPX_SUCCESS);
-    expect_in(text, "UCCL_TCPX_HOST_GPUS=5  (from the environment)\n");
-    expect_in(text, "UCCL_TCPX_GPU=auto  (default)\n");
+    expect_part(text, "UCCL_TCPX_HOST_GPUS=5  (from the environment)\n");
+    expect_part(text, "UCCL_TCPX_GPU=auto  (default)\n");
     assert_int_equal(count_of(text, "\n    Allowed: "), ROWS);
     assert_int_equal(count_of(text, "ERROR"), 0);
     for (size_t i = 0; i < ROWS; i++) {
@@ -382,12 +368,12 @@ CONFIG_TEST(test_print_text_with_errors)
     setenv("UCCL_TCPX_GPU", "amd", 1);
     setenv("UCCL_TCPX_HOST_GPUS", "0", 1);
     text = print(CONFIG_FORMAT_TEXT, TCPX_INVALID_ARGUMENT);
-    expect_in(text, "\n    ERROR: UCCL_TCPX_GPU=amd is not ");
-    expect_in(text, "\n    ERROR: UCCL_TCPX_HOST_GPUS=0 is not ");
+    expect_part(text, "\n    ERROR: UCCL_TCPX_GPU=amd is not ");
+    expect_part(text, "\n    ERROR: UCCL_TCPX_HOST_GPUS=0 is not ");
     assert_int_equal(count_of(text, "ERROR"), 2);
     assert_int_equal(count_of(text, "\n    Allowed: "), ROWS);
     /* the first of the two is the result */
-    expect_in(error_text(), "UCCL_TCPX_GPU=amd");
+    expect_part(error_text(), "UCCL_TCPX_GPU=amd");
     free(text);
 }
 
@@ -399,8 +385,8 @@ CONFIG_TEST(test_print_unknown_names)
     setenv("UCCL_TCPX_DEBUGS", "", 1);
     setenv("UCCL_OTHER", "1", 1);
     text = print(CONFIG_FORMAT_TEXT, TCPX_SUCCESS);
-    expect_in(text, "\nUCCL_TCPX_HOST_GPU  (set, but this version of tcpx does not read it)\n");
-    expect_in(text, "\nUCCL_TCPX_DEBUGS  (set, but this version of tcpx does not read it)\n");
+    expect_part(text, "\nUCCL_TCPX_HOST_GPU  (set, but this version of tcpx does not read it)\n");
+    expect_part(text, "\nUCCL_TCPX_DEBUGS  (set, but this version of tcpx does not read it)\n");
     assert_int_equal(count_of(text, "does not read it"), 2);
     free(text);
     unsetenv("UCCL_OTHER");
@@ -422,11 +408,11 @@ CONFIG_TEST(test_print_documents)
 
         snprintf(line, sizeof line, "| `%s` | %s%s%s |", rows[i].name, none ? "" : "`",
                  rows[i].initial, none ? "" : "`");
-        expect_in(plain, line);
+        expect_part(plain, line);
         snprintf(line, sizeof line, ".B %s\n", rows[i].name);
-        expect_in(man, line);
+        expect_part(man, line);
         snprintf(line, sizeof line, "\nDefault %s; allowed: ", none ? "none" : rows[i].initial);
-        expect_in(man, line);
+        expect_part(man, line);
     }
 
     /* Documents are the same everywhere: neither values nor slips of the environment show. */
@@ -442,87 +428,48 @@ CONFIG_TEST(test_print_documents)
     free(man);
 }
 
-/* --- a small JSON reader: returns what follows a value, NULL if it is none --- */
+/* --- JSON, as it is printed: a list of objects whose values are strings --- */
 
-static const char *skip_blanks(const char *at)
-{
-    return at + strspn(at, " \t\r\n");
-}
-
-static const char *read_string(const char *at)
-{
-    if (*at++ != '"')
-        return NULL;
-    for (; *at != '"'; at++) {
-        if ((unsigned char)*at < 0x20)
-            return NULL;
-        if (*at != '\\')
-            continue;
-        at++;
-        if (*at == 'u') {
-            if (strspn(at + 1, "0123456789abcdefABCDEF") < 4)
-                return NULL;
-            at += 4;
-        } else if (*at == '\0' || strchr("\"\\/bfnrt", *at) == NULL) {
-            return NULL;
-        }
-    }
-    return at + 1;
-}
-
-static const char *read_value(const char *at);
-
-/* The inside of an array or object, from behind its opening bracket. */
-static const char *read_members(const char *at, char closing)
-{
-    at = skip_blanks(at);
-    if (*at == closing)
-        return at + 1;
-    for (;;) {
-        if (closing == '}') {
-            at = read_string(skip_blanks(at));
-            if (at == NULL || *(at = skip_blanks(at)) != ':')
-                return NULL;
-            at++;
-        }
-        at = read_value(skip_blanks(at));
-        if (at == NULL)
-            return NULL;
-        at = skip_blanks(at);
-        if (*at == closing)
-            return at + 1;
-        if (*at++ != ',')
-            return NULL;
-    }
-}
-
-static const char *read_value(const char *at)
-{
-    if (*at == '[')
-        return read_members(at + 1, ']');
-    if (*at == '{')
-        return read_members(at + 1, '}');
-    return read_string(at);
-}
+#define STRING "\"([^\"\\\\[:cntrl:]]|\\\\[\"\\\\/bfnrt]|\\\\u[0-9a-fA-F]{4})*\""
+#define MEMBER STRING ": " STRING
+#define OBJECT "\\{" MEMBER "(, " MEMBER ")*\\}"
 
 static bool is_json(const char *text)
 {
-    const char *end = read_value(skip_blanks(text));
+    regex_t list;
+    bool matches;
 
-    return end != NULL && *skip_blanks(end) == '\0';
+    assert_int_equal(
+        regcomp(&list, "^\\[\n  " OBJECT "(,\n  " OBJECT ")*\n\\]\n$", REG_EXTENDED | REG_NOSUB),
+        0);
+    matches = regexec(&list, text, 0, NULL, 0) == 0;
+    regfree(&list);
+    return matches;
 }
 
-CONFIG_TEST(test_json_reader)
+CONFIG_TEST(test_what_is_json)
 {
-    static const char *const good[] = {"[]", "{}", "[ \"a\" , {\"b\":[\"\\u00e9\\n\\\"\"]}]\n"};
-    static const char *const bad[] = {
-        "",       "[",   "[\"a\",]", "{\"a\"}",       "\"a",         "\"\\x\"",
-        "\"\n\"", "[]]", "{\"a\":}", "[\"a\" \"b\"]", "\"\\u12g4\"", "{\"a\":\"b\",}"};
+    static const char *const good[] = {"\"a\": \"\"",
+                                       "\"a\": \"\\u00e9\\n\\\"\", \"b\": \"\xc3\xa9\""};
+    static const char *const bad[] = {"",
+                                      "\"a\"",
+                                      "\"a\":",
+                                      "\"a\": \"",
+                                      "\"a\": \"\\x\"",
+                                      "\"a\": \"\n\"",
+                                      "\"a\": \"\\u12g4\"",
+                                      "\"a\": \"b\",",
+                                      "\"a\": \"b\" \"c\": \"d\"",
+                                      "\"a\": \"b\"}",
+                                      "\"a\": \"b\"\n]\n"};
+    char text[100];
 
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        assert_true(is_json(good[i]));
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_false(is_json(bad[i]));
+    for (size_t i = 0; i < COUNT_OF(good) + COUNT_OF(bad); i++) {
+        bool is_good = i < COUNT_OF(good);
+
+        snprintf(text, sizeof text, "[\n  {%s}\n]\n", is_good ? good[i] : bad[i - COUNT_OF(good)]);
+        assert_int_equal(is_json(text), is_good);
+    }
 }
 
 CONFIG_TEST(test_print_json)
@@ -534,10 +481,10 @@ CONFIG_TEST(test_print_json)
     assert_true(is_json(text));
     assert_int_equal(count_of(text, "{\"name\": \""), ROWS);
     assert_int_equal(count_of(text, "\"error\""), 0);
-    expect_in(text, "{\"name\": \"UCCL_TCPX_HOST_GPUS\", \"value\": \"6\", "
-                    "\"source\": \"environment\", \"default\": \"1\"");
-    expect_in(text, "{\"name\": \"UCCL_TCPX_GPU\", \"value\": \"auto\", "
-                    "\"source\": \"default\", \"default\": \"auto\"");
+    expect_part(text, "{\"name\": \"UCCL_TCPX_HOST_GPUS\", \"value\": \"6\", "
+                      "\"source\": \"environment\", \"default\": \"1\"");
+    expect_part(text, "{\"name\": \"UCCL_TCPX_GPU\", \"value\": \"auto\", "
+                      "\"source\": \"default\", \"default\": \"auto\"");
     free(text);
 }
 
@@ -548,7 +495,7 @@ CONFIG_TEST(test_print_json_of_odd_values)
     setenv("UCCL_TCPX_GPU", "a\"b\\c\nd\x01\xff\xc3\xa9", 1);
     text = print(CONFIG_FORMAT_JSON, TCPX_INVALID_ARGUMENT);
     assert_true(is_json(text));
-    expect_in(text, "\"value\": \"a\\\"b\\\\c\\u000ad\\u0001?\xc3\xa9\"");
+    expect_part(text, "\"value\": \"a\\\"b\\\\c\\u000ad\\u0001?\xc3\xa9\"");
     assert_int_equal(count_of(text, ", \"error\": \"UCCL_TCPX_GPU="), 1);
     free(text);
 }
