@@ -265,8 +265,6 @@ static inline void reach(struct player *player)
         player->fd = fd;
         return;
     }
-    address.sin_port = 0;
-    CHECK(bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
     CHECK(listen(fd, 16) == 0);
     CHECK(getsockname(fd, (struct sockaddr *)&address, &bytes) == 0);
     atomic_store(&meeting->ports[0], ntohs(address.sin_port));
@@ -301,16 +299,6 @@ static inline void send_frame(struct player *player, uint8_t type, const void *b
 static inline void send_raw(struct player *player, const void *bytes, size_t count)
 {
     CHECK(send(control_fd(player->control), bytes, count, MSG_NOSIGNAL) == (ssize_t)count);
-}
-
-/* A frame, and then only half of what it announces. */
-static inline void send_half(struct player *player, uint8_t type, uint32_t length)
-{
-    uint8_t bytes[CONTROL_HEADER_BYTES + 1024] = {0};
-
-    control_header_write(type, length, bytes);
-    CHECK(length / 2 <= 1024);
-    send_raw(player, bytes, CONTROL_HEADER_BYTES + length / 2);
 }
 
 static inline void send_numbers(struct player *player, uint8_t type, unsigned count, uint64_t first,
@@ -370,19 +358,24 @@ static inline void listen_everywhere(struct player *player)
     snprintf(mine->host, sizeof mine->host, "peer");
 }
 
+/* Whole and as usual, or as the stage wants it. */
 static inline void send_agreement(struct player *player)
 {
     const unsigned odd = player->script.count;
-    uint8_t bytes[AGREEMENT_BYTES] = {0};
-    size_t length = agreement_encode(&player->mine, bytes);
+    uint8_t bytes[CONTROL_HEADER_BYTES + AGREEMENT_BYTES] = {0};
+    uint8_t *payload = bytes + CONTROL_HEADER_BYTES;
+    size_t length = agreement_encode(&player->mine, payload);
+    uint8_t type = AGREEMENT;
 
-    if (player->script.stage != ODD_AGREEMENT) {
-        send_frame(player, AGREEMENT, bytes, length);
-        return;
+    if (player->script.stage == ODD_AGREEMENT) {
+        memset(payload + odd_agreements[odd].at, odd_agreements[odd].byte,
+               odd_agreements[odd].count);
+        length += (size_t)odd_agreements[odd].longer;
+        type = odd_agreements[odd].type;
     }
-    memset(bytes + odd_agreements[odd].at, odd_agreements[odd].byte, odd_agreements[odd].count);
-    length += (size_t)odd_agreements[odd].longer;
-    send_frame(player, odd_agreements[odd].type, bytes, length);
+    control_header_write(type, (uint32_t)length, bytes);
+    send_raw(player, bytes,
+             CONTROL_HEADER_BYTES + (player->script.stage == HALF_AGREEMENT ? length / 2 : length));
 }
 
 /* Reads on until the other side gives up, which sends why. */
@@ -407,12 +400,8 @@ static inline void agree(struct player *player)
     uint8_t type;
     size_t length;
 
-    if (player->script.stage == HALF_AGREEMENT) {
-        send_half(player, AGREEMENT,
-                  AGREEMENT_HEAD_BYTES + transport.channels * AGREEMENT_HANDLE_BYTES);
-        leave(player);
-    }
     send_agreement(player);
+    stop_at(player, HALF_AGREEMENT);
     atomic_store(&meeting->gone, clock_now());
     if (player->script.stage == ODD_AGREEMENT && player->script.count != ODD_HANDLES)
         await_refusal(player);
@@ -466,13 +455,12 @@ static inline struct channel *channel_of(struct player *player, unsigned unit)
 }
 
 /* A chunk of the message, or all of a whole one. NULL: the connection is broken. */
-static inline channel_request start_unit(struct player *player, unsigned unit)
+static inline channel_request start_unit(struct player *player, unsigned unit, uint64_t most)
 {
     const bool sends = player->script.sends;
     const struct channel_memory *memory = &player->memories[unit % transport.channels];
     struct channel *channel = channel_of(player, unit);
     uint64_t at = transport.chunks ? (uint64_t)unit * CHUNK : 0;
-    uint64_t most = transport.chunks ? CHUNK : MESSAGE;
     const struct net_buffer buffer = {.data = player->data + at,
                                       .bytes = MESSAGE - at < most ? MESSAGE - at : most};
     channel_request request = NULL;
@@ -490,23 +478,33 @@ static inline channel_request start_unit(struct player *player, unsigned unit)
     return request;
 }
 
+/* Whether it is done; it is looked at until the deadline, and is NULL once it has ended. */
+static inline bool finish_unit(struct player *player, unsigned unit, channel_request *request,
+                               uint64_t deadline)
+{
+    bool done = false;
+    uint64_t bytes;
+
+    while (*request != NULL) {
+        if (channel_test(channel_of(player, unit), *request, &done, &bytes) != TCPX_SUCCESS || done)
+            *request = NULL;
+        else if (deadline_passed(deadline))
+            break;
+        else
+            nap_us(20);
+    }
+    return done;
+}
+
 /* One after the other. */
-static inline void move_units(struct player *player, unsigned from, unsigned to)
+static inline void move_units(struct player *player, unsigned count)
 {
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
 
-    for (unsigned unit = from; unit < to; unit++) {
-        channel_request request = start_unit(player, unit);
-        uint64_t bytes;
-        bool done = false;
+    for (unsigned unit = 0; unit < count; unit++) {
+        channel_request request = start_unit(player, unit, transport.chunks ? CHUNK : MESSAGE);
 
-        CHECK(request != NULL);
-        while (!done) {
-            CHECK_SUCCESS(channel_test(channel_of(player, unit), request, &done, &bytes));
-            CHECK(!deadline_passed(deadline));
-            if (!done)
-                nap_us(20);
-        }
+        CHECK(finish_unit(player, unit, &request, deadline));
     }
 }
 
@@ -553,21 +551,10 @@ static inline void send_many_offers(struct player *player)
     }
 }
 
-static inline void send_refusal(struct player *player)
-{
-    control_refuse(player->control, "it is raining");
-    CHECK_SUCCESS(control_send_all(player->control, deadline_after_ms(PATIENCE_MS)));
-}
-
-static inline void send_half_an_offer(struct player *player)
-{
-    send_half(player, OFFER, 24);
-}
-
 /* Numbers of a frame: that of the tested side's transfer, and one of none. */
 enum { ITS_ID = 1000, NO_ID = 123456789 };
 
-/* What a peer sends that it may not: frames, a header as it is, or what a function sends. */
+/* What a peer sends that it may not: frames, bytes as they are, or what a function sends. */
 static const struct garbage {
     const char *name;
     struct {
@@ -575,15 +562,20 @@ static const struct garbage {
         unsigned count;
         uint64_t numbers[2];
     } frames[2];
-    uint8_t header[CONTROL_HEADER_BYTES]; /* of zeros: none */
+    size_t raw_bytes;
+    uint8_t raw[CONTROL_HEADER_BYTES + 12];
     void (*send)(struct player *player);
 } garbage[] = {
     {.name = "an unknown type", .frames = {{UNKNOWN, 0, {0}}}},
     {.name = "a short offer", .frames = {{OFFER, 2, {0}}}},
     {.name = "an empty grant", .frames = {{GRANT, 0, {0}}}},
     {.name = "a long acknowledgement", .frames = {{DONE, 3, {ITS_ID}}}},
-    {.name = "a header of too many bytes", .header = {OFFER, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f}},
-    {.name = "reserved bytes that are not zero", .header = {OFFER, 0, 9, 0, 24, 0, 0, 0}},
+    {.name = "a header of too many bytes",
+     .raw_bytes = CONTROL_HEADER_BYTES,
+     .raw = {OFFER, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f}},
+    {.name = "reserved bytes that are not zero",
+     .raw_bytes = CONTROL_HEADER_BYTES,
+     .raw = {OFFER, 0, 9, 0, 24}},
     {.name = "a second agreement", .send = send_agreement},
     {.name = "a second ready", .frames = {{READY, 0, {0}}}},
     {.name = "a grant of nothing", .frames = {{GRANT, 1, {NO_ID}}}},
@@ -593,9 +585,11 @@ static const struct garbage {
     {.name = "an acknowledgement of nothing", .frames = {{DONE, 1, {NO_ID}}}},
     {.name = "an early acknowledgement", .frames = {{DONE, 1, {ITS_ID}}}},
     {.name = "too many offers", .send = send_many_offers},
-    {.name = "a refusal of the session", .send = send_refusal},
+    {.name = "a refusal of the session",
+     .raw_bytes = CONTROL_HEADER_BYTES + 4,
+     .raw = {CONTROL_REFUSED, 0, 0, 0, 4, 0, 0, 0, 'r', 'a', 'i', 'n'}},
     {.name = "a goodbye", .frames = {{GOODBYE, 0, {0}}}},
-    {.name = "half a message", .send = send_half_an_offer},
+    {.name = "half a message", .raw_bytes = CONTROL_HEADER_BYTES + 12, .raw = {OFFER, 0, 0, 0, 24}},
 };
 
 enum { GARBAGES = COUNT_OF(garbage), HALF_A_MESSAGE = GARBAGES - 1 };
@@ -607,8 +601,8 @@ static inline _Noreturn void play_garbage(struct player *player)
     player->id = await_type(player, OFFER, TO_PEER);
     if (sent->send != NULL)
         sent->send(player);
-    if (sent->header[0] != 0)
-        send_raw(player, sent->header, sizeof sent->header);
+    if (sent->raw_bytes > 0)
+        send_raw(player, sent->raw, sent->raw_bytes);
     for (unsigned i = 0; i < 2 && sent->frames[i].type != 0; i++) {
         uint64_t first = sent->frames[i].numbers[0];
 
@@ -620,58 +614,39 @@ static inline _Noreturn void play_garbage(struct player *player)
 
 /* --- by hand: all of it -------------------------------------------------------------------- */
 
-/* As far as it goes now, in every channel: the receiver may be gone. */
-static inline void push_units(struct player *player, unsigned from, unsigned to)
-{
-    channel_request requests[CHUNKS] = {NULL};
-    uint64_t deadline = deadline_after_ms(20);
-
-    for (unsigned unit = from; unit < to; unit++)
-        requests[unit] = start_unit(player, unit);
-    while (!deadline_passed(deadline))
-        for (unsigned unit = from; unit < to; unit++) {
-            bool done = false;
-            uint64_t bytes;
-
-            if (requests[unit] != NULL && (channel_test(channel_of(player, unit), requests[unit],
-                                                        &done, &bytes) != TCPX_SUCCESS ||
-                                           done))
-                requests[unit] = NULL;
-        }
-}
-
 /* A chunk without a byte, where one of CHUNK bytes is due. */
 static inline _Noreturn void play_empty(struct player *player)
 {
     unsigned unit = player->script.count;
-    struct channel *channel = channel_of(player, unit);
-    channel_request request = NULL;
-    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
-    uint64_t bytes;
-    bool done = false;
+    channel_request request;
 
     match(player);
-    move_units(player, 0, unit);
-    while (request == NULL && !deadline_passed(deadline))
-        CHECK_SUCCESS(channel_send(channel, player->data, 0,
-                                   &player->memories[unit % transport.channels], &request));
+    move_units(player, unit);
+    request = start_unit(player, unit, 0);
+    CHECK(request != NULL);
     atomic_store(&meeting->gone, clock_now());
-    while (!done && channel_test(channel, request, &done, &bytes) == TCPX_SUCCESS)
-        nap_us(20);
+    (void)finish_unit(player, unit, &request, deadline_after_ms(PATIENCE_MS));
     leave(player);
 }
 
-/* What comes when the transfer has failed for the other side. */
+/* What comes when the transfer has failed for the other side, as far as it goes. */
 static inline _Noreturn void play_late(struct player *player)
 {
     enum { EARLY = 3 };
+    channel_request requests[CHUNKS];
+    uint64_t deadline;
 
     match(player);
-    move_units(player, 0, EARLY);
+    move_units(player, EARLY);
     send_numbers(player, UNKNOWN, 0, 0, 0, 0);
     atomic_store(&meeting->gone, clock_now());
     CHECK(await_number(&meeting->go) != 0);
-    push_units(player, EARLY, CHUNKS);
+    for (unsigned unit = EARLY; unit < CHUNKS; unit++)
+        requests[unit] = start_unit(player, unit, CHUNK);
+    deadline = deadline_after_ms(20);
+    while (!deadline_passed(deadline))
+        for (unsigned unit = EARLY; unit < CHUNKS; unit++)
+            (void)finish_unit(player, unit, &requests[unit], 0);
     atomic_store(&meeting->reached, 1);
     rest();
 }
@@ -679,9 +654,9 @@ static inline _Noreturn void play_late(struct player *player)
 static inline void play_moved(struct player *player)
 {
     match(player);
-    move_units(player, 0, player->script.count);
+    move_units(player, player->script.count);
     if (!transport.chunks) {
-        CHECK(start_unit(player, player->script.count) != NULL);
+        CHECK(start_unit(player, player->script.count, MESSAGE) != NULL);
         nap_us(player->script.count * 150);
     }
     leave(player);
