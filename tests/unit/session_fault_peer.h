@@ -164,8 +164,8 @@ struct script {
     uint16_t port;     /* where the tested side listens */
 
     enum outcome outcome;
-    bool is_awaited;       /* transfers begin when the peer has reached its stage, */
-    bool overtakes;        /* and when it has gone on from there */
+    bool is_awaited; /* transfers begin when the peer has reached its stage */
+    bool overtakes;  /* what CLOSES is before the transfers, what LATE sends before the close */
     unsigned killed_after; /* microseconds after they have begun; 0: it is not killed */
     bool by_events;        /* the tested side waits for the eventfd */
     bool keeps_memory;     /* the tested side does not deregister before it closes */
