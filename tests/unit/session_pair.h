@@ -69,6 +69,8 @@ struct side_case {
     side_run *run;
     session_run *with_session; /* instead: with a session that is opened before and closed after */
     uint64_t chunk_bytes;      /* of it; 0: the usual ones */
+    bool without_gpu;          /* it has none, at both ends */
+    unsigned gpu_delay_us;     /* for each copy of an emulated GPU */
     int sides;
     int variants; /* that run at the same time, each with all sides */
     enum side_runs runs;
@@ -95,10 +97,10 @@ static inline void run_sides(void **state);
 #define VARIANTS_CASE(of, count)                                                                   \
     ENTER_CASE(of, run, side_run, .sides = 2, .variants = count)                                   \
     static void run_##of(struct side *me)
-/* In two processes, with a `session` between them. */
-#define SESSION_CASE(of, chunk, when)                                                              \
+/* In two processes, with a `session` between them; the rest: other members of its side_case. */
+#define SESSION_CASE(of, chunk, when, ...)                                                         \
     ENTER_CASE(of, with_session, session_run, .sides = 2, .variants = 1, .runs = when,             \
-               .chunk_bytes = chunk)                                                               \
+               .chunk_bytes = chunk, ##__VA_ARGS__)                                                \
     static void run_##of(struct side *me __attribute__((unused)), struct tcpx_session *session)
 
 /* One of the processes of a case. */
@@ -572,6 +574,19 @@ static inline struct tcpx_transfer *begin_part(struct tcpx_session *session, boo
 
 #define FINISH(transfer) CHECK_SUCCESS(tcpx_transfer_wait(transfer, WAIT_MS))
 
+/* Tests until it has ended: its result. */
+static inline int test_on_stream(struct tcpx_transfer *transfer, void *stream)
+{
+    uint64_t since = now_ms();
+    int result = TCPX_SUCCESS;
+
+    for (int done = 0; result == TCPX_SUCCESS && done == 0; nap_us(100)) {
+        result = tcpx_transfer_test_on_stream(transfer, stream, &done);
+        CHECK(now_ms() - since < WAIT_MS);
+    }
+    return result;
+}
+
 /* One small transfer, to see that the session works. */
 static inline void ping(struct side *me, struct tcpx_session *session, int sender, uint64_t tag)
 {
@@ -586,17 +601,51 @@ static inline void ping(struct side *me, struct tcpx_session *session, int sende
     area_drop(&area, session);
 }
 
-/* Emulated GPUs take their time for each copy. */
+/* A session that a thread of its own opens. */
+struct opening {
+    pthread_t thread;
+    struct tcpx_session_listener *listener; /* NULL: connects */
+    const struct tcpx_session_options *options;
+    unsigned place;
+    struct side *talks; /* as soon as it is open; NULL: it does not */
+    struct tcpx_session *session;
+};
+
+static inline void *open_one(void *argument)
+{
+    struct opening *opening = argument;
+
+    if (opening->listener != NULL)
+        CHECK_SUCCESS(tcpx_session_accept(opening->listener, WAIT_MS, &opening->session));
+    else
+        CHECK_SUCCESS(connect_to(opening->place, opening->options, &opening->session));
+    if (opening->talks != NULL) {
+        ping(opening->talks, opening->session, 0, 4);
+        ping(opening->talks, opening->session, 1, 5);
+    }
+    return NULL;
+}
+
+/* All of them at once. */
+static inline void open_all(struct opening *openings, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        CHECK(pthread_create(&openings[i].thread, NULL, open_one, &openings[i]) == 0);
+    for (unsigned i = 0; i < count; i++)
+        CHECK(pthread_join(openings[i].thread, NULL) == 0);
+}
+
+/* Emulated GPUs take their time for each copy; 0: as long as the environment says. */
 static inline void slow_down_gpus(unsigned microseconds)
 {
     char text[16];
 
+    if (microseconds == 0)
+        return;
     snprintf(text, sizeof text, "%u", microseconds);
     CHECK(setenv("UCCL_TCPX_HOST_GPU_DELAY_US", text, 1) == 0);
     CHECK(setenv("FAKECUDA_DELAY_US", text, 1) == 0);
 }
-
-/* --- what a process holds ------------------------------------------------------------------- */
 
 /* --- the processes of a case ----------------------------------------------------------------- */
 
@@ -629,7 +678,9 @@ static inline void side_process(const uint8_t *argument)
     alarm((unsigned)(number_of("TCPX_TEST_LARGE", 0) != 0 ? HANG_SECONDS_LARGE : HANG_SECONDS));
     held = hold_gpu();
     if (me.of->with_session != NULL) {
+        slow_down_gpus(me.of->gpu_delay_us);
         options.chunk_bytes = me.of->chunk_bytes;
+        options.gpu = me.of->without_gpu ? -1 : options.gpu;
         session = open_session(&me, &options);
         me.of->with_session(&me, session);
         tcpx_session_close(session);

@@ -269,15 +269,9 @@ SESSION_CASE(nothing, SMALL_CHUNK, IN_FULL)
 
     for (unsigned i = 0; i < 6; i++) {
         struct tcpx_move move = {.tag = 4, .pieces = i % 3 == 0 ? NULL : pieces};
-        struct tcpx_transfer *transfer;
-        uint64_t since = now_ms();
 
         move.piece_count = i % 3 == 0 ? 0 : i % 3 == 1 ? 3 : 0; /* the last: a list of none */
-        transfer = begin(session, me->number == (int)(i & 1), move);
-        for (int done = 0; done == 0;) {
-            CHECK_SUCCESS(tcpx_transfer_test_on_stream(transfer, NULL, &done));
-            CHECK(now_ms() - since < WAIT_MS);
-        }
+        CHECK_SUCCESS(test_on_stream(begin(session, me->number == (int)(i & 1), move), NULL));
     }
     statistics = statistics_of(session);
     CHECK(statistics.sends == 3 && statistics.receives == 3 && statistics.sent_bytes == 0 &&
@@ -285,26 +279,22 @@ SESSION_CASE(nothing, SMALL_CHUNK, IN_FULL)
 }
 
 /* 10,000 small ones, and lists of 100,000 pieces. */
-SIDES_CASE(very_many, 2, IF_LARGE)
+SESSION_CASE(very_many, 0, IF_LARGE)
 {
     static const uint32_t counts[2] = {100000, 100000};
-    const struct tcpx_session_options options = usual_options();
     struct mix mix = {.seed = 12,
                       .count = 10000,
                       .longest = 10000,
                       .tags = 50,
                       .pieces_percent = 20,
                       .ends = {SHUFFLED, FORWARD}};
-    struct tcpx_session *session;
     uint64_t random = 6;
 
     if (number_of("TCPX_TEST_LARGE", 0) == 0)
         skip_case("TCPX_TEST_LARGE is not set");
-    session = open_session(me, &options);
     run_mix(me, session, &mix);
     for (unsigned kinds = 0; kinds < 4; kinds++)
         move_lists(me, session, (kinds & 1) != 0, (kinds & 2) != 0, 10000000, counts, &random);
-    tcpx_session_close(session);
 }
 
 static const struct quirky_counts *counts_of_plugin(void)

@@ -139,37 +139,27 @@ static void after_once(struct side *me, struct tcpx_session *session, struct cal
     area_free(&other);
 }
 
-SIDES_CASE(after, 2, IN_BRIEF)
+SESSION_CASE(after, 0, IN_BRIEF, .gpu_delay_us = 5000)
 {
-    const struct tcpx_session_options options = usual_options();
-    struct tcpx_session *session;
     struct caller caller;
 
-    slow_down_gpus(5000);
-    session = open_session(me, &options);
     caller_start(&caller, 64 << 20);
     for (unsigned turn = 0; turn < (turns_of(100) > 50 ? 16u : 8u); turn++)
         after_once(me, session, &caller, turn / 2 % 2 == 0 ? TCPX_AFTER_STREAM : TCPX_AFTER_EVENT,
                    turn / 4 % 2 == 1, turn < 8 ? 9000 : 150000, turn);
     CHECK(statistics_of(session).after_stalls > 0 || is_builtin(session));
     caller_end(&caller);
-    tcpx_session_close(session);
 }
 
 /* What a stream was told to wait for is there for its later work. */
-SIDES_CASE(on_stream, 2, IN_BRIEF)
+SESSION_CASE(on_stream, 0, IN_BRIEF, .gpu_delay_us = 2000)
 {
-    const struct tcpx_session_options options = usual_options();
-    struct tcpx_session *session;
     struct caller caller;
 
-    slow_down_gpus(2000);
-    session = open_session(me, &options);
     caller_start(&caller, 1 << 20);
     for (unsigned turn = 0; turn < 4; turn++) {
         uint64_t bytes = turn < 2 ? 5000 : 60000;
         struct tcpx_transfer *transfer;
-        uint64_t since = now_ms();
         struct area area;
         struct area copy;
 
@@ -177,11 +167,7 @@ SIDES_CASE(on_stream, 2, IN_BRIEF)
         area_allocate(&copy, true, bytes, 0);
         area_poison(&copy);
         transfer = begin_part(session, me->number == 0, &area, 0, bytes, turn, turn % 2);
-        for (int done = 0; done == 0;) {
-            CHECK_SUCCESS(
-                tcpx_transfer_test_on_stream(transfer, gpu_stream_native(caller.stream), &done));
-            CHECK(now_ms() - since < WAIT_MS);
-        }
+        CHECK_SUCCESS(test_on_stream(transfer, gpu_stream_native(caller.stream)));
         if (me->number == 1) {
             caller_copy(&caller, copy.address, area.address, bytes);
             caller_drain(&caller);
@@ -192,19 +178,14 @@ SIDES_CASE(on_stream, 2, IN_BRIEF)
         area_free(&copy);
     }
     caller_end(&caller);
-    tcpx_session_close(session);
 }
 
 /* A stream is nothing for a session without a GPU. */
-SIDES_CASE(after_without_gpu, 2, IN_FULL)
+SESSION_CASE(after_without_gpu, 0, IN_FULL, .without_gpu = true)
 {
-    struct tcpx_session_options options = usual_options();
-    struct tcpx_session *session;
     struct tcpx_transfer *transfer;
     struct area area;
 
-    options.gpu = -1;
-    session = open_session(me, &options);
     area_make(&area, session, false, 10);
     for (unsigned pieces = 0; pieces < 2; pieces++) {
         struct tcpx_move move = move_of(&area, 0, 10, 0, pieces);
@@ -216,22 +197,18 @@ SIDES_CASE(after_without_gpu, 2, IN_FULL)
     ping(me, session, 0, 1);
     ping(me, session, 1, 3); /* neither side closes before the other has got so far */
     area_drop(&area, session);
-    tcpx_session_close(session);
 }
 
 /* More than 2^32 bytes at once. */
-SIDES_CASE(five_gib, 2, IF_LARGE)
+SESSION_CASE(five_gib, 0, IF_LARGE)
 {
     const uint64_t bytes = ((uint64_t)5 << 30) + 12345;
-    const struct tcpx_session_options options = usual_options();
-    struct tcpx_session *session;
     struct tcpx_memory *memory;
     struct caller caller;
     void *address;
 
     if (number_of("TCPX_TEST_LARGE", 0) == 0)
         skip_case("TCPX_TEST_LARGE is not set");
-    session = open_session(me, &options);
     caller_start(&caller, 4096);
     CHECK_SUCCESS(tcpx_gpu_alloc(0, bytes, &address));
     CHECK_SUCCESS(tcpx_session_register(session, address, bytes, &memory));
@@ -258,19 +235,16 @@ SIDES_CASE(five_gib, 2, IF_LARGE)
         meet(me);
     }
     CHECK_SUCCESS(tcpx_session_deregister(session, memory));
-    tcpx_session_close(session);
     CHECK_SUCCESS(tcpx_gpu_free(address));
     caller_end(&caller);
 }
 
 /* Rounds of some transfers both ways, of GPU memory, all of them compared where they are. */
-SIDES_CASE(soak, 2, IF_LARGE)
+SESSION_CASE(soak, 0, IF_LARGE)
 {
     enum { SLOTS = 8, MOST = 96 << 20 };
-    const struct tcpx_session_options options = usual_options();
     uint64_t total = number_of("TCPX_TEST_SOAK", 0);
     struct tcpx_memory *memories[2];
-    struct tcpx_session *session;
     struct caller caller;
     uint64_t random = 77;
     uint8_t *sides[2]; /* sent from, received into */
@@ -279,7 +253,6 @@ SIDES_CASE(soak, 2, IF_LARGE)
     if (total == 0)
         skip_case("TCPX_TEST_SOAK is not set");
     alarm(3600);
-    session = open_session(me, &options);
     caller_start(&caller, 4096);
     for (int i = 0; i < 2; i++) {
         void *address;
@@ -318,9 +291,10 @@ SIDES_CASE(soak, 2, IF_LARGE)
                                      seed + (unsigned)!me->number, place) == 0);
         }
     }
-    tcpx_session_close(session);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
+        CHECK_SUCCESS(tcpx_session_deregister(session, memories[i]));
         CHECK_SUCCESS(tcpx_gpu_free(sides[i]));
+    }
     caller_end(&caller);
 }
 

@@ -120,39 +120,6 @@ SIDES_CASE(two_peers, 3, IN_FULL)
     tcpx_session_close(sessions[0]);
 }
 
-struct opening {
-    pthread_t thread;
-    struct tcpx_session_listener *listener; /* NULL: connects */
-    const struct tcpx_session_options *options;
-    unsigned place;
-    struct side *talks; /* NULL: later */
-    struct tcpx_session *session;
-};
-
-static void *open_one(void *argument)
-{
-    struct opening *opening = argument;
-
-    if (opening->listener != NULL)
-        CHECK_SUCCESS(tcpx_session_accept(opening->listener, WAIT_MS, &opening->session));
-    else
-        CHECK_SUCCESS(connect_to(opening->place, opening->options, &opening->session));
-    if (opening->talks != NULL) {
-        ping(opening->talks, opening->session, 0, 4);
-        ping(opening->talks, opening->session, 1, 5);
-    }
-    return NULL;
-}
-
-/* All of them at once. */
-static void open_all(struct opening *openings, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++)
-        CHECK(pthread_create(&openings[i].thread, NULL, open_one, &openings[i]) == 0);
-    for (unsigned i = 0; i < count; i++)
-        CHECK(pthread_join(openings[i].thread, NULL) == 0);
-}
-
 static void close_all(struct opening *openings, unsigned count,
                       struct tcpx_session_listener *listener)
 {

@@ -195,21 +195,6 @@ VARIANTS_CASE(messages, COUNT_OF(ways))
 
 /* --- stages before it is open ---------------------------------------------------------------- */
 
-struct connecting {
-    pthread_t thread;
-    struct tcpx_session_options options;
-    unsigned place;
-    struct tcpx_session **session;
-};
-
-static void *connect_run(void *argument)
-{
-    struct connecting *connecting = argument;
-
-    CHECK_SUCCESS(connect_to(connecting->place, &connecting->options, connecting->session));
-    return NULL;
-}
-
 enum { PEERS = 3, LISTENERS = 2 };
 
 /* The second one has a secret, where secrets work. */
@@ -245,16 +230,13 @@ static void listen_and_be_silent(const struct tcpx_session_options options[LISTE
 static void connect_all(const struct tcpx_session_options options[LISTENERS],
                         struct tcpx_session *sessions[LISTENERS][PEERS])
 {
-    struct connecting all[LISTENERS * PEERS];
+    struct opening all[LISTENERS * PEERS];
 
-    for (unsigned i = 0; i < LISTENERS * PEERS; i++) {
-        all[i] = (struct connecting){.options = options[i / PEERS],
-                                     .place = i / PEERS,
-                                     .session = &sessions[i / PEERS][i % PEERS]};
-        CHECK(pthread_create(&all[i].thread, NULL, connect_run, &all[i]) == 0);
-    }
     for (unsigned i = 0; i < LISTENERS * PEERS; i++)
-        pthread_join(all[i].thread, NULL);
+        all[i] = (struct opening){.options = &options[i / PEERS], .place = i / PEERS};
+    open_all(all, LISTENERS * PEERS);
+    for (unsigned i = 0; i < LISTENERS * PEERS; i++)
+        sessions[i / PEERS][i % PEERS] = all[i].session;
 }
 
 /*
