@@ -11,22 +11,30 @@
 #include <stdio.h>
 #include <string.h>
 
-static void *first_text_of_thread(void *unused)
+/* A thread has no text before its first failure, and then its own. */
+static void *fail_in_thread(void *unused)
 {
+    bool was_empty = error_text()[0] == '\0' && tcpx_last_error()[0] == '\0';
+
     (void)unused;
-    return (void *)(uintptr_t)(error_text()[0] == '\0' && tcpx_last_error()[0] == '\0');
+    (void)error_set(TCPX_SYSTEM_ERROR, "of the other thread");
+    return (void *)(uintptr_t)(was_empty && strcmp(error_text(), "of the other thread") == 0);
 }
 
-TEST(test_no_text_before_a_failure)
+TEST(test_text_belongs_to_its_thread)
 {
+    const char *mine;
     pthread_t thread;
-    void *empty;
+    void *theirs;
 
     assert_int_equal(error_set(TCPX_INTERNAL_ERROR, "of the main thread"), TCPX_INTERNAL_ERROR);
-    assert_int_equal(pthread_create(&thread, NULL, first_text_of_thread, NULL), 0);
-    assert_int_equal(pthread_join(thread, &empty), 0);
-    assert_non_null(empty);
+    mine = tcpx_last_error();
+    assert_int_equal(pthread_create(&thread, NULL, fail_in_thread, NULL), 0);
+    assert_int_equal(pthread_join(thread, &theirs), 0);
+    assert_non_null(theirs);
+    assert_string_equal(mine, "of the main thread");
     assert_string_equal(error_text(), "of the main thread");
+    assert_string_equal(tcpx_last_error(), "of the main thread");
 }
 
 TEST(test_set_returns_result_and_keeps_text)
@@ -68,28 +76,6 @@ TEST(test_long_text_is_cut)
     (void)error_system(ENOENT, "%.1020s", longer);
     assert_int_equal(strlen(error_text()), 1023);
     assert_string_equal(error_text() + 1020, ": N");
-}
-
-static void *set_other_text(void *unused)
-{
-    (void)unused;
-    (void)error_set(TCPX_SYSTEM_ERROR, "of the other thread");
-    return (void *)(uintptr_t)(strcmp(error_text(), "of the other thread") == 0);
-}
-
-TEST(test_text_belongs_to_its_thread)
-{
-    const char *mine;
-    pthread_t thread;
-    void *theirs;
-
-    (void)error_set(TCPX_SYSTEM_ERROR, "mine");
-    mine = tcpx_last_error();
-    assert_int_equal(pthread_create(&thread, NULL, set_other_text, NULL), 0);
-    assert_int_equal(pthread_join(thread, &theirs), 0);
-    assert_non_null(theirs);
-    assert_string_equal(mine, "mine");
-    assert_string_equal(tcpx_last_error(), "mine");
 }
 
 TEST(test_result_names)

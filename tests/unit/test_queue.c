@@ -21,6 +21,13 @@ static struct element make_element(uint64_t number)
     return element;
 }
 
+static bool push(struct queue *queue, uint64_t number)
+{
+    struct element element = make_element(number);
+
+    return queue_push(queue, &element);
+}
+
 static void expect_pop(struct queue *queue, uint64_t number)
 {
     struct element expected = make_element(number);
@@ -42,11 +49,8 @@ TEST(test_order_through_every_turn)
         for (int round = 0; round < 50; round++) {
             size_t fill = (size_t)round % (capacity + 1);
 
-            while (queue_length(&queue) < fill) {
-                struct element element = make_element(pushed++);
-
-                assert_true(queue_push(&queue, &element));
-            }
+            while (queue_length(&queue) < fill)
+                assert_true(push(&queue, pushed++));
             while (queue_length(&queue) > fill / 2)
                 expect_pop(&queue, popped++);
         }
@@ -60,22 +64,19 @@ TEST(test_order_through_every_turn)
 
 TEST(test_full_and_empty)
 {
-    struct element element = make_element(1);
     struct element untouched = make_element(99);
     struct element expected = make_element(99);
     struct queue queue;
 
-    assert_int_equal(queue_init(&queue, 3, sizeof element), TCPX_SUCCESS);
+    assert_int_equal(queue_init(&queue, 3, sizeof expected), TCPX_SUCCESS);
     assert_false(queue_pop(&queue, &untouched));
     assert_memory_equal(&untouched, &expected, sizeof expected);
     assert_null(queue_peek(&queue));
     for (uint64_t i = 1; i <= 3; i++) {
-        element = make_element(i);
-        assert_true(queue_push(&queue, &element));
+        assert_true(push(&queue, i));
         assert_int_equal(queue_length(&queue), i);
     }
-    element = make_element(4);
-    assert_false(queue_push(&queue, &element));
+    assert_false(push(&queue, 4));
     assert_int_equal(queue_length(&queue), 3);
     for (uint64_t i = 1; i <= 3; i++)
         expect_pop(&queue, i);
@@ -85,14 +86,12 @@ TEST(test_full_and_empty)
 
 TEST(test_peek_shows_the_oldest_in_its_place)
 {
-    struct element element = make_element(1);
     struct element *oldest;
     struct queue queue;
 
-    assert_int_equal(queue_init(&queue, 2, sizeof element), TCPX_SUCCESS);
-    assert_true(queue_push(&queue, &element));
-    element = make_element(2);
-    assert_true(queue_push(&queue, &element));
+    assert_int_equal(queue_init(&queue, 2, sizeof *oldest), TCPX_SUCCESS);
+    assert_true(push(&queue, 1));
+    assert_true(push(&queue, 2));
     oldest = queue_peek(&queue);
     assert_non_null(oldest);
     assert_int_equal(oldest->number, 1);
@@ -133,15 +132,12 @@ TEST(test_no_queue)
 
 TEST(test_elements_by_their_index)
 {
-    struct element element;
     struct queue queue;
 
-    assert_int_equal(queue_init(&queue, 3, sizeof element), TCPX_SUCCESS);
+    assert_int_equal(queue_init(&queue, 3, sizeof(struct element)), TCPX_SUCCESS);
     for (uint64_t first = 0; first < 7; first++) {
-        while (queue_length(&queue) < 3) {
-            element = make_element(first + queue_length(&queue));
-            assert_true(queue_push(&queue, &element));
-        }
+        while (queue_length(&queue) < 3)
+            assert_true(push(&queue, first + queue_length(&queue)));
         for (size_t i = 0; i < 3; i++)
             assert_int_equal(((struct element *)queue_at(&queue, i))->number, first + i);
         assert_true(queue_pop(&queue, NULL));
@@ -151,15 +147,13 @@ TEST(test_elements_by_their_index)
 
 TEST(test_a_refused_element_changes_nothing)
 {
-    struct element element = make_element(1);
     struct queue queue;
 
-    assert_int_equal(queue_init(&queue, 1, sizeof element), TCPX_SUCCESS);
-    assert_true(queue_push(&queue, &element));
-    element = make_element(2);
-    assert_false(queue_push(&queue, &element));
+    assert_int_equal(queue_init(&queue, 1, sizeof(struct element)), TCPX_SUCCESS);
+    assert_true(push(&queue, 1));
+    assert_false(push(&queue, 2));
     expect_pop(&queue, 1);
-    assert_true(queue_push(&queue, &element));
+    assert_true(push(&queue, 2));
     expect_pop(&queue, 2);
     queue_destroy(&queue);
 }
