@@ -304,66 +304,42 @@ static inline void greeting_bytes(enum bootstrap_role role, bool secret,
     bootstrap_greeting_write(&greeting, bytes);
 }
 
-/* --- a server that follows a script ------------------------------------------------------------
+/* --- a server by hand ------------------------------------------------------------------------- */
+
+/*
+ * A client of a server that answers its greeting with these bytes, `first` of them before a pause,
+ * and closes; NULL: with the greeting itself.
  */
-
-/* Answers one connection with these bytes after it has heard a greeting, and closes. */
-struct server {
-    pthread_t thread;
-    int listening;
+static inline void answer_client(struct client *client, const char *secret, const uint8_t *answer,
+                                 size_t length, size_t first)
+{
+    uint8_t greeting[BOOTSTRAP_GREETING_BYTES];
     uint16_t port;
-    const uint8_t *answer;
-    size_t length;
-    size_t first; /* so many of them before a pause */
-    bool echoes;  /* sends back whatever comes, and nothing else */
-};
+    int listening = listen_raw(&port);
+    int fd;
 
-static inline void *serve(void *argument)
-{
-    struct server *server = argument;
-    uint8_t bytes[1000];
-    int fd = accept(server->listening, NULL, NULL);
-    ssize_t heard = recv(fd, bytes, BOOTSTRAP_GREETING_BYTES, MSG_WAITALL);
-    int on = 1;
-
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    for (; server->echoes && heard > 0; heard = recv(fd, bytes, sizeof bytes, 0))
-        (void)!send(fd, bytes, (size_t)heard, MSG_NOSIGNAL);
-    if (heard == BOOTSTRAP_GREETING_BYTES && server->length > 0) {
-        if (server->first > 0)
-            (void)!send(fd, server->answer, server->first, MSG_NOSIGNAL);
-        nap_ms(server->first > 0 ? 2 : 0);
-        (void)!send(fd, server->answer + server->first, server->length - server->first,
-                    MSG_NOSIGNAL);
+    start_client(client, "127.0.0.1", port, secret, PATIENCE_MS);
+    fd = accept_raw(listening, greeting, sizeof greeting);
+    answer = answer != NULL ? answer : greeting;
+    if (first > 0) {
+        say(fd, answer, first);
+        nap_ms(2);
     }
+    say(fd, answer + first, length - first);
     close(fd);
-    return NULL;
-}
-
-/* Connects to such a server; the result is that of the connect. */
-static inline int connect_to_server(struct server *server, const char *secret,
-                                    struct control **control)
-{
-    int result;
-
-    server->listening = listen_raw(&server->port);
-    assert_int_equal(pthread_create(&server->thread, NULL, serve, server), 0);
-    result = bootstrap_connect("127.0.0.1", server->port, secret, IN_TIME, control);
-    assert_int_equal(pthread_join(server->thread, NULL), 0);
-    close(server->listening);
-    return result;
+    close(listening);
 }
 
 static inline void assert_answer_fails(const void *answer, size_t length, const char *secret,
                                        int result, const char *word)
 {
-    struct server server = {.answer = answer, .length = length};
-    struct control *control;
+    struct client client;
     char name[40];
 
-    assert_fails(connect_to_server(&server, secret, &control), result, word);
-    snprintf(name, sizeof name, "127.0.0.1:%u ", server.port);
-    expect_text(name);
+    answer_client(&client, secret, answer, length, 0);
+    join_failed(&client, result, word);
+    snprintf(name, sizeof name, "127.0.0.1:%u ", client.port);
+    expect_part(client.text, name);
 }
 
 /* --- secrets -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
  * starts first; what is said when they do not; and that forked children and killed peers do no
  * harm.
  */
-#include "tests/support/child.h"
+#include "tests/support/check.h"
 #include "tests/unit/bootstrap_peers.h"
 
 #include <fcntl.h>
@@ -14,11 +14,16 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 
+static const char *check_detail(void)
+{
+    return error_text();
+}
+
 BOOTSTRAP_TEST(test_every_kind_of_address)
 {
     static const char *const listening[] = {NULL, "", "127.0.0.1", "localhost"};
 
-    for (size_t i = 0; i < sizeof listening / sizeof *listening; i++) {
+    for (size_t i = 0; i < COUNT_OF(listening); i++) {
         struct bootstrap_listener *listener = listen_at(listening[i], 0, NULL);
 
         assert_true(bootstrap_port(listener) != 0);
@@ -112,7 +117,7 @@ BOOTSTRAP_TEST(test_arguments)
 
     memset(long_name, 'x', sizeof long_name);
     long_name[sizeof long_name - 1] = '\0';
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
         assert_fails(bootstrap_connect(rows[i].host, rows[i].port, NULL, 0, &control),
                      TCPX_INVALID_ARGUMENT, rows[i].word);
     assert_fails(bootstrap_listen("192.0.2.1", 0, NULL, &listener), TCPX_SYSTEM_ERROR,
@@ -191,31 +196,35 @@ BOOTSTRAP_TEST(test_no_descriptors_left)
 
 /* --- processes ------------------------------------------------------------------------------ */
 
-/* In the child: what is wrong is the exit status. */
-static int check_child(struct bootstrap_listener *listener, struct control *control, int fd)
+/* What a process has that is forked. */
+struct held {
+    struct bootstrap_listener *listener;
+    struct control *control;
+};
+
+static void check_child(const uint8_t *argument)
 {
+    const struct held *held = (const void *)argument;
+    int fd = control_fd(held->control);
+    struct bootstrap_listener *listener;
     struct control *other;
     uint8_t byte = 0;
     size_t count;
     bool there;
 
-    if (fcntl(fd, F_GETFD) != -1 || errno != EBADF)
-        return 1;
-    if (control_send(control, 1, &byte, 1) != TCPX_INVALID_USAGE ||
-        control_flush(control) != TCPX_INVALID_USAGE ||
-        control_receive(control, &byte, &byte, 1, &count, &there) != TCPX_INVALID_USAGE)
-        return 2;
-    if (bootstrap_accept(listener, 0, &other) != TCPX_INVALID_USAGE ||
-        bootstrap_connect("127.0.0.1", 1, NULL, 0, &other) != TCPX_INVALID_USAGE ||
-        bootstrap_listen(NULL, 0, NULL, &listener) != TCPX_INVALID_USAGE)
-        return 3;
+    CHECK(fcntl(fd, F_GETFD) == -1 && errno == EBADF);
+    CHECK(control_send(held->control, 1, &byte, 1) == TCPX_INVALID_USAGE);
+    CHECK(control_flush(held->control) == TCPX_INVALID_USAGE);
+    CHECK(control_receive(held->control, &byte, &byte, 1, &count, &there) == TCPX_INVALID_USAGE);
+    CHECK(bootstrap_accept(held->listener, 0, &other) == TCPX_INVALID_USAGE);
+    CHECK(bootstrap_connect("127.0.0.1", 1, NULL, 0, &other) == TCPX_INVALID_USAGE);
+    CHECK(bootstrap_listen(NULL, 0, NULL, &listener) == TCPX_INVALID_USAGE);
     /* The number may be somebody else's now. */
-    if (dup2(STDERR_FILENO, fd) != fd)
-        return 4;
-    control_refuse(control, "a child");
-    control_close(control, 0);
-    bootstrap_listener_close(listener);
-    return fcntl(fd, F_GETFD) == -1 ? 5 : 0;
+    CHECK(dup2(STDERR_FILENO, fd) == fd);
+    control_refuse(held->control, "a child");
+    control_close(held->control, 0);
+    bootstrap_listener_close(held->listener);
+    CHECK(fcntl(fd, F_GETFD) != -1);
 }
 
 BOOTSTRAP_TEST(test_a_forked_child_holds_nothing)
@@ -228,14 +237,9 @@ BOOTSTRAP_TEST(test_a_forked_child_holds_nothing)
     pair[0] = accept_peer(listener);
     pair[1] = join_client(&client);
     for (int i = 0; i < 2; i++) {
-        int status;
-        pid_t pid = fork();
+        struct held held = {.listener = listener, .control = pair[i]};
 
-        assert_true(pid >= 0);
-        if (pid == 0)
-            _exit(check_child(listener, pair[i], control_fd(pair[i])));
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_int_equal(status, 0);
+        child_judge(child_wait(child_fork_here(check_child, &held)), "child");
     }
     for (int i = 0; i < 2; i++)
         exchange(pair[i], pair[1 - i], 1, 100);
@@ -261,7 +265,6 @@ static void connect_to_itself(const uint8_t *argument)
 {
     struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
     struct control *control;
-    int result;
     int fd;
 
     (void)argument;
@@ -271,19 +274,16 @@ static void connect_to_itself(const uint8_t *argument)
     if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &lo) != 0 ||
         !put("/proc/sys/net/ipv4/ip_local_port_range", "40000 40000"))
         _exit(NO_NAMESPACE);
-    result = bootstrap_connect("127.0.0.1", 40000, NULL, deadline_after_ms(MOMENT_MS), &control);
-    if (result != TCPX_IN_PROGRESS)
-        fprintf(stderr, "%s: %s\n", tcpx_result_name(result), error_text());
-    _exit(result != TCPX_IN_PROGRESS);
+    CHECK(bootstrap_connect("127.0.0.1", 40000, NULL, deadline_after_ms(MOMENT_MS), &control) ==
+          TCPX_IN_PROGRESS);
 }
 
 /* Status 0; a process that could not do what it wanted is a skip. */
 static void assert_exited(int status, const char *lacking)
 {
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == NO_NAMESPACE)
+    if (WIFEXITED(status) && WEXITSTATUS(status) == NO_NAMESPACE)
         skip_because("no %s namespace can be made here", lacking);
-    assert_int_equal(WEXITSTATUS(status), 0);
+    child_judge(status, "child");
 }
 
 BOOTSTRAP_TEST(test_a_connect_that_meets_itself)
@@ -317,28 +317,19 @@ static void connect_by_name(const uint8_t *argument)
     char path[sizeof hosts_path];
     struct control *control;
     uint16_t port;
-    int result;
-    int fd;
 
     memcpy(&port, argument, sizeof port);
     memcpy(path, argument + sizeof port, sizeof path);
-    fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0 || write(fd, hosts, strlen(hosts)) != (ssize_t)strlen(hosts) || close(fd) != 0)
-        _exit(2);
+    CHECK(put(path, hosts));
     if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
         mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount(path, "/etc/hosts", NULL, MS_BIND, NULL) != 0)
         _exit(NO_NAMESPACE);
-    if (bootstrap_connect("tcpx-peer", port, NULL, 0, &control) != TCPX_IN_PROGRESS ||
-        strstr(error_text(), "Connection refused") == NULL) {
-        fprintf(stderr, "not refused: %s\n", error_text());
-        _exit(3);
-    }
+    CHECK_ERROR(bootstrap_connect("tcpx-peer", port, NULL, 0, &control), TCPX_IN_PROGRESS,
+                "Connection refused");
     atomic_store(&child_shared->flag, 1);
-    result = bootstrap_connect("tcpx-peer", port, NULL, IN_TIME, &control);
-    if (result != TCPX_SUCCESS)
-        fprintf(stderr, "%s: %s\n", tcpx_result_name(result), error_text());
-    _exit(result != TCPX_SUCCESS || strncmp(control_peer(control), "127.0.0.1:", 10) != 0);
+    CHECK_SUCCESS(bootstrap_connect("tcpx-peer", port, NULL, IN_TIME, &control));
+    CHECK(strncmp(control_peer(control), "127.0.0.1:", 10) == 0);
 }
 
 BOOTSTRAP_TEST(test_a_name_of_several_addresses)

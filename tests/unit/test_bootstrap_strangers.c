@@ -231,11 +231,8 @@ STRANGERS_TEST(test_servers_that_are_not_ours)
 /* Our own words are no greeting of a listener. */
 STRANGERS_TEST(test_a_server_that_echoes)
 {
-    struct server server = {.echoes = true};
-    struct control *control;
-
-    assert_fails(connect_to_server(&server, NULL, &control), TCPX_REMOTE_ERROR,
-                 "greets with role 1, expected 2");
+    assert_answer_fails(NULL, BOOTSTRAP_GREETING_BYTES, NULL, TCPX_REMOTE_ERROR,
+                        "greets with role 1, expected 2");
 }
 
 /* A greeting in two pieces is one greeting; and what follows it at once is the first message. */
@@ -247,10 +244,11 @@ STRANGERS_TEST(test_a_greeting_in_pieces)
     greeting_bytes(BOOTSTRAP_LISTENS, false, answer);
     length += frame(3, "hello", 5, answer + length);
     for (size_t first = 1; first < length; first += 4) {
-        struct server server = {.answer = answer, .length = length, .first = first};
         struct control *control;
+        struct client client;
 
-        assert_success(connect_to_server(&server, NULL, &control));
+        answer_client(&client, NULL, answer, length, first);
+        control = join_client(&client);
         assert_message(control, 3, "hello", 5);
         control_close(control, 0);
     }
