@@ -180,7 +180,7 @@ struct script {
  * Agreements that no peer should send: some bytes of the usual one are overwritten. All but the
  * last one are for one channel, and are refused in words.
  */
-static const struct {
+static const struct odd_agreement {
     const char *name;
     uint8_t type;
     uint8_t byte;

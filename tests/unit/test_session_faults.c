@@ -304,8 +304,22 @@ static int forget_failure(void **state)
 /* Over which transports a test runs: with whole messages, in chunks. */
 enum { WHOLE = 1, IN_CHUNKS = 2 };
 
+/* What does not depend on the transport is walked through once; rows of tables are chosen. */
+static bool fault_is_wanted(intptr_t state)
+{
+    return state > (WHOLE | IN_CHUNKS) || (state & (transport.chunks ? IN_CHUNKS : WHOLE)) != 0;
+}
+
 #define FAULT_TEST(function, which)                                                                \
     SUITE_TEST(function, .setup_func = forget_failure, .initial_state = (void *)(intptr_t)(which))
+
+/* A test for each row of a table, over transports like this one. */
+#define FAULT_ROWS(table, count, function, which)                                                  \
+    for (unsigned i_ = 0; i_ < (count) && fault_is_wanted(which); i_++)                            \
+    suite_add(__LINE__, (struct CMUnitTest){.name = (table)[i_].name,                              \
+                                            .test_func = function,                                 \
+                                            .setup_func = forget_failure,                          \
+                                            .initial_state = (void *)(uintptr_t) & (table)[i_]})
 
 /* --- while a session is made --------------------------------------------------------------- */
 
@@ -405,7 +419,7 @@ FAULT_TEST(test_bootstrap, WHOLE)
     run_openings(scripts, COUNT_OF(scripts));
 }
 
-FAULT_TEST(test_odd_agreements, WHOLE)
+FAULT_TEST(test_half_an_agreement, WHOLE)
 {
     static const struct script scripts[] = {
         SCRIPT("half an agreement, killed", HALF_AGREEMENT, DIES),
@@ -414,9 +428,14 @@ FAULT_TEST(test_odd_agreements, WHOLE)
     };
 
     run_openings(scripts, COUNT_OF(scripts));
-    for (unsigned odd = 0; odd < ODD_HANDLES; odd++)
-        run_opening(
-            (struct script)SCRIPT(odd_agreements[odd].name, ODD_AGREEMENT, STAYS, .count = odd));
+}
+
+static void test_odd_agreement(void **state)
+{
+    const struct odd_agreement *row = *state;
+
+    run_opening((struct script)SCRIPT(row->name, ODD_AGREEMENT, STAYS,
+                                      .count = (unsigned)(row - odd_agreements)));
 }
 
 /* --- transfers ----------------------------------------------------------------------------- */
@@ -691,23 +710,29 @@ FAULT_TEST(test_moved, WHOLE | IN_CHUNKS)
     }
 }
 
+/* The end of a peer that is killed, or closes, is an event. */
 FAULT_TEST(test_events, WHOLE | IN_CHUNKS)
 {
-    for (unsigned turn = 0; turn < 4; turn++)
-        run_script((struct script)SCRIPT("killed while the eventfd is waited for", SILENT, STAYS,
-                                         .listens = turn % 2, .sends = turn / 2, .on_gpu = turn % 2,
-                                         .is_awaited = true, .killed_after = 1, .by_events = true,
-                                         .keeps_memory = turn % 2 == 0));
+    for (unsigned turn = 0; turn < 8; turn++) {
+        const bool closes = turn / 4;
+
+        run_script((struct script)SCRIPT(
+            "gone while the eventfd is waited for", closes ? CLOSES : SILENT, STAYS,
+            .listens = turn % 2, .sends = turn / 2 % 2, .on_gpu = turn % 2, .is_awaited = true,
+            .killed_after = !closes, .by_events = true, .keeps_memory = turn % 2 == 0));
+    }
 }
 
-FAULT_TEST(test_garbage, IN_CHUNKS)
+static void test_garbage(void **state)
 {
-    for (unsigned kind = 0; kind < GARBAGES; kind++)
-        run_script((struct script)SCRIPT(
-            garbage[kind].name, GARBAGE, kind == HALF_A_MESSAGE ? DIES : STAYS, .count = kind,
-            .listens = kind % 2, .on_gpu = kind / 2 % 2, .outcome = ALL_FAILED));
-    run_script(
-        (struct script)SCRIPT("half a message, stopped", GARBAGE, STOPS, .count = HALF_A_MESSAGE));
+    const struct garbage *row = *state;
+    unsigned kind = (unsigned)(row - garbage);
+
+    run_script((struct script)SCRIPT(row->name, GARBAGE, kind == HALF_A_MESSAGE ? DIES : STAYS,
+                                     .count = kind, .listens = kind % 2, .on_gpu = kind / 2 % 2,
+                                     .outcome = ALL_FAILED));
+    if (kind == HALF_A_MESSAGE)
+        run_script((struct script)SCRIPT("half a message, stopped", GARBAGE, STOPS, .count = kind));
 }
 
 /* A chunk of zero bytes is not the chunk that was due: the receive fails, and is never done. */
@@ -985,6 +1010,8 @@ static int faults_begin(void)
     mallopt(M_ARENA_MAX, 1); /* arenas reserve address space that nobody asked for */
 #endif
     transport_read();
+    FAULT_ROWS(odd_agreements, ODD_HANDLES, test_odd_agreement, WHOLE);
+    FAULT_ROWS(garbage, GARBAGES, test_garbage, IN_CHUNKS);
     return sides_begin();
 }
 
@@ -1007,12 +1034,6 @@ static int faults_tear_down(void)
 {
     tcpx_session_stop_listening(listener);
     return 0;
-}
-
-/* What does not depend on the transport is walked through once. */
-static bool fault_is_wanted(intptr_t state)
-{
-    return (state & (transport.chunks ? IN_CHUNKS : WHOLE)) != 0;
 }
 
 SUITE(.name = "session faults", .begin = faults_begin, .set_up = faults_set_up,

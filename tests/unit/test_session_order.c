@@ -258,41 +258,4 @@ SESSION_CASE(events, SMALL_CHUNK, IN_BRIEF)
     area_drop(&out, session);
 }
 
-/* The end of the peer is an event, too. */
-SIDES_CASE(event_of_failure, 2, IN_FULL)
-{
-    for (unsigned pieces = 0; pieces < 2; pieces++) {
-        const struct tcpx_session_options options = small_chunks();
-        struct tcpx_session *session = open_session(me, &options);
-        struct pollfd wanted = {.events = POLLIN};
-        struct tcpx_transfer *transfer;
-        uint64_t since = now_ms();
-        struct area area;
-        int result = TCPX_SUCCESS;
-        int done;
-
-        if (me->number == 1) {
-            meet(me);
-            tcpx_session_close(session);
-            continue;
-        }
-        area_make(&area, session, false, 100);
-        CHECK_SUCCESS(tcpx_session_event_fd(session, &wanted.fd));
-        transfer = begin_part(session, false, &area, 0, 100, 0, pieces);
-        meet(me);
-        while (result == TCPX_SUCCESS) {
-            uint64_t ends;
-
-            CHECK(now_ms() - since < SOON_MS);
-            CHECK(poll(&wanted, 1, SOON_MS) == 1);
-            CHECK(read(wanted.fd, &ends, sizeof ends) == (ssize_t)sizeof ends);
-            result = tcpx_transfer_test(transfer, &done);
-            CHECK(result != TCPX_SUCCESS || done == 0);
-        }
-        CHECK(result == TCPX_REMOTE_ERROR && *tcpx_last_error() != '\0');
-        tcpx_session_close(session);
-        area_free(&area);
-    }
-}
-
 SIDES_SUITE("session order", sides_begin);
