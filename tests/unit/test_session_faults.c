@@ -396,40 +396,6 @@ static void run_opening(struct script script)
     }
 }
 
-static void run_openings(const struct script *scripts, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        run_opening(scripts[i]);
-}
-
-FAULT_TEST(test_bootstrap, WHOLE)
-{
-    static const struct script scripts[] = {
-        SCRIPT("TCP only, killed", TCP, DIES),
-        SCRIPT("TCP only, stopped", TCP, STOPS),
-        SCRIPT("TCP only, closed", TCP, HANGS_UP),
-        SCRIPT("half a greeting, killed", HALF_GREETING, DIES),
-        SCRIPT("half a greeting, stopped", HALF_GREETING, STOPS),
-        SCRIPT("half a greeting, closed", HALF_GREETING, HANGS_UP),
-        SCRIPT("greeting, killed", GREETING, DIES),
-        SCRIPT("greeting, stopped", GREETING, STOPS),
-        SCRIPT("greeting, closed", GREETING, HANGS_UP),
-    };
-
-    run_openings(scripts, COUNT_OF(scripts));
-}
-
-FAULT_TEST(test_half_an_agreement, WHOLE)
-{
-    static const struct script scripts[] = {
-        SCRIPT("half an agreement, killed", HALF_AGREEMENT, DIES),
-        SCRIPT("half an agreement, stopped", HALF_AGREEMENT, STOPS),
-        SCRIPT("half an agreement, closed", HALF_AGREEMENT, HANGS_UP),
-    };
-
-    run_openings(scripts, COUNT_OF(scripts));
-}
-
 static void test_odd_agreement(void **state)
 {
     const struct odd_agreement *row = *state;
@@ -659,35 +625,44 @@ static void run_roles(struct script script, unsigned turn)
     }
 }
 
-static void run_scripts(const struct script *scripts, size_t count)
+/* Those that stop before a session is open, in both roles; and the others. */
+static const struct script opening_scripts[] = {
+    SCRIPT("TCP only, killed", TCP, DIES),
+    SCRIPT("TCP only, stopped", TCP, STOPS),
+    SCRIPT("TCP only, closed", TCP, HANGS_UP),
+    SCRIPT("half a greeting, killed", HALF_GREETING, DIES),
+    SCRIPT("half a greeting, stopped", HALF_GREETING, STOPS),
+    SCRIPT("half a greeting, closed", HALF_GREETING, HANGS_UP),
+    SCRIPT("greeting, killed", GREETING, DIES),
+    SCRIPT("greeting, stopped", GREETING, STOPS),
+    SCRIPT("greeting, closed", GREETING, HANGS_UP),
+    SCRIPT("half an agreement, killed", HALF_AGREEMENT, DIES),
+    SCRIPT("half an agreement, stopped", HALF_AGREEMENT, STOPS),
+    SCRIPT("half an agreement, closed", HALF_AGREEMENT, HANGS_UP),
+};
+
+static const struct script ready_scripts[] = {
+    SCRIPT("ready, killed", IS_READY, DIES, .turns = 4),
+    SCRIPT("session made, killed", OPEN, DIES, .turns = 2),
+    SCRIPT("memory registered, killed", REGISTERED, DIES, .turns = 2),
+    SCRIPT("memory registered, stopped", REGISTERED, STOPS, .turns = 1),
+    SCRIPT("nothing is posted", SILENT, STAYS, .first_turn = 1, .turns = 1),
+};
+
+static const struct script offer_scripts[] = {
+    SCRIPT("offered, killed", OFFERED, DIES, .turns = 4),
+    SCRIPT("offered, closed", OFFERED, HANGS_UP, .turns = 1),
+    SCRIPT("offered, stopped", OFFERED, STOPS, .first_turn = 1, .turns = 1),
+};
+
+static void test_script(void **state)
 {
-    for (size_t i = 0; i < count; i++)
-        for (unsigned turn = 0; turn < scripts[i].turns; turn++)
-            run_roles(scripts[i], scripts[i].first_turn + turn);
-}
+    const struct script *script = *state;
 
-FAULT_TEST(test_gone_when_ready, WHOLE | IN_CHUNKS)
-{
-    static const struct script scripts[] = {
-        SCRIPT("ready, killed", IS_READY, DIES, .turns = 4),
-        SCRIPT("session made, killed", OPEN, DIES, .turns = 2),
-        SCRIPT("memory registered, killed", REGISTERED, DIES, .turns = 2),
-        SCRIPT("memory registered, stopped", REGISTERED, STOPS, .turns = 1),
-        SCRIPT("nothing is posted", SILENT, STAYS, .first_turn = 1, .turns = 1),
-    };
-
-    run_scripts(scripts, COUNT_OF(scripts));
-}
-
-FAULT_TEST(test_offered, IN_CHUNKS)
-{
-    static const struct script scripts[] = {
-        SCRIPT("offered, killed", OFFERED, DIES, .turns = 4),
-        SCRIPT("offered, closed", OFFERED, HANGS_UP, .turns = 1),
-        SCRIPT("offered, stopped", OFFERED, STOPS, .first_turn = 1, .turns = 1),
-    };
-
-    run_scripts(scripts, COUNT_OF(scripts));
+    if (script->turns == 0)
+        run_opening(*script);
+    for (unsigned turn = 0; turn < script->turns; turn++)
+        run_roles(*script, script->first_turn + turn);
 }
 
 /* Granted but nothing sent, some of it, all of it but not acknowledged. */
@@ -932,7 +907,8 @@ FAULT_TEST(test_agreed, IN_CHUNKS)
         SCRIPT("agreement with handles that are none", ODD_AGREEMENT, STAYS, .count = ODD_HANDLES),
     };
 
-    run_openings(scripts, COUNT_OF(scripts));
+    for (size_t i = 0; i < COUNT_OF(scripts); i++)
+        run_opening(scripts[i]);
 }
 
 FAULT_TEST(test_connecting, IN_CHUNKS)
@@ -1010,6 +986,9 @@ static int faults_begin(void)
     mallopt(M_ARENA_MAX, 1); /* arenas reserve address space that nobody asked for */
 #endif
     transport_read();
+    FAULT_ROWS(opening_scripts, COUNT_OF(opening_scripts), test_script, WHOLE);
+    FAULT_ROWS(ready_scripts, COUNT_OF(ready_scripts), test_script, WHOLE | IN_CHUNKS);
+    FAULT_ROWS(offer_scripts, COUNT_OF(offer_scripts), test_script, IN_CHUNKS);
     FAULT_ROWS(odd_agreements, ODD_HANDLES, test_odd_agreement, WHOLE);
     FAULT_ROWS(garbage, GARBAGES, test_garbage, IN_CHUNKS);
     return sides_begin();
