@@ -17,15 +17,13 @@
 
 enum { AFTERMATH_MOST = 256, AFTERMATH_BYTE = 0xc3 };
 
-/* As tcpx_gpu_write() and tcpx_gpu_read(); 0: it has succeeded. */
-typedef int aftermath_write_call(void *to, const void *from, uint64_t bytes);
-typedef int aftermath_read_call(void *to, const void *from, uint64_t bytes);
+/* tcpx_gpu_write() or tcpx_gpu_read(); 0: it has succeeded. */
+typedef int aftermath_copy_call(void *to, const void *from, uint64_t bytes);
 
 struct aftermath_memory {
     void *address;
     uint64_t bytes;
-    aftermath_write_call *write;
-    aftermath_read_call *read;
+    aftermath_copy_call *read;
 };
 
 struct aftermath {
@@ -35,7 +33,7 @@ struct aftermath {
 
 /* False: there is no place, or the memory cannot be written. */
 static inline bool aftermath_of(struct aftermath *aftermath, void *address, uint64_t bytes,
-                                aftermath_write_call *write, aftermath_read_call *read)
+                                aftermath_copy_call *write, aftermath_copy_call *read)
 {
     uint8_t *pattern = malloc(bytes + 1);
     bool written = pattern != NULL && aftermath->count < AFTERMATH_MOST;
@@ -46,8 +44,8 @@ static inline bool aftermath_of(struct aftermath *aftermath, void *address, uint
             memcpy(address, pattern, bytes);
         else
             written = write(address, pattern, bytes) == 0;
-        aftermath->memories[aftermath->count++] = (struct aftermath_memory){
-            .address = address, .bytes = bytes, .write = write, .read = read};
+        aftermath->memories[aftermath->count++] =
+            (struct aftermath_memory){.address = address, .bytes = bytes, .read = read};
     }
     free(pattern);
     return written;

@@ -121,34 +121,6 @@ static void open_with(struct key_fifo *fifo, uint32_t capacity, const struct ele
 
 static const struct element four[] = {{7, 1, {0}}, {8, 2, {0}}, {7, 3, {0}}, {8, 4, {0}}};
 
-TEST(test_keys_do_not_wait_for_each_other)
-{
-    static const uint64_t expected[][2] = {{8, 2}, {8, 4}, {7, 1}, {7, 3}};
-    struct key_fifo fifo;
-    struct element element;
-
-    open_with(&fifo, 4, four, 4);
-    for (size_t i = 0; i < 4; i++) {
-        assert_true(key_fifo_pop(&fifo, expected[i][0], &element));
-        assert_int_equal(element.number, expected[i][1]);
-    }
-    key_fifo_destroy(&fifo);
-}
-
-TEST(test_a_full_table_refuses_and_keeps_all)
-{
-    struct key_fifo fifo;
-    struct element element;
-
-    open_with(&fifo, 3, four, 3);
-    assert_false(key_fifo_push(&fifo, four[3].key, &four[3]));
-    assert_true(key_fifo_pop(&fifo, 8, &element));
-    assert_int_equal(element.number, 2);
-    assert_false(key_fifo_pop(&fifo, 8, &element));
-    assert_true(key_fifo_push(&fifo, four[3].key, &four[3]));
-    key_fifo_destroy(&fifo);
-}
-
 TEST(test_peek_shows_the_oldest_in_its_place)
 {
     struct key_fifo fifo;

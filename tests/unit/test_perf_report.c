@@ -5,7 +5,7 @@
  *
  * Tests link the library only. The reports belong to the program, so they are included here.
  */
-#include "tests/support/suite.h"
+#include "tests/unit/checks.h"
 
 /* NOLINTBEGIN(bugprone-suspicious-include) */
 #include "tools/perf_csv.c"
@@ -19,28 +19,17 @@
 
 typedef void (*print_function)(FILE *out, const struct perf_result *result);
 
-static char *printed(print_function print, const struct perf_result *result)
+/* Good until the next call. */
+static const char *printed(print_function print, const struct perf_result *result)
 {
     static char room[1 << 20];
     FILE *out = fmemopen(room, sizeof room, "w");
-    char *text;
 
     assert_non_null(out);
     print(out, result);
     assert_int_equal(fclose(out), 0);
     assert_in_range(strlen(room), 1, sizeof room - 2);
-    text = strdup(room);
-    assert_non_null(text);
-    return text;
-}
-
-static void expect_text(print_function print, const struct perf_result *result,
-                        const char *expected)
-{
-    char *text = printed(print, result);
-
-    assert_string_equal(text, expected);
-    free(text);
+    return room;
 }
 
 /* Two sizes: one with all percentiles, one with too few iterations for any. */
@@ -94,8 +83,8 @@ static struct perf_result one_size(void)
 
 TEST(test_table)
 {
-    expect_text(
-        perf_print_table, &small_result,
+    assert_string_equal(
+        printed(perf_print_table, &small_result),
         "one way, left to right\n"
         "  path      192.0.2.7: built-in transport over eth0,eth1, 2 channels\n"
         "  memory    GPU 0 to GPU 1\n"
@@ -119,8 +108,8 @@ TEST(test_table_of_one_size)
     result.threads = 0;
     result.chunk_bytes = 0;
     result.channels = 1;
-    expect_text(
-        perf_print_table, &result,
+    assert_string_equal(
+        printed(perf_print_table, &result),
         "ping-pong, left and right\n"
         "  path      192.0.2.7: built-in transport over eth0,eth1, 2 channels\n"
         "  memory    GPU 0 to GPU 1\n"
@@ -147,63 +136,59 @@ TEST(test_table_of_one_size)
 TEST(test_table_without_stages)
 {
     struct perf_result result = one_size();
-    char *text;
 
     result.rows[0].stages = (struct perf_stages){0};
-    text = printed(perf_print_table, &result);
-    assert_null(strstr(text, "stage"));
-    free(text);
+    assert_null(strstr(printed(perf_print_table, &result), "stage"));
 }
 
 TEST(test_table_width)
 {
     struct perf_result result = one_size();
-    char *text;
 
     result.rows[0].bytes = UINT64_MAX / 1000;
     result.rows[0].iterations = 9999999999;
     result.rows[0].median_us = 9999999999;
-    text = printed(perf_print_table, &result);
-    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
+    for (const char *line = printed(perf_print_table, &result); *line != '\0';
+         line += strcspn(line, "\n") + 1)
         assert_in_range(strcspn(line, "\n"), 0, 110);
-    free(text);
 }
 
 /* --- JSON and CSV --- */
 
 TEST(test_json)
 {
-    expect_text(perf_print_json, &small_result,
-                "{\n"
-                "  \"version\": \"1.2.3\",\n"
-                "  \"date\": \"2026-01-02T03:04:05Z\",\n"
-                "  \"way\": \"one way\",\n"
-                "  \"client\": \"left\",\n"
-                "  \"server\": \"right\",\n"
-                "  \"path\": \"192.0.2.7: built-in transport over eth0,eth1, 2 channels\",\n"
-                "  \"memory\": \"GPU 0 to GPU 1\",\n"
-                "  \"unpack\": \"auto\",\n"
-                "  \"channels\": 2,\n"
-                "  \"sockets\": 8,\n"
-                "  \"threads\": 1,\n"
-                "  \"chunk_bytes\": 4194304,\n"
-                "  \"pieces\": 0,\n"
-                "  \"barrier_us\": 3.125,\n"
-                "  \"verified_iterations\": 1050,\n"
-                "  \"verified_bytes\": 52436800,\n"
-                "  \"rows\": [\n"
-                "    {\"bytes\": 8, \"iterations\": 1000, \"gigabytes_per_second\": 0.002,\n"
-                "     \"min_us\": 3.5, \"median_us\": 4, \"mean_us\": 4.5, \"p99_us\": 5.25, "
-                "\"p99_9_us\": 12.5, \"max_us\": 125.5,\n"
-                "     \"stages_us\": {\"copy_out\": 0.5, \"send\": 1, \"send_wait\": 0, "
-                "\"receive_wait\": 2, \"receive\": 1, \"copy_in\": 0.25}},\n"
-                "    {\"bytes\": 1048576, \"iterations\": 50, \"gigabytes_per_second\": 8.388608,\n"
-                "     \"min_us\": 100, \"median_us\": 125, \"mean_us\": 130, \"p99_us\": null, "
-                "\"p99_9_us\": null, \"max_us\": 250,\n"
-                "     \"stages_us\": {\"copy_out\": 25, \"send\": 100, \"send_wait\": 12.5, "
-                "\"receive_wait\": 6.25, \"receive\": 110, \"copy_in\": 50}}\n"
-                "  ]\n"
-                "}\n");
+    assert_string_equal(
+        printed(perf_print_json, &small_result),
+        "{\n"
+        "  \"version\": \"1.2.3\",\n"
+        "  \"date\": \"2026-01-02T03:04:05Z\",\n"
+        "  \"way\": \"one way\",\n"
+        "  \"client\": \"left\",\n"
+        "  \"server\": \"right\",\n"
+        "  \"path\": \"192.0.2.7: built-in transport over eth0,eth1, 2 channels\",\n"
+        "  \"memory\": \"GPU 0 to GPU 1\",\n"
+        "  \"unpack\": \"auto\",\n"
+        "  \"channels\": 2,\n"
+        "  \"sockets\": 8,\n"
+        "  \"threads\": 1,\n"
+        "  \"chunk_bytes\": 4194304,\n"
+        "  \"pieces\": 0,\n"
+        "  \"barrier_us\": 3.125,\n"
+        "  \"verified_iterations\": 1050,\n"
+        "  \"verified_bytes\": 52436800,\n"
+        "  \"rows\": [\n"
+        "    {\"bytes\": 8, \"iterations\": 1000, \"gigabytes_per_second\": 0.002,\n"
+        "     \"min_us\": 3.5, \"median_us\": 4, \"mean_us\": 4.5, \"p99_us\": 5.25, "
+        "\"p99_9_us\": 12.5, \"max_us\": 125.5,\n"
+        "     \"stages_us\": {\"copy_out\": 0.5, \"send\": 1, \"send_wait\": 0, "
+        "\"receive_wait\": 2, \"receive\": 1, \"copy_in\": 0.25}},\n"
+        "    {\"bytes\": 1048576, \"iterations\": 50, \"gigabytes_per_second\": 8.388608,\n"
+        "     \"min_us\": 100, \"median_us\": 125, \"mean_us\": 130, \"p99_us\": null, "
+        "\"p99_9_us\": null, \"max_us\": 250,\n"
+        "     \"stages_us\": {\"copy_out\": 25, \"send\": 100, \"send_wait\": 12.5, "
+        "\"receive_wait\": 6.25, \"receive\": 110, \"copy_in\": 50}}\n"
+        "  ]\n"
+        "}\n");
 }
 
 #define CSV_HEADER                                                                                 \
@@ -216,18 +201,9 @@ TEST(test_json)
 
 TEST(test_csv)
 {
-    expect_text(perf_print_csv, &small_result,
-                CSV_HEADER "8,1000,0.002,3.5,4,4.5,5.25,12.5,125.5,0.5,1,0,2,1,0.25" CSV_RUN
-                           "1048576,50,8.388608,100,125,130,,,250,25,100,12.5,6.25,110,50" CSV_RUN);
-}
-
-static void expect_part(print_function print, const struct perf_result *result, const char *part)
-{
-    char *text = printed(print, result);
-
-    if (strstr(text, part) == NULL)
-        fail_msg("no '%s' in:\n%s", part, text);
-    free(text);
+    assert_string_equal(printed(perf_print_csv, &small_result), CSV_HEADER
+                        "8,1000,0.002,3.5,4,4.5,5.25,12.5,125.5,0.5,1,0,2,1,0.25" CSV_RUN
+                        "1048576,50,8.388608,100,125,130,,,250,25,100,12.5,6.25,110,50" CSV_RUN);
 }
 
 /* Names end neither a field nor a string, whatever is in them. */
@@ -236,8 +212,8 @@ TEST(test_hostile_names)
     struct perf_result result = small_result;
 
     snprintf(result.client, sizeof result.client, "a\"b\\c\n\x01\xff");
-    expect_part(perf_print_json, &result, "\"client\": \"a\\\"b\\\\c\\u000a\\u0001?\",\n");
-    expect_part(perf_print_csv, &result, ",one way,\"a\"\"b\\c\n\x01\xff\",right,");
+    expect_part(printed(perf_print_json, &result), "\"client\": \"a\\\"b\\\\c\\u000a\\u0001?\",\n");
+    expect_part(printed(perf_print_csv, &result), ",one way,\"a\"\"b\\c\n\x01\xff\",right,");
 }
 
 /* A host name of the peer is text in every spreadsheet, whatever it begins with. */
@@ -252,12 +228,12 @@ TEST(test_csv_without_formulas)
                                            {"", ""}};
     struct perf_result result = small_result;
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
         char expected[120];
 
         snprintf(result.client, sizeof result.client, "%s", names[i][0]);
         snprintf(expected, sizeof expected, ",one way,%s,right,", names[i][1]);
-        expect_part(perf_print_csv, &result, expected);
+        expect_part(printed(perf_print_csv, &result), expected);
     }
 }
 
@@ -373,18 +349,17 @@ static void check_page(const struct perf_result *result)
     static const char doctype[] = "<!DOCTYPE html>\n";
     static const char *const absent[] = {
         "http:", "https:", "src=", "href=", "url(", "@import", "<link"};
-    char *page = printed(print_html, result);
+    const char *page = printed(print_html, result);
 
     assert_int_equal(strncmp(page, doctype, strlen(doctype)), 0);
     expect_no_word(page, "nan");
     expect_no_word(page, "inf");
-    for (unsigned i = 0; i < sizeof absent / sizeof absent[0]; i++)
+    for (unsigned i = 0; i < COUNT_OF(absent); i++)
         if (strstr(page, absent[i]) != NULL)
             fail_msg("'%s' in the page", absent[i]);
     /* the result and the script that draws it; names of hosts add none */
     assert_int_equal(occurrences(page, "<script"), 2);
     assert_int_equal(occurrences(page, "</script"), 2);
-    free(page);
 }
 
 static void check_everywhere(const struct perf_result *result)
@@ -392,22 +367,21 @@ static void check_everywhere(const struct perf_result *result)
     static const print_function others[] = {perf_print_table, perf_print_json, perf_print_csv};
 
     check_page(result);
-    for (unsigned i = 0; i < sizeof others / sizeof others[0]; i++) {
-        char *text = printed(others[i], result);
+    for (unsigned i = 0; i < COUNT_OF(others); i++) {
+        const char *text = printed(others[i], result);
 
         expect_no_word(text, "nan");
         expect_no_word(text, "inf");
-        free(text);
     }
 }
 
 /* The page has the JSON that --json prints. */
 TEST(test_page_result)
 {
-    char *json = printed(perf_print_json, &small_result);
+    char *json = strdup(printed(perf_print_json, &small_result));
 
     check_page(&small_result);
-    expect_part(print_html, &small_result, json);
+    expect_part(printed(print_html, &small_result), json);
     free(json);
 }
 
@@ -424,7 +398,7 @@ TEST(test_page_escapes)
     snprintf(result.version, sizeof result.version, "%s", hostile);
     snprintf(result.date, sizeof result.date, "%s", hostile);
     check_page(&result);
-    expect_part(print_html, &result,
+    expect_part(printed(print_html, &result),
                 "\"\\u003c/title>\\u003c/script>\\u003cscript>\\\"&'\\u0001\"");
 }
 
@@ -453,7 +427,7 @@ static struct perf_row row_of(uint64_t bytes, double value)
 TEST(test_equal_rows)
 {
     static const uint64_t sizes[] = {0, 1, 4096, UINT64_MAX};
-    enum { VALUES = sizeof extreme_values / sizeof extreme_values[0] };
+    enum { VALUES = COUNT_OF(extreme_values) };
     struct perf_result result = small_result;
 
     for (unsigned i = 0; i < 4 * (VALUES + 2); i++) {
@@ -489,7 +463,7 @@ TEST(test_outlier)
 {
     struct perf_result result = small_result;
 
-    for (unsigned i = 0; i < sizeof extreme_values / sizeof extreme_values[0]; i++) {
+    for (unsigned i = 0; i < COUNT_OF(extreme_values); i++) {
         result.rows[0] = row_of(0, extreme_values[i]);
         result.rows[0].median_us = 1;
         check_everywhere(&result);
