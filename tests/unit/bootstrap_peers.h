@@ -7,6 +7,7 @@
 
 #include "tests/unit/checks.h"
 #include "tests/unit/net_pair.h"
+#include "tests/unit/tree.h"
 
 #include "session/bootstrap.h"
 
@@ -345,39 +346,26 @@ static inline void assert_answer_fails(const void *answer, size_t length, const 
 /* --- secrets -----------------------------------------------------------------------------------
  */
 
-static char folder[] = "/tmp/test_bootstrap.XXXXXX";
-static char secret_path[64];
-static char same_path[64];
-static char other_path[64];
+static char secret_path[PATH_MAX];
+static char same_path[PATH_MAX];
+static char other_path[PATH_MAX];
 
 static inline void write_file(const char *path, const void *bytes, size_t count, mode_t mode)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, bytes, count), (ssize_t)count);
-    assert_int_equal(fchmod(fd, mode), 0);
-    close(fd);
+    tree_put_bytes(path, bytes, count);
+    assert_int_equal(chmod(path, mode), 0);
 }
 
 static inline int make_secrets(void)
 {
-    assert_non_null(mkdtemp(folder));
-    snprintf(secret_path, sizeof secret_path, "%s/secret", folder);
-    snprintf(same_path, sizeof same_path, "%s/same", folder);
-    snprintf(other_path, sizeof other_path, "%s/other", folder);
+    assert_int_equal(tree_make(), 0);
+    snprintf(secret_path, sizeof secret_path, "%s", tree_path("/secret"));
+    snprintf(same_path, sizeof same_path, "%s", tree_path("/same"));
+    snprintf(other_path, sizeof other_path, "%s", tree_path("/other"));
     write_file(secret_path, "swordfish\n", 10, 0600);
     write_file(same_path, "swordfish\n", 10, 0400);
     write_file(other_path, "swordfish", 9, 0600);
     return 0;
-}
-
-static inline int remove_secrets(void)
-{
-    unlink(secret_path);
-    unlink(same_path);
-    unlink(other_path);
-    return rmdir(folder);
 }
 
 /* A test without libsodium is a skip. */

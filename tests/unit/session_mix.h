@@ -82,13 +82,6 @@ static inline void list_move(const struct list *from, uint64_t seed, const struc
     free(message);
 }
 
-/* The same at another place of the memory. */
-static inline void list_shift(struct list *list, uint64_t by)
-{
-    for (uint32_t i = 0; i < list->count; i++)
-        list->pieces[i].offset += by;
-}
-
 /* --- plans ---------------------------------------------------------------------------------- */
 
 enum begins { AT_ONCE, RECEIVES_FIRST, SENDS_FIRST };
@@ -159,6 +152,8 @@ static inline void place_jobs(struct job *jobs, uint32_t count, uint64_t used[2]
 
             jobs[i].place[side] = *end + 1 + jobs[i].bytes % 61;
             *end = jobs[i].place[side] + jobs[i].lists[side].span + 17;
+            for (uint32_t k = 0; k < jobs[i].lists[side].count; k++)
+                jobs[i].lists[side].pieces[k].offset += jobs[i].place[side];
         }
 }
 
@@ -173,7 +168,7 @@ static inline void fill_areas(const struct mix *mix, int side, mix_areas all, st
 
         if (jobs[i].sender == side)
             pattern_copy(area->expected + jobs[i].place[side], jobs[i].lists[side].span,
-                         mix->seed + i, 0);
+                         mix->seed + i, jobs[i].place[side]);
     }
     for (int gpu = 0; gpu < 2; gpu++)
         area_write(&all[0][gpu], 0, all[0][gpu].bytes);
@@ -187,24 +182,22 @@ static inline void expect_jobs(const struct mix *mix, int side, mix_areas all, s
         struct area *area = &all[1][job->on_gpu[side]];
 
         if (job->sender != side)
-            list_move(&job->lists[!side], mix->seed + i, &job->lists[side],
-                      area->expected + job->place[side]);
+            list_move(&job->lists[!side], mix->seed + i, &job->lists[side], area->expected);
     }
 }
 
 static inline void begin_job(struct tcpx_session *session, int side, mix_areas all, struct job *job)
 {
     const struct area *area = &all[side != job->sender][job->on_gpu[side]];
-    struct list *list = &job->lists[side];
-    struct tcpx_move move = {.memory = area->memory, .tag = job->tag};
+    const struct list *list = &job->lists[side];
+    struct tcpx_move move = {.memory = area->memory,
+                             .offset = list->pieces[0].offset,
+                             .bytes = job->bytes,
+                             .tag = job->tag,
+                             .pieces = job->as_pieces ? list->pieces : NULL,
+                             .piece_count = job->as_pieces ? list->count : 0};
 
-    list_shift(list, job->place[side]);
-    move.offset = list->pieces[0].offset;
-    move.bytes = job->bytes;
-    move.pieces = job->as_pieces ? list->pieces : NULL;
-    move.piece_count = job->as_pieces ? list->count : 0;
     job->transfer = begin(session, job->sender == side, move);
-    list_shift(list, -job->place[side]); /* they were copied */
 }
 
 /* --- waiting -------------------------------------------------------------------------------- */

@@ -141,4 +141,4 @@ static int flood_begin(void)
 }
 
 SUITE(.name = "a flood of strangers", .begin = flood_begin, .set_up = make_secrets,
-      .tear_down = remove_secrets);
+      .tear_down = tree_remove);

@@ -220,12 +220,11 @@ BOOTSTRAP_TEST(test_secret_files)
         {1, 0600, NULL},
         {SECRET_LARGEST, 0600, NULL},
     };
-    char path[64];
+    const char *path = tree_path("/file");
 
     need_sodium();
-    snprintf(path, sizeof path, "%s/file", folder);
     assert_bad_secret(path, TCPX_SYSTEM_ERROR, "No such file");
-    assert_bad_secret(folder, TCPX_INVALID_ARGUMENT, "is not a file");
+    assert_bad_secret(tree_root, TCPX_INVALID_ARGUMENT, "is not a file");
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_bad_secret(path, TCPX_INVALID_ARGUMENT, "is not a file");
     unlink(path);
@@ -297,4 +296,4 @@ BOOTSTRAP_TEST(test_proofs)
     secret_free(other);
 }
 
-SUITE(.name = "secrets of the bootstrap", .set_up = make_secrets, .tear_down = remove_secrets);
+SUITE(.name = "secrets of the bootstrap", .set_up = make_secrets, .tear_down = tree_remove);

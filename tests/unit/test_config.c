@@ -68,20 +68,17 @@ static uint64_t field_of(const struct config *config, const struct row *row)
 /* Removes what the environment of the test itself may hold. */
 static int clear_environment(void **state)
 {
-    bool found = true;
-
     (void)state;
-    while (found) {
-        found = false;
-        for (char **entry = environ; *entry != NULL && !found; entry++)
-            if (strncmp(*entry, "UCCL_TCPX_", 10) == 0 || strncmp(*entry, "NCCL_", 5) == 0) {
-                char *name = strndup(*entry, strcspn(*entry, "="));
+    for (char **entry = environ; *entry != NULL;)
+        if (strncmp(*entry, "UCCL_TCPX_", 10) == 0 || strncmp(*entry, "NCCL_", 5) == 0) {
+            char *name = strndup(*entry, strcspn(*entry, "="));
 
-                unsetenv(name);
-                free(name);
-                found = true;
-            }
-    }
+            unsetenv(name);
+            free(name);
+            entry = environ;
+        } else {
+            entry++;
+        }
     return 0;
 }
 

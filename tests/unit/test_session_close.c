@@ -146,6 +146,22 @@ static void begin_in_flight(struct side *me, struct tcpx_session *session, struc
     }
 }
 
+/* All of them end; returns how many were done. */
+static unsigned end_in_flight(struct tcpx_session *session,
+                              struct tcpx_transfer *transfers[IN_FLIGHT])
+{
+    unsigned done = 0;
+
+    /* those under way may have been in time; small sends are done when they are away */
+    for (unsigned i = 0; i < IN_FLIGHT; i++) {
+        bool is_done = end_soon(transfers[i]) == TCPX_SUCCESS;
+
+        CHECK(!is_done || i < 2 || (i % 2 == 0 && is_builtin(session)));
+        done += is_done;
+    }
+    return done;
+}
+
 /*
  * One side closes with all kinds of transfers in flight; the other's fail soon, in words, and when
  * that is closed, too, nobody writes to their memory any more. Both begin again in the same
@@ -171,15 +187,8 @@ SIDES_CASE(close_in_flight, 2, IN_BRIEF)
             nap_us((long)(turn * 13 % 7) * 300);
             tcpx_session_close(session);
         } else {
-            unsigned ended = 0;
+            unsigned ended = end_in_flight(session, transfers);
 
-            /* those under way may have been in time; small sends are done when they are away */
-            for (unsigned i = 0; i < IN_FLIGHT; i++) {
-                int result = end_soon(transfers[i]);
-
-                CHECK(result != TCPX_SUCCESS || i < 2 || (i % 2 == 0 && is_builtin(session)));
-                ended += result == TCPX_SUCCESS;
-            }
             CHECK(statistics_of(session).sends + statistics_of(session).receives == ended);
             /* the network may have it until the session is closed */
             for (unsigned i = 0; i < 2; i++)
@@ -207,7 +216,6 @@ SIDES_CASE(killed, 2, IN_BRIEF)
     struct tcpx_session *second = open_session(me, &options);
     struct tcpx_transfer *transfers[IN_FLIGHT];
     struct area areas[2];
-    int result;
 
     for (int i = 0; i < 2; i++) {
         area_make(&areas[i], session, i == 0, largest());
@@ -219,21 +227,15 @@ SIDES_CASE(killed, 2, IN_BRIEF)
         nap_us(500);
         kill(getpid(), SIGKILL);
     }
-    for (unsigned i = 0; i < IN_FLIGHT; i++) {
-        result = end_soon(transfers[i]);
-        CHECK(result != TCPX_SUCCESS || i < 2 || (i % 2 == 0 && is_builtin(session)));
-    }
+    end_in_flight(session, transfers);
     /* whatever is begun now fails as well, now or soon */
     tcpx_session_close(session);
     area_free(&areas[0]);
     area_make(&areas[0], second, false, 100000);
     for (int sending = 0; sending < 2; sending++) {
-        struct tcpx_transfer *transfer;
+        struct tcpx_move move = move_of(&areas[0], 0, 100000, 0, 0);
 
-        result = try_begin(second, sending, move_of(&areas[0], 0, 100000, 0, 0), &transfer);
-        if (result == TCPX_SUCCESS)
-            result = end_soon(transfer);
-        CHECK(result != TCPX_SUCCESS && *tcpx_last_error() != '\0');
+        CHECK(end_soon(begin_if_there(second, sending, move)) != TCPX_SUCCESS);
     }
     tcpx_session_close(second);
     area_free(&areas[0]);

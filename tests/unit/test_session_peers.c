@@ -13,6 +13,7 @@ struct part {
     pthread_t thread;
     struct side side;
     struct tcpx_session *session;
+    bool closes; /* its session, when it is done; other parts go on */
     struct mix mix;
 };
 
@@ -21,111 +22,92 @@ static void *part_run(void *argument)
     struct part *part = argument;
 
     run_mix(&part->side, part->session, &part->mix);
+    if (part->closes)
+        tcpx_session_close(part->session);
     return NULL;
 }
 
-static void part_start(struct part *part, int number, struct tcpx_session *session, unsigned which)
+/* `number`: of this process in that session; `which`: of the session. */
+static struct part part_of(int number, struct tcpx_session *session, unsigned which)
 {
     static const enum ends ends[] = {FORWARD, BACKWARD, SHUFFLED, BY_TESTS, BY_NO_TIME};
 
-    *part = (struct part){.side = {.number = number, .sides = 2},
-                          .session = session,
-                          .mix = {.seed = 1000 + which,
-                                  .count = 20 + turns_of(60),
-                                  .longest = 100000,
-                                  .tags = 3,
-                                  .first_tag = (uint64_t)which << 40,
-                                  .pieces_percent = which % 2 == 0 ? 50 : 0,
-                                  .ends = {ends[which % 5], ends[(which + 2) % 5]}}};
-    CHECK(pthread_create(&part->thread, NULL, part_run, part) == 0);
+    return (struct part){.side = {.number = number, .sides = 2},
+                         .session = session,
+                         .closes = true,
+                         .mix = {.seed = 1000 + which,
+                                 .count = 20 + turns_of(60),
+                                 .longest = 100000,
+                                 .tags = 3,
+                                 .first_tag = (uint64_t)which << 40,
+                                 .pieces_percent = which % 2 == 0 ? 50 : 0,
+                                 .ends = {ends[which % 5], ends[(which + 2) % 5]}}};
 }
 
-static void part_end(struct part *part)
+static void run_parts(struct part *parts, unsigned count)
 {
-    CHECK(pthread_join(part->thread, NULL) == 0);
-}
-
-/* A thread for each session; `number` is this process's in all of them. */
-static void run_parts(int number, struct tcpx_session **sessions, unsigned count)
-{
-    struct part parts[8];
-
     for (unsigned i = 0; i < count; i++)
-        part_start(&parts[i], number, sessions[i], i);
+        CHECK(pthread_create(&parts[i].thread, NULL, part_run, &parts[i]) == 0);
     for (unsigned i = 0; i < count; i++)
-        part_end(&parts[i]);
+        CHECK(pthread_join(parts[i].thread, NULL) == 0);
 }
 
 /* Several threads, each with memory and tags of its own, on one session. */
 SESSION_CASE(threads, SMALL_CHUNK, IN_BRIEF)
 {
-    struct tcpx_session *sessions[] = {session, session, session, session, session};
+    struct part parts[5];
 
-    run_parts(me->number, sessions, COUNT_OF(sessions));
+    for (unsigned i = 0; i < COUNT_OF(parts); i++) {
+        parts[i] = part_of(me->number, session, i);
+        parts[i].closes = false;
+    }
+    run_parts(parts, COUNT_OF(parts));
 }
 
 /* Several sessions to one peer from one listener, which is gone before they are used. */
 SIDES_CASE(sessions, 2, IN_FULL)
 {
-    enum { SESSIONS = 4 };
     struct tcpx_session_options options = small_chunks();
-    struct tcpx_session *sessions[SESSIONS];
-    struct part parts[SESSIONS];
+    struct tcpx_session_listener *listener;
+    struct tcpx_session *session;
+    struct part parts[4];
 
     options.channels = 1;
-    if (me->number == 0) {
-        struct tcpx_session_listener *listener = listen_here(0, &options);
-
-        for (unsigned i = 0; i < SESSIONS; i++)
-            CHECK_SUCCESS(tcpx_session_accept(listener, WAIT_MS, &sessions[i]));
-        tcpx_session_stop_listening(listener);
-    } else {
-        for (unsigned i = 0; i < SESSIONS; i++)
-            CHECK_SUCCESS(connect_to(0, &options, &sessions[i]));
+    listener = me->number == 0 ? listen_here(0, &options) : NULL;
+    for (unsigned i = 0; i < COUNT_OF(parts); i++) {
+        CHECK_SUCCESS(me->number == 0 ? tcpx_session_accept(listener, WAIT_MS, &session)
+                                      : connect_to(0, &options, &session));
+        parts[i] = part_of(me->number, session, i);
     }
-    for (unsigned i = 0; i < SESSIONS; i++)
-        part_start(&parts[i], me->number, sessions[i], i);
-    for (unsigned i = 0; i < SESSIONS; i++) { /* the others go on */
-        part_end(&parts[i]);
-        tcpx_session_close(sessions[i]);
-    }
+    tcpx_session_stop_listening(listener);
+    run_parts(parts, COUNT_OF(parts));
 }
 
 /* Two peers at one listener, each with bytes of its own. */
 SIDES_CASE(two_peers, 3, IN_FULL)
 {
     const struct tcpx_session_options options = small_chunks();
-    struct tcpx_session *sessions[2];
-    struct part part;
+    struct tcpx_session *session;
+    struct part parts[2];
 
     if (me->number == 0) {
         struct tcpx_session_listener *listener = listen_here(0, &options);
 
         for (unsigned i = 0; i < 2; i++) {
-            CHECK_SUCCESS(tcpx_session_accept(listener, WAIT_MS, &sessions[i]));
+            CHECK_SUCCESS(tcpx_session_accept(listener, WAIT_MS, &session));
+            parts[i] = part_of(0, session, i);
             atomic_store(&meeting->number, i + 1);
         }
-        run_parts(0, sessions, 2);
-        for (unsigned i = 0; i < 2; i++)
-            tcpx_session_close(sessions[i]);
+        run_parts(parts, 2);
         tcpx_session_stop_listening(listener);
         return;
     }
     /* one after the other, so that it is known who is who */
     for (uint64_t since = now_ms(); atomic_load(&meeting->number) + 1 < (unsigned)me->number;)
         check_others(since);
-    CHECK_SUCCESS(connect_to(0, &options, &sessions[0]));
-    part_start(&part, 1, sessions[0], (unsigned)me->number - 1);
-    part_end(&part);
-    tcpx_session_close(sessions[0]);
-}
-
-static void close_all(struct opening *openings, unsigned count,
-                      struct tcpx_session_listener *listener)
-{
-    for (unsigned i = 0; i < count; i++)
-        tcpx_session_close(openings[i].session);
-    tcpx_session_stop_listening(listener);
+    CHECK_SUCCESS(connect_to(0, &options, &session));
+    parts[0] = part_of(1, session, (unsigned)me->number - 1);
+    run_parts(parts, 1);
 }
 
 /* Both ends of two sessions, in opposite directions, in one process. */
@@ -142,10 +124,9 @@ SIDES_CASE(one_process, 1, IN_BRIEF)
         open_all(&openings[i], 2);
     }
     for (unsigned i = 0; i < 4; i++)
-        part_start(&parts[i], (int)(i == 1 || i == 2), openings[i].session, i / 2);
-    for (unsigned i = 0; i < 4; i++)
-        part_end(&parts[i]);
-    close_all(openings, 4, listener);
+        parts[i] = part_of((int)(i == 1 || i == 2), openings[i].session, i / 2);
+    run_parts(parts, 4);
+    tcpx_session_stop_listening(listener);
 }
 
 /* Each process listens and connects to the other, at once. */
@@ -159,10 +140,9 @@ SIDES_CASE(each_other, 2, IN_FULL)
 
     open_all(openings, 2);
     for (int i = 0; i < 2; i++)
-        part_start(&parts[i], i, openings[i].session, (unsigned)(me->number ^ i));
-    for (int i = 0; i < 2; i++)
-        part_end(&parts[i]);
-    close_all(openings, 2, listener);
+        parts[i] = part_of(i, openings[i].session, (unsigned)(me->number ^ i));
+    run_parts(parts, 2);
+    tcpx_session_stop_listening(listener);
 }
 
 /* Several threads wait for peers on one listener, and each gets one. */
@@ -176,7 +156,9 @@ SIDES_CASE(accepts_at_once, 2, IN_FULL)
     for (unsigned i = 0; i < THREADS; i++)
         openings[i] = (struct opening){.listener = listener, .options = &options, .talks = me};
     open_all(openings, THREADS);
-    close_all(openings, THREADS, listener);
+    for (unsigned i = 0; i < THREADS; i++)
+        tcpx_session_close(openings[i].session);
+    tcpx_session_stop_listening(listener);
 }
 
 /* Both sides say what they do not agree about, and both can try again. */
