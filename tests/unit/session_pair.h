@@ -601,6 +601,16 @@ static inline void ping(struct side *me, struct tcpx_session *session, int sende
     area_drop(&area, session);
 }
 
+/* A session is opened, works, and is closed. */
+static inline void open_and_ping(struct side *me, const struct tcpx_session_options *options,
+                                 int sender, uint64_t tag)
+{
+    struct tcpx_session *session = open_session(me, options);
+
+    ping(me, session, sender, tag);
+    tcpx_session_close(session);
+}
+
 /* A session that a thread of its own opens. */
 struct opening {
     pthread_t thread;

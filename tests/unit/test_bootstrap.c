@@ -141,32 +141,6 @@ BOOTSTRAP_TEST(test_a_port_that_is_taken)
     bootstrap_listener_close(first);
 }
 
-BOOTSTRAP_TEST(test_many_peers)
-{
-    enum { PEERS = 10 };
-    struct bootstrap_listener *listener = listen_at(NULL, 0, NULL);
-    struct client clients[PEERS];
-    struct control *accepted[PEERS];
-
-    for (int i = 0; i < PEERS; i++)
-        start_client(&clients[i], "127.0.0.1", bootstrap_port(listener), NULL, PATIENCE_MS);
-    for (int i = 0; i < PEERS; i++)
-        accepted[i] = accept_peer(listener);
-    bootstrap_listener_close(listener);
-    for (int i = 0; i < PEERS; i++)
-        assert_success(control_send(join_client(&clients[i]), 1, &(uint8_t){(uint8_t)i}, 1));
-    for (int i = 0; i < PEERS; i++) {
-        uint8_t number;
-
-        assert_success(await_message(accepted[i], 1));
-        number = message.payload[0];
-        assert_true(number < PEERS && clients[number].control != NULL);
-        control_close(clients[number].control, 0);
-        clients[number].control = NULL;
-        control_close(accepted[i], 0);
-    }
-}
-
 /* A lack of descriptors is tolerated for a second, then an error; then peers come as before. */
 BOOTSTRAP_TEST(test_no_descriptors_left)
 {

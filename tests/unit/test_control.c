@@ -3,13 +3,15 @@
  * come; that what cannot be a message, a refusal and an end are errors that name the peer; and how
  * long a close may wait.
  */
-#include "tests/support/child.h"
 #include "tests/unit/bootstrap_peers.h"
 
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 
 /* What each test begins with: a control at one end, a plain blocking socket at the other. */
 static struct control *control;
@@ -68,6 +70,21 @@ static void assert_no_message(size_t room, const char *word)
     for (int again = 0; again < 2; again++)
         assert_fails(await_message(control, room), TCPX_REMOTE_ERROR, word);
     expect_text(PEER);
+}
+
+/* The same after these bytes, and perhaps the end; then there is a new connection. */
+static void assert_refused(const void *bytes, size_t length, bool ends, size_t room,
+                           const char *word)
+{
+    if (length > 0)
+        say(raw, bytes, length);
+    if (ends) {
+        close(raw);
+        raw = -1;
+    }
+    assert_no_message(room, word);
+    close_both(0);
+    open_control();
 }
 
 #define CONTROL_TEST(function) TEST_WITH(function, set_up, tear_down)
@@ -146,14 +163,8 @@ CONTROL_TEST(test_an_end_at_every_byte)
     for (size_t i = 0; i < length; i++) {
         char word[100];
 
-        if (i > 0)
-            say(raw, bytes, i);
-        close(raw);
-        raw = -1;
         snprintf(word, sizeof word, i == 0 ? PEER " closed the connection" : "after %zu of", i);
-        assert_no_message(4, word);
-        close_both(0);
-        open_control();
+        assert_refused(bytes, i, true, 4, word);
     }
 }
 
@@ -177,12 +188,8 @@ CONTROL_TEST(test_messages_that_cannot_be)
         {{CONTROL_REFUSED, 0, 0, 0, 1, 0, 1, 0}, 8, CONTROL_LARGEST, "65537 bytes, possible"},
     };
 
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        say(raw, rows[i].bytes, rows[i].length);
-        assert_no_message(rows[i].room, rows[i].word);
-        close_both(0);
-        open_control();
-    }
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        assert_refused(rows[i].bytes, rows[i].length, false, rows[i].room, rows[i].word);
 }
 
 static void assert_refusal_is_cut(void)
@@ -487,55 +494,4 @@ CONTROL_TEST(test_a_given_descriptor_and_a_child)
     assert_int_equal(status, 0);
 }
 
-/* --- a peer that is killed -------------------------------------------------------------------- */
-
-/* Connects, says hello, and waits to be killed. */
-static void connect_and_stay(const uint8_t *argument)
-{
-    struct control *mine;
-    uint16_t port;
-
-    memcpy(&port, argument, sizeof port);
-    if (bootstrap_connect("127.0.0.1", port, NULL, IN_TIME, &mine) != TCPX_SUCCESS ||
-        control_send(mine, 1, "hello", 5) != TCPX_SUCCESS)
-        _exit(1);
-    for (;;)
-        pause();
-}
-
-/* A process, and the control to it in place of the one that the test began with. */
-static pid_t fork_peer(void)
-{
-    struct bootstrap_listener *listener = listen_at("127.0.0.1", 0, NULL);
-    uint16_t port = bootstrap_port(listener);
-    pid_t pid = child_fork(connect_and_stay, &port, sizeof port);
-
-    close_both(0);
-    control = accept_peer(listener);
-    bootstrap_listener_close(listener);
-    return pid;
-}
-
-CONTROL_TEST(test_peer_killed_while_awaited)
-{
-    pid_t pid = fork_peer();
-
-    assert_message(control, 1, "hello", 5);
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(await_message(control, 5), TCPX_REMOTE_ERROR);
-    expect_text(control_peer(control));
-    (void)child_wait(pid);
-}
-
-/* With unread bytes at its side, and more that it has no room for. */
-CONTROL_TEST(test_peer_killed_before_close)
-{
-    pid_t pid = fork_peer();
-
-    fill_the_way();
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_closes_at_once();
-    (void)child_wait(pid);
-}
-
-SUITE(.name = "control connections", .begin = child_begin);
+SUITE(.name = "control connections");

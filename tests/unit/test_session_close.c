@@ -1,6 +1,6 @@
 /*
  * The end of a session: what is done has arrived, what is not fails in words, slow receivers and
- * peers that close, exit or are killed keep nobody waiting, and nothing is left.
+ * peers that close or are killed keep nobody waiting, and nothing is left.
  *
  * TCPX_TEST_TURNS=percent of all rounds, of which less than half make transfers smaller, too.
  */
@@ -87,24 +87,6 @@ SIDES_CASE(done_is_done, 2, IN_BRIEF)
         }
         area_free(&area);
     }
-}
-
-/* The same without a session behind it: the last ones to know end at once. */
-SESSION_CASE(done_and_exit, SMALL_CHUNK, IN_FULL)
-{
-    bool sends = me->number == 0;
-    struct area area;
-
-    area_open(&area, session, true, 600000, sends, 5);
-    if (!sends)
-        nap_us(20000);
-    FINISH(begin_part(session, sends, &area, 0, 600000, 3, 0));
-    if (sends) {
-        tcpx_session_close(session);
-        _exit(0);
-    }
-    CHECK_MOVED(&area, sends, 0, 600000, 5, 0);
-    area_drop(&area, session);
 }
 
 /* NULL: the peer is gone already, and the text says so. */
@@ -202,9 +184,7 @@ SIDES_CASE(close_in_flight, 2, IN_BRIEF)
         }
         for (int i = 0; i < 2; i++)
             area_free(&areas[i]);
-        session = open_session(me, &options);
-        ping(me, session, (int)turn % 2, turn);
-        tcpx_session_close(session);
+        open_and_ping(me, &options, (int)turn % 2, turn);
     }
 }
 

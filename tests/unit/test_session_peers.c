@@ -178,13 +178,10 @@ SIDES_CASE(disagreement, 2, IN_FULL)
 {
     const char *usual = getenv("UCCL_TCPX_PLUGIN_PATH");
     struct tcpx_session_options options = usual_options();
-    struct tcpx_session *session;
     const char *plugin = path_in_build("libnccl-net-tcpx.so");
     int before;
 
-    session = open_session(me, &options);
-    ping(me, session, 0, 1);
-    tcpx_session_close(session);
+    open_and_ping(me, &options, 0, 1);
     before = open_descriptors();
     options.channels = 1 + me->number;
     disagree(me, &options, "channels");
@@ -199,9 +196,7 @@ SIDES_CASE(disagreement, 2, IN_FULL)
     disagree(me, &options, "transport");
     CHECK(strstr(tcpx_last_error(), "builtin") != NULL);
     options = usual_options();
-    session = open_session(me, &options);
-    ping(me, session, 1, 2);
-    tcpx_session_close(session);
+    open_and_ping(me, &options, 1, 2);
 }
 
 /* What only one side cannot do, the other hears from it; here it is out of descriptors. */
@@ -213,10 +208,7 @@ SIDES_CASE(one_gives_up, 2, IN_FULL)
     struct rlimit few;
 
     CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
-    session = open_session(me, &options); /* what is made once is there */
-    ping(me, session, 0, 1);
-    tcpx_session_close(session);
-    session = NULL;
+    open_and_ping(me, &options, 0, 1); /* what is made once is there */
     options.channels = 48;
     few = before;
     few.rlim_cur = (rlim_t)open_descriptors() + 25;
@@ -236,9 +228,7 @@ SIDES_CASE(one_gives_up, 2, IN_FULL)
         CHECK(strstr(tcpx_last_error(), meeting->note) != NULL);
     }
     options.channels = 2;
-    session = open_session(me, &options);
-    ping(me, session, 1, 2);
-    tcpx_session_close(session);
+    open_and_ping(me, &options, 1, 2);
 }
 
 /* Only who has the same secret is a peer. */
@@ -252,9 +242,7 @@ SIDES_CASE(secret, 2, IN_FULL)
     if (!secrets_work())
         skip_case("libsodium is not installed");
     options.secret_file = path = secret_write("the one");
-    session = open_session(me, &options);
-    ping(me, session, 0, 1);
-    tcpx_session_close(session);
+    open_and_ping(me, &options, 0, 1);
 
     /* another, and none: a stranger does not disturb the listener, which waits for its time */
     for (int turn = 0; turn < 4; turn++) {
