@@ -194,12 +194,13 @@ GPU_SUITES := \
 	$(call gpu_suite,net-unpack-standin,net_unpack,$(on_fake) UCCL_TCPX_THREADS=0) \
 	$(call gpu_suite,net-devmem-host,net_gpu,$(on_host) UCCL_TCPX_SOFT_DEVMEM=3 $(small_devmem)) \
 	$(call gpu_suite,net-devmem-host-threads,net_gpu,$(on_host) UCCL_TCPX_SOFT_DEVMEM=6 UCCL_TCPX_THREADS=3 $(small_devmem)) \
-	$(call gpu_suite,net-devmem-standin,net_gpu,$(on_fake) UCCL_TCPX_SOFT_DEVMEM=8 $(small_devmem)) \
+	$(call gpu_suite,net-devmem-host-late,net_gpu,$(on_host) UCCL_TCPX_SOFT_DEVMEM=4 UCCL_TCPX_HOST_GPU_DELAY_US=50 $(small_devmem)) \
+	$(foreach way,auto d2d host kernel,$(call gpu_suite,net-devmem-standin-$(way),net_gpu,$(on_fake) UCCL_TCPX_SOFT_DEVMEM=8 UCCL_TCPX_UNPACK_IMPL=$(way) $(small_devmem))) \
 	$(call gpu_suite,net-unpack-devmem,net_unpack,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5) \
 	$(call gpu_suite,devmem-memory,devmem_memory,$(on_host)) \
 	$(call gpu_suite,devmem-host,soft_devmem,$(on_host)) \
 	$(call gpu_suite,devmem-standin,soft_devmem,$(on_fake)) \
-	$(call gpu_suite,devmem-host-late,soft_devmem,$(on_host) UCCL_TCPX_HOST_GPU_DELAY_US=50 TCPX_TEST_DEVMEM_BYTES=1000000) \
+	$(call gpu_suite,devmem-host-late,soft_devmem,$(on_host) UCCL_TCPX_HOST_GPU_DELAY_US=50) \
 	$(if $(findstring thread,$(SANITIZE)),,$(call gpu_suite,import-standin,import_cuda,$(on_fake))) \
 	$(call gpu_suite,plugin-faults,plugin_faults,$(on_fake)) \
 	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
@@ -422,10 +423,10 @@ REAL_GPU_SUITES := $(SESSION_GPU_SUITES) \
 	$(call gpu_suite,net-real@300,net_gpu,$(on_gpu)) \
 	$(call gpu_suite,net-real-small@300,net_gpu,$(on_gpu) $(small_pool)) \
 	$(call gpu_suite,net-unpack-real@300,net_unpack,$(on_gpu)) \
-	$(call gpu_suite,net-devmem-real@300,net_gpu,$(on_gpu) UCCL_TCPX_SOFT_DEVMEM=3 $(small_devmem)) \
+	$(foreach way,auto d2d host kernel,$(call gpu_suite,net-devmem-real-$(way)@300,net_gpu,$(on_gpu) UCCL_TCPX_SOFT_DEVMEM=3 UCCL_TCPX_UNPACK_IMPL=$(way) $(small_devmem))) \
 	$(call gpu_suite,net-unpack-devmem-real@300,net_unpack,$(on_gpu) UCCL_TCPX_SOFT_DEVMEM=5) \
 	$(call gpu_suite,devmem-memory-real,devmem_memory,$(on_gpu)) \
-	$(call gpu_suite,devmem-real@300,soft_devmem,$(on_gpu) TCPX_TEST_DEVMEM_BYTES=1073741824) \
+	$(call gpu_suite,devmem-real,soft_devmem,$(on_gpu)) \
 	$(call gpu_suite,net-real-calls@300,net_gpu,$(on_gpu) UCCL_TCPX_THREADS=0) \
 	$(call gpu_suite,import-real@300,import_cuda,$(on_gpu)) \
 	$(call gpu_suite,queued-real,gpu_queued,$(on_gpu) $(one_channel)) \
@@ -444,7 +445,7 @@ REAL_GPU_SUITES := $(SESSION_GPU_SUITES) \
 		$(call gpu_suite,layer-racecheck@300,gpu_layer,$(call sanitized,racecheck)) \
 		$(call gpu_suite,driver-memcheck@300,cuda_driver,$(call sanitized,memcheck)) \
 		$(call gpu_suite,net-unpack-memcheck@300,net_unpack,$(call sanitized,memcheck)) \
-		$(call gpu_suite,devmem-memcheck@300,soft_devmem,TCPX_TEST_DEVMEM_BYTES=4000000 $(call sanitized,memcheck)) \
+		$(call gpu_suite,devmem-memcheck@300,soft_devmem,$(call sanitized,memcheck)) \
 		$(call gpu_suite,net-memcheck@300,net_gpu,TCPX_TEST_MESSAGES=200 $(call sanitized,memcheck)) \
 		$(call gpu_suite,unpack-memcheck@300,unpack,TCPX_TEST_LISTS=2000 $(call sanitized,memcheck)) \
 		$(call gpu_suite,unpack-racecheck@300,unpack,TCPX_TEST_LISTS=2000 $(call sanitized,racecheck)), \

@@ -108,7 +108,7 @@ static int attributes[256];
 static int attribute_set[256];
 static struct fakecuda_mapping mappings[16];
 static int mapping_count;
-static struct registration registrations[64];
+static struct registration registrations[256];
 static struct fakecuda_balance balance;
 static struct object *objects;
 static int shut_down;

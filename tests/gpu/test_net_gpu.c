@@ -24,9 +24,13 @@ static const struct net_link_options *options_of(uint8_t sockets, enum wire_matc
     return &options;
 }
 
+/* Devmem has its payload on sockets of its own, behind one more for records. */
 static const struct net_link_options *with_tags(uint8_t sockets)
 {
-    return options_of(sockets, WIRE_MATCH_TAG, WIRE_INLINE);
+    bool devmem = getenv("UCCL_TCPX_SOFT_DEVMEM") != NULL;
+
+    return options_of(devmem ? sockets + 1 : sockets, WIRE_MATCH_TAG,
+                      devmem ? WIRE_SEPARATE : WIRE_INLINE);
 }
 
 /* --- random traffic ------------------------------------------------------------------------ */

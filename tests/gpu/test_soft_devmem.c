@@ -1,28 +1,17 @@
 /*
- * Software devmem. First call by call: what recvmsg answers, where each byte lies, how tokens and
- * pages come back, what happens when there are none. Then as a transport uses it: a stream of
- * messages through parser, descriptors and each way of unpacking into GPU memory, verified there,
- * with tokens that go back only when the unpack is done.
- *
- * TCPX_TEST_DEVMEM_BYTES says how long that stream is for each way and pool: 64 MiB unless told
- * otherwise, 4 MiB under a sanitizer.
+ * Software devmem, call by call: what recvmsg answers, where each byte lies, how tokens and pages
+ * come back, what happens when there are none. Comms receive over it in test_net_gpu and
+ * integration/devmem.
  */
 #include "tests/gpu/gpu_test.h"
 #include "tests/support/suite.h"
 
 #include "gpu/kernels.h"
 #include "net/devmem/control_messages.h"
-#include "net/devmem/descriptors.h"
 #include "tests/support/soft_devmem.h"
-#include "tests/support/tcp_pair.h"
-#include "unpack/unpack.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 enum {
@@ -50,18 +39,9 @@ static int tear_down(void)
 
 static void fill(uint8_t *at, size_t bytes, uint64_t position)
 {
-    for (; bytes > 0 && position % 8 != 0; bytes--)
-        *at++ = pattern_byte(SEED, position++);
-    for (; bytes >= 8; bytes -= 8, at += 8, position += 8) {
-        uint64_t word = pattern_word(SEED, position / 8);
-
-        memcpy(at, &word, 8);
-    }
-    for (; bytes > 0; bytes--)
-        *at++ = pattern_byte(SEED, position++);
+    for (size_t i = 0; i < bytes; i++)
+        at[i] = pattern_byte(SEED, position + i);
 }
-
-/* --- call by call -------------------------------------------------------------------------- */
 
 /* A socket over one end of a pair, and all that is known of it. */
 struct line {
@@ -259,14 +239,21 @@ static void assert_refused_with(struct line *line, size_t bytes, uint32_t messag
     assert_int_equal(call.error, error);
 }
 
+static void assert_message_refused(struct line *line, struct msghdr *message, int error)
+{
+    assert_int_equal(soft_devmem_recvmsg(line->socket, message, DEVMEM_MSG_FLAG), -1);
+    assert_int_equal(errno, error);
+}
+
 static void assert_refused(struct line *line, size_t bytes, uint32_t messages, int error)
 {
     assert_refused_with(line, bytes, messages, DEVMEM_MSG_FLAG | MSG_DONTWAIT, error);
 }
 
-static int give_one(struct line *line, uint32_t token)
+/* Returns a range of tokens, and says how many were outstanding. */
+static int give(struct line *line, uint32_t first, uint32_t count)
 {
-    return soft_devmem_dontneed(line->socket, &(struct devmem_token_range){token, 1}, 1);
+    return soft_devmem_dontneed(line->socket, &(struct devmem_token_range){first, count}, 1);
 }
 
 /* Returns all tokens of the latest call. */
@@ -274,7 +261,15 @@ static void give_call(struct line *line)
 {
     for (uint32_t i = 0; i < call.count; i++)
         if (!call.linear[i])
-            assert_int_equal(give_one(line, call.fragments[i].token), 1);
+            assert_int_equal(give(line, call.fragments[i].token, 1), 1);
+}
+
+static void take_and_give_rest(struct line *line, size_t bytes)
+{
+    while (line->taken < line->fed) {
+        take(line, bytes, MOST);
+        give_call(line);
+    }
 }
 
 static struct soft_devmem_statistics statistics_of(const struct line *line)
@@ -360,9 +355,9 @@ TEST(test_a_shared_page)
         assert_int_equal(call.got, PAGE);
         assert_int_equal(call.count, 2);
         expect_free(&line, 0);
-        assert_int_equal(give_one(&line, call.fragments[first].token), 1);
+        assert_int_equal(give(&line, call.fragments[first].token, 1), 1);
         expect_free(&line, 0);
-        assert_int_equal(give_one(&line, call.fragments[1 - first].token), 1);
+        assert_int_equal(give(&line, call.fragments[1 - first].token, 1), 1);
         expect_free(&line, 1);
         take(&line, PAGE, MOST);
         assert_int_equal(call.got, 1);
@@ -389,7 +384,7 @@ TEST(test_an_iovec_in_the_middle_of_a_page)
     assert_int_not_equal(call.fragments[0].token, first.token);
     assert_int_not_equal(call.fragments[1].offset / PAGE, first.offset / PAGE);
     expect_free(&line, 254);
-    assert_int_equal(give_one(&line, first.token), 1);
+    assert_int_equal(give(&line, first.token, 1), 1);
     expect_free(&line, 254);
     give_call(&line);
     expect_free(&line, 256);
@@ -408,7 +403,7 @@ TEST(test_an_iovec_in_the_middle_of_a_page)
         assert_int_equal(call.fragments[0].offset % PAGE, i);
     }
     expect_free(&line, 255);
-    assert_int_equal(soft_devmem_dontneed(line.socket, &(struct devmem_token_range){1, 20}, 1), 20);
+    assert_int_equal(give(&line, 1, 20), 20);
     expect_free(&line, 256);
     close_line(&line);
 }
@@ -422,12 +417,10 @@ TEST(test_control_buffers)
     assert_refused(&line, PAGE, 0, EAGAIN);
     feed(&line, 5 * PAGE);
     assert_refused(&line, PAGE, 0, DEVMEM_ETOOSMALL);
-    assert_int_equal(soft_devmem_recvmsg(line.socket, &message, DEVMEM_MSG_FLAG), -1);
-    assert_int_equal(errno, DEVMEM_ETOOSMALL);
+    assert_message_refused(&line, &message, DEVMEM_ETOOSMALL);
     message.msg_control = call.control;
     message.msg_controllen = CMSG_SPACE(sizeof(struct devmem_fragment)) - 1;
-    assert_int_equal(soft_devmem_recvmsg(line.socket, &message, DEVMEM_MSG_FLAG), -1);
-    assert_int_equal(errno, DEVMEM_ETOOSMALL);
+    assert_message_refused(&line, &message, DEVMEM_ETOOSMALL);
 
     take(&line, 5 * PAGE, 1);
     assert_int_equal(call.got, PAGE);
@@ -449,8 +442,7 @@ TEST(test_calls_that_make_no_sense)
     feed(&line, 10);
     assert_refused_with(&line, PAGE, 1, MSG_DONTWAIT, EFAULT); /* without the flag */
     assert_refused_with(&line, PAGE, 1, DEVMEM_MSG_FLAG | MSG_PEEK, EINVAL);
-    assert_int_equal(soft_devmem_recvmsg(line.socket, &message, DEVMEM_MSG_FLAG), -1);
-    assert_int_equal(errno, EFAULT);
+    assert_message_refused(&line, &message, EFAULT);
     assert_int_equal(ask(&line, 0, 1, DEVMEM_MSG_FLAG), 0); /* no bytes are wanted */
     take(&line, PAGE, MOST);
     close_line(&line);
@@ -480,8 +472,7 @@ TEST(test_an_iovec_for_linear_bytes)
         device += (uint64_t)got;
     }
     assert_int_equal(errno, EFAULT);
-    assert_int_equal(soft_devmem_recvmsg(line.socket, &message, DEVMEM_MSG_FLAG), -1);
-    assert_int_equal(errno, EFAULT);
+    assert_message_refused(&line, &message, EFAULT);
     assert_int_equal(statistics_of(&line).device_bytes, device);
     line.taken = device;
 
@@ -532,7 +523,7 @@ static void exhaust(uint64_t seed)
 
     /* each page that comes back is worth one that goes out */
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(give_one(&line, 7), 1);
+        assert_int_equal(give(&line, 7, 1), 1);
         expect_free(&line, 1);
         do {
             take(&line, 5000, MOST);
@@ -541,12 +532,8 @@ static void exhaust(uint64_t seed)
         assert_int_equal(call.fragments[call.count - 1].token, 7);
         assert_refused(&line, PAGE, MOST, EAGAIN);
     }
-    assert_int_equal(soft_devmem_dontneed(line.socket, &(struct devmem_token_range){1, PAGES}, 1),
-                     PAGES);
-    while (line.taken < line.fed) {
-        take(&line, 5000, MOST);
-        give_call(&line);
-    }
+    assert_int_equal(give(&line, 1, PAGES), PAGES);
+    take_and_give_rest(&line, 5000);
     assert_int_equal(statistics_of(&line).tokens_held, 0);
     close_line(&line);
 }
@@ -566,7 +553,7 @@ TEST(test_end_of_file)
     take(&line, 3 * PAGE, MOST);
     assert_int_equal(call.got, 2 * PAGE);
     assert_refused(&line, PAGE, MOST, EAGAIN); /* starved, and not at the end */
-    assert_int_equal(give_one(&line, 1), 1);
+    assert_int_equal(give(&line, 1, 1), 1);
     take(&line, 3 * PAGE, MOST);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(ask(&line, PAGE, MOST, DEVMEM_MSG_FLAG), 0); /* without a free page */
@@ -616,10 +603,7 @@ TEST(test_fewer_bytes_than_there_are)
     assert_true(call.got <= 2000);
     expect_free(&line, 256 - call.count);
     give_call(&line);
-    while (line.taken < line.fed) {
-        take(&line, 4400, MOST);
-        give_call(&line);
-    }
+    take_and_give_rest(&line, 4400);
     expect_free(&line, 256);
     close_line(&line);
 }
@@ -658,7 +642,7 @@ TEST(test_wrong_tokens)
     const struct devmem_token_range strange[] = {{0, 1}, {UINT32_MAX, 2}, {1u << 31, 5}, {2, 1},
                                                  {2, 1}, {5, 100},        {7, 0}};
 
-    assert_int_equal(give_one(&line, 1), 0);
+    assert_int_equal(give(&line, 1, 1), 0);
     feed(&line, 5 * PAGE);
     take(&line, 5 * PAGE, MOST);
     for (uint32_t i = 0; i < 5; i++)
@@ -705,8 +689,7 @@ TEST(test_how_many_tokens_go_back_at_once)
     ranges[1] = (struct devmem_token_range){129, UINT32_MAX};
     assert_int_equal(soft_devmem_dontneed(line.socket, ranges, 2), 1024 - 64);
     assert_int_equal(statistics_of(&line).tokens_held, TOKENS - 128 - 960);
-    ranges[0] = (struct devmem_token_range){129 + 960, TOKENS};
-    assert_int_equal(soft_devmem_dontneed(line.socket, ranges, 1), TOKENS - 128 - 960);
+    assert_int_equal(give(&line, 129 + 960, TOKENS), TOKENS - 128 - 960);
     assert_int_equal(statistics_of(&line).tokens_held, 0);
     close_line(&line);
 }
@@ -724,7 +707,7 @@ TEST(test_closing_with_tokens)
     assert_int_equal(call.got, 2 * PAGE);
     assert_int_equal(call.fragments[0].token, 1);
     assert_refused(&other, 2 * PAGE, MOST, EAGAIN);
-    assert_int_equal(give_one(&other, 6), 0); /* a token of the first */
+    assert_int_equal(give(&other, 6, 1), 0); /* a token of the first */
     leave_line(&line);
     expect_free(&line, 6);
     take(&other, 4 * PAGE, MOST);
@@ -745,7 +728,7 @@ TEST(test_a_rest_whose_page_is_gone)
     take(&other, PAGE, MOST);
     assert_refused(&line, PAGE, MOST, EAGAIN);
     expect_free(&line, 0);
-    assert_int_equal(give_one(&other, 1), 1);
+    assert_int_equal(give(&other, 1, 1), 1);
     take(&line, PAGE, MOST);
     assert_int_equal(call.got, PAGE - 1000);
     leave_line(&other);
@@ -820,399 +803,6 @@ TEST(test_options)
     soft_devmem_pool_destroy(other);
     soft_devmem_pool_destroy(NULL);
     soft_devmem_close(NULL);
-}
-
-/* --- a small transport: receives in parts, unpacks each as it is there --------------------- */
-
-enum {
-    PART_BYTES = 1 << 18,
-    PART_FRAGMENTS = 2048,
-    PARTS = 4, /* under way: more than the smallest pool has pages for */
-    LONGEST = 4 << 20,
-};
-
-struct part {
-    struct scatter_fragment fragments[PART_FRAGMENTS];
-    struct devmem_token_range ranges[PART_FRAGMENTS];
-    struct unpack_descriptor *descriptors; /* these three in pinned memory */
-    gpu_address descriptors_device;
-    uint8_t *host;
-    struct scatter_list scatter;
-    struct token_list tokens;
-    uint64_t bytes;
-    uint64_t ticket;
-};
-
-/* Runs in a thread of its own, which cannot fail the test: it ends the program instead. */
-struct receiver {
-    struct soft_devmem_pool *pool;
-    struct soft_devmem *socket;
-    int fd;
-    struct unpack_engine *engine;
-    struct gpu_memory target; /* the longest message, and a result of verifying behind it */
-    struct gpu_pinned pinned; /* that result, and what the parts have */
-    struct gpu_event *verified;
-    struct part parts[PARTS];
-    uint32_t oldest; /* of those under way */
-    uint32_t pending;
-    uint64_t random; /* the lengths of the messages */
-    uint64_t total;
-    uint64_t deadline;
-    uint8_t control[CMSG_SPACE(sizeof(struct devmem_fragment)) * MOST];
-};
-
-#define MUST(condition, ...)                                                                       \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);                        \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-#define MUST_SUCCEED(call) MUST((call) == TCPX_SUCCESS, "%s", tcpx_last_error())
-
-static void make_receiver(struct receiver *receiver, enum unpack_impl impl)
-{
-    const size_t first = 4096;
-    const size_t of_descriptors = PART_FRAGMENTS * sizeof(struct unpack_descriptor);
-
-    MUST_SUCCEED(soft_devmem_open(receiver->pool, receiver->fd, &receiver->socket));
-    MUST_SUCCEED(unpack_create_as(gpu, impl, &receiver->engine));
-    MUST_SUCCEED(gpu_memory_alloc(gpu, LONGEST + 4096, 4096, &receiver->target));
-    MUST_SUCCEED(
-        gpu_pinned_alloc(gpu, first + PARTS * (of_descriptors + PART_BYTES), &receiver->pinned));
-    MUST_SUCCEED(gpu_event_create(gpu, &receiver->verified));
-    for (uint32_t i = 0; i < PARTS; i++) {
-        size_t at = first + i * (of_descriptors + PART_BYTES);
-        uint8_t *place = (uint8_t *)receiver->pinned.host + at;
-
-        receiver->parts[i].descriptors = (struct unpack_descriptor *)(void *)place;
-        receiver->parts[i].descriptors_device = receiver->pinned.device + at;
-        receiver->parts[i].host = place + of_descriptors;
-    }
-}
-
-static void free_receiver(struct receiver *receiver)
-{
-    soft_devmem_close(receiver->socket);
-    unpack_destroy(receiver->engine);
-    gpu_event_destroy(receiver->verified);
-    gpu_pinned_free(gpu, &receiver->pinned);
-    gpu_memory_free(gpu, &receiver->target);
-}
-
-/* Waits for the oldest part; its tokens go back now, and not before. */
-static void finish_part(struct receiver *receiver)
-{
-    struct part *part = &receiver->parts[receiver->oldest];
-    struct devmem_token_range batch[DEVMEM_DONTNEED_MAX_RANGES];
-    struct token_cursor cursor = {.range = 0};
-    uint32_t count;
-    unsigned ranges;
-
-    MUST_SUCCEED(unpack_wait(receiver->engine, part->ticket, LIMIT));
-    receiver->oldest = (receiver->oldest + 1) % PARTS;
-    receiver->pending--;
-    while ((ranges = token_list_batch(&part->tokens, &cursor, batch, &count)) > 0) {
-        int freed = soft_devmem_dontneed(receiver->socket, batch, ranges);
-
-        MUST(freed == (int)count, "%d tokens freed instead of %u", freed, count);
-    }
-}
-
-/* Nothing came: gives tokens back if there are any, or waits. Returns whether no page is free. */
-static bool wait_for_bytes(struct receiver *receiver, const struct part *part)
-{
-    struct pollfd ready = {.fd = receiver->fd, .events = POLLIN};
-    bool starved = soft_devmem_pool_free_pages(receiver->pool) == 0;
-
-    MUST(!deadline_passed(receiver->deadline), "no more bytes; starved: %d", starved);
-    if (receiver->pending > 0)
-        finish_part(receiver);
-    else if (!starved)
-        poll(&ready, 1, 100);
-    else if (part->bytes == 0)
-        sched_yield(); /* others have the pages */
-    return starved;
-}
-
-/* Up to `wanted` bytes, fewer if the pool has no more pages. */
-static void receive_part(struct receiver *receiver, struct part *part, uint64_t wanted)
-{
-    bool starved = false;
-
-    scatter_list_init(&part->scatter, part->fragments, PART_FRAGMENTS);
-    token_list_init(&part->tokens, part->ranges, PART_FRAGMENTS);
-    part->bytes = 0;
-    while (part->bytes < wanted && part->scatter.count < PART_FRAGMENTS &&
-           !(starved && part->bytes > 0)) {
-        uint64_t host_used = part->scatter.linear_bytes + part->scatter.plain_bytes;
-        uint32_t room = PART_FRAGMENTS - part->scatter.count;
-        struct iovec iovec = {part->host + host_used, wanted - part->bytes};
-        struct msghdr message = {
-            .msg_iov = &iovec,
-            .msg_iovlen = 1,
-            .msg_control = receiver->control,
-            .msg_controllen =
-                control_messages_space(DEVMEM_LAYOUT_MAINLINE, room < MOST ? room : MOST),
-        };
-        struct devmem_call parsed = {
-            .layout = DEVMEM_LAYOUT_MAINLINE,
-            .message = &message,
-            .dmabuf_id = soft_devmem_pool_id(receiver->pool),
-            .pool_size = soft_devmem_pool_memory(receiver->pool)->bytes,
-            .destination_offset = part->bytes,
-            .host_offset = host_used,
-            .host_size = PART_BYTES,
-        };
-
-        parsed.received =
-            soft_devmem_recvmsg(receiver->socket, &message, DEVMEM_MSG_FLAG | MSG_DONTWAIT);
-        if (parsed.received < 0 && errno == EAGAIN) {
-            starved = wait_for_bytes(receiver, part);
-            continue;
-        }
-        MUST(parsed.received > 0, "%zd: %s", parsed.received, strerror(errno));
-        MUST_SUCCEED(control_messages_read(&parsed, &part->scatter, &part->tokens));
-        part->bytes += (uint64_t)parsed.received;
-        receiver->deadline = LIMIT;
-    }
-}
-
-static void submit_part(struct receiver *receiver, struct part *part, gpu_address destination)
-{
-    const struct gpu_memory *pool = soft_devmem_pool_memory(receiver->pool);
-    const struct scatter_sizes sizes = {
-        .message = part->bytes, .pool = pool->bytes, .host = PART_BYTES};
-    struct unpack_list list = {.bounce = pool->address,
-                               .destination = destination,
-                               .descriptors = part->descriptors,
-                               .descriptors_device = part->descriptors_device};
-    const struct scatter_fragment *fragment;
-
-    MUST_SUCCEED(
-        descriptors_build(&part->scatter, &sizes, part->descriptors, PART_FRAGMENTS, &list.count));
-    for (uint32_t cursor = 0; (fragment = scatter_list_next_host(&part->scatter, &cursor)) != NULL;)
-        MUST_SUCCEED(gpu_copy_to_device(unpack_stream(receiver->engine),
-                                        destination + fragment->destination_offset,
-                                        part->host + fragment->source_offset, fragment->length));
-    MUST_SUCCEED(unpack_submit(receiver->engine, &list, 1, true, &part->ticket));
-}
-
-static void verify_message(struct receiver *receiver, uint64_t bytes, uint64_t position)
-{
-    struct gpu_stream *stream = unpack_stream(receiver->engine);
-    const struct gpu_verify_result *result = receiver->pinned.host;
-    gpu_address answer = receiver->target.address + LONGEST;
-
-    MUST_SUCCEED(
-        gpu_verify_pattern(stream, receiver->target.address, bytes, SEED, position, answer));
-    MUST_SUCCEED(gpu_copy_to_host(stream, receiver->pinned.host, answer, sizeof *result));
-    MUST_SUCCEED(gpu_event_record(receiver->verified, stream));
-    MUST_SUCCEED(gpu_event_wait(receiver->verified, LIMIT));
-    MUST(result->differences == 0, "%llu of %llu bytes differ, from %llu on, %llu in the stream",
-         (unsigned long long)result->differences, (unsigned long long)bytes,
-         (unsigned long long)result->first, (unsigned long long)position);
-}
-
-static void receive_message(struct receiver *receiver, uint64_t bytes, uint64_t position)
-{
-    uint64_t received = 0;
-
-    while (received < bytes) {
-        uint64_t wanted = bytes - received < PART_BYTES ? bytes - received : PART_BYTES;
-        struct part *part;
-
-        if (receiver->pending == PARTS)
-            finish_part(receiver);
-        part = &receiver->parts[(receiver->oldest + receiver->pending) % PARTS];
-        receive_part(receiver, part, wanted);
-        submit_part(receiver, part, receiver->target.address + received);
-        received += part->bytes;
-        receiver->pending++;
-    }
-    while (receiver->pending > 0)
-        finish_part(receiver);
-    verify_message(receiver, bytes, position);
-}
-
-static uint64_t next_length(struct receiver *receiver)
-{
-    switch (random_below(&receiver->random, 4)) {
-    case 0:
-        return 1 + random_below(&receiver->random, 5000);
-    case 1:
-        return LONGEST - random_below(&receiver->random, 3);
-    default:
-        return 1 + random_below(&receiver->random, LONGEST);
-    }
-}
-
-/* --- the stream that it receives ----------------------------------------------------------- */
-
-struct flow {
-    struct receiver receiver;
-    int sending_end;
-    pthread_t sender;
-    pthread_t thread;
-};
-
-static void *send_pattern(void *argument)
-{
-    enum { TEXT = 1 << 18 };
-    static _Thread_local uint8_t text[TEXT];
-    struct flow *flow = argument;
-    uint64_t random = 99;
-    uint64_t left;
-
-    for (uint64_t sent = 0; (left = flow->receiver.total - sent) > 0;) {
-        uint64_t bytes = 1 + random_below(&random, TEXT);
-
-        bytes = bytes < left ? bytes : left;
-        fill(text, bytes, sent);
-        for (uint64_t done = 0; done < bytes;) {
-            ssize_t some = send(flow->sending_end, text + done, bytes - done, MSG_NOSIGNAL);
-
-            MUST(some > 0, "%s", strerror(errno));
-            done += (uint64_t)some;
-        }
-        sent += bytes;
-    }
-    return NULL;
-}
-
-static void *receive_flow(void *argument)
-{
-    struct receiver *receiver = &((struct flow *)argument)->receiver;
-    struct soft_devmem_statistics statistics;
-    uint64_t left;
-
-    receiver->deadline = LIMIT;
-    for (uint64_t position = 0; (left = receiver->total - position) > 0;) {
-        uint64_t bytes = next_length(receiver);
-
-        bytes = bytes < left ? bytes : left;
-        receive_message(receiver, bytes, position);
-        position += bytes;
-    }
-    soft_devmem_get_statistics(receiver->socket, &statistics);
-    MUST(statistics.tokens_held == 0 && statistics.tokens_out == statistics.tokens_back &&
-             statistics.tokens_unknown == 0,
-         "%llu tokens outstanding, %llu unknown", (unsigned long long)statistics.tokens_held,
-         (unsigned long long)statistics.tokens_unknown);
-    return NULL;
-}
-
-static struct flow *start_flow(struct soft_devmem_pool *pool, enum unpack_impl impl, bool tcp,
-                               uint64_t total)
-{
-    struct flow *flow = calloc(1, sizeof *flow);
-    int ends[2] = {-1, -1};
-
-    assert_non_null(flow);
-    assert_true(tcp ? tcp_pairs(&ends[1], &ends[0], 1)
-                    : socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-    flow->sending_end = ends[1];
-    flow->receiver.fd = ends[0];
-    flow->receiver.pool = pool;
-    flow->receiver.total = total;
-    flow->receiver.random = 5 + (uint64_t)impl;
-    make_receiver(&flow->receiver, impl);
-    assert_int_equal(pthread_create(&flow->sender, NULL, send_pattern, flow), 0);
-    assert_int_equal(pthread_create(&flow->thread, NULL, receive_flow, flow), 0);
-    return flow;
-}
-
-static void end_flow(struct flow *flow, struct soft_devmem_statistics *statistics)
-{
-    pthread_join(flow->thread, NULL);
-    pthread_join(flow->sender, NULL);
-    soft_devmem_get_statistics(flow->receiver.socket, statistics);
-    free_receiver(&flow->receiver);
-    close(flow->receiver.fd);
-    close(flow->sending_end);
-    free(flow);
-}
-
-static uint64_t total_bytes(void)
-{
-    return number_of("TCPX_TEST_DEVMEM_BYTES", SANITIZED ? 4 << 20 : 64 << 20);
-}
-
-static void run_stream(const struct soft_devmem_options *options, enum unpack_impl impl)
-{
-    struct soft_devmem_statistics statistics;
-    struct soft_devmem_pool *pool;
-    uint64_t total = total_bytes();
-    uint64_t start;
-    double seconds;
-
-    assert_success(soft_devmem_pool_create(gpu, options, &pool));
-    start = clock_now();
-    end_flow(start_flow(pool, impl, options->seed % 2 == 0, total), &statistics);
-    seconds = (double)(clock_now() - start) * 1e-9;
-    assert_int_equal(statistics.device_bytes + statistics.linear_bytes + statistics.plain_bytes,
-                     total);
-    assert_int_equal(soft_devmem_pool_free_pages(pool), soft_devmem_pool_pages(pool));
-    print_message("# %s, pool of %llu MiB: %llu MiB in %llu fragments, %llu KiB not on the GPU, "
-                  "%llu times starved: %.2f s\n",
-                  unpack_impl_name(impl), (unsigned long long)options->pool_bytes >> 20,
-                  (unsigned long long)total >> 20, (unsigned long long)statistics.tokens_out,
-                  (unsigned long long)(statistics.linear_bytes + statistics.plain_bytes) >> 10,
-                  (unsigned long long)statistics.starved, seconds);
-    soft_devmem_pool_destroy(pool);
-}
-
-TEST(test_streams)
-{
-    /* a NIC at its worst, one with an MTU of 1500, one that fills its pages */
-    const struct soft_devmem_options nics[] = {
-        {.seed = 1,
-         .pool_bytes = 1 << 20,
-         .full_percent = 80,
-         .unaligned_percent = 50,
-         .linear_percent = 2,
-         .plain_percent = 1},
-        {.seed = 2,
-         .pool_bytes = 64 << 20,
-         .largest_fragment = 1448,
-         .full_percent = 90,
-         .fragments_per_page = 2,
-         .linear_percent = 1},
-        {.seed = 4, .pool_bytes = 64 << 20, .full_percent = 100},
-    };
-
-    for (size_t i = 0; i < sizeof nics / sizeof *nics; i++)
-        for (int impl = UNPACK_D2D; impl <= UNPACK_KERNEL; impl++)
-            run_stream(&nics[i], impl);
-}
-
-TEST(test_several_sockets_on_one_pool)
-{
-    enum { FLOWS = 4 };
-    const struct soft_devmem_options options = {.seed = 3,
-                                                .pool_bytes = 1 << 20,
-                                                .full_percent = 60,
-                                                .fragments_per_page = 2,
-                                                .unaligned_percent = 20,
-                                                .linear_percent = 2,
-                                                .plain_percent = 1};
-    struct soft_devmem_statistics statistics;
-    struct soft_devmem_pool *pool;
-    struct flow *flows[FLOWS];
-    uint64_t starved = 0;
-
-    assert_success(soft_devmem_pool_create(gpu, &options, &pool));
-    for (int i = 0; i < FLOWS; i++)
-        flows[i] = start_flow(pool, UNPACK_D2D + i % 3, i % 2 == 0, total_bytes() / 8);
-    for (int i = 0; i < FLOWS; i++) {
-        end_flow(flows[i], &statistics);
-        starved += statistics.starved;
-    }
-    assert_int_equal(soft_devmem_pool_free_pages(pool), soft_devmem_pool_pages(pool));
-    print_message("# %d sockets: %llu times starved\n", FLOWS, (unsigned long long)starved);
-    soft_devmem_pool_destroy(pool);
 }
 
 SUITE(.name = "soft_devmem", .set_up = set_up, .tear_down = tear_down);
