@@ -7,15 +7,12 @@
 #include "gpu/host_memory.h"
 #include "gpu/kernel_twins.h"
 #include "gpu/kernels.h"
+#include "tests/support/basics.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -74,6 +71,10 @@ static struct cu_function_object {
                  {.kernel = GPU_KERNELS, .name = "test_nothing"}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
+#define NAME(name, arguments) #name,
+static const char *const entry_points[] = {CUDA_ENTRY_POINTS(NAME, NAME)};
+enum { ENTRY_POINTS = sizeof entry_points / sizeof *entry_points };
+
 static _Thread_local cu_context stack[STACK_DEPTH];
 static _Thread_local int stack_depth;
 static _Thread_local int capture_mode;
@@ -87,11 +88,6 @@ struct fault {
     int error;
 };
 
-struct count {
-    char name[64];
-    unsigned calls;
-};
-
 struct registration {
     void *pages;
     gpu_address alias;
@@ -102,10 +98,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct fault faults[16];
 static int fault_count;
 static unsigned faults_seen;
-static struct count counts[96];
-static int count_count;
-static int attributes[256];
-static int attribute_set[256];
+static unsigned calls[ENTRY_POINTS];
+static int attributes[256] = {[CU_ATTRIBUTE_MULTIPROCESSORS] = 4,
+                              [CU_ATTRIBUTE_COMPUTE_MAJOR] = 9,
+                              [CU_ATTRIBUTE_RDMA_FLUSH_OPTIONS] = 1,
+                              [CU_ATTRIBUTE_DMABUF] = 1};
 static struct fakecuda_mapping mappings[16];
 static int mapping_count;
 static struct registration registrations[256];
@@ -113,6 +110,16 @@ static struct fakecuda_balance balance;
 static struct object *objects;
 static int shut_down;
 static int environment_read;
+
+static void release(pthread_mutex_t **held)
+{
+    pthread_mutex_unlock(*held);
+}
+
+/* Has the lock until the end of the block. */
+#define LOCKED(mutex)                                                                              \
+    __attribute__((cleanup(release), unused)) pthread_mutex_t *held_ =                             \
+        (pthread_mutex_lock(&(mutex)), &(mutex))
 
 static void set_faults(const char *text)
 {
@@ -130,17 +137,14 @@ static void set_faults(const char *text)
     }
 }
 
-static void count_call(const char *name)
+static unsigned *calls_of(const char *name)
 {
-    for (int i = 0; i < count_count; i++)
-        if (strcmp(counts[i].name, name) == 0) {
-            counts[i].calls++;
-            return;
-        }
-    if (count_count < 96) {
-        snprintf(counts[count_count].name, sizeof counts[0].name, "%s", name);
-        counts[count_count++].calls = 1;
-    }
+    static unsigned of_no_entry_point;
+
+    for (int i = 0; i < ENTRY_POINTS; i++)
+        if (strcmp(entry_points[i], name) == 0)
+            return &calls[i];
+    return &of_no_entry_point;
 }
 
 static void write_log(const char *name)
@@ -173,18 +177,15 @@ static cu_result planned_fault(const char *name)
 
 static cu_result begin(const char *name)
 {
-    cu_result error;
+    LOCKED(lock);
 
-    pthread_mutex_lock(&lock);
     if (!environment_read) {
         set_faults(getenv("FAKECUDA_FAULTS"));
         environment_read = 1;
     }
-    count_call(name);
+    ++*calls_of(name);
     write_log(name);
-    error = shut_down ? CU_DEINITIALIZED : planned_fault(name);
-    pthread_mutex_unlock(&lock);
-    return error;
+    return shut_down ? CU_DEINITIALIZED : planned_fault(name);
 }
 
 static cu_context current(void)
@@ -192,49 +193,54 @@ static cu_context current(void)
     return stack_depth > 0 ? stack[stack_depth - 1] : NULL;
 }
 
-/* The start of every entry point; NEEDS_CONTEXT also of those that work in a context. */
-#define BEGIN(name)                                                                                \
+static cu_result begin_in_context(const char *name)
+{
+    cu_result error = begin(name);
+
+    return error != CU_OK             ? error
+           : current() == NULL        ? INVALID_CONTEXT
+           : current()->retained == 0 ? CU_CONTEXT_DESTROYED
+                                      : CU_OK;
+}
+
+#define TRY(call)                                                                                  \
     do {                                                                                           \
-        cu_result error_ = begin(#name);                                                           \
+        cu_result error_ = (call);                                                                 \
         if (error_ != CU_OK)                                                                       \
             return error_;                                                                         \
     } while (0)
-#define BEGIN_IN_CONTEXT(name)                                                                     \
-    do {                                                                                           \
-        BEGIN(name);                                                                               \
-        if (current() == NULL)                                                                     \
-            return INVALID_CONTEXT;                                                                \
-        if (current()->retained == 0)                                                              \
-            return CU_CONTEXT_DESTROYED;                                                           \
-    } while (0)
+
+/* The start of every entry point, and of those that work in a context. */
+#define BEGIN(name)            TRY(begin(#name))
+#define BEGIN_IN_CONTEXT(name) TRY(begin_in_context(#name))
 
 static void add(int *counter, int change)
 {
-    pthread_mutex_lock(&lock);
+    LOCKED(lock);
+
     *counter += change;
-    pthread_mutex_unlock(&lock);
 }
 
 static void keep(struct object *object, int *counter)
 {
-    pthread_mutex_lock(&lock);
+    LOCKED(lock);
+
     object->next = objects;
     object->link = &objects;
     if (objects != NULL)
         objects->link = &object->next;
     objects = object;
     ++*counter;
-    pthread_mutex_unlock(&lock);
 }
 
 static void drop(struct object *object, int *counter)
 {
-    pthread_mutex_lock(&lock);
+    LOCKED(lock);
+
     *object->link = object->next;
     if (object->next != NULL)
         object->next->link = object->link;
     --*counter;
-    pthread_mutex_unlock(&lock);
     free(object);
 }
 
@@ -251,38 +257,29 @@ EXPORT fakecuda_mapping_call fakecuda_mapping;
 
 void fakecuda_fault(const char *text)
 {
-    pthread_mutex_lock(&lock);
+    LOCKED(lock);
+
     set_faults(text);
     environment_read = 1;
-    pthread_mutex_unlock(&lock);
 }
 
 unsigned fakecuda_faults_seen(void)
 {
-    unsigned seen;
+    LOCKED(lock);
 
-    pthread_mutex_lock(&lock);
-    seen = faults_seen;
-    pthread_mutex_unlock(&lock);
-    return seen;
+    return faults_seen;
 }
 
 unsigned fakecuda_calls(const char *entry_point)
 {
-    unsigned calls = 0;
+    LOCKED(lock);
 
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < count_count; i++)
-        if (strcmp(counts[i].name, entry_point) == 0)
-            calls = counts[i].calls;
-    pthread_mutex_unlock(&lock);
-    return calls;
+    return *calls_of(entry_point);
 }
 
 void fakecuda_attribute(int attribute, int value)
 {
     attributes[attribute] = value;
-    attribute_set[attribute] = 1;
 }
 
 void fakecuda_capture(void *stream, int capturing)
@@ -292,18 +289,18 @@ void fakecuda_capture(void *stream, int capturing)
 
 void fakecuda_shutdown(int on)
 {
-    pthread_mutex_lock(&lock);
+    LOCKED(lock);
+
     shut_down = on;
-    pthread_mutex_unlock(&lock);
 }
 
 void fakecuda_balance(struct fakecuda_balance *out)
 {
-    pthread_mutex_lock(&lock);
+    LOCKED(lock);
+
     *out = balance;
     for (int i = 0; i < DEVICES; i++)
         out->contexts += contexts[i].retained;
-    pthread_mutex_unlock(&lock);
 }
 
 void fakecuda_mapping(const struct fakecuda_mapping *mapping)
@@ -344,10 +341,8 @@ cu_result cuGetErrorString(cu_result error, const char **text)
 
 cu_result cuDeviceGetCount(int *count)
 {
-    const char *devices = getenv("FAKECUDA_DEVICES");
-
     BEGIN(cuDeviceGetCount);
-    *count = devices != NULL ? atoi(devices) : DEVICES;
+    *count = (int)number_of("FAKECUDA_DEVICES", DEVICES);
     return CU_OK;
 }
 
@@ -379,14 +374,7 @@ cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
 {
     BEGIN(cuDeviceGetAttribute);
     (void)device;
-    if (attribute_set[attribute])
-        *value = attributes[attribute];
-    else
-        *value = attribute == CU_ATTRIBUTE_MULTIPROCESSORS ? 4
-                 : attribute == CU_ATTRIBUTE_COMPUTE_MAJOR ? 9
-                 : attribute == CU_ATTRIBUTE_DMABUF || attribute == CU_ATTRIBUTE_RDMA_FLUSH_OPTIONS
-                     ? 1
-                     : 0;
+    *value = attributes[attribute];
     return CU_OK;
 }
 
@@ -498,51 +486,44 @@ static struct registration *find_registration(void *pages)
 
 cu_result cuMemHostRegister_v2(void *pages, size_t bytes, unsigned flags)
 {
-    struct registration *free_one;
-    cu_result error = CU_OUT_OF_MEMORY;
-
     BEGIN_IN_CONTEXT(cuMemHostRegister_v2);
+    LOCKED(lock);
+    struct registration *free_one = find_registration(NULL);
+
     if (flags != (CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_DEVICEMAP))
         return INVALID_VALUE;
-    pthread_mutex_lock(&lock);
-    free_one = find_registration(NULL);
-    if (free_one != NULL &&
-        host_memory_register(current()->device, pages, bytes, &free_one->alias) == TCPX_SUCCESS) {
-        free_one->pages = pages;
-        balance.registered++;
-        error = CU_OK;
-    }
-    pthread_mutex_unlock(&lock);
-    return error;
+    if (free_one == NULL ||
+        host_memory_register(current()->device, pages, bytes, &free_one->alias) != TCPX_SUCCESS)
+        return CU_OUT_OF_MEMORY;
+    free_one->pages = pages;
+    balance.registered++;
+    return CU_OK;
 }
 
 cu_result cuMemHostUnregister(void *pages)
 {
-    struct registration *registration;
-
     BEGIN_IN_CONTEXT(cuMemHostUnregister);
-    pthread_mutex_lock(&lock);
-    registration = find_registration(pages);
-    if (registration != NULL) {
-        host_memory_unmap(registration->alias);
-        registration->pages = NULL;
-        balance.registered--;
-    }
-    pthread_mutex_unlock(&lock);
-    return registration != NULL ? CU_OK : INVALID_VALUE;
+    LOCKED(lock);
+    struct registration *registration = find_registration(pages);
+
+    if (registration == NULL)
+        return INVALID_VALUE;
+    host_memory_unmap(registration->alias);
+    registration->pages = NULL;
+    balance.registered--;
+    return CU_OK;
 }
 
 cu_result cuMemHostGetDevicePointer_v2(cu_address *address, void *pages, unsigned flags)
 {
-    struct registration *registration;
-
     BEGIN_IN_CONTEXT(cuMemHostGetDevicePointer_v2);
-    pthread_mutex_lock(&lock);
-    registration = find_registration(pages);
-    if (registration != NULL)
-        *address = registration->alias;
-    pthread_mutex_unlock(&lock);
-    return registration != NULL && flags == 0 ? CU_OK : INVALID_VALUE;
+    LOCKED(lock);
+    struct registration *registration = find_registration(pages);
+
+    if (registration == NULL || flags != 0)
+        return INVALID_VALUE;
+    *address = registration->alias;
+    return CU_OK;
 }
 
 /* As the real driver does, leaves the range alone for memory that it does not know. */
@@ -583,41 +564,36 @@ static void *host_pointer_of(cu_address address)
 
 cu_result cuPointerGetAttributes(unsigned count, int *names, void **values, cu_address address)
 {
+    enum { WORD = sizeof(uint64_t) };
+    void *host = host_pointer_of(address);
     struct fakecuda_mapping mapping;
 
     BEGIN(cuPointerGetAttributes);
     describe(address, &mapping);
-    for (unsigned i = 0; i < count; i++) {
-        switch (names[i]) {
-        case CU_POINTER_MEMORY_TYPE:
-            *(unsigned *)values[i] = (unsigned)mapping.memory_type;
-            break;
-        case CU_POINTER_HOST:
-            *(void **)values[i] = host_pointer_of(address);
-            break;
-        case CU_POINTER_IS_MANAGED:
-            *(unsigned *)values[i] = (unsigned)mapping.managed;
-            break;
-        case CU_POINTER_DEVICE_ORDINAL:
-            *(int *)values[i] = mapping.device;
-            break;
-        case CU_POINTER_RANGE_START:
-            if (mapping.range_bytes != 0)
-                *(uint64_t *)values[i] = mapping.range_start;
-            break;
-        case CU_POINTER_RANGE_SIZE:
-            if (mapping.range_bytes != 0)
-                *(size_t *)values[i] = mapping.range_bytes;
-            break;
-        case CU_POINTER_MAPPING_BASE:
-            *(uint64_t *)values[i] = mapping.memory_type != 0 ? mapping.start : 0;
-            break;
-        case CU_POINTER_MAPPING_SIZE:
-            *(size_t *)values[i] = mapping.memory_type != 0 ? mapping.end - mapping.start : 0;
-            break;
-        default:
+    const uint64_t start = mapping.memory_type != 0 ? mapping.start : 0;
+    const uint64_t bytes = mapping.memory_type != 0 ? mapping.end - mapping.start : 0;
+    const struct {
+        int name;
+        size_t bytes;
+        const void *value;
+    } attributes_of[] = {
+        {CU_POINTER_MEMORY_TYPE, sizeof(unsigned), &mapping.memory_type},
+        {CU_POINTER_HOST, sizeof host, &host},
+        {CU_POINTER_IS_MANAGED, sizeof(unsigned), &mapping.managed},
+        {CU_POINTER_DEVICE_ORDINAL, sizeof(int), &mapping.device},
+        {CU_POINTER_RANGE_START, mapping.range_bytes != 0 ? WORD : 0, &mapping.range_start},
+        {CU_POINTER_RANGE_SIZE, mapping.range_bytes != 0 ? WORD : 0, &mapping.range_bytes},
+        {CU_POINTER_MAPPING_BASE, WORD, &start},
+        {CU_POINTER_MAPPING_SIZE, WORD, &bytes},
+    };
+    enum { KNOWN = sizeof attributes_of / sizeof *attributes_of };
+
+    for (unsigned i = 0, k; i < count; i++) {
+        for (k = 0; k < KNOWN && attributes_of[k].name != names[i]; k++)
+            ;
+        if (k == KNOWN)
             return INVALID_VALUE;
-        }
+        memcpy(values[i], attributes_of[k].value, attributes_of[k].bytes);
     }
     return CU_OK;
 }
@@ -650,22 +626,19 @@ cu_result cuFlushGPUDirectRDMAWrites(int target, int scope)
 
 /* --- streams and events -------------------------------------------------------------------- */
 
-static uint64_t delay_us(void)
+static int start_stream(struct gpu_stream **stream)
 {
-    const char *delay = getenv("FAKECUDA_DELAY_US");
-
-    return delay != NULL ? strtoull(delay, NULL, 10) : 0;
+    return host_stream_start(NULL, number_of("FAKECUDA_DELAY_US", 0), stream);
 }
 
 static struct gpu_stream *queue_of(cu_stream stream)
 {
     if (stream != NULL)
         return stream->stream;
-    pthread_mutex_lock(&lock);
+    LOCKED(lock);
     if (current()->default_stream == NULL &&
-        host_stream_start(NULL, delay_us(), &current()->default_stream) != TCPX_SUCCESS)
+        start_stream(&current()->default_stream) != TCPX_SUCCESS)
         abort();
-    pthread_mutex_unlock(&lock);
     return current()->default_stream;
 }
 
@@ -684,7 +657,7 @@ cu_result cuStreamCreate(cu_stream *stream, unsigned flags)
     if (flags != CU_STREAM_NONBLOCKING)
         return INVALID_VALUE;
     fresh = calloc(1, sizeof *fresh);
-    if (fresh == NULL || host_stream_start(NULL, delay_us(), &fresh->stream) != TCPX_SUCCESS) {
+    if (fresh == NULL || start_stream(&fresh->stream) != TCPX_SUCCESS) {
         free(fresh);
         return CU_OUT_OF_MEMORY;
     }
@@ -749,12 +722,9 @@ cu_result cuEventRecord(cu_event event, cu_stream stream)
 cu_result cuEventQuery(cu_event event)
 {
     bool done;
-    int result;
 
     BEGIN_IN_CONTEXT(cuEventQuery);
-    result = host_event_query(event->event, &done);
-    if (result != TCPX_SUCCESS)
-        return from_result(result);
+    TRY(from_result(host_event_query(event->event, &done)));
     return done ? CU_OK : CU_NOT_READY;
 }
 
@@ -769,13 +739,6 @@ cu_result cuEventQuery(cu_event event)
  */
 static pthread_mutex_t channel_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpu_event *channel_ends[DEVICES]; /* passed when the latest work there has begun */
-
-static int has_one_channel(void)
-{
-    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-
-    return connections != NULL && strcmp(connections, "1") == 0;
-}
 
 /* With the lock: what is submitted to the queue next begins when all before it in the channel has.
  */
@@ -808,36 +771,38 @@ static cu_result submit(const struct host_operation *operation, cu_stream stream
 static cu_result enter_channel(cu_stream stream)
 {
     struct gpu_stream *queue = queue_of(stream);
-    int result = TCPX_SUCCESS;
 
-    if (!has_one_channel())
+    if (number_of("CUDA_DEVICE_MAX_CONNECTIONS", 0) != 1)
         return CU_OK;
-    pthread_mutex_lock(&channel_lock);
-    result = pass_channel(queue, &channel_ends[current()->device]);
-    pthread_mutex_unlock(&channel_lock);
-    return from_result(result);
+    LOCKED(channel_lock);
+    return from_result(pass_channel(queue, &channel_ends[current()->device]));
 }
 
-static cu_result copy(enum host_operation_kind kind, uint64_t to, uint64_t from, size_t bytes,
-                      cu_stream stream)
+/* Rows that lie side by side at both ends are one copy. */
+static cu_result copy_rows(enum host_operation_kind kind, uint64_t to, uint64_t from,
+                           const struct cu_rows *wanted, cu_stream stream)
 {
-    return submit(
-        &(struct host_operation){.kind = kind, .memory = {.to = to, .from = from, .bytes = bytes}},
-        stream);
-}
+    bool is_one = wanted->from_pitch == wanted->row_bytes && wanted->to_pitch == wanted->row_bytes;
+    size_t all = wanted->rows * wanted->row_bytes;
+    bool by_copy_engine =
+        kind == HOST_COPY_TO_HOST ||
+        (kind == HOST_COPY_TO_DEVICE && (wanted->rows > 1 || all >= LEAST_BY_COPY_ENGINE));
+    cu_result error = by_copy_engine ? CU_OK : enter_channel(stream);
 
-static int is_by_copy_engine(enum host_operation_kind kind, size_t rows, size_t bytes)
-{
-    return kind == HOST_COPY_TO_HOST ||
-           (kind == HOST_COPY_TO_DEVICE && (rows > 1 || bytes >= LEAST_BY_COPY_ENGINE));
+    for (size_t row = 0; row < (is_one ? 1 : wanted->rows) && error == CU_OK; row++)
+        error =
+            submit(&(struct host_operation){.kind = kind,
+                                            .memory = {.to = to + row * wanted->to_pitch,
+                                                       .from = from + row * wanted->from_pitch,
+                                                       .bytes = is_one ? all : wanted->row_bytes}},
+                   stream);
+    return error;
 }
 
 static cu_result plain_copy(enum host_operation_kind kind, uint64_t to, uint64_t from, size_t bytes,
                             cu_stream stream)
 {
-    cu_result error = is_by_copy_engine(kind, 1, bytes) ? CU_OK : enter_channel(stream);
-
-    return error == CU_OK ? copy(kind, to, from, bytes, stream) : error;
+    return copy_rows(kind, to, from, &(struct cu_rows){.rows = 1, .row_bytes = bytes}, stream);
 }
 
 cu_result cuMemcpyHtoDAsync_v2(cu_address to, const void *from, size_t bytes, cu_stream stream)
@@ -858,28 +823,10 @@ cu_result cuMemcpyDtoDAsync_v2(cu_address to, cu_address from, size_t bytes, cu_
     return plain_copy(HOST_COPY_ON_DEVICE, to, from, bytes, stream);
 }
 
-/* Rows that lie side by side at both ends are one copy. */
-static cu_result copy_rows(enum host_operation_kind kind, const struct cu_rows *wanted, uint64_t to,
-                           uint64_t from, cu_stream stream)
-{
-    cu_result error = CU_OK;
-
-    if (wanted->from_pitch == wanted->row_bytes && wanted->to_pitch == wanted->row_bytes)
-        return copy(kind, to, from, wanted->rows * wanted->row_bytes, stream);
-    for (size_t row = 0; row < wanted->rows && error == CU_OK; row++)
-        error = copy(kind, to + row * wanted->to_pitch, from + row * wanted->from_pitch,
-                     wanted->row_bytes, stream);
-    return error;
-}
-
 cu_result cuMemcpy2DAsync_v2(const struct cu_rows *wanted, cu_stream stream)
 {
     int from_host = wanted->from_kind == CU_MEMORY_HOST;
     int to_host = wanted->to_kind == CU_MEMORY_HOST;
-    enum host_operation_kind kind = from_host ? HOST_COPY_TO_DEVICE
-                                    : to_host ? HOST_COPY_TO_HOST
-                                              : HOST_COPY_ON_DEVICE;
-    cu_result error = CU_OK;
 
     BEGIN_IN_CONTEXT(cuMemcpy2DAsync_v2);
     if (wanted->from_pitch < wanted->row_bytes || wanted->to_pitch < wanted->row_bytes ||
@@ -888,26 +835,21 @@ cu_result cuMemcpy2DAsync_v2(const struct cu_rows *wanted, cu_stream stream)
         (!to_host && wanted->to_kind != CU_MEMORY_DEVICE) || wanted->from_x + wanted->from_y != 0 ||
         wanted->to_x + wanted->to_y != 0)
         return INVALID_VALUE;
-    if (!is_by_copy_engine(kind, wanted->rows, wanted->rows * wanted->row_bytes))
-        error = enter_channel(stream);
-    return error == CU_OK
-               ? copy_rows(kind, wanted, to_host ? (uintptr_t)wanted->to_host : wanted->to_device,
-                           from_host ? (uintptr_t)wanted->from_host : wanted->from_device, stream)
-               : error;
+    return copy_rows(from_host ? HOST_COPY_TO_DEVICE
+                     : to_host ? HOST_COPY_TO_HOST
+                               : HOST_COPY_ON_DEVICE,
+                     to_host ? (uintptr_t)wanted->to_host : wanted->to_device,
+                     from_host ? (uintptr_t)wanted->from_host : wanted->from_device, wanted,
+                     stream);
 }
 
 cu_result cuMemsetD8Async(cu_address at, unsigned char value, size_t bytes, cu_stream stream)
 {
-    cu_result error;
-
     BEGIN_IN_CONTEXT(cuMemsetD8Async);
-    error = enter_channel(stream);
-    return error == CU_OK
-               ? submit(
-                     &(struct host_operation){.kind = HOST_SET,
-                                              .memory = {.to = at, .bytes = bytes, .value = value}},
-                     stream)
-               : error;
+    TRY(enter_channel(stream));
+    return submit(&(struct host_operation){.kind = HOST_SET,
+                                           .memory = {.to = at, .bytes = bytes, .value = value}},
+                  stream);
 }
 
 cu_result cuModuleLoadDataEx(cu_module *module, const void *image, unsigned count, int *options,
@@ -1035,15 +977,11 @@ cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned grid_y,
                          unsigned block_x, unsigned block_y, unsigned block_z,
                          unsigned shared_bytes, cu_stream stream, void **arguments, void **extra)
 {
-    cu_result error;
-
     BEGIN_IN_CONTEXT(cuLaunchKernel);
     if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x != KERNEL_THREADS || block_y != 1 ||
         block_z != 1 || shared_bytes != 0 || extra != NULL)
         return INVALID_VALUE;
-    error = enter_channel(stream);
-    if (error != CU_OK)
-        return error;
+    TRY(enter_channel(stream));
     if (function->spins)
         return launch_spin(arguments[0], stream);
     if (function->kernel == GPU_KERNELS) /* it does nothing */
