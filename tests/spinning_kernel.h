@@ -173,12 +173,14 @@ static inline bool spinner_stop(struct spinner *spinner)
     return spinner_wait_for(&spinner->words->ended);
 }
 
-static inline void spinner_close(struct spinner *spinner)
+static inline bool spinner_close(struct spinner *spinner)
 {
-    spinner->cuStreamDestroy_v2(spinner->stream);
-    spinner->cuModuleUnload(spinner->module);
-    spinner->cuMemHostUnregister(spinner->words);
+    bool closed = spinner->cuStreamDestroy_v2(spinner->stream) == 0 &&
+                  spinner->cuModuleUnload(spinner->module) == 0 &&
+                  spinner->cuMemHostUnregister(spinner->words) == 0;
+
     munmap(spinner->words, SPIN_PAGE);
+    return closed;
 }
 
 #endif

@@ -246,14 +246,8 @@ static void drop(struct object *object, int *counter)
 
 /* --- controls ------------------------------------------------------------------------------ */
 
-EXPORT fakecuda_fault_call fakecuda_fault;
-EXPORT fakecuda_faults_seen_call fakecuda_faults_seen;
-EXPORT fakecuda_calls_call fakecuda_calls;
-EXPORT fakecuda_attribute_call fakecuda_attribute;
-EXPORT fakecuda_capture_call fakecuda_capture;
-EXPORT fakecuda_shutdown_call fakecuda_shutdown;
-EXPORT fakecuda_balance_call fakecuda_balance;
-EXPORT fakecuda_mapping_call fakecuda_mapping;
+#define EXPORT_CONTROL(name) EXPORT fakecuda_##name##_call fakecuda_##name;
+FAKECUDA_CONTROLS(EXPORT_CONTROL)
 
 void fakecuda_fault(const char *text)
 {

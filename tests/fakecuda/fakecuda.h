@@ -63,4 +63,15 @@ struct fakecuda_spin {
     uint64_t most_ns;
 };
 
+/* Each is fakecuda_NAME(), of the type above. */
+#define FAKECUDA_CONTROLS(CONTROL)                                                                 \
+    CONTROL(fault)                                                                                 \
+    CONTROL(faults_seen)                                                                           \
+    CONTROL(calls)                                                                                 \
+    CONTROL(attribute)                                                                             \
+    CONTROL(capture)                                                                               \
+    CONTROL(shutdown)                                                                              \
+    CONTROL(balance)                                                                               \
+    CONTROL(mapping)
+
 #endif

@@ -6,50 +6,13 @@
 
 #include "base/log.h"
 #include "gpu/cuda_driver.h"
-#include "tests/fakecuda/fakecuda.h"
+#include "tests/fakecuda/controls.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
 #include <unistd.h>
-
-#define CONTROLS(CONTROL)                                                                          \
-    CONTROL(fault, fault)                                                                          \
-    CONTROL(faults_seen, faults_seen)                                                              \
-    CONTROL(calls, calls)                                                                          \
-    CONTROL(attribute, attribute)                                                                  \
-    CONTROL(capture, capture)                                                                      \
-    CONTROL(shutdown_driver, shutdown)                                                             \
-    CONTROL(get_balance, balance)                                                                  \
-    CONTROL(add_mapping, mapping)
-
-#define DECLARE_CONTROL(control, name) static fakecuda_##name##_call *control;
-CONTROLS(DECLARE_CONTROL)
-
-static int find_controls(void)
-{
-    void *library;
-    int count;
-
-    if (gpu_count(&count) != TCPX_SUCCESS)
-        return -1;
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-#define FIND_CONTROL(control, name)                                                                \
-    control = (fakecuda_##name##_call *)dlsym(library, "fakecuda_" #name);
-    CONTROLS(FIND_CONTROL)
-    return fault == NULL || add_mapping == NULL;
-}
 
 static void assert_nothing_kept(const char *after)
 {
-    struct fakecuda_balance balance;
-
-    get_balance(&balance);
-    if (balance.contexts != 0 || balance.memory != 0 || balance.registered != 0 ||
-        balance.streams != 0 || balance.events != 0 || balance.modules != 0)
-        fail_msg("after %s: %d contexts, %d allocations, %d registrations, %d streams, %d events, "
-                 "%d modules are left",
-                 after, balance.contexts, balance.memory, balance.registered, balance.streams,
-                 balance.events, balance.modules);
+    assert_balance(&(struct fakecuda_balance){0}, after);
 }
 
 /*
@@ -96,7 +59,7 @@ static int scenario(void)
     STEP(gpu_event_record(event, other));
     STEP(gpu_event_wait(event, LIMIT));
 #undef STEP
-    fault(NULL);
+    fakecuda.fault(NULL);
     if (fd >= 0)
         close(fd);
     gpu_event_destroy(event);
@@ -117,9 +80,9 @@ TEST(test_no_context_before_device_memory)
 
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_classify(&pointer, sizeof pointer, &pointer));
-    assert_int_equal(calls("cuDevicePrimaryCtxRetain"), 0);
+    assert_int_equal(fakecuda.calls("cuDevicePrimaryCtxRetain"), 0);
     gpu_close(gpu);
-    assert_int_equal(calls("cuDevicePrimaryCtxRelease_v2"), 0);
+    assert_int_equal(fakecuda.calls("cuDevicePrimaryCtxRelease_v2"), 0);
 }
 
 TEST(test_the_callers_gpu)
@@ -134,9 +97,9 @@ TEST(test_the_callers_gpu)
     index = -1;
     assert_success(gpu_of_caller(&index));
     assert_int_equal(index, 0);
-    fault("cuCtxGetDevice@1=2");
+    fakecuda.fault("cuCtxGetDevice@1=2");
     assert_int_equal(gpu_of_caller(&index), TCPX_CUDA_ERROR);
-    fault(NULL);
+    fakecuda.fault(NULL);
     assert_int_equal(cuda.cuCtxPopCurrent_v2(&context), CU_OK);
     assert_int_equal(cuda.cuDevicePrimaryCtxRelease_v2(0), CU_OK);
 }
@@ -182,14 +145,14 @@ static void fail_in_turn(const char *name)
     if (is_tolerated(name))
         return;
     for (int nth = 1; nth < MORE_THAN_THERE_ARE; nth++) {
-        unsigned before = faults_seen();
+        unsigned before = fakecuda.faults_seen();
         char spec[96];
         int result;
 
         snprintf(spec, sizeof spec, "%s@%d=2", name, nth);
-        fault(spec);
+        fakecuda.fault(spec);
         result = scenario();
-        if (faults_seen() == before)
+        if (fakecuda.faults_seen() == before)
             break;
         assert_nothing_kept(spec);
         /* What is asked for twice (a dma-buf, without its flag) or restored may fail once. */
@@ -216,27 +179,27 @@ TEST(test_pointers_of_an_old_driver)
 {
     struct gpu_pointer pointer;
 
-    fault("cuPointerGetAttributes@1=1");
+    fakecuda.fault("cuPointerGetAttributes@1=1");
     assert_success(gpu_classify(state, 1, &pointer));
     assert_int_equal(pointer.kind, GPU_POINTER_HOST);
-    fault("cuPointerGetAttributes=1");
+    fakecuda.fault("cuPointerGetAttributes=1");
     assert_error(gpu_classify(state, 1, &pointer), TCPX_CUDA_ERROR, "CUDA_ERROR_INVALID_VALUE");
-    fault(NULL);
+    fakecuda.fault(NULL);
 }
 
 TEST(test_the_compilers_message_is_shown)
 {
-    fault("cuModuleLoadDataEx=2");
+    fakecuda.fault("cuModuleLoadDataEx=2");
     assert_error(scenario(), TCPX_CUDA_ERROR, "ptxas says no");
-    fault(NULL);
+    fakecuda.fault(NULL);
     assert_nothing_kept("a failed compilation");
 }
 
 TEST(test_an_error_without_a_name)
 {
-    fault("cuMemAlloc_v2=98765");
+    fakecuda.fault("cuMemAlloc_v2=98765");
     assert_error(scenario(), TCPX_CUDA_ERROR, "CUDA error 98765");
-    fault(NULL);
+    fakecuda.fault(NULL);
     assert_nothing_kept("an unknown error");
 }
 
@@ -244,30 +207,30 @@ TEST(test_dmabuf_support_is_asked_for)
 {
     struct tcpx_gpu_properties properties;
 
-    attribute(CU_ATTRIBUTE_DMABUF, 0);
+    fakecuda.attribute(CU_ATTRIBUTE_DMABUF, 0);
     assert_error(scenario(), TCPX_CUDA_ERROR, "cannot export a dma-buf");
     assert_success(gpu_properties(0, &properties));
     assert_int_equal(properties.dmabuf, 0);
-    attribute(CU_ATTRIBUTE_DMABUF, 1);
+    fakecuda.attribute(CU_ATTRIBUTE_DMABUF, 1);
     assert_success(gpu_properties(0, &properties));
     assert_int_equal(properties.dmabuf, 1);
 }
 
 TEST(test_flushing_only_where_it_is_needed)
 {
-    unsigned before = calls("cuFlushGPUDirectRDMAWrites");
+    unsigned before = fakecuda.calls("cuFlushGPUDirectRDMAWrites");
     struct gpu *gpu;
 
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_flush_inbound_writes(gpu));
-    assert_int_equal(calls("cuFlushGPUDirectRDMAWrites"), before + 1);
-    attribute(CU_ATTRIBUTE_RDMA_WRITES_ORDERING, 100);
+    assert_int_equal(fakecuda.calls("cuFlushGPUDirectRDMAWrites"), before + 1);
+    fakecuda.attribute(CU_ATTRIBUTE_RDMA_WRITES_ORDERING, 100);
     assert_success(gpu_flush_inbound_writes(gpu));
-    assert_int_equal(calls("cuFlushGPUDirectRDMAWrites"), before + 1);
-    attribute(CU_ATTRIBUTE_RDMA_WRITES_ORDERING, 0);
-    attribute(CU_ATTRIBUTE_RDMA_FLUSH_OPTIONS, 0);
+    assert_int_equal(fakecuda.calls("cuFlushGPUDirectRDMAWrites"), before + 1);
+    fakecuda.attribute(CU_ATTRIBUTE_RDMA_WRITES_ORDERING, 0);
+    fakecuda.attribute(CU_ATTRIBUTE_RDMA_FLUSH_OPTIONS, 0);
     assert_error(gpu_flush_inbound_writes(gpu), TCPX_CUDA_ERROR, "neither orders nor flushes");
-    attribute(CU_ATTRIBUTE_RDMA_FLUSH_OPTIONS, 1);
+    fakecuda.attribute(CU_ATTRIBUTE_RDMA_FLUSH_OPTIONS, 1);
     gpu_close(gpu);
 }
 
@@ -278,7 +241,7 @@ TEST(test_a_stream_under_capture_is_refused)
 
     assert_int_equal(rig_open(&rig, 4096), 0);
     assert_success(gpu_stream_create(rig.gpu, &captured));
-    capture(gpu_stream_native(captured), 1);
+    fakecuda.capture(gpu_stream_native(captured), 1);
     assert_error(gpu_stream_wait_caller_stream(rig.stream, gpu_stream_native(captured)),
                  TCPX_INVALID_USAGE, "graph");
     assert_error(gpu_caller_stream_wait(gpu_stream_native(captured), rig.event), TCPX_INVALID_USAGE,
@@ -306,7 +269,7 @@ TEST(test_mappings_side_by_side)
         mapping.memory_type = i < 4 ? CU_MEMORY_DEVICE : 0;
         mapping.device = i < 4 ? i == 2 : -2;
         mapping.managed = i == 3;
-        add_mapping(&mapping);
+        fakecuda.mapping(&mapping);
     }
     assert_success(classify(base, unit, &pointer));
     assert_true(pointer.one_allocation);
@@ -351,9 +314,9 @@ TEST(test_giving_back_what_fails_is_a_warning)
     log_set_nccl_logger(collect);
     assert_success(gpu_open(0, &gpu));
     assert_success(gpu_memory_alloc(gpu, 4096, 1, &memory));
-    fault("cuMemFree_v2@1=700");
+    fakecuda.fault("cuMemFree_v2@1=700");
     gpu_memory_free(gpu, &memory);
-    fault(NULL);
+    fakecuda.fault(NULL);
     assert_string_equal(warnings, "cuMemFree_v2: CUDA_ERROR_ILLEGAL_ADDRESS");
     warnings[0] = '\0';
     gpu_close(gpu);
@@ -367,13 +330,13 @@ TEST(test_quiet_after_the_driver_has_shut_down)
     log_set_nccl_logger(collect);
     warnings[0] = '\0';
     assert_int_equal(rig_open(&rig, 4096), 0);
-    shutdown_driver(1);
+    fakecuda.shutdown(1);
     assert_error(gpu_set(rig.stream, rig.memory.address, 0, 1), TCPX_CUDA_ERROR,
                  "CUDA_ERROR_DEINITIALIZED");
     rig_close(&rig);
     assert_string_equal(warnings, "");
-    shutdown_driver(0);
+    fakecuda.shutdown(0);
     log_set_nccl_logger(NULL);
 }
 
-SUITE(.name = "a failing driver", .set_up = find_controls);
+SUITE(.name = "a failing driver", .begin = fakecuda_find);

@@ -5,24 +5,16 @@
  * unpacking kernels wait behind one that spins, over the stand-in driver; fragments come from the
  * software NIC.
  */
-#include "tests/fakecuda/fakecuda.h"
-#include "tests/spinning_kernel.h"
+#include "tests/fakecuda/controls.h"
+#include "tests/gpu/world_spinner.h"
 #include "tests/support/comm_inside.h"
-#include "tests/support/gpu_pair.h"
-
-#include <dlfcn.h>
 
 enum {
     BYTES = 50000, /* as many slices as a socket has parts, each of some ten fragments */
     ROOM = BYTES + 2 * GPU_MARGIN,
     MOST_SLOTS = 64,
     CASE_MS = 20000,
-    EXIT_SKIP = 77, /* tests/runner */
 };
-
-static fakecuda_fault_call *fault;
-
-static struct spinner spinner;
 
 /* --- the pool of slots --------------------------------------------------------------------- */
 
@@ -117,17 +109,6 @@ static const uint8_t *look(struct gpu_pair *pair)
     return place_look(&pair->receiver.place, ROOM) + GPU_MARGIN;
 }
 
-static void kernel_start(void)
-{
-    struct gpu_scope scope;
-    bool started;
-
-    assert_success(gpu_enter(world.gpu, &scope));
-    started = spinner_start(&spinner);
-    gpu_leave(world.gpu, &scope);
-    assert_true(started);
-}
-
 /* All that waits for it is over, too. */
 static void kernel_stop(void)
 {
@@ -142,7 +123,7 @@ static void kernel_stop(void)
 static unsigned begin_to_unpack(struct gpu_pair *pair, struct slot_list *free_slots)
 {
     open_pair(pair);
-    kernel_start();
+    assert_true(world_spinner(spinner_start));
     begin(pair, 1);
     receive_all(pair);
     *free_slots = look_at_slots();
@@ -173,9 +154,9 @@ TEST(test_no_answer_while_receiving)
 
     open_pair(&other);
     used = begin_to_unpack(&pair, &free_slots);
-    fault("cuEventQuery=2");
+    fakecuda.fault("cuEventQuery=2");
     result = finish(&pair);
-    fault(NULL);
+    fakecuda.fault(NULL);
     again = given_back(&free_slots, used);
     begin(&other, 2);
     receive_all(&other);
@@ -198,9 +179,9 @@ TEST(test_one_answer_is_missing)
     unsigned too_early;
     int result;
 
-    fault("cuEventQuery@1=2");
+    fakecuda.fault("cuEventQuery@1=2");
     result = gpu_end_step(&pair.receiver, false);
-    fault(NULL);
+    fakecuda.fault(NULL);
     too_early = given_back(&free_slots, used);
     kernel_stop();
     assert_success(result); /* it has not ended as long as something writes there */
@@ -220,9 +201,9 @@ TEST(test_no_answer_at_close)
 
     open_pair(&other);
     used = begin_to_unpack(&pair, &free_slots);
-    fault("cuEventQuery=2");
+    fakecuda.fault("cuEventQuery=2");
     gpu_end_close(&pair.receiver);
-    fault(NULL);
+    fakecuda.fault(NULL);
     again = given_back(&free_slots, used);
     kernel_stop();
     assert_int_equal(again, 0);
@@ -242,10 +223,10 @@ static bool begin_in_vain(const char *faults)
 
     open_pair(&pair);
     before = look_at_slots();
-    fault(faults);
+    fakecuda.fault(faults);
     begin(&pair, 4);
     assert_int_not_equal(finish(&pair), TCPX_SUCCESS);
-    fault(NULL);
+    fakecuda.fault(NULL);
     close_pair(&pair);
     after = look_at_slots();
     return has(&after, before.hosts[0]);
@@ -291,10 +272,10 @@ TEST(test_a_gpu_that_cannot_be_opened)
 
         gpu_pair_open(&pair, PAIR_OPTIONS(.sockets = 3, .framing = WIRE_SEPARATE), ROOM);
         snprintf(faults, sizeof faults, "cuStreamCreate@%d=2", i);
-        fault(faults);
+        fakecuda.fault(faults);
         result = net_register(pair.receiver.comm, place_at(&pair.receiver.place, 0), ROOM,
                               &pair.receiver.memory);
-        fault(NULL);
+        fakecuda.fault(NULL);
         memset(room, 0, sizeof room);
         pair_move(&(struct pair){pair.sender.comm, pair.receiver.comm}, text_of(&world.text, i),
                   room, BYTES, 1);
@@ -310,38 +291,16 @@ TEST(test_a_gpu_that_cannot_be_opened)
 
 static int set_up(void)
 {
-    struct gpu_scope scope;
-    bool opened;
-
-    if (world_open(BYTES, ROOM) != 0 || inside_slots_open(MOST_SLOTS) != TCPX_SUCCESS ||
-        gpu_enter(world.gpu, &scope) != TCPX_SUCCESS)
-        return -1;
-    opened = spinner_open(&spinner);
-    gpu_leave(world.gpu, &scope);
-    return opened ? 0 : -1;
+    return world_open(BYTES, ROOM) != 0 || inside_slots_open(MOST_SLOTS) != TCPX_SUCCESS ||
+           !world_spinner(spinner_open);
 }
 
 static int tear_down(void)
 {
-    struct gpu_scope scope;
+    bool closed = world_spinner(spinner_close);
 
-    if (gpu_enter(world.gpu, &scope) == TCPX_SUCCESS) {
-        spinner_close(&spinner);
-        gpu_leave(world.gpu, &scope);
-    }
     inside_slots_close();
-    world_close();
-    return 0;
-}
-
-static bool find_controls(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-
-    if (library == NULL)
-        return false;
-    fault = (fakecuda_fault_call *)dlsym(library, "fakecuda_fault");
-    return fault != NULL;
+    return world_close() != 0 || !closed;
 }
 
 static int begin_suite(void)
@@ -350,11 +309,7 @@ static int begin_suite(void)
     setenv("UCCL_TCPX_SOFT_DEVMEM", "7", 1); /* fragments of at most 300 bytes */
     setenv("UCCL_TCPX_UNPACK_IMPL", "kernel", 1);
     setenv("UCCL_TCPX_THREADS", "0", 1);
-    if (!find_controls()) {
-        puts("libcuda.so.1 is not the stand-in driver");
-        return EXIT_SKIP;
-    }
-    return 0;
+    return fakecuda_find();
 }
 
 SUITE(.name = "devmem_faults", .begin = begin_suite, .set_up = set_up, .tear_down = tear_down);

@@ -6,9 +6,7 @@
  * of a single byte are the exception (gpu.h), but no longer message is cut so that one is left.
  * Runs on a real GPU, and on the stand-in driver, which has the same channel.
  */
-#include "tests/spinning_kernel.h"
-#include "tests/support/gpu_native.h"
-#include "tests/support/gpu_pair.h"
+#include "tests/gpu/world_spinner.h"
 
 #include <sched.h>
 
@@ -22,7 +20,6 @@ enum {
 
 static struct gpu_memory device;
 static struct gpu_pinned far_end;
-static struct spinner spinner;
 
 /* Every size from 2 to 64, and those around what drivers treat differently. */
 static const uint64_t larger[] = {
@@ -39,41 +36,21 @@ static uint64_t size_of(unsigned number)
 
 static int set_up(void)
 {
-    struct gpu_scope scope;
-
-    if (world_open(LARGEST, ROOM) != 0 ||
-        gpu_memory_alloc(world.gpu, ROOM, 4096, &device) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(world.gpu, ROOM, &far_end) != TCPX_SUCCESS ||
-        gpu_enter(world.gpu, &scope) != TCPX_SUCCESS || !spinner_open(&spinner)) {
-        fprintf(stderr, "no GPU, or no kernel: %s\n", tcpx_last_error());
-        return -1;
-    }
-    gpu_leave(world.gpu, &scope);
-    return 0;
+    if (world_open(LARGEST, ROOM) == 0 &&
+        gpu_memory_alloc(world.gpu, ROOM, 4096, &device) == TCPX_SUCCESS &&
+        gpu_pinned_alloc(world.gpu, ROOM, &far_end) == TCPX_SUCCESS && world_spinner(spinner_open))
+        return 0;
+    fprintf(stderr, "no GPU, or no kernel: %s\n", tcpx_last_error());
+    return -1;
 }
 
 static int tear_down(void)
 {
-    struct gpu_scope scope;
+    bool closed = world_spinner(spinner_close);
 
-    if (gpu_enter(world.gpu, &scope) == TCPX_SUCCESS) {
-        spinner_close(&spinner);
-        gpu_leave(world.gpu, &scope);
-    }
     gpu_pinned_free(world.gpu, &far_end);
     gpu_memory_free(world.gpu, &device);
-    return world_close();
-}
-
-static void kernel_start(void)
-{
-    struct gpu_scope scope;
-    bool started;
-
-    assert_success(gpu_enter(world.gpu, &scope));
-    started = spinner_start(&spinner);
-    gpu_leave(world.gpu, &scope);
-    assert_true(started);
+    return world_close() != 0 || !closed;
 }
 
 /* The kernel is let go before anything is judged: a failure must not leave it behind. */
@@ -134,7 +111,7 @@ TEST(test_copies_in_and_out)
     for (unsigned i = 0; i < SIZES && failed < ENOUGH; i++) {
         bool arrived;
 
-        kernel_start();
+        assert_true(world_spinner(spinner_start));
         arrived = there_and_back(size_of(i), i);
         assert_true(spinner_stop(&spinner));
         if (!arrived)
@@ -160,7 +137,7 @@ TEST(test_copies_out)
         uint8_t *to = (uint8_t *)far_end.host + i % 3;
 
         memset(to, GPU_MARK, bytes + 1);
-        kernel_start();
+        assert_true(world_spinner(spinner_start));
         if (gpu_copy_to_host(world.stream, to, device.address + at, bytes) != TCPX_SUCCESS ||
             !drain() || memcmp(to, text_of(&world.text, 5) + at, bytes) != 0 ||
             to[bytes] != GPU_MARK)
@@ -277,7 +254,7 @@ static void move_while_it_spins(struct gpu_pair *ends, bool from_gpu, bool to_gp
 
     ends_fill(ends, sizes);
     if (spins)
-        kernel_start();
+        assert_true(world_spinner(spinner_start));
     post(ends, from_gpu, to_gpu, sizes, sends, receives);
     left = finish(sends, receives);
     arrived = left == 0 && all_arrived(ends, to_gpu, sizes);
@@ -344,7 +321,7 @@ TEST(test_single_bytes)
         gpu_pair_register(&ends);
         move_while_it_spins(&ends, true, true, sizes, false);
         ends_fill(&ends, sizes);
-        kernel_start();
+        assert_true(world_spinner(spinner_start));
         post(&ends, true, true, sizes, sends, receives);
         kernel_stop();
         assert_int_equal(finish(sends, receives), 0);
@@ -367,7 +344,7 @@ TEST(test_a_plain_copy)
 
     *(void **)&copy = dlsym(library, "cuMemcpyHtoDAsync_v2");
     assert_true(copy != NULL);
-    kernel_start();
+    assert_true(world_spinner(spinner_start));
     assert_success(gpu_enter(world.gpu, &scope));
     assert_int_equal(/* NOLINT(clang-analyzer-core.CallAndMessage): dlsym() has set it */
                      copy(device.address, world.window.host, 8, gpu_stream_native(world.stream)),

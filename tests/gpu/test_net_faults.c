@@ -4,10 +4,9 @@
  * error with a text; both comms can be closed; other comms go on, and nothing that was taken is
  * kept. Runs over the stand-in only.
  */
-#include "tests/fakecuda/fakecuda.h"
 #include "tests/support/gpu_pair.h"
 
-#include <dlfcn.h>
+#include "tests/fakecuda/controls.h"
 
 enum {
     EAGER_LIMIT = 4096,
@@ -15,7 +14,6 @@ enum {
     SHORT = 3001,  /* comes before its receive; odd: it is copied to the GPU in two parts */
     MOST = LONG + 2 * GPU_MARGIN,
     LATE_US = 20000,
-    EXIT_SKIP = 77, /* tests/runner */
 };
 
 #define CASE_MS  limit_ms(20000)
@@ -26,11 +24,6 @@ static int calls_to_fail(void)
 {
     return (int)number_of("TCPX_TEST_CALLS", 6);
 }
-
-static fakecuda_fault_call *fault;
-static fakecuda_faults_seen_call *faults_seen;
-static fakecuda_shutdown_call *shutdown_driver;
-static fakecuda_balance_call *get_balance;
 
 static unsigned case_count;
 static unsigned fault_count;
@@ -219,19 +212,6 @@ struct plan {
     bool shared;         /* the pool has been opened, and is used, by another comm */
 };
 
-static void assert_balance(const struct fakecuda_balance *before, const char *after)
-{
-    struct fakecuda_balance now;
-
-    get_balance(&now);
-    if (memcmp(before, &now, sizeof now) != 0)
-        fail_msg("after %s: %+d contexts, %+d allocations, %+d registrations, %+d streams, %+d "
-                 "events, %+d modules",
-                 after, now.contexts - before->contexts, now.memory - before->memory,
-                 now.registered - before->registered, now.streams - before->streams,
-                 now.events - before->events, now.modules - before->modules);
-}
-
 /* What a comm can do without its GPU. */
 static void host_message(struct gpu_pair *pair, uint64_t number)
 {
@@ -281,7 +261,7 @@ static void post_both(struct gpu_pair *pair, const struct plan *plan, const uint
     /* With nobody to send, only the end of the comm ends the receive. */
     if (pair->sender.request == NULL) {
         if (!plan->close_armed)
-            fault(NULL);
+            fakecuda.fault(NULL);
         gpu_end_close(&pair->sender);
     }
 }
@@ -344,17 +324,17 @@ static void run_case(const struct plan *plan)
 {
     const uint8_t *message = text_of(&world.text, ++case_count);
     struct fakecuda_balance before;
-    unsigned seen = faults_seen();
+    unsigned seen = fakecuda.faults_seen();
     bool registered = true;
     bool failed = false;
     struct gpu_pair pair;
 
-    get_balance(&before);
+    fakecuda.balance(&before);
     gpu_pair_open(&pair, &options, MOST);
     if (!plan->register_armed)
         gpu_pair_register(&pair);
     prepare(&pair, plan, message);
-    fault(plan->fault);
+    fakecuda.fault(plan->fault);
     if (plan->register_armed)
         registered = register_end(&pair, &pair.sender) && register_end(&pair, &pair.receiver);
     if (registered) {
@@ -365,10 +345,10 @@ static void run_case(const struct plan *plan)
     mail_one();
     if (plan->close_armed)
         close_in_time(&pair);
-    fault(NULL);
+    fakecuda.fault(NULL);
     world_drain(); /* what a gate waited for reads the place */
     if (registered)
-        check_outcome(&pair, plan, message, faults_seen() - seen);
+        check_outcome(&pair, plan, message, fakecuda.faults_seen() - seen);
     if (failed)
         reuse_buffers(&pair);
     if (plan->shared)
@@ -503,11 +483,11 @@ static void unpack_case(const char *spec)
     uint64_t deadline = deadline_after_ms(CASE_MS);
     int result;
 
-    get_balance(&before);
+    fakecuda.balance(&before);
     fifo.match = WIRE_MATCH_FIFO;
     case_count++;
     gpu_pair_open(&pair, &fifo, MOST);
-    fault(spec);
+    fakecuda.fault(spec);
     result = net_unpack_open(pair.receiver.comm, 0, 4096, &handle);
     check_result(result);
     if (result != TCPX_SUCCESS) /* nothing is left of it that would be in the way */
@@ -531,7 +511,7 @@ static void unpack_case(const char *spec)
     assert_success(pair.sender.result);
     assert_success(pair.receiver.result);
     assert_success(net_consumed(receive));
-    fault(NULL);
+    fakecuda.fault(NULL);
     close_in_time(&pair);
     gpu_pair_free(&pair);
     assert_balance(&before, spec);
@@ -585,10 +565,10 @@ static void copy_runs_on(const char *spec, uint64_t bytes, const char *delay_us)
     fill(&other.receiver, NULL, 0);
     for (int i = 0; i < BUSY_TURNS; i++)
         assert_success(gpu_set(world.stream, busy.address, 0, BUSY_BYTES));
-    fault(spec);
+    fakecuda.fault(spec);
     post_both(&pair, &plan, text_of(&world.text, 2));
     finish_both(&pair, &plan);
-    fault(NULL);
+    fakecuda.fault(NULL);
     assert_int_equal(pair.receiver.result, TCPX_CUDA_ERROR);
     post_both(&other, &plan, text_of(&world.text, 3));
     finish_both(&other, &plan);
@@ -641,10 +621,10 @@ TEST(test_a_failure_after_the_end)
         result = end_of(request, NULL);
     check_result(result);
     assert_int_equal(result, TCPX_REMOTE_ERROR);
-    fault(plan.fault);
+    fakecuda.fault(plan.fault);
     post_receive(&pair, SHORT);
     finish_both(&pair, &plan);
-    fault(NULL);
+    fakecuda.fault(NULL);
     assert_int_equal(pair.receiver.result, TCPX_CUDA_ERROR);
     close_in_time(&pair);
     gpu_pair_free(&pair);
@@ -668,14 +648,14 @@ static void lose_the_gpu(enum how how, unsigned turns, bool waiting)
     post_both(&pair, &plan, message);
     for (unsigned i = 0; i < turns; i++)
         move_on(&pair, false);
-    shutdown_driver(1);
+    fakecuda.shutdown(1);
     finish_both(&pair, &plan);
     error_count += pair.sender.result != TCPX_SUCCESS;
     error_count += pair.receiver.result != TCPX_SUCCESS;
     mail_one();
     close_in_time(&pair);
     nap_us(LATE_US); /* the stand-in does what it was told before it was lost */
-    shutdown_driver(0);
+    fakecuda.shutdown(0);
     world_drain();
     if (pair.receiver.result == TCPX_SUCCESS)
         assert_true(holds(&pair.receiver, message, how == PUT_ASIDE ? SHORT : LONG));
@@ -716,26 +696,4 @@ static int tear_down(void)
     return 0;
 }
 
-static bool find_controls(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-
-    if (library == NULL)
-        return false;
-    fault = (fakecuda_fault_call *)dlsym(library, "fakecuda_fault");
-    faults_seen = (fakecuda_faults_seen_call *)dlsym(library, "fakecuda_faults_seen");
-    shutdown_driver = (fakecuda_shutdown_call *)dlsym(library, "fakecuda_shutdown");
-    get_balance = (fakecuda_balance_call *)dlsym(library, "fakecuda_balance");
-    return fault != NULL && get_balance != NULL;
-}
-
-static int begin_suite(void)
-{
-    if (!find_controls()) {
-        puts("libcuda.so.1 is not the stand-in driver");
-        return EXIT_SKIP;
-    }
-    return 0;
-}
-
-SUITE(.name = "net_faults", .begin = begin_suite, .set_up = set_up, .tear_down = tear_down);
+SUITE(.name = "net_faults", .begin = fakecuda_find, .set_up = set_up, .tear_down = tear_down);
