@@ -1,7 +1,7 @@
 # Measurements. They are built by `make bench` and run by hand: docs/performance.md says how.
 
-# nccl_rank.c is a part of nccl_pair.
-BENCHES := $(patsubst %.c,$(BUILD)/%,$(filter-out bench/nccl_rank.c,$(sort $(wildcard bench/*.c))))
+# These are parts of programs: nccl_rank.c of nccl_pair, transfer.c of host and gpu.
+BENCHES := $(patsubst %.c,$(BUILD)/%,$(filter-out bench/nccl_rank.c bench/transfer.c,$(sort $(wildcard bench/*.c))))
 
 .PHONY: bench
 bench: $(BENCHES)
@@ -10,3 +10,4 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LIB_OBJECTS)
 	$(call link)
 
 $(BUILD)/bench/nccl_pair: $(BUILD)/obj/bench/nccl_rank.o
+$(BUILD)/bench/host $(BUILD)/bench/gpu: $(BUILD)/obj/bench/transfer.o
