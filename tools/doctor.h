@@ -35,11 +35,8 @@ enum { DOCTOR_MOST_FINDINGS = 1024 };
 
 struct doctor_transfer {
     bool measured;
-    double gigabytes_per_second;
-    double span_us;    /* of one iteration */
-    uint64_t bytes;    /* of one iteration */
-    bool stages_known; /* what follows */
-    struct perf_stages stages;
+    struct perf_row row;
+    bool stages_known; /* those of the row, and what follows */
     enum limiting_stage limit;
 };
 
@@ -109,15 +106,13 @@ void doctor_check_devmem(struct doctor *doctor, const struct net_device *nic, co
 /* A part of the GPU's: each way of unpacking is right, and how fast (doctor_unpack.c). */
 void doctor_check_unpack(struct doctor *doctor, int gpu);
 
-/* The stages of the transfer (doctor_stages.c). */
+/* The stages of the transfer. */
 #define DOCTOR_FIRST_STAGE LIMIT_COPY_OUT
 #define DOCTOR_LAST_STAGE  LIMIT_COPY_IN
 
-const char *doctor_stage_advice(enum limiting_stage stage);
 /* The network's is the time in which both ends waited for it. */
 double doctor_stage_us(const struct doctor_transfer *transfer, enum limiting_stage stage);
 /* 10^9 bytes a second while it was busy; 0: it hardly was, and a rate would say nothing. */
 double doctor_stage_rate(const struct doctor_transfer *transfer, enum limiting_stage stage);
-enum limiting_stage doctor_stage_limit(const struct doctor_transfer *transfer);
 
 #endif

@@ -162,7 +162,7 @@ static void print_json_field(const char *name, const char *value)
 
 static void print_json_transfer(const struct doctor_transfer *transfer)
 {
-    printf("  \"transfer\": {\"gigabytes_per_second\": %.3f, ", transfer->gigabytes_per_second);
+    printf("  \"transfer\": {\"gigabytes_per_second\": %.3f, ", transfer->row.gigabytes_per_second);
     if (!transfer->stages_known) {
         printf("\"limit\": null, \"stages\": null}\n");
         return;

@@ -47,14 +47,15 @@ struct perf_self {
     char memory[64];
 };
 
-/* Where an iteration's time went, in microseconds on average. Stages go on at the same time. */
-struct perf_stages {
-    double copy_out;     /* sender: out of GPU memory */
-    double send;         /* sender: into sockets */
-    double send_wait;    /* sender: sockets took nothing */
-    double receive_wait; /* receiver: sockets had nothing */
-    double receive;      /* receiver: out of sockets */
-    double copy_in;      /* receiver: into GPU memory, unpacking */
+/* In the order in which bytes pass. Stages go on at the same time. */
+enum {
+    PERF_COPY_OUT,     /* sender: out of GPU memory */
+    PERF_SEND,         /* sender: into sockets */
+    PERF_SEND_WAIT,    /* sender: sockets took nothing */
+    PERF_RECEIVE_WAIT, /* receiver: sockets had nothing */
+    PERF_RECEIVE,      /* receiver: out of sockets */
+    PERF_COPY_IN,      /* receiver: into GPU memory, unpacking */
+    PERF_STAGE_COUNT
 };
 
 /* One size. Times are of one way. */
@@ -67,8 +68,8 @@ struct perf_row {
     double p999_us;
     double most_us;
     double mean_us;
-    double gigabytes_per_second; /* 10^9 bytes; of the median, both directions together */
-    struct perf_stages stages;
+    double gigabytes_per_second;     /* 10^9 bytes; of the median, both directions together */
+    double stages[PERF_STAGE_COUNT]; /* where an iteration's time went, in us on average */
 };
 
 struct perf_result {

@@ -30,7 +30,7 @@ static void json_row(FILE *out, const struct perf_row *row)
     json_number(out, ", ", "max_us", row->most_us);
     fprintf(out, ",\n     \"stages_us\": {");
     for (unsigned i = 0; i < PERF_STAGE_COUNT; i++)
-        json_number(out, i != 0 ? ", " : "", perf_stage_list[i].key, perf_stage_us(row, i));
+        json_number(out, i != 0 ? ", " : "", perf_stage_list[i].key, row->stages[i]);
     fprintf(out, "}}");
 }
 

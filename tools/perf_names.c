@@ -62,19 +62,9 @@ double perf_p999(const struct perf_row *row)
     return row->iterations >= 1000 ? row->p999_us : -1;
 }
 
-double perf_stage_us(const struct perf_row *row, unsigned stage)
-{
-    const struct perf_stages *stages = &row->stages;
-    const double times[PERF_STAGE_COUNT] = {stages->copy_out,  stages->send,
-                                            stages->send_wait, stages->receive_wait,
-                                            stages->receive,   stages->copy_in};
-
-    return times[stage];
-}
-
 double perf_stage_percent(const struct perf_row *row, unsigned stage)
 {
-    double us = perf_stage_us(row, stage);
+    double us = row->stages[stage];
 
     if (!perf_known(us) || !perf_known(row->median_us) || row->median_us == 0)
         return -1;
@@ -83,7 +73,7 @@ double perf_stage_percent(const struct perf_row *row, unsigned stage)
 
 double perf_stage_rate(const struct perf_row *row, unsigned stage)
 {
-    double us = perf_stage_us(row, stage);
+    double us = row->stages[stage];
 
     if (perf_stage_list[stage].waits || !perf_known(us) || us == 0)
         return -1;
@@ -92,12 +82,9 @@ double perf_stage_rate(const struct perf_row *row, unsigned stage)
 
 bool perf_has_stages(const struct perf_row *row)
 {
-    for (unsigned i = 0; i < PERF_STAGE_COUNT; i++) {
-        double us = perf_stage_us(row, i);
-
-        if (perf_known(us) && us > 0)
+    for (unsigned i = 0; i < PERF_STAGE_COUNT; i++)
+        if (perf_known(row->stages[i]) && row->stages[i] > 0)
             return true;
-    }
     return false;
 }
 

@@ -7,7 +7,7 @@
 
 #include "tools/perf.h"
 
-enum { PERF_STAGE_COUNT = 6, PERF_NAME = 24 };
+enum { PERF_NAME = 24 };
 
 struct perf_stage {
     const char *key; /* in JSON and CSV */
@@ -16,7 +16,6 @@ struct perf_stage {
     bool waits; /* no bytes move in it, so it has no rate */
 };
 
-/* In the order in which bytes pass. */
 extern const struct perf_stage perf_stage_list[PERF_STAGE_COUNT];
 
 struct perf_total {
@@ -31,7 +30,6 @@ bool perf_known(double value);
 double perf_p99(const struct perf_row *row);
 double perf_p999(const struct perf_row *row);
 
-double perf_stage_us(const struct perf_row *row, unsigned stage);
 double perf_stage_percent(const struct perf_row *row, unsigned stage); /* of the median */
 double perf_stage_rate(const struct perf_row *row, unsigned stage);    /* GB/s */
 

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { PROBES = 21, AUTO_LEAST = 10, AUTO_MOST = 1000 };
 
@@ -36,33 +37,20 @@ static int read_statistics(struct perf_side *side, struct tcpx_session_statistic
 /* Over a plugin nobody knows: all of them stay 0. */
 static int add_stages(struct perf_side *side, const struct tcpx_session_statistics *before)
 {
-    struct perf_stages *stages = &side->stages;
     struct tcpx_session_statistics after;
     int result = read_statistics(side, &after);
 
     if (result != TCPX_SUCCESS)
         return result;
 #define SPAN(field) ((double)(after.field - before->field) * 1e-3)
-    stages->copy_out += SPAN(copy_out_ns);
-    stages->send += SPAN(write_ns);
-    stages->send_wait += SPAN(write_wait_ns);
-    stages->receive_wait += SPAN(read_wait_ns);
-    stages->receive += SPAN(read_ns);
-    stages->copy_in += SPAN(copy_in_ns);
+    side->stages[PERF_COPY_OUT] += SPAN(copy_out_ns);
+    side->stages[PERF_SEND] += SPAN(write_ns);
+    side->stages[PERF_SEND_WAIT] += SPAN(write_wait_ns);
+    side->stages[PERF_RECEIVE_WAIT] += SPAN(read_wait_ns);
+    side->stages[PERF_RECEIVE] += SPAN(read_ns);
+    side->stages[PERF_COPY_IN] += SPAN(copy_in_ns);
 #undef SPAN
     return TCPX_SUCCESS;
-}
-
-static struct perf_stages stages_average(const struct perf_stages *sums, uint64_t count)
-{
-    double share = 1 / (double)count;
-
-    return (struct perf_stages){.copy_out = sums->copy_out * share,
-                                .send = sums->send * share,
-                                .send_wait = sums->send_wait * share,
-                                .receive_wait = sums->receive_wait * share,
-                                .receive = sums->receive * share,
-                                .copy_in = sums->copy_in * share};
 }
 
 /* --- one iteration ------------------------------------------------------------------------- */
@@ -277,6 +265,8 @@ static void evaluate_spans(const struct perf_side *side, uint64_t bytes, uint64_
                              .mean_us = sum * 1e-3 / (double)count,
                              .gigabytes_per_second =
                                  (double)(bytes * ways) / (percentile(spans, count, 500) * 1e3)};
+    for (unsigned i = 0; i < PERF_STAGE_COUNT; i++)
+        row->stages[i] = side->stages[i] / (double)count;
 }
 
 /* The receiving side's stages are the server's, the sending side's the client's. */
@@ -302,9 +292,8 @@ static int exchange_row(struct perf_side *side, struct perf_row *row)
         result = perf_row_decode(bytes, length, &barrier, &theirs);
     if (result != TCPX_SUCCESS)
         return result;
-    row->stages.receive_wait = theirs.stages.receive_wait;
-    row->stages.receive = theirs.stages.receive;
-    row->stages.copy_in = theirs.stages.copy_in;
+    for (unsigned i = PERF_RECEIVE_WAIT; i < PERF_STAGE_COUNT; i++)
+        row->stages[i] = theirs.stages[i];
     perf_row_encode(side->result->barrier_us, row, bytes);
     return perf_say(side, PERF_ROW, bytes, sizeof bytes);
 }
@@ -354,12 +343,11 @@ static int measure_size(struct perf_side *side, uint64_t bytes, struct perf_row 
         result = error_system(ENOMEM, "%llu iterations", (unsigned long long)count);
     for (uint64_t i = 0; i < side->plan.warm_up && result == TCPX_SUCCESS; i++)
         result = iteration_run(side, bytes, &unused);
-    side->stages = (struct perf_stages){.copy_out = 0};
+    memset(side->stages, 0, sizeof side->stages);
     if (result == TCPX_SUCCESS)
         result = iterate_all(side, bytes, spans, count);
     if (result == TCPX_SUCCESS) {
         evaluate_spans(side, bytes, spans, count, row);
-        row->stages = stages_average(&side->stages, count);
         result = exchange_row(side, row);
     }
     free(spans);

@@ -21,7 +21,7 @@ struct perf_side {
     size_t piece_count;
     uint64_t iteration; /* over all sizes, warm-up too: every pattern is another */
     uint64_t counted;
-    struct perf_stages stages; /* sums of the size at hand, in microseconds */
+    double stages[PERF_STAGE_COUNT]; /* sums of the size at hand, in microseconds */
     struct progress progress;
 };
 

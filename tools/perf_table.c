@@ -58,7 +58,7 @@ static void table_stages(FILE *out, const struct perf_row *row)
 
         fprintf(out, "  %-8s  %-18s  %10s  %8s%s  %10s\n",
                 perf_stage_list[i].of_sender ? "sender" : "receiver", perf_stage_list[i].name,
-                perf_number(perf_stage_us(row, i), text[0]), perf_percent(percent, text[1]),
+                perf_number(row->stages[i], text[0]), perf_percent(percent, text[1]),
                 perf_known(percent) ? " %" : "  ", perf_number(perf_stage_rate(row, i), text[2]));
     }
 }

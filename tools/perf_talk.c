@@ -9,11 +9,6 @@
 
 enum { TALK_VERSION = 1 };
 
-struct self_layout {
-    char host[64];
-    char memory[64];
-} __attribute__((packed));
-
 struct plan_layout {
     uint32_t version;
     uint32_t way;
@@ -25,14 +20,14 @@ struct plan_layout {
     uint64_t spoilt;
     uint32_t pieces;
     uint32_t nothing;
-    struct self_layout self;
+    struct perf_self self;
     uint64_t sizes[PERF_MOST_SIZES];
 } __attribute__((packed));
 
 struct meet_layout {
     uint32_t port;
     uint32_t nothing;
-    struct self_layout self;
+    struct perf_self self;
 } __attribute__((packed));
 
 _Static_assert(sizeof(struct plan_layout) == PERF_PLAN_BYTES, "as the header says");
@@ -40,13 +35,13 @@ _Static_assert(sizeof(struct meet_layout) == PERF_MEET_BYTES, "as the header say
 
 /* --- names --------------------------------------------------------------------------------- */
 
-static struct self_layout self_write(const struct perf_self *self)
+static struct perf_self self_write(const struct perf_self *self)
 {
-    struct self_layout layout = {.host = ""};
+    struct perf_self sent = {.host = ""};
 
-    memcpy(layout.host, self->host, strnlen(self->host, sizeof self->host - 1));
-    memcpy(layout.memory, self->memory, strnlen(self->memory, sizeof self->memory - 1));
-    return layout;
+    memcpy(sent.host, self->host, strnlen(self->host, sizeof self->host - 1));
+    memcpy(sent.memory, self->memory, strnlen(self->memory, sizeof self->memory - 1));
+    return sent;
 }
 
 /* They are shown: what is not printable becomes '?'. */
@@ -55,17 +50,14 @@ static void name_read(const char from[64], char to[64])
     size_t length = strnlen(from, 63);
 
     for (size_t i = 0; i < length; i++)
-        to[i] = from[i];
-    for (size_t i = 0; i < length; i++)
-        if (to[i] < 0x20 || to[i] > 0x7e)
-            to[i] = '?';
+        to[i] = (char)(from[i] < 0x20 || from[i] > 0x7e ? '?' : from[i]);
     to[length] = '\0';
 }
 
-static void self_read(const struct self_layout *layout, struct perf_self *self)
+static void self_read(const struct perf_self *sent, struct perf_self *self)
 {
-    name_read(layout->host, self->host);
-    name_read(layout->memory, self->memory);
+    name_read(sent->host, self->host);
+    name_read(sent->memory, self->memory);
 }
 
 static int check_length(const char *what, size_t length, size_t expected)
@@ -190,61 +182,38 @@ uint64_t perf_number_decode(const uint8_t bytes[8])
     return le64toh(number);
 }
 
-/* The fields of a row that are no whole numbers, in the order that they travel in. */
-enum { FRACTIONS = 14 };
+/* A row as it travels: its two whole numbers, the barrier, and its fractions in their order. */
+enum { WHOLES = 2, ROW_NUMBERS = PERF_ROW_BYTES / 8, ROW_FRACTIONS = ROW_NUMBERS - WHOLES - 1 };
 
-static void list_fractions(double *barrier_us, struct perf_row *row, double *list[FRACTIONS])
-{
-    double *all[FRACTIONS] = {barrier_us,
-                              &row->least_us,
-                              &row->median_us,
-                              &row->p99_us,
-                              &row->p999_us,
-                              &row->most_us,
-                              &row->mean_us,
-                              &row->gigabytes_per_second,
-                              &row->stages.copy_out,
-                              &row->stages.send,
-                              &row->stages.send_wait,
-                              &row->stages.receive_wait,
-                              &row->stages.receive,
-                              &row->stages.copy_in};
-
-    memcpy(list, all, sizeof all);
-}
+_Static_assert(sizeof(struct perf_row) == PERF_ROW_BYTES - 8, "a row has only numbers");
 
 void perf_row_encode(double barrier_us, const struct perf_row *row, uint8_t bytes[PERF_ROW_BYTES])
 {
-    struct perf_row copy = *row;
-    double *fractions[FRACTIONS];
+    uint64_t numbers[ROW_NUMBERS];
 
-    list_fractions(&barrier_us, &copy, fractions);
-    perf_number_encode(row->bytes, bytes);
-    perf_number_encode(row->iterations, bytes + 8);
-    for (size_t i = 0; i < FRACTIONS; i++) {
-        uint64_t bits;
-
-        memcpy(&bits, fractions[i], sizeof bits);
-        perf_number_encode(bits, bytes + 16 + 8 * i);
-    }
+    memcpy(numbers, row, WHOLES * 8);
+    memcpy(numbers + WHOLES, &barrier_us, 8);
+    memcpy(numbers + WHOLES + 1, (const uint64_t *)row + WHOLES, ROW_FRACTIONS * 8);
+    for (size_t i = 0; i < ROW_NUMBERS; i++)
+        perf_number_encode(numbers[i], bytes + 8 * i);
 }
 
 int perf_row_decode(const uint8_t *bytes, size_t length, double *barrier_us, struct perf_row *row)
 {
-    double *fractions[FRACTIONS];
+    double fractions[1 + ROW_FRACTIONS];
+    uint64_t numbers[ROW_NUMBERS];
     int result = check_length("a row", length, PERF_ROW_BYTES);
 
     if (result != TCPX_SUCCESS)
         return result;
-    row->bytes = perf_number_decode(bytes);
-    row->iterations = perf_number_decode(bytes + 8);
-    list_fractions(barrier_us, row, fractions);
-    for (size_t i = 0; i < FRACTIONS; i++) {
-        uint64_t bits = perf_number_decode(bytes + 16 + 8 * i);
-
-        memcpy(fractions[i], &bits, sizeof bits);
-        if (!isfinite(*fractions[i]) || *fractions[i] < 0)
+    for (size_t i = 0; i < ROW_NUMBERS; i++)
+        numbers[i] = perf_number_decode(bytes + 8 * i);
+    memcpy(fractions, numbers + WHOLES, sizeof fractions);
+    for (size_t i = 0; i < 1 + ROW_FRACTIONS; i++)
+        if (!isfinite(fractions[i]) || fractions[i] < 0)
             return error_set(TCPX_REMOTE_ERROR, "number %zu of a row is none", i);
-    }
+    *barrier_us = fractions[0];
+    memcpy(row, numbers, WHOLES * 8);
+    memcpy((uint64_t *)row + WHOLES, fractions + 1, ROW_FRACTIONS * 8);
     return TCPX_SUCCESS;
 }

@@ -16,7 +16,7 @@ enum perf_message {
     PERF_READY,     /* client: the number of an iteration, whose receives it has posted */
     PERF_GO,        /* server: the same number */
     PERF_VERDICT,   /* server: nanoseconds that the iteration took there; all bytes were right */
-    PERF_STAGES,    /* server: struct perf_stages of its receiving side, in a row */
+    PERF_STAGES,    /* server: the stages of its receiving side, in a row */
     PERF_ROW,       /* client: barrier, struct perf_row */
 };
 

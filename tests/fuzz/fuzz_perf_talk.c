@@ -60,7 +60,7 @@ static void try_row(const uint8_t *bytes, size_t size)
 
     if (perf_row_decode(bytes, size, &barrier, &row) != TCPX_SUCCESS)
         return;
-    PROMISE(barrier >= 0 && row.median_us >= 0 && row.stages.copy_in >= 0);
+    PROMISE(barrier >= 0 && row.median_us >= 0 && row.stages[PERF_COPY_IN] >= 0);
     perf_row_encode(barrier, &row, again);
     PROMISE(memcmp(again, bytes, sizeof again) == 0);
 }

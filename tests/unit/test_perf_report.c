@@ -137,7 +137,7 @@ TEST(test_table_without_stages)
 {
     struct perf_result result = one_size();
 
-    result.rows[0].stages = (struct perf_stages){0};
+    memset(result.rows[0].stages, 0, sizeof result.rows[0].stages);
     assert_null(strstr(printed(perf_print_table, &result), "stage"));
 }
 
