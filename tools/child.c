@@ -39,14 +39,16 @@ int child_start(int (*run)(void *argument, int to_parent), void *argument, struc
 ssize_t child_read(const struct child *child, void *bytes, size_t room, uint64_t deadline)
 {
     struct pollfd readable = {.fd = child->from, .events = POLLIN};
-    ssize_t got;
+    size_t have = 0;
 
     do {
-        if (poll(&readable, 1, deadline_poll_ms(deadline)) <= 0)
-            continue;
-        got = read(child->from, bytes, room);
-        if (got >= 0)
-            return got;
+        ssize_t got = -1;
+
+        if (poll(&readable, 1, deadline_poll_ms(deadline)) > 0)
+            got = read(child->from, (char *)bytes + have, room - have);
+        have += got > 0 ? (size_t)got : 0;
+        if (got == 0 || have == room)
+            return (ssize_t)have;
     } while (!deadline_passed(deadline));
     return -1;
 }

@@ -21,7 +21,7 @@ struct child {
 MUST_CHECK int child_start(int (*run)(void *argument, int to_parent), void *argument,
                            struct child *child);
 
-/* 0: it has said everything. -1: nothing more came until the deadline. */
+/* As much as there is room for, or less: it has said everything. -1: not until the deadline. */
 ssize_t child_read(const struct child *child, void *bytes, size_t room, uint64_t deadline);
 
 /* Its status, as waitpid() tells it. `now`: it is not waited for, but killed. */

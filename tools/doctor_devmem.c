@@ -30,26 +30,9 @@ static int ask_in_child(void *argument, int to_parent)
     return write(to_parent, &memory, sizeof memory) == (ssize_t)sizeof memory ? 0 : 1;
 }
 
-/* False: the driver crashed, or takes too long; the GPU's checks will tell. */
-static bool read_answer(const struct child *child, struct nic_devmem_answer *memory)
-{
-    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
-    struct nic_devmem_answer answer;
-    size_t have = 0;
-
-    while (have < sizeof answer) {
-        ssize_t got = child_read(child, (char *)&answer + have, sizeof answer - have, deadline);
-
-        if (got <= 0)
-            return false;
-        have += (size_t)got;
-    }
-    *memory = answer;
-    return true;
-}
-
 static void ask_memory(struct doctor *doctor)
 {
+    struct nic_devmem_answer answer;
     struct child child;
     bool answered;
 
@@ -61,7 +44,11 @@ static void ask_memory(struct doctor *doctor)
         .advice = "see what the checks of the GPU say"};
     if (child_start(ask_in_child, doctor, &child) != TCPX_SUCCESS)
         return;
-    answered = read_answer(&child, &doctor->memory);
+    /* Otherwise the driver crashed, or takes too long; the GPU's checks will tell. */
+    answered = child_read(&child, &answer, sizeof answer, deadline_after_ms(PATIENCE_MS)) ==
+               (ssize_t)sizeof answer;
+    if (answered)
+        doctor->memory = answer;
     child_end(&child, !answered);
 }
 

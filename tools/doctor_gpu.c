@@ -172,29 +172,18 @@ static int check_in_child(void *argument, int to_parent)
 
 /* --- in the parent ------------------------------------------------------------------------- */
 
-static void take_finding(struct doctor *doctor, const struct doctor_finding *finding)
-{
-    doctor_find(doctor, finding->level, finding->name, "%s", finding->text);
-    doctor_advise(doctor, "%s", finding->advice);
-}
-
 /* False: the child is too late. */
 static bool take_findings(struct doctor *doctor, const struct child *child)
 {
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
     struct doctor_finding finding;
-    size_t have = 0;
     ssize_t got;
 
-    while ((got = child_read(child, (char *)&finding + have, sizeof finding - have, deadline)) >
-           0) {
-        have += (size_t)got;
-        if (have == sizeof finding) {
-            take_finding(doctor, &finding);
-            have = 0;
-        }
+    while ((got = child_read(child, &finding, sizeof finding, deadline)) == sizeof finding) {
+        doctor_find(doctor, finding.level, finding.name, "%s", finding.text);
+        doctor_advise(doctor, "%s", finding.advice);
     }
-    return got == 0;
+    return got >= 0;
 }
 
 static void check_end(struct doctor *doctor, bool in_time, int status)

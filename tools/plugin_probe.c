@@ -43,21 +43,6 @@ static int probe_load(void *argument, int to_parent)
     return result == TCPX_SUCCESS ? 0 : 1;
 }
 
-/* Until the child has closed its end, or is too late. */
-static bool read_all(const struct child *child, char *text, size_t room)
-{
-    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
-    size_t have = 0;
-    ssize_t got = 1;
-
-    while (got > 0 && have < room - 1) {
-        got = child_read(child, text + have, room - 1 - have, deadline);
-        have += got > 0 ? (size_t)got : 0;
-        text[have] = '\0';
-    }
-    return got >= 0;
-}
-
 static void try_in_child(struct plugin_probe *probe)
 {
     struct child child;
@@ -68,7 +53,8 @@ static void try_in_child(struct plugin_probe *probe)
         snprintf(probe->text, sizeof probe->text, "%s", error_text());
         return;
     }
-    in_time = read_all(&child, probe->text, sizeof probe->text);
+    in_time = child_read(&child, probe->text, sizeof probe->text - 1,
+                         deadline_after_ms(PATIENCE_MS)) >= 0;
     status = child_end(&child, !in_time);
     probe->works = in_time && status == 0;
     if (!in_time)
