@@ -5,7 +5,6 @@
 #include "net/device/device.h"
 #include "tools/command.h"
 #include "tools/nic_devmem.h"
-#include "tools/nic_driver.h"
 #include "tools/plugin_probe.h"
 
 #include <limits.h>

@@ -1,7 +1,6 @@
 /* The interfaces that tcpx uses: speed, packets, and device-memory TCP on them. */
 #include "base/config.h"
 #include "tools/doctor.h"
-#include "tools/nic_driver.h"
 
 #include <dirent.h>
 #include <limits.h>

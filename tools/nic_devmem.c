@@ -4,12 +4,13 @@
 #include "base/config.h"
 #include "gpu/gpu.h"
 #include "net/nic/nic.h"
-#include "tools/nic_driver.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static void answer_set(struct nic_devmem_answer *answer, bool is_met, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -110,6 +111,32 @@ void nic_devmem_ask_memory(int gpu, struct nic_devmem_answer *memory)
         answer_set(memory, false, "GPU memory cannot be exported as a dma-buf");
         answer_advise(memory, "use the open kernel modules of the NVIDIA driver, 515 or later");
     }
+}
+
+/* --- its driver ---------------------------------------------------------------------------- */
+
+void nic_driver(const char *root, const char *interface, char *driver, size_t room)
+{
+    char path[PATH_MAX];
+    char target[PATH_MAX];
+    ssize_t length;
+    const char *slash;
+
+    snprintf(path, sizeof path, "%s/sys/class/net/%s/device/driver", root, interface);
+    length = readlink(path, target, sizeof target - 1);
+    target[length > 0 ? length : 0] = '\0';
+    slash = strrchr(target, '/');
+    snprintf(driver, room, "%.*s", (int)room - 1, slash != NULL ? slash + 1 : target);
+}
+
+bool nic_driver_binds_memory(const char *driver)
+{
+    static const char *const drivers[] = {"mlx5_core", "bnxt_en", "gve", "fbnic"};
+
+    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
+        if (strcmp(driver, drivers[i]) == 0)
+            return true;
+    return false;
 }
 
 /* --- the interface ------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /*
  * What device-memory TCP needs on an interface, asked without changing anything. What is missing
- * has a text that fits behind "not used: ", and advice.
+ * has a text that fits behind "not used: ", and advice. Also the interface's driver.
  */
 #ifndef TCPX_TOOLS_NIC_DEVMEM_H
 #define TCPX_TOOLS_NIC_DEVMEM_H
@@ -38,6 +38,12 @@ struct nic_devmem {
  * of this process cannot use it.
  */
 void nic_devmem_ask_memory(int gpu, struct nic_devmem_answer *memory);
+
+/* `root`: before /sys, "" but for tests. "": it has none, as loopback. */
+void nic_driver(const char *root, const char *interface, char *driver, size_t room);
+
+/* Whether it can bind receive queues to device memory, as of Linux 7.2. */
+bool nic_driver_binds_memory(const char *driver);
 
 /* Whether there is something to ask. `driver`: as nic_driver() says. */
 void nic_devmem_look(const struct net_device *nic, const char *driver, struct nic_devmem *devmem);

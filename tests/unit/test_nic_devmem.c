@@ -108,7 +108,6 @@ static int fake_gpu_properties(int index, struct tcpx_gpu_properties *properties
 #define gpu_count             fake_gpu_count
 #define gpu_properties        fake_gpu_properties
 #include "tools/nic_devmem.c" /* NOLINT(bugprone-suspicious-include) */
-#include "tools/nic_driver.c" /* NOLINT(bugprone-suspicious-include) */
 
 static const struct net_device nic0 = {.name = "nic0", .ifindex = 7};
 
