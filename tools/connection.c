@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "tools/end.h"
+#include "tools/spans.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,7 @@ static int accept_one(struct connection *connection, unsigned number)
 
     times_of(connection, LISTEN)[number] = connection->listen_ns;
     if (result == TCPX_SUCCESS)
-        result = meeting_give_handle(&end->meeting, 1, connection->handle);
+        result = meeting_pass_handle(&end->meeting, 1, connection->handle);
     note_step(connection, HANDLE, number);
     if (result == TCPX_SUCCESS)
         result = end_accept(end);
@@ -107,7 +108,7 @@ static int hear_count(struct connection *connection)
 static int connect_one(struct connection *connection, unsigned number)
 {
     struct end *end = &connection->end;
-    int result = meeting_take_handle(&end->meeting, 1, connection->handle);
+    int result = meeting_pass_handle(&end->meeting, 1, connection->handle);
 
     note_step(connection, HANDLE, number);
     if (result == TCPX_SUCCESS)
@@ -176,33 +177,17 @@ static int connection_all(struct connection *connection)
 
 /* --- what came out ------------------------------------------------------------------------- */
 
-static int compare_times(const void *left, const void *right)
-{
-    const uint64_t *a = left;
-    const uint64_t *b = right;
-
-    return (*a > *b) - (*a < *b);
-}
-
-/* The smallest that so many percent of all do not exceed. */
-static double percentile_us(const uint64_t *sorted, unsigned count, unsigned percent)
-{
-    unsigned rank = (count * percent + 99) / 100;
-
-    return (double)sorted[rank > 0 ? rank - 1 : 0] / 1e3;
-}
-
 static void print_row(const struct connection *connection, enum step step, const char *name)
 {
     uint64_t *times = times_of(connection, step);
     unsigned count = connection->count;
 
-    qsort(times, count, sizeof *times, compare_times);
-    if (count == 1)
-        printf("%-10s %11.1f\n", name, (double)times[0] / 1e3);
-    else
-        printf("%-10s %11.1f %11.1f %11.1f\n", name, percentile_us(times, count, 0),
-               percentile_us(times, count, 50), percentile_us(times, count, 99));
+    spans_sort(times, count);
+    printf("%-10s %11.1f", name, spans_percentile_us(times, count, 0));
+    if (count > 1)
+        printf(" %11.1f %11.1f", spans_percentile_us(times, count, 500),
+               spans_percentile_us(times, count, 990));
+    printf("\n");
 }
 
 static void print_table(const struct connection *connection)

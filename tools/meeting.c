@@ -242,35 +242,23 @@ static int meeting_compare(const struct agreement *mine, const struct agreement 
     return agreement_compare(mine, theirs);
 }
 
-int meeting_give_handle(struct meeting *meeting, uint64_t bytes,
-                        const uint8_t handle[MEETING_HANDLE_BYTES])
-{
-    struct agreement mine;
-    struct agreement theirs;
-    int result = meeting_describe_self(bytes, &mine);
-
-    if (result != TCPX_SUCCESS)
-        return result;
-    memcpy(mine.handles[0], handle, MEETING_HANDLE_BYTES);
-    meeting_next_step(meeting);
-    result = meeting_exchange(meeting, &mine, &theirs);
-    return result == TCPX_SUCCESS ? meeting_compare(&mine, &theirs) : result;
-}
-
-int meeting_take_handle(struct meeting *meeting, uint64_t bytes,
+int meeting_pass_handle(struct meeting *meeting, uint64_t bytes,
                         uint8_t handle[MEETING_HANDLE_BYTES])
 {
+    bool is_server = meeting->options.host == NULL;
     struct agreement mine;
     struct agreement theirs;
     int result = meeting_describe_self(bytes, &mine);
 
     if (result != TCPX_SUCCESS)
         return result;
+    if (is_server)
+        memcpy(mine.handles[0], handle, MEETING_HANDLE_BYTES);
     meeting_next_step(meeting);
     result = meeting_exchange(meeting, &mine, &theirs);
     if (result == TCPX_SUCCESS)
         result = meeting_compare(&mine, &theirs);
-    if (result == TCPX_SUCCESS)
+    if (result == TCPX_SUCCESS && !is_server)
         memcpy(handle, theirs.handles[0], MEETING_HANDLE_BYTES);
     return result;
 }

@@ -49,12 +49,10 @@ MUST_CHECK int meeting_give_count(struct meeting *meeting, unsigned count);
 MUST_CHECK int meeting_take_count(struct meeting *meeting, unsigned most, unsigned *count);
 
 /*
- * The server's handle, and that both go through the same plugin and mean the same `bytes`; as often
- * as there are handles.
+ * The server's handle, which the client gets, and that both go through the same plugin and mean the
+ * same `bytes`; as often as there are handles.
  */
-MUST_CHECK int meeting_give_handle(struct meeting *meeting, uint64_t bytes,
-                                   const uint8_t handle[MEETING_HANDLE_BYTES]);
-MUST_CHECK int meeting_take_handle(struct meeting *meeting, uint64_t bytes,
+MUST_CHECK int meeting_pass_handle(struct meeting *meeting, uint64_t bytes,
                                    uint8_t handle[MEETING_HANDLE_BYTES]);
 
 /* Sends all of a message: what follows may be no message for a while. */

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "tools/perf_flow.h"
 #include "tools/perf_side.h"
+#include "tools/spans.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -230,41 +231,26 @@ static uint64_t iterations_of(const struct perf_plan *plan, uint64_t bytes)
     return count < AUTO_LEAST ? AUTO_LEAST : count > AUTO_MOST ? AUTO_MOST : count;
 }
 
-static int compare_spans(const void *left, const void *right)
-{
-    const uint64_t *a = left;
-    const uint64_t *b = right;
-
-    return (*a > *b) - (*a < *b);
-}
-
-/* The smallest span that at least this many in a thousand do not exceed. */
-static double percentile(const uint64_t *sorted, uint64_t count, unsigned thousandths)
-{
-    uint64_t rank = (count * thousandths + 999) / 1000;
-
-    return (double)sorted[rank > 0 ? rank - 1 : 0] * 1e-3;
-}
-
 static void evaluate_spans(const struct perf_side *side, uint64_t bytes, uint64_t *spans,
                            uint64_t count, struct perf_row *row)
 {
     double sum = 0;
     unsigned ways = side->plan.way == PERF_BOTH_WAYS ? 2 : 1;
 
-    qsort(spans, count, sizeof *spans, compare_spans);
+    spans_sort(spans, count);
     for (uint64_t i = 0; i < count; i++)
         sum += (double)spans[i];
-    *row = (struct perf_row){.bytes = bytes,
-                             .iterations = count,
-                             .least_us = (double)spans[0] * 1e-3,
-                             .median_us = percentile(spans, count, 500),
-                             .p99_us = percentile(spans, count, 990),
-                             .p999_us = percentile(spans, count, 999),
-                             .most_us = (double)spans[count - 1] * 1e-3,
-                             .mean_us = sum * 1e-3 / (double)count,
-                             .gigabytes_per_second =
-                                 (double)(bytes * ways) / (percentile(spans, count, 500) * 1e3)};
+    *row =
+        (struct perf_row){.bytes = bytes,
+                          .iterations = count,
+                          .least_us = spans_percentile_us(spans, count, 0),
+                          .median_us = spans_percentile_us(spans, count, 500),
+                          .p99_us = spans_percentile_us(spans, count, 990),
+                          .p999_us = spans_percentile_us(spans, count, 999),
+                          .most_us = spans_percentile_us(spans, count, 1000),
+                          .mean_us = sum * 1e-3 / (double)count,
+                          .gigabytes_per_second = (double)(bytes * ways) /
+                                                  (spans_percentile_us(spans, count, 500) * 1e3)};
     for (unsigned i = 0; i < PERF_STAGE_COUNT; i++)
         row->stages[i] = side->stages[i] / (double)count;
 }
@@ -407,8 +393,8 @@ static int measure_barrier(struct perf_side *side)
     }
     if (result != TCPX_SUCCESS)
         return result;
-    qsort(spans, PROBES, sizeof *spans, compare_spans);
-    side->result->barrier_us = percentile(spans, PROBES, 500) / 2;
+    spans_sort(spans, PROBES);
+    side->result->barrier_us = spans_percentile_us(spans, PROBES, 500) / 2;
     return TCPX_SUCCESS;
 }
 

@@ -135,7 +135,7 @@ static int accept_peer(struct transfer *transfer)
     if (result == TCPX_SUCCESS)
         result = end_meet(end);
     if (result == TCPX_SUCCESS)
-        result = meeting_give_handle(&end->meeting, transfer->bytes, handle);
+        result = meeting_pass_handle(&end->meeting, transfer->bytes, handle);
     if (result == TCPX_SUCCESS)
         result = end_accept(end);
     return result;
@@ -292,7 +292,7 @@ static int connect_to_peer(struct transfer *transfer)
     int result = end_meet(end);
 
     if (result == TCPX_SUCCESS)
-        result = meeting_take_handle(&end->meeting, transfer->bytes, handle);
+        result = meeting_pass_handle(&end->meeting, transfer->bytes, handle);
     if (result == TCPX_SUCCESS)
         result = end_connect(end, handle);
     return result;
