@@ -239,10 +239,11 @@ static int run_connection(struct connection *connection)
 static int connection_main(int argument_count, char **arguments)
 {
     struct connection connection = {.end = {.options = {.test = MEETING_CONNECTION}}};
-    const struct end_number count = {.name = "--count",
-                                     .most = MOST_CONNECTIONS,
-                                     .problem = "not a number of connections from 1 to 10000:",
-                                     .value = &connection.wanted};
+    const struct option count = {.name = "--count",
+                                 .number = &connection.wanted,
+                                 .least = 1,
+                                 .most = MOST_CONNECTIONS,
+                                 .problem = "not a number of connections from 1 to 10000:"};
     int status = end_parse(&command_connection, argument_count, arguments, &count, &connection.end);
 
     if (status == EXIT_OK)

@@ -3,8 +3,8 @@
 #include "base/topology.h"
 #include "gpu/gpu.h"
 #include "net/device/device.h"
-#include "tools/command.h"
 #include "tools/nic_devmem.h"
+#include "tools/options.h"
 #include "tools/plugin_probe.h"
 
 #include <limits.h>
@@ -248,14 +248,12 @@ static int devices_main(int argument_count, char **arguments)
     struct net_device nics[NET_DEVICES_MOST];
     struct plugin_probe probe;
     bool json = false;
+    const struct option options[] = {{.name = "--json", .flag = &json}, {.name = NULL}};
     int nic_count;
-    int status;
+    int status = options_read(&command_devices, argument_count, arguments, options, NULL);
 
-    for (int i = 0; i < argument_count; i++) {
-        if (strcmp(arguments[i], "--json") != 0)
-            return command_usage(&command_devices, "unknown argument", arguments[i]);
-        json = true;
-    }
+    if (status != EXIT_OK)
+        return status;
     /* What can fail comes first, so that a script never reads half an answer. */
     if (plugin_probe(&probe) != TCPX_SUCCESS ||
         net_devices_find_configured(nics, NET_DEVICES_MOST, &nic_count) != TCPX_SUCCESS ||

@@ -5,12 +5,10 @@
  */
 #include "tools/doctor.h"
 
-#include "base/parse.h"
-#include "tools/command.h"
+#include "tools/options.h"
 
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const struct {
     const char *group;
@@ -39,37 +37,25 @@ static void check_all(struct doctor *doctor)
     }
 }
 
-static int take_arguments(struct doctor *doctor, int argument_count, char **arguments)
-{
-    for (int i = 0; i < argument_count; i++) {
-        uint64_t number;
-
-        if (strcmp(arguments[i], "--json") == 0) {
-            doctor->json = true;
-        } else if (strcmp(arguments[i], "--quick") == 0) {
-            doctor->quick = true;
-        } else if (strcmp(arguments[i], "--gpu") != 0) {
-            return command_usage(&command_doctor, "unknown argument", arguments[i]);
-        } else if (i + 1 == argument_count) {
-            return command_usage(&command_doctor, "no number behind", arguments[i]);
-        } else if (!parse_number(arguments[++i], &number) || number > INT_MAX) {
-            return command_usage(&command_doctor, "not the number of a GPU:", arguments[i]);
-        } else {
-            doctor->gpu = (int)number;
-        }
-    }
-    return EXIT_OK;
-}
-
 static int doctor_main(int argument_count, char **arguments)
 {
-    static struct doctor doctor = {.gpu = -1, .root = ""};
+    static struct doctor doctor = {.root = ""};
+    uint64_t gpu = UINT64_MAX;
+    const struct option options[] = {{.name = "--json", .flag = &doctor.json},
+                                     {.name = "--quick", .flag = &doctor.quick},
+                                     {.name = "--gpu",
+                                      .number = &gpu,
+                                      .most = INT_MAX,
+                                      .problem = "not the number of a GPU:",
+                                      .missing = "no number behind"},
+                                     {.name = NULL}};
     /* For tests only: a folder in which files of /proc, /sys, /run and /boot are looked for. */
     const char *root = getenv("TCPX_TEST_ROOT");
-    int status = take_arguments(&doctor, argument_count, arguments);
+    int status = options_read(&command_doctor, argument_count, arguments, options, NULL);
 
     if (status != EXIT_OK)
         return status;
+    doctor.gpu = gpu <= INT_MAX ? (int)gpu : -1;
     if (root != NULL)
         doctor.root = root;
     check_all(&doctor);

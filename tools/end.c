@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { TIMEOUT_MS = 60000, MOST_WORDS = 4, MOST_GPU = 1000 };
+enum { TIMEOUT_MS = 60000, MOST_GPU = 1000 };
 
 /* How long a wait for a connection takes a whole CPU, for the sake of its time; then it naps. */
 enum { SPIN_NS = 20000000, NAP_NS = 200000 };
@@ -46,54 +46,23 @@ int end_read_words(const struct command *command, char **words, int count,
     return end_read_gpu(command, words + used, count - used, gpu);
 }
 
-/* As meeting_option() does. */
-static bool own_option(const struct end_number *own, int argument_count, char **arguments,
-                       int *used, const char **problem)
-{
-    uint64_t number;
-
-    if (own == NULL || strcmp(arguments[0], own->name) != 0)
-        return true;
-    *problem = own->problem;
-    if (argument_count < 2 || !parse_number(arguments[1], &number) || number < 1 ||
-        number > own->most)
-        return false;
-    *own->value = number;
-    *used = 2;
-    return true;
-}
-
 int end_parse(const struct command *command, int argument_count, char **arguments,
-              const struct end_number *own, struct end *end)
+              const struct option *own, struct end *end)
 {
+    const struct option options[] = {
+        MEETING_OPTIONS(end->options), own != NULL ? *own : (struct option){0}, {.name = NULL}};
+    struct words words = {0};
     const struct config *config;
-    char *words[MOST_WORDS];
-    int count = 0;
     int status;
 
     if (config_get(&config) != TCPX_SUCCESS)
         return command_failed();
     end->options.timeout_ms = TIMEOUT_MS;
-    for (int i = 0; i < argument_count; i++) {
-        int left = argument_count - i;
-        const char *problem;
-        int used;
-        bool valid = meeting_option(&end->options, left, arguments + i, &used, &problem);
-
-        if (valid && used == 0)
-            valid = own_option(own, left, arguments + i, &used, &problem);
-        if (!valid)
-            return command_usage(command, problem, left > 1 ? arguments[i + 1] : "");
-        if (used > 0)
-            i += used - 1;
-        else if (arguments[i][0] == '-' || count == MOST_WORDS)
-            return command_usage(command, "unknown argument", arguments[i]);
-        else
-            words[count++] = arguments[i];
-    }
-    status = end_read_words(command, words, count, &end->options, &end->gpu);
+    status = options_read(command, argument_count, arguments, options, &words);
+    if (status == EXIT_OK)
+        status = end_read_words(command, words.list, words.count, &end->options, &end->gpu);
     if (status == EXIT_OK && end->options.port == 0)
-        end->options.port = (int)config->bootstrap_port_base + end->gpu;
+        end->options.port = config->bootstrap_port_base + (uint64_t)end->gpu;
     return status;
 }
 

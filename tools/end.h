@@ -7,8 +7,8 @@
 #define TCPX_TOOLS_END_H
 
 #include "gpu/gpu.h"
-#include "tools/command.h"
 #include "tools/meeting.h"
+#include "tools/options.h"
 
 enum { END_DEVICE = 0, END_WHY_BYTES = 400 };
 
@@ -27,25 +27,15 @@ struct end {
     char why[END_WHY_BYTES];
 };
 
-/* An option of the command's own that has a number; *value stays as it is without it. */
-struct end_number {
-    const char *name;
-    uint64_t most; /* 1 is the least */
-    const char *problem;
-    uint64_t *value;
-};
-
 /* The words above, and the last of them. EXIT_OK, or the status of a problem that was printed. */
 MUST_CHECK int end_read_words(const struct command *command, char **words, int count,
                               struct meeting_options *options, int *gpu);
 MUST_CHECK int end_read_gpu(const struct command *command, char **words, int count, int *gpu);
 
-/*
- * The words above and the options of meeting_option(); `own`: NULL, or one more. EXIT_OK, or the
- * status, as above.
+/* The words above and MEETING_OPTIONS; `own`: NULL, or one more. EXIT_OK, or the status, as above.
  */
 MUST_CHECK int end_parse(const struct command *command, int argument_count, char **arguments,
-                         const struct end_number *own, struct end *end);
+                         const struct option *own, struct end *end);
 
 bool end_is_server(const struct end *end);
 

@@ -1,25 +1,20 @@
 /* tcpx env: every variable that tcpx reads, its value here and where that comes from. */
 #include "base/config.h"
-#include "tools/command.h"
-
-#include <string.h>
+#include "tools/options.h"
 
 static int env_main(int argument_count, char **arguments)
 {
-    enum config_format format = CONFIG_FORMAT_TEXT;
-    int result;
+    int format = CONFIG_FORMAT_TEXT;
+    const struct option options[] = {
+        {.name = "--json", .choice = &format, .chosen = CONFIG_FORMAT_JSON},
+        {.name = "--markdown", .choice = &format, .chosen = CONFIG_FORMAT_MARKDOWN},
+        {.name = "--man", .choice = &format, .chosen = CONFIG_FORMAT_MAN},
+        {.name = NULL}};
+    int result = options_read(&command_env, argument_count, arguments, options, NULL);
 
-    for (int i = 0; i < argument_count; i++) {
-        if (strcmp(arguments[i], "--json") == 0)
-            format = CONFIG_FORMAT_JSON;
-        else if (strcmp(arguments[i], "--markdown") == 0)
-            format = CONFIG_FORMAT_MARKDOWN;
-        else if (strcmp(arguments[i], "--man") == 0)
-            format = CONFIG_FORMAT_MAN;
-        else
-            return command_usage(&command_env, "unknown argument", arguments[i]);
-    }
-    result = config_print(stdout, format);
+    if (result != EXIT_OK)
+        return result;
+    result = config_print(stdout, (enum config_format)format);
     if (command_finish() != EXIT_OK)
         return EXIT_FAILED;
     return result == TCPX_SUCCESS ? EXIT_OK : command_failed();

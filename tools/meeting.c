@@ -26,32 +26,13 @@ enum message {
 
 enum { LINGER_MS = 1000, VERDICT_BYTES = 400 };
 
-bool meeting_option(struct meeting_options *options, int argument_count, char **arguments,
-                    int *used, const char **problem)
+bool meeting_read_timeout(void *timeout_ms, const char *value)
 {
-    const char *value = argument_count > 1 ? arguments[1] : "";
-    uint64_t number = 0;
+    uint64_t seconds;
 
-    *used = 0;
-    if (strcmp(arguments[0], "--port") == 0) {
-        *problem = "not a port from 1 to 65535:";
-        if (!parse_number(value, &number) || number < 1 || number > 65535)
-            return false;
-        options->port = (int)number;
-    } else if (strcmp(arguments[0], "--timeout") == 0) {
-        *problem = "not a number of seconds from 1 to 3600:";
-        if (!parse_number(value, &number) || number < 1 || number > 3600)
-            return false;
-        options->timeout_ms = (int)number * 1000;
-    } else if (strcmp(arguments[0], "--secret") == 0) {
-        *problem = "not a file:";
-        if (*value == '\0')
-            return false;
-        options->secret_file = value;
-    } else {
-        return true;
-    }
-    *used = 2;
+    if (!parse_number(value, &seconds) || seconds < 1 || seconds > 3600)
+        return false;
+    *(int *)timeout_ms = (int)seconds * 1000;
     return true;
 }
 

@@ -16,7 +16,7 @@ struct meeting_options {
     enum meeting_test test;
     const char *host;    /* NULL: this is the server, */
     const char *address; /* which waits at this one; NULL: at all of its host */
-    int port;
+    uint64_t port;
     const char *secret_file; /* NULL: none */
     int timeout_ms;          /* for each step */
 };
@@ -28,12 +28,20 @@ struct meeting {
     uint64_t deadline;
 };
 
-/*
- * Understands --port, --secret and --timeout; *used: how many arguments that was, 0 for others.
- * False: the value is none; *problem says so.
- */
-MUST_CHECK bool meeting_option(struct meeting_options *options, int argument_count,
-                               char **arguments, int *used, const char **problem);
+/* Rows of a table of options, for struct meeting_options. */
+#define MEETING_OPTIONS(options)                                                                   \
+    {.name = "--port",                                                                             \
+     .number = &(options).port,                                                                    \
+     .least = 1,                                                                                   \
+     .most = 65535,                                                                                \
+     .problem = "not a port from 1 to 65535:"},                                                    \
+        {.name = "--secret", .text = &(options).secret_file, .problem = "not a file:"},            \
+    {                                                                                              \
+        .name = "--timeout", .read = meeting_read_timeout, .target = &(options).timeout_ms,        \
+        .problem = "not a number of seconds from 1 to 3600:"                                       \
+    }
+
+bool meeting_read_timeout(void *timeout_ms, const char *value);
 
 /* The server listens; the client has nothing to do yet. */
 MUST_CHECK int meeting_open(const struct meeting_options *options, struct meeting *meeting);

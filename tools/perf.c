@@ -14,35 +14,38 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 60000, WARM_UP = 2, SWEEP_STEP = 4, MOST_WORDS = 4 };
+enum { TIMEOUT_MS = 60000, WARM_UP = 2, SWEEP_STEP = 4 };
 
 enum form { TABLE, JSON, CSV };
 
 struct arguments {
     struct perf_end end;
     struct perf_plan plan;
-    enum form form;
+    int way; /* enum perf_way */
+    int form;
+    uint64_t pieces;
     const char *html;
     bool loopback;
     bool in_host;
     bool quiet;
-    char *words[MOST_WORDS];
-    int word_count;
+    struct words words;
 };
 
 /* --- options ------------------------------------------------------------------------------- */
 
-static bool read_size(struct arguments *arguments, const char *value)
+static bool read_size(void *target, const char *value)
 {
-    arguments->plan.size_count = 1;
-    return parse_size(value, &arguments->plan.sizes[0]) && arguments->plan.sizes[0] >= 1 &&
-           arguments->plan.sizes[0] <= PERF_MOST_BYTES;
+    struct perf_plan *plan = target;
+
+    plan->size_count = 1;
+    return parse_size(value, &plan->sizes[0]) && plan->sizes[0] >= 1 &&
+           plan->sizes[0] <= PERF_MOST_BYTES;
 }
 
 /* FROM:TO, in steps of four; the last one is TO. */
-static bool read_sweep(struct arguments *arguments, const char *value)
+static bool read_sweep(void *target, const char *value)
 {
-    struct perf_plan *plan = &arguments->plan;
+    struct perf_plan *plan = target;
     const char *colon = strchr(value, ':');
     char from_text[32] = "";
     uint64_t from;
@@ -61,129 +64,53 @@ static bool read_sweep(struct arguments *arguments, const char *value)
     return true;
 }
 
-static bool read_count(const char *value, uint64_t least, uint64_t *count)
-{
-    return parse_number(value, count) && *count >= least && *count <= PERF_MOST_ITERATIONS;
-}
-
-static bool read_iterations(struct arguments *arguments, const char *value)
-{
-    return read_count(value, 1, &arguments->plan.iterations);
-}
-
-static bool read_warm_up(struct arguments *arguments, const char *value)
-{
-    return read_count(value, 0, &arguments->plan.warm_up);
-}
-
-static bool read_pieces(struct arguments *arguments, const char *value)
-{
-    uint64_t count;
-
-    if (!parse_number(value, &count) || count < 1 || count > PERF_MOST_PIECES)
-        return false;
-    arguments->plan.pieces = (uint32_t)count;
-    return true;
-}
-
-static bool read_spoilt(struct arguments *arguments, const char *value)
-{
-    return read_count(value, 1, &arguments->plan.spoilt);
-}
-
-static bool read_html(struct arguments *arguments, const char *value)
-{
-    arguments->html = value;
-    return *value != '\0';
-}
-
-/* Options with a value of their own. */
-static const struct {
-    const char *name;
-    const char *problem;
-    bool (*read)(struct arguments *arguments, const char *value);
-} valued[] = {
-    {"--size", "not a size, such as 512K or 1G:", read_size},
-    {"--sweep", "not two sizes, such as 4:1G:", read_sweep},
-    {"--iters", "not a number from 1 to 1000000:", read_iterations},
-    {"--warm-up", "not a number from 0 to 1000000:", read_warm_up},
-    {"--pieces", "not a number from 1 to 1000000:", read_pieces},
-    {"--spoil", "not a number from 1 to 1000000:", read_spoilt},
-    {"--html", "not a file:", read_html},
-};
-
-/* Options that are another way to say a variable of the environment, which checks them. */
-static const struct {
-    const char *name;
-    const char *variable;
-} variables[] = {
-    {"--chunk-bytes", "UCCL_TCPX_CHUNK_BYTES"}, {"--channels", "UCCL_TCPX_NUM_CHANNELS"},
-    {"--sockets", "UCCL_TCPX_SOCKETS"},         {"--threads", "UCCL_TCPX_THREADS"},
-    {"--unpack", "UCCL_TCPX_UNPACK_IMPL"},
-};
-
-static bool read_flag(struct arguments *arguments, const char *flag)
-{
-    if (strcmp(flag, "--loopback") == 0)
-        arguments->loopback = true;
-    else if (strcmp(flag, "--host") == 0)
-        arguments->in_host = true;
-    else if (strcmp(flag, "--both") == 0)
-        arguments->plan.way = PERF_BOTH_WAYS;
-    else if (strcmp(flag, "--ping-pong") == 0)
-        arguments->plan.way = PERF_PING_PONG;
-    else if (strcmp(flag, "--json") == 0)
-        arguments->form = JSON;
-    else if (strcmp(flag, "--csv") == 0)
-        arguments->form = CSV;
-    else if (strcmp(flag, "--chunks") == 0)
-        arguments->end.chunks = true;
-    else if (strcmp(flag, "--no-progress") == 0)
-        arguments->quiet = true;
-    else
-        return false;
-    return true;
-}
-
-static int read_variable(const char *name, const char *variable, const char *value)
-{
-    struct config config;
-
-    if (setenv(variable, value, 1) != 0) {
-        error_keep_system(errno, "%s", name);
-        return command_failed();
+/* A row for a number of iterations, or pieces, of which as many are possible. */
+#define COUNT_OPTION(option, target, smallest)                                                     \
+    {                                                                                              \
+        .name = "--" option, .number = &(target), .least = smallest, .most = PERF_MOST_ITERATIONS, \
+        .problem = "not a number from " #smallest " to 1000000:"                                   \
     }
-    return config_read(&config) == TCPX_SUCCESS ? EXIT_OK
-                                                : command_usage(&command_perf, error_text(), name);
-}
 
-/* One argument, or two. *used: how many. */
-static int read_argument(struct arguments *arguments, int count, char **list, int *used)
+static int read_options(struct arguments *arguments, int argument_count, char **list)
 {
-    const char *value = count > 1 ? list[1] : "";
-    const char *problem;
+    struct perf_plan *plan = &arguments->plan;
+    const struct option options[] = {
+        {.name = "--size",
+         .read = read_size,
+         .target = plan,
+         .problem = "not a size, such as 512K or 1G:"},
+        {.name = "--sweep",
+         .read = read_sweep,
+         .target = plan,
+         .problem = "not two sizes, such as 4:1G:"},
+        COUNT_OPTION("iters", plan->iterations, 1),
+        COUNT_OPTION("warm-up", plan->warm_up, 0),
+        COUNT_OPTION("pieces", arguments->pieces, 1),
+        COUNT_OPTION("spoil", plan->spoilt, 1),
+        {.name = "--html", .text = &arguments->html, .problem = "not a file:"},
+        {.name = "--chunk-bytes", .variable = "UCCL_TCPX_CHUNK_BYTES"},
+        {.name = "--channels", .variable = "UCCL_TCPX_NUM_CHANNELS"},
+        {.name = "--sockets", .variable = "UCCL_TCPX_SOCKETS"},
+        {.name = "--threads", .variable = "UCCL_TCPX_THREADS"},
+        {.name = "--unpack", .variable = "UCCL_TCPX_UNPACK_IMPL"},
+        {.name = "--loopback", .flag = &arguments->loopback},
+        {.name = "--host", .flag = &arguments->in_host},
+        {.name = "--both", .choice = &arguments->way, .chosen = PERF_BOTH_WAYS},
+        {.name = "--ping-pong", .choice = &arguments->way, .chosen = PERF_PING_PONG},
+        {.name = "--json", .choice = &arguments->form, .chosen = JSON},
+        {.name = "--csv", .choice = &arguments->form, .chosen = CSV},
+        {.name = "--chunks", .flag = &arguments->end.chunks},
+        {.name = "--no-progress", .flag = &arguments->quiet},
+        MEETING_OPTIONS(arguments->end.meeting),
+        {.name = NULL}};
+    int status = options_read(&command_perf, argument_count, list, options, &arguments->words);
 
-    *used = 2;
-    for (size_t i = 0; i < sizeof valued / sizeof *valued; i++)
-        if (strcmp(list[0], valued[i].name) == 0)
-            return valued[i].read(arguments, value)
-                       ? EXIT_OK
-                       : command_usage(&command_perf, valued[i].problem, value);
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        if (strcmp(list[0], variables[i].name) == 0)
-            return read_variable(list[0], variables[i].variable, value);
-    if (!meeting_option(&arguments->end.meeting, count, list, used, &problem))
-        return command_usage(&command_perf, problem, value);
-    if (*used > 0)
-        return EXIT_OK;
-    *used = 1;
-    if (read_flag(arguments, list[0]))
-        return EXIT_OK;
-    if (list[0][0] == '-' || arguments->word_count == MOST_WORDS)
-        return command_usage(&command_perf, "unknown argument", list[0]);
-    arguments->words[arguments->word_count++] = list[0];
-    return EXIT_OK;
+    plan->way = (enum perf_way)arguments->way;
+    plan->pieces = (uint32_t)arguments->pieces;
+    return status;
 }
+
+_Static_assert(PERF_MOST_PIECES == PERF_MOST_ITERATIONS, "one number in the texts above");
 
 /* --- the rest ------------------------------------------------------------------------------ */
 
@@ -191,14 +118,14 @@ static int read_argument(struct arguments *arguments, int count, char **list, in
 static int read_words(struct arguments *arguments)
 {
     struct perf_end *end = &arguments->end;
+    struct words *words = &arguments->words;
 
     if (arguments->loopback)
-        return end_read_gpu(&command_perf, arguments->words, arguments->word_count, &end->gpu);
-    if (arguments->word_count == 0)
+        return end_read_gpu(&command_perf, words->list, words->count, &end->gpu);
+    if (words->count == 0)
         return command_usage(&command_perf, "server, client HOST or --loopback is expected, not",
                              "");
-    return end_read_words(&command_perf, arguments->words, arguments->word_count, &end->meeting,
-                          &end->gpu);
+    return end_read_words(&command_perf, words->list, words->count, &end->meeting, &end->gpu);
 }
 
 static bool is_server(const struct arguments *arguments)
@@ -238,7 +165,7 @@ static int complete_arguments(struct arguments *arguments)
         plan->chunk_bytes = config->nccl_chunk_bytes;
     plan->channels = config->num_channels != CONFIG_AUTO ? (uint32_t)config->num_channels : 0;
     if (arguments->end.meeting.port == 0)
-        arguments->end.meeting.port = (int)config->bootstrap_port_base + arguments->end.gpu;
+        arguments->end.meeting.port = config->bootstrap_port_base + (uint64_t)arguments->end.gpu;
     if (arguments->in_host)
         arguments->end.gpu = -1;
     arguments->end.chunks |= config->debug;
@@ -299,12 +226,9 @@ static int perf_main(int argument_count, char **list)
     static struct perf_result result;
     struct arguments arguments = {.end.meeting = {.test = MEETING_PERF, .timeout_ms = TIMEOUT_MS},
                                   .plan.warm_up = WARM_UP};
-    int status = EXIT_OK;
+    int status = read_options(&arguments, argument_count, list);
     int outcome;
-    int used;
 
-    for (int i = 0; i < argument_count && status == EXIT_OK; i += used)
-        status = read_argument(&arguments, argument_count - i, list + i, &used);
     if (status == EXIT_OK)
         status = read_words(&arguments);
     if (status == EXIT_OK)
