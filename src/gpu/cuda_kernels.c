@@ -2,7 +2,19 @@
 #include "gpu/cuda_kernels.h"
 
 #include "gpu/kernel_twins.h"
-#include "gpu/ptx.h"
+
+/* The checked-in PTX, which the assembler takes into the library, so that no tool is needed. */
+extern const char tcpx_ptx[];
+__asm__(".pushsection .rodata\n"
+        ".global tcpx_ptx\n"
+        ".hidden tcpx_ptx\n"
+        ".type tcpx_ptx, @object\n"
+        ".balign 16\n"
+        "tcpx_ptx:\n"
+        ".incbin \"src/gpu/unpack_kernels.ptx\"\n"
+        ".byte 0\n"
+        ".size tcpx_ptx, . - tcpx_ptx\n"
+        ".popsection\n");
 
 enum {
     WARPS_PER_BLOCK = KERNEL_THREADS / 32,

@@ -24,7 +24,7 @@ check_output "and only that" '^$' sh -c "
     touch '$tree/src/base/fork.h'; make --no-print-directory -C '$tree' CC='$CC' CFLAGS=-O0 |
         grep CC | grep -v -e fork.c -e gpu.c; echo"
 touch "$tree/src/gpu/unpack_kernels.ptx"
-check_output "changed PTX is taken in again" 'CC.*src/gpu/ptx.c' build
+check_output "changed PTX is taken in again" 'CC.*src/gpu/cuda_kernels.c' build
 # compiled_again: how many of three objects, with other flags.
 compiled_again()
 {
