@@ -14,10 +14,10 @@ enum { SOCKETS = 5 };
 
 static unsigned users;
 static unsigned connections;
+static struct devmem_pool made_up = {.memory.interface = FAKE_NIC};
 
 struct devmem_pool *__wrap_devmem_pool_share(struct devmem_pool *pool);
 void __wrap_devmem_pool_give(struct devmem_pool *pool);
-const char *__wrap_devmem_pool_interface(const struct devmem_pool *pool);
 unsigned __wrap_devmem_pool_join(struct devmem_pool *pool, uint64_t *pages);
 void __wrap_devmem_pool_leave(struct devmem_pool *pool, unsigned count);
 
@@ -31,12 +31,6 @@ void __wrap_devmem_pool_give(struct devmem_pool *pool)
 {
     (void)pool;
     users--;
-}
-
-const char *__wrap_devmem_pool_interface(const struct devmem_pool *pool)
-{
-    (void)pool;
-    return FAKE_NIC;
 }
 
 unsigned __wrap_devmem_pool_join(struct devmem_pool *pool, uint64_t *pages)
@@ -77,8 +71,7 @@ static struct devmem_link *open_link(void)
 {
     struct devmem_link *link = NULL;
 
-    /* The pool itself is never looked at. */
-    assert_int_equal(devmem_link_open((struct devmem_pool *)tree_root, &link), TCPX_SUCCESS);
+    assert_int_equal(devmem_link_open(&made_up, &link), TCPX_SUCCESS);
     return link;
 }
 

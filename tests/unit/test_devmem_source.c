@@ -114,14 +114,14 @@ static struct devmem_source *take(int ifindex)
 TEST(test_down)
 {
     struct devmem_source *sources[] = {take(1), take(2), take(1), take(3)};
-    uint32_t id = devmem_source_id(sources[0]);
+    uint32_t id = sources[0]->id;
 
     told(1);
     assert_int_equal(bound[1], 0);
     assert_int_equal(bound[2], 1);
     assert_int_equal(bound[3], 1);
     told(1);
-    assert_int_equal(devmem_source_id(sources[0]), id);
+    assert_int_equal(sources[0]->id, id);
     for (int i = 0; i < 4; i++)
         devmem_source_give(sources[i]);
     for (int i = 0; i < 4; i++)

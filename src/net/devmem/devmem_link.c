@@ -125,7 +125,7 @@ static unsigned devmem_link_queue_of_next(struct devmem_link *link, int socket)
 
 static int devmem_link_steer_next(struct devmem_link *link, int socket)
 {
-    const char *interface = devmem_pool_interface(link->pool);
+    const char *interface = link->pool->memory.interface;
     unsigned queue = devmem_link_queue_of_next(link, socket);
     const struct config *config;
     int result = config_get(&config);
@@ -171,7 +171,7 @@ void devmem_link_close(struct devmem_link *link)
     if (link == NULL)
         return;
     for (unsigned i = 0; i < link->count; i++)
-        steering_end(devmem_pool_interface(link->pool), &link->rules[i]);
+        steering_end(link->pool->memory.interface, &link->rules[i]);
     devmem_pool_leave(link->pool, link->joined);
     devmem_pool_give(link->pool);
     free(link);

@@ -9,15 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-struct devmem_pool {
-    struct devmem_pool *next;
-    const struct devmem_pool_ops *ops;
-    int gpu;
-    unsigned users;
-    unsigned connections; /* that arrive there */
-    struct devmem_memory memory;
-};
-
 /* Guards the list, `users` and `connections`. Held while a pool is made: a second user waits. */
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct devmem_pool *pools;
@@ -128,24 +119,9 @@ int devmem_pool_gpu(const struct devmem_pool *pool)
     return pool->gpu;
 }
 
-const struct gpu_memory *devmem_pool_memory(const struct devmem_pool *pool)
-{
-    return &pool->memory.memory;
-}
-
 uint64_t devmem_page_bytes(void)
 {
     return (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-uint32_t devmem_pool_id(const struct devmem_pool *pool)
-{
-    return pool->memory.dmabuf_id;
-}
-
-const char *devmem_pool_interface(const struct devmem_pool *pool)
-{
-    return pool->memory.ifindex != 0 ? pool->memory.interface : NULL;
 }
 
 /* --- connections of a NIC's pool ------------------------------------------------------------- */
@@ -183,49 +159,24 @@ void devmem_pool_unbind(struct devmem_pool *pool)
     pthread_mutex_unlock(&pools_lock);
 }
 
-int devmem_pool_count_out(struct devmem_pool *pool, uint64_t *out)
-{
-    return pool->ops->count_out(&pool->memory, out);
-}
-
 /* --- sockets --------------------------------------------------------------------------------- */
 
-int devmem_socket_open(struct devmem_pool *pool, int fd, struct devmem_socket **out)
+int devmem_socket_open(struct devmem_pool *pool, int fd, struct devmem_socket *socket)
 {
-    struct devmem_socket *socket = malloc(sizeof *socket);
     int result = TCPX_SUCCESS;
 
-    if (socket == NULL)
-        return error_system(ENOMEM, "a devmem socket");
     *socket = (struct devmem_socket){.ops = pool->ops, .fd = fd};
     if (pool->ops->open_socket != NULL)
         result = pool->ops->open_socket(&pool->memory, socket);
-    if (result != TCPX_SUCCESS) {
-        free(socket);
-        return result;
-    }
-    *out = socket;
-    return TCPX_SUCCESS;
+    if (result != TCPX_SUCCESS)
+        socket->ops = NULL;
+    return result;
 }
 
 void devmem_socket_close(struct devmem_socket *socket)
 {
-    if (socket == NULL)
-        return;
-    if (socket->ops->close_socket != NULL)
+    if (socket->ops != NULL && socket->ops->close_socket != NULL)
         socket->ops->close_socket(socket);
-    free(socket);
-}
-
-ssize_t devmem_socket_receive(struct devmem_socket *socket, struct msghdr *message, int flags)
-{
-    return socket->ops->receive(socket, message, flags);
-}
-
-int devmem_socket_return(struct devmem_socket *socket, const struct devmem_token_range *ranges,
-                         unsigned count)
-{
-    return socket->ops->return_tokens(socket, ranges, count);
 }
 
 uint64_t devmem_socket_starved(const struct devmem_socket *socket)

@@ -1,22 +1,10 @@
 /* The list of GPU memory that NICs send from, and its bindings. */
 #include "net/devmem/devmem_source.h"
 
-#include "net/nic/nic.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-struct devmem_source {
-    struct devmem_source *next;
-    struct devmem_source **here;
-    unsigned ifindex;
-    gpu_address start; /* whole pages */
-    uint64_t bytes;
-    struct nic_binding binding;
-    uint32_t id; /* of the binding, also when it has ended */
-};
 
 /* Guards the list and the bindings in it. Not held while the kernel binds or unbinds. */
 static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -151,14 +139,4 @@ void devmem_source_give(struct devmem_source *source)
     nic_unbind(&binding);
     nic_watch_end();
     free(source);
-}
-
-uint32_t devmem_source_id(const struct devmem_source *source)
-{
-    return source->id;
-}
-
-uint64_t devmem_source_offset(const struct devmem_source *source, gpu_address address)
-{
-    return address - source->start;
 }

@@ -7,8 +7,17 @@
 
 #include "gpu/gpu.h"
 #include "net/device/device.h"
+#include "net/nic/nic.h"
 
-struct devmem_source;
+struct devmem_source {
+    struct devmem_source *next;
+    struct devmem_source **here;
+    unsigned ifindex;
+    gpu_address start; /* of the dma-buf: whole pages */
+    uint64_t bytes;
+    struct nic_binding binding;
+    uint32_t id; /* of the dma-buf, as sends name it, also when the binding has ended */
+};
 
 /* Binds the whole pages around the range. The error text says what was not possible. */
 MUST_CHECK int devmem_source_take(const struct net_device *device, struct gpu *gpu,
@@ -16,11 +25,5 @@ MUST_CHECK int devmem_source_take(const struct net_device *device, struct gpu *g
                                   struct devmem_source **source);
 /* NULL is allowed. */
 void devmem_source_give(struct devmem_source *source);
-
-/* The dma-buf, as sends name it. */
-uint32_t devmem_source_id(const struct devmem_source *source);
-
-/* Where a byte of the range is in the dma-buf. */
-uint64_t devmem_source_offset(const struct devmem_source *source, gpu_address address);
 
 #endif

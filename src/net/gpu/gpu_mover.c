@@ -45,9 +45,8 @@ static int gpu_mover_begin_send(struct net_comm *comm, const struct net_buffer *
 
     if (memory->dmabuf != NULL && buffer->bytes > 0) {
         request->source = &source_dmabuf;
-        request->gpu.source_id = devmem_source_id(memory->dmabuf);
-        request->gpu.source_at =
-            devmem_source_offset(memory->dmabuf, (gpu_address)(uintptr_t)buffer->data);
+        request->gpu.source_id = memory->dmabuf->id;
+        request->gpu.source_at = (gpu_address)(uintptr_t)buffer->data - memory->dmabuf->start;
     }
     return buffer->after == NET_AFTER_NOTHING
                ? TCPX_SUCCESS

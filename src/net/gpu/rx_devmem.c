@@ -17,7 +17,7 @@
 enum { PARTS = 4, PATIENCE_MS = 10000 };
 
 struct devmem_lane {
-    struct devmem_socket *socket;
+    struct devmem_socket socket;
     struct unpack_engine *engine;
     struct devmem_part parts[PARTS];
     unsigned oldest; /* parts are used and end in turn */
@@ -37,7 +37,6 @@ struct devmem_lane {
 
 struct rx_devmem {
     struct devmem_pool *pool;
-    uint64_t pool_bytes;
     uint64_t looked_at_pool; /* when its pages were last counted */
     uint64_t unbind_after;   /* after so many bytes, in tests; 0: never */
     bool warned_of_exhaustion;
@@ -94,7 +93,6 @@ int rx_devmem_open(struct net_comm *comm)
         comm->gpu->devmem = NULL;
         return result;
     }
-    comm->gpu->devmem->pool_bytes = devmem_pool_memory(comm->gpu->devmem->pool)->bytes;
     for (unsigned i = 1; i < comm->link.sockets && result == TCPX_SUCCESS; i++)
         result = rx_devmem_open_lane(comm, i);
     if (result != TCPX_SUCCESS)
@@ -110,14 +108,14 @@ static struct devmem_part *rx_devmem_newest_part(struct devmem_lane *lane)
 
 static void rx_devmem_log_statistics(const struct devmem_lane *lane, unsigned socket)
 {
-    if (lane->socket == NULL)
+    if (lane->socket.ops == NULL)
         return;
     log_debug("devmem socket %u: %llu bytes in pages, %llu linear, %llu plain; tokens: %llu out, "
               "%llu back; starved %llu times",
               socket, (unsigned long long)lane->device_bytes,
               (unsigned long long)lane->linear_bytes, (unsigned long long)lane->plain_bytes,
               (unsigned long long)lane->tokens_out, (unsigned long long)lane->tokens_back,
-              (unsigned long long)devmem_socket_starved(lane->socket));
+              (unsigned long long)devmem_socket_starved(&lane->socket));
 }
 
 static void rx_devmem_close_lane(struct net_comm *comm, struct devmem_lane *lane, unsigned socket)
@@ -133,7 +131,7 @@ static void rx_devmem_close_lane(struct net_comm *comm, struct devmem_lane *lane
             devmem_part_give_slot(comm, part);
     }
     rx_devmem_log_statistics(lane, socket);
-    devmem_socket_close(lane->socket);
+    devmem_socket_close(&lane->socket);
     unpack_destroy(lane->engine);
     free(lane);
 }
@@ -162,7 +160,7 @@ static bool rx_devmem_give_tokens(struct devmem_lane *lane, const struct token_l
     unsigned ranges;
 
     while ((ranges = token_list_batch(tokens, &cursor, batch, &count)) > 0) {
-        if (devmem_socket_return(lane->socket, batch, ranges) != (int)count)
+        if (lane->socket.ops->return_tokens(&lane->socket, batch, ranges) != (int)count)
             return false;
         lane->tokens_back += count;
     }
@@ -215,19 +213,19 @@ bool rx_devmem_is_under_way(const struct net_comm *comm)
 static void rx_devmem_note_how_it_came(struct net_comm *comm, struct devmem_lane *lane,
                                        const struct scatter_list *scatter)
 {
-    const char *interface = devmem_pool_interface(comm->gpu->devmem->pool);
+    const struct devmem_memory *memory = &comm->gpu->devmem->pool->memory;
 
     lane->device_bytes += scatter->device_bytes;
     lane->linear_bytes += scatter->linear_bytes;
     lane->plain_bytes += scatter->plain_bytes;
     lane->tokens_out += scatter->device_fragments;
-    if (interface == NULL || scatter->linear_bytes + scatter->plain_bytes == 0 ||
+    if (memory->ifindex == 0 || scatter->linear_bytes + scatter->plain_bytes == 0 ||
         comm->gpu->devmem->warned_of_split)
         return;
     comm->gpu->devmem->warned_of_split = true;
     log_warn("from %s payload comes through %s in ordinary memory, which has to be copied: its "
              "header split or its steering rules do not work, or its queue is bound no more",
-             comm->link.peer, interface);
+             comm->link.peer, memory->interface);
 }
 
 static void rx_devmem_unbind_if_asked(struct rx_devmem *devmem, const struct devmem_lane *lane)
@@ -259,7 +257,7 @@ static struct devmem_part *rx_devmem_part_to_fill(struct net_comm *comm, struct 
 
     if (!lane->filling && lane->under_way < PARTS)
         lane->filling =
-            devmem_part_begin(comm, payload, devmem_pool_memory(comm->gpu->devmem->pool), part);
+            devmem_part_begin(comm, payload, &comm->gpu->devmem->pool->memory.memory, part);
     return lane->filling ? part : NULL;
 }
 
@@ -267,7 +265,7 @@ static bool rx_devmem_has_starved(struct devmem_lane *lane)
 {
     uint64_t before = lane->starved;
 
-    lane->starved = devmem_socket_starved(lane->socket);
+    lane->starved = devmem_socket_starved(&lane->socket);
     return lane->starved != before;
 }
 
@@ -280,12 +278,15 @@ void rx_devmem_watch(struct net_comm *comm)
     const uint64_t LONG_NS = 500000000;
     const uint64_t AGAIN_NS = 2000000000;
     struct rx_devmem *devmem = comm->gpu->devmem;
+    struct devmem_memory *memory;
+    uint64_t bytes;
     uint64_t now;
     uint64_t out;
 
-    if (devmem == NULL || devmem->warned_of_exhaustion ||
-        devmem_pool_interface(devmem->pool) == NULL)
+    if (devmem == NULL || devmem->warned_of_exhaustion || devmem->pool->memory.ifindex == 0)
         return;
+    memory = &devmem->pool->memory;
+    bytes = memory->memory.bytes;
     now = clock_now();
     if (now < devmem->looked_at_pool + AGAIN_NS)
         return;
@@ -295,15 +296,15 @@ void rx_devmem_watch(struct net_comm *comm)
         if (hungry == 0 || now < hungry + LONG_NS)
             continue;
         devmem->looked_at_pool = now;
-        if (devmem_pool_count_out(devmem->pool, &out) != TCPX_SUCCESS ||
-            out * devmem_page_bytes() < devmem->pool_bytes - devmem->pool_bytes / 16)
+        if (devmem->pool->ops->count_out(memory, &out) != TCPX_SUCCESS ||
+            out * devmem_page_bytes() < bytes - bytes / 16)
             return;
         devmem->warned_of_exhaustion = true;
         log_warn("nothing comes from %s: the pages that %s receives into are all in use (%llu of "
                  "%llu). UCCL_TCPX_DEVMEM_BYTES has to be larger, or what was received is not "
                  "consumed",
-                 comm->link.peer, devmem_pool_interface(devmem->pool), (unsigned long long)out,
-                 (unsigned long long)(devmem->pool_bytes / devmem_page_bytes()));
+                 comm->link.peer, memory->interface, (unsigned long long)out,
+                 (unsigned long long)(bytes / devmem_page_bytes()));
         return;
     }
 }
@@ -311,21 +312,22 @@ void rx_devmem_watch(struct net_comm *comm)
 /* A stream that the kernel cannot continue is a problem of the NIC, not of the peer. */
 static void rx_devmem_explain(struct net_comm *comm, int error)
 {
-    const char *interface = devmem_pool_interface(comm->gpu->devmem->pool);
+    const struct devmem_memory *memory = &comm->gpu->devmem->pool->memory;
 
-    if (interface == NULL || (error != ENODEV && error != EFAULT && error != DEVMEM_ETOOSMALL))
+    if (memory->ifindex == 0 || (error != ENODEV && error != EFAULT && error != DEVMEM_ETOOSMALL))
         return;
     comm_fail(comm,
               error_set(TCPX_SYSTEM_ERROR,
                         "the kernel cannot read on what %s sends through %s (error %d): payload "
                         "came beside headers; check header split (ethtool -g %s), or set "
                         "UCCL_TCPX_DEVMEM=off",
-                        comm->link.peer, interface, error, interface));
+                        comm->link.peer, memory->interface, error, memory->interface));
 }
 
 static ssize_t rx_devmem_call(struct net_comm *comm, struct devmem_lane *lane,
                               struct devmem_part *part, uint64_t wanted, int *error)
 {
+    const struct devmem_memory *memory = &comm->gpu->devmem->pool->memory;
     uint64_t used = devmem_part_host_used(part);
     struct iovec place = {.iov_base = devmem_part_host_place(comm, part),
                           .iov_len = wanted < devmem_part_host_room(comm) - used
@@ -339,8 +341,8 @@ static ssize_t rx_devmem_call(struct net_comm *comm, struct devmem_lane *lane,
                                                                           part->scatter.count)};
     struct devmem_call parsed = {.layout = DEVMEM_LAYOUT_MAINLINE,
                                  .message = &message,
-                                 .dmabuf_id = devmem_pool_id(comm->gpu->devmem->pool),
-                                 .pool_size = comm->gpu->devmem->pool_bytes,
+                                 .dmabuf_id = memory->dmabuf_id,
+                                 .pool_size = memory->memory.bytes,
                                  .destination_offset = part->bytes,
                                  .host_offset = used,
                                  .host_size = devmem_part_host_room(comm)};
@@ -348,7 +350,8 @@ static ssize_t rx_devmem_call(struct net_comm *comm, struct devmem_lane *lane,
 
     stages_call_begins(&comm->calling);
     comm_lock_release(&comm->lock);
-    parsed.received = devmem_socket_receive(lane->socket, &message, DEVMEM_MSG_FLAG | MSG_DONTWAIT);
+    parsed.received =
+        lane->socket.ops->receive(&lane->socket, &message, DEVMEM_MSG_FLAG | MSG_DONTWAIT);
     *error = errno;
     comm_lock_take(&comm->lock);
     account_throttle(comm, CONFIG_THROTTLE_RECEIVE, parsed.received);
