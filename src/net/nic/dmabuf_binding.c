@@ -1,5 +1,5 @@
 /* The generic netlink family "netdev": bindings of device memory, bound queues, page pools. */
-#include "net/nic/dmabuf_binding.h"
+#include "net/nic/nic.h"
 
 #include "base/checked.h"
 #include "net/nic/netlink.h"

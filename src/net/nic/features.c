@@ -1,5 +1,5 @@
 /* Questions that take one ioctl, or a second one where the driver lacks the first. */
-#include "net/nic/features.h"
+#include "net/nic/nic.h"
 
 #include "net/nic/ethtool.h"
 

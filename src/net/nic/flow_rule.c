@@ -1,5 +1,5 @@
 /* Rules by the ioctls of ethtool. The location of a rule is chosen here if the driver does not. */
-#include "net/nic/flow_rule.h"
+#include "net/nic/nic.h"
 
 #include "base/log.h"
 #include "net/nic/ethtool.h"

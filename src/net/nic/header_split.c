@@ -1,5 +1,5 @@
 /* Header split by netlink, since ioctls do not know it. */
-#include "net/nic/header_split.h"
+#include "net/nic/nic.h"
 
 #include "base/log.h"
 #include "net/nic/netlink.h"

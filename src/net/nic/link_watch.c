@@ -2,7 +2,7 @@
  * One routing socket for the whole process, and a thread that only reads it: an interface that goes
  * down may be removed soon after (devmem_source.c has the reason).
  */
-#include "net/nic/link_watch.h"
+#include "net/nic/nic.h"
 
 #include "base/fork.h"
 #include "net/nic/netlink.h"

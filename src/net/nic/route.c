@@ -1,5 +1,5 @@
 /* One RTM_GETROUTE request, as the kernel would look the route up for a packet. */
-#include "net/nic/route.h"
+#include "net/nic/nic.h"
 
 #include "net/nic/netlink.h"
 #include "net/socket/socket.h"

@@ -3,7 +3,7 @@
  * program, and may be replanned at any time; any other one is restored only if nothing has changed
  * it since.
  */
-#include "net/nic/rss.h"
+#include "net/nic/nic.h"
 
 #include "base/log.h"
 #include "net/nic/ethtool.h"

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/log.h"
-#include "net/nic/features.h"
+#include "net/nic/nic.h"
 #include "net/socket/socket.h"
 
 #include <arpa/inet.h>

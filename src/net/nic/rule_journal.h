@@ -10,7 +10,7 @@
 #ifndef TCPX_NET_NIC_RULE_JOURNAL_H
 #define TCPX_NET_NIC_RULE_JOURNAL_H
 
-#include "net/nic/flow_rule.h"
+#include "net/nic/nic.h"
 
 #include <limits.h>
 

@@ -1,5 +1,5 @@
 /* Adds and removes rules under the journal's lock, so that processes never choose one location. */
-#include "net/nic/steering.h"
+#include "net/nic/nic.h"
 
 #include "base/clock.h"
 #include "base/log.h"
