@@ -3,8 +3,7 @@
 
 #include "gpu/kernel_twins.h"
 
-/* The checked-in PTX, which the assembler takes into the library, so that no tool is needed. */
-extern const char tcpx_ptx[];
+/* The assembler takes the checked-in PTX into the library, so that no tool is needed. */
 __asm__(".pushsection .rodata\n"
         ".global tcpx_ptx\n"
         ".hidden tcpx_ptx\n"
