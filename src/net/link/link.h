@@ -10,7 +10,6 @@
 #include "net/device/device.h"
 #include "net/devmem/devmem.h"
 #include "net/socket/socket.h"
-#include "net/wire/handle.h"
 #include "net/wire/wire.h"
 
 struct net_link {

@@ -1,6 +1,6 @@
 /* The 128 bytes of a handle; all numbers are little endian, address and port as on the wire of IP.
  */
-#include "net/wire/handle.h"
+#include "net/wire/wire.h"
 
 #include "net/socket/socket.h"
 

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 /* A change that an older peer would misread is a new version; versions do not interoperate. */
 #define WIRE_MAGIC   0x58504354u /* "TCPX" */
@@ -150,5 +151,33 @@ size_t wire_abort_write(enum tcpx_result result, const char *text, uint8_t bytes
 
 /* "SLICE"; "unknown" for other numbers. */
 const char *wire_type_name(unsigned type);
+
+/* --- the handle of a listener -------------------------------------------------------------- */
+
+/*
+ * What its owner passes to the processes that will connect. It has the address and a random token:
+ * a connection that presents the token is a peer.
+ */
+enum { NET_HANDLE_BYTES = 128 };
+
+struct net_handle {
+    struct sockaddr_storage address;
+    uint8_t token[WIRE_TOKEN_BYTES];
+    enum wire_framing framing; /* that the listener has chosen for its links */
+    uint64_t process;          /* identifies the process of the listener */
+    /*
+     * A connect in progress, by its number; 0: none. Written by the connecting side into its own
+     * copy, since a connect that is not finished is called again with the same bytes.
+     */
+    uint64_t attempt;
+};
+
+/* This process, by a number that no other one has. */
+MUST_CHECK int net_handle_process(uint64_t *process);
+
+void net_handle_write(const struct net_handle *handle, uint8_t bytes[NET_HANDLE_BYTES]);
+
+/* Bytes that no listener of ours has written are refused with a text. */
+MUST_CHECK int net_handle_read(const uint8_t bytes[NET_HANDLE_BYTES], struct net_handle *handle);
 
 #endif
