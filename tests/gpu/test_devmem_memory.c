@@ -3,8 +3,7 @@
  * and size, and what is said where no NIC can use it. In a machine whose NIC can,
  * TCPX_TEST_DEVMEM_NIC names it.
  */
-#include "net/devmem/devmem_pool.h"
-#include "net/devmem/devmem_source.h"
+#include "net/devmem/devmem.h"
 #include "net/nic/nic.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/support/suite.h"

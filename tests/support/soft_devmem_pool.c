@@ -4,7 +4,7 @@
  */
 #include "base/config.h"
 #include "base/parse.h"
-#include "net/devmem/devmem_pool.h"
+#include "net/devmem/devmem.h"
 #include "tests/support/soft_devmem.h"
 
 enum { MOST_BYTES = 64 << 20 };

@@ -4,7 +4,7 @@
  * file has its functions in place of the library's (by the linker's --wrap).
  */
 #include "base/clock.h"
-#include "net/devmem/devmem_link.h"
+#include "net/devmem/devmem.h"
 #include "tests/support/tcp_pair.h"
 #include "tests/unit/journal.h"
 

@@ -4,7 +4,7 @@
  * file has their functions in place of the library's (by the linker's --wrap).
  */
 #include "base/clock.h"
-#include "net/devmem/devmem_source.h"
+#include "net/devmem/devmem.h"
 #include "net/nic/nic.h"
 #include "tests/support/suite.h"
 

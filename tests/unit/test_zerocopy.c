@@ -1,5 +1,5 @@
 /* Sends by reference: the kernel's numbers, and its notices on a real socket. */
-#include "net/devmem/zerocopy.h"
+#include "net/devmem/devmem.h"
 
 #include "base/clock.h"
 #include "tests/limit.h"

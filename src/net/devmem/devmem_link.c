@@ -1,5 +1,5 @@
 /* Decides whether a link receives by devmem TCP, and steers its connections. */
-#include "net/devmem/devmem_link.h"
+#include "net/devmem/devmem.h"
 
 #include "base/clock.h"
 #include "base/config.h"

@@ -1,5 +1,5 @@
 /* The pools of this process and their users, and the sockets that receive into them. */
-#include "net/devmem/devmem_pool.h"
+#include "net/devmem/devmem.h"
 
 #include "net/devmem/devmem_queues.h"
 

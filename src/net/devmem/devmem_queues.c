@@ -6,10 +6,8 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "net/nic/nic.h"
 
 #include <errno.h>
-#include <net/if.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #ifndef TCPX_NET_DEVMEM_DEVMEM_QUEUES_H
 #define TCPX_NET_DEVMEM_DEVMEM_QUEUES_H
 
-#include "net/devmem/devmem_pool.h"
+#include "net/devmem/devmem.h"
 
 extern const struct devmem_pool_ops devmem_queues_ops;
 

@@ -1,5 +1,5 @@
 /* The list of GPU memory that NICs send from, and its bindings. */
-#include "net/devmem/devmem_source.h"
+#include "net/devmem/devmem.h"
 
 #include <errno.h>
 #include <pthread.h>

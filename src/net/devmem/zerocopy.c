@@ -1,5 +1,5 @@
 /* Completions of zero-copy sends, from the error queue of their socket. */
-#include "net/devmem/zerocopy.h"
+#include "net/devmem/devmem.h"
 
 #include <errno.h>
 #include <time.h>
