@@ -59,7 +59,7 @@ static int make_times(struct connection *connection)
     return TCPX_SUCCESS;
 }
 
-/* --- the server ---------------------------------------------------------------------------- */
+/* --- one connection ------------------------------------------------------------------------ */
 
 static int listen_once(struct connection *connection)
 {
@@ -72,23 +72,42 @@ static int listen_once(struct connection *connection)
 }
 
 /* The first listener is there before the two meet. */
-static int accept_one(struct connection *connection, unsigned number)
+static int connect_one(struct connection *connection, unsigned number)
 {
     struct end *end = &connection->end;
-    int result = number > 0 ? listen_once(connection) : TCPX_SUCCESS;
+    int result = end_is_server(end) && number > 0 ? listen_once(connection) : TCPX_SUCCESS;
 
     times_of(connection, LISTEN)[number] = connection->listen_ns;
     if (result == TCPX_SUCCESS)
         result = meeting_pass_handle(&end->meeting, 1, connection->handle);
     note_step(connection, HANDLE, number);
     if (result == TCPX_SUCCESS)
-        result = end_accept(end);
+        result = end_connect(end, connection->handle);
     note_step(connection, CONNECT, number);
     /* Before that nobody closes: a plugin may not take that well. */
-    if (result == TCPX_SUCCESS)
-        result = meeting_give_verdict(&end->meeting, "");
+    return result == TCPX_SUCCESS ? meeting_pass_verdict(&end->meeting) : result;
+}
+
+static int connection_once(struct connection *connection, unsigned number)
+{
+    struct end *end = &connection->end;
+    uint64_t began = clock_now();
+    int result;
+
+    if (number == 0)
+        began -= connection->listen_ns;
+    connection->lap = clock_now();
+    result = connect_one(connection, number);
+    if (result != TCPX_SUCCESS)
+        return result;
+    connection->lap = clock_now();
+    result = end_hang_up(end);
+    note_step(connection, CLOSE, number);
+    times_of(connection, TOTAL)[number] = connection->lap - began;
     return result;
 }
+
+/* --- all of them --------------------------------------------------------------------------- */
 
 static int hear_count(struct connection *connection)
 {
@@ -103,47 +122,10 @@ static int hear_count(struct connection *connection)
     return result;
 }
 
-/* --- the client ---------------------------------------------------------------------------- */
-
-static int connect_one(struct connection *connection, unsigned number)
-{
-    struct end *end = &connection->end;
-    int result = meeting_pass_handle(&end->meeting, 1, connection->handle);
-
-    note_step(connection, HANDLE, number);
-    if (result == TCPX_SUCCESS)
-        result = end_connect(end, connection->handle);
-    note_step(connection, CONNECT, number);
-    if (result == TCPX_SUCCESS)
-        result = meeting_take_verdict(&end->meeting);
-    return result;
-}
-
 static int tell_count(struct connection *connection)
 {
     connection->count = connection->wanted != 0 ? (unsigned)connection->wanted : 1;
     return meeting_give_count(&connection->end.meeting, connection->count);
-}
-
-/* --- both ---------------------------------------------------------------------------------- */
-
-static int connection_once(struct connection *connection, unsigned number)
-{
-    struct end *end = &connection->end;
-    uint64_t began = clock_now();
-    int result;
-
-    if (number == 0)
-        began -= connection->listen_ns;
-    connection->lap = clock_now();
-    result = end_is_server(end) ? accept_one(connection, number) : connect_one(connection, number);
-    if (result != TCPX_SUCCESS)
-        return result;
-    connection->lap = clock_now();
-    result = end_hang_up(end);
-    note_step(connection, CLOSE, number);
-    times_of(connection, TOTAL)[number] = connection->lap - began;
-    return result;
 }
 
 static int connection_meet(struct connection *connection)

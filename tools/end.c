@@ -131,52 +131,41 @@ int end_listen(struct end *end, uint8_t handle[MEETING_HANDLE_BYTES])
     return result;
 }
 
-int end_accept(struct end *end)
+static int connection_late(const struct end *end)
 {
-    uint64_t began = clock_now();
-
-    meeting_next_step(&end->meeting);
-    for (;;) {
-        bool naps;
-        int result = tcpx_accept_v5(end->listener, &end->comm, NULL);
-
-        if (result != TCPX_SUCCESS)
-            return result;
-        if (end->comm != NULL)
-            break;
-        if (deadline_passed(end->meeting.deadline))
-            return error_set(TCPX_IN_PROGRESS, "nobody connected to the handle");
-        wait_a_little(began, &naps);
-        if (naps)
-            result = meeting_check_client(&end->meeting);
-        if (result != TCPX_SUCCESS)
-            return result;
-    }
-    log_debug("Connection accepted; recv_comm=%p", end->comm);
-    return TCPX_SUCCESS;
+    if (end_is_server(end))
+        return error_set(TCPX_IN_PROGRESS, "nobody connected to the handle");
+    return error_set(TCPX_IN_PROGRESS, "the handle of %s leads nowhere",
+                     control_peer(end->meeting.control));
 }
 
 int end_connect(struct end *end, uint8_t handle[MEETING_HANDLE_BYTES])
 {
     uint64_t began = clock_now();
+    bool is_server = end_is_server(end);
+    int result = TCPX_SUCCESS;
 
-    log_debug("Connecting to device %d", END_DEVICE);
+    if (!is_server)
+        log_debug("Connecting to device %d", END_DEVICE);
     meeting_next_step(&end->meeting);
-    for (;;) {
+    while (result == TCPX_SUCCESS) {
         bool naps;
-        int result = tcpx_connect_v5(END_DEVICE, handle, &end->comm, NULL);
 
-        if (result != TCPX_SUCCESS)
-            return result;
-        if (end->comm != NULL)
+        result = is_server ? tcpx_accept_v5(end->listener, &end->comm, NULL)
+                           : tcpx_connect_v5(END_DEVICE, handle, &end->comm, NULL);
+        if (result != TCPX_SUCCESS || end->comm != NULL)
             break;
         if (deadline_passed(end->meeting.deadline))
-            return error_set(TCPX_IN_PROGRESS, "the handle of %s leads nowhere",
-                             control_peer(end->meeting.control));
+            return connection_late(end);
         wait_a_little(began, &naps);
+        if (naps && is_server)
+            result = meeting_check_client(&end->meeting);
     }
-    log_debug("Connection established; send_comm=%p", end->comm);
-    return TCPX_SUCCESS;
+    if (result == TCPX_SUCCESS && is_server)
+        log_debug("Connection accepted; recv_comm=%p", end->comm);
+    else if (result == TCPX_SUCCESS)
+        log_debug("Connection established; send_comm=%p", end->comm);
+    return result;
 }
 
 int end_hang_up(struct end *end)

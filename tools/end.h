@@ -48,9 +48,8 @@ MUST_CHECK int end_enter(struct end *end);
 /* Both have met. */
 MUST_CHECK int end_meet(struct end *end);
 
-/* One connection: the server's two, with the handle given in between; the client's. */
+/* One connection: the server listens first; then, with the handle passed, it accepts. */
 MUST_CHECK int end_listen(struct end *end, uint8_t handle[MEETING_HANDLE_BYTES]);
-MUST_CHECK int end_accept(struct end *end);
 MUST_CHECK int end_connect(struct end *end, uint8_t handle[MEETING_HANDLE_BYTES]);
 
 /* Of comm and listener, if they are there. */

@@ -246,20 +246,15 @@ int meeting_pass_handle(struct meeting *meeting, uint64_t bytes,
 
 /* --- the end ------------------------------------------------------------------------------- */
 
-int meeting_give_verdict(struct meeting *meeting, const char *problem)
-{
-    char sent[VERDICT_BYTES + 1];
-
-    return meeting_say(meeting, VERDICT, sent, text_for_peer(problem, sent, sizeof sent));
-}
-
-int meeting_take_verdict(struct meeting *meeting)
+int meeting_pass_verdict(struct meeting *meeting)
 {
     char text[VERDICT_BYTES];
     char shown[CONTROL_REFUSAL_TEXT + 1];
     size_t length;
     int result;
 
+    if (meeting->options.host == NULL)
+        return meeting_say(meeting, VERDICT, "", 0);
     meeting_next_step(meeting);
     result = await(meeting, VERDICT, "the verdict", text, sizeof text, &length);
     if (result != TCPX_SUCCESS || length == 0)

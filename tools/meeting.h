@@ -73,9 +73,8 @@ MUST_CHECK int meeting_say(struct meeting *meeting, uint8_t type, const void *pa
  */
 MUST_CHECK int meeting_check_client(struct meeting *meeting);
 
-/* What the server has found: "" is good. The client's failure is that text. */
-MUST_CHECK int meeting_give_verdict(struct meeting *meeting, const char *problem);
-MUST_CHECK int meeting_take_verdict(struct meeting *meeting);
+/* The server says that all is good, and the client hears it: a text instead is its failure. */
+MUST_CHECK int meeting_pass_verdict(struct meeting *meeting);
 
 /* With a reason, which the peer is told; NULL: there is none. */
 void meeting_close(struct meeting *meeting, const char *reason);

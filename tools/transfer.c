@@ -124,22 +124,21 @@ static int transfer_finish(struct transfer *transfer, int result)
     return end_close(end);
 }
 
-/* --- the server ---------------------------------------------------------------------------- */
-
-static int accept_peer(struct transfer *transfer)
+/* The server's listener is there before the two meet. */
+static int transfer_connect(struct transfer *transfer)
 {
     struct end *end = &transfer->end;
     uint8_t handle[MEETING_HANDLE_BYTES];
-    int result = end_listen(end, handle);
+    int result = end_is_server(end) ? end_listen(end, handle) : TCPX_SUCCESS;
 
     if (result == TCPX_SUCCESS)
         result = end_meet(end);
     if (result == TCPX_SUCCESS)
         result = meeting_pass_handle(&end->meeting, transfer->bytes, handle);
-    if (result == TCPX_SUCCESS)
-        result = end_accept(end);
-    return result;
+    return result == TCPX_SUCCESS ? end_connect(end, handle) : result;
 }
+
+/* --- the server ---------------------------------------------------------------------------- */
 
 static void show_fragments(const struct tcpx_fragments *fragments)
 {
@@ -266,37 +265,16 @@ static int poison(struct transfer *transfer)
 
 static int transfer_serve(struct transfer *transfer)
 {
-    int result = transfer_begin(transfer);
+    int result = transfer_make_buffer(transfer, "server receive");
 
-    if (result == TCPX_SUCCESS)
-        result = accept_peer(transfer);
-    if (result == TCPX_SUCCESS)
-        result = transfer_make_buffer(transfer, "server receive");
     if (result == TCPX_SUCCESS)
         result = poison(transfer);
     if (result == TCPX_SUCCESS)
         result = transfer_receive(transfer);
-    if (result == TCPX_SUCCESS)
-        result = validate(transfer);
-    if (result == TCPX_SUCCESS)
-        result = meeting_give_verdict(&transfer->end.meeting, "");
-    return result;
+    return result == TCPX_SUCCESS ? validate(transfer) : result;
 }
 
 /* --- the client ---------------------------------------------------------------------------- */
-
-static int connect_to_peer(struct transfer *transfer)
-{
-    struct end *end = &transfer->end;
-    uint8_t handle[MEETING_HANDLE_BYTES];
-    int result = end_meet(end);
-
-    if (result == TCPX_SUCCESS)
-        result = meeting_pass_handle(&end->meeting, transfer->bytes, handle);
-    if (result == TCPX_SUCCESS)
-        result = end_connect(end, handle);
-    return result;
-}
 
 static int send_payload(struct transfer *transfer)
 {
@@ -326,17 +304,9 @@ static int send_payload(struct transfer *transfer)
 
 static int transfer_visit(struct transfer *transfer)
 {
-    int result = transfer_begin(transfer);
+    int result = transfer_make_buffer(transfer, "client send");
 
-    if (result == TCPX_SUCCESS)
-        result = connect_to_peer(transfer);
-    if (result == TCPX_SUCCESS)
-        result = transfer_make_buffer(transfer, "client send");
-    if (result == TCPX_SUCCESS)
-        result = send_payload(transfer);
-    if (result == TCPX_SUCCESS)
-        result = meeting_take_verdict(&transfer->end.meeting);
-    return result;
+    return result == TCPX_SUCCESS ? send_payload(transfer) : result;
 }
 
 /* --- the command --------------------------------------------------------------------------- */
@@ -351,7 +321,13 @@ static int run_transfer(struct transfer *transfer)
     log_debug("Using payload_bytes=%llu", (unsigned long long)transfer->bytes);
     result = end_open(end);
     if (result == TCPX_SUCCESS)
+        result = transfer_begin(transfer);
+    if (result == TCPX_SUCCESS)
+        result = transfer_connect(transfer);
+    if (result == TCPX_SUCCESS)
         result = is_server ? transfer_serve(transfer) : transfer_visit(transfer);
+    if (result == TCPX_SUCCESS)
+        result = meeting_pass_verdict(&end->meeting);
     result = transfer_finish(transfer, result);
     if (result != TCPX_SUCCESS) {
         log_debug("✗ Test FAILED");
