@@ -4,7 +4,7 @@
 #include "net/io/io.h"
 #include "net/transport.h"
 #include "session/bootstrap.h"
-#include "session/session_listener.h"
+#include "session/session.h"
 #include "tools/perf_side.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * The connecting side of the bootstrap: tries all addresses in turn until a peer answers. The
  * reason of a failure decides whether to try again.
  */
-#include "session/bootstrap_connect.h"
+#include "session/bootstrap.h"
 
 #include "base/clock.h"
 #include "base/fork.h"

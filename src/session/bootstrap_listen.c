@@ -4,7 +4,7 @@
  * random. So strangers that do not greet never evict a connection that has greeted, and a peer that
  * was evicted tries again.
  */
-#include "session/bootstrap_listen.h"
+#include "session/bootstrap.h"
 
 #include "base/clock.h"
 #include "base/fork.h"

@@ -3,14 +3,9 @@
  * length, and chunk k travels in channel k % channels: so a receive is always posted for the chunk
  * that the peer sends next there, without any message.
  */
-#include "session/chunks.h"
+#include "session/session.h"
 
 #include "base/log.h"
-#include "session/gather.h"
-#include "session/memory.h"
-#include "session/slots.h"
-#include "session/transfer.h"
-#include "session/unpack_lane.h"
 
 /* --- both directions ------------------------------------------------------------------------ */
 

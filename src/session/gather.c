@@ -2,9 +2,7 @@
  * Between a slot and the pieces of a transfer. On the GPU it is the same work as an unpack: many
  * fragments, from one place to another, in one launch; gathering only exchanges the two places.
  */
-#include "session/gather.h"
-
-#include "session/transfer.h"
+#include "session/session.h"
 
 #include <string.h>
 

@@ -9,10 +9,9 @@
  *
  * The k-th offer of a tag meets the k-th receive of that tag. Numbers are 8 bytes, little endian.
  */
-#include "session/matching.h"
+#include "session/session.h"
 
 #include "base/clock.h"
-#include "session/transfer.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Registration of a session's memory. */
-#include "session/memory.h"
+#include "session/session.h"
 
 #include "base/fork.h"
 #include "base/log.h"

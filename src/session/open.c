@@ -2,7 +2,7 @@
  * Opens a session over a control connection (bootstrap.h): each side listens on its devices and
  * sends its agreement with its addresses; then both connect.
  */
-#include "session/open.h"
+#include "session/session.h"
 
 #include "base/clock.h"
 #include "base/config.h"
@@ -10,8 +10,6 @@
 #include "base/topology.h"
 #include "plugin_host/bounded.h"
 #include "plugin_host/loader.h"
-#include "session/nics.h"
-#include "session/worker.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -25,6 +23,14 @@
 enum message { AGREEMENT = 0, READY = 1 };
 
 enum { PLUGIN_CHANNELS = 2, MOST_NICS = 32, OWN_CHUNK_BYTES = 4 << 20 };
+
+/* What is known of a device, of the transport's or of a plugin's. */
+struct nic {
+    int number;
+    char name[64];
+    char pci_path[256]; /* "": unknown */
+    int numa_node;      /* -1: unknown */
+};
 
 struct opening {
     struct tcpx_session *session;
@@ -87,6 +93,39 @@ static int list_builtin_nics(struct opening *opening, int *count)
     }
     opening->session->takes_gpu_memory = true;
     return result;
+}
+
+/* The less, the nearer. */
+static long far_away(const struct nic *nic, const char *gpu_path, int gpu_node)
+{
+    int steps = topology_pci_distance(nic->pci_path, gpu_path);
+    bool other_node = nic->numa_node >= 0 && gpu_node >= 0 && nic->numa_node != gpu_node;
+
+    return (steps == INT_MAX ? INT_MAX / 4 : steps) * 2L + other_node;
+}
+
+/*
+ * Puts the nearest ones first and returns how many are equally near: fewest steps between the PCI
+ * devices, then the same NUMA node. All of them, where nothing is known. `gpu_path` may be "".
+ */
+static int nics_choose(struct nic *nics, int count, const char *gpu_path, int gpu_node)
+{
+    int near = 0;
+
+    /* The order among equals stays. */
+    for (int i = 1; i < count; i++)
+        for (int k = i; k > 0 && far_away(&nics[k], gpu_path, gpu_node) <
+                                     far_away(&nics[k - 1], gpu_path, gpu_node);
+             k--) {
+            struct nic other = nics[k];
+
+            nics[k] = nics[k - 1];
+            nics[k - 1] = other;
+        }
+    while (near < count &&
+           far_away(&nics[near], gpu_path, gpu_node) == far_away(&nics[0], gpu_path, gpu_node))
+        near++;
+    return near;
 }
 
 static int choose_nics(struct opening *opening)

@@ -1,5 +1,5 @@
 /* The lock of a session, its conditions, and its failure. */
-#include "session/session_state.h"
+#include "session/session.h"
 
 #include "base/log.h"
 

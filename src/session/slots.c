@@ -1,5 +1,5 @@
 /* The memory of slots, and which of them are free. */
-#include "session/slots.h"
+#include "session/session.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* One transfer, as it is described in transfer.h. */
-#include "session/transfer.h"
+#include "session/session.h"
 
 #include "base/checked.h"
 #include "base/clock.h"

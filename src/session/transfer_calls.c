@@ -2,10 +2,7 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/time_limit.h"
-#include "session/matching.h"
-#include "session/transfer.h"
-#include "session/whole.h"
-#include "session/worker.h"
+#include "session/session.h"
 
 /* --- beginning ----------------------------------------------------------------------------- */
 

@@ -1,9 +1,5 @@
 /* Chunks from the network to their memory. */
-#include "session/unpack_lane.h"
-
-#include "session/gather.h"
-#include "session/matching.h"
-#include "session/slots.h"
+#include "session/session.h"
 
 int unpack_lane_submit(struct tcpx_session *session, struct unpack_batch *batch)
 {

@@ -1,9 +1,7 @@
 /* Whole messages: started in order, and polled by the threads that test them. */
-#include "session/whole.h"
+#include "session/session.h"
 
 #include "base/clock.h"
-#include "session/memory.h"
-#include "session/transfer.h"
 
 #include <sched.h>
 #include <time.h>

@@ -2,14 +2,10 @@
  * The worker spins while there is progress, and sleeps on the control connection when there is
  * nothing to do.
  */
-#include "session/worker.h"
+#include "session/session.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "session/chunks.h"
-#include "session/matching.h"
-#include "session/transfer.h"
-#include "session/whole.h"
 
 #include <errno.h>
 #include <poll.h>
