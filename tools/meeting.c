@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "base/text.h"
-#include "plugin_host/loader.h"
+#include "plugin_host/plugin_host.h"
 #include "session/agreement.h"
 #include "session/bootstrap.h"
 

@@ -2,8 +2,7 @@
 #include "tools/plugin_probe.h"
 
 #include "base/clock.h"
-#include "plugin_host/bounded.h"
-#include "plugin_host/loader.h"
+#include "plugin_host/plugin_host.h"
 #include "tools/child.h"
 
 #include <stdio.h>

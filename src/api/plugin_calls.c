@@ -2,11 +2,8 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/time_limit.h"
-#include "plugin_host/bounded.h"
-#include "plugin_host/connection.h"
-#include "plugin_host/loader.h"
-#include "plugin_host/memory.h"
-#include "plugin_host/request.h"
+#include "plugin_host/plugin_host.h"
+#include "unpack/unpack.h"
 
 #include <limits.h>
 #include <sched.h>
@@ -292,7 +289,7 @@ static void pause_between_tests(uint64_t since)
 
 int tcpx_wait_request(void *request, int timeout_ms, int *size, struct tcpx_fragments *fragments)
 {
-    struct import_received received = {.count = 0};
+    struct unpack_list received = {.count = 0};
     uint64_t since = clock_now();
     uint64_t bytes = 0;
     uint64_t deadline;

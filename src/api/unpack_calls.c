@@ -2,7 +2,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/time_limit.h"
-#include "plugin_host/request.h"
+#include "plugin_host/plugin_host.h"
 #include "unpack/unpack.h"
 
 #include <errno.h>
@@ -64,20 +64,15 @@ int tcpx_unpack_submit(struct tcpx_unpack *unpack, void *const *requests, size_t
             "the ticket",
             GPU_UNPACK_LISTS);
     for (size_t i = 0; i < request_count && result == TCPX_SUCCESS; i++) {
-        struct import_received received;
+        struct unpack_list *list = &lists[used];
 
         if (requests[i] == NULL)
             return error_set(TCPX_INVALID_ARGUMENT, "tcpx_unpack_submit: request %zu is NULL", i);
-        result = import_request_received(requests[i], &received);
-        if (result != TCPX_SUCCESS || received.count == 0)
+        result = import_request_received(requests[i], list);
+        if (result != TCPX_SUCCESS || list->count == 0)
             continue;
-        written_by_nic |= received.bounce_host == NULL;
-        lists[used++] = (struct unpack_list){.bounce = received.bounce,
-                                             .bounce_host = received.bounce_host,
-                                             .destination = received.destination,
-                                             .descriptors = received.descriptors,
-                                             .descriptors_device = received.descriptors_device,
-                                             .count = received.count};
+        written_by_nic |= list->bounce_host == NULL;
+        used++;
     }
     if (result == TCPX_SUCCESS)
         result = unpack_submit(unpack->engine, lists, used, written_by_nic, &unpack->last);

@@ -1,13 +1,16 @@
 /* The plugin's contexts and their comms. */
-#include "nccl_plugin/channel.h"
+#include "nccl_plugin/nccl_plugin.h"
 
 #include "base/fork.h"
 #include "gpu/gpu.h"
-#include "nccl_plugin/start.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+
+struct plugin_context {
+    struct plugin_comm *comms; /* guarded by contexts_lock */
+};
 
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* guards these and the lists */
 static unsigned contexts;

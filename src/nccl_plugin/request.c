@@ -1,8 +1,5 @@
 /* Memory, sends and receives of NCCL's threads. */
-#include "nccl_plugin/request.h"
-
-#include "nccl_plugin/channel.h"
-#include "nccl_plugin/start.h"
+#include "nccl_plugin/nccl_plugin.h"
 
 #include <limits.h>
 

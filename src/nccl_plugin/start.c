@@ -1,5 +1,5 @@
 /* The plugin's start, its mode and its devices. */
-#include "nccl_plugin/start.h"
+#include "nccl_plugin/nccl_plugin.h"
 
 #include "base/fork.h"
 #include "gpu/gpu.h"

@@ -4,11 +4,7 @@
  * versions. The tables are not constant: whether NCCL has to call irecv_consumed is known only when
  * the first init has read the environment.
  */
-#include "nccl_plugin/tables.h"
-
-#include "nccl_plugin/channel.h"
-#include "nccl_plugin/request.h"
-#include "nccl_plugin/start.h"
+#include "nccl_plugin/nccl_plugin.h"
 
 #include <pthread.h>
 
@@ -42,32 +38,33 @@ GET_PROPERTIES(12)
 
 static void settle_tables(void);
 
-static int init_v6(log_nccl_logger logger)
+static int init(log_nccl_logger logger, void **context)
 {
-    int result = plugin_init(logger, NULL);
+    int result = plugin_init(logger, context);
 
     if (result == TCPX_SUCCESS)
         settle_tables();
     return result;
+}
+
+static int init_v6(log_nccl_logger logger)
+{
+    return init(logger, NULL);
 }
 
 static int init_v10(log_nccl_logger logger, net_profiler_callback profiler)
 {
     (void)profiler;
-    return init_v6(logger);
+    return init(logger, NULL);
 }
 
 static int init_v11(void **context, uint64_t communicator, struct net_comm_config *config,
                     log_nccl_logger logger, net_profiler_callback profiler)
 {
-    int result = plugin_init(logger, context);
-
     (void)communicator;
     (void)config;
     (void)profiler;
-    if (result == TCPX_SUCCESS)
-        settle_tables();
-    return result;
+    return init(logger, context);
 }
 
 /* --- connections --------------------------------------------------------------------------- */

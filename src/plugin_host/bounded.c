@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "gpu/gpu.h"
+#include "plugin_host/quirks.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -13,27 +14,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* One call: its arguments and its results. */
-struct call {
-    const char *name;
+/* A call in a helper thread. */
+struct pending {
     const struct import_plugin *plugin;
-    int (*make)(struct call *call);
+    enum bounded_kind kind;
+    struct bounded_call call;
     int gpu; /* of the caller; -1: none */
-
-    /* Arguments of the table's calls. */
-    int device;
-    void *object; /* a comm or a listener of the plugin */
-    int (*close)(const struct import_table *table, void *object);
-    void *data;
-    size_t bytes;
-    int type;
-    uint8_t *handle;
-    struct net_device_handle *on_gpu;
-
-    /* Results. */
-    struct net_properties_v12 properties;
-    void *out;
-    int count;
 
     /* Guarded by the lock below. */
     bool has_returned;
@@ -42,9 +28,23 @@ struct call {
     char why[400];
 };
 
+static const char *const names[] = {
+    [BOUNDED_INIT] = "init",
+    [BOUNDED_DEVICES] = "devices",
+    [BOUNDED_PROPERTIES] = "getProperties",
+    [BOUNDED_LISTEN] = "listen",
+    [BOUNDED_CONNECT] = "connect",
+    [BOUNDED_ACCEPT] = "accept",
+    [BOUNDED_REGISTER] = "regMr",
+    [BOUNDED_DEREGISTER] = "deregMr",
+    [BOUNDED_CLOSE_SEND] = "closeSend",
+    [BOUNDED_CLOSE_RECV] = "closeRecv",
+    [BOUNDED_CLOSE_LISTEN] = "closeListen",
+};
+
 struct helper {
     struct helper *next; /* idle ones */
-    struct call *call;
+    struct pending *pending;
     pthread_cond_t changed; /* there is a call, or it has returned */
 };
 
@@ -54,21 +54,54 @@ static struct helper *idle_helpers;
 
 /* --- the helper's side --------------------------------------------------------------------- */
 
+static int make_call(const struct import_plugin *plugin, enum bounded_kind kind,
+                     struct bounded_call *call)
+{
+    const struct import_table *table = &plugin->table;
+
+    switch (kind) {
+    case BOUNDED_INIT:
+        return import_table_init(call->object);
+    case BOUNDED_DEVICES:
+        return import_devices(table, &call->count);
+    case BOUNDED_PROPERTIES:
+        return import_properties(table, call->device, &call->properties);
+    case BOUNDED_LISTEN:
+        return import_listen(table, call->device, call->handle, &call->out);
+    case BOUNDED_CONNECT:
+        return import_connect(table, call->device, call->handle, &call->out);
+    case BOUNDED_ACCEPT:
+        return import_accept(table, call->object, &call->out, call->on_gpu);
+    case BOUNDED_REGISTER:
+        return import_register(table, call->object, call->data, call->bytes, call->type,
+                               &call->out);
+    case BOUNDED_DEREGISTER:
+        return import_deregister(table, call->object, call->data);
+    case BOUNDED_CLOSE_SEND:
+        return import_close_send(table, call->object);
+    case BOUNDED_CLOSE_RECV:
+        return import_close_recv(table, call->object);
+    case BOUNDED_CLOSE_LISTEN:
+        return import_close_listen(table, call->object);
+    }
+    return TCPX_INTERNAL_ERROR;
+}
+
 /* Plugins work with the GPU that is current in the thread that calls them. */
-static int make_with_gpu(struct call *call)
+static int make_with_gpu(struct pending *pending)
 {
     struct gpu_scope scope;
     struct gpu *gpu;
     int result;
 
-    if (call->gpu < 0)
-        return call->make(call);
-    result = gpu_open(call->gpu, &gpu);
+    if (pending->gpu < 0)
+        return make_call(pending->plugin, pending->kind, &pending->call);
+    result = gpu_open(pending->gpu, &gpu);
     if (result != TCPX_SUCCESS)
         return result;
     result = gpu_enter(gpu, &scope);
     if (result == TCPX_SUCCESS) {
-        result = call->make(call);
+        result = make_call(pending->plugin, pending->kind, &pending->call);
         gpu_leave(gpu, &scope);
     }
     gpu_close(gpu);
@@ -78,18 +111,19 @@ static int make_with_gpu(struct call *call)
 /* With the lock. False: its caller has given up, so the helper ends. */
 static bool return_call(struct helper *helper, int result)
 {
-    struct call *call = helper->call;
+    struct pending *pending = helper->pending;
 
-    helper->call = NULL;
-    if (call->is_abandoned) {
-        log_warn("%s: %s has returned after all", call->plugin->table.name, call->name);
-        free(call);
+    helper->pending = NULL;
+    if (pending->is_abandoned) {
+        log_warn("%s: %s has returned after all", pending->plugin->table.name,
+                 names[pending->kind]);
+        free(pending);
         return false;
     }
-    call->result = result;
-    call->has_returned = true;
+    pending->result = result;
+    pending->has_returned = true;
     if (result != TCPX_SUCCESS)
-        snprintf(call->why, sizeof call->why, "%s", error_text());
+        snprintf(pending->why, sizeof pending->why, "%s", error_text());
     helper->next = idle_helpers;
     idle_helpers = helper;
     pthread_cond_broadcast(&helper->changed);
@@ -105,10 +139,10 @@ static void *helper_main(void *argument)
     while (is_wanted) {
         int result;
 
-        while (helper->call == NULL)
+        while (helper->pending == NULL)
             pthread_cond_wait(&helper->changed, &helpers_lock);
         pthread_mutex_unlock(&helpers_lock);
-        result = make_with_gpu(helper->call);
+        result = make_with_gpu(helper->pending);
         pthread_mutex_lock(&helpers_lock);
         is_wanted = return_call(helper, result);
     }
@@ -152,28 +186,30 @@ static struct helper *start_helper(void)
 /* --- the caller's side --------------------------------------------------------------------- */
 
 /* With the lock. */
-static void wait_for_return(struct helper *helper, const struct call *call, uint64_t deadline)
+static void wait_for_return(struct helper *helper, const struct pending *pending, uint64_t deadline)
 {
     const struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000),
                                    .tv_nsec = (long)(deadline % 1000000000)};
 
-    while (!call->has_returned && !deadline_passed(deadline))
+    while (!pending->has_returned && !deadline_passed(deadline))
         pthread_cond_timedwait(&helper->changed, &helpers_lock, &until);
 }
 
-/* Makes the call in this thread, also where no helper can be started. */
-static int make_here(struct call *call)
+/* In this thread. */
+static int make_here(const struct import_plugin *plugin, enum bounded_kind kind,
+                     struct bounded_call *call)
 {
     struct import_guard guard;
     int result;
 
-    import_guard_begin(call->plugin->quirks, &guard);
-    result = call->make(call);
+    import_guard_begin(plugin->quirks, &guard);
+    result = make_call(plugin, kind, call);
     import_guard_end(&guard);
     return result;
 }
 
-static int make_in_helper(struct call *call, uint64_t timeout_ms, bool *lost)
+/* *lost: it has not returned, and is the helper's. */
+static int make_in_helper(struct pending *pending, uint64_t timeout_ms, bool *lost)
 {
     struct helper *helper;
     int result;
@@ -186,205 +222,57 @@ static int make_in_helper(struct call *call, uint64_t timeout_ms, bool *lost)
         helper = start_helper();
     if (helper == NULL) {
         pthread_mutex_unlock(&helpers_lock);
-        return make_here(call);
+        return make_here(pending->plugin, pending->kind, &pending->call);
     }
-    helper->call = call;
+    helper->pending = pending;
     pthread_cond_broadcast(&helper->changed);
-    wait_for_return(helper, call, deadline_after_ms(timeout_ms));
-    *lost = !call->has_returned;
-    call->is_abandoned = *lost;
-    result = call->result;
+    wait_for_return(helper, pending, deadline_after_ms(timeout_ms));
+    *lost = !pending->has_returned;
+    pending->is_abandoned = *lost;
+    result = pending->result;
     pthread_mutex_unlock(&helpers_lock);
-    if (*lost)
-        return error_set(TCPX_SYSTEM_ERROR,
-                         "%s: %s has not returned for %llu ms, and is left behind; if the plugin "
-                         "needs a daemon, see whether that answers",
-                         call->plugin->table.name, call->name, (unsigned long long)timeout_ms);
-    if (result != TCPX_SUCCESS)
-        error_keep("%s", call->why);
+    if (!*lost && result != TCPX_SUCCESS)
+        error_keep("%s", pending->why);
     return result;
 }
 
-/* Calls of our own transport never hang. */
-static int make_call(struct call *call, bool *lost)
+int bounded_call(const struct import_plugin *plugin, enum bounded_kind kind,
+                 struct bounded_call *call)
 {
     const struct config *config;
+    struct pending *pending;
     int result;
 
-    if (call->plugin->table.is_builtin)
-        return make_here(call);
+    call->is_lost = false;
+    if (plugin->table.is_builtin) /* our own transport never hangs */
+        return make_here(plugin, kind, call);
     result = config_get(&config);
     if (result != TCPX_SUCCESS)
         return result;
-    if (gpu_of_caller_or_none(&call->gpu) != TCPX_SUCCESS)
-        call->gpu = -1; /* it will not be needed either */
-    return make_in_helper(call, config->timeout_ms, lost);
-}
-
-/* Makes it with a copy of its own, which a call that does not return keeps. */
-static int run_call(struct call *call, void **out, bool *lost)
-{
-    struct call *copy = malloc(sizeof *copy);
-    int result;
-
-    *lost = false;
-    if (copy == NULL)
-        return error_system(ENOMEM, "a call of %s", call->plugin->table.name);
-    *copy = *call;
-    copy->gpu = -1;
-    result = make_call(copy, lost);
-    if (*lost)
-        return result;
-    *call = *copy;
-    if (out != NULL)
-        *out = copy->out;
-    free(copy);
+    pending = malloc(sizeof *pending);
+    if (pending == NULL)
+        return error_system(ENOMEM, "a call of %s", plugin->table.name);
+    *pending = (struct pending){.plugin = plugin, .kind = kind, .call = *call};
+    if (gpu_of_caller_or_none(&pending->gpu) != TCPX_SUCCESS)
+        pending->gpu = -1; /* it will not be needed either */
+    result = make_in_helper(pending, config->timeout_ms, &call->is_lost);
+    if (call->is_lost)
+        return error_set(TCPX_SYSTEM_ERROR,
+                         "%s: %s has not returned for %llu ms, and is left behind; if the plugin "
+                         "needs a daemon, see whether that answers",
+                         plugin->table.name, names[kind], (unsigned long long)config->timeout_ms);
+    *call = pending->call;
+    free(pending);
     return result;
-}
-
-/* --- the calls ----------------------------------------------------------------------------- */
-
-#define CALL(label, function, ...)                                                                 \
-    {                                                                                              \
-        .name = (label), .plugin = plugin, .make = (function), __VA_ARGS__                         \
-    }
-
-static int make_init(struct call *call)
-{
-    return import_table_init(call->object);
-}
-
-int bounded_init(struct import_plugin *plugin, bool *lost)
-{
-    struct call call = CALL("init", make_init, .object = &plugin->table);
-
-    return run_call(&call, NULL, lost);
-}
-
-static int make_devices(struct call *call)
-{
-    return import_devices(&call->plugin->table, &call->count);
-}
-
-int bounded_devices(struct import_plugin *plugin)
-{
-    struct call call = CALL("devices", make_devices);
-    bool lost;
-    int result = run_call(&call, NULL, &lost);
-
-    if (result == TCPX_SUCCESS)
-        plugin->devices = call.count;
-    return result;
-}
-
-static int make_properties(struct call *call)
-{
-    return import_properties(&call->plugin->table, call->device, &call->properties);
 }
 
 int bounded_properties(const struct import_plugin *plugin, int device,
                        struct net_properties_v12 *properties)
 {
-    struct call call = CALL("getProperties", make_properties, .device = device);
-    bool lost;
-    int result = run_call(&call, NULL, &lost);
+    struct bounded_call call = {.device = device};
+    int result = bounded_call(plugin, BOUNDED_PROPERTIES, &call);
 
     if (result == TCPX_SUCCESS)
         *properties = call.properties;
     return result;
-}
-
-static int make_listen(struct call *call)
-{
-    return import_listen(&call->plugin->table, call->device, call->handle, &call->out);
-}
-
-int bounded_listen(const struct import_plugin *plugin, int device, uint8_t *handle, void **listener,
-                   bool *lost)
-{
-    struct call call = CALL("listen", make_listen, .device = device, .handle = handle);
-
-    return run_call(&call, listener, lost);
-}
-
-static int make_connect(struct call *call)
-{
-    return import_connect(&call->plugin->table, call->device, call->handle, &call->out);
-}
-
-int bounded_connect(const struct import_plugin *plugin, int device, uint8_t *handle, void **sender,
-                    bool *lost)
-{
-    struct call call = CALL("connect", make_connect, .device = device, .handle = handle);
-
-    return run_call(&call, sender, lost);
-}
-
-static int make_accept(struct call *call)
-{
-    return import_accept(&call->plugin->table, call->object, &call->out, call->on_gpu);
-}
-
-int bounded_accept(const struct import_plugin *plugin, void *listener, void **receiver,
-                   struct net_device_handle *on_gpu, bool *lost)
-{
-    struct call call = CALL("accept", make_accept, .object = listener, .on_gpu = on_gpu);
-
-    return run_call(&call, receiver, lost);
-}
-
-static int make_register(struct call *call)
-{
-    return import_register(&call->plugin->table, call->object, call->data, call->bytes, call->type,
-                           &call->out);
-}
-
-int bounded_register(const struct import_plugin *plugin, void *comm, void *data, size_t bytes,
-                     int type, void **memory, bool *lost)
-{
-    struct call call =
-        CALL("regMr", make_register, .object = comm, .data = data, .bytes = bytes, .type = type);
-
-    return run_call(&call, memory, lost);
-}
-
-static int make_deregister(struct call *call)
-{
-    return import_deregister(&call->plugin->table, call->object, call->data);
-}
-
-int bounded_deregister(const struct import_plugin *plugin, void *comm, void *memory, bool *lost)
-{
-    struct call call = CALL("deregMr", make_deregister, .object = comm, .data = memory);
-
-    return run_call(&call, NULL, lost);
-}
-
-static int make_close(struct call *call)
-{
-    return call->close(&call->plugin->table, call->object);
-}
-
-static int bounded_close(const struct import_plugin *plugin, const char *name,
-                         int (*close)(const struct import_table *table, void *object), void *object,
-                         bool *lost)
-{
-    struct call call = CALL(name, make_close, .close = close, .object = object);
-
-    return run_call(&call, NULL, lost);
-}
-
-int bounded_close_send(const struct import_plugin *plugin, void *sender, bool *lost)
-{
-    return bounded_close(plugin, "closeSend", import_close_send, sender, lost);
-}
-
-int bounded_close_recv(const struct import_plugin *plugin, void *receiver, bool *lost)
-{
-    return bounded_close(plugin, "closeRecv", import_close_recv, receiver, lost);
-}
-
-int bounded_close_listen(const struct import_plugin *plugin, void *listener, bool *lost)
-{
-    return bounded_close(plugin, "closeListen", import_close_listen, listener, lost);
 }

@@ -3,7 +3,7 @@
 #define TCPX_PLUGIN_HOST_COMM_STATE_H
 
 #include "gpu/gpu.h"
-#include "plugin_host/plugin.h"
+#include "plugin_host/plugin_host.h"
 
 #include <pthread.h>
 

@@ -1,17 +1,123 @@
-/* Listeners, the unpack queues of accepted comms, and attempts to connect. */
-#include "plugin_host/connection.h"
-
+/*
+ * How the comms of a plugin begin and end, and what they are: listeners, the unpack queues of
+ * accepted comms, and attempts to connect.
+ */
 #include "base/clock.h"
 #include "base/fork.h"
+#include "base/log.h"
 #include "plugin_host/bounded.h"
 #include "plugin_host/comm_state.h"
-#include "plugin_host/loader.h"
+#include "plugin_host/held.h"
+#include "plugin_host/host_receive.h"
 #include "plugin_host/memory.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+/* --- comms --------------------------------------------------------------------------------- */
+
+static int close_raw(const struct import_plugin *plugin, void *raw, bool sends, bool *lost)
+{
+    struct bounded_call call = {.object = raw};
+    int result = bounded_call(plugin, sends ? BOUNDED_CLOSE_SEND : BOUNDED_CLOSE_RECV, &call);
+
+    *lost = call.is_lost;
+    return result;
+}
+
+/* Of `raw`, a comm of the plugin, which belongs to it from now on, also after a failure. */
+static int create_comm(const struct import_plugin *plugin, int device, void *raw, bool sends,
+                       const uint8_t handle[NET_TABLE_HANDLE_BYTES], struct import_comm **out)
+{
+    struct import_comm *comm = calloc(1, sizeof *comm);
+    size_t longest = import_longest(&plugin->table);
+    bool lost;
+
+    if (comm == NULL) {
+        if (close_raw(plugin, raw, sends, &lost) != TCPX_SUCCESS)
+            log_warn("%s", error_text());
+        return error_system(ENOMEM, "a comm");
+    }
+    comm->plugin = plugin;
+    comm->device = device;
+    comm->raw = raw;
+    comm->sends = sends;
+    comm->longest = longest < plugin->longest ? longest : plugin->longest;
+    memcpy(comm->handle, handle, NET_TABLE_HANDLE_BYTES);
+    pthread_mutex_init(&comm->lock, NULL);
+    *out = comm;
+    return TCPX_SUCCESS;
+}
+
+static void free_comm(struct import_comm *comm)
+{
+    host_receive_end(comm);
+    gpu_close(comm->gpu);
+    pthread_mutex_destroy(&comm->lock);
+    free(comm);
+}
+
+/* The peer may not have read the last records yet. */
+static void let_peer_read(const struct import_comm *comm)
+{
+    const struct import_quirks *quirks = comm->plugin->quirks;
+    uint64_t until = comm->last_send + (uint64_t)quirks->linger_ms * 1000000;
+    uint64_t now = clock_now();
+
+    if (!comm->sends || comm->last_send == 0 || !quirks->loses_at_close ||
+        held_keep(quirks, comm->handle))
+        return;
+    log_warn("%s: the connections of a comm were not found; it is closed %u ms after its last send",
+             comm->plugin->table.name, quirks->linger_ms);
+    if (now < until)
+        nanosleep(&(struct timespec){.tv_sec = (time_t)((until - now) / 1000000000),
+                                     .tv_nsec = (long)((until - now) % 1000000000)},
+                  NULL);
+}
+
+int import_comm_close(struct import_comm *comm, bool delivered)
+{
+    bool lost = false;
+    int result = fork_check();
+
+    if (comm == NULL || result != TCPX_SUCCESS)
+        return result;
+    if (!delivered)
+        let_peer_read(comm);
+    host_receive_drain(comm);
+    while (comm->memories != NULL && !comm->is_lost)
+        if (import_comm_deregister(comm, comm->memories) != TCPX_SUCCESS)
+            log_debug("%s", error_text());
+    if (comm->is_lost)
+        return import_left_behind(comm->plugin);
+    result = close_raw(comm->plugin, comm->raw, comm->sends, &lost);
+    if (!lost)
+        free_comm(comm);
+    return result;
+}
+
+const struct net_device_handle *import_comm_device_handle(const struct import_comm *comm)
+{
+    return &comm->on_gpu;
+}
+
+size_t import_comm_longest(const struct import_comm *comm)
+{
+    return comm->longest;
+}
+
+bool import_comm_unpacks(const struct import_comm *comm)
+{
+    return comm->queue != NULL;
+}
+
+bool import_comm_is_steered(const struct import_comm *comm)
+{
+    return comm->steered;
+}
 
 /* --- listening ----------------------------------------------------------------------------- */
 
@@ -28,8 +134,8 @@ struct import_listener {
 int import_comm_listen(const struct import_plugin *plugin, int device,
                        uint8_t handle[NET_TABLE_HANDLE_BYTES], struct import_listener **out)
 {
+    struct bounded_call call = {.device = device};
     struct import_listener *listener;
-    bool lost;
     int result = fork_check();
 
     if (result == TCPX_SUCCESS)
@@ -39,14 +145,16 @@ int import_comm_listen(const struct import_plugin *plugin, int device,
     listener = calloc(1, sizeof *listener);
     if (listener == NULL)
         return error_system(ENOMEM, "a listener");
-    listener->plugin = plugin;
-    listener->device = device;
-    result = bounded_listen(plugin, device, listener->handle, &listener->raw, &lost);
+    call.handle = listener->handle;
+    result = bounded_call(plugin, BOUNDED_LISTEN, &call);
     if (result != TCPX_SUCCESS) {
-        if (!lost)
+        if (!call.is_lost)
             free(listener);
         return result;
     }
+    listener->plugin = plugin;
+    listener->device = device;
+    listener->raw = call.out;
     memcpy(handle, listener->handle, NET_TABLE_HANDLE_BYTES);
     *out = listener;
     return TCPX_SUCCESS;
@@ -54,15 +162,16 @@ int import_comm_listen(const struct import_plugin *plugin, int device,
 
 int import_listener_close(struct import_listener *listener)
 {
-    bool lost;
+    struct bounded_call call;
     int result = fork_check();
 
     if (listener == NULL || result != TCPX_SUCCESS)
         return result;
     if (listener->is_lost)
         return import_left_behind(listener->plugin);
-    result = bounded_close_listen(listener->plugin, listener->raw, &lost);
-    if (!lost)
+    call = (struct bounded_call){.object = listener->raw};
+    result = bounded_call(listener->plugin, BOUNDED_CLOSE_LISTEN, &call);
+    if (!call.is_lost)
         free(listener);
     return result;
 }
@@ -150,8 +259,8 @@ static int open_queue(struct import_comm *comm)
 int import_comm_accept(struct import_listener *listener, struct import_comm **out)
 {
     const struct import_plugin *plugin = listener->plugin;
+    struct bounded_call call = {.object = listener->raw, .on_gpu = &listener->on_gpu};
     struct import_comm *comm = NULL;
-    void *raw = NULL;
     int result = fork_check();
 
     if (result != TCPX_SUCCESS)
@@ -161,15 +270,16 @@ int import_comm_accept(struct import_listener *listener, struct import_comm **ou
     if (listener->served && plugin->quirks->one_peer)
         return error_set(TCPX_INVALID_USAGE, "%s takes one peer for each listener",
                          plugin->table.name);
-    result = bounded_accept(plugin, listener->raw, &raw, &listener->on_gpu, &listener->is_lost);
+    result = bounded_call(plugin, BOUNDED_ACCEPT, &call);
+    listener->is_lost = call.is_lost;
     if (result != TCPX_SUCCESS)
         return result;
-    if (raw == NULL) {
+    if (call.out == NULL) {
         *out = NULL;
         return TCPX_SUCCESS;
     }
     listener->served = true;
-    result = import_comm_create(plugin, listener->device, raw, false, listener->handle, &comm);
+    result = create_comm(plugin, listener->device, call.out, false, listener->handle, &comm);
     if (result != TCPX_SUCCESS)
         return result;
     comm->on_gpu = listener->on_gpu;
@@ -283,9 +393,8 @@ static void lose_attempt(struct attempt *attempt)
 int import_comm_connect(const struct import_plugin *plugin, int device,
                         const uint8_t handle[NET_TABLE_HANDLE_BYTES], struct import_comm **out)
 {
+    struct bounded_call call = {.device = device};
     struct attempt *attempt;
-    void *raw = NULL;
-    bool lost;
     int result = fork_check();
 
     *out = NULL;
@@ -297,14 +406,15 @@ int import_comm_connect(const struct import_plugin *plugin, int device,
         result = take_attempt(plugin, handle, &attempt);
     if (result != TCPX_SUCCESS || attempt == NULL)
         return result;
-    result = bounded_connect(plugin, device, attempt->handle, &raw, &lost);
-    if (lost) { /* the attempt is the plugin's */
+    call.handle = attempt->handle;
+    result = bounded_call(plugin, BOUNDED_CONNECT, &call);
+    if (call.is_lost) { /* the attempt is the plugin's */
         lose_attempt(attempt);
         return result;
     }
-    if (result == TCPX_SUCCESS && raw != NULL)
-        result = import_comm_create(plugin, device, raw, true, attempt->handle, out);
-    give_attempt(attempt, result != TCPX_SUCCESS || raw != NULL);
+    if (result == TCPX_SUCCESS && call.out != NULL)
+        result = create_comm(plugin, device, call.out, true, attempt->handle, out);
+    give_attempt(attempt, result != TCPX_SUCCESS || call.out != NULL);
     return result;
 }
 

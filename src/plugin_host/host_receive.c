@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "plugin_host/memory.h"
+#include "plugin_host/quirks.h"
 #include "unpack/unpack.h"
 
 #include <errno.h>

@@ -1,11 +1,12 @@
 /* Finds, loads and starts network plugins, and remembers which. */
-#include "plugin_host/loader.h"
+#include "plugin_host/plugin_host.h"
 
 #include "base/config.h"
 #include "base/fork.h"
 #include "gpu/gpu.h"
 #include "plugin_host/bounded.h"
 #include "plugin_host/exit_watch.h"
+#include "plugin_host/quirks.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -63,8 +64,8 @@ int import_choose(char path[IMPORT_PATH_BYTES], bool *builtin)
  */
 static int init_plugin(struct import_plugin *plugin, bool was_loaded, bool was_set)
 {
-    bool lost;
-    int result = bounded_init(plugin, &lost);
+    struct bounded_call call = {.object = &plugin->table};
+    int result = bounded_call(plugin, BOUNDED_INIT, &call);
 
     log_tcpx("net->init rc=%d", result);
     if (result != TCPX_INTERNAL_ERROR || !was_loaded ||
@@ -81,6 +82,7 @@ static int init_plugin(struct import_plugin *plugin, bool was_loaded, bool was_s
 
 static int start_plugin(struct import_plugin *plugin, bool was_loaded)
 {
+    struct bounded_call call = {.count = 0};
     bool was_set;
     int result;
 
@@ -91,7 +93,9 @@ static int start_plugin(struct import_plugin *plugin, bool was_loaded)
     result = init_plugin(plugin, was_loaded, was_set);
     if (result != TCPX_SUCCESS)
         return result;
-    result = bounded_devices(plugin);
+    result = bounded_call(plugin, BOUNDED_DEVICES, &call);
+    if (result == TCPX_SUCCESS)
+        plugin->devices = call.count;
     log_tcpx("net->devices rc=%d ndev=%d", result, plugin->devices);
     if (result == TCPX_SUCCESS && plugin->devices == 0)
         result = error_set(TCPX_SYSTEM_ERROR, "%s has found no device", plugin->table.name);

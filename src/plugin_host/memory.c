@@ -4,7 +4,7 @@
 #include "base/fork.h"
 #include "plugin_host/bounded.h"
 #include "plugin_host/comm_state.h"
-#include "plugin_host/loader.h"
+#include "plugin_host/quirks.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -34,33 +34,37 @@ int import_comm_check_pci_path(const struct import_comm *comm)
     return result;
 }
 
-/* With the lock. */
-static void fail_if_lost(struct import_comm *comm)
+/* With the lock. A comm that a call has not returned from fails for good. */
+static int call_with_comm(struct import_comm *comm, enum bounded_kind kind,
+                          struct bounded_call *call)
 {
-    if (!comm->is_lost || comm->failure != TCPX_SUCCESS)
-        return;
-    comm->failure = TCPX_SYSTEM_ERROR;
-    snprintf(comm->why, sizeof comm->why, "%s", error_text());
+    int result =
+        comm->is_lost ? import_left_behind(comm->plugin) : bounded_call(comm->plugin, kind, call);
+
+    comm->is_lost |= call->is_lost;
+    if (comm->is_lost && comm->failure == TCPX_SUCCESS) {
+        comm->failure = TCPX_SYSTEM_ERROR;
+        snprintf(comm->why, sizeof comm->why, "%s", error_text());
+    }
+    return result;
 }
 
 int import_comm_register_locked(struct import_comm *comm, void *data, size_t bytes, int type,
                                 struct import_memory **out)
 {
+    struct bounded_call call = {.object = comm->raw, .data = data, .bytes = bytes, .type = type};
     struct import_memory *memory = calloc(1, sizeof *memory);
     int result;
 
     if (memory == NULL)
         return error_system(ENOMEM, "a registration");
-    *memory = (struct import_memory){.data = data, .bytes = bytes, .type = type};
-    result = comm->is_lost ? import_left_behind(comm->plugin)
-                           : bounded_register(comm->plugin, comm->raw, data, bytes, type,
-                                              &memory->raw, &comm->is_lost);
+    result = call_with_comm(comm, BOUNDED_REGISTER, &call);
     if (result != TCPX_SUCCESS) {
-        fail_if_lost(comm);
         free(memory);
         return result;
     }
-    memory->next = comm->memories;
+    *memory = (struct import_memory){
+        .next = comm->memories, .raw = call.out, .data = data, .bytes = bytes, .type = type};
     comm->memories = memory;
     *out = memory;
     return TCPX_SUCCESS;
@@ -106,11 +110,10 @@ int import_comm_deregister(struct import_comm *comm, struct import_memory *memor
         result =
             error_set(TCPX_INVALID_ARGUMENT, "%p is no registration of this comm", (void *)memory);
     } else {
+        struct bounded_call call = {.object = comm->raw, .data = memory->raw};
+
         *at = memory->next;
-        result = comm->is_lost
-                     ? import_left_behind(comm->plugin)
-                     : bounded_deregister(comm->plugin, comm->raw, memory->raw, &comm->is_lost);
-        fail_if_lost(comm);
+        result = call_with_comm(comm, BOUNDED_DEREGISTER, &call);
         free(memory);
     }
     pthread_mutex_unlock(&comm->lock);

@@ -1,21 +1,10 @@
-/*
- * Memory that is registered with a plugin, for its messages. Registering is a call of the plugin
- * that may not return: then the comm is lost, and all its requests fail.
- */
+/* What other files of this folder call of memory.c. */
 #ifndef TCPX_PLUGIN_HOST_MEMORY_H
 #define TCPX_PLUGIN_HOST_MEMORY_H
 
-#include "plugin_host/plugin.h"
+#include "plugin_host/plugin_host.h"
 
-struct import_comm;
-struct import_memory;
-
-/* `type`: NET_POINTER_HOST or NET_POINTER_CUDA. */
-MUST_CHECK int import_comm_register(struct import_comm *comm, void *data, size_t bytes, int type,
-                                    struct import_memory **memory);
-MUST_CHECK int import_comm_deregister(struct import_comm *comm, struct import_memory *memory);
-
-/* For a caller that holds the comm's lock. */
+/* import_comm_register() for a caller that holds the comm's lock, and has checked the arguments. */
 MUST_CHECK int import_comm_register_locked(struct import_comm *comm, void *data, size_t bytes,
                                            int type, struct import_memory **memory);
 

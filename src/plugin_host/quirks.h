@@ -1,6 +1,6 @@
 /*
  * What particular plugins need without documenting it, by the beginning of their name. Callers of
- * plugin_host/comm.h need not know of it.
+ * plugin_host/plugin_host.h need not know of it.
  */
 #ifndef TCPX_PLUGIN_HOST_QUIRKS_H
 #define TCPX_PLUGIN_HOST_QUIRKS_H

@@ -1,9 +1,9 @@
 /* The sends and receives of a plugin's comm. */
-#include "plugin_host/request.h"
-
 #include "base/clock.h"
 #include "base/fork.h"
 #include "plugin_host/host_receive.h"
+#include "plugin_host/quirks.h"
+#include "unpack/unpack.h"
 
 #include <stdio.h>
 
@@ -176,23 +176,23 @@ static int take_fragments(struct import_request *request)
     return TCPX_SUCCESS;
 }
 
-int import_request_received(const struct import_request *request, struct import_received *received)
+int import_request_received(const struct import_request *request, struct unpack_list *received)
 {
     const struct import_comm *comm = request->comm;
 
     if (!request->on_gpu) {
-        *received = (struct import_received){.count = 0};
+        *received = (struct unpack_list){.count = 0};
         return TCPX_SUCCESS;
     }
     if (request->state != REQUEST_REPORTED)
         return error_set(TCPX_INVALID_USAGE, "a receive that is not done, or was consumed");
     *received =
-        (struct import_received){.descriptors = import_request_descriptors(request),
-                                 .descriptors_device = import_request_descriptors_device(request),
-                                 .count = request->fragments,
-                                 .bounce = comm->bounce,
-                                 .bounce_host = comm->bounce_host,
-                                 .destination = (uintptr_t)request->data};
+        (struct unpack_list){.descriptors = import_request_descriptors(request),
+                             .descriptors_device = import_request_descriptors_device(request),
+                             .count = request->fragments,
+                             .bounce = comm->bounce,
+                             .bounce_host = comm->bounce_host,
+                             .destination = (uintptr_t)request->data};
     return TCPX_SUCCESS;
 }
 

@@ -1,8 +1,7 @@
 /* Calls into the tables, versions 6 to 12. */
 #include "plugin_host/table.h"
 
-#include "nccl_plugin/start.h"
-#include "nccl_plugin/tables.h"
+#include "nccl_plugin/nccl_plugin.h"
 #include "plugin_host/exit_watch.h"
 
 #include <dlfcn.h>

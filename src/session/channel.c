@@ -165,10 +165,9 @@ int channel_test(struct channel *channel, channel_request request, bool *done, u
                                    : net_test(request, done, bytes);
 }
 
-int channel_received(struct channel *channel, channel_request request,
-                     struct import_received *received)
+int channel_received(struct channel *channel, channel_request request, struct unpack_list *received)
 {
-    *received = (struct import_received){.count = 0};
+    *received = (struct unpack_list){.count = 0};
     return channel->plugin != NULL ? import_request_received(request, received) : TCPX_SUCCESS;
 }
 

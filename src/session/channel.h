@@ -7,9 +7,8 @@
 #define TCPX_SESSION_CHANNEL_H
 
 #include "net/transport.h"
-#include "plugin_host/connection.h"
-#include "plugin_host/memory.h"
-#include "plugin_host/request.h"
+#include "plugin_host/plugin_host.h"
+#include "unpack/unpack.h"
 
 /* A comm of a plugin or of the built-in transport. */
 struct channel {
@@ -78,7 +77,7 @@ MUST_CHECK int channel_test(struct channel *channel, channel_request request, bo
 
 /* The fragments of a completed receive that have to be unpacked; count 0: none. */
 MUST_CHECK int channel_received(struct channel *channel, channel_request request,
-                                struct import_received *received);
+                                struct unpack_list *received);
 MUST_CHECK int channel_consumed(struct channel *channel, channel_request request);
 
 #endif

@@ -8,8 +8,6 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/topology.h"
-#include "plugin_host/bounded.h"
-#include "plugin_host/loader.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -4,7 +4,6 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/time_limit.h"
-#include "plugin_host/loader.h"
 #include "session/bootstrap.h"
 
 #include <errno.h>

@@ -18,7 +18,6 @@
 #include "session/agreement.h"
 #include "session/channel.h"
 #include "session/control.h"
-#include "unpack/unpack.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -30,7 +30,7 @@ int unpack_lane_submit(struct tcpx_session *session, struct unpack_batch *batch)
 }
 
 /* All fragments must be there: a missing one would leave a hole. */
-static int check_fragments(const struct chunk *chunk, const struct import_received *received)
+static int check_fragments(const struct chunk *chunk, const struct unpack_list *received)
 {
     uint64_t bytes = 0;
 
@@ -43,7 +43,7 @@ static int check_fragments(const struct chunk *chunk, const struct import_receiv
 }
 
 static int add_to_batch(struct tcpx_session *session, struct unpack_batch *batch,
-                        struct chunk *chunk, const struct import_received *received)
+                        struct chunk *chunk, const struct unpack_list *received)
 {
     int result = check_fragments(chunk, received);
 
@@ -53,13 +53,7 @@ static int add_to_batch(struct tcpx_session *session, struct unpack_batch *batch
         return result;
     batch->written_by_nic |= received->bounce_host == NULL;
     batch->chunks[batch->count] = chunk;
-    batch->lists[batch->count++] =
-        (struct unpack_list){.bounce = received->bounce,
-                             .bounce_host = received->bounce_host,
-                             .destination = received->destination,
-                             .descriptors = received->descriptors,
-                             .descriptors_device = received->descriptors_device,
-                             .count = received->count};
+    batch->lists[batch->count++] = *received;
     return TCPX_SUCCESS;
 }
 
@@ -67,7 +61,7 @@ static int add_to_batch(struct tcpx_session *session, struct unpack_batch *batch
 static int chunk_arrived(struct tcpx_session *session, struct lane *lane, struct chunk *chunk,
                          struct unpack_batch *batch)
 {
-    struct import_received received;
+    struct unpack_list received;
     int result;
 
     if (chunk->slot != NULL && !chunk->lands) {

@@ -7,11 +7,8 @@
  */
 #include "tests/quirky_plugin/drive.h"
 
-#include "plugin_host/bounded.h"
-#include "plugin_host/connection.h"
 #include "plugin_host/held.h"
-#include "plugin_host/memory.h"
-#include "plugin_host/request.h"
+#include "plugin_host/plugin_host.h"
 #include "tests/gpu/gpu_test.h"
 
 #include <pthread.h>

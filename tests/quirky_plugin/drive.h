@@ -11,7 +11,7 @@
 #include "tests/support/suite.h"
 
 #include "base/clock.h"
-#include "plugin_host/loader.h"
+#include "plugin_host/plugin_host.h"
 #include "tests/limit.h"
 #include "tests/quirky_plugin/quirky.h"
 #include "tests/skip.h"

@@ -15,7 +15,6 @@
 
 #include "base/clock.h"
 #include "net/device/device.h"
-#include "plugin_host/loader.h"
 #include "session/agreement.h"
 #include "session/bootstrap.h"
 #include "session/channel.h"
