@@ -135,28 +135,16 @@ void channel_deregister(struct channel *channel, struct channel_memory *memory)
     *memory = (struct channel_memory){0};
 }
 
-int channel_send(struct channel *channel, void *data, uint64_t bytes,
+int channel_post(struct channel *channel, bool sends, void *data, uint64_t bytes,
                  const struct channel_memory *memory, channel_request *request)
 {
     const struct net_buffer buffer = {.data = data, .bytes = bytes, .memory = memory->builtin};
 
-    return channel->plugin != NULL
-               ? import_comm_isend(channel->plugin, data, bytes, 0, memory->plugin,
-                                   (struct import_request **)request)
-               : net_isend_buffer(channel->builtin, &buffer, CHUNK_TAG,
-                                  (struct net_request **)request);
-}
-
-int channel_receive(struct channel *channel, void *data, uint64_t bytes,
-                    const struct channel_memory *memory, channel_request *request)
-{
-    const struct net_buffer buffer = {.data = data, .bytes = bytes, .memory = memory->builtin};
-
-    return channel->plugin != NULL
-               ? import_comm_irecv(channel->plugin, data, bytes, 0, memory->plugin,
-                                   (struct import_request **)request)
-               : net_irecv_buffer(channel->builtin, &buffer, CHUNK_TAG,
-                                  (struct net_request **)request);
+    if (channel->plugin != NULL)
+        return (sends ? import_comm_isend : import_comm_irecv)(
+            channel->plugin, data, bytes, 0, memory->plugin, (struct import_request **)request);
+    return (sends ? net_isend_buffer : net_irecv_buffer)(channel->builtin, &buffer, CHUNK_TAG,
+                                                         (struct net_request **)request);
 }
 
 int channel_test(struct channel *channel, channel_request request, bool *done, uint64_t *bytes)

@@ -65,11 +65,9 @@ MUST_CHECK int channel_register(struct channel *channel, void *data, uint64_t by
                                 struct channel_memory *memory);
 void channel_deregister(struct channel *channel, struct channel_memory *memory);
 
-/* *request is NULL: busy. */
-MUST_CHECK int channel_send(struct channel *channel, void *data, uint64_t bytes,
+/* A send or a receive. *request is NULL: busy. */
+MUST_CHECK int channel_post(struct channel *channel, bool sends, void *data, uint64_t bytes,
                             const struct channel_memory *memory, channel_request *request);
-MUST_CHECK int channel_receive(struct channel *channel, void *data, uint64_t bytes,
-                               const struct channel_memory *memory, channel_request *request);
 
 /* *bytes is IMPORT_BYTES_UNSAID where a plugin does not report it. */
 MUST_CHECK int channel_test(struct channel *channel, channel_request request, bool *done,

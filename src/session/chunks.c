@@ -115,10 +115,8 @@ static int lane_post(struct tcpx_session *session, struct lane *lane, bool sendi
 
         if (chunk->state != CHUNK_READY)
             return TCPX_SUCCESS;
-        result = sending ? channel_send(&lane->channel, chunk->data, chunk->bytes, &chunk->memory,
-                                        &chunk->request)
-                         : channel_receive(&lane->channel, chunk->data, chunk->bytes,
-                                           &chunk->memory, &chunk->request);
+        result = channel_post(&lane->channel, sending, chunk->data, chunk->bytes, &chunk->memory,
+                              &chunk->request);
         if (result != TCPX_SUCCESS)
             return result;
         if (chunk->request == NULL) {

@@ -215,7 +215,6 @@ struct tcpx_session {
     struct tcpx_memory *memories;
     struct tcpx_transfer *transfers; /* the newest one */
     struct tcpx_transfer *active;    /* whole messages that are started */
-    unsigned whole_count;            /* whole messages that have not ended */
     struct control *control;
     struct unpack_engine *engine; /* NULL until it is needed */
     struct gpu_stream *order;     /* waits for callers' streams and events; NULL until needed */
@@ -233,10 +232,9 @@ struct tcpx_session {
     bool is_drained;         /* after a failure: chunks are over, and their transfers have ended */
     uint64_t draining_since; /* 0: not yet */
 
-    bool works; /* there is a worker */
     bool closing;
     pthread_t worker;
-    int wake_fd;  /* for the worker; -1: there is none */
+    int wake_fd;  /* for the worker; -1: there is no worker */
     int event_fd; /* for the caller; -1: never asked for */
     struct tcpx_session_statistics statistics;
 };

@@ -224,7 +224,6 @@ static void leave_active(struct tcpx_transfer *transfer)
 {
     struct tcpx_session *session = transfer->session;
 
-    session->whole_count--;
     if (!transfer->started)
         return;
     if (transfer->next_active != NULL)

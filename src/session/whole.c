@@ -61,7 +61,6 @@ void whole_begin(struct tcpx_transfer *transfer)
     struct direction *direction = &session->directions[transfer->sending];
     bool moved;
 
-    session->whole_count++;
     row_add(&direction->whole, transfer);
     whole_start_waiting(direction, &moved);
     transfer->after_kind = NET_AFTER_NOTHING;

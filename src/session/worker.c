@@ -37,12 +37,15 @@ static void worker_end_transfers(struct tcpx_session *session)
 /* With the lock. */
 static bool worker_is_busy(const struct tcpx_session *session)
 {
-    if (session->event_fd >= 0 && session->whole_count != 0)
+    const struct direction *directions = session->directions;
+
+    if (session->event_fd >= 0 && (session->active != NULL || directions[0].whole.first != NULL ||
+                                   directions[1].whole.first != NULL))
         return true;
     if (session->failure != TCPX_SUCCESS)
         return !session->is_drained || session->why_is_unsent;
     for (int i = 0; i < 2; i++) {
-        const struct direction *direction = &session->directions[i];
+        const struct direction *direction = &directions[i];
 
         if (direction->waiting.first != NULL || direction->moving.first != NULL)
             return true;
@@ -152,7 +155,7 @@ int worker_start(struct tcpx_session *session)
     sigset_t before;
     int error;
 
-    if (session->works)
+    if (session->wake_fd >= 0)
         return TCPX_SUCCESS;
     session->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (session->wake_fd < 0)
@@ -167,7 +170,6 @@ int worker_start(struct tcpx_session *session)
         session->wake_fd = -1;
         return error_system(error, "the thread of a session");
     }
-    session->works = true;
     return TCPX_SUCCESS;
 }
 
@@ -175,7 +177,7 @@ void worker_wake(struct tcpx_session *session)
 {
     const uint64_t one = 1;
 
-    if (session->works && write(session->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+    if (session->wake_fd >= 0 && write(session->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
         log_warn("the session's eventfd cannot be written");
 }
 
@@ -185,7 +187,7 @@ void worker_stop(struct tcpx_session *session)
     session->closing = true;
     worker_wake(session);
     pthread_mutex_unlock(&session->lock);
-    if (session->works) {
+    if (session->wake_fd >= 0) {
         pthread_join(session->worker, NULL);
         close(session->wake_fd);
     }

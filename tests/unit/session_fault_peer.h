@@ -467,8 +467,7 @@ static inline channel_request start_unit(struct player *player, unsigned unit, u
 
     while (request == NULL && result == TCPX_SUCCESS)
         if (transport.chunks)
-            result = sends ? channel_send(channel, buffer.data, buffer.bytes, memory, &request)
-                           : channel_receive(channel, buffer.data, buffer.bytes, memory, &request);
+            result = channel_post(channel, sends, buffer.data, buffer.bytes, memory, &request);
         else
             result = sends ? net_isend_buffer(channel->builtin, &buffer, FROM_PEER,
                                               (struct net_request **)&request)
