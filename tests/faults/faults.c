@@ -5,12 +5,10 @@
  */
 #include "tests/faults/faults.h"
 
+#include "tests/support/basics.h"
+
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum {
     ONE_IN = 8, /* unless the environment says otherwise */
@@ -19,7 +17,7 @@ enum {
     SPARED = 8, /* questions; one call asks several */
 };
 
-static const char *const names[FAULTS_KINDS] = {
+static char *const names[FAULTS_KINDS + 1] = {
     [FAULT_SHORT_READ] = "short_read", [FAULT_SHORT_WRITE] = "short_write",
     [FAULT_AGAIN] = "again",           [FAULT_INTERRUPTED] = "interrupted",
     [FAULT_NO_BUFFERS] = "no_buffers", [FAULT_ABORTED] = "aborted",
@@ -53,16 +51,6 @@ static _Thread_local struct {
 
 /* --- the sequence of a thread --------------------------------------------------------------- */
 
-/* splitmix64 */
-static uint64_t next(void)
-{
-    uint64_t mixed = sequence.state += 0x9e3779b97f4a7c15u;
-
-    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
-    return mixed ^ (mixed >> 31);
-}
-
 static void start_sequence(void)
 {
     unsigned now = atomic_load(&generation);
@@ -72,13 +60,13 @@ static void start_sequence(void)
     sequence.generation = now;
     sequence.in_a_row = 0;
     sequence.spared = 0;
-    sequence.state = plan.seed * 0xd1342543de82ef95u + atomic_fetch_add(&threads, 1);
+    sequence.state = (plan.seed + 1) * 0xd1342543de82ef95u + atomic_fetch_add(&threads, 1);
 }
 
 uint64_t faults_below(uint64_t limit)
 {
     start_sequence();
-    return next() % limit;
+    return random_below(&sequence.state, limit);
 }
 
 /* --- deciding ------------------------------------------------------------------------------- */
@@ -93,7 +81,7 @@ static bool hit_by_seed(enum faults_kind kind)
         sequence.spared--;
         return false;
     }
-    if (next() % plan.one_in != 0 && atomic_load(&seen[kind]) > 0) {
+    if (random_below(&sequence.state, plan.one_in) != 0 && atomic_load(&seen[kind]) > 0) {
         sequence.in_a_row = 0;
         return false;
     }
@@ -148,29 +136,20 @@ static void refuse(const char *variable, const char *value)
 /* A mask of the kinds in a list. */
 static unsigned read_kinds(const char *variable, const char *list)
 {
+    char *copy = strdup(list);
+    char *rest = copy;
     unsigned mask = 0;
 
-    while (*list != '\0') {
-        size_t length = strcspn(list, ",");
-        int kind = 0;
+    while (rest != NULL && *rest != '\0') {
+        char *value;
+        int kind = getsubopt(&rest, names, &value);
 
-        while (kind < FAULTS_KINDS &&
-               (strlen(names[kind]) != length || strncmp(names[kind], list, length) != 0))
-            kind++;
-        if (kind == FAULTS_KINDS)
+        if (kind < 0)
             refuse(variable, list);
         mask |= 1u << kind;
-        list += length + (list[length] == ',');
     }
+    free(copy);
     return mask;
-}
-
-static void share_counters(void)
-{
-    seen = mmap(NULL, FAULTS_KINDS * sizeof *seen, PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (seen == MAP_FAILED)
-        _exit(2);
 }
 
 __attribute__((constructor)) static void read_environment(void)
@@ -183,7 +162,10 @@ __attribute__((constructor)) static void read_environment(void)
     char *end;
 
     process = getpid();
-    share_counters();
+    seen = mmap(NULL, FAULTS_KINDS * sizeof *seen, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (seen == MAP_FAILED)
+        _exit(2);
     if (text == NULL || *text == '\0')
         return;
     seed = strtoull(text, &end, 0);

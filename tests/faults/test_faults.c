@@ -14,104 +14,87 @@
 
 enum { CALLS = 2000, BYTES = 4096 };
 
-/* Two connected sockets that do not block. */
-static void connect_two(int two[2])
+static int two[2]; /* connected sockets of a test */
+
+static void connect_two(int type)
 {
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, two), 0);
+    assert_int_equal(socketpair(AF_UNIX, type, 0, two), 0);
 }
 
-/* What a number of sends and receives gave, each way of ending once; bytes stay in order. */
-struct seen {
-    unsigned whole;
-    unsigned fewer;
-    unsigned one;
-    unsigned again;
-    unsigned interrupted;
-    unsigned no_buffers;
-};
-
-static void note(struct seen *seen, ssize_t result, size_t wanted)
+static void close_two(void)
 {
-    seen->whole += result == (ssize_t)wanted;
-    seen->fewer += result > 1 && result < (ssize_t)wanted;
-    seen->one += result == 1;
-    seen->again += result < 0 && errno == EAGAIN;
-    seen->interrupted += result < 0 && errno == EINTR;
-    seen->no_buffers += result < 0 && errno == ENOBUFS;
-    assert_true(result != 0);
+    close(two[0]);
+    close(two[1]);
+}
+
+/* How a call can end: each is counted, by sends and by receives. */
+enum outcome { WHOLE, FEWER, ONE, AGAIN, INTERRUPTED, NO_BUFFERS, OUTCOMES };
+
+static enum outcome outcome_of(ssize_t result, size_t wanted)
+{
+    assert_true(result != 0 &&
+                (result > 0 || errno == EAGAIN || errno == EINTR || errno == ENOBUFS));
+    if (result < 0)
+        return errno == EAGAIN ? AGAIN : errno == EINTR ? INTERRUPTED : NO_BUFFERS;
+    return result == (ssize_t)wanted ? WHOLE : result > 1 ? FEWER : ONE;
 }
 
 /* By send() and recv(), or by sendmsg() and recvmsg() with two parts. */
-static ssize_t send_some(int fd, uint8_t *bytes, size_t count, bool as_message)
+static ssize_t move_some(bool sends, uint8_t *bytes, bool as_message)
 {
-    struct iovec parts[2] = {{bytes, count / 2}, {bytes + count / 2, count - count / 2}};
+    struct iovec parts[2] = {{bytes, BYTES / 2}, {bytes + BYTES / 2, BYTES - BYTES / 2}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    ssize_t moved;
 
-    return as_message ? faulty_sendmsg(fd, &message, MSG_NOSIGNAL)
-                      : faulty_send(fd, bytes, count, MSG_NOSIGNAL);
+    if (!as_message)
+        return sends ? faulty_send(two[0], bytes, BYTES, MSG_NOSIGNAL)
+                     : faulty_recv(two[1], bytes, BYTES, 0);
+    moved = sends ? faulty_sendmsg(two[0], &message, MSG_NOSIGNAL)
+                  : faulty_recvmsg(two[1], &message, 0);
+    assert_ptr_equal(message.msg_iov, parts);
+    assert_int_equal(message.msg_iovlen, 2);
+    return moved;
 }
 
-static ssize_t receive_some(int fd, uint8_t *bytes, size_t count, bool as_message)
-{
-    struct iovec parts[2] = {{bytes, count / 2}, {bytes + count / 2, count - count / 2}};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    ssize_t got = as_message ? faulty_recvmsg(fd, &message, 0) : faulty_recv(fd, bytes, count, 0);
-
-    if (as_message) {
-        assert_ptr_equal(message.msg_iov, parts);
-        assert_int_equal(message.msg_iovlen, 2);
-    }
-    return got;
-}
-
-static void transfer(bool as_message, struct seen *sends, struct seen *receives)
+/* Bytes stay in order. */
+static void transfer(bool as_message, unsigned seen[2][OUTCOMES])
 {
     uint8_t bytes[BYTES];
     uint8_t next_out = 0;
     uint8_t next_in = 0;
     size_t under_way = 0;
-    int two[2];
 
-    connect_two(two);
+    connect_two(SOCK_STREAM | SOCK_NONBLOCK);
     for (int call = 0; call < CALLS; call++) {
-        ssize_t sent;
-        ssize_t got;
+        bool sends = under_way == 0;
+        ssize_t moved;
 
         for (int i = 0; i < BYTES; i++)
             bytes[i] = (uint8_t)(next_out + i);
-        sent = under_way == 0 ? send_some(two[0], bytes, BYTES, as_message) : -2;
-        if (sent != -2)
-            note(sends, sent, BYTES);
-        if (sent > 0) {
-            next_out = (uint8_t)(next_out + sent);
-            under_way += (size_t)sent;
-        }
-        if (under_way == 0)
-            continue;
-        got = receive_some(two[1], bytes, BYTES, as_message);
-        note(receives, got, under_way);
-        for (ssize_t i = 0; i < got; i++)
+        moved = move_some(sends, bytes, as_message);
+        seen[sends][outcome_of(moved, sends ? BYTES : under_way)]++;
+        for (ssize_t i = 0; i < moved && !sends; i++)
             assert_int_equal(bytes[i], next_in++);
-        under_way -= got > 0 ? (size_t)got : 0;
+        if (moved > 0)
+            under_way = sends ? (size_t)moved : under_way - (size_t)moved;
+        if (moved > 0 && sends)
+            next_out = (uint8_t)(next_out + moved);
     }
-    close(two[0]);
-    close(two[1]);
+    close_two();
 }
 
 /* Short ones of one byte and of more, EAGAIN, EINTR, ENOBUFS; most calls are as they would be. */
 TEST(test_bytes)
 {
     for (int as_message = 0; as_message < 2; as_message++) {
-        struct seen sends = {0};
-        struct seen receives = {0};
+        unsigned seen[2][OUTCOMES] = {0};
 
         faults_by_seed(7, 4, FAULTS_ALL);
-        transfer(as_message != 0, &sends, &receives);
+        transfer(as_message != 0, seen);
         assert_true(faults_stop() > 0);
-        assert_true(sends.whole > 0 && sends.fewer > 0 && sends.one > 0);
-        assert_true(sends.again > 0 && sends.interrupted > 0 && sends.no_buffers > 0);
-        assert_true(receives.whole > 0 && receives.fewer > 0 && receives.one > 0);
-        assert_true(receives.again > 0 && receives.interrupted > 0 && receives.no_buffers == 0);
+        for (int sends = 0; sends < 2; sends++)
+            for (int i = 0; i < OUTCOMES; i++)
+                assert_int_equal(seen[sends][i] > 0, sends || i != NO_BUFFERS);
     }
 }
 
@@ -119,26 +102,23 @@ TEST(test_bytes)
 TEST(test_calls_that_block)
 {
     uint8_t bytes[8] = {0};
-    int two[2];
 
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, two), 0);
+    connect_two(SOCK_STREAM);
     faults_by_seed(3, 1, 1u << FAULT_AGAIN);
     for (int i = 0; i < 100; i++) {
         assert_int_equal(faulty_send(two[0], bytes, sizeof bytes, 0), sizeof bytes);
         assert_int_equal(faulty_recv(two[1], bytes, sizeof bytes, 0), sizeof bytes);
     }
     assert_int_equal(faults_stop(), 0);
-    close(two[0]);
-    close(two[1]);
+    close_two();
 }
 
 /* A datagram is whole or not there. */
 TEST(test_datagrams)
 {
     uint8_t bytes[64] = {0};
-    int two[2];
 
-    assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, two), 0);
+    connect_two(SOCK_DGRAM | SOCK_NONBLOCK);
     faults_by_seed(3, 2, FAULTS_ALL);
     for (int i = 0; i < 200; i++) {
         ssize_t got;
@@ -150,25 +130,22 @@ TEST(test_datagrams)
         assert_int_equal(got, sizeof bytes);
     }
     assert_true(faults_stop() > 0);
-    close(two[0]);
-    close(two[1]);
+    close_two();
 }
 
 /* Even where every call has a fault, one that is repeated comes to an end. */
 TEST(test_repeated_calls_end)
 {
     int repeats = 0;
-    int two[2];
 
-    connect_two(two);
+    connect_two(SOCK_STREAM | SOCK_NONBLOCK);
     faults_by_seed(1, 1, FAULTS_ALL);
     while (faulty_send(two[0], "x", 1, 0) != 1)
         assert_true(++repeats < 100);
     while (faulty_recv(two[1], &(char){0}, 1, 0) != 1)
         assert_true(++repeats < 100);
     assert_true(faults_stop() > 0);
-    close(two[0]);
-    close(two[1]);
+    close_two();
 }
 
 static int listen_somewhere(void)
@@ -187,10 +164,9 @@ TEST(test_the_other_calls)
     struct epoll_event event = {.events = EPOLLIN};
     unsigned interrupted = 0;
     int listening = listen_somewhere();
-    int two[2];
     int epoll = epoll_create1(0);
 
-    connect_two(two);
+    connect_two(SOCK_STREAM | SOCK_NONBLOCK);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(send(two[i], "x", 1, 0), 1);
         assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, two[i], &event), 0);
@@ -211,8 +187,7 @@ TEST(test_the_other_calls)
     assert_true(faults_seen(FAULT_FEWER) > 0);
     close(listening);
     close(epoll);
-    close(two[0]);
-    close(two[1]);
+    close_two();
 }
 
 static void *nothing(void *argument)

@@ -58,17 +58,12 @@ static int descriptor(const struct file *file)
     return FIRST_DESCRIPTOR + (int)(file - files);
 }
 
-static bool is_simulated(int fd)
-{
-    return fd >= FIRST_DESCRIPTOR && fd < FIRST_DESCRIPTOR + MOST_FILES;
-}
-
 /* NULL, with errno: there is none. Another process's is a bug of the library. */
 static struct file *file_of(int fd)
 {
     struct file *file;
 
-    if (!is_simulated(fd))
+    if (fd < FIRST_DESCRIPTOR || fd >= FIRST_DESCRIPTOR + MOST_FILES)
         sim_found("a simulated call on descriptor %d", fd);
     file = &files[fd - FIRST_DESCRIPTOR];
     if (file->kind == FILE_FREE || file->closed || file->process != sim_process())
@@ -158,8 +153,6 @@ void sockets_close_all(int process)
 
 int sim_close(int fd)
 {
-    if (!is_simulated(fd))
-        return close(fd);
     sim_step();
     sim_trace("%d: close %d", sim_process(), fd);
     close_file(file_of(fd));
@@ -215,28 +208,9 @@ static uint32_t events_of(const struct file *file)
     }
 }
 
-static uint32_t events_of_interest(const struct interest *interest)
-{
-    return interest->file == NULL
-               ? 0
-               : events_of(interest->file) & (interest->events | EPOLLERR | EPOLLHUP);
-}
-
 static uint64_t moment_after(int timeout_ms)
 {
     return timeout_ms < 0 ? SIM_NEVER : sim_now() + (uint64_t)timeout_ms * SIM_MS;
-}
-
-static short poll_once(struct pollfd *one)
-{
-    const struct file *file = file_of(one->fd);
-    uint32_t events = events_of(file);
-
-    if (file->kind == FILE_EPOLL)
-        for (unsigned k = 0; k < MOST_INTERESTS; k++)
-            if (events_of_interest(&file->interests[k]) != 0)
-                events |= EPOLLIN;
-    return (short)(events & ((uint32_t)(unsigned short)one->events | EPOLLERR | EPOLLHUP));
 }
 
 static int poll_all(struct pollfd *all, nfds_t count)
@@ -244,9 +218,9 @@ static int poll_all(struct pollfd *all, nfds_t count)
     int ready = 0;
 
     for (nfds_t i = 0; i < count; i++) {
-        all[i].revents = 0;
-        if (all[i].fd >= 0)
-            all[i].revents = poll_once(&all[i]);
+        uint32_t wanted = (uint32_t)(unsigned short)all[i].events | EPOLLERR | EPOLLHUP;
+
+        all[i].revents = all[i].fd < 0 ? 0 : (short)(events_of(file_of(all[i].fd)) & wanted);
         ready += all[i].revents != 0;
     }
     return ready;
@@ -256,17 +230,11 @@ static void mark_waiting(const struct pollfd *all, nfds_t count, bool waits)
 {
     uint64_t self = sim_self_mask();
 
-    for (nfds_t i = 0; i < count; i++) {
-        struct file *file;
-
-        if (all[i].fd < 0)
-            continue;
-        file = &files[all[i].fd - FIRST_DESCRIPTOR];
-        if (waits)
-            file->waiting |= self;
-        else
-            file->waiting &= ~self;
-    }
+    for (nfds_t i = 0; i < count; i++)
+        if (all[i].fd >= 0 && waits)
+            file_of(all[i].fd)->waiting |= self;
+        else if (all[i].fd >= 0)
+            files[all[i].fd - FIRST_DESCRIPTOR].waiting &= ~self; /* it may be closed now */
 }
 
 int sim_poll(struct pollfd *all, nfds_t count, int timeout_ms)
@@ -345,8 +313,11 @@ static int gather_events(struct file *epoll, struct epoll_event *events, int mos
     for (unsigned i = 0; i < MOST_INTERESTS && count < most; i++) {
         const struct interest *interest =
             &epoll->interests[(epoll->first_interest + i) % MOST_INTERESTS];
-        uint32_t ready = events_of_interest(interest);
+        uint32_t ready;
 
+        if (interest->file == NULL)
+            continue;
+        ready = events_of(interest->file) & (interest->events | EPOLLERR | EPOLLHUP);
         if (ready != 0)
             events[count++] = (struct epoll_event){.events = ready, .data.u64 = interest->data};
     }
@@ -565,8 +536,6 @@ ssize_t sim_read(int fd, void *bytes, size_t count)
 {
     struct file *file;
 
-    if (!is_simulated(fd))
-        return read(fd, bytes, count);
     sim_step();
     file = file_of(fd);
     if (file->kind != FILE_EVENT || count < sizeof file->counter)
@@ -583,8 +552,6 @@ ssize_t sim_write(int fd, const void *bytes, size_t count)
     struct file *file;
     uint64_t more;
 
-    if (!is_simulated(fd))
-        return write(fd, bytes, count);
     sim_step();
     file = file_of(fd);
     if (file->kind != FILE_EVENT || count < sizeof more)
@@ -654,8 +621,6 @@ int sim_accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
     struct file *listener = file_of(fd);
 
     sim_step();
-    if (address != NULL && length != NULL)
-        *length = 0;
     for (unsigned i = 0; i < listener->backlog_count; i++) {
         struct file *file = listener->backlog[i];
 
@@ -754,8 +719,6 @@ int sim_ioctl(int fd, unsigned long request, ...)
     va_start(arguments, request);
     value = va_arg(arguments, int *);
     va_end(arguments);
-    if (!is_simulated(fd))
-        return ioctl(fd, request, value);
     sim_step();
     if (request != SIOCOUTQ || file_of(fd)->kind != FILE_CONNECTION)
         return fail(ENOTTY);
