@@ -1,4 +1,4 @@
-/* See the header. One function for each member of the tables, and the log. */
+/* See the header. One function for each member that versions have differently, and the log. */
 #include "tests/plugin/plugin_driver.h"
 #include "tests/support/basics.h"
 
@@ -127,16 +127,6 @@ static int profiler(void **event, int type, void *parent, int64_t id, void *extr
 
 /* --- calls ----------------------------------------------------------------------------------- */
 
-const char *plugin_name(const struct plugin *plugin)
-{
-    return plugin->table->name;
-}
-
-bool plugin_has_consumed(const struct plugin *plugin)
-{
-    return plugin->version >= 7 && plugin->table->irecv_consumed != NULL;
-}
-
 int plugin_init(struct plugin *plugin)
 {
     static struct nccl_config config = {.traffic_class = -1};
@@ -158,16 +148,6 @@ int plugin_finalize(struct plugin *plugin)
     return plugin->table->finalize(context);
 }
 
-int plugin_devices(const struct plugin *plugin, int *count)
-{
-    return plugin->table->devices(count);
-}
-
-int plugin_raw_properties(const struct plugin *plugin, int device, void *raw)
-{
-    return plugin->table->get_properties(device, raw);
-}
-
 struct nccl_props plugin_read_properties(int version, const void *raw)
 {
     struct nccl_props props = {.name = NULL};
@@ -185,7 +165,7 @@ struct nccl_props plugin_read_properties(int version, const void *raw)
 int plugin_properties(const struct plugin *plugin, int device, struct nccl_props *props)
 {
     uint64_t raw[32];
-    int result = plugin_raw_properties(plugin, device, raw);
+    int result = plugin->table->get_properties(device, raw);
 
     if (result == NCCL_SUCCESS)
         *props = plugin_read_properties(plugin->version, raw);
@@ -237,11 +217,6 @@ int plugin_reg_dmabuf(const struct plugin *plugin, void *comm, void *data, size_
     return plugin->table->reg_mr_dmabuf(comm, data, size, type, offset, fd, mhandle);
 }
 
-int plugin_dereg(const struct plugin *plugin, void *comm, void *mhandle)
-{
-    return plugin->table->dereg_mr(comm, mhandle);
-}
-
 /* The caller's profiler token: NCCL's own calls without a profiler give NULL. */
 int plugin_isend(const struct plugin *plugin, void *comm, void *data, int64_t size, int tag,
                  void *mhandle, void **request)
@@ -282,26 +257,6 @@ int plugin_iflush(const struct plugin *plugin, void *comm, void *data, int size,
     return plugin->table->iflush(comm, 1, &data, &size, &mhandle, request);
 }
 
-int plugin_test(const struct plugin *plugin, void *request, int *done, int *sizes)
-{
-    return plugin->table->test(request, done, sizes);
-}
-
-int plugin_close_send(const struct plugin *plugin, void *comm)
-{
-    return plugin->table->close_send(comm);
-}
-
-int plugin_close_recv(const struct plugin *plugin, void *comm)
-{
-    return plugin->table->close_recv(comm);
-}
-
-int plugin_close_listen(const struct plugin *plugin, void *comm)
-{
-    return plugin->table->close_listen(comm);
-}
-
 int plugin_device_mr(const struct plugin *plugin, void *comm, void *mhandle, void **device)
 {
     if (plugin->version < 7 || plugin->table->get_device_mr == NULL)
@@ -311,7 +266,7 @@ int plugin_device_mr(const struct plugin *plugin, void *comm, void *mhandle, voi
 
 int plugin_consumed(const struct plugin *plugin, void *comm, void *request)
 {
-    if (!plugin_has_consumed(plugin))
+    if (plugin->version < 7 || plugin->table->irecv_consumed == NULL)
         return NCCL_SUCCESS;
     return plugin->table->irecv_consumed(comm, 1, request);
 }

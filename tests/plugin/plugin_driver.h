@@ -36,9 +36,6 @@ void *plugin_load(void);
 /* False if the library does not have this version. Initialises nothing. */
 bool plugin_find(void *library, int version, struct plugin *plugin);
 
-const char *plugin_name(const struct plugin *plugin);
-bool plugin_has_consumed(const struct plugin *plugin);
-
 /* --- the log --------------------------------------------------------------------------------- */
 
 /* What plugin_init() gives to the plugin. Keeps the lines. */
@@ -52,13 +49,13 @@ const char *plugin_log_last(void);        /* the latest warning; one thread at a
 
 /* --- calls ----------------------------------------------------------------------------------- */
 
+/* Members with the same parameters in all versions are called through plugin.table. */
+
 int plugin_init(struct plugin *plugin);
 int plugin_finalize(struct plugin *plugin); /* nothing before version 11 */
-int plugin_devices(const struct plugin *plugin, int *count);
 /* What a version does not have is 0, as for NCCL. */
 int plugin_properties(const struct plugin *plugin, int device, struct nccl_props *props);
-/* As the plugin writes them, of which there are nccl_props_bytes[]. */
-int plugin_raw_properties(const struct plugin *plugin, int device, void *raw);
+/* Of what the plugin has written. */
 struct nccl_props plugin_read_properties(int version, const void *raw);
 
 int plugin_listen(const struct plugin *plugin, int device, void *handle, void **comm);
@@ -70,7 +67,6 @@ int plugin_reg(const struct plugin *plugin, void *comm, void *data, size_t size,
                void **mhandle);
 int plugin_reg_dmabuf(const struct plugin *plugin, void *comm, void *data, size_t size, int type,
                       uint64_t offset, int fd, void **mhandle);
-int plugin_dereg(const struct plugin *plugin, void *comm, void *mhandle);
 /* `size` is signed, so that a negative one can reach the versions whose size is an int. */
 int plugin_isend(const struct plugin *plugin, void *comm, void *data, int64_t size, int tag,
                  void *mhandle, void **request);
@@ -80,10 +76,6 @@ int plugin_irecv(const struct plugin *plugin, void *comm, void *data, int64_t si
                  void *mhandle, void **request);
 int plugin_iflush(const struct plugin *plugin, void *comm, void *data, int size, void *mhandle,
                   void **request);
-int plugin_test(const struct plugin *plugin, void *request, int *done, int *sizes);
-int plugin_close_send(const struct plugin *plugin, void *comm);
-int plugin_close_recv(const struct plugin *plugin, void *comm);
-int plugin_close_listen(const struct plugin *plugin, void *comm);
 
 /* Where a version has no such member, or it is NULL: success, and nothing has happened. */
 int plugin_device_mr(const struct plugin *plugin, void *comm, void *mhandle, void **device);

@@ -11,6 +11,7 @@
 #include "tests/skip.h"
 #include "tests/support/basics.h"
 #include "tests/support/child.h"
+#include "tests/support/guard_page.h"
 #include "tests/support/suite.h"
 
 #include <dlfcn.h>
@@ -151,7 +152,7 @@ static inline void pair_listen(struct pair *pair, const struct plugin *from,
 
 static inline void pair_close_listen(struct pair *pair)
 {
-    assert_works(plugin_close_listen(pair->to, pair->listening));
+    assert_works(pair->to->table->close_listen(pair->listening));
     pair->listening = NULL;
 }
 
@@ -188,13 +189,13 @@ static inline void pair_open(struct pair *pair, const struct plugin *plugin)
 
 static inline void pair_close_sender(struct pair *pair)
 {
-    assert_works(plugin_close_send(pair->from, pair->sender));
+    assert_works(pair->from->table->close_send(pair->sender));
     pair->sender = NULL;
 }
 
 static inline void pair_close_receiver(struct pair *pair)
 {
-    assert_works(plugin_close_recv(pair->to, pair->receiver));
+    assert_works(pair->to->table->close_recv(pair->receiver));
     pair->receiver = NULL;
 }
 
@@ -351,36 +352,18 @@ static inline uint8_t *text_of(uint64_t number)
 }
 
 /* A buffer between bytes that are looked at and a page that nobody may touch. */
-enum { MARGIN = 64, MARK = 0xee, GUARD = 65536 };
+enum { MARGIN = 64, MARK = 0xee, ROOM_MOST = TEXT_LONGEST + 5000 };
 
-struct guarded {
-    uint8_t *memory;
-    size_t bytes; /* of all of it but the last page */
-};
-
-static inline struct guarded guarded_create(size_t most)
+/* One of just so many bytes, all marked; until the next call. */
+static inline uint8_t *guarded_buffer(size_t room)
 {
-    struct guarded guarded = {.bytes = (most + MARGIN + GUARD - 1) / GUARD * GUARD};
+    static uint8_t *end;
 
-    guarded.memory = mmap(NULL, guarded.bytes + GUARD, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    assert_ptr_not_equal(guarded.memory, MAP_FAILED);
-    assert_int_equal(mprotect(guarded.memory + guarded.bytes, GUARD, PROT_NONE), 0);
-    return guarded;
-}
-
-static inline void guarded_destroy(struct guarded *guarded)
-{
-    munmap(guarded->memory, guarded->bytes + GUARD);
-}
-
-/* One of just so many bytes, all marked. */
-static inline uint8_t *guarded_buffer(const struct guarded *guarded, size_t room)
-{
-    uint8_t *buffer = guarded->memory + guarded->bytes - room;
-
-    memset(buffer - MARGIN, MARK, room + MARGIN);
-    return buffer;
+    if (end == NULL)
+        end = guard_page_after(MARGIN + ROOM_MOST);
+    assert_true(end != NULL && room <= ROOM_MOST);
+    memset(end - room - MARGIN, MARK, room + MARGIN);
+    return end - room;
 }
 
 static inline bool all_marked(const uint8_t *at, size_t count)
@@ -443,9 +426,9 @@ static inline int finish_both(const struct pair *pair, void *send, void *receive
 
     while ((!sent || !received) && in_time(deadline)) {
         if (!sent)
-            assert_works(plugin_test(pair->from, send, &sent, NULL));
+            assert_works(pair->from->table->test(send, &sent, NULL));
         if (!received)
-            assert_works(plugin_test(pair->to, receive, &received, &bytes));
+            assert_works(pair->to->table->test(receive, &received, &bytes));
     }
     return bytes;
 }
@@ -461,9 +444,9 @@ static inline void finish_too_long(const struct pair *pair, void *send, void *re
 
     while ((receiving == NCCL_SUCCESS || (sending == NCCL_SUCCESS && !sent)) && in_time(deadline)) {
         if (sending == NCCL_SUCCESS && !sent)
-            sending = plugin_test(pair->from, send, &sent, NULL);
+            sending = pair->from->table->test(send, &sent, NULL);
         if (receiving == NCCL_SUCCESS)
-            receiving = plugin_test(pair->to, receive, &received, NULL);
+            receiving = pair->to->table->test(receive, &received, NULL);
         assert_false(received);
     }
     assert_int_equal(receiving, NCCL_INVALID_USAGE);
@@ -477,7 +460,7 @@ static inline int result_of(const struct plugin *plugin, void *request, uint64_t
     int done = 0;
 
     while (result == NCCL_SUCCESS && !done && in_time(deadline))
-        result = plugin_test(plugin, request, &done, NULL);
+        result = plugin->table->test(request, &done, NULL);
     return result;
 }
 

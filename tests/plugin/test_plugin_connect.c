@@ -23,7 +23,7 @@ VERSIONS_CASE(handles_are_written_whole, ALL_VERSIONS)
 
         memset(handle, patterns[i], sizeof handle);
         assert_works(plugin_listen(plugin, 0, handle, &listening));
-        assert_works(plugin_close_listen(plugin, listening));
+        assert_works(plugin->table->close_listen(listening));
         for (int k = 0; k < HANDLE_BYTES; k++)
             kept[k] += handle[k] == patterns[i];
         for (size_t k = HANDLE_BYTES; k < sizeof handle; k++)
@@ -61,13 +61,13 @@ VERSIONS_CASE(devices_that_do_not_exist, ALL_VERSIONS)
     void *comm = NULL;
     int count = 0;
 
-    assert_works(plugin_devices(plugin, &count));
+    assert_works(plugin->table->devices(&count));
     assert_int_equal(plugin_listen(plugin, -1, handle, &listening), NCCL_INVALID_ARGUMENT);
     assert_int_equal(plugin_listen(plugin, count, handle, &listening), NCCL_INVALID_ARGUMENT);
     assert_works(plugin_listen(plugin, 0, handle, &listening));
     assert_int_equal(plugin_connect(plugin, count, handle, &comm, NULL), NCCL_INVALID_ARGUMENT);
     assert_null(comm);
-    assert_works(plugin_close_listen(plugin, listening));
+    assert_works(plugin->table->close_listen(listening));
 }
 
 /* Bytes that no listener has made are refused, in words. */

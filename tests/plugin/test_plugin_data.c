@@ -102,16 +102,14 @@ PAIR_CASE(sizes, ALL_VERSIONS)
     static const size_t sizes[] = {0,    1,     2,     15,    16,     17,      127,
                                    128,  129,   4095,  4096,  4097,   8191,    8192,
                                    8193, 65535, 65536, 65537, 131072, 1048576, 4194304};
-    struct guarded memory = guarded_create(TEXT_LONGEST + 5000);
 
     for (size_t i = 0; i < COUNT_OF(sizes); i++)
         for (size_t more = 0; more <= 5000; more += 5000) {
-            uint8_t *buffer = guarded_buffer(&memory, sizes[i] + more);
+            uint8_t *buffer = guarded_buffer(sizes[i] + more);
 
             move_message(pair, i, sizes[i], buffer, sizes[i] + more);
             assert_holds(buffer, sizes[i] + more, text_of(i), sizes[i]);
         }
-    guarded_destroy(&memory);
 }
 
 /* A message of no bytes needs no memory, but takes a receive as any other. */
@@ -160,11 +158,10 @@ VERSIONS_CASE(a_message_that_is_too_long, ALL_VERSIONS)
     static const struct {
         size_t bytes, room;
     } cases[] = {{1, 0}, {100, 99}, {5000, 100}, {100000, 99999}, {3000000, 7}};
-    struct guarded memory = guarded_create(100000);
 
     for (size_t i = 0; i < 2 * COUNT_OF(cases); i++) {
         size_t room = cases[i / 2].room;
-        uint8_t *buffer = guarded_buffer(&memory, room);
+        uint8_t *buffer = guarded_buffer(room);
         void *receive = NULL;
         struct pair pair;
         void *send;
@@ -182,7 +179,6 @@ VERSIONS_CASE(a_message_that_is_too_long, ALL_VERSIONS)
         pair_close(&pair);
         assert_holds(buffer, room, NULL, 0);
     }
-    guarded_destroy(&memory);
 }
 
 /* --- order ----------------------------------------------------------------------------------- */
@@ -223,12 +219,12 @@ static void mixed_traffic(const struct pair *pair, int messages, uint64_t seed)
             sent += sends[sent % DEEP] != NULL;
         }
         if (finished < sent) {
-            assert_works(plugin_test(pair->from, sends[finished % DEEP], &done, &bytes));
+            assert_works(pair->from->table->test(sends[finished % DEEP], &done, &bytes));
             finished += done;
         }
         done = 0;
         if (received < posted) {
-            assert_works(plugin_test(pair->to, receives[received % DEEP], &done, &bytes));
+            assert_works(pair->to->table->test(receives[received % DEEP], &done, &bytes));
             if (done) {
                 assert_true(received < sent);
                 assert_int_equal(bytes, sizes[received % DEEP]);
@@ -284,7 +280,7 @@ PAIR_CASE(a_sender_far_ahead, ALL_VERSIONS)
             started += sends[started % REQUESTS] != NULL;
         }
         if (finished < started) {
-            assert_works(plugin_test(plugin, sends[finished % REQUESTS], &done, NULL));
+            assert_works(plugin->table->test(sends[finished % REQUESTS], &done, NULL));
             finished += done;
         }
         busy = done ? 0 : busy + 1;
@@ -293,7 +289,7 @@ PAIR_CASE(a_sender_far_ahead, ALL_VERSIONS)
         done = 0;
         if (receive == NULL)
             receive = start_receive(pair, buffer, BYTES);
-        assert_works(plugin_test(plugin, receive, &done, NULL));
+        assert_works(plugin->table->test(receive, &done, NULL));
         if (!done)
             continue;
         assert_memory_equal(buffer, text_of((uint64_t)received), BYTES);
@@ -321,7 +317,7 @@ PAIR_CASE(test_in_another_order, ALL_VERSIONS)
             receives[i] = start_receive(pair, buffers[i], (int64_t)bytes);
         /* before there is anything to receive */
         for (int i = 2; i >= 0; i--) {
-            assert_works(plugin_test(plugin, receives[i], &done, NULL));
+            assert_works(plugin->table->test(receives[i], &done, NULL));
             assert_false(done);
         }
         for (int i = 0; i < 3; i++)
@@ -333,9 +329,9 @@ PAIR_CASE(test_in_another_order, ALL_VERSIONS)
             assert_true(now_ms() < deadline);
             for (int i = 2; i >= (turn < 1000 ? 2 : turn < 2000 ? 1 : 0); i--) {
                 if (!sent[i])
-                    assert_works(plugin_test(plugin, sends[i], &sent[i], NULL));
+                    assert_works(plugin->table->test(sends[i], &sent[i], NULL));
                 if (!received[i])
-                    assert_works(plugin_test(plugin, receives[i], &received[i], NULL));
+                    assert_works(plugin->table->test(receives[i], &received[i], NULL));
             }
         }
         for (int i = 0; i < 3; i++)
@@ -354,7 +350,7 @@ PAIR_CASE(not_done, ALL_VERSIONS)
         int bytes = 0x5a5a5a;
         int done = 7;
 
-        assert_works(plugin_test(plugin, receive, &done, &bytes));
+        assert_works(plugin->table->test(receive, &done, &bytes));
         assert_int_equal(done, 0);
         assert_int_equal(bytes, 0x5a5a5a);
     }
@@ -442,7 +438,7 @@ static void *register_and_forget(void *argument)
 
             if (plugin_reg(plugin, comms[i], memory, sizeof memory, NCCL_PTR_HOST, &mhandle) != 0 ||
                 plugin_device_mr(plugin, comms[i], mhandle, &device) != 0 ||
-                plugin_dereg(plugin, comms[i], mhandle) != 0)
+                plugin->table->dereg_mr(comms[i], mhandle) != 0)
                 atomic_fetch_add(&registrar->failures, 1);
             atomic_fetch_add(&registrar->turns, 1);
         }
@@ -484,8 +480,8 @@ PAIR_CASE(registered_memory, ALL_VERSIONS)
             assert_int_equal(finish_both(pair, send, receive), 20000);
         }
         assert_memory_equal(to, from, 19 * 5000 + 20000);
-        assert_works(plugin_dereg(plugin, pair->sender, memories[0]));
-        assert_works(plugin_dereg(plugin, pair->receiver, memories[1]));
+        assert_works(plugin->table->dereg_mr(pair->sender, memories[0]));
+        assert_works(plugin->table->dereg_mr(pair->receiver, memories[1]));
     }
 }
 
@@ -590,9 +586,9 @@ VERSIONS_CASE(close_right_after_done, ALL_VERSIONS)
         receive = start_receive(&pair, large, LARGE);
         send = start_send(&pair, text_of(99), LARGE);
         for (sent = 0, received = 0; !sent;) {
-            assert_works(plugin_test(plugin, send, &sent, NULL));
+            assert_works(plugin->table->test(send, &sent, NULL));
             if (!sent && !received)
-                assert_works(plugin_test(plugin, receive, &received, NULL));
+                assert_works(plugin->table->test(receive, &received, NULL));
             assert_true(now_ms() < deadline);
         }
         for (uint64_t i = 0; i < SMALL; i++)

@@ -44,14 +44,14 @@ static void misbehave(const uint8_t *argument)
     CHECK_REFUSED(plugin_isend(plugin, pair->sender, buffer, 100, 0, NULL, &request));
     CHECK(request == NULL);
     for (int i = 0; i < 2; i++)
-        CHECK_REFUSED(plugin_test(plugin, inherited.requests[i], &done, NULL));
+        CHECK_REFUSED(plugin->table->test(inherited.requests[i], &done, NULL));
     CHECK(!done);
     mine.context = NULL;
     CHECK_REFUSED(plugin_init(&mine));
     /* These have no result that anybody looks at: they only have to return. */
-    (void)plugin_close_send(plugin, pair->sender);
-    (void)plugin_close_recv(plugin, pair->receiver);
-    (void)plugin_close_listen(plugin, inherited.listener.listening);
+    (void)plugin->table->close_send(pair->sender);
+    (void)plugin->table->close_recv(pair->receiver);
+    (void)plugin->table->close_listen(inherited.listener.listening);
     mine = *plugin;
     (void)plugin_finalize(&mine);
 }

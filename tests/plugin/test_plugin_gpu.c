@@ -83,8 +83,8 @@ static void gpu_pair_close(struct gpu_pair *gpu)
 {
     const struct plugin *plugin = gpu->pair.from;
 
-    assert_works(plugin_dereg(plugin, gpu->pair.sender, gpu->send_memory));
-    assert_works(plugin_dereg(plugin, gpu->pair.receiver, gpu->receive_memory));
+    assert_works(plugin->table->dereg_mr(gpu->pair.sender, gpu->send_memory));
+    assert_works(plugin->table->dereg_mr(gpu->pair.receiver, gpu->receive_memory));
     pair_close(&gpu->pair);
 }
 
@@ -349,7 +349,7 @@ PAIR_CASE(host_memory_by_another_name, ALL_VERSIONS)
         assert_works(plugin_isend(plugin, pair->sender, host, sizeof buffer, 0, memory, &send));
         assert_int_equal(finish_both(pair, send, receive), sizeof buffer);
         assert_memory_equal(buffer, host, sizeof buffer);
-        assert_works(plugin_dereg(plugin, pair->sender, memory));
+        assert_works(plugin->table->dereg_mr(pair->sender, memory));
     }
 }
 
@@ -365,7 +365,7 @@ PAIR_CASE(registrations, ALL_VERSIONS)
                                     &memory[i]));
         for (int i = 0; turn < 2 && i < 50; i++)
             assert_works(
-                plugin_dereg(plugin, i % 2 == 0 ? pair->sender : pair->receiver, memory[i]));
+                plugin->table->dereg_mr(i % 2 == 0 ? pair->sender : pair->receiver, memory[i]));
     }
 }
 

@@ -72,7 +72,7 @@ static int count_devices(const struct plugin *plugin)
 {
     int count = 0;
 
-    assert_works(plugin_devices(plugin, &count));
+    assert_works(plugin->table->devices(&count));
     assert_in_range(count, 1, MOST_DEVICES);
     return count;
 }
@@ -85,7 +85,7 @@ VERSIONS_CASE(every_field, ALL_VERSIONS)
         struct nccl_props props;
 
         memset(raw, UNWRITTEN, sizeof raw);
-        assert_works(plugin_raw_properties(plugin, device, raw));
+        assert_works(plugin->table->get_properties(device, raw));
         props = plugin_read_properties(plugin->version, raw);
         check_fields(&props, plugin->version, device);
         for (size_t i = nccl_props_bytes[plugin->version - FIRST_VERSION]; i < sizeof raw; i++)
