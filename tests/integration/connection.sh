@@ -36,25 +36,7 @@ steps_of()
 check_output "the server's steps" '^step bootstrap listen handle accept close total $' steps_of server
 check_output "the client's steps" '^step bootstrap handle connect close total $' steps_of client
 
-cat >"$TAP_WORK/golden_server" <<'END'
-[DEBUG] === TCPX connection test ===
-[DEBUG] Running in SERVER mode
-[DEBUG] tcpx_get_device_count: 1
-[DEBUG] Listening on device 0
-[DEBUG] Bootstrap connection established, sending handle
-[DEBUG] Connection accepted; recv_comm=0x...
-[DEBUG] ✓ Test PASSED
-[DEBUG] Server test completed successfully
-END
-cat >"$TAP_WORK/golden_client" <<'END'
-[DEBUG] === TCPX connection test ===
-[DEBUG] Running in CLIENT mode, server=127.0.0.1
-[DEBUG] tcpx_get_device_count: 1
-[DEBUG] Connecting to device 0
-[DEBUG] Connection established; send_comm=0x...
-[DEBUG] ✓ Test PASSED
-[DEBUG] Client test completed successfully
-END
+pair_golden_connection
 SERVER_ENV=UCCL_TCPX_DEBUG=1 CLIENT_ENV=UCCL_TCPX_DEBUG=1
 check "with UCCL_TCPX_DEBUG=1" pair --
 check "the server's lines" pair_said server

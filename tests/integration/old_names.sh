@@ -54,61 +54,18 @@ pair()
     pair_run "$@"
 }
 
-# said NAME LINE...: all of them, in this order, among the lines of $TAP_WORK/NAME.
-said()
-{
-    said_file=$TAP_WORK/$1
-    shift
-    pair_masked "$said_file" | tee "$TAP_WORK/masked"
-    printf '%s\n' "$@" >"$TAP_WORK/wanted"
-    awk 'NR == FNR { wanted[NR] = $0; last = NR; next }
-        next_one < last && $0 == "[DEBUG] " wanted[next_one + 1] { next_one++ }
-        END { exit next_one != last }' "$TAP_WORK/wanted" "$TAP_WORK/masked"
-}
-
-server_says_transfer()
-{
-    said server "=== TCPX GPU-to-GPU transfer test ===" "Running in SERVER mode" \
-        "Listening on device 0" "Bootstrap connection established, sending handle" \
-        "Connection accepted; recv_comm=0x..." "Waiting for client data, expected bytes=23" \
-        "descriptor[0] src_off=... len=23 dst_off=0" "Device unpack completed successfully" \
-        "Received data (23 bytes): Hello from TCPX client!" "✓ Data validation PASSED" \
-        "✓ Test PASSED" "Server test completed successfully"
-}
-
-client_says_transfer()
-{
-    said client "=== TCPX GPU-to-GPU transfer test ===" "Connecting to device 0" \
-        "Connection established; send_comm=0x..." \
-        "Wrote test message to GPU buffer: Hello from TCPX client!" "Sending 23 bytes with tag 42" \
-        "Send completed successfully" "✓ Test PASSED" "Client test completed successfully"
-}
-
-server_says_connection()
-{
-    said server "=== TCPX connection test ===" "Running in SERVER mode" "Listening on device 0" \
-        "Bootstrap connection established, sending handle" "Connection accepted; recv_comm=0x..." \
-        "✓ Test PASSED" "Server test completed successfully"
-}
-
-client_says_connection()
-{
-    said client "=== TCPX connection test ===" "Connecting to device 0" \
-        "Connection established; send_comm=0x..." "✓ Test PASSED" \
-        "Client test completed successfully"
-}
-
-export NCCL_SOCKET_IFNAME=lo
+export NCCL_SOCKET_IFNAME=lo UCCL_TCPX_UNPACK_IMPL=d2d
 for test in transfer connection; do
     name=test_tcpx_$test
     [ $test = transfer ] || name=test_$test
+    pair_golden_$test
     check "$name" pair "./tests/$name" server -- "./tests/$name" client 127.0.0.1
-    check "the server's lines" "server_says_$test"
-    check "the client's lines" "client_says_$test"
+    check "the server's lines" pair_said server
+    check "the client's lines" pair_said client
     check "run_tcpx_test.sh $test" pair ./run_tcpx_test.sh $test server -- \
         ./run_tcpx_test.sh $test 127.0.0.1
-    check "the server's lines, too" "server_says_$test"
-    check "the client's lines, too" "client_says_$test"
+    check "the server's lines, too" pair_said server
+    check "the client's lines, too" pair_said client
 done
 check "run_tcpx_test.sh perf" pair ./run_tcpx_test.sh perf server -- \
     ./run_tcpx_test.sh perf 127.0.0.1 --size 1M --iters 3

@@ -6,46 +6,9 @@
 tcpx=$BUILD/tcpx
 PAIR_COMMAND="$tcpx transfer"
 port=$((20000 + $$ % 12000)) # below those that the kernel gives to clients
-NCCL_SOCKET_IFNAME=lo
-UCCL_TCPX_GPU=host
-export NCCL_SOCKET_IFNAME UCCL_TCPX_GPU
+export NCCL_SOCKET_IFNAME=lo UCCL_TCPX_GPU=host
 
-cat >"$TAP_WORK/golden_server" <<'END'
-[DEBUG] === TCPX GPU-to-GPU transfer test ===
-[DEBUG] Using payload_bytes=23
-[DEBUG] Running in SERVER mode
-[DEBUG] tcpx_get_device_count: 1
-[DEBUG] Listening on device 0
-[DEBUG] Bootstrap connection established, sending handle
-[DEBUG] Connection accepted; recv_comm=0x...
-[DEBUG] Registered server receive buffer ptr=0x..., bytes=4096
-[DEBUG] Waiting for client data, expected bytes=23
-[DEBUG] Request metadata: frag_count=1
-[DEBUG] descriptor[0] src_off=... len=23 dst_off=0
-[DEBUG] Bounce probe (23B) from src_off=...: 48 65 6c 6c 6f 20 66 72 6f 6d 20 54 43 50 58 20 63 6c 69 65 6e 74 21
-[DEBUG] Launching device unpack (D2D copies), total_bytes=23
-[DEBUG] Device unpack completed successfully
-[DEBUG] Received data (23 bytes): Hello from TCPX client!
-[DEBUG] Received data matches expected payload
-[DEBUG] ✓ Data validation PASSED
-[DEBUG] ✓ Test PASSED
-[DEBUG] Server test completed successfully
-END
-cat >"$TAP_WORK/golden_client" <<'END'
-[DEBUG] === TCPX GPU-to-GPU transfer test ===
-[DEBUG] Using payload_bytes=23
-[DEBUG] Running in CLIENT mode, server=127.0.0.1
-[DEBUG] tcpx_get_device_count: 1
-[DEBUG] Connecting to device 0
-[DEBUG] Connection established; send_comm=0x...
-[DEBUG] Registered client send buffer ptr=0x..., bytes=4096
-[DEBUG] Wrote test message to GPU buffer: Hello from TCPX client!
-[DEBUG] Sending 23 bytes with tag 42
-[DEBUG] Send completed successfully
-[DEBUG] ✓ Test PASSED
-[DEBUG] Client test completed successfully
-END
-
+pair_golden_transfer
 SERVER_ENV="UCCL_TCPX_DEBUG=1 UCCL_TCPX_UNPACK_IMPL=d2d"
 CLIENT_ENV=UCCL_TCPX_DEBUG=1
 check "with UCCL_TCPX_DEBUG=1" pair --
