@@ -32,8 +32,7 @@ static const char usage[] =
     "  rule-del DEVICE LOCATION|all\n"
     "  bound DEVICE              the receive queues with a dma-buf\n"
     "  pages DEVICE              its page pools\n"
-    "  hold DEVICE QUEUE         binds a dma-buf to the queue until it is killed\n"
-    "  hold-send DEVICE          the same for sending\n";
+    "  hold DEVICE QUEUE         binds a dma-buf to the queue until it is killed\n";
 
 /* --- ioctl ------------------------------------------------------------------------------------*/
 
@@ -79,27 +78,19 @@ static bool on_or_off(const char *text)
 
 /* --- counters ---------------------------------------------------------------------------------*/
 
-static uint32_t counter_count(const char *device)
-{
-    struct ethtool_sset_info *query = allocate(sizeof *query + sizeof query->data[0]);
-    uint32_t count;
-
-    query->cmd = ETHTOOL_GSSET_INFO;
-    query->sset_mask = 1ULL << ETH_SS_STATS;
-    must(ethtool(device, query), device, "the number of counters");
-    count = query->data[0];
-    free(query);
-    return count;
-}
-
 static void show_stats(const char *device, char **words)
 {
     const char *only = words[0];
-    uint32_t count = counter_count(device);
-    struct ethtool_gstrings *names = allocate(sizeof *names + (size_t)count * ETH_GSTRING_LEN);
-    struct ethtool_stats *values = allocate(sizeof *values + count * sizeof values->data[0]);
+    struct ethtool_drvinfo driver = {.cmd = ETHTOOL_GDRVINFO};
+    struct ethtool_gstrings *names;
+    struct ethtool_stats *values;
     bool found = false;
+    uint32_t count;
 
+    must(ethtool(device, &driver), device, "the number of counters");
+    count = driver.n_stats;
+    names = allocate(sizeof *names + (size_t)count * ETH_GSTRING_LEN);
+    values = allocate(sizeof *values + count * sizeof values->data[0]);
     *names = (struct ethtool_gstrings){ETHTOOL_GSTRINGS, ETH_SS_STATS, count};
     must(ethtool(device, names), device, "the names of the counters");
     *values = (struct ethtool_stats){ETHTOOL_GSTATS, count};
@@ -107,11 +98,12 @@ static void show_stats(const char *device, char **words)
     for (uint32_t i = 0; i < count; i++) {
         const char *name = (const char *)names->data + (size_t)i * ETH_GSTRING_LEN;
 
+        if (only != NULL && strncmp(name, only, ETH_GSTRING_LEN) != 0)
+            continue;
         if (only == NULL)
-            printf("%.*s %llu\n", ETH_GSTRING_LEN, name, values->data[i]);
-        else if (strncmp(name, only, ETH_GSTRING_LEN) == 0)
-            printf("%llu\n", values->data[i]);
-        found |= only == NULL || strncmp(name, only, ETH_GSTRING_LEN) == 0;
+            printf("%.*s ", ETH_GSTRING_LEN, name);
+        printf("%llu\n", values->data[i]);
+        found = true;
     }
     free(names);
     free(values);
@@ -207,22 +199,17 @@ static void show_or_set_slots(const char *device, char **words)
     free(table);
 }
 
-/* The locations of all rules; to be freed. */
-static uint32_t *rule_locations(const char *device, uint32_t *count)
+/* rule_cnt and rule_locs are those of all rules; to be freed. */
+static struct ethtool_rxnfc *all_rules(const char *device)
 {
     struct ethtool_rxnfc query = {.cmd = ETHTOOL_GRXCLSRLCNT};
     struct ethtool_rxnfc *all;
-    uint32_t *locations;
 
     must(ethtool(device, &query), device, "the number of rules");
     all = allocate(sizeof *all + query.rule_cnt * sizeof all->rule_locs[0]);
     *all = (struct ethtool_rxnfc){.cmd = ETHTOOL_GRXCLSRLALL, .rule_cnt = query.rule_cnt};
     must(ethtool(device, all), device, "the rules");
-    *count = all->rule_cnt;
-    locations = allocate((all->rule_cnt + 1) * sizeof *locations);
-    memcpy(locations, all->rule_locs, all->rule_cnt * sizeof *locations);
-    free(all);
-    return locations;
+    return all;
 }
 
 /* An end of a rule's flow: values and masks. */
@@ -233,7 +220,7 @@ struct flow_end {
     uint16_t *port_mask;
 };
 
-/* The source and the destination of a rule; returns their family, 0 for other types of flows. */
+/* The source and the destination of a rule, of TCP over IPv4 or IPv6; returns their family. */
 static int flow_ends(struct ethtool_rx_flow_spec *rule, struct flow_end ends[2])
 {
     struct ethtool_tcpip4_spec *value4 = &rule->h_u.tcp_ip4_spec;
@@ -248,7 +235,7 @@ static int flow_ends(struct ethtool_rx_flow_spec *rule, struct flow_end ends[2])
     }
     ends[0] = (struct flow_end){value6->ip6src, mask6->ip6src, &value6->psrc, &mask6->psrc};
     ends[1] = (struct flow_end){value6->ip6dst, mask6->ip6dst, &value6->pdst, &mask6->pdst};
-    return rule->flow_type == TCP_V6_FLOW ? AF_INET6 : 0;
+    return AF_INET6;
 }
 
 static size_t address_bytes(int family)
@@ -263,12 +250,9 @@ static void print_rule(struct ethtool_rx_flow_spec *rule)
     struct flow_end ends[2];
     int family = flow_ends(rule, ends);
 
-    printf("%u queue %llu", rule->location, rule->ring_cookie);
-    if (family == 0)
-        printf(" flow type %u", rule->flow_type);
-    else
-        printf(" %s", family == AF_INET ? "tcp4" : "tcp6");
-    for (int i = 0; i < 2 && family != 0; i++) {
+    printf("%u queue %llu %s", rule->location, rule->ring_cookie,
+           family == AF_INET ? "tcp4" : "tcp6");
+    for (int i = 0; i < 2; i++) {
         char address[INET6_ADDRSTRLEN] = "-";
         char port[8] = "-";
 
@@ -283,17 +267,16 @@ static void print_rule(struct ethtool_rx_flow_spec *rule)
 
 static void show_rules(const char *device, char **words)
 {
-    uint32_t count;
-    uint32_t *locations = rule_locations(device, &count);
+    struct ethtool_rxnfc *all = all_rules(device);
 
-    for (uint32_t i = 0; i < count; i++) {
-        struct ethtool_rxnfc query = {.cmd = ETHTOOL_GRXCLSRULE, .fs.location = locations[i]};
+    for (uint32_t i = 0; i < all->rule_cnt; i++) {
+        struct ethtool_rxnfc query = {.cmd = ETHTOOL_GRXCLSRULE, .fs.location = all->rule_locs[i]};
 
         must(ethtool(device, &query), device, "a rule");
         print_rule(&query.fs);
     }
     (void)words;
-    free(locations);
+    free(all);
 }
 
 /* words: ADDRESS PORT */
@@ -339,18 +322,16 @@ static void remove_rule(const char *device, uint32_t location)
 
 static void remove_rules(const char *device, char **words)
 {
-    const char *which = words[0];
-    uint32_t count;
-    uint32_t *locations;
+    struct ethtool_rxnfc *all;
 
-    if (strcmp(which, "all") != 0) {
-        remove_rule(device, (uint32_t)parse_number("the location", which, 0, UINT32_MAX));
+    if (strcmp(words[0], "all") != 0) {
+        remove_rule(device, (uint32_t)parse_number("the location", words[0], 0, UINT32_MAX));
         return;
     }
-    locations = rule_locations(device, &count);
-    for (uint32_t i = 0; i < count; i++)
-        remove_rule(device, locations[i]);
-    free(locations);
+    all = all_rules(device);
+    for (uint32_t i = 0; i < all->rule_cnt; i++)
+        remove_rule(device, all->rule_locs[i]);
+    free(all);
 }
 
 /* --- queues and pages -------------------------------------------------------------------------*/
@@ -404,32 +385,17 @@ static void show_pages(const char *device, char **words)
 }
 
 /* Until a signal ends it, and the binding with it; not for ever. */
-static void stay(void)
+static void hold(const char *device, char **words)
 {
+    uint32_t queue = (uint32_t)parse_number("the queue", words[0], 0, UINT32_MAX);
+    struct dmabuf dmabuf;
+
+    dmabuf_make(&dmabuf, (size_t)1 << 20);
+    bind_receive(netlink_open(), interface_index(device), dmabuf.fd, queue);
     puts("held");
     fflush(stdout);
     alarm(300);
     pause();
-}
-
-static void hold(const char *device, char **words)
-{
-    struct dmabuf dmabuf;
-    uint32_t index = (uint32_t)parse_number("the queue", words[0], 0, UINT32_MAX);
-
-    dmabuf_make(&dmabuf, (size_t)1 << 20);
-    bind_receive(netlink_open(), interface_index(device), dmabuf.fd, index);
-    stay();
-}
-
-static void hold_send(const char *device, char **words)
-{
-    struct dmabuf dmabuf;
-
-    (void)words;
-    dmabuf_make(&dmabuf, (size_t)1 << 20);
-    bind_send(netlink_open(), interface_index(device), dmabuf.fd);
-    stay();
 }
 
 /* --- commands ---------------------------------------------------------------------------------*/
@@ -452,7 +418,6 @@ static const struct command {
     {"bound", 0, 0, show_bound},
     {"pages", 0, 0, show_pages},
     {"hold", 1, 1, hold},
-    {"hold-send", 0, 0, hold_send},
 };
 
 int main(int argc, char **argv)

@@ -13,20 +13,17 @@
 # TCPX_VM_SECONDS  how long the machine may run (560)
 
 here=$(dirname "$0")
+. "$here/../tap.sh"
 build=${BUILD:-build}
 version=${TCPX_VM_KERNEL:-7.2}
 seconds=${TCPX_VM_SECONDS:-560}
-
-skip_all()
-{
-    echo "$*"
-    exit 77
-}
+root=$TAP_WORK/root
+log=$TAP_WORK/log
 
 # need PROGRAM PACKAGE
 need()
 {
-    command -v "$1" >/dev/null || skip_all "$1 is not installed (Debian: $2)"
+    command -v "$1" >/dev/null || tap_skip_all "$1 is not installed (Debian: $2)"
 }
 
 fail()
@@ -87,53 +84,42 @@ fill_root()
 
 # --- what it says --------------------------------------------------------------------------------
 
-# judge STATUS: a group of the machine's own behind those of the guest. A group that the guest left
-# open is closed with a failure.
-judge()
+# planned: every group has as many results as its plan says, which comes behind them, and none is open.
+planned()
 {
-    tr -d '\r' <"$work/log" | awk -v status="$1" '
-        /^ok [0-9]/ { seen++ }
-        /^not ok [0-9]/ { seen++; failed++ }
+    awk '
+        /^(not )?ok [0-9]/ { seen++ }
         /^1\.\.[0-9]+$/ {
             if (substr($0, 4) + 0 != seen)
                 mismatch = mismatch " " $0 " behind " seen + 0 " results;"
             seen = 0
             groups++
         }
-        /^# the guest has ended/ { ended = 1 }
-        /Kernel panic|Oops|BUG:|WARNING:/ { panic = 1 }
-        function own(good, name) {
-            printf "%s %d - %s\n", good ? "ok" : "not ok", ++number, name
-            failed += !good
-        }
-        END {
-            if (seen > 0) {
-                printf "not ok %d - the machine stopped within a case\n1..%d\n", seen + 1, seen + 1
-                failed++
-            }
-            own(ended, "the machine reached its end")
-            own(!panic, "its kernel did not crash")
-            own(status == 0, "the emulator ended with status 0")
-            if (status != 0)
-                print "# status " status (status == 124 ? ": the time was up" : "")
-            own(groups > 0 && mismatch == "", "every case has the results that it planned")
-            if (mismatch != "")
-                print "#" mismatch
-            printf "1..%d\n", number
-            exit failed > 0
-        }'
+        END { print groups + 0 " groups;" mismatch, seen + 0 " results behind the last"
+            exit groups == 0 || mismatch != "" || seen > 0 }' "$log"
+}
+
+# judge: a group of the machine's own behind those of the guest.
+judge()
+{
+    check "the machine reached its end" grep '^# the guest has ended' "$log"
+    check_fails "its kernel did not crash" grep -E 'Kernel panic|Oops|BUG:|WARNING:' "$log"
+    check "the emulator ended with status 0, and not for want of time" test $status -eq 0
+    check "every case has the results that it planned" planned
+    check_fails "no check of the guest has failed" grep '^not ok ' "$log"
+    tap_end
 }
 
 # --- all of it -----------------------------------------------------------------------------------
 
-[ "$(uname -m)" = x86_64 ] || skip_all "the module can only be built on x86_64"
+[ "$(uname -m)" = x86_64 ] || tap_skip_all "the module can only be built on x86_64"
 need qemu-system-x86_64 qemu-system-x86
 need cpio cpio
 need gcc gcc
 need make make
-busybox=$(command -v busybox) || skip_all "busybox is not installed (Debian: busybox-static)"
+busybox=$(command -v busybox) || tap_skip_all "busybox is not installed (Debian: busybox-static)"
 ! ldd "$busybox" >/dev/null 2>&1 ||
-    skip_all "busybox is not the static one (Debian: busybox-static)"
+    tap_skip_all "busybox is not the static one (Debian: busybox-static)"
 
 cases=${*:-${TCPX_VM_CASES-}}
 if [ -z "$cases" ]; then
@@ -147,10 +133,7 @@ kernel=$(sh "$here/kernel.sh" "$version" 2>&1) || {
 kernel=$(echo "$kernel" | tail -n 1)
 module=$(sh "$here/module.sh" "$kernel") || fail "cannot build the module"
 
-work=$(mktemp -d) || exit 1
-root=$work/root
 # The machine ends with this script.
-trap 'rm -rf "$work"' EXIT
 trap 'kill $machine 2>/dev/null; exit 130' INT
 trap 'kill $machine 2>/dev/null; exit 143' TERM HUP
 fill_root
@@ -158,10 +141,10 @@ fill_root
 # What it prints is shown as it comes, and judged when it has ended.
 boot()
 {
-    : >"$work/log"
-    sh "$here/boot.sh" "$kernel/image" "$root" "$seconds" >"$work/log" 2>&1 &
+    : >"$TAP_WORK/raw"
+    sh "$here/boot.sh" "$kernel/image" "$root" "$seconds" >"$TAP_WORK/raw" 2>&1 &
     machine=$!
-    (tail -n +1 -f --pid=$machine "$work/log" 2>/dev/null | tr -d '\r') &
+    (tail -n +1 -f --pid=$machine "$TAP_WORK/raw" 2>/dev/null | tr -d '\r' | tee "$log") &
     shown=$!
     status=0
     wait $machine || status=$?
@@ -172,8 +155,8 @@ boot()
 # runs: that boot is none.
 tries=3
 boot
-while ! grep -q '^# Linux ' "$work/log" && [ $((tries -= 1)) -gt 0 ]; do
+while ! grep -q '^# Linux ' "$log" && [ $((tries -= 1)) -gt 0 ]; do
     echo "# the kernel did not get to its first process; once more"
     boot
 done
-judge $status
+judge

@@ -14,65 +14,38 @@
 MODULE_DESCRIPTION("two network devices back to back, for tests of devmem TCP");
 MODULE_LICENSE("GPL");
 
+/* What they mean is in the README. */
 unsigned int pair_queue_count = 4;
 module_param_named(nq, pair_queue_count, uint, 0444);
-MODULE_PARM_DESC(nq, "queues of each device");
 
 unsigned int pair_lro = 1;
 module_param_named(lro, pair_lro, uint, 0644);
-MODULE_PARM_DESC(lro, "1: a burst of segments is received as one packet");
 
 unsigned int pair_gro = 1;
 module_param_named(gro, pair_gro, uint, 0644);
-MODULE_PARM_DESC(gro, "1: the kernel may merge received packets");
 
 unsigned int pair_linear_bytes;
 module_param_named(linear_bytes, pair_linear_bytes, uint, 0644);
-MODULE_PARM_DESC(linear_bytes, "payload bytes of each packet that stay with its headers");
 
 unsigned int pair_unsplit_nth;
 module_param_named(unsplit_nth, pair_unsplit_nth, uint, 0644);
-MODULE_PARM_DESC(unsplit_nth, "every Nth packet with payload is not split");
 
 unsigned int pair_drop_nth;
 module_param_named(drop_nth, pair_drop_nth, uint, 0644);
-MODULE_PARM_DESC(drop_nth, "every Nth packet with payload is lost");
 
 unsigned int pair_frag_size = PAGE_SIZE;
 module_param_named(frag_size, pair_frag_size, uint, 0644);
-MODULE_PARM_DESC(frag_size, "payload bytes in one page");
 
 unsigned int pair_most_rules = PAIR_MOST_RULES;
 module_param_named(most_rules, pair_most_rules, uint, 0644);
-MODULE_PARM_DESC(most_rules, "steering rules that a device takes");
 
 static struct platform_device *parent;
 static struct net_device *devices[2];
-
-static void add_up(const struct pair_device *pair, struct rtnl_link_stats64 *stats)
-{
-	unsigned int i;
-
-	for (i = 0; i < pair_queue_count; i++) {
-		stats->rx_packets += pair->rx[i].packets;
-		stats->rx_bytes += pair->rx[i].bytes;
-		stats->rx_dropped += pair->rx[i].pool_empty + pair->rx[i].lost;
-	}
-	stats->tx_packets = atomic64_read(&pair->tx.packets);
-	stats->tx_bytes = atomic64_read(&pair->tx.bytes);
-	stats->tx_dropped = atomic64_read(&pair->tx.refused);
-}
-
-static void pair_stats(struct net_device *dev, struct rtnl_link_stats64 *stats)
-{
-	add_up(netdev_priv(dev), stats);
-}
 
 static const struct net_device_ops device_operations = {
 	.ndo_open		= pair_open,
 	.ndo_stop		= pair_stop,
 	.ndo_start_xmit		= pair_transmit,
-	.ndo_get_stats64	= pair_stats,
 	.ndo_set_mac_address	= eth_mac_addr,
 	.ndo_validate_addr	= eth_validate_addr,
 };
