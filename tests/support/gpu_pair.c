@@ -86,18 +86,13 @@ const uint8_t *place_look(struct place *place, uint64_t all)
     return place->host;
 }
 
-static bool is_marked(const uint8_t *bytes, uint64_t count)
-{
-    return count == 0 || (bytes[0] == GPU_MARK && memcmp(bytes, bytes + 1, (size_t)count - 1) == 0);
-}
-
 bool place_holds(struct place *place, uint64_t all, uint64_t at, const uint8_t *message,
                  uint64_t bytes)
 {
     const uint8_t *seen = place_look(place, all);
 
-    return is_marked(seen, at) && (bytes == 0 || memcmp(seen + at, message, bytes) == 0) &&
-           is_marked(seen + at + bytes, all - at - bytes);
+    return all_marked(seen, at) && (bytes == 0 || memcmp(seen + at, message, bytes) == 0) &&
+           all_marked(seen + at + bytes, all - at - bytes);
 }
 
 /* --- two ends -------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 #include "tests/support/pair.h"
 #include "tests/unit/net_traffic.h"
 
-enum { GPU_MARGIN = 64, GPU_MARK = 0xaa };
+enum { GPU_MARGIN = 64, GPU_MARK = SLOT_MARK };
 
 /* --- the GPU --------------------------------------------------------------------------------- */
 

@@ -245,39 +245,59 @@ static struct by_hand against(enum net_side comm_side)
     return by_hand_open(comm_side, options_of(2, WIRE_MATCH_TAG, WIRE_INLINE));
 }
 
-TEST(test_senders_that_lie)
-{
-    static const struct {
-        int socket;
-        struct wire_record record;
-        const char *words;
-    } lies[] = {
-        {0, {.type = WIRE_OPEN, .sequence = 1, .length = 5, .tag = 5}, "OPEN"},
-        {0, {.type = WIRE_OPEN, .length = 101, .tag = 5}, "OPEN"},
-        {0, {.type = WIRE_OPEN, .length = 5, .tag = 6}, "OPEN"},
-        {1, {.type = WIRE_OPEN, .length = 5, .tag = 5}, "socket 1"},
-        {0, {.type = WIRE_SLICE, .offset = 100, .length = 1}, "slice"},
-        {0, {.type = WIRE_SLICE, .sequence = 9, .length = 1}, "slice"},
-        {0, {.type = WIRE_SLICE, .socket = 1, .length = 1}, "socket 1 on socket 0"},
-        {0, {.type = WIRE_EAGER, .length = 4097, .tag = 6}, "an eager message of 4097 bytes"},
-        {0, {.type = WIRE_TOOLONG, .length = 50}, "TOOLONG"},
-        {0, {.type = WIRE_FIN, .length = 7}, "an end after 7"},
-        {0, {.type = WIRE_POST, .length = 7}, "POST"},
-    };
-
-    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        struct by_hand hand = against(NET_RECEIVER);
-        uint8_t data[100];
-        struct net_request *receive = must_receive(hand.comm, data, sizeof data, 5);
-
-        memset(data, 0xaa, sizeof data);
-        hand_say(hand.link.forward[lies[i].socket], &lies[i].record);
-        must_fail(receive, TCPX_REMOTE_ERROR, "broke the protocol");
-        expect_text(lies[i].words);
-        for (size_t k = 0; k < sizeof data; k++)
-            assert_int_equal(data[k], 0xaa);
-        by_hand_close(&hand);
+/* Says the record, as often as there are more of it, and then the next one; to a receive of tag 5.
+ */
+static const struct {
+    const char *test;
+    int socket;
+    struct wire_record record;
+    unsigned more; /* such records, with their bytes */
+    struct wire_record next;
+    const char *words;
+} sender_lies[] = {
+#define LIE(on, text, ...)                                                                         \
+    {                                                                                              \
+        "test_senders_that_lie", .socket = (on), .record = {__VA_ARGS__}, .words = (text)          \
     }
+    LIE(0, "OPEN", .type = WIRE_OPEN, .sequence = 1, .length = 5, .tag = 5),
+    LIE(0, "OPEN", .type = WIRE_OPEN, .length = 101, .tag = 5),
+    LIE(0, "OPEN", .type = WIRE_OPEN, .length = 5, .tag = 6),
+    LIE(1, "socket 1", .type = WIRE_OPEN, .length = 5, .tag = 5),
+    LIE(0, "slice", .type = WIRE_SLICE, .offset = 100, .length = 1),
+    LIE(0, "slice", .type = WIRE_SLICE, .sequence = 9, .length = 1),
+    LIE(0, "socket 1 on socket 0", .type = WIRE_SLICE, .socket = 1, .length = 1),
+    LIE(0, "an eager message of 4097 bytes", .type = WIRE_EAGER, .length = 4097, .tag = 6),
+    LIE(0, "TOOLONG", .type = WIRE_TOOLONG, .length = 50),
+    LIE(0, "an end after 7", .type = WIRE_FIN, .length = 7),
+    LIE(0, "POST", .type = WIRE_POST, .length = 7),
+    {"test_a_record_behind_fin", .record = {.type = WIRE_FIN},
+     .next = {.type = WIRE_EAGER, .tag = 5}, .words = "behind FIN"},
+    /* eight of them are put aside, the ninth is too many */
+    {"test_more_than_the_credit", .record = {.type = WIRE_EAGER, .length = 4000, .tag = 6},
+     .more = 8, .words = "beyond its credit"},
+};
+
+TABLE_TEST(sender_lies)
+{
+    static const uint8_t payload[4000];
+    struct by_hand hand = against(NET_RECEIVER);
+    int fd = hand.link.forward[row->socket];
+    uint8_t data[100];
+    struct net_request *receive = must_receive(hand.comm, data, sizeof data, 5);
+
+    memset(data, 0xaa, sizeof data);
+    hand_say(fd, &row->record);
+    for (unsigned i = 0; i < row->more; i++) {
+        hand_put(fd, payload, row->record.length);
+        hand_say(fd, &row->record);
+    }
+    if (row->next.type != 0)
+        hand_say(fd, &row->next);
+    must_fail(receive, TCPX_REMOTE_ERROR, "broke the protocol");
+    expect_text(row->words);
+    for (size_t k = 0; k < sizeof data; k++)
+        assert_int_equal(data[k], 0xaa);
+    by_hand_close(&hand);
 }
 
 /* Whoever finds the lie tells the liar, and ends the streams: nobody waits for a dead comm. */
@@ -307,61 +327,33 @@ TEST(test_a_liar_is_told)
     by_hand_close(&hand);
 }
 
-TEST(test_a_record_behind_fin)
+static const struct {
+    const char *test;
+    struct wire_record record;
+    uint32_t count; /* of such records, with rising numbers */
+    const char *words;
+} receiver_lies[] = {
+    {"test_receivers_that_lie", {.type = WIRE_CREDIT, .offset = 1}, 1, ""},
+    {"test_receivers_that_lie", {.type = WIRE_POST, .offset = 1 << 20}, 1, ""},
+    {"test_receivers_that_lie", {.type = WIRE_READY, .length = 1, .offset = 1, .tag = 64}, 1, ""},
+    {"test_receivers_that_lie", {.type = WIRE_OPEN, .length = 5}, 1, ""},
+    /* more receives than there can be */
+    {"test_receivers_that_lie", {.type = WIRE_POST, .tag = 77}, COMM_REQUESTS + 1, "more than 32"},
+    {"test_credit_that_frees_nothing", {.type = WIRE_CREDIT}, 1, "CREDIT that frees nothing"},
+};
+
+TABLE_TEST(receiver_lies)
 {
-    struct by_hand hand = against(NET_RECEIVER);
-    uint8_t data[100];
-    struct net_request *receive = must_receive(hand.comm, data, sizeof data, 5);
-
-    hand_say(hand.link.forward[0], &(struct wire_record){.type = WIRE_FIN});
-    hand_say(hand.link.forward[0], &(struct wire_record){.type = WIRE_EAGER, .tag = 5});
-    must_fail(receive, TCPX_REMOTE_ERROR, "behind FIN");
-    by_hand_close(&hand);
-}
-
-TEST(test_more_than_the_credit)
-{
-    static const uint8_t payload[4000];
-    struct by_hand hand = against(NET_RECEIVER);
-    uint8_t data[100];
-    struct net_request *receive = must_receive(hand.comm, data, sizeof data, 5);
-
-    /* eight of them are put aside, the ninth is too many */
-    for (int i = 0; i < 9; i++) {
-        hand_say(hand.link.forward[0],
-                 &(struct wire_record){.type = WIRE_EAGER, .length = sizeof payload, .tag = 6});
-        hand_put(hand.link.forward[0], payload, sizeof payload);
-    }
-    must_fail(receive, TCPX_REMOTE_ERROR, "beyond its credit");
-    by_hand_close(&hand);
-}
-
-TEST(test_receivers_that_lie)
-{
-    static const struct {
-        struct wire_record record;
-        uint32_t count; /* of such records, with rising numbers */
-        const char *words;
-    } lies[] = {
-        {{.type = WIRE_CREDIT, .offset = 1}, 1, "broke the protocol"},
-        {{.type = WIRE_POST, .offset = 1 << 20}, 1, "broke the protocol"},
-        {{.type = WIRE_READY, .length = 1, .offset = 1, .tag = 64}, 1, "broke the protocol"},
-        {{.type = WIRE_OPEN, .length = 5}, 1, "broke the protocol"},
-        /* more receives than there can be */
-        {{.type = WIRE_POST, .tag = 77}, COMM_REQUESTS + 1, "more than 32"},
-    };
     static uint8_t data[100000];
+    struct by_hand hand = against(NET_SENDER);
+    struct net_request *send = must_send(hand.comm, data, sizeof data, 5);
+    struct wire_record record = row->record;
 
-    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        struct by_hand hand = against(NET_SENDER);
-        struct net_request *send = must_send(hand.comm, data, sizeof data, 5);
-        struct wire_record record = lies[i].record;
-
-        for (; record.sequence < lies[i].count; record.sequence++)
-            hand_say(hand.link.reverse, &record);
-        must_fail(send, TCPX_REMOTE_ERROR, lies[i].words);
-        by_hand_close(&hand);
-    }
+    for (; record.sequence < row->count; record.sequence++)
+        hand_say(hand.link.reverse, &record);
+    must_fail(send, TCPX_REMOTE_ERROR, "broke the protocol");
+    expect_text(row->words);
+    by_hand_close(&hand);
 }
 
 TEST(test_a_peer_that_gives_up_says_why)

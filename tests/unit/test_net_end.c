@@ -1,7 +1,6 @@
 /*
  * How a comm ends when its sockets do not end together: a FIN that was cut short is still an end,
- * messages whose sends are done arrive although another connection of their comm was lost, and a
- * peer that floods a socket holds nobody.
+ * and messages whose sends are done arrive although another connection of their comm was lost.
  */
 #include "tests/support/comm_inside.h"
 #include "tests/support/pair.h"
@@ -158,18 +157,6 @@ TEST(test_closing_with_full_sockets)
         }
         pair_close(&pair);
     }
-}
-
-/* --- floods -------------------------------------------------------------------------------- */
-
-TEST(test_credit_that_frees_nothing)
-{
-    struct by_hand hand = by_hand_open(NET_SENDER, &options);
-    struct net_request *send = must_send(hand.comm, data, sizeof data, 5);
-
-    hand_say(hand.link.reverse, &(struct wire_record){.type = WIRE_CREDIT});
-    must_fail(send, TCPX_REMOTE_ERROR, "CREDIT that frees nothing");
-    by_hand_close(&hand);
 }
 
 static int begin_suite(void)
