@@ -8,6 +8,8 @@
 #define TCPX_BENCH_BENCH_H
 
 #include "base/clock.h"
+#include "bench/numbers.h"
+#include "gpu/gpu.h"
 #include "net/link/link.h"
 
 #include <arpa/inet.h>
@@ -84,21 +86,6 @@ static inline uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static inline int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* The median is at 0.5. */
-static inline double sorted_at(double *values, int count, double part)
-{
-    qsort(values, (size_t)count, sizeof *values, compare_doubles);
-    return values[(int)(part * (count - 1) + 0.5)];
-}
-
 static inline double cpu_seconds(void)
 {
     struct rusage usage;
@@ -106,6 +93,19 @@ static inline double cpu_seconds(void)
     getrusage(RUSAGE_SELF, &usage);
     return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
+
+/* --- the GPU --------------------------------------------------------------------------------- */
+
+/* Waits for all work of the stream so far. */
+static inline void drain(struct gpu *gpu, struct gpu_stream *stream)
+{
+    struct gpu_event *event;
+
+    must(gpu_event_create(gpu, &event));
+    must(gpu_event_record(event, stream));
+    must(gpu_event_wait(event, deadline_after_ms(LIMIT_MS)));
+    gpu_event_destroy(event);
 }
 
 /* --- two processes ------------------------------------------------------------------------- */

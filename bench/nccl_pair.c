@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "bench/nccl_rank.h"
+#include "bench/numbers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -1054,20 +1055,6 @@ struct samples {
     int count;
 };
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, compare_doubles);
-    return count % 2 != 0 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
 static int default_iterations(uint64_t bytes)
 {
     if (bytes <= MIB)
@@ -1095,7 +1082,7 @@ static void measure_once(struct pair *pair, enum operation operation, uint64_t b
 
         later[i] = a > b ? a : b;
     }
-    samples->seconds[samples->count++] = median(later, order.iterations);
+    samples->seconds[samples->count++] = sorted_at(later, order.iterations, 0.5);
 }
 
 static void write_row(enum operation operation, uint64_t bytes, const char *configuration,
@@ -1136,7 +1123,7 @@ static void size_text(uint64_t bytes, char text[32])
 static void print_row(enum operation operation, uint64_t bytes, const char *configuration,
                       struct samples *samples, double *reference)
 {
-    double middle = samples->count > 0 ? median(samples->seconds, samples->count) : 0;
+    double middle = samples->count > 0 ? sorted_at(samples->seconds, samples->count, 0.5) : 0;
     double rate = middle > 0 ? (double)bytes / middle * 1e-9 : 0;
     double ratio = middle > 0 && *reference > 0 ? *reference / middle : 0;
     char size[32];

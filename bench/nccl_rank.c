@@ -7,9 +7,9 @@
 #include "bench/nccl_rank.h"
 #include "base/clock.h"
 #include "gpu/gpu.h"
+#include "tests/support/basics.h"
 #include "tests/support/gpu_native.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -898,19 +898,6 @@ static bool close_comm(struct lane *lane)
     return nccl_fine(lane, nccl->ncclCommDestroy(comm), "ncclCommDestroy");
 }
 
-static int count_entries(const char *folder)
-{
-    DIR *directory = opendir(folder);
-    int count = 0;
-
-    if (directory == NULL)
-        return -1;
-    for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
-        count += entry->d_name[0] != '.';
-    closedir(directory);
-    return count;
-}
-
 static void obey(struct lane *lane, const struct order *order)
 {
     struct rank *rank = lane->rank;
@@ -936,8 +923,8 @@ static void obey(struct lane *lane, const struct order *order)
         run_until_failure(lane, order);
         break;
     case ORDER_COUNT:
-        lane->answer.files = count_entries("/proc/self/fd");
-        lane->answer.threads = count_entries("/proc/self/task");
+        lane->answer.files = open_descriptors();
+        lane->answer.threads = running_threads();
         break;
     case ORDER_CLOSE:
         close_comm(lane);

@@ -1,7 +1,6 @@
 /* What programs that measure the transport do: transfer.h. */
 #include "bench/transfer.h"
 #include "base/parse.h"
-#include "gpu/gpu.h"
 #include "gpu/kernels.h"
 #include "net/transport.h"
 
@@ -53,21 +52,11 @@ struct bench {
 
 /* --- data ---------------------------------------------------------------------------------- */
 
-static void drain(struct bench *bench)
-{
-    struct gpu_event *event;
-
-    must(gpu_event_create(bench->gpu, &event));
-    must(gpu_event_record(event, bench->stream));
-    must(gpu_event_wait(event, deadline_after_ms(LIMIT_MS)));
-    gpu_event_destroy(event);
-}
-
 static void fill(struct bench *bench, enum place place, uint64_t at, uint64_t bytes)
 {
     if (place == PLACE_GPU) {
         must(gpu_fill_pattern(bench->stream, bench->data.address + at, bytes, bench->seed, 0));
-        drain(bench);
+        drain(bench->gpu, bench->stream);
         return;
     }
     for (uint64_t i = 0; i < bytes / 8; i++) {
@@ -84,7 +73,7 @@ static void poison(struct bench *bench, enum place place, uint64_t at, uint64_t 
         return;
     }
     must(gpu_set(bench->stream, bench->data.address + at, POISON, bytes));
-    drain(bench);
+    drain(bench->gpu, bench->stream);
 }
 
 static uint64_t find_wrong_word(const struct bench *bench, uint64_t at, uint64_t bytes)
@@ -106,7 +95,7 @@ static uint64_t find_wrong_byte(struct bench *bench, uint64_t at, uint64_t bytes
     must(gpu_verify_pattern(bench->stream, bench->data.address + at, bytes, bench->seed, 0,
                             bench->answer.address));
     must(gpu_copy_to_host(bench->stream, result, bench->answer.address, sizeof *result));
-    drain(bench);
+    drain(bench->gpu, bench->stream);
     return result->first;
 }
 

@@ -12,15 +12,9 @@
  */
 #include "unpack/unpack.h"
 #include "abi/unpack_queue.h"
-#include "base/clock.h"
 #include "base/parse.h"
+#include "bench/bench.h"
 #include "bench/gpu_timer.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define MIB ((uint64_t)1 << 20)
 
 enum { SEED = 42, POISON = 0xee, MOST_SETS = 64 };
 
@@ -68,40 +62,6 @@ struct bench {
     const char *row;
 };
 
-static void must_at(int result, int line)
-{
-    if (result == TCPX_SUCCESS)
-        return;
-    fprintf(stderr, "unpack.c:%d: %s\n", line, tcpx_last_error());
-    exit(1);
-}
-
-#define must(call) must_at((call), __LINE__)
-
-static void drain(struct bench *bench, struct gpu_stream *stream)
-{
-    struct gpu_event *event;
-
-    must(gpu_event_create(bench->gpu, &event));
-    must(gpu_event_record(event, stream));
-    must(gpu_event_wait(event, deadline_after_ms(60000)));
-    gpu_event_destroy(event);
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, compare_doubles);
-    return values[count / 2];
-}
-
 /* --- data ---------------------------------------------------------------------------------- */
 
 /* Fragment i of the message lies in place (i * 7919) % fragments of the bounce buffer. */
@@ -125,7 +85,7 @@ static void fill_bounce(struct bench *bench, const struct row *row, gpu_address 
     for (uint32_t i = 0; i < row->fragments; i++)
         must(gpu_fill_pattern(bench->stream, bounce + place(row, i), row->length, SEED,
                               (uint64_t)i * row->length));
-    drain(bench, bench->stream);
+    drain(bench->gpu, bench->stream);
 }
 
 static void write_descriptors(const struct row *row, struct unpack_descriptor *descriptors)
@@ -146,7 +106,7 @@ static void verify(struct bench *bench, const struct row *row, gpu_address desti
                             bench->answer.address));
     must(gpu_copy_to_host(bench->stream, bench->answer_host.host, bench->answer.address,
                           sizeof *result));
-    drain(bench, bench->stream);
+    drain(bench->gpu, bench->stream);
     if (result->differences == 0)
         return;
     fprintf(stderr, "%s, %s: %llu bytes are wrong, the first at %llu\n", row->name, way,
@@ -194,7 +154,7 @@ static double measure(struct bench *bench, const struct row *row, enum way way,
     for (int round = 0; round <= rounds; round++) {
         for (int i = 0; i < set_count; i++)
             must(gpu_set(stream, sets[i].destination.address, POISON, sets[i].destination.bytes));
-        drain(bench, stream);
+        drain(bench->gpu, stream);
         for (int i = 0; i < set_count; i++) {
             double seconds;
             uint64_t ticket;
@@ -202,17 +162,17 @@ static double measure(struct bench *bench, const struct row *row, enum way way,
             must(gpu_timer_begin(&bench->timer, stream));
             run_once(bench, row, way, &sets[i], descriptors, &ticket);
             must(gpu_timer_end(&bench->timer, stream));
-            drain(bench, stream);
+            drain(bench->gpu, stream);
             seconds = gpu_timer_seconds(&bench->timer);
             if (way != WAY_MEMCPY)
-                must(unpack_wait(bench->engines[way], ticket, deadline_after_ms(60000)));
+                must(unpack_wait(bench->engines[way], ticket, deadline_after_ms(LIMIT_MS)));
             if (round > 0)
                 times[taken++] = seconds;
         }
         for (int i = 0; i < set_count && way != WAY_MEMCPY; i++)
             verify(bench, row, sets[i].destination.address, way_names[way]);
     }
-    result = median(times, taken);
+    result = sorted_at(times, taken, 0.5);
     free(times);
     return result;
 }
@@ -225,10 +185,10 @@ static double measure_empty(struct bench *bench)
         must(gpu_timer_begin(&bench->timer, bench->stream));
         must(gpu_timer_launch_empty(&bench->timer, bench->stream));
         must(gpu_timer_end(&bench->timer, bench->stream));
-        drain(bench, bench->stream);
+        drain(bench->gpu, bench->stream);
         times[i] = gpu_timer_seconds(&bench->timer);
     }
-    return median(times, 200);
+    return sorted_at(times, 200, 0.5);
 }
 
 static void measure_row(struct bench *bench, const struct row *row)
