@@ -123,7 +123,7 @@ struct pair {
 };
 
 struct options {
-    const char *libnccl;
+    char libnccl[PATH_BYTES]; /* empty: by its usual names */
     char plugin[PATH_BYTES];
     bool chosen[CONFIGURATIONS];
     bool operations[OPERATIONS];
@@ -149,8 +149,7 @@ struct options {
     FILE *json;
 };
 
-static struct options options = {.libnccl = "",
-                                 .rounds = 3,
+static struct options options = {.rounds = 3,
                                  .warmup = 1,
                                  .many = 50,
                                  .messages = 10000,
@@ -323,145 +322,103 @@ static void want_setting(const char *option, char *value)
     add_setting(configuration, value, equals + 1);
 }
 
-static bool take_flag(const char *name)
-{
-    static const struct {
-        const char *name;
-        bool *flag;
-    } flags[] = {
-        {"--plant", &options.plant},
-        {"--register", &options.register_buffers},
-        {"--check", &options.modes[MODE_CHECK]},
-        {"--many", &options.modes[MODE_MANY]},
-        {"--long", &options.modes[MODE_LONG]},
-        {"--threads", &options.modes[MODE_THREADS]},
-        {"--kill", &options.modes[MODE_KILL]},
-        {"--graph", &options.modes[MODE_GRAPH]},
-        {"--split", &options.modes[MODE_SPLIT]},
-    };
-
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (strcmp(flags[i].name, name) == 0) {
-            *flags[i].flag = true;
-            return true;
-        }
-    return false;
-}
-
-static void take_path(const char *option, const char *value, char path[PATH_BYTES])
+static void want_path(const char *option, const char *value, char path[PATH_BYTES])
 {
     if (*value == '\0' || snprintf(path, PATH_BYTES, "%s", value) >= PATH_BYTES)
         refuse("%s wants a path of up to %d bytes, not \"%s\"", option, PATH_BYTES - 1, value);
 }
 
 /* Unpacking kernels know no other protocol than the one they have. */
-static void take_shorthand(const char *variable, const char *value)
+static void want_shorthand(const char *option, char *value)
 {
+    bool is_protocol = strcmp(option, "--proto") == 0;
+
     for (int i = 0; i < CONFIGURATIONS; i++)
-        if (strcmp(variable, "NCCL_PROTO") != 0 || strcmp(configurations[i].name, "unpack") != 0)
-            add_setting(configurations[i].name, variable, value);
+        if (!is_protocol || strcmp(configurations[i].name, "unpack") != 0)
+            add_setting(configurations[i].name, is_protocol ? "NCCL_PROTO" : "NCCL_ALGO", value);
 }
 
-static bool take_number(const char *name, const char *value)
+static void want_file(const char *option, char *value)
 {
-    static const struct {
-        const char *name;
-        uint64_t low;
-        uint64_t high;
-        uint64_t *number;
-    } numbers[] = {
-        {"--rounds", 1, MOST_ROUNDS, &options.rounds},
-        {"--iterations", 1, MOST_RUN - 2, &options.iterations},
-        {"--warmup", 0, 2, &options.warmup},
-        {"--burst", 1, MOST_BURST, &options.burst},
-        {"--kill-seconds", 1, 3600, &options.kill_seconds},
-        {"--limit", 1, 3600, &options.limit_seconds},
-    };
-
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (strcmp(numbers[i].name, name) == 0) {
-            *numbers[i].number = want_number(name, value, numbers[i].low, numbers[i].high);
-            return true;
-        }
-    return false;
+    options.json = fopen(value, "we");
+    if (options.json == NULL)
+        refuse("%s: cannot write \"%s\": %s", option, value, strerror(errno));
 }
 
-static void take_option(const char *name, char *value)
+/* With a flag, and a number: that need not be there. */
+static const struct option {
+    const char *name;
+    bool *flag;
+    uint64_t *number;
+    uint64_t low;
+    uint64_t high;
+    char *path;
+    void (*take)(const char *option, char *value);
+} known_options[] = {
+    {"--plant", .flag = &options.plant},
+    {"--register", .flag = &options.register_buffers},
+    {"--check", .flag = &options.modes[MODE_CHECK]},
+    {"--many", .flag = &options.modes[MODE_MANY], &options.many, 3, 100000},
+    {"--long", .flag = &options.modes[MODE_LONG], &options.messages, 1, 100000000},
+    {"--threads", .flag = &options.modes[MODE_THREADS]},
+    {"--kill", .flag = &options.modes[MODE_KILL]},
+    {"--graph", .flag = &options.modes[MODE_GRAPH]},
+    {"--split", .flag = &options.modes[MODE_SPLIT]},
+    {"--rounds", .number = &options.rounds, 1, MOST_ROUNDS},
+    {"--iterations", .number = &options.iterations, 1, MOST_RUN - 2},
+    {"--warmup", .number = &options.warmup, 0, 2},
+    {"--burst", .number = &options.burst, 1, MOST_BURST},
+    {"--kill-seconds", .number = &options.kill_seconds, 1, 3600},
+    {"--limit", .number = &options.limit_seconds, 1, 3600},
+    {"--libnccl", .path = options.libnccl},
+    {"--plugin", .path = options.plugin},
+    {"--log", .path = options.log},
+    {"--config", .take = want_list},
+    {"--op", .take = want_list},
+    {"--size", .take = want_list},
+    {"--sizes", .take = want_range},
+    {"--set", .take = want_setting},
+    {"--proto", .take = want_shorthand},
+    {"--algo", .take = want_shorthand},
+    {"--json", .take = want_file},
+};
+
+static const struct option *find_option(const char *name)
 {
-    if (take_number(name, value))
-        return;
-    if (strcmp(name, "--config") == 0 || strcmp(name, "--op") == 0 || strcmp(name, "--size") == 0) {
-        want_list(name, value);
-    } else if (strcmp(name, "--sizes") == 0) {
-        want_range(name, value);
-    } else if (strcmp(name, "--set") == 0) {
-        want_setting(name, value);
-    } else if (strcmp(name, "--proto") == 0) {
-        take_shorthand("NCCL_PROTO", value);
-    } else if (strcmp(name, "--algo") == 0) {
-        take_shorthand("NCCL_ALGO", value);
-    } else if (strcmp(name, "--libnccl") == 0) {
-        options.libnccl = value;
-    } else if (strcmp(name, "--plugin") == 0) {
-        take_path(name, value, options.plugin);
-    } else if (strcmp(name, "--log") == 0) {
-        take_path(name, value, options.log);
-        options.shows_log = true;
-    } else if (strcmp(name, "--json") == 0) {
-        options.json = fopen(value, "we");
-        if (options.json == NULL)
-            refuse("--json: cannot write \"%s\": %s", value, strerror(errno));
-    } else {
-        refuse("unknown option \"%s\"", name);
-    }
+    for (size_t i = 0; i < sizeof known_options / sizeof *known_options; i++)
+        if (strcmp(known_options[i].name, name) == 0)
+            return &known_options[i];
+    refuse("unknown option \"%s\"", name);
 }
 
-static bool is_option_with_value(const char *name)
+/* Returns whether the value was used. */
+static bool take_option(const struct option *option, char *value)
 {
-    static const char *const names[] = {
-        "--config", "--op",      "--size",   "--sizes",      "--set",          "--proto",
-        "--algo",   "--libnccl", "--plugin", "--log",        "--json",         "--rounds",
-        "--warmup", "--burst",   "--limit",  "--iterations", "--kill-seconds",
-    };
+    bool follows = value != NULL && strncmp(value, "--", 2) != 0;
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], name) == 0)
-            return true;
-    return false;
-}
-
-/* --many and --long may have a number behind them. */
-static bool take_count(const char *name, const char *value)
-{
-    if (value == NULL || strncmp(value, "--", 2) == 0)
+    if (option->flag != NULL)
+        *option->flag = true;
+    if (option->flag != NULL && (option->number == NULL || !follows))
         return false;
-    if (strcmp(name, "--many") == 0)
-        options.many = want_number(name, value, 3, 100000);
-    else if (strcmp(name, "--long") == 0)
-        options.messages = want_number(name, value, 1, 100000000);
+    if (value == NULL)
+        refuse("%s wants a value", option->name);
+    if (option->number != NULL)
+        *option->number = want_number(option->name, value, option->low, option->high);
+    else if (option->path != NULL)
+        want_path(option->name, value, option->path);
     else
-        return false;
+        option->take(option->name, value);
     return true;
 }
 
 static void read_options(int count, char **arguments)
 {
     for (int i = 1; i < count; i++) {
-        const char *name = arguments[i];
-
-        if (strcmp(name, "--help") == 0) {
+        if (strcmp(arguments[i], "--help") == 0) {
             fputs(usage_text, stdout);
             exit(0);
         }
-        if (take_flag(name)) {
-            i += take_count(name, arguments[i + 1]);
-        } else if (!is_option_with_value(name)) {
-            refuse("unknown option \"%s\"", name);
-        } else if (arguments[i + 1] == NULL) {
-            refuse("%s wants a value", name);
-        } else {
-            take_option(name, arguments[++i]);
-        }
+        i += take_option(find_option(arguments[i]), arguments[i + 1]);
     }
 }
 
@@ -492,7 +449,7 @@ static void find_plugin(void)
     }
     real = realpath(path, NULL);
     if (real != NULL)
-        take_path("--plugin", real, options.plugin);
+        want_path("--plugin", real, options.plugin);
     free(real);
     for (int i = 0; i < CONFIGURATIONS && real == NULL; i++)
         if (options.chosen[i] && configurations[i].is_ours) {
@@ -511,6 +468,7 @@ static void complete_options(void)
     size_t count = checks ? sizeof checked / sizeof *checked : sizeof measured / sizeof *measured;
 
     options.is_test = any(options.modes, MODES);
+    options.shows_log = options.log[0] != '\0';
     if (!any(options.chosen, CONFIGURATIONS))
         memset(options.chosen, true, sizeof options.chosen);
     if (!any(options.operations, OPERATIONS)) {
@@ -521,7 +479,7 @@ static void complete_options(void)
     for (size_t i = 0; i < count && !has_sizes; i++)
         add_size("--size", sizes[i]);
     find_plugin();
-    if (options.log[0] != '\0')
+    if (options.shows_log)
         return;
     snprintf(options.folder, sizeof options.folder, "/tmp/nccl_pair.XXXXXX");
     if (mkdtemp(options.folder) == NULL)
@@ -545,25 +503,19 @@ static void visit_all(const struct setting *settings, int count, const char *con
 /* All variables of a configuration that both ranks have; the later of two wins. */
 static void visit_settings(const struct configuration *configuration, setting_visitor visit)
 {
+    bool informs = options.shows_log || options.is_test;
+    const char *subjects = options.shows_log ? "INIT,NET,ENV,TUNING,REG" : "INIT,NET";
     const struct setting common[] = {SET("NCCL_NET", configuration->network),
                                      SET("NCCL_SOCKET_IFNAME", "lo"), SET("NCCL_RAS_ENABLE", "0")};
     const struct setting ours[] = {SET("NCCL_NET_PLUGIN", options.plugin),
                                    SET("NCCL_NET_PLUGIN_REF_COUNT", "1")};
-    const struct setting brief[] = {SET("NCCL_DEBUG", "WARN")};
-    const struct setting tested[] = {SET("NCCL_DEBUG", "INFO"),
-                                     SET("NCCL_DEBUG_SUBSYS", "INIT,NET")};
-    const struct setting full[] = {SET("NCCL_DEBUG", "INFO"),
-                                   SET("NCCL_DEBUG_SUBSYS", "INIT,NET,ENV,TUNING,REG")};
+    const struct setting log[] = {SET("NCCL_DEBUG", informs ? "INFO" : "WARN"),
+                                  SET("NCCL_DEBUG_SUBSYS", subjects)};
 
     visit_all(common, 3, configuration->name, visit);
     visit_all(ours, configuration->is_ours ? 2 : 0, configuration->name, visit);
     visit_all(configuration->settings, 8, configuration->name, visit);
-    if (options.shows_log)
-        visit_all(full, 2, configuration->name, visit);
-    else if (options.is_test)
-        visit_all(tested, 2, configuration->name, visit);
-    else
-        visit_all(brief, 1, configuration->name, visit);
+    visit_all(log, informs ? 2 : 1, configuration->name, visit);
     visit_all(options.settings, options.setting_count, configuration->name, visit);
 }
 
@@ -621,14 +573,8 @@ static void become_rank(const struct pair *pair, int rank, int orders, const int
     char output[PATH_BYTES + 64];
     char log[PATH_BYTES + 64];
     char words[4][16];
-    char *arguments[] = {"nccl_pair",
-                         "rank",
-                         words[0],
-                         words[1],
-                         words[2],
-                         words[3],
-                         (char *)(uintptr_t)options.libnccl,
-                         NULL};
+    char *arguments[] = {"nccl_pair", "rank",   words[0],        words[1],
+                         words[2],    words[3], options.libnccl, NULL};
     const int numbers[] = {rank, orders, peers[0], peers[1]};
     int file;
 

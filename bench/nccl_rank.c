@@ -35,15 +35,19 @@ const char *const operation_names[OPERATIONS] = {"sendrecv",   "bidir",      "al
                                                  "broadcast",  "reduce"};
 
 /* Part of the driver, for graphs alone: src/gpu has no use for them. */
+#define GRAPH_CALLS(CALL)                                                                          \
+    CALL(cuDevicePrimaryCtxRetain, void **context, int device)                                     \
+    CALL(cuCtxSetCurrent, void *context)                                                           \
+    CALL(cuStreamBeginCapture_v2, void *stream, int mode)                                          \
+    CALL(cuStreamEndCapture, void *stream, void **graph)                                           \
+    CALL(cuGraphInstantiateWithFlags, void **instance, void *graph, unsigned long long flags)      \
+    CALL(cuGraphLaunch, void *instance, void *stream)                                              \
+    CALL(cuGraphExecDestroy, void *instance)                                                       \
+    CALL(cuGraphDestroy, void *graph)
+
 struct graph_api {
-    int (*cuDevicePrimaryCtxRetain)(void **context, int device);
-    int (*cuCtxSetCurrent)(void *context);
-    int (*cuStreamBeginCapture_v2)(void *stream, int mode);
-    int (*cuStreamEndCapture)(void *stream, void **graph);
-    int (*cuGraphInstantiateWithFlags)(void **instance, void *graph, unsigned long long flags);
-    int (*cuGraphLaunch)(void *instance, void *stream);
-    int (*cuGraphExecDestroy)(void *instance);
-    int (*cuGraphDestroy)(void *graph);
+#define GRAPH_MEMBER(name, ...) int (*name)(__VA_ARGS__);
+    GRAPH_CALLS(GRAPH_MEMBER)
 };
 
 enum { CAPTURE_THREAD_LOCAL = 1 };
@@ -608,19 +612,6 @@ static bool verify(const struct run *run, uint64_t deadline)
 static bool load_driver(struct lane *lane)
 {
     struct graph_api *driver = &lane->rank->driver;
-    const struct {
-        const char *name;
-        void *pointer;
-    } entries[] = {
-        {"cuDevicePrimaryCtxRetain", &driver->cuDevicePrimaryCtxRetain},
-        {"cuCtxSetCurrent", &driver->cuCtxSetCurrent},
-        {"cuStreamBeginCapture_v2", &driver->cuStreamBeginCapture_v2},
-        {"cuStreamEndCapture", &driver->cuStreamEndCapture},
-        {"cuGraphInstantiateWithFlags", &driver->cuGraphInstantiateWithFlags},
-        {"cuGraphLaunch", &driver->cuGraphLaunch},
-        {"cuGraphExecDestroy", &driver->cuGraphExecDestroy},
-        {"cuGraphDestroy", &driver->cuGraphDestroy},
-    };
     void *library;
 
     if (driver->cuGraphDestroy != NULL)
@@ -628,13 +619,11 @@ static bool load_driver(struct lane *lane)
     library = dlopen("libcuda.so.1", RTLD_NOW);
     if (library == NULL)
         return fail(lane, "graphs: %s", dlerror());
-    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
-        void *found = dlsym(library, entries[i].name);
-
-        if (found == NULL)
-            return fail(lane, "graphs: no %s in libcuda.so.1", entries[i].name);
-        memcpy(entries[i].pointer, &found, sizeof found);
-    }
+#define GRAPH_FIND(name, ...)                                                                      \
+    *(void **)&driver->name = dlsym(library, #name);                                               \
+    if (driver->name == NULL)                                                                      \
+        return fail(lane, "graphs: no " #name " in libcuda.so.1");
+    GRAPH_CALLS(GRAPH_FIND)
     return true;
 }
 
