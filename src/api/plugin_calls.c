@@ -1,7 +1,7 @@
 /* The calls of the original interface, over the plugin of the process: tcpx.h documents them. */
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/fork.h"
-#include "base/time_limit.h"
 #include "plugin_host/plugin_host.h"
 #include "unpack/unpack.h"
 
@@ -297,7 +297,7 @@ int tcpx_wait_request(void *request, int timeout_ms, int *size, struct tcpx_frag
     int result;
 
     REQUIRE(request);
-    result = time_limit(timeout_ms, &deadline);
+    result = config_deadline(timeout_ms, &deadline);
     while (result == TCPX_SUCCESS && !done) {
         result = import_request_test(request, &done, &bytes);
         if (result != TCPX_SUCCESS || done)

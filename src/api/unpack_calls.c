@@ -1,7 +1,7 @@
 /* Unpacking for callers who post their receives themselves. */
+#include "base/config.h"
 #include "base/fork.h"
 #include "base/log.h"
-#include "base/time_limit.h"
 #include "plugin_host/plugin_host.h"
 #include "unpack/unpack.h"
 
@@ -102,7 +102,7 @@ int tcpx_unpack_wait(struct tcpx_unpack *unpack, uint64_t ticket, int timeout_ms
     int result = fork_check();
 
     if (result == TCPX_SUCCESS)
-        result = time_limit(timeout_ms, &deadline);
+        result = config_deadline(timeout_ms, &deadline);
     if (unpack == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "tcpx_unpack_wait: unpack is NULL");
     if (result == TCPX_SUCCESS)

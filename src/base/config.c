@@ -1,6 +1,7 @@
 /* The table of config.h at work: parsing, and printing it for people, scripts and documents. */
 #include "base/config.h"
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/parse.h"
@@ -124,23 +125,6 @@ static void describe_allowed(const struct variable *variable, char *text, size_t
     }
 }
 
-static bool find_word(const char *words, const char *text, int *index)
-{
-    size_t length = strlen(text);
-
-    for (int i = 0;; i++) {
-        size_t word_length = strcspn(words, "|");
-
-        if (length == word_length && memcmp(words, text, length) == 0) {
-            *index = i;
-            return true;
-        }
-        if (words[word_length] == '\0')
-            return false;
-        words += word_length + 1;
-    }
-}
-
 /* "N" or "N-M". */
 static bool parse_ports(const struct variable *variable, const char *text,
                         struct config_ports *ports)
@@ -182,7 +166,7 @@ static bool parse_value(const struct variable *variable, const char *text, struc
         *(bool *)field = *text == '1';
         return true;
     case TYPE_CHOICE:
-        return find_word(variable->words, text, field);
+        return parse_word(text, variable->words, '|', field);
     case TYPE_INTEGER:
     case TYPE_SIZE:
         if (can_be_auto(variable) && strcmp(text, "auto") == 0) {
@@ -316,6 +300,21 @@ int config_get(const struct config **config)
     if (result == TCPX_SUCCESS)
         *config = &process_config;
     return result;
+}
+
+int config_deadline(int timeout_ms, uint64_t *deadline)
+{
+    const struct config *config;
+    int result = config_get(&config);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (timeout_ms < TCPX_DEFAULT_TIMEOUT)
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "a time of %d ms: 0 and more, or TCPX_DEFAULT_TIMEOUT", timeout_ms);
+    *deadline = deadline_after_ms(timeout_ms == TCPX_DEFAULT_TIMEOUT ? config->timeout_ms
+                                                                     : (uint64_t)timeout_ms);
+    return TCPX_SUCCESS;
 }
 
 /* What is shown of a variable. */

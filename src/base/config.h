@@ -194,6 +194,9 @@ struct config {
  */
 MUST_CHECK int config_get(const struct config **config);
 
+/* The moment when the time is over that a caller of tcpx.h gives a wait. */
+MUST_CHECK int config_deadline(int timeout_ms, uint64_t *deadline);
+
 /* Reads the environment as it is now. */
 MUST_CHECK int config_read(struct config *config);
 

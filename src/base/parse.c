@@ -1,4 +1,4 @@
-/* Numbers and sizes, as they stand in variables and on command lines. */
+/* Numbers, sizes and words, as they stand in variables and on command lines. */
 #include "base/parse.h"
 
 #include "base/checked.h"
@@ -52,4 +52,21 @@ bool parse_size(const char *text, uint64_t *bytes)
             return false;
     }
     return checked_multiply(value, unit, bytes);
+}
+
+bool parse_word(const char *text, const char *words, char separator, int *place)
+{
+    size_t length = strlen(text);
+
+    for (int i = 0;; i++) {
+        const char *end = strchrnul(words, separator);
+
+        if ((size_t)(end - words) == length && memcmp(words, text, length) == 0) {
+            *place = i;
+            return true;
+        }
+        if (*end == '\0')
+            return false;
+        words = end + 1;
+    }
 }

@@ -76,19 +76,11 @@ struct hierarchy {
     char mount_point[PATH_MAX]; /* and where */
 };
 
-static bool has_word(const char *words, const char *word)
+static bool has_cpu(const char *controllers)
 {
-    size_t length = strlen(word);
+    int place;
 
-    for (;;) {
-        size_t span = strcspn(words, ",");
-
-        if (span == length && memcmp(words, word, length) == 0)
-            return true;
-        if (words[span] == '\0')
-            return false;
-        words += span + 1;
-    }
+    return parse_word("cpu", controllers, ',', &place);
 }
 
 static bool copy_text(char *to, size_t room, const char *from)
@@ -119,8 +111,7 @@ static bool find_group(const char *root, struct hierarchy *hierarchy)
         if (rest == NULL || *rest != '/')
             continue;
         rest[strcspn(rest, "\n")] = '\0';
-        if (hierarchy->v2 ? strcmp(id, "0") == 0 && *controllers == '\0'
-                          : has_word(controllers, "cpu"))
+        if (hierarchy->v2 ? strcmp(id, "0") == 0 && *controllers == '\0' : has_cpu(controllers))
             found = copy_text(hierarchy->group, sizeof hierarchy->group, rest);
     }
     free(line);
@@ -191,7 +182,7 @@ static bool parse_mount(char *line, const struct hierarchy *hierarchy, char **mo
     undo_octal(*mount_root);
     undo_octal(*mount_point);
     return hierarchy->v2 ? strcmp(type, "cgroup2") == 0
-                         : strcmp(type, "cgroup") == 0 && has_word(options, "cpu");
+                         : strcmp(type, "cgroup") == 0 && has_cpu(options);
 }
 
 /*

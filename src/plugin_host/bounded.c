@@ -1,18 +1,15 @@
 /* Helper threads that call a plugin, and are abandoned when it does not return. */
 #include "plugin_host/bounded.h"
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "gpu/gpu.h"
 #include "plugin_host/quirks.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* A call in a helper thread. */
 struct pending {
@@ -48,8 +45,8 @@ struct helper {
     pthread_cond_t changed; /* there is a call, or it has returned */
 };
 
-static pthread_mutex_t helpers_lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the helpers and their calls */
+/* Guards the helpers and their calls. */
+static pthread_mutex_t helpers_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct helper *idle_helpers;
 
 /* --- the helper's side --------------------------------------------------------------------- */
@@ -152,31 +149,14 @@ static void *helper_main(void *argument)
     return NULL;
 }
 
-/* All signals are blocked there and in threads that the plugin starts, SIGPIPE included. */
 static struct helper *start_helper(void)
 {
     struct helper *helper = calloc(1, sizeof *helper);
-    pthread_condattr_t clock;
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t before;
-    sigset_t all;
-    int failed;
 
     if (helper == NULL)
         return NULL;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&helper->changed, &clock);
-    pthread_condattr_destroy(&clock);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    failed = pthread_create(&thread, &attributes, helper_main, helper);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed == 0)
+    condition_init(&helper->changed);
+    if (thread_start(NULL, helper_main, helper) == 0)
         return helper;
     pthread_cond_destroy(&helper->changed);
     free(helper);
@@ -184,16 +164,6 @@ static struct helper *start_helper(void)
 }
 
 /* --- the caller's side --------------------------------------------------------------------- */
-
-/* With the lock. */
-static void wait_for_return(struct helper *helper, const struct pending *pending, uint64_t deadline)
-{
-    const struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000),
-                                   .tv_nsec = (long)(deadline % 1000000000)};
-
-    while (!pending->has_returned && !deadline_passed(deadline))
-        pthread_cond_timedwait(&helper->changed, &helpers_lock, &until);
-}
 
 /* In this thread. */
 static int make_here(const struct import_plugin *plugin, enum bounded_kind kind,
@@ -211,6 +181,7 @@ static int make_here(const struct import_plugin *plugin, enum bounded_kind kind,
 /* *lost: it has not returned, and is the helper's. */
 static int make_in_helper(struct pending *pending, uint64_t timeout_ms, bool *lost)
 {
+    uint64_t deadline = deadline_after_ms(timeout_ms);
     struct helper *helper;
     int result;
 
@@ -226,7 +197,8 @@ static int make_in_helper(struct pending *pending, uint64_t timeout_ms, bool *lo
     }
     helper->pending = pending;
     pthread_cond_broadcast(&helper->changed);
-    wait_for_return(helper, pending, deadline_after_ms(timeout_ms));
+    while (!pending->has_returned && !deadline_passed(deadline))
+        condition_wait(&helper->changed, &helpers_lock, deadline);
     *lost = !pending->has_returned;
     pending->is_abandoned = *lost;
     result = pending->result;

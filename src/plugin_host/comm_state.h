@@ -2,8 +2,8 @@
 #ifndef TCPX_PLUGIN_HOST_COMM_STATE_H
 #define TCPX_PLUGIN_HOST_COMM_STATE_H
 
-#include "gpu/gpu.h"
 #include "plugin_host/plugin_host.h"
+#include "unpack/unpack.h"
 
 #include <pthread.h>
 
@@ -74,19 +74,21 @@ struct import_comm {
     char why[400];
 };
 
-/* Of a receive that is done at the plugin. */
-static inline const struct unpack_descriptor *
-import_request_descriptors(const struct import_request *request)
-{
-    return request->comm->queue->descriptors[request->number % UNPACK_QUEUE_DEPTH];
-}
-
-static inline gpu_address import_request_descriptors_device(const struct import_request *request)
+/* What to unpack of a receive that is done at the plugin. */
+static inline struct unpack_list import_request_list(const struct import_request *request,
+                                                     gpu_address destination)
 {
     const struct import_comm *comm = request->comm;
+    size_t at = request->number % UNPACK_QUEUE_DEPTH;
 
-    return comm->queue_device + offsetof(struct unpack_queue, descriptors) +
-           request->number % UNPACK_QUEUE_DEPTH * sizeof comm->queue->descriptors[0];
+    return (struct unpack_list){.bounce = comm->bounce,
+                                .bounce_host = comm->bounce_host,
+                                .destination = destination,
+                                .descriptors = comm->queue->descriptors[at],
+                                .descriptors_device = comm->queue_device +
+                                                      offsetof(struct unpack_queue, descriptors) +
+                                                      at * sizeof comm->queue->descriptors[0],
+                                .count = request->fragments};
 }
 
 #endif

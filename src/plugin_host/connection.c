@@ -374,19 +374,14 @@ static void end_attempt(struct attempt *attempt)
     free(attempt);
 }
 
-static void give_attempt(struct attempt *attempt, bool has_ended)
+/* One that is lost is the plugin's, and stays busy. */
+static void give_attempt(struct attempt *attempt, bool is_lost, bool has_ended)
 {
     pthread_mutex_lock(&attempts_lock);
-    attempt->busy = false;
+    attempt->busy = is_lost;
+    attempt->is_lost = is_lost;
     if (has_ended)
         end_attempt(attempt);
-    pthread_mutex_unlock(&attempts_lock);
-}
-
-static void lose_attempt(struct attempt *attempt)
-{
-    pthread_mutex_lock(&attempts_lock);
-    attempt->is_lost = true;
     pthread_mutex_unlock(&attempts_lock);
 }
 
@@ -408,13 +403,10 @@ int import_comm_connect(const struct import_plugin *plugin, int device,
         return result;
     call.handle = attempt->handle;
     result = bounded_call(plugin, BOUNDED_CONNECT, &call);
-    if (call.is_lost) { /* the attempt is the plugin's */
-        lose_attempt(attempt);
-        return result;
-    }
     if (result == TCPX_SUCCESS && call.out != NULL)
         result = create_comm(plugin, device, call.out, true, attempt->handle, out);
-    give_attempt(attempt, result != TCPX_SUCCESS || call.out != NULL);
+    give_attempt(attempt, call.is_lost,
+                 !call.is_lost && (result != TCPX_SUCCESS || call.out != NULL));
     return result;
 }
 

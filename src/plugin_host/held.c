@@ -1,18 +1,16 @@
 /* Connections that outlive their comm: held.h has the reason. */
 #include "plugin_host/held.h"
 
-#include "base/clock.h"
 #include "base/config.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -136,40 +134,19 @@ static void *held_thread(void *unused)
     return NULL;
 }
 
-/* With the lock. Without a thread they are closed when the next ones are kept. */
-static void start_held_thread(void)
-{
-    pthread_attr_t attributes;
-    sigset_t before;
-    sigset_t all;
-    pthread_t thread;
-
-    if (has_thread)
-        return;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    has_thread = pthread_create(&thread, &attributes, held_thread, NULL) == 0;
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 /* --- calls --------------------------------------------------------------------------------- */
 
 bool held_keep(const struct import_quirks *quirks, const uint8_t *handle)
 {
     const struct config *config;
-    DIR *folder = opendir("/proc/self/fd");
+    DIR *folder;
     bool found = false;
     bool lost = false;
     struct dirent *entry;
 
-    if (folder == NULL || config_get(&config) != TCPX_SUCCESS) {
-        if (folder != NULL)
-            closedir(folder);
+    folder = config_get(&config) == TCPX_SUCCESS ? opendir("/proc/self/fd") : NULL;
+    if (folder == NULL)
         return false;
-    }
     pthread_mutex_lock(&held_lock);
     close_ended();
     while ((entry = readdir(folder)) != NULL) { /* NOLINT(concurrency-mt-unsafe): our own stream */
@@ -184,8 +161,8 @@ bool held_keep(const struct import_quirks *quirks, const uint8_t *handle)
         lost |= !keep_open(fd, deadline_after_ms(config->timeout_ms));
         found |= control;
     }
-    if (held_used > 0)
-        start_held_thread();
+    if (held_used > 0 && !has_thread) /* without it they are closed when the next ones are kept */
+        has_thread = thread_start(NULL, held_thread, NULL) == 0;
     pthread_mutex_unlock(&held_lock);
     closedir(folder);
     return found && !lost;

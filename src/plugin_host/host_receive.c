@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "plugin_host/memory.h"
 #include "plugin_host/quirks.h"
-#include "unpack/unpack.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -200,16 +199,12 @@ int host_receive_start(struct import_request *request)
     const struct import_comm *comm = request->comm;
     struct host_receive *host = comm->host_receive;
     size_t slot = slot_of(request->number);
-    struct unpack_list list = {.bounce = comm->bounce,
-                               .bounce_host = comm->bounce_host,
-                               .destination = host->pinned.device + slot * host->stride,
-                               .count = request->fragments};
+    struct unpack_list list;
     int result;
 
     if (!comm->steered || request->fragments == 0)
         return TCPX_SUCCESS;
-    list.descriptors = import_request_descriptors(request);
-    list.descriptors_device = import_request_descriptors_device(request);
+    list = import_request_list(request, host->pinned.device + slot * host->stride);
     result = unpack_submit(host->engine, &list, 1, comm->bounce_host == NULL, &host->tickets[slot]);
     return result == TCPX_IN_PROGRESS ? TCPX_SUCCESS : result; /* finish tries again */
 }

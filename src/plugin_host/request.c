@@ -3,7 +3,6 @@
 #include "base/fork.h"
 #include "plugin_host/host_receive.h"
 #include "plugin_host/quirks.h"
-#include "unpack/unpack.h"
 
 #include <stdio.h>
 
@@ -146,9 +145,9 @@ static int check_source(struct import_comm *comm, const struct unpack_descriptor
 static int take_fragments(struct import_request *request)
 {
     struct import_comm *comm = request->comm;
-    const struct unpack_descriptor *descriptors = import_request_descriptors(request);
-    uint64_t count = __atomic_load_n(&comm->queue->counts[request->number % UNPACK_QUEUE_DEPTH],
-                                     __ATOMIC_ACQUIRE);
+    size_t place = request->number % UNPACK_QUEUE_DEPTH;
+    const struct unpack_descriptor *descriptors = comm->queue->descriptors[place];
+    uint64_t count = __atomic_load_n(&comm->queue->counts[place], __ATOMIC_ACQUIRE);
     uint64_t bytes = 0;
 
     if (count > UNPACK_MAX_DESCRIPTORS)
@@ -178,21 +177,10 @@ static int take_fragments(struct import_request *request)
 
 int import_request_received(const struct import_request *request, struct unpack_list *received)
 {
-    const struct import_comm *comm = request->comm;
-
-    if (!request->on_gpu) {
-        *received = (struct unpack_list){.count = 0};
-        return TCPX_SUCCESS;
-    }
-    if (request->state != REQUEST_REPORTED)
+    if (request->on_gpu && request->state != REQUEST_REPORTED)
         return error_set(TCPX_INVALID_USAGE, "a receive that is not done, or was consumed");
-    *received =
-        (struct unpack_list){.descriptors = import_request_descriptors(request),
-                             .descriptors_device = import_request_descriptors_device(request),
-                             .count = request->fragments,
-                             .bounce = comm->bounce,
-                             .bounce_host = comm->bounce_host,
-                             .destination = (uintptr_t)request->data};
+    *received = request->on_gpu ? import_request_list(request, (uintptr_t)request->data)
+                                : (struct unpack_list){.count = 0};
     return TCPX_SUCCESS;
 }
 

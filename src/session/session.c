@@ -1,9 +1,9 @@
 /* Sessions and listeners as callers make and end them. */
 #include "session/session.h"
 
+#include "base/config.h"
 #include "base/fork.h"
 #include "base/log.h"
-#include "base/time_limit.h"
 #include "session/bootstrap.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ static int session_make(const struct tcpx_session_options *options, struct tcpx_
     session->event_fd = -1;
     session->directions[SENDING].sending = true;
     pthread_mutex_init(&session->lock, NULL);
-    session_condition_init(&session->changed);
+    condition_init(&session->changed);
     result = import_open_named(options->plugin_path, &session->plugin);
     /* The built-in transport does more without a table between. */
     if (result == TCPX_SUCCESS && import_is_builtin(session->plugin))
@@ -111,7 +111,7 @@ int tcpx_session_connect(const char *host, int port, const struct tcpx_session_o
     int result = session_check_call(wrong, port, 1, options, &all);
 
     if (result == TCPX_SUCCESS)
-        result = time_limit(timeout_ms, &deadline);
+        result = config_deadline(timeout_ms, &deadline);
     if (result == TCPX_SUCCESS)
         result = session_make(&all, &session);
     if (result != TCPX_SUCCESS)
@@ -146,7 +146,7 @@ int tcpx_session_listen(const char *address, int port, const struct tcpx_session
     if (listener == NULL)
         return error_system(ENOMEM, "a listener");
     pthread_mutex_init(&listener->lock, NULL);
-    session_condition_init(&listener->free);
+    condition_init(&listener->free);
     listener->options = all;
     listener->options.secret_file = NULL; /* it has been read */
     if (all.plugin_path != NULL) {
@@ -180,7 +180,7 @@ static bool take_listener(struct tcpx_session_listener *listener, uint64_t deadl
 
     pthread_mutex_lock(&listener->lock);
     while (listener->is_taken && !deadline_passed(deadline))
-        session_condition_wait(&listener->free, &listener->lock, deadline);
+        condition_wait(&listener->free, &listener->lock, deadline);
     taken = !listener->is_taken;
     listener->is_taken = true;
     pthread_mutex_unlock(&listener->lock);
@@ -229,7 +229,7 @@ int tcpx_session_accept(struct tcpx_session_listener *listener, int timeout_ms,
     if (result == TCPX_SUCCESS && (listener == NULL || out == NULL))
         result = error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_accept: an argument is NULL");
     if (result == TCPX_SUCCESS)
-        result = time_limit(timeout_ms, &deadline);
+        result = config_deadline(timeout_ms, &deadline);
     return result == TCPX_SUCCESS ? session_accept_until(listener, deadline, deadline, out)
                                   : result;
 }

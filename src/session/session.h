@@ -14,12 +14,11 @@
 #ifndef TCPX_SESSION_SESSION_H
 #define TCPX_SESSION_SESSION_H
 
-#include "base/clock.h"
+#include "base/thread.h"
 #include "session/agreement.h"
 #include "session/channel.h"
 #include "session/control.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 enum { RECEIVING, SENDING };
@@ -243,10 +242,6 @@ struct tcpx_session {
 void session_lock(struct tcpx_session *session);
 void session_unlock(struct tcpx_session *session);
 
-/* Conditions whose waits end at a deadline of base/clock.h, or earlier. */
-void session_condition_init(pthread_cond_t *condition);
-void session_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_t deadline);
-
 /*
  * The result is the session's from now on. All transfers in chunks end with it as soon as the
  * worker has drained what the GPU and the network still have. With the lock.
@@ -374,7 +369,7 @@ MUST_CHECK bool chunks_drain_step(struct tcpx_session *session);
 
 /* With the session's lock: begins it, or those that wait for a place; steps all of them. */
 void whole_begin(struct tcpx_transfer *transfer);
-void whole_start_more(struct tcpx_session *session);
+void whole_start_more(struct tcpx_session *session, bool *moved);
 void whole_step(struct tcpx_session *session, bool *moved);
 
 /* Called without the session's lock. `stream` is used only if `on_stream`. */

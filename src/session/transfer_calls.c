@@ -1,7 +1,7 @@
 /* The calls of tcpx.h that begin a transfer, ask about it, and wait for it. */
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/fork.h"
-#include "base/time_limit.h"
 #include "session/session.h"
 
 /* --- beginning ----------------------------------------------------------------------------- */
@@ -115,13 +115,14 @@ static int calls_report(struct tcpx_transfer *transfer)
 {
     struct tcpx_session *session = transfer->session;
     int result = transfer->result;
+    bool moved;
 
     if (result != TCPX_SUCCESS)
         error_keep("%s", transfer->why);
     session_lock(session);
     transfer_announce(transfer);
     transfer_drop(transfer);
-    whole_start_more(session); /* there is a place more */
+    whole_start_more(session, &moved); /* there is a place more */
     session_unlock(session);
     transfer_free(transfer);
     return result;
@@ -162,7 +163,7 @@ static void wait_for_worker(struct tcpx_transfer *transfer, uint64_t deadline)
 
     session_lock(session);
     while (!transfer->ended && !deadline_passed(deadline))
-        session_condition_wait(&session->changed, &session->lock, deadline);
+        condition_wait(&session->changed, &session->lock, deadline);
     session_unlock(session);
 }
 
@@ -174,7 +175,7 @@ int tcpx_transfer_wait(struct tcpx_transfer *transfer, int timeout_ms)
     if (result == TCPX_SUCCESS && transfer == NULL)
         result = error_set(TCPX_INVALID_ARGUMENT, "tcpx_transfer_wait: transfer is NULL");
     if (result == TCPX_SUCCESS)
-        result = time_limit(timeout_ms, &deadline);
+        result = config_deadline(timeout_ms, &deadline);
     if (result != TCPX_SUCCESS)
         return result;
     if (transfer->is_whole)

@@ -66,12 +66,10 @@ void whole_begin(struct tcpx_transfer *transfer)
     transfer->after_kind = NET_AFTER_NOTHING;
 }
 
-void whole_start_more(struct tcpx_session *session)
+void whole_start_more(struct tcpx_session *session, bool *moved)
 {
-    bool moved;
-
-    whole_start_waiting(&session->directions[SENDING], &moved);
-    whole_start_waiting(&session->directions[RECEIVING], &moved);
+    whole_start_waiting(&session->directions[SENDING], moved);
+    whole_start_waiting(&session->directions[RECEIVING], moved);
 }
 
 /* --- asking -------------------------------------------------------------------------------- */
@@ -123,8 +121,7 @@ void whole_step(struct tcpx_session *session, bool *moved)
             *moved = true;
         }
     }
-    whole_start_waiting(&session->directions[SENDING], moved);
-    whole_start_waiting(&session->directions[RECEIVING], moved);
+    whole_start_more(session, moved);
 }
 
 static void whole_step_all(struct tcpx_session *session)

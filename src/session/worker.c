@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -151,8 +150,6 @@ static void *worker_run(void *argument)
 
 int worker_start(struct tcpx_session *session)
 {
-    sigset_t all;
-    sigset_t before;
     int error;
 
     if (session->wake_fd >= 0)
@@ -160,11 +157,7 @@ int worker_start(struct tcpx_session *session)
     session->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (session->wake_fd < 0)
         return error_system(errno, "an eventfd");
-    /* The program's signals are for its own threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&session->worker, NULL, worker_run, session);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    error = thread_start(&session->worker, worker_run, session);
     if (error != 0) {
         close(session->wake_fd);
         session->wake_fd = -1;
