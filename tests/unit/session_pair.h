@@ -139,12 +139,15 @@ static inline _Noreturn void fail_here(const char *here, const char *what)
     _exit(first ? 1 : FOLLOWED);
 }
 
-static inline _Noreturn void fail_call(const char *here, const char *call, int result,
-                                       const char *expected)
+static inline void check_result(const char *here, const char *call, int result, int expected,
+                                const char *words)
 {
     char text[400];
 
-    snprintf(text, sizeof text, "%s: %s instead of %s", call, tcpx_result_name(result), expected);
+    if (result == expected && strstr(tcpx_last_error(), words) != NULL)
+        return;
+    snprintf(text, sizeof text, "%s: %s instead of %s%s%s", call, tcpx_result_name(result),
+             tcpx_result_name(expected), *words != '\0' ? " with " : "", words);
     fail_here(here, text);
 }
 
@@ -154,21 +157,11 @@ static inline _Noreturn void fail_call(const char *here, const char *call, int r
             fail_here(HERE, #condition);                                                           \
     } while (0)
 
-#define CHECK_RESULT(call, expected)                                                               \
-    do {                                                                                           \
-        int result_ = (call);                                                                      \
-        if (result_ != (expected))                                                                 \
-            fail_call(HERE, #call, result_, #expected);                                            \
-    } while (0)
-#define CHECK_SUCCESS(call) CHECK_RESULT(call, TCPX_SUCCESS)
-
 /* Fails with `expected` and a text that contains `words`. */
-#define CHECK_ERROR(call, expected, words)                                                         \
-    do {                                                                                           \
-        int result_ = (call);                                                                      \
-        if (result_ != (expected) || strstr(tcpx_last_error(), words) == NULL)                     \
-            fail_call(HERE, #call, result_, #expected " with '" words "'");                        \
-    } while (0)
+#define CHECK_ERROR(call, expected, words) check_result(HERE, #call, call, expected, words)
+#define CHECK_RESULT(call, expected)       CHECK_ERROR(call, expected, "")
+#define CHECK_SUCCESS(call)                CHECK_RESULT(call, TCPX_SUCCESS)
+#define CHECK_REFUSED(call, words)         CHECK_ERROR(call, TCPX_INVALID_ARGUMENT, words)
 
 static inline _Noreturn void skip_case(const char *why)
 {

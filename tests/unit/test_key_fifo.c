@@ -111,41 +111,28 @@ TEST(test_random_operations)
                 work(capacities[i], keys[k], shift);
 }
 
-static void open_with(struct key_fifo *fifo, uint32_t capacity, const struct element *elements,
-                      uint32_t count)
+TEST(test_elements_in_their_places)
 {
-    assert_int_equal(key_fifo_init(fifo, capacity, sizeof *elements), TCPX_SUCCESS);
-    for (uint32_t i = 0; i < count; i++)
-        assert_true(key_fifo_push(fifo, elements[i].key, &elements[i]));
-}
-
-static const struct element four[] = {{7, 1, {0}}, {8, 2, {0}}, {7, 3, {0}}, {8, 4, {0}}};
-
-TEST(test_peek_shows_the_oldest_in_its_place)
-{
+    static const struct element four[] = {{7, 1, {0}}, {8, 2, {0}}, {7, 3, {0}}, {8, 4, {0}}};
+    struct element *element;
     struct key_fifo fifo;
-    struct element element;
-
-    open_with(&fifo, 4, four, 4);
-    assert_null(key_fifo_peek(&fifo, 9));
-    ((struct element *)key_fifo_peek(&fifo, 7))->number = 99;
-    assert_true(key_fifo_pop(&fifo, 7, &element));
-    assert_int_equal(element.number, 99);
-    assert_int_equal(((struct element *)key_fifo_peek(&fifo, 7))->number, 3);
-    key_fifo_destroy(&fifo);
-}
-
-TEST(test_all_elements_can_be_looked_at)
-{
-    struct key_fifo fifo;
+    struct element popped;
     uint64_t sum = 0;
 
-    open_with(&fifo, 8, four, 4);
-    assert_true(key_fifo_pop(&fifo, 7, NULL));
+    assert_int_equal(key_fifo_init(&fifo, 8, sizeof *element), TCPX_SUCCESS);
+    for (size_t i = 0; i < COUNT_OF(four); i++)
+        assert_true(key_fifo_push(&fifo, four[i].key, &four[i]));
+    assert_null(key_fifo_peek(&fifo, 9));
+    element = key_fifo_peek(&fifo, 7);
+    element->number = 99;
+    assert_true(key_fifo_pop(&fifo, 7, &popped));
+    assert_int_equal(popped.number, 99);
+    element = key_fifo_peek(&fifo, 7);
+    assert_int_equal(element->number, 3);
     for (uint32_t i = 0; i < 8; i++) {
-        const struct element *element = key_fifo_at(&fifo, i);
+        const struct element *seen = key_fifo_at(&fifo, i);
 
-        sum += element != NULL ? element->number : 0;
+        sum += seen != NULL ? seen->number : 0;
     }
     assert_int_equal(sum, 2 + 3 + 4);
     key_fifo_destroy(&fifo);

@@ -307,7 +307,8 @@ enum { WHOLE = 1, IN_CHUNKS = 2 };
 /* What does not depend on the transport is walked through once; rows of tables are chosen. */
 static bool fault_is_wanted(intptr_t state)
 {
-    return state > (WHOLE | IN_CHUNKS) || (state & (transport.chunks ? IN_CHUNKS : WHOLE)) != 0;
+    return (uintptr_t)state > (WHOLE | IN_CHUNKS) ||
+           (state & (transport.chunks ? IN_CHUNKS : WHOLE)) != 0;
 }
 
 #define FAULT_TEST(function, which)                                                                \
@@ -453,7 +454,7 @@ static bool may_succeed(const struct moves *moves, int number)
     return number <= (int)script->count;
 }
 
-static void check_result(struct moves *moves, int number)
+static void check_transfer(struct moves *moves, int number)
 {
     int result = moves->results[number];
 
@@ -479,7 +480,7 @@ static void await_errors(struct moves *moves)
             moves->results[i] = tcpx_transfer_wait(moves->transfers[i], PATIENCE_MS);
         CHECK(moves->results[i] != TCPX_IN_PROGRESS);
         check_bound("the error of a transfer", atomic_load(&meeting->gone));
-        check_result(moves, i);
+        check_transfer(moves, i);
     }
 }
 
@@ -493,7 +494,7 @@ static void await_deadlines(struct moves *moves)
         if (moves->transfers[i] != NULL)
             moves->results[i] = tcpx_transfer_wait(moves->transfers[i], timeout_ms);
         check_bound("a wait", deadline);
-        check_result(moves, i);
+        check_transfer(moves, i);
     }
 }
 
@@ -520,7 +521,7 @@ static void await_events(struct moves *moves, int fd)
             if (moves->results[i] == TCPX_SUCCESS)
                 continue;
             check_bound("the error of a transfer", atomic_load(&meeting->gone));
-            check_result(moves, i);
+            check_transfer(moves, i);
         }
         CHECK(!deadline_passed(deadline));
     }
