@@ -338,26 +338,20 @@ static unsigned each_call(const struct lack *lack, unsigned count)
     return call - 1;
 }
 
-static void test_lacks(void **state)
+TABLE_TEST(lacks)
 {
-    const struct lack *first = *state;
+    unsigned calls;
 
-    for (const struct lack *lack = first;
-         lack < lacks + COUNT_OF(lacks) && strcmp(lack->name, first->name) == 0; lack++) {
-        unsigned calls;
-
-        channels = lack->channels;
-        calls = each_call(lack, 1);
-        each_call(lack, UINT_MAX);
-        print_message("# %u calls could fail for want of %s\n", calls, lack->what);
-        assert_true(calls > 0);
-    }
+    channels = row->channels;
+    calls = each_call(row, 1);
+    each_call(row, UINT_MAX);
+    print_message("# %u calls could fail for want of %s\n", calls, row->what);
+    assert_true(calls > 0);
 }
 
 static int begin_suite(void)
 {
     fill_bytes(source, BYTES);
-    SUITE_ROWS(lacks, test_lacks);
     return 0;
 }
 

@@ -87,9 +87,8 @@ static const struct row {
     {"test_a_greeting_without_a_proof", BOOTSTRAP_GREETING_BYTES, true},
 };
 
-static void test_all_get_in(void **state)
+TABLE_TEST(rows)
 {
-    const struct row *row = *state;
     const char *secret = row->secret ? secret_path : NULL;
     struct bootstrap_listener *listener;
     struct flood flood = {.bytes = row->bytes, .secret = row->secret};
@@ -134,11 +133,5 @@ static void test_all_get_in(void **state)
     assert_int_equal(accepted, PEERS);
 }
 
-static int flood_begin(void)
-{
-    SUITE_ROWS(rows, test_all_get_in);
-    return child_begin();
-}
-
-SUITE(.name = "a flood of strangers", .begin = flood_begin, .set_up = make_secrets,
+SUITE(.name = "a flood of strangers", .begin = child_begin, .set_up = make_secrets,
       .tear_down = tree_remove);
