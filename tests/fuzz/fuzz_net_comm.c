@@ -74,12 +74,8 @@ struct inbox {
     bool early; /* what stands here first has overtaken its OPEN */
     bool fin;
     bool end;
-};
-
-struct slice {
-    unsigned message;
-    uint64_t offset;
-    uint64_t length;
+    unsigned announced; /* slices, separate framing */
+    unsigned taken;
 };
 
 struct post_said {
@@ -109,7 +105,6 @@ static struct {
     size_t heard_bytes;
     bool heard_abort;
     unsigned heard_posts;
-    uint64_t heard_rooms[MOST_MESSAGES];
     uint64_t heard_freed;
     uint64_t most_kept; /* bytes of memory for messages without a receive */
 
@@ -119,15 +114,13 @@ static struct {
     unsigned post_count;
     uint64_t freed_told;
     uint64_t charged;
-    unsigned expected_count[MOST_SOCKETS];
-    unsigned expected_at[MOST_SOCKETS];
 } now;
 
 /* Large, and so not cleared as a whole before each input. */
 static uint8_t said_map[MOST_NUMBERS][MOST_ROOM]; /* in order: which bytes were sent */
 static uint8_t out_bytes[MOST_SOCKETS + 1][OUTBOX];
 static uint8_t in_bytes[MOST_SOCKETS][INBOX];
-static struct slice expected[MOST_SOCKETS][MOST_SLICES];
+static struct wire_record expected[MOST_SOCKETS][MOST_SLICES]; /* slices announced on socket 0 */
 
 static uint8_t *slots;
 static uint8_t *content; /* of any message, by offset: never one of the two marks */
@@ -147,15 +140,6 @@ static uint8_t *room_of(unsigned message)
 
 /* --- the link ------------------------------------------------------------------------------ */
 
-static void make_socket(int *ours, int *theirs)
-{
-    int pair[2];
-
-    PROMISE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) == 0);
-    *ours = pair[0];
-    *theirs = pair[1];
-}
-
 static void make_link(void)
 {
     static const uint64_t limits[] = {0, 1, 40, 200};
@@ -164,6 +148,7 @@ static void make_link(void)
     uint8_t shape = next();
     uint8_t sizes = next();
     const int least = 1;
+    int pair[2];
 
     now.side = shape & 1 ? NET_SENDER : NET_RECEIVER;
     now.link = (struct net_link){.sockets = (uint8_t)(1 + (shape >> 1) % MOST_SOCKETS),
@@ -180,9 +165,11 @@ static void make_link(void)
     now.raw = now.link;
     for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++)
         now.link.forward[i] = now.raw.forward[i] = -1;
-    for (unsigned i = 0; i < now.link.sockets; i++)
-        make_socket(&now.link.forward[i], &now.raw.forward[i]);
-    make_socket(&now.link.reverse, &now.raw.reverse);
+    for (unsigned i = 0; i <= now.link.sockets; i++) {
+        PROMISE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) == 0);
+        *(i < now.link.sockets ? &now.link.forward[i] : &now.link.reverse) = pair[0];
+        *(i < now.link.sockets ? &now.raw.forward[i] : &now.raw.reverse) = pair[1];
+    }
     /* The kernel's least, so that a peer which does not read is felt. */
     for (unsigned i = 0; i < now.link.sockets && sizes & 0x40; i++)
         PROMISE(setsockopt(now.link.forward[i], SOL_SOCKET, SO_SNDBUF, &least, sizeof least) == 0);
@@ -440,7 +427,7 @@ static void hear_receiver(void)
         PROMISE(record.sequence == now.heard_posts && record.sequence < MOST_MESSAGES);
         PROMISE(record.tag == now.messages[record.sequence].tag);
         PROMISE(record.length == now.messages[record.sequence].bytes);
-        now.heard_rooms[now.heard_posts++] = record.length;
+        now.heard_posts++;
     }
 }
 
@@ -453,7 +440,7 @@ static bool may_begin(uint32_t sequence, uint64_t bytes, bool eager, bool on_cre
         (eager && bytes > now.link.eager_limit))
         return false;
     if (is_posted)
-        return bytes <= now.heard_rooms[sequence] && (eager || !on_credit);
+        return bytes <= now.messages[sequence].bytes && (eager || !on_credit);
     return on_credit && sequence - now.heard_posts < WIRE_MOST_AHEAD &&
            (eager || now.link.framing == WIRE_INLINE) &&
            now.charged - now.heard_freed + charge_of(bytes) <= now.link.eager_credit;
@@ -635,7 +622,7 @@ static void put_too_long(unsigned socket)
     if (!say(socket, &record, NULL))
         return;
     now.honest = now.honest && sequence < now.heard_posts &&
-                 record.length > now.heard_rooms[sequence] && !said->opened && !said->too_long;
+                 record.length > now.messages[sequence].bytes && !said->opened && !said->too_long;
     if (!now.clean)
         return;
     said->twice = said->twice || said->too_long;
@@ -671,7 +658,7 @@ static void put_abort(unsigned socket)
     broke_if(true);
 }
 
-static void put_post(void)
+static void put_post(unsigned reverse)
 {
     uint8_t how = next();
     struct wire_record record = {.type = WIRE_POST,
@@ -684,11 +671,11 @@ static void put_post(void)
         record.sequence += how - 250u;
         broke_if(true);
     }
-    if (!has_place(MOST_SOCKETS, WIRE_RECORD_BYTES) || now.post_count == 256)
+    if (!has_place(reverse, WIRE_RECORD_BYTES) || now.post_count == 256)
         return;
     if ((how & 8) && now.charged > now.freed_told) /* all that was charged and seen */
         record.offset = now.charged;
-    say(MOST_SOCKETS, &record, NULL);
+    say(reverse, &record, NULL);
     if (!now.clean)
         return;
     now.freed_told = record.offset;
@@ -696,18 +683,18 @@ static void put_post(void)
         (struct post_said){.tag = record.tag, .room = record.length, .message = MOST_MESSAGES};
 }
 
-static void put_credit(void)
+static void put_credit(unsigned reverse)
 {
     uint8_t how = next();
     uint64_t freed = now.charged;
 
-    if (!has_place(MOST_SOCKETS, WIRE_RECORD_BYTES))
+    if (!has_place(reverse, WIRE_RECORD_BYTES))
         return;
     if (how > 240 && now.freed_told > 0) {
         freed = now.freed_told - 1;
         broke_if(true);
     }
-    say(MOST_SOCKETS, &(struct wire_record){.type = WIRE_CREDIT, .offset = freed}, NULL);
+    say(reverse, &(struct wire_record){.type = WIRE_CREDIT, .offset = freed}, NULL);
     if (now.clean && freed > now.freed_told)
         now.freed_told = freed;
 }
@@ -821,33 +808,33 @@ static void hear_open_like(const struct wire_record *record)
     message->whole = record->type == WIRE_TOOLONG;
 }
 
-static struct slice hear_slice_record(const struct wire_record *record)
+static unsigned message_of_slice(const struct wire_record *record)
 {
-    unsigned which;
-    struct slice slice;
-
-    PROMISE(record->length <= now.link.largest_slice);
-    if (in_order()) {
-        hear_in_order(record);
-        which = record->sequence;
-    } else {
-        PROMISE(record->sequence < now.post_count && record->tag == 0 && record->flags == 0);
-        which = now.posts[record->sequence].message;
-    }
-    slice = (struct slice){.message = which, .offset = record->offset, .length = record->length};
-    PROMISE(which < MOST_MESSAGES);
-    PROMISE(record->offset + record->length <= now.messages[which].bytes);
-    return slice;
+    return in_order() ? record->sequence : now.posts[record->sequence].message;
 }
 
-static void hear_slice_bytes(const struct slice *slice, const uint8_t *bytes)
+static void hear_slice_record(const struct wire_record *record)
 {
-    struct message *message = &now.messages[slice->message];
+    unsigned which;
 
-    PROMISE(memcmp(bytes, content + slice->offset, slice->length) == 0);
-    for (uint64_t i = slice->offset; i < slice->offset + slice->length; i++)
-        PROMISE(message->map[i]++ == 0);
-    message->covered += slice->length;
+    PROMISE(record->length <= now.link.largest_slice);
+    if (in_order())
+        hear_in_order(record);
+    else
+        PROMISE(record->sequence < now.post_count && record->tag == 0 && record->flags == 0);
+    which = message_of_slice(record);
+    PROMISE(which < MOST_MESSAGES);
+    PROMISE(record->offset + record->length <= now.messages[which].bytes);
+}
+
+static void hear_slice_bytes(const struct wire_record *record, const uint8_t *bytes)
+{
+    struct message *message = &now.messages[message_of_slice(record)];
+
+    PROMISE(memcmp(bytes, content + record->offset, record->length) == 0);
+    for (uint64_t i = 0; i < record->length; i++)
+        PROMISE(message->map[record->offset + i]++ == 0);
+    message->covered += record->length;
     if (message->covered == message->bytes)
         message->whole = true;
 }
@@ -863,12 +850,12 @@ static bool hear_one(unsigned socket)
     size_t payload = 0;
 
     if (separate && socket > 0) {
-        const struct slice *slice = &expected[socket][now.expected_at[socket]];
+        const struct wire_record *slice = &expected[socket][in->taken];
 
-        if (now.expected_at[socket] == now.expected_count[socket] || have < slice->length)
+        if (in->taken == in->announced || have < slice->length)
             return false;
         hear_slice_bytes(slice, bytes);
-        now.expected_at[socket]++;
+        in->taken++;
         in->parsed += slice->length;
         return true;
     }
@@ -889,14 +876,13 @@ static bool hear_one(unsigned socket)
         return false;
     bytes += WIRE_RECORD_BYTES;
     if (record.type == WIRE_SLICE) {
-        struct slice slice = hear_slice_record(&record);
-
+        hear_slice_record(&record);
         PROMISE(separate ? record.socket > 0 && record.socket < now.link.sockets
                          : record.socket == socket);
         if (separate)
-            expected[record.socket][now.expected_count[record.socket]++] = slice;
+            expected[record.socket][now.in[record.socket].announced++] = record;
         else
-            hear_slice_bytes(&slice, bytes);
+            hear_slice_bytes(&record, bytes);
     } else if (record.type == WIRE_FIN) {
         PROMISE(record.length == in->parsed);
         in->fin = true;
@@ -943,30 +929,22 @@ static bool drain(void)
 
 /* --- the script ---------------------------------------------------------------------------- */
 
-static void peer_of_receiver(uint8_t what, unsigned socket)
+static void speak(uint8_t what, unsigned socket)
 {
-    /* With tags; in order, which has more to say with slices. */
-    static void (*const puts_what[2][8])(unsigned) = {
+    /* To a receiver with tags; in order, which has more to say with slices; to a sender. */
+    static void (*const puts_what[3][8])(unsigned) = {
         {put_open, put_open, put_eager, put_slice, put_slice, put_too_long, put_fin, put_abort},
         {put_open, put_slice_in_order, put_eager_in_order, put_slice_in_order, put_slice_in_order,
-         put_too_long, put_fin, put_abort}};
-    void (*put_it)(unsigned) = puts_what[in_order()][what % 8];
+         put_too_long, put_fin, put_abort},
+        {put_post, put_post, put_post, put_post, put_post, put_credit, put_credit, put_abort}};
+    void (*put_it)(unsigned) = puts_what[now.side == NET_SENDER ? 2 : in_order()][what % 8];
 
     /* With separate framing another socket has no records that could be misplaced. */
-    if ((put_it == put_open || put_it == put_eager || put_it == put_eager_in_order) &&
-        (!(what & 8) || now.link.framing != WIRE_INLINE))
+    if (put_it == put_too_long ||
+        ((put_it == put_open || put_it == put_eager || put_it == put_eager_in_order) &&
+         (!(what & 8) || now.link.framing != WIRE_INLINE)))
         socket = 0;
-    put_it(put_it == put_too_long ? 0 : socket);
-}
-
-static void peer_of_sender(uint8_t what)
-{
-    if (what % 8 < 5)
-        put_post();
-    else if (what % 8 < 7)
-        put_credit();
-    else
-        put_abort(MOST_SOCKETS);
+    put_it(socket);
 }
 
 static void step(void)
@@ -1003,10 +981,7 @@ static void step(void)
             inside_move_on(now.comm);
         break;
     default:
-        if (now.side == NET_SENDER)
-            peer_of_sender(what);
-        else
-            peer_of_receiver(what, socket);
+        speak(what, socket);
         for (unsigned i = 0; i <= MOST_SOCKETS && !(where & HOLD); i++)
             flush(i, OUTBOX);
         break;
@@ -1016,36 +991,29 @@ static void step(void)
     check_comm();
 }
 
-/* What the books of the peer say about a receiver that has read everything. */
-static void judge(void)
+/* Whether what was said about message i breaks a rule; *kept: charged for those without a receive.
+ */
+static bool breaks_rule(unsigned i, uint64_t *kept)
 {
-    uint64_t kept = 0;
+    const struct said *said = &now.said[i];
+    const struct message *message = &now.messages[i % MOST_MESSAGES];
 
-    for (unsigned i = 0; i < MOST_NUMBERS; i++) {
-        const struct said *said = &now.said[i];
-        const struct message *message = &now.messages[i % MOST_MESSAGES];
-
-        if (!said->opened && said->slices == 0 && !said->too_long)
-            continue;
-        if (said->opened && (said->twice || said->too_long || said->slices > said->open_length ||
-                             said->reach > said->open_length))
-            now.must_fail = true;
-        if (i >= now.count) {
-            kept += charge_of(said->open_length);
-            if (!in_order() || said->too_long || (!said->on_credit && !said->mixed) ||
-                kept > now.link.eager_credit || i - now.count >= WIRE_MOST_AHEAD)
-                now.must_fail = true;
-            continue;
-        }
-        if (!in_order() && said->opened &&
-            (said->open_tag != message->tag || said->open_length > message->bytes))
-            now.must_fail = true;
-        if (said->too_long &&
-            (said->twice || said->slices > 0 || said->too_long_length <= message->bytes))
-            now.must_fail = true;
-        if (!in_order() && said->reach > message->bytes)
-            now.must_fail = true;
+    if (!said->opened && said->slices == 0 && !said->too_long)
+        return false;
+    if (said->opened && (said->twice || said->too_long || said->slices > said->open_length ||
+                         said->reach > said->open_length))
+        return true;
+    if (i >= now.count) {
+        *kept += charge_of(said->open_length);
+        return !in_order() || said->too_long || (!said->on_credit && !said->mixed) ||
+               *kept > now.link.eager_credit || i - now.count >= WIRE_MOST_AHEAD;
     }
+    if (said->too_long &&
+        (said->twice || said->slices > 0 || said->too_long_length <= message->bytes))
+        return true;
+    return !in_order() &&
+           (said->reach > message->bytes || (said->opened && (said->open_tag != message->tag ||
+                                                              said->open_length > message->bytes)));
 }
 
 /* A receiver that has been told no lie has every message, says so, and has counted the credit. */
@@ -1086,6 +1054,7 @@ static void judge_sender(void)
 static void settle_all(void)
 {
     enum { LEAST_TURNS = 8, MOST_TURNS = 4000 };
+    uint64_t kept = 0;
     bool held = false;
     bool moved = true;
 
@@ -1103,7 +1072,8 @@ static void settle_all(void)
     }
     if (now.side == NET_RECEIVER) {
         hear_receiver();
-        judge();
+        for (unsigned i = 0; i < MOST_NUMBERS; i++)
+            now.must_fail = breaks_rule(i, &kept) || now.must_fail;
         if (now.honest && !held)
             judge_honest();
     } else if (!held) {
