@@ -31,14 +31,12 @@ enum { MOST_FILES = 512, FIRST_DESCRIPTOR = 4096, MOST_BACKLOG = 64, MOST_INTERE
 
 struct interest {
     struct file *file; /* NULL: free */
-    unsigned generation;
     uint32_t events;
     uint64_t data;
 };
 
 struct file {
     enum file_kind kind;
-    unsigned generation; /* counts the uses of this place */
     int process;
     bool closed;      /* by its process; the kernel still has work with it */
     uint64_t waiting; /* threads that wait for a change */

@@ -24,10 +24,6 @@ struct file files[MOST_FILES];
 unsigned file_count;
 static uint16_t next_port = 20000;
 
-enum { MOST_EPOLLS = 64 };
-static struct file *epolls[MOST_EPOLLS]; /* those that are open */
-static unsigned epoll_count;
-
 static int fail(int error)
 {
     errno = error;
@@ -41,7 +37,6 @@ struct file *file_open(enum file_kind kind, int process)
     for (unsigned i = 0; i < MOST_FILES; i++)
         if (files[i].kind == FILE_FREE) {
             files[i] = (struct file){.kind = kind,
-                                     .generation = files[i].generation + 1,
                                      .process = process,
                                      .keep_idle_s = 7200,
                                      .keep_interval_s = 75,
@@ -72,16 +67,27 @@ static struct file *file_of(int fd)
     return file;
 }
 
-void file_changed(struct file *file)
+/* That of an epoll in this file, or a free one in NULL; NULL: it has none, or is no epoll. */
+static struct interest *find_interest(const struct file *epoll, const struct file *file)
+{
+    for (unsigned i = 0; i < MOST_INTERESTS && epoll->interests != NULL; i++)
+        if (epoll->interests[i].file == file)
+            return &epoll->interests[i];
+    return NULL;
+}
+
+static void wake_waiting(struct file *file)
 {
     sim_wake(file->waiting);
     file->waiting = 0;
-    for (unsigned i = 0; i < epoll_count; i++)
-        for (unsigned k = 0; k < MOST_INTERESTS && epolls[i]->waiting != 0; k++)
-            if (epolls[i]->interests[k].file == file) {
-                sim_wake(epolls[i]->waiting);
-                epolls[i]->waiting = 0;
-            }
+}
+
+void file_changed(struct file *file)
+{
+    wake_waiting(file);
+    for (unsigned i = 0; i < file_count; i++)
+        if (files[i].waiting != 0 && find_interest(&files[i], file) != NULL)
+            wake_waiting(&files[i]);
     if (file->listener != NULL)
         file_changed(file->listener); /* it may be accepted now */
 }
@@ -119,22 +125,16 @@ static void close_listener(struct file *file)
     free(file->backlog);
 }
 
-static void close_epoll(struct file *file)
-{
-    for (unsigned i = 0; i < epoll_count; i++)
-        if (epolls[i] == file)
-            epolls[i] = epolls[--epoll_count];
-    free(file->interests);
-}
-
 static void close_file(struct file *file)
 {
-    if (file->kind == FILE_EPOLL)
-        close_epoll(file);
-    for (unsigned i = 0; i < epoll_count; i++)
-        for (unsigned k = 0; k < MOST_INTERESTS; k++)
-            if (epolls[i]->interests[k].file == file)
-                epolls[i]->interests[k].file = NULL;
+    free(file->interests);
+    file->interests = NULL;
+    for (unsigned i = 0; i < file_count; i++) {
+        struct interest *interest = find_interest(&files[i], file);
+
+        if (interest != NULL)
+            interest->file = NULL;
+    }
     file->closed = true;
     if (file->kind == FILE_CONNECTION)
         network_close(file);
@@ -263,18 +263,9 @@ int sim_epoll_create1(int flags)
     sim_step();
     file = file_open(FILE_EPOLL, sim_process());
     file->interests = calloc(MOST_INTERESTS, sizeof *file->interests);
-    if (file->interests == NULL || epoll_count == MOST_EPOLLS)
-        sim_found("the simulation has no room for an epoll");
-    epolls[epoll_count++] = file;
+    if (file->interests == NULL)
+        sim_found("no memory for an epoll");
     return descriptor(file);
-}
-
-static struct interest *find_interest(struct file *epoll, const struct file *file)
-{
-    for (unsigned i = 0; i < MOST_INTERESTS; i++)
-        if (epoll->interests[i].file == file)
-            return &epoll->interests[i];
-    return NULL;
 }
 
 int sim_epoll_ctl(int fd, int operation, int other, struct epoll_event *event)
@@ -301,8 +292,7 @@ int sim_epoll_ctl(int fd, int operation, int other, struct epoll_event *event)
     }
     interest->events = event->events;
     interest->data = event->data.u64;
-    sim_wake(epoll->waiting);
-    epoll->waiting = 0;
+    wake_waiting(epoll);
     return 0;
 }
 
