@@ -428,24 +428,12 @@ void flow_closed(struct flow_end *end)
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
-static void swap(struct flow_operation *a, struct flow_operation *b)
-{
-    struct flow_operation kept = *a;
-
-    *a = *b;
-    *b = kept;
-}
-
 /* The k-th message of a tag goes into the k-th receive of that tag. */
 static void find_partners(struct flow *flow)
 {
     struct flow_end *sender = &flow->sender;
     struct flow_end *receiver = &flow->receiver;
 
-    for (unsigned i = 0; i < sender->count; i++)
-        sender->operations[i].partner = -1;
-    for (unsigned i = 0; i < receiver->count; i++)
-        receiver->operations[i].partner = -1;
     for (unsigned i = 0; i < receiver->count; i++)
         for (unsigned k = 0; k < sender->count; k++)
             if (sender->operations[k].partner < 0 &&
@@ -462,12 +450,14 @@ static void reorder_receives(struct flow_end *receiver)
     unsigned most = flow_places > 16 ? 4 : 2;
 
     for (unsigned i = 0; i < receiver->count; i++) {
+        struct flow_operation moved = receiver->operations[i];
         unsigned back = receiver->operations[i].tag >= 100
                             ? (i < 60 ? i : 60)
                             : (unsigned)sim_below(i < most ? i + 1 : most);
+        struct flow_operation *first = &receiver->operations[i - back];
 
-        for (unsigned k = 0; k < back; k++)
-            swap(&receiver->operations[i - k], &receiver->operations[i - k - 1]);
+        memmove(first + 1, first, back * sizeof *first);
+        *first = moved;
     }
 }
 
@@ -511,6 +501,7 @@ void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const voi
         operation->bytes = some_size(of);
         operation->in_pieces = mixed ? sim_one_in(3) : in_pieces;
         operation->tag = own_tag ? 100 + i : sim_below(tags);
+        operation->partner = -1;
         early += own_tag;
         receiver->operations[i] = *operation;
     }
@@ -519,8 +510,10 @@ void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const voi
         reorder_receives(receiver);
     /* Further receives than messages: they fail when the sender has closed. */
     for (uint64_t more = sim_one_in(4) ? sim_below(4) : 0; more > 0; more--)
-        receiver->operations[receiver->count++] = (struct flow_operation){
-            .bytes = sim_below(1000), .tag = sim_below(tags), .in_pieces = in_pieces};
+        receiver->operations[receiver->count++] = (struct flow_operation){.bytes = sim_below(1000),
+                                                                          .tag = sim_below(tags),
+                                                                          .in_pieces = in_pieces,
+                                                                          .partner = -1};
     find_partners(flow);
     for (unsigned i = 0; i < receiver->count; i++)
         choose_room(flow, &receiver->operations[i]);
