@@ -11,14 +11,8 @@
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 struct file files[MOST_FILES];
 unsigned file_count;

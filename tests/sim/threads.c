@@ -11,12 +11,7 @@
 #include "sim.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <ucontext.h>
 
 /* ASan has to know when another stack is used. Nothing else does. */
