@@ -9,14 +9,6 @@
 
 #include "tests/fakecuda/fakecuda.h"
 
-/* Under the thread sanitizer each of these many processes would end with a second of waiting. */
-const char *__tsan_default_options(void);
-
-const char *__tsan_default_options(void)
-{
-    return "atexit_sleep_ms=0";
-}
-
 /* --- the driver ---------------------------------------------------------------------------- */
 
 /* Of the driver that is loaded; NULL: it has no such thing. */

@@ -15,14 +15,6 @@
 
 enum { PAGE = 4096, PIECE = 3000, LATE_MS = 700 };
 
-/* Under the thread sanitizer each of these many processes would end with a second of waiting. */
-const char *__tsan_default_options(void);
-
-const char *__tsan_default_options(void)
-{
-    return "atexit_sleep_ms=0";
-}
-
 /* --- a way from one comm to another -------------------------------------------------------- */
 
 struct way {

@@ -97,14 +97,6 @@ bool plugin_log_warned(const char *text)
     return found;
 }
 
-void plugin_log_print(void)
-{
-    pthread_mutex_lock(&log_lock);
-    for (unsigned i = 0; i < log_count && i < LOG_LINES; i++)
-        fprintf(stderr, "# warning: %s\n", log_lines[i]);
-    pthread_mutex_unlock(&log_lock);
-}
-
 const char *plugin_log_last(void)
 {
     static char text[LOG_LINE];

@@ -44,7 +44,6 @@ void plugin_logger(int level, unsigned long flags, const char *file, int line, c
 void plugin_log_clear(void);
 unsigned plugin_log_warnings(void);
 bool plugin_log_warned(const char *text); /* a warning contains it */
-void plugin_log_print(void);              /* all warnings, as TAP comments */
 const char *plugin_log_last(void);        /* the latest warning; one thread at a time */
 
 /* --- calls ----------------------------------------------------------------------------------- */

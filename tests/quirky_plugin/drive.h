@@ -47,6 +47,14 @@ static const char *check_detail(void)
 
 /* --- processes ----------------------------------------------------------------------------- */
 
+/* Under the thread sanitizer each of these many processes would end with a second of waiting. */
+const char *__tsan_default_options(void);
+
+const char *__tsan_default_options(void)
+{
+    return "atexit_sleep_ms=0";
+}
+
 /* What a child does, with the version of a table, or OWN. */
 struct drive_order {
     void (*run)(int version);
@@ -255,41 +263,36 @@ static inline void forget_environment(void)
 
 /* --- properties ---------------------------------------------------------------------------- */
 
-/* What the version cannot say is what NCCL fills in. */
-static inline void check_filled_in(const struct net_properties_v12 *properties, int version)
-{
-    CHECK(properties->registration_is_global == (version >= 8 ? 3 : 0));
-    CHECK(properties->force_flush == (version >= 9 ? 4 : 0));
-    CHECK(properties->parts.count == (version >= 9 ? 2 : 1));
-    CHECK(properties->parts.devices[0] == (version >= 9 ? 5 : 0));
-    CHECK(properties->parts.devices[1] == (version >= 9 ? 6 : 0));
-    CHECK(properties->parts.devices[3] == (version >= 9 ? 9 : 0));
-    CHECK(properties->parts.devices[4] == 0 && properties->parts.devices[7] == 0);
-    CHECK(properties->max_p2p_bytes == (version >= 9 ? 10000000000 : 1073741824));
-    CHECK(properties->max_collective_bytes == (version >= 9 ? 11000000000 : 536870912));
-    CHECK(properties->max_multi_request == (version >= 11 ? 12 : 1));
-    CHECK(properties->rail == (version >= 12 ? 13 : -1));
-    CHECK(properties->plane == (version >= 12 ? 14 : -1));
-}
-
-/* Every member of the version's properties. */
+/* Every member of the version's properties; what it cannot say is what NCCL fills in. */
 static inline void check_properties(int version, bool unpacks)
 {
+    const size_t limits = offsetof(struct net_properties_v12, max_p2p_bytes);
     const struct import_table *table = open_table(version);
+    struct net_properties_v12 expected = {QUIRKY_PROPERTIES(unpacks)};
     struct net_properties_v12 properties;
 
+    if (version < 8)
+        expected.registration_is_global = 0;
+    if (version < 9) {
+        expected.force_flush = 0;
+        expected.parts = (struct net_virtual){.count = 1};
+        expected.max_p2p_bytes = 1073741824;
+        expected.max_collective_bytes = 536870912;
+    }
+    if (version < 11)
+        expected.max_multi_request = 1;
+    if (version < 12)
+        expected.rail = expected.plane = -1;
     memset(&properties, 0xA5, sizeof properties);
     CHECK_SUCCESS(import_properties(table, 0, &properties));
     CHECK(strcmp(properties.name, "quirky0") == 0 &&
           strcmp(properties.pci_path, QUIRKY_PCI_PATH) == 0);
-    CHECK(properties.guid == 0x1122334455667788);
-    CHECK(properties.pointer_support == (NET_POINTER_HOST | (unpacks ? NET_POINTER_CUDA : 0)));
-    CHECK(properties.speed == 12345 && properties.port == 2);
-    CHECK(properties.latency == 1.5f);
-    CHECK(properties.max_comms == 65536 && properties.max_receives == 1);
-    CHECK(properties.device_type == (unpacks ? NET_DEVICE_UNPACK : NET_DEVICE_HOST));
-    CHECK(properties.device_version == (unpacks ? UNPACK_VERSION : 0));
-    check_filled_in(&properties, version);
+    expected.name = properties.name;
+    expected.pci_path = properties.pci_path;
+    CHECK(memcmp(&properties, &expected, offsetof(struct net_properties_v12, parts)) == 0);
+    CHECK(memcmp(&properties.parts, &expected.parts, sizeof expected.parts) == 0);
+    CHECK(memcmp(&properties.max_p2p_bytes, &expected.max_p2p_bytes, sizeof expected - limits) ==
+          0);
     CHECK_FAILS(import_properties(table, 1, &properties), "getProperties");
     CHECK(properties.speed == 12345); /* written on success only */
 }

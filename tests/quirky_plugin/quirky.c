@@ -174,6 +174,7 @@ struct comm {
     int control;
     struct lane lanes[MOST_SOCKETS];
     size_t sockets;
+    size_t polls; /* until it is there */
     size_t last_socket;
     struct request requests[REQUESTS];
     struct owner owners[REQUESTS][UNPACK_MAX_DESCRIPTORS];
@@ -191,14 +192,8 @@ struct comm {
 struct listener {
     int data;
     int control;
-    int polls;
     size_t connections; /* of data, that are there */
     bool accepted;
-    struct comm *comm;
-};
-
-struct connect_state {
-    size_t polls;
     struct comm *comm;
 };
 
@@ -214,7 +209,7 @@ struct handle {
     struct sockaddr_in control;
     uint8_t unused_too[12];
     uint32_t padding;
-    struct connect_state *state;
+    struct comm *state; /* that is being connected */
 };
 
 _Static_assert(offsetof(struct handle, control) == 48, "handle");
@@ -234,7 +229,7 @@ static size_t chunk_bytes;
 static size_t sockets;
 static size_t fragment_bytes;
 static uint64_t random_state = 88172645463325252u;
-static struct connect_state *states[STATES];
+static struct comm *states[STATES];
 static uint64_t bounce;
 static uint8_t *arrivals; /* what goes to the bounce pool, at the same offset */
 static uint32_t free_pages[POOL_PAGES];
@@ -333,13 +328,14 @@ static int connect_to(const struct sockaddr_in *address)
     return -1;
 }
 
-static struct comm *new_comm(bool sends)
+static struct comm *new_comm(bool sends, size_t of_sockets)
 {
     struct comm *comm = calloc(1, sizeof *comm);
 
     if (comm == NULL)
         return NULL;
     comm->sends = sends;
+    comm->sockets = of_sockets;
     comm->control = -1;
     for (size_t i = 0; i < MOST_SOCKETS; i++)
         comm->lanes[i].fd = -1;
@@ -378,15 +374,6 @@ static struct unpack_descriptor *descriptors_of(const struct request *request)
     return request->comm->queue->descriptors[request - request->comm->requests];
 }
 
-/*
- * The second chunk of a request on one socket forgets the tokens of the first: the pages are lost
- * for ever.
- */
-static bool is_forgotten(const struct request *request, const struct owner *owner)
-{
-    return owner->task != request->last_task[owner->socket];
-}
-
 static void give_page_back(const struct unpack_descriptor *descriptor)
 {
     free_pages[quirky_counts.free_pages++] = descriptor->source_offset / PAGE_BYTES;
@@ -397,13 +384,20 @@ static struct owner *owners_of(struct request *request)
     return request->comm->owners[request - request->comm->requests];
 }
 
+/*
+ * The second chunk of a request on one socket forgets the tokens of the first: the pages are lost
+ * for ever.
+ */
 static void give_pages_back(struct request *request)
 {
-    for (size_t i = 0; i < request->descriptors; i++)
-        if (is_forgotten(request, &owners_of(request)[i]))
+    for (size_t i = 0; i < request->descriptors; i++) {
+        const struct owner *owner = &owners_of(request)[i];
+
+        if (owner->task != request->last_task[owner->socket])
             quirky_counts.lost_pages++;
         else
             give_page_back(&descriptors_of(request)[i]);
+    }
     request->descriptors = 0;
 }
 
@@ -857,7 +851,7 @@ static int quirky_listen(IN_CONTEXT int device, void *memory, void **out)
     return SUCCESS;
 }
 
-static struct connect_state **find_state(const struct connect_state *state)
+static struct comm **find_state(const struct comm *state)
 {
     for (size_t i = 0; i < STATES; i++)
         if (states[i] == state)
@@ -867,18 +861,14 @@ static struct connect_state **find_state(const struct connect_state *state)
 
 static int begin_connect(struct handle *handle)
 {
-    struct connect_state **place = find_state(NULL);
-    struct connect_state *state = calloc(1, sizeof *state);
+    struct comm **place = find_state(NULL);
 
-    if (state == NULL || place == NULL || (state->comm = new_comm(true)) == NULL) {
-        free(state);
-        return SYSTEM;
-    }
     if (handle->sockets < 1 || handle->sockets > MOST_SOCKETS)
         abort(); /* it would write behind its array */
-    state->comm->sockets = (size_t)handle->sockets;
-    *place = state;
-    handle->state = state;
+    handle->state = place != NULL ? new_comm(true, (size_t)handle->sockets) : NULL;
+    if (handle->state == NULL)
+        return SYSTEM;
+    *place = handle->state;
     return SUCCESS;
 }
 
@@ -891,10 +881,10 @@ static int connect_data(const struct handle *handle, struct comm *comm, int32_t 
     return fd >= 0 && send(fd, &index, sizeof index, 0) == sizeof index ? SUCCESS : SYSTEM;
 }
 
-static int go_on_connecting(const struct handle *handle, struct connect_state *state, void **out)
+static int go_on_connecting(const struct handle *handle, void **out)
 {
-    struct comm *comm = state->comm;
-    size_t poll = state->polls++;
+    struct comm *comm = handle->state;
+    size_t poll = comm->polls++;
 
     if (poll < comm->sockets)
         return connect_data(handle, comm, (int32_t)poll);
@@ -905,8 +895,7 @@ static int go_on_connecting(const struct handle *handle, struct connect_state *s
     if (poll == comm->sockets + 1)
         return SUCCESS;
     *out = comm;
-    *find_state(state) = NULL;
-    free(state); /* and the handle still points there */
+    *find_state(comm) = NULL; /* and the handle still points there */
     return SUCCESS;
 }
 
@@ -934,16 +923,24 @@ static int quirky_connect(IN_CONTEXT int device, WITH_CONFIG void *memory, void 
              quirky_counts.unknown_states);
         return INTERNAL;
     }
-    return go_on_connecting(&handle, handle.state, out);
+    return go_on_connecting(&handle, out);
+}
+
+/* *fd is -1: nobody is there yet. */
+static int accept_one(int listening, int *fd)
+{
+    *fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+    return *fd >= 0 || errno == EAGAIN || errno == EINTR ? SUCCESS : SYSTEM;
 }
 
 static int accept_data(struct listener *listener)
 {
     int32_t index = -1;
-    int fd = accept4(listener->data, NULL, NULL, SOCK_CLOEXEC);
+    int fd;
+    int result = accept_one(listener->data, &fd);
 
     if (fd < 0)
-        return errno == EAGAIN || errno == EINTR ? SUCCESS : SYSTEM;
+        return result;
     if (recv(fd, &index, sizeof index, MSG_WAITALL) != sizeof index || index < 0 ||
         (size_t)index >= sockets) {
         close(fd);
@@ -952,12 +949,6 @@ static int accept_data(struct listener *listener)
     listener->comm->lanes[index].fd = fd;
     listener->connections++;
     return SUCCESS;
-}
-
-static int accept_one(int listening, int *fd)
-{
-    *fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
-    return *fd >= 0 || errno == EAGAIN || errno == EINTR ? SUCCESS : SYSTEM;
 }
 
 static void make_queue(struct comm *comm, struct net_device_handle *on_gpu)
@@ -979,17 +970,6 @@ static void make_queue(struct comm *comm, struct net_device_handle *on_gpu)
                                          .needs_proxy_progress = 1};
 }
 
-static int give_receiver(struct listener *listener, struct net_device_handle *on_gpu, void **out)
-{
-    struct comm *comm = listener->comm;
-
-    if (has_gpu)
-        make_queue(comm, on_gpu);
-    listener->accepted = true;
-    *out = comm;
-    return SUCCESS;
-}
-
 static int quirky_accept(void *accepting, void **out ON_GPU)
 {
     LOCKED("accept");
@@ -1001,16 +981,20 @@ static int quirky_accept(void *accepting, void **out ON_GPU)
     if (listener->accepted)
         return refuse("a second accept");
     if (listener->comm == NULL) {
-        listener->comm = new_comm(false);
-        if (listener->comm != NULL)
-            listener->comm->sockets = sockets;
+        listener->comm = new_comm(false, sockets);
         return listener->comm != NULL ? SUCCESS : SYSTEM;
     }
     if (listener->connections < sockets)
         return accept_data(listener);
     if (listener->comm->control < 0)
         return accept_one(listener->control, &listener->comm->control);
-    return listener->polls++ == 0 ? SUCCESS : give_receiver(listener, GIVEN_ON_GPU, out);
+    if (listener->comm->polls++ == 0)
+        return SUCCESS;
+    if (has_gpu)
+        make_queue(listener->comm, GIVEN_ON_GPU);
+    listener->accepted = true;
+    *out = listener->comm;
+    return SUCCESS;
 }
 
 /* The page that a task was filling. */
@@ -1075,31 +1059,12 @@ static int quirky_devices(int *count)
     return SUCCESS;
 }
 
-/* No two members are alike, so that none can pass for another. */
 static int quirky_properties(int device, void *properties)
 {
     static char name[] = "quirky0";
     static char pci_path[] = QUIRKY_PCI_PATH;
     const struct net_properties_v12 newest = {
-        .name = name,
-        .pci_path = has_pci_path ? pci_path : NULL,
-        .guid = 0x1122334455667788,
-        .pointer_support = NET_POINTER_HOST | (has_gpu ? NET_POINTER_CUDA : 0),
-        .registration_is_global = 3,
-        .force_flush = 4,
-        .speed = 12345,
-        .port = 2,
-        .latency = 1.5f,
-        .max_comms = 65536,
-        .max_receives = 1,
-        .device_type = has_gpu ? NET_DEVICE_UNPACK : NET_DEVICE_HOST,
-        .device_version = has_gpu ? UNPACK_VERSION : 0,
-        .parts = {.count = 2, .devices = {5, 6, 8, 9}},
-        .max_p2p_bytes = 10000000000,
-        .max_collective_bytes = 11000000000,
-        .max_multi_request = 12,
-        .rail = 13,
-        .plane = 14};
+        .name = name, .pci_path = has_pci_path ? pci_path : NULL, QUIRKY_PROPERTIES(has_gpu)};
 
     hang_if_told("getProperties");
     if (device < 0 || device >= devices)
