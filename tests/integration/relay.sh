@@ -77,18 +77,11 @@ balanced()
 
 # --- refusals ------------------------------------------------------------------------------------
 
-refused()
-{
-    check_fails_output "refused: $*" '^relay: .*expected ' "$relay" "$@" no-such-a no-such-b
-}
-refused --loss 1.1
-refused --loss c:0.1
-refused --delay -1
-refused --rate fast
-refused --rate 1
-refused --queue 0
-refused --mtu 100
-refused --limit 0
+for option in 'loss 1.1' 'loss c:0.1' 'delay -1' 'rate fast' 'rate 1' 'queue 0' 'mtu 100' 'limit 0'; do
+    # Words on purpose.
+    # shellcheck disable=SC2086
+    check_fails_output "refused: --$option" '^relay: .*expected ' "$relay" --$option no-such-a no-such-b
+done
 check_fails_output "a namespace that is not there" 'namespace /run/netns/no-such-a: ' \
     "$relay" no-such-a no-such-b
 check_fails_output "one namespace only" '^usage: ' "$relay" no-such-a
@@ -148,11 +141,7 @@ check "the relay ends when told" relay_stop link0
 check "every packet is accounted for" balanced link0
 check "with statistics" grep -q '^{"seconds": .*}$' "$TAP_WORK/link0.json"
 check_fails "its device is gone" netns_run a ip link show link0
-if command -v python3 >/dev/null; then
-    check "in JSON" python3 -m json.tool "$TAP_WORK/link0.json"
-else
-    tap_skip "in JSON" "python3 is not installed"
-fi
+with_program python3 check "in JSON" python3 -m json.tool "$TAP_WORK/link0.json"
 
 check "everything at once, with large packets" netns_relay mixed a b 10.77.1.1 10.77.1.2 --mtu 9000 \
     --loss 0.01 --duplicate 0.02 --reorder 0.02 --corrupt 0.01 --delay 2 --jitter 1 --rate 400m \

@@ -107,71 +107,51 @@ netns_router()
 # netns_addresses NAME DEVICE OWN,... OTHERS,...
 netns_addresses()
 {
-    netns_own=$3,
-    netns_other=$4,
+    netns_own=$3, netns_other=$4,
     while [ -n "$netns_own" ]; do
-        netns_one=${netns_own%%,*}
-        case $netns_one in
-        */*) set -- "$1" "$2" "$netns_one" ;;
-        *) set -- "$1" "$2" "$netns_one" peer "${netns_other%%,*}" ;;
+        netns_words=${netns_own%%,*}
+        case $netns_words in
+        */*) ;;
+        *) netns_words="$netns_words peer ${netns_other%%,*}" ;;
         esac
         # Nobody else can have the address; waiting to find out would only cost time.
-        case $netns_one in
-        *:*) set -- "$@" nodad ;;
+        case $netns_words in
+        *:*) netns_words="$netns_words nodad" ;;
         esac
-        netns_device=$2
-        netns_host=$1
-        shift 2
-        netns_run "$netns_host" ip addr add "$@" dev "$netns_device" || return 1
-        set -- "$netns_host" "$netns_device"
+        # Words on purpose.
+        # shellcheck disable=SC2086
+        netns_run "$1" ip addr add $netns_words dev "$2" || return 1
         netns_own=${netns_own#*,}
         netns_other=${netns_other#*,}
     done
 }
 
-# netns_bits RATE: 10m and 10mbit are 10000000.
-netns_bits()
-{
-    netns_number=${1%bit}
-    netns_number=${netns_number%[kmg]}
-    case $netns_number in
-    '' | *[!0-9]*)
-        echo "'$1' is not a rate" >&2
-        return 1
-        ;;
-    esac
-    case ${1%bit} in
-    *k) echo $((netns_number * 1000)) ;;
-    *m) echo $((netns_number * 1000000)) ;;
-    *g) echo $((netns_number * 1000000000)) ;;
-    *) echo "$netns_number" ;;
-    esac
-}
-
 # netns_limit NAME DEVICE RATE: the bucket holds 4 ms of the rate, and at least one large segment.
 netns_limit()
 {
-    netns_rate=$(netns_bits "$3") || return 1
+    netns_rate=$(echo "${3%bit}" | tr kmg KMG | numfmt --from=si) || return 1
     netns_run "$1" tc qdisc add dev "$2" root tbf rate "${netns_rate}bit" \
         burst $((netns_rate / 2000 + 65536)) latency 50ms
 }
 
 netns_veth()
 {
-    netns_a=$1 netns_b=$2
     NETNS_DEVICE=veth$NETNS_VETHS
     NETNS_VETHS=$((NETNS_VETHS + 1))
     ip link add "$NETNS_DEVICE" netns "$NETNS_PREFIX$1" type veth \
         peer name "$NETNS_DEVICE" netns "$NETNS_PREFIX$2" || return 1
-    netns_run "$netns_a" ip link set "$NETNS_DEVICE" up || return 1
-    netns_run "$netns_b" ip link set "$NETNS_DEVICE" up || return 1
-    if [ -n "${5-}" ]; then
-        netns_limit "$netns_a" "$NETNS_DEVICE" "$5" || return 1
-        netns_limit "$netns_b" "$NETNS_DEVICE" "$5" || return 1
-    fi
-    netns_addresses "$netns_a" "$NETNS_DEVICE" "$3" "$4" || return 1
-    netns_addresses "$netns_b" "$NETNS_DEVICE" "$4" "$3" || return 1
-    netns_link_up "$netns_a" "$netns_b" "$NETNS_DEVICE"
+    for netns_side in "$1" "$2"; do
+        netns_run "$netns_side" ip link set "$NETNS_DEVICE" up || return 1
+        [ -z "${5-}" ] || netns_limit "$netns_side" "$NETNS_DEVICE" "$5" || return 1
+    done
+    netns_join "$1" "$2" "$NETNS_DEVICE" "$3" "$4"
+}
+
+# netns_join A B DEVICE ADDR_A ADDR_B: a link that is there.
+netns_join()
+{
+    netns_addresses "$1" "$3" "$4" "$5" && netns_addresses "$2" "$3" "$5" "$4" &&
+        netns_link_up "$1" "$2" "$3"
 }
 
 # netns_link_up A B DEVICE: waits until it is, at both ends.
@@ -196,9 +176,7 @@ netns_relay()
         echo "the relay $netns_link did not start: $(cat "$TAP_WORK/$netns_link.errors")" >&2
         return 1
     fi
-    netns_addresses "$netns_a" "$netns_link" "$netns_address_a" "$netns_address_b" || return 1
-    netns_addresses "$netns_b" "$netns_link" "$netns_address_b" "$netns_address_a" || return 1
-    netns_link_up "$netns_a" "$netns_b" "$netns_link"
+    netns_join "$netns_a" "$netns_b" "$netns_link" "$netns_address_a" "$netns_address_b"
 }
 
 # With the reply's end open before it is asked for, since a relay may end at once.
@@ -313,18 +291,24 @@ exchange_drop()
     wait "$SENDER" "$RECEIVER" 2>/dev/null
 }
 
-# exchange_lost PID FILE PEER: it ended by itself with an error that names the peer; for a timeout of
-# 3000 ms, and a link that was cut at $cut_at. A socket can have been silent for half of the timeout
-# before the cut, so that this can take less than all of it.
-exchange_lost()
+# netns_lost PID FILE LEAST MOST REGEX: it ended by itself with status 1, so many milliseconds after the link
+# was cut at $cut_at, and a line of the file says why. They are in $netns_spent.
+netns_lost()
 {
     netns_status=0
     wait "$1" || netns_status=$?
     netns_spent=$(($(now_ms) - cut_at))
     echo "status $netns_status, $netns_spent ms after the cut:"
     cat "$2"
-    [ "$netns_status" -eq 1 ] && [ "$netns_spent" -ge 1000 ] && [ "$netns_spent" -le "$(limit 20000)" ] &&
-        grep -q "^exchange: .*$3.* s after the last progress" "$2"
+    [ "$netns_status" -eq 1 ] && [ "$netns_spent" -ge "$3" ] && [ "$netns_spent" -le "$(limit "$4")" ] &&
+        grep -q "$5" "$2"
+}
+
+# exchange_lost PID FILE PEER: for a timeout of 3000 ms. A socket can have been silent for half of the
+# timeout before the cut, so that this can take less than all of it.
+exchange_lost()
+{
+    netns_lost "$1" "$2" 1000 20000 "^exchange: .*$3.* s after the last progress"
 }
 
 # --- two ends of a command -----------------------------------------------------------------------

@@ -446,10 +446,8 @@ static void packet_arrive(struct relay *relay, int from, const unsigned char *da
     }
 }
 
-static void relay_fail(struct relay *relay, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void relay_fail(struct relay *relay, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void relay_fail(struct relay *relay,
+                                                             const char *format, ...)
 {
     va_list arguments;
 
@@ -790,63 +788,54 @@ static void relay_close(struct relay *relay)
 
 /* --- options ----------------------------------------------------------------------------------*/
 
-enum { OPTION_MTU = 256, OPTION_SEED, OPTION_CONTROL, OPTION_LIMIT, OPTION_HELP, OPTION_SETTING };
-
 struct arguments {
     const char *a, *b;
     const char *control;
-    int mtu;
+    uint64_t mtu;
     uint64_t limit;
 };
 
-static void option_take(struct relay *relay, struct arguments *arguments, int option)
-{
-    const char *expected;
-
-    switch (option) {
-    case OPTION_MTU:
-        arguments->mtu = (int)parse_number("--mtu", optarg, 576, PACKET_MAX - 1);
-        break;
-    case OPTION_SEED:
-        relay->seed = parse_number("--seed", optarg, 0, UINT32_MAX);
-        break;
-    case OPTION_CONTROL:
-        arguments->control = optarg;
-        break;
-    case OPTION_LIMIT:
-        arguments->limit = parse_number("--limit", optarg, 1, LIMIT_SECONDS_MAX);
-        break;
-    case OPTION_HELP:
-        fputs(usage, stdout);
-        exit(0);
-    case '?':
-        fputs(usage, stderr);
-        exit(2);
-    default:
-        expected = relay_set(relay, &settings[option - OPTION_SETTING], optarg);
-        if (expected != NULL)
-            die(2, "--%s %s: expected %s", settings[option - OPTION_SETTING].name, optarg,
-                expected);
-    }
-}
-
 static void options_parse(struct relay *relay, struct arguments *arguments, int argc, char **argv)
 {
-    struct option options[SETTINGS + 6] = {
-        {"mtu", required_argument, NULL, OPTION_MTU},
-        {"seed", required_argument, NULL, OPTION_SEED},
-        {"control", required_argument, NULL, OPTION_CONTROL},
-        {"limit", required_argument, NULL, OPTION_LIMIT},
-        {"help", no_argument, NULL, OPTION_HELP},
+    const struct {
+        const char *name;
+        uint64_t least;
+        uint64_t most;
+        uint64_t *value;
+    } numbers[] = {
+        {"mtu", 576, PACKET_MAX - 1, &arguments->mtu},
+        {"seed", 0, UINT32_MAX, &relay->seed},
+        {"limit", 1, LIMIT_SECONDS_MAX, &arguments->limit},
+    };
+    enum { NUMBERS = 3, CONTROL = SETTINGS + NUMBERS, HELP, OPTIONS };
+    struct option options[OPTIONS + 1] = {
+        [CONTROL] = {"control", required_argument, NULL, CONTROL},
+        [HELP] = {"help", no_argument, NULL, HELP},
     };
     int option;
 
-    for (int i = 0; i < SETTINGS; i++)
-        options[5 + i] =
-            (struct option){settings[i].name, required_argument, NULL, OPTION_SETTING + i};
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
-        option_take(relay, arguments, option);
-    if (argc - optind != 2) {
+    for (int i = 0; i < CONTROL; i++)
+        options[i] = (struct option){i < SETTINGS ? settings[i].name : numbers[i - SETTINGS].name,
+                                     required_argument, NULL, i};
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1 && option < HELP) {
+        const char *name = options[option].name;
+        const char *expected = NULL;
+
+        if (option < SETTINGS)
+            expected = relay_set(relay, &settings[option], optarg);
+        else if (option < CONTROL)
+            *numbers[option - SETTINGS].value = parse_number(
+                name, optarg, numbers[option - SETTINGS].least, numbers[option - SETTINGS].most);
+        else
+            arguments->control = optarg;
+        if (expected != NULL)
+            die(2, "--%s %s: expected %s", name, optarg, expected);
+    }
+    if (option == HELP) {
+        fputs(usage, stdout);
+        exit(0);
+    }
+    if (option != -1 || argc - optind != 2) {
         fputs(usage, stderr);
         exit(2);
     }
@@ -864,8 +853,8 @@ int main(int argc, char **argv)
 
     options_parse(&relay, &arguments, argc, argv);
     signals_open(&unblocked);
-    relay.devices[0] = device_open(arguments.a, arguments.mtu);
-    relay.devices[1] = device_open(arguments.b, arguments.mtu);
+    relay.devices[0] = device_open(arguments.a, (int)arguments.mtu);
+    relay.devices[1] = device_open(arguments.b, (int)arguments.mtu);
     relay.started = now_nanos();
     relay.deadline = relay.started + arguments.limit * NANOS;
     if (arguments.control != NULL)
