@@ -14,7 +14,6 @@ enum {
     LARGE = 150000,
     MOST_PORTS = 16,
     SILENT = 400, /* of one stranger at once: more than a listener has places */
-    DRIPS = 30,
     MOST_STRANGERS = 8,
 };
 
@@ -25,7 +24,26 @@ static struct net_link_options usual = PAIR_DEFAULTS(.eager_credit = 32768);
 
 static struct text text;
 
+/* What a stranger does, again and again. */
+struct manner {
+    unsigned at_once; /* connections; the oldest makes room for the next */
+    unsigned burst;   /* connections, or bytes, between two breaks */
+    unsigned break_us;
+    enum { NOTHING, GARBAGE, WRONG_HELLO, DRIPS } says;
+    bool on_every_port;
+    bool ends_in_order; /* now and then, which keeps a port */
+    bool listens;       /* and expects the end without a word */
+};
+
+static const struct manner garbage = {1, 1, 300, GARBAGE, .listens = false};
+static const struct manner guesses = {1, 1, 300, WRONG_HELLO, .listens = true};
+static const struct manner scans = {1, 16, 1000, NOTHING, .ends_in_order = true};
+static const struct manner port_scans = {1, 1, 200, WRONG_HELLO, .on_every_port = true};
+static const struct manner silence = {SILENT, 8, 1000, NOTHING, .listens = false};
+static const struct manner drips = {30, 30, 3000, DRIPS, .listens = false};
+
 struct stranger {
+    const struct manner *manner;
     uint64_t random;
     unsigned long connections;
 };
@@ -78,11 +96,6 @@ static void say(int fd, const void *bytes, size_t count)
         return;
 }
 
-static bool goes_on(void)
-{
-    return !atomic_load(&siege.stop);
-}
-
 /* As a peer would write it, but for one bit of the token. */
 static void wrong_hello(struct stranger *stranger, uint8_t bytes[WIRE_HELLO_BYTES])
 {
@@ -95,129 +108,60 @@ static void wrong_hello(struct stranger *stranger, uint8_t bytes[WIRE_HELLO_BYTE
     wire_hello_write(&hello, bytes);
 }
 
-static void *talk_garbage(void *argument)
+static void say_something(struct stranger *stranger, int fd)
 {
-    struct stranger *stranger = argument;
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    uint8_t bytes[300];
 
-    while (goes_on()) {
-        uint8_t bytes[300];
-        int fd = knock(stranger, &siege.door);
-
-        for (size_t i = 0; i < sizeof bytes; i++)
-            bytes[i] = (uint8_t)random_next(&stranger->random);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)random_next(&stranger->random);
+    if (stranger->manner->says == GARBAGE) {
         if (random_below(&stranger->random, 2) == 0)
             wrong_hello(stranger, bytes);
         bytes[random_below(&stranger->random, 24)] ^= 0x55;
         say(fd, bytes, 1 + random_below(&stranger->random, sizeof bytes));
-        nap_us(300);
-        slam(fd);
+    } else if (stranger->manner->says == WRONG_HELLO) {
+        wrong_hello(stranger, bytes);
+        say(fd, bytes, 30);
+        say(fd, bytes + 30, WIRE_HELLO_BYTES - 30);
     }
-    return NULL;
+    if (stranger->manner->listens && fd >= 0 && poll(&readable, 1, 200) == 1 &&
+        recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+        atomic_store(&siege.answered, true);
 }
 
-/* Now and then a scan ends in order, which keeps a port. */
-static void *scan(void *argument)
+static void *be_strange(void *argument)
 {
     struct stranger *stranger = argument;
-
-    while (goes_on()) {
-        int fd = knock(stranger, &siege.door);
-
-        if (fd >= 0 && stranger->connections % 8 == 0)
-            close(fd);
-        else
-            slam(fd);
-        if (stranger->connections % 16 == 0)
-            nap_us(1000);
-    }
-    return NULL;
-}
-
-static void *scan_every_port(void *argument)
-{
-    struct stranger *stranger = argument;
-
-    while (goes_on())
-        for (int i = 0; i < siege.port_count; i++) {
-            union socket_address address = {.storage = siege.door};
-            uint8_t bytes[WIRE_HELLO_BYTES] = {0};
-            int fd;
-
-            address.ipv4.sin_port = htons(siege.ports[i]);
-            fd = knock(stranger, &address.storage);
-            wrong_hello(stranger, bytes);
-            say(fd, bytes, sizeof bytes);
-            slam(fd);
-            nap_us(200);
-        }
-    return NULL;
-}
-
-/* Many connections that are opened again and again; -1: not open. */
-static void close_all(int *fds, int count)
-{
-    for (int i = 0; i < count; i++)
-        slam(fds[i]);
-}
-
-static void *stay_silent(void *argument)
-{
-    struct stranger *stranger = argument;
+    const struct manner *manner = stranger->manner;
+    uint8_t hello[WIRE_HELLO_BYTES] = {0};
     int fds[SILENT];
 
     memset(fds, -1, sizeof fds);
-    for (int i = 0; goes_on(); i = (i + 1) % SILENT) {
-        slam(fds[i]);
-        fds[i] = knock(stranger, &siege.door);
-        if (i % 8 == 0)
-            nap_us(1000);
-    }
-    close_all(fds, SILENT);
-    return NULL;
-}
+    for (unsigned turn = 0; !atomic_load(&siege.stop); turn++) {
+        unsigned dripped = manner->says == DRIPS ? turn / manner->at_once % WIRE_HELLO_BYTES : 0;
+        int *fd = &fds[turn % manner->at_once];
 
-static void *drip(void *argument)
-{
-    struct stranger *stranger = argument;
-    uint8_t bytes[WIRE_HELLO_BYTES] = {0};
-    int fds[DRIPS];
+        if (dripped == 0) {
+            union socket_address address = {.storage = siege.door};
 
-    memset(fds, -1, sizeof fds);
-    for (int at = 0; goes_on(); at = (at + 1) % WIRE_HELLO_BYTES) {
-        for (int i = 0; i < DRIPS; i++) {
-            if (at == 0) {
-                slam(fds[i]);
-                fds[i] = knock(stranger, &siege.door);
-                wrong_hello(stranger, bytes);
-            }
-            say(fds[i], &bytes[at], 1);
+            if (manner->on_every_port)
+                address.ipv4.sin_port = htons(siege.ports[turn % (unsigned)siege.port_count]);
+            if (manner->ends_in_order && turn % 8 == 0 && *fd >= 0)
+                close(*fd);
+            else
+                slam(*fd);
+            *fd = knock(stranger, &address.storage);
+            wrong_hello(stranger, hello);
+            say_something(stranger, *fd);
         }
-        nap_us(3000);
+        if (manner->says == DRIPS)
+            say(*fd, &hello[dripped], 1);
+        if (turn % manner->burst == 0)
+            nap_us(manner->break_us);
     }
-    close_all(fds, DRIPS);
-    return NULL;
-}
-
-/* Waits for the end, and expects it without a word. */
-static void *guess_tokens(void *argument)
-{
-    struct stranger *stranger = argument;
-
-    while (goes_on()) {
-        uint8_t bytes[WIRE_HELLO_BYTES] = {0};
-        int fd = knock(stranger, &siege.door);
-        struct pollfd readable = {.fd = fd, .events = POLLIN};
-
-        if (fd < 0)
-            continue;
-        wrong_hello(stranger, bytes);
-        say(fd, bytes, 30);
-        say(fd, bytes + 30, sizeof bytes - 30);
-        if (poll(&readable, 1, 200) == 1 && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
-            atomic_store(&siege.answered, true);
-        slam(fd);
-        nap_us(300);
-    }
+    for (unsigned i = 0; i < SILENT; i++)
+        slam(fds[i]);
     return NULL;
 }
 
@@ -317,13 +261,13 @@ static int stop_siege(void **state)
 static const struct siege_row {
     const char *test;
     int count;
-    void *(*ways[MOST_STRANGERS])(void *);
+    const struct manner *manners[MOST_STRANGERS];
 } rows[] = {
     {"test_nobody_but_friends", 0, {NULL}},
-    {"test_garbage_and_wrong_tokens", 3, {talk_garbage, guess_tokens, drip}},
-    {"test_scans", 2, {scan, scan_every_port}},
-    {"test_silence", 2, {stay_silent, drip}},
-    {"test_all_at_once", 6, {talk_garbage, scan, scan_every_port, stay_silent, drip, guess_tokens}},
+    {"test_garbage_and_wrong_tokens", 3, {&garbage, &guesses, &drips}},
+    {"test_scans", 2, {&scans, &port_scans}},
+    {"test_silence", 2, {&silence, &drips}},
+    {"test_all_at_once", 6, {&garbage, &scans, &port_scans, &silence, &drips, &guesses}},
 };
 
 /* A pair that was there before moves messages all the time. */
@@ -349,8 +293,8 @@ static void test_siege(void **state)
     traffic.stop = &siege.stop;
     begin_thread(traffic_run, &traffic);
     for (int i = 0; i < row->count; i++) {
-        siege.strangers[i].random = (uint64_t)i + 1;
-        begin_thread(row->ways[i], &siege.strangers[i]);
+        siege.strangers[i] = (struct stranger){row->manners[i], .random = (uint64_t)i + 1};
+        begin_thread(be_strange, &siege.strangers[i]);
     }
     for (int i = 0; i < LINKS; i++) {
         uint64_t took = make_one(i);
