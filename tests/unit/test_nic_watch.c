@@ -26,7 +26,7 @@ static unsigned watched;
 /* --- what the watcher says ------------------------------------------------------------------ */
 
 static atomic_bool hold; /* the watcher stays in its call, and reads nothing meanwhile */
-static atomic_bool is_held;
+static atomic_uint is_held;
 static atomic_uint downs; /* that were told, or seen after a loss */
 static atomic_uint losses;
 
@@ -37,19 +37,19 @@ static void down(unsigned ifindex)
     if (ifindex == watched || (ifindex == NIC_WATCH_LOST && !nic_watch_is_up(watched)))
         atomic_fetch_add(&downs, 1);
     while (atomic_load(&hold)) {
-        atomic_store(&is_held, true);
+        atomic_store(&is_held, 1);
         usleep(1000);
     }
-    atomic_store(&is_held, false);
+    atomic_store(&is_held, 0);
 }
 
-static bool await_downs(unsigned count)
+static bool await(atomic_uint *counter, unsigned count)
 {
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
 
-    while (atomic_load(&downs) < count && !deadline_passed(deadline))
+    while (atomic_load(counter) < count && !deadline_passed(deadline))
         usleep(1000);
-    return atomic_load(&downs) >= count;
+    return atomic_load(counter) >= count;
 }
 
 static void begin(const char *interface)
@@ -87,12 +87,10 @@ static void flood(const char *interface)
     }
 }
 
-static bool make_pair(void)
+static void make_pair(void)
 {
-    if (in_a_net && system("ip link add tcpxw0 type veth peer name tcpxw1 >/dev/null 2>&1") == 0)
-        return true;
-    print_message("# skip: no pair of interfaces can be made\n");
-    return false;
+    if (!in_a_net || system("ip link add tcpxw0 type veth peer name tcpxw1 >/dev/null 2>&1") != 0)
+        skip_because("no pair of virtual interfaces can be made");
 }
 
 static void remove_pair(void)
@@ -103,13 +101,9 @@ static void remove_pair(void)
 /* The watcher is held in a call, so that what follows fills its socket. */
 static void hold_watcher(const char *interface)
 {
-    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
-
     atomic_store(&hold, true);
     set_up(interface, false);
-    while (!atomic_load(&is_held) && !deadline_passed(deadline))
-        usleep(1000);
-    assert_true(atomic_load(&is_held));
+    assert_true(await(&is_held, 1));
     set_up(interface, true);
     flood(interface);
     atomic_store(&downs, 0);
@@ -131,67 +125,39 @@ TEST(test_state)
     set_up("lo", true);
 }
 
-TEST(test_shut_down)
-{
-    begin("lo");
-    for (unsigned i = 0; i < 3; i++) {
-        set_up("lo", true);
-        set_up("lo", false);
-        assert_true(await_downs(i + 1));
-    }
-    set_up("lo", true);
-    nic_watch_end();
-}
+static const struct end {
+    const char *test;
+    bool in_overrun; /* the message about the end does not fit any more */
+    enum { SHUT_DOWN, REMOVED, NO_END } end;
+    unsigned times;
+} ends[] = {
+    {"test_shut_down", false, SHUT_DOWN, 3},          {"test_overrun", true, SHUT_DOWN, 3},
+    {"test_overrun_while_up", true, NO_END, 1},       {"test_removed", false, REMOVED, 1},
+    {"test_removed_in_an_overrun", true, REMOVED, 1},
+};
 
-/* The message about the end did not fit any more. */
-TEST(test_overrun)
+TABLE_TEST(ends)
 {
-    begin("lo");
-    for (int i = 0; i < 3; i++) {
-        hold_watcher("lo");
-        set_up("lo", false);
+    const char *interface = row->end == REMOVED ? "tcpxw0" : "lo";
+
+    if (row->end == REMOVED)
+        make_pair();
+    begin(interface);
+    for (unsigned i = 0; i < row->times; i++) {
+        set_up(interface, true);
+        if (row->in_overrun)
+            hold_watcher(interface);
+        if (row->end == SHUT_DOWN)
+            set_up(interface, false);
+        else if (row->end == REMOVED)
+            remove_pair();
         atomic_store(&hold, false);
-        assert_true(await_downs(1));
-        set_up("lo", true);
+        assert_true(await(row->end == NO_END ? &losses : &downs, row->in_overrun ? 1 : i + 1));
+        assert_true(!row->in_overrun || row->end == REMOVED || atomic_load(&losses) != 0);
+        assert_true(row->end != NO_END || atomic_load(&downs) == 0); /* it is up */
     }
-    assert_int_not_equal(atomic_load(&losses), 0);
-    nic_watch_end();
-}
-
-TEST(test_overrun_while_up)
-{
-    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
-
-    begin("lo");
-    hold_watcher("lo");
-    atomic_store(&hold, false);
-    while (atomic_load(&losses) == 0 && !deadline_passed(deadline))
-        usleep(1000);
-    assert_int_not_equal(atomic_load(&losses), 0);
-    assert_int_equal(atomic_load(&downs), 0); /* it is up */
-    nic_watch_end();
-}
-
-TEST(test_removed)
-{
-    if (!make_pair())
-        skip_because("no pair of virtual interfaces can be made");
-    begin("tcpxw0");
-    remove_pair();
-    assert_true(await_downs(1));
-    nic_watch_end();
-}
-
-TEST(test_removed_in_an_overrun)
-{
-    if (!make_pair())
-        skip_because("no pair of virtual interfaces can be made");
-    set_up("tcpxw0", true);
-    begin("tcpxw0");
-    hold_watcher("tcpxw0");
-    remove_pair();
-    atomic_store(&hold, false);
-    assert_true(await_downs(1));
+    if (row->end != REMOVED)
+        set_up(interface, true);
     nic_watch_end();
 }
 
