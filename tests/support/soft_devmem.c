@@ -75,6 +75,12 @@ struct soft_devmem {
     struct soft_devmem_statistics statistics;
 };
 
+static int fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
 /* --- random numbers ------------------------------------------------------------------------ */
 
 /* Number `step` of the sequence that `seed` chooses (splitmix64). */
@@ -348,14 +354,10 @@ int soft_devmem_dontneed(struct soft_devmem *socket, const struct devmem_token_r
     uint32_t looked_at = 0;
     int freed = 0;
 
-    if (count > DEVMEM_DONTNEED_MAX_RANGES) {
-        errno = EINVAL;
-        return -1;
-    }
-    if (ranges == NULL && count > 0) {
-        errno = EFAULT;
-        return -1;
-    }
+    if (count > DEVMEM_DONTNEED_MAX_RANGES)
+        return fail(EINVAL);
+    if (ranges == NULL && count > 0)
+        return fail(EFAULT);
     pthread_mutex_lock(&socket->pool->lock);
     for (unsigned i = 0; i < count; i++)
         for (uint32_t k = 0; k < ranges[i].count && looked_at < DEVMEM_DONTNEED_MAX_FRAGMENTS;
@@ -368,25 +370,15 @@ int soft_devmem_dontneed(struct soft_devmem *socket, const struct devmem_token_r
 
 /* --- recvmsg ------------------------------------------------------------------------------- */
 
-static ssize_t fail(int error)
-{
-    errno = error;
-    return -1;
-}
-
-/* Fills in what the message itself allows; false with errno: it makes no sense. */
-static bool read_message(const struct msghdr *message, struct plan *plan)
+/* Fills in what the message itself allows; -1 with errno: it makes no sense. */
+static int read_message(const struct msghdr *message, struct plan *plan)
 {
     uint64_t room = 0;
 
-    if (message == NULL || (message->msg_iov == NULL && message->msg_iovlen > 0)) {
-        errno = EFAULT;
-        return false;
-    }
-    if (message->msg_iovlen > IOV_MAX) {
-        errno = EMSGSIZE;
-        return false;
-    }
+    if (message == NULL || (message->msg_iov == NULL && message->msg_iovlen > 0))
+        return fail(EFAULT);
+    if (message->msg_iovlen > IOV_MAX)
+        return fail(EMSGSIZE);
     plan->iovec_usable = true;
     for (size_t i = 0; i < (size_t)message->msg_iovlen; i++) { /* an int with musl */
         const struct iovec *part = &message->msg_iov[i];
@@ -402,7 +394,7 @@ static bool read_message(const struct msghdr *message, struct plan *plan)
         plan->most =
             most < SOFT_DEVMEM_CALL_FRAGMENTS ? (uint32_t)most : SOFT_DEVMEM_CALL_FRAGMENTS;
     }
-    return true;
+    return 0;
 }
 
 /* 1: there are bytes, and the plan knows how many; otherwise what recvmsg returns. */
@@ -591,7 +583,7 @@ ssize_t soft_devmem_recvmsg(struct soft_devmem *socket, struct msghdr *message, 
         return fail(socket->broken);
     if (flags & ~(DEVMEM_MSG_FLAG | MSG_DONTWAIT))
         return fail(EINVAL);
-    if (!read_message(message, &plan))
+    if (read_message(message, &plan) != 0)
         return -1;
     if (plan.limit > 0) {
         got = look(socket, flags, &plan);

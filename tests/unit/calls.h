@@ -168,22 +168,27 @@ struct way {
     struct tcpx_unpack *unpack; /* made by the first settle() */
 };
 
-static inline void give_sender_memory(struct way *way)
+static inline void *register_area(void *comm, const struct area *area)
 {
-    for (int kind = 0; kind < facts.kinds; kind++) {
-        way->from[kind] = make_area(kind, SPAN);
-        write_area(&way->from[kind], 0, pattern[kind], SPAN);
-        CHECK_SUCCESS(tcpx_reg_mr(way->sender, way->from[kind].address, SPAN, type_of(kind),
-                                  &way->from_handle[kind]));
-    }
+    void *handle = NULL;
+
+    CHECK_SUCCESS(tcpx_reg_mr(comm, area->address, area->bytes, type_of(area->kind), &handle));
+    return handle;
 }
 
-static inline void give_receiver_memory(struct way *way)
+/* To the ends that are in this process. */
+static inline void give_memory(struct way *way)
 {
     for (int kind = 0; kind < facts.kinds; kind++) {
-        way->to[kind] = make_area(kind, SPAN);
-        CHECK_SUCCESS(tcpx_reg_mr(way->receiver, way->to[kind].address, SPAN, type_of(kind),
-                                  &way->to_handle[kind]));
+        if (way->sender != NULL) {
+            way->from[kind] = make_area(kind, SPAN);
+            write_area(&way->from[kind], 0, pattern[kind], SPAN);
+            way->from_handle[kind] = register_area(way->sender, &way->from[kind]);
+        }
+        if (way->receiver != NULL) {
+            way->to[kind] = make_area(kind, SPAN);
+            way->to_handle[kind] = register_area(way->receiver, &way->to[kind]);
+        }
     }
 }
 
@@ -203,8 +208,7 @@ static inline void meet(struct way *way, void *handle, void *listener, void **de
 {
     while (!poll_way(way, handle, listener, device))
         ;
-    give_sender_memory(way);
-    give_receiver_memory(way);
+    give_memory(way);
 }
 
 static inline struct way make_way(void)
@@ -481,7 +485,7 @@ static inline void calls_accept(struct way *way)
         sched_yield();
     }
     CHECK_SUCCESS(tcpx_close_listen(listener));
-    give_receiver_memory(way);
+    give_memory(way);
 }
 
 static inline void calls_connect(struct way *way)
@@ -495,7 +499,7 @@ static inline void calls_connect(struct way *way)
         CHECK_SUCCESS(tcpx_connect_v5(0, handle, &way->sender, NULL));
         sched_yield();
     }
-    give_sender_memory(way);
+    give_memory(way);
 }
 
 static inline void wait_for_receiver(void)

@@ -157,10 +157,8 @@ WAY_CASE(registration, ALWAYS)
         CHECK_SUCCESS(tcpx_dereg_mr(way->sender, way->from_handle[kind]));
         CHECK_REFUSED(tcpx_dereg_mr(way->sender, way->from_handle[kind]), words);
         CHECK_SUCCESS(tcpx_dereg_mr(way->receiver, way->to_handle[kind]));
-        CHECK_SUCCESS(tcpx_reg_mr(way->receiver, way->to[kind].address, SPAN, type_of(kind),
-                                  &way->to_handle[kind]));
-        CHECK_SUCCESS(tcpx_reg_mr(way->sender, way->from[kind].address, SPAN, type_of(kind),
-                                  &way->from_handle[kind]));
+        way->to_handle[kind] = register_area(way->receiver, &way->to[kind]);
+        way->from_handle[kind] = register_area(way->sender, &way->from[kind]);
     }
     check_way(way);
     check_way(&other);

@@ -239,8 +239,7 @@ CASE(device_handle, ALWAYS)
     check_device_handle(given);
     ways[1] = make_way(); /* NULL for the place */
     close_receiver(&ways[1]);
-    give_sender_memory(&ways[0]);
-    give_receiver_memory(&ways[0]);
+    give_memory(&ways[0]);
     check_way(&ways[0]);
     check_device_handle(given); /* as long as the comm lives */
     end_way(&ways[0]);
@@ -284,8 +283,7 @@ CASE(other_handle, ALWAYS)
             CHECK_SUCCESS(tcpx_accept_v5(listeners[0], &nobody, NULL));
     for (int i = 0; i < 2; i++)
         CHECK_SUCCESS(tcpx_close_listen(listeners[i]));
-    give_sender_memory(&way);
-    give_receiver_memory(&way);
+    give_memory(&way);
     check_way(&way);
     end_way(&way);
 }
@@ -334,8 +332,7 @@ CASE(listeners, ALWAYS)
     }
     for (int i = 0; i < WAYS; i++) {
         CHECK_SUCCESS(tcpx_close_listen(listeners[i]));
-        give_sender_memory(&ways[i]);
-        give_receiver_memory(&ways[i]);
+        give_memory(&ways[i]);
     }
     for (int i = 0; i < WAYS; i++)
         check_way(&ways[(i + 1) % WAYS]);

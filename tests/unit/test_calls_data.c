@@ -182,34 +182,30 @@ static int longest(struct way *way, bool sends)
 /* One message of `bytes` into room of the same size; the areas are made for it. */
 static void exchange_long(struct way *way, int kind, size_t bytes)
 {
-    struct area from = make_area(kind, bytes);
-    struct area to = make_area(kind, bytes + MARGIN);
+    struct way longer = *way;
     uint8_t *expected = malloc(bytes + MARGIN);
-    void *from_handle;
-    void *to_handle;
-    void *data = to.address;
-    void *send = NULL;
-    void *receive = NULL;
-    int size = (int)bytes;
+    void *receive;
+    int size = 0;
 
     CHECK(expected != NULL);
+    longer.from[kind] = make_area(kind, bytes);
+    longer.to[kind] = make_area(kind, bytes + MARGIN);
     memset(expected, POISON, bytes + MARGIN);
-    write_area(&to, 0, expected, bytes + MARGIN);
+    write_area(&longer.to[kind], 0, expected, bytes + MARGIN);
     for (size_t i = 0; i < bytes; i++)
         expected[i] = (uint8_t)(pattern[kind][i % SPAN] + i / SPAN);
-    write_area(&from, 0, expected, bytes);
-    CHECK_SUCCESS(tcpx_reg_mr(way->sender, from.address, from.bytes, type_of(kind), &from_handle));
-    CHECK_SUCCESS(tcpx_reg_mr(way->receiver, to.address, to.bytes, type_of(kind), &to_handle));
-    CHECK_SUCCESS(tcpx_irecv(way->receiver, 1, &data, &size, NULL, &to_handle, &receive));
-    CHECK_SUCCESS(tcpx_isend(way->sender, from.address, size, 0, from_handle, &send));
-    finish_two(send, receive, &size);
+    write_area(&longer.from[kind], 0, expected, bytes);
+    longer.from_handle[kind] = register_area(way->sender, &longer.from[kind]);
+    longer.to_handle[kind] = register_area(way->receiver, &longer.to[kind]);
+    receive = post_receive(&longer, kind, 0, bytes);
+    finish_two(post_send(&longer, kind, 0, bytes), receive, &size);
     check_size(kind, size, bytes);
     settle(way, &receive, 1);
-    check_holds(&to, 0, expected, bytes + MARGIN);
-    CHECK_SUCCESS(tcpx_dereg_mr(way->sender, from_handle));
-    CHECK_SUCCESS(tcpx_dereg_mr(way->receiver, to_handle));
-    free_area(&from);
-    free_area(&to);
+    check_holds(&longer.to[kind], 0, expected, bytes + MARGIN);
+    CHECK_SUCCESS(tcpx_dereg_mr(way->sender, longer.from_handle[kind]));
+    CHECK_SUCCESS(tcpx_dereg_mr(way->receiver, longer.to_handle[kind]));
+    free_area(&longer.from[kind]);
+    free_area(&longer.to[kind]);
     free(expected);
 }
 

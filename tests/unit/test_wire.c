@@ -354,23 +354,15 @@ static const struct {
 
 TEST(test_edges_are_taken)
 {
-    struct wire_hello hello = good_hello;
+    static const struct wire_hello hellos[] = {
+        {WIRE_FORWARD, 0, 1, WIRE_MATCH_TAG, WIRE_INLINE, 1, {0}},
+        {WIRE_REVERSE, 0, 1, WIRE_MATCH_TAG, WIRE_INLINE, 1, {0}},
+        {WIRE_FORWARD, 63, 64, WIRE_MATCH_TAG, WIRE_INLINE, 1, {0}},
+        {WIRE_FORWARD, 1, 2, WIRE_MATCH_TAG, WIRE_SEPARATE, 1, {0}},
+    };
 
-    hello.index = 0;
-    hello.sockets = 1;
-    hello.framing = WIRE_INLINE;
-    take_hello(hello);
-    hello.role = WIRE_REVERSE;
-    take_hello(hello);
-    hello.role = WIRE_FORWARD;
-    hello.index = 63;
-    hello.sockets = 64;
-    take_hello(hello);
-    hello.index = 1;
-    hello.sockets = 2;
-    hello.framing = WIRE_SEPARATE;
-    take_hello(hello);
-
+    for (size_t i = 0; i < COUNT_OF(hellos); i++)
+        take_hello(hellos[i]);
     for (size_t i = 0; i < COUNT_OF(edges); i++)
         take(edges[i].record, edges[i].role);
 }
