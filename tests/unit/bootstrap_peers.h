@@ -126,13 +126,13 @@ static inline bool wait_readable(int fd, int ms)
     return poll(&readable, 1, ms) == 1;
 }
 
-/* The end is a reset. */
-static inline void close_with_reset(int fd)
+/* Returns once the other side's kernel has acknowledged the FIN; without seconds it is a reset. */
+static inline void close_lingering(int fd, int seconds)
 {
-    struct linger none = {.l_onoff = 1};
+    struct linger linger = {.l_onoff = 1, .l_linger = seconds};
 
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
-    close(fd);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
+    assert_int_equal(close(fd), 0);
 }
 
 /* --- messages ------------------------------------------------------------------------------- */

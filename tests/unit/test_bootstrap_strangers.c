@@ -131,15 +131,6 @@ STRANGERS_TEST(test_time_without_listening_is_not_theirs)
     close(fd);
 }
 
-/* Returns once the other side's kernel has got the end of the stream: it acknowledged the FIN. */
-static void close_until_acknowledged(int fd)
-{
-    struct linger linger = {.l_onoff = 1, .l_linger = PATIENCE_MS / 1000};
-
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
-    assert_int_equal(close(fd), 0);
-}
-
 /* Also behind a whole greeting: a peer that has gone away by then is no peer. */
 STRANGERS_TEST(test_strangers_that_end_at_every_byte)
 {
@@ -148,7 +139,7 @@ STRANGERS_TEST(test_strangers_that_end_at_every_byte)
 
         if (i < sizeof greeting)
             snprintf(word, sizeof word, "closed the connection after %zu of 48 bytes", i);
-        close_until_acknowledged(stranger_says(greeting, i));
+        close_lingering(stranger_says(greeting, i), PATIENCE_MS / 1000);
         accept_nobody(listener, word);
     }
 }
@@ -266,7 +257,7 @@ STRANGERS_TEST(test_servers_that_were_not_ready)
         int fd = accept_raw(listening, greeting, sizeof greeting);
 
         if (i % 2 == 0)
-            close_with_reset(fd);
+            close_lingering(fd, 0);
         else
             close(fd);
     }

@@ -304,24 +304,26 @@ CONFIG_TEST(test_process_configuration)
 
 /* --- printing --- */
 
-/* The caller frees the text. */
-static char *print(enum config_format format, int expected)
-{
-    char *text = NULL;
-    size_t length;
-    FILE *out = open_memstream(&text, &length);
+/* What the latest print() has printed. */
+static char *text;
 
+static void print(enum config_format format, int expected)
+{
+    size_t length;
+    FILE *out;
+
+    free(text);
+    out = open_memstream(&text, &length);
     assert_non_null(out);
     assert_int_equal(config_print(out, format), expected);
     assert_int_equal(fclose(out), 0);
-    return text;
 }
 
-static int count_of(const char *text, const char *part)
+static int count_of(const char *part)
 {
     int count = 0;
 
-    for (; (text = strstr(text, part)) != NULL; text += strlen(part))
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at += strlen(part))
         count++;
     return count;
 }
@@ -329,63 +331,57 @@ static int count_of(const char *text, const char *part)
 CONFIG_TEST(test_print_text)
 {
     char line[512];
-    char *text;
-
     setenv("UCCL_TCPX_HOST_GPUS", "5", 1);
-    text = print(CONFIG_FORMAT_TEXT, TCPX_SUCCESS);
+    print(CONFIG_FORMAT_TEXT, TCPX_SUCCESS);
     expect_part(text, "UCCL_TCPX_HOST_GPUS=5  (from the environment)\n");
     expect_part(text, "UCCL_TCPX_GPU=auto  (default)\n");
-    assert_int_equal(count_of(text, "\n    Allowed: "), ROWS);
-    assert_int_equal(count_of(text, "ERROR"), 0);
+    assert_int_equal(count_of("\n    Allowed: "), ROWS);
+    assert_int_equal(count_of("ERROR"), 0);
     for (size_t i = 0; i < ROWS; i++) {
         snprintf(line, sizeof line, "%s=", rows[i].name);
-        assert_int_equal(count_of(text, line), 1);
+        assert_int_equal(count_of(line), 1);
     }
-    free(text);
 }
 
 CONFIG_TEST(test_print_text_with_errors)
 {
-    char *text;
-
     setenv("UCCL_TCPX_GPU", "amd", 1);
     setenv("UCCL_TCPX_HOST_GPUS", "0", 1);
-    text = print(CONFIG_FORMAT_TEXT, TCPX_INVALID_ARGUMENT);
+    print(CONFIG_FORMAT_TEXT, TCPX_INVALID_ARGUMENT);
     expect_part(text, "\n    ERROR: UCCL_TCPX_GPU=amd is not ");
     expect_part(text, "\n    ERROR: UCCL_TCPX_HOST_GPUS=0 is not ");
-    assert_int_equal(count_of(text, "ERROR"), 2);
-    assert_int_equal(count_of(text, "\n    Allowed: "), ROWS);
+    assert_int_equal(count_of("ERROR"), 2);
+    assert_int_equal(count_of("\n    Allowed: "), ROWS);
     /* the first of the two is the result */
     expect_part(error_text(), "UCCL_TCPX_GPU=amd");
-    free(text);
 }
 
 CONFIG_TEST(test_print_unknown_names)
 {
-    char *text;
-
     setenv("UCCL_TCPX_HOST_GPU", "1", 1);
     setenv("UCCL_TCPX_DEBUGS", "", 1);
     setenv("UCCL_OTHER", "1", 1);
-    text = print(CONFIG_FORMAT_TEXT, TCPX_SUCCESS);
+    print(CONFIG_FORMAT_TEXT, TCPX_SUCCESS);
     expect_part(text, "\nUCCL_TCPX_HOST_GPU  (set, but this version of tcpx does not read it)\n");
     expect_part(text, "\nUCCL_TCPX_DEBUGS  (set, but this version of tcpx does not read it)\n");
-    assert_int_equal(count_of(text, "does not read it"), 2);
-    free(text);
+    assert_int_equal(count_of("does not read it"), 2);
     unsetenv("UCCL_OTHER");
 }
 
 CONFIG_TEST(test_print_documents)
 {
-    char *plain = print(CONFIG_FORMAT_MARKDOWN, TCPX_SUCCESS);
-    char *man = print(CONFIG_FORMAT_MAN, TCPX_SUCCESS);
-    char *text;
+    char *plain;
+    char *man;
     char line[512];
 
-    assert_int_equal(count_of(plain, "\n| `"), ROWS);
-    assert_int_equal(count_of(plain, "\n"), ROWS + 2);
-    assert_int_equal(count_of(plain, "|"), 5 * (ROWS + 2));
-    assert_int_equal(count_of(man, ".TP\n.B "), ROWS);
+    print(CONFIG_FORMAT_MARKDOWN, TCPX_SUCCESS);
+    plain = strdup(text);
+    assert_int_equal(count_of("\n| `"), ROWS);
+    assert_int_equal(count_of("\n"), ROWS + 2);
+    assert_int_equal(count_of("|"), 5 * (ROWS + 2));
+    print(CONFIG_FORMAT_MAN, TCPX_SUCCESS);
+    man = strdup(text);
+    assert_int_equal(count_of(".TP\n.B "), ROWS);
     for (size_t i = 0; i < ROWS; i++) {
         bool none = *rows[i].initial == '\0';
 
@@ -401,12 +397,10 @@ CONFIG_TEST(test_print_documents)
     /* Documents are the same everywhere: neither values nor slips of the environment show. */
     setenv("UCCL_TCPX_HOST_GPUS", "none", 1);
     setenv("UCCL_TCPX_SLIP", "1", 1);
-    text = print(CONFIG_FORMAT_MARKDOWN, TCPX_SUCCESS);
+    print(CONFIG_FORMAT_MARKDOWN, TCPX_SUCCESS);
     assert_string_equal(text, plain);
-    free(text);
-    text = print(CONFIG_FORMAT_MAN, TCPX_SUCCESS);
+    print(CONFIG_FORMAT_MAN, TCPX_SUCCESS);
     assert_string_equal(text, man);
-    free(text);
     free(plain);
     free(man);
 }
@@ -417,7 +411,7 @@ CONFIG_TEST(test_print_documents)
 #define MEMBER STRING ": " STRING
 #define OBJECT "\\{" MEMBER "(, " MEMBER ")*\\}"
 
-static bool is_json(const char *text)
+static bool is_json(const char *json)
 {
     regex_t list;
     bool matches;
@@ -425,7 +419,7 @@ static bool is_json(const char *text)
     assert_int_equal(
         regcomp(&list, "^\\[\n  " OBJECT "(,\n  " OBJECT ")*\n\\]\n$", REG_EXTENDED | REG_NOSUB),
         0);
-    matches = regexec(&list, text, 0, NULL, 0) == 0;
+    matches = regexec(&list, json, 0, NULL, 0) == 0;
     regfree(&list);
     return matches;
 }
@@ -445,42 +439,36 @@ CONFIG_TEST(test_what_is_json)
                                       "\"a\": \"b\" \"c\": \"d\"",
                                       "\"a\": \"b\"}",
                                       "\"a\": \"b\"\n]\n"};
-    char text[100];
+    char json[100];
 
     for (size_t i = 0; i < COUNT_OF(good) + COUNT_OF(bad); i++) {
         bool is_good = i < COUNT_OF(good);
 
-        snprintf(text, sizeof text, "[\n  {%s}\n]\n", is_good ? good[i] : bad[i - COUNT_OF(good)]);
-        assert_int_equal(is_json(text), is_good);
+        snprintf(json, sizeof json, "[\n  {%s}\n]\n", is_good ? good[i] : bad[i - COUNT_OF(good)]);
+        assert_int_equal(is_json(json), is_good);
     }
 }
 
 CONFIG_TEST(test_print_json)
 {
-    char *text;
-
     setenv("UCCL_TCPX_HOST_GPUS", "6", 1);
-    text = print(CONFIG_FORMAT_JSON, TCPX_SUCCESS);
+    print(CONFIG_FORMAT_JSON, TCPX_SUCCESS);
     assert_true(is_json(text));
-    assert_int_equal(count_of(text, "{\"name\": \""), ROWS);
-    assert_int_equal(count_of(text, "\"error\""), 0);
+    assert_int_equal(count_of("{\"name\": \""), ROWS);
+    assert_int_equal(count_of("\"error\""), 0);
     expect_part(text, "{\"name\": \"UCCL_TCPX_HOST_GPUS\", \"value\": \"6\", "
                       "\"source\": \"environment\", \"default\": \"1\"");
     expect_part(text, "{\"name\": \"UCCL_TCPX_GPU\", \"value\": \"auto\", "
                       "\"source\": \"default\", \"default\": \"auto\"");
-    free(text);
 }
 
 CONFIG_TEST(test_print_json_of_odd_values)
 {
-    char *text;
-
     setenv("UCCL_TCPX_GPU", "a\"b\\c\nd\x01\xff\xc3\xa9", 1);
-    text = print(CONFIG_FORMAT_JSON, TCPX_INVALID_ARGUMENT);
+    print(CONFIG_FORMAT_JSON, TCPX_INVALID_ARGUMENT);
     assert_true(is_json(text));
     expect_part(text, "\"value\": \"a\\\"b\\\\c\\u000ad\\u0001?\xc3\xa9\"");
-    assert_int_equal(count_of(text, ", \"error\": \"UCCL_TCPX_GPU="), 1);
-    free(text);
+    assert_int_equal(count_of(", \"error\": \"UCCL_TCPX_GPU="), 1);
 }
 
 SUITE(.name = "config");

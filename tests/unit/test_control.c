@@ -420,7 +420,7 @@ CONTROL_TEST(test_close_after_the_end)
     for (int noticed = 0; noticed < 2; noticed++) {
         open_control();
         fill_the_way();
-        close_with_reset(raw);
+        close_lingering(raw, 0);
         raw = -1;
         if (noticed)
             assert_fails(await_message(control, 0), TCPX_REMOTE_ERROR, PEER);
