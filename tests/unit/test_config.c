@@ -313,6 +313,7 @@ static void print(enum config_format format, int expected)
     FILE *out;
 
     free(text);
+    text = NULL;
     out = open_memstream(&text, &length);
     assert_non_null(out);
     assert_int_equal(config_print(out, format), expected);
@@ -331,6 +332,7 @@ static int count_of(const char *part)
 CONFIG_TEST(test_print_text)
 {
     char line[512];
+
     setenv("UCCL_TCPX_HOST_GPUS", "5", 1);
     print(CONFIG_FORMAT_TEXT, TCPX_SUCCESS);
     expect_part(text, "UCCL_TCPX_HOST_GPUS=5  (from the environment)\n");

@@ -265,37 +265,28 @@ TEST(test_total)
 
 /* --- names --- */
 
-static void expect_size(uint64_t bytes, const char *expected)
-{
-    char text[24];
-
-    assert_string_equal(perf_size_name(bytes, text), expected);
-}
-
-static void expect_number(double value, const char *expected)
-{
-    char text[PERF_NAME];
-
-    assert_string_equal(perf_number(value, text), expected);
-}
-
 TEST(test_names)
 {
+    static const struct {
+        uint64_t bytes;
+        const char *name;
+    } sizes[] = {{0, "0 B"},
+                 {1, "1 B"},
+                 {512, "512 B"},
+                 {1025, "1025 B"},
+                 {4096, "4 KiB"},
+                 {1536, "1536 B"},
+                 {3 << 19, "1536 KiB"},
+                 {(uint64_t)1 << 30, "1 GiB"},
+                 {(uint64_t)1 << 63, "8 EiB"},
+                 {UINT64_MAX, "18446744073709551615 B"}};
     char text[PERF_NAME];
 
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        assert_string_equal(perf_size_name(sizes[i].bytes, text), sizes[i].name);
     assert_string_equal(perf_way_name(PERF_ONE_WAY), "one way");
     assert_string_equal(perf_way_name(PERF_BOTH_WAYS), "both ways");
     assert_string_equal(perf_way_name(PERF_PING_PONG), "ping-pong");
-    expect_size(0, "0 B");
-    expect_size(1, "1 B");
-    expect_size(512, "512 B");
-    expect_size(1025, "1025 B");
-    expect_size(4096, "4 KiB");
-    expect_size(1536, "1536 B");
-    expect_size(3 << 19, "1536 KiB");
-    expect_size((uint64_t)1 << 30, "1 GiB");
-    expect_size((uint64_t)1 << 63, "8 EiB");
-    expect_size(UINT64_MAX, "18446744073709551615 B");
     assert_string_equal(perf_amount_name(0, text), "0 B");
     assert_string_equal(perf_amount_name(1023, text), "1023 B");
     assert_string_equal(perf_amount_name(1536, text), "1.5 KiB");
@@ -304,17 +295,17 @@ TEST(test_names)
 
 TEST(test_numbers)
 {
-    expect_number(0, "0");
-    expect_number(0.00204, "0.0020");
-    expect_number(0.99996, "1.000");
-    expect_number(9.9996, "10.00");
-    expect_number(12.345, "12.35");
-    expect_number(999.96, "1000");
-    expect_number(123456, "123456");
-    expect_number(1e300, "1.000e+300");
-    expect_number(-1, "-");
-    expect_number(__builtin_nan(""), "-");
-    expect_number(__builtin_inf(), "-");
+    const struct {
+        double value;
+        const char *name;
+    } numbers[] = {
+        {0, "0"},          {0.00204, "0.0020"},      {0.99996, "1.000"},    {9.9996, "10.00"},
+        {12.345, "12.35"}, {999.96, "1000"},         {123456, "123456"},    {1e300, "1.000e+300"},
+        {-1, "-"},         {__builtin_nan(""), "-"}, {__builtin_inf(), "-"}};
+    char text[PERF_NAME];
+
+    for (size_t i = 0; i < COUNT_OF(numbers); i++)
+        assert_string_equal(perf_number(numbers[i].value, text), numbers[i].name);
 }
 
 /* --- the page --- */
