@@ -472,28 +472,17 @@ static void check_transfer(struct moves *moves, int number)
         moves->transfers[number] = NULL;
 }
 
-/* The peer is gone, and everything ends by itself. */
-static void await_errors(struct moves *moves)
+/* All end by themselves, as the peer is gone; or it does nothing, and only deadlines end waits. */
+static void await_ends(struct moves *moves, bool by_deadlines)
 {
     for (int i = 0; i < TRANSFERS; i++) {
-        if (moves->transfers[i] != NULL)
-            moves->results[i] = tcpx_transfer_wait(moves->transfers[i], PATIENCE_MS);
-        CHECK(moves->results[i] != TCPX_IN_PROGRESS);
-        check_bound("the error of a transfer", atomic_load(&meeting->gone));
-        check_transfer(moves, i);
-    }
-}
-
-/* The peer is there and does nothing: the deadline of each call ends it. */
-static void await_deadlines(struct moves *moves)
-{
-    for (int i = 0; i < TRANSFERS; i++) {
-        int timeout_ms = i == 0 ? SHORT_MS : 1;
+        int timeout_ms = !by_deadlines ? (int)PATIENCE_MS : i == 0 ? (int)SHORT_MS : 1;
         uint64_t deadline = deadline_after_ms((uint64_t)timeout_ms);
 
         if (moves->transfers[i] != NULL)
             moves->results[i] = tcpx_transfer_wait(moves->transfers[i], timeout_ms);
-        check_bound("a wait", deadline);
+        CHECK(by_deadlines || moves->results[i] != TCPX_IN_PROGRESS);
+        check_bound("the end of a wait", by_deadlines ? deadline : atomic_load(&meeting->gone));
         check_transfer(moves, i);
     }
 }
@@ -570,12 +559,13 @@ static void await_outcome(struct moves *moves, int event_fd)
     }
     if (script->by_events) {
         await_events(moves, event_fd);
-    } else if (script->outcome == AS_ENDING &&
-               (script->ending == STOPS || script->ending == STAYS)) {
-        await_peer();
-        await_deadlines(moves);
     } else {
-        await_errors(moves);
+        bool by_deadlines =
+            script->outcome == AS_ENDING && (script->ending == STOPS || script->ending == STAYS);
+
+        if (by_deadlines)
+            await_peer();
+        await_ends(moves, by_deadlines);
     }
 }
 
