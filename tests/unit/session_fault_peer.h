@@ -160,7 +160,6 @@ struct script {
     bool sends;        /* the peer does, the tested side receives */
     bool on_gpu;       /* the memory of either side */
     unsigned delay_us; /* of the peer's GPU */
-    uint16_t port;     /* where the tested side listens */
 
     enum outcome outcome;
     bool is_awaited; /* transfers begin when the peer has reached its stage */
@@ -253,7 +252,7 @@ static inline void stop_at(struct player *player, enum stage stage)
 static inline void reach(struct player *player)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(player->script.port),
+                                  .sin_port = htons((uint16_t)atomic_load(&meeting->ports[0])),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -685,23 +684,6 @@ static inline void play_by_hand(struct player *player)
 
 /* --- by the library ------------------------------------------------------------------------ */
 
-static inline struct tcpx_session *open_by_library(const struct script *script)
-{
-    const struct tcpx_session_options options = transport_options();
-    struct tcpx_session_listener *listener;
-    struct tcpx_session *session;
-
-    if (!script->listens) {
-        CHECK_SUCCESS(
-            tcpx_session_connect("127.0.0.1", script->port, &options, PATIENCE_MS, &session));
-        return session;
-    }
-    listener = listen_here(0, &options);
-    CHECK_SUCCESS(tcpx_session_accept(listener, PATIENCE_MS, &session));
-    tcpx_session_stop_listening(listener);
-    return session;
-}
-
 static inline _Noreturn void echo(struct tcpx_session *session, const struct area *area)
 {
     FINISH(begin_message(session, false, area, ECHO_BYTES, ECHO_THERE));
@@ -733,13 +715,14 @@ static inline _Noreturn void work(struct tcpx_session *session, const struct are
 
 static inline void play_by_library(struct player *player)
 {
+    const struct tcpx_session_options options = transport_options();
     const struct script *script = &player->script;
+    struct side side = {.number = script->listens ? 0 : 1};
     struct tcpx_session *session;
     struct area areas[2];
 
-    if (script->delay_us > 0)
-        slow_down_gpus(script->delay_us);
-    session = open_by_library(script);
+    slow_down_gpus(script->delay_us);
+    session = open_session(&side, &options);
     stop_at(player, OPEN);
     for (int i = 0; i < 2; i++)
         area_of_message(&areas[i], session, script->on_gpu == (i == 0));

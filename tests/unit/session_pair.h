@@ -61,7 +61,8 @@ typedef void session_run(struct side *me, struct tcpx_session *session);
 enum side_runs {
     IN_FULL,   /* those without TCPX_TEST_BRIEF: what is the same for all transports */
     IN_BRIEF,  /* all: it concerns the bytes and their transport */
-    IF_LARGE,  /* where TCPX_TEST_LARGE or TCPX_TEST_SOAK is set */
+    IF_LARGE,  /* where TCPX_TEST_LARGE is set, */
+    IF_SOAK,   /* or TCPX_TEST_SOAK */
     IF_QUIRKY, /* over a plugin with faults */
 };
 
@@ -758,9 +759,9 @@ static inline bool case_is_wanted(intptr_t state)
     const char *plugin = getenv("UCCL_TCPX_PLUGIN_PATH");
     bool brief = number_of("TCPX_TEST_BRIEF", 0) != 0;
 
-    if (of->runs == IF_LARGE)
+    if (of->runs == IF_LARGE || of->runs == IF_SOAK)
         return !brief &&
-               (number_of("TCPX_TEST_LARGE", 0) != 0 || number_of("TCPX_TEST_SOAK", 0) != 0);
+               number_of(of->runs == IF_LARGE ? "TCPX_TEST_LARGE" : "TCPX_TEST_SOAK", 0) != 0;
     if (of->runs == IF_QUIRKY)
         return plugin != NULL && strstr(plugin, "quirky") != NULL;
     return !brief || of->runs == IN_BRIEF;

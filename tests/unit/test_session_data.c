@@ -290,8 +290,6 @@ SESSION_CASE(very_many, 0, IF_LARGE)
                       .ends = {SHUFFLED, FORWARD}};
     uint64_t random = 6;
 
-    if (number_of("TCPX_TEST_LARGE", 0) == 0)
-        skip_case("TCPX_TEST_LARGE is not set");
     run_mix(me, session, &mix);
     for (unsigned kinds = 0; kinds < 4; kinds++)
         move_lists(me, session, (kinds & 1) != 0, (kinds & 2) != 0, 10000000, counts, &random);

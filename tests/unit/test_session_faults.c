@@ -147,13 +147,13 @@ static void check_counts(void)
 
 /* --- peers --------------------------------------------------------------------------------- */
 
-static void launch(struct script *script)
+static void launch(const struct script *script)
 {
     if (script->name != NULL)
         STAGE("%s", script->name);
     memset(meeting, 0, sizeof *meeting);
     atomic_store(&meeting->gone, UINT64_MAX);
-    script->port = (uint16_t)listener_port;
+    atomic_store(&meeting->ports[0], script->listens ? 0 : listener_port);
     playing = child_fork(play, script, sizeof *script);
 }
 

@@ -207,8 +207,6 @@ SESSION_CASE(five_gib, 0, IF_LARGE)
     struct caller caller;
     void *address;
 
-    if (number_of("TCPX_TEST_LARGE", 0) == 0)
-        skip_case("TCPX_TEST_LARGE is not set");
     caller_start(&caller, 4096);
     CHECK_SUCCESS(tcpx_gpu_alloc(0, bytes, &address));
     CHECK_SUCCESS(tcpx_session_register(session, address, bytes, &memory));
@@ -240,7 +238,7 @@ SESSION_CASE(five_gib, 0, IF_LARGE)
 }
 
 /* Rounds of some transfers both ways, of GPU memory, all of them compared where they are. */
-SESSION_CASE(soak, 0, IF_LARGE)
+SESSION_CASE(soak, 0, IF_SOAK)
 {
     enum { SLOTS = 8, MOST = 96 << 20 };
     uint64_t total = number_of("TCPX_TEST_SOAK", 0);
@@ -250,8 +248,6 @@ SESSION_CASE(soak, 0, IF_LARGE)
     uint8_t *sides[2]; /* sent from, received into */
     uint64_t moved = 0;
 
-    if (total == 0)
-        skip_case("TCPX_TEST_SOAK is not set");
     alarm(3600);
     caller_start(&caller, 4096);
     for (int i = 0; i < 2; i++) {
