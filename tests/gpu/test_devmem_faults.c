@@ -58,14 +58,7 @@ static void open_pair(struct gpu_pair *pair)
 {
     gpu_pair_open(pair, PAIR_OPTIONS(.sockets = 2, .framing = WIRE_SEPARATE, .eager_credit = 32768),
                   ROOM);
-    gpu_pair_register(pair);
     place_fill(&pair->receiver.place, ROOM, 0, NULL, 0);
-}
-
-static void close_pair(struct gpu_pair *pair)
-{
-    gpu_pair_close(pair);
-    gpu_pair_free(pair);
 }
 
 static void begin(struct gpu_pair *pair, unsigned number)
@@ -166,8 +159,8 @@ TEST(test_no_answer_while_receiving)
     assert_success(finish(&other));
     assert_memory_equal(look(&other), text_of(&world.text, 2), BYTES);
     assert_own_bytes(&pair, 1);
-    close_pair(&pair);
-    close_pair(&other);
+    gpu_pair_free(&pair);
+    gpu_pair_free(&other);
 }
 
 /* A single question that fails costs the comm, but no slot: they come back when the kernel ends. */
@@ -188,7 +181,7 @@ TEST(test_one_answer_is_missing)
     assert_int_equal(too_early, 0);
     assert_int_equal(finish(&pair), TCPX_CUDA_ERROR);
     assert_int_equal(given_back(&free_slots, used), used);
-    close_pair(&pair);
+    gpu_pair_free(&pair);
 }
 
 TEST(test_no_answer_at_close)
@@ -210,8 +203,8 @@ TEST(test_no_answer_at_close)
     begin(&other, 3);
     assert_success(finish(&other));
     assert_memory_equal(look(&other), text_of(&world.text, 3), BYTES);
-    close_pair(&pair);
-    close_pair(&other);
+    gpu_pair_free(&pair);
+    gpu_pair_free(&other);
 }
 
 /* Whether the slot of the first part can be had again when the comm is closed. */
@@ -227,7 +220,7 @@ static bool begin_in_vain(const char *faults)
     begin(&pair, 4);
     assert_int_not_equal(finish(&pair), TCPX_SUCCESS);
     fakecuda.fault(NULL);
-    close_pair(&pair);
+    gpu_pair_free(&pair);
     after = look_at_slots();
     return has(&after, before.hosts[0]);
 }
@@ -256,7 +249,7 @@ TEST(test_work_that_cannot_begin)
     begin(&other, 5);
     assert_success(finish(&other));
     assert_memory_equal(look(&other), text_of(&world.text, 5), BYTES);
-    close_pair(&other);
+    gpu_pair_free(&other);
 }
 
 /* A receiver whose GPU could not be opened as a whole receives into host memory as before. */
@@ -270,7 +263,7 @@ TEST(test_a_gpu_that_cannot_be_opened)
         struct gpu_pair pair;
         char faults[40];
 
-        gpu_pair_open(&pair, PAIR_OPTIONS(.sockets = 3, .framing = WIRE_SEPARATE), ROOM);
+        gpu_pair_connect(&pair, PAIR_OPTIONS(.sockets = 3, .framing = WIRE_SEPARATE), ROOM);
         snprintf(faults, sizeof faults, "cuStreamCreate@%d=2", i);
         fakecuda.fault(faults);
         result = net_register(pair.receiver.comm, place_at(&pair.receiver.place, 0), ROOM,
@@ -280,7 +273,7 @@ TEST(test_a_gpu_that_cannot_be_opened)
         pair_move(&(struct pair){pair.sender.comm, pair.receiver.comm}, text_of(&world.text, i),
                   room, BYTES, 1);
         assert_memory_equal(room, text_of(&world.text, i), BYTES);
-        close_pair(&pair);
+        gpu_pair_free(&pair);
         /* the first stream is the comm's, the others are those of the further sockets */
         assert_true(result != TCPX_SUCCESS || i > 2);
     }

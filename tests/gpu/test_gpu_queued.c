@@ -277,10 +277,8 @@ static void move_all(const struct net_link_options *options, bool from_gpu, bool
     struct gpu_pair ends;
 
     gpu_pair_open(&ends, options, AREA);
-    gpu_pair_register(&ends);
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         move_while_it_spins(&ends, from_gpu, to_gpu, sizes[i], i > 0);
-    gpu_pair_close(&ends);
     gpu_pair_free(&ends);
 }
 
@@ -318,7 +316,6 @@ TEST(test_single_bytes)
         struct gpu_pair ends;
 
         gpu_pair_open(&ends, options_of(i), AREA);
-        gpu_pair_register(&ends);
         move_while_it_spins(&ends, true, true, sizes, false);
         ends_fill(&ends, sizes);
         assert_true(world_spinner(spinner_start));
@@ -326,7 +323,6 @@ TEST(test_single_bytes)
         kernel_stop();
         assert_int_equal(finish(sends, receives), 0);
         assert_true(all_arrived(&ends, true, sizes));
-        gpu_pair_close(&ends);
         gpu_pair_free(&ends);
     }
 }

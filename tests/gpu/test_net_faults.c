@@ -60,6 +60,12 @@ static void close_in_time(struct gpu_pair *pair)
     assert_false(deadline_passed(deadline));
 }
 
+static void free_in_time(struct gpu_pair *pair)
+{
+    close_in_time(pair);
+    gpu_pair_free(pair);
+}
+
 /* A result that is a failure has a text, and one that is the GPU's has the driver's. */
 static void check_result(int result)
 {
@@ -180,17 +186,8 @@ static void healthy_open(void)
     struct gpu_pair other;
 
     gpu_pair_open(&healthy, &options, MOST);
-    gpu_pair_register(&healthy);
     gpu_pair_open(&other, &options, MOST);
-    gpu_pair_register(&other);
-    close_in_time(&other);
-    gpu_pair_free(&other);
-}
-
-static void healthy_close(void)
-{
-    close_in_time(&healthy);
-    gpu_pair_free(&healthy);
+    free_in_time(&other);
 }
 
 /* --- one case ------------------------------------------------------------------------------ */
@@ -330,7 +327,7 @@ static void run_case(const struct plan *plan)
     struct gpu_pair pair;
 
     fakecuda.balance(&before);
-    gpu_pair_open(&pair, &options, MOST);
+    gpu_pair_connect(&pair, &options, MOST);
     if (!plan->register_armed)
         gpu_pair_register(&pair);
     prepare(&pair, plan, message);
@@ -363,7 +360,7 @@ static void run_case(const struct plan *plan)
     if (!plan->shared) {
         healthy_open();
         move_message(&healthy, case_count);
-        healthy_close();
+        free_in_time(&healthy);
     }
     assert_balance(&before, plan->fault);
 }
@@ -407,6 +404,10 @@ static void fail_in_turn(enum how how, bool shared)
     unsigned faults = fault_count;
     unsigned ended_in_errors = error_count;
 
+    if (shared) {
+        healthy_open();
+        move_message(&healthy, 0);
+    }
     for (int i = 0; i < ENTRY_POINTS; i++)
         for (int nth = 1; nth <= calls_to_fail(); nth++)
             for (int k = 0; k < 4; k++) {
@@ -421,6 +422,8 @@ static void fail_in_turn(enum how how, bool shared)
                          errors[k % 2]);
                 run_case(&plan);
             }
+    if (shared)
+        free_in_time(&healthy);
     print_message("# %u cases, %u faults, %u errors\n", case_count - cases, fault_count - faults,
                   error_count - ended_in_errors);
 }
@@ -432,18 +435,12 @@ TEST(test_the_first_use_of_a_gpu)
 
 TEST(test_a_pool_that_others_use)
 {
-    healthy_open();
-    move_message(&healthy, 0);
     fail_in_turn(AT_ONCE, true);
-    healthy_close();
 }
 
 TEST(test_a_receiver_only)
 {
-    healthy_open();
-    move_message(&healthy, 0);
     fail_in_turn(FROM_HOST, true);
-    healthy_close();
 }
 
 TEST(test_a_gate)
@@ -486,7 +483,7 @@ static void unpack_case(const char *spec)
     fakecuda.balance(&before);
     fifo.match = WIRE_MATCH_FIFO;
     case_count++;
-    gpu_pair_open(&pair, &fifo, MOST);
+    gpu_pair_connect(&pair, &fifo, MOST);
     fakecuda.fault(spec);
     result = net_unpack_open(pair.receiver.comm, 0, 4096, &handle);
     check_result(result);
@@ -512,8 +509,7 @@ static void unpack_case(const char *spec)
     assert_success(pair.receiver.result);
     assert_success(net_consumed(receive));
     fakecuda.fault(NULL);
-    close_in_time(&pair);
-    gpu_pair_free(&pair);
+    free_in_time(&pair);
     assert_balance(&before, spec);
 }
 
@@ -553,12 +549,11 @@ static void copy_runs_on(const char *spec, uint64_t bytes, const char *delay_us)
     struct gpu_pair pair;
     struct gpu_pair other;
 
-    gpu_pair_open(&pair, &options, MOST);
+    gpu_pair_connect(&pair, &options, MOST);
     setenv("FAKECUDA_DELAY_US", delay_us, 1); /* of all that runs on its stream */
     gpu_pair_register(&pair);
     unsetenv("FAKECUDA_DELAY_US");
     gpu_pair_open(&other, &options, MOST);
-    gpu_pair_register(&other);
     assert_success(gpu_memory_alloc(world.gpu, BUSY_BYTES, 4096, &busy));
     move_message(&other, 1); /* slots are there */
     fill(&pair.receiver, NULL, 0);
@@ -577,10 +572,8 @@ static void copy_runs_on(const char *spec, uint64_t bytes, const char *delay_us)
     assert_true(holds(&other.receiver, text_of(&world.text, 3), bytes));
     if (!holds_part_of(&pair.receiver, text_of(&world.text, 2), bytes))
         fail_msg("%s: bytes of another comm were copied into the buffer of this one", spec);
-    close_in_time(&pair);
-    close_in_time(&other);
-    gpu_pair_free(&pair);
-    gpu_pair_free(&other);
+    free_in_time(&pair);
+    free_in_time(&other);
     gpu_memory_free(world.gpu, &busy);
 }
 
@@ -612,7 +605,6 @@ TEST(test_a_failure_after_the_end)
     struct gpu_pair pair;
 
     gpu_pair_open(&pair, &options, MOST);
-    gpu_pair_register(&pair);
     prepare(&pair, &plan, text_of(&world.text, 1));
     gpu_end_close(&pair.sender);
     /* an I/O thread may have seen the end already */
@@ -626,8 +618,7 @@ TEST(test_a_failure_after_the_end)
     finish_both(&pair, &plan);
     fakecuda.fault(NULL);
     assert_int_equal(pair.receiver.result, TCPX_CUDA_ERROR);
-    close_in_time(&pair);
-    gpu_pair_free(&pair);
+    free_in_time(&pair);
 }
 
 /* --- a GPU that is lost -------------------------------------------------------------------- */
@@ -643,7 +634,6 @@ static void lose_the_gpu(enum how how, unsigned turns, bool waiting)
     struct gpu_pair pair;
 
     gpu_pair_open(&pair, &options, MOST);
-    gpu_pair_register(&pair);
     prepare(&pair, &plan, message);
     post_both(&pair, &plan, message);
     for (unsigned i = 0; i < turns; i++)
@@ -673,7 +663,7 @@ TEST(test_a_lost_gpu)
             lose_the_gpu((enum how)how, turns, turns % 2 == 1);
             move_message(&healthy, turns);
         }
-    healthy_close();
+    free_in_time(&healthy);
     assert_true(error_count > errors_before);
     print_message("# %u errors\n", error_count - errors_before);
 }
@@ -684,13 +674,12 @@ static int set_up(void)
 {
     if (world_open(LONG, MOST) != 0)
         return -1;
-    gpu_pair_open(&mail.pair, &options, 1);
+    gpu_pair_connect(&mail.pair, &options, 1);
     return 0;
 }
 
 static int tear_down(void)
 {
-    gpu_pair_close(&mail.pair);
     gpu_pair_free(&mail.pair);
     world_close();
     return 0;

@@ -170,18 +170,6 @@ TEST(test_both_ways)
 
 /* --- one message --------------------------------------------------------------------------- */
 
-static void open_pair(struct gpu_pair *pair, uint8_t sockets)
-{
-    gpu_pair_open(pair, with_tags(sockets), ROOM);
-    gpu_pair_register(pair);
-}
-
-static void close_pair(struct gpu_pair *pair)
-{
-    gpu_pair_close(pair);
-    gpu_pair_free(pair);
-}
-
 /* A whole place with the message of this number, or without. */
 static void fill(struct gpu_end *end, const uint8_t *message, uint64_t bytes)
 {
@@ -217,7 +205,7 @@ TEST(test_a_send_after_the_callers_work)
     struct gpu_event *written;
     struct gpu_pair pair;
 
-    open_pair(&pair, 2);
+    gpu_pair_open(&pair, with_tags(2), ROOM);
     assert_success(gpu_event_create(world.gpu, &written));
     for (uint64_t i = 0; i < 6; i++) {
         uint64_t bytes = i % 2 ? 3000 : LONGEST;
@@ -238,7 +226,7 @@ TEST(test_a_send_after_the_callers_work)
         finish(&pair, bytes, i);
     }
     gpu_event_destroy(written);
-    close_pair(&pair);
+    gpu_pair_free(&pair);
 }
 
 /* The caller's stream is made to wait, and what it reads then is there. */
@@ -246,7 +234,7 @@ TEST(test_a_stream_that_waits_for_a_receive)
 {
     struct gpu_pair pair;
 
-    open_pair(&pair, 2);
+    gpu_pair_open(&pair, with_tags(2), ROOM);
     for (uint64_t i = 0; i < 10; i++) {
         const uint8_t *message = text_of(&world.text, i);
         uint64_t size = i % 2 ? 3000 : LONGEST;
@@ -272,7 +260,7 @@ TEST(test_a_stream_that_waits_for_a_receive)
                             message, size);
         gpu_pair_must_end(&pair);
     }
-    close_pair(&pair);
+    gpu_pair_free(&pair);
 }
 
 /* A small message that came before its receive into GPU memory, from a sender in host memory. */
@@ -280,7 +268,7 @@ TEST(test_a_message_that_was_put_aside)
 {
     struct gpu_pair pair;
 
-    open_pair(&pair, 1);
+    gpu_pair_open(&pair, with_tags(1), ROOM);
     for (uint64_t i = 0; i < 20; i++) {
         uint64_t bytes = 1 + i * 200;
         bool done = false;
@@ -292,7 +280,7 @@ TEST(test_a_message_that_was_put_aside)
         post_receive(&pair, bytes);
         finish(&pair, bytes, i);
     }
-    close_pair(&pair);
+    gpu_pair_free(&pair);
 }
 
 /* --- sharing ------------------------------------------------------------------------------- */
@@ -305,7 +293,7 @@ TEST(test_many_comms_share_a_pool)
     int left = COMMS;
 
     for (int i = 0; i < COMMS; i++) {
-        open_pair(&many[i], 1);
+        gpu_pair_open(&many[i], with_tags(1), ROOM);
         fill(&many[i].sender, text_of(&world.text, (uint64_t)i), LONGEST);
         post_receive(&many[i], LONGEST);
         post_send(&many[i], LONGEST);
@@ -318,7 +306,7 @@ TEST(test_many_comms_share_a_pool)
     }
     for (int i = 0; i < COMMS; i++) {
         finish(&many[i], LONGEST, (uint64_t)i);
-        close_pair(&many[i]);
+        gpu_pair_free(&many[i]);
     }
 }
 
@@ -333,7 +321,7 @@ TEST(test_receives_in_another_order)
     struct gpu_pair pair;
     int left = TAGS;
 
-    open_pair(&pair, 2);
+    gpu_pair_open(&pair, with_tags(2), ROOM);
     fill(&pair.sender, text_of(&world.text, 9), LONGEST);
     buffer = gpu_end_buffer(&pair.sender, LONGEST);
     for (int i = 0; i < TAGS; i++)
@@ -361,7 +349,7 @@ TEST(test_receives_in_another_order)
         net_deregister(pair.receiver.comm, ends[i].memory);
         place_destroy(&ends[i].place);
     }
-    close_pair(&pair);
+    gpu_pair_free(&pair);
 }
 
 /* A peer that announces receives and then reads nothing holds up its own comm and no other. */
@@ -390,14 +378,14 @@ TEST(test_a_peer_that_takes_nothing)
             assert_non_null(request);
         }
     }
-    open_pair(&good, 1);
+    gpu_pair_open(&good, with_tags(1), ROOM);
     for (uint64_t i = 0; i < 10; i++) {
         fill(&good.sender, text_of(&world.text, i), LONGEST);
         post_receive(&good, LONGEST);
         post_send(&good, LONGEST);
         finish(&good, LONGEST, i);
     }
-    close_pair(&good);
+    gpu_pair_free(&good);
     for (int i = 0; i < STUCK; i++) {
         net_deregister(peers[i].comm, memories[i]);
         by_hand_close(&peers[i]);
@@ -415,7 +403,7 @@ TEST(test_a_sender_that_closes_at_once)
         uint64_t bytes = from_host ? 2000 : LONGEST;
         struct gpu_pair pair;
 
-        open_pair(&pair, 2);
+        gpu_pair_open(&pair, with_tags(2), ROOM);
         fill(&pair.sender, text_of(&world.text, i), bytes);
         if (from_host) {
             pair.sender.request = must_send(pair.sender.comm, text_of(&world.text, i), bytes, 1);
@@ -433,7 +421,7 @@ TEST(test_a_sender_that_closes_at_once)
             post_receive(&pair, bytes);
         }
         finish(&pair, bytes, i);
-        close_pair(&pair);
+        gpu_pair_free(&pair);
     }
 }
 
@@ -443,7 +431,7 @@ TEST(test_a_peer_that_goes_away)
         struct gpu_pair pair;
         int result;
 
-        open_pair(&pair, 2);
+        gpu_pair_open(&pair, with_tags(2), ROOM);
         fill(&pair.sender, text_of(&world.text, 0), LONGEST);
         post_receive(&pair, LONGEST);
         post_send(&pair, LONGEST);
@@ -452,7 +440,7 @@ TEST(test_a_peer_that_goes_away)
         gpu_end_close(&pair.sender);
         result = end_of(pair.receiver.request, NULL);
         assert_true(result == TCPX_SUCCESS || result == TCPX_REMOTE_ERROR);
-        close_pair(&pair);
+        gpu_pair_free(&pair);
     }
 }
 
@@ -461,7 +449,7 @@ TEST(test_wrong_use)
     struct net_memory *memory;
     struct gpu_pair pair;
 
-    open_pair(&pair, 1);
+    gpu_pair_open(&pair, with_tags(1), ROOM);
     assert_int_not_equal(
         net_register(pair.sender.comm, place_at(&pair.sender.place, 0), (uint64_t)1 << 50, &memory),
         TCPX_SUCCESS);
@@ -469,7 +457,7 @@ TEST(test_wrong_use)
         net_register(pair.sender.comm, world.text.bytes, 100, &memory)); /* host memory */
     net_deregister(pair.sender.comm, memory);
     net_deregister(pair.sender.comm, NULL);
-    close_pair(&pair);
+    gpu_pair_free(&pair);
 }
 
 static int set_up(void)

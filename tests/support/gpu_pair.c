@@ -97,7 +97,7 @@ bool place_holds(struct place *place, uint64_t all, uint64_t at, const uint8_t *
 
 /* --- two ends -------------------------------------------------------------------------------- */
 
-void gpu_pair_open(struct gpu_pair *pair, const struct net_link_options *options, uint64_t room)
+void gpu_pair_connect(struct gpu_pair *pair, const struct net_link_options *options, uint64_t room)
 {
     struct pair comms = pair_open(options);
 
@@ -118,6 +118,12 @@ void gpu_pair_register(struct gpu_pair *pair)
     end_register(&pair->receiver);
 }
 
+void gpu_pair_open(struct gpu_pair *pair, const struct net_link_options *options, uint64_t room)
+{
+    gpu_pair_connect(pair, options, room);
+    gpu_pair_register(pair);
+}
+
 void gpu_end_close(struct gpu_end *end)
 {
     if (end->comm != NULL)
@@ -135,6 +141,7 @@ void gpu_pair_close(struct gpu_pair *pair)
 
 void gpu_pair_free(struct gpu_pair *pair)
 {
+    gpu_pair_close(pair);
     place_destroy(&pair->sender.place);
     place_destroy(&pair->receiver.place);
 }

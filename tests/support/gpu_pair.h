@@ -80,13 +80,16 @@ struct gpu_pair {
     struct gpu_end receiver;
 };
 
-/* Places of `room` bytes in GPU memory; registered by the second. */
-void gpu_pair_open(struct gpu_pair *pair, const struct net_link_options *options, uint64_t room);
+/* Places of `room` bytes in GPU memory; the last does both. */
+void gpu_pair_connect(struct gpu_pair *pair, const struct net_link_options *options, uint64_t room);
 void gpu_pair_register(struct gpu_pair *pair);
+void gpu_pair_open(struct gpu_pair *pair, const struct net_link_options *options, uint64_t room);
 
 /* Deregisters and closes; the place stays, and its bytes can be looked at. */
 void gpu_end_close(struct gpu_end *end);
 void gpu_pair_close(struct gpu_pair *pair);
+
+/* Closes what is open, and frees the places. */
 void gpu_pair_free(struct gpu_pair *pair);
 
 /* A message of so many bytes behind a margin of the place; tag 1. */
