@@ -47,6 +47,13 @@ static inline int drain(struct gpu *gpu, struct gpu_stream *stream)
     return result;
 }
 
+/* Steps of which the first that fails is the result. */
+#define STEP(call)                                                                                 \
+    do {                                                                                           \
+        if (result == TCPX_SUCCESS)                                                                \
+            result = (call);                                                                       \
+    } while (0)
+
 /* GPU 0 with one of everything. */
 struct rig {
     struct gpu *gpu;

@@ -52,6 +52,17 @@ static void store(gpu_address to, const void *from, uint64_t bytes)
     assert_success(drain(fixture.gpu, fixture.stream));
 }
 
+/* What the GPU finds where this pattern should be, told by way of `answer`. */
+static struct gpu_verify_result verify(gpu_address at, uint64_t bytes, uint64_t seed,
+                                       uint64_t position, gpu_address answer)
+{
+    struct gpu_verify_result result;
+
+    assert_success(gpu_verify_pattern(fixture.stream, at, bytes, seed, position, answer));
+    fetch(&result, answer, sizeof result);
+    return result;
+}
+
 static void fill_random(uint8_t *bytes, size_t count, uint64_t *state)
 {
     for (size_t i = 0; i < count; i++)
@@ -174,9 +185,7 @@ TEST(test_pinned_memory_is_shared_with_the_gpu)
 
     /* the CPU writes, the GPU reads */
     bytes[4321] ^= 0x10;
-    assert_success(
-        gpu_verify_pattern(fixture.stream, pinned.device, 5000, 9, 0, fixture.memory.address));
-    fetch(&result, fixture.memory.address, sizeof result);
+    result = verify(pinned.device, 5000, 9, 0, fixture.memory.address);
     assert_int_equal(result.differences, 1);
     assert_int_equal(result.first, 4321);
     gpu_pinned_free(fixture.gpu, &pinned);
@@ -267,9 +276,9 @@ TEST(test_flush)
 TEST(test_copies_of_any_size_and_place)
 {
     enum { ROOM = 70000 };
-    uint8_t *original = malloc(ROOM);
-    uint8_t *expected = malloc(ROOM);
-    uint8_t *arrived = malloc(ROOM);
+    static uint8_t original[ROOM];
+    static uint8_t expected[ROOM];
+    static uint8_t arrived[ROOM];
     uint64_t seed = 1;
 
     for (int turn = 0; turn < 100; turn++) {
@@ -291,9 +300,6 @@ TEST(test_copies_of_any_size_and_place)
         memcpy(expected + to, original + from, bytes);
         assert_memory_equal(arrived, expected, ROOM);
     }
-    free(original);
-    free(expected);
-    free(arrived);
 }
 
 TEST(test_work_outside_memory_is_an_error)
@@ -323,19 +329,23 @@ TEST(test_an_event_that_was_never_recorded_is_done)
     gpu_event_destroy(event);
 }
 
+/* Also for another stream, and says what is true of its latest record. */
 TEST(test_an_event_can_be_recorded_again)
 {
-    struct gpu_event *event;
-    uint8_t *flags = fixture.pinned.host;
+    struct gpu_stream *other;
+    uint8_t *bytes = fixture.pinned.host;
 
-    assert_success(gpu_event_create(fixture.gpu, &event));
-    for (uint8_t turn = 1; turn <= 50; turn++) {
-        assert_success(gpu_set(fixture.stream, fixture.pinned.device, turn, 1));
-        assert_success(gpu_event_record(event, fixture.stream));
-        assert_success(gpu_event_wait(event, LIMIT));
-        assert_int_equal(flags[0], turn);
+    assert_success(gpu_stream_create(fixture.gpu, &other));
+    for (uint8_t turn = 1; turn <= 60; turn++) {
+        struct gpu_stream *stream = turn % 3 == 0 ? other : fixture.stream;
+
+        assert_success(gpu_set(stream, fixture.pinned.device, turn, 4096));
+        assert_success(gpu_event_record(fixture.event, stream));
+        assert_success(gpu_event_wait(fixture.event, LIMIT));
+        assert_int_equal(bytes[0], turn);
+        assert_int_equal(bytes[4095], turn);
     }
-    gpu_event_destroy(event);
+    gpu_stream_destroy(other);
 }
 
 TEST(test_streams_wait_for_each_other)
@@ -343,34 +353,28 @@ TEST(test_streams_wait_for_each_other)
     gpu_address first = fixture.memory.address;
     gpu_address second = fixture.memory.address + 2 * MIB;
     struct gpu_stream *other;
-    struct gpu_event *event;
-    struct gpu_verify_result result;
 
     assert_success(gpu_stream_create(fixture.gpu, &other));
-    assert_success(gpu_event_create(fixture.gpu, &event));
     for (uint64_t turn = 0; turn < 20; turn++) {
         /* 0 and 1: our own event; the rest: as a caller's stream, event, and the other way */
         assert_success(gpu_fill_pattern(fixture.stream, first, MIB, turn, 0));
         if (turn % 4 == 0) {
-            assert_success(gpu_event_record(event, fixture.stream));
-            assert_success(gpu_stream_wait_event(other, event));
+            assert_success(gpu_event_record(fixture.event, fixture.stream));
+            assert_success(gpu_stream_wait_event(other, fixture.event));
         } else if (turn % 4 == 1) {
             assert_success(gpu_stream_wait_caller_stream(other, gpu_stream_native(fixture.stream)));
         } else if (turn % 4 == 2) {
-            assert_success(gpu_event_record(event, fixture.stream));
-            assert_success(gpu_stream_wait_caller_event(other, gpu_event_native(event)));
+            assert_success(gpu_event_record(fixture.event, fixture.stream));
+            assert_success(gpu_stream_wait_caller_event(other, gpu_event_native(fixture.event)));
         } else {
-            assert_success(gpu_event_record(event, fixture.stream));
-            assert_success(gpu_caller_stream_wait(gpu_stream_native(other), event));
+            assert_success(gpu_event_record(fixture.event, fixture.stream));
+            assert_success(gpu_caller_stream_wait(gpu_stream_native(other), fixture.event));
         }
         assert_success(gpu_copy_on_device(other, second, first, MIB));
         assert_success(drain(fixture.gpu, other));
-        assert_success(gpu_verify_pattern(fixture.stream, second, MIB, turn, 0, first));
-        fetch(&result, first, sizeof result);
-        assert_int_equal(result.differences, 0);
+        assert_int_equal(verify(second, MIB, turn, 0, first).differences, 0);
     }
     assert_error(gpu_stream_wait_caller_event(other, NULL), TCPX_INVALID_ARGUMENT, "NULL");
-    gpu_event_destroy(event);
     gpu_stream_destroy(other);
 }
 
@@ -438,26 +442,19 @@ static int work(struct worker *worker)
     struct gpu_verify_result *found;
     int result = gpu_stream_create(gpu, &stream);
 
-    if (result == TCPX_SUCCESS)
-        result = gpu_memory_alloc(gpu, MIB, 4096, &memory);
-    if (result == TCPX_SUCCESS)
-        result = gpu_pinned_alloc(gpu, MIB, &pinned);
+    STEP(gpu_memory_alloc(gpu, MIB, 4096, &memory));
+    STEP(gpu_pinned_alloc(gpu, MIB, &pinned));
     for (uint64_t turn = 0; turn < 20 && result == TCPX_SUCCESS; turn++) {
         uint64_t seed = worker->seed + turn;
 
         found = pinned.host;
-        result = gpu_fill_pattern(stream, memory.address, MIB / 2, seed, 0);
-        if (result == TCPX_SUCCESS)
-            result = gpu_copy_to_host(stream, pinned.host, memory.address, MIB / 2);
-        if (result == TCPX_SUCCESS)
-            result = gpu_copy_to_device(stream, memory.address + MIB / 2 - 64, pinned.host, 4096);
-        if (result == TCPX_SUCCESS)
-            result = gpu_verify_pattern(stream, memory.address + MIB / 2 - 64, 4096, seed, 0,
-                                        memory.address);
-        if (result == TCPX_SUCCESS)
-            result = gpu_copy_to_host(stream, found, memory.address, sizeof *found);
-        if (result == TCPX_SUCCESS)
-            result = drain(gpu, stream);
+        STEP(gpu_fill_pattern(stream, memory.address, MIB / 2, seed, 0));
+        STEP(gpu_copy_to_host(stream, pinned.host, memory.address, MIB / 2));
+        STEP(gpu_copy_to_device(stream, memory.address + MIB / 2 - 64, pinned.host, 4096));
+        STEP(gpu_verify_pattern(stream, memory.address + MIB / 2 - 64, 4096, seed, 0,
+                                memory.address));
+        STEP(gpu_copy_to_host(stream, found, memory.address, sizeof *found));
+        STEP(drain(gpu, stream));
         if (result == TCPX_SUCCESS && (found->differences != 0 || found->first != UINT64_MAX))
             result = error_set(TCPX_INTERNAL_ERROR, "turn %d: %d bytes differ", (int)turn,
                                (int)found->differences);
@@ -538,21 +535,20 @@ TEST(test_fill_and_verify_small)
         for (uint64_t bytes = 0; bytes < 60; bytes += bytes < 20 ? 1 : 7) {
             uint64_t position = start * 5 + bytes;
             uint64_t seed = 77 + bytes;
+            struct gpu_verify_result result;
 
             assert_success(gpu_set(fixture.stream, fixture.memory.address, 0xcc, ROOM));
             assert_success(gpu_fill_pattern(fixture.stream, fixture.memory.address + start, bytes,
                                             seed, position));
-            assert_success(gpu_verify_pattern(fixture.stream, fixture.memory.address + start, bytes,
-                                              seed, position, fixture.memory.address + 4096));
-            assert_success(gpu_copy_to_host(fixture.stream, host, fixture.memory.address, ROOM));
-            fetch(host + ROOM, fixture.memory.address + 4096, sizeof(struct gpu_verify_result));
+            result = verify(fixture.memory.address + start, bytes, seed, position,
+                            fixture.memory.address + 4096);
+            fetch(host, fixture.memory.address, ROOM);
             for (uint64_t i = 0; i < ROOM; i++)
                 assert_int_equal(host[i], i >= start && i < start + bytes
                                               ? pattern_byte(seed, position + i - start)
                                               : 0xcc);
-            assert_int_equal(((struct gpu_verify_result *)(void *)(host + ROOM))->differences, 0);
-            assert_int_equal(((struct gpu_verify_result *)(void *)(host + ROOM))->first,
-                             UINT64_MAX);
+            assert_int_equal(result.differences, 0);
+            assert_int_equal(result.first, UINT64_MAX);
         }
     assert_error(gpu_verify_pattern(fixture.stream, fixture.memory.address, 8, 0, 0,
                                     fixture.memory.address + 4),
@@ -590,9 +586,7 @@ TEST(test_verify_finds_every_planted_difference)
             first = place < first ? place : first;
             store(data + start + place, &wrong, 1);
         }
-        assert_success(
-            gpu_verify_pattern(fixture.stream, data + start, bytes, 1, position, answer));
-        fetch(&result, answer, sizeof result);
+        result = verify(data + start, bytes, 1, position, answer);
         assert_int_equal(result.differences, distinct);
         assert_int_equal(result.first, first);
     }
@@ -601,19 +595,13 @@ TEST(test_verify_finds_every_planted_difference)
 /* The pattern of another place or seed never looks right. */
 TEST(test_verify_sees_a_shift)
 {
-    gpu_address answer = fixture.memory.address + 3 * MIB;
-    struct gpu_verify_result result;
+    gpu_address data = fixture.memory.address;
+    gpu_address answer = data + 3 * MIB;
 
-    assert_success(gpu_fill_pattern(fixture.stream, fixture.memory.address, MIB, 1, 0));
-    for (uint64_t shift = 1; shift < 100000; shift *= 3) {
-        assert_success(
-            gpu_verify_pattern(fixture.stream, fixture.memory.address, MIB, 1, shift, answer));
-        fetch(&result, answer, sizeof result);
-        assert_true(result.differences > MIB - MIB / 100);
-    }
-    assert_success(gpu_verify_pattern(fixture.stream, fixture.memory.address, MIB, 2, 0, answer));
-    fetch(&result, answer, sizeof result);
-    assert_true(result.differences > MIB - MIB / 100);
+    assert_success(gpu_fill_pattern(fixture.stream, data, MIB, 1, 0));
+    for (uint64_t shift = 1; shift < 100000; shift *= 3)
+        assert_true(verify(data, MIB, 1, shift, answer).differences > MIB - MIB / 100);
+    assert_true(verify(data, MIB, 2, 0, answer).differences > MIB - MIB / 100);
 }
 
 TEST(test_unpack_random_lists)
@@ -623,9 +611,9 @@ TEST(test_unpack_random_lists)
     gpu_address bounce = fixture.memory.address;
     gpu_address target = fixture.memory.address + BOUNCE;
     struct gpu_unpack_list list = {.bounce = bounce, .descriptors = fixture.pinned.device};
-    uint8_t *source = malloc(BOUNCE);
-    uint8_t *expected = malloc(BOUNCE);
-    uint8_t *arrived = malloc(BOUNCE);
+    static uint8_t source[BOUNCE];
+    static uint8_t expected[BOUNCE];
+    static uint8_t arrived[BOUNCE];
     uint64_t seed = 7;
 
     fill_random(source, BOUNCE, &seed);
@@ -678,9 +666,6 @@ TEST(test_unpack_random_lists)
                  "aligned");
     assert_error(gpu_unpack(fixture.stream, &list, GPU_UNPACK_LISTS + 1, UINT32_MAX),
                  TCPX_INVALID_ARGUMENT, "17 lists");
-    free(source);
-    free(expected);
-    free(arrived);
 }
 
 /* Several lists in one launch, each with its own buffers; long fragments are left out. */
@@ -689,7 +674,7 @@ TEST(test_unpack_several_lists)
     enum { ROOM = 1 << 16, FRAGMENT = 1000, LONG = 2000 };
     struct unpack_descriptor *descriptors = fixture.pinned.host;
     struct gpu_unpack_list lists[GPU_UNPACK_LISTS];
-    uint8_t *arrived = malloc((size_t)ROOM * GPU_UNPACK_LISTS);
+    static uint8_t arrived[ROOM * GPU_UNPACK_LISTS];
     gpu_address bounce = fixture.memory.address;
     gpu_address target = fixture.memory.address + MIB;
 
@@ -717,7 +702,6 @@ TEST(test_unpack_several_lists)
             assert_int_equal(arrived[i * (uint64_t)ROOM + at],
                              inside ? pattern_byte(3, i * 64 + k * 4096 + at % 2048) : 0xdd);
         }
-    free(arrived);
 }
 
 TEST(test_copy_runs)
@@ -726,8 +710,8 @@ TEST(test_copy_runs)
     gpu_address source = fixture.memory.address;
     gpu_address target = fixture.memory.address + ROOM;
     struct gpu_run runs[GPU_COPY_RUNS];
-    uint8_t *expected = malloc(ROOM);
-    uint8_t *arrived = malloc(ROOM);
+    static uint8_t expected[ROOM];
+    static uint8_t arrived[ROOM];
     uint64_t seed = 11;
 
     assert_success(gpu_fill_pattern(fixture.stream, source, ROOM, 4, 0));
@@ -752,8 +736,6 @@ TEST(test_copy_runs)
     }
     assert_error(gpu_copy_runs(fixture.stream, runs, GPU_COPY_RUNS + 1), TCPX_INVALID_ARGUMENT,
                  "17 runs");
-    free(expected);
-    free(arrived);
 }
 
 TEST(test_events_are_reached_in_the_order_of_the_stream)
@@ -785,28 +767,6 @@ TEST(test_no_bytes_are_no_work)
     assert_success(gpu_fill_pattern(stream, 0, 0, 1, 0));
     assert_success(gpu_copy_runs(stream, NULL, 0));
     assert_success(drain(fixture.gpu, stream));
-}
-
-/* An event may be used for another stream, and says what is true of its latest record. */
-TEST(test_an_event_moves_between_streams)
-{
-    struct gpu_stream *other;
-    struct gpu_event *event;
-    uint8_t *bytes = fixture.pinned.host;
-
-    assert_success(gpu_stream_create(fixture.gpu, &other));
-    assert_success(gpu_event_create(fixture.gpu, &event));
-    for (uint8_t turn = 1; turn <= 20; turn++) {
-        struct gpu_stream *stream = turn % 2 == 0 ? other : fixture.stream;
-
-        assert_success(gpu_set(stream, fixture.pinned.device, turn, 4096));
-        assert_success(gpu_event_record(event, stream));
-        assert_success(gpu_event_wait(event, LIMIT));
-        assert_int_equal(bytes[0], turn);
-        assert_int_equal(bytes[4095], turn);
-    }
-    gpu_event_destroy(event);
-    gpu_stream_destroy(other);
 }
 
 /* --- fork ---------------------------------------------------------------------------------- */
