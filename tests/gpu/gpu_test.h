@@ -47,6 +47,26 @@ static inline int drain(struct gpu *gpu, struct gpu_stream *stream)
     return result;
 }
 
+/* Copies from GPU memory behind all that is on the stream, and waits. */
+static inline void fetch_on(struct gpu *gpu, struct gpu_stream *stream, void *to, gpu_address from,
+                            uint64_t bytes)
+{
+    assert_success(gpu_copy_to_host(stream, to, from, bytes));
+    assert_success(drain(gpu, stream));
+}
+
+/* What the GPU finds where this pattern should be, told by way of `answer`. */
+static inline struct gpu_verify_result verify_on(struct gpu *gpu, struct gpu_stream *stream,
+                                                 gpu_address at, uint64_t bytes, uint64_t seed,
+                                                 uint64_t position, gpu_address answer)
+{
+    struct gpu_verify_result result;
+
+    assert_success(gpu_verify_pattern(stream, at, bytes, seed, position, answer));
+    fetch_on(gpu, stream, &result, answer, sizeof result);
+    return result;
+}
+
 /* Steps of which the first that fails is the result. */
 #define STEP(call)                                                                                 \
     do {                                                                                           \

@@ -74,8 +74,7 @@ static void use_everything(struct gpu *gpu)
     assert_success(gpu_pinned_alloc(gpu, MIB, &pinned));
     assert_success(gpu_stream_create(gpu, &stream));
     assert_success(gpu_fill_pattern(stream, memory.address, MIB, 1, 0));
-    assert_success(gpu_copy_to_host(stream, pinned.host, memory.address, MIB));
-    assert_success(drain(gpu, stream));
+    fetch_on(gpu, stream, pinned.host, memory.address, MIB);
     assert_int_equal(((uint8_t *)pinned.host)[12345], pattern_byte(1, 12345));
     gpu_stream_destroy(stream);
     gpu_pinned_free(gpu, &pinned);
@@ -163,8 +162,7 @@ TEST(test_a_callers_default_stream)
         assert_cuda(cuda.cuMemsetD8Async(rig.memory.address, 0, 64 * MIB, NULL));
         assert_cuda(cuda.cuMemsetD8Async(rig.memory.address, value, 64 * MIB, NULL));
         assert_success(gpu_stream_wait_caller_stream(rig.stream, NULL));
-        assert_success(gpu_copy_to_host(rig.stream, &byte, rig.memory.address + 64 * MIB - 1, 1));
-        assert_success(drain(rig.gpu, rig.stream));
+        fetch_on(rig.gpu, rig.stream, &byte, rig.memory.address + 64 * MIB - 1, 1);
         assert_int_equal(byte, value);
         /* and the other way: the caller's stream waits for us */
         assert_success(gpu_set(rig.stream, rig.memory.address, 0, 64 * MIB));
@@ -213,19 +211,11 @@ static void assert_kind(cu_address address, uint64_t bytes, enum gpu_pointer_kin
 }
 
 /* Round trip through memory that the caller allocated in its own way. */
-static void assert_usable(struct gpu *gpu, struct gpu_stream *stream, cu_address address,
-                          uint64_t bytes)
+static void assert_usable(const struct rig *rig, cu_address address, uint64_t bytes)
 {
-    struct gpu_memory answer;
-    struct gpu_verify_result result;
-
-    assert_success(gpu_memory_alloc(gpu, sizeof result, 8, &answer));
-    assert_success(gpu_fill_pattern(stream, address, bytes, 5, 0));
-    assert_success(gpu_verify_pattern(stream, address, bytes, 5, 0, answer.address));
-    assert_success(gpu_copy_to_host(stream, &result, answer.address, sizeof result));
-    assert_success(drain(gpu, stream));
-    assert_int_equal(result.differences, 0);
-    gpu_memory_free(gpu, &answer);
+    assert_success(gpu_fill_pattern(rig->stream, address, bytes, 5, 0));
+    assert_int_equal(
+        verify_on(rig->gpu, rig->stream, address, bytes, 5, 0, rig->memory.address).differences, 0);
 }
 
 TEST(test_memory_of_every_kind)
@@ -242,14 +232,14 @@ TEST(test_memory_of_every_kind)
     assert_cuda(caller.cuMemAllocAsync(&address, MIB, NULL));
     assert_success(gpu_stream_wait_caller_stream(rig.stream, NULL));
     assert_kind(address, MIB, GPU_POINTER_DEVICE, true);
-    assert_usable(rig.gpu, rig.stream, address, MIB);
+    assert_usable(&rig, address, MIB);
     assert_success(gpu_export_dmabuf(rig.gpu, address, MIB, &fd));
     close(fd);
     assert_cuda(caller.cuMemFreeAsync(address, NULL));
 
     assert_cuda(caller.cuMemAllocManaged(&address, MIB, 1));
     assert_kind(address, MIB, GPU_POINTER_MANAGED, true);
-    assert_usable(rig.gpu, rig.stream, address, MIB);
+    assert_usable(&rig, address, MIB);
     assert_error(gpu_export_dmabuf(rig.gpu, address, MIB, &fd), TCPX_CUDA_ERROR, "dma-buf");
     assert_cuda(cuda.cuMemFree_v2(address));
 
@@ -294,7 +284,7 @@ TEST(test_mappings_side_by_side)
     assert_kind(range + unit + 5, 100, GPU_POINTER_DEVICE, true);
     assert_kind(range, MAPPINGS * unit, GPU_POINTER_DEVICE, false);
     assert_kind(range + 1, MAPPINGS * unit - 1, GPU_POINTER_DEVICE, false);
-    assert_usable(rig.gpu, rig.stream, range, MAPPINGS * unit);
+    assert_usable(&rig, range, MAPPINGS * unit);
     assert_error(gpu_classify((void *)(uintptr_t)range, MAPPINGS * unit + 1, &pointer),
                  TCPX_INVALID_ARGUMENT, "without memory");
     assert_error(gpu_classify((void *)(uintptr_t)(range + MAPPINGS * unit), 1, &pointer),

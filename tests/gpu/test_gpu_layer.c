@@ -42,8 +42,7 @@ static bool is_real_gpu(void)
 /* Copies device memory into a buffer of the CPU's. */
 static void fetch(void *to, gpu_address from, uint64_t bytes)
 {
-    assert_success(gpu_copy_to_host(fixture.stream, to, from, bytes));
-    assert_success(drain(fixture.gpu, fixture.stream));
+    fetch_on(fixture.gpu, fixture.stream, to, from, bytes);
 }
 
 static void store(gpu_address to, const void *from, uint64_t bytes)
@@ -52,15 +51,10 @@ static void store(gpu_address to, const void *from, uint64_t bytes)
     assert_success(drain(fixture.gpu, fixture.stream));
 }
 
-/* What the GPU finds where this pattern should be, told by way of `answer`. */
 static struct gpu_verify_result verify(gpu_address at, uint64_t bytes, uint64_t seed,
                                        uint64_t position, gpu_address answer)
 {
-    struct gpu_verify_result result;
-
-    assert_success(gpu_verify_pattern(fixture.stream, at, bytes, seed, position, answer));
-    fetch(&result, answer, sizeof result);
-    return result;
+    return verify_on(fixture.gpu, fixture.stream, at, bytes, seed, position, answer);
 }
 
 static void fill_random(uint8_t *bytes, size_t count, uint64_t *state)

@@ -13,9 +13,6 @@
 #include "net/devmem/descriptors.h"
 #include "unpack/unpack_engine.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 enum {
     POOL = 6 << 20,       /* bounce buffer */
     HOST = 1 << 16,       /* linear bytes of a receive */
@@ -27,21 +24,18 @@ enum {
     FRAGMENTS = 2048,
 };
 
-struct bed {
-    struct gpu *gpu;
-    struct gpu_stream *stream;
+static struct bed {
+    struct rig rig; /* its memory is the target, and pinned memory is what arrived there */
     struct unpack_engine *engines[UNPACK_KERNEL + 1];
     struct gpu_memory pool;
     struct gpu_pinned pinned_pool; /* the same bytes, where plain TCP would leave them */
-    struct gpu_memory target;
     struct gpu_pinned descriptors; /* SLOTS arrays */
-    struct gpu_pinned arrived;
-    uint8_t *expected;
+    uint8_t expected[LARGE_SLOT];
     uint8_t host[HOST];
     uint64_t random;
     uint64_t lists;
     uint64_t aligned[16][16]; /* fragments long enough for wide accesses, by (from, to) modulo 16 */
-};
+} bed = {.random = 20261115};
 
 /* A message as it was received. */
 struct message {
@@ -55,126 +49,116 @@ struct message {
 
 static struct message messages[SLOTS];
 
-static uint64_t below(struct bed *bed, uint64_t limit)
+static uint64_t below(uint64_t limit)
 {
-    return random_below(&bed->random, limit);
+    return random_below(&bed.random, limit);
 }
 
-static struct unpack_descriptor *descriptors_of(struct bed *bed, uint32_t slot)
+static struct unpack_descriptor *descriptors_of(uint32_t slot)
 {
-    return (struct unpack_descriptor *)bed->descriptors.host + (size_t)slot * FRAGMENTS;
+    return (struct unpack_descriptor *)bed.descriptors.host + (size_t)slot * FRAGMENTS;
 }
 
 /* --- set-up -------------------------------------------------------------------------------- */
 
-static struct bed the_bed = {.random = 20261115};
-
 static int set_up(void)
 {
-    struct bed *bed = &the_bed;
+    struct gpu *gpu;
 
-    bed->expected = malloc(LARGE_SLOT);
-    if (bed->expected == NULL || gpu_open(0, &bed->gpu) != TCPX_SUCCESS ||
-        gpu_stream_create(bed->gpu, &bed->stream) != TCPX_SUCCESS ||
-        gpu_memory_alloc(bed->gpu, POOL, 4096, &bed->pool) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(bed->gpu, POOL, &bed->pinned_pool) != TCPX_SUCCESS ||
-        gpu_memory_alloc(bed->gpu, LARGE_SLOT, 4096, &bed->target) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(bed->gpu, (uint64_t)SLOTS * FRAGMENTS * sizeof(struct unpack_descriptor),
-                         &bed->descriptors) != TCPX_SUCCESS ||
-        gpu_pinned_alloc(bed->gpu, LARGE_SLOT, &bed->arrived) != TCPX_SUCCESS) {
+    if (rig_open(&bed.rig, LARGE_SLOT) != 0)
+        return -1;
+    gpu = bed.rig.gpu;
+    if (gpu_memory_alloc(gpu, POOL, 4096, &bed.pool) != TCPX_SUCCESS ||
+        gpu_pinned_alloc(gpu, POOL, &bed.pinned_pool) != TCPX_SUCCESS ||
+        gpu_pinned_alloc(gpu, (uint64_t)SLOTS * FRAGMENTS * sizeof(struct unpack_descriptor),
+                         &bed.descriptors) != TCPX_SUCCESS) {
         fprintf(stderr, "set-up: %s\n", tcpx_last_error());
         return -1;
     }
     for (int impl = UNPACK_AUTO; impl <= UNPACK_KERNEL; impl++)
-        if (unpack_create_as(bed->gpu, impl, &bed->engines[impl]) != TCPX_SUCCESS)
+        if (unpack_create_as(gpu, impl, &bed.engines[impl]) != TCPX_SUCCESS)
             return -1;
     for (size_t i = 0; i < POOL / 8; i++)
-        ((uint64_t *)bed->pinned_pool.host)[i] = random_next(&bed->random);
+        ((uint64_t *)bed.pinned_pool.host)[i] = random_next(&bed.random);
     for (size_t i = 0; i < HOST; i++)
-        bed->host[i] = (uint8_t)(random_next(&bed->random) >> 40);
-    return gpu_copy_to_device(bed->stream, bed->pool.address, bed->pinned_pool.host, POOL) !=
+        bed.host[i] = (uint8_t)(random_next(&bed.random) >> 40);
+    return gpu_copy_to_device(bed.rig.stream, bed.pool.address, bed.pinned_pool.host, POOL) !=
                TCPX_SUCCESS ||
-           drain(bed->gpu, bed->stream) != TCPX_SUCCESS;
+           drain(gpu, bed.rig.stream) != TCPX_SUCCESS;
 }
 
 static int tear_down(void)
 {
-    struct bed *bed = &the_bed;
-
     for (int impl = UNPACK_AUTO; impl <= UNPACK_KERNEL; impl++)
-        unpack_destroy(bed->engines[impl]);
-    gpu_pinned_free(bed->gpu, &bed->arrived);
-    gpu_pinned_free(bed->gpu, &bed->descriptors);
-    gpu_memory_free(bed->gpu, &bed->target);
-    gpu_pinned_free(bed->gpu, &bed->pinned_pool);
-    gpu_memory_free(bed->gpu, &bed->pool);
-    gpu_stream_destroy(bed->stream);
-    gpu_close(bed->gpu);
-    free(bed->expected);
+        unpack_destroy(bed.engines[impl]);
+    gpu_pinned_free(bed.rig.gpu, &bed.descriptors);
+    gpu_pinned_free(bed.rig.gpu, &bed.pinned_pool);
+    gpu_memory_free(bed.rig.gpu, &bed.pool);
+    rig_close(&bed.rig);
     return 0;
 }
 
 /* --- making a message ---------------------------------------------------------------------- */
 
 /* Lengths that real traffic has, and all that lie in between. */
-static uint64_t random_length(struct bed *bed, uint64_t most)
+static uint64_t random_length(uint64_t most)
 {
     static const uint64_t usual[] = {4096, 1448, 1461, 8948, 16,    17,
                                      4095, 4097, 512,  1,    16384, 16385};
     uint64_t length;
 
-    switch (below(bed, 8)) {
+    switch (below(8)) {
     case 0:
     case 1:
-        length = usual[below(bed, sizeof usual / sizeof *usual)];
+        length = usual[below(sizeof usual / sizeof *usual)];
         break;
     case 2:
     case 3:
-        length = 1 + below(bed, 64);
+        length = 1 + below(64);
         break;
     case 4:
     case 5:
-        length = 1 + below(bed, 600);
+        length = 1 + below(600);
         break;
     case 6:
-        length = 1 + below(bed, 9000);
+        length = 1 + below(9000);
         break;
     default:
-        length = 1 + below(bed, most);
+        length = 1 + below(most);
         break;
     }
     return length < most ? length : most;
 }
 
 /* A place in the pool; now and then right behind the last fragment, so that there is to merge. */
-static uint64_t random_source(struct bed *bed, uint64_t length, const struct scatter_fragment *last)
+static uint64_t random_source(uint64_t length, const struct scatter_fragment *last)
 {
     uint64_t room = POOL - length;
 
-    if (last != NULL && last->source == SCATTER_POOL && below(bed, 4) == 0 &&
+    if (last != NULL && last->source == SCATTER_POOL && below(4) == 0 &&
         last->source_offset + last->length <= room)
         return last->source_offset + last->length;
-    if (below(bed, 3) == 0)
-        return below(bed, room / 4096 + 1) * 4096;
-    if (below(bed, 20) == 0)
+    if (below(3) == 0)
+        return below(room / 4096 + 1) * 4096;
+    if (below(20) == 0)
         return room; /* the very end of the pool */
-    return below(bed, room + 1);
+    return below(room + 1);
 }
 
 /* Few, so many that they do not fit into a launch, or as many as there may be. */
-static uint32_t random_count(struct bed *bed, uint64_t room)
+static uint32_t random_count(uint64_t room)
 {
-    bool many = room > SLOT ? below(bed, 4) != 0 : below(bed, 12) == 0;
+    bool many = room > SLOT ? below(4) != 0 : below(12) == 0;
 
     if (!many)
-        return 1 + (uint32_t)below(bed, 24);
-    return 1 + (uint32_t)below(bed, below(bed, 2) ? FRAGMENTS : FRAGMENTS / 6);
+        return 1 + (uint32_t)below(24);
+    return 1 + (uint32_t)below(below(2) ? FRAGMENTS : FRAGMENTS / 6);
 }
 
 /* Fills `room` bytes at most. */
-static void make_message(struct bed *bed, struct message *message, uint64_t room)
+static void make_message(struct message *message, uint64_t room)
 {
-    uint32_t wanted = random_count(bed, room);
+    uint32_t wanted = random_count(room);
     uint64_t host_used = 0;
 
     message->fragment_count = 0;
@@ -184,17 +168,17 @@ static void make_message(struct bed *bed, struct message *message, uint64_t room
         const struct scatter_fragment *last = message->fragment_count > 0 ? fragment - 1 : NULL;
         uint64_t left = room - message->bytes;
         uint64_t share = 2 * room / wanted + 1; /* so that many fragments find room */
-        uint64_t length = random_length(bed, left < share || wanted < 100 ? left : share);
+        uint64_t length = random_length(left < share || wanted < 100 ? left : share);
 
         *fragment =
             (struct scatter_fragment){.destination_offset = message->bytes, .length = length};
-        if (below(bed, 40) == 0 && length <= HOST - host_used) {
+        if (below(40) == 0 && length <= HOST - host_used) {
             fragment->source = SCATTER_HOST;
             fragment->source_offset = host_used;
             host_used += length;
         } else {
             fragment->source = SCATTER_POOL;
-            fragment->source_offset = random_source(bed, length, last);
+            fragment->source_offset = random_source(length, last);
         }
         message->bytes += length;
         message->fragment_count++;
@@ -222,7 +206,7 @@ static uint32_t cut(const struct unpack_descriptor *whole, uint32_t count, uint3
     return made;
 }
 
-static void build(struct bed *bed, struct message *message, uint32_t slot)
+static void build(struct message *message, uint32_t slot)
 {
     static const uint32_t limits[] = {UINT32_MAX, UINT32_MAX, 4096, 1000, 16384};
     static struct unpack_descriptor whole[FRAGMENTS];
@@ -234,44 +218,41 @@ static void build(struct bed *bed, struct message *message, uint32_t slot)
     scatter.count = message->fragment_count;
     assert_success(descriptors_build(&scatter, &sizes, whole, FRAGMENTS, &count));
     message->descriptor_count =
-        cut(whole, count, limits[below(bed, sizeof limits / sizeof *limits)],
-            descriptors_of(bed, slot));
+        cut(whole, count, limits[below(sizeof limits / sizeof *limits)], descriptors_of(slot));
 
     /* a destination beyond 4 GiB, now and then, without as much memory */
-    message->base = below(bed, 8) == 0 ? below(bed, 1000) << 32 : 0;
+    message->base = below(8) == 0 ? below(1000) << 32 : 0;
     for (uint32_t i = 0; i < message->descriptor_count; i++)
-        descriptors_of(bed, slot)[i].destination_offset += message->base;
+        descriptors_of(slot)[i].destination_offset += message->base;
 }
 
 /* --- the reference ------------------------------------------------------------------------- */
 
-static void expect(struct bed *bed, const struct message *message)
+static void expect(const struct message *message)
 {
     for (uint32_t i = 0; i < message->fragment_count; i++) {
         const struct scatter_fragment *fragment = &message->fragments[i];
         uint64_t to = message->offset + fragment->destination_offset;
         const uint8_t *from =
-            fragment->source == SCATTER_HOST ? bed->host : (uint8_t *)bed->pinned_pool.host;
+            fragment->source == SCATTER_HOST ? bed.host : (uint8_t *)bed.pinned_pool.host;
 
-        memcpy(bed->expected + to, from + fragment->source_offset, fragment->length);
+        memcpy(bed.expected + to, from + fragment->source_offset, fragment->length);
         if (fragment->length >= 64 && fragment->source == SCATTER_POOL)
-            bed->aligned[fragment->source_offset % 16][to % 16]++;
+            bed.aligned[fragment->source_offset % 16][to % 16]++;
     }
 }
 
 /* --- one round: the same messages by every way --------------------------------------------- */
 
-static void submit(struct bed *bed, struct unpack_engine *engine, const struct unpack_list *lists,
-                   uint32_t count)
+static void submit(struct unpack_engine *engine, const struct unpack_list *lists, uint32_t count)
 {
     uint64_t ticket;
     int result;
 
-    while ((result = unpack_submit(engine, lists, count, below(bed, 2), &ticket)) ==
-           TCPX_IN_PROGRESS)
+    while ((result = unpack_submit(engine, lists, count, below(2), &ticket)) == TCPX_IN_PROGRESS)
         ;
     assert_success(result);
-    if (below(bed, 8) == 0) {
+    if (below(8) == 0) {
         bool done;
 
         assert_success(unpack_poll(engine, ticket, &done));
@@ -281,8 +262,7 @@ static void submit(struct bed *bed, struct unpack_engine *engine, const struct u
     }
 }
 
-static void unpack_all(struct bed *bed, struct unpack_engine *engine, uint32_t message_count,
-                       bool pinned)
+static void unpack_all(struct unpack_engine *engine, uint32_t message_count, bool pinned)
 {
     struct unpack_list lists[SLOTS];
     uint32_t taken = 0;
@@ -291,14 +271,14 @@ static void unpack_all(struct bed *bed, struct unpack_engine *engine, uint32_t m
         uint64_t array = (uint64_t)i * FRAGMENTS * sizeof(struct unpack_descriptor);
 
         lists[i] = (struct unpack_list){
-            .bounce = pinned ? bed->pinned_pool.device : bed->pool.address,
-            .bounce_host = pinned ? bed->pinned_pool.host : NULL,
-            .destination = bed->target.address + messages[i].offset - messages[i].base,
-            .descriptors = descriptors_of(bed, i),
-            .descriptors_device = bed->descriptors.device + array,
+            .bounce = pinned ? bed.pinned_pool.device : bed.pool.address,
+            .bounce_host = pinned ? bed.pinned_pool.host : NULL,
+            .destination = bed.rig.memory.address + messages[i].offset - messages[i].base,
+            .descriptors = descriptors_of(i),
+            .descriptors_device = bed.descriptors.device + array,
             .count = messages[i].descriptor_count,
         };
-        if (below(bed, 2)) /* as a transport does, which knows */
+        if (below(2)) /* as a transport does, which knows */
             for (uint32_t k = 0; k < lists[i].count; k++) {
                 uint32_t length = lists[i].descriptors[k].length;
 
@@ -308,16 +288,15 @@ static void unpack_all(struct bed *bed, struct unpack_engine *engine, uint32_t m
     }
     /* several receives in one submit, or one each */
     while (taken < message_count) {
-        uint32_t some = 1 + (uint32_t)below(bed, message_count - taken);
+        uint32_t some = 1 + (uint32_t)below(message_count - taken);
 
-        submit(bed, engine, lists + taken, some);
+        submit(engine, lists + taken, some);
         taken += some;
     }
 }
 
 /* Linear bytes are the caller's to copy. */
-static void copy_host_fragments(struct bed *bed, struct gpu_stream *stream,
-                                const struct message *message)
+static void copy_host_fragments(struct gpu_stream *stream, const struct message *message)
 {
     struct scatter_list scatter;
     const struct scatter_fragment *fragment;
@@ -327,100 +306,117 @@ static void copy_host_fragments(struct bed *bed, struct gpu_stream *stream,
     scatter.count = message->fragment_count;
     for (uint32_t cursor = 0; (fragment = scatter_list_next_host(&scatter, &cursor)) != NULL;)
         assert_success(gpu_copy_to_device(
-            stream, bed->target.address + message->offset + fragment->destination_offset,
-            bed->host + fragment->source_offset, fragment->length));
+            stream, bed.rig.memory.address + message->offset + fragment->destination_offset,
+            bed.host + fragment->source_offset, fragment->length));
 }
 
-static void compare(struct bed *bed, uint64_t bytes, enum unpack_impl impl, bool pinned)
+static void compare(uint64_t bytes, enum unpack_impl impl, bool pinned)
 {
-    const uint8_t *arrived = bed->arrived.host;
+    const uint8_t *arrived = bed.rig.pinned.host;
 
-    if (memcmp(arrived, bed->expected, bytes) == 0)
+    if (memcmp(arrived, bed.expected, bytes) == 0)
         return;
     for (uint64_t i = 0; i < bytes; i++)
-        if (arrived[i] != bed->expected[i])
+        if (arrived[i] != bed.expected[i])
             fail_msg("%s from %s memory, after %d lists: byte %d is 0x%02x instead of 0x%02x",
-                     unpack_impl_name(impl), pinned ? "pinned" : "GPU", (int)bed->lists, (int)i,
-                     arrived[i], bed->expected[i]);
+                     unpack_impl_name(impl), pinned ? "pinned" : "GPU", (int)bed.lists, (int)i,
+                     arrived[i], bed.expected[i]);
 }
 
-static void run_round(struct bed *bed, uint32_t message_count, uint64_t bytes)
+static void run_round(uint32_t message_count, uint64_t bytes)
 {
     for (int impl = UNPACK_AUTO; impl <= UNPACK_KERNEL; impl++) {
-        struct unpack_engine *engine = bed->engines[impl];
+        struct unpack_engine *engine = bed.engines[impl];
         struct gpu_stream *stream = unpack_stream(engine);
-        bool pinned = below(bed, 3) == 0;
+        bool pinned = below(3) == 0;
 
-        assert_success(gpu_set(stream, bed->target.address, POISON, bytes));
-        unpack_all(bed, engine, message_count, pinned);
+        assert_success(gpu_set(stream, bed.rig.memory.address, POISON, bytes));
+        unpack_all(engine, message_count, pinned);
         for (uint32_t i = 0; i < message_count; i++)
-            copy_host_fragments(bed, stream, &messages[i]);
-        assert_success(gpu_copy_to_host(stream, bed->arrived.host, bed->target.address, bytes));
-        assert_success(drain(bed->gpu, stream));
-        compare(bed, bytes, impl, pinned);
+            copy_host_fragments(stream, &messages[i]);
+        fetch_on(bed.rig.gpu, stream, bed.rig.pinned.host, bed.rig.memory.address, bytes);
+        compare(bytes, impl, pinned);
     }
-    bed->lists += message_count;
+    bed.lists += message_count;
 }
 
-static void small_round(struct bed *bed)
+static void small_round(void)
 {
-    memset(bed->expected, POISON, (size_t)SLOTS * SLOT);
+    memset(bed.expected, POISON, (size_t)SLOTS * SLOT);
     for (uint32_t i = 0; i < SLOTS; i++) {
-        messages[i].offset = (uint64_t)i * SLOT + MARGIN + below(bed, 16);
-        make_message(bed, &messages[i], 1 + below(bed, SLOT - 2 * MARGIN - 16));
-        build(bed, &messages[i], i);
-        expect(bed, &messages[i]);
+        messages[i].offset = (uint64_t)i * SLOT + MARGIN + below(16);
+        make_message(&messages[i], 1 + below(SLOT - 2 * MARGIN - 16));
+        build(&messages[i], i);
+        expect(&messages[i]);
     }
-    run_round(bed, SLOTS, (uint64_t)SLOTS * SLOT);
+    run_round(SLOTS, (uint64_t)SLOTS * SLOT);
 }
 
-static void large_round(struct bed *bed)
+static void large_round(void)
 {
-    memset(bed->expected, POISON, LARGE_SLOT);
-    messages[0].offset = MARGIN + below(bed, 16);
-    make_message(bed, &messages[0], (4 << 20) + below(bed, 4096));
-    build(bed, &messages[0], 0);
-    expect(bed, &messages[0]);
-    run_round(bed, 1, LARGE_SLOT);
+    memset(bed.expected, POISON, LARGE_SLOT);
+    messages[0].offset = MARGIN + below(16);
+    make_message(&messages[0], (4 << 20) + below(4096));
+    build(&messages[0], 0);
+    expect(&messages[0]);
+    run_round(1, LARGE_SLOT);
 }
 
 TEST(test_random_messages)
 {
-    struct bed *bed = &the_bed;
-    const char *wanted = getenv("TCPX_TEST_LISTS");
-    uint64_t lists = wanted != NULL ? strtoull(wanted, NULL, 10) : 100000;
+    uint64_t lists = number_of("TCPX_TEST_LISTS", 100000);
 
-    for (uint64_t round = 0; bed->lists < lists; round++) {
+    for (uint64_t round = 0; bed.lists < lists; round++) {
         if (round % 50 == 7)
-            large_round(bed);
+            large_round();
         else
-            small_round(bed);
+            small_round();
     }
     if (lists >= 10000)
         for (int from = 0; from < 16; from++)
             for (int to = 0; to < 16; to++)
-                assert_true(bed->aligned[from][to] > 0);
+                assert_true(bed.aligned[from][to] > 0);
     for (int impl = UNPACK_D2D; impl <= UNPACK_KERNEL; impl++) {
-        assert_int_equal(bed->engines[impl]->lists, bed->lists);
-        print_message("# %s: %llu lists\n", unpack_impl_name(impl), (unsigned long long)bed->lists);
+        assert_int_equal(bed.engines[impl]->lists, bed.lists);
+        print_message("# %s: %llu lists\n", unpack_impl_name(impl), (unsigned long long)bed.lists);
     }
 }
 
 /* --- what the engine itself promises ------------------------------------------------------- */
 
-static struct unpack_list one_list(struct bed *bed, uint32_t count)
+/* One list by this way, over poison. Returns its ticket. */
+static uint64_t unpack_over_poison(enum unpack_impl impl, const struct unpack_list *list,
+                                   uint64_t bytes)
 {
-    return (struct unpack_list){.bounce = bed->pool.address,
-                                .destination = bed->target.address,
-                                .descriptors = descriptors_of(bed, 0),
-                                .descriptors_device = bed->descriptors.device,
+    struct unpack_engine *engine = bed.engines[impl];
+    uint64_t ticket;
+
+    assert_success(gpu_set(unpack_stream(engine), list->destination, POISON, bytes));
+    assert_success(unpack_submit(engine, list, 1, false, &ticket));
+    return ticket;
+}
+
+static void assert_pattern(enum unpack_impl impl, gpu_address at, uint64_t bytes, uint64_t seed,
+                           gpu_address answer)
+{
+    struct gpu_stream *stream = unpack_stream(bed.engines[impl]);
+
+    assert_int_equal(verify_on(bed.rig.gpu, stream, at, bytes, seed, 0, answer).differences, 0);
+}
+
+static struct unpack_list one_list(uint32_t count)
+{
+    return (struct unpack_list){.bounce = bed.pool.address,
+                                .destination = bed.rig.memory.address,
+                                .descriptors = descriptors_of(0),
+                                .descriptors_device = bed.descriptors.device,
                                 .count = count};
 }
 
-static void assert_way(struct bed *bed, uint32_t count, enum unpack_impl expected)
+static void assert_way(uint32_t count, enum unpack_impl expected)
 {
-    struct unpack_engine *engine = bed->engines[UNPACK_AUTO];
-    struct unpack_list list = one_list(bed, count);
+    struct unpack_engine *engine = bed.engines[UNPACK_AUTO];
+    struct unpack_list list = one_list(count);
     uint64_t before = engine->by_way[expected];
     uint64_t ticket;
 
@@ -431,55 +427,51 @@ static void assert_way(struct bed *bed, uint32_t count, enum unpack_impl expecte
 
 TEST(test_auto_takes_the_better_way)
 {
-    struct bed *bed = &the_bed;
-    struct unpack_descriptor *descriptors = descriptors_of(bed, 0);
+    struct unpack_descriptor *descriptors = descriptors_of(0);
 
     /* one fragment, and many that are one run: a copy; scattered ones: the kernel */
     for (uint32_t i = 0; i < 100; i++)
         descriptors[i] = (struct unpack_descriptor){
             .source_offset = i * 1000, .length = 1000, .destination_offset = i * 1000};
-    assert_way(bed, 1, UNPACK_D2D);
-    assert_way(bed, 100, UNPACK_D2D);
+    assert_way(1, UNPACK_D2D);
+    assert_way(100, UNPACK_D2D);
     for (uint32_t i = 0; i < 100; i++)
         descriptors[i].source_offset = (99 - i) * 1000;
-    assert_way(bed, 100, UNPACK_KERNEL);
-    assert_way(bed, 2, UNPACK_KERNEL);
+    assert_way(100, UNPACK_KERNEL);
+    assert_way(2, UNPACK_KERNEL);
 }
 
 TEST(test_nothing_to_unpack)
 {
-    struct bed *bed = &the_bed;
-    struct unpack_list list = one_list(bed, 3);
+    struct unpack_list list = one_list(3);
     uint64_t ticket;
     uint8_t byte = 0;
 
-    memset(descriptors_of(bed, 0), 0, 3 * sizeof(struct unpack_descriptor));
+    memset(descriptors_of(0), 0, 3 * sizeof(struct unpack_descriptor));
     for (int impl = UNPACK_AUTO; impl <= UNPACK_KERNEL; impl++) {
-        struct unpack_engine *engine = bed->engines[impl];
+        struct unpack_engine *engine = bed.engines[impl];
 
-        assert_success(gpu_set(unpack_stream(engine), bed->target.address, POISON, 1));
+        assert_success(gpu_set(unpack_stream(engine), bed.rig.memory.address, POISON, 1));
         list.count = 3; /* empty ones */
         assert_success(unpack_submit(engine, &list, 1, false, &ticket));
         list.count = 0; /* none in the list */
         assert_success(unpack_submit(engine, &list, 1, false, &ticket));
         assert_success(unpack_submit(engine, NULL, 0, false, &ticket)); /* no list */
         assert_success(unpack_wait(engine, ticket, LIMIT));
-        assert_success(gpu_copy_to_host(unpack_stream(engine), &byte, bed->target.address, 1));
-        assert_success(drain(bed->gpu, unpack_stream(engine)));
+        fetch_on(bed.rig.gpu, unpack_stream(engine), &byte, bed.rig.memory.address, 1);
         assert_int_equal(byte, POISON);
     }
 }
 
 TEST(test_tickets)
 {
-    struct bed *bed = &the_bed;
-    struct unpack_list list = one_list(bed, 1);
+    struct unpack_list list = one_list(1);
     struct unpack_engine *engine;
     uint64_t tickets[200];
     bool done = false;
 
-    descriptors_of(bed, 0)[0] = (struct unpack_descriptor){.length = 4096};
-    assert_success(unpack_create(bed->gpu, &engine));
+    descriptors_of(0)[0] = (struct unpack_descriptor){.length = 4096};
+    assert_success(unpack_create(bed.rig.gpu, &engine));
     assert_error(unpack_poll(engine, 1, &done), TCPX_INVALID_ARGUMENT, "no unpack 1");
     assert_error(unpack_wait(engine, 0, LIMIT), TCPX_INVALID_ARGUMENT, "no unpack 0");
     for (int i = 0; i < 200; i++) {
@@ -504,35 +496,29 @@ TEST(test_tickets)
 TEST(test_gaps)
 {
     enum { COUNT = 200, LENGTH = 100, GAP = 3, ROOM = 1 << 15 };
-    struct bed *bed = &the_bed;
-    struct unpack_descriptor *descriptors = descriptors_of(bed, 0);
-    const uint8_t *pool = bed->pinned_pool.host;
-    uint64_t ticket;
+    struct unpack_descriptor *descriptors = descriptors_of(0);
+    const uint8_t *pool = bed.pinned_pool.host;
 
     for (int variant = 0; variant < 2; variant++) {
         uint32_t source_step = variant == 0 ? LENGTH : LENGTH + GAP;
         uint32_t destination_step = variant == 0 ? LENGTH + GAP : LENGTH;
 
-        memset(bed->expected, POISON, ROOM);
+        memset(bed.expected, POISON, ROOM);
         for (uint32_t i = 0; i < COUNT; i++) {
             descriptors[i] = (struct unpack_descriptor){.source_offset = i * source_step,
                                                         .length = LENGTH,
                                                         .destination_offset = i * destination_step};
-            memcpy(bed->expected + (size_t)i * destination_step, pool + (size_t)i * source_step,
+            memcpy(bed.expected + (size_t)i * destination_step, pool + (size_t)i * source_step,
                    LENGTH);
         }
         for (int impl = UNPACK_AUTO; impl <= UNPACK_KERNEL; impl++)
             for (uint32_t count = 2; count <= COUNT; count += COUNT - 2) {
-                struct unpack_list list = one_list(bed, count);
-                struct gpu_stream *stream = unpack_stream(bed->engines[impl]);
-                uint64_t bytes = (uint64_t)count * destination_step;
+                struct unpack_list list = one_list(count);
 
-                assert_success(gpu_set(stream, bed->target.address, POISON, ROOM));
-                assert_success(unpack_submit(bed->engines[impl], &list, 1, false, &ticket));
-                assert_success(
-                    gpu_copy_to_host(stream, bed->arrived.host, bed->target.address, ROOM));
-                assert_success(drain(bed->gpu, stream));
-                compare(bed, bytes, impl, false);
+                unpack_over_poison(impl, &list, ROOM);
+                fetch_on(bed.rig.gpu, unpack_stream(bed.engines[impl]), bed.rig.pinned.host,
+                         bed.rig.memory.address, ROOM);
+                compare((uint64_t)count * destination_step, impl, false);
             }
     }
 }
@@ -541,14 +527,11 @@ TEST(test_gaps)
 TEST(test_more_fragments_than_warps)
 {
     enum { COUNT = 150000, LENGTH = 21, STEP = 32 };
-    struct bed *bed = &the_bed;
-    struct gpu_pinned many;
-    struct gpu_verify_result result;
+    gpu_address answer = bed.pool.address + POOL - 64;
     struct unpack_descriptor *descriptors;
-    gpu_address answer;
-    uint64_t ticket;
+    struct gpu_pinned many;
 
-    assert_success(gpu_pinned_alloc(bed->gpu, COUNT * sizeof *descriptors, &many));
+    assert_success(gpu_pinned_alloc(bed.rig.gpu, COUNT * sizeof *descriptors, &many));
     descriptors = many.host;
     /* fragment i of the pattern lies in place COUNT - 1 - i */
     for (uint32_t i = 0; i < COUNT; i++) {
@@ -556,69 +539,51 @@ TEST(test_more_fragments_than_warps)
                                                     .length = LENGTH,
                                                     .destination_offset = (uint64_t)i * LENGTH};
         for (uint32_t k = 0; k < LENGTH; k++)
-            bed->expected[(COUNT - 1 - i) * STEP + k] = pattern_byte(8, (uint64_t)i * LENGTH + k);
+            bed.expected[(COUNT - 1 - i) * STEP + k] = pattern_byte(8, (uint64_t)i * LENGTH + k);
     }
     assert_success(
-        gpu_copy_to_device(bed->stream, bed->target.address, bed->expected, COUNT * STEP));
-    assert_success(drain(bed->gpu, bed->stream));
-    answer = bed->pool.address + POOL - 64;
+        gpu_copy_to_device(bed.rig.stream, bed.rig.memory.address, bed.expected, COUNT * STEP));
+    assert_success(drain(bed.rig.gpu, bed.rig.stream));
     for (int impl = UNPACK_D2D; impl <= UNPACK_KERNEL; impl++) {
-        struct gpu_stream *stream = unpack_stream(bed->engines[impl]);
-        struct unpack_list list = {.bounce = bed->target.address,
-                                   .destination = bed->pool.address,
-                                   .descriptors = descriptors,
-                                   .descriptors_device = many.device,
-                                   .count = COUNT};
+        const struct unpack_list list = {.bounce = bed.rig.memory.address,
+                                         .destination = bed.pool.address,
+                                         .descriptors = descriptors,
+                                         .descriptors_device = many.device,
+                                         .count = COUNT};
 
-        assert_success(gpu_set(stream, bed->pool.address, POISON, POOL));
-        assert_success(unpack_submit(bed->engines[impl], &list, 1, false, &ticket));
-        assert_success(
-            gpu_verify_pattern(stream, bed->pool.address, (uint64_t)COUNT * LENGTH, 8, 0, answer));
-        assert_success(gpu_copy_to_host(stream, &result, answer, sizeof result));
-        assert_success(drain(bed->gpu, stream));
-        assert_int_equal(result.differences, 0);
+        unpack_over_poison(impl, &list, POOL);
+        assert_pattern(impl, bed.pool.address, (uint64_t)COUNT * LENGTH, 8, answer);
     }
-    assert_success(gpu_copy_to_device(bed->stream, bed->pool.address, bed->pinned_pool.host, POOL));
-    assert_success(drain(bed->gpu, bed->stream));
-    gpu_pinned_free(bed->gpu, &many);
+    assert_success(
+        gpu_copy_to_device(bed.rig.stream, bed.pool.address, bed.pinned_pool.host, POOL));
+    assert_success(drain(bed.rig.gpu, bed.rig.stream));
+    gpu_pinned_free(bed.rig.gpu, &many);
 }
 
 /* More than the staging memory of the host way holds, and more than a window of anything else. */
 TEST(test_a_list_larger_than_any_buffer_of_ours)
 {
-    enum { PART = 5 << 20, PARTS = 8 };
-    struct bed *bed = &the_bed;
+    enum { PART = 5 << 20, PARTS = 8, ALL = PARTS * PART };
     struct gpu_memory large;
-    struct gpu_verify_result result;
-    struct unpack_descriptor *descriptors = descriptors_of(bed, 0);
-    uint64_t ticket;
+    struct unpack_descriptor *descriptors = descriptors_of(0);
 
-    assert_success(gpu_memory_alloc(bed->gpu, 2ull * PARTS * PART, 4096, &large));
-    assert_success(gpu_fill_pattern(bed->stream, large.address, (uint64_t)PARTS * PART, 6, 0));
-    assert_success(drain(bed->gpu, bed->stream));
+    assert_success(gpu_memory_alloc(bed.rig.gpu, 2ull * ALL, 4096, &large));
+    assert_success(gpu_fill_pattern(bed.rig.stream, large.address, ALL, 6, 0));
+    assert_success(drain(bed.rig.gpu, bed.rig.stream));
     for (uint32_t i = 0; i < PARTS; i++) /* parts keep their place, in reverse order */
         descriptors[i] =
             (struct unpack_descriptor){.source_offset = (PARTS - 1 - i) * (uint32_t)PART,
                                        .length = PART,
                                        .destination_offset = (PARTS - 1 - i) * (uint64_t)PART};
     for (int impl = UNPACK_AUTO; impl <= UNPACK_KERNEL; impl++) {
-        struct unpack_engine *engine = bed->engines[impl];
-        struct unpack_list list = one_list(bed, PARTS);
-        gpu_address target = large.address + (uint64_t)PARTS * PART;
+        struct unpack_list list = one_list(PARTS);
 
         list.bounce = large.address;
-        list.destination = target;
-        assert_success(gpu_set(unpack_stream(engine), target, POISON, (uint64_t)PARTS * PART));
-        assert_success(unpack_submit(engine, &list, 1, false, &ticket));
-        assert_success(unpack_wait(engine, ticket, LIMIT));
-        assert_success(gpu_verify_pattern(unpack_stream(engine), target, (uint64_t)PARTS * PART, 6,
-                                          0, bed->target.address));
-        assert_success(
-            gpu_copy_to_host(unpack_stream(engine), &result, bed->target.address, sizeof result));
-        assert_success(drain(bed->gpu, unpack_stream(engine)));
-        assert_int_equal(result.differences, 0);
+        list.destination = large.address + ALL;
+        assert_success(unpack_wait(bed.engines[impl], unpack_over_poison(impl, &list, ALL), LIMIT));
+        assert_pattern(impl, list.destination, ALL, 6, bed.rig.memory.address);
     }
-    gpu_memory_free(bed->gpu, &large);
+    gpu_memory_free(bed.rig.gpu, &large);
 }
 
 SUITE(.name = "unpack", .set_up = set_up, .tear_down = tear_down);
