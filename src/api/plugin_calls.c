@@ -138,9 +138,9 @@ int tcpx_accept_v5(void *listen_comm, void **recv_comm, void **recv_dev_handle)
     if (comm == NULL)
         return TCPX_SUCCESS;
     if (recv_dev_handle != NULL && *recv_dev_handle != NULL)
-        memcpy(*recv_dev_handle, import_comm_device_handle(comm), sizeof(struct net_device_handle));
+        memcpy(*recv_dev_handle, import_comm_facts(comm).on_gpu, sizeof(struct net_device_handle));
     else if (recv_dev_handle != NULL)
-        *recv_dev_handle = (void *)import_comm_device_handle(comm);
+        *recv_dev_handle = (void *)import_comm_facts(comm).on_gpu;
     return TCPX_SUCCESS;
 }
 

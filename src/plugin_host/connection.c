@@ -99,24 +99,12 @@ int import_comm_close(struct import_comm *comm, bool delivered)
     return result;
 }
 
-const struct net_device_handle *import_comm_device_handle(const struct import_comm *comm)
+struct import_comm_facts import_comm_facts(const struct import_comm *comm)
 {
-    return &comm->on_gpu;
-}
-
-size_t import_comm_longest(const struct import_comm *comm)
-{
-    return comm->longest;
-}
-
-bool import_comm_unpacks(const struct import_comm *comm)
-{
-    return comm->queue != NULL;
-}
-
-bool import_comm_is_steered(const struct import_comm *comm)
-{
-    return comm->steered;
+    return (struct import_comm_facts){.longest = comm->longest,
+                                      .unpacks = comm->queue != NULL,
+                                      .steered = comm->steered,
+                                      .on_gpu = &comm->on_gpu};
 }
 
 /* --- listening ----------------------------------------------------------------------------- */

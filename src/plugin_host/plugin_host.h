@@ -98,17 +98,14 @@ void import_comm_connect_forget(const struct import_plugin *plugin,
  */
 MUST_CHECK int import_comm_close(struct import_comm *comm, bool delivered);
 
-/* The handle that accept returned, for the caller's own kernels. */
-const struct net_device_handle *import_comm_device_handle(const struct import_comm *comm);
-
-/* How long a message may be. */
-size_t import_comm_longest(const struct import_comm *comm);
-
-/* Whether receives into GPU memory have to be unpacked. */
-bool import_comm_unpacks(const struct import_comm *comm);
-
-/* Whether it receives into GPU memory only: receiving into host memory takes more copies. */
-bool import_comm_is_steered(const struct import_comm *comm);
+/* What does not change while the comm is there. */
+struct import_comm_facts {
+    size_t longest; /* message */
+    bool unpacks;   /* receives into GPU memory have to be unpacked */
+    bool steered;   /* receives into GPU memory only: into host memory takes more copies */
+    const struct net_device_handle *on_gpu; /* that accept returned, for the caller's own kernels */
+};
+struct import_comm_facts import_comm_facts(const struct import_comm *comm);
 
 /* --- memory.c -------------------------------------------------------------------------------- */
 

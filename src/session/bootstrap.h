@@ -13,6 +13,8 @@
 
 #include "session/greeting.h"
 
+#include <sys/socket.h>
+
 /*
  * Tries all addresses of `host` until the deadline, with short pauses until a process listens
  * there; the text is then the reason of the last failure. A peer of another protocol, version or
@@ -42,5 +44,14 @@ MUST_CHECK int bootstrap_accept(struct bootstrap_listener *listener, uint64_t de
 
 /* NULL is allowed. */
 void bootstrap_listener_close(struct bootstrap_listener *listener);
+
+/*
+ * The addresses of a host, as both sides get them from users; flags: AI_PASSIVE or 0. The caller
+ * frees the list with freeaddrinfo(). *passing, on failure: whether a later call may succeed.
+ */
+struct addrinfo;
+MUST_CHECK int bootstrap_resolve(const char *host, uint16_t port, int flags, struct addrinfo **list,
+                                 bool *passing);
+void bootstrap_address_copy(const struct addrinfo *from, struct sockaddr_storage *to);
 
 #endif

@@ -11,11 +11,11 @@
 #include "base/log.h"
 #include "net/socket/port.h"
 #include "net/socket/socket.h"
-#include "session/bootstrap_address.h"
 #include "session/newcomer.h"
 #include "session/secret.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

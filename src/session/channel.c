@@ -105,16 +105,6 @@ void channel_close(struct channel *channel)
 
 /* --- using --------------------------------------------------------------------------------- */
 
-uint64_t channel_longest(const struct channel *channel)
-{
-    return channel->plugin != NULL ? import_comm_longest(channel->plugin) : UINT64_MAX;
-}
-
-bool channel_is_steered(const struct channel *channel)
-{
-    return channel->plugin != NULL && import_comm_is_steered(channel->plugin);
-}
-
 int channel_register(struct channel *channel, void *data, uint64_t bytes, bool on_gpu,
                      struct channel_memory *memory)
 {

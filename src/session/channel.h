@@ -54,12 +54,6 @@ void channel_close(struct channel *channel);
 
 /* --- using ----------------------------------------------------------------------------------- */
 
-/* How long a chunk may be. */
-uint64_t channel_longest(const struct channel *channel);
-
-/* Whether it receives into GPU memory only. */
-bool channel_is_steered(const struct channel *channel);
-
 /* Host memory of the built-in transport needs none; `memory` is then zero. */
 MUST_CHECK int channel_register(struct channel *channel, void *data, uint64_t bytes, bool on_gpu,
                                 struct channel_memory *memory);

@@ -108,7 +108,7 @@ static long far_away(const struct nic *nic, const char *gpu_path, int gpu_node)
  */
 static int nics_choose(struct nic *nics, int count, const char *gpu_path, int gpu_node)
 {
-    int near = 0;
+    int near = 1; /* there is a device */
 
     /* The order among equals stays. */
     for (int i = 1; i < count; i++)
@@ -359,8 +359,9 @@ static int opening_be_ready(struct opening *opening)
 
 static int check_chunks(struct tcpx_session *session)
 {
-    for (unsigned i = 0; i < 2 * session->channels; i++) {
-        uint64_t longest = channel_longest(session_channel(session, i % 2, i / 2));
+    for (unsigned i = 0; i < 2 * session->channels && session->plugin != NULL; i++) {
+        uint64_t longest =
+            import_comm_facts(session_channel(session, i % 2, i / 2)->plugin).longest;
 
         if (session->chunk_bytes > longest)
             return error_set(TCPX_INVALID_USAGE,
@@ -418,10 +419,10 @@ static const char *gpu_memory_way(struct tcpx_session *session)
         return net_receives_by_devmem(channel->builtin)
                    ? "GPU memory by the transport, received by devmem TCP"
                    : "GPU memory by the transport";
-    return session->gpu_number < 0      ? "host memory only"
-           : !session->takes_gpu_memory ? "GPU memory staged in host memory here"
-           : import_comm_unpacks(comm)  ? "GPU memory unpacked here"
-                                        : "GPU memory directly";
+    return session->gpu_number < 0           ? "host memory only"
+           : !session->takes_gpu_memory      ? "GPU memory staged in host memory here"
+           : import_comm_facts(comm).unpacks ? "GPU memory unpacked here"
+                                             : "GPU memory directly";
 }
 
 /* One line about the path that carries the bytes. */

@@ -90,7 +90,8 @@ int slots_prepare(struct tcpx_session *session, bool sending)
         return error_system(ENOMEM, "staging memory");
     result = slots_allocate(session, slots, slot_bytes);
     if (result == TCPX_SUCCESS && !sending && session->gpu != NULL && session->takes_gpu_memory &&
-        channel_is_steered(session_channel(session, sending, 0)))
+        session->plugin != NULL &&
+        import_comm_facts(session_channel(session, sending, 0)->plugin).steered)
         result = slots_make_landing(session, slots, slot_bytes);
     if (result != TCPX_SUCCESS)
         return result;

@@ -199,7 +199,8 @@ CASE(tokens, run_each_quirky)
     use_sockets();
     way = make_way(version, (size_t)8 * CHUNK);
     counts = counts_of(version);
-    CHECK(import_comm_longest(way.sender) == CHUNK && import_comm_longest(way.receiver) == CHUNK);
+    CHECK(import_comm_facts(way.sender).longest == CHUNK &&
+          import_comm_facts(way.receiver).longest == CHUNK);
     for (size_t i = 0; i < COUNT_OF(classes); i++)
         for (uint64_t moved = 0; moved < transfers; moved += 8)
             move_window(&way, classes[i], (uint64_t)moved);
