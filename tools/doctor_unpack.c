@@ -83,28 +83,17 @@ static void close_bench(struct bench *bench)
     gpu_close(bench->gpu);
 }
 
-static void shuffle_pages(struct bench *bench)
-{
-    for (uint32_t i = 0; i < PAGES; i++)
-        bench->pages[i] = i;
-    for (uint32_t i = PAGES - 1; i > 0; i--) {
-        uint32_t other = bench_random_below(bench, i + 1);
-        uint32_t kept = bench->pages[i];
-
-        bench->pages[i] = bench->pages[other];
-        bench->pages[other] = kept;
-    }
-}
-
-/* In any order: a fragment that reaches too far then spoils one that was there before it. */
-static void shuffle_fragments(struct bench *bench, struct unpack_descriptor *descriptors)
+/* PAGES of something, of `size` bytes each. */
+static void shuffle(struct bench *bench, void *all, size_t size)
 {
     for (uint32_t i = PAGES - 1; i > 0; i--) {
-        uint32_t other = bench_random_below(bench, i + 1);
-        struct unpack_descriptor kept = descriptors[i];
+        uint8_t *one = (uint8_t *)all + i * size;
+        uint8_t *other = (uint8_t *)all + bench_random_below(bench, i + 1) * size;
+        uint8_t kept[sizeof(struct unpack_descriptor)];
 
-        descriptors[i] = descriptors[other];
-        descriptors[other] = kept;
+        memcpy(kept, one, size);
+        memmove(one, other, size);
+        memcpy(other, kept, size);
     }
 }
 
@@ -113,7 +102,9 @@ static void make_message(struct bench *bench, bool whole_pages)
 {
     struct unpack_descriptor *descriptors = bench->descriptors.host;
 
-    shuffle_pages(bench);
+    for (uint32_t i = 0; i < PAGES; i++)
+        bench->pages[i] = i;
+    shuffle(bench, bench->pages, sizeof *bench->pages);
     bench->bytes = 0;
     memset(bench->expected, POISON, TARGET);
     for (uint32_t i = 0; i < PAGES; i++) {
@@ -126,8 +117,9 @@ static void make_message(struct bench *bench, bool whole_pages)
         memcpy(bench->expected + MARGIN + bench->bytes, (char *)bench->pool.host + from, length);
         bench->bytes += length;
     }
+    /* In any order: a fragment that reaches too far then spoils one that was there before it. */
     if (!whole_pages)
-        shuffle_fragments(bench, descriptors);
+        shuffle(bench, descriptors, sizeof *descriptors);
 }
 
 static int bench_drain(struct bench *bench)

@@ -6,7 +6,6 @@
 #include "base/parse.h"
 #include "tools/end.h"
 #include "tools/perf_talk.h"
-#include "tools/progress.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -169,7 +168,8 @@ static int complete_arguments(struct arguments *arguments)
     if (arguments->in_host)
         arguments->end.gpu = -1;
     arguments->end.chunks |= config->debug;
-    arguments->end.progress = !arguments->quiet && !arguments->end.chunks && progress_possible();
+    arguments->end.progress =
+        !arguments->quiet && !arguments->end.chunks && isatty(STDERR_FILENO) == 1;
     return EXIT_OK;
 }
 

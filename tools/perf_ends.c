@@ -6,6 +6,7 @@
 #include "session/bootstrap.h"
 #include "session/session.h"
 #include "tools/perf_side.h"
+#include "unpack/unpack.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -36,10 +37,6 @@ static int perf_describe_self(const struct perf_end *end, struct perf_self *self
 static int perf_describe_run(struct perf_side *side, const struct perf_self *client,
                              const struct perf_self *server)
 {
-    static const char *const unpack[] = {[CONFIG_UNPACK_AUTO] = "auto",
-                                         [CONFIG_UNPACK_D2D] = "d2d",
-                                         [CONFIG_UNPACK_HOST] = "host",
-                                         [CONFIG_UNPACK_KERNEL] = "kernel"};
     struct perf_result *result = side->result;
     const struct config *config;
     struct net_link_options link;
@@ -66,7 +63,8 @@ static int perf_describe_run(struct perf_side *side, const struct perf_self *cli
     snprintf(result->client, sizeof result->client, "%s", client->host);
     snprintf(result->server, sizeof result->server, "%s", server->host);
     snprintf(result->path, sizeof result->path, "%s", tcpx_session_path(side->session));
-    snprintf(result->unpack, sizeof result->unpack, "%s", unpack[config->unpack_impl]);
+    snprintf(result->unpack, sizeof result->unpack, "%s",
+             unpack_impl_name((enum unpack_impl)config->unpack_impl));
     if (strcmp(client->memory, server->memory) == 0)
         snprintf(result->memory, sizeof result->memory, "%s", client->memory);
     else
@@ -119,7 +117,7 @@ static int agree_client(struct perf_side *side, struct perf_self *client, struct
     if (result != TCPX_SUCCESS)
         return result;
     perf_plan_encode(&side->plan, client, bytes);
-    result = perf_say(side, PERF_PLAN, bytes, PERF_PLAN_BYTES);
+    result = meeting_say(&side->meeting, PERF_PLAN, bytes, PERF_PLAN_BYTES);
     if (result == TCPX_SUCCESS)
         result = perf_hear(side, PERF_MEET, "the server's session", bytes, &length);
     return result == TCPX_SUCCESS ? perf_meet_decode(bytes, length, port, server) : result;
@@ -190,7 +188,7 @@ static int open_session(struct perf_side *side, const struct perf_self *server)
     result = tcpx_session_port(listener, &port);
     if (result == TCPX_SUCCESS) {
         perf_meet_encode((uint16_t)port, server, bytes);
-        result = perf_say(side, PERF_MEET, bytes, sizeof bytes);
+        result = meeting_say(&side->meeting, PERF_MEET, bytes, sizeof bytes);
     }
     if (result == TCPX_SUCCESS)
         result = accept_session(side, listener);

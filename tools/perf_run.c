@@ -220,6 +220,33 @@ static int iteration_run(struct perf_side *side, uint64_t bytes, uint64_t *ns)
     return result;
 }
 
+/* --- a bar on a terminal, for people who wait ---------------------------------------------- */
+
+enum { BAR_WIDTH = 40, BAR_PAUSE_NS = 100000000 };
+
+/* Draws at most some times a second. */
+static void show_progress(struct perf_side *side, const char *what, uint64_t done, uint64_t all)
+{
+    uint64_t now = clock_now();
+    int filled = (int)(done * BAR_WIDTH / all);
+    char bar[BAR_WIDTH + 1];
+
+    if (!side->end->progress || now - side->shown_at < BAR_PAUSE_NS)
+        return;
+    side->shown_at = now;
+    memset(bar, ' ', BAR_WIDTH);
+    memset(bar, '=', (size_t)filled);
+    bar[BAR_WIDTH] = '\0';
+    fprintf(stderr, "\r%10s [%s] %3d %%", what, bar, filled * 100 / BAR_WIDTH);
+}
+
+/* The line is free again for other output. */
+static void clear_progress(const struct perf_side *side)
+{
+    if (side->shown_at != 0)
+        fprintf(stderr, "\r%*s\r", BAR_WIDTH + 20, "");
+}
+
 /* --- one size ------------------------------------------------------------------------------ */
 
 static uint64_t iterations_of(const struct perf_plan *plan, uint64_t bytes)
@@ -266,7 +293,7 @@ static int exchange_row(struct perf_side *side, struct perf_row *row)
 
     perf_row_encode(side->result->barrier_us, row, bytes);
     if (side->is_server) {
-        result = perf_say(side, PERF_STAGES, bytes, sizeof bytes);
+        result = meeting_say(&side->meeting, PERF_STAGES, bytes, sizeof bytes);
         if (result == TCPX_SUCCESS)
             result = perf_hear(side, PERF_ROW, "the client's result", bytes, &length);
         return result == TCPX_SUCCESS
@@ -281,7 +308,7 @@ static int exchange_row(struct perf_side *side, struct perf_row *row)
     for (unsigned i = PERF_RECEIVE_WAIT; i < PERF_STAGE_COUNT; i++)
         row->stages[i] = theirs.stages[i];
     perf_row_encode(side->result->barrier_us, row, bytes);
-    return perf_say(side, PERF_ROW, bytes, sizeof bytes);
+    return meeting_say(&side->meeting, PERF_ROW, bytes, sizeof bytes);
 }
 
 static int iterate_all(struct perf_side *side, uint64_t bytes, uint64_t *spans, uint64_t count)
@@ -293,7 +320,7 @@ static int iterate_all(struct perf_side *side, uint64_t bytes, uint64_t *spans, 
     for (uint64_t i = 0; i < count && result == TCPX_SUCCESS; i++) {
         side->counted++;
         result = iteration_run(side, bytes, &spans[i]);
-        progress_show(&side->progress, name, i + 1, count);
+        show_progress(side, name, i + 1, count);
     }
     return result;
 }
@@ -403,7 +430,6 @@ int perf_measure(struct perf_side *side)
     struct perf_result *result_of = side->result;
     int result = make_buffers(side);
 
-    side->progress.shown = side->end->progress;
     if (result == TCPX_SUCCESS)
         result = measure_barrier(side);
     for (unsigned i = 0; i < side->plan.size_count && result == TCPX_SUCCESS; i++) {
@@ -411,6 +437,6 @@ int perf_measure(struct perf_side *side)
         if (result == TCPX_SUCCESS)
             result_of->row_count++;
     }
-    progress_clear(&side->progress);
+    clear_progress(side);
     return result;
 }

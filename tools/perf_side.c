@@ -1,17 +1,12 @@
 /* How the two ends of a measurement talk, on top of their control connection. */
 #include "tools/perf_side.h"
 
-int perf_say(struct perf_side *side, enum perf_message type, const void *payload, size_t bytes)
-{
-    return meeting_say(&side->meeting, (uint8_t)type, payload, bytes);
-}
-
 int perf_say_number(struct perf_side *side, enum perf_message type, uint64_t number)
 {
     uint8_t bytes[8];
 
     perf_number_encode(number, bytes);
-    return perf_say(side, type, bytes, sizeof bytes);
+    return meeting_say(&side->meeting, (uint8_t)type, bytes, sizeof bytes);
 }
 
 int perf_hear(struct perf_side *side, enum perf_message type, const char *awaited, uint8_t *payload,

@@ -4,7 +4,6 @@
 
 #include "tools/buffer.h"
 #include "tools/perf_talk.h"
-#include "tools/progress.h"
 
 struct perf_side {
     const struct perf_end *end;
@@ -22,12 +21,10 @@ struct perf_side {
     uint64_t iteration; /* over all sizes, warm-up too: every pattern is another */
     uint64_t counted;
     double stages[PERF_STAGE_COUNT]; /* sums of the size at hand, in microseconds */
-    struct progress progress;
+    uint64_t shown_at;               /* when the bar was last drawn; 0: never */
 };
 
-/* Messages to the other end. A message of another type than the awaited one is an error. */
-MUST_CHECK int perf_say(struct perf_side *side, enum perf_message type, const void *payload,
-                        size_t bytes);
+/* Messages to the other end, besides meeting_say(). A message of another type is an error. */
 MUST_CHECK int perf_say_number(struct perf_side *side, enum perf_message type, uint64_t number);
 
 /* *length: the room for it, then its own. */
