@@ -33,21 +33,10 @@ struct queues {
 
 /* --- what can be checked before anything is changed ------------------------------------------ */
 
-static int queues_check_kernel(void)
-{
-    bool receives;
-    bool sends;
-    int result = nic_kernel_binds(&receives, &sends);
-
-    if (result == TCPX_SUCCESS && !receives)
-        return error_set(TCPX_SYSTEM_ERROR,
-                         "this kernel cannot receive into device memory (Linux 6.12 can)");
-    return result;
-}
-
-static int queues_check_rules(const char *interface)
+static int queues_check_rules_and_count(const char *interface)
 {
     bool has_rules;
+    unsigned queues;
     int result = nic_has_rules(interface, &has_rules);
 
     if (result == TCPX_SUCCESS && !has_rules)
@@ -55,14 +44,8 @@ static int queues_check_rules(const char *interface)
                          "%s does not steer connections: ntuple filters are off (ethtool -K %s "
                          "ntuple on)",
                          interface, interface);
-    return result;
-}
-
-static int queues_check_count(const char *interface)
-{
-    unsigned queues;
-    int result = nic_count_queues(interface, &queues);
-
+    if (result == TCPX_SUCCESS)
+        result = nic_count_queues(interface, &queues);
     if (result == TCPX_SUCCESS && queues < 2)
         return error_set(TCPX_SYSTEM_ERROR,
                          "%s has one receive queue: device memory takes one for itself alone "
@@ -80,9 +63,14 @@ static int queues_check_all(const char *interface)
 {
     struct nic_rings rings;
     char no_split[256] = "";
+    bool receives;
+    bool sends;
     int os_error = 0;
-    int result = queues_check_kernel();
+    int result = nic_kernel_binds(&receives, &sends);
 
+    if (result == TCPX_SUCCESS && !receives)
+        return error_set(TCPX_SYSTEM_ERROR,
+                         "this kernel cannot receive into device memory (Linux 6.12 can)");
     if (result == TCPX_SUCCESS)
         result = nic_get_rings(interface, &rings, &os_error);
     if (result != TCPX_SUCCESS && os_error != EOPNOTSUPP)
@@ -91,9 +79,7 @@ static int queues_check_all(const char *interface)
         snprintf(no_split, sizeof no_split, "%s", error_text());
     result = nic_check_privilege();
     if (result == TCPX_SUCCESS)
-        result = queues_check_rules(interface);
-    if (result == TCPX_SUCCESS)
-        result = queues_check_count(interface);
+        result = queues_check_rules_and_count(interface);
     return result != TCPX_SUCCESS && *no_split != '\0' ? error_set(result, "%s", no_split) : result;
 }
 

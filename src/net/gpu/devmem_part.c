@@ -11,7 +11,7 @@
 
 uint32_t devmem_part_fragments(const struct net_comm *comm)
 {
-    uint64_t room = pinned_slot_bytes(&comm->gpu->share) / 4 / sizeof(struct unpack_descriptor);
+    uint64_t room = comm->gpu->share.pool->slot_bytes / 4 / sizeof(struct unpack_descriptor);
 
     return room < DEVMEM_PART_FRAGMENTS ? (uint32_t)room : DEVMEM_PART_FRAGMENTS;
 }
@@ -24,7 +24,7 @@ static uint64_t part_host_start(const struct net_comm *comm)
 
 uint64_t devmem_part_host_room(const struct net_comm *comm)
 {
-    return pinned_slot_bytes(&comm->gpu->share) - part_host_start(comm);
+    return comm->gpu->share.pool->slot_bytes - part_host_start(comm);
 }
 
 uint64_t devmem_part_host_used(const struct devmem_part *part)
@@ -99,28 +99,21 @@ static uint8_t *part_host_place(const struct net_comm *comm, const struct devmem
                : part->request->data + part->offset + at;
 }
 
-/* Copies one run of adjacent pages, as far as its destination is contiguous. */
+/* Copies adjacent pages, as far as their destination is contiguous. */
 static int part_copy_run_to_host(struct net_comm *comm, struct unpack_engine *engine,
                                  const struct devmem_part *part,
-                                 const struct unpack_descriptor *first, uint64_t bytes)
+                                 const struct unpack_descriptor *run)
 {
     int result = TCPX_SUCCESS;
 
-    for (uint64_t at = 0, most; at < bytes && result == TCPX_SUCCESS; at += most) {
-        uint8_t *place = part_host_place(comm, part, first->destination_offset + at, &most);
+    for (uint64_t at = 0, most; at < run->length && result == TCPX_SUCCESS; at += most) {
+        uint8_t *place = part_host_place(comm, part, run->destination_offset + at, &most);
 
-        most = most < bytes - at ? most : bytes - at;
+        most = most < run->length - at ? most : run->length - at;
         result = gpu_copy_to_host(unpack_stream(engine), place,
-                                  part->pool->address + first->source_offset + at, most);
+                                  part->pool->address + run->source_offset + at, most);
     }
     return result;
-}
-
-static bool part_run_goes_on(const struct unpack_descriptor *first, uint64_t bytes,
-                             const struct unpack_descriptor *next)
-{
-    return next->source_offset == first->source_offset + bytes &&
-           next->destination_offset == first->destination_offset + bytes;
 }
 
 static int part_copy_to_host(struct net_comm *comm, struct unpack_engine *engine,
@@ -129,7 +122,7 @@ static int part_copy_to_host(struct net_comm *comm, struct unpack_engine *engine
     const struct unpack_descriptor *descriptors = (struct unpack_descriptor *)part->slot->host;
     const struct scatter_fragment *fragment;
     uint32_t cursor = 0;
-    int result = gpu_flush_inbound_writes(pinned_gpu(&comm->gpu->share));
+    int result = gpu_flush_inbound_writes(comm->gpu->share.pool->gpu);
 
     while ((fragment = scatter_list_next_host(&part->scatter, &cursor)) != NULL)
         for (uint64_t at = 0, most; at < fragment->length; at += most) {
@@ -139,14 +132,8 @@ static int part_copy_to_host(struct net_comm *comm, struct unpack_engine *engine
             memcpy(place, part->slot->host + part_host_start(comm) + fragment->source_offset + at,
                    most);
         }
-    for (uint32_t i = 0; i < count && result == TCPX_SUCCESS;) {
-        const struct unpack_descriptor *first = &descriptors[i];
-        uint64_t bytes = first->length;
-
-        for (i++; i < count && part_run_goes_on(first, bytes, &descriptors[i]); i++)
-            bytes += descriptors[i].length;
-        result = part_copy_run_to_host(comm, engine, part, first, bytes);
-    }
+    for (uint32_t i = 0; i < count && result == TCPX_SUCCESS; i++)
+        result = part_copy_run_to_host(comm, engine, part, &descriptors[i]);
     part->by_ticket = false;
     if (result == TCPX_SUCCESS)
         result = gpu_event_record(part->slot->event, unpack_stream(engine));

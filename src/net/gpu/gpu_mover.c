@@ -115,7 +115,7 @@ static int gpu_mover_create(struct net_comm *comm, int device)
     if (result == TCPX_SUCCESS)
         result = send_gates_create(comm);
     if (result == TCPX_SUCCESS)
-        result = gpu_stream_create(pinned_gpu(&gpu->share), &gpu->stream);
+        result = gpu_stream_create(gpu->share.pool->gpu, &gpu->stream);
     if (result == TCPX_SUCCESS)
         result = queue_init(&gpu->copies, most, sizeof(struct copy));
     if (result == TCPX_SUCCESS)

@@ -17,22 +17,6 @@ struct pinned_chunk {
     struct pinned_slot slots[];
 };
 
-struct pinned_pool {
-    pthread_mutex_t lock; /* guards everything but slots in use; taken last */
-    enum pinned_purpose purpose;
-    struct gpu *gpu;
-    int device;
-    unsigned members;
-    unsigned most_members; /* each is guaranteed one slot */
-    uint64_t slot_bytes;
-    unsigned most;   /* slots, pinned or not yet */
-    unsigned pinned; /* slots there are */
-    unsigned extra;  /* taken by members that had one already */
-    unsigned wanted; /* by all members together */
-    struct pinned_slot *unused;
-    struct pinned_chunk *chunks;
-};
-
 /* Guards the table; a pool lives as long as it has members. Taken before the lock of a pool. */
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pinned_pool *table[PINNED_BOUNCE + 1][MOST_DEVICES];
@@ -144,16 +128,6 @@ void pinned_retire(struct pinned_share *share, struct pinned_slot *slot)
     share->pool->pinned--;
     pinned_drop(share);
     pthread_mutex_unlock(&share->pool->lock);
-}
-
-uint64_t pinned_slot_bytes(const struct pinned_share *share)
-{
-    return share->pool->slot_bytes;
-}
-
-struct gpu *pinned_gpu(const struct pinned_share *share)
-{
-    return share->pool->gpu;
 }
 
 gpu_address pinned_base(const struct pinned_share *share)

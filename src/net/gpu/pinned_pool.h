@@ -8,6 +8,7 @@
 
 #include "gpu/gpu.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 
 enum pinned_purpose {
@@ -16,14 +17,30 @@ enum pinned_purpose {
     PINNED_BOUNCE,
 };
 
-struct pinned_pool;
-
 /* Belongs to the comm that took it. */
 struct pinned_slot {
     uint8_t *host;           /* page-aligned */
     gpu_address device;      /* the same bytes for the GPU */
     struct gpu_event *event; /* staging: for the copy from it or into it */
     struct pinned_slot *next;
+};
+
+struct pinned_chunk;
+
+struct pinned_pool {
+    pthread_mutex_t lock; /* guards everything but slots in use; taken last */
+    enum pinned_purpose purpose;
+    struct gpu *gpu;
+    int device;
+    unsigned members;
+    unsigned most_members; /* each is guaranteed one slot */
+    uint64_t slot_bytes;
+    unsigned most;   /* slots, pinned or not yet */
+    unsigned pinned; /* slots there are */
+    unsigned extra;  /* taken by members that had one already */
+    unsigned wanted; /* by all members together */
+    struct pinned_slot *unused;
+    struct pinned_chunk *chunks;
 };
 
 /* What one comm has of a pool. The comm's lock guards it. */
@@ -50,9 +67,6 @@ void pinned_give(struct pinned_share *share, struct pinned_slot *slot);
 
 /* A copy may use the slot for an unknown time: it is replaced, and freed with the pool. */
 void pinned_retire(struct pinned_share *share, struct pinned_slot *slot);
-
-uint64_t pinned_slot_bytes(const struct pinned_share *share);
-struct gpu *pinned_gpu(const struct pinned_share *share);
 
 /* Where a bounce pool begins, for the GPU. */
 gpu_address pinned_base(const struct pinned_share *share);

@@ -58,8 +58,8 @@ static int rx_devmem_open_lane(struct net_comm *comm, unsigned socket)
     comm->gpu->devmem->lanes[socket] = lane;
     comm->rx.lane_sinks[socket] = &sink_devmem;
     result = comm->link.no_kernels
-                 ? unpack_create_as(pinned_gpu(&comm->gpu->share), UNPACK_HOST, &lane->engine)
-                 : unpack_create(pinned_gpu(&comm->gpu->share), &lane->engine);
+                 ? unpack_create_as(comm->gpu->share.pool->gpu, UNPACK_HOST, &lane->engine)
+                 : unpack_create(comm->gpu->share.pool->gpu, &lane->engine);
     if (result == TCPX_SUCCESS)
         result =
             devmem_socket_open(comm->gpu->devmem->pool, comm->link.forward[socket], &lane->socket);

@@ -52,7 +52,7 @@ static bool rx_staged_reserve(struct net_comm *comm, unsigned socket)
         comm_fail_copies(comm, result);
     slot->bytes = 0;
     slot->room = slice_piece_bytes(comm->rx.incoming[socket].payload.left,
-                                   pinned_slot_bytes(&comm->gpu->share));
+                                   comm->gpu->share.pool->slot_bytes);
     return slot->slot != NULL;
 }
 
@@ -95,7 +95,7 @@ const struct sink_ops sink_staged = {.reserve = rx_staged_reserve,
 static void rx_staged_deliver(struct net_comm *comm, struct net_request *request)
 {
     struct unexpected *message = request->arrived;
-    uint64_t most = pinned_slot_bytes(&comm->gpu->share);
+    uint64_t most = comm->gpu->share.pool->slot_bytes;
 
     while (request->moved < message->bytes) {
         uint64_t bytes = slice_piece_bytes(message->bytes - request->moved, most);

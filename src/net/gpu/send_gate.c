@@ -37,7 +37,7 @@ int send_gate_event(struct net_comm *comm, const struct net_request *request,
 
     COMM_LOCKED(comm);
     if (gate->event == NULL)
-        result = gpu_event_create(pinned_gpu(&comm->gpu->share), &gate->event);
+        result = gpu_event_create(comm->gpu->share.pool->gpu, &gate->event);
     *event = gate->event;
     return result;
 }
@@ -51,7 +51,7 @@ int send_gate_close(struct net_comm *comm, struct net_request *request, enum net
 
     COMM_LOCKED(comm);
     if (gate->stream == NULL)
-        result = gpu_stream_create(pinned_gpu(&comm->gpu->share), &gate->stream);
+        result = gpu_stream_create(comm->gpu->share.pool->gpu, &gate->stream);
     if (result == TCPX_SUCCESS)
         result = send_gate_event(comm, request, &event);
     if (result == TCPX_SUCCESS)

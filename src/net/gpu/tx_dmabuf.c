@@ -90,8 +90,8 @@ static int tx_dmabuf_take_source(struct net_comm *comm, gpu_address address, uin
     int result = comm->gpu->sends_by_reference ? TCPX_SUCCESS : tx_dmabuf_check_routes(comm);
 
     if (result == TCPX_SUCCESS)
-        result = devmem_source_take(&comm->link.device, pinned_gpu(&comm->gpu->share), address,
-                                    bytes, source);
+        result = devmem_source_take(&comm->link.device, comm->gpu->share.pool->gpu, address, bytes,
+                                    source);
     if (result != TCPX_SUCCESS)
         return result;
     result = tx_dmabuf_begin(comm);

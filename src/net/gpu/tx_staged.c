@@ -42,7 +42,7 @@ static uint64_t tx_staged_copy_bytes(const struct net_comm *comm, uint64_t left)
 {
     const uint64_t least = 256 << 10; /* a copy costs the driver as much as some 100 KiB */
     uint64_t bytes = slice_bytes(comm, left, comm->link.largest_slice);
-    uint64_t most = pinned_slot_bytes(&comm->gpu->share);
+    uint64_t most = comm->gpu->share.pool->slot_bytes;
 
     if (bytes < least && comm->link.largest_slice >= least)
         bytes = least;

@@ -73,16 +73,6 @@ bool nic_rule_is_spec(const struct nic_rule *rule, const struct ethtool_rx_flow_
            memcmp(&ours.m_u, &spec->m_u, bytes + 1) == 0;
 }
 
-static void rule_name(const struct nic_rule *rule, char *text, size_t room)
-{
-    char from[SOCKET_NAME_BYTES];
-    char to[SOCKET_NAME_BYTES];
-
-    socket_address_name(&rule->from, from);
-    socket_address_name(&rule->to, to);
-    snprintf(text, room, "TCP from %s to %s to queue %u", from, to, rule->queue);
-}
-
 /* --- where a rule is kept ------------------------------------------------------------------ */
 
 bool nic_rule_place(const uint32_t *used, uint32_t count, uint32_t places, uint32_t *location)
@@ -135,10 +125,14 @@ static int rule_choose_place(const char *interface, uint32_t *location)
 int nic_rule_add(const char *interface, struct nic_rule *rule)
 {
     struct ethtool_rxnfc command = {.cmd = ETHTOOL_SRXCLSRLINS};
+    char from[SOCKET_NAME_BYTES];
+    char to[SOCKET_NAME_BYTES];
     char name[2 * SOCKET_NAME_BYTES + 40];
     int error;
 
-    rule_name(rule, name, sizeof name);
+    socket_address_name(&rule->from, from);
+    socket_address_name(&rule->to, to);
+    snprintf(name, sizeof name, "TCP from %s to %s to queue %u", from, to, rule->queue);
     if (!nic_rule_to_spec(rule, &command.fs))
         return error_set(TCPX_INVALID_ARGUMENT,
                          "%s: no rule can lead %s: both ends must be IPv4 or both IPv6, with ports",
