@@ -32,6 +32,9 @@ int command_failed(void);
 /* Prints what is wrong with the arguments and how to get help; returns EXIT_USAGE. */
 int command_usage(const struct command *command, const char *problem, const char *argument);
 
+/* A variable of the environment; what is set to nothing counts as not set: "". */
+const char *command_variable(const char *name);
+
 /* EXIT_OK, or EXIT_FAILED in words when standard output could not take everything. */
 int command_finish(void);
 

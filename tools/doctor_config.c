@@ -1,6 +1,7 @@
 /* Variables of the environment: values that are none, names that are none, contradictions. */
 #include "abi/unpack_queue.h"
 #include "base/config.h"
+#include "tools/command.h"
 #include "tools/doctor.h"
 
 #include <stdlib.h>
@@ -23,17 +24,9 @@ enum { NAMES = sizeof names / sizeof *names, NAME_BYTES = 64 };
 
 static const char prefix[] = "UCCL_TCPX_";
 
-/* "": it is not set. */
-static const char *value_of(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value != NULL ? value : "";
-}
-
 static bool variable_is_set(const char *name)
 {
-    return *value_of(name) != '\0';
+    return *command_variable(name) != '\0';
 }
 
 /* --- values -------------------------------------------------------------------------------- */
@@ -145,7 +138,8 @@ static unsigned check_names(struct doctor *doctor)
 
 static bool both_differ(const char *a, const char *b)
 {
-    return variable_is_set(a) && variable_is_set(b) && strcmp(value_of(a), value_of(b)) != 0;
+    return variable_is_set(a) && variable_is_set(b) &&
+           strcmp(command_variable(a), command_variable(b)) != 0;
 }
 
 static unsigned note_setting(struct doctor *doctor, const char *name, const char *text,

@@ -1,11 +1,11 @@
 /* The interfaces that tcpx uses: speed, packets, and device-memory TCP on them. */
 #include "base/config.h"
+#include "tools/command.h"
 #include "tools/doctor.h"
 
 #include <dirent.h>
 #include <limits.h>
 #include <netdb.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A packet of this MTU fills a page of 4096 bytes with payload. */
@@ -105,10 +105,9 @@ static bool only_loopback(const struct doctor *doctor)
 
 static const char *ifname_variable(void)
 {
-    const char *value = getenv("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME");
+    const char *name = "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME";
 
-    return value != NULL && *value != '\0' ? "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"
-                                           : "NCCL_SOCKET_IFNAME";
+    return *command_variable(name) != '\0' ? name : "NCCL_SOCKET_IFNAME";
 }
 
 void doctor_check_network(struct doctor *doctor)

@@ -1,10 +1,10 @@
 /* The network plugin, and the daemon that Google's needs beside it. */
 #include "plugin_host/quirks.h"
+#include "tools/command.h"
 #include "tools/doctor.h"
 
 #include <glob.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -35,8 +35,8 @@ static unsigned count_sockets(const struct doctor *doctor, const char *folder)
 
 static void check_daemon(struct doctor *doctor)
 {
-    const char *set = getenv(PREFIX_VARIABLE);
-    const char *folder = set != NULL && *set != '\0' ? set : PLUGIN_FOLDER;
+    const char *set = command_variable(PREFIX_VARIABLE);
+    const char *folder = *set != '\0' ? set : PLUGIN_FOLDER;
     unsigned count = count_sockets(doctor, folder);
 
     if (count > 0) {

@@ -57,6 +57,13 @@ int command_usage(const struct command *command, const char *problem, const char
     return EXIT_USAGE;
 }
 
+const char *command_variable(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL ? value : "";
+}
+
 int command_finish(void)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))

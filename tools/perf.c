@@ -132,14 +132,6 @@ static bool is_server(const struct arguments *arguments)
     return !arguments->loopback && arguments->end.meeting.host == NULL;
 }
 
-/* What is set to nothing counts as not set. */
-static bool variable_is_set(const char *variable)
-{
-    const char *value = getenv(variable);
-
-    return value != NULL && *value != '\0';
-}
-
 /* What was not said is as the environment says. */
 static int complete_arguments(struct arguments *arguments)
 {
@@ -153,14 +145,15 @@ static int complete_arguments(struct arguments *arguments)
     }
     if (config_get(&config) != TCPX_SUCCESS)
         return command_failed();
-    if (plan->iterations == 0 && (plan->size_count < 2 || variable_is_set("UCCL_TCPX_PERF_ITERS")))
+    if (plan->iterations == 0 &&
+        (plan->size_count < 2 || *command_variable("UCCL_TCPX_PERF_ITERS") != '\0'))
         plan->iterations = config->perf_iters;
     if (plan->size_count == 0) {
         plan->size_count = 1;
         plan->sizes[0] = config->perf_size;
     }
     plan->chunk_bytes = config->chunk_bytes;
-    if (plan->chunk_bytes == 0 && variable_is_set("NCCL_P2P_NET_CHUNKSIZE"))
+    if (plan->chunk_bytes == 0 && *command_variable("NCCL_P2P_NET_CHUNKSIZE") != '\0')
         plan->chunk_bytes = config->nccl_chunk_bytes;
     plan->channels = config->num_channels != CONFIG_AUTO ? (uint32_t)config->num_channels : 0;
     if (arguments->end.meeting.port == 0)

@@ -2,7 +2,7 @@
  * The result of a measurement as CSV: a header, then one line per size, each with all that is
  * known of the run, so that several results can be put together. What is unknown is empty.
  */
-#include "tools/perf_report.h"
+#include "tools/perf.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * The result of a measurement as a page that needs nothing else: tools/perf_page.html, which the
  * assembler takes into the program, with the result as JSON in it. The page's script draws it.
  */
-#include "tools/perf_report.h"
+#include "tools/perf.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The result of a measurement as one JSON object. What is unknown is null. */
 #include "base/json.h"
-#include "tools/perf_report.h"
+#include "tools/perf.h"
 
 static void json_text(FILE *out, const char *key, const char *text)
 {

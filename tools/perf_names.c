@@ -1,5 +1,5 @@
 /* How numbers of a measurement are named and written, for all its reports. */
-#include "tools/perf_report.h"
+#include "tools/perf.h"
 
 const struct perf_stage perf_stage_list[PERF_STAGE_COUNT] = {
     {"copy_out", "copy out", true, false},         {"send", "send", true, false},

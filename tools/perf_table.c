@@ -1,5 +1,5 @@
 /* The result of a measurement as a table for people, at most 110 columns wide. */
-#include "tools/perf_report.h"
+#include "tools/perf.h"
 
 static const char *table_plural(unsigned count)
 {

@@ -177,17 +177,10 @@ int nic_hash_avoid(const char *interface, const bool avoid[NIC_MOST_QUEUES],
 }
 
 /*
- * A table of no entries stands for the default. Only with it does the kernel forget that a program
- * has set the table, and allow the number of queues to change again.
+ * now->after is where the new table goes. 0, or an errno. A table of no entries stands for the
+ * default. Only with it does the kernel forget that a program has set the table, and allow the
+ * number of queues to change again.
  */
-static int rss_set_default(const char *interface, const struct nic_hash *now)
-{
-    int error = rss_set(interface, now, NULL);
-
-    return error != 0 ? rss_set(interface, now, now->after) : 0;
-}
-
-/* now->after is where the new table goes. 0, or an errno. */
 static int rss_put_back(const char *interface, struct nic_hash *now, const struct nic_hash *before,
                         const bool still[NIC_MOST_QUEUES])
 {
@@ -199,7 +192,9 @@ static int rss_put_back(const char *interface, struct nic_hash *now, const struc
     if (rss_is_default(now->before, now->head->indir_size, queues, now->after)) {
         if (!rss_plan_default(now->head->indir_size, queues, still, now->after))
             return EINVAL;
-        return any_bound ? rss_set(interface, now, now->after) : rss_set_default(interface, now);
+        if (!any_bound && rss_set(interface, now, NULL) == 0)
+            return 0;
+        return rss_set(interface, now, now->after);
     }
     if (before == NULL || any_bound)
         return 0;
