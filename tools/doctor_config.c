@@ -9,16 +9,14 @@
 
 extern char **environ;
 
-#define NAME_OF_BOOL(field, name, initial, sentence)                name,
-#define NAME_OF_CHOICE(field, name, initial, words, sentence)       name,
-#define NAME_OF_NUMBER(field, name, initial, least, most, sentence) name,
-#define NAME_OF_TEXT(field, name, initial, allowed, sentence)       name,
-#define NAME_OF_PORTS(field, name, initial, sentence)               name,
-#define NAME_OF_ADDRESS(field, name, initial, sentence)             name,
+#define NAME_OF_BOOL(field, name, initial, sentence)                         name,
+#define NAME_OF_CHOICE(field, name, initial, words, sentence)                name,
+#define NAME_OF_NUMBER(field, name, initial, least, most, sentence)          name,
+#define NAME_OF_TEXT(field, name, initial, allowed, sentence)                name,
+#define NAME_OF_OTHER(field, type, name, initial, allowed, parser, sentence) name,
 
 static const char *const names[] = {CONFIG_TABLE(NAME_OF_BOOL, NAME_OF_CHOICE, NAME_OF_NUMBER,
-                                                 NAME_OF_NUMBER, NAME_OF_TEXT, NAME_OF_PORTS,
-                                                 NAME_OF_ADDRESS)};
+                                                 NAME_OF_NUMBER, NAME_OF_TEXT, NAME_OF_OTHER)};
 
 enum { NAMES = sizeof names / sizeof *names, NAME_BYTES = 64 };
 

@@ -15,30 +15,88 @@
 
 extern char **environ;
 
-enum variable_type {
-    TYPE_BOOL,
-    TYPE_CHOICE,
-    TYPE_INTEGER,
-    TYPE_SIZE,
-    TYPE_TEXT,
-    TYPE_PORTS,
-    TYPE_ADDRESS
-};
+enum variable_type { TYPE_BOOL, TYPE_CHOICE, TYPE_INTEGER, TYPE_SIZE, TYPE_TEXT, TYPE_OTHER };
 
 struct variable {
     const char *name;
     const char *initial;
-    const char *words; /* CHOICE: separated by '|'; TEXT: what is allowed */
+    const char *words; /* CHOICE: separated by '|'; TEXT, OTHER: what is allowed */
     const char *sentence;
     uint64_t least; /* INTEGER, SIZE */
     uint64_t most;
     size_t offset; /* in struct config */
     enum variable_type type;
+    bool (*parse)(const char *text, void *field); /* OTHER */
 };
+
+/* --- values of their own kind -------------------------------------------------------------- */
+
+/* A number up to `most`, of the characters before `end`. */
+static bool parse_part(const char *text, const char *end, uint64_t least, uint64_t most,
+                       uint64_t *number)
+{
+    char digits[16];
+    size_t length = (size_t)(end - text);
+
+    if (length >= sizeof digits)
+        return false;
+    memcpy(digits, text, length);
+    digits[length] = '\0';
+    return parse_number(digits, number) && *number >= least && *number <= most;
+}
+
+/* "N" or "N-M". */
+static bool parse_ports(const char *text, void *field)
+{
+    const char *end = text + strlen(text);
+    const char *dash = strchr(text, '-');
+    uint64_t first = 0;
+    uint64_t last = 0;
+
+    if (strcmp(text, "auto") != 0 &&
+        (!parse_part(text, dash != NULL ? dash : end, 1, UINT16_MAX, &first) ||
+         !parse_part(dash != NULL ? dash + 1 : text, end, first, UINT16_MAX, &last)))
+        return false;
+    *(struct config_ports *)field = (struct config_ports){(uint16_t)first, (uint16_t)last};
+    return true;
+}
+
+static bool parse_address(const char *text, void *field)
+{
+    struct config_address *address = field;
+    uint8_t bytes[16];
+
+    if (*text != '\0' && inet_pton(AF_INET, text, bytes) != 1 &&
+        inet_pton(AF_INET6, text, bytes) != 1)
+        return false;
+    return (size_t)snprintf(address->text, sizeof address->text, "%s", text) < sizeof address->text;
+}
+
+/* "N" or "N:FILE". */
+static bool parse_stats(const char *text, void *field)
+{
+    enum { DAY = 86400 };
+    struct config_stats *stats = field;
+    const char *end = text + strcspn(text, ":");
+    uint64_t seconds;
+
+    *stats = (struct config_stats){0};
+    if (strcmp(text, "0") == 0)
+        return true;
+    if (!parse_part(text, end, 1, DAY, &seconds) || strcmp(end, ":") == 0 ||
+        strlen(end) > sizeof stats->file)
+        return false;
+    stats->seconds = (unsigned)seconds;
+    if (*end == ':')
+        snprintf(stats->file, sizeof stats->file, "%s", end + 1);
+    return true;
+}
+
+/* --- the table ----------------------------------------------------------------------------- */
 
 /* clang-format off */
 #define ROW(field, type, name, initial, words, least, most, sentence)                              \
-    {name, initial, words, sentence, least, most, offsetof(struct config, field), type},
+    {name, initial, words, sentence, least, most, offsetof(struct config, field), type, NULL},
 #define BOOL_ROW(field, name, initial, sentence)                                                   \
     ROW(field, TYPE_BOOL, name, initial, NULL, 0, 0, sentence)
 #define CHOICE_ROW(field, name, initial, words, sentence)                                          \
@@ -49,14 +107,12 @@ struct variable {
     ROW(field, TYPE_SIZE, name, initial, NULL, least, most, sentence)
 #define TEXT_ROW(field, name, initial, allowed, sentence)                                          \
     ROW(field, TYPE_TEXT, name, initial, allowed, 0, 0, sentence)
-#define PORTS_ROW(field, name, initial, sentence)                                                  \
-    ROW(field, TYPE_PORTS, name, initial, NULL, 1, UINT16_MAX, sentence)
-#define ADDRESS_ROW(field, name, initial, sentence)                                                \
-    ROW(field, TYPE_ADDRESS, name, initial, NULL, 0, 0, sentence)
+#define OTHER_ROW(field, field_type, name, initial, allowed, parser, sentence)                     \
+    {name, initial, allowed, sentence, 0, 0, offsetof(struct config, field), TYPE_OTHER, parser},
 /* clang-format on */
 
 static const struct variable variables[] = {
-    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW, PORTS_ROW, ADDRESS_ROW)};
+    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW, OTHER_ROW)};
 
 enum { VARIABLES = sizeof variables / sizeof *variables };
 
@@ -75,8 +131,7 @@ static void format_size(uint64_t bytes, char *text, size_t room)
 
 static bool can_be_auto(const struct variable *variable)
 {
-    return (variable->type == TYPE_INTEGER || variable->type == TYPE_PORTS) &&
-           strcmp(variable->initial, "auto") == 0;
+    return variable->type == TYPE_INTEGER && strcmp(variable->initial, "auto") == 0;
 }
 
 /* What a value may be, in words that fit behind "is not" and into a table. */
@@ -102,14 +157,8 @@ static void describe_allowed(const struct variable *variable, char *text, size_t
         snprintf(text, room, "a size from %s to %s, such as 512K, 4M or 1G", least, most);
         break;
     case TYPE_TEXT:
+    case TYPE_OTHER:
         snprintf(text, room, "%s", variable->words);
-        break;
-    case TYPE_ADDRESS:
-        snprintf(text, room, "an IP address, such as 203.0.113.7 or 2001:db8::7");
-        break;
-    case TYPE_PORTS:
-        snprintf(text, room, "auto, a port from %llu to %llu, or a range, such as 20000-20007",
-                 (unsigned long long)variable->least, (unsigned long long)variable->most);
         break;
     case TYPE_CHOICE:
         for (word = variable->words; *word != '\0' && used < room; word += *word == '|') {
@@ -123,35 +172,6 @@ static void describe_allowed(const struct variable *variable, char *text, size_t
         }
         break;
     }
-}
-
-/* "N" or "N-M". */
-static bool parse_ports(const struct variable *variable, const char *text,
-                        struct config_ports *ports)
-{
-    const char *dash = strchr(text, '-');
-    char first_text[8];
-    size_t length = dash != NULL ? (size_t)(dash - text) : strlen(text);
-    uint64_t first;
-    uint64_t last;
-
-    if (length >= sizeof first_text)
-        return false;
-    memcpy(first_text, text, length);
-    first_text[length] = '\0';
-    if (!parse_number(first_text, &first) ||
-        !parse_number(dash != NULL ? dash + 1 : first_text, &last) || first < variable->least ||
-        last < first || last > variable->most)
-        return false;
-    *ports = (struct config_ports){(uint16_t)first, (uint16_t)last};
-    return true;
-}
-
-static bool is_address(const char *text)
-{
-    uint8_t bytes[16];
-
-    return inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1;
 }
 
 static bool parse_value(const struct variable *variable, const char *text, struct config *config)
@@ -179,13 +199,8 @@ static bool parse_value(const struct variable *variable, const char *text, struc
             return false;
         *(uint64_t *)field = number;
         return true;
-    case TYPE_PORTS:
-        *(struct config_ports *)field = (struct config_ports){0};
-        return strcmp(text, variable->initial) == 0 || parse_ports(variable, text, field);
-    case TYPE_ADDRESS:
-        if (*text != '\0' && !is_address(text))
-            return false;
-        /* fall through */
+    case TYPE_OTHER:
+        return variable->parse(text, field);
     case TYPE_TEXT:
         if (strlen(text) >= CONFIG_TEXT_BYTES)
             return false;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -29,11 +30,11 @@ enum config_unpack {
  * INTEGER(field, name, default, least, most, sentence); the default may be "auto"
  * SIZE: as INTEGER, in bytes, with the suffixes K, M, G, T of 1024.
  * TEXT(field, name, default, what is allowed, sentence): its user checks it
- * PORTS(field, name, default, sentence): a TCP port, a range of them, or "auto"
- * ADDRESS(field, name, default, sentence): of IPv4 or IPv6, as text
+ * OTHER(field, type, name, default, what is allowed, parser, sentence): what a function of config.c
+ * makes of the text
  */
 /* clang-format off */
-#define CONFIG_TABLE(BOOL, CHOICE, INTEGER, SIZE, TEXT, PORTS, ADDRESS)                            \
+#define CONFIG_TABLE(BOOL, CHOICE, INTEGER, SIZE, TEXT, OTHER)                                     \
     BOOL(debug, "UCCL_TCPX_DEBUG", "0",                                                            \
          "Print each step to standard error, as lines that begin with [DEBUG] or [TCPX].")         \
     CHOICE(gpu, "UCCL_TCPX_GPU", "auto", "auto|cuda|host",                                         \
@@ -75,13 +76,20 @@ enum config_unpack {
          "The same for the data interfaces; where it is set, it is used instead.")                 \
     CHOICE(socket_family, "NCCL_SOCKET_FAMILY", "any", "any|AF_INET|AF_INET6",                     \
          "Which kind of address to use.")                                                          \
-    PORTS(ports, "UCCL_TCPX_PORT", "auto",                                                         \
+    OTHER(ports, struct config_ports, "UCCL_TCPX_PORT", "auto",                                    \
+         "auto, a port from 1 to 65535, or a range, such as 20000-20007", parse_ports,             \
          "The one TCP port where all connections to this process arrive; of a range, each process " \
          "takes the first port that is free. auto: each listener has a port of its own, which the " \
          "system chooses.")                                                                        \
-    ADDRESS(advertise, "UCCL_TCPX_ADVERTISE", "",                                                  \
+    OTHER(advertise, struct config_address, "UCCL_TCPX_ADVERTISE", "",                             \
+         "an IP address, such as 203.0.113.7 or 2001:db8::7", parse_address,                       \
          "The address at which peers reach this process, where that is not an address of its own " \
          "interfaces: behind address translation, or in a container.")                             \
+    OTHER(stats, struct config_stats, "UCCL_TCPX_STATS", "0",                                      \
+         "0, seconds from 1 to 86400, or such a number and a file, such as 10:/tmp/tcpx.log",      \
+         parse_stats,                                                                              \
+         "Print a line for each peer every so many seconds, to standard error or at the end of a " \
+         "file: rates, what transfers wait for, sockets, retransmissions. 0: never.")              \
     INTEGER(speed, "UCCL_TCPX_SPEED", "0", 0, 10000000,                                            \
          "The speed in Mbit/s of interfaces that do not know their own; 0 leaves it at 10000.")    \
     INTEGER(timeout_ms, "UCCL_TCPX_TIMEOUT_MS", "60000", 1000, 3600000,                            \
@@ -167,21 +175,29 @@ struct config_ports {
     uint16_t last;
 };
 
+/* Of IPv4 or IPv6, checked; "": none. */
+struct config_address {
+    char text[INET6_ADDRSTRLEN];
+};
+
+struct config_stats {
+    unsigned seconds;             /* 0: never */
+    char file[CONFIG_TEXT_BYTES]; /* "": standard error */
+};
+
 struct config {
-#define CONFIG_BOOL_FIELD(field, name, initial, sentence)                bool field;
-#define CONFIG_CHOICE_FIELD(field, name, initial, words, sentence)       int field;
-#define CONFIG_NUMBER_FIELD(field, name, initial, least, most, sentence) uint64_t field;
-#define CONFIG_TEXT_FIELD(field, name, initial, allowed, sentence)       char field[CONFIG_TEXT_BYTES];
-#define CONFIG_PORTS_FIELD(field, name, initial, sentence)               struct config_ports field;
-#define CONFIG_ADDRESS_FIELD(field, name, initial, sentence)             char field[CONFIG_TEXT_BYTES];
+#define CONFIG_BOOL_FIELD(field, name, initial, sentence)                         bool field;
+#define CONFIG_CHOICE_FIELD(field, name, initial, words, sentence)                int field;
+#define CONFIG_NUMBER_FIELD(field, name, initial, least, most, sentence)          uint64_t field;
+#define CONFIG_TEXT_FIELD(field, name, initial, allowed, sentence)                char field[CONFIG_TEXT_BYTES];
+#define CONFIG_OTHER_FIELD(field, type, name, initial, allowed, parser, sentence) type field;
     CONFIG_TABLE(CONFIG_BOOL_FIELD, CONFIG_CHOICE_FIELD, CONFIG_NUMBER_FIELD, CONFIG_NUMBER_FIELD,
-                 CONFIG_TEXT_FIELD, CONFIG_PORTS_FIELD, CONFIG_ADDRESS_FIELD)
+                 CONFIG_TEXT_FIELD, CONFIG_OTHER_FIELD)
 #undef CONFIG_BOOL_FIELD
 #undef CONFIG_CHOICE_FIELD
 #undef CONFIG_NUMBER_FIELD
 #undef CONFIG_TEXT_FIELD
-#undef CONFIG_PORTS_FIELD
-#undef CONFIG_ADDRESS_FIELD
+#undef CONFIG_OTHER_FIELD
     uint64_t soft_devmem; /* 0: none */
     enum config_throttle throttled;
     uint64_t throttle_rate; /* bytes per second */

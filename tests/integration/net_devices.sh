@@ -92,9 +92,12 @@ link_up docker0
 cable virbr0
 address 203.0.113.129/28 dev virbr0
 link_up virbr0
-check_output "docker and virbr are left out" '^nic0 veth0$' names
+cable cni0
+address 203.0.113.145/28 dev cni0
+link_up cni0
+check_output "docker, virbr and a container network are left out" '^nic0 veth0$' names
 check_output "unless they are named" '^docker0 virbr0$' names NCCL_SOCKET_IFNAME=virbr,docker
-check_output "excluding one" '^nic0 docker0 virbr0$' names NCCL_SOCKET_IFNAME=^veth
+check_output "excluding one" '^nic0 docker0 virbr0$' names NCCL_SOCKET_IFNAME=^veth,cni
 check_output "exactly this one" '^veth0$' names NCCL_SOCKET_IFNAME==veth0
 check_fails_output "exactly means exactly" \
     '^NCCL_SOCKET_IFNAME==veth matches no interface .* there are: lo, .*nic0, .*veth0' \
@@ -146,8 +149,10 @@ check_output "InfiniBand's name goes before all" '^ib0$' names
 link del ib0
 link del veth0
 link del nic0
-check_output "docker where there is only that" '^docker0$' names
+check_output "docker and a container network where there is nothing else" '^docker0 cni0$' names
 link del docker0
+check_output "a container network where there is only that" '^cni0$' names
+link del cni0
 check_output "loopback before virbr" '^lo$' names
 
 tap_end

@@ -16,7 +16,7 @@
 
 extern char **environ;
 
-enum row_type { ROW_BOOL, ROW_CHOICE, ROW_INTEGER, ROW_SIZE, ROW_TEXT, ROW_PORTS, ROW_ADDRESS };
+enum row_type { ROW_BOOL, ROW_CHOICE, ROW_INTEGER, ROW_SIZE, ROW_TEXT, ROW_OTHER };
 
 static const struct row {
     const char *name;
@@ -37,11 +37,9 @@ static const struct row {
     {name, initial, NULL, least, most, offsetof(struct config, field), ROW_SIZE},
 #define TEXT_ROW(field, name, initial, allowed, sentence)                                          \
     {name, initial, NULL, 0, 0, offsetof(struct config, field), ROW_TEXT},
-#define PORTS_ROW(field, name, initial, sentence)                                                  \
-    {name, initial, NULL, 0, 0, offsetof(struct config, field), ROW_PORTS},
-#define ADDRESS_ROW(field, name, initial, sentence)                                                \
-    {name, initial, NULL, 0, 0, offsetof(struct config, field), ROW_ADDRESS},
-    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW, PORTS_ROW, ADDRESS_ROW)};
+#define OTHER_ROW(field, type, name, initial, allowed, parser, sentence)                           \
+    {name, initial, NULL, 0, 0, offsetof(struct config, field), ROW_OTHER},
+    CONFIG_TABLE(BOOL_ROW, CHOICE_ROW, INTEGER_ROW, SIZE_ROW, TEXT_ROW, OTHER_ROW)};
 
 enum { ROWS = COUNT_OF(rows) };
 
@@ -55,11 +53,9 @@ static uint64_t field_of(const struct config *config, const struct row *row)
     case ROW_CHOICE:
         return (uint64_t)(*(const int *)field);
     case ROW_TEXT:
-    case ROW_ADDRESS:
         return strlen(field);
-    case ROW_PORTS:
-        return ((const struct config_ports *)field)->first * 65536u +
-               ((const struct config_ports *)field)->last;
+    case ROW_OTHER:
+        return 0; /* compared by its own test */
     default:
         return *(const uint64_t *)field;
     }
@@ -187,8 +183,7 @@ CONFIG_TEST(test_numbers)
     for (size_t i = 0; i < ROWS; i++) {
         const struct row *row = &rows[i];
 
-        if (row->words != NULL || row->type == ROW_TEXT || row->type == ROW_PORTS ||
-            row->type == ROW_ADDRESS)
+        if (row->words != NULL || row->type == ROW_TEXT || row->type == ROW_OTHER)
             continue;
         expect_taken(row, in_digits(row->least), row->least);
         expect_taken(row, in_digits(row->most), row->most);
@@ -228,34 +223,65 @@ CONFIG_TEST(test_texts)
     unsetenv("NCCL_SOCKET_IFNAME");
 }
 
-CONFIG_TEST(test_ports)
+/* What is taken, and what the fields are then, as text; NULL: it is refused. */
+static const struct other {
+    const char *name;
+    const char *variable;
+    const char *value;
+    const char *fields;
+} others[] = {
+    {"test_ports", "UCCL_TCPX_PORT", "auto", "0 0"},
+    {"test_ports", "UCCL_TCPX_PORT", "1", "1 1"},
+    {"test_ports", "UCCL_TCPX_PORT", "65535", "65535 65535"},
+    {"test_ports", "UCCL_TCPX_PORT", "20000-20007", "20000 20007"},
+    {"test_ports", "UCCL_TCPX_PORT", "0", NULL},
+    {"test_ports", "UCCL_TCPX_PORT", "65536", NULL},
+    {"test_ports", "UCCL_TCPX_PORT", "-", NULL},
+    {"test_ports", "UCCL_TCPX_PORT", "5-", NULL},
+    {"test_ports", "UCCL_TCPX_PORT", "-5", NULL},
+    {"test_ports", "UCCL_TCPX_PORT", "20-10", NULL},
+    {"test_ports", "UCCL_TCPX_PORT", "5-x", NULL},
+    {"test_ports", "UCCL_TCPX_PORT", "1-2-3", NULL},
+    {"test_ports", "UCCL_TCPX_PORT", "1-65536", NULL},
+    {"test_ports", "UCCL_TCPX_PORT", "5 - 6", NULL},
+    {"test_ports", "UCCL_TCPX_PORT", "00000000000000005", NULL},
+    {"test_addresses", "UCCL_TCPX_ADVERTISE", "203.0.113.7", "203.0.113.7"},
+    {"test_addresses", "UCCL_TCPX_ADVERTISE", "2001:db8::7", "2001:db8::7"},
+    {"test_addresses", "UCCL_TCPX_ADVERTISE", "host", NULL},
+    {"test_addresses", "UCCL_TCPX_ADVERTISE", "1.2.3", NULL},
+    {"test_addresses", "UCCL_TCPX_ADVERTISE", "1.2.3.4.5", NULL},
+    {"test_addresses", "UCCL_TCPX_ADVERTISE", "1.2.3.4:5", NULL},
+    {"test_addresses", "UCCL_TCPX_ADVERTISE", "fe80::1%lo", NULL},
+    {"test_stats", "UCCL_TCPX_STATS", "0", "0 "},
+    {"test_stats", "UCCL_TCPX_STATS", "1", "1 "},
+    {"test_stats", "UCCL_TCPX_STATS", "86400:/a:b", "86400 /a:b"},
+    {"test_stats", "UCCL_TCPX_STATS", "86401", NULL},
+    {"test_stats", "UCCL_TCPX_STATS", "5:", NULL},
+    {"test_stats", "UCCL_TCPX_STATS", ":/a", NULL},
+    {"test_stats", "UCCL_TCPX_STATS", "0:/a", NULL},
+    {"test_stats", "UCCL_TCPX_STATS", "1.5", NULL},
+};
+
+TABLE_TEST(others)
 {
-    static const char *const garbage[] = {"0",     "65536",   "x",     "-",
-                                          "5-",    "-5",      "20-10", "5-x",
-                                          "1-2-3", "1-65536", "5 - 6", "000000005"};
-    const struct row *row = rows;
+    char fields[3 * CONFIG_TEXT_BYTES];
+    struct config config;
 
-    while (row->type != ROW_PORTS)
-        row++;
-    expect_taken(row, "auto", 0);
-    expect_taken(row, "1", 1 * 65536 + 1);
-    expect_taken(row, "65535", 65535u * 65536 + 65535);
-    expect_taken(row, "20000-20007", 20000u * 65536 + 20007);
-    for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++)
-        expect_refusal(row, garbage[i]);
-}
-
-CONFIG_TEST(test_addresses)
-{
-    static const char *const garbage[] = {"host", "1.2.3", "1.2.3.4.5", "1.2.3.4:5", "fe80::1%lo"};
-    const struct row *row = rows;
-
-    while (row->type != ROW_ADDRESS)
-        row++;
-    expect_taken(row, "203.0.113.7", strlen("203.0.113.7"));
-    expect_taken(row, "2001:db8::7", strlen("2001:db8::7"));
-    for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++)
-        expect_refusal(row, garbage[i]);
+    clear_environment(NULL);
+    if (row->fields == NULL) {
+        expect_refusal(row_of(row->variable), row->value);
+        return;
+    }
+    setenv(row->variable, row->value, 1);
+    assert_int_equal(config_read(&config), TCPX_SUCCESS);
+    unsetenv(row->variable);
+    if (strcmp(row->name, "test_ports") == 0)
+        snprintf(fields, sizeof fields, "%u %u", config.ports.first, config.ports.last);
+    else if (strcmp(row->name, "test_addresses") == 0)
+        snprintf(fields, sizeof fields, "%s", config.advertise.text);
+    else
+        snprintf(fields, sizeof fields, "%u %s", config.stats.seconds, config.stats.file);
+    assert_string_equal(fields, row->fields);
 }
 
 CONFIG_TEST(test_text_says_what_is_allowed)

@@ -355,14 +355,44 @@ static void add_machine(void)
 TREE_TEST(test_order_without_a_filter)
 {
     add_machine();
-    expect_names(NULL, "eth1 eth0 br-7 bond0");
-    expect_names("", "eth1 eth0 br-7 bond0");
+    expect_names(NULL, "eth1 eth0");
+    put("bond0", "lower_eth1/mtu", "1500");
+    expect_names(NULL, "eth1 eth0 bond0");
+    expect_names("", "eth1 eth0 bond0");
     assert_false(devices[0].is_virtual);
     assert_true(devices[2].is_virtual);
     add("ib1");
     add("ib0");
     make_physical("ib0");
     expect_names(NULL, "ib0 ib1");
+}
+
+/* A bridge is the host's own if a physical interface is below, at any depth. */
+TREE_TEST(test_bridges)
+{
+    static const char *const of_containers[] = {"docker0", "br-7",        "cni0",   "flannel.1",
+                                                "lxcbr0",  "cilium_host", "cali7a", "tunl0",
+                                                "podman0", "kube-bridge"};
+
+    for (size_t i = 0; i < COUNT_OF(of_containers); i++)
+        add(of_containers[i]);
+    add("br0");
+    put("br0", "lower_veth7/mtu", "1500");
+    put("cni0", "lower_veth8/mtu", "1500");
+    add("eth0");
+    expect_names(NULL, "br0 eth0"); /* in a container */
+    make_physical("eth0");
+    expect_names(NULL, "eth0");
+    add("vlan5");
+    put("vlan5", "lower_bond0/mtu", "1500");
+    put("bond0", "lower_eth0/mtu", "1500");
+    put("br0", "lower_vlan5/mtu", "1500");
+    expect_names(NULL, "eth0 br0 vlan5");
+    /* No end below. */
+    add("loop1");
+    put("loop1", "lower_loop2/mtu", "1500");
+    put("loop2", "lower_loop1/mtu", "1500");
+    expect_names(NULL, "eth0 br0 vlan5");
 }
 
 TREE_TEST(test_kinds_without_a_filter)
@@ -585,7 +615,7 @@ TREE_TEST(test_pci_path)
     add("eth2");
     put_device("eth2", "0000:3a:01.1");
     add("veth0");
-    expect_names(NULL, "eth0 eth1 eth2 veth0");
+    expect_names("eth,veth", "eth0 eth1 eth2 veth0");
     expect_pci(0, BUS "/0000:3a:01.0", 1, false);
     expect_pci(1, BUS "/0000:3a:02.0", -1, false);
     expect_pci(2, "", -1, false);

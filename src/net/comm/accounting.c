@@ -69,3 +69,24 @@ void account_throttle(struct net_comm *comm, enum config_throttle stage, ssize_t
     stages_sleep(until);
     comm_lock_take(&comm->lock);
 }
+
+void net_get_stages(struct net_comm *comm, struct stage_times *times)
+{
+    bool sends = comm->side == NET_SENDER;
+    uint64_t now;
+
+    comm_lock_take(&comm->lock);
+    if (comm->mover != NULL)
+        comm->mover->poll(comm);
+    now = clock_now();
+    stages_account(&comm->calling, now, comm->calling.under_way > 0);
+    *times = (struct stage_times){
+        .copy_out_ns = sends ? stages_copies_until(&comm->copying, now) : 0,
+        .write_ns = sends ? comm->calling.work_ns : 0,
+        .write_wait_ns = sends ? comm->calling.wait_ns : 0,
+        .read_ns = sends ? 0 : comm->calling.work_ns,
+        .read_wait_ns = sends ? 0 : comm->calling.wait_ns,
+        .copy_in_ns = sends ? 0 : stages_copies_until(&comm->copying, now),
+    };
+    comm_lock_release(&comm->lock);
+}

@@ -9,6 +9,7 @@
 #include "net/comm/rx.h"
 #include "net/comm/rx_announce.h"
 #include "net/comm/rx_unexpected.h"
+#include "net/comm/stats.h"
 #include "net/comm/tx.h"
 #include "net/comm/wait.h"
 
@@ -44,6 +45,11 @@ int comm_create(const struct net_link *link, enum net_side side, struct net_comm
     }
     comm_lock_init(&comm->lock);
     progress_start(comm);
+    result = stats_join(comm);
+    if (result != TCPX_SUCCESS) {
+        net_comm_close(comm);
+        return result;
+    }
     *out = comm;
     return TCPX_SUCCESS;
 }
@@ -71,6 +77,7 @@ void net_comm_close(struct net_comm *comm)
     /* A forked child has closed its copies of the sockets; the rest is the parent's. */
     if (comm == NULL || fork_check() != TCPX_SUCCESS)
         return;
+    stats_leave(comm);
     progress_stop(comm);
     comm_close_sides(comm);
     net_link_close(&comm->link);
@@ -89,27 +96,6 @@ bool net_has_threads(const struct net_comm *comm)
 bool net_receives_by_devmem(const struct net_comm *comm)
 {
     return comm->link.devmem != NULL;
-}
-
-void net_get_stages(struct net_comm *comm, struct stage_times *times)
-{
-    bool sends = comm->side == NET_SENDER;
-    uint64_t now;
-
-    comm_lock_take(&comm->lock);
-    if (comm->mover != NULL)
-        comm->mover->poll(comm);
-    now = clock_now();
-    stages_account(&comm->calling, now, comm->calling.under_way > 0);
-    *times = (struct stage_times){
-        .copy_out_ns = sends ? stages_copies_until(&comm->copying, now) : 0,
-        .write_ns = sends ? comm->calling.work_ns : 0,
-        .write_wait_ns = sends ? comm->calling.wait_ns : 0,
-        .read_ns = sends ? 0 : comm->calling.work_ns,
-        .read_wait_ns = sends ? 0 : comm->calling.wait_ns,
-        .copy_in_ns = sends ? 0 : stages_copies_until(&comm->copying, now),
-    };
-    comm_lock_release(&comm->lock);
 }
 
 /* --- isend and irecv ----------------------------------------------------------------------- */

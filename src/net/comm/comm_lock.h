@@ -12,9 +12,11 @@
  * 3. Some tables have locks of their own: pinned pools (net/gpu), pools and sources of device
  *    memory (net/devmem), connect attempts and the socket budget (net/link), the link watch
  *    (net/nic).
+ * 4. stats.c has a lock for the list of comms that it samples, and takes it before a comm's.
  *
- * The order is: comm, then (2) or (3). None of (2) and (3) is held while a comm's lock is taken. No
- * thread holds the locks of two comms. A listener has no lock: its caller uses it from one thread.
+ * The order is: (4), comm, then (2) or (3). None of (2) and (3) is held while a comm's lock is
+ * taken. No thread holds the locks of two comms. A listener has no lock: its caller uses it from
+ * one thread.
  *
  * Functions that need a comm's lock begin with COMM_LOCKED(). Builds with TCPX_CHECK_LOCKS (all
  * sanitizer builds) abort there if the calling thread does not hold it.

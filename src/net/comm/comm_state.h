@@ -219,6 +219,14 @@ struct comm_rx {
     unsigned unread;      /* lanes that have left bytes in their socket */
 };
 
+/* What a comm has done since it was opened. */
+struct stats_sample {
+    uint64_t at;
+    uint64_t bytes;
+    uint64_t retransmitted;
+    struct stage_times times;
+};
+
 struct net_comm {
     struct comm_lock lock;
     struct net_link link;
@@ -257,6 +265,11 @@ struct net_comm {
     struct stage_copies copying;
     struct stage_calls calling; /* sendmsg at a sender, recvmsg at a receiver */
     struct stage_throttle throttle;
+
+    /* stats, which has a lock of its own for these */
+    bool is_sampled;
+    struct net_comm *next_sampled;
+    struct stats_sample sample; /* when it was last looked at */
 
     /* lanes and progress */
     struct io_member io;

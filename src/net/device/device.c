@@ -11,6 +11,7 @@
 #include "net/device/ifname.h"
 #include "net/socket/socket.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <limits.h>
@@ -28,7 +29,8 @@ enum address_kind { ADDRESS_IPV4, ADDRESS_IPV6, ADDRESS_LINK_LOCAL, ADDRESS_NONE
 enum rank {
     RANK_INFINIBAND,
     RANK_ORDINARY,
-    RANK_DOCKER,
+    RANK_VIRTUAL,
+    RANK_CONTAINERS,
     RANK_LINK_LOCAL,
     RANK_LOOPBACK,
     RANK_VIRBR,
@@ -56,6 +58,11 @@ struct search {
     struct interface *interfaces;
     int count;
 };
+
+static bool device_name_begins_with(const char *name, const char *beginning)
+{
+    return strncmp(name, beginning, strlen(beginning)) == 0;
+}
 
 /* --- sysfs --- */
 
@@ -92,6 +99,27 @@ static bool device_is_physical(const char *root, const char *name)
     char path[PATH_MAX];
 
     return device_sysfs_path(root, name, "device", path, sizeof path) && access(path, F_OK) == 0;
+}
+
+/* Whether it is physical, or made of one that is: a bond, a VLAN, a bridge with such a port. */
+static bool device_has_hardware(const char *root, const char *name, int depth)
+{
+    enum { DEEPEST = 8 };
+    static const char lower[] = "lower_";
+    char path[PATH_MAX];
+    struct dirent *entry;
+    bool found = device_is_physical(root, name);
+    DIR *folder;
+
+    if (found || depth == DEEPEST || !device_sysfs_path(root, name, "", path, sizeof path))
+        return found;
+    folder = opendir(path);
+    while (folder != NULL && !found && (entry = readdir(folder)) != NULL)
+        found = device_name_begins_with(entry->d_name, lower) &&
+                device_has_hardware(root, entry->d_name + sizeof lower - 1, depth + 1);
+    if (folder != NULL)
+        closedir(folder);
+    return found;
 }
 
 /* The nearest PCI device at or above the interface's own; "" if there is none. */
@@ -182,9 +210,26 @@ static bool search_names_interfaces(const struct search *search)
     return search->variable != NULL && !search->filter.excludes;
 }
 
-static bool device_name_begins_with(const char *name, const char *beginning)
+static bool device_is_for_containers(const char *name)
 {
-    return strncmp(name, beginning, strlen(beginning)) == 0;
+    static const char *const beginnings[] = {"docker", "br-",  "cni",   "flannel", "cilium",
+                                             "cali",   "tunl", "kube-", "lxc",     "podman"};
+
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (device_name_begins_with(name, beginnings[i]))
+            return true;
+    return false;
+}
+
+/* Without a filter. */
+static enum rank interface_rank_by_kind(const struct search *search,
+                                        const struct interface *interface)
+{
+    if (device_name_begins_with(interface->name, "ib"))
+        return RANK_INFINIBAND;
+    if (device_has_hardware(search->root, interface->name, 0))
+        return RANK_ORDINARY;
+    return device_is_for_containers(interface->name) ? RANK_CONTAINERS : RANK_VIRTUAL;
 }
 
 static enum rank interface_rank(const struct search *search, const struct interface *interface)
@@ -200,11 +245,7 @@ static enum rank interface_rank(const struct search *search, const struct interf
         return RANK_VIRBR;
     if (interface->kind == ADDRESS_LINK_LOCAL)
         return RANK_LINK_LOCAL;
-    if (search->variable == NULL && device_name_begins_with(interface->name, "docker"))
-        return RANK_DOCKER;
-    return search->variable == NULL && device_name_begins_with(interface->name, "ib")
-               ? RANK_INFINIBAND
-               : RANK_ORDINARY;
+    return search->variable == NULL ? interface_rank_by_kind(search, interface) : RANK_ORDINARY;
 }
 
 /* *lowest is RANK_NONE if no interface can be a device. */

@@ -6,15 +6,20 @@
  *
  * With a filter that names interfaces, all that match are devices, in the kernel's order, including
  * loopback. With a filter that only excludes ("^docker0"), all others are devices, physical ones
- * first, and loopback only if nothing else is left. Without a filter, as with NCCL, the first of
- * these kinds that the machine has is used, all interfaces of that kind, physical ones first:
+ * first, and loopback only if nothing else is left. Without a filter the first of these kinds that
+ * the machine has is used, all interfaces of that kind, physical ones first:
  *
- *     1. ib...                               4. any, with only a link-local IPv6 address
- *     2. any, but docker..., virbr...        5. loopback
- *     3. docker...                           6. virbr...
+ *     1. ib...
+ *     2. physical ones, and bonds, VLANs and bridges with a physical one below
+ *     3. other virtual ones, such as the eth0 of a container, or a tunnel
+ *     4. virtual ones with names that container networks and Docker use: docker..., br-..., cni...,
+ *        flannel..., cilium..., cali..., tunl..., kube-..., lxc..., podman...
+ *     5. any, with only a link-local IPv6 address
+ *     6. loopback
+ *     7. virbr...
  *
- * (NCCL does not distinguish 2 and 4, and so takes the host's end of every container's veth pair
- * for a device.)
+ * (NCCL does not distinguish 2 to 5 but for docker..., and so takes the bridges of a host's
+ * containers, and its ends of their veth pairs, for devices.)
  *
  * The address is the first IPv4 address, else the first IPv6 address of wider scope, else a
  * link-local one with its scope. An alias ("eth0:1") is a further address of its interface.

@@ -51,11 +51,11 @@ static int listener_advertised(union socket_address *address)
     int result = config_get(&config);
 
     *address = (union socket_address){0};
-    if (result != TCPX_SUCCESS || *config->advertise == '\0')
+    if (result != TCPX_SUCCESS || *config->advertise.text == '\0')
         return result;
-    if (inet_pton(AF_INET, config->advertise, &address->ipv4.sin_addr) == 1)
+    if (inet_pton(AF_INET, config->advertise.text, &address->ipv4.sin_addr) == 1)
         address->ipv4.sin_family = AF_INET;
-    else if (inet_pton(AF_INET6, config->advertise, &address->ipv6.sin6_addr) == 1)
+    else if (inet_pton(AF_INET6, config->advertise.text, &address->ipv6.sin6_addr) == 1)
         address->ipv6.sin6_family = AF_INET6;
     return TCPX_SUCCESS;
 }
