@@ -214,7 +214,7 @@ static int poll_all(struct pollfd *all, nfds_t count)
     for (nfds_t i = 0; i < count; i++) {
         uint32_t wanted = (uint32_t)(unsigned short)all[i].events | EPOLLERR | EPOLLHUP;
 
-        all[i].revents = all[i].fd < 0 ? 0 : (short)(events_of(file_of(all[i].fd)) & wanted);
+        all[i].revents = (short)(all[i].fd < 0 ? 0 : events_of(file_of(all[i].fd)) & wanted);
         ready += all[i].revents != 0;
     }
     return ready;
