@@ -193,18 +193,17 @@ __attribute__((destructor)) static void report(void)
     for (int kind = 0; kind < FAULTS_KINDS; kind++) {
         unsigned long count = faults_seen((enum faults_kind)kind);
 
-        if (count == 0)
-            continue;
-        missing &= ~(1u << kind);
-        length +=
-            snprintf(line + length, sizeof line - (size_t)length, " %s %lu", names[kind], count);
+        if (count > 0) {
+            missing &= ~(1u << kind);
+            length += snprintf(line + length, sizeof line - (size_t)length, " %s %lu", names[kind],
+                               count);
+        } else if ((missing & (1u << kind)) != 0) {
+            dprintf(STDERR_FILENO, "# no fault of kind %s was injected\n", names[kind]);
+        }
     }
     dprintf(STDERR_FILENO, "%s\n", line);
     free(from_environment);
     from_environment = NULL;
-    for (int kind = 0; kind < FAULTS_KINDS; kind++)
-        if ((missing & (1u << kind)) != 0)
-            dprintf(STDERR_FILENO, "# no fault of kind %s was injected\n", names[kind]);
     if (missing != 0)
         _exit(1);
 }

@@ -95,9 +95,8 @@ static uint32_t read_lists(const uint8_t *data, size_t size, bool pinned, struct
         }
     }
     /* what a list without an end has put down is not unpacked */
-    if (first != used)
-        for (uint32_t i = first; i < used; i++)
-            memset(expected + all[i].destination_offset, POISON, all[i].length);
+    for (uint32_t i = first; i < used; i++)
+        memset(expected + all[i].destination_offset, POISON, all[i].length);
     return list_count;
 }
 

@@ -92,18 +92,14 @@ static void reset(struct file *file, int error)
 
 void network_close(struct file *file)
 {
-    if (file->connecting || file->in == NULL) {
+    if (file->connecting || file->in == NULL || file->over) {
         file->over = true;
         file_release(file);
         return;
     }
-    if (!file->over && file->in->arrived > file->in->read) {
+    if (file->in->arrived > file->in->read) {
         sim_trace("connection %d closed with unread input", (int)(file - files));
         reset(file, ECONNRESET);
-        return;
-    }
-    if (file->over) {
-        file_release(file);
         return;
     }
     file->out->shut = true;
