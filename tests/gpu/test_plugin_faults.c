@@ -451,20 +451,18 @@ static void open_with_chunk_size(const uint8_t *argument)
 {
     const struct row *row = (const void *)argument;
     const char *text = settings[row->which].text;
-    const struct import_plugin *plugin = NULL;
+    const struct import_plugin *plugin;
     const struct quirky_counts *counts;
-    int result;
 
     setenv(chunk_variable, text, 1);
-    result = import_open(file_of(row->version), &plugin);
-    counts = counts_of(row->version);
     if (!settings[row->which].is_good) {
-        CHECK(result == TCPX_INVALID_USAGE && plugin == NULL);
-        CHECK(said(chunk_variable) && said(text) && said("524288"));
-        CHECK(counts->inits == 0); /* it has not read it yet */
+        check_not_opened(file_of(row->version), TCPX_INVALID_USAGE, chunk_variable);
+        CHECK(said(text) && said("524288"));
+        CHECK(counts_of(row->version)->inits == 0); /* it has not read it yet */
         return;
     }
-    CHECK_SUCCESS(result);
+    plugin = open_plugin(row->version);
+    counts = counts_of(row->version);
     CHECK(plugin->longest == counts->chunk_bytes ||
           (plugin->longest == 2 << 20 && counts->chunk_bytes > 2 << 20));
     setenv(chunk_variable, "77", 1); /* too late for the plugin, and for us */
@@ -482,13 +480,12 @@ TEST(test_chunk_size)
 /* Somebody else has started it without one: it moves chunks of 0 bytes, whatever is set now. */
 CASE(started_without, run_each_quirky)
 {
-    const struct import_plugin *plugin = NULL;
     struct import_table theirs;
 
     load_first(version, &theirs);
     CHECK_SUCCESS(import_table_init(&theirs));
-    CHECK(import_open(file_of(version), &plugin) == TCPX_INVALID_USAGE);
-    CHECK(said(chunk_variable) && said("somebody else"));
+    check_not_opened(file_of(version), TCPX_INVALID_USAGE, "somebody else");
+    CHECK(said(chunk_variable));
 }
 
 /* --- no PCI path --------------------------------------------------------------------------- */

@@ -201,14 +201,6 @@ int plugin_reg(const struct plugin *plugin, void *comm, void *data, size_t size,
     return plugin->table->reg_mr.v8(comm, data, size, type, mhandle);
 }
 
-int plugin_reg_dmabuf(const struct plugin *plugin, void *comm, void *data, size_t size, int type,
-                      uint64_t offset, int fd, void **mhandle)
-{
-    if (plugin->table->reg_mr_dmabuf == NULL)
-        return NCCL_INVALID_USAGE;
-    return plugin->table->reg_mr_dmabuf(comm, data, size, type, offset, fd, mhandle);
-}
-
 /* The caller's profiler token: NCCL's own calls without a profiler give NULL. */
 int plugin_isend(const struct plugin *plugin, void *comm, void *data, int64_t size, int tag,
                  void *mhandle, void **request)

@@ -64,8 +64,6 @@ int plugin_accept(const struct plugin *plugin, void *listening, void **comm,
                   struct nccl_device_handle **device_comm);
 int plugin_reg(const struct plugin *plugin, void *comm, void *data, size_t size, int type,
                void **mhandle);
-int plugin_reg_dmabuf(const struct plugin *plugin, void *comm, void *data, size_t size, int type,
-                      uint64_t offset, int fd, void **mhandle);
 /* `size` is signed, so that a negative one can reach the versions whose size is an int. */
 int plugin_isend(const struct plugin *plugin, void *comm, void *data, int64_t size, int tag,
                  void *mhandle, void **request);

@@ -131,42 +131,36 @@ static void assert_tiles(const struct nccl_unpack_entry *entries, uint64_t count
     assert_int_equal(covered, bytes);
 }
 
-enum { MOST_ENTRIES = 2048 };
-
-/* As NCCL's: the head goes up first, and its slot is the receive's. */
-static uint64_t next_entries(struct gpu_pair *gpu, uint64_t receive, size_t bytes,
-                             struct nccl_unpack_entry entries[MOST_ENTRIES])
+/*
+ * As NCCL's kernels: the head goes up first, and its slot is the receive's. The fragments go to
+ * where the receive goes, or to `seen` in host memory. Returns how many there were.
+ */
+static uint64_t unpack_next(struct gpu_pair *gpu, uint64_t receive, size_t bytes, uint8_t *seen)
 {
-    const size_t all = MOST_ENTRIES * sizeof *entries;
-    struct kernel *kernel = &gpu->kernel;
-    uint64_t slot = ++kernel->head % DEPTH;
-    uint64_t meta = (uintptr_t)kernel->handle.meta;
+    enum { MOST_ENTRIES = 2048 };
+    static struct nccl_unpack_entry entries[MOST_ENTRIES];
+    const struct nccl_unpack_meta *meta = gpu->kernel.handle.meta; /* an address of the GPU */
+    uint64_t slot = ++gpu->kernel.head % DEPTH;
     uint64_t count;
 
     assert_int_equal(slot, receive % DEPTH);
-    memcpy(&count,
-           cuda_look(meta + offsetof(struct nccl_unpack_meta, counts) + slot * sizeof count,
-                     sizeof count),
-           sizeof count);
+    memcpy(&count, cuda_look((uintptr_t)&meta->counts[slot], sizeof count), sizeof count);
     assert_in_range(count, 0, MOST_ENTRIES);
     if (count == 0)
         return 0;
-    memcpy(entries, cuda_look(meta + slot * all, count * sizeof *entries), count * sizeof *entries);
+    memcpy(entries, cuda_look((uintptr_t)meta->entries[slot], count * sizeof *entries),
+           count * sizeof *entries);
     assert_tiles(entries, count, bytes);
-    return count;
-}
+    for (uint64_t i = 0; i < count; i++) {
+        const struct nccl_unpack_entry *entry = &entries[i];
+        uint64_t fragment = (uintptr_t)gpu->kernel.handle.bounce + entry->source_offset;
 
-static uint64_t unpack_next(struct gpu_pair *gpu, uint64_t receive, size_t bytes)
-{
-    static struct nccl_unpack_entry entries[MOST_ENTRIES];
-    const struct kernel *kernel = &gpu->kernel;
-    uint64_t count = next_entries(gpu, receive, bytes, entries);
-
-    if (count == 0)
-        return 0;
-    for (uint64_t i = 0; i < count; i++)
-        cuda_copy(slot_of(receive) + entries[i].destination_offset,
-                  (uintptr_t)kernel->handle.bounce + entries[i].source_offset, entries[i].length);
+        if (seen != NULL)
+            memcpy(seen + entry->destination_offset, cuda_look(fragment, entry->length),
+                   entry->length);
+        else
+            cuda_copy(slot_of(receive) + entry->destination_offset, fragment, entry->length);
+    }
     cuda_drain();
     return count;
 }
@@ -187,7 +181,7 @@ static void take(struct gpu_pair *gpu, void *request, uint64_t receive, uint64_t
                  size_t bytes, size_t room)
 {
     if (unpacks(gpu->pair.to))
-        unpack_next(gpu, receive, bytes);
+        unpack_next(gpu, receive, bytes, NULL);
     assert_arrived(receive, number, bytes, room);
     consume(&gpu->pair, request);
 }
@@ -259,7 +253,7 @@ GPU_CASE(host_memory_is_in_place, ALL_VERSIONS)
         move_message(&gpu->pair, i, bytes, buffer, sizeof buffer);
         gpu->posted++;
         if (unpacks(plugin))
-            assert_int_equal(unpack_next(gpu, i, bytes), 0);
+            assert_int_equal(unpack_next(gpu, i, bytes, NULL), 0);
     }
 }
 
@@ -285,7 +279,7 @@ GPU_CASE(one_end_on_the_gpu, ALL_VERSIONS)
         assert_int_equal(finish_both(pair, sending, receiving), bytes);
         assert_memory_equal(buffer, text_of(i + 1), bytes);
         if (unpacks(plugin))
-            assert_int_equal(unpack_next(gpu, receive + 1, bytes), 0);
+            assert_int_equal(unpack_next(gpu, receive + 1, bytes, NULL), 0);
         consume(pair, receiving);
     }
 }
@@ -309,7 +303,7 @@ GPU_CASE(eight_at_a_time, ALL_VERSIONS)
             assert_int_equal(finish_both(&gpu->pair, sends[i], receives[i]), sizes[i]);
         for (uint64_t i = 0; i < AHEAD; i++) {
             if (unpacks(plugin))
-                unpack_next(gpu, done + i, sizes[i]);
+                unpack_next(gpu, done + i, sizes[i], NULL);
             assert_arrived(done + i, done + i, sizes[i], ROOM);
         }
         for (uint64_t i = 0; i < AHEAD; i++)
@@ -392,60 +386,38 @@ VERSIONS_CASE(close_with_gpu_requests_in_flight, ALL_VERSIONS)
 
 static struct spinner spinner;
 
-/* What a kernel that unpacks would see, without one: the fragments, in host memory. */
-static void look_at_fragments(struct gpu_pair *gpu, uint64_t receive, size_t bytes, uint8_t *seen)
-{
-    static struct nccl_unpack_entry entries[MOST_ENTRIES];
-    uint64_t count = next_entries(gpu, receive, bytes, entries);
-
-    for (uint64_t i = 0; i < count; i++)
-        memcpy(seen + entries[i].destination_offset,
-               cuda_look((uintptr_t)gpu->kernel.handle.bounce + entries[i].source_offset,
-                         entries[i].length),
-               entries[i].length);
-}
-
-/* Whether the message has come through while a kernel spun and another was queued behind it. */
-static bool moves_beside_a_kernel(struct gpu_pair *gpu, uint64_t number, size_t bytes)
+/*
+ * A message beside a kernel that spins and another that is queued behind it. One byte is the
+ * exception: it may wait for the kernels, and comes when they have ended.
+ */
+static void move_beside_a_kernel(struct gpu_pair *gpu, uint64_t number, size_t bytes)
 {
     static uint8_t fragments[MOST];
-    const struct plugin *plugin = gpu->pair.to;
     uint64_t receive = gpu->posted;
     const uint8_t *seen = fragments;
     void *receiving;
     void *sending;
-    bool spins;
 
     mark(slot_of(receive), bytes + MARGIN_GPU);
     assert_true(spinner_start(&spinner));
     receiving = post_unmarked(gpu, bytes);
     sending = send_from_gpu(gpu, number, bytes);
+    if (bytes == 1)
+        assert_true(spinner_stop(&spinner));
     assert_int_equal(finish_both(&gpu->pair, sending, receiving), bytes);
-    if (unpacks(plugin))
-        look_at_fragments(gpu, receive, bytes, fragments);
+    if (bytes == 1) {
+        take(gpu, receiving, receive, number, bytes, bytes);
+        return;
+    }
+    if (unpacks(gpu->pair.to))
+        unpack_next(gpu, receive, bytes, fragments);
     else
         seen = cuda_look(slot_of(receive), bytes);
     assert_memory_equal(seen, text_of(number), bytes);
-    spins = spinner_still_spins(&spinner);
+    if (!spinner_still_spins(&spinner))
+        fail_msg("a message of %zu bytes came when the kernel had ended", bytes);
     assert_true(spinner_stop(&spinner));
     consume(&gpu->pair, receiving);
-    return spins;
-}
-
-/* The exception: it may wait for the kernel, and comes when that has ended. */
-static void move_single_byte(struct gpu_pair *gpu)
-{
-    uint64_t receive = gpu->posted;
-    void *receiving;
-    void *sending;
-
-    mark(slot_of(receive), 1 + MARGIN_GPU);
-    assert_true(spinner_start(&spinner));
-    receiving = post_unmarked(gpu, 1);
-    sending = send_from_gpu(gpu, 5, 1);
-    assert_true(spinner_stop(&spinner));
-    assert_int_equal(finish_both(&gpu->pair, sending, receiving), 1);
-    take(gpu, receiving, receive, 5, 1, 1);
 }
 
 /*
@@ -454,8 +426,8 @@ static void move_single_byte(struct gpu_pair *gpu)
  */
 VERSIONS_CASE(kernels_that_wait, ALL_VERSIONS)
 {
-    static const size_t sizes[] = {8,     2,     3,     4,     7,     1000,   4095,    4096,
-                                   16384, 32767, 32768, 65535, 65537, 131073, 1048577, MOST};
+    static const size_t sizes[] = {8,     2,     3,     4,     7,      1000,    4095, 4096, 16384,
+                                   32767, 32768, 65535, 65537, 131073, 1048577, MOST, 1};
     struct gpu_pair gpu;
 
     if (!spinner_has_one_channel())
@@ -464,9 +436,7 @@ VERSIONS_CASE(kernels_that_wait, ALL_VERSIONS)
     gpu_pair_open(&gpu, plugin);
     move_on_gpu(&gpu, 0, 1000, 1000); /* what is made at the first use is there, as in NCCL */
     for (size_t i = 0; i < COUNT_OF(sizes); i++)
-        if (!moves_beside_a_kernel(&gpu, i + 1, sizes[i]))
-            fail_msg("a message of %zu bytes came when the kernel had ended", sizes[i]);
-    move_single_byte(&gpu);
+        move_beside_a_kernel(&gpu, i + 1, sizes[i]);
     gpu_pair_close(&gpu);
     spinner_close(&spinner);
 }

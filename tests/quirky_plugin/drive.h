@@ -177,6 +177,15 @@ static inline const struct import_plugin *open_plugin(int version)
     return plugin;
 }
 
+/* It cannot be opened: this result, and a text that contains `words`. */
+static inline void check_not_opened(const char *path, int result, const char *words)
+{
+    const struct import_plugin *plugin = NULL;
+
+    CHECK_ERROR(import_open(path, &plugin), result, words);
+    CHECK(plugin == NULL);
+}
+
 static inline const struct import_table *open_table(int version)
 {
     return &open_plugin(version)->table;

@@ -132,58 +132,44 @@ CASE(two, run_once)
 /* What is not there, no library or no plugin is refused, and the text says which file and why. */
 CASE(no_plugin, run_once)
 {
-    const struct import_plugin *plugin = NULL;
     char text[] = "/tmp/tcpx_import_XXXXXX";
     int fd = mkstemp(text);
 
-    CHECK(import_open("/nowhere/libplugin.so", &plugin) == TCPX_SYSTEM_ERROR);
-    CHECK(said("/nowhere/libplugin.so") && said("No such file"));
+    check_not_opened("/nowhere/libplugin.so", TCPX_SYSTEM_ERROR, "/nowhere/libplugin.so");
+    CHECK(said("No such file"));
     CHECK(fd >= 0 && write(fd, "no ELF\n", 7) == 7);
-    CHECK(import_open(text, &plugin) == TCPX_SYSTEM_ERROR);
-    CHECK(said("cannot be loaded") && said(text));
+    check_not_opened(text, TCPX_SYSTEM_ERROR, "cannot be loaded");
+    CHECK(said(text));
     unlink(text);
-    CHECK(import_open(file("libtcpx.so"), &plugin) == TCPX_INVALID_ARGUMENT);
-    CHECK(said("libtcpx.so") && said("is not a network plugin") && said("none of the tables"));
-    CHECK(import_open(file("tests/quirky_plugin/libnameless.so"), &plugin) ==
-          TCPX_INVALID_ARGUMENT);
-    CHECK(said("libnameless.so is not a network plugin") && said("has no name"));
-    CHECK(plugin == NULL);
+    check_not_opened(file("libtcpx.so"), TCPX_INVALID_ARGUMENT, "is not a network plugin");
+    CHECK(said("libtcpx.so") && said("none of the tables"));
+    check_not_opened(file("tests/quirky_plugin/libnameless.so"), TCPX_INVALID_ARGUMENT,
+                     "libnameless.so is not a network plugin");
+    CHECK(said("has no name"));
 }
 
 /* The plugin's own result comes back when it does not start. */
 CASE(init_fails, run_each_quirky)
 {
-    const struct import_plugin *plugin = NULL;
-
     setenv("QUIRKY_FAIL_INIT", "2", 1);
-    CHECK_FAILS_WITH(import_open(file_of(version), &plugin), TCPX_SYSTEM_ERROR, "init");
-    CHECK(plugin == NULL);
+    check_not_opened(file_of(version), TCPX_SYSTEM_ERROR, QUIRKY_NAME ": init failed with");
     CHECK(counts_of(version)->finalizes == 0);
 }
 
 /* A plugin without a device is an error, and is ended where its table can say so. */
 CASE(no_device, run_each_quirky)
 {
-    const struct import_plugin *plugin = NULL;
-
     setenv("QUIRKY_DEVICES", "0", 1);
-    CHECK(import_open(file_of(version), &plugin) == TCPX_SYSTEM_ERROR);
-    CHECK(said(QUIRKY_NAME " has found no device"));
-    /* The same again, and not that it was started before. */
-    CHECK(import_open(file_of(version), &plugin) == TCPX_SYSTEM_ERROR);
-    CHECK(said(QUIRKY_NAME " has found no device"));
+    for (int i = 0; i < 2; i++) /* the second time, too: not that it was started before */
+        check_not_opened(file_of(version), TCPX_SYSTEM_ERROR, QUIRKY_NAME " has found no device");
     CHECK(counts_of(version)->finalizes == (version >= 11 ? 1 : 0));
-    CHECK(plugin == NULL);
 }
 
 /* A number of devices that cannot be is the plugin's error. */
 CASE(bad_count, run_each_quirky)
 {
-    const struct import_plugin *plugin = NULL;
-
     setenv("QUIRKY_DEVICES", "-1", 1);
-    CHECK(import_open(file_of(version), &plugin) == TCPX_INTERNAL_ERROR);
-    CHECK(said("devices says -1"));
+    check_not_opened(file_of(version), TCPX_INTERNAL_ERROR, "devices says -1");
 }
 
 /* A plugin that refuses its second start is used as its first user has started it. */
@@ -204,13 +190,11 @@ CASE(started_by_others, run_each_quirky)
 /* The same result of one that nobody has started is a failure: there is nothing to use. */
 CASE(loaded_by_others, run_each_quirky)
 {
-    const struct import_plugin *plugin = NULL;
     struct import_table theirs;
 
     load_first(version, &theirs);
     setenv("QUIRKY_FAIL_INIT", "3", 1);
-    CHECK(import_open(file_of(version), &plugin) == TCPX_INTERNAL_ERROR);
-    CHECK(plugin == NULL);
+    check_not_opened(file_of(version), TCPX_INTERNAL_ERROR, "");
 }
 
 /* --- the environment ----------------------------------------------------------------------- */
@@ -497,11 +481,8 @@ CASE(no_leak, run_each_quirky)
 
 static void open_when_forked(const uint8_t *argument)
 {
-    const struct import_plugin *plugin = NULL;
-
     (void)argument;
-    CHECK(import_open(file_of(7), &plugin) == TCPX_INVALID_USAGE);
-    CHECK(said("forked") && plugin == NULL);
+    check_not_opened(file_of(7), TCPX_INVALID_USAGE, "forked");
 }
 
 /* A forked child may not use what its parent has started. */
