@@ -161,27 +161,13 @@ static void busy_end(struct busy *busy, int count)
     }
 }
 
-/* libtcpx.so from the plugin's folder; NULL if it is not there. */
-static void *load_libtcpx(void)
-{
-    char path[4200];
-    char *slash;
-
-    snprintf(path, sizeof path, "%s", plugin_path());
-    slash = strrchr(path, '/');
-    if (slash == NULL)
-        return NULL;
-    snprintf(slash, sizeof path - (size_t)(slash - path), "/libtcpx.so");
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-}
-
 typedef const char *version_call(void);
 typedef int count_call(int *count);
 
 /* The library and the plugin share their code, but in one process not their state. */
 TEST(test_beside_the_library)
 {
-    void *tcpx = load_libtcpx();
+    void *tcpx = dlopen(path_in_build("libtcpx.so"), RTLD_NOW | RTLD_LOCAL);
     version_call *version;
     count_call *gpu_count;
     struct busy busy[2];

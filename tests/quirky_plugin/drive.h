@@ -136,33 +136,14 @@ static inline void run_each_at_once(void (*run)(int version))
 
 /* --- files --------------------------------------------------------------------------------- */
 
-/* Absolute, since a test goes to other folders. */
-static inline const char *folder(void)
-{
-    static char path[PATH_MAX];
-    const char *given = getenv("TCPX_TEST_PLUGINS");
-
-    if (*path == '\0')
-        CHECK(realpath(given != NULL ? given : path_in_build(""), path) != NULL);
-    return path;
-}
-
-/* Good until the next call. */
-static inline const char *file(const char *name)
-{
-    static char path[PATH_MAX + 64];
-
-    snprintf(path, sizeof path, "%s/%s", folder(), name);
-    return path;
-}
-
+/* Absolute, and good until the next call. */
 static inline const char *file_of(int version)
 {
     char name[64] = "libnccl-net-tcpx.so";
 
     if (version != OWN)
         snprintf(name, sizeof name, "tests/quirky_plugin/libquirky_v%d.so", version);
-    return file(name);
+    return path_in_build(name);
 }
 
 static inline const struct import_plugin *open_plugin(int version)

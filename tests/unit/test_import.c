@@ -32,12 +32,12 @@ CASE(newest, run_each)
 CASE(no_table, run_once)
 {
     struct import_table table;
-    void *library = dlopen(file("libtcpx.so"), RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(path_in_build("libtcpx.so"), RTLD_NOW | RTLD_LOCAL);
 
     CHECK(library != NULL);
     CHECK(import_table_find(library, &table) == TCPX_INVALID_ARGUMENT);
     CHECK(said("ncclNetPlugin_v6") && said("ncclNetPlugin_v12"));
-    library = dlopen(file("tests/quirky_plugin/libnameless.so"), RTLD_NOW | RTLD_LOCAL);
+    library = dlopen(path_in_build("tests/quirky_plugin/libnameless.so"), RTLD_NOW | RTLD_LOCAL);
     CHECK(library != NULL);
     CHECK(import_table_find(library, &table) == TCPX_INVALID_ARGUMENT);
     CHECK(said("ncclNetPlugin_v8 has no name"));
@@ -97,7 +97,7 @@ CASE(once, run_once)
     rmdir(link);
     CHECK(result == TCPX_SUCCESS && again == openings[0].plugin);
 
-    CHECK(chdir(folder()) == 0);
+    CHECK(chdir(path_in_build("")) == 0);
     again = NULL;
     CHECK_SUCCESS(import_open("tests/quirky_plugin/libquirky_v7.so", &again));
     CHECK(again == openings[0].plugin);
@@ -141,9 +141,9 @@ CASE(no_plugin, run_once)
     check_not_opened(text, TCPX_SYSTEM_ERROR, "cannot be loaded");
     CHECK(said(text));
     unlink(text);
-    check_not_opened(file("libtcpx.so"), TCPX_INVALID_ARGUMENT, "is not a network plugin");
+    check_not_opened(path_in_build("libtcpx.so"), TCPX_INVALID_ARGUMENT, "is not a network plugin");
     CHECK(said("libtcpx.so") && said("none of the tables"));
-    check_not_opened(file("tests/quirky_plugin/libnameless.so"), TCPX_INVALID_ARGUMENT,
+    check_not_opened(path_in_build("tests/quirky_plugin/libnameless.so"), TCPX_INVALID_ARGUMENT,
                      "libnameless.so is not a network plugin");
     CHECK(said("has no name"));
 }
