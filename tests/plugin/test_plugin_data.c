@@ -1,7 +1,8 @@
 /*
  * The data path of every version, as NCCL uses it and as it may: every byte in its place and none
  * elsewhere, messages in order, "busy" instead of an error, and an error in bounded time where
- * there has to be one. Both ends are in one process, and mostly in one thread.
+ * there has to be one. Both ends are in one process, and mostly in one thread. With
+ * UCCL_TCPX_TIMEOUT_MS=1000 it is only about programs that make no call for longer than that.
  */
 #include "tests/plugin/plugin_test.h"
 #include "tests/unit/aftermath.h"

@@ -906,8 +906,10 @@ static int quirky_connect(IN_CONTEXT int device, WITH_CONFIG void *memory, void 
     struct handle handle;
     int result;
 
-    if (!IS_ITS_CONTEXT || !IS_DEFAULT_CONFIG)
-        return refuse("a context or a configuration that is not its own");
+    if (!IS_ITS_CONTEXT)
+        return refuse("a context that is not its own");
+    if (!IS_DEFAULT_CONFIG)
+        return refuse("no configuration");
     if (device < 0 || device >= devices)
         return refuse("connect on a device that is not there");
     memcpy(&handle, memory, sizeof handle);
