@@ -128,6 +128,17 @@ check_status()
     tap_judge $? "$check_name" "$check_wanted" "$@"
 }
 
+# with_program PROGRAM CHECK NAME ...: one of these checks, where the program that it needs is installed.
+with_program()
+{
+    if command -v "$1" >/dev/null; then
+        shift
+        "$@"
+    else
+        tap_skip "$3" "$1 is not installed"
+    fi
+}
+
 # also NAME REGEX: what was run last has said such a line, too; also_not: none.
 also()
 {

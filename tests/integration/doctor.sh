@@ -284,14 +284,10 @@ if with_pair true 2>/dev/null; then
         also "so is its $need" "^ PROBLEM nic0 $need "
     done
     also_not "a speed or an MTU is none" '^ PROBLEM nic0 (speed|MTU) '
-    if command -v setpriv >/dev/null; then
-        check_output "without a privilege that is told" \
-            '^ note nic0 privilege CAP_NET_ADMIN is missing -> ' \
-            findings with_pair TCPX_TEST_ROOT="$root" setpriv --bounding-set -net_admin \
-            --inh-caps -net_admin "$tcpx" doctor --quick
-    else
-        tap_skip "without a privilege that is told" "setpriv is not installed"
-    fi
+    with_program setpriv check_output "without a privilege that is told" \
+        '^ note nic0 privilege CAP_NET_ADMIN is missing -> ' \
+        findings with_pair TCPX_TEST_ROOT="$root" setpriv --bounding-set -net_admin \
+        --inh-caps -net_admin "$tcpx" doctor --quick
 else
     tap_skip "device-memory TCP" "veth pairs in a network namespace are not permitted"
 fi

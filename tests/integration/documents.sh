@@ -17,11 +17,7 @@ version=$("$BUILD/tcpx" version | cut -d' ' -f2)
 check "the changelog begins with this version" sh -c "grep -m1 '^## ' CHANGELOG.md | grep -qF '## $version'"
 for page in $(grep -L '^\.so ' man/*.[137]); do # those of section 3 that are links have no text
     check "$page is of this version" grep -qF "\"tcpx $version\"" "$page"
-    if command -v mandoc >/dev/null; then
-        check "$page is well-formed" mandoc -T lint -W warning "$page"
-    else
-        tap_skip "$page is well-formed" "mandoc is not installed"
-    fi
+    with_program mandoc check "$page is well-formed" mandoc -T lint -W warning "$page"
 done
 
 # Every subcommand has help and a place in the man page; tests/integration/man.sh has the functions.

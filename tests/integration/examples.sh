@@ -31,14 +31,10 @@ for name in session_send session_receive calls_transfer; do
         $CC $strict -std=c11 -I"$root/usr/include" -o "$TAP_WORK/$name-static" \
         "examples/$name.c" "$root/usr/lib/libtcpx.a" -ldl -pthread
 done
-if command -v c++ >/dev/null; then
-    for name in session_send session_receive; do
-        check "$name is C++, too" \
-            c++ -x c++ $strict -std=c++17 -I"$root/usr/include" -fsyntax-only "examples/$name.c"
-    done
-else
-    tap_skip "session_send is C++, too" "there is no c++ compiler"
-fi
+for name in session_send session_receive; do
+    with_program c++ check "$name is C++, too" \
+        c++ -x c++ $strict -std=c++17 -I"$root/usr/include" -fsyntax-only "examples/$name.c"
+done
 for name in session_send session_receive; do
     check "$name is short enough to be read" test "$(wc -l <"examples/$name.c")" -lt 100
 done

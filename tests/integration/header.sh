@@ -47,12 +47,8 @@ compiles()
             "$TAP_WORK/program.c"
     done
     for standard in c++11 c++17; do
-        if ! command -v c++ >/dev/null; then
-            tap_skip "$name, $standard" "there is no c++ compiler"
-            continue
-        fi
         # shellcheck disable=SC2086
-        check "$name, $standard" c++ -std=$standard $strict "$TAP_WORK/program.cc"
+        with_program c++ check "$name, $standard" c++ -std=$standard $strict "$TAP_WORK/program.cc"
     done
 }
 

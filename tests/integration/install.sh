@@ -41,13 +41,9 @@ cp "$TAP_WORK/header.c" "$TAP_WORK/header.cc"
 check "the header is strict C11" \
     "$CC" -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$root/usr/include" -fsyntax-only \
     "$TAP_WORK/header.c"
-if command -v c++ >/dev/null; then
-    check "the header is strict C++" \
-        c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -I"$root/usr/include" -fsyntax-only \
-        "$TAP_WORK/header.cc"
-else
-    tap_skip "the header is strict C++" "there is no c++ compiler"
-fi
+with_program c++ check "the header is strict C++" \
+    c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -I"$root/usr/include" -fsyntax-only \
+    "$TAP_WORK/header.cc"
 
 check "make uninstall" \
     make --no-print-directory uninstall BUILD="$BUILD" CC="$CC" DESTDIR="$root" PREFIX=/usr

@@ -117,11 +117,8 @@ for page in $pages; do
     section "$page" EXAMPLE | sed -e '/^\.E[XE]/d' -e 's/\\e/\\/g' -e 's/\\-/-/g' >"$TAP_WORK/example.c"
     check "the example of $page compiles" \
         "$CC" -std=c11 -Wall -Wextra -Werror -Iinclude -fsyntax-only "$TAP_WORK/example.c"
-    if command -v groff >/dev/null; then
-        check "groff has no warning about $page" quiet sh -c "groff -ww -man -Tutf8 $page >/dev/null"
-    else
-        tap_skip "groff has no warning about $page" "groff is not installed"
-    fi
+    with_program groff check "groff has no warning about $page" \
+        quiet sh -c "groff -ww -man -Tutf8 $page >/dev/null"
 done
 
 tap_end

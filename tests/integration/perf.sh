@@ -7,9 +7,7 @@ tcpx=$BUILD/tcpx
 port=$((15000 + $$ % 2900)) # below those that the kernel gives to clients
 # What a sanitizer slows down, it sees in less.
 few="--iters 3"
-NCCL_SOCKET_IFNAME=lo
-UCCL_TCPX_GPU=host
-export NCCL_SOCKET_IFNAME UCCL_TCPX_GPU
+export NCCL_SOCKET_IFNAME=lo UCCL_TCPX_GPU=host
 
 # --- one machine ---------------------------------------------------------------------------------
 
@@ -67,8 +65,7 @@ check_output "in an iteration that there is not, it fails nothing" '^verified' l
 
 # --- other forms ---------------------------------------------------------------------------------
 
-if command -v python3 >/dev/null; then
-    cat >"$TAP_WORK/look.py" <<'END'
+cat >"$TAP_WORK/look.py" <<'END'
 import csv, json, sys
 result = json.load(open(sys.argv[1]))
 rows = list(csv.DictReader(open(sys.argv[2])))
@@ -79,11 +76,11 @@ for row in result["rows"]:
     assert 0 < row["min_us"] <= row["median_us"] <= row["max_us"], row
     assert row["p99_us"] is None and row["p99_9_us"] is None, row
 END
-    loopback --host --sweep 1000:10000 --json >"$TAP_WORK/json" 2>&1
-    loopback --host --sweep 1000:10000 --csv >"$TAP_WORK/csv" 2>&1
-    check "JSON and CSV are what other programs read" \
-        python3 "$TAP_WORK/look.py" "$TAP_WORK/json" "$TAP_WORK/csv"
-    cat >"$TAP_WORK/terminal.py" <<'END'
+loopback --host --sweep 1000:10000 --json >"$TAP_WORK/json" 2>&1
+loopback --host --sweep 1000:10000 --csv >"$TAP_WORK/csv" 2>&1
+with_program python3 check "JSON and CSV are what other programs read" \
+    python3 "$TAP_WORK/look.py" "$TAP_WORK/json" "$TAP_WORK/csv"
+cat >"$TAP_WORK/terminal.py" <<'END'
 import os, pty, re, sys
 said = []
 def read(fd):
@@ -95,12 +92,8 @@ text = b"".join(said)
 assert status == 0, status
 assert re.search(rb"4 MiB \[=+ *\] +[0-9]+ %", text), text
 END
-    check "on a terminal there is a bar" python3 "$TAP_WORK/terminal.py" \
-        "$tcpx" perf --loopback --size 4M --iters 100
-else
-    tap_skip "JSON and CSV are what other programs read" "python3 is not installed"
-    tap_skip "on a terminal there is a bar" "python3 is not installed"
-fi
+with_program python3 check "on a terminal there is a bar" python3 "$TAP_WORK/terminal.py" \
+    "$tcpx" perf --loopback --size 4M --iters 100
 no_bar()
 {
     loopback --size 4M 2>"$TAP_WORK/bar" && ! grep . "$TAP_WORK/bar"
@@ -109,11 +102,8 @@ check "in a pipe there is none" no_bar
 
 page=$TAP_WORK/page.html
 check "a page is written" loopback --host --sweep 1K:64K --html "$page"
-if command -v node >/dev/null; then
-    check_output "with plots in it" '<svg viewBox="0 0 1000 346".*Rate against size' node tests/support/perf_page.js "$page"
-else
-    tap_skip "with plots in it" "node is not installed (Debian: nodejs)"
-fi
+with_program node check_output "with plots in it" '<svg viewBox="0 0 1000 346".*Rate against size' \
+    node tests/support/perf_page.js "$page"
 check_fails_output "a full disk" 'cannot write /dev/full: No space left' loopback --html /dev/full
 check "which is still there" test -c /dev/full
 check_fails_output "a folder that is not there" 'cannot write .*/no/page: No such file' \

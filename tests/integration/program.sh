@@ -2,8 +2,7 @@
 . tests/tap.sh
 
 tcpx=$BUILD/tcpx
-UCCL_TCPX_GPU=host
-export UCCL_TCPX_GPU
+export UCCL_TCPX_GPU=host
 
 check_output "version" '^tcpx [0-9]+\.[0-9]+\.[0-9]+$' "$tcpx" version
 check_output "--version" '^tcpx [0-9]+\.[0-9]+\.[0-9]+$' "$tcpx" --version
@@ -90,16 +89,13 @@ check_output "env shows where a value comes from" '^UCCL_TCPX_HOST_GPUS=2  \(fro
     env UCCL_TCPX_HOST_GPUS=2 "$tcpx" env
 check_output "env points out unknown names" '^UCCL_TCPX_DEBUGG ' env UCCL_TCPX_DEBUGG=1 "$tcpx" env
 
-if command -v python3 >/dev/null; then
-    for command in devices env; do
-        check "$command --json is JSON" sh -c "'$tcpx' $command --json | python3 -m json.tool"
-    done
-    check "also with strange bytes in a value" sh -c "
-        UCCL_TCPX_HOST_GPUS=\$(printf 'a\"\\\\\\001\\377') '$tcpx' env --json 2>/dev/null |
-            python3 -m json.tool"
-else
-    tap_skip "--json is JSON" "python3 is not installed"
-fi
+for command in devices env; do
+    with_program python3 check "$command --json is JSON" \
+        sh -c "'$tcpx' $command --json | python3 -m json.tool"
+done
+with_program python3 check "also with strange bytes in a value" sh -c "
+    UCCL_TCPX_HOST_GPUS=\$(printf 'a\"\\\\\\001\\377') '$tcpx' env --json 2>/dev/null |
+        python3 -m json.tool"
 
 check_fails_output "a full disk is noticed" 'cannot write' sh -c "'$tcpx' devices >/dev/full"
 check "a reader that goes away is no crash" sh -c "UCCL_TCPX_DEBUG=1 '$tcpx' env | head -1"

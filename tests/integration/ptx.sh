@@ -30,11 +30,8 @@ else
 fi
 
 for kind in sm_75 sm_90; do
-    if command -v ptxas >/dev/null; then
-        check "ptxas accepts it for $kind" ptxas -arch=$kind -o "$TAP_WORK/out" $ptx
-    else
-        tap_skip "ptxas accepts it for $kind" "ptxas is not installed"
-    fi
+    with_program ptxas check "ptxas accepts it for $kind" \
+        ptxas -arch=$kind -o "$TAP_WORK/out" $ptx
 done
 
 tap_end
