@@ -138,11 +138,21 @@ trap 'kill $machine 2>/dev/null; exit 130' INT
 trap 'kill $machine 2>/dev/null; exit 143' TERM HUP
 fill_root
 
-# What it prints is shown as it comes, and judged when it has ended.
+(cd "$root" && find . | cpio -o -H newc -R 0:0 --quiet | gzip -1) >"$TAP_WORK/archive" ||
+    fail "cannot pack the guest"
+
+# An emulated machine, with no disk and no network; a crash of its kernel ends it. What it prints is
+# shown as it comes, and judged when it has ended. Without cmpxchg16b, which QEMU 7.2 emulates with
+# wrong flags at times: a kernel that uses it crashes. Only what ends the machine goes to its console:
+# a message within a result would spoil it.
 boot()
 {
     : >"$TAP_WORK/raw"
-    sh "$here/boot.sh" "$kernel/image" "$root" "$seconds" >"$TAP_WORK/raw" 2>&1 &
+    timeout -k 5 "$seconds" qemu-system-x86_64 -accel tcg,thread=multi -smp 2 -m 3G \
+        -cpu max,-cx16 -nodefaults -no-reboot -display none -serial stdio -net none \
+        -kernel "$kernel/image" -initrd "$TAP_WORK/archive" \
+        -append "console=ttyS0 quiet loglevel=1 panic=-1 oops=panic mitigations=off" \
+        >>"$TAP_WORK/raw" 2>&1 </dev/null &
     machine=$!
     (tail -n +1 -f --pid=$machine "$TAP_WORK/raw" 2>/dev/null | tr -d '\r' | tee "$log") &
     shown=$!
