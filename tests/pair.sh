@@ -2,10 +2,9 @@
 # $PAIR_SERVER and $PAIR_CLIENT are what both commands begin with, in words; $port, which goes up by
 # one each time, is where they meet, and $SECONDS_EACH how long each step may take on an idle machine.
 
-# pair_run SERVER_ARGUMENTS -- CLIENT_ARGUMENTS: prints what they say, which is also in
-# $TAP_WORK/server and client; how they ended is in $server_status and $client_status. The status is 0
-# if both succeeded.
-pair_run()
+# pair_start SERVER_ARGUMENTS -- CLIENT_ARGUMENTS: both in the background, as $server and $client; what they
+# say goes to $TAP_WORK/server and client.
+pair_start()
 {
     pair_server_arguments=
     while [ "$1" != -- ]; do
@@ -19,11 +18,20 @@ pair_run()
         >"$TAP_WORK/server" 2>&1 &
     server=$!
     # shellcheck disable=SC2086
-    $PAIR_CLIENT "$@" --port $port --timeout "$pair_seconds" >"$TAP_WORK/client" 2>&1
+    $PAIR_CLIENT "$@" --port $port --timeout "$pair_seconds" >"$TAP_WORK/client" 2>&1 &
+    client=$!
+    port=$((port + 1))
+}
+
+# pair_run, as pair_start: prints what they say; how they ended is in $server_status and $client_status. The
+# status is 0 if both succeeded.
+pair_run()
+{
+    pair_start "$@"
+    wait $client
     client_status=$?
     wait $server
     server_status=$?
-    port=$((port + 1))
     cat "$TAP_WORK/server" "$TAP_WORK/client"
     [ $client_status -eq 0 ] && [ $server_status -eq 0 ]
 }

@@ -237,12 +237,9 @@ many_accepted()
 # killed server|client: that one, in the middle of very many connections.
 killed()
 {
-    UCCL_TCPX_DEBUG=1 "$tcpx" connection server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
-    server=$!
-    "$tcpx" connection client 127.0.0.1 --port $port --timeout 20 --count 10000 \
-        >"$TAP_WORK/client" 2>&1 &
-    client=$!
-    port=$((port + 1))
+    PAIR_SERVER="env UCCL_TCPX_DEBUG=1 $tcpx connection server"
+    PAIR_CLIENT="$tcpx connection client 127.0.0.1"
+    pair_start -- --count 10000
     within 10 many_accepted || return 1
     victim=$server left=$client
     [ "$1" = server ] || victim=$client left=$server

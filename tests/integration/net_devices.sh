@@ -54,6 +54,13 @@ cable() {
     link set "far-$cable_name" up
 }
 
+# nic NAME ADDRESS: one that works.
+nic() {
+    cable "$1"
+    address "$2" dev "$1"
+    link_up "$1"
+}
+
 check_fails_output "nothing is up" \
     '^no network interface is up and has an address; there are: lo \(down\)$' devices
 link set lo up
@@ -86,15 +93,9 @@ check_output "with it, it does" '^nic0 veth0$' names
 check_output "veth has a speed" '^. veth0 .* speed=10000 ' devices
 check_output "and another where one is configured" '^. veth0 .* speed=100000 ' devices UCCL_TCPX_SPEED=100000
 
-cable docker0
-address 203.0.113.1/24 dev docker0
-link_up docker0
-cable virbr0
-address 203.0.113.129/28 dev virbr0
-link_up virbr0
-cable cni0
-address 203.0.113.145/28 dev cni0
-link_up cni0
+nic docker0 203.0.113.1/24
+nic virbr0 203.0.113.129/28
+nic cni0 203.0.113.145/28
 check_output "docker, virbr and a container network are left out" '^nic0 veth0$' names
 check_output "unless they are named" '^docker0 virbr0$' names NCCL_SOCKET_IFNAME=virbr,docker
 check_output "excluding one" '^nic0 docker0 virbr0$' names NCCL_SOCKET_IFNAME=^veth,cni
@@ -142,9 +143,7 @@ else
     tap_skip "IPv6" "this kernel has no IPv6"
 fi
 
-cable ib0
-address 192.0.2.201/28 dev ib0
-link_up ib0
+nic ib0 192.0.2.201/28
 check_output "InfiniBand's name goes before all" '^ib0$' names
 link del ib0
 link del veth0

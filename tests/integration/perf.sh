@@ -199,12 +199,10 @@ interruptible="env --default-signal=INT"
 # begin SECONDS: a run that would take for ever, in its middle.
 begin()
 {
-    $interruptible "$tcpx" perf server --port $port --timeout "$1" --chunks >"$TAP_WORK/server" 2>&1 &
-    server=$!
-    $interruptible "$tcpx" perf client 127.0.0.1 --port $port --timeout "$1" --size 8M --chunk-bytes 1M \
-        --iters 1000000 >"$TAP_WORK/client" 2>&1 &
-    client=$!
-    port=$((port + 1))
+    SECONDS_EACH=$1
+    PAIR_SERVER="$interruptible $tcpx perf server"
+    PAIR_CLIENT="$interruptible $tcpx perf client 127.0.0.1"
+    pair_start --chunks -- --size 8M --chunk-bytes 1M --iters 1000000
     within 10 in_the_middle
 }
 
@@ -234,7 +232,7 @@ ends()
 # gone SIGNAL WHO: the other's status is 1, soon, with a line; its own is that of the signal.
 gone()
 {
-    begin "$(limit 20)"
+    begin 20
     eval "victim=\$$2"
     [ "$2" = server ] && other=client || other=server
     eval "left=\$$other"
@@ -283,7 +281,7 @@ stopped()
     [ $client_status -eq 1 ]
 }
 check_output "a server that stops: which chunk is missing, or what else was awaited" \
-    'tcpx: (timeout: the send at offset=[0-9]+ chunk_idx=[0-9]+ tag=[0-9]+ did not end within 2 s|.*awaited|.*verdict|.*start signal)' \
+    'tcpx: (timeout: the send at offset=[0-9]+ chunk_idx=[0-9]+ tag=[0-9]+ did not end within [0-9]+ s|.*awaited|.*verdict|.*start signal)' \
     stopped
 
 has_child()

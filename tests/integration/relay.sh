@@ -105,30 +105,25 @@ check "a good link loses nothing" test "$(relay_stat link0 a dropped)" -eq 0
 check_fails_output "a command that is not there" "'fly high': expected " relay_say link0 fly high
 check_fails_output "a value out of range" "'loss 2': expected a prob" relay_say link0 loss 2
 
-check "loss, while it runs" relay_say link0 loss 0.03
-check "arrives whole" transfer a b 10.77.0.2 $((4 * mebibyte))
-check "packets were lost there" test "$(relay_stat link0 a lost)" -gt 10
+# impaired NAME OPTION VALUE WHOLE NAME COUNTER: a transfer with this, and without it again.
+impaired()
+{
+    check "$1" relay_say link0 "$2" "$3"
+    check "$4" transfer a b 10.77.0.2 $((4 * mebibyte))
+    check "$5" test "$(relay_stat link0 a "$6")" -gt 10
+    relay_say link0 "$2" 0 >/dev/null
+}
+
+impaired "loss, while it runs" loss 0.03 "arrives whole" "packets were lost there" lost
 check "and back" test "$(relay_stat link0 b lost)" -gt 0
-relay_say link0 loss 0 >/dev/null
-
 back=$(relay_stat link0 b duplicated)
-check "duplicates, in one direction" relay_say link0 duplicate a:0.1
-check "arrive whole" transfer a b 10.77.0.2 $((4 * mebibyte))
-check "packets were duplicated there" test "$(relay_stat link0 a duplicated)" -gt 10
+impaired "duplicates, in one direction" duplicate a:0.1 "arrive whole" \
+    "packets were duplicated there" duplicated
 check "but not back" test "$(relay_stat link0 b duplicated)" -eq "$back"
-relay_say link0 duplicate 0 >/dev/null
-
-check "reordering" relay_say link0 reorder 0.05
-check "arrives whole" transfer a b 10.77.0.2 $((4 * mebibyte))
-check "packets were passed by later ones" test "$(relay_stat link0 a reordered)" -gt 10
-relay_say link0 reorder 0 >/dev/null
-
+impaired "reordering" reorder 0.05 "arrives whole" "packets were passed by later ones" reordered
 errors=$(checksum_errors b)
-check "corruption" relay_say link0 corrupt 0.02
-check "arrives whole" transfer a b 10.77.0.2 $((4 * mebibyte))
-check "packets were corrupted" test "$(relay_stat link0 a corrupted)" -gt 10
+impaired "corruption" corrupt 0.02 "arrives whole" "packets were corrupted" corrupted
 check "and the kernel refused them" test "$(checksum_errors b)" -gt "$errors"
-relay_say link0 corrupt 0 >/dev/null
 
 reordered=$(relay_stat link0 a reordered)
 check "delay" relay_say link0 delay 30

@@ -184,8 +184,8 @@ relay_say()
 {
     netns_link=$1
     shift
-    netns_reply=$(timeout "$(limit 5)" sh -c \
-        'exec 3<>"$1.reply" && echo "$2" >"$1.control" && head -n 1 <&3' \
+    netns_reply=$(timeout 60 sh -c \
+        'exec 3<>"$1.reply" && echo "$2" >"$1.control" && read -r reply <&3 && echo "$reply"' \
         sh "$TAP_WORK/$netns_link" "$*") || return 1
     echo "$netns_reply"
     [ "${netns_reply#error: }" = "$netns_reply" ]
