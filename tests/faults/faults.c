@@ -5,10 +5,12 @@
  */
 #include "tests/faults/faults.h"
 
-#include "tests/support/basics.h"
-
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum {
     ONE_IN = 8, /* unless the environment says otherwise */
@@ -51,6 +53,16 @@ static _Thread_local struct {
 
 /* --- the sequence of a thread --------------------------------------------------------------- */
 
+/* splitmix64 */
+static uint64_t next(void)
+{
+    uint64_t mixed = sequence.state += 0x9e3779b97f4a7c15u;
+
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
+    return mixed ^ (mixed >> 31);
+}
+
 static void start_sequence(void)
 {
     unsigned now = atomic_load(&generation);
@@ -60,13 +72,13 @@ static void start_sequence(void)
     sequence.generation = now;
     sequence.in_a_row = 0;
     sequence.spared = 0;
-    sequence.state = (plan.seed + 1) * 0xd1342543de82ef95u + atomic_fetch_add(&threads, 1);
+    sequence.state = plan.seed * 0xd1342543de82ef95u + atomic_fetch_add(&threads, 1);
 }
 
 uint64_t faults_below(uint64_t limit)
 {
     start_sequence();
-    return random_below(&sequence.state, limit);
+    return next() % limit;
 }
 
 /* --- deciding ------------------------------------------------------------------------------- */
@@ -81,7 +93,7 @@ static bool hit_by_seed(enum faults_kind kind)
         sequence.spared--;
         return false;
     }
-    if (random_below(&sequence.state, plan.one_in) != 0 && atomic_load(&seen[kind]) > 0) {
+    if (next() % plan.one_in != 0 && atomic_load(&seen[kind]) > 0) {
         sequence.in_a_row = 0;
         return false;
     }
