@@ -108,33 +108,28 @@ took()
     cat "$TAP_WORK/said"
 }
 
-# fails_within SECONDS REGEX COMMAND...: with status 1 and one line that matches.
+# fails_within SECONDS REGEX TIMEOUT ARGUMENT...: an end at $port, with status 1 and one line that matches.
 fails_within()
 {
-    seconds=$1 regex=$2
-    shift 2
-    took "$@"
+    seconds=$1 regex=$2 timeout=$3
+    shift 3
+    took "$tcpx" connection "$@" --port $port --timeout "$timeout"
     [ $status -eq 1 ] && [ $spent -le "$(limit "${seconds}000")" ] &&
         [ "$(wc -l <"$TAP_WORK/said")" -eq 1 ] && grep -Eq -e "^tcpx: .*$regex" "$TAP_WORK/said"
 }
 
-check "nobody listens" fails_within 6 "no peer at 127\.0\.0\.1 port $port in time.*refused" \
-    "$tcpx" connection client 127.0.0.1 --port $port --timeout 1
-check "nobody comes" fails_within 6 "no peer came to port $port in time" \
-    "$tcpx" connection server --port $port --timeout 1
-check "a host that cannot be reached" fails_within 6 '192\.0\.2\.1' \
-    "$tcpx" connection client 192.0.2.1 --port $port --timeout 1
-check "a host that is none" fails_within 20 'nowhere\.invalid' \
-    "$tcpx" connection client nowhere.invalid --port $port --timeout 1
-check "a GPU that is not there" fails_within 6 'GPU 7' \
-    "$tcpx" connection server 7 --port $port --timeout 1
+check "nobody listens" fails_within 6 "no peer at 127\.0\.0\.1 port $port in time.*refused" 1 \
+    client 127.0.0.1
+check "nobody comes" fails_within 6 "no peer came to port $port in time" 1 server
+check "a host that cannot be reached" fails_within 6 '192\.0\.2\.1' 1 client 192.0.2.1
+check "a host that is none" fails_within 20 'nowhere\.invalid' 1 client nowhere.invalid
+check "a GPU that is not there" fails_within 6 'GPU 7' 1 server 7
 
 "$tcpx" connection server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
 server=$!
 # A port that is only just taken may be too late for the second one to see; a client is not needed.
 pair_port_is_taken
-check "a port that is taken" fails_within 3 "cannot listen on .*$port.*in use" \
-    "$tcpx" connection server --port $port --timeout 20
+check "a port that is taken" fails_within 3 "cannot listen on .*$port.*in use" 20 server
 check "the one that has it still works" "$tcpx" connection client 127.0.0.1 --port $port --timeout 20
 check "on its side, too" wait $server
 port=$((port + 1))
@@ -172,7 +167,7 @@ except OSError:
     pass
 END
     stranger=$!
-    check "$1" fails_within 10 "$4" "$tcpx" connection client 127.0.0.1 --port $port --timeout "$3"
+    check "$1" fails_within 10 "$4" "$3" client 127.0.0.1
     wait $stranger
     port=$((port + 1))
 }

@@ -37,7 +37,7 @@ link() {
 
 link_up() {
     link set "$1" up
-    await_link -n "$namespace" "$1" || exit 1
+    await_link "$namespace" "$1" || exit 1
 }
 
 # No duplicate address detection: an address is usable at once.

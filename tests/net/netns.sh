@@ -157,7 +157,7 @@ netns_join()
 # netns_link_up A B DEVICE: waits until it is, at both ends.
 netns_link_up()
 {
-    await_link -n "$NETNS_PREFIX$1" "$3" && await_link -n "$NETNS_PREFIX$2" "$3"
+    await_link "$NETNS_PREFIX$1" "$3" && await_link "$NETNS_PREFIX$2" "$3"
 }
 
 netns_relay()
