@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STATUS_OK, STATUS_FAILED, STATUS_USAGE }; /* or LIMIT_STATUS */
+enum { STATUS_OK, STATUS_FAILED, STATUS_USAGE };
 
 enum {
     WINDOW = 8,
@@ -29,6 +29,7 @@ enum {
     EAGER_LIMIT = 8192,
     LARGEST_SLICE = 256 << 10, /* so that most messages are several */
     MOST_BYTES = 64 << 20,
+    LIMIT_SECONDS = 60, /* the longest that this runs; then the status is LIMIT_STATUS */
 };
 
 static const char usage[] =
@@ -40,7 +41,6 @@ static const char usage[] =
     "  --framing WHICH  inline (default) or separate, which needs at least 2 sockets; the same\n"
     "                   on both ends\n"
     "  --timeout MS     until a vanished host is an error (default 30000)\n"
-    "  --limit S        the longest that this runs (default 60); then the status is 3\n"
     "  --hold           when all are moved, stay and wait for one that never moves\n";
 
 struct exchange {
@@ -53,7 +53,6 @@ struct exchange {
     uint64_t sockets;
     enum wire_framing framing;
     uint64_t timeout_ms;
-    uint64_t limit_s;
     bool hold;
     uint64_t last_progress;
     uint64_t moved; /* bytes of the messages that are done */
@@ -326,7 +325,6 @@ static bool parse_options(int argument_count, char **arguments, struct exchange 
         {"largest", EAGER_LIMIT + 1, MOST_BYTES, &exchange->largest},
         {"sockets", 1, WIRE_MOST_SOCKETS, &exchange->sockets},
         {"timeout", 1, 3600000, &exchange->timeout_ms},
-        {"limit", 1, 3600, &exchange->limit_s},
     };
     enum { NUMBERS = COUNT_OF(numbers), FRAMING = NUMBERS, HOLD };
     struct option known[HOLD + 2] = {
@@ -372,12 +370,8 @@ static bool parse_arguments(int argument_count, char **arguments, struct exchang
 
 int main(int argument_count, char **arguments)
 {
-    struct exchange exchange = {.seed = 1,
-                                .largest = 2 << 20,
-                                .sockets = 1,
-                                .framing = WIRE_INLINE,
-                                .timeout_ms = 30000,
-                                .limit_s = 60};
+    struct exchange exchange = {
+        .seed = 1, .largest = 2 << 20, .sockets = 1, .framing = WIRE_INLINE, .timeout_ms = 30000};
     uint64_t begin = clock_now();
     int result;
 
@@ -385,7 +379,7 @@ int main(int argument_count, char **arguments)
         fputs(usage, stderr);
         return STATUS_USAGE;
     }
-    limit_process((unsigned)exchange.limit_s);
+    limit_process(LIMIT_SECONDS);
     exchange.last_progress = begin;
     result = exchange.sending ? send_all(&exchange) : receive_all(&exchange);
     if (result != TCPX_SUCCESS) {

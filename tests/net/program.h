@@ -22,6 +22,15 @@ __attribute__((format(printf, 2, 3))) static inline _Noreturn void die(int statu
     exit(status);
 }
 
+/* The finalizer of splitmix64: neighbouring inputs give unrelated outputs. */
+static inline uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+}
+
 /* The value of an option, or the end with status 2. */
 static inline uint64_t parse_number(const char *name, const char *text, uint64_t least,
                                     uint64_t most)

@@ -25,6 +25,7 @@ enum {
     CONNECT_TRIES = 250, /* until the receiver listens, */
     CONNECT_MILLIS = 20, /* so far apart */
     DATAGRAM_BYTES = 100,
+    LIMIT_SECONDS = 30, /* the longest that this runs; then the status is LIMIT_STATUS */
 };
 
 static const char usage[] =
@@ -32,15 +33,7 @@ static const char usage[] =
     "       pump [options] send ADDRESS PORT BYTES    connects, also to one who listens late\n"
     "       pump [options] datagrams ADDRESS PORT COUNT    sends UDP and waits for nothing\n"
     "  --seed N            of the bytes, the same at both ends (default 1)\n"
-    "  --limit SECONDS     gives up with status 3 after this time (default 30)\n"
     "  --user-timeout MS   an error when the peer acknowledges nothing for so long\n";
-
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
-}
 
 /* Each word depends on its place in the stream, so that nothing can be moved unseen. */
 static void pattern(uint64_t words[CHUNK / 8], uint64_t seed, uint64_t offset)
@@ -215,24 +208,19 @@ static void options_parse(struct work *work, int argc, char **argv)
 {
     static const struct option options[] = {
         {"seed", required_argument, NULL, 's'},
-        {"limit", required_argument, NULL, 'l'},
         {"user-timeout", required_argument, NULL, 'u'},
         {0},
     };
-    unsigned limit = 30;
     int option;
 
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (option == 's')
             work->seed = parse_number("--seed", optarg, 0, UINT16_MAX);
-        else if (option == 'l')
-            limit = (unsigned)parse_number("--limit", optarg, 1, 3600);
         else if (option == 'u')
             work->user_timeout = (unsigned)parse_number("--user-timeout", optarg, 0, 3600000);
         else
             die(2, "wrong arguments\n%s", usage);
     }
-    limit_process(limit);
 }
 
 int main(int argc, char **argv)
@@ -240,6 +228,7 @@ int main(int argc, char **argv)
     struct work work = {.seed = 1};
     const char *verb;
 
+    limit_process(LIMIT_SECONDS);
     options_parse(&work, argc, argv);
     if (argc - optind != 4)
         die(2, "wrong arguments\n%s", usage);

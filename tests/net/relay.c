@@ -33,6 +33,7 @@ enum {
     HELD_MAX = 256 << 20, /* bytes held by both directions together */
     COMMAND_MAX = 256,    /* a control message */
     REPLY_MAX = 2048,     /* its answer */
+    HOLD_MS = 5,          /* the longest that a packet is held back */
     LIMIT_SECONDS_MAX = 3600,
 };
 
@@ -43,8 +44,7 @@ static const char usage[] =
     "Joins a TUN device (default: relay0) in each namespace of /run/netns and carries packets.\n"
     "For one direction only: 'a:VALUE' for what comes from A, 'b:VALUE' for what comes from B.\n"
     "  --loss P  --duplicate P  --corrupt P    probabilities from 0 to 1 for each packet\n"
-    "  --reorder P    held back so that later packets pass it, for up to\n"
-    "  --hold MS      (default 5)\n"
+    "  --reorder P    held back so that later packets pass it, for up to 5 ms\n"
     "  --delay MS     for every packet\n"
     "  --jitter MS    up to so much more, in order\n"
     "  --rate BITS    a second, with k, m or g (0: no limit), and before it a queue of\n"
@@ -72,15 +72,6 @@ static uint64_t millis_to_nanos(double millis)
     return (uint64_t)(millis * 1e6);
 }
 
-/* The finalizer of splitmix64: neighbouring inputs give unrelated outputs. */
-static uint64_t mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
-}
-
 /* --- what can be set --------------------------------------------------------------------------*/
 
 /* Of one direction. All are doubles so that one table serves options and commands. */
@@ -89,7 +80,6 @@ struct shape {
     double duplicate;
     double corrupt;
     double reorder;
-    double hold;
     double delay;
     double jitter;
     double rate;
@@ -107,7 +97,6 @@ static const struct setting {
     {"duplicate", PROBABILITY, offsetof(struct shape, duplicate)},
     {"corrupt", PROBABILITY, offsetof(struct shape, corrupt)},
     {"reorder", PROBABILITY, offsetof(struct shape, reorder)},
-    {"hold", MILLISECONDS, offsetof(struct shape, hold)},
     {"delay", MILLISECONDS, offsetof(struct shape, delay)},
     {"jitter", MILLISECONDS, offsetof(struct shape, jitter)},
     {"rate", BITS_PER_SECOND, offsetof(struct shape, rate)},
@@ -116,7 +105,7 @@ static const struct setting {
 
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
 
-static const struct shape perfect = {.hold = 5, .queue = 256 << 10};
+static const struct shape perfect = {.queue = 256 << 10};
 
 static const struct unit_rule {
     double least, most;
@@ -311,7 +300,7 @@ static void packet_launch(struct relay *relay, struct packet *packet, uint64_t t
     if (packet_fraction(relay, packet, FATE_REORDER) < shape->reorder) {
         double part = 0.5 + packet_fraction(relay, packet, FATE_HOLD) / 2;
 
-        packet->due += millis_to_nanos(shape->hold * part);
+        packet->due += millis_to_nanos(HOLD_MS * part);
     }
     flight_add(way, packet);
 }
