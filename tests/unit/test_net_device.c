@@ -78,34 +78,48 @@ static void add_link(const char *name, unsigned flags, int ifindex, const char m
     memcpy(link->sll_addr, mac, 6);
 }
 
+/* IPv4 or IPv6. */
+static void put_address(const char *text, unsigned scope, struct sockaddr_storage *address)
+{
+    struct sockaddr_in *ipv4 = (struct sockaddr_in *)address;
+    struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)address;
+
+    address->ss_family = strchr(text, ':') != NULL ? AF_INET6 : AF_INET;
+    if (address->ss_family == AF_INET6)
+        ipv6->sin6_scope_id = scope;
+    assert_int_equal(inet_pton(address->ss_family, text,
+                               address->ss_family == AF_INET6 ? (void *)&ipv6->sin6_addr
+                                                              : (void *)&ipv4->sin_addr),
+                     1);
+}
+
 /* With a port and a flow that have no place in a device's address. */
-static void add_ipv6(const char *name, unsigned flags, const char *text, unsigned scope)
+static void add_address(const char *name, unsigned flags, const char *text, unsigned scope)
 {
-    struct sockaddr_in6 *address = (struct sockaddr_in6 *)add_entry(name, flags);
+    struct sockaddr_storage *address = add_entry(name, flags);
 
-    address->sin6_family = AF_INET6;
-    address->sin6_port = htons(7);
-    address->sin6_flowinfo = 7;
-    address->sin6_scope_id = scope;
-    assert_int_equal(inet_pton(AF_INET6, text, &address->sin6_addr), 1);
+    put_address(text, scope, address);
+    ((struct sockaddr_in *)address)->sin_port = htons(7); /* at the same place in both */
+    if (address->ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)address)->sin6_flowinfo = 7;
 }
 
-static void add_ipv4(const char *name, unsigned flags, const char *text)
+/* Interfaces that are up, each NAME or NAME=ADDRESS or NAME=ADDRESS%SCOPE, with blanks between. */
+static void add(const char *interfaces)
 {
-    struct sockaddr_in *address = (struct sockaddr_in *)add_entry(name, flags);
+    static char names[MOST_ENTRIES][IFNAMSIZ];
+    int length;
 
-    address->sin_family = AF_INET;
-    address->sin_port = htons(7);
-    assert_int_equal(inet_pton(AF_INET, text, &address->sin_addr), 1);
-}
+    for (const char *at = interfaces; *at != '\0'; at += length + (at[length] == ' ')) {
+        char *name = names[entry_count];
+        char address[INET6_ADDRSTRLEN];
+        unsigned scope = 0;
 
-/* Something that is up and has an IPv4 address. */
-static void add(const char *name)
-{
-    char text[32];
-
-    snprintf(text, sizeof text, "10.0.0.%d", entry_count + 1);
-    add_ipv4(name, UP, text);
+        length = (int)strcspn(at, " ");
+        snprintf(address, sizeof address, "10.0.0.%d", entry_count + 1);
+        assert_true(sscanf(at, "%15[^ =]=%45[^ %%]%%%u", name, address, &scope) >= 1);
+        add_address(name, strcmp(name, "lo") == 0 ? LOOPBACK : UP, address, scope);
+    }
 }
 
 /* --- trees --- */
@@ -211,16 +225,8 @@ static void expect_failure(const struct net_device_options *options, int result,
 static void expect_address(const struct net_device *device, const char *expected, unsigned scope)
 {
     struct sockaddr_storage address = {0};
-    struct sockaddr_in *ipv4 = (struct sockaddr_in *)&address;
-    struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *)&address;
 
-    if (inet_pton(AF_INET, expected, &ipv4->sin_addr) == 1) {
-        ipv4->sin_family = AF_INET;
-    } else {
-        assert_int_equal(inet_pton(AF_INET6, expected, &ipv6->sin6_addr), 1);
-        ipv6->sin6_family = AF_INET6;
-        ipv6->sin6_scope_id = scope;
-    }
+    put_address(expected, scope, &address);
     /* all of it: no port, no flow, nothing behind */
     assert_memory_equal(&device->address, &address, sizeof address);
 }
@@ -339,13 +345,7 @@ TEST(test_filter_of_many_names)
 /* The machine that most of the tests below look at; the order is not the one that is wanted. */
 static void add_machine(void)
 {
-    add_ipv4("lo", LOOPBACK, "127.0.0.1");
-    add("docker0");
-    add("br-7");
-    add("eth1");
-    add("bond0");
-    add("virbr0");
-    add("eth0");
+    add("lo=127.0.0.1 docker0 br-7 eth1 bond0 virbr0 eth0");
     make_physical("eth0");
     make_physical("eth1");
 }
@@ -361,8 +361,7 @@ TREE_TEST(test_order_without_a_filter)
     expect_names("", "eth1 eth0 bond0");
     assert_false(devices[0].is_virtual);
     assert_true(devices[2].is_virtual);
-    add("ib1");
-    add("ib0");
+    add("ib1 ib0");
     make_physical("ib0");
     expect_names(NULL, "ib0 ib1");
 }
@@ -370,12 +369,7 @@ TREE_TEST(test_order_without_a_filter)
 /* A bridge is the host's own if a physical interface is below, at any depth. */
 TREE_TEST(test_bridges)
 {
-    static const char *const of_containers[] = {"docker0", "br-7",        "cni0",   "flannel.1",
-                                                "lxcbr0",  "cilium_host", "cali7a", "tunl0",
-                                                "podman0", "kube-bridge"};
-
-    for (size_t i = 0; i < COUNT_OF(of_containers); i++)
-        add(of_containers[i]);
+    add("docker0 br-7 cni0 flannel.1 lxcbr0 cilium_host cali7a tunl0 podman0 kube-bridge");
     add("br0");
     put("br0", "lower_veth7/mtu", "1500");
     put("cni0", "lower_veth8/mtu", "1500");
@@ -399,11 +393,10 @@ TREE_TEST(test_kinds_without_a_filter)
 {
     add("virbr0");
     expect_names(NULL, "virbr0");
-    add_ipv4("lo", LOOPBACK, "127.0.0.1");
+    add("lo=127.0.0.1");
     expect_names(NULL, "lo");
     assert_true(devices[0].is_loopback);
-    add_ipv6("veth7", UP, "fe80::7", 7);
-    add_ipv6("virbr1", UP, "fe80::8", 8);
+    add("veth7=fe80::7%7 virbr1=fe80::8%8");
     expect_names(NULL, "veth7");
     add("docker0");
     expect_names(NULL, "docker0");
@@ -411,7 +404,7 @@ TREE_TEST(test_kinds_without_a_filter)
     add("lowland0");
     expect_names(NULL, "lowland0");
     assert_false(devices[0].is_loopback);
-    add_ipv6("ib0", UP, "fe80::9", 9);
+    add("ib0=fe80::9%9");
     expect_names(NULL, "lowland0");
     add("ib1");
     expect_names(NULL, "ib1");
@@ -429,16 +422,14 @@ TREE_TEST(test_named_ones_keep_the_order_of_the_kernel)
 
 TREE_TEST(test_named_link_local_ones_count)
 {
-    add("eth0");
-    add_ipv6("eth1", UP, "fe80::1", 3);
+    add("eth0 eth1=fe80::1%3");
     expect_names("eth", "eth0 eth1");
 }
 
 TREE_TEST(test_excluding)
 {
     add_machine();
-    add("ib0");
-    add_ipv6("veth7", UP, "fe80::7", 7);
+    add("ib0 veth7=fe80::7%7");
     expect_names("^br-,bond,virbr", "eth1 eth0 docker0 ib0");
     expect_names("^=eth1", "eth0 docker0 br-7 bond0 virbr0 ib0");
     expect_names("^br-,bond,virbr,eth,docker,ib", "veth7");
@@ -455,10 +446,10 @@ TREE_TEST(test_data_filter_goes_first)
 
 TREE_TEST(test_only_running_ones)
 {
-    add_ipv4("eth0", IFF_UP, "10.0.0.1");
-    add_ipv4("eth1", IFF_RUNNING, "10.0.0.2");
-    add_ipv4("eth2", 0, "10.0.0.3");
-    add_ipv4("eth3", UP, "10.0.0.4");
+    add_address("eth0", IFF_UP, "10.0.0.1", 0);
+    add_address("eth1", IFF_RUNNING, "10.0.0.2", 0);
+    add_address("eth2", 0, "10.0.0.3", 0);
+    add("eth3");
     expect_names(NULL, "eth3");
     expect_names("eth", "eth3");
 }
@@ -483,16 +474,10 @@ TREE_TEST(test_more_than_there_is_room_for)
 
 TREE_TEST(test_one_address_per_device)
 {
-    add_ipv6("eth0", UP, "fe80::1", 2);
-    add_ipv6("eth0", UP, "fd00::1", 0);
-    add_ipv6("eth0", UP, "fd00::2", 0);
-    add_ipv6("eth1", UP, "fe80::3", 3);
-    add_ipv6("eth1", UP, "fe80::4", 3);
-    add_ipv4("eth2", UP, "10.0.0.1");
-    add_ipv4("eth2", UP, "10.0.0.2");
-    add_ipv6("eth2", UP, "fd00::3", 0);
-    add_ipv6("eth3", UP, "fd00::4", 0);
-    add_ipv4("eth3", UP, "10.0.0.3");
+    add("eth0=fe80::1%2 eth0=fd00::1 eth0=fd00::2");
+    add("eth1=fe80::3%3 eth1=fe80::4%3");
+    add("eth2=10.0.0.1 eth2=10.0.0.2 eth2=fd00::3");
+    add("eth3=fd00::4 eth3=10.0.0.3");
     expect_names("eth", "eth0 eth1 eth2 eth3");
     expect_address(&devices[0], "fd00::1", 0);
     expect_address(&devices[1], "fe80::3", 3);
@@ -503,10 +488,7 @@ TREE_TEST(test_one_address_per_device)
 
 TREE_TEST(test_family)
 {
-    add_ipv4("eth0", UP, "10.0.0.1");
-    add_ipv6("eth0", UP, "fd00::1", 0);
-    add_ipv4("eth1", UP, "10.0.0.2");
-    add_ipv6("eth2", UP, "fd00::2", 0);
+    add("eth0=10.0.0.1 eth0=fd00::1 eth1=10.0.0.2 eth2=fd00::2");
     expect_found(&(struct net_device_options){.family = AF_INET}, "eth0 eth1");
     expect_address(&devices[0], "10.0.0.1", 0);
     expect_address(&devices[1], "10.0.0.2", 0);
@@ -517,7 +499,7 @@ TREE_TEST(test_family)
 
 TREE_TEST(test_addresses_that_do_not_count)
 {
-    add_ipv6("eth0", UP, "fe80::1", 0);
+    add("eth0=fe80::1");
     add_link("eth1", UP, 3, "\0\0\0\0\0");
     add_entry("eth2", UP);
     entries[entry_count - 1].ifa_addr = NULL;
@@ -529,9 +511,7 @@ TREE_TEST(test_addresses_that_do_not_count)
 
 TREE_TEST(test_an_alias_is_no_device_of_its_own)
 {
-    add_ipv4("eth0", UP, "10.0.0.1");
-    add_ipv4("eth0:1", UP, "10.0.0.2");
-    add_ipv4("eth1:1", UP, "10.0.0.3");
+    add("eth0=10.0.0.1 eth0:1=10.0.0.2 eth1:1=10.0.0.3");
     expect_names(NULL, "eth0 eth1");
     expect_address(&devices[0], "10.0.0.1", 0);
     expect_address(&devices[1], "10.0.0.3", 0);
@@ -575,7 +555,7 @@ TREE_TEST(test_speed)
 
 TREE_TEST(test_speed_of_loopback)
 {
-    add_ipv4("lo", LOOPBACK, "127.0.0.1");
+    add("lo=127.0.0.1");
     assert_int_equal(find_speed(0), NET_DEVICE_DEFAULT_MBPS);
     assert_int_equal(find_speed(1000), 1000);
 }
@@ -607,14 +587,11 @@ TREE_TEST(test_pci_path)
 {
     put_pci("0000:3a:01.0", "1\n");
     put_pci("0000:3a:02.0", "-1\n");
-    add("eth0");
+    add("eth0 eth1 eth2 veth0");
     put_device("eth0", "0000:3a:01.0");
-    add("eth1");
     put_device("eth1", "0000:3a:02.0/virtio2");
     /* the second port of the first card, which has no folder of its own on the bus */
-    add("eth2");
     put_device("eth2", "0000:3a:01.1");
-    add("veth0");
     expect_names("eth,veth", "eth0 eth1 eth2 veth0");
     expect_pci(0, BUS "/0000:3a:01.0", 1, false);
     expect_pci(1, BUS "/0000:3a:02.0", -1, false);
@@ -626,9 +603,8 @@ TREE_TEST(test_ports_of_one_card_stay_apart)
 {
     put_pci("0000:3a:01.0", "0\n");
     put_pci("0000:3a:01.1", "0\n");
-    add("eth0");
+    add("eth0 eth1");
     put_device("eth0", "0000:3a:01.0");
-    add("eth1");
     put_device("eth1", "0000:3a:01.1");
     expect_names(NULL, "eth0 eth1");
     expect_pci(0, BUS "/0000:3a:01.0", 0, false);
@@ -641,10 +617,7 @@ TREE_TEST(test_guid)
     add_link("eth0.5", UP, 65538, "\x02\xfc\x00\x00\x00\x01");
     add_link("tun0", UP, 4, "\0\0\0\0\0");
     add_link("tun1", UP, 5, "\0\0\0\0\0");
-    add("eth0");
-    add("eth0.5");
-    add("tun0");
-    add("tun1");
+    add("eth0 eth0.5 tun0 tun1");
     expect_names(NULL, "eth0 eth0.5 tun0 tun1");
     assert_true(devices[0].guid == 0x02fc000000010002);
     assert_int_equal(devices[0].ifindex, 2);
@@ -662,9 +635,8 @@ TREE_TEST(test_a_filter_that_matches_nothing)
     add_link("eth0", IFF_UP, 2, "\0\0\0\0\0");
     add_link("eth1", UP, 3, "\0\0\0\0\0");
     add_link("eth2", UP, 4, "\0\0\0\0\0");
-    add_ipv4("lo", LOOPBACK, "127.0.0.1");
-    add_ipv4("eth0", IFF_UP, "10.0.0.1");
-    add_ipv4("eth2:1", UP, "10.0.0.2");
+    add_address("eth0", IFF_UP, "10.0.0.1", 0);
+    add("lo=127.0.0.1 eth2:1=10.0.0.2");
     expect_failure(&(struct net_device_options){.socket_ifname = "=eth9,ib"}, TCPX_INVALID_ARGUMENT,
                    "NCCL_SOCKET_IFNAME==eth9,ib matches no interface that is up and has an "
                    "address; there are: lo, eth0 (down), eth1 (no address), eth2");
