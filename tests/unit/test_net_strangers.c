@@ -275,16 +275,17 @@ static void test_siege(void **state)
 {
     static const uint64_t edges[] = {0, LARGE};
     static const struct traffic_sizes sizes = {.edges = edges, .edge_count = 2, .below = {LARGE}};
+    static struct traffic_stream stream;
     static struct traffic traffic;
     const struct siege_row *row = *state;
     int before = open_descriptors();
     uint64_t random = 5;
     uint64_t longest = 0;
-    struct traffic_stream stream =
-        traffic_stream_create(&text, WIRE_MATCH_TAG, &sizes, &random, 100000, COMM_REQUESTS, 0);
     struct pair old;
 
     memset(&siege, 0, sizeof siege);
+    stream =
+        traffic_stream_create(&text, WIRE_MATCH_TAG, &sizes, &random, 100000, COMM_REQUESTS, 0);
     open_door();
     old = make_old_pair();
     traffic_create(&traffic, &stream, &stream, LARGE);
