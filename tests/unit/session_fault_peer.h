@@ -184,19 +184,25 @@ static const struct odd_agreement {
     uint8_t byte;
     size_t at;
     size_t count;
-    int longer; /* by so many bytes */
+    int longer;        /* by so many bytes */
+    const char *words; /* of the refusal, on both sides */
 } odd_agreements[] = {
-    {"an agreement of other bytes", AGREEMENT, 0xff, 4, AGREEMENT_HEAD_BYTES - 4, 0},
+    {"an agreement of other bytes", AGREEMENT, 0xff, 4, AGREEMENT_HEAD_BYTES - 4, 0,
+     "agreement: 4294967295 channels, possible are 1 to 64"},
     {"an agreement that is too short", AGREEMENT, 0, 0, 0,
-     10 - AGREEMENT_HEAD_BYTES - AGREEMENT_HANDLE_BYTES},
-    {"an agreement of another version", AGREEMENT, 77, 0, 1, 0},
-    {"an agreement of another transport", AGREEMENT, 'x', 32, 1, 0},
-    {"an agreement of more channels", AGREEMENT, 2, 4, 1, AGREEMENT_HANDLE_BYTES},
-    {"an agreement of other chunks", AGREEMENT, CHUNK / 2 >> 16, 18, 1, 0},
-    {"an agreement of another type", DONE, 0, 0, 0, 0},
-    {"an agreement that is too long", AGREEMENT, 0, 0, 0, AGREEMENT_HANDLE_BYTES},
+     10 - AGREEMENT_HEAD_BYTES - AGREEMENT_HANDLE_BYTES, "agreement: 10 bytes, expected"},
+    {"an agreement of another version", AGREEMENT, 77, 0, 1, 0, "the peer speaks version 77"},
+    {"an agreement of another transport", AGREEMENT, 'x', 32, 1, 0,
+     "transport: builtin here, xuiltin at peer"},
+    {"an agreement of more channels", AGREEMENT, 2, 4, 1, AGREEMENT_HANDLE_BYTES,
+     "channels: 1 here, 2 at peer"},
+    {"an agreement of other chunks", AGREEMENT, CHUNK / 2 >> 16, 18, 1, 0,
+     "chunk bytes: 262144 here, 131072 at peer"},
+    {"an agreement of another type", DONE, 0, 0, 0, 0, "a message of type 5 instead of what"},
+    {"an agreement that is too long", AGREEMENT, 0, 0, 0, AGREEMENT_HANDLE_BYTES,
+     "agreement: 416 bytes, expected are 288"},
     {"handles that are none", AGREEMENT, 0, AGREEMENT_HEAD_BYTES, CHANNELS *AGREEMENT_HANDLE_BYTES,
-     0},
+     0, NULL},
 };
 
 enum { ODD_HANDLES = COUNT_OF(odd_agreements) - 1 };
@@ -388,6 +394,7 @@ static inline _Noreturn void await_refusal(struct player *player)
                          deadline) == TCPX_SUCCESS)
         continue;
     CHECK(strstr(tcpx_last_error(), "refused: ") != NULL);
+    CHECK(strstr(tcpx_last_error(), odd_agreements[player->script.count].words) != NULL);
     atomic_store(&meeting->reached, 1);
     rest();
 }

@@ -161,44 +161,6 @@ SIDES_CASE(accepts_at_once, 2, IN_FULL)
     tcpx_session_stop_listening(listener);
 }
 
-/* Both sides say what they do not agree about, and both can try again. */
-static void disagree(struct side *me, const struct tcpx_session_options *mine, const char *words)
-{
-    struct tcpx_session *session = NULL;
-    int result = try_open(me, mine, &session);
-
-    CHECK(result == TCPX_INVALID_USAGE || result == TCPX_REMOTE_ERROR);
-    if (strstr(tcpx_last_error(), words) == NULL)
-        fail_here(HERE, words);
-    CHECK(session == NULL);
-    meet(me);
-}
-
-SIDES_CASE(disagreement, 2, IN_FULL)
-{
-    const char *usual = getenv("UCCL_TCPX_PLUGIN_PATH");
-    struct tcpx_session_options options = usual_options();
-    const char *plugin = path_in_build("libnccl-net-tcpx.so");
-    int before;
-
-    open_and_ping(me, &options, 0, 1);
-    before = open_descriptors();
-    options.channels = 1 + me->number;
-    disagree(me, &options, "channels");
-    options = usual_options();
-    options.chunk_bytes = 4096 << me->number;
-    disagree(me, &options, "chunk bytes");
-    CHECK(strstr(tcpx_last_error(), "4096") != NULL && strstr(tcpx_last_error(), "8192") != NULL);
-    CHECK(open_descriptors() == before);
-    options = usual_options();
-    if (me->number == 1)
-        options.plugin_path = usual != NULL && strcmp(usual, "builtin") == 0 ? plugin : "builtin";
-    disagree(me, &options, "transport");
-    CHECK(strstr(tcpx_last_error(), "builtin") != NULL);
-    options = usual_options();
-    open_and_ping(me, &options, 1, 2);
-}
-
 /* What only one side cannot do, the other hears from it; here it is out of descriptors. */
 SIDES_CASE(one_gives_up, 2, IN_FULL)
 {
