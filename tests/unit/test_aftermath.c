@@ -1,7 +1,8 @@
 /*
  * After every error that a call returns for a transfer, its memory is the caller's again: it is
  * overwritten and deregistered, and nothing is written to it later. Both ends are processes; what
- * fails is the call, the peer or the lengths, and the data goes on coming.
+ * fails is the call, the peer or the lengths, and the data goes on coming. Calls that do not wait
+ * stay prompt meanwhile.
  */
 #include "tests/unit/aftermath.h"
 #include "tests/unit/session_pair.h"
