@@ -439,16 +439,18 @@ static bool any_is_wanted(const struct bench *bench, unsigned sockets)
 static void print_values(const struct transfer_plan *plan, double values[WAYS][MOST_ROUNDS],
                          int rounds)
 {
-    double medians[WAYS];
+    double medians[WAYS] = {0};
+    double tcpx = 0;
 
     printf(" |");
     for (int i = 0; i < plan->way_count; i++) {
-        medians[i] = sorted_at(values[plan->ways[i]], rounds, 0.5);
-        printf(" %8.2f", medians[i]);
+        tcpx = sorted_at(values[plan->ways[i]], rounds, 0.5);
+        medians[i] = tcpx;
+        printf(" %8.2f", tcpx);
     }
     printf(" |");
     for (int i = 0; i < plan->way_count - 1; i++)
-        printf(" %8.2f", medians[plan->way_count - 1] / medians[i]);
+        printf(" %8.2f", tcpx / medians[i]);
 }
 
 static void print_names(const struct transfer_plan *plan, const char *unit)
