@@ -79,8 +79,13 @@ static int make_guarded(struct import_comm *comm, struct host_receive *host)
                                        &host->memory);
 }
 
-static void free_host_receive(struct import_comm *comm, struct host_receive *host)
+/* Its registration has ended with the others of the comm, or was never made. */
+void host_receive_end(struct import_comm *comm)
 {
+    struct host_receive *host = comm->host_receive;
+
+    if (host == NULL)
+        return;
     unpack_destroy(host->engine);
     if (comm->gpu != NULL) {
         gpu_pinned_free(comm->gpu, &host->pinned);
@@ -89,6 +94,7 @@ static void free_host_receive(struct import_comm *comm, struct host_receive *hos
     if (host->guarded != NULL)
         munmap(host->guarded, host->guarded_bytes);
     free(host);
+    comm->host_receive = NULL;
 }
 
 static int prepare_host_receive(struct import_comm *comm)
@@ -102,11 +108,10 @@ static int prepare_host_receive(struct import_comm *comm)
     if (host == NULL)
         return error_system(ENOMEM, "memory for receives");
     host->stride = (comm->longest + PAGE - 1) / PAGE * PAGE;
+    comm->host_receive = host;
     result = comm->steered ? make_steered(comm, host) : make_guarded(comm, host);
-    if (result == TCPX_SUCCESS || comm->is_lost) /* or the plugin still works with it */
-        comm->host_receive = host;
-    else
-        free_host_receive(comm, host);
+    if (result != TCPX_SUCCESS && !comm->is_lost) /* else the plugin still works with it */
+        host_receive_end(comm);
     return result;
 }
 
@@ -120,14 +125,6 @@ void host_receive_drain(struct import_comm *comm)
         last = host->tickets[i] > last ? host->tickets[i] : last;
     if (last != 0 && unpack_wait(host->engine, last, deadline_after_ms(LIMIT_MS)) != TCPX_SUCCESS)
         log_warn("copies on the GPU were not finished: %s", error_text());
-}
-
-/* Its registration has ended with the others of the comm. */
-void host_receive_end(struct import_comm *comm)
-{
-    if (comm->host_receive != NULL)
-        free_host_receive(comm, comm->host_receive);
-    comm->host_receive = NULL;
 }
 
 /* --- using --------------------------------------------------------------------------------- */
