@@ -8,7 +8,6 @@
 #include "tools/child.h"
 #include "tools/doctor.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -141,33 +140,20 @@ static void check_gpus(struct doctor *doctor)
         check_gpu(doctor, i, emulated);
 }
 
-static bool write_all(int to, const void *bytes, size_t length)
-{
-    const char *at = bytes;
-
-    while (length > 0) {
-        ssize_t put = write(to, at, length);
-
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return false;
-        at += put;
-        length -= (size_t)put;
-    }
-    return true;
-}
-
 static int check_in_child(void *argument, int to_parent)
 {
     struct doctor *doctor = argument;
     unsigned first = doctor->finding_count;
+    FILE *out = fdopen(to_parent, "w");
+    size_t count;
 
+    if (out == NULL)
+        return 1;
     check_gpus(doctor);
-    for (unsigned i = first; i < doctor->finding_count; i++)
-        if (!write_all(to_parent, &doctor->findings[i], sizeof doctor->findings[i]))
-            return 1;
-    return 0;
+    count = doctor->finding_count - first;
+    if (fwrite(&doctor->findings[first], sizeof *doctor->findings, count, out) != count)
+        return 1;
+    return fclose(out) == 0 ? 0 : 1;
 }
 
 /* --- in the parent ------------------------------------------------------------------------- */

@@ -21,20 +21,17 @@ struct transfer {
 
     void *memory; /* registered */
     uint8_t *data;
-    uint64_t room; /* of data: whole pages */
+    uint8_t *here; /* what is written there, or was read from there */
+    uint64_t room; /* of both: whole pages */
     struct tcpx_unpack *unpack;
 };
 
 /* --- what is sent -------------------------------------------------------------------------- */
 
 /* The message, again and again. */
-static uint8_t *make_payload(uint64_t bytes)
+static uint8_t payload_byte(uint64_t number)
 {
-    uint8_t *payload = malloc(bytes);
-
-    for (uint64_t i = 0; payload != NULL && i < bytes; i++)
-        payload[i] = (uint8_t)message[i % (sizeof message - 1)];
-    return payload;
+    return (uint8_t)message[number % (sizeof message - 1)];
 }
 
 static int no_memory(uint64_t bytes)
@@ -80,7 +77,8 @@ static int transfer_make_buffer(struct transfer *transfer, const char *who)
         data = aligned_alloc(PAGE, transfer->room);
     else
         result = tcpx_gpu_alloc(transfer->end.gpu, transfer->room, &data);
-    if (result == TCPX_SUCCESS && data == NULL)
+    transfer->here = malloc(transfer->room);
+    if (result == TCPX_SUCCESS && (data == NULL || transfer->here == NULL))
         result = no_memory(transfer->room);
     transfer->data = data;
     if (result == TCPX_SUCCESS)
@@ -91,19 +89,19 @@ static int transfer_make_buffer(struct transfer *transfer, const char *who)
     return result;
 }
 
-static int write_buffer(const struct transfer *transfer, const uint8_t *from, uint64_t bytes)
+static int write_buffer(const struct transfer *transfer, uint64_t bytes)
 {
     if (!transfer->in_host)
-        return tcpx_gpu_write(transfer->data, from, bytes);
-    memcpy(transfer->data, from, bytes);
+        return tcpx_gpu_write(transfer->data, transfer->here, bytes);
+    memcpy(transfer->data, transfer->here, bytes);
     return TCPX_SUCCESS;
 }
 
-static int read_buffer(const struct transfer *transfer, uint8_t *to, uint64_t bytes)
+static int read_buffer(const struct transfer *transfer, uint64_t bytes)
 {
     if (!transfer->in_host)
-        return tcpx_gpu_read(to, transfer->data, bytes);
-    memcpy(to, transfer->data, bytes);
+        return tcpx_gpu_read(transfer->here, transfer->data, bytes);
+    memcpy(transfer->here, transfer->data, bytes);
     return TCPX_SUCCESS;
 }
 
@@ -117,6 +115,7 @@ static int transfer_finish(struct transfer *transfer, int result)
     if (transfer->memory != NULL)
         end_note(end, tcpx_dereg_mr(end->comm, transfer->memory));
     end_note(end, end_hang_up(end));
+    free(transfer->here);
     if (transfer->in_host)
         free(transfer->data);
     else
@@ -213,11 +212,17 @@ static int transfer_receive(struct transfer *transfer)
     return result;
 }
 
-static int compare_payload(const uint8_t *got, const uint8_t *expected, uint64_t bytes)
+static int validate(struct transfer *transfer)
 {
+    const uint8_t *got = transfer->here;
+    uint8_t expected[SHOWN_BYTES];
+    uint64_t bytes = transfer->bytes;
     uint64_t first = 0;
+    int result = read_buffer(transfer, bytes);
 
-    while (first < bytes && got[first] == expected[first])
+    if (result != TCPX_SUCCESS)
+        return result;
+    while (first < bytes && got[first] == payload_byte(first))
         first++;
     log_debug("Received data (%llu bytes): %.*s", (unsigned long long)bytes,
               (int)(first < SHOWN_BYTES ? first : SHOWN_BYTES), (const char *)got);
@@ -225,42 +230,19 @@ static int compare_payload(const uint8_t *got, const uint8_t *expected, uint64_t
         log_debug("Received data matches expected payload");
         return TCPX_SUCCESS;
     }
-    log_bytes("expected", expected + first, bytes - first);
+    for (uint64_t i = 0; i < SHOWN_BYTES; i++)
+        expected[i] = payload_byte(first + i);
+    log_bytes("expected", expected, bytes - first);
     log_bytes("received", got + first, bytes - first);
     return error_set(TCPX_REMOTE_ERROR, "byte %llu of %llu arrived as 0x%02x, expected 0x%02x",
-                     (unsigned long long)first, (unsigned long long)bytes, got[first],
-                     expected[first]);
-}
-
-static int validate(struct transfer *transfer)
-{
-    uint8_t *expected = make_payload(transfer->bytes);
-    uint8_t *got = malloc(transfer->bytes);
-    int result = TCPX_SUCCESS;
-
-    if (expected == NULL || got == NULL)
-        result = no_memory(transfer->bytes);
-    if (result == TCPX_SUCCESS)
-        result = read_buffer(transfer, got, transfer->bytes);
-    if (result == TCPX_SUCCESS)
-        result = compare_payload(got, expected, transfer->bytes);
-    free(expected);
-    free(got);
-    return result;
+                     (unsigned long long)first, (unsigned long long)bytes, got[first], expected[0]);
 }
 
 /* So that nothing that was there before is taken for what was received. */
 static int poison(struct transfer *transfer)
 {
-    uint8_t *bytes = malloc(transfer->room);
-    int result = no_memory(transfer->room);
-
-    if (bytes != NULL) {
-        memset(bytes, 0xee, transfer->room);
-        result = write_buffer(transfer, bytes, transfer->room);
-    }
-    free(bytes);
-    return result;
+    memset(transfer->here, 0xee, transfer->room);
+    return write_buffer(transfer, transfer->room);
 }
 
 static int transfer_serve(struct transfer *transfer)
@@ -278,18 +260,17 @@ static int transfer_serve(struct transfer *transfer)
 
 static int send_payload(struct transfer *transfer)
 {
-    uint8_t *payload = make_payload(transfer->bytes);
     void *request = NULL;
-    int result = payload != NULL ? write_buffer(transfer, payload, transfer->bytes)
-                                 : no_memory(transfer->bytes);
+    int result;
 
-    if (result == TCPX_SUCCESS)
-        log_debug("Wrote test message to %s buffer: %.*s", transfer->in_host ? "host" : "GPU",
-                  (int)(transfer->bytes < SHOWN_BYTES ? transfer->bytes : SHOWN_BYTES),
-                  (const char *)payload);
-    free(payload);
+    for (uint64_t i = 0; i < transfer->bytes; i++)
+        transfer->here[i] = payload_byte(i);
+    result = write_buffer(transfer, transfer->bytes);
     if (result != TCPX_SUCCESS)
         return result;
+    log_debug("Wrote test message to %s buffer: %.*s", transfer->in_host ? "host" : "GPU",
+              (int)(transfer->bytes < SHOWN_BYTES ? transfer->bytes : SHOWN_BYTES),
+              (const char *)transfer->here);
     log_debug("Sending %llu bytes with tag %d", (unsigned long long)transfer->bytes, TAG);
     result = tcpx_isend(transfer->end.comm, transfer->data, (int)transfer->bytes, TAG,
                         transfer->memory, &request);
