@@ -109,23 +109,20 @@ static int connection_once(struct connection *connection, unsigned number)
 
 /* --- all of them --------------------------------------------------------------------------- */
 
-static int hear_count(struct connection *connection)
+/* The client decides; a server may have been told what to expect. */
+static int agree_on_count(struct connection *connection)
 {
     struct end *end = &connection->end;
-    int result = meeting_take_count(&end->meeting, MOST_CONNECTIONS, &connection->count);
+    int result;
 
+    connection->count = connection->wanted != 0 ? (unsigned)connection->wanted : 1;
+    result = meeting_pass_count(&end->meeting, MOST_CONNECTIONS, &connection->count);
     if (result == TCPX_SUCCESS && connection->wanted != 0 &&
         connection->wanted != connection->count)
         return error_set(TCPX_INVALID_USAGE, "connections: %llu expected by the server, %u by %s",
                          (unsigned long long)connection->wanted, connection->count,
                          control_peer(end->meeting.control));
     return result;
-}
-
-static int tell_count(struct connection *connection)
-{
-    connection->count = connection->wanted != 0 ? (unsigned)connection->wanted : 1;
-    return meeting_give_count(&connection->end.meeting, connection->count);
 }
 
 static int connection_meet(struct connection *connection)
@@ -144,7 +141,7 @@ static int connection_meet(struct connection *connection)
         return result;
     connection->bootstrap_ns = take_lap(connection);
     snprintf(connection->peer, sizeof connection->peer, "%s", control_peer(end->meeting.control));
-    result = end_is_server(end) ? hear_count(connection) : tell_count(connection);
+    result = agree_on_count(connection);
     return result == TCPX_SUCCESS ? make_times(connection) : result;
 }
 

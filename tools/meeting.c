@@ -134,20 +134,15 @@ int meeting_say(struct meeting *meeting, uint8_t type, const void *payload, size
     return result;
 }
 
-int meeting_give_count(struct meeting *meeting, unsigned count)
-{
-    uint32_t wire = htole32(count);
-
-    return meeting_say(meeting, COUNT, &wire, sizeof wire);
-}
-
-int meeting_take_count(struct meeting *meeting, unsigned most, unsigned *count)
+int meeting_pass_count(struct meeting *meeting, unsigned most, unsigned *count)
 {
     uint8_t bytes[AGREEMENT_BYTES]; /* so that a longer first message is called by its name */
-    uint32_t wire;
+    uint32_t wire = htole32(*count);
     size_t length;
     int result;
 
+    if (meeting->options.host != NULL)
+        return meeting_say(meeting, COUNT, &wire, sizeof wire);
     meeting_next_step(meeting);
     result = await(meeting, COUNT, "how often", bytes, sizeof bytes, &length);
     if (result != TCPX_SUCCESS)

@@ -52,9 +52,8 @@ MUST_CHECK int meeting_begin(struct meeting *meeting);
 /* Time runs anew. */
 void meeting_next_step(struct meeting *meeting);
 
-/* How often, which the client decides; `most`: what the server takes. */
-MUST_CHECK int meeting_give_count(struct meeting *meeting, unsigned count);
-MUST_CHECK int meeting_take_count(struct meeting *meeting, unsigned most, unsigned *count);
+/* How often, which the client decides, and the server gets; `most`: what the server takes. */
+MUST_CHECK int meeting_pass_count(struct meeting *meeting, unsigned most, unsigned *count);
 
 /*
  * The server's handle, which the client gets, and that both go through the same plugin and mean the

@@ -109,8 +109,6 @@ static int read_options(struct arguments *arguments, int argument_count, char **
     return status;
 }
 
-_Static_assert(PERF_MOST_PIECES == PERF_MOST_ITERATIONS, "one number in the texts above");
-
 /* --- the rest ------------------------------------------------------------------------------ */
 
 /* server [GPU], client HOST [GPU]; with --loopback [GPU]. */

@@ -191,9 +191,9 @@ void perf_row_encode(double barrier_us, const struct perf_row *row, uint8_t byte
 {
     uint64_t numbers[ROW_NUMBERS];
 
-    memcpy(numbers, row, WHOLES * 8);
+    memcpy(numbers, row, WHOLES * sizeof *numbers);
     memcpy(numbers + WHOLES, &barrier_us, 8);
-    memcpy(numbers + WHOLES + 1, (const uint64_t *)row + WHOLES, ROW_FRACTIONS * 8);
+    memcpy(numbers + WHOLES + 1, (const uint64_t *)row + WHOLES, ROW_FRACTIONS * sizeof *numbers);
     for (size_t i = 0; i < ROW_NUMBERS; i++)
         perf_number_encode(numbers[i], bytes + 8 * i);
 }
@@ -213,7 +213,7 @@ int perf_row_decode(const uint8_t *bytes, size_t length, double *barrier_us, str
         if (!isfinite(fractions[i]) || fractions[i] < 0)
             return error_set(TCPX_REMOTE_ERROR, "number %zu of a row is none", i);
     *barrier_us = fractions[0];
-    memcpy(row, numbers, WHOLES * 8);
-    memcpy((uint64_t *)row + WHOLES, fractions + 1, ROW_FRACTIONS * 8);
+    memcpy(row, numbers, WHOLES * sizeof *numbers);
+    memcpy((uint64_t *)row + WHOLES, fractions + 1, ROW_FRACTIONS * sizeof *numbers);
     return TCPX_SUCCESS;
 }

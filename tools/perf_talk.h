@@ -29,7 +29,7 @@ enum {
 
 #define PERF_MOST_BYTES      ((uint64_t)1 << 42)
 #define PERF_MOST_ITERATIONS ((uint64_t)1000000)
-#define PERF_MOST_PIECES     ((uint64_t)1000000)
+#define PERF_MOST_PIECES     PERF_MOST_ITERATIONS
 
 void perf_plan_encode(const struct perf_plan *plan, const struct perf_self *self,
                       uint8_t bytes[PERF_PLAN_BYTES]);

@@ -5,7 +5,6 @@
 #include "gpu/gpu.h"
 #include "net/comm/for_movers.h"
 #include "net/gpu/gpu_mover.h"
-#include "net/gpu/unpack_queue.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #include "net/gpu/devmem_part.h"
 
 #include "base/log.h"
+#include "net/gpu/gpu_mover.h"
 #include "net/gpu/rx_staged.h"
-#include "net/gpu/unpack_queue.h"
 
 #include <string.h>
 

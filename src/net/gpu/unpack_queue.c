@@ -1,5 +1,5 @@
 /* Bounce memory of receives, and the descriptors of its pages. */
-#include "net/gpu/unpack_queue.h"
+#include "net/gpu/gpu_mover.h"
 
 #include "base/config.h"
 #include "net/gpu/pinned_pool.h"
