@@ -3,8 +3,8 @@
 #include "base/topology.h"
 #include "gpu/gpu.h"
 #include "net/device/device.h"
+#include "tools/command.h"
 #include "tools/nic_devmem.h"
-#include "tools/options.h"
 #include "tools/plugin_probe.h"
 
 #include <limits.h>

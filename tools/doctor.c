@@ -5,7 +5,7 @@
  */
 #include "tools/doctor.h"
 
-#include "tools/options.h"
+#include "tools/command.h"
 
 #include <limits.h>
 #include <stdlib.h>

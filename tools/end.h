@@ -7,8 +7,8 @@
 #define TCPX_TOOLS_END_H
 
 #include "gpu/gpu.h"
+#include "tools/command.h"
 #include "tools/meeting.h"
-#include "tools/options.h"
 
 enum { END_DEVICE = 0, END_WHY_BYTES = 400 };
 

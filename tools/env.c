@@ -1,6 +1,6 @@
 /* tcpx env: every variable that tcpx reads, its value here and where that comes from. */
 #include "base/config.h"
-#include "tools/options.h"
+#include "tools/command.h"
 
 static int env_main(int argument_count, char **arguments)
 {

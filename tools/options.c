@@ -1,5 +1,5 @@
 /* Reads the arguments of a subcommand by its table. */
-#include "tools/options.h"
+#include "tools/command.h"
 
 #include "base/config.h"
 #include "base/parse.h"

@@ -1,5 +1,5 @@
 /* A window of transfers, begun and awaited in order. */
-#include "tools/perf_flow.h"
+#include "tools/perf_side.h"
 
 #include <stdio.h>
 

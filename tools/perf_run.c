@@ -5,7 +5,6 @@
  * every byte is compared where it is.
  */
 #include "base/clock.h"
-#include "tools/perf_flow.h"
 #include "tools/perf_side.h"
 #include "tools/spans.h"
 

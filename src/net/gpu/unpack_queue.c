@@ -154,11 +154,10 @@ static void unpack_take_pages(struct unpack_queue_state *state, struct unpack_pl
 
 static void unpack_give_pages(struct unpack_queue_state *state, struct unpack_place *place)
 {
-    for (uint32_t i = 0; i < place->run_count; i++)
-        for (uint32_t k = 0; k < place->runs[i].count; k++)
-            state->is_taken[place->runs[i].page + k] = false;
-    for (uint32_t i = 0; i < place->run_count; i++)
+    for (uint32_t i = 0; i < place->run_count; i++) {
+        memset(&state->is_taken[place->runs[i].page], false, place->runs[i].count);
         state->pages_left += place->runs[i].count;
+    }
     place->used = false;
     place->run_count = 0;
 }
