@@ -121,6 +121,7 @@ static inline void free_area(struct area *area)
         CHECK_SUCCESS(tcpx_gpu_free(area->address));
     else
         free(area->address);
+    area->address = NULL;
 }
 
 static inline void write_area(const struct area *area, size_t at, const void *from, size_t bytes)

@@ -61,15 +61,12 @@ static void flood_run(const uint8_t *argument)
 
 /* --- a round trip ---------------------------------------------------------------------------- */
 
-__attribute__((visibility("default"))) ssize_t send(int fd, const void *bytes, size_t count,
-                                                    int flags);
-
 /* What peers send, each in a thread of its own, comes to the listener a round trip later. */
-ssize_t send(int fd, const void *bytes, size_t count, int flags)
+ssize_t send(int fd, const void *buf, size_t n, int flags)
 {
     if (syscall(SYS_gettid) != getpid())
         nap_ms(ROUND_TRIP_MS);
-    return sendto(fd, bytes, count, flags, NULL, 0);
+    return sendto(fd, buf, n, flags, NULL, 0);
 }
 
 /* --- the test -------------------------------------------------------------------------------- */

@@ -109,7 +109,7 @@ static int accept_soon(struct port *port)
 /* The number that an accepted connection was given: none of its bytes has been read before. */
 static uint8_t number_of_hello(int fd)
 {
-    uint8_t bytes[HELLO];
+    uint8_t bytes[HELLO] = {0};
     size_t have = 0;
     uint64_t deadline = deadline_after_ms(LIMIT_MS);
 
