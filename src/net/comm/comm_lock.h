@@ -10,8 +10,8 @@
  * 2. The lock of net/io guards the I/O threads and their members. I/O threads call into a comm
  *    without it. io_leave() waits for such calls, so its caller does not hold the comm's lock.
  * 3. Some tables have locks of their own: pinned pools (net/gpu), pools and sources of device
- *    memory (net/devmem), connect attempts and the socket budget (net/link), the link watch
- *    (net/nic).
+ *    memory (net/devmem), connect attempts and the socket budget (net/link), the shared listening
+ *    port (net/socket), the link watch (net/nic).
  * 4. stats.c has a lock for the list of comms that it samples, and takes it before a comm's.
  *
  * The order is: (4), comm, then (2) or (3). None of (2) and (3) is held while a comm's lock is
