@@ -33,6 +33,21 @@ static void worker_end_transfers(struct tcpx_session *session)
                                    (unsigned long long)transfer->tag));
 }
 
+/* With the lock: transfers in chunks, or messages about them. */
+static bool worker_has_chunks(const struct tcpx_session *session)
+{
+    for (int i = 0; i < 2; i++) {
+        const struct direction *direction = &session->directions[i];
+
+        if (direction->waiting.first != NULL || direction->moving.first != NULL)
+            return true;
+        for (unsigned k = 0; k < session->channels; k++)
+            if (direction->lanes[k].freed != direction->lanes[k].begun)
+                return true;
+    }
+    return control_has_unsent(session->control);
+}
+
 /* With the lock. */
 static bool worker_is_busy(const struct tcpx_session *session)
 {
@@ -43,16 +58,7 @@ static bool worker_is_busy(const struct tcpx_session *session)
         return true;
     if (session->failure != TCPX_SUCCESS)
         return !session->is_drained || session->why_is_unsent;
-    for (int i = 0; i < 2; i++) {
-        const struct direction *direction = &directions[i];
-
-        if (direction->waiting.first != NULL || direction->moving.first != NULL)
-            return true;
-        for (unsigned k = 0; k < session->channels; k++)
-            if (direction->lanes[k].freed != direction->lanes[k].begun)
-                return true;
-    }
-    return control_has_unsent(session->control);
+    return worker_has_chunks(session);
 }
 
 /*
@@ -98,6 +104,21 @@ static bool worker_step(struct tcpx_session *session, bool *busy)
     return moved;
 }
 
+/* With the lock: nothing is to be done until a whole message ends, and I/O threads see to that. */
+static bool worker_can_be_notified(const struct tcpx_session *session)
+{
+    return session->has_io_threads && session->failure == TCPX_SUCCESS && session->active != NULL &&
+           session->directions[0].whole.first == NULL &&
+           session->directions[1].whole.first == NULL && !worker_has_chunks(session);
+}
+
+/* Whole messages go over the first channel of each direction. */
+static void worker_notify(struct tcpx_session *session, int eventfd)
+{
+    net_notify(session_channel(session, true, 0)->builtin, eventfd);
+    net_notify(session_channel(session, false, 0)->builtin, eventfd);
+}
+
 /* Without the lock, until there is a message of the peer or a wake-up. */
 static void worker_sleep(struct tcpx_session *session, bool listens)
 {
@@ -126,11 +147,16 @@ static void *worker_run(void *argument)
         bool moved = worker_step(session, &busy);
         bool listens = session->failure == TCPX_SUCCESS;
         uint64_t still = clock_now() - since;
+        bool notified = !moved && busy && still > YIELD_NS && worker_can_be_notified(session);
 
+        if (notified) {
+            worker_notify(session, session->wake_fd);
+            whole_step(session, &moved); /* what has ended before */
+        }
         pthread_mutex_unlock(&session->lock);
         if (moved)
             since = clock_now();
-        else if (!busy)
+        else if (!busy || notified)
             worker_sleep(session, listens);
         else if (still > YIELD_NS)
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
@@ -182,6 +208,8 @@ void worker_stop(struct tcpx_session *session)
     pthread_mutex_unlock(&session->lock);
     if (session->wake_fd >= 0) {
         pthread_join(session->worker, NULL);
+        if (session->has_io_threads)
+            worker_notify(session, -1);
         close(session->wake_fd);
     }
 }

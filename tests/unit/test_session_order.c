@@ -7,6 +7,9 @@
 #include "tests/unit/session_mix.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
+
+enum { RECEIVES_THAT_WAIT = 1000 };
 
 /* Whatever is begun first, on whatever tags, and waited for in whatever order. */
 SESSION_CASE(many_at_once, SMALL_CHUNK, IN_BRIEF)
@@ -256,6 +259,55 @@ SESSION_CASE(events, SMALL_CHUNK, IN_BRIEF)
     }
     area_drop(&in, session);
     area_drop(&out, session);
+}
+
+static uint64_t cpu_ms(void)
+{
+    struct rusage usage;
+
+    CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+    return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 +
+           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
+}
+
+/*
+ * Receives that wait cost no CPU, however many there are, and their ends are events all the same.
+ * Over a plugin they are polled.
+ */
+SESSION_CASE(idle_events, SMALL_CHUNK, IN_BRIEF)
+{
+    enum { SETTLE_MS = 500, LOOK_MS = 1000, MOST_CPU_MS = 50 };
+    struct job *jobs = calloc(RECEIVES_THAT_WAIT, sizeof *jobs);
+    struct area area;
+    int fd;
+
+    CHECK(jobs != NULL);
+    CHECK_SUCCESS(tcpx_session_event_fd(session, &fd));
+    area_make(&area, session, true, RECEIVES_THAT_WAIT);
+    if (me->number == 1) {
+        meet(me);
+        pattern_copy(area.expected, RECEIVES_THAT_WAIT, 5, 0);
+        area_write(&area, 0, RECEIVES_THAT_WAIT);
+    }
+    for (unsigned i = 0; i < RECEIVES_THAT_WAIT; i++)
+        jobs[i].transfer = begin_part(session, me->number == 1, &area, i, 1, i, false);
+    if (me->number == 0) {
+        uint64_t before;
+
+        nap_ms(SETTLE_MS);
+        before = cpu_ms();
+        nap_ms(LOOK_MS);
+        before = cpu_ms() - before;
+        if (strstr(tcpx_session_path(session), "built-in") != NULL &&
+            number_of("UCCL_TCPX_THREADS", 1) > 0 && before > MOST_CPU_MS)
+            child_fail(__FILE__, __LINE__, "idle receives", "they use the CPU");
+        meet(me);
+        pattern_copy(area.expected, RECEIVES_THAT_WAIT, 5, 0);
+    }
+    poll_until_ended(fd, jobs, RECEIVES_THAT_WAIT);
+    CHECK_AREA(&area, 0, RECEIVES_THAT_WAIT);
+    area_drop(&area, session);
+    free(jobs);
 }
 
 SIDES_SUITE("session order", sides_begin);

@@ -100,6 +100,12 @@ bool net_has_threads(const struct net_comm *comm);
 /* Whether what it receives arrives in device memory, by devmem TCP. */
 bool net_receives_by_devmem(const struct net_comm *comm);
 
+/*
+ * The next end of a request is written to this eventfd, once; -1: nothing is. For a thread that
+ * sleeps on it while I/O threads move the comm: it tests its requests after this call.
+ */
+void net_notify(struct net_comm *comm, int eventfd);
+
 /* How long its stages have been at work. */
 void net_get_stages(struct net_comm *comm, struct stage_times *times);
 

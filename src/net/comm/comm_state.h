@@ -284,6 +284,7 @@ struct net_comm {
     /* request and wait: sleepers */
     unsigned sleepers; /* calls that wait for a request to end */
     int wake_fd;       /* an eventfd that wakes them; -1: not needed yet */
+    int notify_fd;     /* another one, of net_notify(); -1: none */
 };
 
 static inline unsigned comm_reverse_lane(const struct net_comm *comm)

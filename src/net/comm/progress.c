@@ -322,6 +322,7 @@ void progress_start(struct net_comm *comm)
     int result;
 
     comm->wake_fd = -1;
+    comm->notify_fd = -1;
     comm->own_lanes = comm->link.sockets;
     /* A running I/O thread may call into this comm at once. */
     comm_lock_take(&comm->lock);

@@ -67,6 +67,22 @@ void wake_sleepers(struct net_comm *comm)
         log_debug("a sleeper is being woken already");
 }
 
+static void wake_notified(struct net_comm *comm)
+{
+    const uint64_t one = 1;
+
+    if (comm->notify_fd >= 0 && write(comm->notify_fd, &one, sizeof one) < 0)
+        log_debug("a thread is being notified already");
+    comm->notify_fd = -1;
+}
+
+void net_notify(struct net_comm *comm, int eventfd)
+{
+    comm_lock_take(&comm->lock);
+    comm->notify_fd = eventfd;
+    comm_lock_release(&comm->lock);
+}
+
 void wake_open(struct net_comm *comm)
 {
     COMM_LOCKED(comm);
@@ -110,8 +126,10 @@ void request_hold(struct net_request *request)
 
 void request_let_go(struct net_request *request)
 {
-    if (request != NULL && --request->users == 0 && request->state == REQUEST_FAILED)
+    if (request != NULL && --request->users == 0 && request->state == REQUEST_FAILED) {
         wake_sleepers(request->comm);
+        wake_notified(request->comm);
+    }
 }
 
 static void request_end(struct net_request *request, enum request_state state)
@@ -124,6 +142,7 @@ static void request_end(struct net_request *request, enum request_state state)
     if (comm->side == NET_RECEIVER)
         account_satisfied(comm, request);
     wake_sleepers(comm);
+    wake_notified(comm);
 }
 
 void request_done(struct net_request *request)
