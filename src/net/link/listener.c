@@ -205,16 +205,6 @@ static void hello_drop(struct hello_connection *connection, const char *reason)
     socket_close(&connection->half.fd);
 }
 
-/* In a time that does not depend on how many bytes are equal. */
-static bool listener_is_token(const uint8_t *a, const uint8_t *b)
-{
-    unsigned difference = 0;
-
-    for (int i = 0; i < WIRE_TOKEN_BYTES; i++)
-        difference |= a[i] ^ b[i];
-    return difference == 0;
-}
-
 static void hello_join(struct net_listener *listener, struct hello_connection *connection,
                        const struct wire_hello *hello)
 {
@@ -245,7 +235,7 @@ static void hello_check(struct net_listener *listener, struct hello_connection *
     case WIRE_FINE:
         break;
     }
-    if (!listener_is_token(hello.token, listener->token))
+    if (!socket_is_token(hello.token, listener->token, sizeof hello.token))
         hello_drop(connection, "it does not know the token");
     else if (hello.match != listener->options.match)
         hello_refuse(connection, TCPX_INVALID_USAGE,

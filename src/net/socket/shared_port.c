@@ -202,7 +202,7 @@ static enum whose shared_find(int fd, const uint8_t *bytes, size_t have,
             return WHOSE_UNDECIDED;
         *found = member;
         whose = WHOSE_FOUND;
-        if (!sign->has_key || memcmp(sign->key, bytes + sign->key_at, PORT_KEY_BYTES) == 0)
+        if (!sign->has_key || socket_is_token(sign->key, bytes + sign->key_at, PORT_KEY_BYTES))
             return WHOSE_FOUND;
     }
     return whose;

@@ -191,6 +191,15 @@ void socket_peer_name(int fd, char name[SOCKET_NAME_BYTES])
     socket_address_name(&address, name);
 }
 
+bool socket_is_token(const uint8_t *a, const uint8_t *b, size_t count)
+{
+    unsigned difference = 0;
+
+    for (size_t i = 0; i < count; i++)
+        difference |= a[i] ^ b[i];
+    return difference == 0;
+}
+
 int socket_random(void *bytes, size_t count)
 {
     ssize_t got = getrandom(bytes, count, 0);

@@ -74,6 +74,9 @@ void socket_address_name(const struct sockaddr_storage *address, char name[SOCKE
 void socket_peer_name(int fd, char name[SOCKET_NAME_BYTES]);
 
 /* Unpredictable bytes from the kernel. */
+/* Whether both are the same, in a time that does not depend on how many bytes are. */
+bool socket_is_token(const uint8_t *a, const uint8_t *b, size_t count);
+
 MUST_CHECK int socket_random(void *bytes, size_t count);
 
 /* -1 is allowed, and *fd is -1 afterwards. */
