@@ -74,8 +74,12 @@ static int newcomer_read_greeting(struct newcomer *newcomer)
 static bool newcomer_has_closed(const struct newcomer *newcomer)
 {
     uint8_t byte;
+    ssize_t got;
 
-    return recv(newcomer->half.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    do
+        got = recv(newcomer->half.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    return got == 0;
 }
 
 /* The listener answers every greeting, so that a refused peer gets the reason. */

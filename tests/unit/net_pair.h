@@ -33,7 +33,7 @@
     }
 
 /* Of this process, by their names. */
-static inline unsigned io_threads(void)
+static inline unsigned threads_called(const char *beginning)
 {
     DIR *folder = opendir("/proc/self/task");
     struct dirent *entry;
@@ -48,12 +48,18 @@ static inline unsigned io_threads(void)
         file = fopen(path, "r");
         if (file == NULL)
             continue;
-        if (fgets(name, sizeof name, file) != NULL && strncmp(name, "tcpx-io-", 8) == 0)
+        if (fgets(name, sizeof name, file) != NULL &&
+            strncmp(name, beginning, strlen(beginning)) == 0)
             count++;
         fclose(file);
     }
     closedir(folder);
     return count;
+}
+
+static inline unsigned io_threads(void)
+{
+    return threads_called("tcpx-io-");
 }
 
 static inline struct net_device loopback(int family)
