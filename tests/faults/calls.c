@@ -100,10 +100,10 @@ static struct msghdr cut(enum faults_kind kind, const struct msghdr *message, si
 
     if (message->msg_iovlen > MOST_PARTS)
         return shorter;
-    for (size_t i = 0; i < message->msg_iovlen; i++)
+    for (size_t i = 0; i < (size_t)message->msg_iovlen; i++)
         left += message->msg_iov[i].iov_len;
     left = fewer(kind, left < most ? left : most);
-    for (; count < message->msg_iovlen && left > 0; count++) {
+    for (; count < (size_t)message->msg_iovlen && left > 0; count++) {
         parts[count] = message->msg_iov[count];
         if (parts[count].iov_len > left)
             parts[count].iov_len = left;

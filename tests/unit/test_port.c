@@ -164,7 +164,7 @@ TEST(test_listeners_share_one_port)
     struct port *second = listen_at("127.0.0.1", 0, keyed(2));
     struct port *bootstrap = listen_at("127.0.0.1", 0, keyless());
     uint16_t number = number_of_port(first);
-    uint8_t greeting[8] = "bootstra";
+    const char *greeting = "bootstrap";
     int fds[3];
 
     assert_in_range(number, first_port, first_port + PORTS - 1);
@@ -173,7 +173,7 @@ TEST(test_listeners_share_one_port)
     fds[0] = connect_with(number, 2, 20);
     fds[1] = connect_with(number, 1, 10);
     fds[2] = connect_to("127.0.0.1", number);
-    assert_int_equal(send(fds[2], greeting, sizeof greeting, 0), sizeof greeting);
+    assert_int_equal(send(fds[2], greeting, strlen(greeting), 0), strlen(greeting));
     expect(first, 10);
     expect(second, 20);
     close(accept_soon(bootstrap));
