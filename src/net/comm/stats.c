@@ -146,13 +146,13 @@ static void stats_print(const struct stats_peer *peer, uint64_t span_ns)
             stats_percent(times->copy_in_ns, sides[NET_RECEIVER]));
 }
 
-/* Prints and forgets the sums. */
-static void stats_print_all(uint64_t span_ns)
+/* Prints and forgets the sums. Without a lock: who reads the lines may be slow. */
+static void stats_print_all(struct stats_peer *list, uint64_t span_ns)
 {
-    while (peers != NULL) {
-        struct stats_peer *peer = peers;
+    while (list != NULL) {
+        struct stats_peer *peer = list;
 
-        peers = peer->next;
+        list = peer->next;
         stats_print(peer, span_ns);
         free(peer);
     }
@@ -167,6 +167,7 @@ static void *stats_run(void *argument)
     pthread_setname_np(pthread_self(), "tcpx-stats");
     pthread_mutex_lock(&stats_lock);
     for (bool last = false; !last;) {
+        struct stats_peer *list;
         uint64_t now;
 
         while (!stop && !deadline_passed(next))
@@ -175,7 +176,11 @@ static void *stats_run(void *argument)
         now = clock_now();
         for (struct net_comm *comm = comms; comm != NULL; comm = comm->next_sampled)
             stats_add(comm);
-        stats_print_all(now - before > 0 ? now - before : 1);
+        list = peers;
+        peers = NULL;
+        pthread_mutex_unlock(&stats_lock);
+        stats_print_all(list, now - before > 0 ? now - before : 1);
+        pthread_mutex_lock(&stats_lock);
         before = now;
         next += period_ms * 1000000;
     }
@@ -192,7 +197,8 @@ static int stats_open(const struct config_stats *stats)
         return TCPX_SUCCESS;
     }
     fork_hold();
-    output = open(stats->file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    /* O_NONBLOCK: a pipe that has no reader is an error, and one that is full loses lines. */
+    output = open(stats->file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
     if (fork_release(output) && output >= 0)
         return TCPX_SUCCESS;
     output = -1;
