@@ -55,7 +55,7 @@ MUST_CHECK int import_open(const char *path, const struct import_plugin **plugin
  */
 MUST_CHECK int import_open_named(const char *name, const struct import_plugin **plugin);
 
-/* Fails with a text for a number that is none of its devices. */
+/* A number that no device has is refused with a text. */
 MUST_CHECK int import_check_device(const struct import_plugin *plugin, int device);
 
 bool import_is_builtin(const struct import_plugin *plugin);

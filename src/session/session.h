@@ -51,7 +51,7 @@ struct slot {
     struct slot *next; /* free ones */
     uint8_t *host;
     gpu_address device;
-    gpu_address landing;                   /* in GPU memory; 0: there is none */
+    gpu_address landing;                   /* in GPU memory; 0: not allocated */
     struct unpack_descriptor *descriptors; /* NULL without a GPU */
     gpu_address descriptors_device;
 };

@@ -1,6 +1,7 @@
 /*
- * The worker spins while there is progress, and sleeps on the control connection when there is
- * nothing to do.
+ * The worker spins while there is progress. When there is nothing to do, it sleeps until a message
+ * of the peer arrives. When only whole messages are in flight and I/O threads move them, it also
+ * sleeps, until one of them ends (net_notify()).
  */
 #include "session/session.h"
 

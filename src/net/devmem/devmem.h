@@ -231,7 +231,7 @@ MUST_CHECK bool zerocopy_complete(struct zerocopy *sends, uint32_t first, uint32
 /* Whether the oldest one has completed. */
 bool zerocopy_has_completed(const struct zerocopy *sends);
 
-/* Removes the oldest one, if it has completed; false: it has not, or there is none. */
+/* Removes the oldest send, if it has completed. False: it is not complete, or the list is empty. */
 bool zerocopy_take(struct zerocopy *sends, void **owner, uint64_t *bytes);
 
 #endif

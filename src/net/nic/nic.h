@@ -61,7 +61,7 @@ MUST_CHECK int nic_split_headers(const char *interface);
  * children close (base/fork.h).
  */
 struct nic_binding {
-    int socket;  /* -1: there is none */
+    int socket;  /* -1: not bound */
     uint32_t id; /* the dma-buf's number in control messages */
 };
 
@@ -215,7 +215,7 @@ MUST_CHECK bool nic_rule_to_spec(const struct nic_rule *rule, struct ethtool_rx_
 MUST_CHECK bool nic_rule_is_spec(const struct nic_rule *rule,
                                  const struct ethtool_rx_flow_spec *spec);
 
-/* The last free location, since rules at lower ones take precedence; false: there is none. */
+/* The last free location, since rules at lower ones take precedence. False: all are in use. */
 MUST_CHECK bool nic_rule_place(const uint32_t *used, uint32_t count, uint32_t places,
                                uint32_t *location);
 
