@@ -33,6 +33,7 @@ struct interest {
     struct file *file; /* NULL: free */
     uint32_t events;
     uint64_t data;
+    bool reported; /* edge-triggered: since its file has changed */
 };
 
 struct file {

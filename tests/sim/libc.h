@@ -5,6 +5,7 @@
 #ifndef TCPX_TESTS_SIM_LIBC_H
 #define TCPX_TESTS_SIM_LIBC_H
 
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>

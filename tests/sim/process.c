@@ -90,6 +90,12 @@ FILE *sim_fopen(const char *path, const char *mode)
     return NULL;
 }
 
+int sim_open(const char *path, int flags, ...)
+{
+    errno = ENOENT;
+    return -1;
+}
+
 int sim_access(const char *path, int mode)
 {
     errno = ENOENT;

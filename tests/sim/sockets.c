@@ -76,12 +76,23 @@ static void wake_waiting(struct file *file)
     file->waiting = 0;
 }
 
+/* What is ready is an edge again. */
+static void repeat_events(const struct file *file)
+{
+    for (unsigned i = 0; i < file_count; i++) {
+        struct interest *interest = find_interest(&files[i], file);
+
+        if (interest == NULL)
+            continue;
+        interest->reported = false;
+        wake_waiting(&files[i]);
+    }
+}
+
 void file_changed(struct file *file)
 {
     wake_waiting(file);
-    for (unsigned i = 0; i < file_count; i++)
-        if (files[i].waiting != 0 && find_interest(&files[i], file) != NULL)
-            wake_waiting(&files[i]);
+    repeat_events(file);
     if (file->listener != NULL)
         file_changed(file->listener); /* it may be accepted now */
 }
@@ -169,6 +180,8 @@ static uint32_t connection_events(const struct file *file)
         return events | EPOLLIN | EPOLLOUT | EPOLLHUP | EPOLLRDHUP;
     if (in->arrived > in->read || in->ended || file->read_shut)
         events |= EPOLLIN;
+    if (in->ended || file->read_shut)
+        events |= EPOLLRDHUP;
     /* As in Linux: a third of the buffer is free. */
     if (out->shut || 3 * (out->send_buffer - (out->written - out->arrived)) >= out->send_buffer)
         events |= EPOLLOUT;
@@ -286,6 +299,7 @@ int sim_epoll_ctl(int fd, int operation, int other, struct epoll_event *event)
     }
     interest->events = event->events;
     interest->data = event->data.u64;
+    interest->reported = false;
     wake_waiting(epoll);
     return 0;
 }
@@ -295,15 +309,16 @@ static int gather_events(struct file *epoll, struct epoll_event *events, int mos
     int count = 0;
 
     for (unsigned i = 0; i < MOST_INTERESTS && count < most; i++) {
-        const struct interest *interest =
-            &epoll->interests[(epoll->first_interest + i) % MOST_INTERESTS];
+        struct interest *interest = &epoll->interests[(epoll->first_interest + i) % MOST_INTERESTS];
         uint32_t ready;
 
-        if (interest->file == NULL)
+        if (interest->file == NULL || ((interest->events & EPOLLET) != 0 && interest->reported))
             continue;
         ready = events_of(interest->file) & (interest->events | EPOLLERR | EPOLLHUP);
-        if (ready != 0)
-            events[count++] = (struct epoll_event){.events = ready, .data.u64 = interest->data};
+        if (ready == 0)
+            continue;
+        interest->reported = true;
+        events[count++] = (struct epoll_event){.events = ready, .data.u64 = interest->data};
     }
     if (count == most)
         epoll->first_interest = (unsigned)sim_below(MOST_INTERESTS);
@@ -406,17 +421,22 @@ static uint64_t length_of(const struct msghdr *message)
     return length;
 }
 
-static uint64_t shorten(uint64_t bytes)
+/* As if the rest came, or had room, only after the call. */
+static uint64_t shorten(const struct file *file, uint64_t bytes)
 {
-    return bytes > 1 && sim_one_in(sim_world.short_one_in) ? sim_between(1, bytes) : bytes;
+    if (bytes < 2 || !sim_one_in(sim_world.short_one_in))
+        return bytes;
+    repeat_events(file);
+    return sim_between(1, bytes);
 }
 
 /* An error although the call could go on; 0: there is none. */
-static int some_error(void)
+static int some_error(const struct file *file)
 {
-    return sim_one_in(sim_world.again_one_in)       ? EAGAIN
-           : sim_one_in(sim_world.interrupt_one_in) ? EINTR
-                                                    : 0;
+    if (!sim_one_in(sim_world.again_one_in))
+        return sim_one_in(sim_world.interrupt_one_in) ? EINTR : 0;
+    repeat_events(file);
+    return EAGAIN;
 }
 
 static ssize_t send_some(struct file *file, const struct msghdr *message)
@@ -434,7 +454,7 @@ static ssize_t send_some(struct file *file, const struct msghdr *message)
         return fail(EPIPE);
     room = out->send_buffer - (out->written - out->arrived);
     /* A fresh connection takes a small first message whole. */
-    error = out->written > 0 ? some_error() : 0;
+    error = out->written > 0 ? some_error(file) : 0;
     if (error == 0 && room == 0)
         error = EAGAIN;
     if (error != 0)
@@ -445,7 +465,7 @@ static ssize_t send_some(struct file *file, const struct msghdr *message)
     }
     bytes = bytes < room ? bytes : room;
     if (out->written > 0)
-        bytes = shorten(bytes);
+        bytes = shorten(file, bytes);
     copy_parts(message, bytes, out, NULL);
     network_kick(out);
     return (ssize_t)bytes;
@@ -466,10 +486,10 @@ static ssize_t receive_some(struct file *file, const struct msghdr *message, boo
             return fail(take_error(file));
         return in->ended || file->over || file->read_shut ? 0 : fail(EAGAIN);
     }
-    error = some_error();
+    error = some_error(file);
     if (error != 0)
         return fail(error);
-    bytes = shorten(bytes < available ? bytes : available);
+    bytes = shorten(file, bytes < available ? bytes : available);
     copy_parts(message, bytes, NULL, in);
     if (peek)
         return (ssize_t)bytes;
