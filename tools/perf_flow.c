@@ -24,7 +24,7 @@ static int flow_begin_one(struct perf_flow *flow)
                                    .pieces = flow->pieces,
                                    .piece_count = flow->piece_count,
                                    .tag = tag_of(flow, chunk)};
-    struct tcpx_transfer **transfer = &flow->window[chunk % PERF_FLOW_WINDOW];
+    struct tcpx_transfer **transfer = &flow->window[chunk % PERF_FLOW_MOST];
 
     if (flow->who != NULL)
         fprintf(stderr, "[PERF][%s] %s chunk_idx=%llu tag=%llu size=%llu offset=%llu\n", flow->who,
@@ -36,12 +36,21 @@ static int flow_begin_one(struct perf_flow *flow)
                          : tcpx_receive(flow->session, &move, transfer);
 }
 
+static uint64_t flow_window(const struct perf_flow *flow)
+{
+    uint64_t chunks = PERF_FLOW_BYTES / flow->chunk_bytes;
+
+    return chunks < PERF_FLOW_LEAST  ? PERF_FLOW_LEAST
+           : chunks > PERF_FLOW_MOST ? PERF_FLOW_MOST
+                                     : chunks;
+}
+
 int perf_flow_begin(struct perf_flow *flow)
 {
     int result = TCPX_SUCCESS;
 
     while (result == TCPX_SUCCESS && flow->begun < chunk_count(flow) &&
-           flow->begun - flow->ended < PERF_FLOW_WINDOW)
+           flow->begun - flow->ended < flow_window(flow))
         result = flow_begin_one(flow);
     return result;
 }
@@ -50,7 +59,7 @@ int perf_flow_begin(struct perf_flow *flow)
 static int flow_step(struct perf_flow *flow)
 {
     uint64_t chunk = flow->ended;
-    int result = tcpx_transfer_wait(flow->window[chunk % PERF_FLOW_WINDOW], flow->timeout_ms);
+    int result = tcpx_transfer_wait(flow->window[chunk % PERF_FLOW_MOST], flow->timeout_ms);
 
     if (result == TCPX_IN_PROGRESS)
         return error_set(

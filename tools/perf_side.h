@@ -37,9 +37,16 @@ MUST_CHECK int perf_hear_number(struct perf_side *side, enum perf_message type, 
 
 /*
  * Its bytes as one transfer, or as chunks of which each is a transfer of its own with a tag of its
- * own, several at once.
+ * own, several at once: LEAST of them, and of small ones as many as fill BYTES. The receives that
+ * are posted must cover what a path can have in flight: 10 Gbit/s and 10 ms are 12 MiB.
  */
-enum { PERF_FLOW_WINDOW = 64, PERF_FLOW_TAG = 99, PERF_FLOW_TAGS = 10000 };
+enum {
+    PERF_FLOW_LEAST = 64,
+    PERF_FLOW_MOST = 1024,
+    PERF_FLOW_BYTES = 16 << 20,
+    PERF_FLOW_TAG = 99,
+    PERF_FLOW_TAGS = 10000
+};
 
 struct perf_flow {
     struct tcpx_session *session;
@@ -55,7 +62,7 @@ struct perf_flow {
 
     uint64_t begun; /* chunks */
     uint64_t ended;
-    struct tcpx_transfer *window[PERF_FLOW_WINDOW];
+    struct tcpx_transfer *window[PERF_FLOW_MOST];
 };
 
 /* As many chunks as may be under way. */

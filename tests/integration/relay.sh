@@ -146,6 +146,31 @@ check "in so few packets only when they are large" between 450 "$(relay_stat mix
 check "the relay ends" relay_stop mixed
 check "every packet is accounted for" balanced mixed
 
+# --- large packets -------------------------------------------------------------------------------
+
+large=10.77.10.2
+if [ -e /proc/net/if_inet6 ]; then
+    check "a link that takes large packets" netns_relay large a b 10.77.10.1,fd00:79::1 $large,fd00:79::2 --offload
+    check "IPv6" transfer a b fd00:79::2 $((4 * mebibyte + 1))
+    check "loses some" relay_say large loss 0.01
+    check "which arrive whole" transfer a b fd00:79::2 $((4 * mebibyte + 1))
+else
+    check "a link that takes large packets" netns_relay large a b 10.77.10.1 $large --offload --loss 0.01
+fi
+lost=$(relay_stat large a lost) packets=$(relay_stat large a packets)
+check "IPv4 with losses arrives whole" transfer a b $large $((16 * mebibyte + 1))
+lost=$(($(relay_stat large a lost) - lost)) packets=$(($(relay_stat large a packets) - packets))
+check "every packet on the wire counts" between $((16 * mebibyte / 1460)) $packets $((20 * mebibyte / 1440))
+check "and is lost by itself" between $((packets / 200)) $lost $((packets / 50))
+check "with a small queue" relay_say large queue 64k
+check "before a rate" relay_say large rate 200m
+check "duplicates" relay_say large duplicate 0.02
+check "and reordering" relay_say large reorder 0.02
+check "it arrives whole" transfer a b $large $((4 * mebibyte))
+check "what did not fit was dropped" test "$(relay_stat large a overflowed)" -gt 0
+check "the relay ends" relay_stop large
+check "every packet is accounted for" balanced large
+
 # --- chance --------------------------------------------------------------------------------------
 
 has_carried_2000()

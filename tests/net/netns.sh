@@ -12,6 +12,7 @@
 #   netns_router NAME                               passes on what is not for itself
 #   netns_spread NAME OWN OTHER VIA...              reaches OTHER over all of these, as OWN
 #   netns_bytes NAME DEVICE rx|tx                   what the device has carried
+#   netns_listens NAME PORT                         whether a process listens there for TCP
 #   netns_link_up A B DEVICE                        waits until it is, after netns_run A ip link set
 #   netns_run NAME COMMAND...                       on that host
 #   netns_spawn NAME COMMAND...                     the same in the background, as $NETNS_PID
@@ -246,6 +247,13 @@ netns_spread()
 netns_bytes()
 {
     netns_run "$1" cat "/sys/class/net/$2/statistics/$3_bytes"
+}
+
+# State 0A of the kernel's table is that of a listening socket.
+netns_listens()
+{
+    netns_run "$1" sh -c 'cat /proc/net/tcp /proc/net/tcp6 2>/dev/null' |
+        grep -Eq "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$2") [0-9A-F]+:0000 0A "
 }
 
 # --- two ends of a comm --------------------------------------------------------------------------

@@ -3,7 +3,11 @@
  * packets across with loss, duplicates, reordering, delay, a rate and corruption, or not at all
  * while the link is cut. What happens to the nth packet of a direction depends on the seed and n
  * only. One thread, no busy loop; it ends by itself with its parent or at its time limit.
+ *
+ * A packet here may stand for several on the wire (offload.h). They are counted one by one, and
+ * each has its own chance to be lost.
  */
+#include "tests/net/offload.h"
 #include "tests/net/program.h"
 
 #include <errno.h>
@@ -27,7 +31,7 @@
 #include <unistd.h>
 
 enum {
-    PACKET_MAX = 65536,   /* no IP packet is larger */
+    PACKET_MAX = 65536 + OFFLOAD_HEADER, /* no IP packet is larger */
     READ_BATCH = 64,      /* packets taken from one device before the other gets its turn */
     DEVICE_QUEUE = 4096,  /* packets; what overflows there would be lost without our knowing */
     HELD_MAX = 256 << 20, /* bytes held by both directions together */
@@ -35,6 +39,7 @@ enum {
     REPLY_MAX = 2048,     /* its answer */
     HOLD_MS = 5,          /* the longest that a packet is held back */
     LIMIT_SECONDS_MAX = 3600,
+    MTU_MAX = 65535,
 };
 
 static const uint64_t NANOS = 1000000000;
@@ -50,6 +55,8 @@ static const char usage[] =
     "  --rate BITS    a second, with k, m or g (0: no limit), and before it a queue of\n"
     "  --queue BYTES  with k or m (default 256k); what does not fit is dropped\n"
     "  --mtu BYTES    of both devices (default 1500)\n"
+    "  --offload      takes up to 64 KiB of a TCP stream from the kernel at once, for high rates;\n"
+    "                 --corrupt spares those without a checksum\n"
     "  --seed N       (default 1)\n"
     "  --control PREFIX  reads commands from PREFIX.control, a FIFO, and answers each with a line\n"
     "                    to PREFIX.reply, another one; an answer to none says that the link is up\n"
@@ -158,10 +165,12 @@ static bool parse_value(const char *text, enum unit unit, double *value)
 
 struct packet {
     uint64_t due;            /* when it is delivered */
-    uint64_t number;         /* in its direction, from 1; a duplicate has its original's */
+    uint64_t number;         /* of the last on the wire, from 1; a duplicate has its original's */
     struct packet *next;     /* in the queue before the rate, or in flight */
     struct packet *previous; /* in flight */
-    size_t size;
+    size_t size;             /* of the data, with the header of offload.h */
+    size_t wire_bytes;       /* of all that it stands for */
+    unsigned segments;
     int way;
     bool copy;
     unsigned char data[];
@@ -244,18 +253,19 @@ static double packet_fraction(const struct relay *relay, const struct packet *pa
 static void packet_free(struct relay *relay, struct packet *packet)
 {
     relay->held_bytes -= packet->size;
-    relay->ways[packet->way].count[HELD]--;
+    relay->ways[packet->way].count[HELD] -= packet->segments;
     free(packet);
 }
 
 /* Behind the IP header everything is under the transport's checksum, which must notice. */
 static void packet_corrupt(struct relay *relay, struct packet *packet)
 {
-    size_t header = packet->data[0] >> 4 == 6 ? 40 : (size_t)(packet->data[0] & 15) * 4;
+    const unsigned char *ip = packet->data + OFFLOAD_HEADER;
+    size_t header = OFFLOAD_HEADER + (ip[0] >> 4 == 6 ? 40 : (size_t)(ip[0] & 15) * 4);
     uint64_t bit;
 
     if (packet_fraction(relay, packet, FATE_CORRUPT) >= relay->ways[packet->way].shape.corrupt ||
-        packet->size <= header)
+        packet->size <= header || !offload_has_checksum(packet->data))
         return;
     bit = fate(relay, packet->way, packet->number, FATE_BIT) % ((packet->size - header) * 8);
     packet->data[header + bit / 8] ^= (unsigned char)(1U << bit % 8);
@@ -317,14 +327,14 @@ static void packet_deliver(struct relay *relay, struct packet *packet)
     ssize_t written = write(relay->devices[!packet->way], packet->data, packet->size);
 
     if (written == (ssize_t)packet->size) {
-        way->count[DELIVERED]++;
-        way->count[DELIVERED_BYTES] += packet->size;
+        way->count[DELIVERED] += packet->segments;
+        way->count[DELIVERED_BYTES] += packet->wire_bytes;
         if (packet->number > way->latest)
             way->latest = packet->number;
         else if (packet->number < way->latest && !packet->copy)
-            way->count[REORDERED]++;
+            way->count[REORDERED] += packet->segments;
     } else {
-        way_drop(way, REFUSED, 1);
+        way_drop(way, REFUSED, packet->segments);
     }
     packet_free(relay, packet);
 }
@@ -335,7 +345,7 @@ static uint64_t send_nanos(const struct way *way, const struct packet *packet)
 {
     if (way->shape.rate == 0)
         return 0;
-    return (uint64_t)((double)packet->size * 8e9 / way->shape.rate);
+    return (uint64_t)((double)packet->wire_bytes * 8e9 / way->shape.rate);
 }
 
 static void queue_append(struct way *way, struct packet *packet, uint64_t now)
@@ -347,7 +357,7 @@ static void queue_append(struct way *way, struct packet *packet, uint64_t now)
         way->tail->next = packet;
     }
     way->tail = packet;
-    way->queued_bytes += packet->size;
+    way->queued_bytes += packet->wire_bytes;
 }
 
 static struct packet *queue_take(struct way *way)
@@ -355,7 +365,7 @@ static struct packet *queue_take(struct way *way)
     struct packet *packet = way->head;
 
     way->head = packet->next;
-    way->queued_bytes -= packet->size;
+    way->queued_bytes -= packet->wire_bytes;
     return packet;
 }
 
@@ -382,31 +392,43 @@ static void relay_advance(struct relay *relay, uint64_t now)
 
 /* --- in and out -------------------------------------------------------------------------------*/
 
-static bool way_has_room(const struct relay *relay, const struct way *way, size_t size)
+/* How many of these segments the queue takes. */
+static unsigned way_room(const struct relay *relay, const struct way *way,
+                         const struct offload *whole, unsigned count)
 {
-    if (relay->held_bytes + size > HELD_MAX)
-        return false;
-    return way->head == NULL || (double)(way->queued_bytes + size) <= way->shape.queue;
+    double each = (double)(whole->headers + whole->segment_size);
+    double room = way->shape.queue - (double)way->queued_bytes;
+
+    if (relay->held_bytes + PACKET_MAX > HELD_MAX)
+        return 0;
+    if (way->head == NULL || room >= each * count)
+        return count;
+    return room >= each ? (unsigned)(room / each) : 0;
 }
 
-static void packet_enter(struct relay *relay, int from, const unsigned char *data, size_t size,
-                         bool copy, uint64_t now)
+/* Of what was read, `count` segments behind the first ones. */
+static void packet_enter(struct relay *relay, int from, const unsigned char *data,
+                         const struct offload *whole, unsigned first, unsigned count, bool copy,
+                         uint64_t now)
 {
     struct way *way = &relay->ways[from];
+    unsigned fit = way_room(relay, way, whole, count);
     struct packet *packet;
 
-    if (!way_has_room(relay, way, size)) {
-        way_drop(way, OVERFLOWED, 1);
+    way_drop(way, OVERFLOWED, count - fit);
+    if (fit == 0)
         return;
-    }
-    packet = malloc(sizeof *packet + size);
+    packet = malloc(sizeof *packet + OFFLOAD_HEADER + offload_wire_bytes(whole));
     if (packet == NULL)
-        die(1, "out of memory for a packet of %zu bytes", size);
-    *packet =
-        (struct packet){.number = way->count[PACKETS], .size = size, .way = from, .copy = copy};
-    memcpy(packet->data, data, size);
-    relay->held_bytes += size;
-    way->count[HELD]++;
+        die(1, "out of memory for a packet of %zu bytes", offload_wire_bytes(whole));
+    *packet = (struct packet){.number = way->count[PACKETS] - whole->segments + first + fit,
+                              .segments = fit,
+                              .way = from,
+                              .copy = copy};
+    packet->size = offload_cut(data, whole, first, fit, packet->data);
+    packet->wire_bytes = packet->size - OFFLOAD_HEADER + (fit - 1) * whole->headers;
+    relay->held_bytes += packet->size;
+    way->count[HELD] += fit;
     packet_corrupt(relay, packet);
     if (way->shape.rate == 0 && way->head == NULL)
         packet_launch(relay, packet, now);
@@ -414,25 +436,45 @@ static void packet_enter(struct relay *relay, int from, const unsigned char *dat
         queue_append(way, packet, now);
 }
 
+/* Segments of which none is lost. */
+static void packet_pass(struct relay *relay, int from, const unsigned char *data,
+                        const struct offload *whole, unsigned first, unsigned count, uint64_t now)
+{
+    struct way *way = &relay->ways[from];
+    uint64_t number = way->count[PACKETS] - whole->segments + first + count;
+
+    if (count == 0)
+        return;
+    packet_enter(relay, from, data, whole, first, count, false, now);
+    if (fate_fraction(relay, from, number, FATE_DUPLICATE) < way->shape.duplicate) {
+        way->count[DUPLICATED] += count;
+        packet_enter(relay, from, data, whole, first, count, true, now);
+    }
+}
+
 static void packet_arrive(struct relay *relay, int from, const unsigned char *data, size_t size,
                           uint64_t now)
 {
     struct way *way = &relay->ways[from];
-    uint64_t number = ++way->count[PACKETS];
+    const struct offload whole = offload_read(data, size);
+    uint64_t before = way->count[PACKETS];
+    unsigned passing = 0;
 
+    way->count[PACKETS] += whole.segments;
     if (way->cut) {
-        way_drop(way, SEVERED, 1);
+        way_drop(way, SEVERED, whole.segments);
         return;
     }
-    if (fate_fraction(relay, from, number, FATE_LOSS) < way->shape.loss) {
+    for (unsigned i = 0; i < whole.segments; i++) {
+        if (fate_fraction(relay, from, before + i + 1, FATE_LOSS) >= way->shape.loss) {
+            passing++;
+            continue;
+        }
         way_drop(way, LOST, 1);
-        return;
+        packet_pass(relay, from, data, &whole, i - passing, passing, now);
+        passing = 0;
     }
-    packet_enter(relay, from, data, size, false, now);
-    if (fate_fraction(relay, from, number, FATE_DUPLICATE) < way->shape.duplicate) {
-        way->count[DUPLICATED]++;
-        packet_enter(relay, from, data, size, true, now);
-    }
+    packet_pass(relay, from, data, &whole, whole.segments - passing, passing, now);
 }
 
 __attribute__((format(printf, 2, 3))) static void relay_fail(struct relay *relay,
@@ -458,7 +500,7 @@ static void device_read(struct relay *relay, int from)
     for (int i = 0; i < READ_BATCH; i++) {
         ssize_t size = read(relay->devices[from], data, sizeof data);
 
-        if (size > 0) {
+        if (size > OFFLOAD_HEADER) {
             packet_arrive(relay, from, data, (size_t)size, now);
         } else {
             if (size < 0 && errno != EAGAIN && errno != EINTR)
@@ -613,6 +655,14 @@ static void control_open(struct relay *relay, const char *prefix)
 
 /* --- devices ----------------------------------------------------------------------------------*/
 
+struct arguments {
+    const char *a, *b;
+    const char *control;
+    uint64_t mtu;
+    uint64_t limit;
+    bool offload;
+};
+
 static void device_up(const char *name, int mtu)
 {
     struct ifreq request = {0};
@@ -635,9 +685,9 @@ static void device_up(const char *name, int mtu)
     close(fd);
 }
 
-static int device_create(const char *name)
+static int device_create(const char *name, bool offload)
 {
-    struct ifreq request = {.ifr_flags = IFF_TUN | IFF_NO_PI};
+    struct ifreq request = {.ifr_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR};
     int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
 
     if (fd < 0)
@@ -645,6 +695,8 @@ static int device_create(const char *name)
     snprintf(request.ifr_name, sizeof request.ifr_name, "%s", name);
     if (ioctl(fd, TUNSETIFF, &request) < 0)
         die(1, "TUN device '%s': %m", name);
+    if (offload && ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6) < 0)
+        die(1, "offloads of TUN device '%s': %m", name);
     return fd;
 }
 
@@ -658,7 +710,7 @@ static void namespace_enter(const char *path)
 }
 
 /* The device belongs to the namespace in which it was made; we come back from there. */
-static int device_open(const char *where, int mtu)
+static int device_open(const char *where, const struct arguments *arguments)
 {
     const char *colon = strchr(where, ':');
     const char *device = colon != NULL ? colon + 1 : "relay0";
@@ -674,8 +726,8 @@ static int device_open(const char *where, int mtu)
         die(2, "'%s' is not a namespace and a device: expected NAME or NAME:DEVICE", where);
     snprintf(path, sizeof path, "/run/netns/%.*s", length, where);
     namespace_enter(path);
-    fd = device_create(device);
-    device_up(device, mtu);
+    fd = device_create(device, arguments->offload);
+    device_up(device, (int)arguments->mtu);
     if (setns(home, CLONE_NEWNET) < 0)
         die(1, "back to the own network namespace: %m");
     close(home);
@@ -706,6 +758,7 @@ static void signals_open(sigset_t *unblocked)
     sigprocmask(SIG_BLOCK, &blocked, unblocked);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    prctl(PR_SET_TIMERSLACK, 1UL); /* short delays are exact */
 }
 
 static uint64_t relay_next_event(const struct relay *relay)
@@ -777,13 +830,6 @@ static void relay_close(struct relay *relay)
 
 /* --- options ----------------------------------------------------------------------------------*/
 
-struct arguments {
-    const char *a, *b;
-    const char *control;
-    uint64_t mtu;
-    uint64_t limit;
-};
-
 static void options_parse(struct relay *relay, struct arguments *arguments, int argc, char **argv)
 {
     const struct {
@@ -792,13 +838,14 @@ static void options_parse(struct relay *relay, struct arguments *arguments, int 
         uint64_t most;
         uint64_t *value;
     } numbers[] = {
-        {"mtu", 576, PACKET_MAX - 1, &arguments->mtu},
+        {"mtu", 576, MTU_MAX, &arguments->mtu},
         {"seed", 0, UINT32_MAX, &relay->seed},
         {"limit", 1, LIMIT_SECONDS_MAX, &arguments->limit},
     };
-    enum { NUMBERS = 3, CONTROL = SETTINGS + NUMBERS, HELP, OPTIONS };
+    enum { NUMBERS = 3, CONTROL = SETTINGS + NUMBERS, OFFLOAD, HELP, OPTIONS };
     struct option options[OPTIONS + 1] = {
         [CONTROL] = {"control", required_argument, NULL, CONTROL},
+        [OFFLOAD] = {"offload", no_argument, NULL, OFFLOAD},
         [HELP] = {"help", no_argument, NULL, HELP},
     };
     int option;
@@ -815,8 +862,10 @@ static void options_parse(struct relay *relay, struct arguments *arguments, int 
         else if (option < CONTROL)
             *numbers[option - SETTINGS].value = parse_number(
                 name, optarg, numbers[option - SETTINGS].least, numbers[option - SETTINGS].most);
-        else
+        else if (option == CONTROL)
             arguments->control = optarg;
+        else
+            arguments->offload = true;
         if (expected != NULL)
             die(2, "--%s %s: expected %s", name, optarg, expected);
     }
@@ -842,8 +891,8 @@ int main(int argc, char **argv)
 
     options_parse(&relay, &arguments, argc, argv);
     signals_open(&unblocked);
-    relay.devices[0] = device_open(arguments.a, (int)arguments.mtu);
-    relay.devices[1] = device_open(arguments.b, (int)arguments.mtu);
+    relay.devices[0] = device_open(arguments.a, &arguments);
+    relay.devices[1] = device_open(arguments.b, &arguments);
     relay.started = now_nanos();
     relay.deadline = relay.started + arguments.limit * NANOS;
     if (arguments.control != NULL)
