@@ -28,7 +28,7 @@ PLUGIN_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/plugin/test
 TIMED         := $(if $(SANITIZE),net_cost net_stages uneven_links)
 SAID          := $(if $(findstring thread,$(SANITIZE)),completion connection docs doctor documents man \
 	net_devices old_names perf program runner)
-BETWEEN_HOSTS := $(if $(SANITIZE),connection_hosts perf_hosts) $(if $(findstring address,$(SANITIZE)),bad_network)
+BETWEEN_HOSTS := $(if $(SANITIZE),connection_hosts interfaces perf_hosts) $(if $(findstring address,$(SANITIZE)),bad_network)
 INTEGRATION   := $(filter-out $(patsubst %,tests/integration/%.sh,$(TIMED) $(SAID) $(BETWEEN_HOSTS)), \
 	$(sort $(wildcard tests/integration/*.sh)))
 

@@ -14,6 +14,7 @@ static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool started;
 static struct net_device devices[NET_DEVICES_MOST];
 static int device_count;
+static int all_devices; /* with spare ones, for peers that the devices do not reach */
 static enum config_plugin_mode mode;
 static bool unpacks_always;
 static struct net_link_options link_options;
@@ -36,6 +37,8 @@ struct net_link_options plugin_link_options(const void *owner)
     struct net_link_options options = link_options;
 
     options.owner = owner;
+    options.devices = devices;
+    options.device_count = all_devices;
     return options;
 }
 
@@ -123,7 +126,8 @@ static int start_once(void)
     if (result == TCPX_SUCCESS)
         result = net_link_defaults(WIRE_MATCH_FIFO, &link_options);
     if (result == TCPX_SUCCESS)
-        result = net_devices_find_configured(devices, NET_DEVICES_MOST, &device_count);
+        result =
+            net_devices_find_all_configured(devices, NET_DEVICES_MOST, &device_count, &all_devices);
     if (result != TCPX_SUCCESS)
         return result;
     started = true;

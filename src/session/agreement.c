@@ -3,8 +3,10 @@
 
 #include <endian.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <string.h>
+
+/* In the field `unpack`, which older versions do not compare. */
+#define TAKES_FEWER_CHANNELS ((uint32_t)1 << 31)
 
 struct head_layout {
     uint32_t version;
@@ -36,7 +38,7 @@ size_t agreement_encode(const struct agreement *agreement, uint8_t bytes[AGREEME
         .version = htole32(agreement->version),
         .channels = htole32(agreement->channels),
         .table_version = htole32(agreement->table_version),
-        .unpack = htole32(agreement->unpack),
+        .unpack = htole32(agreement->unpack | (agreement->takes_fewer ? TAKES_FEWER_CHANNELS : 0)),
         .chunk_bytes = htole64(agreement->chunk_bytes),
         .process = htole64(agreement->process),
     };
@@ -138,7 +140,8 @@ int agreement_decode(const uint8_t *bytes, size_t length, struct agreement *agre
         .table_version = le32toh(head.table_version),
         .channels = channels,
         .chunk_bytes = le64toh(head.chunk_bytes),
-        .unpack = le32toh(head.unpack),
+        .unpack = le32toh(head.unpack) & ~TAKES_FEWER_CHANNELS,
+        .takes_fewer = (le32toh(head.unpack) & TAKES_FEWER_CHANNELS) != 0,
         .process = le64toh(head.process),
     };
     memcpy(agreement->transport, head.transport, sizeof agreement->transport);
@@ -164,7 +167,9 @@ int agreement_compare(const struct agreement *mine, const struct agreement *thei
     if (strncmp(mine->transport, theirs->transport, AGREEMENT_NAME_BYTES) != 0)
         return error_set(TCPX_INVALID_USAGE, "transport: %s here, %s at %s (UCCL_TCPX_PLUGIN_PATH)",
                          mine->transport, theirs->transport, host);
-    if (mine->channels != theirs->channels)
+    if (mine->channels > theirs->channels
+            ? !mine->takes_fewer
+            : mine->channels < theirs->channels && !theirs->takes_fewer)
         return report_difference("channels", mine->channels, theirs->channels, host,
                                  " (UCCL_TCPX_NUM_CHANNELS)");
     if (mine->chunk_bytes != theirs->chunk_bytes)

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "session/control.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,8 +32,9 @@ struct agreement {
     char transport[AGREEMENT_NAME_BYTES]; /* "builtin", or the plugin's name */
     uint32_t table_version;               /* of the plugin's table; need not be equal */
     uint32_t channels;                    /* 1 to AGREEMENT_CHANNELS */
+    bool takes_fewer;                     /* nobody has set the number of channels */
     uint64_t chunk_bytes;                 /* 1 to AGREEMENT_MOST_CHUNK_BYTES */
-    uint32_t unpack;                      /* what this side's receives do; need not be equal */
+    uint32_t unpack;                      /* what this side's receives do, below 2^31 */
     uint64_t process;                     /* random: equal if a process connects to itself */
     char host[AGREEMENT_NAME_BYTES];      /* for texts; may be "" */
     uint8_t handles[AGREEMENT_CHANNELS][AGREEMENT_HANDLE_BYTES]; /* the first `channels` */
@@ -49,8 +51,9 @@ size_t agreement_encode(const struct agreement *agreement, uint8_t bytes[AGREEME
 MUST_CHECK int agreement_decode(const uint8_t *bytes, size_t length, struct agreement *agreement);
 
 /*
- * Version, transport, channels and chunk bytes must be equal; otherwise TCPX_INVALID_USAGE, with
- * both values and the variable that sets them.
+ * Version, transport, channels and chunk bytes must be equal, but a side that takes fewer channels
+ * may have more; otherwise TCPX_INVALID_USAGE, with both values and the variable that sets them.
+ * The session has the smaller number of channels.
  */
 MUST_CHECK int agreement_compare(const struct agreement *mine, const struct agreement *theirs);
 

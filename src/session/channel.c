@@ -1,7 +1,10 @@
 /* Channels over a plugin's comm, or over one of the built-in transport. */
 #include "session/channel.h"
 
+#include "base/clock.h"
 #include "base/log.h"
+
+#include <string.h>
 
 /* Chunks of the built-in transport have a tag of their own, apart from whole messages. */
 #define CHUNK_TAG ((uint64_t)1 << 63)
@@ -12,18 +15,20 @@
  */
 enum { MOST_REQUESTS = 4096 };
 
-static int link_options(struct net_link_options *options)
+static int link_options(const struct channel_devices *devices, struct net_link_options *options)
 {
     int result = net_link_defaults(WIRE_MATCH_TAG, options);
 
     options->requests = MOST_REQUESTS;
+    options->devices = devices->list;
+    options->device_count = devices->all;
     return result;
 }
 
 /* --- making -------------------------------------------------------------------------------- */
 
-int channel_listen(const struct import_plugin *plugin, const struct net_device *device,
-                   int device_number, int gpu, uint8_t handle[NET_TABLE_HANDLE_BYTES],
+int channel_listen(const struct import_plugin *plugin, const struct channel_devices *devices,
+                   int number, int gpu, uint8_t handle[NET_TABLE_HANDLE_BYTES],
                    struct channel_listener *listener)
 {
     struct net_link_options options;
@@ -31,11 +36,11 @@ int channel_listen(const struct import_plugin *plugin, const struct net_device *
 
     *listener = (struct channel_listener){0};
     if (plugin != NULL)
-        return import_comm_listen(plugin, device_number, handle, &listener->plugin);
-    result = link_options(&options);
+        return import_comm_listen(plugin, number, handle, &listener->plugin);
+    result = link_options(devices, &options);
     options.gpu = gpu;
     if (result == TCPX_SUCCESS)
-        result = net_listen(device, &options, handle, &listener->builtin);
+        result = net_listen(&devices->list[number], &options, handle, &listener->builtin);
     return result;
 }
 
@@ -56,8 +61,8 @@ int channel_accept(struct channel_listener *listener, struct channel *channel, b
     return result;
 }
 
-int channel_connect(const struct import_plugin *plugin, const struct net_device *device,
-                    int device_number, uint8_t handle[NET_TABLE_HANDLE_BYTES],
+int channel_connect(const struct import_plugin *plugin, const struct channel_devices *devices,
+                    int number, uint64_t deadline, uint8_t handle[NET_TABLE_HANDLE_BYTES],
                     struct channel *channel, bool *there)
 {
     struct net_link_options options;
@@ -66,16 +71,27 @@ int channel_connect(const struct import_plugin *plugin, const struct net_device 
 
     *channel = (struct channel){0};
     if (plugin != NULL) {
-        result = import_comm_connect(plugin, device_number, handle, &channel->plugin);
+        result = import_comm_connect(plugin, number, handle, &channel->plugin);
         *there = result == TCPX_SUCCESS && channel->plugin != NULL;
         return result;
     }
-    result = link_options(&options);
+    result = link_options(devices, &options);
+    options.answer_ms = deadline == DEADLINE_NEVER ? 0 : (uint64_t)deadline_poll_ms(deadline) / 2;
     if (result == TCPX_SUCCESS)
-        result = net_connect(device, &options, handle, &link, there);
-    if (result == TCPX_SUCCESS && *there)
+        result = net_connect(&devices->list[number], &options, handle, &link, there);
+    if (result == TCPX_SUCCESS && *there) {
+        memcpy(channel->nic, link.device.name, sizeof channel->nic);
         result = net_comm_create(&link, NET_SENDER, &channel->builtin);
+    }
     return result;
+}
+
+void channel_connect_describe(const struct import_plugin *plugin,
+                              const uint8_t handle[NET_TABLE_HANDLE_BYTES], char *text, size_t size)
+{
+    text[0] = '\0';
+    if (plugin == NULL)
+        net_connect_describe(handle, text, size);
 }
 
 void channel_connect_cancel(const struct import_plugin *plugin,

@@ -14,6 +14,7 @@
 struct channel {
     struct import_comm *plugin;
     struct net_comm *builtin;
+    char nic[IFNAMSIZ]; /* that a connected one of the built-in transport leaves through */
 };
 
 struct channel_memory {
@@ -31,19 +32,34 @@ struct channel_listener {
     struct net_listener *builtin;
 };
 
+/* Of the built-in transport. */
+struct channel_devices {
+    struct net_device list[NET_DEVICES_MOST];
+    int count;
+    int all; /* with spare ones */
+};
+
 /*
- * `plugin`: NULL for the built-in transport, whose device the second one is. `gpu`: whose memory
- * will be received into; -1: host memory only.
+ * `plugin`: NULL for the built-in transport, whose devices these are; they stay until the channels
+ * are made. `number`: which device. `gpu`: whose memory will be received into; -1: host memory
+ * only.
  */
-MUST_CHECK int channel_listen(const struct import_plugin *plugin, const struct net_device *device,
-                              int device_number, int gpu, uint8_t handle[NET_TABLE_HANDLE_BYTES],
+MUST_CHECK int channel_listen(const struct import_plugin *plugin,
+                              const struct channel_devices *devices, int number, int gpu,
+                              uint8_t handle[NET_TABLE_HANDLE_BYTES],
                               struct channel_listener *listener);
 /* *there: whether the channel was made; if not, call again. */
 MUST_CHECK int channel_accept(struct channel_listener *listener, struct channel *channel,
                               bool *there);
-MUST_CHECK int channel_connect(const struct import_plugin *plugin, const struct net_device *device,
-                               int device_number, uint8_t handle[NET_TABLE_HANDLE_BYTES],
-                               struct channel *channel, bool *there);
+/* `deadline`: half of the time until then is enough to find a path that works. */
+MUST_CHECK int channel_connect(const struct import_plugin *plugin,
+                               const struct channel_devices *devices, int number, uint64_t deadline,
+                               uint8_t handle[NET_TABLE_HANDLE_BYTES], struct channel *channel,
+                               bool *there);
+/* What channel_connect() waits for, for texts; "": not known. */
+void channel_connect_describe(const struct import_plugin *plugin,
+                              const uint8_t handle[NET_TABLE_HANDLE_BYTES], char *text,
+                              size_t size);
 /* channel_connect() is not called for it again. */
 void channel_connect_cancel(const struct import_plugin *plugin,
                             uint8_t handle[NET_TABLE_HANDLE_BYTES]);

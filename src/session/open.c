@@ -35,8 +35,8 @@ struct opening {
     const struct tcpx_session_options *options;
     uint64_t deadline;
     struct nic nics[MOST_NICS];
-    int nic_count;                               /* that are used */
-    struct net_device devices[NET_DEVICES_MOST]; /* of the built-in transport */
+    int nic_count; /* that are used */
+    struct channel_devices devices;
     struct channel_listener listeners[MOST_CHANNELS];
     struct agreement mine;
     struct agreement theirs;
@@ -79,15 +79,18 @@ static int list_plugin_nics(struct opening *opening, int *count)
 
 static int list_builtin_nics(struct opening *opening, int *count)
 {
-    int result = net_devices_find_configured(opening->devices, NET_DEVICES_MOST, count);
+    struct channel_devices *devices = &opening->devices;
+    int result = net_devices_find_all_configured(devices->list, NET_DEVICES_MOST, &devices->count,
+                                                 &devices->all);
 
+    *count = devices->count;
     for (int i = 0; result == TCPX_SUCCESS && i < *count; i++) {
+        const struct net_device *device = &devices->list[i];
         struct nic *nic = &opening->nics[i];
 
-        *nic = (struct nic){.number = i, .numa_node = opening->devices[i].numa_node};
-        snprintf(nic->name, sizeof nic->name, "%.*s", (int)sizeof nic->name - 1,
-                 opening->devices[i].name);
-        snprintf(nic->pci_path, sizeof nic->pci_path, "%s", opening->devices[i].pci_path);
+        *nic = (struct nic){.number = i, .numa_node = device->numa_node};
+        snprintf(nic->name, sizeof nic->name, "%.*s", (int)sizeof nic->name - 1, device->name);
+        snprintf(nic->pci_path, sizeof nic->pci_path, "%s", device->pci_path);
     }
     opening->session->takes_gpu_memory = true;
     return result;
@@ -181,13 +184,10 @@ static int listen_all(struct opening *opening)
     struct tcpx_session *session = opening->session;
     int result = TCPX_SUCCESS;
 
-    for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++) {
-        int number = nic_of(opening, i)->number;
-
+    for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++)
         result =
-            channel_listen(session->plugin, &opening->devices[number], number, session->gpu_number,
-                           opening->mine.handles[i], &opening->listeners[i]);
-    }
+            channel_listen(session->plugin, &opening->devices, nic_of(opening, i)->number,
+                           session->gpu_number, opening->mine.handles[i], &opening->listeners[i]);
     return result;
 }
 
@@ -227,6 +227,7 @@ static int fill_agreement(struct opening *opening)
              plugin != NULL ? plugin->table.name : "builtin");
     mine->table_version = plugin != NULL ? (uint32_t)plugin->table.version : 0;
     mine->channels = session->channels;
+    mine->takes_fewer = opening->options->channels == 0 && config->num_channels == CONFIG_AUTO;
     mine->chunk_bytes = session->chunk_bytes;
     if (gethostname(mine->host, sizeof mine->host - 1) != 0)
         mine->host[0] = '\0';
@@ -250,7 +251,8 @@ static int opening_expect(struct opening *opening, uint8_t expected, const char 
 
 static int opening_agree(struct opening *opening)
 {
-    struct control *control = opening->session->control;
+    struct tcpx_session *session = opening->session;
+    struct control *control = session->control;
     uint8_t bytes[AGREEMENT_BYTES];
     size_t length = agreement_encode(&opening->mine, bytes);
     int result = control_send(control, AGREEMENT, bytes, length);
@@ -262,6 +264,8 @@ static int opening_agree(struct opening *opening)
         result = agreement_decode(bytes, length, &opening->theirs);
     if (result == TCPX_SUCCESS)
         result = agreement_compare(&opening->mine, &opening->theirs);
+    if (result == TCPX_SUCCESS && opening->theirs.channels < session->channels)
+        session->channels = opening->theirs.channels;
     return result;
 }
 
@@ -270,13 +274,13 @@ static int opening_agree(struct opening *opening)
 static int opening_connect_step(struct opening *opening, unsigned channel, bool *all)
 {
     struct tcpx_session *session = opening->session;
-    int number = nic_of(opening, channel)->number;
     int result = TCPX_SUCCESS;
 
     if (!opening->connected[channel])
-        result = channel_connect(
-            session->plugin, &opening->devices[number], number, opening->theirs.handles[channel],
-            session_channel(session, true, channel), &opening->connected[channel]);
+        result =
+            channel_connect(session->plugin, &opening->devices, nic_of(opening, channel)->number,
+                            opening->deadline, opening->theirs.handles[channel],
+                            session_channel(session, true, channel), &opening->connected[channel]);
     if (result == TCPX_SUCCESS && !opening->accepted[channel])
         result =
             channel_accept(&opening->listeners[channel], session_channel(session, false, channel),
@@ -311,7 +315,7 @@ static int opening_poll_peer(struct opening *opening)
 /* A channel has failed; the peer's refusal, if any, is the better reason. */
 static int opening_explain(struct opening *opening, int result)
 {
-    char why[400];
+    char why[900];
 
     snprintf(why, sizeof why, "%s", error_text());
     if (opening_poll_peer(opening) != TCPX_SUCCESS)
@@ -319,6 +323,19 @@ static int opening_explain(struct opening *opening, int result)
     /* An argument that is wrong was the peer's handle. */
     return error_set(result == TCPX_INVALID_ARGUMENT ? TCPX_REMOTE_ERROR : result, "%s: %s",
                      control_peer(opening->session->control), why);
+}
+
+/* Of the first channel that is not connected: the others wait for the same, as a rule. */
+static int opening_report_late(struct opening *opening)
+{
+    const struct tcpx_session *session = opening->session;
+    char why[600] = "";
+
+    for (unsigned i = 0; i < session->channels && *why == '\0'; i++)
+        if (!opening->connected[i])
+            channel_connect_describe(session->plugin, opening->theirs.handles[i], why, sizeof why);
+    return error_set(TCPX_IN_PROGRESS, "the channels to %s were not connected in time%s%s",
+                     control_peer(session->control), *why != '\0' ? ": " : "", why);
 }
 
 static int connect_all(struct opening *opening)
@@ -335,8 +352,7 @@ static int connect_all(struct opening *opening)
         result =
             result == TCPX_SUCCESS ? opening_poll_peer(opening) : opening_explain(opening, result);
         if (result == TCPX_SUCCESS && !all && deadline_passed(opening->deadline))
-            return error_set(TCPX_IN_PROGRESS, "the channels to %s were not connected in time",
-                             control_peer(opening->session->control));
+            return opening_report_late(opening);
         if (!all)
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     }
@@ -425,16 +441,38 @@ static const char *gpu_memory_way(struct tcpx_session *session)
                                              : "GPU memory directly";
 }
 
+/* What a channel sends through. */
+static const char *opening_nic_name(const struct opening *opening, unsigned channel)
+{
+    const struct channel *made = session_channel(opening->session, true, channel);
+
+    return made->builtin != NULL ? made->nic : nic_of(opening, channel)->name;
+}
+
+/* "eth0,eth1": each NIC once. */
+static void opening_list_nics(const struct opening *opening, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (unsigned i = 0; i < opening->session->channels && used < size; i++) {
+        const char *name = opening_nic_name(opening, i);
+        bool is_new = true;
+
+        for (unsigned k = 0; k < i; k++)
+            is_new = is_new && strcmp(name, opening_nic_name(opening, k)) != 0;
+        if (is_new)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? "," : "", name);
+    }
+}
+
 /* One line about the path that carries the bytes. */
 static void describe_path(struct opening *opening)
 {
     struct tcpx_session *session = opening->session;
-    char nics[160] = "";
-    size_t used = 0;
+    char nics[160];
 
-    for (int i = 0; i < opening->nic_count && i < (int)session->channels && used < sizeof nics; i++)
-        used += (size_t)snprintf(nics + used, sizeof nics - used, "%s%s", i > 0 ? "," : "",
-                                 opening->nics[i].name);
+    opening_list_nics(opening, nics, sizeof nics);
     if (session->plugin != NULL)
         snprintf(session->path, sizeof session->path,
                  "%s: plugin %s, table version %d, over %s, %u channel%s, chunks of %llu bytes, %s",
@@ -482,11 +520,11 @@ static void opening_clean_up(struct opening *opening)
 {
     const struct tcpx_session *session = opening->session;
 
-    for (unsigned i = 0; i < session->channels; i++) {
+    for (unsigned i = 0; i < MOST_CHANNELS; i++)
         channel_listener_close(&opening->listeners[i]);
+    for (unsigned i = 0; i < session->channels; i++)
         if (opening->connecting && !opening->connected[i])
             channel_connect_cancel(session->plugin, opening->theirs.handles[i]);
-    }
 }
 
 int session_connect_channels(struct tcpx_session *session,
@@ -494,7 +532,7 @@ int session_connect_channels(struct tcpx_session *session,
 {
     struct opening *opening = calloc(1, sizeof *opening);
     struct gpu_scope scope;
-    char why[400];
+    char why[900];
     int result = TCPX_SUCCESS;
 
     if (opening == NULL)

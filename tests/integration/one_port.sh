@@ -81,6 +81,7 @@ UCCL_TCPX_PORT=6300
 export UCCL_TCPX_PORT
 netns_spawn b "$tcpx" transfer server --port 6300 --timeout "$(limit 30)" >"$TAP_WORK/first" 2>&1 </dev/null
 first=$NETNS_PID
+check "a process has the port" within 10 netns_listens b 6300
 listens()
 {
     netns_run b "$tcpx" transfer server --port 6300 --timeout 1 >"$TAP_WORK/second" 2>&1

@@ -215,7 +215,7 @@ struct player {
     struct gpu *gpu;
     struct gpu_scope scope;
     const struct import_plugin *plugin; /* NULL: built in */
-    struct net_device devices[NET_DEVICES_MOST];
+    struct channel_devices devices;
     struct channel_listener listeners[CHANNELS];
     struct channel senders[CHANNELS];
     struct channel receivers[CHANNELS];
@@ -341,17 +341,17 @@ static inline uint64_t await_type(struct player *player, uint8_t wanted, uint64_
 static inline void listen_everywhere(struct player *player)
 {
     struct agreement *mine = &player->mine;
-    int count;
 
     CHECK_SUCCESS(import_open_named(transport.plugin, &player->plugin));
     if (import_is_builtin(player->plugin))
         player->plugin = NULL;
     if (player->plugin == NULL)
-        CHECK_SUCCESS(net_devices_find_configured(player->devices, NET_DEVICES_MOST, &count));
+        CHECK_SUCCESS(net_devices_find_all_configured(
+            player->devices.list, NET_DEVICES_MOST, &player->devices.count, &player->devices.all));
     CHECK_SUCCESS(gpu_open(0, &player->gpu));
     CHECK_SUCCESS(gpu_enter(player->gpu, &player->scope));
     for (unsigned i = 0; i < transport.channels; i++)
-        CHECK_SUCCESS(channel_listen(player->plugin, player->devices, 0, -1, mine->handles[i],
+        CHECK_SUCCESS(channel_listen(player->plugin, &player->devices, 0, -1, mine->handles[i],
                                      &player->listeners[i]));
     mine->version = AGREEMENT_VERSION;
     snprintf(mine->transport, sizeof mine->transport, "%s",
@@ -429,8 +429,8 @@ static inline void connect_some(struct player *player, unsigned count)
         bool there = false;
 
         while (!there) {
-            CHECK_SUCCESS(i % 2 == 0 ? channel_connect(player->plugin, player->devices, 0,
-                                                       player->theirs.handles[channel],
+            CHECK_SUCCESS(i % 2 == 0 ? channel_connect(player->plugin, &player->devices, 0,
+                                                       deadline, player->theirs.handles[channel],
                                                        &player->senders[channel], &there)
                                      : channel_accept(&player->listeners[channel],
                                                       &player->receivers[channel], &there));

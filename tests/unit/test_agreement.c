@@ -58,6 +58,7 @@ static void assert_same(const struct agreement *a, const struct agreement *b)
     assert_string_equal(a->transport, b->transport);
     assert_int_equal(a->table_version, b->table_version);
     assert_int_equal(a->channels, b->channels);
+    assert_int_equal(a->takes_fewer, b->takes_fewer);
     assert_true(a->chunk_bytes == b->chunk_bytes);
     assert_int_equal(a->unpack, b->unpack);
     assert_true(a->process == b->process);
@@ -89,7 +90,8 @@ TEST(test_the_ends_of_every_range)
 
     sent.chunk_bytes = AGREEMENT_MOST_CHUNK_BYTES;
     sent.table_version = UINT32_MAX;
-    sent.unpack = UINT32_MAX;
+    sent.unpack = INT32_MAX;
+    sent.takes_fewer = true;
     sent.process = UINT64_MAX;
     memset(sent.transport, '~', AGREEMENT_NAME_BYTES - 1);
     memset(sent.host, ' ', AGREEMENT_NAME_BYTES - 1);
@@ -267,6 +269,22 @@ TEST(test_differences_in_words)
     theirs.version = 2;
     theirs.host[0] = '\0';
     assert_differs(&mine, &theirs, "version of the session protocol: 1 here, 2 at the peer");
+}
+
+/* Only a number that a user has set is a condition. */
+TEST(test_fewer_channels)
+{
+    struct agreement more = example(4);
+    struct agreement fewer = example(2);
+
+    more.takes_fewer = true;
+    assert_int_equal(agreement_compare(&more, &fewer), TCPX_SUCCESS);
+    assert_int_equal(agreement_compare(&fewer, &more), TCPX_SUCCESS);
+    fewer.takes_fewer = true;
+    assert_int_equal(agreement_compare(&more, &fewer), TCPX_SUCCESS);
+    more.takes_fewer = false;
+    assert_differs(&fewer, &more, "channels: 2 here, 4 at node-1.example (UCCL_TCPX_NUM_CHANNELS)");
+    assert_differs(&more, &fewer, "channels: 4 here, 2 at node-1.example (UCCL_TCPX_NUM_CHANNELS)");
 }
 
 /* What is only told does not matter. */

@@ -6,6 +6,7 @@
  */
 #include "net/device/device.h"
 #include "net/device/ifname.h"
+#include "net/socket/socket.h"
 #include "tests/unit/tree.h"
 
 #include <arpa/inet.h>
@@ -410,6 +411,84 @@ TREE_TEST(test_kinds_without_a_filter)
     expect_names(NULL, "ib1");
 }
 
+/* On a host of Kubernetes, Docker, LXC or libvirt, and in a container on it. */
+TREE_TEST(test_interfaces_of_containers)
+{
+    static const char *const names[] = {
+        "cni0",           "flannel.1", "cilium_host", "cilium_net",   "cali12345", "docker0",
+        "br-1a2b3c",      "virbr0",    "kube-ipvs0",  "nodelocaldns", "tunl0",     "vxlan.calico",
+        "vxlan_sys_4789", "weave",     "lxcbr0",      "lxc_health",   "lxdbr0",    "podman1",
+        "nerdctl0",       "genev_sys", "antrea-gw0"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        add(names[i]);
+    add("eth0");
+    expect_names(NULL, "eth0");
+    /* any name, if it is a bridge without hardware */
+    add("mybridge");
+    put("mybridge", "bridge/bridge_id", "8000.000000000000\n");
+    expect_names(NULL, "eth0");
+    make_physical("eth0");
+    add("wg0");
+    expect_names(NULL, "eth0");
+}
+
+/* --- spare ones --- */
+
+/* Names and addresses of the spare devices, as one text. */
+static void expect_spares(const char *ifname, int family, const char *expected)
+{
+    const struct net_device_options with_root = {
+        .socket_ifname = ifname, .family = family, .root = tree_root};
+    char spares[NET_DEVICES_MOST * 64] = "";
+    size_t used = 0;
+    int all = -1;
+
+    assert_int_equal(
+        net_devices_find_all(&with_root, devices, NET_DEVICES_MOST, &device_count, &all),
+        TCPX_SUCCESS);
+    for (int i = device_count; i < all; i++) {
+        char name[SOCKET_NAME_BYTES];
+
+        socket_host_name(&devices[i].address, name);
+        used += (size_t)snprintf(spares + used, sizeof spares - used, "%s%s=%s",
+                                 used > 0 ? " " : "", devices[i].name, name);
+    }
+    assert_string_equal(spares, expected);
+}
+
+TREE_TEST(test_spare_devices)
+{
+    add("lo=127.0.0.1 lo=::1 eth0=10.0.0.1 eth0=2001:db8::1 eth0=fe80::1%2 docker0=172.17.0.1 "
+        "docker0=2001:db8:9::1 virbr0=192.168.122.1 wg0=10.9.0.1 cali1=fe80::2%3");
+    make_physical("eth0");
+    expect_spares(NULL, 0, "eth0=2001:db8::1 wg0=10.9.0.1");
+    expect_spares(NULL, AF_INET, "wg0=10.9.0.1");
+    expect_spares(NULL, AF_INET6, "");
+    /* what a user names is all there is */
+    expect_spares("=eth0", 0, "eth0=2001:db8::1");
+    expect_spares("wg", 0, "");
+    expect_spares("lo", 0, "");
+    add("ib0=10.5.0.1");
+    expect_names(NULL, "ib0");
+    expect_spares(NULL, 0, "eth0=10.0.0.1 eth0=2001:db8::1 wg0=10.9.0.1");
+}
+
+TREE_TEST(test_subnets)
+{
+    struct sockaddr_storage masks[2] = {0};
+
+    add("eth0=10.0.0.1 eth1=2001:db8::1 eth2=10.0.0.3");
+    put_address("255.255.254.0", 0, &masks[0]);
+    put_address("ffff:ffff:ffff:ffff::", 0, &masks[1]);
+    entries[0].ifa_netmask = (struct sockaddr *)&masks[0];
+    entries[1].ifa_netmask = (struct sockaddr *)&masks[1];
+    expect_names(NULL, "eth0 eth1 eth2");
+    assert_int_equal(devices[0].prefix_bits, 23);
+    assert_int_equal(devices[1].prefix_bits, 64);
+    assert_int_equal(devices[2].prefix_bits, 0);
+}
+
 TREE_TEST(test_named_ones_keep_the_order_of_the_kernel)
 {
     add_machine();
@@ -580,6 +659,7 @@ static void expect_pci(int index, const char *path, int numa_node, bool is_virtu
 {
     assert_string_equal(devices[index].pci_path, path);
     assert_int_equal(devices[index].numa_node, numa_node);
+    assert_int_equal(net_device_numa_node(tree_root, devices[index].name), numa_node);
     assert_int_equal(devices[index].is_virtual, is_virtual);
 }
 

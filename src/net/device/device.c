@@ -6,21 +6,18 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "base/parse.h"
 #include "base/topology.h"
 #include "net/device/ifname.h"
+#include "net/device/sysfs.h"
 #include "net/socket/socket.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <ifaddrs.h>
-#include <limits.h>
 #include <netinet/in.h>
 #include <netpacket/packet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* From the best to the last choice. */
 enum address_kind { ADDRESS_IPV4, ADDRESS_IPV6, ADDRESS_LINK_LOCAL, ADDRESS_NONE };
@@ -40,9 +37,9 @@ enum rank {
 struct interface {
     char name[IFNAMSIZ];
     unsigned flags;
-    const struct sockaddr_ll *link; /* NULL: unknown */
-    const struct sockaddr *address; /* the best one */
-    enum address_kind kind;
+    const struct sockaddr_ll *link;                /* NULL: unknown */
+    const struct ifaddrs *addresses[ADDRESS_NONE]; /* the first of each kind; NULL: none */
+    enum address_kind kind;                        /* of the best one */
     enum rank rank;
     bool is_virtual;
 };
@@ -64,84 +61,19 @@ static bool device_name_begins_with(const char *name, const char *beginning)
     return strncmp(name, beginning, strlen(beginning)) == 0;
 }
 
-/* --- sysfs --- */
-
-static bool device_sysfs_path(const char *root, const char *name, const char *file, char *path,
-                              size_t size)
+int net_device_numa_node(const char *root, const char *name)
 {
-    return (size_t)snprintf(path, size, "%s/sys/class/net/%s/%s", root, name, file) < size;
-}
+    char pci_path[256];
 
-/* A number above 0 that fits an int; 0 for anything else: no file, -1, garbage. */
-static int device_sysfs_number(const char *root, const char *name, const char *file)
-{
-    char path[PATH_MAX];
-    char line[32];
-    uint64_t number;
-    FILE *stream;
-    char *read;
-
-    if (!device_sysfs_path(root, name, file, path, sizeof path))
-        return 0;
-    stream = fopen(path, "re");
-    if (stream == NULL)
-        return 0;
-    read = fgets(line, sizeof line, stream);
-    fclose(stream);
-    if (read == NULL)
-        return 0;
-    line[strcspn(line, "\n")] = '\0';
-    return parse_number(line, &number) && number <= INT_MAX ? (int)number : 0;
-}
-
-static bool device_is_physical(const char *root, const char *name)
-{
-    char path[PATH_MAX];
-
-    return device_sysfs_path(root, name, "device", path, sizeof path) && access(path, F_OK) == 0;
-}
-
-/* Whether it is physical, or made of one that is: a bond, a VLAN, a bridge with such a port. */
-static bool device_has_hardware(const char *root, const char *name, int depth)
-{
-    enum { DEEPEST = 8 };
-    static const char lower[] = "lower_";
-    char path[PATH_MAX];
-    struct dirent *entry;
-    bool found = device_is_physical(root, name);
-    DIR *folder;
-
-    if (found || depth == DEEPEST || !device_sysfs_path(root, name, "", path, sizeof path))
-        return found;
-    folder = opendir(path);
-    while (folder != NULL && !found && (entry = readdir(folder)) != NULL)
-        found = device_name_begins_with(entry->d_name, lower) &&
-                device_has_hardware(root, entry->d_name + sizeof lower - 1, depth + 1);
-    if (folder != NULL)
-        closedir(folder);
-    return found;
-}
-
-/* The nearest PCI device at or above the interface's own; "" if there is none. */
-static void device_find_pci_path(const char *root, const char *name, char *pci_path, size_t size)
-{
-    char link[PATH_MAX];
-    char real[PATH_MAX];
-    char *slash;
-
-    pci_path[0] = '\0';
-    if (!device_sysfs_path(root, name, "device", link, sizeof link) || realpath(link, real) == NULL)
-        return;
-    while ((slash = strrchr(real, '/')) != NULL) {
-        if (topology_pci_path(root, slash + 1, pci_path, size))
-            return;
-        *slash = '\0';
-    }
+    if (root == NULL)
+        root = "";
+    sysfs_find_pci_path(root, name, pci_path, sizeof pci_path);
+    return topology_numa_node(root, pci_path);
 }
 
 static int device_speed(const struct search *search, const struct interface *interface)
 {
-    int own = device_sysfs_number(search->root, interface->name, "speed");
+    int own = sysfs_number(search->root, interface->name, "speed");
 
     if (own > 0 && !interface->is_virtual)
         return own;
@@ -198,10 +130,10 @@ static void interface_add_entry(struct search *search, const struct ifaddrs *ent
         strcmp(entry->ifa_name, interface->name) == 0)
         interface->link = (const struct sockaddr_ll *)entry->ifa_addr;
     kind = interface_address_kind(entry->ifa_addr, search->options->family);
-    if (kind < interface->kind) {
-        interface->address = entry->ifa_addr;
+    if (kind != ADDRESS_NONE && interface->addresses[kind] == NULL)
+        interface->addresses[kind] = entry;
+    if (kind < interface->kind)
         interface->kind = kind;
-    }
 }
 
 /* Whether a filter names interfaces, and does not only exclude some. */
@@ -210,15 +142,17 @@ static bool search_names_interfaces(const struct search *search)
     return search->variable != NULL && !search->filter.excludes;
 }
 
-static bool device_is_for_containers(const char *name)
+static bool device_is_for_containers(const char *root, const char *name)
 {
-    static const char *const beginnings[] = {"docker", "br-",  "cni",   "flannel", "cilium",
-                                             "cali",   "tunl", "kube-", "lxc",     "podman"};
+    static const char *const beginnings[] = {
+        "docker", "br-",   "cni",   "flannel",      "cilium", "cali",
+        "tunl",   "kube-", "lxc",   "lxdbr",        "podman", "nerdctl",
+        "vxlan",  "weave", "genev", "nodelocaldns", "antrea-"};
 
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
         if (device_name_begins_with(name, beginnings[i]))
             return true;
-    return false;
+    return sysfs_is_bridge(root, name);
 }
 
 /* Without a filter. */
@@ -227,9 +161,9 @@ static enum rank interface_rank_by_kind(const struct search *search,
 {
     if (device_name_begins_with(interface->name, "ib"))
         return RANK_INFINIBAND;
-    if (device_has_hardware(search->root, interface->name, 0))
+    if (sysfs_has_hardware(search->root, interface->name))
         return RANK_ORDINARY;
-    return device_is_for_containers(interface->name) ? RANK_CONTAINERS : RANK_VIRTUAL;
+    return device_is_for_containers(search->root, interface->name) ? RANK_CONTAINERS : RANK_VIRTUAL;
 }
 
 static enum rank interface_rank(const struct search *search, const struct interface *interface)
@@ -265,7 +199,7 @@ static int search_find_interfaces(struct search *search, enum rank *lowest)
     for (int i = 0; i < search->count; i++) {
         struct interface *interface = &search->interfaces[i];
 
-        interface->is_virtual = !device_is_physical(search->root, interface->name);
+        interface->is_virtual = !sysfs_is_physical(search->root, interface->name);
         interface->rank = interface_rank(search, interface);
         if (interface->rank < *lowest)
             *lowest = interface->rank;
@@ -337,23 +271,42 @@ static struct sockaddr_storage device_address(const struct sockaddr *address)
     return any.storage;
 }
 
+/* 0: unknown. */
+static unsigned device_prefix_bits(const struct sockaddr *mask)
+{
+    union socket_address any = {0};
+    unsigned bits = 0;
+    const uint8_t *bytes;
+    size_t length;
+
+    if (mask == NULL)
+        return 0;
+    any.storage = device_address(mask);
+    bytes = socket_address_bytes(&any, &length);
+    while (bits < 8 * length && (bytes[bits / 8] & 0x80 >> bits % 8) != 0)
+        bits++;
+    return bits;
+}
+
 static void device_fill(const struct search *search, const struct interface *interface,
-                        struct net_device *device)
+                        enum address_kind kind, struct net_device *device)
 {
     const struct sockaddr_ll *link = interface->link;
+    const struct ifaddrs *entry = interface->addresses[kind];
 
     *device = (struct net_device){
-        .address = device_address(interface->address),
+        .address = device_address(entry->ifa_addr),
+        .prefix_bits = device_prefix_bits(entry->ifa_netmask),
         .ifindex = link != NULL ? link->sll_ifindex : (int)if_nametoindex(interface->name),
         .is_loopback = (interface->flags & IFF_LOOPBACK) != 0,
         .is_virtual = interface->is_virtual,
         .speed_mbps = device_speed(search, interface),
-        .mtu = device_sysfs_number(search->root, interface->name, "mtu"),
+        .mtu = sysfs_number(search->root, interface->name, "mtu"),
     };
     memcpy(device->name, interface->name, sizeof device->name);
     /* VLANs and bonds share a MAC, tunnels have none: the index keeps them apart */
     device->guid = (link != NULL ? device_short_mac(link) : 0) << 16 ^ (uint64_t)device->ifindex;
-    device_find_pci_path(search->root, device->name, device->pci_path, sizeof device->pci_path);
+    sysfs_find_pci_path(search->root, device->name, device->pci_path, sizeof device->pci_path);
     device->numa_node = topology_numa_node(search->root, device->pci_path);
 }
 
@@ -371,13 +324,56 @@ static int search_fill_devices(const struct search *search, enum rank rank,
             if (interface->rank != rank || (!named && interface->is_virtual != (pass == 1)))
                 continue;
             if (found < capacity)
-                device_fill(search, interface, &devices[found]);
+                device_fill(search, interface, interface->kind, &devices[found]);
             else
                 log_warn("network interface %s is left out: there is room for %d", interface->name,
                          capacity);
             found++;
         }
     return found < capacity ? found : capacity;
+}
+
+/* Behind the devices. */
+struct spares {
+    struct net_device *devices;
+    int capacity;
+    int all; /* with the devices */
+};
+
+/* Adds the address of this kind, if there is one, and room. */
+static void search_add_spare(const struct search *search, const struct interface *interface,
+                             enum address_kind kind, struct spares *spares)
+{
+    if (interface->addresses[kind] != NULL && spares->all < spares->capacity)
+        device_fill(search, interface, kind, &spares->devices[spares->all++]);
+}
+
+/*
+ * The IPv6 addresses of the devices, then interfaces of other ranks, the best first. Those for
+ * containers have the same addresses on every host.
+ */
+static void search_fill_spares(const struct search *search, enum rank lowest, struct spares *spares)
+{
+    for (int rank = (int)lowest; rank <= RANK_VIRTUAL; rank++)
+        for (int i = 0; i < search->count; i++) {
+            const struct interface *interface = &search->interfaces[i];
+
+            if ((int)interface->rank != rank || (interface->flags & IFF_LOOPBACK) != 0)
+                continue;
+            if (rank != (int)lowest)
+                search_add_spare(search, interface, interface->kind, spares);
+            if (interface->kind != ADDRESS_IPV6)
+                search_add_spare(search, interface, ADDRESS_IPV6, spares);
+        }
+}
+
+static void device_log_spare(const struct net_device *device)
+{
+    char name[SOCKET_NAME_BYTES];
+
+    socket_host_name(&device->address, name);
+    log_tcpx("network interface %s, %s: only for peers that no network device reaches",
+             device->name, name);
 }
 
 static void device_log_all(const struct net_device *devices, int count)
@@ -429,10 +425,12 @@ static int device_check_options(const struct net_device_options *options, int ca
     return TCPX_SUCCESS;
 }
 
-int net_devices_find(const struct net_device_options *options, struct net_device *devices,
-                     int capacity, int *count)
+/* `all` as in net_devices_find_all(); NULL: only devices. */
+static int search_run(const struct net_device_options *options, struct net_device *devices,
+                      int capacity, int *count, int *all)
 {
     struct search search = {.options = options, .root = options->root != NULL ? options->root : ""};
+    struct spares spares = {.devices = devices, .capacity = capacity};
     enum rank lowest;
     int result = device_check_options(options, capacity);
 
@@ -448,13 +446,32 @@ int net_devices_find(const struct net_device_options *options, struct net_device
     if (result == TCPX_SUCCESS) {
         *count = search_fill_devices(&search, lowest, devices, capacity);
         device_log_all(devices, *count);
+        spares.all = *count;
+        if (all != NULL)
+            search_fill_spares(&search, lowest, &spares);
+        for (int i = *count; i < spares.all; i++)
+            device_log_spare(&devices[i]);
+        if (all != NULL)
+            *all = spares.all;
     }
     free(search.interfaces);
     freeifaddrs(search.list);
     return result;
 }
 
-int net_devices_find_configured(struct net_device *devices, int capacity, int *count)
+int net_devices_find(const struct net_device_options *options, struct net_device *devices,
+                     int capacity, int *count)
+{
+    return search_run(options, devices, capacity, count, NULL);
+}
+
+int net_devices_find_all(const struct net_device_options *options, struct net_device *devices,
+                         int capacity, int *count, int *all)
+{
+    return search_run(options, devices, capacity, count, all);
+}
+
+static int device_configured_options(struct net_device_options *options)
 {
     static const int families[] = {
         [CONFIG_FAMILY_ANY] = 0,
@@ -464,11 +481,26 @@ int net_devices_find_configured(struct net_device *devices, int capacity, int *c
     const struct config *config;
     int result = config_get(&config);
 
-    if (result != TCPX_SUCCESS)
-        return result;
-    return net_devices_find(&(struct net_device_options){.data_ifname = config->data_ifname,
-                                                         .socket_ifname = config->socket_ifname,
-                                                         .family = families[config->socket_family],
-                                                         .speed_mbps = (int)config->speed},
-                            devices, capacity, count);
+    if (result == TCPX_SUCCESS)
+        *options = (struct net_device_options){.data_ifname = config->data_ifname,
+                                               .socket_ifname = config->socket_ifname,
+                                               .family = families[config->socket_family],
+                                               .speed_mbps = (int)config->speed};
+    return result;
+}
+
+int net_devices_find_configured(struct net_device *devices, int capacity, int *count)
+{
+    struct net_device_options options;
+    int result = device_configured_options(&options);
+
+    return result == TCPX_SUCCESS ? net_devices_find(&options, devices, capacity, count) : result;
+}
+
+int net_devices_find_all_configured(struct net_device *devices, int capacity, int *count, int *all)
+{
+    struct net_device_options options;
+    int result = device_configured_options(&options);
+
+    return result == TCPX_SUCCESS ? search_run(&options, devices, capacity, count, all) : result;
 }

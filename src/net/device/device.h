@@ -12,8 +12,9 @@
  *     1. ib...
  *     2. physical ones, and bonds, VLANs and bridges with a physical one below
  *     3. other virtual ones, such as the eth0 of a container, or a tunnel
- *     4. virtual ones with names that container networks and Docker use: docker..., br-..., cni...,
- *        flannel..., cilium..., cali..., tunl..., kube-..., lxc..., podman...
+ *     4. other bridges, and virtual ones with names that container networks use: docker..., br-...,
+ *        cni..., flannel..., cilium..., cali..., tunl..., kube-..., lxc..., lxdbr..., podman...,
+ *        nerdctl..., vxlan..., weave..., genev..., nodelocaldns, antrea-...
  *     5. any, with only a link-local IPv6 address
  *     6. loopback
  *     7. virbr...
@@ -23,6 +24,9 @@
  *
  * The address is the first IPv4 address, else the first IPv6 address of wider scope, else a
  * link-local one with its scope. An alias ("eth0:1") is a further address of its interface.
+ *
+ * Spare devices are for peers that no device reaches: the devices' IPv6 addresses where IPv4 was
+ * the first choice, and without a filter the interfaces of kinds 2 and 3 where others go before.
  */
 #ifndef TCPX_NET_DEVICE_DEVICE_H
 #define TCPX_NET_DEVICE_DEVICE_H
@@ -51,6 +55,7 @@ struct net_device_options {
 struct net_device {
     char name[IFNAMSIZ];             /* no two devices have the same */
     struct sockaddr_storage address; /* with port 0 */
+    unsigned prefix_bits;            /* of its subnet; 0: unknown */
     /*
      * The speed of a physical interface, else the option's, else what the driver of a virtual one
      * reports (10000 for veth, whatever lies below it), else NET_DEVICE_DEFAULT_MBPS. Never 0.
@@ -76,7 +81,16 @@ struct net_device {
 MUST_CHECK int net_devices_find(const struct net_device_options *options,
                                 struct net_device *devices, int capacity, int *count);
 
+/* Spare ones follow the devices, as many as there is room for; *all: with them. */
+MUST_CHECK int net_devices_find_all(const struct net_device_options *options,
+                                    struct net_device *devices, int capacity, int *count, int *all);
+
 /* With the options of the environment. */
 MUST_CHECK int net_devices_find_configured(struct net_device *devices, int capacity, int *count);
+MUST_CHECK int net_devices_find_all_configured(struct net_device *devices, int capacity, int *count,
+                                               int *all);
+
+/* The NUMA node of an interface by its name; -1: unknown. `root` is that of the options. */
+int net_device_numa_node(const char *root, const char *name);
 
 #endif

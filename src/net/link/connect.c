@@ -1,218 +1,33 @@
 /*
- * The connecting side of a handshake. Between calls an attempt is kept in a table; the caller's
- * handle holds its number, never a pointer, since a handle is untrusted. A program may pause
- * between two calls for any time: if the listener has dropped a connection without a hello
+ * The connecting side of a handshake. Between calls its state is kept (attempt.h). A program may
+ * pause between two calls for any time: if the listener has dropped a connection without a hello
  * meanwhile, the attempt connects again.
+ *
+ * All connections of a link take the same path (path.h). The first path is tried alone for a short
+ * time; then the others are probed with one connection each. The first path is left when it fails,
+ * or when another one works and it has not answered for two seconds.
  */
 #include "net/link/link.h"
 
 #include "base/clock.h"
 #include "base/fork.h"
+#include "net/link/attempt.h"
 #include "net/link/budget.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ATTEMPTS = 1024 };
+enum {
+    PROBE_AFTER_MS = 250, /* without an answer on the first path, the others are probed */
+    ANSWER_MS = 2000,     /* without an answer in this time, a path is left for one that works */
+};
 
 /* After a pause this long a listener may have dropped what had not presented its token. */
 #define LATE_NS 1000000000u
 
-/* One connection of the link that is being made. */
-struct connection {
-    int fd;
-    bool established;
-    size_t hello_sent; /* bytes */
-};
-
-struct attempt {
-    uint64_t number;
-    struct net_link_options options;
-    struct net_handle handle;
-    struct net_device device; /* zero: any */
-    uint64_t comm;
-    uint64_t called_at; /* when net_connect() was last called for it */
-    bool was_late;      /* there was a pause before all hellos had been sent */
-    unsigned budgeted;  /* further sockets, from the budget of the handle's process */
-    char peer[SOCKET_NAME_BYTES];
-    struct connection connections[WIRE_MOST_SOCKETS + 1]; /* the reverse one is the last */
-    size_t answer_bytes; /* bytes of the answer on the reverse connection */
-    uint8_t answer[WIRE_RECORD_BYTES + WIRE_ABORT_TEXT];
-};
-
-/* Guards the table; an attempt belongs to the thread that has taken it out. */
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct attempt *table[MOST_ATTEMPTS];
-
-/* --- the table ----------------------------------------------------------------------------- */
-
-static unsigned attempt_connection_count(const struct attempt *attempt)
-{
-    return attempt->options.sockets + 1u;
-}
-
-static bool attempt_has_greeted(const struct connection *connection)
-{
-    return connection->hello_sent == WIRE_HELLO_BYTES;
-}
-
-static bool attempt_has_sent_hellos(const struct attempt *attempt)
-{
-    for (unsigned i = 0; i < attempt_connection_count(attempt); i++)
-        if (!attempt_has_greeted(&attempt->connections[i]))
-            return false;
-    return true;
-}
-
-/* The listener, or what it has accepted, has closed a connection, or it broke. */
-static bool attempt_has_lost_peer(const struct attempt *attempt)
-{
-    for (unsigned i = 0; i < attempt_connection_count(attempt); i++) {
-        struct pollfd end = {.fd = attempt->connections[i].fd, .events = POLLRDHUP};
-
-        if (poll(&end, 1, 0) > 0)
-            return true;
-    }
-    return false;
-}
-
-static bool attempt_is_old(const struct attempt *attempt)
-{
-    return clock_now() - attempt->called_at > attempt->options.timeout_ms * 1000000;
-}
-
-/*
- * There was no call for it during a whole timeout, and the listener has gone, or cannot have
- * accepted it. An attempt that may be accepted is kept: the listener's program has its link.
- */
-static bool attempt_is_forgotten(const struct attempt *attempt)
-{
-    return attempt_is_old(attempt) &&
-           (!attempt_has_sent_hellos(attempt) || attempt_has_lost_peer(attempt));
-}
-
-/* Takes the attempt out, so that no second thread finds it; NULL if there is none. */
-static struct attempt *attempt_take(uint64_t number)
-{
-    struct attempt *found = NULL;
-
-    if (number == 0)
-        return NULL;
-    pthread_mutex_lock(&table_lock);
-    for (int i = 0; i < MOST_ATTEMPTS && found == NULL; i++)
-        if (table[i] != NULL && table[i]->number == number) {
-            found = table[i];
-            table[i] = NULL;
-        }
-    pthread_mutex_unlock(&table_lock);
-    return found;
-}
-
-static void attempt_close_connections(struct attempt *attempt)
-{
-    for (unsigned i = 0; i < attempt_connection_count(attempt); i++)
-        socket_close(&attempt->connections[i].fd);
-}
-
-static void attempt_drop(struct attempt *attempt)
-{
-    attempt_close_connections(attempt);
-    budget_give(attempt->handle.process, attempt->budgeted);
-    free(attempt);
-}
-
-/* A free place, or that of an attempt without a call during a timeout; NULL: all are in use. */
-static struct attempt **attempt_find_place(void)
-{
-    struct attempt **oldest = &table[0];
-
-    for (int i = 0; i < MOST_ATTEMPTS; i++) {
-        if (table[i] == NULL)
-            return &table[i];
-        if (table[i]->called_at < (*oldest)->called_at)
-            oldest = &table[i];
-    }
-    return attempt_is_old(*oldest) ? oldest : NULL;
-}
-
-static bool attempt_put_back(struct attempt *attempt)
-{
-    struct attempt **place;
-    struct attempt *replaced = NULL;
-
-    attempt->called_at = clock_now();
-    pthread_mutex_lock(&table_lock);
-    place = attempt_find_place();
-    if (place != NULL) {
-        replaced = *place;
-        *place = attempt;
-    }
-    pthread_mutex_unlock(&table_lock);
-    if (replaced != NULL)
-        attempt_drop(replaced);
-    return place != NULL;
-}
-
-/* Ends all attempts of one owner; NULL: forgotten attempts of all owners. */
-static void attempt_drop_all(const void *owner)
-{
-    pthread_mutex_lock(&table_lock);
-    for (int i = 0; i < MOST_ATTEMPTS; i++)
-        if (table[i] != NULL &&
-            (owner != NULL ? table[i]->options.owner == owner : attempt_is_forgotten(table[i]))) {
-            attempt_drop(table[i]);
-            table[i] = NULL;
-        }
-    pthread_mutex_unlock(&table_lock);
-}
-
 /* --- starting ------------------------------------------------------------------------------ */
-
-static bool connect_is_loopback(const struct sockaddr_storage *address)
-{
-    union socket_address any = {.storage = *address};
-
-    return address->ss_family == AF_INET ? (ntohl(any.ipv4.sin_addr.s_addr) >> 24) == 127
-                                         : IN6_IS_ADDR_LOOPBACK(&any.ipv6.sin6_addr);
-}
-
-/* Binds to the device's address, so that the route leads over it; not from loopback to elsewhere.
- */
-static int attempt_bind_to(int fd, const struct net_device *device,
-                           const struct sockaddr_storage *target)
-{
-    if (device->address.ss_family != target->ss_family ||
-        connect_is_loopback(&device->address) != connect_is_loopback(target))
-        return TCPX_SUCCESS;
-    if (bind(fd, (const struct sockaddr *)&device->address,
-             socket_address_length(&device->address)) != 0)
-        return error_system(errno, "cannot leave through %s", device->name);
-    return TCPX_SUCCESS;
-}
-
-static int attempt_open_connection(struct attempt *attempt, struct connection *connection)
-{
-    const struct sockaddr_storage *target = &attempt->handle.address;
-    int result;
-
-    *connection = (struct connection){.fd = -1};
-    result = socket_open(target->ss_family, &connection->fd);
-    if (result == TCPX_SUCCESS)
-        result = attempt_bind_to(connection->fd, &attempt->device, target);
-    if (result == TCPX_SUCCESS)
-        result = socket_tune(connection->fd, attempt->options.timeout_ms);
-    if (result != TCPX_SUCCESS)
-        return result;
-    if (connect(connection->fd, (const struct sockaddr *)target, socket_address_length(target)) !=
-            0 &&
-        errno != EINPROGRESS && errno != EINTR)
-        return error_system(errno, "cannot connect to %s", attempt->peer);
-    return TCPX_SUCCESS;
-}
 
 /* The number of sockets: as requested or fewer, but at least two if socket 0 carries no payload. */
 static int attempt_decide_sockets(struct attempt *attempt)
@@ -230,14 +45,53 @@ static int attempt_decide_sockets(struct attempt *attempt)
     return result;
 }
 
+/* A route may lead over a path that is listed already. */
+static bool attempt_has_path_twice(const struct attempt *attempt, const struct path *path)
+{
+    for (unsigned i = 0; i < attempt->path_count; i++)
+        if (!attempt->paths[i].is_routed && path_is_same(&attempt->paths[i], path))
+            return true;
+    return false;
+}
+
+/* Without a text: the path is listed twice. */
+static int attempt_connect(struct attempt *attempt, struct path *path, int *fd)
+{
+    int result = path_connect(path, &attempt->options, fd);
+
+    if (result == TCPX_SUCCESS && path->is_routed && attempt_has_path_twice(attempt, path))
+        return error_set(TCPX_SYSTEM_ERROR, "%s", "");
+    return result;
+}
+
 /* With a new comm number: connections of an earlier try may still reach the listener. */
 static int attempt_open_connections(struct attempt *attempt)
 {
     int result = socket_random(&attempt->comm, sizeof attempt->comm);
 
-    for (unsigned i = 0; i < attempt_connection_count(attempt) && result == TCPX_SUCCESS; i++)
-        result = attempt_open_connection(attempt, &attempt->connections[i]);
+    attempt->answer_bytes = 0;
+    attempt->was_closed = false;
+    for (unsigned i = 0; i < attempt_connection_count(attempt) && result == TCPX_SUCCESS; i++) {
+        struct connection *connection = &attempt->connections[i];
+
+        *connection = (struct connection){.fd = attempt->path->probe};
+        attempt->path->probe = -1;
+        if (connection->fd < 0)
+            result = attempt_connect(attempt, attempt->path, &connection->fd);
+    }
     return result;
+}
+
+/* A probe becomes the first connection. */
+static int attempt_take_path(struct attempt *attempt, struct path *path)
+{
+    attempt_close_connections(attempt);
+    attempt->path = path;
+    attempt->path_from = clock_now();
+    attempt->path_works = false;
+    attempt->has_settled = false;
+    socket_address_name(&path->target, attempt->peer);
+    return attempt_open_connections(attempt);
 }
 
 static int attempt_start(const struct net_device *device, const struct net_link_options *options,
@@ -257,17 +111,13 @@ static int attempt_start(const struct net_device *device, const struct net_link_
     attempt->options = *options;
     attempt->options.framing = handle->framing;
     attempt->handle = *handle;
-    if (device != NULL)
-        attempt->device = *device;
+    attempt->path_count = paths_list(device, options, handle, attempt->paths);
     for (int i = 0; i <= WIRE_MOST_SOCKETS; i++)
         attempt->connections[i].fd = -1;
-    socket_address_name(&handle->address, attempt->peer);
     result = attempt_decide_sockets(attempt);
     if (result == TCPX_SUCCESS)
         result = socket_random(&attempt->number, sizeof attempt->number);
     attempt->number |= 1; /* 0 means that there is none */
-    if (result == TCPX_SUCCESS)
-        result = attempt_open_connections(attempt);
     if (result != TCPX_SUCCESS) {
         attempt_drop(attempt);
         return result;
@@ -299,22 +149,6 @@ static int attempt_send_hello(struct attempt *attempt, unsigned index)
     return TCPX_SUCCESS;
 }
 
-static int attempt_establish(struct attempt *attempt, struct connection *connection)
-{
-    struct pollfd writable = {.fd = connection->fd, .events = POLLOUT};
-    socklen_t length = sizeof(int);
-    int error = 0;
-
-    if (poll(&writable, 1, 0) <= 0)
-        return TCPX_SUCCESS;
-    if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
-        error = errno;
-    if (error != 0)
-        return error_system(error, "cannot connect to %s", attempt->peer);
-    connection->established = true;
-    return TCPX_SUCCESS;
-}
-
 /* The answer on the reverse connection up to `wanted` bytes; *ended: no more will come. */
 static int attempt_read_answer(struct attempt *attempt, size_t wanted, bool *ended)
 {
@@ -323,6 +157,7 @@ static int attempt_read_answer(struct attempt *attempt, size_t wanted, bool *end
     int got = socket_receive_rest(fd, attempt->answer, wanted, &attempt->answer_bytes);
 
     *ended = got <= 0;
+    attempt->was_closed = got == 0 && attempt->answer_bytes == 0;
     if (got < 0)
         return error_system(errno, "the connection to %s broke in its handshake", attempt->peer);
     if (got == 0)
@@ -365,17 +200,19 @@ static int attempt_read_ready(struct attempt *attempt, struct net_link *link, bo
     if (record.type != WIRE_READY)
         return error_set(TCPX_REMOTE_ERROR, "%s began with %s instead of READY", attempt->peer,
                          wire_type_name(record.type));
-    *link = (struct net_link){.reverse = attempt->connections[attempt->options.sockets].fd,
-                              .sockets = attempt->options.sockets,
-                              .match = attempt->options.match,
-                              .framing = attempt->options.framing,
-                              .eager_credit = record.offset,
-                              .eager_limit = record.length,
-                              .largest_slice = record.tag,
-                              .requests = attempt->options.requests,
-                              .process = attempt->handle.process,
-                              .device = attempt->device,
-                              .budgeted = attempt->budgeted};
+    *link = (struct net_link){
+        .reverse = attempt->connections[attempt->options.sockets].fd,
+        .sockets = attempt->options.sockets,
+        .match = attempt->options.match,
+        .framing = attempt->options.framing,
+        .eager_credit = record.offset,
+        .eager_limit = record.length,
+        .largest_slice = record.tag,
+        .requests = attempt->options.requests,
+        .process = attempt->handle.process,
+        .device = attempt->path->device,
+        .numa_node = attempt->path->device.ifindex != 0 ? attempt->path->device.numa_node : -1,
+        .budgeted = attempt->budgeted};
     memcpy(link->peer, attempt->peer, sizeof link->peer);
     for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++)
         link->forward[i] = i < link->sockets ? attempt->connections[i].fd : -1;
@@ -391,7 +228,8 @@ static int attempt_step(struct attempt *attempt, struct net_link *link, bool *co
         struct connection *connection = &attempt->connections[i];
 
         if (!connection->established)
-            result = attempt_establish(attempt, connection);
+            result = path_establish(attempt->path, connection->fd, &connection->established);
+        attempt->path_works |= connection->established;
         if (result == TCPX_SUCCESS && connection->established && !attempt_has_greeted(connection))
             result = attempt_send_hello(attempt, i);
     }
@@ -420,6 +258,131 @@ static int attempt_step_or_begin_anew(struct attempt *attempt, struct net_link *
     return attempt_open_connections(attempt);
 }
 
+/* --- other paths --------------------------------------------------------------------------- */
+
+static void attempt_start_probes(struct attempt *attempt)
+{
+    for (unsigned i = 0; i < attempt->path_count; i++) {
+        struct path *path = &attempt->paths[i];
+
+        if (path == attempt->path || path->state != PATH_UNTRIED)
+            continue;
+        path->state = PATH_PROBED;
+        if (attempt_connect(attempt, path, &path->probe) != TCPX_SUCCESS)
+            path_fail(path, error_text());
+    }
+}
+
+/* The first path whose probe is connected; NULL: none. */
+static struct path *attempt_find_working(struct attempt *attempt)
+{
+    for (unsigned i = 0; i < attempt->path_count; i++) {
+        struct path *path = &attempt->paths[i];
+        bool connected;
+
+        if (path->probe < 0)
+            continue;
+        if (path_establish(path, path->probe, &connected) != TCPX_SUCCESS)
+            path_fail(path, error_text());
+        else if (connected)
+            return path;
+    }
+    return NULL;
+}
+
+/* A path that works, or else one that has not failed yet; NULL: all have. */
+static struct path *attempt_find_path(struct attempt *attempt)
+{
+    struct path *found = attempt_find_working(attempt);
+
+    for (unsigned i = 0; i < attempt->path_count && found == NULL; i++)
+        if (&attempt->paths[i] != attempt->path && attempt->paths[i].state != PATH_FAILED)
+            found = &attempt->paths[i];
+    return found;
+}
+
+static uint64_t attempt_answer_ms(const struct net_link_options *options)
+{
+    uint64_t usual = options->timeout_ms < ANSWER_MS ? options->timeout_ms : ANSWER_MS;
+
+    return options->answer_ms != 0 && options->answer_ms < usual ? options->answer_ms : usual;
+}
+
+/* For an attempt whose path has not answered yet. *path: another one to take; NULL: none. */
+static void attempt_look_elsewhere(struct attempt *attempt, struct path **path)
+{
+    uint64_t waited_ms = (clock_now() - attempt->path_from) / 1000000;
+    char reason[PATH_REASON_BYTES];
+
+    *path = NULL;
+    if (waited_ms < PROBE_AFTER_MS)
+        return;
+    attempt_start_probes(attempt);
+    if (waited_ms < attempt_answer_ms(&attempt->options))
+        return;
+    *path = attempt_find_working(attempt);
+    if (*path == NULL)
+        return;
+    snprintf(reason, sizeof reason, "%s does not answer, after %llu ms", attempt->peer,
+             (unsigned long long)waited_ms);
+    path_fail(attempt->path, reason);
+}
+
+/* Whether a failure can be one of the path, and the listener cannot have accepted this link. */
+static bool attempt_may_take_another(const struct attempt *attempt)
+{
+    return attempt->path_count > 1 && attempt->answer_bytes == 0 &&
+           (attempt->was_closed || !attempt_has_sent_hellos(attempt));
+}
+
+static int attempt_report_all(const struct attempt *attempt, int result)
+{
+    char text[900];
+
+    attempt_describe(attempt, text, sizeof text);
+    return error_set(result, "%s", text);
+}
+
+/* The path has answered: the others are not needed any more. */
+static void attempt_settle(struct attempt *attempt)
+{
+    if (attempt->has_settled)
+        return;
+    attempt->has_settled = true;
+    attempt_close_probes(attempt);
+    for (unsigned i = 0; i < attempt->path_count; i++)
+        if (*attempt->paths[i].reason != '\0')
+            path_leave_out(&attempt->paths[i]);
+}
+
+/* Moves on along the path, or on another one. */
+static int attempt_advance(struct attempt *attempt, struct net_link *link, bool *connected)
+{
+    struct path *next = attempt->path == NULL ? &attempt->paths[0] : NULL;
+    int result = TCPX_SUCCESS;
+
+    do {
+        result = next != NULL ? attempt_take_path(attempt, next) : TCPX_SUCCESS;
+        if (result == TCPX_SUCCESS)
+            result = attempt_step_or_begin_anew(attempt, link, connected);
+        if (result == TCPX_SUCCESS) {
+            next = NULL;
+            if (attempt->path_works)
+                attempt_settle(attempt);
+            else
+                attempt_look_elsewhere(attempt, &next);
+        } else if (!attempt_may_take_another(attempt)) {
+            return result;
+        } else {
+            path_fail(attempt->path, error_text());
+            next = attempt_find_path(attempt);
+            if (next == NULL)
+                return attempt_report_all(attempt, result);
+        }
+    } while (next != NULL);
+    return result;
+}
+
 int net_connect(const struct net_device *device, const struct net_link_options *options,
                 uint8_t handle_bytes[NET_HANDLE_BYTES], struct net_link *link, bool *connected)
 {
@@ -439,10 +402,10 @@ int net_connect(const struct net_device *device, const struct net_link_options *
     if (result != TCPX_SUCCESS)
         return result;
     number = attempt->number;
-    result = attempt_step_or_begin_anew(attempt, link, &done);
+    result = attempt_advance(attempt, link, &done);
     if (result == TCPX_SUCCESS && !done && !attempt_put_back(attempt))
         result =
-            error_set(TCPX_SYSTEM_ERROR, "%d connections are being made already", MOST_ATTEMPTS);
+            error_set(TCPX_SYSTEM_ERROR, "%d connections are being made already", ATTEMPTS_MOST);
     if (done)
         free(attempt); /* the link has its sockets now */
     else if (result != TCPX_SUCCESS)
@@ -452,6 +415,22 @@ int net_connect(const struct net_device *device, const struct net_link_options *
     if (result == TCPX_SUCCESS)
         *connected = done;
     return result;
+}
+
+void net_connect_describe(const uint8_t handle_bytes[NET_HANDLE_BYTES], char *text, size_t size)
+{
+    struct net_handle handle;
+    struct attempt *attempt;
+
+    text[0] = '\0';
+    if (fork_check() != TCPX_SUCCESS || net_handle_read(handle_bytes, &handle) != TCPX_SUCCESS)
+        return;
+    attempt = attempt_take(handle.attempt);
+    if (attempt == NULL)
+        return;
+    attempt_describe(attempt, text, size);
+    if (!attempt_put_back(attempt))
+        attempt_drop(attempt);
 }
 
 void net_connect_cancel(uint8_t handle_bytes[NET_HANDLE_BYTES])

@@ -28,6 +28,7 @@ struct net_link {
     unsigned budgeted;
     struct devmem_link *devmem; /* accepted ones: where its payload arrives; NULL: host memory */
     struct net_device device;   /* connected ones: what it leaves through; ifindex 0: any */
+    int numa_node;              /* of the device at this end; -1: unknown */
 };
 
 /*
@@ -53,7 +54,19 @@ struct net_link_options {
     unsigned requests;     /* that the comm can have at once, the same at both ends; 0: the usual */
     uint64_t timeout_ms;   /* until a peer whose host is gone is an error */
     uint64_t handshake_ms; /* until a half-open connection is dropped */
-    const void *owner;     /* of a connect, for net_connect_cancel_all() */
+    /*
+     * A connect's: until a path that does not answer is left for one that does; 0: as usual, which
+     * is 2 s or the timeout if that is shorter.
+     */
+    uint64_t answer_ms;
+    const void *owner; /* of a connect, for net_connect_cancel_all() */
+    /*
+     * All devices of the process, spare ones too, the best first; they stay until the listener is
+     * closed and the connect has ended. A listener can be reached at all of them, unless payload
+     * arrives by devmem TCP; a connect that cannot leave through its device leaves through others.
+     */
+    const struct net_device *devices;
+    int device_count;
 };
 
 /* From the environment. */
@@ -64,7 +77,10 @@ void net_link_close(struct net_link *link);
 
 struct net_listener;
 
-/* Listens on the device's address, on a port that the kernel chooses; writes the handle. */
+/*
+ * Listens on the device's address and on those of the options, on a port that the kernel chooses;
+ * writes the handle.
+ */
 MUST_CHECK int net_listen(const struct net_device *device, const struct net_link_options *options,
                           uint8_t handle[NET_HANDLE_BYTES], struct net_listener **listener);
 
@@ -81,11 +97,15 @@ void net_listener_close(struct net_listener *listener);
 /*
  * *connected: whether `link` was written; if not, call again with the same handle bytes, which name
  * the attempt. A failure ends the attempt; a pause between calls does not. The device may be NULL:
- * any.
+ * any. If the listener does not answer on this path, others are tried (path.h), and link->device is
+ * the device that was used. The text of a failure then has all tries.
  */
 MUST_CHECK int net_connect(const struct net_device *device, const struct net_link_options *options,
                            uint8_t handle[NET_HANDLE_BYTES], struct net_link *link,
                            bool *connected);
+
+/* What the attempt of this handle waits for, for texts; "" without one. */
+void net_connect_describe(const uint8_t handle[NET_HANDLE_BYTES], char *text, size_t size);
 
 /* Ends the attempt of this handle; no effect without one. */
 void net_connect_cancel(uint8_t handle[NET_HANDLE_BYTES]);

@@ -34,8 +34,12 @@ struct hello_connection {
 
 struct net_listener {
     struct port *port;
+    /* Those of the handle; connections to other addresses are not taken. 0: all are. */
+    unsigned address_count;
+    struct sockaddr_storage addresses[1 + NET_HANDLE_OTHERS];
     struct net_link_options options;
     struct devmem_pool *pool; /* where the payload of its links arrives; NULL: host memory */
+    int numa_node;            /* of its device; -1: unknown */
     uint8_t token[WIRE_TOKEN_BYTES];
     struct half_open_table half_open;
     struct hello_connection connections[MOST_HALF_OPEN];
@@ -60,31 +64,58 @@ static int listener_advertised(union socket_address *address)
     return TCPX_SUCCESS;
 }
 
+/* Addresses of the devices beside the listener's own. */
+static void listener_list_addresses(struct net_listener *listener, const struct net_device *device,
+                                    struct net_handle *handle)
+{
+    const struct net_link_options *options = &listener->options;
+
+    for (int i = 0; i < options->device_count && handle->other_count < NET_HANDLE_OTHERS; i++) {
+        const struct net_device *other = &options->devices[i];
+
+        if (other->is_loopback == device->is_loopback &&
+            memcmp(&other->address, &device->address, sizeof other->address) != 0)
+            handle->others[handle->other_count++] = other->address;
+    }
+    if (handle->other_count == 0)
+        return;
+    listener->addresses[listener->address_count++] = device->address;
+    for (unsigned i = 0; i < handle->other_count; i++)
+        listener->addresses[listener->address_count++] = handle->others[i];
+}
+
 /*
- * At the device's address, which the handle has; or, if another one is advertised, at all
- * addresses, since it is not known which of them connections to that one arrive at.
+ * At the device's address, which the handle has; or at all addresses, if the handle has several or
+ * another one is advertised: it is not known then which of them connections to that one arrive at.
  */
 static int listener_open_port(struct net_listener *listener, const struct net_device *device,
-                              struct sockaddr_storage *for_peers)
+                              struct net_handle *handle)
 {
     const union socket_address any = {.ipv6 = {.sin6_family = AF_INET6}};
     struct port_sign sign = {.has_key = true, .key_at = WIRE_TOKEN_AT};
-    union socket_address advertised;
+    union socket_address for_peers;
     union socket_address bound;
-    int result = listener_advertised(&advertised);
+    bool is_advertised;
+    int result = listener_advertised(&for_peers);
 
     _Static_assert((int)PORT_KEY_BYTES == (int)WIRE_TOKEN_BYTES, "the token is the key");
     if (result != TCPX_SUCCESS)
         return result;
     wire_magic_write(sign.kind);
     memcpy(sign.key, listener->token, sizeof sign.key);
-    result = port_open(advertised.storage.ss_family == AF_UNSPEC ? &device->address : &any.storage,
+    is_advertised = for_peers.storage.ss_family != AF_UNSPEC;
+    if (!is_advertised)
+        for_peers.storage = device->address;
+    /* Payload by devmem TCP must arrive at this device. */
+    if (!is_advertised && listener->pool == NULL)
+        listener_list_addresses(listener, device, handle);
+    result = port_open(is_advertised || handle->other_count > 0 ? &any.storage : &device->address,
                        &sign, &listener->half_open, &listener->port);
     if (result != TCPX_SUCCESS)
         return error_set(result, "%s (%s)", error_text(), device->name);
     port_address(listener->port, &bound.storage);
-    advertised.ipv4.sin_port = bound.ipv4.sin_port; /* at the same place in both families */
-    *for_peers = advertised.storage.ss_family == AF_UNSPEC ? bound.storage : advertised.storage;
+    for_peers.ipv4.sin_port = bound.ipv4.sin_port; /* at the same place in both families */
+    handle->address = for_peers.storage;
     return TCPX_SUCCESS;
 }
 
@@ -105,6 +136,7 @@ int net_listen(const struct net_device *device, const struct net_link_options *o
     half_open_start(&listener->half_open, options->handshake_ms);
     for (int i = 0; i < MOST_HALF_OPEN; i++)
         half_open_add_place(&listener->half_open, &listener->connections[i].half);
+    listener->numa_node = device->numa_node;
     result = devmem_link_pool(device, options->gpu, &listener->pool);
     if (result != TCPX_SUCCESS)
         goto free_listener;
@@ -114,7 +146,7 @@ int net_listen(const struct net_device *device, const struct net_link_options *o
     if (result == TCPX_SUCCESS)
         result = net_handle_process(&handle.process);
     if (result == TCPX_SUCCESS)
-        result = listener_open_port(listener, device, &handle.address);
+        result = listener_open_port(listener, device, &handle);
     if (result != TCPX_SUCCESS)
         goto close_port;
     memcpy(handle.token, listener->token, sizeof handle.token);
@@ -163,15 +195,49 @@ static struct hello_connection *hello_enter(struct net_listener *listener, int f
     return connection;
 }
 
+static void listener_drop(int *fd, const char *reason)
+{
+    char name[SOCKET_NAME_BYTES];
+
+    socket_peer_name(*fd, name);
+    log_debug("connection from %s dropped: %s", name, reason);
+    socket_close(fd);
+}
+
+static void hello_drop(struct hello_connection *connection, const char *reason)
+{
+    listener_drop(&connection->half.fd, reason);
+}
+
+static bool listener_is_at(const struct net_listener *listener, int fd)
+{
+    union socket_address local = {0};
+    socklen_t length = sizeof local.storage;
+
+    if (listener->address_count == 0)
+        return true;
+    if (getsockname(fd, (struct sockaddr *)&local.storage, &length) != 0)
+        return false;
+    socket_address_unmap(&local.storage);
+    for (unsigned i = 0; i < listener->address_count; i++)
+        if (socket_is_same_host(&listener->addresses[i], &local.storage))
+            return true;
+    return false;
+}
+
 static int listener_accept_connections(struct net_listener *listener)
 {
     int result = TCPX_SUCCESS;
-    int fd = 0;
+    int fd;
 
-    for (int i = 0; i < ACCEPTS_PER_CALL && fd >= 0 && result == TCPX_SUCCESS; i++) {
+    for (int i = 0; i < ACCEPTS_PER_CALL; i++) {
         result = port_accept(listener->port, &listener->half_open, &fd);
-        if (result == TCPX_SUCCESS && fd >= 0)
+        if (result != TCPX_SUCCESS || fd < 0)
+            return result;
+        if (listener_is_at(listener, fd))
             hello_enter(listener, fd);
+        else
+            listener_drop(&fd, "it is to an address that the handle does not have");
     }
     return result;
 }
@@ -194,15 +260,6 @@ static void hello_refuse(struct hello_connection *connection, enum tcpx_result r
 {
     connection->abort_bytes = wire_abort_write(result, reason, connection->abort);
     hello_send_abort(connection);
-}
-
-static void hello_drop(struct hello_connection *connection, const char *reason)
-{
-    char name[SOCKET_NAME_BYTES];
-
-    socket_peer_name(connection->half.fd, name);
-    log_debug("connection from %s dropped: %s", name, reason);
-    socket_close(&connection->half.fd);
 }
 
 static void hello_join(struct net_listener *listener, struct hello_connection *connection,
@@ -350,6 +407,7 @@ static int listener_finish_link(struct net_listener *listener, struct pending_li
     } else if (pending->ready_sent == WIRE_RECORD_BYTES) {
         socket_peer_name(pending->link.reverse, pending->link.peer);
         *link = pending->link;
+        link->numa_node = listener->numa_node;
         pending->present = 0;
         *accepted = true;
     }

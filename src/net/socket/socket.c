@@ -165,16 +165,46 @@ const void *socket_address_bytes(const union socket_address *address, size_t *le
     return is_ipv4 ? (const void *)&address->ipv4.sin_addr : &address->ipv6.sin6_addr;
 }
 
-void socket_address_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES])
+bool socket_has_same_bits(const struct sockaddr_storage *a, const struct sockaddr_storage *b,
+                          unsigned bits)
+{
+    const union socket_address one = {.storage = *a};
+    const union socket_address other = {.storage = *b};
+    size_t length;
+    const uint8_t *left = socket_address_bytes(&one, &length);
+    const uint8_t *right = socket_address_bytes(&other, &length);
+
+    if (a->ss_family != b->ss_family || bits > 8 * length)
+        return false;
+    return memcmp(left, right, bits / 8) == 0 &&
+           (bits % 8 == 0 || (left[bits / 8] ^ right[bits / 8]) >> (8 - bits % 8) == 0);
+}
+
+bool socket_is_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    return socket_has_same_bits(a, b, a->ss_family == AF_INET ? 32 : 128);
+}
+
+void socket_host_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES])
 {
     union socket_address any = {.storage = *address};
-    char text[INET6_ADDRSTRLEN];
     size_t length;
 
     socket_address_unmap(&any.storage);
+    if (inet_ntop(any.storage.ss_family, socket_address_bytes(&any, &length), name,
+                  SOCKET_NAME_BYTES) == NULL)
+        snprintf(name, SOCKET_NAME_BYTES, "unknown");
+}
+
+void socket_address_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES])
+{
+    union socket_address any = {.storage = *address};
+    char text[SOCKET_NAME_BYTES];
+
+    socket_address_unmap(&any.storage);
+    socket_host_name(&any.storage, text);
     /* Both families have their port in the same place. */
-    if (inet_ntop(any.storage.ss_family, socket_address_bytes(&any, &length), text, sizeof text) ==
-        NULL)
+    if (socket_address_length(&any.storage) == 0)
         snprintf(name, SOCKET_NAME_BYTES, "unknown");
     else
         snprintf(name, SOCKET_NAME_BYTES, any.storage.ss_family == AF_INET ? "%s:%u" : "[%s]:%u",

@@ -67,8 +67,17 @@ void socket_address_unmap(struct sockaddr_storage *address);
 /* The address itself, of IPv4 or IPv6, and how many bytes that are. */
 const void *socket_address_bytes(const union socket_address *address, size_t *length);
 
+/* Whether both are of one family and the same in the first `bits` bits, or in all; ports do not
+ * count. */
+bool socket_has_same_bits(const struct sockaddr_storage *a, const struct sockaddr_storage *b,
+                          unsigned bits);
+bool socket_is_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b);
+
 /* "192.0.2.7:12345", also for IPv4 over an IPv6 socket; "[2001:db8::7]:12345". */
 void socket_address_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES]);
+
+/* "192.0.2.7", "2001:db8::7". */
+void socket_host_name(const struct sockaddr_storage *address, char name[SOCKET_NAME_BYTES]);
 
 /* The name of the other end; "unknown" if there is none. */
 void socket_peer_name(int fd, char name[SOCKET_NAME_BYTES]);

@@ -158,10 +158,13 @@ const char *wire_type_name(unsigned type);
  * What its owner passes to the processes that will connect. It has the address and a random token:
  * a connection that presents the token is a peer.
  */
-enum { NET_HANDLE_BYTES = 128 };
+enum { NET_HANDLE_BYTES = 128, NET_HANDLE_OTHERS = 12 };
 
 struct net_handle {
     struct sockaddr_storage address;
+    /* Where the listener can be reached, too, at the same port; the best first. */
+    unsigned other_count;
+    struct sockaddr_storage others[NET_HANDLE_OTHERS];
     uint8_t token[WIRE_TOKEN_BYTES];
     enum wire_framing framing; /* that the listener has chosen for its links */
     uint64_t process;          /* identifies the process of the listener */
@@ -175,6 +178,7 @@ struct net_handle {
 /* This process, by a number that no other one has. */
 MUST_CHECK int net_handle_process(uint64_t *process);
 
+/* As many of the other addresses as fit: 12 of IPv4 or 3 of IPv6. */
 void net_handle_write(const struct net_handle *handle, uint8_t bytes[NET_HANDLE_BYTES]);
 
 /* Bytes that no listener of ours has written are refused with a text. */
