@@ -70,6 +70,7 @@ $(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: 
 	$(call link,$(CMOCKA_LIBS) $(patsubst %,-Wl$(comma)--wrap=%,error_keep $(WRAPPED)))
 
 # Functions of the library that a unit has in place of the library's own.
+$(BUILD)/tests/unit/test_net_processes: WRAPPED := process_registry_open
 $(BUILD)/tests/unit/test_devmem_link: WRAPPED := $(patsubst %,devmem_pool_%,share give join leave)
 $(BUILD)/tests/unit/test_devmem_source: WRAPPED := gpu_export_dmabuf \
 	$(patsubst %,nic_%,computes_checksums kernel_binds bind_send unbind watch_begin watch_end watch_is_up)

@@ -1,9 +1,10 @@
-/* tcpx devices: the GPUs, network interfaces and network plugin that tcpx would use. */
+/* tcpx devices: the GPUs, network interfaces, I/O threads and plugin that tcpx would use. */
 #include "base/json.h"
 #include "base/topology.h"
 #include "gpu/gpu.h"
 #include "net/device/device.h"
 #include "tools/command.h"
+#include "tools/io_threads.h"
 #include "tools/nic_devmem.h"
 #include "tools/plugin_probe.h"
 
@@ -226,6 +227,20 @@ static void print_nics(const struct net_device *nics, int count, const struct gp
         printf("\n  ],\n");
 }
 
+static void print_io_threads(const struct io_plan *plan, bool json)
+{
+    char text[IO_THREADS_TEXT_BYTES];
+
+    if (json) {
+        printf("  \"io_threads\": {");
+        io_threads_print_json(plan);
+        printf("},\n");
+    } else {
+        io_threads_describe(plan, text);
+        printf("I/O threads: %s\n", text);
+    }
+}
+
 static void print_plugin(const struct plugin_probe *probe, bool json)
 {
     if (json) {
@@ -247,6 +262,7 @@ static int devices_main(int argument_count, char **arguments)
     static struct gpus gpus;
     struct net_device nics[NET_DEVICES_MOST];
     struct plugin_probe probe;
+    struct io_plan plan;
     bool json = false;
     const struct option options[] = {{.name = "--json", .flag = &json}, {.name = NULL}};
     int nic_count;
@@ -257,12 +273,13 @@ static int devices_main(int argument_count, char **arguments)
     /* What can fail comes first, so that a script never reads half an answer. */
     if (plugin_probe(&probe) != TCPX_SUCCESS ||
         net_devices_find_configured(nics, NET_DEVICES_MOST, &nic_count) != TCPX_SUCCESS ||
-        find_gpus(&gpus) != TCPX_SUCCESS)
+        find_gpus(&gpus) != TCPX_SUCCESS || io_plan(&plan) != TCPX_SUCCESS)
         return command_failed();
     status = print_gpus(&gpus, json);
     if (status != EXIT_OK)
         return status;
     print_nics(nics, nic_count, &gpus, json);
+    print_io_threads(&plan, json);
     print_plugin(&probe, json);
     return command_finish();
 }
@@ -270,11 +287,13 @@ static int devices_main(int argument_count, char **arguments)
 const struct command command_devices = {
     .name = "devices",
     .arguments = "[--json]",
-    .summary = "List the GPUs, network interfaces and plugin that tcpx uses on this machine.",
+    .summary =
+        "List the GPUs, network interfaces, threads and plugin that tcpx uses on this machine.",
     .help = "\n"
             "  --json  for scripts\n"
             "\n"
             "UCCL_TCPX_GPU=cuda or =host asks for real or for emulated GPUs only;\n"
-            "NCCL_SOCKET_IFNAME chooses the interfaces, UCCL_TCPX_PLUGIN_PATH the plugin.\n",
+            "NCCL_SOCKET_IFNAME chooses the interfaces, UCCL_TCPX_PLUGIN_PATH the plugin,\n"
+            "UCCL_TCPX_THREADS the number of I/O threads.\n",
     .run = devices_main,
 };

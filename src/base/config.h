@@ -1,7 +1,8 @@
 /*
  * Every variable of the environment that tcpx reads, in one table. The struct below, the parser,
  * `tcpx env`, the man page and the README's table all come from it. Variables for tests only are
- * not in the table: CONFIG_SOFT_DEVMEM, CONFIG_THROTTLE and CONFIG_UNBIND.
+ * not in the table: CONFIG_SOFT_DEVMEM, CONFIG_THROTTLE and CONFIG_UNBIND. Neither are those of
+ * others that must not cause an error: net/io/processes.c reads them.
  */
 #ifndef TCPX_BASE_CONFIG_H
 #define TCPX_BASE_CONFIG_H
@@ -96,13 +97,19 @@ enum config_unpack {
          "How many milliseconds until a peer that does not answer, or does not read, is an "      \
          "error.")                                                                                 \
     INTEGER(sockets, "UCCL_TCPX_SOCKETS", "auto", 1, 64,                                           \
-         "How many connections a comm sends its data over at most; auto is one more than there "   \
-         "are I/O threads, or 1 where there are fewer than 4 CPUs.")                               \
+         "How many connections a comm sends its data over at most; auto is one for each I/O "      \
+         "thread, or 1 where CPUs are few: fewer than 4, or than 2 for each process.")             \
     INTEGER(socket_budget, "UCCL_TCPX_SOCKET_BUDGET", "32", 0, 4096,                               \
          "How many connections all comms to one process may have beyond one each.")                \
     INTEGER(threads, "UCCL_TCPX_THREADS", "auto", 0, 64,                                           \
-         "How many I/O threads help the calling ones; auto is a quarter of the CPUs this "         \
-         "process may use, from 1 to 8. With 0, data moves only while a call is made.")            \
+         "How many I/O threads help the calling ones; auto is half of the CPUs that this process " \
+         "may use, divided by the processes that share them, from 1 to 16. With 0, data moves "    \
+         "only while a call is made.")                                                             \
+    INTEGER(processes, "UCCL_TCPX_PROCESSES", "auto", 1, 4096,                                     \
+         "How many processes share the CPUs of this one; auto is the number of this user's "       \
+         "processes that have I/O threads on these CPUs now, or what LOCAL_WORLD_SIZE, "           \
+         "OMPI_COMM_WORLD_LOCAL_SIZE, SLURM_NTASKS_PER_NODE or MPI_LOCALNRANKS says, if that is "  \
+         "more.")                                                                                  \
     SIZE(eager_bytes, "UCCL_TCPX_EAGER_BYTES", "8K", 0, 1 << 20,                                   \
          "The longest message that is sent before its receive is posted.")                         \
     SIZE(ahead_bytes, "UCCL_TCPX_AHEAD_BYTES", "8M", 0, 32 << 20,                                  \

@@ -1,6 +1,7 @@
 /*
- * Reads the affinity mask, the cgroup quotas of both versions and sysfs. A quota may stand at any
- * level above the process, so the whole chain is read from its own group to the mount's root.
+ * Reads the affinity mask, quotas and cpusets of both cgroup versions, and sysfs. A quota may stand
+ * at any level above the process, so the whole chain is read from its own group to the mount's
+ * root.
  */
 #include "base/topology.h"
 
@@ -66,21 +67,65 @@ static int count_mask_cpus(int *count)
     return error == 0 ? TCPX_SUCCESS : error_system(error, "cannot read the affinity mask");
 }
 
-/* --- cgroup quotas --- */
+/* --- lists of CPUs and nodes --- */
+
+/*
+ * How many numbers below `limit` "0-3,8,10-11" has, ascending, as the kernel prints it; 0: it is no
+ * such list. Sets them in `members`, which may be NULL; a list that is refused may leave some
+ * there.
+ */
+static int read_list(const char *text, unsigned long limit, cpu_set_t *members)
+{
+    unsigned long least = 0;
+    int count = 0;
+
+    for (;;) {
+        unsigned long first;
+        unsigned long last;
+        char *end;
+
+        if (!isdigit((unsigned char)*text))
+            return 0;
+        first = last = strtoul(text, &end, 10);
+        if (*end == '-' && isdigit((unsigned char)end[1]))
+            last = strtoul(end + 1, &end, 10);
+        if (first < least || last < first || last >= limit)
+            return 0;
+        count += (int)(last - first + 1);
+        least = last + 1;
+        for (; members != NULL && first <= last; first++)
+            CPU_SET(first, members);
+        if (*end != ',')
+            return *end == '\0' ? count : 0;
+        text = end + 1;
+    }
+}
+
+/* The same for a file with such a list. */
+static int read_list_file(const char *root, const char *folder, const char *name,
+                          unsigned long limit, cpu_set_t *members)
+{
+    char text[16384];
+
+    return read_line(root, folder, name, text, sizeof text) ? read_list(text, limit, members) : 0;
+}
+
+/* --- cgroups --- */
 
 /* One cgroup hierarchy: the process's place in it and where it is mounted. */
 struct hierarchy {
     bool v2;
+    const char *controller;     /* version 1: which hierarchy */
     char group[PATH_MAX];       /* from /proc/self/cgroup */
     char mount_root[PATH_MAX];  /* what of the hierarchy is mounted */
     char mount_point[PATH_MAX]; /* and where */
 };
 
-static bool has_cpu(const char *controllers)
+static bool has_controller(const struct hierarchy *hierarchy, const char *controllers)
 {
     int place;
 
-    return parse_word("cpu", controllers, ',', &place);
+    return parse_word(hierarchy->controller, controllers, ',', &place);
 }
 
 static bool copy_text(char *to, size_t room, const char *from)
@@ -111,7 +156,8 @@ static bool find_group(const char *root, struct hierarchy *hierarchy)
         if (rest == NULL || *rest != '/')
             continue;
         rest[strcspn(rest, "\n")] = '\0';
-        if (hierarchy->v2 ? strcmp(id, "0") == 0 && *controllers == '\0' : has_cpu(controllers))
+        if (hierarchy->v2 ? strcmp(id, "0") == 0 && *controllers == '\0'
+                          : has_controller(hierarchy, controllers))
             found = copy_text(hierarchy->group, sizeof hierarchy->group, rest);
     }
     free(line);
@@ -182,7 +228,7 @@ static bool parse_mount(char *line, const struct hierarchy *hierarchy, char **mo
     undo_octal(*mount_root);
     undo_octal(*mount_point);
     return hierarchy->v2 ? strcmp(type, "cgroup2") == 0
-                         : strcmp(type, "cgroup") == 0 && has_cpu(options);
+                         : strcmp(type, "cgroup") == 0 && has_controller(hierarchy, options);
 }
 
 /*
@@ -249,10 +295,20 @@ static int read_quota(const char *root, const char *folder, bool v2)
     return quota_to_cpus(quota, blank + 1);
 }
 
-/* The least quota from the process's group up to the root of the mount; 0: none. */
-static int read_hierarchy_quota(const char *root, bool v2)
+/* The CPUs of a group's cpuset; 0: this group has none of its own. */
+static int read_cpuset(const char *root, const char *folder, bool v2)
 {
-    struct hierarchy hierarchy = {.v2 = v2};
+    return read_list_file(root, folder, v2 ? "cpuset.cpus.effective" : "cpuset.effective_cpus",
+                          MOST_CPUS, NULL);
+}
+
+/* What one group has, in CPUs; 0: nothing. */
+typedef int group_reader(const char *root, const char *folder, bool v2);
+
+/* The least value that a group has, from the process's own up to the root of the mount; 0: none. */
+static int read_least(const char *root, const char *controller, bool v2, group_reader *reader)
+{
+    struct hierarchy hierarchy = {.v2 = v2, .controller = controller};
     char folder[2 * PATH_MAX];
     const char *below;
     size_t mount_length;
@@ -264,7 +320,7 @@ static int read_hierarchy_quota(const char *root, bool v2)
     mount_length = strlen(hierarchy.mount_point);
     snprintf(folder, sizeof folder, "%s%s", hierarchy.mount_point, below != NULL ? below : "");
     for (;;) {
-        int cpus = read_quota(root, folder, v2);
+        int cpus = reader(root, folder, v2);
         char *end = strrchr(folder + mount_length, '/');
 
         if (cpus != 0 && (least == 0 || cpus < least))
@@ -275,52 +331,48 @@ static int read_hierarchy_quota(const char *root, bool v2)
     }
 }
 
-static int read_quota_cpus(const char *root)
+/* The same over both versions. */
+static int read_least_of_both(const char *root, const char *controller, group_reader *reader)
 {
-    int v1 = read_hierarchy_quota(root, false);
-    int v2 = read_hierarchy_quota(root, true);
+    int v1 = read_least(root, controller, false, reader);
+    int v2 = read_least(root, controller, true, reader);
 
     if (v1 == 0 || v2 == 0)
         return v1 + v2;
     return v1 < v2 ? v1 : v2;
 }
 
+/* All CPUs that the processes of this cgroup have; 0: unknown. */
+static int count_group_cpus(const char *root)
+{
+    int cpus = read_least_of_both(root, "cpuset", read_cpuset);
+
+    return cpus != 0 ? cpus
+                     : read_list_file(root, "/sys/devices/system/cpu", "online", MOST_CPUS, NULL);
+}
+
 /* --- NUMA nodes --- */
 
-/* How many numbers "0-3,8,10-11" has, ascending, as the kernel prints it; 0: it is no such list. */
-static int count_listed(const char *text)
-{
-    unsigned long least = 0;
-    int count = 0;
-
-    for (;;) {
-        unsigned long first;
-        unsigned long last;
-        char *end;
-
-        if (!isdigit((unsigned char)*text))
-            return 0;
-        first = last = strtoul(text, &end, 10);
-        if (*end == '-' && isdigit((unsigned char)end[1]))
-            last = strtoul(end + 1, &end, 10);
-        if (first < least || last < first || last >= MOST_NODES)
-            return 0;
-        count += (int)(last - first + 1);
-        least = last + 1;
-        if (*end != ',')
-            return *end == '\0' ? count : 0;
-        text = end + 1;
-    }
-}
+static const char nodes_folder[] = "/sys/devices/system/node";
 
 static int count_numa_nodes(const char *root)
 {
-    char text[16384];
-    int count = 0;
+    int count = read_list_file(root, nodes_folder, "online", MOST_NODES, NULL);
 
-    if (read_line(root, "/sys/devices/system/node", "online", text, sizeof text))
-        count = count_listed(text);
     return count > 0 ? count : 1;
+}
+
+bool topology_node_cpus(const char *root, int node, cpu_set_t *cpus)
+{
+    char folder[sizeof nodes_folder + 32];
+    cpu_set_t fresh;
+
+    CPU_ZERO(&fresh);
+    snprintf(folder, sizeof folder, "%s/node%d", nodes_folder, node);
+    if (node < 0 || read_list_file(root, folder, "cpulist", CPU_SETSIZE, &fresh) == 0)
+        return false;
+    *cpus = fresh;
+    return true;
 }
 
 int topology_read(const char *root, struct topology *topology)
@@ -330,7 +382,8 @@ int topology_read(const char *root, struct topology *topology)
 
     if (result != TCPX_SUCCESS)
         return result;
-    fresh.quota_cpus = read_quota_cpus(root);
+    fresh.quota_cpus = read_least_of_both(root, "cpu", read_quota);
+    fresh.group_cpus = count_group_cpus(root);
     fresh.usable_cpus = fresh.mask_cpus;
     if (fresh.quota_cpus != 0 && fresh.quota_cpus < fresh.usable_cpus)
         fresh.usable_cpus = fresh.quota_cpus;

@@ -8,17 +8,25 @@
 
 #include "base/error.h"
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 struct topology {
-    int mask_cpus;   /* in the affinity mask */
+    int mask_cpus;   /* in the affinity mask of the calling thread */
+    int group_cpus;  /* of its cpuset, which other processes may use, too, or all; 0: unknown */
     int quota_cpus;  /* the least cgroup quota, rounded up; 0: there is none */
     int usable_cpus; /* the smaller of both, at least 1 */
     int numa_nodes;  /* 1 where the kernel does not report it */
 };
 
 MUST_CHECK int topology_read(const char *root, struct topology *topology);
+
+/*
+ * The CPUs of a NUMA node. False, and `cpus` untouched, if the node is unknown, has none, or has
+ * one that no cpu_set_t holds.
+ */
+MUST_CHECK bool topology_node_cpus(const char *root, int node, cpu_set_t *cpus);
 
 /*
  * The folder of a PCI device, as "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0", from its

@@ -2,7 +2,9 @@
  * What the library calls instead of libc: each does what its namesake does, unless a fault is due
  * (faults.h) or the test has planned something for it (net_calls.h).
  * Only what a kernel may do is done to a socket: nothing shorter than one byte, no EAGAIN where the
- * call may block, no piece of a datagram, and no fault for an eventfd's write, which cannot fail.
+ * call may block, no piece of a datagram, and no fault for an eventfd's write, which cannot fail. A
+ * socket that was said to be empty or full, and is not, has an event afterwards, as if that had
+ * just changed: edge-triggered epoll reports it again.
  */
 #include "tests/faults/calls.h"
 
@@ -50,12 +52,71 @@ static size_t fewer(enum faults_kind kind, size_t bytes)
     return 1 + (size_t)faults_below(most - 1);
 }
 
+/* --- events ---------------------------------------------------------------------------------- */
+
+enum { MOST_WAITED_FOR = 4096 };
+
+/* How a descriptor is registered with epoll. */
+static struct {
+    int epoll; /* 0: it is not */
+    struct epoll_event event;
+} waited_for[MOST_WAITED_FOR];
+
+static pthread_mutex_t waited_for_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void note_waited_for(int epoll, int operation, int fd, const struct epoll_event *event)
+{
+    if (fd >= MOST_WAITED_FOR)
+        return;
+    pthread_mutex_lock(&waited_for_lock);
+    waited_for[fd].epoll = operation == EPOLL_CTL_DEL ? 0 : epoll;
+    if (operation != EPOLL_CTL_DEL)
+        waited_for[fd].event = *event;
+    pthread_mutex_unlock(&waited_for_lock);
+}
+
+/* What is ready now is reported again. */
+static void repeat_events(int fd)
+{
+    int error = errno;
+
+    if (fd >= MOST_WAITED_FOR)
+        return;
+    pthread_mutex_lock(&waited_for_lock);
+    if (waited_for[fd].epoll > 0)
+        epoll_ctl(waited_for[fd].epoll, EPOLL_CTL_MOD, fd, &waited_for[fd].event);
+    pthread_mutex_unlock(&waited_for_lock);
+    errno = error;
+}
+
 /* --- sockets -------------------------------------------------------------------------------- */
 
 static bool io_fails(int fd, int flags)
 {
-    return fails(FAULT_INTERRUPTED, EINTR) ||
-           (never_blocks(fd, flags) && fails(FAULT_AGAIN, EAGAIN));
+    if (fails(FAULT_INTERRUPTED, EINTR))
+        return true;
+    if (!never_blocks(fd, flags) || !fails(FAULT_AGAIN, EAGAIN))
+        return false;
+    repeat_events(fd);
+    return true;
+}
+
+/* By plan, of the test. */
+static bool is_planned_to_fail(enum net_call call, int fd, const void *bytes, size_t *count)
+{
+    if (!calls_fails(call, fd, bytes, count))
+        return false;
+    if (errno == EAGAIN)
+        repeat_events(fd);
+    return true;
+}
+
+/* `moved` of `wanted` bytes: fewer by a fault, perhaps. */
+static ssize_t may_be_fewer(int fd, ssize_t moved, size_t wanted)
+{
+    if (moved > 0 && (size_t)moved < wanted)
+        repeat_events(fd);
+    return moved;
 }
 
 static bool send_fails(int fd, int flags)
@@ -65,22 +126,28 @@ static bool send_fails(int fd, int flags)
 
 ssize_t faulty_send(int fd, const void *bytes, size_t count, int flags)
 {
-    if (calls_fails(CALL_SEND, fd, bytes, &count))
+    size_t wanted = count;
+
+    if (is_planned_to_fail(CALL_SEND, fd, bytes, &count))
         return -1;
     if (!is_stream(fd))
         return send(fd, bytes, count, flags);
     if (send_fails(fd, flags))
         return -1;
-    return calls_moved(CALL_SEND, send(fd, bytes, fewer(FAULT_SHORT_WRITE, count), flags));
+    return calls_moved(
+        CALL_SEND,
+        may_be_fewer(fd, send(fd, bytes, fewer(FAULT_SHORT_WRITE, count), flags), wanted));
 }
 
 ssize_t faulty_recv(int fd, void *bytes, size_t count, int flags)
 {
-    if (calls_fails(CALL_RECV, fd, NULL, &count) || io_fails(fd, flags))
+    size_t wanted = count;
+
+    if (is_planned_to_fail(CALL_RECV, fd, NULL, &count) || io_fails(fd, flags))
         return -1;
     if (is_stream(fd))
         count = fewer(FAULT_SHORT_READ, count);
-    return calls_moved(CALL_RECV, recv(fd, bytes, count, flags));
+    return calls_moved(CALL_RECV, may_be_fewer(fd, recv(fd, bytes, count, flags), wanted));
 }
 
 /* A datagram that is cut short loses its rest. */
@@ -122,14 +189,14 @@ ssize_t faulty_sendmsg(int fd, const struct msghdr *message, int flags)
     struct msghdr shorter;
     size_t most = SIZE_MAX;
 
-    if (calls_fails(CALL_SENDMSG, fd, NULL, &most))
+    if (is_planned_to_fail(CALL_SENDMSG, fd, NULL, &most))
         return -1;
     if (!is_stream(fd))
         return sendmsg(fd, message, flags);
     if (send_fails(fd, flags))
         return -1;
     shorter = cut(FAULT_SHORT_WRITE, message, most, parts);
-    return calls_moved(CALL_SENDMSG, sendmsg(fd, &shorter, flags));
+    return calls_moved(CALL_SENDMSG, may_be_fewer(fd, sendmsg(fd, &shorter, flags), SIZE_MAX));
 }
 
 /* What the kernel tells about the message is told of the caller's own description. */
@@ -141,14 +208,14 @@ ssize_t faulty_recvmsg(int fd, struct msghdr *message, int flags)
     size_t most = SIZE_MAX;
     ssize_t got;
 
-    if (calls_fails(CALL_RECVMSG, fd, NULL, &most) || io_fails(fd, flags))
+    if (is_planned_to_fail(CALL_RECVMSG, fd, NULL, &most) || io_fails(fd, flags))
         return -1;
     if (is_stream(fd) && (flags & MSG_ERRQUEUE) == 0)
         *message = cut(FAULT_SHORT_READ, message, most, parts);
     got = recvmsg(fd, message, flags);
     message->msg_iov = own;
     message->msg_iovlen = own_count;
-    return calls_moved(CALL_RECVMSG, got);
+    return calls_moved(CALL_RECVMSG, may_be_fewer(fd, got, SIZE_MAX));
 }
 
 /* Files and pipes; what an eventfd holds has been taken by another reader. */
@@ -223,6 +290,7 @@ int faulty_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event
 {
     if (operation == EPOLL_CTL_ADD && calls_fails(CALL_EPOLL_ADD, fd, NULL, NULL))
         return -1;
+    note_waited_for(epoll, operation, fd, event);
     return epoll_ctl(epoll, operation, fd, event);
 }
 

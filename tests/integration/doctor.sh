@@ -222,6 +222,14 @@ echo reno >"$root/proc/sys/net/ipv4/tcp_congestion_control"
 echo 128 >"$root/proc/sys/net/core/somaxconn"
 check_output "an old congestion control is a note" '^ note congestion control reno' quick
 also "a short backlog too" '^ note somaxconn 128: '
+mkdir -p "$root/proc/self" "$root/sys/fs/cgroup"
+echo '0::/' >"$root/proc/self/cgroup"
+echo '30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw' >"$root/proc/self/mountinfo"
+echo '100000 100000' >"$root/sys/fs/cgroup/cpu.max"
+check_output "few CPUs for many processes are a note" '^ note CPUs 1 CPU.* for 8 processes: .* -> ' \
+    quick UCCL_TCPX_PROCESSES=8
+also "with what that means for I/O threads" \
+    '^ ok I/O threads 1, and calls move the data \(auto: .*, a quota of 1, 8 processes\)$'
 unset TCPX_TEST_ROOT
 
 # --- device-memory TCP ---------------------------------------------------------------------------

@@ -32,6 +32,22 @@ check_output "a debug line on request" '^\[TCPX\] GPU layer: host, 1 device' \
 check_output "an empty variable counts as not set" 'emulated GPU 0' \
     env UCCL_TCPX_HOST_GPUS= "$tcpx" devices
 
+# How many I/O threads there would be, and why. The shell has the mask that they would have.
+cpus=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+check_output "I/O threads and their reasons" \
+    "^I/O threads: (up to [0-9]+|1, and calls move the data) \\(auto: $cpus CPUs? in the affinity mask, (no quota|a quota of [0-9]+), 1 process\\)$" \
+    env UCCL_TCPX_PROCESSES=1 "$tcpx" devices
+check_output "I/O threads that are set" '^I/O threads: up to 3 \(UCCL_TCPX_THREADS: ' \
+    env UCCL_TCPX_THREADS=3 "$tcpx" devices
+check_output "no I/O threads" '^I/O threads: none \(UCCL_TCPX_THREADS: ' env UCCL_TCPX_THREADS=0 "$tcpx" devices
+check_output "more processes than CPUs" '^I/O threads: 1, and calls move the data .*, 4096 processes\)$' \
+    env UCCL_TCPX_PROCESSES=4096 "$tcpx" devices
+check_output "what a launcher says" '^I/O threads: .*, ([2-9]|[0-9]{2,}) processes\)$' \
+    env UCCL_TCPX_PROCESSES=auto LOCAL_WORLD_SIZE=4096 "$tcpx" devices
+check_output "I/O threads in JSON" \
+    "\"io_threads\": \{\"most\": 1, .*\"mask_cpus\": $cpus, .*\"processes\": 4096, \"calls_move_data\": true\}," \
+    env UCCL_TCPX_PROCESSES=4096 "$tcpx" devices --json
+
 # The plugin is tried out in a process of its own, so that nothing it does ends this one.
 plugin=$BUILD/libnccl-net-tcpx.so
 check_output "no plugin" '^Network plugin: none, the built-in transport$' \

@@ -190,7 +190,9 @@ static int run(struct plan *plan, unsigned lanes)
         make_folders(plan->folder);
     else if ((plan->folder = mkdtemp(temporary)) == NULL)
         die("%s: %s", temporary, strerror(errno));
+    /* The number of processes that run beside a suite must not decide what it does. */
     if (setenv("CMOCKA_MESSAGE_OUTPUT", "TAP", 1) < 0 ||
+        setenv("UCCL_TCPX_PROCESSES", "1", 0) < 0 ||
         (plan->only_case != NULL && setenv("TCPX_TEST_CASE", plan->only_case, 1) < 0))
         die("setenv: %s", strerror(errno));
     lanes_prepare();

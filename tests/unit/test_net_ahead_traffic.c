@@ -261,6 +261,7 @@ TEST(test_nobody_calls_after_a_small_receive)
 TEST(test_nothing_but_receives)
 {
     struct pair pair = open_pair(1, AHEAD_CREDIT);
+    uint64_t give_up = deadline_after_ms(limit_ms(10000));
     uint8_t data[100];
 
     for (uint64_t i = 0; i < 200; i++)
@@ -272,7 +273,9 @@ TEST(test_nothing_but_receives)
 
         for (int tries = 0; receive == NULL; tries++) {
             assert_success(net_irecv(pair.receiver, data, sizeof data, 0, &receive));
-            assert_true(tries < 3);
+            /* An owner may be writing what was announced before. */
+            assert_true(inside_calls_move(pair.receiver, 0) ? tries < 3
+                                                            : !deadline_passed(give_up));
         }
         assert_true(inside_has_ended(pair.receiver, receive));
         assert_int_equal(must_end(receive), 100);

@@ -1,14 +1,14 @@
 /*
  * What a message of 64 bytes costs while many are outstanding, both ends driven by one thread
  * without I/O threads. All figures are printed; asserted is a ratio within the run: a message among
- * thousands costs not much more than one among a few.
+ * thousands costs at most half as much again as one among a few.
  */
 #include "tests/support/pair.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-enum { MOST = 4096, BYTES = 64, MESSAGES = 8192, ROUNDS = 2, MOST_RATIO = 4 };
+enum { MOST = 4096, BYTES = 64, MESSAGES = 8192, ROUNDS = 2 };
 
 static const unsigned outstanding[] = {16, 128, 512, MOST};
 enum { STEPS = sizeof outstanding / sizeof *outstanding };
@@ -119,7 +119,7 @@ static void measure(struct world *world)
         print_message(" %u: %.0f ns", outstanding[i], costs[i]);
     print_message("\n");
     for (int i = 1; i < STEPS; i++)
-        assert_true(costs[i] < MOST_RATIO * costs[0]);
+        assert_true(costs[i] < 1.5 * costs[0]);
     pair_close(&world->pair);
 }
 

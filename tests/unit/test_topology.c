@@ -1,7 +1,7 @@
 /*
- * Shows what is understood of a machine's /proc and /sys: affinity masks of any size, cgroup quotas
- * of both versions at every level, NUMA nodes and PCI devices, from trees made for each case; and
- * that garbage in them is unknown and no crash.
+ * Shows what is understood of a machine's /proc and /sys: affinity masks of any size, quotas and
+ * cpusets of both cgroup versions at every level, NUMA nodes and PCI devices, from trees made for
+ * each case; and that garbage in them is unknown and no crash.
  */
 #include "base/topology.h"
 #include "tests/unit/tree.h"
@@ -343,6 +343,44 @@ TREE_TEST(test_very_long_paths)
     expect_quota_with("/sys/fs/cgroup/cpu.max", "400000 100000\n", 4);
 }
 
+/* --- cpusets --- */
+
+#define V1_CPUSET_MOUNT "34 25 0:30 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+
+static void expect_group(int cpus)
+{
+    assert_int_equal(read_topology().group_cpus, cpus);
+}
+
+TREE_TEST(test_cpuset_of_the_group)
+{
+    expect_group(0);
+    put("/sys/devices/system/cpu/online", "0-127\n");
+    expect_group(128);
+    put_v2("/a/b");
+    expect_group(128);
+    put("/sys/fs/cgroup/cpuset.cpus.effective", "0-95\n");
+    expect_group(96);
+    put("/sys/fs/cgroup/a/cpuset.cpus.effective", "0-7,64-71\n");
+    expect_group(16);
+    put("/sys/fs/cgroup/a/b/cpuset.cpus.effective", "\n");
+    expect_group(16);
+    put("/sys/fs/cgroup/a/b/cpuset.cpus.effective", "0-1048576\n");
+    expect_group(16);
+    assert_int_equal(read_topology().usable_cpus, 64);
+}
+
+TREE_TEST(test_cpuset_of_version_1)
+{
+    put("/sys/devices/system/cpu/online", "0-127\n");
+    put("/proc/self/cgroup", "5:cpu,cpuacct:/x\n4:cpuset:/a\n");
+    put("/proc/self/mountinfo", V1_MOUNT V1_CPUSET_MOUNT);
+    put("/sys/fs/cgroup/cpuset/x/cpuset.effective_cpus", "0\n");
+    expect_group(128);
+    put("/sys/fs/cgroup/cpuset/a/cpuset.effective_cpus", "4-7\n");
+    expect_group(4);
+}
+
 /* --- CPU lists and NUMA nodes --- */
 
 static void expect_nodes(const char *online, int nodes)
@@ -405,6 +443,35 @@ TREE_TEST(test_cpu_list_beyond_1024)
     expect_nodes("0-1023", 1024);
     expect_nodes("0,512-1023", 513);
     expect_nodes("0-4,1024-1535,4095", 1);
+}
+
+TREE_TEST(test_cpus_of_a_node)
+{
+    char list[32];
+    cpu_set_t cpus;
+
+    snprintf(list, sizeof list, "2-3,%d\n", CPU_SETSIZE - 1);
+    put("/sys/devices/system/node/node1/cpulist", list);
+    assert_true(topology_node_cpus(tree_root, 1, &cpus));
+    assert_int_equal(CPU_COUNT(&cpus), 3);
+    assert_true(CPU_ISSET(2, &cpus) && CPU_ISSET(3, &cpus) && CPU_ISSET(CPU_SETSIZE - 1, &cpus));
+}
+
+/* A node without CPUs has an empty list. */
+TREE_TEST(test_nodes_without_known_cpus)
+{
+    static const char *const lists[] = {"\n", "", "x\n", "0-3,\n", "0,1024\n"};
+    cpu_set_t cpus;
+
+    memset(&cpus, 0x5a, sizeof cpus);
+    for (size_t i = 0; i < COUNT_OF(lists); i++) {
+        put("/sys/devices/system/node/node0/cpulist", lists[i]);
+        assert_false(topology_node_cpus(tree_root, 0, &cpus));
+    }
+    put("/sys/devices/system/node/node-1/cpulist", "0\n");
+    assert_false(topology_node_cpus(tree_root, -1, &cpus));
+    assert_false(topology_node_cpus(tree_root, 7, &cpus));
+    expect_untouched(&cpus, sizeof cpus);
 }
 
 /* --- PCI devices --- */

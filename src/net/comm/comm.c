@@ -9,6 +9,7 @@
 #include "net/comm/rx.h"
 #include "net/comm/rx_announce.h"
 #include "net/comm/rx_unexpected.h"
+#include "net/comm/sleeper.h"
 #include "net/comm/stats.h"
 #include "net/comm/tx.h"
 #include "net/comm/wait.h"
@@ -79,6 +80,7 @@ void net_comm_close(struct net_comm *comm)
         return;
     stats_leave(comm);
     progress_stop(comm);
+    sleepers_close(comm);
     comm_close_sides(comm);
     net_link_close(&comm->link);
     comm_lock_destroy(&comm->lock);
@@ -122,6 +124,7 @@ static int comm_begin(struct net_comm *comm, const struct net_buffer *buffer, ui
 
     *request = (struct net_request){.comm = comm,
                                     .state = REQUEST_WAITING,
+                                    .is_looked_at = !comm->callers_move && comm->unpack == NULL,
                                     .order = comm->next_order,
                                     .data = buffer->data,
                                     .bytes = buffer->bytes,
@@ -163,13 +166,12 @@ static int comm_start(struct net_comm *comm, enum net_side side, const struct ne
                          side == NET_SENDER ? "receiver" : "sender");
     comm_lock_take(&comm->lock);
     *out = NULL;
-    request = request_take(comm);
     tag = comm_is_in_order(comm) ? 0 : tag;
     /* Messages that arrived before the comm failed can still be received. */
     if (comm->result != TCPX_SUCCESS &&
         (side == NET_SENDER || !rx_unexpected_is_complete(comm, tag))) {
         result = error_set(comm->result, "%s", comm->text);
-    } else if (request != NULL && comm_has_room(comm, buffer)) {
+    } else if (comm_has_room(comm, buffer) && (request = request_take(comm)) != NULL) {
         result = comm_begin(comm, buffer, tag, request);
         *out = result == TCPX_SUCCESS ? request : NULL;
     }
@@ -177,11 +179,10 @@ static int comm_start(struct net_comm *comm, enum net_side side, const struct ne
      * A receive whose message may arrive before the POST can be announced by the next test. If the
      * comm is busy, a receive that was not announced may be the reason.
      */
-    if (side == NET_SENDER || *out == NULL || comm->watched ||
+    if (side == NET_SENDER || *out == NULL || !comm->callers_move || comm->owned ||
         !rx_announce_can_wait(comm, buffer) || rx_announce_is_due(comm, false))
-        progress(comm);
+        progress(comm, *out == NULL);
     comm_lock_release(&comm->lock);
-    io_nudge(&comm->io);
     return result;
 }
 
@@ -225,7 +226,8 @@ static int comm_report(struct net_request *request, bool *done, uint64_t *bytes)
     if (!request_has_ended(request))
         return TCPX_SUCCESS;
     if (request->state == REQUEST_FAILED)
-        result = error_set(request->result, "%s", request->text);
+        result = error_set(request->result, "%s",
+                           request->text != NULL ? request->text : request->comm->text);
     else if (bytes != NULL)
         *bytes = request->bytes;
     if (request->state == REQUEST_FAILED && request->comm->unpack != NULL)
@@ -252,6 +254,25 @@ static void comm_finish_on_stream(struct net_request *request, void *stream)
         request_done(request);
 }
 
+/*
+ * I/O threads move the lanes, so that there is nothing to do but to look. False: more is needed
+ * than that.
+ */
+static bool comm_test_unlocked(struct net_request *request, bool *done, uint64_t *bytes)
+{
+    enum request_state state = request->state;
+
+    *done = state == REQUEST_DONE;
+    if (state == REQUEST_WAITING || state == REQUEST_MOVING)
+        return true;
+    if (state != REQUEST_DONE)
+        return false;
+    if (bytes != NULL)
+        *bytes = request->bytes;
+    request_free(request);
+    return true;
+}
+
 static int comm_test(struct net_request *request, bool on_stream, void *stream, bool *done,
                      uint64_t *bytes)
 {
@@ -260,9 +281,11 @@ static int comm_test(struct net_request *request, bool on_stream, void *stream, 
 
     if (result != TCPX_SUCCESS)
         return result;
+    if (request->is_looked_at && !on_stream && comm_test_unlocked(request, done, bytes))
+        return TCPX_SUCCESS;
     comm_lock_take(&comm->lock);
     if (!request_has_ended(request))
-        progress(comm);
+        progress(comm, false);
     if (on_stream && request->state == REQUEST_MOVING)
         comm_finish_on_stream(request, stream);
     result = comm_report(request, done, bytes);
@@ -304,13 +327,14 @@ int net_consumed(struct net_request *request)
 
 /* --- waiting ------------------------------------------------------------------------------- */
 
-/* How long a wait polls before it sleeps. */
-enum { AWAKE_NS = 200000 };
+/* How long a wait polls before it sleeps: less if the one before had to sleep. */
+enum { AWAKE_NS = 200000, SHORTLY_AWAKE_NS = 20000 };
 
 static int comm_test_awake(struct net_request *request, uint64_t deadline, bool *done,
                            uint64_t *bytes, bool *ended)
 {
-    uint64_t until = clock_now() + AWAKE_NS;
+    bool is_long = atomic_load_explicit(&request->comm->waits_are_long, memory_order_relaxed);
+    uint64_t until = clock_now() + (is_long ? SHORTLY_AWAKE_NS : AWAKE_NS);
     int result;
 
     for (;;) {
@@ -325,16 +349,18 @@ static int comm_test_awake(struct net_request *request, uint64_t deadline, bool 
 int net_wait(struct net_request *request, uint64_t deadline, bool *done, uint64_t *bytes)
 {
     struct net_comm *comm = request->comm;
+    bool slept = false;
     bool ended;
     int result = comm_test_awake(request, deadline, done, bytes, &ended);
 
     while (!ended && !deadline_passed(deadline)) {
+        slept = true;
         comm_lock_take(&comm->lock);
         if (!request_has_ended(request))
             wait_for_request(request, deadline);
         comm_lock_release(&comm->lock);
         result = comm_test_awake(request, deadline, done, bytes, &ended);
     }
-    io_nudge(&comm->io); /* for other requests of this comm */
+    atomic_store_explicit(&comm->waits_are_long, slept, memory_order_relaxed);
     return result;
 }

@@ -1,12 +1,12 @@
 /*
  * A comm: one direction of messages between two processes, over the sockets of a link. Sends and
  * receives are requests. At most COMM_REQUESTS, or the link's number, are in flight; then isend and
- * irecv report "busy". Only net_wait() waits: isend, irecv and test move bytes as far as is
- * possible now. A receive so small that its message may arrive unannounced is announced by a later
- * call. One call moves at most 2 MiB over a socket, in at most 64 system calls, once or twice. A
- * receive whose message is unexpected also copies it, up to the eager credit of the link (usually 8
- * MiB). I/O threads (net/io/io.h) help with large messages, and take over when no call has come for
- * a while.
+ * irecv report "busy". Only net_wait() waits. I/O
+ * threads (net/io/io.h) own the sockets and move the bytes; isend sends small messages itself, and
+ * test only looks. Without I/O threads, or with few CPUs, isend, irecv and test move bytes as far
+ * as is possible now: one call moves at most 2 MiB over a socket, in at most 64 system calls, once
+ * or twice. A receive whose message is unexpected copies it, up to the eager credit of the link
+ * (usually 8 MiB).
  *
  * Each request of a failed comm reports the failure once, with the peer and how much had been
  * moved; other comms are not affected. Several threads may call on one comm.

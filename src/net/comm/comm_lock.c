@@ -4,20 +4,39 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Most holders release it soon, so a short spin is cheaper than a sleep. */
 void comm_lock_init(struct comm_lock *lock)
 {
-    pthread_mutexattr_t spins;
-
-    pthread_mutexattr_init(&spins);
-#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP /* musl has no such kind: its plain one spins */
-    pthread_mutexattr_settype(&spins, PTHREAD_MUTEX_ADAPTIVE_NP);
-#endif
-    pthread_mutex_init(&lock->mutex, &spins);
-    pthread_mutexattr_destroy(&spins);
+    pthread_mutex_init(&lock->mutex, NULL);
+    lock->spins = false;
 #ifdef TCPX_CHECK_LOCKS
     lock->held = false;
 #endif
+}
+
+static inline void comm_lock_pause(void)
+{
+#if defined __x86_64__ || defined __i386__
+    __builtin_ia32_pause();
+#elif defined __aarch64__
+    __asm__ volatile("yield");
+#endif
+}
+
+/*
+ * Holders release it within a microsecond or so. To sleep and to be woken costs ten times that, and
+ * the other threads of a comm would queue up behind it.
+ */
+void comm_lock_wait(struct comm_lock *lock)
+{
+    enum { TRIES = 500, PAUSES = 16 };
+
+    for (int i = 0; i < TRIES && lock->spins; i++) {
+        for (int k = 0; k < PAUSES; k++)
+            comm_lock_pause();
+        if (pthread_mutex_trylock(&lock->mutex) == 0)
+            return;
+    }
+    pthread_mutex_lock(&lock->mutex);
 }
 
 void comm_lock_destroy(struct comm_lock *lock)

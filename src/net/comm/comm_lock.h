@@ -5,13 +5,20 @@
  *    to it. A thread that moves a lane (one socket of the comm) marks it busy. Other threads leave
  *    a busy lane alone: its `outgoing` or `incoming` and its buffers. So the owner of the lane may
  *    release the lock while it reads or writes the socket; request_hold() protects the memory of
- *    the request meanwhile. The lock is held over short system calls (epoll_ctl, ABORT, FIN, socket
- *    options) and over calls of the GPU driver.
- * 2. The lock of net/io guards the I/O threads and their members. I/O threads call into a comm
- *    without it. io_leave() waits for such calls, so its caller does not hold the comm's lock.
- * 3. Some tables have locks of their own: pinned pools (net/gpu), pools and sources of device
- *    memory (net/devmem), connect attempts and the socket budget (net/link), the shared listening
- *    port (net/socket), the link watch (net/nic).
+ *    the request meanwhile. The lock is held over short system calls (ABORT, FIN, socket options,
+ *    the write that wakes a thread) and over calls of the GPU driver that start or query work. It
+ *    is not held over calls that may wait for GPU kernels or long in the operating system:
+ *    attaching a GPU, pinning and freeing memory, exporting, binding and unbinding dma-bufs,
+ *    counting a NIC's pages. The exception is close: no other thread is in the comm then. test()
+ *    looks at the state of a request without the lock, and frees a request that is done.
+ * 2. The lock of net/io guards which I/O threads run. I/O threads call into a comm without it.
+ *    io_leave() waits for such calls, so its caller does not hold the comm's lock. io_wake() and
+ *    io_remove() of a comm's tasks are called with the comm's lock.
+ * 3. Some tables have locks of their own: pinned pools and attaching a GPU (net/gpu), pools and
+ *    sources of device memory (net/devmem), connect attempts and the socket budget (net/link), the
+ *    shared listening port (net/socket), the link watch (net/nic). None of these is held over the
+ *    slow calls of (1) either: a thread reserves with the lock, works without it, and publishes
+ *    with it.
  * 4. stats.c has a lock for the list of comms that it samples, and takes it before a comm's.
  *
  * The order is: (4), comm, then (2) or (3). None of (2) and (3) is held while a comm's lock is
@@ -28,7 +35,8 @@
 #include <stdbool.h>
 
 struct comm_lock {
-    pthread_mutex_t mutex; /* guards the comm that it is in, and the two below */
+    pthread_mutex_t mutex; /* guards the comm that it is in, and the two at the end */
+    bool spins;            /* there are CPUs for threads that wait awake */
 #ifdef TCPX_CHECK_LOCKS
     bool held;
     pthread_t holder;
@@ -51,9 +59,13 @@ static inline void comm_lock_note(struct comm_lock *lock, bool held)
 #define COMM_LOCKED(comm) ((void)(comm))
 #endif
 
+/* For when another thread holds it. */
+void comm_lock_wait(struct comm_lock *lock);
+
 static inline void comm_lock_take(struct comm_lock *lock)
 {
-    pthread_mutex_lock(&lock->mutex);
+    if (pthread_mutex_trylock(&lock->mutex) != 0)
+        comm_lock_wait(lock);
     comm_lock_note(lock, true);
 }
 

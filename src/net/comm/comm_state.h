@@ -3,7 +3,7 @@
  * the file that works on it. comm_lock.h explains which lock guards what.
  *
  * A lane is one of the comm's sockets: the forward ones by their number, the reverse one behind
- * them. A thread may move a lane on when it is not busy.
+ * them. A thread may move a lane on when it is not busy; progress.h says which threads do.
  */
 #ifndef TCPX_NET_COMM_COMM_STATE_H
 #define TCPX_NET_COMM_COMM_STATE_H
@@ -26,10 +26,15 @@
 enum { COMM_TURN_BYTES = 2 << 20, COMM_TURN_CALLS = 64 };
 
 struct lane {
+    struct io_task task; /* of the I/O thread that owns its socket, if one does */
+    struct net_comm *comm;
+    unsigned number;
     bool busy;
     enum lane_wait wait; /* when it was last moved on */
-    bool unwatched;      /* no I/O thread waits for it any more */
-    uint32_t events;     /* of epoll, that its I/O thread waits for now */
+    bool is_woken;       /* its owner was woken, and has not come yet */
+    bool missed;         /* its owner came while another thread was moving it */
+    bool has_error;      /* an event said so, and nobody has looked into it */
+    bool peer_has_ended; /* an event said so: a short read is not the last one */
 };
 
 enum request_state {
@@ -42,9 +47,17 @@ enum request_state {
 };
 
 struct net_request {
+    /*
+     * What test() reads, in a line of the cache of its own, so that a caller that polls does not
+     * slow the owner of the socket down. The state is written with the lock, but for FREE; without
+     * it, DONE is seen with all that came before.
+     */
+    _Atomic(enum request_state) state;
+    bool is_looked_at; /* test() has nothing to move, and frees it when it is done */
     struct net_comm *comm;
-    enum request_state state;
-    uint64_t order; /* of its isend or irecv in the comm */
+
+    /* of its isend or irecv in the comm */
+    uint64_t order __attribute__((aligned(64)));
     uint8_t *data;
     uint64_t bytes; /* of the message; of the room, until a receive knows its message */
     uint64_t room;  /* receive; send that is too long: what its receive has */
@@ -53,8 +66,10 @@ struct net_request {
     uint32_t sequence; /* of the receive that this is, or that this send goes to */
     bool has_sequence; /* that receive is posted, and `sequence` is its number */
     unsigned users;    /* system calls and copies that touch the data while the lock is free */
-    int result;        /* why it failed */
-    char text[256];
+    int result;        /* why it failed, */
+    char *text;        /* in words; NULL: there was no memory for them */
+    struct sleeper *sleeper;       /* waits for its end; NULL: none */
+    struct net_request *next_free; /* while it is free */
 
     /* send */
     const struct source_ops *source;
@@ -64,6 +79,8 @@ struct net_request {
     bool ahead;                  /* goes ahead of its receive, on credit */
     struct net_request *earlier; /* sends that wait for their receive, in the order of isend */
     struct net_request *later;
+    struct net_request *older; /* sends with bytes that no socket has taken, in the same order */
+    struct net_request *newer;
 
     /* receive */
     const struct sink_ops *sink;
@@ -78,7 +95,7 @@ struct net_request {
 };
 
 /* What a forward socket of the sender is sending: records, and the payload of the last one. */
-enum { OUTGOING_RECORDS = 4 };
+enum { OUTGOING_RECORDS = 16 };
 struct outgoing {
     uint8_t records[OUTGOING_RECORDS * WIRE_RECORD_BYTES];
     size_t records_bytes;
@@ -96,6 +113,7 @@ struct outgoing {
     uint64_t loaded_at;  /* when it began with this; 0: it was idle */
     int unsent_limit;    /* bytes that it holds unsent, at most */
     bool full;           /* its socket did not take everything */
+    bool records_only;   /* a caller sends: slices are left to the owners of the sockets */
     bool lost;           /* its connection failed: nothing more is sent */
 };
 
@@ -157,21 +175,21 @@ struct comm_tx {
     struct key_fifo waiting;           /* struct net_request * by tag: sends without a receive, */
     struct net_request *first_waiting; /* and all of them in their order */
     struct net_request *last_waiting;
-    unsigned slicing;   /* opened sends with bytes that no socket has taken */
     uint64_t *unposted; /* tags of messages that went before their POST; with tags only */
     unsigned unposted_count;
     unsigned unposted_room;
     uint64_t credit_charged;
     uint64_t credit_freed;
 
-    /* tx_work */
-    uint64_t last_large_end; /* when the latest send was done that other lanes could have carried */
-    bool streams;            /* such sends follow each other closely */
+    /* tx_work: opened sends with bytes that no socket has taken */
+    struct net_request *oldest_untaken;
+    struct net_request *newest_untaken;
 
     /* tx_reverse */
     uint8_t input[64 * WIRE_RECORD_BYTES];
     size_t input_bytes;
     bool can_send_more; /* a record arrived that lets sends go on */
+    bool reverse_ended; /* the receiver has closed; it counts when no call is under way */
 
     unsigned full;  /* lanes whose socket is */
     bool zero_copy; /* the kernel reports arrivals as errors of the sockets */
@@ -187,12 +205,15 @@ struct comm_rx {
     uint8_t output[32 * WIRE_RECORD_BYTES];
     size_t output_bytes;
     size_t output_sent;
-    uint64_t last_post;       /* when the application posted a receive */
-    uint64_t queued_since;    /* when it posted the oldest that is not announced */
-    bool announce_now;        /* its message waits for it */
-    bool peer_closed_reverse; /* POST and CREDIT can no longer be delivered */
-    uint64_t credit_freed;    /* all that was charged and is free again */
-    uint64_t credit_announced;
+    uint64_t last_post;        /* when the application posted a receive */
+    uint64_t queued_since;     /* when it posted the oldest that is not announced */
+    bool announce_now;         /* a message waits for it */
+    bool announce_soon;        /* a message that is not small may wait for it */
+    bool announce_is_planned;  /* the owner of the reverse lane looks at the time */
+    bool peer_closed_reverse;  /* POST and CREDIT can no longer be delivered */
+    uint64_t credit_freed;     /* all that was charged and is free again */
+    uint64_t credit_announced; /* of that, in records that are queued, */
+    uint64_t credit_sent;      /* and in those that are on their way */
 
     /* rx_match */
     struct key_fifo unmatched;        /* with tags: struct unmatched by tag */
@@ -234,9 +255,10 @@ struct net_comm {
 
     /* request */
     struct net_request *requests;
-    unsigned most_requests; /* that there can be */
-    unsigned used_requests; /* all others are free, and no loop visits them */
-    unsigned first_free;    /* all before this one are in use */
+    unsigned most_requests;            /* that there can be */
+    unsigned used_requests;            /* all others were never used, and no loop visits them */
+    struct net_request *free_requests; /* to be used first, */
+    _Atomic(struct net_request *) just_freed; /* and those that were freed without the lock */
     uint64_t next_order;
     uint64_t messages; /* that have been moved whole */
     unsigned pending;  /* requests that are neither done nor failed */
@@ -272,19 +294,22 @@ struct net_comm {
     struct stats_sample sample; /* when it was last looked at */
 
     /* lanes and progress */
-    struct io_member io;
+    struct io_group io;
     struct lane lanes[WIRE_MOST_SOCKETS + 1];
-    unsigned own_lanes; /* the first ones, which callers move on; the reverse one is theirs, too */
-    uint64_t polls;     /* calls that moved the comm on */
-    uint64_t polls_at_tick;  /* as the I/O thread saw it last */
-    uint64_t polls_at_ready; /* as an I/O thread saw it last */
-    bool watched;            /* the I/O threads also move the callers' lanes on */
-    uint64_t polls_at_watch; /* when that began */
+    bool callers_move;    /* calls move all lanes on: there are no I/O threads, or few CPUs; */
+    bool owned;           /* I/O threads move all lanes on; both for a moment on few CPUs */
+    uint64_t polls;       /* calls that moved the comm on, */
+    uint64_t polls_seen;  /* as its I/O thread saw it last, */
+    uint64_t called_at;   /* and when it saw that there had been one */
+    bool time_is_counted; /* the reverse lane's task runs every 2 ms */
+    bool gpu_is_polled;   /* the owner of the reverse lane polls the GPU */
+    bool waits_changed;   /* a lane waits for something else than sleepers know */
+    atomic_bool waits_are_long; /* the latest one slept; any order would do */
 
     /* request and wait: sleepers */
-    unsigned sleepers; /* calls that wait for a request to end */
-    int wake_fd;       /* an eventfd that wakes them; -1: not needed yet */
-    int notify_fd;     /* another one, of net_notify(); -1: none */
+    struct sleeper *sleeping;       /* calls that wait for a request to end */
+    struct sleeper *spare_sleepers; /* descriptors for the next ones */
+    int notify_fd;                  /* an eventfd of net_notify(); -1: none */
 };
 
 static inline unsigned comm_reverse_lane(const struct net_comm *comm)

@@ -99,9 +99,10 @@ void comm_fail(struct net_comm *comm, int result)
     comm->result = result;
     stages_wait(&comm->calling, false, clock_now());
     snprintf(comm->text, sizeof comm->text, "%s", error_text());
-    log_debug("comm with %s failed: %s", comm->link.peer, comm->text);
-    lanes_unwatch(comm);
+    if (comm->pending > 0) /* a peer that closes when all is done is no news */
+        log_debug("comm with %s failed: %s", comm->link.peer, comm->text);
     comm_abort(comm);
+    lane_wake(comm, comm_reverse_lane(comm)); /* copies that are in flight */
     /* The caller may overwrite the buffer of a failed request. */
     if (comm->side == NET_SENDER && comm->mover != NULL)
         comm->mover->abort_sends(comm);
@@ -129,7 +130,7 @@ void comm_lose(struct net_comm *comm)
         return;
     snprintf(comm->lost_text, sizeof comm->lost_text, "%s", error_text());
     comm->lost_at = clock_now();
-    io_nudge(&comm->io);
+    lane_wake(comm, comm_reverse_lane(comm)); /* looks at the time */
 }
 
 void comm_fail_lost(struct net_comm *comm)

@@ -1,95 +1,69 @@
-/* Lanes and the epoll sets of the I/O threads. */
+/* Lanes and the I/O threads that own their sockets. */
 #include "net/comm/lanes.h"
 
 #include <sys/epoll.h>
-
-bool lane_is_callers(const struct net_comm *comm, unsigned lane)
-{
-    return lane < comm->own_lanes || lane == comm_reverse_lane(comm);
-}
 
 int lane_descriptor(const struct net_comm *comm, unsigned lane)
 {
     return lane == comm_reverse_lane(comm) ? comm->link.reverse : comm->link.forward[lane];
 }
 
-static bool lane_reads(const struct net_comm *comm, unsigned lane)
+bool lane_reads(const struct net_comm *comm, unsigned lane)
 {
     return (comm->side == NET_RECEIVER) == (lane != comm_reverse_lane(comm));
 }
 
-/* Which of the comm's I/O threads has it. */
+static uint32_t lane_events(const struct net_comm *comm, unsigned lane)
+{
+    return !comm->owned ? 0 : lane_reads(comm, lane) ? EPOLLIN | EPOLLRDHUP : EPOLLOUT;
+}
+
+/* The reverse lane has little to do: it shares the thread of the first one. */
 static unsigned lane_place(const struct net_comm *comm, unsigned lane)
 {
-    return lane == 0 || lane == comm_reverse_lane(comm) ? 0 : lane - 1;
+    return lane == comm_reverse_lane(comm) ? 0 : lane;
 }
 
-uint32_t lane_events(const struct net_comm *comm, unsigned lane, enum lane_wait wait)
+/* A thread that moves the lane at the moment wakes the owner when it is done. */
+void lane_wake(struct net_comm *comm, unsigned number)
 {
-    switch (wait) {
-    case LANE_FOR_INPUT:
-        return EPOLLIN;
-    case LANE_FOR_ROOM:
-        return EPOLLOUT;
-    case LANE_MORE:
-        return lane_reads(comm, lane) ? EPOLLIN : EPOLLOUT;
-    default:
-        return 0;
+    struct lane *lane = &comm->lanes[number];
+
+    COMM_LOCKED(comm);
+    if (!comm->owned)
+        return;
+    if (lane->busy) {
+        lane->missed = true;
+    } else {
+        lane->is_woken = true;
+        io_wake(&lane->task);
     }
 }
 
-void lane_wait_for(struct net_comm *comm, unsigned number, uint32_t events)
-{
-    struct lane *lane = &comm->lanes[number];
-
-    COMM_LOCKED(comm);
-    if (comm->io.crew == NULL || lane->unwatched || lane->events == events)
-        return;
-    lane->events = events;
-    io_change(&comm->io, lane_descriptor(comm, number), number, lane_place(comm, number), events);
-}
-
-void lane_wake(struct net_comm *comm, unsigned lane)
+void lanes_own(struct net_comm *comm, bool owned)
 {
     COMM_LOCKED(comm);
-    if (!comm->lanes[lane].busy && (comm->watched || !lane_is_callers(comm, lane)))
-        lane_wait_for(comm, lane, lane_reads(comm, lane) ? EPOLLIN : EPOLLOUT);
-}
-
-void lane_unwatch(struct net_comm *comm, unsigned number)
-{
-    struct lane *lane = &comm->lanes[number];
-
-    COMM_LOCKED(comm);
-    if (comm->io.crew == NULL || lane->unwatched)
-        return;
-    lane->unwatched = true;
-    io_remove(&comm->io, lane_descriptor(comm, number), lane_place(comm, number));
-}
-
-void lanes_unwatch(struct net_comm *comm)
-{
+    comm->owned = owned;
     for (unsigned lane = 0; lane <= comm_reverse_lane(comm); lane++)
-        lane_unwatch(comm, lane);
+        io_change(&comm->lanes[lane].task, lane_events(comm, lane));
 }
 
-/* All or none: a lane that stays in an epoll set would wake its thread for ever. */
-int lanes_add(struct net_comm *comm)
+void lanes_remove(struct net_comm *comm)
+{
+    COMM_LOCKED(comm);
+    for (unsigned lane = 0; lane <= comm_reverse_lane(comm); lane++)
+        io_remove(&comm->lanes[lane].task);
+}
+
+int lanes_add(struct net_comm *comm, io_run *run)
 {
     int result = TCPX_SUCCESS;
-    unsigned lane;
 
     COMM_LOCKED(comm);
-    for (lane = 0; lane <= comm_reverse_lane(comm) && result == TCPX_SUCCESS; lane++) {
-        /* With separate framing, a record announces that another lane has something to read. */
-        bool at_once = !lane_is_callers(comm, lane) && lane_reads(comm, lane) &&
-                       comm->link.framing == WIRE_INLINE;
-
-        comm->lanes[lane].events = at_once ? EPOLLIN : 0;
-        result = io_add(&comm->io, lane_descriptor(comm, lane), lane, lane_place(comm, lane),
-                        comm->lanes[lane].events);
-    }
-    for (unsigned added = 0; result != TCPX_SUCCESS && added + 1 < lane; added++)
-        io_remove(&comm->io, lane_descriptor(comm, added), lane_place(comm, added));
+    for (unsigned lane = 0; lane <= comm_reverse_lane(comm) && result == TCPX_SUCCESS; lane++)
+        result = io_add(&comm->io, &comm->lanes[lane].task, run, lane_descriptor(comm, lane),
+                        lane_place(comm, lane), lane_events(comm, lane));
+    if (result != TCPX_SUCCESS)
+        lanes_remove(comm);
     return result;
 }

@@ -69,7 +69,10 @@ struct mover_ops {
     /* --- a receiver --- */
     /* Copies unexpected messages to their receives. */
     void (*deliver_unexpected)(struct net_comm *comm);
-    /* Warns when there is no memory for what arrives. Cheap while bytes arrive. */
+    /*
+     * Warns when there is no memory for what arrives. Cheap while bytes arrive. May release the
+     * lock for a while.
+     */
     void (*watch)(struct net_comm *comm);
     /* Makes the caller's stream wait for the copies of a receive, if all of them have begun. */
     int (*finish_on_stream)(struct net_comm *comm, struct net_request *request, void *stream,

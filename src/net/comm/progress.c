@@ -1,4 +1,4 @@
-/* Callers and I/O threads move lanes. */
+/* Owners and callers move lanes. */
 #include "net/comm/progress.h"
 
 #include "base/log.h"
@@ -8,11 +8,11 @@
 #include "net/comm/rx_announce.h"
 #include "net/comm/rx_end.h"
 #include "net/comm/rx_lane.h"
+#include "net/comm/sleeper.h"
 #include "net/comm/tx_lane.h"
 #include "net/comm/tx_reverse.h"
 #include "net/comm/tx_work.h"
 
-#include <sched.h>
 #include <sys/epoll.h>
 
 /* --- one lane ------------------------------------------------------------------------------ */
@@ -26,7 +26,21 @@ static enum lane_wait lane_move_busy(struct net_comm *comm, unsigned lane)
     return reverse ? rx_write_reverse(comm) : rx_receive(comm, (uint16_t)lane);
 }
 
-/* The thread that moved the lane also sets the events that its I/O thread waits for. */
+/* Events that came while the lane was busy are not reported again, so its owner is woken. */
+static void lane_release(struct net_comm *comm, struct lane *lane, enum lane_wait wait)
+{
+    lane->busy = false;
+    comm->waits_changed |= lane->wait != wait;
+    lane->wait = wait;
+    if (lane->missed)
+        lane_wake(comm, lane->number);
+    lane->missed = false;
+    if (comm->tx.reverse_ended)
+        lane_wake(comm, comm_reverse_lane(comm));
+    if (comm->result != TCPX_SUCCESS)
+        comm_abort(comm);
+}
+
 static enum lane_wait lane_move(struct net_comm *comm, unsigned number)
 {
     struct lane *lane = &comm->lanes[number];
@@ -39,16 +53,23 @@ static enum lane_wait lane_move(struct net_comm *comm, unsigned number)
         return LANE_IDLE;
     lane->busy = true;
     wait = lane_move_busy(comm, number);
-    lane->busy = false;
-    lane->wait = wait;
-    if (comm->result != TCPX_SUCCESS)
-        comm_abort(comm);
-    else if (comm->watched || !lane_is_callers(comm, number))
-        lane_wait_for(comm, number, lane_events(comm, number, wait));
+    lane_release(comm, lane, wait);
     return wait;
 }
 
-/* --- all lanes ----------------------------------------------------------------------------- */
+/*
+ * By a thread that does not own the lane. Its owner goes on with what is left: also if the socket
+ * is full, since no event follows if the kernel had no memory for it.
+ */
+static void lane_move_for_owner(struct net_comm *comm, unsigned number)
+{
+    enum lane_wait wait = lane_move(comm, number);
+
+    if (wait == LANE_MORE || wait == LANE_SOON || wait == LANE_FOR_ROOM)
+        lane_wake(comm, number);
+}
+
+/* --- the GPU ------------------------------------------------------------------------------- */
 
 bool progress_waits_for_gpu(const struct net_comm *comm)
 {
@@ -66,184 +87,173 @@ bool progress_waits_for_gpu(const struct net_comm *comm)
     return comm->mover->has_gated_sends(comm);
 }
 
-/* Resumes lanes that hold a record for a receive, when no receives are being posted. */
-static void progress_stalled_lanes(struct net_comm *comm)
+/* Continues what waited for the GPU. */
+static void progress_gpu(struct net_comm *comm)
 {
-    for (unsigned lane = 0; lane < comm->link.sockets; lane++)
-        if (comm->rx.incoming[lane].stalled && !rx_announce_is_posting(comm)) {
-            if (comm->watched || !lane_is_callers(comm, lane))
-                lane_wake(comm, lane);
-            else
-                lane_move(comm, lane);
-        }
+    if (comm->result != TCPX_SUCCESS || comm->side == NET_RECEIVER) {
+        /* Bytes that arrived before a failure are still copied to their place. */
+        if (comm->side == NET_RECEIVER)
+            comm->mover->deliver_unexpected(comm);
+        comm->mover->poll(comm);
+    } else {
+        comm->mover->prepare(comm);
+    }
+    if (comm->result == TCPX_SUCCESS)
+        comm->mover->watch(comm);
 }
 
-/* Moves the lanes that no I/O thread moves. */
-static void progress_callers_lanes(struct net_comm *comm)
+/* GPU completions wake no thread: the owner of the reverse lane polls while there are any. */
+static void progress_poll_gpu(struct net_comm *comm)
 {
-    for (unsigned lane = 0; lane < comm->own_lanes; lane++)
+    if (comm->mover != NULL && !comm->gpu_is_polled && progress_waits_for_gpu(comm))
+        lane_wake(comm, comm_reverse_lane(comm));
+}
+
+/* --- calls, when I/O threads own the lanes ------------------------------------------------- */
+
+/*
+ * Small messages. Slices are for the owners, and the records about them go together with a slice.
+ */
+static void progress_send_small(struct net_comm *comm)
+{
+    struct outgoing *outgoing = &comm->tx.outgoing[0];
+    const struct lane *lane = &comm->lanes[0];
+
+    if (queue_length(&comm->tx.planned) == 0 || comm->tx.oldest_untaken != NULL || lane->busy ||
+        lane->wait == LANE_FOR_ROOM || !outgoing_is_idle(outgoing))
+        return;
+    outgoing->records_only = true;
+    lane_move_for_owner(comm, 0);
+    outgoing->records_only = false;
+}
+
+/* An owner that is awake announces receives that can wait, several of them together. */
+static void progress_announce(struct net_comm *comm, bool now)
+{
+    unsigned reverse = comm_reverse_lane(comm);
+
+    if (rx_announce_is_due(comm, now || !io_is_awake(&comm->lanes[reverse].task)))
+        lane_move_for_owner(comm, reverse);
+    else if (queue_length(&comm->rx.queued) > 0 &&
+             (comm->rx.announce_soon || !comm->rx.announce_is_planned))
+        lane_wake(comm, reverse);
+}
+
+static void progress_beside_owners(struct net_comm *comm, bool now)
+{
+    if (comm->mover != NULL)
+        progress_gpu(comm);
+    if (comm->result != TCPX_SUCCESS)
+        return;
+    if (comm->side == NET_SENDER) {
+        progress_send_small(comm);
+        tx_work_wake_lanes(comm);
+    } else {
+        progress_announce(comm, now);
+    }
+    progress_poll_gpu(comm);
+}
+
+/* --- calls that move all lanes ------------------------------------------------------------- */
+
+static void progress_forward_lanes(struct net_comm *comm)
+{
+    for (unsigned lane = 0; lane < comm->link.sockets; lane++)
         lane_move(comm, lane);
+    /* Records of the slices that other lanes have taken. */
+    if (comm->side == NET_SENDER && comm->link.framing == WIRE_SEPARATE &&
+        queue_length(&comm->tx.planned) > 0)
+        lane_move(comm, 0);
 }
 
 /* Sends first: a small message does not wait for a read. */
 static void progress_sender(struct net_comm *comm)
 {
-    tx_work_wake_lanes(comm);
-    progress_callers_lanes(comm);
+    progress_forward_lanes(comm);
     lane_move(comm, comm_reverse_lane(comm));
     comm_fail_if_lost_for_long(comm);
     if (!comm->tx.can_send_more)
         return;
     comm->tx.can_send_more = false;
-    tx_work_wake_lanes(comm);
-    progress_callers_lanes(comm);
+    progress_forward_lanes(comm);
 }
 
-static void progress_receiver(struct net_comm *comm, bool announce_now)
+static void progress_receiver(struct net_comm *comm, bool now)
 {
     if (comm->mover != NULL)
         comm->mover->deliver_unexpected(comm);
-    if (comm->rx.stalled > 0)
-        progress_stalled_lanes(comm);
-    progress_callers_lanes(comm);
+    progress_forward_lanes(comm);
     comm_fail_if_lost_for_long(comm);
-    if (comm->result == TCPX_SUCCESS && rx_announce_is_due(comm, announce_now))
+    if (comm->result == TCPX_SUCCESS && rx_announce_is_due(comm, now))
         lane_move(comm, comm_reverse_lane(comm));
 }
 
-/* GPU completions do not wake I/O threads, so every thread that makes progress retries these. */
-static void progress_lanes_of_gpu(struct net_comm *comm)
-{
-    for (unsigned lane = 0; lane < comm->link.sockets; lane++)
-        if (comm->lanes[lane].wait == LANE_SOON)
-            lane_move(comm, lane);
-}
-
-/* Continues what waited for the GPU. */
-static void progress_gpu(struct net_comm *comm)
-{
-    if (comm->side == NET_SENDER) {
-        comm->mover->prepare(comm);
-        tx_work_wake_lanes(comm);
-    } else {
-        comm->mover->deliver_unexpected(comm);
-    }
-    progress_lanes_of_gpu(comm);
-}
-
-static void progress_all(struct net_comm *comm, bool announce_now)
+static void progress_all_lanes(struct net_comm *comm, bool now)
 {
     if (comm->side == NET_SENDER)
         progress_sender(comm);
     else
-        progress_receiver(comm, announce_now);
-    if (comm->mover != NULL)
-        progress_lanes_of_gpu(comm);
-}
-
-static void progress_watch_memory(struct net_comm *comm)
-{
+        progress_receiver(comm, now);
     if (comm->mover != NULL)
         comm->mover->watch(comm);
+    /* A sleeper may poll for less than what the lanes wait for now. */
+    if (comm->waits_changed)
+        sleeper_wake(comm->sleeping);
 }
 
-void progress(struct net_comm *comm)
-{
-    COMM_LOCKED(comm);
-    if (comm->result == TCPX_SUCCESS) {
-        comm->polls++;
-        progress_all(comm, comm->watched);
-        progress_watch_memory(comm);
-        if (comm->watched)
-            io_nudge(&comm->io);
-    } else if (comm->mover != NULL) {
-        /* Bytes that arrived before the failure are still copied to their place. */
-        if (comm->side == NET_RECEIVER)
-            comm->mover->deliver_unexpected(comm);
-        comm->mover->poll(comm);
-    }
-}
+/* --- few CPUs: who moves the lanes --------------------------------------------------------- */
 
-void progress_before_sleep(struct net_comm *comm)
-{
-    COMM_LOCKED(comm);
-    comm->polls++;
-    progress_all(comm, true);
-    progress_watch_memory(comm);
-}
+enum { ALONE_NS = 2000000, COUNT_FOR_NS = 100000000 };
 
-/* --- I/O threads --------------------------------------------------------------------------- */
-
-static void progress_watch(struct net_comm *comm)
+/*
+ * The reverse lane's task counts time. Returns whether it has to: as long as calls move the lanes,
+ * but not while one of them sleeps for long, which moves them itself.
+ */
+static bool progress_choose_owner(struct net_comm *comm)
 {
-    comm->watched = true;
-    comm->polls_at_watch = comm->polls;
-    progress_all(comm, true);
-}
+    uint64_t now = clock_now();
 
-static void progress_unwatch(struct net_comm *comm)
-{
-    comm->watched = false;
-    for (unsigned lane = 0; lane < comm->own_lanes; lane++)
-        lane_wait_for(comm, lane, 0);
-    lane_wait_for(comm, comm_reverse_lane(comm), 0);
-}
-
-static bool progress_callers_are_back(const struct net_comm *comm)
-{
-    return comm->polls != comm->polls_at_watch;
-}
-
-/* Continues what the lane has made possible, so that the calling thread need not. */
-static void progress_follow_up(struct net_comm *comm)
-{
-    if (comm->side == NET_SENDER)
-        tx_work_wake_lanes(comm);
-    else if (comm->result == TCPX_SUCCESS && rx_announce_is_due(comm, true))
-        lane_move(comm, comm_reverse_lane(comm));
-}
-
-/* When to tick again. Watches the callers' lanes if no call has come since the last tick. */
-static enum io_again progress_next_tick(struct net_comm *comm)
-{
-    if (comm->result != TCPX_SUCCESS)
-        return progress_waits_for_gpu(comm) ? IO_LATER : IO_NEVER;
-    if (!comm->watched && comm->sleepers == 0) {
-        if (comm->polls != comm->polls_at_tick) {
-            comm->polls_at_tick = comm->polls;
-            return IO_LATER;
+    if (comm->polls != comm->polls_seen) {
+        comm->polls_seen = comm->polls;
+        comm->called_at = now;
+        if (comm->owned) {
+            lanes_own(comm, false);
+            io_wake(&comm->lanes[comm_reverse_lane(comm)].task);
         }
-        progress_watch(comm);
+    } else if (!comm->owned && comm->sleeping == NULL && now >= comm->called_at + ALONE_NS) {
+        lanes_own(comm, true);
     }
-    return comm->lost_at != 0 ? IO_LATER : IO_NEVER;
+    return !comm->owned && (comm->sleeping == NULL || now < comm->called_at + COUNT_FOR_NS);
 }
 
-/* Called by the comm's I/O thread, to see whether callers still move the comm. */
-static enum io_again progress_tick(void *owner)
+/* A call was made: I/O threads that own the lanes leave them to calls, and count time again. */
+void progress_after_call(struct net_comm *comm)
 {
-    struct net_comm *comm = owner;
-    enum io_again again;
-    bool left_alone;
-
-    if (!comm_lock_try(&comm->lock))
-        return IO_LATER;
-    left_alone = comm->polls == comm->polls_at_tick && comm->sleepers == 0;
-    if (progress_waits_for_gpu(comm))
-        progress_gpu(comm);
-    if (comm->rx.stalled > 0 && comm->result == TCPX_SUCCESS)
-        progress_stalled_lanes(comm);
-    if (left_alone && comm->side == NET_RECEIVER)
-        progress_follow_up(comm);
-    comm_fail_if_lost_for_long(comm);
-    if (comm->watched && progress_callers_are_back(comm))
-        progress_unwatch(comm);
-    again = progress_next_tick(comm);
-    if ((left_alone && progress_waits_for_gpu(comm)) ||
-        (comm->rx.stalled > 0 && comm->result == TCPX_SUCCESS))
-        again = IO_SOON;
-    comm_lock_release(&comm->lock);
-    return again;
+    COMM_LOCKED(comm);
+    if (comm->callers_move && (comm->owned || !comm->time_is_counted)) {
+        comm->time_is_counted = true;
+        io_wake(&comm->lanes[comm_reverse_lane(comm)].task);
+    }
 }
+
+/* --- any call ------------------------------------------------------------------------------ */
+
+void progress(struct net_comm *comm, bool now)
+{
+    COMM_LOCKED(comm);
+    if (comm->result == TCPX_SUCCESS && comm->callers_move) {
+        comm->polls++;
+        progress_all_lanes(comm, now || comm->owned);
+        progress_after_call(comm);
+    } else if (comm->result == TCPX_SUCCESS) {
+        progress_beside_owners(comm, now);
+    } else if (comm->mover != NULL) {
+        progress_gpu(comm);
+        progress_poll_gpu(comm);
+    }
+}
+
+/* --- owners -------------------------------------------------------------------------------- */
 
 static bool progress_connection_has_failed(struct net_comm *comm, unsigned lane)
 {
@@ -252,105 +262,153 @@ static bool progress_connection_has_failed(struct net_comm *comm, unsigned lane)
 }
 
 /* A connection has ended or failed, and moving its lane has not shown that. */
-static void progress_look_into(struct net_comm *comm, unsigned lane, uint32_t events)
+static void progress_look_into(struct net_comm *comm, struct lane *lane)
 {
-    bool forward = lane != comm_reverse_lane(comm);
+    bool forward = lane->number != comm_reverse_lane(comm);
 
     /* What has arrived before is read first. */
-    if (comm->lanes[lane].busy || comm->lanes[lane].wait == LANE_MORE ||
-        comm->lanes[lane].wait == LANE_SOON ||
-        (comm->side == NET_RECEIVER && forward && comm->rx.incoming[lane].stalled))
+    if (lane->busy || lane->wait == LANE_MORE || lane->wait == LANE_SOON ||
+        (comm->side == NET_RECEIVER && forward && comm->rx.incoming[lane->number].stalled))
         return;
+    lane->has_error = false;
     if (forward && comm->side == NET_RECEIVER)
-        lane_move(comm, lane); /* up to its end, which a read returns */
-    if (comm->result != TCPX_SUCCESS || (forward && progress_connection_has_failed(comm, lane)))
-        return;
-    /* Completions of zero-copy sends have been read by now; more will come. */
-    if (forward && comm->tx.zero_copy && (events & EPOLLHUP) == 0)
-        return;
-    lane_unwatch(comm, lane);
+        lane_move(comm, lane->number); /* up to its end, which a read returns */
+    if (forward && comm->result == TCPX_SUCCESS &&
+        progress_connection_has_failed(comm, lane->number))
+        log_debug("a connection with %s has failed", comm->link.peer);
 }
 
-/* An I/O thread polls the GPU for a while: most copies end before it could come back. */
-static enum lane_wait lane_move_polling(struct net_comm *comm, unsigned lane)
+/* The reverse lane of a receiver is written when there is something to announce. */
+static bool lane_has_to_move(struct net_comm *comm, const struct lane *lane)
 {
-    enum { POLL_NS = 50000 };
-    enum lane_wait wait = lane_move(comm, lane);
-    uint64_t until = wait == LANE_SOON ? clock_now() + POLL_NS : 0;
+    return comm->side == NET_SENDER || lane->number != comm_reverse_lane(comm) ||
+           rx_announce_is_due(comm, false);
+}
 
-    while (wait == LANE_SOON && clock_now() < until) {
-        comm_lock_release(&comm->lock);
-        sched_yield();
-        comm_lock_take(&comm->lock);
-        wait = lane_move(comm, lane);
+/* Continues what the lane has made possible. */
+static void progress_follow_up(struct net_comm *comm)
+{
+    if (comm->side == NET_SENDER) {
+        if (comm->tx.can_send_more && comm->mover != NULL)
+            comm->mover->prepare(comm);
+        comm->tx.can_send_more = false;
+        tx_work_wake_lanes(comm);
+    } else if (comm->result == TCPX_SUCCESS && rx_announce_is_due(comm, false)) {
+        lane_move_for_owner(comm, comm_reverse_lane(comm));
     }
-    return wait;
 }
 
-static void progress_ready(void *owner, unsigned lane, uint32_t events)
+static void progress_owned_lane(struct net_comm *comm, struct lane *lane)
 {
-    struct net_comm *comm = owner;
+    bool is_home = lane->number == comm_reverse_lane(comm);
+
+    if (is_home && comm->mover != NULL)
+        progress_gpu(comm);
+    if (lane_has_to_move(comm, lane) && lane_move(comm, lane->number) == LANE_BUSY)
+        lane->missed = true;
+    if (lane->has_error && comm->result == TCPX_SUCCESS)
+        progress_look_into(comm, lane);
+    if (comm->result == TCPX_SUCCESS)
+        progress_follow_up(comm);
+    comm_fail_if_lost_for_long(comm);
+    if (!is_home)
+        progress_poll_gpu(comm);
+}
+
+static bool lane_is_stalled(const struct net_comm *comm, const struct lane *lane)
+{
+    return comm->side == NET_RECEIVER && lane->number < comm->link.sockets &&
+           comm->rx.incoming[lane->number].stalled;
+}
+
+/* When its owner runs the lane again. The owner of the reverse lane also serves the whole comm. */
+static enum io_again progress_run_again(struct net_comm *comm, const struct lane *lane)
+{
+    bool is_home = lane->number == comm_reverse_lane(comm);
+    bool is_alive = comm->result == TCPX_SUCCESS;
+
+    if (is_home) {
+        comm->gpu_is_polled = progress_waits_for_gpu(comm);
+        comm->rx.announce_is_planned = is_alive && !lane->busy && lane->wait != LANE_FOR_ROOM &&
+                                       queue_length(&comm->rx.queued) > 0;
+    }
+    if (is_alive && lane->wait == LANE_MORE && !lane->busy)
+        return IO_MORE;
+    if (is_alive && lane->wait == LANE_SOON)
+        return IO_SOON;
+    /* A stall ends by itself. No event follows if the kernel had no memory for the socket. */
+    if (is_alive && (lane_is_stalled(comm, lane) || (lane->wait == LANE_FOR_ROOM && !lane->busy)))
+        return IO_LATER;
+    if (!is_home)
+        return IO_IDLE;
+    if (comm->gpu_is_polled || (comm->rx.announce_is_planned && comm->rx.announce_soon))
+        return IO_SOON;
+    return comm->rx.announce_is_planned || (is_alive && comm->lost_at != 0) ? IO_LATER : IO_IDLE;
+}
+
+static enum io_again progress_run(struct io_task *task, uint32_t events)
+{
+    struct lane *lane = (struct lane *)task;
+    struct net_comm *comm = lane->comm;
+    bool is_home = lane->number == comm_reverse_lane(comm);
+    enum io_again again = IO_IDLE;
 
     comm_lock_take(&comm->lock);
-    if (comm->watched && lane_is_callers(comm, lane) && progress_callers_are_back(comm)) {
-        progress_unwatch(comm);
-        io_nudge(&comm->io);
-    } else if (comm->watched && lane_is_callers(comm, lane)) {
-        /* The thread that owns the lane sets the events when it releases it. */
-        if (comm->lanes[lane].busy)
-            lane_wait_for(comm, lane, 0);
-        else
-            progress_all(comm, true);
-    } else if (lane_move_polling(comm, lane) != LANE_BUSY) {
-        progress_follow_up(comm);
+    lane->is_woken = false;
+    lane->has_error |= (events & (EPOLLERR | EPOLLHUP)) != 0;
+    lane->peer_has_ended |= (events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) != 0;
+    if (comm->callers_move && comm->result == TCPX_SUCCESS) {
+        bool has_to_count = progress_choose_owner(comm);
+
+        if (is_home)
+            comm->time_is_counted = has_to_count;
     }
-    if ((comm->polls == comm->polls_at_ready && progress_waits_for_gpu(comm)) ||
-        (comm->rx.stalled > 0 && comm->result == TCPX_SUCCESS))
-        io_hurry(&comm->io);
-    comm->polls_at_ready = comm->polls;
-    if (comm->result == TCPX_SUCCESS && (events & (EPOLLERR | EPOLLHUP)) != 0)
-        progress_look_into(comm, lane, events);
+    if (comm->owned || lane->has_error) {
+        progress_owned_lane(comm, lane);
+        again = progress_run_again(comm, lane);
+    }
+    if (is_home && again == IO_IDLE && comm->time_is_counted)
+        again = IO_LATER;
     comm_lock_release(&comm->lock);
+    return again;
 }
 
 /* --- beginning and end --------------------------------------------------------------------- */
 
 void progress_start(struct net_comm *comm)
 {
-    static const struct io_calls calls = {.ready = progress_ready, .tick = progress_tick};
-    unsigned places = comm->link.sockets > 1 ? comm->link.sockets - 1u : 1;
     int result;
 
-    comm->wake_fd = -1;
     comm->notify_fd = -1;
-    comm->own_lanes = comm->link.sockets;
+    for (unsigned i = 0; i <= comm_reverse_lane(comm); i++) {
+        comm->lanes[i].comm = comm;
+        comm->lanes[i].number = i;
+    }
     /* A running I/O thread may call into this comm at once. */
     comm_lock_take(&comm->lock);
-    result = io_join(&comm->io, &calls, comm, places);
-    if (result == TCPX_SUCCESS && comm->io.crew == NULL) {
-        comm_lock_release(&comm->lock);
-        return;
+    result = io_join(&comm->io, comm->link.sockets, comm->link.numa_node);
+    comm->callers_move = comm->io.crew == NULL || comm->io.plan.cpus_are_scarce;
+    comm->owned = !comm->callers_move;
+    comm->lock.spins = comm->io.crew != NULL && comm->io.plan.cpus_are_plenty;
+    if (result == TCPX_SUCCESS && comm->io.crew != NULL) {
+        result = lanes_add(comm, progress_run);
+        io_wake(&comm->lanes[comm_reverse_lane(comm)].task); /* even if the program never calls */
     }
-    if (result == TCPX_SUCCESS) {
-        comm->own_lanes = io_cpus_are_scarce(&comm->io) ? comm->link.sockets : 1;
-        result = lanes_add(comm);
+    if (result != TCPX_SUCCESS) {
+        comm->callers_move = true;
+        comm->owned = false;
     }
     comm_lock_release(&comm->lock);
-    if (result == TCPX_SUCCESS) {
-        io_nudge(&comm->io); /* even if the program never calls */
+    if (result == TCPX_SUCCESS)
         return;
-    }
     log_warn("%s: data moves only while the program makes calls", error_text());
     io_leave(&comm->io);
-    comm->own_lanes = comm->link.sockets;
-    comm->watched = false;
 }
 
 void progress_stop(struct net_comm *comm)
 {
     comm_lock_take(&comm->lock);
-    lanes_unwatch(comm);
+    lanes_remove(comm);
     comm_lock_release(&comm->lock);
     io_leave(&comm->io);
-    wake_close(comm);
 }

@@ -1,14 +1,13 @@
-/* The table of requests, how they end, and the eventfd that wakes sleepers. */
+/* The table of requests, and how they end. */
 #include "net/comm/request.h"
 
-#include "base/fork.h"
 #include "base/log.h"
 #include "net/comm/accounting.h"
+#include "net/comm/sleeper.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
+#include <string.h>
 #include <unistd.h>
 
 int requests_create(struct net_comm *comm)
@@ -18,62 +17,48 @@ int requests_create(struct net_comm *comm)
     comm->most_requests = comm->link.requests != 0 ? comm->link.requests : COMM_REQUESTS;
     if (comm->most_requests > half)
         comm->most_requests = half;
-    comm->requests = calloc(comm->most_requests, sizeof *comm->requests);
-    return comm->requests != NULL
-               ? TCPX_SUCCESS
-               : error_system(ENOMEM, "a comm of %u requests", comm->most_requests);
+    comm->requests =
+        aligned_alloc(_Alignof(struct net_request), comm->most_requests * sizeof *comm->requests);
+    if (comm->requests == NULL)
+        return error_system(ENOMEM, "a comm of %u requests", comm->most_requests);
+    memset(comm->requests, 0, comm->most_requests * sizeof *comm->requests);
+    return TCPX_SUCCESS;
 }
 
 void requests_destroy(struct net_comm *comm)
 {
+    for (unsigned i = 0; comm->requests != NULL && i < comm->used_requests; i++)
+        free(comm->requests[i].text);
     free(comm->requests);
 }
 
-/* The first one, so that loops visit only as many as are in use at once. */
+/* The last one that was freed, so that loops visit only as many as were in use at once. */
 struct net_request *request_take(struct net_comm *comm)
 {
+    struct net_request *request;
+
     COMM_LOCKED(comm);
-    while (comm->used_requests > 0 && comm->requests[comm->used_requests - 1].state == REQUEST_FREE)
-        comm->used_requests--;
-    while (comm->first_free < comm->used_requests &&
-           comm->requests[comm->first_free].state != REQUEST_FREE)
-        comm->first_free++;
-    if (comm->first_free < comm->used_requests)
-        return &comm->requests[comm->first_free];
-    comm->first_free = comm->used_requests;
-    return comm->used_requests < comm->most_requests ? &comm->requests[comm->used_requests++]
-                                                     : NULL;
+    if (comm->free_requests == NULL)
+        comm->free_requests = atomic_exchange(&comm->just_freed, NULL);
+    request = comm->free_requests;
+    if (request != NULL)
+        comm->free_requests = request->next_free;
+    else if (comm->used_requests < comm->most_requests)
+        request = &comm->requests[comm->used_requests++];
+    return request;
 }
 
 void request_free(struct net_request *request)
 {
     struct net_comm *comm = request->comm;
-    unsigned number = (unsigned)(request - comm->requests);
+    struct net_request *before = atomic_load(&comm->just_freed);
 
-    COMM_LOCKED(comm);
+    free(request->text);
+    request->text = NULL;
     request->state = REQUEST_FREE;
-    if (number < comm->first_free)
-        comm->first_free = number;
-}
-
-/* --- sleepers ------------------------------------------------------------------------------ */
-
-void wake_sleepers(struct net_comm *comm)
-{
-    const uint64_t one = 1;
-
-    COMM_LOCKED(comm);
-    if (comm->sleepers > 0 && comm->wake_fd >= 0 && write(comm->wake_fd, &one, sizeof one) < 0)
-        log_debug("a sleeper is being woken already");
-}
-
-static void wake_notified(struct net_comm *comm)
-{
-    const uint64_t one = 1;
-
-    if (comm->notify_fd >= 0 && write(comm->notify_fd, &one, sizeof one) < 0)
-        log_debug("a thread is being notified already");
-    comm->notify_fd = -1;
+    do
+        request->next_free = before;
+    while (!atomic_compare_exchange_weak(&comm->just_freed, &before, request));
 }
 
 void net_notify(struct net_comm *comm, int eventfd)
@@ -81,32 +66,6 @@ void net_notify(struct net_comm *comm, int eventfd)
     comm_lock_take(&comm->lock);
     comm->notify_fd = eventfd;
     comm_lock_release(&comm->lock);
-}
-
-void wake_open(struct net_comm *comm)
-{
-    COMM_LOCKED(comm);
-    if (comm->wake_fd >= 0)
-        return;
-    fork_hold();
-    comm->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!fork_release(comm->wake_fd))
-        comm->wake_fd = -1;
-}
-
-void wake_clear(struct net_comm *comm)
-{
-    uint64_t ignored;
-
-    COMM_LOCKED(comm);
-    if (read(comm->wake_fd, &ignored, sizeof ignored) < 0)
-        log_debug("another sleeper has taken the wake-up");
-}
-
-void wake_close(struct net_comm *comm)
-{
-    if (comm->wake_fd >= 0)
-        fork_close(comm->wake_fd);
 }
 
 /* --- ends ---------------------------------------------------------------------------------- */
@@ -124,25 +83,34 @@ void request_hold(struct net_request *request)
         request->users++;
 }
 
-void request_let_go(struct net_request *request)
+static void request_notify(struct net_comm *comm, const struct sleeper *sleeper)
 {
-    if (request != NULL && --request->users == 0 && request->state == REQUEST_FAILED) {
-        wake_sleepers(request->comm);
-        wake_notified(request->comm);
-    }
+    const uint64_t one = 1;
+
+    sleeper_wake(sleeper);
+    if (comm->notify_fd >= 0 && write(comm->notify_fd, &one, sizeof one) < 0)
+        log_debug("a thread is being notified already");
+    comm->notify_fd = -1;
 }
 
+void request_let_go(struct net_request *request)
+{
+    if (request != NULL && --request->users == 0 && request->state == REQUEST_FAILED)
+        request_notify(request->comm, request->sleeper);
+}
+
+/* As soon as it has a state that test() reports, the request may be freed without the lock. */
 static void request_end(struct net_request *request, enum request_state state)
 {
     struct net_comm *comm = request->comm;
+    const struct sleeper *sleeper = request->sleeper;
 
     COMM_LOCKED(comm);
-    request->state = state;
     comm->pending--;
     if (comm->side == NET_RECEIVER)
         account_satisfied(comm, request);
-    wake_sleepers(comm);
-    wake_notified(comm);
+    request->state = state;
+    request_notify(comm, sleeper);
 }
 
 void request_done(struct net_request *request)
@@ -156,6 +124,6 @@ void request_fail(struct net_request *request, int result)
     request->result = result;
     free(request->arrived);
     request->arrived = NULL;
-    snprintf(request->text, sizeof request->text, "%s", error_text());
+    request->text = strdup(error_text());
     request_end(request, REQUEST_FAILED);
 }

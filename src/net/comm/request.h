@@ -1,7 +1,4 @@
-/*
- * The requests of a comm: a table of a fixed size, how a request ends, and how callers that sleep
- * until one has ended are woken.
- */
+/* The requests of a comm: a table of a fixed size, and how a request ends. */
 #ifndef TCPX_NET_COMM_REQUEST_H
 #define TCPX_NET_COMM_REQUEST_H
 
@@ -10,8 +7,9 @@
 MUST_CHECK int requests_create(struct net_comm *comm);
 void requests_destroy(struct net_comm *comm);
 
-/* One that is free, until it gets a state; NULL: all are in use. */
+/* One that was free; NULL: all are in use. */
 struct net_request *request_take(struct net_comm *comm);
+/* Also without the lock. */
 void request_free(struct net_request *request);
 
 /* Neither done nor failed. */
@@ -30,16 +28,5 @@ bool request_has_ended(const struct net_request *request);
 /* Around a system call or copy that touches its data. NULL is allowed. */
 void request_hold(struct net_request *request);
 void request_let_go(struct net_request *request);
-
-/* --- sleepers --- */
-
-/* A request may have ended: sleepers look. */
-void wake_sleepers(struct net_comm *comm);
-
-/* Before a sleep. An eventfd, which stays; without one a sleeper only polls more often. */
-void wake_open(struct net_comm *comm);
-/* A sleeper was woken: the wake-up is used. */
-void wake_clear(struct net_comm *comm);
-void wake_close(struct net_comm *comm);
 
 #endif

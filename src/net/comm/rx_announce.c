@@ -45,11 +45,26 @@ static bool rx_may_come_unannounced(const struct net_comm *comm, uint64_t room)
            room <= comm->link.eager_credit / 8;
 }
 
+/* Any message that fits goes ahead of its receive, in an EAGER record. */
+static bool rx_must_be_small(const struct net_comm *comm, uint64_t room,
+                             const struct sink_ops *sink)
+{
+    return room <= comm->link.eager_limit && sink->in_host;
+}
+
+/* The sender has enough receives to go on with, and an owner announces this one in time. */
+static bool rx_is_well_ahead(const struct net_comm *comm)
+{
+    enum { AHEAD = 8 };
+
+    return !comm->callers_move && comm->pending > AHEAD;
+}
+
 bool rx_announce_can_wait(const struct net_comm *comm, const struct net_buffer *buffer)
 {
     return rx_may_come_unannounced(comm, buffer->bytes) ||
-           (buffer->bytes <= comm->link.eager_limit &&
-            (buffer->memory == NULL || buffer->memory->sink->in_host));
+           rx_must_be_small(comm, buffer->bytes,
+                            buffer->memory != NULL ? buffer->memory->sink : &sink_host);
 }
 
 void rx_announce_post(struct net_comm *comm, const struct net_request *request)
@@ -61,7 +76,9 @@ void rx_announce_post(struct net_comm *comm, const struct net_request *request)
         return;
     if (queue_length(&rx->queued) == 0)
         rx->queued_since = rx->last_post;
-    rx->announce_now |= !rx_may_come_unannounced(comm, request->room);
+    rx->announce_soon |= !rx_must_be_small(comm, request->room, request->sink);
+    rx->announce_now |= !rx_must_be_small(comm, request->room, request->sink) &&
+                        !rx_may_come_unannounced(comm, request->room) && !rx_is_well_ahead(comm);
     rx->credit_announced = rx->credit_freed;
     rx_queue_record(comm, &(struct wire_record){.type = WIRE_POST,
                                                 .sequence = request->sequence,
@@ -83,14 +100,19 @@ static void rx_queue_credit(struct net_comm *comm)
                     &(struct wire_record){.type = WIRE_CREDIT, .offset = rx->credit_announced});
 }
 
+/*
+ * The sender of a small message does not need the POST of its receive, only the credit that travels
+ * with it.
+ */
 static bool rx_can_announce_later(const struct net_comm *comm)
 {
-    enum { TOGETHER = 4, SOON_NS = 20000 };
+    enum { TOGETHER = 8, SOON_NS = 20000, SMALL_TOGETHER = 16, LATER_NS = 1000000 };
     const struct comm_rx *rx = &comm->rx;
+    bool small = !rx->announce_soon && !comm->callers_move;
 
-    return !rx->announce_now && queue_length(&rx->queued) < TOGETHER &&
-           rx->credit_freed - rx->credit_announced < comm->link.eager_credit / 4 &&
-           clock_now() < rx->queued_since + SOON_NS;
+    return !rx->announce_now && queue_length(&rx->queued) < (small ? SMALL_TOGETHER : TOGETHER) &&
+           rx->credit_freed - rx->credit_sent < comm->link.eager_credit / 4 &&
+           clock_now() < rx->queued_since + (small ? LATER_NS : SOON_NS);
 }
 
 bool rx_announce_is_due(struct net_comm *comm, bool now)
@@ -104,9 +126,10 @@ bool rx_announce_is_due(struct net_comm *comm, bool now)
 
 bool rx_announce_is_posting(const struct net_comm *comm)
 {
-    enum { POSTING_NS = 30000 };
+    enum { POSTING_NS = 2000000, POSTING_BY_CALLS_NS = 30000 };
 
-    return clock_now() < comm->rx.last_post + POSTING_NS;
+    return clock_now() <
+           comm->rx.last_post + (comm->callers_move ? POSTING_BY_CALLS_NS : POSTING_NS);
 }
 
 /* --- writing ------------------------------------------------------------------------------- */
@@ -118,10 +141,12 @@ static void rx_fill_output(struct net_comm *comm)
     struct wire_record record;
 
     rx->announce_now = false;
+    rx->announce_soon = false;
     rx->output_sent = 0;
     rx->output_bytes = 0;
     while (rx->output_bytes < sizeof rx->output && queue_pop(&rx->queued, &record)) {
         wire_record_write(&record, rx->output + rx->output_bytes);
+        rx->credit_sent = record.offset; /* of POST and CREDIT alike */
         rx->output_bytes += WIRE_RECORD_BYTES;
     }
 }

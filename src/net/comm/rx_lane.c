@@ -17,8 +17,9 @@
 /* --- what has arrived ---------------------------------------------------------------------- */
 
 /*
- * An unexpected slice would have to be copied once more. While receives are being posted it is left
- * in its socket, since its receive is likely to be the next. One unexpected message is always
+ * An unexpected slice would have to be copied once more, by the calling thread, which then posts
+ * its next receive later still. While receives are being posted it is left in its socket, since its
+ * receive is likely to be the next. Where calls read the sockets, one unexpected message is always
  * buffered, so that a receive finds it at once.
  */
 static bool rx_must_stall(struct net_comm *comm, struct incoming *incoming)
@@ -27,8 +28,8 @@ static bool rx_must_stall(struct net_comm *comm, struct incoming *incoming)
     bool stall = comm_is_in_order(comm) &&
                  wire_record_read(incoming->record, WIRE_FORWARD, &record) == WIRE_FINE &&
                  record.type == WIRE_SLICE && rx_match_by_number(comm, record.sequence) == NULL &&
-                 !rx_unexpected_has_begun(comm, record.sequence) && comm->rx.held > 0 &&
-                 rx_announce_is_posting(comm);
+                 !rx_unexpected_has_begun(comm, record.sequence) &&
+                 (comm->rx.held > 0 || !comm->callers_move) && rx_announce_is_posting(comm);
 
     comm->rx.stalled += stall - incoming->stalled;
     incoming->stalled = stall;
@@ -168,7 +169,8 @@ enum lane_wait rx_receive(struct net_comm *comm, uint16_t socket)
             account_read(comm, socket, socket == 0);
             return LANE_IDLE;
         }
-        if (emptied)
+        /* No event reports an end that came with the last bytes. */
+        if (emptied && !comm->lanes[socket].peer_has_ended)
             return LANE_FOR_INPUT;
         if (moved >= COMM_TURN_BYTES || calls++ == COMM_TURN_CALLS)
             return LANE_MORE;

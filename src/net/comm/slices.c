@@ -19,7 +19,7 @@ uint64_t slice_largest(const struct net_comm *comm, const struct net_request *re
 uint64_t slice_bytes(const struct net_comm *comm, uint64_t left, uint64_t most)
 {
     /* Where one thread feeds all sockets, they gain nothing by smaller slices. */
-    bool shared = comm->own_lanes < comm->link.sockets;
+    bool shared = !comm->callers_move;
     uint64_t slice = shared ? left / 2 / comm->link.sockets : most;
 
     if (slice < slice_smallest(comm))

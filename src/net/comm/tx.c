@@ -2,7 +2,6 @@
 #include "net/comm/tx.h"
 
 #include "net/comm/tx_match.h"
-#include "net/comm/tx_work.h"
 #include "net/comm/unsent.h"
 
 #include <sys/socket.h>
@@ -26,7 +25,6 @@ void tx_destroy(struct net_comm *comm)
 void tx_start(struct net_comm *comm, struct net_request *request)
 {
     COMM_LOCKED(comm);
-    tx_work_begins(comm, request);
     tx_match_start(comm, request);
 }
 

@@ -71,9 +71,7 @@ static bool tx_announce_slice(struct net_comm *comm, uint16_t socket, const stru
     }
     if (!tx_match_can_plan_slice(comm) || !tx_match_plan(comm, request, &record))
         return false;
-    /* The thread that moves socket 0 on may be asleep. */
     lane_wake(comm, 0);
-    wake_sleepers(comm);
     return true;
 }
 
@@ -83,8 +81,6 @@ static void tx_load_slice(struct net_comm *comm, uint16_t socket)
     struct net_request *request = tx_work_next(comm);
     struct tx_piece slice;
 
-    if (socket == 0 && comm->tx.streams && tx_work_is_taken(comm))
-        return;
     if (!tx_next_piece(comm, request, &slice)) {
         if (request == NULL)
             return;
@@ -106,8 +102,7 @@ static void tx_load_slice(struct net_comm *comm, uint16_t socket)
     outgoing->at = slice.offset;
     outgoing->payload_left = slice.bytes;
     outgoing->counts = slice.bytes;
-    request->handed_out += slice.bytes;
-    comm->tx.slicing -= request->handed_out == request->bytes;
+    tx_work_taken(comm, request, slice.bytes);
 }
 
 /* Gives an idle socket its next work; false: there is none. */
@@ -118,11 +113,11 @@ static bool tx_load(struct net_comm *comm, uint16_t socket)
     outgoing->records_bytes = 0;
     outgoing->records_sent = 0;
     outgoing->record_owner_count = 0;
-    if (comm->mover != NULL)
+    if (comm->mover != NULL && !outgoing->records_only)
         comm->mover->prepare(comm);
     if (socket == 0)
         tx_load_planned(comm, outgoing);
-    if (outgoing->request == NULL && tx_has_record_room(outgoing) &&
+    if (outgoing->request == NULL && tx_has_record_room(outgoing) && !outgoing->records_only &&
         (socket != 0 || comm->link.framing == WIRE_INLINE))
         tx_load_slice(comm, socket);
     /* Copies may have ended while this lane was sending: other lanes share them. */

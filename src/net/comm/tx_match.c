@@ -3,6 +3,7 @@
 
 #include "net/comm/fail.h"
 #include "net/comm/request.h"
+#include "net/comm/tx_work.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -124,7 +125,7 @@ static void tx_open_posted(struct net_comm *comm, struct net_request *request,
         return;
     }
     request->state = REQUEST_MOVING;
-    comm->tx.slicing++;
+    tx_work_add(comm, request);
     if (comm_is_in_order(comm))
         return; /* its slices carry the length of the message */
     tx_match_plan(comm, request,
@@ -140,7 +141,7 @@ static void tx_open_ahead(struct net_comm *comm, struct net_request *request)
     comm->tx.credit_charged += request->bytes + WIRE_EAGER_CHARGE;
     request->state = REQUEST_MOVING;
     request->ahead = true;
-    comm->tx.slicing++;
+    tx_work_add(comm, request);
     request->sequence = wire_sequence(request->order);
 }
 

@@ -91,7 +91,8 @@ enum lane_wait tx_read_reverse(struct net_comm *comm)
             error_keep_system(error, "the connection from %s broke", comm->link.peer);
             result = TCPX_REMOTE_ERROR;
         } else if (got == 0 && tx_reverse_any_lane_busy(comm)) {
-            break; /* perhaps its last bytes: that is known when the call returns */
+            tx->reverse_ended = true; /* looked at again when the call of that lane returns: */
+            break;                    /* perhaps it sends the last bytes */
         } else if (got == 0) {
             result = error_set(TCPX_REMOTE_ERROR, "the receiver at %s has closed the comm",
                                comm->link.peer);
@@ -103,7 +104,7 @@ enum lane_wait tx_read_reverse(struct net_comm *comm)
         }
         if (result != TCPX_SUCCESS)
             comm_fail(comm, result);
-        if ((size_t)got < room)
+        if ((size_t)got < room && !comm->lanes[comm_reverse_lane(comm)].peer_has_ended)
             break;
     }
     return LANE_FOR_INPUT;

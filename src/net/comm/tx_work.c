@@ -5,104 +5,94 @@
 #include "net/comm/request.h"
 #include "net/comm/slices.h"
 
-/*
- * Large sends that follow each other are left to the I/O threads: the calling thread has the next
- * one to prepare. A single one is faster without a hand-over.
- */
-enum { LARGE_BYTES = 64 << 10, CLOSE_NS = 50000 };
+/* --- bytes that no socket has taken --------------------------------------------------------- */
+
+/* Sends are opened almost in their order. */
+void tx_work_add(struct net_comm *comm, struct net_request *request)
+{
+    struct comm_tx *tx = &comm->tx;
+    struct net_request *older = tx->newest_untaken;
+
+    COMM_LOCKED(comm);
+    while (older != NULL && older->order > request->order)
+        older = older->older;
+    request->older = older;
+    request->newer = older != NULL ? older->newer : tx->oldest_untaken;
+    *(older != NULL ? &older->newer : &tx->oldest_untaken) = request;
+    *(request->newer != NULL ? &request->newer->older : &tx->newest_untaken) = request;
+}
+
+void tx_work_taken(struct net_comm *comm, struct net_request *request, uint64_t bytes)
+{
+    struct comm_tx *tx = &comm->tx;
+
+    COMM_LOCKED(comm);
+    request->handed_out += bytes;
+    if (request->handed_out < request->bytes)
+        return;
+    *(request->older != NULL ? &request->older->newer : &tx->oldest_untaken) = request->newer;
+    *(request->newer != NULL ? &request->newer->older : &tx->newest_untaken) = request->older;
+}
 
 static bool tx_work_can_be_cut(const struct net_request *request)
 {
-    return request->state == REQUEST_MOVING && !request->source->by_pieces &&
+    return !request->source->by_pieces &&
            (request->source->is_ready == NULL || request->source->is_ready(request));
 }
 
 struct net_request *tx_work_next(struct net_comm *comm)
 {
-    struct net_request *oldest = NULL;
+    struct net_request *request = comm->tx.oldest_untaken;
 
     COMM_LOCKED(comm);
-    for (unsigned i = 0; comm->tx.slicing > 0 && i < comm->used_requests; i++) {
-        struct net_request *request = &comm->requests[i];
-
-        if (tx_work_can_be_cut(request) && request->handed_out < request->bytes &&
-            (oldest == NULL || request->order < oldest->order))
-            oldest = request;
-    }
-    return oldest;
+    while (request != NULL && !tx_work_can_be_cut(request))
+        request = request->newer;
+    return request;
 }
 
-static uint64_t tx_work_bytes(const struct net_comm *comm)
-{
-    uint64_t bytes = 0;
-
-    for (unsigned i = 0; comm->tx.slicing > 0 && i < comm->used_requests; i++)
-        if (tx_work_can_be_cut(&comm->requests[i]))
-            bytes += comm->requests[i].bytes - comm->requests[i].handed_out;
-    if (comm->mover != NULL)
-        bytes += comm->mover->count_pieces(comm) * slice_smallest(comm);
-    return bytes;
-}
-
-static uint64_t tx_work_slices(const struct net_comm *comm)
+/* At most `most` are counted. */
+static uint64_t tx_work_slices(const struct net_comm *comm, uint64_t most)
 {
     uint64_t smallest = slice_smallest(comm);
+    uint64_t slices = comm->mover != NULL ? comm->mover->count_pieces(comm) : 0;
 
-    return (tx_work_bytes(comm) + smallest - 1) / smallest;
+    for (const struct net_request *request = comm->tx.oldest_untaken;
+         request != NULL && slices < most; request = request->newer)
+        if (tx_work_can_be_cut(request))
+            slices += (request->bytes - request->handed_out + smallest - 1) / smallest;
+    return slices < most ? slices : most;
 }
 
-/* Lanes of I/O threads that have been woken, and will take a slice each. */
-static unsigned tx_work_woken_lanes(const struct net_comm *comm)
+/* --- lanes ---------------------------------------------------------------------------------- */
+
+/* Whether it will take a slice by itself. */
+static bool tx_work_is_active(const struct lane *lane)
 {
-    unsigned count = 0;
-
-    for (unsigned i = comm->own_lanes; i < comm->link.sockets; i++)
-        count += comm->lanes[i].events != 0 && !comm->lanes[i].unwatched && !comm->lanes[i].busy &&
-                 outgoing_is_idle(&comm->tx.outgoing[i]);
-    return count;
+    return lane->busy || lane->is_woken || lane->wait == LANE_FOR_ROOM || lane->wait == LANE_MORE;
 }
 
-bool tx_work_is_taken(const struct net_comm *comm)
-{
-    COMM_LOCKED(comm);
-    return !comm->watched && tx_work_slices(comm) <= tx_work_woken_lanes(comm);
-}
-
-/*
- * A lane that is busy or waits takes the next slice by itself, and so does the caller's. But in a
- * stream of large sends every slice has an idle lane woken for it, and the caller's takes the rest.
- */
 void tx_work_wake_lanes(struct net_comm *comm)
 {
+    unsigned first = comm->link.framing == WIRE_INLINE ? 0 : 1; /* that carries slices */
+    unsigned active = 0;
     uint64_t slices;
-    unsigned first = comm->watched ? 0 : comm->own_lanes;
-    unsigned active = comm->link.framing == WIRE_INLINE || first == 0 ? first : first - 1;
 
     COMM_LOCKED(comm);
-    if (first == comm->link.sockets || comm->link.sockets == 1)
+    if (!comm->owned || comm->result != TCPX_SUCCESS)
         return;
-    slices = tx_work_slices(comm);
-    if (slices == 0)
-        return;
-    if (comm->tx.streams && !comm->watched)
-        active = tx_work_woken_lanes(comm);
-    else
-        for (unsigned i = first; i < comm->link.sockets; i++)
-            active += comm->lanes[i].busy || comm->lanes[i].events != 0;
+    if (queue_length(&comm->tx.planned) > 0 && !tx_work_is_active(&comm->lanes[0]))
+        lane_wake(comm, 0);
+    slices = tx_work_slices(comm, comm->link.sockets);
+    for (unsigned i = first; i < comm->link.sockets && slices > 0; i++)
+        active += tx_work_is_active(&comm->lanes[i]);
     for (unsigned i = first; i < comm->link.sockets && active < slices; i++)
-        if (!comm->lanes[i].busy && comm->lanes[i].events == 0 &&
-            comm->lanes[i].wait != LANE_FOR_ARRIVALS) {
+        if (!tx_work_is_active(&comm->lanes[i]) && comm->lanes[i].wait != LANE_FOR_ARRIVALS) {
             lane_wake(comm, i);
             active++;
         }
 }
 
-void tx_work_begins(struct net_comm *comm, const struct net_request *request)
-{
-    COMM_LOCKED(comm);
-    if (request->bytes >= LARGE_BYTES && comm->own_lanes < comm->link.sockets)
-        comm->tx.streams = comm->pending > 1 || clock_now() < comm->tx.last_large_end + CLOSE_NS;
-}
+/* --- done ----------------------------------------------------------------------------------- */
 
 static void tx_fail_too_long(struct net_request *request)
 {
@@ -120,11 +110,8 @@ void tx_moved(struct net_request *request, uint64_t bytes)
     request->moved += bytes;
     if (request->state != REQUEST_MOVING || request->records_queued != 0)
         return;
-    if (request->too_long) {
+    if (request->too_long)
         tx_fail_too_long(request);
-    } else if (request->moved == request->bytes) {
-        if (request->bytes >= LARGE_BYTES)
-            request->comm->tx.last_large_end = clock_now();
+    else if (request->moved == request->bytes)
         request_done(request);
-    }
 }

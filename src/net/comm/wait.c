@@ -1,7 +1,6 @@
 /*
- * A sleeper polls its own lanes, so that no other thread has to be woken first, and the comm's
- * eventfd, which a thread writes that has ended a request. If several threads sleep, one
- * may take the wake-up of another, which then polls after 50 ms.
+ * A caller sleeps. Where callers move the lanes, it also polls the sockets, so that no other thread
+ * has to be woken first.
  */
 #include "net/comm/wait.h"
 
@@ -9,66 +8,76 @@
 #include "net/comm/lanes.h"
 #include "net/comm/progress.h"
 #include "net/comm/request.h"
+#include "net/comm/sleeper.h"
 
+#include <limits.h>
 #include <poll.h>
-#include <sys/epoll.h>
 
-static short wait_poll_events(uint32_t events)
+static short wait_events(const struct net_comm *comm, unsigned lane)
 {
-    return (short)(events == 0 ? 0 : events == EPOLLIN ? POLLIN : POLLOUT);
+    switch (comm->lanes[lane].wait) {
+    case LANE_FOR_INPUT:
+        return POLLIN;
+    case LANE_FOR_ROOM:
+        return POLLOUT;
+    default:
+        return 0;
+    }
 }
 
+/* Completions of zero-copy sends are reported as an error, which is always polled. */
 static bool wait_expects_notices(const struct net_comm *comm, unsigned lane)
 {
     return comm->mover != NULL && lane < comm->link.sockets &&
            comm->mover->has_zero_copy(comm, lane);
 }
 
-/* The descriptors to sleep on; *left_ms becomes 0 if something can be moved at once. */
-static unsigned wait_descriptors(struct net_comm *comm, struct pollfd *all, uint64_t *left_ms)
+/* The sockets to sleep on; *left_ms becomes 0 if something can be moved at once. */
+static unsigned wait_for_sockets(struct net_comm *comm, struct pollfd *all, uint64_t *left_ms)
 {
+    enum { POLL_MS = 50 }; /* not all that matters is an event: the time since a loss */
     unsigned count = 0;
 
+    *left_ms = *left_ms < POLL_MS ? *left_ms : POLL_MS;
     for (unsigned lane = 0; lane <= comm_reverse_lane(comm); lane++) {
-        uint32_t events = lane_events(comm, lane, comm->lanes[lane].wait);
+        short events = wait_events(comm, lane);
 
-        if (!lane_is_callers(comm, lane))
-            continue;
         if (comm->lanes[lane].wait == LANE_MORE)
             *left_ms = 0;
-        /* Completions of zero-copy sends are reported as an error, which is always polled. */
         if (events != 0 || wait_expects_notices(comm, lane))
-            all[count++] = (struct pollfd){.fd = lane_descriptor(comm, lane),
-                                           .events = wait_poll_events(events)};
+            all[count++] = (struct pollfd){.fd = lane_descriptor(comm, lane), .events = events};
     }
     if (progress_waits_for_gpu(comm) || comm->rx.stalled > 0)
         *left_ms = 0;
-    if (comm->wake_fd >= 0)
-        all[count++] = (struct pollfd){.fd = comm->wake_fd, .events = POLLIN};
+    comm->waits_changed = false;
     return count;
 }
 
 void wait_for_request(struct net_request *request, uint64_t deadline)
 {
-    enum { POLL_MS = 50 };
+    enum { WITHOUT_WAKE_UP_MS = 1 };
     struct net_comm *comm = request->comm;
     struct pollfd all[WIRE_MOST_SOCKETS + 2];
     uint64_t now = clock_now();
     uint64_t left_ms = deadline <= now ? 0 : (deadline - now) / 1000000 + 1;
-    unsigned count;
+    struct sleeper *sleeper;
+    unsigned count = 0;
 
     COMM_LOCKED(comm);
-    progress_before_sleep(comm);
+    progress(comm, true);
     if (request_has_ended(request))
         return;
-    wake_open(comm);
-    count = wait_descriptors(comm, all, &left_ms);
-    comm->sleepers++;
+    sleeper = sleeper_begin(request);
+    if (comm->callers_move)
+        count = wait_for_sockets(comm, all, &left_ms);
+    if (sleeper != NULL)
+        all[count++] = (struct pollfd){.fd = sleeper->fd, .events = POLLIN};
+    else if (left_ms > WITHOUT_WAKE_UP_MS)
+        left_ms = WITHOUT_WAKE_UP_MS;
     comm_lock_release(&comm->lock);
-    if (poll(all, count, (int)(left_ms < POLL_MS ? left_ms : POLL_MS)) < 0)
+    if (poll(all, count, (int)(left_ms < INT_MAX ? left_ms : INT_MAX)) < 0)
         log_debug("a wait was interrupted");
     comm_lock_take(&comm->lock);
-    comm->sleepers--;
-    if (comm->wake_fd >= 0 && (all[count - 1].revents & POLLIN) != 0)
-        wake_clear(comm);
+    sleeper_end(request, sleeper);
+    progress_after_call(comm);
 }

@@ -1,19 +1,15 @@
-/*
- * I/O threads around epoll. An event names its member by slot and generation, never by a pointer,
- * so that an event that was fetched before its member left is ignored.
- */
+/* The threads, their epoll sets and their inboxes. */
 #include "net/io/io.h"
 
 #include "base/clock.h"
-#include "base/config.h"
 #include "base/fork.h"
 #include "base/log.h"
-#include "base/topology.h"
+#include "net/io/placement.h"
+#include "net/io/processes.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,210 +19,217 @@
 #include <unistd.h>
 
 enum {
-    MOST_THREADS = 64,
-    MOST_AUTOMATIC = 8,
-    FEW_CPUS = 4,
-    EVENTS = 16, /* fetched at once */
+    MOST_THREADS = 64, /* bits of io_group.threads */
+    EVENTS = 32,       /* fetched at once */
     TICK_MS = 2,
-    AWAKE_NS = 30000, /* after an event, where there are CPUs for it: another one may follow */
-    HURRY_NS = 20000, /* and what the kernel adds to so short a sleep */
-    LAST_TICKS = 50,  /* without work, until the thread sleeps */
+    HOT_NS = 50000,   /* after work, where there are CPUs for it: more may follow */
+    PAUSE_NS = 20000, /* between polls, and what the kernel adds to so short a sleep */
 };
 
-/* The event of a thread's own descriptor; no slot has this number. */
-#define WAKE_UP UINT64_MAX
-
 struct io_thread {
-    struct io_crew *crew;
     unsigned number;
     bool started;
-    struct io_thread *stand_in; /* does its work, because it could not be started; NULL: none */
+    bool was_refused;    /* it could not be started, and the log has it */
+    struct io_plan plan; /* when it was started */
+    int numa_node;       /* that it stays near; -1: anywhere */
     pthread_t thread;
     int epoll;
     int wake_up; /* an eventfd */
-    /*
-     * Written without a lock. Sequentially consistent: a thread sets `asleep` and then looks for
-     * work; a caller makes work and then reads `asleep`. One must see the other's write. For the
-     * other two any order would do: a wake-up follows the write.
-     */
-    atomic_bool asleep; /* does not tick */
-    atomic_bool hurry;  /* ticks as often as it can without using much CPU */
-    atomic_bool stop;
-};
 
-struct slot {
-    struct io_member *member; /* NULL: free */
-    uint64_t generation;
+    /* Any thread: */
+    _Atomic(struct io_task *) inbox
+        __attribute__((aligned(64))); /* woken tasks, the latest one first */
+    /*
+     * Sequentially consistent: the thread sets `asleep` and then looks into its inbox; another puts
+     * a task there and then reads `asleep`. One of them sees what the other has done.
+     */
+    atomic_bool asleep;
+    atomic_bool stop;
+
+    /* The thread itself, in a line of its own: */
+    struct io_task *listed __attribute__((aligned(64))); /* tasks that run again */
+    uint64_t hot_until;
+    uint64_t next_tick;
 };
 
 struct io_crew {
-    struct io_plan plan;
     struct io_thread threads[MOST_THREADS];
-    struct slot *slots;
-    unsigned slot_count;
-    unsigned member_count;
+    unsigned group_count;
+    bool is_counted; /* among the processes that have I/O threads */
     unsigned next_home;
 };
 
-/* Guards the crew, its slots and members; not the threads' own fields. */
+/* Guards the crew: which threads run, and how many groups there are. Not on the data path. */
 static pthread_mutex_t crew_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t member_left = PTHREAD_COND_INITIALIZER; /* `inside` of a member is 0 */
 static struct io_crew *crew;
 
-/* --- events -------------------------------------------------------------------------------- */
+/* --- running tasks ------------------------------------------------------------------------- */
 
-/* slot: 20 bits, number: 8, generation: 36. */
-static uint64_t io_event_of(const struct io_member *member, unsigned number)
+static void io_thread_run_task(struct io_thread *thread, struct io_task *task, uint32_t events)
 {
-    return (uint64_t)member->slot << 44 | (uint64_t)number << 36 | member->generation;
+    if (atomic_load(&task->is_removed))
+        return;
+    task->again = task->run(task, events);
+    if (task->again == IO_IDLE || task->is_listed)
+        return;
+    task->is_listed = true;
+    task->next_listed = thread->listed;
+    thread->listed = task;
 }
 
-static struct io_member *member_enter(struct io_crew *ours, uint64_t event)
-{
-    struct io_member *member = NULL;
-    uint64_t slot = event >> 44;
+/*
+ * A thread gets one before a group leaves: then it has run or dropped all that it knew of the
+ * group's tasks. Events that it had fetched come before its inbox.
+ */
+struct io_barrier {
+    struct io_task task;
+    pthread_mutex_t lock;
+    pthread_cond_t passed;
+    bool has_passed;
+};
 
-    pthread_mutex_lock(&crew_lock);
-    if (slot < ours->slot_count &&
-        ours->slots[slot].generation == (event & (((uint64_t)1 << 36) - 1))) {
-        member = ours->slots[slot].member;
-        if (member != NULL)
-            member->inside++;
+static enum io_again io_barrier_pass(struct io_task *task, uint32_t events)
+{
+    (void)task;
+    (void)events;
+    return IO_IDLE;
+}
+
+static void io_thread_drop_removed(struct io_thread *thread)
+{
+    struct io_task **at = &thread->listed;
+
+    while (*at != NULL)
+        if (atomic_load(&(*at)->is_removed))
+            *at = (*at)->next_listed;
+        else
+            at = &(*at)->next_listed;
+}
+
+static void io_thread_pass(struct io_thread *thread, struct io_barrier *barrier)
+{
+    io_thread_drop_removed(thread);
+    pthread_mutex_lock(&barrier->lock);
+    barrier->has_passed = true;
+    pthread_cond_signal(&barrier->passed);
+    pthread_mutex_unlock(&barrier->lock);
+}
+
+/* In the order in which they were woken. */
+static bool io_thread_run_woken(struct io_thread *thread)
+{
+    struct io_task *latest = atomic_load_explicit(&thread->inbox, memory_order_relaxed) != NULL
+                                 ? atomic_exchange(&thread->inbox, NULL)
+                                 : NULL;
+    struct io_task *first = NULL;
+    bool any = latest != NULL;
+
+    while (latest != NULL) {
+        struct io_task *earlier = latest->next_woken;
+
+        latest->next_woken = first;
+        first = latest;
+        latest = earlier;
     }
-    pthread_mutex_unlock(&crew_lock);
-    return member;
+    while (first != NULL) {
+        struct io_task *task = first;
+
+        first = task->next_woken;
+        if (task->run == io_barrier_pass) {
+            io_thread_pass(thread, (struct io_barrier *)task);
+            continue;
+        }
+        atomic_store(&task->is_woken, false); /* from now on it can be woken again */
+        io_thread_run_task(thread, task, 0);
+    }
+    return any;
 }
 
-static void member_leave(struct io_member *member)
+/* Runs the tasks whose time has come. Returns the earliest that any of them wants. */
+static enum io_again io_thread_run_listed(struct io_thread *thread, uint64_t now)
 {
-    pthread_mutex_lock(&crew_lock);
-    if (--member->inside == 0)
-        pthread_cond_broadcast(&member_left);
-    pthread_mutex_unlock(&crew_lock);
-}
+    struct io_task *task = thread->listed;
+    bool tick = now >= thread->next_tick;
+    enum io_again earliest = IO_IDLE;
 
-/* The thread that does this one's work. With the lock, or if it has a descriptor of the caller. */
-static struct io_thread *io_thread_serving(struct io_thread *thread)
-{
-    return thread->stand_in != NULL ? thread->stand_in : thread;
+    if (tick)
+        thread->next_tick = now + (uint64_t)TICK_MS * 1000000;
+    thread->listed = NULL;
+    while (task != NULL) {
+        struct io_task *next = task->next_listed;
+
+        task->is_listed = false;
+        if (task->again > IO_LATER || (task->again == IO_LATER && tick)) {
+            io_thread_run_task(thread, task, 0);
+        } else if (task->again == IO_LATER && !atomic_load(&task->is_removed)) {
+            task->is_listed = true;
+            task->next_listed = thread->listed;
+            thread->listed = task;
+        }
+        task = next;
+    }
+    for (task = thread->listed; task != NULL; task = task->next_listed)
+        earliest = task->again > earliest ? task->again : earliest;
+    return earliest;
 }
 
 /* --- a thread ------------------------------------------------------------------------------ */
 
-/* The next member of this thread, from *slot on; *slot becomes the one behind it. NULL: none. */
-static struct io_member *member_enter_next(struct io_thread *thread, unsigned *slot)
+/* How long epoll may wait. Announces the sleep before a last look into the inbox. */
+static int io_thread_timeout(struct io_thread *thread, enum io_again again)
 {
-    struct io_crew *ours = thread->crew;
-    struct io_member *found = NULL;
-
-    pthread_mutex_lock(&crew_lock);
-    for (; *slot < ours->slot_count && found == NULL; ++*slot) {
-        struct io_member *member = ours->slots[*slot].member;
-
-        if (member != NULL && io_thread_serving(&ours->threads[member->home]) == thread)
-            found = member;
+    if (again == IO_MORE || (thread->plan.cpus_are_plenty && clock_now() < thread->hot_until))
+        return 0;
+    if (again == IO_SOON) {
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        return 0;
     }
-    if (found != NULL)
-        found->inside++;
-    pthread_mutex_unlock(&crew_lock);
-    return found;
+    atomic_store(&thread->asleep, true);
+    if (atomic_load(&thread->inbox) != NULL)
+        return 0;
+    return again == IO_LATER ? TICK_MS : -1;
 }
 
-/* Returns the earliest next tick that a member of this thread asks for. */
-static enum io_again io_thread_tick_members(struct io_thread *thread)
+static void io_thread_read_wake_up(const struct io_thread *thread)
 {
-    struct io_member *member;
-    unsigned slot = 0;
-    enum io_again again = IO_NEVER;
-
-    while ((member = member_enter_next(thread, &slot)) != NULL) {
-        enum io_again wanted = member->calls->tick(member->owner);
-
-        again = wanted > again ? wanted : again;
-        member_leave(member);
-    }
-    return again;
-}
-
-/*
- * A thread without work for a while first sets `asleep` and then ticks all members once more. That
- * tick sees work that was started before; a caller that starts work later sees the flag and wakes
- * the thread. Each member's own lock orders the two.
- */
-static void io_thread_tick(struct io_thread *thread, unsigned *quiet)
-{
-    enum io_again again;
-
-    atomic_store(&thread->hurry, false);
-    again = io_thread_tick_members(thread);
-    if (again == IO_NEVER && ++*quiet >= LAST_TICKS) {
-        atomic_store(&thread->asleep, true);
-        again = io_thread_tick_members(thread);
-    }
-    /* Also if a caller woke it for a tick in between: that member may have been ticked before. */
-    if (again != IO_NEVER) {
-        atomic_store(&thread->asleep, false);
-        *quiet = 0;
-    }
-    if (again == IO_SOON)
-        atomic_store(&thread->hurry, true);
-}
-
-static void io_thread_handle(struct io_thread *thread, const struct epoll_event *event)
-{
-    struct io_member *member;
     uint64_t ignored;
 
-    if (event->data.u64 == WAKE_UP) {
-        if (read(thread->wake_up, &ignored, sizeof ignored) < 0)
-            log_debug("an I/O thread was woken without a reason");
-        return;
-    }
-    member = member_enter(thread->crew, event->data.u64);
-    if (member == NULL)
-        return;
-    member->calls->ready(member->owner, (unsigned)(event->data.u64 >> 36) & 0xff, event->events);
-    member_leave(member);
+    if (read(thread->wake_up, &ignored, sizeof ignored) < 0)
+        log_debug("an I/O thread was woken without a reason");
 }
 
 static void *io_thread_run(void *argument)
 {
     struct io_thread *thread = argument;
     struct epoll_event events[EVENTS];
-    bool may_stay_awake = thread->crew->plan.cpus_are_plenty;
-    uint64_t awake_until = 0;
-    uint64_t next_tick = 0;
-    unsigned quiet = 0;
+    enum io_again again = IO_IDLE;
     char name[16];
 
     snprintf(name, sizeof name, "tcpx-io-%u", thread->number);
     pthread_setname_np(pthread_self(), name);
+    if (io_thread_stay_near("", thread->numa_node, &thread->plan))
+        log_debug("I/O thread %u stays near NUMA node %d", thread->number, thread->numa_node);
     while (!atomic_load(&thread->stop)) {
-        bool asleep = atomic_load(&thread->asleep);
-        bool hurry = atomic_load(&thread->hurry);
-        bool awake = may_stay_awake && !deadline_passed(awake_until);
-        int count = epoll_wait(thread->epoll, events, EVENTS,
-                               hurry || awake ? 0
-                               : asleep       ? -1
-                                              : TICK_MS);
+        int count = epoll_wait(thread->epoll, events, EVENTS, io_thread_timeout(thread, again));
+        bool worked = false;
 
-        for (int i = 0; i < count; i++)
-            io_thread_handle(thread, &events[i]);
-        if (count > 0)
-            awake_until = clock_now() + AWAKE_NS;
-        if (hurry && count == 0)
-            nanosleep(&(struct timespec){.tv_nsec = HURRY_NS}, NULL);
-        if (hurry || (!atomic_load(&thread->asleep) && deadline_passed(next_tick))) {
-            io_thread_tick(thread, &quiet);
-            next_tick = deadline_after_ms(TICK_MS);
-        } else if (asleep) {
-            quiet = 0;
+        if (atomic_load_explicit(&thread->asleep, memory_order_relaxed))
+            atomic_store(&thread->asleep, false);
+        for (int i = 0; i < count; i++) {
+            if (events[i].data.ptr == NULL) {
+                io_thread_read_wake_up(thread);
+                continue;
+            }
+            io_thread_run_task(thread, events[i].data.ptr, events[i].events);
+            worked = true;
         }
+        worked = io_thread_run_woken(thread) || worked;
+        again = thread->listed != NULL ? io_thread_run_listed(thread, clock_now()) : IO_IDLE;
+        if (worked || again == IO_MORE)
+            thread->hot_until = clock_now() + HOT_NS;
     }
     return NULL;
 }
-
-/* --- the crew ------------------------------------------------------------------------------ */
 
 static void io_thread_wake(struct io_thread *thread)
 {
@@ -238,7 +241,7 @@ static void io_thread_wake(struct io_thread *thread)
 
 static int io_thread_open(struct io_thread *thread)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = WAKE_UP};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
 
     fork_hold();
     thread->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -265,7 +268,6 @@ static int io_thread_start(struct io_thread *thread)
 
     if (result != TCPX_SUCCESS)
         return result;
-    atomic_store(&thread->asleep, true);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     error = pthread_create(&thread->thread, NULL, io_thread_run, thread);
@@ -279,207 +281,198 @@ static int io_thread_start(struct io_thread *thread)
     return error_system(error, "cannot start an I/O thread");
 }
 
+/* --- the crew ------------------------------------------------------------------------------ */
+
 static void io_crew_end(struct io_crew *ours)
 {
-    for (unsigned i = 0; i < ours->plan.threads; i++)
+    for (unsigned i = 0; i < MOST_THREADS; i++)
         if (ours->threads[i].started) {
             atomic_store(&ours->threads[i].stop, true);
             io_thread_wake(&ours->threads[i]);
         }
-    for (unsigned i = 0; i < ours->plan.threads; i++)
+    for (unsigned i = 0; i < MOST_THREADS; i++)
         if (ours->threads[i].started) {
             pthread_join(ours->threads[i].thread, NULL);
             fork_close(ours->threads[i].wake_up);
             fork_close(ours->threads[i].epoll);
         }
-    free(ours->slots);
+    if (ours->is_counted)
+        processes_leave();
     free(ours);
 }
 
-int io_plan(struct io_plan *plan)
+static struct io_crew *io_crew_create(void)
 {
-    const struct config *config;
-    struct topology topology;
-    int result = config_get(&config);
+    struct io_crew *ours = aligned_alloc(_Alignof(struct io_crew), sizeof *ours);
 
-    if (result != TCPX_SUCCESS)
-        return result;
-    result = topology_read("", &topology);
-    if (result != TCPX_SUCCESS)
-        return result;
-    *plan = (struct io_plan){.threads = (unsigned)config->threads,
-                             .cpus_are_plenty = topology.usable_cpus >= FEW_CPUS};
-    if (config->threads != CONFIG_AUTO)
-        return TCPX_SUCCESS;
-    plan->cpus_are_scarce = !plan->cpus_are_plenty;
-    plan->threads = topology.usable_cpus < 4 ? 1 : (unsigned)topology.usable_cpus / 4;
-    if (plan->threads > MOST_AUTOMATIC)
-        plan->threads = MOST_AUTOMATIC;
-    return TCPX_SUCCESS;
+    if (ours != NULL)
+        memset(ours, 0, sizeof *ours);
+    return ours;
 }
 
-bool io_cpus_are_scarce(const struct io_member *member)
+/* With the lock. The plan may have changed since the last group joined. */
+static int io_crew_join(struct io_group *group, unsigned places)
 {
-    return member->crew->plan.cpus_are_scarce;
-}
-
-/* Makes the crew, unless it exists or threads are switched off. Called with the lock. */
-static int io_crew_make(void)
-{
-    struct io_plan plan;
-    int result;
-
-    if (crew != NULL)
-        return TCPX_SUCCESS;
-    result = io_plan(&plan);
-    if (result != TCPX_SUCCESS || plan.threads == 0)
-        return result;
-    crew = calloc(1, sizeof *crew);
+    if (crew == NULL)
+        crew = io_crew_create();
     if (crew == NULL)
         return error_system(ENOMEM, "I/O threads");
-    crew->plan = plan;
+    group->crew = crew;
+    group->home = crew->next_home % group->plan.threads;
+    crew->next_home = (group->home + places) % group->plan.threads;
+    crew->group_count++;
     return TCPX_SUCCESS;
 }
 
-/* --- members ------------------------------------------------------------------------------- */
-
-static struct io_thread *io_thread_place(const struct io_member *member, unsigned place)
-{
-    return &member->crew->threads[(member->home + place) % member->crew->plan.threads];
-}
-
-static struct io_thread *io_thread_at(const struct io_member *member, unsigned place)
-{
-    return io_thread_serving(io_thread_place(member, place));
-}
-
-static int io_take_slot(struct io_crew *ours, struct io_member *member)
-{
-    unsigned slot = 0;
-
-    while (slot < ours->slot_count && ours->slots[slot].member != NULL)
-        slot++;
-    if (slot == ours->slot_count) {
-        enum { MORE = 16, MOST_SLOTS = 1 << 20 };
-        struct slot *grown =
-            slot + MORE < MOST_SLOTS ? realloc(ours->slots, (slot + MORE) * sizeof *grown) : NULL;
-
-        if (grown == NULL)
-            return error_system(ENOMEM, "a comm");
-        memset(grown + slot, 0, MORE * sizeof *grown);
-        ours->slots = grown;
-        ours->slot_count += MORE;
-    }
-    ours->slots[slot].member = member;
-    member->slot = slot;
-    member->generation = ours->slots[slot].generation;
-    return TCPX_SUCCESS;
-}
-
-int io_join(struct io_member *member, const struct io_calls *calls, void *owner, unsigned places)
+int io_join(struct io_group *group, unsigned places, int numa_node)
 {
     int result;
 
-    *member = (struct io_member){.calls = calls, .owner = owner};
+    *group = (struct io_group){.numa_node = numa_node};
+    result = io_plan(&group->plan);
+    if (result != TCPX_SUCCESS || group->plan.threads == 0)
+        return result;
+    if (group->plan.threads > MOST_THREADS)
+        group->plan.threads = MOST_THREADS;
     pthread_mutex_lock(&crew_lock);
-    result = io_crew_make();
-    if (result == TCPX_SUCCESS && crew != NULL)
-        result = io_take_slot(crew, member);
-    if (result == TCPX_SUCCESS && crew != NULL) {
-        member->crew = crew;
-        member->home = crew->next_home % crew->plan.threads;
-        crew->next_home += places;
-        crew->member_count++;
-    }
+    result = io_crew_join(group, places);
     pthread_mutex_unlock(&crew_lock);
     return result;
 }
 
-void io_leave(struct io_member *member)
+static int io_crew_start(struct io_crew *ours, const struct io_group *group,
+                         struct io_thread *thread)
+{
+    int result;
+
+    thread->number = (unsigned)(thread - ours->threads);
+    thread->plan = group->plan;
+    thread->numa_node = group->numa_node;
+    result = io_thread_start(thread);
+    if (result == TCPX_SUCCESS && !ours->is_counted) {
+        ours->is_counted = true;
+        processes_join();
+    }
+    return result;
+}
+
+/* With the lock. A running thread takes the task of one that cannot be started now. */
+static int io_crew_thread(const struct io_group *group, unsigned place, struct io_thread **out)
+{
+    struct io_crew *ours = group->crew;
+    struct io_thread *wanted = &ours->threads[(group->home + place) % group->plan.threads];
+    struct io_thread *thread = wanted;
+    int result = thread->started ? TCPX_SUCCESS : io_crew_start(ours, group, thread);
+
+    for (unsigned i = 0; i < MOST_THREADS && !thread->started; i++)
+        if (ours->threads[i].started)
+            thread = &ours->threads[i];
+    if (!thread->started)
+        return result;
+    if (result != TCPX_SUCCESS && !wanted->was_refused)
+        log_warn("%s: I/O thread %u does its work", error_text(), thread->number);
+    wanted->was_refused = result != TCPX_SUCCESS;
+    *out = thread;
+    return TCPX_SUCCESS;
+}
+
+static void io_thread_give(struct io_thread *thread, struct io_task *task)
+{
+    struct io_task *before = atomic_load_explicit(&thread->inbox, memory_order_relaxed);
+
+    do
+        task->next_woken = before;
+    while (!atomic_compare_exchange_weak(&thread->inbox, &before, task));
+    if (atomic_load(&thread->asleep) && atomic_exchange(&thread->asleep, false))
+        io_thread_wake(thread);
+}
+
+static void io_thread_await(struct io_thread *thread)
+{
+    struct io_barrier barrier = {.task = {.run = io_barrier_pass},
+                                 .lock = PTHREAD_MUTEX_INITIALIZER,
+                                 .passed = PTHREAD_COND_INITIALIZER};
+
+    io_thread_give(thread, &barrier.task);
+    pthread_mutex_lock(&barrier.lock);
+    while (!barrier.has_passed)
+        pthread_cond_wait(&barrier.passed, &barrier.lock);
+    pthread_mutex_unlock(&barrier.lock);
+    pthread_mutex_destroy(&barrier.lock);
+    pthread_cond_destroy(&barrier.passed);
+}
+
+void io_leave(struct io_group *group)
 {
     struct io_crew *over = NULL;
 
-    if (member->crew == NULL)
+    if (group->crew == NULL)
         return;
+    for (unsigned i = 0; i < MOST_THREADS; i++)
+        if ((group->threads >> i & 1) != 0)
+            io_thread_await(&group->crew->threads[i]);
     pthread_mutex_lock(&crew_lock);
-    crew->slots[member->slot].member = NULL;
-    crew->slots[member->slot].generation++;
-    while (member->inside > 0)
-        pthread_cond_wait(&member_left, &crew_lock);
-    if (--crew->member_count == 0) {
+    if (--crew->group_count == 0) {
         over = crew;
         crew = NULL;
     }
     pthread_mutex_unlock(&crew_lock);
-    member->crew = NULL;
+    group->crew = NULL;
     if (over != NULL)
         io_crew_end(over);
 }
 
-/*
- * A thread that runs already does the work of one that cannot be started. It stays so for as long
- * as this crew lives, since descriptors are known to the stand-in only.
- */
-static int io_start_or_replace(struct io_crew *ours, struct io_thread *thread)
+/* --- tasks --------------------------------------------------------------------------------- */
+
+int io_add(struct io_group *group, struct io_task *task, io_run *run, int fd, unsigned place,
+           uint32_t events)
 {
+    struct epoll_event event = {.events = events | EPOLLET, .data.ptr = task};
+    struct io_thread *thread = NULL;
     int result;
 
-    if (thread->started || thread->stand_in != NULL)
-        return TCPX_SUCCESS;
-    thread->crew = ours;
-    thread->number = (unsigned)(thread - ours->threads);
-    result = io_thread_start(thread);
-    if (result == TCPX_SUCCESS)
-        return TCPX_SUCCESS;
-    for (unsigned i = 0; i < ours->plan.threads && thread->stand_in == NULL; i++)
-        if (ours->threads[i].started)
-            thread->stand_in = &ours->threads[i];
-    if (thread->stand_in == NULL)
-        return result;
-    log_warn("%s: I/O thread %u does its work", error_text(), thread->stand_in->number);
-    return TCPX_SUCCESS;
-}
-
-int io_add(struct io_member *member, int fd, unsigned number, unsigned place, uint32_t events)
-{
-    struct epoll_event event = {.events = events, .data.u64 = io_event_of(member, number)};
-    int result;
-
+    *task = (struct io_task){.run = run, .fd = fd, .events = events};
     pthread_mutex_lock(&crew_lock);
-    result = io_start_or_replace(member->crew, io_thread_place(member, place));
+    result = io_crew_thread(group, place, &thread);
     pthread_mutex_unlock(&crew_lock);
-    if (result == TCPX_SUCCESS &&
-        epoll_ctl(io_thread_at(member, place)->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
-        result = error_system(errno, "an I/O thread cannot wait for a socket");
-    return result;
+    if (result != TCPX_SUCCESS)
+        return result;
+    task->thread = thread;
+    group->threads |= (uint64_t)1 << thread->number;
+    if (epoll_ctl(thread->epoll, EPOLL_CTL_ADD, fd, &event) == 0)
+        return TCPX_SUCCESS;
+    task->thread = NULL;
+    return error_system(errno, "an I/O thread cannot wait for a socket");
 }
 
-void io_change(struct io_member *member, int fd, unsigned number, unsigned place, uint32_t events)
+void io_change(struct io_task *task, uint32_t events)
 {
-    struct epoll_event event = {.events = events, .data.u64 = io_event_of(member, number)};
+    struct epoll_event event = {.events = events | EPOLLET, .data.ptr = task};
 
-    if (epoll_ctl(io_thread_at(member, place)->epoll, EPOLL_CTL_MOD, fd, &event) != 0)
-        log_warn("an I/O thread cannot wait for a socket any more: %s", strerror(errno));
+    if (task->thread == NULL || task->is_removed || task->events == events)
+        return;
+    task->events = events;
+    if (epoll_ctl(task->thread->epoll, EPOLL_CTL_MOD, task->fd, &event) != 0)
+        log_warn("an I/O thread cannot wait for a socket any more: error %d", errno);
 }
 
-void io_remove(struct io_member *member, int fd, unsigned place)
+void io_wake(struct io_task *task)
 {
-    if (epoll_ctl(io_thread_at(member, place)->epoll, EPOLL_CTL_DEL, fd, NULL) != 0)
+    if (task->thread == NULL || task->is_removed || atomic_exchange(&task->is_woken, true))
+        return;
+    io_thread_give(task->thread, task);
+}
+
+bool io_is_awake(const struct io_task *task)
+{
+    return task->thread != NULL && !atomic_load(&task->thread->asleep);
+}
+
+void io_remove(struct io_task *task)
+{
+    if (task->thread == NULL || task->is_removed)
+        return;
+    atomic_store(&task->is_removed, true);
+    if (epoll_ctl(task->thread->epoll, EPOLL_CTL_DEL, task->fd, NULL) != 0)
         log_debug("a socket was not waited for");
-}
-
-void io_nudge(struct io_member *member)
-{
-    struct io_thread *thread = member->crew != NULL ? io_thread_at(member, 0) : NULL;
-
-    if (thread != NULL && atomic_load(&thread->asleep) && atomic_exchange(&thread->asleep, false))
-        io_thread_wake(thread);
-}
-
-void io_hurry(struct io_member *member)
-{
-    struct io_thread *thread = member->crew != NULL ? io_thread_at(member, 0) : NULL;
-
-    if (thread != NULL && !atomic_exchange(&thread->hurry, true))
-        io_thread_wake(thread);
 }

@@ -5,12 +5,12 @@
 #include "net/io/io.h"
 #include "net/link/budget.h"
 
-/* One for the calling thread, and one for each thread that helps it. */
+/* One for each thread that can own it. */
 static unsigned link_useful_sockets(const struct io_plan *plan)
 {
-    if (plan->cpus_are_scarce)
+    if (plan->cpus_are_scarce || plan->threads == 0)
         return 1;
-    return plan->threads < WIRE_MOST_SOCKETS ? plan->threads + 1 : WIRE_MOST_SOCKETS;
+    return plan->threads < WIRE_MOST_SOCKETS ? plan->threads : WIRE_MOST_SOCKETS;
 }
 
 int net_link_defaults(enum wire_match match, struct net_link_options *options)
