@@ -72,6 +72,7 @@ $(filter-out $(REDIRECTED_UNITS),$(UNIT_PROGRAMS)) $(GPU_PROGRAMS): $(BUILD)/%: 
 # Functions of the library that a unit has in place of the library's own.
 $(BUILD)/tests/unit/test_net_processes: WRAPPED := process_registry_open
 $(BUILD)/tests/unit/test_devmem_link: WRAPPED := $(patsubst %,devmem_pool_%,share give join leave)
+$(BUILD)/tests/unit/test_devmem_pool: WRAPPED := devmem_queues_ops
 $(BUILD)/tests/unit/test_devmem_source: WRAPPED := gpu_export_dmabuf \
 	$(patsubst %,nic_%,computes_checksums kernel_binds bind_send unbind watch_begin watch_end watch_is_up)
 
@@ -190,6 +191,10 @@ GPU_SUITES := \
 	$(call gpu_suite,net-standin-small,net_gpu,$(on_fake) UCCL_TCPX_THREADS=2 $(small_pool)) \
 	$(if $(SANITIZE),,$(call gpu_suite,net-failing@300,net_faults,$(on_fake))) \
 	$(call gpu_suite,net-failing-threads@300,net_faults,$(on_fake) $(if $(findstring thread,$(SANITIZE)),TCPX_TEST_CALLS=2) UCCL_TCPX_THREADS=3) \
+	$(call gpu_suite,pinned-pool,pinned_pool,$(on_fake) UCCL_TCPX_STAGING_BYTES=256K UCCL_TCPX_BOUNCE_BYTES=1M) \
+	$(call gpu_suite,net-pinning,net_pinning,$(on_fake)) \
+	$(call gpu_suite,net-pinning-calls,net_pinning,$(on_fake) UCCL_TCPX_THREADS=0) \
+	$(call gpu_suite,net-pinning-devmem,net_pinning,$(on_fake) UCCL_TCPX_SOFT_DEVMEM=7 $(small_devmem)) \
 	$(call gpu_suite,net-unpack-host,net_unpack,$(on_host)) \
 	$(call gpu_suite,net-unpack-host-threads,net_unpack,$(on_host) UCCL_TCPX_THREADS=3) \
 	$(call gpu_suite,net-unpack-standin,net_unpack,$(on_fake) UCCL_TCPX_THREADS=0) \

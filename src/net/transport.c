@@ -80,10 +80,5 @@ int net_unpack_open(struct net_comm *comm, int device, uint32_t largest,
 {
     int result = fork_check();
 
-    if (result != TCPX_SUCCESS)
-        return result;
-    comm_lock_take(&comm->lock);
-    result = unpack_queue_open(comm, device, largest, handle);
-    comm_lock_release(&comm->lock);
-    return result;
+    return result == TCPX_SUCCESS ? unpack_queue_open(comm, device, largest, handle) : result;
 }

@@ -37,6 +37,8 @@ int unpack_create_as(struct gpu *gpu, enum unpack_impl impl, struct unpack_engin
     result = gpu_stream_create(gpu, &engine->stream);
     for (int i = 0; i < UNPACK_MARKS && result == TCPX_SUCCESS; i++)
         result = gpu_event_create(gpu, &engine->mark[i].event);
+    if (result == TCPX_SUCCESS && impl == UNPACK_HOST)
+        result = unpack_host_prepare(engine);
     if (result != TCPX_SUCCESS) {
         unpack_destroy(engine);
         return result;

@@ -23,7 +23,7 @@ struct unpack_engine {
     } mark[UNPACK_MARKS];
     uint32_t first_mark;
     uint32_t marks;
-    struct gpu_pinned staging;          /* of the host way, from its first use on */
+    struct gpu_pinned staging;          /* of the host way */
     uint64_t staging_used;              /* by what is not known to be done */
     uint64_t lists;                     /* that were submitted */
     uint64_t by_way[UNPACK_KERNEL + 1]; /* submits that each way has carried */

@@ -93,15 +93,18 @@ static int take_run(struct unpack_engine *engine, const struct unpack_list *list
     return TCPX_SUCCESS;
 }
 
+int unpack_host_prepare(struct unpack_engine *engine)
+{
+    return gpu_pinned_alloc(engine->gpu, STAGING_BYTES, &engine->staging);
+}
+
 int unpack_by_host(struct unpack_engine *engine, const struct unpack_work *work)
 {
     struct gathered gathered = {0};
     bool idle = true;
     int result = TCPX_SUCCESS;
 
-    if (engine->staging.bytes == 0)
-        result = gpu_pinned_alloc(engine->gpu, STAGING_BYTES, &engine->staging);
-    if (result == TCPX_SUCCESS && engine->submitted > engine->completed)
+    if (engine->submitted > engine->completed)
         result = unpack_poll(engine, engine->submitted, &idle);
     if (result == TCPX_SUCCESS && idle)
         engine->staging_used = 0;

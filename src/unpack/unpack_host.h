@@ -4,6 +4,9 @@
 
 #include "unpack/unpack_engine.h"
 
+/* Pins staging memory. Done when the engine is made: later it could wait for kernels. */
+MUST_CHECK int unpack_host_prepare(struct unpack_engine *engine);
+
 /* Queues the work on the engine's stream. */
 MUST_CHECK int unpack_by_host(struct unpack_engine *engine, const struct unpack_work *work);
 

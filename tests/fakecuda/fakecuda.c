@@ -98,6 +98,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct fault faults[16];
 static int fault_count;
 static unsigned faults_seen;
+static struct {
+    char name[64];
+    uint64_t until;
+    unsigned waiting;
+} hold;
 static unsigned calls[ENTRY_POINTS];
 static int attributes[256] = {[CU_ATTRIBUTE_MULTIPROCESSORS] = 4,
                               [CU_ATTRIBUTE_COMPUTE_MAJOR] = 9,
@@ -105,7 +110,7 @@ static int attributes[256] = {[CU_ATTRIBUTE_MULTIPROCESSORS] = 4,
                               [CU_ATTRIBUTE_DMABUF] = 1};
 static struct fakecuda_mapping mappings[16];
 static int mapping_count;
-static struct registration registrations[256];
+static struct registration registrations[1024];
 static struct fakecuda_balance balance;
 static struct object *objects;
 static int shut_down;
@@ -175,6 +180,20 @@ static cu_result planned_fault(const char *name)
     return CU_OK;
 }
 
+/* Has the lock, except while it sleeps. */
+static void wait_while_held(const char *name)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+
+    hold.waiting++;
+    while (strcmp(hold.name, name) == 0 && !deadline_passed(hold.until)) {
+        pthread_mutex_unlock(&lock);
+        nanosleep(&pause, NULL);
+        pthread_mutex_lock(&lock);
+    }
+    hold.waiting--;
+}
+
 static cu_result begin(const char *name)
 {
     LOCKED(lock);
@@ -185,6 +204,7 @@ static cu_result begin(const char *name)
     }
     ++*calls_of(name);
     write_log(name);
+    wait_while_held(name);
     return shut_down ? CU_DEINITIALIZED : planned_fault(name);
 }
 
@@ -262,6 +282,21 @@ unsigned fakecuda_faults_seen(void)
     LOCKED(lock);
 
     return faults_seen;
+}
+
+void fakecuda_hold(const char *entry_point, uint64_t most_ms)
+{
+    LOCKED(lock);
+
+    snprintf(hold.name, sizeof hold.name, "%s", entry_point != NULL ? entry_point : "");
+    hold.until = deadline_after_ms(most_ms);
+}
+
+unsigned fakecuda_held(void)
+{
+    LOCKED(lock);
+
+    return hold.waiting;
 }
 
 unsigned fakecuda_calls(const char *entry_point)

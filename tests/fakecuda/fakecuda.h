@@ -17,6 +17,15 @@ typedef void fakecuda_fault_call(const char *faults);
 /* How many faults have happened. */
 typedef unsigned fakecuda_faults_seen_call(void);
 
+/*
+ * Calls of this entry point wait, as the driver's do for kernels that run: until the next call of
+ * this function, or for `most_ms`, after which they go on by themselves. NULL: none waits.
+ */
+typedef void fakecuda_hold_call(const char *entry_point, uint64_t most_ms);
+
+/* How many calls wait now. */
+typedef unsigned fakecuda_held_call(void);
+
 /* How often an entry point has been called. */
 typedef unsigned fakecuda_calls_call(const char *entry_point);
 
@@ -67,6 +76,8 @@ struct fakecuda_spin {
 #define FAKECUDA_CONTROLS(CONTROL)                                                                 \
     CONTROL(fault)                                                                                 \
     CONTROL(faults_seen)                                                                           \
+    CONTROL(hold)                                                                                  \
+    CONTROL(held)                                                                                  \
     CONTROL(calls)                                                                                 \
     CONTROL(attribute)                                                                             \
     CONTROL(capture)                                                                               \

@@ -28,7 +28,7 @@ static struct slot_list look_at_slots(void)
 {
     struct slot_list slots;
 
-    assert_success(inside_free_slots(slots.hosts, MOST_SLOTS, &slots.count));
+    slots.count = inside_free_slots(slots.hosts, MOST_SLOTS);
     return slots;
 }
 

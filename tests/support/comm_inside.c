@@ -329,20 +329,17 @@ void inside_slots_close(void)
     pinned_leave(&pool);
 }
 
-int inside_free_slots(const uint8_t **hosts, unsigned most, unsigned *count)
+unsigned inside_free_slots(const uint8_t **hosts, unsigned most)
 {
     struct pinned_slot *taken[INSIDE_MOST_SLOTS];
-    int result = TCPX_SUCCESS;
-    unsigned i = 0;
+    unsigned count = 0;
 
-    for (; i < most && i < INSIDE_MOST_SLOTS; i++) {
-        result = pinned_take(&pool, &taken[i]);
-        if (result != TCPX_SUCCESS || taken[i] == NULL)
-            break;
-        hosts[i] = taken[i]->host;
+    while (count < most && count < INSIDE_MOST_SLOTS &&
+           (taken[count] = pinned_take(&pool)) != NULL) {
+        hosts[count] = taken[count]->host;
+        count++;
     }
-    *count = i;
-    while (i > 0)
-        pinned_give(&pool, taken[--i]);
-    return result;
+    for (unsigned i = count; i > 0; i--)
+        pinned_give(&pool, taken[i - 1]);
+    return count;
 }

@@ -98,6 +98,6 @@ void inside_slots_close(void);
  * Host addresses of the slots that the next comm would get, at most `most`, the first one first:
  * the one that was given back last.
  */
-MUST_CHECK int inside_free_slots(const uint8_t **hosts, unsigned most, unsigned *count);
+unsigned inside_free_slots(const uint8_t **hosts, unsigned most);
 
 #endif

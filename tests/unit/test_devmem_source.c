@@ -1,7 +1,7 @@
 /*
  * Shows which bindings end when an interface goes down or messages about interfaces were lost, and
- * that nobody waits while the kernel ends one. The NIC, the GPU and the watch are made up: this
- * file has their functions in place of the library's (by the linker's --wrap).
+ * that nobody waits while the kernel ends one, or tells its state. The NIC, the GPU and the watch
+ * are made up: this file has their functions in place of the library's (by the linker's --wrap).
  */
 #include "base/clock.h"
 #include "net/devmem/devmem.h"
@@ -14,12 +14,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { SLOW_MS = 2000, MOST = 64, SLOW = 9 /* the interface whose bindings end slowly */ };
+enum { SLOW_MS = 2000, MOST = 64, SLOW = 9 /* the interface whose calls take long */ };
 
 /* --- what is made up ------------------------------------------------------------------------ */
 
 static atomic_int bound[MOST];      /* by interface */
-static atomic_bool is_slow;         /* somebody is ending a slow one */
+static atomic_bool is_slow;         /* such a call is under way */
 static unsigned interface_of[MOST]; /* by binding, whose socket has this number + 1000 */
 static atomic_uint made;
 static bool is_down[MOST];
@@ -68,6 +68,13 @@ int __wrap_nic_bind_send(unsigned ifindex, int dmabuf, struct nic_binding *bindi
     return TCPX_SUCCESS;
 }
 
+static void be_slow(void)
+{
+    atomic_store(&is_slow, true);
+    usleep(SLOW_MS * 1000);
+    atomic_store(&is_slow, false);
+}
+
 void __wrap_nic_unbind(struct nic_binding *binding)
 {
     unsigned ifindex;
@@ -75,11 +82,8 @@ void __wrap_nic_unbind(struct nic_binding *binding)
     if (binding->socket < 0)
         return;
     ifindex = interface_of[binding->socket - 1000];
-    if (ifindex == SLOW) {
-        atomic_store(&is_slow, true);
-        usleep(SLOW_MS * 1000);
-        atomic_store(&is_slow, false);
-    }
+    if (ifindex == SLOW)
+        be_slow();
     atomic_fetch_sub(&bound[ifindex], 1);
     *binding = (struct nic_binding){.socket = -1};
 }
@@ -96,6 +100,8 @@ void __wrap_nic_watch_end(void)
 
 bool __wrap_nic_watch_is_up(unsigned ifindex)
 {
+    if (ifindex == SLOW)
+        be_slow();
     return !is_down[ifindex];
 }
 
@@ -157,6 +163,12 @@ static void *tell_slow(void *unused)
     return unused;
 }
 
+static void *tell_lost(void *unused)
+{
+    told(NIC_WATCH_LOST);
+    return unused;
+}
+
 /* Memory of other NICs is taken and given while `other` has the kernel end a slow binding. */
 static void expect_nobody_waits(void *(*other)(void *), void *argument)
 {
@@ -183,6 +195,11 @@ TEST(test_slow_end)
     expect_nobody_waits(give, take(SLOW));
     slow = take(SLOW);
     expect_nobody_waits(tell_slow, NULL);
+    devmem_source_give(slow);
+    slow = take(SLOW);
+    is_down[SLOW] = true;
+    expect_nobody_waits(tell_lost, NULL);
+    is_down[SLOW] = false;
     devmem_source_give(slow);
 }
 

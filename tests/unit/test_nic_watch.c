@@ -4,10 +4,12 @@
  */
 #include "base/clock.h"
 #include "net/nic/nic.h"
+#include "tests/limit.h"
 #include "tests/skip.h"
 #include "tests/unit/checks.h"
 
 #include <net/if.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -32,11 +34,13 @@ static atomic_uint losses;
 
 static void down(unsigned ifindex)
 {
+    uint64_t deadline = deadline_after_ms(limit_ms(30000));
+
     if (ifindex == NIC_WATCH_LOST)
         atomic_fetch_add(&losses, 1);
     if (ifindex == watched || (ifindex == NIC_WATCH_LOST && !nic_watch_is_up(watched)))
         atomic_fetch_add(&downs, 1);
-    while (atomic_load(&hold)) {
+    while (atomic_load(&hold) && !deadline_passed(deadline)) {
         atomic_store(&is_held, 1);
         usleep(1000);
     }
@@ -169,6 +173,33 @@ TEST(test_again_and_again)
         nic_watch_end();
         nic_watch_end();
     }
+}
+
+static void *end_watch(void *unused)
+{
+    nic_watch_end();
+    return unused;
+}
+
+/* The last user waits for the watcher, which is in a long call. The next user does not. */
+TEST(test_begin_while_one_ends)
+{
+    pthread_t ending;
+
+    begin("lo");
+    set_up("lo", true);
+    hold_watcher("lo");
+    assert_int_equal(pthread_create(&ending, NULL, end_watch, NULL), 0);
+    usleep(50000);
+    assert_int_equal(nic_watch_begin(down), TCPX_SUCCESS);
+    assert_int_equal(atomic_load(&is_held), 1);
+    atomic_store(&hold, false);
+    assert_int_equal(pthread_join(ending, NULL), 0);
+    atomic_store(&downs, 0);
+    set_up("lo", false);
+    assert_true(await(&downs, 1));
+    nic_watch_end();
+    set_up("lo", true);
 }
 
 static int begin_suite(void)

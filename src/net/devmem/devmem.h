@@ -53,7 +53,7 @@ struct devmem_pool_ops {
 
     /* Of a NIC: optional where memory has no interface. */
     unsigned (*next_queue)(struct devmem_memory *memory);
-    void (*unbind)(struct devmem_memory *memory);
+    void (*unbind)(struct devmem_memory *memory); /* by any thread, also more than once */
     /* *pages: those that are in sockets, or received and not returned. */
     int (*count_out)(struct devmem_memory *memory, uint64_t *pages);
 
@@ -69,20 +69,23 @@ struct devmem_pool_ops {
     uint64_t (*starved)(const struct devmem_socket *socket);
 };
 
-/* `users` and `connections` are guarded by the lock of all pools; the rest is constant. */
 struct devmem_pool {
-    struct devmem_pool *next;
     const struct devmem_pool_ops *ops;
     int gpu;
+    struct devmem_memory memory; /* constant once the pool is open */
+
+    /* the lock of all pools guards these */
+    struct devmem_pool *next;
+    bool changing; /* it is being opened or closed */
     unsigned users;
     unsigned connections; /* that arrive there */
-    struct devmem_memory memory;
 };
 
 /*
  * The pool of a NIC and a GPU. The first caller allocates and exports the memory, finds receive
  * queues, has headers split off, binds the memory to the queues and keeps other traffic away from
- * them; the error text says which of these was not possible.
+ * them; the error text says which of these was not possible. Callers for one NIC wait for each
+ * other, not for those of other NICs; called without any lock.
  */
 MUST_CHECK int devmem_pool_take(const struct net_device *device, int gpu,
                                 struct devmem_pool **pool);

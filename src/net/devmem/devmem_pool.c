@@ -9,8 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Guards the list, `users` and `connections`. Held while a pool is made: a second user waits. */
+/*
+ * Guards the list, and what devmem.h says of a pool. Not held while a pool is opened or closed,
+ * which may wait for the driver of the NIC or of the GPU, or for another process.
+ */
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t pool_changed = PTHREAD_COND_INITIALIZER; /* one was opened or closed */
 static struct devmem_pool *pools;
 
 /* Written before there is a second thread. NULL in a library that is shipped. */
@@ -18,6 +22,52 @@ static const struct devmem_pool_ops *soft_ops;
 
 /* --- the list -------------------------------------------------------------------------------- */
 
+static int devmem_pool_open(struct devmem_pool *pool)
+{
+    int result = gpu_open(pool->gpu, &pool->memory.gpu);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = pool->ops->open(&pool->memory);
+    if (result != TCPX_SUCCESS)
+        gpu_close(pool->memory.gpu);
+    return result;
+}
+
+/* With the lock. */
+static void devmem_pool_unlist(struct devmem_pool *pool)
+{
+    struct devmem_pool **at = &pools;
+
+    while (*at != pool)
+        at = &(*at)->next;
+    *at = pool->next;
+    pthread_cond_broadcast(&pool_changed);
+    free(pool);
+}
+
+/*
+ * With the lock. The pool if there is one. Waits while a pool of this NIC is opened or closed: it
+ * may be the one, or have the queues that another one needs.
+ */
+static struct devmem_pool *devmem_pool_find(const struct devmem_pool *wanted)
+{
+    struct devmem_pool *pool = pools;
+
+    while (pool != NULL) {
+        if (pool->memory.ifindex == wanted->memory.ifindex && pool->changing) {
+            pthread_cond_wait(&pool_changed, &pools_lock);
+            pool = pools;
+        } else if (pool->memory.ifindex == wanted->memory.ifindex && pool->gpu == wanted->gpu) {
+            return pool;
+        } else {
+            pool = pool->next;
+        }
+    }
+    return NULL;
+}
+
+/* With the lock, which is free while the pool is opened. */
 static int devmem_pool_create(const struct devmem_pool *wanted, struct devmem_pool **out)
 {
     struct devmem_pool *pool = malloc(sizeof *pool);
@@ -26,22 +76,20 @@ static int devmem_pool_create(const struct devmem_pool *wanted, struct devmem_po
     if (pool == NULL)
         return error_system(ENOMEM, "a pool to receive into");
     *pool = *wanted;
-    result = gpu_open(pool->gpu, &pool->memory.gpu);
-    if (result != TCPX_SUCCESS)
-        goto free_pool;
-    result = pool->ops->open(&pool->memory);
-    if (result != TCPX_SUCCESS)
-        goto close_gpu;
+    pool->changing = true;
     pool->next = pools;
     pools = pool;
+    pthread_mutex_unlock(&pools_lock);
+    result = devmem_pool_open(pool);
+    pthread_mutex_lock(&pools_lock);
+    if (result != TCPX_SUCCESS) {
+        devmem_pool_unlist(pool);
+        return result;
+    }
+    pool->changing = false;
+    pthread_cond_broadcast(&pool_changed);
     *out = pool;
     return TCPX_SUCCESS;
-
-close_gpu:
-    gpu_close(pool->memory.gpu);
-free_pool:
-    free(pool);
-    return result;
 }
 
 static int devmem_pool_take_any(const struct devmem_pool *wanted, struct devmem_pool **out)
@@ -50,9 +98,7 @@ static int devmem_pool_take_any(const struct devmem_pool *wanted, struct devmem_
     int result = TCPX_SUCCESS;
 
     pthread_mutex_lock(&pools_lock);
-    for (pool = pools; pool != NULL; pool = pool->next)
-        if (pool->gpu == wanted->gpu && pool->memory.ifindex == wanted->memory.ifindex)
-            break;
+    pool = devmem_pool_find(wanted);
     if (pool == NULL)
         result = devmem_pool_create(wanted, &pool);
     if (result == TCPX_SUCCESS) {
@@ -96,18 +142,16 @@ struct devmem_pool *devmem_pool_share(struct devmem_pool *pool)
 
 void devmem_pool_give(struct devmem_pool *pool)
 {
-    struct devmem_pool **at = &pools;
-
     if (pool == NULL)
         return;
     pthread_mutex_lock(&pools_lock);
     if (--pool->users == 0) {
-        while (*at != pool)
-            at = &(*at)->next;
-        *at = pool->next;
+        pool->changing = true;
+        pthread_mutex_unlock(&pools_lock);
         pool->ops->close(&pool->memory);
         gpu_close(pool->memory.gpu);
-        free(pool);
+        pthread_mutex_lock(&pools_lock);
+        devmem_pool_unlist(pool);
     }
     pthread_mutex_unlock(&pools_lock);
 }
@@ -153,10 +197,8 @@ void devmem_pool_leave(struct devmem_pool *pool, unsigned connections)
 
 void devmem_pool_unbind(struct devmem_pool *pool)
 {
-    pthread_mutex_lock(&pools_lock);
     if (pool->ops->unbind != NULL)
         pool->ops->unbind(&pool->memory);
-    pthread_mutex_unlock(&pools_lock);
 }
 
 /* --- sockets --------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ struct queues {
     unsigned count;
     atomic_uint next; /* without a lock; any order would do: it only spreads connections */
     struct nic_binding binding;
+    atomic_flag unbound;   /* set by the thread that ends the binding; any order would do */
     struct nic_hash *hash; /* as it was */
 };
 
@@ -200,6 +201,7 @@ static int queues_open(struct devmem_memory *memory)
     queues->interface = memory->interface;
     queues->ifindex = memory->ifindex;
     queues->binding.socket = -1;
+    atomic_flag_clear(&queues->unbound);
     bytes = (config->devmem_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     result = gpu_memory_alloc(memory->gpu, bytes, ALIGNMENT, &memory->memory);
     if (result != TCPX_SUCCESS)
@@ -218,12 +220,20 @@ free_queues:
     return result;
 }
 
+static void queues_unbind(struct devmem_memory *memory)
+{
+    struct queues *queues = memory->own;
+
+    if (!atomic_flag_test_and_set(&queues->unbound))
+        nic_unbind(&queues->binding);
+}
+
 static void queues_close(struct devmem_memory *memory)
 {
     struct queues *queues = memory->own;
     int lock = steering_lock(queues->interface);
 
-    nic_unbind(&queues->binding);
+    queues_unbind(memory);
     queues_let_others_in(queues);
     steering_unlock(lock);
     free(queues);
@@ -235,13 +245,6 @@ static unsigned queues_next(struct devmem_memory *memory)
     struct queues *queues = memory->own;
 
     return queues->numbers[atomic_fetch_add(&queues->next, 1) % queues->count];
-}
-
-static void queues_unbind(struct devmem_memory *memory)
-{
-    struct queues *queues = memory->own;
-
-    nic_unbind(&queues->binding);
 }
 
 static int queues_count_out(struct devmem_memory *memory, uint64_t *pages)

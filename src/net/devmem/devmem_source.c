@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Guards the list and the bindings in it. Not held while the kernel binds or unbinds. */
+/* Guards the list and the bindings in it. Not held over calls of the kernel. */
 static pthread_mutex_t sources_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct devmem_source *sources;
 
@@ -19,12 +19,6 @@ static struct nic_binding source_take_binding(struct devmem_source *source)
     return binding;
 }
 
-static bool source_has_ended(const struct devmem_source *source, unsigned ifindex)
-{
-    return source->ifindex == ifindex ||
-           (ifindex == NIC_WATCH_LOST && !nic_watch_is_up(source->ifindex));
-}
-
 static struct nic_binding source_take_next_binding(unsigned ifindex)
 {
     struct nic_binding binding = {.socket = -1};
@@ -32,10 +26,31 @@ static struct nic_binding source_take_next_binding(unsigned ifindex)
     pthread_mutex_lock(&sources_lock);
     for (struct devmem_source *source = sources; source != NULL && binding.socket < 0;
          source = source->next)
-        if (source->binding.socket >= 0 && source_has_ended(source, ifindex))
+        if (source->binding.socket >= 0 && source->ifindex == ifindex)
             binding = source_take_binding(source);
     pthread_mutex_unlock(&sources_lock);
     return binding;
+}
+
+static void source_end_bindings_of(unsigned ifindex)
+{
+    struct nic_binding binding;
+
+    while ((binding = source_take_next_binding(ifindex)).socket >= 0)
+        nic_unbind(&binding);
+}
+
+/* The interface with the next higher index that has a source; 0: there is none. */
+static unsigned source_next_interface(unsigned ifindex)
+{
+    unsigned next = 0;
+
+    pthread_mutex_lock(&sources_lock);
+    for (const struct devmem_source *source = sources; source != NULL; source = source->next)
+        if (source->ifindex > ifindex && (next == 0 || source->ifindex < next))
+            next = source->ifindex;
+    pthread_mutex_unlock(&sources_lock);
+    return next;
 }
 
 /*
@@ -44,10 +59,13 @@ static struct nic_binding source_take_next_binding(unsigned ifindex)
  */
 static void source_end_bindings(unsigned ifindex)
 {
-    struct nic_binding binding;
-
-    while ((binding = source_take_next_binding(ifindex)).socket >= 0)
-        nic_unbind(&binding);
+    if (ifindex != NIC_WATCH_LOST) {
+        source_end_bindings_of(ifindex);
+        return;
+    }
+    while ((ifindex = source_next_interface(ifindex)) != 0)
+        if (!nic_watch_is_up(ifindex))
+            source_end_bindings_of(ifindex);
 }
 
 /* The kernel cannot compute a checksum over memory that it cannot read: packets would be dropped.

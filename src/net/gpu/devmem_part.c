@@ -46,11 +46,8 @@ bool devmem_part_is_full(const struct net_comm *comm, const struct devmem_part *
 bool devmem_part_begin(struct net_comm *comm, const struct rx_payload *payload,
                        const struct gpu_memory *pool, struct devmem_part *part)
 {
-    int result = pinned_take(&comm->gpu->share, &part->slot);
-
     COMM_LOCKED(comm);
-    if (result != TCPX_SUCCESS)
-        comm_fail_copies(comm, result);
+    part->slot = pinned_take(&comm->gpu->share);
     if (part->slot == NULL)
         return false;
     part->pool = pool;

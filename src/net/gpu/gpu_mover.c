@@ -10,6 +10,7 @@
 #include "net/gpu/tx_staged.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 /* --- operations ---------------------------------------------------------------------------- */
@@ -64,7 +65,6 @@ static void gpu_mover_free(struct net_comm *comm)
     pinned_leave(&gpu->share);
     free(gpu);
     comm->gpu = NULL;
-    comm->mover = NULL;
 }
 
 static void gpu_mover_close(struct net_comm *comm)
@@ -75,6 +75,7 @@ static void gpu_mover_close(struct net_comm *comm)
     rx_staged_close(comm);
     tx_dmabuf_close(comm);
     gpu_mover_free(comm);
+    comm->mover = NULL;
 }
 
 static const struct mover_ops gpu_mover = {
@@ -99,19 +100,56 @@ static const struct mover_ops gpu_mover = {
 
 /* --- attaching ----------------------------------------------------------------------------- */
 
+/* A thread that attaches a GPU to a comm. Others that want to do so for this comm wait for it. */
+struct attach {
+    const struct net_comm *comm;
+    struct attach *next;
+};
+
+/* Guards the list. Not held while a GPU is attached. */
+static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t attach_ended = PTHREAD_COND_INITIALIZER;
+static struct attach *attaches;
+
+/* With the lock. */
+static bool attach_is_under_way(const struct net_comm *comm)
+{
+    const struct attach *attach = attaches;
+
+    while (attach != NULL && attach->comm != comm)
+        attach = attach->next;
+    return attach != NULL;
+}
+
+static void attach_begin(struct attach *self)
+{
+    pthread_mutex_lock(&attach_lock);
+    while (attach_is_under_way(self->comm))
+        pthread_cond_wait(&attach_ended, &attach_lock);
+    self->next = attaches;
+    attaches = self;
+    pthread_mutex_unlock(&attach_lock);
+}
+
+static void attach_end(struct attach *self)
+{
+    struct attach **at = &attaches;
+
+    pthread_mutex_lock(&attach_lock);
+    while (*at != self)
+        at = &(*at)->next;
+    *at = self->next;
+    pthread_cond_broadcast(&attach_ended);
+    pthread_mutex_unlock(&attach_lock);
+}
+
 /* Some slots for each socket: what it is at, and what is ahead of it or behind it. */
-static int gpu_mover_create(struct net_comm *comm, int device)
+static int gpu_mover_open(struct net_comm *comm)
 {
     unsigned most = 4u * comm->link.sockets + 2;
-    struct comm_gpu *gpu = calloc(1, sizeof *gpu);
-    int result;
+    struct comm_gpu *gpu = comm->gpu;
+    int result = pinned_join(PINNED_STAGING, gpu->device, 0, most, &gpu->share);
 
-    COMM_LOCKED(comm);
-    if (gpu == NULL)
-        return error_system(ENOMEM, "the GPU memory of a comm");
-    comm->gpu = gpu;
-    gpu->device = device;
-    result = pinned_join(PINNED_STAGING, device, 0, most, &gpu->share);
     if (result == TCPX_SUCCESS)
         result = send_gates_create(comm);
     if (result == TCPX_SUCCESS)
@@ -122,30 +160,67 @@ static int gpu_mover_create(struct net_comm *comm, int device)
         result = queue_init(&gpu->ready, most, sizeof(struct copy));
     if (result == TCPX_SUCCESS)
         result = rx_devmem_open(comm);
-    if (result == TCPX_SUCCESS)
-        comm->mover = &gpu_mover;
-    else
-        gpu_mover_free(comm);
     return result;
+}
+
+/*
+ * Without the lock, since the driver may let it wait for kernels. Until comm->mover is set, no
+ * other thread looks at comm->gpu.
+ */
+static int gpu_mover_create(struct net_comm *comm, int device)
+{
+    int result;
+
+    rx_devmem_reserve_lanes(comm);
+    comm->gpu = calloc(1, sizeof *comm->gpu);
+    if (comm->gpu == NULL)
+        return error_system(ENOMEM, "the GPU memory of a comm");
+    comm->gpu->device = device;
+    result = gpu_mover_open(comm);
+    if (result != TCPX_SUCCESS) {
+        gpu_mover_free(comm);
+        return result;
+    }
+    comm_lock_take(&comm->lock);
+    rx_devmem_start(comm);
+    comm->mover = &gpu_mover;
+    comm_lock_release(&comm->lock);
+    return TCPX_SUCCESS;
+}
+
+static bool gpu_mover_is_attached(struct net_comm *comm)
+{
+    bool attached;
+
+    comm_lock_take(&comm->lock);
+    attached = comm->mover != NULL;
+    comm_lock_release(&comm->lock);
+    return attached;
+}
+
+static int gpu_mover_refuse(const struct net_comm *comm, int device)
+{
+    return error_set(TCPX_INVALID_USAGE,
+                     "memory of GPU %d on a comm that has memory of GPU %d: one comm for each "
+                     "GPU%s",
+                     device, comm->gpu->device,
+                     comm->link.devmem != NULL
+                         ? ", which has to be current where it is listened for (or "
+                           "UCCL_TCPX_DEVMEM=off)"
+                         : "");
 }
 
 int gpu_mover_attach(struct net_comm *comm, int device)
 {
+    struct attach self = {.comm = comm};
     int result = TCPX_SUCCESS;
 
-    comm_lock_take(&comm->lock);
-    if (comm->mover == NULL)
+    attach_begin(&self);
+    if (!gpu_mover_is_attached(comm))
         result = gpu_mover_create(comm, device);
     else if (comm->gpu->device != device)
-        result = error_set(TCPX_INVALID_USAGE,
-                           "memory of GPU %d on a comm that has memory of GPU %d: one comm for "
-                           "each GPU%s",
-                           device, comm->gpu->device,
-                           comm->link.devmem != NULL
-                               ? ", which has to be current where it is listened for (or "
-                                 "UCCL_TCPX_DEVMEM=off)"
-                               : "");
-    comm_lock_release(&comm->lock);
+        result = gpu_mover_refuse(comm, device);
+    attach_end(&self);
     return result;
 }
 

@@ -25,7 +25,7 @@ MUST_CHECK int gpu_mover_register(struct net_comm *comm, void *address, uint64_t
  */
 extern const struct sink_ops sink_bounce;
 
-/* As net_unpack_open(). */
+/* As net_unpack_open(). Without the lock. */
 MUST_CHECK int unpack_queue_open(struct net_comm *comm, int device, uint32_t largest,
                                  struct net_device_handle *handle);
 

@@ -1,14 +1,21 @@
-/* Pools of pinned memory, in chunks that are pinned as they are needed. */
+/*
+ * Pools of pinned memory, in chunks that members pin when they join. The driver may let a call that
+ * pins or frees wait for kernels, which may wait for the traffic of other comms. So no lock is held
+ * meanwhile: a member reserves slots, pins them, and then publishes them.
+ *
+ * Each member has a slot of its own from the start: `reserved` of the unused ones, or one that it
+ * pins itself. Slots that others are pinning never count as that one, and leave room for the slots
+ * of members that join later.
+ */
 #include "net/gpu/pinned_pool.h"
 
 #include "base/config.h"
 #include "net/link/link.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
-enum { MOST_DEVICES = 64, CHUNK_SLOTS = 16, LEAST_SLOTS = 16, PAGE = 4096 };
+enum { MOST_DEVICES = 64, LEAST_SLOTS = 16, PAGE = 4096 };
 
 struct pinned_chunk {
     struct pinned_chunk *next;
@@ -17,11 +24,85 @@ struct pinned_chunk {
     struct pinned_slot slots[];
 };
 
-/* Guards the table; a pool lives as long as it has members. Taken before the lock of a pool. */
+/* Guards the table and the `users` of its pools. */
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pinned_pool *table[PINNED_BOUNCE + 1][MOST_DEVICES];
 
 /* --- slots --------------------------------------------------------------------------------- */
+
+/* With the lock. */
+static void pinned_put(struct pinned_pool *pool, struct pinned_slot *slot)
+{
+    slot->next = pool->unused;
+    pool->unused = slot;
+    pool->unused_count++;
+}
+
+/* With the lock. The slots that are being pinned count as extra, but for one of each grower. */
+static bool pinned_may_take(const struct pinned_share *share)
+{
+    const struct pinned_pool *pool = share->pool;
+
+    if (share->retired)
+        return false;
+    if (share->used == 0)
+        return true;
+    return share->used < share->most && pool->unused_count > pool->reserved &&
+           pool->extra + pool->growing - pool->growers < pool->most - pool->most_members;
+}
+
+struct pinned_slot *pinned_take(struct pinned_share *share)
+{
+    struct pinned_pool *pool = share->pool;
+    struct pinned_slot *slot = NULL;
+
+    pthread_mutex_lock(&pool->lock);
+    if (pinned_may_take(share)) {
+        slot = pool->unused;
+        pool->unused = slot->next;
+        pool->unused_count--;
+        if (share->used++ > 0)
+            pool->extra++;
+        else
+            pool->reserved--;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return slot;
+}
+
+/* With the lock. */
+static void pinned_drop(struct pinned_share *share)
+{
+    if (--share->used > 0)
+        share->pool->extra--;
+    else if (!share->retired)
+        share->pool->reserved++;
+}
+
+void pinned_give(struct pinned_share *share, struct pinned_slot *slot)
+{
+    pthread_mutex_lock(&share->pool->lock);
+    pinned_put(share->pool, slot);
+    pinned_drop(share);
+    pthread_mutex_unlock(&share->pool->lock);
+}
+
+void pinned_retire(struct pinned_share *share, struct pinned_slot *slot)
+{
+    (void)slot;
+    pthread_mutex_lock(&share->pool->lock);
+    share->retired = true;
+    share->pool->pinned--;
+    pinned_drop(share);
+    pthread_mutex_unlock(&share->pool->lock);
+}
+
+gpu_address pinned_base(const struct pinned_share *share)
+{
+    return share->pool->chunks->pinned.device;
+}
+
+/* --- chunks -------------------------------------------------------------------------------- */
 
 static void pinned_free_chunk(struct pinned_pool *pool, struct pinned_chunk *chunk)
 {
@@ -47,95 +128,23 @@ static int pinned_fill_chunk(struct pinned_pool *pool, struct pinned_chunk *chun
     return result;
 }
 
-/* With the lock. */
-static int pinned_add_chunk(struct pinned_pool *pool)
+/* Without the lock. */
+static int pinned_make_chunk(struct pinned_pool *pool, unsigned slots, struct pinned_chunk **out)
 {
-    unsigned slots = pool->most - pool->pinned;
-    struct pinned_chunk *chunk;
+    struct pinned_chunk *chunk = calloc(1, sizeof *chunk + slots * sizeof *chunk->slots);
     int result;
 
-    if (slots > CHUNK_SLOTS && pool->purpose == PINNED_STAGING)
-        slots = CHUNK_SLOTS;
-    chunk = calloc(1, sizeof *chunk + slots * sizeof *chunk->slots);
     if (chunk == NULL)
         return error_system(ENOMEM, "pinned memory");
     result = pinned_fill_chunk(pool, chunk, slots);
-    if (result != TCPX_SUCCESS) {
+    if (result == TCPX_SUCCESS)
+        *out = chunk;
+    else
         pinned_free_chunk(pool, chunk);
-        return result;
-    }
-    for (unsigned i = chunk->count; i-- > 0;) {
-        chunk->slots[i].next = pool->unused;
-        pool->unused = &chunk->slots[i];
-    }
-    pool->pinned += chunk->count;
-    chunk->next = pool->chunks;
-    pool->chunks = chunk;
-    return TCPX_SUCCESS;
-}
-
-static bool pinned_may_take(const struct pinned_share *share)
-{
-    const struct pinned_pool *pool = share->pool;
-
-    return share->used == 0 ||
-           (share->used < share->most && pool->extra < pool->most - pool->most_members);
-}
-
-int pinned_take(struct pinned_share *share, struct pinned_slot **slot)
-{
-    struct pinned_pool *pool = share->pool;
-    int result = TCPX_SUCCESS;
-
-    *slot = NULL;
-    pthread_mutex_lock(&pool->lock);
-    if (pinned_may_take(share)) {
-        if (pool->unused == NULL && pool->pinned < pool->most)
-            result = pinned_add_chunk(pool);
-        if (result == TCPX_SUCCESS && pool->unused != NULL) {
-            *slot = pool->unused;
-            pool->unused = (*slot)->next;
-            pool->extra += share->used > 0;
-            share->used++;
-        }
-    }
-    pthread_mutex_unlock(&pool->lock);
     return result;
 }
 
-/* With the lock. */
-static void pinned_drop(struct pinned_share *share)
-{
-    share->used--;
-    share->pool->extra -= share->used > 0;
-}
-
-void pinned_give(struct pinned_share *share, struct pinned_slot *slot)
-{
-    struct pinned_pool *pool = share->pool;
-
-    pthread_mutex_lock(&pool->lock);
-    slot->next = pool->unused;
-    pool->unused = slot;
-    pinned_drop(share);
-    pthread_mutex_unlock(&pool->lock);
-}
-
-void pinned_retire(struct pinned_share *share, struct pinned_slot *slot)
-{
-    (void)slot;
-    pthread_mutex_lock(&share->pool->lock);
-    share->pool->pinned--;
-    pinned_drop(share);
-    pthread_mutex_unlock(&share->pool->lock);
-}
-
-gpu_address pinned_base(const struct pinned_share *share)
-{
-    return share->pool->chunks->pinned.device;
-}
-
-/* --- members ------------------------------------------------------------------------------- */
+/* --- pools --------------------------------------------------------------------------------- */
 
 /* How many slots of which size there are. */
 static int pinned_size(struct pinned_pool *pool, uint64_t slot_bytes)
@@ -182,16 +191,13 @@ static int pinned_create(enum pinned_purpose purpose, int device, uint64_t slot_
         return result;
     }
     pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->grown, NULL);
     *out = pool;
     return TCPX_SUCCESS;
 }
 
-/* With the table's lock. */
-static void pinned_end_if_unused(struct pinned_pool *pool)
+static void pinned_destroy(struct pinned_pool *pool)
 {
-    if (pool->members != 0)
-        return;
-    table[pool->purpose][pool->device] = NULL;
     while (pool->chunks != NULL) {
         struct pinned_chunk *chunk = pool->chunks;
 
@@ -199,9 +205,60 @@ static void pinned_end_if_unused(struct pinned_pool *pool)
         pinned_free_chunk(pool, chunk);
     }
     gpu_close(pool->gpu);
+    pthread_cond_destroy(&pool->grown);
     pthread_mutex_destroy(&pool->lock);
     free(pool);
 }
+
+/* One more user of the pool in the table; of `fresh`, which may be NULL, if there is none. */
+static struct pinned_pool *pinned_use(enum pinned_purpose purpose, int device,
+                                      struct pinned_pool *fresh)
+{
+    struct pinned_pool **pool = &table[purpose][device];
+
+    pthread_mutex_lock(&table_lock);
+    if (*pool == NULL)
+        *pool = fresh;
+    fresh = *pool;
+    if (fresh != NULL)
+        fresh->users++;
+    pthread_mutex_unlock(&table_lock);
+    return fresh;
+}
+
+/* While the last user frees a pool, the next one may make another. */
+static void pinned_unuse(struct pinned_pool *pool)
+{
+    bool is_last;
+
+    pthread_mutex_lock(&table_lock);
+    is_last = --pool->users == 0;
+    if (is_last)
+        table[pool->purpose][pool->device] = NULL;
+    pthread_mutex_unlock(&table_lock);
+    if (is_last)
+        pinned_destroy(pool);
+}
+
+static int pinned_find(enum pinned_purpose purpose, int device, uint64_t slot_bytes,
+                       struct pinned_pool **pool)
+{
+    struct pinned_pool *fresh = NULL;
+    int result;
+
+    *pool = pinned_use(purpose, device, NULL);
+    if (*pool != NULL)
+        return TCPX_SUCCESS;
+    result = pinned_create(purpose, device, slot_bytes, &fresh);
+    if (result != TCPX_SUCCESS)
+        return result;
+    *pool = pinned_use(purpose, device, fresh);
+    if (*pool != fresh)
+        pinned_destroy(fresh);
+    return TCPX_SUCCESS;
+}
+
+/* --- members ------------------------------------------------------------------------------- */
 
 static int pinned_refuse(const struct pinned_pool *pool)
 {
@@ -219,21 +276,79 @@ static int pinned_refuse(const struct pinned_pool *pool)
 }
 
 /*
- * Called with the lock. All slots that the members may need are pinned now: pinning during traffic
- * could wait for a kernel that waits for that traffic.
+ * With the lock. How many slots the latest member pins: all that it may need, since pinning during
+ * traffic could wait for a kernel that waits for that traffic; and one at least, unless an unused
+ * one is left for it.
  */
-static int pinned_add_member(struct pinned_pool *pool, unsigned most)
+static unsigned pinned_slots_to_add(const struct pinned_pool *pool)
 {
-    unsigned wanted = pool->wanted + most;
-    int result = pool->members == pool->most_members ? pinned_refuse(pool) : TCPX_SUCCESS;
+    unsigned most_extra = pool->most - pool->most_members;
+    unsigned extra = pool->wanted - pool->members;
+    unsigned needed = pool->members + (extra < most_extra ? extra : most_extra);
 
-    wanted = wanted < pool->most ? wanted : pool->most;
-    while (result == TCPX_SUCCESS && pool->pinned < wanted)
-        result = pinned_add_chunk(pool);
-    if (result == TCPX_SUCCESS) {
+    if (pool->purpose == PINNED_BOUNCE)
+        return pool->pinned == 0 ? pool->most : 0;
+    if (needed > pool->pinned + pool->growing)
+        return needed - pool->pinned - pool->growing;
+    return pool->unused_count > pool->reserved ? 0 : 1;
+}
+
+static int pinned_reserve(struct pinned_pool *pool, unsigned most, unsigned *slots)
+{
+    int result = TCPX_SUCCESS;
+
+    pthread_mutex_lock(&pool->lock);
+    /* The first member pins all bounce memory, in one piece. */
+    while (pool->purpose == PINNED_BOUNCE && pool->growing > 0)
+        pthread_cond_wait(&pool->grown, &pool->lock);
+    if (pool->members == pool->most_members) {
+        result = pinned_refuse(pool);
+    } else {
         pool->members++;
         pool->wanted += most;
+        *slots = pinned_slots_to_add(pool);
+        pool->growing += *slots;
+        if (*slots > 0)
+            pool->growers++;
+        else
+            pool->reserved++;
     }
+    pthread_mutex_unlock(&pool->lock);
+    return result;
+}
+
+/* Ends a reservation of `slots`. Without a chunk, the member is none. */
+static void pinned_publish(struct pinned_pool *pool, unsigned most, unsigned slots,
+                           struct pinned_chunk *chunk)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->growing -= slots;
+    pool->growers--;
+    if (chunk != NULL) {
+        chunk->next = pool->chunks;
+        pool->chunks = chunk;
+        for (unsigned i = slots; i-- > 0;)
+            pinned_put(pool, &chunk->slots[i]);
+        pool->pinned += slots;
+        pool->reserved++;
+    } else {
+        pool->members--;
+        pool->wanted -= most;
+    }
+    pthread_cond_broadcast(&pool->grown);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static int pinned_add_member(struct pinned_pool *pool, unsigned most)
+{
+    struct pinned_chunk *chunk = NULL;
+    unsigned slots = 0;
+    int result = pinned_reserve(pool, most, &slots);
+
+    if (result != TCPX_SUCCESS || slots == 0)
+        return result;
+    result = pinned_make_chunk(pool, slots, &chunk);
+    pinned_publish(pool, most, slots, chunk);
     return result;
 }
 
@@ -241,24 +356,19 @@ int pinned_join(enum pinned_purpose purpose, int device, uint64_t slot_bytes, un
                 struct pinned_share *share)
 {
     struct pinned_pool *pool;
-    int result = TCPX_SUCCESS;
+    int result;
 
     if (device < 0 || device >= MOST_DEVICES)
         return error_set(TCPX_INVALID_ARGUMENT, "GPU %d: 0 to %d are possible", device,
                          MOST_DEVICES - 1);
-    pthread_mutex_lock(&table_lock);
-    if (table[purpose][device] == NULL)
-        result = pinned_create(purpose, device, slot_bytes, &table[purpose][device]);
-    pool = table[purpose][device];
-    if (result == TCPX_SUCCESS) {
-        pthread_mutex_lock(&pool->lock);
-        result = pinned_add_member(pool, most);
-        pthread_mutex_unlock(&pool->lock);
-        pinned_end_if_unused(pool);
-    }
-    pthread_mutex_unlock(&table_lock);
+    result = pinned_find(purpose, device, slot_bytes, &pool);
+    if (result != TCPX_SUCCESS)
+        return result;
+    result = pinned_add_member(pool, most);
     if (result == TCPX_SUCCESS)
         *share = (struct pinned_share){.pool = pool, .most = most};
+    else
+        pinned_unuse(pool);
     return result;
 }
 
@@ -268,12 +378,11 @@ void pinned_leave(struct pinned_share *share)
 
     if (pool == NULL)
         return;
-    pthread_mutex_lock(&table_lock);
     pthread_mutex_lock(&pool->lock);
     pool->members--;
     pool->wanted -= share->most;
+    pool->reserved -= !share->retired;
     pthread_mutex_unlock(&pool->lock);
-    pinned_end_if_unused(pool);
-    pthread_mutex_unlock(&table_lock);
+    pinned_unuse(pool);
     share->pool = NULL;
 }

@@ -28,17 +28,24 @@ struct pinned_slot {
 struct pinned_chunk;
 
 struct pinned_pool {
-    pthread_mutex_t lock; /* guards everything but slots in use; taken last */
     enum pinned_purpose purpose;
     struct gpu *gpu;
     int device;
-    unsigned members;
-    unsigned most_members; /* each is guaranteed one slot */
     uint64_t slot_bytes;
-    unsigned most;   /* slots, pinned or not yet */
-    unsigned pinned; /* slots there are */
-    unsigned extra;  /* taken by members that had one already */
-    unsigned wanted; /* by all members together */
+    unsigned most;         /* slots, pinned or not yet */
+    unsigned most_members; /* each is guaranteed one slot */
+    unsigned users;        /* members and calls; the lock of the table guards it */
+
+    pthread_mutex_t lock; /* guards the members below, but not slots in use; taken last */
+    pthread_cond_t grown; /* signalled when slots have been pinned, or could not be */
+    unsigned members;     /* also those that are joining */
+    unsigned wanted;      /* slots, by all members together */
+    unsigned pinned;      /* slots there are */
+    unsigned growing;     /* slots that are being pinned, */
+    unsigned growers;     /* by so many members that are joining */
+    unsigned extra;       /* taken by members that had one already */
+    unsigned unused_count;
+    unsigned reserved; /* of these: one for each member that has none */
     struct pinned_slot *unused;
     struct pinned_chunk *chunks;
 };
@@ -48,24 +55,29 @@ struct pinned_share {
     struct pinned_pool *pool; /* NULL: nothing */
     unsigned used;
     unsigned most;
+    bool retired; /* a slot of it was: it gets no more */
 };
 
 /*
- * At most `most` slots, one of them guaranteed. Bounce slots have `slot_bytes` bytes, in whole
- * pages; the settings decide the size of staging slots. Fails if the pool has no slot left to
- * guarantee.
+ * At most `most` slots, one of them guaranteed. Pins what is missing, which may take as long as
+ * kernels run: called without any lock; takes of other members go on meanwhile. Bounce slots have
+ * `slot_bytes` bytes, in whole pages; the settings decide the size of staging slots. Fails if the
+ * pool has no slot left to guarantee.
  */
 MUST_CHECK int pinned_join(enum pinned_purpose purpose, int device, uint64_t slot_bytes,
                            unsigned most, struct pinned_share *share);
 
-/* All slots have been given back. */
+/* All slots have been given back, or retired. The last member frees the pool, without a lock. */
 void pinned_leave(struct pinned_share *share);
 
-/* *slot is NULL when there is none now. */
-MUST_CHECK int pinned_take(struct pinned_share *share, struct pinned_slot **slot);
+/* Pins nothing: NULL when there is none now. The guaranteed one is always there. */
+struct pinned_slot *pinned_take(struct pinned_share *share);
 void pinned_give(struct pinned_share *share, struct pinned_slot *slot);
 
-/* A copy may use the slot for an unknown time: it is replaced, and freed with the pool. */
+/*
+ * A copy may use the slot for an unknown time: it is freed with the pool, and the next member that
+ * joins pins another. The comm has failed, and takes no more slots.
+ */
 void pinned_retire(struct pinned_share *share, struct pinned_slot *slot);
 
 /* Where a bounce pool begins, for the GPU. */

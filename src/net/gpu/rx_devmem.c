@@ -56,7 +56,6 @@ static int rx_devmem_open_lane(struct net_comm *comm, unsigned socket)
     if (lane == NULL)
         return error_system(ENOMEM, "a devmem socket");
     comm->gpu->devmem->lanes[socket] = lane;
-    comm->rx.lane_sinks[socket] = &sink_devmem;
     result = comm->link.no_kernels
                  ? unpack_create_as(comm->gpu->share.pool->gpu, UNPACK_HOST, &lane->engine)
                  : unpack_create(comm->gpu->share.pool->gpu, &lane->engine);
@@ -100,6 +99,28 @@ int rx_devmem_open(struct net_comm *comm)
     return result;
 }
 
+static void rx_devmem_set_sinks(struct net_comm *comm)
+{
+    COMM_LOCKED(comm);
+    for (unsigned i = 1; i < comm->link.sockets; i++)
+        comm->rx.lane_sinks[i] = &sink_devmem;
+}
+
+void rx_devmem_start(struct net_comm *comm)
+{
+    if (comm->gpu->devmem != NULL)
+        rx_devmem_set_sinks(comm);
+}
+
+void rx_devmem_reserve_lanes(struct net_comm *comm)
+{
+    if (comm->link.devmem == NULL)
+        return;
+    comm_lock_take(&comm->lock);
+    rx_devmem_set_sinks(comm);
+    comm_lock_release(&comm->lock);
+}
+
 /* The one that is being filled, or would be next. */
 static struct devmem_part *rx_devmem_newest_part(struct devmem_lane *lane)
 {
@@ -140,11 +161,9 @@ void rx_devmem_close(struct net_comm *comm)
 {
     if (comm->gpu->devmem == NULL)
         return;
-    for (unsigned i = 1; i < comm->link.sockets; i++) {
-        comm->rx.lane_sinks[i] = NULL;
+    for (unsigned i = 1; i < comm->link.sockets; i++)
         if (comm->gpu->devmem->lanes[i] != NULL)
             rx_devmem_close_lane(comm, comm->gpu->devmem->lanes[i], i);
-    }
     devmem_pool_give(comm->gpu->devmem->pool);
     free(comm->gpu->devmem);
     comm->gpu->devmem = NULL;
@@ -269,44 +288,53 @@ static bool rx_devmem_has_starved(struct devmem_lane *lane)
     return lane->starved != before;
 }
 
+/* Whether a lane has waited for announced bytes for long. */
+static bool rx_devmem_is_hungry(const struct net_comm *comm, uint64_t now)
+{
+    const uint64_t LONG_NS = 500000000;
+
+    for (unsigned i = 1; i < comm->link.sockets; i++) {
+        uint64_t hungry = comm->gpu->devmem->lanes[i]->hungry;
+
+        if (hungry != 0 && now >= hungry + LONG_NS)
+            return true;
+    }
+    return false;
+}
+
 /*
  * A NIC that has no page for a packet drops it, which looks like a bad network. So a receiver that
- * has waited for long counts the pages.
+ * has waited for long counts the pages: without the comm's lock, since the kernel may take long.
  */
 void rx_devmem_watch(struct net_comm *comm)
 {
-    const uint64_t LONG_NS = 500000000;
     const uint64_t AGAIN_NS = 2000000000;
     struct rx_devmem *devmem = comm->gpu->devmem;
     struct devmem_memory *memory;
-    uint64_t bytes;
     uint64_t now;
     uint64_t out;
+    uint64_t all;
+    int result;
 
+    COMM_LOCKED(comm);
     if (devmem == NULL || devmem->warned_of_exhaustion || devmem->pool->memory.ifindex == 0)
         return;
-    memory = &devmem->pool->memory;
-    bytes = memory->memory.bytes;
     now = clock_now();
-    if (now < devmem->looked_at_pool + AGAIN_NS)
+    if (now < devmem->looked_at_pool + AGAIN_NS || !rx_devmem_is_hungry(comm, now))
         return;
-    for (unsigned i = 1; i < comm->link.sockets; i++) {
-        uint64_t hungry = devmem->lanes[i]->hungry;
-
-        if (hungry == 0 || now < hungry + LONG_NS)
-            continue;
-        devmem->looked_at_pool = now;
-        if (devmem->pool->ops->count_out(memory, &out) != TCPX_SUCCESS ||
-            out * devmem_page_bytes() < bytes - bytes / 16)
-            return;
-        devmem->warned_of_exhaustion = true;
-        log_warn("nothing comes from %s: the pages that %s receives into are all in use (%llu of "
-                 "%llu). UCCL_TCPX_DEVMEM_BYTES has to be larger, or what was received is not "
-                 "consumed",
-                 comm->link.peer, memory->interface, (unsigned long long)out,
-                 (unsigned long long)(bytes / devmem_page_bytes()));
+    devmem->looked_at_pool = now;
+    memory = &devmem->pool->memory;
+    all = memory->memory.bytes / devmem_page_bytes();
+    comm_lock_release(&comm->lock);
+    result = devmem->pool->ops->count_out(memory, &out);
+    comm_lock_take(&comm->lock);
+    if (result != TCPX_SUCCESS || out < all - all / 16 || devmem->warned_of_exhaustion)
         return;
-    }
+    devmem->warned_of_exhaustion = true;
+    log_warn("nothing comes from %s: the pages that %s receives into are all in use (%llu of "
+             "%llu). UCCL_TCPX_DEVMEM_BYTES has to be larger, or what was received is not "
+             "consumed",
+             comm->link.peer, memory->interface, (unsigned long long)out, (unsigned long long)all);
 }
 
 /* A stream that the kernel cannot continue is a problem of the NIC, not of the peer. */
@@ -368,16 +396,19 @@ static ssize_t rx_devmem_call(struct net_comm *comm, struct devmem_lane *lane,
 static ssize_t rx_devmem_read(struct net_comm *comm, unsigned socket, int *error,
                               enum lane_wait *wait)
 {
-    struct devmem_lane *lane = comm->gpu->devmem->lanes[socket];
     struct incoming *incoming = &comm->rx.incoming[socket];
     struct rx_payload *payload = &incoming->payload;
+    struct devmem_lane *lane;
     struct devmem_part *part;
     ssize_t got;
 
-    rx_devmem_poll_lane(comm, socket);
-    part = comm->result == TCPX_SUCCESS ? rx_devmem_part_to_fill(comm, lane, payload) : NULL;
     *wait = LANE_SOON;
     *error = EAGAIN;
+    if (comm->mover == NULL) /* the GPU is being attached */
+        return -1;
+    lane = comm->gpu->devmem->lanes[socket];
+    rx_devmem_poll_lane(comm, socket);
+    part = comm->result == TCPX_SUCCESS ? rx_devmem_part_to_fill(comm, lane, payload) : NULL;
     if (part == NULL)
         return -1;
     got = rx_devmem_call(comm, lane, part, payload->left, error);

@@ -9,15 +9,22 @@
 
 #include "net/gpu/comm_gpu.h"
 
-/* If the link receives into device memory, on its sockets that carry payload only. */
+/*
+ * If the link receives into device memory, on its sockets that carry payload only. The first and
+ * the second are called without the comm's lock; the third begins to read, with the lock.
+ *
+ * Payload from a NIC cannot be read in another way: reserved lanes wait for the start.
+ */
+void rx_devmem_reserve_lanes(struct net_comm *comm);
 MUST_CHECK int rx_devmem_open(struct net_comm *comm);
+void rx_devmem_start(struct net_comm *comm);
 void rx_devmem_close(struct net_comm *comm);
 
 /* Completes the parts that have been unpacked. */
 void rx_devmem_poll(struct net_comm *comm);
 bool rx_devmem_is_under_way(const struct net_comm *comm);
 
-/* Warns when the pool has no free pages. Cheap while bytes arrive. */
+/* Warns when the pool has no free pages. Cheap while bytes arrive. May release the comm's lock. */
 void rx_devmem_watch(struct net_comm *comm);
 
 #endif

@@ -39,7 +39,6 @@ static bool rx_staged_copy(struct net_comm *comm, struct net_request *request,
 static bool rx_staged_reserve(struct net_comm *comm, unsigned socket)
 {
     struct rx_slot *slot = &comm->gpu->rx_slots[socket];
-    int result;
 
     COMM_LOCKED(comm);
     if (slot->slot != NULL)
@@ -47,9 +46,7 @@ static bool rx_staged_reserve(struct net_comm *comm, unsigned socket)
     comm->mover->poll(comm);
     if (comm->result != TCPX_SUCCESS)
         return false;
-    result = pinned_take(&comm->gpu->share, &slot->slot);
-    if (result != TCPX_SUCCESS)
-        comm_fail_copies(comm, result);
+    slot->slot = pinned_take(&comm->gpu->share);
     slot->bytes = 0;
     slot->room = slice_piece_bytes(comm->rx.incoming[socket].payload.left,
                                    comm->gpu->share.pool->slot_bytes);
@@ -99,11 +96,8 @@ static void rx_staged_deliver(struct net_comm *comm, struct net_request *request
 
     while (request->moved < message->bytes) {
         uint64_t bytes = slice_piece_bytes(message->bytes - request->moved, most);
-        struct pinned_slot *slot = NULL;
-        int result = pinned_take(&comm->gpu->share, &slot);
+        struct pinned_slot *slot = pinned_take(&comm->gpu->share);
 
-        if (result != TCPX_SUCCESS)
-            comm_fail_copies(comm, result);
         if (slot == NULL)
             return;
         memcpy(slot->host, message->data + request->moved, bytes);

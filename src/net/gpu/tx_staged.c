@@ -59,14 +59,12 @@ static void tx_staged_copy_ended(struct net_comm *comm, const struct copy *copy)
 
 static bool tx_staged_copy(struct net_comm *comm, struct net_request *request)
 {
-    struct copy copy = {
-        .request = request, .offset = request->gpu.staged, .ended = tx_staged_copy_ended};
-    int result = pinned_take(&comm->gpu->share, &copy.slot);
+    struct copy copy = {.slot = pinned_take(&comm->gpu->share),
+                        .request = request,
+                        .offset = request->gpu.staged,
+                        .ended = tx_staged_copy_ended};
+    int result;
 
-    if (result != TCPX_SUCCESS) {
-        comm_fail_copies(comm, result);
-        return false;
-    }
     if (copy.slot == NULL)
         return false;
     copy.bytes = tx_staged_copy_bytes(comm, request->bytes - request->gpu.staged);

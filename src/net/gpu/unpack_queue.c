@@ -43,12 +43,11 @@ static uint64_t unpack_whole_pages(uint64_t bytes)
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-static int unpack_queue_create(struct net_comm *comm, int device, uint32_t largest,
-                               struct net_device_handle *out)
+/* Without the lock, since the driver may let it wait for kernels. */
+static int unpack_queue_create(int device, uint32_t largest, struct unpack_queue_state **out)
 {
     const uint64_t behind =
         unpack_whole_pages(sizeof(struct unpack_queue) + sizeof(struct unpack_device_handle));
-    struct unpack_device_handle *handle;
     const struct config *config;
     struct unpack_queue_state *state;
     uint64_t pages;
@@ -61,51 +60,86 @@ static int unpack_queue_create(struct net_comm *comm, int device, uint32_t large
     if (state == NULL)
         return error_system(ENOMEM, "an unpack queue");
     result = pinned_join(PINNED_BOUNCE, device, pages * PAGE + behind, 1, &state->share);
-    if (result == TCPX_SUCCESS)
-        result = pinned_take(&state->share, &state->memory);
     if (result != TCPX_SUCCESS) {
-        pinned_leave(&state->share);
         free(state);
         return result;
     }
+    state->memory = pinned_take(&state->share);
     state->largest = largest;
     state->page_count = (uint32_t)pages;
     state->pages_left = (uint32_t)pages;
     state->queue = (struct unpack_queue *)(state->memory->host + pages * PAGE);
     memset(state->queue->counts, 0, sizeof state->queue->counts);
-    handle = (struct unpack_device_handle *)(state->queue + 1);
-    *handle = (struct unpack_device_handle){
-        .queue = (struct unpack_queue *)(uintptr_t)(state->memory->device + pages * PAGE),
-        .bounce = (void *)(uintptr_t)pinned_base(&state->share),
-        .head = UNPACK_HEAD_START};
-    *out = (struct net_device_handle){
-        .type = NET_DEVICE_UNPACK,
-        .version = UNPACK_VERSION,
-        .handle =
-            (void *)(uintptr_t)(state->memory->device + pages * PAGE + sizeof(struct unpack_queue)),
-        .size = sizeof *handle,
-        .needs_proxy_progress = 1};
-    comm->unpack_queue = state;
-    comm->unpack = &unpack_queue_ops;
+    *out = state;
     return TCPX_SUCCESS;
 }
 
-int unpack_queue_open(struct net_comm *comm, int device, uint32_t largest,
-                      struct net_device_handle *handle)
+static void unpack_queue_destroy(struct unpack_queue_state *state)
 {
-    COMM_LOCKED(comm);
-    if (comm->side != NET_RECEIVER || !comm_is_in_order(comm) || comm->next_sequence != 0 ||
-        comm->unpack != NULL)
-        return error_set(TCPX_INVALID_USAGE, "an unpack queue is for the receiver of a FIFO comm, "
-                                             "before its first receive, and once");
-    return unpack_queue_create(comm, device, largest, handle);
+    pinned_give(&state->share, state->memory);
+    pinned_leave(&state->share);
+    free(state);
+}
+
+/* What a kernel reads, behind the queue; and what the caller gives to kernels. */
+static struct net_device_handle unpack_queue_handle(const struct unpack_queue_state *state)
+{
+    struct unpack_device_handle *handle = (struct unpack_device_handle *)(state->queue + 1);
+    gpu_address queue = state->memory->device + (uint64_t)state->page_count * PAGE;
+
+    *handle = (struct unpack_device_handle){.queue = (struct unpack_queue *)(uintptr_t)queue,
+                                            .bounce = (void *)(uintptr_t)pinned_base(&state->share),
+                                            .head = UNPACK_HEAD_START};
+    return (struct net_device_handle){.type = NET_DEVICE_UNPACK,
+                                      .version = UNPACK_VERSION,
+                                      .handle = (void *)(uintptr_t)(queue + sizeof *state->queue),
+                                      .size = sizeof *handle,
+                                      .needs_proxy_progress = 1};
+}
+
+/* Gives the queue to the comm; NULL: only checks whether the comm can have one. */
+static int unpack_queue_attach(struct net_comm *comm, struct unpack_queue_state *state)
+{
+    bool allowed;
+
+    comm_lock_take(&comm->lock);
+    allowed = comm->side == NET_RECEIVER && comm_is_in_order(comm) && comm->next_sequence == 0 &&
+              comm->unpack == NULL;
+    if (allowed && state != NULL) {
+        comm->unpack_queue = state;
+        comm->unpack = &unpack_queue_ops;
+    }
+    comm_lock_release(&comm->lock);
+    return allowed ? TCPX_SUCCESS
+                   : error_set(TCPX_INVALID_USAGE,
+                               "an unpack queue is for the receiver of a FIFO comm, before its "
+                               "first receive, and once");
+}
+
+/* Checked first, before anything is pinned, and again with the lock under which it is attached. */
+int unpack_queue_open(struct net_comm *comm, int device, uint32_t largest,
+                      struct net_device_handle *out)
+{
+    struct unpack_queue_state *state = NULL;
+    struct net_device_handle handle;
+    int result = unpack_queue_attach(comm, NULL);
+
+    if (result == TCPX_SUCCESS)
+        result = unpack_queue_create(device, largest, &state);
+    if (result != TCPX_SUCCESS)
+        return result;
+    handle = unpack_queue_handle(state);
+    result = unpack_queue_attach(comm, state);
+    if (result == TCPX_SUCCESS)
+        *out = handle;
+    else
+        unpack_queue_destroy(state);
+    return result;
 }
 
 static void unpack_queue_close(struct net_comm *comm)
 {
-    pinned_give(&comm->unpack_queue->share, comm->unpack_queue->memory);
-    pinned_leave(&comm->unpack_queue->share);
-    free(comm->unpack_queue);
+    unpack_queue_destroy(comm->unpack_queue);
 }
 
 /* --- places -------------------------------------------------------------------------------- */

@@ -190,8 +190,8 @@ enum { NIC_WATCH_LOST = 0 };
 /*
  * From now on a thread of its own calls `down` at once with the index of each interface that is
  * shut down or removed, or with NIC_WATCH_LOST, after which `down` has to check the interfaces that
- * matter. All callers pass the same function. Calls of begin and end are counted; after the last
- * end, `down` is not running.
+ * matter. All callers pass the same function, which may be called by two threads at once. Calls of
+ * begin and end are counted; the last end waits until `down` has returned, without a lock.
  */
 MUST_CHECK int nic_watch_begin(void (*down)(unsigned ifindex));
 void nic_watch_end(void);
