@@ -527,16 +527,24 @@ void flow_plan(struct flow *flow, unsigned most, uint64_t (*some_size)(const voi
 
 /*
  * All that can lie in front of a record arrives in a fraction of the timeout: a network that needs
- * longer is not to be told from one that is cut.
+ * longer is not to be told from one that is cut. A connection's buffers have at least half of the
+ * world's, and what fits into them arrives at once.
  */
 static void keep_up_with_timeout(void)
 {
     enum { MOST_IN_FRONT = 400000, FRACTION = 2 };
-    uint64_t most =
-        flow_faults.timeout_ns / FRACTION * sim_world.segment_bytes / (uint64_t)MOST_IN_FRONT;
+    uint64_t at_once = sim_world.segment_bytes;
+    uint64_t most;
 
+    if (at_once > sim_world.send_buffer / 2)
+        at_once = sim_world.send_buffer / 2;
+    if (at_once > sim_world.receive_buffer / 2)
+        at_once = sim_world.receive_buffer / 2;
+    most = flow_faults.timeout_ns / FRACTION * at_once / (uint64_t)MOST_IN_FRONT;
     if (sim_world.latency_ns > most)
         sim_world.latency_ns = most;
+    sim_trace("a round of %llu bytes takes up to %llu ns", (unsigned long long)at_once,
+              (unsigned long long)sim_world.latency_ns);
 }
 
 void flow_plan_world(void)
