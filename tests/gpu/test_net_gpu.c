@@ -263,6 +263,14 @@ TEST(test_a_stream_that_waits_for_a_receive)
     gpu_pair_free(&pair);
 }
 
+static void must_be_done(struct net_request *request)
+{
+    bool done = false;
+
+    assert_success(net_wait(request, deadline_after_ms(LIMIT_MS), &done, NULL));
+    assert_true(done);
+}
+
 /* A small message that came before its receive into GPU memory, from a sender in host memory. */
 TEST(test_a_message_that_was_put_aside)
 {
@@ -271,14 +279,42 @@ TEST(test_a_message_that_was_put_aside)
     gpu_pair_open(&pair, with_tags(1), ROOM);
     for (uint64_t i = 0; i < 20; i++) {
         uint64_t bytes = 1 + i * 200;
-        bool done = false;
 
-        assert_success(net_wait(must_send(pair.sender.comm, text_of(&world.text, i), bytes, 1),
-                                deadline_after_ms(LIMIT_MS), &done, NULL));
-        assert_true(done);
+        must_be_done(must_send(pair.sender.comm, text_of(&world.text, i), bytes, 1));
         nap_us(1000);
         post_receive(&pair, bytes);
         finish(&pair, bytes, i);
+    }
+    gpu_pair_free(&pair);
+}
+
+/*
+ * Several at once: they wait for slots behind each other, and the caller sleeps while they are
+ * copied.
+ */
+TEST(test_many_messages_that_were_put_aside)
+{
+    enum { MESSAGES = 24, ROUNDS = 200, BYTES = 500 };
+    struct net_request *receives[MESSAGES];
+    struct gpu_pair pair;
+
+    gpu_pair_open(&pair, with_tags(1), ROOM);
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        struct net_buffer buffer = gpu_end_buffer(&pair.receiver, BYTES);
+        const uint8_t *message = text_of(&world.text, round);
+
+        for (uint64_t i = 0; i < MESSAGES; i++)
+            must_be_done(must_send(pair.sender.comm, message + i * BYTES, BYTES, 1));
+        nap_us(1000);
+        for (uint64_t i = 0; i < MESSAGES; i++) {
+            assert_success(net_irecv_buffer(pair.receiver.comm, &buffer, 1, &receives[i]));
+            buffer.data = (uint8_t *)buffer.data + BYTES;
+        }
+        for (uint64_t i = 0; i < MESSAGES; i++)
+            must_be_done(receives[i]);
+        assert_memory_equal(
+            world_look(pair.receiver.place.device.address + GPU_MARGIN, MESSAGES * BYTES), message,
+            MESSAGES * BYTES);
     }
     gpu_pair_free(&pair);
 }

@@ -67,7 +67,7 @@ struct mover_ops {
     void (*close_sends)(struct net_comm *comm);
 
     /* --- a receiver --- */
-    /* Copies unexpected messages to their receives. */
+    /* Polls, and copies unexpected messages to their receives. */
     void (*deliver_unexpected)(struct net_comm *comm);
     /*
      * Warns when there is no memory for what arrives. Cheap while bytes arrive. May release the

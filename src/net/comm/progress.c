@@ -87,17 +87,19 @@ bool progress_waits_for_gpu(const struct net_comm *comm)
     return comm->mover->has_gated_sends(comm);
 }
 
-/* Continues what waited for the GPU. */
+/*
+ * Continues what waited for the GPU. A receiver delivers after it has polled, also bytes that
+ * arrived before a failure: a message for which there was no slot then waits for a copy that is
+ * still in flight.
+ */
 static void progress_gpu(struct net_comm *comm)
 {
-    if (comm->result != TCPX_SUCCESS || comm->side == NET_RECEIVER) {
-        /* Bytes that arrived before a failure are still copied to their place. */
-        if (comm->side == NET_RECEIVER)
-            comm->mover->deliver_unexpected(comm);
+    if (comm->side == NET_RECEIVER)
+        comm->mover->deliver_unexpected(comm);
+    else if (comm->result != TCPX_SUCCESS)
         comm->mover->poll(comm);
-    } else {
+    else
         comm->mover->prepare(comm);
-    }
     if (comm->result == TCPX_SUCCESS)
         comm->mover->watch(comm);
 }
