@@ -575,7 +575,7 @@ void flow_plan_world(void)
         sim_setenv(process, "UCCL_TCPX_GPU", "host");
         sim_setenv(process, "UCCL_TCPX_STAGING_BYTES", sim_one_in(2) ? "65536" : "1M");
         if (sim_one_in(2))
-            sim_setenv(process, "UCCL_TCPX_HOST_GPU_DELAY_US", sim_one_in(2) ? "20" : "1000");
+            sim_setenv(process, "UCCL_TCPX_HOST_GPU_DELAY_US", sim_one_in(2) ? "20" : "100");
         snprintf(timeout, sizeof timeout, "%llu",
                  (unsigned long long)(flow_faults.timeout_ns / SIM_MS));
         sim_setenv(process, "UCCL_TCPX_TIMEOUT_MS", timeout);
