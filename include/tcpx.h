@@ -246,8 +246,8 @@ TCPX_API TCPX_CHECK int tcpx_transfer_wait(struct tcpx_transfer *transfer, int t
 
 /*
  * An eventfd, non-blocking, that becomes readable whenever a transfer has ended or failed, for
- * programs with a loop of their own: read it, then test the transfers. From the first call on a
- * thread of the session moves everything along. It belongs to the session.
+ * programs with a loop of their own: read it, then test the transfers. From the first call on
+ * everything moves without a call. It belongs to the session.
  */
 TCPX_API TCPX_CHECK int tcpx_session_event_fd(struct tcpx_session *session, int *fd);
 

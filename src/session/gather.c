@@ -16,15 +16,20 @@ int gather_prepare_engine(struct tcpx_session *session)
 
 /* --- host memory --------------------------------------------------------------------------- */
 
-static void gather_on_host(struct chunk *chunk, bool gathering)
+/* A bounded number of bytes in one turn of the worker, whose thread has other sockets. */
+static void gather_on_host(struct tcpx_session *session, struct chunk *chunk, bool gathering)
 {
+    enum { TURN_BYTES = 1 << 20 };
     struct tcpx_transfer *transfer = chunk->transfer;
     struct piece_cursor cursor = chunk->at;
+    uint64_t *copied = &session->copied_in_turn[gathering];
 
-    while (chunk->copied < chunk->bytes) {
+    cursor_move(transfer, &cursor, chunk->copied);
+    while (chunk->copied < chunk->bytes && *copied < TURN_BYTES) {
         uint64_t piece = cursor_left(transfer, &cursor);
         uint64_t left = chunk->bytes - chunk->copied;
-        uint64_t bytes = piece < left ? piece : left;
+        uint64_t most = TURN_BYTES - *copied < left ? TURN_BYTES - *copied : left;
+        uint64_t bytes = piece < most ? piece : most;
         uint8_t *in_slot = chunk->slot->host + chunk->copied;
         uint8_t *in_memory =
             transfer->memory->address + transfer->pieces[cursor.index].offset + cursor.within;
@@ -34,6 +39,7 @@ static void gather_on_host(struct chunk *chunk, bool gathering)
         else
             memcpy(in_memory, in_slot, bytes);
         chunk->copied += bytes;
+        *copied += bytes;
         cursor_move(transfer, &cursor, bytes);
     }
 }
@@ -142,7 +148,7 @@ int gather_step(struct tcpx_session *session, struct chunk *chunk, bool gatherin
     *done = false;
     if (chunk->transfer->memory->on_gpu)
         return gather_on_gpu(session, chunk, gathering, done);
-    gather_on_host(chunk, gathering);
-    *done = true;
+    gather_on_host(session, chunk, gathering);
+    *done = chunk->copied == chunk->bytes;
     return TCPX_SUCCESS;
 }

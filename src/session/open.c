@@ -398,8 +398,8 @@ static void look_for_threads(struct tcpx_session *session)
 
 /*
  * Starts the worker before the peer takes the session for open, so that the peer gets a failure.
- * The worker waits for the lock, and reads the control connection after READY. Whole messages do
- * not need it.
+ * The worker does not read the control connection before worker_listen(), or the end of the lock.
+ * Whole messages do not need it.
  */
 static int opening_start_worker(struct tcpx_session *session)
 {
@@ -420,6 +420,8 @@ static int opening_finish(struct opening *opening)
     result = opening_start_worker(session);
     if (result == TCPX_SUCCESS)
         result = opening_be_ready(opening);
+    if (result == TCPX_SUCCESS)
+        worker_listen(session);
     session_unlock(session);
     return result;
 }

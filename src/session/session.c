@@ -64,7 +64,6 @@ static int session_make(const struct tcpx_session_options *options, struct tcpx_
     if (session == NULL)
         return error_system(ENOMEM, "a session");
     session->gpu_number = options->gpu;
-    session->wake_fd = -1;
     session->event_fd = -1;
     session->directions[SENDING].sending = true;
     pthread_mutex_init(&session->lock, NULL);
@@ -326,6 +325,7 @@ int tcpx_session_event_fd(struct tcpx_session *session, int *fd)
     if (result == TCPX_SUCCESS)
         result = worker_start(session);
     if (result == TCPX_SUCCESS) {
+        worker_watch_channels(session);
         worker_wake(session);
         *fd = session->event_fd;
     }

@@ -5,16 +5,17 @@
  *   whole.c   over one channel of the built-in transport, as one message; the caller's own thread
  *             moves it along
  *   chunks.c  everything else: matched with the peer's side over the control connection
- *             (matching.c), then cut into chunks that go round the channels; a thread of the
- *             session (worker.c) moves them along
+ *             (matching.c), then cut into chunks that go round the channels; the session's worker
+ *             (worker.c), a task of an I/O thread, moves them along
  *
- * Calls go down only: session, open and transfer_calls; worker; whole and chunks; unpack_lane;
- * gather and matching; slots, memory and transfer; session_state.
+ * Calls go down only: session, open and transfer_calls; worker; worker_thread; worker_step; whole
+ * and chunks; unpack_lane; gather and matching; slots, memory and transfer; session_state.
  */
 #ifndef TCPX_SESSION_SESSION_H
 #define TCPX_SESSION_SESSION_H
 
 #include "base/thread.h"
+#include "net/io/io.h"
 #include "session/agreement.h"
 #include "session/channel.h"
 #include "session/control.h"
@@ -189,6 +190,21 @@ struct direction {
     struct slots slots;
 };
 
+/* --- a session ------------------------------------------------------------------------------- */
+
+/* What moves the session on beside the calls on it. */
+enum worker_kind {
+    WORKER_NONE,
+    WORKER_TASK,   /* of an I/O thread */
+    WORKER_THREAD, /* over a plugin, or without I/O threads */
+};
+
+struct session_task {
+    struct io_task io;
+    struct tcpx_session *session;
+    unsigned yields; /* turns that it has left to callers, one after the other */
+};
+
 /* A send of the peer without a posted receive. */
 struct offer {
     struct keyed keyed;
@@ -231,9 +247,14 @@ struct tcpx_session {
     bool is_drained;         /* after a failure: chunks are over, and their transfers have ended */
     uint64_t draining_since; /* 0: not yet */
 
-    bool closing;
-    pthread_t worker;
-    int wake_fd;  /* for the worker; -1: there is no worker */
+    enum worker_kind worker;
+    struct io_group io; /* of the task */
+    struct session_task task;
+    bool channels_are_watched;  /* the ends of their requests wake the task */
+    uint64_t copied_in_turn[2]; /* bytes, by the CPU in this step of the worker: [gathering] */
+    pthread_t thread;
+    int wake_fd;  /* for the thread */
+    bool closing; /* the thread ends */
     int event_fd; /* for the caller; -1: never asked for */
     struct tcpx_session_statistics statistics;
 };
@@ -370,16 +391,36 @@ MUST_CHECK bool chunks_drain_step(struct tcpx_session *session);
 /* With the session's lock: begins it, or those that wait for a place; steps all of them. */
 void whole_begin(struct tcpx_transfer *transfer);
 void whole_start_more(struct tcpx_session *session, bool *moved);
-void whole_step(struct tcpx_session *session, bool *moved);
+/* False: another thread was looking at some of them. */
+bool whole_step(struct tcpx_session *session, bool *moved);
 
 /* Called without the session's lock. `stream` is used only if `on_stream`. */
 void whole_test(struct tcpx_transfer *transfer, bool on_stream, void *stream);
 void whole_wait(struct tcpx_transfer *transfer, uint64_t deadline);
 
-/* --- worker.c: the thread of a session -------------------------------------------------------- */
+/* --- worker_step.c; with the lock ------------------------------------------------------------- */
 
-/* With the lock. The worker moves all transfers once the caller has asked for an eventfd. */
+/*
+ * Returns whether anything has moved. *all_seen: false if another thread was looking at a transfer,
+ * so that its end may have been missed.
+ */
+bool worker_step(struct tcpx_session *session, bool *all_seen);
+/* Transfers in chunks, or messages about them. */
+bool worker_has_chunks(const struct tcpx_session *session);
+
+/* --- worker_thread.c: the worker as a thread -------------------------------------------------- */
+
+MUST_CHECK int worker_thread_start(struct tcpx_session *session);
+void worker_thread_wake(struct tcpx_session *session);
+void worker_thread_stop(struct tcpx_session *session); /* without the lock */
+
+/* --- worker.c; with the lock, where a comment does not differ --------------------------------- */
+
 MUST_CHECK int worker_start(struct tcpx_session *session);
+/* The session is open: the worker reads what the peer sends. */
+void worker_listen(struct tcpx_session *session);
+/* The worker looks after transfers on the channels from now on. */
+void worker_watch_channels(struct tcpx_session *session);
 void worker_wake(struct tcpx_session *session);
 void worker_stop(struct tcpx_session *session); /* without the lock */
 

@@ -86,11 +86,13 @@ int slots_prepare(struct tcpx_session *session, bool sending)
         return TCPX_SUCCESS;
     slots->count = slots_wanted(session, slot_bytes);
     slots->all = calloc(slots->count, sizeof *slots->all);
-    if (slots->all == NULL)
-        return error_system(ENOMEM, "staging memory");
-    result = slots_allocate(session, slots, slot_bytes);
-    if (result == TCPX_SUCCESS && !sending && session->gpu != NULL && session->takes_gpu_memory &&
-        session->plugin != NULL &&
+    result = slots->all != NULL ? slots_allocate(session, slots, slot_bytes)
+                                : error_system(ENOMEM, "staging memory");
+    if (result != TCPX_SUCCESS) {
+        slots_free(session, slots);
+        return result;
+    }
+    if (!sending && session->gpu != NULL && session->takes_gpu_memory && session->plugin != NULL &&
         import_comm_facts(session_channel(session, sending, 0)->plugin).steered)
         result = slots_make_landing(session, slots, slot_bytes);
     if (result != TCPX_SUCCESS)

@@ -50,9 +50,26 @@ static int calls_begin_whole(struct tcpx_transfer *transfer, const struct tcpx_m
     }
     transfer_add(transfer);
     whole_begin(transfer);
-    if (session->event_fd >= 0)
+    /* A task is woken by the end of the request, if there is one. */
+    if (session->event_fd >= 0 && (session->worker != WORKER_TASK || transfer->request == NULL))
         worker_wake(session);
     return TCPX_SUCCESS;
+}
+
+/*
+ * What is to be allocated and pinned for its chunks. The driver may let that wait for kernels, and
+ * an I/O thread must not wait.
+ */
+static int calls_prepare(struct tcpx_transfer *transfer)
+{
+    struct tcpx_session *session = transfer->session;
+    const struct tcpx_memory *memory = transfer->memory;
+    int result;
+
+    if (memory == NULL || (transfer->piece_count == 1 && !memory->staged))
+        return TCPX_SUCCESS;
+    result = slots_prepare(session, transfer->sending);
+    return result == TCPX_SUCCESS && memory->on_gpu ? gather_prepare_engine(session) : result;
 }
 
 /* With the session's lock. */
@@ -63,10 +80,13 @@ static int calls_begin_chunks(struct tcpx_transfer *transfer, const struct tcpx_
 
     if (result == TCPX_SUCCESS && session->failure != TCPX_SUCCESS)
         result = error_set(session->failure, "%s", session->why);
+    if (result == TCPX_SUCCESS && session->worker == WORKER_TASK)
+        result = calls_prepare(transfer);
     if (result == TCPX_SUCCESS && move->after != TCPX_AFTER_NOTHING)
         result = transfer_order_after(transfer, move);
     if (result != TCPX_SUCCESS)
         return result;
+    worker_watch_channels(session);
     transfer_add(transfer);
     result = matching_begin(transfer);
     if (result != TCPX_SUCCESS) /* of the session; the transfer ends with it */
@@ -167,6 +187,15 @@ static void wait_for_worker(struct tcpx_transfer *transfer, uint64_t deadline)
     session_unlock(session);
 }
 
+/* It has left a message alone that a thread waited for, which may have ended just now. */
+static void leave_to_worker(struct tcpx_session *session)
+{
+    session_lock(session);
+    if (session->event_fd >= 0)
+        worker_wake(session);
+    session_unlock(session);
+}
+
 int tcpx_transfer_wait(struct tcpx_transfer *transfer, int timeout_ms)
 {
     uint64_t deadline;
@@ -182,6 +211,8 @@ int tcpx_transfer_wait(struct tcpx_transfer *transfer, int timeout_ms)
         whole_wait(transfer, deadline);
     else
         wait_for_worker(transfer, deadline);
+    if (!transfer->ended)
+        leave_to_worker(transfer->session);
     if (!transfer->ended)
         return error_set(TCPX_IN_PROGRESS,
                          "the %s of %llu bytes with tag %llu was not done in time",

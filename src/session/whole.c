@@ -102,17 +102,19 @@ static void whole_poll(struct tcpx_transfer *transfer, bool on_stream, void *str
         whole_message_ended(transfer, result, bytes);
 }
 
-/* Polls all transfers that no other thread polls right now. */
-void whole_step(struct tcpx_session *session, bool *moved)
+bool whole_step(struct tcpx_session *session, bool *moved)
 {
     struct tcpx_transfer *next;
+    bool all_seen = true;
 
     for (struct tcpx_transfer *transfer = session->active; transfer != NULL; transfer = next) {
         bool ended = false;
 
         next = transfer->next_active;
-        if (pthread_mutex_trylock(&transfer->lock) != 0)
+        if (pthread_mutex_trylock(&transfer->lock) != 0) {
+            all_seen = false;
             continue;
+        }
         whole_poll(transfer, false, NULL);
         ended = transfer->ended;
         pthread_mutex_unlock(&transfer->lock);
@@ -122,6 +124,7 @@ void whole_step(struct tcpx_session *session, bool *moved)
         }
     }
     whole_start_more(session, moved);
+    return all_seen;
 }
 
 static void whole_step_all(struct tcpx_session *session)

@@ -132,4 +132,29 @@ static inline int running_threads(void)
     return count_entries("/proc/self/task");
 }
 
+/* Of this process, by their names. */
+static inline unsigned threads_called(const char *beginning)
+{
+    DIR *folder = opendir("/proc/self/task");
+    struct dirent *entry;
+    unsigned count = 0;
+
+    while ((entry = readdir(folder)) != NULL) {
+        char path[300];
+        char name[32] = "";
+        FILE *file;
+
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+        file = fopen(path, "r");
+        if (file == NULL)
+            continue;
+        if (fgets(name, sizeof name, file) != NULL &&
+            strncmp(name, beginning, strlen(beginning)) == 0)
+            count++;
+        fclose(file);
+    }
+    closedir(folder);
+    return count;
+}
+
 #endif

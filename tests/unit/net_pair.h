@@ -9,7 +9,6 @@
 #include "tests/support/basics.h"
 #include "tests/support/suite.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,31 +30,6 @@
         if (deadline_passed(deadline_))                                                            \
             fail_msg("%s:%d: never: %s", __FILE__, __LINE__, #condition);                          \
     }
-
-/* Of this process, by their names. */
-static inline unsigned threads_called(const char *beginning)
-{
-    DIR *folder = opendir("/proc/self/task");
-    struct dirent *entry;
-    unsigned count = 0;
-
-    while ((entry = readdir(folder)) != NULL) {
-        char path[300];
-        char name[32] = "";
-        FILE *file;
-
-        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
-        file = fopen(path, "r");
-        if (file == NULL)
-            continue;
-        if (fgets(name, sizeof name, file) != NULL &&
-            strncmp(name, beginning, strlen(beginning)) == 0)
-            count++;
-        fclose(file);
-    }
-    closedir(folder);
-    return count;
-}
 
 static inline unsigned io_threads(void)
 {

@@ -566,6 +566,13 @@ static inline struct tcpx_transfer *begin_part(struct tcpx_session *session, boo
     return begin(session, sends, move_of(area, offset, bytes, tag, pieces));
 }
 
+/* By those of the transport, which other sessions share. */
+static inline bool is_moved_by_threads(const struct tcpx_session *session)
+{
+    return strstr(tcpx_session_path(session), "built-in") != NULL &&
+           number_of("UCCL_TCPX_THREADS", 1) > 0;
+}
+
 #define FINISH(transfer) CHECK_SUCCESS(tcpx_transfer_wait(transfer, WAIT_MS))
 
 /* Tests until it has ended: its result. */

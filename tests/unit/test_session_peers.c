@@ -83,6 +83,31 @@ SIDES_CASE(sessions, 2, IN_FULL)
     run_parts(parts, COUNT_OF(parts));
 }
 
+/* The transport's I/O threads look after all sessions: none has a thread of its own. */
+SIDES_CASE(threads_of_many, 2, IN_FULL)
+{
+    struct tcpx_session_options options = small_chunks();
+    struct tcpx_session *sessions[6];
+    unsigned others = 0;
+
+    options.gpu = -1; /* an emulated one is a thread */
+    options.channels = 2;
+    for (unsigned i = 0; i < COUNT_OF(sessions); i++) {
+        unsigned now;
+        int fd;
+
+        sessions[i] = open_session(me, &options);
+        CHECK_SUCCESS(tcpx_session_event_fd(sessions[i], &fd));
+        ping(me, sessions[i], 0, 2 * i + 1); /* in host memory */
+        now = threads_called("") - threads_called("tcpx-io-");
+        if (i == 0)
+            others = now;
+        CHECK(now == others || !is_moved_by_threads(sessions[i]));
+    }
+    for (unsigned i = 0; i < COUNT_OF(sessions); i++)
+        tcpx_session_close(sessions[i]);
+}
+
 /* Two peers at one listener, each with bytes of its own. */
 SIDES_CASE(two_peers, 3, IN_FULL)
 {

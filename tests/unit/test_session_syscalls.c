@@ -167,6 +167,24 @@ SIDES_CASE(no_threads, 2, IN_FULL)
     }
 }
 
+/* A socket is refused by the I/O threads, the session's own included: others look after it. */
+SIDES_CASE(no_task, 2, IN_FULL)
+{
+    enum { SOCKETS = 10 };
+    struct tcpx_session_options options = small_chunks();
+
+    options.channels = 2;
+    for (unsigned refused = 0; refused <= SOCKETS; refused++) {
+        struct tcpx_session *session;
+
+        begin_with(ANY_THREADS);
+        CALLS_PLAN(CALL_EPOLL_ADD, .first = refused, .count = 1, .error = ENOSPC);
+        session = open_session(me, &options);
+        exchange(me, session);
+        tcpx_session_close(session);
+    }
+}
+
 /* Where a session cannot do without its thread, the reason is said, on both sides. */
 SIDES_CASE(no_worker, 2, IN_FULL)
 {

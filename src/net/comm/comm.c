@@ -95,6 +95,15 @@ bool net_has_threads(const struct net_comm *comm)
     return comm->io.crew != NULL;
 }
 
+void net_notify(struct net_comm *comm, struct io_task *task)
+{
+    comm_lock_take(&comm->lock);
+    comm->notified = task;
+    if (task != NULL)
+        progress_leave_to_threads(comm);
+    comm_lock_release(&comm->lock);
+}
+
 bool net_receives_by_devmem(const struct net_comm *comm)
 {
     return comm->link.devmem != NULL;

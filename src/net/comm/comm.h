@@ -19,6 +19,7 @@
 
 enum { COMM_REQUESTS = 32 };
 
+struct io_task;
 struct net_comm;
 struct net_request;
 
@@ -101,10 +102,11 @@ bool net_has_threads(const struct net_comm *comm);
 bool net_receives_by_devmem(const struct net_comm *comm);
 
 /*
- * The next end of a request is written to this eventfd, once; -1: nothing is. For a thread that
- * sleeps on it while I/O threads move the comm: it tests its requests after this call.
+ * The end of each request wakes this task of an I/O thread, until it is NULL: before the task is
+ * removed. It tests requests of the comm, and nobody else may: so I/O threads move the comm from
+ * now on, also where CPUs are few.
  */
-void net_notify(struct net_comm *comm, int eventfd);
+void net_notify(struct net_comm *comm, struct io_task *task);
 
 /* How long its stages have been at work. */
 void net_get_stages(struct net_comm *comm, struct stage_times *times);

@@ -306,10 +306,10 @@ struct net_comm {
     bool waits_changed;   /* a lane waits for something else than sleepers know */
     atomic_bool waits_are_long; /* the latest one slept; any order would do */
 
-    /* request and wait: sleepers */
+    /* request and wait: who learns of the ends of requests */
     struct sleeper *sleeping;       /* calls that wait for a request to end */
     struct sleeper *spare_sleepers; /* descriptors for the next ones */
-    int notify_fd;                  /* an eventfd of net_notify(); -1: none */
+    struct io_task *notified;       /* is woken when a request ends; NULL: none */
 };
 
 static inline unsigned comm_reverse_lane(const struct net_comm *comm)

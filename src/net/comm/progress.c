@@ -228,6 +228,18 @@ static bool progress_choose_owner(struct net_comm *comm)
     return !comm->owned && (comm->sleeping == NULL || now < comm->called_at + COUNT_FOR_NS);
 }
 
+void progress_leave_to_threads(struct net_comm *comm)
+{
+    COMM_LOCKED(comm);
+    if (comm->io.crew == NULL || !comm->callers_move)
+        return;
+    for (unsigned lane = 0; lane <= comm_reverse_lane(comm); lane++)
+        io_keep_awake(&comm->lanes[lane].task);
+    comm->callers_move = false;
+    comm->time_is_counted = false;
+    lanes_own(comm, true);
+}
+
 /* A call was made: I/O threads that own the lanes leave them to calls, and count time again. */
 void progress_after_call(struct net_comm *comm)
 {
@@ -381,7 +393,6 @@ void progress_start(struct net_comm *comm)
 {
     int result;
 
-    comm->notify_fd = -1;
     for (unsigned i = 0; i <= comm_reverse_lane(comm); i++) {
         comm->lanes[i].comm = comm;
         comm->lanes[i].number = i;

@@ -20,6 +20,9 @@ void progress_start(struct net_comm *comm);
 /* No I/O thread is in the comm when it returns. */
 void progress_stop(struct net_comm *comm);
 
+/* From now on I/O threads own the lanes also with few CPUs. No effect where there are none. */
+void progress_leave_to_threads(struct net_comm *comm);
+
 /* The part of a call. `now`: receives that could be announced a little later are announced. */
 void progress(struct net_comm *comm, bool now);
 

@@ -1,14 +1,12 @@
 /* The table of requests, and how they end. */
 #include "net/comm/request.h"
 
-#include "base/log.h"
 #include "net/comm/accounting.h"
 #include "net/comm/sleeper.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 int requests_create(struct net_comm *comm)
 {
@@ -61,13 +59,6 @@ void request_free(struct net_request *request)
     while (!atomic_compare_exchange_weak(&comm->just_freed, &before, request));
 }
 
-void net_notify(struct net_comm *comm, int eventfd)
-{
-    comm_lock_take(&comm->lock);
-    comm->notify_fd = eventfd;
-    comm_lock_release(&comm->lock);
-}
-
 /* --- ends ---------------------------------------------------------------------------------- */
 
 bool request_has_ended(const struct net_request *request)
@@ -85,12 +76,9 @@ void request_hold(struct net_request *request)
 
 static void request_notify(struct net_comm *comm, const struct sleeper *sleeper)
 {
-    const uint64_t one = 1;
-
     sleeper_wake(sleeper);
-    if (comm->notify_fd >= 0 && write(comm->notify_fd, &one, sizeof one) < 0)
-        log_debug("a thread is being notified already");
-    comm->notify_fd = -1;
+    if (comm->notified != NULL)
+        io_wake(comm->notified);
 }
 
 void request_let_go(struct net_request *request)

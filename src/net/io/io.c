@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ enum {
     MOST_THREADS = 64, /* bits of io_group.threads */
     EVENTS = 32,       /* fetched at once */
     TICK_MS = 2,
-    HOT_NS = 50000,   /* after work, where there are CPUs for it: more may follow */
+    HOT_NS = 50000,   /* that it stays awake after work: more may follow */
     PAUSE_NS = 20000, /* between polls, and what the kernel adds to so short a sleep */
 };
 
@@ -45,6 +46,7 @@ struct io_thread {
      */
     atomic_bool asleep;
     atomic_bool stop;
+    atomic_uint keepers; /* tasks for which it stays awake after work; 1 more if CPUs are plenty */
 
     /* The thread itself, in a line of its own: */
     struct io_task *listed __attribute__((aligned(64))); /* tasks that run again */
@@ -178,8 +180,14 @@ static enum io_again io_thread_run_listed(struct io_thread *thread, uint64_t now
 /* How long epoll may wait. Announces the sleep before a last look into the inbox. */
 static int io_thread_timeout(struct io_thread *thread, enum io_again again)
 {
-    if (again == IO_MORE || (thread->plan.cpus_are_plenty && clock_now() < thread->hot_until))
+    if (again == IO_MORE)
         return 0;
+    if (atomic_load_explicit(&thread->keepers, memory_order_relaxed) > 0 &&
+        clock_now() < thread->hot_until) {
+        if (!thread->plan.cpus_are_plenty)
+            sched_yield();
+        return 0;
+    }
     if (again == IO_SOON) {
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
         return 0;
@@ -347,6 +355,7 @@ static int io_crew_start(struct io_crew *ours, const struct io_group *group,
 
     thread->number = (unsigned)(thread - ours->threads);
     thread->plan = group->plan;
+    thread->keepers = group->plan.cpus_are_plenty;
     thread->numa_node = group->numa_node;
     result = io_thread_start(thread);
     if (result == TCPX_SUCCESS && !ours->is_counted) {
@@ -456,6 +465,14 @@ void io_change(struct io_task *task, uint32_t events)
         log_warn("an I/O thread cannot wait for a socket any more: error %d", errno);
 }
 
+void io_keep_awake(struct io_task *task)
+{
+    if (task->thread == NULL || task->is_removed || task->keeps_awake)
+        return;
+    task->keeps_awake = true;
+    atomic_fetch_add(&task->thread->keepers, 1);
+}
+
 void io_wake(struct io_task *task)
 {
     if (task->thread == NULL || task->is_removed || atomic_exchange(&task->is_woken, true))
@@ -473,6 +490,8 @@ void io_remove(struct io_task *task)
     if (task->thread == NULL || task->is_removed)
         return;
     atomic_store(&task->is_removed, true);
+    if (task->keeps_awake)
+        atomic_fetch_sub(&task->thread->keepers, 1);
     if (epoll_ctl(task->thread->epoll, EPOLL_CTL_DEL, task->fd, NULL) != 0)
         log_debug("a socket was not waited for");
 }

@@ -36,6 +36,7 @@ struct io_task {
     uint32_t events; /* that it is registered with */
     /* Guarded by the lock of the task's user, who wakes and removes it: */
     atomic_bool is_removed;
+    bool keeps_awake; /* also where CPUs are few */
     /* Any thread: */
     atomic_bool is_woken; /* is in its thread's inbox, */
     struct io_task *next_woken;
@@ -77,6 +78,12 @@ void io_change(struct io_task *task, uint32_t events);
  * it holds around io_remove(). No effect on a task without a thread.
  */
 void io_wake(struct io_task *task);
+
+/*
+ * Its thread stays awake for a short while after work, also where CPUs are few: no call will do
+ * what follows.
+ */
+void io_keep_awake(struct io_task *task);
 
 /* Whether its thread is awake, so that io_wake() is cheap. */
 bool io_is_awake(const struct io_task *task);

@@ -1,0 +1,77 @@
+/* A step of a session's worker: all that can be moved on now, without waiting. */
+#include "session/session.h"
+
+#include <stdio.h>
+
+/* Called with the lock, when nothing of the transfers is in flight any more. */
+static void worker_end_transfers(struct tcpx_session *session)
+{
+    struct tcpx_transfer *transfer;
+
+    for (transfer = session->transfers; transfer != NULL; transfer = transfer->older)
+        if (transfer->acknowledged && !transfer->ended)
+            transfer_end(transfer, TCPX_SUCCESS); /* the peer has all of it */
+        else if (!transfer->is_whole && !transfer->ended)
+            transfer_end(transfer,
+                         error_set(session->failure,
+                                   "%s; %llu of the %llu bytes %s with tag %llu were moved",
+                                   session->why, (unsigned long long)transfer->moved,
+                                   (unsigned long long)transfer->total,
+                                   transfer->sending ? "to send" : "to receive",
+                                   (unsigned long long)transfer->tag));
+}
+
+/*
+ * The network has failed. If the peer has closed, that is the better reason, and its earlier
+ * messages still count.
+ */
+static int worker_explain(struct tcpx_session *session, int result)
+{
+    char why[400];
+    bool moved;
+
+    snprintf(why, sizeof why, "%s", error_text());
+    if (matching_step(session, &moved) != TCPX_SUCCESS)
+        return error_set(TCPX_REMOTE_ERROR, "%s", error_text());
+    return error_set(result, "%s: %s", control_peer(session->control), why);
+}
+
+bool worker_step(struct tcpx_session *session, bool *all_seen)
+{
+    bool moved = false;
+    int result = TCPX_SUCCESS;
+
+    session->copied_in_turn[0] = session->copied_in_turn[1] = 0;
+    if (session->failure == TCPX_SUCCESS)
+        result = matching_step(session, &moved);
+    if (session->failure == TCPX_SUCCESS && result == TCPX_SUCCESS) {
+        result = chunks_step(session, &moved);
+        if (result != TCPX_SUCCESS)
+            result = worker_explain(session, result);
+    }
+    if (session->failure == TCPX_SUCCESS && result != TCPX_SUCCESS)
+        session_fail(session, result);
+    if (session->failure != TCPX_SUCCESS)
+        session->why_is_unsent =
+            control_flush(session->control) == TCPX_SUCCESS && control_has_unsent(session->control);
+    if (session->failure != TCPX_SUCCESS && !session->is_drained && chunks_drain_step(session)) {
+        session->is_drained = true;
+        worker_end_transfers(session);
+    }
+    *all_seen = session->event_fd < 0 || whole_step(session, &moved);
+    return moved || session->copied_in_turn[0] + session->copied_in_turn[1] > 0;
+}
+
+bool worker_has_chunks(const struct tcpx_session *session)
+{
+    for (int i = 0; i < 2; i++) {
+        const struct direction *direction = &session->directions[i];
+
+        if (direction->waiting.first != NULL || direction->moving.first != NULL)
+            return true;
+        for (unsigned k = 0; k < session->channels; k++)
+            if (direction->lanes[k].freed != direction->lanes[k].begun)
+                return true;
+    }
+    return control_has_unsent(session->control);
+}
