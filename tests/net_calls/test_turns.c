@@ -88,6 +88,36 @@ TEST(test_what_a_call_does)
         }
 }
 
+/* Small messages: a read takes all that is there, records and bytes. */
+TEST(test_reads_of_small_messages)
+{
+    enum { MESSAGES = 16, BYTES = 8, ENOUGH = 100, MOST_READS = 3 };
+    struct pair pair = pair_open(PAIR_OPTIONS(.sockets = 1));
+    struct net_request *receives[MESSAGES];
+    unsigned left = MESSAGES;
+
+    for (int i = 0; i < MESSAGES; i++) {
+        struct net_request *send = must_send(pair.sender, data + i * BYTES, BYTES, 1);
+
+        for (int k = 0; k < ENOUGH && send != NULL; k++)
+            (void)request_is_done(&send);
+        assert_null(send);
+    }
+    memset(arrived, 0, sizeof data[0] * MESSAGES * BYTES);
+    calls_reset();
+    for (int i = 0; i < MESSAGES; i++)
+        receives[i] = must_receive(pair.receiver, arrived + i * BYTES, BYTES, 1);
+    for (int k = 0; k < ENOUGH && left > 0; k++) {
+        left = 0;
+        for (int i = 0; i < MESSAGES; i++)
+            left += !request_is_done(&receives[i]);
+    }
+    assert_int_equal(left, 0);
+    assert_true(calls_made(CALL_RECVMSG) <= MOST_READS);
+    assert_memory_equal(arrived, data, MESSAGES * BYTES);
+    pair_close(&pair);
+}
+
 static int begin_suite(void)
 {
     setenv("UCCL_TCPX_THREADS", "0", 1);

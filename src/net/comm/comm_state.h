@@ -135,16 +135,20 @@ struct post {
 };
 
 /* A forward socket of the receiver. */
+enum { INCOMING_AHEAD = 2048 };
 struct incoming {
     uint8_t record[WIRE_RECORD_BYTES];
     size_t record_have;
+    uint8_t ahead[INCOMING_AHEAD]; /* what was read together with a record, and is not taken yet: */
+    size_t ahead_from;
+    size_t ahead_to;
     struct rx_payload payload; /* of the last record */
     struct queue slices;       /* separate framing: struct wire_record, announced and not begun */
     bool stalled;              /* it holds a record whose receive is not posted, */
     uint32_t stalled_for;      /* which has this number */
     bool unread; /* its socket may have bytes: it waits for its turn, or for memory to read into */
     bool ended;
-    uint64_t total; /* bytes received, records included */
+    uint64_t total; /* bytes that were taken, records included */
 };
 
 /* A message without a receive. With tags it is in a list, in order it is found by its number. */

@@ -284,9 +284,11 @@ static void progress_look_into(struct net_comm *comm, struct lane *lane)
     if (lane->busy || lane->wait == LANE_MORE || lane->wait == LANE_SOON ||
         (comm->side == NET_RECEIVER && forward && comm->rx.incoming[lane->number].stalled))
         return;
-    lane->has_error = false;
     if (forward && comm->side == NET_RECEIVER)
         lane_move(comm, lane->number); /* up to its end, which a read returns */
+    if (lane->wait == LANE_MORE || lane->wait == LANE_SOON)
+        return;
+    lane->has_error = false;
     if (forward && comm->result == TCPX_SUCCESS &&
         progress_connection_has_failed(comm, lane->number))
         log_debug("a connection with %s has failed", comm->link.peer);

@@ -12,6 +12,7 @@
 #include "net/comm/rx_unexpected.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/socket.h>
 
 /* --- what has arrived ---------------------------------------------------------------------- */
@@ -92,29 +93,66 @@ static bool rx_must_wait(const struct net_comm *comm, unsigned socket)
 
 /* --- reading ------------------------------------------------------------------------------- */
 
-/*
- * One read, while the lock is free: the rest of the payload, and the record behind it in the same
- * call. *emptied: it did not fill its room, so that there is no more for now. *error is errno.
- */
-static ssize_t rx_read(struct net_comm *comm, unsigned socket, bool *emptied, int *error)
+static bool rx_has_ahead(const struct incoming *incoming)
 {
-    uint8_t scratch[SINK_SCRATCH_BYTES];
-    struct incoming *incoming = &comm->rx.incoming[socket];
-    struct rx_payload *payload = &incoming->payload;
-    struct net_request *request = payload->request;
-    bool records_here = comm->link.framing == WIRE_INLINE || socket == 0;
-    struct iovec parts[2] = {{.iov_base = scratch}};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 1};
-    ssize_t got;
-    size_t of_payload;
+    return incoming->ahead_from < incoming->ahead_to;
+}
 
+enum { PART_PAYLOAD, PART_RECORD, PART_AHEAD, PARTS };
+
+/*
+ * Where the next bytes go: the rest of the payload, the record behind it and, if both are short,
+ * what comes then, so that small messages do not take a call for each of their parts.
+ */
+static void rx_list_parts(struct net_comm *comm, unsigned socket, uint8_t *scratch,
+                          struct iovec parts[PARTS])
+{
+    struct incoming *incoming = &comm->rx.incoming[socket];
+    const struct rx_payload *payload = &incoming->payload;
+    bool records_here = comm->link.framing == WIRE_INLINE || socket == 0;
+
+    memset(parts, 0, PARTS * sizeof *parts);
     if (payload->left > 0)
-        parts[0] = payload->sink->next(comm, socket, scratch, payload->left);
-    if (records_here && parts[0].iov_len == payload->left) {
-        parts[1] = (struct iovec){.iov_base = incoming->record + incoming->record_have,
-                                  .iov_len = WIRE_RECORD_BYTES - incoming->record_have};
-        message.msg_iovlen = 2;
+        parts[PART_PAYLOAD] = payload->sink->next(comm, socket, scratch, payload->left);
+    if (!records_here || parts[PART_PAYLOAD].iov_len < payload->left)
+        return;
+    parts[PART_RECORD] = (struct iovec){.iov_base = incoming->record + incoming->record_have,
+                                        .iov_len = WIRE_RECORD_BYTES - incoming->record_have};
+    if (payload->left <= INCOMING_AHEAD)
+        parts[PART_AHEAD] = (struct iovec){.iov_base = incoming->ahead, .iov_len = INCOMING_AHEAD};
+}
+
+/* Takes from what was read ahead. */
+static size_t rx_take_ahead(struct incoming *incoming, const struct iovec parts[PARTS])
+{
+    size_t taken = 0;
+
+    for (int i = PART_PAYLOAD; i <= PART_RECORD; i++) {
+        size_t have = incoming->ahead_to - incoming->ahead_from;
+        size_t bytes = parts[i].iov_len < have ? parts[i].iov_len : have;
+
+        if (bytes > 0)
+            memcpy(parts[i].iov_base, incoming->ahead + incoming->ahead_from, bytes);
+        incoming->ahead_from += bytes;
+        taken += bytes;
     }
+    return taken;
+}
+
+/*
+ * One call, while the lock is free. *emptied: it did not fill its room, so that there is no more
+ * for now. *error is errno.
+ */
+static ssize_t rx_call(struct net_comm *comm, unsigned socket, struct iovec parts[PARTS],
+                       bool *emptied, int *error)
+{
+    struct net_request *request = comm->rx.incoming[socket].payload.request;
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = PARTS};
+    size_t room = 0;
+    ssize_t got;
+
+    for (int i = 0; i < PARTS; i++)
+        room += parts[i].iov_len;
     request_hold(request);
     stages_call_begins(&comm->calling);
     comm_lock_release(&comm->lock);
@@ -124,10 +162,36 @@ static ssize_t rx_read(struct net_comm *comm, unsigned socket, bool *emptied, in
     account_throttle(comm, CONFIG_THROTTLE_RECEIVE, got);
     stages_call_ended(&comm->calling, got > 0);
     request_let_go(request);
+    *emptied = got > 0 && (size_t)got < room;
+    return got;
+}
+
+/* The rest of the payload and the record behind it, as far as they are there: how many bytes. */
+static ssize_t rx_read(struct net_comm *comm, unsigned socket, bool *emptied, int *error)
+{
+    uint8_t scratch[SINK_SCRATCH_BYTES];
+    struct incoming *incoming = &comm->rx.incoming[socket];
+    struct rx_payload *payload = &incoming->payload;
+    struct iovec parts[PARTS];
+    size_t of_payload;
+    ssize_t got;
+    size_t wanted;
+
+    rx_list_parts(comm, socket, scratch, parts);
+    wanted = parts[PART_PAYLOAD].iov_len + parts[PART_RECORD].iov_len;
+    if (rx_has_ahead(incoming))
+        got = (ssize_t)rx_take_ahead(incoming, parts);
+    else
+        got = rx_call(comm, socket, parts, emptied, error);
     if (got <= 0)
         return got;
-    *emptied = (size_t)got < parts[0].iov_len + parts[1].iov_len;
-    of_payload = (size_t)got < parts[0].iov_len ? (size_t)got : parts[0].iov_len;
+    if ((size_t)got > wanted) {
+        incoming->ahead_from = 0;
+        incoming->ahead_to = (size_t)got - wanted;
+        got = (ssize_t)wanted;
+    }
+    of_payload =
+        (size_t)got < parts[PART_PAYLOAD].iov_len ? (size_t)got : parts[PART_PAYLOAD].iov_len;
     payload->left -= of_payload;
     incoming->record_have += (size_t)got - of_payload;
     incoming->total += (size_t)got;
@@ -170,7 +234,7 @@ enum lane_wait rx_receive(struct net_comm *comm, uint16_t socket)
             return LANE_IDLE;
         }
         /* No event reports an end that came with the last bytes. */
-        if (emptied && !comm->lanes[socket].peer_has_ended)
+        if (emptied && !rx_has_ahead(incoming) && !comm->lanes[socket].peer_has_ended)
             return LANE_FOR_INPUT;
         if (moved >= COMM_TURN_BYTES || calls++ == COMM_TURN_CALLS)
             return LANE_MORE;
@@ -185,7 +249,7 @@ enum lane_wait rx_receive(struct net_comm *comm, uint16_t socket)
         if (got < 0 && wait == LANE_SOON)
             account_no_memory(comm, socket);
         else
-            account_read(comm, socket, got > 0 && !emptied);
+            account_read(comm, socket, got > 0 && (!emptied || rx_has_ahead(incoming)));
         if (comm->result != TCPX_SUCCESS)
             return LANE_IDLE;
         if (got < 0 && error == EINTR)
