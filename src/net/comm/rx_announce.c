@@ -108,7 +108,7 @@ static bool rx_can_announce_later(const struct net_comm *comm)
 {
     enum { TOGETHER = 8, SOON_NS = 20000, SMALL_TOGETHER = 16, LATER_NS = 1000000 };
     const struct comm_rx *rx = &comm->rx;
-    bool small = !rx->announce_soon && !comm->callers_move;
+    bool small = !rx->announce_soon;
 
     return !rx->announce_now && queue_length(&rx->queued) < (small ? SMALL_TOGETHER : TOGETHER) &&
            rx->credit_freed - rx->credit_sent < comm->link.eager_credit / 4 &&
