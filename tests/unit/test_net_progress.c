@@ -7,6 +7,7 @@
 #include "tests/support/pair.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -154,6 +155,79 @@ TEST(test_a_wait)
     assert_int_equal(late.result, TCPX_SUCCESS);
     assert_memory_equal(arrived, data, sizeof data);
     pair_close(&late.pair);
+}
+
+/* One of two threads that wait on the same comm, each for a tag of its own. */
+struct waiter {
+    struct net_comm *comm;
+    uint64_t tag;
+    atomic_uint posted;
+    atomic_uint ended;
+    int result;
+};
+
+enum { WAITS = 1000 };
+
+static void *wait_often(void *argument)
+{
+    struct waiter *waiter = argument;
+    uint8_t message[8];
+
+    for (unsigned i = 0; i < WAITS && waiter->result == TCPX_SUCCESS; i++) {
+        struct net_request *request = NULL;
+        bool done = false;
+
+        while (request == NULL && waiter->result == TCPX_SUCCESS)
+            waiter->result =
+                net_irecv(waiter->comm, message, sizeof message, waiter->tag, &request);
+        atomic_fetch_add(&waiter->posted, 1);
+        if (waiter->result == TCPX_SUCCESS)
+            waiter->result = net_wait(request, deadline_after_ms(LIMIT_MS), &done, NULL);
+        if (waiter->result == TCPX_SUCCESS && !done)
+            waiter->result = TCPX_IN_PROGRESS;
+        atomic_fetch_add(&waiter->ended, 1);
+    }
+    return NULL;
+}
+
+/*
+ * Each is woken by its own message: none takes the wake-up of the other, which would then sleep for
+ * 50 ms. With one descriptor for both it was one pair of 1000.
+ */
+TEST(test_waits_side_by_side)
+{
+    enum { LATE_MS = 40 };
+    struct pair pair = pair_open(PAIR_OPTIONS(.sockets = 1));
+    struct waiter waiters[2] = {{.comm = pair.receiver, .tag = 1},
+                                {.comm = pair.receiver, .tag = 2}};
+    pthread_t threads[2];
+    unsigned late = 0;
+
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, wait_often, &waiters[i]), 0);
+    for (unsigned round = 0; round < WAITS; round++) {
+        struct net_request *sends[2];
+        uint64_t start;
+
+        for (int i = 0; i < 2; i++)
+            until(atomic_load(&waiters[i].posted) > round, sched_yield());
+        nap_us(500); /* both sleep */
+        start = clock_now();
+        for (uint64_t i = 0; i < 2; i++)
+            sends[i] = must_send(pair.sender, data, 8, 1 + i);
+        for (int i = 0; i < 2; i++)
+            until(atomic_load(&waiters[i].ended) > round, nap_us(100));
+        late += clock_now() - start > limit_ns(LATE_MS * 1000000u);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(must_end(sends[i]), 8);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(waiters[i].result, TCPX_SUCCESS);
+    }
+    if (late > 0)
+        fail_msg("%u of %d pairs of waits took more than %d ms", late, WAITS, LATE_MS);
+    pair_close(&pair);
 }
 
 /* A wait ends, too, when the comm fails. */
