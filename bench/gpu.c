@@ -19,6 +19,7 @@ int main(int argument_count, char **arguments)
         .small_name = "4 KiB",
         .block = 100,
         .talks = {TALK_GPU, TALK_HOST},
+        .talk_count = 2,
     };
 
     return transfer_main(&plan, argument_count, arguments);

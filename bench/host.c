@@ -1,6 +1,6 @@
 /*
  * From host memory to host memory, beside raw sockets (transfer.h); a row has 7 rounds. The latency
- * is that of 8 bytes, over a raw socket and over comms.
+ * is that of 8 bytes, over a raw socket, over two for the two directions, and over comms.
  */
 #include "bench/transfer.h"
 
@@ -16,7 +16,8 @@ int main(int argument_count, char **arguments)
         .small = 8,
         .small_name = "8 bytes",
         .block = 500,
-        .talks = {TALK_RAW, TALK_HOST},
+        .talks = {TALK_RAW, TALK_RAW_APART, TALK_HOST},
+        .talk_count = 3,
     };
 
     return transfer_main(&plan, argument_count, arguments);

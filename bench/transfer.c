@@ -18,7 +18,8 @@ enum {
 enum place { PLACE_GPU, PLACE_HOST };
 
 static const char *const way_names[WAYS] = {"raw", "pipeline", "tcpx"};
-static const char *const talk_names[] = {"raw", "host to host", "GPU to GPU"};
+static const char *const talk_names[] = {"raw", "raw, two connections", "host to host",
+                                         "GPU to GPU"};
 
 /* What one stream of the pipeline has beside its socket. */
 struct pipe {
@@ -552,6 +553,17 @@ static void spin(struct net_request *request, uint64_t expected)
         die("a message of another length");
 }
 
+static bool talk_is_raw(const struct talk *talk)
+{
+    return talk->kind == TALK_RAW || talk->kind == TALK_RAW_APART;
+}
+
+/* The second one is for the answers. */
+static unsigned raw_stream(const struct bench *bench, const struct talk *talk, bool says)
+{
+    return talk->kind == TALK_RAW_APART && (bench->pair.side == SIDE_SENDER) != says;
+}
+
 /* The receive of a message, before its peer can send it; raw sockets have none. */
 static struct net_request *post(const struct bench *bench, const struct talk *talk, int number)
 {
@@ -560,7 +572,7 @@ static struct net_request *post(const struct bench *bench, const struct talk *ta
         buffer_of(bench, talk->place, INBOX + (uint64_t)number * small, small, talk->in_memory);
     struct net_request *request = NULL;
 
-    if (talk->kind != TALK_RAW && number < bench->plan->block)
+    if (!talk_is_raw(talk) && number < bench->plan->block)
         must(net_irecv_buffer(talk->in, &buffer, 1, &request));
     return request;
 }
@@ -570,9 +582,9 @@ static void hear(const struct bench *bench, const struct talk *talk, int number,
 {
     uint64_t small = bench->plan->small;
 
-    if (talk->kind == TALK_RAW)
-        pass(bench->pair.streams[0], false, bench->host_data + INBOX + (uint64_t)number * small,
-             small, MSG_DONTWAIT);
+    if (talk_is_raw(talk))
+        pass(bench->pair.streams[raw_stream(bench, talk, false)], false,
+             bench->host_data + INBOX + (uint64_t)number * small, small, MSG_DONTWAIT);
     else
         spin(request, small);
 }
@@ -586,8 +598,9 @@ static void say(const struct bench *bench, const struct talk *talk, int number)
     struct net_buffer buffer = buffer_of(bench, talk->place, at, small, talk->out_memory);
     struct net_request *request;
 
-    if (talk->kind == TALK_RAW) {
-        pass(bench->pair.streams[0], true, bench->host_data + at, small, MSG_DONTWAIT);
+    if (talk_is_raw(talk)) {
+        pass(bench->pair.streams[raw_stream(bench, talk, true)], true, bench->host_data + at, small,
+             MSG_DONTWAIT);
         return;
     }
     must(net_isend_buffer(talk->out, &buffer, 1, &request));
@@ -631,17 +644,17 @@ static void measure_latency(struct bench *bench)
 
     if (strstr(plan->small_name, bench->row) == NULL)
         return;
-    pair_open_streams(&bench->pair, 1);
+    pair_open_streams(&bench->pair, 2);
     open_comm(bench, 1, SIDE_RECEIVER, begins ? &talk.out : &talk.in,
               begins ? &talk.out_memory : &talk.in_memory);
     open_comm(bench, 1, SIDE_SENDER, begins ? &talk.in : &talk.out,
               begins ? &talk.in_memory : &talk.out_memory);
-    for (int k = 0; k < TRANSFER_TALKS; k++) {
+    for (int k = 0; k < plan->talk_count; k++) {
         times[k] = calloc((size_t)count, sizeof **times);
         must_be(times[k] != NULL);
     }
     for (int i = -plan->block; i < count; i += plan->block) /* the first block warms up */
-        for (int k = 0; k < TRANSFER_TALKS; k++) {
+        for (int k = 0; k < plan->talk_count; k++) {
             talk.kind = plan->talks[k];
             talk.place = talk.kind == TALK_GPU ? PLACE_GPU : PLACE_HOST;
             run_block(bench, &talk, times[k] + (i < 0 ? 0 : i));
@@ -649,11 +662,11 @@ static void measure_latency(struct bench *bench)
     pair_meet(&bench->pair);
     close_comm(talk.out, talk.out_memory);
     close_comm(talk.in, talk.in_memory);
-    pair_close_streams(&bench->pair, 1);
+    pair_close_streams(&bench->pair, 2);
     if (begins)
         printf("%s one way, us%*s | %8s %8s\n", plan->small_name,
                (int)(8 - strlen(plan->small_name)), "", "median", "p99");
-    for (int k = 0; k < TRANSFER_TALKS; k++) {
+    for (int k = 0; k < plan->talk_count; k++) {
         double middle = sorted_at(times[k], count, 0.5);
         double late = sorted_at(times[k], count, 0.99);
 

@@ -34,12 +34,17 @@
 
 #include "bench/bench.h"
 
-enum { TRANSFER_SIZES = 4, TRANSFER_TALKS = 2, DEFAULT_SOCKETS = 0 };
+enum { TRANSFER_SIZES = 4, TRANSFER_TALKS = 3, DEFAULT_SOCKETS = 0 };
 
 enum way { WAY_RAW, WAY_PIPELINE, WAY_TCPX, WAYS };
 
 /* What the latency is of. */
-enum talk_kind { TALK_RAW, TALK_HOST, TALK_GPU };
+enum talk_kind {
+    TALK_RAW,
+    TALK_RAW_APART, /* a connection for each direction, as comms have them */
+    TALK_HOST,
+    TALK_GPU,
+};
 
 struct transfer_plan {
     bool in_gpu; /* what tcpx moves, and the pipeline */
@@ -53,6 +58,7 @@ struct transfer_plan {
     const char *small_name;
     int block; /* of ping-pongs */
     enum talk_kind talks[TRANSFER_TALKS];
+    int talk_count;
 };
 
 int transfer_main(const struct transfer_plan *plan, int argument_count, char **arguments);
