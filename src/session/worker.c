@@ -29,11 +29,40 @@ static enum io_again worker_again_for_whole(const struct tcpx_session *session)
     return again;
 }
 
+static bool lane_waits_for_gpu(struct lane *lane)
+{
+    for (uint64_t i = lane->freed; i < lane->begun; i++)
+        switch (lane_chunk(lane, i)->state) {
+        case CHUNK_READY:
+        case CHUNK_POSTED:
+        case CHUNK_FREE:
+            break;
+        default:
+            return true;
+        }
+    return false;
+}
+
+/* Something is copied by the GPU, or waits for a stream or event of the caller. */
+static bool worker_waits_for_gpu(struct tcpx_session *session)
+{
+    for (int i = 0; i < 2 && session->gpu != NULL; i++) {
+        struct direction *direction = &session->directions[i];
+
+        if (direction->waiting.first != NULL)
+            return true;
+        for (unsigned k = 0; k < session->channels; k++)
+            if (lane_waits_for_gpu(&direction->lanes[k]))
+                return true;
+    }
+    return false;
+}
+
 /*
  * After a step that has moved nothing. The ends of requests wake the task, those of copies on the
  * GPU do not.
  */
-static enum io_again worker_again(const struct tcpx_session *session)
+static enum io_again worker_again(struct tcpx_session *session)
 {
     enum io_again again = worker_again_for_whole(session);
 
@@ -42,7 +71,7 @@ static enum io_again worker_again(const struct tcpx_session *session)
                                                                                     : again;
     if (!worker_has_chunks(session))
         return again;
-    return session->gpu != NULL || again == IO_SOON ? IO_SOON : IO_LATER;
+    return again == IO_SOON || worker_waits_for_gpu(session) ? IO_SOON : IO_LATER;
 }
 
 /* Never waits for the lock, since the thread has other sockets. */
