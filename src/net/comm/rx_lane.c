@@ -143,16 +143,20 @@ static size_t rx_take_ahead(struct incoming *incoming, const struct iovec parts[
  * One call, while the lock is free. *emptied: it did not fill its room, so that there is no more
  * for now. *error is errno.
  */
-static ssize_t rx_call(struct net_comm *comm, unsigned socket, struct iovec parts[PARTS],
+static ssize_t rx_call(struct net_comm *comm, unsigned socket, const struct iovec parts[PARTS],
                        bool *emptied, int *error)
 {
     struct net_request *request = comm->rx.incoming[socket].payload.request;
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = PARTS};
+    struct iovec used[PARTS];
+    struct msghdr message = {.msg_iov = used};
     size_t room = 0;
     ssize_t got;
 
     for (int i = 0; i < PARTS; i++)
-        room += parts[i].iov_len;
+        if (parts[i].iov_len > 0) {
+            used[message.msg_iovlen++] = parts[i];
+            room += parts[i].iov_len;
+        }
     request_hold(request);
     stages_call_begins(&comm->calling);
     comm_lock_release(&comm->lock);
