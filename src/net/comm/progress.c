@@ -233,11 +233,14 @@ void progress_leave_to_threads(struct net_comm *comm)
     COMM_LOCKED(comm);
     if (comm->io.crew == NULL || !comm->callers_move)
         return;
-    for (unsigned lane = 0; lane <= comm_reverse_lane(comm); lane++)
-        io_keep_awake(&comm->lanes[lane].task);
     comm->callers_move = false;
     comm->time_is_counted = false;
     lanes_own(comm, true);
+    /* A call may have left something that no event reports, a full socket for one. */
+    for (unsigned lane = 0; lane <= comm_reverse_lane(comm); lane++) {
+        io_keep_awake(&comm->lanes[lane].task);
+        lane_wake(comm, lane);
+    }
 }
 
 /* A call was made: I/O threads that own the lanes leave them to calls, and count time again. */
