@@ -37,9 +37,10 @@ $(BUILD)/tests/$(1)/test_%: $(BUILD)/obj/tests/sim/test_%.o $(SIM_COMMON) $$($(1
 endef
 $(foreach kind,$(SIM_KINDS),$(eval $(call sim_copies,$(kind))))
 
-# One thread of the machine runs everything: the thread sanitizer has nothing to look at.
+# One thread of the machine runs everything: the thread sanitizer has nothing to look at. With the
+# others a step takes ten times as long.
 SIM_SUITES := $(if $(findstring thread,$(SANITIZE)),'skip sim: it has one thread', \
-	$(foreach kind,$(SIM_KINDS),$(foreach test,$(SIM_TESTS),'$(kind)/$(test): $(BUILD)/tests/$(kind)/test_$(test)')))
+	$(foreach kind,$(SIM_KINDS),$(foreach test,$(SIM_TESTS),'$(kind)/$(test): $(if $(SANITIZE),SIM_STEPS=500000) $(BUILD)/tests/$(kind)/test_$(test)')))
 
 .PHONY: sim
 sim: $(SIM_PROGRAMS)
