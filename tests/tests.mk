@@ -217,7 +217,7 @@ GPU_SUITES := \
 	$(call gpu_suite,queued-standin-small,gpu_queued,$(on_fake) $(one_channel) UCCL_TCPX_THREADS=2 $(small_pool))
 # Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
 # for, several, none; the last is nothing for the thread sanitizer.
-NET_SUITES := $(foreach name,$(AHEAD_UNITS) net_comm net_process net_progress net_strangers net_traffic, \
+NET_SUITES := $(foreach name,$(AHEAD_UNITS) net_comm $(if $(findstring thread,$(SANITIZE)),,net_process) net_progress net_strangers net_traffic, \
 	$(foreach threads,$(if $(findstring thread,$(SANITIZE)),,0) 3, \
 	'unit/$(name)-$(threads)-threads: TCPX_TEST_TURNS=$(FEWER_TURNS) UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
 
@@ -261,9 +261,8 @@ CALLS_SUITES += $(call unless_sanitized, \
 # with whole messages.
 # $(call faults_suite,label,transport,environment)
 faults_suite = 'unit/session_faults-$(1): TCPX_TEST_TURNS=$(TURNS) TCPX_TEST_TRANSPORT=$(2) $(3) $(BUILD)/tests/unit/test_session_faults'
-FAULTS_SUITES := \
-	$(call faults_suite,pieces,pieces,$(on_host)) \
-	$(call faults_suite,own-unpack,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack)
+FAULTS_SUITES := $(call faults_suite,pieces,pieces,$(on_host))
+FAULTS_SUITES += $(call unless_tsan,$(call faults_suite,own-unpack,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack))
 FAULTS_SUITES += $(call unless_sanitized,$(call faults_suite,quirky-v7-standin,7,$(on_fake)))
 FAULTS_SUITES += $(call unless_sanitized, \
 	$(call faults_suite,own-host,own,$(on_host) UCCL_TCPX_PLUGIN_MODE=host) \

@@ -47,10 +47,10 @@ faulty_sessions = $(foreach unit,$(SESSION_UNITS), \
 fewer_messages := TCPX_TEST_MESSAGES=300
 FAULTY_SUITES := \
 	'faults/faults: $(FAULTY)/test_faults' \
-	'faults/lacks: $(on_host) UCCL_TCPX_THREADS=3 $(FAULTY)/test_lacks' \
 	$(call faulty_suite,net_traffic,net_traffic,3,$(of_links)) \
 	$(call faulty_sessions,,$(of_links),$(on_host),brief)
 FAULTY_SUITES += $(call unless_tsan, \
+	'faults/lacks: $(on_host) UCCL_TCPX_THREADS=3 $(FAULTY)/test_lacks' \
 	$(call faulty_suite,net_comm,net_comm,3,$(of_links)) \
 	$(call faulty_suite,net_link,net_link,3,$(of_links)) \
 	$(foreach unit,$(CALLS_UNITS),$(call faulty_suite,$(unit),$(unit),8,$(call of_calls,$(unit)),$(on_host))))
