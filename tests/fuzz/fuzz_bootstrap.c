@@ -116,7 +116,8 @@ static void check_agreement(const uint8_t *bytes, size_t size)
         return;
     PROMISE(agreement.channels == number(bytes, 4, 4));
     PROMISE(agreement.table_version == number(bytes, 8, 4));
-    PROMISE(agreement.unpack == number(bytes, 12, 4));
+    PROMISE(agreement.unpack == (number(bytes, 12, 4) & 0x7fffffff));
+    PROMISE(agreement.takes_fewer == number(bytes, 12, 4) >> 31);
     PROMISE(agreement.chunk_bytes == number(bytes, 16, 8));
     PROMISE(agreement.process == number(bytes, 24, 8));
     PROMISE(agreement_encode(&agreement, again) == size);
