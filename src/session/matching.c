@@ -298,10 +298,11 @@ static int on_message(struct tcpx_session *session, uint8_t type, uint64_t *numb
 
 int matching_step(struct tcpx_session *session, bool *moved)
 {
+    enum { MOST_MESSAGES = 64 };
     bool there = true;
     int result = control_flush(session->control);
 
-    while (result == TCPX_SUCCESS && there) {
+    for (int i = 0; i < MOST_MESSAGES && result == TCPX_SUCCESS && there; i++) {
         uint64_t numbers[3];
         uint8_t type;
         size_t bytes;

@@ -345,7 +345,10 @@ void slots_free(struct tcpx_session *session, struct slots *slots);
 MUST_CHECK int matching_begin(struct tcpx_transfer *transfer);
 /* All bytes of a receive are in its memory. */
 MUST_CHECK int matching_receive_done(struct tcpx_transfer *transfer);
-/* Sends and receives messages; *moved: whether there were any. A failure is the session's. */
+/*
+ * Sends messages, and receives a bounded number; *moved: there were some, so that there may be
+ * more. A failure is the session's.
+ */
 MUST_CHECK int matching_step(struct tcpx_session *session, bool *moved);
 MUST_CHECK int matching_goodbye(struct tcpx_session *session);
 void matching_free(struct tcpx_session *session);

@@ -31,8 +31,11 @@ static int worker_explain(struct tcpx_session *session, int result)
     bool moved;
 
     snprintf(why, sizeof why, "%s", error_text());
-    if (matching_step(session, &moved) != TCPX_SUCCESS)
-        return error_set(TCPX_REMOTE_ERROR, "%s", error_text());
+    do {
+        moved = false;
+        if (matching_step(session, &moved) != TCPX_SUCCESS)
+            return error_set(TCPX_REMOTE_ERROR, "%s", error_text());
+    } while (moved);
     return error_set(result, "%s: %s", control_peer(session->control), why);
 }
 

@@ -40,16 +40,6 @@ int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
     return 0;
 }
 
-static cpu_set_t cpus_from(int first, int count)
-{
-    cpu_set_t cpus;
-
-    CPU_ZERO(&cpus);
-    for (int i = 0; i < count; i++)
-        CPU_SET(first + i, &cpus);
-    return cpus;
-}
-
 static int make_machine(void **state)
 {
     (void)state;

@@ -64,16 +64,6 @@ static void expect_count(unsigned count)
 
 /* --- the registry --- */
 
-static cpu_set_t cpus_from(int first, int count)
-{
-    cpu_set_t cpus;
-
-    CPU_ZERO(&cpus);
-    for (int i = 0; i < count; i++)
-        CPU_SET(first + i, &cpus);
-    return cpus;
-}
-
 static int open_own(void)
 {
     int registry = process_registry_open("/dev/shm", true);

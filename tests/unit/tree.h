@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <ftw.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -67,6 +68,16 @@ static inline void tree_put_bytes(const char *path, const void *bytes, size_t le
 static inline void tree_put(const char *path, const char *text)
 {
     tree_put_bytes(path, text, strlen(text));
+}
+
+static inline cpu_set_t cpus_from(int first, int count)
+{
+    cpu_set_t cpus;
+
+    CPU_ZERO(&cpus);
+    for (int i = 0; i < count; i++)
+        CPU_SET(first + i, &cpus);
+    return cpus;
 }
 
 #endif

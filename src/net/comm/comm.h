@@ -102,9 +102,9 @@ bool net_has_threads(const struct net_comm *comm);
 bool net_receives_by_devmem(const struct net_comm *comm);
 
 /*
- * The end of each request wakes this task of an I/O thread, until it is NULL: before the task is
- * removed. It tests requests of the comm, and nobody else may: so I/O threads move the comm from
- * now on, also where CPUs are few.
+ * Wakes this task of an I/O thread whenever a request ends; NULL: none. The caller sets NULL before
+ * it removes the task. From the first task on, I/O threads move the comm even where CPUs are few:
+ * the task only tests requests, and no other thread may be polling.
  */
 void net_notify(struct net_comm *comm, struct io_task *task);
 

@@ -5,10 +5,10 @@
  *    to it. A thread that moves a lane (one socket of the comm) marks it busy. Other threads leave
  *    a busy lane alone: its `outgoing` or `incoming` and its buffers. So the owner of the lane may
  *    release the lock while it reads or writes the socket; request_hold() protects the memory of
- *    the request meanwhile. The lock is held over short system calls (ABORT, FIN, socket options,
- *    the write that wakes a thread) and over calls of the GPU driver that start or query work. It
- *    is not held over calls that may wait for GPU kernels or long in the operating system:
- *    attaching a GPU, pinning and freeing memory, exporting, binding and unbinding dma-bufs,
+ *    the request meanwhile. Short system calls are made with the lock held: those that send ABORT
+ *    or FIN, set socket options or wake a thread. So are calls of the GPU driver that start or
+ *    query work. It is not held over calls that may wait for GPU kernels or long in the operating
+ * system: attaching a GPU, pinning and freeing memory, exporting, binding and unbinding dma-bufs,
  *    counting a NIC's pages. The exception is close: no other thread is in the comm then. test()
  *    looks at the state of a request without the lock, and frees a request that is done.
  * 2. The lock of net/io guards which I/O threads run. I/O threads call into a comm without it.

@@ -33,7 +33,7 @@ struct lane {
     enum lane_wait wait; /* when it was last moved on */
     bool is_woken;       /* its owner was woken, and has not come yet */
     bool missed;         /* its owner came while another thread was moving it */
-    bool has_error;      /* an event said so, and nobody has looked into it */
+    bool has_error;      /* epoll has reported it, and its cause is not known yet */
     bool peer_has_ended; /* an event said so: a short read is not the last one */
 };
 

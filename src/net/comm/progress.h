@@ -20,7 +20,7 @@ void progress_start(struct net_comm *comm);
 /* No I/O thread is in the comm when it returns. */
 void progress_stop(struct net_comm *comm);
 
-/* From now on I/O threads own the lanes also with few CPUs. No effect where there are none. */
+/* Makes I/O threads own the lanes for good, even with few CPUs. No effect without I/O threads. */
 void progress_leave_to_threads(struct net_comm *comm);
 
 /* The part of a call. `now`: receives that could be announced a little later are announced. */

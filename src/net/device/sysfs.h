@@ -18,7 +18,7 @@ bool sysfs_has_hardware(const char *root, const char *name);
 
 bool sysfs_is_bridge(const char *root, const char *name);
 
-/* The nearest PCI device at or above the interface's own; "" if there is none. */
+/* The PCI path of the interface: of its device, or of the nearest parent with one; "": none. */
 void sysfs_find_pci_path(const char *root, const char *name, char *pci_path, size_t size);
 
 #endif

@@ -40,7 +40,7 @@ static void source_end_bindings_of(unsigned ifindex)
         nic_unbind(&binding);
 }
 
-/* The interface with the next higher index that has a source; 0: there is none. */
+/* Of the interfaces that have sources, the lowest index above `ifindex`; 0: there is none. */
 static unsigned source_next_interface(unsigned ifindex)
 {
     unsigned next = 0;
