@@ -5,9 +5,11 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static const struct import_quirks table[] = {
     {
@@ -44,10 +46,38 @@ const struct import_quirks *import_quirks_of(const char *plugin)
 
 /* --- the environment ----------------------------------------------------------------------- */
 
+/*
+ * Other threads may be reading the environment, ours and the program's, and setenv() may free the
+ * array that they read. Here they find the old one or the new one, and neither is ever freed.
+ */
+static int extend_environment(const char *name, const char *value)
+{
+    static char **extended; /* found here by leak checkers, whatever the program does to environ */
+    size_t name_bytes = strlen(name);
+    size_t count = 0;
+    size_t kept = 0;
+    char *entry;
+
+    while (environ != NULL && environ[count] != NULL)
+        count++;
+    extended = malloc((count + 2) * sizeof *extended);
+    if (extended == NULL || asprintf(&entry, "%s=%s", name, value) < 0)
+        return error_system(ENOMEM, "cannot set %s", name);
+    for (size_t i = 0; i < count; i++) /* it may be there, and empty */
+        if (strncmp(environ[i], entry, name_bytes + 1) != 0)
+            extended[kept++] = environ[i];
+    extended[kept++] = entry;
+    extended[kept] = NULL;
+    __atomic_store_n(&environ, extended, __ATOMIC_RELEASE);
+    return TCPX_SUCCESS;
+}
+
 static int set_quirk_variable(const struct import_quirks *quirks, const char *plugin)
 {
-    if (setenv(quirks->variable, quirks->value, 1) != 0)
-        return error_system(errno, "cannot set %s for %s", quirks->variable, plugin);
+    int result = extend_environment(quirks->variable, quirks->value);
+
+    if (result != TCPX_SUCCESS)
+        return result;
     log_tcpx("%s=%s set for %s", quirks->variable, quirks->value, plugin);
     return TCPX_SUCCESS;
 }

@@ -9,9 +9,11 @@
 #include "tests/quirky_plugin/traffic.h"
 
 #include "base/fork.h"
+#include "plugin_host/quirks.h"
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 /* --- finding ------------------------------------------------------------------------------- */
@@ -41,6 +43,49 @@ CASE(no_table, run_once)
     CHECK(library != NULL);
     CHECK(import_table_find(library, &table) == TCPX_INVALID_ARGUMENT);
     CHECK(said("ncclNetPlugin_v8 has no name"));
+}
+
+/* --- the environment ------------------------------------------------------------------------ */
+
+static atomic_uint times_read;
+static atomic_bool enough_read;
+
+static void *read_environment(void *argument)
+{
+    (void)argument;
+    for (; !enough_read; times_read++)
+        CHECK(getenv("TCPX_TEST_NOT_THERE") == NULL);
+    return NULL;
+}
+
+/* A plugin's variable is set while other threads read the environment. */
+CASE(environment_is_read, run_once)
+{
+    const struct import_quirks *quirks = import_quirks_of("GPUDirectTCPX_v7");
+    char name[32];
+    pthread_t reader;
+    size_t longest;
+    bool was_set;
+
+    for (int i = 0; i < 1000; i++) { /* so that it takes a while to read */
+        snprintf(name, sizeof name, "TCPX_TEST_FILLER_%d", i);
+        CHECK(setenv(name, "1", 1) == 0);
+    }
+    for (int round = 0; round < 50; round++) {
+        CHECK(unsetenv(quirks->variable) == 0);
+        CHECK(setenv("TCPX_TEST_ROUND", "1", 1) == 0); /* the array is libc's again */
+        CHECK(unsetenv("TCPX_TEST_ROUND") == 0);
+        times_read = 0;
+        enough_read = false;
+        CHECK(pthread_create(&reader, NULL, read_environment, NULL) == 0);
+        while (times_read == 0)
+            ;
+        CHECK_SUCCESS(import_quirks_prepare(quirks, "a plugin", &longest, &was_set));
+        enough_read = true;
+        CHECK(pthread_join(reader, NULL) == 0);
+        CHECK(!was_set && strcmp(getenv(quirks->variable), quirks->value) == 0);
+        CHECK(strcmp(getenv(name), "1") == 0);
+    }
 }
 
 /* --- opening ------------------------------------------------------------------------------- */
