@@ -38,7 +38,7 @@ struct message {
     uint64_t tag;
     uint64_t bytes; /* receive: the room */
     bool ended;
-    bool seen; /* its OPEN, EAGER, TOOLONG or first slice has come */
+    bool seen; /* its EAGER, TOOLONG or first slice has come */
     bool on_credit;
     bool whole;
     uint64_t covered;
@@ -54,7 +54,6 @@ struct said {
     bool mixed; /* on credit and not: what is charged depends on which came first */
     bool overlaps;
     bool too_long;
-    uint64_t open_tag;
     uint64_t open_length;
     uint64_t too_long_length;
     uint64_t slices; /* bytes of all of them */
@@ -71,7 +70,6 @@ struct outbox {
 struct inbox {
     size_t length;
     size_t parsed;
-    bool early; /* what stands here first has overtaken its OPEN */
     bool fin;
     bool end;
     unsigned announced; /* slices, separate framing */
@@ -81,7 +79,6 @@ struct inbox {
 struct post_said {
     uint64_t tag;
     uint64_t room;
-    unsigned message; /* which one it gets; MOST_MESSAGES: none so far */
 };
 
 static struct {
@@ -96,11 +93,11 @@ static struct {
     bool clean;     /* every byte so far was well-formed */
     bool must_fail; /* a rule was broken that needs no state to see */
     struct said said[MOST_NUMBERS];
-    unsigned eager_tags;                 /* bits: tags that have had an EAGER */
+    unsigned eager_tags;                 /* bits: tags that have had an EAGER on credit */
     struct outbox out[MOST_SOCKETS + 1]; /* the last one: the reverse socket */
 
     /* against a receiver */
-    bool honest; /* messages in order: no rule was broken, as a sender can know */
+    bool honest; /* no rule was broken, as a sender can know; none on credit where tags match */
     uint8_t heard[WIRE_RECORD_BYTES];
     size_t heard_bytes;
     bool heard_abort;
@@ -112,12 +109,13 @@ static struct {
     struct inbox in[MOST_SOCKETS];
     struct post_said posts[256];
     unsigned post_count;
+    unsigned opened_of_tag[4]; /* the messages up to the last one that went on credit */
     uint64_t freed_told;
     uint64_t charged;
 } now;
 
 /* Large, and so not cleared as a whole before each input. */
-static uint8_t said_map[MOST_NUMBERS][MOST_ROOM]; /* in order: which bytes were sent */
+static uint8_t said_map[MOST_NUMBERS][MOST_ROOM]; /* which bytes were sent */
 static uint8_t out_bytes[MOST_SOCKETS + 1][OUTBOX];
 static uint8_t in_bytes[MOST_SOCKETS][INBOX];
 static struct wire_record expected[MOST_SOCKETS][MOST_SLICES]; /* slices announced on socket 0 */
@@ -263,7 +261,6 @@ static void end_one(unsigned which, int result, uint64_t bytes)
     struct message *message = &now.messages[which];
     const struct said *said = &now.said[which];
     const uint8_t *room;
-    bool early = false;
 
     message->request = NULL;
     message->ended = true;
@@ -271,9 +268,7 @@ static void end_one(unsigned which, int result, uint64_t bytes)
     if (now.side == NET_SENDER) {
         PROMISE(result != TCPX_SUCCESS || bytes == message->bytes);
         drain();
-        for (unsigned i = 0; i < now.link.sockets; i++)
-            early = early || now.in[i].early;
-        PROMISE(result != TCPX_SUCCESS || !now.clean || early || message->whole);
+        PROMISE(result != TCPX_SUCCESS || !now.clean || message->whole);
         return;
     }
     room = room_of(which);
@@ -282,13 +277,10 @@ static void end_one(unsigned which, int result, uint64_t bytes)
                 (said->too_long || (said->opened && said->open_length > message->bytes)));
     if (result == TCPX_SUCCESS) {
         PROMISE(bytes <= message->bytes);
-        if (in_order() && now.clean && !said->twice)
+        if (now.clean && !said->twice && !(now.eager_tags >> message->tag & 1))
             PROMISE(said->opened && bytes == said->open_length && said->slices >= bytes);
         if (now.honest)
             PROMISE(memcmp(room, content, bytes) == 0);
-        if (!in_order() && now.clean && said->opened && !said->twice &&
-            !(now.eager_tags >> message->tag & 1))
-            PROMISE(bytes == said->open_length && said->slices >= bytes);
         for (uint64_t k = bytes; k < message->bytes; k++)
             PROMISE(room[k] == POISON);
     }
@@ -383,27 +375,6 @@ static void broke_if(bool broke)
     now.must_fail = now.must_fail || (broke && now.clean);
 }
 
-static void put_open(unsigned socket)
-{
-    uint8_t sequence = next();
-    struct wire_record record = {
-        .type = WIRE_OPEN, .sequence = sequence, .length = next() + 1u, .tag = next() & 3};
-    struct said *said = &now.said[sequence];
-
-    if (sequence < now.count && (record.tag & 1) == 0) /* mostly the right one */
-        record.tag = now.messages[sequence].tag;
-    if (!say(socket, &record, NULL))
-        return;
-    now.honest = false;
-    broke_if(socket != 0 || in_order());
-    if (socket != 0 || !now.clean || in_order())
-        return;
-    said->twice = said->twice || said->opened;
-    said->opened = true;
-    said->open_tag = record.tag;
-    said->open_length = record.length;
-}
-
 /* What a receiver has said so far. */
 static void hear_receiver(void)
 {
@@ -439,9 +410,9 @@ static bool may_begin(uint32_t sequence, uint64_t bytes, bool eager, bool on_cre
     if (now.said[sequence].opened || now.said[sequence].too_long ||
         (eager && bytes > now.link.eager_limit))
         return false;
-    if (is_posted)
-        return bytes <= now.messages[sequence].bytes && (eager || !on_credit);
-    return on_credit && sequence - now.heard_posts < WIRE_MOST_AHEAD &&
+    if (is_posted && !on_credit)
+        return bytes <= now.messages[sequence].bytes;
+    return on_credit && in_order() && !is_posted && sequence - now.heard_posts < WIRE_MOST_AHEAD &&
            (eager || now.link.framing == WIRE_INLINE) &&
            now.charged - now.heard_freed + charge_of(bytes) <= now.link.eager_credit;
 }
@@ -453,7 +424,7 @@ static void note_bytes(struct said *said, uint64_t offset, uint64_t length)
         said->reach = offset + length;
 }
 
-/* The books of a message in order, of which this piece is said. */
+/* The books of a message, of which this piece is said. */
 static void note_piece(uint32_t sequence, uint64_t total, bool eager, bool on_credit,
                        uint64_t offset, uint64_t length)
 {
@@ -480,36 +451,46 @@ static void note_piece(uint32_t sequence, uint64_t total, bool eager, bool on_cr
                  said->reach <= total;
 }
 
-static void put_eager_in_order(unsigned socket)
+/* Says the number of its receive, or that of the message, which is the same. */
+static void put_numbered_eager(unsigned socket)
 {
     struct wire_record record = {.type = WIRE_EAGER, .length = next()};
     uint8_t how = next();
 
     record.sequence = next();
+    record.flags = how & 16 ? 0 : WIRE_ON_CREDIT;
+    if (!in_order())
+        record.flags = 0;
     if ((how & 7) == 3) {
         record.tag = 1;
     } else if (how & 4) { /* the next that is due, mostly by the rules */
         record.sequence %= MOST_MESSAGES;
         while (now.said[record.sequence].opened || now.said[record.sequence].too_long)
             record.sequence++;
-        if (!(how & 8) && !may_begin(record.sequence, record.length, true, true))
+        record.flags = record.sequence >= now.heard_posts && in_order() ? WIRE_ON_CREDIT : 0;
+        if (!(how & 8) && !may_begin(record.sequence, record.length, true, record.flags != 0))
             return;
     }
     if (!say(socket, &record, content))
         return;
-    note_piece(record.sequence, record.length, true, true, 0, record.length);
+    note_piece(record.sequence, record.length, true, record.flags != 0, 0, record.length);
     broke_if(socket != 0 || record.length > now.link.eager_limit || record.tag != 0);
     now.honest = now.honest && !now.must_fail;
 }
 
-static void put_eager(unsigned socket)
+/* The receiver finds the receive. */
+static void put_tagged_eager(unsigned socket)
 {
-    struct wire_record record = {.type = WIRE_EAGER, .length = next(), .tag = next() & 3};
+    struct wire_record record = {
+        .type = WIRE_EAGER, .flags = WIRE_ON_CREDIT, .length = next(), .tag = next()};
 
+    record.offset = record.tag & 4 ? record.tag >> 3 : now.heard_posts;
+    record.tag &= 3;
     if (!say(socket, &record, content))
         return;
+    now.honest = false;
     now.eager_tags |= 1u << record.tag;
-    broke_if(socket != 0 || record.length > now.link.eager_limit);
+    broke_if(socket != 0 || record.length > now.link.eager_limit || record.offset > MOST_MESSAGES);
 }
 
 /* False: a step that is left out. */
@@ -538,7 +519,7 @@ static bool next_piece(struct wire_record *record)
         record->tag = said->open_length;
         record->flags = said->on_credit ? WIRE_ON_CREDIT : 0;
     } else {
-        record->flags = record->sequence >= now.heard_posts ? WIRE_ON_CREDIT : 0;
+        record->flags = record->sequence >= now.heard_posts && in_order() ? WIRE_ON_CREDIT : 0;
         if (!may_begin(record->sequence, record->tag, false, record->flags != 0))
             return false;
     }
@@ -556,7 +537,7 @@ static bool next_piece(struct wire_record *record)
 }
 
 /* Every slice says of how long a message it is, and whether that was opened on credit. */
-static void put_slice_in_order(unsigned socket)
+static void put_slice(unsigned socket)
 {
     uint8_t which = next();
     struct wire_record record = {.type = WIRE_SLICE,
@@ -588,28 +569,9 @@ static void put_slice_in_order(unsigned socket)
     if (!send_slice(socket, &record))
         return;
     broke_if(record.offset + record.length > record.tag);
-    broke_if(record.flags != 0 && now.link.framing == WIRE_SEPARATE);
+    broke_if(record.flags != 0 && (now.link.framing == WIRE_SEPARATE || !in_order()));
     note_piece(record.sequence, record.tag, false, record.flags != 0, record.offset, record.length);
     now.honest = now.honest && !now.must_fail;
-}
-
-static void put_slice(unsigned socket)
-{
-    uint8_t sequence = next();
-    uint8_t offset = next();
-    uint8_t length = next();
-    struct wire_record record = {.type = WIRE_SLICE,
-                                 .socket = (uint16_t)socket,
-                                 .sequence = sequence,
-                                 .offset = offset,
-                                 .length = length % 128 + 1u};
-
-    if (length >= 128) /* the rest of the receive */
-        record.length = sequence < now.count && offset < now.messages[sequence].bytes
-                            ? now.messages[sequence].bytes - offset
-                            : 1;
-    if (send_slice(socket, &record) && now.clean)
-        note_bytes(&now.said[sequence], offset, record.length);
 }
 
 static void put_too_long(unsigned socket)
@@ -679,8 +641,7 @@ static void put_post(unsigned reverse)
     if (!now.clean)
         return;
     now.freed_told = record.offset;
-    now.posts[now.post_count++] =
-        (struct post_said){.tag = record.tag, .room = record.length, .message = MOST_MESSAGES};
+    now.posts[now.post_count++] = (struct post_said){.tag = record.tag, .room = record.length};
 }
 
 static void put_credit(unsigned reverse)
@@ -722,25 +683,51 @@ static void shut(unsigned socket)
 
 /* --- what a sender says -------------------------------------------------------------------- */
 
-/* The next message of a tag, which is the one that is opened. */
-static unsigned next_of_tag(uint64_t tag, unsigned *position)
+/* The message of a tag that so many others came before; MOST_MESSAGES: none. */
+static unsigned message_of_tag(uint64_t tag, unsigned position)
 {
-    *position = 0;
-    for (unsigned i = 0; i < MOST_MESSAGES; i++)
-        if (i < now.count && now.messages[i].tag == tag) {
-            if (!now.messages[i].seen)
-                return i;
-            ++*position;
-        }
+    for (unsigned i = 0; i < now.count; i++)
+        if (now.messages[i].tag == tag && position-- == 0)
+            return i;
     return MOST_MESSAGES;
 }
 
-static unsigned post_of(uint64_t tag, unsigned position)
+/* How many of the first POSTs have this tag. */
+static unsigned posts_of_tag(uint64_t tag, uint64_t count)
 {
-    for (unsigned i = 0; i < now.post_count; i++)
-        if (now.posts[i].tag == tag && position-- == 0)
-            return i;
-    return 256;
+    unsigned found = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        found += now.posts[i].tag == tag;
+    return found;
+}
+
+/* The k-th of its tag, as its receive is. */
+static unsigned message_of_post(unsigned post)
+{
+    PROMISE(post < now.post_count);
+    return in_order()
+               ? post
+               : message_of_tag(now.posts[post].tag, posts_of_tag(now.posts[post].tag, post));
+}
+
+/* Of an EAGER on credit, which is behind those that have a POST and those that went so before. */
+static unsigned message_on_credit(const struct wire_record *record)
+{
+    unsigned *opened = &now.opened_of_tag[record->tag & 3];
+    unsigned posted;
+
+    PROMISE(record->tag <= 3 && record->sequence == 0 && record->offset <= now.post_count);
+    posted = posts_of_tag(record->tag, record->offset);
+    *opened = (*opened > posted ? *opened : posted) + 1;
+    return message_of_tag(record->tag, *opened - 1);
+}
+
+static unsigned message_of(const struct wire_record *record)
+{
+    if (in_order())
+        return record->sequence;
+    return record->flags != 0 ? message_on_credit(record) : message_of_post(record->sequence);
 }
 
 /* A message that goes before its POST has come, as far as that can be told here. */
@@ -751,85 +738,50 @@ static void charge(unsigned post, uint64_t bytes)
     now.charged += charge_of(bytes);
 }
 
-/* In order a message has the number of its receive, and its first slice says what OPEN would. */
-static void hear_in_order(const struct wire_record *record)
+/* Any record of a message: which one it is of. */
+static unsigned hear_message(const struct wire_record *record)
 {
-    unsigned which = record->sequence;
+    unsigned which = message_of(record);
     struct message *message = &now.messages[which];
-    bool on_credit = record->type == WIRE_EAGER || (record->flags & WIRE_ON_CREDIT) != 0;
+    bool on_credit = record->flags != 0;
     uint64_t bytes = record->type == WIRE_SLICE ? record->tag : record->length;
 
     PROMISE(which < now.count && bytes == message->bytes);
     if (message->seen) {
         PROMISE(record->type == WIRE_SLICE && on_credit == message->on_credit);
-        return;
+        return which;
     }
     message->seen = true;
     message->on_credit = on_credit;
-    PROMISE(which < now.post_count + WIRE_MOST_AHEAD);
     if (record->type == WIRE_EAGER)
-        PROMISE(record->tag == 0 && bytes <= now.link.eager_limit);
+        PROMISE(bytes <= now.link.eager_limit);
     else if (record->type == WIRE_SLICE)
         PROMISE(bytes > now.link.eager_limit);
-    if (on_credit)
-        charge(which, bytes);
-    else
-        PROMISE(which < now.post_count &&
-                (record->type == WIRE_TOOLONG) == (bytes > now.posts[which].room));
-    PROMISE(record->type != WIRE_SLICE || !on_credit || now.link.framing == WIRE_INLINE);
-    message->whole = record->type != WIRE_SLICE;
-}
-
-static void hear_open_like(const struct wire_record *record)
-{
-    unsigned position;
-    unsigned which;
-    unsigned post;
-    struct message *message;
-
-    if (record->type == WIRE_TOOLONG)
-        PROMISE(record->sequence < now.post_count);
-    which = next_of_tag(
-        record->type == WIRE_TOOLONG ? now.posts[record->sequence].tag : record->tag, &position);
-    PROMISE(which < MOST_MESSAGES);
-    message = &now.messages[which];
-    post = post_of(message->tag, position);
-    message->seen = true;
-    PROMISE(record->length == message->bytes);
-    if (record->type == WIRE_EAGER) {
-        PROMISE(message->bytes <= now.link.eager_limit && record->sequence == 0);
-        charge(post, message->bytes);
-        message->whole = true;
-        return;
+    if (on_credit) {
+        PROMISE(!in_order() || which < now.post_count + WIRE_MOST_AHEAD);
+        PROMISE(!in_order() || (record->type == WIRE_EAGER && record->tag == 0) ||
+                (record->type == WIRE_SLICE && now.link.framing == WIRE_INLINE));
+        charge(in_order() ? which : now.post_count, bytes);
+    } else {
+        PROMISE(record->sequence < now.post_count &&
+                (record->type == WIRE_TOOLONG) == (bytes > now.posts[record->sequence].room));
     }
-    PROMISE(post < 256 && post == record->sequence);
-    now.posts[post].message = which;
-    PROMISE((record->type == WIRE_TOOLONG) == (message->bytes > now.posts[post].room));
-    message->whole = record->type == WIRE_TOOLONG;
-}
-
-static unsigned message_of_slice(const struct wire_record *record)
-{
-    return in_order() ? record->sequence : now.posts[record->sequence].message;
+    message->whole = record->type != WIRE_SLICE;
+    return which;
 }
 
 static void hear_slice_record(const struct wire_record *record)
 {
     unsigned which;
 
-    PROMISE(record->length <= now.link.largest_slice);
-    if (in_order())
-        hear_in_order(record);
-    else
-        PROMISE(record->sequence < now.post_count && record->tag == 0 && record->flags == 0);
-    which = message_of_slice(record);
-    PROMISE(which < MOST_MESSAGES);
+    PROMISE(record->length <= now.link.largest_slice && (in_order() || record->flags == 0));
+    which = hear_message(record);
     PROMISE(record->offset + record->length <= now.messages[which].bytes);
 }
 
 static void hear_slice_bytes(const struct wire_record *record, const uint8_t *bytes)
 {
-    struct message *message = &now.messages[message_of_slice(record)];
+    struct message *message = &now.messages[message_of(record)];
 
     PROMISE(memcmp(bytes, content + record->offset, record->length) == 0);
     for (uint64_t i = 0; i < record->length; i++)
@@ -868,12 +820,6 @@ static bool hear_one(unsigned socket)
         payload = record.length;
     if (have < WIRE_RECORD_BYTES + payload)
         return false;
-    /* A slice on another socket may overtake its OPEN; then it waits for it here. */
-    in->early = !in_order() && socket > 0 && record.type == WIRE_SLICE &&
-                record.sequence < now.post_count &&
-                now.posts[record.sequence].message == MOST_MESSAGES;
-    if (in->early)
-        return false;
     bytes += WIRE_RECORD_BYTES;
     if (record.type == WIRE_SLICE) {
         hear_slice_record(&record);
@@ -888,10 +834,7 @@ static bool hear_one(unsigned socket)
         in->fin = true;
     } else if (record.type != WIRE_ABORT) {
         PROMISE(socket == 0);
-        if (in_order())
-            hear_in_order(&record);
-        else
-            hear_open_like(&record);
+        hear_message(&record);
         if (record.type == WIRE_EAGER)
             PROMISE(memcmp(bytes, content, payload) == 0);
     }
@@ -900,8 +843,8 @@ static bool hear_one(unsigned socket)
 }
 
 /*
- * Takes all that the sender has said; false: nothing. Socket 0 is read last and parsed first: OPEN
- * is there.
+ * Takes all that the sender has said; false: nothing. Socket 0 is read last and parsed first: with
+ * separate framing all records are there.
  */
 static bool drain(void)
 {
@@ -933,16 +876,16 @@ static void speak(uint8_t what, unsigned socket)
 {
     /* To a receiver with tags; in order, which has more to say with slices; to a sender. */
     static void (*const puts_what[3][8])(unsigned) = {
-        {put_open, put_open, put_eager, put_slice, put_slice, put_too_long, put_fin, put_abort},
-        {put_open, put_slice_in_order, put_eager_in_order, put_slice_in_order, put_slice_in_order,
-         put_too_long, put_fin, put_abort},
+        {put_slice, put_numbered_eager, put_tagged_eager, put_slice, put_slice, put_too_long,
+         put_fin, put_abort},
+        {put_slice, put_slice, put_numbered_eager, put_slice, put_slice, put_too_long, put_fin,
+         put_abort},
         {put_post, put_post, put_post, put_post, put_post, put_credit, put_credit, put_abort}};
     void (*put_it)(unsigned) = puts_what[now.side == NET_SENDER ? 2 : in_order()][what % 8];
 
     /* With separate framing another socket has no records that could be misplaced. */
-    if (put_it == put_too_long ||
-        ((put_it == put_open || put_it == put_eager || put_it == put_eager_in_order) &&
-         (!(what & 8) || now.link.framing != WIRE_INLINE)))
+    if (put_it == put_too_long || ((put_it == put_tagged_eager || put_it == put_numbered_eager) &&
+                                   (!(what & 8) || now.link.framing != WIRE_INLINE)))
         socket = 0;
     put_it(socket);
 }
@@ -1011,9 +954,7 @@ static bool breaks_rule(unsigned i, uint64_t *kept)
     if (said->too_long &&
         (said->twice || said->slices > 0 || said->too_long_length <= message->bytes))
         return true;
-    return !in_order() &&
-           (said->reach > message->bytes || (said->opened && (said->open_tag != message->tag ||
-                                                              said->open_length > message->bytes)));
+    return !in_order() && said->opened && said->open_length > message->bytes;
 }
 
 /* A receiver that has been told no lie has every message, says so, and has counted the credit. */
@@ -1132,7 +1073,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     forget();
     now.script = (struct script){.data = data, .left = size};
     make_link();
-    now.honest = in_order() && now.side == NET_RECEIVER;
+    now.honest = now.side == NET_RECEIVER;
     PROMISE(net_comm_create(&now.link, now.side, &now.comm) == TCPX_SUCCESS);
     for (int i = 0; i < MOST_STEPS && now.script.left > 0; i++)
         step();

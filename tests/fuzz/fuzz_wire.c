@@ -20,15 +20,15 @@ static enum wire_problem judge_hello(const uint8_t *bytes)
 
     if (memcmp(bytes, "TCPX", 4) != 0)
         return WIRE_NOT_TCPX;
-    if (number(bytes, 4, 2) != 1)
+    if (number(bytes, 4, 2) < 2 || number(bytes, 40, 2) > 2)
         return WIRE_OTHER_VERSION;
-    for (size_t i = 11; i < 64; i++)
-        if ((i < 16 || i >= 40) && bytes[i] != 0)
-            return WIRE_MALFORMED;
     if ((role != 1 && role != 2) || (match != 1 && match != 2) || (framing != 1 && framing != 2))
         return WIRE_MALFORMED;
     if (sockets < framing || sockets > 64 || index >= (role == 1 ? sockets : 1))
         return WIRE_MALFORMED;
+    for (size_t i = 11; i < 64 && number(bytes, 4, 2) == 2; i++) /* a later version may use them */
+        if ((i < 16 || i == 42 || i == 43 || i >= 48) && bytes[i] != 0)
+            return WIRE_MALFORMED;
     return WIRE_FINE;
 }
 
@@ -37,23 +37,26 @@ static void check_hello(const uint8_t *bytes)
     enum wire_problem expected = judge_hello(bytes);
     uint8_t again[WIRE_HELLO_BYTES];
     struct wire_hello hello;
-    unsigned version;
+    struct wire_versions versions;
 
     memset(&hello, UNTOUCHED, sizeof hello);
-    memset(&version, UNTOUCHED, sizeof version);
-    PROMISE(wire_hello_read(bytes, &hello, &version) == expected);
+    memset(&versions, UNTOUCHED, sizeof versions);
+    PROMISE(wire_hello_read(bytes, &hello, &versions) == expected);
     if (expected == WIRE_FINE || expected == WIRE_OTHER_VERSION)
-        PROMISE(version == number(bytes, 4, 2));
+        PROMISE(versions.greatest == number(bytes, 4, 2) &&
+                versions.least == (versions.greatest == 1 ? 1 : number(bytes, 40, 2)));
     else
-        PROMISE(all_are(&version, UNTOUCHED, sizeof version));
+        PROMISE(all_are(&versions, UNTOUCHED, sizeof versions));
     if (!is_taken(expected == WIRE_FINE, &hello, sizeof hello))
         return;
     PROMISE(hello.role == bytes[6] && hello.index == bytes[7] && hello.sockets == bytes[8]);
     PROMISE(hello.match == bytes[9] && hello.framing == bytes[10]);
     PROMISE(hello.comm == number(bytes, 16, 8));
     PROMISE(memcmp(hello.token, bytes + 24, sizeof hello.token) == 0);
+    PROMISE(hello.version == 2 && hello.capabilities == number(bytes, 44, 4));
     wire_hello_write(&hello, again);
-    PROMISE(memcmp(again, bytes, sizeof again) == 0);
+    if (versions.greatest == 2 && versions.least == 2)
+        PROMISE(memcmp(again, bytes, sizeof again) == 0);
 }
 
 static bool judge_record(const uint8_t *bytes, bool forward)
@@ -64,22 +67,20 @@ static bool judge_record(const uint8_t *bytes, bool forward)
     uint64_t length = number(bytes, 16, 8);
     uint64_t tag = number(bytes, 24, 8);
 
-    if (bytes[1] != 0 && (bytes[0] != 18 || bytes[1] != 1 || tag == 0)) /* a SLICE on credit */
+    if (bytes[1] != 0 && ((bytes[0] != 17 && bytes[0] != 18) || bytes[1] != 1)) /* on credit */
         return false;
     switch (bytes[0]) {
     case 1: /* READY */
-        return !forward && socket == 0 && sequence == 0 && length <= offset && tag >= 64;
+        return !forward && socket == 2 && sequence == 0 && length <= offset && tag >= 64;
     case 2: /* POST */
         return !forward && socket == 0;
     case 3: /* CREDIT */
         return !forward && socket == 0 && sequence == 0 && length == 0 && tag == 0;
-    case 16: /* OPEN */
-        return forward && socket == 0 && offset == 0 && length >= 1;
     case 17: /* EAGER */
-        return forward && socket == 0 && offset == 0;
+        return forward && socket == 0 && (bytes[1] != 0 || (offset == 0 && tag == 0));
     case 18: /* SLICE */
         return forward && socket < 64 && length >= 1 && offset + length > offset &&
-               (tag == 0 || offset + length <= tag);
+               offset + length <= tag;
     case 19: /* TOOLONG */
         return forward && socket == 0 && offset == 0 && length >= 1 && tag == 0;
     case 20: /* FIN */

@@ -92,8 +92,10 @@ void ahead_put_slice(struct ahead_peer *peer, unsigned socket, uint32_t sequence
 
 void ahead_say_eager(struct ahead_peer *peer, uint32_t sequence, uint64_t bytes)
 {
-    hand_say(peer->link.forward[0],
-             &(struct wire_record){.type = WIRE_EAGER, .sequence = sequence, .length = bytes});
+    hand_say(peer->link.forward[0], &(struct wire_record){.type = WIRE_EAGER,
+                                                          .flags = WIRE_ON_CREDIT,
+                                                          .sequence = sequence,
+                                                          .length = bytes});
     peer->charged += bytes + WIRE_EAGER_CHARGE;
 }
 
@@ -203,7 +205,7 @@ static void begin_message(struct ahead_peer *peer, const struct wire_record *rec
                           struct ahead_coming *coming)
 {
     bool eager = record->type == WIRE_EAGER;
-    bool charged = eager || (record->flags & WIRE_ON_CREDIT) != 0;
+    bool charged = (record->flags & WIRE_ON_CREDIT) != 0;
 
     coming->begun = true;
     coming->on_credit = charged;

@@ -125,7 +125,6 @@ static const struct lie lies[] = {
     LIE("test_lies", "two lengths, posted", 2, ALL, RECEIVES(ALL), PUT_POSTED(0, 5000, 0, 100),
         MOVES(), SAY_POSTED(1, 5001, 100, 100)),
     LIE("test_lies", "beyond its length", 1, ALL, SAY_AHEAD(0, 5000, 4000, 1001)),
-    /* a comm with tags has such slices */
     LIE("test_lies", "no length", 1, ALL, RECEIVES(ALL), SAY_POSTED(0, 0, 0, 100)),
     LIE("test_lies", "longer than a slice", 1, ALL,
         SAY_AHEAD(0, AHEAD_SLICE + 1, 0, AHEAD_SLICE + 1)),
@@ -133,11 +132,17 @@ static const struct lie lies[] = {
         SAY(1, .type = WIRE_SLICE, .flags = WIRE_ON_CREDIT, .length = 5000, .tag = 5000)),
     LIE("test_lies", "256 ahead", 1, ALL, SAY_FAR(WIRE_MOST_AHEAD)),
     LIE("test_lies", "one behind", 1, ALL, SAY_FAR(UINT32_MAX)),
-    /* only comms with tags have this record */
-    LIE("test_lies", "OPEN", 1, ALL, RECEIVES(ALL), SAY(0, .type = WIRE_OPEN, .length = 5000)),
+    LIE("test_lies", "an eager one for a receive that is not posted", 1, ALL,
+        SAY(0, .type = WIRE_EAGER, .length = 10)),
+    LIE("test_lies", "an eager one that is too long for its receive", 1, ALL, RECEIVES(9),
+        SAY(0, .type = WIRE_EAGER, .length = 10)),
+    /* only comms with tags count the POSTs */
+    LIE("test_lies", "an eager one behind a receive", 1, ALL, RECEIVES(ALL),
+        SAY(0, .type = WIRE_EAGER, .flags = WIRE_ON_CREDIT, .offset = 1, .length = 10)),
     LIE("test_lies", "a receive that is over", 1, ALL, PUT_EAGER(0, 10), DELIVERS(10),
         SAY_EAGER(0, 10)),
-    LIE("test_lies", "an eager one with a tag", 1, ALL, SAY(0, .type = WIRE_EAGER, .tag = 1)),
+    LIE("test_lies", "an eager one with a tag", 1, ALL,
+        SAY(0, .type = WIRE_EAGER, .flags = WIRE_ON_CREDIT, .tag = 1)),
     LIE("test_lies", "TOOLONG of a message that has begun", 1, ALL, PUT_AHEAD(0, 5000, 0, 100),
         HOLDS(5000), RECEIVES(200), SAY(0, .type = WIRE_TOOLONG, .length = 5000)),
     /* A message that is there twice would be written to when it is gone. */

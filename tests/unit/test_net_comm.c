@@ -239,6 +239,64 @@ TEST(test_a_sender_that_is_lost_in_a_message)
     pair_close(&pair);
 }
 
+/* --- messages that pass each other --------------------------------------------------------- */
+
+/* An eager message of tag 5 on credit, by a sender that had heard of so many receives. */
+static void say_on_credit(const struct by_hand *hand, uint64_t posts_heard, uint8_t content)
+{
+    hand_say(hand->link.forward[0], &(struct wire_record){.type = WIRE_EAGER,
+                                                          .flags = WIRE_ON_CREDIT,
+                                                          .offset = posts_heard,
+                                                          .length = 1,
+                                                          .tag = 5});
+    hand_put(hand->link.forward[0], &content, 1);
+}
+
+static void say_slice(const struct by_hand *hand, uint16_t socket, uint32_t sequence,
+                      uint8_t content)
+{
+    hand_say(
+        hand->link.forward[socket],
+        &(struct wire_record){
+            .type = WIRE_SLICE, .socket = socket, .sequence = sequence, .length = 1, .tag = 1});
+    hand_put(hand->link.forward[socket], &content, 1);
+}
+
+/*
+ * The slices of earlier messages of the tag come later, on another socket; the receives of others
+ * were posted while the messages were on their way, or are posted when they have come.
+ */
+TEST(test_eager_messages_overtake_slices)
+{
+    struct by_hand hand = by_hand_open(NET_RECEIVER, options_of(2, WIRE_MATCH_TAG, WIRE_INLINE));
+    uint8_t arrived[6] = {0};
+    struct net_request *receives[6];
+
+    for (size_t i = 0; i < 4; i++) /* 1 is of another tag */
+        receives[i] = must_receive(hand.comm, &arrived[i], 1, i == 1 ? 6 : 5);
+    /* 0 and 2 have messages; 3 is posted, but not known; 4 is not there */
+    say_on_credit(&hand, 3, 'd');
+    must_end(receives[3]);
+    say_on_credit(&hand, 3, 'e');
+    nap_ms(5);
+    for (size_t i = 4; i < 6; i++)
+        receives[i] = must_receive(hand.comm, &arrived[i], 1, 5);
+    must_end(receives[4]);
+    say_slice(&hand, 1, 2, 'c');
+    say_slice(&hand, 1, 0, 'a');
+    must_end(receives[2]);
+    must_end(receives[0]);
+    /* all that is known now is matched; the number says the place */
+    hand_say(hand.link.forward[0],
+             &(struct wire_record){.type = WIRE_EAGER, .sequence = 1, .length = 1});
+    hand_put(hand.link.forward[0], (const uint8_t *)"b", 1);
+    must_end(receives[1]);
+    say_on_credit(&hand, 5, 'f');
+    must_end(receives[5]);
+    assert_memory_equal(arrived, "abcdef", 6);
+    by_hand_close(&hand);
+}
+
 /* --- peers that lie ------------------------------------------------------------------------ */
 
 static struct by_hand against(enum net_side comm_side)
@@ -260,22 +318,30 @@ static const struct {
     {                                                                                              \
         "test_senders_that_lie", .socket = (on), .record = {__VA_ARGS__}, .words = (text)          \
     }
-    LIE(0, "OPEN", .type = WIRE_OPEN, .sequence = 1, .length = 5, .tag = 5),
-    LIE(0, "OPEN", .type = WIRE_OPEN, .length = 101, .tag = 5),
-    LIE(0, "OPEN", .type = WIRE_OPEN, .length = 5, .tag = 6),
-    LIE(1, "socket 1", .type = WIRE_OPEN, .length = 5, .tag = 5),
-    LIE(0, "slice", .type = WIRE_SLICE, .offset = 100, .length = 1),
-    LIE(0, "slice", .type = WIRE_SLICE, .sequence = 9, .length = 1),
-    LIE(0, "socket 1 on socket 0", .type = WIRE_SLICE, .socket = 1, .length = 1),
-    LIE(0, "an eager message of 4097 bytes", .type = WIRE_EAGER, .length = 4097, .tag = 6),
+    LIE(0, "type 16", .type = 16, .length = 5, .tag = 5), /* version 1 had this */
+    LIE(0, "an eager message", .type = WIRE_EAGER, .sequence = 1, .length = 5),
+    LIE(0, "an eager message", .type = WIRE_EAGER, .length = 101),
+    LIE(1, "socket 1", .type = WIRE_EAGER, .length = 5),
+    LIE(0, "slice", .type = WIRE_SLICE, .offset = 100, .length = 1, .tag = 101),
+    LIE(0, "slice", .type = WIRE_SLICE, .length = 1, .tag = 101),
+    LIE(0, "slice", .type = WIRE_SLICE, .sequence = 9, .length = 1, .tag = 1),
+    LIE(0, "slice", .type = WIRE_SLICE, .flags = WIRE_ON_CREDIT, .length = 1, .tag = 1),
+    LIE(0, "socket 1 on socket 0", .type = WIRE_SLICE, .socket = 1, .length = 1, .tag = 1),
+    LIE(0, "an eager message of 4097 bytes", .type = WIRE_EAGER, .flags = WIRE_ON_CREDIT,
+        .length = 4097, .tag = 6),
+    LIE(0, "behind 2 receives", .type = WIRE_EAGER, .flags = WIRE_ON_CREDIT, .offset = 2,
+        .length = 5, .tag = 5),
+    LIE(0, "with tag 5 behind", .type = WIRE_EAGER, .flags = WIRE_ON_CREDIT, .sequence = 1,
+        .length = 5, .tag = 5),
     LIE(0, "TOOLONG", .type = WIRE_TOOLONG, .length = 50),
     LIE(0, "an end after 7", .type = WIRE_FIN, .length = 7),
     LIE(0, "POST", .type = WIRE_POST, .length = 7),
-    {"test_a_record_behind_fin", .record = {.type = WIRE_FIN},
-     .next = {.type = WIRE_EAGER, .tag = 5}, .words = "behind FIN"},
+    {"test_a_record_behind_fin", .record = {.type = WIRE_FIN}, .next = {.type = WIRE_EAGER},
+     .words = "behind FIN"},
     /* eight of them are put aside, the ninth is too many */
-    {"test_more_than_the_credit", .record = {.type = WIRE_EAGER, .length = 4000, .tag = 6},
-     .more = 8, .words = "beyond its credit"},
+    {"test_more_than_the_credit",
+     .record = {.type = WIRE_EAGER, .flags = WIRE_ON_CREDIT, .length = 4000, .tag = 6}, .more = 8,
+     .words = "beyond its credit"},
 };
 
 TABLE_TEST(sender_lies)
@@ -336,8 +402,8 @@ static const struct {
 } receiver_lies[] = {
     {"test_receivers_that_lie", {.type = WIRE_CREDIT, .offset = 1}, 1, ""},
     {"test_receivers_that_lie", {.type = WIRE_POST, .offset = 1 << 20}, 1, ""},
-    {"test_receivers_that_lie", {.type = WIRE_READY, .length = 1, .offset = 1, .tag = 64}, 1, ""},
-    {"test_receivers_that_lie", {.type = WIRE_OPEN, .length = 5}, 1, ""},
+    {"test_receivers_that_lie", {.type = WIRE_READY, .socket = 2, .tag = 64}, 1, "READY"},
+    {"test_receivers_that_lie", {.type = WIRE_EAGER, .length = 5}, 1, ""},
     /* more receives than there can be */
     {"test_receivers_that_lie", {.type = WIRE_POST, .tag = 77}, COMM_REQUESTS + 1, "more than 32"},
     {"test_credit_that_frees_nothing", {.type = WIRE_CREDIT}, 1, "CREDIT that frees nothing"},

@@ -16,19 +16,13 @@ static uint8_t room[WHOLE];
 /* Part `socket` of message 0, on its socket; and how many bytes that were. */
 static uint64_t put_part(const struct net_link *raw, uint16_t socket)
 {
-    uint64_t total = WIRE_RECORD_BYTES + PART;
-
-    if (socket == 0) {
-        hand_say(raw->forward[0],
-                 &(struct wire_record){.type = WIRE_OPEN, .length = WHOLE, .tag = 5});
-        total += WIRE_RECORD_BYTES;
-    }
     hand_say(raw->forward[socket], &(struct wire_record){.type = WIRE_SLICE,
                                                          .socket = socket,
                                                          .offset = (uint64_t)socket * PART,
-                                                         .length = PART});
+                                                         .length = PART,
+                                                         .tag = WHOLE});
     hand_put(raw->forward[socket], data + (size_t)socket * PART, PART);
-    return total;
+    return WIRE_RECORD_BYTES + PART;
 }
 
 /* Its ends are seen one after the other, the cut ones first. */
@@ -76,9 +70,9 @@ TEST(test_what_is_done_arrives_beside_a_lost_connection)
         put_part(&hand.link, 2);
         nap_ms(2);
         put_part(&hand.link, 1);
-        hand_say(
-            hand.link.forward[1],
-            &(struct wire_record){.type = WIRE_SLICE, .sequence = 1, .socket = 1, .length = 100});
+        hand_say(hand.link.forward[1],
+                 &(struct wire_record){
+                     .type = WIRE_SLICE, .sequence = 1, .socket = 1, .length = 100, .tag = 100});
         hand_put(hand.link.forward[1], data, 50);
         /* a reset destroys what was not read */
         until(inside_received(hand.comm, 1) == 2 * WIRE_RECORD_BYTES + PART + 50,
@@ -109,9 +103,10 @@ TEST(test_a_lost_connection_is_an_error)
     struct net_request *receive = must_receive(hand.comm, room, sizeof room, 5);
 
     put_part(&hand.link, 0);
-    hand_say_part(hand.link.forward[1],
-                  &(struct wire_record){.type = WIRE_SLICE, .socket = 1, .length = 100},
-                  WIRE_RECORD_BYTES - 1);
+    hand_say_part(
+        hand.link.forward[1],
+        &(struct wire_record){.type = WIRE_SLICE, .socket = 1, .length = 100, .tag = WHOLE},
+        WIRE_RECORD_BYTES - 1);
     shutdown(hand.link.forward[1], SHUT_WR);
     must_fail(receive, TCPX_REMOTE_ERROR, "lost in the middle");
     by_hand_close(&hand);

@@ -291,7 +291,8 @@ LINK_TEST(test_handles)
     memcpy(handle, "GET / HTTP/1.1", 14);
     expect_no_connection(TCPX_INVALID_ARGUMENT, "not a handle");
     memcpy(handle, good, sizeof good);
-    expect_no_connection_with(4, 9, TCPX_INVALID_ARGUMENT, "version 9");
+    expect_no_connection_with(4, 1, TCPX_INVALID_ARGUMENT, "versions 1 to 1");
+    expect_no_connection_with(10, 3, TCPX_INVALID_ARGUMENT, "versions 3 to 2");
     expect_no_connection_with(6, 5, TCPX_INVALID_ARGUMENT, "family 5");
     expect_no_connection_with(7, 9, TCPX_INVALID_ARGUMENT, "framing 9");
     /* an attempt that is none of ours starts a new one, whatever the number */
@@ -389,12 +390,14 @@ LINK_TEST(test_another_version_is_told_so)
     int fd;
 
     hello_bytes(77, 1, 0, hello);
-    hello[4] = 2;
+    hello[4] = 3;
+    hello[40] = 3;
     fd = stranger(hello, sizeof hello);
     assert_true(answer_to(fd, bytes, sizeof bytes - 1) > WIRE_RECORD_BYTES);
     assert_int_equal(wire_record_read(bytes, WIRE_FORWARD, &record), WIRE_FINE);
     assert_int_equal(record.type, WIRE_ABORT);
-    assert_non_null(strstr((char *)bytes + WIRE_RECORD_BYTES, "version 1, you version 2"));
+    assert_non_null(
+        strstr((char *)bytes + WIRE_RECORD_BYTES, "versions 2 to 2, you versions 3 to 3"));
     close(fd);
 }
 

@@ -109,11 +109,10 @@ TEST(test_a_receiver_learns_why)
         struct net_request *request = must_receive(hand.comm, arrived, sizeof arrived, 7);
 
         /* in the middle of a slice */
-        hand_say(hand.link.forward[0],
-                 &(struct wire_record){.type = WIRE_OPEN, .length = sizeof arrived, .tag = 7});
-        hand_say(
-            hand.link.forward[lost],
-            &(struct wire_record){.type = WIRE_SLICE, .socket = lost, .length = sizeof arrived});
+        hand_say(hand.link.forward[lost], &(struct wire_record){.type = WIRE_SLICE,
+                                                                .socket = lost,
+                                                                .length = sizeof arrived,
+                                                                .tag = sizeof arrived});
         hand_put(hand.link.forward[lost], data, 1000);
         nap_ms(5);
         socket_reset(&hand.link.forward[lost]);

@@ -24,7 +24,10 @@ enum {
     HELLO_MATCH = 9,
     HELLO_FRAMING = 10,
     HELLO_COMM = 16,
-    HELLO_TOKEN_END = 40,
+    HELLO_LEAST = 40,
+    HELLO_RESERVED = 42,
+    HELLO_CAPABILITIES = 44,
+    HELLO_CAPABILITIES_END = 48,
     RECORD_FLAGS = 1,
 };
 
@@ -54,6 +57,7 @@ static const struct wire_hello good_hello = {
     .comm = 0x1122334455667788,
     .token = {0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad,
               0xae, 0xaf},
+    .capabilities = 0xb1b2b3b4,
 };
 
 /* One valid record of each type, the bytes it is, and which fields it must leave zero. */
@@ -67,9 +71,9 @@ struct example {
 
 /* clang-format off */
 static const struct example examples[] = {
-    {WIRE_REVERSE, "READY", "socket sequence",
-     {.type = WIRE_READY, .offset = 0x100000, .length = 0x4000, .tag = 0x80000},
-     {1, 0, 0, 0, 0, 0, 0, 0,
+    {WIRE_REVERSE, "READY", "",
+     {.type = WIRE_READY, .socket = 2, .offset = 0x100000, .length = 0x4000, .tag = 0x80000},
+     {1, 0, 2, 0, 0, 0, 0, 0,
       0, 0, 0x10, 0, 0, 0, 0, 0,
       0, 0x40, 0, 0, 0, 0, 0, 0,
       0, 0, 8, 0, 0, 0, 0, 0}},
@@ -86,26 +90,26 @@ static const struct example examples[] = {
       8, 7, 6, 5, 4, 3, 2, 1,
       0, 0, 0, 0, 0, 0, 0, 0,
       0, 0, 0, 0, 0, 0, 0, 0}},
-    {WIRE_FORWARD, "OPEN", "socket offset",
-     {.type = WIRE_OPEN, .sequence = 0xfffefdfc, .length = 0x2122232425262728,
-      .tag = 0x3132333435363738},
-     {16, 0, 0, 0, 0xfc, 0xfd, 0xfe, 0xff,
-      0, 0, 0, 0, 0, 0, 0, 0,
-      0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
-      0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31}},
-    {WIRE_FORWARD, "EAGER", "socket offset",
-     {.type = WIRE_EAGER, .sequence = 0x01020304, .length = 0x1234, .tag = 0x3132333435363738},
+    {WIRE_FORWARD, "EAGER", "socket offset tag",
+     {.type = WIRE_EAGER, .sequence = 0x01020304, .length = 0x1234},
      {17, 0, 0, 0, 0x04, 0x03, 0x02, 0x01,
       0, 0, 0, 0, 0, 0, 0, 0,
+      0x34, 0x12, 0, 0, 0, 0, 0, 0,
+      0, 0, 0, 0, 0, 0, 0, 0}},
+    {WIRE_FORWARD, "EAGER", "socket",
+     {.type = WIRE_EAGER, .flags = WIRE_ON_CREDIT, .offset = 0x1112131415161718, .length = 0x1234,
+      .tag = 0x3132333435363738},
+     {17, 1, 0, 0, 0, 0, 0, 0,
+      0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
       0x34, 0x12, 0, 0, 0, 0, 0, 0,
       0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31}},
     {WIRE_FORWARD, "SLICE", "",
      {.type = WIRE_SLICE, .socket = 63, .sequence = 0x01020304, .offset = 0x1112131415161718,
-      .length = 0x2122232425262728},
+      .length = 0x2122232425262728, .tag = UINT64_MAX},
      {18, 0, 63, 0, 0x04, 0x03, 0x02, 0x01,
       0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
       0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
-      0, 0, 0, 0, 0, 0, 0, 0}},
+      255, 255, 255, 255, 255, 255, 255, 255}},
     {WIRE_FORWARD, "SLICE", "",
      {.type = WIRE_SLICE, .flags = WIRE_ON_CREDIT, .socket = 63, .sequence = 0x01020304,
       .offset = 0x1112131415161718, .length = 0x2122232425262728, .tag = 0x5152535455565758},
@@ -134,11 +138,12 @@ static const struct example examples[] = {
 };
 
 static const uint8_t good_hello_bytes[WIRE_HELLO_BYTES] = {
-    'T', 'C', 'P', 'X', 1, 0, 1, 3,
+    'T', 'C', 'P', 'X', 2, 0, 1, 3,
     5, 2, 2, 0, 0, 0, 0, 0,
     0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
     0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7,
     0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf,
+    2, 0, 0, 0, 0xb4, 0xb3, 0xb2, 0xb1,
 };
 /* clang-format on */
 
@@ -147,16 +152,16 @@ static const uint8_t good_hello_bytes[WIRE_HELLO_BYTES] = {
 static void refuse_hello(const uint8_t *bytes, enum wire_problem expected, const char *text)
 {
     struct wire_hello hello;
-    unsigned version;
+    struct wire_versions versions;
 
     memset(&hello, UNTOUCHED, sizeof hello);
-    memset(&version, UNTOUCHED, sizeof version);
+    memset(&versions, UNTOUCHED, sizeof versions);
     error_keep("%s", "");
-    assert_int_equal(wire_hello_read(bytes, &hello, &version), expected);
+    assert_int_equal(wire_hello_read(bytes, &hello, &versions), expected);
     assert_string_equal(error_text(), text);
     expect_untouched(&hello, sizeof hello);
     if (expected != WIRE_OTHER_VERSION)
-        expect_untouched(&version, sizeof version);
+        expect_untouched(&versions, sizeof versions);
 }
 
 /* The good hello with one byte changed. */
@@ -214,18 +219,21 @@ static void assert_same_hello(const struct wire_hello *a, const struct wire_hell
     assert_int_equal(a->framing, b->framing);
     assert_true(a->comm == b->comm);
     assert_memory_equal(a->token, b->token, sizeof a->token);
+    assert_int_equal(a->capabilities, b->capabilities);
 }
 
 static void take_hello(struct wire_hello hello)
 {
     uint8_t bytes[WIRE_HELLO_BYTES];
     struct wire_hello seen;
-    unsigned version = 0;
+    struct wire_versions versions = {0};
 
     wire_hello_write(&hello, bytes);
-    if (wire_hello_read(bytes, &seen, &version) != WIRE_FINE)
+    if (wire_hello_read(bytes, &seen, &versions) != WIRE_FINE)
         fail_msg("%s", error_text());
-    assert_int_equal(version, WIRE_VERSION);
+    assert_int_equal(versions.least, WIRE_LEAST_VERSION);
+    assert_int_equal(versions.greatest, WIRE_VERSION);
+    assert_int_equal(seen.version, WIRE_VERSION);
     assert_same_hello(&seen, &hello);
 }
 
@@ -233,13 +241,13 @@ TEST(test_bytes_of_a_hello)
 {
     uint8_t bytes[WIRE_HELLO_BYTES];
     struct wire_hello hello;
-    unsigned version;
+    struct wire_versions versions;
 
     memset(bytes, UNTOUCHED, sizeof bytes);
     wire_hello_write(&good_hello, bytes);
     assert_memory_equal(bytes, good_hello_bytes, sizeof bytes);
-    assert_int_equal(wire_hello_read(good_hello_bytes, &hello, &version), WIRE_FINE);
-    assert_int_equal(version, 1);
+    assert_int_equal(wire_hello_read(good_hello_bytes, &hello, &versions), WIRE_FINE);
+    assert_int_equal(hello.version, 2);
     assert_same_hello(&hello, &good_hello);
 }
 
@@ -265,6 +273,7 @@ TEST(test_random_hellos_come_back)
             .match = random_number() % 2 ? WIRE_MATCH_FIFO : WIRE_MATCH_TAG,
             .sockets = (uint8_t)(1 + random_number() % WIRE_MOST_SOCKETS),
             .comm = random_size(0),
+            .capabilities = (uint32_t)random_number(),
         };
 
         hello.framing = hello.sockets > 1 && random_number() % 2 ? WIRE_SEPARATE : WIRE_INLINE;
@@ -286,6 +295,7 @@ static struct wire_record random_record(const struct example *example)
 {
     struct wire_record record = {
         .type = example->record.type,
+        .flags = example->record.flags,
         .sequence = (uint32_t)random_field(example, "sequence"),
         .offset = random_field(example, "offset"),
         .length = random_field(example, "length"),
@@ -294,10 +304,11 @@ static struct wire_record random_record(const struct example *example)
 
     switch (example->record.type) {
     case WIRE_READY:
+        record.socket = WIRE_VERSION;
+        record.sequence = 0;
         record.length = record.length > record.offset ? record.offset : record.length;
         record.tag = record.tag < 64 ? 64 : record.tag;
         break;
-    case WIRE_OPEN:
     case WIRE_TOOLONG:
         record.length = record.length < 1 ? 1 : record.length;
         break;
@@ -306,11 +317,7 @@ static struct wire_record random_record(const struct example *example)
         record.length = record.length < 1 ? 1 : record.length;
         if (record.offset > UINT64_MAX - record.length)
             record.offset = UINT64_MAX - record.length;
-        record.tag = 0;
-        if (random_number() % 2) { /* the length of its message */
-            record.tag = random_size(record.offset + record.length);
-            record.flags = random_number() % 2 ? WIRE_ON_CREDIT : 0;
-        }
+        record.tag = random_size(record.offset + record.length); /* the length of its message */
         break;
     case WIRE_ABORT:
         record.sequence = (uint32_t)(1 + random_number() % 7);
@@ -334,14 +341,14 @@ static const struct {
     enum wire_role role;
     struct wire_record record;
 } edges[] = {
-    {WIRE_REVERSE, {.type = WIRE_READY, .tag = 64}},
-    {WIRE_REVERSE, {.type = WIRE_READY, .offset = 9, .length = 9, .tag = 64}},
+    {WIRE_REVERSE, {.type = WIRE_READY, .socket = 2, .tag = 64}},
+    {WIRE_REVERSE, {.type = WIRE_READY, .socket = 2, .offset = 9, .length = 9, .tag = 64}},
     {WIRE_REVERSE, {.type = WIRE_POST}},
     {WIRE_REVERSE, {.type = WIRE_CREDIT}},
-    {WIRE_FORWARD, {.type = WIRE_OPEN, .length = 1}},
     {WIRE_FORWARD, {.type = WIRE_EAGER}},
-    {WIRE_FORWARD, {.type = WIRE_SLICE, .offset = UINT64_MAX - 1, .length = 1}},
-    {WIRE_FORWARD, {.type = WIRE_SLICE, .length = UINT64_MAX}},
+    {WIRE_FORWARD, {.type = WIRE_EAGER, .flags = WIRE_ON_CREDIT}},
+    {WIRE_FORWARD, {.type = WIRE_SLICE, .offset = UINT64_MAX - 1, .length = 1, .tag = UINT64_MAX}},
+    {WIRE_FORWARD, {.type = WIRE_SLICE, .length = UINT64_MAX, .tag = UINT64_MAX}},
     {WIRE_FORWARD, {.type = WIRE_SLICE, .length = 1, .tag = 1}},
     {WIRE_FORWARD, {.type = WIRE_SLICE, .offset = 1, .length = UINT64_MAX - 1, .tag = UINT64_MAX}},
     {WIRE_FORWARD, {.type = WIRE_EAGER, .sequence = UINT32_MAX}},
@@ -355,10 +362,10 @@ static const struct {
 TEST(test_edges_are_taken)
 {
     static const struct wire_hello hellos[] = {
-        {WIRE_FORWARD, 0, 1, WIRE_MATCH_TAG, WIRE_INLINE, 1, {0}},
-        {WIRE_REVERSE, 0, 1, WIRE_MATCH_TAG, WIRE_INLINE, 1, {0}},
-        {WIRE_FORWARD, 63, 64, WIRE_MATCH_TAG, WIRE_INLINE, 1, {0}},
-        {WIRE_FORWARD, 1, 2, WIRE_MATCH_TAG, WIRE_SEPARATE, 1, {0}},
+        {WIRE_FORWARD, 0, 1, WIRE_MATCH_TAG, WIRE_INLINE, 1, {0}, 0, 0},
+        {WIRE_REVERSE, 0, 1, WIRE_MATCH_TAG, WIRE_INLINE, 1, {0}, 0, 0},
+        {WIRE_FORWARD, 63, 64, WIRE_MATCH_TAG, WIRE_INLINE, 1, {0}, 0, 0},
+        {WIRE_FORWARD, 1, 2, WIRE_MATCH_TAG, WIRE_SEPARATE, 1, {0}, UINT32_MAX, 0},
     };
 
     for (size_t i = 0; i < COUNT_OF(hellos); i++)
@@ -397,23 +404,64 @@ TEST(test_another_magic)
     }
 }
 
+/* Versions that have none in common with ours, and what is said of them. */
+static const struct {
+    unsigned greatest;
+    unsigned least;
+    const char *text;
+} other_versions[] = {
+    {0, 0, "hello: versions 0 to 0 of the protocol, expected 2 to 2"},
+    {1, 0,
+     "hello: versions 1 to 1 of the protocol, expected 2 to 2"}, /* it did not say its least */
+    {3, 3, "hello: versions 3 to 3 of the protocol, expected 2 to 2"},
+    {258, 0xffff, "hello: versions 65535 to 258 of the protocol, expected 2 to 2"},
+};
+
+static void write_versions(uint8_t *bytes, unsigned greatest, unsigned least)
+{
+    bytes[HELLO_VERSION] = (uint8_t)greatest;
+    bytes[HELLO_VERSION + 1] = (uint8_t)(greatest >> 8);
+    bytes[HELLO_LEAST] = (uint8_t)least;
+    bytes[HELLO_LEAST + 1] = (uint8_t)(least >> 8);
+}
+
 /* Also where the rest of the hello would be refused: another version may say anything there. */
-TEST(test_another_version)
+TEST(test_other_versions)
+{
+    for (size_t i = 0; i < COUNT_OF(other_versions); i++) {
+        uint8_t bytes[WIRE_HELLO_BYTES];
+        struct wire_hello hello;
+        struct wire_versions versions = {0};
+
+        memset(bytes, 0xff, sizeof bytes);
+        memcpy(bytes, good_hello_bytes, HELLO_VERSION);
+        write_versions(bytes, other_versions[i].greatest, other_versions[i].least);
+        refuse_hello(bytes, WIRE_OTHER_VERSION, other_versions[i].text);
+        assert_int_equal(wire_hello_read(bytes, &hello, &versions), WIRE_OTHER_VERSION);
+        assert_int_equal(versions.greatest, other_versions[i].greatest);
+    }
+}
+
+/* A later one that speaks ours, too, and may use what we reserve; and ours that speaks older ones.
+ */
+TEST(test_versions_in_common)
 {
     uint8_t bytes[WIRE_HELLO_BYTES];
+    struct wire_versions versions;
     struct wire_hello hello;
-    unsigned version = 0;
 
-    memset(bytes, 0xff, sizeof bytes);
-    memcpy(bytes, good_hello_bytes, HELLO_VERSION);
-    bytes[HELLO_VERSION] = 2;
-    bytes[HELLO_VERSION + 1] = 1;
-    refuse_hello(bytes, WIRE_OTHER_VERSION, "hello: version 258 of the protocol, expected 1");
-    assert_int_equal(wire_hello_read(bytes, &hello, &version), WIRE_OTHER_VERSION);
-    assert_int_equal(version, 258);
-    bytes[HELLO_VERSION] = 0;
-    bytes[HELLO_VERSION + 1] = 0;
-    refuse_hello(bytes, WIRE_OTHER_VERSION, "hello: version 0 of the protocol, expected 1");
+    for (unsigned greatest = 2; greatest < 5; greatest++)
+        for (unsigned least = 1; least <= 2; least++) {
+            memcpy(bytes, good_hello_bytes, sizeof bytes);
+            write_versions(bytes, greatest, least);
+            bytes[HELLO_RESERVED] = greatest > 2;
+            bytes[WIRE_HELLO_BYTES - 1] = greatest > 2;
+            assert_int_equal(wire_hello_read(bytes, &hello, &versions), WIRE_FINE);
+            assert_int_equal(versions.least, least);
+            assert_int_equal(versions.greatest, greatest);
+            assert_int_equal(hello.version, 2);
+            assert_same_hello(&hello, &good_hello);
+        }
 }
 
 TEST(test_hello_separate_framing_on_one_socket)
@@ -432,7 +480,9 @@ TEST(test_hello_reserved)
         char text[80];
 
         if (i == HELLO_COMM)
-            i = HELLO_TOKEN_END;
+            i = HELLO_RESERVED;
+        if (i == HELLO_CAPABILITIES)
+            i = HELLO_CAPABILITIES_END;
         snprintf(text, sizeof text, "hello: reserved byte %zu is 0x80, expected 0", i);
         refuse_hello_byte(i, 0x80, text);
     }
@@ -469,7 +519,7 @@ TEST(test_types_on_the_other_socket)
     }
 }
 
-/* Only a slice has one, and no other than that it is on credit. */
+/* Only messages have one, and no other than that they are on credit. */
 TEST(test_flags)
 {
     for (size_t i = 0; i < EXAMPLES; i++) {
@@ -479,12 +529,25 @@ TEST(test_flags)
         memcpy(bytes, examples[i].bytes, sizeof bytes);
         for (int bit = 0; bit < 8; bit++) {
             bytes[RECORD_FLAGS] = (uint8_t)(1 << bit);
-            if (examples[i].record.type == WIRE_SLICE && 1 << bit == WIRE_ON_CREDIT)
+            if ((examples[i].record.type == WIRE_SLICE || examples[i].record.type == WIRE_EAGER) &&
+                1 << bit == WIRE_ON_CREDIT)
                 continue;
             snprintf(text, sizeof text, "%s: flags 0x%02x, expected 0", examples[i].name, 1 << bit);
             refuse_bytes(bytes, examples[i].role, text);
         }
     }
+}
+
+/* What only an EAGER on credit has. */
+static void refuse_eager_with_more(const uint8_t *bytes, uint64_t offset, uint64_t tag)
+{
+    char text[120];
+
+    snprintf(text, sizeof text,
+             "EAGER: offset %" PRIu64 " and tag %" PRIu64
+             " with the number of a receive, expected 0",
+             offset, tag);
+    refuse_bytes(bytes, WIRE_FORWARD, text);
 }
 
 /* Every bit of every field that a type does not use. */
@@ -507,6 +570,12 @@ TEST(test_unused_fields)
 
                 memcpy(bytes, examples[i].bytes, sizeof bytes);
                 bytes[fields[j].at + bit / 8] = (uint8_t)(1 << bit % 8);
+                if (examples[i].record.type == WIRE_EAGER &&
+                    strcmp(fields[j].name, "socket") != 0) {
+                    refuse_eager_with_more(bytes, j == 2 ? UINT64_C(1) << bit : 0,
+                                           j == 4 ? UINT64_C(1) << bit : 0);
+                    continue;
+                }
                 snprintf(text, sizeof text, "%s: %s %" PRIu64 ", expected 0", examples[i].name,
                          fields[j].name, UINT64_C(1) << bit);
                 refuse_bytes(bytes, examples[i].role, text);
@@ -573,16 +642,23 @@ static const struct {
     const char *text;
 } record_refusals[] = {
     {"test_ready_with_a_limit_beyond_the_credit", WIRE_REVERSE,
-     {.type = WIRE_READY, .offset = 4096, .length = 4097, .tag = 64},
+     {.type = WIRE_READY, .socket = 2, .offset = 4096, .length = 4097, .tag = 64},
      "READY: length 4097 (eager limit) with offset 4096 (eager credit), it must not be more"},
     {"test_ready_without_a_slice", WIRE_REVERSE,
-     {.type = WIRE_READY, .offset = 4096, .length = 4096},
+     {.type = WIRE_READY, .socket = 2, .offset = 4096, .length = 4096},
      "READY: tag 0 (largest slice), at least 64 is possible"},
     {"test_ready_without_a_slice", WIRE_REVERSE,
-     {.type = WIRE_READY, .offset = 4096, .length = 4096, .tag = 63},
+     {.type = WIRE_READY, .socket = 2, .offset = 4096, .length = 4096, .tag = 63},
      "READY: tag 63 (largest slice), at least 64 is possible"},
-    {"test_open_of_nothing", WIRE_FORWARD, {.type = WIRE_OPEN, .sequence = 1, .tag = 1},
-     "OPEN: length 0, at least 1 is possible"},
+    {"test_ready_of_another_version", WIRE_REVERSE,
+     {.type = WIRE_READY, .socket = 3, .offset = 4096, .length = 4096, .tag = 64},
+     "READY: socket 3 (version), possible are 2 to 2"},
+    {"test_ready_of_another_version", WIRE_REVERSE,
+     {.type = WIRE_READY, .socket = 1, .offset = 4096, .length = 4096, .tag = 64},
+     "READY: socket 1 (version), possible are 2 to 2"},
+    {"test_ready_with_more_than_was_offered", WIRE_REVERSE,
+     {.type = WIRE_READY, .socket = 2, .sequence = 0x80000000, .tag = 64},
+     "READY: sequence 0x80000000 (capabilities), possible are 0x0"},
     {"test_slice_of_nothing", WIRE_FORWARD, {.type = WIRE_SLICE, .offset = 1},
      "SLICE: length 0, at least 1 is possible"},
     {"test_slice_on_a_socket_that_cannot_be", WIRE_FORWARD,
@@ -601,9 +677,8 @@ static const struct {
     {"test_slice_beyond_its_message", WIRE_FORWARD,
      {.type = WIRE_SLICE, .length = UINT64_MAX, .tag = 1},
      "SLICE: length 18446744073709551615 at offset 0 ends beyond tag 1 (length of the message)"},
-    {"test_slice_on_credit_without_a_length", WIRE_FORWARD,
-     {.type = WIRE_SLICE, .flags = WIRE_ON_CREDIT, .length = 1},
-     "SLICE: on credit, but without a tag"},
+    {"test_slice_beyond_its_message", WIRE_FORWARD, {.type = WIRE_SLICE, .length = 1},
+     "SLICE: length 1 at offset 0 ends beyond tag 0 (length of the message)"},
     {"test_nothing_is_not_too_long", WIRE_FORWARD, {.type = WIRE_TOOLONG, .sequence = 1},
      "TOOLONG: length 0, at least 1 is possible"},
     {"test_abort_without_a_result", WIRE_FORWARD, {.type = WIRE_ABORT, .length = 1},

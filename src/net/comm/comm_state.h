@@ -87,9 +87,11 @@ struct net_request {
     bool matched;               /* its message has begun */
     bool satisfied;             /* it misses no bytes */
     uint64_t begun;             /* bytes of all slices that have begun */
-    uint64_t reach;             /* the end of the farthest slice */
     uint64_t copying;           /* bytes that arrived and are being copied to their place */
     struct unexpected *arrived; /* its message, which came first and is not copied out yet */
+    bool is_in_row;             /* it may be looked for by its tag, among these: */
+    struct net_request *earlier_in_row;
+    struct net_request *later_in_row;
 
     struct request_gpu gpu; /* net/gpu's */
 };
@@ -155,6 +157,7 @@ struct incoming {
 struct unexpected {
     struct unexpected *next;
     uint64_t tag;
+    uint64_t posts_heard; /* with tags: by the sender when it sent this */
     uint64_t bytes;
     uint64_t capacity; /* of data; 0: not worth keeping for another message */
     uint64_t begun;    /* in order: bytes of all slices that have begun, */
@@ -163,10 +166,10 @@ struct unexpected {
     uint8_t data[];
 };
 
-/* A receive without a message, as long as this is still the order of the request. */
-struct unmatched {
-    struct net_request *request;
-    uint64_t order;
+/* Receives without a message whose tags have the same hash, in the order of their irecv. */
+struct receive_row {
+    struct net_request *first;
+    struct net_request *last;
 };
 
 /* The sending side. */
@@ -182,6 +185,7 @@ struct comm_tx {
     uint64_t *unposted; /* tags of messages that went before their POST; with tags only */
     unsigned unposted_count;
     unsigned unposted_room;
+    uint64_t posts_heard;
     uint64_t credit_charged;
     uint64_t credit_freed;
 
@@ -220,7 +224,7 @@ struct comm_rx {
     uint64_t credit_sent;      /* and in those that are on their way */
 
     /* rx_match */
-    struct key_fifo unmatched;        /* with tags: struct unmatched by tag */
+    struct receive_row *by_tag;       /* as many as by_sequence; with tags */
     struct net_request **by_sequence; /* a receive at its number modulo the length, */
     unsigned by_sequence_mask;        /* which is this + 1, */
     bool has_displaced;               /* unless a later one has taken its place */

@@ -1,7 +1,6 @@
 /* Receives by number and by tag. */
 #include "net/comm/rx_match.h"
 
-#include "net/comm/fail.h"
 #include "net/comm/request.h"
 
 #include <errno.h>
@@ -15,14 +14,15 @@ int rx_match_create(struct net_comm *comm)
     while (rx->by_sequence_mask < comm->most_requests)
         rx->by_sequence_mask = 2 * rx->by_sequence_mask + 1;
     rx->by_sequence = calloc(rx->by_sequence_mask + 1u, sizeof(struct net_request *));
-    if (rx->by_sequence == NULL)
+    rx->by_tag = calloc(rx->by_sequence_mask + 1u, sizeof *rx->by_tag);
+    if (rx->by_sequence == NULL || rx->by_tag == NULL)
         return error_system(ENOMEM, "a comm");
-    return key_fifo_init(&rx->unmatched, comm->most_requests, sizeof(struct unmatched));
+    return TCPX_SUCCESS;
 }
 
 void rx_match_destroy(struct net_comm *comm)
 {
-    key_fifo_destroy(&comm->rx.unmatched);
+    free(comm->rx.by_tag);
     free(comm->rx.by_sequence);
 }
 
@@ -103,32 +103,60 @@ bool rx_match_numbers_meet(const struct net_comm *comm)
 
 /* --- by tag -------------------------------------------------------------------------------- */
 
-struct net_request *rx_match_first(struct net_comm *comm, uint64_t tag)
+static struct receive_row *rx_row_of(struct net_comm *comm, uint64_t tag)
 {
-    const struct unmatched *first;
+    const uint64_t spread = 0x9e3779b97f4a7c15u;
+
+    return &comm->rx.by_tag[((tag ^ tag >> 32) * spread >> 32) & comm->rx.by_sequence_mask];
+}
+
+/*
+ * The sender had heard of the first `posts_heard` receives, and has messages for all of this tag
+ * among them. Mostly the row has few that it had not heard of; or, where receives are posted much
+ * earlier than they are announced, none that it had.
+ */
+struct net_request *rx_match_by_tag(struct net_comm *comm, uint64_t tag, uint64_t posts_heard)
+{
+    const struct receive_row *row = rx_row_of(comm, tag);
+    struct net_request *request = row->last;
+    struct net_request *found = NULL;
 
     COMM_LOCKED(comm);
-    while ((first = key_fifo_peek(&comm->rx.unmatched, tag)) != NULL) {
-        if (request_is_outstanding(first->request) && first->request->order == first->order &&
-            !first->request->matched)
-            return first->request;
-        key_fifo_pop(&comm->rx.unmatched, tag, NULL);
+    if (row->first != NULL && row->first->order >= posts_heard) {
+        request = row->first;
+        while (request != NULL && request->tag != tag)
+            request = request->later_in_row;
+        return request;
     }
-    return NULL;
+    for (; request != NULL && request->order >= posts_heard; request = request->earlier_in_row)
+        if (request->tag == tag)
+            found = request;
+    return found;
 }
 
 void rx_match_wait(struct net_comm *comm, struct net_request *request)
 {
-    const struct unmatched unmatched = {.request = request, .order = request->order};
+    struct receive_row *row = rx_row_of(comm, request->tag);
 
     COMM_LOCKED(comm);
-    if (!comm_is_in_order(comm) && !key_fifo_push(&comm->rx.unmatched, request->tag, &unmatched))
-        comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "no room for a receive that waits"));
+    if (comm_is_in_order(comm))
+        return;
+    request->is_in_row = true;
+    request->earlier_in_row = row->last;
+    *(row->last != NULL ? &row->last->later_in_row : &row->first) = request;
+    row->last = request;
 }
 
-void rx_match_first_ends(struct net_comm *comm, uint64_t tag)
+void rx_match_ends(struct net_comm *comm, struct net_request *request)
 {
+    struct receive_row *row = rx_row_of(comm, request->tag);
+    struct net_request *earlier = request->earlier_in_row;
+    struct net_request *later = request->later_in_row;
+
     COMM_LOCKED(comm);
-    if (!comm_is_in_order(comm))
-        key_fifo_pop(&comm->rx.unmatched, tag, NULL);
+    if (!request->is_in_row)
+        return;
+    request->is_in_row = false;
+    *(earlier != NULL ? &earlier->later_in_row : &row->first) = later;
+    *(later != NULL ? &later->earlier_in_row : &row->last) = earlier;
 }

@@ -14,11 +14,14 @@ struct net_request *rx_match_by_number(struct net_comm *comm, uint32_t sequence)
 /* Whether the next number could be taken for that of an old receive that is still outstanding. */
 bool rx_match_numbers_meet(const struct net_comm *comm);
 
-/* The earliest receive of this tag whose message has not begun; with tags only. */
-struct net_request *rx_match_first(struct net_comm *comm, uint64_t tag);
+/*
+ * With tags: the receive of a message that was sent when its sender had heard of so many receives.
+ * NULL: it is not posted.
+ */
+struct net_request *rx_match_by_tag(struct net_comm *comm, uint64_t tag, uint64_t posts_heard);
 /* A receive waits for a message that has not begun. */
 void rx_match_wait(struct net_comm *comm, struct net_request *request);
-/* The first receive of its tag has its message, or has failed. */
-void rx_match_first_ends(struct net_comm *comm, uint64_t tag);
+/* It has its message, or has failed. */
+void rx_match_ends(struct net_comm *comm, struct net_request *request);
 
 #endif

@@ -1,7 +1,6 @@
 /* What each record of a sender means. */
 #include "net/comm/rx_record.h"
 
-#include "base/checked.h"
 #include "net/comm/fail.h"
 #include "net/comm/lanes.h"
 #include "net/comm/rx_announce.h"
@@ -19,170 +18,196 @@ static void rx_expect(struct rx_payload *payload, struct net_request *request, u
         payload->place = request->data + offset;
 }
 
+/* A receive gets its message. */
+static void rx_begin(struct net_comm *comm, struct net_request *request, uint64_t bytes)
+{
+    rx_match_ends(comm, request);
+    request->state = REQUEST_MOVING;
+    request->matched = true;
+    request->bytes = bytes;
+}
+
 /* --- whole messages ------------------------------------------------------------------------ */
 
-static void rx_open(struct net_comm *comm, const struct wire_record *record)
+static void rx_eager_begin(struct net_comm *comm, struct rx_payload *payload,
+                           struct net_request *request, uint64_t bytes)
+{
+    rx_begin(comm, request, bytes);
+    request->begun = bytes;
+    rx_expect(payload, request, 0, bytes);
+}
+
+/* The sender knew its receive, and the room there. */
+static void rx_eager_placed(struct net_comm *comm, struct rx_payload *payload,
+                            const struct wire_record *record)
 {
     struct net_request *request = rx_match_by_number(comm, record->sequence);
 
-    if (comm_is_in_order(comm) || request == NULL || request->matched ||
-        request->tag != record->tag || record->length > request->room ||
-        request != rx_match_first(comm, record->tag) || request->begun > record->length ||
-        request->reach > record->length) {
-        comm_fail_protocol(
-            comm,
-            "OPEN of %llu bytes with tag %llu for receive %u, which is not there, not "
-            "large enough or has a message already",
-            (unsigned long long)record->length, (unsigned long long)record->tag, record->sequence);
-        return;
-    }
-    rx_match_first_ends(comm, record->tag);
-    request->state = REQUEST_MOVING;
-    request->matched = true;
-    request->bytes = record->length;
-    rx_done_if_complete(comm, request);
+    if (request == NULL || request->matched || record->length > request->room)
+        comm_fail_protocol(comm,
+                           "an eager message of %llu bytes for receive %u, which is not there, not "
+                           "large enough or has a message already",
+                           (unsigned long long)record->length, record->sequence);
+    else
+        rx_eager_begin(comm, payload, request, record->length);
 }
 
-/* The receive of an EAGER message. NULL: it is kept as unexpected, or the comm has failed. */
-static struct net_request *rx_receive_of_eager(struct net_comm *comm, struct rx_payload *payload,
+/* NULL: it is kept as unexpected, or the comm has failed. */
+static struct net_request *rx_receive_in_order(struct net_comm *comm, struct rx_payload *payload,
                                                const struct wire_record *record)
 {
-    bool in_order = comm_is_in_order(comm);
-    struct unexpected *message = NULL;
+    struct unexpected *message;
     struct net_request *request;
 
-    if (in_order && rx_unexpected_has_begun(comm, record->sequence)) {
+    if (rx_unexpected_has_begun(comm, record->sequence)) {
         comm_fail_protocol(comm, "a second message %u", record->sequence);
         return NULL;
     }
-    if (in_order && !rx_unexpected_place(comm, record->sequence, record->length, true, &message))
+    if (!rx_unexpected_place(comm, record->sequence, record->length, true, &message))
         return NULL;
     if (message != NULL) {
         rx_unexpected_expect(comm, payload, message, 0, record->length);
         return NULL;
     }
-    request =
-        in_order ? rx_match_by_number(comm, record->sequence) : rx_match_first(comm, record->tag);
-    if (request == NULL) {
+    request = rx_match_by_number(comm, record->sequence);
+    if (!request->matched)
+        return request;
+    comm_fail_protocol(comm, "an eager message for receive %u, which has one already",
+                       request->sequence);
+    return NULL;
+}
+
+static struct net_request *rx_receive_of_tag(struct net_comm *comm, struct rx_payload *payload,
+                                             const struct wire_record *record)
+{
+    struct net_request *request = rx_match_by_tag(comm, record->tag, record->offset);
+
+    if (request == NULL)
         rx_unexpected_expect_tagged(comm, payload, record);
-    } else if (request->matched || request->begun > 0) {
-        comm_fail_protocol(comm, "an eager message for receive %u, which has one already",
-                           request->sequence);
-        return NULL;
-    }
     return request;
+}
+
+/* Only the receiver knows whether its receive is posted, and large enough. */
+static void rx_eager_on_credit(struct net_comm *comm, struct rx_payload *payload,
+                               const struct wire_record *record)
+{
+    struct net_request *request = comm_is_in_order(comm)
+                                      ? rx_receive_in_order(comm, payload, record)
+                                      : rx_receive_of_tag(comm, payload, record);
+
+    if (request == NULL)
+        return;
+    rx_free_credit(comm, record->length);
+    if (record->length <= request->room) {
+        rx_eager_begin(comm, payload, request, record->length);
+        return;
+    }
+    rx_match_ends(comm, request);
+    *payload =
+        (struct rx_payload){.sink = &sink_discard, .left = record->length, .bytes = record->length};
+    rx_fail_too_long(comm, request, record->length);
+}
+
+/* In order, a message has no tag, and its number needs no count of POSTs. */
+static bool rx_eager_may_be(const struct net_comm *comm, const struct wire_record *record)
+{
+    if (record->length > comm->link.eager_limit)
+        return false;
+    if (record->flags == 0)
+        return true;
+    return comm_is_in_order(comm) ? record->tag == 0 && record->offset == 0
+                                  : record->sequence == 0 && record->offset <= comm->next_order;
 }
 
 static void rx_eager(struct net_comm *comm, struct rx_payload *payload,
                      const struct wire_record *record)
 {
-    struct net_request *request;
-
-    if (record->length > comm->link.eager_limit ||
-        (comm_is_in_order(comm) ? record->tag != 0 : record->sequence != 0)) {
-        comm_fail_protocol(comm, "an eager message of %llu bytes with tag %llu that may not be",
-                           (unsigned long long)record->length, (unsigned long long)record->tag);
-        return;
-    }
-    request = rx_receive_of_eager(comm, payload, record);
-    if (request == NULL)
-        return;
-    rx_match_first_ends(comm, record->tag);
-    rx_free_credit(comm, record->length);
-    if (record->length > request->room) {
-        *payload = (struct rx_payload){
-            .sink = &sink_discard, .left = record->length, .bytes = record->length};
-        rx_fail_too_long(comm, request, record->length);
-        return;
-    }
-    request->state = REQUEST_MOVING;
-    request->matched = true;
-    request->bytes = record->length;
-    request->begun = record->length;
-    request->reach = record->length;
-    rx_expect(payload, request, 0, record->length);
+    if (!rx_eager_may_be(comm, record))
+        comm_fail_protocol(comm,
+                           "an eager message of %llu bytes with tag %llu behind %llu receives that "
+                           "may not be",
+                           (unsigned long long)record->length, (unsigned long long)record->tag,
+                           (unsigned long long)record->offset);
+    else if (record->flags == 0)
+        rx_eager_placed(comm, payload, record);
+    else
+        rx_eager_on_credit(comm, payload, record);
 }
 
 static void rx_too_long(struct net_comm *comm, const struct wire_record *record)
 {
     struct net_request *request = rx_match_by_number(comm, record->sequence);
 
-    if (request == NULL || request->matched || record->length <= request->room ||
-        request->begun > 0 ||
-        (!comm_is_in_order(comm) && request != rx_match_first(comm, request->tag))) {
+    if (request == NULL || request->matched || record->length <= request->room) {
         comm_fail_protocol(comm, "TOOLONG for receive %u, which is not there or large enough",
                            record->sequence);
         return;
     }
-    rx_match_first_ends(comm, request->tag);
+    rx_match_ends(comm, request);
     rx_fail_too_long(comm, request, record->length);
 }
 
 /* --- slices -------------------------------------------------------------------------------- */
 
 /*
- * In order, every slice has the length of its message. False: it is kept as unexpected, or the comm
- * has failed.
+ * A slice that may have come before its receive. False: it is kept as unexpected, or the comm has
+ * failed.
  */
-static bool rx_place_slice_in_order(struct net_comm *comm, struct rx_payload *payload,
-                                    const struct wire_record *record)
+static bool rx_slice_has_receive(struct net_comm *comm, struct rx_payload *payload,
+                                 const struct wire_record *record)
 {
     bool on_credit = (record->flags & WIRE_ON_CREDIT) != 0;
     struct unexpected *message;
-    struct net_request *request;
 
-    if (record->length > comm->link.largest_slice ||
-        (on_credit && comm->link.framing != WIRE_INLINE)) {
-        comm_fail_protocol(comm, "a slice of %llu bytes for receive %u, which may not be",
-                           (unsigned long long)record->length, record->sequence);
-        return false;
-    }
     if (!rx_unexpected_place(comm, record->sequence, record->tag, on_credit, &message))
         return false;
-    if (message != NULL) {
+    if (message != NULL)
         rx_unexpected_expect(comm, payload, message, record->offset, record->length);
+    return message == NULL;
+}
+
+static bool rx_slice_may_be(const struct net_comm *comm, const struct wire_record *record)
+{
+    return record->length <= comm->link.largest_slice &&
+           (record->flags == 0 || (comm_is_in_order(comm) && comm->link.framing == WIRE_INLINE));
+}
+
+/* The first slice that arrives gives a receive its message; the others must be of the same. */
+static bool rx_slice_fits(const struct net_request *request, const struct wire_record *record)
+{
+    if (request == NULL)
         return false;
-    }
-    request = rx_match_by_number(comm, record->sequence);
-    if (request->matched ? request->bytes != record->tag : request->room < record->tag) {
-        comm_fail_protocol(comm, "a slice of a message of %llu bytes for receive %u of %llu",
-                           (unsigned long long)record->tag, record->sequence,
-                           (unsigned long long)request->bytes);
-        return false;
-    }
-    if (!request->matched && on_credit)
-        rx_free_credit(comm, record->tag);
-    request->matched = true;
-    request->bytes = record->tag;
-    return true;
+    return request->matched
+               ? request->bytes == record->tag && record->length <= request->bytes - request->begun
+               : record->tag <= request->room;
 }
 
 void rx_record_begin_slice(struct net_comm *comm, unsigned socket, const struct wire_record *record)
 {
     struct rx_payload *payload = &comm->rx.incoming[socket].payload;
-    struct net_request *request = rx_match_by_number(comm, record->sequence);
+    struct net_request *request;
 
     COMM_LOCKED(comm);
-    if (comm_is_in_order(comm) && record->tag != 0 &&
-        !rx_place_slice_in_order(comm, payload, record))
-        return;
-    if (request == NULL || comm_is_in_order(comm) != (record->tag != 0) ||
-        !range_inside(record->offset, record->length,
-                      request->matched ? request->bytes : request->room) ||
-        record->length > comm->link.largest_slice ||
-        record->length > (request->matched ? request->bytes : request->room) - request->begun) {
-        comm_fail_protocol(
-            comm,
-            "a slice of %llu bytes at %llu for receive %u, which is not there or not as "
-            "large",
-            (unsigned long long)record->length, (unsigned long long)record->offset,
-            record->sequence);
+    if (!rx_slice_may_be(comm, record)) {
+        comm_fail_protocol(comm, "a slice of %llu bytes for receive %u, which may not be",
+                           (unsigned long long)record->length, record->sequence);
         return;
     }
-    request->state = REQUEST_MOVING;
+    if (comm_is_in_order(comm) && !rx_slice_has_receive(comm, payload, record))
+        return;
+    request = rx_match_by_number(comm, record->sequence);
+    if (!rx_slice_fits(request, record)) {
+        comm_fail_protocol(comm,
+                           "a slice of %llu bytes at %llu of a message of %llu for receive %u, "
+                           "which is not there or not as large",
+                           (unsigned long long)record->length, (unsigned long long)record->offset,
+                           (unsigned long long)record->tag, record->sequence);
+        return;
+    }
+    if (!request->matched && record->flags != 0)
+        rx_free_credit(comm, record->tag);
+    rx_begin(comm, request, record->tag);
     request->begun += record->length;
-    if (request->reach < record->offset + record->length)
-        request->reach = record->offset + record->length;
     rx_expect(payload, request, record->offset, record->length);
     if (comm->rx.lane_sinks[socket] != NULL)
         payload->sink = comm->rx.lane_sinks[socket];
@@ -281,9 +306,6 @@ void rx_record_arrived(struct net_comm *comm, unsigned socket)
         return;
     }
     switch (record.type) {
-    case WIRE_OPEN:
-        rx_open(comm, &record);
-        break;
     case WIRE_EAGER:
         rx_eager(comm, &incoming->payload, &record);
         break;

@@ -133,7 +133,6 @@ void rx_unexpected_deliver(struct net_comm *comm, struct net_request *request,
     request->matched = true;
     request->bytes = message->bytes;
     request->begun = message->bytes;
-    request->reach = message->bytes;
     if (request->sink->copy_in == NULL && message->bytes > 0) {
         request->arrived = message;
         comm->mover->deliver_unexpected(comm);
@@ -319,18 +318,15 @@ static struct unexpected *unexpected_take_numbered(struct net_comm *comm,
 static void unexpected_tagged_complete(struct net_comm *comm, const struct rx_payload *payload)
 {
     struct unexpected *message = payload->message;
-    struct net_request *request = rx_match_first(comm, message->tag);
+    struct net_request *request = rx_match_by_tag(comm, message->tag, message->posts_heard);
 
     if (request == NULL) {
         message->next = NULL;
         *comm->rx.last_tagged = message;
         comm->rx.last_tagged = &message->next;
         comm->rx.held += unexpected_charge(message->bytes);
-    } else if (request->begun > 0) {
-        comm_fail_protocol(comm, "slices for a receive whose message is an eager one");
-        free(message);
     } else {
-        rx_match_first_ends(comm, message->tag);
+        rx_match_ends(comm, request);
         rx_free_credit(comm, message->bytes);
         rx_unexpected_deliver(comm, request, message);
     }
@@ -359,6 +355,7 @@ void rx_unexpected_expect_tagged(struct net_comm *comm, struct rx_payload *paylo
         return;
     }
     message->tag = record->tag;
+    message->posts_heard = record->offset;
     message->bytes = record->length;
     message->capacity = 0;
     *payload = (struct rx_payload){.sink = &sink_unexpected_tagged,

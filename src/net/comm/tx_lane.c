@@ -63,7 +63,7 @@ static bool tx_announce_slice(struct net_comm *comm, uint16_t socket, const stru
                                        .sequence = request->sequence,
                                        .offset = slice->offset,
                                        .length = slice->bytes,
-                                       .tag = comm_is_in_order(comm) ? request->bytes : 0};
+                                       .tag = request->bytes};
 
     if (comm->link.framing == WIRE_INLINE) {
         tx_add_record(&comm->tx.outgoing[socket], &record);

@@ -80,17 +80,30 @@ static bool tx_may_be_eager(const struct net_comm *comm, const struct net_reques
            (request->source->in_host && request->bytes <= comm->link.eager_limit);
 }
 
-static void tx_open_eagerly(struct net_comm *comm, struct net_request *request)
+static void tx_open_eagerly(struct net_comm *comm, struct net_request *request,
+                            struct wire_record record)
 {
-    comm->tx.credit_charged += request->bytes + WIRE_EAGER_CHARGE;
+    record.type = WIRE_EAGER;
+    record.length = request->bytes;
     request->state = REQUEST_MOVING;
     request->handed_out = request->bytes;
-    tx_match_plan(comm, request,
-                  &(struct wire_record){
-                      .type = WIRE_EAGER,
-                      .sequence = comm_is_in_order(comm) ? wire_sequence(request->order) : 0,
-                      .length = request->bytes,
-                      .tag = request->tag});
+    tx_match_plan(comm, request, &record);
+}
+
+/*
+ * With tags, the receiver finds the receive: the oldest of the tag behind the POSTs that have come,
+ * since those of this tag among them have their messages.
+ */
+static void tx_open_eagerly_ahead(struct net_comm *comm, struct net_request *request)
+{
+    struct wire_record record = {.flags = WIRE_ON_CREDIT, .tag = request->tag};
+
+    if (comm_is_in_order(comm))
+        record.sequence = wire_sequence(request->order);
+    else
+        record.offset = comm->tx.posts_heard;
+    comm->tx.credit_charged += request->bytes + WIRE_EAGER_CHARGE;
+    tx_open_eagerly(comm, request, record);
 }
 
 /*
@@ -121,18 +134,11 @@ static void tx_open_posted(struct net_comm *comm, struct net_request *request,
     }
     /* Its receive is posted, so the receiver need not keep it: the credit does not matter. */
     if (tx_may_be_eager(comm, request)) {
-        tx_open_eagerly(comm, request);
+        tx_open_eagerly(comm, request, (struct wire_record){.sequence = post->sequence});
         return;
     }
     request->state = REQUEST_MOVING;
     tx_work_add(comm, request);
-    if (comm_is_in_order(comm))
-        return; /* its slices carry the length of the message */
-    tx_match_plan(comm, request,
-                  &(struct wire_record){.type = WIRE_OPEN,
-                                        .sequence = post->sequence,
-                                        .length = request->bytes,
-                                        .tag = request->tag});
 }
 
 /* Ahead of its receive, in slices. */
@@ -235,7 +241,7 @@ static void tx_note_unposted(struct net_comm *comm, uint64_t tag)
 static bool tx_open_on_credit(struct net_comm *comm, struct net_request *request)
 {
     if (tx_may_go_eagerly(comm, request))
-        tx_open_eagerly(comm, request);
+        tx_open_eagerly_ahead(comm, request);
     else if (!tx_may_be_eager(comm, request) && tx_may_go_ahead(comm, request))
         tx_open_ahead(comm, request);
     else
@@ -372,6 +378,7 @@ int tx_match_post(struct net_comm *comm, const struct wire_record *record)
                          comm->link.peer, post.sequence, (unsigned long long)post.tag,
                          comm->next_sequence);
     comm_advance_sequence(comm, post.sequence);
+    comm->tx.posts_heard++;
     if (tx_pair_with_unposted(comm, post.tag))
         return TCPX_SUCCESS;
     request = tx_waiting_first(comm, post.tag);

@@ -140,6 +140,7 @@ static int attempt_send_hello(struct attempt *attempt, unsigned index)
         .match = (uint8_t)attempt->options.match,
         .framing = (uint8_t)attempt->options.framing,
         .comm = attempt->comm,
+        .capabilities = WIRE_CAPABILITIES,
     };
 
     memcpy(hello.token, attempt->handle.token, sizeof hello.token);
@@ -203,6 +204,8 @@ static int attempt_read_ready(struct attempt *attempt, struct net_link *link, bo
     *link = (struct net_link){
         .reverse = attempt->connections[attempt->options.sockets].fd,
         .sockets = attempt->options.sockets,
+        .version = record.socket,
+        .capabilities = record.sequence,
         .match = attempt->options.match,
         .framing = attempt->options.framing,
         .eager_credit = record.offset,

@@ -16,6 +16,8 @@ struct net_link {
     int forward[WIRE_MOST_SOCKETS]; /* sender to receiver; the first `sockets` */
     int reverse;                    /* receiver to sender */
     uint8_t sockets;
+    unsigned version;      /* of the protocol, */
+    uint32_t capabilities; /* and what both sides can do besides: wire.h */
     enum wire_match match;
     enum wire_framing framing;
     uint64_t eager_limit;   /* the longest message that may travel before its receive is posted */

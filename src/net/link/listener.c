@@ -276,13 +276,14 @@ static void hello_join(struct net_listener *listener, struct hello_connection *c
 static void hello_check(struct net_listener *listener, struct hello_connection *connection)
 {
     struct wire_hello hello;
-    unsigned version = 0;
+    struct wire_versions versions = {0};
     char reason[WIRE_ABORT_TEXT];
 
-    switch (wire_hello_read(connection->hello, &hello, &version)) {
+    switch (wire_hello_read(connection->hello, &hello, &versions)) {
     case WIRE_OTHER_VERSION:
-        snprintf(reason, sizeof reason, "the listener speaks protocol version %u, you version %u",
-                 WIRE_VERSION, version);
+        snprintf(reason, sizeof reason,
+                 "the listener speaks protocol versions %d to %d, you versions %u to %u",
+                 WIRE_LEAST_VERSION, WIRE_VERSION, versions.least, versions.greatest);
         hello_refuse(connection, TCPX_INVALID_USAGE, reason);
         return;
     case WIRE_NOT_TCPX:
@@ -329,6 +330,8 @@ static bool listener_send_ready(struct pending_link *pending)
 {
     uint8_t bytes[WIRE_RECORD_BYTES];
     const struct wire_record ready = {.type = WIRE_READY,
+                                      .socket = (uint16_t)pending->link.version,
+                                      .sequence = pending->link.capabilities,
                                       .offset = pending->link.eager_credit,
                                       .length = pending->link.eager_limit,
                                       .tag = pending->link.largest_slice};

@@ -109,23 +109,28 @@ static struct pending_link *pending_links_find(struct pending_links *pending,
         struct pending_link *place = &pending->places[i];
 
         if (place->present != 0 && place->comm == hello->comm)
-            return place->link.sockets == hello->sockets ? place : NULL;
+            return place->link.sockets == hello->sockets && place->link.version == hello->version
+                       ? place
+                       : NULL;
     }
     unused = pending_links_make_room(pending, hello->sockets + 1u, now);
     if (unused == NULL)
         return NULL;
-    *unused = (struct pending_link){.comm = hello->comm,
-                                    .deadline = deadline,
-                                    .check_at = deadline,
-                                    .link = {.sockets = hello->sockets,
-                                             .reverse = -1,
-                                             .match = options->match,
-                                             .framing = options->framing,
-                                             .eager_limit = options->eager_limit,
-                                             .eager_credit = options->eager_credit,
-                                             .largest_slice = options->largest_slice,
-                                             .requests = options->requests,
-                                             .no_kernels = options->no_kernels}};
+    *unused =
+        (struct pending_link){.comm = hello->comm,
+                              .deadline = deadline,
+                              .check_at = deadline,
+                              .link = {.sockets = hello->sockets,
+                                       .version = hello->version,
+                                       .capabilities = hello->capabilities & WIRE_CAPABILITIES,
+                                       .reverse = -1,
+                                       .match = options->match,
+                                       .framing = options->framing,
+                                       .eager_limit = options->eager_limit,
+                                       .eager_credit = options->eager_credit,
+                                       .largest_slice = options->largest_slice,
+                                       .requests = options->requests,
+                                       .no_kernels = options->no_kernels}};
     for (int i = 0; i < WIRE_MOST_SOCKETS; i++)
         unused->link.forward[i] = -1;
     return unused;

@@ -14,8 +14,8 @@ struct layout {
     uint8_t family;  /* 4 or 6 */
     uint8_t framing; /* enum wire_framing */
     uint16_t port;
-    uint16_t reserved_too;
-    uint32_t scope; /* of a link-local IPv6 address */
+    uint16_t least_version; /* 0 in version 1 */
+    uint32_t scope;         /* of a link-local IPv6 address */
     uint8_t address[16];
     uint8_t token[WIRE_TOKEN_BYTES];
     uint64_t process;
@@ -74,6 +74,7 @@ void net_handle_write(const struct net_handle *handle, uint8_t bytes[NET_HANDLE_
     struct layout layout = {
         .magic = htole32(WIRE_MAGIC),
         .version = htole16(WIRE_VERSION),
+        .least_version = htole16(WIRE_LEAST_VERSION),
         .family = handle_family(&handle->address),
         .framing = (uint8_t)handle->framing,
         .port = any.ipv4.sin_port, /* at the same place in both families */
@@ -127,16 +128,20 @@ static int handle_read_others(const struct layout *layout, struct net_handle *ha
 int net_handle_read(const uint8_t bytes[NET_HANDLE_BYTES], struct net_handle *handle)
 {
     struct net_handle fresh = {0};
+    struct wire_versions versions;
     struct layout layout;
     int result;
 
     memcpy(&layout, bytes, sizeof layout);
     if (le32toh(layout.magic) != WIRE_MAGIC)
         return error_set(TCPX_INVALID_ARGUMENT, "this is not a handle of a tcpx listener");
-    if (le16toh(layout.version) != WIRE_VERSION)
+    versions.greatest = le16toh(layout.version);
+    versions.least = versions.greatest == 1 ? 1 : le16toh(layout.least_version);
+    if (wire_common_version(&versions) == 0)
         return error_set(TCPX_INVALID_ARGUMENT,
-                         "the handle is of protocol version %u, and this is version %u",
-                         le16toh(layout.version), WIRE_VERSION);
+                         "the handle is of protocol versions %u to %u, and this side speaks %d to "
+                         "%d",
+                         versions.least, versions.greatest, WIRE_LEAST_VERSION, WIRE_VERSION);
     if (layout.family != 4 && layout.family != 6)
         return error_set(TCPX_INVALID_ARGUMENT, "the handle is for address family %u",
                          layout.family);

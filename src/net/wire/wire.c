@@ -24,7 +24,10 @@ struct hello_layout {
     uint8_t reserved[5];
     uint64_t comm;
     uint8_t token[WIRE_TOKEN_BYTES];
-    uint8_t reserved_end[24];
+    uint16_t least_version; /* 0 in version 1 */
+    uint16_t reserved_too;
+    uint32_t capabilities;
+    uint8_t reserved_end[16];
 } __attribute__((packed));
 
 struct record_layout {
@@ -52,12 +55,12 @@ struct rule {
 };
 
 static const struct rule wire_rules[] = {
-    [WIRE_READY] = {"READY", WIRE_REVERSE, OFFSET | LENGTH | TAG, 0, UINT64_MAX},
+    [WIRE_READY] = {"READY", WIRE_REVERSE, SOCKET | SEQUENCE | OFFSET | LENGTH | TAG, 0,
+                    UINT64_MAX},
     [WIRE_POST] = {"POST", WIRE_REVERSE, SEQUENCE | OFFSET | LENGTH | TAG, 0, UINT64_MAX},
     [WIRE_CREDIT] = {"CREDIT", WIRE_REVERSE, OFFSET, 0, 0},
     /* A message without bytes is always EAGER, and never too long. */
-    [WIRE_OPEN] = {"OPEN", WIRE_FORWARD, SEQUENCE | LENGTH | TAG, 1, UINT64_MAX},
-    [WIRE_EAGER] = {"EAGER", WIRE_FORWARD, SEQUENCE | LENGTH | TAG, 0, UINT64_MAX},
+    [WIRE_EAGER] = {"EAGER", WIRE_FORWARD, SEQUENCE | OFFSET | LENGTH | TAG, 0, UINT64_MAX},
     [WIRE_SLICE] = {"SLICE", WIRE_FORWARD, SOCKET | SEQUENCE | OFFSET | LENGTH | TAG, 1,
                     UINT64_MAX},
     [WIRE_TOOLONG] = {"TOOLONG", WIRE_FORWARD, SEQUENCE | LENGTH, 1, UINT64_MAX},
@@ -79,6 +82,13 @@ void wire_magic_write(uint8_t bytes[WIRE_MAGIC_BYTES])
     memcpy(bytes, &magic, sizeof magic);
 }
 
+unsigned wire_common_version(const struct wire_versions *theirs)
+{
+    unsigned common = theirs->greatest < WIRE_VERSION ? theirs->greatest : WIRE_VERSION;
+
+    return common >= WIRE_LEAST_VERSION && common >= theirs->least ? common : 0;
+}
+
 void wire_hello_write(const struct wire_hello *hello, uint8_t bytes[WIRE_HELLO_BYTES])
 {
     struct hello_layout layout = {
@@ -90,6 +100,8 @@ void wire_hello_write(const struct wire_hello *hello, uint8_t bytes[WIRE_HELLO_B
         .match = hello->match,
         .framing = hello->framing,
         .comm = htole64(hello->comm),
+        .least_version = htole16(WIRE_LEAST_VERSION),
+        .capabilities = htole32(hello->capabilities),
     };
 
     memcpy(layout.token, hello->token, sizeof layout.token);
@@ -119,24 +131,45 @@ static enum wire_problem wire_check_hello(const struct hello_layout *layout)
     return WIRE_FINE;
 }
 
-enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES], struct wire_hello *hello,
-                                  unsigned *version)
+/* A later version may use what this one reserves. */
+static enum wire_problem wire_check_reserved(const uint8_t bytes[WIRE_HELLO_BYTES],
+                                             const struct wire_hello *hello,
+                                             const struct wire_versions *versions)
 {
     uint8_t again[WIRE_HELLO_BYTES];
+    size_t least_at = offsetof(struct hello_layout, least_version);
+
+    if (versions->greatest != WIRE_VERSION)
+        return WIRE_FINE;
+    /* All other bytes have been read: what is not written again was not zero. */
+    wire_hello_write(hello, again);
+    memcpy(again + least_at, bytes + least_at, sizeof(uint16_t));
+    for (size_t i = 0; i < sizeof again; i++)
+        if (bytes[i] != again[i])
+            return error_set(WIRE_MALFORMED, "hello: reserved byte %zu is 0x%02x, expected 0", i,
+                             bytes[i]);
+    return WIRE_FINE;
+}
+
+enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES], struct wire_hello *hello,
+                                  struct wire_versions *versions)
+{
     struct hello_layout layout;
     struct wire_hello seen;
-    unsigned sent_version;
+    struct wire_versions sent;
     enum wire_problem problem;
 
     memcpy(&layout, bytes, sizeof layout);
-    sent_version = le16toh(layout.version);
     if (le32toh(layout.magic) != WIRE_MAGIC)
         return error_set(WIRE_NOT_TCPX, "hello: magic 0x%08" PRIx32 ", expected 0x%08" PRIx32,
                          le32toh(layout.magic), (uint32_t)WIRE_MAGIC);
-    if (sent_version != WIRE_VERSION) {
-        *version = sent_version;
-        return error_set(WIRE_OTHER_VERSION, "hello: version %u of the protocol, expected %d",
-                         sent_version, WIRE_VERSION);
+    sent.greatest = le16toh(layout.version);
+    sent.least = sent.greatest == 1 ? 1 : le16toh(layout.least_version);
+    if (wire_common_version(&sent) == 0) {
+        *versions = sent;
+        return error_set(WIRE_OTHER_VERSION,
+                         "hello: versions %u to %u of the protocol, expected %d to %d", sent.least,
+                         sent.greatest, WIRE_LEAST_VERSION, WIRE_VERSION);
     }
     problem = wire_check_hello(&layout);
     if (problem != WIRE_FINE)
@@ -148,16 +181,15 @@ enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES], struct 
         .match = layout.match,
         .framing = layout.framing,
         .comm = le64toh(layout.comm),
+        .capabilities = le32toh(layout.capabilities),
+        .version = wire_common_version(&sent),
     };
     memcpy(seen.token, layout.token, sizeof seen.token);
-    /* All other bytes have been read: what is not written again was not zero. */
-    wire_hello_write(&seen, again);
-    for (size_t i = 0; i < sizeof again; i++)
-        if (bytes[i] != again[i])
-            return error_set(WIRE_MALFORMED, "hello: reserved byte %zu is 0x%02x, expected 0", i,
-                             bytes[i]);
+    problem = wire_check_reserved(bytes, &seen, &sent);
+    if (problem != WIRE_FINE)
+        return problem;
     *hello = seen;
-    *version = sent_version;
+    *versions = sent;
     return WIRE_FINE;
 }
 
@@ -202,6 +234,13 @@ static enum wire_problem wire_check_unused(const struct rule *rule,
 
 static enum wire_problem wire_check_ready(const struct wire_record *record)
 {
+    if (record->socket < WIRE_LEAST_VERSION || record->socket > WIRE_VERSION)
+        return error_set(WIRE_MALFORMED, "READY: socket %u (version), possible are %d to %d",
+                         record->socket, WIRE_LEAST_VERSION, WIRE_VERSION);
+    if ((record->sequence & ~WIRE_CAPABILITIES) != 0)
+        return error_set(WIRE_MALFORMED,
+                         "READY: sequence 0x%" PRIx32 " (capabilities), possible are 0x%x",
+                         record->sequence, WIRE_CAPABILITIES);
     if (record->length > record->offset)
         return error_set(WIRE_MALFORMED,
                          "READY: length %" PRIu64 " (eager limit) with offset %" PRIu64
@@ -225,13 +264,22 @@ static enum wire_problem wire_check_slice(const struct wire_record *record)
         return error_set(WIRE_MALFORMED,
                          "SLICE: length %" PRIu64 " at offset %" PRIu64 " ends beyond 64 bits",
                          record->length, record->offset);
-    if (record->tag != 0 && end > record->tag)
+    if (end > record->tag)
         return error_set(WIRE_MALFORMED,
                          "SLICE: length %" PRIu64 " at offset %" PRIu64 " ends beyond tag %" PRIu64
                          " (length of the message)",
                          record->length, record->offset, record->tag);
-    if (record->flags != 0 && record->tag == 0)
-        return error_set(WIRE_MALFORMED, "SLICE: on credit, but without a tag");
+    return WIRE_FINE;
+}
+
+/* The place of an EAGER that is not on credit says it all. */
+static enum wire_problem wire_check_eager(const struct wire_record *record)
+{
+    if (record->flags == 0 && (record->offset != 0 || record->tag != 0))
+        return error_set(WIRE_MALFORMED,
+                         "EAGER: offset %" PRIu64 " and tag %" PRIu64
+                         " with the number of a receive, expected 0",
+                         record->offset, record->tag);
     return WIRE_FINE;
 }
 
@@ -260,6 +308,8 @@ static enum wire_problem wire_check_record(const struct rule *rule,
     switch (record->type) {
     case WIRE_READY:
         return wire_check_ready(record);
+    case WIRE_EAGER:
+        return wire_check_eager(record);
     case WIRE_SLICE:
         return wire_check_slice(record);
     case WIRE_ABORT:
@@ -284,7 +334,8 @@ enum wire_problem wire_record_read(const uint8_t bytes[WIRE_RECORD_BYTES], enum 
     if (!(rule->roles & role))
         return error_set(WIRE_MALFORMED, "%s: type %u on a %s socket", rule->name, layout.type,
                          role == WIRE_FORWARD ? "forward" : "reverse");
-    if (layout.flags != 0 && (layout.type != WIRE_SLICE || layout.flags != WIRE_ON_CREDIT))
+    if (layout.flags != 0 && ((layout.type != WIRE_SLICE && layout.type != WIRE_EAGER) ||
+                              layout.flags != WIRE_ON_CREDIT))
         return error_set(WIRE_MALFORMED, "%s: flags 0x%02x, expected 0", rule->name, layout.flags);
     seen = (struct wire_record){
         .type = layout.type,

@@ -13,9 +13,20 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* A change that an older peer would misread is a new version; versions do not interoperate. */
-#define WIRE_MAGIC   0x58504354u /* "TCPX" */
-#define WIRE_VERSION 1
+#define WIRE_MAGIC 0x58504354u /* "TCPX" */
+
+/*
+ * A change that an older peer would misread is a new version. Each side says the least and the
+ * greatest that it speaks; the greatest that both speak is used.
+ */
+#define WIRE_VERSION       2
+#define WIRE_LEAST_VERSION 2
+
+/*
+ * What a side can do besides, one bit each, so that a peer without it is still a peer. Only what
+ * both can do is used; bits that are not known are ignored.
+ */
+#define WIRE_CAPABILITIES 0u
 
 /*
  * Receives are numbered modulo 2^WIRE_SEQUENCE_BITS. Tests build the library with 3 bits, so that
@@ -77,21 +88,24 @@ struct wire_hello {
     uint8_t framing; /* enum wire_framing */
     uint64_t comm;   /* which connections belong together: random, the same in all of them */
     uint8_t token[WIRE_TOKEN_BYTES]; /* from the listener's handle: strangers do not know it */
+    uint32_t capabilities;           /* of its sender */
+    unsigned version;                /* that both sides speak: of one that was read */
 };
 
 enum wire_type {
     /* on the reverse socket */
-    WIRE_READY = 1,  /* all sockets are in place; offset: eager credit, length: eager limit,
+    WIRE_READY = 1,  /* all sockets are in place; socket: the version, sequence: capabilities
+                        that both have; offset: eager credit, length: eager limit,
                         tag: largest slice */
     WIRE_POST = 2,   /* receive `sequence` is posted: tag, and room for `length` bytes;
                         offset: all eager bytes freed so far */
     WIRE_CREDIT = 3, /* offset: all eager bytes freed so far */
 
-    /* on a forward socket; with tags `sequence` is that of the receive, in order of the message */
-    WIRE_OPEN = 16,    /* with tags: a message begins: tag, `length` bytes in all */
-    WIRE_EAGER = 17,   /* a whole message: tag or sequence, and `length` bytes behind the record */
+    /* on a forward socket; `sequence` is that of the receive, which is that of the message where
+       messages are in order */
+    WIRE_EAGER = 17,   /* a whole message: `length` bytes behind the record */
     WIRE_SLICE = 18,   /* `length` bytes at `offset`, which travel on forward socket `socket`;
-                          in order, tag is the length of the message */
+                          tag: the length of the message */
     WIRE_TOOLONG = 19, /* receive `sequence` has no room for the message of `length` bytes */
     WIRE_FIN = 20,     /* the last record of this socket; length: bytes between hello and it */
 
@@ -99,8 +113,12 @@ enum wire_type {
     WIRE_ABORT = 32, /* `sequence`: an enum tcpx_result; `length` bytes of text follow */
 };
 
-/* Flags of a SLICE. */
-enum { WIRE_ON_CREDIT = 1 /* the message was opened before its POST had come */ };
+/*
+ * Flags of SLICE and EAGER. On credit: the message was opened before its POST had come. With tags,
+ * the number of its receive is not known then: instead of `sequence` an EAGER has its tag, and in
+ * `offset` how many POSTs have come so far.
+ */
+enum { WIRE_ON_CREDIT = 1 };
 
 struct wire_record {
     uint8_t type; /* enum wire_type */
@@ -116,7 +134,7 @@ struct wire_record {
 enum wire_problem {
     WIRE_FINE,
     WIRE_NOT_TCPX,      /* another magic: another protocol, or a port scan */
-    WIRE_OTHER_VERSION, /* tcpx of another version, which is *version */
+    WIRE_OTHER_VERSION, /* tcpx of other versions */
     WIRE_MALFORMED,     /* an invalid field; error_text() names it */
 };
 
@@ -124,14 +142,24 @@ enum wire_problem {
 enum { WIRE_MAGIC_BYTES = 4 };
 void wire_magic_write(uint8_t bytes[WIRE_MAGIC_BYTES]);
 
+struct wire_versions {
+    unsigned least;
+    unsigned greatest;
+};
+
+/* The greatest version that this side speaks, too; 0: there is none. */
+unsigned wire_common_version(const struct wire_versions *theirs);
+
+/* With the versions of this side. */
 void wire_hello_write(const struct wire_hello *hello, uint8_t bytes[WIRE_HELLO_BYTES]);
 
 /*
- * `hello` is written only if the result is WIRE_FINE; on any other there is a text. *version is
- * written on WIRE_FINE and WIRE_OTHER_VERSION.
+ * `hello` is written only if the result is WIRE_FINE; on any other there is a text. *versions are
+ * those that the peer speaks, written on WIRE_FINE and WIRE_OTHER_VERSION.
  */
 MUST_CHECK enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES],
-                                             struct wire_hello *hello, unsigned *version);
+                                             struct wire_hello *hello,
+                                             struct wire_versions *versions);
 
 void wire_record_write(const struct wire_record *record, uint8_t bytes[WIRE_RECORD_BYTES]);
 
