@@ -181,7 +181,7 @@ static int meeting_describe_self(uint64_t bytes, struct agreement *agreement)
 
     if (result != TCPX_SUCCESS)
         return result;
-    *agreement = (struct agreement){.version = AGREEMENT_VERSION,
+    *agreement = (struct agreement){.version = SESSION_VERSION,
                                     .table_version = (uint32_t)plugin->table.version,
                                     .channels = 1,
                                     .chunk_bytes = bytes};

@@ -94,11 +94,11 @@ static int check_version(const uint8_t *bytes, size_t length)
         return error_set(TCPX_REMOTE_ERROR, "agreement: %zu bytes, expected at least %zu", length,
                          sizeof version);
     memcpy(&version, bytes, sizeof version);
-    if (le32toh(version) != AGREEMENT_VERSION)
+    if (le32toh(version) < SESSION_LEAST_VERSION || le32toh(version) > SESSION_VERSION)
         return error_set(TCPX_INVALID_USAGE,
                          "the peer speaks version %" PRIu32
-                         " of the session protocol, this side version %d",
-                         le32toh(version), AGREEMENT_VERSION);
+                         " of the session protocol, this side versions %d to %d",
+                         le32toh(version), SESSION_LEAST_VERSION, SESSION_VERSION);
     return TCPX_SUCCESS;
 }
 

@@ -12,9 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of the session protocol: what travels after the greeting. */
-#define AGREEMENT_VERSION 1
-
 #define AGREEMENT_MOST_CHUNK_BYTES ((uint64_t)1 << 40)
 
 enum {
@@ -28,7 +25,7 @@ enum {
 _Static_assert((int)AGREEMENT_BYTES <= (int)CONTROL_LARGEST, "an agreement is one message");
 
 struct agreement {
-    uint32_t version;                     /* AGREEMENT_VERSION */
+    uint32_t version;                     /* of the session protocol: control.h */
     char transport[AGREEMENT_NAME_BYTES]; /* "builtin", or the plugin's name */
     uint32_t table_version;               /* of the plugin's table; need not be equal */
     uint32_t channels;                    /* 1 to AGREEMENT_CHANNELS */

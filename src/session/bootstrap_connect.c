@@ -256,7 +256,7 @@ static int bootstrap_become_control(struct attempt *attempt, struct control **ou
     int result;
 
     attempt->fd = -1;
-    result = control_create(fd, attempt->name, &control);
+    result = control_create(fd, attempt->name, attempt->side.version, &control);
     if (result != TCPX_SUCCESS)
         return result;
     if (attempt->side.secret != NULL)

@@ -30,6 +30,7 @@ _Static_assert(sizeof(struct header_layout) == CONTROL_HEADER_BYTES, "a header h
 
 struct control {
     int fd;
+    unsigned version;
     bool has_ended;
     char peer[SOCKET_NAME_BYTES];
 
@@ -88,7 +89,7 @@ static int control_adopt(int fd)
     return TCPX_SUCCESS;
 }
 
-int control_create(int fd, const char *peer, struct control **out)
+int control_create(int fd, const char *peer, unsigned version, struct control **out)
 {
     const struct config *config;
     struct control *control;
@@ -107,6 +108,7 @@ int control_create(int fd, const char *peer, struct control **out)
         goto close_socket;
     }
     control->fd = fd;
+    control->version = version;
     if (peer != NULL)
         snprintf(control->peer, sizeof control->peer, "%s", peer);
     else
@@ -132,6 +134,11 @@ bool control_has_ended(const struct control *control)
 const char *control_peer(const struct control *control)
 {
     return control->peer;
+}
+
+unsigned control_version(const struct control *control)
+{
+    return control->version;
 }
 
 /* --- receiving ----------------------------------------------------------------------------- */

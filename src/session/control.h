@@ -10,12 +10,18 @@
 #define TCPX_SESSION_CONTROL_H
 
 #include "base/error.h"
+#include "base/versions.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct control;
+
+/* Of the session protocol: all that travels from the greeting on. */
+#define SESSION_VERSION       2
+#define SESSION_LEAST_VERSION 2
+static const struct versions session_versions = {SESSION_LEAST_VERSION, SESSION_VERSION};
 
 enum {
     CONTROL_LARGEST = 65536, /* bytes of a payload */
@@ -30,8 +36,11 @@ enum {
     CONTROL_REFUSED = 255, /* the last message of a peer that gives up: why, as text */
 };
 
-/* Takes the descriptor over, also when it fails. `peer`: its name for texts; NULL: its address. */
-MUST_CHECK int control_create(int fd, const char *peer, struct control **control);
+/*
+ * Takes the descriptor over, also when it fails. `peer`: its name for texts; NULL: its address.
+ * `version`: that the greetings have agreed on.
+ */
+MUST_CHECK int control_create(int fd, const char *peer, unsigned version, struct control **control);
 
 /*
  * Queues a message and sends as much as the socket takes; never waits. If more than
@@ -80,6 +89,7 @@ MUST_CHECK int control_send_all(struct control *control, uint64_t deadline);
 int control_fd(const struct control *control);
 
 const char *control_peer(const struct control *control);
+unsigned control_version(const struct control *control);
 
 /*
  * Closes as soon as everything queued has arrived at the peer's host, whether the peer reads it or

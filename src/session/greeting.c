@@ -18,7 +18,8 @@ struct greeting_layout {
     uint16_t version; /* up to here the same in every version */
     uint8_t role;
     uint8_t flags;
-    uint8_t reserved[4];
+    uint16_t least_version; /* 0 in version 1 */
+    uint8_t reserved[2];
     uint8_t nonce[SECRET_NONCE_BYTES];
 } __attribute__((packed));
 
@@ -29,7 +30,8 @@ void bootstrap_greeting_write(const struct bootstrap_greeting *greeting,
                               uint8_t bytes[BOOTSTRAP_GREETING_BYTES])
 {
     struct greeting_layout layout = {
-        .version = htole16(BOOTSTRAP_VERSION),
+        .version = htole16(SESSION_VERSION),
+        .least_version = htole16(SESSION_LEAST_VERSION),
         .role = greeting->role,
         .flags = greeting->secret ? FLAG_SECRET : 0,
     };
@@ -58,7 +60,8 @@ static int greeting_check(const struct greeting_layout *layout, enum bootstrap_r
     if ((layout->flags & ~FLAG_SECRET) != 0)
         return error_set(TCPX_REMOTE_ERROR, "greets with flags 0x%02x, expected 0 or 1",
                          layout->flags);
-    for (size_t i = 0; i < sizeof layout->reserved; i++)
+    for (size_t i = 0; i < sizeof layout->reserved && le16toh(layout->version) == SESSION_VERSION;
+         i++)
         if (layout->reserved[i] != 0)
             return error_set(TCPX_REMOTE_ERROR,
                              "greets with 0x%02x in reserved byte %zu, expected 0",
@@ -70,20 +73,26 @@ int bootstrap_greeting_read(const uint8_t bytes[BOOTSTRAP_GREETING_BYTES], enum 
                             struct bootstrap_greeting *greeting)
 {
     struct greeting_layout layout;
+    struct versions versions;
+    unsigned version;
     int result;
 
     memcpy(&layout, bytes, sizeof layout);
     if (!bootstrap_greeting_begins(bytes, sizeof layout))
         return error_set(TCPX_REMOTE_ERROR, "speaks another protocol");
-    if (le16toh(layout.version) != BOOTSTRAP_VERSION)
+    versions.greatest = le16toh(layout.version);
+    versions.least = versions.greatest == 1 ? 1 : le16toh(layout.least_version);
+    version = versions_common(session_versions, versions);
+    if (version == 0)
         return error_set(TCPX_INVALID_USAGE,
-                         "speaks version %u of the bootstrap protocol, this side version %d",
-                         le16toh(layout.version), BOOTSTRAP_VERSION);
+                         "speaks versions %u to %u of the session protocol, this side versions %d "
+                         "to %d",
+                         versions.least, versions.greatest, SESSION_LEAST_VERSION, SESSION_VERSION);
     result = greeting_check(&layout, role);
     if (result != TCPX_SUCCESS)
         return result;
-    *greeting = (struct bootstrap_greeting){.role = layout.role,
-                                            .secret = (layout.flags & FLAG_SECRET) != 0};
+    *greeting = (struct bootstrap_greeting){
+        .role = layout.role, .version = version, .secret = (layout.flags & FLAG_SECRET) != 0};
     memcpy(greeting->nonce, layout.nonce, sizeof greeting->nonce);
     return TCPX_SUCCESS;
 }
@@ -121,6 +130,7 @@ int bootstrap_side_read(struct bootstrap_side *side, const uint8_t bytes[BOOTSTR
     if (!greeting.secret && side->secret != NULL)
         return error_set(TCPX_INVALID_USAGE, "has no shared secret, this side has one");
     memcpy(side->other, greeting.nonce, sizeof side->other);
+    side->version = greeting.version;
     return TCPX_SUCCESS;
 }
 

@@ -6,6 +6,7 @@
 #define TCPX_SESSION_GREETING_H
 
 #include "base/error.h"
+#include "base/versions.h"
 #include "session/control.h"
 #include "session/secret.h"
 
@@ -13,15 +14,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BOOTSTRAP_VERSION 1
-
 enum { BOOTSTRAP_GREETING_BYTES = 48 };
 
 enum bootstrap_role { BOOTSTRAP_CONNECTS = 1, BOOTSTRAP_LISTENS = 2 };
 
 struct bootstrap_greeting {
-    uint8_t role; /* enum bootstrap_role */
-    bool secret;  /* a proof will follow, and is expected */
+    uint8_t role;     /* enum bootstrap_role */
+    bool secret;      /* a proof will follow, and is expected */
+    unsigned version; /* that both sides speak: of one that was read */
     uint8_t nonce[SECRET_NONCE_BYTES];
 };
 
@@ -35,9 +35,9 @@ void bootstrap_greeting_first(uint8_t *bytes, size_t count);
 bool bootstrap_greeting_begins(const uint8_t *bytes, size_t have);
 
 /*
- * The greeting of a side that must have this role. Another version is TCPX_INVALID_USAGE, with both
- * versions; an invalid greeting is TCPX_REMOTE_ERROR. The caller puts the subject before the text:
- * "speaks version 2 ...".
+ * The greeting of a side that must have this role. No version in common is TCPX_INVALID_USAGE, with
+ * the versions of both; an invalid greeting is TCPX_REMOTE_ERROR. The caller puts the subject
+ * before the text: "speaks versions 3 to 4 ...".
  */
 MUST_CHECK int bootstrap_greeting_read(const uint8_t bytes[BOOTSTRAP_GREETING_BYTES],
                                        enum bootstrap_role role,
@@ -49,7 +49,8 @@ struct bootstrap_side {
     const struct secret *secret; /* NULL: none */
     enum bootstrap_role role;
     uint8_t own[SECRET_NONCE_BYTES];
-    uint8_t other[SECRET_NONCE_BYTES]; /* from bootstrap_side_read() on */
+    uint8_t other[SECRET_NONCE_BYTES]; /* from bootstrap_side_read() on, */
+    unsigned version;                  /* as this, which both sides speak */
     size_t greeted;                    /* bytes of its greeting that were sent */
 };
 

@@ -98,7 +98,8 @@ static int newcomer_answer(struct newcomer *newcomer)
         return newcomer_fail(newcomer, error_text());
     newcomer->stage = newcomer->side.secret == NULL ? NEWCOMER_PEER : NEWCOMER_PROOF;
     newcomer->half.has_greeted = true;
-    result = control_create(newcomer->half.fd, newcomer->name, &newcomer->control);
+    result = control_create(newcomer->half.fd, newcomer->name, newcomer->side.version,
+                            &newcomer->control);
     if (result != TCPX_SUCCESS)
         newcomer->half.fd = -1; /* closed by control_create() */
     return result;

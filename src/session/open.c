@@ -222,7 +222,7 @@ static int fill_agreement(struct opening *opening)
         return result;
     mine->unpack = (uint32_t)config->unpack_impl;
 
-    mine->version = AGREEMENT_VERSION;
+    mine->version = control_version(session->control);
     snprintf(mine->transport, sizeof mine->transport, "%s",
              plugin != NULL ? plugin->table.name : "builtin");
     mine->table_version = plugin != NULL ? (uint32_t)plugin->table.version : 0;

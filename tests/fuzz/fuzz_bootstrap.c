@@ -18,9 +18,10 @@ static int judge_greeting(const uint8_t *bytes, enum bootstrap_role role)
 {
     if (memcmp(bytes, "tcpxboot", 8) != 0)
         return TCPX_REMOTE_ERROR;
-    if (number(bytes, 8, 2) != 1)
+    if (number(bytes, 8, 2) < 2 || number(bytes, 12, 2) > 2)
         return TCPX_INVALID_USAGE;
-    if (bytes[10] != role || bytes[11] > 1 || number(bytes, 12, 4) != 0)
+    if (bytes[10] != role || bytes[11] > 1 ||
+        (number(bytes, 14, 2) != 0 && number(bytes, 8, 2) == 2)) /* a later version may use them */
         return TCPX_REMOTE_ERROR;
     return TCPX_SUCCESS;
 }
@@ -40,8 +41,10 @@ static void check_greeting(const uint8_t *bytes, enum bootstrap_role role)
         return;
     PROMISE(greeting.role == role && greeting.secret == (bytes[11] == 1));
     PROMISE(memcmp(greeting.nonce, bytes + 16, sizeof greeting.nonce) == 0);
+    PROMISE(greeting.version == 2);
     bootstrap_greeting_write(&greeting, again);
-    PROMISE(memcmp(again, bytes, sizeof again) == 0);
+    if (number(bytes, 8, 2) == 2 && number(bytes, 12, 2) == 2)
+        PROMISE(memcmp(again, bytes, sizeof again) == 0);
 }
 
 /* --- messages ------------------------------------------------------------------------------- */
@@ -93,7 +96,7 @@ static int judge_agreement(const uint8_t *bytes, size_t size)
 {
     if (size < 4)
         return TCPX_REMOTE_ERROR;
-    if (number(bytes, 0, 4) != 1)
+    if (number(bytes, 0, 4) != 2)
         return TCPX_INVALID_USAGE;
     if (size < 160 || number(bytes, 4, 4) < 1 || number(bytes, 4, 4) > 64 ||
         size != 160 + 128 * number(bytes, 4, 4))

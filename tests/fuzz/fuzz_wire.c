@@ -37,7 +37,7 @@ static void check_hello(const uint8_t *bytes)
     enum wire_problem expected = judge_hello(bytes);
     uint8_t again[WIRE_HELLO_BYTES];
     struct wire_hello hello;
-    struct wire_versions versions;
+    struct versions versions;
 
     memset(&hello, UNTOUCHED, sizeof hello);
     memset(&versions, UNTOUCHED, sizeof versions);

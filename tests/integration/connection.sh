@@ -178,8 +178,8 @@ Content-Length: 0
 Server: not a tcpx at all, but something longer than a greeting, which is 64 bytes or so
 
 ' 5 'speaks another protocol'
-    stranger "a server of another version" "tcpxboot\\x02$(printf '%.0s\\0' $(seq 39))" 5 \
-        'speaks version 2 of the bootstrap protocol'
+    stranger "a server of another version" "tcpxboot\\x03\\0\\0\\0\\x03$(printf '%.0s\\0' $(seq 35))" 5 \
+        'speaks versions 3 to 3 of the session protocol'
     stranger "a server that is silent" '' 2 'not greeted'
     "$tcpx" connection server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
     server=$!

@@ -288,7 +288,7 @@ static inline void greet(struct player *player)
     CHECK(send(player->fd, bytes, length, MSG_NOSIGNAL) == (ssize_t)length);
     stop_at(player, HALF_GREETING);
     CHECK(recv(player->fd, bytes, sizeof bytes, MSG_WAITALL) == (ssize_t)sizeof bytes);
-    CHECK_SUCCESS(control_create(player->fd, "the tested side", &player->control));
+    CHECK_SUCCESS(control_create(player->fd, "the tested side", SESSION_VERSION, &player->control));
 }
 
 /* --- messages ------------------------------------------------------------------------------ */
@@ -353,7 +353,7 @@ static inline void listen_everywhere(struct player *player)
     for (unsigned i = 0; i < transport.channels; i++)
         CHECK_SUCCESS(channel_listen(player->plugin, &player->devices, 0, -1, mine->handles[i],
                                      &player->listeners[i]));
-    mine->version = AGREEMENT_VERSION;
+    mine->version = SESSION_VERSION;
     snprintf(mine->transport, sizeof mine->transport, "%s",
              player->plugin != NULL ? player->plugin->table.name : "builtin");
     mine->channels = transport.channels;

@@ -24,7 +24,7 @@ enum {
 
 static struct agreement example(uint32_t channels)
 {
-    struct agreement agreement = {.version = AGREEMENT_VERSION,
+    struct agreement agreement = {.version = SESSION_VERSION,
                                   .transport = "builtin",
                                   .table_version = 7,
                                   .channels = channels,
@@ -112,7 +112,7 @@ TEST(test_the_ends_of_every_range)
 TEST(test_layout)
 {
     static const uint8_t head[AT_TRANSPORT] = {
-        1, 0, 0, 0, 2, 0, 0, 0, 7,    0,    0,    0,    3,    0,    0,    0,
+        2, 0, 0, 0, 2, 0, 0, 0, 7,    0,    0,    0,    3,    0,    0,    0,
         0, 0, 8, 0, 0, 0, 0, 0, 0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01,
     };
     static const uint8_t zeros[AGREEMENT_NAME_BYTES];
@@ -155,8 +155,8 @@ TEST(test_every_field_out_of_range)
 {
     static const struct mutation mutations[] = {
         {AT_VERSION, {0}, 4, TCPX_INVALID_USAGE, "version 0"},
-        {AT_VERSION, {2}, 4, TCPX_INVALID_USAGE, "speaks version 2"},
-        {AT_VERSION, {1, 0, 0, 1}, 4, TCPX_INVALID_USAGE, "this side version 1"},
+        {AT_VERSION, {3}, 4, TCPX_INVALID_USAGE, "speaks version 3"},
+        {AT_VERSION, {2, 0, 0, 1}, 4, TCPX_INVALID_USAGE, "this side versions 2 to 2"},
         {AT_CHANNELS, {0}, 4, TCPX_REMOTE_ERROR, "0 channels, possible are 1 to 64"},
         {AT_CHANNELS, {65}, 4, TCPX_REMOTE_ERROR, "65 channels, possible"},
         {AT_CHANNELS, {3, 0, 0, 0x80}, 4, TCPX_REMOTE_ERROR, "2147483651 channels, possible"},
@@ -266,9 +266,9 @@ TEST(test_differences_in_words)
                    "transport: builtin here, GPUDirectTCPX_v7 at node-1.example "
                    "(UCCL_TCPX_PLUGIN_PATH)");
     theirs = mine;
-    theirs.version = 2;
+    theirs.version = 3;
     theirs.host[0] = '\0';
-    assert_differs(&mine, &theirs, "version of the session protocol: 1 here, 2 at the peer");
+    assert_differs(&mine, &theirs, "version of the session protocol: 2 here, 3 at the peer");
 }
 
 /* Only a number that a user has set is a condition. */

@@ -154,16 +154,14 @@ static const struct flaw {
     const char *to_listener;
     const char *to_client;
 } flaws[] = {
-    {8, 1, TCPX_INVALID_USAGE, "of the bootstrap protocol, this side version 1",
-     "speaks version 0 of the bootstrap protocol, this side version 1"},
-    {9, 2, TCPX_INVALID_USAGE, "of the bootstrap protocol, this side version 1",
-     "speaks version 513 of the bootstrap protocol"},
+    {8, 3, TCPX_INVALID_USAGE, "of the session protocol, this side versions 2 to 2",
+     "speaks versions 1 to 1 of the session protocol, this side versions 2 to 2"},
     {10, 4, TCPX_REMOTE_ERROR, "role 5, expected 1", "role 6, expected 2"},
     {11, 1, TCPX_INVALID_USAGE, "has a shared secret, this side has none",
      "has a shared secret, this side has none"},
     {11, 2, TCPX_REMOTE_ERROR, "flags 0x02", "flags 0x02"},
-    {12, 16, TCPX_REMOTE_ERROR, "reserved byte", "reserved byte"},
-    {13, 32, TCPX_REMOTE_ERROR, "reserved byte", "reserved byte"},
+    {12, 1, TCPX_INVALID_USAGE, "versions 3 to 2", "versions 3 to 2"},
+    {13, 32, TCPX_INVALID_USAGE, "versions 8194 to 2", "versions 8194 to 2"},
     {14, 64, TCPX_REMOTE_ERROR, "reserved byte", "reserved byte"},
     {15, 128, TCPX_REMOTE_ERROR, "reserved byte", "reserved byte"},
 };

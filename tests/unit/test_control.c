@@ -27,7 +27,7 @@ static void open_control(void)
     fd = accept(listening, NULL, NULL);
     assert_true(fd >= 0);
     close(listening);
-    assert_success(control_create(fd, PEER, &control));
+    assert_success(control_create(fd, PEER, SESSION_VERSION, &control));
     assert_int_equal(control_fd(control), fd);
     assert_string_equal(control_peer(control), PEER);
 }
@@ -59,7 +59,7 @@ static struct control *control_raw(void)
 {
     struct control *other;
 
-    assert_success(control_create(raw, PEER, &other));
+    assert_success(control_create(raw, PEER, SESSION_VERSION, &other));
     raw = -1;
     return other;
 }
@@ -477,7 +477,8 @@ CONTROL_TEST(test_a_descriptor_that_is_no_socket)
 
     assert_int_equal(pipe(ends), 0);
     close(ends[1]);
-    assert_fails(control_create(ends[0], PEER, &other), TCPX_SYSTEM_ERROR, "TCP_NODELAY");
+    assert_fails(control_create(ends[0], PEER, SESSION_VERSION, &other), TCPX_SYSTEM_ERROR,
+                 "TCP_NODELAY");
     assert_int_equal(fcntl(ends[0], F_GETFD), -1);
 }
 

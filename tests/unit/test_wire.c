@@ -152,7 +152,7 @@ static const uint8_t good_hello_bytes[WIRE_HELLO_BYTES] = {
 static void refuse_hello(const uint8_t *bytes, enum wire_problem expected, const char *text)
 {
     struct wire_hello hello;
-    struct wire_versions versions;
+    struct versions versions;
 
     memset(&hello, UNTOUCHED, sizeof hello);
     memset(&versions, UNTOUCHED, sizeof versions);
@@ -226,7 +226,7 @@ static void take_hello(struct wire_hello hello)
 {
     uint8_t bytes[WIRE_HELLO_BYTES];
     struct wire_hello seen;
-    struct wire_versions versions = {0};
+    struct versions versions = {0};
 
     wire_hello_write(&hello, bytes);
     if (wire_hello_read(bytes, &seen, &versions) != WIRE_FINE)
@@ -241,7 +241,7 @@ TEST(test_bytes_of_a_hello)
 {
     uint8_t bytes[WIRE_HELLO_BYTES];
     struct wire_hello hello;
-    struct wire_versions versions;
+    struct versions versions;
 
     memset(bytes, UNTOUCHED, sizeof bytes);
     wire_hello_write(&good_hello, bytes);
@@ -431,7 +431,7 @@ TEST(test_other_versions)
     for (size_t i = 0; i < COUNT_OF(other_versions); i++) {
         uint8_t bytes[WIRE_HELLO_BYTES];
         struct wire_hello hello;
-        struct wire_versions versions = {0};
+        struct versions versions = {0};
 
         memset(bytes, 0xff, sizeof bytes);
         memcpy(bytes, good_hello_bytes, HELLO_VERSION);
@@ -447,7 +447,7 @@ TEST(test_other_versions)
 TEST(test_versions_in_common)
 {
     uint8_t bytes[WIRE_HELLO_BYTES];
-    struct wire_versions versions;
+    struct versions versions;
     struct wire_hello hello;
 
     for (unsigned greatest = 2; greatest < 5; greatest++)

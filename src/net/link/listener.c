@@ -276,7 +276,7 @@ static void hello_join(struct net_listener *listener, struct hello_connection *c
 static void hello_check(struct net_listener *listener, struct hello_connection *connection)
 {
     struct wire_hello hello;
-    struct wire_versions versions = {0};
+    struct versions versions = {0};
     char reason[WIRE_ABORT_TEXT];
 
     switch (wire_hello_read(connection->hello, &hello, &versions)) {

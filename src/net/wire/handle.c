@@ -128,7 +128,7 @@ static int handle_read_others(const struct layout *layout, struct net_handle *ha
 int net_handle_read(const uint8_t bytes[NET_HANDLE_BYTES], struct net_handle *handle)
 {
     struct net_handle fresh = {0};
-    struct wire_versions versions;
+    struct versions versions;
     struct layout layout;
     int result;
 
@@ -137,7 +137,7 @@ int net_handle_read(const uint8_t bytes[NET_HANDLE_BYTES], struct net_handle *ha
         return error_set(TCPX_INVALID_ARGUMENT, "this is not a handle of a tcpx listener");
     versions.greatest = le16toh(layout.version);
     versions.least = versions.greatest == 1 ? 1 : le16toh(layout.least_version);
-    if (wire_common_version(&versions) == 0)
+    if (versions_common(wire_versions, versions) == 0)
         return error_set(TCPX_INVALID_ARGUMENT,
                          "the handle is of protocol versions %u to %u, and this side speaks %d to "
                          "%d",

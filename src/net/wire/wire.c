@@ -82,13 +82,6 @@ void wire_magic_write(uint8_t bytes[WIRE_MAGIC_BYTES])
     memcpy(bytes, &magic, sizeof magic);
 }
 
-unsigned wire_common_version(const struct wire_versions *theirs)
-{
-    unsigned common = theirs->greatest < WIRE_VERSION ? theirs->greatest : WIRE_VERSION;
-
-    return common >= WIRE_LEAST_VERSION && common >= theirs->least ? common : 0;
-}
-
 void wire_hello_write(const struct wire_hello *hello, uint8_t bytes[WIRE_HELLO_BYTES])
 {
     struct hello_layout layout = {
@@ -134,7 +127,7 @@ static enum wire_problem wire_check_hello(const struct hello_layout *layout)
 /* A later version may use what this one reserves. */
 static enum wire_problem wire_check_reserved(const uint8_t bytes[WIRE_HELLO_BYTES],
                                              const struct wire_hello *hello,
-                                             const struct wire_versions *versions)
+                                             const struct versions *versions)
 {
     uint8_t again[WIRE_HELLO_BYTES];
     size_t least_at = offsetof(struct hello_layout, least_version);
@@ -152,11 +145,11 @@ static enum wire_problem wire_check_reserved(const uint8_t bytes[WIRE_HELLO_BYTE
 }
 
 enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES], struct wire_hello *hello,
-                                  struct wire_versions *versions)
+                                  struct versions *versions)
 {
     struct hello_layout layout;
     struct wire_hello seen;
-    struct wire_versions sent;
+    struct versions sent;
     enum wire_problem problem;
 
     memcpy(&layout, bytes, sizeof layout);
@@ -165,7 +158,7 @@ enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES], struct 
                          le32toh(layout.magic), (uint32_t)WIRE_MAGIC);
     sent.greatest = le16toh(layout.version);
     sent.least = sent.greatest == 1 ? 1 : le16toh(layout.least_version);
-    if (wire_common_version(&sent) == 0) {
+    if (versions_common(wire_versions, sent) == 0) {
         *versions = sent;
         return error_set(WIRE_OTHER_VERSION,
                          "hello: versions %u to %u of the protocol, expected %d to %d", sent.least,
@@ -182,7 +175,7 @@ enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES], struct 
         .framing = layout.framing,
         .comm = le64toh(layout.comm),
         .capabilities = le32toh(layout.capabilities),
-        .version = wire_common_version(&sent),
+        .version = versions_common(wire_versions, sent),
     };
     memcpy(seen.token, layout.token, sizeof seen.token);
     problem = wire_check_reserved(bytes, &seen, &sent);

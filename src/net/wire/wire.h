@@ -7,6 +7,7 @@
 #define TCPX_NET_WIRE_WIRE_H
 
 #include "base/error.h"
+#include "base/versions.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,6 +22,7 @@
  */
 #define WIRE_VERSION       2
 #define WIRE_LEAST_VERSION 2
+static const struct versions wire_versions = {WIRE_LEAST_VERSION, WIRE_VERSION};
 
 /*
  * What a side can do besides, one bit each, so that a peer without it is still a peer. Only what
@@ -142,14 +144,6 @@ enum wire_problem {
 enum { WIRE_MAGIC_BYTES = 4 };
 void wire_magic_write(uint8_t bytes[WIRE_MAGIC_BYTES]);
 
-struct wire_versions {
-    unsigned least;
-    unsigned greatest;
-};
-
-/* The greatest version that this side speaks, too; 0: there is none. */
-unsigned wire_common_version(const struct wire_versions *theirs);
-
 /* With the versions of this side. */
 void wire_hello_write(const struct wire_hello *hello, uint8_t bytes[WIRE_HELLO_BYTES]);
 
@@ -158,8 +152,7 @@ void wire_hello_write(const struct wire_hello *hello, uint8_t bytes[WIRE_HELLO_B
  * those that the peer speaks, written on WIRE_FINE and WIRE_OTHER_VERSION.
  */
 MUST_CHECK enum wire_problem wire_hello_read(const uint8_t bytes[WIRE_HELLO_BYTES],
-                                             struct wire_hello *hello,
-                                             struct wire_versions *versions);
+                                             struct wire_hello *hello, struct versions *versions);
 
 void wire_record_write(const struct wire_record *record, uint8_t bytes[WIRE_RECORD_BYTES]);
 
