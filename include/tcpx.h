@@ -50,7 +50,8 @@ enum tcpx_result {
     TCPX_INVALID_ARGUMENT = 4, /* an argument or a variable of the environment is not understood */
     TCPX_INVALID_USAGE = 5,    /* a call that is right by itself, but not here or not now */
     TCPX_REMOTE_ERROR = 6,     /* the peer failed */
-    TCPX_IN_PROGRESS = 7       /* a deadline passed; the operation itself goes on */
+    TCPX_IN_PROGRESS = 7,      /* a deadline passed; the operation itself goes on */
+    TCPX_CANCELLED = 100       /* the caller has cancelled it; never crosses a plugin's table */
 };
 
 /* Of a wait: as long as UCCL_TCPX_TIMEOUT_MS says, 60 s without it. */

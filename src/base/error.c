@@ -76,9 +76,10 @@ const char *tcpx_result_name(int result)
         [TCPX_INVALID_USAGE] = "TCPX_INVALID_USAGE",
         [TCPX_REMOTE_ERROR] = "TCPX_REMOTE_ERROR",
         [TCPX_IN_PROGRESS] = "TCPX_IN_PROGRESS",
+        [TCPX_CANCELLED] = "TCPX_CANCELLED",
     };
 
-    if ((size_t)result >= sizeof names / sizeof *names)
+    if ((size_t)result >= sizeof names / sizeof *names || names[result] == NULL)
         return "unknown result";
     return names[result];
 }

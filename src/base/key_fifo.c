@@ -123,6 +123,29 @@ bool key_fifo_pop(struct key_fifo *fifo, uint64_t key, void *element)
     return true;
 }
 
+bool key_fifo_remove(struct key_fifo *fifo, uint64_t key,
+                     bool (*is)(const void *element, const void *what), const void *what)
+{
+    uint32_t oldest = *link_to(fifo, key);
+    uint32_t before = NONE;
+    uint32_t at = oldest;
+
+    while (at != NONE && !is(element_of(fifo, at), what)) {
+        before = at;
+        at = fifo->nodes[at].next;
+    }
+    if (at == NONE)
+        return false;
+    if (before == NONE)
+        return key_fifo_pop(fifo, key, NULL);
+    fifo->nodes[before].next = fifo->nodes[at].next;
+    if (fifo->nodes[oldest].youngest == at)
+        fifo->nodes[oldest].youngest = before;
+    fifo->nodes[at] = (struct key_fifo_node){.next = fifo->unused};
+    fifo->unused = at;
+    return true;
+}
+
 const void *key_fifo_at(const struct key_fifo *fifo, uint32_t place)
 {
     return fifo->nodes[place].is_used ? element_of(fifo, place) : NULL;

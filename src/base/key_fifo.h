@@ -40,6 +40,13 @@ MUST_CHECK void *key_fifo_peek(struct key_fifo *fifo, uint64_t key);
 /* Moves the oldest to `element`, or drops it if that is NULL; false: there is none. */
 bool key_fifo_pop(struct key_fifo *fifo, uint64_t key, void *element);
 
+/*
+ * Takes one out, from anywhere among those of its key: the first that is what is looked for. False:
+ * none is. It costs as much as there are before it.
+ */
+bool key_fifo_remove(struct key_fifo *fifo, uint64_t key,
+                     bool (*is)(const void *element, const void *what), const void *what);
+
 /* To visit all elements: the one at a place below `capacity`, or NULL. */
 MUST_CHECK const void *key_fifo_at(const struct key_fifo *fifo, uint32_t place);
 

@@ -343,3 +343,34 @@ unsigned inside_free_slots(const uint8_t **hosts, unsigned most)
         pinned_give(&pool, taken[i - 1]);
     return count;
 }
+
+unsigned inside_posts_waiting(struct net_comm *comm)
+{
+    unsigned count = 0;
+
+    comm_lock_take(&comm->lock);
+    for (uint32_t i = 0; i < comm->tx.posts.capacity; i++)
+        count += key_fifo_at(&comm->tx.posts, i) != NULL;
+    comm_lock_release(&comm->lock);
+    return count;
+}
+
+uint64_t inside_messages(struct net_comm *comm)
+{
+    uint64_t messages;
+
+    comm_lock_take(&comm->lock);
+    messages = comm->messages;
+    comm_lock_release(&comm->lock);
+    return messages;
+}
+
+uint64_t inside_posts_heard(struct net_comm *comm)
+{
+    uint64_t posts;
+
+    comm_lock_take(&comm->lock);
+    posts = comm->tx.posts_heard;
+    comm_lock_release(&comm->lock);
+    return posts;
+}

@@ -100,4 +100,9 @@ void inside_slots_close(void);
  */
 unsigned inside_free_slots(const uint8_t **hosts, unsigned most);
 
+/* Receives that the sender has ever heard of, and those without a send; messages moved whole. */
+uint64_t inside_posts_heard(struct net_comm *comm);
+unsigned inside_posts_waiting(struct net_comm *comm);
+uint64_t inside_messages(struct net_comm *comm);
+
 #endif

@@ -8,10 +8,12 @@
 #include "net/comm/request.h"
 #include "net/comm/rx.h"
 #include "net/comm/rx_announce.h"
+#include "net/comm/rx_cancel.h"
 #include "net/comm/rx_unexpected.h"
 #include "net/comm/sleeper.h"
 #include "net/comm/stats.h"
 #include "net/comm/tx.h"
+#include "net/comm/tx_cancel.h"
 #include "net/comm/wait.h"
 
 #include <errno.h>
@@ -225,15 +227,32 @@ int net_irecv(struct net_comm *comm, void *data, uint64_t room, uint64_t tag,
 
 /* --- test ---------------------------------------------------------------------------------- */
 
+/* A receive, also one that has ended in another way since. It stays until the sender has ended it.
+ */
+static bool comm_report_cancelled(struct net_request *request, int *result)
+{
+    if (!request->cancelled || request->comm->side == NET_SENDER)
+        return false;
+    *result = error_set(TCPX_CANCELLED, "a receive of %llu bytes with tag %llu was cancelled",
+                        (unsigned long long)request->room, (unsigned long long)request->tag);
+    if (request_is_outstanding(request))
+        request->is_orphan = true;
+    else
+        request_free(request);
+    return true;
+}
+
 static int comm_report(struct net_request *request, bool *done, uint64_t *bytes)
 {
     int result = TCPX_SUCCESS;
 
-    *done = request->state == REQUEST_DONE;
+    *done = request->state == REQUEST_DONE && !request->cancelled;
     if (request->state == REQUEST_FREE || request->state == REQUEST_REPORTED)
         return error_set(TCPX_INVALID_USAGE, "a test of a request that has ended already");
     if (!request_has_ended(request))
         return TCPX_SUCCESS;
+    if (comm_report_cancelled(request, &result))
+        return result;
     if (request->state == REQUEST_FAILED)
         result = error_set(request->result, "%s",
                            request->text != NULL ? request->text : request->comm->text);
@@ -290,7 +309,8 @@ static int comm_test(struct net_request *request, bool on_stream, void *stream, 
 
     if (result != TCPX_SUCCESS)
         return result;
-    if (request->is_looked_at && !on_stream && comm_test_unlocked(request, done, bytes))
+    if (atomic_load_explicit(&request->is_looked_at, memory_order_relaxed) && !on_stream &&
+        comm_test_unlocked(request, done, bytes))
         return TCPX_SUCCESS;
     comm_lock_take(&comm->lock);
     if (!request_has_ended(request))
@@ -310,6 +330,29 @@ int net_test(struct net_request *request, bool *done, uint64_t *bytes)
 int net_test_on_stream(struct net_request *request, void *stream, bool *done, uint64_t *bytes)
 {
     return comm_test(request, true, stream, done, bytes);
+}
+
+/* --- cancel -------------------------------------------------------------------------------- */
+
+int net_cancel(struct net_request *request)
+{
+    struct net_comm *comm = request->comm;
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    if (comm_is_in_order(comm))
+        return error_set(TCPX_INVALID_USAGE, "messages in order cannot be cancelled");
+    comm_lock_take(&comm->lock);
+    if (request_is_outstanding(request) && !request->cancelled && comm->result == TCPX_SUCCESS) {
+        if (comm->side == NET_SENDER)
+            tx_cancel(comm, request);
+        else
+            rx_cancel(comm, request);
+        progress(comm, true);
+    }
+    comm_lock_release(&comm->lock);
+    return TCPX_SUCCESS;
 }
 
 /* --- consumed ------------------------------------------------------------------------------ */

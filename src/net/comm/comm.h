@@ -89,6 +89,13 @@ MUST_CHECK int net_test_on_stream(struct net_request *request, void *stream, boo
                                   uint64_t *bytes);
 
 /*
+ * Ends it with TCPX_CANCELLED, unless it has ended: test says which, as soon as nothing touches its
+ * memory any more. That needs no peer. The other side's request, if there is one, fails. What was
+ * sent before its receive was posted may still arrive. Only where messages match by tag.
+ */
+MUST_CHECK int net_cancel(struct net_request *request);
+
+/*
  * As net_test(), but waits until the request has ended or the deadline, a time of base/clock.h, has
  * passed; then *done is false, and the request goes on.
  */

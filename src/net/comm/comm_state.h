@@ -53,7 +53,8 @@ struct net_request {
      * it, DONE is seen with all that came before.
      */
     _Atomic(enum request_state) state;
-    bool is_looked_at; /* test() has nothing to move, and frees it when it is done */
+    atomic_bool is_looked_at; /* test() has nothing to move, and frees it when it is done; in any
+                                 order */
     struct net_comm *comm;
 
     /* of its isend or irecv in the comm */
@@ -68,7 +69,9 @@ struct net_request {
     unsigned users;    /* system calls and copies that touch the data while the lock is free */
     int result;        /* why it failed, */
     char *text;        /* in words; NULL: there was no memory for them */
-    struct sleeper *sleeper;       /* waits for its end; NULL: none */
+    struct sleeper *sleeper; /* waits for its end; NULL: none */
+    bool cancelled; /* by its caller, or a send by the receiver: its memory is not its own */
+    bool is_orphan; /* cancelled, and its caller has been told: it is freed when it ends */
     struct net_request *next_free; /* while it is free */
 
     /* send */
@@ -89,6 +92,8 @@ struct net_request {
     uint64_t begun;             /* bytes of all slices that have begun */
     uint64_t copying;           /* bytes that arrived and are being copied to their place */
     struct unexpected *arrived; /* its message, which came first and is not copied out yet */
+    bool is_cut;                /* the sender has cancelled it: */
+    uint64_t cut_at;            /* so many bytes have come, or will */
     bool is_in_row;             /* it may be looked for by its tag, among these: */
     struct net_request *earlier_in_row;
     struct net_request *later_in_row;
@@ -109,6 +114,7 @@ struct outgoing {
     uint64_t payload_left;
     uint64_t at;         /* where in the message that begins */
     void *piece;         /* of the mover, to be given back when it is sent */
+    uint8_t *own;        /* the payload of a send that was cancelled, to be freed then */
     uint64_t counts;     /* bytes that the request has moved once this is sent */
     uint64_t total;      /* bytes sent since the hello */
     unsigned idle_turns; /* calls that found nothing to send */
@@ -126,8 +132,9 @@ static inline bool outgoing_is_idle(const struct outgoing *outgoing)
 
 /* A record to be sent on forward socket 0, in this order. */
 struct planned {
-    struct wire_record record;   /* of EAGER: the request's bytes follow */
+    struct wire_record record;   /* of EAGER: the request's bytes follow, */
     struct net_request *request; /* NULL: none waits for it */
+    uint8_t *own;                /* or these, of a send that was cancelled */
 };
 
 struct post {

@@ -58,6 +58,8 @@ struct mover_ops {
     bool (*next_piece)(struct net_comm *comm, struct tx_piece *piece);
     void (*take_piece)(struct net_comm *comm);
     void (*piece_sent)(struct net_comm *comm, void *piece);
+    /* A send was cancelled: its pieces that are not taken are dropped, and no more are made. */
+    void (*forget_send)(struct net_comm *comm, const struct net_request *request);
     /* Reads the completions of a socket's zero-copy sends; whether there are such sends. */
     void (*poll_socket)(struct net_comm *comm, unsigned socket);
     bool (*has_zero_copy)(const struct net_comm *comm, unsigned socket);

@@ -65,7 +65,7 @@ bool request_has_ended(const struct net_request *request)
 {
     COMM_LOCKED(request->comm);
     return request->state == REQUEST_DONE || request->state == REQUEST_REPORTED ||
-           (request->state == REQUEST_FAILED && request->users == 0);
+           ((request->state == REQUEST_FAILED || request->cancelled) && request->users == 0);
 }
 
 void request_hold(struct net_request *request)
@@ -74,17 +74,32 @@ void request_hold(struct net_request *request)
         request->users++;
 }
 
-static void request_notify(struct net_comm *comm, const struct sleeper *sleeper)
+static void request_tell(struct net_comm *comm, const struct sleeper *sleeper)
 {
     sleeper_wake(sleeper);
     if (comm->notified != NULL)
         io_wake(comm->notified);
 }
 
+void request_notify(const struct net_request *request)
+{
+    request_tell(request->comm, request->sleeper);
+}
+
+static void request_free_orphan(struct net_request *request)
+{
+    if (request->is_orphan && request->users == 0 && !request_is_outstanding(request))
+        request_free(request);
+}
+
 void request_let_go(struct net_request *request)
 {
-    if (request != NULL && --request->users == 0 && request->state == REQUEST_FAILED)
-        request_notify(request->comm, request->sleeper);
+    if (request == NULL || --request->users > 0)
+        return;
+    if (request->is_orphan)
+        request_free_orphan(request);
+    else if (request->state == REQUEST_FAILED || request->cancelled)
+        request_notify(request);
 }
 
 /* As soon as it has a state that test() reports, the request may be freed without the lock. */
@@ -98,7 +113,9 @@ static void request_end(struct net_request *request, enum request_state state)
     if (comm->side == NET_RECEIVER)
         account_satisfied(comm, request);
     request->state = state;
-    request_notify(comm, sleeper);
+    if (request->cancelled)
+        request_free_orphan(request);
+    request_tell(comm, sleeper);
 }
 
 void request_done(struct net_request *request)

@@ -22,8 +22,14 @@ static inline bool request_is_outstanding(const struct net_request *request)
 void request_done(struct net_request *request);
 void request_fail(struct net_request *request, int result);
 
-/* Whether test() may report how it ended: no system call and no copy touches its data any more. */
+/*
+ * Whether test() may report how it ended: no system call and no copy touches its data any more. A
+ * receive that was cancelled has ended for its caller then.
+ */
 bool request_has_ended(const struct net_request *request);
+
+/* The caller may ask again. */
+void request_notify(const struct net_request *request);
 
 /* Around a system call or copy that touches its data. NULL is allowed. */
 void request_hold(struct net_request *request);

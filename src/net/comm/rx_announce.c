@@ -2,6 +2,7 @@
 #include "net/comm/rx_announce.h"
 
 #include "net/comm/fail.h"
+#include "net/comm/lanes.h"
 #include "net/comm/rx_match.h"
 
 #include <errno.h>
@@ -87,6 +88,14 @@ void rx_announce_post(struct net_comm *comm, const struct net_request *request)
                                                 .tag = request->tag});
 }
 
+void rx_announce_cancel(struct net_comm *comm, uint32_t sequence)
+{
+    COMM_LOCKED(comm);
+    comm->rx.announce_now = true;
+    rx_queue_record(comm, &(struct wire_record){.type = WIRE_CANCEL, .sequence = sequence});
+    lane_wake(comm, comm_reverse_lane(comm));
+}
+
 /* Credit also travels with every POST; without one, before the sender runs out of it. */
 static void rx_queue_credit(struct net_comm *comm)
 {
@@ -146,7 +155,8 @@ static void rx_fill_output(struct net_comm *comm)
     rx->output_bytes = 0;
     while (rx->output_bytes < sizeof rx->output && queue_pop(&rx->queued, &record)) {
         wire_record_write(&record, rx->output + rx->output_bytes);
-        rx->credit_sent = record.offset; /* of POST and CREDIT alike */
+        if (record.type != WIRE_CANCEL)
+            rx->credit_sent = record.offset;
         rx->output_bytes += WIRE_RECORD_BYTES;
     }
 }

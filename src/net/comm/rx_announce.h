@@ -17,6 +17,9 @@ bool rx_announce_has_room(const struct net_comm *comm);
 /* Queues a POST. */
 void rx_announce_post(struct net_comm *comm, const struct net_request *request);
 
+/* Queues a CANCEL: this receive discards its message. */
+void rx_announce_cancel(struct net_comm *comm, uint32_t sequence);
+
 /* Whether a receive into this buffer may be announced by a later call. */
 bool rx_announce_can_wait(const struct net_comm *comm, const struct net_buffer *buffer);
 

@@ -13,9 +13,22 @@ void rx_done(struct net_comm *comm, struct net_request *request)
     request_done(request);
 }
 
+/* All that was sent of a message before it was cancelled is at its place. */
+static void rx_end_cut(struct net_comm *comm, struct net_request *request)
+{
+    if (request->moved == request->cut_at && request->copying == 0)
+        request_fail(request, error_set(TCPX_REMOTE_ERROR,
+                                        "the sender at %s has cancelled a message with tag %llu",
+                                        comm->link.peer, (unsigned long long)request->tag));
+}
+
 void rx_done_if_complete(struct net_comm *comm, struct net_request *request)
 {
     COMM_LOCKED(comm);
+    if (request->is_cut) {
+        rx_end_cut(comm, request);
+        return;
+    }
     if (!request->matched || request->moved < request->bytes)
         return;
     account_satisfied(comm, request);

@@ -6,6 +6,7 @@
 #include "net/comm/lanes.h"
 #include "net/comm/request.h"
 #include "net/comm/rx_announce.h"
+#include "net/comm/rx_cancel.h"
 #include "net/comm/rx_end.h"
 #include "net/comm/rx_match.h"
 #include "net/comm/rx_record.h"
@@ -164,6 +165,7 @@ static ssize_t rx_call(struct net_comm *comm, unsigned socket, const struct iove
     *error = errno;
     comm_lock_take(&comm->lock);
     account_throttle(comm, CONFIG_THROTTLE_RECEIVE, got);
+    rx_cancel_payload(comm, socket);
     stages_call_ended(&comm->calling, got > 0);
     request_let_go(request);
     *emptied = got > 0 && (size_t)got < room;

@@ -4,6 +4,7 @@
 #include "net/comm/fail.h"
 #include "net/comm/lanes.h"
 #include "net/comm/rx_announce.h"
+#include "net/comm/rx_cancel.h"
 #include "net/comm/rx_done.h"
 #include "net/comm/rx_match.h"
 #include "net/comm/rx_unexpected.h"
@@ -177,9 +178,9 @@ static bool rx_slice_fits(const struct net_request *request, const struct wire_r
 {
     if (request == NULL)
         return false;
-    return request->matched
-               ? request->bytes == record->tag && record->length <= request->bytes - request->begun
-               : record->tag <= request->room;
+    if (request->matched ? record->tag != request->bytes : record->tag > request->room)
+        return false;
+    return record->length <= (request->is_cut ? request->cut_at : record->tag) - request->begun;
 }
 
 void rx_record_begin_slice(struct net_comm *comm, unsigned socket, const struct wire_record *record)
@@ -209,8 +210,12 @@ void rx_record_begin_slice(struct net_comm *comm, unsigned socket, const struct 
     rx_begin(comm, request, record->tag);
     request->begun += record->length;
     rx_expect(payload, request, record->offset, record->length);
-    if (comm->rx.lane_sinks[socket] != NULL)
-        payload->sink = comm->rx.lane_sinks[socket];
+    if (comm->rx.lane_sinks[socket] == NULL)
+        return;
+    payload->sink = comm->rx.lane_sinks[socket];
+    if (request->cancelled)
+        comm_fail(comm, error_set(TCPX_SYSTEM_ERROR,
+                                  "the message of a cancelled receive comes to GPU memory"));
 }
 
 static void rx_slice(struct net_comm *comm, unsigned socket, const struct wire_record *record)
@@ -314,6 +319,9 @@ void rx_record_arrived(struct net_comm *comm, unsigned socket)
         break;
     case WIRE_TOOLONG:
         rx_too_long(comm, &record);
+        break;
+    case WIRE_CANCELLED:
+        rx_cancelled_by_sender(comm, record.sequence, record.length);
         break;
     case WIRE_FIN:
         rx_fin(comm, incoming, &record);

@@ -55,6 +55,9 @@ struct sink_ops {
     /* So many more bytes have arrived there. */
     void (*filled)(struct net_comm *comm, unsigned socket, uint64_t bytes);
 
+    /* The payload will not be complete: gives back what reserve() took. NULL: nothing. */
+    void (*abandon)(struct net_comm *comm, unsigned socket);
+
     /* The payload, possibly empty, is complete. */
     void (*complete)(struct net_comm *comm, const struct rx_payload *payload);
 
@@ -73,6 +76,11 @@ void sink_filled_at_place(struct net_comm *comm, unsigned socket, uint64_t bytes
 
 /* The bytes of a payload have arrived at their receive, or are being copied there. */
 void sink_complete_receive(struct net_comm *comm, const struct rx_payload *payload);
+
+/* `next` and `filled` of a sink whose bytes are not wanted. */
+struct iovec sink_discard_next(struct net_comm *comm, unsigned socket, uint8_t *scratch,
+                               uint64_t room);
+void sink_discard_filled(struct net_comm *comm, unsigned socket, uint64_t bytes);
 
 extern const struct sink_ops sink_host;
 extern const struct sink_ops sink_discard;

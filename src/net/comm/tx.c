@@ -4,6 +4,7 @@
 #include "net/comm/tx_match.h"
 #include "net/comm/unsent.h"
 
+#include <stdlib.h>
 #include <sys/socket.h>
 
 int tx_create(struct net_comm *comm)
@@ -19,6 +20,8 @@ int tx_create(struct net_comm *comm)
 
 void tx_destroy(struct net_comm *comm)
 {
+    for (unsigned i = 0; i < WIRE_MOST_SOCKETS; i++)
+        free(comm->tx.outgoing[i].own);
     tx_match_destroy(comm);
 }
 

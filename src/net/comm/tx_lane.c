@@ -6,11 +6,13 @@
 #include "net/comm/lanes.h"
 #include "net/comm/request.h"
 #include "net/comm/slices.h"
+#include "net/comm/tx_cancel.h"
 #include "net/comm/tx_match.h"
 #include "net/comm/tx_work.h"
 #include "net/comm/unsent.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -32,15 +34,16 @@ static void tx_load_planned(struct net_comm *comm, struct outgoing *outgoing)
 {
     struct planned planned;
 
-    while (tx_has_record_room(outgoing) && outgoing->request == NULL &&
-           queue_pop(&comm->tx.planned, &planned)) {
+    while (tx_has_record_room(outgoing) && outgoing->payload_left == 0 &&
+           outgoing->request == NULL && queue_pop(&comm->tx.planned, &planned)) {
         tx_add_record(outgoing, &planned.record);
         outgoing->record_owners[outgoing->record_owner_count++] = planned.request;
         if (planned.record.type != WIRE_EAGER)
             continue;
         outgoing->request = planned.request;
-        outgoing->payload = planned.request->data;
-        outgoing->payload_left = planned.request->bytes;
+        outgoing->own = planned.own;
+        outgoing->payload = planned.own != NULL ? planned.own : planned.request->data;
+        outgoing->payload_left = planned.record.length;
         outgoing->counts = outgoing->payload_left;
     }
 }
@@ -117,8 +120,8 @@ static bool tx_load(struct net_comm *comm, uint16_t socket)
         comm->mover->prepare(comm);
     if (socket == 0)
         tx_load_planned(comm, outgoing);
-    if (outgoing->request == NULL && tx_has_record_room(outgoing) && !outgoing->records_only &&
-        (socket != 0 || comm->link.framing == WIRE_INLINE))
+    if (outgoing->request == NULL && outgoing->payload_left == 0 && tx_has_record_room(outgoing) &&
+        !outgoing->records_only && (socket != 0 || comm->link.framing == WIRE_INLINE))
         tx_load_slice(comm, socket);
     /* Copies may have ended while this lane was sending: other lanes share them. */
     if (comm->mover != NULL &&
@@ -137,15 +140,19 @@ static void tx_finish(struct net_comm *comm, uint16_t socket)
         unsent_adapt(comm, socket);
     if (outgoing->piece != NULL)
         comm->mover->piece_sent(comm, outgoing->piece);
+    free(outgoing->own);
+    outgoing->own = NULL;
     outgoing->piece = NULL;
     outgoing->request = NULL;
     /* Zero-copy sends count when they have arrived. */
     if (request != NULL && request->source->write == NULL)
         request->moved += outgoing->counts;
     for (unsigned i = 0; i < outgoing->record_owner_count; i++)
-        outgoing->record_owners[i]->records_queued--;
+        if (outgoing->record_owners[i] != NULL)
+            outgoing->record_owners[i]->records_queued--;
     for (unsigned i = 0; i < outgoing->record_owner_count; i++)
-        tx_moved(outgoing->record_owners[i], 0);
+        if (outgoing->record_owners[i] != NULL)
+            tx_moved(outgoing->record_owners[i], 0);
     if (request != NULL)
         tx_moved(request, 0);
     outgoing->record_owner_count = 0;
@@ -217,9 +224,10 @@ static ssize_t tx_write(struct net_comm *comm, uint16_t socket, int *error)
     comm_lock_take(&comm->lock);
     account_throttle(comm, CONFIG_THROTTLE_SEND, sent);
     account_written(comm, socket, sent, wanted);
-    request_let_go(request);
     if (sent > 0)
         tx_note_sent(comm, socket, (size_t)sent);
+    tx_cancel_after_call(comm, socket);
+    request_let_go(request);
     return sent;
 }
 

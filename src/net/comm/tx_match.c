@@ -42,6 +42,10 @@ int tx_match_create(struct net_comm *comm)
 
 void tx_match_destroy(struct net_comm *comm)
 {
+    struct planned planned;
+
+    while (queue_pop(&comm->tx.planned, &planned))
+        free(planned.own);
     queue_destroy(&comm->tx.planned);
     key_fifo_destroy(&comm->tx.posts);
     key_fifo_destroy(&comm->tx.waiting);
@@ -62,7 +66,8 @@ bool tx_match_plan(struct net_comm *comm, struct net_request *request,
                                   wire_type_name(record->type)));
         return false;
     }
-    request->records_queued++;
+    if (request != NULL)
+        request->records_queued++;
     return true;
 }
 
@@ -178,12 +183,16 @@ static struct net_request *tx_waiting_first(struct net_comm *comm, uint64_t tag)
     return first != NULL ? *first : NULL;
 }
 
-/* It is the first of its tag. */
+static bool tx_is_this_send(const void *element, const void *request)
+{
+    return *(struct net_request *const *)element == request;
+}
+
 static void tx_waiting_remove(struct net_comm *comm, struct net_request *request)
 {
     struct comm_tx *tx = &comm->tx;
 
-    key_fifo_pop(&tx->waiting, request->tag, NULL);
+    key_fifo_remove(&tx->waiting, request->tag, tx_is_this_send, request);
     if (request->earlier != NULL)
         request->earlier->later = request->later;
     else
@@ -192,6 +201,12 @@ static void tx_waiting_remove(struct net_comm *comm, struct net_request *request
         request->later->earlier = request->earlier;
     else
         tx->last_waiting = request->earlier;
+}
+
+void tx_match_forget(struct net_comm *comm, struct net_request *request)
+{
+    COMM_LOCKED(comm);
+    tx_waiting_remove(comm, request);
 }
 
 /* --- credit -------------------------------------------------------------------------------- */
@@ -391,4 +406,21 @@ int tx_match_post(struct net_comm *comm, const struct wire_record *record)
         return error_set(TCPX_REMOTE_ERROR, "%s broke the protocol: more than %u receives posted",
                          comm->link.peer, comm->most_requests);
     return TCPX_SUCCESS;
+}
+
+static bool tx_is_post_of(const void *element, const void *sequence)
+{
+    return ((const struct post *)element)->sequence == *(const uint32_t *)sequence;
+}
+
+bool tx_match_withdraw_post(struct net_comm *comm, uint32_t sequence)
+{
+    COMM_LOCKED(comm);
+    for (unsigned i = 0; i < comm->tx.posts.capacity; i++) {
+        const struct post *post = key_fifo_at(&comm->tx.posts, i);
+
+        if (post != NULL && post->sequence == sequence)
+            return key_fifo_remove(&comm->tx.posts, post->tag, tx_is_post_of, &sequence);
+    }
+    return false;
 }

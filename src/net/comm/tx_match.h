@@ -28,4 +28,9 @@ bool tx_match_plan(struct net_comm *comm, struct net_request *request,
 /* Whether another slice's record can be planned, with room left for sends that begin. */
 bool tx_match_can_plan_slice(const struct net_comm *comm);
 
+/* A send that waits for its receive does so no more. */
+void tx_match_forget(struct net_comm *comm, struct net_request *request);
+/* The receive of this number gets no message. False: it has one, or is not known. */
+bool tx_match_withdraw_post(struct net_comm *comm, uint32_t sequence);
+
 #endif

@@ -2,6 +2,7 @@
 #include "net/comm/tx_reverse.h"
 
 #include "net/comm/fail.h"
+#include "net/comm/tx_cancel.h"
 #include "net/comm/tx_match.h"
 
 #include <errno.h>
@@ -27,6 +28,9 @@ static int tx_reverse_record(struct net_comm *comm, const uint8_t *bytes, size_t
         return tx_match_post(comm, &record);
     case WIRE_CREDIT:
         return tx_match_credit(comm, record.offset);
+    case WIRE_CANCEL:
+        tx_cancelled_by_receiver(comm, record.sequence);
+        return TCPX_SUCCESS;
     case WIRE_ABORT:
         return error_set(TCPX_REMOTE_ERROR, "%s gave up with %s: %.*s", comm->link.peer,
                          tcpx_result_name((int)record.sequence), (int)record.length,

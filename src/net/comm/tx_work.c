@@ -24,12 +24,17 @@ void tx_work_add(struct net_comm *comm, struct net_request *request)
 
 void tx_work_taken(struct net_comm *comm, struct net_request *request, uint64_t bytes)
 {
+    COMM_LOCKED(comm);
+    request->handed_out += bytes;
+    if (request->handed_out == request->bytes)
+        tx_work_drop(comm, request);
+}
+
+void tx_work_drop(struct net_comm *comm, struct net_request *request)
+{
     struct comm_tx *tx = &comm->tx;
 
     COMM_LOCKED(comm);
-    request->handed_out += bytes;
-    if (request->handed_out < request->bytes)
-        return;
     *(request->older != NULL ? &request->older->newer : &tx->oldest_untaken) = request->newer;
     *(request->newer != NULL ? &request->newer->older : &tx->newest_untaken) = request->older;
 }

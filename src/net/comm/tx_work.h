@@ -13,6 +13,9 @@ void tx_work_add(struct net_comm *comm, struct net_request *request);
 /* So many more of its bytes were given to a socket. */
 void tx_work_taken(struct net_comm *comm, struct net_request *request, uint64_t bytes);
 
+/* No further bytes of it are given to sockets: it has some. */
+void tx_work_drop(struct net_comm *comm, struct net_request *request);
+
 /* The oldest opened send with bytes that no socket has taken, of those that need no copy first. */
 struct net_request *tx_work_next(struct net_comm *comm);
 

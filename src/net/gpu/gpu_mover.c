@@ -89,6 +89,7 @@ static const struct mover_ops gpu_mover = {
     .next_piece = tx_staged_next_piece,
     .take_piece = tx_staged_take_piece,
     .piece_sent = tx_staged_piece_sent,
+    .forget_send = tx_staged_forget,
     .poll_socket = tx_dmabuf_poll,
     .has_zero_copy = tx_dmabuf_is_in_flight,
     .abort_sends = tx_dmabuf_abort,

@@ -81,7 +81,18 @@ static void rx_staged_filled(struct net_comm *comm, unsigned socket, uint64_t by
         payload->at += full.bytes;
 }
 
+static void rx_staged_abandon(struct net_comm *comm, unsigned socket)
+{
+    struct rx_slot *slot = &comm->gpu->rx_slots[socket];
+
+    COMM_LOCKED(comm);
+    if (slot->slot != NULL)
+        pinned_give(&comm->gpu->share, slot->slot);
+    slot->slot = NULL;
+}
+
 const struct sink_ops sink_staged = {.reserve = rx_staged_reserve,
+                                     .abandon = rx_staged_abandon,
                                      .next = rx_staged_next,
                                      .filled = rx_staged_filled,
                                      .complete = sink_complete_receive};

@@ -51,7 +51,7 @@ static uint64_t tx_staged_copy_bytes(const struct net_comm *comm, uint64_t left)
 
 static void tx_staged_copy_ended(struct net_comm *comm, const struct copy *copy)
 {
-    if (comm->result != TCPX_SUCCESS)
+    if (comm->result != TCPX_SUCCESS || copy->request->cancelled)
         pinned_give(&comm->gpu->share, copy->slot);
     else if (!queue_push(&comm->gpu->ready, copy))
         comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "more copies than slots"));
@@ -128,6 +128,19 @@ void tx_staged_drop_pieces(struct net_comm *comm)
     COMM_LOCKED(comm);
     while (queue_pop(&comm->gpu->ready, &copy))
         pinned_give(&comm->gpu->share, copy.slot);
+}
+
+void tx_staged_forget(struct net_comm *comm, const struct net_request *request)
+{
+    struct queue *ready = &comm->gpu->ready;
+    struct copy copy;
+
+    COMM_LOCKED(comm);
+    for (size_t left = queue_length(ready); left > 0 && queue_pop(ready, &copy); left--)
+        if (copy.request == request)
+            pinned_give(&comm->gpu->share, copy.slot);
+        else if (!queue_push(ready, &copy))
+            comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "more copies than slots"));
 }
 
 void tx_staged_close(struct net_comm *comm)

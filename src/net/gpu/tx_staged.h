@@ -20,4 +20,7 @@ void tx_staged_piece_sent(struct net_comm *comm, void *piece);
 void tx_staged_drop_pieces(struct net_comm *comm);
 void tx_staged_close(struct net_comm *comm);
 
+/* A send was cancelled: its pieces that are ready are dropped. */
+void tx_staged_forget(struct net_comm *comm, const struct net_request *request);
+
 #endif

@@ -102,14 +102,16 @@ enum wire_type {
     WIRE_POST = 2,   /* receive `sequence` is posted: tag, and room for `length` bytes;
                         offset: all eager bytes freed so far */
     WIRE_CREDIT = 3, /* offset: all eager bytes freed so far */
+    WIRE_CANCEL = 4, /* receive `sequence` discards its message: it need not be sent */
 
     /* on a forward socket; `sequence` is that of the receive, which is that of the message where
        messages are in order */
-    WIRE_EAGER = 17,   /* a whole message: `length` bytes behind the record */
-    WIRE_SLICE = 18,   /* `length` bytes at `offset`, which travel on forward socket `socket`;
-                          tag: the length of the message */
-    WIRE_TOOLONG = 19, /* receive `sequence` has no room for the message of `length` bytes */
-    WIRE_FIN = 20,     /* the last record of this socket; length: bytes between hello and it */
+    WIRE_EAGER = 17,     /* a whole message: `length` bytes behind the record */
+    WIRE_SLICE = 18,     /* `length` bytes at `offset`, which travel on forward socket `socket`;
+                            tag: the length of the message */
+    WIRE_TOOLONG = 19,   /* receive `sequence` has no room for the message of `length` bytes */
+    WIRE_CANCELLED = 21, /* no more than `length` bytes of the message of receive `sequence` come */
+    WIRE_FIN = 20,       /* the last record of this socket; length: bytes between hello and it */
 
     /* on any socket, also before READY */
     WIRE_ABORT = 32, /* `sequence`: an enum tcpx_result; `length` bytes of text follow */
