@@ -125,13 +125,15 @@ struct tcpx_session_options {
     uint64_t chunk_bytes;    /* 0: UCCL_TCPX_CHUNK_BYTES. The same at both ends */
     const char *plugin_path; /* NULL: as UCCL_TCPX_PLUGIN_PATH; "builtin"; or a file */
     const char *secret_file; /* NULL: none. Both ends must know its content; needs libsodium */
+    int windows;      /* 1: the peer may read and write windows of this process whose keys it has */
+    const char *name; /* of this process, for the peer: tcpx_session_peer(). NULL: none */
 };
 
 /* GPU 0, and everything else as the environment says. */
 static inline void tcpx_session_options_init(struct tcpx_session_options *options)
 {
     static const struct tcpx_session_options initial = {
-        sizeof(struct tcpx_session_options), 0, 0, 0, NULL, NULL};
+        sizeof(struct tcpx_session_options), 0, 0, 0, NULL, NULL, 0, NULL};
 
     *options = initial;
 }
@@ -168,6 +170,9 @@ TCPX_API void tcpx_session_close(struct tcpx_session *session);
 
 /* In one line: the peer, and by which path bytes travel. Valid until the session is closed. */
 TCPX_API const char *tcpx_session_path(const struct tcpx_session *session);
+
+/* The name in the peer's options, "" if it has none. Valid until the session is closed. */
+TCPX_API const char *tcpx_session_peer(const struct tcpx_session *session);
 
 /*
  * Memory that is sent from or received into: of the session's GPU, or of the host. Registered once,
@@ -246,11 +251,117 @@ TCPX_API TCPX_CHECK int tcpx_transfer_test_on_stream(struct tcpx_transfer *trans
 TCPX_API TCPX_CHECK int tcpx_transfer_wait(struct tcpx_transfer *transfer, int timeout_ms);
 
 /*
- * An eventfd, non-blocking, that becomes readable whenever a transfer has ended or failed, for
- * programs with a loop of their own: read it, then test the transfers. From the first call on
- * everything moves without a call. It belongs to the session.
+ * Ends a transfer early. TCPX_SUCCESS: no byte of this side's memory is read or written for it any
+ * more. That takes about a millisecond, and never needs the peer. The transfer is still there: test
+ * and wait report TCPX_CANCELLED, or its end if that came first. Of a read or a write they do so
+ * when the peer has confirmed that its memory is not touched any more either, or is lost.
+ *
+ * The other side's part of a send or a receive fails, unless it is done. A message that was sent
+ * before its receive was posted may arrive all the same.
+ *
+ * TCPX_IN_PROGRESS: a copy of the GPU still uses the memory; call again. TCPX_INVALID_USAGE: a
+ * transfer in chunks, over a plugin, cannot be cancelled. Where the network itself reads or writes
+ * GPU memory (devmem TCP), cancelling ends the connection.
+ */
+TCPX_API TCPX_CHECK int tcpx_transfer_cancel(struct tcpx_transfer *transfer);
+
+/*
+ * An eventfd, non-blocking, that becomes readable whenever a transfer has ended or failed, or a
+ * note has come, for programs with a loop of their own: read it, then test the transfers and take
+ * the notes. From the first call on everything moves without a call. It belongs to the session.
  */
 TCPX_API TCPX_CHECK int tcpx_session_event_fd(struct tcpx_session *session, int *fd);
+
+/* --- one-sided access ----------------------------------------------------------------------- */
+
+/*
+ * A window is memory of this process that peers may read or write without a call of this process,
+ * if they have its key and if their session allows it here (options.windows). It belongs to the
+ * process, not to a session, and its key can be handed out before there is one. With access 0 it is
+ * for this side's own reads and writes only.
+ */
+struct tcpx_window;
+
+/* A window of a peer, by its key. */
+struct tcpx_remote;
+
+#define TCPX_KEY_BYTES  64
+#define TCPX_NOTE_BYTES 32768 /* a note has at most as many */
+
+enum tcpx_window_access { TCPX_WINDOW_READ = 1, TCPX_WINDOW_WRITE = 2 };
+
+/*
+ * `gpu`: whose memory it is, which has to be that of the sessions it is used in; -1: memory of the
+ * host. `access`: what peers may do, a sum of the above. It must stay allocated until the window is
+ * closed.
+ */
+TCPX_API TCPX_CHECK int tcpx_window_open(int gpu, void *address, uint64_t bytes, int access,
+                                         struct tcpx_window **window);
+
+/* Writes TCPX_KEY_BYTES. Who has them has the access; on the way they are a secret. */
+TCPX_API TCPX_CHECK int tcpx_window_key(const struct tcpx_window *window, void *key);
+
+/*
+ * Refuses what comes, and cancels what is under way, on both sides in words. TCPX_SUCCESS: no byte
+ * of its memory is read or written any more, and the window is gone. That takes about a
+ * millisecond, and never needs a peer. TCPX_IN_PROGRESS: a copy of the GPU still uses it; call
+ * again. NULL is allowed.
+ */
+TCPX_API TCPX_CHECK int tcpx_window_close(struct tcpx_window *window, int timeout_ms);
+
+/* Does not ask the peer: a key that it refuses fails the first read or write. */
+TCPX_API TCPX_CHECK int tcpx_remote_open(struct tcpx_session *session, const void *key,
+                                         size_t bytes, struct tcpx_remote **remote);
+/* Accesses that are under way go on. NULL is allowed; closing the session closes it. */
+TCPX_API TCPX_CHECK int tcpx_remote_close(struct tcpx_remote *remote);
+
+/* As many bytes here as there. */
+struct tcpx_part {
+    struct tcpx_window *window;
+    uint64_t offset;
+    struct tcpx_remote *remote;
+    uint64_t remote_offset;
+    uint64_t bytes;
+};
+
+struct tcpx_access {
+    const struct tcpx_part *parts; /* copied; all windows on one GPU, or all in host memory; so are
+                                      those of the peer, all through remotes of the session */
+    size_t part_count;             /* at most 1 << 20 */
+    const void *note; /* is handed to the peer's program when all is done; NULL: none */
+    size_t note_bytes;
+    enum tcpx_after after; /* of this side's memory */
+    void *after_what;
+    int timeout_ms; /* then it is cancelled; 0: never; TCPX_DEFAULT_TIMEOUT as everywhere */
+};
+
+/*
+ * Both begin an access and return at once; the transfer is tested, waited for and cancelled as
+ * others are. The peer's program takes no part. A read is done when its bytes are here, a write
+ * when they are there: visible to the CPU, and to GPU work that is started afterwards. A note of a
+ * write comes when its bytes are there, a note of a read when this side has them; notes come in the
+ * order in which accesses are completed. Accesses have no order among each other. When a session
+ * breaks, its accesses fail; those of which the peer has not said that they are done may have
+ * happened or not. Any number can be begun; 1024 are under way, and the others wait for them.
+ */
+TCPX_API TCPX_CHECK int tcpx_read(struct tcpx_session *session, const struct tcpx_access *access,
+                                  struct tcpx_transfer **transfer);
+TCPX_API TCPX_CHECK int tcpx_write(struct tcpx_session *session, const struct tcpx_access *access,
+                                   struct tcpx_transfer **transfer);
+
+/*
+ * A note by itself, which comes behind all notes of this side that were sent before.
+ * TCPX_IN_PROGRESS: 1 MiB of them waits for the peer's program already; try again later.
+ */
+TCPX_API TCPX_CHECK int tcpx_note_send(struct tcpx_session *session, const void *note,
+                                       size_t bytes);
+
+/*
+ * Hands out the oldest note of the peer, of accesses and others alike. *there is 0: there is none.
+ * A `room` of TCPX_NOTE_BYTES is always enough; a note that does not fit is an error, and stays.
+ */
+TCPX_API TCPX_CHECK int tcpx_note_take(struct tcpx_session *session, void *note, size_t room,
+                                       size_t *bytes, int *there);
 
 /* Since the session was made. Times are in nanoseconds, summed over whatever was going on at once.
  */
@@ -286,6 +397,19 @@ struct tcpx_session_statistics {
     uint64_t read_ns;       /* system calls that take bytes from sockets */
     uint64_t read_wait_ns;  /* receives were ready, and no socket had bytes: as above */
     uint64_t copy_in_ns;    /* copies and unpacks into GPU memory, as copy_out_ns */
+    /* Of this side's accesses. Those that failed are among the failures. */
+    uint64_t reads;
+    uint64_t writes;
+    uint64_t read_bytes;
+    uint64_t written_bytes;
+    uint64_t cancelled; /* transfers of any kind */
+    /* Of the peer's accesses. */
+    uint64_t served_reads;
+    uint64_t served_writes;
+    uint64_t served_bytes;
+    uint64_t served_refusals; /* and those that it or tcpx_window_close() has cancelled */
+    uint64_t notes_sent;
+    uint64_t notes_taken;
 };
 
 TCPX_API TCPX_CHECK int tcpx_session_get_statistics(struct tcpx_session *session,
