@@ -217,7 +217,7 @@ GPU_SUITES := \
 	$(call gpu_suite,queued-standin-small,gpu_queued,$(on_fake) $(one_channel) UCCL_TCPX_THREADS=2 $(small_pool))
 # Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
 # for, several, none; the last is nothing for the thread sanitizer.
-NET_SUITES := $(foreach name,$(AHEAD_UNITS) net_cancel net_comm $(if $(findstring thread,$(SANITIZE)),,net_process) net_progress net_strangers net_traffic, \
+NET_SUITES := $(foreach name,$(AHEAD_UNITS) net_cancel net_places net_comm $(if $(findstring thread,$(SANITIZE)),,net_process) net_progress net_strangers net_traffic, \
 	$(foreach threads,$(if $(findstring thread,$(SANITIZE)),,0) 3, \
 	'unit/$(name)-$(threads)-threads: TCPX_TEST_TURNS=$(FEWER_TURNS) UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
 

@@ -9,6 +9,7 @@
 #include "net/comm/rx.h"
 #include "net/comm/rx_announce.h"
 #include "net/comm/rx_cancel.h"
+#include "net/comm/rx_place.h"
 #include "net/comm/rx_unexpected.h"
 #include "net/comm/sleeper.h"
 #include "net/comm/stats.h"
@@ -127,9 +128,16 @@ static int comm_begin_memory(struct net_comm *comm, const struct net_buffer *buf
     return comm->unpack != NULL ? comm->unpack->begin(comm, buffer, request) : TCPX_SUCCESS;
 }
 
+/* How the two sides of a message find each other. */
+struct comm_name {
+    bool is_place;
+    uint32_t place; /* its number, */
+    uint64_t tag;   /* or the message's tag */
+};
+
 /* With a request that is free. */
-static int comm_begin(struct net_comm *comm, const struct net_buffer *buffer, uint64_t tag,
-                      struct net_request *request)
+static int comm_begin(struct net_comm *comm, const struct net_buffer *buffer,
+                      const struct comm_name *name, struct net_request *request)
 {
     int result;
 
@@ -140,13 +148,16 @@ static int comm_begin(struct net_comm *comm, const struct net_buffer *buffer, ui
                                     .data = buffer->data,
                                     .bytes = buffer->bytes,
                                     .room = buffer->bytes,
-                                    .tag = tag};
+                                    .tag = comm_is_in_order(comm) ? 0 : name->tag,
+                                    .is_place = name->is_place,
+                                    .sequence = name->place};
     result = comm_begin_memory(comm, buffer, request);
     if (result != TCPX_SUCCESS) {
         request_free(request);
         return result;
     }
-    comm->next_order++;
+    /* A receiver counts POSTs by it, and a place has none. */
+    comm->next_order += comm->side == NET_SENDER || !name->is_place;
     comm->pending++;
     if (comm->side == NET_SENDER)
         tx_start(comm, request);
@@ -163,8 +174,20 @@ static bool comm_has_room(const struct net_comm *comm, const struct net_buffer *
             (comm->unpack == NULL || comm->unpack->has_room(comm, buffer)));
 }
 
+/* Messages that arrived before the comm failed can still be received. */
+static int comm_check_start(struct net_comm *comm, const struct comm_name *name)
+{
+    if (comm->result != TCPX_SUCCESS &&
+        (comm->side == NET_SENDER || name->is_place || !rx_unexpected_is_complete(comm, name->tag)))
+        return error_set(comm->result, "%s", comm->text);
+    if (name->is_place && comm_is_in_order(comm))
+        return error_set(TCPX_INVALID_USAGE, "a place in a comm whose messages are in order");
+    return comm->side == NET_RECEIVER && name->is_place ? rx_place_check(comm, name->place)
+                                                        : TCPX_SUCCESS;
+}
+
 static int comm_start(struct net_comm *comm, enum net_side side, const struct net_buffer *buffer,
-                      uint64_t tag, struct net_request **out)
+                      const struct comm_name *name, struct net_request **out)
 {
     struct net_request *request;
     int result = fork_check();
@@ -177,13 +200,10 @@ static int comm_start(struct net_comm *comm, enum net_side side, const struct ne
                          side == NET_SENDER ? "receiver" : "sender");
     comm_lock_take(&comm->lock);
     *out = NULL;
-    tag = comm_is_in_order(comm) ? 0 : tag;
-    /* Messages that arrived before the comm failed can still be received. */
-    if (comm->result != TCPX_SUCCESS &&
-        (side == NET_SENDER || !rx_unexpected_is_complete(comm, tag))) {
-        result = error_set(comm->result, "%s", comm->text);
-    } else if (comm_has_room(comm, buffer) && (request = request_take(comm)) != NULL) {
-        result = comm_begin(comm, buffer, tag, request);
+    result = comm_check_start(comm, name);
+    if (result == TCPX_SUCCESS && comm_has_room(comm, buffer) &&
+        (request = request_take(comm)) != NULL) {
+        result = comm_begin(comm, buffer, name, request);
         *out = result == TCPX_SUCCESS ? request : NULL;
     }
     /*
@@ -197,32 +217,46 @@ static int comm_start(struct net_comm *comm, enum net_side side, const struct ne
     return result;
 }
 
-int net_isend(struct net_comm *comm, const void *data, uint64_t bytes, uint64_t tag,
-              struct net_request **request)
-{
-    /* A sender never writes to its data. */
-    return comm_start(comm, NET_SENDER,
-                      &(struct net_buffer){.data = (void *)(uintptr_t)data, .bytes = bytes}, tag,
-                      request);
-}
-
 int net_isend_buffer(struct net_comm *comm, const struct net_buffer *buffer, uint64_t tag,
                      struct net_request **request)
 {
-    return comm_start(comm, NET_SENDER, buffer, tag, request);
+    return comm_start(comm, NET_SENDER, buffer, &(struct comm_name){.tag = tag}, request);
 }
 
 int net_irecv_buffer(struct net_comm *comm, const struct net_buffer *buffer, uint64_t tag,
                      struct net_request **request)
 {
-    return comm_start(comm, NET_RECEIVER, buffer, tag, request);
+    return comm_start(comm, NET_RECEIVER, buffer, &(struct comm_name){.tag = tag}, request);
+}
+
+int net_isend(struct net_comm *comm, const void *data, uint64_t bytes, uint64_t tag,
+              struct net_request **request)
+{
+    /* A sender never writes to its data. */
+    return net_isend_buffer(
+        comm, &(struct net_buffer){.data = (void *)(uintptr_t)data, .bytes = bytes}, tag, request);
 }
 
 int net_irecv(struct net_comm *comm, void *data, uint64_t room, uint64_t tag,
               struct net_request **request)
 {
-    return comm_start(comm, NET_RECEIVER, &(struct net_buffer){.data = data, .bytes = room}, tag,
-                      request);
+    return net_irecv_buffer(comm, &(struct net_buffer){.data = data, .bytes = room}, tag, request);
+}
+
+int net_isend_place(struct net_comm *comm, const struct net_buffer *buffer, uint32_t place,
+                    struct net_request **request)
+{
+    const struct comm_name name = {.is_place = true, .place = place};
+
+    return comm_start(comm, NET_SENDER, buffer, &name, request);
+}
+
+int net_irecv_place(struct net_comm *comm, const struct net_buffer *buffer, uint32_t place,
+                    struct net_request **request)
+{
+    const struct comm_name name = {.is_place = true, .place = place};
+
+    return comm_start(comm, NET_RECEIVER, buffer, &name, request);
 }
 
 /* --- test ---------------------------------------------------------------------------------- */

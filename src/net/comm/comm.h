@@ -70,6 +70,23 @@ MUST_CHECK int net_isend_buffer(struct net_comm *comm, const struct net_buffer *
 MUST_CHECK int net_irecv_buffer(struct net_comm *comm, const struct net_buffer *buffer,
                                 uint64_t tag, struct net_request **request);
 
+/*
+ * A place: a send and a receive of exactly these bytes, at least one, which both sides know by a
+ * number, so that nothing has to be announced. Numbers below NET_OPEN_PLACE count up from 1, and
+ * wrap to 1; their receives are posted in this order, at most NET_PLACES of them late: bytes that
+ * come before wait in their socket. From NET_OPEN_PLACE on, the receive is posted before the send
+ * begins, and the number is any that is free. Only where messages match by tag, and not into memory
+ * that is received into by devmem TCP. A send that is cancelled ends its receive, not the other way
+ * round.
+ */
+#define NET_OPEN_PLACE WIRE_PLACE_IS_OPEN
+enum { NET_PLACES = WIRE_MOST_PLACES };
+
+MUST_CHECK int net_isend_place(struct net_comm *comm, const struct net_buffer *buffer,
+                               uint32_t place, struct net_request **request);
+MUST_CHECK int net_irecv_place(struct net_comm *comm, const struct net_buffer *buffer,
+                               uint32_t place, struct net_request **request);
+
 /* The caller has unpacked a receive that is done, on a comm with an unpack queue. */
 MUST_CHECK int net_consumed(struct net_request *request);
 

@@ -64,6 +64,7 @@ struct net_request {
     uint64_t room;  /* receive; send that is too long: what its receive has */
     uint64_t tag;
     uint64_t moved;
+    bool is_place;     /* `sequence` is the number of a place, otherwise */
     uint32_t sequence; /* of the receive that this is, or that this send goes to */
     bool has_sequence; /* that receive is posted, and `sequence` is its number */
     unsigned users;    /* system calls and copies that touch the data while the lock is free */
@@ -154,7 +155,8 @@ struct incoming {
     struct rx_payload payload; /* of the last record */
     struct queue slices;       /* separate framing: struct wire_record, announced and not begun */
     bool stalled;              /* it holds a record whose receive is not posted, */
-    uint32_t stalled_for;      /* which has this number */
+    uint32_t stalled_for;      /* which has this number; of a place, */
+    uint64_t stalled_since;    /* since then */
     bool unread; /* its socket may have bytes: it waits for its turn, or for memory to read into */
     bool ended;
     uint64_t total; /* bytes that were taken, records included */
@@ -235,6 +237,10 @@ struct comm_rx {
     struct net_request **by_sequence; /* a receive at its number modulo the length, */
     unsigned by_sequence_mask;        /* which is this + 1, */
     bool has_displaced;               /* unless a later one has taken its place */
+
+    /* rx_place */
+    struct key_fifo places; /* struct net_request * by number: outstanding ones */
+    uint32_t newest_place;  /* of those that are opened in order */
 
     /* rx_unexpected */
     struct unexpected *numbered[WIRE_MOST_AHEAD]; /* in order: by their sequence */

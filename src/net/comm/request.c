@@ -112,6 +112,8 @@ static void request_end(struct net_request *request, enum request_state state)
     comm->pending--;
     if (comm->side == NET_RECEIVER)
         account_satisfied(comm, request);
+    if (comm->side == NET_RECEIVER && request->is_place)
+        key_fifo_pop(&comm->rx.places, request->sequence, NULL);
     request->state = state;
     if (request->cancelled)
         request_free_orphan(request);

@@ -5,6 +5,7 @@
 #include "net/comm/lanes.h"
 #include "net/comm/rx_announce.h"
 #include "net/comm/rx_match.h"
+#include "net/comm/rx_place.h"
 #include "net/comm/rx_record.h"
 #include "net/comm/rx_unexpected.h"
 
@@ -17,6 +18,8 @@ int rx_create(struct net_comm *comm)
     rx_unexpected_create(comm);
     if (result == TCPX_SUCCESS)
         result = rx_match_create(comm);
+    if (result == TCPX_SUCCESS)
+        result = rx_place_create(comm);
     for (unsigned i = 1; i < comm->link.sockets && result == TCPX_SUCCESS; i++)
         if (comm->link.framing == WIRE_SEPARATE)
             result = queue_init(&comm->rx.incoming[i].slices, RX_MOST_SLICES,
@@ -33,6 +36,7 @@ void rx_destroy(struct net_comm *comm)
         queue_destroy(&comm->rx.incoming[i].slices);
     rx_announce_destroy(comm);
     rx_match_destroy(comm);
+    rx_place_destroy(comm);
     shutdown(comm->link.reverse, SHUT_WR);
 }
 
@@ -42,6 +46,10 @@ void rx_start(struct net_comm *comm, struct net_request *request)
     struct unexpected *message;
 
     COMM_LOCKED(comm);
+    if (request->is_place) {
+        rx_place_open(comm, request);
+        return;
+    }
     rx_match_number(comm, request);
     message = rx_unexpected_take(comm, request);
     rx->last_post = clock_now();

@@ -7,7 +7,10 @@
 MUST_CHECK int rx_create(struct net_comm *comm);
 void rx_destroy(struct net_comm *comm);
 
-/* A new receive: gets its number, is announced, and may find its message here already. */
+/*
+ * A new receive: gets its number, is announced, and may find its message here already. A place has
+ * its number.
+ */
 void rx_start(struct net_comm *comm, struct net_request *request);
 
 #endif

@@ -57,7 +57,8 @@ void rx_cancel(struct net_comm *comm, struct net_request *request)
     for (unsigned i = 0; i < comm->link.sockets; i++)
         if (!comm->lanes[i].busy) /* its owner does so after the call */
             rx_cancel_payload(comm, i);
-    rx_announce_cancel(comm, request->sequence);
+    if (!request->is_place)
+        rx_announce_cancel(comm, request->sequence);
     request_notify(request);
 }
 
@@ -71,14 +72,12 @@ static bool rx_may_be_cut(const struct net_request *request, uint64_t bytes)
     return bytes == 0 || bytes < (request->matched ? request->bytes : request->room);
 }
 
-void rx_cancelled_by_sender(struct net_comm *comm, uint32_t sequence, uint64_t bytes)
+void rx_cancelled_by_sender(struct net_comm *comm, struct net_request *request, uint64_t bytes)
 {
-    struct net_request *request = rx_match_by_number(comm, sequence);
-
     COMM_LOCKED(comm);
     if (!rx_may_be_cut(request, bytes)) {
-        comm_fail_protocol(comm, "CANCELLED after %llu bytes of receive %u, which cannot be",
-                           (unsigned long long)bytes, sequence);
+        comm_fail_protocol(comm, "CANCELLED after %llu bytes of a receive, which cannot be",
+                           (unsigned long long)bytes);
         return;
     }
     rx_match_ends(comm, request);

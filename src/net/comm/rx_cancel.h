@@ -14,7 +14,7 @@ void rx_cancel(struct net_comm *comm, struct net_request *request);
 /* A call on this socket has returned: what it was receiving may have been cancelled meanwhile. */
 void rx_cancel_payload(struct net_comm *comm, unsigned socket);
 
-/* No more than these bytes of the message will come. */
-void rx_cancelled_by_sender(struct net_comm *comm, uint32_t sequence, uint64_t bytes);
+/* No more than these bytes of the message will come. NULL: the record named no receive. */
+void rx_cancelled_by_sender(struct net_comm *comm, struct net_request *request, uint64_t bytes);
 
 #endif

@@ -9,6 +9,7 @@
 #include "net/comm/rx_cancel.h"
 #include "net/comm/rx_end.h"
 #include "net/comm/rx_match.h"
+#include "net/comm/rx_place.h"
 #include "net/comm/rx_record.h"
 #include "net/comm/rx_unexpected.h"
 
@@ -24,19 +25,25 @@
  * receive is likely to be the next. Where calls read the sockets, one unexpected message is always
  * buffered, so that a receive finds it at once.
  */
-static bool rx_must_stall(struct net_comm *comm, struct incoming *incoming)
+static bool rx_is_better_left(struct net_comm *comm, struct incoming *incoming)
 {
     struct wire_record record;
-    bool stall = comm_is_in_order(comm) &&
-                 wire_record_read(incoming->record, WIRE_FORWARD, &record) == WIRE_FINE &&
-                 record.type == WIRE_SLICE && rx_match_by_number(comm, record.sequence) == NULL &&
-                 !rx_unexpected_has_begun(comm, record.sequence) &&
-                 (comm->rx.held > 0 || !comm->callers_move) && rx_announce_is_posting(comm);
+
+    if (wire_record_read(incoming->record, WIRE_FORWARD, &record) != WIRE_FINE)
+        return false;
+    incoming->stalled_for = record.sequence;
+    return record.type == WIRE_SLICE && rx_match_by_number(comm, record.sequence) == NULL &&
+           !rx_unexpected_has_begun(comm, record.sequence) &&
+           (comm->rx.held > 0 || !comm->callers_move) && rx_announce_is_posting(comm);
+}
+
+static bool rx_must_stall(struct net_comm *comm, struct incoming *incoming)
+{
+    bool stall = comm_is_in_order(comm) ? rx_is_better_left(comm, incoming)
+                                        : rx_place_is_awaited(comm, incoming);
 
     comm->rx.stalled += stall - incoming->stalled;
     incoming->stalled = stall;
-    if (stall)
-        incoming->stalled_for = record.sequence;
     return stall;
 }
 

@@ -7,6 +7,7 @@
 #include "net/comm/rx_cancel.h"
 #include "net/comm/rx_done.h"
 #include "net/comm/rx_match.h"
+#include "net/comm/rx_place.h"
 #include "net/comm/rx_unexpected.h"
 
 /* The payload of the record belongs to a receive. */
@@ -28,6 +29,19 @@ static void rx_begin(struct net_comm *comm, struct net_request *request, uint64_
     request->bytes = bytes;
 }
 
+/* The receive whose number the record has; NULL: there is none. */
+static struct net_request *rx_named(struct net_comm *comm, const struct wire_record *record)
+{
+    return (record->flags & WIRE_TO_PLACE) != 0 ? rx_place_find(comm, record->sequence)
+                                                : rx_match_by_number(comm, record->sequence);
+}
+
+/* Of a place both sides know the length. */
+static bool rx_has_room(const struct net_request *request, uint64_t bytes)
+{
+    return request != NULL && (request->is_place ? bytes == request->room : bytes <= request->room);
+}
+
 /* --- whole messages ------------------------------------------------------------------------ */
 
 static void rx_eager_begin(struct net_comm *comm, struct rx_payload *payload,
@@ -42,9 +56,9 @@ static void rx_eager_begin(struct net_comm *comm, struct rx_payload *payload,
 static void rx_eager_placed(struct net_comm *comm, struct rx_payload *payload,
                             const struct wire_record *record)
 {
-    struct net_request *request = rx_match_by_number(comm, record->sequence);
+    struct net_request *request = rx_named(comm, record);
 
-    if (request == NULL || request->matched || record->length > request->room)
+    if (!rx_has_room(request, record->length) || request->matched)
         comm_fail_protocol(comm,
                            "an eager message of %llu bytes for receive %u, which is not there, not "
                            "large enough or has a message already",
@@ -114,7 +128,7 @@ static bool rx_eager_may_be(const struct net_comm *comm, const struct wire_recor
 {
     if (record->length > comm->link.eager_limit)
         return false;
-    if (record->flags == 0)
+    if ((record->flags & WIRE_ON_CREDIT) == 0)
         return true;
     return comm_is_in_order(comm) ? record->tag == 0 && record->offset == 0
                                   : record->sequence == 0 && record->offset <= comm->next_order;
@@ -129,7 +143,7 @@ static void rx_eager(struct net_comm *comm, struct rx_payload *payload,
                            "may not be",
                            (unsigned long long)record->length, (unsigned long long)record->tag,
                            (unsigned long long)record->offset);
-    else if (record->flags == 0)
+    else if ((record->flags & WIRE_ON_CREDIT) == 0)
         rx_eager_placed(comm, payload, record);
     else
         rx_eager_on_credit(comm, payload, record);
@@ -170,15 +184,14 @@ static bool rx_slice_has_receive(struct net_comm *comm, struct rx_payload *paylo
 static bool rx_slice_may_be(const struct net_comm *comm, const struct wire_record *record)
 {
     return record->length <= comm->link.largest_slice &&
-           (record->flags == 0 || (comm_is_in_order(comm) && comm->link.framing == WIRE_INLINE));
+           ((record->flags & WIRE_ON_CREDIT) == 0 ||
+            (comm_is_in_order(comm) && comm->link.framing == WIRE_INLINE));
 }
 
 /* The first slice that arrives gives a receive its message; the others must be of the same. */
 static bool rx_slice_fits(const struct net_request *request, const struct wire_record *record)
 {
-    if (request == NULL)
-        return false;
-    if (request->matched ? record->tag != request->bytes : record->tag > request->room)
+    if (!rx_has_room(request, record->tag) || (request->matched && record->tag != request->bytes))
         return false;
     return record->length <= (request->is_cut ? request->cut_at : record->tag) - request->begun;
 }
@@ -196,7 +209,7 @@ void rx_record_begin_slice(struct net_comm *comm, unsigned socket, const struct 
     }
     if (comm_is_in_order(comm) && !rx_slice_has_receive(comm, payload, record))
         return;
-    request = rx_match_by_number(comm, record->sequence);
+    request = rx_named(comm, record);
     if (!rx_slice_fits(request, record)) {
         comm_fail_protocol(comm,
                            "a slice of %llu bytes at %llu of a message of %llu for receive %u, "
@@ -205,7 +218,7 @@ void rx_record_begin_slice(struct net_comm *comm, unsigned socket, const struct 
                            (unsigned long long)record->tag, record->sequence);
         return;
     }
-    if (!request->matched && record->flags != 0)
+    if (!request->matched && (record->flags & WIRE_ON_CREDIT) != 0)
         rx_free_credit(comm, record->tag);
     rx_begin(comm, request, record->tag);
     request->begun += record->length;
@@ -321,7 +334,7 @@ void rx_record_arrived(struct net_comm *comm, unsigned socket)
         rx_too_long(comm, &record);
         break;
     case WIRE_CANCELLED:
-        rx_cancelled_by_sender(comm, record.sequence, record.length);
+        rx_cancelled_by_sender(comm, rx_named(comm, &record), record.length);
         break;
     case WIRE_FIN:
         rx_fin(comm, incoming, &record);

@@ -28,7 +28,10 @@ void tx_destroy(struct net_comm *comm)
 void tx_start(struct net_comm *comm, struct net_request *request)
 {
     COMM_LOCKED(comm);
-    tx_match_start(comm, request);
+    if (request->is_place)
+        tx_match_start_place(comm, request);
+    else
+        tx_match_start(comm, request);
 }
 
 /*

@@ -90,6 +90,7 @@ static void tx_stop(struct net_comm *comm, struct net_request *request, int resu
         tx_work_drop(comm, request);
         tx_match_plan(comm, NULL,
                       &(struct wire_record){.type = WIRE_CANCELLED,
+                                            .flags = request->is_place ? WIRE_TO_PLACE : 0,
                                             .sequence = request->sequence,
                                             .length = request->handed_out});
         lane_wake(comm, 0);

@@ -61,7 +61,9 @@ static bool tx_announce_slice(struct net_comm *comm, uint16_t socket, const stru
 {
     struct net_request *request = slice->request;
     const struct wire_record record = {.type = WIRE_SLICE,
-                                       .flags = request->ahead ? WIRE_ON_CREDIT : 0,
+                                       .flags = request->ahead      ? WIRE_ON_CREDIT
+                                                : request->is_place ? WIRE_TO_PLACE
+                                                                    : 0,
                                        .socket = socket,
                                        .sequence = request->sequence,
                                        .offset = slice->offset,

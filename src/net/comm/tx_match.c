@@ -128,22 +128,33 @@ static void tx_open_too_long(struct net_comm *comm, struct net_request *request,
                       .type = WIRE_TOOLONG, .sequence = post->sequence, .length = request->bytes});
 }
 
+/* Its receive is posted, so the receiver need not keep it: the credit does not matter. */
+static void tx_open_numbered(struct net_comm *comm, struct net_request *request, uint8_t flags)
+{
+    if (tx_may_be_eager(comm, request)) {
+        tx_open_eagerly(comm, request,
+                        (struct wire_record){.flags = flags, .sequence = request->sequence});
+        return;
+    }
+    request->state = REQUEST_MOVING;
+    tx_work_add(comm, request);
+}
+
 static void tx_open_posted(struct net_comm *comm, struct net_request *request,
                            const struct post *post)
 {
     request->sequence = post->sequence;
     request->has_sequence = true;
-    if (request->bytes > post->room) {
+    if (request->bytes > post->room)
         tx_open_too_long(comm, request, post);
-        return;
-    }
-    /* Its receive is posted, so the receiver need not keep it: the credit does not matter. */
-    if (tx_may_be_eager(comm, request)) {
-        tx_open_eagerly(comm, request, (struct wire_record){.sequence = post->sequence});
-        return;
-    }
-    request->state = REQUEST_MOVING;
-    tx_work_add(comm, request);
+    else
+        tx_open_numbered(comm, request, 0);
+}
+
+void tx_match_start_place(struct net_comm *comm, struct net_request *request)
+{
+    COMM_LOCKED(comm);
+    tx_open_numbered(comm, request, WIRE_TO_PLACE);
 }
 
 /* Ahead of its receive, in slices. */

@@ -15,6 +15,9 @@ void tx_match_destroy(struct net_comm *comm);
 /* A new send: opens it, or lets it wait for its receive. */
 void tx_match_start(struct net_comm *comm, struct net_request *request);
 
+/* A new send to a place, which is opened at once. */
+void tx_match_start_place(struct net_comm *comm, struct net_request *request);
+
 /* What the receiver has sent: a posted receive, and all credit that was freed so far. */
 MUST_CHECK int tx_match_post(struct net_comm *comm, const struct wire_record *record);
 MUST_CHECK int tx_match_credit(struct net_comm *comm, uint64_t freed);

@@ -267,10 +267,10 @@ static enum wire_problem wire_check_slice(const struct wire_record *record)
     return WIRE_FINE;
 }
 
-/* The place of an EAGER that is not on credit says it all. */
+/* The number in an EAGER that is not on credit says it all. */
 static enum wire_problem wire_check_eager(const struct wire_record *record)
 {
-    if (record->flags == 0 && (record->offset != 0 || record->tag != 0))
+    if (record->flags != WIRE_ON_CREDIT && (record->offset != 0 || record->tag != 0))
         return error_set(WIRE_MALFORMED,
                          "EAGER: offset %" PRIu64 " and tag %" PRIu64
                          " with the number of a receive, expected 0",
@@ -314,6 +314,13 @@ static enum wire_problem wire_check_record(const struct rule *rule,
     }
 }
 
+static bool wire_flags_may_be(unsigned type, uint8_t flags)
+{
+    if (flags == WIRE_TO_PLACE)
+        return type == WIRE_SLICE || type == WIRE_EAGER || type == WIRE_CANCELLED;
+    return flags == WIRE_ON_CREDIT && (type == WIRE_SLICE || type == WIRE_EAGER);
+}
+
 enum wire_problem wire_record_read(const uint8_t bytes[WIRE_RECORD_BYTES], enum wire_role role,
                                    struct wire_record *record)
 {
@@ -329,8 +336,7 @@ enum wire_problem wire_record_read(const uint8_t bytes[WIRE_RECORD_BYTES], enum 
     if (!(rule->roles & role))
         return error_set(WIRE_MALFORMED, "%s: type %u on a %s socket", rule->name, layout.type,
                          role == WIRE_FORWARD ? "forward" : "reverse");
-    if (layout.flags != 0 && ((layout.type != WIRE_SLICE && layout.type != WIRE_EAGER) ||
-                              layout.flags != WIRE_ON_CREDIT))
+    if (layout.flags != 0 && !wire_flags_may_be(layout.type, layout.flags))
         return error_set(WIRE_MALFORMED, "%s: flags 0x%02x, expected 0", rule->name, layout.flags);
     seen = (struct wire_record){
         .type = layout.type,

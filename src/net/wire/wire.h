@@ -118,11 +118,16 @@ enum wire_type {
 };
 
 /*
- * Flags of SLICE and EAGER. On credit: the message was opened before its POST had come. With tags,
+ * Flags. On credit (SLICE and EAGER): the message was opened before its POST had come. With tags,
  * the number of its receive is not known then: instead of `sequence` an EAGER has its tag, and in
- * `offset` how many POSTs have come so far.
+ * `offset` how many POSTs have come so far. To a place (these and CANCELLED): `sequence` is the
+ * number of a place, which both sides know without a POST.
  */
-enum { WIRE_ON_CREDIT = 1 };
+enum { WIRE_ON_CREDIT = 1, WIRE_TO_PLACE = 2 };
+
+/* Places that the sender may fill before the receiver has opened them; the others are open. */
+#define WIRE_PLACE_IS_OPEN ((uint32_t)1 << 31)
+enum { WIRE_MOST_PLACES = 1024 /* of each of the two kinds, at once */ };
 
 struct wire_record {
     uint8_t type; /* enum wire_type */
