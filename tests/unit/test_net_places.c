@@ -27,7 +27,7 @@ static struct net_request *send_to(struct net_comm *comm, const void *from, uint
     const struct net_buffer buffer = {.data = (void *)(uintptr_t)from, .bytes = bytes};
     struct net_request *request = NULL;
 
-    assert_success(net_isend_place(comm, &buffer, place, &request));
+    assert_success(net_isend_place(comm, &buffer, place, NULL, &request));
     assert_non_null(request);
     return request;
 }
@@ -38,7 +38,7 @@ static struct net_request *open_place(struct net_comm *comm, void *to, uint64_t 
     const struct net_buffer buffer = {.data = to, .bytes = bytes};
     struct net_request *request = NULL;
 
-    assert_success(net_irecv_place(comm, &buffer, place, &request));
+    assert_success(net_irecv_place(comm, &buffer, place, NULL, &request));
     assert_non_null(request);
     return request;
 }
@@ -48,7 +48,7 @@ static void must_be_refused(struct net_comm *comm, uint32_t place)
     const struct net_buffer buffer = {.data = room, .bytes = 10};
     struct net_request *request;
 
-    assert_int_equal(net_irecv_place(comm, &buffer, place, &request), TCPX_INVALID_USAGE);
+    assert_int_equal(net_irecv_place(comm, &buffer, place, NULL, &request), TCPX_INVALID_USAGE);
 }
 
 static void assert_released(const uint8_t *bytes, size_t count)
@@ -139,7 +139,7 @@ TEST(test_messages_in_order_have_no_places)
     struct net_request *request;
 
     must_be_refused(pair.receiver, 1);
-    assert_int_equal(net_isend_place(pair.sender, &buffer, 1, &request), TCPX_INVALID_USAGE);
+    assert_int_equal(net_isend_place(pair.sender, &buffer, 1, NULL, &request), TCPX_INVALID_USAGE);
     pair_close(&pair);
 }
 

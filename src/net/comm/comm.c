@@ -132,7 +132,8 @@ static int comm_begin_memory(struct net_comm *comm, const struct net_buffer *buf
 struct comm_name {
     bool is_place;
     uint32_t place; /* its number, */
-    uint64_t tag;   /* or the message's tag */
+    void *owner;
+    uint64_t tag; /* or the message's tag */
 };
 
 /* With a request that is free. */
@@ -150,7 +151,8 @@ static int comm_begin(struct net_comm *comm, const struct net_buffer *buffer,
                                     .room = buffer->bytes,
                                     .tag = comm_is_in_order(comm) ? 0 : name->tag,
                                     .is_place = name->is_place,
-                                    .sequence = name->place};
+                                    .sequence = name->place,
+                                    .owner = name->owner};
     result = comm_begin_memory(comm, buffer, request);
     if (result != TCPX_SUCCESS) {
         request_free(request);
@@ -244,19 +246,41 @@ int net_irecv(struct net_comm *comm, void *data, uint64_t room, uint64_t tag,
 }
 
 int net_isend_place(struct net_comm *comm, const struct net_buffer *buffer, uint32_t place,
-                    struct net_request **request)
+                    void *owner, struct net_request **request)
 {
-    const struct comm_name name = {.is_place = true, .place = place};
+    const struct comm_name name = {.is_place = true, .place = place, .owner = owner};
 
     return comm_start(comm, NET_SENDER, buffer, &name, request);
 }
 
 int net_irecv_place(struct net_comm *comm, const struct net_buffer *buffer, uint32_t place,
-                    struct net_request **request)
+                    void *owner, struct net_request **request)
 {
-    const struct comm_name name = {.is_place = true, .place = place};
+    const struct comm_name name = {.is_place = true, .place = place, .owner = owner};
 
     return comm_start(comm, NET_RECEIVER, buffer, &name, request);
+}
+
+void *net_next_ended(struct net_comm *comm)
+{
+    void *owner = NULL;
+
+    comm_lock_take(&comm->lock);
+    if (!queue_pop(&comm->ended, &owner))
+        owner = NULL;
+    comm_lock_release(&comm->lock);
+    return owner;
+}
+
+void net_end_place(struct net_request *request)
+{
+    struct net_comm *comm = request->comm;
+
+    comm_lock_take(&comm->lock);
+    if (request_is_outstanding(request) && request->begun == 0)
+        request_fail(request,
+                     error_set(TCPX_CANCELLED, "the sender at %s sends nothing", comm->link.peer));
+    comm_lock_release(&comm->lock);
 }
 
 /* --- test ---------------------------------------------------------------------------------- */

@@ -77,15 +77,22 @@ MUST_CHECK int net_irecv_buffer(struct net_comm *comm, const struct net_buffer *
  * come before wait in their socket. From NET_OPEN_PLACE on, the receive is posted before the send
  * begins, and the number is any that is free. Only where messages match by tag, and not into memory
  * that is received into by devmem TCP. A send that is cancelled ends its receive, not the other way
- * round.
+ * round. A place is tested when net_next_ended() has handed out its owner, and not before.
  */
 #define NET_OPEN_PLACE WIRE_PLACE_IS_OPEN
 enum { NET_PLACES = WIRE_MOST_PLACES };
 
 MUST_CHECK int net_isend_place(struct net_comm *comm, const struct net_buffer *buffer,
-                               uint32_t place, struct net_request **request);
+                               uint32_t place, void *owner, struct net_request **request);
 MUST_CHECK int net_irecv_place(struct net_comm *comm, const struct net_buffer *buffer,
-                               uint32_t place, struct net_request **request);
+                               uint32_t place, void *owner, struct net_request **request);
+
+/* The owner of a place whose request has ended, each once, in the order of their ends; NULL: none.
+ */
+void *net_next_ended(struct net_comm *comm);
+
+/* The sender has said otherwise that no byte will come to this place. No effect if some have. */
+void net_end_place(struct net_request *request);
 
 /* The caller has unpacked a receive that is done, on a comm with an unpack queue. */
 MUST_CHECK int net_consumed(struct net_request *request);

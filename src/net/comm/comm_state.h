@@ -71,6 +71,7 @@ struct net_request {
     int result;        /* why it failed, */
     char *text;        /* in words; NULL: there was no memory for them */
     struct sleeper *sleeper; /* waits for its end; NULL: none */
+    void *owner;             /* of a place that has not ended */
     bool cancelled; /* by its caller, or a send by the receiver: its memory is not its own */
     bool is_orphan; /* cancelled, and its caller has been told: it is freed when it ends */
     struct net_request *next_free; /* while it is free */
@@ -281,8 +282,9 @@ struct net_comm {
     struct net_request *free_requests; /* to be used first, */
     _Atomic(struct net_request *) just_freed; /* and those that were freed without the lock */
     uint64_t next_order;
-    uint64_t messages; /* that have been moved whole */
-    unsigned pending;  /* requests that are neither done nor failed */
+    struct queue ended; /* owners of places that have ended */
+    uint64_t messages;  /* that have been moved whole */
+    unsigned pending;   /* requests that are neither done nor failed */
 
     /* fail */
     int result; /* TCPX_SUCCESS, or why no request can go on */

@@ -1,6 +1,7 @@
 /* The table of requests, and how they end. */
 #include "net/comm/request.h"
 
+#include "base/log.h"
 #include "net/comm/accounting.h"
 #include "net/comm/sleeper.h"
 
@@ -20,7 +21,7 @@ int requests_create(struct net_comm *comm)
     if (comm->requests == NULL)
         return error_system(ENOMEM, "a comm of %u requests", comm->most_requests);
     memset(comm->requests, 0, comm->most_requests * sizeof *comm->requests);
-    return TCPX_SUCCESS;
+    return queue_init(&comm->ended, comm->most_requests, sizeof(void *));
 }
 
 void requests_destroy(struct net_comm *comm)
@@ -28,6 +29,7 @@ void requests_destroy(struct net_comm *comm)
     for (unsigned i = 0; comm->requests != NULL && i < comm->used_requests; i++)
         free(comm->requests[i].text);
     free(comm->requests);
+    queue_destroy(&comm->ended);
 }
 
 /* The last one that was freed, so that loops visit only as many as were in use at once. */
@@ -81,8 +83,19 @@ static void request_tell(struct net_comm *comm, const struct sleeper *sleeper)
         io_wake(comm->notified);
 }
 
-void request_notify(const struct net_request *request)
+/* A place has at most one entry in the queue. */
+static void request_list_ended(struct net_request *request)
 {
+    if (request->owner == NULL || !request_has_ended(request))
+        return;
+    if (!queue_push(&request->comm->ended, &request->owner))
+        log_warn("no room to list a place that has ended");
+    request->owner = NULL;
+}
+
+void request_notify(struct net_request *request)
+{
+    request_list_ended(request);
     request_tell(request->comm, request->sleeper);
 }
 
@@ -115,6 +128,7 @@ static void request_end(struct net_request *request, enum request_state state)
     if (comm->side == NET_RECEIVER && request->is_place)
         key_fifo_pop(&comm->rx.places, request->sequence, NULL);
     request->state = state;
+    request_list_ended(request);
     if (request->cancelled)
         request_free_orphan(request);
     request_tell(comm, sleeper);

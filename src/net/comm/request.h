@@ -29,7 +29,7 @@ void request_fail(struct net_request *request, int result);
 bool request_has_ended(const struct net_request *request);
 
 /* The caller may ask again. */
-void request_notify(const struct net_request *request);
+void request_notify(struct net_request *request);
 
 /* Around a system call or copy that touches its data. NULL is allowed. */
 void request_hold(struct net_request *request);
