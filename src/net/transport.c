@@ -68,6 +68,15 @@ int net_register(struct net_comm *comm, void *address, uint64_t bytes, struct ne
     return result;
 }
 
+int net_register_gpu(struct net_comm *comm, int device, struct net_memory **memory)
+{
+    int result = fork_check();
+
+    if (result == TCPX_SUCCESS)
+        result = gpu_mover_attach(comm, device);
+    return result == TCPX_SUCCESS ? gpu_mover_register(comm, NULL, 0, true, memory) : result;
+}
+
 void net_deregister(struct net_comm *comm, struct net_memory *memory)
 {
     if (memory == NULL || fork_check() != TCPX_SUCCESS)

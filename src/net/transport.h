@@ -22,6 +22,12 @@ MUST_CHECK int net_register(struct net_comm *comm, void *address, uint64_t bytes
 void net_deregister(struct net_comm *comm, struct net_memory *memory);
 
 /*
+ * All memory of a GPU, wherever it is: for messages that are copied through host memory, never read
+ * by the NIC. What has to be pinned for that is pinned now.
+ */
+MUST_CHECK int net_register_gpu(struct net_comm *comm, int device, struct net_memory **memory);
+
+/*
  * From now on receives of this comm, which is FIFO and has had none yet, are unpacked by the GPU:
  * what is received into GPU memory stays in bounce memory, and its descriptors, of at most
  * `largest` bytes each (0: any), are in slot k % 16 of the unpack queue when receive k is done.

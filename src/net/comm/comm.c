@@ -122,6 +122,10 @@ static int comm_begin_memory(struct net_comm *comm, const struct net_buffer *buf
 
     request->source = memory != NULL ? memory->source : &source_host;
     request->sink = memory != NULL ? memory->sink : &sink_host;
+    if (buffer->parts != NULL && comm->unpack != NULL)
+        return error_set(TCPX_INVALID_USAGE, "a list of parts that the GPU would have to unpack");
+    if (buffer->parts != NULL && request->sink->in_host)
+        request->sink = &sink_parts;
     if (comm->side == NET_SENDER)
         return request->source->in_host ? TCPX_SUCCESS
                                         : comm->mover->begin_send(comm, buffer, request);
@@ -147,6 +151,8 @@ static int comm_begin(struct net_comm *comm, const struct net_buffer *buffer,
                                     .is_looked_at = !comm->callers_move && comm->unpack == NULL,
                                     .order = comm->next_order,
                                     .data = buffer->data,
+                                    .parts = buffer->parts,
+                                    .part_count = buffer->part_count,
                                     .bytes = buffer->bytes,
                                     .room = buffer->bytes,
                                     .tag = comm_is_in_order(comm) ? 0 : name->tag,
@@ -266,21 +272,22 @@ void *net_next_ended(struct net_comm *comm)
     void *owner = NULL;
 
     comm_lock_take(&comm->lock);
+    if (comm->callers_move && !comm->owned)
+        progress(comm, false);
     if (!queue_pop(&comm->ended, &owner))
         owner = NULL;
     comm_lock_release(&comm->lock);
     return owner;
 }
 
-void net_end_place(struct net_request *request)
+bool net_has_room(struct net_comm *comm)
 {
-    struct net_comm *comm = request->comm;
+    bool has_room;
 
     comm_lock_take(&comm->lock);
-    if (request_is_outstanding(request) && request->begun == 0)
-        request_fail(request,
-                     error_set(TCPX_CANCELLED, "the sender at %s sends nothing", comm->link.peer));
+    has_room = request_is_free(comm);
     comm_lock_release(&comm->lock);
+    return has_room;
 }
 
 /* --- test ---------------------------------------------------------------------------------- */
@@ -392,23 +399,55 @@ int net_test_on_stream(struct net_request *request, void *stream, bool *done, ui
 
 /* --- cancel -------------------------------------------------------------------------------- */
 
+/* With the lock. */
+static void comm_cancel(struct net_comm *comm, struct net_request *request)
+{
+    if (!request_is_outstanding(request) || request->cancelled || comm->result != TCPX_SUCCESS)
+        return;
+    if (comm->side == NET_SENDER)
+        tx_cancel(comm, request);
+    else
+        rx_cancel(comm, request);
+    progress(comm, true);
+}
+
+static int comm_check_cancel(const struct net_comm *comm)
+{
+    int result = fork_check();
+
+    if (result == TCPX_SUCCESS && comm_is_in_order(comm))
+        result = error_set(TCPX_INVALID_USAGE, "messages in order cannot be cancelled");
+    return result;
+}
+
 int net_cancel(struct net_request *request)
 {
     struct net_comm *comm = request->comm;
-    int result = fork_check();
+    int result = comm_check_cancel(comm);
 
     if (result != TCPX_SUCCESS)
         return result;
-    if (comm_is_in_order(comm))
-        return error_set(TCPX_INVALID_USAGE, "messages in order cannot be cancelled");
     comm_lock_take(&comm->lock);
-    if (request_is_outstanding(request) && !request->cancelled && comm->result == TCPX_SUCCESS) {
-        if (comm->side == NET_SENDER)
-            tx_cancel(comm, request);
-        else
-            rx_cancel(comm, request);
-        progress(comm, true);
-    }
+    comm_cancel(comm, request);
+    comm_lock_release(&comm->lock);
+    return TCPX_SUCCESS;
+}
+
+uint64_t net_request_number(const struct net_request *request)
+{
+    return request->order;
+}
+
+int net_cancel_numbered(struct net_request *request, uint64_t number)
+{
+    struct net_comm *comm = request->comm;
+    int result = comm_check_cancel(comm);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    comm_lock_take(&comm->lock);
+    if (!request->is_place && request->order == number)
+        comm_cancel(comm, request);
     comm_lock_release(&comm->lock);
     return TCPX_SUCCESS;
 }

@@ -51,12 +51,25 @@ enum net_after {
     NET_AFTER_EVENT,   /* the caller's event, a CUevent, as it was last recorded */
 };
 
-/* Where a message is, or goes. */
+/* One of several ranges that are a message, in their order. */
+struct net_part {
+    void *data;
+    uint64_t bytes;  /* may be 0 */
+    uint64_t offset; /* in the message: the sum of the bytes of those before it */
+};
+
+/*
+ * Where a message is, or goes. The other end need not cut it into the same parts, or into any. The
+ * array belongs to the request as long as the memory does; all parts are in the memory that
+ * `memory` says.
+ */
 struct net_buffer {
-    void *data;                /* in GPU memory: the device address */
-    uint64_t bytes;            /* of the message; of the room */
-    struct net_memory *memory; /* NULL: host memory */
-    enum net_after after;      /* sends from GPU memory */
+    void *data;                   /* in GPU memory: the device address */
+    uint64_t bytes;               /* of the message; of the room */
+    struct net_memory *memory;    /* NULL: host memory */
+    const struct net_part *parts; /* instead of `data`, with the sum of their bytes; NULL: none */
+    uint32_t part_count;
+    enum net_after after; /* sends from GPU memory */
     void *after_what;
 };
 
@@ -77,7 +90,9 @@ MUST_CHECK int net_irecv_buffer(struct net_comm *comm, const struct net_buffer *
  * come before wait in their socket. From NET_OPEN_PLACE on, the receive is posted before the send
  * begins, and the number is any that is free. Only where messages match by tag, and not into memory
  * that is received into by devmem TCP. A send that is cancelled ends its receive, not the other way
- * round. A place is tested when net_next_ended() has handed out its owner, and not before.
+ * round. Without memory (`data` and `parts` NULL) both have been cancelled from the beginning: the
+ * receive discards, and the send ends its receive. A place is tested when net_next_ended() has
+ * handed out its owner, and not before.
  */
 #define NET_OPEN_PLACE WIRE_PLACE_IS_OPEN
 enum { NET_PLACES = WIRE_MOST_PLACES };
@@ -87,12 +102,14 @@ MUST_CHECK int net_isend_place(struct net_comm *comm, const struct net_buffer *b
 MUST_CHECK int net_irecv_place(struct net_comm *comm, const struct net_buffer *buffer,
                                uint32_t place, void *owner, struct net_request **request);
 
-/* The owner of a place whose request has ended, each once, in the order of their ends; NULL: none.
+/*
+ * The owner of a place whose request has ended, each once, in the order of their ends; NULL: none.
+ * Where there are no I/O threads, it moves the comm on.
  */
 void *net_next_ended(struct net_comm *comm);
 
-/* The sender has said otherwise that no byte will come to this place. No effect if some have. */
-void net_end_place(struct net_request *request);
+/* Whether another place can begin: the comm is not busy. */
+bool net_has_room(struct net_comm *comm);
 
 /* The caller has unpacked a receive that is done, on a comm with an unpack queue. */
 MUST_CHECK int net_consumed(struct net_request *request);
@@ -118,6 +135,14 @@ MUST_CHECK int net_test_on_stream(struct net_request *request, void *stream, boo
  * sent before its receive was posted may still arrive. Only where messages match by tag.
  */
 MUST_CHECK int net_cancel(struct net_request *request);
+
+/*
+ * The same for a message that another thread may be waiting for: when that has seen its end, the
+ * request can be another one already, with another number. A request has its number from its
+ * beginning to its end.
+ */
+uint64_t net_request_number(const struct net_request *request);
+MUST_CHECK int net_cancel_numbered(struct net_request *request, uint64_t number);
 
 /*
  * As net_test(), but waits until the request has ended or the deadline, a time of base/clock.h, has

@@ -60,6 +60,8 @@ struct net_request {
     /* of its isend or irecv in the comm */
     uint64_t order __attribute__((aligned(64)));
     uint8_t *data;
+    const struct net_part *parts; /* instead of the data; NULL: none (parts.h) */
+    uint32_t part_count;
     uint64_t bytes; /* of the message; of the room, until a receive knows its message */
     uint64_t room;  /* receive; send that is too long: what its receive has */
     uint64_t tag;
@@ -112,7 +114,7 @@ struct outgoing {
     struct net_request *record_owners[OUTGOING_RECORDS]; /* of planned records */
     unsigned record_owner_count;
     struct net_request *request; /* whose payload this is; NULL: there is none */
-    const uint8_t *payload;      /* NULL: its source sends it by itself */
+    const uint8_t *payload;      /* NULL: its source sends it by itself, or it is in parts */
     uint64_t payload_left;
     uint64_t at;         /* where in the message that begins */
     void *piece;         /* of the mover, to be given back when it is sent */

@@ -9,6 +9,7 @@
 #include "net/comm/comm_state.h"
 #include "net/comm/fail.h"
 #include "net/comm/memory.h"
+#include "net/comm/parts.h"
 #include "net/comm/request.h"
 #include "net/comm/rx_done.h"
 #include "net/comm/rx_unexpected.h"

@@ -16,11 +16,11 @@ int requests_create(struct net_comm *comm)
     comm->most_requests = comm->link.requests != 0 ? comm->link.requests : COMM_REQUESTS;
     if (comm->most_requests > half)
         comm->most_requests = half;
+    /* Not touched before they are used: a process may have hundreds of comms. */
     comm->requests =
         aligned_alloc(_Alignof(struct net_request), comm->most_requests * sizeof *comm->requests);
     if (comm->requests == NULL)
         return error_system(ENOMEM, "a comm of %u requests", comm->most_requests);
-    memset(comm->requests, 0, comm->most_requests * sizeof *comm->requests);
     return queue_init(&comm->ended, comm->most_requests, sizeof(void *));
 }
 
@@ -30,6 +30,13 @@ void requests_destroy(struct net_comm *comm)
         free(comm->requests[i].text);
     free(comm->requests);
     queue_destroy(&comm->ended);
+}
+
+bool request_is_free(const struct net_comm *comm)
+{
+    COMM_LOCKED(comm);
+    return comm->free_requests != NULL || comm->used_requests < comm->most_requests ||
+           atomic_load(&comm->just_freed) != NULL;
 }
 
 /* The last one that was freed, so that loops visit only as many as were in use at once. */

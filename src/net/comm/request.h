@@ -7,6 +7,7 @@
 MUST_CHECK int requests_create(struct net_comm *comm);
 void requests_destroy(struct net_comm *comm);
 
+bool request_is_free(const struct net_comm *comm);
 /* One that was free; NULL: all are in use. */
 struct net_request *request_take(struct net_comm *comm);
 /* Also without the lock. */

@@ -4,6 +4,7 @@
 #include "net/comm/accounting.h"
 #include "net/comm/lanes.h"
 #include "net/comm/rx_announce.h"
+#include "net/comm/rx_cancel.h"
 #include "net/comm/rx_match.h"
 #include "net/comm/rx_place.h"
 #include "net/comm/rx_record.h"
@@ -48,6 +49,8 @@ void rx_start(struct net_comm *comm, struct net_request *request)
     COMM_LOCKED(comm);
     if (request->is_place) {
         rx_place_open(comm, request);
+        if (request->data == NULL && request->parts == NULL)
+            rx_cancel(comm, request);
         return;
     }
     rx_match_number(comm, request);

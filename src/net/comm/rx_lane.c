@@ -4,6 +4,7 @@
 #include "net/comm/accounting.h"
 #include "net/comm/fail.h"
 #include "net/comm/lanes.h"
+#include "net/comm/parts.h"
 #include "net/comm/request.h"
 #include "net/comm/rx_announce.h"
 #include "net/comm/rx_cancel.h"
@@ -106,41 +107,75 @@ static bool rx_has_ahead(const struct incoming *incoming)
     return incoming->ahead_from < incoming->ahead_to;
 }
 
-enum { PART_PAYLOAD, PART_RECORD, PART_AHEAD, PARTS };
+/* Where the bytes of one call go: payload, record, and what is read ahead. */
+struct rx_room {
+    struct iovec list[PARTS_OF_CALL + 2];
+    unsigned count;
+    size_t payload; /* bytes of the first vectors, */
+    size_t record;  /* of the next one, */
+    size_t ahead;   /* and of the last */
+};
+
+static void rx_room_add(struct rx_room *room, void *place, size_t bytes)
+{
+    room->list[room->count++] = (struct iovec){.iov_base = place, .iov_len = bytes};
+}
+
+static void rx_room_add_payload(struct net_comm *comm, unsigned socket, uint8_t *scratch,
+                                struct rx_room *room)
+{
+    const struct rx_payload *payload = &comm->rx.incoming[socket].payload;
+
+    if (payload->sink->scatter != NULL) {
+        room->count =
+            payload->sink->scatter(comm, socket, payload->left, room->list, PARTS_OF_CALL);
+    } else {
+        room->list[0] = payload->sink->next(comm, socket, scratch, payload->left);
+        room->count = 1;
+    }
+    for (unsigned i = 0; i < room->count; i++)
+        room->payload += room->list[i].iov_len;
+}
 
 /*
- * Where the next bytes go: the rest of the payload, the record behind it and, if both are short,
- * what comes then, so that small messages do not take a call for each of their parts.
+ * The rest of the payload, the record behind it and, if both are short, what comes then, so that
+ * small messages do not take a call for each of them.
  */
-static void rx_list_parts(struct net_comm *comm, unsigned socket, uint8_t *scratch,
-                          struct iovec parts[PARTS])
+static void rx_make_room(struct net_comm *comm, unsigned socket, uint8_t *scratch,
+                         struct rx_room *room)
 {
     struct incoming *incoming = &comm->rx.incoming[socket];
     const struct rx_payload *payload = &incoming->payload;
     bool records_here = comm->link.framing == WIRE_INLINE || socket == 0;
 
-    memset(parts, 0, PARTS * sizeof *parts);
+    room->count = 0;
+    room->payload = room->record = room->ahead = 0;
     if (payload->left > 0)
-        parts[PART_PAYLOAD] = payload->sink->next(comm, socket, scratch, payload->left);
-    if (!records_here || parts[PART_PAYLOAD].iov_len < payload->left)
+        rx_room_add_payload(comm, socket, scratch, room);
+    if (!records_here || room->payload < payload->left)
         return;
-    parts[PART_RECORD] = (struct iovec){.iov_base = incoming->record + incoming->record_have,
-                                        .iov_len = WIRE_RECORD_BYTES - incoming->record_have};
-    if (payload->left <= INCOMING_AHEAD)
-        parts[PART_AHEAD] = (struct iovec){.iov_base = incoming->ahead, .iov_len = INCOMING_AHEAD};
+    room->record = WIRE_RECORD_BYTES - incoming->record_have;
+    if (room->record > 0)
+        rx_room_add(room, incoming->record + incoming->record_have, room->record);
+    if (payload->left > INCOMING_AHEAD)
+        return;
+    room->ahead = INCOMING_AHEAD;
+    rx_room_add(room, incoming->ahead, room->ahead);
 }
 
 /* Takes from what was read ahead. */
-static size_t rx_take_ahead(struct incoming *incoming, const struct iovec parts[PARTS])
+static size_t rx_take_ahead(struct incoming *incoming, const struct rx_room *room)
 {
+    size_t wanted = room->payload + room->record;
     size_t taken = 0;
 
-    for (int i = PART_PAYLOAD; i <= PART_RECORD; i++) {
+    for (unsigned i = 0; i < room->count && taken < wanted; i++) {
         size_t have = incoming->ahead_to - incoming->ahead_from;
-        size_t bytes = parts[i].iov_len < have ? parts[i].iov_len : have;
+        size_t bytes = room->list[i].iov_len < have ? room->list[i].iov_len : have;
 
-        if (bytes > 0)
-            memcpy(parts[i].iov_base, incoming->ahead + incoming->ahead_from, bytes);
+        if (bytes == 0)
+            break;
+        memcpy(room->list[i].iov_base, incoming->ahead + incoming->ahead_from, bytes);
         incoming->ahead_from += bytes;
         taken += bytes;
     }
@@ -151,20 +186,13 @@ static size_t rx_take_ahead(struct incoming *incoming, const struct iovec parts[
  * One call, while the lock is free. *emptied: it did not fill its room, so that there is no more
  * for now. *error is errno.
  */
-static ssize_t rx_call(struct net_comm *comm, unsigned socket, const struct iovec parts[PARTS],
-                       bool *emptied, int *error)
+static ssize_t rx_call(struct net_comm *comm, unsigned socket, struct rx_room *room, bool *emptied,
+                       int *error)
 {
     struct net_request *request = comm->rx.incoming[socket].payload.request;
-    struct iovec used[PARTS];
-    struct msghdr message = {.msg_iov = used};
-    size_t room = 0;
+    struct msghdr message = {.msg_iov = room->list, .msg_iovlen = room->count};
     ssize_t got;
 
-    for (int i = 0; i < PARTS; i++)
-        if (parts[i].iov_len > 0) {
-            used[message.msg_iovlen++] = parts[i];
-            room += parts[i].iov_len;
-        }
     request_hold(request);
     stages_call_begins(&comm->calling);
     comm_lock_release(&comm->lock);
@@ -175,7 +203,7 @@ static ssize_t rx_call(struct net_comm *comm, unsigned socket, const struct iove
     rx_cancel_payload(comm, socket);
     stages_call_ended(&comm->calling, got > 0);
     request_let_go(request);
-    *emptied = got > 0 && (size_t)got < room;
+    *emptied = got > 0 && (size_t)got < room->payload + room->record + room->ahead;
     return got;
 }
 
@@ -185,17 +213,17 @@ static ssize_t rx_read(struct net_comm *comm, unsigned socket, bool *emptied, in
     uint8_t scratch[SINK_SCRATCH_BYTES];
     struct incoming *incoming = &comm->rx.incoming[socket];
     struct rx_payload *payload = &incoming->payload;
-    struct iovec parts[PARTS];
+    struct rx_room room;
     size_t of_payload;
     ssize_t got;
     size_t wanted;
 
-    rx_list_parts(comm, socket, scratch, parts);
-    wanted = parts[PART_PAYLOAD].iov_len + parts[PART_RECORD].iov_len;
+    rx_make_room(comm, socket, scratch, &room);
+    wanted = room.payload + room.record;
     if (rx_has_ahead(incoming))
-        got = (ssize_t)rx_take_ahead(incoming, parts);
+        got = (ssize_t)rx_take_ahead(incoming, &room);
     else
-        got = rx_call(comm, socket, parts, emptied, error);
+        got = rx_call(comm, socket, &room, emptied, error);
     if (got <= 0)
         return got;
     if ((size_t)got > wanted) {
@@ -203,8 +231,7 @@ static ssize_t rx_read(struct net_comm *comm, unsigned socket, bool *emptied, in
         incoming->ahead_to = (size_t)got - wanted;
         got = (ssize_t)wanted;
     }
-    of_payload =
-        (size_t)got < parts[PART_PAYLOAD].iov_len ? (size_t)got : parts[PART_PAYLOAD].iov_len;
+    of_payload = (size_t)got < room.payload ? (size_t)got : room.payload;
     payload->left -= of_payload;
     incoming->record_have += (size_t)got - of_payload;
     incoming->total += (size_t)got;

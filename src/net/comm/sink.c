@@ -2,6 +2,7 @@
 #include "net/comm/sink.h"
 
 #include "net/comm/comm_state.h"
+#include "net/comm/parts.h"
 #include "net/comm/rx_done.h"
 
 #include <string.h>
@@ -36,6 +37,32 @@ const struct sink_ops sink_host = {.in_host = true,
                                    .filled = sink_filled_at_place,
                                    .complete = sink_complete_receive,
                                    .copy_in = sink_host_copy_in};
+
+static unsigned sink_parts_scatter(struct net_comm *comm, unsigned socket, uint64_t room,
+                                   struct iovec *list, unsigned most)
+{
+    const struct rx_payload *payload = &comm->rx.incoming[socket].payload;
+    uint64_t covered;
+
+    return parts_list(payload->request, payload->at, room, list, most, &covered);
+}
+
+static void sink_parts_filled(struct net_comm *comm, unsigned socket, uint64_t bytes)
+{
+    comm->rx.incoming[socket].payload.at += bytes;
+}
+
+static void sink_parts_copy_in(const struct net_comm *comm, const struct net_request *request,
+                               const uint8_t *data, uint64_t bytes)
+{
+    (void)comm;
+    parts_copy_in(request, data, bytes);
+}
+
+const struct sink_ops sink_parts = {.scatter = sink_parts_scatter,
+                                    .filled = sink_parts_filled,
+                                    .complete = sink_complete_receive,
+                                    .copy_in = sink_parts_copy_in};
 
 struct iovec sink_discard_next(struct net_comm *comm, unsigned socket, uint8_t *scratch,
                                uint64_t room)

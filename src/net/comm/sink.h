@@ -52,6 +52,9 @@ struct sink_ops {
     bool (*reserve)(struct net_comm *comm, unsigned socket);
     /* The place for as many of the next `room` bytes as it takes. */
     struct iovec (*next)(struct net_comm *comm, unsigned socket, uint8_t *scratch, uint64_t room);
+    /* As next, for bytes that go to several places: lists at most `most`, and returns how many. */
+    unsigned (*scatter)(struct net_comm *comm, unsigned socket, uint64_t room, struct iovec *list,
+                        unsigned most);
     /* So many more bytes have arrived there. */
     void (*filled)(struct net_comm *comm, unsigned socket, uint64_t bytes);
 
@@ -83,6 +86,7 @@ struct iovec sink_discard_next(struct net_comm *comm, unsigned socket, uint8_t *
 void sink_discard_filled(struct net_comm *comm, unsigned socket, uint64_t bytes);
 
 extern const struct sink_ops sink_host;
+extern const struct sink_ops sink_parts; /* host memory, as a list of parts */
 extern const struct sink_ops sink_discard;
 
 #endif

@@ -1,6 +1,7 @@
 /* Opening and closing the sending side. */
 #include "net/comm/tx.h"
 
+#include "net/comm/tx_cancel.h"
 #include "net/comm/tx_match.h"
 #include "net/comm/unsent.h"
 
@@ -28,7 +29,9 @@ void tx_destroy(struct net_comm *comm)
 void tx_start(struct net_comm *comm, struct net_request *request)
 {
     COMM_LOCKED(comm);
-    if (request->is_place)
+    if (request->is_place && request->data == NULL && request->parts == NULL)
+        tx_cancel_place(comm, request);
+    else if (request->is_place)
         tx_match_start_place(comm, request);
     else
         tx_match_start(comm, request);

@@ -3,25 +3,26 @@
 
 #include "net/comm/fail.h"
 #include "net/comm/lanes.h"
+#include "net/comm/parts.h"
 #include "net/comm/request.h"
 #include "net/comm/tx_match.h"
 #include "net/comm/tx_work.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* --- memory of the caller ------------------------------------------------------------------- */
 
 /* What is still needed of it becomes the comm's own. NULL: the comm has failed. */
-static uint8_t *tx_own_copy(struct net_comm *comm, const uint8_t *data, uint64_t bytes)
+static uint8_t *tx_own_copy(struct net_comm *comm, const struct net_request *request,
+                            uint64_t offset, uint64_t bytes)
 {
     uint8_t *own = malloc(bytes > 0 ? bytes : 1);
 
     if (own == NULL)
         comm_fail(comm, error_system(ENOMEM, "the rest of a cancelled send"));
-    else if (bytes > 0)
-        memcpy(own, data, bytes);
+    else
+        parts_copy_out(request, offset, own, bytes);
     return own;
 }
 
@@ -32,7 +33,7 @@ static uint8_t *tx_own_copy(struct net_comm *comm, const uint8_t *data, uint64_t
 static void tx_detach_outgoing(struct net_comm *comm, struct outgoing *outgoing)
 {
     if (outgoing->piece == NULL) {
-        outgoing->own = tx_own_copy(comm, outgoing->payload, outgoing->payload_left);
+        outgoing->own = tx_own_copy(comm, outgoing->request, outgoing->at, outgoing->payload_left);
         outgoing->payload = outgoing->own;
     }
     outgoing->request = NULL;
@@ -53,7 +54,7 @@ static void tx_detach_planned(struct net_comm *comm, const struct net_request *r
         if (planned->request != request)
             continue;
         if (planned->record.type == WIRE_EAGER)
-            planned->own = tx_own_copy(comm, request->data, request->bytes);
+            planned->own = tx_own_copy(comm, request, 0, request->bytes);
         planned->request = NULL;
     }
 }
@@ -120,6 +121,19 @@ void tx_cancel(struct net_comm *comm, struct net_request *request)
     } else if (!request->too_long) {
         tx_stop(comm, request, result);
     }
+}
+
+void tx_cancel_place(struct net_comm *comm, struct net_request *request)
+{
+    const struct wire_record record = {
+        .type = WIRE_CANCELLED, .flags = WIRE_TO_PLACE, .sequence = request->sequence};
+
+    COMM_LOCKED(comm);
+    if (!tx_match_plan(comm, NULL, &record))
+        return;
+    lane_wake(comm, 0);
+    request_fail(request, error_set(TCPX_CANCELLED, "nothing is sent to place %u of %s",
+                                    request->sequence, comm->link.peer));
 }
 
 /* --- the receiver cancels ------------------------------------------------------------------- */

@@ -10,6 +10,9 @@
 /* A send that has not ended. */
 void tx_cancel(struct net_comm *comm, struct net_request *request);
 
+/* A place that begins without memory: it ends here, and its receive with it. */
+void tx_cancel_place(struct net_comm *comm, struct net_request *request);
+
 /* The receiver does not want the message of this receive any more. */
 void tx_cancelled_by_receiver(struct net_comm *comm, uint32_t sequence);
 

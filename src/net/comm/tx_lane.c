@@ -4,6 +4,7 @@
 #include "net/comm/accounting.h"
 #include "net/comm/fail.h"
 #include "net/comm/lanes.h"
+#include "net/comm/parts.h"
 #include "net/comm/request.h"
 #include "net/comm/slices.h"
 #include "net/comm/tx_cancel.h"
@@ -29,6 +30,12 @@ static bool tx_has_record_room(const struct outgoing *outgoing)
     return outgoing->records_bytes < sizeof outgoing->records;
 }
 
+/* NULL: the request's source sends it by itself, or its parts are listed for each call. */
+static const uint8_t *tx_payload_at(const struct net_request *request, uint64_t offset)
+{
+    return request->source->write != NULL || request->parts != NULL ? NULL : request->data + offset;
+}
+
 /* As many of the planned records as fit, up to one that has a payload. */
 static void tx_load_planned(struct net_comm *comm, struct outgoing *outgoing)
 {
@@ -42,7 +49,8 @@ static void tx_load_planned(struct net_comm *comm, struct outgoing *outgoing)
             continue;
         outgoing->request = planned.request;
         outgoing->own = planned.own;
-        outgoing->payload = planned.own != NULL ? planned.own : planned.request->data;
+        outgoing->payload = planned.own != NULL ? planned.own : tx_payload_at(planned.request, 0);
+        outgoing->at = 0;
         outgoing->payload_left = planned.record.length;
         outgoing->counts = outgoing->payload_left;
     }
@@ -89,12 +97,11 @@ static void tx_load_slice(struct net_comm *comm, uint16_t socket)
     if (!tx_next_piece(comm, request, &slice)) {
         if (request == NULL)
             return;
-        slice = (struct tx_piece){
-            .request = request,
-            .offset = request->handed_out,
-            .bytes = slice_bytes(comm, request->bytes - request->handed_out,
-                                 slice_largest(comm, request)),
-            .data = request->source->write != NULL ? NULL : request->data + request->handed_out};
+        slice = (struct tx_piece){.request = request,
+                                  .offset = request->handed_out,
+                                  .bytes = slice_bytes(comm, request->bytes - request->handed_out,
+                                                       slice_largest(comm, request)),
+                                  .data = tx_payload_at(request, request->handed_out)};
     }
     if (!tx_announce_slice(comm, socket, &slice))
         return;
@@ -167,28 +174,43 @@ static bool tx_source_writes(const struct outgoing *outgoing)
     return outgoing->request != NULL && outgoing->request->source->write != NULL;
 }
 
-/* Of one call: records and payload in memory together, payload that its source writes alone. */
-static uint64_t tx_bytes_of_call(const struct outgoing *outgoing)
+/* The payload of a call that sends it from memory; *bytes: how many that are. */
+static unsigned tx_list_payload(const struct outgoing *outgoing, struct iovec *list,
+                                uint64_t *bytes)
 {
-    uint64_t records = outgoing->records_bytes - outgoing->records_sent;
-
-    return tx_source_writes(outgoing) && records > 0 ? records : records + outgoing->payload_left;
+    *bytes = outgoing->payload_left;
+    if (outgoing->payload_left == 0)
+        return 0;
+    if (outgoing->payload == NULL)
+        return parts_list(outgoing->request, outgoing->at, outgoing->payload_left, list,
+                          PARTS_OF_CALL, bytes);
+    *list = (struct iovec){.iov_base = (void *)(uintptr_t)outgoing->payload,
+                           .iov_len = outgoing->payload_left};
+    return 1;
 }
 
-static ssize_t tx_call(struct net_comm *comm, uint16_t socket)
+/*
+ * Records and payload in memory together; payload that its source writes alone. *wanted: the bytes
+ * that a socket with enough room takes.
+ */
+static ssize_t tx_call(struct net_comm *comm, uint16_t socket, uint64_t *wanted)
 {
     struct outgoing *outgoing = &comm->tx.outgoing[socket];
     bool alone = tx_source_writes(outgoing);
-    struct iovec parts[2] = {
-        {.iov_base = outgoing->records + outgoing->records_sent,
-         .iov_len = outgoing->records_bytes - outgoing->records_sent},
-        {.iov_base = (void *)(uintptr_t)outgoing->payload, .iov_len = outgoing->payload_left},
-    };
-    struct msghdr message = {.msg_iov = parts,
-                             .msg_iovlen = outgoing->payload_left > 0 && !alone ? 2 : 1};
+    struct iovec list[1 + PARTS_OF_CALL];
+    struct msghdr message = {.msg_iov = list, .msg_iovlen = 1};
+    uint64_t payload = 0;
 
-    if (alone && parts[0].iov_len == 0)
+    list[0] = (struct iovec){.iov_base = outgoing->records + outgoing->records_sent,
+                             .iov_len = outgoing->records_bytes - outgoing->records_sent};
+    *wanted = list[0].iov_len;
+    if (alone && *wanted == 0) {
+        *wanted = outgoing->payload_left;
         return outgoing->request->source->write(comm, socket);
+    }
+    if (!alone)
+        message.msg_iovlen += tx_list_payload(outgoing, list + 1, &payload);
+    *wanted += payload;
     return sendmsg(comm->link.forward[socket], &message,
                    MSG_NOSIGNAL | MSG_DONTWAIT | (alone ? MSG_MORE : 0));
 }
@@ -206,26 +228,25 @@ static void tx_note_sent(struct net_comm *comm, uint16_t socket, size_t sent)
     outgoing->total += sent;
     if (outgoing->payload != NULL)
         outgoing->payload += of_payload;
-    else if (of_payload > 0)
+    else if (of_payload > 0 && tx_source_writes(outgoing))
         outgoing->request->source->taken(comm, socket, of_payload);
 }
 
 /* The lock is free during the call; *error is errno. */
-static ssize_t tx_write(struct net_comm *comm, uint16_t socket, int *error)
+static ssize_t tx_write(struct net_comm *comm, uint16_t socket, uint64_t *wanted, int *error)
 {
     struct outgoing *outgoing = &comm->tx.outgoing[socket];
     struct net_request *request = outgoing->request;
-    uint64_t wanted = tx_bytes_of_call(outgoing);
     ssize_t sent;
 
     request_hold(request);
     stages_call_begins(&comm->calling);
     comm_lock_release(&comm->lock);
-    sent = tx_call(comm, socket);
+    sent = tx_call(comm, socket, wanted);
     *error = errno;
     comm_lock_take(&comm->lock);
     account_throttle(comm, CONFIG_THROTTLE_SEND, sent);
-    account_written(comm, socket, sent, wanted);
+    account_written(comm, socket, sent, *wanted);
     if (sent > 0)
         tx_note_sent(comm, socket, (size_t)sent);
     tx_cancel_after_call(comm, socket);
@@ -287,8 +308,7 @@ enum lane_wait tx_send(struct net_comm *comm, uint16_t socket)
         /* Completions are reported like errors of the socket. */
         if (tx_source_writes(outgoing) && !outgoing->request->source->has_room(comm, socket))
             return LANE_FOR_ARRIVALS;
-        wanted = tx_bytes_of_call(outgoing);
-        sent = tx_write(comm, socket, &error);
+        sent = tx_write(comm, socket, &wanted, &error);
         if (comm->result != TCPX_SUCCESS)
             return LANE_IDLE;
         if (sent < 0 && error == EINTR)

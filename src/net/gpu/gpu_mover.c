@@ -44,7 +44,7 @@ static int gpu_mover_begin_send(struct net_comm *comm, const struct net_buffer *
 {
     const struct gpu_registration *memory = (const struct gpu_registration *)buffer->memory;
 
-    if (memory->dmabuf != NULL && buffer->bytes > 0) {
+    if (memory->dmabuf != NULL && buffer->bytes > 0 && buffer->parts == NULL) {
         request->source = &source_dmabuf;
         request->gpu.source_id = memory->dmabuf->id;
         request->gpu.source_at = (gpu_address)(uintptr_t)buffer->data - memory->dmabuf->start;
@@ -235,7 +235,7 @@ static void gpu_registration_release(struct net_memory *base)
     free(memory);
 }
 
-int gpu_mover_register(struct net_comm *comm, void *address, uint64_t bytes, bool is_managed,
+int gpu_mover_register(struct net_comm *comm, void *address, uint64_t bytes, bool is_staged,
                        struct net_memory **out)
 {
     struct gpu_registration *memory = calloc(1, sizeof *memory);
@@ -245,7 +245,7 @@ int gpu_mover_register(struct net_comm *comm, void *address, uint64_t bytes, boo
         return error_system(ENOMEM, "a registration");
     memory->memory = (struct net_memory){
         .source = &source_staged, .sink = &sink_staged, .release = gpu_registration_release};
-    if (!is_managed)
+    if (!is_staged)
         result = tx_dmabuf_register(comm, (gpu_address)(uintptr_t)address, bytes, &memory->dmabuf);
     if (result != TCPX_SUCCESS) {
         free(memory);

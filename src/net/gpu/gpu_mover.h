@@ -12,9 +12,9 @@
 /* From now on the comm has memory of this GPU, and of no other. Without the lock. */
 MUST_CHECK int gpu_mover_attach(struct net_comm *comm, int device);
 
-/* Memory of that GPU, or managed memory. Without the lock. */
+/* Memory of that GPU; `is_staged`: the NIC never reads it itself. Without the lock. */
 MUST_CHECK int gpu_mover_register(struct net_comm *comm, void *address, uint64_t bytes,
-                                  bool is_managed, struct net_memory **memory);
+                                  bool is_staged, struct net_memory **memory);
 
 /* --- unpack queues (unpack_queue.c) -------------------------------------------------------- */
 

@@ -17,6 +17,38 @@ static void rx_staged_copy_ended(struct net_comm *comm, const struct copy *copy)
         rx_copied(comm, copy->request, copy->bytes);
 }
 
+static int rx_staged_copy_parts(const struct net_comm *comm, const struct net_request *request,
+                                const uint8_t *from, uint64_t offset, uint64_t bytes)
+{
+    int result = TCPX_SUCCESS;
+
+    while (bytes > 0 && result == TCPX_SUCCESS) {
+        struct iovec part;
+        uint64_t covered;
+
+        if (parts_list(request, offset, bytes, &part, 1, &covered) == 0)
+            return error_set(TCPX_INTERNAL_ERROR, "%llu bytes at %llu are outside of a message",
+                             (unsigned long long)bytes, (unsigned long long)offset);
+        result = gpu_copy_to_device(comm->gpu->stream, (gpu_address)(uintptr_t)part.iov_base, from,
+                                    covered);
+        from += covered;
+        offset += covered;
+        bytes -= covered;
+    }
+    return result;
+}
+
+/* How many of the next bytes of a message one slot takes. */
+static uint64_t rx_staged_slot_bytes(const struct net_comm *comm, const struct net_request *request,
+                                     uint64_t offset, uint64_t left)
+{
+    uint64_t bytes = slice_piece_bytes(left, comm->gpu->share.pool->slot_bytes);
+    struct iovec list[PARTS_OF_COPY];
+
+    parts_list(request, offset, bytes, list, PARTS_OF_COPY, &bytes);
+    return bytes;
+}
+
 static bool rx_staged_copy(struct net_comm *comm, struct net_request *request,
                            struct pinned_slot *slot, uint64_t offset, uint64_t bytes)
 {
@@ -29,15 +61,14 @@ static bool rx_staged_copy(struct net_comm *comm, struct net_request *request,
 
     request->copying += bytes;
     return copy_queue_add(comm, &copy,
-                          gpu_copy_to_device(comm->gpu->stream,
-                                             (gpu_address)(uintptr_t)request->data + offset,
-                                             slot->host, bytes));
+                          rx_staged_copy_parts(comm, request, slot->host, offset, bytes));
 }
 
 /* --- the sink ------------------------------------------------------------------------------ */
 
 static bool rx_staged_reserve(struct net_comm *comm, unsigned socket)
 {
+    const struct rx_payload *payload = &comm->rx.incoming[socket].payload;
     struct rx_slot *slot = &comm->gpu->rx_slots[socket];
 
     COMM_LOCKED(comm);
@@ -48,8 +79,7 @@ static bool rx_staged_reserve(struct net_comm *comm, unsigned socket)
         return false;
     slot->slot = pinned_take(&comm->gpu->share);
     slot->bytes = 0;
-    slot->room = slice_piece_bytes(comm->rx.incoming[socket].payload.left,
-                                   comm->gpu->share.pool->slot_bytes);
+    slot->room = rx_staged_slot_bytes(comm, payload->request, payload->at, payload->left);
     return slot->slot != NULL;
 }
 
@@ -103,10 +133,10 @@ const struct sink_ops sink_staged = {.reserve = rx_staged_reserve,
 static void rx_staged_deliver(struct net_comm *comm, struct net_request *request)
 {
     struct unexpected *message = request->arrived;
-    uint64_t most = comm->gpu->share.pool->slot_bytes;
 
     while (request->moved < message->bytes) {
-        uint64_t bytes = slice_piece_bytes(message->bytes - request->moved, most);
+        uint64_t bytes =
+            rx_staged_slot_bytes(comm, request, request->moved, message->bytes - request->moved);
         struct pinned_slot *slot = pinned_take(&comm->gpu->share);
 
         if (slot == NULL)
