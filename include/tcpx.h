@@ -332,7 +332,7 @@ struct tcpx_access {
     size_t note_bytes;
     enum tcpx_after after; /* of this side's memory */
     void *after_what;
-    int timeout_ms; /* then it is cancelled; 0: never; TCPX_DEFAULT_TIMEOUT as everywhere */
+    int timeout_ms; /* then it is cancelled; 0 is TCPX_DEFAULT_TIMEOUT */
 };
 
 /*

@@ -5,8 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* In the field `unpack`, which older versions do not compare. */
+/* In the field `unpack`. */
 #define TAKES_FEWER_CHANNELS ((uint32_t)1 << 31)
+#define ALLOWS_WINDOWS       ((uint32_t)1 << 30)
 
 struct head_layout {
     uint32_t version;
@@ -17,9 +18,11 @@ struct head_layout {
     uint64_t process;
     char transport[AGREEMENT_NAME_BYTES];
     char host[AGREEMENT_NAME_BYTES];
+    char name[AGREEMENT_NAME_BYTES];
+    uint8_t nonce[AGREEMENT_NONCE_BYTES];
 } __attribute__((packed));
 
-_Static_assert(sizeof(struct head_layout) == AGREEMENT_HEAD_BYTES, "32 bytes and two names");
+_Static_assert(sizeof(struct head_layout) == AGREEMENT_HEAD_BYTES, "numbers, names and a nonce");
 
 static size_t handles_bytes(uint32_t channels)
 {
@@ -38,7 +41,8 @@ size_t agreement_encode(const struct agreement *agreement, uint8_t bytes[AGREEME
         .version = htole32(agreement->version),
         .channels = htole32(agreement->channels),
         .table_version = htole32(agreement->table_version),
-        .unpack = htole32(agreement->unpack | (agreement->takes_fewer ? TAKES_FEWER_CHANNELS : 0)),
+        .unpack = htole32(agreement->unpack | (agreement->takes_fewer ? TAKES_FEWER_CHANNELS : 0) |
+                          (agreement->windows ? ALLOWS_WINDOWS : 0)),
         .chunk_bytes = htole64(agreement->chunk_bytes),
         .process = htole64(agreement->process),
     };
@@ -47,6 +51,8 @@ size_t agreement_encode(const struct agreement *agreement, uint8_t bytes[AGREEME
         return 0;
     write_name(agreement->transport, head.transport);
     write_name(agreement->host, head.host);
+    write_name(agreement->name, head.name);
+    memcpy(head.nonce, agreement->nonce, sizeof head.nonce);
     memcpy(bytes, &head, sizeof head);
     memcpy(bytes + sizeof head, agreement->handles, handles_bytes(agreement->channels));
     return sizeof head + handles_bytes(agreement->channels);
@@ -119,6 +125,8 @@ static int read_head(const uint8_t *bytes, size_t length, struct head_layout *he
         result = error_set(TCPX_REMOTE_ERROR, "agreement: its transport has no name");
     if (result == TCPX_SUCCESS)
         result = check_name(head->host, "host");
+    if (result == TCPX_SUCCESS)
+        result = check_name(head->name, "program");
     return result;
 }
 
@@ -140,12 +148,15 @@ int agreement_decode(const uint8_t *bytes, size_t length, struct agreement *agre
         .table_version = le32toh(head.table_version),
         .channels = channels,
         .chunk_bytes = le64toh(head.chunk_bytes),
-        .unpack = le32toh(head.unpack) & ~TAKES_FEWER_CHANNELS,
+        .unpack = le32toh(head.unpack) & ~(TAKES_FEWER_CHANNELS | ALLOWS_WINDOWS),
         .takes_fewer = (le32toh(head.unpack) & TAKES_FEWER_CHANNELS) != 0,
+        .windows = (le32toh(head.unpack) & ALLOWS_WINDOWS) != 0,
         .process = le64toh(head.process),
     };
     memcpy(agreement->transport, head.transport, sizeof agreement->transport);
     memcpy(agreement->host, head.host, sizeof agreement->host);
+    memcpy(agreement->name, head.name, sizeof agreement->name);
+    memcpy(agreement->nonce, head.nonce, sizeof agreement->nonce);
     memcpy(agreement->handles, bytes + sizeof head, handles_bytes(channels));
     return TCPX_SUCCESS;
 }

@@ -18,7 +18,9 @@ enum {
     AGREEMENT_CHANNELS = 64,
     AGREEMENT_HANDLE_BYTES = 128,
     AGREEMENT_NAME_BYTES = 64,
-    AGREEMENT_HEAD_BYTES = 32 + 2 * AGREEMENT_NAME_BYTES, /* all but the handles */
+    AGREEMENT_NONCE_BYTES = 16,
+    AGREEMENT_HEAD_BYTES =
+        32 + 3 * AGREEMENT_NAME_BYTES + AGREEMENT_NONCE_BYTES, /* all but the handles */
     AGREEMENT_BYTES = AGREEMENT_HEAD_BYTES + AGREEMENT_CHANNELS * AGREEMENT_HANDLE_BYTES,
 };
 
@@ -31,9 +33,12 @@ struct agreement {
     uint32_t channels;                    /* 1 to AGREEMENT_CHANNELS */
     bool takes_fewer;                     /* nobody has set the number of channels */
     uint64_t chunk_bytes;                 /* 1 to AGREEMENT_MOST_CHUNK_BYTES */
-    uint32_t unpack;                      /* what this side's receives do, below 2^31 */
+    bool windows;                         /* the peer may access windows of this side */
+    uint32_t unpack;                      /* what this side's receives do, below 2^30 */
     uint64_t process;                     /* random: equal if a process connects to itself */
     char host[AGREEMENT_NAME_BYTES];      /* for texts; may be "" */
+    char name[AGREEMENT_NAME_BYTES];      /* that the program has given itself; may be "" */
+    uint8_t nonce[AGREEMENT_NONCE_BYTES]; /* random, for proofs of keys in this session */
     uint8_t handles[AGREEMENT_CHANNELS][AGREEMENT_HANDLE_BYTES]; /* the first `channels` */
 };
 

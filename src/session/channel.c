@@ -9,17 +9,11 @@
 /* Chunks of the built-in transport have a tag of their own, apart from whole messages. */
 #define CHUNK_TAG ((uint64_t)1 << 63)
 
-/*
- * The most transfers that wait for their other side: beyond it, the order in which the two sides
- * post them matters.
- */
-enum { MOST_REQUESTS = 4096 };
-
 static int link_options(const struct channel_devices *devices, struct net_link_options *options)
 {
     int result = net_link_defaults(WIRE_MATCH_TAG, options);
 
-    options->requests = MOST_REQUESTS;
+    options->requests = CHANNEL_REQUESTS;
     options->devices = devices->list;
     options->device_count = devices->all;
     return result;

@@ -10,6 +10,12 @@
 #include "plugin_host/plugin_host.h"
 #include "unpack/unpack.h"
 
+/*
+ * The most whole messages in flight; beyond it, the order in which the two sides post them matters.
+ * Besides, a comm has room for the chunks, and for all accesses of both sides.
+ */
+enum { CHANNEL_MESSAGES = 4096, CHANNEL_REQUESTS = CHANNEL_MESSAGES + 128 + 2 * NET_PLACES };
+
 /* A comm of a plugin or of the built-in transport. */
 struct channel {
     struct import_comm *plugin;

@@ -229,8 +229,8 @@ static int control_read_message(struct control *control, size_t room, uint8_t *t
     return TCPX_SUCCESS;
 }
 
-int control_receive(struct control *control, uint8_t *type, void *payload, size_t room,
-                    size_t *bytes, bool *there)
+int control_receive_here(struct control *control, size_t room, uint8_t *type,
+                         const uint8_t **payload, size_t *bytes, bool *there)
 {
     uint8_t seen_type;
     uint32_t length;
@@ -244,12 +244,22 @@ int control_receive(struct control *control, uint8_t *type, void *payload, size_
     *there = whole;
     if (!whole)
         return TCPX_SUCCESS;
-    if (length > 0)
-        memcpy(payload, control->payload, length);
+    *payload = control->payload;
     *type = seen_type;
     *bytes = length;
     control->have = 0;
     return TCPX_SUCCESS;
+}
+
+int control_receive(struct control *control, uint8_t *type, void *payload, size_t room,
+                    size_t *bytes, bool *there)
+{
+    const uint8_t *from;
+    int result = control_receive_here(control, room, type, &from, bytes, there);
+
+    if (result == TCPX_SUCCESS && *there && *bytes > 0)
+        memcpy(payload, from, *bytes);
+    return result;
 }
 
 int control_await(struct control *control, const char *awaited, uint8_t *type, void *payload,
@@ -276,6 +286,11 @@ int control_await(struct control *control, const char *awaited, uint8_t *type, v
 }
 
 /* --- sending ------------------------------------------------------------------------------- */
+
+size_t control_unsent_bytes(const struct control *control)
+{
+    return control->queued - control->sent;
+}
 
 bool control_has_unsent(const struct control *control)
 {

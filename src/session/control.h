@@ -60,6 +60,7 @@ void control_refuse(struct control *control, const char *text);
 /* Sends as much of the queue as the socket takes now. */
 MUST_CHECK int control_flush(struct control *control);
 
+size_t control_unsent_bytes(const struct control *control);
 bool control_has_unsent(const struct control *control);
 
 /*
@@ -68,6 +69,10 @@ bool control_has_unsent(const struct control *control);
  */
 MUST_CHECK int control_receive(struct control *control, uint8_t *type, void *payload, size_t room,
                                size_t *bytes, bool *there);
+
+/* The same, but the payload stays where it is, until the next call. */
+MUST_CHECK int control_receive_here(struct control *control, size_t room, uint8_t *type,
+                                    const uint8_t **payload, size_t *bytes, bool *there);
 
 /*
  * control_receive() that waits for a message, and sends what is queued meanwhile. When the deadline

@@ -276,7 +276,8 @@ static int on_goodbye(struct tcpx_session *session, const uint64_t *numbers)
                      control_peer(session->control));
 }
 
-static int on_message(struct tcpx_session *session, uint8_t type, uint64_t *numbers, size_t bytes)
+int matching_on_message(struct tcpx_session *session, uint8_t type, const uint8_t *bytes,
+                        size_t length)
 {
     static const struct {
         size_t count; /* of numbers */
@@ -286,11 +287,14 @@ static int on_message(struct tcpx_session *session, uint8_t type, uint64_t *numb
                     [REFUSE] = {2, on_refusal},
                     [DONE] = {1, on_done},
                     [GOODBYE] = {0, on_goodbye}};
+    uint64_t numbers[3];
 
     if (type > GOODBYE || messages[type].take == NULL ||
-        bytes != messages[type].count * sizeof *numbers)
+        length != messages[type].count * sizeof *numbers)
         return error_set(TCPX_REMOTE_ERROR, "%s: a message of type %u and %zu bytes is none",
-                         control_peer(session->control), type, bytes);
+                         control_peer(session->control), type, length);
+    if (length > 0)
+        memcpy(numbers, bytes, length);
     for (size_t i = 0; i < messages[type].count; i++)
         numbers[i] = le64toh(numbers[i]);
     return messages[type].take(session, numbers);
@@ -298,26 +302,11 @@ static int on_message(struct tcpx_session *session, uint8_t type, uint64_t *numb
 
 int matching_step(struct tcpx_session *session, bool *moved)
 {
-    enum { MOST_MESSAGES = 64 };
-    bool there = true;
-    int result = control_flush(session->control);
+    int result = match_begin_waiting(session, &session->directions[SENDING], moved);
 
-    for (int i = 0; i < MOST_MESSAGES && result == TCPX_SUCCESS && there; i++) {
-        uint64_t numbers[3];
-        uint8_t type;
-        size_t bytes;
-
-        result = control_receive(session->control, &type, numbers, sizeof numbers, &bytes, &there);
-        if (result == TCPX_SUCCESS && there) {
-            result = on_message(session, type, numbers, bytes);
-            *moved = true;
-        }
-    }
-    if (result == TCPX_SUCCESS)
-        result = match_begin_waiting(session, &session->directions[SENDING], moved);
-    if (result == TCPX_SUCCESS)
-        result = match_begin_waiting(session, &session->directions[RECEIVING], moved);
-    return result;
+    return result == TCPX_SUCCESS
+               ? match_begin_waiting(session, &session->directions[RECEIVING], moved)
+               : result;
 }
 
 int matching_goodbye(struct tcpx_session *session)

@@ -2,7 +2,7 @@
  * Opens a session over a control connection (bootstrap.h): each side listens on its devices and
  * sends its agreement with its addresses; then both connect.
  */
-#include "session/session.h"
+#include "session/access.h"
 
 #include "base/clock.h"
 #include "base/config.h"
@@ -184,10 +184,12 @@ static int listen_all(struct opening *opening)
     struct tcpx_session *session = opening->session;
     int result = TCPX_SUCCESS;
 
+    /* Devmem TCP cannot receive into windows, which are ranges that the peer chooses. */
+    int gpu = opening->options->windows != 0 ? -1 : session->gpu_number;
+
     for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++)
-        result =
-            channel_listen(session->plugin, &opening->devices, nic_of(opening, i)->number,
-                           session->gpu_number, opening->mine.handles[i], &opening->listeners[i]);
+        result = channel_listen(session->plugin, &opening->devices, nic_of(opening, i)->number, gpu,
+                                opening->mine.handles[i], &opening->listeners[i]);
     return result;
 }
 
@@ -208,6 +210,36 @@ static void fit_chunks(struct opening *opening)
     }
 }
 
+/* Accesses are the built-in transport's. */
+static int prepare_accesses(struct opening *opening)
+{
+    struct tcpx_session *session = opening->session;
+    int result;
+
+    if (session->plugin != NULL)
+        return TCPX_SUCCESS;
+    result = accesses_create(session);
+    if (result != TCPX_SUCCESS)
+        return result;
+    session->accesses->allowed[OURS] = opening->options->windows != 0;
+    opening->mine.windows = session->accesses->allowed[OURS];
+    memcpy(opening->mine.nonce, session->accesses->nonces[OURS], sizeof opening->mine.nonce);
+    return TCPX_SUCCESS;
+}
+
+/* What the accesses need to know of the peer. */
+static void take_peer(struct opening *opening)
+{
+    struct tcpx_session *session = opening->session;
+    const struct agreement *theirs = &opening->theirs;
+
+    memcpy(session->peer_name, theirs->name, sizeof session->peer_name);
+    if (session->accesses == NULL)
+        return;
+    session->accesses->allowed[THEIRS] = theirs->windows;
+    memcpy(session->accesses->nonces[THEIRS], theirs->nonce, sizeof theirs->nonce);
+}
+
 static int fill_agreement(struct opening *opening)
 {
     struct tcpx_session *session = opening->session;
@@ -221,6 +253,8 @@ static int fill_agreement(struct opening *opening)
     if (result != TCPX_SUCCESS)
         return result;
     mine->unpack = (uint32_t)config->unpack_impl;
+    if (opening->options->name != NULL)
+        snprintf(mine->name, sizeof mine->name, "%s", opening->options->name);
 
     mine->version = control_version(session->control);
     snprintf(mine->transport, sizeof mine->transport, "%s",
@@ -266,6 +300,8 @@ static int opening_agree(struct opening *opening)
         result = agreement_compare(&opening->mine, &opening->theirs);
     if (result == TCPX_SUCCESS && opening->theirs.channels < session->channels)
         session->channels = opening->theirs.channels;
+    if (result == TCPX_SUCCESS)
+        take_peer(opening);
     return result;
 }
 
@@ -414,8 +450,13 @@ static int opening_start_worker(struct tcpx_session *session)
 static int opening_finish(struct opening *opening)
 {
     struct tcpx_session *session = opening->session;
-    int result;
+    int result = TCPX_SUCCESS;
 
+    /* I/O threads, which serve windows, must not wait for the driver. */
+    if (session->accesses != NULL && session->accesses->allowed[OURS])
+        result = accesses_take_gpu_memory(session);
+    if (result != TCPX_SUCCESS)
+        return result;
     session_lock(session);
     result = opening_start_worker(session);
     if (result == TCPX_SUCCESS)
@@ -500,6 +541,8 @@ static int opening_steps(struct opening *opening)
         result = listen_all(opening);
     if (result == TCPX_SUCCESS)
         fit_chunks(opening);
+    if (result == TCPX_SUCCESS)
+        result = prepare_accesses(opening);
     if (result == TCPX_SUCCESS)
         result = fill_agreement(opening);
     if (result == TCPX_SUCCESS)

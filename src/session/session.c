@@ -1,5 +1,5 @@
 /* Sessions and listeners as callers make and end them. */
-#include "session/session.h"
+#include "session/access.h"
 
 #include "base/config.h"
 #include "base/fork.h"
@@ -15,6 +15,21 @@
 #include <unistd.h>
 
 /* --- making -------------------------------------------------------------------------------- */
+
+/* It goes to the peer as it is. */
+static int check_name(const char *name)
+{
+    size_t length = name != NULL ? strnlen(name, AGREEMENT_NAME_BYTES) : 0;
+
+    if (length == AGREEMENT_NAME_BYTES)
+        return error_set(TCPX_INVALID_ARGUMENT, "the name of a session has at most %d characters",
+                         AGREEMENT_NAME_BYTES - 1);
+    for (size_t i = 0; i < length; i++)
+        if (name[i] < ' ' || name[i] > '~')
+            return error_set(TCPX_INVALID_ARGUMENT,
+                             "the name of a session: character %zu is not printable ASCII", i);
+    return TCPX_SUCCESS;
+}
 
 static int take_options(const struct tcpx_session_options *given,
                         struct tcpx_session_options *options)
@@ -38,7 +53,7 @@ static int take_options(const struct tcpx_session_options *given,
     if (options->gpu < -1)
         return error_set(TCPX_INVALID_ARGUMENT, "GPU %d: 0 and more, or -1 for host memory only",
                          options->gpu);
-    return TCPX_SUCCESS;
+    return check_name(options->name);
 }
 
 static int session_check_call(const char *wrong, int port, int least_port,
@@ -129,7 +144,17 @@ struct tcpx_session_listener {
     struct bootstrap_listener *bootstrap;
     struct tcpx_session_options options;
     char *plugin_path; /* copies of the caller's */
+    char *name;
 };
+
+/* NULL stays NULL. */
+static int copy_text(const char *text, char **copy)
+{
+    if (text == NULL)
+        return TCPX_SUCCESS;
+    *copy = strdup(text);
+    return *copy != NULL ? TCPX_SUCCESS : error_system(ENOMEM, "a listener");
+}
 
 int tcpx_session_listen(const char *address, int port, const struct tcpx_session_options *options,
                         struct tcpx_session_listener **out)
@@ -148,12 +173,11 @@ int tcpx_session_listen(const char *address, int port, const struct tcpx_session
     condition_init(&listener->free);
     listener->options = all;
     listener->options.secret_file = NULL; /* it has been read */
-    if (all.plugin_path != NULL) {
-        listener->plugin_path = strdup(all.plugin_path);
-        listener->options.plugin_path = listener->plugin_path;
-        if (listener->plugin_path == NULL)
-            result = error_system(ENOMEM, "a listener");
-    }
+    result = copy_text(all.plugin_path, &listener->plugin_path);
+    if (result == TCPX_SUCCESS)
+        result = copy_text(all.name, &listener->name);
+    listener->options.plugin_path = listener->plugin_path;
+    listener->options.name = listener->name;
     if (result == TCPX_SUCCESS)
         result = bootstrap_listen(address, (uint16_t)port, all.secret_file, &listener->bootstrap);
     if (result != TCPX_SUCCESS) {
@@ -241,6 +265,7 @@ void tcpx_session_stop_listening(struct tcpx_session_listener *listener)
     pthread_cond_destroy(&listener->free);
     pthread_mutex_destroy(&listener->lock);
     free(listener->plugin_path);
+    free(listener->name);
     free(listener);
 }
 
@@ -274,6 +299,7 @@ void tcpx_session_close(struct tcpx_session *session)
 
     if (session == NULL || fork_check() != TCPX_SUCCESS)
         return;
+    accesses_stop(session);
     worker_stop(session);
     if (session->control != NULL && *session->path != '\0' && session->failure == TCPX_SUCCESS &&
         matching_goodbye(session) != TCPX_SUCCESS)
@@ -286,6 +312,7 @@ void tcpx_session_close(struct tcpx_session *session)
     entered = session->gpu != NULL && gpu_enter(session->gpu, &scope) == TCPX_SUCCESS;
     memory_free_all(session);
     close_channels(session);
+    accesses_free(session);
     if (entered)
         gpu_leave(session->gpu, &scope);
     control_close(session->control, LINGER_MS);
@@ -306,6 +333,11 @@ void tcpx_session_close(struct tcpx_session *session)
 const char *tcpx_session_path(const struct tcpx_session *session)
 {
     return session != NULL ? session->path : "";
+}
+
+const char *tcpx_session_peer(const struct tcpx_session *session)
+{
+    return session != NULL ? session->peer_name : "";
 }
 
 int tcpx_session_event_fd(struct tcpx_session *session, int *fd)

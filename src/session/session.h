@@ -8,8 +8,11 @@
  *             (matching.c), then cut into chunks that go round the channels; the session's worker
  *             (worker.c), a task of an I/O thread, moves them along
  *
- * Calls go down only: session, open and transfer_calls; worker; worker_thread; worker_step; whole
- * and chunks; unpack_lane; gather and matching; slots, memory and transfer; session_state.
+ * One-sided access has a header of its own: access.h.
+ *
+ * Calls go down only: session, open, transfer_calls and access_calls; worker; worker_thread;
+ * worker_step; whole, chunks and accesses_step; unpack_lane; gather and matching; slots, memory and
+ * transfer; wake and session_state.
  */
 #ifndef TCPX_SESSION_SESSION_H
 #define TCPX_SESSION_SESSION_H
@@ -119,12 +122,18 @@ struct tcpx_transfer {
     /* As a whole message. */
     pthread_mutex_t lock; /* of a whole message: guards these and its end */
     bool started;
+    bool is_cancelled;
     enum net_after after_kind;
     void *after_what;
     struct tcpx_transfer *next_active; /* whole messages in flight */
     struct tcpx_transfer *previous_active;
     struct net_request *request; /* NULL: not started, or ended */
-    bool is_waited_for;          /* a thread waits for the request, and only that thread tests it */
+    uint64_t request_number;
+    bool is_waited_for; /* a thread waits for the request, and only that thread tests it */
+
+    /* As a read or a write: `sending` is true for a write. */
+    bool is_access;
+    struct access *access; /* NULL: it is over */
 
     /* Written last: a reader without the lock sees result and why. Release order would do. */
     atomic_bool ended;
@@ -182,7 +191,8 @@ struct lane {
 struct direction {
     bool sending;
     struct lane *lanes;
-    struct transfer_row whole;   /* whole messages that wait for a place in their comm */
+    struct transfer_row whole;   /* whole messages that wait for a place in their comm, */
+    atomic_uint in_flight;       /* and that have one; any order would do */
     struct transfer_row waiting; /* for their stream or event; then matched */
     struct transfer_row moving;  /* matched: cut into chunks, in this order on both sides */
     uint64_t next_chunk;
@@ -212,6 +222,9 @@ struct offer {
     uint64_t bytes;
 };
 
+struct access;
+struct accesses;
+
 struct tcpx_session {
     /* Constant. */
     const struct import_plugin *plugin; /* NULL: the built-in transport */
@@ -222,6 +235,8 @@ struct tcpx_session {
     bool takes_gpu_memory; /* the transport does */
     bool has_io_threads;   /* the channels move on without calls; threads may fail to start */
     char path[512];
+    char peer_name[AGREEMENT_NAME_BYTES];
+    struct accesses *accesses; /* NULL: over a plugin there are none */
 
     atomic_uint callers;            /* wait for the lock: the worker yields; any order would do */
     pthread_mutex_t lock;           /* guards everything below */
@@ -259,6 +274,9 @@ struct tcpx_session {
     struct tcpx_session_statistics statistics;
 };
 
+/* Makes the caller's eventfd readable, if it has asked for one. With the lock. */
+void session_signal(struct tcpx_session *session);
+
 /* For callers: the worker yields the lock to them. */
 void session_lock(struct tcpx_session *session);
 void session_unlock(struct tcpx_session *session);
@@ -295,11 +313,14 @@ static inline void chunk_count_time(struct chunk *chunk, uint64_t *sum)
 
 void row_add(struct transfer_row *row, struct tcpx_transfer *transfer);
 struct tcpx_transfer *row_take(struct transfer_row *row);
+void row_remove(struct transfer_row *row, struct tcpx_transfer *transfer);
 
-/* Checks the move and copies its pieces. Without the lock; not yet one of the session's. */
+/* Of nothing yet. The functions that make and free one are called without the lock. */
+struct tcpx_transfer *transfer_allocate(struct tcpx_session *session, bool sending);
+/* Checks the move and copies its pieces; not yet one of the session's. */
 MUST_CHECK int transfer_create(struct tcpx_session *session, const struct tcpx_move *move,
                                bool sending, struct tcpx_transfer **out);
-void transfer_free(struct tcpx_transfer *transfer); /* without the lock */
+void transfer_free(struct tcpx_transfer *transfer);
 void transfer_free_all(struct tcpx_session *session);
 
 /* Adds it to the session, whose memory it uses; removes it. */
@@ -307,7 +328,8 @@ void transfer_add(struct tcpx_transfer *transfer);
 void transfer_drop(struct tcpx_transfer *transfer);
 
 /* It begins after the caller's stream or event; *ready: whether the GPU has reached that. */
-MUST_CHECK int transfer_order_after(struct tcpx_transfer *transfer, const struct tcpx_move *move);
+MUST_CHECK int transfer_order_after(struct tcpx_transfer *transfer, enum tcpx_after after,
+                                    void *after_what);
 MUST_CHECK int transfer_is_ready(struct tcpx_transfer *transfer, bool *ready);
 
 /* How much of the current piece is left; passes over empty ones. */
@@ -345,11 +367,11 @@ void slots_free(struct tcpx_session *session, struct slots *slots);
 MUST_CHECK int matching_begin(struct tcpx_transfer *transfer);
 /* All bytes of a receive are in its memory. */
 MUST_CHECK int matching_receive_done(struct tcpx_transfer *transfer);
-/*
- * Sends messages, and receives a bounded number; *moved: there were some, so that there may be
- * more. A failure is the session's.
- */
+/* Begins transfers whose stream or event was reached. A failure is the session's. */
 MUST_CHECK int matching_step(struct tcpx_session *session, bool *moved);
+/* A message that is about a transfer in chunks, or ends the session. */
+MUST_CHECK int matching_on_message(struct tcpx_session *session, uint8_t type, const uint8_t *bytes,
+                                   size_t length);
 MUST_CHECK int matching_goodbye(struct tcpx_session *session);
 void matching_free(struct tcpx_session *session);
 
@@ -400,6 +422,16 @@ bool whole_step(struct tcpx_session *session, bool *moved);
 /* Called without the session's lock. `stream` is used only if `on_stream`. */
 void whole_test(struct tcpx_transfer *transfer, bool on_stream, void *stream);
 void whole_wait(struct tcpx_transfer *transfer, uint64_t deadline);
+/* *is_quiet: nothing touches its memory any more, and it has ended. */
+MUST_CHECK int whole_cancel(struct tcpx_transfer *transfer, bool *is_quiet);
+
+/* --- wake.c; with the lock ---------------------------------------------------------------------
+ */
+
+void worker_wake(struct tcpx_session *session);
+/* The worker looks after transfers on the channels from now on; it does not any more. */
+void worker_watch_channels(struct tcpx_session *session);
+void worker_unwatch_channels(struct tcpx_session *session);
 
 /* --- worker_step.c; with the lock ------------------------------------------------------------- */
 
@@ -414,7 +446,6 @@ bool worker_has_chunks(const struct tcpx_session *session);
 /* --- worker_thread.c: the worker as a thread -------------------------------------------------- */
 
 MUST_CHECK int worker_thread_start(struct tcpx_session *session);
-void worker_thread_wake(struct tcpx_session *session);
 void worker_thread_stop(struct tcpx_session *session); /* without the lock */
 
 /* --- worker.c; with the lock, where a comment does not differ --------------------------------- */
@@ -422,9 +453,6 @@ void worker_thread_stop(struct tcpx_session *session); /* without the lock */
 MUST_CHECK int worker_start(struct tcpx_session *session);
 /* The session is open: the worker reads what the peer sends. */
 void worker_listen(struct tcpx_session *session);
-/* The worker looks after transfers on the channels from now on. */
-void worker_watch_channels(struct tcpx_session *session);
-void worker_wake(struct tcpx_session *session);
 void worker_stop(struct tcpx_session *session); /* without the lock */
 
 /* --- open.c and session.c: how a session begins ----------------------------------------------- */

@@ -1,9 +1,11 @@
-/* The lock of a session, and its failure. */
+/* The lock of a session, its eventfd, and its failure. */
 #include "session/session.h"
 
 #include "base/log.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 void session_lock(struct tcpx_session *session)
 {
@@ -15,6 +17,14 @@ void session_lock(struct tcpx_session *session)
 void session_unlock(struct tcpx_session *session)
 {
     pthread_mutex_unlock(&session->lock);
+}
+
+void session_signal(struct tcpx_session *session)
+{
+    const uint64_t one = 1;
+
+    if (session->event_fd >= 0 && write(session->event_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        log_warn("the caller's eventfd cannot be written");
 }
 
 void session_fail(struct tcpx_session *session, int result)

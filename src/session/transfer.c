@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* --- rows ---------------------------------------------------------------------------------- */
 
@@ -28,6 +27,17 @@ struct tcpx_transfer *row_take(struct transfer_row *row)
 
     row->first = first->next;
     return first;
+}
+
+void row_remove(struct transfer_row *row, struct tcpx_transfer *transfer)
+{
+    struct tcpx_transfer **at = &row->first;
+
+    while (*at != transfer)
+        at = &(*at)->next;
+    *at = transfer->next;
+    if (row->last == &transfer->next)
+        row->last = at;
 }
 
 /* --- pieces -------------------------------------------------------------------------------- */
@@ -74,7 +84,6 @@ static int take_pieces(struct tcpx_transfer *transfer, const struct tcpx_move *m
     int result = TCPX_SUCCESS;
 
     transfer->one = (struct tcpx_piece){.offset = move->offset, .bytes = move->bytes};
-    transfer->pieces = &transfer->one;
     transfer->piece_count = 1;
     if (move->pieces != NULL && move->piece_count > 1) {
         transfer->pieces = calloc(move->piece_count, sizeof *transfer->pieces);
@@ -99,21 +108,31 @@ static int take_pieces(struct tcpx_transfer *transfer, const struct tcpx_move *m
 
 /* --- beginning ----------------------------------------------------------------------------- */
 
+struct tcpx_transfer *transfer_allocate(struct tcpx_session *session, bool sending)
+{
+    struct tcpx_transfer *transfer = calloc(1, sizeof *transfer);
+
+    if (transfer == NULL)
+        return NULL;
+    transfer->session = session;
+    transfer->sending = sending;
+    transfer->pieces = &transfer->one;
+    transfer->since = clock_now();
+    pthread_mutex_init(&transfer->lock, NULL);
+    return transfer;
+}
+
 int transfer_create(struct tcpx_session *session, const struct tcpx_move *move, bool sending,
                     struct tcpx_transfer **out)
 {
-    struct tcpx_transfer *transfer = calloc(1, sizeof *transfer);
+    struct tcpx_transfer *transfer = transfer_allocate(session, sending);
     int result;
 
     if (transfer == NULL)
         return error_system(ENOMEM, "a transfer");
-    transfer->session = session;
-    transfer->sending = sending;
     transfer->is_whole = session->plugin == NULL && session->channels == 1 && move->pieces == NULL;
     transfer->memory = move->memory;
     transfer->tag = move->tag;
-    transfer->since = clock_now();
-    pthread_mutex_init(&transfer->lock, NULL);
     result = take_pieces(transfer, move);
     if (result == TCPX_SUCCESS)
         *out = transfer;
@@ -168,7 +187,7 @@ void transfer_drop(struct tcpx_transfer *transfer)
 }
 
 /* An event of ours is recorded behind the caller's stream or event. */
-int transfer_order_after(struct tcpx_transfer *transfer, const struct tcpx_move *move)
+int transfer_order_after(struct tcpx_transfer *transfer, enum tcpx_after after, void *after_what)
 {
     struct tcpx_session *session = transfer->session;
     int result = TCPX_SUCCESS;
@@ -180,9 +199,9 @@ int transfer_order_after(struct tcpx_transfer *transfer, const struct tcpx_move 
     if (result == TCPX_SUCCESS)
         result = gpu_event_create(session->gpu, &transfer->after);
     if (result == TCPX_SUCCESS)
-        result = move->after == TCPX_AFTER_STREAM
-                     ? gpu_stream_wait_caller_stream(session->order, move->after_what)
-                     : gpu_stream_wait_caller_event(session->order, move->after_what);
+        result = after == TCPX_AFTER_STREAM
+                     ? gpu_stream_wait_caller_stream(session->order, after_what)
+                     : gpu_stream_wait_caller_event(session->order, after_what);
     if (result == TCPX_SUCCESS)
         result = gpu_event_record(transfer->after, session->order);
     return result;
@@ -242,29 +261,38 @@ void transfer_set_result(struct tcpx_transfer *transfer, int result)
     transfer->ended = true;
 }
 
+static void count_success(struct tcpx_session_statistics *statistics,
+                          const struct tcpx_transfer *transfer)
+{
+    bool writes = transfer->sending;
+
+    if (transfer->is_access) {
+        *(writes ? &statistics->writes : &statistics->reads) += 1;
+        *(writes ? &statistics->written_bytes : &statistics->read_bytes) += transfer->total;
+    } else {
+        *(writes ? &statistics->sends : &statistics->receives) += 1;
+        *(writes ? &statistics->sent_bytes : &statistics->received_bytes) += transfer->total;
+    }
+}
+
 void transfer_announce(struct tcpx_transfer *transfer)
 {
     struct tcpx_session *session = transfer->session;
     struct tcpx_session_statistics *statistics = &session->statistics;
-    const uint64_t one = 1;
 
     if (transfer->announced)
         return;
     transfer->announced = true;
     if (transfer->is_whole)
         leave_active(transfer);
-    if (transfer->result != TCPX_SUCCESS) {
+    if (transfer->result == TCPX_SUCCESS)
+        count_success(statistics, transfer);
+    else if (transfer->result == TCPX_CANCELLED)
+        statistics->cancelled++;
+    else
         statistics->failures++;
-    } else if (transfer->sending) {
-        statistics->sends++;
-        statistics->sent_bytes += transfer->total;
-    } else {
-        statistics->receives++;
-        statistics->received_bytes += transfer->total;
-    }
     pthread_cond_broadcast(&session->changed);
-    if (session->event_fd >= 0 && write(session->event_fd, &one, sizeof one) < 0 && errno != EAGAIN)
-        log_warn("the caller's eventfd cannot be written");
+    session_signal(session);
 }
 
 void transfer_end(struct tcpx_transfer *transfer, int result)

@@ -2,7 +2,9 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/fork.h"
-#include "session/session.h"
+#include "session/access.h"
+
+#include <time.h>
 
 /* --- beginning ----------------------------------------------------------------------------- */
 
@@ -40,7 +42,7 @@ static int calls_begin_whole(struct tcpx_transfer *transfer, const struct tcpx_m
     int result = TCPX_SUCCESS;
 
     if (move->after != TCPX_AFTER_NOTHING)
-        result = transfer_order_after(transfer, move);
+        result = transfer_order_after(transfer, move->after, move->after_what);
     if (result != TCPX_SUCCESS)
         return result;
     if (transport_can_wait(transfer, move)) {
@@ -83,7 +85,7 @@ static int calls_begin_chunks(struct tcpx_transfer *transfer, const struct tcpx_
     if (result == TCPX_SUCCESS && session->worker == WORKER_TASK)
         result = calls_prepare(transfer);
     if (result == TCPX_SUCCESS && move->after != TCPX_AFTER_NOTHING)
-        result = transfer_order_after(transfer, move);
+        result = transfer_order_after(transfer, move->after, move->after_what);
     if (result != TCPX_SUCCESS)
         return result;
     worker_watch_channels(session);
@@ -219,4 +221,35 @@ int tcpx_transfer_wait(struct tcpx_transfer *transfer, int timeout_ms)
                          transfer->sending ? "send" : "receive",
                          (unsigned long long)transfer->total, (unsigned long long)transfer->tag);
     return calls_report(transfer);
+}
+
+/* --- cancelling ---------------------------------------------------------------------------- */
+
+static int calls_cancel_once(struct tcpx_transfer *transfer, bool *is_quiet)
+{
+    return transfer->is_access ? accesses_cancel_call(transfer, is_quiet)
+                               : whole_cancel(transfer, is_quiet);
+}
+
+int tcpx_transfer_cancel(struct tcpx_transfer *transfer)
+{
+    enum { PATIENCE_MS = 20, PAUSE_NS = 50000 };
+    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
+    bool is_quiet = false;
+    int result = fork_check();
+
+    if (result == TCPX_SUCCESS && transfer == NULL)
+        result = error_set(TCPX_INVALID_ARGUMENT, "tcpx_transfer_cancel: transfer is NULL");
+    if (result == TCPX_SUCCESS && !transfer->is_whole && !transfer->is_access)
+        result = error_set(TCPX_INVALID_USAGE, "a transfer in chunks cannot be cancelled");
+    if (result == TCPX_SUCCESS)
+        result = calls_cancel_once(transfer, &is_quiet);
+    while (result == TCPX_SUCCESS && !is_quiet && !deadline_passed(deadline)) {
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        result = calls_cancel_once(transfer, &is_quiet);
+    }
+    if (result != TCPX_SUCCESS || is_quiet)
+        return result;
+    return error_set(TCPX_IN_PROGRESS,
+                     "a copy of the GPU still uses the memory of the transfer: call again");
 }

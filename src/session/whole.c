@@ -13,6 +13,7 @@ static int whole_start(struct tcpx_transfer *transfer)
 {
     const struct tcpx_memory *memory = transfer->memory;
     struct net_comm *comm;
+    int result;
     struct net_buffer buffer = {.bytes = transfer->total,
                                 .after = transfer->after_kind,
                                 .after_what = transfer->after_what};
@@ -22,8 +23,11 @@ static int whole_start(struct tcpx_transfer *transfer)
         buffer.memory = memory_at(memory, transfer->sending, 0, 0).builtin;
     }
     comm = session_channel(transfer->session, transfer->sending, 0)->builtin;
-    return transfer->sending ? net_isend_buffer(comm, &buffer, transfer->tag, &transfer->request)
-                             : net_irecv_buffer(comm, &buffer, transfer->tag, &transfer->request);
+    result = transfer->sending ? net_isend_buffer(comm, &buffer, transfer->tag, &transfer->request)
+                               : net_irecv_buffer(comm, &buffer, transfer->tag, &transfer->request);
+    if (transfer->request != NULL)
+        transfer->request_number = net_request_number(transfer->request);
+    return result;
 }
 
 /* With the session's lock: starts those that wait for a place, in their order. */
@@ -32,7 +36,8 @@ static void whole_start_waiting(struct direction *direction, bool *moved)
     struct tcpx_transfer *transfer;
     bool go_on = true;
 
-    while (go_on && (transfer = direction->whole.first) != NULL) {
+    while (go_on && (transfer = direction->whole.first) != NULL &&
+           atomic_load(&direction->in_flight) < CHANNEL_MESSAGES) {
         int result;
 
         if (pthread_mutex_trylock(&transfer->lock) != 0)
@@ -46,6 +51,7 @@ static void whole_start_waiting(struct direction *direction, bool *moved)
             transfer_set_result(transfer, result);
         go_on = transfer->request != NULL || result != TCPX_SUCCESS;
         if (go_on) {
+            atomic_fetch_add(&direction->in_flight, transfer->request != NULL);
             row_take(&direction->whole);
             transfer->started = true;
             transfer_join_active(transfer);
@@ -76,6 +82,7 @@ void whole_start_more(struct tcpx_session *session, bool *moved)
 
 static void whole_message_ended(struct tcpx_transfer *transfer, int result, uint64_t bytes)
 {
+    atomic_fetch_sub(&transfer->session->directions[transfer->sending].in_flight, 1);
     transfer->request = NULL;
     if (result == TCPX_SUCCESS && bytes != transfer->total)
         result = error_set(TCPX_INVALID_USAGE,
@@ -149,6 +156,41 @@ void whole_test(struct tcpx_transfer *transfer, bool on_stream, void *stream)
     /* It waits for a place that others hold, or no I/O thread moves those. */
     if (!started || !session->has_io_threads)
         whole_step_all(session);
+}
+
+/* With both locks. Of one that waits for its turn nothing has begun. */
+static int whole_cancel_locked(struct tcpx_transfer *transfer)
+{
+    struct direction *direction = &transfer->session->directions[transfer->sending];
+    bool is_first = !transfer->is_cancelled;
+
+    transfer->is_cancelled = true;
+    if (transfer->request != NULL)
+        return is_first ? net_cancel_numbered(transfer->request, transfer->request_number)
+                        : TCPX_SUCCESS;
+    row_remove(&direction->whole, transfer);
+    transfer_set_result(transfer,
+                        error_set(TCPX_CANCELLED, "a %s of %llu bytes with tag %llu was cancelled",
+                                  transfer->sending ? "send" : "receive",
+                                  (unsigned long long)transfer->total,
+                                  (unsigned long long)transfer->tag));
+    return TCPX_SUCCESS;
+}
+
+int whole_cancel(struct tcpx_transfer *transfer, bool *is_quiet)
+{
+    struct tcpx_session *session = transfer->session;
+    int result = TCPX_SUCCESS;
+
+    session_lock(session);
+    pthread_mutex_lock(&transfer->lock);
+    if (!transfer->ended)
+        result = whole_cancel_locked(transfer);
+    whole_poll(transfer, false, NULL);
+    *is_quiet = transfer->ended;
+    pthread_mutex_unlock(&transfer->lock);
+    session_unlock(session);
+    return result;
 }
 
 /* With the transfer's lock, which is free during the wait. */

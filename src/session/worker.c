@@ -7,7 +7,7 @@
  * channels' requests; it runs again by itself only while it polls the GPU. A plugin may block in
  * its calls, and there may be no I/O threads: then the worker is a thread (worker_thread.c).
  */
-#include "session/session.h"
+#include "session/access.h"
 
 #include "base/log.h"
 
@@ -46,6 +46,8 @@ static bool lane_waits_for_gpu(struct lane *lane)
 /* Something is copied by the GPU, or waits for a stream or event of the caller. */
 static bool worker_waits_for_gpu(struct tcpx_session *session)
 {
+    if (accesses_wait_for_gpu(session))
+        return true;
     for (int i = 0; i < 2 && session->gpu != NULL; i++) {
         struct direction *direction = &session->directions[i];
 
@@ -143,36 +145,12 @@ void worker_listen(struct tcpx_session *session)
     io_wake(&session->task.io);
 }
 
-/* Requests of a channel end without a message of the peer or a call. */
-static void worker_notify_of(struct tcpx_session *session, struct io_task *task)
-{
-    for (unsigned i = 0; i < 2 * session->channels; i++)
-        net_notify(session_channel(session, i % 2, i / 2)->builtin, task);
-}
-
-void worker_watch_channels(struct tcpx_session *session)
-{
-    if (session->worker != WORKER_TASK || session->channels_are_watched)
-        return;
-    session->channels_are_watched = true;
-    worker_notify_of(session, &session->task.io);
-}
-
-void worker_wake(struct tcpx_session *session)
-{
-    if (session->worker == WORKER_TASK)
-        io_wake(&session->task.io);
-    else if (session->worker == WORKER_THREAD)
-        worker_thread_wake(session);
-}
-
 void worker_stop(struct tcpx_session *session)
 {
     if (session->worker == WORKER_THREAD) {
         worker_thread_stop(session);
     } else if (session->worker == WORKER_TASK) {
-        if (session->channels_are_watched)
-            worker_notify_of(session, NULL);
+        worker_unwatch_channels(session);
         pthread_mutex_lock(&session->lock);
         io_remove(&session->task.io);
         pthread_mutex_unlock(&session->lock);

@@ -92,19 +92,11 @@ int worker_thread_start(struct tcpx_session *session)
     return error_system(error, "the thread of a session");
 }
 
-void worker_thread_wake(struct tcpx_session *session)
-{
-    const uint64_t one = 1;
-
-    if (write(session->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
-        log_warn("the session's eventfd cannot be written");
-}
-
 void worker_thread_stop(struct tcpx_session *session)
 {
     pthread_mutex_lock(&session->lock);
     session->closing = true;
-    worker_thread_wake(session);
+    worker_wake(session);
     pthread_mutex_unlock(&session->lock);
     pthread_join(session->thread, NULL);
     close(session->wake_fd);

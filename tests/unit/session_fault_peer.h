@@ -200,7 +200,7 @@ static const struct odd_agreement {
      "chunk bytes: 262144 here, 131072 at peer"},
     {"an agreement of another type", DONE, 0, 0, 0, 0, "a message of type 5 instead of what"},
     {"an agreement that is too long", AGREEMENT, 0, 0, 0, AGREEMENT_HANDLE_BYTES,
-     "agreement: 416 bytes, expected are 288"},
+     "agreement: 496 bytes, expected are 368"},
     {"handles that are none", AGREEMENT, 0, AGREEMENT_HEAD_BYTES, CHANNELS *AGREEMENT_HANDLE_BYTES,
      0, NULL},
 };

@@ -1,0 +1,108 @@
+/* What accesses of this side and of the peer have in common: lists, ids, buffers, ends. */
+#include "session/access.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void access_list_add(struct access_list *list, struct access *access)
+{
+    access->next = NULL;
+    access->previous = list->last;
+    *(list->last != NULL ? &list->last->next : &list->first) = access;
+    list->last = access;
+}
+
+void access_list_remove(struct access_list *list, struct access *access)
+{
+    *(access->previous != NULL ? &access->previous->next : &list->first) = access->next;
+    *(access->next != NULL ? &access->next->previous : &list->last) = access->previous;
+}
+
+static struct access **access_row(struct tcpx_session *session, int side, uint64_t id)
+{
+    return &session->accesses->by_id[side][id % ACCESS_ROWS];
+}
+
+void access_id_add(struct tcpx_session *session, int side, struct access *access)
+{
+    struct access **row = access_row(session, side, access->id);
+
+    access->next_of_id = *row;
+    *row = access;
+    session->accesses->count[side]++;
+}
+
+void access_id_remove(struct tcpx_session *session, int side, struct access *access)
+{
+    struct access **at = access_row(session, side, access->id);
+
+    while (*at != access)
+        at = &(*at)->next_of_id;
+    *at = access->next_of_id;
+    session->accesses->count[side]--;
+}
+
+struct access *access_by_id(struct tcpx_session *session, int side, uint64_t id)
+{
+    struct access *access = *access_row(session, side, id);
+
+    while (access != NULL && access->id != id)
+        access = access->next_of_id;
+    return access;
+}
+
+void access_add_part(struct access *access, uint8_t *data, uint64_t bytes)
+{
+    struct net_part *last = access->part_count > 0 ? &access->parts[access->part_count - 1] : NULL;
+
+    if (last != NULL && (uint8_t *)last->data + last->bytes == data)
+        last->bytes += bytes;
+    else
+        access->parts[access->part_count++] = (struct net_part){
+            .data = data, .bytes = bytes, .offset = last != NULL ? last->offset + last->bytes : 0};
+}
+
+/* The side that sends the bytes has the memory on its sending comm. */
+struct net_buffer access_buffer(const struct access *access)
+{
+    bool sends = access->is_read == (access->transfer == NULL);
+    struct net_buffer buffer = {.bytes = access->bytes};
+
+    if (access->binding_count > 0 && access->bindings[0]->use.window->gpu >= 0)
+        buffer.memory = access->session->accesses->gpu_memory[sends][access->channel];
+    if (access->part_count == 1)
+        buffer.data = access->parts[0].data;
+    buffer.parts = access->part_count > 1 ? access->parts : NULL;
+    buffer.part_count = access->part_count > 1 ? access->part_count : 0;
+    return buffer;
+}
+
+void access_set_result(struct access *access, int result)
+{
+    if (access->result != TCPX_SUCCESS)
+        return;
+    access->result = result;
+    snprintf(access->why, sizeof access->why, "%s", error_text());
+}
+
+void access_free(struct access *access)
+{
+    free(access->parts);
+    free(access->bindings);
+    free(access->items);
+    free(access->remotes);
+    free(access->note);
+    free(access);
+}
+
+int accesses_violation(const struct tcpx_session *session, const char *format, ...)
+{
+    char what[200];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    return error_set(TCPX_REMOTE_ERROR, "%s: %s", control_peer(session->control), what);
+}
