@@ -43,32 +43,32 @@ unsigned parts_list(const struct net_request *request, uint64_t offset, uint64_t
     return count;
 }
 
+uint8_t *parts_at(const struct net_request *request, uint64_t offset, uint64_t *bytes)
+{
+    struct iovec part = {0};
+
+    parts_list(request, offset, *bytes, &part, 1, bytes);
+    return part.iov_base;
+}
+
 void parts_copy_out(const struct net_request *request, uint64_t offset, uint8_t *to, uint64_t bytes)
 {
-    while (bytes > 0) {
-        struct iovec part;
-        uint64_t covered;
+    for (uint64_t at = 0, here; at < bytes; at += here) {
+        const uint8_t *from;
 
-        if (parts_list(request, offset, bytes, &part, 1, &covered) == 0)
-            return;
-        memcpy(to, part.iov_base, covered);
-        to += covered;
-        offset += covered;
-        bytes -= covered;
+        here = bytes - at;
+        from = parts_at(request, offset + at, &here);
+        memcpy(to + at, from, here);
     }
 }
 
 void parts_copy_in(const struct net_request *request, const uint8_t *from, uint64_t bytes)
 {
-    uint64_t offset = 0;
+    for (uint64_t at = 0, here; at < bytes; at += here) {
+        uint8_t *to;
 
-    while (offset < bytes) {
-        struct iovec part;
-        uint64_t covered;
-
-        if (parts_list(request, offset, bytes - offset, &part, 1, &covered) == 0)
-            return;
-        memcpy(part.iov_base, from + offset, covered);
-        offset += covered;
+        here = bytes - at;
+        to = parts_at(request, at, &here);
+        memcpy(to, from + at, here);
     }
 }

@@ -28,8 +28,8 @@ void rx_cancel_payload(struct net_comm *comm, unsigned socket)
 
     COMM_LOCKED(comm);
     if (payload->request == NULL || !payload->request->cancelled ||
-        payload->sink == &sink_cancelled)
-        return;
+        payload->sink == &sink_cancelled || comm->rx.lane_sinks[socket] != NULL)
+        return; /* a sink that reads the socket itself discards by itself */
     if (payload->sink->abandon != NULL)
         payload->sink->abandon(comm, socket);
     payload->sink = &sink_cancelled;
@@ -46,11 +46,6 @@ void rx_cancel(struct net_comm *comm, struct net_request *request)
     COMM_LOCKED(comm);
     if (rx_has_arrived(request))
         return;
-    if (comm->link.devmem != NULL && request->matched) {
-        comm_fail(comm, error_set(TCPX_SYSTEM_ERROR,
-                                  "a receive was cancelled that the network writes to GPU memory"));
-        return;
-    }
     request->cancelled = true;
     atomic_store_explicit(&request->is_looked_at, false, memory_order_relaxed);
     request->sink = &sink_cancelled;

@@ -40,8 +40,6 @@ static uint32_t rx_place_distance(const struct net_comm *comm, uint32_t place)
 int rx_place_check(struct net_comm *comm, uint32_t place)
 {
     COMM_LOCKED(comm);
-    if (comm->link.devmem != NULL)
-        return error_set(TCPX_INVALID_USAGE, "a place in a comm that receives by devmem TCP");
     if (place == 0 || (place < NET_OPEN_PLACE ? rx_place_distance(comm, place) != 1
                                               : rx_place_find(comm, place) != NULL))
         return error_set(TCPX_INVALID_USAGE, "place %u behind place %u", place,

@@ -16,7 +16,7 @@ static void rx_expect(struct rx_payload *payload, struct net_request *request, u
 {
     *payload = (struct rx_payload){
         .sink = request->sink, .request = request, .at = offset, .left = bytes, .bytes = bytes};
-    if (request->sink->in_host && bytes > 0)
+    if (request->sink->in_host && request->parts == NULL && bytes > 0)
         payload->place = request->data + offset;
 }
 
@@ -226,9 +226,6 @@ void rx_record_begin_slice(struct net_comm *comm, unsigned socket, const struct 
     if (comm->rx.lane_sinks[socket] == NULL)
         return;
     payload->sink = comm->rx.lane_sinks[socket];
-    if (request->cancelled)
-        comm_fail(comm, error_set(TCPX_SYSTEM_ERROR,
-                                  "the message of a cancelled receive comes to GPU memory"));
 }
 
 static void rx_slice(struct net_comm *comm, unsigned socket, const struct wire_record *record)

@@ -59,7 +59,8 @@ static void sink_parts_copy_in(const struct net_comm *comm, const struct net_req
     parts_copy_in(request, data, bytes);
 }
 
-const struct sink_ops sink_parts = {.scatter = sink_parts_scatter,
+const struct sink_ops sink_parts = {.in_host = true,
+                                    .scatter = sink_parts_scatter,
                                     .filled = sink_parts_filled,
                                     .complete = sink_complete_receive,
                                     .copy_in = sink_parts_copy_in};

@@ -52,6 +52,7 @@ bool devmem_part_begin(struct net_comm *comm, const struct rx_payload *payload,
         return false;
     part->pool = pool;
     part->lost = false;
+    part->discarded = false;
     part->request = payload->request;
     part->offset = payload->at;
     part->bytes = 0;
@@ -93,7 +94,7 @@ static uint8_t *part_host_place(const struct net_comm *comm, const struct devmem
     *most = part->bytes - at;
     return part->request->sink == &sink_bounce
                ? unpack_queue_where(comm, part->request, part->offset + at, most)
-               : part->request->data + part->offset + at;
+               : parts_at(part->request, part->offset + at, most);
 }
 
 /* Copies adjacent pages, as far as their destination is contiguous. */
@@ -141,9 +142,10 @@ static int part_copy_to_host(struct net_comm *comm, struct unpack_engine *engine
 static gpu_address part_gpu_place(const struct net_comm *comm, const struct devmem_part *part)
 {
     const struct net_request *request = part->request;
+    uint64_t bytes = part->bytes;
 
     if (request->sink == &sink_staged)
-        return (gpu_address)(uintptr_t)request->data + part->offset;
+        return (gpu_address)(uintptr_t)parts_at(request, part->offset, &bytes);
     if (request->sink == &sink_bounce && !comm->link.no_kernels)
         return unpack_queue_where_on_gpu(comm, request, part->offset, part->bytes);
     /* Host memory is written through the slot: one copy per fragment would take much longer. */
@@ -174,13 +176,14 @@ void devmem_part_unpack(struct net_comm *comm, struct unpack_engine *engine,
                           devmem_part_fragments(comm), &count);
 
     COMM_LOCKED(comm);
-    part->gathered = part->request->sink == &sink_host && devmem_part_host_used(part) == 0 &&
+    part->discarded = part->request->cancelled;
+    part->gathered = part->request->sink->in_host && devmem_part_host_used(part) == 0 &&
                      part->bytes <= devmem_part_host_room(comm) && !comm->link.no_kernels;
-    to = part_gpu_place(comm, part);
+    to = part->discarded ? 0 : part_gpu_place(comm, part);
     part->not_before = stages_slow_until(&comm->throttle, CONFIG_THROTTLE_UNPACK, part->bytes);
     stages_copy_began(&comm->copying);
     request_hold(part->request);
-    if (result == TCPX_SUCCESS)
+    if (result == TCPX_SUCCESS && !part->discarded)
         result = to != 0 ? part_unpack_to(comm, engine, part, count, to)
                          : part_copy_to_host(comm, engine, part, count);
     if (result != TCPX_SUCCESS) {
@@ -206,7 +209,7 @@ bool devmem_part_has_ended(struct net_comm *comm, struct unpack_engine *engine,
 
     if (part->not_before != 0 && !deadline_passed(part->not_before))
         return false;
-    if (part->lost)
+    if (part->lost || part->discarded)
         return true;
     result = part_query(engine, part, &done);
     if (result != TCPX_SUCCESS) {
@@ -225,7 +228,7 @@ static int part_wait_once(struct unpack_engine *engine, const struct devmem_part
 
 void devmem_part_wait(struct unpack_engine *engine, struct devmem_part *part, uint64_t deadline)
 {
-    int result = part_wait_once(engine, part, deadline);
+    int result = part->discarded ? TCPX_SUCCESS : part_wait_once(engine, part, deadline);
 
     if (result != TCPX_SUCCESS) /* once more: a single query may fail */
         result = part_wait_once(engine, part, deadline);
@@ -247,10 +250,12 @@ void devmem_part_give_slot(struct net_comm *comm, struct devmem_part *part)
 void devmem_part_finish(struct net_comm *comm, struct devmem_part *part)
 {
     struct net_request *request = part->request;
+    uint64_t bytes = part->bytes;
 
     COMM_LOCKED(comm);
-    if (part->gathered && !comm->copies_failed)
-        memcpy(request->data + part->offset, part->slot->host + part_host_start(comm), part->bytes);
+    if (part->gathered && !comm->copies_failed && !request->cancelled)
+        memcpy(parts_at(request, part->offset, &bytes), part->slot->host + part_host_start(comm),
+               part->bytes);
     devmem_part_give_slot(comm, part);
     stages_copy_ended(&comm->copying);
     request_let_go(request);

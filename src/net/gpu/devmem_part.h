@@ -11,7 +11,7 @@
 
 enum { DEVMEM_PART_FRAGMENTS = 512 };
 
-/* Some fragments of one slice, and what is done with them. */
+/* Some fragments of one slice, for one range of memory, and what is done with them. */
 struct devmem_part {
     const struct gpu_memory *pool; /* that the fragments are in */
     struct net_request *request;
@@ -24,6 +24,7 @@ struct devmem_part {
     struct devmem_token_range ranges[DEVMEM_PART_FRAGMENTS];
     bool by_ticket; /* or by the slot's event */
     bool lost;      /* the GPU does not answer any more, and may still use the slot */
+    bool discarded; /* its receive was cancelled: nothing is done with it */
     bool gathered;  /* in the slot, from where the CPU takes it */
     uint64_t ticket;
     uint64_t not_before; /* as that of a copy */

@@ -393,6 +393,16 @@ static ssize_t rx_devmem_call(struct net_comm *comm, struct devmem_lane *lane,
     return parsed.received;
 }
 
+/* Of the payload, what goes to one range of memory. */
+static uint64_t rx_devmem_bytes_of_part(const struct rx_payload *payload)
+{
+    uint64_t bytes = payload->left;
+
+    if (payload->request->parts != NULL)
+        parts_at(payload->request, payload->at, &bytes);
+    return bytes;
+}
+
 static ssize_t rx_devmem_read(struct net_comm *comm, unsigned socket, int *error,
                               enum lane_wait *wait)
 {
@@ -400,6 +410,7 @@ static ssize_t rx_devmem_read(struct net_comm *comm, unsigned socket, int *error
     struct rx_payload *payload = &incoming->payload;
     struct devmem_lane *lane;
     struct devmem_part *part;
+    uint64_t wanted;
     ssize_t got;
 
     *wait = LANE_SOON;
@@ -411,7 +422,8 @@ static ssize_t rx_devmem_read(struct net_comm *comm, unsigned socket, int *error
     part = comm->result == TCPX_SUCCESS ? rx_devmem_part_to_fill(comm, lane, payload) : NULL;
     if (part == NULL)
         return -1;
-    got = rx_devmem_call(comm, lane, part, payload->left, error);
+    wanted = rx_devmem_bytes_of_part(payload);
+    got = rx_devmem_call(comm, lane, part, wanted, error);
     if (got < 0)
         rx_devmem_explain(comm, *error);
     if (comm->result != TCPX_SUCCESS)
@@ -431,7 +443,7 @@ static ssize_t rx_devmem_read(struct net_comm *comm, unsigned socket, int *error
     payload->at += (uint64_t)got;
     incoming->total += (uint64_t)got;
     payload->request->copying += (uint64_t)got;
-    if (payload->left == 0 || devmem_part_is_full(comm, part))
+    if ((uint64_t)got == wanted || devmem_part_is_full(comm, part))
         rx_devmem_submit(comm, lane);
     return got;
 }

@@ -3,6 +3,7 @@
 
 #include "net/comm/for_movers.h"
 #include "net/gpu/copy_queue.h"
+#include "net/gpu/part_copies.h"
 #include "net/gpu/send_gate.h"
 
 #include <string.h>
@@ -17,36 +18,12 @@ static void rx_staged_copy_ended(struct net_comm *comm, const struct copy *copy)
         rx_copied(comm, copy->request, copy->bytes);
 }
 
-static int rx_staged_copy_parts(const struct net_comm *comm, const struct net_request *request,
-                                const uint8_t *from, uint64_t offset, uint64_t bytes)
-{
-    int result = TCPX_SUCCESS;
-
-    while (bytes > 0 && result == TCPX_SUCCESS) {
-        struct iovec part;
-        uint64_t covered;
-
-        if (parts_list(request, offset, bytes, &part, 1, &covered) == 0)
-            return error_set(TCPX_INTERNAL_ERROR, "%llu bytes at %llu are outside of a message",
-                             (unsigned long long)bytes, (unsigned long long)offset);
-        result = gpu_copy_to_device(comm->gpu->stream, (gpu_address)(uintptr_t)part.iov_base, from,
-                                    covered);
-        from += covered;
-        offset += covered;
-        bytes -= covered;
-    }
-    return result;
-}
-
 /* How many of the next bytes of a message one slot takes. */
 static uint64_t rx_staged_slot_bytes(const struct net_comm *comm, const struct net_request *request,
                                      uint64_t offset, uint64_t left)
 {
-    uint64_t bytes = slice_piece_bytes(left, comm->gpu->share.pool->slot_bytes);
-    struct iovec list[PARTS_OF_COPY];
-
-    parts_list(request, offset, bytes, list, PARTS_OF_COPY, &bytes);
-    return bytes;
+    return part_copies_bytes(request, offset,
+                             slice_piece_bytes(left, comm->gpu->share.pool->slot_bytes));
 }
 
 static bool rx_staged_copy(struct net_comm *comm, struct net_request *request,
@@ -60,8 +37,7 @@ static bool rx_staged_copy(struct net_comm *comm, struct net_request *request,
                               .ended = rx_staged_copy_ended};
 
     request->copying += bytes;
-    return copy_queue_add(comm, &copy,
-                          rx_staged_copy_parts(comm, request, slot->host, offset, bytes));
+    return copy_queue_add(comm, &copy, part_copies_in(comm, request, offset, bytes, slot));
 }
 
 /* --- the sink ------------------------------------------------------------------------------ */

@@ -3,6 +3,7 @@
 
 #include "net/comm/for_movers.h"
 #include "net/gpu/copy_queue.h"
+#include "net/gpu/part_copies.h"
 #include "net/gpu/send_gate.h"
 
 const struct source_ops source_staged = {.by_pieces = true};
@@ -57,25 +58,8 @@ static void tx_staged_copy_ended(struct net_comm *comm, const struct copy *copy)
         comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "more copies than slots"));
 }
 
-/* The parts that the slot takes, one by one behind each other. */
-static int tx_staged_copy_parts(const struct net_comm *comm, const struct copy *copy,
-                                const struct iovec *list, unsigned count)
-{
-    uint8_t *to = copy->slot->host;
-    int result = TCPX_SUCCESS;
-
-    for (unsigned i = 0; i < count && result == TCPX_SUCCESS; i++) {
-        result = gpu_copy_to_host(comm->gpu->stream, to, (gpu_address)(uintptr_t)list[i].iov_base,
-                                  list[i].iov_len);
-        to += list[i].iov_len;
-    }
-    return result;
-}
-
 static bool tx_staged_copy(struct net_comm *comm, struct net_request *request)
 {
-    struct iovec list[PARTS_OF_COPY];
-    unsigned count;
     struct copy copy = {.slot = pinned_take(&comm->gpu->share),
                         .request = request,
                         .offset = request->gpu.staged,
@@ -84,11 +68,10 @@ static bool tx_staged_copy(struct net_comm *comm, struct net_request *request)
 
     if (copy.slot == NULL)
         return false;
-    count = parts_list(request, copy.offset,
-                       tx_staged_copy_bytes(comm, request->bytes - request->gpu.staged), list,
-                       PARTS_OF_COPY, &copy.bytes);
+    copy.bytes = part_copies_bytes(
+        request, copy.offset, tx_staged_copy_bytes(comm, request->bytes - request->gpu.staged));
     copy.not_before = stages_slow_until(&comm->throttle, CONFIG_THROTTLE_D2H, copy.bytes);
-    result = tx_staged_copy_parts(comm, &copy, list, count);
+    result = part_copies_out(comm, request, copy.offset, copy.bytes, copy.slot);
     request->gpu.staged += copy.bytes;
     return copy_queue_add(comm, &copy, result);
 }
