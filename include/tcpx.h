@@ -205,8 +205,10 @@ struct tcpx_piece {
  * What to move. With `pieces` NULL it is `bytes` from `offset` on, else the sum of the pieces,
  * which are copied. The k-th receive of a tag takes the k-th send of that tag, whatever happens on
  * other tags. Both must have the same number of bytes: otherwise both fail in words, but over one
- * channel of the built-in transport only the receive does. What one side gives as pieces, the other
- * does, too, be it one.
+ * channel of the built-in transport only the receive does. The two sides need not cut it into the
+ * same pieces. Many small pieces of GPU memory are copied by a kernel, which may wait for other
+ * kernels; larger ones by copy engines, which do not. The same is true of the parts of reads and
+ * writes.
  */
 struct tcpx_move {
     struct tcpx_memory *memory;
@@ -260,8 +262,8 @@ TCPX_API TCPX_CHECK int tcpx_transfer_wait(struct tcpx_transfer *transfer, int t
  * before its receive was posted may arrive all the same.
  *
  * TCPX_IN_PROGRESS: a copy of the GPU still uses the memory; call again. TCPX_INVALID_USAGE: a
- * transfer in chunks, over a plugin, cannot be cancelled. Where the network itself reads or writes
- * GPU memory (devmem TCP), cancelling ends the connection.
+ * transfer in chunks cannot be cancelled. Where the network itself reads GPU memory (sends by
+ * devmem TCP), cancelling ends the connection.
  */
 TCPX_API TCPX_CHECK int tcpx_transfer_cancel(struct tcpx_transfer *transfer);
 
@@ -372,7 +374,7 @@ struct tcpx_session_statistics {
     uint64_t failures;
     uint64_t sent_bytes;
     uint64_t received_bytes;
-    /* Of what goes in chunks: over a plugin, and lists of pieces. */
+    /* Of what goes in chunks: over a plugin, and over several channels. */
     uint64_t sent_chunks;
     uint64_t received_chunks;
     uint64_t fragments;       /* that were unpacked by the session */

@@ -216,11 +216,6 @@ static int calls_add_parts(struct access *access, const struct tcpx_access *give
 
     for (size_t i = 0; i < given->part_count && result == TCPX_SUCCESS; i++)
         result = calls_add_part(access, &given->parts[i], i, &gpu);
-    if (result == TCPX_SUCCESS && access->is_read && access->bytes > 0 &&
-        net_receives_by_devmem(session_channel(access->session, false, 0)->builtin))
-        result = error_set(TCPX_INVALID_USAGE,
-                           "a read in a session that receives by devmem TCP: open it with "
-                           "options.windows = 1, or with UCCL_TCPX_DEVMEM=off");
     return result;
 }
 

@@ -184,12 +184,10 @@ static int listen_all(struct opening *opening)
     struct tcpx_session *session = opening->session;
     int result = TCPX_SUCCESS;
 
-    /* Devmem TCP cannot receive into windows, which are ranges that the peer chooses. */
-    int gpu = opening->options->windows != 0 ? -1 : session->gpu_number;
-
     for (unsigned i = 0; i < session->channels && result == TCPX_SUCCESS; i++)
-        result = channel_listen(session->plugin, &opening->devices, nic_of(opening, i)->number, gpu,
-                                opening->mine.handles[i], &opening->listeners[i]);
+        result =
+            channel_listen(session->plugin, &opening->devices, nic_of(opening, i)->number,
+                           session->gpu_number, opening->mine.handles[i], &opening->listeners[i]);
     return result;
 }
 

@@ -120,7 +120,8 @@ struct tcpx_transfer {
     bool acknowledged; /* a send: the peer has all of it */
 
     /* As a whole message. */
-    pthread_mutex_t lock; /* of a whole message: guards these and its end */
+    pthread_mutex_t lock;   /* of a whole message: guards these and its end */
+    struct net_part *parts; /* the pieces; NULL: there is one */
     bool started;
     bool is_cancelled;
     enum net_after after_kind;

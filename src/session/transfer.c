@@ -106,6 +106,29 @@ static int take_pieces(struct tcpx_transfer *transfer, const struct tcpx_move *m
     return result;
 }
 
+/* For the transport, which takes a whole message as it is. */
+static int take_parts(struct tcpx_transfer *transfer)
+{
+    uint64_t offset = 0;
+
+    if (transfer->total == 0)
+        return TCPX_SUCCESS;
+    if (transfer->piece_count > UINT32_MAX)
+        return error_set(TCPX_INVALID_ARGUMENT, "%zu pieces, at most %u are possible",
+                         transfer->piece_count, UINT32_MAX);
+    transfer->parts = calloc(transfer->piece_count, sizeof *transfer->parts);
+    if (transfer->parts == NULL)
+        return error_system(ENOMEM, "a list of %zu pieces", transfer->piece_count);
+    for (size_t i = 0; i < transfer->piece_count; i++) {
+        transfer->parts[i] =
+            (struct net_part){.data = transfer->memory->address + transfer->pieces[i].offset,
+                              .bytes = transfer->pieces[i].bytes,
+                              .offset = offset};
+        offset += transfer->pieces[i].bytes;
+    }
+    return TCPX_SUCCESS;
+}
+
 /* --- beginning ----------------------------------------------------------------------------- */
 
 struct tcpx_transfer *transfer_allocate(struct tcpx_session *session, bool sending)
@@ -130,10 +153,12 @@ int transfer_create(struct tcpx_session *session, const struct tcpx_move *move, 
 
     if (transfer == NULL)
         return error_system(ENOMEM, "a transfer");
-    transfer->is_whole = session->plugin == NULL && session->channels == 1 && move->pieces == NULL;
+    transfer->is_whole = session->plugin == NULL && session->channels == 1;
     transfer->memory = move->memory;
     transfer->tag = move->tag;
     result = take_pieces(transfer, move);
+    if (result == TCPX_SUCCESS && transfer->is_whole && transfer->piece_count > 1)
+        result = take_parts(transfer);
     if (result == TCPX_SUCCESS)
         *out = transfer;
     else
@@ -146,6 +171,7 @@ void transfer_free(struct tcpx_transfer *transfer)
     gpu_event_destroy(transfer->after);
     if (transfer->pieces != &transfer->one)
         free(transfer->pieces);
+    free(transfer->parts);
     pthread_mutex_destroy(&transfer->lock);
     free(transfer);
 }

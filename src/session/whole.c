@@ -18,8 +18,12 @@ static int whole_start(struct tcpx_transfer *transfer)
                                 .after = transfer->after_kind,
                                 .after_what = transfer->after_what};
 
+    if (transfer->parts != NULL) {
+        buffer.parts = transfer->parts;
+        buffer.part_count = (uint32_t)transfer->piece_count;
+    }
     if (memory != NULL) {
-        buffer.data = memory->address + transfer->one.offset;
+        buffer.data = memory->address + (transfer->total > 0 ? transfer->pieces[0].offset : 0);
         buffer.memory = memory_at(memory, transfer->sending, 0, 0).builtin;
     }
     comm = session_channel(transfer->session, transfer->sending, 0)->builtin;

@@ -508,6 +508,13 @@ static inline bool secrets_work(void)
     return result == TCPX_SUCCESS;
 }
 
+/* Over one channel of the built-in transport a transfer is one message, and not cut into chunks. */
+static inline bool goes_whole(const struct tcpx_session *session)
+{
+    return strstr(tcpx_session_path(session), "built-in transport") != NULL &&
+           strstr(tcpx_session_path(session), ", 1 channel,") != NULL;
+}
+
 static inline bool is_builtin(const struct tcpx_session *session)
 {
     return strstr(tcpx_session_path(session), "built-in transport") != NULL;
