@@ -124,6 +124,7 @@ struct accesses {
     atomic_bool takes_gpu_memory;          /* with release and acquire, so that these are seen: */
     struct net_memory *gpu_memory[2][MOST_CHANNELS]; /* [sending] */
 
+    uint32_t next_read;  /* place of a read */
     uint64_t next_check; /* of deadlines */
     uint8_t *message;    /* CONTROL_LARGEST bytes: what is being written */
 

@@ -55,17 +55,35 @@ static void access_end_if_over(struct access *access)
 
 /* --- beginning ----------------------------------------------------------------------------- */
 
-/* Where the bytes go. Numbers of reads are free again when the access is over. */
+/* Only after all numbers have been used once: another read may have kept its number since then. */
+static bool access_place_is_taken(const struct accesses *accesses, uint32_t place)
+{
+    if (accesses->next_id < NET_OPEN_PLACE)
+        return false;
+    for (const struct access *other = accesses->ours.first; other != NULL; other = other->next)
+        if (other->place == place)
+            return true;
+    return false;
+}
+
+/* Where the bytes go. Both sides count the places of writes; those of reads are free when chosen.
+ */
 static uint32_t access_choose_place(struct access *access)
 {
-    uint32_t *next = &access->session->accesses->next_place[OURS][access->channel];
+    struct accesses *accesses = access->session->accesses;
+    uint32_t *next = &accesses->next_place[OURS][access->channel];
+    uint32_t place;
 
     if (access->bytes == 0)
         return 0;
-    if (access->is_read)
-        return NET_OPEN_PLACE + (uint32_t)(access->id % NET_OPEN_PLACE);
-    *next = *next % (NET_OPEN_PLACE - 1) + 1;
-    return *next;
+    if (!access->is_read) {
+        *next = *next % (NET_OPEN_PLACE - 1) + 1;
+        return *next;
+    }
+    do
+        place = NET_OPEN_PLACE + (accesses->next_read++ & (NET_OPEN_PLACE - 1));
+    while (access_place_is_taken(accesses, place));
+    return place;
 }
 
 static struct net_comm *access_comm(const struct access *access)

@@ -159,7 +159,8 @@ struct incoming {
     struct queue slices;       /* separate framing: struct wire_record, announced and not begun */
     bool stalled;              /* it holds a record whose receive is not posted, */
     uint32_t stalled_for;      /* which has this number; of a place, */
-    uint64_t stalled_since;    /* since then */
+    uint64_t stalled_ns;       /* for so long, as far as this process ran, */
+    uint64_t stalled_seen;     /* when it was looked at last */
     bool unread; /* its socket may have bytes: it waits for its turn, or for memory to read into */
     bool ended;
     uint64_t total; /* bytes that were taken, records included */

@@ -69,8 +69,11 @@ void rx_place_open(struct net_comm *comm, struct net_request *request)
 
 bool rx_place_is_awaited(struct net_comm *comm, struct incoming *incoming)
 {
-    const uint64_t longest_ns = 30000000000u;
+    const uint64_t longest_ns = 120000000000u;
+    const uint64_t at_once_ns = 100000000; /* what is longer, this process was stopped */
     struct wire_record record;
+    uint64_t now = clock_now();
+    uint64_t since;
 
     COMM_LOCKED(comm);
     if (wire_record_read(incoming->record, WIRE_FORWARD, &record) != WIRE_FINE ||
@@ -78,10 +81,15 @@ bool rx_place_is_awaited(struct net_comm *comm, struct incoming *incoming)
         record.sequence >= NET_OPEN_PLACE || rx_place_find(comm, record.sequence) != NULL ||
         rx_place_distance(comm, record.sequence) > NET_PLACES)
         return false;
-    if (!incoming->stalled)
-        incoming->stalled_since = clock_now();
+    if (!incoming->stalled) {
+        incoming->stalled_seen = now;
+        incoming->stalled_ns = 0;
+    }
+    since = now - incoming->stalled_seen;
+    incoming->stalled_ns += since < at_once_ns ? since : at_once_ns;
+    incoming->stalled_seen = now;
     incoming->stalled_for = record.sequence;
-    if (clock_now() - incoming->stalled_since < longest_ns)
+    if (incoming->stalled_ns < longest_ns)
         return true;
     comm_fail_protocol(comm, "bytes for place %u, which nothing has opened", record.sequence);
     return false;
