@@ -24,18 +24,18 @@ if command -v pkg-config >/dev/null; then
     export PKG_CONFIG_PATH="$root/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
     flags=$(pkg-config --cflags --libs tcpx)
 fi
-for name in session_send session_receive calls_transfer; do
+for name in session_send session_receive prefill decode calls_transfer; do
     check "$name compiles" \
         $CC $strict -std=c11 -o "$TAP_WORK/$name" "examples/$name.c" $flags
     check "$name compiles and links statically with the library" \
         $CC $strict -std=c11 -I"$root/usr/include" -o "$TAP_WORK/$name-static" \
         "examples/$name.c" "$root/usr/lib/libtcpx.a" -ldl -pthread
 done
-for name in session_send session_receive; do
+for name in session_send session_receive prefill decode; do
     with_program c++ check "$name is C++, too" \
         c++ -x c++ $strict -std=c++17 -I"$root/usr/include" -fsyntax-only "examples/$name.c"
 done
-for name in session_send session_receive; do
+for name in session_send session_receive prefill decode; do
     check "$name is short enough to be read" test "$(wc -l <"examples/$name.c")" -lt 100
 done
 sed -n '/^```C$/,/^```$/p' README.md | sed '/^```/d' >"$TAP_WORK/readme.c"
@@ -45,13 +45,15 @@ check "and that compiles" \
 
 # --- running -------------------------------------------------------------------------------------
 
+ticket= # what prefill and decode have as their first argument, the others not
+
 # receiver PROGRAM [NAME=VALUE...]: begins it, and finds out the port that it took.
 receiver()
 {
     program=$1
     shift
     : >"$TAP_WORK/received" # what an earlier one said is not this one's port
-    env "$@" "$program" 0 >"$TAP_WORK/received" 2>&1 </dev/null &
+    env "$@" "$program" $ticket 0 >"$TAP_WORK/received" 2>&1 </dev/null &
     receiver=$!
     port=
     within 20 has_port
@@ -70,7 +72,7 @@ sender()
     program=$1
     shift
     SENT=0
-    env "$@" "$program" 127.0.0.1 "${port:-1}" >"$TAP_WORK/sent" 2>&1 </dev/null || SENT=$?
+    env "$@" "$program" $ticket 127.0.0.1 "${port:-1}" >"$TAP_WORK/sent" 2>&1 </dev/null || SENT=$?
     RECEIVED=0
     wait "$receiver" || RECEIVED=$?
 }
@@ -128,6 +130,36 @@ for mode in cuda unpack; do
         UCCL_TCPX_PLUGIN_PATH="$plugin" UCCL_TCPX_PLUGIN_MODE=$mode
 done
 
+# --- one-sided access ---------------------------------------------------------------------------
+
+# reads NAME SUFFIX [NAME=VALUE...]: decode gets its blocks, and prefill the note.
+reads()
+{
+    name=$1 suffix=$2
+    shift 2
+    receiver "$TAP_WORK/prefill$suffix" "$@"
+    sender "$TAP_WORK/decode$suffix" "$@"
+    expect "$name" 0 0 sent '^path: 127\.0\.0\.1:.*: built-in transport over lo' \
+        sent '^request 42: read 24 blocks of 65536 bytes, verified$' \
+        received '^request 42: decode has its 24 blocks$'
+}
+
+ticket=$TAP_WORK/ticket
+reads "decode reads blocks of prefill" ''
+check_output "nobody else may read the ticket" '^600$' stat -c %a "$ticket"
+reads "decode reads, with the static library" -static
+reads "decode reads, over 3 channels" '' UCCL_TCPX_NUM_CHANNELS=3
+reads "decode reads, without I/O threads" '' UCCL_TCPX_THREADS=0
+reads "decode reads, on the stand-in for CUDA" '' UCCL_TCPX_GPU=cuda \
+    LD_LIBRARY_PATH="$BUILD/tests/fakecuda:$LD_LIBRARY_PATH"
+
+receiver "$TAP_WORK/prefill" UCCL_TCPX_PLUGIN_PATH="$plugin"
+sender "$TAP_WORK/decode" UCCL_TCPX_PLUGIN_PATH="$plugin"
+expect "over a plugin both are told that there is no access" 1 1 \
+    sent '^decode: the key: .*over the plugin TCPX there is no access to windows' \
+    received '^prefill: waiting for the note: .*a session over a plugin has no notes$'
+ticket=
+
 # --- the calls of a plugin ----------------------------------------------------------------------
 
 # One below those that the kernel gives out, so that a client cannot meet itself there.
@@ -171,11 +203,12 @@ check_fails_output "the calls, without arguments" '^usage: ' "$TAP_WORK/calls_tr
 
 # --- what goes wrong ----------------------------------------------------------------------------
 
-# variant NAME SCRIPT: the receiver, changed by sed.
+# variant NAME SCRIPT [EXAMPLE]: that one, else the receiver, changed by sed.
 variant()
 {
-    sed "$2" examples/session_receive.c >"$TAP_WORK/$1.c"
-    check "the receiver is another one: $1" sh -c "! cmp -s examples/session_receive.c '$TAP_WORK/$1.c' &&
+    changed=${3:-session_receive}
+    sed "$2" "examples/$changed.c" >"$TAP_WORK/$1.c"
+    check "$changed is another one: $1" sh -c "! cmp -s examples/$changed.c '$TAP_WORK/$1.c' &&
         $CC -std=c11 -o '$TAP_WORK/$1' '$TAP_WORK/$1.c' $flags"
 }
 
@@ -201,6 +234,36 @@ sender "$TAP_WORK/session_send"
 expect "two sides with different transports are told so" 1 1 \
     sent 'transport: (builtin here, TCPX at|TCPX here, builtin at)' \
     received 'transport: (builtin here, TCPX at|TCPX here, builtin at)'
+
+ticket=$TAP_WORK/ticket
+variant has_another_key 's|^    must(tcpx_remote_open|    ticket.key[30] ^= 1;\n&|' decode
+receiver "$TAP_WORK/prefill"
+sender "$TAP_WORK/has_another_key"
+expect "a wrong key is refused" 1 1 \
+    sent '^decode: reading: .* refused a read of 1572864 bytes: no such window, or a wrong key' \
+    received '^prefill: waiting for the note: '
+
+variant reads_a_block_too_many 's/ticket.blocks\[i\] \* BLOCK/(ticket.blocks[i] + 64) * BLOCK/' decode
+receiver "$TAP_WORK/prefill"
+sender "$TAP_WORK/reads_a_block_too_many"
+expect "a part that is not in the window is refused" 1 1 \
+    sent "^decode: reading: part 0: 65536 bytes at [0-9]+ are not in the peer's window of 4194304" \
+    received '^prefill: waiting for the note: '
+
+variant expects_other_blocks 's/BLOCK_BYTES \* 7/BLOCK_BYTES * 5/' decode
+receiver "$TAP_WORK/prefill"
+sender "$TAP_WORK/expects_other_blocks"
+expect "blocks that are not as expected are noticed" 1 0 sent '^decode: byte [0-9]+ is [0-9]+, expected'
+
+variant allows_nothing 's/windows = 1/windows = 0/' prefill
+receiver "$TAP_WORK/allows_nothing"
+sender "$TAP_WORK/decode"
+expect "a peer that does not allow access says so" 1 1 \
+    sent '^decode: the key: .* does not allow access to its windows' \
+    received '^prefill: waiting for the note: '
+ticket=
+check_fails_output "decode, without arguments" '^usage: ' "$TAP_WORK/decode"
+check_fails_output "prefill, without arguments" '^usage: ' "$TAP_WORK/prefill"
 
 check_fails_output "a sender without a receiver" '^session_send: connecting: no peer at 127' \
     env UCCL_TCPX_TIMEOUT_MS=1000 "$TAP_WORK/session_send" 127.0.0.1 "$(free_port)"
