@@ -41,7 +41,7 @@ extern "C" {
 #define TCPX_CHECK
 #endif
 
-/* The numbers are those of ncclResult_t, so that a result can cross a network plugin's table. */
+/* Below 100 they are those of ncclResult_t, so that a result can cross a network plugin's table. */
 enum tcpx_result {
     TCPX_SUCCESS = 0,
     TCPX_CUDA_ERROR = 1,       /* the GPU or its driver refused */
@@ -126,7 +126,8 @@ struct tcpx_session_options {
     const char *plugin_path; /* NULL: as UCCL_TCPX_PLUGIN_PATH; "builtin"; or a file */
     const char *secret_file; /* NULL: none. Both ends must know its content; needs libsodium */
     int windows;      /* 1: the peer may read and write windows of this process whose keys it has */
-    const char *name; /* of this process, for the peer: tcpx_session_peer(). NULL: none */
+    const char *name; /* of this process, for the peer: tcpx_session_peer(). At most 63 printable
+                         characters of ASCII. NULL: none */
 };
 
 /* GPU 0, and everything else as the environment says. */
@@ -268,9 +269,10 @@ TCPX_API TCPX_CHECK int tcpx_transfer_wait(struct tcpx_transfer *transfer, int t
 TCPX_API TCPX_CHECK int tcpx_transfer_cancel(struct tcpx_transfer *transfer);
 
 /*
- * An eventfd, non-blocking, that becomes readable whenever a transfer has ended or failed, or a
- * note has come, for programs with a loop of their own: read it, then test the transfers and take
- * the notes. From the first call on everything moves without a call. It belongs to the session.
+ * An eventfd, non-blocking, that becomes readable whenever a transfer has ended or failed, a note
+ * has come, or the session has failed, for programs with a loop of their own: read it, then test
+ * the transfers and take the notes. From the first call on everything moves without a call. It
+ * belongs to the session.
  */
 TCPX_API TCPX_CHECK int tcpx_session_event_fd(struct tcpx_session *session, int *fd);
 
@@ -330,7 +332,8 @@ struct tcpx_access {
     const struct tcpx_part *parts; /* copied; all windows on one GPU, or all in host memory; so are
                                       those of the peer, all through remotes of the session */
     size_t part_count;             /* at most 1 << 20 */
-    const void *note; /* is handed to the peer's program when all is done; NULL: none */
+    const void *note; /* is handed to the peer's program when all is done; may have no bytes;
+                         NULL: none */
     size_t note_bytes;
     enum tcpx_after after; /* of this side's memory */
     void *after_what;
@@ -342,9 +345,14 @@ struct tcpx_access {
  * others are. The peer's program takes no part. A read is done when its bytes are here, a write
  * when they are there: visible to the CPU, and to GPU work that is started afterwards. A note of a
  * write comes when its bytes are there, a note of a read when this side has them; notes come in the
- * order in which accesses are completed. Accesses have no order among each other. When a session
- * breaks, its accesses fail; those of which the peer has not said that they are done may have
- * happened or not. Any number can be begun; 1024 are under way, and the others wait for them.
+ * order in which accesses are completed. An access that ends with TCPX_CANCELLED hands out no note.
+ * Accesses have no order among each other, nor with sends and receives. When a session breaks, its
+ * accesses fail; those of which the peer has not said that they are done may have happened or not.
+ * Any number can be begun; 1024 are under way, and the others wait for them.
+ *
+ * The time counts from the call. When it is over, the access is cancelled: it ends with
+ * TCPX_CANCELLED as soon as the peer confirms that. A peer that does not within
+ * UCCL_TCPX_TIMEOUT_MS, since it is stopped or lost, ends the session.
  */
 TCPX_API TCPX_CHECK int tcpx_read(struct tcpx_session *session, const struct tcpx_access *access,
                                   struct tcpx_transfer **transfer);
@@ -352,8 +360,9 @@ TCPX_API TCPX_CHECK int tcpx_write(struct tcpx_session *session, const struct tc
                                    struct tcpx_transfer **transfer);
 
 /*
- * A note by itself, which comes behind all notes of this side that were sent before.
- * TCPX_IN_PROGRESS: 1 MiB of them waits for the peer's program already; try again later.
+ * A note by itself, behind those that were sent by this call before; it may come before the notes
+ * of accesses that are under way. TCPX_IN_PROGRESS: 1 MiB of notes, of which each counts 64 bytes
+ * more, waits for the peer's program; try again later. The eventfd is readable when there is room.
  */
 TCPX_API TCPX_CHECK int tcpx_note_send(struct tcpx_session *session, const void *note,
                                        size_t bytes);
@@ -410,8 +419,8 @@ struct tcpx_session_statistics {
     uint64_t served_writes;
     uint64_t served_bytes;
     uint64_t served_refusals; /* and those that it or tcpx_window_close() has cancelled */
-    uint64_t notes_sent;
-    uint64_t notes_taken;
+    uint64_t notes_sent;      /* with accesses, too, */
+    uint64_t notes_taken;     /* and by the program */
 };
 
 TCPX_API TCPX_CHECK int tcpx_session_get_statistics(struct tcpx_session *session,

@@ -45,8 +45,9 @@ struct tcpx_remote {
     struct tcpx_remote *next; /* of the session */
     struct tcpx_session *session;
     struct window_key key;
-    bool is_bound;                /* the peer knows the number */
-    uint32_t number;              /* for the window, in this session */
+    bool is_numbered; /* it has a number for the window, in this session, */
+    bool is_bound;    /* which the peer knows */
+    uint32_t number;
     unsigned accesses;            /* that are not over */
     bool is_closed;               /* by the caller */
     const struct access *seen_by; /* the latest access that has it in its list, */
@@ -132,7 +133,6 @@ struct accesses {
     struct binding *rows[BUCKETS]; /* for this side's accesses, by window */
     struct binding **numbered;     /* for the peer's, by number; NULL: the number is free */
     uint32_t numbers;              /* that there is room for */
-    uint32_t next_bound;           /* the next one that the peer has not had yet */
     struct tcpx_remote *remotes;
     uint32_t *free_numbers; /* of remotes that were closed */
     uint32_t free_number_count;
@@ -160,6 +160,7 @@ struct accesses {
     /* notes.c */
     uint64_t notes_charged; /* of this side's, */
     uint64_t notes_freed;   /* as the peer has said */
+    bool notes_are_awaited; /* one was refused for want of room */
     struct note *first_note;
     struct note **last_note;
     uint64_t charged_here; /* of the peer's */
@@ -243,6 +244,7 @@ MUST_CHECK int notes_keep(struct tcpx_session *session, const uint8_t *bytes, si
 MUST_CHECK int notes_drop(struct tcpx_session *session, size_t bytes);
 MUST_CHECK int notes_on_note(struct tcpx_session *session, const uint8_t *bytes, size_t length);
 MUST_CHECK int notes_on_taken(struct tcpx_session *session, uint64_t sum);
+bool notes_are_there(const struct tcpx_session *session);
 void notes_free(struct tcpx_session *session);
 
 /* --- lists of accesses, access_list.c ----------------------------------------------------------

@@ -176,8 +176,10 @@ static int access_begin(struct access *access)
     access_list_add(&accesses->ours, access);
     access_id_add(session, OURS, access);
     accesses->parts_held[OURS] += access->item_count;
-    if (access->has_note)
+    if (access->has_note) {
         notes_charge(session, access->note_bytes);
+        session->statistics.notes_sent++;
+    }
     result = access_bind_remotes(access);
     if (result == TCPX_SUCCESS && access->is_read)
         result = access_post(access);
@@ -188,36 +190,41 @@ static int access_begin(struct access *access)
     return result == TCPX_SUCCESS && !access->is_read ? access_post(access) : result;
 }
 
-/* Whether the first one can begin now. */
+/* Whether any access can begin now. */
+static bool accesses_have_room(const struct tcpx_session *session)
+{
+    const struct accesses *accesses = session->accesses;
+
+    return accesses->listed == NULL && accesses->count[OURS] < MOST_ACCESSES &&
+           control_unsent_bytes(session->control) < CONTROL_MOST_UNSENT / 4;
+}
+
+/* Whether this one can. A stream or event that fails is its failure. */
 static int access_may_begin(struct access *access, bool *may)
 {
     struct tcpx_session *session = access->session;
     const struct accesses *accesses = session->accesses;
 
     access->channel = (unsigned)(accesses->next_id % session->channels);
-    *may = accesses->listed == NULL && accesses->count[OURS] < MOST_ACCESSES &&
-           (accesses->parts_held[OURS] == 0 ||
+    *may = (accesses->parts_held[OURS] == 0 ||
             accesses->parts_held[OURS] + access->item_count <= MOST_PARTS_HELD) &&
            (!access->has_note || notes_have_room(session, access->note_bytes)) &&
-           control_unsent_bytes(session->control) < CONTROL_MOST_UNSENT / 4 &&
            net_has_room(access_comm(access));
     return *may ? transfer_is_ready(access->transfer, may) : TCPX_SUCCESS;
 }
 
-/* A stream or event that fails is the access's failure. */
-static int accesses_start_first(struct tcpx_session *session, bool *moved)
+/* A failure is the session's. */
+static int access_try_to_begin(struct access *access, bool *moved)
 {
-    struct access *access = session->accesses->waiting.first;
     bool may;
     int result = access_may_begin(access, &may);
 
-    *moved = result != TCPX_SUCCESS || may;
-    if (result != TCPX_SUCCESS) {
-        access_set_result(access, result);
-        access_is_over(access);
-        return TCPX_SUCCESS;
-    }
-    return may ? access_begin(access) : TCPX_SUCCESS;
+    *moved |= result != TCPX_SUCCESS || may;
+    if (result == TCPX_SUCCESS)
+        return may ? access_begin(access) : TCPX_SUCCESS;
+    access_set_result(access, result);
+    access_is_over(access);
+    return TCPX_SUCCESS;
 }
 
 /* The rest of a list goes as fast as the peer reads. */
@@ -239,17 +246,26 @@ static int accesses_send_list(struct tcpx_session *session, bool *moved)
     return result;
 }
 
+/* One that waits for a stream or for room does not hold up the next ones, of a bounded number. */
 int accesses_start_more(struct tcpx_session *session, bool *moved)
 {
+    enum { MOST_TRIED = 64 };
     struct accesses *accesses = session->accesses;
-    bool more = true;
+    struct access *access = accesses->waiting.first;
     int result = TCPX_SUCCESS;
 
     if (accesses->listed != NULL)
         result = accesses_send_list(session, moved);
-    while (result == TCPX_SUCCESS && more && accesses->waiting.first != NULL) {
-        result = accesses_start_first(session, &more);
-        *moved |= more;
+    for (int tried = 0; result == TCPX_SUCCESS && access != NULL && tried < MOST_TRIED &&
+                        accesses_have_room(session);
+         tried++) {
+        struct access *next = access->next;
+        bool begun = false;
+
+        result = access_try_to_begin(access, &begun);
+        tried -= begun;
+        *moved |= begun;
+        access = next;
     }
     return result;
 }
@@ -324,9 +340,7 @@ int accesses_on_answer(struct tcpx_session *session, const uint8_t *bytes, size_
         access_set_result(access, error_set(answer.result, "%s refused a %s of %llu bytes: %s",
                                             control_peer(session->control), access_name(access),
                                             (unsigned long long)access->bytes, answer.text));
-        /* The peer's end of a read's place says that no byte comes, or no further one. */
-        if (!access->is_read)
-            result = access_stop_request(access);
+        result = access_stop_request(access);
     }
     if (result == TCPX_SUCCESS)
         access_end_if_over(access);
@@ -339,15 +353,15 @@ int accesses_cancel(struct access *access)
 {
     int result;
 
-    if (access->cancel_sent)
+    if (access->cancel_sent || access->has_arrived)
         return TCPX_SUCCESS;
+    if (access->is_answered) /* it is known how it ends */
+        return access->result == TCPX_SUCCESS ? TCPX_SUCCESS : access_stop_request(access);
     access_set_result(access, TCPX_CANCELLED);
     if (!access->is_begun) {
         access_is_over(access);
         return TCPX_SUCCESS;
     }
-    if (access->is_answered) /* and ends by itself */
-        return TCPX_SUCCESS;
     access->cancel_sent = true;
     result = config_deadline(TCPX_DEFAULT_TIMEOUT, &access->deadline);
     if (result == TCPX_SUCCESS)
@@ -378,10 +392,9 @@ static int access_check(struct access *access, bool windows_close, bool *moved)
 {
     if (access->cancel_sent && deadline_passed(access->deadline))
         return error_set(TCPX_REMOTE_ERROR,
-                         "%s has not confirmed that a %s of %llu bytes is cancelled: it is stopped "
-                         "or lost",
-                         control_peer(access->session->control), access_name(access),
-                         (unsigned long long)access->bytes);
+                         "the cancel of a %s of %llu bytes was not confirmed in time: the peer is "
+                         "stopped or lost",
+                         access_name(access), (unsigned long long)access->bytes);
     if (access->cancel_sent)
         return TCPX_SUCCESS;
     if (windows_close && access_window_closes(access))

@@ -261,8 +261,10 @@ bool accesses_are_underway(const struct tcpx_session *session)
 
 bool accesses_wait_for_gpu(const struct tcpx_session *session)
 {
-    const struct access *first =
+    const struct access *access =
         session->accesses != NULL ? session->accesses->waiting.first : NULL;
 
-    return first != NULL && first->transfer->after != NULL;
+    while (access != NULL && access->transfer->after == NULL)
+        access = access->next;
+    return access != NULL;
 }

@@ -223,15 +223,18 @@ void bindings_free(struct tcpx_session *session)
 
 /* --- windows of the peer, here ------------------------------------------------------------- */
 
-static int remote_take_number(struct accesses *accesses, uint32_t *number)
+static int remote_take_number(struct tcpx_remote *remote)
 {
+    struct accesses *accesses = remote->session->accesses;
+
     if (accesses->free_number_count > 0)
-        *number = accesses->free_numbers[--accesses->free_number_count];
+        remote->number = accesses->free_numbers[--accesses->free_number_count];
     else if (accesses->next_number < MOST_NUMBERS)
-        *number = accesses->next_number++;
+        remote->number = accesses->next_number++;
     else
         return error_set(TCPX_INVALID_USAGE, "more than %d windows of one peer in use",
                          MOST_NUMBERS);
+    remote->is_numbered = true;
     return TCPX_SUCCESS;
 }
 
@@ -249,17 +252,12 @@ static void remote_give_number(struct accesses *accesses, uint32_t number)
 int bindings_bind_remote(struct tcpx_remote *remote)
 {
     struct tcpx_session *session = remote->session;
-    struct access_bind bind = {.id = remote->key.id};
+    struct access_bind bind = {.number = remote->number, .id = remote->key.id};
     uint8_t context[CONTEXT_BYTES];
     uint8_t bytes[ACCESS_BIND_BYTES];
-    int result;
 
     if (remote->is_bound)
         return TCPX_SUCCESS;
-    result = remote_take_number(session->accesses, &remote->number);
-    if (result != TCPX_SUCCESS)
-        return result;
-    bind.number = remote->number;
     binding_context(session->accesses, OURS, bind.id, bind.number, context);
     window_proof(remote->key.secret, context, sizeof context, bind.proof);
     access_bind_write(&bind, bytes);
@@ -270,7 +268,10 @@ int bindings_bind_remote(struct tcpx_remote *remote)
 int bindings_hold_remote(struct access *access, struct tcpx_remote *remote, uint32_t *index)
 {
     struct tcpx_remote **more;
+    int result = remote->is_numbered ? TCPX_SUCCESS : remote_take_number(remote);
 
+    if (result != TCPX_SUCCESS)
+        return result;
     if (remote->seen_by != access) {
         more = array_make_room(access->remotes, access->remote_count, sizeof *more);
         if (more == NULL)
@@ -309,8 +310,9 @@ void bindings_drop_remote(struct tcpx_remote *remote)
     while (*at != remote)
         at = &(*at)->next;
     *at = remote->next;
-    if (remote->is_bound && remote->session->failure == TCPX_SUCCESS) {
+    if (remote->is_numbered)
         remote_give_number(accesses, remote->number);
+    if (remote->is_bound && remote->session->failure == TCPX_SUCCESS) {
         /* A failure shows when the connection is used next. */
         if (control_send(remote->session->control, ACCESS_UNBIND, &number, sizeof number) !=
             TCPX_SUCCESS)
@@ -361,12 +363,12 @@ int bindings_on_bind(struct tcpx_session *session, const uint8_t *bytes, size_t 
 
     if (result != TCPX_SUCCESS)
         return result;
-    /* Numbers count up, so that they cannot make the table large. */
-    if (bind.number >= MOST_NUMBERS || bind.number > accesses->next_bound ||
+    if (!accesses->allowed[OURS])
+        return accesses_violation(session, "a window is bound in a session without windows");
+    if (bind.number >= MOST_NUMBERS ||
         (bind.number < accesses->numbers && accesses->numbered[bind.number] != NULL))
-        return accesses_violation(session, "window number %u, which is taken or not the next",
+        return accesses_violation(session, "window number %u, which is taken or not possible",
                                   bind.number);
-    accesses->next_bound += bind.number == accesses->next_bound;
     result = numbered_make_room(accesses, bind.number);
     if (result != TCPX_SUCCESS)
         return result;

@@ -35,6 +35,9 @@ int notes_on_taken(struct tcpx_session *session, uint64_t sum)
             session, "%llu bytes of notes taken after %llu, of %llu", (unsigned long long)sum,
             (unsigned long long)accesses->notes_freed, (unsigned long long)accesses->notes_charged);
     accesses->notes_freed = sum;
+    if (accesses->notes_are_awaited)
+        session_signal(session);
+    accesses->notes_are_awaited = false;
     return TCPX_SUCCESS;
 }
 
@@ -58,7 +61,8 @@ static int notes_send(struct tcpx_session *session, const void *note, size_t byt
 
     if (session->failure != TCPX_SUCCESS)
         return error_set(session->failure, "%s", session->why);
-    if (!notes_have_room(session, bytes))
+    session->accesses->notes_are_awaited = !notes_have_room(session, bytes);
+    if (session->accesses->notes_are_awaited)
         return error_set(TCPX_IN_PROGRESS, "%s has not taken %llu bytes of notes: try again later",
                          control_peer(session->control),
                          (unsigned long long)(session->accesses->notes_charged -
@@ -99,7 +103,7 @@ int notes_expect(struct tcpx_session *session, size_t bytes)
     return TCPX_SUCCESS;
 }
 
-/* A sender that waits for room needs to hear of it when half of it is free. */
+/* A sender that waits for room is told when a quarter is free. */
 int notes_drop(struct tcpx_session *session, size_t bytes)
 {
     struct accesses *accesses = session->accesses;
@@ -129,6 +133,11 @@ int notes_keep(struct tcpx_session *session, const uint8_t *bytes, size_t length
     accesses->last_note = &note->next;
     session_signal(session);
     return TCPX_SUCCESS;
+}
+
+bool notes_are_there(const struct tcpx_session *session)
+{
+    return session->accesses != NULL && session->accesses->first_note != NULL;
 }
 
 int notes_on_note(struct tcpx_session *session, const uint8_t *bytes, size_t length)

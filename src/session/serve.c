@@ -74,17 +74,21 @@ static void serve_forget(struct access *access)
     access_free(access);
 }
 
-/* A write says that it is done, a read only that it is not; unless the peer has cancelled it. */
+/*
+ * A write says that it is done, a read only that it is not. A peer that has cancelled it needs to
+ * know that a write is done all the same, and what it waits for.
+ */
 static int serve_finish(struct access *access)
 {
     bool is_done = access->result == TCPX_SUCCESS;
+    bool says_done = !access->is_read || access->bytes == 0;
     int result = TCPX_SUCCESS;
 
     serve_count(access);
-    if (access->peer_cancelled)
-        result = serve_say_cancelled(access->session, access->id);
-    else if (!is_done || !access->is_read || access->bytes == 0)
+    if (is_done ? says_done : !access->peer_cancelled)
         result = serve_answer(access);
+    if (result == TCPX_SUCCESS && access->peer_cancelled)
+        result = serve_say_cancelled(access->session, access->id);
     if (result == TCPX_SUCCESS)
         result = serve_hand_out_note(access, is_done);
     serve_forget(access);
@@ -208,11 +212,12 @@ static int serve_check_head(struct tcpx_session *session, const struct access_he
         return accesses_violation(session, "access %llu where access %llu is expected",
                                   (unsigned long long)head->id,
                                   (unsigned long long)accesses->next_served);
-    if (accesses->count[THEIRS] >= MOST_ACCESSES ||
+    /* The reader of a place can know of its end before its sender does: thus twice as many. */
+    if (accesses->count[THEIRS] >= 2 * MOST_ACCESSES ||
         (accesses->parts_held[THEIRS] > 0 &&
-         accesses->parts_held[THEIRS] + head->items > MOST_PARTS_HELD))
+         accesses->parts_held[THEIRS] + head->items > 2 * MOST_PARTS_HELD))
         return accesses_violation(session, "more than %d accesses or %d parts of them",
-                                  MOST_ACCESSES, MOST_PARTS_HELD);
+                                  2 * MOST_ACCESSES, 2 * MOST_PARTS_HELD);
     if (head->channel >= session->channels ||
         (head->bytes > 0 &&
          (is_read ? head->place < NET_OPEN_PLACE
@@ -343,10 +348,13 @@ int serve_request_ended(struct access *access, int result)
     bindings_release(access);
     if (result != TCPX_SUCCESS && result != TCPX_CANCELLED)
         return result;
-    /* The sender of a write has stopped, and its CANCEL is on its way; or this side has. */
+    /*
+     * The sender of a write has stopped, and its CANCEL is on its way; or this side has. All bytes
+     * of a read that were sent do not help a peer that has stopped reading.
+     */
     if (result == TCPX_CANCELLED)
         access_set_result(access, result);
-    else
+    else if (!access->is_read || !access->peer_cancelled)
         access->result = TCPX_SUCCESS;
     return serve_end_if_over(access);
 }
@@ -354,13 +362,16 @@ int serve_request_ended(struct access *access, int result)
 int serve_on_finished(struct tcpx_session *session, uint64_t id)
 {
     struct access *access = access_by_id(session, THEIRS, id);
+    int result;
 
     if (access == NULL || !access->is_read || !access->has_note || access->peer_finished ||
         access == session->accesses->assembled)
         return accesses_violation(session, "access %llu has no end to be told of",
                                   (unsigned long long)id);
     access->peer_finished = true;
-    return serve_end_if_over(access);
+    result = serve_hand_out_note(access, true);
+    access->has_note = false;
+    return result == TCPX_SUCCESS ? serve_end_if_over(access) : result;
 }
 
 static int serve_stop(struct access *access)

@@ -353,6 +353,8 @@ int tcpx_session_event_fd(struct tcpx_session *session, int *fd)
         session->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (session->event_fd < 0)
             result = error_system(errno, "an eventfd");
+        else if (session->failure != TCPX_SUCCESS || notes_are_there(session))
+            session_signal(session);
     }
     if (result == TCPX_SUCCESS)
         result = worker_start(session);

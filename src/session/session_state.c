@@ -34,4 +34,5 @@ void session_fail(struct tcpx_session *session, int result)
     log_tcpx("the session with %s has failed: %s", control_peer(session->control), session->why);
     /* The peer may wait for answers that will not come, and not notice by itself. */
     control_refuse(session->control, session->why);
+    session_signal(session);
 }

@@ -233,7 +233,7 @@ static int calls_cancel_once(struct tcpx_transfer *transfer, bool *is_quiet)
 
 int tcpx_transfer_cancel(struct tcpx_transfer *transfer)
 {
-    enum { PATIENCE_MS = 20, PAUSE_NS = 50000 };
+    enum { PATIENCE_MS = 1000, PAUSE_NS = 50000 };
     uint64_t deadline = deadline_after_ms(PATIENCE_MS);
     bool is_quiet = false;
     int result = fork_check();
@@ -250,6 +250,8 @@ int tcpx_transfer_cancel(struct tcpx_transfer *transfer)
     }
     if (result != TCPX_SUCCESS || is_quiet)
         return result;
-    return error_set(TCPX_IN_PROGRESS,
-                     "a copy of the GPU still uses the memory of the transfer: call again");
+    return error_set(
+        TCPX_IN_PROGRESS,
+        "a copy of the GPU, or a thread that has not run since, still uses the memory of "
+        "the transfer: call again");
 }

@@ -175,13 +175,19 @@ int window_find(uint64_t id, const void *context, size_t bytes,
 /* --- opening --------------------------------------------------------------------------------- */
 
 /* What the GPU layer says of the memory has to be what the caller says. */
-static int window_check_gpu(int gpu, const void *address, uint64_t bytes)
+static int window_check_memory(int gpu, const void *address, uint64_t bytes)
 {
     struct gpu_pointer pointer;
     int result = gpu_classify(address, bytes, &pointer);
 
     if (result != TCPX_SUCCESS)
         return result;
+    if (gpu < 0 && pointer.kind == GPU_POINTER_DEVICE)
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "a window of host memory (GPU -1): %llu bytes at %p are memory of GPU %d",
+                         (unsigned long long)bytes, address, pointer.device);
+    if (gpu < 0)
+        return TCPX_SUCCESS;
     if (pointer.kind != GPU_POINTER_DEVICE && pointer.kind != GPU_POINTER_MANAGED)
         return error_set(TCPX_INVALID_ARGUMENT,
                          "a window of GPU %d: %llu bytes at %p are host memory (GPU -1)", gpu,
@@ -218,9 +224,8 @@ static int window_prepare(struct tcpx_window *window)
         return error_system(errno, "the key of a window");
     if (window->gpu >= 0)
         result = gpu_open(window->gpu, &window->holds);
-    return result == TCPX_SUCCESS && window->gpu >= 0
-               ? window_check_gpu(window->gpu, window->address, window->bytes)
-               : result;
+    return result == TCPX_SUCCESS ? window_check_memory(window->gpu, window->address, window->bytes)
+                                  : result;
 }
 
 static void window_free(struct tcpx_window *window)

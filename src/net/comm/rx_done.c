@@ -16,7 +16,12 @@ void rx_done(struct net_comm *comm, struct net_request *request)
 /* All that was sent of a message before it was cancelled is at its place. */
 static void rx_end_cut(struct net_comm *comm, struct net_request *request)
 {
-    if (request->moved == request->cut_at && request->copying == 0)
+    if (request->moved != request->cut_at || request->copying > 0)
+        return;
+    if (request->is_place)
+        request_fail(request, error_set(TCPX_CANCELLED, "the sender at %s has cancelled place %u",
+                                        comm->link.peer, request->sequence));
+    else
         request_fail(request, error_set(TCPX_REMOTE_ERROR,
                                         "the sender at %s has cancelled a message with tag %llu",
                                         comm->link.peer, (unsigned long long)request->tag));
