@@ -84,7 +84,7 @@ int main(int argc, char **argv)
     event.events = POLLIN;
     do {
         must(tcpx_note_take(session, note, sizeof note, &bytes, &there), "waiting for the note");
-    } while (!there && (poll(&event, 1, 1000) == 0 || read(event.fd, &ends, sizeof ends) > 0));
+    } while (!there && poll(&event, 1, -1) > 0 && read(event.fd, &ends, sizeof ends) > 0);
     if (!there || bytes != strlen(ticket.request) || memcmp(note, ticket.request, bytes) != 0)
         return fprintf(stderr, "prefill: no note of %s\n", ticket.request), 1;
     for (unsigned i = 0; i < WANTED; i++)
