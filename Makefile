@@ -7,6 +7,7 @@
 # make check-faults  suites whose system calls fail or do less on purpose, FAULT_SEEDS=1 times
 # make check-vm   devmem TCP on a stock kernel, in a virtual machine
 # make check-portable  with musl, for aarch64 under qemu, and with newer compilers
+# make check-model     every state of the models of the protocol, tests/model
 # make check-nccl the plugin under a real NCCL, on a real GPU (LIBNCCL=path)
 # make sim        both ends over a simulated kernel: SIM_STEPS=100000000 steps of each scenario
 # make fuzz       every fuzz target for FUZZ_SECONDS=30, with clang's libFuzzer

@@ -4,6 +4,7 @@
 # Never fails: a test that cannot run is a skip with a reason. Says nothing when all is there.
 #
 # VM=1: also what the tests in a virtual machine need. PORTABLE=1: also other compilers and libcs.
+# MODEL=1: also the model checker.
 #
 # usage: deps.sh [--list]
 
@@ -37,6 +38,9 @@ arm_libc|libc6-dev-arm64-cross|the build for aarch64 and its units
 qemu_user|qemu-user|the units of aarch64
 newer_clang|?|the build with clang 16 or later
 newer_gcc|?|the build with gcc 13 or later
+END
+    [ -z "${MODEL-}" ] || cat <<'END'
+spin|spin|the models of the protocol
 END
 }
 
@@ -127,6 +131,11 @@ newer_package()
         fi
     done
     echo "$1-$2"
+}
+
+has_spin()
+{
+    command -v spin >/dev/null
 }
 
 has_newer_clang()

@@ -514,6 +514,15 @@ check-portable:
 check-portable-run: $(RUNNER)
 	@MAKEFLAGS= MAKELEVEL= BUILD='$(BUILD)' JOBS='$(JOBS)' sh tests/portable/run.sh $(PARTS)
 
+.PHONY: check-model check-model-run
+# The protocol, in the model checker Spin.
+check-model:
+	@MODEL=1 $(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory check-model-run
+
+check-model-run: $(RUNNER)
+	@MAKEFLAGS= MAKELEVEL= CC='$(CC)' BUILD='$(BUILD)' JOBS='$(JOBS)' $(RUNNER) 'model@600: sh tests/model/run.sh'
+
 .PHONY: check-nccl
 # CHECKS=queues or others: only these.
 check-nccl: $(BUILD)/libnccl-net-tcpx.so $(BUILD)/bench/nccl_pair
