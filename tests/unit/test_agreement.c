@@ -19,7 +19,9 @@ enum {
     AT_PROCESS = 24,
     AT_TRANSPORT = 32,
     AT_HOST = 96,
-    AT_HANDLES = 160,
+    AT_NAME = 160,
+    AT_NONCE = 224,
+    AT_HANDLES = 240,
 };
 
 static struct agreement example(uint32_t channels)
@@ -31,8 +33,11 @@ static struct agreement example(uint32_t channels)
                                   .chunk_bytes = 524288,
                                   .unpack = 3,
                                   .process = 0x0123456789abcdef,
-                                  .host = "node-1.example"};
+                                  .host = "node-1.example",
+                                  .name = "decode-3"};
 
+    for (int i = 0; i < AGREEMENT_NONCE_BYTES; i++)
+        agreement.nonce[i] = (uint8_t)(0xe0 + i);
     for (uint32_t i = 0; i < channels; i++)
         for (int j = 0; j < AGREEMENT_HANDLE_BYTES; j++)
             agreement.handles[i][j] = (uint8_t)(i * 7 + (unsigned)j + 1);
@@ -63,6 +68,9 @@ static void assert_same(const struct agreement *a, const struct agreement *b)
     assert_int_equal(a->unpack, b->unpack);
     assert_true(a->process == b->process);
     assert_string_equal(a->host, b->host);
+    assert_string_equal(a->name, b->name);
+    assert_int_equal(a->windows, b->windows);
+    assert_memory_equal(a->nonce, b->nonce, sizeof a->nonce);
     assert_memory_equal(a->handles, b->handles, sizeof a->handles);
 }
 
@@ -90,18 +98,22 @@ TEST(test_the_ends_of_every_range)
 
     sent.chunk_bytes = AGREEMENT_MOST_CHUNK_BYTES;
     sent.table_version = UINT32_MAX;
-    sent.unpack = INT32_MAX;
+    sent.unpack = ((uint32_t)1 << 30) - 1;
     sent.takes_fewer = true;
+    sent.windows = true;
     sent.process = UINT64_MAX;
     memset(sent.transport, '~', AGREEMENT_NAME_BYTES - 1);
     memset(sent.host, ' ', AGREEMENT_NAME_BYTES - 1);
     sent.host[AGREEMENT_NAME_BYTES - 1] = '\0';
+    memcpy(sent.name, sent.host, sizeof sent.name);
     assert_int_equal(decode(bytes, agreement_encode(&sent, bytes), &got), TCPX_SUCCESS);
     assert_same(&sent, &got);
     sent.chunk_bytes = 1;
+    sent.takes_fewer = false;
     sent.host[0] = '\0';
+    sent.name[0] = '\0';
     assert_int_equal(decode(bytes, agreement_encode(&sent, bytes), &got), TCPX_SUCCESS);
-    assert_string_equal(got.host, "");
+    assert_same(&sent, &got);
     sent.channels = 0;
     assert_int_equal(agreement_encode(&sent, bytes), 0);
     sent.channels = AGREEMENT_CHANNELS + 1;
@@ -125,11 +137,20 @@ TEST(test_layout)
     assert_string_equal((char *)bytes + AT_TRANSPORT, "builtin");
     assert_memory_equal(bytes + AT_TRANSPORT + 8, zeros, AGREEMENT_NAME_BYTES - 8);
     assert_string_equal((char *)bytes + AT_HOST, "node-1.example");
+    assert_string_equal((char *)bytes + AT_NAME, "decode-3");
+    assert_memory_equal(bytes + AT_NONCE, sent.nonce, AGREEMENT_NONCE_BYTES);
     assert_memory_equal(bytes + AT_HANDLES, sent.handles, 256);
     /* A name that does not end is cut. */
     memset(sent.host, 'h', sizeof sent.host);
     (void)agreement_encode(&sent, bytes);
     assert_int_equal(strlen((char *)bytes + AT_HOST), AGREEMENT_NAME_BYTES - 1);
+    /* The two switches. */
+    sent.takes_fewer = true;
+    (void)agreement_encode(&sent, bytes);
+    assert_int_equal(bytes[AT_UNPACK + 3], 0x80);
+    sent.windows = true;
+    (void)agreement_encode(&sent, bytes);
+    assert_int_equal(bytes[AT_UNPACK + 3], 0xc0);
 }
 
 static void assert_refused(const uint8_t *bytes, size_t length, int result, const char *word)
@@ -160,8 +181,8 @@ TEST(test_every_field_out_of_range)
         {AT_CHANNELS, {0}, 4, TCPX_REMOTE_ERROR, "0 channels, possible are 1 to 64"},
         {AT_CHANNELS, {65}, 4, TCPX_REMOTE_ERROR, "65 channels, possible"},
         {AT_CHANNELS, {3, 0, 0, 0x80}, 4, TCPX_REMOTE_ERROR, "2147483651 channels, possible"},
-        {AT_CHANNELS, {2}, 4, TCPX_REMOTE_ERROR, "expected are 416 for 2 channels"},
-        {AT_CHANNELS, {4}, 4, TCPX_REMOTE_ERROR, "expected are 672 for 4 channels"},
+        {AT_CHANNELS, {2}, 4, TCPX_REMOTE_ERROR, "expected are 496 for 2 channels"},
+        {AT_CHANNELS, {4}, 4, TCPX_REMOTE_ERROR, "expected are 752 for 4 channels"},
         {AT_CHUNK_BYTES, {0}, 8, TCPX_REMOTE_ERROR, "chunks of 0 bytes"},
         {AT_CHUNK_BYTES, {1, 0, 0, 0, 0, 1}, 8, TCPX_REMOTE_ERROR, "chunks of 1099511627777"},
         {AT_CHUNK_BYTES, {0, 0, 8, 0, 0, 0, 0, 0x80}, 8, TCPX_REMOTE_ERROR, "chunks of"},
@@ -173,6 +194,9 @@ TEST(test_every_field_out_of_range)
         {AT_HOST + 1, {0xc3}, 1, TCPX_REMOTE_ERROR, "name of its host is 0xc3"},
         {AT_HOST + 40, {'x'}, 1, TCPX_REMOTE_ERROR, "behind the name of its host"},
         {AT_HOST, {'h'}, 64, TCPX_REMOTE_ERROR, "name of its host does not end"},
+        {AT_NAME, {'\t'}, 1, TCPX_REMOTE_ERROR, "name of its program is 0x09"},
+        {AT_NAME + 9, {'x'}, 1, TCPX_REMOTE_ERROR, "behind the name of its program"},
+        {AT_NAME, {'n'}, 64, TCPX_REMOTE_ERROR, "name of its program does not end"},
         {AT_TRANSPORT, {'t'}, 64, TCPX_REMOTE_ERROR, "name of its transport does not end"},
     };
     struct agreement sent = example(3);
@@ -210,7 +234,7 @@ TEST(test_every_other_length)
             assert_refused(bytes, length, TCPX_REMOTE_ERROR, "bytes, expected");
     sent = example(AGREEMENT_CHANNELS);
     right = agreement_encode(&sent, bytes);
-    assert_refused(bytes, right + 1, TCPX_REMOTE_ERROR, "expected are 8352 for 64 channels");
+    assert_refused(bytes, right + 1, TCPX_REMOTE_ERROR, "expected are 8432 for 64 channels");
 }
 
 TEST(test_random_mutations)
@@ -296,7 +320,10 @@ TEST(test_what_need_not_be_equal)
     theirs.table_version = 12;
     theirs.unpack = 1;
     theirs.process = 1;
+    theirs.windows = true;
     strcpy(theirs.host, "other");
+    strcpy(theirs.name, "another");
+    memset(theirs.nonce, 0, sizeof theirs.nonce);
     memset(theirs.handles, 0, sizeof theirs.handles);
     assert_int_equal(agreement_compare(&mine, &theirs), TCPX_SUCCESS);
 }

@@ -90,6 +90,12 @@ static const struct example examples[] = {
       8, 7, 6, 5, 4, 3, 2, 1,
       0, 0, 0, 0, 0, 0, 0, 0,
       0, 0, 0, 0, 0, 0, 0, 0}},
+    {WIRE_REVERSE, "CANCEL", "socket offset length tag",
+     {.type = WIRE_CANCEL, .sequence = 0x01020304},
+     {4, 0, 0, 0, 0x04, 0x03, 0x02, 0x01,
+      0, 0, 0, 0, 0, 0, 0, 0,
+      0, 0, 0, 0, 0, 0, 0, 0,
+      0, 0, 0, 0, 0, 0, 0, 0}},
     {WIRE_FORWARD, "EAGER", "socket offset tag",
      {.type = WIRE_EAGER, .sequence = 0x01020304, .length = 0x1234},
      {17, 0, 0, 0, 0x04, 0x03, 0x02, 0x01,
@@ -117,9 +123,23 @@ static const struct example examples[] = {
       0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
       0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
       0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51}},
+    {WIRE_FORWARD, "SLICE", "",
+     {.type = WIRE_SLICE, .flags = WIRE_TO_PLACE, .socket = 63, .sequence = 0x81020304,
+      .offset = 0x1112131415161718, .length = 0x2122232425262728, .tag = 0x5152535455565758},
+     {18, 2, 63, 0, 0x04, 0x03, 0x02, 0x81,
+      0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
+      0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
+      0x58, 0x57, 0x56, 0x55, 0x54, 0x53, 0x52, 0x51}},
     {WIRE_FORWARD, "TOOLONG", "socket offset tag",
      {.type = WIRE_TOOLONG, .sequence = 0x01020304, .length = 0x2122232425262728},
      {19, 0, 0, 0, 0x04, 0x03, 0x02, 0x01,
+      0, 0, 0, 0, 0, 0, 0, 0,
+      0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
+      0, 0, 0, 0, 0, 0, 0, 0}},
+    {WIRE_FORWARD, "CANCELLED", "socket offset tag",
+     {.type = WIRE_CANCELLED, .flags = WIRE_TO_PLACE, .sequence = 0x01020304,
+      .length = 0x2122232425262728},
+     {21, 2, 0, 0, 0x04, 0x03, 0x02, 0x01,
       0, 0, 0, 0, 0, 0, 0, 0,
       0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21,
       0, 0, 0, 0, 0, 0, 0, 0}},
@@ -352,6 +372,9 @@ static const struct {
     {WIRE_FORWARD, {.type = WIRE_SLICE, .length = 1, .tag = 1}},
     {WIRE_FORWARD, {.type = WIRE_SLICE, .offset = 1, .length = UINT64_MAX - 1, .tag = UINT64_MAX}},
     {WIRE_FORWARD, {.type = WIRE_EAGER, .sequence = UINT32_MAX}},
+    {WIRE_FORWARD, {.type = WIRE_EAGER, .flags = WIRE_TO_PLACE, .sequence = UINT32_MAX}},
+    {WIRE_FORWARD, {.type = WIRE_CANCELLED}},
+    {WIRE_FORWARD, {.type = WIRE_CANCELLED, .length = UINT64_MAX}},
     {WIRE_FORWARD, {.type = WIRE_TOOLONG, .length = 1}},
     {WIRE_FORWARD, {.type = WIRE_FIN}},
     {WIRE_FORWARD, {.type = WIRE_ABORT, .sequence = 1}},
@@ -519,7 +542,14 @@ TEST(test_types_on_the_other_socket)
     }
 }
 
-/* Only messages have one, and no other than that they are on credit. */
+/* The flags that a type may have, one at a time. */
+static unsigned possible_flags(unsigned type)
+{
+    if (type == WIRE_SLICE || type == WIRE_EAGER)
+        return WIRE_ON_CREDIT | WIRE_TO_PLACE;
+    return type == WIRE_CANCELLED ? WIRE_TO_PLACE : 0;
+}
+
 TEST(test_flags)
 {
     for (size_t i = 0; i < EXAMPLES; i++) {
@@ -529,12 +559,14 @@ TEST(test_flags)
         memcpy(bytes, examples[i].bytes, sizeof bytes);
         for (int bit = 0; bit < 8; bit++) {
             bytes[RECORD_FLAGS] = (uint8_t)(1 << bit);
-            if ((examples[i].record.type == WIRE_SLICE || examples[i].record.type == WIRE_EAGER) &&
-                1 << bit == WIRE_ON_CREDIT)
+            if (possible_flags(examples[i].record.type) & 1u << bit)
                 continue;
             snprintf(text, sizeof text, "%s: flags 0x%02x, expected 0", examples[i].name, 1 << bit);
             refuse_bytes(bytes, examples[i].role, text);
         }
+        bytes[RECORD_FLAGS] = WIRE_ON_CREDIT | WIRE_TO_PLACE;
+        snprintf(text, sizeof text, "%s: flags 0x03, expected 0", examples[i].name);
+        refuse_bytes(bytes, examples[i].role, text);
     }
 }
 
