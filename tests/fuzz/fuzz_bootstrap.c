@@ -98,13 +98,14 @@ static int judge_agreement(const uint8_t *bytes, size_t size)
         return TCPX_REMOTE_ERROR;
     if (number(bytes, 0, 4) != 2)
         return TCPX_INVALID_USAGE;
-    if (size < 160 || number(bytes, 4, 4) < 1 || number(bytes, 4, 4) > 64 ||
-        size != 160 + 128 * number(bytes, 4, 4))
+    if (size < 240 || number(bytes, 4, 4) < 1 || number(bytes, 4, 4) > 64 ||
+        size != 240 + 128 * number(bytes, 4, 4))
         return TCPX_REMOTE_ERROR;
     if (number(bytes, 16, 8) < 1 || number(bytes, 16, 8) > (uint64_t)1 << 40)
         return TCPX_REMOTE_ERROR;
-    return is_name(bytes + 32) && bytes[32] != 0 && is_name(bytes + 96) ? TCPX_SUCCESS
-                                                                        : TCPX_REMOTE_ERROR;
+    return is_name(bytes + 32) && bytes[32] != 0 && is_name(bytes + 96) && is_name(bytes + 160)
+               ? TCPX_SUCCESS
+               : TCPX_REMOTE_ERROR;
 }
 
 static void check_agreement(const uint8_t *bytes, size_t size)
@@ -119,8 +120,10 @@ static void check_agreement(const uint8_t *bytes, size_t size)
         return;
     PROMISE(agreement.channels == number(bytes, 4, 4));
     PROMISE(agreement.table_version == number(bytes, 8, 4));
-    PROMISE(agreement.unpack == (number(bytes, 12, 4) & 0x7fffffff));
+    PROMISE(agreement.unpack == (number(bytes, 12, 4) & 0x3fffffff));
     PROMISE(agreement.takes_fewer == number(bytes, 12, 4) >> 31);
+    PROMISE(agreement.windows == (number(bytes, 12, 4) >> 30 & 1));
+    PROMISE(memcmp(agreement.nonce, bytes + 224, sizeof agreement.nonce) == 0);
     PROMISE(agreement.chunk_bytes == number(bytes, 16, 8));
     PROMISE(agreement.process == number(bytes, 24, 8));
     PROMISE(agreement_encode(&agreement, again) == size);

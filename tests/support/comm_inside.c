@@ -162,7 +162,7 @@ static const char *broken_rule(struct net_comm *comm, uint64_t reported, uint64_
 
     if (broken != NULL)
         return broken;
-    for (int i = 0; i < COMM_REQUESTS; i++) {
+    for (unsigned i = 0; i < comm->used_requests; i++) {
         const struct net_request *request = &comm->requests[i];
 
         done += request->state == REQUEST_DONE;
