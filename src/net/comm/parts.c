@@ -23,10 +23,10 @@ unsigned parts_list(const struct net_request *request, uint64_t offset, uint64_t
     unsigned count = 0;
     uint64_t left = bytes;
 
-    if (request->parts == NULL) {
+    if (request->parts == NULL && bytes > 0) {
         list[0] = (struct iovec){.iov_base = request->data + offset, .iov_len = bytes};
         *covered = bytes;
-        return bytes > 0;
+        return 1;
     }
     for (uint32_t i = parts_find(request, offset);
          left > 0 && count < most && i < request->part_count; i++) {

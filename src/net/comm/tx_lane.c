@@ -30,10 +30,13 @@ static bool tx_has_record_room(const struct outgoing *outgoing)
     return outgoing->records_bytes < sizeof outgoing->records;
 }
 
-/* NULL: the request's source sends it by itself, or its parts are listed for each call. */
+/* NULL: the request's source sends it by itself, its parts are listed for each call, or it is
+ * empty. */
 static const uint8_t *tx_payload_at(const struct net_request *request, uint64_t offset)
 {
-    return request->source->write != NULL || request->parts != NULL ? NULL : request->data + offset;
+    bool is_elsewhere = request->source->write != NULL || request->parts != NULL;
+
+    return is_elsewhere || request->bytes == 0 ? NULL : request->data + offset;
 }
 
 /* As many of the planned records as fit, up to one that has a payload. */
