@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes what `tcpx env` knows into the README and the man page, between their markers; with
+# Writes what `tcpx env` knows into docs/environment.md and the man page, between their markers; with
 # --check, says whether they are up to date. Usage: make-docs.sh [--check] PROGRAM
 set -eu
 
@@ -37,5 +37,5 @@ update() {
     fi
 }
 
-update README.md --markdown
+update docs/environment.md --markdown
 update man/tcpx.1 --man

@@ -26,7 +26,7 @@ const struct command command_env = {
     .summary = "Show every variable of the environment that tcpx reads.",
     .help = "\n"
             "  --json      values and where they come from, for scripts\n"
-            "  --markdown  the table of the README, with defaults instead of values\n"
+            "  --markdown  the table of docs/environment.md, with defaults instead of values\n"
             "  --man       the same for the man page\n"
             "\n"
             "Fails if a value is not understood; each such value is shown with the reason.\n",

@@ -1,16 +1,16 @@
 # What is written about the program agrees with the program.
 . tests/tap.sh
 
-check "README and man page have the variables of this build" scripts/make-docs.sh --check "$BUILD/tcpx"
+check "docs/environment.md and man page have the variables of this build" scripts/make-docs.sh --check "$BUILD/tcpx"
 
 # The check itself notices a change.
-mkdir -p "$TAP_WORK/copy/man" "$TAP_WORK/copy/scripts"
-cp README.md "$TAP_WORK/copy/"
+mkdir -p "$TAP_WORK/copy/man" "$TAP_WORK/copy/docs"
+cp docs/environment.md "$TAP_WORK/copy/docs/"
 cp man/tcpx.1 "$TAP_WORK/copy/man/"
-sed -i 's/UCCL_TCPX_GPU/UCCL_TCPX_CPU/' "$TAP_WORK/copy/README.md"
+sed -i 's/UCCL_TCPX_GPU/UCCL_TCPX_CPU/' "$TAP_WORK/copy/docs/environment.md"
 program=$(cd "$(dirname "$BUILD/tcpx")" && pwd)/tcpx
 script=$PWD/scripts/make-docs.sh
-check_fails "a stale README is noticed" sh -c "cd '$TAP_WORK/copy' && '$script' --check '$program'"
+check_fails "a stale table is noticed" sh -c "cd '$TAP_WORK/copy' && '$script' --check '$program'"
 check "and brought up to date" sh -c "cd '$TAP_WORK/copy' && '$script' '$program' && '$script' --check '$program'"
 
 version=$("$BUILD/tcpx" version | cut -d' ' -f2)

@@ -5,9 +5,6 @@
 root=$TAP_WORK/root
 sanitize=${SANITIZE:+-fsanitize=$SANITIZE}
 
-sed -n '/^```c$/,/^```$/p' README.md | sed '/^```/d' >"$TAP_WORK/gpus.c"
-check "the README has an example program" test -s "$TAP_WORK/gpus.c"
-
 check "make install with DESTDIR" \
     make --no-print-directory install BUILD="$BUILD" CC="$CC" DESTDIR="$root" PREFIX=/usr
 for file in bin/tcpx lib/libtcpx.so lib/libtcpx.so.0 lib/libtcpx.a lib/pkgconfig/tcpx.pc \
@@ -23,12 +20,12 @@ if command -v pkg-config >/dev/null; then
     check_output "pkg-config knows the version" \
         "^$("$BUILD/tcpx" version | cut -d' ' -f2)\$" pkg-config --modversion tcpx
     # shellcheck disable=SC2086
-    check "the example compiles" $CC $sanitize -o "$TAP_WORK/shared" "$TAP_WORK/gpus.c" $flags
+    check "the example compiles" $CC $sanitize -o "$TAP_WORK/shared" examples/gpus.c $flags
     check_output "and prints the GPUs" '^GPU 0: emulated GPU 0$' \
         env UCCL_TCPX_GPU=host LD_LIBRARY_PATH="$root/usr/lib" "$TAP_WORK/shared"
     # shellcheck disable=SC2086
     check "the example links statically with the library" \
-        $CC $sanitize -I"$root/usr/include" -o "$TAP_WORK/static" "$TAP_WORK/gpus.c" \
+        $CC $sanitize -I"$root/usr/include" -o "$TAP_WORK/static" examples/gpus.c \
         "$root/usr/lib/libtcpx.a" $(pkg-config --libs-only-other --static tcpx) -ldl -pthread
     check_output "and prints the GPUs, too" '^GPU 0: emulated GPU 0$' \
         env UCCL_TCPX_GPU=host "$TAP_WORK/static"
