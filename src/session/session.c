@@ -306,12 +306,13 @@ void tcpx_session_close(struct tcpx_session *session)
         log_debug("%s", error_text());
     if (session->engine != NULL && !session->is_drained)
         session_drain(session);
-    transfer_free_all(session);
     matching_free(session);
     /* Plugins work with the GPU that is current. */
     entered = session->gpu != NULL && gpu_enter(session->gpu, &scope) == TCPX_SUCCESS;
     memory_free_all(session);
     close_channels(session);
+    /* Until here I/O threads may send from the parts of these. */
+    transfer_free_all(session);
     accesses_free(session);
     if (entered)
         gpu_leave(session->gpu, &scope);
