@@ -11,7 +11,7 @@
 #include <tcpx.h>
 
 #define BLOCKS      64
-#define BLOCK_BYTES 65536
+#define BLOCK_BYTES ((size_t)65536)
 #define BYTES       (BLOCKS * BLOCK_BYTES)
 #define WANTED      24 /* blocks of the request */
 
@@ -89,7 +89,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < WANTED * BLOCK_BYTES; i++)
         check(parts[i / BLOCK_BYTES].offset + i % BLOCK_BYTES,
               parts[i / BLOCK_BYTES].remote_offset + i % BLOCK_BYTES);
-    printf("%s: read %d blocks of %d bytes, verified\n", ticket.request, WANTED, BLOCK_BYTES);
+    printf("%s: read %d blocks of %zu bytes, verified\n", ticket.request, WANTED, BLOCK_BYTES);
     tcpx_session_close(session);
     must(tcpx_window_close(window, TCPX_DEFAULT_TIMEOUT), "closing the window");
     must(tcpx_gpu_free(cache), "freeing");

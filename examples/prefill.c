@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define BLOCKS      64
-#define BLOCK_BYTES 65536
+#define BLOCK_BYTES ((size_t)65536)
 #define BYTES       (BLOCKS * BLOCK_BYTES)
 #define WANTED      24 /* blocks of the request */
 

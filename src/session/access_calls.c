@@ -167,14 +167,17 @@ static struct access *calls_create(struct tcpx_session *session, const struct tc
 /* Parts that lie behind each other on both sides are one. */
 static void calls_add_item(struct access *access, uint32_t remote, const struct tcpx_part *part)
 {
-    struct access_item *last =
-        access->item_count > 0 ? &access->items[access->item_count - 1] : NULL;
+    struct access_item *items = access->items;
+    uint32_t count = access->item_count;
 
-    if (last != NULL && last->number == remote && last->offset + last->bytes == part->remote_offset)
-        last->bytes += part->bytes;
-    else
-        access->items[access->item_count++] = (struct access_item){
-            .number = remote, .offset = part->remote_offset, .bytes = part->bytes};
+    if (count > 0 && items[count - 1].number == remote &&
+        items[count - 1].offset + items[count - 1].bytes == part->remote_offset) {
+        items[count - 1].bytes += part->bytes;
+        return;
+    }
+    items[count] =
+        (struct access_item){.number = remote, .offset = part->remote_offset, .bytes = part->bytes};
+    access->item_count++;
 }
 
 /* With the lock. */

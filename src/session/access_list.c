@@ -54,13 +54,16 @@ struct access *access_by_id(struct tcpx_session *session, int side, uint64_t id)
 
 void access_add_part(struct access *access, uint8_t *data, uint64_t bytes)
 {
-    struct net_part *last = access->part_count > 0 ? &access->parts[access->part_count - 1] : NULL;
+    struct net_part *parts = access->parts;
+    uint32_t count = access->part_count;
+    uint64_t offset = count > 0 ? parts[count - 1].offset + parts[count - 1].bytes : 0;
 
-    if (last != NULL && (uint8_t *)last->data + last->bytes == data)
-        last->bytes += bytes;
-    else
-        access->parts[access->part_count++] = (struct net_part){
-            .data = data, .bytes = bytes, .offset = last != NULL ? last->offset + last->bytes : 0};
+    if (count > 0 && (uint8_t *)parts[count - 1].data + parts[count - 1].bytes == data) {
+        parts[count - 1].bytes += bytes;
+        return;
+    }
+    parts[count] = (struct net_part){.data = data, .bytes = bytes, .offset = offset};
+    access->part_count++;
 }
 
 /* The side that sends the bytes has the memory on its sending comm. */

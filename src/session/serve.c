@@ -215,7 +215,7 @@ static int serve_check_head(struct tcpx_session *session, const struct access_he
     /* The reader of a place can know of its end before its sender does: thus twice as many. */
     if (accesses->count[THEIRS] >= 2 * MOST_ACCESSES ||
         (accesses->parts_held[THEIRS] > 0 &&
-         accesses->parts_held[THEIRS] + head->items > 2 * MOST_PARTS_HELD))
+         accesses->parts_held[THEIRS] + head->items > (uint64_t)2 * MOST_PARTS_HELD))
         return accesses_violation(session, "more than %d accesses or %d parts of them",
                                   2 * MOST_ACCESSES, 2 * MOST_PARTS_HELD);
     if (head->channel >= session->channels ||

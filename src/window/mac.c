@@ -24,7 +24,7 @@ static uint32_t rotate(uint32_t value, int count)
 /* The message schedule of a block. */
 static void sha_expand(const uint8_t block[BLOCK_BYTES], uint32_t words[64])
 {
-    for (int i = 0; i < 16; i++) {
+    for (size_t i = 0; i < 16; i++) {
         memcpy(&words[i], block + 4 * i, 4);
         words[i] = be32toh(words[i]);
     }
@@ -72,7 +72,7 @@ static void sha_compute(uint8_t *text, size_t bytes, uint8_t digest[MAC_BYTES])
     memcpy(text + padded - sizeof bits, &bits, sizeof bits);
     for (size_t at = 0; at < padded; at += BLOCK_BYTES)
         sha_add_block(state, text + at);
-    for (int i = 0; i < 8; i++) {
+    for (size_t i = 0; i < 8; i++) {
         uint32_t word = htobe32(state[i]);
 
         memcpy(digest + 4 * i, &word, sizeof word);

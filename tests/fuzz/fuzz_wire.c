@@ -59,6 +59,12 @@ static void check_hello(const uint8_t *bytes)
         PROMISE(memcmp(again, bytes, sizeof again) == 0);
 }
 
+/* 1: on credit, 2: to a place. */
+static bool judge_flags(unsigned type, unsigned flags)
+{
+    return flags == 0 || (flags <= 2 && (type == 17 || type == 18)) || (flags == 2 && type == 21);
+}
+
 static bool judge_record(const uint8_t *bytes, bool forward)
 {
     uint64_t socket = number(bytes, 2, 2);
@@ -67,7 +73,7 @@ static bool judge_record(const uint8_t *bytes, bool forward)
     uint64_t length = number(bytes, 16, 8);
     uint64_t tag = number(bytes, 24, 8);
 
-    if (bytes[1] != 0 && ((bytes[0] != 17 && bytes[0] != 18) || bytes[1] != 1)) /* on credit */
+    if (!judge_flags(bytes[0], bytes[1]))
         return false;
     switch (bytes[0]) {
     case 1: /* READY */
@@ -76,13 +82,17 @@ static bool judge_record(const uint8_t *bytes, bool forward)
         return !forward && socket == 0;
     case 3: /* CREDIT */
         return !forward && socket == 0 && sequence == 0 && length == 0 && tag == 0;
+    case 4: /* CANCEL */
+        return !forward && socket == 0 && offset == 0 && length == 0 && tag == 0;
     case 17: /* EAGER */
-        return forward && socket == 0 && (bytes[1] != 0 || (offset == 0 && tag == 0));
+        return forward && socket == 0 && (bytes[1] == 1 || (offset == 0 && tag == 0));
     case 18: /* SLICE */
         return forward && socket < 64 && length >= 1 && offset + length > offset &&
                offset + length <= tag;
     case 19: /* TOOLONG */
         return forward && socket == 0 && offset == 0 && length >= 1 && tag == 0;
+    case 21: /* CANCELLED */
+        return forward && socket == 0 && offset == 0 && tag == 0;
     case 20: /* FIN */
         return forward && socket == 0 && sequence == 0 && offset == 0 && tag == 0;
     case 32: /* ABORT */
