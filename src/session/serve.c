@@ -176,10 +176,10 @@ static int serve_list_is_whole(struct access *access)
     struct accesses *accesses = session->accesses;
     bool moved;
 
-    accesses->assembled = NULL;
     if (access->listed_bytes != access->bytes)
         return accesses_violation(session, "the parts of access %llu have fewer bytes than it",
                                   (unsigned long long)access->id);
+    accesses->assembled = NULL;
     access_list_add(&accesses->pending, access);
     return serve_start_pending(session, &moved);
 }
