@@ -1,0 +1,458 @@
+/*
+ * A peer of a session by hand, in the process of the tested side: it finds the session, agrees and
+ * connects as any peer does, and then says on the control connection and on the sockets of the
+ * channel whatever a test wants. Around the window that it may reach lies memory that it may not,
+ * and two sessions of their own show that nobody else is harmed.
+ */
+#ifndef TCPX_TESTS_ACCESS_PEER_H
+#define TCPX_TESTS_ACCESS_PEER_H
+
+#include "tests/support/pair.h"
+#include "tests/unit/access_memory.h"
+
+#include "session/access.h"
+#include "session/bootstrap.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+/* For what must happen. */
+#define PATIENCE_MS limit_ms(10000)
+/* A call that needs no peer. */
+#define AT_ONCE_MS limit_ms(500)
+/* The session's timeout, and a while. */
+#define GIVES_UP_MS limit_ms(4000)
+
+enum { PEER_AGREEMENT, PEER_READY, PEER_OFFER, PEER_GRANT, PEER_REFUSE, PEER_DONE, PEER_GOODBYE };
+
+struct access_peer {
+    struct tcpx_session *session; /* the tested side */
+    struct control *control;
+    struct agreement mine;
+    struct agreement theirs;
+    struct net_link to;   /* carries bytes to the tested side, */
+    struct net_link from; /* and from it */
+    uint64_t next_id;
+    uint32_t next_place;
+};
+
+static inline struct tcpx_session_options access_options(int gpu, int windows)
+{
+    struct tcpx_session_options options;
+
+    tcpx_session_options_init(&options);
+    options.gpu = gpu;
+    options.channels = 1;
+    options.chunk_bytes = 1 << 20;
+    options.plugin_path = "builtin";
+    options.windows = windows;
+    return options;
+}
+
+/* --- opening ------------------------------------------------------------------------------- */
+
+struct accepting {
+    struct tcpx_session_listener *listener;
+    struct tcpx_session *session;
+    int result;
+    char why[400];
+};
+
+static inline void *accept_one(void *argument)
+{
+    struct accepting *accepting = argument;
+
+    accepting->result =
+        tcpx_session_accept(accepting->listener, (int)PATIENCE_MS, &accepting->session);
+    snprintf(accepting->why, sizeof accepting->why, "%s", tcpx_last_error());
+    return NULL;
+}
+
+static inline void peer_greet(struct access_peer *peer, int port)
+{
+    const struct bootstrap_greeting greeting = {.role = BOOTSTRAP_CONNECTS, .nonce = {1}};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    uint8_t bytes[BOOTSTRAP_GREETING_BYTES];
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    bootstrap_greeting_write(&greeting, bytes);
+    hand_put(fd, bytes, sizeof bytes);
+    assert_int_equal(recv(fd, bytes, sizeof bytes, MSG_WAITALL), (ssize_t)sizeof bytes);
+    assert_success(control_create(fd, "the tested side", SESSION_VERSION, &peer->control));
+}
+
+/* --- messages ------------------------------------------------------------------------------ */
+
+/* The tested side may have ended the session already. */
+static inline void say(struct access_peer *peer, uint8_t type, const void *bytes, size_t count)
+{
+    if (control_send(peer->control, type, bytes, count) == TCPX_SUCCESS)
+        (void)!control_send_all(peer->control, deadline_after_ms(PATIENCE_MS));
+}
+
+static inline void say_number(struct access_peer *peer, uint8_t type, uint64_t number)
+{
+    const uint64_t wire = htole64(number);
+
+    say(peer, type, &wire, sizeof wire);
+}
+
+/* Returns its length. */
+static inline size_t hear(struct access_peer *peer, uint8_t type, void *bytes, size_t room)
+{
+    uint8_t seen = UINT8_MAX;
+    size_t length = 0;
+
+    assert_success(control_await(peer->control, "a message", &seen, bytes, room, &length,
+                                 deadline_after_ms(PATIENCE_MS)));
+    assert_int_equal(seen, type);
+    return length;
+}
+
+/* Nothing has come, and nothing has ended. */
+static inline void hear_nothing(struct access_peer *peer)
+{
+    uint8_t bytes[CONTROL_LARGEST];
+    uint8_t type;
+    size_t length;
+    bool there;
+
+    assert_success(
+        control_receive(peer->control, &type, bytes, sizeof bytes, &length, &there));
+    assert_false(there);
+}
+
+static inline void hear_number(struct access_peer *peer, uint8_t type, uint64_t number)
+{
+    uint64_t wire;
+
+    assert_int_equal(hear(peer, type, &wire, sizeof wire), sizeof wire);
+    assert_int_equal(le64toh(wire), number);
+}
+
+static inline void hear_answer(struct access_peer *peer, uint64_t id, int result, const char *words)
+{
+    uint8_t bytes[ACCESS_ANSWER_BYTES];
+    struct access_answer answer;
+    size_t length = hear(peer, ACCESS_ANSWER, bytes, sizeof bytes);
+
+    assert_success(access_answer_read(bytes, length, &answer));
+    assert_int_equal(answer.id, id);
+    if (answer.result != result)
+        fail_msg("an answer with %d instead of %d: %s", answer.result, result, answer.text);
+    expect_part(answer.text, words);
+}
+
+static inline void peer_agree(struct access_peer *peer, struct net_listener **listener)
+{
+    struct net_link_options options;
+    const struct net_device device = loopback(AF_INET);
+    uint8_t bytes[AGREEMENT_BYTES];
+    size_t length;
+
+    assert_success(net_link_defaults(WIRE_MATCH_TAG, &options));
+    options.gpu = -1;
+    assert_success(net_listen(&device, &options, peer->mine.handles[0], listener));
+    peer->mine.version = SESSION_VERSION;
+    peer->mine.channels = 1;
+    peer->mine.chunk_bytes = 1 << 20;
+    snprintf(peer->mine.transport, sizeof peer->mine.transport, "builtin");
+    peer->mine.windows = true;
+    memset(peer->mine.nonce, 0x4e, sizeof peer->mine.nonce);
+    say(peer, PEER_AGREEMENT, bytes, agreement_encode(&peer->mine, bytes));
+    length = hear(peer, PEER_AGREEMENT, bytes, sizeof bytes);
+    assert_success(agreement_decode(bytes, length, &peer->theirs));
+}
+
+static inline void peer_connect(struct access_peer *peer, struct net_listener *listener)
+{
+    struct net_link_options options;
+    const struct net_device device = loopback(AF_INET);
+    bool connected = false;
+    bool accepted = false;
+
+    assert_success(net_link_defaults(WIRE_MATCH_TAG, &options));
+    until(connected && accepted, {
+        if (!connected)
+            assert_success(net_connect(&device, &options, peer->theirs.handles[0], &peer->to,
+                                       &connected));
+        if (!accepted)
+            assert_success(net_accept(listener, &peer->from, &accepted));
+    });
+    net_listener_close(listener);
+    say(peer, PEER_READY, NULL, 0);
+    assert_int_equal(hear(peer, PEER_READY, NULL, 0), 0);
+}
+
+static inline void peer_open(struct access_peer *peer, const struct tcpx_session_options *options)
+{
+    struct accepting accepting = {0};
+    struct net_listener *listener;
+    pthread_t thread;
+    int port;
+
+    *peer = (struct access_peer){.next_place = 1};
+    assert_success(tcpx_session_listen("127.0.0.1", 0, options, &accepting.listener));
+    assert_success(tcpx_session_port(accepting.listener, &port));
+    assert_int_equal(pthread_create(&thread, NULL, accept_one, &accepting), 0);
+    peer_greet(peer, port);
+    peer_agree(peer, &listener);
+    peer_connect(peer, listener);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    if (accepting.result != TCPX_SUCCESS)
+        fail_msg("%s", accepting.why);
+    tcpx_session_stop_listening(accepting.listener);
+    peer->session = accepting.session;
+}
+
+static inline void peer_close(struct access_peer *peer)
+{
+    tcpx_session_close(peer->session);
+    control_close(peer->control, 0);
+    net_link_close(&peer->to);
+    net_link_close(&peer->from);
+}
+
+/* --- one-sided access ---------------------------------------------------------------------- */
+
+/* By whom a proof is made, and for what. */
+struct proof_of {
+    const uint8_t *asks;
+    const uint8_t *serves;
+    uint64_t id;
+    uint32_t number;
+};
+
+static inline void make_proof(const struct proof_of *of, const uint8_t *secret, uint8_t *proof)
+{
+    const uint64_t id = htole64(of->id);
+    const uint32_t number = htole32(of->number);
+    uint8_t context[44];
+
+    memcpy(context, of->asks, 16);
+    memcpy(context + 16, of->serves, 16);
+    memcpy(context + 32, &id, sizeof id);
+    memcpy(context + 40, &number, sizeof number);
+    window_proof(secret, context, sizeof context, proof);
+}
+
+static inline struct window_key key_of(const struct tcpx_window *window)
+{
+    uint8_t bytes[TCPX_KEY_BYTES];
+    struct window_key key;
+
+    assert_success(tcpx_window_key(window, bytes));
+    assert_success(window_key_read(bytes, sizeof bytes, &key));
+    return key;
+}
+
+/* As an honest peer makes it; a test may spoil it before it is said. */
+static inline struct access_bind bind_of(const struct access_peer *peer, uint32_t number,
+                                         const struct tcpx_window *window)
+{
+    const struct window_key key = key_of(window);
+    struct access_bind bind = {.number = number, .id = key.id};
+
+    make_proof(&(struct proof_of){peer->mine.nonce, peer->theirs.nonce, key.id, number}, key.secret,
+               bind.proof);
+    return bind;
+}
+
+static inline void say_this_bind(struct access_peer *peer, const struct access_bind *bind)
+{
+    uint8_t bytes[ACCESS_BIND_BYTES];
+
+    access_bind_write(bind, bytes);
+    say(peer, ACCESS_BIND, bytes, sizeof bytes);
+}
+
+static inline void say_bind(struct access_peer *peer, uint32_t number,
+                            const struct tcpx_window *window)
+{
+    const struct access_bind bind = bind_of(peer, number, window);
+
+    say_this_bind(peer, &bind);
+}
+
+/* The head as it is, its note, and some parts. */
+static inline void say_head(struct access_peer *peer, const struct access_head *head,
+                            const struct access_item *items, size_t count)
+{
+    static uint8_t bytes[CONTROL_LARGEST];
+    size_t length = ACCESS_HEAD_BYTES;
+
+    access_head_write(head, bytes);
+    memset(bytes + length, 'n', head->note_bytes);
+    length += head->note_bytes;
+    for (size_t i = 0; i < count; i++, length += ACCESS_ITEM_BYTES)
+        access_item_write(&items[i], bytes + length);
+    say(peer, ACCESS_BEGIN, bytes, length);
+}
+
+static inline void say_more(struct access_peer *peer, const struct access_item *items, size_t count)
+{
+    static uint8_t bytes[CONTROL_LARGEST];
+
+    for (size_t i = 0; i < count; i++)
+        access_item_write(&items[i], bytes + i * ACCESS_ITEM_BYTES);
+    say(peer, ACCESS_MORE, bytes, count * ACCESS_ITEM_BYTES);
+}
+
+/* As the next access of an honest peer would begin; its id and its place are taken. */
+static inline struct access_head next_head(struct access_peer *peer, enum access_kind kind,
+                                           uint64_t bytes, uint32_t items)
+{
+    struct access_head head = {
+        .id = peer->next_id++, .kind = kind, .bytes = bytes, .items = items};
+
+    if (bytes > 0)
+        head.place =
+            kind == ACCESS_WRITE ? peer->next_place++ : NET_OPEN_PLACE + (uint32_t)head.id;
+    return head;
+}
+
+/* One part: its head, of which the id and the place are wanted later. */
+static inline struct access_head say_access(struct access_peer *peer, enum access_kind kind,
+                                            uint32_t number, uint64_t offset, uint64_t bytes)
+{
+    const struct access_head head = next_head(peer, kind, bytes, 1);
+
+    say_head(peer, &head, &(struct access_item){number, offset, bytes}, 1);
+    return head;
+}
+
+/* --- bytes --------------------------------------------------------------------------------- */
+
+/* A slice of a message to a place, of which so many bytes are put. */
+static inline void put_slice(struct access_peer *peer, uint32_t place, uint64_t total,
+                             uint64_t offset, uint64_t length, uint8_t byte)
+{
+    uint8_t *bytes = malloc(length + 1);
+
+    assert_non_null(bytes);
+    memset(bytes, byte, length);
+    hand_say(peer->to.forward[0], &(struct wire_record){.type = WIRE_SLICE,
+                                                        .flags = WIRE_TO_PLACE,
+                                                        .sequence = place,
+                                                        .offset = offset,
+                                                        .length = length,
+                                                        .tag = total});
+    hand_put(peer->to.forward[0], bytes, length);
+    free(bytes);
+}
+
+static inline void put_end(struct access_peer *peer, uint32_t place, uint64_t bytes)
+{
+    hand_say(peer->to.forward[0], &(struct wire_record){.type = WIRE_CANCELLED,
+                                                        .flags = WIRE_TO_PLACE,
+                                                        .sequence = place,
+                                                        .length = bytes});
+}
+
+/* Exactly so many bytes that the tested side has sent on its socket. */
+static inline void take_raw(struct access_peer *peer, void *into, size_t bytes)
+{
+    const int fd = peer->from.forward[0];
+    size_t have = 0;
+
+    while (have < bytes) {
+        struct pollfd readable = {.fd = fd, .events = POLLIN};
+        ssize_t got;
+
+        assert_int_equal(poll(&readable, 1, (int)PATIENCE_MS), 1);
+        got = recv(fd, (uint8_t *)into + have, bytes - have, MSG_DONTWAIT);
+        assert_true(got > 0);
+        have += (size_t)got;
+    }
+}
+
+static inline struct wire_record take_record(struct access_peer *peer)
+{
+    uint8_t raw[WIRE_RECORD_BYTES];
+    struct wire_record record;
+
+    take_raw(peer, raw, sizeof raw);
+    assert_int_equal(wire_record_read(raw, WIRE_FORWARD, &record), WIRE_FINE);
+    return record;
+}
+
+/* What the tested side has sent to a place: exactly these bytes, in one piece or several. */
+static inline void take_bytes(struct access_peer *peer, uint32_t place, uint8_t *into,
+                              uint64_t bytes)
+{
+    uint64_t have = 0;
+
+    while (have < bytes) {
+        const struct wire_record record = take_record(peer);
+
+        assert_true(record.type == WIRE_EAGER || record.type == WIRE_SLICE);
+        assert_int_equal(record.sequence, place);
+        assert_true(record.offset + record.length <= bytes);
+        take_raw(peer, into + record.offset, record.length);
+        have += record.length;
+    }
+}
+
+/* That a place gets none, or no more. */
+static inline void take_end(struct access_peer *peer, uint32_t place)
+{
+    const struct wire_record record = take_record(peer);
+
+    assert_int_equal(record.type, WIRE_CANCELLED);
+    assert_int_equal(record.sequence, place);
+}
+
+/* --- what must hold ------------------------------------------------------------------------ */
+
+/* The session has ended; the peer was told why, in these words, and so is the program. */
+static inline void must_break(struct access_peer *peer, const char *words)
+{
+    uint64_t deadline = deadline_after_ms(PATIENCE_MS);
+    static uint8_t bytes[CONTROL_LARGEST];
+    uint8_t type;
+    size_t length;
+    int there = 1;
+
+    while (control_await(peer->control, "a refusal", &type, bytes, sizeof bytes, &length,
+                         deadline) == TCPX_SUCCESS)
+        continue;
+    expect_text("refused: ");
+    expect_text(words);
+    while (there != 0)
+        if (tcpx_note_take(peer->session, bytes, sizeof bytes, &length, &there) != TCPX_SUCCESS)
+            break;
+    assert_int_equal(tcpx_note_take(peer->session, bytes, sizeof bytes, &length, &there),
+                     TCPX_REMOTE_ERROR);
+    expect_text(words);
+}
+
+/* Its accesses go on: a write of one byte is done, and one is read. */
+static inline void must_serve(struct access_peer *peer, uint32_t number, uint64_t at, uint8_t byte)
+{
+    struct access_head head = say_access(peer, ACCESS_WRITE, number, at, 1);
+    uint8_t seen = 0;
+
+    put_slice(peer, head.place, 1, 0, 1, byte);
+    hear_answer(peer, head.id, TCPX_SUCCESS, "");
+    head = say_access(peer, ACCESS_READ, number, at, 1);
+    take_bytes(peer, head.place, &seen, 1);
+    assert_int_equal(seen, byte);
+}
+
+/* Closes a window, which takes no peer. */
+static inline void must_close(struct tcpx_window **window)
+{
+    uint64_t start = now_ms();
+
+    assert_success(tcpx_window_close(*window, (int)AT_ONCE_MS));
+    assert_true(now_ms() - start <= AT_ONCE_MS);
+    *window = NULL;
+}
+
+#endif
