@@ -311,14 +311,15 @@ static int comm_report(struct net_request *request, bool *done, uint64_t *bytes)
 {
     int result = TCPX_SUCCESS;
 
-    *done = request->state == REQUEST_DONE && !request->cancelled;
+    *done = false;
     if (request->state == REQUEST_FREE || request->state == REQUEST_REPORTED)
         return error_set(TCPX_INVALID_USAGE, "a test of a request that has ended already");
     if (!request_has_ended(request))
         return TCPX_SUCCESS;
     if (comm_report_cancelled(request, &result))
         return result;
-    if (request->state == REQUEST_FAILED)
+    *done = request->result == TCPX_SUCCESS; /* also of a cancelled send that arrives (tx_cancel.c) */
+    if (!*done)
         result = error_set(request->result, "%s",
                            request->text != NULL ? request->text : request->comm->text);
     else if (bytes != NULL)

@@ -132,7 +132,8 @@ MUST_CHECK int net_test_on_stream(struct net_request *request, void *stream, boo
 /*
  * Ends it with TCPX_CANCELLED, unless it has ended: test says which, as soon as nothing touches its
  * memory any more. That needs no peer. The other side's request, if there is one, fails. What was
- * sent before its receive was posted may still arrive. Only where messages match by tag.
+ * sent before its receive was posted may still arrive. A send to a place that has been given to the
+ * sockets as a whole is done: all of it arrives, from a copy. Only where messages match by tag.
  */
 MUST_CHECK int net_cancel(struct net_request *request);
 

@@ -84,10 +84,15 @@ static void tx_detach(struct net_comm *comm, struct net_request *request)
 
 /* --- stopping ------------------------------------------------------------------------------- */
 
-/* The peer's receive ends, too: it gets no further bytes. */
+/*
+ * The peer's receive ends, too: it gets no further bytes. A place that gets all of them looks there
+ * as if nobody had stopped, so that it is done here, as well.
+ */
 static void tx_stop(struct net_comm *comm, struct net_request *request, int result)
 {
-    if (request->handed_out < request->bytes) {
+    bool arrives = request->handed_out == request->bytes;
+
+    if (!arrives) {
         tx_work_drop(comm, request);
         tx_match_plan(comm, NULL,
                       &(struct wire_record){.type = WIRE_CANCELLED,
@@ -98,7 +103,7 @@ static void tx_stop(struct net_comm *comm, struct net_request *request, int resu
     }
     tx_detach(comm, request);
     if (request_is_outstanding(request)) /* and the comm has not failed */
-        request_fail(request, result);
+        request_fail(request, arrives && request->is_place ? TCPX_SUCCESS : result);
 }
 
 static bool tx_reads_by_reference(const struct net_request *request)
