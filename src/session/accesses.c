@@ -355,8 +355,8 @@ int accesses_cancel(struct access *access)
 
     if (access->cancel_sent || access->has_arrived)
         return TCPX_SUCCESS;
-    if (access->is_answered) /* it is known how it ends */
-        return access->result == TCPX_SUCCESS ? TCPX_SUCCESS : access_stop_request(access);
+    if (access->is_answered) /* it is known how it ends, though the peer may have lied */
+        return access_stop_request(access);
     access_set_result(access, TCPX_CANCELLED);
     if (!access->is_begun) {
         access_is_over(access);
