@@ -219,7 +219,8 @@ static int access_try_to_begin(struct access *access, bool *moved)
     bool may;
     int result = access_may_begin(access, &may);
 
-    *moved |= result != TCPX_SUCCESS || may;
+    if (result != TCPX_SUCCESS || may)
+        *moved = true;
     if (result == TCPX_SUCCESS)
         return may ? access_begin(access) : TCPX_SUCCESS;
     access_set_result(access, result);
@@ -264,7 +265,8 @@ int accesses_start_more(struct tcpx_session *session, bool *moved)
 
         result = access_try_to_begin(access, &begun);
         tried -= begun;
-        *moved |= begun;
+        if (begun)
+            *moved = true;
         access = next;
     }
     return result;
