@@ -16,7 +16,7 @@
 
 enum { WINDOW_BYTES = 3 * 65536, MARGIN = 4096, POISON = 0xe1, RELEASED = 0xdd };
 
-static uint8_t *window_memory;                          /* of the windows, all of them */
+static uint8_t *window_memory;                         /* of the windows, all of them */
 static uint8_t window_expected[MARGIN + WINDOW_BYTES]; /* the margin before it, too */
 
 /* Of a suite, and before each test. */
@@ -85,8 +85,8 @@ static inline void bystanders_open(const struct tcpx_session_options *options)
     assert_success(tcpx_session_listen("127.0.0.1", 0, options, &bystanders.listener));
     assert_success(tcpx_session_port(bystanders.listener, &port));
     assert_int_equal(pthread_create(&thread, NULL, accept_bystander, &accepted), 0);
-    assert_success(tcpx_session_connect("127.0.0.1", port, options, (int)LIMIT_MS,
-                                        &bystanders.sessions[0]));
+    assert_success(
+        tcpx_session_connect("127.0.0.1", port, options, (int)LIMIT_MS, &bystanders.sessions[0]));
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_success(accepted);
     tcpx_session_stop_listening(bystanders.listener);

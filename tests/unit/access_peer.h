@@ -7,6 +7,7 @@
 #ifndef TCPX_TESTS_ACCESS_PEER_H
 #define TCPX_TESTS_ACCESS_PEER_H
 
+#include "tests/support/comm_inside.h"
 #include "tests/support/pair.h"
 #include "tests/unit/access_memory.h"
 
@@ -123,8 +124,7 @@ static inline void hear_nothing(struct access_peer *peer)
     size_t length;
     bool there;
 
-    assert_success(
-        control_receive(peer->control, &type, bytes, sizeof bytes, &length, &there));
+    assert_success(control_receive(peer->control, &type, bytes, sizeof bytes, &length, &there));
     assert_false(there);
 }
 
@@ -180,8 +180,8 @@ static inline void peer_connect(struct access_peer *peer, struct net_listener *l
     assert_success(net_link_defaults(WIRE_MATCH_TAG, &options));
     until(connected && accepted, {
         if (!connected)
-            assert_success(net_connect(&device, &options, peer->theirs.handles[0], &peer->to,
-                                       &connected));
+            assert_success(
+                net_connect(&device, &options, peer->theirs.handles[0], &peer->to, &connected));
         if (!accepted)
             assert_success(net_accept(listener, &peer->from, &accepted));
     });
@@ -308,12 +308,10 @@ static inline void say_more(struct access_peer *peer, const struct access_item *
 static inline struct access_head next_head(struct access_peer *peer, enum access_kind kind,
                                            uint64_t bytes, uint32_t items)
 {
-    struct access_head head = {
-        .id = peer->next_id++, .kind = kind, .bytes = bytes, .items = items};
+    struct access_head head = {.id = peer->next_id++, .kind = kind, .bytes = bytes, .items = items};
 
     if (bytes > 0)
-        head.place =
-            kind == ACCESS_WRITE ? peer->next_place++ : NET_OPEN_PLACE + (uint32_t)head.id;
+        head.place = kind == ACCESS_WRITE ? peer->next_place++ : NET_OPEN_PLACE + (uint32_t)head.id;
     return head;
 }
 
@@ -432,6 +430,31 @@ static inline void must_break(struct access_peer *peer, const char *words)
     expect_text(words);
 }
 
+/* An access that has ended, for must_be_heard(). */
+static inline void must_begin(struct access_peer *peer)
+{
+    const struct access_head head = next_head(peer, ACCESS_WRITE, 0, 0);
+
+    assert_int_equal(head.id, 0);
+    say_head(peer, &head, NULL, 0);
+    hear_answer(peer, 0, TCPX_SUCCESS, "");
+}
+
+/* The tested side has read all that was said, for it has answered what was said last. */
+static inline void must_be_heard(struct access_peer *peer)
+{
+    say_number(peer, ACCESS_CANCEL, 0);
+    hear_number(peer, ACCESS_CANCELLED, 0);
+}
+
+/* So many bytes more than before have been taken from the socket. */
+static inline void must_arrive(struct access_peer *peer, uint64_t bytes)
+{
+    struct net_comm *comm = session_channel(peer->session, RECEIVING, 0)->builtin;
+
+    until(inside_received(comm, 0) >= bytes, nap_us(100));
+}
+
 /* Its accesses go on: a write of one byte is done, and one is read. */
 static inline void must_serve(struct access_peer *peer, uint32_t number, uint64_t at, uint8_t byte)
 {
@@ -453,6 +476,26 @@ static inline void must_close(struct tcpx_window **window)
     assert_success(tcpx_window_close(*window, (int)AT_ONCE_MS));
     assert_true(now_ms() - start <= AT_ONCE_MS);
     *window = NULL;
+}
+
+/* --- suites -------------------------------------------------------------------------------- */
+
+static inline int access_set_up(void)
+{
+    const struct tcpx_session_options options = access_options(-1, 1);
+
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    setenv("UCCL_TCPX_SOCKETS", "1", 1);
+    setenv("UCCL_TCPX_TIMEOUT_MS", "1000", 1);
+    memory_make();
+    bystanders_open(&options);
+    return 0;
+}
+
+static inline int access_tear_down(void)
+{
+    bystanders_close();
+    return 0;
 }
 
 #endif

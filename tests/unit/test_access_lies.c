@@ -20,8 +20,7 @@ static void lies_begin(struct access_peer *peer, int allowed)
 
     memory_poison();
     for (int i = 0; i < WRONG_KEY; i++)
-        assert_success(
-            tcpx_window_open(-1, window_memory, WINDOW_BYTES, access[i], &windows[i]));
+        assert_success(tcpx_window_open(-1, window_memory, WINDOW_BYTES, access[i], &windows[i]));
     peer_open(peer, &options);
     for (uint32_t i = 0; i < WRONG_KEY && allowed; i++)
         say_bind(peer, i, windows[i]);
@@ -197,7 +196,11 @@ static void list_of(struct access_peer *peer, uint64_t bytes, uint32_t parts,
     say_head(peer, &head, items, count);
 }
 
-#define PARTS(...) (const struct access_item[]){__VA_ARGS__}
+#define PARTS(...)                                                                                 \
+    (const struct access_item[])                                                                   \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
 
 static void begin_in_list(struct access_peer *peer)
 {
@@ -512,23 +515,5 @@ TEST(test_windows_that_are_not_allowed)
     }
 }
 
-static int lies_set_up(void)
-{
-    const struct tcpx_session_options options = access_options(-1, 1);
-
-    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-    setenv("UCCL_TCPX_SOCKETS", "1", 1);
-    setenv("UCCL_TCPX_TIMEOUT_MS", "1000", 1);
-    memory_make();
-    bystanders_open(&options);
-    return 0;
-}
-
-static int lies_tear_down(void)
-{
-    bystanders_close();
-    return 0;
-}
-
-SUITE(.name = "lies of peers that access windows", .set_up = lies_set_up,
-      .tear_down = lies_tear_down);
+SUITE(.name = "lies of peers that access windows", .set_up = access_set_up,
+      .tear_down = access_tear_down);
