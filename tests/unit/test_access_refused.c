@@ -214,7 +214,7 @@ static void put_to_none(struct access_peer *peer)
 
 static void put_far_ahead(struct access_peer *peer)
 {
-    put_slice(peer, 2 + NET_PLACES, 10, 0, 10, 1);
+    put_slice(peer, 3 + NET_PLACES, 10, 0, 10, 1);
 }
 
 static void put_to_open_place(struct access_peer *peer)
