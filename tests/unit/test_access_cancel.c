@@ -214,12 +214,15 @@ static void take_part(struct play *play, const struct turn *turn)
     (void)!tcpx_transfer_wait(transfer, (int)WAIT_MS);
 }
 
+/* The close of the window is also what orders the reads here behind the writes of I/O threads. */
 static void check_turn(struct play *play, const struct turn *turn)
 {
     struct area *area = area_of(play, turn);
     bool is_actor = play->me->number == turn->actor;
     bool is_done = atomic_load(&meeting->number) == TCPX_SUCCESS;
 
+    CHECK_SUCCESS(tcpx_window_close(play->window, (int)WAIT_MS));
+    play->window = NULL;
     if (is_actor == !turn->by_other || turn->kind < READ)
         CHECK_AREA(area, 0, turn->bytes);
     else if (!is_actor && turn->kind == WRITE)
@@ -247,8 +250,6 @@ static void play_turn(struct play *play, unsigned number)
     }
     meet(play->me);
     check_turn(play, &turn);
-    CHECK_SUCCESS(tcpx_window_close(play->window, (int)WAIT_MS));
-    play->window = NULL;
     meet(play->me);
 }
 
@@ -363,8 +364,6 @@ static void play_stopped_turn(struct play *play, unsigned number)
         (void)!tcpx_transfer_wait(transfer, (int)WAIT_MS);
     }
     check_turn(play, &turn);
-    CHECK_SUCCESS(tcpx_window_close(play->window, (int)WAIT_MS));
-    play->window = NULL;
     meet(play->me);
 }
 
