@@ -13,6 +13,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 
@@ -39,6 +40,7 @@ struct listing {
     uint32_t parts; /* that are not said, */
     uint64_t bytes; /* and theirs */
     bool is_read;
+    bool is_odd; /* its sum is not what it said */
 };
 
 static struct {
@@ -106,11 +108,13 @@ static struct net_comm *make_comm(enum net_side side, struct net_link *peer)
 static void make_session(void)
 {
     struct tcpx_session *session = calloc(1, sizeof *session);
+    const int at_once = 1;
     int ours;
     int theirs;
 
     PROMISE(session != NULL && tcp_pairs(&ours, &theirs, 1));
     PROMISE(control_create(theirs, "the peer", SESSION_VERSION, &session->control) == TCPX_SUCCESS);
+    PROMISE(setsockopt(ours, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once) == 0);
     PROMISE(fcntl(ours, F_SETFL, O_NONBLOCK) == 0);
     now.raw = ours;
     now.session = session;
@@ -183,7 +187,6 @@ static void check_session(void)
     PROMISE(accesses->charged_here - accesses->taken_said <= MOST_NOTES ||
             now.session->failure != TCPX_SUCCESS);
     PROMISE(now.lied || now.session->failure == TCPX_SUCCESS);
-    check_memory();
 }
 
 static void lie(void)
@@ -323,7 +326,7 @@ static void begin_access(uint8_t how)
                                .items = (uint32_t)count + later,
                                .bytes = sum + 10 * (uint64_t)later};
 
-    if (wraps || now.listing.is_open)
+    if (wraps || head.bytes < sum || now.listing.is_open)
         broken();
     if (head.bytes > 0)
         head.place = how & 1 ? NET_OPEN_PLACE + (uint32_t)head.id % 1000 : now.next_place;
@@ -345,7 +348,8 @@ static void begin_access(uint8_t how)
     now.listing = (struct listing){.is_open = later > 0,
                                    .parts = later,
                                    .bytes = 10 * (uint64_t)later,
-                                   .is_read = head.kind == ACCESS_READ};
+                                   .is_read = head.kind == ACCESS_READ,
+                                   .is_odd = wrong == 7};
     access_head_write(&head, bytes);
     memset(bytes + length, 'n', head.note_bytes);
     length += head.note_bytes;
@@ -364,7 +368,11 @@ static void say_more(uint8_t how)
         items[i] = (struct access_item){.number = next() % (NUMBERS + 1),
                                         .offset = choose_offset(next()),
                                         .bytes = 10 + (how & 0x80 && i == 0)};
-    if (count == 0 || !now.listing.is_open || count > now.listing.parts || how & 0x80)
+    if (count == 0 || !now.listing.is_open || count > now.listing.parts)
+        broken();
+    else if (how & 0x80 && now.listing.is_odd)
+        lie(); /* two lies may be the truth */
+    else if (how & 0x80)
         broken();
     if (count <= now.listing.parts)
         now.listing.parts -= (uint32_t)count;
@@ -514,6 +522,7 @@ static void close_window(int window)
         take_steps(1);
     }
     PROMISE(result == TCPX_SUCCESS);
+    check_memory();
     now.windows[window] = NULL;
     memset(memory_of(window), RELEASED, WINDOW);
 }
@@ -542,6 +551,7 @@ static void cancel_transfer(unsigned place)
 {
     if (now.transfers[place] == NULL)
         return;
+    take_steps(3); /* of a session that has failed, all ends by itself */
     PROMISE(tcpx_transfer_cancel(now.transfers[place]) == TCPX_SUCCESS);
     lie(); /* what it does not confirm in time */
 }
@@ -631,6 +641,7 @@ static void settle(void)
         take_steps(1);
         check_session();
     }
+    check_memory();
     PROMISE(!now.must_fail || now.session->failure != TCPX_SUCCESS);
 }
 

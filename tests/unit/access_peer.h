@@ -408,6 +408,20 @@ static inline void take_end(struct access_peer *peer, uint32_t place)
 
 /* --- what must hold ------------------------------------------------------------------------ */
 
+/* The program is told that the session has ended, in these words. */
+static inline void must_have_failed(struct access_peer *peer, const char *words)
+{
+    static uint8_t note[TCPX_NOTE_BYTES];
+    int result = TCPX_SUCCESS;
+    size_t length;
+    int there;
+
+    until(result != TCPX_SUCCESS,
+          result = tcpx_note_take(peer->session, note, sizeof note, &length, &there));
+    assert_int_equal(result, TCPX_REMOTE_ERROR);
+    expect_text(words);
+}
+
 /* The session has ended; the peer was told why, in these words, and so is the program. */
 static inline void must_break(struct access_peer *peer, const char *words)
 {
@@ -415,19 +429,13 @@ static inline void must_break(struct access_peer *peer, const char *words)
     static uint8_t bytes[CONTROL_LARGEST];
     uint8_t type;
     size_t length;
-    int there = 1;
 
     while (control_await(peer->control, "a refusal", &type, bytes, sizeof bytes, &length,
                          deadline) == TCPX_SUCCESS)
         continue;
     expect_text("refused: ");
     expect_text(words);
-    while (there != 0)
-        if (tcpx_note_take(peer->session, bytes, sizeof bytes, &length, &there) != TCPX_SUCCESS)
-            break;
-    assert_int_equal(tcpx_note_take(peer->session, bytes, sizeof bytes, &length, &there),
-                     TCPX_REMOTE_ERROR);
-    expect_text(words);
+    must_have_failed(peer, words);
 }
 
 /* An access that has ended, for must_be_heard(). */
