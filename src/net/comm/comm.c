@@ -15,6 +15,7 @@
 #include "net/comm/stats.h"
 #include "net/comm/tx.h"
 #include "net/comm/tx_cancel.h"
+#include "net/comm/tx_match.h"
 #include "net/comm/wait.h"
 
 #include <errno.h>
@@ -174,9 +175,21 @@ static int comm_begin(struct net_comm *comm, const struct net_buffer *buffer,
     return TCPX_SUCCESS;
 }
 
-/* Whether the comm can take another receive besides its request. */
-static bool comm_has_room(const struct net_comm *comm, const struct net_buffer *buffer)
+/*
+ * What is said of places that were cancelled waits without a request, as long as the peer does not
+ * read.
+ */
+static bool comm_has_room_to_plan(const struct net_comm *comm)
 {
+    return comm->side == NET_RECEIVER || tx_match_can_plan_slice(comm);
+}
+
+/* Whether the comm can take another send or receive besides its request. */
+static bool comm_has_room(const struct net_comm *comm, const struct net_buffer *buffer,
+                          bool is_place)
+{
+    if (is_place && !comm_has_room_to_plan(comm))
+        return false;
     return comm->side == NET_SENDER ||
            (rx_announce_has_room(comm) &&
             (comm->unpack == NULL || comm->unpack->has_room(comm, buffer)));
@@ -209,7 +222,7 @@ static int comm_start(struct net_comm *comm, enum net_side side, const struct ne
     comm_lock_take(&comm->lock);
     *out = NULL;
     result = comm_check_start(comm, name);
-    if (result == TCPX_SUCCESS && comm_has_room(comm, buffer) &&
+    if (result == TCPX_SUCCESS && comm_has_room(comm, buffer, name->is_place) &&
         (request = request_take(comm)) != NULL) {
         result = comm_begin(comm, buffer, name, request);
         *out = result == TCPX_SUCCESS ? request : NULL;
@@ -285,7 +298,7 @@ bool net_has_room(struct net_comm *comm)
     bool has_room;
 
     comm_lock_take(&comm->lock);
-    has_room = request_is_free(comm);
+    has_room = request_is_free(comm) && comm_has_room_to_plan(comm);
     comm_lock_release(&comm->lock);
     return has_room;
 }
@@ -318,7 +331,8 @@ static int comm_report(struct net_request *request, bool *done, uint64_t *bytes)
         return TCPX_SUCCESS;
     if (comm_report_cancelled(request, &result))
         return result;
-    *done = request->result == TCPX_SUCCESS; /* also of a cancelled send that arrives (tx_cancel.c) */
+    *done =
+        request->result == TCPX_SUCCESS; /* also of a cancelled send that arrives (tx_cancel.c) */
     if (!*done)
         result = error_set(request->result, "%s",
                            request->text != NULL ? request->text : request->comm->text);
