@@ -175,7 +175,7 @@ static int accesses_take_ended(struct tcpx_session *session, bool *moved)
     const struct accesses *accesses = session->accesses;
     int result = TCPX_SUCCESS;
 
-    if (accesses->count[OURS] + accesses->count[THEIRS] == 0)
+    if (accesses->count[OURS] + accesses->count[THEIRS] == 0 && session->has_io_threads)
         return TCPX_SUCCESS;
     for (unsigned i = 0; i < 2 * session->channels; i++) {
         struct net_comm *comm = session_channel(session, i % 2, i / 2)->builtin;
@@ -249,6 +249,17 @@ bool accesses_step_failed(struct tcpx_session *session)
     return all;
 }
 
+/* What was copied when an access ended, and that another one was refused, has to be sent. */
+static bool accesses_have_unsent(const struct tcpx_session *session)
+{
+    bool have_unsent = false;
+
+    for (unsigned i = 0; i < session->channels; i++)
+        have_unsent =
+            have_unsent || net_has_unsent(session->directions[SENDING].lanes[i].channel.builtin);
+    return have_unsent;
+}
+
 bool accesses_are_underway(const struct tcpx_session *session)
 {
     const struct accesses *accesses = session->accesses;
@@ -256,7 +267,8 @@ bool accesses_are_underway(const struct tcpx_session *session)
     return accesses != NULL &&
            (accesses->waiting.first != NULL || accesses->count[OURS] > 0 ||
             accesses->pending.first != NULL || atomic_load(&accesses->windows_close) ||
-            (accesses->count[THEIRS] > 0 && !session->has_io_threads));
+            (!session->has_io_threads &&
+             (accesses->count[THEIRS] > 0 || accesses_have_unsent(session))));
 }
 
 bool accesses_wait_for_gpu(const struct tcpx_session *session)

@@ -303,6 +303,19 @@ bool net_has_room(struct net_comm *comm)
     return has_room;
 }
 
+bool net_has_unsent(struct net_comm *comm)
+{
+    bool has_unsent;
+
+    comm_lock_take(&comm->lock);
+    has_unsent = comm->side == NET_SENDER && queue_length(&comm->tx.planned) > 0;
+    for (unsigned i = 0; i < comm->link.sockets && comm->side == NET_SENDER; i++)
+        has_unsent = has_unsent || !outgoing_is_idle(&comm->tx.outgoing[i]);
+    has_unsent = has_unsent && comm->result == TCPX_SUCCESS;
+    comm_lock_release(&comm->lock);
+    return has_unsent;
+}
+
 /* --- test ---------------------------------------------------------------------------------- */
 
 /* A receive, also one that has ended in another way since. It stays until the sender has ended it.

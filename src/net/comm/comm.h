@@ -111,6 +111,12 @@ void *net_next_ended(struct net_comm *comm);
 /* Whether another place can begin: the comm is not busy. */
 bool net_has_room(struct net_comm *comm);
 
+/*
+ * Whether records or bytes wait for its sockets, also of sends that have ended: without I/O threads
+ * they go only when the comm is moved on.
+ */
+bool net_has_unsent(struct net_comm *comm);
+
 /* The caller has unpacked a receive that is done, on a comm with an unpack queue. */
 MUST_CHECK int net_consumed(struct net_request *request);
 
