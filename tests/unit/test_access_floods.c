@@ -3,13 +3,11 @@
  * reads without end. Memory and the time of a close are bounded, the session ends in words where a
  * limit is reached, and others go on.
  */
-#include "tests/unit/access_peer.h"
+#include "tests/unit/access_says.h"
 
 #include <malloc.h>
 
 enum { GOOD, NEVER = 77, MOST_HELD = 96 << 20, FLOOD = 5000 };
-
-static struct tcpx_window *window; /* NULL: it is closed */
 
 static size_t used_memory(void)
 {
@@ -18,23 +16,9 @@ static size_t used_memory(void)
 
 static void floods_begin(struct access_peer *peer)
 {
-    const struct tcpx_session_options options = access_options(-1, 1);
-
-    memory_poison();
-    assert_success(tcpx_window_open(-1, window_memory, WINDOW_BYTES,
-                                    TCPX_WINDOW_READ | TCPX_WINDOW_WRITE, &window));
-    peer_open(peer, &options);
+    world_open(peer);
     say_bind(peer, GOOD, window);
     must_begin(peer);
-}
-
-static void floods_end(struct access_peer *peer)
-{
-    memory_check();
-    if (window != NULL)
-        must_close(&window);
-    peer_close(peer);
-    bystanders_check();
 }
 
 /* --- many messages in one call -------------------------------------------------------------- */
@@ -113,7 +97,7 @@ TEST(test_all_numbers)
     say_many(&peer);
     must_be_heard(&peer);
     assert_true(SANITIZED || used_memory() <= before + MOST_HELD / 8);
-    floods_end(&peer);
+    world_close(&peer);
 }
 
 /* The same number again and again, also while an access uses what it stood for. */
@@ -136,7 +120,7 @@ TEST(test_numbers_again)
     must_close(&window);
     put_slice(&peer, 1, 100, 0, 100, 0x66);
     hear_answer(&peer, 1, TCPX_INVALID_USAGE, "the window was closed");
-    floods_end(&peer);
+    world_close(&peer);
 }
 
 /* Reads that the peer never says to be over. */
@@ -155,7 +139,7 @@ TEST(test_accesses_without_end)
             take_bytes(&peer, head.place, &byte, 1);
     }
     must_break(&peer, "more than 2048 accesses");
-    floods_end(&peer);
+    world_close(&peer);
 }
 
 /* Writes whose bytes never come. */
@@ -167,7 +151,7 @@ TEST(test_writes_without_bytes)
     for (int i = 0; i <= 2 * MOST_ACCESSES; i++)
         say_access(&peer, ACCESS_WRITE, GOOD, 0, 100);
     must_break(&peer, "more than 2048 accesses");
-    floods_end(&peer);
+    world_close(&peer);
 }
 
 static void say_long_list(struct access_peer *peer, uint64_t bytes)
@@ -206,7 +190,7 @@ TEST(test_parts_without_end)
         must_close(&window);
         hear_answer(&peer, 1, TCPX_INVALID_USAGE, "the window was closed");
     }
-    floods_end(&peer);
+    world_close(&peer);
 }
 
 /* Answers that nobody reads. */
@@ -221,7 +205,7 @@ TEST(test_cancels_without_end)
         assert_false(deadline_passed(deadline));
     many.length = 0;
     must_have_failed(&peer, "127.0.0.1"); /* it does not read, or its kernel does not answer */
-    floods_end(&peer);
+    world_close(&peer);
 }
 
 /* What is said on the control connection goes nowhere. */
@@ -256,7 +240,7 @@ TEST(test_refusals_without_end)
     many.length = 0;
     must_have_failed(&peer, "127.0.0.1"); /* as above, or too many of them wait */
     assert_true(SANITIZED || used_memory() <= before + MOST_HELD);
-    floods_end(&peer);
+    world_close(&peer);
 }
 
 SUITE(.name = "floods of peers that access windows", .set_up = access_set_up,

@@ -3,7 +3,7 @@
  * session in words on both sides, each access that is not allowed is refused alone. No byte of the
  * windows or beside them changes, they can be closed at once, and other sessions go on.
  */
-#include "tests/unit/access_peer.h"
+#include "tests/unit/access_says.h"
 
 /* Numbers that the peer has bound before it lies. */
 enum { ANY, READ_ONLY, WRITE_ONLY, PRIVATE, WRONG_KEY, NUMBERS, UNBOUND = NUMBERS };

@@ -1,14 +1,11 @@
 /*
  * Accesses of a peer that are not allowed: each is refused alone, in words, its bytes go nowhere,
- * and the session goes on. Windows that are closed while a peer is silent in some stage of an
- * access, whatever it sends afterwards; and bytes that a peer sends to places where they may not
- * go.
+ * and the session goes on. And bytes that a peer sends to places where they may not go.
  */
-#include "tests/unit/access_peer.h"
+#include "tests/unit/access_says.h"
 
 enum { GOOD, READ_ONLY, WRITE_ONLY, PRIVATE, GONE, REFUSED, UNBOUND, NEVER = 40000 };
 
-static struct tcpx_window *window;              /* NULL: it is closed */
 static struct tcpx_window *others[PRIVATE + 1]; /* by their numbers; the first one is none */
 
 static int accesses_of(int number)
@@ -19,24 +16,9 @@ static int accesses_of(int number)
 /* A session and one window, bound as 0. */
 static void open_with_window(struct access_peer *peer)
 {
-    const struct tcpx_session_options options = access_options(-1, 1);
-
-    memory_poison();
-    assert_success(tcpx_window_open(-1, window_memory, WINDOW_BYTES,
-                                    TCPX_WINDOW_READ | TCPX_WINDOW_WRITE, &window));
-    peer_open(peer, &options);
+    world_open(peer);
     say_bind(peer, GOOD, window);
     must_begin(peer);
-}
-
-static void close_all(struct access_peer *peer)
-{
-    memory_check();
-    if (window != NULL)
-        must_close(&window);
-    peer_close(peer);
-    memory_check();
-    bystanders_check();
 }
 
 /* --- refusals ------------------------------------------------------------------------------ */
@@ -128,7 +110,7 @@ TABLE_TEST(refusals)
     memory_expect(WINDOW_BYTES - 1, 1, 0x33);
     for (int i = READ_ONLY; i <= PRIVATE; i++)
         must_close(&others[i]);
-    close_all(&peer);
+    world_close(&peer);
 }
 
 /* No note of an access that was refused, and its credit comes back. */
@@ -159,7 +141,7 @@ TEST(test_notes_of_refusals)
     }
     assert_success(tcpx_note_take(peer.session, note, sizeof note, &bytes, &there));
     assert_int_equal(there, 0);
-    close_all(&peer);
+    world_close(&peer);
 }
 
 /* --- proofs ---------------------------------------------------------------------------------- */
@@ -200,7 +182,7 @@ TEST(test_proofs)
         hear_answer(&peer, head.id, TCPX_INVALID_USAGE, "no such window, or a wrong key");
     }
     must_serve(&peer, GOOD, 0, POISON);
-    close_all(&peer);
+    world_close(&peer);
 }
 
 /* --- bytes ----------------------------------------------------------------------------------- */
@@ -294,249 +276,7 @@ TABLE_TEST(bytes_that_may_not_be)
     row->put(&peer);
     say_access(&peer, ACCESS_WRITE, GOOD, 0, 1); /* a session looks at a channel that it uses */
     must_break(&peer, "broke the protocol");
-    close_all(&peer);
-}
-
-/* --- silence, and windows that are closed meanwhile ------------------------------------------ */
-
-enum { LONG = WINDOW_BYTES - 100, HALF = LONG / 2 };
-
-/* What the peer says when the window is closed: the rest, as it would have come. */
-struct silence {
-    const char *test;
-    struct access_head (*stop)(struct access_peer *peer);
-    void (*then)(struct access_peer *peer, const struct access_head *head);
-    bool is_refused;
-};
-
-static struct access_head silent_when_bound(struct access_peer *peer)
-{
-    must_serve(peer, GOOD, 0, POISON);
-    return (struct access_head){0};
-}
-
-static struct access_head silent_in_list(struct access_peer *peer)
-{
-    const struct access_head head = next_head(peer, ACCESS_WRITE, LONG, 2);
-
-    say_head(peer, &head, &(struct access_item){GOOD, 0, HALF}, 1);
-    return head;
-}
-
-static void then_list(struct access_peer *peer, const struct access_head *head)
-{
-    say_more(peer, &(struct access_item){GOOD, HALF, LONG - HALF}, 1);
-    put_slice(peer, head->place, LONG, 0, LONG, 0x66);
-}
-
-static struct access_head silent_in_read_list(struct access_peer *peer)
-{
-    const struct access_head head = next_head(peer, ACCESS_READ, LONG, 2);
-
-    say_head(peer, &head, &(struct access_item){GOOD, 0, HALF}, 1);
-    return head;
-}
-
-static void then_read_list(struct access_peer *peer, const struct access_head *head)
-{
-    say_more(peer, &(struct access_item){GOOD, HALF, LONG - HALF}, 1);
-    take_end(peer, head->place);
-}
-
-static struct access_head silent_before_bytes(struct access_peer *peer)
-{
-    return say_access(peer, ACCESS_WRITE, GOOD, 0, LONG);
-}
-
-static void then_bytes(struct access_peer *peer, const struct access_head *head)
-{
-    put_slice(peer, head->place, LONG, 0, LONG, 0x66);
-}
-
-/* In the middle of a slice, of which some bytes are in the window. */
-static struct access_head silent_in_slice(struct access_peer *peer)
-{
-    const struct access_head head = say_access(peer, ACCESS_WRITE, GOOD, 0, LONG);
-    uint8_t bytes[1000];
-
-    memset(bytes, POISON, sizeof bytes);
-    hand_say(peer->to.forward[0], &(struct wire_record){.type = WIRE_SLICE,
-                                                        .flags = WIRE_TO_PLACE,
-                                                        .sequence = head.place,
-                                                        .length = HALF,
-                                                        .tag = LONG});
-    hand_put(peer->to.forward[0], bytes, sizeof bytes);
-    must_arrive(peer, WIRE_RECORD_BYTES + sizeof bytes);
-    return head;
-}
-
-static void then_slice(struct access_peer *peer, const struct access_head *head)
-{
-    static uint8_t bytes[LONG];
-
-    hand_put(peer->to.forward[0], bytes, HALF - 1000);
-    put_slice(peer, head->place, LONG, HALF, LONG - HALF, 0x66);
-}
-
-static struct access_head silent_between_slices(struct access_peer *peer)
-{
-    const struct access_head head = say_access(peer, ACCESS_WRITE, GOOD, 0, LONG);
-
-    put_slice(peer, head.place, LONG, 0, HALF, POISON);
-    must_arrive(peer, WIRE_RECORD_BYTES + HALF);
-    return head;
-}
-
-static void then_end(struct access_peer *peer, const struct access_head *head)
-{
-    put_end(peer, head->place, HALF);
-}
-
-static const struct silence silences[] = {
-    {"test_silent_when_bound", silent_when_bound, NULL, false},
-    {"test_silent_in_list", silent_in_list, then_list, true},
-    {"test_silent_in_list", silent_in_read_list, then_read_list, true},
-    {"test_silent_before_bytes", silent_before_bytes, then_bytes, true},
-    {"test_silent_before_bytes", silent_before_bytes, then_end, true},
-    {"test_silent_in_slice", silent_in_slice, then_slice, true},
-    {"test_silent_between_slices", silent_between_slices, then_end, true},
-};
-
-TABLE_TEST(silences)
-{
-    struct access_peer peer;
-    struct access_head head;
-
-    open_with_window(&peer);
-    head = row->stop(&peer);
-    must_be_heard(&peer);
-    must_close(&window);
-    memory_reuse(0, WINDOW_BYTES);
-    if (row->then != NULL)
-        row->then(&peer, &head);
-    if (row->is_refused)
-        hear_answer(&peer, head.id, TCPX_INVALID_USAGE, "the window was closed");
-    head = next_head(&peer, ACCESS_WRITE, 0, 1); /* the number stays taken */
-    say_head(&peer, &head, &(struct access_item){GOOD, 0, 0}, 1);
-    hear_answer(&peer, head.id, TCPX_INVALID_USAGE, "the window was closed");
-    hear_nothing(&peer);
-    close_all(&peer);
-}
-
-/* --- reads that nobody reads ----------------------------------------------------------------- */
-
-enum { READS = 300, READ_BYTES = 100000 }; /* more than sockets take */
-
-/* What has come to the places of reads, the first of which has this id. */
-struct drained {
-    uint64_t first;
-    uint64_t bytes[READS];
-    bool is_cut[READS];
-    unsigned whole;
-};
-
-static void begin_reads(struct access_peer *peer, struct drained *drained)
-{
-    *drained = (struct drained){.first = peer->next_id};
-    for (int i = 0; i < READS; i++) {
-        struct access_head head = next_head(peer, ACCESS_READ, READ_BYTES, 1);
-
-        head.has_note = true;
-        say_head(peer, &head, &(struct access_item){GOOD, 0, READ_BYTES}, 1);
-    }
-    must_be_heard(peer);
-}
-
-/* As an honest initiator: what has come whole is FINISHED. All of it is what was there before. */
-static void drain_reads(struct access_peer *peer, struct drained *drained, bool says_finished)
-{
-    static uint8_t bytes[READ_BYTES];
-
-    for (unsigned ended = 0; ended < READS;) {
-        const struct wire_record record = take_record(peer);
-        uint64_t read = record.sequence - NET_OPEN_PLACE - drained->first;
-
-        assert_true(read < READS && !drained->is_cut[read]);
-        if (record.type == WIRE_CANCELLED) {
-            drained->is_cut[read] = true;
-            assert_int_equal(record.length, drained->bytes[read]);
-            ended++;
-            continue;
-        }
-        assert_true(record.length <= READ_BYTES);
-        take_raw(peer, bytes, record.length);
-        for (uint64_t i = 0; i < record.length; i++)
-            assert_int_equal(bytes[i], POISON);
-        drained->bytes[read] += record.length;
-        if (drained->bytes[read] < READ_BYTES)
-            continue;
-        ended++;
-        drained->whole++;
-        if (says_finished)
-            say_number(peer, ACCESS_FINISHED, drained->first + read);
-    }
-    assert_true(drained->whole > 0 && drained->whole < READS);
-}
-
-static unsigned notes_of(struct access_peer *peer)
-{
-    uint8_t note[TCPX_NOTE_BYTES];
-    unsigned count = 0;
-    size_t bytes;
-    int there = 1;
-
-    while (there != 0) {
-        assert_success(tcpx_note_take(peer->session, note, sizeof note, &bytes, &there));
-        count += there != 0;
-    }
-    return count;
-}
-
-/* Those whose bytes are all on their way have been read: nobody is told another thing. */
-TEST(test_window_closed_while_nobody_reads)
-{
-    struct access_peer peer;
-    struct drained drained;
-
-    open_with_window(&peer);
-    begin_reads(&peer, &drained);
-    must_close(&window);
-    memory_reuse(0, WINDOW_BYTES);
-    drain_reads(&peer, &drained, true);
-    for (unsigned i = 0; i < READS - drained.whole; i++) {
-        uint8_t bytes[ACCESS_ANSWER_BYTES];
-        struct access_answer answer;
-        size_t length = hear(&peer, ACCESS_ANSWER, bytes, sizeof bytes);
-
-        assert_success(access_answer_read(bytes, length, &answer));
-        expect_part(answer.text, "the window was closed");
-        if (!drained.is_cut[answer.id - drained.first])
-            fail_msg("read %u has all its bytes, and was refused",
-                     (unsigned)(answer.id - drained.first));
-    }
-    must_be_heard(&peer);
-    assert_int_equal(notes_of(&peer), drained.whole);
-    close_all(&peer);
-}
-
-/* The peer gives them up, and takes what is on its way. */
-TEST(test_cancels_while_nobody_reads)
-{
-    struct access_peer peer;
-    struct drained drained;
-
-    open_with_window(&peer);
-    begin_reads(&peer, &drained);
-    for (unsigned i = 0; i < READS; i++)
-        say_number(&peer, ACCESS_CANCEL, drained.first + i);
-    for (unsigned i = 0; i < READS; i++)
-        hear_number(&peer, ACCESS_CANCELLED, drained.first + i);
-    must_close(&window);
-    memory_reuse(0, WINDOW_BYTES);
-    drain_reads(&peer, &drained, false);
-    must_be_heard(&peer);
-    assert_int_equal(notes_of(&peer), 0);
-    close_all(&peer);
+    world_close(&peer);
 }
 
 SUITE(.name = "accesses of peers that are refused", .set_up = access_set_up,

@@ -3,34 +3,19 @@
  * session in words; a cancel, a deadline and the close of a window end the use of this side's
  * memory at once, in every stage; and what the peer sends afterwards goes nowhere.
  */
-#include "tests/unit/access_peer.h"
+#include "tests/unit/access_says.h"
 
 enum { ROOM = WINDOW_BYTES - 1000, HALF = ROOM / 2, SOON_OVER_MS = 50, WRITES = 60 };
 
-static struct tcpx_window *window; /* of this side; NULL: it is closed */
 static struct tcpx_remote *remote; /* of the peer, which has no such window */
 
 static void open_target(struct access_peer *peer)
 {
-    const struct tcpx_session_options options = access_options(-1, 1);
     uint8_t key[TCPX_KEY_BYTES];
 
-    memory_poison();
-    assert_success(tcpx_window_open(-1, window_memory, WINDOW_BYTES,
-                                    TCPX_WINDOW_READ | TCPX_WINDOW_WRITE, &window));
+    world_open(peer);
     assert_success(tcpx_window_key(window, key));
-    peer_open(peer, &options);
     assert_success(tcpx_remote_open(peer->session, key, sizeof key, &remote));
-}
-
-static void close_target(struct access_peer *peer)
-{
-    memory_check();
-    if (window != NULL)
-        must_close(&window);
-    peer_close(peer);
-    memory_check();
-    bystanders_check();
 }
 
 static struct tcpx_transfer *begin(struct access_peer *peer, bool is_read, uint64_t bytes,
@@ -205,7 +190,7 @@ TABLE_TEST(lies)
     row->lie(&peer, &head);
     must_break(&peer, row->words);
     assert_int_not_equal(tcpx_transfer_wait(transfer, (int)PATIENCE_MS), TCPX_IN_PROGRESS);
-    close_target(&peer);
+    world_close(&peer);
 }
 
 /* --- bytes of a read that may not be --------------------------------------------------------- */
@@ -272,7 +257,7 @@ TABLE_TEST(wrong_bytes)
     row->put(&peer, &head);
     must_break(&peer, "broke the protocol");
     must_end_with(transfer, TCPX_REMOTE_ERROR, "broke the protocol");
-    close_target(&peer);
+    world_close(&peer);
 }
 
 /* --- stages, and ways to give up ------------------------------------------------------------- */
@@ -295,16 +280,9 @@ static struct access_head half_moved(struct access_peer *peer)
 static struct access_head slice_begun(struct access_peer *peer)
 {
     const struct access_head head = hear_first(peer);
-    uint8_t bytes[100];
 
-    memset(bytes, POISON, sizeof bytes);
-    hand_say(peer->to.forward[0], &(struct wire_record){.type = WIRE_SLICE,
-                                                        .flags = WIRE_TO_PLACE,
-                                                        .sequence = head.place,
-                                                        .length = ROOM,
-                                                        .tag = ROOM});
-    hand_put(peer->to.forward[0], bytes, sizeof bytes);
-    must_arrive(peer, WIRE_RECORD_BYTES + sizeof bytes);
+    put_part_of_slice(peer, head.place, ROOM, ROOM, 100, POISON);
+    must_arrive(peer, WIRE_RECORD_BYTES + 100);
     return head;
 }
 
@@ -402,7 +380,7 @@ static void try_stage(const struct stage *stage, enum way way, bool is_confirmed
         assert_true(now_ms() - start <= GIVES_UP_MS);
         must_break(&peer, "was not confirmed in time");
     }
-    close_target(&peer);
+    world_close(&peer);
 }
 
 TABLE_TEST(stages)
@@ -437,7 +415,7 @@ TEST(test_answers_behind_a_cancel)
         must_still_read(&peer);
         say_number(&peer, ACCESS_CANCELLED, head.id);
         must_break(&peer, "access 0 was not cancelled");
-        close_target(&peer);
+        world_close(&peer);
     }
 }
 
@@ -458,7 +436,7 @@ TEST(test_bytes_of_a_refused_read)
     put_slice(&peer, head.place, ROOM, 0, ROOM, 0x66);
     must_still_read(&peer);
     hear_nothing(&peer);
-    close_target(&peer);
+    world_close(&peer);
 }
 
 /* --- writes that the peer says too early are done -------------------------------------------- */
@@ -495,7 +473,7 @@ TEST(test_writes_that_are_done_too_early)
             must_end_with(transfers[i], TCPX_SUCCESS, "");
         assert_true(now_ms() - start <= GIVES_UP_MS);
         memory_reuse(0, WINDOW_BYTES);
-        close_target(&peer);
+        world_close(&peer);
     }
 }
 
