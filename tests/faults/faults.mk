@@ -48,6 +48,7 @@ fewer_messages := TCPX_TEST_MESSAGES=300
 FAULTY_SUITES := \
 	'faults/faults: $(FAULTY)/test_faults' \
 	$(call faulty_suite,net_traffic,net_traffic,3,$(of_links)) \
+	$(call faulty_suite,access_cancel,access_cancel,8,$(of_bytes),$(on_host)) \
 	$(call faulty_sessions,,$(of_links),$(on_host),brief)
 FAULTY_SUITES += $(call unless_tsan, \
 	'faults/lacks: $(on_host) UCCL_TCPX_THREADS=3 $(FAULTY)/test_lacks' \

@@ -146,6 +146,16 @@ TEST(test_notes_of_refusals)
 
 /* --- proofs ---------------------------------------------------------------------------------- */
 
+static void must_refuse_bind(struct access_peer *peer, const struct access_bind *bind)
+{
+    struct access_head head;
+
+    say_this_bind(peer, bind);
+    head = say_access(peer, ACCESS_WRITE, bind->number, 0, 100);
+    put_slice(peer, head.place, 100, 0, 100, 0x66);
+    hear_answer(peer, head.id, TCPX_INVALID_USAGE, "no such window, or a wrong key");
+}
+
 /* Proofs that somebody has made who has the key, but for something else; and guesses. */
 TEST(test_proofs)
 {
@@ -158,7 +168,6 @@ TEST(test_proofs)
     key = key_of(window);
     for (uint32_t i = 1; i <= 7; i++) {
         struct proof_of of = {peer.mine.nonce, peer.theirs.nonce, key.id, i};
-        struct access_head head;
 
         bind = (struct access_bind){.number = i, .id = key.id};
         if (i == 1)
@@ -176,10 +185,12 @@ TEST(test_proofs)
         make_proof(&of, i >= 5 ? zeros : key.secret, bind.proof);
         if (i == 7)
             memset(bind.proof, 0, sizeof bind.proof);
-        say_this_bind(&peer, &bind);
-        head = say_access(&peer, ACCESS_WRITE, i, 0, 100);
-        put_slice(&peer, head.place, 100, 0, 100, 0x66);
-        hear_answer(&peer, head.id, TCPX_INVALID_USAGE, "no such window, or a wrong key");
+        must_refuse_bind(&peer, &bind);
+    }
+    for (uint32_t i = 0; i < ACCESS_PROOF_BYTES; i++) {
+        bind = bind_of(&peer, 100 + i, window);
+        bind.proof[i] ^= (uint8_t)(1 << i % 8);
+        must_refuse_bind(&peer, &bind);
     }
     must_serve(&peer, GOOD, 0, POISON);
     world_close(&peer);
