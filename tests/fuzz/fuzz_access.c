@@ -368,12 +368,11 @@ static void say_more(uint8_t how)
         items[i] = (struct access_item){.number = next() % (NUMBERS + 1),
                                         .offset = choose_offset(next()),
                                         .bytes = 10 + (how & 0x80 && i == 0)};
-    if (count == 0 || !now.listing.is_open || count > now.listing.parts)
+    if (count == 0 || !now.listing.is_open || count > now.listing.parts ||
+        (how & 0x80 && !now.listing.is_odd))
         broken();
-    else if (how & 0x80 && now.listing.is_odd)
-        lie(); /* two lies may be the truth */
     else if (how & 0x80)
-        broken();
+        lie(); /* two of them may be the truth */
     if (count <= now.listing.parts)
         now.listing.parts -= (uint32_t)count;
     now.listing.is_open = now.listing.is_open && now.listing.parts > 0;
