@@ -276,6 +276,41 @@ TEST(test_a_send_that_does_not_get_on)
     by_hand_close(&hand);
 }
 
+/* Until the peer, which does not read, has all that the socket takes. */
+static void fill_socket(struct net_comm *comm, struct net_request *send)
+{
+    uint64_t before;
+
+    do {
+        before = inside_handed_out(comm, send);
+        for (int i = 0; i < 20; i++) {
+            inside_move_on(comm);
+            nap_ms(1);
+        }
+    } while (before == 0 || inside_handed_out(comm, send) != before);
+}
+
+/* Behind a full socket: all of it has been given to the socket, so it comes all the same. */
+TEST(test_a_small_message_to_a_place)
+{
+    struct by_hand hand = by_hand_open(NET_SENDER, options_of(1));
+    const struct net_buffer buffer = {.data = room, .bytes = 100};
+    struct net_request *first = must_send(hand.comm, data, sizeof data, 5);
+    struct net_request *small = NULL;
+
+    hand_say(hand.link.reverse,
+             &(struct wire_record){.type = WIRE_POST, .length = sizeof data, .tag = 5});
+    fill_socket(hand.comm, first);
+    assert_success(net_isend_place(hand.comm, &buffer, 1, NULL, &small));
+    must_go_on(small);
+    cancel(small);
+    assert_int_equal(must_end(small), 100);
+    must_go_on(first);
+    cancel(first);
+    must_be_cancelled(first);
+    by_hand_close(&hand);
+}
+
 TEST(test_the_receiver_hears_of_a_cancelled_send)
 {
     struct by_hand hand = by_hand_open(NET_RECEIVER, options_of(2));

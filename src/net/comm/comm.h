@@ -89,7 +89,8 @@ MUST_CHECK int net_irecv_buffer(struct net_comm *comm, const struct net_buffer *
  * wrap to 1; their receives are posted in this order, at most NET_PLACES of them late: bytes that
  * come before wait in their socket. From NET_OPEN_PLACE on, the receive is posted before the send
  * begins, and the number is any that is free. Only where messages match by tag. A send that is
- * cancelled ends its receive with TCPX_CANCELLED, not the other way round. Without memory (`data`
+ * cancelled ends its receive with TCPX_CANCELLED, not the other way round; if all of its bytes had
+ * been given to the sockets, both are done instead. Without memory (`data`
  * and `parts` NULL) both have been cancelled from the beginning: the receive discards, and the send
  * ends its receive. A place is tested when net_next_ended() has handed out its owner, and not
  * before.
