@@ -390,9 +390,10 @@ static bool access_window_closes(const struct access *access)
     return false;
 }
 
+/* A copy of the GPU may need its memory here for longer than the peer needs to confirm. */
 static int access_check(struct access *access, bool windows_close, bool *moved)
 {
-    if (access->cancel_sent && deadline_passed(access->deadline))
+    if (access->cancel_sent && !access->is_confirmed && deadline_passed(access->deadline))
         return error_set(TCPX_REMOTE_ERROR,
                          "the cancel of a %s of %llu bytes was not confirmed in time: the peer is "
                          "stopped or lost",
