@@ -54,6 +54,13 @@ static int notes_check_call(const struct tcpx_session *session, const char *call
     return TCPX_SUCCESS;
 }
 
+/* What the socket has not taken is sent later by the worker, which may be asleep. */
+static void notes_send_rest(struct tcpx_session *session)
+{
+    if (control_has_unsent(session->control))
+        worker_wake(session);
+}
+
 /* With the lock. */
 static int notes_send(struct tcpx_session *session, const void *note, size_t bytes)
 {
@@ -70,6 +77,7 @@ static int notes_send(struct tcpx_session *session, const void *note, size_t byt
     result = control_send(session->control, ACCESS_NOTE, note, bytes);
     if (result != TCPX_SUCCESS)
         return result;
+    notes_send_rest(session);
     notes_charge(session, bytes);
     session->statistics.notes_sent++;
     return TCPX_SUCCESS;
@@ -180,6 +188,7 @@ static int notes_take(struct tcpx_session *session, void *out, size_t room, size
     result = notes_drop(session, *bytes);
     if (result != TCPX_SUCCESS) /* the session's: the note is here */
         session_fail(session, result);
+    notes_send_rest(session);
     return TCPX_SUCCESS;
 }
 
