@@ -193,6 +193,8 @@ int whole_cancel(struct tcpx_transfer *transfer, bool *is_quiet)
     whole_poll(transfer, false, NULL);
     *is_quiet = transfer->ended;
     pthread_mutex_unlock(&transfer->lock);
+    if (*is_quiet)
+        transfer_announce(transfer);
     session_unlock(session);
     return result;
 }
