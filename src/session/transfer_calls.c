@@ -215,6 +215,9 @@ int tcpx_transfer_wait(struct tcpx_transfer *transfer, int timeout_ms)
         wait_for_worker(transfer, deadline);
     if (!transfer->ended)
         leave_to_worker(transfer->session);
+    if (!transfer->ended && transfer->is_access)
+        return error_set(TCPX_IN_PROGRESS, "the %s of %llu bytes was not done in time",
+                         transfer->sending ? "write" : "read", (unsigned long long)transfer->total);
     if (!transfer->ended)
         return error_set(TCPX_IN_PROGRESS,
                          "the %s of %llu bytes with tag %llu was not done in time",
