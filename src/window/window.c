@@ -93,7 +93,10 @@ _Static_assert(sizeof(struct key_layout) == TCPX_KEY_BYTES, "as tcpx.h says");
 int tcpx_window_key(const struct tcpx_window *window, void *key)
 {
     struct key_layout layout = {.magic = htole32(KEY_MAGIC), .version = htole16(KEY_VERSION)};
+    int result = fork_check();
 
+    if (result != TCPX_SUCCESS)
+        return result;
     if (window == NULL || key == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "tcpx_window_key: an argument is NULL");
     layout.access = htole16((uint16_t)window->access);
