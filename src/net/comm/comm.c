@@ -386,7 +386,9 @@ static bool comm_test_unlocked(struct net_request *request, bool *done, uint64_t
     *done = state == REQUEST_DONE;
     if (state == REQUEST_WAITING || state == REQUEST_MOVING)
         return true;
-    if (state != REQUEST_DONE)
+    /* It was cancelled since the caller looked: its bytes may not have gone to its memory. */
+    if (state != REQUEST_DONE ||
+        !atomic_load_explicit(&request->is_looked_at, memory_order_relaxed))
         return false;
     if (bytes != NULL)
         *bytes = request->bytes;
