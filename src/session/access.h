@@ -25,6 +25,7 @@ enum {
     MOST_NUMBERS = 1 << 16,     /* of bindings */
     MOST_NOTES = 1 << 20,       /* bytes of notes that the peer's program has not taken, */
     NOTE_CHARGE = 64,           /* with so many more for each */
+    MOST_TRIED = 64, /* of those that wait: so many are looked at whether they can begin */
     ACCESS_ROWS = 1024,
 };
 
@@ -125,9 +126,10 @@ struct accesses {
     atomic_bool takes_gpu_memory;          /* with release and acquire, so that these are seen: */
     struct net_memory *gpu_memory[2][MOST_CHANNELS]; /* [sending] */
 
-    uint32_t next_read;  /* place of a read */
-    uint64_t next_check; /* of deadlines */
-    uint8_t *message;    /* CONTROL_LARGEST bytes: what is being written */
+    uint32_t next_read;      /* place of a read */
+    uint64_t next_check;     /* of deadlines, */
+    uint64_t first_deadline; /* of which none is earlier */
+    uint8_t *message;        /* CONTROL_LARGEST bytes: what is being written */
 
     /* bindings.c */
     struct binding *rows[BUCKETS]; /* for this side's accesses, by window */

@@ -319,7 +319,7 @@ int tcpx_write(struct tcpx_session *session, const struct tcpx_access *access,
 int accesses_cancel_call(struct tcpx_transfer *transfer, bool *is_quiet)
 {
     struct tcpx_session *session = transfer->session;
-    bool moved;
+    bool moved = false;
     int result = TCPX_SUCCESS;
 
     session_lock(session);

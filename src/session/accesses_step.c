@@ -18,6 +18,7 @@ int accesses_create(struct tcpx_session *session)
         return error_system(ENOMEM, "the accesses of a session");
     pthread_mutex_init(&accesses->wake_lock, NULL);
     accesses->session = session;
+    accesses->first_deadline = UINT64_MAX;
     accesses->last_note = &accesses->first_note;
     session->accesses = accesses;
     accesses->message = malloc(CONTROL_LARGEST);
@@ -209,7 +210,7 @@ static int accesses_check_deadlines(struct tcpx_session *session, bool *moved)
     const uint64_t pause_ns = 5000000;
     uint64_t now = clock_now();
 
-    if (now < session->accesses->next_check)
+    if (now < session->accesses->next_check || now < session->accesses->first_deadline)
         return TCPX_SUCCESS;
     session->accesses->next_check = now + pause_ns;
     return accesses_check(session, false, moved);
@@ -236,7 +237,7 @@ int accesses_step(struct tcpx_session *session, bool *moved)
 bool accesses_step_failed(struct tcpx_session *session)
 {
     bool all;
-    bool moved;
+    bool moved = false;
 
     if (session->accesses == NULL)
         return true;
@@ -276,7 +277,8 @@ bool accesses_wait_for_gpu(const struct tcpx_session *session)
     const struct access *access =
         session->accesses != NULL ? session->accesses->waiting.first : NULL;
 
-    while (access != NULL && access->transfer->after == NULL)
-        access = access->next;
-    return access != NULL;
+    for (int i = 0; i < MOST_TRIED && access != NULL; i++, access = access->next)
+        if (access->transfer->after != NULL)
+            return true;
+    return false;
 }
