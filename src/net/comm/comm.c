@@ -175,24 +175,14 @@ static int comm_begin(struct net_comm *comm, const struct net_buffer *buffer,
     return TCPX_SUCCESS;
 }
 
-/*
- * What is said of places that were cancelled waits without a request, as long as the peer does not
- * read.
- */
-static bool comm_has_room_to_plan(const struct net_comm *comm)
-{
-    return comm->side == NET_RECEIVER || tx_match_can_plan_slice(comm);
-}
-
-/* Whether the comm can take another send or receive besides its request. */
+/* Whether the comm can take another message besides its request. A place is not announced. */
 static bool comm_has_room(const struct net_comm *comm, const struct net_buffer *buffer,
-                          bool is_place)
+                          const struct comm_name *name)
 {
-    if (is_place && !comm_has_room_to_plan(comm))
-        return false;
-    return comm->side == NET_SENDER ||
-           (rx_announce_has_room(comm) &&
-            (comm->unpack == NULL || comm->unpack->has_room(comm, buffer)));
+    if (comm->side == NET_SENDER)
+        return tx_match_has_room(comm, comm->most_requests);
+    return name->is_place || (rx_announce_has_room(comm) &&
+                              (comm->unpack == NULL || comm->unpack->has_room(comm, buffer)));
 }
 
 /* Messages that arrived before the comm failed can still be received. */
@@ -222,7 +212,7 @@ static int comm_start(struct net_comm *comm, enum net_side side, const struct ne
     comm_lock_take(&comm->lock);
     *out = NULL;
     result = comm_check_start(comm, name);
-    if (result == TCPX_SUCCESS && comm_has_room(comm, buffer, name->is_place) &&
+    if (result == TCPX_SUCCESS && comm_has_room(comm, buffer, name) &&
         (request = request_take(comm)) != NULL) {
         result = comm_begin(comm, buffer, name, request);
         *out = result == TCPX_SUCCESS ? request : NULL;
@@ -298,7 +288,9 @@ bool net_has_room(struct net_comm *comm)
     bool has_room;
 
     comm_lock_take(&comm->lock);
-    has_room = request_is_free(comm) && comm_has_room_to_plan(comm);
+    /* Far from the end, so that the place can still begin when others have been cancelled since. */
+    has_room = request_is_free(comm) &&
+               (comm->side == NET_RECEIVER || tx_match_has_room(comm, comm->most_requests / 2));
     comm_lock_release(&comm->lock);
     return has_room;
 }

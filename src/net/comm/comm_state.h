@@ -190,7 +190,8 @@ struct comm_tx {
     struct outgoing outgoing[WIRE_MOST_SOCKETS];
 
     /* tx_match */
-    struct queue planned;              /* struct planned */
+    struct queue planned;              /* struct planned, */
+    unsigned ownerless;                /* of which so many have no request */
     struct key_fifo posts;             /* struct post by tag, not matched with a send yet */
     struct key_fifo waiting;           /* struct net_request * by tag: sends without a receive, */
     struct net_request *first_waiting; /* and all of them in their order */

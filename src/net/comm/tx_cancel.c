@@ -46,16 +46,27 @@ static void tx_disown_records(struct outgoing *outgoing, const struct net_reques
             outgoing->record_owners[i] = NULL;
 }
 
-static void tx_detach_planned(struct net_comm *comm, const struct net_request *request)
+/* Nothing of it has begun: its place gets no bytes, so that no copy of them is needed. */
+static void tx_replace_eager(struct planned *planned, struct net_request *request)
+{
+    planned->record = (struct wire_record){
+        .type = WIRE_CANCELLED, .flags = WIRE_TO_PLACE, .sequence = request->sequence};
+    request->handed_out = 0;
+}
+
+static void tx_detach_planned(struct net_comm *comm, struct net_request *request)
 {
     for (size_t i = 0; i < queue_length(&comm->tx.planned); i++) {
         struct planned *planned = queue_at(&comm->tx.planned, i);
 
         if (planned->request != request)
             continue;
-        if (planned->record.type == WIRE_EAGER)
+        if (planned->record.type == WIRE_EAGER && request->is_place)
+            tx_replace_eager(planned, request);
+        else if (planned->record.type == WIRE_EAGER && request->bytes > 0)
             planned->own = tx_own_copy(comm, request, 0, request->bytes);
         planned->request = NULL;
+        comm->tx.ownerless++;
     }
 }
 
@@ -90,9 +101,7 @@ static void tx_detach(struct net_comm *comm, struct net_request *request)
  */
 static void tx_stop(struct net_comm *comm, struct net_request *request, int result)
 {
-    bool arrives = request->handed_out == request->bytes;
-
-    if (!arrives) {
+    if (request->handed_out < request->bytes) {
         tx_work_drop(comm, request);
         tx_match_plan(comm, NULL,
                       &(struct wire_record){.type = WIRE_CANCELLED,
@@ -103,7 +112,9 @@ static void tx_stop(struct net_comm *comm, struct net_request *request, int resu
     }
     tx_detach(comm, request);
     if (request_is_outstanding(request)) /* and the comm has not failed */
-        request_fail(request, arrives && request->is_place ? TCPX_SUCCESS : result);
+        request_fail(request, request->is_place && request->handed_out == request->bytes
+                                  ? TCPX_SUCCESS
+                                  : result);
 }
 
 static bool tx_reads_by_reference(const struct net_request *request)

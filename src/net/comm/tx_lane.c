@@ -48,7 +48,9 @@ static void tx_load_planned(struct net_comm *comm, struct outgoing *outgoing)
            outgoing->request == NULL && queue_pop(&comm->tx.planned, &planned)) {
         tx_add_record(outgoing, &planned.record);
         outgoing->record_owners[outgoing->record_owner_count++] = planned.request;
-        if (planned.record.type != WIRE_EAGER)
+        comm->tx.ownerless -= planned.request == NULL;
+        if (planned.record.type != WIRE_EAGER ||
+            (planned.request == NULL && planned.own == NULL)) /* a cancelled one without a byte */
             continue;
         outgoing->request = planned.request;
         outgoing->own = planned.own;

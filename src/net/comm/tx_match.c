@@ -9,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Records for socket 0: one or two for each send, and the slices of the other sockets. */
+/*
+ * Records for socket 0: one for each send, one for each receive that the peer has cancelled, those
+ * that are left of cancelled sends, and the slices of the other sockets.
+ */
 static size_t tx_most_planned(const struct net_comm *comm)
 {
-    return 2 * (size_t)comm->most_requests + (size_t)4 * WIRE_MOST_SOCKETS;
+    return 3 * (size_t)comm->most_requests + (size_t)4 * WIRE_MOST_SOCKETS;
 }
 
 int tx_match_create(struct net_comm *comm)
@@ -68,12 +71,21 @@ bool tx_match_plan(struct net_comm *comm, struct net_request *request,
     }
     if (request != NULL)
         request->records_queued++;
+    else
+        comm->tx.ownerless++;
     return true;
+}
+
+bool tx_match_has_room(const struct net_comm *comm, unsigned most_left)
+{
+    COMM_LOCKED(comm);
+    return comm->tx.ownerless < most_left;
 }
 
 bool tx_match_can_plan_slice(const struct net_comm *comm)
 {
-    return queue_length(&comm->tx.planned) + comm->most_requests < tx_most_planned(comm);
+    return queue_length(&comm->tx.planned) + 2 * (size_t)comm->most_requests <
+           tx_most_planned(comm);
 }
 
 /* --- opening ------------------------------------------------------------------------------- */

@@ -28,6 +28,8 @@ void tx_match_open_waiting(struct net_comm *comm);
 /* Plans a record for forward socket 0. False: it failed, and so has the comm. */
 bool tx_match_plan(struct net_comm *comm, struct net_request *request,
                    const struct wire_record *record);
+/* Whether another send may begin: fewer records than that are left of cancelled messages. */
+bool tx_match_has_room(const struct net_comm *comm, unsigned most_left);
 /* Whether another slice's record can be planned, with room left for sends that begin. */
 bool tx_match_can_plan_slice(const struct net_comm *comm);
 
