@@ -263,6 +263,8 @@ struct access *access_by_id(struct tcpx_session *session, int side, uint64_t id)
 void access_add_part(struct access *access, uint8_t *data, uint64_t bytes);
 /* Its place in the channel, with all of its parts. */
 struct net_buffer access_buffer(const struct access *access);
+/* Any number of accesses may wait, so that deadlines are looked at when the first one is over. */
+void access_expect_deadline(const struct access *access);
 /* Why it ends; the first reason counts. The text is error_text(). */
 void access_set_result(struct access *access, int result);
 /* It has no bindings any more. */

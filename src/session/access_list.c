@@ -66,6 +66,14 @@ void access_add_part(struct access *access, uint8_t *data, uint64_t bytes)
     access->part_count++;
 }
 
+void access_expect_deadline(const struct access *access)
+{
+    struct accesses *accesses = access->session->accesses;
+
+    if (access->deadline < accesses->first_deadline)
+        accesses->first_deadline = access->deadline;
+}
+
 /* The side that sends the bytes has the memory on its sending comm. */
 struct net_buffer access_buffer(const struct access *access)
 {

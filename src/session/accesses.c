@@ -190,15 +190,6 @@ static int access_begin(struct access *access)
     return result == TCPX_SUCCESS && !access->is_read ? access_post(access) : result;
 }
 
-/* Deadlines are looked at when the first one is over: any number of accesses may wait. */
-static void accesses_expect_deadline(const struct access *access)
-{
-    struct accesses *accesses = access->session->accesses;
-
-    if (access->deadline < accesses->first_deadline)
-        accesses->first_deadline = access->deadline;
-}
-
 /* Whether any access can begin now. */
 static bool accesses_have_room(const struct tcpx_session *session)
 {
@@ -284,7 +275,7 @@ int accesses_start(struct access *access)
 {
     bool moved = false;
 
-    accesses_expect_deadline(access);
+    access_expect_deadline(access);
     access_list_add(&access->session->accesses->waiting, access);
     return accesses_start_more(access->session, &moved);
 }
@@ -375,7 +366,7 @@ int accesses_cancel(struct access *access)
     }
     access->cancel_sent = true;
     result = config_deadline(TCPX_DEFAULT_TIMEOUT, &access->deadline);
-    accesses_expect_deadline(access);
+    access_expect_deadline(access);
     if (result == TCPX_SUCCESS)
         result = access_stop_request(access);
     return result == TCPX_SUCCESS ? access_send_id(access, ACCESS_CANCEL) : result;
@@ -433,7 +424,7 @@ int accesses_check(struct tcpx_session *session, bool windows_close, bool *moved
         for (struct access *access = lists[i]->first, *next;
              access != NULL && result == TCPX_SUCCESS; access = next) {
             next = access->next;
-            accesses_expect_deadline(access);
+            access_expect_deadline(access);
             result = access_check(access, windows_close, moved);
         }
     return result;

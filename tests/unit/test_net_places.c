@@ -173,6 +173,35 @@ TEST(test_a_place_that_discards)
     }
 }
 
+/*
+ * What the sender says of cancelled receives is behind the bytes of a place that is not open yet.
+ * It opens all the same, however many receives have been cancelled.
+ */
+TEST(test_a_place_behind_cancelled_receives)
+{
+    struct by_hand hand =
+        by_hand_open(NET_RECEIVER, PAIR_OPTIONS(.requests = 2 * NET_PLACES + 2000));
+    struct wire_record small = {
+        .type = WIRE_EAGER, .flags = WIRE_TO_PLACE, .sequence = 1, .length = 10};
+    struct net_request *receive;
+    uint32_t cancelled = 0;
+
+    do {
+        assert_success(net_irecv(hand.comm, room[0], 10, 5, &receive));
+        if (receive == NULL)
+            break;
+        cancel(receive);
+    } while (++cancelled < 3 * NET_PLACES + 2000);
+    hand_say(hand.link.forward[0], &small);
+    hand_put(hand.link.forward[0], data, 10);
+    for (uint32_t i = 0; i < cancelled; i++)
+        hand_say(hand.link.forward[0],
+                 &(struct wire_record){.type = WIRE_CANCELLED, .sequence = i});
+    assert_int_equal(must_end(open_place(hand.comm, room[0], 10, 1)), 10);
+    until(receive != NULL, assert_success(net_irecv(hand.comm, room[0], 10, 5, &receive)));
+    by_hand_close(&hand);
+}
+
 /* The sender stops, and the place ends with the bytes that had begun; or both are done. */
 TEST(test_a_send_that_is_cancelled)
 {

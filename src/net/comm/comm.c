@@ -181,8 +181,10 @@ static bool comm_has_room(const struct net_comm *comm, const struct net_buffer *
 {
     if (comm->side == NET_SENDER)
         return tx_match_has_room(comm, comm->most_requests);
-    return name->is_place || (rx_announce_has_room(comm) &&
-                              (comm->unpack == NULL || comm->unpack->has_room(comm, buffer)));
+    if (name->is_place)
+        return name->place < NET_OPEN_PLACE || rx_cancel_has_room(comm);
+    return rx_cancel_has_room(comm) && rx_announce_has_room(comm) &&
+           (comm->unpack == NULL || comm->unpack->has_room(comm, buffer));
 }
 
 /* Messages that arrived before the comm failed can still be received. */
@@ -290,7 +292,8 @@ bool net_has_room(struct net_comm *comm)
     comm_lock_take(&comm->lock);
     /* Far from the end, so that the place can still begin when others have been cancelled since. */
     has_room = request_is_free(comm) &&
-               (comm->side == NET_RECEIVER || tx_match_has_room(comm, comm->most_requests / 2));
+               (comm->side == NET_RECEIVER ? rx_cancel_has_room(comm)
+                                           : tx_match_has_room(comm, comm->most_requests / 2));
     comm_lock_release(&comm->lock);
     return has_room;
 }
@@ -319,7 +322,7 @@ static bool comm_report_cancelled(struct net_request *request, int *result)
     *result = error_set(TCPX_CANCELLED, "a receive of %llu bytes with tag %llu was cancelled",
                         (unsigned long long)request->room, (unsigned long long)request->tag);
     if (request_is_outstanding(request))
-        request->is_orphan = true;
+        rx_cancel_leave(request->comm, request);
     else
         request_free(request);
     return true;

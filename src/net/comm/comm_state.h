@@ -261,6 +261,7 @@ struct comm_rx {
     uint32_t abort_result;
     bool abort_begun;
 
+    unsigned orphans;     /* receives and open places that were cancelled and not ended since */
     unsigned stalled;     /* lanes that hold a record whose receive is not posted */
     unsigned unsatisfied; /* receives that miss bytes */
     unsigned unread;      /* lanes that have left bytes in their socket */

@@ -108,8 +108,10 @@ void request_notify(struct net_request *request)
 
 static void request_free_orphan(struct net_request *request)
 {
-    if (request->is_orphan && request->users == 0 && !request_is_outstanding(request))
-        request_free(request);
+    if (!request->is_orphan || request->users > 0 || request_is_outstanding(request))
+        return;
+    request->comm->rx.orphans -= !request_is_in_order(request);
+    request_free(request);
 }
 
 void request_let_go(struct net_request *request)

@@ -19,6 +19,12 @@ static inline bool request_is_outstanding(const struct net_request *request)
     return request->state == REQUEST_WAITING || request->state == REQUEST_MOVING;
 }
 
+/* A place whose number is in the order in which places are opened. */
+static inline bool request_is_in_order(const struct net_request *request)
+{
+    return request->is_place && request->sequence < NET_OPEN_PLACE;
+}
+
 /* Ends one request; the comm goes on. The text of a failure is error_text(). */
 void request_done(struct net_request *request);
 void request_fail(struct net_request *request, int result);

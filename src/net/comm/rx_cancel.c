@@ -57,6 +57,24 @@ void rx_cancel(struct net_comm *comm, struct net_request *request)
     request_notify(request);
 }
 
+/* --- what is left of it --------------------------------------------------------------------- */
+
+void rx_cancel_leave(struct net_comm *comm, struct net_request *request)
+{
+    COMM_LOCKED(comm);
+    request->is_orphan = true;
+    comm->rx.orphans += !request_is_in_order(request);
+}
+
+/* A comm of few requests has no places in order to speak of. */
+bool rx_cancel_has_room(const struct net_comm *comm)
+{
+    enum { MOST_ORPHANS = 128 };
+
+    COMM_LOCKED(comm);
+    return comm->most_requests <= 2 * NET_PLACES || comm->rx.orphans < MOST_ORPHANS;
+}
+
 /* --- the sender cancels --------------------------------------------------------------------- */
 
 /* Its slices may come later, on other sockets. */
