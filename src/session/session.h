@@ -429,6 +429,7 @@ MUST_CHECK int whole_cancel(struct tcpx_transfer *transfer, bool *is_quiet);
 /* --- wake.c; with the lock ---------------------------------------------------------------------
  */
 
+/* Also without it, by whoever knows that the worker was started and is not stopped meanwhile. */
 void worker_wake(struct tcpx_session *session);
 /* The worker looks after transfers on the channels from now on; it does not any more. */
 void worker_watch_channels(struct tcpx_session *session);

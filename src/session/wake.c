@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* Requests of a channel end without a message of the peer or a call. */
+/* With the end of a request there comes neither a message of the peer nor a call. */
 static void worker_notify_of(struct tcpx_session *session, struct io_task *task)
 {
     for (unsigned i = 0; i < 2 * session->channels; i++)

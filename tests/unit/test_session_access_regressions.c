@@ -86,7 +86,7 @@ static struct tcpx_remote *open_remote(const struct tcpx_window *window)
     return remote;
 }
 
-static uint8_t ours[2 << 20];
+static uint8_t ours[4 << 20];
 static uint8_t theirs[2 << 20];
 
 /* Nobody takes them, so that not even an empty one has room, and accesses with notes wait. */
@@ -105,7 +105,7 @@ static void fill_notes(void)
 /* All bytes of a read may be on their way when its window is closed: then nothing refuses it. */
 CASE(a_window_is_closed_under_reads)
 {
-    enum { ROUNDS = 400, READS = 3 };
+    enum { ROUNDS = 400, READS = 3, MOST = 1 << 20 };
     struct tcpx_window *own;
     unsigned random = 1;
 
@@ -118,8 +118,8 @@ CASE(a_window_is_closed_under_reads)
         struct tcpx_transfer *reads[READS];
 
         for (int i = 0; i < READS; i++) {
-            uint64_t bytes = (random = random * 1103515245u + 12345u) / 8 % sizeof ours + 1;
-            struct tcpx_part part = {own, 0, remote, 0, bytes};
+            uint64_t bytes = (random = random * 1103515245u + 12345u) / 8 % MOST + 1;
+            struct tcpx_part part = {own, (uint64_t)i * MOST, remote, 0, bytes};
             struct tcpx_access access = {.parts = &part, .part_count = 1};
 
             CHECK_SUCCESS(tcpx_read(here, &access, &reads[i]));

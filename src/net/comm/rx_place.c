@@ -42,8 +42,10 @@ int rx_place_check(struct net_comm *comm, uint32_t place)
     COMM_LOCKED(comm);
     if (place == 0 || (place < NET_OPEN_PLACE ? rx_place_distance(comm, place) != 1
                                               : rx_place_find(comm, place) != NULL))
-        return error_set(TCPX_INVALID_USAGE, "place %u behind place %u", place,
-                         comm->rx.newest_place);
+        return error_set(TCPX_INVALID_USAGE,
+                         "place %u cannot be opened: it is neither the next one after %u nor a "
+                         "free open one",
+                         place, comm->rx.newest_place);
     return TCPX_SUCCESS;
 }
 
