@@ -5,82 +5,10 @@
 #ifndef TCPX_TESTS_SESSION_MIX_H
 #define TCPX_TESTS_SESSION_MIX_H
 
-#include "tests/unit/session_pair.h"
+#include "tests/unit/session_access.h"
+#include "tests/unit/session_lists.h"
 
 #include <poll.h>
-
-/* --- lists of pieces ------------------------------------------------------------------------ */
-
-struct list {
-    struct tcpx_piece *pieces;
-    uint32_t count;
-    uint64_t span; /* what they lie in */
-};
-
-enum list_kind { DISJOINT, OVERLAPPING };
-
-/*
- * `count` pieces of `bytes` altogether, some of them empty, in any order; as many as there are
- * bytes: of one byte each.
- */
-static inline struct list list_draw(uint64_t *random, uint64_t bytes, uint32_t count,
-                                    enum list_kind kind)
-{
-    struct list list = {.pieces = calloc(count + 1, sizeof *list.pieces), .count = count};
-    uint32_t *order = calloc(count + 1, sizeof *order);
-    uint64_t left = bytes;
-
-    CHECK(list.pieces != NULL && order != NULL);
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t fair = left / (count - i);
-        uint64_t length = i + 1 == count   ? left
-                          : count == bytes ? 1
-                                           : random_below(random, 2 * fair + 2);
-
-        list.pieces[i].bytes = length < left ? length : left;
-        left -= list.pieces[i].bytes;
-    }
-    shuffle(random, order, count);
-    list.span = kind == OVERLAPPING ? bytes : 0;
-    for (uint32_t i = 0; i < count; i++) {
-        struct tcpx_piece *piece = &list.pieces[order[i]];
-
-        if (kind == OVERLAPPING) {
-            piece->offset = random_below(random, bytes - piece->bytes + 1);
-        } else {
-            piece->offset = list.span + (one_in(random, 3) ? random_below(random, 9) : 0);
-            list.span = piece->offset + piece->bytes;
-        }
-    }
-    free(order);
-    return list;
-}
-
-static inline void list_free(struct list *list)
-{
-    free(list->pieces);
-    *list = (struct list){0};
-}
-
-/* What a transfer does: `from` is read in the order of its pieces, where its memory is `seed`'s. */
-static inline void list_move(const struct list *from, uint64_t seed, const struct list *to,
-                             uint8_t *memory)
-{
-    uint64_t bytes = 0;
-    uint64_t at = 0;
-    uint8_t *message;
-
-    for (uint32_t i = 0; i < from->count; i++)
-        bytes += from->pieces[i].bytes;
-    message = malloc(bytes + 1);
-    CHECK(message != NULL);
-    for (uint32_t i = 0; i < from->count; at += from->pieces[i++].bytes)
-        pattern_copy(message + at, from->pieces[i].bytes, seed, from->pieces[i].offset);
-    at = 0;
-    for (uint32_t i = 0; i < to->count; at += to->pieces[i++].bytes)
-        memcpy(memory + to->pieces[i].offset, message + at, to->pieces[i].bytes);
-    free(message);
-}
 
 /* --- plans ---------------------------------------------------------------------------------- */
 
@@ -96,12 +24,14 @@ struct mix {
     unsigned pieces_percent;
     bool one_way; /* from side 0 to side 1 */
     bool host_only;
+    unsigned accesses_percent; /* are reads and writes, by either side */
     enum begins begins;
     enum ends ends[2]; /* of each side */
 };
 
 struct job {
-    int sender;
+    int sender;     /* its memory is read; */
+    int initiator;  /* of a read or write; -1: it is a send and a receive */
     bool on_gpu[2]; /* at each side */
     bool as_pieces;
     uint64_t bytes;
@@ -113,6 +43,7 @@ struct job {
 
 /* Both directions of both memories: [receives][on GPU]. */
 typedef struct area mix_areas[2][2];
+typedef struct covers mix_covers[2][2];
 
 /* Tags of any size, so that some meet wherever they are sorted into less than 2^62 places. */
 static inline uint64_t tag_from(uint64_t number)
@@ -122,10 +53,24 @@ static inline uint64_t tag_from(uint64_t number)
     return random_next(&state) % TCPX_TAG_END;
 }
 
+static inline void draw_access(uint64_t *random, struct job *job)
+{
+    uint32_t most = one_in(random, 8) ? 2000 : 20;
+    uint32_t count = job->as_pieces ? 1 + (uint32_t)random_below(random, most) : 1;
+    enum list_kind kinds[2];
+
+    job->initiator = (int)random_below(random, 2);
+    for (int i = 0; i < 2; i++)
+        kinds[i] = one_in(random, 2)                       ? IN_ORDER
+                   : i == job->sender && one_in(random, 2) ? OVERLAPPING
+                                                           : DISJOINT;
+    list_draw_two(random, job->bytes, count, kinds, job->lists);
+}
+
 static inline void draw_job(uint64_t *random, const struct mix *mix, uint32_t number,
                             struct job *job)
 {
-    *job = (struct job){.sender = mix->one_way ? 0 : (int)random_below(random, 2)};
+    *job = (struct job){.sender = mix->one_way ? 0 : (int)random_below(random, 2), .initiator = -1};
     for (int i = 0; i < 2; i++)
         job->on_gpu[i] = random_below(random, 2) == 0 && !mix->host_only;
     job->bytes = one_in(random, 10)  ? 0
@@ -134,6 +79,10 @@ static inline void draw_job(uint64_t *random, const struct mix *mix, uint32_t nu
     job->tag =
         tag_from(mix->first_tag + (mix->tags == 0 ? number : random_below(random, mix->tags)));
     job->as_pieces = random_below(random, 100) < mix->pieces_percent;
+    if (mix->accesses_percent > 0 && random_below(random, 100) < mix->accesses_percent) {
+        draw_access(random, job);
+        return;
+    }
     for (int i = 0; i < 2; i++) {
         uint32_t most = one_in(random, 8) ? 2000 : 20;
         uint32_t count = job->as_pieces ? 1 + (uint32_t)random_below(random, most) : 1;
@@ -186,7 +135,28 @@ static inline void expect_jobs(const struct mix *mix, int side, mix_areas all, s
     }
 }
 
-static inline void begin_job(struct tcpx_session *session, int side, mix_areas all, struct job *job)
+/* A read or a write of this side; the other side has nothing to do for it. */
+static inline void begin_access_job(struct tcpx_session *session, int side, mix_covers covers[2],
+                                    struct job *job)
+{
+    bool is_read = job->sender != side;
+    const struct covers *here = &covers[0][is_read][job->on_gpu[side]];
+    const struct covers *there = &covers[1][!is_read][job->on_gpu[!side]];
+    uint32_t count = job->lists[side].count;
+    struct tcpx_part *parts = calloc(count, sizeof *parts);
+    const struct tcpx_access access = {.parts = parts, .part_count = count};
+
+    CHECK(parts != NULL);
+    for (uint32_t i = 0; i < count; i++)
+        parts[i] = part_between(here, job->lists[side].pieces[i].offset, there,
+                                job->lists[!side].pieces[i].offset,
+                                job->lists[side].pieces[i].bytes, i / 5);
+    job->transfer = begin_access(session, is_read, &access);
+    free(parts);
+}
+
+static inline void begin_job(struct tcpx_session *session, int side, mix_areas all,
+                             mix_covers covers[2], struct job *job)
 {
     const struct area *area = &all[side != job->sender][job->on_gpu[side]];
     const struct list *list = &job->lists[side];
@@ -197,7 +167,10 @@ static inline void begin_job(struct tcpx_session *session, int side, mix_areas a
                              .pieces = job->as_pieces ? list->pieces : NULL,
                              .piece_count = job->as_pieces ? list->count : 0};
 
-    job->transfer = begin(session, job->sender == side, move);
+    if (job->initiator < 0)
+        job->transfer = begin(session, job->sender == side, move);
+    else if (job->initiator == side)
+        begin_access_job(session, side, covers, job);
 }
 
 /* --- waiting -------------------------------------------------------------------------------- */
@@ -228,10 +201,19 @@ static inline uint32_t ask_all(struct job *jobs, uint32_t count, bool by_wait)
     return ended;
 }
 
+static inline uint32_t count_open(const struct job *jobs, uint32_t count)
+{
+    uint32_t open = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        open += jobs[i].transfer != NULL;
+    return open;
+}
+
 static inline void ask_until_ended(struct job *jobs, uint32_t count, bool by_wait)
 {
     uint64_t since = now_ms();
-    uint32_t left = count;
+    uint32_t left = count_open(jobs, count);
 
     while (left > 0) {
         uint32_t ended = ask_all(jobs, count, by_wait);
@@ -248,7 +230,7 @@ static inline void ask_until_ended(struct job *jobs, uint32_t count, bool by_wai
 /* An end is told by the descriptor, or was there before the latest look at all of them. */
 static inline void poll_until_ended(int fd, struct job *jobs, uint32_t count)
 {
-    uint32_t left = count;
+    uint32_t left = count_open(jobs, count);
 
     left -= ask_all(jobs, count, false);
     while (left > 0) {
@@ -286,7 +268,8 @@ static inline void finish_jobs(struct tcpx_session *session, struct job *jobs, u
     for (uint32_t i = 0; i < count; i++) {
         uint32_t which = ends == FORWARD ? i : ends == BACKWARD ? count - 1 - i : order[i];
 
-        FINISH(jobs[which].transfer);
+        if (jobs[which].transfer != NULL)
+            FINISH(jobs[which].transfer);
         jobs[which].transfer = NULL;
     }
     free(order);
@@ -295,11 +278,11 @@ static inline void finish_jobs(struct tcpx_session *session, struct job *jobs, u
 /* --- the whole ------------------------------------------------------------------------------ */
 
 static inline void begin_jobs(struct side *me, struct tcpx_session *session, const struct mix *mix,
-                              mix_areas all, struct job *jobs)
+                              mix_areas all, mix_covers covers[2], struct job *jobs)
 {
     if (mix->begins == AT_ONCE) {
         for (uint32_t i = 0; i < mix->count; i++)
-            begin_job(session, me->number, all, &jobs[i]);
+            begin_job(session, me->number, all, covers, &jobs[i]);
         return;
     }
     for (int turn = 0; turn < 2; turn++) {
@@ -307,9 +290,35 @@ static inline void begin_jobs(struct side *me, struct tcpx_session *session, con
 
         for (uint32_t i = 0; i < mix->count; i++)
             if ((jobs[i].sender == me->number) == sends)
-                begin_job(session, me->number, all, &jobs[i]);
+                begin_job(session, me->number, all, covers, &jobs[i]);
         meet(me);
     }
+}
+
+/* Windows of all areas, and those of the peer, which knows how large each is. */
+static inline void open_covers(struct tcpx_session *session, const struct mix *mix, mix_areas all,
+                               uint64_t theirs[2][2], mix_covers covers[2])
+{
+    for (int i = 0; i < 2; i++)
+        for (int gpu = 0; gpu < 2; gpu++) {
+            uint64_t tag = tag_from(mix->first_tag + mix->count + 2 * (unsigned)i + (unsigned)gpu);
+
+            covers_open(&covers[0][i][gpu], &all[i][gpu],
+                        i == 0 ? TCPX_WINDOW_READ : TCPX_WINDOW_WRITE);
+            covers_swap(&covers[0][i][gpu], &covers[1][i][gpu], theirs[i][gpu] + 100, session, tag);
+        }
+}
+
+/* When both sides have come here, no access is under way any more. */
+static inline void close_covers(struct tcpx_session *session, const struct mix *mix,
+                                mix_covers covers[2])
+{
+    swap_nothing(session, tag_from(mix->first_tag + mix->count + 4));
+    for (int i = 0; i < 2; i++)
+        for (int gpu = 0; gpu < 2; gpu++) {
+            covers_close(&covers[0][i][gpu]);
+            covers_close(&covers[1][i][gpu]);
+        }
 }
 
 /* Every byte is right, and nothing else was touched. */
@@ -318,6 +327,7 @@ static inline void run_mix(struct side *me, struct tcpx_session *session, const 
     uint64_t random = mix->seed * 2654435761u + 99;
     struct job *jobs = calloc(mix->count, sizeof *jobs);
     uint64_t used[2][2][2] = {0};
+    mix_covers covers[2]; /* of this side's areas, and of the peer's */
     mix_areas all;
 
     CHECK(jobs != NULL);
@@ -329,8 +339,12 @@ static inline void run_mix(struct side *me, struct tcpx_session *session, const 
             area_make(&all[i][gpu], session, gpu == 1 && !mix->host_only,
                       used[me->number][i][gpu] + 100);
     fill_areas(mix, me->number, all, jobs);
-    begin_jobs(me, session, mix, all, jobs);
+    if (mix->accesses_percent > 0)
+        open_covers(session, mix, all, used[!me->number], covers);
+    begin_jobs(me, session, mix, all, covers, jobs);
     finish_jobs(session, jobs, mix->count, mix->ends[me->number], &random);
+    if (mix->accesses_percent > 0)
+        close_covers(session, mix, covers);
     expect_jobs(mix, me->number, all, jobs);
     for (int i = 0; i < 2; i++)
         for (int gpu = 0; gpu < 2; gpu++) {

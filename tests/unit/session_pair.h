@@ -70,7 +70,8 @@ struct side_case {
     side_run *run;
     session_run *with_session; /* instead: with a session that is opened before and closed after */
     uint64_t chunk_bytes;      /* of it; 0: the usual ones */
-    bool without_gpu;          /* it has none, at both ends */
+    bool without_gpu;          /* it has none, at both ends, */
+    bool windows;              /* and allows access to its windows */
     unsigned gpu_delay_us;     /* for each copy of an emulated GPU */
     int sides;
     int variants; /* that run at the same time, each with all sides */
@@ -699,6 +700,7 @@ static inline void side_process(const uint8_t *argument)
         slow_down_gpus(me.of->gpu_delay_us);
         options.chunk_bytes = me.of->chunk_bytes;
         options.gpu = me.of->without_gpu ? -1 : options.gpu;
+        options.windows = me.of->windows;
         session = open_session(&me, &options);
         me.of->with_session(&me, session);
         tcpx_session_close(session);
