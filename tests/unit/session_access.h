@@ -126,6 +126,25 @@ static inline struct tcpx_transfer *begin_one(struct tcpx_session *session, bool
     return begin_access(session, is_read, &access);
 }
 
+/*
+ * When so many accesses of the peer have ended here. A read is done there before this side knows
+ * that its last bytes are away.
+ */
+static inline struct tcpx_session_statistics statistics_when_served(struct tcpx_session *session,
+                                                                    uint64_t count)
+{
+    uint64_t since = now_ms();
+    struct tcpx_session_statistics statistics = statistics_of(session);
+
+    while (statistics.served_reads + statistics.served_writes + statistics.served_refusals <
+           count) {
+        CHECK(now_ms() - since < WAIT_MS);
+        nap_us(100);
+        statistics = statistics_of(session);
+    }
+    return statistics;
+}
+
 /* --- areas that are covered by several windows ------------------------------------------------ */
 
 enum { COVERS = 3 };

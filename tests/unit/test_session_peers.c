@@ -4,53 +4,9 @@
  *
  * TCPX_TEST_TURNS=percent of all rounds, of which less than half make transfers smaller, too.
  */
-#include "tests/unit/session_mix.h"
+#include "tests/unit/session_threads.h"
 
 #include <sys/resource.h>
-
-/* A thread that has its own part of what goes on. */
-struct part {
-    pthread_t thread;
-    struct side side;
-    struct tcpx_session *session;
-    bool closes; /* its session, when it is done; other parts go on */
-    struct mix mix;
-};
-
-static void *part_run(void *argument)
-{
-    struct part *part = argument;
-
-    run_mix(&part->side, part->session, &part->mix);
-    if (part->closes)
-        tcpx_session_close(part->session);
-    return NULL;
-}
-
-/* `number`: of this process in that session; `which`: of the session. */
-static struct part part_of(int number, struct tcpx_session *session, unsigned which)
-{
-    static const enum ends ends[] = {FORWARD, BACKWARD, SHUFFLED, BY_TESTS, BY_NO_TIME};
-
-    return (struct part){.side = {.number = number, .sides = 2},
-                         .session = session,
-                         .closes = true,
-                         .mix = {.seed = 1000 + which,
-                                 .count = 20 + turns_of(60),
-                                 .longest = 100000,
-                                 .tags = 3,
-                                 .first_tag = (uint64_t)which << 40,
-                                 .pieces_percent = which % 2 == 0 ? 50 : 0,
-                                 .ends = {ends[which % 5], ends[(which + 2) % 5]}}};
-}
-
-static void run_parts(struct part *parts, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++)
-        CHECK(pthread_create(&parts[i].thread, NULL, part_run, &parts[i]) == 0);
-    for (unsigned i = 0; i < count; i++)
-        CHECK(pthread_join(parts[i].thread, NULL) == 0);
-}
 
 /* Several threads, each with memory and tags of its own, on one session. */
 SESSION_CASE(threads, SMALL_CHUNK, IN_BRIEF)
