@@ -321,7 +321,7 @@ static bool comm_report_cancelled(struct net_request *request, int *result)
         return false;
     *result = error_set(TCPX_CANCELLED, "a receive of %llu bytes with tag %llu was cancelled",
                         (unsigned long long)request->room, (unsigned long long)request->tag);
-    if (request_is_outstanding(request))
+    if (request_is_outstanding(request) || request->users > 0)
         rx_cancel_leave(request->comm, request);
     else
         request_free(request);

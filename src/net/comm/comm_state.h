@@ -74,6 +74,7 @@ struct net_request {
     char *text;        /* in words; NULL: there was no memory for them */
     struct sleeper *sleeper; /* waits for its end; NULL: none */
     void *owner;             /* of a place that has not ended */
+    bool is_listed;          /* a place that has: what discards its bytes since does not count */
     bool cancelled; /* by its caller, or a send by the receiver: its memory is not its own */
     bool is_orphan; /* cancelled, and its caller has been told: it is freed when it ends */
     struct net_request *next_free; /* while it is free */

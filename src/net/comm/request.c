@@ -74,6 +74,7 @@ bool request_has_ended(const struct net_request *request)
 {
     COMM_LOCKED(request->comm);
     return request->state == REQUEST_DONE || request->state == REQUEST_REPORTED ||
+           request->is_listed ||
            ((request->state == REQUEST_FAILED || request->cancelled) && request->users == 0);
 }
 
@@ -98,6 +99,7 @@ static void request_list_ended(struct net_request *request)
     if (!queue_push(&request->comm->ended, &request->owner))
         log_warn("no room to list a place that has ended");
     request->owner = NULL;
+    request->is_listed = true;
 }
 
 void request_notify(struct net_request *request)
