@@ -42,6 +42,10 @@ PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,ahead_peer gpu_pair
 # Sessions by their public calls, over whichever transport the environment names.
 SESSION_UNITS := session_data session_order session_peers session_calls session_gpu session_close
 SESSION_PROGRAMS := $(SESSION_UNITS:%=$(BUILD)/tests/unit/test_%)
+# One-sided access, which only the built-in transport has.
+ACCESS_UNITS    := session_access_calls session_access_data session_access_ends session_access_gpu \
+	session_access_many session_access_notes
+ACCESS_PROGRAMS := $(ACCESS_UNITS:%=$(BUILD)/tests/unit/test_%)
 
 # Parts of the tests that register themselves with the library: software devmem, and a throttle for
 # slow stages. Programs of the tests have them beside the library's objects, and so have the plugin
@@ -127,7 +131,7 @@ $(BUILD)/tests/quirky_plugin/libnameless.so: tests/quirky_plugin/nameless.c $(QU
 
 $(CALLS_UNITS:%=$(BUILD)/tests/unit/test_%) $(BUILD)/tests/unit/test_import $(BUILD)/tests/gpu/test_import_cuda \
 		$(BUILD)/tests/gpu/test_plugin_faults \
-		$(BUILD)/tests/unit/test_session_faults $(SESSION_PROGRAMS): \
+		$(BUILD)/tests/unit/test_session_faults $(SESSION_PROGRAMS) $(ACCESS_PROGRAMS): \
 		| $(QUIRKY_PLUGINS) $(BUILD)/libnccl-net-tcpx.so $(BUILD)/libtcpx.so
 
 $(BUILD)/obj/tests/unit/test_cuda_abi.o: TCPX_CFLAGS += $(CUDA_INCLUDE:%=-isystem %)
@@ -164,9 +168,10 @@ FEWER_TURNS := $(if $(SANITIZE),5,20)
 # or a peer, so that the others have the CPUs meanwhile.
 unit_suites  = $(foreach name,$(1),'unit/$(name): TCPX_TEST_TURNS=$(TURNS) $(BUILD)/tests/unit/test_$(name)')
 UNITS        := $(patsubst test_%,%,$(notdir $(UNIT_PROGRAMS)))
-WAITING_UNITS := $(filter access_floods access_lies access_refused access_targets bootstrap bootstrap_flood bootstrap_strangers control net_progress net_reasons net_silence net_stages session_faults \
+WAITING_UNITS := $(filter access_floods access_lies access_refused access_targets bootstrap bootstrap_flood bootstrap_strangers control \
+	net_progress net_reasons net_silence net_stages session_access_ends session_faults \
 	session_silence,$(UNITS))
-LONG_UNITS   := $(filter net_process $(SESSION_UNITS) calls_data,$(UNITS))
+LONG_UNITS   := $(filter net_process $(SESSION_UNITS) $(filter-out $(WAITING_UNITS),$(ACCESS_UNITS)) calls_data,$(UNITS))
 ALONE_UNITS  := $(filter net_cost,$(UNITS))
 AHEAD_UNITS  := $(filter net_ahead%,$(UNITS))
 UNIT_SUITES  := $(call unit_suites,$(LONG_UNITS) \
@@ -310,6 +315,18 @@ SESSION_SUITES += $(call unless_sanitized, \
 	$(call session_suite,quirky-v10-standin,$(on_fake) UCCL_TCPX_UNPACK_IMPL=kernel $(call quirky_plugin,10),brief) \
 	$(call session_suite,quirky-v11-standin,$(on_fake) $(call quirky_plugin,11),brief))
 
+# $(call access_suite,label,environment)
+access_suite = $(foreach unit,$(ACCESS_UNITS),'unit/$(unit)-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) TCPX_TEST_BRIEF=1 $(2) $(BUILD)/tests/unit/test_$(unit)')
+in_parallel  := UCCL_TCPX_SOCKETS=4 UCCL_TCPX_THREADS=3
+SESSION_SUITES += \
+	$(call access_suite,3-channels,$(on_host) UCCL_TCPX_NUM_CHANNELS=3) \
+	$(call access_suite,sockets,$(on_host) $(in_parallel)) \
+	$(call unless_tsan,$(call access_suite,standin,$(on_fake))) \
+	$(call unless_sanitized, \
+		$(call access_suite,0-threads,$(on_host) UCCL_TCPX_THREADS=0) \
+		$(call access_suite,small,$(on_host) $(least_pools)) \
+		$(call access_suite,devmem-small,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5 UCCL_TCPX_DEVMEM_BYTES=1M))
+
 # $(call plugin_suite,label,program,environment)
 plugin_suite = 'plugin/$(1): $(3) $(BUILD)/tests/plugin/test_plugin_$(2)'
 all_turns    := TCPX_TEST_TURNS=$(TURNS)
@@ -318,7 +335,6 @@ as_cuda      := UCCL_TCPX_PLUGIN_MODE=cuda
 as_unpack    := UCCL_TCPX_PLUGIN_MODE=unpack
 short_timeout := UCCL_TCPX_TIMEOUT_MS=1000
 plugin_devmem := UCCL_TCPX_SOFT_DEVMEM=5 TCPX_TEST_PLUGIN=$(SUPPORT)/libnccl-net-tcpx.so
-in_parallel  := UCCL_TCPX_SOCKETS=4 UCCL_TCPX_THREADS=3
 PLUGIN_SUITES := \
 	$(call plugin_suite,load,load,$(all_turns)) \
 	$(call plugin_suite,load-cuda,load,$(fewer_turns) $(as_cuda) $(on_host)) \
@@ -433,7 +449,8 @@ SESSION_GPU_SUITES := \
 	$(call session_gpu_suite,own-unpack,17,$(own_plugin) UCCL_TCPX_PLUGIN_MODE=unpack) \
 	$(call session_gpu_suite,quirky-v7,4,$(call quirky_plugin,7)) \
 	$(call session_gpu_suite,quirky-v12,4,$(call quirky_plugin,12))
-REAL_GPU_SUITES := $(SESSION_GPU_SUITES) \
+ACCESS_GPU_SUITES := $(foreach unit,$(ACCESS_UNITS),'unit/$(unit)-real@600: $(on_gpu) TCPX_TEST_LARGE=1 $(BUILD)/tests/unit/test_$(unit)')
+REAL_GPU_SUITES := $(SESSION_GPU_SUITES) $(ACCESS_GPU_SUITES) \
 	$(call gpu_suite,layer-real,gpu_layer,$(on_gpu)) \
 	$(call gpu_suite,driver-real,cuda_driver,$(on_gpu)) \
 	$(call gpu_suite,fault-real,gpu_fault,$(on_gpu)) \
@@ -477,7 +494,7 @@ check-gpu:
 	@$(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-gpu-run
 
-check-gpu-run: all $(RUNNER) $(SUPPORT_PROGRAMS) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS) $(SESSION_PROGRAMS),$(TEST_PROGRAMS))
+check-gpu-run: all $(RUNNER) $(SUPPORT_PROGRAMS) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS) $(SESSION_PROGRAMS) $(ACCESS_PROGRAMS),$(TEST_PROGRAMS))
 	@UCCL_TCPX_GPU=cuda $(BUILD)/tcpx devices
 	@$(RUNNER) $(RUNNER_FLAGS) --timeout 120 $(REAL_GPU_SUITES)
 

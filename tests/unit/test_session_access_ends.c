@@ -64,6 +64,13 @@ static int end_of(struct tcpx_transfer *transfer)
     return result;
 }
 
+/* Only emulated ones can be. */
+static void need_slow_gpu(void)
+{
+    if (number_of("TCPX_TEST_LARGE", 0) != 0)
+        skip_case("a real GPU is too fast");
+}
+
 /* --- a peer that is there -----------------------------------------------------------------------
  */
 
@@ -77,6 +84,7 @@ SESSION_CASE(deadlines, 0, IN_BRIEF, .windows = true, .gpu_delay_us = COPY_US)
     struct shared on_gpu;
     struct shared here;
 
+    need_slow_gpu();
     shared_open(&on_gpu, session, true, BYTES, READ_WRITE);
     shared_open(&here, session, false, BYTES, READ_WRITE);
     if (me->number == 0) {
@@ -119,6 +127,7 @@ SESSION_CASE(cancels, 0, IN_BRIEF, .windows = true, .gpu_delay_us = COPY_US)
     struct shared on_gpu;
     struct shared here;
 
+    need_slow_gpu();
     shared_open(&on_gpu, session, true, BYTES, READ_WRITE);
     shared_open(&here, session, false, BYTES, READ_WRITE);
     if (me->number == 0) {
