@@ -150,8 +150,8 @@ void worker_stop(struct tcpx_session *session)
     if (session->worker == WORKER_THREAD) {
         worker_thread_stop(session);
     } else if (session->worker == WORKER_TASK) {
-        worker_unwatch_channels(session);
         pthread_mutex_lock(&session->lock);
+        worker_unwatch_channels(session); /* an access of the peer may have begun just now */
         io_remove(&session->task.io);
         pthread_mutex_unlock(&session->lock);
         io_leave(&session->io);
