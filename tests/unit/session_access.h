@@ -44,6 +44,19 @@ static inline void swap_nothing(struct tcpx_session *session, uint64_t tag)
     swap_bytes(session, tag, "", &theirs, 1);
 }
 
+/*
+ * All sides are here, and what they read and write of each other has happened. A program that makes
+ * no call knows that from the other process. A sanitizer only knows locks, so there is a call then.
+ */
+static inline void meet_and_see(struct side *me, struct tcpx_session *session)
+{
+    if (SANITIZED)
+        statistics_of(session);
+    meet(me);
+    if (SANITIZED)
+        statistics_of(session);
+}
+
 /* --- one window of each side ---------------------------------------------------------------- */
 
 static inline struct tcpx_window *window_on(const struct area *area, uint64_t offset,

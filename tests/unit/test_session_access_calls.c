@@ -83,7 +83,7 @@ SESSION_CASE(remotes, 0, IN_FULL, .windows = true)
         CHECK_SUCCESS(tcpx_remote_open(session, key, sizeof key, &remotes[i]));
     CHECK_SUCCESS(tcpx_remote_close(remotes[1]));
     CHECK_SUCCESS(tcpx_remote_close(NULL)); /* the others are closed with the session */
-    meet(me);
+    meet_and_see(me, session);
     shared_close(&here);
 }
 
@@ -105,7 +105,7 @@ SESSION_CASE(wrong_keys, 0, IN_BRIEF, .windows = true)
         swap_bytes(session, 3, key, key, sizeof key);
         if (i == 2)
             CHECK_SUCCESS(tcpx_window_close(gone, 0));
-        meet(me);
+        meet_and_see(me, session);
         CHECK_SUCCESS(tcpx_remote_open(session, key, sizeof key, &wrong));
         for (int reads = 0; reads < 2; reads++) {
             const struct tcpx_part part = {here.window, 0, wrong, 0, 50};
@@ -117,8 +117,8 @@ SESSION_CASE(wrong_keys, 0, IN_BRIEF, .windows = true)
         }
         CHECK_SUCCESS(tcpx_remote_close(wrong));
     }
-    FINISH(begin_one(session, false, part_of_both(&here, 0, &here, 0, 100)));
-    meet(me);
+    FINISH(begin_one(session, false, part_of_both(&here, 0, &here, 200, 100)));
+    meet_and_see(me, session);
     CHECK_AREA(&here.area, 0, here.area.bytes);
     shared_close(&here);
 }
@@ -253,7 +253,7 @@ SESSION_CASE(misuse, 0, IN_FULL, .windows = true)
     /* nothing has begun, and nothing is kept by what was refused */
     CHECK(statistics_of(session).failures == 0 && statistics_of(session).served_refusals == 0);
     FINISH(begin_one(session, true, part_of_both(&here, 0, &read_only, 0, 10)));
-    meet(me);
+    meet_and_see(me, session);
     memset(here.area.expected, POISON, BYTES);
     CHECK_AREA(&here.area, 0, BYTES);
     shared_close(&here);
@@ -293,7 +293,7 @@ SESSION_CASE(refused_there, 0, IN_BRIEF, .windows = true)
         CHECK_ERROR(tcpx_transfer_wait(begin_access(session, reads, &access), WAIT_MS),
                     TCPX_INVALID_USAGE, "windows in GPU memory and in host memory in one access");
     }
-    meet(me);
+    meet_and_see(me, session);
     CHECK_AREA(&here.area, 0, BYTES);
     CHECK_AREA(&on_gpu.area, 0, BYTES);
     CHECK(statistics_of(session).failures == 6 && statistics_of(session).served_refusals == 6);
@@ -330,7 +330,7 @@ SIDES_CASE(window_of_a_gpu, 2, IN_FULL)
                     "without a GPU");
         access.after = TCPX_AFTER_NOTHING;
     }
-    meet(me);
+    meet_and_see(me, session);
     CHECK_AREA(&on_gpu.area, 0, BYTES);
     shared_close(&here);
     shared_close(&on_gpu);
@@ -370,7 +370,7 @@ SIDES_CASE(windows_not_allowed, 2, IN_BRIEF)
         }
         send_note(session, "a note by itself");
         CHECK_NOTE(session, "a note by itself");
-        meet(me);
+        meet_and_see(me, session);
         CHECK_SUCCESS(tcpx_remote_close(remote));
         CHECK_SUCCESS(tcpx_window_close(window, WAIT_MS));
         tcpx_session_close(session);
@@ -390,7 +390,7 @@ SESSION_CASE(notes, 0, IN_FULL)
     CHECK_REFUSED(tcpx_note_take(session, note, 1, NULL, &there), "an argument is NULL");
     CHECK_REFUSED(tcpx_note_take(session, note, 1, &bytes, NULL), "an argument is NULL");
     CHECK(statistics_of(session).notes_sent == 0);
-    meet(me);
+    meet_and_see(me, session);
 }
 
 /* --- other sessions -----------------------------------------------------------------------------
@@ -421,7 +421,7 @@ SIDES_CASE(over_a_plugin, 2, IN_FULL)
     CHECK_ERROR(tcpx_note_take(session, note, 1, &bytes, &there), TCPX_INVALID_USAGE,
                 "has no notes");
     CHECK(strcmp(tcpx_session_peer(session), me->number == 0 ? "one" : "zero") == 0);
-    meet(me);
+    meet_and_see(me, session);
     tcpx_session_close(session);
 }
 
@@ -441,7 +441,7 @@ SIDES_CASE(names, 2, IN_FULL)
         session = open_session(me, &options);
         theirs = me->number == 0 ? theirs : names[i];
         CHECK(strcmp(tcpx_session_peer(session), theirs != NULL ? theirs : "") == 0);
-        meet(me);
+        meet_and_see(me, session);
         tcpx_session_close(session);
     }
     CHECK(*tcpx_session_peer(NULL) == '\0');
@@ -498,7 +498,7 @@ SESSION_CASE(fork, 0, IN_FULL, .windows = true)
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     FINISH(begin_access(session, true, &access));
-    meet(me);
+    meet_and_see(me, session);
     shared_close(&here);
 }
 
@@ -543,7 +543,7 @@ SESSION_CASE(statistics, 0, IN_BRIEF, .windows = true)
     }
     CHECK(statistics.sends == 1 && statistics.receives == 1); /* the keys */
     CHECK(statistics.failures == 0 && statistics.cancelled == 0);
-    meet(me);
+    meet_and_see(me, session);
     shared_close(&here);
 }
 

@@ -26,13 +26,13 @@ static void both_open(struct side *me, struct both *both, struct tcpx_session *s
         area_fill(&both->out[gpu].area, (unsigned)me->number);
         shared_open(&both->in[gpu], session, gpu == 1 && has_gpu, bytes + 333, TCPX_WINDOW_WRITE);
     }
-    meet(me); /* what is read is there */
+    meet_and_see(me, session); /* what is read is there */
 }
 
 /* Nothing else was touched. */
-static void both_close(struct side *me, struct both *both)
+static void both_close(struct side *me, struct tcpx_session *session, struct both *both)
 {
-    meet(me);
+    meet_and_see(me, session);
     for (int gpu = 0; gpu < 2; gpu++) {
         CHECK_AREA(&both->in[gpu].area, 0, both->in[gpu].area.bytes);
         CHECK_AREA(&both->out[gpu].area, 0, both->out[gpu].area.bytes);
@@ -58,12 +58,12 @@ static void move_once(struct side *me, struct tcpx_session *session, struct both
         FINISH(begin_one(session, is_read,
                          is_read ? part_of_both(in, to, out, from, bytes)
                                  : part_of_both(out, from, in, to, bytes)));
-    meet(me);
+    meet_and_see(me, session);
     if (me->number == target_of_bytes) {
         pattern_copy(in->area.expected + to, bytes, (unsigned)!me->number, from);
         CHECK_AROUND(&in->area, to, bytes);
     }
-    meet(me);
+    meet_and_see(me, session);
 }
 
 /* Sizes at the bounds of pages, of small messages and of slices. */
@@ -85,7 +85,7 @@ SESSION_CASE(sizes, 0, IN_BRIEF, .windows = true)
 
         move_once(me, session, &both, kinds, random_below(&random, 300000), &random);
     }
-    both_close(me, &both);
+    both_close(me, session, &both);
 }
 
 /* One that fills the memory of both sides but for some bytes around it. */
@@ -104,10 +104,10 @@ static void move_largest(struct side *me, struct tcpx_session *session, unsigned
                 is_source ? TCPX_WINDOW_READ : TCPX_WINDOW_WRITE);
     if (is_source)
         area_fill(&mine.area, kinds);
-    meet(me);
+    meet_and_see(me, session);
     if (begins)
         FINISH(begin_one(session, is_read, part_of_both(&mine, BEFORE, &mine, BEFORE, bytes)));
-    meet(me);
+    meet_and_see(me, session);
     CHECK_MOVED(&mine.area, is_source, BEFORE, bytes, kinds, BEFORE);
     shared_close(&mine);
 }
@@ -160,7 +160,7 @@ static void move_list(struct side *me, struct tcpx_session *session, unsigned ki
                                 lists[is_source].pieces[i].offset, mine->pieces[i].bytes, i / 4);
     if (me->number == initiator)
         FINISH(begin_access(session, is_read, &access));
-    meet(me);
+    meet_and_see(me, session);
     if (!is_source)
         list_move(&lists[0], 5, &lists[1], area.expected);
     CHECK_AREA(&area, 0, area.bytes);
@@ -210,7 +210,7 @@ SESSION_CASE(parts_that_touch, 0, IN_BRIEF, .windows = true)
 
     shared_open(&here, session, true, 2 * ROOM, READ_WRITE);
     area_fill(&here.area, (unsigned)me->number);
-    meet(me);
+    meet_and_see(me, session);
     for (unsigned kinds = 0; kinds < 8; kinds++) {
         const bool is_read = (kinds & READS) != 0;
         const uint64_t gap_from = (kinds & 2) != 0 ? 5 : 0;
@@ -228,13 +228,13 @@ SESSION_CASE(parts_that_touch, 0, IN_BRIEF, .windows = true)
         STAGE("kinds %u", kinds);
         if (me->number == (int)(kinds & 1))
             FINISH(begin_access(session, is_read, &access));
-        meet(me);
+        meet_and_see(me, session);
         if (me->number == 1)
             for (unsigned i = 0; i < PARTS; i++)
                 pattern_copy(here.area.expected + ROOM + i * (EACH + gap_to), EACH, 0,
                              i * (EACH + gap_from));
         CHECK_AREA(&here.area, 0, here.area.bytes);
-        meet(me);
+        meet_and_see(me, session);
     }
     shared_close(&here);
 }
@@ -255,7 +255,7 @@ SESSION_CASE(list_is_copied, 0, IN_FULL, .windows = true)
     shared_open(&out, session, false, 1000, TCPX_WINDOW_READ);
     shared_open(&in, session, true, 1000, TCPX_WINDOW_WRITE);
     area_fill(&out.area, (unsigned)me->number);
-    meet(me);
+    meet_and_see(me, session);
     for (int reads = 0; reads < 2; reads++) {
         struct tcpx_part parts[] = {part_of_both(&out, 500, &in, 0, 100),
                                     part_of_both(&out, 0, &in, 200, 200)};
@@ -274,7 +274,7 @@ SESSION_CASE(list_is_copied, 0, IN_FULL, .windows = true)
     }
     FINISH(transfers[0]);
     FINISH(transfers[1]);
-    meet(me);
+    meet_and_see(me, session);
     pattern_copy(in.area.expected, 100, (unsigned)!me->number, 500);
     pattern_copy(in.area.expected + 200, 200, (unsigned)!me->number, 0);
     pattern_copy(in.area.expected + 500, 100, (unsigned)!me->number, 0);
@@ -320,7 +320,7 @@ SIDES_CASE(windows_of_a_process, 2, IN_BRIEF)
         CHECK_SUCCESS(tcpx_remote_close(remote));
         if (transfer != NULL)
             FINISH(transfer);
-        meet(me);
+        meet_and_see(me, sessions[i]);
         tcpx_session_close(sessions[i]);
     }
     if (me->number == 1)
@@ -344,7 +344,7 @@ SIDES_CASE(without_gpu, 2, IN_FULL)
         both_open(me, &both, session, 1 << 20, options.gpu >= 0);
         for (unsigned kinds = 0; kinds < ALL_KINDS; kinds++)
             move_once(me, session, &both, kinds, 100000 + kinds, &random);
-        both_close(me, &both);
+        both_close(me, session, &both);
         tcpx_session_close(session);
     }
 }
@@ -363,7 +363,7 @@ SIDES_CASE(channels, 2, IN_FULL)
         both_open(me, &both, session, 2 << 20, true);
         for (unsigned kinds = 0; kinds < 3 * ALL_KINDS; kinds++)
             move_once(me, session, &both, kinds % ALL_KINDS, kinds % 5 * 100003, &random);
-        both_close(me, &both);
+        both_close(me, session, &both);
         for (unsigned kinds = 0; kinds < ALL_KINDS; kinds++)
             move_list(me, session, kinds, 100000, 1 + 20 * kinds, list_kinds[kinds % 4], &random);
         tcpx_session_close(session);

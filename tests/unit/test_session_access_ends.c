@@ -114,7 +114,7 @@ SESSION_CASE(deadlines, 0, IN_BRIEF, .windows = true, .gpu_delay_us = COPY_US)
         CHECK_NOTE(session, "the first one");
         CHECK(statistics_when_served(session, 4).served_refusals == 3);
     }
-    meet(me);
+    meet_and_see(me, session);
     if (me->number == 1)
         CHECK_AREA(&here.area, 0, BYTES);
     shared_close(&on_gpu);
@@ -153,7 +153,7 @@ SESSION_CASE(cancels, 0, IN_BRIEF, .windows = true, .gpu_delay_us = COPY_US)
         CHECK_NOTE(session, "the only one");
         CHECK(statistics_when_served(session, 3).served_refusals == 3);
     }
-    meet(me);
+    meet_and_see(me, session);
     shared_close(&on_gpu);
     shared_close(&here);
 }
@@ -165,7 +165,7 @@ SESSION_CASE(cancel_of_a_done_one, 0, IN_BRIEF, .windows = true)
     int fd = event_fd_of(session);
 
     shared_open(&here, session, false, BYTES, READ_WRITE);
-    meet(me);
+    meet_and_see(me, session);
     for (int reads = 0; reads < 2 && me->number == 0; reads++) {
         struct tcpx_transfer *transfer;
 
@@ -176,14 +176,26 @@ SESSION_CASE(cancel_of_a_done_one, 0, IN_BRIEF, .windows = true)
         CHECK_SUCCESS(tcpx_transfer_wait(transfer, 0));
     }
     CHECK(statistics_of(session).cancelled == 0);
-    meet(me);
+    meet_and_see(me, session);
     shared_close(&here);
 }
 
 /* --- a peer that is not -------------------------------------------------------------------------
  */
 
-enum { UNDER_WAY = 40 };
+/* Ranges that are read by both sides, written by the peer, and read into: none of them twice. */
+enum { UNDER_WAY = 40, RANGE = 90000, RANGES = UNDER_WAY * RANGE, ALL_RANGES = 3 * RANGES };
+
+static struct slow nth_access(const struct shared *here, unsigned i, int timeout_ms)
+{
+    const uint64_t at = (uint64_t)i * RANGE;
+    const uint64_t bytes = i % 3 == 0 ? RANGE : i * 100;
+    struct slow slow = {.is_read = i % 2 == 1, .has_note = i % 4 < 2, .timeout_ms = timeout_ms};
+
+    slow.part = slow.is_read ? part_of_both(here, 2 * RANGES + at, here, at, bytes)
+                             : part_of_both(here, at, here, RANGES + at, bytes);
+    return slow;
+}
 
 /*
  * Many of both kinds, of small and large sizes, with notes and without. NULL: the peer is gone
@@ -193,10 +205,7 @@ static void begin_many(struct tcpx_session *session, const struct shared *here,
                        struct tcpx_transfer *transfers[UNDER_WAY], int timeout_ms)
 {
     for (unsigned i = 0; i < UNDER_WAY; i++) {
-        uint64_t bytes = i % 3 == 0 ? BYTES / 2 : i * 100;
-        const struct slow slow = {part_of_both(here, 0, here, BYTES / 2, bytes), i % 2 == 1,
-                                  i % 4 < 2, timeout_ms};
-
+        const struct slow slow = nth_access(here, i, timeout_ms);
         int result;
 
         transfers[i] = NULL;
@@ -255,7 +264,7 @@ SIDES_CASE(stopped, 2, IN_BRIEF)
     struct slow slow;
 
     session = open_session(me, &options);
-    shared_open(&here, session, false, BYTES, READ_WRITE);
+    shared_open(&here, session, false, ALL_RANGES, READ_WRITE);
     if (me->number == 0) {
         atomic_store(&meeting->number, (uint64_t)getpid());
         meet(me);
@@ -283,7 +292,7 @@ SIDES_CASE(stopped, 2, IN_BRIEF)
     area_fill(&here.area, 3); /* it is the caller's again */
     kill((pid_t)atomic_load(&meeting->number), SIGKILL);
     nap_ms(20);
-    CHECK_AREA(&here.area, 0, BYTES);
+    CHECK_AREA(&here.area, 0, ALL_RANGES);
     check_failed_session(session, &here);
     tcpx_session_close(session);
 }
@@ -299,8 +308,8 @@ static void lose_peer(struct side *me, bool is_killed, bool on_gpu)
     struct tcpx_transfer *transfers[UNDER_WAY];
     struct shared here;
 
-    shared_open(&here, session, on_gpu, BYTES, READ_WRITE);
-    meet(me);
+    shared_open(&here, session, on_gpu, ALL_RANGES, READ_WRITE);
+    meet_and_see(me, session);
     begin_many(session, &here, transfers, 0);
     if (me->number == 0 && is_killed)
         kill(getpid(), SIGKILL);

@@ -27,7 +27,7 @@ static void after_once(struct side *me, struct tcpx_session *session, struct cal
     area_fill(&other, 2);
     list[0] = part_of_both(&here, 0, &here, 0, parts == 1 ? bytes : bytes / 3);
     list[1] = part_of_both(&here, bytes / 3, &here, bytes / 3, bytes - bytes / 3);
-    meet(me);
+    meet_and_see(me, session);
     if (begins) {
         caller_be_busy(caller);
         if (is_read)
@@ -41,7 +41,7 @@ static void after_once(struct side *me, struct tcpx_session *session, struct cal
         }
         FINISH(begin_access(session, is_read, &access));
     }
-    meet(me);
+    meet_and_see(me, session);
     pattern_copy(here.area.expected, bytes, is_read ? 3 : 2, 0);
     CHECK_AREA(&here.area, 0, bytes);
     caller_drain(caller);
@@ -78,7 +78,7 @@ SESSION_CASE(many_that_wait, 0, IN_BRIEF, .windows = true, .gpu_delay_us = 2000)
     caller_start(&caller, 1 << 20);
     shared_open(&here, session, true, COUNT * EACH, READ_WRITE);
     area_fill(&here.area, (unsigned)me->number);
-    meet(me);
+    meet_and_see(me, session);
     if (me->number == 0) {
         caller_be_busy(&caller);
         for (unsigned i = 0; i < COUNT; i++) {
@@ -95,7 +95,7 @@ SESSION_CASE(many_that_wait, 0, IN_BRIEF, .windows = true, .gpu_delay_us = 2000)
         for (unsigned i = COUNT; i > 0; i--)
             FINISH(transfers[i - 1]);
     }
-    meet(me);
+    meet_and_see(me, session);
     pattern_copy(here.area.expected, here.area.bytes, 0, 0);
     CHECK_AREA(&here.area, 0, here.area.bytes);
     shared_close(&here);
@@ -131,12 +131,12 @@ SESSION_CASE(five_gib, 0, IF_LARGE, .windows = true)
             caller_fill(&caller, address, bytes, kinds);
         else
             caller_wipe(&caller, address, bytes);
-        meet(me);
+        meet_and_see(me, session);
         if (me->number == 0)
             CHECK_SUCCESS(tcpx_transfer_wait(begin_access(session, is_read, &access), 4 * WAIT_MS));
-        meet(me);
+        meet_and_see(me, session);
         CHECK(caller_count_wrong(&caller, address, bytes, kinds, 0) == 0);
-        meet(me);
+        meet_and_see(me, session);
     }
     CHECK_SUCCESS(tcpx_remote_close(remote));
     CHECK_SUCCESS(tcpx_window_close(window, WAIT_MS));

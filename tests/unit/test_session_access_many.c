@@ -106,14 +106,14 @@ SESSION_CASE(threads_that_share, 0, IN_BRIEF, .windows = true)
     shared_open(&here, session, me->number == 0, 3 * THREADS * RANGE, READ_WRITE);
     pattern_copy(here.area.expected, THREADS * RANGE, 7, 0);
     area_write(&here.area, 0, THREADS * RANGE);
-    meet(me);
+    meet_and_see(me, session);
     for (unsigned i = 0; i < THREADS; i++) {
         takers[i] = (struct turn_taker){.session = session, .here = &here, .number = i};
         CHECK(pthread_create(&takers[i].thread, NULL, take_turns, &takers[i]) == 0);
     }
     for (unsigned i = 0; i < THREADS; i++)
         CHECK(pthread_join(takers[i].thread, NULL) == 0);
-    meet(me);
+    meet_and_see(me, session);
     for (uint64_t i = 0; i < THREADS; i++)
         for (uint64_t k = 0; k < 7 && k < (unsigned)turns_of(TURNS_EACH); k++)
             for (uint64_t copy = 1; copy < 3; copy++)
@@ -221,7 +221,7 @@ SIDES_CASE(served_by_one, 2, IN_FULL)
 
     options.gpu = -1; /* an emulated one is a thread */
     area_allocate(&area, false, MOST_SESSIONS * 2 * EACH, 0);
-    area_fill(&area, (unsigned)me->number);
+    area_fill(&area, (unsigned)me->number); /* before there is a session */
     window = window_on(&area, 0, area.bytes, READ_WRITE);
     if (me->number == 0)
         CHECK_SUCCESS(tcpx_window_key(window, meeting->note));
@@ -237,6 +237,8 @@ SIDES_CASE(served_by_one, 2, IN_FULL)
     if (me->number == 1)
         use_all(sessions, count, &area, window, (const uint8_t *)meeting->note);
     meet(me);
+    for (unsigned i = 0; i < count; i++) /* as meet_and_see() */
+        CHECK(!SANITIZED || statistics_of(sessions[i]).failures == 0);
     if (is_moved_by_threads(sessions[0]))
         CHECK(threads_called("") - threads_called("tcpx-io-") == others);
     for (unsigned i = 0; i < count; i++)

@@ -70,9 +70,9 @@ SESSION_CASE(by_themselves, 0, IN_BRIEF)
     }
     statistics = statistics_of(session);
     CHECK(statistics.notes_sent == count && statistics.notes_taken == count);
-    meet(me);
+    meet_and_see(me, session);
     CHECK(!take_next(session, count, 0));
-    meet(me);
+    meet_and_see(me, session);
 }
 
 /* Without a byte, and with as many as possible; one that does not fit stays. */
@@ -87,12 +87,12 @@ SESSION_CASE(bounds, 0, IN_FULL)
     CHECK_REFUSED(tcpx_note_send(session, longest, sizeof longest), "32769");
     CHECK_SUCCESS(tcpx_note_take(session, note, sizeof note, &bytes, &there));
     CHECK(there == 0 && bytes == 99);
-    meet(me);
+    meet_and_see(me, session);
     CHECK_SUCCESS(tcpx_note_send(session, longest, TCPX_NOTE_BYTES));
     CHECK_SUCCESS(tcpx_note_send(session, NULL, 0));
     CHECK_SUCCESS(tcpx_note_send(session, longest, 0));
     CHECK_SUCCESS(tcpx_note_send(session, longest, 1));
-    meet(me);
+    meet_and_see(me, session);
     for (uint64_t since = now_ms(); now_ms() - since < WAIT_MS;) {
         int result = tcpx_note_take(session, note, TCPX_NOTE_BYTES - 1, &bytes, &there);
 
@@ -167,21 +167,31 @@ SESSION_CASE(of_writes, 0, IN_BRIEF, .windows = true, .gpu_delay_us = 300)
         shared_open(&here, session, (turn & 2) != 0, RANGES * RANGE, READ_WRITE);
         if (writes)
             area_fill(&here.area, 4);
-        meet(me);
+        meet_and_see(me, session);
         if (writes)
             write_with_notes(session, &here);
         else
             take_notes_of_writes(session, &here);
-        meet(me);
+        meet_and_see(me, session);
         shared_close(&here);
     }
 }
 
+/* Something else than before is in the range. */
+static void overwrite(struct shared *here, uint64_t number)
+{
+    memset(here->area.expected + number * RANGE, POISON, bytes_of((unsigned)number));
+    area_write(&here->area, number * RANGE, bytes_of((unsigned)number));
+}
+
 /*
  * The note of a read comes when the reader has the bytes. So the owner of the memory writes
- * something else into it at once, and the reader has what was there before.
+ * something else into it at once, and the reader has what was there before. Under a sanitizer it
+ * waits for the ends of the calls that have read the memory, which know of the note by the peer
+ * only.
  */
-static void overwrite_what_was_read(struct tcpx_session *session, struct shared *here)
+static void overwrite_what_was_read(struct tcpx_session *session, struct shared *here,
+                                    uint64_t served)
 {
     uint8_t seen[RANGES] = {0};
 
@@ -189,9 +199,12 @@ static void overwrite_what_was_read(struct tcpx_session *session, struct shared 
         uint64_t number = take_number(session);
 
         CHECK(number < RANGES && seen[number]++ == 0);
-        memset(here->area.expected + number * RANGE, POISON, bytes_of((unsigned)number));
-        area_write(&here->area, number * RANGE, bytes_of((unsigned)number));
+        if (!SANITIZED)
+            overwrite(here, number);
     }
+    statistics_when_served(session, served + RANGES);
+    for (unsigned i = 0; i < RANGES && SANITIZED; i++)
+        overwrite(here, i);
 }
 
 static void read_with_notes(struct tcpx_session *session, struct shared *here)
@@ -220,12 +233,12 @@ SESSION_CASE(of_reads, 0, IN_BRIEF, .windows = true, .gpu_delay_us = 300)
         shared_open(&here, session, (turn & 2) != 0, RANGES * RANGE, READ_WRITE);
         if (!reads)
             area_fill(&here.area, 6);
-        meet(me);
+        meet_and_see(me, session);
         if (reads)
             read_with_notes(session, &here);
         else
-            overwrite_what_was_read(session, &here);
-        meet(me);
+            overwrite_what_was_read(session, &here, (uint64_t)turn / 2 * RANGES);
+        meet_and_see(me, session);
         shared_close(&here);
     }
 }
@@ -249,12 +262,12 @@ SESSION_CASE(in_order, 0, IN_BRIEF, .windows = true)
         else
             FINISH(begin_numbered(session, i % 4 == 1, i % 4 == 2 ? none : part, i));
     }
-    meet(me);
+    meet_and_see(me, session);
     for (uint64_t i = 0; i < count && me->number == 1; i++) {
         STAGE("note %llu", (unsigned long long)i);
         CHECK(take_number(session) == i);
     }
-    meet(me);
+    meet_and_see(me, session);
     if (me->number == 1)
         CHECK(statistics_of(session).notes_taken == count);
     else
@@ -289,7 +302,7 @@ SESSION_CASE(lengths, 0, IN_FULL, .windows = true)
         CHECK(take_note(session, note) == sizeof longest);
         CHECK(memcmp(note, longest, sizeof longest) == 0);
     }
-    meet(me);
+    meet_and_see(me, session);
     shared_close(&here);
 }
 
@@ -353,7 +366,7 @@ SESSION_CASE(of_refused_ones, 0, IN_BRIEF, .windows = true)
         send_note(session, "the only one");
     else
         CHECK_NOTE(session, "the only one");
-    meet(me);
+    meet_and_see(me, session);
     if (me->number == 1)
         CHECK(statistics_of(session).served_refusals == rounds * REFUSED_AT_ONCE);
     else
@@ -397,24 +410,24 @@ SESSION_CASE(no_room, 0, IN_BRIEF)
     if (me->number == 0) {
         fill_up(session);
         fd_drain(fd);
-        meet(me);
-        meet(me); /* too few were taken */
+        meet_and_see(me, session);
+        meet_and_see(me, session); /* too few were taken */
         CHECK(!fd_is_readable(fd, 20));
-        meet(me);
+        meet_and_see(me, session);
         fd_await(fd);
         CHECK(!fd_is_readable(fd, 20)); /* told once */
         for (unsigned i = 0; i < QUARTER; i++)
             send_number(session, i); /* shorter */
     } else {
-        meet(me);
+        meet_and_see(me, session);
         take_some(session, QUARTER - 1);
-        meet(me);
-        meet(me);
+        meet_and_see(me, session);
+        meet_and_see(me, session);
         take_some(session, ROOM - QUARTER + 1);
         for (uint64_t i = 0; i < QUARTER; i++)
             CHECK(take_number(session) == i);
     }
-    meet(me);
+    meet_and_see(me, session);
 }
 
 /*
@@ -443,17 +456,17 @@ SESSION_CASE(accesses_without_room, 0, IN_BRIEF, .windows = true)
             CHECK_SUCCESS(tcpx_transfer_test(transfers[i], &done));
             CHECK(done == 0);
         }
-        meet(me);
-        meet(me);
+        meet_and_see(me, session);
+        meet_and_see(me, session);
         for (unsigned i = 0; i < WAITING; i++)
             FINISH(transfers[i]);
     } else {
         ping(me, session, 0, 8);
-        meet(me);
+        meet_and_see(me, session);
         for (unsigned i = 0; i < WAITING; i++)
             pattern_copy(here.area.expected + i * 100 + 50, 50, 2, i * 100 + 50);
         CHECK_AREA(&here.area, 0, here.area.bytes);
-        meet(me);
+        meet_and_see(me, session);
         take_some(session, ROOM);
         for (uint64_t i = 0; i < WAITING; i++) {
             uint64_t number = take_number(session);
@@ -463,7 +476,7 @@ SESSION_CASE(accesses_without_room, 0, IN_BRIEF, .windows = true)
         }
         CHECK_AREA(&here.area, 0, here.area.bytes);
     }
-    meet(me);
+    meet_and_see(me, session);
     shared_close(&here);
 }
 
@@ -480,28 +493,28 @@ SESSION_CASE(events, 0, IN_BRIEF, .windows = true)
     if (me->number == 0) {
         send_note(session, "before");
         FINISH(begin_one(session, false, part_of_both(&here, 0, &here, 0, 1))); /* it is there */
-        meet(me);
-        meet(me); /* it was taken */
+        meet_and_see(me, session);
+        meet_and_see(me, session); /* it was taken */
         send_note(session, "by itself");
-        meet(me);
+        meet_and_see(me, session);
         FINISH(begin_numbered(session, false, part_of_both(&here, 0, &here, 0, 2 << 20), 5));
         FINISH(begin_numbered(session, true, part_of_both(&here, 0, &here, 0, 2 << 20), 6));
-        meet(me);
+        meet_and_see(me, session);
     } else {
-        meet(me);
+        meet_and_see(me, session);
         fd = event_fd_of(session);
         CHECK(fd_is_readable(fd, 0));
         fd_drain(fd);
         CHECK_NOTE(session, "before");
-        meet(me);
+        meet_and_see(me, session);
         fd_await(fd);
         CHECK_NOTE(session, "by itself");
         CHECK(!fd_is_readable(fd, 0));
-        meet(me);
+        meet_and_see(me, session);
         fd_await(fd);
         CHECK(take_number(session) == 5);
         CHECK(take_number(session) == 6);
-        meet(me);
+        meet_and_see(me, session);
         fd_drain(fd);
         /* ends of this side's own accesses, and failures */
         for (unsigned i = 0; i < 4; i++) {
@@ -515,7 +528,7 @@ SESSION_CASE(events, 0, IN_BRIEF, .windows = true)
             CHECK(done == 1);
         }
     }
-    meet(me);
+    meet_and_see(me, session);
     shared_close(&here);
 }
 
