@@ -174,7 +174,7 @@ static int serve_list_is_whole(struct access *access)
 {
     struct tcpx_session *session = access->session;
     struct accesses *accesses = session->accesses;
-    bool moved;
+    bool moved = false;
 
     if (access->listed_bytes != access->bytes)
         return accesses_violation(session, "the parts of access %llu have fewer bytes than it",
