@@ -23,6 +23,9 @@ struct arguments {
     int way; /* enum perf_way */
     int form;
     uint64_t pieces;
+    uint64_t accesses;
+    bool reads;
+    bool writes;
     const char *html;
     bool loopback;
     bool in_host;
@@ -63,12 +66,49 @@ static bool read_sweep(void *target, const char *value)
     return true;
 }
 
-/* A row for a number of iterations, or pieces, of which as many are possible. */
+/* A row for a number of iterations, pieces or accesses, of which as many are possible. */
 #define COUNT_OPTION(option, target, smallest)                                                     \
     {                                                                                              \
         .name = "--" option, .number = &(target), .least = smallest, .most = PERF_MOST_ITERATIONS, \
         .problem = "not a number from " #smallest " to 1000000:"                                   \
     }
+
+static bool perf_is_given(int argument_count, char **list, const char *name)
+{
+    for (int i = 0; i < argument_count; i++)
+        if (strcmp(list[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Reads and writes, and what does not go together with them. */
+static int check_accesses(struct arguments *arguments, int argument_count, char **list)
+{
+    struct perf_plan *plan = &arguments->plan;
+    uint64_t accesses = arguments->accesses > 0 ? arguments->accesses : 1;
+
+    if (arguments->reads && arguments->writes)
+        return command_usage(&command_perf, "either read or write: --read does not go with",
+                             "--write");
+    if (!arguments->reads && !arguments->writes)
+        return arguments->accesses == 0
+                   ? EXIT_OK
+                   : command_usage(&command_perf, "without --read or --write there is no",
+                                   "--accesses");
+    if (arguments->reads && plan->way == PERF_PING_PONG)
+        return command_usage(&command_perf, "a read is there and back by itself, without",
+                             "--ping-pong");
+    if (perf_is_given(argument_count, list, "--chunk-bytes"))
+        return command_usage(&command_perf,
+                             "--accesses N and --pieces N divide reads and writes, not",
+                             "--chunk-bytes");
+    if (arguments->pieces * accesses > PERF_MOST_PIECES)
+        return command_usage(&command_perf, "at most 1000000 pieces of all accesses together, not",
+                             "--pieces");
+    plan->operation = arguments->reads ? PERF_READS : PERF_WRITES;
+    plan->accesses = (uint32_t)accesses;
+    return EXIT_OK;
+}
 
 static int read_options(struct arguments *arguments, int argument_count, char **list)
 {
@@ -85,6 +125,7 @@ static int read_options(struct arguments *arguments, int argument_count, char **
         COUNT_OPTION("iters", plan->iterations, 1),
         COUNT_OPTION("warm-up", plan->warm_up, 0),
         COUNT_OPTION("pieces", arguments->pieces, 1),
+        COUNT_OPTION("accesses", arguments->accesses, 1),
         COUNT_OPTION("spoil", plan->spoilt, 1),
         {.name = "--html", .text = &arguments->html, .problem = "not a file:"},
         {.name = "--chunk-bytes", .variable = "UCCL_TCPX_CHUNK_BYTES"},
@@ -94,6 +135,8 @@ static int read_options(struct arguments *arguments, int argument_count, char **
         {.name = "--unpack", .variable = "UCCL_TCPX_UNPACK_IMPL"},
         {.name = "--loopback", .flag = &arguments->loopback},
         {.name = "--host", .flag = &arguments->in_host},
+        {.name = "--read", .flag = &arguments->reads},
+        {.name = "--write", .flag = &arguments->writes},
         {.name = "--both", .choice = &arguments->way, .chosen = PERF_BOTH_WAYS},
         {.name = "--ping-pong", .choice = &arguments->way, .chosen = PERF_PING_PONG},
         {.name = "--json", .choice = &arguments->form, .chosen = JSON},
@@ -106,7 +149,7 @@ static int read_options(struct arguments *arguments, int argument_count, char **
 
     plan->way = (enum perf_way)arguments->way;
     plan->pieces = (uint32_t)arguments->pieces;
-    return status;
+    return status == EXIT_OK ? check_accesses(arguments, argument_count, list) : status;
 }
 
 /* --- the rest ------------------------------------------------------------------------------ */
@@ -255,6 +298,11 @@ const struct command command_perf = {
         "  --both        both directions at the same time\n"
         "  --ping-pong   there and back; half of that is the time of one way\n"
         "  --pieces N    an iteration is one transfer of a list of N pieces, not in their order\n"
+        "  --read        the client reads the server's memory; with --both each the other's\n"
+        "  --write       the client writes the server's memory; with --ping-pong a write with a\n"
+        "                note is answered by one\n"
+        "  --accesses N  so many reads or writes at once, each with its share of the bytes of an\n"
+        "                iteration: --size is their sum. --pieces is of each of them\n"
         "  --host        host memory instead of the GPU's\n"
         "  --spoil N     the server spoils a byte of iteration N: the run must fail\n"
         "\n"
@@ -278,6 +326,8 @@ const struct command command_perf = {
         "  --timeout S   seconds for each step; 60\n"
         "\n"
         "GB/s are 10^9 bytes per second, of the median iteration. Times are from the server's\n"
-        "start signal to its last byte; the signal's own way is shown as the barrier.\n",
+        "start signal to its last byte; the signal's own way is shown as the barrier. Those of\n"
+        "reads and writes are their own, at the side that begins them, until the last is done:\n"
+        "the program of the other side does nothing meanwhile.\n",
     .run = perf_main,
 };

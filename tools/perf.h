@@ -20,9 +20,17 @@ enum perf_way {
     PERF_PING_PONG, /* to the server and back; half of it is one way */
 };
 
+/* By what. Accesses are one-sided: the program of the side that is accessed takes no part. */
+enum perf_operation {
+    PERF_SENDS,  /* and receives */
+    PERF_READS,  /* by the client, of the server's memory */
+    PERF_WRITES, /* likewise */
+};
+
 /* The client's; the server is told. */
 struct perf_plan {
     enum perf_way way;
+    enum perf_operation operation;
     unsigned size_count;
     uint64_t sizes[PERF_MOST_SIZES];
     uint64_t iterations;  /* 0: more for small sizes than for large ones */
@@ -30,7 +38,8 @@ struct perf_plan {
     uint64_t spoilt;      /* of this one, counted from 1, the server spoils a byte; 0: none */
     uint64_t chunk_bytes; /* each a transfer of its own; 0: an iteration is one transfer */
     uint32_t channels;    /* 0: as many as the session makes by itself */
-    uint32_t pieces;      /* an iteration is a list of so many, and no chunks; 0: no list */
+    uint32_t pieces;      /* a transfer is a list of so many, and no chunks; 0: no list */
+    uint32_t accesses;    /* an iteration is so many reads or writes at once; 0 of sends */
 };
 
 /* Of one end's own; the other may have others. */
@@ -83,10 +92,12 @@ struct perf_result {
     char unpack[16]; /* auto, d2d, host, kernel */
     unsigned channels;
     unsigned pieces; /* 0: no lists */
+    enum perf_operation operation;
+    unsigned accesses;
     unsigned sockets;
     unsigned threads; /* 0: the program's own moves everything */
     uint64_t chunk_bytes;
-    double barrier_us; /* the start signal's way: contained in the times of one way and both */
+    double barrier_us; /* the start signal's way: see perf_contains_barrier() */
     unsigned row_count;
     struct perf_row rows[PERF_MOST_SIZES];
 };
@@ -157,6 +168,10 @@ const char *perf_percent(double value, char text[PERF_NAME]);
 const char *perf_amount_name(double bytes, char text[PERF_NAME]);
 
 const char *perf_way_name(enum perf_way way); /* "one way", "both ways", "ping-pong" */
+const char *perf_operation_name(enum perf_operation operation); /* "send", "read", "write" */
+
+/* Its times are from the server's start signal to the server's last byte. */
+bool perf_contains_barrier(const struct perf_result *result);
 
 /* "512 B", "4 KiB", "1 GiB": exact, else as bytes. */
 const char *perf_size_name(uint64_t bytes, char text[24]);

@@ -63,8 +63,9 @@ static void csv_run(FILE *out, const struct perf_result *result)
     csv_text(out, result->path);
     csv_text(out, result->memory);
     csv_text(out, result->unpack);
-    fprintf(out, ",%u,%u,%u,%llu,%u", result->channels, result->sockets, result->threads,
-            (unsigned long long)result->chunk_bytes, result->pieces);
+    fprintf(out, ",%u,%u,%u,%llu,%u,%s,%u", result->channels, result->sockets, result->threads,
+            (unsigned long long)result->chunk_bytes, result->pieces,
+            perf_operation_name(result->operation), result->accesses);
     csv_number(out, result->barrier_us);
     csv_text(out, result->date);
     csv_text(out, result->version);
@@ -77,7 +78,7 @@ void perf_print_csv(FILE *out, const struct perf_result *result)
     for (unsigned i = 0; i < PERF_STAGE_COUNT; i++)
         fprintf(out, ",%s_us", perf_stage_list[i].key);
     fprintf(out, ",way,client,server,path,memory,unpack,channels,sockets,"
-                 "threads,chunk_bytes,pieces,barrier_us,date_utc,version\n");
+                 "threads,chunk_bytes,pieces,operation,accesses,barrier_us,date_utc,version\n");
     for (unsigned i = 0; i < result->row_count; i++) {
         csv_measured(out, &result->rows[i]);
         csv_run(out, result);

@@ -51,12 +51,15 @@ static int perf_describe_run(struct perf_side *side, const struct perf_self *cli
         failed = io_plan(&io);
     if (failed != TCPX_SUCCESS)
         return failed;
-    *result = (struct perf_result){.way = side->plan.way,
-                                   .channels = side->session->channels,
-                                   .pieces = side->plan.pieces,
-                                   .sockets = link.sockets,
-                                   .threads = io.threads,
-                                   .chunk_bytes = side->plan.chunk_bytes};
+    *result = (struct perf_result){
+        .way = side->plan.way,
+        .channels = side->session->channels,
+        .pieces = side->plan.pieces,
+        .operation = side->plan.operation,
+        .accesses = side->plan.accesses,
+        .sockets = link.sockets,
+        .threads = io.threads,
+        .chunk_bytes = side->plan.operation == PERF_SENDS ? side->plan.chunk_bytes : 0};
     if (gmtime_r(&now, &date) != NULL)
         (void)strftime(result->date, sizeof result->date, "%Y-%m-%dT%H:%M:%SZ", &date);
     snprintf(result->version, sizeof result->version, "%s", tcpx_version());
@@ -83,6 +86,7 @@ static struct tcpx_session_options session_options(const struct perf_side *side)
     options.channels = (int)side->plan.channels;
     options.chunk_bytes = side->plan.chunk_bytes;
     options.secret_file = side->end->meeting.secret_file;
+    options.windows = side->plan.operation != PERF_SENDS;
     return options;
 }
 
@@ -94,6 +98,7 @@ static int close_side(struct perf_side *side, int result)
     if (result != TCPX_SUCCESS)
         snprintf(why, sizeof why, "%s", error_text());
     tcpx_session_close(side->session);
+    perf_access_close(&side->access);
     free(side->pieces);
     buffer_destroy(&side->out);
     buffer_destroy(&side->in);

@@ -1,7 +1,29 @@
 /* A window of transfers, begun and awaited in order. */
 #include "tools/perf_side.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+/* From the last to the first, so that no two of them can be taken for one. */
+int perf_flow_divide(struct perf_side *side, uint64_t bytes)
+{
+    size_t count = side->plan.pieces < bytes ? side->plan.pieces : (size_t)bytes;
+    uint64_t each = count > 0 ? bytes / count : 0;
+
+    free(side->pieces);
+    side->pieces = NULL;
+    side->piece_count = count;
+    if (count == 0)
+        return TCPX_SUCCESS;
+    side->pieces = calloc(count, sizeof *side->pieces);
+    if (side->pieces == NULL)
+        return error_system(ENOMEM, "a list of %zu pieces", count);
+    for (size_t i = 0; i < count; i++)
+        side->pieces[count - 1 - i] = (struct tcpx_piece){.offset = i * each, .bytes = each};
+    side->pieces[0].bytes += bytes % count;
+    return TCPX_SUCCESS;
+}
 
 static uint64_t chunk_count(const struct perf_flow *flow)
 {

@@ -49,8 +49,10 @@ void perf_print_json(FILE *out, const struct perf_result *result)
     json_text(out, "unpack", result->unpack);
     fprintf(out, "  \"channels\": %u,\n  \"sockets\": %u,\n  \"threads\": %u,\n", result->channels,
             result->sockets, result->threads);
-    fprintf(out, "  \"chunk_bytes\": %llu,\n  \"pieces\": %u",
+    fprintf(out, "  \"chunk_bytes\": %llu,\n  \"pieces\": %u,\n",
             (unsigned long long)result->chunk_bytes, result->pieces);
+    fprintf(out, "  \"operation\": \"%s\",\n  \"accesses\": %u",
+            perf_operation_name(result->operation), result->accesses);
     json_number(out, ",\n  ", "barrier_us", result->barrier_us);
     fprintf(out, ",\n  \"verified_iterations\": %llu,\n  \"verified_bytes\": %.0f,\n",
             (unsigned long long)total.iterations, total.bytes);

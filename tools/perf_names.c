@@ -16,6 +16,16 @@ const char *perf_way_name(enum perf_way way)
     return way == PERF_BOTH_WAYS ? "both ways" : way == PERF_PING_PONG ? "ping-pong" : "one way";
 }
 
+const char *perf_operation_name(enum perf_operation operation)
+{
+    return operation == PERF_READS ? "read" : operation == PERF_WRITES ? "write" : "send";
+}
+
+bool perf_contains_barrier(const struct perf_result *result)
+{
+    return result->operation == PERF_SENDS && result->way != PERF_PING_PONG;
+}
+
 const char *perf_size_name(uint64_t bytes, char text[24])
 {
     unsigned unit = 0;

@@ -16,14 +16,21 @@ enum { PROBES = 21, AUTO_LEAST = 10, AUTO_MOST = 1000 };
 
 #define AUTO_BYTES ((uint64_t)256 << 20)
 
-static bool sends(const struct perf_side *side)
+static bool is_one_sided(const struct perf_side *side)
 {
-    return !side->is_server || side->plan.way != PERF_ONE_WAY;
+    return side->plan.operation != PERF_SENDS;
 }
 
-static bool receives(const struct perf_side *side)
+bool perf_has_out(const struct perf_side *side)
 {
-    return side->is_server || side->plan.way != PERF_ONE_WAY;
+    return side->plan.way != PERF_ONE_WAY ||
+           side->is_server == (side->plan.operation == PERF_READS);
+}
+
+bool perf_has_in(const struct perf_side *side)
+{
+    return side->plan.way != PERF_ONE_WAY ||
+           side->is_server == (side->plan.operation != PERF_READS);
 }
 
 /* --- stages -------------------------------------------------------------------------------- */
@@ -102,19 +109,39 @@ static struct buffer part_of(const struct buffer *buffer, uint64_t bytes)
     return part;
 }
 
+/* Whether the server spoils a byte now. */
+static bool is_spoilt(const struct perf_side *side)
+{
+    return side->is_server && side->plan.spoilt != 0 && side->counted == side->plan.spoilt;
+}
+
+/* What is read from a server that receives nothing is spoilt where it is. */
 static int make_ready(struct perf_side *side, uint64_t bytes, struct perf_flow *in)
 {
     struct buffer from = part_of(&side->out, bytes);
     struct buffer to = part_of(&side->in, bytes);
     int result = TCPX_SUCCESS;
 
-    if (sends(side))
+    if (perf_has_out(side))
         result = buffer_fill(&from, seed_of(side, side->is_server));
-    if (result == TCPX_SUCCESS && receives(side))
+    if (result == TCPX_SUCCESS && !perf_has_in(side) && is_spoilt(side))
+        result = buffer_spoil(&from, seed_of(side, side->is_server));
+    if (result == TCPX_SUCCESS && perf_has_in(side))
         result = buffer_poison(&to);
-    if (result == TCPX_SUCCESS && receives(side))
+    if (result == TCPX_SUCCESS && perf_has_in(side) && !is_one_sided(side))
         result = perf_flow_begin(in);
     return result;
+}
+
+/* The client's accesses have ended at both ends; the server says so of its own by its verdict. */
+static int access_settle(struct perf_side *side)
+{
+    int result = side->plan.way == PERF_PING_PONG ? perf_access_finish(side) : TCPX_SUCCESS;
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    return side->is_server ? hear_iteration(side, PERF_DONE, "the end of the client's accesses")
+                           : perf_say_number(side, PERF_DONE, side->iteration);
 }
 
 /* In ping-pong the server answers, else everything goes at once. */
@@ -122,9 +149,11 @@ static int iteration_move(struct perf_side *side, struct perf_flow *out, struct 
 {
     int result;
 
-    if (!receives(side))
+    if (is_one_sided(side))
+        return perf_access_move(side);
+    if (!perf_has_in(side))
         return perf_flow_finish(out, NULL);
-    if (!sends(side))
+    if (!perf_has_out(side))
         return perf_flow_finish(in, NULL);
     if (side->plan.way == PERF_BOTH_WAYS)
         return perf_flow_finish(out, in);
@@ -139,9 +168,9 @@ static int iteration_compare(struct perf_side *side, uint64_t bytes)
     uint64_t wrong = 0;
     int result = TCPX_SUCCESS;
 
-    if (!receives(side))
+    if (!perf_has_in(side))
         return TCPX_SUCCESS;
-    if (side->is_server && side->plan.spoilt != 0 && side->counted == side->plan.spoilt)
+    if (is_spoilt(side))
         result = buffer_spoil(&to, seed);
     if (result == TCPX_SUCCESS)
         result = buffer_count_wrong(&to, seed, &wrong);
@@ -159,9 +188,9 @@ static int move_timed(struct perf_side *side, struct perf_flow *out, struct perf
     int result = iteration_move(side, out, in);
 
     *ns = clock_now() - start;
-    if (result == TCPX_SUCCESS)
-        result = add_stages(side, before);
-    return result == TCPX_SUCCESS ? iteration_compare(side, in->bytes) : result;
+    if (result == TCPX_SUCCESS && is_one_sided(side))
+        result = access_settle(side);
+    return result == TCPX_SUCCESS ? add_stages(side, before) : result;
 }
 
 static int iterate_server(struct perf_side *side, struct perf_flow *out, struct perf_flow *in,
@@ -178,6 +207,8 @@ static int iterate_server(struct perf_side *side, struct perf_flow *out, struct 
         result = perf_say_number(side, PERF_GO, side->iteration);
     if (result == TCPX_SUCCESS)
         result = move_timed(side, out, in, start, &before, ns);
+    if (result == TCPX_SUCCESS)
+        result = iteration_compare(side, in->bytes);
     return result == TCPX_SUCCESS ? perf_say_number(side, PERF_VERDICT, *ns) : result;
 }
 
@@ -194,16 +225,20 @@ static int iterate_client(struct perf_side *side, struct perf_flow *out, struct 
         result = hear_iteration(side, PERF_GO, "the server's start signal");
     if (result == TCPX_SUCCESS)
         result = move_timed(side, out, in, clock_now(), &before, ns);
+    if (result == TCPX_SUCCESS && !is_one_sided(side))
+        result = iteration_compare(side, in->bytes);
     if (result == TCPX_SUCCESS)
         result = perf_hear_number(side, PERF_VERDICT, "the server's verdict", &servers_ns);
     if (result != TCPX_SUCCESS)
         return result;
-    /* One way: when it has arrived. Both: when both have. There and back: half of it. */
+    /* One way: when it has arrived, or the access ended. Both: when both have. There and back: half
+     * of it. */
     if (side->plan.way == PERF_PING_PONG)
         *ns /= 2;
-    else if (side->plan.way == PERF_ONE_WAY || servers_ns > *ns)
+    else if (side->plan.way == PERF_ONE_WAY ? !is_one_sided(side) : servers_ns > *ns)
         *ns = servers_ns;
-    return TCPX_SUCCESS;
+    /* The server's writes have ended now. */
+    return is_one_sided(side) ? iteration_compare(side, in->bytes) : TCPX_SUCCESS;
 }
 
 static int iteration_run(struct perf_side *side, uint64_t bytes, uint64_t *ns)
@@ -217,33 +252,6 @@ static int iteration_run(struct perf_side *side, uint64_t bytes, uint64_t *ns)
                                  : iterate_client(side, &out, &in, ns);
     side->iteration++;
     return result;
-}
-
-/* --- a bar on a terminal, for people who wait ---------------------------------------------- */
-
-enum { BAR_WIDTH = 40, BAR_PAUSE_NS = 100000000 };
-
-/* Draws at most some times a second. */
-static void show_progress(struct perf_side *side, const char *what, uint64_t done, uint64_t all)
-{
-    uint64_t now = clock_now();
-    int filled = (int)(done * BAR_WIDTH / all);
-    char bar[BAR_WIDTH + 1];
-
-    if (!side->end->progress || now - side->shown_at < BAR_PAUSE_NS)
-        return;
-    side->shown_at = now;
-    memset(bar, ' ', BAR_WIDTH);
-    memset(bar, '=', (size_t)filled);
-    bar[BAR_WIDTH] = '\0';
-    fprintf(stderr, "\r%10s [%s] %3d %%", what, bar, filled * 100 / BAR_WIDTH);
-}
-
-/* The line is free again for other output. */
-static void clear_progress(const struct perf_side *side)
-{
-    if (side->shown_at != 0)
-        fprintf(stderr, "\r%*s\r", BAR_WIDTH + 20, "");
 }
 
 /* --- one size ------------------------------------------------------------------------------ */
@@ -281,7 +289,10 @@ static void evaluate_spans(const struct perf_side *side, uint64_t bytes, uint64_
         row->stages[i] = side->stages[i] / (double)count;
 }
 
-/* The receiving side's stages are the server's, the sending side's the client's. */
+/*
+ * The receiving side's stages are the server's, the sending side's the client's; of reads it is the
+ * other way round.
+ */
 static int exchange_row(struct perf_side *side, struct perf_row *row)
 {
     uint8_t bytes[PERF_ROW_BYTES];
@@ -304,8 +315,9 @@ static int exchange_row(struct perf_side *side, struct perf_row *row)
         result = perf_row_decode(bytes, length, &barrier, &theirs);
     if (result != TCPX_SUCCESS)
         return result;
-    for (unsigned i = PERF_RECEIVE_WAIT; i < PERF_STAGE_COUNT; i++)
-        row->stages[i] = theirs.stages[i];
+    for (unsigned i = 0; i < PERF_STAGE_COUNT; i++)
+        if (perf_stage_list[i].of_sender == (side->plan.operation == PERF_READS))
+            row->stages[i] = theirs.stages[i];
     perf_row_encode(side->result->barrier_us, row, bytes);
     return meeting_say(&side->meeting, PERF_ROW, bytes, sizeof bytes);
 }
@@ -319,29 +331,9 @@ static int iterate_all(struct perf_side *side, uint64_t bytes, uint64_t *spans, 
     for (uint64_t i = 0; i < count && result == TCPX_SUCCESS; i++) {
         side->counted++;
         result = iteration_run(side, bytes, &spans[i]);
-        show_progress(side, name, i + 1, count);
+        perf_bar_show(side, name, i + 1, count);
     }
     return result;
-}
-
-/* From the last to the first, so that no two of them can be taken for one. */
-static int make_pieces(struct perf_side *side, uint64_t bytes)
-{
-    size_t count = side->plan.pieces < bytes ? side->plan.pieces : (size_t)bytes;
-    uint64_t each = count > 0 ? bytes / count : 0;
-
-    free(side->pieces);
-    side->pieces = NULL;
-    side->piece_count = count;
-    if (count == 0)
-        return TCPX_SUCCESS;
-    side->pieces = calloc(count, sizeof *side->pieces);
-    if (side->pieces == NULL)
-        return error_system(ENOMEM, "a list of %zu pieces", count);
-    for (size_t i = 0; i < count; i++)
-        side->pieces[count - 1 - i] = (struct tcpx_piece){.offset = i * each, .bytes = each};
-    side->pieces[0].bytes += bytes % count;
-    return TCPX_SUCCESS;
 }
 
 static int measure_size(struct perf_side *side, uint64_t bytes, struct perf_row *row)
@@ -349,7 +341,7 @@ static int measure_size(struct perf_side *side, uint64_t bytes, struct perf_row 
     uint64_t count = iterations_of(&side->plan, bytes);
     uint64_t *spans = calloc(count, sizeof *spans);
     uint64_t unused;
-    int result = make_pieces(side, bytes);
+    int result = (is_one_sided(side) ? perf_access_divide : perf_flow_divide)(side, bytes);
 
     if (spans == NULL)
         result = error_system(ENOMEM, "%llu iterations", (unsigned long long)count);
@@ -383,7 +375,7 @@ static int perf_make_buffer(struct perf_side *side, struct buffer *buffer,
 {
     int result = buffer_create(side->end->gpu, largest_of(&side->plan), buffer);
 
-    return result == TCPX_SUCCESS
+    return result == TCPX_SUCCESS && !is_one_sided(side)
                ? tcpx_session_register(side->session, buffer->data, buffer->bytes, memory)
                : result;
 }
@@ -392,11 +384,11 @@ static int make_buffers(struct perf_side *side)
 {
     int result = TCPX_SUCCESS;
 
-    if (sends(side))
+    if (perf_has_out(side))
         result = perf_make_buffer(side, &side->out, &side->out_memory);
-    if (result == TCPX_SUCCESS && receives(side))
+    if (result == TCPX_SUCCESS && perf_has_in(side))
         result = perf_make_buffer(side, &side->in, &side->in_memory);
-    return result;
+    return result == TCPX_SUCCESS && is_one_sided(side) ? perf_access_open(side) : result;
 }
 
 /* How long the way of a start signal is: half of the median of some there and back. */
@@ -436,6 +428,6 @@ int perf_measure(struct perf_side *side)
         if (result == TCPX_SUCCESS)
             result_of->row_count++;
     }
-    clear_progress(side);
+    perf_bar_clear(side);
     return result;
 }

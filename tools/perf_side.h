@@ -5,6 +5,18 @@
 #include "tools/buffer.h"
 #include "tools/perf_talk.h"
 
+/* Its reads and writes, and what the other side may access. */
+struct perf_access {
+    struct tcpx_window *out; /* over the buffers of these names; NULL: there is none */
+    struct tcpx_window *in;
+    struct tcpx_remote *remote; /* the other side's; NULL: this side begins no accesses */
+    struct tcpx_part *parts;    /* of the size at hand: of all accesses, one behind the other */
+    size_t part_count;          /* of each access */
+    size_t count;               /* accesses */
+    struct tcpx_transfer **transfers;
+    int event_fd; /* of the session */
+};
+
 struct perf_side {
     const struct perf_end *end;
     struct perf_plan plan;
@@ -18,11 +30,16 @@ struct perf_side {
     struct tcpx_memory *in_memory;
     struct tcpx_piece *pieces; /* of the size at hand; NULL: no lists */
     size_t piece_count;
+    struct perf_access access;
     uint64_t iteration; /* over all sizes, warm-up too: every pattern is another */
     uint64_t counted;
     double stages[PERF_STAGE_COUNT]; /* sums of the size at hand, in microseconds */
     uint64_t shown_at;               /* when the bar was last drawn; 0: never */
 };
+
+/* Who has memory that bytes are sent or read from, and memory that they arrive in. */
+bool perf_has_out(const struct perf_side *side);
+bool perf_has_in(const struct perf_side *side);
 
 /* Messages to the other end, besides meeting_say(). A message of another type is an error. */
 MUST_CHECK int perf_say_number(struct perf_side *side, enum perf_message type, uint64_t number);
@@ -65,6 +82,9 @@ struct perf_flow {
     struct tcpx_transfer *window[PERF_FLOW_MOST];
 };
 
+/* Makes the list of pieces of an iteration of so many bytes, if there is one. */
+MUST_CHECK int perf_flow_divide(struct perf_side *side, uint64_t bytes);
+
 /* As many chunks as may be under way. */
 MUST_CHECK int perf_flow_begin(struct perf_flow *flow);
 
@@ -73,6 +93,29 @@ MUST_CHECK int perf_flow_begin(struct perf_flow *flow);
  * error that names it.
  */
 MUST_CHECK int perf_flow_finish(struct perf_flow *one, struct perf_flow *other);
+
+/* --- one-sided access: an iteration is divided among accesses, and these into parts --------- */
+
+/* Opens the windows, and exchanges their keys. */
+MUST_CHECK int perf_access_open(struct perf_side *side);
+
+/* Also what could not be opened. The session is closed already. */
+void perf_access_close(struct perf_access *access);
+
+MUST_CHECK int perf_access_divide(struct perf_side *side, uint64_t bytes);
+
+/*
+ * The accesses of an iteration, in turn with those of the other side in ping-pong: then the last
+ * note says that all bytes are here. Otherwise until they have ended.
+ */
+MUST_CHECK int perf_access_move(struct perf_side *side);
+/* Until they have ended, in any case. One that takes too long is named. */
+MUST_CHECK int perf_access_finish(struct perf_side *side);
+
+/* --- a bar on a terminal, for people who wait ---------------------------------------------- */
+
+void perf_bar_show(struct perf_side *side, const char *what, uint64_t done, uint64_t all);
+void perf_bar_clear(const struct perf_side *side);
 
 /* --- the measurement ----------------------------------------------------------------------- */
 

@@ -14,13 +14,22 @@ static void table_threads(FILE *out, unsigned threads)
         fprintf(out, "%u I/O thread%s", threads, table_plural(threads));
 }
 
+static const char *table_between(const struct perf_result *result)
+{
+    if (result->way != PERF_ONE_WAY)
+        return "and";
+    return result->operation == PERF_READS ? "from" : "to";
+}
+
 static void table_header(FILE *out, const struct perf_result *result)
 {
     char chunk[24];
     char barrier[PERF_NAME];
 
+    if (result->operation != PERF_SENDS)
+        fprintf(out, "%ss, ", perf_operation_name(result->operation));
     fprintf(out, "%s, %s %s %s\n", perf_way_name(result->way), result->client,
-            result->way == PERF_ONE_WAY ? "to" : "and", result->server);
+            table_between(result), result->server);
     fprintf(out, "  path      %s\n", result->path);
     fprintf(out, "  memory    %s\n", result->memory);
     fprintf(out, "  unpack    %s\n", result->unpack);
@@ -33,8 +42,11 @@ static void table_header(FILE *out, const struct perf_result *result)
         fprintf(out, ", no chunks");
     if (result->pieces != 0)
         fprintf(out, ", lists of %u pieces", result->pieces);
+    if (result->operation != PERF_SENDS)
+        fprintf(out, ", %u %s%s at once", result->accesses, perf_operation_name(result->operation),
+                table_plural(result->accesses));
     fprintf(out, "\n  barrier   %s us%s\n\n", perf_number(result->barrier_us, barrier),
-            result->way == PERF_PING_PONG ? "" : ", contained in the times below");
+            perf_contains_barrier(result) ? ", contained in the times below" : "");
 }
 
 static void table_row(FILE *out, const struct perf_row *row)

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TALK_VERSION = 1 };
+enum { TALK_VERSION = 2 };
 
 struct plan_layout {
     uint32_t version;
@@ -19,6 +19,8 @@ struct plan_layout {
     uint64_t warm_up;
     uint64_t spoilt;
     uint32_t pieces;
+    uint32_t operation;
+    uint32_t accesses;
     uint32_t nothing;
     struct perf_self self;
     uint64_t sizes[PERF_MOST_SIZES];
@@ -82,11 +84,31 @@ void perf_plan_encode(const struct perf_plan *plan, const struct perf_self *self
                                  .warm_up = htole64(plan->warm_up),
                                  .spoilt = htole64(plan->spoilt),
                                  .pieces = htole32(plan->pieces),
+                                 .operation = htole32(plan->operation),
+                                 .accesses = htole32(plan->accesses),
                                  .self = self_write(self)};
 
     for (unsigned i = 0; i < plan->size_count && i < PERF_MOST_SIZES; i++)
         layout.sizes[i] = htole64(plan->sizes[i]);
     memcpy(bytes, &layout, sizeof layout);
+}
+
+static int plan_check_operation(const struct perf_plan *plan)
+{
+    uint64_t parts = (uint64_t)plan->accesses * (plan->pieces > 0 ? plan->pieces : 1);
+
+    if (plan->operation > PERF_WRITES)
+        return error_set(TCPX_REMOTE_ERROR, "the plan's operation is %u, 0 to %d are known",
+                         plan->operation, PERF_WRITES);
+    if (plan->operation == PERF_READS && plan->way == PERF_PING_PONG)
+        return error_set(TCPX_REMOTE_ERROR, "a plan of reads in ping-pong");
+    if ((plan->operation == PERF_SENDS) != (plan->accesses == 0))
+        return error_set(TCPX_REMOTE_ERROR, "a plan of %u accesses for operation %u",
+                         plan->accesses, plan->operation);
+    if (parts > PERF_MOST_PIECES)
+        return error_set(TCPX_REMOTE_ERROR, "a plan of %llu parts of accesses, at most %llu",
+                         (unsigned long long)parts, (unsigned long long)PERF_MOST_PIECES);
+    return TCPX_SUCCESS;
 }
 
 static int plan_check(const struct perf_plan *plan)
@@ -112,7 +134,7 @@ static int plan_check(const struct perf_plan *plan)
             return error_set(
                 TCPX_REMOTE_ERROR, "a plan with a size of %llu, possible are 1 to %llu",
                 (unsigned long long)plan->sizes[i], (unsigned long long)PERF_MOST_BYTES);
-    return TCPX_SUCCESS;
+    return plan_check_operation(plan);
 }
 
 int perf_plan_decode(const uint8_t *bytes, size_t length, struct perf_plan *plan,
@@ -134,7 +156,9 @@ int perf_plan_decode(const uint8_t *bytes, size_t length, struct perf_plan *plan
                                .iterations = le64toh(layout.iterations),
                                .warm_up = le64toh(layout.warm_up),
                                .spoilt = le64toh(layout.spoilt),
-                               .pieces = le32toh(layout.pieces)};
+                               .pieces = le32toh(layout.pieces),
+                               .operation = (enum perf_operation)le32toh(layout.operation),
+                               .accesses = le32toh(layout.accesses)};
     for (unsigned i = 0; i < PERF_MOST_SIZES; i++)
         plan->sizes[i] = le64toh(layout.sizes[i]);
     self_read(&layout.self, self);
@@ -164,6 +188,11 @@ int perf_meet_decode(const uint8_t *bytes, size_t length, uint16_t *port, struct
     *port = (uint16_t)le32toh(layout.port);
     self_read(&layout.self, self);
     return TCPX_SUCCESS;
+}
+
+int perf_key_check(size_t length)
+{
+    return check_length("a key", length, TCPX_KEY_BYTES);
 }
 
 /* --- results ------------------------------------------------------------------------------- */

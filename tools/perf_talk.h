@@ -1,7 +1,8 @@
 /*
  * What the two ends of a measurement tell each other, besides the bytes that are measured: the
- * client its plan, the server where its session is, both when an iteration begins, the server what
- * it found, and the client in the end what came out. Messages over the control connection of
+ * client its plan, the server where its session is, both the keys of windows that the other may
+ * access, and when an iteration begins, the server what it found, and the client in the end what
+ * came out. Messages over the control connection of
  * tools/meeting.h; everything in them is little endian.
  */
 #ifndef TCPX_TOOLS_PERF_TALK_H
@@ -18,10 +19,12 @@ enum perf_message {
     PERF_VERDICT,   /* server: nanoseconds that the iteration took there; all bytes were right */
     PERF_STAGES,    /* server: the stages of its receiving side, in a row */
     PERF_ROW,       /* client: barrier, struct perf_row */
+    PERF_KEY,       /* the key of a window that the other may access */
+    PERF_DONE,      /* client: the number of an iteration, whose reads or writes have ended */
 };
 
 enum {
-    PERF_PLAN_BYTES = 56 + 128 + 8 * PERF_MOST_SIZES,
+    PERF_PLAN_BYTES = 64 + 128 + 8 * PERF_MOST_SIZES,
     PERF_MEET_BYTES = 8 + 128,
     PERF_ROW_BYTES = 8 * 16,
     PERF_LARGEST = PERF_PLAN_BYTES,
@@ -43,6 +46,9 @@ MUST_CHECK int perf_meet_decode(const uint8_t *bytes, size_t length, uint16_t *p
                                 struct perf_self *self);
 MUST_CHECK int perf_row_decode(const uint8_t *bytes, size_t length, double *barrier_us,
                                struct perf_row *row);
+
+/* The bytes of a PERF_KEY are the key. */
+MUST_CHECK int perf_key_check(size_t length);
 
 /* One number of 8 bytes, which some messages are. */
 void perf_number_encode(uint64_t number, uint8_t bytes[8]);

@@ -10,9 +10,9 @@ _tcpx_options()
     doctor) echo "--gpu= --json --quick" ;;
     env) echo "--json --man --markdown" ;;
     perf)
-        echo "--both --channels= --chunk-bytes= --chunks --csv --host --html= --iters= --json" \
-            "--loopback --no-progress --pieces= --ping-pong --port= --secret= --size= --sockets= --spoil=" \
-            "--sweep= --threads= --timeout= --unpack= --warm-up="
+        echo "--accesses= --both --channels= --chunk-bytes= --chunks --csv --host --html= --iters= --json" \
+            "--loopback --no-progress --pieces= --ping-pong --port= --read --secret= --size=" \
+            "--sockets= --spoil= --sweep= --threads= --timeout= --unpack= --warm-up= --write"
         ;;
     transfer) echo "--port= --secret= --timeout=" ;;
     esac

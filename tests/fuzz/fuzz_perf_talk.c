@@ -33,12 +33,15 @@ static void try_plan(const uint8_t *bytes, size_t size)
         return;
     promise_self(&self);
     PROMISE(plan.size_count >= 1 && plan.size_count <= PERF_MOST_SIZES);
-    PROMISE(plan.way <= PERF_PING_PONG);
+    PROMISE(plan.way <= PERF_PING_PONG && plan.operation <= PERF_WRITES);
+    PROMISE((uint64_t)plan.accesses * plan.pieces <= PERF_MOST_PIECES);
+    PROMISE((plan.accesses == 0) == (plan.operation == PERF_SENDS));
     for (unsigned i = 0; i < plan.size_count; i++)
         PROMISE(plan.sizes[i] >= 1 && plan.sizes[i] <= PERF_MOST_BYTES);
     perf_plan_encode(&plan, &self, again);
     PROMISE(perf_plan_decode(again, sizeof again, &second, &self) == TCPX_SUCCESS);
     PROMISE(second.iterations == plan.iterations && second.chunk_bytes == plan.chunk_bytes);
+    PROMISE(second.operation == plan.operation && second.accesses == plan.accesses);
 }
 
 static void try_meet(const uint8_t *bytes, size_t size)

@@ -32,6 +32,29 @@ check_output "as a list of pieces" 'lists of 1000 pieces' loopback --size 400001
 check_output "of more pieces than bytes" '^ +10 B +3 ' loopback --size 10 --pieces 1000
 check_output "both ways" '^both ways' loopback --both --size 1M
 check_output "there and back" '^ping-pong' loopback --ping-pong --size 1K
+# --- one-sided access ----------------------------------------------------------------------------
+
+check_output "the client reads the server's memory" '^reads, one way, .* from ' loopback --read --size 1M
+check_output "or writes it" '^writes, one way, .* to ' loopback --write --size 1M
+for access in --read --write; do
+    check_output "$access in host memory, an odd number of bytes" '^verified: every byte of 3 ' \
+        loopback $access --host --size 10000019
+    check_output "$access of one byte, by more accesses and parts than that" '^ +1 B +3 ' \
+        loopback $access --size 1 --accesses 10 --pieces 10
+    check_output "$access, many at once in many parts" 'lists of 7 pieces, 30 [a-z]+ at once' \
+        loopback $access --size 4000019 --accesses 30 --pieces 7
+    check_output "$access by both at the same time" '^verified: every byte of 3 iterations, 6 MiB' \
+        loopback $access --both --size 1M --accesses 3
+    check_output "$access over several channels" '3 channels' loopback $access --channels 3 --accesses 9
+    check_output "$access in a sweep" '^ +256 B +3 ' loopback $access --sweep 4:1K --host --accesses 3
+done
+check_output "a write with a note is answered by one" '^writes, ping-pong' loopback --write --ping-pong --size 4K --host
+check_output "and so are many" '^verified' loopback --write --ping-pong --size 100K --accesses 50
+check_output "chunks of the environment are those of sends" 'no chunks' \
+    env UCCL_TCPX_CHUNK_BYTES=1000 "$tcpx" perf --loopback --read --iters 2
+check_output "each access is a line, if asked" '^\[PERF\]\[CLIENT\] read access_idx=2 parts=2 offset=2000$' \
+    loopback --read --size 3000 --accesses 3 --pieces 2 --chunks
+
 check_output "the environment says how much" '^ +64 KiB +2 ' \
     env UCCL_TCPX_PERF_SIZE=64K UCCL_TCPX_PERF_ITERS=2 "$tcpx" perf --loopback
 check_output "with the longest timeout" '^verified' \
@@ -56,7 +79,8 @@ check_output "a sweep has many iterations of small sizes" '^ +1000 B +1000 ' \
 
 # --- every byte is looked at ---------------------------------------------------------------------
 
-for way in "" --both --ping-pong --host "--chunk-bytes 1000" "--pieces 77"; do
+for way in "" --both --ping-pong --host "--chunk-bytes 1000" "--pieces 77" "--read" "--read --both --pieces 77" \
+    "--write --accesses 5" "--write --both" "--write --ping-pong"; do
     # shellcheck disable=SC2086
     check_fails_output "one byte that is wrong fails the run${way:+, $way}" \
         'iteration 2: 1 of 65536 bytes arrived wrong' loopback --size 64K --spoil 2 $way
@@ -141,6 +165,9 @@ same_rows()
 check_output "two processes" '^server: verified' pair --sweep 1K:1M --iters 5
 check "both show the same" same_rows
 check_output "the server does as the client says" '^server: verified' pair --both --channels 3 --chunk-bytes 10000
+check_output "the server is read as the client says" '^server:   options .*, 7 reads at once' \
+    pair --read --accesses 7
+check "both show the same of that" same_rows
 check_output "both say each chunk, if asked" '^client: \[PERF\]\[CLIENT\] send chunk_idx=3 tag=10102 size=1000 offset=3000$' \
     pair --size 4000 --chunk-bytes 1000 --iters 2 --warm-up 0 --chunks
 
@@ -152,6 +179,15 @@ check_fails_output "no sockets" "UCCL_TCPX_SOCKETS.*'--sockets'" loopback --sock
 check_fails_output "a way to unpack that is none" "UCCL_TCPX_UNPACK_IMPL" loopback --unpack x
 check_fails_output "neither server nor client" "server, client HOST or --loopback is expected, not ''" "$tcpx" perf
 check_fails_output "a client of nobody" "the server's name is missing" "$tcpx" perf client
+check_fails_output "reads and writes" "either read or write: --read does not go with '--write'" loopback --write --read
+check_fails_output "accesses that are none" "without --read or --write there is no '--accesses'" loopback --accesses 2
+check_fails_output "reads in ping-pong" "a read is there and back by itself, without '--ping-pong'" \
+    loopback --read --ping-pong
+check_fails_output "chunks of writes" "divide reads and writes, not '--chunk-bytes'" loopback --write --chunk-bytes 1K
+check_fails_output "too many parts" "at most 1000000 pieces of all accesses together" \
+    loopback --write --accesses 1001 --pieces 1000
+check_fails_output "reads over a plugin" 'over the plugin TCPX there is no access to windows; the built-in transport has it' \
+    env UCCL_TCPX_PLUGIN_PATH="$BUILD/libnccl-net-tcpx.so" "$tcpx" perf --loopback --read
 check_fails_output "too many words" "unexpected argument '2'" "$tcpx" perf server 1 2
 check_fails_output "an option that is none" "unknown argument '--nonsense'" loopback --nonsense
 check_fails_output "a GPU that is none" "not the number of a GPU: 'x'" loopback x

@@ -45,7 +45,7 @@ const rowOf = (bytes, value) => row(bytes, 5000, value, value, value, value, val
 const small = () => ({
     version: "1.2.3", date: "2026-01-02T03:04:05Z", way: "one way", client: "left", server: "right",
     path: "192.0.2.7: built-in transport over eth0,eth1, 2 channels", memory: "GPU 0 to GPU 1", unpack: "auto",
-    channels: 2, sockets: 8, threads: 1, chunk_bytes: 4194304, pieces: 0, barrier_us: 3.125,
+    channels: 2, sockets: 8, threads: 1, chunk_bytes: 4194304, pieces: 0, operation: "send", accesses: 0, barrier_us: 3.125,
     verified_iterations: 1050, verified_bytes: 52436800,
     rows: [row(8, 1000, 0.002, 3.5, 4, 4.5, 5.25, 12.5, 125.5, [0.5, 1, 0, 2, 1, 0.25]),
         row(1048576, 50, 8.388608, 100, 125, 130, null, null, 250, [25, 100, 12.5, 6.25, 110, 50])],
@@ -150,6 +150,14 @@ const tests = {
         const none = drawn(withRows([]));
         assert.equal(count(none, "<svg "), 0);
         has(none, "Nothing was measured.");
+    },
+    /* Reads bring bytes to the client, and their time has no barrier in it. */
+    test_page_of_reads() {
+        const page = drawn({...small(), operation: "read", accesses: 3});
+        has(page, "by reads one way from right to left", "The time of all accesses of an iteration",
+            "<dt>Accesses at once</dt><dd>3</dd>", "<title>tcpx perf: right to left</title>");
+        assert.equal(count(page, "in it. "), 0);
+        has(drawn({...small(), way: "both ways", operation: "write", accesses: 1}), "by writes both ways together between left and right");
     },
     test_page_without_stages() {
         has(drawn(withRows([rowOf(8, 1), rowOf(9, 1)].map(one => ({...one, stages_us: rowOf(8, 0).stages_us})))),

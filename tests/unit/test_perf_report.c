@@ -132,6 +132,28 @@ TEST(test_table_of_one_size)
         "verified: every byte of 50 iterations, 100 MiB in all\n");
 }
 
+/* Whose bytes go where; their times do not begin with a signal of the server. */
+TEST(test_table_of_accesses)
+{
+    struct perf_result result = one_size();
+
+    result.operation = PERF_READS;
+    result.accesses = 1000;
+    result.pieces = 5;
+    expect_part(printed(perf_print_table, &result), "reads, one way, left from right\n");
+    expect_part(printed(perf_print_table, &result), ", lists of 5 pieces, 1000 reads at once\n");
+    expect_part(printed(perf_print_table, &result), "  barrier   3.125 us\n");
+    expect_part(printed(perf_print_json, &result),
+                "  \"operation\": \"read\",\n  \"accesses\": 1000,\n");
+    expect_part(printed(perf_print_csv, &result), ",5,read,1000,3.125,");
+    result.operation = PERF_WRITES;
+    result.accesses = 1;
+    expect_part(printed(perf_print_table, &result), "writes, one way, left to right\n");
+    expect_part(printed(perf_print_table, &result), ", 1 write at once\n");
+    result.way = PERF_BOTH_WAYS;
+    expect_part(printed(perf_print_table, &result), "writes, both ways, left and right\n");
+}
+
 /* Stages that nobody measured are left out, not shown as zero. */
 TEST(test_table_without_stages)
 {
@@ -173,6 +195,8 @@ TEST(test_json)
         "  \"threads\": 1,\n"
         "  \"chunk_bytes\": 4194304,\n"
         "  \"pieces\": 0,\n"
+        "  \"operation\": \"send\",\n"
+        "  \"accesses\": 0,\n"
         "  \"barrier_us\": 3.125,\n"
         "  \"verified_iterations\": 1050,\n"
         "  \"verified_bytes\": 52436800,\n"
@@ -194,10 +218,11 @@ TEST(test_json)
 #define CSV_HEADER                                                                                 \
     "bytes,iterations,gigabytes_per_second,min_us,median_us,mean_us,p99_us,p99_9_us,max_us,"       \
     "copy_out_us,send_us,send_wait_us,receive_wait_us,receive_us,copy_in_us,way,client,server,"    \
-    "path,memory,unpack,channels,sockets,threads,chunk_bytes,pieces,barrier_us,date_utc,version\n"
+    "path,memory,unpack,channels,sockets,threads,chunk_bytes,pieces,operation,accesses,barrier_"   \
+    "us,date_utc,version\n"
 #define CSV_RUN                                                                                    \
     ",one way,left,right,\"192.0.2.7: built-in transport over eth0,eth1, 2 channels\","            \
-    "GPU 0 to GPU 1,auto,2,8,1,4194304,0,3.125,2026-01-02T03:04:05Z,1.2.3\n"
+    "GPU 0 to GPU 1,auto,2,8,1,4194304,0,send,0,3.125,2026-01-02T03:04:05Z,1.2.3\n"
 
 TEST(test_csv)
 {

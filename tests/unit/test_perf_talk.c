@@ -16,7 +16,9 @@ static struct perf_plan some_plan(void)
                               .spoilt = 5,
                               .chunk_bytes = 524288,
                               .channels = 4,
-                              .pieces = 1000};
+                              .pieces = 1000,
+                              .operation = PERF_WRITES,
+                              .accesses = 7};
 }
 
 static const struct perf_self some_self = {.host = "node7", .memory = "GPU 0, some"};
@@ -39,6 +41,8 @@ TEST(test_a_plan)
     assert_int_equal(heard.chunk_bytes, plan.chunk_bytes);
     assert_int_equal(heard.channels, plan.channels);
     assert_int_equal(heard.pieces, plan.pieces);
+    assert_int_equal(heard.operation, plan.operation);
+    assert_int_equal(heard.accesses, plan.accesses);
     assert_string_equal(self.host, some_self.host);
     assert_string_equal(self.memory, some_self.memory);
 }
@@ -63,7 +67,7 @@ TEST(test_plans_that_are_none)
     struct perf_self self;
     uint8_t bytes[PERF_PLAN_BYTES + 1] = {0};
 
-    assert_refused(0, 2, 4, "a plan of version 2, expected 1");
+    assert_refused(0, 1, 4, "a plan of version 1, expected 2");
     assert_refused(4, 3, 4, "way is 3");
     assert_refused(4, 0xffffffff, 4, "way is 4294967295");
     assert_refused(8, 0, 4, "0 sizes");
@@ -72,14 +76,42 @@ TEST(test_plans_that_are_none)
     assert_refused(24, 1000001, 8, "1000001");
     assert_refused(32, 1000001, 8, "1000001");
     assert_refused(48, 1000001, 4, "1000001 pieces");
-    assert_refused(56 + 128, 0, 8, "a size of 0");
-    assert_refused(56 + 128 + 16, PERF_MOST_BYTES + 1, 8, "a size of 4398046511105");
+    assert_refused(52, 3, 4, "operation is 3");
+    assert_refused(52, PERF_SENDS, 4, "7 accesses for operation 0");
+    assert_refused(56, 0, 4, "0 accesses for operation 2");
+    assert_refused(56, 1001, 4, "1001000 parts");
+    assert_refused(56, 0xffffffff, 4, "4294967295000 parts");
+    assert_refused(64 + 128, 0, 8, "a size of 0");
+    assert_refused(64 + 128 + 16, PERF_MOST_BYTES + 1, 8, "a size of 4398046511105");
     assert_refused(8, 4, 4, "a size of 0");
     for (size_t length = 0; length <= sizeof bytes; length++)
         if (length != PERF_PLAN_BYTES) {
             assert_int_equal(perf_plan_decode(bytes, length, &plan, &self), TCPX_REMOTE_ERROR);
-            assert_non_null(strstr(error_text(), "expected 696"));
+            assert_non_null(strstr(error_text(), "expected 704"));
         }
+}
+
+TEST(test_reads_are_no_ping_pong)
+{
+    struct perf_plan plan = some_plan();
+    struct perf_self self;
+    uint8_t bytes[PERF_PLAN_BYTES];
+
+    plan.operation = PERF_READS;
+    perf_plan_encode(&plan, &some_self, bytes);
+    assert_int_equal(perf_plan_decode(bytes, sizeof bytes, &plan, &self), TCPX_SUCCESS);
+    plan.way = PERF_PING_PONG;
+    perf_plan_encode(&plan, &some_self, bytes);
+    assert_int_equal(perf_plan_decode(bytes, sizeof bytes, &plan, &self), TCPX_REMOTE_ERROR);
+    expect_text("reads in ping-pong");
+}
+
+TEST(test_keys)
+{
+    assert_int_equal(perf_key_check(TCPX_KEY_BYTES), TCPX_SUCCESS);
+    assert_int_equal(perf_key_check(TCPX_KEY_BYTES - 1), TCPX_REMOTE_ERROR);
+    expect_text("a key of 63 bytes, expected 64");
+    assert_int_equal(perf_key_check(0), TCPX_REMOTE_ERROR);
 }
 
 TEST(test_where_to_meet)
