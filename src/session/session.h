@@ -269,17 +269,20 @@ struct tcpx_session {
     bool channels_are_watched;  /* the ends of their requests wake the task */
     uint64_t copied_in_turn[2]; /* bytes, by the CPU in this step of the worker: [gathering] */
     pthread_t thread;
-    int wake_fd;  /* for the thread */
-    bool closing; /* the thread ends */
-    int event_fd; /* for the caller; -1: never asked for */
+    int wake_fd;        /* for the thread */
+    bool closing;       /* the thread ends */
+    int event_fd;       /* for the caller; -1: never asked for */
+    bool end_is_due;    /* a transfer has ended: those who wait are told of it, */
+    bool signal_is_due; /* and the eventfd is written, when the lock is free */
     struct tcpx_session_statistics statistics;
 };
 
-/* Makes the caller's eventfd readable, if it has asked for one. With the lock. */
+/* Makes the caller's eventfd readable, if it has asked for one, when the lock is free. With it. */
 void session_signal(struct tcpx_session *session);
 
 /* For callers: the worker yields the lock to them. */
 void session_lock(struct tcpx_session *session);
+/* For all. Tells what is due: who is woken by it needs the lock, and would wait for it. */
 void session_unlock(struct tcpx_session *session);
 
 /*

@@ -16,15 +16,22 @@ void session_lock(struct tcpx_session *session)
 
 void session_unlock(struct tcpx_session *session)
 {
+    const uint64_t one = 1;
+    int event_fd = session->signal_is_due ? session->event_fd : -1;
+    bool ended = session->end_is_due;
+
+    session->signal_is_due = false;
+    session->end_is_due = false;
     pthread_mutex_unlock(&session->lock);
+    if (ended)
+        pthread_cond_broadcast(&session->changed);
+    if (event_fd >= 0 && write(event_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        log_warn("the caller's eventfd cannot be written");
 }
 
 void session_signal(struct tcpx_session *session)
 {
-    const uint64_t one = 1;
-
-    if (session->event_fd >= 0 && write(session->event_fd, &one, sizeof one) < 0 && errno != EAGAIN)
-        log_warn("the caller's eventfd cannot be written");
+    session->signal_is_due = true;
 }
 
 void session_fail(struct tcpx_session *session, int result)

@@ -317,7 +317,7 @@ void transfer_announce(struct tcpx_transfer *transfer)
         statistics->cancelled++;
     else
         statistics->failures++;
-    pthread_cond_broadcast(&session->changed);
+    session->end_is_due = true;
     session_signal(session);
 }
 

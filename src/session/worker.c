@@ -95,7 +95,7 @@ static enum io_again worker_run(struct io_task *task, uint32_t events)
         again = IO_MORE;
     else
         again = all_seen ? worker_again(session) : IO_SOON;
-    pthread_mutex_unlock(&session->lock);
+    session_unlock(session);
     return again;
 }
 
@@ -153,7 +153,7 @@ void worker_stop(struct tcpx_session *session)
         pthread_mutex_lock(&session->lock);
         worker_unwatch_channels(session); /* an access of the peer may have begun just now */
         io_remove(&session->task.io);
-        pthread_mutex_unlock(&session->lock);
+        session_unlock(session);
         io_leave(&session->io);
     }
     session->worker = WORKER_NONE;

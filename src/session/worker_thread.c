@@ -57,7 +57,7 @@ static void *worker_thread_run(void *argument)
         bool listens = session->failure == TCPX_SUCCESS;
         uint64_t still = clock_now() - since;
 
-        pthread_mutex_unlock(&session->lock);
+        session_unlock(session);
         if (moved)
             since = clock_now();
         else if (!busy)
@@ -72,7 +72,7 @@ static void *worker_thread_run(void *argument)
             sched_yield();
         pthread_mutex_lock(&session->lock);
     }
-    pthread_mutex_unlock(&session->lock);
+    session_unlock(session);
     if (entered)
         gpu_leave(session->gpu, &scope);
     return NULL;
@@ -97,7 +97,7 @@ void worker_thread_stop(struct tcpx_session *session)
     pthread_mutex_lock(&session->lock);
     session->closing = true;
     worker_wake(session);
-    pthread_mutex_unlock(&session->lock);
+    session_unlock(session);
     pthread_join(session->thread, NULL);
     close(session->wake_fd);
 }
