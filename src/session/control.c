@@ -32,6 +32,7 @@ struct control {
     int fd;
     unsigned version;
     bool has_ended;
+    bool is_held; /* messages wait for each other in the queue */
     char peer[SOCKET_NAME_BYTES];
 
     uint8_t *queue; /* `queued` bytes, of which the first `sent` have been sent */
@@ -379,12 +380,18 @@ int control_send(struct control *control, uint8_t type, const void *payload, siz
         return error_set(TCPX_INVALID_ARGUMENT, "a message of %zu bytes, possible are %d", bytes,
                          CONTROL_LARGEST);
     /* Flush first: that may make room in the queue. */
-    result = control_flush(control);
+    if (!control->is_held || control_unsent_bytes(control) >= CONTROL_MOST_HELD)
+        result = control_flush(control);
     if (result == TCPX_SUCCESS)
         result = control_enqueue(control, type, payload, bytes);
-    if (result == TCPX_SUCCESS)
+    if (result == TCPX_SUCCESS && !control->is_held)
         result = control_flush(control);
     return result;
+}
+
+void control_hold(struct control *control, bool held)
+{
+    control->is_held = held;
 }
 
 void control_refuse(struct control *control, const char *text)

@@ -28,6 +28,7 @@ enum {
     CONTROL_HEADER_BYTES = 8,
     CONTROL_REFUSAL_TEXT = 200, /* bytes of the text of a refusal, at most */
     CONTROL_MOST_UNSENT = 4 << 20,
+    CONTROL_MOST_HELD = 65536,
 };
 
 /* Types that are not the session's own. */
@@ -56,6 +57,12 @@ MUST_CHECK int control_send(struct control *control, uint8_t type, const void *p
  * afterwards.
  */
 void control_refuse(struct control *control, const char *text);
+
+/*
+ * From now on messages stay in the queue until a flush, or until there are CONTROL_MOST_HELD bytes,
+ * so that one call sends them together; or no more.
+ */
+void control_hold(struct control *control, bool held);
 
 /* Sends as much of the queue as the socket takes now. */
 MUST_CHECK int control_flush(struct control *control);

@@ -63,19 +63,36 @@ static int worker_explain(struct tcpx_session *session, int result)
     return error_set(result, "%s: %s", control_peer(session->control), why);
 }
 
-/* A failure is the session's. */
-static int worker_step_all(struct tcpx_session *session, bool *moved)
+static int worker_step_messages(struct tcpx_session *session, bool *moved)
 {
     int result = worker_read_messages(session, moved);
 
+    return result == TCPX_SUCCESS ? matching_step(session, moved) : result;
+}
+
+static int worker_step_transfers(struct tcpx_session *session, bool *moved)
+{
+    int result = accesses_step(session, moved);
+
+    return result == TCPX_SUCCESS ? chunks_step(session, moved) : result;
+}
+
+/* What there is to say to the peer goes together. A failure is the session's. */
+static int worker_step_all(struct tcpx_session *session, bool *moved)
+{
+    bool is_network = false;
+    int result;
+
+    control_hold(session->control, true);
+    result = worker_step_messages(session, moved);
+    if (result == TCPX_SUCCESS) {
+        is_network = true;
+        result = worker_step_transfers(session, moved);
+    }
+    control_hold(session->control, false);
     if (result == TCPX_SUCCESS)
-        result = matching_step(session, moved);
-    if (result != TCPX_SUCCESS)
-        return result;
-    result = accesses_step(session, moved);
-    if (result == TCPX_SUCCESS)
-        result = chunks_step(session, moved);
-    return result == TCPX_SUCCESS ? TCPX_SUCCESS : worker_explain(session, result);
+        result = control_flush(session->control);
+    return result != TCPX_SUCCESS && is_network ? worker_explain(session, result) : result;
 }
 
 /* Ends everything, as soon as nothing touches the callers' memory any more. */

@@ -155,6 +155,35 @@ CONTROL_TEST(test_messages_at_once)
     assert_false(wait_readable(control_fd(control), 0));
 }
 
+static void send_held(size_t bytes)
+{
+    static const uint8_t payload[4096];
+
+    assert_success(control_send(control, 3, payload, bytes));
+}
+
+/* They go with the flush or, so that the peer does not wait, when there are many. */
+CONTROL_TEST(test_held_messages)
+{
+    uint8_t got[64];
+
+    control_hold(control, true);
+    send_held(1);
+    send_held(2);
+    assert_int_equal(control_unsent_bytes(control), 2 * CONTROL_HEADER_BYTES + 3);
+    assert_false(wait_readable(raw, 0));
+    assert_success(control_flush(control));
+    assert_int_equal(recv(raw, got, sizeof got, MSG_DONTWAIT), 2 * CONTROL_HEADER_BYTES + 3);
+    for (size_t held = 0; held < CONTROL_MOST_HELD; held = control_unsent_bytes(control))
+        send_held(4096);
+    assert_false(wait_readable(raw, 0));
+    send_held(4096);
+    assert_int_equal(control_unsent_bytes(control), CONTROL_HEADER_BYTES + 4096);
+    control_hold(control, false);
+    send_held(0);
+    assert_false(control_has_unsent(control));
+}
+
 CONTROL_TEST(test_an_end_at_every_byte)
 {
     uint8_t bytes[64];
