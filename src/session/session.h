@@ -239,9 +239,10 @@ struct tcpx_session {
     char peer_name[AGREEMENT_NAME_BYTES];
     struct accesses *accesses; /* NULL: over a plugin there are none */
 
-    atomic_uint callers;            /* wait for the lock: the worker yields; any order would do */
-    pthread_mutex_t lock;           /* guards everything below */
-    pthread_cond_t changed;         /* a transfer has ended */
+    atomic_bool waits_are_long; /* the latest wait for an access had to sleep; any order would do */
+    atomic_uint callers;        /* wait for the lock: the worker yields; any order would do */
+    pthread_mutex_t lock;       /* guards everything below */
+    pthread_cond_t changed;     /* a transfer has ended */
     struct direction directions[2]; /* [sending] */
     struct tcpx_memory *memories;
     struct tcpx_transfer *transfers; /* the newest one */

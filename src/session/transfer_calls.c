@@ -4,6 +4,7 @@
 #include "base/fork.h"
 #include "session/access.h"
 
+#include <sched.h>
 #include <time.h>
 
 /* --- beginning ----------------------------------------------------------------------------- */
@@ -178,11 +179,47 @@ int tcpx_transfer_test_on_stream(struct tcpx_transfer *transfer, void *stream, i
     return calls_test(transfer, true, stream, done);
 }
 
+/* Many accesses keep the CPUs busy by themselves. */
+static bool wait_can_poll(struct tcpx_transfer *transfer)
+{
+    enum { FEW = 4 };
+    struct tcpx_session *session = transfer->session;
+    bool can;
+
+    session_lock(session);
+    can = transfer->is_access && session->accesses->count[OURS] <= FEW;
+    session_unlock(session);
+    return can;
+}
+
+/*
+ * A thread that sleeps is woken later than a small access takes: so it polls first, less if the
+ * wait before had to sleep. Whether it has ended.
+ */
+static bool wait_awake(struct tcpx_transfer *transfer, uint64_t deadline)
+{
+    enum { AWAKE_NS = 200000, SHORTLY_AWAKE_NS = 20000 };
+    atomic_bool *are_long = &transfer->session->waits_are_long;
+    uint64_t span =
+        atomic_load_explicit(are_long, memory_order_relaxed) ? SHORTLY_AWAKE_NS : AWAKE_NS;
+    uint64_t until = deadline_earlier(clock_now() + span, deadline);
+    bool ended = atomic_load(&transfer->ended);
+
+    while (!ended && clock_now() < until) {
+        sched_yield();
+        ended = atomic_load(&transfer->ended);
+    }
+    atomic_store_explicit(are_long, !ended, memory_order_relaxed);
+    return ended;
+}
+
 /* The worker ends it. */
 static void wait_for_worker(struct tcpx_transfer *transfer, uint64_t deadline)
 {
     struct tcpx_session *session = transfer->session;
 
+    if (wait_can_poll(transfer) && wait_awake(transfer, deadline))
+        return;
     session_lock(session);
     while (!transfer->ended && !deadline_passed(deadline))
         condition_wait(&session->changed, &session->lock, deadline);
