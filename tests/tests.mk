@@ -226,24 +226,23 @@ NET_SUITES := $(foreach name,$(AHEAD_UNITS) net_cancel net_places net_comm $(if 
 	$(foreach threads,$(if $(findstring thread,$(SANITIZE)),,0) 3, \
 	'unit/$(name)-$(threads)-threads: TCPX_TEST_TURNS=$(FEWER_TURNS) UCCL_TCPX_THREADS=$(threads) $(BUILD)/tests/unit/test_$(name)'))
 
-# Accesses that are given up, or not allowed.
-# $(call access_suite,label,program,environment)
-access_suite = 'unit/access_$(2)-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(3) $(BUILD)/tests/unit/test_access_$(2)'
-
 NET_SUITES += 'unit/net_reasons-3-threads: UCCL_TCPX_THREADS=3 $(BUILD)/tests/unit/test_net_reasons'
 
 # Without a sanitizer every way is taken; under one, those that differ in the code they run.
 unless_sanitized = $(if $(SANITIZE),,$(1))
 unless_tsan      = $(if $(findstring thread,$(SANITIZE)),,$(1))
 
-ACCESS_SUITES := $(call access_suite,3-threads,cancel,$(on_host) UCCL_TCPX_THREADS=3 UCCL_TCPX_SOCKETS=3)
-ACCESS_SUITES += $(call unless_tsan, \
-	$(foreach name,cancel refused silent,$(call access_suite,0-threads,$(name),$(on_host) UCCL_TCPX_THREADS=0)) \
-	$(call access_suite,standin,cancel,$(on_fake)))
-ACCESS_SUITES += $(call unless_sanitized, \
-	$(call access_suite,late,cancel,$(on_host) UCCL_TCPX_HOST_GPU_DELAY_US=300) \
-	$(call access_suite,small,cancel,$(on_host) UCCL_TCPX_STAGING_BYTES=64K UCCL_TCPX_SLICE_BYTES=4K UCCL_TCPX_EAGER_BYTES=0) \
-	$(call access_suite,devmem,cancel,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5 UCCL_TCPX_DEVMEM_BYTES=1M))
+# Accesses that are given up, or not allowed.
+# $(call refused_suite,label,program,environment)
+refused_suite = 'unit/access_$(2)-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(3) $(BUILD)/tests/unit/test_access_$(2)'
+REFUSED_SUITES := $(call refused_suite,3-threads,cancel,$(on_host) UCCL_TCPX_THREADS=3 UCCL_TCPX_SOCKETS=3)
+REFUSED_SUITES += $(call unless_tsan, \
+	$(foreach name,cancel refused silent,$(call refused_suite,0-threads,$(name),$(on_host) UCCL_TCPX_THREADS=0)) \
+	$(call refused_suite,standin,cancel,$(on_fake)))
+REFUSED_SUITES += $(call unless_sanitized, \
+	$(call refused_suite,late,cancel,$(on_host) UCCL_TCPX_HOST_GPU_DELAY_US=300) \
+	$(call refused_suite,small,cancel,$(on_host) UCCL_TCPX_STAGING_BYTES=64K UCCL_TCPX_SLICE_BYTES=4K UCCL_TCPX_EAGER_BYTES=0) \
+	$(call refused_suite,devmem,cancel,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5 UCCL_TCPX_DEVMEM_BYTES=1M))
 
 # The public calls over every plugin; unit/calls_* without a label is the built-in one.
 # $(call calls_suite,label,environment)
@@ -404,7 +403,7 @@ include tests/faults/faults.mk
 ifeq ($(HAVE_CMOCKA),yes)
 TEST_PROGRAMS := $(FAULTY_PROGRAMS) $(UNIT_PROGRAMS) $(CALLS_PROGRAMS) $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS)
 SUITES        := waiting $(call scripts,$(WAITING_SCRIPTS)) $(WAITING_UNIT_SUITES) $(FAULTS_SUITES) $(CALLS_UNIT_SUITES) \
-	beside $(call scripts,$(BESIDE_SCRIPTS)) $(GPU_SUITES) $(UNIT_SUITES) $(NET_SUITES) $(ACCESS_SUITES) $(CALLS_SUITES) \
+	beside $(call scripts,$(BESIDE_SCRIPTS)) $(GPU_SUITES) $(UNIT_SUITES) $(NET_SUITES) $(REFUSED_SUITES) $(CALLS_SUITES) \
 	$(SESSION_SUITES) $(PLUGIN_SUITES) $(FUZZ_SUITES) $(SIM_SUITES) $(FAULTY_SUITES) alone $(ALONE_UNIT_SUITES) $(call scripts,$(ALONE_SCRIPTS))
 else
 TEST_PROGRAMS :=
