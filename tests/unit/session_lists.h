@@ -73,9 +73,8 @@ static inline void list_draw_two(uint64_t *random, uint64_t bytes, uint32_t coun
                                  const enum list_kind kinds[2], struct list lists[2])
 {
     lists[0] = list_cut(random, bytes, count);
-    lists[1] = lists[0];
-    lists[1].pieces = calloc(count + 1, sizeof *lists[1].pieces);
-    CHECK(lists[1].pieces != NULL);
+    lists[1] = (struct list){.pieces = calloc(count + 1, sizeof *lists[1].pieces), .count = count};
+    CHECK(lists[0].pieces != NULL && lists[1].pieces != NULL);
     memcpy(lists[1].pieces, lists[0].pieces, count * sizeof *lists[1].pieces);
     for (int i = 0; i < 2; i++)
         list_place(random, &lists[i], bytes, kinds[i]);

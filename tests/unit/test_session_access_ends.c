@@ -6,13 +6,13 @@
 #include "tests/unit/session_notes.h"
 
 enum {
-    TIMEOUT_MS = 1000, /* UCCL_TCPX_TIMEOUT_MS */
+    TIMEOUT_MS = 2000, /* UCCL_TCPX_TIMEOUT_MS */
     BYTES = 1 << 20,
     SLOW_BYTES = 8000, /* to or from a slow GPU */
-    COPY_US = 150000,  /* that takes so long for each copy */
+    COPY_US = 300000,  /* that takes so long for each copy */
 };
 
-#define BOUND_MS limit_ms(6 * TIMEOUT_MS) /* of an end that the timeout leads to */
+#define BOUND_MS limit_ms(5 * TIMEOUT_MS) /* of an end that the timeout leads to */
 
 /* A kind of access that is not done for a while. */
 struct slow {
@@ -71,6 +71,17 @@ static void need_slow_gpu(void)
         skip_case("a real GPU is too fast");
 }
 
+enum { SLOW_ONES = 3 };
+
+/* Until the GPU has copied them out, no bytes are sent. */
+static struct slow slow_one(const struct shared *here, const struct shared *on_gpu, unsigned i,
+                            int timeout_ms)
+{
+    if (i == 1) /* the GPU here */
+        return (struct slow){part_of_both(on_gpu, 0, here, 0, SLOW_BYTES), false, true, timeout_ms};
+    return (struct slow){part_of_both(here, 9, on_gpu, 0, SLOW_BYTES), true, i == 0, timeout_ms};
+}
+
 /* --- a peer that is there -----------------------------------------------------------------------
  */
 
@@ -88,17 +99,14 @@ SESSION_CASE(deadlines, 0, IN_BRIEF, .windows = true, .gpu_delay_us = COPY_US)
     shared_open(&on_gpu, session, true, BYTES, READ_WRITE);
     shared_open(&here, session, false, BYTES, READ_WRITE);
     if (me->number == 0) {
-        const struct slow slow[] = {
-            {part_of_both(&here, 0, &on_gpu, 0, SLOW_BYTES), true, true, 30},
-            {part_of_both(&on_gpu, 0, &here, 0, SLOW_BYTES), false, true, 30},
-            {part_of_both(&on_gpu, 0, &on_gpu, 0, SLOW_BYTES), true, false, 30},
-        };
-        struct slow without_room = slow[1];
+        struct slow without_room = slow_one(&here, &on_gpu, 1, 30);
 
-        for (unsigned i = 0; i < COUNT_OF(slow); i++) {
+        for (unsigned i = 0; i < SLOW_ONES; i++) {
+            const struct slow one = slow_one(&here, &on_gpu, i, 30);
+
             STAGE("access %u", i);
             since = now_ms();
-            CHECK_ERROR(end_of(begin_slow(session, &slow[i])), TCPX_CANCELLED,
+            CHECK_ERROR(end_of(begin_slow(session, &one)), TCPX_CANCELLED,
                         "was cancelled: it was not done in time");
             CHECK(now_ms() - since >= 30);
         }
@@ -131,14 +139,9 @@ SESSION_CASE(cancels, 0, IN_BRIEF, .windows = true, .gpu_delay_us = COPY_US)
     shared_open(&on_gpu, session, true, BYTES, READ_WRITE);
     shared_open(&here, session, false, BYTES, READ_WRITE);
     if (me->number == 0) {
-        const struct slow slow[] = {
-            {part_of_both(&here, 0, &on_gpu, 0, SLOW_BYTES), true, true, 0},
-            {part_of_both(&on_gpu, 0, &here, 0, SLOW_BYTES), false, true, 0},
-            {part_of_both(&here, 9, &on_gpu, 0, SLOW_BYTES), true, false, 0},
-        };
-
-        for (unsigned i = 0; i < COUNT_OF(slow); i++) {
-            struct tcpx_transfer *transfer = begin_slow(session, &slow[i]);
+        for (unsigned i = 0; i < SLOW_ONES; i++) {
+            const struct slow one = slow_one(&here, &on_gpu, i, 0);
+            struct tcpx_transfer *transfer = begin_slow(session, &one);
 
             STAGE("access %u", i);
             CHECK_SUCCESS(tcpx_transfer_cancel(transfer));
@@ -356,7 +359,7 @@ SIDES_CASE(closed, 2, IN_BRIEF)
 
 static int ends_begin(void)
 {
-    setenv("UCCL_TCPX_TIMEOUT_MS", "1000", 1);
+    setenv("UCCL_TCPX_TIMEOUT_MS", "2000", 1);
     return sides_begin();
 }
 
