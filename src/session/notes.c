@@ -139,6 +139,7 @@ int notes_keep(struct tcpx_session *session, const uint8_t *bytes, size_t length
         memcpy(note->data, bytes, length);
     *accesses->last_note = note;
     accesses->last_note = &note->next;
+    atomic_store(&session->note_is_due, true);
     session_signal(session);
     return TCPX_SUCCESS;
 }
@@ -170,6 +171,7 @@ static int notes_take(struct tcpx_session *session, void *out, size_t room, size
     if (note == NULL && session->failure != TCPX_SUCCESS)
         return error_set(session->failure, "%s", session->why);
     if (note == NULL) {
+        atomic_store(&session->note_is_due, false);
         *there = 0;
         return TCPX_SUCCESS;
     }
@@ -200,6 +202,11 @@ int tcpx_note_take(struct tcpx_session *session, void *note, size_t room, size_t
         return result;
     if ((note == NULL && room > 0) || bytes == NULL || there == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "tcpx_note_take: an argument is NULL");
+    /* Without the lock, which programs that ask all the time would keep from others. */
+    if (!atomic_load(&session->note_is_due)) {
+        *there = 0;
+        return TCPX_SUCCESS;
+    }
     session_lock(session);
     result = notes_take(session, note, room, bytes, there);
     session_unlock(session);

@@ -213,7 +213,7 @@ enum worker_kind {
 struct session_task {
     struct io_task io;
     struct tcpx_session *session;
-    unsigned yields; /* turns that it has left to callers, one after the other */
+    uint64_t yields_since; /* it leaves the lock to callers; 0: it does not */
 };
 
 /* A send of the peer without a posted receive. */
@@ -270,11 +270,12 @@ struct tcpx_session {
     bool channels_are_watched;  /* the ends of their requests wake the task */
     uint64_t copied_in_turn[2]; /* bytes, by the CPU in this step of the worker: [gathering] */
     pthread_t thread;
-    int wake_fd;        /* for the thread */
-    bool closing;       /* the thread ends */
-    int event_fd;       /* for the caller; -1: never asked for */
-    bool end_is_due;    /* a transfer has ended: those who wait are told of it, */
-    bool signal_is_due; /* and the eventfd is written, when the lock is free */
+    int wake_fd;             /* for the thread */
+    bool closing;            /* the thread ends */
+    int event_fd;            /* for the caller; -1: never asked for */
+    bool end_is_due;         /* a transfer has ended: those who wait are told of it, */
+    bool signal_is_due;      /* and the eventfd is written, when the lock is free */
+    atomic_bool note_is_due; /* tcpx_note_take() has a note or a failure to report */
     struct tcpx_session_statistics statistics;
 };
 
@@ -283,6 +284,9 @@ void session_signal(struct tcpx_session *session);
 
 /* For callers: the worker yields the lock to them. */
 void session_lock(struct tcpx_session *session);
+/* For the worker: whether it leaves the lock to callers, for a short time from *since on; 0 at
+ * first. */
+bool session_yields(struct tcpx_session *session, uint64_t *since);
 /* For all. Tells what is due: who is woken by it needs the lock, and would wait for it. */
 void session_unlock(struct tcpx_session *session);
 

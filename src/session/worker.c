@@ -79,16 +79,14 @@ static enum io_again worker_again(struct tcpx_session *session)
 /* Never waits for the lock, since the thread has other sockets. */
 static enum io_again worker_run(struct io_task *task, uint32_t events)
 {
-    enum { MOST_YIELDS = 1000 };
     struct session_task *ours = (struct session_task *)task;
     struct tcpx_session *session = ours->session;
     enum io_again again;
     bool all_seen;
 
     (void)events;
-    if (atomic_load(&session->callers) > 0 && ours->yields++ < MOST_YIELDS)
+    if (session_yields(session, &ours->yields_since))
         return IO_MORE;
-    ours->yields = 0;
     if (pthread_mutex_trylock(&session->lock) != 0)
         return IO_SOON;
     if (worker_step(session, &all_seen))

@@ -42,9 +42,10 @@ static void worker_sleep(struct tcpx_session *session, bool listens)
 
 static void *worker_thread_run(void *argument)
 {
-    enum { SPIN_NS = 20000, YIELD_NS = 1000000, PAUSE_NS = 50000, YIELDS = 1000 };
+    enum { SPIN_NS = 20000, YIELD_NS = 1000000, PAUSE_NS = 50000 };
     struct tcpx_session *session = argument;
     uint64_t since = clock_now();
+    uint64_t yields_since = 0;
     struct gpu_scope scope;
     /* Plugins work with the GPU that is current in the thread that calls them. */
     bool entered = session->gpu != NULL && gpu_enter(session->gpu, &scope) == TCPX_SUCCESS;
@@ -68,7 +69,7 @@ static void *worker_thread_run(void *argument)
             sched_yield();
         if (!busy)
             since = clock_now();
-        for (int i = 0; i < YIELDS && atomic_load(&session->callers) > 0; i++)
+        while (session_yields(session, &yields_since))
             sched_yield();
         pthread_mutex_lock(&session->lock);
     }
