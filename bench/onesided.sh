@@ -11,6 +11,7 @@
 cd "$(dirname "$0")/.." || exit 1
 . tests/tap.sh
 . tests/net/netns.sh
+. bench/shared.sh
 
 tcpx=$(cd "${BUILD:-build}" && pwd)/tcpx || exit 1
 rounds=5
@@ -18,12 +19,6 @@ memories=host
 path=
 port=6900
 address=10.93.0.2
-
-die()
-{
-    echo "onesided.sh: $1" >&2
-    exit 2
-}
 
 while [ $# -gt 0 ]; do
     case $1 in
@@ -39,9 +34,7 @@ while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || die "$1: expected a value"
     shift 2
 done
-case $rounds in
-'' | *[!0-9]* | 0*) die "--rounds $rounds: expected a number from 1" ;;
-esac
+check_rounds "$rounds"
 case $memories in
 host | gpu) ;;
 both) memories="host gpu" ;;
@@ -126,21 +119,21 @@ rows_of_memory()
     few="--size 4K --iters 2000"
     row "us there and back" "read of 4 KiB" "$few --read" "send, there and back" "$few --ping-pong"
     row us "write of 4 KiB with a note, one way" "$few --write --ping-pong" "send, one way" "$few --ping-pong"
-    for size in 1M:1.048576:200 64M:67.108864:10 256M:268.435456:5; do
+    for size in 1:1.048576:200 64:67.108864:20 256:268.435456:5; do
         IFS=: read -r size megabytes iterations <<SIZE
 $size
 SIZE
-        one="--size $size --iters $iterations"
+        one="--size ${size}M --iters $iterations"
         for access in read write; do
-            row "$megabytes" "$access of ${size%M} MiB" "$one --$access" "send" "$one"
+            row "$megabytes" "$access of $size MiB" "$one --$access" "send" "$one"
         done
     done
     for access in read write; do
-        one="--$access --size 64M --iters 10"
+        one="--$access --size 64M --iters 20"
         row 67.108864 "$access of 64 MiB in 1,024 parts" "$one --pieces 1024" "in one" "$one"
     done
     for access in read write; do
-        one="--$access --size 45000000 --iters 10"
+        one="--$access --size 45000000 --iters 20"
         row 45 "1,000 ${access}s of 45 KB at once" "$one --accesses 1000" "one of their sum" "$one"
     done
 }
@@ -152,10 +145,10 @@ rows_of_path()
     export NCCL_SOCKET_IFNAME=path
     netns_start a b
     netns_relay path a b 10.93.0.1 $address --rate 10g --queue 65536k --limit 3600 --offload --delay 5 || die "no path"
-    for size in 1:1 1M:10 16M:10; do
-        one="--size ${size%:*} --iters ${size#*:} --warm-up 5"
+    for size in 4K 1M 16M; do
+        one="--size $size --iters 10 --warm-up 5"
         for access in read write; do
-            row us "$access of ${size%:*}" "$one --$access" "send and its start signal" "$one"
+            row us "$access of ${size%?} ${size#"${size%?}"}iB" "$one --$access" "send, with its start signal" "$one"
         done
     done
     relay_stop path

@@ -13,6 +13,7 @@
 cd "$(dirname "$0")/.." || exit 1
 . tests/tap.sh
 . tests/net/netns.sh
+. bench/shared.sh
 
 tcpx=$(cd "${BUILD:-build}" && pwd)/tcpx || exit 1
 export UCCL_TCPX_GPU=host NCCL_SOCKET_IFNAME=path
@@ -20,12 +21,6 @@ rounds=3
 control=
 port=6400
 address=10.92.0.2
-
-die()
-{
-    echo "paths.sh: $1" >&2
-    exit 2
-}
 
 while [ $# -gt 0 ]; do
     case $1 in
@@ -37,9 +32,7 @@ while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || die "$1: expected a value"
     shift 2
 done
-case $rounds in
-'' | *[!0-9]* | 0*) die "--rounds $rounds: expected a number from 1" ;;
-esac
+check_rounds "$rounds"
 
 all_rows()
 {
