@@ -158,7 +158,7 @@ rows_of_path()
 for memory in $memories; do
     case $memory in
     host) head_of "Host memory" ;;
-    gpu) head_of "$("$tcpx" devices | grep -m1 -i gpu)" ;;
+    gpu) head_of "$("$tcpx" devices | grep -m1 '^GPU 0')" ;;
     esac
     rows_of_memory
 done
