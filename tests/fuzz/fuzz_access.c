@@ -59,8 +59,10 @@ static struct {
     uint32_t next_sent; /* place that honest bytes go to */
     uint64_t place_bytes[256];
     struct listing listing;
-    bool lied;      /* something that may end the session */
-    bool must_fail; /* something that has to */
+    uint64_t begun;  /* accesses of this side, */
+    bool may_cancel; /* of which one may have been given up */
+    bool lied;       /* something that may end the session */
+    bool must_fail;  /* something that has to */
 } now;
 
 static uint8_t *memory; /* of all windows, with a page that cannot be touched behind each */
@@ -387,7 +389,8 @@ static void say_id(uint8_t type, uint8_t operand)
     uint64_t id = operand & 0x80 ? now.next_id + (operand & 3) : operand % 16;
 
     lie();
-    if (type == ACCESS_CANCEL && id >= now.next_id)
+    if ((type == ACCESS_CANCEL && id >= now.next_id) ||
+        (type == ACCESS_CANCELLED && (!now.may_cancel || id >= now.begun)))
         broken();
     say_number(type, id);
 }
@@ -399,7 +402,7 @@ static void say_answer(uint8_t operand)
     uint8_t bytes[ACCESS_ANSWER_BYTES];
 
     lie();
-    if (answer.result == 7)
+    if (answer.result == 7 || answer.id >= now.begun)
         broken();
     say(ACCESS_ANSWER, bytes, access_answer_write(&answer, bytes));
 }
@@ -490,9 +493,11 @@ static void begin_transfer(uint8_t how)
         TCPX_SUCCESS) {
         PROMISE(now.session->failure != TCPX_SUCCESS && *error_text() != '\0');
         now.transfers[place] = NULL;
-    } else if (how & 0x80) {
-        memset(&may_change[how & 8 ? 0 : 2][part.offset], true, part.bytes);
+        return;
     }
+    now.begun++;
+    if (how & 0x80)
+        memset(&may_change[how & 8 ? 0 : 2][part.offset], true, part.bytes);
 }
 
 static void test_transfer(unsigned place)
@@ -516,6 +521,7 @@ static void close_window(int window)
 
     if (now.windows[window] == NULL)
         return;
+    now.may_cancel = true;
     for (int i = 0; i < 8 && result == TCPX_IN_PROGRESS; i++) {
         result = tcpx_window_close(now.windows[window], 0);
         take_steps(1);
@@ -551,6 +557,7 @@ static void cancel_transfer(unsigned place)
     if (now.transfers[place] == NULL)
         return;
     take_steps(3); /* of a session that has failed, all ends by itself */
+    now.may_cancel = true;
     PROMISE(tcpx_transfer_cancel(now.transfers[place]) == TCPX_SUCCESS);
     lie(); /* what it does not confirm in time */
 }
