@@ -166,6 +166,8 @@ static int access_request_ended(struct access *access)
     bool done;
     int result = net_test(access->request, &done, NULL);
 
+    if (result == TCPX_SUCCESS && !done)
+        return error_set(TCPX_INTERNAL_ERROR, "an access was said to have ended, and has not");
     return access->transfer != NULL ? accesses_request_ended(access, result)
                                     : serve_request_ended(access, result);
 }
