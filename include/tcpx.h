@@ -256,8 +256,8 @@ TCPX_API TCPX_CHECK int tcpx_transfer_wait(struct tcpx_transfer *transfer, int t
 /*
  * Ends a transfer early. TCPX_SUCCESS: no byte of this side's memory is read or written for it any
  * more. That takes about a millisecond, and never needs the peer. The transfer is still there: test
- * and wait report TCPX_CANCELLED, or its end if that came first. Of a read or a write they do so
- * when the peer has confirmed that its memory is not touched any more either, or is lost.
+ * and wait report TCPX_CANCELLED, or its end if that came first. For a read or a write they report
+ * it only when the peer has confirmed that its memory is not touched any more either, or is lost.
  *
  * The other side's part of a send or a receive fails, unless it is done. A message that was sent
  * before its receive was posted may arrive all the same.
@@ -306,10 +306,10 @@ TCPX_API TCPX_CHECK int tcpx_window_open(int gpu, void *address, uint64_t bytes,
 TCPX_API TCPX_CHECK int tcpx_window_key(const struct tcpx_window *window, void *key);
 
 /*
- * Refuses what comes, and cancels what is under way, on both sides in words. TCPX_SUCCESS: no byte
- * of its memory is read or written any more, and the window is gone. That takes about a
- * millisecond, and never needs a peer. TCPX_IN_PROGRESS: a copy of the GPU still uses it; call
- * again. NULL is allowed.
+ * Refuses what comes, and cancels what is under way; both sides get a text that says so.
+ * TCPX_SUCCESS: no byte of its memory is read or written any more, and the window is gone. That
+ * takes about a millisecond, and never needs a peer. TCPX_IN_PROGRESS: a copy of the GPU still uses
+ * it; call again. NULL is allowed.
  */
 TCPX_API TCPX_CHECK int tcpx_window_close(struct tcpx_window *window, int timeout_ms);
 

@@ -199,7 +199,8 @@ int access_answer_read(const uint8_t *bytes, size_t length, struct access_answer
     uint32_t result;
 
     if (length < sizeof layout || length > ACCESS_ANSWER_BYTES)
-        return wire_wrong_length("an answer", length, sizeof layout);
+        return error_set(TCPX_REMOTE_ERROR, "an answer of %zu bytes, expected %zu to %d", length,
+                         sizeof layout, ACCESS_ANSWER_BYTES);
     memcpy(&layout, bytes, sizeof layout);
     if (le32toh(layout.text_bytes) != length - sizeof layout)
         return wire_wrong_length("the text of an answer", length - sizeof layout,

@@ -433,13 +433,14 @@ static void look_for_threads(struct tcpx_session *session)
 /*
  * Starts the worker before the peer takes the session for open, so that the peer gets a failure.
  * The worker does not read the control connection before worker_listen(), or the end of the lock.
- * Whole messages do not need it.
+ * Whole messages do not need it; windows do, since nobody else serves them.
  */
 static int opening_start_worker(struct tcpx_session *session)
 {
     int result = worker_start(session);
+    bool serves = session->accesses != NULL && session->accesses->allowed[OURS];
 
-    if (result == TCPX_SUCCESS || session->plugin != NULL || session->channels > 1)
+    if (result == TCPX_SUCCESS || session->plugin != NULL || session->channels > 1 || serves)
         return result;
     log_warn("%s: the peer is heard only while the program makes calls", error_text());
     return TCPX_SUCCESS;

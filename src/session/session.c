@@ -190,6 +190,10 @@ int tcpx_session_listen(const char *address, int port, const struct tcpx_session
 
 int tcpx_session_port(const struct tcpx_session_listener *listener, int *port)
 {
+    int result = fork_check();
+
+    if (result != TCPX_SUCCESS)
+        return result;
     if (listener == NULL || port == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "tcpx_session_port: an argument is NULL");
     *port = bootstrap_port(listener->bootstrap);

@@ -149,6 +149,7 @@ struct side {
 };
 
 static int channels;
+static bool windows;
 
 static struct tcpx_session_options session_options(void)
 {
@@ -157,6 +158,7 @@ static struct tcpx_session_options session_options(void)
     tcpx_session_options_init(&options);
     options.gpu = -1;
     options.channels = channels;
+    options.windows = windows;
     options.plugin_path = "builtin";
     return options;
 }
@@ -347,6 +349,19 @@ TABLE_TEST(lacks)
     each_call(row, UINT_MAX);
     print_message("# %u calls could fail for want of %s\n", calls, row->what);
     assert_true(calls > 0);
+}
+
+/* Nobody else would serve them. */
+TEST(test_windows_need_a_thread)
+{
+    channels = 1;
+    windows = true;
+    calls_reset();
+    CALLS_PLAN(CALL_PTHREAD_CREATE, .first = 0, .count = UINT_MAX, .error = EAGAIN);
+    assert_false(run_session());
+    calls_reset();
+    assert_true(run_session());
+    windows = false;
 }
 
 static int begin_suite(void)
