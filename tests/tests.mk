@@ -206,7 +206,7 @@ GPU_SUITES := \
 	$(call gpu_suite,net-devmem-host,net_gpu,$(on_host) UCCL_TCPX_SOFT_DEVMEM=3 $(small_devmem)) \
 	$(call gpu_suite,net-devmem-host-threads,net_gpu,$(on_host) UCCL_TCPX_SOFT_DEVMEM=6 UCCL_TCPX_THREADS=3 $(small_devmem)) \
 	$(call gpu_suite,net-devmem-host-late,net_gpu,$(on_host) UCCL_TCPX_SOFT_DEVMEM=4 UCCL_TCPX_HOST_GPU_DELAY_US=50 $(small_devmem)) \
-	$(foreach way,auto d2d host kernel,$(call gpu_suite,net-devmem-standin-$(way),net_gpu,$(on_fake) UCCL_TCPX_SOFT_DEVMEM=8 UCCL_TCPX_UNPACK_IMPL=$(way) $(small_devmem))) \
+	$(foreach way,auto $(if $(findstring thread,$(SANITIZE)),,d2d host kernel),$(call gpu_suite,net-devmem-standin-$(way),net_gpu,$(on_fake) UCCL_TCPX_SOFT_DEVMEM=8 UCCL_TCPX_UNPACK_IMPL=$(way) $(small_devmem))) \
 	$(call gpu_suite,net-unpack-devmem,net_unpack,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5) \
 	$(call gpu_suite,devmem-memory,devmem_memory,$(on_host)) \
 	$(call gpu_suite,devmem-host,soft_devmem,$(on_host)) \
@@ -249,10 +249,9 @@ REFUSED_SUITES += $(call unless_sanitized, \
 calls_suite   = $(foreach unit,$(CALLS_UNITS),'unit/$(unit)-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(2) $(BUILD)/tests/unit/test_$(unit)')
 own_plugin   := UCCL_TCPX_PLUGIN_PATH=$(BUILD)/libnccl-net-tcpx.so
 quirky_plugin = UCCL_TCPX_PLUGIN_PATH=$(BUILD)/tests/quirky_plugin/libquirky_v$(1).so
-CALLS_SUITES := \
-	$(call calls_suite,own-unpack,$(on_fake) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=unpack) \
-	$(call calls_suite,quirky-v6,$(on_host) QUIRKY_CUDA=0 $(call quirky_plugin,6))
+CALLS_SUITES := $(call calls_suite,own-unpack,$(on_fake) $(own_plugin) UCCL_TCPX_PLUGIN_MODE=unpack)
 CALLS_SUITES += $(call unless_tsan, \
+	$(call calls_suite,quirky-v6,$(on_host) QUIRKY_CUDA=0 $(call quirky_plugin,6)) \
 	$(call calls_suite,3-threads,$(on_host) UCCL_TCPX_THREADS=3) \
 	$(call calls_suite,devmem,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5) \
 	$(call calls_suite,standin,$(on_fake)) \
