@@ -455,6 +455,8 @@ SESSION_CASE(accesses_without_room, 0, IN_BRIEF, .windows = true)
         for (unsigned i = 0; i < WAITING; i++) {
             CHECK_SUCCESS(tcpx_transfer_test(transfers[i], &done));
             CHECK(done == 0);
+            CHECK_ERROR(tcpx_transfer_wait(transfers[i], 0), TCPX_IN_PROGRESS,
+                        "the write of 50 bytes was not done in time");
         }
         meet_and_see(me, session);
         meet_and_see(me, session);
