@@ -43,7 +43,8 @@ struct binding {
 };
 
 struct tcpx_remote {
-    struct tcpx_remote *next; /* of the session */
+    struct tcpx_remote *next;  /* of the session; */
+    struct tcpx_remote **here; /* what points to this one */
     struct tcpx_session *session;
     struct window_key key;
     bool is_numbered; /* it has a number for the window, in this session, */
@@ -215,6 +216,8 @@ MUST_CHECK int bindings_use_window(struct tcpx_session *session, struct tcpx_win
 MUST_CHECK int bindings_hold(struct access *access, struct binding *binding);
 void bindings_release(struct access *access);
 
+/* To those of its session. */
+void bindings_add_remote(struct tcpx_remote *remote);
 /* Tells the peer which window the remote's number stands for, once. */
 MUST_CHECK int bindings_bind_remote(struct tcpx_remote *remote);
 /* An access uses the remote from now on; none of its remotes any more. */

@@ -50,8 +50,7 @@ int tcpx_remote_open(struct tcpx_session *session, const void *key, size_t bytes
     remote->session = session;
     remote->key = parsed;
     session_lock(session);
-    remote->next = session->accesses->remotes;
-    session->accesses->remotes = remote;
+    bindings_add_remote(remote);
     session_unlock(session);
     *out = remote;
     return TCPX_SUCCESS;

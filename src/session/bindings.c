@@ -223,6 +223,17 @@ void bindings_free(struct tcpx_session *session)
 
 /* --- windows of the peer, here ------------------------------------------------------------- */
 
+void bindings_add_remote(struct tcpx_remote *remote)
+{
+    struct accesses *accesses = remote->session->accesses;
+
+    remote->next = accesses->remotes;
+    remote->here = &accesses->remotes;
+    if (remote->next != NULL)
+        remote->next->here = &remote->next;
+    accesses->remotes = remote;
+}
+
 static int remote_take_number(struct tcpx_remote *remote)
 {
     struct accesses *accesses = remote->session->accesses;
@@ -302,14 +313,13 @@ void bindings_release_remotes(struct access *access)
 void bindings_drop_remote(struct tcpx_remote *remote)
 {
     struct accesses *accesses = remote->session->accesses;
-    struct tcpx_remote **at = &accesses->remotes;
     const uint64_t number = htole64(remote->number);
 
     if (!remote->is_closed || remote->accesses > 0)
         return;
-    while (*at != remote)
-        at = &(*at)->next;
-    *at = remote->next;
+    *remote->here = remote->next;
+    if (remote->next != NULL)
+        remote->next->here = remote->here;
     if (remote->is_numbered)
         remote_give_number(accesses, remote->number);
     if (remote->is_bound && remote->session->failure == TCPX_SUCCESS) {
