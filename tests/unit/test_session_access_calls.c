@@ -1,6 +1,8 @@
 /*
  * What the calls of one-sided access refuse, and in which words; what changes nothing; names; and
  * what the statistics count.
+ *
+ * TCPX_TEST_TURNS=percent of all rounds.
  */
 #include "tests/unit/session_notes.h"
 
@@ -85,6 +87,50 @@ SESSION_CASE(remotes, 0, IN_FULL, .windows = true)
     CHECK_SUCCESS(tcpx_remote_close(NULL)); /* the others are closed with the session */
     meet_and_see(me, session);
     shared_close(&here);
+}
+
+/*
+ * Each remote that is used has a number until it is closed, and of these there are 65536: one
+ * access uses all of them, another one as soon as there is one again.
+ */
+SESSION_CASE(most_remotes, 0, IN_FULL, .windows = true)
+{
+    const bool all = turns_of(100) > 50;
+    const unsigned most = all ? 65536 : 2000;
+    struct tcpx_remote **remotes = calloc(most + 1, sizeof(struct tcpx_remote *));
+    struct tcpx_part *parts = calloc(most + 1, sizeof *parts);
+    struct tcpx_access access = {.parts = parts, .part_count = most + 1};
+    struct tcpx_transfer *transfer;
+    uint8_t key[TCPX_KEY_BYTES];
+    struct shared here;
+
+    CHECK(remotes != NULL && parts != NULL);
+    shared_open(&here, session, false, most + 1, READ_WRITE);
+    CHECK_SUCCESS(tcpx_window_key(here.window, key));
+    swap_bytes(session, 3, key, key, sizeof key);
+    for (unsigned i = 0; i <= most && me->number == 0; i++) {
+        CHECK_SUCCESS(tcpx_remote_open(session, key, sizeof key, &remotes[i]));
+        parts[i] = (struct tcpx_part){here.window, i, remotes[i], most - i, 1};
+    }
+    if (me->number == 0) {
+        area_fill(&here.area, 1);
+        if (all)
+            CHECK_ERROR(tcpx_write(session, &access, &transfer), TCPX_INVALID_USAGE,
+                        "more than 65536 windows of one peer in use");
+        access.part_count = most;
+        FINISH(begin_access(session, false, &access));
+        CHECK_SUCCESS(tcpx_remote_close(remotes[0]));
+        FINISH(begin_one(session, false, parts[most]));
+        for (unsigned i = 1; i <= most; i++)
+            CHECK_SUCCESS(tcpx_remote_close(remotes[i]));
+    }
+    meet_and_see(me, session);
+    for (unsigned i = 0; i <= most && me->number == 1; i++)
+        pattern_copy(here.area.expected + most - i, 1, 1, i);
+    CHECK_AREA(&here.area, 0, here.area.bytes);
+    shared_close(&here);
+    free(remotes);
+    free(parts);
 }
 
 /* The peer does not know the key, or not any more: the first access says so, and only that fails.

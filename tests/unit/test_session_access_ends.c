@@ -91,9 +91,9 @@ static struct slow slow_one(const struct shared *here, const struct shared *on_g
  */
 SESSION_CASE(deadlines, 0, IN_BRIEF, .windows = true, .gpu_delay_us = COPY_US)
 {
-    uint64_t since = now_ms();
     struct shared on_gpu;
     struct shared here;
+    uint64_t since;
 
     need_slow_gpu();
     shared_open(&on_gpu, session, true, BYTES, READ_WRITE);
@@ -272,7 +272,7 @@ SIDES_CASE(stopped, 2, IN_BRIEF)
         atomic_store(&meeting->number, (uint64_t)getpid());
         meet(me);
         raise(SIGSTOP);
-        return; /* it is killed */
+        _exit(1); /* it is killed before */
     }
     meet(me);
     nap_ms(20);

@@ -159,6 +159,7 @@ static unsigned session_count(void)
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     if (limit.rlim_max / DESCRIPTORS_EACH < count)
         count = (unsigned)(limit.rlim_max / DESCRIPTORS_EACH);
+    CHECK(count > 0);
     return count;
 }
 
