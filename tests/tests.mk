@@ -44,7 +44,7 @@ SESSION_UNITS := session_data session_order session_peers session_calls session_
 SESSION_PROGRAMS := $(SESSION_UNITS:%=$(BUILD)/tests/unit/test_%)
 # One-sided access, which only the built-in transport has.
 ACCESS_UNITS    := session_access_calls session_access_data session_access_ends session_access_gpu \
-	session_access_many session_access_notes
+	session_access_many session_access_misuse session_access_notes session_access_room
 ACCESS_PROGRAMS := $(ACCESS_UNITS:%=$(BUILD)/tests/unit/test_%)
 
 # Parts of the tests that register themselves with the library: software devmem, and a throttle for
