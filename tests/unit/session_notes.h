@@ -104,6 +104,17 @@ static inline void fd_await(int fd)
     fd_drain(fd);
 }
 
+/* Asks about it whenever the descriptor is readable, and only then: until it is done. */
+static inline void fd_finish(int fd, struct tcpx_transfer *transfer)
+{
+    int done = 0;
+
+    while (done == 0) {
+        fd_await(fd);
+        CHECK_SUCCESS(tcpx_transfer_test(transfer, &done));
+    }
+}
+
 static inline int event_fd_of(struct tcpx_session *session)
 {
     int fd;
