@@ -342,6 +342,7 @@ static inline int access_set_up(void)
 {
     const struct tcpx_session_options options = access_options(-1, 1);
 
+    setenv("UCCL_TCPX_GPU", "host", 0);
     setenv("NCCL_SOCKET_IFNAME", "lo", 1);
     setenv("UCCL_TCPX_SOCKETS", "1", 1);
     setenv("UCCL_TCPX_TIMEOUT_MS", "1000", 1);

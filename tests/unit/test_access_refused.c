@@ -113,6 +113,43 @@ TABLE_TEST(refusals)
     world_close(&peer);
 }
 
+/* Not in a session without a GPU, and not together with host memory. */
+TEST(test_windows_of_gpus)
+{
+    enum { BYTES = 4096 };
+    uint8_t bytes[BYTES];
+    uint8_t seen[BYTES];
+    void *memory;
+
+    memset(bytes, POISON, sizeof bytes);
+    assert_success(tcpx_gpu_alloc(0, BYTES, &memory));
+    for (int gpu = -1; gpu <= 0; gpu++) {
+        const struct tcpx_session_options options = access_options(gpu, 1);
+        const struct access_item items[3] = {TO(GOOD, 0, 100), TO(1, 0, 100)};
+        struct tcpx_window *on_gpu;
+        struct access_peer peer;
+
+        memory_poison();
+        assert_success(tcpx_gpu_write(memory, bytes, sizeof bytes));
+        assert_success(tcpx_window_open(-1, window_memory, WINDOW_BYTES, 3, &window));
+        assert_success(tcpx_window_open(0, memory, BYTES, 3, &on_gpu));
+        peer_open(&peer, &options);
+        say_bind(&peer, GOOD, window);
+        say_bind(&peer, 1, on_gpu);
+        must_begin(&peer);
+        for (int kind = ACCESS_WRITE; kind <= ACCESS_READ; kind++)
+            must_refuse(&peer, gpu == 0 ? items : items + 1, (enum access_kind)kind,
+                        gpu == 0 ? "in GPU memory and in host memory" : "for host memory only");
+        if (gpu == 0)
+            must_serve(&peer, 1, 0, POISON);
+        must_close(&on_gpu);
+        assert_success(tcpx_gpu_read(seen, memory, sizeof seen));
+        assert_memory_equal(seen, bytes, sizeof seen);
+        world_close(&peer);
+    }
+    assert_success(tcpx_gpu_free(memory));
+}
+
 /* No note of an access that was refused, and its credit comes back. */
 TEST(test_notes_of_refusals)
 {
