@@ -5,6 +5,8 @@
  */
 #include "tests/unit/access_says.h"
 
+#include <sys/ioctl.h>
+
 enum { GOOD }; /* the number of the window */
 
 /* A session and one window, bound as 0. */
@@ -136,12 +138,12 @@ TABLE_TEST(silences)
 
 /* --- reads that nobody reads ----------------------------------------------------------------- */
 
-/* More than sockets take; every other one in slices, the rest whole behind its record. */
+/* More than sockets take; the first half in slices, the rest whole behind their records. */
 enum { READS = 600, READ_BYTES = 100000, SMALL_READ_BYTES = 1000 };
 
 static uint64_t bytes_of_read(uint64_t read)
 {
-    return read % 2 == 0 ? READ_BYTES : SMALL_READ_BYTES;
+    return read < READS / 2 ? READ_BYTES : SMALL_READ_BYTES;
 }
 
 /* What has come to the places of reads, the first of which has this id. */
@@ -152,6 +154,22 @@ struct drained {
     unsigned whole;
 };
 
+/* The tested side's socket takes nothing more, and what has come does not change for a while. */
+static void must_be_full(struct access_peer *peer)
+{
+    enum { STILL = 20 };
+    int before = -1;
+    int there = 0;
+    int still = 0;
+
+    until(still == STILL, {
+        assert_int_equal(ioctl(peer->from.forward[0], FIONREAD, &there), 0);
+        still = there > 0 && there == before ? still + 1 : 0;
+        before = there;
+        nap_us(1000);
+    });
+}
+
 static void begin_reads(struct access_peer *peer, struct drained *drained)
 {
     *drained = (struct drained){.first = peer->next_id};
@@ -161,6 +179,8 @@ static void begin_reads(struct access_peer *peer, struct drained *drained)
 
         head.has_note = true;
         say_head(peer, &head, &(struct access_item){GOOD, 0, bytes}, 1);
+        if (i == READS / 2)
+            must_be_full(peer);
     }
     must_be_heard(peer);
 }
