@@ -320,14 +320,12 @@ void bindings_drop_remote(struct tcpx_remote *remote)
     *remote->here = remote->next;
     if (remote->next != NULL)
         remote->next->here = remote->here;
-    if (remote->is_numbered)
-        remote_give_number(accesses, remote->number);
-    if (remote->is_bound && remote->session->failure == TCPX_SUCCESS) {
-        /* A failure shows when the connection is used next. */
-        if (control_send(remote->session->control, ACCESS_UNBIND, &number, sizeof number) !=
+    if (remote->is_bound && remote->session->failure == TCPX_SUCCESS &&
+        control_send(remote->session->control, ACCESS_UNBIND, &number, sizeof number) !=
             TCPX_SUCCESS)
-            log_debug("%s", error_text());
-    }
+        log_debug("%s", error_text()); /* the peer still has the number: it is not used again */
+    else if (remote->is_numbered)
+        remote_give_number(accesses, remote->number);
     free(remote);
 }
 
