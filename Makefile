@@ -1,5 +1,6 @@
 # make            build/libtcpx.so, build/libtcpx.a, build/libnccl-net-tcpx.so, build/tcpx, and the
 #                 program by the names of the original tests, tests/test_tcpx_transfer and others
+# make nixl       build/libplugin_TCPX.so, the backend for NIXL; needs a C++ compiler
 # make demo       moves 1 GiB between two processes over TCP, verified
 # make check      every test that can run on this machine (installs what they need; DEPS=0 forbids);
 #                 ONLY='unit/session*' only these suites, CASE=test_x only this test; make check-list
@@ -54,7 +55,8 @@ NO_UNDEFINED := -Wl,-z,defs
 endif
 
 objects_of    = $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard $(1))))
-LIB_OBJECTS  := $(call objects_of,src/*/*.c src/*/*/*.c)
+NIXL_OBJECTS := $(call objects_of,src/nixl_plugin/*.c)
+LIB_OBJECTS  := $(filter-out $(NIXL_OBJECTS),$(call objects_of,src/*/*.c src/*/*/*.c))
 # What the plugin has of it: the transport, and NCCL's tables on top.
 PLUGIN_OBJECTS := $(filter-out $(foreach folder,plugin_host session api,$(BUILD)/obj/src/$(folder)/%), \
 	$(LIB_OBJECTS))
@@ -117,6 +119,27 @@ $(BUILD)/libnccl-net-tcpx.so: $(PLUGIN_OBJECTS) src/libnccl-net-tcpx.map
 	$(Q)$(CC) $(TCPX_LDFLAGS) -shared -Wl,-soname,libnccl-net-tcpx.so -Wl,-Bsymbolic \
 		-Wl,-z,nodelete $(NO_UNDEFINED) -Wl,--version-script=src/libnccl-net-tcpx.map \
 		$(PLUGIN_OBJECTS) $(TCPX_LIBS) -o $@
+
+# NIXL's backend, for which alone a C++ compiler is needed. Its templates of libstdc++ stay inside, so
+# that they do not stand in for those of others; libstdc++ itself is NIXL's.
+NIXL_CXXFLAGS := -std=c++17 -D_GNU_SOURCE -Iinclude -Isrc -fPIC -pthread -fvisibility=hidden \
+	-fvisibility-inlines-hidden -fno-gnu-unique -Wall -Wextra $(if $(WERROR),-Werror) $(CFLAGS) \
+	$(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all)
+
+.PHONY: nixl
+nixl: $(BUILD)/libplugin_TCPX.so
+
+$(BUILD)/obj/src/nixl_plugin/engine.o: src/nixl_plugin/engine.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) $(NIXL_CXXFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/libplugin_TCPX.so: $(BUILD)/obj/src/nixl_plugin/engine.o $(NIXL_OBJECTS) $(LIB_OBJECTS) \
+		src/libplugin_TCPX.map
+	$(call say,LD,$@)
+	$(Q)$(CXX) $(TCPX_LDFLAGS) -shared -Wl,-soname,libplugin_TCPX.so -Wl,-Bsymbolic \
+		-Wl,-z,nodelete $(NO_UNDEFINED) -Wl,--version-script=src/libplugin_TCPX.map \
+		$(filter %.o,$^) $(TCPX_LIBS) -o $@
 
 # One object whose internal names are local, so that they cannot meet the program's own.
 $(BUILD)/libtcpx.a: $(LIB_OBJECTS)

@@ -210,6 +210,9 @@ static bool parse_value(const struct variable *variable, const char *text, struc
     return false;
 }
 
+/* By config_preset(), for each of the variables; NULL: not set. With read_lock. */
+static char *presets[VARIABLES];
+
 /* A variable that is set to nothing counts as not set, as in a shell's ${NAME:-default}. */
 static const char *value_from_environment(const char *name)
 {
@@ -220,7 +223,8 @@ static const char *value_from_environment(const char *name)
 
 static int read_variable(const struct variable *variable, struct config *config)
 {
-    const char *value = value_from_environment(variable->name);
+    const char *preset = presets[variable - variables];
+    const char *value = preset != NULL ? preset : value_from_environment(variable->name);
     char allowed[160];
 
     if (parse_value(variable, value != NULL ? value : variable->initial, config))
@@ -314,6 +318,47 @@ int config_get(const struct config **config)
     }
     if (result == TCPX_SUCCESS)
         *config = &process_config;
+    return result;
+}
+
+/* With read_lock. */
+static int preset_variable(const struct variable *variable, const char *value)
+{
+    char **preset = &presets[variable - variables];
+    char *before = *preset;
+    struct config ignored;
+    int result;
+
+    /* relaxed: with the lock */
+    if (atomic_load_explicit(&process_config_read, memory_order_relaxed)) {
+        const char *now = before != NULL ? before : value_from_environment(variable->name);
+
+        if (strcmp(now != NULL ? now : variable->initial, value) == 0)
+            return TCPX_SUCCESS;
+        return error_set(TCPX_INVALID_USAGE, "this process works with %s=%s already",
+                         variable->name, now != NULL ? now : variable->initial);
+    }
+    *preset = strdup(value);
+    result = *preset != NULL ? read_variable(variable, &ignored)
+                             : error_set(TCPX_SYSTEM_ERROR, "no memory for %s", variable->name);
+    if (result == TCPX_SUCCESS) {
+        free(before);
+    } else {
+        free(*preset);
+        *preset = before;
+    }
+    return result;
+}
+
+int config_preset(const char *name, const char *value)
+{
+    int result = error_set(TCPX_INVALID_ARGUMENT, "%s is not a variable", name);
+
+    pthread_mutex_lock(&read_lock);
+    for (size_t i = 0; i < VARIABLES; i++)
+        if (strcmp(variables[i].name, name) == 0)
+            result = preset_variable(&variables[i], value);
+    pthread_mutex_unlock(&read_lock);
     return result;
 }
 

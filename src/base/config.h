@@ -217,6 +217,12 @@ struct config {
  */
 MUST_CHECK int config_get(const struct config **config);
 
+/*
+ * From now on the variable has this value, whatever the environment says. A value that is not
+ * allowed is an error, and so is another one than the configuration was read with.
+ */
+MUST_CHECK int config_preset(const char *name, const char *value);
+
 /* The moment when the time is over that a caller of tcpx.h gives a wait. */
 MUST_CHECK int config_deadline(int timeout_ms, uint64_t *deadline);
 

@@ -1,0 +1,299 @@
+/*
+ * The state of an agent, which the files of this folder share.
+ *
+ *   link     a session to one peer that this side has begun, for one GPU, or the host, at each end;
+ *            all reads, writes and notices of this side go over links
+ *   guest    a session that a peer has begun: it is served, and brings notices
+ *   door     a port where guests arrive, for one GPU or the host
+ *
+ * One lock for each agent guards all of it. Sessions are made, accepted and closed without the lock:
+ * a link is made by a thread of its own, a guest by the threads of its door, and both are closed by
+ * the agent's caretaker, when nothing refers to them any more.
+ */
+#ifndef TCPX_NIXL_PLUGIN_AGENT_H
+#define TCPX_NIXL_PLUGIN_AGENT_H
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "nixl_plugin/nixl_plugin.h"
+#include "tcpx.h"
+
+#include <netinet/in.h>
+#include <stdatomic.h>
+
+enum { HOST = -1, DOOR_THREADS = 4, PLACE_ADDRESSES = 16, PLACE_BYTES = 1024 };
+
+/* --- place.c: texts that other agents get ---------------------------------------------------- */
+
+/* The name of the sessions of an agent: new for each, so that nobody is taken for another one. */
+enum { IDENTITY_BYTES = 40 };
+
+struct place {
+    char identity[IDENTITY_BYTES];
+    int port; /* for host memory */
+    unsigned address_count;
+    char addresses[PLACE_ADDRESSES][INET6_ADDRSTRLEN];
+};
+
+struct region_key {
+    int gpu;
+    int port; /* for memory of this GPU */
+    uint64_t address;
+    uint64_t bytes;
+    uint8_t key[TCPX_KEY_BYTES];
+};
+
+enum { REGION_KEY_BYTES = 24 + TCPX_KEY_BYTES };
+
+/* A fresh identity and the addresses of this host, or `advertise` if that is not "". */
+MUST_CHECK int place_find(const char *advertise, struct place *place);
+void place_write(const struct place *place, char text[PLACE_BYTES]);
+MUST_CHECK int place_read(struct nixl_text text, struct place *place);
+void region_key_write(const struct region_key *key, uint8_t out[REGION_KEY_BYTES]);
+MUST_CHECK int region_key_read(struct nixl_text text, struct region_key *key);
+
+/* --- options.c ------------------------------------------------------------------------------- */
+
+struct nixl_options {
+    int channels;
+    int timeout_ms; /* of a request; 0: that of the library */
+    char *secret_file;
+};
+
+/* --- agent.c --------------------------------------------------------------------------------- */
+
+struct door {
+    struct door *next;
+    struct nixl_agent *agent;
+    int gpu;
+    int port;
+    struct tcpx_session_listener *listener;
+    pthread_t threads[DOOR_THREADS];
+    unsigned thread_count;
+};
+
+struct nixl_agent {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* for the caretaker */
+    pthread_t caretaker;
+    unsigned references; /* the owner's, and one of each thread that makes a link */
+    bool is_closing;
+
+    char *name;
+    size_t name_length;
+    struct nixl_options *options;
+    struct place place;
+    char place_text[PLACE_BYTES];
+    uint64_t timeout_ms;
+
+    struct door *doors;
+    struct peer *peers;
+    struct guest *guests;
+    struct nixl_region *regions;
+    struct nixl_request *composed; /* under way, in several accesses, with a notice */
+
+    struct retired *retired; /* sessions that the caretaker closes */
+    struct nixl_notice *inbox;
+    struct nixl_notice **last_in_inbox;
+    uint8_t *room; /* for one note */
+};
+
+/* Takes the lock. False in a forked child, where an agent is of no use. */
+MUST_CHECK bool agent_enter(struct nixl_agent *agent);
+void agent_leave(struct nixl_agent *agent);
+
+/* With the lock. Soon, the caretaker looks after everything. */
+void agent_wake_caretaker(struct nixl_agent *agent);
+/* With the lock, which it gives back; the last one frees the agent. */
+void agent_release(struct nixl_agent *agent);
+
+/* With the lock. Nothing refers to the session any more. */
+void agent_retire_session(struct nixl_agent *agent, struct tcpx_session *session);
+
+void agent_session_options(const struct nixl_agent *agent, int gpu,
+                           struct tcpx_session_options *options);
+
+/* Where memory of this GPU is reached. With the lock. */
+MUST_CHECK int agent_open_door(struct nixl_agent *agent, int gpu, int *port);
+
+/* A line on standard error: say() always, tell() if NIXL's log or ours has such lines. */
+void agent_say(const struct nixl_agent *agent, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void agent_tell(const struct nixl_agent *agent, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The name of an agent as it is shown. */
+const char *agent_shown(struct nixl_text name, char shown[128]);
+
+/* --- peers.c --------------------------------------------------------------------------------- */
+
+struct peer {
+    struct peer *next;
+    unsigned references; /* that of the table, of remotes, requests and links */
+    struct nixl_agent *agent;
+    bool is_forgotten;
+    char *name;
+    size_t name_length;
+    struct place place;
+    struct link *links;
+    struct link *notice_link; /* NULL: none yet; notices by themselves keep their order */
+    bool *slots;              /* in use by a remote; its number is its place in each link */
+    size_t slot_count;
+};
+
+struct peer *peer_find(const struct nixl_agent *agent, struct nixl_text name);
+/* With the lock: forgets all of them. */
+void peers_end(struct nixl_agent *agent);
+void peer_hold(struct peer *peer);
+void peer_release(struct peer *peer);
+
+/* --- links.c --------------------------------------------------------------------------------- */
+
+struct link {
+    struct link *next; /* of its peer */
+    struct peer *peer;
+    int gpu_here;
+    int gpu_there;
+    int port;
+    bool is_open;
+    bool is_ours;             /* the thread that connects is through with it */
+    atomic_bool is_abandoned; /* before that: the thread frees it */
+    struct tcpx_session *session;
+    struct operation *operations; /* that wait for it, or are under way, the oldest first */
+    struct operation **last_operation;
+    struct ending *endings;       /* cancelled, but not confirmed */
+    struct unsent *unsent;
+    struct unsent **last_unsent;
+    size_t unsent_bytes;
+    uint32_t notices_in_pieces; /* so far */
+    struct tcpx_remote **remotes; /* by slot; NULL: not opened */
+    size_t remote_count;
+};
+
+/* All with the lock. The one between these, which is begun if there is none; NULL: it failed. */
+struct link *link_get(struct peer *peer, int gpu_here, int gpu_there, int port);
+
+/* Whether its session has failed; error_text() is the reason. */
+bool link_is_broken(struct link *link);
+
+/* Ends it, and what is under way over it, with this status. `why` is NULL if there is nothing to say. */
+void link_end(struct link *link, enum nixl_status status, const char *why);
+
+/* A note by itself, behind the earlier ones; it waits if it must. False: there is no room. */
+MUST_CHECK bool link_send_note(struct link *link, const void *head, size_t head_bytes,
+                               const void *body, size_t body_bytes);
+
+MUST_CHECK int link_open_remote(struct link *link, struct nixl_remote *remote,
+                                struct tcpx_remote **out);
+void link_close_slot(struct link *link, size_t slot);
+
+/* It has been cancelled: the caretaker asks until it has ended. */
+void link_keep_ending(struct link *link, struct tcpx_transfer *transfer);
+
+/* What the caretaker does; true: again soon. */
+MUST_CHECK bool link_care(struct link *link);
+
+/* --- regions.c ------------------------------------------------------------------------------- */
+
+struct nixl_region {
+    struct nixl_region *next;
+    struct nixl_agent *agent;
+    unsigned references; /* the owner's, and one of each piece of a request */
+    struct tcpx_window *window; /* NULL: closed */
+    struct region_key key;
+    uint8_t key_bytes[REGION_KEY_BYTES];
+};
+
+struct nixl_remote {
+    struct peer *peer;
+    unsigned references;
+    struct region_key key;
+    size_t slot;
+};
+
+void region_release(struct nixl_region *region);
+void remote_release(struct nixl_remote *remote);
+/* Of all regions that are left. */
+void regions_close(struct nixl_agent *agent);
+
+/* --- requests.c ------------------------------------------------------------------------------ */
+
+/* One access of a request: over one link, of pieces that lie behind each other. */
+struct operation {
+    struct operation *next; /* in its link */
+    struct operation **here;
+    struct nixl_request *request;
+    int gpu_here;
+    int gpu_there;
+    int port;
+    size_t first;
+    size_t count;
+    struct link *link; /* NULL: not under way */
+    struct tcpx_transfer *transfer; /* NULL: waits for the link */
+};
+
+/*
+ * All with the lock. The link is open: begins it, or ends it with a failure. False, and error_text():
+ * the link's session has failed.
+ */
+MUST_CHECK bool operation_begin(struct operation *operation);
+/* It is over: nothing touches its memory. */
+void operation_end(struct operation *operation, enum nixl_status status);
+/* Of a link that ends. */
+void operation_silence(struct operation *operation);
+
+/* What the caretaker does for requests with a notice behind several accesses. */
+void requests_care(struct nixl_agent *agent);
+
+/* --- notices.c ------------------------------------------------------------------------------- */
+
+struct notice_note {
+    uint8_t *bytes;
+    size_t length;
+    uint32_t number; /* 0: it is whole */
+};
+
+enum { NOTICE_HEAD_BYTES = 24, MOST_NAME = TCPX_NOTE_BYTES - NOTICE_HEAD_BYTES };
+
+struct guest {
+    struct guest *next;
+    struct nixl_agent *agent;
+    struct tcpx_session *session;
+    char *name; /* NULL: it has not said who it is */
+    size_t name_length;
+    struct partial *partials; /* notices of which pieces are missing */
+    struct held *held;         /* notes that came before the name */
+    struct held **last_held;
+};
+
+struct held {
+    struct held *next;
+    size_t bytes;
+    uint8_t note[];
+};
+
+/* All with the lock. The first note of a link: who this side is. */
+MUST_CHECK bool notice_introduce(struct link *link);
+/* By itself. */
+MUST_CHECK bool notice_send(struct link *link, struct nixl_text text);
+/*
+ * With an access. The pieces of a long one but the last go before; *note is the note of the access,
+ * which the caller frees. If the access does not take place, notice_withdraw() makes the peer forget
+ * the pieces.
+ */
+MUST_CHECK bool notice_begin(struct link *link, struct nixl_text text, struct notice_note *note);
+void notice_withdraw(struct link *link, const struct notice_note *note);
+
+/* A note that the guest has brought. False, and error_text(): it is none of ours. */
+MUST_CHECK bool notice_receive(struct guest *guest, const uint8_t *note, size_t bytes);
+
+void notices_forget(struct guest *guest);
+
+/* --- guests.c ---------------------------------------------------------------------------------- */
+
+/* All with the lock. Takes notes of all; those whose sessions have ended are gone then. */
+void guests_listen(struct nixl_agent *agent);
+void guests_add(struct nixl_agent *agent, struct tcpx_session *session);
+void guests_end(struct nixl_agent *agent);
+
+#endif

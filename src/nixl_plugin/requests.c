@@ -1,0 +1,574 @@
+/*
+ * Requests: lists of pieces that are read or written as one, any number of times. Pieces on several
+ * GPUs, and those beyond what an access takes, become several accesses ("operations"), each over its
+ * link; the notice then goes by itself when all are done.
+ *
+ * A request that is not done in its time is cancelled. If the peer does not even confirm that, it
+ * counts as lost. Giving a request up never needs the peer: first this side's memory is quiet, then
+ * the peer is told, and the caretaker keeps the transfer until it has answered.
+ */
+#include "nixl_plugin/agent.h"
+
+#include "base/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST_PIECES = 1 << 20,  /* of an access */
+    CONFIRM_MS = 1000,      /* in which a peer that is there confirms a cancel */
+    LIBRARY_LATER_MS = 5000 /* the library's own deadline, for a program that does not ask */
+};
+
+struct item {
+    struct nixl_region *region;
+    struct nixl_remote *remote;
+    uint64_t offset;
+    uint64_t remote_offset;
+    uint64_t bytes;
+};
+
+struct nixl_request {
+    struct nixl_agent *agent;
+    struct peer *peer;
+    bool is_read;
+    struct item *items;
+    size_t count;
+    size_t capacity;
+    struct operation *operations;
+    size_t operation_count;
+
+    size_t left; /* operations that are not over */
+    enum nixl_status status;
+    enum nixl_status outcome; /* so far, while it is under way */
+    uint64_t deadline;
+    bool is_late; /* it was cancelled at its deadline, which is now that of the peer's answer */
+    struct notice_note note; /* of its only operation */
+    char *notice; /* of several operations */
+    size_t notice_length;
+    struct nixl_request *next_composed;
+    bool is_composed;
+};
+
+/* --- making -------------------------------------------------------------------------------- */
+
+enum nixl_status nixl_request_create(struct nixl_agent *agent, struct nixl_text name, bool is_read,
+                                     size_t count, struct nixl_request **out)
+{
+    struct nixl_request *request = calloc(1, sizeof *request);
+    struct item *items = calloc(count > 0 ? count : 1, sizeof *items);
+    struct peer *peer = NULL;
+    char shown[128];
+
+    if (request == NULL || items == NULL || !agent_enter(agent)) {
+        free(request);
+        free(items);
+        return NIXL_ERR_BACKEND;
+    }
+    peer = peer_find(agent, name);
+    if (peer != NULL) {
+        peer_hold(peer);
+        *request = (struct nixl_request){.agent = agent,
+                                         .peer = peer,
+                                         .is_read = is_read,
+                                         .items = items,
+                                         .capacity = count,
+                                         .status = NIXL_ERR_NOT_POSTED};
+        *out = request;
+    } else {
+        agent_say(agent, "the agent %s is not known", agent_shown(name, shown));
+        free(request);
+        free(items);
+    }
+    agent_leave(agent);
+    return peer != NULL ? NIXL_SUCCESS : NIXL_ERR_NOT_FOUND;
+}
+
+static bool piece_is_inside(const struct region_key *key, uintptr_t address, size_t bytes)
+{
+    return address >= key->address && range_inside(address - key->address, bytes, key->bytes);
+}
+
+enum nixl_status nixl_request_add(struct nixl_request *request, const struct nixl_piece *piece)
+{
+    if (request->count == request->capacity || piece->region == NULL || piece->remote == NULL ||
+        piece->remote->peer != request->peer)
+        return NIXL_ERR_INVALID_PARAM;
+    if (!piece_is_inside(&piece->region->key, piece->address, piece->bytes) ||
+        !piece_is_inside(&piece->remote->key, piece->remote_address, piece->bytes)) {
+        agent_say(request->agent, "descriptor %zu, of %zu bytes: it is not in registered memory",
+                  request->count, piece->bytes);
+        return NIXL_ERR_INVALID_PARAM;
+    }
+    request->items[request->count++] =
+        (struct item){.region = piece->region,
+                      .remote = piece->remote,
+                      .offset = piece->address - piece->region->key.address,
+                      .remote_offset = piece->remote_address - piece->remote->key.address,
+                      .bytes = piece->bytes};
+    return NIXL_SUCCESS;
+}
+
+/* By GPUs; those of one kind keep their order. */
+static int item_compare(const void *a, const void *b)
+{
+    const struct item *first = a;
+    const struct item *second = b;
+    int here = first->region->key.gpu - second->region->key.gpu;
+
+    return here != 0 ? here : first->remote->key.gpu - second->remote->key.gpu;
+}
+
+static bool items_are_sorted(const struct nixl_request *request)
+{
+    for (size_t i = 1; i < request->count; i++)
+        if (item_compare(&request->items[i - 1], &request->items[i]) > 0)
+            return false;
+    return true;
+}
+
+/* The end of the access that begins with the item at `first`. */
+static size_t items_end(const struct nixl_request *request, size_t first)
+{
+    size_t end = first + 1;
+
+    while (end < request->count && end - first < MOST_PIECES &&
+           item_compare(&request->items[first], &request->items[end]) == 0)
+        end++;
+    return end;
+}
+
+static bool request_cut(struct nixl_request *request)
+{
+    size_t number = 0;
+    size_t end;
+
+    if (!items_are_sorted(request))
+        qsort(request->items, request->count, sizeof *request->items, item_compare);
+    for (size_t first = 0; first < request->count; first = items_end(request, first))
+        number++;
+    request->operations = calloc(number > 0 ? number : 1, sizeof *request->operations);
+    if (request->operations == NULL)
+        return false;
+    request->operation_count = number;
+    number = 0;
+    for (size_t first = 0; first < request->count; first = end) {
+        const struct item *item = &request->items[first];
+
+        end = items_end(request, first);
+        request->operations[number++] = (struct operation){.request = request,
+                                                           .gpu_here = item->region->key.gpu,
+                                                           .gpu_there = item->remote->key.gpu,
+                                                           .port = item->remote->key.port,
+                                                           .first = first,
+                                                           .count = end - first};
+    }
+    return true;
+}
+
+enum nixl_status nixl_request_prepare(struct nixl_request *request)
+{
+    enum nixl_status status = NIXL_SUCCESS;
+
+    if (!request_cut(request) || !agent_enter(request->agent))
+        return NIXL_ERR_BACKEND;
+    for (size_t i = 0; i < request->count; i++) {
+        request->items[i].region->references++;
+        request->items[i].remote->references++;
+    }
+    for (size_t i = 0; i < request->operation_count; i++) {
+        const struct operation *operation = &request->operations[i];
+
+        if (link_get(request->peer, operation->gpu_here, operation->gpu_there, operation->port) ==
+            NULL)
+            status = NIXL_ERR_BACKEND;
+    }
+    agent_leave(request->agent);
+    return status;
+}
+
+/* --- operations ---------------------------------------------------------------------------- */
+
+static void operation_enlist(struct operation *operation, struct link *link)
+{
+    operation->link = link;
+    operation->next = NULL;
+    operation->here = link->last_operation;
+    *link->last_operation = operation;
+    link->last_operation = &operation->next;
+}
+
+static void operation_unlist(struct operation *operation)
+{
+    *operation->here = operation->next;
+    if (operation->next != NULL)
+        operation->next->here = operation->here;
+    else
+        operation->link->last_operation = operation->here;
+    operation->link = NULL;
+}
+
+static int operation_find_parts(const struct operation *operation, struct tcpx_part *parts)
+{
+    const struct item *items = operation->request->items + operation->first;
+    struct nixl_remote *latest = NULL;
+    struct tcpx_remote *remote = NULL;
+    int result = TCPX_SUCCESS;
+
+    for (size_t i = 0; i < operation->count && result == TCPX_SUCCESS; i++) {
+        const struct item *item = &items[i];
+
+        if (item->remote != latest)
+            result = link_open_remote(operation->link, item->remote, &remote);
+        if (result == TCPX_SUCCESS && item->region->window == NULL)
+            result = error_set(TCPX_INVALID_USAGE, "memory of this side was deregistered");
+        latest = item->remote;
+        parts[i] = (struct tcpx_part){item->region->window, item->offset, remote,
+                                      item->remote_offset, item->bytes};
+    }
+    return result;
+}
+
+static int operation_access(struct operation *operation)
+{
+    const struct nixl_request *request = operation->request;
+    struct tcpx_session *session = operation->link->session;
+    struct tcpx_part *parts = calloc(operation->count, sizeof *parts);
+    struct tcpx_access access = {.parts = parts,
+                                 .part_count = operation->count,
+                                 .note = request->note.bytes,
+                                 .note_bytes = request->note.length,
+                                 .timeout_ms = (int)request->agent->timeout_ms + LIBRARY_LATER_MS};
+    int result;
+
+    if (parts == NULL)
+        return error_set(TCPX_SYSTEM_ERROR, "no memory for %zu descriptors", operation->count);
+    result = operation_find_parts(operation, parts);
+    if (result == TCPX_SUCCESS)
+        result = request->is_read ? tcpx_read(session, &access, &operation->transfer)
+                                  : tcpx_write(session, &access, &operation->transfer);
+    free(parts);
+    return result;
+}
+
+static void operation_complain(const struct operation *operation)
+{
+    const struct nixl_request *request = operation->request;
+    const struct nixl_text name = {request->peer->name, request->peer->name_length};
+    char shown[128];
+
+    agent_say(request->agent, "a %s with the agent %s has failed: %s",
+              request->is_read ? "read" : "write", agent_shown(name, shown), error_text());
+}
+
+bool operation_begin(struct operation *operation)
+{
+    if (operation_access(operation) == TCPX_SUCCESS)
+        return true;
+    operation_complain(operation);
+    if (link_is_broken(operation->link))
+        return false;
+    operation_end(operation, NIXL_ERR_BACKEND);
+    return true;
+}
+
+void operation_silence(struct operation *operation)
+{
+    const uint64_t deadline = deadline_after_ms(operation->request->agent->timeout_ms);
+
+    if (operation->transfer == NULL)
+        return;
+    /* A call waits up to a second for a copy of the GPU. */
+    while (tcpx_transfer_cancel(operation->transfer) == TCPX_IN_PROGRESS)
+        if (deadline_passed(deadline)) {
+            agent_say(operation->request->agent, "memory of a cancelled transfer: %s",
+                      error_text());
+            return;
+        }
+}
+
+/* Gives it up, whether it is under way or not; the peer confirms that later. */
+static void operation_give_up(struct operation *operation)
+{
+    operation_silence(operation);
+    if (operation->transfer != NULL)
+        link_keep_ending(operation->link, operation->transfer);
+}
+
+static void request_finish(struct nixl_request *request);
+
+void operation_end(struct operation *operation, enum nixl_status status)
+{
+    struct nixl_request *request = operation->request;
+
+    operation_unlist(operation);
+    operation->transfer = NULL;
+    request->left--;
+    if (status != NIXL_SUCCESS && request->outcome == NIXL_SUCCESS) {
+        request->outcome = status;
+        for (size_t i = 0; i < request->operation_count; i++) {
+            struct operation *other = &request->operations[i];
+
+            if (other->link == NULL)
+                continue;
+            operation_give_up(other);
+            operation_end(other, status);
+        }
+    }
+    if (request->left == 0 && request->status == NIXL_IN_PROG)
+        request_finish(request);
+}
+
+/* --- being under way ----------------------------------------------------------------------- */
+
+static void request_leave_composed(struct nixl_request *request)
+{
+    struct nixl_request **at = &request->agent->composed;
+
+    if (!request->is_composed)
+        return;
+    while (*at != request)
+        at = &(*at)->next_composed;
+    *at = request->next_composed;
+    request->is_composed = false;
+}
+
+static void request_drop_notice(struct nixl_request *request)
+{
+    free(request->note.bytes);
+    free(request->notice);
+    request->note = (struct notice_note){.bytes = NULL};
+    request->notice = NULL;
+}
+
+static void request_finish(struct nixl_request *request)
+{
+    const struct operation *first = request->operations;
+    const struct nixl_text notice = {request->notice, request->notice_length};
+    struct link *link = NULL;
+
+    request->status = request->outcome;
+    request_leave_composed(request);
+    if (request->notice != NULL && request->outcome == NIXL_SUCCESS) {
+        link = link_get(request->peer, first->gpu_here, first->gpu_there, first->port);
+        if (link == NULL || !notice_send(link, notice))
+            request->status = NIXL_ERR_BACKEND;
+    }
+    request_drop_notice(request);
+}
+
+/* Its only operation's link is there: what goes before the access, and its note. */
+static bool request_take_notice(struct nixl_request *request, const struct nixl_text *notice)
+{
+    if (notice == NULL)
+        return true;
+    if (request->operation_count == 1)
+        return notice_begin(request->operations[0].link, *notice, &request->note);
+    request->notice = malloc(notice->length + 1);
+    if (request->notice == NULL)
+        return false;
+    if (notice->length > 0)
+        memcpy(request->notice, notice->bytes, notice->length);
+    request->notice_length = notice->length;
+    return true;
+}
+
+/* Each operation waits at its link, or is begun. False: there is no way to the peer. */
+static bool request_enlist(struct nixl_request *request)
+{
+    for (size_t i = 0; i < request->operation_count; i++) {
+        struct operation *operation = &request->operations[i];
+        struct link *link = link_get(request->peer, operation->gpu_here, operation->gpu_there,
+                                     operation->port);
+
+        /* One that broke while nobody used it is replaced. */
+        if (link != NULL && link->is_open && link->operations == NULL && link_is_broken(link)) {
+            link_end(link, NIXL_ERR_REMOTE_DISCONNECT, NULL);
+            link = link_get(request->peer, operation->gpu_here, operation->gpu_there,
+                            operation->port);
+        }
+        if (link == NULL)
+            return false;
+        operation_enlist(operation, link);
+        request->left++;
+    }
+    return true;
+}
+
+static void request_start(struct nixl_request *request)
+{
+    for (size_t i = 0; i < request->operation_count; i++) {
+        struct operation *operation = &request->operations[i];
+
+        if (operation->link != NULL && operation->link->is_open && !operation_begin(operation))
+            link_end(operation->link, NIXL_ERR_REMOTE_DISCONNECT, error_text());
+    }
+}
+
+static void request_abandon(struct nixl_request *request, enum nixl_status status)
+{
+    for (size_t i = 0; i < request->operation_count; i++) {
+        struct operation *operation = &request->operations[i];
+
+        if (operation->link == NULL)
+            continue;
+        operation_give_up(operation);
+        if (request->note.bytes != NULL)
+            notice_withdraw(operation->link, &request->note);
+        operation_end(operation, status);
+    }
+}
+
+/* With the lock. */
+static enum nixl_status request_post(struct nixl_request *request, const struct nixl_text *notice)
+{
+    if (request->status == NIXL_IN_PROG)
+        return NIXL_ERR_REPOST_ACTIVE;
+    if (request->peer->is_forgotten)
+        return NIXL_ERR_REMOTE_DISCONNECT;
+    request->status = NIXL_IN_PROG;
+    request->outcome = NIXL_SUCCESS;
+    request->is_late = false;
+    request->deadline = deadline_after_ms(request->agent->timeout_ms);
+    request->left = 0;
+    if (!request_enlist(request) || !request_take_notice(request, notice)) {
+        agent_say(request->agent, "a transfer of %zu descriptors cannot begin", request->count);
+        request->outcome = NIXL_ERR_BACKEND;
+        request_abandon(request, NIXL_ERR_BACKEND);
+        request->status = NIXL_ERR_BACKEND;
+        return request->status;
+    }
+    if (request->notice != NULL) {
+        request->is_composed = true;
+        request->next_composed = request->agent->composed;
+        request->agent->composed = request;
+        agent_wake_caretaker(request->agent);
+    }
+    request_start(request);
+    return request->status;
+}
+
+enum nixl_status nixl_request_post(struct nixl_request *request, const struct nixl_text *notice)
+{
+    struct nixl_agent *agent = request->agent;
+    enum nixl_status status;
+
+    if (!agent_enter(agent))
+        return NIXL_ERR_BACKEND;
+    status = request_post(request, notice);
+    agent_leave(agent);
+    return status;
+}
+
+/* --- asking -------------------------------------------------------------------------------- */
+
+static void operation_fail(struct operation *operation, int result)
+{
+    struct link *link = operation->link;
+    const bool late = operation->request->is_late && result == TCPX_CANCELLED;
+
+    if (!late)
+        operation_complain(operation);
+    if (!late && link_is_broken(link)) {
+        operation->transfer = NULL; /* it is gone */
+        link_end(link, NIXL_ERR_REMOTE_DISCONNECT, error_text());
+        return;
+    }
+    operation_end(operation, NIXL_ERR_BACKEND);
+}
+
+static void operation_test(struct operation *operation)
+{
+    int done = 0;
+    int result = tcpx_transfer_test(operation->transfer, &done);
+
+    if (result != TCPX_SUCCESS)
+        operation_fail(operation, result);
+    else if (done)
+        operation_end(operation, NIXL_SUCCESS);
+}
+
+/* Its time is over. */
+static void request_expire(struct nixl_request *request)
+{
+    const struct nixl_text name = {request->peer->name, request->peer->name_length};
+    char shown[128];
+
+    agent_say(request->agent, "a %s with the agent %s has not ended in %llu ms",
+              request->is_read ? "read" : "write", agent_shown(name, shown),
+              (unsigned long long)request->agent->timeout_ms);
+    request->is_late = true;
+    request->deadline = deadline_after_ms(CONFIRM_MS);
+    for (size_t i = 0; i < request->operation_count; i++)
+        operation_silence(&request->operations[i]);
+}
+
+/* The peer has not even confirmed that. */
+static void request_lose_peer(struct nixl_request *request)
+{
+    for (size_t i = 0; i < request->operation_count; i++)
+        if (request->operations[i].link != NULL)
+            link_end(request->operations[i].link, NIXL_ERR_REMOTE_DISCONNECT,
+                     "it does not answer");
+}
+
+static void request_step(struct nixl_request *request)
+{
+    for (size_t i = 0; i < request->operation_count; i++)
+        if (request->operations[i].transfer != NULL)
+            operation_test(&request->operations[i]);
+    if (request->status != NIXL_IN_PROG || !deadline_passed(request->deadline))
+        return;
+    if (request->is_late)
+        request_lose_peer(request);
+    else
+        request_expire(request);
+}
+
+enum nixl_status nixl_request_check(struct nixl_request *request)
+{
+    struct nixl_agent *agent = request->agent;
+    enum nixl_status status;
+
+    if (!agent_enter(agent))
+        return NIXL_ERR_BACKEND;
+    if (request->status == NIXL_IN_PROG)
+        request_step(request);
+    status = request->status;
+    agent_leave(agent);
+    return status;
+}
+
+void requests_care(struct nixl_agent *agent)
+{
+    struct nixl_request *request = agent->composed;
+
+    while (request != NULL) {
+        struct nixl_request *next = request->next_composed;
+
+        request_step(request);
+        request = next;
+    }
+}
+
+/* --- giving up ----------------------------------------------------------------------------- */
+
+void nixl_request_free(struct nixl_request *request)
+{
+    struct nixl_agent *agent = request->agent;
+
+    if (!agent_enter(agent))
+        return;
+    if (request->status == NIXL_IN_PROG)
+        request_abandon(request, NIXL_ERR_BACKEND);
+    for (size_t i = 0; i < request->count && request->operations != NULL; i++) {
+        region_release(request->items[i].region);
+        remote_release(request->items[i].remote);
+    }
+    request_drop_notice(request);
+    peer_release(request->peer);
+    agent_leave(agent);
+    free(request->operations);
+    free(request->items);
+    free(request);
+}
