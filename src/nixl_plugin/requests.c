@@ -499,8 +499,14 @@ static void request_expire(struct nixl_request *request)
               (unsigned long long)request->agent->timeout_ms);
     request->is_late = true;
     request->deadline = deadline_after_ms(CONFIRM_MS);
-    for (size_t i = 0; i < request->operation_count; i++)
-        operation_silence(&request->operations[i]);
+    for (size_t i = 0; i < request->operation_count; i++) {
+        struct operation *operation = &request->operations[i];
+
+        if (operation->transfer != NULL)
+            operation_silence(operation);
+        else if (operation->link != NULL) /* there is no connection yet */
+            operation_end(operation, NIXL_ERR_REMOTE_DISCONNECT);
+    }
 }
 
 /* The peer has not even confirmed that. */
