@@ -10,12 +10,15 @@
 # make check-portable  with musl, for aarch64 under qemu, and with newer compilers
 # make check-model     every state of the models of the protocol, tests/model
 # make check-nccl the plugin under a real NCCL, on a real GPU (LIBNCCL=path)
+# make check-nixl the backend in several versions of NIXL, from wheels that are fetched
+#                 (NIXL_VERSIONS='1.5.1' NIXL_CASES=short)
 # make sim        both ends over a simulated kernel: SIM_STEPS=100000000 steps of each scenario
 # make fuzz       every fuzz target for FUZZ_SECONDS=30, with clang's libFuzzer
 # make bench      the measurements of docs/performance.md
 # make lint       clang-format and clang-tidy
 # make graph      docs/graph.svg, a picture of src/rooms
 # make install    PREFIX=/usr/local DESTDIR=
+# make install-nixl  the backend, for the NIXL of PYTHON=python3 or into NIXL_PLUGINS=folder
 #
 # Options: CC=clang  SANITIZE=address,undefined|thread  WERROR=1  BUILD=folder  CFLAGS=...  V=1
 
@@ -201,6 +204,17 @@ uninstall:
 	for page in $(MAN_PAGES); do \
 		rm -f '$(DESTDIR)$(MANDIR)'/man$${page##*.}/$${page#man/}; \
 	done
+
+# Where the NIXL of PYTHON looks for it, or into NIXL_PLUGINS. With DESTDIR or PREFIX set, to LIBDIR/nixl,
+# from where it has to be copied.
+PYTHON ?= python3
+NIXL_PLUGINS ?= $(if $(DESTDIR)$(filter-out /usr/local,$(PREFIX)),$(LIBDIR)/nixl,$(shell \
+	sh scripts/nixl-plugins.sh '$(PYTHON)'))
+
+.PHONY: install-nixl
+install-nixl: nixl
+	@test -n '$(NIXL_PLUGINS)' || { echo 'NIXL_PLUGINS=folder says where NIXL looks for it' >&2; exit 1; }
+	install -D -m 755 $(BUILD)/libplugin_TCPX.so '$(DESTDIR)$(NIXL_PLUGINS)/libplugin_TCPX.so'
 
 .PHONY: clean
 clean:

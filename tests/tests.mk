@@ -51,7 +51,7 @@ ACCESS_PROGRAMS := $(ACCESS_UNITS:%=$(BUILD)/tests/unit/test_%)
 # slow stages. Programs of the tests have them beside the library's objects, and so have the plugin
 # and the program under $(SUPPORT), for suites that need them.
 DOUBLES        := $(patsubst %,$(BUILD)/obj/tests/support/%.o,soft_devmem soft_devmem_pool throttle)
-TESTED_OBJECTS := $(LIB_OBJECTS) $(DOUBLES)
+TESTED_OBJECTS := $(LIB_OBJECTS) $(NIXL_OBJECTS) $(DOUBLES)
 SUPPORT        := $(BUILD)/tests/support
 SUPPORT_PROGRAMS := $(SUPPORT)/libnccl-net-tcpx.so $(SUPPORT)/tcpx
 
@@ -550,6 +550,18 @@ check-model:
 
 check-model-run: $(RUNNER)
 	@MAKEFLAGS= MAKELEVEL= CC='$(CC)' BUILD='$(BUILD)' JOBS='$(JOBS)' $(RUNNER) 'model@600: sh tests/model/run.sh'
+
+# The backend in NIXL: in those that most use and in the newest all cases, in others a part; before 1.0.0
+# the interface was another one.
+NIXL_REFUSED  := 0.7.1 0.8.0 0.9.0 0.10.0 0.10.1
+NIXL_FULL     := 1.3.2 1.5.1
+NIXL_VERSIONS ?= $(NIXL_REFUSED) 1.0.0 1.0.1 1.1.0 1.2.0 1.3.0 1.3.1 1.3.2 1.4.0 1.4.1 1.5.0 1.5.1
+nixl_cases     = $(or $(NIXL_CASES),$(if $(filter $(1),$(NIXL_REFUSED)),refused,$(if $(filter $(1),$(NIXL_FULL)),all,short)))
+NIXL_SUITES    = $(foreach version,$(NIXL_VERSIONS),'nixl/$(version)@300: sh tests/nixl/run.sh $(BUILD) $(version) $(call nixl_cases,$(version))')
+
+.PHONY: check-nixl
+check-nixl: $(RUNNER) $(if $(shell command -v $(CXX)),$(BUILD)/libplugin_TCPX.so)
+	@MAKEFLAGS= MAKELEVEL= PYTHON='$(PYTHON)' $(RUNNER) $(RUNNER_FLAGS) alone $(NIXL_SUITES)
 
 .PHONY: check-nccl
 # CHECKS=queues or others: only these.

@@ -32,12 +32,14 @@ struct retired {
 static void print_line(const struct nixl_agent *agent, const char *format, va_list arguments)
 {
     char line[1024];
-    char shown[128] = "";
+    char shown[128];
 
-    if (agent != NULL)
-        agent_shown((struct nixl_text){agent->name, agent->name_length}, shown);
     vsnprintf(line, sizeof line, format, arguments);
-    fprintf(stderr, "[TCPX] NIXL agent %s: %s\n", shown, line);
+    if (agent == NULL)
+        fprintf(stderr, "[TCPX] NIXL: %s\n", line);
+    else
+        fprintf(stderr, "[TCPX] NIXL agent %s: %s\n",
+                agent_shown((struct nixl_text){agent->name, agent->name_length}, shown), line);
 }
 
 void agent_say(const struct nixl_agent *agent, const char *format, ...)

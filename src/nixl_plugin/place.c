@@ -107,7 +107,7 @@ static bool place_read_words(char *line, struct place *place)
     char *word;
     int used = 0;
 
-    if (sscanf(line, "tcpx 1 %39[!-~] %5d%n", place->identity, &place->port, &used) != 2 ||
+    if (sscanf(line, "tcpx 1 %39[!-~]%*1[ ]%5d%n", place->identity, &place->port, &used) != 2 ||
         place->port < 1 || place->port > 65535)
         return false;
     for (word = strtok_r(line + used, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest))
