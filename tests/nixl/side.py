@@ -29,13 +29,15 @@ def nixl():
 class Inside:
     """Runs in the process of the agent."""
 
+    backend = "TCPX"
+
     def start(self, name, bytes, parameters, listen_port):
         import numpy
 
         api = nixl()
         options = {"enable_listen_thread": True, "listen_port": listen_port} if listen_port else {}
         self.agent = api.nixl_agent(name, api.nixl_agent_config(backends=[], **options))
-        self.agent.create_backend("TCPX", parameters)
+        self.agent.create_backend(self.backend, parameters)
         self.memory = numpy.zeros(bytes, dtype=numpy.uint8)
         self.registered = self.register()
         self.kept = []
@@ -44,10 +46,10 @@ class Inside:
         self.next = 0
 
     def register(self):
-        return self.agent.register_memory([(self.address(), self.memory.nbytes, 0, "")], "DRAM", backends=["TCPX"])
+        return self.agent.register_memory([(self.address(), self.memory.nbytes, 0, "")], "DRAM", backends=[self.backend])
 
     def deregister(self):
-        self.agent.deregister_memory(self.registered, backends=["TCPX"])
+        self.agent.deregister_memory(self.registered, backends=[self.backend])
 
     # --- memory
 
@@ -160,7 +162,7 @@ class Inside:
     # --- the process
 
     def parameters(self):
-        return self.agent.get_plugin_params("TCPX")
+        return self.agent.get_plugin_params(self.backend)
 
     def io_threads(self):
         names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
@@ -182,11 +184,10 @@ class Inside:
             time.sleep(0.0005)
 
 
-def serve(pipe, errors):
+def serve(pipe, errors, inside):
     """The process: calls until the pipe ends."""
     if errors:
         os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
-    inside = Inside()
     while True:
         try:
             call, arguments = pipe.recv()
@@ -203,10 +204,11 @@ class Failure(Exception):
 
 
 class Side:
-    def __init__(self, name, bytes=1 << 20, parameters=None, listen_port=0, errors=None):
+    def __init__(self, name, bytes=1 << 20, parameters=None, listen_port=0, errors=None, inside=None):
         self.name = name
+        self.inside = inside or Inside()
         self.pipe, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.Process(target=serve, args=(theirs, errors), daemon=True)
+        self.process = multiprocessing.Process(target=serve, args=(theirs, errors, self.inside), daemon=True)
         self.process.start()
         theirs.close()
         self.start(name, bytes, parameters or {}, listen_port)
@@ -226,7 +228,7 @@ class Side:
         return result
 
     def __getattr__(self, call):
-        if not hasattr(Inside, call):
+        if not hasattr(type(self.inside), call):
             raise AttributeError(call)
 
         def remote(*arguments):
