@@ -156,15 +156,15 @@ def a_killed_peer_is_lost_at_once():
         expect(time.monotonic() - begun < 5, True, "soon")
 
 
-@short
-def released_memory_is_not_written_to():
+def released(stop):
+    """A read is given up while its peer is stopped, as `stop` does it; the memory is this program's then."""
     block, count = MIB, 64
     with Side("a", (count + 1) * block) as a, Side("b", (count + 1) * block) as b:
         meet(a, b)
+        expect(a.move("READ", "b", b.address(), block, [count], [0]), "DONE", "a connection")
         b.set(1)
         handle = a.prepare("READ", "b", b.address(), block, range(count), range(count), b"this read is over")
-        a.post(handle)
-        b.signal(signal.SIGSTOP)
+        stop(a, b, handle)
         begun = time.monotonic()
         a.release(handle)
         took = time.monotonic() - begun
@@ -177,6 +177,20 @@ def released_memory_is_not_written_to():
             a.tell("b", b"?")
             expect(b.told(1), [("a", b"?")], "what b is told")
         expect(took < 2, True, f"released in {took:.3f} s")
+
+
+@short
+def released_memory_is_not_written_to_in_the_middle():
+    released(lambda a, b, handle: a.post_and_stop(handle, b.process.pid))
+
+
+@case
+def released_memory_is_not_written_to_at_the_beginning():
+    def stop(a, b, handle):
+        b.signal(signal.SIGSTOP)
+        a.post(handle)
+
+    released(stop)
 
 
 @case

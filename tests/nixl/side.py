@@ -120,6 +120,13 @@ class Inside:
     def post(self, handle):
         return self.agent.transfer(self.handles[handle])
 
+    def post_and_stop(self, handle, process):
+        """Stops the process as soon as the first byte, which was 0, has come from it."""
+        self.post(handle)
+        while self.memory[0] == 0:
+            pass
+        os.kill(process, signal.SIGSTOP)
+
     def state(self, handle):
         try:
             return self.agent.check_xfer_state(self.handles[handle])
