@@ -6,9 +6,9 @@
  *   guest    a session that a peer has begun: it is served, and brings notices
  *   door     a port where guests arrive, for one GPU or the host
  *
- * One lock for each agent guards all of it. Sessions are made, accepted and closed without the lock:
- * a link is made by a thread of its own, a guest by the threads of its door, and both are closed by
- * the agent's caretaker, when nothing refers to them any more.
+ * One lock for each agent guards all of it. Sessions are made, accepted and closed without the
+ * lock: a link is made by a thread of its own, a guest by the threads of its door, and both are
+ * closed by the agent's caretaker, when nothing refers to them any more.
  */
 #ifndef TCPX_NIXL_PLUGIN_AGENT_H
 #define TCPX_NIXL_PLUGIN_AGENT_H
@@ -60,7 +60,7 @@ struct nixl_options {
     char *secret_file;
 };
 
-/* --- agent.c --------------------------------------------------------------------------------- */
+/* --- agent_state.c --------------------------------------------------------------------------- */
 
 struct door {
     struct door *next;
@@ -109,12 +109,13 @@ void agent_release(struct nixl_agent *agent);
 
 /* With the lock. Nothing refers to the session any more. */
 void agent_retire_session(struct nixl_agent *agent, struct tcpx_session *session);
+/* With the lock, which is free meanwhile. */
+void agent_close_retired(struct nixl_agent *agent);
 
 void agent_session_options(const struct nixl_agent *agent, int gpu,
                            struct tcpx_session_options *options);
 
-/* Where memory of this GPU is reached. With the lock. */
-MUST_CHECK int agent_open_door(struct nixl_agent *agent, int gpu, int *port);
+/* --- say.c ----------------------------------------------------------------------------------- */
 
 /* A line on standard error: say() always, tell() if NIXL's log or ours has such lines. */
 void agent_say(const struct nixl_agent *agent, const char *format, ...)
@@ -125,7 +126,16 @@ void agent_tell(const struct nixl_agent *agent, const char *format, ...)
 /* The name of an agent as it is shown. */
 const char *agent_shown(struct nixl_text name, char shown[128]);
 
-/* --- peers.c --------------------------------------------------------------------------------- */
+/* --- doors.c --------------------------------------------------------------------------------- */
+
+/* Where memory of this GPU is reached. With the lock. */
+MUST_CHECK int agent_open_door(struct nixl_agent *agent, int gpu, int *port);
+
+/* The list is nobody else's any more. Without the lock: it waits for their threads. */
+void doors_close(struct door *doors);
+
+/* --- peer_table.c, peers.c
+ * --------------------------------------------------------------------------------- */
 
 struct peer {
     struct peer *next;
@@ -161,11 +171,11 @@ struct link {
     struct tcpx_session *session;
     struct operation *operations; /* that wait for it, or are under way, the oldest first */
     struct operation **last_operation;
-    struct ending *endings;       /* cancelled, but not confirmed */
+    struct ending *endings; /* cancelled, but not confirmed */
     struct unsent *unsent;
     struct unsent **last_unsent;
     size_t unsent_bytes;
-    uint32_t notices_in_pieces; /* so far */
+    uint32_t notices_in_pieces;   /* so far */
     struct tcpx_remote **remotes; /* by slot; NULL: not opened */
     size_t remote_count;
 };
@@ -176,7 +186,8 @@ struct link *link_get(struct peer *peer, int gpu_here, int gpu_there, int port);
 /* Whether its session has failed; error_text() is the reason. */
 bool link_is_broken(struct link *link);
 
-/* Ends it, and what is under way over it, with this status. `why` is NULL if there is nothing to say. */
+/* Ends it, and what is under way over it, with this status. `why` is NULL if there is nothing to
+ * say. */
 void link_end(struct link *link, enum nixl_status status, const char *why);
 
 /* A note by itself, behind the earlier ones; it waits if it must. False: there is no room. */
@@ -198,7 +209,7 @@ MUST_CHECK bool link_care(struct link *link);
 struct nixl_region {
     struct nixl_region *next;
     struct nixl_agent *agent;
-    unsigned references; /* the owner's, and one of each piece of a request */
+    unsigned references;        /* the owner's, and one of each piece of a request */
     struct tcpx_window *window; /* NULL: closed */
     struct region_key key;
     uint8_t key_bytes[REGION_KEY_BYTES];
@@ -218,8 +229,19 @@ void regions_close(struct nixl_agent *agent);
 
 /* --- requests.c ------------------------------------------------------------------------------ */
 
+/* What a link does with one. All with the lock. */
+struct operation_calls {
+    /* The link is open: begins it, or ends it. False, and error_text(): the session has failed. */
+    bool (*begin)(struct operation *operation);
+    /* From now on nothing touches its memory. */
+    void (*silence)(struct operation *operation);
+    /* It is over. */
+    void (*end)(struct operation *operation, enum nixl_status status);
+};
+
 /* One access of a request: over one link, of pieces that lie behind each other. */
 struct operation {
+    const struct operation_calls *calls;
     struct operation *next; /* in its link */
     struct operation **here;
     struct nixl_request *request;
@@ -228,32 +250,21 @@ struct operation {
     int port;
     size_t first;
     size_t count;
-    struct link *link; /* NULL: not under way */
+    struct link *link;              /* NULL: not under way */
     struct tcpx_transfer *transfer; /* NULL: waits for the link */
 };
-
-/*
- * All with the lock. The link is open: begins it, or ends it with a failure. False, and error_text():
- * the link's session has failed.
- */
-MUST_CHECK bool operation_begin(struct operation *operation);
-/* It is over: nothing touches its memory. */
-void operation_end(struct operation *operation, enum nixl_status status);
-/* Of a link that ends. */
-void operation_silence(struct operation *operation);
 
 /* What the caretaker does for requests with a notice behind several accesses. */
 void requests_care(struct nixl_agent *agent);
 
-/* --- notices.c ------------------------------------------------------------------------------- */
+/* --- notices_send.c, notices_receive.c
+ * ------------------------------------------------------------------------------- */
 
 struct notice_note {
     uint8_t *bytes;
     size_t length;
     uint32_t number; /* 0: it is whole */
 };
-
-enum { NOTICE_HEAD_BYTES = 24, MOST_NAME = TCPX_NOTE_BYTES - NOTICE_HEAD_BYTES };
 
 struct guest {
     struct guest *next;
@@ -262,7 +273,7 @@ struct guest {
     char *name; /* NULL: it has not said who it is */
     size_t name_length;
     struct partial *partials; /* notices of which pieces are missing */
-    struct held *held;         /* notes that came before the name */
+    struct held *held;        /* notes that came before the name */
     struct held **last_held;
 };
 
@@ -272,14 +283,12 @@ struct held {
     uint8_t note[];
 };
 
-/* All with the lock. The first note of a link: who this side is. */
-MUST_CHECK bool notice_introduce(struct link *link);
-/* By itself. */
+/* All with the lock. By itself. */
 MUST_CHECK bool notice_send(struct link *link, struct nixl_text text);
 /*
  * With an access. The pieces of a long one but the last go before; *note is the note of the access,
- * which the caller frees. If the access does not take place, notice_withdraw() makes the peer forget
- * the pieces.
+ * which the caller frees. If the access does not take place, notice_withdraw() makes the peer
+ * forget the pieces.
  */
 MUST_CHECK bool notice_begin(struct link *link, struct nixl_text text, struct notice_note *note);
 void notice_withdraw(struct link *link, const struct notice_note *note);
@@ -289,7 +298,8 @@ MUST_CHECK bool notice_receive(struct guest *guest, const uint8_t *note, size_t 
 
 void notices_forget(struct guest *guest);
 
-/* --- guests.c ---------------------------------------------------------------------------------- */
+/* --- guests.c ----------------------------------------------------------------------------------
+ */
 
 /* All with the lock. Takes notes of all; those whose sessions have ended are gone then. */
 void guests_listen(struct nixl_agent *agent);

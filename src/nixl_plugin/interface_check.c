@@ -1,9 +1,9 @@
 /*
  * Is the NIXL that loads this plugin one whose interface is known? Its number of the interface says
  * nothing: it was the same before and after the functions of a backend became others. But the
- * backends that come with NIXL, beside its library, have the table of virtual functions of the class
- * that all backends derive from, as a symbol, and the linker's list of which function goes to which
- * place of it. Both are read from a file and compared with what this plugin is compiled for.
+ * backends that come with NIXL, beside its library, have the table of virtual functions of the
+ * class that all backends derive from, as a symbol, and the linker's list of which function goes to
+ * which place of it. Both are read from a file and compared with what this plugin is compiled for.
  */
 #include "nixl_plugin/agent.h"
 

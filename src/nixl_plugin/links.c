@@ -4,6 +4,7 @@
  * session fails is gone, and the next use begins another one.
  */
 #include "nixl_plugin/agent.h"
+#include "nixl_plugin/note_head.h"
 
 #include "base/text.h"
 
@@ -42,8 +43,8 @@ static int link_try(const struct link *link, unsigned address, int timeout_ms,
     int result;
 
     agent_session_options(link->peer->agent, link->gpu_here, &options);
-    result = tcpx_session_connect(place->addresses[address], link->port, &options, timeout_ms,
-                                  &session);
+    result =
+        tcpx_session_connect(place->addresses[address], link->port, &options, timeout_ms, &session);
     if (result != TCPX_SUCCESS)
         return result;
     if (strcmp(tcpx_session_peer(session), place->identity) != 0) {
@@ -77,7 +78,8 @@ static int link_reach(const struct link *link, struct tcpx_session **session)
     }
 }
 
-/* With the lock, in the order in which they were posted. One that fails takes its request's others along. */
+/* With the lock, in the order in which they were posted. One that fails takes its request's others
+ * along. */
 static void link_begin_waiting(struct link *link)
 {
     struct operation *operation = link->operations;
@@ -85,7 +87,7 @@ static void link_begin_waiting(struct link *link)
     while (operation != NULL) {
         struct operation *next = operation->next;
 
-        if (operation->transfer == NULL && !operation_begin(operation)) {
+        if (operation->transfer == NULL && !operation->calls->begin(operation)) {
             link_end(link, NIXL_ERR_REMOTE_DISCONNECT, error_text());
             return;
         }
@@ -113,6 +115,18 @@ static void link_free(struct link *link)
     free(link);
 }
 
+/* Its first note: who this side is. */
+static bool link_introduce(struct link *link)
+{
+    const struct nixl_agent *agent = link->peer->agent;
+    uint8_t *note = agent->room;
+
+    note_head_write(note, NOTE_NAME, 0, agent->name_length, 0);
+    memcpy(note + NOTE_HEAD_BYTES, agent->name, agent->name_length);
+    return tcpx_note_send(link->session, note, NOTE_HEAD_BYTES + agent->name_length) ==
+           TCPX_SUCCESS;
+}
+
 static void link_opened(struct link *link, struct tcpx_session *session)
 {
     struct nixl_agent *agent = link->peer->agent;
@@ -124,7 +138,7 @@ static void link_opened(struct link *link, struct tcpx_session *session)
     agent_tell(agent, "connected to the agent %s: %s",
                agent_shown((struct nixl_text){link->peer->name, link->peer->name_length}, shown),
                tcpx_session_path(session));
-    if (!notice_introduce(link)) {
+    if (!link_introduce(link)) {
         link_end(link, NIXL_ERR_REMOTE_DISCONNECT, error_text());
         return;
     }
@@ -163,8 +177,7 @@ static struct link *link_begin(struct peer *peer, int gpu_here, int gpu_there, i
 
     if (link == NULL)
         return NULL;
-    *link = (struct link){
-        .peer = peer, .gpu_here = gpu_here, .gpu_there = gpu_there, .port = port};
+    *link = (struct link){.peer = peer, .gpu_here = gpu_here, .gpu_there = gpu_there, .port = port};
     link->last_unsent = &link->unsent;
     link->last_operation = &link->operations;
     error = thread_start(NULL, link_run, link);
@@ -225,8 +238,8 @@ void link_end(struct link *link, enum nixl_status status, const char *why)
     while (link->operations != NULL) {
         struct operation *operation = link->operations;
 
-        operation_silence(operation);
-        operation_end(operation, status);
+        operation->calls->silence(operation);
+        operation->calls->end(operation, status);
     }
     if (link->session != NULL)
         agent_retire_session(peer->agent, link->session);
@@ -305,8 +318,8 @@ int link_open_remote(struct link *link, struct nixl_remote *remote, struct tcpx_
         link->remote_count = count;
     }
     if (link->remotes[slot] == NULL)
-        result = tcpx_remote_open(link->session, remote->key.key, TCPX_KEY_BYTES,
-                                  &link->remotes[slot]);
+        result =
+            tcpx_remote_open(link->session, remote->key.key, TCPX_KEY_BYTES, &link->remotes[slot]);
     if (result == TCPX_SUCCESS)
         *out = link->remotes[slot];
     return result;

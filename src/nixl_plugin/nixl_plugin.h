@@ -1,9 +1,9 @@
 /*
- * The NIXL backend "TCPX", in C; engine.cpp is what NIXL sees of it. An agent of NIXL is a process's
- * place in the network: it has memory that peers may access (regions), knows memory of peers
- * (remotes), and has requests, which are lists of both that are moved any number of times. Each call
- * returns at once, unless it is said otherwise, and may come from any thread; one thread at a time
- * uses a request. Who fails says why on standard error, in one line.
+ * The NIXL backend "TCPX", in C; engine.cpp is what NIXL sees of it. An agent of NIXL is a
+ * process's place in the network: it has memory that peers may access (regions), knows memory of
+ * peers (remotes), and has requests, which are lists of both that are moved any number of times.
+ * Each call returns at once, unless it is said otherwise, and may come from any thread; one thread
+ * at a time uses a request. Who fails says why on standard error, in one line.
  */
 #ifndef TCPX_NIXL_PLUGIN_NIXL_PLUGIN_H
 #define TCPX_NIXL_PLUGIN_NIXL_PLUGIN_H
@@ -27,8 +27,8 @@ struct nixl_text {
 /* --- interface_check.c ----------------------------------------------------------------------- */
 
 /*
- * Whether the NIXL that has called, of which `caller` is an instruction, has the interface that this
- * plugin is made for; if not, it is said why.
+ * Whether the NIXL that has called, of which `caller` is an instruction, has the interface that
+ * this plugin is made for; if not, it is said why.
  */
 bool nixl_interface_is_known(const void *caller);
 

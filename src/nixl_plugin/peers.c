@@ -7,29 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct peer *peer_find(const struct nixl_agent *agent, struct nixl_text name)
-{
-    for (struct peer *peer = agent->peers; peer != NULL; peer = peer->next)
-        if (peer->name_length == name.length &&
-            memcmp(peer->name, name.bytes, name.length) == 0)
-            return peer;
-    return NULL;
-}
-
-void peer_hold(struct peer *peer)
-{
-    peer->references++;
-}
-
-void peer_release(struct peer *peer)
-{
-    if (--peer->references > 0)
-        return;
-    free(peer->slots);
-    free(peer->name);
-    free(peer);
-}
-
 /* With the lock. */
 static bool peer_add(struct nixl_agent *agent, struct nixl_text name, const struct place *place)
 {
@@ -113,7 +90,8 @@ enum nixl_status nixl_peer_connect(struct nixl_agent *agent, struct nixl_text na
     peer = peer_find(agent, name);
     if (peer == NULL)
         status = NIXL_ERR_NOT_FOUND;
-    else if (strcmp(peer->place.identity, agent->place.identity) != 0 && /* itself: when it is used */
+    else if (strcmp(peer->place.identity, agent->place.identity) !=
+                 0 && /* itself: when it is used */
              link_get(peer, HOST, HOST, peer->place.port) == NULL)
         status = NIXL_ERR_BACKEND;
     agent_leave(agent);

@@ -87,8 +87,7 @@ int place_find(const char *advertise, struct place *place)
 
 void place_write(const struct place *place, char text[PLACE_BYTES])
 {
-    int length =
-        snprintf(text, PLACE_BYTES, "%s %s %d", first_words, place->identity, place->port);
+    int length = snprintf(text, PLACE_BYTES, "%s %s %d", first_words, place->identity, place->port);
 
     for (unsigned i = 0; i < place->address_count; i++)
         length += snprintf(text + length, PLACE_BYTES - (size_t)length, " %s", place->addresses[i]);

@@ -1,196 +1,33 @@
 /*
  * Requests: lists of pieces that are read or written as one, any number of times. Pieces on several
- * GPUs, and those beyond what an access takes, become several accesses ("operations"), each over its
- * link; the notice then goes by itself when all are done.
+ * GPUs, and those beyond what an access takes, become several accesses ("operations"), each over
+ * its link; the notice then goes by itself when all are done.
  *
  * A request that is not done in its time is cancelled. If the peer does not even confirm that, it
  * counts as lost. Giving a request up never needs the peer: first this side's memory is quiet, then
  * the peer is told, and the caretaker keeps the transfer until it has answered.
  */
-#include "nixl_plugin/agent.h"
-
-#include "base/checked.h"
+#include "nixl_plugin/request_list.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    MOST_PIECES = 1 << 20,  /* of an access */
     CONFIRM_MS = 1000,      /* in which a peer that is there confirms a cancel */
     LIBRARY_LATER_MS = 5000 /* the library's own deadline, for a program that does not ask */
 };
 
-struct item {
-    struct nixl_region *region;
-    struct nixl_remote *remote;
-    uint64_t offset;
-    uint64_t remote_offset;
-    uint64_t bytes;
-};
-
-struct nixl_request {
-    struct nixl_agent *agent;
-    struct peer *peer;
-    bool is_read;
-    struct item *items;
-    size_t count;
-    size_t capacity;
-    struct operation *operations;
-    size_t operation_count;
-
-    size_t left; /* operations that are not over */
-    enum nixl_status status;
-    enum nixl_status outcome; /* so far, while it is under way */
-    uint64_t deadline;
-    bool is_late; /* it was cancelled at its deadline, which is now that of the peer's answer */
-    struct notice_note note; /* of its only operation */
-    char *notice; /* of several operations */
-    size_t notice_length;
-    struct nixl_request *next_composed;
-    bool is_composed;
-};
-
-/* --- making -------------------------------------------------------------------------------- */
-
-enum nixl_status nixl_request_create(struct nixl_agent *agent, struct nixl_text name, bool is_read,
-                                     size_t count, struct nixl_request **out)
-{
-    struct nixl_request *request = calloc(1, sizeof *request);
-    struct item *items = calloc(count > 0 ? count : 1, sizeof *items);
-    struct peer *peer = NULL;
-    char shown[128];
-
-    if (request == NULL || items == NULL || !agent_enter(agent)) {
-        free(request);
-        free(items);
-        return NIXL_ERR_BACKEND;
-    }
-    peer = peer_find(agent, name);
-    if (peer != NULL) {
-        peer_hold(peer);
-        *request = (struct nixl_request){.agent = agent,
-                                         .peer = peer,
-                                         .is_read = is_read,
-                                         .items = items,
-                                         .capacity = count,
-                                         .status = NIXL_ERR_NOT_POSTED};
-        *out = request;
-    } else {
-        agent_say(agent, "the agent %s is not known", agent_shown(name, shown));
-        free(request);
-        free(items);
-    }
-    agent_leave(agent);
-    return peer != NULL ? NIXL_SUCCESS : NIXL_ERR_NOT_FOUND;
-}
-
-static bool piece_is_inside(const struct region_key *key, uintptr_t address, size_t bytes)
-{
-    return address >= key->address && range_inside(address - key->address, bytes, key->bytes);
-}
-
-enum nixl_status nixl_request_add(struct nixl_request *request, const struct nixl_piece *piece)
-{
-    if (request->count == request->capacity || piece->region == NULL || piece->remote == NULL ||
-        piece->remote->peer != request->peer)
-        return NIXL_ERR_INVALID_PARAM;
-    if (!piece_is_inside(&piece->region->key, piece->address, piece->bytes) ||
-        !piece_is_inside(&piece->remote->key, piece->remote_address, piece->bytes)) {
-        agent_say(request->agent, "descriptor %zu, of %zu bytes: it is not in registered memory",
-                  request->count, piece->bytes);
-        return NIXL_ERR_INVALID_PARAM;
-    }
-    request->items[request->count++] =
-        (struct item){.region = piece->region,
-                      .remote = piece->remote,
-                      .offset = piece->address - piece->region->key.address,
-                      .remote_offset = piece->remote_address - piece->remote->key.address,
-                      .bytes = piece->bytes};
-    return NIXL_SUCCESS;
-}
-
-/* By GPUs; those of one kind keep their order. */
-static int item_compare(const void *a, const void *b)
-{
-    const struct item *first = a;
-    const struct item *second = b;
-    int here = first->region->key.gpu - second->region->key.gpu;
-
-    return here != 0 ? here : first->remote->key.gpu - second->remote->key.gpu;
-}
-
-static bool items_are_sorted(const struct nixl_request *request)
-{
-    for (size_t i = 1; i < request->count; i++)
-        if (item_compare(&request->items[i - 1], &request->items[i]) > 0)
-            return false;
-    return true;
-}
-
-/* The end of the access that begins with the item at `first`. */
-static size_t items_end(const struct nixl_request *request, size_t first)
-{
-    size_t end = first + 1;
-
-    while (end < request->count && end - first < MOST_PIECES &&
-           item_compare(&request->items[first], &request->items[end]) == 0)
-        end++;
-    return end;
-}
-
-static bool request_cut(struct nixl_request *request)
-{
-    size_t number = 0;
-    size_t end;
-
-    if (!items_are_sorted(request))
-        qsort(request->items, request->count, sizeof *request->items, item_compare);
-    for (size_t first = 0; first < request->count; first = items_end(request, first))
-        number++;
-    request->operations = calloc(number > 0 ? number : 1, sizeof *request->operations);
-    if (request->operations == NULL)
-        return false;
-    request->operation_count = number;
-    number = 0;
-    for (size_t first = 0; first < request->count; first = end) {
-        const struct item *item = &request->items[first];
-
-        end = items_end(request, first);
-        request->operations[number++] = (struct operation){.request = request,
-                                                           .gpu_here = item->region->key.gpu,
-                                                           .gpu_there = item->remote->key.gpu,
-                                                           .port = item->remote->key.port,
-                                                           .first = first,
-                                                           .count = end - first};
-    }
-    return true;
-}
-
-enum nixl_status nixl_request_prepare(struct nixl_request *request)
-{
-    enum nixl_status status = NIXL_SUCCESS;
-
-    if (!request_cut(request) || !agent_enter(request->agent))
-        return NIXL_ERR_BACKEND;
-    for (size_t i = 0; i < request->count; i++) {
-        request->items[i].region->references++;
-        request->items[i].remote->references++;
-    }
-    for (size_t i = 0; i < request->operation_count; i++) {
-        const struct operation *operation = &request->operations[i];
-
-        if (link_get(request->peer, operation->gpu_here, operation->gpu_there, operation->port) ==
-            NULL)
-            status = NIXL_ERR_BACKEND;
-    }
-    agent_leave(request->agent);
-    return status;
-}
-
 /* --- operations ---------------------------------------------------------------------------- */
+
+static bool operation_begin(struct operation *operation);
+static void operation_silence(struct operation *operation);
+static void operation_end(struct operation *operation, enum nixl_status status);
+
+static const struct operation_calls calls = {operation_begin, operation_silence, operation_end};
 
 static void operation_enlist(struct operation *operation, struct link *link)
 {
+    operation->calls = &calls;
     operation->link = link;
     operation->next = NULL;
     operation->here = link->last_operation;
@@ -261,7 +98,7 @@ static void operation_complain(const struct operation *operation)
               request->is_read ? "read" : "write", agent_shown(name, shown), error_text());
 }
 
-bool operation_begin(struct operation *operation)
+static bool operation_begin(struct operation *operation)
 {
     if (operation_access(operation) == TCPX_SUCCESS)
         return true;
@@ -272,7 +109,7 @@ bool operation_begin(struct operation *operation)
     return true;
 }
 
-void operation_silence(struct operation *operation)
+static void operation_silence(struct operation *operation)
 {
     const uint64_t deadline = deadline_after_ms(operation->request->agent->timeout_ms);
 
@@ -297,7 +134,7 @@ static void operation_give_up(struct operation *operation)
 
 static void request_finish(struct nixl_request *request);
 
-void operation_end(struct operation *operation, enum nixl_status status)
+static void operation_end(struct operation *operation, enum nixl_status status)
 {
     struct nixl_request *request = operation->request;
 
@@ -378,14 +215,14 @@ static bool request_enlist(struct nixl_request *request)
 {
     for (size_t i = 0; i < request->operation_count; i++) {
         struct operation *operation = &request->operations[i];
-        struct link *link = link_get(request->peer, operation->gpu_here, operation->gpu_there,
-                                     operation->port);
+        struct link *link =
+            link_get(request->peer, operation->gpu_here, operation->gpu_there, operation->port);
 
         /* One that broke while nobody used it is replaced. */
         if (link != NULL && link->is_open && link->operations == NULL && link_is_broken(link)) {
             link_end(link, NIXL_ERR_REMOTE_DISCONNECT, NULL);
-            link = link_get(request->peer, operation->gpu_here, operation->gpu_there,
-                            operation->port);
+            link =
+                link_get(request->peer, operation->gpu_here, operation->gpu_there, operation->port);
         }
         if (link == NULL)
             return false;
@@ -514,8 +351,7 @@ static void request_lose_peer(struct nixl_request *request)
 {
     for (size_t i = 0; i < request->operation_count; i++)
         if (request->operations[i].link != NULL)
-            link_end(request->operations[i].link, NIXL_ERR_REMOTE_DISCONNECT,
-                     "it does not answer");
+            link_end(request->operations[i].link, NIXL_ERR_REMOTE_DISCONNECT, "it does not answer");
 }
 
 static void request_step(struct nixl_request *request)

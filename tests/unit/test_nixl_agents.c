@@ -87,9 +87,9 @@ static void begin(struct end *end, const char *name, const char *timeout_ms)
     for (int i = 0; i < PLACES; i++) {
         if (i > 0)
             assert_int_equal(tcpx_gpu_alloc(i - 1, BYTES, &end->memory[i]), TCPX_SUCCESS);
-        assert_int_equal(nixl_region_open(end->agent, i - 1, (uintptr_t)end->memory[i], BYTES,
-                                          &end->regions[i]),
-                         NIXL_SUCCESS);
+        assert_int_equal(
+            nixl_region_open(end->agent, i - 1, (uintptr_t)end->memory[i], BYTES, &end->regions[i]),
+            NIXL_SUCCESS);
     }
 }
 
@@ -361,7 +361,8 @@ TEST(test_peers_that_are_forgotten)
     int same[BLOCKS];
     struct end a;
     struct end b;
-    const struct nixl_text before = text("tcpx 1 nixl-00000000000000000000000000000000 9 127.0.0.1");
+    const struct nixl_text before =
+        text("tcpx 1 nixl-00000000000000000000000000000000 9 127.0.0.1");
 
     begin_both(&a, &b);
     for (int i = 0; i < BLOCKS; i++)
@@ -424,13 +425,12 @@ static void *work(void *argument)
         int place = (worker->number + turn) % PLACES;
         int there = (worker->number + turn / 3) % PLACES;
         struct nixl_request *request;
-        struct nixl_piece piece = {.region = worker->a->regions[place],
-                                   .address = (uintptr_t)worker->a->memory[place] +
-                                              (size_t)worker->number * BLOCK,
-                                   .remote = worker->a->remotes[there],
-                                   .remote_address = (uintptr_t)worker->b->memory[there] +
-                                                     (size_t)worker->number * BLOCK,
-                                   .bytes = BLOCK};
+        struct nixl_piece piece = {
+            .region = worker->a->regions[place],
+            .address = (uintptr_t)worker->a->memory[place] + (size_t)worker->number * BLOCK,
+            .remote = worker->a->remotes[there],
+            .remote_address = (uintptr_t)worker->b->memory[there] + (size_t)worker->number * BLOCK,
+            .bytes = BLOCK};
 
         worker->failures += nixl_request_create(worker->a->agent, worker->b->name, turn % 2 == 0, 1,
                                                 &request) != NIXL_SUCCESS ||

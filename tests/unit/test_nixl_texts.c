@@ -3,6 +3,7 @@
  * parameters of a program, and the interface of the NIXL that loads it.
  */
 #include "nixl_plugin/agent.h"
+#include "nixl_plugin/note_head.h"
 #include "tests/support/basics.h"
 #include "tests/support/suite.h"
 
@@ -64,8 +65,9 @@ TEST(test_places)
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         if (place_read(text(wrong[i]), &place) != TCPX_INVALID_ARGUMENT)
             fail_msg("\"%s\" was understood", wrong[i]);
-    assert_int_equal(place_read(text("tcpx 1 nixl-0 65535 later 10.0.0.1 fe80::1 ::1 words"), &place),
-                     TCPX_SUCCESS);
+    assert_int_equal(
+        place_read(text("tcpx 1 nixl-0 65535 later 10.0.0.1 fe80::1 ::1 words"), &place),
+        TCPX_SUCCESS);
     assert_int_equal(place.address_count, 3);
     place_write(&place, written);
     assert_string_equal(written, "tcpx 1 nixl-0 65535 10.0.0.1 fe80::1 ::1");
@@ -135,10 +137,8 @@ static bool receive(struct guest *guest, uint32_t kind, uint32_t number, uint64_
     size_t length = strlen(body);
 
     memcpy(note.body, body, length);
-    return notice_receive(guest, (const uint8_t *)&note, NOTICE_HEAD_BYTES + length);
+    return notice_receive(guest, (const uint8_t *)&note, NOTE_HEAD_BYTES + length);
 }
-
-enum { NAME = 1, NOTICE, PIECE, WITHDRAWN };
 
 TEST(test_notes)
 {
@@ -147,16 +147,16 @@ TEST(test_notes)
     struct nixl_notice *notice;
 
     assert_false(notice_receive(&guest, (const uint8_t *)"", 1));
-    assert_true(receive(&guest, NOTICE, 0, 5, 0, "early"));
+    assert_true(receive(&guest, NOTE_NOTICE, 0, 5, 0, "early"));
     assert_null(agent.inbox);
-    assert_true(receive(&guest, NAME, 0, 1, 0, "b"));
+    assert_true(receive(&guest, NOTE_NAME, 0, 1, 0, "b"));
     assert_non_null(agent.inbox);
-    assert_false(receive(&guest, NAME, 0, 1, 0, "c"));
-    assert_true(receive(&guest, PIECE, 1, 4, 2, "cd"));
-    assert_true(receive(&guest, PIECE, 2, 4, 0, "ab"));
-    assert_true(receive(&guest, WITHDRAWN, 2, 0, 0, ""));
-    assert_true(receive(&guest, WITHDRAWN, 3, 0, 0, ""));
-    assert_true(receive(&guest, PIECE, 1, 4, 0, "ab"));
+    assert_false(receive(&guest, NOTE_NAME, 0, 1, 0, "c"));
+    assert_true(receive(&guest, NOTE_PIECE, 1, 4, 2, "cd"));
+    assert_true(receive(&guest, NOTE_PIECE, 2, 4, 0, "ab"));
+    assert_true(receive(&guest, NOTE_WITHDRAWN, 2, 0, 0, ""));
+    assert_true(receive(&guest, NOTE_WITHDRAWN, 3, 0, 0, ""));
+    assert_true(receive(&guest, NOTE_PIECE, 1, 4, 0, "ab"));
     notice = agent.inbox->next;
     assert_int_equal(notice->text.length, 4);
     assert_memory_equal(notice->text.bytes, "abcd", 4);
@@ -166,13 +166,13 @@ TEST(test_notes)
     free(agent.inbox);
     /* What cannot be. */
     assert_false(receive(&guest, 5, 0, 0, 0, ""));
-    assert_false(receive(&guest, PIECE, 4, 4, 3, "ab"));
-    assert_false(receive(&guest, PIECE, 4, 4, UINT64_MAX, "ab"));
-    assert_false(receive(&guest, PIECE, 4, UINT64_MAX, 0, "ab"));
-    assert_false(receive(&guest, PIECE, 4, 4, 0, ""));
-    assert_true(receive(&guest, PIECE, 4, 4, 0, "abc"));
-    assert_false(receive(&guest, PIECE, 4, 4, 0, "ab"));
-    assert_false(receive(&guest, PIECE, 4, 5, 0, "a"));
+    assert_false(receive(&guest, NOTE_PIECE, 4, 4, 3, "ab"));
+    assert_false(receive(&guest, NOTE_PIECE, 4, 4, UINT64_MAX, "ab"));
+    assert_false(receive(&guest, NOTE_PIECE, 4, UINT64_MAX, 0, "ab"));
+    assert_false(receive(&guest, NOTE_PIECE, 4, 4, 0, ""));
+    assert_true(receive(&guest, NOTE_PIECE, 4, 4, 0, "abc"));
+    assert_false(receive(&guest, NOTE_PIECE, 4, 4, 0, "ab"));
+    assert_false(receive(&guest, NOTE_PIECE, 4, 5, 0, "a"));
     notices_forget(&guest);
     free(guest.name);
 }
