@@ -423,7 +423,7 @@ check:
 deps:
 	@sh scripts/deps.sh
 
-check-build: all $(RUNNER) $(SUPPORT_PROGRAMS) $(TEST_PROGRAMS) $(REPLAYS) $(if $(findstring thread,$(SANITIZE)),,$(SIM_PROGRAMS)) $(FAKECUDA_DIR)/libcuda.so.1
+check-build: all $(NIXL_OBJECTS) $(RUNNER) $(SUPPORT_PROGRAMS) $(TEST_PROGRAMS) $(REPLAYS) $(if $(findstring thread,$(SANITIZE)),,$(SIM_PROGRAMS)) $(FAKECUDA_DIR)/libcuda.so.1
 
 # Scripts that call make or the compiler themselves do it as this run does.
 check-run: check-build
@@ -583,12 +583,13 @@ graph:
 	scripts/make-graph.sh
 
 C_SOURCES   := $(sort $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] tools/*.[ch] examples/*.c bench/*.[ch] tests/*.[ch] tests/*/*.[ch]))
+OTHER_SOURCES := $(wildcard src/gpu/*.cu src/*/*.cpp src/*/*.hpp)
 TIDY_SOURCES := $(filter-out tests/unit/test_cuda_abi.c,$(filter %.c,$(C_SOURCES)))
 
 lint: deps
-	clang-format --dry-run --Werror $(C_SOURCES) $(wildcard src/gpu/*.cu)
+	clang-format --dry-run --Werror $(C_SOURCES) $(OTHER_SOURCES)
 	printf '%s\n' $(TIDY_SOURCES) | xargs -P $(JOBS) -n 6 \
 		sh -c 'clang-tidy --quiet "$$@" -- $(TCPX_CFLAGS)' clang-tidy
 
 format:
-	clang-format -i $(C_SOURCES) $(wildcard src/gpu/*.cu)
+	clang-format -i $(C_SOURCES) $(OTHER_SOURCES)

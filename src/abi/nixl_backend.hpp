@@ -1,8 +1,9 @@
 /*
- * The binary interface between NIXL and its backend plugins, as the releases 1.0.0 to 1.5.1 have it:
- * what a plugin is called with and must look like, and no more. Names, order and types of members
- * are those of NIXL, since they are the interface; nothing here is defined outside of this plugin.
- * nixl_plugin/interface_check.c compares the order of the virtual functions with the NIXL that runs.
+ * The binary interface between NIXL and its backend plugins, as the releases 1.0.0 to 1.5.1 have
+ * it: what a plugin is called with and must look like, and no more. Names, order and types of
+ * members are those of NIXL, since they are the interface; nothing here is defined outside of this
+ * plugin. nixl_plugin/interface_check.c compares the order of the virtual functions with the NIXL
+ * that runs.
  */
 #ifndef TCPX_ABI_NIXL_BACKEND_HPP
 #define TCPX_ABI_NIXL_BACKEND_HPP
@@ -34,12 +35,15 @@ using nixl_query_resp_t = std::optional<nixl_b_params_t>;
 using notif_list_t = std::vector<std::pair<std::string, std::string>>; /* agent, text */
 using nixlMemViewH = void *;
 
-class nixlBackendMD {
-public:
-    explicit nixlBackendMD(bool is_private) : isPrivateMD(is_private) {}
+class nixlBackendMD
+{
+  public:
+    explicit nixlBackendMD(bool is_private) : isPrivateMD(is_private)
+    {
+    }
     virtual ~nixlBackendMD() = default;
 
-protected:
+  protected:
     bool isPrivateMD;
 };
 
@@ -62,15 +66,25 @@ struct nixlRemoteMetaDesc : nixlMetaDesc {
 };
 
 /* Made by NIXL, read here. */
-template <class T> class nixlDescList {
-public:
+template <class T> class nixlDescList
+{
+  public:
     nixlDescList() = delete;
     virtual ~nixlDescList() = default;
-    nixl_mem_t getType() const { return type; }
-    size_t count() const { return descs.size(); }
-    const T &operator[](size_t index) const { return descs[index]; }
+    nixl_mem_t getType() const
+    {
+        return type;
+    }
+    size_t count() const
+    {
+        return descs.size();
+    }
+    const T &operator[](size_t index) const
+    {
+        return descs[index];
+    }
 
-protected:
+  protected:
     nixl_mem_t type;
     std::vector<T> descs;
 };
@@ -97,13 +111,15 @@ struct nixlBackendInitParams {
     bool enableTelemetry_;
 };
 
-class nixlBackendReqH {
-public:
+class nixlBackendReqH
+{
+  public:
     virtual ~nixlBackendReqH() = default;
 };
 
-class nixlBackendEngine {
-public:
+class nixlBackendEngine
+{
+  public:
     explicit nixlBackendEngine(const nixlBackendInitParams *params)
         : backendType(params->type), customParams(*params->customParams),
           localAgent(params->localAgent), enableTelemetry_(params->enableTelemetry_)
@@ -143,7 +159,9 @@ public:
     {
         return NIXL_ERR_NOT_SUPPORTED;
     }
-    virtual void releaseMemView(nixlMemViewH) const {}
+    virtual void releaseMemView(nixlMemViewH) const
+    {
+    }
     virtual nixl_status_t getPublicData(const nixlBackendMD *, std::string &) const = 0;
     virtual nixl_status_t getConnInfo(std::string &) const = 0;
     virtual nixl_status_t loadRemoteConnInfo(const std::string &agent, const std::string &info) = 0;
@@ -165,13 +183,13 @@ public:
         return NIXL_ERR_NOT_SUPPORTED;
     }
 
-private:
+  private:
     std::string backendType;
     nixl_b_params_t customParams;
     std::vector<char> telemetryEvents_; /* of another type, and empty */
     std::mutex telemetryEventsMutex_;
 
-protected:
+  protected:
     bool initErr = false;
     const std::string localAgent;
     const bool enableTelemetry_;

@@ -23,17 +23,23 @@ std::string string_of(nixl_text text)
 
 /* Memory of this side, and of a peer. */
 struct Region final : nixlBackendMD {
-    explicit Region(nixl_region *region) : nixlBackendMD(true), region(region) {}
+    explicit Region(nixl_region *region) : nixlBackendMD(true), region(region)
+    {
+    }
     nixl_region *region;
 };
 
 struct Remote final : nixlBackendMD {
-    explicit Remote(nixl_remote *remote) : nixlBackendMD(false), remote(remote) {}
+    explicit Remote(nixl_remote *remote) : nixlBackendMD(false), remote(remote)
+    {
+    }
     nixl_remote *remote;
 };
 
 struct Request final : nixlBackendReqH {
-    explicit Request(nixl_request *request) : request(request) {}
+    explicit Request(nixl_request *request) : request(request)
+    {
+    }
     nixl_request *request;
 };
 
@@ -65,17 +71,32 @@ bool add_pieces(nixl_request *request, const nixl_meta_dlist_t &local,
 
 class Engine final : public nixlBackendEngine
 {
-public:
+  public:
     Engine(const nixlBackendInitParams *params, nixl_agent *agent)
         : nixlBackendEngine(params), agent(agent)
     {
     }
-    ~Engine() override { nixl_agent_destroy(agent); }
+    ~Engine() override
+    {
+        nixl_agent_destroy(agent);
+    }
 
-    bool supportsRemote() const override { return true; }
-    bool supportsLocal() const override { return true; }
-    bool supportsNotif() const override { return true; }
-    nixl_mem_list_t getSupportedMems() const override { return {DRAM_SEG, VRAM_SEG}; }
+    bool supportsRemote() const override
+    {
+        return true;
+    }
+    bool supportsLocal() const override
+    {
+        return true;
+    }
+    bool supportsNotif() const override
+    {
+        return true;
+    }
+    nixl_mem_list_t getSupportedMems() const override
+    {
+        return {DRAM_SEG, VRAM_SEG};
+    }
 
     /* --- memory */
 
@@ -87,8 +108,8 @@ public:
 
         if (type != DRAM_SEG && type != VRAM_SEG)
             return NIXL_ERR_NOT_SUPPORTED;
-        status = nixl_region_open(agent, type == VRAM_SEG ? int64_t(memory.devId) : -1,
-                                  memory.addr, memory.len, &region);
+        status = nixl_region_open(agent, type == VRAM_SEG ? int64_t(memory.devId) : -1, memory.addr,
+                                  memory.len, &region);
         if (status == NIXL_SUCCESS)
             out = new Region(region);
         return status;
@@ -178,8 +199,7 @@ public:
         return status;
     }
     nixl_status_t postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &,
-                           const nixl_meta_dlist_t &, const std::string &,
-                           nixlBackendReqH *&handle,
+                           const nixl_meta_dlist_t &, const std::string &, nixlBackendReqH *&handle,
                            const nixl_opt_b_args_t *options) const override
     {
         nixl_text notice = {};
@@ -220,7 +240,7 @@ public:
         return nixl_notice_send(agent, text_of(peer), text_of(text));
     }
 
-private:
+  private:
     nixl_agent *agent;
 };
 
@@ -261,8 +281,13 @@ nixl_mem_list_t list_memories()
     return {DRAM_SEG, VRAM_SEG};
 }
 
-nixlBackendPlugin plugin = {NIXL_PLUGIN_API_VERSION, create, destroy, [] { return "TCPX"; },
-                            tcpx_version, list_options, list_memories};
+nixlBackendPlugin plugin = {NIXL_PLUGIN_API_VERSION,
+                            create,
+                            destroy,
+                            [] { return "TCPX"; },
+                            tcpx_version,
+                            list_options,
+                            list_memories};
 
 } // namespace
 
@@ -272,4 +297,6 @@ extern "C" __attribute__((visibility("default"))) nixlBackendPlugin *nixl_plugin
     return nixl_interface_is_known(__builtin_return_address(0)) ? &plugin : nullptr;
 }
 
-extern "C" __attribute__((visibility("default"))) void nixl_plugin_fini() {}
+extern "C" __attribute__((visibility("default"))) void nixl_plugin_fini()
+{
+}

@@ -179,7 +179,7 @@ static void table_take(struct table *table, const struct elf *elf, uint64_t at,
     for (size_t i = 0; i < section->sh_size / sizeof *relocations; i++) {
         uint64_t place = (relocations[i].r_offset - at) / 8 - FIRST_FUNCTION;
 
-        if (relocations[i].r_offset >= at + FIRST_FUNCTION * 8 && place < FUNCTIONS &&
+        if (relocations[i].r_offset >= at + (uint64_t)FIRST_FUNCTION * 8 && place < FUNCTIONS &&
             ELF64_R_TYPE(relocations[i].r_info) == POINTER_RELOCATION)
             table->functions[place] = elf_name(elf, ELF64_R_SYM(relocations[i].r_info));
     }

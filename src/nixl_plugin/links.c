@@ -66,6 +66,8 @@ static int link_reach(const struct link *link, struct tcpx_session **session)
     const uint64_t deadline = deadline_after_ms(most < CONNECT_MS ? most : CONNECT_MS);
     int result;
 
+    if (count == 0)
+        return error_set(TCPX_INTERNAL_ERROR, "a peer without an address");
     for (unsigned i = 0;; i++) {
         int most_ms = count == 1 ? CONNECT_MS : i < count ? FIRST_TRY_MS : TRY_MS;
         int left_ms = deadline_poll_ms(deadline);

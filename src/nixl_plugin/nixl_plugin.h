@@ -62,7 +62,7 @@ struct nixl_text nixl_agent_place(const struct nixl_agent *agent);
 
 /* Knows the peer of this name from now on by its nixl_agent_place(). */
 enum nixl_status nixl_peer_load(struct nixl_agent *agent, struct nixl_text name,
-                                struct nixl_text place);
+                                struct nixl_text text);
 /* Begins to connect, in the background. */
 enum nixl_status nixl_peer_connect(struct nixl_agent *agent, struct nixl_text name);
 /* What is under way with it is cancelled, and its name is free. */
@@ -75,18 +75,18 @@ struct nixl_remote;
 
 /* gpu -1: memory of the host. */
 enum nixl_status nixl_region_open(struct nixl_agent *agent, int64_t gpu, uintptr_t address,
-                                  size_t bytes, struct nixl_region **region);
+                                  size_t bytes, struct nixl_region **out);
 /* When it has returned, nobody touches the memory; that takes about a millisecond. */
 enum nixl_status nixl_region_close(struct nixl_region *region);
 
 /* What peers need to access it; valid as long as the region. */
 struct nixl_text nixl_region_key(const struct nixl_region *region);
 
-/* A region of a peer that is known, by its key. The peer may be the agent itself. */
-enum nixl_status nixl_remote_open(struct nixl_agent *agent, struct nixl_text peer,
-                                  struct nixl_text key, struct nixl_remote **remote);
+/* A region of a peer of this name that is known, by its key, or one of the agent itself. */
+enum nixl_status nixl_remote_open(struct nixl_agent *agent, struct nixl_text name,
+                                  struct nixl_text text, struct nixl_remote **out);
 enum nixl_status nixl_remote_open_own(struct nixl_agent *agent, const struct nixl_region *region,
-                                      struct nixl_remote **remote);
+                                      struct nixl_remote **out);
 void nixl_remote_close(struct nixl_remote *remote);
 
 /* --- requests.c ------------------------------------------------------------------------------ */
@@ -101,9 +101,9 @@ struct nixl_piece {
     size_t bytes;
 };
 
-/* Of `count` pieces, which are added one by one. */
-enum nixl_status nixl_request_create(struct nixl_agent *agent, struct nixl_text peer, bool is_read,
-                                     size_t count, struct nixl_request **request);
+/* With the peer of this name, of `count` pieces, which are added one by one. */
+enum nixl_status nixl_request_create(struct nixl_agent *agent, struct nixl_text name, bool is_read,
+                                     size_t count, struct nixl_request **out);
 enum nixl_status nixl_request_add(struct nixl_request *request, const struct nixl_piece *piece);
 /* All pieces are there. Begins to connect, in the background. */
 enum nixl_status nixl_request_prepare(struct nixl_request *request);

@@ -156,7 +156,7 @@ void region_key_write(const struct region_key *key, uint8_t out[REGION_KEY_BYTES
 {
     put_number(out, 1, 2); /* the version */
     put_number(out + 2, (uint64_t)key->port, 2);
-    put_number(out + 4, (uint64_t)(key->gpu + 1), 4);
+    put_number(out + 4, (uint64_t)key->gpu + 1, 4);
     put_number(out + 8, key->address, 8);
     put_number(out + 16, key->bytes, 8);
     memcpy(out + 24, key->key, TCPX_KEY_BYTES);

@@ -102,8 +102,13 @@ enum nixl_status nixl_region_close(struct nixl_region *region)
 
 void regions_close(struct nixl_agent *agent)
 {
-    while (agent->regions != NULL && region_end(agent->regions) == NIXL_SUCCESS)
-        ;
+    struct nixl_region *next;
+
+    for (struct nixl_region *region = agent->regions; region != NULL; region = next) {
+        next = region->next;
+        if (region_end(region) != NIXL_SUCCESS)
+            return;
+    }
 }
 
 struct nixl_text nixl_region_key(const struct nixl_region *region)
