@@ -561,7 +561,8 @@ NIXL_SUITES    = $(foreach version,$(NIXL_VERSIONS),'nixl/$(version)@300: sh tes
 
 .PHONY: check-nixl
 check-nixl: $(RUNNER) $(if $(shell command -v $(CXX)),$(BUILD)/libplugin_TCPX.so)
-	@MAKEFLAGS= MAKELEVEL= CC='$(CC)' CXX='$(CXX)' WERROR='$(WERROR)' BUILD='$(BUILD)' PYTHON='$(PYTHON)' \
+	@MAKEFLAGS= MAKELEVEL= CC='$(CC)' CXX='$(CXX)' CFLAGS='$(CFLAGS)' LDFLAGS='$(LDFLAGS)' WERROR='$(WERROR)' \
+		BUILD='$(BUILD)' PYTHON='$(PYTHON)' \
 		$(RUNNER) $(RUNNER_FLAGS) alone 'nixl/library: sh tests/nixl/library.sh' $(NIXL_SUITES)
 
 .PHONY: check-nccl

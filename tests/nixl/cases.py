@@ -10,7 +10,7 @@ import tempfile
 import time
 import traceback
 
-from side import Failure, Side, meet
+from side import Failure, Inside, Side, meet
 
 MIB = 1 << 20
 CASES = []
@@ -30,6 +30,14 @@ def short(function):
 def expect(found, wanted, what):
     if found != wanted:
         raise Failure(f"{what}: {str(found)[:300]} instead of {str(wanted)[:300]}")
+
+
+class Skip(Exception):
+    pass
+
+
+class WithOthers(Inside):
+    others = ("UCX", "POSIX")
 
 
 # --- data
@@ -114,6 +122,16 @@ def an_agent_to_itself():
         expect(a.move("WRITE", "a", a.address(), MIB, [0], [1], b"to myself"), "DONE", "write")
         expect(a.told(1), [("a", b"to myself")], "its notification")
         expect(a.checksum(), a.checksum(MIB), "both halves")
+
+
+@case
+def other_backends_beside_it():
+    with Side("a", inside=WithOthers()) as a, Side("b", inside=WithOthers()) as b:
+        meet(a, b)
+        a.fill(6)
+        expect(a.move("WRITE", "b", b.address(), MIB, [0], [0], b"by TCPX"), "DONE", "write")
+        expect(b.told(1), [("a", b"by TCPX")], "its notification")
+        expect(b.checksum(), a.checksum(), "what was written")
 
 
 @case
@@ -288,6 +306,25 @@ def parameters_are_taken():
         expect(a.move("WRITE", "b", b.address(), 4096, [0], [0], b"x"), "DONE", "write")
 
 
+@case
+def agents_with_a_secret():
+    with tempfile.NamedTemporaryFile() as secret, tempfile.NamedTemporaryFile() as errors:
+        secret.write(b"a secret that nobody guesses\n")
+        secret.flush()
+        ours = {"secret_file": secret.name, "timeout_ms": "3000"}
+        try:
+            a = Side("a", parameters=ours, errors=errors.name)
+        except Failure:
+            said = open(errors.name).read()
+            raise Skip("libsodium is not installed") if "sodium" in said else Failure(said)
+        with a, Side("b", parameters=ours) as b, Side("stranger", parameters={"timeout_ms": "2000"}) as stranger:
+            meet(a, b, stranger)
+            expect(a.move("WRITE", "b", b.address(), 4096, [0], [0]), "DONE", "with the secret")
+            handle = stranger.prepare("READ", "a", a.address(), 4096, [0], [0])
+            stranger.post(handle)
+            expect(stranger.wait(handle), "nixlRemoteDisconnectError", "without it")
+
+
 @short
 def wrong_parameters_are_refused_in_words():
     wrong = [
@@ -332,16 +369,16 @@ def main():
     failed = 0
     for number, function in enumerate(chosen, 1):
         begun = time.monotonic()
+        line, detail = f"ok {number} - {function.__name__.replace('_', ' ')}", ""
         try:
             function()
-            verdict, detail = "ok", ""
+            line += f" # {time.monotonic() - begun:.1f} s"
+        except Skip as skipped:
+            line += f" # SKIP {skipped}"
         except Exception:
-            verdict, detail = "not ok", traceback.format_exc()
+            line, detail = "not " + line, traceback.format_exc()
             failed += 1
-        name = function.__name__.replace("_", " ")
-        print(f"{verdict} {number} - {name} # {time.monotonic() - begun:.1f} s", flush=True)
-        for line in detail.splitlines():
-            print("#", line, flush=True)
+        print("\n# ".join([line] + detail.splitlines()), flush=True)
     print(f"1..{len(chosen)}")
     sys.exit(failed != 0)
 

@@ -17,7 +17,7 @@ check_output "it binds its own symbols" 'SYMBOLIC' readelf -d "$library"
 
 make_install()
 {
-    make --no-print-directory install-nixl BUILD="$BUILD" CC="$CC" CXX="$CXX" WERROR="$WERROR" "$@"
+    make --no-print-directory install-nixl BUILD="$BUILD" "$@"
 }
 
 check "installed with DESTDIR and PREFIX" make_install DESTDIR="$TAP_WORK/root" PREFIX=/usr
@@ -26,11 +26,13 @@ check "installed into a folder" make_install NIXL_PLUGINS="$TAP_WORK/a folder"
 check "it is there" test -x "$TAP_WORK/a folder/libplugin_TCPX.so"
 mkdir -p "$TAP_WORK/site/nixl_cu12" "$TAP_WORK/site/.nixl_cu12.mesonpy.libs/plugins"
 touch "$TAP_WORK/site/nixl_cu12/__init__.py"
-check "installed for a Python" env PYTHONPATH="$TAP_WORK/site" \
-    make --no-print-directory install-nixl BUILD="$BUILD" CC="$CC" CXX="$CXX" WERROR="$WERROR" PYTHON="${PYTHON:-python3}"
+export PYTHONPATH="$TAP_WORK/site"
+check "installed for a Python" make_install PYTHON="${PYTHON:-python3}"
 check "it is beside the backends of its NIXL" \
     test -x "$TAP_WORK/site/.nixl_cu12.mesonpy.libs/plugins/libplugin_TCPX.so"
+printf '%s\n' '#!/bin/sh' "exec ${PYTHON:-python3} -I -S \"\$@\"" >"$TAP_WORK/bare_python"
+chmod +x "$TAP_WORK/bare_python"
 check_fails_output "a Python without NIXL" 'has no NIXL: expected nixl-cu12 or nixl-cu13' \
-    scripts/nixl-plugins.sh "${PYTHON:-python3}"
+    scripts/nixl-plugins.sh "$TAP_WORK/bare_python"
 
 tap_end
