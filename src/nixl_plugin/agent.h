@@ -180,8 +180,13 @@ struct link {
     size_t remote_count;
 };
 
-/* All with the lock. The one between these, which is begun if there is none; NULL: it failed. */
+/*
+ * All with the lock. The one between these, which is begun if there is none, or if it broke while
+ * nobody used it; NULL: that failed.
+ */
 struct link *link_get(struct peer *peer, int gpu_here, int gpu_there, int port);
+/* Of one that is used, the operations tell. */
+bool link_drop_if_broken(struct link *link);
 
 /* Whether its session has failed; error_text() is the reason. */
 bool link_is_broken(struct link *link);

@@ -195,14 +195,6 @@ static struct link *link_begin(struct peer *peer, int gpu_here, int gpu_there, i
     return link;
 }
 
-struct link *link_get(struct peer *peer, int gpu_here, int gpu_there, int port)
-{
-    for (struct link *link = peer->links; link != NULL; link = link->next)
-        if (link->gpu_here == gpu_here && link->gpu_there == gpu_there)
-            return link;
-    return link_begin(peer, gpu_here, gpu_there, port);
-}
-
 bool link_is_broken(struct link *link)
 {
     size_t bytes;
@@ -221,9 +213,14 @@ static void link_complain(const struct link *link, const char *why)
     const struct peer *peer = link->peer;
     char shown[128];
 
-    if (why != NULL && !peer->agent->is_closing)
-        agent_say(peer->agent, "the agent %s: %s",
-                  agent_shown((struct nixl_text){peer->name, peer->name_length}, shown), why);
+    if (peer->agent->is_closing || (why == NULL && link->unsent == NULL))
+        return;
+    agent_shown((struct nixl_text){peer->name, peer->name_length}, shown);
+    if (why != NULL)
+        agent_say(peer->agent, "the agent %s: %s", shown, why);
+    if (link->unsent != NULL)
+        agent_say(peer->agent, "the agent %s: notices of %zu bytes were not sent", shown,
+                  link->unsent_bytes);
 }
 
 void link_end(struct link *link, enum nixl_status status, const char *why)
@@ -249,6 +246,25 @@ void link_end(struct link *link, enum nixl_status status, const char *why)
         link_free(link);
     else
         atomic_store(&link->is_abandoned, true);
+}
+
+bool link_drop_if_broken(struct link *link)
+{
+    if (!link->is_open || link->operations != NULL || !link_is_broken(link))
+        return false;
+    link_end(link, NIXL_ERR_REMOTE_DISCONNECT, NULL);
+    return true;
+}
+
+struct link *link_get(struct peer *peer, int gpu_here, int gpu_there, int port)
+{
+    struct link *link = peer->links;
+
+    while (link != NULL && (link->gpu_here != gpu_here || link->gpu_there != gpu_there))
+        link = link->next;
+    if (link == NULL || link_drop_if_broken(link))
+        link = link_begin(peer, gpu_here, gpu_there, port);
+    return link;
 }
 
 /* --- notes --------------------------------------------------------------------------------- */
@@ -373,10 +389,5 @@ bool link_care(struct link *link)
         return false;
     link_test_endings(link);
     link_send_unsent(link);
-    /* Of one that is used, the operations tell the program. */
-    if (link->operations == NULL && link_is_broken(link)) {
-        link_end(link, NIXL_ERR_REMOTE_DISCONNECT, NULL);
-        return false;
-    }
-    return link->endings != NULL || link->unsent != NULL;
+    return !link_drop_if_broken(link) && (link->endings != NULL || link->unsent != NULL);
 }

@@ -71,22 +71,33 @@ void notice_withdraw(struct link *link, const struct notice_note *note)
         agent_tell(link->peer->agent, "a notice could not be withdrawn");
 }
 
+/* Always the same, as long as it is there, so that notices by themselves keep their order. */
+static struct link *notice_link(struct peer *peer)
+{
+    if (peer->notice_link != NULL && link_drop_if_broken(peer->notice_link))
+        peer->notice_link = NULL;
+    if (peer->notice_link == NULL)
+        peer->notice_link = peer->links;
+    if (peer->notice_link == NULL)
+        peer->notice_link = link_get(peer, HOST, HOST, peer->place.port);
+    return peer->notice_link;
+}
+
 enum nixl_status nixl_notice_send(struct nixl_agent *agent, struct nixl_text to,
                                   struct nixl_text text)
 {
     enum nixl_status status = NIXL_ERR_BACKEND;
     struct peer *peer;
+    struct link *link;
     char shown[128];
 
     if (!agent_enter(agent))
         return status;
     peer = peer_find(agent, to);
-    if (peer != NULL && peer->notice_link == NULL)
-        peer->notice_link =
-            peer->links != NULL ? peer->links : link_get(peer, HOST, HOST, peer->place.port);
+    link = peer != NULL ? notice_link(peer) : NULL;
     if (peer == NULL) {
         status = NIXL_ERR_NOT_FOUND;
-    } else if (peer->notice_link != NULL && notice_send(peer->notice_link, text)) {
+    } else if (link != NULL && notice_send(link, text)) {
         status = NIXL_SUCCESS;
     } else {
         agent_say(agent, "a notice of %zu bytes cannot be sent to the agent %s", text.length,

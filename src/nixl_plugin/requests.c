@@ -218,12 +218,6 @@ static bool request_enlist(struct nixl_request *request)
         struct link *link =
             link_get(request->peer, operation->gpu_here, operation->gpu_there, operation->port);
 
-        /* One that broke while nobody used it is replaced. */
-        if (link != NULL && link->is_open && link->operations == NULL && link_is_broken(link)) {
-            link_end(link, NIXL_ERR_REMOTE_DISCONNECT, NULL);
-            link =
-                link_get(request->peer, operation->gpu_here, operation->gpu_there, operation->port);
-        }
         if (link == NULL)
             return false;
         operation_enlist(operation, link);

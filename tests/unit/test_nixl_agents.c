@@ -3,6 +3,7 @@
  * emulated GPUs at each. Reads, writes and notices, also of lists over several GPUs; requests that
  * are given up, peers that are forgotten, and several threads at once.
  */
+#include "net/socket/socket.h"
 #include "nixl_plugin/nixl_plugin.h"
 #include "tcpx.h"
 #include "tests/limit.h"
@@ -10,6 +11,7 @@
 #include "tests/support/suite.h"
 
 #include <pthread.h>
+#include <sys/socket.h>
 
 enum { PLACES = 3, BYTES = 1 << 20, BLOCK = 4096, BLOCKS = BYTES / BLOCK };
 enum { WAIT_MS = 20000 };
@@ -382,6 +384,61 @@ TEST(test_peers_that_are_forgotten)
         nixl_request_free(request);
         know(&a, &b);
     }
+    end_both(&a, &b);
+}
+
+/* All connections of this process. */
+static int sever(void)
+{
+    int severed = 0;
+
+    for (int fd = 3; fd < 1024; fd++) {
+        union socket_address peer;
+        socklen_t length = sizeof peer;
+
+        if (getpeername(fd, (struct sockaddr *)&peer.storage, &length) == 0 &&
+            shutdown(fd, SHUT_RDWR) == 0)
+            severed++;
+    }
+    return severed;
+}
+
+/* Until it does not meet a connection that has just broken. */
+static void run_again(struct nixl_request *request, const char *notice)
+{
+    const uint64_t begun = now_ms();
+    enum nixl_status status;
+
+    do
+        status = run(request, notice);
+    while (status == NIXL_ERR_REMOTE_DISCONNECT && now_ms() - begun < limit_ms(WAIT_MS));
+    assert_int_equal(status, NIXL_SUCCESS);
+}
+
+/* A network that breaks connections of agents that live: the next use makes another one. */
+TEST(test_connections_that_break)
+{
+    const struct nixl_text hello = text("hello");
+    int same[BLOCKS];
+    struct nixl_request *request;
+    struct end a;
+    struct end b;
+
+    begin_both(&a, &b);
+    for (int i = 0; i < BLOCKS; i++)
+        same[i] = i;
+    request = request_of(&a, &b, false, 0, 0, same);
+    for (unsigned turn = 0; turn < 3; turn++) {
+        fill(&a, 0, turn);
+        run_again(request, "here");
+        expect_notice(&b, "a", text("here"));
+        check_blocks(&b, 0, turn, same);
+        assert_true(sever() >= 2);
+    }
+    run_again(request, NULL);
+    assert_int_equal(nixl_notice_send(a.agent, b.name, hello), NIXL_SUCCESS);
+    expect_notice(&b, "a", hello);
+    nixl_request_free(request);
     end_both(&a, &b);
 }
 
