@@ -166,7 +166,7 @@ def a_killed_peer_is_lost_at_once():
         meet(a, b)
         handle = a.prepare("WRITE", "b", b.address(), 4096, [0], [0])
         expect(a.run(handle), "DONE", "write")
-        b.signal(signal.SIGSTOP)
+        b.stop()
         expect(a.post(handle), "PROC", "a write to a stopped peer")
         begun = time.monotonic()
         b.kill()
@@ -205,7 +205,7 @@ def released_memory_is_not_written_to_in_the_middle():
 @case
 def released_memory_is_not_written_to_at_the_beginning():
     def stop(a, b, handle):
-        b.signal(signal.SIGSTOP)
+        b.stop()
         a.post(handle)
 
     released(stop)
@@ -236,7 +236,7 @@ def a_stopped_peer_has_a_deadline():
         meet(a, b)
         handle = a.prepare("READ", "b", b.address(), 4096, [0], [0])
         expect(a.run(handle), "DONE", "read")
-        b.signal(signal.SIGSTOP)
+        b.stop()
         begun = time.monotonic()
         expect(a.post(handle), "PROC", "a read from a stopped peer")
         expect(a.wait(handle), "nixlRemoteDisconnectError", "its end")

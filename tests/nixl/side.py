@@ -252,6 +252,18 @@ class Side:
     def signal(self, number):
         os.kill(self.process.pid, number)
 
+    def stop(self):
+        """All of its threads stand still when it returns; each of them stops when it next sees the signal."""
+        self.signal(signal.SIGSTOP)
+        end = time.monotonic() + SECONDS
+        while any(state != "T" for state in self.thread_states()):
+            if time.monotonic() > end:
+                raise Failure(f"{self.name} does not stop")
+
+    def thread_states(self):
+        folder = f"/proc/{self.process.pid}/task"
+        return [open(f"{folder}/{task}/stat").read().rsplit(")", 1)[1].split()[0] for task in os.listdir(folder)]
+
     def kill(self):
         self.signal(signal.SIGKILL)
         self.process.join()
