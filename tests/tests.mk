@@ -176,6 +176,8 @@ ALONE_UNITS  := $(filter net_cost,$(UNITS))
 AHEAD_UNITS  := $(filter net_ahead%,$(UNITS))
 UNIT_SUITES  := $(call unit_suites,$(LONG_UNITS) \
 	$(filter-out $(WAITING_UNITS) $(LONG_UNITS) $(ALONE_UNITS),$(UNITS)))
+# The same with accesses that go over several channels, to GPUs that take their time.
+UNIT_SUITES  += 'unit/nixl_agents-channels: UCCL_TCPX_NUM_CHANNELS=3 UCCL_TCPX_HOST_GPU_DELAY_US=200 TCPX_TEST_TURNS=$(TURNS) $(BUILD)/tests/unit/test_nixl_agents'
 WAITING_UNIT_SUITES := $(call unit_suites,$(filter-out $(TIMED),$(WAITING_UNITS)))
 ALONE_UNIT_SUITES := $(call unit_suites,$(filter-out $(TIMED),$(ALONE_UNITS)))
 GPU_SUITES := \
