@@ -15,7 +15,9 @@
 enum {
     CONNECT_MS = 20000, /* at most: whoever gave its place away has been listening since */
     FIRST_TRY_MS = 1000,
-    TRY_MS = 5000, /* at one address, where there are others */
+    TRY_MS = 5000,  /* at one address, where there are others */
+    REFUSALS = 3,   /* of each address, in words of another process, not of the network */
+    PAUSE_MS = 100, /* after one of them */
     MOST_UNSENT = 64 << 20,
 };
 
@@ -64,6 +66,7 @@ static int link_reach(const struct link *link, struct tcpx_session **session)
     const unsigned count = link->peer->place.address_count;
     const uint64_t most = link->peer->agent->timeout_ms;
     const uint64_t deadline = deadline_after_ms(most < CONNECT_MS ? most : CONNECT_MS);
+    unsigned refusals = 0;
     int result;
 
     if (count == 0)
@@ -75,8 +78,12 @@ static int link_reach(const struct link *link, struct tcpx_session **session)
         result = link_try(link, i % count, left_ms < most_ms ? left_ms : most_ms, session);
         if (result == TCPX_SUCCESS || atomic_load(&link->is_abandoned) || deadline_passed(deadline))
             return result;
-        if (result != TCPX_IN_PROGRESS) /* it was refused at once: not again at once */
-            nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        if (result == TCPX_IN_PROGRESS)
+            refusals = 0;
+        else if (++refusals == REFUSALS * count)
+            return result;
+        else
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
     }
 }
 
