@@ -23,13 +23,19 @@ LISTS = [("1 MiB", MIB, 1), ("64 MiB", 64 * MIB, 1), ("64 MiB in 1,024", 64 * MI
 
 
 class Measured(Inside):
-    def __init__(self, backend):
+    def __init__(self, backend, spins):
         self.backend = backend
+        self.nap = 0 if spins else NAP
+        self.settings = {"enable_prog_thread": not spins}
+
+    def rest(self):
+        if self.nap:
+            time.sleep(self.nap)
 
     def finish(self, handle):
         state = self.agent.transfer(self.handles[handle])
         while state == "PROC":
-            time.sleep(NAP)
+            self.rest()
             state = self.agent.check_xfer_state(self.handles[handle])
         assert state == "DONE", state
 
@@ -45,7 +51,7 @@ class Measured(Inside):
 
     def await_notice(self):
         while not self.agent.get_new_notifs():
-            time.sleep(NAP)
+            self.rest()
 
     def pings(self, handle, count):
         """Half of the time there and back."""
@@ -63,15 +69,16 @@ class Measured(Inside):
             self.finish(handle)
 
 
-def measure(backend, seconds, pings):
+def measure(backend, seconds, pings, spins):
     """GB/s, and microseconds."""
     found = {}
     size = max(size for _, size, _ in LISTS)
-    with Side("a", size, inside=Measured(backend)) as a, Side("b", size, inside=Measured(backend)) as b:
+    inside = Measured(backend, spins)
+    with Side("a", size, inside=inside) as a, Side("b", size, inside=inside) as b:
         meet(a, b)
         there = b.address()
         for operation in ("WRITE", "READ"):
-            for name, bytes, blocks in LISTS:
+            for name, bytes, blocks in LISTS if not spins else []:
                 block = bytes // blocks
                 turned = list(range(size // block - 1, size // block - 1 - blocks, -1))
                 handle = a.prepare(operation, "b", there, block, range(blocks), turned)
@@ -96,6 +103,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--pings", type=int, default=1000)
     parser.add_argument("--backends", default="TCPX,UCX")
+    parser.add_argument("--spin", action="store_true", help="only the way of a notification, by programs that do "
+                        "nothing but ask, without a progress thread of NIXL")
     options = parser.parse_args()
     os.environ["UCX_TLS"] = "tcp,self"
     os.environ.setdefault("NIXL_LOG_LEVEL", "error")
@@ -104,7 +113,7 @@ def main():
     rounds = []
     for number in range(options.rounds):
         order = backends if number % 2 == 0 else backends[::-1]
-        rounds.append({backend: measure(backend, options.seconds, options.pings) for backend in order})
+        rounds.append({backend: measure(backend, options.seconds, options.pings, options.spin) for backend in order})
         print(json.dumps(rounds[-1]), file=sys.stderr, flush=True)
     for name in rounds[0][backends[0]]:
         line = f"{name:40}"

@@ -31,13 +31,16 @@ class Inside:
 
     backend = os.environ.get("NIXL_BACKEND", "TCPX")  # to see what others do
 
+    settings = {}  # of NIXL's agent
     others = ()  # backends that the agent has, too
 
     def start(self, name, bytes, parameters, listen_port):
         import numpy
 
         api = nixl()
-        options = {"enable_listen_thread": True, "listen_port": listen_port} if listen_port else {}
+        options = dict(self.settings)
+        if listen_port:
+            options |= {"enable_listen_thread": True, "listen_port": listen_port}
         self.agent = api.nixl_agent(name, api.nixl_agent_config(backends=[], **options))
         for other in self.others:
             self.agent.create_backend(other, {})
