@@ -78,6 +78,7 @@ struct nixl_agent {
     pthread_t caretaker;
     unsigned references; /* the owner's, and one of each thread that makes a link */
     bool is_closing;
+    uint64_t asked_at; /* when the program has asked in vain */
 
     char *name;
     size_t name_length;
@@ -101,6 +102,11 @@ struct nixl_agent {
 /* Takes the lock. False in a forked child, where an agent is of no use. */
 MUST_CHECK bool agent_enter(struct nixl_agent *agent);
 void agent_leave(struct nixl_agent *agent);
+/*
+ * After a question to which the answer was "not yet". A program that does nothing but ask gets in
+ * the way of the threads that move the bytes where CPUs are few: they have the CPU first.
+ */
+void agent_leave_empty_handed(struct nixl_agent *agent);
 
 /* With the lock. Soon, the caretaker looks after everything. */
 void agent_wake_caretaker(struct nixl_agent *agent);

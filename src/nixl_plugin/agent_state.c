@@ -6,7 +6,11 @@
 
 #include "base/fork.h"
 
+#include <sched.h>
 #include <stdlib.h>
+
+/* A program that asks again within this time does nothing else. */
+enum { SPIN_NS = 100000 };
 
 struct retired {
     struct retired *next;
@@ -28,6 +32,17 @@ bool agent_enter(struct nixl_agent *agent)
 void agent_leave(struct nixl_agent *agent)
 {
     pthread_mutex_unlock(&agent->lock);
+}
+
+void agent_leave_empty_handed(struct nixl_agent *agent)
+{
+    const uint64_t now = clock_now();
+    const bool spins = now - agent->asked_at < SPIN_NS;
+
+    agent->asked_at = now;
+    agent_leave(agent);
+    if (spins)
+        sched_yield();
 }
 
 void agent_wake_caretaker(struct nixl_agent *agent)

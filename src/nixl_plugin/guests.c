@@ -81,6 +81,9 @@ struct nixl_notice *nixl_notices_take(struct nixl_agent *agent)
     notices = agent->inbox;
     agent->inbox = NULL;
     agent->last_in_inbox = &agent->inbox;
-    agent_leave(agent);
+    if (notices != NULL)
+        agent_leave(agent);
+    else
+        agent_leave_empty_handed(agent);
     return notices;
 }

@@ -371,7 +371,10 @@ enum nixl_status nixl_request_check(struct nixl_request *request)
     if (request->status == NIXL_IN_PROG)
         request_step(request);
     status = request->status;
-    agent_leave(agent);
+    if (status == NIXL_IN_PROG)
+        agent_leave_empty_handed(agent);
+    else
+        agent_leave(agent);
     return status;
 }
 
