@@ -222,3 +222,4 @@ clean:
 
 include tests/tests.mk
 include bench/bench.mk
+include python/python.mk

@@ -1,0 +1,28 @@
+# The Python package. `make python` puts it together in $(BUILD)/python, where PYTHONPATH finds it;
+# `pip install .` calls the same through python/backend. It needs the headers of any CPython from
+# 3.11 on, and then serves all newer ones.
+
+PYTHON         ?= python3
+PYTHON_INCLUDE  = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+PACKAGE        := $(BUILD)/python/tcpx
+PACKAGE_FILES  := $(patsubst python/tcpx/%,$(PACKAGE)/%,$(wildcard python/tcpx/*.py python/tcpx/*.pyi python/tcpx/py.typed))
+
+# As headers of the system: their warnings are not ours.
+$(BUILD)/obj/python/%.o: TCPX_CFLAGS += -isystem $(PYTHON_INCLUDE)
+
+# It uses a little more of the library than the public header shows, so it takes the objects, as the
+# program does. nodelete: I/O threads must not outlive their code.
+$(PACKAGE)/_tcpx.abi3.so: $(call objects_of,python/src/*.c) $(LIB_OBJECTS) python/src/module.map
+	$(call link,-shared -Wl$(comma)-Bsymbolic -Wl$(comma)-z$(comma)nodelete \
+		-Wl$(comma)--version-script=python/src/module.map)
+
+$(PACKAGE)/bin/tcpx: $(BUILD)/tcpx
+	@mkdir -p $(@D)
+	@cp $< $@
+
+$(PACKAGE_FILES): $(PACKAGE)/%: python/tcpx/%
+	@mkdir -p $(@D)
+	@cp $< $@
+
+.PHONY: python
+python: $(PACKAGE)/_tcpx.abi3.so $(PACKAGE)/bin/tcpx $(PACKAGE_FILES)
