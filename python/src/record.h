@@ -15,7 +15,8 @@ struct record {
     struct record **here;
     unsigned references; /* the session's list, the object Transfer, a call that uses it */
     bool is_listed;
-    bool is_busy; /* a call asks the library about it without the GIL: others leave it alone */
+    bool is_busy;    /* a call asks the library about it without the GIL: others leave it alone */
+    unsigned urgent; /* calls that have to get at it before those that only wait */
     bool is_access;
     bool is_cancelled; /* by the program */
     uint64_t expires;  /* an access: then the library cancels it */

@@ -47,11 +47,12 @@ static int transfer_traverse(PyObject *self, visitproc visit, void *arg)
 }
 
 /* Whether the library can be asked about it now; then transfer_release() follows. */
-static bool transfer_take(struct transfer *transfer)
+static bool transfer_take(struct transfer *transfer, bool is_urgent)
 {
     struct record *record = transfer->record;
 
-    if (record->transfer == NULL || record->is_busy || !session_try_enter(transfer->session))
+    if (record->transfer == NULL || record->is_busy || (record->urgent > 0 && !is_urgent) ||
+        !session_try_enter(transfer->session))
         return false;
     record_begin(record);
     return true;
@@ -93,7 +94,7 @@ static PyObject *transfer_done(PyObject *self, PyObject *arguments, PyObject *ke
         return NULL;
     if (on.after == TCPX_AFTER_EVENT)
         return errors_usage("done(): a stream is expected, not an event");
-    if (transfer_take(transfer)) {
+    if (transfer_take(transfer, false)) {
         transfer_ask(transfer, &on);
         transfer_release(transfer);
     }
@@ -133,7 +134,7 @@ static PyObject *transfer_wait(PyObject *self, PyObject *arguments, PyObject *ke
         return NULL;
     deadline = ms < 0 ? DEADLINE_NEVER : deadline_after_ms((uint64_t)ms);
     for (;;) {
-        if (transfer_take(transfer)) {
+        if (transfer_take(transfer, false)) {
             transfer_wait_slice(transfer, deadline);
             transfer_release(transfer);
         } else if (record->transfer != NULL || record->is_busy) {
@@ -165,23 +166,34 @@ static int transfer_cancel_once(struct transfer *transfer)
     return result;
 }
 
+static int transfer_cancel_in_turn(struct transfer *transfer)
+{
+    int result = TCPX_IN_PROGRESS;
+
+    if (!transfer_take(transfer, true)) {
+        patience_pause();
+        return TCPX_IN_PROGRESS;
+    }
+    result = transfer_cancel_once(transfer);
+    transfer_release(transfer);
+    return result;
+}
+
 static PyObject *transfer_cancel(PyObject *self, PyObject *unused)
 {
     struct transfer *transfer = (struct transfer *)self;
+    struct record *record = transfer->record;
     int result = TCPX_IN_PROGRESS;
 
     (void)unused;
-    while (result == TCPX_IN_PROGRESS && transfer->record->transfer != NULL) {
-        if (transfer_take(transfer)) {
-            result = transfer_cancel_once(transfer);
-            transfer_release(transfer);
-        } else {
-            patience_pause();
-        }
-        if (result == TCPX_IN_PROGRESS && PyErr_CheckSignals() != 0)
-            return NULL;
+    record->urgent++;
+    while (result == TCPX_IN_PROGRESS && record->transfer != NULL && !PyErr_Occurred()) {
+        result = transfer_cancel_in_turn(transfer);
+        if (result == TCPX_IN_PROGRESS)
+            (void)PyErr_CheckSignals(); /* which may raise */
     }
-    if (result != TCPX_SUCCESS && result != TCPX_IN_PROGRESS)
+    record->urgent--;
+    if (PyErr_Occurred())
         return NULL;
     Py_RETURN_NONE;
 }
