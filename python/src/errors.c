@@ -12,6 +12,7 @@ int errors_load(void)
 
     if (module == NULL)
         return -1;
+    Py_XDECREF(exception_of);
     exception_of = PyObject_GetAttrString(module, "exception_of");
     Py_DECREF(module);
     return exception_of != NULL ? 0 : -1;

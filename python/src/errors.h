@@ -4,7 +4,7 @@
 
 #include "python/src/common.h"
 
-/* Once, when the module is imported. 0, or -1 with an exception. */
+/* When the module is imported. 0, or -1 with an exception. */
 int errors_load(void);
 
 /* Raises what the latest call of this thread has left in tcpx_last_error(); its value is NULL. */

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "python/src/docs.h"
 #include "python/src/errors.h"
+#include "python/src/module.h"
 
 /* --- gpus() ---------------------------------------------------------------------------------- */
 
@@ -215,7 +216,5 @@ static PyType_Spec gpu_memory_spec = {
 
 int gpu_memory_load(PyObject *module)
 {
-    gpu_memory_type = PyType_FromSpec(&gpu_memory_spec);
-    return gpu_memory_type != NULL ? PyModule_AddObjectRef(module, "GpuMemory", gpu_memory_type)
-                                   : -1;
+    return module_add_type(module, "GpuMemory", &gpu_memory_spec, &gpu_memory_type);
 }

@@ -260,6 +260,5 @@ static PyType_Spec listener_spec = {
 
 int listener_load(PyObject *module)
 {
-    listener_type = PyType_FromSpec(&listener_spec);
-    return listener_type != NULL ? PyModule_AddObjectRef(module, "Listener", listener_type) : -1;
+    return module_add_type(module, "Listener", &listener_spec, &listener_type);
 }

@@ -400,5 +400,6 @@ void memory_give(struct memory *memory)
 int memory_visit(struct memory *memory, visitproc visit, void *arg)
 {
     Py_VISIT(memory->object);
+    Py_VISIT(memory->buffer.obj); /* a reference of its own */
     return 0;
 }

@@ -42,44 +42,48 @@ static PyMethodDef methods[] = {
     {"_close_all", close_all, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL}};
 
-/* One phase and no state of its own: there is one library in a process, and one module. */
-static struct PyModuleDef definition = {
-    .m_base = PyModuleDef_HEAD_INIT,
-    .m_name = "tcpx._tcpx",
-    .m_size = -1,
-    .m_methods = methods,
-};
+int module_add_type(PyObject *module, const char *name, PyType_Spec *spec, PyObject **type)
+{
+    if (*type == NULL)
+        *type = PyType_FromSpec(spec);
+    return *type != NULL ? PyModule_AddObjectRef(module, name, *type) : -1;
+}
 
-static int load_all(PyObject *module)
+static int load_types(PyObject *module)
 {
     static int (*const loads[])(PyObject *) = {session_load,   transfer_load, listener_load,
                                                window_load,    remote_load,   parts_load,
                                                gpu_memory_load};
-    int result = errors_load();
+    int result = 0;
 
     for (size_t i = 0; i < sizeof loads / sizeof *loads && result == 0; i++)
         result = loads[i](module);
-    if (result == 0)
-        result = PyModule_AddStringConstant(module, "version", tcpx_version());
-    if (result == 0)
-        result = PyModule_AddIntConstant(module, "NOTE_BYTES", TCPX_NOTE_BYTES);
     return result;
 }
 
-PyMODINIT_FUNC PyInit__tcpx(void)
+/* There is one library in a process, so that all modules, of further imports, share the types. */
+static int module_execute(PyObject *module)
 {
-    PyObject *module;
-
     if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
         PyErr_SetString(PyExc_ImportError,
                         "tcpx works in the main interpreter only: this is a subinterpreter");
-        return NULL;
+        return -1;
     }
-    module = PyModule_Create(&definition);
-    if (module == NULL || load_all(module) == 0) {
-        patience_load();
-        return module;
-    }
-    Py_DECREF(module);
-    return NULL;
+    if (patience_load() != 0 || errors_load() != 0 || load_types(module) != 0)
+        return -1;
+    return PyModule_AddStringConstant(module, "version", tcpx_version());
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, module_execute}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "tcpx._tcpx",
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__tcpx(void)
+{
+    return PyModuleDef_Init(&definition);
 }

@@ -10,4 +10,7 @@
  */
 int module_refuse_at_exit(void);
 
+/* Makes the type, once in a process, and shows it in the module. 0, or -1 with an exception. */
+int module_add_type(PyObject *module, const char *name, PyType_Spec *spec, PyObject **type);
+
 #endif

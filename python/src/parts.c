@@ -3,6 +3,7 @@
 
 #include "python/src/docs.h"
 #include "python/src/errors.h"
+#include "python/src/module.h"
 
 PyObject *parts_type;
 
@@ -312,6 +313,5 @@ static PyType_Spec parts_spec = {
 
 int parts_load(PyObject *module)
 {
-    parts_type = PyType_FromSpec(&parts_spec);
-    return parts_type != NULL ? PyModule_AddObjectRef(module, "Parts", parts_type) : -1;
+    return module_add_type(module, "Parts", &parts_spec, &parts_type);
 }

@@ -19,9 +19,16 @@ static void in_child(void)
     pthread_cond_init(&changed, NULL);
 }
 
-void patience_load(void)
+int patience_load(void)
 {
-    pthread_atfork(NULL, NULL, in_child);
+    static bool is_loaded;
+
+    if (!is_loaded && pthread_atfork(NULL, NULL, in_child) != 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    is_loaded = true;
+    return 0;
 }
 
 unsigned patience_forks(void)

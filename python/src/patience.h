@@ -9,8 +9,8 @@
 
 #include "python/src/common.h"
 
-/* Once, when the module is imported. */
-void patience_load(void);
+/* When the module is imported. 0, or -1 with an exception. */
+int patience_load(void);
 
 /* A mark has changed. */
 void patience_changed(void);

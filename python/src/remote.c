@@ -3,6 +3,7 @@
 
 #include "python/src/docs.h"
 #include "python/src/errors.h"
+#include "python/src/module.h"
 #include "python/src/parts.h"
 
 PyObject *remote_type;
@@ -107,6 +108,5 @@ static PyType_Spec remote_spec = {
 
 int remote_load(PyObject *module)
 {
-    remote_type = PyType_FromSpec(&remote_spec);
-    return remote_type != NULL ? PyModule_AddObjectRef(module, "Remote", remote_type) : -1;
+    return module_add_type(module, "Remote", &remote_spec, &remote_type);
 }

@@ -4,6 +4,7 @@
 
 #include "python/src/docs.h"
 #include "python/src/errors.h"
+#include "python/src/module.h"
 #include "python/src/patience.h"
 #include "python/src/remote.h"
 
@@ -348,6 +349,5 @@ static PyType_Spec session_spec = {
 
 int session_load(PyObject *module)
 {
-    session_type = PyType_FromSpec(&session_spec);
-    return session_type != NULL ? PyModule_AddObjectRef(module, "Session", session_type) : -1;
+    return module_add_type(module, "Session", &session_spec, &session_type);
 }

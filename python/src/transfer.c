@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "python/src/docs.h"
 #include "python/src/errors.h"
+#include "python/src/module.h"
 #include "python/src/patience.h"
 #include "python/src/session.h"
 #include "python/src/stream.h"
@@ -270,6 +271,5 @@ static PyType_Spec transfer_spec = {
 
 int transfer_load(PyObject *module)
 {
-    transfer_type = PyType_FromSpec(&transfer_spec);
-    return transfer_type != NULL ? PyModule_AddObjectRef(module, "Transfer", transfer_type) : -1;
+    return module_add_type(module, "Transfer", &transfer_spec, &transfer_type);
 }

@@ -292,6 +292,5 @@ static PyType_Spec window_spec = {
 
 int window_load(PyObject *module)
 {
-    window_type = PyType_FromSpec(&window_spec);
-    return window_type != NULL ? PyModule_AddObjectRef(module, "Window", window_type) : -1;
+    return module_add_type(module, "Window", &window_spec, &window_type);
 }

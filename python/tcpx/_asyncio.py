@@ -105,8 +105,7 @@ async def _wait_until_ended(transfer):
     with _Waiting(session) as waiter:
         if not transfer._add_waiter(waiter):
             # What ended before the eventfd was there has left nothing in it.
-            for other in session._ended():
-                other.finish() if other.loop is waiter.loop else _call_in(other.loop, other.finish)
+            _deliver(session)
             await waiter.future
 
 
@@ -171,9 +170,7 @@ def _accept(listener):
     except Timeout:
         return None
     except Error as error:
-        if listener.closed:
-            raise StopAsyncIteration from None
-        return error
+        return None if listener.closed else error
 
 
 def _close_late(future):
@@ -185,7 +182,7 @@ async def accept(listener):
     """What `async for session in listener` waits for. A peer that does not fit is logged."""
     loop = asyncio.get_running_loop()
     while not listener.closed:
-        future = loop.run_in_executor(None, _accept_or_closed, listener)
+        future = loop.run_in_executor(None, _accept, listener)
         try:
             found = await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -197,11 +194,3 @@ async def accept(listener):
         elif found is not None:
             return found
     raise StopAsyncIteration
-
-
-def _accept_or_closed(listener):
-    """StopAsyncIteration cannot cross a future."""
-    try:
-        return _accept(listener)
-    except StopAsyncIteration:
-        return None
