@@ -26,3 +26,9 @@ $(PACKAGE_FILES): $(PACKAGE)/%: python/tcpx/%
 
 .PHONY: python
 python: $(PACKAGE)/_tcpx.abi3.so $(PACKAGE)/bin/tcpx $(PACKAGE_FILES)
+
+.PHONY: check-python
+# Its tests, with every CPython from 3.11 on that is there, and those of the wheel.
+check-python: python $(RUNNER)
+	@MAKEFLAGS= MAKELEVEL= BUILD='$(BUILD)' PYTHON='$(PYTHON)' CC='$(CC)' CFLAGS='$(CFLAGS)' LDFLAGS='$(LDFLAGS)' \
+		WERROR='$(WERROR)' SANITIZE='$(SANITIZE)' RUNNER='$(RUNNER)' sh python/tests/run.sh

@@ -294,7 +294,8 @@ class Forks(unittest.TestCase):
         """a child made by fork is told so by each call, and ends in peace"""
         program = Program(
             BEGIN.replace("GPU", "None")
-            + "import os\n"
+            + "import os, warnings\n"
+            "warnings.simplefilter('ignore')  # of a fork with threads, which is what this is about\n"
             "if os.fork() == 0:\n"
             "    calls = (lambda: here.send(b''), lambda: here.notes(), lambda: reads[0].wait(),\n"
             "             lambda: tcpx.Window(bytearray(1)), lambda: tcpx.connect('127.0.0.1', 1),\n"
@@ -316,7 +317,8 @@ class Forks(unittest.TestCase):
         """a child of a process whose other threads are inside of calls"""
         program = Program(
             BEGIN.replace("GPU", "None")
-            + "import os, signal\n"
+            + "import os, warnings\n"
+            "warnings.simplefilter('ignore')\n"
             "for tag in range(25, 50):\n"
             "    threading.Thread(target=receives[tag].wait, daemon=True).start()\n"
             "for _ in range(20):\n"

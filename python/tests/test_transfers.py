@@ -311,7 +311,8 @@ class Sessions(Ends):
     def test_statistics(self):
         """statistics have every counter of the header"""
         move(self.here, self.there, b"count", bytearray(5))
-        header = open("include/tcpx.h").read()
+        with open("include/tcpx.h") as file:
+            header = file.read()
         struct = re.search(r"struct tcpx_session_statistics \{(.*?)\};", header, re.DOTALL)[1]
         self.assertEqual(list(self.here.statistics()), re.findall(r"uint64_t (\w+);", struct))
         self.assertEqual(self.here.statistics()["sent_bytes"], 5)
