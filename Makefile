@@ -9,6 +9,8 @@
 # make check-vm   devmem TCP on a stock kernel, in a virtual machine
 # make check-portable  with musl, for aarch64 under qemu, and with newer compilers
 # make check-model     every state of the models of the protocol, tests/model
+# make python     the Python package, in build/python (pip install . needs no make before)
+# make check-python its tests, with every CPython from 3.11 on that is there
 # make check-nccl the plugin under a real NCCL, on a real GPU (LIBNCCL=path)
 # make check-nixl the backend in several versions of NIXL, from wheels that are fetched
 #                 (NIXL_VERSIONS='1.5.1' NIXL_CASES=short)

@@ -586,14 +586,14 @@ docs: all
 graph:
 	scripts/make-graph.sh
 
-C_SOURCES   := $(sort $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] tools/*.[ch] examples/*.c bench/*.[ch] tests/*.[ch] tests/*/*.[ch]))
+C_SOURCES   := $(sort $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] tools/*.[ch] examples/*.c bench/*.[ch] python/src/*.[ch] tests/*.[ch] tests/*/*.[ch]))
 OTHER_SOURCES := $(wildcard src/gpu/*.cu src/*/*.cpp src/*/*.hpp)
 TIDY_SOURCES := $(filter-out tests/unit/test_cuda_abi.c,$(filter %.c,$(C_SOURCES)))
 
 lint: deps
 	clang-format --dry-run --Werror $(C_SOURCES) $(OTHER_SOURCES)
-	printf '%s\n' $(TIDY_SOURCES) | xargs -P $(JOBS) -n 6 \
-		sh -c 'clang-tidy --quiet "$$@" -- $(TCPX_CFLAGS)' clang-tidy
+	printf '%s\n' $(if $(PYTHON_HEADERS),$(TIDY_SOURCES),$(filter-out python/%,$(TIDY_SOURCES))) | xargs -P $(JOBS) -n 6 \
+		sh -c 'clang-tidy --quiet "$$@" -- $(TCPX_CFLAGS) $(PYTHON_HEADERS:%=-isystem %)' clang-tidy
 
 format:
 	clang-format -i $(C_SOURCES) $(OTHER_SOURCES)

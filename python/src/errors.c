@@ -55,7 +55,7 @@ PyObject *errors_raise(int result)
     return errors_raise_text(result, tcpx_last_error());
 }
 
-PyObject *errors_usage(const char *format, ...)
+PyObject *errors_raise_format(int result, const char *format, ...)
 {
     PyObject *text;
     va_list arguments;
@@ -63,18 +63,7 @@ PyObject *errors_usage(const char *format, ...)
     va_start(arguments, format);
     text = PyUnicode_FromFormatV(format, arguments);
     va_end(arguments);
-    return errors_raise_object(TCPX_INVALID_USAGE, text, true);
-}
-
-PyObject *errors_timeout(const char *format, ...)
-{
-    PyObject *text;
-    va_list arguments;
-
-    va_start(arguments, format);
-    text = PyUnicode_FromFormatV(format, arguments);
-    va_end(arguments);
-    return errors_raise_object(TCPX_IN_PROGRESS, text, true);
+    return errors_raise_object(result, text, true);
 }
 
 void errors_set_aside(struct errors_aside *aside)

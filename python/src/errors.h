@@ -15,11 +15,11 @@ PyObject *errors_raise_local(int result);
 
 PyObject *errors_raise_text(int result, const char *text);
 
-/* A UsageError. */
-PyObject *errors_usage(const char *format, ...);
+/* With a text of ours, formatted as PyErr_Format() does. */
+PyObject *errors_raise_format(int result, const char *format, ...);
 
-/* A Timeout. */
-PyObject *errors_timeout(const char *format, ...);
+#define errors_usage(...)   errors_raise_format(TCPX_INVALID_USAGE, __VA_ARGS__)
+#define errors_timeout(...) errors_raise_format(TCPX_IN_PROGRESS, __VA_ARGS__)
 
 /* Sets an exception aside while an object is torn down, and puts it back. */
 struct errors_aside {

@@ -142,15 +142,16 @@ static int set_block(const struct blocks *blocks, size_t i, long long number)
     return 0;
 }
 
-/* The letter of an integer in native order, or 0. */
-static char integer_letter(const Py_buffer *view)
+/* Whether the items are integers in native order, and whether those have a sign. */
+static bool is_integers(const Py_buffer *view, bool *is_signed)
 {
     const char *format = view->format != NULL ? view->format : "B";
 
     if (*format == '@' || *format == '=' || *format == '<')
         format++;
-    return format[0] != '\0' && format[1] == '\0' && strchr("iIlLqQ", *format) != NULL ? *format
-                                                                                       : '\0';
+    *is_signed = strchr("ilq", *format) != NULL;
+    return format[0] != '\0' && format[1] == '\0' && strchr("iIlLqQ", *format) != NULL &&
+           (view->itemsize == 4 || view->itemsize == 8);
 }
 
 static long long number_at(const Py_buffer *view, bool is_signed, size_t i)
@@ -169,19 +170,20 @@ static long long number_at(const Py_buffer *view, bool is_signed, size_t i)
 
 static PyObject *blocks_of_view(PyObject *owner, const Py_buffer *view, struct blocks blocks)
 {
-    char letter = integer_letter(view);
-    size_t count = view->itemsize > 0 ? (size_t)(view->len / view->itemsize) : 0;
+    bool is_signed;
+    size_t count;
 
-    if (letter == '\0' || (view->itemsize != 4 && view->itemsize != 8))
+    if (!is_integers(view, &is_signed))
         return PyErr_Format(PyExc_TypeError,
                             "numbers of blocks as items of format \"%s\": expected integers of 32 "
                             "or 64 bits",
                             view->format != NULL ? view->format : "B");
+    count = (size_t)(view->len / view->itemsize);
     blocks.parts = parts_make(owner, count);
     if (blocks.parts == NULL)
         return NULL;
     for (size_t i = 0; i < count; i++)
-        if (set_block(&blocks, i, number_at(view, strchr("ilq", letter) != NULL, i)) != 0) {
+        if (set_block(&blocks, i, number_at(view, is_signed, i)) != 0) {
             Py_DECREF((PyObject *)blocks.parts);
             return NULL;
         }

@@ -20,6 +20,23 @@ def address_of(buffer):
     return ctypes.addressof((ctypes.c_char * len(buffer)).from_buffer(buffer))
 
 
+def cancelled_while(transfer, call):
+    """Whether a thread that waits for the transfer is told that the call has cancelled it."""
+    said = []
+
+    def wait():
+        try:
+            transfer.wait()
+        except tcpx.Cancelled as error:
+            said.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    call()
+    thread.join(SECONDS)
+    return not thread.is_alive() and len(said) == 1
+
+
 class Objects(Ends):
     def test_bytes(self):
         """bytes arrive in a bytearray"""
@@ -265,20 +282,7 @@ class Order(Ends):
     def test_cancel_while_waiting(self):
         """one thread can cancel what another one waits for"""
         receive = self.there.receive(bytearray(4))
-        said = []
-
-        def wait():
-            try:
-                receive.wait()
-            except tcpx.Cancelled as error:
-                said.append(error)
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        receive.cancel()
-        thread.join(SECONDS)
-        self.assertFalse(thread.is_alive())
-        self.assertEqual(len(said), 1)
+        self.assertTrue(cancelled_while(receive, receive.cancel))
 
     def test_cancel_done(self):
         """to cancel what is done has no effect"""
@@ -336,19 +340,7 @@ class Sessions(Ends):
     def test_close_while_waiting(self):
         """one thread can close the session that another one waits in"""
         receive = self.here.receive(bytearray(4))
-        said = []
-
-        def wait():
-            try:
-                receive.wait()
-            except tcpx.Cancelled as error:
-                said.append(error)
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        self.here.close()
-        thread.join(SECONDS)
-        self.assertEqual(len(said), 1)
+        self.assertTrue(cancelled_while(receive, self.here.close))
 
     def test_context(self):
         """with closes it, also after an exception"""

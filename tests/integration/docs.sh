@@ -19,7 +19,8 @@ documents="README.md $(echo docs/*.md)"
 function='`[a-z_0-9]+\(\)`'
 
 # Everything that could hold a function, as one file: a search in it is quick.
-find src include tools tests examples bench \( -name '*.[ch]' -o -name '*.cu' \) -exec cat {} + \
+find src include tools tests examples bench python \
+    \( -name '*.[ch]' -o -name '*.cu' -o -name '*.py' -o -name '*.pyi' \) -exec cat {} + \
     >"$TAP_WORK/source"
 
 # The texts between quotes of the program, one on a line, with the pieces of each put together. File
