@@ -29,13 +29,12 @@ $(PACKAGE_FILES): $(PACKAGE)/%: python/tcpx/%
 .PHONY: python
 python: $(PACKAGE)/_tcpx.abi3.so $(PACKAGE)/bin/tcpx $(PACKAGE_FILES)
 
-.PHONY: check-python
+.PHONY: check-python check-python-run
 # Its tests, with every CPython from 3.11 on that is there, and those of the wheel.
 check-python: $(RUNNER)
-ifeq ($(PYTHON_HEADERS),)
-	@$(RUNNER) 'skip python: $(PYTHON) is not Python 3.11 or newer, or its headers are not installed (Debian: python3-dev)'
-else
-	@$(MAKE) --no-print-directory python
+	@$(if $(PYTHON_HEADERS),$(MAKE) --no-print-directory check-python-run,$(RUNNER) \
+		'skip python: $(PYTHON) is older than 3.11, or its headers are not installed (Debian: python3-dev)')
+
+check-python-run: python $(RUNNER)
 	@MAKEFLAGS= MAKELEVEL= BUILD='$(BUILD)' PYTHON='$(PYTHON)' CC='$(CC)' CFLAGS='$(CFLAGS)' LDFLAGS='$(LDFLAGS)' \
 		WERROR='$(WERROR)' SANITIZE='$(SANITIZE)' RUNNER='$(RUNNER)' sh python/tests/run.sh
-endif

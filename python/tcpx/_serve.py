@@ -56,7 +56,7 @@ class _Server:
     def serve_once(self, selector):
         for key, _ in selector.select():
             if key.fileobj is not self.bell:
-                self.hand_out(selector, key.data)
+                self.hand_out(selector, key.fd, key.data)
             elif not self.bell.recv(4096):
                 return False
             else:
@@ -68,14 +68,20 @@ class _Server:
             arrived, self.arrived = self.arrived, []
         for session in arrived:
             self.call(self.on_session, session)
-            selector.register(session.fileno(), selectors.EVENT_READ, session)
-            self.hand_out(selector, session)  # what came before it was watched
+            try:
+                fd = session.fileno()
+            except Error:  # on_session has closed it
+                continue
+            if fd in selector.get_map():  # of a session that the program has closed
+                selector.unregister(fd)
+            selector.register(fd, selectors.EVENT_READ, session)
+            self.hand_out(selector, fd, session)  # what came before it was watched
 
-    def hand_out(self, selector, session):
+    def hand_out(self, selector, fd, session):
         try:
             notes = session.notes(0.001)  # which also resets the descriptor
         except Error:
-            selector.unregister(session.fileno()) if not session.closed else None
+            selector.unregister(fd)
             session.close()
             return
         for note in notes:

@@ -174,7 +174,8 @@ class Leaks(Ends):
             loop()
         gc.collect()
         after = memory_kib(), len(os.listdir("/proc/self/fd")), len(gc.get_objects())
-        self.assertLess(after[0] - before[0], 1500)  # KiB: less than two bytes for each byte moved
+        if not os.environ.get("SANITIZE"):  # which keeps what was freed for a while
+            self.assertLess(after[0] - before[0], 1500)  # KiB: less than half of what was moved
         self.assertLessEqual(after[1], before[1])
         self.assertLess(after[2] - before[2], 100)
 
@@ -275,6 +276,15 @@ class Exit(unittest.TestCase):
             "import tcpx\n"
         )
         self.assertEqual(program.end(), (0, "the interpreter is exiting\n"))
+
+    def test_served(self):
+        """a listener serves when the program ends"""
+        self.check(
+            "listener = tcpx.listen('127.0.0.1', 0, windows=True)\n"
+            "listener.serve(lambda session, note: None)\n"
+            "session = tcpx.connect('127.0.0.1', listener.port)\n"
+            "session.note(b'one')\n"
+        )
 
     def test_event_loop_left(self):
         """an event loop that is left with tasks that wait"""

@@ -12,7 +12,10 @@ def library(name):
     """The module, or a skip with a reason."""
     if importlib.util.find_spec(name) is None:
         raise unittest.SkipTest(f"{name} is not installed")
-    return importlib.import_module(name)
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise unittest.SkipTest(f"{name} cannot be loaded: {error}") from error
 
 
 class Numpy(Ends):

@@ -421,6 +421,26 @@ class Sessions(Ends):
             self.assertTrue(support.wait_until(lambda: all(peer.closed for peer in peers)))
         self.assertEqual(len(peers), 3)
 
+    def test_serve_closed(self):
+        """a session that on_session closes, or a function that raises, ends nothing"""
+        notes, seen = [], []
+
+        def on_session(session):
+            seen.append(session)
+            if len(seen) == 1:
+                session.close()
+            raise KeyError("ours")
+
+        with tcpx.listen("127.0.0.1", 0) as listener, self.assertLogs("tcpx", "ERROR"):
+            listener.serve(lambda session, note: notes.append(note), on_session)
+            first = tcpx.connect("127.0.0.1", listener.port)
+            with self.assertRaises(tcpx.PeerError):
+                first.receive(bytearray(1)).wait(SECONDS)
+            first.close()
+            with tcpx.connect("127.0.0.1", listener.port) as second:
+                second.note(b"heard")
+                self.assertTrue(support.wait_until(lambda: notes == [b"heard"]))
+
 
 ECHO = """
 import sys, tcpx
