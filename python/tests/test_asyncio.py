@@ -4,10 +4,12 @@ import asyncio
 import logging
 import os
 import threading
+import unittest.mock
 
 import support
 import tap
 import tcpx
+import tcpx._asyncio
 from support import SECONDS, Ends
 
 COUNT = 1000
@@ -48,6 +50,24 @@ class Awaited(Ends):
         self.run_async(main())
         for i in range(COUNT):
             self.assertEqual(into[i], theirs[i : i + 10])
+
+    def test_ends_early(self):
+        """a read that ends after it was asked about and before the eventfd is there"""
+        window = tcpx.Window(b"early", read=True)
+        into = bytearray(5)
+        original = tcpx._asyncio._Reader
+
+        def late(*arguments):
+            support.wait_until(lambda: self.here.statistics()["reads"] == 1)
+            return original(*arguments)
+
+        async def main():
+            remote = self.here.remote(window.key)
+            with unittest.mock.patch("tcpx._asyncio._Reader", late):
+                await self.here.read(into, remote)
+
+        self.run_async(main())
+        self.assertEqual(into, b"early")
 
     def test_sends(self):
         """sends and receives that are awaited, a transfer also twice and when it is done"""
