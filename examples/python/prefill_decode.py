@@ -55,9 +55,7 @@ async def decode(ticket, host, port=12345):
     window = tcpx.Window(cache, block=BLOCK)  # for this side only
     with open(ticket) as file:
         answer = json.load(file)
-    session = await asyncio.to_thread(
-        tcpx.connect, host, int(port), gpu=0, name="decode", windows=True
-    )
+    session = await asyncio.to_thread(tcpx.connect, host, int(port), gpu=0, name="decode")
     print(session.path, flush=True)
     async with session:
         remote = session.remote(bytes.fromhex(answer["key"]), block=BLOCK)

@@ -137,12 +137,19 @@ def sources():
     )
 
 
+def nobody(info):
+    """Who built it is no part of the archive."""
+    info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    return info
+
+
 def build_sdist(sdist_directory, config_settings=None):
     name = f"tcpx-{version()}"
     with tarfile.open(Path(sdist_directory) / f"{name}.tar.gz", "w:gz") as archive:
         for path in sources():
             if path.is_file() and path.name != "PKG-INFO":
-                archive.add(path, f"{name}/{path.relative_to(ROOT)}", recursive=False)
+                archive.add(path, f"{name}/{path.relative_to(ROOT)}", recursive=False, filter=nobody)
         data = metadata().encode()
         info = tarfile.TarInfo(f"{name}/PKG-INFO")
         info.size = len(data)

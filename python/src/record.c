@@ -126,18 +126,29 @@ static void record_test(struct session *session, struct record *record)
     record_note(session, record, result, done != 0);
 }
 
-/* Those that nobody asks about just now; NULL: no memory. */
-static struct record **records_begin(struct session *session, size_t *count)
+typedef bool record_check(const struct record *record);
+
+/*
+ * Those that are chosen, held, as an array: what is let go of may run any code, which may change
+ * the list. NULL: no memory.
+ */
+static struct record **records_choose(struct session *session, record_check *is_chosen,
+                                      size_t *count)
 {
     struct record **all = PyMem_Calloc(session->record_count + 1, sizeof *all);
 
     *count = 0;
     for (struct record *at = session->records; at != NULL && all != NULL; at = at->next)
-        if (at->transfer != NULL && !at->is_busy) {
-            record_begin(at);
+        if (is_chosen(at)) {
+            record_hold(at);
             all[(*count)++] = at;
         }
     return all;
+}
+
+static bool can_be_asked(const struct record *record)
+{
+    return record->transfer != NULL && !record->is_busy;
 }
 
 void records_ask(struct session *session)
@@ -147,52 +158,64 @@ void records_ask(struct session *session)
 
     if (session->records == NULL || !session_try_enter(session))
         return;
-    all = records_begin(session, &count);
+    all = records_choose(session, can_be_asked, &count);
+    for (size_t i = 0; i < count; i++)
+        record_begin(all[i]);
     Py_BEGIN_ALLOW_THREADS;
     for (size_t i = 0; i < count; i++)
         record_test(session, all[i]);
     Py_END_ALLOW_THREADS;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         record_end(session, all[i]);
+        record_drop(all[i]);
+    }
     PyMem_Free(all);
     session_leave(session);
 }
 
 /* --- waiters --------------------------------------------------------------------------------- */
 
-/* One transfer's: 0, or -1 with an exception. */
-static int record_take_waiters(struct record *record, PyObject *all)
+static bool has_waiters_to_tell(const struct record *record)
+{
+    return record->transfer == NULL && !record->is_busy && record->waiters != NULL;
+}
+
+/* One transfer's: 0, or -1 with an exception, and they stay. */
+static int record_take_waiters(struct session *session, struct record *record, PyObject *all)
 {
     PyObject *waiters = record->waiters;
     Py_ssize_t count = PyList_Size(waiters);
-    int result = 0;
 
-    for (Py_ssize_t i = 0; i < count && result == 0; i++)
-        result = PyList_Append(all, PyList_GetItem(waiters, i));
-    if (result == 0) {
-        record->waiters = NULL;
-        Py_DECREF(waiters);
-    }
-    return result;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (PyList_Append(all, PyList_GetItem(waiters, i)) != 0)
+            return -1;
+    record->waiters = NULL;
+    Py_DECREF(waiters);
+    if (!record_keeps_memory(record) || session->handle == NULL)
+        record_unlist(session, record);
+    return 0;
 }
 
 PyObject *records_take_waiters(struct session *session)
 {
-    PyObject *all = PyList_New(0);
-    struct record *next;
+    PyObject *list = PyList_New(0);
+    struct record **all;
+    size_t count;
+    int result = 0;
 
-    for (struct record *at = session->records; at != NULL && all != NULL; at = next) {
-        next = at->next;
-        if (at->transfer != NULL || at->is_busy || at->waiters == NULL)
-            continue;
-        if (record_take_waiters(at, all) != 0) {
-            Py_DECREF(all);
-            return NULL;
-        }
-        if (!record_keeps_memory(at) || session->handle == NULL)
-            record_unlist(session, at);
+    if (list == NULL)
+        return NULL;
+    all = records_choose(session, has_waiters_to_tell, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (result == 0 && all[i]->waiters != NULL)
+            result = record_take_waiters(session, all[i], list);
+        record_drop(all[i]);
     }
-    return all;
+    PyMem_Free(all);
+    if (result == 0)
+        return list;
+    Py_DECREF(list);
+    return NULL;
 }
 
 /* --- the end --------------------------------------------------------------------------------- */

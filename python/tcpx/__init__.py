@@ -2,13 +2,13 @@
 
 Two processes, the first one on a host named a:
 
-    import numpy, tcpx
+    import numpy, tcpx                                  # the first one
 
     session = tcpx.listen(port=12345).accept()
     array = numpy.empty(1000)
     session.receive(array).wait()
 
-    import numpy, tcpx
+    import numpy, tcpx                                  # the second one
 
     with tcpx.connect("a", 12345) as session:
         session.send(numpy.arange(1000.0)).wait()

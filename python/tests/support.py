@@ -1,6 +1,7 @@
 """What the tests share: two ends in one process, programs in others, and memory of many kinds."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,38 +46,43 @@ def move(here, there, data, into, tag=0):
 class Program:
     """Another Python process, with the text of a program: it reads and prints lines."""
 
-    def __init__(self, text, *arguments, **environment):
+    def __init__(self, test, text):
+        test.addCleanup(self.clear_up)
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            [sys.executable, "-c", text, *map(str, arguments)],
+            [sys.executable, "-c", text],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
 
     def line(self):
         return self.process.stdout.readline().strip()
 
-    def say(self, text):
-        self.process.stdin.write(f"{text}\n")
-        self.process.stdin.flush()
+    def stop(self):
+        """Until it goes on, none of its threads runs."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
 
     def end(self):
         """Its status, and what it has said on standard error."""
         self.process.stdin.close()
         self.process.stdout.read()
-        try:
-            status = self.process.wait(SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            status = self.process.wait()
-        self.process.stdout.close()
+        status = self.process.wait(SECONDS)
         self.errors.seek(0)
-        said = self.errors.read()
-        self.errors.close()
-        return status, said
+        return status, self.errors.read()
+
+    def clear_up(self):
+        """Whatever has become of it."""
+        self.process.kill()
+        self.process.wait()
+        for file in (self.process.stdin, self.process.stdout, self.errors):
+            file.close()
 
 
 class Tensor:

@@ -250,7 +250,7 @@ sends = [here.send(bytes(1 << 20), tag) for tag in range(25)]
 class Exit(unittest.TestCase):
     def check(self, text, status=0, said=r"^$"):
         for gpu in ("None", "0"):
-            program = Program(BEGIN.replace("GPU", gpu) + text)
+            program = Program(self, BEGIN.replace("GPU", gpu) + text)
             ended = program.end()
             self.assertEqual(ended[0], status, ended[1])
             self.assertRegex(ended[1], said)
@@ -282,7 +282,7 @@ class Exit(unittest.TestCase):
     def test_begins_late(self):
         """what begins while the interpreter exits is refused"""
         program = Program(
-            "import atexit, sys\n"
+            self, "import atexit, sys\n"
             "def late():\n"
             "    import tcpx\n"
             "    try: tcpx.Window(bytearray(4))\n"
@@ -318,7 +318,7 @@ class Forks(unittest.TestCase):
     def test_refused(self):
         """a child made by fork is told so by each call, and ends in peace"""
         program = Program(
-            BEGIN.replace("GPU", "None")
+            self, BEGIN.replace("GPU", "None")
             + "import os, warnings\n"
             "warnings.simplefilter('ignore')  # of a fork with threads, which is what this is about\n"
             "if os.fork() == 0:\n"
@@ -341,7 +341,7 @@ class Forks(unittest.TestCase):
     def test_forked_while_waiting(self):
         """a child of a process whose other threads are inside of calls"""
         program = Program(
-            BEGIN.replace("GPU", "None")
+            self, BEGIN.replace("GPU", "None")
             + "import os, warnings\n"
             "warnings.simplefilter('ignore')\n"
             "for tag in range(25, 50):\n"

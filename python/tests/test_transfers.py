@@ -458,7 +458,7 @@ sys.stdin.readline()
 class Processes(Ends):
     def test_echo(self):
         """1 MiB goes to another process and comes back"""
-        program = Program(ECHO)
+        program = Program(self, ECHO)
         with tcpx.connect("127.0.0.1", int(program.line())) as session:
             data = bytes(range(256)) * (1 << 12)
             into = bytearray(len(data))
@@ -470,7 +470,7 @@ class Processes(Ends):
 
     def test_killed(self):
         """a peer that is killed is a PeerError at once"""
-        program = Program(ECHO)
+        program = Program(self, ECHO)
         session = tcpx.connect("127.0.0.1", int(program.line()))
         receive = session.receive(bytearray(4))
         begun = time.monotonic()

@@ -1,8 +1,6 @@
 """Windows: reads and writes by blocks and ranges, notes, keys, deadlines, closing."""
 
 import array
-import os
-import signal
 import threading
 
 import support
@@ -252,16 +250,16 @@ sys.stdin.readline()
 class Processes(Ends):
     def test_deadline(self):
         """a read from a peer that is stopped ends in time, when that goes on, with the library's text"""
-        program = Program(STOPPED)
+        program = Program(self, STOPPED)
         port, key = program.line().split()
         session = tcpx.connect("127.0.0.1", int(port), windows=True)
         remote = session.remote(bytes.fromhex(key))
         session.read(bytearray(8), remote).wait(SECONDS)
-        os.kill(program.process.pid, signal.SIGSTOP)
+        program.stop()
         read = session.read(bytearray(1 << 20), remote, timeout=0.05)
         with self.assertRaises(tcpx.Timeout):
             read.wait(0.5)  # the peer cannot confirm
-        os.kill(program.process.pid, signal.SIGCONT)
+        program.go_on()
         with self.assertRaisesRegex(TimeoutError, "a read of 1048576 bytes was cancelled: .*in time"):
             read.wait(SECONDS)
         session.close()
