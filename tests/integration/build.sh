@@ -8,7 +8,7 @@ fi
 unset BUILD
 tree=$TAP_WORK/tree
 mkdir "$tree"
-cp -r Makefile include src tools tests bench scripts man "$tree/"
+cp -r Makefile include src tools tests bench python scripts man "$tree/"
 
 # Without optimisation, which takes most of the time and has nothing to do with it.
 build() {

@@ -9,13 +9,14 @@ export UCCL_TCPX_GPU=host
 
 # A folder like this one with this run's program in it, since only the plain build has the names.
 tree=$TAP_WORK/tree
-mkdir -p "$tree/include" "$tree/tests/faults" "$tree/tests/sim" "$tree/bench" "$tree/scripts"
+mkdir -p "$tree/include" "$tree/tests/faults" "$tree/tests/sim" "$tree/bench" "$tree/python" "$tree/scripts"
 cp Makefile run_tcpx_test.sh run_nccl_test_tcpx.sh "$tree"
 cp include/tcpx.h "$tree/include"
 cp tests/tests.mk "$tree/tests"
 cp tests/faults/faults.mk "$tree/tests/faults"
 cp tests/sim/sim.mk "$tree/tests/sim"
 cp bench/bench.mk "$tree/bench"
+cp python/python.mk "$tree/python"
 cp -r scripts/node_ips "$tree/scripts"
 ln -s "${program%/tcpx}" "$tree/build"
 
