@@ -252,30 +252,24 @@ class Awaited(Ends):
         def come(**options):
             return tcpx.connect("127.0.0.1", listener.port, timeout=SECONDS, **options)
 
-        async def main():
-            wrong = asyncio.ensure_future(asyncio.to_thread(come, channels=2))
-            peers, count = [], 0
+        async def serve(sessions):
             async for session in listener:
-                count += 1
-                session.close()
-                if count == 2:
-                    listener.close()
-                else:
-                    peers.append(asyncio.ensure_future(asyncio.to_thread(come)))
-            with self.assertRaises(tcpx.Error):
-                await wrong
-            for peer in await asyncio.gather(*peers):
-                peer.close()
-            return count
+                sessions.append(session)
 
-        async def starts():
-            first = asyncio.ensure_future(asyncio.to_thread(come))
-            count = await main()
-            (await first).close()
-            return count
+        async def main():
+            sessions = []
+            serving = asyncio.ensure_future(serve(sessions))
+            with self.assertRaises(tcpx.Error):
+                await asyncio.to_thread(come, channels=2)
+            peers = [await asyncio.to_thread(come) for _ in range(2)]
+            listener.close()
+            await serving
+            for session in sessions + peers:
+                session.close()
+            return len(sessions)
 
         with self.assertLogs(log, "WARNING") as logged:
-            self.assertEqual(self.run_async(starts()), 2)
+            self.assertEqual(self.run_async(main()), 2)
         self.assertIn("a peer did not become a session", logged.output[0])
 
 
