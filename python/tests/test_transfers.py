@@ -437,9 +437,11 @@ class Sessions(Ends):
             with self.assertRaises(tcpx.PeerError):
                 first.receive(bytearray(1)).wait(SECONDS)
             first.close()
-            with tcpx.connect("127.0.0.1", listener.port) as second:
-                second.note(b"heard")
-                self.assertTrue(support.wait_until(lambda: notes == [b"heard"]))
+            second = tcpx.connect("127.0.0.1", listener.port)
+            second.note(b"heard")
+            self.assertTrue(support.wait_until(lambda: notes == [b"heard"]))
+        self.assertTrue(support.wait_until(lambda: seen[1].closed))  # with the listener
+        second.close()
 
 
 ECHO = """
