@@ -40,8 +40,9 @@ add()
 under=
 case ${SANITIZE-} in
 *address*)
-    runtime=$("$CC" -print-file-name=libasan.so)
-    [ -e "$runtime" ] || runtime=$("$CC" -print-file-name="libclang_rt.asan-$(uname -m).so")
+    # clang finds gcc's, too, which is not its own.
+    runtime=$("$CC" -print-file-name="libclang_rt.asan-$(uname -m).so")
+    [ -e "$runtime" ] || runtime=$("$CC" -print-file-name=libasan.so)
     under="LD_PRELOAD=$runtime PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 "
     ;;
 *thread*)
