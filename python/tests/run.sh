@@ -5,15 +5,15 @@
 tests=python/tests
 packages=$BUILD/python-venv
 
-# The first of each version that runs, by its name or where pyenv keeps it.
+# The first of each version that runs, by its name or where pyenv keeps it: the program itself, since a
+# script in its place would run under the sanitizer as well.
 pythons()
 {
     for version in 3.11 3.12 3.13 3.14; do
         for candidate in "python$version" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python3; do
-            if "$candidate" -c 'import sys; sys.exit(sys.flags.bytes_warning)' 2>/dev/null; then
-                echo "$version $candidate"
-                break
-            fi
+            program=$("$candidate" -c 'import sys; print(sys.executable)' 2>/dev/null) || continue
+            echo "$version $program"
+            break
         done
     done
 }
@@ -36,17 +36,27 @@ add()
     suites="$suites$*$newline"
 }
 
+# runtime_of NAME GCC_NAME: of a sanitizer. clang finds gcc's, too, which is not its own.
+runtime_of()
+{
+    runtime=$("$CC" -print-file-name="libclang_rt.$1-$(uname -m).so")
+    [ -e "$runtime" ] || runtime=$("$CC" -print-file-name="$2")
+    [ -e "$runtime" ] && return
+    "$RUNNER" "skip python: there is no $2 of $CC that Python could be started with"
+    exit
+}
+
 # The extension finds the runtime of the sanitizer in the process: Python has none of its own.
-under=
+under='' options=''
 case ${SANITIZE-} in
 *address*)
-    # clang finds gcc's, too, which is not its own.
-    runtime=$("$CC" -print-file-name="libclang_rt.asan-$(uname -m).so")
-    [ -e "$runtime" ] || runtime=$("$CC" -print-file-name=libasan.so)
+    runtime_of asan libasan.so
     under="LD_PRELOAD=$runtime PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 "
     ;;
 *thread*)
-    exec "$RUNNER" 'skip python: the thread sanitizer has to be there before Python is'
+    runtime_of tsan libtsan.so
+    under="LD_PRELOAD=$runtime TSAN_OPTIONS=die_after_fork=0:report_signal_unsafe=0 "
+    options=--no-aslr
     ;;
 esac
 
@@ -74,4 +84,4 @@ fi
 
 IFS=$newline
 # shellcheck disable=SC2086 # a list of lines
-exec "$RUNNER" --timeout 60 $suites
+exec "$RUNNER" --timeout 60 $options $suites

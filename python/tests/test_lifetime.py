@@ -14,7 +14,7 @@ import tap
 import tcpx
 from support import SECONDS, Ends, Program, move
 
-LOOPS = 200 if os.environ.get("SANITIZE") else 1000
+LOOPS = 100 if os.environ.get("SANITIZE") else 1000
 
 
 class Allocated(ctypes.Structure):
