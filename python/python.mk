@@ -2,8 +2,7 @@
 # `pip install .` calls the same through python/backend. It needs the headers of any CPython from
 # 3.11 on, and then serves all newer ones.
 
-PYTHON         ?= python3
-# The folder of its headers; empty if there are none, or it is too old.
+# The folder of the headers of PYTHON; empty if there are none, or it is too old.
 PYTHON_HEADERS  = $(dir $(wildcard $(shell $(PYTHON) -c 'import sys, sysconfig; \
 	sys.version_info >= (3, 11) and print(sysconfig.get_path("include"))' 2>/dev/null)/Python.h))
 PACKAGE        := $(BUILD)/python/tcpx
