@@ -103,6 +103,20 @@ TEST(test_what_is_said_of_this_host)
     assert_string_equal(second.addresses[0], "203.0.113.7");
 }
 
+/* Of the second agent of a process, which test_what_is_said_of_this_host has made the first one of.
+ */
+TEST(test_parameters_of_the_process)
+{
+    struct nixl_options *options = nixl_options_create();
+
+    assert_true(nixl_options_set(options, "port", "20000-20019"));
+    assert_false(nixl_options_set(options, "port", "20000-20020"));
+    assert_string_equal(error_text(), "this process works with UCCL_TCPX_PORT=20000-20019 already");
+    assert_false(nixl_options_set(options, "advertise", "10.0.0.1"));
+    assert_true(nixl_options_set(options, "channels", "3"));
+    nixl_options_free(options);
+}
+
 TEST(test_keys)
 {
     struct region_key key = {.gpu = HOST, .port = 65535, .address = UINT64_MAX, .bytes = 7};
