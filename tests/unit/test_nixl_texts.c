@@ -2,6 +2,7 @@
  * What the NIXL backend reads of others: the place of an agent, the key of a region, notes, the
  * parameters of a program, and the interface of the NIXL that loads it.
  */
+#include "base/config.h"
 #include "nixl_plugin/agent.h"
 #include "nixl_plugin/note_head.h"
 #include "tests/support/basics.h"
@@ -103,12 +104,14 @@ TEST(test_what_is_said_of_this_host)
     assert_string_equal(second.addresses[0], "203.0.113.7");
 }
 
-/* Of the second agent of a process, which test_what_is_said_of_this_host has made the first one of.
- */
+/* The environment has been read: what another agent of the process has can only be repeated. */
 TEST(test_parameters_of_the_process)
 {
     struct nixl_options *options = nixl_options_create();
+    const struct config *config;
 
+    assert_true(nixl_options_set(options, "port", "20000-20019"));
+    assert_int_equal(config_get(&config), TCPX_SUCCESS);
     assert_true(nixl_options_set(options, "port", "20000-20019"));
     assert_false(nixl_options_set(options, "port", "20000-20020"));
     assert_string_equal(error_text(), "this process works with UCCL_TCPX_PORT=20000-20019 already");
