@@ -1,5 +1,5 @@
 /*
- * Agents: how they begin and end, and the caretaker, a thread that does what no call of the program
+ * Agents: how they begin and end, and the service thread, which does what no call of the program
  * would: it takes notices of peers whose program does not ask, sends what had to wait, follows what
  * was cancelled, and closes sessions.
  */
@@ -13,22 +13,23 @@
 #include <string.h>
 
 enum {
-    REST_MS = 100, /* of the caretaker, while there is nothing to do */
+    REST_MS = 100, /* of the service thread, while there is nothing to do */
     SOON_MS = 2,
 };
 
-/* --- the caretaker ------------------------------------------------------------------------- */
+/* --- the service thread -------------------------------------------------------------------------
+ */
 
-static bool agent_care(struct nixl_agent *agent)
+static bool agent_service(struct nixl_agent *agent)
 {
     bool soon = agent->composed != NULL;
 
-    guests_listen(agent);
-    requests_care(agent);
+    incoming_listen(agent);
+    requests_service(agent);
     for (struct peer *peer = agent->peers; peer != NULL; peer = peer->next)
         for (struct link *link = peer->links, *next; link != NULL; link = next) {
             next = link->next;
-            soon = link_care(link) || soon;
+            soon = link_service(link) || soon;
         }
     agent_close_retired(agent);
     return soon;
@@ -40,7 +41,7 @@ static void *agent_run(void *argument)
 
     pthread_mutex_lock(&agent->lock);
     while (!agent->is_closing) {
-        uint64_t rest_ms = agent_care(agent) ? SOON_MS : REST_MS;
+        uint64_t rest_ms = agent_service(agent) ? SOON_MS : REST_MS;
 
         if (!agent->is_closing)
             condition_wait(&agent->changed, &agent->lock, deadline_after_ms(rest_ms));
@@ -76,41 +77,41 @@ static int agent_take_settings(struct nixl_agent *agent)
         return result;
     agent->timeout_ms =
         agent->options->timeout_ms != 0 ? (uint64_t)agent->options->timeout_ms : config->timeout_ms;
-    return place_find(config->advertise.text, &agent->place);
+    return endpoint_find(config->advertise.text, &agent->endpoint);
 }
 
 static int agent_begin(struct nixl_agent *agent, struct nixl_text name)
 {
-    struct nixl_text place;
+    struct nixl_text endpoint;
     int error;
     int result = agent_take_name(agent, name);
 
     if (result == TCPX_SUCCESS)
         result = agent_take_settings(agent);
     if (result == TCPX_SUCCESS)
-        result = agent_open_door(agent, HOST, &agent->place.port);
+        result = agent_open_acceptor(agent, HOST, &agent->endpoint.port);
     if (result != TCPX_SUCCESS)
         return result;
-    place_write(&agent->place, agent->place_text);
-    place = nixl_agent_place(agent);
-    if (nixl_peer_load(agent, name, place) != NIXL_SUCCESS) /* it is its own peer, too */
+    endpoint_write(&agent->endpoint, agent->endpoint_text);
+    endpoint = nixl_agent_endpoint(agent);
+    if (nixl_peer_load(agent, name, endpoint) != NIXL_SUCCESS) /* it is its own peer, too */
         return TCPX_INTERNAL_ERROR;
-    error = thread_start(&agent->caretaker, agent_run, agent);
+    error = thread_start(&agent->service_thread, agent_run, agent);
     return error == 0 ? TCPX_SUCCESS : error_system(error, "a thread of an agent");
 }
 
-/* All but the caretaker, which may not have begun. */
+/* All but the service thread, which may not have begun. */
 static void agent_end(struct nixl_agent *agent)
 {
-    struct door *doors;
+    struct acceptor *acceptors;
 
     pthread_mutex_lock(&agent->lock);
     agent->is_closing = true;
-    agent_wake_caretaker(agent);
-    doors = agent->doors;
-    agent->doors = NULL;
+    agent_wake_service(agent);
+    acceptors = agent->acceptors;
+    agent->acceptors = NULL;
     pthread_mutex_unlock(&agent->lock);
-    doors_close(doors);
+    acceptors_close(acceptors);
 }
 
 struct nixl_agent *nixl_agent_create(struct nixl_text name, struct nixl_options *options)
@@ -134,7 +135,7 @@ struct nixl_agent *nixl_agent_create(struct nixl_text name, struct nixl_options 
         agent_release(agent);
         return NULL;
     }
-    agent_tell(agent, "TCPX %s, reached as \"%s\"", tcpx_version(), agent->place_text);
+    agent_tell(agent, "TCPX %s, reached as \"%s\"", tcpx_version(), agent->endpoint_text);
     return agent;
 }
 
@@ -143,10 +144,10 @@ void nixl_agent_destroy(struct nixl_agent *agent)
     if (fork_check() != TCPX_SUCCESS) /* its threads are those of the parent */
         return;
     agent_end(agent);
-    pthread_join(agent->caretaker, NULL);
+    pthread_join(agent->service_thread, NULL);
     pthread_mutex_lock(&agent->lock);
     peers_end(agent);
-    guests_end(agent);
+    incoming_end(agent);
     agent_close_retired(agent);
     regions_close(agent);
     while (agent->inbox != NULL) {
@@ -158,7 +159,7 @@ void nixl_agent_destroy(struct nixl_agent *agent)
     agent_release(agent);
 }
 
-struct nixl_text nixl_agent_place(const struct nixl_agent *agent)
+struct nixl_text nixl_agent_endpoint(const struct nixl_agent *agent)
 {
-    return (struct nixl_text){agent->place_text, strlen(agent->place_text)};
+    return (struct nixl_text){agent->endpoint_text, strlen(agent->endpoint_text)};
 }

@@ -1,14 +1,14 @@
 /*
  * The state of an agent, which the files of this folder share.
  *
- *   link     a session to one peer that this side has begun, for one GPU, or the host, at each end;
- *            all reads, writes and notices of this side go over links
- *   guest    a session that a peer has begun: it is served, and brings notices
- *   door     a port where guests arrive, for one GPU or the host
+ *   link      a session to one peer that this side has begun, for one GPU, or the host, at each
+ * end; all reads, writes and notices of this side go over links incoming  a session that a peer has
+ * begun: it is served, and brings notices acceptor  listens on a port for sessions that peers
+ * begin, for one GPU or the host
  *
  * One lock for each agent guards all of it. Sessions are made, accepted and closed without the
- * lock: a link is made by a thread of its own, a guest by the threads of its door, and both are
- * closed by the agent's caretaker, when nothing refers to them any more.
+ * lock: a link is made by a thread of its own, an incoming session by the threads of its acceptor,
+ * and both are closed by the agent's service thread, when nothing refers to them any more.
  */
 #ifndef TCPX_NIXL_PLUGIN_AGENT_H
 #define TCPX_NIXL_PLUGIN_AGENT_H
@@ -21,18 +21,19 @@
 #include <netinet/in.h>
 #include <stdatomic.h>
 
-enum { HOST = -1, DOOR_THREADS = 4, PLACE_ADDRESSES = 16, PLACE_BYTES = 1024 };
+enum { HOST = -1, ACCEPTOR_THREADS = 4, ENDPOINT_ADDRESSES = 16, ENDPOINT_BYTES = 1024 };
 
-/* --- place.c: texts that other agents get ---------------------------------------------------- */
+/* --- endpoint.c: texts that other agents get ----------------------------------------------------
+ */
 
 /* The name of the sessions of an agent: new for each, so that nobody is taken for another one. */
 enum { IDENTITY_BYTES = 40 };
 
-struct place {
+struct endpoint {
     char identity[IDENTITY_BYTES];
     int port; /* for host memory */
     unsigned address_count;
-    char addresses[PLACE_ADDRESSES][INET6_ADDRSTRLEN];
+    char addresses[ENDPOINT_ADDRESSES][INET6_ADDRSTRLEN];
 };
 
 struct region_key {
@@ -46,9 +47,9 @@ struct region_key {
 enum { REGION_KEY_BYTES = 24 + TCPX_KEY_BYTES };
 
 /* A fresh identity and the addresses of this host, or `advertise` if that is not "". */
-MUST_CHECK int place_find(const char *advertise, struct place *place);
-void place_write(const struct place *place, char text[PLACE_BYTES]);
-MUST_CHECK int place_read(struct nixl_text text, struct place *place);
+MUST_CHECK int endpoint_find(const char *advertise, struct endpoint *endpoint);
+void endpoint_write(const struct endpoint *endpoint, char text[ENDPOINT_BYTES]);
+MUST_CHECK int endpoint_read(struct nixl_text text, struct endpoint *endpoint);
 void region_key_write(const struct region_key *key, uint8_t out[REGION_KEY_BYTES]);
 MUST_CHECK int region_key_read(struct nixl_text text, struct region_key *key);
 
@@ -62,20 +63,20 @@ struct nixl_options {
 
 /* --- agent_state.c --------------------------------------------------------------------------- */
 
-struct door {
-    struct door *next;
+struct acceptor {
+    struct acceptor *next;
     struct nixl_agent *agent;
     int gpu;
     int port;
     struct tcpx_session_listener *listener;
-    pthread_t threads[DOOR_THREADS];
+    pthread_t threads[ACCEPTOR_THREADS];
     unsigned thread_count;
 };
 
 struct nixl_agent {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* for the caretaker */
-    pthread_t caretaker;
+    pthread_cond_t changed; /* for the service thread */
+    pthread_t service_thread;
     unsigned references; /* the owner's, and one of each thread that makes a link */
     bool is_closing;
     uint64_t asked_at; /* when the program has asked in vain */
@@ -83,17 +84,17 @@ struct nixl_agent {
     char *name;
     size_t name_length;
     struct nixl_options *options;
-    struct place place;
-    char place_text[PLACE_BYTES];
+    struct endpoint endpoint;
+    char endpoint_text[ENDPOINT_BYTES];
     uint64_t timeout_ms;
 
-    struct door *doors;
+    struct acceptor *acceptors;
     struct peer *peers;
-    struct guest *guests;
+    struct incoming *incoming;
     struct nixl_region *regions;
     struct nixl_request *composed; /* under way, in several accesses, with a notice */
 
-    struct retired *retired; /* sessions that the caretaker closes */
+    struct retired *retired; /* sessions that the service thread closes */
     struct nixl_notice *inbox;
     struct nixl_notice **last_in_inbox;
     uint8_t *room; /* for one note */
@@ -108,8 +109,8 @@ void agent_leave(struct nixl_agent *agent);
  */
 void agent_leave_empty_handed(struct nixl_agent *agent);
 
-/* With the lock. Soon, the caretaker looks after everything. */
-void agent_wake_caretaker(struct nixl_agent *agent);
+/* With the lock. Soon, the service thread looks after everything. */
+void agent_wake_service(struct nixl_agent *agent);
 /* With the lock, which it gives back; the last one frees the agent. */
 void agent_release(struct nixl_agent *agent);
 
@@ -132,13 +133,14 @@ void agent_tell(const struct nixl_agent *agent, const char *format, ...)
 /* The name of an agent as it is shown. */
 const char *agent_shown(struct nixl_text name, char shown[128]);
 
-/* --- doors.c --------------------------------------------------------------------------------- */
+/* --- acceptors.c ---------------------------------------------------------------------------------
+ */
 
 /* Where memory of this GPU is reached. With the lock. */
-MUST_CHECK int agent_open_door(struct nixl_agent *agent, int gpu, int *port);
+MUST_CHECK int agent_open_acceptor(struct nixl_agent *agent, int gpu, int *port);
 
 /* The list is nobody else's any more. Without the lock: it waits for their threads. */
-void doors_close(struct door *doors);
+void acceptors_close(struct acceptor *acceptors);
 
 /* --- peer_table.c, peers.c
  * --------------------------------------------------------------------------------- */
@@ -150,7 +152,7 @@ struct peer {
     bool is_forgotten;
     char *name;
     size_t name_length;
-    struct place place;
+    struct endpoint endpoint;
     struct link *links;
     struct link *notice_link; /* NULL: none yet; notices by themselves keep their order */
     bool *slots;              /* in use by a remote; its number is its place in each link */
@@ -209,11 +211,11 @@ MUST_CHECK int link_open_remote(struct link *link, struct nixl_remote *remote,
                                 struct tcpx_remote **out);
 void link_close_slot(struct link *link, size_t slot);
 
-/* It has been cancelled: the caretaker asks until it has ended. */
+/* It has been cancelled: the service thread asks until it has ended. */
 void link_keep_ending(struct link *link, struct tcpx_transfer *transfer);
 
-/* What the caretaker does; true: again soon. */
-MUST_CHECK bool link_care(struct link *link);
+/* What the service thread does; true: again soon. */
+MUST_CHECK bool link_service(struct link *link);
 
 /* --- regions.c ------------------------------------------------------------------------------- */
 
@@ -265,8 +267,8 @@ struct operation {
     struct tcpx_transfer *transfer; /* NULL: waits for the link */
 };
 
-/* What the caretaker does for requests with a notice behind several accesses. */
-void requests_care(struct nixl_agent *agent);
+/* What the service thread does for requests with a notice behind several accesses. */
+void requests_service(struct nixl_agent *agent);
 
 /* --- notices_send.c, notices_receive.c
  * ------------------------------------------------------------------------------- */
@@ -277,8 +279,8 @@ struct notice_note {
     uint32_t number; /* 0: it is whole */
 };
 
-struct guest {
-    struct guest *next;
+struct incoming {
+    struct incoming *next;
     struct nixl_agent *agent;
     struct tcpx_session *session;
     char *name; /* NULL: it has not said who it is */
@@ -304,17 +306,17 @@ MUST_CHECK bool notice_send(struct link *link, struct nixl_text text);
 MUST_CHECK bool notice_begin(struct link *link, struct nixl_text text, struct notice_note *note);
 void notice_withdraw(struct link *link, const struct notice_note *note);
 
-/* A note that the guest has brought. False, and error_text(): it is none of ours. */
-MUST_CHECK bool notice_receive(struct guest *guest, const uint8_t *note, size_t bytes);
+/* A note that an incoming session has brought. False, and error_text(): it is none of ours. */
+MUST_CHECK bool notice_receive(struct incoming *incoming, const uint8_t *note, size_t bytes);
 
-void notices_forget(struct guest *guest);
+void notices_forget(struct incoming *incoming);
 
-/* --- guests.c ----------------------------------------------------------------------------------
+/* --- incoming.c ----------------------------------------------------------------------------------
  */
 
 /* All with the lock. Takes notes of all; those whose sessions have ended are gone then. */
-void guests_listen(struct nixl_agent *agent);
-void guests_add(struct nixl_agent *agent, struct tcpx_session *session);
-void guests_end(struct nixl_agent *agent);
+void incoming_listen(struct nixl_agent *agent);
+void incoming_add(struct nixl_agent *agent, struct tcpx_session *session);
+void incoming_end(struct nixl_agent *agent);
 
 #endif

@@ -45,7 +45,7 @@ void agent_leave_empty_handed(struct nixl_agent *agent)
         sched_yield();
 }
 
-void agent_wake_caretaker(struct nixl_agent *agent)
+void agent_wake_service(struct nixl_agent *agent)
 {
     pthread_cond_signal(&agent->changed);
 }
@@ -62,7 +62,7 @@ void agent_retire_session(struct nixl_agent *agent, struct tcpx_session *session
     }
     *retired = (struct retired){agent->retired, session};
     agent->retired = retired;
-    agent_wake_caretaker(agent);
+    agent_wake_service(agent);
 }
 
 /* With the lock, which is free meanwhile: closing a session may wait for the peer's host. */
@@ -116,5 +116,5 @@ void agent_session_options(const struct nixl_agent *agent, int gpu,
     options->plugin_path = "builtin";
     options->secret_file = agent->options->secret_file;
     options->windows = 1;
-    options->name = agent->place.identity;
+    options->name = agent->endpoint.identity;
 }

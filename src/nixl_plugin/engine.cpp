@@ -159,7 +159,7 @@ class Engine final : public nixlBackendEngine
 
     nixl_status_t getConnInfo(std::string &out) const override
     {
-        out = string_of(nixl_agent_place(agent));
+        out = string_of(nixl_agent_endpoint(agent));
         return NIXL_SUCCESS;
     }
     nixl_status_t loadRemoteConnInfo(const std::string &peer, const std::string &info) override

@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    CONNECT_MS = 20000, /* at most: whoever gave its place away has been listening since */
+    CONNECT_MS = 20000, /* at most: whoever gave its endpoint away has been listening since */
     FIRST_TRY_MS = 1000,
     TRY_MS = 5000,  /* at one address, where there are others */
     REFUSALS = 3,   /* of each address, in words of another process, not of the network */
@@ -38,32 +38,32 @@ struct ending {
 static int link_try(const struct link *link, unsigned address, int timeout_ms,
                     struct tcpx_session **out)
 {
-    const struct place *place = &link->peer->place;
+    const struct endpoint *endpoint = &link->peer->endpoint;
     struct tcpx_session_options options;
     struct tcpx_session *session;
     char other[64];
     int result;
 
     agent_session_options(link->peer->agent, link->gpu_here, &options);
-    result =
-        tcpx_session_connect(place->addresses[address], link->port, &options, timeout_ms, &session);
+    result = tcpx_session_connect(endpoint->addresses[address], link->port, &options, timeout_ms,
+                                  &session);
     if (result != TCPX_SUCCESS)
         return result;
-    if (strcmp(tcpx_session_peer(session), place->identity) != 0) {
+    if (strcmp(tcpx_session_peer(session), endpoint->identity) != 0) {
         text_printable(tcpx_session_peer(session), strlen(tcpx_session_peer(session)), other,
                        sizeof other);
         tcpx_session_close(session);
         return error_set(TCPX_REMOTE_ERROR, "another agent answers at %s, port %d: %s",
-                         place->addresses[address], link->port, other);
+                         endpoint->addresses[address], link->port, other);
     }
     *out = session;
     return TCPX_SUCCESS;
 }
 
-/* The place of a peer stays as it is, apart from its port, which a link has for itself. */
+/* The endpoint of a peer stays as it is, apart from its port, which a link has for itself. */
 static int link_reach(const struct link *link, struct tcpx_session **session)
 {
-    const unsigned count = link->peer->place.address_count;
+    const unsigned count = link->peer->endpoint.address_count;
     const uint64_t most = link->peer->agent->timeout_ms;
     const uint64_t deadline = deadline_after_ms(most < CONNECT_MS ? most : CONNECT_MS);
     unsigned refusals = 0;
@@ -152,7 +152,7 @@ static void link_opened(struct link *link, struct tcpx_session *session)
         return;
     }
     link_begin_waiting(link);
-    agent_wake_caretaker(agent);
+    agent_wake_service(agent);
 }
 
 static void *link_run(void *argument)
@@ -291,7 +291,7 @@ static bool link_queue_note(struct link *link, const uint8_t *note, size_t bytes
     *link->last_unsent = unsent;
     link->last_unsent = &unsent->next;
     link->unsent_bytes += bytes;
-    agent_wake_caretaker(link->peer->agent);
+    agent_wake_service(link->peer->agent);
     return true;
 }
 
@@ -370,7 +370,7 @@ void link_keep_ending(struct link *link, struct tcpx_transfer *transfer)
     ending->transfer = transfer;
     ending->next = link->endings;
     link->endings = ending;
-    agent_wake_caretaker(link->peer->agent);
+    agent_wake_service(link->peer->agent);
 }
 
 static void link_test_endings(struct link *link)
@@ -390,7 +390,7 @@ static void link_test_endings(struct link *link)
     }
 }
 
-bool link_care(struct link *link)
+bool link_service(struct link *link)
 {
     if (!link->is_open)
         return false;

@@ -56,11 +56,11 @@ struct nixl_agent *nixl_agent_create(struct nixl_text name, struct nixl_options 
 void nixl_agent_destroy(struct nixl_agent *agent);
 
 /* What peers need to reach this agent; valid as long as the agent. */
-struct nixl_text nixl_agent_place(const struct nixl_agent *agent);
+struct nixl_text nixl_agent_endpoint(const struct nixl_agent *agent);
 
 /* --- peers.c --------------------------------------------------------------------------------- */
 
-/* Knows the peer of this name from now on by its nixl_agent_place(). */
+/* Knows the peer of this name from now on by its nixl_agent_endpoint(). */
 enum nixl_status nixl_peer_load(struct nixl_agent *agent, struct nixl_text name,
                                 struct nixl_text text);
 /* Begins to connect, in the background. */

@@ -1,6 +1,6 @@
 /*
- * Putting notices together from the notes of a guest. One comes when all of its pieces are there,
- * in any order, since one of them may be the note of an access.
+ * Putting notices together from the notes of an incoming session. One comes when all of its pieces
+ * are there, in any order, since one of them may be the note of an access.
  */
 #include "nixl_plugin/agent.h"
 #include "nixl_plugin/note_head.h"
@@ -19,16 +19,16 @@ struct partial {
 };
 
 /* In one piece of memory, so that free() frees it. The sender's name is copied. */
-static struct nixl_notice *notice_allocate(const struct guest *guest, uint64_t bytes)
+static struct nixl_notice *notice_allocate(const struct incoming *incoming, uint64_t bytes)
 {
-    struct nixl_notice *notice = calloc(1, sizeof *notice + guest->name_length + bytes);
+    struct nixl_notice *notice = calloc(1, sizeof *notice + incoming->name_length + bytes);
     char *room = (char *)(notice + 1);
 
     if (notice == NULL)
         return NULL;
-    *notice = (struct nixl_notice){.from = {room, guest->name_length},
-                                   .text = {room + guest->name_length, bytes}};
-    memcpy(room, guest->name, guest->name_length);
+    *notice = (struct nixl_notice){.from = {room, incoming->name_length},
+                                   .text = {room + incoming->name_length, bytes}};
+    memcpy(room, incoming->name, incoming->name_length);
     return notice;
 }
 
@@ -38,30 +38,30 @@ static char *notice_bytes(struct nixl_notice *notice)
     return (char *)(notice + 1) + notice->from.length;
 }
 
-static void notice_deliver(struct guest *guest, struct nixl_notice *notice)
+static void notice_deliver(struct incoming *incoming, struct nixl_notice *notice)
 {
-    struct nixl_agent *agent = guest->agent;
+    struct nixl_agent *agent = incoming->agent;
 
     *agent->last_in_inbox = notice;
     agent->last_in_inbox = &notice->next;
 }
 
-static bool notice_receive_whole(struct guest *guest, const uint8_t *body, size_t bytes)
+static bool notice_receive_whole(struct incoming *incoming, const uint8_t *body, size_t bytes)
 {
-    struct nixl_notice *notice = notice_allocate(guest, bytes);
+    struct nixl_notice *notice = notice_allocate(incoming, bytes);
 
     if (notice == NULL)
         return false;
     if (bytes > 0)
         memcpy(notice_bytes(notice), body, bytes);
-    notice_deliver(guest, notice);
+    notice_deliver(incoming, notice);
     return true;
 }
 
 /* Where the partial with this number is, or its place at the end of the list. */
-static struct partial **partial_find(struct guest *guest, uint32_t number)
+static struct partial **partial_find(struct incoming *incoming, uint32_t number)
 {
-    struct partial **at = &guest->partials;
+    struct partial **at = &incoming->partials;
 
     while (*at != NULL && (*at)->number != number)
         at = &(*at)->next;
@@ -77,7 +77,7 @@ static void partial_drop(struct partial **at)
     free(partial);
 }
 
-static struct partial *partial_make(const struct guest *guest, const struct note_head *head)
+static struct partial *partial_make(const struct incoming *incoming, const struct note_head *head)
 {
     struct partial *partial = calloc(1, sizeof *partial);
 
@@ -85,7 +85,7 @@ static struct partial *partial_make(const struct guest *guest, const struct note
         return NULL;
     *partial = (struct partial){.number = head->number,
                                 .missing = head->bytes,
-                                .notice = notice_allocate(guest, head->bytes)};
+                                .notice = notice_allocate(incoming, head->bytes)};
     if (partial->notice == NULL) {
         free(partial);
         return NULL;
@@ -93,52 +93,52 @@ static struct partial *partial_make(const struct guest *guest, const struct note
     return partial;
 }
 
-static bool notice_receive_piece(struct guest *guest, const struct note_head *head,
+static bool notice_receive_piece(struct incoming *incoming, const struct note_head *head,
                                  const uint8_t *body, size_t bytes)
 {
-    struct partial **at = partial_find(guest, head->number);
+    struct partial **at = partial_find(incoming, head->number);
 
     if (bytes == 0 || head->bytes > NOTICE_MOST_BYTES ||
         !range_inside(head->offset, bytes, head->bytes))
         return false;
     if (*at == NULL)
-        *at = partial_make(guest, head);
+        *at = partial_make(incoming, head);
     if (*at == NULL || (*at)->notice->text.length != head->bytes || (*at)->missing < bytes)
         return false;
     memcpy(notice_bytes((*at)->notice) + head->offset, body, bytes);
     (*at)->missing -= bytes;
     if ((*at)->missing == 0) {
-        notice_deliver(guest, (*at)->notice);
+        notice_deliver(incoming, (*at)->notice);
         (*at)->notice = NULL;
         partial_drop(at);
     }
     return true;
 }
 
-static bool notice_take_name(struct guest *guest, const uint8_t *body, size_t bytes)
+static bool notice_take_name(struct incoming *incoming, const uint8_t *body, size_t bytes)
 {
-    if (guest->name != NULL)
+    if (incoming->name != NULL)
         return false;
-    guest->name = malloc(bytes + 1);
-    if (guest->name == NULL)
+    incoming->name = malloc(bytes + 1);
+    if (incoming->name == NULL)
         return false;
-    memcpy(guest->name, body, bytes);
-    guest->name_length = bytes;
+    memcpy(incoming->name, body, bytes);
+    incoming->name_length = bytes;
     return true;
 }
 
-static bool notice_dispatch(struct guest *guest, const struct note_head *head, const uint8_t *body,
-                            size_t bytes)
+static bool notice_dispatch(struct incoming *incoming, const struct note_head *head,
+                            const uint8_t *body, size_t bytes)
 {
     struct partial **at;
 
     switch (head->kind) {
     case NOTE_NOTICE:
-        return notice_receive_whole(guest, body, bytes);
+        return notice_receive_whole(incoming, body, bytes);
     case NOTE_PIECE:
-        return notice_receive_piece(guest, head, body, bytes);
+        return notice_receive_piece(incoming, head, body, bytes);
     case NOTE_WITHDRAWN:
-        at = partial_find(guest, head->number);
+        at = partial_find(incoming, head->number);
         if (*at != NULL)
             partial_drop(at);
         return true;
@@ -148,7 +148,7 @@ static bool notice_dispatch(struct guest *guest, const struct note_head *head, c
 }
 
 /* The note of an access may overtake the name, which is a note by itself. */
-static bool notice_hold(struct guest *guest, const uint8_t *note, size_t bytes)
+static bool notice_hold(struct incoming *incoming, const uint8_t *note, size_t bytes)
 {
     struct held *held = malloc(sizeof *held + bytes);
 
@@ -157,27 +157,27 @@ static bool notice_hold(struct guest *guest, const uint8_t *note, size_t bytes)
     held->next = NULL;
     held->bytes = bytes;
     memcpy(held->note, note, bytes);
-    *guest->last_held = held;
-    guest->last_held = &held->next;
+    *incoming->last_held = held;
+    incoming->last_held = &held->next;
     return true;
 }
 
-static bool notice_receive_held(struct guest *guest)
+static bool notice_receive_held(struct incoming *incoming)
 {
     bool good = true;
 
-    while (guest->held != NULL) {
-        struct held *held = guest->held;
+    while (incoming->held != NULL) {
+        struct held *held = incoming->held;
 
-        guest->held = held->next;
-        good = good && notice_receive(guest, held->note, held->bytes);
+        incoming->held = held->next;
+        good = good && notice_receive(incoming, held->note, held->bytes);
         free(held);
     }
-    guest->last_held = &guest->held;
+    incoming->last_held = &incoming->held;
     return good;
 }
 
-bool notice_receive(struct guest *guest, const uint8_t *note, size_t bytes)
+bool notice_receive(struct incoming *incoming, const uint8_t *note, size_t bytes)
 {
     struct note_head head;
 
@@ -186,20 +186,20 @@ bool notice_receive(struct guest *guest, const uint8_t *note, size_t bytes)
     note += sizeof head;
     bytes -= sizeof head;
     if (head.kind == NOTE_NAME)
-        return notice_take_name(guest, note, bytes) && notice_receive_held(guest);
-    if (guest->name == NULL)
-        return notice_hold(guest, note - sizeof head, bytes + sizeof head);
-    return notice_dispatch(guest, &head, note, bytes);
+        return notice_take_name(incoming, note, bytes) && notice_receive_held(incoming);
+    if (incoming->name == NULL)
+        return notice_hold(incoming, note - sizeof head, bytes + sizeof head);
+    return notice_dispatch(incoming, &head, note, bytes);
 }
 
-void notices_forget(struct guest *guest)
+void notices_forget(struct incoming *incoming)
 {
-    while (guest->partials != NULL)
-        partial_drop(&guest->partials);
-    while (guest->held != NULL) {
-        struct held *held = guest->held;
+    while (incoming->partials != NULL)
+        partial_drop(&incoming->partials);
+    while (incoming->held != NULL) {
+        struct held *held = incoming->held;
 
-        guest->held = held->next;
+        incoming->held = held->next;
         free(held);
     }
 }

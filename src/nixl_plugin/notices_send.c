@@ -79,7 +79,7 @@ static struct link *notice_link(struct peer *peer)
     if (peer->notice_link == NULL)
         peer->notice_link = peer->links;
     if (peer->notice_link == NULL)
-        peer->notice_link = link_get(peer, HOST, HOST, peer->place.port);
+        peer->notice_link = link_get(peer, HOST, HOST, peer->endpoint.port);
     return peer->notice_link;
 }
 

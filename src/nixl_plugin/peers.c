@@ -8,7 +8,8 @@
 #include <string.h>
 
 /* With the lock. */
-static bool peer_add(struct nixl_agent *agent, struct nixl_text name, const struct place *place)
+static bool peer_add(struct nixl_agent *agent, struct nixl_text name,
+                     const struct endpoint *endpoint)
 {
     struct peer *peer = calloc(1, sizeof *peer);
     char *copy = malloc(name.length + 1);
@@ -24,7 +25,7 @@ static bool peer_add(struct nixl_agent *agent, struct nixl_text name, const stru
                           .agent = agent,
                           .name = copy,
                           .name_length = name.length,
-                          .place = *place};
+                          .endpoint = *endpoint};
     agent->peers = peer;
     return true;
 }
@@ -51,31 +52,31 @@ void peers_end(struct nixl_agent *agent)
 
 /* With the lock. */
 static enum nixl_status peer_take(struct nixl_agent *agent, struct nixl_text name,
-                                  const struct place *place)
+                                  const struct endpoint *endpoint)
 {
     struct peer *known = peer_find(agent, name);
 
-    if (known != NULL && strcmp(known->place.identity, place->identity) == 0)
+    if (known != NULL && strcmp(known->endpoint.identity, endpoint->identity) == 0)
         return NIXL_SUCCESS;
     if (known != NULL)
         peer_remove(known);
-    return peer_add(agent, name, place) ? NIXL_SUCCESS : NIXL_ERR_BACKEND;
+    return peer_add(agent, name, endpoint) ? NIXL_SUCCESS : NIXL_ERR_BACKEND;
 }
 
 enum nixl_status nixl_peer_load(struct nixl_agent *agent, struct nixl_text name,
                                 struct nixl_text text)
 {
     enum nixl_status status;
-    struct place place;
+    struct endpoint endpoint;
     char shown[128];
 
-    if (place_read(text, &place) != TCPX_SUCCESS) {
+    if (endpoint_read(text, &endpoint) != TCPX_SUCCESS) {
         agent_say(agent, "the agent %s: %s", agent_shown(name, shown), error_text());
         return NIXL_ERR_INVALID_PARAM;
     }
     if (!agent_enter(agent))
         return NIXL_ERR_BACKEND;
-    status = peer_take(agent, name, &place);
+    status = peer_take(agent, name, &endpoint);
     agent_leave(agent);
     return status;
 }
@@ -90,9 +91,9 @@ enum nixl_status nixl_peer_connect(struct nixl_agent *agent, struct nixl_text na
     peer = peer_find(agent, name);
     if (peer == NULL)
         status = NIXL_ERR_NOT_FOUND;
-    else if (strcmp(peer->place.identity, agent->place.identity) !=
+    else if (strcmp(peer->endpoint.identity, agent->endpoint.identity) !=
                  0 && /* itself: when it is used */
-             link_get(peer, HOST, HOST, peer->place.port) == NULL)
+             link_get(peer, HOST, HOST, peer->endpoint.port) == NULL)
         status = NIXL_ERR_BACKEND;
     agent_leave(agent);
     return status;

@@ -16,7 +16,7 @@
 static int region_prepare(struct nixl_region *region)
 {
     struct region_key *key = &region->key;
-    int result = agent_open_door(region->agent, key->gpu, &key->port);
+    int result = agent_open_acceptor(region->agent, key->gpu, &key->port);
 
     if (result == TCPX_SUCCESS)
         result = tcpx_window_open(key->gpu, (void *)(uintptr_t)key->address, key->bytes,

@@ -5,7 +5,7 @@
  *
  * A request that is not done in its time is cancelled. If the peer does not even confirm that, it
  * counts as lost. Giving a request up never needs the peer: first this side's memory is quiet, then
- * the peer is told, and the caretaker keeps the transfer until it has answered.
+ * the peer is told, and the service thread keeps the transfer until it has answered.
  */
 #include "nixl_plugin/request_list.h"
 
@@ -273,7 +273,7 @@ static enum nixl_status request_post(struct nixl_request *request, const struct 
         request->is_composed = true;
         request->next_composed = request->agent->composed;
         request->agent->composed = request;
-        agent_wake_caretaker(request->agent);
+        agent_wake_service(request->agent);
     }
     request_start(request);
     return request->status;
@@ -378,7 +378,7 @@ enum nixl_status nixl_request_check(struct nixl_request *request)
     return status;
 }
 
-void requests_care(struct nixl_agent *agent)
+void requests_service(struct nixl_agent *agent)
 {
     struct nixl_request *request = agent->composed;
 

@@ -97,7 +97,7 @@ static void begin(struct end *end, const char *name, const char *timeout_ms)
 
 static void know(struct end *end, struct end *other)
 {
-    assert_int_equal(nixl_peer_load(end->agent, other->name, nixl_agent_place(other->agent)),
+    assert_int_equal(nixl_peer_load(end->agent, other->name, nixl_agent_endpoint(other->agent)),
                      NIXL_SUCCESS);
     for (int i = 0; i < PLACES; i++)
         assert_int_equal(nixl_remote_open(end->agent, other->name,
@@ -538,7 +538,7 @@ TEST(test_several_threads)
 /* Nobody listens there: it ends in its time, and the agent does in less. */
 TEST(test_a_deadline)
 {
-    const struct nixl_text place =
+    const struct nixl_text endpoint =
         text("tcpx 1 nixl-00000000000000000000000000000000 9 127.0.0.1 127.0.0.2");
     int same[BLOCKS];
     struct nixl_request *request;
@@ -549,13 +549,13 @@ TEST(test_a_deadline)
     begin(&b, "b", "60000");
     for (int i = 0; i < BLOCKS; i++)
         same[i] = i;
-    assert_int_equal(nixl_peer_load(a.agent, b.name, place), NIXL_SUCCESS);
+    assert_int_equal(nixl_peer_load(a.agent, b.name, endpoint), NIXL_SUCCESS);
     for (int i = 0; i < PLACES; i++)
         assert_int_equal(
             nixl_remote_open(a.agent, b.name, nixl_region_key(b.regions[i]), &a.remotes[i]),
             NIXL_SUCCESS);
     request = create(&a, &b, false, 1);
-    /* The port of the host is in the key: that of b, who is another one than `place` says. */
+    /* The port of the host is in the key: that of b, who is another one than `endpoint` says. */
     add_block(request, &a, &b, 0, same[0], 0, same[0]);
     assert_int_equal(nixl_request_prepare(request), NIXL_SUCCESS);
     assert_int_equal(run(request, NULL), NIXL_ERR_REMOTE_DISCONNECT);

@@ -1,5 +1,5 @@
 /*
- * What the NIXL backend reads of others: the place of an agent, the key of a region, notes, the
+ * What the NIXL backend reads of others: the endpoint of an agent, the key of a region, notes, the
  * parameters of a program, and the interface of the NIXL that loads it.
  */
 #include "base/config.h"
@@ -68,36 +68,36 @@ TEST(test_places)
         "tcpx 1 nixl-0 5 localhost",
         "tcpx 1 0123456789012345678901234567890123456789 5 127.0.0.1",
     };
-    char many[2 * PLACE_BYTES] = "tcpx 1 nixl-0 5 ";
-    char written[PLACE_BYTES];
-    struct place place;
+    char many[2 * ENDPOINT_BYTES] = "tcpx 1 nixl-0 5 ";
+    char written[ENDPOINT_BYTES];
+    struct endpoint endpoint;
 
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
-        if (place_read(text(wrong[i]), &place) != TCPX_INVALID_ARGUMENT)
+        if (endpoint_read(text(wrong[i]), &endpoint) != TCPX_INVALID_ARGUMENT)
             fail_msg("\"%s\" was understood", wrong[i]);
     assert_int_equal(
-        place_read(text("tcpx 1 nixl-0 65535 later 10.0.0.1 fe80::1 ::1 words"), &place),
+        endpoint_read(text("tcpx 1 nixl-0 65535 later 10.0.0.1 fe80::1 ::1 words"), &endpoint),
         TCPX_SUCCESS);
-    assert_int_equal(place.address_count, 3);
-    place_write(&place, written);
+    assert_int_equal(endpoint.address_count, 3);
+    endpoint_write(&endpoint, written);
     assert_string_equal(written, "tcpx 1 nixl-0 65535 10.0.0.1 fe80::1 ::1");
-    assert_int_equal(place_read((struct nixl_text){"tcpx 1 n 1 ::1\0x", 16}, &place),
+    assert_int_equal(endpoint_read((struct nixl_text){"tcpx 1 n 1 ::1\0x", 16}, &endpoint),
                      TCPX_INVALID_ARGUMENT);
     add_addresses(many, sizeof many);
-    assert_int_equal(place_read(text(many), &place), TCPX_SUCCESS);
-    assert_int_equal(place.address_count, PLACE_ADDRESSES);
-    place_write(&place, written);
+    assert_int_equal(endpoint_read(text(many), &endpoint), TCPX_SUCCESS);
+    assert_int_equal(endpoint.address_count, ENDPOINT_ADDRESSES);
+    endpoint_write(&endpoint, written);
     add_addresses(many, sizeof many);
-    assert_int_equal(place_read(text(many), &place), TCPX_INVALID_ARGUMENT);
+    assert_int_equal(endpoint_read(text(many), &endpoint), TCPX_INVALID_ARGUMENT);
 }
 
 TEST(test_what_is_said_of_this_host)
 {
-    struct place first;
-    struct place second;
+    struct endpoint first;
+    struct endpoint second;
 
-    assert_int_equal(place_find("", &first), TCPX_SUCCESS);
-    assert_int_equal(place_find("203.0.113.7", &second), TCPX_SUCCESS);
+    assert_int_equal(endpoint_find("", &first), TCPX_SUCCESS);
+    assert_int_equal(endpoint_find("203.0.113.7", &second), TCPX_SUCCESS);
     assert_string_not_equal(first.identity, second.identity);
     assert_true(first.address_count > 0);
     assert_int_equal(second.address_count, 1);
@@ -154,33 +154,33 @@ struct note {
     char body[8];
 };
 
-static bool receive(struct guest *guest, uint32_t kind, uint32_t number, uint64_t bytes,
+static bool receive(struct incoming *incoming, uint32_t kind, uint32_t number, uint64_t bytes,
                     uint64_t offset, const char *body)
 {
     struct note note = {htole32(kind), htole32(number), htole64(bytes), htole64(offset), ""};
     size_t length = strlen(body);
 
     memcpy(note.body, body, length);
-    return notice_receive(guest, (const uint8_t *)&note, NOTE_HEAD_BYTES + length);
+    return notice_receive(incoming, (const uint8_t *)&note, NOTE_HEAD_BYTES + length);
 }
 
 TEST(test_notes)
 {
     struct nixl_agent agent = {.inbox = NULL, .last_in_inbox = &agent.inbox};
-    struct guest guest = {.agent = &agent, .last_held = &guest.held};
+    struct incoming incoming = {.agent = &agent, .last_held = &incoming.held};
     struct nixl_notice *notice;
 
-    assert_false(notice_receive(&guest, (const uint8_t *)"", 1));
-    assert_true(receive(&guest, NOTE_NOTICE, 0, 5, 0, "early"));
+    assert_false(notice_receive(&incoming, (const uint8_t *)"", 1));
+    assert_true(receive(&incoming, NOTE_NOTICE, 0, 5, 0, "early"));
     assert_null(agent.inbox);
-    assert_true(receive(&guest, NOTE_NAME, 0, 1, 0, "b"));
+    assert_true(receive(&incoming, NOTE_NAME, 0, 1, 0, "b"));
     assert_non_null(agent.inbox);
-    assert_false(receive(&guest, NOTE_NAME, 0, 1, 0, "c"));
-    assert_true(receive(&guest, NOTE_PIECE, 1, 4, 2, "cd"));
-    assert_true(receive(&guest, NOTE_PIECE, 2, 4, 0, "ab"));
-    assert_true(receive(&guest, NOTE_WITHDRAWN, 2, 0, 0, ""));
-    assert_true(receive(&guest, NOTE_WITHDRAWN, 3, 0, 0, ""));
-    assert_true(receive(&guest, NOTE_PIECE, 1, 4, 0, "ab"));
+    assert_false(receive(&incoming, NOTE_NAME, 0, 1, 0, "c"));
+    assert_true(receive(&incoming, NOTE_PIECE, 1, 4, 2, "cd"));
+    assert_true(receive(&incoming, NOTE_PIECE, 2, 4, 0, "ab"));
+    assert_true(receive(&incoming, NOTE_WITHDRAWN, 2, 0, 0, ""));
+    assert_true(receive(&incoming, NOTE_WITHDRAWN, 3, 0, 0, ""));
+    assert_true(receive(&incoming, NOTE_PIECE, 1, 4, 0, "ab"));
     notice = agent.inbox != NULL ? agent.inbox->next : NULL;
     if (notice == NULL) {
         fail_msg("a notice is missing");
@@ -193,16 +193,16 @@ TEST(test_notes)
     free(notice);
     free(agent.inbox);
     /* What cannot be. */
-    assert_false(receive(&guest, 5, 0, 0, 0, ""));
-    assert_false(receive(&guest, NOTE_PIECE, 4, 4, 3, "ab"));
-    assert_false(receive(&guest, NOTE_PIECE, 4, 4, UINT64_MAX, "ab"));
-    assert_false(receive(&guest, NOTE_PIECE, 4, UINT64_MAX, 0, "ab"));
-    assert_false(receive(&guest, NOTE_PIECE, 4, 4, 0, ""));
-    assert_true(receive(&guest, NOTE_PIECE, 4, 4, 0, "abc"));
-    assert_false(receive(&guest, NOTE_PIECE, 4, 4, 0, "ab"));
-    assert_false(receive(&guest, NOTE_PIECE, 4, 5, 0, "a"));
-    notices_forget(&guest);
-    free(guest.name);
+    assert_false(receive(&incoming, 5, 0, 0, 0, ""));
+    assert_false(receive(&incoming, NOTE_PIECE, 4, 4, 3, "ab"));
+    assert_false(receive(&incoming, NOTE_PIECE, 4, 4, UINT64_MAX, "ab"));
+    assert_false(receive(&incoming, NOTE_PIECE, 4, UINT64_MAX, 0, "ab"));
+    assert_false(receive(&incoming, NOTE_PIECE, 4, 4, 0, ""));
+    assert_true(receive(&incoming, NOTE_PIECE, 4, 4, 0, "abc"));
+    assert_false(receive(&incoming, NOTE_PIECE, 4, 4, 0, "ab"));
+    assert_false(receive(&incoming, NOTE_PIECE, 4, 5, 0, "a"));
+    notices_forget(&incoming);
+    free(incoming.name);
 }
 
 /* --- the interface --------------------------------------------------------------------------- */

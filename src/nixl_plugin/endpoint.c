@@ -20,64 +20,64 @@ static const char first_words[] = "tcpx 1";
 
 /* --- finding ------------------------------------------------------------------------------- */
 
-static int place_make_identity(struct place *place)
+static int endpoint_make_identity(struct endpoint *endpoint)
 {
     uint8_t random[16];
     int result = socket_random(random, sizeof random);
 
     if (result != TCPX_SUCCESS)
         return result;
-    strcpy(place->identity, "nixl-");
+    strcpy(endpoint->identity, "nixl-");
     for (size_t i = 0; i < sizeof random; i++)
-        sprintf(place->identity + 5 + 2 * i, "%02x", random[i]);
+        sprintf(endpoint->identity + 5 + 2 * i, "%02x", random[i]);
     return TCPX_SUCCESS;
 }
 
-static bool place_is_link_local(const struct sockaddr_storage *address)
+static bool endpoint_is_link_local(const struct sockaddr_storage *address)
 {
     return address->ss_family == AF_INET6 &&
            IN6_IS_ADDR_LINKLOCAL(&((const union socket_address *)address)->ipv6.sin6_addr);
 }
 
 /* Further ones than there is room for are left out. */
-static void place_add_address(struct place *place, const char *address)
+static void endpoint_add_address(struct endpoint *endpoint, const char *address)
 {
-    if (place->address_count < PLACE_ADDRESSES && strlen(address) < INET6_ADDRSTRLEN)
-        strcpy(place->addresses[place->address_count++], address); /* NOLINT: it fits */
+    if (endpoint->address_count < ENDPOINT_ADDRESSES && strlen(address) < INET6_ADDRSTRLEN)
+        strcpy(endpoint->addresses[endpoint->address_count++], address); /* NOLINT: it fits */
 }
 
 /* The scope of a link-local address says nothing on another host, so these are left out. */
-static void place_add_device(struct place *place, const struct net_device *device)
+static void endpoint_add_device(struct endpoint *endpoint, const struct net_device *device)
 {
     char name[SOCKET_NAME_BYTES];
 
-    if (place_is_link_local(&device->address))
+    if (endpoint_is_link_local(&device->address))
         return;
     socket_host_name(&device->address, name);
-    place_add_address(place, name);
+    endpoint_add_address(endpoint, name);
 }
 
-int place_find(const char *advertise, struct place *place)
+int endpoint_find(const char *advertise, struct endpoint *endpoint)
 {
     struct net_device devices[NET_DEVICES_MOST];
     int count;
     int all;
     int result;
 
-    *place = (struct place){.port = 0};
-    result = place_make_identity(place);
+    *endpoint = (struct endpoint){.port = 0};
+    result = endpoint_make_identity(endpoint);
     if (result != TCPX_SUCCESS)
         return result;
     if (*advertise != '\0') {
-        place_add_address(place, advertise);
+        endpoint_add_address(endpoint, advertise);
         return TCPX_SUCCESS;
     }
     result = net_devices_find_all_configured(devices, NET_DEVICES_MOST, &count, &all);
     if (result != TCPX_SUCCESS)
         return result;
     for (int i = 0; i < all; i++)
-        place_add_device(place, &devices[i]);
-    if (place->address_count == 0)
+        endpoint_add_device(endpoint, &devices[i]);
+    if (endpoint->address_count == 0)
         return error_set(TCPX_SYSTEM_ERROR, "no network interface has an address that peers of "
                                             "other hosts could use");
     return TCPX_SUCCESS;
@@ -85,49 +85,52 @@ int place_find(const char *advertise, struct place *place)
 
 /* --- the line ------------------------------------------------------------------------------ */
 
-void place_write(const struct place *place, char text[PLACE_BYTES])
+void endpoint_write(const struct endpoint *endpoint, char text[ENDPOINT_BYTES])
 {
-    int length = snprintf(text, PLACE_BYTES, "%s %s %d", first_words, place->identity, place->port);
+    int length =
+        snprintf(text, ENDPOINT_BYTES, "%s %s %d", first_words, endpoint->identity, endpoint->port);
 
-    for (unsigned i = 0; i < place->address_count; i++)
-        length += snprintf(text + length, PLACE_BYTES - (size_t)length, " %s", place->addresses[i]);
+    for (unsigned i = 0; i < endpoint->address_count; i++)
+        length +=
+            snprintf(text + length, ENDPOINT_BYTES - (size_t)length, " %s", endpoint->addresses[i]);
 }
 
-static bool place_is_address(const char *word)
+static bool endpoint_is_address(const char *word)
 {
     struct in6_addr any;
 
     return inet_pton(AF_INET, word, &any) == 1 || inet_pton(AF_INET6, word, &any) == 1;
 }
 
-static bool place_read_words(char *line, struct place *place)
+static bool endpoint_read_words(char *line, struct endpoint *endpoint)
 {
     char *rest;
     char *word;
     int used = 0;
 
-    if (sscanf(line, "tcpx 1 %39[!-~]%*1[ ]%5d%n", place->identity, &place->port, &used) != 2 ||
-        place->port < 1 || place->port > 65535)
+    if (sscanf(line, "tcpx 1 %39[!-~]%*1[ ]%5d%n", endpoint->identity, &endpoint->port, &used) !=
+            2 ||
+        endpoint->port < 1 || endpoint->port > 65535)
         return false;
     for (word = strtok_r(line + used, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest))
-        if (place_is_address(word))
-            place_add_address(place, word);
-    return place->address_count > 0;
+        if (endpoint_is_address(word))
+            endpoint_add_address(endpoint, word);
+    return endpoint->address_count > 0;
 }
 
-int place_read(struct nixl_text text, struct place *place)
+int endpoint_read(struct nixl_text text, struct endpoint *endpoint)
 {
-    char line[PLACE_BYTES];
+    char line[ENDPOINT_BYTES];
     char shown[128];
 
-    *place = (struct place){.port = 0};
+    *endpoint = (struct endpoint){.port = 0};
     text_printable(text.bytes, text.length, shown, sizeof shown);
     if (text.length >= sizeof line || memchr(text.bytes, '\0', text.length) != NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "\"%s\" is not how an agent of TCPX is reached",
                          shown);
     memcpy(line, text.bytes, text.length);
     line[text.length] = '\0';
-    if (place_read_words(line, place))
+    if (endpoint_read_words(line, endpoint))
         return TCPX_SUCCESS;
     return error_set(TCPX_INVALID_ARGUMENT,
                      "\"%s\" is not how an agent of TCPX is reached: expected \"%s NAME PORT "
