@@ -40,7 +40,7 @@ enum nixl_status nixl_region_open(struct nixl_agent *agent, int64_t gpu, uintptr
     int result;
 
     if (region == NULL || gpu < HOST || gpu > INT_MAX / 2 || !agent_enter(agent)) {
-        agent_say(agent, "%zu bytes at %#zx of GPU %lld cannot be registered", bytes, address,
+        agent_say(agent, "%zu bytes at 0x%zx of GPU %lld cannot be registered", bytes, address,
                   (long long)gpu);
         free(region);
         return NIXL_ERR_INVALID_PARAM;
@@ -53,7 +53,7 @@ enum nixl_status nixl_region_open(struct nixl_agent *agent, int64_t gpu, uintptr
         region_enlist(region);
         *out = region;
     } else {
-        agent_say(agent, "%zu bytes at %#zx cannot be registered: %s", bytes, address,
+        agent_say(agent, "%zu bytes at 0x%zx cannot be registered: %s", bytes, address,
                   error_text());
         free(region);
     }
@@ -75,7 +75,7 @@ static enum nixl_status region_end(struct nixl_region *region)
     int result = tcpx_window_close(region->window, TCPX_DEFAULT_TIMEOUT);
 
     if (result != TCPX_SUCCESS) {
-        agent_say(agent, "%llu bytes at %#llx cannot be deregistered: %s",
+        agent_say(agent, "%llu bytes at 0x%llx cannot be deregistered: %s",
                   (unsigned long long)region->key.bytes, (unsigned long long)region->key.address,
                   error_text());
         return NIXL_ERR_BACKEND;

@@ -2,8 +2,8 @@
 # %p, or a hexadecimal number with 0x. Each check is also shown a text that is wrong.
 . tests/tap.sh
 
-# Hexadecimal numbers that are no addresses: of PCI devices, and of characters.
-others='"%04x:%02x:%02x.%x"|"%8x:%2x:%2x.%1x"|"\\\\u%04x"'
+# Hexadecimal numbers that are no addresses: of PCI devices, of characters, and of random bytes.
+others='"%04x:%02x:%02x.%x"|"%8x:%2x:%2x.%1x"|"\\\\u%04x"|"%02x"'
 
 # hex_without_mark FILE...: conversions to hexadecimal without 0x before them.
 hex_without_mark()
