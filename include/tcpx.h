@@ -271,8 +271,8 @@ TCPX_API TCPX_CHECK int tcpx_transfer_cancel(struct tcpx_transfer *transfer);
 /*
  * An eventfd, non-blocking, that becomes readable whenever a transfer has ended or failed, a note
  * has come, or the session has failed, for programs with a loop of their own: read it, then test
- * the transfers and take the notes. From the first call on everything moves without a call. It
- * belongs to the session.
+ * the transfers and take the notes. It may be readable although there is nothing new. From the
+ * first call on everything moves without a call. It belongs to the session.
  */
 TCPX_API TCPX_CHECK int tcpx_session_event_fd(struct tcpx_session *session, int *fd);
 

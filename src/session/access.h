@@ -249,7 +249,6 @@ MUST_CHECK int notes_keep(struct tcpx_session *session, const uint8_t *bytes, si
 MUST_CHECK int notes_drop(struct tcpx_session *session, size_t bytes);
 MUST_CHECK int notes_on_note(struct tcpx_session *session, const uint8_t *bytes, size_t length);
 MUST_CHECK int notes_on_taken(struct tcpx_session *session, uint64_t sum);
-bool notes_are_there(const struct tcpx_session *session);
 void notes_free(struct tcpx_session *session);
 
 /* --- lists of accesses, access_list.c ----------------------------------------------------------

@@ -144,11 +144,6 @@ int notes_keep(struct tcpx_session *session, const uint8_t *bytes, size_t length
     return TCPX_SUCCESS;
 }
 
-bool notes_are_there(const struct tcpx_session *session)
-{
-    return session->accesses != NULL && session->accesses->first_note != NULL;
-}
-
 int notes_on_note(struct tcpx_session *session, const uint8_t *bytes, size_t length)
 {
     int result;

@@ -358,7 +358,7 @@ int tcpx_session_event_fd(struct tcpx_session *session, int *fd)
         session->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (session->event_fd < 0)
             result = error_system(errno, "an eventfd");
-        else if (session->failure != TCPX_SUCCESS || notes_are_there(session))
+        else if (session->has_signalled) /* the caller may not know it yet */
             session_signal(session);
     }
     if (result == TCPX_SUCCESS)

@@ -273,6 +273,7 @@ struct tcpx_session {
     int wake_fd;             /* for the thread */
     bool closing;            /* the thread ends */
     int event_fd;            /* for the caller; -1: never asked for */
+    bool has_signalled;      /* something has ended, whether there was an eventfd or not */
     bool end_is_due;         /* a transfer has ended: those who wait are told of it, */
     bool signal_is_due;      /* and the eventfd is written, when the lock is free */
     atomic_bool note_is_due; /* tcpx_note_take() has a note or a failure to report */

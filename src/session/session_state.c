@@ -47,6 +47,7 @@ void session_unlock(struct tcpx_session *session)
 void session_signal(struct tcpx_session *session)
 {
     session->signal_is_due = true;
+    session->has_signalled = true;
 }
 
 void session_fail(struct tcpx_session *session, int result)

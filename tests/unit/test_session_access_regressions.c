@@ -186,6 +186,31 @@ CASE(a_cancelled_receive_is_seen_in_the_eventfd)
     close_session();
 }
 
+/* One that has ended before the program asks for the eventfd. */
+CASE(an_early_end_is_seen_in_the_eventfd)
+{
+    struct tcpx_session_statistics statistics = {.size = sizeof statistics};
+    struct pollfd event = {.events = POLLIN};
+    struct tcpx_part part = {.bytes = 10};
+    struct tcpx_access access = {.parts = &part, .part_count = 1};
+    struct tcpx_transfer *read;
+    uint64_t since = now_ms();
+
+    open_session(-1);
+    part.window = open_window(-1, ours, sizeof ours, 0);
+    part.remote = open_remote(open_window(-1, theirs, sizeof theirs, TCPX_WINDOW_READ));
+    CHECK_SUCCESS(tcpx_read(here, &access, &read));
+    while (statistics.reads == 0) {
+        CHECK(now_ms() - since < (uint64_t)WAIT_MS);
+        nap_ms(1);
+        CHECK_SUCCESS(tcpx_session_get_statistics(here, &statistics));
+    }
+    CHECK_SUCCESS(tcpx_session_event_fd(here, &event.fd));
+    CHECK(poll(&event, 1, WAIT_MS) == 1);
+    CHECK_SUCCESS(tcpx_transfer_wait(read, 0));
+    close_session();
+}
+
 CASE(what_was_not_done_in_time_is_named)
 {
     struct tcpx_transfer *write;
