@@ -5,6 +5,7 @@
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -292,6 +293,22 @@ def metadata_through_the_listen_thread():
         expect(a.fetch("b", ports[1]), True, "a has b's metadata")
         expect(a.move("WRITE", "b", b.address(), 4096, [0], [0], b"found"), "DONE", "write")
         expect(b.told(1), [("a", b"found")], "notification")
+
+
+@short
+def the_example_is_as_printed():
+    def start(*arguments):
+        program = [sys.executable, "examples/nixl_pair.py", *arguments]
+        return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    processes = [start("owner"), start("reader", "127.0.0.1")]
+    try:
+        said = [process.communicate(timeout=60) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    expect(said[0][0], "the reader says [b'thank you']\n", f"the owner: {said[0][1]}")
+    expect(said[1][0], "DONE 8388608 bytes, verified\n", f"the reader: {said[1][1]}")
 
 
 @short
