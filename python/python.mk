@@ -6,6 +6,8 @@
 PYTHON_HEADERS  = $(dir $(wildcard $(shell $(PYTHON) -c 'import sys, sysconfig; \
 	sys.version_info >= (3, 11) and print(sysconfig.get_path("include"))' 2>/dev/null)/Python.h))
 PACKAGE        := $(BUILD)/python/tcpx
+# NIXL's backend, where there is a C++ compiler.
+PACKAGE_NIXL   := $(if $(shell command -v $(CXX)),$(PACKAGE)/nixl/libplugin_TCPX.so)
 PACKAGE_FILES  := $(patsubst python/tcpx/%,$(PACKAGE)/%,$(wildcard python/tcpx/*.py python/tcpx/*.pyi python/tcpx/py.typed))
 
 # As headers of the system: their warnings are not ours.
@@ -21,12 +23,16 @@ $(PACKAGE)/bin/tcpx: $(BUILD)/tcpx
 	@mkdir -p $(@D)
 	@cp $< $@
 
+$(PACKAGE)/nixl/%: $(BUILD)/%
+	@mkdir -p $(@D)
+	@cp $< $@
+
 $(PACKAGE_FILES): $(PACKAGE)/%: python/tcpx/%
 	@mkdir -p $(@D)
 	@cp $< $@
 
 .PHONY: python
-python: $(PACKAGE)/_tcpx.abi3.so $(PACKAGE)/bin/tcpx $(PACKAGE_FILES)
+python: $(PACKAGE)/_tcpx.abi3.so $(PACKAGE)/bin/tcpx $(PACKAGE_FILES) $(PACKAGE_NIXL)
 
 .PHONY: check-python check-python-run
 # Its tests, with every CPython from 3.11 on that is there, and those of the wheel.

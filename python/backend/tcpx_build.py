@@ -102,15 +102,16 @@ class Wheel:
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """`-C build=FOLDER` takes another build folder, such as one where most is compiled already."""
     folder = make((config_settings or {}).get("build", "build/wheel"))
-    module, program = strip(folder / "tcpx/_tcpx.abi3.so"), strip(folder / "tcpx/bin/tcpx")
-    tag = f"cp311-abi3-{platform_tag([module, program])}"
+    compiled = ["tcpx/_tcpx.abi3.so", "tcpx/bin/tcpx", "tcpx/nixl/libplugin_TCPX.so"]
+    binaries = {name: strip(folder / name) for name in compiled if (folder / name).exists()}
+    tag = f"cp311-abi3-{platform_tag(binaries.values())}"
     name = f"tcpx-{version()}-{tag}.whl"
     wheel = Wheel(Path(wheel_directory) / name, f"tcpx-{version()}.dist-info")
     for source in sorted((ROOT / "python/tcpx").glob("*")):
         if source.is_file():
             wheel.add(f"tcpx/{source.name}", source.read_bytes())
-    wheel.add("tcpx/_tcpx.abi3.so", module.read_bytes(), 0o755)
-    wheel.add("tcpx/bin/tcpx", program.read_bytes(), 0o755)
+    for name_inside, file in binaries.items():
+        wheel.add(name_inside, file.read_bytes(), 0o755)
     wheel.add(f"{wheel.records}/METADATA", metadata().encode())
     wheel.add(f"{wheel.records}/LICENSE.txt", (ROOT / "LICENSE.txt").read_bytes())
     wheel.add(

@@ -97,6 +97,25 @@ class Wheel(unittest.TestCase):
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("nonsense", wrong.stderr)
 
+    def test_nixl(self):
+        """python -m tcpx nixl puts the backend where a NIXL looks for it, or says what there is not"""
+        without = self.python("-m", "tcpx", "nixl")
+        self.assertEqual(without.returncode, 1)
+        self.assertRegex(without.stderr, "has no NIXL|no C[+][+] compiler")
+        if not os.path.exists(f"{self.folder.name}/site/tcpx/nixl"):
+            self.skipTest("there is no C++ compiler")
+        site = f"{self.folder.name}/site"
+        plugins = f"{site}/.nixl_cu12.mesonpy.libs/plugins"
+        os.makedirs(plugins)
+        os.makedirs(f"{site}/nixl_cu12")
+        for _ in range(2):
+            said = self.python("-m", "tcpx", "nixl")
+            self.assertEqual((said.returncode, said.stderr), (0, ""))
+            self.assertIn("NIXL has the backend TCPX", said.stdout)
+        self.assertEqual(os.listdir(plugins), ["libplugin_TCPX.so"])
+        shown = run("nm", "-D", "--defined-only", f"{plugins}/libplugin_TCPX.so")
+        self.assertIn("nixl_plugin_init", shown)
+
     def test_help(self):
         """help(tcpx) teaches by an example, and every call has a text and a signature"""
         said = self.python("-c", "import tcpx; help(tcpx)").stdout
