@@ -97,6 +97,7 @@ struct nixl_agent {
     struct retired *retired; /* sessions that the service thread closes */
     struct nixl_notice *inbox;
     struct nixl_notice **last_in_inbox;
+    size_t inbox_bytes;
     uint8_t *room; /* for one note */
 };
 
@@ -285,9 +286,11 @@ struct incoming {
     struct tcpx_session *session;
     char *name; /* NULL: it has not said who it is */
     size_t name_length;
-    struct partial *partials; /* notices of which pieces are missing */
-    struct held *held;        /* notes that came before the name */
+    struct partial *partials; /* notices of which pieces are missing, */
+    unsigned partial_count;   /* so many */
+    struct held *held;        /* notes that came before the name, */
     struct held **last_held;
+    size_t held_bytes; /* with so many bytes */
 };
 
 struct held {
@@ -306,7 +309,7 @@ MUST_CHECK bool notice_send(struct link *link, struct nixl_text text);
 MUST_CHECK bool notice_begin(struct link *link, struct nixl_text text, struct notice_note *note);
 void notice_withdraw(struct link *link, const struct notice_note *note);
 
-/* A note that an incoming session has brought. False, and error_text(): it is none of ours. */
+/* A note that an incoming session has brought. False: it is none of ours, or there is no memory. */
 MUST_CHECK bool notice_receive(struct incoming *incoming, const uint8_t *note, size_t bytes);
 
 void notices_forget(struct incoming *incoming);
@@ -314,7 +317,10 @@ void notices_forget(struct incoming *incoming);
 /* --- incoming.c ----------------------------------------------------------------------------------
  */
 
-/* All with the lock. Takes notes of all; those whose sessions have ended are gone then. */
+/*
+ * All with the lock. Takes notes of all, as long as there is room for notices that the program has
+ * not asked for; those whose sessions have ended are gone then.
+ */
 void incoming_listen(struct nixl_agent *agent);
 void incoming_add(struct nixl_agent *agent, struct tcpx_session *session);
 void incoming_end(struct nixl_agent *agent);

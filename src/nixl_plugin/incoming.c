@@ -6,6 +6,9 @@
 
 #include <stdlib.h>
 
+/* Notices that the program has not asked for. */
+enum { MOST_INBOX_BYTES = 64 << 20 };
+
 void incoming_add(struct nixl_agent *agent, struct tcpx_session *session)
 {
     struct incoming *incoming = calloc(1, sizeof *incoming);
@@ -58,6 +61,9 @@ void incoming_listen(struct nixl_agent *agent)
 {
     struct incoming **at = &agent->incoming;
 
+    /* What is not taken holds up the peers that send it. */
+    if (agent->inbox_bytes > MOST_INBOX_BYTES)
+        return;
     while (*at != NULL)
         if (incoming_take_notes(*at))
             at = &(*at)->next;
@@ -81,6 +87,7 @@ struct nixl_notice *nixl_notices_take(struct nixl_agent *agent)
     notices = agent->inbox;
     agent->inbox = NULL;
     agent->last_in_inbox = &agent->inbox;
+    agent->inbox_bytes = 0;
     if (notices != NULL)
         agent_leave(agent);
     else

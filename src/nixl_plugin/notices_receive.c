@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* More of a peer's are not kept: all notices of accesses that can be under way have room. */
+enum { MOST_PARTIALS = 4096, MOST_HELD_BYTES = 4 << 20 };
+
 /* A notice of which pieces are missing. */
 struct partial {
     struct partial *next;
@@ -44,6 +47,7 @@ static void notice_deliver(struct incoming *incoming, struct nixl_notice *notice
 
     *agent->last_in_inbox = notice;
     agent->last_in_inbox = &notice->next;
+    agent->inbox_bytes += sizeof *notice + notice->from.length + notice->text.length;
 }
 
 static bool notice_receive_whole(struct incoming *incoming, const uint8_t *body, size_t bytes)
@@ -68,18 +72,20 @@ static struct partial **partial_find(struct incoming *incoming, uint32_t number)
     return at;
 }
 
-static void partial_drop(struct partial **at)
+static void partial_drop(struct incoming *incoming, struct partial **at)
 {
     struct partial *partial = *at;
 
     *at = partial->next;
+    incoming->partial_count--;
     free(partial->notice);
     free(partial);
 }
 
-static struct partial *partial_make(const struct incoming *incoming, const struct note_head *head)
+static struct partial *partial_make(struct incoming *incoming, const struct note_head *head)
 {
-    struct partial *partial = calloc(1, sizeof *partial);
+    struct partial *partial =
+        incoming->partial_count < MOST_PARTIALS ? calloc(1, sizeof *partial) : NULL;
 
     if (partial == NULL)
         return NULL;
@@ -90,6 +96,7 @@ static struct partial *partial_make(const struct incoming *incoming, const struc
         free(partial);
         return NULL;
     }
+    incoming->partial_count++;
     return partial;
 }
 
@@ -110,7 +117,7 @@ static bool notice_receive_piece(struct incoming *incoming, const struct note_he
     if ((*at)->missing == 0) {
         notice_deliver(incoming, (*at)->notice);
         (*at)->notice = NULL;
-        partial_drop(at);
+        partial_drop(incoming, at);
     }
     return true;
 }
@@ -140,7 +147,7 @@ static bool notice_dispatch(struct incoming *incoming, const struct note_head *h
     case NOTE_WITHDRAWN:
         at = partial_find(incoming, head->number);
         if (*at != NULL)
-            partial_drop(at);
+            partial_drop(incoming, at);
         return true;
     default:
         return false;
@@ -150,10 +157,12 @@ static bool notice_dispatch(struct incoming *incoming, const struct note_head *h
 /* The note of an access may overtake the name, which is a note by itself. */
 static bool notice_hold(struct incoming *incoming, const uint8_t *note, size_t bytes)
 {
-    struct held *held = malloc(sizeof *held + bytes);
+    struct held *held =
+        incoming->held_bytes + bytes <= MOST_HELD_BYTES ? malloc(sizeof *held + bytes) : NULL;
 
     if (held == NULL)
         return false;
+    incoming->held_bytes += sizeof *held + bytes;
     held->next = NULL;
     held->bytes = bytes;
     memcpy(held->note, note, bytes);
@@ -195,7 +204,7 @@ bool notice_receive(struct incoming *incoming, const uint8_t *note, size_t bytes
 void notices_forget(struct incoming *incoming)
 {
     while (incoming->partials != NULL)
-        partial_drop(&incoming->partials);
+        partial_drop(incoming, &incoming->partials);
     while (incoming->held != NULL) {
         struct held *held = incoming->held;
 

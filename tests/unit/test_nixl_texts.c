@@ -205,6 +205,31 @@ TEST(test_notes)
     free(incoming.name);
 }
 
+/* A peer cannot make this side keep more and more. */
+TEST(test_notes_without_end)
+{
+    struct nixl_agent agent = {.inbox = NULL, .last_in_inbox = &agent.inbox};
+    struct incoming incoming = {.agent = &agent, .last_held = &incoming.held};
+    static uint8_t note[TCPX_NOTE_BYTES];
+    uint32_t number = 0;
+    unsigned held = 0;
+
+    note_head_write(note, NOTE_NOTICE, 0, sizeof note - NOTE_HEAD_BYTES, 0);
+    while (held < 100000 && notice_receive(&incoming, note, sizeof note))
+        held++;
+    assert_in_range(held, 32, 1024);
+    notices_forget(&incoming);
+    incoming = (struct incoming){.agent = &agent, .last_held = &incoming.held};
+    assert_true(receive(&incoming, NOTE_NAME, 0, 1, 0, "b"));
+    while (number < 100000 && receive(&incoming, NOTE_PIECE, number + 1, 3, 0, "ab"))
+        number++;
+    assert_in_range(number, 1024, 10000);
+    assert_true(receive(&incoming, NOTE_WITHDRAWN, 1, 0, 0, ""));
+    assert_true(receive(&incoming, NOTE_PIECE, number + 1, 3, 0, "ab"));
+    notices_forget(&incoming);
+    free(incoming.name);
+}
+
 /* --- the interface --------------------------------------------------------------------------- */
 
 /* No file of this process has NIXL's table; whatever lies there instead does no harm. */
