@@ -197,7 +197,7 @@ GPU_SUITES := \
 	$(call gpu_suite,net-standin,net_gpu,$(on_fake)) \
 	$(call gpu_suite,net-standin-small,net_gpu,$(on_fake) UCCL_TCPX_THREADS=2 $(small_pool)) \
 	$(if $(SANITIZE),,$(call gpu_suite,net-failing@300,net_faults,$(on_fake))) \
-	$(call gpu_suite,net-failing-threads@300,net_faults,$(on_fake) $(if $(SANITIZE),TCPX_TEST_CALLS=2) UCCL_TCPX_THREADS=3) \
+	$(call gpu_suite,net-failing-threads@300,net_faults,$(on_fake) TCPX_TEST_CALLS=$(if $(findstring thread,$(SANITIZE)),1,2) UCCL_TCPX_THREADS=3) \
 	$(call gpu_suite,pinned-pool,pinned_pool,$(on_fake) UCCL_TCPX_STAGING_BYTES=256K UCCL_TCPX_BOUNCE_BYTES=1M) \
 	$(call gpu_suite,net-pinning,net_pinning,$(on_fake)) \
 	$(call gpu_suite,net-pinning-calls,net_pinning,$(on_fake) UCCL_TCPX_THREADS=0) \
