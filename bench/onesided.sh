@@ -5,9 +5,9 @@
 #
 #   bench/onesided.sh [--rounds N] [--memory host|gpu|both] [--path]
 #
-# The GPU is emulated where there is none; that says nothing about GPUs. --path adds a path with a round trip of 10 ms
-# between two network namespaces, for which it has to be root. A ratio of rates is better if it is larger, one of times
-# if it is smaller.
+# Without a GPU an emulated one is measured, which does not show how fast a real one would be. --path adds rows over
+# a path with a round trip of 10 ms, between two network namespaces; it needs root. A ratio of rates is better if it
+# is larger, a ratio of times if it is smaller.
 cd "$(dirname "$0")/.." || exit 1
 . tests/tap.sh
 . tests/net/netns.sh

@@ -35,7 +35,7 @@ async def prefill(ticket, port=12345):
 
     in_use = set(REQUESTS)
     async for session in listener:
-        while in_use:  # prefill could compute meanwhile: the reads need no call of it
+        while in_use:  # the peer reads by itself: this program could compute here
             for note in await session.wait_notes():
                 in_use.remove(note.decode())
                 print(f"{note.decode()}: {session.peer} has its blocks", flush=True)

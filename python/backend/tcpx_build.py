@@ -138,8 +138,8 @@ def sources():
     )
 
 
-def nobody(info):
-    """Who built it is no part of the archive."""
+def without_owner(info):
+    """Leaves out the name and number of the user who builds the archive."""
     info.uid = info.gid = 0
     info.uname = info.gname = ""
     return info
@@ -150,7 +150,7 @@ def build_sdist(sdist_directory, config_settings=None):
     with tarfile.open(Path(sdist_directory) / f"{name}.tar.gz", "w:gz") as archive:
         for path in sources():
             if path.is_file() and path.name != "PKG-INFO":
-                archive.add(path, f"{name}/{path.relative_to(ROOT)}", recursive=False, filter=nobody)
+                archive.add(path, f"{name}/{path.relative_to(ROOT)}", recursive=False, filter=without_owner)
         data = metadata().encode()
         info = tarfile.TarInfo(f"{name}/PKG-INFO")
         info.size = len(data)

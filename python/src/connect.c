@@ -19,7 +19,7 @@ struct attempt {
     pthread_mutex_t lock; /* guards the four behind it */
     pthread_cond_t ended;
     bool has_ended;
-    bool is_abandoned; /* nobody waits: the thread clears up */
+    bool is_abandoned; /* the caller has gone: the thread frees this */
     int result;
 
     struct tcpx_session *session;

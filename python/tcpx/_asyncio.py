@@ -104,7 +104,7 @@ async def _wait_until_ended(transfer):
         return
     with _Waiting(session) as waiter:
         if not transfer._add_waiter(waiter):
-            # What ended before the eventfd was there has left nothing in it.
+            # It may have ended already, and the program may have read the eventfd itself.
             _deliver(session)
             await waiter.future
 

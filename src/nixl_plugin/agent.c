@@ -17,8 +17,7 @@ enum {
     SOON_MS = 2,
 };
 
-/* --- the service thread -------------------------------------------------------------------------
- */
+/* --- the service thread --------------------------------------------------------------------- */
 
 static bool agent_service(struct nixl_agent *agent)
 {

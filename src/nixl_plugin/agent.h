@@ -23,8 +23,7 @@
 
 enum { HOST = -1, ACCEPTOR_THREADS = 4, ENDPOINT_ADDRESSES = 16, ENDPOINT_BYTES = 1024 };
 
-/* --- endpoint.c: texts that other agents get ----------------------------------------------------
- */
+/* --- endpoint.c: texts that other agents get ------------------------------------------------ */
 
 /* The name of the sessions of an agent: new for each, so that nobody is taken for another one. */
 enum { IDENTITY_BYTES = 40 };
@@ -134,8 +133,7 @@ void agent_tell(const struct nixl_agent *agent, const char *format, ...)
 /* The name of an agent as it is shown. */
 const char *agent_shown(struct nixl_text name, char shown[128]);
 
-/* --- acceptors.c ---------------------------------------------------------------------------------
- */
+/* --- acceptors.c ---------------------------------------------------------------------------- */
 
 /* Where memory of this GPU is reached. With the lock. */
 MUST_CHECK int agent_open_acceptor(struct nixl_agent *agent, int gpu, int *port);
@@ -143,8 +141,7 @@ MUST_CHECK int agent_open_acceptor(struct nixl_agent *agent, int gpu, int *port)
 /* The list is nobody else's any more. Without the lock: it waits for their threads. */
 void acceptors_close(struct acceptor *acceptors);
 
-/* --- peer_table.c, peers.c
- * --------------------------------------------------------------------------------- */
+/* --- peer_table.c, peers.c ------------------------------------------------------------------ */
 
 struct peer {
     struct peer *next;
@@ -271,8 +268,7 @@ struct operation {
 /* What the service thread does for requests with a notice behind several accesses. */
 void requests_service(struct nixl_agent *agent);
 
-/* --- notices_send.c, notices_receive.c
- * ------------------------------------------------------------------------------- */
+/* --- notices_send.c, notices_receive.c ------------------------------------------------------ */
 
 struct notice_note {
     uint8_t *bytes;
@@ -314,8 +310,7 @@ MUST_CHECK bool notice_receive(struct incoming *incoming, const uint8_t *note, s
 
 void notices_forget(struct incoming *incoming);
 
-/* --- incoming.c ----------------------------------------------------------------------------------
- */
+/* --- incoming.c ----------------------------------------------------------------------------- */
 
 /*
  * All with the lock. Takes notes of all, as long as there is room for notices that the program has

@@ -171,14 +171,12 @@ struct accesses {
     uint64_t taken_said;
 };
 
-/* --- access_calls.c ----------------------------------------------------------------------------
- */
+/* --- access_calls.c ------------------------------------------------------------------------- */
 
 /* Cancels a read or a write. *is_quiet: nothing of this side's memory is touched any more. */
 MUST_CHECK int accesses_cancel_call(struct tcpx_transfer *transfer, bool *is_quiet);
 
-/* --- accesses_step.c: all of a session's --------------------------------------------------------
- */
+/* --- accesses_step.c: all of a session's ---------------------------------------------------- */
 
 MUST_CHECK int accesses_create(struct tcpx_session *session);
 /*
@@ -251,8 +249,7 @@ MUST_CHECK int notes_on_note(struct tcpx_session *session, const uint8_t *bytes,
 MUST_CHECK int notes_on_taken(struct tcpx_session *session, uint64_t sum);
 void notes_free(struct tcpx_session *session);
 
-/* --- lists of accesses, access_list.c ----------------------------------------------------------
- */
+/* --- lists of accesses, access_list.c ------------------------------------------------------- */
 
 void access_list_add(struct access_list *list, struct access *access);
 void access_list_remove(struct access_list *list, struct access *access);

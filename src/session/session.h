@@ -285,8 +285,7 @@ void session_signal(struct tcpx_session *session);
 
 /* For callers: the worker yields the lock to them. */
 void session_lock(struct tcpx_session *session);
-/* For the worker: whether it leaves the lock to callers, for a short time from *since on; 0 at
- * first. */
+/* For the worker: whether it leaves the lock to callers now. *since is its own, and 0 at first. */
 bool session_yields(struct tcpx_session *session, uint64_t *since);
 /* For all. Tells what is due: who is woken by it needs the lock, and would wait for it. */
 void session_unlock(struct tcpx_session *session);

@@ -25,6 +25,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         }                                                                                          \
     } while (0)
 
+/* An input that says what happens, byte by byte; behind its end there are zeros. */
+struct script {
+    const uint8_t *data;
+    size_t left;
+};
+
+static inline uint8_t script_next(struct script *script)
+{
+    if (script->left == 0)
+        return 0;
+    script->left--;
+    return *script->data++;
+}
+
 /* Little endian. */
 static inline uint64_t number(const uint8_t *bytes, size_t at, size_t size)
 {

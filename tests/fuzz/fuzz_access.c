@@ -29,11 +29,6 @@ enum {
     SENT = 0x33, /* what the peer puts to places */
 };
 
-struct script {
-    const uint8_t *data;
-    size_t left;
-};
-
 /* An access of the peer whose list is being said. */
 struct listing {
     bool is_open;
@@ -70,10 +65,7 @@ static bool may_change[WINDOWS][WINDOW]; /* some part of a write was there */
 
 static uint8_t next(void)
 {
-    if (now.script.left == 0)
-        return 0;
-    now.script.left--;
-    return *now.script.data++;
+    return script_next(&now.script);
 }
 
 static uint8_t *memory_of(int window)

@@ -27,11 +27,6 @@ enum {
 /* Bits of the byte that a step takes besides its operands: the peer's; and time passes first. */
 enum { HOLD = 0x80, LATER = 0x40 };
 
-struct script {
-    const uint8_t *data;
-    size_t left;
-};
-
 /* A receive or a send of the application; and what a sender has said of it so far. */
 struct message {
     struct net_request *request; /* NULL once it has ended */
@@ -125,10 +120,7 @@ static uint8_t *content; /* of any message, by offset: never one of the two mark
 
 static uint8_t next(void)
 {
-    if (now.script.left == 0)
-        return 0;
-    now.script.left--;
-    return *now.script.data++;
+    return script_next(&now.script);
 }
 
 static uint8_t *room_of(unsigned message)

@@ -339,8 +339,8 @@ static int comm_report(struct net_request *request, bool *done, uint64_t *bytes)
         return TCPX_SUCCESS;
     if (comm_report_cancelled(request, &result))
         return result;
-    *done =
-        request->result == TCPX_SUCCESS; /* also of a cancelled send that arrives (tx_cancel.c) */
+    /* A cancelled send that arrives all the same is done, too (tx_cancel.c). */
+    *done = request->result == TCPX_SUCCESS;
     if (!*done)
         result = error_set(request->result, "%s",
                            request->text != NULL ? request->text : request->comm->text);
