@@ -1,6 +1,7 @@
 /*
  * The frames of a control connection. What the socket does not take at once waits in a bounded
- * queue. Frames are read one by one and never ahead, so that poll() reports every one of them.
+ * queue. One system call reads all that has arrived, of a bounded number of bytes: many small
+ * frames together.
  */
 #include "session/control.h"
 
@@ -40,10 +41,10 @@ struct control {
     size_t queued;
     size_t sent;
 
-    size_t have; /* bytes of the frame that is coming, its header included */
-    uint8_t header[CONTROL_HEADER_BYTES];
-    uint8_t *payload; /* of the frame that is coming */
-    size_t payload_room;
+    uint8_t *input; /* bytes that have arrived, from `taken` to `arrived`: frames that are next */
+    size_t input_room;
+    size_t taken;
+    size_t arrived;
 };
 
 /* --- the header of a frame ----------------------------------------------------------------- */
@@ -152,29 +153,23 @@ static int control_report_broken(struct control *control, int error)
                      strerror(error));
 }
 
+static size_t control_have(const struct control *control)
+{
+    return control->arrived - control->taken;
+}
+
+/* Of a frame of so many bytes, or at least so many if its header is not here. */
 static int control_report_end(struct control *control, size_t wanted)
 {
+    size_t have = control_have(control);
+
     control->has_ended = true;
-    if (control->have == 0)
+    if (have == 0)
         return error_set(TCPX_REMOTE_ERROR, "%s closed the connection", control->peer);
     return error_set(
         TCPX_REMOTE_ERROR,
         "%s closed the connection in the middle of a message, after %zu of %s%zu bytes",
-        control->peer, control->have, control->have < CONTROL_HEADER_BYTES ? "at least " : "",
-        wanted);
-}
-
-/* Reads what has arrived of `count` bytes of the frame; earlier bytes are complete. */
-static int control_fill(struct control *control, uint8_t *into, size_t before, size_t count)
-{
-    size_t have = control->have - before;
-    int got = socket_receive_rest(control->fd, into, count, &have);
-    int error = errno;
-
-    control->have = before + have;
-    if (got == 0)
-        return control_report_end(control, before + count);
-    return got > 0 ? TCPX_SUCCESS : control_report_broken(control, error);
+        control->peer, have, have < CONTROL_HEADER_BYTES ? "at least " : "", wanted);
 }
 
 /* Makes a buffer at least that large. */
@@ -192,26 +187,67 @@ static int control_grow(const struct control *control, uint8_t **buffer, size_t 
     return TCPX_SUCCESS;
 }
 
+/* Room for a frame of so many bytes, of which the first ones may be here. */
+static int control_make_room(struct control *control, size_t wanted)
+{
+    if (control->taken + wanted <= control->input_room)
+        return TCPX_SUCCESS;
+    if (control_have(control) > 0)
+        memmove(control->input, control->input + control->taken, control_have(control));
+    control->arrived -= control->taken;
+    control->taken = 0;
+    return control_grow(control, &control->input, &control->input_room,
+                        wanted > CONTROL_READ_AHEAD ? wanted : CONTROL_READ_AHEAD);
+}
+
+/*
+ * Reads what has arrived, until `wanted` bytes of the frame are here or the socket has no more: an
+ * edge of epoll does not come twice.
+ */
+static int control_fill(struct control *control, size_t wanted)
+{
+    int result;
+
+    if (control_have(control) >= wanted)
+        return TCPX_SUCCESS;
+    if (control_have(control) == 0)
+        control->taken = control->arrived = 0;
+    result = control_make_room(control, wanted);
+    while (result == TCPX_SUCCESS && control_have(control) < wanted) {
+        ssize_t got = recv(control->fd, control->input + control->arrived,
+                           control->input_room - control->arrived, MSG_DONTWAIT);
+
+        if (got > 0)
+            control->arrived += (size_t)got;
+        else if (got == 0)
+            result = control_report_end(control, wanted);
+        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+            return TCPX_SUCCESS;
+        else if (errno != EINTR)
+            result = control_report_broken(control, errno);
+    }
+    return result;
+}
+
+static const uint8_t *control_payload(const struct control *control)
+{
+    return control->input + control->taken + CONTROL_HEADER_BYTES;
+}
+
 static int control_report_refused(const struct control *control, size_t bytes)
 {
     char shown[CONTROL_REFUSAL_TEXT + 1];
 
-    text_printable((const char *)control->payload, bytes, shown, sizeof shown);
+    text_printable((const char *)control_payload(control), bytes, shown, sizeof shown);
     return error_set(TCPX_REMOTE_ERROR, "%s refused: %s", control->peer, shown);
 }
 
-/* Reads more of the message and leaves it in place; *whole: whether it is complete. */
-static int control_read_message(struct control *control, size_t room, uint8_t *type,
-                                uint32_t *length, bool *whole)
+/* The header of the next frame, if it is here. */
+static int control_read_header(struct control *control, size_t room, uint8_t *type,
+                               uint32_t *length)
 {
-    int result = TCPX_SUCCESS;
+    int result = control_header_read(control->input + control->taken, type, length);
 
-    *whole = false;
-    if (control->have < CONTROL_HEADER_BYTES)
-        result = control_fill(control, control->header, 0, CONTROL_HEADER_BYTES);
-    if (result != TCPX_SUCCESS || control->have < CONTROL_HEADER_BYTES)
-        return result;
-    result = control_header_read(control->header, type, length);
     if (result != TCPX_SUCCESS)
         return error_set(result, "%s does not keep to the protocol: %s", control->peer,
                          error_text());
@@ -219,10 +255,22 @@ static int control_read_message(struct control *control, size_t room, uint8_t *t
         return error_set(TCPX_REMOTE_ERROR,
                          "%s sent a message of type %u with %u bytes, expected are at most %zu",
                          control->peer, *type, *length, room);
-    result = control_grow(control, &control->payload, &control->payload_room, *length);
-    if (result == TCPX_SUCCESS && *length > 0)
-        result = control_fill(control, control->payload, CONTROL_HEADER_BYTES, *length);
-    if (result != TCPX_SUCCESS || control->have < CONTROL_HEADER_BYTES + *length)
+    return TCPX_SUCCESS;
+}
+
+/* Reads more of the message and leaves it in place; *whole: whether it is complete. */
+static int control_read_message(struct control *control, size_t room, uint8_t *type,
+                                uint32_t *length, bool *whole)
+{
+    int result = control_fill(control, CONTROL_HEADER_BYTES);
+
+    *whole = false;
+    if (result != TCPX_SUCCESS || control_have(control) < CONTROL_HEADER_BYTES)
+        return result;
+    result = control_read_header(control, room, type, length);
+    if (result == TCPX_SUCCESS)
+        result = control_fill(control, CONTROL_HEADER_BYTES + *length);
+    if (result != TCPX_SUCCESS || control_have(control) < CONTROL_HEADER_BYTES + *length)
         return result;
     if (*type == CONTROL_REFUSED)
         return control_report_refused(control, *length);
@@ -245,10 +293,10 @@ int control_receive_here(struct control *control, size_t room, uint8_t *type,
     *there = whole;
     if (!whole)
         return TCPX_SUCCESS;
-    *payload = control->payload;
+    *payload = control_payload(control);
     *type = seen_type;
     *bytes = length;
-    control->have = 0;
+    control->taken += CONTROL_HEADER_BYTES + length;
     return TCPX_SUCCESS;
 }
 
@@ -456,6 +504,6 @@ void control_close(struct control *control, unsigned linger_ms)
     control_discard_input(control);
     socket_close(&control->fd);
     free(control->queue);
-    free(control->payload);
+    free(control->input);
     free(control);
 }

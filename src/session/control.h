@@ -29,6 +29,7 @@ enum {
     CONTROL_REFUSAL_TEXT = 200, /* bytes of the text of a refusal, at most */
     CONTROL_MOST_UNSENT = 4 << 20,
     CONTROL_MOST_HELD = 65536,
+    CONTROL_READ_AHEAD = 32768, /* bytes of messages that are read before they are asked for */
 };
 
 /* Types that are not the session's own. */
@@ -97,7 +98,10 @@ bool control_has_ended(const struct control *control);
  */
 MUST_CHECK int control_send_all(struct control *control, uint64_t deadline);
 
-/* For poll(). As long as a message can be received, the descriptor is readable. */
+/*
+ * For poll(), when control_receive() has found no message: the descriptor is readable when more has
+ * arrived.
+ */
 int control_fd(const struct control *control);
 
 const char *control_peer(const struct control *control);
