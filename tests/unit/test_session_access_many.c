@@ -242,7 +242,8 @@ SIDES_CASE(served_by_one, 2, IN_FULL)
     for (unsigned i = 0; i < count; i++) /* as meet_and_see() */
         CHECK(!SANITIZED || statistics_of(sessions[i]).failures == 0);
     if (is_moved_by_threads(sessions[0]))
-        CHECK(threads_called("") - threads_called("tcpx-io-") == others);
+        /* An I/O thread that has just begun has no name yet, so that `others` may be too many. */
+        CHECK(threads_called("") - threads_called("tcpx-io-") <= others);
     for (unsigned i = 0; i < count; i++)
         pattern_copy(area.expected + (2 * i + (unsigned)me->number) * EACH, EACH,
                      (unsigned)!me->number, (2 * i + (unsigned)me->number) * (uint64_t)EACH);
