@@ -168,7 +168,7 @@ FEWER_TURNS := $(if $(SANITIZE),5,20)
 # or a peer, so that the others have the CPUs meanwhile.
 unit_suites  = $(foreach name,$(1),'unit/$(name): TCPX_TEST_TURNS=$(TURNS) $(BUILD)/tests/unit/test_$(name)')
 UNITS        := $(patsubst test_%,%,$(notdir $(UNIT_PROGRAMS)))
-WAITING_UNITS := $(filter access_floods access_lies access_refused access_targets bootstrap bootstrap_flood bootstrap_strangers control \
+WAITING_UNITS := $(filter access_floods access_lies access_inline access_refused access_targets bootstrap bootstrap_flood bootstrap_strangers control \
 	net_progress net_reasons net_silence net_stages session_access_ends session_faults \
 	session_silence,$(UNITS))
 LONG_UNITS   := $(filter net_process $(SESSION_UNITS) $(filter-out $(WAITING_UNITS),$(ACCESS_UNITS)) calls_data,$(UNITS))
@@ -237,7 +237,7 @@ unless_tsan      = $(if $(findstring thread,$(SANITIZE)),,$(1))
 # Accesses that are given up, or not allowed.
 # $(call refused_suite,label,program,environment)
 refused_suite = 'unit/access_$(2)-$(1): TCPX_TEST_TURNS=$(FEWER_TURNS) $(3) $(BUILD)/tests/unit/test_access_$(2)'
-REFUSED_SUITES := $(call refused_suite,3-threads,cancel,$(on_host) UCCL_TCPX_THREADS=3 UCCL_TCPX_SOCKETS=3)
+REFUSED_SUITES := $(call refused_suite,3-threads,cancel,$(on_host) UCCL_TCPX_THREADS=3 UCCL_TCPX_SOCKETS=3 UCCL_TCPX_INLINE_BYTES=0)
 REFUSED_SUITES += $(call unless_tsan, \
 	$(foreach name,cancel refused silent,$(call refused_suite,0-threads,$(name),$(on_host) UCCL_TCPX_THREADS=0)) \
 	$(call refused_suite,standin,cancel,$(on_fake)))
@@ -320,11 +320,11 @@ access_suite = $(foreach unit,$(ACCESS_UNITS),'unit/$(unit)-$(1): TCPX_TEST_TURN
 in_parallel  := UCCL_TCPX_SOCKETS=4 UCCL_TCPX_THREADS=3
 SESSION_SUITES += \
 	$(call access_suite,3-channels,$(on_host) UCCL_TCPX_NUM_CHANNELS=3) \
-	$(call access_suite,sockets,$(on_host) $(in_parallel)) \
+	$(call access_suite,sockets,$(on_host) $(in_parallel) UCCL_TCPX_INLINE_BYTES=0) \
 	$(call unless_tsan,$(call access_suite,standin,$(on_fake))) \
 	$(call unless_sanitized, \
 		$(call access_suite,0-threads,$(on_host) UCCL_TCPX_THREADS=0) \
-		$(call access_suite,small,$(on_host) $(least_pools)) \
+		$(call access_suite,small,$(on_host) $(least_pools) UCCL_TCPX_INLINE_BYTES=0) \
 		$(call access_suite,devmem-small,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5 UCCL_TCPX_DEVMEM_BYTES=1M))
 
 # $(call plugin_suite,label,program,environment)

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -204,8 +205,11 @@ static int access_check_note(const struct perf_side *side, const uint8_t note[8]
                      (unsigned long long)side->iteration);
 }
 
+/* As long as tcpx_transfer_wait() polls before it sleeps. */
 static int access_await_notes(struct perf_side *side)
 {
+    enum { AWAKE_NS = 200000 };
+    uint64_t awake_until = clock_now() + AWAKE_NS;
     uint64_t deadline = deadline_after_ms((uint64_t)side->end->meeting.timeout_ms);
     int result = TCPX_SUCCESS;
 
@@ -218,6 +222,9 @@ static int access_await_notes(struct perf_side *side)
         if (result == TCPX_SUCCESS && there) {
             result = access_check_note(side, note, bytes);
             taken++;
+            awake_until = clock_now() + AWAKE_NS;
+        } else if (result == TCPX_SUCCESS && clock_now() < awake_until) {
+            sched_yield();
         } else if (result == TCPX_SUCCESS) {
             result = access_await_event(side, deadline);
         }

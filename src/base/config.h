@@ -112,6 +112,9 @@ enum config_unpack {
          "more.")                                                                                  \
     SIZE(eager_bytes, "UCCL_TCPX_EAGER_BYTES", "8K", 0, 1 << 20,                                   \
          "The longest message that is sent before its receive is posted.")                         \
+    SIZE(inline_bytes, "UCCL_TCPX_INLINE_BYTES", "8K", 0, 16384,                                    \
+         "Reads and writes of host memory up to so many bytes travel with the message that asks "  \
+         "for them; larger ones go over the connections for data.")                                \
     SIZE(ahead_bytes, "UCCL_TCPX_AHEAD_BYTES", "8M", 0, 32 << 20,                                  \
          "How much a receiving comm of the NCCL plugin keeps of longer messages that come before " \
          "their receive is posted; with 0 they wait at the sender.")                               \

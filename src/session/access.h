@@ -77,6 +77,7 @@ struct access {
     uint8_t *note;
     uint32_t note_bytes;
     bool has_note;
+    bool is_inline;  /* its bytes go over the control connection, so that it has no request */
     bool is_stopped; /* its request is cancelled, or will be */
 
     /* Of this side. */
@@ -91,8 +92,10 @@ struct access {
     bool cancel_sent;  /* was asked to give it up, */
     bool is_confirmed; /* and has */
     bool has_arrived;  /* a read: all bytes are here */
+    bool has_data;     /* of an inline read: they have come, and were dropped if it was cancelled */
 
     /* Of the peer. */
+    const uint8_t *data; /* of an inline write, in the message that is being read */
     uint32_t items_read;
     uint64_t listed_bytes; /* of those */
     bool has_begun;        /* its list is whole, and it has its place */
@@ -128,6 +131,7 @@ struct accesses {
     struct net_memory *gpu_memory[2][MOST_CHANNELS]; /* [sending] */
 
     uint32_t next_read;      /* place of a read */
+    uint64_t inline_bytes;   /* accesses of host memory up to so many go inline */
     uint64_t next_check;     /* of deadlines, */
     uint64_t first_deadline; /* of which none is earlier */
     uint8_t *message;        /* CONTROL_LARGEST bytes: what is being written */
@@ -262,6 +266,9 @@ struct access *access_by_id(struct tcpx_session *session, int side, uint64_t id)
 void access_add_part(struct access *access, uint8_t *data, uint64_t bytes);
 /* Its place in the channel, with all of its parts. */
 struct net_buffer access_buffer(const struct access *access);
+/* The bytes of an inline access, out of its parts and into them. */
+void access_gather(const struct access *access, uint8_t *bytes);
+void access_scatter(const struct access *access, const uint8_t *bytes);
 /* Any number of accesses may wait, so that deadlines are looked at when the first one is over. */
 void access_expect_deadline(const struct access *access);
 /* Why it ends; the first reason counts. The text is error_text(). */
@@ -285,6 +292,7 @@ MUST_CHECK int accesses_request_ended(struct access *access, int result);
 MUST_CHECK int accesses_on_answer(struct tcpx_session *session, const uint8_t *bytes,
                                   size_t length);
 MUST_CHECK int accesses_on_cancelled(struct tcpx_session *session, uint64_t id);
+MUST_CHECK int accesses_on_data(struct tcpx_session *session, const uint8_t *bytes, size_t length);
 
 /* --- serve.c: of the peer -------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void access_list_add(struct access_list *list, struct access *access)
 {
@@ -87,6 +88,18 @@ struct net_buffer access_buffer(const struct access *access)
     buffer.parts = access->part_count > 1 ? access->parts : NULL;
     buffer.part_count = access->part_count > 1 ? access->part_count : 0;
     return buffer;
+}
+
+void access_gather(const struct access *access, uint8_t *bytes)
+{
+    for (uint32_t i = 0; i < access->part_count; i++)
+        memcpy(bytes + access->parts[i].offset, access->parts[i].data, access->parts[i].bytes);
+}
+
+void access_scatter(const struct access *access, const uint8_t *bytes)
+{
+    for (uint32_t i = 0; i < access->part_count; i++)
+        memcpy(access->parts[i].data, bytes + access->parts[i].offset, access->parts[i].bytes);
 }
 
 void access_set_result(struct access *access, int result)

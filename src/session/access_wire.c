@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HAS_NOTE = 4, MOST_ITEMS = 1 << 20 };
+enum { HAS_NOTE = 4, IS_INLINE = 8, MOST_ITEMS = 1 << 20 };
 
 struct bind_layout {
     uint32_t number;
@@ -66,7 +66,8 @@ void access_head_write(const struct access_head *head, uint8_t bytes[ACCESS_HEAD
         .items = htole32(head->items),
         .note_bytes = htole32(head->note_bytes),
         .channel = htole16(head->channel),
-        .kind = htole16((uint16_t)(head->kind | (head->has_note ? HAS_NOTE : 0))),
+        .kind = htole16((uint16_t)(head->kind | (head->has_note ? HAS_NOTE : 0) |
+                                   (head->is_inline ? IS_INLINE : 0))),
     };
 
     memcpy(bytes, &layout, sizeof layout);
@@ -110,6 +111,16 @@ int access_number_read(const uint8_t *bytes, size_t length, uint64_t *number)
     return TCPX_SUCCESS;
 }
 
+int access_data_read(const uint8_t *bytes, size_t length, struct access_data *data)
+{
+    if (length <= ACCESS_DATA_HEAD_BYTES || length > ACCESS_DATA_HEAD_BYTES + ACCESS_MOST_INLINE)
+        return error_set(TCPX_REMOTE_ERROR, "data of %zu bytes, expected %d to %d", length,
+                         ACCESS_DATA_HEAD_BYTES + 1, ACCESS_DATA_HEAD_BYTES + ACCESS_MOST_INLINE);
+    data->data = bytes + ACCESS_DATA_HEAD_BYTES;
+    data->bytes = length - ACCESS_DATA_HEAD_BYTES;
+    return access_number_read(bytes, ACCESS_DATA_HEAD_BYTES, &data->id);
+}
+
 int access_bind_read(const uint8_t *bytes, size_t length, struct access_bind *bind)
 {
     struct bind_layout layout;
@@ -136,7 +147,11 @@ static int head_check(const struct access_head *head, unsigned kind)
     if (head->note_bytes > (head->has_note ? TCPX_NOTE_BYTES : 0))
         return error_set(TCPX_REMOTE_ERROR, "an access with a note of %" PRIu32 " bytes",
                          head->note_bytes);
-    if ((head->bytes == 0) != (head->place == 0))
+    if (head->is_inline && (head->bytes == 0 || head->bytes > ACCESS_MOST_INLINE))
+        return error_set(TCPX_REMOTE_ERROR,
+                         "an inline access of %" PRIu64 " bytes, 1 to %d are possible", head->bytes,
+                         ACCESS_MOST_INLINE);
+    if ((head->bytes == 0 || head->is_inline) != (head->place == 0))
         return error_set(TCPX_REMOTE_ERROR, "an access of %" PRIu64 " bytes at place %" PRIu32,
                          head->bytes, head->place);
     return TCPX_SUCCESS;
@@ -147,6 +162,7 @@ int access_head_read(const uint8_t *bytes, size_t length, struct access_head *he
 {
     struct head_layout layout;
     struct access_head seen;
+    uint64_t behind; /* the items do not take */
     size_t left;
     unsigned kind;
     int result;
@@ -155,27 +171,32 @@ int access_head_read(const uint8_t *bytes, size_t length, struct access_head *he
         return wire_wrong_length("an access", length, sizeof layout);
     memcpy(&layout, bytes, sizeof layout);
     kind = le16toh(layout.kind);
-    seen = (struct access_head){.id = le64toh(layout.id),
-                                .kind = (enum access_kind)(kind & ~(unsigned)HAS_NOTE),
-                                .has_note = (kind & HAS_NOTE) != 0,
-                                .channel = le16toh(layout.channel),
-                                .place = le32toh(layout.place),
-                                .bytes = le64toh(layout.bytes),
-                                .items = le32toh(layout.items),
-                                .note_bytes = le32toh(layout.note_bytes)};
+    seen =
+        (struct access_head){.id = le64toh(layout.id),
+                             .kind = (enum access_kind)(kind & ~(unsigned)(HAS_NOTE | IS_INLINE)),
+                             .has_note = (kind & HAS_NOTE) != 0,
+                             .is_inline = (kind & IS_INLINE) != 0,
+                             .channel = le16toh(layout.channel),
+                             .place = le32toh(layout.place),
+                             .bytes = le64toh(layout.bytes),
+                             .items = le32toh(layout.items),
+                             .note_bytes = le32toh(layout.note_bytes)};
     result = head_check(&seen, kind);
     if (result != TCPX_SUCCESS)
         return result;
     left = length - sizeof layout;
-    if (seen.note_bytes > left || (left - seen.note_bytes) % ACCESS_ITEM_BYTES != 0 ||
-        (left - seen.note_bytes) / ACCESS_ITEM_BYTES > seen.items)
+    behind = seen.note_bytes + (seen.is_inline && seen.kind == ACCESS_WRITE ? seen.bytes : 0);
+    if (behind > left || (left - behind) % ACCESS_ITEM_BYTES != 0 ||
+        (left - behind) / ACCESS_ITEM_BYTES > seen.items ||
+        (seen.is_inline && (left - behind) / ACCESS_ITEM_BYTES < seen.items))
         return error_set(TCPX_REMOTE_ERROR,
-                         "an access of %zu bytes with a note of %" PRIu32 " and %" PRIu32 " parts",
-                         length, seen.note_bytes, seen.items);
+                         "an access of %zu bytes with a note of %" PRIu32 " and %" PRIu32
+                         " parts, %" PRIu64 " bytes inline",
+                         length, seen.note_bytes, seen.items, behind - seen.note_bytes);
     *head = seen;
     *note = bytes + sizeof layout;
     *items = *note + seen.note_bytes;
-    *item_count = (left - seen.note_bytes) / ACCESS_ITEM_BYTES;
+    *item_count = (left - behind) / ACCESS_ITEM_BYTES;
     return TCPX_SUCCESS;
 }
 

@@ -74,7 +74,7 @@ static uint32_t access_choose_place(struct access *access)
     uint32_t *next = &accesses->next_place[OURS][access->channel];
     uint32_t place;
 
-    if (access->bytes == 0)
+    if (access->bytes == 0 || access->is_inline)
         return 0;
     if (!access->is_read) {
         *next = *next % (NET_OPEN_PLACE - 1) + 1;
@@ -97,7 +97,7 @@ static int access_post(struct access *access)
     const struct net_buffer buffer = access_buffer(access);
     int result;
 
-    if (access->bytes == 0)
+    if (access->bytes == 0 || access->is_inline)
         return TCPX_SUCCESS;
     result = (access->is_read ? net_irecv_place : net_isend_place)(
         access_comm(access), &buffer, access->place, access, &access->request);
@@ -119,25 +119,50 @@ static size_t access_add_items(struct access *access, size_t bytes)
     return bytes;
 }
 
-/* The first message: the head, the note, and as many items as fit. */
+/* Whether it is small, of host memory on both sides, and all of it fits into one message. */
+static bool access_fits_inline(const struct access *access)
+{
+    size_t whole = ACCESS_HEAD_BYTES + access->note_bytes +
+                   (size_t)access->item_count * ACCESS_ITEM_BYTES + access->bytes;
+
+    if (access->bytes == 0 || access->bytes > access->session->accesses->inline_bytes ||
+        whole > CONTROL_LARGEST || access->bindings[0]->use.window->gpu >= 0)
+        return false;
+    for (uint32_t i = 0; i < access->remote_count; i++)
+        if (access->remotes[i]->key.on_gpu)
+            return false;
+    return true;
+}
+
+/*
+ * The first message: the head, the note, and as many items as fit; with them the bytes of an inline
+ * write, whose memory is quiet from then on.
+ */
 static int access_send_head(struct access *access)
 {
     struct tcpx_session *session = access->session;
     const struct access_head head = {.id = access->id,
                                      .kind = access->is_read ? ACCESS_READ : ACCESS_WRITE,
                                      .has_note = access->has_note,
+                                     .is_inline = access->is_inline,
                                      .channel = (uint16_t)access->channel,
                                      .place = access->place,
                                      .bytes = access->bytes,
                                      .items = access->item_count,
                                      .note_bytes = access->note_bytes};
     uint8_t *message = session->accesses->message;
+    size_t bytes;
 
     access_head_write(&head, message);
     if (access->note_bytes > 0)
         memcpy(message + ACCESS_HEAD_BYTES, access->note, access->note_bytes);
-    return control_send(session->control, ACCESS_BEGIN, message,
-                        access_add_items(access, ACCESS_HEAD_BYTES + access->note_bytes));
+    bytes = access_add_items(access, ACCESS_HEAD_BYTES + access->note_bytes);
+    if (access->is_inline && !access->is_read) {
+        access_gather(access, message + bytes);
+        bytes += access->bytes;
+        bindings_release(access);
+    }
+    return control_send(session->control, ACCESS_BEGIN, message, bytes);
 }
 
 static int access_send_more(struct access *access)
@@ -209,7 +234,7 @@ static int access_may_begin(struct access *access, bool *may)
     *may = (accesses->parts_held[OURS] == 0 ||
             accesses->parts_held[OURS] + access->item_count <= MOST_PARTS_HELD) &&
            (!access->has_note || notes_have_room(session, access->note_bytes)) &&
-           net_has_room(access_comm(access));
+           (access->is_inline || net_has_room(access_comm(access)));
     return *may ? transfer_is_ready(access->transfer, may) : TCPX_SUCCESS;
 }
 
@@ -271,13 +296,31 @@ int accesses_start_more(struct tcpx_session *session, bool *moved)
     return result;
 }
 
+/*
+ * What a program begins in a loop goes to the peer together: where several accesses are under way
+ * already, the worker sends the message, or the call that has queued enough.
+ */
+static bool access_goes_with_others(const struct tcpx_session *session)
+{
+    enum { FEW = 8, ENOUGH_BYTES = 4096 };
+
+    return session->worker == WORKER_TASK && session->accesses->count[OURS] > FEW &&
+           control_unsent_bytes(session->control) < ENOUGH_BYTES;
+}
+
 int accesses_start(struct access *access)
 {
+    struct tcpx_session *session = access->session;
     bool moved = false;
+    int result;
 
+    access->is_inline = access_fits_inline(access);
     access_expect_deadline(access);
-    access_list_add(&access->session->accesses->waiting, access);
-    return accesses_start_more(access->session, &moved);
+    access_list_add(&session->accesses->waiting, access);
+    control_hold(session->control, access_goes_with_others(session));
+    result = accesses_start_more(session, &moved);
+    control_hold(session->control, false);
+    return result;
 }
 
 /* --- what happens to it -------------------------------------------------------------------- */
@@ -331,7 +374,7 @@ int accesses_on_answer(struct tcpx_session *session, const uint8_t *bytes, size_
     if (result != TCPX_SUCCESS)
         return result;
     access = access_by_id(session, OURS, answer.id);
-    if (access == NULL || access->is_answered || access->is_confirmed ||
+    if (access == NULL || access->is_answered || access->is_confirmed || access->has_data ||
         (access->is_read && access->bytes > 0 && answer.result == TCPX_SUCCESS))
         return accesses_violation(session, "an answer to access %llu, which it cannot be for",
                                   (unsigned long long)answer.id);
@@ -365,11 +408,46 @@ int accesses_cancel(struct access *access)
         return TCPX_SUCCESS;
     }
     access->cancel_sent = true;
+    if (access->is_inline)
+        bindings_release(access);
     result = config_deadline(TCPX_DEFAULT_TIMEOUT, &access->deadline);
     access_expect_deadline(access);
     if (result == TCPX_SUCCESS)
         result = access_stop_request(access);
     return result == TCPX_SUCCESS ? access_send_id(access, ACCESS_CANCEL) : result;
+}
+
+/* Of a read that was cancelled the bytes are dropped: its memory is quiet already. */
+static int access_take_data(struct access *access, const uint8_t *data)
+{
+    int result;
+
+    access->has_data = true;
+    if (access->cancel_sent)
+        return TCPX_SUCCESS;
+    access_scatter(access, data);
+    bindings_release(access);
+    result = access_has_arrived(access);
+    if (result == TCPX_SUCCESS)
+        access_end_if_over(access);
+    return result;
+}
+
+int accesses_on_data(struct tcpx_session *session, const uint8_t *bytes, size_t length)
+{
+    struct access_data data;
+    struct access *access;
+    int result = access_data_read(bytes, length, &data);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    access = access_by_id(session, OURS, data.id);
+    if (access == NULL || !access->is_inline || !access->is_read || access->has_data ||
+        access->is_answered || access->is_confirmed || data.bytes != access->bytes)
+        return accesses_violation(session,
+                                  "%zu bytes for access %llu, which does not wait for them",
+                                  data.bytes, (unsigned long long)data.id);
+    return access_take_data(access, data.data);
 }
 
 int accesses_on_cancelled(struct tcpx_session *session, uint64_t id)

@@ -1,6 +1,7 @@
 /* All accesses of a session: their state, messages of the peer about them, and a step of them. */
 #include "session/access.h"
 
+#include "base/config.h"
 #include "base/log.h"
 #include "net/socket/socket.h"
 
@@ -12,12 +13,18 @@
 
 int accesses_create(struct tcpx_session *session)
 {
-    struct accesses *accesses = calloc(1, sizeof *accesses);
+    const struct config *config;
+    struct accesses *accesses;
+    int result = config_get(&config);
 
+    if (result != TCPX_SUCCESS)
+        return result;
+    accesses = calloc(1, sizeof *accesses);
     if (accesses == NULL)
         return error_system(ENOMEM, "the accesses of a session");
     pthread_mutex_init(&accesses->wake_lock, NULL);
     accesses->session = session;
+    accesses->inline_bytes = config->inline_bytes;
     accesses->first_deadline = UINT64_MAX;
     accesses->last_note = &accesses->first_note;
     session->accesses = accesses;
@@ -115,7 +122,7 @@ void accesses_free(struct tcpx_session *session)
 
 bool accesses_is_message(const struct tcpx_session *session, uint8_t type)
 {
-    return session->accesses != NULL && type >= ACCESS_BIND && type <= ACCESS_TAKEN;
+    return session->accesses != NULL && type >= ACCESS_BIND && type <= ACCESS_DATA;
 }
 
 static int accesses_on_number(struct tcpx_session *session, enum access_message type,
@@ -154,6 +161,8 @@ int accesses_on_message(struct tcpx_session *session, uint8_t type, const uint8_
         return accesses_on_answer(session, bytes, length);
     case ACCESS_NOTE:
         return notes_on_note(session, bytes, length);
+    case ACCESS_DATA:
+        return accesses_on_data(session, bytes, length);
     default:
         return accesses_on_number(session, (enum access_message)type, bytes, length);
     }

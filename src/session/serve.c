@@ -2,7 +2,7 @@
  * Reads and writes of the peer in windows of this process. An access begins when its whole list is
  * here and every part of it was found to be allowed. One that is refused gets its place, too: that
  * of a write discards the bytes, which are on their way; that of a read tells the peer that none
- * come.
+ * come. An inline access has no place: it is over when its message was read, or its answer sent.
  */
 #include "session/access.h"
 
@@ -141,6 +141,8 @@ static void serve_check_item(struct access *access, const struct access_item *it
                                              : "the window cannot be written");
     else if (!range_inside(item->offset, item->bytes, window->bytes))
         serve_refuse_range(access, item, window);
+    else if (access->is_inline && window->gpu >= 0)
+        serve_refuse(access, "an inline access of GPU memory");
     else if (access->binding_count > 0 && access->bindings[0]->use.window->gpu != window->gpu)
         serve_refuse(access, "windows in GPU memory and in host memory in one access");
 }
@@ -170,6 +172,14 @@ static int serve_take_item(struct access *access, const uint8_t *bytes)
     return result;
 }
 
+/* It needs no turn: its data lie in the message that is being read. */
+static int serve_take_data(struct access *access)
+{
+    if (access->result == TCPX_SUCCESS)
+        access_scatter(access, access->data);
+    return serve_finish(access);
+}
+
 static int serve_list_is_whole(struct access *access)
 {
     struct tcpx_session *session = access->session;
@@ -179,6 +189,8 @@ static int serve_list_is_whole(struct access *access)
     if (access->listed_bytes != access->bytes)
         return accesses_violation(session, "the parts of access %llu have fewer bytes than it",
                                   (unsigned long long)access->id);
+    if (access->is_inline && !access->is_read)
+        return serve_take_data(access);
     accesses->assembled = NULL;
     access_list_add(&accesses->pending, access);
     return serve_start_pending(session, &moved);
@@ -219,7 +231,7 @@ static int serve_check_head(struct tcpx_session *session, const struct access_he
         return accesses_violation(session, "more than %d accesses or %d parts of them",
                                   2 * MOST_ACCESSES, 2 * MOST_PARTS_HELD);
     if (head->channel >= session->channels ||
-        (head->bytes > 0 &&
+        (head->bytes > 0 && !head->is_inline &&
          (is_read ? head->place < NET_OPEN_PLACE
                   : head->place != next[head->channel] % (NET_OPEN_PLACE - 1) + 1)))
         return accesses_violation(session, "place %u of channel %u for a %s", head->place,
@@ -242,6 +254,7 @@ static struct access *serve_create(struct tcpx_session *session, const struct ac
                               .bytes = head->bytes,
                               .item_count = head->items,
                               .has_note = head->has_note,
+                              .is_inline = head->is_inline,
                               .note_bytes = head->note_bytes};
     access->parts = calloc(head->items > 0 ? head->items : 1, sizeof *access->parts);
     access->note = malloc(head->note_bytes > 0 ? head->note_bytes : 1);
@@ -275,10 +288,11 @@ int serve_on_access(struct tcpx_session *session, const uint8_t *bytes, size_t l
                             head.items);
     worker_watch_channels(session);
     accesses->next_served++;
-    if (!access->is_read && access->bytes > 0)
+    if (!access->is_read && access->place != 0)
         accesses->next_place[THEIRS][access->channel] = access->place;
     access_id_add(session, THEIRS, access);
     accesses->assembled = access;
+    access->data = access->is_inline ? items + count * ACCESS_ITEM_BYTES : NULL;
     return serve_take_items(access, items, count);
 }
 
@@ -292,6 +306,23 @@ int serve_on_more(struct tcpx_session *session, const uint8_t *bytes, size_t len
 }
 
 /* --- beginning ------------------------------------------------------------------------------- */
+
+/* The data of a read, unless the peer does not read the answers that it has. */
+static int serve_send_data(struct access *access, bool *sent)
+{
+    struct tcpx_session *session = access->session;
+    uint8_t *message = session->accesses->message;
+    const uint64_t id = htole64(access->id);
+
+    *sent = control_unsent_bytes(session->control) < CONTROL_MOST_UNSENT / 4;
+    if (!*sent)
+        return TCPX_SUCCESS;
+    memcpy(message, &id, sizeof id);
+    access_gather(access, message + ACCESS_DATA_HEAD_BYTES);
+    bindings_release(access);
+    return control_send(session->control, ACCESS_DATA, message,
+                        ACCESS_DATA_HEAD_BYTES + access->bytes);
+}
 
 /* Gives it a place. Without memory that discards what comes, or ends the peer's. */
 static int serve_post(struct access *access)
@@ -308,12 +339,29 @@ static int serve_post(struct access *access)
                                                                  access, &access->request);
 }
 
+/* *begun: it was not put off. */
+static int serve_move(struct access *access, bool *begun)
+{
+    int result;
+
+    *begun = true;
+    if (access->is_inline)
+        return access->is_read && access->result == TCPX_SUCCESS ? serve_send_data(access, begun)
+                                                                 : TCPX_SUCCESS;
+    if (access->bytes == 0)
+        return TCPX_SUCCESS;
+    result = serve_post(access);
+    *begun = access->request != NULL;
+    return result;
+}
+
 static int serve_begin(struct access *access)
 {
     struct accesses *accesses = access->session->accesses;
-    int result = access->bytes > 0 ? serve_post(access) : TCPX_SUCCESS;
+    bool begun;
+    int result = serve_move(access, &begun);
 
-    if (result != TCPX_SUCCESS || (access->bytes > 0 && access->request == NULL))
+    if (result != TCPX_SUCCESS || !begun)
         return result;
     access_list_remove(&accesses->pending, access);
     access_list_add(&accesses->theirs, access);

@@ -76,7 +76,7 @@ void window_use_end(struct window_use *use)
 
 #define KEY_MAGIC 0x4b575854u /* "TXWK" */
 
-enum { KEY_VERSION = 1 };
+enum { KEY_VERSION = 1, KEY_OF_GPU = 4 };
 
 struct key_layout {
     uint32_t magic;
@@ -99,7 +99,7 @@ int tcpx_window_key(const struct tcpx_window *window, void *key)
         return result;
     if (window == NULL || key == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "tcpx_window_key: an argument is NULL");
-    layout.access = htole16((uint16_t)window->access);
+    layout.access = htole16((uint16_t)(window->access | (window->gpu >= 0 ? KEY_OF_GPU : 0)));
     layout.id = htole64(window->id);
     layout.bytes = htole64(window->bytes);
     memcpy(layout.secret, window->secret, sizeof layout.secret);
@@ -124,11 +124,13 @@ int window_key_read(const void *bytes, size_t length, struct window_key *key)
     if (le16toh(layout.version) != KEY_VERSION)
         return error_set(TCPX_INVALID_ARGUMENT, "the key of a window has version %u, known is %d",
                          le16toh(layout.version), KEY_VERSION);
-    if ((access & ~(TCPX_WINDOW_READ | TCPX_WINDOW_WRITE)) != 0 ||
+    if ((access & ~(TCPX_WINDOW_READ | TCPX_WINDOW_WRITE | KEY_OF_GPU)) != 0 ||
         memcmp(layout.reserved, zeros, sizeof zeros) != 0)
         return error_set(TCPX_INVALID_ARGUMENT, "the key of a window is damaged");
-    *key = (struct window_key){
-        .id = le64toh(layout.id), .bytes = le64toh(layout.bytes), .access = access};
+    *key = (struct window_key){.id = le64toh(layout.id),
+                               .bytes = le64toh(layout.bytes),
+                               .access = access & ~KEY_OF_GPU,
+                               .on_gpu = (access & KEY_OF_GPU) != 0};
     memcpy(key->secret, layout.secret, sizeof key->secret);
     return TCPX_SUCCESS;
 }

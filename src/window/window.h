@@ -40,6 +40,7 @@ struct window_key {
     uint64_t id;
     uint64_t bytes;
     int access;
+    bool on_gpu;
     uint8_t secret[WINDOW_SECRET_BYTES];
 };
 

@@ -24,6 +24,7 @@ enum {
     TRANSFERS = 8, /* of this side's at once */
     MOST_STEPS = 120,
     MOST_LIST = 4,
+    MOST_SAID = 8192, /* bytes of a message */
     POISON = 0xaa,
     RELEASED = 0xdd,
     SENT = 0x33, /* what the peer puts to places */
@@ -200,9 +201,9 @@ static void broken(void)
 
 static void say(uint8_t type, const void *bytes, size_t count)
 {
-    uint8_t frame[CONTROL_HEADER_BYTES + 1024];
+    uint8_t frame[CONTROL_HEADER_BYTES + MOST_SAID];
 
-    PROMISE(count <= 1024);
+    PROMISE(count <= MOST_SAID);
     control_header_write(type, (uint32_t)count, frame);
     memcpy(frame + CONTROL_HEADER_BYTES, bytes, count);
     (void)!send(now.raw, frame, CONTROL_HEADER_BYTES + count, MSG_NOSIGNAL);
@@ -306,7 +307,7 @@ static size_t write_items(uint8_t *bytes, const struct access_item *items, size_
 /* Bits of how: read, note, what is wrong (3), and how many parts come later. */
 static void begin_access(uint8_t how)
 {
-    uint8_t bytes[1024];
+    uint8_t bytes[MOST_SAID];
     struct access_item items[MOST_LIST];
     bool wraps = false;
     uint64_t sum;
@@ -322,7 +323,8 @@ static void begin_access(uint8_t how)
 
     if (wraps || head.bytes < sum || now.listing.is_open)
         broken();
-    if (head.bytes > 0)
+    head.is_inline = wrong == 4 && later == 0 && head.bytes > 0 && head.bytes <= 6000;
+    if (head.bytes > 0 && !head.is_inline)
         head.place = how & 1 ? NET_OPEN_PLACE + (uint32_t)head.id % 1000 : now.next_place;
     head.note_bytes = head.has_note ? how : 0;
     if (wrong == 7 && later > 0)
@@ -335,7 +337,7 @@ static void begin_access(uint8_t how)
     if (wrong == 6 && head.bytes == 0 && head.kind == ACCESS_READ)
         head.place = 1;
     now.next_id++;
-    if (head.kind == ACCESS_WRITE && head.bytes > 0) {
+    if (head.kind == ACCESS_WRITE && head.bytes > 0 && !head.is_inline) {
         now.place_bytes[now.next_place % 256] = head.bytes;
         now.next_place++;
     }
@@ -348,6 +350,10 @@ static void begin_access(uint8_t how)
     memset(bytes + length, 'n', head.note_bytes);
     length += head.note_bytes;
     length += write_items(bytes + length, items, count);
+    if (head.is_inline && head.kind == ACCESS_WRITE) {
+        memset(bytes + length, SENT, head.bytes);
+        length += head.bytes;
+    }
     say(ACCESS_BEGIN, bytes, length);
 }
 
@@ -399,6 +405,21 @@ static void say_answer(uint8_t operand)
     say(ACCESS_ANSWER, bytes, access_answer_write(&answer, bytes));
 }
 
+/* Of a read of this side, which may have asked for as many, or of anything else. */
+static void say_data(uint8_t operand)
+{
+    uint8_t bytes[ACCESS_DATA_HEAD_BYTES + 1024];
+    const uint64_t id = htole64(operand & 15);
+    size_t length = 1 + next() * 4u;
+
+    lie();
+    if ((operand & 15) >= now.begun)
+        broken();
+    memcpy(bytes, &id, sizeof id);
+    memset(bytes + sizeof id, SENT, length);
+    say(ACCESS_DATA, bytes, sizeof id + length);
+}
+
 static void say_note(uint8_t operand)
 {
     uint8_t bytes[1024] = {0};
@@ -415,7 +436,7 @@ static void say_anything(uint8_t type)
         bytes[i] = next();
     broken();
     now.must_fail = false;
-    say(type % 18, bytes, count);
+    say(type % (ACCESS_DATA + 2), bytes, count);
     memset(may_change[0], true, sizeof may_change[0]); /* whatever it was */
 }
 
@@ -481,6 +502,7 @@ static void begin_transfer(uint8_t how)
     if (now.transfers[place] != NULL || part.window == NULL)
         return;
     part.bytes = 1 + next() * 4u % (WINDOW - part.offset);
+    now.session->accesses->inline_bytes = place % 2 ? WINDOW : 0;
     if ((how & 0x80 ? tcpx_read : tcpx_write)(now.session, &access, &now.transfers[place]) !=
         TCPX_SUCCESS) {
         PROMISE(now.session->failure != TCPX_SUCCESS && *error_text() != '\0');
@@ -597,7 +619,7 @@ static void step(void)
         say_id(ACCESS_CANCELLED, operand);
         break;
     case 10:
-        say_answer(operand);
+        operand & 0x80 ? say_data(operand) : say_answer(operand);
         break;
     case 11:
         say_note(operand);

@@ -346,6 +346,7 @@ static inline int access_set_up(void)
     setenv("NCCL_SOCKET_IFNAME", "lo", 1);
     setenv("UCCL_TCPX_SOCKETS", "1", 1);
     setenv("UCCL_TCPX_TIMEOUT_MS", "1000", 1);
+    setenv("UCCL_TCPX_INLINE_BYTES", "0", 0);
     memory_make();
     bystanders_open(&options);
     return 0;

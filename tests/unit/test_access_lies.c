@@ -125,7 +125,7 @@ BEGIN_WITH(begin_channel_1, ACCESS_READ, head.channel = 1)
 BEGIN_WITH(begin_channel_many, ACCESS_WRITE, head.channel = UINT16_MAX)
 BEGIN_WITH(begin_kind_0, ACCESS_WRITE, head.kind = (enum access_kind)0)
 BEGIN_WITH(begin_kind_3, ACCESS_WRITE, head.kind = (enum access_kind)3)
-BEGIN_WITH(begin_kind_8, ACCESS_WRITE, head.kind = (enum access_kind)9)
+BEGIN_WITH(begin_kind_16, ACCESS_WRITE, head.kind = (enum access_kind)17)
 BEGIN_WITH(begin_no_place, ACCESS_WRITE, head.place = 0)
 BEGIN_WITH(begin_later_place, ACCESS_WRITE, head.place = 2)
 BEGIN_WITH(begin_open_place, ACCESS_WRITE, head.place = NET_OPEN_PLACE)
@@ -415,7 +415,7 @@ static void cancelled_none(struct access_peer *peer)
 
 static void unknown_message(struct access_peer *peer)
 {
-    say_zeros(peer, ACCESS_TAKEN + 1, 8);
+    say_zeros(peer, ACCESS_DATA + 1, 8);
 }
 
 static const struct {
@@ -440,7 +440,7 @@ static const struct {
     {"test_beginnings", begin_channel_many, "of channel 65535 for a write"},
     {"test_beginnings", begin_kind_0, "an access of kind 0"},
     {"test_beginnings", begin_kind_3, "an access of kind 3"},
-    {"test_beginnings", begin_kind_8, "an access of kind 9"},
+    {"test_beginnings", begin_kind_16, "an access of kind 17"},
     {"test_beginnings", begin_no_place, "an access of 100 bytes at place 0"},
     {"test_beginnings", begin_later_place, "place 2 of channel 0 for a write"},
     {"test_beginnings", begin_open_place, "place 2147483648 of channel 0 for a write"},
@@ -485,7 +485,7 @@ static const struct {
     {"test_answers", answer_none, "an answer to access 0"},
     {"test_answers", answer_short, "an answer of 15 bytes"},
     {"test_answers", cancelled_none, "access 0 was not cancelled"},
-    {"test_answers", unknown_message, "type 17"},
+    {"test_answers", unknown_message, "type 18"},
 };
 
 TABLE_TEST(lies)

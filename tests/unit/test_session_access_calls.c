@@ -75,7 +75,7 @@ SESSION_CASE(remotes, 0, IN_FULL, .windows = true)
     damaged[4] = 9;
     CHECK_REFUSED(tcpx_remote_open(session, damaged, 64, remotes), "has version 9, known is 1");
     memcpy(damaged, key, sizeof key);
-    damaged[6] = 4;
+    damaged[6] = 8;
     CHECK_REFUSED(tcpx_remote_open(session, damaged, 64, remotes), "is damaged");
     memcpy(damaged, key, sizeof key);
     damaged[63] = 1;
