@@ -128,13 +128,17 @@ struct tcpx_session_options {
     int windows;      /* 1: the peer may read and write windows of this process whose keys it has */
     const char *name; /* of this process, for the peer: tcpx_session_peer(). At most 63 printable
                          characters of ASCII. NULL: none */
+    int no_kernels;   /* 1: transfers wait for no kernel of the program, also not for one that waits
+                         for them: tcpx moves GPU memory by copy engines only. Lists of many small
+                         pieces take longer. Not over a plugin; nor, over several channels, lists of
+                         pieces of GPU memory. A transfer of a single byte may wait all the same */
 };
 
 /* GPU 0, and everything else as the environment says. */
 static inline void tcpx_session_options_init(struct tcpx_session_options *options)
 {
     static const struct tcpx_session_options initial = {
-        sizeof(struct tcpx_session_options), 0, 0, 0, NULL, NULL, 0, NULL};
+        sizeof(struct tcpx_session_options), 0, 0, 0, NULL, NULL, 0, NULL, 0};
 
     *options = initial;
 }
@@ -208,8 +212,8 @@ struct tcpx_piece {
  * other tags. Both must have the same number of bytes: otherwise both fail in words, but over one
  * channel of the built-in transport only the receive does. The two sides need not cut it into the
  * same pieces. Many small pieces of GPU memory are copied by a kernel, which may wait for other
- * kernels; larger ones by copy engines, which do not. The same is true of the parts of reads and
- * writes.
+ * kernels (but options.no_kernels); larger ones by copy engines, which do not. The same is true of
+ * the parts of reads and writes.
  */
 struct tcpx_move {
     struct tcpx_memory *memory;

@@ -220,6 +220,7 @@ GPU_SUITES := \
 	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS)) \
 	$(call gpu_suite,devmem-failing,devmem_faults,$(on_fake)) \
 	$(call gpu_suite,queued-standin,gpu_queued,$(on_fake) $(one_channel)) \
+	$(call gpu_suite,session-queued-standin,session_queued,$(on_fake) $(one_channel) UCCL_TCPX_THREADS=2) \
 	$(call gpu_suite,queued-standin-threads,gpu_queued,$(on_fake) $(one_channel) UCCL_TCPX_THREADS=3) \
 	$(call gpu_suite,queued-standin-small,gpu_queued,$(on_fake) $(one_channel) UCCL_TCPX_THREADS=2 $(small_pool))
 # Whoever moves a comm's sockets on, the same must hold: as many I/O threads as the machine is good
@@ -464,6 +465,7 @@ REAL_GPU_SUITES := $(SESSION_GPU_SUITES) $(ACCESS_GPU_SUITES) \
 	$(call gpu_suite,devmem-real,soft_devmem,$(on_gpu)) \
 	$(call gpu_suite,net-real-calls@300,net_gpu,$(on_gpu) UCCL_TCPX_THREADS=0) \
 	$(call gpu_suite,import-real@300,import_cuda,$(on_gpu)) \
+	$(call gpu_suite,session-queued-real,session_queued,$(on_gpu) $(one_channel) UCCL_TCPX_THREADS=2) \
 	$(call gpu_suite,queued-real,gpu_queued,$(on_gpu) $(one_channel)) \
 	$(call gpu_suite,queued-real-threads,gpu_queued,$(on_gpu) $(one_channel) UCCL_TCPX_THREADS=3) \
 	$(call gpu_suite,queued-real-small,gpu_queued,$(on_gpu) $(one_channel) UCCL_TCPX_THREADS=2 $(small_pool)) \

@@ -16,6 +16,7 @@ static int link_options(const struct channel_devices *devices, struct net_link_o
     options->requests = CHANNEL_REQUESTS;
     options->devices = devices->list;
     options->device_count = devices->all;
+    options->no_kernels = devices->no_kernels;
     return result;
 }
 

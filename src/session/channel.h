@@ -42,7 +42,8 @@ struct channel_listener {
 struct channel_devices {
     struct net_device list[NET_DEVICES_MOST];
     int count;
-    int all; /* with spare ones */
+    int all;         /* with spare ones */
+    bool no_kernels; /* as in net_link_options */
 };
 
 /*

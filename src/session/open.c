@@ -584,6 +584,7 @@ int session_connect_channels(struct tcpx_session *session,
     opening->session = session;
     opening->options = options;
     opening->deadline = deadline;
+    opening->devices.no_kernels = session->no_kernels;
     if (session->gpu != NULL)
         result = gpu_enter(session->gpu, &scope);
     if (result == TCPX_SUCCESS) {

@@ -53,6 +53,8 @@ static int take_options(const struct tcpx_session_options *given,
     if (options->gpu < -1)
         return error_set(TCPX_INVALID_ARGUMENT, "GPU %d: 0 and more, or -1 for host memory only",
                          options->gpu);
+    if (options->no_kernels != 0 && options->no_kernels != 1)
+        return error_set(TCPX_INVALID_ARGUMENT, "no_kernels is %d: 0 or 1", options->no_kernels);
     return check_name(options->name);
 }
 
@@ -79,6 +81,7 @@ static int session_make(const struct tcpx_session_options *options, struct tcpx_
     if (session == NULL)
         return error_system(ENOMEM, "a session");
     session->gpu_number = options->gpu;
+    session->no_kernels = options->no_kernels != 0;
     session->event_fd = -1;
     session->directions[SENDING].sending = true;
     pthread_mutex_init(&session->lock, NULL);
@@ -87,6 +90,11 @@ static int session_make(const struct tcpx_session_options *options, struct tcpx_
     /* The built-in transport does more without a table between. */
     if (result == TCPX_SUCCESS && import_is_builtin(session->plugin))
         session->plugin = NULL;
+    if (result == TCPX_SUCCESS && session->no_kernels && session->plugin != NULL)
+        result = error_set(TCPX_INVALID_USAGE,
+                           "no_kernels: not over the plugin %s, only over the built-in transport "
+                           "(plugin_path \"builtin\")",
+                           session->plugin->table.name);
     if (result == TCPX_SUCCESS && session->gpu_number >= 0)
         result = gpu_open(session->gpu_number, &session->gpu);
     if (result != TCPX_SUCCESS) {

@@ -231,7 +231,8 @@ struct tcpx_session {
     const struct import_plugin *plugin; /* NULL: the built-in transport */
     unsigned channels;
     uint64_t chunk_bytes;
-    int gpu_number; /* -1: none */
+    int gpu_number;  /* -1: none */
+    bool no_kernels; /* as in its options */
     struct gpu *gpu;
     bool takes_gpu_memory; /* the transport does */
     bool has_io_threads;   /* the channels move on without calls; threads may fail to start */

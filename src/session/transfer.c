@@ -159,6 +159,14 @@ int transfer_create(struct tcpx_session *session, const struct tcpx_move *move, 
     result = take_pieces(transfer, move);
     if (result == TCPX_SUCCESS && transfer->is_whole && transfer->piece_count > 1)
         result = take_parts(transfer);
+    else if (result == TCPX_SUCCESS && session->no_kernels && transfer->piece_count > 1 &&
+             transfer->memory != NULL && transfer->memory->on_gpu)
+        result =
+            error_set(TCPX_INVALID_USAGE,
+                      "a list of %zu pieces of GPU memory over %u channels needs a kernel, and "
+                      "the session has no_kernels: send the pieces one by one, or open the "
+                      "session with one channel",
+                      transfer->piece_count, session->channels);
     if (result == TCPX_SUCCESS)
         *out = transfer;
     else

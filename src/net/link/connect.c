@@ -212,6 +212,7 @@ static int attempt_read_ready(struct attempt *attempt, struct net_link *link, bo
         .eager_limit = record.length,
         .largest_slice = record.tag,
         .requests = attempt->options.requests,
+        .no_kernels = attempt->options.no_kernels,
         .process = attempt->handle.process,
         .device = attempt->path->device,
         .numa_node = attempt->path->device.ifindex != 0 ? attempt->path->device.numa_node : -1,

@@ -46,8 +46,8 @@ struct net_link_options {
     enum wire_framing framing; /* the accepting side decides, and devmem TCP for it */
     int gpu; /* a listener's: whose memory will be received into; -1: none's, or not known */
     /*
-     * A listener's: the caller's kernels may wait for what is received, so nothing is used that
-     * waits for kernels: no kernels of this library, no copies inside the GPU, only copy engines.
+     * The caller's kernels may wait for what is sent or received, so nothing is used that waits for
+     * kernels: no kernels of this library, no copies inside the GPU, only copy engines.
      */
     bool no_kernels;
     uint64_t eager_limit; /* these three the accepting side decides */
