@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 #define TCPX_VERSION_MAJOR 0
-#define TCPX_VERSION_MINOR 1
+#define TCPX_VERSION_MINOR 2
 #define TCPX_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -57,7 +57,7 @@ enum tcpx_result {
 /* Of a wait: as long as UCCL_TCPX_TIMEOUT_MS says, 60 s without it. */
 #define TCPX_DEFAULT_TIMEOUT (-1)
 
-/* The version of the library that is running, as "0.1.0". Never fails. */
+/* The version of the library that is running, as "0.2.0". Never fails. */
 TCPX_API const char *tcpx_version(void);
 
 /* The name of a result, as "TCPX_SYSTEM_ERROR"; "unknown result" for any other number. */
