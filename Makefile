@@ -1,7 +1,7 @@
 # make            build/libtcpx.so, build/libtcpx.a, build/libnccl-net-tcpx.so, build/tcpx, and the
 #                 program by the names of the original tests, tests/test_tcpx_transfer and others
 # make nixl       build/libplugin_TCPX.so, the backend for NIXL; needs a C++ compiler
-# make demo       moves 1 GiB between two processes over TCP, verified
+# make demo       builds the program, with all CPUs, and moves 1 GiB between two processes over TCP, verified
 # make check      every test that can run on this machine (installs what they need; DEPS=0 forbids);
 #                 ONLY='unit/session*' only these suites, CASE=test_x only this test; make check-list
 # make check-gpu  the tests that need a real GPU
@@ -21,6 +21,7 @@
 # make graph      docs/graph.svg, a picture of src/rooms
 # make install    PREFIX=/usr/local DESTDIR=
 # make install-nixl  the backend, for the NIXL of PYTHON=python3 or into NIXL_PLUGINS=folder
+# make help       this text
 #
 # Options: CC=clang  SANITIZE=address,undefined|thread  WERROR=1  BUILD=folder  CFLAGS=...  V=1
 
@@ -40,6 +41,8 @@ CFLAGS  ?= -O2 -g
 OBJCOPY ?= objcopy
 NVCC    ?= nvcc
 Q       := $(if $(V),,@)
+# For a make of its own: as many jobs as CPUs, unless -j says how many.
+parallel = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 say      = $(if $(V),,@echo "  $(1)	$(patsubst $(CURDIR)/%,%,$(2))")
 
 version_part = $(shell sed -n 's/^.define TCPX_VERSION_$(1) \([0-9]*\)$$/\1/p' include/tcpx.h)
@@ -76,8 +79,13 @@ OLD_LINKS    := $(if $(filter build,$(BUILD)),$(OLD_NAMES:%=tests/%))
 .PHONY: all
 all: $(BUILD)/libtcpx.so $(BUILD)/libtcpx.a $(BUILD)/libnccl-net-tcpx.so $(BUILD)/tcpx $(OLD_LINKS)
 
+.PHONY: help
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
 .PHONY: demo
-demo: $(BUILD)/tcpx
+demo:
+	@$(MAKE) --no-print-directory $(parallel) $(BUILD)/tcpx
 	$(BUILD)/tcpx perf --loopback --size 256M --iters 4
 
 # --- compiling -----------------------------------------------------------------------------------

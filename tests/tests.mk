@@ -393,7 +393,7 @@ FUZZER_SUITES := $(foreach target,$(FUZZ_TARGETS),'fuzz/$(target): sh tests/fuzz
 .PHONY: fuzz fuzz-run
 fuzz:
 	@$(MAKE) --no-print-directory deps
-	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) fuzz-run CC=clang \
+	@$(MAKE) --no-print-directory $(parallel) fuzz-run CC=clang \
 		BUILD=build/fuzz SANITIZE=address,undefined CFLAGS='-O1 -g -fsanitize=fuzzer-no-link'
 
 fuzz-run: $(RUNNER) $(FUZZERS)
@@ -421,7 +421,7 @@ endif
 # In two steps, so that the second sees what the first installed.
 check:
 	@$(MAKE) --no-print-directory deps
-	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-run
+	@$(MAKE) --no-print-directory $(parallel) check-run
 
 deps:
 	@sh scripts/deps.sh
@@ -494,7 +494,7 @@ endif
 
 check-gpu:
 	@$(MAKE) --no-print-directory deps
-	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-gpu-run
+	@$(MAKE) --no-print-directory $(parallel) check-gpu-run
 
 check-gpu-run: all $(RUNNER) $(SUPPORT_PROGRAMS) $(filter $(GPU_PROGRAMS) $(PLUGIN_PROGRAMS) $(SESSION_PROGRAMS) $(ACCESS_PROGRAMS),$(TEST_PROGRAMS))
 	@UCCL_TCPX_GPU=cuda $(BUILD)/tcpx devices
@@ -504,7 +504,7 @@ check-gpu-run: all $(RUNNER) $(SUPPORT_PROGRAMS) $(filter $(GPU_PROGRAMS) $(PLUG
 # More suites with faults than in `make check`, each with the seeds 1 to FAULT_SEEDS.
 check-faults:
 	@$(MAKE) --no-print-directory deps
-	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-faults-run
+	@$(MAKE) --no-print-directory $(parallel) check-faults-run
 
 check-faults-run: all $(RUNNER) $(MORE_FAULTY_PROGRAMS) $(FAKECUDA_DIR)/libcuda.so.1
 	@$(RUNNER) $(RUNNER_FLAGS) --timeout 120 beside $(MORE_FAULTY_SUITES)
@@ -524,7 +524,7 @@ check-tokens: all $(RUNNER) $(BUILD)/tests/gpu/test_plugin_faults $(BUILD)/tests
 # The kernel's own devmem TCP, in a virtual machine. CASES='20_transfers ...': only these.
 check-vm:
 	@VM=1 $(MAKE) --no-print-directory deps
-	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS)) check-vm-run
+	@$(MAKE) --no-print-directory $(parallel) check-vm-run
 
 $(BUILD)/tests/vm/by_reference: $(BUILD)/obj/tests/vm/by_reference.o $(INSIDE) $(LIB_OBJECTS)
 	$(call link)
