@@ -21,6 +21,8 @@
 # make graph      docs/graph.svg, a picture of src/rooms
 # make install    PREFIX=/usr/local DESTDIR=
 # make install-nixl  the backend, for the NIXL of PYTHON=python3 or into NIXL_PLUGINS=folder
+# make dist       the source archive, and the wheel and source archive of the Python package, in dist/
+# make deb        Debian's packages, in dist/ (DEB_BUILD_OPTIONS=nocheck leaves their tests out)
 # make help       this text
 #
 # Options: CC=clang  SANITIZE=address,undefined|thread  WERROR=1  BUILD=folder  CFLAGS=...  V=1
@@ -233,3 +235,4 @@ clean:
 include tests/tests.mk
 include bench/bench.mk
 include python/python.mk
+include scripts/release.mk

@@ -4,7 +4,7 @@
 # Never fails: a test that cannot run is a skip with a reason. Says nothing when all is there.
 #
 # VM=1: also what the tests in a virtual machine need. PORTABLE=1: also other compilers and libcs.
-# MODEL=1: also the model checker.
+# MODEL=1: also the model checker. PACKAGES=1: also what makes and checks Debian's packages.
 #
 # usage: deps.sh [--list]
 
@@ -41,6 +41,13 @@ newer_gcc|?|the build with gcc 13 or later
 END
     [ -z "${MODEL-}" ] || cat <<'END'
 spin|spin|the models of the protocol
+END
+    [ -z "${PACKAGES-}" ] || cat <<'END'
+debhelper|debhelper|Debian's packages
+dh_python|dh-python|Debian's packages
+lintian|lintian|the check of Debian's packages for what Debian expects
+man|man-db|the check that man finds the pages of an installed package
+python_headers|libpython3-dev|Debian's packages
 END
 }
 
@@ -131,6 +138,33 @@ newer_package()
         fi
     done
     echo "$1-$2"
+}
+
+has_debhelper()
+{
+    command -v dh >/dev/null
+}
+
+has_dh_python()
+{
+    command -v dh_python3 >/dev/null
+}
+
+has_lintian()
+{
+    command -v lintian >/dev/null
+}
+
+has_man()
+{
+    command -v man >/dev/null
+}
+
+# Of the system's own Python.
+has_python_headers()
+{
+    /usr/bin/python3 -c 'import os, sysconfig, sys
+sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null
 }
 
 has_spin()

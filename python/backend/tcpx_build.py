@@ -4,6 +4,7 @@ The wheel is for CPython 3.11 and all newer versions; its platform tag is what i
 """
 
 import base64
+import gzip
 import hashlib
 import io
 import os
@@ -11,12 +12,14 @@ import re
 import subprocess
 import sys
 import tarfile
+import time
 import tomllib
 import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = ("build", "dist", ".git")
+SOME_TIME = 1767225600  # of all files in what is made, 2026-01-01, so that it is the same for everybody
 
 
 def project():
@@ -85,7 +88,7 @@ class Wheel:
         self.lines = []
 
     def add(self, name, data, mode=0o644):
-        info = zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0))
+        info = zipfile.ZipInfo(name, time.gmtime(SOME_TIME)[:6])
         info.external_attr = (0o100000 | mode) << 16
         info.compress_type = zipfile.ZIP_DEFLATED
         self.zip.writestr(info, data)
@@ -94,7 +97,7 @@ class Wheel:
 
     def close(self):
         name = f"{self.records}/RECORD"
-        self.zip.writestr(zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)),
+        self.zip.writestr(zipfile.ZipInfo(name, time.gmtime(SOME_TIME)[:6]),
                           "".join(self.lines) + f"{name},,\n")
         self.zip.close()
 
@@ -126,7 +129,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def sources():
-    """What git tracks; all there is in an archive that was unpacked."""
+    """What git tracks; all there is in an archive that was unpacked, but for links, which make makes."""
     if (ROOT / ".git").exists():
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True
@@ -134,25 +137,31 @@ def sources():
         return sorted(ROOT / os.fsdecode(name) for name in listed.split(b"\0") if name)
     return sorted(
         path for path in ROOT.rglob("*")
-        if path.is_file() and path.relative_to(ROOT).parts[0] not in SKIPPED
+        if path.is_file() and not path.is_symlink() and path.relative_to(ROOT).parts[0] not in SKIPPED
     )
 
 
-def without_owner(info):
-    """Leaves out the name and number of the user who builds the archive."""
+def same_for_all(info):
+    """Leaves out who builds the archive, and when."""
     info.uid = info.gid = 0
     info.uname = info.gname = ""
+    info.mtime = SOME_TIME
+    info.mode = 0o755 if info.mode & 0o100 else 0o644
     return info
 
 
 def build_sdist(sdist_directory, config_settings=None):
     name = f"tcpx-{version()}"
-    with tarfile.open(Path(sdist_directory) / f"{name}.tar.gz", "w:gz") as archive:
+    with (
+        open(Path(sdist_directory) / f"{name}.tar.gz", "wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=SOME_TIME) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as archive,
+    ):
         for path in sources():
             if path.is_file() and path.name != "PKG-INFO":
-                archive.add(path, f"{name}/{path.relative_to(ROOT)}", recursive=False, filter=without_owner)
+                archive.add(path, f"{name}/{path.relative_to(ROOT)}", recursive=False, filter=same_for_all)
         data = metadata().encode()
         info = tarfile.TarInfo(f"{name}/PKG-INFO")
         info.size = len(data)
-        archive.addfile(info, io.BytesIO(data))
+        archive.addfile(same_for_all(info), io.BytesIO(data))
     return f"{name}.tar.gz"

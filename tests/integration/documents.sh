@@ -15,6 +15,7 @@ check "and brought up to date" sh -c "cd '$TAP_WORK/copy' && '$script' '$program
 
 version=$("$BUILD/tcpx" version | cut -d' ' -f2)
 check "the changelog begins with this version" sh -c "grep -m1 '^## ' CHANGELOG.md | grep -qF '## $version'"
+check "so does that of Debian's packages" sh -c "head -n 1 debian/changelog | grep -qF 'tcpx ($version-'"
 for page in $(grep -L '^\.so ' man/*.[137]); do # those of section 3 that are links have no text
     check "$page is of this version" grep -qF "\"tcpx $version\"" "$page"
     with_program mandoc check "$page is well-formed" mandoc -T lint -W warning "$page"

@@ -17,7 +17,7 @@ cp tests/faults/faults.mk "$tree/tests/faults"
 cp tests/sim/sim.mk "$tree/tests/sim"
 cp bench/bench.mk "$tree/bench"
 cp python/python.mk "$tree/python"
-cp -r scripts/node_ips "$tree/scripts"
+cp -r scripts/release.mk scripts/node_ips "$tree/scripts"
 ln -s "${program%/tcpx}" "$tree/build"
 
 # in_tree COMMAND...: there.
