@@ -68,6 +68,14 @@ anchors()
     sed -n 's/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
 }
 
+# `make one two VARIABLE=...`: targets.
+missing_targets()
+{
+    cat "$@" | grep -oE '`make( [a-z-]+)+(`| [A-Z])' | tr -d '`' | tr ' ' '\n' | grep -vE '^(make|[A-Z])?$' | sort -u | while read -r target; do
+        grep -qE "^(\.PHONY:.* )?$target(:| |\$)" Makefile ./*/*.mk ./*/*/*.mk || echo "no such target: $target"
+    done
+}
+
 broken_links()
 {
     for document in "$@"; do
@@ -120,6 +128,7 @@ stale_errors()
 check "files that are named exist" quiet missing_paths $documents
 check "functions that are named exist" quiet missing_functions $documents
 check "functions are in the files that are named" quiet misplaced_functions $documents
+check "targets of make that are named exist" quiet missing_targets $documents CONTRIBUTING.md CHANGELOG.md
 check "links lead somewhere" quiet broken_links $documents
 check "tcpx env has variables" test -s "$TAP_WORK/own_variables"
 check "variables that are named exist" quiet unknown_variables $documents
@@ -165,10 +174,12 @@ cat >"$bad" <<'END'
 See `src/net/nowhere.c`, `tcpx_fly()`, `net_listen()` in `src/net/comm/send.c`, [a page](nowhere.md),
 [a part](#nothing-here) and UCCL_TCPX_NONSENSE.
 #### `the … has flown away`
+And then `make coffee`.
 END
 check_output "a file that is not there" '^no such file: src/net/nowhere\.c$' missing_paths "$bad"
 check_output "a function that is not there" '^no such function: tcpx_fly$' missing_functions "$bad"
 check_output "a function elsewhere" '^net_listen is not in src/net/comm/send\.c$' misplaced_functions "$bad"
+check_output "a target that is not there" '^no such target: coffee$' missing_targets "$bad"
 check_output "a link to no file" 'nowhere\.md leads nowhere$' broken_links "$bad"
 check_output "a link to no heading" '#nothing-here: no such heading$' broken_links "$bad"
 check_output "an unknown variable" '^no such variable: UCCL_TCPX_NONSENSE$' unknown_variables "$bad"
