@@ -5,7 +5,8 @@
 # make check      every test that can run on this machine (installs what they need; DEPS=0 forbids);
 #                 ONLY='unit/session*' only these suites, CASE=test_x only this test; make check-list
 # make check-gpu  the tests that need a real GPU
-# make check-faults  suites whose system calls fail or do less on purpose, FAULT_SEEDS=1 times
+# make check-faults  more suites whose system calls fail or do less on purpose; with FAULT_SEEDS=3 also
+#                 those of make check, each three times
 # make check-vm   devmem TCP on a stock kernel, in a virtual machine
 # make check-portable  with musl, for aarch64 under qemu, and with newer compilers
 # make check-model     every state of the models of the protocol, tests/model

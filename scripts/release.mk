@@ -9,7 +9,8 @@ archive:
 	@test -z "$$(git status --porcelain --untracked-files=no)" || \
 		echo 'what is not committed is not in the source archive' >&2
 	@mkdir -p dist
-	git -c tar.umask=0022 archive --prefix=$(RELEASE)/ HEAD | xz -T1 >dist/$(RELEASE).tar.xz
+	git -c tar.umask=0022 archive --prefix=$(RELEASE)/ HEAD | xz -T1 >dist/$(RELEASE).new
+	@mv dist/$(RELEASE).new dist/$(RELEASE).tar.xz
 
 # $(call unpacked,folder): the archive, where nothing else is.
 unpacked = rm -rf $(1) && mkdir -p $(1) && tar -xJf dist/$(RELEASE).tar.xz -C $(1)

@@ -60,8 +60,9 @@ FAULTY_SUITES += $(call unless_sanitized, \
 	$(call faulty_suite,net_gpu-devmem,net_gpu,8,$(of_bytes),$(on_host) UCCL_TCPX_SOFT_DEVMEM=3 UCCL_TCPX_DEVMEM_BYTES=1M $(fewer_messages)) \
 	$(call faulty_plugin_suite,data,data))
 
-# The scripted peers and the limits of unit/bootstrap* and unit/control allow only these kinds.
-MORE_FAULTY_SUITES := $(FAULTY_SUITES) \
+# Beside those of `make check`, and those with further seeds. The scripted peers and the limits of
+# unit/bootstrap* and unit/control allow only these kinds.
+MORE_FAULTY_SUITES := $(if $(filter 1,$(FAULT_SEEDS)),,$(FAULTY_SUITES)) \
 	$(foreach threads,0 3, \
 		$(call faulty_suite,net_traffic-$(threads)-threads,net_traffic,3,$(of_links),UCCL_TCPX_THREADS=$(threads)) \
 		$(foreach name,$(AHEAD_UNITS), \
