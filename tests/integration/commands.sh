@@ -1,8 +1,9 @@
 # The commands that the documents show work, exactly as they are printed: on a copy of this machine (see
 # tests/scratch_root.sh), in a clone that has this run's objects, with 127.0.0.1 for the other host. Those
 # that cannot be run are in tests/documents/not_run, with the reason; a new command is run.
-# shellcheck disable=SC2046,SC2254 # lists of words; patterns
+# shellcheck disable=SC2086,SC2254 # lists of words; patterns
 . tests/tap.sh
+. tests/on_copy.sh
 
 # In this order: the first install the program and the Python package, which others use.
 documents="README.md CONTRIBUTING.md examples/README.md docs/python.md examples/python/README.md
@@ -136,13 +137,7 @@ without_reason()
     sed '/^#/d; /^$/d; /^[^ ].* | [a-z0-9]/d' "$exceptions"
 }
 
-tap_run tests/scratch_root.sh "$PWD" sh tests/integration/commands.sh --inside
-if [ "$TAP_STATUS" -eq 77 ]; then
-    tap_skip "the commands of the documents" "$(cat "$TAP_OUTPUT")"
-else
-    cat "$TAP_OUTPUT"
-    [ "$TAP_STATUS" -eq 0 ] || TAP_FAILED=1
-fi
+on_copy "the commands of the documents" sh tests/integration/commands.sh --inside
 check "every block of a document has a language" commands_of $documents
 check "what is not run has a reason" quiet without_reason
 check "and is in a document" quiet stale
