@@ -40,7 +40,8 @@ comma := ,
 
 # Each kind of build has its own folder, so that they never mix.
 BUILD   ?= build$(if $(SANITIZE),/$(subst $(comma),-,$(SANITIZE)))
-CFLAGS  ?= -O2 -g
+# A sanitizer's report has lines, and needs no more.
+CFLAGS  ?= -O2 $(if $(SANITIZE),-g1,-g)
 OBJCOPY ?= objcopy
 NVCC    ?= nvcc
 Q       := $(if $(V),,@)

@@ -157,9 +157,9 @@ small_pool := UCCL_TCPX_STAGING_BYTES=4M UCCL_TCPX_SLICE_BYTES=4K
 one_channel := CUDA_DEVICE_MAX_CONNECTIONS=1
 delayed := UCCL_TCPX_HOST_GPU_DELAY_US=20000 FAKECUDA_DELAY_US=20000
 
-# A sanitizer looks at fewer: it is there for the accesses, not for the bytes.
-LISTS       := $(if $(SANITIZE),5000,100000)
-FEWER_LISTS := $(if $(SANITIZE),2000,20000)
+# A sanitizer looks at fewer: it is there for the accesses, not for the bytes. Races are the same in all.
+LISTS       := $(if $(findstring thread,$(SANITIZE)),500,$(if $(SANITIZE),5000,100000))
+FEWER_LISTS := $(if $(findstring thread,$(SANITIZE)),500,$(if $(SANITIZE),2000,20000))
 
 # Percent of the processes that some units start and kill.
 TURNS       := $(if $(findstring thread,$(SANITIZE)),5,$(if $(SANITIZE),20,100))
@@ -394,7 +394,7 @@ FUZZER_SUITES := $(foreach target,$(FUZZ_TARGETS),'fuzz/$(target): sh tests/fuzz
 fuzz:
 	@$(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory $(parallel) fuzz-run CC=clang \
-		BUILD=build/fuzz SANITIZE=address,undefined CFLAGS='-O1 -g -fsanitize=fuzzer-no-link'
+		BUILD=build/fuzz SANITIZE=address,undefined CFLAGS='-O1 -g1 -fsanitize=fuzzer-no-link'
 
 fuzz-run: $(RUNNER) $(FUZZERS)
 	@$(RUNNER) --timeout $$(($(FUZZ_SECONDS) + 60)) $(RUNNER_FLAGS) --lanes $(if $(filter 1,$(JOBS)),1,2) \
