@@ -62,9 +62,10 @@ misplaced_functions()
     done
 }
 
-# What a heading's link is called: lower case, without punctuation, blanks as hyphens.
+# What a heading's link is called: lower case, without punctuation, blanks as hyphens; and other anchors.
 anchors()
 {
+    sed -n 's/.*<a id="\([^"]*\)">.*/\1/p' "$1"
     sed -n 's/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
 }
 
