@@ -32,6 +32,7 @@ struct import_request {
     size_t room;
     uint64_t bytes;
     uint32_t fragments;
+    const void *bounce_host; /* if the CPU reaches all of them from there */
 };
 
 struct import_memory {
@@ -58,10 +59,11 @@ struct import_comm {
     const struct unpack_queue *queue;
     gpu_address queue_device;
     gpu_address bounce;
-    const void *bounce_host;
 
-    uint64_t bounce_bytes; /* that are known to be there; guarded by the lock below */
-    pthread_mutex_t lock;  /* guards what is below, and the plugin's comm */
+    pthread_mutex_t lock; /* guards what is below, and the plugin's comm */
+    gpu_address known;    /* an allocation with bounce memory */
+    uint64_t known_bytes;
+    uintptr_t known_host; /* of `bounce`, were that in this allocation; 0: no CPU reaches it */
     struct import_request requests[REQUEST_PLACES];
     uint64_t posted;   /* numbers of requests: those below are posted, */
     uint64_t finished; /* done at the plugin, */
@@ -82,7 +84,7 @@ static inline struct unpack_list import_request_list(const struct import_request
     size_t at = request->number % UNPACK_QUEUE_DEPTH;
 
     return (struct unpack_list){.bounce = comm->bounce,
-                                .bounce_host = comm->bounce_host,
+                                .bounce_host = request->bounce_host,
                                 .destination = destination,
                                 .descriptors = comm->queue->descriptors[at],
                                 .descriptors_device = comm->queue_device +

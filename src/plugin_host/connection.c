@@ -192,13 +192,10 @@ static int find_queue(struct import_comm *comm)
 {
     struct unpack_device_handle handle;
     struct gpu_pointer queue;
-    struct gpu_pointer bounce;
     int result = read_device_handle(comm->gpu, comm->on_gpu.handle, &handle);
 
     if (result == TCPX_SUCCESS)
         result = gpu_classify(handle.queue, sizeof *handle.queue, &queue);
-    if (result == TCPX_SUCCESS)
-        result = gpu_classify(handle.bounce, 1, &bounce);
     if (result != TCPX_SUCCESS)
         return result;
     if (queue.host == NULL)
@@ -207,7 +204,6 @@ static int find_queue(struct import_comm *comm)
     comm->queue = queue.host;
     comm->queue_device = (uintptr_t)handle.queue;
     comm->bounce = (uintptr_t)handle.bounce;
-    comm->bounce_host = bounce.host;
     return TCPX_SUCCESS;
 }
 

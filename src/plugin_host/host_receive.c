@@ -202,7 +202,7 @@ int host_receive_start(struct import_request *request)
     if (!comm->steered || request->fragments == 0)
         return TCPX_SUCCESS;
     list = import_request_list(request, host->pinned.device + slot * host->stride);
-    result = unpack_submit(host->engine, &list, 1, comm->bounce_host == NULL, &host->tickets[slot]);
+    result = unpack_submit(host->engine, &list, 1, list.bounce_host == NULL, &host->tickets[slot]);
     return result == TCPX_IN_PROGRESS ? TCPX_SUCCESS : result; /* finish tries again */
 }
 

@@ -1,4 +1,5 @@
 /* The sends and receives of a plugin's comm. */
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/fork.h"
 #include "plugin_host/host_receive.h"
@@ -122,22 +123,29 @@ int import_comm_irecv(struct import_comm *comm, void *data, size_t room, int tag
 
 /* --- what was received --------------------------------------------------------------------- */
 
-/* The size of the bounce memory is unknown, but each fragment must lie in memory of the GPU. */
+/*
+ * How much bounce memory there is is unknown, and it may be several allocations; but each fragment
+ * must lie in one that the GPU reaches.
+ */
 static int check_source(struct import_comm *comm, const struct unpack_descriptor *descriptor)
 {
-    uint64_t end = (uint64_t)descriptor->source_offset + descriptor->length;
+    gpu_address start = comm->bounce + descriptor->source_offset;
     struct gpu_pointer pointer;
     int result;
 
-    if (end <= comm->bounce_bytes || descriptor->length == 0)
+    if (range_inside(start - comm->known, descriptor->length, comm->known_bytes) ||
+        descriptor->length == 0)
         return TCPX_SUCCESS;
-    result = gpu_classify((void *)(uintptr_t)comm->bounce, end, &pointer);
+    result = gpu_classify((void *)(uintptr_t)start, descriptor->length, &pointer);
     if (result != TCPX_SUCCESS)
         return result;
+    if (pointer.kind == GPU_POINTER_HOST)
+        return error_set(TCPX_INTERNAL_ERROR, "%s: a fragment of %u bytes outside GPU memory",
+                         comm->plugin->table.name, descriptor->length);
     /* Remembered for the whole allocation, so that it is not classified for each fragment. */
-    comm->bounce_bytes = pointer.base + pointer.bytes - comm->bounce;
-    if (comm->bounce_bytes < end)
-        comm->bounce_bytes = end;
+    comm->known = pointer.base;
+    comm->known_bytes = pointer.bytes;
+    comm->known_host = pointer.host != NULL ? (uintptr_t)pointer.host - (start - comm->bounce) : 0;
     return TCPX_SUCCESS;
 }
 
@@ -148,6 +156,7 @@ static int take_fragments(struct import_request *request)
     size_t place = request->number % UNPACK_QUEUE_DEPTH;
     const struct unpack_descriptor *descriptors = comm->queue->descriptors[place];
     uint64_t count = __atomic_load_n(&comm->queue->counts[place], __ATOMIC_ACQUIRE);
+    uintptr_t bounce_host = 0;
     uint64_t bytes = 0;
 
     if (count > UNPACK_MAX_DESCRIPTORS)
@@ -165,12 +174,14 @@ static int take_fragments(struct import_request *request)
             return error_set(
                 TCPX_REMOTE_ERROR, "%s: a fragment of %u bytes at %llu in a receive of %zu",
                 comm->plugin->table.name, length, (unsigned long long)at, request->room);
+        bounce_host = i == 0 || bounce_host == comm->known_host ? comm->known_host : 0;
         bytes += length;
     }
     if (bytes > request->room)
         return error_set(TCPX_REMOTE_ERROR, "%s: fragments of %llu bytes in a receive of %zu",
                          comm->plugin->table.name, (unsigned long long)bytes, request->room);
     request->fragments = (uint32_t)count;
+    request->bounce_host = (const void *)bounce_host;
     request->bytes = bytes;
     return TCPX_SUCCESS;
 }
