@@ -221,6 +221,31 @@ TEST(refuses_more_than_fit)
     build_well(MAX_FRAGMENTS);
 }
 
+/* Three pages that lie behind each other, of the part of a message that begins at 7000. */
+TEST(counts_from_another_place)
+{
+    start();
+    for (uint64_t at = 0; at < 12288; at += 4096)
+        add(&(struct scatter_fragment){8192 + at, at, 4096, SCATTER_POOL});
+    sizes.source_at = 1 << 20;
+    sizes.destination_at = 7000;
+    sizes.longest = 8191;
+    build_well(3);
+    sizes.longest = 8192;
+    build_well(2);
+    assert_int_equal(built[0].source_offset, (1 << 20) + 8192);
+    assert_int_equal(built[0].length, 8192);
+    assert_int_equal(built[0].destination_offset, 7000);
+    assert_int_equal(built[1].source_offset, (1 << 20) + 16384);
+    assert_int_equal(built[1].length, 4096);
+    assert_int_equal(built[1].destination_offset, 7000 + 8192);
+    sizes.source_at = UINT32_MAX - 16384;
+    build_well(2);
+    assert_int_equal(built[1].source_offset, UINT32_MAX);
+    sizes.source_at++;
+    build_badly(2, TCPX_INVALID_USAGE, "do not fit in 32 bits");
+}
+
 /* 2048 fragments merge into one descriptor; in any other order they do not tile the message. */
 TEST(refuses_any_other_order)
 {

@@ -37,10 +37,11 @@ static int descriptors_check_fragment(const struct scatter_sizes *sizes,
     if (fragment->destination_offset > end)
         return error_set(TCPX_INTERNAL_ERROR, "no fragment for bytes %" PRIu64 " to %" PRIu64, end,
                          fragment->destination_offset - 1);
-    if (device && (fragment->source_offset > UINT32_MAX || fragment->length > UINT32_MAX))
+    if (device && (sizes->source_at > UINT32_MAX - fragment->source_offset ||
+                   fragment->source_offset > UINT32_MAX || fragment->length > UINT32_MAX))
         return error_set(TCPX_INVALID_USAGE,
                          "source offset %" PRIu64 " length %" PRIu64 " do not fit in 32 bits each",
-                         fragment->source_offset, fragment->length);
+                         sizes->source_at + fragment->source_offset, fragment->length);
     return TCPX_SUCCESS;
 }
 
@@ -66,9 +67,11 @@ static int descriptors_check_list(const struct scatter_list *scatter,
  * Fragments in the pool, from *cursor on, that one copy can move; *cursor is moved behind them.
  * False: no more. The destination goes on by itself: the list tiles the message, in order.
  */
-static bool descriptors_next_run(const struct scatter_list *scatter, uint32_t *cursor,
-                                 struct scatter_fragment *run)
+static bool descriptors_next_run(const struct scatter_list *scatter, uint32_t longest,
+                                 uint32_t *cursor, struct scatter_fragment *run)
 {
+    const uint64_t most = longest != 0 ? longest : UINT32_MAX;
+
     do {
         if (*cursor == scatter->count)
             return false;
@@ -79,7 +82,7 @@ static bool descriptors_next_run(const struct scatter_list *scatter, uint32_t *c
 
         if (next->source != SCATTER_POOL ||
             next->source_offset != run->source_offset + run->length ||
-            run->length + next->length > UINT32_MAX)
+            run->length + next->length > most)
             break;
         run->length += next->length;
     }
@@ -95,17 +98,17 @@ int descriptors_build(const struct scatter_list *scatter, const struct scatter_s
 
     if (result != TCPX_SUCCESS)
         return result;
-    for (uint32_t cursor = 0; descriptors_next_run(scatter, &cursor, &run);)
+    for (uint32_t cursor = 0; descriptors_next_run(scatter, sizes->longest, &cursor, &run);)
         total++;
     if (total > capacity)
         return error_set(TCPX_INVALID_USAGE,
                          "%" PRIu32 " fragments need %" PRIu32 " descriptors, %" PRIu32 " fit",
                          scatter->count, total, capacity);
-    for (uint32_t cursor = 0; descriptors_next_run(scatter, &cursor, &run);)
+    for (uint32_t cursor = 0; descriptors_next_run(scatter, sizes->longest, &cursor, &run);)
         *descriptors++ = (struct unpack_descriptor){
-            .source_offset = (uint32_t)run.source_offset,
+            .source_offset = (uint32_t)(sizes->source_at + run.source_offset),
             .length = (uint32_t)run.length,
-            .destination_offset = run.destination_offset,
+            .destination_offset = sizes->destination_at + run.destination_offset,
         };
     *count = total;
     return TCPX_SUCCESS;

@@ -15,6 +15,7 @@
 #include "net/wire/wire.h"
 
 #include <net/if.h>
+#include <stdatomic.h>
 #include <sys/types.h>
 
 /* --- pools --------------------------------------------------------------------------------- */
@@ -39,7 +40,8 @@ struct devmem_memory {
 struct devmem_socket {
     const struct devmem_pool_ops *ops;
     int fd;
-    void *own; /* of the operations */
+    void *own;            /* of the operations */
+    uint64_t tokens_back; /* that were returned */
 };
 
 /*
@@ -61,7 +63,8 @@ struct devmem_pool_ops {
     void (*close_socket)(struct devmem_socket *socket);                             /* optional */
     /* recvmsg() with DEVMEM_MSG_FLAG. */
     ssize_t (*receive)(struct devmem_socket *socket, struct msghdr *message, int flags);
-    /* setsockopt(DEVMEM_SO_DONTNEED): how many fragments came back, or -1. */
+    /* setsockopt(DEVMEM_SO_DONTNEED): how many fragments came back, or -1. Also during receive().
+     */
     int (*return_tokens)(struct devmem_socket *socket, const struct devmem_token_range *ranges,
                          unsigned count);
     /* How often there was no page for bytes that had arrived; optional, as the kernel has it not.
@@ -73,6 +76,8 @@ struct devmem_pool {
     const struct devmem_pool_ops *ops;
     int gpu;
     struct devmem_memory memory; /* constant once the pool is open */
+    atomic_uint keepers;
+    atomic_ullong kept; /* pages, by all of them together */
 
     /* the lock of all pools guards these */
     struct devmem_pool *next;
@@ -118,6 +123,25 @@ void devmem_pool_leave(struct devmem_pool *pool, unsigned connections);
 /* Nothing more arrives there; what has arrived stays. For tests. */
 void devmem_pool_unbind(struct devmem_pool *pool);
 
+/* --- pages that are kept (page_quota.c) ---------------------------------------------------- */
+
+/* A comm that leaves payload in the pool until somebody else has read it. One thread at a time. */
+struct page_keeper {
+    struct devmem_pool *pool;
+    uint64_t pages;
+};
+
+/* The pool has another user meanwhile. page_keeper_leave() lets all of its pages go. */
+void page_keeper_join(struct page_keeper *keeper, struct devmem_pool *pool);
+void page_keeper_leave(struct page_keeper *keeper);
+
+/*
+ * Whether the comm may keep so many more pages. All comms together keep at most half of the pool,
+ * and each its share of that, so that one that lets nothing go takes no pages away from others.
+ */
+MUST_CHECK bool page_keeper_take(struct page_keeper *keeper, uint64_t pages);
+void page_keeper_give(struct page_keeper *keeper, uint64_t pages);
+
 /* --- a socket whose payload arrives in a pool ---------------------------------------------- */
 
 /* `fd` stays the caller's; nothing else reads from it. */
@@ -128,6 +152,9 @@ void devmem_socket_close(struct devmem_socket *socket);
 
 /* By the operation; 0 without it. */
 uint64_t devmem_socket_starved(const struct devmem_socket *socket);
+
+/* Returns tokens; false: the socket does not know all of them. By one thread at a time. */
+MUST_CHECK bool devmem_socket_return(struct devmem_socket *socket, const struct token_list *tokens);
 
 /* --- the receiving end of a link ----------------------------------------------------------- */
 

@@ -225,3 +225,18 @@ uint64_t devmem_socket_starved(const struct devmem_socket *socket)
 {
     return socket->ops->starved != NULL ? socket->ops->starved(socket) : 0;
 }
+
+bool devmem_socket_return(struct devmem_socket *socket, const struct token_list *tokens)
+{
+    struct devmem_token_range batch[DEVMEM_DONTNEED_MAX_RANGES];
+    struct token_cursor cursor = {.range = 0};
+    uint32_t count;
+    unsigned ranges;
+
+    while ((ranges = token_list_batch(tokens, &cursor, batch, &count)) > 0) {
+        if (socket->ops->return_tokens(socket, batch, ranges) != (int)count)
+            return false;
+        socket->tokens_back += count;
+    }
+    return true;
+}
