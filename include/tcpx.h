@@ -558,7 +558,7 @@ struct tcpx_fragment {
 struct tcpx_fragments {
     const struct tcpx_fragment *list; /* valid until the request is consumed */
     uint32_t count;                   /* 0: nothing has to be unpacked */
-    const void *bounce;               /* the buffer's address for the GPU */
+    const void *bounce;               /* what source_offset counts from, for the GPU */
 };
 
 /*

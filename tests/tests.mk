@@ -37,7 +37,7 @@ FILTER        := $(BUILD)/obj/tests/filter.o $(patsubst %,$(BUILD)/obj/tests/sup
 # What tests see inside of a comm.
 INSIDE        := $(BUILD)/obj/tests/support/comm_inside.o
 # Two ends of a comm in one process.
-PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,ahead_peer gpu_pair pair traffic) $(INSIDE)
+PAIR          := $(patsubst %,$(BUILD)/obj/tests/support/%.o,ahead_peer gpu_pair pair traffic unpack_pair) $(INSIDE)
 
 # Sessions by their public calls, over whichever transport the environment names.
 SESSION_UNITS := session_data session_order session_peers session_calls session_gpu session_close
@@ -210,6 +210,11 @@ GPU_SUITES := \
 	$(call gpu_suite,net-devmem-host-late,net_gpu,$(on_host) UCCL_TCPX_SOFT_DEVMEM=4 UCCL_TCPX_HOST_GPU_DELAY_US=50 $(small_devmem)) \
 	$(foreach way,auto $(if $(findstring thread,$(SANITIZE)),,d2d host kernel),$(call gpu_suite,net-devmem-standin-$(way),net_gpu,$(on_fake) UCCL_TCPX_SOFT_DEVMEM=8 UCCL_TCPX_UNPACK_IMPL=$(way) $(small_devmem))) \
 	$(call gpu_suite,net-unpack-devmem,net_unpack,$(on_host) UCCL_TCPX_SOFT_DEVMEM=5) \
+	$(call gpu_suite,net-unpack-devmem-split,net_unpack,$(on_host) UCCL_TCPX_SOFT_DEVMEM=21 UCCL_TCPX_THREADS=3) \
+	$(call gpu_suite,net-unpack-devmem-small,net_unpack,$(on_host) UCCL_TCPX_SOFT_DEVMEM=18 UCCL_TCPX_DEVMEM_BYTES=1M) \
+	$(call gpu_suite,net-in-place-host,net_in_place,$(on_host) UCCL_TCPX_SOFT_DEVMEM=16 UCCL_TCPX_DEVMEM_BYTES=16M) \
+	$(call gpu_suite,net-in-place-host-threads,net_in_place,$(on_host) UCCL_TCPX_SOFT_DEVMEM=17 UCCL_TCPX_DEVMEM_BYTES=16M UCCL_TCPX_THREADS=3) \
+	$(call gpu_suite,net-in-place-standin,net_in_place,$(on_fake) UCCL_TCPX_SOFT_DEVMEM=23 UCCL_TCPX_DEVMEM_BYTES=64M UCCL_TCPX_THREADS=0) \
 	$(call gpu_suite,devmem-memory,devmem_memory,$(on_host)) \
 	$(call gpu_suite,devmem-host,soft_devmem,$(on_host)) \
 	$(call gpu_suite,devmem-standin,soft_devmem,$(on_fake)) \
@@ -335,7 +340,7 @@ fewer_turns  := TCPX_TEST_TURNS=$(FEWER_TURNS)
 as_cuda      := UCCL_TCPX_PLUGIN_MODE=cuda
 as_unpack    := UCCL_TCPX_PLUGIN_MODE=unpack
 short_timeout := UCCL_TCPX_TIMEOUT_MS=1000
-plugin_devmem := UCCL_TCPX_SOFT_DEVMEM=5 TCPX_TEST_PLUGIN=$(SUPPORT)/libnccl-net-tcpx.so
+plugin_devmem := UCCL_TCPX_SOFT_DEVMEM=21 TCPX_TEST_PLUGIN=$(SUPPORT)/libnccl-net-tcpx.so
 PLUGIN_SUITES := \
 	$(call plugin_suite,load,load,$(all_turns)) \
 	$(call plugin_suite,load-cuda,load,$(fewer_turns) $(as_cuda) $(on_host)) \

@@ -207,8 +207,36 @@ void gpu_memory_free(struct gpu *gpu, struct gpu_memory *memory)
     *memory = (struct gpu_memory){0};
 }
 
-/* Shared pages, so that a fork() does not move the parent's away from under the GPU. */
+/* Shared, so that a fork() does not move the parent's pages away from under the GPU. */
+static void *map_shared(uint64_t bytes, void *at, int flags)
+{
+    return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | flags, -1, 0);
+}
+
+/* The GPU has registered memory at the address that the CPU has it at, as a rule. */
+static void *map_shared_near(uint64_t bytes, gpu_address from)
+{
+    const uint64_t REACH = (uint64_t)1 << 32;
+    const uint64_t STEP = 64 << 20;
+
+    for (uint64_t ahead = 0; from != 0 && ahead < REACH && bytes <= REACH - ahead; ahead += STEP) {
+        void *wanted = (void *)(uintptr_t)(from + ahead);
+        void *pages = map_shared(bytes, wanted, MAP_FIXED_NOREPLACE);
+
+        if (pages == wanted)
+            return pages;
+        if (pages != MAP_FAILED) /* before Linux 4.17 */
+            munmap(pages, bytes);
+    }
+    return map_shared(bytes, NULL, 0);
+}
+
 int gpu_pinned_alloc(struct gpu *gpu, uint64_t bytes, struct gpu_pinned *out)
+{
+    return gpu_pinned_alloc_near(gpu, bytes, 0, out);
+}
+
+int gpu_pinned_alloc_near(struct gpu *gpu, uint64_t bytes, gpu_address from, struct gpu_pinned *out)
 {
     struct gpu_pinned pinned;
     int result = fork_check();
@@ -218,8 +246,7 @@ int gpu_pinned_alloc(struct gpu *gpu, uint64_t bytes, struct gpu_pinned *out)
     if (bytes == 0 || !checked_align_up(bytes, PAGE_BYTES, &pinned.bytes))
         return error_set(TCPX_INVALID_ARGUMENT, "cannot allocate %llu bytes of pinned memory",
                          (unsigned long long)bytes);
-    pinned.host =
-        mmap(NULL, pinned.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pinned.host = map_shared_near(pinned.bytes, from);
     if (pinned.host == MAP_FAILED)
         return error_system(errno, "cannot map %llu bytes of memory",
                             (unsigned long long)pinned.bytes);

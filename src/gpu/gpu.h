@@ -81,6 +81,9 @@ struct gpu_pinned {
 
 /* Zeroed and page-aligned, in whole pages. */
 MUST_CHECK int gpu_pinned_alloc(struct gpu *gpu, uint64_t bytes, struct gpu_pinned *pinned);
+/* In the 4 GiB that begin at `from`, a whole page, if there is room for it; otherwise anywhere. */
+MUST_CHECK int gpu_pinned_alloc_near(struct gpu *gpu, uint64_t bytes, gpu_address from,
+                                     struct gpu_pinned *pinned);
 void gpu_pinned_free(struct gpu *gpu, struct gpu_pinned *pinned);
 
 enum gpu_pointer_kind {

@@ -89,5 +89,7 @@ int net_unpack_open(struct net_comm *comm, int device, uint32_t largest,
 {
     int result = fork_check();
 
+    if (result == TCPX_SUCCESS)
+        result = gpu_mover_attach_for_unpack(comm, device);
     return result == TCPX_SUCCESS ? unpack_queue_open(comm, device, largest, handle) : result;
 }

@@ -32,7 +32,7 @@ static struct fakecuda_balance at_first;
 static int join(struct member *member, unsigned most)
 {
     *member = (struct member){.most = most};
-    return pinned_join(PINNED_STAGING, 0, 0, most, &member->share);
+    return pinned_join(PINNED_STAGING, 0, 0, most, NULL, &member->share);
 }
 
 static bool take(struct member *member)
@@ -150,7 +150,8 @@ static void *join_in_thread(void *argument)
 {
     struct member *member = argument;
 
-    member->result = pinned_join(member->purpose, 0, SLOT_BYTES, member->most, &member->share);
+    member->result =
+        pinned_join(member->purpose, 0, SLOT_BYTES, member->most, NULL, &member->share);
     return NULL;
 }
 
@@ -246,6 +247,50 @@ POOL_TEST(test_bounce_memory)
             if (members[i].result == TCPX_SUCCESS)
                 leave(&members[i]);
     }
+}
+
+/*
+ * Bounce memory has one base, and so has device memory beside it: in the 4 GiB that begin with the
+ * lower one, if both are there. `bytes`: of that memory; 0: there is none.
+ */
+static gpu_address base_beside(gpu_address address, uint64_t bytes, bool *reached,
+                               gpu_address *bounce)
+{
+    const struct gpu_memory beside = {.address = address, .bytes = bytes};
+    struct member member = {.count = 0};
+    struct pinned_slot *slot;
+    gpu_address base;
+
+    assert_success(
+        pinned_join(PINNED_BOUNCE, 0, SLOT_BYTES, 1, bytes > 0 ? &beside : NULL, &member.share));
+    slot = pinned_take(&member.share); /* the first one */
+    *bounce = slot->device;
+    pinned_give(&member.share, slot);
+    base = pinned_base(&member.share);
+    *reached = pinned_base_reaches(&member.share, &beside);
+    pinned_leave(&member.share);
+    return base;
+}
+
+POOL_TEST(test_base)
+{
+    const uint64_t REACH = (uint64_t)1 << 32;
+    const uint64_t bytes = 64 << 20;
+    gpu_address first;
+    gpu_address bounce;
+    bool reached;
+
+    assert_true(base_beside(0, 0, &reached, &first) == first);
+    /* right below it */
+    assert_true(base_beside(first - bytes, bytes, &reached, &bounce) == first - bytes);
+    assert_true(bounce > first - bytes && reached);
+    /* far below: bounce memory goes there, too */
+    assert_true(base_beside(first - REACH + bytes, bytes, &reached, &bounce) ==
+                first - REACH + bytes);
+    assert_true(reached);
+    /* where there can be none: the kernel itself has the upper half of all addresses */
+    assert_true(base_beside((gpu_address)1 << 63, bytes, &reached, &bounce) == bounce);
+    assert_false(reached);
 }
 
 /* --- in any order ---------------------------------------------------------------------------- */

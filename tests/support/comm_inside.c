@@ -321,7 +321,7 @@ unsigned inside_slots_used(const struct net_comm *comm)
 
 int inside_slots_open(unsigned most)
 {
-    return pinned_join(PINNED_STAGING, 0, 0, most, &pool);
+    return pinned_join(PINNED_STAGING, 0, 0, most, NULL, &pool);
 }
 
 void inside_slots_close(void)

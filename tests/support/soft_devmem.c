@@ -300,7 +300,7 @@ static void cut_plan(struct soft_devmem *socket, struct plan *plan, uint32_t byt
 
 /* --- tokens -------------------------------------------------------------------------------- */
 
-/* Room for `count` more. */
+/* Room for `count` more. Under the pool's lock, once the socket is open. */
 static bool reserve_tokens(struct soft_devmem *socket, uint32_t count)
 {
     uint64_t needed = 1 + socket->statistics.tokens_held + count;
@@ -320,7 +320,7 @@ static bool reserve_tokens(struct soft_devmem *socket, uint32_t count)
     return true;
 }
 
-/* The lowest number that is not in use, as the kernel does. */
+/* The lowest number that is not in use, as the kernel does. Under the pool's lock. */
 static uint32_t hand_out_token(struct soft_devmem *socket, uint32_t page)
 {
     uint32_t token = socket->first_unused;
@@ -363,8 +363,8 @@ int soft_devmem_dontneed(struct soft_devmem *socket, const struct devmem_token_r
         for (uint32_t k = 0; k < ranges[i].count && looked_at < DEVMEM_DONTNEED_MAX_FRAGMENTS;
              k++, looked_at++)
             freed += take_token_back(socket, ranges[i].first + k);
-    pthread_mutex_unlock(&socket->pool->lock);
     socket->statistics.tokens_unknown += looked_at - (uint32_t)freed;
+    pthread_mutex_unlock(&socket->pool->lock);
     return freed;
 }
 
@@ -426,8 +426,12 @@ static ssize_t take_bytes(struct soft_devmem *socket, struct plan *plan)
 {
     ssize_t got = -1;
     int error = ENOMEM;
+    bool reserved;
 
-    if (reserve_tokens(socket, plan->count)) {
+    pthread_mutex_lock(&socket->pool->lock);
+    reserved = reserve_tokens(socket, plan->count);
+    pthread_mutex_unlock(&socket->pool->lock);
+    if (reserved) {
         got = recv(socket->fd, staged(socket), plan->bytes, MSG_DONTWAIT);
         error = errno;
     }
@@ -569,7 +573,9 @@ static ssize_t receive(struct soft_devmem *socket, struct plan *plan, struct msg
         socket->broken = EIO;
         return fail(EIO);
     }
+    pthread_mutex_lock(&socket->pool->lock);
     hand_out(socket, plan, message);
+    pthread_mutex_unlock(&socket->pool->lock);
     memcpy(staged(socket) - 1, staged(socket) + got - 1, 1);
     return got;
 }
@@ -606,7 +612,9 @@ ssize_t soft_devmem_recvmsg(struct soft_devmem *socket, struct msghdr *message, 
 void soft_devmem_get_statistics(const struct soft_devmem *socket,
                                 struct soft_devmem_statistics *statistics)
 {
+    pthread_mutex_lock(&socket->pool->lock);
     *statistics = socket->statistics;
+    pthread_mutex_unlock(&socket->pool->lock);
 }
 
 /* --- life of a socket ---------------------------------------------------------------------- */

@@ -5,7 +5,8 @@
  * pages come back by token. The transport uses it instead of recvmsg and setsockopt where
  * soft_devmem_pool.c says so, tests do to choose how unpleasant the NIC is.
  *
- * A socket belongs to one thread at a time. A pool may serve sockets of several threads.
+ * One thread at a time reads a socket; tokens may be returned meanwhile. A pool may serve sockets
+ * of several threads.
  */
 #ifndef TCPX_TESTS_SUPPORT_SOFT_DEVMEM_H
 #define TCPX_TESTS_SUPPORT_SOFT_DEVMEM_H

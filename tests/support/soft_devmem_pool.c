@@ -9,11 +9,12 @@
 
 enum { MOST_BYTES = 64 << 20 };
 
-/* The seed also chooses what kind of NIC it is. */
+/* The seed also chooses what kind of NIC it is: 16 to 31 split all headers, as one should. */
 static struct soft_devmem_options nic_of(const struct config *config)
 {
     static const uint32_t largest[] = {0, 1448, 2048, 300};
     uint64_t seed = config->soft_devmem;
+    bool splits_all = seed / 16 % 2 == 1;
     /* It has no rings to fill, and goes through its pages at random. */
     uint64_t bytes = config->devmem_bytes < MOST_BYTES ? config->devmem_bytes : MOST_BYTES;
 
@@ -23,8 +24,8 @@ static struct soft_devmem_options nic_of(const struct config *config)
                                         .full_percent = 60,
                                         .fragments_per_page = 1 + (uint32_t)(seed / 4 % 2),
                                         .unaligned_percent = 20,
-                                        .linear_percent = 2,
-                                        .plain_percent = 1};
+                                        .linear_percent = splits_all ? 0 : 2,
+                                        .plain_percent = splits_all ? 0 : 1};
 }
 
 static int soft_open(struct devmem_memory *memory)

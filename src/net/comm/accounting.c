@@ -90,3 +90,10 @@ void net_get_stages(struct net_comm *comm, struct stage_times *times)
     };
     comm_lock_release(&comm->lock);
 }
+
+void net_get_unpack_counts(struct net_comm *comm, struct unpack_counts *counts)
+{
+    comm_lock_take(&comm->lock);
+    *counts = comm->unpack_counts;
+    comm_lock_release(&comm->lock);
+}

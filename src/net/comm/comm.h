@@ -175,6 +175,18 @@ void net_notify(struct net_comm *comm, struct io_task *task);
 /* How long its stages have been at work. */
 void net_get_stages(struct net_comm *comm, struct stage_times *times);
 
+/*
+ * Of a comm that receives into device memory, and whose receives the GPU unpacks by itself: those
+ * whose descriptors name the pages of the NIC only, and those with bytes in bounce memory.
+ */
+struct unpack_counts {
+    uint64_t in_place;
+    uint64_t in_place_bytes;
+    uint64_t copied;
+    uint64_t copied_bytes;
+};
+void net_get_unpack_counts(struct net_comm *comm, struct unpack_counts *counts);
+
 /* Ends the comm and all of its requests without waiting for the peer. NULL is allowed. */
 void net_comm_close(struct net_comm *comm);
 

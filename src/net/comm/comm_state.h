@@ -274,6 +274,7 @@ struct stats_sample {
     uint64_t bytes;
     uint64_t retransmitted;
     struct stage_times times;
+    struct unpack_counts unpack;
 };
 
 struct net_comm {
@@ -310,6 +311,7 @@ struct net_comm {
     struct comm_gpu *gpu;
     const struct unpack_ops *unpack; /* NULL: the transport unpacks by itself */
     struct unpack_queue_state *unpack_queue;
+    struct unpack_counts unpack_counts;
     struct net_memory *memories; /* all that are registered with this comm */
 
     /* accounting: for how long the stages were at work */

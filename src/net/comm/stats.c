@@ -25,6 +25,7 @@ struct stats_peer {
     uint64_t bytes[2];    /* by enum net_side */
     uint64_t retransmitted;
     struct stage_times times;
+    struct unpack_counts unpack;
 };
 
 /* Held while the thread is started or awaited, and before stats_lock. */
@@ -88,6 +89,7 @@ static struct stats_sample stats_take_sample(struct net_comm *comm, unsigned *un
     struct stats_sample sample = {.at = clock_now(), .retransmitted = stats_retransmitted(comm)};
 
     net_get_stages(comm, &sample.times);
+    net_get_unpack_counts(comm, &sample.unpack);
     comm_lock_take(&comm->lock);
     for (unsigned i = 0; i < comm->link.sockets; i++)
         sample.bytes +=
@@ -96,6 +98,15 @@ static struct stats_sample stats_take_sample(struct net_comm *comm, unsigned *un
         ++*unmatched;
     comm_lock_release(&comm->lock);
     return sample;
+}
+
+static void stats_add_unpack(struct unpack_counts *sum, const struct unpack_counts *now,
+                             const struct unpack_counts *before)
+{
+    sum->in_place += now->in_place - before->in_place;
+    sum->in_place_bytes += now->in_place_bytes - before->in_place_bytes;
+    sum->copied += now->copied - before->copied;
+    sum->copied_bytes += now->copied_bytes - before->copied_bytes;
 }
 
 /* Adds what is new to the sums of its peer. */
@@ -118,6 +129,7 @@ static void stats_add(struct net_comm *comm)
     peer->times.write_wait_ns += comm->sample.times.write_wait_ns - before.times.write_wait_ns;
     peer->times.read_wait_ns += comm->sample.times.read_wait_ns - before.times.read_wait_ns;
     peer->times.copy_in_ns += comm->sample.times.copy_in_ns - before.times.copy_in_ns;
+    stats_add_unpack(&peer->unpack, &comm->sample.unpack, &before.unpack);
 }
 
 /* --- lines --------------------------------------------------------------------------------- */
@@ -127,23 +139,37 @@ static double stats_percent(uint64_t part, uint64_t whole)
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
+/* Empty where nothing was received this way. */
+static void stats_write_unpack(const struct unpack_counts *unpack, char *text, size_t bytes)
+{
+    *text = '\0';
+    if (unpack->in_place + unpack->copied > 0)
+        snprintf(text, bytes,
+                 "; unpacked: %llu receives in place, %llu with copies, %.3f GB in place, %.3f GB "
+                 "copied",
+                 (unsigned long long)unpack->in_place, (unsigned long long)unpack->copied,
+                 (double)unpack->in_place_bytes / 1e9, (double)unpack->copied_bytes / 1e9);
+}
+
 static void stats_print(const struct stats_peer *peer, uint64_t span_ns)
 {
     const struct stage_times *times = &peer->times;
     const uint64_t *sides = peer->sides_ns;
     double seconds = (double)span_ns / 1e9;
+    char unpack[200];
 
+    stats_write_unpack(&peer->unpack, unpack, sizeof unpack);
     dprintf(output,
             "[TCPX] %ld %s: sent %.3f GB/s, received %.3f GB/s, %u comms, %u connections, "
             "%llu retransmitted; senders: sockets full %.0f %%, copies out %.0f %%, %u sends "
-            "without a receive; receivers: no data %.0f %%, copies in %.0f %%\n",
+            "without a receive; receivers: no data %.0f %%, copies in %.0f %%%s\n",
             (long)getpid(), peer->host, (double)peer->bytes[NET_SENDER] / 1e9 / seconds,
             (double)peer->bytes[NET_RECEIVER] / 1e9 / seconds, peer->comms, peer->connections,
             (unsigned long long)peer->retransmitted,
             stats_percent(times->write_wait_ns, sides[NET_SENDER]),
             stats_percent(times->copy_out_ns, sides[NET_SENDER]), peer->unmatched,
             stats_percent(times->read_wait_ns, sides[NET_RECEIVER]),
-            stats_percent(times->copy_in_ns, sides[NET_RECEIVER]));
+            stats_percent(times->copy_in_ns, sides[NET_RECEIVER]), unpack);
 }
 
 /* Prints and forgets the sums. Without a lock: who reads the lines may be slow. */

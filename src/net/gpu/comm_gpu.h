@@ -33,7 +33,9 @@ struct comm_gpu {
     struct send_gate *gates; /* of the requests */
     unsigned gated_sends;    /* that wait for their gates */
     struct rx_slot rx_slots[WIRE_MOST_SOCKETS];
-    struct rx_devmem *devmem; /* NULL: all sockets receive into host memory */
+    struct rx_devmem *devmem;    /* NULL: all sockets receive into host memory */
+    struct devmem_pool *rx_pool; /* the pool that the others receive into */
+    struct in_place *in_place;   /* NULL: all that arrives there is copied */
 
     struct zerocopy *zero_copy[WIRE_MOST_SOCKETS]; /* NULL: there can be none */
     /*

@@ -53,6 +53,9 @@ bool devmem_part_begin(struct net_comm *comm, const struct rx_payload *payload,
     part->pool = pool;
     part->lost = false;
     part->discarded = false;
+    part->gathered = false;
+    part->kept = false;
+    part->not_before = 0;
     part->request = payload->request;
     part->offset = payload->at;
     part->bytes = 0;
@@ -163,6 +166,20 @@ static void part_see_end_of_failed(struct unpack_engine *engine, struct devmem_p
     part->lost = result != TCPX_SUCCESS;
 }
 
+/* The request lives until the part is finished. */
+static void part_hold(struct net_comm *comm, struct devmem_part *part)
+{
+    stages_copy_began(&comm->copying);
+    request_hold(part->request);
+}
+
+void devmem_part_keep(struct net_comm *comm, struct devmem_part *part)
+{
+    COMM_LOCKED(comm);
+    part->kept = true;
+    part_hold(comm, part);
+}
+
 /* Starts the work. If that fails, the comm fails; what has begun is still waited for. */
 void devmem_part_unpack(struct net_comm *comm, struct unpack_engine *engine,
                         struct devmem_part *part)
@@ -181,8 +198,7 @@ void devmem_part_unpack(struct net_comm *comm, struct unpack_engine *engine,
                      part->bytes <= devmem_part_host_room(comm) && !comm->link.no_kernels;
     to = part->discarded ? 0 : part_gpu_place(comm, part);
     part->not_before = stages_slow_until(&comm->throttle, CONFIG_THROTTLE_UNPACK, part->bytes);
-    stages_copy_began(&comm->copying);
-    request_hold(part->request);
+    part_hold(comm, part);
     if (result == TCPX_SUCCESS && !part->discarded)
         result = to != 0 ? part_unpack_to(comm, engine, part, count, to)
                          : part_copy_to_host(comm, engine, part, count);
@@ -209,7 +225,7 @@ bool devmem_part_has_ended(struct net_comm *comm, struct unpack_engine *engine,
 
     if (part->not_before != 0 && !deadline_passed(part->not_before))
         return false;
-    if (part->lost || part->discarded)
+    if (part->lost || part->discarded || part->kept)
         return true;
     result = part_query(engine, part, &done);
     if (result != TCPX_SUCCESS) {
@@ -228,7 +244,8 @@ static int part_wait_once(struct unpack_engine *engine, const struct devmem_part
 
 void devmem_part_wait(struct unpack_engine *engine, struct devmem_part *part, uint64_t deadline)
 {
-    int result = part->discarded ? TCPX_SUCCESS : part_wait_once(engine, part, deadline);
+    int result =
+        part->discarded || part->kept ? TCPX_SUCCESS : part_wait_once(engine, part, deadline);
 
     if (result != TCPX_SUCCESS) /* once more: a single query may fail */
         result = part_wait_once(engine, part, deadline);

@@ -26,6 +26,7 @@ struct devmem_part {
     bool lost;      /* the GPU does not answer any more, and may still use the slot */
     bool discarded; /* its receive was cancelled: nothing is done with it */
     bool gathered;  /* in the slot, from where the CPU takes it */
+    bool kept;      /* it stays in its pages, and its tokens with it */
     uint64_t ticket;
     uint64_t not_before; /* as that of a copy */
 };
@@ -41,6 +42,8 @@ uint64_t devmem_part_host_used(const struct devmem_part *part);
 uint8_t *devmem_part_host_place(const struct net_comm *comm, const struct devmem_part *part);
 bool devmem_part_is_full(const struct net_comm *comm, const struct devmem_part *part);
 
+/* One of these follows: its bytes are where they stay, or are copied there. */
+void devmem_part_keep(struct net_comm *comm, struct devmem_part *part);
 void devmem_part_unpack(struct net_comm *comm, struct unpack_engine *engine,
                         struct devmem_part *part);
 

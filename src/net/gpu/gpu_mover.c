@@ -149,7 +149,7 @@ static int gpu_mover_open(struct net_comm *comm)
 {
     unsigned most = 4u * comm->link.sockets + 2;
     struct comm_gpu *gpu = comm->gpu;
-    int result = pinned_join(PINNED_STAGING, gpu->device, 0, most, &gpu->share);
+    int result = pinned_join(PINNED_STAGING, gpu->device, 0, most, NULL, &gpu->share);
 
     if (result == TCPX_SUCCESS)
         result = send_gates_create(comm);
@@ -223,6 +223,14 @@ int gpu_mover_attach(struct net_comm *comm, int device)
         result = gpu_mover_refuse(comm, device);
     attach_end(&self);
     return result;
+}
+
+int gpu_mover_attach_for_unpack(struct net_comm *comm, int device)
+{
+    bool needed = false;
+    int result = rx_devmem_applies(comm, &needed);
+
+    return result == TCPX_SUCCESS && needed ? gpu_mover_attach(comm, device) : result;
 }
 
 /* --- registering --------------------------------------------------------------------------- */

@@ -12,6 +12,9 @@
 /* From now on the comm has memory of this GPU, and of no other. Without the lock. */
 MUST_CHECK int gpu_mover_attach(struct net_comm *comm, int device);
 
+/* The same, if this comm leaves what it receives in GPU memory that a NIC writes. */
+MUST_CHECK int gpu_mover_attach_for_unpack(struct net_comm *comm, int device);
+
 /* Memory of that GPU; `is_staged`: the NIC never reads it itself. Without the lock. */
 MUST_CHECK int gpu_mover_register(struct net_comm *comm, void *address, uint64_t bytes,
                                   bool is_staged, struct net_memory **memory);

@@ -97,9 +97,34 @@ void pinned_retire(struct pinned_share *share, struct pinned_slot *slot)
     pthread_mutex_unlock(&share->pool->lock);
 }
 
+/* --- the base of bounce memory --------------------------------------------------------------- */
+
+static bool pinned_reaches(gpu_address base, gpu_address start, uint64_t bytes)
+{
+    const uint64_t REACH = (uint64_t)1 << 32;
+
+    return start >= base && start - base < REACH && bytes <= REACH - (start - base);
+}
+
 gpu_address pinned_base(const struct pinned_share *share)
 {
-    return share->pool->chunks->pinned.device;
+    return share->pool->base;
+}
+
+bool pinned_base_reaches(const struct pinned_share *share, const struct gpu_memory *memory)
+{
+    return pinned_reaches(share->pool->base, memory->address, memory->bytes);
+}
+
+/* The lower one of both memories, if that reaches both. */
+static gpu_address pinned_choose_base(const struct pinned_pool *pool,
+                                      const struct gpu_pinned *pinned)
+{
+    const struct gpu_memory *beside = &pool->beside;
+
+    return beside->bytes > 0 && pinned_reaches(beside->address, pinned->device, pinned->bytes)
+               ? beside->address
+               : pinned->device;
 }
 
 /* --- chunks -------------------------------------------------------------------------------- */
@@ -114,7 +139,8 @@ static void pinned_free_chunk(struct pinned_pool *pool, struct pinned_chunk *chu
 
 static int pinned_fill_chunk(struct pinned_pool *pool, struct pinned_chunk *chunk, unsigned slots)
 {
-    int result = gpu_pinned_alloc(pool->gpu, slots * pool->slot_bytes, &chunk->pinned);
+    int result = gpu_pinned_alloc_near(pool->gpu, slots * pool->slot_bytes,
+                                       pool->beside.address + pool->beside.bytes, &chunk->pinned);
 
     while (result == TCPX_SUCCESS && chunk->count < slots) {
         struct pinned_slot *slot = &chunk->slots[chunk->count];
@@ -174,7 +200,7 @@ static int pinned_size(struct pinned_pool *pool, uint64_t slot_bytes)
 }
 
 static int pinned_create(enum pinned_purpose purpose, int device, uint64_t slot_bytes,
-                         struct pinned_pool **out)
+                         const struct gpu_memory *beside, struct pinned_pool **out)
 {
     struct pinned_pool *pool = calloc(1, sizeof *pool);
     int result;
@@ -183,6 +209,8 @@ static int pinned_create(enum pinned_purpose purpose, int device, uint64_t slot_
         return error_system(ENOMEM, "pinned memory");
     pool->purpose = purpose;
     pool->device = device;
+    if (beside != NULL)
+        pool->beside = *beside;
     result = pinned_size(pool, slot_bytes);
     if (result == TCPX_SUCCESS)
         result = gpu_open(device, &pool->gpu);
@@ -241,7 +269,7 @@ static void pinned_unuse(struct pinned_pool *pool)
 }
 
 static int pinned_find(enum pinned_purpose purpose, int device, uint64_t slot_bytes,
-                       struct pinned_pool **pool)
+                       const struct gpu_memory *beside, struct pinned_pool **pool)
 {
     struct pinned_pool *fresh = NULL;
     int result;
@@ -249,7 +277,7 @@ static int pinned_find(enum pinned_purpose purpose, int device, uint64_t slot_by
     *pool = pinned_use(purpose, device, NULL);
     if (*pool != NULL)
         return TCPX_SUCCESS;
-    result = pinned_create(purpose, device, slot_bytes, &fresh);
+    result = pinned_create(purpose, device, slot_bytes, beside, &fresh);
     if (result != TCPX_SUCCESS)
         return result;
     *pool = pinned_use(purpose, device, fresh);
@@ -325,6 +353,8 @@ static void pinned_publish(struct pinned_pool *pool, unsigned most, unsigned slo
     pool->growing -= slots;
     pool->growers--;
     if (chunk != NULL) {
+        if (pool->purpose == PINNED_BOUNCE)
+            pool->base = pinned_choose_base(pool, &chunk->pinned);
         chunk->next = pool->chunks;
         pool->chunks = chunk;
         for (unsigned i = slots; i-- > 0;)
@@ -353,7 +383,7 @@ static int pinned_add_member(struct pinned_pool *pool, unsigned most)
 }
 
 int pinned_join(enum pinned_purpose purpose, int device, uint64_t slot_bytes, unsigned most,
-                struct pinned_share *share)
+                const struct gpu_memory *beside, struct pinned_share *share)
 {
     struct pinned_pool *pool;
     int result;
@@ -361,7 +391,7 @@ int pinned_join(enum pinned_purpose purpose, int device, uint64_t slot_bytes, un
     if (device < 0 || device >= MOST_DEVICES)
         return error_set(TCPX_INVALID_ARGUMENT, "GPU %d: 0 to %d are possible", device,
                          MOST_DEVICES - 1);
-    result = pinned_find(purpose, device, slot_bytes, &pool);
+    result = pinned_find(purpose, device, slot_bytes, beside, &pool);
     if (result != TCPX_SUCCESS)
         return result;
     result = pinned_add_member(pool, most);

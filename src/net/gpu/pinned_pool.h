@@ -32,9 +32,11 @@ struct pinned_pool {
     struct gpu *gpu;
     int device;
     uint64_t slot_bytes;
-    unsigned most;         /* slots, pinned or not yet */
-    unsigned most_members; /* each is guaranteed one slot */
-    unsigned users;        /* members and calls; the lock of the table guards it */
+    unsigned most;            /* slots, pinned or not yet */
+    unsigned most_members;    /* each is guaranteed one slot */
+    struct gpu_memory beside; /* bounce: the first member's; all zero: none */
+    gpu_address base;         /* bounce: constant once there is a chunk */
+    unsigned users;           /* members and calls; the lock of the table guards it */
 
     pthread_mutex_t lock; /* guards the members below, but not slots in use; taken last */
     pthread_cond_t grown; /* signalled when slots have been pinned, or could not be */
@@ -63,9 +65,13 @@ struct pinned_share {
  * kernels run: called without any lock; takes of other members go on meanwhile. Bounce slots have
  * `slot_bytes` bytes, in whole pages; the settings decide the size of staging slots. Fails if the
  * pool has no slot left to guarantee.
+ *
+ * `beside`: device memory that kernels shall reach from the same base as bounce memory, where the
+ * address space allows it and this is the first member; NULL: none.
  */
 MUST_CHECK int pinned_join(enum pinned_purpose purpose, int device, uint64_t slot_bytes,
-                           unsigned most, struct pinned_share *share);
+                           unsigned most, const struct gpu_memory *beside,
+                           struct pinned_share *share);
 
 /* All slots have been given back, or retired. The last member frees the pool, without a lock. */
 void pinned_leave(struct pinned_share *share);
@@ -80,7 +86,13 @@ void pinned_give(struct pinned_share *share, struct pinned_slot *slot);
  */
 void pinned_retire(struct pinned_share *share, struct pinned_slot *slot);
 
-/* Where a bounce pool begins, for the GPU. */
+/*
+ * What descriptors of bounce memory count from, for the GPU: the same for all members. It may be
+ * an address of the memory `beside`, also when that is freed.
+ */
 gpu_address pinned_base(const struct pinned_share *share);
+
+/* Whether descriptors, whose offsets have 32 bits, can name all of this memory, too. */
+bool pinned_base_reaches(const struct pinned_share *share, const struct gpu_memory *memory);
 
 #endif

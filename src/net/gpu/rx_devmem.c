@@ -9,6 +9,8 @@
 #include "net/comm/for_movers.h"
 #include "net/devmem/devmem.h"
 #include "net/gpu/devmem_part.h"
+#include "net/gpu/gpu_mover.h"
+#include "net/gpu/in_place.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -31,12 +33,10 @@ struct devmem_lane {
     uint64_t linear_bytes;
     uint64_t plain_bytes;
     uint64_t tokens_out;
-    uint64_t tokens_back;
     uint8_t control[CMSG_SPACE(sizeof(struct devmem_fragment)) * DEVMEM_PART_FRAGMENTS];
 };
 
 struct rx_devmem {
-    struct devmem_pool *pool;
     uint64_t looked_at_pool; /* when its pages were last counted */
     uint64_t unbind_after;   /* after so many bytes, in tests; 0: never */
     bool warned_of_exhaustion;
@@ -60,8 +60,7 @@ static int rx_devmem_open_lane(struct net_comm *comm, unsigned socket)
                  ? unpack_create_as(comm->gpu->share.pool->gpu, UNPACK_HOST, &lane->engine)
                  : unpack_create(comm->gpu->share.pool->gpu, &lane->engine);
     if (result == TCPX_SUCCESS)
-        result =
-            devmem_socket_open(comm->gpu->devmem->pool, comm->link.forward[socket], &lane->socket);
+        result = devmem_socket_open(comm->gpu->rx_pool, comm->link.forward[socket], &lane->socket);
     return result;
 }
 
@@ -73,20 +72,32 @@ static int rx_devmem_take_pool(struct net_comm *comm, struct devmem_pool **pool)
     return TCPX_SUCCESS;
 }
 
-int rx_devmem_open(struct net_comm *comm)
+int rx_devmem_applies(const struct net_comm *comm, bool *applies)
 {
     const struct config *config;
     int result = config_get(&config);
 
-    if (result != TCPX_SUCCESS || comm->side != NET_RECEIVER ||
-        comm->link.framing != WIRE_SEPARATE ||
-        (config->soft_devmem == 0 && comm->link.devmem == NULL))
+    if (result == TCPX_SUCCESS)
+        *applies = comm->side == NET_RECEIVER && comm->link.framing == WIRE_SEPARATE &&
+                   (config->soft_devmem != 0 || comm->link.devmem != NULL);
+    return result;
+}
+
+int rx_devmem_open(struct net_comm *comm)
+{
+    const struct config *config;
+    bool applies = false;
+    int result = rx_devmem_applies(comm, &applies);
+
+    if (result == TCPX_SUCCESS)
+        result = config_get(&config);
+    if (result != TCPX_SUCCESS || !applies)
         return result;
     comm->gpu->devmem = calloc(1, sizeof *comm->gpu->devmem);
     if (comm->gpu->devmem == NULL)
         return error_system(ENOMEM, "devmem");
     comm->gpu->devmem->unbind_after = config->unbind_after;
-    result = rx_devmem_take_pool(comm, &comm->gpu->devmem->pool);
+    result = rx_devmem_take_pool(comm, &comm->gpu->rx_pool);
     if (result != TCPX_SUCCESS) {
         free(comm->gpu->devmem);
         comm->gpu->devmem = NULL;
@@ -135,8 +146,18 @@ static void rx_devmem_log_statistics(const struct devmem_lane *lane, unsigned so
               "%llu back; starved %llu times",
               socket, (unsigned long long)lane->device_bytes,
               (unsigned long long)lane->linear_bytes, (unsigned long long)lane->plain_bytes,
-              (unsigned long long)lane->tokens_out, (unsigned long long)lane->tokens_back,
+              (unsigned long long)lane->tokens_out, (unsigned long long)lane->socket.tokens_back,
               (unsigned long long)devmem_socket_starved(&lane->socket));
+}
+
+static void rx_devmem_log_unpack(const struct unpack_counts *counts)
+{
+    if (counts->in_place + counts->copied > 0)
+        log_debug("devmem unpack: %llu receives in place, %llu with copies; %llu bytes in place, "
+                  "%llu copied",
+                  (unsigned long long)counts->in_place, (unsigned long long)counts->copied,
+                  (unsigned long long)counts->in_place_bytes,
+                  (unsigned long long)counts->copied_bytes);
 }
 
 static void rx_devmem_close_lane(struct net_comm *comm, struct devmem_lane *lane, unsigned socket)
@@ -161,37 +182,24 @@ void rx_devmem_close(struct net_comm *comm)
 {
     if (comm->gpu->devmem == NULL)
         return;
+    in_place_destroy(comm->gpu->in_place);
     for (unsigned i = 1; i < comm->link.sockets; i++)
         if (comm->gpu->devmem->lanes[i] != NULL)
             rx_devmem_close_lane(comm, comm->gpu->devmem->lanes[i], i);
-    devmem_pool_give(comm->gpu->devmem->pool);
+    rx_devmem_log_unpack(&comm->unpack_counts);
+    devmem_pool_give(comm->gpu->rx_pool);
     free(comm->gpu->devmem);
     comm->gpu->devmem = NULL;
 }
 
 /* --- the end of a part --------------------------------------------------------------------- */
 
-static bool rx_devmem_give_tokens(struct devmem_lane *lane, const struct token_list *tokens)
-{
-    struct devmem_token_range batch[DEVMEM_DONTNEED_MAX_RANGES];
-    struct token_cursor cursor = {.range = 0};
-    uint32_t count;
-    unsigned ranges;
-
-    while ((ranges = token_list_batch(tokens, &cursor, batch, &count)) > 0) {
-        if (lane->socket.ops->return_tokens(&lane->socket, batch, ranges) != (int)count)
-            return false;
-        lane->tokens_back += count;
-    }
-    return true;
-}
-
 /* Pages of a lost part stay out until the socket is closed: the GPU may still read them. */
 static void rx_devmem_end_oldest(struct net_comm *comm, struct devmem_lane *lane)
 {
     struct devmem_part *part = &lane->parts[lane->oldest];
 
-    if (!part->lost && !rx_devmem_give_tokens(lane, &part->tokens))
+    if (!part->lost && !part->kept && !devmem_socket_return(&lane->socket, &part->tokens))
         comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "tokens that the socket does not know"));
     lane->oldest = (lane->oldest + 1) % PARTS;
     lane->under_way--;
@@ -202,7 +210,6 @@ static void rx_devmem_poll_lane(struct net_comm *comm, unsigned socket)
 {
     struct devmem_lane *lane = comm->gpu->devmem->lanes[socket];
 
-    /* One thread at a time returns tokens of a socket and reads it. */
     while (lane->under_way > 0 &&
            devmem_part_has_ended(comm, lane->engine, &lane->parts[lane->oldest]))
         rx_devmem_end_oldest(comm, lane);
@@ -232,7 +239,7 @@ bool rx_devmem_is_under_way(const struct net_comm *comm)
 static void rx_devmem_note_how_it_came(struct net_comm *comm, struct devmem_lane *lane,
                                        const struct scatter_list *scatter)
 {
-    const struct devmem_memory *memory = &comm->gpu->devmem->pool->memory;
+    const struct devmem_memory *memory = &comm->gpu->rx_pool->memory;
 
     lane->device_bytes += scatter->device_bytes;
     lane->linear_bytes += scatter->linear_bytes;
@@ -247,23 +254,40 @@ static void rx_devmem_note_how_it_came(struct net_comm *comm, struct devmem_lane
              comm->link.peer, memory->interface);
 }
 
-static void rx_devmem_unbind_if_asked(struct rx_devmem *devmem, const struct devmem_lane *lane)
+static void rx_devmem_unbind_if_asked(struct net_comm *comm, const struct devmem_lane *lane)
 {
+    struct rx_devmem *devmem = comm->gpu->devmem;
+
     if (devmem->unbind_after == 0 || lane->device_bytes < devmem->unbind_after)
         return;
     devmem->unbind_after = 0;
-    devmem_pool_unbind(devmem->pool);
+    devmem_pool_unbind(comm->gpu->rx_pool);
 }
 
-static void rx_devmem_submit(struct net_comm *comm, struct devmem_lane *lane)
+/* Bytes that came in ordinary memory have no page to stay in. */
+static bool rx_devmem_can_stay(struct net_comm *comm, struct devmem_lane *lane,
+                               const struct devmem_part *part)
 {
+    return comm->gpu->in_place != NULL && part->request->sink == &sink_bounce &&
+           !part->request->cancelled && devmem_part_host_used(part) == 0 &&
+           in_place_take(comm, &lane->socket, part);
+}
+
+static void rx_devmem_submit(struct net_comm *comm, unsigned socket)
+{
+    struct devmem_lane *lane = comm->gpu->devmem->lanes[socket];
     struct devmem_part *part = rx_devmem_newest_part(lane);
 
     lane->filling = false;
     lane->under_way++;
     rx_devmem_note_how_it_came(comm, lane, &part->scatter);
-    rx_devmem_unbind_if_asked(comm->gpu->devmem, lane);
-    devmem_part_unpack(comm, lane->engine, part);
+    rx_devmem_unbind_if_asked(comm, lane);
+    if (rx_devmem_can_stay(comm, lane, part)) {
+        devmem_part_keep(comm, part);
+        rx_devmem_poll_lane(comm, socket);
+    } else {
+        devmem_part_unpack(comm, lane->engine, part);
+    }
 }
 
 /* --- receiving ----------------------------------------------------------------------------- */
@@ -275,8 +299,7 @@ static struct devmem_part *rx_devmem_part_to_fill(struct net_comm *comm, struct 
     struct devmem_part *part = rx_devmem_newest_part(lane);
 
     if (!lane->filling && lane->under_way < PARTS)
-        lane->filling =
-            devmem_part_begin(comm, payload, &comm->gpu->devmem->pool->memory.memory, part);
+        lane->filling = devmem_part_begin(comm, payload, &comm->gpu->rx_pool->memory.memory, part);
     return lane->filling ? part : NULL;
 }
 
@@ -317,16 +340,16 @@ void rx_devmem_watch(struct net_comm *comm)
     int result;
 
     COMM_LOCKED(comm);
-    if (devmem == NULL || devmem->warned_of_exhaustion || devmem->pool->memory.ifindex == 0)
+    if (devmem == NULL || devmem->warned_of_exhaustion || comm->gpu->rx_pool->memory.ifindex == 0)
         return;
     now = clock_now();
     if (now < devmem->looked_at_pool + AGAIN_NS || !rx_devmem_is_hungry(comm, now))
         return;
     devmem->looked_at_pool = now;
-    memory = &devmem->pool->memory;
+    memory = &comm->gpu->rx_pool->memory;
     all = memory->memory.bytes / devmem_page_bytes();
     comm_lock_release(&comm->lock);
-    result = devmem->pool->ops->count_out(memory, &out);
+    result = comm->gpu->rx_pool->ops->count_out(memory, &out);
     comm_lock_take(&comm->lock);
     if (result != TCPX_SUCCESS || out < all - all / 16 || devmem->warned_of_exhaustion)
         return;
@@ -340,7 +363,7 @@ void rx_devmem_watch(struct net_comm *comm)
 /* A stream that the kernel cannot continue is a problem of the NIC, not of the peer. */
 static void rx_devmem_explain(struct net_comm *comm, int error)
 {
-    const struct devmem_memory *memory = &comm->gpu->devmem->pool->memory;
+    const struct devmem_memory *memory = &comm->gpu->rx_pool->memory;
 
     if (memory->ifindex == 0 || (error != ENODEV && error != EFAULT && error != DEVMEM_ETOOSMALL))
         return;
@@ -355,7 +378,7 @@ static void rx_devmem_explain(struct net_comm *comm, int error)
 static ssize_t rx_devmem_call(struct net_comm *comm, struct devmem_lane *lane,
                               struct devmem_part *part, uint64_t wanted, int *error)
 {
-    const struct devmem_memory *memory = &comm->gpu->devmem->pool->memory;
+    const struct devmem_memory *memory = &comm->gpu->rx_pool->memory;
     uint64_t used = devmem_part_host_used(part);
     struct iovec place = {.iov_base = devmem_part_host_place(comm, part),
                           .iov_len = wanted < devmem_part_host_room(comm) - used
@@ -433,7 +456,7 @@ static ssize_t rx_devmem_read(struct net_comm *comm, unsigned socket, int *error
         /* Unpacking what has arrived may free the pages that are missing. */
         *wait = rx_devmem_has_starved(lane) ? LANE_SOON : LANE_FOR_INPUT;
         if (part->bytes > 0)
-            rx_devmem_submit(comm, lane);
+            rx_devmem_submit(comm, socket);
         return -1;
     }
     if (got <= 0)
@@ -444,7 +467,7 @@ static ssize_t rx_devmem_read(struct net_comm *comm, unsigned socket, int *error
     incoming->total += (uint64_t)got;
     payload->request->copying += (uint64_t)got;
     if ((uint64_t)got == wanted || devmem_part_is_full(comm, part))
-        rx_devmem_submit(comm, lane);
+        rx_devmem_submit(comm, socket);
     return got;
 }
 

@@ -9,6 +9,9 @@
 
 #include "net/gpu/comm_gpu.h"
 
+/* Whether this comm receives into device memory when it has GPU memory. */
+MUST_CHECK int rx_devmem_applies(const struct net_comm *comm, bool *applies);
+
 /*
  * If the link receives into device memory, on its sockets that carry payload only. The first and
  * the second are called without the comm's lock; the third begins to read, with the lock.

@@ -1,7 +1,12 @@
-/* Bounce memory of receives, and the descriptors of its pages. */
+/*
+ * Bounce memory of receives, and the descriptors of its pages: for all that does not stay in the
+ * pages of a NIC (in_place.h).
+ */
 #include "net/gpu/gpu_mover.h"
 
 #include "base/config.h"
+#include "base/log.h"
+#include "net/gpu/in_place.h"
 #include "net/gpu/pinned_pool.h"
 
 #include <errno.h>
@@ -44,7 +49,8 @@ static uint64_t unpack_whole_pages(uint64_t bytes)
 }
 
 /* Without the lock, since the driver may let it wait for kernels. */
-static int unpack_queue_create(int device, uint32_t largest, struct unpack_queue_state **out)
+static int unpack_queue_create(int device, uint32_t largest, struct devmem_pool *pool,
+                               struct unpack_queue_state **out)
 {
     const uint64_t behind =
         unpack_whole_pages(sizeof(struct unpack_queue) + sizeof(struct unpack_device_handle));
@@ -59,7 +65,8 @@ static int unpack_queue_create(int device, uint32_t largest, struct unpack_queue
     state = calloc(1, sizeof *state + pages * sizeof *state->is_taken);
     if (state == NULL)
         return error_system(ENOMEM, "an unpack queue");
-    result = pinned_join(PINNED_BOUNCE, device, pages * PAGE + behind, 1, &state->share);
+    result = pinned_join(PINNED_BOUNCE, device, pages * PAGE + behind, 1,
+                         pool != NULL ? &pool->memory.memory : NULL, &state->share);
     if (result != TCPX_SUCCESS) {
         free(state);
         return result;
@@ -97,8 +104,32 @@ static struct net_device_handle unpack_queue_handle(const struct unpack_queue_st
                                       .needs_proxy_progress = 1};
 }
 
+/*
+ * Payload can stay in the pool only if kernels reach it from the base of all comms of the GPU. A
+ * comm whose pool is too far from it copies instead: *in_place is NULL.
+ */
+static int unpack_queue_open_in_place(const struct unpack_queue_state *state,
+                                      struct devmem_pool *pool, struct in_place **in_place)
+{
+    const struct gpu_memory *memory;
+
+    *in_place = NULL;
+    if (pool == NULL)
+        return TCPX_SUCCESS;
+    memory = &pool->memory.memory;
+    if (!pinned_base_reaches(&state->share, memory)) {
+        log_tcpx("%s: what is received into GPU %d is copied to pinned memory, which kernels do "
+                 "not reach from one base together with the NIC's pool",
+                 pool->memory.interface, pool->gpu);
+        return TCPX_SUCCESS;
+    }
+    return in_place_create(pool, state->queue, memory->address - pinned_base(&state->share),
+                           state->largest, in_place);
+}
+
 /* Gives the queue to the comm; NULL: only checks whether the comm can have one. */
-static int unpack_queue_attach(struct net_comm *comm, struct unpack_queue_state *state)
+static int unpack_queue_attach(struct net_comm *comm, struct unpack_queue_state *state,
+                               struct in_place *in_place)
 {
     bool allowed;
 
@@ -108,6 +139,8 @@ static int unpack_queue_attach(struct net_comm *comm, struct unpack_queue_state 
     if (allowed && state != NULL) {
         comm->unpack_queue = state;
         comm->unpack = &unpack_queue_ops;
+        if (in_place != NULL)
+            comm->gpu->in_place = in_place;
     }
     comm_lock_release(&comm->lock);
     return allowed ? TCPX_SUCCESS
@@ -116,24 +149,41 @@ static int unpack_queue_attach(struct net_comm *comm, struct unpack_queue_state 
                                "first receive, and once");
 }
 
+/* NULL: the comm does not receive into device memory. */
+static struct devmem_pool *unpack_queue_pool(struct net_comm *comm)
+{
+    struct devmem_pool *pool;
+
+    comm_lock_take(&comm->lock);
+    pool = comm->mover != NULL ? comm->gpu->rx_pool : NULL;
+    comm_lock_release(&comm->lock);
+    return pool;
+}
+
 /* Checked first, before anything is pinned, and again with the lock under which it is attached. */
 int unpack_queue_open(struct net_comm *comm, int device, uint32_t largest,
                       struct net_device_handle *out)
 {
+    struct devmem_pool *pool = unpack_queue_pool(comm);
     struct unpack_queue_state *state = NULL;
+    struct in_place *in_place = NULL;
     struct net_device_handle handle;
-    int result = unpack_queue_attach(comm, NULL);
+    int result = unpack_queue_attach(comm, NULL, NULL);
 
     if (result == TCPX_SUCCESS)
-        result = unpack_queue_create(device, largest, &state);
+        result = unpack_queue_create(device, largest, pool, &state);
     if (result != TCPX_SUCCESS)
         return result;
+    result = unpack_queue_open_in_place(state, pool, &in_place);
     handle = unpack_queue_handle(state);
-    result = unpack_queue_attach(comm, state);
     if (result == TCPX_SUCCESS)
+        result = unpack_queue_attach(comm, state, in_place);
+    if (result == TCPX_SUCCESS) {
         *out = handle;
-    else
+    } else {
+        in_place_destroy(in_place);
         unpack_queue_destroy(state);
+    }
     return result;
 }
 
@@ -279,19 +329,22 @@ const struct sink_ops sink_bounce = {.next = bounce_next,
 
 /* --- publishing ---------------------------------------------------------------------------- */
 
-static uint32_t unpack_describe(const struct unpack_queue_state *state,
-                                const struct unpack_place *place, uint64_t bytes,
+/* Those of a range of the message. */
+static uint32_t unpack_describe(const struct net_comm *comm, const struct net_request *request,
+                                const struct byte_range *range,
                                 struct unpack_descriptor *descriptors)
 {
-    uint64_t at = 0;
+    const struct unpack_queue_state *state = comm->unpack_queue;
+    uint64_t at = range->start;
     uint32_t count = 0;
 
-    for (uint32_t i = 0; at < bytes; i++) {
+    while (at < range->end) {
+        uint64_t left;
+        const uint8_t *place = unpack_queue_where(comm, request, at, &left);
         uint64_t source = state->memory->device - pinned_base(&state->share) +
-                          (uint64_t)place->runs[i].page * PAGE;
-        uint64_t left = (uint64_t)place->runs[i].count * PAGE;
+                          (uint64_t)(place - state->memory->host);
 
-        left = left < bytes - at ? left : bytes - at;
+        left = left < range->end - at ? left : range->end - at;
         while (left > 0) {
             uint64_t piece = state->largest != 0 && left > state->largest ? state->largest : left;
 
@@ -306,19 +359,50 @@ static uint32_t unpack_describe(const struct unpack_queue_state *state,
     return count;
 }
 
+static const struct in_place *unpack_in_place(const struct net_comm *comm)
+{
+    return comm->mover != NULL ? comm->gpu->in_place : NULL;
+}
+
+/* Those of pages in the pool are there already. */
+static uint32_t unpack_describe_all(const struct net_comm *comm, const struct net_request *request,
+                                    struct unpack_descriptor *descriptors)
+{
+    const struct in_place *in_place = unpack_in_place(comm);
+    uint32_t count = in_place_descriptors(in_place, request);
+    struct byte_range gap = {.end = 0};
+
+    while (in_place_next_gap(in_place, request, &gap))
+        count += unpack_describe(comm, request, &gap, descriptors + count);
+    return count;
+}
+
+static void unpack_account(struct net_comm *comm, const struct net_request *request)
+{
+    struct unpack_counts *counts = &comm->unpack_counts;
+    uint64_t in_place = in_place_bytes(unpack_in_place(comm), request);
+
+    if (comm->mover == NULL || comm->gpu->rx_pool == NULL || request->bytes == 0)
+        return;
+    counts->in_place += in_place == request->bytes;
+    counts->copied += in_place < request->bytes;
+    counts->in_place_bytes += in_place;
+    counts->copied_bytes += request->bytes - in_place;
+}
+
 /* The count last, with release order: a kernel that sees it sees the descriptors. */
 static void unpack_publish(struct net_comm *comm, const struct net_request *request)
 {
-    struct unpack_queue_state *state = comm->unpack_queue;
+    struct unpack_queue *queue = comm->unpack_queue->queue;
     unsigned slot = request->sequence % UNPACK_QUEUE_DEPTH;
-    uint64_t count;
+    uint64_t count = 0;
 
-    count = request->sink == &sink_bounce
-                ? unpack_describe(state, &state->places[slot], request->bytes,
-                                  state->queue->descriptors[slot])
-                : 0;
+    if (request->sink == &sink_bounce) {
+        count = unpack_describe_all(comm, request, queue->descriptors[slot]);
+        unpack_account(comm, request);
+    }
     atomic_thread_fence(memory_order_seq_cst);
-    __atomic_store_n(&state->queue->counts[slot], count, __ATOMIC_RELEASE);
+    __atomic_store_n(&queue->counts[slot], count, __ATOMIC_RELEASE);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
@@ -331,6 +415,8 @@ static void unpack_release(struct net_comm *comm, const struct net_request *requ
     __atomic_store_n(&comm->unpack_queue->queue->counts[request->sequence % UNPACK_QUEUE_DEPTH], 0,
                      __ATOMIC_RELEASE);
     unpack_give_pages(comm->unpack_queue, unpack_place_of(comm, request));
+    if (comm->mover != NULL && !in_place_release(comm->gpu->in_place, request))
+        comm_fail(comm, error_set(TCPX_INTERNAL_ERROR, "tokens that the socket does not know"));
 }
 
 static const struct unpack_ops unpack_queue_ops = {.has_room = unpack_has_room,
