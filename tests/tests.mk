@@ -531,10 +531,10 @@ check-vm:
 	@VM=1 $(MAKE) --no-print-directory deps
 	@$(MAKE) --no-print-directory $(parallel) check-vm-run
 
-$(BUILD)/tests/vm/by_reference: $(BUILD)/obj/tests/vm/by_reference.o $(INSIDE) $(LIB_OBJECTS)
+$(patsubst %,$(BUILD)/tests/vm/%,by_reference unpackers): $(BUILD)/tests/vm/%: $(BUILD)/obj/tests/vm/%.o $(INSIDE) $(LIB_OBJECTS)
 	$(call link)
 
-VM_PROGRAMS := $(BUILD)/tests/vm/by_reference \
+VM_PROGRAMS := $(patsubst %,$(BUILD)/tests/vm/%,by_reference unpackers) \
 	$(filter $(BUILD)/tests/gpu/test_devmem_memory,$(TEST_PROGRAMS))
 check-vm-run: all $(RUNNER) $(SUPPORT)/tcpx $(VM_PROGRAMS)
 	@MAKEFLAGS= MAKELEVEL= CC='$(CC)' WERROR='$(WERROR)' BUILD='$(BUILD)' \
