@@ -190,21 +190,34 @@ static PyObject *blocks_of_view(PyObject *owner, const Py_buffer *view, struct b
     return (PyObject *)blocks.parts;
 }
 
-/* Takes the reference to `list`, a list or a tuple, which its items' __index__ may change. */
+/* Whatever is an integer. -1 with an exception. */
+static long long number_of(PyObject *item)
+{
+    PyObject *index;
+    long long number;
+
+    if (Py_IS_TYPE(item, &PyLong_Type))
+        return PyLong_AsLongLong(item);
+    Py_INCREF(item); /* its __index__ may change the list */
+    index = PyNumber_Index(item);
+    Py_DECREF(item);
+    number = index != NULL ? PyLong_AsLongLong(index) : -1;
+    Py_XDECREF(index);
+    return number;
+}
+
+/* Takes the reference to `list`, which its items' __index__ may change. */
 static PyObject *blocks_of_list(PyObject *owner, PyObject *list, struct blocks blocks)
 {
-    size_t count = (size_t)PySequence_Size(list);
+    size_t count = (size_t)PyList_Size(list);
     int result = 0;
 
     blocks.parts = parts_make(owner, count);
     for (size_t i = 0; i < count && blocks.parts != NULL && result == 0; i++) {
-        PyObject *item = PySequence_GetItem(list, (Py_ssize_t)i);
-        PyObject *index = item != NULL ? PyNumber_Index(item) : NULL;
-        long long number = index != NULL ? PyLong_AsLongLong(index) : -1;
+        PyObject *item = PyList_GetItem(list, (Py_ssize_t)i);
+        long long number = item != NULL ? number_of(item) : -1;
 
-        Py_XDECREF(item);
-        Py_XDECREF(index);
-        result = PyErr_Occurred() ? -1 : set_block(&blocks, i, number);
+        result = number == -1 && PyErr_Occurred() ? -1 : set_block(&blocks, i, number);
     }
     Py_DECREF(list);
     if (blocks.parts == NULL || result == 0)
