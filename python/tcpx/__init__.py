@@ -30,12 +30,14 @@ Every transfer can be waited for, asked, awaited and cancelled: see help(tcpx.Tr
 Failures are exceptions with the library's text: UsageError (a ValueError), PeerError (a
 ConnectionError), Timeout (a TimeoutError), Cancelled, GpuError; all of them are tcpx.Error.
 
-python -m tcpx devices, doctor, perf, ... is the program.
+python -m tcpx devices, doctor, perf, ... is the program. doctor() gives what it finds as objects.
+tcpx.integrations has what Ray and LMCache load.
 """
 
 import atexit as _atexit
 
 from tcpx import _tcpx
+from tcpx._doctor import Diagnosis, Finding, doctor
 from tcpx._errors import (
     Cancelled,
     Error,
@@ -62,7 +64,9 @@ __version__ = _tcpx.version
 
 __all__ = [
     "Cancelled",
+    "Diagnosis",
     "Error",
+    "Finding",
     "GpuError",
     "GpuMemory",
     "Listener",
@@ -76,6 +80,7 @@ __all__ = [
     "UsageError",
     "Window",
     "connect",
+    "doctor",
     "gpus",
     "listen",
 ]
@@ -85,8 +90,8 @@ for _name in __all__:
         continue
     globals()[_name].__module__ = "tcpx"
 
-for _error in (Cancelled, Error, GpuError, NetworkError, PeerError, Timeout, UsageError):
-    _error.__module__ = "tcpx"
+for _type in (Cancelled, Diagnosis, Error, Finding, GpuError, NetworkError, PeerError, Timeout, UsageError):
+    _type.__module__ = "tcpx"
 
 # While objects still have their memory: after it nothing is touched by the network.
 _atexit.register(_tcpx._close_all)

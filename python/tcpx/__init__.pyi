@@ -1,6 +1,7 @@
 """Types of the package tcpx, for editors and type checkers."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsIndex, TypeAlias, final
 
@@ -46,6 +47,24 @@ def listen(
     plugin: str | Any | None = None,
 ) -> Listener: ...
 def gpus() -> list[dict[str, Any]]: ...
+def doctor(*, gpu: int | None = None, quick: bool = False, timeout: float | None = 120.0) -> Diagnosis: ...
+
+@dataclass(frozen=True)
+class Finding:
+    group: str
+    name: str
+    level: Literal["ok", "note", "problem"]
+    text: str
+    advice: str
+
+@dataclass(frozen=True)
+class Diagnosis:
+    findings: tuple[Finding, ...]
+    transfer: dict[str, Any] | None
+    @property
+    def problems(self) -> list[Finding]: ...
+    @property
+    def notes(self) -> list[Finding]: ...
 
 @final
 class Listener:

@@ -3,13 +3,13 @@
 import os
 import sys
 
-from tcpx import _nixl
+from tcpx import _nixl, _program
 
 
 def main():
     if sys.argv[1:] == ["nixl"]:
         return _nixl.install()
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "tcpx")
+    program = _program.path()
     try:
         os.execv(program, ["tcpx", *sys.argv[1:]])
     except OSError as error:

@@ -75,6 +75,7 @@ make_venv
 python=$packages/bin/python
 [ -x "$python" ] || python=$PYTHON
 add "python/numpy: $under$python $tests/test_numpy.py"
+add "python/doctor: $under$python -W error $tests/test_doctor.py"
 add "python/examples: $under$python $tests/test_examples.py"
 if [ -n "${SANITIZE-}" ]; then
     add "skip python/wheel: the wheel is built without a sanitizer"
