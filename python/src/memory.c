@@ -92,6 +92,35 @@ static int torch_bytes(PyObject *object, uint64_t *bytes)
     return 0;
 }
 
+/* What a method without arguments says: 1, 0, or -1 with an exception. */
+static int says(PyObject *object, const char *method)
+{
+    PyObject *answer = PyObject_CallMethod(object, method, NULL);
+    int is_true = answer != NULL ? PyObject_IsTrue(answer) : -1;
+
+    Py_XDECREF(answer);
+    return is_true;
+}
+
+/* Tensors that torch conjugates or negates when it reads them: their bytes are other numbers. */
+static int check_bits(PyObject *object)
+{
+    static const char *const marks[][2] = {{"is_conj", "resolve_conj"}, {"is_neg", "resolve_neg"}};
+
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        int is_marked = has(object, marks[i][0]) ? says(object, marks[i][0]) : 0;
+
+        if (is_marked > 0)
+            PyErr_Format(PyExc_TypeError,
+                         "%R whose bytes are not its numbers, since %s() holds: move what %s() "
+                         "returns",
+                         (PyObject *)Py_TYPE(object), marks[i][0], marks[i][1]);
+        if (is_marked != 0)
+            return -1;
+    }
+    return 0;
+}
+
 static enum found take_torch(PyObject *object, struct memory *memory)
 {
     PyObject *device;
@@ -101,10 +130,8 @@ static enum found take_torch(PyObject *object, struct memory *memory)
 
     if (!has(object, "data_ptr") || !has(object, "is_contiguous") || !has(object, "device"))
         return NOT_MINE;
-    answer = PyObject_CallMethod(object, "is_contiguous", NULL);
-    is_contiguous = answer != NULL ? PyObject_IsTrue(answer) : -1;
-    Py_XDECREF(answer);
-    if (is_contiguous < 0)
+    is_contiguous = says(object, "is_contiguous");
+    if (is_contiguous < 0 || check_bits(object) != 0)
         return FAILED;
     if (!is_contiguous)
         return refuse_layout(object);
