@@ -8,7 +8,7 @@ PYTHON_HEADERS  = $(dir $(wildcard $(shell $(PYTHON) -c 'import sys, sysconfig; 
 PACKAGE        := $(BUILD)/python/tcpx
 # NIXL's backend, where there is a C++ compiler.
 PACKAGE_NIXL   := $(if $(shell command -v $(CXX)),$(PACKAGE)/nixl/libplugin_TCPX.so)
-PACKAGE_FILES  := $(patsubst python/tcpx/%,$(PACKAGE)/%,$(wildcard python/tcpx/*.py python/tcpx/*.pyi python/tcpx/py.typed))
+PACKAGE_FILES  := $(patsubst python/tcpx/%,$(PACKAGE)/%,$(wildcard python/tcpx/*.py python/tcpx/*/*.py python/tcpx/*.pyi python/tcpx/py.typed))
 
 # As headers of the system: their warnings are not ours.
 $(BUILD)/obj/python/%.o: TCPX_CFLAGS += $(PYTHON_HEADERS:%=-isystem %)
@@ -43,3 +43,15 @@ check-python: $(RUNNER)
 check-python-run: python $(RUNNER)
 	@MAKEFLAGS= MAKELEVEL= BUILD='$(BUILD)' PYTHON='$(PYTHON)' CC='$(CC)' CFLAGS='$(CFLAGS)' LDFLAGS='$(LDFLAGS)' \
 		WERROR='$(WERROR)' SANITIZE='$(SANITIZE)' RUNNER='$(RUNNER)' sh python/tests/run.sh
+
+.PHONY: check-integrations
+# tcpx inside of other programs, which are fetched: hundreds of MB for Ray alone, 6.5 GB with torch and LMCache.
+INTEGRATIONS ?= ray==2.60.0 torch lmcache==0.5.6
+check-integrations: $(RUNNER)
+	@$(if $(PYTHON_HEADERS),$(MAKE) --no-print-directory check-integrations-run,$(RUNNER) \
+		'skip integrations: $(PYTHON) is older than 3.11, or its headers are not installed (Debian: python3-dev)')
+
+.PHONY: check-integrations-run
+check-integrations-run: python $(RUNNER)
+	@MAKEFLAGS= MAKELEVEL= BUILD='$(BUILD)' PYTHON='$(PYTHON)' RUNNER='$(RUNNER)' INTEGRATIONS='$(INTEGRATIONS)' \
+		sh python/tests/integrations/run.sh

@@ -110,9 +110,9 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     tag = f"cp311-abi3-{platform_tag(binaries.values())}"
     name = f"tcpx-{version()}-{tag}.whl"
     wheel = Wheel(Path(wheel_directory) / name, f"tcpx-{version()}.dist-info")
-    for source in sorted((ROOT / "python/tcpx").glob("*")):
-        if source.is_file():
-            wheel.add(f"tcpx/{source.name}", source.read_bytes())
+    for source in sorted((ROOT / "python/tcpx").rglob("*")):
+        if source.is_file() and "__pycache__" not in source.parts:
+            wheel.add(source.relative_to(ROOT / "python").as_posix(), source.read_bytes())
     for name_inside, file in binaries.items():
         wheel.add(name_inside, file.read_bytes(), 0o755)
     wheel.add(f"{wheel.records}/METADATA", metadata().encode())

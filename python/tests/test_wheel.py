@@ -66,7 +66,7 @@ class Wheel(unittest.TestCase):
             (record,) = (n for n in names if n.endswith("RECORD"))
             listed = {line.split(",")[0] for line in wheel.read(record).decode().splitlines()}
         self.assertEqual(names, listed)
-        for name in ("__init__.pyi", "py.typed", "_tcpx.abi3.so", "bin/tcpx", "__main__.py"):
+        for name in ("__init__.pyi", "py.typed", "_tcpx.abi3.so", "bin/tcpx", "__main__.py", "integrations/ray.py"):
             self.assertIn(f"tcpx/{name}", names)
 
     def test_auditwheel(self):
