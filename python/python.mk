@@ -44,6 +44,12 @@ check-python-run: python $(RUNNER)
 	@MAKEFLAGS= MAKELEVEL= BUILD='$(BUILD)' PYTHON='$(PYTHON)' CC='$(CC)' CFLAGS='$(CFLAGS)' LDFLAGS='$(LDFLAGS)' \
 		WERROR='$(WERROR)' SANITIZE='$(SANITIZE)' RUNNER='$(RUNNER)' sh python/tests/run.sh
 
+.PHONY: check-python-gpu
+# The package with a real GPU, torch and cupy of PYTHON, without a network. Without them it skips, in words.
+check-python-gpu: python
+	@GPU_MODEL_GIB='$(or $(GPU_MODEL_GIB),10)' NCCL_SOCKET_IFNAME=lo PYTHONDONTWRITEBYTECODE=1 \
+		PYTHONPATH='$(BUILD)/python:python/tests' $(PYTHON) python/tests/gpu.py
+
 .PHONY: check-integrations
 # tcpx inside of other programs, which are fetched: hundreds of MB for Ray alone, 6.5 GB with torch and LMCache.
 INTEGRATIONS ?= ray==2.60.0 torch lmcache==0.5.6

@@ -1,5 +1,6 @@
 """What the tests share: two ends in one process, programs in others, and memory of many kinds."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -11,6 +12,16 @@ import unittest
 import tcpx
 
 SECONDS = 30  # that anything may take on a busy machine
+
+
+def library(name):
+    """The module, or a skip with a reason."""
+    if importlib.util.find_spec(name) is None:
+        raise unittest.SkipTest(f"{name} is not installed")
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise unittest.SkipTest(f"{name} cannot be loaded: {error}") from error
 
 
 class Ends(unittest.TestCase):

@@ -1,21 +1,8 @@
-"""numpy, and torch and jax where they are: what README and examples promise of them."""
-
-import importlib.util
-import unittest
+"""numpy, and jax where it is: what README and examples promise of them."""
 
 import tap
 import tcpx
-from support import SECONDS, Ends, move
-
-
-def library(name):
-    """The module, or a skip with a reason."""
-    if importlib.util.find_spec(name) is None:
-        raise unittest.SkipTest(f"{name} is not installed")
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise unittest.SkipTest(f"{name} cannot be loaded: {error}") from error
+from support import SECONDS, Ends, library, move
 
 
 class Numpy(Ends):
@@ -61,25 +48,6 @@ class Numpy(Ends):
         self.assertTrue((own[places] == cache[wanted]).all())
         self.here.read(mine.blocks(list(places)), remote.blocks(wanted[::-1].copy())).wait(SECONDS)
         self.assertTrue((own[places] == cache[wanted[::-1]]).all())
-
-
-class Torch(Ends):
-    def setUp(self):
-        self.torch = library("torch")
-        super().setUp()
-
-    def test_tensors(self):
-        """tensors, weights and bfloat16"""
-        for data in (
-            self.torch.arange(1000.0),
-            self.torch.nn.Parameter(self.torch.ones(10, 10)),
-            self.torch.ones(100, dtype=self.torch.bfloat16),
-        ):
-            into = self.torch.zeros_like(data)
-            move(self.here, self.there, data, into)
-            self.assertTrue((data == into).all())
-        with self.assertRaisesRegex(TypeError, "not contiguous"):
-            self.here.send(self.torch.ones(4, 4).T)
 
 
 class Jax(Ends):
