@@ -12,6 +12,8 @@
 # make check-model     every state of the models of the protocol, tests/model
 # make python     the Python package, in build/python (pip install . needs no make before)
 # make check-python its tests, with every CPython from 3.11 on that is there
+# make check-python-gpu  with a real GPU, torch and cupy: GPU_MODEL_GIB=10
+# make check-integrations  in a real Ray and LMCache, which are fetched (INTEGRATIONS=ray==2.60.0)
 # make check-nccl the plugin under a real NCCL, on a real GPU (LIBNCCL=path)
 # make check-nixl the backend in several versions of NIXL, from wheels that are fetched
 #                 (NIXL_VERSIONS='1.5.1' NIXL_CASES=short)

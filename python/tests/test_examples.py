@@ -101,11 +101,11 @@ class Readme(unittest.TestCase):
 
 class Documents(unittest.TestCase):
     def test_compiles(self):
-        """the code that docs/python.md shows is Python"""
-        shown = blocks_of("docs/python.md")
+        """the code that the documents show is Python"""
+        shown = blocks_of("docs/python.md") + blocks_of("docs/integrations.md")
         self.assertGreater(len(shown), 4)
         for text in shown:
-            compile(text, "docs/python.md", "exec", flags=0x2000)  # with await outside of functions
+            compile(text, "the documents", "exec", flags=0x2000)  # with await outside of functions
 
 
 if __name__ == "__main__":
