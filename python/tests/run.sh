@@ -76,7 +76,6 @@ python=$packages/bin/python
 [ -x "$python" ] || python=$PYTHON
 add "python/numpy: $under$python $tests/test_numpy.py"
 add "python/doctor: $under$python -W error $tests/test_doctor.py"
-add "python/torch: $under$python $tests/test_torch.py"
 add "python/examples: $under$python $tests/test_examples.py"
 if [ -n "${SANITIZE-}" ]; then
     add "skip python/wheel: the wheel is built without a sanitizer"

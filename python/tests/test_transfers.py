@@ -107,6 +107,21 @@ class Objects(Ends):
             with self.assertRaisesRegex(TypeError, "not contiguous"):
                 self.here.send(refused)
 
+    def test_marked(self):
+        """a tensor whose bytes are not its numbers is refused, with what to do"""
+        memory = bytearray(16)
+        for marked, cure in (("is_conj", "resolve_conj"), ("is_neg", "resolve_neg")):
+            tensor = Tensor(address_of(memory), 16)
+            tensor.is_conj = tensor.is_neg = lambda: False
+            self.here.send(tensor)
+            setattr(tensor, marked, lambda: True)
+            for use in (self.here.send, self.here.receive, tcpx.Window):
+                with self.assertRaisesRegex(TypeError, rf"{marked}\(\) holds: move what {cure}\(\)"):
+                    use(tensor)
+            setattr(tensor, marked, lambda: [][1])
+            with self.assertRaises(IndexError):
+                self.here.send(tensor)
+
     def test_no_memory(self):
         """an object without memory is refused by its type"""
         for refused in (5, None, "text", [1, 2]):
