@@ -92,7 +92,16 @@ class _Waiting:
     def __exit__(self, *_):
         reader = self.readers[self.loop]
         reader.waiting -= 1
-        if reader.waiting == 0:
+        if reader.waiting > 0:
+            return
+        # A task that awaits one transfer after the other waits again before this is called.
+        try:
+            self.loop.call_soon(self.close_if_idle, reader)
+        except RuntimeError:  # the loop is closed
+            self.close_if_idle(reader)
+
+    def close_if_idle(self, reader):
+        if reader.waiting == 0 and self.readers.get(self.loop) is reader:
             del self.readers[self.loop]
             reader.close()
 
@@ -104,8 +113,11 @@ async def _wait_until_ended(transfer):
         return
     with _Waiting(session) as waiter:
         if not transfer._add_waiter(waiter):
-            # It may have ended already, and the program may have read the eventfd itself.
-            _deliver(session)
+            # It may have ended already, and the program may have read the eventfd itself. Then this wakes the waiter.
+            try:
+                transfer.done()
+            except Exception:  # which is raised to whoever awaits it
+                pass
             await waiter.future
 
 
