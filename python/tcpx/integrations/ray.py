@@ -183,7 +183,7 @@ class TensorTransport(TensorTransportManager):
             _, windows = self._objects.pop(obj_id, (None, []))
         for window in windows:
             if window is not None:
-                window.close()
+                window.close()  # reads under way end; after it Ray may give the memory to others
 
     # --- the reader --------------------------------------------------------------------------------------------
 

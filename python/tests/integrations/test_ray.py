@@ -132,6 +132,7 @@ class Actors(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.owner, cls.reader = cls.actor(), cls.actor()
+        get(cls.reader.digest.remote(cls.make(0)))  # by then Ray has made the transport known to both
 
     @classmethod
     def actor(cls):
@@ -139,9 +140,9 @@ class Actors(unittest.TestCase):
         cls.addClassCleanup(ray.kill, actor)
         return actor
 
-    def make(self, seed, owner=None):
-        owner = owner or self.owner
-        return owner.make.options(tensor_transport=self.name).remote(self.kind, seed)
+    @classmethod
+    def make(cls, seed, owner=None):
+        return (owner or cls.owner).make.options(tensor_transport=cls.name).remote(cls.kind, seed)
 
     def expected(self, seed):
         return digest(MAKERS[self.kind](seed))
