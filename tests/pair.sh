@@ -64,6 +64,7 @@ pair_golden_transfer()
 [DEBUG] tcpx_get_device_count: 1
 [DEBUG] Listening on device 0
 [DEBUG] Bootstrap connection established, sending handle
+[DEBUG] Device handle: meta=0x... bounce_buf=0x... head=-1
 [DEBUG] Connection accepted; recv_comm=0x...
 [DEBUG] Registered server receive buffer ptr=0x..., bytes=4096
 [DEBUG] Waiting for client data, expected bytes=23
@@ -73,6 +74,7 @@ pair_golden_transfer()
 [DEBUG] Launching device unpack (D2D copies), total_bytes=23
 [DEBUG] Device unpack completed successfully
 [DEBUG] Received data (23 bytes): Hello from TCPX client!
+[DEBUG] Hex dump: 48 65 6c 6c 6f 20 66 72 6f 6d 20 54 43 50 58 20 63 6c 69 65 6e 74 21
 [DEBUG] Received data matches expected payload
 [DEBUG] ✓ Data validation PASSED
 [DEBUG] ✓ Test PASSED
@@ -102,6 +104,7 @@ pair_golden_connection()
 [DEBUG] tcpx_get_device_count: 1
 [DEBUG] Listening on device 0
 [DEBUG] Bootstrap connection established, sending handle
+[DEBUG] Device handle: meta=0x... bounce_buf=0x... head=-1
 [DEBUG] Connection accepted; recv_comm=0x...
 [DEBUG] ✓ Test PASSED
 [DEBUG] Server test completed successfully

@@ -35,24 +35,39 @@ static uint64_t tag_of(const struct perf_flow *flow, uint64_t chunk)
     return PERF_FLOW_TAG + flow->iteration * PERF_FLOW_TAGS + chunk;
 }
 
+/* `how` it ended; NULL: it begins. */
+static void flow_show(const struct perf_flow *flow, const struct tcpx_move *move, uint64_t chunk,
+                      const char *how)
+{
+    if (flow->who == NULL)
+        return;
+    fprintf(stderr, "[PERF][%s] %s %s chunk_idx=%llu tag=%llu size=%llu offset=%llu%s%s\n",
+            flow->who, flow->sending ? "send" : "recv", how == NULL ? "begun" : "done",
+            (unsigned long long)chunk, (unsigned long long)move->tag,
+            (unsigned long long)move->bytes, (unsigned long long)move->offset,
+            how == NULL || flow->sending ? "" : " ", how == NULL || flow->sending ? "" : how);
+}
+
+static struct tcpx_move flow_move(const struct perf_flow *flow, uint64_t chunk)
+{
+    uint64_t offset = chunk * flow->chunk_bytes;
+    uint64_t left = flow->bytes - offset;
+
+    return (struct tcpx_move){.memory = flow->memory,
+                              .offset = offset,
+                              .bytes = left < flow->chunk_bytes ? left : flow->chunk_bytes,
+                              .pieces = flow->pieces,
+                              .piece_count = flow->piece_count,
+                              .tag = tag_of(flow, chunk)};
+}
+
 static int flow_begin_one(struct perf_flow *flow)
 {
     uint64_t chunk = flow->begun;
-    uint64_t offset = chunk * flow->chunk_bytes;
-    uint64_t left = flow->bytes - offset;
-    const struct tcpx_move move = {.memory = flow->memory,
-                                   .offset = offset,
-                                   .bytes = left < flow->chunk_bytes ? left : flow->chunk_bytes,
-                                   .pieces = flow->pieces,
-                                   .piece_count = flow->piece_count,
-                                   .tag = tag_of(flow, chunk)};
+    const struct tcpx_move move = flow_move(flow, chunk);
     struct tcpx_transfer **transfer = &flow->window[chunk % PERF_FLOW_MOST];
 
-    if (flow->who != NULL)
-        fprintf(stderr, "[PERF][%s] %s chunk_idx=%llu tag=%llu size=%llu offset=%llu\n", flow->who,
-                flow->sending ? "send" : "recv", (unsigned long long)chunk,
-                (unsigned long long)move.tag, (unsigned long long)move.bytes,
-                (unsigned long long)offset);
+    flow_show(flow, &move, chunk, NULL);
     flow->begun++;
     return flow->sending ? tcpx_send(flow->session, &move, transfer)
                          : tcpx_receive(flow->session, &move, transfer);
@@ -81,6 +96,7 @@ int perf_flow_begin(struct perf_flow *flow)
 static int flow_step(struct perf_flow *flow)
 {
     uint64_t chunk = flow->ended;
+    const struct tcpx_move move = flow_move(flow, chunk);
     int result = tcpx_transfer_wait(flow->window[chunk % PERF_FLOW_MOST], flow->timeout_ms);
 
     if (result == TCPX_IN_PROGRESS)
@@ -88,9 +104,10 @@ static int flow_step(struct perf_flow *flow)
             TCPX_IN_PROGRESS,
             "timeout: the %s at offset=%llu chunk_idx=%llu tag=%llu did not end within "
             "%d s",
-            flow->sending ? "send" : "receive", (unsigned long long)(chunk * flow->chunk_bytes),
-            (unsigned long long)chunk, (unsigned long long)tag_of(flow, chunk),
-            flow->timeout_ms / 1000);
+            flow->sending ? "send" : "receive", (unsigned long long)move.offset,
+            (unsigned long long)chunk, (unsigned long long)move.tag, flow->timeout_ms / 1000);
+    if (result == TCPX_SUCCESS)
+        flow_show(flow, &move, chunk, flow->received);
     flow->ended++;
     return result;
 }

@@ -81,6 +81,11 @@ static uint64_t seed_of(const struct perf_side *side, bool of_server)
     return 2 * side->iteration + of_server;
 }
 
+static const char *perf_who(const struct perf_side *side)
+{
+    return side->is_server ? "SERVER" : "CLIENT";
+}
+
 static struct perf_flow make_flow(const struct perf_side *side, bool sending, uint64_t bytes)
 {
     uint64_t chunk = side->plan.chunk_bytes;
@@ -89,9 +94,10 @@ static struct perf_flow make_flow(const struct perf_side *side, bool sending, ui
         .session = side->session,
         .memory = sending ? side->out_memory : side->in_memory,
         .sending = sending,
-        .who = !side->end->chunks ? NULL
-               : side->is_server  ? "SERVER"
-                                  : "CLIENT",
+        .who = side->end->chunks ? perf_who(side) : NULL,
+        .received = strstr(tcpx_session_path(side->session), "unpacked here") != NULL
+                        ? "unpacked, consumed"
+                        : "in place",
         .iteration = side->iteration,
         .bytes = bytes,
         .chunk_bytes = side->pieces == NULL && chunk != 0 && chunk < bytes ? chunk : bytes,
@@ -217,6 +223,7 @@ static int iterate_client(struct perf_side *side, struct perf_flow *out, struct 
 {
     struct tcpx_session_statistics before;
     uint64_t servers_ns = 0;
+    char awaited[96];
     int result = perf_say_number(side, PERF_READY, side->iteration);
 
     if (result == TCPX_SUCCESS)
@@ -227,8 +234,11 @@ static int iterate_client(struct perf_side *side, struct perf_flow *out, struct 
         result = move_timed(side, out, in, clock_now(), &before, ns);
     if (result == TCPX_SUCCESS && !is_one_sided(side))
         result = iteration_compare(side, in->bytes);
+    snprintf(awaited, sizeof awaited,
+             "its verdict on iteration %llu, of which this end has moved its %llu bytes",
+             (unsigned long long)side->iteration, (unsigned long long)in->bytes);
     if (result == TCPX_SUCCESS)
-        result = perf_hear_number(side, PERF_VERDICT, "the server's verdict", &servers_ns);
+        result = perf_hear_number(side, PERF_VERDICT, awaited, &servers_ns);
     if (result != TCPX_SUCCESS)
         return result;
     /* One way: when it has arrived, or the access ended. Both: when both have. There and back: half
@@ -250,6 +260,9 @@ static int iteration_run(struct perf_side *side, uint64_t bytes, uint64_t *ns)
     if (result == TCPX_SUCCESS)
         result = side->is_server ? iterate_server(side, &out, &in, ns)
                                  : iterate_client(side, &out, &in, ns);
+    if (result == TCPX_SUCCESS && side->end->chunks)
+        fprintf(stderr, "[PERF][%s] Iter %llu time=%.3fms size=%llu\n", perf_who(side),
+                (unsigned long long)side->iteration, (double)*ns * 1e-6, (unsigned long long)bytes);
     side->iteration++;
     return result;
 }

@@ -69,8 +69,9 @@ struct perf_flow {
     struct tcpx_session *session;
     struct tcpx_memory *memory;
     bool sending;
-    const char *who;    /* SERVER or CLIENT; NULL: no line for each chunk */
-    uint64_t iteration; /* its chunks have the tags from PERF_FLOW_TAG + it * PERF_FLOW_TAGS on */
+    const char *who;      /* SERVER or CLIENT; NULL: no line for each chunk */
+    const char *received; /* how a receive is in place when it is done, for that line */
+    uint64_t iteration;   /* its chunks have the tags from PERF_FLOW_TAG + it * PERF_FLOW_TAGS on */
     uint64_t bytes;
     uint64_t chunk_bytes;
     const struct tcpx_piece *pieces; /* of the one transfer; NULL: no list */

@@ -226,6 +226,7 @@ static int validate(struct transfer *transfer)
         first++;
     log_debug("Received data (%llu bytes): %.*s", (unsigned long long)bytes,
               (int)(first < SHOWN_BYTES ? first : SHOWN_BYTES), (const char *)got);
+    log_bytes("Hex dump", got, bytes);
     if (first == bytes) {
         log_debug("Received data matches expected payload");
         return TCPX_SUCCESS;

@@ -198,6 +198,8 @@ static int find_queue(struct import_comm *comm)
         result = gpu_classify(handle.queue, sizeof *handle.queue, &queue);
     if (result != TCPX_SUCCESS)
         return result;
+    log_debug("Device handle: meta=%p bounce_buf=%p head=%lld", (void *)handle.queue, handle.bounce,
+              (long long)handle.head);
     if (queue.host == NULL)
         return error_set(TCPX_INVALID_USAGE, "%s: its unpack queue is memory that no CPU reaches",
                          comm->plugin->table.name);

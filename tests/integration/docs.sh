@@ -146,7 +146,7 @@ check "there are such texts" test "$(error_headings "$TAP_WORK/devmem_texts.md" 
 # Addresses differ from run to run, and some numbers from machine to machine.
 masked()
 {
-    sed -E 's/0x[0-9a-f]+/0x.../; s/mtu [0-9]+/mtu .../; s/tcpx [0-9.]+,/tcpx ...,/' "$1"
+    sed -E 's/0x[0-9a-f]+/0x.../g; s/mtu [0-9]+/mtu .../; s/tcpx [0-9.]+,/tcpx ...,/' "$1"
 }
 
 # shown HEADING: the block behind that line of the page.

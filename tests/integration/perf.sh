@@ -168,8 +168,19 @@ check_output "the server does as the client says" '^server: verified' pair --bot
 check_output "the server is read as the client says" '^server:   options .*, 7 reads at once' \
     pair --read --accesses 7
 check "both show the same of that" same_rows
-check_output "both say each chunk, if asked" '^client: \[PERF\]\[CLIENT\] send chunk_idx=3 tag=10102 size=1000 offset=3000$' \
+check_output "both say each chunk, if asked" \
+    '^client: \[PERF\]\[CLIENT\] send begun chunk_idx=3 tag=10102 size=1000 offset=3000$' \
     pair --size 4000 --chunk-bytes 1000 --iters 2 --warm-up 0 --chunks
+also "and when it is sent" '^client: \[PERF\]\[CLIENT\] send done chunk_idx=3 tag=10102 size=1000 offset=3000$'
+also "and how long an iteration took" '^client: \[PERF\]\[CLIENT\] Iter 1 time=[0-9.]+ms size=4000$'
+check_output "and received" \
+    '^\[PERF\]\[SERVER\] recv done chunk_idx=3 tag=102 size=1000 offset=3000 in place$' \
+    loopback --size 4000 --chunk-bytes 1000 --iters 1 --warm-up 0 --chunks
+check_output "over a plugin that leaves its receives to be unpacked" \
+    '\[PERF\]\[SERVER\] recv done chunk_idx=1 tag=100 size=4096 offset=4096 unpacked, consumed$' \
+    env UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$BUILD/tests/fakecuda" UCCL_TCPX_PLUGIN_MODE=unpack \
+    UCCL_TCPX_PLUGIN_PATH="$BUILD/libnccl-net-tcpx.so" UCCL_TCPX_DEBUG=1 \
+    "$tcpx" perf --loopback --size 8K --chunk-bytes 4K --iters 1 --warm-up 0
 
 # --- what is wrong -------------------------------------------------------------------------------
 
