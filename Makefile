@@ -81,6 +81,8 @@ PTX          := src/gpu/unpack_kernels.ptx
 # so that no other kind takes its place.
 OLD_NAMES    := test_tcpx_transfer test_connection test_tcpx_perf
 OLD_LINKS    := $(if $(filter build,$(BUILD)),$(OLD_NAMES:%=tests/%))
+# Likewise its unit tests, which make only on request: they need cmocka (or CMOCKA=own).
+OLD_UNITS    := test_rx_cmsg_parser test_rx_descriptor
 
 .PHONY: all
 all: $(BUILD)/libtcpx.so $(BUILD)/libtcpx.a $(BUILD)/libnccl-net-tcpx.so $(BUILD)/tcpx $(OLD_LINKS)
@@ -187,6 +189,10 @@ $(OLD_NAMES): $(BUILD)/tcpx $(OLD_LINKS)
 $(OLD_LINKS): | $(BUILD)/tcpx
 	@ln -sf ../$(BUILD)/tcpx $@
 
+.PHONY: $(OLD_UNITS)
+$(OLD_UNITS): %: $(BUILD)/tests/unit/%
+	$(if $(OLD_LINKS),@ln -sf ../$< tests/$@)
+
 # --- installing ----------------------------------------------------------------------------------
 
 MAN_PAGES := $(wildcard man/*.1 man/*.3 man/*.7)
@@ -234,7 +240,7 @@ install-nixl: nixl
 
 .PHONY: clean
 clean:
-	rm -rf $(BUILD) $(OLD_LINKS)
+	rm -rf $(BUILD) $(OLD_LINKS) $(if $(OLD_LINKS),$(OLD_UNITS:%=tests/%))
 
 include tests/tests.mk
 include bench/bench.mk

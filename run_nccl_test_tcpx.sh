@@ -27,7 +27,8 @@ Variables:
 
 These go to all ranks, with another value where they are set here: NCCL_ALGO=Ring, NCCL_PROTO=Simple,
 NCCL_P2P_NET_CHUNKSIZE=524288, NCCL_BUFFSIZE=8388608, NCCL_SOCKET_IFNAME=eth0 (where this machine has
-it), and what the plugin needs. What else begins with NCCL_ or UCCL_TCPX_ here goes with them.
+it), and what the plugin needs; for Google's on an A3 High machine (208 CPUs) also the CPUs of its
+threads, NCCL_GPUDIRECTTCPX_TX_BINDINGS and NCCL_GPUDIRECTTCPX_RX_BINDINGS. What else begins with NCCL_ or UCCL_TCPX_ here goes with them.
 END
 }
 
@@ -165,10 +166,18 @@ google)
     provide NCCL_TCPX_RXMEM_IMPORT_USE_GPU_PCI_CLIENT 1
     provide NCCL_NSOCKS_PERTHREAD 4
     provide NCCL_SOCKET_NTHREADS 1
+    provide NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS 500000
     provide NCCL_DYNAMIC_CHUNK_SIZE 524288
     provide NCCL_CROSS_NIC 0
     provide NCCL_NET_GDR_LEVEL PIX
     provide NCCL_P2P_PXN_LEVEL 0
+    # The CPUs of the threads that send and receive, near their NIC, on an A3 High machine.
+    if [ "$(getconf _NPROCESSORS_CONF)" = 208 ]; then
+        provide NCCL_GPUDIRECTTCPX_TX_BINDINGS \
+            'eth1:8-21,112-125;eth2:8-21,112-125;eth3:60-73,164-177;eth4:60-73,164-177'
+        provide NCCL_GPUDIRECTTCPX_RX_BINDINGS \
+            'eth1:22-35,126-139;eth2:22-35,126-139;eth3:74-87,178-191;eth4:74-87,178-191'
+    fi
     ;;
 none) provide NCCL_NET Socket ;;
 esac

@@ -26,10 +26,16 @@ It sets what is not set, prints that, and leaves out what this machine has no us
   NCCL_SOCKET_IFNAME                          eth0, where it is there
   NCCL_GPUDIRECTTCPX_SOCKET_IFNAME            those of eth1, eth2, eth3 and eth4 that are there
   NCCL_P2P_NET_CHUNKSIZE                      524288
-where /run/tcpx is there, the folder of the service that Google's plugin needs:
+For Google's plugin, where /run/tcpx is there, the folder of the service that it needs:
   NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX       /run/tcpx
   NCCL_TCPX_RXMEM_IMPORT_USE_GPU_PCI_CLIENT   1
+  NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS  500000
+  NCCL_NSOCKS_PERTHREAD                       4
+  NCCL_SOCKET_NTHREADS                        1
   NCCL_GPUDIRECTTCPX_CTRL_DEV                 eth0, where it is there
+and on an A3 High machine, which has eth1 to eth4 and 208 CPUs, the CPUs of the plugin's threads:
+  NCCL_GPUDIRECTTCPX_TX_BINDINGS              eth1:8-21,112-125;eth2:... for sending
+  NCCL_GPUDIRECTTCPX_RX_BINDINGS              eth1:22-35,126-139;eth2:... for receiving
 END
 }
 
@@ -79,8 +85,18 @@ environment()
     if [ -d /run/tcpx ]; then
         provide NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX /run/tcpx
         provide NCCL_TCPX_RXMEM_IMPORT_USE_GPU_PCI_CLIENT 1
+        provide NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS 500000
+        provide NCCL_NSOCKS_PERTHREAD 4
+        provide NCCL_SOCKET_NTHREADS 1
         if has_interface eth0; then
             provide NCCL_GPUDIRECTTCPX_CTRL_DEV eth0
+        fi
+        # Sending and receiving threads have different CPUs, near their NIC.
+        if [ "$data" = eth1,eth2,eth3,eth4 ] && [ "$(getconf _NPROCESSORS_CONF)" = 208 ]; then
+            provide NCCL_GPUDIRECTTCPX_TX_BINDINGS \
+                'eth1:8-21,112-125;eth2:8-21,112-125;eth3:60-73,164-177;eth4:60-73,164-177'
+            provide NCCL_GPUDIRECTTCPX_RX_BINDINGS \
+                'eth1:22-35,126-139;eth2:22-35,126-139;eth3:74-87,178-191;eth4:74-87,178-191'
         fi
     fi
 }

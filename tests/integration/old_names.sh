@@ -45,6 +45,17 @@ for name in test_tcpx_transfer test_connection test_tcpx_perf; do
     check "and not for git" grep -qx "/tests/$name" .gitignore
 done
 
+# Its unit tests, where this machine has built them: without cmocka there are none.
+for name in test_rx_cmsg_parser test_rx_descriptor; do
+    if [ -x "$BUILD/tests/unit/$name" ]; then
+        check "make $name" make_there -o "build/tests/unit/$name" "$name"
+        check "tests/$name" test -x "$tree/tests/$name"
+        check "and not for git" grep -qx "/tests/$name" .gitignore
+    else
+        tap_skip "make $name" "there is no cmocka"
+    fi
+done
+
 # --- two ends ------------------------------------------------------------------------------------
 
 # pair SERVER_COMMAND -- CLIENT_COMMAND, as pair_run: both in the tree.
@@ -106,6 +117,31 @@ tap_run environment env -u NCCL_SOCKET_IFNAME
 where_there /sys/class/net/eth0 NCCL_SOCKET_IFNAME
 where_there /run/tcpx NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX
 
+# A machine with Google's plugin: its service's folder and its interfaces, and CPUs as a program in
+# the place of getconf counts them.
+mkdir -p "$TAP_WORK/bin" "$TAP_WORK/net"
+printf '#!/bin/sh\necho 208\n' >"$TAP_WORK/bin/getconf"
+chmod +x "$TAP_WORK/bin/getconf"
+for name in eth0 eth1 eth2 eth3 eth4; do
+    : >"$TAP_WORK/net/$name"
+done
+a3="mount -t tmpfs tmpfs /run && mkdir /run/tcpx && mount --bind '$TAP_WORK/net' /sys/class/net"
+if unshare -m sh -c "$a3" 2>/dev/null; then
+    tap_run env -u NCCL_SOCKET_IFNAME PATH="$TAP_WORK/bin:$PATH" unshare -m sh -c "$a3 &&
+        '$tree/run_tcpx_test.sh' connection 127.0.0.1 --port 1 --timeout 1"
+    for setting in UNIX_CLIENT_PREFIX=/run/tcpx CTRL_DEV=eth0 PROGRAM_FLOW_STEERING_WAIT_MICROS=500000 \
+        'TX_BINDINGS=eth1:8-21,112-125;.*;eth4:60-73,164-177' 'RX_BINDINGS=eth1:22-35,126-139;.*;eth4:74-87,178-191'; do
+        also "where Google's plugin is: ${setting%%=*}" "^NCCL_GPUDIRECTTCPX_$setting\$"
+    done
+    also "sockets for it" '^NCCL_NSOCKS_PERTHREAD=4$'
+    also "and threads" '^NCCL_SOCKET_NTHREADS=1$'
+    tap_run env -u NCCL_SOCKET_IFNAME unshare -m sh -c "$a3 &&
+        '$tree/run_tcpx_test.sh' connection 127.0.0.1 --port 1 --timeout 1"
+    also_not "no CPUs of another machine" '_BINDINGS='
+else
+    tap_skip "where Google's plugin is" "mount namespaces need root and unshare"
+fi
+
 # The interfaces of other machines, in a network namespace where that is possible.
 others='mount -t sysfs sysfs /sys && ip link set lo up && ip link add eth1 type veth peer name eth3'
 if unshare -n -m sh -c "$others" 2>/dev/null; then
@@ -144,6 +180,10 @@ check_output "over our plugin" \
 check_output "over Google's" \
     '-x NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX=/run/tcpx .*LD_LIBRARY_PATH=/usr/local/tcpx/lib64 ' \
     nccl "$hosts" $run --dry-run --plugin google
+also "which needs this, too" '-x NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS=500000 '
+check_output "the CPUs of its threads, on the machine they are for" \
+    "-x 'NCCL_GPUDIRECTTCPX_TX_BINDINGS=eth1:8-21,112-125;[^ ]*' -x 'NCCL_GPUDIRECTTCPX_RX_BINDINGS=eth1:22-35,126-139;" \
+    nccl "$hosts" PATH="$TAP_WORK/bin:$PATH" $run --dry-run --plugin google
 check_output "over none" '-x NCCL_NET=Socket all_reduce_perf -b 8 -e 1G -f 2 -g 1$' \
     nccl "$hosts" $run --dry-run --plugin none
 check_output "what is set goes before" '-x NCCL_ALGO=Tree .*-x NCCL_DEBUG=INFO .*-x UCCL_TCPX_SOCKETS=3 ' \
