@@ -182,6 +182,9 @@ int unpack_submit(struct unpack_engine *engine, const struct unpack_list *lists,
         return result;
     engine->lists += list_count;
     engine->by_way[impl]++;
+    if (engine->impl == UNPACK_AUTO)
+        log_debug("auto: %u receive(s), %llu bytes, unpacked by %s", list_count,
+                  (unsigned long long)work.bytes, ways[impl].name);
     *ticket = ++engine->submitted;
     return TCPX_SUCCESS;
 }

@@ -35,6 +35,8 @@ for way in d2d host kernel auto; do
     CLIENT_ENV=UCCL_TCPX_PAYLOAD_BYTES=1000003
     check_output "1000003 bytes by $way" '^received 1000003 bytes of GPU' pair --
 done
+SERVER_ENV=UCCL_TCPX_DEBUG=1 CLIENT_ENV=
+check_output "auto says which way it took" '^\[DEBUG\] auto: 1 receive\(s\), 23 bytes, unpacked by d2d$' pair --
 for bytes in 1 4096 4194304; do
     SERVER_ENV=UCCL_TCPX_PAYLOAD_BYTES=$bytes CLIENT_ENV=$SERVER_ENV
     check_output "$bytes bytes" "^received $bytes bytes of GPU" pair --
