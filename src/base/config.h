@@ -37,25 +37,31 @@ enum config_unpack {
 /* clang-format off */
 #define CONFIG_TABLE(BOOL, CHOICE, INTEGER, SIZE, TEXT, OTHER)                                     \
     BOOL(debug, "UCCL_TCPX_DEBUG", "0",                                                            \
-         "Print each step to standard error, as lines that begin with [DEBUG] or [TCPX].")         \
+         "Print each step to standard error, as lines that begin with [DEBUG] or "                 \
+         "[TCPX].")                                                                                \
     CHOICE(gpu, "UCCL_TCPX_GPU", "auto", "auto|cuda|host",                                         \
-         "Which GPUs to use: real ones (cuda), emulated ones in ordinary memory (host), or real "  \
-         "ones where there are any (auto).")                                                       \
+         "Which GPUs to use: real ones (cuda), emulated ones in ordinary memory "                  \
+         "(host), or real ones if there are any and emulated ones otherwise (auto).")              \
     CHOICE(unpack_impl, "UCCL_TCPX_UNPACK_IMPL", "auto", "auto|d2d|host|kernel",                   \
-         "How received fragments get into the GPU buffer: by copies (d2d), gathered in host "      \
-         "memory first (host), by a kernel (kernel), or the best for each receive (auto).")        \
+         "How received fragments get into the GPU buffer, where they have to be "                  \
+         "unpacked: by copies (d2d), through host memory (host), by a kernel (kernel), "           \
+         "or by what is fastest for each receive (auto).")                                         \
     TEXT(plugin_path, "UCCL_TCPX_PLUGIN_PATH", "", "a file, or builtin",                           \
-         "The network plugin to work through; builtin: none. Without it the one at "               \
-         "/usr/local/tcpx/lib64/libnccl-net-tcpx.so, if there is one.")                            \
+         "The network plugin to use; builtin is the built-in transport. If not set: "              \
+         "the plugin at /usr/local/tcpx/lib64/libnccl-net-tcpx.so if there is one, "               \
+         "else the built-in transport.")                                                           \
     INTEGER(num_channels, "UCCL_TCPX_NUM_CHANNELS", "auto", 1, 64,                                 \
-         "How many channels a session has to its peer, the same at both ends; auto is one for "    \
-         "each network device near the GPU, and at least 2 over a plugin.")                        \
+         "How many channels a session has to its peer; a number must be the same at "              \
+         "both ends. auto is one for each network device near the GPU, at least 2 over "           \
+         "a plugin, and the smaller number if the ends differ.")                                   \
     SIZE(chunk_bytes, "UCCL_TCPX_CHUNK_BYTES", "0", 0, 1 << 30,                                    \
-         "How much of a transfer one request carries, over a plugin and for lists of pieces, the " \
-         "same at both ends; 0 is what NCCL_P2P_NET_CHUNKSIZE says, and 4M without a plugin.")     \
+         "The size of the chunks into which a session cuts a transfer, over several "              \
+         "channels and over a plugin, the same at both ends. Smaller chunks spread a "             \
+         "transfer over several NICs. 0 is NCCL_P2P_NET_CHUNKSIZE over a plugin, and "             \
+         "4M over the built-in transport.")                                                        \
     SIZE(nccl_chunk_bytes, "NCCL_P2P_NET_CHUNKSIZE", "512K", 1, 1 << 30,                           \
-         "How much of a message NCCL sends at once, and sessions, unless they are told "           \
-         "otherwise.")                                                                             \
+         "How much of a message NCCL sends at once; also the size of a session's chunks over "     \
+         "a plugin, and of the chunks of tcpx perf if it is set.")                                 \
     INTEGER(bootstrap_port_base, "UCCL_TCPX_BOOTSTRAP_PORT_BASE", "12345", 1, 65000,               \
          "The TCP port where the two ends of a test meet, for GPU 0; other GPUs count from it.")   \
     SIZE(payload_bytes, "UCCL_TCPX_PAYLOAD_BYTES", "23", 1, 4 << 20,                               \
@@ -65,84 +71,96 @@ enum config_unpack {
     INTEGER(perf_iters, "UCCL_TCPX_PERF_ITERS", "10", 1, 1000000,                                  \
          "How many iterations tcpx perf measures.")                                                \
     BOOL(host_recv_debug, "UCCL_TCPX_HOST_RECV_DEBUG", "0",                                        \
-         "Let tcpx transfer work with host memory, to leave the GPU out of it.")                   \
+         "Let tcpx transfer use host memory instead of GPU memory, to see whether the "            \
+         "GPU is at fault.")                                                                       \
     CHOICE(plugin_mode, "UCCL_TCPX_PLUGIN_MODE", "host", "host|cuda|unpack",                       \
-         "What NCCL hands to the plugin: its pinned host buffers (host), its GPU buffers (cuda), " \
-         "or GPU buffers that its own kernels fill from what the plugin received (unpack).")       \
+         "What NCCL hands to the plugin: pinned host buffers (host), GPU buffers "                 \
+         "(cuda), or GPU buffers that its own kernels unpack received data into "                  \
+         "(unpack).")                                                                              \
     TEXT(socket_ifname, "NCCL_SOCKET_IFNAME", "", "names of interfaces, as eth,=ens5 or ^docker",  \
-         "Which network interfaces to use, as NCCL reads it: beginnings of names, whole names "    \
-         "after =, all others after ^.")                                                           \
+         "Which network interfaces to use, as for NCCL: eth means all names that begin "           \
+         "with it, =eth0 exactly this one, ^docker all but these.")                                \
     TEXT(data_ifname, "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME", "",                                      \
          "names of interfaces, as eth1,eth2",                                                      \
-         "The same for the data interfaces; where it is set, it is used instead.")                 \
+         "Which network interfaces to use for data; if it is set, it counts instead of "           \
+         "NCCL_SOCKET_IFNAME.")                                                                    \
     CHOICE(socket_family, "NCCL_SOCKET_FAMILY", "any", "any|AF_INET|AF_INET6",                     \
          "Which kind of address to use.")                                                          \
     OTHER(ports, struct config_ports, "UCCL_TCPX_PORT", "auto",                                    \
          "auto, a port from 1 to 65535, or a range, such as 20000-20007", parse_ports,             \
-         "The one TCP port where all connections to this process arrive; of a range, each process " \
-         "takes the first port that is free. auto: each listener has a port of its own, which the " \
-         "system chooses.")                                                                        \
+         "The TCP port for all connections to this process; of a range, each process "             \
+         "takes the first port that is free. auto: each listener has its own port, "               \
+         "which the system chooses.")                                                              \
     OTHER(advertise, struct config_address, "UCCL_TCPX_ADVERTISE", "",                             \
          "an IP address, such as 203.0.113.7 or 2001:db8::7", parse_address,                       \
-         "The address at which peers reach this process, where that is not an address of its own " \
-         "interfaces: behind address translation, or in a container.")                             \
+         "The address at which peers reach this process, if its interfaces do not have "           \
+         "it: behind address translation, or in a container.")                                     \
     OTHER(stats, struct config_stats, "UCCL_TCPX_STATS", "0",                                      \
          "0, seconds from 1 to 86400, or such a number and a file, such as 10:/tmp/tcpx.log",      \
          parse_stats,                                                                              \
-         "Print a line for each peer every so many seconds, to standard error or at the end of a " \
-         "file: rates, what transfers wait for, sockets, retransmissions. 0: never.")              \
+         "Print a line for each peer every so many seconds, to standard error or to "              \
+         "the end of a file: rates, what transfers wait for, sockets, retransmissions. "           \
+         "0: never.")                                                                              \
     INTEGER(speed, "UCCL_TCPX_SPEED", "0", 0, 10000000,                                            \
-         "The speed in Mbit/s of interfaces that do not know their own; 0 leaves it at 10000.")    \
+         "The speed in Mbit/s of interfaces that do not report their own; 0 means "                \
+         "10000.")                                                                                 \
     INTEGER(timeout_ms, "UCCL_TCPX_TIMEOUT_MS", "60000", 1000, 3600000,                            \
-         "How many milliseconds until a peer that does not answer, or does not read, is an "      \
-         "error.")                                                                                 \
+         "After how many milliseconds a peer that does not answer, or does not read, "             \
+         "is an error.")                                                                           \
     INTEGER(sockets, "UCCL_TCPX_SOCKETS", "auto", 1, 64,                                           \
-         "How many connections a comm sends its data over at most; auto is one for each I/O "      \
-         "thread, or 1 where CPUs are few: fewer than 4, or than 2 for each process.")             \
+         "How many TCP connections a comm uses for its data, at most; auto is one for "            \
+         "each I/O thread, or 1 if there are few CPUs: fewer than 4, or than 2 for "               \
+         "each process.")                                                                          \
     INTEGER(socket_budget, "UCCL_TCPX_SOCKET_BUDGET", "32", 0, 4096,                               \
-         "How many connections all comms to one process may have beyond one each.")                \
+         "How many TCP connections all comms to one process may have together, besides "           \
+         "one for each comm.")                                                                     \
     INTEGER(threads, "UCCL_TCPX_THREADS", "auto", 0, 64,                                           \
-         "How many I/O threads help the calling ones; auto is half of the CPUs that this process " \
-         "may use, divided by the processes that share them, from 1 to 16. With 0, data moves "    \
-         "only while a call is made.")                                                             \
+         "How many I/O threads this process has; auto is half of the CPUs that it may "            \
+         "use, divided by the processes that share them, from 1 to 16. With 0, data "              \
+         "moves only while the program makes calls.")                                              \
     INTEGER(processes, "UCCL_TCPX_PROCESSES", "auto", 1, 4096,                                     \
-         "How many processes share the CPUs of this one; auto is the number of this user's "       \
-         "processes that have I/O threads on these CPUs now, or what LOCAL_WORLD_SIZE, "           \
-         "OMPI_COMM_WORLD_LOCAL_SIZE, SLURM_NTASKS_PER_NODE or MPI_LOCALNRANKS says, if that is "  \
-         "more.")                                                                                  \
+         "How many processes share the CPUs of this one; auto is the number of this "              \
+         "user's processes that have I/O threads on these CPUs now, or what "                      \
+         "LOCAL_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_SIZE, SLURM_NTASKS_PER_NODE or "                 \
+         "MPI_LOCALNRANKS says, if that is more.")                                                 \
     SIZE(eager_bytes, "UCCL_TCPX_EAGER_BYTES", "8K", 0, 1 << 20,                                   \
          "The longest message that is sent before its receive is posted.")                         \
     SIZE(inline_bytes, "UCCL_TCPX_INLINE_BYTES", "8K", 0, 16384,                                    \
          "Reads and writes of host memory up to so many bytes travel with the message that asks "  \
          "for them; larger ones go over the connections for data.")                                \
     SIZE(ahead_bytes, "UCCL_TCPX_AHEAD_BYTES", "8M", 0, 32 << 20,                                  \
-         "How much a receiving comm of the NCCL plugin keeps of longer messages that come before " \
-         "their receive is posted; with 0 they wait at the sender.")                               \
-    SIZE(slice_bytes, "UCCL_TCPX_SLICE_BYTES", "512K", 4096, 1 << 30,                                \
-         "How much of a message one connection takes at a time, at most; of GPU memory four "      \
-         "times as much.")                                                                         \
+         "How many bytes of unexpected longer messages (whose receive is not posted "              \
+         "yet) a receiving comm of the NCCL plugin keeps; with 0 they wait at the "                \
+         "sender.")                                                                                \
+    SIZE(slice_bytes, "UCCL_TCPX_SLICE_BYTES", "512K", 4096, 1 << 30,                              \
+         "How many bytes of a message one connection takes at a time, at most; of GPU "            \
+         "memory four times as many.")                                                             \
     SIZE(staging_bytes, "UCCL_TCPX_STAGING_BYTES", "512M", 65536, (uint64_t)1 << 36,               \
-         "How much pinned host memory lies between the sockets and each GPU, at most.")            \
+         "How much pinned host memory each GPU has, at most, for data on its way to "              \
+         "and from the sockets.")                                                                  \
     SIZE(bounce_bytes, "UCCL_TCPX_BOUNCE_BYTES", "256M", (uint64_t)1 << 20, (uint64_t)1 << 32,     \
-         "How much pinned host memory each GPU has for receives that it unpacks itself.")          \
+         "How much pinned host memory each GPU has for receives that are unpacked by "             \
+         "NCCL's kernels or by the caller (bounce memory).")                                       \
     SIZE(unpack_bytes, "UCCL_TCPX_UNPACK_BYTES", "8M", (uint64_t)4 << 20, (uint64_t)1 << 30,       \
-         "How much of that one comm has, besides its queue; a receive takes its room.")            \
+         "How much bounce memory one comm has, besides its descriptor queue; each "                \
+         "receive needs its size of it.")                                                          \
     CHOICE(devmem, "UCCL_TCPX_DEVMEM", "auto", "auto|on|off",                                      \
-         "Device-memory TCP: auto uses it to receive and to send where kernel, NIC, GPU and "      \
-         "privileges allow it, and says why not elsewhere; with on that is an error.")             \
+         "Device-memory TCP, for receiving and sending: use it where kernel, NIC, GPU "            \
+         "and privileges allow it (auto), fail where they do not (on), or do not use "             \
+         "it (off).")                                                                              \
     SIZE(devmem_bytes, "UCCL_TCPX_DEVMEM_BYTES", "256M", (uint64_t)1 << 20, (uint64_t)1 << 32,     \
-         "How much GPU memory a NIC has to put payload into, for each GPU; a part of it always lies " \
-         "ready in the NIC's rings.")                                                              \
+         "How much GPU memory each GPU has for a NIC to write payload into; a part of "            \
+         "it is always in the rings of the NIC.")                                                  \
     INTEGER(devmem_queues, "UCCL_TCPX_DEVMEM_QUEUES", "auto", 1, 64,                               \
-         "How many receive queues of a NIC device memory is bound to, for each GPU; auto is a "    \
-         "quarter of them, and 4 at most.")                                                        \
+         "To how many receive queues of a NIC the memory of each GPU is bound; auto is "           \
+         "a quarter of them, and 4 at most.")                                                      \
     INTEGER(host_gpus, "UCCL_TCPX_HOST_GPUS", "1", 1, 64,                                          \
          "How many emulated GPUs there are.")                                                      \
     SIZE(host_gpu_memory, "UCCL_TCPX_HOST_GPU_MEMORY", "16G", 65536, (uint64_t)1 << 46,            \
          "How much memory each emulated GPU has.")                                                 \
     INTEGER(host_gpu_delay_us, "UCCL_TCPX_HOST_GPU_DELAY_US", "0", 0, 10000000,                    \
-         "How many microseconds each operation of an emulated GPU waits before it runs, so that "  \
-         "code which does not wait for it goes wrong visibly.")
+         "How many microseconds each operation of an emulated GPU waits before it "                \
+         "runs, to find code that does not wait for the GPU.")
 /* clang-format on */
 
 /*
