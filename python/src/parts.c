@@ -135,7 +135,7 @@ static int set_block(const struct blocks *blocks, size_t i, long long number)
             PyErr_Format(PyExc_IndexError, "block %lld: there are 0 to %lld", number,
                          (long long)(blocks->limit / blocks->block) - 1);
         else
-            PyErr_Format(PyExc_IndexError, "block %lld: 0 and more are possible", number);
+            PyErr_Format(PyExc_IndexError, "block %lld: expected 0 or more", number);
         return -1;
     }
     blocks->parts->ranges[i] = (struct part_range){0, offset, blocks->block};

@@ -81,7 +81,7 @@ int patience_ms(PyObject *seconds, int when_none, int *ms)
     if (value == -1 && PyErr_Occurred())
         return -1;
     if (!(value >= 0)) {
-        errors_usage("a timeout of %R seconds: 0 and more, or None", seconds);
+        errors_usage("a timeout of %R seconds: expected 0 or more, or None", seconds);
         return -1;
     }
     *ms = value * 1000 >= INT_MAX ? INT_MAX : (int)(value * 1000);

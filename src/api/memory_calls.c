@@ -28,7 +28,7 @@ int tcpx_gpu_alloc(int gpu, uint64_t bytes, void **address)
     if (address == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "tcpx_gpu_alloc: address is NULL");
     if (!checked_align_up(bytes, PAGE, &whole_pages))
-        return error_set(TCPX_INVALID_ARGUMENT, "tcpx_gpu_alloc: %llu bytes",
+        return error_set(TCPX_INVALID_ARGUMENT, "tcpx_gpu_alloc: cannot allocate %llu bytes",
                          (unsigned long long)bytes);
     allocation = calloc(1, sizeof *allocation);
     if (allocation == NULL)
@@ -83,7 +83,7 @@ static int open_gpu_of(const void *address, uint64_t bytes, struct gpu **gpu)
     if (result != TCPX_SUCCESS)
         return result;
     if (pointer.kind == GPU_POINTER_HOST)
-        return error_set(TCPX_INVALID_ARGUMENT, "%llu bytes at %p are no memory of a GPU",
+        return error_set(TCPX_INVALID_ARGUMENT, "%llu bytes at %p are not memory of a GPU",
                          (unsigned long long)bytes, address);
     return gpu_open(pointer.device >= 0 ? pointer.device : 0, gpu);
 }

@@ -185,14 +185,15 @@ int tcpx_dereg_mr(void *comm, void *mhandle)
 static int check_size(const char *call, int size)
 {
     if (size < 0)
-        return error_set(TCPX_INVALID_ARGUMENT, "%s: a size of %d", call, size);
+        return error_set(TCPX_INVALID_ARGUMENT, "%s: the size is %d, expected 0 or more", call,
+                         size);
     return TCPX_SUCCESS;
 }
 
 static int check_one(const char *call, int n)
 {
     if (n != 1)
-        return error_set(TCPX_INVALID_ARGUMENT, "%s: n is %d, and only 1 is possible", call, n);
+        return error_set(TCPX_INVALID_ARGUMENT, "%s: n is %d, expected 1", call, n);
     return TCPX_SUCCESS;
 }
 

@@ -41,7 +41,7 @@ void tcpx_unpack_destroy(struct tcpx_unpack *unpack)
     if (unpack == NULL || fork_check() != TCPX_SUCCESS)
         return;
     if (unpack->last != 0 && tcpx_unpack_wait(unpack, unpack->last, TCPX_DEFAULT_TIMEOUT))
-        log_warn("unpacks were not done when their engine was closed: %s", error_text());
+        log_warn("unpack work was not done when its engine was closed: %s", error_text());
     unpack_destroy(unpack->engine);
     gpu_close(unpack->gpu);
     free(unpack);
@@ -60,8 +60,7 @@ int tcpx_unpack_submit(struct tcpx_unpack *unpack, void *const *requests, size_t
     if (unpack == NULL || requests == NULL || ticket == NULL || request_count > GPU_UNPACK_LISTS)
         return error_set(
             TCPX_INVALID_ARGUMENT,
-            "tcpx_unpack_submit: it takes an engine, up to %d requests and a place for "
-            "the ticket",
+            "tcpx_unpack_submit: expected an engine, up to %d requests and a place for the ticket",
             GPU_UNPACK_LISTS);
     for (size_t i = 0; i < request_count && result == TCPX_SUCCESS; i++) {
         struct unpack_list *list = &lists[used];

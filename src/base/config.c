@@ -371,7 +371,8 @@ int config_deadline(int timeout_ms, uint64_t *deadline)
         return result;
     if (timeout_ms < TCPX_DEFAULT_TIMEOUT)
         return error_set(TCPX_INVALID_ARGUMENT,
-                         "a time of %d ms: 0 and more, or TCPX_DEFAULT_TIMEOUT", timeout_ms);
+                         "a timeout of %d ms: expected 0 or more, or TCPX_DEFAULT_TIMEOUT",
+                         timeout_ms);
     *deadline = deadline_after_ms(timeout_ms == TCPX_DEFAULT_TIMEOUT ? config->timeout_ms
                                                                      : (uint64_t)timeout_ms);
     return TCPX_SUCCESS;

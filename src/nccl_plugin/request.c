@@ -9,7 +9,7 @@ static int check_bytes(uint64_t bytes)
     const uint64_t most = (uint64_t)1 << 40;
 
     if (bytes > most)
-        return error_set(TCPX_INVALID_ARGUMENT, "%lld bytes: 0 to %llu are possible",
+        return error_set(TCPX_INVALID_ARGUMENT, "a message of %lld bytes: expected 0 to %llu",
                          (long long)bytes, (unsigned long long)most);
     return TCPX_SUCCESS;
 }
@@ -24,14 +24,13 @@ int plugin_register(void *raw_comm, void *data, size_t bytes, int type, void **o
     if (result != TCPX_SUCCESS)
         return plugin_answer("regMr", result);
     if (type == NET_POINTER_CUDA && plugin_mode() == CONFIG_PLUGIN_HOST)
-        result =
-            error_set(TCPX_INVALID_USAGE,
-                      "GPU memory, but UCCL_TCPX_PLUGIN_MODE is host: cuda and unpack take it");
+        result = error_set(TCPX_INVALID_USAGE, "cannot register GPU memory: UCCL_TCPX_PLUGIN_MODE "
+                                               "is host, and only cuda and unpack take it");
     else if (type == NET_POINTER_CUDA)
         result = net_register(comm->comm, data, bytes, &memory);
     else if (type != NET_POINTER_HOST)
-        result = error_set(TCPX_INVALID_ARGUMENT, "memory of type %d: 1 (host) and 2 (CUDA) exist",
-                           type);
+        result = error_set(TCPX_INVALID_ARGUMENT,
+                           "memory of type %d: expected 1 (host) or 2 (CUDA)", type);
     if (result == TCPX_SUCCESS)
         *out = memory; /* host memory needs no registration */
     return plugin_answer("regMr", result);
@@ -73,7 +72,8 @@ int plugin_irecv(void *raw_comm, int count, void **data, size_t *room, int *tags
     (void)tags;
     (void)profiles;
     if (count != 1)
-        result = error_set(TCPX_INVALID_ARGUMENT, "%d receives in one: maxRecvs is 1", count);
+        result = error_set(TCPX_INVALID_ARGUMENT,
+                           "%d receives in one call: expected 1, as maxRecvs says", count);
     if (result == TCPX_SUCCESS)
         result = net_irecv_buffer(comm->comm, &buffer, 0, &request);
     *out = result == TCPX_SUCCESS ? request : NULL;

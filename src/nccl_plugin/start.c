@@ -161,7 +161,8 @@ int plugin_devices(int *count)
 int plugin_device(int number, const struct net_device **device)
 {
     if (number < 0 || number >= device_count)
-        return error_set(TCPX_INVALID_ARGUMENT, "device %d: there are %d, from 0", number,
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "there is no device %d: there are %d, counted from 0", number,
                          device_count);
     *device = &devices[number];
     return TCPX_SUCCESS;

@@ -73,9 +73,9 @@ static int init_plugin(struct import_plugin *plugin, bool was_loaded, bool was_s
         return result;
     if (!was_set) /* it has read its environment, and does not look again */
         return error_set(TCPX_INVALID_USAGE,
-                         "%s: somebody else in this process has started it without %s",
+                         "%s: another library of this process has started it without %s",
                          plugin->table.name, plugin->quirks->variable);
-    log_tcpx("%s: taken for one that somebody else in this process has started",
+    log_tcpx("%s: it seems that another library of this process has started it already",
              plugin->table.name);
     return TCPX_SUCCESS;
 }
@@ -237,8 +237,8 @@ int import_open_named(const char *name, const struct import_plugin **plugin)
 int import_check_device(const struct import_plugin *plugin, int device)
 {
     if (device < 0 || device >= plugin->devices)
-        return error_set(TCPX_INVALID_ARGUMENT, "device %d: %s has %d, from 0", device,
-                         plugin->table.name, plugin->devices);
+        return error_set(TCPX_INVALID_ARGUMENT, "there is no device %d: %s has %d, counted from 0",
+                         device, plugin->table.name, plugin->devices);
     return TCPX_SUCCESS;
 }
 

@@ -85,7 +85,8 @@ int import_comm_register(struct import_comm *comm, void *data, size_t bytes, int
                          comm->plugin->table.name);
     if (type != NET_POINTER_HOST && type != NET_POINTER_CUDA)
         return error_set(TCPX_INVALID_ARGUMENT,
-                         "memory of type %d: NCCL_PTR_HOST (1) and NCCL_PTR_CUDA (2) exist", type);
+                         "memory of type %d: expected NCCL_PTR_HOST (1) or NCCL_PTR_CUDA (2)",
+                         type);
     if (type == NET_POINTER_CUDA)
         result = import_comm_check_pci_path(comm);
     if (result != TCPX_SUCCESS)
@@ -107,8 +108,8 @@ int import_comm_deregister(struct import_comm *comm, struct import_memory *memor
     while (*at != NULL && *at != memory)
         at = &(*at)->next;
     if (*at == NULL) {
-        result =
-            error_set(TCPX_INVALID_ARGUMENT, "%p is no registration of this comm", (void *)memory);
+        result = error_set(TCPX_INVALID_ARGUMENT, "%p is not a registration of this comm",
+                           (void *)memory);
     } else {
         struct bounded_call call = {.object = comm->raw, .data = memory->raw};
 

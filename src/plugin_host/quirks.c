@@ -131,7 +131,7 @@ int import_quirks_check_handle(const struct import_quirks *quirks, const char *p
     memcpy(&sockets, handle + quirks->sockets_at, sizeof sockets);
     if (sockets >= 1 && sockets <= quirks->most_sockets)
         return TCPX_SUCCESS;
-    return error_set(TCPX_INVALID_ARGUMENT, "the handle is none of %s: it says %d sockets", plugin,
+    return error_set(TCPX_INVALID_ARGUMENT, "this is not a handle of %s: it has %d sockets", plugin,
                      (int)sockets);
 }
 

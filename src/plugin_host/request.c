@@ -23,10 +23,10 @@ static int check_message(const struct import_comm *comm, const void *data, size_
     if (result != TCPX_SUCCESS)
         return result;
     if (comm->sends != sending)
-        return error_set(TCPX_INVALID_USAGE, "a %s on a comm that %s", sending ? "send" : "receive",
-                         comm->sends ? "sends" : "receives");
+        return error_set(TCPX_INVALID_USAGE, "a %s was posted on a comm that only %s",
+                         sending ? "send" : "receive", comm->sends ? "sends" : "receives");
     if (bytes > comm->longest)
-        return error_set(TCPX_INVALID_ARGUMENT, "%zu bytes: a message of %s has at most %zu here",
+        return error_set(TCPX_INVALID_ARGUMENT, "a message of %zu bytes: %s takes at most %zu here",
                          bytes, comm->plugin->table.name, comm->longest);
     if (memory == NULL && !comm->plugin->table.is_builtin)
         return error_set(TCPX_INVALID_ARGUMENT, "%s: its messages are in registered memory only",
@@ -189,7 +189,8 @@ static int take_fragments(struct import_request *request)
 int import_request_received(const struct import_request *request, struct unpack_list *received)
 {
     if (request->on_gpu && request->state != REQUEST_REPORTED)
-        return error_set(TCPX_INVALID_USAGE, "a receive that is not done, or was consumed");
+        return error_set(TCPX_INVALID_USAGE,
+                         "the receive is not done yet, or was already consumed");
     *received = request->on_gpu ? import_request_list(request, (uintptr_t)request->data)
                                 : (struct unpack_list){.count = 0};
     return TCPX_SUCCESS;
@@ -290,7 +291,7 @@ int import_request_test(struct import_request *request, bool *done, uint64_t *by
         return result;
     pthread_mutex_lock(&comm->lock);
     if (request->state == REQUEST_GONE) {
-        result = error_set(TCPX_INVALID_USAGE, "a request that has ended");
+        result = error_set(TCPX_INVALID_USAGE, "the request has already ended");
     } else {
         import_guard_begin(comm->plugin->quirks, &guard);
         result = test_locked(request, done, bytes);
@@ -312,7 +313,8 @@ int import_request_consumed(struct import_request *request)
     if (!request->on_gpu) {
         result = TCPX_SUCCESS; /* there is nothing to give back */
     } else if (request->state == REQUEST_POSTED || request->state == REQUEST_DONE) {
-        result = error_set(TCPX_INVALID_USAGE, "a receive is consumed when a test has said done");
+        result = error_set(TCPX_INVALID_USAGE,
+                           "the receive cannot be consumed before a test has reported it done");
     } else if (request->state == REQUEST_REPORTED) {
         request->state = REQUEST_GONE;
         import_guard_begin(comm->plugin->quirks, &guard);

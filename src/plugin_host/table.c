@@ -158,7 +158,8 @@ int import_devices(const struct import_table *table, int *count)
     int result = plugin_result(table, "devices", table->raw->devices(&found));
 
     if (result == TCPX_SUCCESS && found < 0)
-        return error_set(TCPX_INTERNAL_ERROR, "%s: devices says %d", table->name, found);
+        return error_set(TCPX_INTERNAL_ERROR, "%s: its devices call returned %d devices",
+                         table->name, found);
     if (result == TCPX_SUCCESS)
         *count = found;
     return result;

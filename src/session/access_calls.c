@@ -96,7 +96,7 @@ static int calls_check_access(const struct tcpx_session *session, const struct t
                          call, access->note_bytes, TCPX_NOTE_BYTES);
     if (access->after != TCPX_AFTER_NOTHING && access->after != TCPX_AFTER_STREAM &&
         access->after != TCPX_AFTER_EVENT)
-        return error_set(TCPX_INVALID_ARGUMENT, "%s: after is %d: 0, 1 and 2 exist", call,
+        return error_set(TCPX_INVALID_ARGUMENT, "%s: after is %d: expected 0, 1 or 2", call,
                          (int)access->after);
     if (!session->accesses->allowed[THEIRS])
         return error_set(TCPX_INVALID_USAGE,

@@ -176,7 +176,7 @@ static int access_request_ended(struct access *access)
     int result = net_test(access->request, &done, NULL);
 
     if (result == TCPX_SUCCESS && !done)
-        return error_set(TCPX_INTERNAL_ERROR, "an access was said to have ended, and has not");
+        return error_set(TCPX_INTERNAL_ERROR, "an access was reported as ended, and has not ended");
     return access->transfer != NULL ? accesses_request_ended(access, result)
                                     : serve_request_ended(access, result);
 }

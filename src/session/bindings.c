@@ -66,8 +66,8 @@ static int binding_check_gpu(const struct tcpx_session *session, const struct tc
 {
     if (window->gpu < 0 || window->gpu == session->gpu_number)
         return TCPX_SUCCESS;
-    return error_set(TCPX_INVALID_USAGE, "a window of GPU %d in a session for %s", window->gpu,
-                     session->gpu_number < 0 ? "host memory only" : "another GPU");
+    return error_set(TCPX_INVALID_USAGE, "a window of GPU %d cannot be used in a session for %s",
+                     window->gpu, session->gpu_number < 0 ? "host memory only" : "another GPU");
 }
 
 static struct binding **binding_row(struct accesses *accesses, const struct tcpx_window *window)

@@ -363,9 +363,9 @@ int bootstrap_connect(const char *host, uint16_t port, const char *secret_file, 
     if (result != TCPX_SUCCESS)
         return result;
     if (host == NULL || *host == '\0')
-        return error_set(TCPX_INVALID_ARGUMENT, "no host to connect to");
+        return error_set(TCPX_INVALID_ARGUMENT, "the name of the host to connect to is missing");
     if (port == 0)
-        return error_set(TCPX_INVALID_ARGUMENT, "port 0 of %s: 1 to 65535 are possible", host);
+        return error_set(TCPX_INVALID_ARGUMENT, "port 0 of %s: expected 1 to 65535", host);
     result = secret_load(secret_file, secret_libraries, &secret);
     if (result != TCPX_SUCCESS)
         return result;

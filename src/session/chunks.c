@@ -144,7 +144,8 @@ static int lane_test_oldest(struct lane *lane, bool sending, bool *done)
 
     if (result == TCPX_SUCCESS && *done && !sending && bytes != IMPORT_BYTES_UNSAID &&
         bytes != chunk->bytes)
-        return error_set(TCPX_REMOTE_ERROR, "a chunk of %llu bytes came where %llu were expected",
+        return error_set(TCPX_REMOTE_ERROR,
+                         "a chunk of %llu bytes arrived where %llu were expected",
                          (unsigned long long)bytes, (unsigned long long)chunk->bytes);
     return result;
 }

@@ -94,7 +94,8 @@ static int keep_offer(struct tcpx_session *session, uint64_t tag, const struct o
     struct offer *kept;
 
     if (session->offer_count == MOST_OFFERS)
-        return error_set(TCPX_REMOTE_ERROR, "%s offers more than %d transfers that nobody expects",
+        return error_set(TCPX_REMOTE_ERROR,
+                         "%s has begun more than %d sends for which no receive was posted",
                          control_peer(session->control), MOST_OFFERS);
     kept = malloc(sizeof *kept);
     if (kept == NULL)
@@ -216,7 +217,7 @@ int matching_begin(struct tcpx_transfer *transfer)
 
 static int wrong_message(const struct tcpx_session *session, const char *what, uint64_t id)
 {
-    return error_set(TCPX_REMOTE_ERROR, "%s: %s for transfer %llu, which it cannot be for",
+    return error_set(TCPX_REMOTE_ERROR, "%s: %s for transfer %llu, which does not wait for one",
                      control_peer(session->control), what, (unsigned long long)id);
 }
 
@@ -291,7 +292,7 @@ int matching_on_message(struct tcpx_session *session, uint8_t type, const uint8_
 
     if (type > GOODBYE || messages[type].take == NULL ||
         length != messages[type].count * sizeof *numbers)
-        return error_set(TCPX_REMOTE_ERROR, "%s: a message of type %u and %zu bytes is none",
+        return error_set(TCPX_REMOTE_ERROR, "%s: there is no message of type %u and %zu bytes",
                          control_peer(session->control), type, length);
     if (length > 0)
         memcpy(numbers, bytes, length);

@@ -184,16 +184,15 @@ int tcpx_session_deregister(struct tcpx_session *session, struct tcpx_memory *me
         at = &(*at)->next;
     if (*at == NULL) {
         result =
-            error_set(TCPX_INVALID_ARGUMENT, "%p is no memory of this session", (void *)memory);
+            error_set(TCPX_INVALID_ARGUMENT, "%p is not a memory of this session", (void *)memory);
     } else if (memory->users != 0) {
         result = error_set(TCPX_INVALID_USAGE,
-                           "the memory is used by %u transfer%s that nobody "
-                           "was told the end of",
+                           "the memory is used by %u transfer%s whose end was not reported yet: "
+                           "wait for each first",
                            memory->users, memory->users == 1 ? "" : "s");
     } else if (memory->is_lost) {
-        result = error_set(TCPX_INVALID_USAGE,
-                           "a transfer has failed: the memory is the network's until the session "
-                           "is closed");
+        result = error_set(TCPX_INVALID_USAGE, "a transfer of this memory has failed: the network "
+                                               "may use it until the session is closed");
     } else {
         *at = memory->next;
         memory_release(memory);

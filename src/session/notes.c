@@ -90,8 +90,8 @@ int tcpx_note_send(struct tcpx_session *session, const void *note, size_t bytes)
     if (result != TCPX_SUCCESS)
         return result;
     if ((note == NULL && bytes > 0) || bytes > TCPX_NOTE_BYTES)
-        return error_set(TCPX_INVALID_ARGUMENT, "a note of %zu bytes at %p: %d at most", bytes,
-                         note, TCPX_NOTE_BYTES);
+        return error_set(TCPX_INVALID_ARGUMENT, "a note of %zu bytes at %p: expected at most %d",
+                         bytes, note, TCPX_NOTE_BYTES);
     session_lock(session);
     result = notes_send(session, note, bytes);
     session_unlock(session);
@@ -171,8 +171,9 @@ static int notes_take(struct tcpx_session *session, void *out, size_t room, size
         return TCPX_SUCCESS;
     }
     if (note->bytes > room)
-        return error_set(TCPX_INVALID_ARGUMENT, "a note of %zu bytes, and room for %zu",
-                         note->bytes, room);
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "the next note has %zu bytes, and there is room for %zu", note->bytes,
+                         room);
     if (note->bytes > 0)
         memcpy(out, note->data, note->bytes);
     *bytes = note->bytes;

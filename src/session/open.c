@@ -442,7 +442,7 @@ static int opening_start_worker(struct tcpx_session *session)
 
     if (result == TCPX_SUCCESS || session->plugin != NULL || session->channels > 1 || serves)
         return result;
-    log_warn("%s: the peer is heard only while the program makes calls", error_text());
+    log_warn("%s: messages of the peer are read only while the program makes calls", error_text());
     return TCPX_SUCCESS;
 }
 

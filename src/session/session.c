@@ -36,22 +36,25 @@ static int take_options(const struct tcpx_session_options *given,
 {
     tcpx_session_options_init(options);
     if (given == NULL || given->size <= sizeof given->size)
-        return error_set(TCPX_INVALID_ARGUMENT,
-                         "the options of a session begin with tcpx_session_options_init()");
+        return error_set(
+            TCPX_INVALID_ARGUMENT,
+            "the options of a session are not set: call tcpx_session_options_init() first");
     if (given->size > sizeof *given)
         return error_set(TCPX_INVALID_ARGUMENT,
-                         "the options of a session are those of a newer library than this %s",
+                         "the options of a session are from a newer library than this one, %s",
                          tcpx_version());
     memcpy(options, given, given->size);
     options->size = sizeof *options;
     if (options->channels < 0 || options->channels > MOST_CHANNELS)
-        return error_set(TCPX_INVALID_ARGUMENT, "%d channels: 1 to %d, or 0 for the default",
-                         options->channels, MOST_CHANNELS);
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "%d channels: expected 1 to %d, or 0 for the default", options->channels,
+                         MOST_CHANNELS);
     if (options->chunk_bytes > (uint64_t)1 << 30)
-        return error_set(TCPX_INVALID_ARGUMENT, "chunks of %llu bytes: 1G at most",
+        return error_set(TCPX_INVALID_ARGUMENT, "chunks of %llu bytes: expected at most 1G",
                          (unsigned long long)options->chunk_bytes);
     if (options->gpu < -1)
-        return error_set(TCPX_INVALID_ARGUMENT, "GPU %d: 0 and more, or -1 for host memory only",
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "there is no GPU %d: expected 0 or more, or -1 for host memory only",
                          options->gpu);
     if (options->no_kernels != 0 && options->no_kernels != 1)
         return error_set(TCPX_INVALID_ARGUMENT, "no_kernels is %d: 0 or 1", options->no_kernels);
@@ -69,7 +72,8 @@ static int session_check_call(const char *wrong, int port, int least_port,
     if (result == TCPX_SUCCESS && wrong != NULL)
         result = error_set(TCPX_INVALID_ARGUMENT, "%s", wrong);
     if (result == TCPX_SUCCESS && (port < least_port || port > 65535))
-        result = error_set(TCPX_INVALID_ARGUMENT, "port %d: %d to 65535", port, least_port);
+        result =
+            error_set(TCPX_INVALID_ARGUMENT, "port %d: expected %d to 65535", port, least_port);
     return result == TCPX_SUCCESS ? take_options(given, options) : result;
 }
 
@@ -237,7 +241,8 @@ static int wait_for_peer(struct tcpx_session_listener *listener, uint64_t deadli
     int result;
 
     if (!take_listener(listener, deadline))
-        return error_set(TCPX_IN_PROGRESS, "no peer came in time: others waited for one, too");
+        return error_set(TCPX_IN_PROGRESS,
+                         "no peer came in time: other threads waited for one, too");
     result = bootstrap_accept(listener->bootstrap, deadline, control);
     give_listener(listener);
     return result;
@@ -407,8 +412,9 @@ int tcpx_session_get_statistics(struct tcpx_session *session,
     if (result != TCPX_SUCCESS)
         return result;
     if (session == NULL || statistics == NULL || statistics->size < sizeof(size_t))
-        return error_set(TCPX_INVALID_ARGUMENT,
-                         "tcpx_session_get_statistics: size must be that of the struct");
+        return error_set(
+            TCPX_INVALID_ARGUMENT,
+            "tcpx_session_get_statistics: set the field size to the size of the struct first");
     size = statistics->size < sizeof *statistics ? statistics->size : sizeof *statistics;
     session_lock(session);
     all = session->statistics;

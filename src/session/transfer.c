@@ -70,7 +70,7 @@ static int check_piece(const struct tcpx_memory *memory, size_t index, uint64_t 
         return TCPX_SUCCESS;
     if (memory == NULL)
         return bytes == 0 ? TCPX_SUCCESS
-                          : error_set(TCPX_INVALID_ARGUMENT, "%llu bytes of no memory",
+                          : error_set(TCPX_INVALID_ARGUMENT, "%llu bytes, but memory is NULL",
                                       (unsigned long long)bytes);
     return error_set(TCPX_INVALID_ARGUMENT,
                      "piece %zu: %llu bytes at offset %llu are not inside the memory of %llu bytes",
@@ -101,7 +101,7 @@ static int take_pieces(struct tcpx_transfer *transfer, const struct tcpx_move *m
 
         result = check_piece(move->memory, i, piece->offset, piece->bytes);
         if (result == TCPX_SUCCESS && !checked_add(transfer->total, piece->bytes, &transfer->total))
-            result = error_set(TCPX_INVALID_ARGUMENT, "pieces of more than 2^64 bytes");
+            result = error_set(TCPX_INVALID_ARGUMENT, "the pieces have more than 2^64 bytes");
     }
     return result;
 }
@@ -114,7 +114,7 @@ static int take_parts(struct tcpx_transfer *transfer)
     if (transfer->total == 0)
         return TCPX_SUCCESS;
     if (transfer->piece_count > UINT32_MAX)
-        return error_set(TCPX_INVALID_ARGUMENT, "%zu pieces, at most %u are possible",
+        return error_set(TCPX_INVALID_ARGUMENT, "%zu pieces: expected at most %u",
                          transfer->piece_count, UINT32_MAX);
     transfer->parts = calloc(transfer->piece_count, sizeof *transfer->parts);
     if (transfer->parts == NULL)
@@ -227,7 +227,8 @@ int transfer_order_after(struct tcpx_transfer *transfer, enum tcpx_after after, 
     int result = TCPX_SUCCESS;
 
     if (session->gpu == NULL)
-        return error_set(TCPX_INVALID_USAGE, "a stream or event in a session without a GPU");
+        return error_set(TCPX_INVALID_USAGE,
+                         "after names a stream or event, but the session has no GPU");
     if (session->order == NULL)
         result = gpu_stream_create(session->gpu, &session->order);
     if (result == TCPX_SUCCESS)

@@ -19,13 +19,14 @@ static int check_move(const struct tcpx_session *session, const struct tcpx_move
     if (session == NULL || move == NULL || out == NULL)
         return error_set(TCPX_INVALID_ARGUMENT, "a transfer: an argument is NULL");
     if (move->tag >= TCPX_TAG_END)
-        return error_set(TCPX_INVALID_ARGUMENT, "tag %llu: they end below %llu",
+        return error_set(TCPX_INVALID_ARGUMENT, "tag %llu: expected a tag below %llu",
                          (unsigned long long)move->tag, (unsigned long long)TCPX_TAG_END);
     if (move->memory != NULL && move->memory->session != session)
         return error_set(TCPX_INVALID_ARGUMENT, "the memory belongs to another session");
     if (move->after != TCPX_AFTER_NOTHING && move->after != TCPX_AFTER_STREAM &&
         move->after != TCPX_AFTER_EVENT)
-        return error_set(TCPX_INVALID_ARGUMENT, "after is %d: 0, 1 and 2 exist", (int)move->after);
+        return error_set(TCPX_INVALID_ARGUMENT, "after is %d: expected 0, 1 or 2",
+                         (int)move->after);
     return TCPX_SUCCESS;
 }
 

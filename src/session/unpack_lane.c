@@ -37,7 +37,7 @@ static int check_fragments(const struct chunk *chunk, const struct unpack_list *
     for (uint32_t i = 0; i < received->count; i++)
         bytes += received->descriptors[i].length;
     if (bytes != chunk->bytes)
-        return error_set(TCPX_REMOTE_ERROR, "a chunk of %llu bytes came in fragments of %llu",
+        return error_set(TCPX_REMOTE_ERROR, "a chunk of %llu bytes arrived in fragments of %llu",
                          (unsigned long long)chunk->bytes, (unsigned long long)bytes);
     return TCPX_SUCCESS;
 }

@@ -54,7 +54,7 @@ void unpack_destroy(struct unpack_engine *engine)
     /* Copies may still be reading or writing the staging memory. */
     if (engine->staging.bytes != 0 && engine->completed < engine->submitted &&
         unpack_wait(engine, engine->submitted, deadline_after_ms(60000)) != TCPX_SUCCESS)
-        log_warn("unpacks were not done when their engine was closed: %s", error_text());
+        log_warn("unpack work was not done when its engine was closed: %s", error_text());
     for (int i = 0; i < UNPACK_MARKS; i++)
         gpu_event_destroy(engine->mark[i].event);
     gpu_stream_destroy(engine->stream);

@@ -114,15 +114,17 @@ int window_key_read(const void *bytes, size_t length, struct window_key *key)
     int access;
 
     if (length != sizeof layout)
-        return error_set(TCPX_INVALID_ARGUMENT, "the key of a window has %d bytes, this one %zu",
-                         TCPX_KEY_BYTES, length);
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "the key of a window has %d bytes, this one has %zu", TCPX_KEY_BYTES,
+                         length);
     memcpy(&layout, bytes, sizeof layout);
     access = le16toh(layout.access);
     if (le32toh(layout.magic) != KEY_MAGIC)
-        return error_set(TCPX_INVALID_ARGUMENT, "%d bytes that are no key of a window",
+        return error_set(TCPX_INVALID_ARGUMENT, "these %d bytes are not the key of a window",
                          TCPX_KEY_BYTES);
     if (le16toh(layout.version) != KEY_VERSION)
-        return error_set(TCPX_INVALID_ARGUMENT, "the key of a window has version %u, known is %d",
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "the key of a window has version %u, this library knows version %d",
                          le16toh(layout.version), KEY_VERSION);
     if ((access & ~(TCPX_WINDOW_READ | TCPX_WINDOW_WRITE | KEY_OF_GPU)) != 0 ||
         memcmp(layout.reserved, zeros, sizeof zeros) != 0)
@@ -214,10 +216,11 @@ static int window_check(int gpu, const void *address, uint64_t bytes, int access
                          "tcpx_window_open: %llu bytes at %p are not a range of memory",
                          (unsigned long long)bytes, address);
     if ((access & ~all) != 0)
-        return error_set(TCPX_INVALID_ARGUMENT,
-                         "tcpx_window_open: access is %d, possible are 0 to %d", access, all);
+        return error_set(TCPX_INVALID_ARGUMENT, "tcpx_window_open: access is %d, expected 0 to %d",
+                         access, all);
     if (gpu < -1)
-        return error_set(TCPX_INVALID_ARGUMENT, "GPU %d: 0 and more, or -1 for host memory", gpu);
+        return error_set(TCPX_INVALID_ARGUMENT,
+                         "there is no GPU %d: expected 0 or more, or -1 for host memory", gpu);
     return TCPX_SUCCESS;
 }
 
@@ -310,8 +313,7 @@ int tcpx_window_close(struct tcpx_window *window, int timeout_ms)
     is_unused = window->uses == NULL;
     pthread_mutex_unlock(&windows_lock);
     if (!is_unused)
-        return error_set(TCPX_IN_PROGRESS,
-                         "the memory of the window is still accessed: call again");
+        return error_set(TCPX_IN_PROGRESS, "the memory of the window is still in use: call again");
     window_free(window);
     return TCPX_SUCCESS;
 }

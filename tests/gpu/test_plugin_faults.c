@@ -484,7 +484,7 @@ CASE(started_without, run_each_quirky)
 
     load_first(version, &theirs);
     CHECK_SUCCESS(import_table_init(&theirs));
-    check_not_opened(file_of(version), TCPX_INVALID_USAGE, "somebody else");
+    check_not_opened(file_of(version), TCPX_INVALID_USAGE, "another library of this process");
     CHECK(said(chunk_variable));
 }
 

@@ -106,11 +106,8 @@ BOOTSTRAP_TEST(test_arguments)
         uint16_t port;
         const char *word;
     } rows[] = {
-        {NULL, 1, "no host"},
-        {"", 1, "no host"},
-        {"[]", 1, "0 characters"},
-        {"::1", 0, "port 0"},
-        {long_name, 1, "2999 characters"},
+        {NULL, 1, "name of the host"}, {"", 1, "name of the host"},       {"[]", 1, "0 characters"},
+        {"::1", 0, "port 0"},          {long_name, 1, "2999 characters"},
     };
     struct bootstrap_listener *listener;
     struct control *control;

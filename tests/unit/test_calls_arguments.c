@@ -133,7 +133,7 @@ static void check_outside(struct way *way, int kind)
 /* Nothing outside a registration is touched; each belongs to one comm, once. */
 WAY_CASE(registration, ALWAYS)
 {
-    static const char words[] = "no registration of this comm";
+    static const char words[] = "not a registration of this comm";
     struct way other = make_way();
     void *data = way->to[HOST].address;
     void *memory = &memory;
@@ -299,8 +299,8 @@ CASE(gpu_memory_wrong, ALWAYS)
     CHECK_REFUSED(tcpx_gpu_read(NULL, address, 1), "to_host is NULL");
     CHECK_REFUSED(tcpx_gpu_write(NULL, bytes, 1), "");
     CHECK_REFUSED(tcpx_gpu_read(bytes, NULL, 1), "");
-    CHECK_REFUSED(tcpx_gpu_write(bytes, bytes, 16), "no memory of a GPU");
-    CHECK_REFUSED(tcpx_gpu_read(bytes, bytes, 16), "no memory of a GPU");
+    CHECK_REFUSED(tcpx_gpu_write(bytes, bytes, 16), "not memory of a GPU");
+    CHECK_REFUSED(tcpx_gpu_read(bytes, bytes, 16), "not memory of a GPU");
     CHECK_REFUSED(tcpx_gpu_read(bytes, address, UINT64_MAX), "");
     CHECK(tcpx_gpu_read(pattern[0], address, SPAN) != TCPX_SUCCESS);
     CHECK(tcpx_gpu_write(address, pattern[0], SPAN) != TCPX_SUCCESS);

@@ -214,7 +214,7 @@ CASE(no_device, run_each_quirky)
 CASE(bad_count, run_each_quirky)
 {
     setenv("QUIRKY_DEVICES", "-1", 1);
-    check_not_opened(file_of(version), TCPX_INTERNAL_ERROR, "devices says -1");
+    check_not_opened(file_of(version), TCPX_INTERNAL_ERROR, "its devices call returned -1 devices");
 }
 
 /* A plugin that refuses its second start is used as its first user has started it. */
@@ -229,7 +229,7 @@ CASE(started_by_others, run_each_quirky)
     log_set_nccl_logger(keep_line);
     CHECK_SUCCESS(import_open(file_of(version), &plugin));
     CHECK(plugin->devices > 0);
-    CHECK(logged("somebody else in this process has started"));
+    CHECK(logged("another library of this process has started it already"));
 }
 
 /* The same result of one that nobody has started is a failure: there is nothing to use. */

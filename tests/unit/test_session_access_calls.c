@@ -26,7 +26,7 @@ SIDES_CASE(windows, 1, IN_FULL)
     CHECK_REFUSED(tcpx_window_open(-1, NULL, 16, 0, &none), "are not a range of memory");
     CHECK_REFUSED(tcpx_window_open(-1, memory, 0, 0, &none), "0 bytes");
     CHECK_REFUSED(tcpx_window_open(-1, memory, UINT64_MAX, 0, &none), "are not a range of memory");
-    CHECK_REFUSED(tcpx_window_open(-1, memory, 16, 4, &none), "access is 4, possible are 0 to 3");
+    CHECK_REFUSED(tcpx_window_open(-1, memory, 16, 4, &none), "access is 4, expected 0 to 3");
     CHECK_REFUSED(tcpx_window_open(-1, memory, 16, -1, &none), "access is -1");
     CHECK_REFUSED(tcpx_window_open(-2, memory, 16, 0, &none), "GPU -2");
     CHECK(tcpx_window_open(gpus, gpu_memory, 16, 0, &none) != TCPX_SUCCESS);
@@ -65,15 +65,16 @@ SESSION_CASE(remotes, 0, IN_FULL, .windows = true)
     CHECK_REFUSED(tcpx_remote_open(NULL, key, sizeof key, remotes), "session is NULL");
     CHECK_REFUSED(tcpx_remote_open(session, NULL, sizeof key, remotes), "an argument is NULL");
     CHECK_REFUSED(tcpx_remote_open(session, key, sizeof key, NULL), "an argument is NULL");
-    CHECK_REFUSED(tcpx_remote_open(session, key, 0, remotes), "has 64 bytes, this one 0");
-    CHECK_REFUSED(tcpx_remote_open(session, key, 63, remotes), "has 64 bytes, this one 63");
-    CHECK_REFUSED(tcpx_remote_open(session, damaged, 65, remotes), "has 64 bytes, this one 65");
+    CHECK_REFUSED(tcpx_remote_open(session, key, 0, remotes), "has 64 bytes, this one has 0");
+    CHECK_REFUSED(tcpx_remote_open(session, key, 63, remotes), "has 64 bytes, this one has 63");
+    CHECK_REFUSED(tcpx_remote_open(session, damaged, 65, remotes), "has 64 bytes, this one has 65");
     memcpy(damaged, key, sizeof key);
     damaged[0] ^= 1;
-    CHECK_REFUSED(tcpx_remote_open(session, damaged, 64, remotes), "no key of a window");
+    CHECK_REFUSED(tcpx_remote_open(session, damaged, 64, remotes), "are not the key of a window");
     memcpy(damaged, key, sizeof key);
     damaged[4] = 9;
-    CHECK_REFUSED(tcpx_remote_open(session, damaged, 64, remotes), "has version 9, known is 1");
+    CHECK_REFUSED(tcpx_remote_open(session, damaged, 64, remotes),
+                  "has version 9, this library knows version 1");
     memcpy(damaged, key, sizeof key);
     damaged[6] = 8;
     CHECK_REFUSED(tcpx_remote_open(session, damaged, 64, remotes), "is damaged");

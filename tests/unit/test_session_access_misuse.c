@@ -203,14 +203,15 @@ SIDES_CASE(window_of_a_gpu, 2, IN_FULL)
     for (int reads = 0; reads < 2; reads++) {
         part = part_of_both(&on_gpu, 0, &here, 0, 10);
         CHECK_ERROR(try_access(session, reads, &access, &transfer), TCPX_INVALID_USAGE,
-                    "a window of GPU 0 in a session for host memory only");
+                    "a window of GPU 0 cannot be used in a session for host memory only");
         part = part_of_both(&here, 0, &on_gpu, 0, 10);
         CHECK_ERROR(tcpx_transfer_wait(begin_access(session, reads, &access), WAIT_MS),
-                    TCPX_INVALID_USAGE, "a window of GPU 0 in a session for host memory only");
+                    TCPX_INVALID_USAGE,
+                    "a window of GPU 0 cannot be used in a session for host memory only");
         part = part_of_both(&here, 0, &here, 0, 10);
         access.after = TCPX_AFTER_STREAM;
         CHECK_ERROR(try_access(session, reads, &access, &transfer), TCPX_INVALID_USAGE,
-                    "without a GPU");
+                    "the session has no GPU");
         access.after = TCPX_AFTER_NOTHING;
     }
     meet_and_see(me, session);

@@ -100,7 +100,8 @@ SESSION_CASE(bounds, 0, IN_FULL)
             nap_us(50);
             continue;
         }
-        CHECK_ERROR(result, TCPX_INVALID_ARGUMENT, "a note of 32768 bytes, and room for 32767");
+        CHECK_ERROR(result, TCPX_INVALID_ARGUMENT,
+                    "the next note has 32768 bytes, and there is room for 32767");
         break;
     }
     CHECK(take_note(session, note) == TCPX_NOTE_BYTES);

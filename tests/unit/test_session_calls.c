@@ -80,7 +80,7 @@ static void check_wrong_moves(struct tcpx_session *session, struct tcpx_memory *
         {false, {.memory = memory, .bytes = 1001}, "1001"},
         {true, {.memory = memory, .pieces = over_the_end, .piece_count = 2}, "piece 1"},
         {false, {.memory = memory, .pieces = behind_the_end, .piece_count = 2}, "piece 1"},
-        {true, {.memory = NULL, .bytes = 10}, "no memory"},
+        {true, {.memory = NULL, .bytes = 10}, "memory is NULL"},
         {true, {.memory = memory, .bytes = 10, .tag = TCPX_TAG_END}, "tag"},
         {false, {.memory = memory, .bytes = 10, .tag = TCPX_TAG_END}, "tag"},
         {true, {.memory = memory, .bytes = 10, .after = (enum tcpx_after)3}, "after"},
@@ -131,7 +131,7 @@ SESSION_CASE(misuse, SMALL_CHUNK, IN_FULL)
 
     /* of another session */
     CHECK_REFUSED(tcpx_send(other, &move, &transfer), "another session");
-    CHECK_REFUSED(tcpx_session_deregister(other, area.memory), "no memory of this session");
+    CHECK_REFUSED(tcpx_session_deregister(other, area.memory), "not a memory of this session");
     CHECK_REFUSED(tcpx_session_deregister(NULL, area.memory), "NULL");
 
     /* in use, until its end was reported */

@@ -108,7 +108,7 @@ SESSION_CASE(after_without_gpu, 0, IN_FULL, .without_gpu = true)
 
         move.after = TCPX_AFTER_STREAM;
         CHECK_ERROR(try_begin(session, pieces == 0, move, &transfer), TCPX_INVALID_USAGE,
-                    "without a GPU");
+                    "the session has no GPU");
     }
     ping(me, session, 0, 1);
     ping(me, session, 1, 3); /* neither side closes before the other has got so far */
