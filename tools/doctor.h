@@ -36,7 +36,8 @@ enum { DOCTOR_MOST_FINDINGS = 1024 };
 struct doctor_transfer {
     bool measured;
     struct perf_row row;
-    bool stages_known; /* those of the row, and what follows */
+    bool stages_known; /* what follows */
+    uint64_t held_ns[LIMIT_STAGES];
     enum limiting_stage limit;
 };
 
@@ -110,9 +111,9 @@ void doctor_check_unpack(struct doctor *doctor, int gpu);
 #define DOCTOR_FIRST_STAGE LIMIT_COPY_OUT
 #define DOCTOR_LAST_STAGE  LIMIT_COPY_IN
 
-/* The network's is the time in which both ends waited for it. */
+/* How long it held up one of the transfers: stages_hold_up(). */
 double doctor_stage_us(const struct doctor_transfer *transfer, enum limiting_stage stage);
-/* 10^9 bytes a second while it was busy; 0: it hardly was, and a rate would say nothing. */
+/* 10^9 bytes a second in that time; 0: it hardly did, and a rate would say nothing. */
 double doctor_stage_rate(const struct doctor_transfer *transfer, enum limiting_stage stage);
 
 #endif

@@ -152,12 +152,13 @@ static unsigned check_pairs(struct doctor *doctor, const struct config *config)
 {
     unsigned found = 0;
 
+    /* That is how machines with NICs for data are set up. */
     if (both_differ("NCCL_SOCKET_IFNAME", "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"))
-        found +=
-            note_setting(doctor, "interfaces",
-                         "NCCL_SOCKET_IFNAME and NCCL_GPUDIRECTTCPX_SOCKET_IFNAME differ, and tcpx "
-                         "takes the second",
-                         "unset one of them, or give both the same value");
+        doctor_find(doctor, DOCTOR_OK, "interfaces",
+                    "data goes over NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=%s; "
+                    "NCCL_SOCKET_IFNAME=%s is for NCCL's own connections",
+                    command_variable("NCCL_GPUDIRECTTCPX_SOCKET_IFNAME"),
+                    command_variable("NCCL_SOCKET_IFNAME"));
     if (both_differ("UCCL_TCPX_CHUNK_BYTES", "NCCL_P2P_NET_CHUNKSIZE") && config->chunk_bytes != 0)
         found +=
             note_setting(doctor, "chunks",

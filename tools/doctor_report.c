@@ -127,7 +127,7 @@ static void count_text(unsigned count, const char *word, char *text, size_t room
 
 static void print_stages(const struct doctor_transfer *transfer)
 {
-    printf("\n  %-12s %12s %14s\n", "stage", "busy", "rate");
+    printf("\n  %-12s %12s %14s\n", "stage", "holds up", "rate");
     for (enum limiting_stage i = DOCTOR_FIRST_STAGE; i <= DOCTOR_LAST_STAGE; i++) {
         double rate = doctor_stage_rate(transfer, i);
 

@@ -53,7 +53,7 @@ done
 for way in d2d host kernel; do
     also "unpack $way is right, and has a rate" "^ ok GPU 0 unpack $way right, [0-9.]+ GB/s\$"
 done
-also "the transfer has a rate" '^ ok 256 MiB [0-9]+\.[0-9]+ GB/s '
+also "the transfer has a rate" '^ ok 4 x 64 MiB [0-9]+\.[0-9]+ GB/s '
 for stage in 'D2H copy' send network receive 'unpack \(H2D\)'; do
     also "the table has the stage $stage" "^ $stage (- not used|[0-9.]+ ms [0-9.]+ GB/s)"
 done
@@ -111,14 +111,16 @@ done
 names_only "UCCL_TCPX_TIMEOUT_MS" 'expected a whole number' full UCCL_TCPX_TIMEOUT_MS=soon
 tap_run full UCCL_TCPX_TIMEOUT_MS=soon UCCL_TCPX_SOCKETS=none
 also "two wrong values are two problems" '(no|[0-9]+) notes?, 2 problems$'
-also "nothing is measured then" '^ note 256 MiB not measured -> '
+also "nothing is measured then" '^ note 4 x 64 MiB not measured -> '
 names_only "UCCL_TCPX_SOCKTES" 'does not read it' full UCCL_TCPX_SOCKTES=3
 also "the right name is told" 'probably UCCL_TCPX_SOCKETS is meant'
 check_output "a name that is like no other is a note" '^ note UCCL_TCPX_WOOLLEN_SOCKS' \
     quick UCCL_TCPX_WOOLLEN_SOCKS=3
 names_only "UCCL_TCPX_BOUNCE_BYTES" 'no room for one comm' full UCCL_TCPX_BOUNCE_BYTES=1M
-check_output "two variables that differ are a note" '^ note interfaces NCCL_SOCKET_IFNAME and ' \
+check_output "NICs of their own for data are as it should be" \
+    '^ ok interfaces data goes over NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo; NCCL_SOCKET_IFNAME=lo is' \
     quick NCCL_GPUDIRECTTCPX_SOCKET_IFNAME==lo
+also_not "and no reason to unset one" 'unset one'
 names_only "GPU 7" 'no GPU 7' findings "$tcpx" doctor --gpu 7
 names_only "interfaces" 'nosuch0' full NCCL_SOCKET_IFNAME=nosuch0
 names_only "plugin" 'nonexistent' full UCCL_TCPX_PLUGIN_PATH=/nonexistent.so
@@ -207,7 +209,7 @@ make_root 6.18.0
 echo '4096 16384 65536' >"$root/proc/sys/net/ipv4/tcp_rmem"
 names_only "tcp_rmem" '0\.06 MiB a connection' full
 echo '4096 16384 4194304' >"$root/proc/sys/net/ipv4/tcp_rmem"
-check_output "4 MiB are enough for 10 Gbit/s" '^ ok tcp_rmem up to 4\.0 MiB a connection$' \
+check_output "4 MiB are enough for 10 Gbit/s" '^ ok tcp_rmem up to 4\.0 MiB a connection: .* at a round trip of 1 ms, ' \
     quick UCCL_TCPX_SPEED=10000
 check_output "and little for 100" '^ note tcp_rmem up to 4\.00 MiB a connection, ' \
     quick UCCL_TCPX_SPEED=100000
@@ -311,7 +313,7 @@ if [ -e "$quirky" ] && command -v python3 >/dev/null; then
         python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("get_gpu_fd_0000:04:00.0")')
     check_output "the daemon is there" '^ ok receive daemon 1 socket /run/tcpx' quick $prefix
     if [ -n "$transfers" ]; then
-        check_output "a plugin does not tell its stages" '^ ok 256 MiB .*machine; the plugin' \
+        check_output "a plugin does not tell its stages" '^ ok 4 x 64 MiB .*machine; the plugin' \
             full $prefix
     fi
     names_only "receive daemon" 'no socket /tmp/get_gpu_fd_' full
@@ -326,7 +328,7 @@ fi
 # A quarter of what this machine does now, in bytes a second: slower than any other stage.
 slow_rate()
 {
-    "$tcpx" doctor | sed -n 's/^  ok *256 MiB *\([0-9.]*\) GB\/s .*/\1/p' |
+    "$tcpx" doctor | sed -n 's/^  ok *4 x 64 MiB *\([0-9.]*\) GB\/s .*/\1/p' |
         awk '{ rate = $1 * 250000000 } END { print int(rate < 300000000 ? rate : 300000000) }'
 }
 
@@ -364,9 +366,21 @@ assert 0 < transfer["gigabytes_per_second"] < most, transfer
 assert transfer["limit"] == "send", transfer
 rates = {one["stage"]: one["gigabytes_per_second"] for one in transfer["stages"]}
 assert len(rates) == 5 and 0 < rates["send"] < most, transfer
+assert max(transfer["stages"], key=lambda one: one["busy_us"])["stage"] == "send", transfer
 ' "$TAP_WORK/json" "$slow"
     }
     check "the stages in JSON" sometimes stages_in_json
+    "$tcpx" doctor --json >"$TAP_WORK/json"
+    check "what is named is the slowest of the table, by a margin" python3 -c '
+import json, sys
+transfer = json.load(open(sys.argv[1]))["transfer"]
+held = sorted((one["busy_us"], one["stage"]) for one in transfer["stages"])
+clear = held[-2][0] < 0.79 * held[-1][0]
+assert transfer["limit"] == held[-1][1] or not clear, transfer
+assert transfer["limit"] in ("balanced", "none") or held[-2][0] < 0.81 * held[-1][0], transfer
+' "$TAP_WORK/json"
+    tap_run "$tcpx" doctor
+    also_not "nothing is said of NICs where all is on one machine" '->.*(interfaces|packets|MTU)'
 else
     tap_skip "the stages in JSON" "python3 is not installed, or a transfer takes too long here"
 fi

@@ -197,6 +197,15 @@ static void check_bounds(const struct outcome *outcome)
 }
 
 /* What holds whichever stage is the slowest. */
+static enum limiting_stage limit_of(const struct stage_times *sender,
+                                    const struct stage_times *receiver, uint64_t span_ns)
+{
+    uint64_t held_ns[LIMIT_STAGES];
+
+    stages_hold_up(sender, receiver, span_ns, held_ns);
+    return stages_limit(held_ns, span_ns);
+}
+
 static enum limiting_stage find(const struct plan *plan)
 {
     struct outcome outcome = in_child(transfer, plan);
@@ -211,7 +220,7 @@ static enum limiting_stage find(const struct plan *plan)
     if (outcome.span_ns < least_ns)
         fail_msg("%s: it took %llu ns instead of at least %llu", plan->throttle,
                  (unsigned long long)outcome.span_ns, (unsigned long long)least_ns);
-    return stages_limit(&outcome.sender, &outcome.receiver, outcome.span_ns);
+    return limit_of(&outcome.sender, &outcome.receiver, outcome.span_ns);
 }
 
 /* On a machine that is busy another stage can be the slowest for once. */
@@ -414,19 +423,26 @@ TEST(test_rule)
          LIMIT_COPY_IN},
         /* the sum of its parts is more than there was time, by a little */
         {{.write_ns = 60, .write_wait_ns = 41, .copy_out_ns = 100},
-         {.read_wait_ns = 50, .read_ns = 51, .copy_in_ns = 100},
+         {.read_wait_ns = 50, .read_ns = 40, .copy_in_ns = 100},
          LIMIT_SEND},
+        /* a margin of a fifth, from both sides */
+        {{.write_ns = 100}, {.read_ns = 79}, LIMIT_SEND},
+        {{.write_ns = 100}, {.read_ns = 80}, LIMIT_BALANCED},
+        {{.write_ns = 80}, {.read_ns = 100}, LIMIT_BALANCED},
+        {{.write_ns = 79}, {.read_ns = 100}, LIMIT_RECEIVE},
+        {{.write_ns = 50, .write_wait_ns = 45}, {.read_ns = 50, .read_wait_ns = 45}, LIMIT_BALANCED},
+        {{.write_ns = 0}, {.read_ns = 0}, LIMIT_NONE},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_int_equal(stages_limit(&cases[i].sender, &cases[i].receiver, 100),
-                         cases[i].expected);
+        assert_int_equal(limit_of(&cases[i].sender, &cases[i].receiver, 100), cases[i].expected);
     assert_string_equal(limiting_stage_name(LIMIT_NONE), "none");
     assert_string_equal(limiting_stage_name(LIMIT_COPY_OUT), "D2H copy");
     assert_string_equal(limiting_stage_name(LIMIT_SEND), "send");
     assert_string_equal(limiting_stage_name(LIMIT_NETWORK), "network");
     assert_string_equal(limiting_stage_name(LIMIT_RECEIVE), "receive");
     assert_string_equal(limiting_stage_name(LIMIT_COPY_IN), "unpack (H2D)");
+    assert_string_equal(limiting_stage_name(LIMIT_BALANCED), "balanced");
 }
 
 /* Times that overlap count once. */

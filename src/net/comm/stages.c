@@ -12,26 +12,45 @@ static uint64_t stage_idle(uint64_t work_ns, uint64_t wait_ns, uint64_t span_ns)
     return work_ns + wait_ns < span_ns ? span_ns - work_ns - wait_ns : 0;
 }
 
-enum limiting_stage stages_limit(const struct stage_times *sender,
-                                 const struct stage_times *receiver, uint64_t span_ns)
+void stages_hold_up(const struct stage_times *sender, const struct stage_times *receiver,
+                    uint64_t span_ns, uint64_t held_ns[LIMIT_STAGES])
+{
+    held_ns[LIMIT_NONE] = 0;
+    held_ns[LIMIT_COPY_OUT] = stage_min(
+        sender->copy_out_ns, stage_idle(sender->write_ns, sender->write_wait_ns, span_ns));
+    held_ns[LIMIT_SEND] = sender->write_ns;
+    held_ns[LIMIT_NETWORK] = stage_min(sender->write_wait_ns, receiver->read_wait_ns);
+    held_ns[LIMIT_RECEIVE] = receiver->read_ns;
+    held_ns[LIMIT_COPY_IN] = stage_min(
+        receiver->copy_in_ns, stage_idle(receiver->read_ns, receiver->read_wait_ns, span_ns));
+}
+
+static enum limiting_stage stage_longest(const uint64_t held_ns[LIMIT_STAGES])
+{
+    unsigned longest = LIMIT_NONE;
+
+    for (unsigned i = 0; i < LIMIT_STAGES; i++)
+        if (held_ns[i] > held_ns[longest])
+            longest = i;
+    return (enum limiting_stage)longest;
+}
+
+bool stages_is_close(const uint64_t held_ns[LIMIT_STAGES], enum limiting_stage stage)
+{
+    return held_ns[stage] > 0 && held_ns[stage] >= held_ns[stage_longest(held_ns)] / 5 * 4;
+}
+
+enum limiting_stage stages_limit(const uint64_t held_ns[LIMIT_STAGES], uint64_t span_ns)
 {
     enum { LEAST_PART = 10 };
-    const uint64_t busy_ns[] = {
-        [LIMIT_NONE] = 0,
-        [LIMIT_COPY_OUT] = stage_min(sender->copy_out_ns,
-                                     stage_idle(sender->write_ns, sender->write_wait_ns, span_ns)),
-        [LIMIT_SEND] = sender->write_ns,
-        [LIMIT_NETWORK] = stage_min(sender->write_wait_ns, receiver->read_wait_ns),
-        [LIMIT_RECEIVE] = receiver->read_ns,
-        [LIMIT_COPY_IN] = stage_min(receiver->copy_in_ns,
-                                    stage_idle(receiver->read_ns, receiver->read_wait_ns, span_ns)),
-    };
-    unsigned busiest = LIMIT_NONE;
+    enum limiting_stage longest = stage_longest(held_ns);
 
-    for (unsigned i = 0; i < sizeof busy_ns / sizeof *busy_ns; i++)
-        if (busy_ns[i] > busy_ns[busiest])
-            busiest = i;
-    return busy_ns[busiest] >= span_ns / LEAST_PART ? (enum limiting_stage)busiest : LIMIT_NONE;
+    if (held_ns[longest] < span_ns / LEAST_PART)
+        return LIMIT_NONE;
+    for (unsigned i = 0; i < LIMIT_STAGES; i++)
+        if (i != (unsigned)longest && stages_is_close(held_ns, (enum limiting_stage)i))
+            return LIMIT_BALANCED;
+    return longest;
 }
 
 const char *limiting_stage_name(enum limiting_stage stage)
@@ -40,6 +59,7 @@ const char *limiting_stage_name(enum limiting_stage stage)
         [LIMIT_NONE] = "none",       [LIMIT_COPY_OUT] = "D2H copy",
         [LIMIT_SEND] = "send",       [LIMIT_NETWORK] = "network",
         [LIMIT_RECEIVE] = "receive", [LIMIT_COPY_IN] = "unpack (H2D)",
+        [LIMIT_BALANCED] = "balanced",
     };
 
     return names[stage];

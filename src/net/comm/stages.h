@@ -29,19 +29,31 @@ enum limiting_stage {
     LIMIT_NETWORK,
     LIMIT_RECEIVE,
     LIMIT_COPY_IN,
+    LIMIT_BALANCED, /* several were about as busy */
 };
 
-/*
- * The stage that was busiest between two accounts of both ends that are `span_ns` apart. The
- * network is busy when both ends wait for it: a slow receiver makes only the sender wait, and a
- * slow sender only the receiver. A copy counts only as far as the sockets of its side neither
- * worked nor waited: while they work, no thread polls the copy, and a copy that overlaps with them
- * limits nothing.
- */
-enum limiting_stage stages_limit(const struct stage_times *sender,
-                                 const struct stage_times *receiver, uint64_t span_ns);
+enum { LIMIT_STAGES = LIMIT_COPY_IN + 1 };
 
-/* "D2H copy", "send", "network", "receive", "unpack (H2D)"; "none". */
+/*
+ * For how long each stage held up a transfer, between two accounts of both ends that are `span_ns`
+ * apart; of LIMIT_NONE 0. The network does when both ends wait for it: a slow receiver makes only
+ * the sender wait, and a slow sender only the receiver. A copy counts only as far as the sockets of
+ * its side neither worked nor waited: while they work, no thread polls the copy, and a copy that
+ * overlaps with them limits nothing.
+ */
+void stages_hold_up(const struct stage_times *sender, const struct stage_times *receiver,
+                    uint64_t span_ns, uint64_t held_ns[LIMIT_STAGES]);
+
+/*
+ * The stage that held it up for longest. BALANCED: another one did for at least 4/5 as long, which
+ * is less than two runs of one transfer differ by. NONE: all of them for less than a tenth.
+ */
+enum limiting_stage stages_limit(const uint64_t held_ns[LIMIT_STAGES], uint64_t span_ns);
+
+/* Whether this stage is the longest one or within that margin of it. */
+bool stages_is_close(const uint64_t held_ns[LIMIT_STAGES], enum limiting_stage stage);
+
+/* "D2H copy", "send", "network", "receive", "unpack (H2D)"; "none", "balanced". */
 const char *limiting_stage_name(enum limiting_stage stage);
 
 /* --- copies -------------------------------------------------------------------------------- */
