@@ -118,6 +118,7 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 # The assembler reads these, so that the compiler's dependency files do not name them.
 $(BUILD)/obj/src/gpu/cuda_kernels.o: $(PTX)
 $(BUILD)/obj/tools/perf_html.o $(BUILD)/obj/tests/unit/test_perf_report.o: tools/perf_page.html
+$(BUILD)/obj/tools/matrix_report.o: tools/matrix_page.html
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 

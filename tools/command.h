@@ -23,6 +23,7 @@ extern const struct command command_connection;
 extern const struct command command_devices;
 extern const struct command command_doctor;
 extern const struct command command_env;
+extern const struct command command_matrix;
 extern const struct command command_perf;
 extern const struct command command_transfer;
 extern const struct command command_version;

@@ -2,10 +2,10 @@
  * The result of a measurement as a page that needs nothing else: tools/perf_page.html, which the
  * assembler takes into the program, with the result as JSON in it. The page's script draws it.
  */
+#include "tools/page.h"
 #include "tools/perf.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 __asm__(".pushsection .rodata\n"
         ".global perf_page\n"
@@ -19,21 +19,8 @@ __asm__(".pushsection .rodata\n"
 
 extern const char perf_page[];
 
-/* Names of hosts come from the peer: none of them ends the script that the JSON is in. */
-static void html_json(FILE *out, const char *json)
-{
-    for (; *json != '\0'; json++) {
-        if (*json == '<')
-            fputs("\\u003c", out);
-        else
-            fputc(*json, out);
-    }
-}
-
 bool perf_print_html(FILE *out, const struct perf_result *result)
 {
-    static const char mark[] = "@RESULT@\n";
-    const char *place = strstr(perf_page, mark);
     char *json = NULL;
     size_t length;
     FILE *memory = open_memstream(&json, &length);
@@ -44,11 +31,8 @@ bool perf_print_html(FILE *out, const struct perf_result *result)
     perf_print_json(memory, result);
     complete = !ferror(memory);
     complete = fclose(memory) == 0 && complete;
-    if (complete) {
-        fwrite(perf_page, 1, (size_t)(place - perf_page), out);
-        html_json(out, json);
-        fputs(place + strlen(mark), out);
-    }
+    if (complete)
+        page_print(out, perf_page, json);
     free(json);
     return complete;
 }

@@ -9,6 +9,10 @@ _tcpx_options()
     devices) echo "--json" ;;
     doctor) echo "--gpu= --json --quick" ;;
     env) echo "--json --man --markdown" ;;
+    matrix)
+        echo "--gpu= --host --hostfile= --hosts= --html= --iters= --json= --local= --meet= --no-progress" \
+            "--port= --program= --secret= --seconds= --size= --ssh= --timeout="
+        ;;
     perf)
         echo "--accesses= --both --channels= --chunk-bytes= --chunks --csv --host --html= --iters= --json" \
             "--loopback --no-progress --pieces= --ping-pong --port= --read --secret= --size=" \
@@ -33,7 +37,7 @@ _tcpx_words()
 
 _tcpx()
 {
-    local commands="connection devices doctor env help perf transfer version"
+    local commands="connection devices doctor env help matrix perf transfer version"
     local current=${COMP_WORDS[COMP_CWORD]}
     local before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]}
@@ -50,7 +54,7 @@ _tcpx()
         mapfile -t COMPREPLY < <(compgen -W "auto d2d host kernel" -- "$current")
         return
         ;;
-    --secret | --html)
+    --secret | --html | --hostfile | --program)
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames 2>/dev/null
         return

@@ -172,8 +172,9 @@ enum config_unpack {
 
 /*
  * STAGE:BYTES_PER_SECOND makes a stage of each comm of the built-in transport that slow: the
- * sender's d2h, send or network, or the receiver's recv or unpack. So that tests can see whether
- * the slow one is found. The throttle is a part of the tests, too.
+ * sender's d2h, send or network, or the receiver's recv or unpack; followed by @RANK only in the
+ * process whose variable RANK says so. So that tests can see whether the slow one is found. The
+ * throttle is a part of the tests, too.
  */
 #define CONFIG_THROTTLE "TCPX_TEST_THROTTLE"
 

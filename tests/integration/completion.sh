@@ -48,6 +48,7 @@ check_offer "one of them" kernel -- tcpx perf --unpack k
 check_offer "nothing for a number" -- tcpx connection client h --count ''
 check_offer "a file" README.md -- tcpx transfer server --secret READ
 check_offer "another" README.md -- tcpx perf --html READ
+check_offer "a list of hosts" README.md -- tcpx matrix --hostfile READ
 check_offer "nothing for a command that is not there but help" --help -- tcpx fly ''
 
 # --- the same as --help --------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -31,19 +32,35 @@ static enum config_throttle stage_of(const char *word, size_t length)
     return CONFIG_THROTTLE_NONE;
 }
 
-/* "recv:32M": the stage's word, and a size. */
+/* Whether this process is meant: with "@2" only the one whose variable RANK is 2. */
+static bool is_meant(const char *rank)
+{
+    const char *own = getenv("RANK");
+
+    return *rank == '\0' || (own != NULL && strcmp(rank + 1, own) == 0);
+}
+
+/* "recv:32M" or "recv:32M@2": the stage's word, a size, and a rank. */
 static int throttle_read(const char *value, struct config *config)
 {
     size_t length = strcspn(value, ":");
+    const char *rank = value + strcspn(value, "@");
+    const char *size = value + length + (value[length] == ':');
+    char text[32] = "";
 
+    if (rank > size && (size_t)(rank - size) < sizeof text)
+        memcpy(text, size, (size_t)(rank - size));
     config->throttled = stage_of(value, length);
-    if (config->throttled != CONFIG_THROTTLE_NONE && value[length] == ':' &&
-        parse_size(value + length + 1, &config->throttle_rate) &&
-        config->throttle_rate >= LEAST_RATE && config->throttle_rate <= MOST_RATE)
+    if (config->throttled != CONFIG_THROTTLE_NONE && parse_size(text, &config->throttle_rate) &&
+        config->throttle_rate >= LEAST_RATE && config->throttle_rate <= MOST_RATE) {
+        if (!is_meant(rank))
+            config->throttled = CONFIG_THROTTLE_NONE;
         return TCPX_SUCCESS;
+    }
     return error_set(TCPX_INVALID_ARGUMENT,
-                     "%s=%.200s is not valid: expected STAGE:BYTES_PER_SECOND with a stage of "
-                     "d2h|send|network|recv|unpack and a size from 1M to 1T, such as recv:32M",
+                     "%s=%.200s is not valid: expected STAGE:BYTES_PER_SECOND or "
+                     "STAGE:BYTES_PER_SECOND@RANK with a stage of d2h|send|network|recv|unpack and "
+                     "a size from 1M to 1T, such as recv:32M",
                      CONFIG_THROTTLE, value);
 }
 

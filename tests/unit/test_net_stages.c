@@ -430,7 +430,9 @@ TEST(test_rule)
         {{.write_ns = 100}, {.read_ns = 80}, LIMIT_BALANCED},
         {{.write_ns = 80}, {.read_ns = 100}, LIMIT_BALANCED},
         {{.write_ns = 79}, {.read_ns = 100}, LIMIT_RECEIVE},
-        {{.write_ns = 50, .write_wait_ns = 45}, {.read_ns = 50, .read_wait_ns = 45}, LIMIT_BALANCED},
+        {{.write_ns = 50, .write_wait_ns = 45},
+         {.read_ns = 50, .read_wait_ns = 45},
+         LIMIT_BALANCED},
         {{.write_ns = 0}, {.read_ns = 0}, LIMIT_NONE},
     };
 

@@ -8,6 +8,7 @@
 #include "tests/unit/checks.h"
 
 /* NOLINTBEGIN(bugprone-suspicious-include) */
+#include "tools/page.c"
 #include "tools/perf_csv.c"
 #include "tools/perf_html.c"
 #include "tools/perf_json.c"

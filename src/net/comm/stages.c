@@ -56,9 +56,9 @@ enum limiting_stage stages_limit(const uint64_t held_ns[LIMIT_STAGES], uint64_t 
 const char *limiting_stage_name(enum limiting_stage stage)
 {
     static const char *const names[] = {
-        [LIMIT_NONE] = "none",       [LIMIT_COPY_OUT] = "D2H copy",
-        [LIMIT_SEND] = "send",       [LIMIT_NETWORK] = "network",
-        [LIMIT_RECEIVE] = "receive", [LIMIT_COPY_IN] = "unpack (H2D)",
+        [LIMIT_NONE] = "none",         [LIMIT_COPY_OUT] = "D2H copy",
+        [LIMIT_SEND] = "send",         [LIMIT_NETWORK] = "network",
+        [LIMIT_RECEIVE] = "receive",   [LIMIT_COPY_IN] = "unpack (H2D)",
         [LIMIT_BALANCED] = "balanced",
     };
 

@@ -1,0 +1,69 @@
+/* Files with results, and pages with JSON in them. */
+#include "tools/page.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char mark[] = "@RESULT@\n";
+
+void page_print(FILE *out, const char *page, const char *json)
+{
+    const char *place = strstr(page, mark);
+
+    fwrite(page, 1, (size_t)(place - page), out);
+    for (; *json != '\0'; json++) {
+        if (*json == '<')
+            fputs("\\u003c", out);
+        else
+            fputc(*json, out);
+    }
+    fputs(place + strlen(mark), out);
+}
+
+int page_open(struct page_file *file)
+{
+    if (file->path == NULL)
+        return TCPX_SUCCESS;
+    file->out = fopen(file->path, "we");
+    return file->out != NULL ? TCPX_SUCCESS : error_system(errno, "cannot write %s", file->path);
+}
+
+static void page_remove(const char *path)
+{
+    struct stat found;
+
+    if (lstat(path, &found) == 0 && S_ISREG(found.st_mode))
+        (void)unlink(path);
+}
+
+void page_discard(struct page_file *file)
+{
+    if (file->out == NULL)
+        return;
+    fclose(file->out);
+    file->out = NULL;
+    page_remove(file->path);
+}
+
+int page_close(struct page_file *file)
+{
+    FILE *out = file->out;
+    int problem = 0;
+
+    if (out == NULL)
+        return TCPX_SUCCESS;
+    file->out = NULL;
+    errno = 0;
+    if (ferror(out)) /* of an earlier write, whose errno may be gone */
+        problem = EIO;
+    if (fflush(out) != 0)
+        problem = errno;
+    if (fclose(out) != 0 && problem == 0)
+        problem = errno;
+    if (problem == 0)
+        return TCPX_SUCCESS;
+    page_remove(file->path);
+    return error_system(problem, "cannot write %s", file->path);
+}

@@ -1,0 +1,30 @@
+/*
+ * Results in files: opened before the work begins, so that a file that cannot be written is known
+ * at once, and pages, which are a static template with the result as JSON in it.
+ */
+#ifndef TCPX_TOOLS_PAGE_H
+#define TCPX_TOOLS_PAGE_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* The template with the JSON where it has the line @RESULT@. Nothing in the JSON ends its script.
+ */
+void page_print(FILE *out, const char *page, const char *json);
+
+struct page_file {
+    const char *path; /* NULL: there is none, and nothing is done */
+    FILE *out;
+};
+
+MUST_CHECK int page_open(struct page_file *file);
+
+/* Fails if not all that was printed is in the file. */
+MUST_CHECK int page_close(struct page_file *file);
+
+/* Removes it, if it is a file like others: half a page is none. */
+void page_discard(struct page_file *file);
+
+#endif
