@@ -457,7 +457,7 @@ const struct command command_matrix = {
         "median of what it reads or of what is read from it is below 67 % of the median between "
         "the\n"
         "others; a link, if it is below 50 % of the other links of both its ends; where the two\n"
-        "times differ by n %, both are at most 100 - 2n %. A host that fails is named, and the "
+        "times differ by n %, both are at most 100 - 3n %. A host that fails is named, and the "
         "rest\n"
         "is measured; the status is then 1.\n",
     .run = matrix_main,

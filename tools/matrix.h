@@ -160,7 +160,7 @@ MUST_CHECK int matrix_coordinate(const struct matrix_run *run, struct matrix_res
  * several ranks is, if all of them are. A link is, if it is below MATRIX_LINK_PERCENT of the
  * medians of what its reader reads and of what is read from its source, without it, or of its other
  * direction where there is nothing else; links of ranks that are slow are not named. Where the two
- * passes of a pair differ by n percent, in the median, nothing above 100 - 2n percent is slow.
+ * passes of a pair differ by n percent, in the median, nothing above 100 - 3n percent is slow.
  */
 enum { MATRIX_RANK_PERCENT = 67, MATRIX_LINK_PERCENT = 50, MATRIX_LEAST_PERCENT = 15 };
 

@@ -289,9 +289,9 @@ static void combine_passes(struct matrix_result *result, unsigned phase)
     noise = matrix_median(differences, count);
     result->noise_percent[phase] = noise > 0 ? (int)(noise * 100 + 0.5) : 0;
     result->rank_percent[phase] =
-        least_percent(MATRIX_RANK_PERCENT, 100 - 2 * result->noise_percent[phase]);
+        least_percent(MATRIX_RANK_PERCENT, 100 - 3 * result->noise_percent[phase]);
     result->link_percent[phase] =
-        least_percent(MATRIX_LINK_PERCENT, 100 - 2 * result->noise_percent[phase]);
+        least_percent(MATRIX_LINK_PERCENT, 100 - 3 * result->noise_percent[phase]);
 }
 
 void matrix_find_slow(struct matrix_result *result)

@@ -147,17 +147,17 @@ TEST(test_noise)
     for (unsigned i = 0; i < 4; i++)
         for (unsigned k = 0; k < 4; k++)
             if (i != k)
-                result.passes[MATRIX_ALONE][(i + k) % 2].list[i][k] = 6;
-    set_sender(2, 2.1);
+                result.passes[MATRIX_ALONE][(i + k) % 2].list[i][k] = 7.5;
+    set_sender(2, 2.6);
     assert_nobody();
-    assert_int_equal(result.noise_percent[MATRIX_ALONE], 40);
-    assert_int_equal(result.rank_percent[MATRIX_ALONE], 20);
-    assert_int_equal(result.link_percent[MATRIX_ALONE], 20);
+    assert_int_equal(result.noise_percent[MATRIX_ALONE], 25);
+    assert_int_equal(result.rank_percent[MATRIX_ALONE], 25);
+    assert_int_equal(result.link_percent[MATRIX_ALONE], 25);
     assert_int_equal(result.noise_percent[MATRIX_ALL_AT_ONCE], 0);
     assert_int_equal(result.rank_percent[MATRIX_ALL_AT_ONCE], MATRIX_RANK_PERCENT);
     assert_int_equal(result.link_percent[MATRIX_ALL_AT_ONCE], MATRIX_LINK_PERCENT);
     assert_true(result.rates[MATRIX_ALONE].list[0][1] > 9.9);
-    set_sender(2, 1.9);
+    set_sender(2, 2.4);
     assert_only(MATRIX_SLOW_RANK, 2, true, false, "rank 2");
     /* where all is noise, what is still named is far off */
     for (unsigned i = 0; i < 4; i++)
