@@ -56,7 +56,7 @@ loopback()
 over_path()
 {
     port=$((port + 1))
-    netns_spawn b "$tcpx" perf server --host --port $port --timeout 200 >"$TAP_WORK/server" 2>&1 </dev/null
+    netns_spawn b "$tcpx" perf server --once --host --port $port --timeout 200 >"$TAP_WORK/server" 2>&1 </dev/null
     path_server=$NETNS_PID
     netns_run a "$tcpx" perf client $address --host --port $port --timeout 200 --csv "$@" && wait "$path_server"
 }

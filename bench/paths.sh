@@ -75,7 +75,7 @@ iperf3_listens()
 # tcpx_run: Gbit/s, in $TAP_WORK/tcpx, and the number of connections it took.
 tcpx_run()
 {
-    netns_spawn b "$tcpx" perf server --host --port "$port" --timeout 200 >"$TAP_WORK/server" 2>&1 </dev/null
+    netns_spawn b "$tcpx" perf server --once --host --port "$port" --timeout 200 >"$TAP_WORK/server" 2>&1 </dev/null
     tcpx_server=$NETNS_PID
     netns_run a "$tcpx" perf client $address --host --port "$port" --timeout 200 --size "$bytes" --iters 1 \
         --warm-up 0 --csv "$@" >"$TAP_WORK/client" 2>&1 || return 1

@@ -14,7 +14,7 @@ pair_start()
     shift
     pair_seconds=$(limit "${SECONDS_EACH:-20}")
     # shellcheck disable=SC2086
-    $PAIR_SERVER $pair_server_arguments --port $port --timeout "$pair_seconds" \
+    $PAIR_SERVER $pair_server_arguments --once --port $port --timeout "$pair_seconds" \
         >"$TAP_WORK/server" 2>&1 &
     server=$!
     # shellcheck disable=SC2086

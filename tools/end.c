@@ -42,6 +42,9 @@ int end_read_words(const struct command *command, char **words, int count,
                              count > 0 ? words[0] : "");
     if (is_client && count < 2)
         return command_usage(command, "the server's name is missing behind", "client");
+    if (is_client && options->once)
+        return command_usage(command, "only a server can serve once: client does not go with",
+                             "--once");
     options->host = is_client ? words[1] : NULL;
     return end_read_gpu(command, words + used, count - used, gpu);
 }
@@ -61,6 +64,7 @@ int end_parse(const struct command *command, int argument_count, char **argument
     status = options_read(command, argument_count, arguments, options, &words);
     if (status == EXIT_OK)
         status = end_read_words(command, words.list, words.count, &end->options, &end->gpu);
+    end->options.once = true;
     if (status == EXIT_OK && end->options.port == 0)
         end->options.port = config->bootstrap_port_base + (uint64_t)end->gpu;
     return status;

@@ -9,6 +9,8 @@
 #include "session/bootstrap.h"
 
 #include <endian.h>
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,7 +26,7 @@ enum message {
     PERF = 32,
 };
 
-enum { LINGER_MS = 1000, VERDICT_BYTES = 400 };
+enum { LINGER_MS = 1000, VERDICT_BYTES = 400, WHY_BYTES = 400 };
 
 bool meeting_read_timeout(void *timeout_ms, const char *value)
 {
@@ -36,41 +38,7 @@ bool meeting_read_timeout(void *timeout_ms, const char *value)
     return true;
 }
 
-int meeting_open(const struct meeting_options *options, struct meeting *meeting)
-{
-    *meeting = (struct meeting){.options = *options};
-    if (options->host != NULL)
-        return TCPX_SUCCESS;
-    return bootstrap_listen(options->address, (uint16_t)options->port, options->secret_file,
-                            &meeting->listener);
-}
-
-void meeting_next_step(struct meeting *meeting)
-{
-    meeting->deadline = deadline_after_ms((uint64_t)meeting->options.timeout_ms);
-}
-
-int meeting_begin(struct meeting *meeting)
-{
-    const struct meeting_options *options = &meeting->options;
-
-    int result;
-
-    meeting_next_step(meeting);
-    if (options->host == NULL) {
-        result = bootstrap_accept(meeting->listener, meeting->deadline, &meeting->control);
-        if (result == TCPX_SUCCESS) {
-            /* There is one client; the port may be needed for the test itself. */
-            bootstrap_listener_close(meeting->listener);
-            meeting->listener = NULL;
-        }
-        return result;
-    }
-    return bootstrap_connect(options->host, (uint16_t)options->port, options->secret_file,
-                             meeting->deadline, &meeting->control);
-}
-
-/* --- messages ------------------------------------------------------------------------------ */
+/* --- the beginning ------------------------------------------------------------------------- */
 
 static const char *test_name(enum meeting_test test)
 {
@@ -80,6 +48,103 @@ static const char *test_name(enum meeting_test test)
 
     return names[test];
 }
+
+/* One line on standard error, so that standard output has results only. */
+static void announce(const struct meeting *meeting, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void announce(const struct meeting *meeting, const char *format, ...)
+{
+    va_list list;
+
+    if (!meeting->options.announces)
+        return;
+    fprintf(stderr, "%s server: ", test_name(meeting->options.test));
+    va_start(list, format);
+    vfprintf(stderr, format, list);
+    va_end(list);
+    fputc('\n', stderr);
+}
+
+int meeting_open(const struct meeting_options *options, struct meeting *meeting)
+{
+    char why[WHY_BYTES];
+    int result;
+
+    *meeting = (struct meeting){.options = *options};
+    if (options->host != NULL)
+        return TCPX_SUCCESS;
+    result = bootstrap_listen(options->address, (uint16_t)options->port, options->secret_file,
+                              &meeting->listener);
+    if (result == TCPX_SUCCESS)
+        return TCPX_SUCCESS;
+    snprintf(why, sizeof why, "%s", error_text());
+    return strstr(why, error_reason(EADDRINUSE, (char[ERROR_REASON_BYTES]){0})) != NULL
+               ? error_set(result, "%s; --port N chooses another port, at both ends", why)
+               : result;
+}
+
+void meeting_next_step(struct meeting *meeting)
+{
+    meeting->deadline = deadline_after_ms((uint64_t)meeting->options.timeout_ms);
+}
+
+/* The listener is closed while there is a client: the test itself may need the port. */
+static int meeting_accept(struct meeting *meeting)
+{
+    const struct meeting_options *options = &meeting->options;
+    int result;
+
+    announce(meeting, "listening on %s, port %u; waiting for a client%s",
+             options->address != NULL ? options->address : "all addresses",
+             bootstrap_port(meeting->listener), options->once ? "" : " (Ctrl-C ends this)");
+    result =
+        bootstrap_accept(meeting->listener, options->once ? meeting->deadline : DEADLINE_NEVER,
+                         &meeting->control);
+    if (result != TCPX_SUCCESS)
+        return result;
+    bootstrap_listener_close(meeting->listener);
+    meeting->listener = NULL;
+    announce(meeting, "client %s", control_peer(meeting->control));
+    return TCPX_SUCCESS;
+}
+
+static int meeting_reach(struct meeting *meeting)
+{
+    const struct meeting_options *options = &meeting->options;
+    char why[WHY_BYTES];
+    int result = bootstrap_connect(options->host, (uint16_t)options->port, options->secret_file,
+                                   meeting->deadline, &meeting->control);
+
+    if (result != TCPX_IN_PROGRESS)
+        return result;
+    snprintf(why, sizeof why, "%s", error_text());
+    return error_set(result,
+                     "%s; is '%s server' running there, at this port (--port), and not busy with "
+                     "another client?",
+                     why, test_name(options->test));
+}
+
+int meeting_begin(struct meeting *meeting)
+{
+    meeting_next_step(meeting);
+    return meeting->options.host == NULL ? meeting_accept(meeting) : meeting_reach(meeting);
+}
+
+int meeting_serve(const struct meeting_options *options, int (*serve)(void *argument, bool *met),
+                  void *argument)
+{
+    bool met;
+    int status;
+
+    do {
+        met = false;
+        status = serve(argument, &met);
+    } while (met && !options->once);
+    return status;
+}
+
+/* --- messages ------------------------------------------------------------------------------ */
 
 /* Whose first message this is; NULL: nobody's. */
 static const char *sender_name(uint8_t type)
@@ -262,6 +327,9 @@ void meeting_close(struct meeting *meeting, const char *reason)
 {
     if (reason != NULL && meeting->control != NULL)
         control_refuse(meeting->control, reason);
+    if (meeting->control != NULL)
+        announce(meeting, "client %s: %s", control_peer(meeting->control),
+                 reason == NULL ? "done" : "failed");
     control_close(meeting->control, LINGER_MS);
     bootstrap_listener_close(meeting->listener);
     *meeting = (struct meeting){.listener = NULL};

@@ -19,6 +19,8 @@ struct meeting_options {
     uint64_t port;
     const char *secret_file; /* NULL: none */
     int timeout_ms;          /* for each step */
+    bool announces;          /* a server says on standard error where it waits and who came */
+    bool once;               /* it serves one client, and waits for that one timeout_ms */
 };
 
 struct meeting {
@@ -36,6 +38,7 @@ struct meeting {
      .most = 65535,                                                                                \
      .problem = "not a port from 1 to 65535:"},                                                    \
         {.name = "--secret", .text = &(options).secret_file, .problem = "not a file:"},            \
+        {.name = "--once", .flag = &(options).once},                                               \
     {                                                                                              \
         .name = "--timeout", .read = meeting_read_timeout, .target = &(options).timeout_ms,        \
         .problem = "not a number of seconds from 1 to 3600:"                                       \
@@ -46,8 +49,19 @@ bool meeting_read_timeout(void *timeout_ms, const char *value);
 /* The server listens; the client has nothing to do yet. */
 MUST_CHECK int meeting_open(const struct meeting_options *options, struct meeting *meeting);
 
-/* Both wait for each other. */
+/*
+ * Both wait for each other: a client for timeout_ms, a server for ever, or with `once` as long as a
+ * client.
+ */
 MUST_CHECK int meeting_begin(struct meeting *meeting);
+
+/*
+ * Serves one client after the other, until a signal ends the program or no client can come any
+ * more; with `once` one client. `serve` opens, begins and closes the meeting with one client, and
+ * sets *met when meeting_begin() has succeeded. Returns the latest status of `serve`.
+ */
+int meeting_serve(const struct meeting_options *options, int (*serve)(void *argument, bool *met),
+                  void *argument);
 
 /* Time runs anew. */
 void meeting_next_step(struct meeting *meeting);

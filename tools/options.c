@@ -34,6 +34,16 @@ static int set_variable(const struct command *command, const struct option *opti
                : command_usage(command, error_text(), option->name);
 }
 
+/* Names the option, what is expected and what was given. */
+static int wrong_value(const struct command *command, const struct option *option,
+                       const char *value)
+{
+    char problem[160];
+
+    snprintf(problem, sizeof problem, "%s: %s", option->name, option->problem);
+    return command_usage(command, problem, value);
+}
+
 static bool take_value(const struct option *option, const char *value)
 {
     if (option->read != NULL)
@@ -58,7 +68,7 @@ static int take_option(const struct command *command, const struct option *optio
     else if (option->variable != NULL)
         return set_variable(command, option, value);
     else if (!take_value(option, value))
-        return command_usage(command, option->problem, value);
+        return wrong_value(command, option, value);
     return EXIT_OK;
 }
 

@@ -255,6 +255,16 @@ static int show_result(const struct arguments *arguments, const struct perf_resu
     return status;
 }
 
+/* One client, with what came out on standard output. */
+static int serve_client(void *argument, bool *met)
+{
+    static struct perf_result result;
+    const struct arguments *arguments = argument;
+    int outcome = perf_serve(&arguments->end, -1, &result, met);
+
+    return outcome == TCPX_SUCCESS ? show_result(arguments, &result) : command_failed();
+}
+
 static int perf_main(int argument_count, char **list)
 {
     static struct perf_result result;
@@ -269,10 +279,12 @@ static int perf_main(int argument_count, char **list)
         status = complete_arguments(&arguments);
     if (status != EXIT_OK)
         return status;
+    if (is_server(&arguments)) {
+        arguments.end.meeting.announces = true;
+        return meeting_serve(&arguments.end.meeting, serve_client, &arguments);
+    }
     if (arguments.loopback)
         outcome = perf_loopback(&arguments.end, &arguments.plan, &result);
-    else if (is_server(&arguments))
-        outcome = perf_serve(&arguments.end, -1, &result);
     else
         outcome = perf_visit(&arguments.end, &arguments.plan, &result);
     return outcome == TCPX_SUCCESS ? show_result(&arguments, &result) : command_failed();
@@ -284,7 +296,8 @@ const struct command command_perf = {
     .summary = "Measure bandwidth and latency from GPU to GPU, every byte verified.",
     .help =
         "\n"
-        "  server        waits for a client; what is measured, the client says\n"
+        "  server        serves one client after the other until Ctrl-C; what is measured, the\n"
+        "                client says\n"
         "  client HOST   sends to that server, in iterations\n"
         "  --loopback    both on this machine\n"
         "  GPU           whose memory; 0. It is emulated where there is none\n"
@@ -324,6 +337,7 @@ const struct command command_perf = {
         "  --port N      UCCL_TCPX_BOOTSTRAP_PORT_BASE plus the GPU\n"
         "  --secret FILE both must have the same; needs libsodium\n"
         "  --timeout S   seconds for each step; 60\n"
+        "  --once        the server ends after one client, or when none comes within --timeout\n"
         "\n"
         "GB/s are 10^9 bytes per second, of the median iteration. Times are from the server's\n"
         "start signal to its last byte; the signal's own way is shown as the barrier. Those of\n"

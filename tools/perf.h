@@ -105,8 +105,10 @@ struct perf_result {
 /*
  * Both ends; either gets the whole result. Fails in words; a byte that arrived wrong is a failure.
  * `port_to`: a descriptor that gets the port where the server waits, 2 bytes; -1: nobody asks.
+ * *met becomes true when a client has come.
  */
-MUST_CHECK int perf_serve(const struct perf_end *end, int port_to, struct perf_result *result);
+MUST_CHECK int perf_serve(const struct perf_end *end, int port_to, struct perf_result *result,
+                          bool *met);
 MUST_CHECK int perf_visit(const struct perf_end *end, const struct perf_plan *plan,
                           struct perf_result *result);
 

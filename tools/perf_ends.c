@@ -154,12 +154,13 @@ int perf_visit(const struct perf_end *end, const struct perf_plan *plan, struct 
 
 /* --- the server ---------------------------------------------------------------------------- */
 
-static int agree_server(struct perf_side *side, struct perf_self *client)
+static int agree_server(struct perf_side *side, struct perf_self *client, bool *met)
 {
     uint8_t bytes[PERF_LARGEST];
     size_t length = sizeof bytes;
     int result = meeting_begin(&side->meeting);
 
+    *met = result == TCPX_SUCCESS;
     if (result == TCPX_SUCCESS)
         result = perf_hear(side, PERF_PLAN, "the client's plan", bytes, &length);
     return result == TCPX_SUCCESS ? perf_plan_decode(bytes, length, &side->plan, client) : result;
@@ -210,7 +211,7 @@ static int tell_port(const struct perf_side *side, int port_to)
     return TCPX_SUCCESS;
 }
 
-static int serve_side(struct perf_side *side, int port_to)
+static int serve_side(struct perf_side *side, int port_to, bool *met)
 {
     struct perf_self client;
     struct perf_self server;
@@ -219,7 +220,7 @@ static int serve_side(struct perf_side *side, int port_to)
     if (result == TCPX_SUCCESS)
         result = perf_describe_self(side->end, &server);
     if (result == TCPX_SUCCESS)
-        result = agree_server(side, &client);
+        result = agree_server(side, &client, met);
     if (result == TCPX_SUCCESS)
         result = open_session(side, &server);
     if (result == TCPX_SUCCESS)
@@ -227,10 +228,10 @@ static int serve_side(struct perf_side *side, int port_to)
     return result == TCPX_SUCCESS ? perf_measure(side) : result;
 }
 
-int perf_serve(const struct perf_end *end, int port_to, struct perf_result *result)
+int perf_serve(const struct perf_end *end, int port_to, struct perf_result *result, bool *met)
 {
     struct perf_side side = {.end = end, .result = result, .is_server = true};
     int outcome = meeting_open(&end->meeting, &side.meeting);
 
-    return close_side(&side, outcome == TCPX_SUCCESS ? serve_side(&side, port_to) : outcome);
+    return close_side(&side, outcome == TCPX_SUCCESS ? serve_side(&side, port_to, met) : outcome);
 }

@@ -17,12 +17,14 @@ static int loopback_serve(void *argument, int to_parent)
     static struct perf_result result;
     struct perf_end server = *(const struct perf_end *)argument;
     const uint16_t no_port = 0;
+    bool met;
     int outcome;
 
     signal(SIGINT, SIG_IGN); /* the terminal sends it to both, and the parent says so */
     server.meeting.host = NULL;
     server.progress = false;
-    outcome = perf_serve(&server, to_parent, &result);
+    server.meeting.once = true;
+    outcome = perf_serve(&server, to_parent, &result, &met);
     if (outcome == TCPX_SUCCESS)
         return 0;
     /* Behind a port this 0 is a part of the reason, which is read past it. */

@@ -15,7 +15,7 @@ _tcpx_options()
         ;;
     perf)
         echo "--accesses= --both --channels= --chunk-bytes= --chunks --csv --host --html= --iters= --json" \
-            "--loopback --no-progress --pieces= --ping-pong --port= --read --secret= --size=" \
+            "--loopback --no-progress --once --pieces= --ping-pong --port= --read --secret= --size=" \
             "--sockets= --spoil= --sweep= --threads= --timeout= --unpack= --warm-up= --write"
         ;;
     transfer) echo "--port= --secret= --timeout=" ;;

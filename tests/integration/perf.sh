@@ -186,7 +186,7 @@ fi
 
 # --- what is wrong -------------------------------------------------------------------------------
 
-check_fails_output "a size that is none" "not a size, such as 512K or 1G: 'x'" loopback --size x
+check_fails_output "a size that is none" "--size: not a size, such as 512K or 1G: 'x'" loopback --size x
 check_fails_output "a sweep that is none" "not two sizes, such as 4:1G: '1G:4'" loopback --sweep 1G:4
 check_fails_output "no sockets" "UCCL_TCPX_SOCKETS.*'--sockets'" loopback --sockets 0
 check_fails_output "a way to unpack that is none" "UCCL_TCPX_UNPACK_IMPL" loopback --unpack x
@@ -220,10 +220,10 @@ check_fails_output "nobody is there" '127.0.0.1.*refused' \
 
 port_in_use()
 {
-    "$tcpx" perf server --port $port --timeout "$(limit 5)" >/dev/null 2>&1 &
+    "$tcpx" perf server --once --port $port --timeout "$(limit 5)" >/dev/null 2>&1 &
     first=$!
     pair_port_is_taken
-    "$tcpx" perf server --port $port --timeout 5
+    "$tcpx" perf server --once --port $port --timeout 5
     status=$?
     kill $first
     wait $first
@@ -302,7 +302,7 @@ check "the server is killed" gone KILL server
 # A client that leaves when it has met the server, and before there is a session.
 leaves_early()
 {
-    "$tcpx" perf server --port $port --timeout 30 >"$TAP_WORK/server" 2>&1 &
+    "$tcpx" perf server --once --port $port --timeout 30 >"$TAP_WORK/server" 2>&1 &
     server=$!
     sleep 0.3
     UCCL_TCPX_PLUGIN_PATH=/nonexistent "$tcpx" perf client 127.0.0.1 --port $port --timeout 30 \

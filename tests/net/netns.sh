@@ -330,7 +330,7 @@ hosts_start()
     shift 4
     set -- --port "$port" --timeout "$(limit "$SECONDS_EACH")" "$@"
     UCCL_TCPX_DEBUG=${SERVER_DEBUG:-0} NCCL_SOCKET_IFNAME=$hosts_server netns_spawn b "$tcpx" "$hosts_command" \
-        server "$1" "$2" "$3" "$4" >"$TAP_WORK/server" 2>&1 </dev/null
+        server --once "$1" "$2" "$3" "$4" >"$TAP_WORK/server" 2>&1 </dev/null
     SERVER=$NETNS_PID
     NCCL_SOCKET_IFNAME=$hosts_client netns_spawn a "$tcpx" "$hosts_command" client "$hosts_address" "$@" \
         >"$TAP_WORK/client" 2>&1 </dev/null
