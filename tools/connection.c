@@ -195,9 +195,19 @@ static void print_table(const struct connection *connection)
 
 /* --- the command --------------------------------------------------------------------------- */
 
+static int show_connections(const struct connection *connection)
+{
+    log_debug("✓ Test PASSED");
+    log_debug("%s test completed successfully",
+              end_is_server(&connection->end) ? "Server" : "Client");
+    print_table(connection);
+    return command_finish();
+}
+
 static int run_connection(struct connection *connection)
 {
     struct end *end = &connection->end;
+    int status;
     int result;
 
     log_debug("=== TCPX connection test ===");
@@ -205,14 +215,22 @@ static int run_connection(struct connection *connection)
     if (result == TCPX_SUCCESS)
         result = connection_all(connection);
     end_note(end, result);
-    if (end_close(end) != TCPX_SUCCESS) {
+    result = end_close(end);
+    if (result != TCPX_SUCCESS)
         log_debug("✗ Test FAILED");
-        return command_failed();
-    }
-    log_debug("✓ Test PASSED");
-    log_debug("%s test completed successfully", end_is_server(end) ? "Server" : "Client");
-    print_table(connection);
-    return command_finish();
+    status = result == TCPX_SUCCESS ? show_connections(connection) : command_failed();
+    free(connection->times);
+    return status;
+}
+
+/* One client, from the beginning. */
+static int connection_serve_client(void *argument, bool *met)
+{
+    struct connection connection = *(const struct connection *)argument;
+    int status = run_connection(&connection);
+
+    *met = connection.end.met;
+    return status;
 }
 
 static int connection_main(int argument_count, char **arguments)
@@ -225,27 +243,31 @@ static int connection_main(int argument_count, char **arguments)
                                  .problem = "not a number of connections from 1 to 10000:"};
     int status = end_parse(&command_connection, argument_count, arguments, &count, &connection.end);
 
-    if (status == EXIT_OK)
-        status = run_connection(&connection);
-    free(connection.times);
-    return status;
+    if (status != EXIT_OK)
+        return status;
+    return end_is_server(&connection.end)
+               ? meeting_serve(&connection.end.options, connection_serve_client, &connection)
+               : run_connection(&connection);
 }
 
 const struct command command_connection = {
     .name = "connection",
     .arguments = "server [GPU] | client HOST [GPU] [--count N] [--port N] [--secret FILE]\n"
-                 "                       [--timeout S]",
+                 "                       [--timeout S] [--once]",
     .summary = "Connect and close, send nothing, and show how long each step took.",
     .help =
         "\n"
-        "  server        waits for a client\n"
+        "  server        serves one client after the other until Ctrl-C\n"
         "  client HOST   connects to the server there\n"
         "  GPU           which one; 0\n"
         "  --count N     how many connections, one after the other, 1 to 10000; 1. The client\n"
         "                decides; a server that has it, too, takes no other number\n"
-        "  --port N      where the two meet; UCCL_TCPX_BOOTSTRAP_PORT_BASE plus the GPU\n"
+        "  --port N      where the two meet; UCCL_TCPX_BOOTSTRAP_PORT_BASE plus the GPU, so that "
+        "a\n"
+        "                server and a client with different GPUs need it\n"
         "  --secret FILE both must have the same; needs libsodium\n"
         "  --timeout S   seconds for each step; 60\n"
+        "  --once        the server ends after one client, or when none comes within --timeout\n"
         "\n"
         "The steps: bootstrap, in which the two find each other (the server's has its wait for\n"
         "the client in it); listen, and handle, the way of the listener's address to the\n"

@@ -64,9 +64,9 @@ int end_parse(const struct command *command, int argument_count, char **argument
     status = options_read(command, argument_count, arguments, options, &words);
     if (status == EXIT_OK)
         status = end_read_words(command, words.list, words.count, &end->options, &end->gpu);
-    end->options.once = true;
-    if (status == EXIT_OK && end->options.port == 0)
-        end->options.port = config->bootstrap_port_base + (uint64_t)end->gpu;
+    if (status == EXIT_OK)
+        meeting_count_port(&end->options, config->bootstrap_port_base, end->gpu);
+    end->options.announces = end->options.host == NULL;
     return status;
 }
 
@@ -107,7 +107,8 @@ int end_meet(struct end *end)
 {
     int result = meeting_begin(&end->meeting);
 
-    if (result == TCPX_SUCCESS && end_is_server(end))
+    end->met = result == TCPX_SUCCESS;
+    if (end->met && end_is_server(end))
         log_debug("Bootstrap connection established, sending handle");
     return result;
 }

@@ -23,6 +23,7 @@ struct end {
     void *listener; /* the server's */
     void *comm;
 
+    bool met;   /* the two have */
     int result; /* the first failure, and its text */
     char why[END_WHY_BYTES];
 };

@@ -38,6 +38,15 @@ bool meeting_read_timeout(void *timeout_ms, const char *value)
     return true;
 }
 
+void meeting_count_port(struct meeting_options *options, uint64_t base, int gpu)
+{
+    options->port_gpu = -1;
+    if (options->port != 0)
+        return;
+    options->port = base + (uint64_t)gpu;
+    options->port_gpu = gpu;
+}
+
 /* --- the beginning ------------------------------------------------------------------------- */
 
 static const char *test_name(enum meeting_test test)
@@ -98,9 +107,8 @@ static int meeting_accept(struct meeting *meeting)
     announce(meeting, "listening on %s, port %u; waiting for a client%s",
              options->address != NULL ? options->address : "all addresses",
              bootstrap_port(meeting->listener), options->once ? "" : " (Ctrl-C ends this)");
-    result =
-        bootstrap_accept(meeting->listener, options->once ? meeting->deadline : DEADLINE_NEVER,
-                         &meeting->control);
+    result = bootstrap_accept(meeting->listener, options->once ? meeting->deadline : DEADLINE_NEVER,
+                              &meeting->control);
     if (result != TCPX_SUCCESS)
         return result;
     bootstrap_listener_close(meeting->listener);
@@ -113,16 +121,23 @@ static int meeting_reach(struct meeting *meeting)
 {
     const struct meeting_options *options = &meeting->options;
     char why[WHY_BYTES];
+    char counted[160] = "";
     int result = bootstrap_connect(options->host, (uint16_t)options->port, options->secret_file,
                                    meeting->deadline, &meeting->control);
 
     if (result != TCPX_IN_PROGRESS)
         return result;
     snprintf(why, sizeof why, "%s", error_text());
+    if (options->port_gpu >= 0)
+        snprintf(
+            counted, sizeof counted,
+            " This port is that of GPU %d: where the server has another GPU, give both the same "
+            "--port.",
+            options->port_gpu);
     return error_set(result,
                      "%s; is '%s server' running there, at this port (--port), and not busy with "
-                     "another client?",
-                     why, test_name(options->test));
+                     "another client?%s",
+                     why, test_name(options->test), counted);
 }
 
 int meeting_begin(struct meeting *meeting)

@@ -17,6 +17,7 @@ struct meeting_options {
     const char *host;    /* NULL: this is the server, */
     const char *address; /* which waits at this one; NULL: at all of its host */
     uint64_t port;
+    int port_gpu;            /* whose number the port has in it: meeting_count_port(); -1: none */
     const char *secret_file; /* NULL: none */
     int timeout_ms;          /* for each step */
     bool announces;          /* a server says on standard error where it waits and who came */
@@ -45,6 +46,9 @@ struct meeting {
     }
 
 bool meeting_read_timeout(void *timeout_ms, const char *value);
+
+/* Without a port of its own, that of this GPU: the base and its number. */
+void meeting_count_port(struct meeting_options *options, uint64_t base, int gpu);
 
 /* The server listens; the client has nothing to do yet. */
 MUST_CHECK int meeting_open(const struct meeting_options *options, struct meeting *meeting);

@@ -197,8 +197,7 @@ static int complete_arguments(struct arguments *arguments)
     if (plan->chunk_bytes == 0 && *command_variable("NCCL_P2P_NET_CHUNKSIZE") != '\0')
         plan->chunk_bytes = config->nccl_chunk_bytes;
     plan->channels = config->num_channels != CONFIG_AUTO ? (uint32_t)config->num_channels : 0;
-    if (arguments->end.meeting.port == 0)
-        arguments->end.meeting.port = config->bootstrap_port_base + (uint64_t)arguments->end.gpu;
+    meeting_count_port(&arguments->end.meeting, config->bootstrap_port_base, arguments->end.gpu);
     if (arguments->in_host)
         arguments->end.gpu = -1;
     arguments->end.chunks |= config->debug;

@@ -324,6 +324,16 @@ static int run_transfer(struct transfer *transfer)
     return command_finish();
 }
 
+/* One client, from the beginning. */
+static int transfer_serve_client(void *argument, bool *met)
+{
+    struct transfer transfer = *(const struct transfer *)argument;
+    int status = run_transfer(&transfer);
+
+    *met = transfer.end.met;
+    return status;
+}
+
 static int transfer_main(int argument_count, char **arguments)
 {
     struct transfer transfer = {.end = {.options = {.test = MEETING_TRANSFER}}};
@@ -335,22 +345,31 @@ static int transfer_main(int argument_count, char **arguments)
     transfer.bytes = config->payload_bytes;
     transfer.in_host = config->host_recv_debug;
     status = end_parse(&command_transfer, argument_count, arguments, NULL, &transfer.end);
-    return status == EXIT_OK ? run_transfer(&transfer) : status;
+    if (status != EXIT_OK)
+        return status;
+    return end_is_server(&transfer.end)
+               ? meeting_serve(&transfer.end.options, transfer_serve_client, &transfer)
+               : run_transfer(&transfer);
 }
 
 const struct command command_transfer = {
     .name = "transfer",
-    .arguments = "server [GPU] | client HOST [GPU] [--port N] [--secret FILE] [--timeout S]",
+    .arguments = "server [GPU] | client HOST [GPU] [--port N] [--secret FILE] [--timeout S]\n"
+                 "                     [--once]",
     .summary = "Send one message from GPU to GPU, step by step, and check it.",
-    .help = "\n"
-            "  server        waits for a client, receives, unpacks and checks\n"
-            "  client HOST   sends \"Hello from TCPX client!\", or as many bytes of it as\n"
-            "                UCCL_TCPX_PAYLOAD_BYTES says\n"
-            "  GPU           which one; 0\n"
-            "  --port N      where the two meet; UCCL_TCPX_BOOTSTRAP_PORT_BASE plus the GPU\n"
-            "  --secret FILE both must have the same; needs libsodium\n"
-            "  --timeout S   seconds for each step; 60\n"
-            "\n"
-            "UCCL_TCPX_DEBUG=1 shows each step. UCCL_TCPX_UNPACK_IMPL chooses how to unpack.\n",
+    .help =
+        "\n"
+        "  server        receives from one client after the other until Ctrl-C, unpacks and\n"
+        "                checks\n"
+        "  client HOST   sends \"Hello from TCPX client!\", or as many bytes of it as\n"
+        "                UCCL_TCPX_PAYLOAD_BYTES says\n"
+        "  GPU           which one; 0\n"
+        "  --port N      where the two meet; UCCL_TCPX_BOOTSTRAP_PORT_BASE plus the GPU, so\n"
+        "                that a server and a client with different GPUs need it\n"
+        "  --secret FILE both must have the same; needs libsodium\n"
+        "  --timeout S   seconds for each step; 60\n"
+        "  --once        the server ends after one client, or when none comes within --timeout\n"
+        "\n"
+        "UCCL_TCPX_DEBUG=1 shows each step. UCCL_TCPX_UNPACK_IMPL chooses how to unpack.\n",
     .run = transfer_main,
 };

@@ -5,7 +5,7 @@
 _tcpx_options()
 {
     case $1 in
-    connection) echo "--count= --port= --secret= --timeout=" ;;
+    connection) echo "--count= --once --port= --secret= --timeout=" ;;
     devices) echo "--json" ;;
     doctor) echo "--gpu= --json --quick" ;;
     env) echo "--json --man --markdown" ;;
@@ -18,7 +18,7 @@ _tcpx_options()
             "--loopback --no-progress --once --pieces= --ping-pong --port= --read --secret= --size=" \
             "--sockets= --spoil= --sweep= --threads= --timeout= --unpack= --warm-up= --write"
         ;;
-    transfer) echo "--port= --secret= --timeout=" ;;
+    transfer) echo "--once --port= --secret= --timeout=" ;;
     esac
 }
 

@@ -87,7 +87,7 @@ SERVER_ENV=
 CLIENT_ENV=
 
 # The port counts from the variable, as that of the other tests does.
-UCCL_TCPX_HOST_GPUS=4 UCCL_TCPX_BOOTSTRAP_PORT_BASE=$port "$tcpx" connection server 3 --timeout 20 \
+UCCL_TCPX_HOST_GPUS=4 UCCL_TCPX_BOOTSTRAP_PORT_BASE=$port "$tcpx" connection server 3 --once --timeout 20 \
     >"$TAP_WORK/server" 2>&1 &
 server=$!
 check "the port of GPU 3" "$tcpx" connection client 127.0.0.1 --port $((port + 3)) --timeout 20
@@ -115,21 +115,22 @@ fails_within()
     shift 3
     took "$tcpx" connection "$@" --port $port --timeout "$timeout"
     [ $status -eq 1 ] && [ $spent -le "$(limit "${seconds}000")" ] &&
-        [ "$(wc -l <"$TAP_WORK/said")" -eq 1 ] && grep -Eq -e "^tcpx: .*$regex" "$TAP_WORK/said"
+        [ "$(grep -vc '^tcpx connection server: ' "$TAP_WORK/said")" -eq 1 ] &&
+        grep -Eq -e "^tcpx: .*$regex" "$TAP_WORK/said"
 }
 
 check "nobody listens" fails_within 6 "no peer at 127\.0\.0\.1 port $port in time.*refused" 1 \
     client 127.0.0.1
-check "nobody comes" fails_within 6 "no peer came to port $port in time" 1 server
+check "nobody comes" fails_within 6 "no peer came to port $port in time" 1 server --once
 check "a host that cannot be reached" fails_within 6 '192\.0\.2\.1' 1 client 192.0.2.1
 check "a host that is none" fails_within 20 'nowhere\.invalid' 1 client nowhere.invalid
-check "a GPU that is not there" fails_within 6 'GPU 7' 1 server 7
+check "a GPU that is not there" fails_within 6 'GPU 7' 1 server 7 --once
 
-"$tcpx" connection server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
+"$tcpx" connection server --once --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
 server=$!
 # A port that is only just taken may be too late for the second one to see; a client is not needed.
 pair_port_is_taken
-check "a port that is taken" fails_within 3 "cannot listen on .*$port.*in use" 20 server
+check "a port that is taken" fails_within 3 "cannot listen on .*$port.*in use; --port N chooses another port" 20 server
 check "the one that has it still works" "$tcpx" connection client 127.0.0.1 --port $port --timeout 20
 check "on its side, too" wait $server
 port=$((port + 1))
@@ -181,7 +182,7 @@ Server: not a tcpx at all, but something longer than a greeting, which is 64 byt
     stranger "a server of another version" "tcpxboot\\x03\\0\\0\\0\\x03$(printf '%.0s\\0' $(seq 35))" 5 \
         'speaks versions 3 to 3 of the session protocol'
     stranger "a server that is silent" '' 2 'not greeted'
-    "$tcpx" connection server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
+    "$tcpx" connection server --once --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
     server=$!
     check "a client of another kind is dropped" python3 - $port <<'END'
 import socket, sys, time

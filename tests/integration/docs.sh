@@ -144,10 +144,11 @@ check "there are such texts" test "$(error_headings "$TAP_WORK/devmem_texts.md" 
 
 # --- what the transfer test prints -----------------------------------------------------------------
 
-# Addresses differ from run to run, and some numbers from machine to machine.
+# Addresses differ from run to run, and some numbers from machine to machine. What a server says of its clients
+# has their addresses.
 masked()
 {
-    sed -E 's/0x[0-9a-f]+/0x.../g; s/mtu [0-9]+/mtu .../; s/tcpx [0-9.]+,/tcpx ...,/' "$1"
+    sed -E '/^tcpx transfer server: /d; s/0x[0-9a-f]+/0x.../g; s/mtu [0-9]+/mtu .../; s/tcpx [0-9.]+,/tcpx ...,/' "$1"
 }
 
 # shown HEADING: the block behind that line of the page.
@@ -160,7 +161,7 @@ shown()
 port=$((18000 + $$ % 400)) # below those that the kernel gives to clients
 export NCCL_SOCKET_IFNAME=lo UCCL_TCPX_GPU=host UCCL_TCPX_PLUGIN_PATH=builtin
 export UCCL_TCPX_DEBUG=1 UCCL_TCPX_UNPACK_IMPL=d2d
-"$BUILD/tcpx" transfer server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
+"$BUILD/tcpx" transfer server --once --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
 "$BUILD/tcpx" transfer client 127.0.0.1 --port $port --timeout 20 >"$TAP_WORK/client" 2>&1
 wait $!
 for side in server client; do

@@ -243,7 +243,7 @@ check "no byte went to the bridge" test "$(received b mybridge)" -eq "$bridges"
 check "two hosts" two_hosts
 check "a link" link eth0 10.85.0.1/24 10.85.0.2/24
 check "another one" link eth1 10.85.1.1/24 10.85.1.2/24
-netns_spawn b "$tcpx" transfer server --port "$port" --timeout "$(limit 30)" >"$TAP_WORK/server" 2>&1 </dev/null
+netns_spawn b "$tcpx" transfer server --once --port "$port" --timeout "$(limit 30)" >"$TAP_WORK/server" 2>&1 </dev/null
 SERVER=$NETNS_PID
 check "the server listens" within 10 netns_listens b "$port"
 check "its first interface goes down" netns_run b ip link set eth0 down

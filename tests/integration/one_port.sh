@@ -79,12 +79,12 @@ UCCL_TCPX_PORT=6300-6303
 check "ports of a range" meet perf --size 1M --iters 3
 UCCL_TCPX_PORT=6300
 export UCCL_TCPX_PORT
-netns_spawn b "$tcpx" transfer server --port 6300 --timeout "$(limit 30)" >"$TAP_WORK/first" 2>&1 </dev/null
+netns_spawn b "$tcpx" transfer server --once --port 6300 --timeout "$(limit 30)" >"$TAP_WORK/first" 2>&1 </dev/null
 first=$NETNS_PID
 check "a process has the port" within 10 netns_listens b 6300
 listens()
 {
-    netns_run b "$tcpx" transfer server --port 6300 --timeout 1 >"$TAP_WORK/second" 2>&1
+    netns_run b "$tcpx" transfer server --once --port 6300 --timeout 1 >"$TAP_WORK/second" 2>&1
     grep -q 'Address already in use' "$TAP_WORK/second"
 }
 check "a second process has no port, and says so" within 10 listens

@@ -28,7 +28,10 @@ SERVER_ENV= CLIENT_ENV=
 check "without" pair --
 check_output "the server has one line" '^received 23 bytes of GPU memory: PASSED$' cat "$TAP_WORK/server"
 check_output "the client, too" '^sent 23 bytes of GPU memory: PASSED$' cat "$TAP_WORK/client"
-check_output "and no more" '^2$' sh -c "cat '$TAP_WORK/server' '$TAP_WORK/client' | wc -l"
+check_output "the server says where it listens" \
+    "^tcpx transfer server: listening on all addresses, port $((port - 1)); waiting for a client$" cat "$TAP_WORK/server"
+also "and who came" '^tcpx transfer server: client 127\.0\.0\.1:[0-9]+$'
+check_output "and no more" '^2$' sh -c "cat '$TAP_WORK/server' '$TAP_WORK/client' | grep -vc '^tcpx transfer server: '"
 
 for way in d2d host kernel auto; do
     SERVER_ENV="UCCL_TCPX_UNPACK_IMPL=$way UCCL_TCPX_PAYLOAD_BYTES=1000003"
@@ -71,7 +74,27 @@ check_fails_output "a GPU that is not there" 'GPU 7' pair 7 --
 SECONDS_EACH=
 check_fails_output "nobody there" 'refused|no answer|not there' \
     "$tcpx" transfer client 127.0.0.1 --port 1 --timeout 1
-check_fails_output "nobody comes" 'no peer came' "$tcpx" transfer server --port $port --timeout 1
+check_fails_output "nobody comes" 'no peer came' "$tcpx" transfer server --once --port $port --timeout 1
+
+# Without --once it serves one client after the other, also after one that has failed.
+"$tcpx" transfer server --port $port --timeout 20 >"$TAP_WORK/server" 2>&1 &
+server=$!
+check "a server that stays" "$tcpx" transfer client 127.0.0.1 --port $port --timeout 20
+check_fails_output "a client that is refused" 'the payload: 24 bytes here, 23 at ' \
+    env UCCL_TCPX_PAYLOAD_BYTES=24 "$tcpx" transfer client 127.0.0.1 --port $port --timeout 20
+check "the next one" "$tcpx" transfer client 127.0.0.1 --port $port --timeout 20
+# Its last words may come after the client's.
+check "it has said so of each" within 5 sh -c \
+    "[ \"\$(grep -Ec '^tcpx transfer server: client 127.0.0.1:[0-9]+: (done|failed)$' '$TAP_WORK/server')\" -eq 3 ]"
+# A shell has its background jobs ignore SIGINT.
+kill -TERM $server
+check_status "until it is ended" 143 wait $server
+port=$((port + 1))
+check_fails_output "two GPUs that do not meet" 'This port is that of GPU 3: .*both the same --port' \
+    env UCCL_TCPX_HOST_GPUS=4 UCCL_TCPX_BOOTSTRAP_PORT_BASE=$port "$tcpx" transfer client 127.0.0.1 3 --timeout 1
+check_fails_output "unless the port was given" 'not busy with another client\?$' \
+    env UCCL_TCPX_HOST_GPUS=4 "$tcpx" transfer client 127.0.0.1 3 --port $port --timeout 1
+check_status "a client does not serve" 2 "$tcpx" transfer client 127.0.0.1 --once
 check_fails_output "a host that is none" 'nowhere\.invalid' \
     "$tcpx" transfer client nowhere.invalid --port $port --timeout 1
 for words in "" "fly" "client" "server 0 1" "client h 0 1" "server x" "server --port 0" \
