@@ -26,9 +26,9 @@ PLUGIN_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/plugin/test
 # How fast something is, no sanitizer can tell; what is said does not depend on races; and networks
 # that lose and delay bring out races, but no code that others do not run.
 TIMED         := $(if $(SANITIZE),net_cost net_stages uneven_links)
-SAID          := $(if $(findstring thread,$(SANITIZE)),completion connection docs doctor documents man \
+SAID          := $(if $(findstring thread,$(SANITIZE)),completion connection docs doctor documents man matrix \
 	net_devices old_names perf program runner)
-BETWEEN_HOSTS := $(if $(SANITIZE),connection_hosts interfaces perf_hosts) $(if $(findstring address,$(SANITIZE)),bad_network)
+BETWEEN_HOSTS := $(if $(SANITIZE),connection_hosts interfaces matrix_hosts perf_hosts) $(if $(findstring address,$(SANITIZE)),bad_network)
 INTEGRATION   := $(filter-out $(patsubst %,tests/integration/%.sh,$(TIMED) $(SAID) $(BETWEEN_HOSTS)), \
 	$(sort $(wildcard tests/integration/*.sh)))
 

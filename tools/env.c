@@ -1,6 +1,7 @@
 /* tcpx env: every variable that tcpx reads, its value here and where that comes from. */
 #include "base/config.h"
 #include "tools/command.h"
+#include "tools/env_resolve.h"
 
 static int env_main(int argument_count, char **arguments)
 {
@@ -14,7 +15,7 @@ static int env_main(int argument_count, char **arguments)
 
     if (result != EXIT_OK)
         return result;
-    result = config_print(stdout, (enum config_format)format);
+    result = config_print(stdout, (enum config_format)format, env_resolve);
     if (command_finish() != EXIT_OK)
         return EXIT_FAILED;
     return result == TCPX_SUCCESS ? EXIT_OK : command_failed();
@@ -25,6 +26,9 @@ const struct command command_env = {
     .arguments = "[--json | --markdown | --man]",
     .summary = "Show every variable of the environment that tcpx reads.",
     .help = "\n"
+            "Those that are set come first. Where a value leaves something open, as auto does,\n"
+            "what it comes to on this machine is shown as \"here\".\n"
+            "\n"
             "  --json      values and where they come from, for scripts\n"
             "  --markdown  the table of docs/environment.md, with defaults instead of values\n"
             "  --man       the same for the man page\n"

@@ -385,12 +385,14 @@ struct shown {
     bool is_set;
     const char *problem; /* NULL: none */
     char allowed[160];
+    char here[160]; /* what the value stands for; "": for itself, or nobody knows */
 };
 
 static void print_text(FILE *out, const struct shown *shown)
 {
-    fprintf(out, "%s=%s  (%s)\n", shown->variable->name, shown->value,
-            shown->is_set ? "from the environment" : "default");
+    fprintf(out, "%s=%s  (%s%s%s)\n", shown->variable->name, shown->value,
+            shown->is_set ? "from the environment" : "default",
+            shown->here[0] != '\0' ? "; here: " : "", shown->here);
     fprintf(out, "    %s\n    Allowed: %s.\n", shown->variable->sentence, shown->allowed);
     if (shown->problem != NULL)
         fprintf(out, "    ERROR: %s\n", shown->problem);
@@ -407,6 +409,8 @@ static void print_json(FILE *out, const struct shown *shown)
     fprintf(out, "%s  {\"name\": ", shown->variable == variables ? "[\n" : ",\n");
     json_string(out, shown->variable->name);
     print_json_member(out, "value", shown->value);
+    if (shown->here[0] != '\0')
+        print_json_member(out, "here", shown->here);
     print_json_member(out, "source", shown->is_set ? "environment" : "default");
     print_json_member(out, "default", shown->variable->initial);
     print_json_member(out, "allowed", shown->allowed);
@@ -479,7 +483,20 @@ static int print_refused(FILE *out)
     return refused;
 }
 
-int config_print(FILE *out, enum config_format format)
+static bool format_has_values(enum config_format format)
+{
+    return format == CONFIG_FORMAT_TEXT || format == CONFIG_FORMAT_JSON;
+}
+
+struct printing {
+    FILE *out;
+    enum config_format format;
+    config_resolver *resolve;
+    int first_result; /* of what is wrong */
+    char first_problem[1024];
+};
+
+static void print_variable(struct printing *printing, const struct variable *variable)
 {
     static void (*const print[])(FILE * out, const struct shown *shown) = {
         [CONFIG_FORMAT_TEXT] = print_text,
@@ -487,32 +504,44 @@ int config_print(FILE *out, enum config_format format)
         [CONFIG_FORMAT_MARKDOWN] = print_markdown,
         [CONFIG_FORMAT_MAN] = print_man,
     };
-    bool with_values = format == CONFIG_FORMAT_TEXT || format == CONFIG_FORMAT_JSON;
-    char first_problem[1024];
-    int first_result = TCPX_SUCCESS;
+    bool with_value = format_has_values(printing->format);
+    const char *value = value_from_environment(variable->name);
+    struct shown shown = {.variable = variable,
+                          .value = value != NULL ? value : variable->initial,
+                          .is_set = value != NULL};
     struct config ignored;
+    char problem[1024];
+    int result = with_value ? read_variable(variable, &ignored) : TCPX_SUCCESS;
 
-    for (size_t i = 0; i < VARIABLES; i++) {
-        const char *value = value_from_environment(variables[i].name);
-        struct shown shown = {.variable = &variables[i],
-                              .value = value != NULL ? value : variables[i].initial,
-                              .is_set = value != NULL};
-        int result = with_values ? read_variable(&variables[i], &ignored) : TCPX_SUCCESS;
-
-        describe_allowed(&variables[i], shown.allowed, sizeof shown.allowed);
-        if (result != TCPX_SUCCESS)
-            shown.problem = error_text();
-        if (result != TCPX_SUCCESS && first_result == TCPX_SUCCESS) {
-            first_result = result;
-            snprintf(first_problem, sizeof first_problem, "%s", shown.problem);
-        }
-        print[format](out, &shown);
+    describe_allowed(variable, shown.allowed, sizeof shown.allowed);
+    if (result != TCPX_SUCCESS) {
+        snprintf(problem, sizeof problem, "%s", error_text());
+        shown.problem = problem;
+    } else if (with_value && printing->resolve != NULL) {
+        printing->resolve(variable->name, shown.value, shown.here, sizeof shown.here);
     }
+    if (result != TCPX_SUCCESS && printing->first_result == TCPX_SUCCESS) {
+        printing->first_result = result;
+        snprintf(printing->first_problem, sizeof printing->first_problem, "%s", problem);
+    }
+    print[printing->format](printing->out, &shown);
+}
+
+int config_print(FILE *out, enum config_format format, config_resolver *resolve)
+{
+    struct printing printing = {.out = out, .format = format, .resolve = resolve};
+
+    for (size_t i = 0; i < VARIABLES && format == CONFIG_FORMAT_TEXT; i++)
+        if (value_from_environment(variables[i].name) != NULL)
+            print_variable(&printing, &variables[i]);
+    for (size_t i = 0; i < VARIABLES; i++)
+        if (format != CONFIG_FORMAT_TEXT || value_from_environment(variables[i].name) == NULL)
+            print_variable(&printing, &variables[i]);
     if (format == CONFIG_FORMAT_JSON)
         fputs("\n]\n", out);
     else if (format == CONFIG_FORMAT_TEXT)
         print_unknown(out);
-    if (first_result != TCPX_SUCCESS)
-        return error_set(first_result, "%s", first_problem);
+    if (printing.first_result != TCPX_SUCCESS)
+        return error_set(printing.first_result, "%s", printing.first_problem);
     return format == CONFIG_FORMAT_TEXT ? print_refused(out) : TCPX_SUCCESS;
 }

@@ -267,9 +267,13 @@ enum config_format {
 
 /*
  * Prints the table: TEXT and JSON with the values of this process and where they come from,
- * MARKDOWN and MAN with the defaults, for the documents. A value that is not understood is shown
- * with its reason, and the first one is the result.
+ * MARKDOWN and MAN with the defaults, for the documents. In TEXT those that are set come first. A
+ * value that is not understood is shown with its reason, and the first one is the result.
+ *
+ * `resolve` writes what a value stands for here, as auto does; "" where it stands for itself. NULL:
+ * nobody knows.
  */
-MUST_CHECK int config_print(FILE *out, enum config_format format);
+typedef void config_resolver(const char *name, const char *value, char *text, size_t room);
+MUST_CHECK int config_print(FILE *out, enum config_format format, config_resolver *resolve);
 
 #endif

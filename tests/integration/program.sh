@@ -103,6 +103,18 @@ check_fails_output "env shows what is wrong" 'ERROR: UCCL_TCPX_HOST_GPUS=65 .* f
     env UCCL_TCPX_HOST_GPUS=65 "$tcpx" env
 check_output "env shows where a value comes from" '^UCCL_TCPX_HOST_GPUS=2  \(from the environment\)' \
     env UCCL_TCPX_HOST_GPUS=2 "$tcpx" env
+check_output "what is set comes first" "^UCCL_TCPX_HOST_GPUS=2 " sh -c "UCCL_TCPX_HOST_GPUS=2 '$tcpx' env | sed -n '/^UCCL_TCPX_HOST/{p;q}'"
+bare_autos()
+{
+    env -i UCCL_TCPX_GPU=auto "$tcpx" env | grep -E '^[A-Z_]+=auto ' | grep -v '; here: '
+}
+check "no auto without what it means here" quiet bare_autos
+check_output "as the number of I/O threads" '^UCCL_TCPX_THREADS=auto  \(default; here: [0-9]+\)$' \
+    env -u UCCL_TCPX_THREADS "$tcpx" env
+check_output "and the interfaces" '^NCCL_SOCKET_IFNAME=lo  \(from the environment\)$' \
+    env NCCL_SOCKET_IFNAME=lo "$tcpx" env
+check_fails_output "also where another variable is wrong" '^UCCL_TCPX_THREADS=auto  .*here: unknown while a variable is wrong' \
+    env UCCL_TCPX_HOST_GPUS=65 "$tcpx" env
 check_output "env points out unknown names" '^UCCL_TCPX_DEBUGG ' env UCCL_TCPX_DEBUGG=1 "$tcpx" env
 
 for command in devices env; do

@@ -330,6 +330,8 @@ CONFIG_TEST(test_process_configuration)
 
 /* --- printing --- */
 
+static config_resolver *resolver;
+
 /* What the latest print() has printed. */
 static char *text;
 
@@ -342,7 +344,7 @@ static void print(enum config_format format, int expected)
     text = NULL;
     out = open_memstream(&text, &length);
     assert_non_null(out);
-    assert_int_equal(config_print(out, format), expected);
+    assert_int_equal(config_print(out, format, resolver), expected);
     assert_int_equal(fclose(out), 0);
 }
 
@@ -369,6 +371,33 @@ CONFIG_TEST(test_print_text)
         snprintf(line, sizeof line, "%s=", rows[i].name);
         assert_int_equal(count_of(line), 1);
     }
+}
+
+/* Of one variable. It is not asked about values that are not understood. */
+static void resolve_one(const char *name, const char *value, char *out, size_t room)
+{
+    bool asked = strcmp(name, "UCCL_TCPX_THREADS") == 0;
+
+    assert_string_not_equal(value, "none at all");
+    snprintf(out, room, "%s%s", asked ? "7, instead of " : "", asked ? value : "");
+}
+
+CONFIG_TEST(test_print_what_values_stand_for)
+{
+    resolver = resolve_one;
+    setenv("UCCL_TCPX_HOST_GPUS", "5", 1);
+    setenv("UCCL_TCPX_SOCKETS", "none at all", 1);
+    print(CONFIG_FORMAT_TEXT, TCPX_INVALID_ARGUMENT);
+    expect_part(text, "\nUCCL_TCPX_THREADS=auto  (default; here: 7, instead of auto)\n");
+    assert_int_equal(count_of("here: "), 1);
+    /* those that are set come first, in their order */
+    assert_int_equal(strncmp(text, "UCCL_TCPX_SOCKETS=", 18), 0);
+    assert_true(strstr(text, "\nUCCL_TCPX_HOST_GPUS=5") < strstr(text, "\nUCCL_TCPX_DEBUG=0"));
+    print(CONFIG_FORMAT_JSON, TCPX_INVALID_ARGUMENT);
+    assert_int_equal(count_of("\"here\": \"7, instead of auto\""), 1);
+    print(CONFIG_FORMAT_MARKDOWN, TCPX_SUCCESS);
+    assert_int_equal(count_of("instead of"), 0);
+    resolver = NULL;
 }
 
 CONFIG_TEST(test_print_text_with_errors)
