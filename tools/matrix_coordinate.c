@@ -368,6 +368,7 @@ static int gather_members(struct coordinator *all)
 
 /* --- failures of pairs --------------------------------------------------------------------- */
 
+/* Of a pair that has failed before, the first text stays. */
 static void note_pair(struct coordinator *all, unsigned reader, unsigned source, const char *why)
 {
     struct matrix_result *result = all->result;
@@ -404,8 +405,7 @@ static int take_meeting(struct coordinator *all, unsigned rank, const uint8_t *b
     if (result != TCPX_SUCCESS)
         return result;
     all->connected[rank][answer.peer] = answer.why[0] == '\0';
-    /* The one that connects knows more than the one that waits. */
-    if (answer.why[0] != '\0' && rank < answer.peer)
+    if (answer.why[0] != '\0')
         note_pair(all, rank, answer.peer, answer.why);
     return TCPX_SUCCESS;
 }
@@ -439,7 +439,7 @@ static void connect_all(struct coordinator *all)
             order_meeting(all, ring, round);
         for (unsigned k = 1; k < even / 2; k++)
             order_meeting(all, (round + k) % ring, (round + ring - k) % ring);
-        await_messages(all, MATRIX_ANSWER, take_meeting, 2 * all->run->plan.timeout_ms);
+        await_messages(all, MATRIX_ANSWER, take_meeting, UINT64_C(2) * all->run->plan.timeout_ms);
     }
 }
 
@@ -493,7 +493,8 @@ static void measure_alone(struct coordinator *all)
             if (!is_member(all, i) || !is_member(all, k) || !are_connected(all, i, k))
                 continue;
             give_order(all, i, &order, 1);
-            await_messages(all, MATRIX_ANSWER, take_rate_alone, 4 * all->run->plan.timeout_ms);
+            await_messages(all, MATRIX_ANSWER, take_rate_alone,
+                           UINT64_C(4) * all->run->plan.timeout_ms);
         }
 }
 

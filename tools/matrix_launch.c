@@ -170,7 +170,6 @@ static void become(const char *const words[MOST_WORDS],
 {
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (unsigned i = 0; variables != NULL && i < RANK_VARIABLES; i++)
         putenv(variables[i]);
     if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(to_parent, STDOUT_FILENO) < 0 ||
@@ -195,6 +194,7 @@ static int spawn(const char *const words[MOST_WORDS],
     process->pid = fork();
     error = errno;
     if (process->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() == parent)
             become(words, variables, ends[1]);
         _exit(1);

@@ -39,7 +39,8 @@ for phase in "alone", "all_at_once":
 ' "$TAP_WORK/json"
 check "the page has the same, and needs nothing else" sh -c "
     grep -q '\"all_at_once\"' '$TAP_WORK/html' && ! grep -Eq '(src|href)=|https?://|@RESULT@' '$TAP_WORK/html'"
-check_output "two processes, host memory" '^rank 1 +[^ ]+, host memory$' matrix --local 2 --host
+with_program node check "the page draws it" node tests/support/matrix_page.js "$TAP_WORK/html" '' 'One pair at a time' \
+    'All pairs at once' '>0 [^<]*</th>' 'rank 3 [^"]* reads from rank 2 [^"]*: [0-9.]* GB/s'
 
 # --- one that is slow ----------------------------------------------------------------------------
 
@@ -48,13 +49,18 @@ check_output "two processes, host memory" '^rank 1 +[^ ]+, host memory$' matrix 
 slow_is_named()
 {
     # shellcheck disable=SC2086
-    TCPX_TEST_THROTTLE=$1:4M@$2 "$slow_tcpx" matrix $few --local 4 >"$TAP_WORK/slow" 2>&1
+    TCPX_TEST_THROTTLE=$1:4M@$2 "$slow_tcpx" matrix $few --local 4 --html "$TAP_WORK/html" >"$TAP_WORK/slow" 2>&1
     cat "$TAP_WORK/slow"
     grep -Eq "^slow: alone: rank $2 \([^)]*\) $3 slowly" "$TAP_WORK/slow" &&
         [ "$(grep -c '^slow: alone:' "$TAP_WORK/slow")" -eq 1 ]
 }
 check "a rank that sends slowly is named" sometimes slow_is_named send 2 sends
 check "a rank that receives slowly is named" sometimes slow_is_named recv 1 receives
+
+with_program node check "so does its page" node tests/support/matrix_page.js "$TAP_WORK/html" '' \
+    '<h1 class="bad">Slow: rank 1 ' '<th class="slow">▲ 1 '
+with_program node check "a name of a host is a text" node tests/support/matrix_page.js "$TAP_WORK/html" '<img src=x>' \
+    'rank 1 .&lt;img src=x&gt;'
 
 # --- ranks that fail -----------------------------------------------------------------------------
 
@@ -77,9 +83,6 @@ hosts()
 stand_in here 'eval "exec $2"'
 check_output "hosts by a stand-in for ssh" '^rank 2 +c, GPU 0' hosts here a,b,c
 also_not "nothing failed on them" '^FAILED'
-printf '%s\n' '# two of them' 'a slots=1' '' 'user@b # twice' 'user@b' >"$TAP_WORK/list"
-check_output "hosts from a file" '^rank 2 +user@b, ' matrix --hostfile "$TAP_WORK/list" \
-    --ssh "$TAP_WORK/here" --meet 127.0.0.1 --port 6300
 # A host that cannot be reached is named, in the words of ssh, and the others are measured.
 # shellcheck disable=SC2016
 stand_in one_away 'case $1 in b) echo "ssh: connect to host b port 22: No route to host" >&2; exit 255 ;; esac
@@ -90,10 +93,24 @@ also "the others are measured" '^ +2 +[0-9.]+ +- *$'
 stand_in none_there 'echo "ssh: Could not resolve hostname $1" >&2; exit 255'
 check_fails_output "no host at all" '0 of 2 ranks took part.*rank 0 \(a\): ssh: Could not resolve hostname a' \
     hosts none_there a,b
+printf '%s\n' '# two of them' 'a slots=1' '' '  user@b # twice' 'user@b' >"$TAP_WORK/list"
+check_fails_output "hosts from a file" '0 of 3 ranks took part' matrix --hostfile "$TAP_WORK/list" \
+    --ssh "$TAP_WORK/none_there" --port 6300
 check_fails_output "no ssh" 'cannot run .*/no-ssh: No such file' hosts no-ssh a,b
 # shellcheck disable=SC2016
 stand_in elsewhere 'case $1 in b) eval "exec ${2%%/tcpx*}/no-tcpx'\''" ;; esac; eval "exec $2"'
 check_fails_output "no tcpx there" '^FAILED: rank 1 \(b\): .*(no-tcpx|not found|No such file)' hosts elsewhere a,b,c
+version=$("$tcpx" version | sed 's/^tcpx //')
+LC_ALL=C sed "s/$(echo "$version" | sed 's/\./[.]/g')/${version%?}x/g" "$tcpx" >"$TAP_WORK/other"
+chmod +x "$TAP_WORK/other"
+cat >"$TAP_WORK/newer" <<END
+#!/bin/sh
+case \$1 in b) set -- b "\$(echo "\$2" | sed "s|'[^']*/tcpx' 'matrix'|'$TAP_WORK/other' 'matrix'|")" ;; esac
+eval "exec \$2"
+END
+chmod +x "$TAP_WORK/newer"
+check_fails_output "another version there" \
+    "^FAILED: rank 1 \\(b\\): tcpx ${version%?}x runs there, and $version here: install the same on all hosts" hosts newer a,b,c
 # A rank that ends in the middle, by itself: its process is killed when it has been measured for a while.
 # shellcheck disable=SC2016
 stand_in dying 'case $1 in b) (sleep 1.5; kill -KILL $$) & ;; esac; eval "exec $2"'
@@ -114,16 +131,17 @@ launched()
 {
     launched_pids=
     for launched_rank in $(seq $(($1 - 1))); do
-        RANK=$launched_rank WORLD_SIZE=$1 LOCAL_RANK=$launched_rank MASTER_ADDR=127.0.0.1 matrix --port 6301 &
+        RANK=$launched_rank WORLD_SIZE=$1 LOCAL_RANK=$launched_rank MASTER_ADDR=127.0.0.1 matrix --port 6301 --host &
         launched_pids="$launched_pids $!"
     done
-    RANK=0 WORLD_SIZE=$1 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 matrix --port 6301 || return 1
+    RANK=0 WORLD_SIZE=$1 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 matrix --port 6301 --host || return 1
     for launched_pid in $launched_pids; do
         wait "$launched_pid" || return 1
     done
 }
 check_output "three ranks of torchrun" '^tcpx [0-9.]+: 3 ranks' launched 3
 also_not "none of them failed" '^FAILED'
+also "of host memory" '^rank 2 +[^ ]+, host memory$'
 check_fails_output "a rank that does not come" 'rank 1 \(\?\): it did not join within 1 s: is port 6301 ' \
     env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "$tcpx" matrix --port 6301 --timeout 1
 check_fails_output "mpirun without a place to meet" '--meet HOST or MASTER_ADDR' \
