@@ -129,21 +129,19 @@ static void keep_members(struct coordinator *all)
 
 /* --- messages ------------------------------------------------------------------------------ */
 
-/* What a rank says, if it says anything. A rank that owes nothing has nothing to say. */
-static void hear_member(struct coordinator *all, unsigned rank, uint8_t expected,
-                        take_message *take)
+/* One message of a rank; false: there is none, or the rank is lost. */
+static bool hear_message(struct coordinator *all, unsigned rank, uint8_t expected,
+                         take_message *take)
 {
     struct member *member = &all->members[rank];
     uint8_t bytes[MATRIX_LARGEST];
     uint8_t type;
     size_t length;
     bool there;
-    int result = control_flush(member->control);
+    int result = control_receive(member->control, &type, bytes, sizeof bytes, &length, &there);
 
-    if (result == TCPX_SUCCESS)
-        result = control_receive(member->control, &type, bytes, sizeof bytes, &length, &there);
     if (result == TCPX_SUCCESS && !there)
-        return;
+        return false;
     if (result == TCPX_SUCCESS && (type != expected || member->left == 0))
         result = error_set(TCPX_REMOTE_ERROR, "a message of type %u that was not asked for", type);
     if (result == TCPX_SUCCESS)
@@ -152,6 +150,19 @@ static void hear_member(struct coordinator *all, unsigned rank, uint8_t expected
         member->left--;
     else
         lose_member(all, rank, error_text());
+    return result == TCPX_SUCCESS;
+}
+
+/* All that a rank has said. It ends, since a rank that owes nothing has nothing to say. */
+static void hear_member(struct coordinator *all, unsigned rank, uint8_t expected,
+                        take_message *take)
+{
+    if (control_flush(all->members[rank].control) != TCPX_SUCCESS) {
+        lose_member(all, rank, error_text());
+        return;
+    }
+    while (hear_message(all, rank, expected, take))
+        ;
 }
 
 static bool somebody_owes(const struct coordinator *all)
@@ -195,7 +206,8 @@ static void await_messages(struct coordinator *all, uint8_t expected, take_messa
 
     while (somebody_owes(all) && !deadline_passed(deadline))
         hear_members(all, expected, take, LOOK_MS);
-    snprintf(why, sizeof why, "it did not answer within %llu s",
+    snprintf(why, sizeof why,
+             "it did not answer within %llu s; --timeout S gives each step more time",
              (unsigned long long)patience_ms / 1000);
     for (unsigned i = 0; i < ranks_of(all); i++)
         if (all->members[i].left > 0)
@@ -518,6 +530,17 @@ static void measure_all(struct coordinator *all)
 
 /* --- the whole ----------------------------------------------------------------------------- */
 
+/* As it is known before the rank says so itself. */
+static void name_host(const struct matrix_launch *launch, unsigned rank,
+                      char host[MATRIX_NAME_BYTES])
+{
+    snprintf(host, MATRIX_NAME_BYTES, "%s",
+             launch->hosts[rank] != NULL ? launch->hosts[rank] : "unknown host");
+    if (launch->hosts[rank] == NULL && (rank == 0 || !launch->own_only) &&
+        gethostname(host, MATRIX_NAME_BYTES - 1) != 0)
+        snprintf(host, MATRIX_NAME_BYTES, "this host");
+}
+
 static void begin_result(const struct matrix_run *run, struct matrix_result *result)
 {
     time_t now = time(NULL);
@@ -530,8 +553,7 @@ static void begin_result(const struct matrix_run *run, struct matrix_result *res
                 for (unsigned k = 0; k < run->plan.ranks; k++)
                     result->passes[phase][pass].list[i][k] = -1;
     for (unsigned i = 0; i < run->plan.ranks; i++)
-        snprintf(result->rank[i].host, sizeof result->rank[i].host, "%s",
-                 run->launch->hosts[i] != NULL ? run->launch->hosts[i] : "?");
+        name_host(run->launch, i, result->rank[i].host);
     if (gmtime_r(&now, &date) != NULL)
         (void)strftime(result->date, sizeof result->date, "%Y-%m-%dT%H:%M:%SZ", &date);
     snprintf(result->version, sizeof result->version, "%s", tcpx_version());

@@ -142,7 +142,7 @@ launched()
 check_output "three ranks of torchrun" '^tcpx [0-9.]+: 3 ranks' launched 3
 also_not "none of them failed" '^FAILED'
 also "of host memory" '^rank 2 +[^ ]+, host memory$'
-check_fails_output "a rank that does not come" 'rank 1 \(\?\): it did not join within 1 s: is port 6301 ' \
+check_fails_output "a rank that does not come" 'rank 1 \(unknown host\): it did not join within 1 s: is port 6301 ' \
     env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "$tcpx" matrix --port 6301 --timeout 1
 check_fails_output "mpirun without a place to meet" '--meet HOST or MASTER_ADDR' \
     env OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 "$tcpx" matrix
