@@ -14,7 +14,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HELLO_MS = 5000, LOOK_MS = 100, STAY_MS = 1000, LINGER_MS = 1000, END_MS = 500 };
+enum {
+    HELLO_MS = 5000,
+    LOOK_MS = 100,
+    STAY_MS = 1000,
+    LINGER_MS = 1000,
+    END_MS = 500,
+    GRACE_MS = 2000
+};
 
 struct member {
     struct control *control; /* NULL: it has not joined, or takes no part any more */
@@ -357,9 +364,10 @@ static int start_members(struct coordinator *all)
     return TCPX_SUCCESS;
 }
 
+/* A rank that gives up first says why, so it has a little less time than this. */
 static int gather_members(struct coordinator *all)
 {
-    uint64_t deadline = deadline_after_ms(all->run->plan.timeout_ms);
+    uint64_t deadline = deadline_after_ms((uint64_t)all->run->plan.timeout_ms + GRACE_MS);
 
     while (somebody_is_expected(all) && !deadline_passed(deadline)) {
         struct control *control;
