@@ -17,7 +17,7 @@ TEST(test_hello)
 {
     const struct matrix_hello hello = {
         .rank = 7, .version = "1.2.3", .host = "node\n7", .memory = "GPU 1, some"};
-    struct matrix_hello heard;
+    struct matrix_hello heard = {0};
     uint8_t bytes[MATRIX_HELLO_BYTES];
 
     matrix_hello_encode(&hello, bytes);
@@ -40,7 +40,7 @@ TEST(test_plan)
                                .reads = 3,
                                .seconds = 2,
                                .timeout_ms = 1000};
-    struct matrix_plan heard;
+    struct matrix_plan heard = {0};
     uint8_t bytes[MATRIX_PLAN_BYTES];
 
     matrix_plan_encode(&plan, bytes);
@@ -65,7 +65,7 @@ TEST(test_plan)
 TEST(test_ready)
 {
     struct matrix_ready ready = {.port = 4711, .key = {1, 2, 3}};
-    struct matrix_ready heard;
+    struct matrix_ready heard = {0};
     uint8_t bytes[MATRIX_READY_BYTES];
 
     matrix_ready_encode(&ready, bytes);
@@ -81,7 +81,7 @@ TEST(test_order)
 {
     struct matrix_order order = {
         .action = MATRIX_CONNECT, .peer = 3, .port = 65535, .address = "[::1]", .key = {9}};
-    struct matrix_order heard;
+    struct matrix_order heard = {0};
     uint8_t bytes[MATRIX_ORDER_BYTES];
 
     matrix_order_encode(&order, bytes);
@@ -101,7 +101,7 @@ TEST(test_order)
 TEST(test_answer)
 {
     struct matrix_answer answer = {.peer = 2, .rate = 12.5};
-    struct matrix_answer heard;
+    struct matrix_answer heard = {0};
     uint8_t bytes[MATRIX_ANSWER_BYTES];
 
     snprintf(answer.why, sizeof answer.why, "at 0x7fffdeadbeef it failed");
