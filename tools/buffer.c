@@ -2,7 +2,7 @@
 #include "tools/buffer.h"
 
 #include "base/clock.h"
-#include "gpu/kernels.h"
+#include "gpu/kernel_twins.h"
 
 #include <errno.h>
 #include <string.h>
@@ -69,18 +69,10 @@ static int buffer_finish(struct buffer *buffer, int result)
 
 int buffer_fill(struct buffer *buffer, uint64_t seed)
 {
-    uint8_t *bytes = buffer->data;
-
     if (buffer->in_gpu)
         return buffer_finish(buffer, gpu_fill_pattern(buffer->stream, buffer->memory.address,
                                                       buffer->bytes, seed, 0));
-    for (uint64_t i = 0; i < buffer->bytes / 8; i++) {
-        uint64_t word = pattern_word(seed, i);
-
-        memcpy(bytes + 8 * i, &word, 8);
-    }
-    for (uint64_t i = buffer->bytes / 8 * 8; i < buffer->bytes; i++)
-        bytes[i] = pattern_byte(seed, i);
+    pattern_fill(buffer->data, buffer->bytes, seed, 0);
     return TCPX_SUCCESS;
 }
 
@@ -122,21 +114,10 @@ static int count_wrong_in_gpu(struct buffer *buffer, uint64_t seed, uint64_t *wr
 
 int buffer_count_wrong(struct buffer *buffer, uint64_t seed, uint64_t *wrong)
 {
-    const uint8_t *bytes = buffer->data;
+    uint64_t first = UINT64_MAX;
 
     if (buffer->in_gpu)
         return count_wrong_in_gpu(buffer, seed, wrong);
-    *wrong = 0;
-    for (uint64_t i = 0; i < buffer->bytes; i++) {
-        if (i % 8 == 0 && i + 8 <= buffer->bytes) {
-            uint64_t word = pattern_word(seed, i / 8);
-
-            if (memcmp(bytes + i, &word, 8) == 0) {
-                i += 7;
-                continue;
-            }
-        }
-        *wrong += bytes[i] != pattern_byte(seed, i);
-    }
+    *wrong = pattern_compare(buffer->data, buffer->bytes, seed, 0, &first);
     return TCPX_SUCCESS;
 }

@@ -60,6 +60,67 @@ static int twin_copy_runs(const void *given)
     return result;
 }
 
+/* How many bytes, of `count`, lie before the first whole word of the pattern. */
+static uint64_t pattern_head(uint64_t count, uint64_t position)
+{
+    uint64_t head = (8 - position % 8) % 8;
+
+    return head < count ? head : count;
+}
+
+void pattern_fill(uint8_t *bytes, uint64_t count, uint64_t seed, uint64_t position)
+{
+    uint64_t i = 0;
+
+    for (uint64_t head = pattern_head(count, position); i < head; i++)
+        bytes[i] = pattern_byte(seed, position + i);
+    for (uint64_t word = (position + i) / 8; count - i >= 8; i += 8, word++) {
+        uint64_t value = pattern_word(seed, word);
+
+        memcpy(bytes + i, &value, 8);
+    }
+    for (; i < count; i++)
+        bytes[i] = pattern_byte(seed, position + i);
+}
+
+static uint64_t compare_bytes(const uint8_t *bytes, uint64_t from, uint64_t to, uint64_t seed,
+                              uint64_t position, uint64_t *first)
+{
+    uint64_t differences = 0;
+
+    for (uint64_t i = from; i < to; i++) {
+        if (bytes[i] == pattern_byte(seed, position + i))
+            continue;
+        differences++;
+        if (i < *first)
+            *first = i;
+    }
+    return differences;
+}
+
+/* Of a few words at once it is first known whether any differs. */
+uint64_t pattern_compare(const uint8_t *bytes, uint64_t count, uint64_t seed, uint64_t position,
+                         uint64_t *first)
+{
+    enum { STEP = 64 };
+    uint64_t i = pattern_head(count, position);
+    uint64_t differences = compare_bytes(bytes, 0, i, seed, position, first);
+
+    for (; count - i >= STEP; i += STEP) {
+        uint64_t wrong = 0;
+
+        for (uint64_t k = 0; k < STEP; k += 8) {
+            uint64_t value;
+
+            memcpy(&value, bytes + i + k, 8);
+            wrong |= value ^ pattern_word(seed, (position + i + k) / 8);
+        }
+        if (wrong != 0)
+            differences += compare_bytes(bytes, i, i + STEP, seed, position, first);
+    }
+    return differences + compare_bytes(bytes, i, count, seed, position, first);
+}
+
 static int twin_fill(const void *given)
 {
     const struct kernel_fill *argument = given;
@@ -67,8 +128,7 @@ static int twin_fill(const void *given)
 
     if (bytes == NULL)
         return TCPX_CUDA_ERROR;
-    for (uint64_t i = 0; i < argument->bytes; i++)
-        bytes[i] = pattern_byte(argument->seed, argument->position + i);
+    pattern_fill(bytes, argument->bytes, argument->seed, argument->position);
     return TCPX_SUCCESS;
 }
 
@@ -84,13 +144,8 @@ static int twin_verify(const void *given)
 
     if (result == NULL)
         return TCPX_CUDA_ERROR;
-    for (uint64_t i = 0; i < expected->bytes; i++) {
-        if (bytes[i] == pattern_byte(expected->seed, expected->position + i))
-            continue;
-        result->differences++;
-        if (i < result->first)
-            result->first = i;
-    }
+    result->differences += pattern_compare(bytes, expected->bytes, expected->seed,
+                                           expected->position, &result->first);
     return TCPX_SUCCESS;
 }
 

@@ -15,4 +15,11 @@ struct kernel_twin {
 
 extern const struct kernel_twin kernel_twins[GPU_KERNELS];
 
+/* The pattern of gpu/kernels.h in many bytes of host memory; `position`: of the first of them. */
+void pattern_fill(uint8_t *bytes, uint64_t count, uint64_t seed, uint64_t position);
+
+/* How many bytes differ from the pattern; *first: the place of the first, if it is less. */
+uint64_t pattern_compare(const uint8_t *bytes, uint64_t count, uint64_t seed, uint64_t position,
+                         uint64_t *first);
+
 #endif
