@@ -1,6 +1,6 @@
 /*
  * What is moved and checked: a buffer in GPU memory, real or emulated, or in host memory, that can
- * be filled with a pattern, poisoned, and compared with the pattern byte by byte, where it is.
+ * be filled with a pattern, and compared with the pattern byte by byte, where it is.
  */
 #ifndef TCPX_TOOLS_BUFFER_H
 #define TCPX_TOOLS_BUFFER_H
@@ -24,9 +24,8 @@ MUST_CHECK int buffer_create(int gpu, uint64_t bytes, struct buffer *buffer);
 /* Also one that could not be created. */
 void buffer_destroy(struct buffer *buffer);
 
-/* The pattern that `seed` chooses; every byte something else. Both wait until that is done. */
+/* The pattern that `seed` chooses; waits until that is done. */
 MUST_CHECK int buffer_fill(struct buffer *buffer, uint64_t seed);
-MUST_CHECK int buffer_poison(struct buffer *buffer);
 
 /* Changes one byte of the pattern, to see that this is noticed. */
 MUST_CHECK int buffer_spoil(struct buffer *buffer, uint64_t seed);

@@ -5,7 +5,8 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "tools/end.h"
-#include "tools/perf_talk.h"
+#include "tools/perf_report.h"
+#include "tools/perf_side.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,20 +14,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 60000, WARM_UP = 2, SWEEP_STEP = 4 };
-
-enum form { TABLE, JSON, CSV };
+enum { TIMEOUT_MS = 60000, SWEEP_STEP = 4 };
 
 struct arguments {
     struct perf_end end;
     struct perf_plan plan;
-    int way; /* enum perf_way */
-    int form;
+    struct perf_report report;
+    bool json;
+    bool csv;
+    bool both_ways;
+    bool ping_pong;
     uint64_t pieces;
     uint64_t accesses;
     bool reads;
     bool writes;
-    const char *html;
     bool loopback;
     bool in_host;
     bool quiet;
@@ -42,6 +43,27 @@ static bool read_size(void *target, const char *value)
     plan->size_count = 1;
     return parse_size(value, &plan->sizes[0]) && plan->sizes[0] >= 1 &&
            plan->sizes[0] <= PERF_MOST_BYTES;
+}
+
+static bool read_time(void *target, const char *value)
+{
+    struct perf_plan *plan = target;
+    uint64_t seconds;
+
+    if (!parse_number(value, &seconds) || seconds < 1 || seconds > PERF_MOST_MS / 1000)
+        return false;
+    plan->time_ms = seconds * 1000;
+    return true;
+}
+
+static bool read_check(void *target, const char *value)
+{
+    struct perf_plan *plan = target;
+
+    for (plan->check = PERF_CHECK_EVERY; plan->check <= PERF_CHECK_NONE; plan->check++)
+        if (strcmp(value, perf_check_name(plan->check)) == 0)
+            return true;
+    return false;
 }
 
 /* FROM:TO, in steps of four; the last one is TO. */
@@ -81,22 +103,59 @@ static bool perf_is_given(int argument_count, char **list, const char *name)
     return false;
 }
 
+/* Options that say different things about one thing. */
+static int check_conflicts(int argument_count, char **list)
+{
+    static const char *const pairs[][2] = {
+        {"--json", "--csv"},      {"--both", "--ping-pong"}, {"--read", "--write"},
+        {"--size", "--sweep"},    {"--iters", "--time"},     {"--pieces", "--chunk-bytes"},
+        {"--loopback", "--once"}, {"--loopback", "--port"},  {"--chunks", "--no-progress"},
+    };
+
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        char problem[64];
+
+        if (!perf_is_given(argument_count, list, pairs[i][0]) ||
+            !perf_is_given(argument_count, list, pairs[i][1]))
+            continue;
+        snprintf(problem, sizeof problem, "%s does not go with", pairs[i][0]);
+        return command_usage(&command_perf, problem, pairs[i][1]);
+    }
+    return EXIT_OK;
+}
+
+/* What the client says, and a server is told by it. */
+static int check_server(int argument_count, char **list)
+{
+    static const char *const names[] = {"--size",  "--sweep",       "--iters",    "--time",
+                                        "--check", "--warm-up",     "--both",     "--ping-pong",
+                                        "--read",  "--write",       "--accesses", "--pieces",
+                                        "--spoil", "--chunk-bytes", "--channels"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (perf_is_given(argument_count, list, names[i]))
+            return command_usage(&command_perf,
+                                 "the client says what is measured: server does "
+                                 "not go with",
+                                 names[i]);
+    return EXIT_OK;
+}
+
 /* Reads and writes, and what does not go together with them. */
 static int check_accesses(struct arguments *arguments, int argument_count, char **list)
 {
     struct perf_plan *plan = &arguments->plan;
     uint64_t accesses = arguments->accesses > 0 ? arguments->accesses : 1;
 
-    if (arguments->reads && arguments->writes)
-        return command_usage(&command_perf, "either read or write: --read does not go with",
-                             "--write");
     if (!arguments->reads && !arguments->writes)
         return arguments->accesses == 0
                    ? EXIT_OK
                    : command_usage(&command_perf, "without --read or --write there is no",
                                    "--accesses");
     if (arguments->reads && plan->way == PERF_PING_PONG)
-        return command_usage(&command_perf, "a read is there and back by itself, without",
+        return command_usage(&command_perf,
+                             "a read goes there and back by itself: --read does not go "
+                             "with",
                              "--ping-pong");
     if (perf_is_given(argument_count, list, "--chunk-bytes"))
         return command_usage(&command_perf,
@@ -123,11 +182,19 @@ static int read_options(struct arguments *arguments, int argument_count, char **
          .target = plan,
          .problem = "not two sizes, such as 4:1G:"},
         COUNT_OPTION("iters", plan->iterations, 1),
+        {.name = "--time",
+         .read = read_time,
+         .target = plan,
+         .problem = "not a number of seconds from 1 to 3600:"},
+        {.name = "--check",
+         .read = read_check,
+         .target = plan,
+         .problem = "not every, first or none:"},
         COUNT_OPTION("warm-up", plan->warm_up, 0),
         COUNT_OPTION("pieces", arguments->pieces, 1),
         COUNT_OPTION("accesses", arguments->accesses, 1),
         COUNT_OPTION("spoil", plan->spoilt, 1),
-        {.name = "--html", .text = &arguments->html, .problem = "not a file:"},
+        {.name = "--html", .text = &arguments->report.html, .problem = "not a file:"},
         {.name = "--chunk-bytes", .variable = "UCCL_TCPX_CHUNK_BYTES"},
         {.name = "--channels", .variable = "UCCL_TCPX_NUM_CHANNELS"},
         {.name = "--sockets", .variable = "UCCL_TCPX_SOCKETS"},
@@ -137,18 +204,28 @@ static int read_options(struct arguments *arguments, int argument_count, char **
         {.name = "--host", .flag = &arguments->in_host},
         {.name = "--read", .flag = &arguments->reads},
         {.name = "--write", .flag = &arguments->writes},
-        {.name = "--both", .choice = &arguments->way, .chosen = PERF_BOTH_WAYS},
-        {.name = "--ping-pong", .choice = &arguments->way, .chosen = PERF_PING_PONG},
-        {.name = "--json", .choice = &arguments->form, .chosen = JSON},
-        {.name = "--csv", .choice = &arguments->form, .chosen = CSV},
+        {.name = "--both", .flag = &arguments->both_ways},
+        {.name = "--ping-pong", .flag = &arguments->ping_pong},
+        {.name = "--json", .flag = &arguments->json},
+        {.name = "--csv", .flag = &arguments->csv},
         {.name = "--chunks", .flag = &arguments->end.chunks},
         {.name = "--no-progress", .flag = &arguments->quiet},
         MEETING_OPTIONS(arguments->end.meeting),
         {.name = NULL}};
     int status = options_read(&command_perf, argument_count, list, options, &arguments->words);
 
-    plan->way = (enum perf_way)arguments->way;
+    plan->way = arguments->both_ways   ? PERF_BOTH_WAYS
+                : arguments->ping_pong ? PERF_PING_PONG
+                                       : PERF_ONE_WAY;
     plan->pieces = (uint32_t)arguments->pieces;
+    arguments->report.form = arguments->json ? PERF_JSON : arguments->csv ? PERF_CSV : PERF_TABLE;
+    if (status == EXIT_OK)
+        status = check_conflicts(argument_count, list);
+    if (status == EXIT_OK && plan->spoilt != 0 && plan->check != PERF_CHECK_EVERY)
+        status = command_usage(&command_perf,
+                               "only --check every sees it: --spoil does not go with "
+                               "--check",
+                               perf_check_name(plan->check));
     return status == EXIT_OK ? check_accesses(arguments, argument_count, list) : status;
 }
 
@@ -160,6 +237,10 @@ static int read_words(struct arguments *arguments)
     struct perf_end *end = &arguments->end;
     struct words *words = &arguments->words;
 
+    if (arguments->loopback && words->count > 0 &&
+        (strcmp(words->list[0], "server") == 0 || strcmp(words->list[0], "client") == 0))
+        return command_usage(&command_perf, "--loopback has both ends: it does not go with",
+                             words->list[0]);
     if (arguments->loopback)
         return end_read_gpu(&command_perf, words->list, words->count, &end->gpu);
     if (words->count == 0)
@@ -201,92 +282,68 @@ static int complete_arguments(struct arguments *arguments)
     if (arguments->in_host)
         arguments->end.gpu = -1;
     arguments->end.chunks |= config->debug;
+    arguments->end.is_alone = !arguments->loopback;
+    arguments->end.report = &arguments->report;
     arguments->end.progress =
         !arguments->quiet && !arguments->end.chunks && isatty(STDERR_FILENO) == 1;
     return EXIT_OK;
 }
 
-/* --- the result ---------------------------------------------------------------------------- */
+/* --- the run ------------------------------------------------------------------------------- */
 
-/* Half a page is none; but what is no file of ours, as a device, stays. */
-static void remove_file(const char *path)
+static int finish(int outcome)
 {
-    struct stat found;
+    int status = outcome == TCPX_SUCCESS ? EXIT_OK : command_failed();
+    int printed = command_finish();
 
-    if (lstat(path, &found) == 0 && S_ISREG(found.st_mode))
-        (void)unlink(path);
+    return status == EXIT_OK ? printed : status;
 }
 
-static int write_html(const char *path, const struct perf_result *result)
-{
-    FILE *out = fopen(path, "w");
-    int problem = out != NULL ? 0 : errno;
-
-    if (out != NULL) {
-        errno = 0;
-        if (!perf_print_html(out, result))
-            problem = ENOMEM;
-        else if (ferror(out)) /* of an earlier write, whose errno may be gone */
-            problem = errno != 0 ? errno : EIO;
-        if (fflush(out) != 0)
-            problem = errno;
-        if (fclose(out) != 0 && problem == 0)
-            problem = errno;
-        if (problem != 0)
-            remove_file(path);
-    }
-    if (problem == 0)
-        return EXIT_OK;
-    error_keep_system(problem, "cannot write %s", path);
-    return command_failed();
-}
-
-static int show_result(const struct arguments *arguments, const struct perf_result *result)
-{
-    static void (*const print[])(FILE *, const struct perf_result *) = {
-        [TABLE] = perf_print_table, [JSON] = perf_print_json, [CSV] = perf_print_csv};
-    int status;
-
-    print[arguments->form](stdout, result);
-    status = command_finish();
-    if (arguments->html != NULL && write_html(arguments->html, result) != EXIT_OK)
-        status = EXIT_FAILED;
-    return status;
-}
-
-/* One client, with what came out on standard output. */
 static int serve_client(void *argument, bool *met)
 {
     static struct perf_result result;
     const struct arguments *arguments = argument;
-    int outcome = perf_serve(&arguments->end, -1, &result, met);
 
-    return outcome == TCPX_SUCCESS ? show_result(arguments, &result) : command_failed();
+    return finish(perf_serve(&arguments->end, -1, &result, met));
+}
+
+static int visit(const struct arguments *arguments)
+{
+    static struct perf_result result;
+
+    return finish((arguments->loopback ? perf_loopback : perf_visit)(&arguments->end,
+                                                                     &arguments->plan, &result));
+}
+
+static int run(struct arguments *arguments)
+{
+    int status;
+
+    if (perf_report_open(&arguments->report) != TCPX_SUCCESS)
+        return command_failed();
+    if (is_server(arguments)) {
+        arguments->end.meeting.announces = true;
+        status = meeting_serve(&arguments->end.meeting, serve_client, arguments);
+    } else {
+        status = visit(arguments);
+    }
+    perf_report_close(&arguments->report);
+    return status;
 }
 
 static int perf_main(int argument_count, char **list)
 {
-    static struct perf_result result;
     struct arguments arguments = {.end.meeting = {.test = MEETING_PERF, .timeout_ms = TIMEOUT_MS},
-                                  .plan.warm_up = WARM_UP};
+                                  .plan.warm_up = PERF_AUTO};
     int status = read_options(&arguments, argument_count, list);
-    int outcome;
 
     if (status == EXIT_OK)
         status = read_words(&arguments);
+    if (status == EXIT_OK && is_server(&arguments))
+        status = check_server(argument_count, list);
     if (status == EXIT_OK)
         status = complete_arguments(&arguments);
-    if (status != EXIT_OK)
-        return status;
-    if (is_server(&arguments)) {
-        arguments.end.meeting.announces = true;
-        return meeting_serve(&arguments.end.meeting, serve_client, &arguments);
-    }
-    if (arguments.loopback)
-        outcome = perf_loopback(&arguments.end, &arguments.plan, &result);
-    else
-        outcome = perf_visit(&arguments.end, &arguments.plan, &result);
-    return outcome == TCPX_SUCCESS ? show_result(&arguments, &result) : command_failed();
+    return status == EXIT_OK ? run(&arguments) : status;
 }
 
 const struct command command_perf = {
@@ -304,9 +361,15 @@ const struct command command_perf = {
         "What is measured:\n"
         "  --size BYTES  of an iteration, with K, M, G or T; UCCL_TCPX_PERF_SIZE, 4M\n"
         "  --sweep A:B   all sizes from A to B in steps of four, as 4:1G\n"
-        "  --iters N     iterations; UCCL_TCPX_PERF_ITERS, 10. A sweep has 10 of large sizes and\n"
-        "                up to 1000 of small ones\n"
-        "  --warm-up N   iterations before those, for each size; 2\n"
+        "  --iters N     iterations; UCCL_TCPX_PERF_ITERS, 10. A sweep has up to 1000 of small\n"
+        "                sizes, 10 of large ones, and fewer, but 3, where these take more than 2 "
+        "s\n"
+        "  --time S      seconds for each size, instead of a number of iterations\n"
+        "  --warm-up N   iterations before those, for each size; 2, and 1 from 16 MiB on\n"
+        "  --check WHICH every: each byte of each iteration is verified (the default). first: "
+        "only\n"
+        "                of the first iteration of each size. none: NOTHING IS VERIFIED. All\n"
+        "                reports say which\n"
         "  --both        both directions at the same time\n"
         "  --ping-pong   there and back; half of that is the time of one way\n"
         "  --pieces N    an iteration is one transfer of a list of N pieces, not in their order\n"
@@ -323,7 +386,11 @@ const struct command command_perf = {
         "  --channels N     UCCL_TCPX_NUM_CHANNELS\n"
         "  --sockets N      UCCL_TCPX_SOCKETS\n"
         "  --threads N      UCCL_TCPX_THREADS\n"
-        "  --unpack HOW     auto, d2d, host or kernel; UCCL_TCPX_UNPACK_IMPL\n"
+        "  --unpack HOW     auto, d2d, host or kernel; UCCL_TCPX_UNPACK_IMPL. It matters where\n"
+        "                   received fragments have to be gathered: with device-memory TCP and\n"
+        "                   over a plugin that leaves that to its caller. auto takes the fastest:\n"
+        "                   d2d for a single fragment, kernel for many. The built-in transport\n"
+        "                   otherwise brings bytes into place, and the report says none\n"
         "\n"
         "What is shown:\n"
         "  --json        the result as JSON\n"
@@ -331,12 +398,16 @@ const struct command command_perf = {
         "  --html FILE   also as a page with plots\n"
         "  --chunks      a [PERF] line on standard error for each chunk\n"
         "  --no-progress no bar, also on a terminal\n"
+        "                --json of several runs: 'tcpx report' shows them in one page\n"
         "\n"
         "Where they meet:\n"
         "  --port N      UCCL_TCPX_BOOTSTRAP_PORT_BASE plus the GPU\n"
         "  --secret FILE both must have the same; needs libsodium\n"
         "  --timeout S   seconds for each step; 60\n"
         "  --once        the server ends after one client, or when none comes within --timeout\n"
+        "\n"
+        "Rows appear as they are measured. Ctrl-C shows and writes what there is, marked as\n"
+        "incomplete.\n"
         "\n"
         "GB/s are 10^9 bytes per second, of the median iteration. Times are from the server's\n"
         "start signal to its last byte; the signal's own way is shown as the barrier. Those of\n"

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { PERF_MOST_SIZES = 64, PERF_TEXT = 256 };
+enum { PERF_MOST_SIZES = 64, PERF_TEXT = 256, PERF_UNPACK = 48 };
 
 enum perf_way {
     PERF_ONE_WAY,   /* from the client to the server */
@@ -27,14 +27,23 @@ enum perf_operation {
     PERF_WRITES, /* likewise */
 };
 
+/* Which iterations are compared with the pattern, byte by byte, where they arrived. */
+enum perf_check {
+    PERF_CHECK_EVERY,
+    PERF_CHECK_FIRST, /* the first of each size: a warm-up, where there is one */
+    PERF_CHECK_NONE,
+};
+
 /* The client's; the server is told. */
 struct perf_plan {
     enum perf_way way;
     enum perf_operation operation;
     unsigned size_count;
     uint64_t sizes[PERF_MOST_SIZES];
-    uint64_t iterations;  /* 0: more for small sizes than for large ones */
-    uint64_t warm_up;     /* iterations before those that count */
+    uint64_t iterations; /* 0: more for small sizes than for large ones */
+    uint64_t time_ms;    /* each size is measured so long, whatever the iterations; 0: it is not */
+    uint64_t warm_up;    /* iterations before those that count; PERF_AUTO: by size */
+    enum perf_check check;
     uint64_t spoilt;      /* of this one, counted from 1, the server spoils a byte; 0: none */
     uint64_t chunk_bytes; /* each a transfer of its own; 0: an iteration is one transfer */
     uint32_t channels;    /* 0: as many as the session makes by itself */
@@ -42,12 +51,16 @@ struct perf_plan {
     uint32_t accesses;    /* an iteration is so many reads or writes at once; 0 of sends */
 };
 
+struct perf_report;
+
 /* Of one end's own; the other may have others. */
 struct perf_end {
     struct meeting_options meeting;
     int gpu;     /* -1: host memory */
     bool chunks; /* a line for every chunk */
     bool progress;
+    bool is_alone;              /* false: both ends are on this machine */
+    struct perf_report *report; /* NULL: nothing is shown */
 };
 
 /* What one end says of itself. */
@@ -87,9 +100,11 @@ struct perf_result {
     char version[32];
     char client[64];
     char server[64];
-    char path[PERF_TEXT]; /* by which bytes travelled, as tcpx_session_path() says it */
+    char path[2 * PERF_TEXT]; /* by which bytes travelled, as tcpx_session_path() says it */
     char memory[PERF_TEXT];
-    char unpack[16]; /* auto, d2d, host, kernel */
+    char unpack[PERF_UNPACK]; /* auto, d2d, host, kernel; "none": the path needs no unpacking */
+    enum perf_check check;
+    unsigned line_mbps; /* of the interfaces; 0: unknown */
     unsigned channels;
     unsigned pieces; /* 0: no lists */
     enum perf_operation operation;
@@ -98,12 +113,16 @@ struct perf_result {
     unsigned threads; /* 0: the program's own moves everything */
     uint64_t chunk_bytes;
     double barrier_us; /* the start signal's way: see perf_contains_barrier() */
+    bool complete;
+    char why[400];       /* it is not */
+    unsigned size_count; /* of the plan */
     unsigned row_count;
     struct perf_row rows[PERF_MOST_SIZES];
 };
 
 /*
- * Both ends; either gets the whole result. Fails in words; a byte that arrived wrong is a failure.
+ * Both ends; either gets the whole result, and its report shows what there is, also when the run
+ * fails in its middle. Fails in words; a byte that arrived wrong is a failure.
  * `port_to`: a descriptor that gets the port where the server waits, 2 bytes; -1: nobody asks.
  * *met becomes true when a client has come.
  */
@@ -118,9 +137,19 @@ MUST_CHECK int perf_loopback(const struct perf_end *end, const struct perf_plan 
 
 /* --- reports ------------------------------------------------------------------------------- */
 
-void perf_print_table(FILE *out, const struct perf_result *result);
-void perf_print_json(FILE *out, const struct perf_result *result);
-void perf_print_csv(FILE *out, const struct perf_result *result);
+/* What is known before the rows, one row, and the rest. */
+struct perf_form {
+    void (*begin)(FILE *out, const struct perf_result *result);
+    void (*row)(FILE *out, const struct perf_result *result, unsigned number);
+    void (*end)(FILE *out, const struct perf_result *result);
+};
+
+extern const struct perf_form perf_table;
+extern const struct perf_form perf_json;
+extern const struct perf_form perf_csv;
+
+/* All of it. */
+void perf_print(FILE *out, const struct perf_form *form, const struct perf_result *result);
 
 /* False: there was no memory for it. */
 MUST_CHECK bool perf_print_html(FILE *out, const struct perf_result *result);
@@ -158,6 +187,12 @@ double perf_stage_rate(const struct perf_row *row, unsigned stage);    /* GB/s *
 /* False: this path does not say where its time went. */
 bool perf_has_stages(const struct perf_row *row);
 
+double perf_gigabits(const struct perf_row *row); /* per second */
+
+/* Of the rate of the interfaces; of both directions where both are used. Unknown where that is. */
+double perf_line_percent(const struct perf_result *result, const struct perf_row *row);
+
+/* What was verified. */
 struct perf_total perf_total(const struct perf_result *result);
 
 /* About four digits, as "0.0020", "12.34" or "123456"; "-" for what is unknown. */
@@ -171,6 +206,7 @@ const char *perf_amount_name(double bytes, char text[PERF_NAME]);
 
 const char *perf_way_name(enum perf_way way); /* "one way", "both ways", "ping-pong" */
 const char *perf_operation_name(enum perf_operation operation); /* "send", "read", "write" */
+const char *perf_check_name(enum perf_check check);             /* "every", "first", "none" */
 
 /* Its times are from the server's start signal to the server's last byte. */
 bool perf_contains_barrier(const struct perf_result *result);

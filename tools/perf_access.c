@@ -29,10 +29,10 @@ static int access_open_windows(struct perf_side *side)
     struct perf_access *access = &side->access;
     int result = TCPX_SUCCESS;
 
-    if (perf_has_out(side))
+    if (perf_has_out(&side->plan, side->is_server))
         result = access_open_window(side, &side->out, access_reads(side) ? TCPX_WINDOW_READ : 0,
                                     &access->out);
-    if (result == TCPX_SUCCESS && perf_has_in(side))
+    if (result == TCPX_SUCCESS && perf_has_in(&side->plan, side->is_server))
         result = access_open_window(side, &side->in, access_reads(side) ? 0 : TCPX_WINDOW_WRITE,
                                     &access->in);
     return result;

@@ -41,10 +41,12 @@ static void csv_text(FILE *out, const char *text)
     fputc('"', out);
 }
 
-static void csv_measured(FILE *out, const struct perf_row *row)
+static void csv_measured(FILE *out, const struct perf_result *result, const struct perf_row *row)
 {
     fprintf(out, "%llu,%llu", (unsigned long long)row->bytes, (unsigned long long)row->iterations);
     csv_number(out, row->gigabytes_per_second);
+    csv_number(out, perf_gigabits(row));
+    csv_number(out, perf_line_percent(result, row));
     csv_number(out, row->least_us);
     csv_number(out, row->median_us);
     csv_number(out, row->mean_us);
@@ -69,19 +71,33 @@ static void csv_run(FILE *out, const struct perf_result *result)
     csv_number(out, result->barrier_us);
     csv_text(out, result->date);
     csv_text(out, result->version);
+    csv_text(out, perf_check_name(result->check));
 }
 
-void perf_print_csv(FILE *out, const struct perf_result *result)
+static void csv_begin(FILE *out, const struct perf_result *result)
 {
-    fprintf(out, "bytes,iterations,gigabytes_per_second,min_us,median_us,mean_us,"
-                 "p99_us,p99_9_us,max_us");
+    (void)result;
+    fprintf(out, "bytes,iterations,gigabytes_per_second,gigabits_per_second,line_rate_percent,"
+                 "min_us,median_us,mean_us,p99_us,p99_9_us,max_us");
     for (unsigned i = 0; i < PERF_STAGE_COUNT; i++)
         fprintf(out, ",%s_us", perf_stage_list[i].key);
     fprintf(out, ",way,client,server,path,memory,unpack,channels,sockets,"
-                 "threads,chunk_bytes,pieces,operation,accesses,barrier_us,date_utc,version\n");
-    for (unsigned i = 0; i < result->row_count; i++) {
-        csv_measured(out, &result->rows[i]);
-        csv_run(out, result);
-        fputc('\n', out);
-    }
+                 "threads,chunk_bytes,pieces,operation,accesses,barrier_us,date_utc,version,"
+                 "check,row,rows\n");
 }
+
+/* The last two say which of how many rows this is: without the last one the run is incomplete. */
+static void csv_row(FILE *out, const struct perf_result *result, unsigned number)
+{
+    csv_measured(out, result, &result->rows[number]);
+    csv_run(out, result);
+    fprintf(out, ",%u,%u\n", number + 1, result->size_count);
+}
+
+static void csv_end(FILE *out, const struct perf_result *result)
+{
+    (void)out;
+    (void)result;
+}
+
+const struct perf_form perf_csv = {csv_begin, csv_row, csv_end};

@@ -5,6 +5,7 @@
 #include "net/transport.h"
 #include "session/bootstrap.h"
 #include "session/session.h"
+#include "tools/perf_report.h"
 #include "tools/perf_side.h"
 #include "unpack/unpack.h"
 
@@ -33,22 +34,95 @@ static int perf_describe_self(const struct perf_end *end, struct perf_self *self
     return result;
 }
 
-/* What is known of the run before it. */
+/* --- what is known of the run before it ------------------------------------------------------ */
+
+/* Without the peer's address, so that both ends can say the same. */
+static const char *path_of(const struct perf_side *side)
+{
+    const char *path = tcpx_session_path(side->session);
+    size_t length = strlen(control_peer(side->session->control));
+
+    return strlen(path) > length + 2 ? path + length + 2 : path;
+}
+
+/* Over the built-in transport bytes are copied into place, and nothing has to be unpacked. */
+static bool path_unpacks(const char *path)
+{
+    return strstr(path, "unpacked here") != NULL || strstr(path, "by devmem TCP") != NULL;
+}
+
+static int describe_path(const struct perf_side *side, struct perf_path *path)
+{
+    const struct config *config;
+    int result = config_get(&config);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    *path = (struct perf_path){.line_mbps = 0};
+    snprintf(path->text, sizeof path->text, "%s", path_of(side));
+    snprintf(path->unpack, sizeof path->unpack, "%s",
+             path_unpacks(path->text) ? unpack_impl_name((enum unpack_impl)config->unpack_impl)
+                                      : "none: bytes arrive in place");
+    return perf_line_rate(path->text, &path->line_mbps);
+}
+
+/* Each end tells the other; what they say of both is the same. */
+static int exchange_path(struct perf_side *side, struct perf_path *client, struct perf_path *server)
+{
+    struct perf_path *mine = side->is_server ? server : client;
+    struct perf_path *theirs = side->is_server ? client : server;
+    uint8_t bytes[PERF_LARGEST];
+    size_t length = sizeof bytes;
+    int result = describe_path(side, mine);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    perf_path_encode(mine, bytes);
+    result = meeting_say(&side->meeting, PERF_PATH, bytes, PERF_PATH_BYTES);
+    if (result == TCPX_SUCCESS)
+        result = perf_hear(side, PERF_PATH, "the other end's path", bytes, &length);
+    return result == TCPX_SUCCESS ? perf_path_decode(bytes, length, theirs) : result;
+}
+
+static void join(char *text, size_t room, const char *client, const char *between,
+                 const char *server)
+{
+    snprintf(text, room, "%s", client);
+    if (strcmp(client, server) != 0)
+        snprintf(text + strlen(text), room - strlen(text), "%s%s", between, server);
+}
+
+/* Those that unpack are those that receive. */
+static void result_add_path(struct perf_side *side, const struct perf_path *client,
+                            const struct perf_path *server)
+{
+    struct perf_result *result = side->result;
+    const struct perf_path *slower = client->line_mbps < server->line_mbps ? client : server;
+    bool client_receives = perf_has_in(&side->plan, false);
+    bool server_receives = perf_has_in(&side->plan, true);
+
+    join(result->path, sizeof result->path, client->text, "; server: ", server->text);
+    join(result->unpack, sizeof result->unpack, (client_receives ? client : server)->unpack, ", ",
+         (server_receives ? server : client)->unpack);
+    result->line_mbps = slower->line_mbps;
+}
+
 static int perf_describe_run(struct perf_side *side, const struct perf_self *client,
                              const struct perf_self *server)
 {
     struct perf_result *result = side->result;
-    const struct config *config;
+    struct perf_path client_path;
+    struct perf_path server_path;
     struct net_link_options link;
     struct io_plan io;
     time_t now = time(NULL);
     struct tm date;
-    int failed = config_get(&config);
+    int failed = net_link_defaults(WIRE_MATCH_TAG, &link);
 
     if (failed == TCPX_SUCCESS)
-        failed = net_link_defaults(WIRE_MATCH_TAG, &link);
-    if (failed == TCPX_SUCCESS)
         failed = io_plan(&io);
+    if (failed == TCPX_SUCCESS)
+        failed = exchange_path(side, &client_path, &server_path);
     if (failed != TCPX_SUCCESS)
         return failed;
     *result = (struct perf_result){
@@ -57,6 +131,8 @@ static int perf_describe_run(struct perf_side *side, const struct perf_self *cli
         .pieces = side->plan.pieces,
         .operation = side->plan.operation,
         .accesses = side->plan.accesses,
+        .check = side->plan.check,
+        .size_count = side->plan.size_count,
         .sockets = link.sockets,
         .threads = io.threads,
         .chunk_bytes = side->plan.operation == PERF_SENDS ? side->plan.chunk_bytes : 0};
@@ -65,13 +141,8 @@ static int perf_describe_run(struct perf_side *side, const struct perf_self *cli
     snprintf(result->version, sizeof result->version, "%s", tcpx_version());
     snprintf(result->client, sizeof result->client, "%s", client->host);
     snprintf(result->server, sizeof result->server, "%s", server->host);
-    snprintf(result->path, sizeof result->path, "%s", tcpx_session_path(side->session));
-    snprintf(result->unpack, sizeof result->unpack, "%s",
-             unpack_impl_name((enum unpack_impl)config->unpack_impl));
-    if (strcmp(client->memory, server->memory) == 0)
-        snprintf(result->memory, sizeof result->memory, "%s", client->memory);
-    else
-        snprintf(result->memory, sizeof result->memory, "%s to %s", client->memory, server->memory);
+    join(result->memory, sizeof result->memory, client->memory, " to ", server->memory);
+    result_add_path(side, &client_path, &server_path);
     return TCPX_SUCCESS;
 }
 
@@ -97,6 +168,12 @@ static int close_side(struct perf_side *side, int result)
 
     if (result != TCPX_SUCCESS)
         snprintf(why, sizeof why, "%s", error_text());
+    if (side->end->report != NULL &&
+        perf_report_end(side->end->report, *why != '\0' ? why : NULL) != TCPX_SUCCESS &&
+        result == TCPX_SUCCESS) {
+        result = TCPX_SYSTEM_ERROR;
+        snprintf(why, sizeof why, "%s", error_text());
+    }
     tcpx_session_close(side->session);
     perf_access_close(&side->access);
     free(side->pieces);
@@ -147,8 +224,13 @@ static int visit_side(struct perf_side *side)
 int perf_visit(const struct perf_end *end, const struct perf_plan *plan, struct perf_result *result)
 {
     struct perf_side side = {.end = end, .plan = *plan, .result = result};
-    int outcome = meeting_open(&end->meeting, &side.meeting);
+    int outcome = end->report != NULL ? perf_report_watch(end->report) : TCPX_SUCCESS;
 
+    if (outcome == TCPX_SUCCESS)
+        outcome = perf_check_memory(end, plan, false);
+
+    if (outcome == TCPX_SUCCESS)
+        outcome = meeting_open(&end->meeting, &side.meeting);
     return close_side(&side, outcome == TCPX_SUCCESS ? visit_side(&side) : outcome);
 }
 
@@ -163,7 +245,11 @@ static int agree_server(struct perf_side *side, struct perf_self *client, bool *
     *met = result == TCPX_SUCCESS;
     if (result == TCPX_SUCCESS)
         result = perf_hear(side, PERF_PLAN, "the client's plan", bytes, &length);
-    return result == TCPX_SUCCESS ? perf_plan_decode(bytes, length, &side->plan, client) : result;
+    if (result == TCPX_SUCCESS)
+        result = perf_plan_decode(bytes, length, &side->plan, client);
+    return result == TCPX_SUCCESS && side->end->is_alone
+               ? perf_check_memory(side->end, &side->plan, true)
+               : result;
 }
 
 /* A client that gives up meanwhile is noticed. */
@@ -231,7 +317,9 @@ static int serve_side(struct perf_side *side, int port_to, bool *met)
 int perf_serve(const struct perf_end *end, int port_to, struct perf_result *result, bool *met)
 {
     struct perf_side side = {.end = end, .result = result, .is_server = true};
-    int outcome = meeting_open(&end->meeting, &side.meeting);
+    int outcome = end->report != NULL ? perf_report_watch(end->report) : TCPX_SUCCESS;
 
+    if (outcome == TCPX_SUCCESS)
+        outcome = meeting_open(&end->meeting, &side.meeting);
     return close_side(&side, outcome == TCPX_SUCCESS ? serve_side(&side, port_to, met) : outcome);
 }

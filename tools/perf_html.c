@@ -28,7 +28,7 @@ bool perf_print_html(FILE *out, const struct perf_result *result)
 
     if (memory == NULL)
         return false;
-    perf_print_json(memory, result);
+    perf_print(memory, &perf_json, result);
     complete = !ferror(memory);
     complete = fclose(memory) == 0 && complete;
     if (complete)

@@ -23,6 +23,7 @@ static int loopback_serve(void *argument, int to_parent)
     signal(SIGINT, SIG_IGN); /* the terminal sends it to both, and the parent says so */
     server.meeting.host = NULL;
     server.progress = false;
+    server.report = NULL;
     server.meeting.once = true;
     outcome = perf_serve(&server, to_parent, &result, &met);
     if (outcome == TCPX_SUCCESS)

@@ -21,6 +21,11 @@ const char *perf_operation_name(enum perf_operation operation)
     return operation == PERF_READS ? "read" : operation == PERF_WRITES ? "write" : "send";
 }
 
+const char *perf_check_name(enum perf_check check)
+{
+    return check == PERF_CHECK_NONE ? "none" : check == PERF_CHECK_FIRST ? "first" : "every";
+}
+
 bool perf_contains_barrier(const struct perf_result *result)
 {
     return result->operation == PERF_SENDS && result->way != PERF_PING_PONG;
@@ -98,6 +103,28 @@ bool perf_has_stages(const struct perf_row *row)
     return false;
 }
 
+void perf_print(FILE *out, const struct perf_form *form, const struct perf_result *result)
+{
+    form->begin(out, result);
+    for (unsigned i = 0; i < result->row_count; i++)
+        form->row(out, result, i);
+    form->end(out, result);
+}
+
+double perf_gigabits(const struct perf_row *row)
+{
+    return perf_known(row->gigabytes_per_second) ? 8 * row->gigabytes_per_second : -1;
+}
+
+double perf_line_percent(const struct perf_result *result, const struct perf_row *row)
+{
+    double directions = result->way == PERF_BOTH_WAYS ? 2 : 1;
+
+    if (result->line_mbps == 0 || !perf_known(row->gigabytes_per_second))
+        return -1;
+    return perf_gigabits(row) * 1e5 / directions / result->line_mbps;
+}
+
 struct perf_total perf_total(const struct perf_result *result)
 {
     double directions = result->way == PERF_ONE_WAY ? 1 : 2;
@@ -105,9 +132,12 @@ struct perf_total perf_total(const struct perf_result *result)
 
     for (unsigned i = 0; i < result->row_count; i++) {
         const struct perf_row *row = &result->rows[i];
+        uint64_t iterations = result->check == PERF_CHECK_EVERY   ? row->iterations
+                              : result->check == PERF_CHECK_FIRST ? 1
+                                                                  : 0;
 
-        total.iterations += row->iterations;
-        total.bytes += directions * (double)row->bytes * (double)row->iterations;
+        total.iterations += iterations;
+        total.bytes += directions * (double)row->bytes * (double)iterations;
     }
     return total;
 }

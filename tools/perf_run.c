@@ -1,10 +1,12 @@
 /*
  * The measurement itself, the same for both ends. Each iteration is made ready on both sides, then
  * starts at a signal of the server; only what is between that and the last byte is timed. Before it
- * the source has got a pattern that no iteration had before, and the destination a poison; after it
- * every byte is compared where it is.
+ * the source has got a pattern that no iteration had before, so that what an earlier one has left
+ * at the destination is wrong; after it every byte is compared where it is. With --check first or
+ * none the pattern is that of the size, and most iterations or all are not compared.
  */
 #include "base/clock.h"
+#include "tools/perf_report.h"
 #include "tools/perf_side.h"
 #include "tools/spans.h"
 
@@ -12,25 +14,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROBES = 21, AUTO_LEAST = 10, AUTO_MOST = 1000 };
+enum { PROBES = 21 };
+
+/*
+ * Without --iters and --time: so many bytes of each size, in LEAST to MOST iterations; a size that
+ * takes longer than NS has fewer, but FEWEST. Warm-up costs as much as what counts, so that large
+ * sizes, whose first iterations differ less, have one.
+ */
+enum {
+    AUTO_FEWEST = 3,
+    AUTO_LEAST = 10,
+    AUTO_MOST = 1000,
+    AUTO_WARM_UP = 2,
+    AUTO_LARGE = 16 << 20
+};
 
 #define AUTO_BYTES ((uint64_t)256 << 20)
+#define AUTO_NS    ((uint64_t)2000000000)
 
 static bool is_one_sided(const struct perf_side *side)
 {
     return side->plan.operation != PERF_SENDS;
 }
 
-bool perf_has_out(const struct perf_side *side)
+bool perf_has_out(const struct perf_plan *plan, bool is_server)
 {
-    return side->plan.way != PERF_ONE_WAY ||
-           side->is_server == (side->plan.operation == PERF_READS);
+    return plan->way != PERF_ONE_WAY || is_server == (plan->operation == PERF_READS);
 }
 
-bool perf_has_in(const struct perf_side *side)
+bool perf_has_in(const struct perf_plan *plan, bool is_server)
 {
-    return side->plan.way != PERF_ONE_WAY ||
-           side->is_server == (side->plan.operation != PERF_READS);
+    return plan->way != PERF_ONE_WAY || is_server == (plan->operation != PERF_READS);
+}
+
+static bool has_out(const struct perf_side *side)
+{
+    return perf_has_out(&side->plan, side->is_server);
+}
+
+static bool has_in(const struct perf_side *side)
+{
+    return perf_has_in(&side->plan, side->is_server);
 }
 
 /* --- stages -------------------------------------------------------------------------------- */
@@ -45,17 +69,18 @@ static int read_statistics(struct perf_side *side, struct tcpx_session_statistic
 static int add_stages(struct perf_side *side, const struct tcpx_session_statistics *before)
 {
     struct tcpx_session_statistics after;
+    double *stages = side->at_hand.stages;
     int result = read_statistics(side, &after);
 
-    if (result != TCPX_SUCCESS)
+    if (result != TCPX_SUCCESS || !side->at_hand.step.counts)
         return result;
 #define SPAN(field) ((double)(after.field - before->field) * 1e-3)
-    side->stages[PERF_COPY_OUT] += SPAN(copy_out_ns);
-    side->stages[PERF_SEND] += SPAN(write_ns);
-    side->stages[PERF_SEND_WAIT] += SPAN(write_wait_ns);
-    side->stages[PERF_RECEIVE_WAIT] += SPAN(read_wait_ns);
-    side->stages[PERF_RECEIVE] += SPAN(read_ns);
-    side->stages[PERF_COPY_IN] += SPAN(copy_in_ns);
+    stages[PERF_COPY_OUT] += SPAN(copy_out_ns);
+    stages[PERF_SEND] += SPAN(write_ns);
+    stages[PERF_SEND_WAIT] += SPAN(write_wait_ns);
+    stages[PERF_RECEIVE_WAIT] += SPAN(read_wait_ns);
+    stages[PERF_RECEIVE] += SPAN(read_ns);
+    stages[PERF_COPY_IN] += SPAN(copy_in_ns);
 #undef SPAN
     return TCPX_SUCCESS;
 }
@@ -63,22 +88,33 @@ static int add_stages(struct perf_side *side, const struct tcpx_session_statisti
 /* --- one iteration ------------------------------------------------------------------------- */
 
 /* Both count alike, or something is very wrong. */
+static int check_iteration(const struct perf_side *side, uint64_t number, const char *awaited)
+{
+    if (number == side->iteration)
+        return TCPX_SUCCESS;
+    return error_set(TCPX_REMOTE_ERROR, "%s: %s of iteration %llu, but this is %llu",
+                     control_peer(side->meeting.control), awaited, (unsigned long long)number,
+                     (unsigned long long)side->iteration);
+}
+
 static int hear_iteration(struct perf_side *side, enum perf_message type, const char *awaited)
 {
     uint64_t number;
     int result = perf_hear_number(side, type, awaited, &number);
 
-    if (result == TCPX_SUCCESS && number != side->iteration)
-        result = error_set(TCPX_REMOTE_ERROR, "%s: %s of iteration %llu, but this is %llu",
-                           control_peer(side->meeting.control), awaited, (unsigned long long)number,
-                           (unsigned long long)side->iteration);
-    return result;
+    return result == TCPX_SUCCESS ? check_iteration(side, number, awaited) : result;
 }
 
 /* Of the client's pattern and of the server's. */
 static uint64_t seed_of(const struct perf_side *side, bool of_server)
 {
-    return 2 * side->iteration + of_server;
+    return 2 * side->pattern + of_server;
+}
+
+static bool is_compared(const struct perf_side *side)
+{
+    return side->plan.check == PERF_CHECK_EVERY ||
+           (side->plan.check == PERF_CHECK_FIRST && side->at_hand.iterations == 0);
 }
 
 static const char *perf_who(const struct perf_side *side)
@@ -118,25 +154,53 @@ static struct buffer part_of(const struct buffer *buffer, uint64_t bytes)
 /* Whether the server spoils a byte now. */
 static bool is_spoilt(const struct perf_side *side)
 {
-    return side->is_server && side->plan.spoilt != 0 && side->counted == side->plan.spoilt;
+    return side->is_server && side->plan.spoilt != 0 && side->at_hand.step.counts &&
+           side->counted == side->plan.spoilt;
+}
+
+static int fill_out(struct perf_side *side, uint64_t bytes)
+{
+    struct buffer from = part_of(&side->out, bytes);
+    int result = TCPX_SUCCESS;
+
+    if (side->filled != side->pattern)
+        result = buffer_fill(&from, seed_of(side, side->is_server));
+    side->filled = side->pattern;
+    return result;
+}
+
+/* Patterns count from 1. */
+static int make_ready(struct perf_side *side, uint64_t bytes, struct perf_flow *in)
+{
+    int result = TCPX_SUCCESS;
+
+    if (side->plan.check == PERF_CHECK_EVERY || side->at_hand.iterations == 0)
+        side->pattern = side->iteration + 1;
+    if (has_out(side))
+        result = fill_out(side, bytes);
+    if (result == TCPX_SUCCESS && has_in(side) && !is_one_sided(side))
+        result = perf_flow_begin(in);
+    return result;
+}
+
+/* The client fills while the server compares, where it neither waits for bytes nor is read. */
+static int fill_ahead(struct perf_side *side, uint64_t bytes)
+{
+    if (side->plan.check != PERF_CHECK_EVERY || side->plan.way != PERF_ONE_WAY || !has_out(side) ||
+        side->at_hand.step.last)
+        return TCPX_SUCCESS;
+    side->pattern++;
+    return fill_out(side, bytes);
 }
 
 /* What is read from a server that receives nothing is spoilt where it is. */
-static int make_ready(struct perf_side *side, uint64_t bytes, struct perf_flow *in)
+static int spoil_source(struct perf_side *side, uint64_t bytes)
 {
     struct buffer from = part_of(&side->out, bytes);
-    struct buffer to = part_of(&side->in, bytes);
-    int result = TCPX_SUCCESS;
 
-    if (perf_has_out(side))
-        result = buffer_fill(&from, seed_of(side, side->is_server));
-    if (result == TCPX_SUCCESS && !perf_has_in(side) && is_spoilt(side))
-        result = buffer_spoil(&from, seed_of(side, side->is_server));
-    if (result == TCPX_SUCCESS && perf_has_in(side))
-        result = buffer_poison(&to);
-    if (result == TCPX_SUCCESS && perf_has_in(side) && !is_one_sided(side))
-        result = perf_flow_begin(in);
-    return result;
+    if (has_in(side) || !is_spoilt(side))
+        return TCPX_SUCCESS;
+    return buffer_spoil(&from, seed_of(side, true));
 }
 
 /* The client's accesses have ended at both ends; the server says so of its own by its verdict. */
@@ -157,9 +221,9 @@ static int iteration_move(struct perf_side *side, struct perf_flow *out, struct 
 
     if (is_one_sided(side))
         return perf_access_move(side);
-    if (!perf_has_in(side))
+    if (!has_in(side))
         return perf_flow_finish(out, NULL);
-    if (!perf_has_out(side))
+    if (!has_out(side))
         return perf_flow_finish(in, NULL);
     if (side->plan.way == PERF_BOTH_WAYS)
         return perf_flow_finish(out, in);
@@ -174,16 +238,17 @@ static int iteration_compare(struct perf_side *side, uint64_t bytes)
     uint64_t wrong = 0;
     int result = TCPX_SUCCESS;
 
-    if (!perf_has_in(side))
+    if (!has_in(side) || !is_compared(side))
         return TCPX_SUCCESS;
     if (is_spoilt(side))
         result = buffer_spoil(&to, seed);
     if (result == TCPX_SUCCESS)
         result = buffer_count_wrong(&to, seed, &wrong);
     if (result == TCPX_SUCCESS && wrong != 0)
-        result = error_set(TCPX_REMOTE_ERROR, "iteration %llu: %llu of %llu bytes arrived wrong",
-                           (unsigned long long)side->counted, (unsigned long long)wrong,
-                           (unsigned long long)bytes);
+        result = error_set(TCPX_REMOTE_ERROR,
+                           "wrong data: the %s received %llu of %llu bytes wrong in iteration %llu",
+                           side->is_server ? "server" : "client", (unsigned long long)wrong,
+                           (unsigned long long)bytes, (unsigned long long)side->counted);
     return result;
 }
 
@@ -199,13 +264,29 @@ static int move_timed(struct perf_side *side, struct perf_flow *out, struct perf
     return result == TCPX_SUCCESS ? add_stages(side, before) : result;
 }
 
+/* The client's readiness, and what kind of iteration this is. */
+static int hear_step(struct perf_side *side)
+{
+    static const char awaited[] = "the client's readiness";
+    uint64_t number;
+    int result = perf_hear_number(side, PERF_READY, awaited, &number);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    side->at_hand.step = perf_step_decode(number);
+    side->counted += side->at_hand.step.counts;
+    return check_iteration(side, side->at_hand.step.iteration, awaited);
+}
+
 static int iterate_server(struct perf_side *side, struct perf_flow *out, struct perf_flow *in,
                           uint64_t *ns)
 {
     struct tcpx_session_statistics before;
     uint64_t start;
-    int result = hear_iteration(side, PERF_READY, "the client's readiness");
+    int result = hear_step(side);
 
+    if (result == TCPX_SUCCESS)
+        result = spoil_source(side, in->bytes);
     if (result == TCPX_SUCCESS)
         result = read_statistics(side, &before);
     start = clock_now();
@@ -224,7 +305,7 @@ static int iterate_client(struct perf_side *side, struct perf_flow *out, struct 
     struct tcpx_session_statistics before;
     uint64_t servers_ns = 0;
     char awaited[96];
-    int result = perf_say_number(side, PERF_READY, side->iteration);
+    int result = perf_say_number(side, PERF_READY, perf_step_encode(&side->at_hand.step));
 
     if (result == TCPX_SUCCESS)
         result = read_statistics(side, &before);
@@ -237,6 +318,8 @@ static int iterate_client(struct perf_side *side, struct perf_flow *out, struct 
     snprintf(awaited, sizeof awaited,
              "its verdict on iteration %llu, of which this end has moved its %llu bytes",
              (unsigned long long)side->iteration, (unsigned long long)in->bytes);
+    if (result == TCPX_SUCCESS)
+        result = fill_ahead(side, in->bytes);
     if (result == TCPX_SUCCESS)
         result = perf_hear_number(side, PERF_VERDICT, awaited, &servers_ns);
     if (result != TCPX_SUCCESS)
@@ -251,25 +334,9 @@ static int iterate_client(struct perf_side *side, struct perf_flow *out, struct 
     return is_one_sided(side) ? iteration_compare(side, in->bytes) : TCPX_SUCCESS;
 }
 
-static int iteration_run(struct perf_side *side, uint64_t bytes, uint64_t *ns)
-{
-    struct perf_flow out = make_flow(side, true, bytes);
-    struct perf_flow in = make_flow(side, false, bytes);
-    int result = make_ready(side, bytes, &in);
+/* --- how many ------------------------------------------------------------------------------ */
 
-    if (result == TCPX_SUCCESS)
-        result = side->is_server ? iterate_server(side, &out, &in, ns)
-                                 : iterate_client(side, &out, &in, ns);
-    if (result == TCPX_SUCCESS && side->end->chunks)
-        fprintf(stderr, "[PERF][%s] Iter %llu time=%.3fms size=%llu\n", perf_who(side),
-                (unsigned long long)side->iteration, (double)*ns * 1e-6, (unsigned long long)bytes);
-    side->iteration++;
-    return result;
-}
-
-/* --- one size ------------------------------------------------------------------------------ */
-
-static uint64_t iterations_of(const struct perf_plan *plan, uint64_t bytes)
+uint64_t perf_iterations_of(const struct perf_plan *plan, uint64_t bytes)
 {
     uint64_t count = AUTO_BYTES / bytes;
 
@@ -278,15 +345,90 @@ static uint64_t iterations_of(const struct perf_plan *plan, uint64_t bytes)
     return count < AUTO_LEAST ? AUTO_LEAST : count > AUTO_MOST ? AUTO_MOST : count;
 }
 
-static void evaluate_spans(const struct perf_side *side, uint64_t bytes, uint64_t *spans,
-                           uint64_t count, struct perf_row *row)
+static uint64_t warm_up_of(const struct perf_plan *plan, uint64_t bytes)
 {
-    double sum = 0;
+    if (plan->warm_up != PERF_AUTO)
+        return plan->warm_up;
+    return bytes < AUTO_LARGE ? AUTO_WARM_UP : 1;
+}
+
+/* With the iteration that is going to begin, which takes as long as the latest. */
+static bool is_enough(const struct perf_plan *plan, const struct perf_size *size)
+{
+    uint64_t count = size->counted + 1;
+    uint64_t ns = size->timed_ns + size->latest_ns;
+
+    if (count == PERF_MOST_ITERATIONS)
+        return true;
+    if (plan->time_ms != 0)
+        return ns >= plan->time_ms * 1000000;
+    return count >= perf_iterations_of(plan, size->bytes) ||
+           (plan->iterations == 0 && count >= AUTO_FEWEST && ns >= AUTO_NS);
+}
+
+/* The client's choice. */
+static void choose_step(struct perf_side *side)
+{
+    struct perf_size *size = &side->at_hand;
+    bool counts = size->iterations >= warm_up_of(&side->plan, size->bytes);
+
+    size->step = (struct perf_step){.iteration = side->iteration,
+                                    .counts = counts,
+                                    .last = counts && is_enough(&side->plan, size)};
+    side->counted += counts;
+}
+
+static int iteration_run(struct perf_side *side)
+{
+    struct perf_size *size = &side->at_hand;
+    struct perf_flow out = make_flow(side, true, size->bytes);
+    struct perf_flow in = make_flow(side, false, size->bytes);
+    int result = make_ready(side, size->bytes, &in);
+
+    if (!side->is_server)
+        choose_step(side);
+    if (result == TCPX_SUCCESS)
+        result = side->is_server ? iterate_server(side, &out, &in, &size->latest_ns)
+                                 : iterate_client(side, &out, &in, &size->latest_ns);
+    if (result == TCPX_SUCCESS && side->end->chunks)
+        fprintf(stderr, "[PERF][%s] Iter %llu time=%.3fms size=%llu\n", perf_who(side),
+                (unsigned long long)side->iteration, (double)size->latest_ns * 1e-6,
+                (unsigned long long)size->bytes);
+    side->iteration++;
+    size->iterations++;
+    return result;
+}
+
+/* --- one size ------------------------------------------------------------------------------ */
+
+/* Grows the list of times, so that no number of iterations has to be known before. */
+static int keep_time(struct perf_size *size)
+{
+    if (!size->step.counts)
+        return TCPX_SUCCESS;
+    if (size->counted == size->room) {
+        size_t room = size->room == 0 ? 1024 : 2 * size->room;
+        uint64_t *spans = realloc(size->spans, room * sizeof *spans);
+
+        if (spans == NULL)
+            return error_system(ENOMEM, "the times of %zu iterations", room);
+        size->spans = spans;
+        size->room = room;
+    }
+    size->spans[size->counted++] = size->latest_ns;
+    size->timed_ns += size->latest_ns;
+    return TCPX_SUCCESS;
+}
+
+static void evaluate_spans(const struct perf_side *side, struct perf_row *row)
+{
+    const struct perf_size *size = &side->at_hand;
+    uint64_t bytes = size->bytes;
+    uint64_t *spans = size->spans;
+    uint64_t count = size->counted;
     unsigned ways = side->plan.way == PERF_BOTH_WAYS ? 2 : 1;
 
     spans_sort(spans, count);
-    for (uint64_t i = 0; i < count; i++)
-        sum += (double)spans[i];
     *row =
         (struct perf_row){.bytes = bytes,
                           .iterations = count,
@@ -295,11 +437,11 @@ static void evaluate_spans(const struct perf_side *side, uint64_t bytes, uint64_
                           .p99_us = spans_percentile_us(spans, count, 990),
                           .p999_us = spans_percentile_us(spans, count, 999),
                           .most_us = spans_percentile_us(spans, count, 1000),
-                          .mean_us = sum * 1e-3 / (double)count,
+                          .mean_us = (double)size->timed_ns * 1e-3 / (double)count,
                           .gigabytes_per_second = (double)(bytes * ways) /
                                                   (spans_percentile_us(spans, count, 500) * 1e3)};
     for (unsigned i = 0; i < PERF_STAGE_COUNT; i++)
-        row->stages[i] = side->stages[i] / (double)count;
+        row->stages[i] = size->stages[i] / (double)count;
 }
 
 /*
@@ -311,63 +453,51 @@ static int exchange_row(struct perf_side *side, struct perf_row *row)
     uint8_t bytes[PERF_ROW_BYTES];
     size_t length = sizeof bytes;
     struct perf_row theirs;
-    double barrier;
     int result;
 
-    perf_row_encode(side->result->barrier_us, row, bytes);
+    perf_row_encode(row, bytes);
     if (side->is_server) {
         result = meeting_say(&side->meeting, PERF_STAGES, bytes, sizeof bytes);
         if (result == TCPX_SUCCESS)
             result = perf_hear(side, PERF_ROW, "the client's result", bytes, &length);
-        return result == TCPX_SUCCESS
-                   ? perf_row_decode(bytes, length, &side->result->barrier_us, row)
-                   : result;
+        return result == TCPX_SUCCESS ? perf_row_decode(bytes, length, row) : result;
     }
     result = perf_hear(side, PERF_STAGES, "the server's times", bytes, &length);
     if (result == TCPX_SUCCESS)
-        result = perf_row_decode(bytes, length, &barrier, &theirs);
+        result = perf_row_decode(bytes, length, &theirs);
     if (result != TCPX_SUCCESS)
         return result;
     for (unsigned i = 0; i < PERF_STAGE_COUNT; i++)
         if (perf_stage_list[i].of_sender == (side->plan.operation == PERF_READS))
             row->stages[i] = theirs.stages[i];
-    perf_row_encode(side->result->barrier_us, row, bytes);
+    perf_row_encode(row, bytes);
     return meeting_say(&side->meeting, PERF_ROW, bytes, sizeof bytes);
 }
 
-static int iterate_all(struct perf_side *side, uint64_t bytes, uint64_t *spans, uint64_t count)
+static int measure_size(struct perf_side *side, unsigned number, struct perf_row *row)
 {
-    char name[24];
-    int result = TCPX_SUCCESS;
+    struct perf_size *size = &side->at_hand;
+    int result;
 
-    perf_size_name(bytes, name);
-    for (uint64_t i = 0; i < count && result == TCPX_SUCCESS; i++) {
-        side->counted++;
-        result = iteration_run(side, bytes, &spans[i]);
-        perf_bar_show(side, name, i + 1, count);
+    *size = (struct perf_size){.bytes = side->plan.sizes[number]};
+    side->filled = 0;
+    result = (is_one_sided(side) ? perf_access_divide : perf_flow_divide)(side, size->bytes);
+    while (result == TCPX_SUCCESS && !size->step.last) {
+        result = iteration_run(side);
+        if (result == TCPX_SUCCESS)
+            result = keep_time(size);
+        perf_bar_show(side, number);
     }
-    return result;
-}
-
-static int measure_size(struct perf_side *side, uint64_t bytes, struct perf_row *row)
-{
-    uint64_t count = iterations_of(&side->plan, bytes);
-    uint64_t *spans = calloc(count, sizeof *spans);
-    uint64_t unused;
-    int result = (is_one_sided(side) ? perf_access_divide : perf_flow_divide)(side, bytes);
-
-    if (spans == NULL)
-        result = error_system(ENOMEM, "%llu iterations", (unsigned long long)count);
-    for (uint64_t i = 0; i < side->plan.warm_up && result == TCPX_SUCCESS; i++)
-        result = iteration_run(side, bytes, &unused);
-    memset(side->stages, 0, sizeof side->stages);
-    if (result == TCPX_SUCCESS)
-        result = iterate_all(side, bytes, spans, count);
+    if (result == TCPX_SUCCESS && size->counted == 0)
+        result = error_set(TCPX_REMOTE_ERROR, "%s ends a size without a measured iteration",
+                           control_peer(side->meeting.control));
     if (result == TCPX_SUCCESS) {
-        evaluate_spans(side, bytes, spans, count, row);
+        evaluate_spans(side, row);
         result = exchange_row(side, row);
     }
-    free(spans);
+    free(size->spans);
+    size->spans = NULL;
+    perf_bar_clear(side);
     return result;
 }
 
@@ -397,17 +527,19 @@ static int make_buffers(struct perf_side *side)
 {
     int result = TCPX_SUCCESS;
 
-    if (perf_has_out(side))
+    if (has_out(side))
         result = perf_make_buffer(side, &side->out, &side->out_memory);
-    if (result == TCPX_SUCCESS && perf_has_in(side))
+    if (result == TCPX_SUCCESS && has_in(side))
         result = perf_make_buffer(side, &side->in, &side->in_memory);
     return result == TCPX_SUCCESS && is_one_sided(side) ? perf_access_open(side) : result;
 }
 
-/* How long the way of a start signal is: half of the median of some there and back. */
+/* How long the way of a start signal is: half of the median of some there and back, at the client.
+ */
 static int measure_barrier(struct perf_side *side)
 {
     uint64_t spans[PROBES];
+    uint64_t barrier_ns;
     int result = TCPX_SUCCESS;
 
     for (uint64_t i = 0; i < PROBES && result == TCPX_SUCCESS; i++) {
@@ -425,22 +557,37 @@ static int measure_barrier(struct perf_side *side)
     if (result != TCPX_SUCCESS)
         return result;
     spans_sort(spans, PROBES);
-    side->result->barrier_us = spans_percentile_us(spans, PROBES, 500) / 2;
-    return TCPX_SUCCESS;
+    barrier_ns = spans[PROBES / 2] / 2;
+    result = side->is_server ? perf_hear_number(side, PERF_PROBE, "the barrier", &barrier_ns)
+                             : perf_say_number(side, PERF_PROBE, barrier_ns);
+    side->result->barrier_us = (double)barrier_ns * 1e-3;
+    return result;
+}
+
+static void keep_row(struct perf_side *side, const struct perf_row *row)
+{
+    struct perf_result *result = side->result;
+
+    if (side->end->report != NULL)
+        perf_report_row(side->end->report, row);
+    else
+        result->rows[result->row_count++] = *row;
 }
 
 int perf_measure(struct perf_side *side)
 {
-    struct perf_result *result_of = side->result;
+    struct perf_row row;
     int result = make_buffers(side);
 
     if (result == TCPX_SUCCESS)
         result = measure_barrier(side);
+    if (result == TCPX_SUCCESS && side->end->report != NULL)
+        perf_report_begin(side->end->report, side->result);
+    side->bar.began = clock_now();
     for (unsigned i = 0; i < side->plan.size_count && result == TCPX_SUCCESS; i++) {
-        result = measure_size(side, side->plan.sizes[i], &result_of->rows[i]);
+        result = measure_size(side, i, &row);
         if (result == TCPX_SUCCESS)
-            result_of->row_count++;
+            keep_row(side, &row);
     }
-    perf_bar_clear(side);
     return result;
 }

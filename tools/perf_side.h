@@ -17,6 +17,24 @@ struct perf_access {
     int event_fd; /* of the session */
 };
 
+/* What has been done of the size at hand. */
+struct perf_size {
+    uint64_t bytes;
+    uint64_t iterations; /* warm-up too */
+    uint64_t counted;    /* without it */
+    uint64_t timed_ns;   /* of those */
+    uint64_t latest_ns;  /* of the latest iteration */
+    struct perf_step step;
+    uint64_t *spans; /* of those that count */
+    size_t room;
+    double stages[PERF_STAGE_COUNT]; /* sums, in microseconds */
+};
+
+struct perf_bar {
+    uint64_t began;
+    uint64_t shown_at; /* when it was last drawn; 0: never */
+};
+
 struct perf_side {
     const struct perf_end *end;
     struct perf_plan plan;
@@ -31,15 +49,17 @@ struct perf_side {
     struct tcpx_piece *pieces; /* of the size at hand; NULL: no lists */
     size_t piece_count;
     struct perf_access access;
-    uint64_t iteration; /* over all sizes, warm-up too: every pattern is another */
-    uint64_t counted;
-    double stages[PERF_STAGE_COUNT]; /* sums of the size at hand, in microseconds */
-    uint64_t shown_at;               /* when the bar was last drawn; 0: never */
+    uint64_t iteration; /* over all sizes, warm-up too */
+    uint64_t counted;   /* over all sizes, without warm-up */
+    uint64_t pattern;   /* of the iteration at hand: every pattern is another */
+    uint64_t filled;    /* which pattern `out` has already; 0: none that is of use */
+    struct perf_size at_hand;
+    struct perf_bar bar;
 };
 
 /* Who has memory that bytes are sent or read from, and memory that they arrive in. */
-bool perf_has_out(const struct perf_side *side);
-bool perf_has_in(const struct perf_side *side);
+bool perf_has_out(const struct perf_plan *plan, bool is_server);
+bool perf_has_in(const struct perf_plan *plan, bool is_server);
 
 /* Messages to the other end, besides meeting_say(). A message of another type is an error. */
 MUST_CHECK int perf_say_number(struct perf_side *side, enum perf_message type, uint64_t number);
@@ -115,8 +135,21 @@ MUST_CHECK int perf_access_finish(struct perf_side *side);
 
 /* --- a bar on a terminal, for people who wait ---------------------------------------------- */
 
-void perf_bar_show(struct perf_side *side, const char *what, uint64_t done, uint64_t all);
-void perf_bar_clear(const struct perf_side *side);
+/* After an iteration of the size with this number: how much of all sizes is done. */
+void perf_bar_show(struct perf_side *side, unsigned number);
+void perf_bar_clear(struct perf_side *side);
+
+/* How many iterations a size has without --time, and how long they may take at most. */
+uint64_t perf_iterations_of(const struct perf_plan *plan, uint64_t bytes);
+
+/* --- memory -------------------------------------------------------------------------------- */
+
+/* What the plan needs at this end, or at both on one machine, is there; an error says what is. */
+MUST_CHECK int perf_check_memory(const struct perf_end *end, const struct perf_plan *plan,
+                                 bool is_server);
+
+/* The rate of the interfaces that tcpx_session_path() names, together; 0: unknown. */
+MUST_CHECK int perf_line_rate(const char *path, uint32_t *mbps);
 
 /* --- the measurement ----------------------------------------------------------------------- */
 

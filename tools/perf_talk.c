@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TALK_VERSION = 2 };
+enum { TALK_VERSION = 3 };
 
 struct plan_layout {
     uint32_t version;
@@ -21,7 +21,8 @@ struct plan_layout {
     uint32_t pieces;
     uint32_t operation;
     uint32_t accesses;
-    uint32_t nothing;
+    uint32_t check;
+    uint64_t time_ms;
     struct perf_self self;
     uint64_t sizes[PERF_MOST_SIZES];
 } __attribute__((packed));
@@ -32,6 +33,13 @@ struct meet_layout {
     struct perf_self self;
 } __attribute__((packed));
 
+struct path_layout {
+    uint32_t line_mbps;
+    char text[PERF_TEXT];
+    char unpack[PERF_UNPACK];
+} __attribute__((packed));
+
+_Static_assert(sizeof(struct path_layout) == PERF_PATH_BYTES, "as the header says");
 _Static_assert(sizeof(struct plan_layout) == PERF_PLAN_BYTES, "as the header says");
 _Static_assert(sizeof(struct meet_layout) == PERF_MEET_BYTES, "as the header says");
 
@@ -47,9 +55,9 @@ static struct perf_self self_write(const struct perf_self *self)
 }
 
 /* They are shown: what is not printable becomes '?'. */
-static void name_read(const char from[64], char to[64])
+static void text_read(const char *from, char *to, size_t room)
 {
-    size_t length = strnlen(from, 63);
+    size_t length = strnlen(from, room - 1);
 
     for (size_t i = 0; i < length; i++)
         to[i] = (char)(from[i] < 0x20 || from[i] > 0x7e ? '?' : from[i]);
@@ -58,8 +66,8 @@ static void name_read(const char from[64], char to[64])
 
 static void self_read(const struct perf_self *sent, struct perf_self *self)
 {
-    name_read(sent->host, self->host);
-    name_read(sent->memory, self->memory);
+    text_read(sent->host, self->host, sizeof self->host);
+    text_read(sent->memory, self->memory, sizeof self->memory);
 }
 
 static int check_length(const char *what, size_t length, size_t expected)
@@ -86,6 +94,8 @@ void perf_plan_encode(const struct perf_plan *plan, const struct perf_self *self
                                  .pieces = htole32(plan->pieces),
                                  .operation = htole32(plan->operation),
                                  .accesses = htole32(plan->accesses),
+                                 .check = htole32(plan->check),
+                                 .time_ms = htole64(plan->time_ms),
                                  .self = self_write(self)};
 
     for (unsigned i = 0; i < plan->size_count && i < PERF_MOST_SIZES; i++)
@@ -119,10 +129,16 @@ static int plan_check(const struct perf_plan *plan)
     if (plan->size_count < 1 || plan->size_count > PERF_MOST_SIZES)
         return error_set(TCPX_REMOTE_ERROR, "a plan of %u sizes, 1 to %d are possible",
                          plan->size_count, PERF_MOST_SIZES);
-    if (plan->iterations > PERF_MOST_ITERATIONS || plan->warm_up > PERF_MOST_ITERATIONS)
+    if (plan->iterations > PERF_MOST_ITERATIONS || plan->warm_up > PERF_AUTO)
         return error_set(TCPX_REMOTE_ERROR, "a plan of %llu and %llu iterations, at most %llu",
                          (unsigned long long)plan->iterations, (unsigned long long)plan->warm_up,
                          (unsigned long long)PERF_MOST_ITERATIONS);
+    if (plan->time_ms > PERF_MOST_MS)
+        return error_set(TCPX_REMOTE_ERROR, "a plan of %llu ms for each size, at most %llu",
+                         (unsigned long long)plan->time_ms, (unsigned long long)PERF_MOST_MS);
+    if (plan->check > PERF_CHECK_NONE)
+        return error_set(TCPX_REMOTE_ERROR, "the plan's check is %u, 0 to %d are known",
+                         plan->check, PERF_CHECK_NONE);
     if (plan->channels > AGREEMENT_CHANNELS)
         return error_set(TCPX_REMOTE_ERROR, "a plan of %u channels, at most %d", plan->channels,
                          AGREEMENT_CHANNELS);
@@ -158,7 +174,9 @@ int perf_plan_decode(const uint8_t *bytes, size_t length, struct perf_plan *plan
                                .spoilt = le64toh(layout.spoilt),
                                .pieces = le32toh(layout.pieces),
                                .operation = (enum perf_operation)le32toh(layout.operation),
-                               .accesses = le32toh(layout.accesses)};
+                               .accesses = le32toh(layout.accesses),
+                               .check = (enum perf_check)le32toh(layout.check),
+                               .time_ms = le64toh(layout.time_ms)};
     for (unsigned i = 0; i < PERF_MOST_SIZES; i++)
         plan->sizes[i] = le64toh(layout.sizes[i]);
     self_read(&layout.self, self);
@@ -190,6 +208,42 @@ int perf_meet_decode(const uint8_t *bytes, size_t length, uint16_t *port, struct
     return TCPX_SUCCESS;
 }
 
+/* --- the path and the iterations ----------------------------------------------------------- */
+
+void perf_path_encode(const struct perf_path *path, uint8_t bytes[PERF_PATH_BYTES])
+{
+    struct path_layout layout = {.line_mbps = htole32(path->line_mbps)};
+
+    memcpy(layout.text, path->text, strnlen(path->text, sizeof layout.text - 1));
+    memcpy(layout.unpack, path->unpack, strnlen(path->unpack, sizeof layout.unpack - 1));
+    memcpy(bytes, &layout, sizeof layout);
+}
+
+int perf_path_decode(const uint8_t *bytes, size_t length, struct perf_path *path)
+{
+    struct path_layout layout;
+    int result = check_length("a path", length, sizeof layout);
+
+    if (result != TCPX_SUCCESS)
+        return result;
+    memcpy(&layout, bytes, sizeof layout);
+    text_read(layout.text, path->text, sizeof path->text);
+    text_read(layout.unpack, path->unpack, sizeof path->unpack);
+    path->line_mbps = le32toh(layout.line_mbps);
+    return TCPX_SUCCESS;
+}
+
+uint64_t perf_step_encode(const struct perf_step *step)
+{
+    return step->iteration << 2 | (step->counts ? 2U : 0U) | (step->last ? 1U : 0U);
+}
+
+struct perf_step perf_step_decode(uint64_t number)
+{
+    return (struct perf_step){
+        .iteration = number >> 2, .counts = (number & 2) != 0, .last = (number & 1) != 0};
+}
+
 int perf_key_check(size_t length)
 {
     return check_length("a key", length, TCPX_KEY_BYTES);
@@ -211,25 +265,23 @@ uint64_t perf_number_decode(const uint8_t bytes[8])
     return le64toh(number);
 }
 
-/* A row as it travels: its two whole numbers, the barrier, and its fractions in their order. */
-enum { WHOLES = 2, ROW_NUMBERS = PERF_ROW_BYTES / 8, ROW_FRACTIONS = ROW_NUMBERS - WHOLES - 1 };
+/* A row as it travels: its two whole numbers, and its fractions in their order. */
+enum { WHOLES = 2, ROW_NUMBERS = PERF_ROW_BYTES / 8, ROW_FRACTIONS = ROW_NUMBERS - WHOLES };
 
-_Static_assert(sizeof(struct perf_row) == PERF_ROW_BYTES - 8, "a row has only numbers");
+_Static_assert(sizeof(struct perf_row) == PERF_ROW_BYTES, "a row has only numbers");
 
-void perf_row_encode(double barrier_us, const struct perf_row *row, uint8_t bytes[PERF_ROW_BYTES])
+void perf_row_encode(const struct perf_row *row, uint8_t bytes[PERF_ROW_BYTES])
 {
     uint64_t numbers[ROW_NUMBERS];
 
-    memcpy(numbers, row, WHOLES * sizeof *numbers);
-    memcpy(numbers + WHOLES, &barrier_us, 8);
-    memcpy(numbers + WHOLES + 1, (const uint64_t *)row + WHOLES, ROW_FRACTIONS * sizeof *numbers);
+    memcpy(numbers, row, sizeof numbers);
     for (size_t i = 0; i < ROW_NUMBERS; i++)
         perf_number_encode(numbers[i], bytes + 8 * i);
 }
 
-int perf_row_decode(const uint8_t *bytes, size_t length, double *barrier_us, struct perf_row *row)
+int perf_row_decode(const uint8_t *bytes, size_t length, struct perf_row *row)
 {
-    double fractions[1 + ROW_FRACTIONS];
+    double fractions[ROW_FRACTIONS];
     uint64_t numbers[ROW_NUMBERS];
     int result = check_length("a row", length, PERF_ROW_BYTES);
 
@@ -238,11 +290,9 @@ int perf_row_decode(const uint8_t *bytes, size_t length, double *barrier_us, str
     for (size_t i = 0; i < ROW_NUMBERS; i++)
         numbers[i] = perf_number_decode(bytes + 8 * i);
     memcpy(fractions, numbers + WHOLES, sizeof fractions);
-    for (size_t i = 0; i < 1 + ROW_FRACTIONS; i++)
+    for (size_t i = 0; i < ROW_FRACTIONS; i++)
         if (!isfinite(fractions[i]) || fractions[i] < 0)
             return error_set(TCPX_REMOTE_ERROR, "number %zu of a row is none", i);
-    *barrier_us = fractions[0];
-    memcpy(row, numbers, WHOLES * sizeof *numbers);
-    memcpy((uint64_t *)row + WHOLES, fractions + 1, ROW_FRACTIONS * sizeof *numbers);
+    memcpy(row, numbers, sizeof numbers);
     return TCPX_SUCCESS;
 }

@@ -351,6 +351,60 @@ static int count_group_cpus(const char *root)
                      : read_list_file(root, "/sys/devices/system/cpu", "online", MOST_CPUS, NULL);
 }
 
+/* --- memory --- */
+
+enum { KIBIBYTE = 1024, MEBIBYTE = 1024 * KIBIBYTE };
+
+/* The number behind the first word of the line that begins with it, such as "MemAvailable: "; 0:
+ * none. */
+static uint64_t read_entry(const char *root, const char *folder, const char *name, const char *word)
+{
+    FILE *file = open_file(root, folder, name);
+    uint64_t number = 0;
+    char line[256];
+
+    if (file == NULL)
+        return 0;
+    while (number == 0 && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, word, strlen(word)) == 0)
+            number = strtoull(line + strlen(word), NULL, 10);
+    fclose(file);
+    return number;
+}
+
+static uint64_t read_bytes(const char *root, const char *folder, const char *name)
+{
+    char text[64];
+    uint64_t bytes;
+
+    return read_line(root, folder, name, text, sizeof text) && parse_number(text, &bytes) ? bytes
+                                                                                          : 0;
+}
+
+/* What a group may still take, in MiB: the kernel drops files in its cache before it refuses. */
+static int read_memory_left(const char *root, const char *folder, bool v2)
+{
+    uint64_t most = read_bytes(root, folder, v2 ? "memory.max" : "memory.limit_in_bytes");
+    uint64_t used = read_bytes(root, folder, v2 ? "memory.current" : "memory.usage_in_bytes");
+    uint64_t cache =
+        read_entry(root, folder, "memory.stat", v2 ? "inactive_file " : "total_inactive_file ");
+    uint64_t left;
+
+    if (most == 0)
+        return 0;
+    used -= cache < used ? cache : used;
+    left = (most > used ? most - used : 0) / MEBIBYTE;
+    return left == 0 ? 1 : left > INT_MAX ? 0 : (int)left;
+}
+
+uint64_t topology_available_memory(const char *root)
+{
+    uint64_t system = read_entry(root, "/proc", "meminfo", "MemAvailable:") * KIBIBYTE;
+    uint64_t group = (uint64_t)read_least_of_both(root, "memory", read_memory_left) * MEBIBYTE;
+
+    return group != 0 && (system == 0 || group < system) ? group : system;
+}
+
 /* --- NUMA nodes --- */
 
 static const char nodes_folder[] = "/sys/devices/system/node";

@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct topology {
     int mask_cpus;   /* in the affinity mask of the calling thread */
@@ -21,6 +22,9 @@ struct topology {
 };
 
 MUST_CHECK int topology_read(const char *root, struct topology *topology);
+
+/* Bytes of memory that this process may still take, of the system and of its cgroup; 0: unknown. */
+uint64_t topology_available_memory(const char *root);
 
 /*
  * The CPUs of a NUMA node. False, and `cpus` untouched, if the node is unknown, has none, or has

@@ -144,8 +144,8 @@ static int twin_verify(const void *given)
 
     if (result == NULL)
         return TCPX_CUDA_ERROR;
-    result->differences += pattern_compare(bytes, expected->bytes, expected->seed,
-                                           expected->position, &result->first);
+    result->differences +=
+        pattern_compare(bytes, expected->bytes, expected->seed, expected->position, &result->first);
     return TCPX_SUCCESS;
 }
 

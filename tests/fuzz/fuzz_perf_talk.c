@@ -33,6 +33,7 @@ static void try_plan(const uint8_t *bytes, size_t size)
         return;
     promise_self(&self);
     PROMISE(plan.size_count >= 1 && plan.size_count <= PERF_MOST_SIZES);
+    PROMISE(plan.check <= PERF_CHECK_NONE && plan.time_ms <= PERF_MOST_MS);
     PROMISE(plan.way <= PERF_PING_PONG && plan.operation <= PERF_WRITES);
     PROMISE((uint64_t)plan.accesses * plan.pieces <= PERF_MOST_PIECES);
     PROMISE((plan.accesses == 0) == (plan.operation == PERF_SENDS));
@@ -59,24 +60,35 @@ static void try_row(const uint8_t *bytes, size_t size)
 {
     uint8_t again[PERF_ROW_BYTES];
     struct perf_row row;
-    double barrier;
 
-    if (perf_row_decode(bytes, size, &barrier, &row) != TCPX_SUCCESS)
+    if (perf_row_decode(bytes, size, &row) != TCPX_SUCCESS)
         return;
-    PROMISE(barrier >= 0 && row.median_us >= 0 && row.stages[PERF_COPY_IN] >= 0);
-    perf_row_encode(barrier, &row, again);
+    PROMISE(row.median_us >= 0 && row.stages[PERF_COPY_IN] >= 0);
+    perf_row_encode(&row, again);
     PROMISE(memcmp(again, bytes, sizeof again) == 0);
+}
+
+static void try_path(const uint8_t *bytes, size_t size)
+{
+    struct perf_path path;
+
+    if (perf_path_decode(bytes, size, &path) != TCPX_SUCCESS)
+        return;
+    PROMISE(strnlen(path.text, sizeof path.text) < sizeof path.text);
+    PROMISE(strnlen(path.unpack, sizeof path.unpack) < sizeof path.unpack);
+    for (const char *at = path.text; *at != '\0'; at++)
+        PROMISE(*at >= 0x20 && *at <= 0x7e);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const tries[])(const uint8_t *, size_t) = {try_plan, try_meet, try_row};
+    static void (*const tries[])(const uint8_t *, size_t) = {try_plan, try_meet, try_row, try_path};
     uint8_t *bytes;
 
     if (size == 0)
         return 0;
     bytes = exact(data + 1, size - 1, size - 1);
-    tries[data[0] % 3](bytes, size - 1);
+    tries[data[0] % 4](bytes, size - 1);
     free(bytes);
     return 0;
 }

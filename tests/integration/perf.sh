@@ -83,7 +83,7 @@ for way in "" --both --ping-pong --host "--chunk-bytes 1000" "--pieces 77" "--re
     "--write --accesses 5" "--write --both" "--write --ping-pong"; do
     # shellcheck disable=SC2086
     check_fails_output "one byte that is wrong fails the run${way:+, $way}" \
-        'iteration 2: 1 of 65536 bytes arrived wrong' loopback --size 64K --spoil 2 $way
+        'wrong data: the (server|client) received 1 of 65536 bytes wrong in iteration 2' loopback --size 64K --spoil 2 $way
 done
 check_output "in an iteration that there is not, it fails nothing" '^verified' loopback --spoil 4
 
@@ -123,6 +123,41 @@ no_bar()
     loopback --size 4M 2>"$TAP_WORK/bar" && ! grep . "$TAP_WORK/bar"
 }
 check "in a pipe there is none" no_bar
+
+# --- how long, and what is verified --------------------------------------------------------------
+
+check_output "for a second" '^ +1 KiB +[0-9]{3,} ' "$tcpx" perf --loopback --host --size 1K --time 1
+check_output "only the first iteration" '^verified: every byte of 1 iteration, 1 MiB in all; no other was' \
+    loopback --size 1M --check first
+also "and the report's head says so" '^  check +first'
+check_output "no byte" '^NOT VERIFIED: no byte was compared' loopback --size 1M --check none
+also_not "and nothing else is said" '^verified'
+for access in --read "--write --ping-pong" --both; do
+    # shellcheck disable=SC2086
+    check_output "no byte, $access" '^NOT VERIFIED' loopback --size 100K --check none $access
+done
+check_fails_output "what is wrong is not seen then" "only --check every sees it.*'none'" \
+    loopback --check none --spoil 1
+
+# --- rows as they are measured -------------------------------------------------------------------
+
+# appear_early COMMAND...: in a pipe.
+appear_early()
+{
+    "$@" 2>"$TAP_WORK/early.errors" | cat >"$TAP_WORK/early"
+}
+appears()
+{
+    appear_early "$tcpx" perf --loopback --host --sweep 256K:1M --time 3 --csv &
+    early=$!
+    within 3 grep -q '^262144,' "$TAP_WORK/early"
+    early_status=$?
+    grep -q '^1048576,' "$TAP_WORK/early" && early_status=2
+    wait $early
+    return $early_status
+}
+check "a row is there before the next one is measured" appears
+check "and then the others are" grep -q '^1048576,.*,2,2$' "$TAP_WORK/early"
 
 page=$TAP_WORK/page.html
 check "a page is written" loopback --host --sweep 1K:64K --html "$page"
@@ -187,26 +222,37 @@ fi
 # --- what is wrong -------------------------------------------------------------------------------
 
 check_fails_output "a size that is none" "--size: not a size, such as 512K or 1G: 'x'" loopback --size x
-check_fails_output "a sweep that is none" "not two sizes, such as 4:1G: '1G:4'" loopback --sweep 1G:4
+check_fails_output "a sweep that is none" "--sweep: not two sizes, such as 4:1G: '1G:4'" loopback --sweep 1G:4
 check_fails_output "no sockets" "UCCL_TCPX_SOCKETS.*'--sockets'" loopback --sockets 0
 check_fails_output "a way to unpack that is none" "UCCL_TCPX_UNPACK_IMPL" loopback --unpack x
 check_fails_output "neither server nor client" "server, client HOST or --loopback is expected, not ''" "$tcpx" perf
 check_fails_output "a client of nobody" "the server's name is missing" "$tcpx" perf client
-check_fails_output "reads and writes" "either read or write: --read does not go with '--write'" loopback --write --read
+check_fails_output "reads and writes" "--read does not go with '--write'" loopback --write --read
 check_fails_output "accesses that are none" "without --read or --write there is no '--accesses'" loopback --accesses 2
-check_fails_output "reads in ping-pong" "a read is there and back by itself, without '--ping-pong'" \
+check_fails_output "reads in ping-pong" "--read does not go with '--ping-pong'" \
     loopback --read --ping-pong
 check_fails_output "chunks of writes" "divide reads and writes, not '--chunk-bytes'" loopback --write --chunk-bytes 1K
 check_fails_output "too many parts" "at most 1000000 pieces of all accesses together" \
     loopback --write --accesses 1001 --pieces 1000
 check_fails_output "reads over a plugin" 'over the plugin TCPX there is no access to windows; the built-in transport has it' \
     env UCCL_TCPX_PLUGIN_PATH="$BUILD/libnccl-net-tcpx.so" "$tcpx" perf --loopback --read
+check_fails_output "two forms" "--json does not go with '--csv'" loopback --json --csv
+check_fails_output "two ways" "--both does not go with '--ping-pong'" loopback --ping-pong --both
+check_fails_output "two sizes" "--size does not go with '--sweep'" loopback --size 1 --sweep 1:4
+check_fails_output "time and a number" "--iters does not go with '--time'" loopback --time 1
+check_fails_output "one machine and a server" "--loopback has both ends: it does not go with 'server'" \
+    "$tcpx" perf server --loopback
+check_fails_output "a plan of the server's" "server does not go with '--size'" "$tcpx" perf server --size 1M
+check_fails_output "a client of one client" "client does not go with '--once'" "$tcpx" perf client localhost --once
+check_fails_output "a check that is none" "--check: not every, first or none: 'x'" loopback --check x
 check_fails_output "too many words" "unexpected argument '2'" "$tcpx" perf server 1 2
 check_fails_output "an option that is none" "unknown argument '--nonsense'" loopback --nonsense
 check_fails_output "a GPU that is none" "not the number of a GPU: 'x'" loopback x
 check_fails_output "a GPU that is not there" 'GPU 7' loopback 7
-check_fails_output "more memory than there is" 'a buffer of [0-9]+ bytes: ' loopback --host --size 3T
-check_fails_output "more memory than the GPU has" '[Oo]ut of|memory' loopback --size 3T
+check_fails_output "more memory than there is" 'buffers? of 3 TiB need [0-9.]+ [TG]iB of host memory, [0-9.]+ [KMGT]iB are available' \
+    loopback --host --size 3T
+check_fails_output "more memory than the GPU has" "need 3 TiB of the emulated GPU's memory, 16 GiB are available" \
+    loopback --size 3T
 no_descriptors()
 {
     (ulimit -n 5 && exec "$tcpx" perf --loopback --host --size 1M --iters 1 --timeout 3)
@@ -215,7 +261,7 @@ check_fails_output "the server's reason, where it is not the client's" \
     '; the server: connections could not be accepted for 1000 ms: Too many open files$' no_descriptors
 check_output "a variable that is set to nothing is not set" '^ +1000 B +1000 ' \
     env UCCL_TCPX_PERF_ITERS= "$tcpx" perf --loopback --sweep 500:1000 --host
-check_fails_output "nobody is there" '127.0.0.1.*refused' \
+check_fails_output "nobody is there" '127.0.0.1.*refused; is .tcpx perf server. running there, at this port' \
     "$tcpx" perf client 127.0.0.1 --port $port --timeout 1
 
 port_in_use()
@@ -230,7 +276,7 @@ port_in_use()
     port=$((port + 1))
     return $status
 }
-check_fails_output "a port in use" 'in use' port_in_use
+check_fails_output "a port in use" 'in use; --port N chooses another port' port_in_use
 
 other_test()
 {
@@ -298,6 +344,51 @@ check_output "the client is interrupted" 'client:tcpx: interrupted' gone INT cli
 check_output "the server is interrupted" 'server:tcpx: interrupted' gone INT server
 check "the client is killed" gone KILL client
 check "the server is killed" gone KILL server
+
+# What there is of a run that was cut short is shown and written, at both ends.
+cut_short()
+{
+    PAIR_SERVER="$interruptible $tcpx perf server --html $TAP_WORK/server.html"
+    PAIR_CLIENT="$interruptible $tcpx perf client 127.0.0.1 --html $TAP_WORK/client.html"
+    pair_start -- --sweep 4K:64M --time 2
+    within 15 grep -q '^ *4 KiB' "$TAP_WORK/client" && kill -"$1" "$client"
+    ends "$client" 10
+    cut_status=$?
+    ends "$server" 10
+    left_status=$?
+    cat "$TAP_WORK/server" "$TAP_WORK/client"
+    [ $cut_status -gt 128 ] && [ $left_status -eq 1 ]
+}
+for signal in INT TERM; do
+    check_output "cut short by SIG$signal" 'INCOMPLETE: [12] of 8 sizes were measured: (interrupted|terminated)' \
+        cut_short $signal
+    also "the other end says why" 'INCOMPLETE: [12] of 8 sizes were measured: .*127.0.0.1'
+    for end in client server; do
+        check_output "the page of the $end, too" '"complete": false' cat "$TAP_WORK/$end.html"
+        also "has the rows" '"bytes": 4096'
+    done
+done
+
+# A server serves one client after the other, also after one that was killed or never said what it wants.
+several_clients()
+{
+    $interruptible "$tcpx" perf server --host --port $port --timeout "$(limit 10)" >"$TAP_WORK/server" 2>&1 &
+    server=$!
+    within 5 grep -q "listening on all addresses, port $port; waiting" "$TAP_WORK/server" || return 1
+    "$tcpx" perf client 127.0.0.1 --port $port --host --iters 1000000 >/dev/null 2>&1 &
+    client=$!
+    within 5 grep -q 'server: client 127' "$TAP_WORK/server"
+    kill -9 $client
+    for each in 1 2; do
+        "$tcpx" perf client 127.0.0.1 --port $port --host --size 1K || return 1
+    done
+    kill -INT $server
+    ends $server 5
+    [ $? -eq 130 ] && grep -c ': done$' "$TAP_WORK/server" && cat "$TAP_WORK/server"
+}
+check_output "a server serves several clients" '^2$' several_clients
+also "and says how each ended" '^tcpx perf server: client .*: failed$'
+port=$((port + 1))
 
 # A client that leaves when it has met the server, and before there is a session.
 leaves_early()

@@ -33,6 +33,21 @@ static const char *printed(print_function print, const struct perf_result *resul
     return room;
 }
 
+static void print_table(FILE *out, const struct perf_result *result)
+{
+    perf_print(out, &perf_table, result);
+}
+
+static void print_json(FILE *out, const struct perf_result *result)
+{
+    perf_print(out, &perf_json, result);
+}
+
+static void print_csv(FILE *out, const struct perf_result *result)
+{
+    perf_print(out, &perf_csv, result);
+}
+
 /* Two sizes: one with all percentiles, one with too few iterations for any. */
 static const struct perf_result small_result = {
     .way = PERF_ONE_WAY,
@@ -48,6 +63,8 @@ static const struct perf_result small_result = {
     .threads = 1,
     .chunk_bytes = 4 << 20,
     .barrier_us = 3.125,
+    .complete = true,
+    .size_count = 2,
     .row_count = 2,
     .rows = {{.bytes = 8,
               .iterations = 1000,
@@ -76,6 +93,7 @@ static struct perf_result one_size(void)
     struct perf_result result = small_result;
 
     result.row_count = 1;
+    result.size_count = 1;
     result.rows[0] = small_result.rows[1];
     return result;
 }
@@ -85,7 +103,7 @@ static struct perf_result one_size(void)
 TEST(test_table)
 {
     assert_string_equal(
-        printed(perf_print_table, &small_result),
+        printed(print_table, &small_result),
         "one way, left to right\n"
         "  path      192.0.2.7: built-in transport over eth0,eth1, 2 channels\n"
         "  memory    GPU 0 to GPU 1\n"
@@ -93,9 +111,14 @@ TEST(test_table)
         "  options   2 channels, 8 sockets, 1 I/O thread, chunks of 4 MiB\n"
         "  barrier   3.125 us, contained in the times below\n"
         "\n"
-        "          size  iterations        GB/s      min us   median us      p99 us    p99.9 us\n"
-        "           8 B        1000      0.0020       3.500       4.000       5.250       12.50\n"
-        "         1 MiB          50       8.389       100.0       125.0           -           -\n"
+        "          size  iterations        GB/s      Gbit/s      min us   median us      p99 us    "
+        "p99.9 us\n"
+        "           8 B        1000      0.0020      0.0160       3.500       4.000       5.250    "
+        "   "
+        "12.50\n"
+        "         1 MiB          50       8.389       67.11       100.0       125.0           -    "
+        "       "
+        "-\n"
         "\n"
         "verified: every byte of 1050 iterations, 50.0 MiB in all\n");
 }
@@ -110,7 +133,7 @@ TEST(test_table_of_one_size)
     result.chunk_bytes = 0;
     result.channels = 1;
     assert_string_equal(
-        printed(perf_print_table, &result),
+        printed(print_table, &result),
         "ping-pong, left and right\n"
         "  path      192.0.2.7: built-in transport over eth0,eth1, 2 channels\n"
         "  memory    GPU 0 to GPU 1\n"
@@ -118,10 +141,14 @@ TEST(test_table_of_one_size)
         "  options   1 channel, 8 sockets, no I/O threads, no chunks\n"
         "  barrier   3.125 us\n"
         "\n"
-        "          size  iterations        GB/s      min us   median us      p99 us    p99.9 us\n"
-        "         1 MiB          50       8.389       100.0       125.0           -           -\n"
+        "          size  iterations        GB/s      Gbit/s      min us   median us      p99 us    "
+        "p99.9 us\n"
+        "         1 MiB          50       8.389       67.11       100.0       125.0           -    "
+        "       "
+        "-\n"
         "\n"
-        "per iteration, on average; stages go on at the same time:\n"
+        "per iteration, on average; stages go on at the same time, and each in several pieces at "
+        "once, so that\none can add up to more than the iteration:\n"
         "  stage                                 us   of median        GB/s\n"
         "  sender    copy out                 25.00      20.0 %       41.94\n"
         "  sender    send                     100.0      80.0 %       10.49\n"
@@ -141,18 +168,18 @@ TEST(test_table_of_accesses)
     result.operation = PERF_READS;
     result.accesses = 1000;
     result.pieces = 5;
-    expect_part(printed(perf_print_table, &result), "reads, one way, left from right\n");
-    expect_part(printed(perf_print_table, &result), ", lists of 5 pieces, 1000 reads at once\n");
-    expect_part(printed(perf_print_table, &result), "  barrier   3.125 us\n");
-    expect_part(printed(perf_print_json, &result),
+    expect_part(printed(print_table, &result), "reads, one way, left from right\n");
+    expect_part(printed(print_table, &result), ", lists of 5 pieces, 1000 reads at once\n");
+    expect_part(printed(print_table, &result), "  barrier   3.125 us\n");
+    expect_part(printed(print_json, &result),
                 "  \"operation\": \"read\",\n  \"accesses\": 1000,\n");
-    expect_part(printed(perf_print_csv, &result), ",5,read,1000,3.125,");
+    expect_part(printed(print_csv, &result), ",5,read,1000,3.125,");
     result.operation = PERF_WRITES;
     result.accesses = 1;
-    expect_part(printed(perf_print_table, &result), "writes, one way, left to right\n");
-    expect_part(printed(perf_print_table, &result), ", 1 write at once\n");
+    expect_part(printed(print_table, &result), "writes, one way, left to right\n");
+    expect_part(printed(print_table, &result), ", 1 write at once\n");
     result.way = PERF_BOTH_WAYS;
-    expect_part(printed(perf_print_table, &result), "writes, both ways, left and right\n");
+    expect_part(printed(print_table, &result), "writes, both ways, left and right\n");
 }
 
 /* Stages that nobody measured are left out, not shown as zero. */
@@ -161,7 +188,7 @@ TEST(test_table_without_stages)
     struct perf_result result = one_size();
 
     memset(result.rows[0].stages, 0, sizeof result.rows[0].stages);
-    assert_null(strstr(printed(perf_print_table, &result), "stage"));
+    assert_null(strstr(printed(print_table, &result), "stage"));
 }
 
 TEST(test_table_width)
@@ -171,7 +198,7 @@ TEST(test_table_width)
     result.rows[0].bytes = UINT64_MAX / 1000;
     result.rows[0].iterations = 9999999999;
     result.rows[0].median_us = 9999999999;
-    for (const char *line = printed(perf_print_table, &result); *line != '\0';
+    for (const char *line = printed(print_table, &result); *line != '\0';
          line += strcspn(line, "\n") + 1)
         assert_in_range(strcspn(line, "\n"), 0, 110);
 }
@@ -181,7 +208,7 @@ TEST(test_table_width)
 TEST(test_json)
 {
     assert_string_equal(
-        printed(perf_print_json, &small_result),
+        printed(print_json, &small_result),
         "{\n"
         "  \"version\": \"1.2.3\",\n"
         "  \"date\": \"2026-01-02T03:04:05Z\",\n"
@@ -191,6 +218,7 @@ TEST(test_json)
         "  \"path\": \"192.0.2.7: built-in transport over eth0,eth1, 2 channels\",\n"
         "  \"memory\": \"GPU 0 to GPU 1\",\n"
         "  \"unpack\": \"auto\",\n"
+        "  \"check\": \"every\",\n"
         "  \"channels\": 2,\n"
         "  \"sockets\": 8,\n"
         "  \"threads\": 1,\n"
@@ -199,37 +227,48 @@ TEST(test_json)
         "  \"operation\": \"send\",\n"
         "  \"accesses\": 0,\n"
         "  \"barrier_us\": 3.125,\n"
-        "  \"verified_iterations\": 1050,\n"
-        "  \"verified_bytes\": 52436800,\n"
+        "  \"line_rate_gigabits_per_second\": null,\n"
+        "  \"sizes\": 2,\n"
         "  \"rows\": [\n"
-        "    {\"bytes\": 8, \"iterations\": 1000, \"gigabytes_per_second\": 0.002,\n"
+        "    {\"bytes\": 8, \"iterations\": 1000, \"gigabytes_per_second\": 0.002, "
+        "\"gigabits_per_second\": 0.016,\n"
+        "     \"line_rate_percent\": null,\n"
         "     \"min_us\": 3.5, \"median_us\": 4, \"mean_us\": 4.5, \"p99_us\": 5.25, "
         "\"p99_9_us\": 12.5, \"max_us\": 125.5,\n"
         "     \"stages_us\": {\"copy_out\": 0.5, \"send\": 1, \"send_wait\": 0, "
         "\"receive_wait\": 2, \"receive\": 1, \"copy_in\": 0.25}},\n"
-        "    {\"bytes\": 1048576, \"iterations\": 50, \"gigabytes_per_second\": 8.388608,\n"
+        "    {\"bytes\": 1048576, \"iterations\": 50, \"gigabytes_per_second\": 8.388608, "
+        "\"gigabits_per_second\": 67.108864,\n"
+        "     \"line_rate_percent\": null,\n"
         "     \"min_us\": 100, \"median_us\": 125, \"mean_us\": 130, \"p99_us\": null, "
         "\"p99_9_us\": null, \"max_us\": 250,\n"
         "     \"stages_us\": {\"copy_out\": 25, \"send\": 100, \"send_wait\": 12.5, "
         "\"receive_wait\": 6.25, \"receive\": 110, \"copy_in\": 50}}\n"
-        "  ]\n"
+        "  ],\n"
+        "  \"incomplete_because\": \"\",\n"
+        "  \"complete\": true,\n"
+        "  \"verified_iterations\": 1050,\n"
+        "  \"verified_bytes\": 52436800\n"
         "}\n");
 }
 
 #define CSV_HEADER                                                                                 \
-    "bytes,iterations,gigabytes_per_second,min_us,median_us,mean_us,p99_us,p99_9_us,max_us,"       \
+    "bytes,iterations,gigabytes_per_second,gigabits_per_second,line_rate_percent,min_us,median_"   \
+    "us,"                                                                                          \
+    "mean_us,p99_us,p99_9_us,max_us,"                                                              \
     "copy_out_us,send_us,send_wait_us,receive_wait_us,receive_us,copy_in_us,way,client,server,"    \
     "path,memory,unpack,channels,sockets,threads,chunk_bytes,pieces,operation,accesses,barrier_"   \
-    "us,date_utc,version\n"
+    "us,date_utc,version,check,row,rows\n"
 #define CSV_RUN                                                                                    \
     ",one way,left,right,\"192.0.2.7: built-in transport over eth0,eth1, 2 channels\","            \
-    "GPU 0 to GPU 1,auto,2,8,1,4194304,0,send,0,3.125,2026-01-02T03:04:05Z,1.2.3\n"
+    "GPU 0 to GPU 1,auto,2,8,1,4194304,0,send,0,3.125,2026-01-02T03:04:05Z,1.2.3,every,"
 
 TEST(test_csv)
 {
-    assert_string_equal(printed(perf_print_csv, &small_result), CSV_HEADER
-                        "8,1000,0.002,3.5,4,4.5,5.25,12.5,125.5,0.5,1,0,2,1,0.25" CSV_RUN
-                        "1048576,50,8.388608,100,125,130,,,250,25,100,12.5,6.25,110,50" CSV_RUN);
+    assert_string_equal(
+        printed(print_csv, &small_result), CSV_HEADER
+        "8,1000,0.002,0.016,,3.5,4,4.5,5.25,12.5,125.5,0.5,1,0,2,1,0.25" CSV_RUN "1,2\n"
+        "1048576,50,8.388608,67.108864,,100,125,130,,,250,25,100,12.5,6.25,110,50" CSV_RUN "2,2\n");
 }
 
 /* Names end neither a field nor a string, whatever is in them. */
@@ -238,8 +277,8 @@ TEST(test_hostile_names)
     struct perf_result result = small_result;
 
     snprintf(result.client, sizeof result.client, "a\"b\\c\n\x01\xff");
-    expect_part(printed(perf_print_json, &result), "\"client\": \"a\\\"b\\\\c\\u000a\\u0001?\",\n");
-    expect_part(printed(perf_print_csv, &result), ",one way,\"a\"\"b\\c\n\x01\xff\",right,");
+    expect_part(printed(print_json, &result), "\"client\": \"a\\\"b\\\\c\\u000a\\u0001?\",\n");
+    expect_part(printed(print_csv, &result), ",one way,\"a\"\"b\\c\n\x01\xff\",right,");
 }
 
 /* A host name of the peer is text in every spreadsheet, whatever it begins with. */
@@ -259,8 +298,61 @@ TEST(test_csv_without_formulas)
 
         snprintf(result.client, sizeof result.client, "%s", names[i][0]);
         snprintf(expected, sizeof expected, ",one way,%s,right,", names[i][1]);
-        expect_part(printed(perf_print_csv, &result), expected);
+        expect_part(printed(print_csv, &result), expected);
     }
+}
+
+/* The rate of the line is that of one direction, and both ways have two. */
+TEST(test_line_rate)
+{
+    struct perf_result result = one_size();
+
+    result.line_mbps = 100000;
+    expect_part(printed(print_table, &result), "  line      100.0 Gbit/s\n");
+    expect_part(printed(print_table, &result), "       67.11    67.1 %       100.0");
+    expect_part(printed(print_json, &result), "\"line_rate_gigabits_per_second\": 100,\n");
+    expect_part(printed(print_json, &result), "\"line_rate_percent\": 67.108864,\n");
+    expect_part(printed(print_csv, &result), ",67.108864,67.108864,100,");
+    result.way = PERF_BOTH_WAYS;
+    expect_part(printed(print_json, &result), "\"line_rate_percent\": 33.554432,\n");
+}
+
+/* A number of bytes that nobody compared is not taken for one that somebody did. */
+TEST(test_unverified)
+{
+    struct perf_result result = small_result;
+
+    result.check = PERF_CHECK_FIRST;
+    expect_part(printed(print_table, &result), "  check     first: ");
+    expect_part(printed(print_table, &result),
+                "verified: every byte of 2 iterations, 1.0 MiB in all; no other was");
+    expect_part(printed(print_json, &result), "\"verified_iterations\": 2,\n");
+    expect_part(printed(print_csv, &result), ",1.2.3,first,1,2\n");
+    result.check = PERF_CHECK_NONE;
+    expect_part(printed(print_table, &result), "  check     none: NOT VERIFIED");
+    expect_part(printed(print_table, &result), "\nNOT VERIFIED: ");
+    assert_null(strstr(printed(print_table, &result), "verified: every"));
+    expect_part(printed(print_json, &result), "\"check\": \"none\",\n");
+    expect_part(printed(print_json, &result), "\"verified_bytes\": 0\n");
+    expect_part(printed(print_csv, &result), ",1.2.3,none,2,2\n");
+}
+
+/* What there is of a run that was cut short says that it was. */
+TEST(test_incomplete)
+{
+    struct perf_result result = small_result;
+
+    result.complete = false;
+    result.size_count = 5;
+    snprintf(result.why, sizeof result.why, "the \"peer\" left");
+    expect_part(printed(print_table, &result),
+                "\nINCOMPLETE: 2 of 5 sizes were measured: the \"peer\" left\n");
+    expect_part(printed(print_json, &result),
+                "\"incomplete_because\": \"the \\\"peer\\\" left\",\n  \"complete\": false,\n");
+    expect_part(printed(print_csv, &result), ",every,2,5\n");
+    result.row_count = 0;
+    expect_part(printed(print_table, &result), "\nINCOMPLETE: 0 of 5 sizes");
+    expect_part(printed(print_json, &result), "\"rows\": [\n  ],\n");
 }
 
 /* A percentile is known from as many iterations on as it divides into. */
@@ -381,7 +473,7 @@ static void check_page(const struct perf_result *result)
 
 static void check_everywhere(const struct perf_result *result)
 {
-    static const print_function others[] = {perf_print_table, perf_print_json, perf_print_csv};
+    static const print_function others[] = {print_table, print_json, print_csv};
 
     check_page(result);
     for (unsigned i = 0; i < COUNT_OF(others); i++) {
@@ -395,7 +487,7 @@ static void check_everywhere(const struct perf_result *result)
 /* The page has the JSON that --json prints. */
 TEST(test_page_result)
 {
-    char *json = strdup(printed(perf_print_json, &small_result));
+    char *json = strdup(printed(print_json, &small_result));
 
     check_page(&small_result);
     expect_part(printed(print_html, &small_result), json);
