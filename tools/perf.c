@@ -293,10 +293,7 @@ static int complete_arguments(struct arguments *arguments)
 
 static int finish(int outcome)
 {
-    int status = outcome == TCPX_SUCCESS ? EXIT_OK : command_failed();
-    int printed = command_finish();
-
-    return status == EXIT_OK ? printed : status;
+    return outcome == TCPX_SUCCESS ? command_finish() : command_failed();
 }
 
 static int serve_client(void *argument, bool *met)

@@ -87,15 +87,27 @@ static sigset_t report_signals(void)
     return set;
 }
 
+/* Each line at once, also into a pipe. The first failure is kept. */
+static void report_flush(struct perf_report *report)
+{
+    if (fflush(stdout) != 0 && report->problem == 0)
+        report->problem = errno;
+}
+
 static int report_finish(struct perf_report *report, const char *why)
 {
+    int written;
+
     struct perf_result *result = report->result;
 
     result->complete = why == NULL;
     snprintf(result->why, sizeof result->why, "%s", why != NULL ? why : "");
     forms[report->form]->end(stdout, result);
-    (void)fflush(stdout);
-    return report->page != NULL ? write_page(report) : TCPX_SUCCESS;
+    report_flush(report);
+    written = report->page != NULL ? write_page(report) : TCPX_SUCCESS;
+    return report->problem != 0
+               ? error_system(report->problem, "cannot write to standard output")
+               : written;
 }
 
 /* The lock is never given back: nothing else is printed, and the program ends by the signal. */
@@ -153,7 +165,7 @@ void perf_report_begin(struct perf_report *report, struct perf_result *result)
     pthread_mutex_lock(&report->lock);
     report->result = result;
     forms[report->form]->begin(stdout, result);
-    (void)fflush(stdout);
+    report_flush(report);
     pthread_mutex_unlock(&report->lock);
 }
 
@@ -162,7 +174,7 @@ void perf_report_row(struct perf_report *report, const struct perf_row *row)
     pthread_mutex_lock(&report->lock);
     report->result->rows[report->result->row_count++] = *row;
     forms[report->form]->row(stdout, report->result, report->result->row_count - 1);
-    (void)fflush(stdout);
+    report_flush(report);
     pthread_mutex_unlock(&report->lock);
 }
 

@@ -17,6 +17,7 @@ struct perf_report {
     bool is_new;                /* nothing but perf_report_open() has made the file */
     struct perf_result *result; /* of the run at hand; NULL: there is none */
     pthread_mutex_t lock;       /* over standard output, the page and *result */
+    int problem;                /* errno of the first failure of standard output */
     pthread_t watcher;
     sigset_t signals;
     bool watching;

@@ -60,11 +60,17 @@ check_output "the environment says how much" '^ +64 KiB +2 ' \
 check_output "with the longest timeout" '^verified' \
     env UCCL_TCPX_TIMEOUT_MS=3600000 "$tcpx" perf --loopback --size 1M
 for impl in d2d host kernel; do
-    check_output "unpacked by $impl" "unpack +$impl" env UCCL_TCPX_SOFT_DEVMEM=3 \
+    check_output "unpacked by $impl" '^verified' env UCCL_TCPX_SOFT_DEVMEM=3 \
         "$BUILD/tests/support/tcpx" perf --loopback --iters 2 --size 3M --unpack $impl
 done
 check_fails_output "a NIC that is made up is a matter of the tests" 'UCCL_TCPX_SOFT_DEVMEM=3: this build has no software devmem' \
     env UCCL_TCPX_SOFT_DEVMEM=3 "$tcpx" perf --loopback --size 1M
+check_output "bytes that arrive in place are unpacked by nobody" '^  unpack +none' loopback --size 1M --unpack kernel
+if [ -e "$BUILD/tests/fakecuda/libcuda.so.1" ]; then
+    check_output "over a plugin that hands out fragments they are" '^  unpack +host$' \
+        env UCCL_TCPX_GPU=cuda LD_LIBRARY_PATH="$BUILD/tests/fakecuda" UCCL_TCPX_PLUGIN_MODE=unpack \
+        UCCL_TCPX_PLUGIN_PATH="$BUILD/libnccl-net-tcpx.so" "$tcpx" perf --loopback --iters 2 --size 1M --unpack host
+fi
 check_output "over a plugin" 'plugin TCPX' env UCCL_TCPX_PLUGIN_PATH="$BUILD/libnccl-net-tcpx.so" \
     "$tcpx" perf --loopback --iters 2 --size 3M
 
@@ -350,6 +356,7 @@ cut_short()
 {
     PAIR_SERVER="$interruptible $tcpx perf server --html $TAP_WORK/server.html"
     PAIR_CLIENT="$interruptible $tcpx perf client 127.0.0.1 --html $TAP_WORK/client.html"
+    rm -f "$TAP_WORK/client"
     pair_start -- --sweep 4K:64M --time 2
     within 15 grep -q '^ *4 KiB' "$TAP_WORK/client" && kill -"$1" "$client"
     ends "$client" 10
