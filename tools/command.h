@@ -25,6 +25,7 @@ extern const struct command command_doctor;
 extern const struct command command_env;
 extern const struct command command_matrix;
 extern const struct command command_perf;
+extern const struct command command_report;
 extern const struct command command_transfer;
 extern const struct command command_version;
 
@@ -63,7 +64,7 @@ struct option {
 /* The arguments that are no options. */
 struct words {
     int count;
-    char *list[4];
+    char *list[8];
 };
 
 /* EXIT_OK, or the status of a problem that was printed. `words`: NULL, if there are none. */

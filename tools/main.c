@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_connection, &command_devices, &command_doctor,   &command_env,
-    &command_matrix,     &command_perf,    &command_transfer, &command_version,
+    &command_connection, &command_devices, &command_doctor,   &command_env,     &command_matrix,
+    &command_perf,       &command_report,  &command_transfer, &command_version,
 };
 
 enum { COMMANDS = sizeof commands / sizeof *commands };

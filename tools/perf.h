@@ -151,7 +151,16 @@ extern const struct perf_form perf_csv;
 /* All of it. */
 void perf_print(FILE *out, const struct perf_form *form, const struct perf_result *result);
 
-/* False: there was no memory for it. */
+/* A page of one run or of several, each as the JSON that perf_json prints. */
+struct perf_run {
+    const char *name;
+    const char *json;
+    size_t length;
+};
+
+MUST_CHECK bool perf_print_page(FILE *out, const struct perf_run *runs, size_t count);
+
+/* A page of this one. False: there was no memory for it. */
 MUST_CHECK bool perf_print_html(FILE *out, const struct perf_result *result);
 
 /*
@@ -181,7 +190,7 @@ bool perf_known(double value);
 double perf_p99(const struct perf_row *row);
 double perf_p999(const struct perf_row *row);
 
-double perf_stage_percent(const struct perf_row *row, unsigned stage); /* of the median */
+double perf_stage_percent(const struct perf_row *row, unsigned stage); /* of the mean */
 double perf_stage_rate(const struct perf_row *row, unsigned stage);    /* GB/s */
 
 /* False: this path does not say where its time went. */

@@ -81,9 +81,9 @@ double perf_stage_percent(const struct perf_row *row, unsigned stage)
 {
     double us = row->stages[stage];
 
-    if (!perf_known(us) || !perf_known(row->median_us) || row->median_us == 0)
+    if (!perf_known(us) || !perf_known(row->mean_us) || row->mean_us == 0)
         return -1;
-    return us / row->median_us * 100;
+    return us / row->mean_us * 100;
 }
 
 double perf_stage_rate(const struct perf_row *row, unsigned stage)

@@ -87,7 +87,7 @@ static void table_stages(FILE *out, const struct perf_row *row)
 {
     fprintf(out, "\nper iteration, on average; stages go on at the same time, and each in several "
                  "pieces at once, so that\none can add up to more than the iteration:\n");
-    fprintf(out, "  %-28s  %10s  %10s  %10s\n", "stage", "us", "of median", "GB/s");
+    fprintf(out, "  %-28s  %10s  %10s  %10s\n", "stage", "us", "of mean", "GB/s");
     for (unsigned i = 0; i < PERF_STAGE_COUNT; i++) {
         double percent = perf_stage_percent(row, i);
         char text[3][PERF_NAME];

@@ -14,10 +14,11 @@ _tcpx_options()
             "--port= --program= --secret= --seconds= --size= --ssh= --timeout="
         ;;
     perf)
-        echo "--accesses= --both --channels= --chunk-bytes= --chunks --csv --host --html= --iters= --json" \
+        echo "--accesses= --both --channels= --check= --chunk-bytes= --chunks --csv --host --html= --iters= --json" \
             "--loopback --no-progress --once --pieces= --ping-pong --port= --read --secret= --size=" \
-            "--sockets= --spoil= --sweep= --threads= --timeout= --unpack= --warm-up= --write"
+            "--sockets= --spoil= --sweep= --threads= --time= --timeout= --unpack= --warm-up= --write"
         ;;
+    report) echo "-o=" ;;
     transfer) echo "--once --port= --secret= --timeout=" ;;
     esac
 }
@@ -37,7 +38,7 @@ _tcpx_words()
 
 _tcpx()
 {
-    local commands="connection devices doctor env help matrix perf transfer version"
+    local commands="connection devices doctor env help matrix perf report transfer version"
     local current=${COMP_WORDS[COMP_CWORD]}
     local before=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]}
@@ -54,7 +55,11 @@ _tcpx()
         mapfile -t COMPREPLY < <(compgen -W "auto d2d host kernel" -- "$current")
         return
         ;;
-    --secret | --html | --hostfile | --program)
+    --check)
+        mapfile -t COMPREPLY < <(compgen -W "every first none" -- "$current")
+        return
+        ;;
+    --secret | --html | --hostfile | --program | -o)
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames 2>/dev/null
         return
@@ -71,6 +76,11 @@ _tcpx()
     case $command in
     connection | perf | transfer) options="$options $(_tcpx_words)" ;;
     help) options=$commands ;;
+    report)
+        mapfile -t COMPREPLY < <(compgen -W "-o --help" -f -- "$current")
+        compopt -o filenames 2>/dev/null
+        return
+        ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "${options//=/} --help" -- "$current")
 }

@@ -35,7 +35,7 @@ if (process.argv.length > 2) {
 
 const row = (bytes, iterations, rate, min, median, mean, p99, p999, max, stages) => ({
     bytes, iterations, gigabytes_per_second: rate, min_us: min, median_us: median, mean_us: mean,
-    p99_us: p99, p99_9_us: p999, max_us: max,
+    p99_us: p99, p99_9_us: p999, max_us: max, line_rate_percent: null,
     stages_us: Object.fromEntries(["copy_out", "send", "send_wait", "receive_wait", "receive", "copy_in"]
         .map((key, i) => [key, stages[i]])),
 });
@@ -43,6 +43,7 @@ const rowOf = (bytes, value) => row(bytes, 5000, value, value, value, value, val
 
 /* Two sizes: one with all percentiles, one with too few iterations for any. */
 const small = () => ({
+    check: "every", complete: true, incomplete_because: "", sizes: 2, line_rate_gigabits_per_second: null,
     version: "1.2.3", date: "2026-01-02T03:04:05Z", way: "one way", client: "left", server: "right",
     path: "192.0.2.7: built-in transport over eth0,eth1, 2 channels", memory: "GPU 0 to GPU 1", unpack: "auto",
     channels: 2, sockets: 8, threads: 1, chunk_bytes: 4194304, pieces: 0, operation: "send", accesses: 0, barrier_us: 3.125,
@@ -75,8 +76,10 @@ function checkAttribute(text, name, least, most) {
         assert(value !== "" && Number(value) >= least && Number(value) <= most, `${all}: not from ${least} to ${most}`);
 }
 
-function drawn(result) {
-    const text = draw(template, JSON.stringify(result));
+const asRun = (result, name = "one") => ({name, result});
+
+function drawn(...results) {
+    const text = draw(template, JSON.stringify(results.map(result => result.result ? result : asRun(result))));
     checkTags(text);
     assert.doesNotMatch(text, /http:|https:|src=|href=|url\(|@import|<link|<script/);
     assert.doesNotMatch(text, /\b(nan|infinity|null|undefined)\b/i);
@@ -134,19 +137,19 @@ const tests = {
     /* Many sizes are lines, one is bars, none is neither; the numbers are all there. */
     test_page_plots() {
         const many = drawn(small());
-        assert.equal(count(many, "<svg "), 3);
+        assert.equal(count(many, "<svg "), 2 + 6);
         assert.equal(count(many, ' line" d=" M'), 1 + 4);
         assert.equal(count(many, "<tr><th scope"), 2);
         assert.equal(count(many, ' dot"'), 2 + 2 + 2 + 1 + 1);
-        has(many, "Up to <b>8.389 GB/s</b> one way from left to right", "<title>1 MiB, 50 iterations\n8.389 GB/s</title>",
+        has(many, "Up to <b>8.389 GB/s</b> one way from left to right", "<title>1 MiB, 50 iterations\n8.389 GB/s, 67.11 Gbit/s</title>",
             "<title>8 B, 1000 iterations\np99.9 12.50 µs\np99 5.250 µs\nmedian 4.000 µs\nmin 3.500 µs</title>",
-            "1 MiB, send: 100.0 µs, 80.0 % of the median, 10.49 GB/s<");
-        assert.equal(count(many, '<td title="fewer than 100 iterations">–</td>'), 1);
-        assert.equal(count(many, '<td title="fewer than 1000 iterations">–</td>'), 1);
+            "1 MiB, send: 100.0 µs, 76.9 % of the mean, 10.49 GB/s<");
+        assert.equal(count(many, '<td data-name="p99" title="fewer than 100 iterations">–</td>'), 1);
+        assert.equal(count(many, '<td data-name="p99.9" title="fewer than 1000 iterations">–</td>'), 1);
         const one = drawn(withRows([small().rows[1]]));
-        assert.equal(count(one, "<svg "), 2);
+        assert.equal(count(one, "<svg "), 0);
         assert.equal(count(one, "<path "), 0);
-        has(one, ">fewer than 1000 iterations</text>");
+        has(one, "<b>fewer than 1000 iterations</b>", "<b>100.0 µs, 76.9 %, 10.49 GB/s</b>");
         const none = drawn(withRows([]));
         assert.equal(count(none, "<svg "), 0);
         has(none, "Nothing was measured.");
@@ -158,6 +161,45 @@ const tests = {
             "<dt>Accesses at once</dt><dd>3</dd>", "<title>tcpx perf: right to left</title>");
         assert.equal(count(page, "in it. "), 0);
         has(drawn({...small(), way: "both ways", operation: "write", accesses: 1}), "by writes both ways together between left and right");
+    },
+    test_line_rate() {
+        const result = {...small(), line_rate_gigabits_per_second: 100};
+        result.rows[1].line_rate_percent = 67.108864;
+        has(drawn(result), "<dt>Line rate</dt><dd>100.0 Gbit/s</dd>", "67.11 Gbit/s at 1 MiB, 67.1 % of the line rate",
+            '<td data-name="% of line">67.1</td>', '<td data-name="% of line" title="not measured">–</td>');
+        assert.doesNotMatch(drawn(small()), /[Ll]ine rate|% of line/);
+    },
+    /* What was not verified, and what was cut short, says so before any number of bytes. */
+    test_warnings() {
+        has(drawn({...small(), check: "none", verified_bytes: 0}), "<b>Not verified:</b>", "--check none");
+        has(drawn({...small(), check: "first"}), "the first iteration of each size only");
+        has(drawn({...small(), complete: false, sizes: 9, incomplete_because: "<gone>"}),
+            "<b>Incomplete:</b> 2 of 9 sizes were measured: &lt;gone&gt;.");
+    },
+    /* Several runs: a line for each in both plots, and each rate beside that of the first. */
+    test_several_runs() {
+        const other = small();
+        other.rows[1].gigabytes_per_second *= 2;
+        other.rows.push(rowOf(4194304, 5));
+        const page = drawn(asRun(small(), "before"), asRun({...other, check: "none"}, "<after>"),
+            asRun({...withRows([]), complete: false}, "nothing"));
+        assert.equal(count(page, "<svg "), 2);
+        assert.equal(count(page, 'class="run1 line"'), 2);
+        has(page, "3 runs beside each other", "&lt;after&gt;", ", NOT VERIFIED", "nothing was measured, incomplete",
+            '<td data-name="of the first">200 %</td>', "<title>4 MiB\n&lt;after&gt;: 5.000 GB/s");
+        drawn(asRun(withRows([]), "a"), asRun(withRows([]), "b"));
+    },
+    /* In a narrow window plots are narrower, and nothing lies outside. */
+    test_narrow() {
+        const media = {matches: true, addEventListener: () => {}};
+        global.matchMedia = () => media;
+        try {
+            const page = drawn(small());
+            checkAttribute(page, "cx", 60, 296);
+            assert.equal(count(page, 'viewBox="0 0 360 346"'), 2);
+        } finally {
+            delete global.matchMedia;
+        }
     },
     test_page_without_stages() {
         has(drawn(withRows([rowOf(8, 1), rowOf(9, 1)].map(one => ({...one, stages_us: rowOf(8, 0).stages_us})))),
@@ -171,11 +213,11 @@ const tests = {
         assert.equal(count(page, "&lt;/title&gt;&lt;script&gt;&quot;&amp;&#39;?"), 2 * 4 + 2 + 2 * 2);
         has(page, "&lt;p&gt;");
     },
-    /* A stage that takes a thousand medians is cut off, and leaves the others' bars to be seen. */
+    /* A stage that takes a thousand times the mean is cut off, and leaves the others' bars to be seen. */
     test_long_stage() {
         const result = small();
         result.rows[0].stages_us.receive_wait = 4000;
-        has(drawn(result), ">1000 %</text>", "8 B, wait for data: 4.000 ms, 100000 % of the median<");
+        has(drawn(result), ">1000 %</text>", "8 B, wait for data: 4.000 ms, 88889 % of the mean<");
     },
     /* All rows are alike, or there is one, with each number that there can be. */
     test_equal_rows() {
