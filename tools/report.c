@@ -160,11 +160,9 @@ const struct command command_report = {
     .arguments = "RUN.json... -o PAGE.html",
     .summary = "Show runs of tcpx perf beside each other in one page.",
     .help = "\n"
-            "  RUN.json      what 'tcpx perf --json' printed; up to 8 runs\n"
+            "  RUN.json      what tcpx perf printed as JSON; up to 8 runs\n"
             "  -o PAGE.html  where the page goes; it needs nothing else\n"
             "\n"
-            "    tcpx perf client HOST --sweep 4:1G --json >before.json\n"
-            "    tcpx perf client HOST --sweep 4:1G --sockets 8 --json >after.json\n"
-            "    tcpx report before.json after.json -o compared.html\n",
+            "The first run is the one that the others are compared with.\n",
     .run = report_main,
 };
