@@ -1,5 +1,6 @@
 /* What the system allows this process: descriptors, memory, and the windows of its connections. */
 #include "base/config.h"
+#include "base/topology.h"
 #include "tools/doctor.h"
 
 #include <stdlib.h>
@@ -48,36 +49,13 @@ static void check_files(struct doctor *doctor, const struct config *config)
 
 /* --- memory -------------------------------------------------------------------------------- */
 
-static bool read_available(const struct doctor *doctor, uint64_t *bytes)
-{
-    char path[4096];
-    char line[128];
-    bool found = false;
-    FILE *file;
-
-    snprintf(path, sizeof path, "%s/proc/meminfo", doctor->root);
-    file = fopen(path, "re");
-    if (file == NULL)
-        return false;
-    while (!found && fgets(line, sizeof line, file) != NULL) {
-        char *end;
-
-        if (strncmp(line, "MemAvailable:", 13) != 0)
-            continue;
-        *bytes = strtoull(line + 13, &end, 10) * 1024;
-        found = strncmp(end, " kB", 3) == 0;
-    }
-    fclose(file);
-    return found;
-}
-
 /* What one GPU pins at most; the driver's own pinning does not count against the limit on locks. */
 static void check_memory(struct doctor *doctor, const struct config *config)
 {
     uint64_t wanted = config->staging_bytes + config->bounce_bytes;
-    uint64_t available;
+    uint64_t available = topology_available_memory(doctor->root);
 
-    if (!read_available(doctor, &available)) {
+    if (available == 0) {
         doctor_find(doctor, DOCTOR_OK, "pinned memory",
                     "up to %llu MiB for each GPU; how much is "
                     "free is unknown",

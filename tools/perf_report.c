@@ -105,9 +105,8 @@ static int report_finish(struct perf_report *report, const char *why)
     forms[report->form]->end(stdout, result);
     report_flush(report);
     written = report->page != NULL ? write_page(report) : TCPX_SUCCESS;
-    return report->problem != 0
-               ? error_system(report->problem, "cannot write to standard output")
-               : written;
+    return report->problem != 0 ? error_system(report->problem, "cannot write to standard output")
+                                : written;
 }
 
 /* The lock is never given back: nothing else is printed, and the program ends by the signal. */

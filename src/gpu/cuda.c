@@ -156,6 +156,18 @@ static void cuda_close(struct gpu *base)
 
 /* --- memory -------------------------------------------------------------------------------- */
 
+static int cuda_memory_available(struct gpu *gpu, uint64_t *bytes)
+{
+    size_t available;
+    size_t all;
+    int result = IN_CONTEXT(gpu, cuda.cuMemGetInfo_v2(&available, &all),
+                            "cuMemGetInfo_v2 on GPU %d", gpu->index);
+
+    if (result == TCPX_SUCCESS)
+        *bytes = available;
+    return result;
+}
+
 static int cuda_memory_alloc(struct gpu *gpu, uint64_t bytes, uint64_t alignment,
                              struct gpu_memory *memory)
 {

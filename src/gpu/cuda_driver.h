@@ -103,6 +103,7 @@ struct cu_rows {
     NEEDED(cuCtxPushCurrent_v2, (cu_context context))                                              \
     NEEDED(cuCtxPopCurrent_v2, (cu_context *context))                                              \
     NEEDED(cuThreadExchangeStreamCaptureMode, (int *mode))                                         \
+    NEEDED(cuMemGetInfo_v2, (size_t *available, size_t *all))                                      \
     NEEDED(cuMemAlloc_v2, (cu_address *address, size_t bytes))                                     \
     NEEDED(cuMemFree_v2, (cu_address address))                                                     \
     NEEDED(cuMemHostRegister_v2, (void *pages, size_t bytes, unsigned flags))                      \

@@ -69,6 +69,9 @@ struct gpu_memory {
 /* `alignment`: a power of two; 4096 and more lets the memory be exported as a dma-buf. */
 MUST_CHECK int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, uint64_t alignment,
                                 struct gpu_memory *memory);
+/* How much could be allocated now, at most. */
+MUST_CHECK int gpu_memory_available(struct gpu *gpu, uint64_t *bytes);
+
 /* Memory that was never allocated (all zero) is allowed. */
 void gpu_memory_free(struct gpu *gpu, struct gpu_memory *memory);
 

@@ -41,6 +41,7 @@ struct gpu_event {
  */
 /* clang-format off */
 #define GPU_FORWARDED(OPERATION)                                                                   \
+    OPERATION(memory_available, (struct gpu *gpu, uint64_t *bytes), gpu, (gpu, bytes))             \
     OPERATION(flush_inbound_writes, (struct gpu *gpu), gpu, (gpu))                                 \
     OPERATION(stream_create, (struct gpu *gpu, struct gpu_stream **stream), gpu, (gpu, stream))    \
     OPERATION(event_create, (struct gpu *gpu, struct gpu_event **event), gpu, (gpu, event))        \

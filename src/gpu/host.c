@@ -68,6 +68,15 @@ static void host_close(struct gpu *gpu)
 
 /* --- memory -------------------------------------------------------------------------------- */
 
+static int host_memory_available(struct gpu *gpu, uint64_t *bytes)
+{
+    uint64_t used = host_memory_used(gpu->index);
+    uint64_t limit = host_config()->host_gpu_memory;
+
+    *bytes = used < limit ? limit - used : 0;
+    return TCPX_SUCCESS;
+}
+
 static int host_memory_alloc(struct gpu *gpu, uint64_t bytes, uint64_t alignment,
                              struct gpu_memory *memory)
 {

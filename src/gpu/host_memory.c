@@ -148,6 +148,16 @@ static int add_range(const struct range *wanted, uint64_t alignment, gpu_address
     return TCPX_SUCCESS;
 }
 
+uint64_t host_memory_used(int device)
+{
+    uint64_t used;
+
+    pthread_rwlock_rdlock(&ranges_lock);
+    used = device_bytes_used(device);
+    pthread_rwlock_unlock(&ranges_lock);
+    return used;
+}
+
 int host_memory_map(int device, uint64_t bytes, uint64_t alignment, uint64_t limit,
                     struct gpu_memory *memory)
 {

@@ -8,6 +8,9 @@
 
 #include "gpu/gpu.h"
 
+/* How many bytes are allocated on emulated GPU `device`. */
+uint64_t host_memory_used(int device);
+
 /* Allocates on emulated GPU `device`; fails once it would hold more than `limit` bytes. */
 MUST_CHECK int host_memory_map(int device, uint64_t bytes, uint64_t alignment, uint64_t limit,
                                struct gpu_memory *memory);

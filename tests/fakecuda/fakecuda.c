@@ -479,6 +479,14 @@ cu_result cuThreadExchangeStreamCaptureMode(int *mode)
 
 /* --- memory -------------------------------------------------------------------------------- */
 
+cu_result cuMemGetInfo_v2(size_t *available, size_t *all)
+{
+    BEGIN_IN_CONTEXT(cuMemGetInfo_v2);
+    *available = device_bytes - host_memory_used(current()->device);
+    *all = device_bytes;
+    return CU_OK;
+}
+
 cu_result cuMemAlloc_v2(cu_address *address, size_t bytes)
 {
     struct gpu_memory memory;

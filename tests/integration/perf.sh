@@ -167,7 +167,7 @@ check "and then the others are" grep -q '^1048576,.*,2,2$' "$TAP_WORK/early"
 
 page=$TAP_WORK/page.html
 check "a page is written" loopback --host --sweep 1K:64K --html "$page"
-with_program node check_output "with plots in it" '<svg viewBox="0 0 1000 346".*Rate against size' \
+with_program node check_output "with plots in it" '<svg viewBox="0 0 1000 346".*Bandwidth against size' \
     node tests/support/perf_page.js "$page"
 check_fails_output "a full disk" 'cannot write /dev/full: No space left' loopback --html /dev/full
 check "which is still there" test -c /dev/full
@@ -255,9 +255,9 @@ check_fails_output "too many words" "unexpected argument '2'" "$tcpx" perf serve
 check_fails_output "an option that is none" "unknown argument '--nonsense'" loopback --nonsense
 check_fails_output "a GPU that is none" "not the number of a GPU: 'x'" loopback x
 check_fails_output "a GPU that is not there" 'GPU 7' loopback 7
-check_fails_output "more memory than there is" 'buffers? of 3 TiB need [0-9.]+ [TG]iB of host memory, [0-9.]+ [KMGT]iB are available' \
+check_fails_output "more memory than there is" 'buffers? of 3 TiB needs? [0-9.]+ [TG]iB of host memory, [0-9.]+ [KMGT]iB are available' \
     loopback --host --size 3T
-check_fails_output "more memory than the GPU has" "need 3 TiB of the emulated GPU's memory, 16 GiB are available" \
+check_fails_output "more memory than the GPU has" '1 buffer of 3 TiB needs 3 TiB of GPU memory, 16 GiB are available' \
     loopback --size 3T
 no_descriptors()
 {

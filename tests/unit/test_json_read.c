@@ -87,7 +87,6 @@ TEST(test_members)
     assert_int_equal(strncmp(json_member(text, end, "v"), "\"4\"", 3), 0);
     assert_null(json_member(text, end, "row"));
     assert_null(json_member(text, end, "2"));
-    
 }
 
 SUITE(.name = "json read");
