@@ -238,6 +238,52 @@ TREE_TEST(test_v1_quota)
     expect_quota_with("/sys/fs/cgroup/cpu,cpuacct/a/b/cpu.cfs_quota_us", "50000\n", 1);
 }
 
+/* --- memory --- */
+
+static void expect_mebibytes(uint64_t mebibytes)
+{
+    assert_int_equal(topology_available_memory(tree_root), mebibytes << 20);
+}
+
+TREE_TEST(test_available_memory)
+{
+    expect_mebibytes(0);
+    put("/proc/meminfo",
+        "MemTotal:       8388608 kB\nMemFree:  1024 kB\nMemAvailable:    4194304 kB\n");
+    expect_mebibytes(4096);
+    put_v2("/a/b");
+    put("/sys/fs/cgroup/a/b/memory.max", "max\n");
+    put("/sys/fs/cgroup/a/b/memory.current", "1048576\n");
+    expect_mebibytes(4096);
+    put("/sys/fs/cgroup/a/memory.max", "1073741824\n");
+    put("/sys/fs/cgroup/a/memory.current", "536870912\n");
+    expect_mebibytes(512);
+    /* what files have in the cache goes before anything is refused */
+    put("/sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 268435456\n");
+    expect_mebibytes(768);
+    put("/sys/fs/cgroup/a/memory.current", "4294967296\n");
+    expect_mebibytes(1);
+    put("/sys/fs/cgroup/a/memory.max", "x\n");
+    expect_mebibytes(4096);
+}
+
+TREE_TEST(test_available_memory_v1)
+{
+    put("/proc/meminfo", "MemAvailable:    4194304 kB\n");
+    put("/proc/self/cgroup", "7:memory:/a\n");
+    put("/proc/self/mountinfo",
+        "33 25 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+    put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n");
+    expect_mebibytes(4096);
+    put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1073741824\n");
+    put("/sys/fs/cgroup/memory/a/memory.usage_in_bytes", "805306368\n");
+    expect_mebibytes(256);
+    put("/sys/fs/cgroup/memory/a/memory.stat", "total_inactive_file 268435456\n");
+    expect_mebibytes(512);
+}
+
+/* --- both versions --- */
+
 TREE_TEST(test_both_versions)
 {
     put("/proc/self/cgroup", "4:cpu,cpuacct:/a\n0::/u\n");
