@@ -73,6 +73,9 @@ static void drop_page(struct perf_report *report)
 
 /* --- signals ------------------------------------------------------------------------------- */
 
+/* To the watching thread alone, which has it blocked as all others. */
+enum { WATCH_ENDS = SIGUSR2 };
+
 /* Those that end the program, unless its caller lets it ignore them. */
 static sigset_t report_signals(void)
 {
@@ -116,16 +119,16 @@ static void *report_watch(void *given)
     sigset_t set = report->signals;
     int number;
 
-    if (sigwait(&set, &number) != 0)
+    sigaddset(&set, WATCH_ENDS);
+    if (sigwait(&set, &number) != 0 || number == WATCH_ENDS)
         return NULL;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     pthread_mutex_lock(&report->lock);
     fputc('\n', stderr);
     if (report->result != NULL &&
         report_finish(report, number == SIGINT ? "interrupted" : "terminated") != TCPX_SUCCESS)
         (void)command_failed();
     drop_page(report);
-    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &report->signals, NULL);
     raise(number);
     return NULL;
 }
@@ -149,7 +152,7 @@ int perf_report_watch(struct perf_report *report)
 void perf_report_close(struct perf_report *report)
 {
     if (report->watching) {
-        pthread_cancel(report->watcher);
+        pthread_kill(report->watcher, WATCH_ENDS);
         pthread_join(report->watcher, NULL);
         pthread_sigmask(SIG_UNBLOCK, &report->signals, NULL);
         pthread_mutex_destroy(&report->lock);
