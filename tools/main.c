@@ -72,7 +72,7 @@ int command_finish(void)
     return EXIT_FAILED;
 }
 
-/* Under the names of the original tests, which say each step without being asked. */
+/* The names of the original tests. */
 static const struct command *find_by_old_name(const char *path)
 {
     static const struct {
@@ -121,15 +121,32 @@ static int run_command(const struct command *command, int argument_count, char *
     return command->run(argument_count, arguments);
 }
 
+/* As the original tests: each step is shown, and a server ends after one client. */
+static int run_by_old_name(const struct command *command, int argument_count, char **arguments)
+{
+    static char once[] = "--once";
+    bool is_server = argument_count > 0 && strcmp(arguments[0], "server") == 0;
+    char **all = calloc((size_t)argument_count + 2, sizeof *all);
+    int status;
+
+    if (all == NULL || setenv("UCCL_TCPX_DEBUG", "1", 0) != 0) {
+        free(all);
+        return EXIT_FAILED;
+    }
+    memcpy(all, arguments, (size_t)argument_count * sizeof *all);
+    if (is_server)
+        all[argument_count++] = once;
+    status = run_command(command, argument_count, all);
+    free(all);
+    return status;
+}
+
 int main(int argument_count, char **arguments)
 {
     const struct command *command = argument_count > 0 ? find_by_old_name(arguments[0]) : NULL;
 
-    if (command != NULL) {
-        if (setenv("UCCL_TCPX_DEBUG", "1", 0) != 0)
-            return EXIT_FAILED;
-        return run_command(command, argument_count - 1, arguments + 1);
-    }
+    if (command != NULL)
+        return run_by_old_name(command, argument_count - 1, arguments + 1);
 
     if (argument_count < 2) {
         print_overview(stderr);
