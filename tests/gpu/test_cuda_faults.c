@@ -29,10 +29,12 @@ static int scenario(void)
     struct gpu_pinned pinned = {0};
     struct gpu_pointer pointer;
     struct tcpx_gpu_properties properties;
+    uint64_t available;
     int fd = -1;
     int result = gpu_properties(1, &properties);
 
     STEP(gpu_open(1, &gpu));
+    STEP(gpu_memory_available(gpu, &available));
     STEP(gpu_memory_alloc(gpu, 65536, 4096, &memory));
     STEP(gpu_pinned_alloc(gpu, 65536, &pinned));
     STEP(gpu_stream_create(gpu, &stream));

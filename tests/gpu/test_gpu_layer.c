@@ -124,6 +124,23 @@ TEST(test_memory_sizes_and_alignments)
         }
 }
 
+/* What is allocated is not available any more. */
+TEST(test_available_memory)
+{
+    struct tcpx_gpu_properties properties;
+    struct gpu_memory memory;
+    uint64_t before;
+    uint64_t after;
+
+    assert_success(gpu_properties(0, &properties));
+    assert_success(gpu_memory_available(fixture.gpu, &before));
+    assert_in_range(before, 64 * MIB, properties.memory_bytes);
+    assert_success(gpu_memory_alloc(fixture.gpu, 64 * MIB, 4096, &memory));
+    assert_success(gpu_memory_available(fixture.gpu, &after));
+    assert_in_range(after, 0, before - 64 * MIB);
+    gpu_memory_free(fixture.gpu, &memory);
+}
+
 TEST(test_memory_that_cannot_be_had)
 {
     struct gpu_memory memory = {.bytes = 77};
