@@ -28,15 +28,16 @@ have()
 
 for requirement in $INTEGRATIONS; do
     name=${requirement%%[=<>~!]*}
-    if ! have "$requirement"; then
-        add "skip integrations/$name: pip could not install $requirement, see $log"
-        continue
-    fi
     case $name in
-    torch) add "integrations/torch: $python python/tests/test_torch.py" ;;
-    ray | lmcache) add "integrations/$name: $python $tests/test_$name.py" ;;
+    torch) test=python/tests/test_torch.py ;;
+    ray | lmcache) test=$tests/test_$name.py ;;
     *) echo "INTEGRATIONS: '$requirement': expected ray, torch or lmcache, with a version or without" >&2 && exit 2 ;;
     esac
+    if have "$requirement"; then
+        add "integrations/$name: $python $test"
+    else
+        add "skip integrations/$name: pip could not install $requirement, see $log"
+    fi
 done
 
 export NCCL_SOCKET_IFNAME=lo UCCL_TCPX_GPU=host PYTHONDONTWRITEBYTECODE=1

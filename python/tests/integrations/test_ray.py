@@ -103,14 +103,13 @@ def setUpModule():
     tcpx.integrations.ray.register("ARRAYS", data_type=numpy.ndarray, timeout=READ_SECONDS)
     if HAS_TORCH:
         tcpx.integrations.ray.register("TENSORS", timeout=READ_SECONDS)
+    folder = tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True)  # its sockets have short names
+    unittest.addModuleCleanup(folder.cleanup)
+    unittest.addModuleCleanup(ray.shutdown)
     ray.init(
-        _node_ip_address="127.0.0.1", _temp_dir=tempfile.mkdtemp(prefix="ray", dir="/tmp"), num_cpus=2,
+        _node_ip_address="127.0.0.1", _temp_dir=folder.name, num_cpus=2,
         object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
     )
-
-
-def tearDownModule():
-    ray.shutdown()
 
 
 def get(reference, seconds=SECONDS):
