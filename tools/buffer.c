@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { LIMIT_MS = 120000 };
+enum { LIMIT_MS = 120000, POISON = 0xee };
 
 static int buffer_map(uint64_t bytes, void **data)
 {
@@ -73,6 +73,15 @@ int buffer_fill(struct buffer *buffer, uint64_t seed)
         return buffer_finish(buffer, gpu_fill_pattern(buffer->stream, buffer->memory.address,
                                                       buffer->bytes, seed, 0));
     pattern_fill(buffer->data, buffer->bytes, seed, 0);
+    return TCPX_SUCCESS;
+}
+
+int buffer_poison(struct buffer *buffer)
+{
+    if (buffer->in_gpu)
+        return buffer_finish(
+            buffer, gpu_set(buffer->stream, buffer->memory.address, POISON, buffer->bytes));
+    memset(buffer->data, POISON, buffer->bytes);
     return TCPX_SUCCESS;
 }
 

@@ -27,6 +27,9 @@ void buffer_destroy(struct buffer *buffer);
 /* The pattern that `seed` chooses; waits until that is done. */
 MUST_CHECK int buffer_fill(struct buffer *buffer, uint64_t seed);
 
+/* Bytes of no pattern, so that what does not arrive is noticed. */
+MUST_CHECK int buffer_poison(struct buffer *buffer);
+
 /* Changes one byte of the pattern, to see that this is noticed. */
 MUST_CHECK int buffer_spoil(struct buffer *buffer, uint64_t seed);
 
