@@ -12,6 +12,7 @@ void page_print(FILE *out, const char *page, const char *json)
 {
     const char *place = strstr(page, mark);
 
+    errno = 0;
     fwrite(page, 1, (size_t)(place - page), out);
     for (; *json != '\0'; json++) {
         if (*json == '<')
@@ -55,10 +56,9 @@ int page_close(struct page_file *file)
     if (out == NULL)
         return TCPX_SUCCESS;
     file->out = NULL;
-    errno = 0;
     if (ferror(out)) /* of an earlier write, whose errno may be gone */
-        problem = EIO;
-    if (fflush(out) != 0)
+        problem = errno != 0 ? errno : EIO;
+    if (fflush(out) != 0 && problem == 0)
         problem = errno;
     if (fclose(out) != 0 && problem == 0)
         problem = errno;
