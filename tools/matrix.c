@@ -27,8 +27,8 @@ struct matrix_arguments {
     uint64_t port;
     uint64_t bytes;
     uint64_t reads;
-    uint64_t seconds;
-    uint64_t gpu; /* UINT64_MAX: by the number of the rank on its host */
+    uint32_t span_ms; /* in which all pairs read at once */
+    uint64_t gpu;     /* UINT64_MAX: by the number of the rank on its host */
     bool in_host;
     bool quiet;
     int timeout_ms;
@@ -47,6 +47,22 @@ static bool read_bytes(void *target, const char *value)
     uint64_t *bytes = target;
 
     return parse_size(value, bytes) && *bytes >= 1 && *bytes <= MATRIX_MOST_BYTES;
+}
+
+/* Seconds, with a decimal point or without. */
+static bool read_span(void *target, const char *value)
+{
+    uint32_t *span_ms = target;
+    char *end;
+    double seconds;
+
+    if (value[strspn(value, "0123456789.")] != '\0' || value[0] == '\0')
+        return false;
+    seconds = strtod(value, &end);
+    if (*end != '\0' || !(seconds >= 0.1 && seconds <= 3600))
+        return false;
+    *span_ms = (uint32_t)(seconds * 1000);
+    return true;
 }
 
 static int read_options(struct matrix_arguments *arguments, int argument_count, char **list)
@@ -79,10 +95,9 @@ static int read_options(struct matrix_arguments *arguments, int argument_count, 
          .most = MATRIX_MOST_READS,
          .problem = "not a number from 1 to 10000:"},
         {.name = "--seconds",
-         .number = &arguments->seconds,
-         .least = 1,
-         .most = 3600,
-         .problem = "not a number of seconds from 1 to 3600:"},
+         .read = read_span,
+         .target = &arguments->span_ms,
+         .problem = "not a number of seconds from 0.1 to 3600:"},
         {.name = "--gpu",
          .number = &arguments->gpu,
          .most = INT_MAX,
@@ -297,7 +312,7 @@ static int coordinate(struct matrix_arguments *arguments, const char *address, u
     struct matrix_run run = {.plan = {.bytes = arguments->bytes,
                                       .ranks = arguments->launch.ranks,
                                       .reads = (uint32_t)arguments->reads,
-                                      .seconds = (uint32_t)arguments->seconds,
+                                      .span_ms = arguments->span_ms,
                                       .timeout_ms = (uint32_t)arguments->timeout_ms},
                              .address = address,
                              .port = port,
@@ -393,7 +408,7 @@ static int matrix_main(int argument_count, char **list)
     arguments = (struct matrix_arguments){.ssh = "ssh -o BatchMode=yes -o ConnectTimeout=10",
                                           .bytes = (uint64_t)16 << 20,
                                           .reads = 4,
-                                          .seconds = 1,
+                                          .span_ms = 1000,
                                           .gpu = UINT64_MAX,
                                           .timeout_ms = TIMEOUT_MS};
     status = read_options(&arguments, argument_count, list);

@@ -30,7 +30,7 @@ struct matrix_plan {
     uint64_t bytes;
     uint32_t ranks;
     uint32_t reads;      /* of each pair alone; one more goes before them */
-    uint32_t seconds;    /* all at once */
+    uint32_t span_ms;    /* all at once */
     uint32_t timeout_ms; /* of each step */
 };
 

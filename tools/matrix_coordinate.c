@@ -533,7 +533,7 @@ static void measure_all(struct coordinator *all)
             give_order(all, i, &order, answers);
     }
     await_messages(all, MATRIX_ANSWER, take_rate_of_all,
-                   plan->seconds * UINT64_C(1000) + UINT64_C(4) * plan->timeout_ms);
+                   plan->span_ms + UINT64_C(4) * plan->timeout_ms);
 }
 
 /* --- the whole ----------------------------------------------------------------------------- */

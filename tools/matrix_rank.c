@@ -309,7 +309,7 @@ static bool reads_are_under_way(const struct rank *rank)
 
 static void read_all(struct rank *rank)
 {
-    uint64_t until = clock_now() + rank->plan.seconds * UINT64_C(1000000000);
+    uint64_t until = clock_now() + rank->plan.span_ms * UINT64_C(1000000);
 
     for (unsigned i = 0; i < rank->plan.ranks; i++) {
         struct peer *peer = &rank->peers[i];

@@ -217,9 +217,10 @@ void matrix_print_json(FILE *out, const struct matrix_result *result)
     fprintf(out, ",\n  ");
     print_text(out, "date", result->date);
     fprintf(out,
-            ",\n  \"bytes\": %llu,\n  \"reads\": %u,\n  \"seconds\": %u,\n"
+            ",\n  \"bytes\": %llu,\n  \"reads\": %u,\n  \"seconds\": %g,\n"
             "  \"margins\": {",
-            (unsigned long long)result->plan.bytes, result->plan.reads, result->plan.seconds);
+            (unsigned long long)result->plan.bytes, result->plan.reads,
+            (double)result->plan.span_ms / 1000);
     for (unsigned phase = 0; phase < MATRIX_PHASES; phase++)
         fprintf(out,
                 "%s\"%s\": {\"noise_percent\": %d, \"rank_percent\": %d, \"link_percent\": %d}",

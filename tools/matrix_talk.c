@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MATRIX_TALK_VERSION = 1, MOST_SECONDS = 3600, MOST_TIMEOUT = 3600000 };
+enum { MATRIX_TALK_VERSION = 1, LEAST_SPAN = 100, MOST_SPAN = 3600000, MOST_TIMEOUT = 3600000 };
 
 struct hello_layout {
     uint32_t talk_version;
@@ -22,7 +22,7 @@ struct plan_layout {
     uint64_t bytes;
     uint32_t ranks;
     uint32_t reads;
-    uint32_t seconds;
+    uint32_t span_ms;
     uint32_t timeout_ms;
 } __attribute__((packed));
 
@@ -127,7 +127,7 @@ void matrix_plan_encode(const struct matrix_plan *plan, uint8_t bytes[MATRIX_PLA
                                        .bytes = htole64(plan->bytes),
                                        .ranks = htole32(plan->ranks),
                                        .reads = htole32(plan->reads),
-                                       .seconds = htole32(plan->seconds),
+                                       .span_ms = htole32(plan->span_ms),
                                        .timeout_ms = htole32(plan->timeout_ms)};
 
     memcpy(bytes, &layout, sizeof layout);
@@ -156,7 +156,8 @@ int matrix_plan_decode(const uint8_t *bytes, size_t length, struct matrix_plan *
     if (result == TCPX_SUCCESS)
         result = matrix_check_number("reads", le32toh(layout.reads), 1, MATRIX_MOST_READS);
     if (result == TCPX_SUCCESS)
-        result = matrix_check_number("seconds", le32toh(layout.seconds), 1, MOST_SECONDS);
+        result =
+            matrix_check_number("milliseconds", le32toh(layout.span_ms), LEAST_SPAN, MOST_SPAN);
     if (result == TCPX_SUCCESS)
         result =
             matrix_check_number("ms of patience", le32toh(layout.timeout_ms), 1000, MOST_TIMEOUT);
@@ -166,7 +167,7 @@ int matrix_plan_decode(const uint8_t *bytes, size_t length, struct matrix_plan *
                                  .bytes = le64toh(layout.bytes),
                                  .ranks = le32toh(layout.ranks),
                                  .reads = le32toh(layout.reads),
-                                 .seconds = le32toh(layout.seconds),
+                                 .span_ms = le32toh(layout.span_ms),
                                  .timeout_ms = le32toh(layout.timeout_ms)};
     return TCPX_SUCCESS;
 }

@@ -4,7 +4,7 @@
 
 tcpx=$BUILD/tcpx
 slow_tcpx=$BUILD/tests/support/tcpx
-few='--size 256K --iters 2 --no-progress'
+few='--size 256K --iters 2 --seconds 0.2 --no-progress'
 export UCCL_TCPX_GPU=host
 unset TCPX_TEST_THROTTLE RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR
 

@@ -38,7 +38,7 @@ TEST(test_plan)
                                .bytes = MATRIX_MOST_BYTES,
                                .ranks = MATRIX_MOST_RANKS,
                                .reads = 3,
-                               .seconds = 2,
+                               .span_ms = 2000,
                                .timeout_ms = 1000};
     struct matrix_plan heard = {0};
     uint8_t bytes[MATRIX_PLAN_BYTES];
@@ -46,7 +46,7 @@ TEST(test_plan)
     matrix_plan_encode(&plan, bytes);
     assert_int_equal(matrix_plan_decode(bytes, sizeof bytes, &heard), TCPX_SUCCESS);
     assert_true(heard.run == plan.run && heard.bytes == plan.bytes);
-    assert_true(heard.ranks == plan.ranks && heard.reads == 3 && heard.seconds == 2);
+    assert_true(heard.ranks == plan.ranks && heard.reads == 3 && heard.span_ms == 2000);
     assert_int_equal(heard.timeout_ms, 1000);
     assert_refused(matrix_plan_decode(bytes, sizeof bytes + 1, &heard), "a plan of 33 bytes");
     plan.bytes++;
