@@ -6,7 +6,7 @@
 
 #define DOC_CONNECT                                                                                \
     "connect($module, /, host, port=12345, *, gpu=None, name='', secret=None, windows=False,\n"    \
-    "        channels=0, plugin=None, timeout=60.0)\n"                                             \
+    "        channels=0, plugin=None, no_kernels=False, timeout=60.0)\n"                           \
     "--\n\n"                                                                                       \
     "Reaches a peer that listens, or begins to do so before the time is over.\n\n"                 \
     "gpu: the number of the GPU whose memory will be moved; None: host memory only.\n"             \
@@ -16,12 +16,14 @@
     "channels: connections in each direction; 0: as the environment says, else one for each "      \
     "NIC.\n"                                                                                       \
     "plugin: the transport: 'builtin', or the file of a network plugin; None: what there is.\n"    \
+    "no_kernels: transfers wait for no kernel of the program, also not for one that waits for\n"   \
+    "them; lists of many small pieces of GPU memory take longer.\n"                                \
     "timeout: in seconds; then a tcpx.Timeout is raised. None: 60.\n\n"                            \
     "In asyncio: session = await asyncio.to_thread(tcpx.connect, host)."
 
 #define DOC_LISTEN                                                                                 \
     "listen($module, /, address=None, port=12345, *, gpu=None, name='', secret=None,\n"            \
-    "       windows=False, channels=0, plugin=None)\n"                                             \
+    "       windows=False, channels=0, plugin=None, no_kernels=False)\n"                           \
     "--\n\n"                                                                                       \
     "Waits on a port for peers: a Listener.\n\n"                                                   \
     "address: a name or number of this machine; None: all. Port 0: the kernel chooses, and\n"      \

@@ -64,6 +64,7 @@ int options_take(const struct option_objects *objects, struct options *options)
     options->options.plugin_path = options->plugin;
     options->options.windows = objects->windows;
     options->options.channels = objects->channels;
+    options->options.no_kernels = objects->no_kernels;
     return 0;
 }
 

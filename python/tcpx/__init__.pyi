@@ -33,6 +33,7 @@ def connect(
     windows: bool = False,
     channels: int = 0,
     plugin: str | Any | None = None,
+    no_kernels: bool = False,
     timeout: float | None = 60.0,
 ) -> Session: ...
 def listen(
@@ -45,6 +46,7 @@ def listen(
     windows: bool = False,
     channels: int = 0,
     plugin: str | Any | None = None,
+    no_kernels: bool = False,
 ) -> Listener: ...
 def gpus() -> list[dict[str, Any]]: ...
 def doctor(*, gpu: int | None = None, quick: bool = False, timeout: float | None = 120.0) -> Diagnosis: ...

@@ -6,7 +6,7 @@ import threading
 import support
 import tap
 import tcpx
-from support import SECONDS, Ends, Program
+from support import SECONDS, Ends, Program, pair
 
 BLOCK = 64
 
@@ -234,6 +234,18 @@ class Gpus(Ends):
         self.assertEqual(into, bytes([9]) * BLOCK)
         with self.assertRaisesRegex(tcpx.UsageError, "in one access"):
             self.here.read(mine.blocks([0]) + tcpx.Window(into)[:], remote[0 : 2 * BLOCK])
+
+    def test_no_kernels(self):
+        """with no_kernels small blocks of GPU memory arrive, too"""
+        here, there = pair(gpu=0, no_kernels=True)
+        with here, there:
+            cache, own = tcpx.GpuMemory(100 * BLOCK), tcpx.GpuMemory(100 * BLOCK)
+            cache.write(numbered(100))
+            window, mine = tcpx.Window(cache, read=True), tcpx.Window(own, block=BLOCK)
+            remote = here.remote(window.key, block=BLOCK)
+            here.read(mine.blocks(range(0, 100, 2)), remote.blocks(range(99, 49, -1))).wait(SECONDS)
+            for block in range(50):
+                self.assertEqual(own.read(2 * block * BLOCK, BLOCK), bytes([99 - block]) * BLOCK)
 
 
 STOPPED = """

@@ -76,9 +76,10 @@ static inline void say_bind(struct access_peer *peer, uint32_t number,
     say_this_bind(peer, &bind);
 }
 
-/* The head as it is, its note, and some parts. */
-static inline void say_head(struct access_peer *peer, const struct access_head *head,
-                            const struct access_item *items, size_t count)
+/* The head as it is, its note, some parts, and so many bytes behind them. */
+static inline void say_inline(struct access_peer *peer, const struct access_head *head,
+                              const struct access_item *items, size_t count, size_t data,
+                              uint8_t byte)
 {
     static uint8_t bytes[CONTROL_LARGEST];
     size_t length = ACCESS_HEAD_BYTES;
@@ -88,7 +89,14 @@ static inline void say_head(struct access_peer *peer, const struct access_head *
     length += head->note_bytes;
     for (size_t i = 0; i < count; i++, length += ACCESS_ITEM_BYTES)
         access_item_write(&items[i], bytes + length);
-    say(peer, ACCESS_BEGIN, bytes, length);
+    memset(bytes + length, byte, data);
+    say(peer, ACCESS_BEGIN, bytes, length + data);
+}
+
+static inline void say_head(struct access_peer *peer, const struct access_head *head,
+                            const struct access_item *items, size_t count)
+{
+    say_inline(peer, head, items, count, 0, 0);
 }
 
 static inline void say_more(struct access_peer *peer, const struct access_item *items, size_t count)

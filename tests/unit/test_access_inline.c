@@ -16,22 +16,6 @@ static struct access_head inline_head(struct access_peer *peer, enum access_kind
         .id = peer->next_id++, .kind = kind, .is_inline = true, .bytes = bytes, .items = items};
 }
 
-/* All of the message, with so many bytes behind the parts. */
-static void say_inline(struct access_peer *peer, const struct access_head *head,
-                       const struct access_item *items, size_t count, size_t data, uint8_t byte)
-{
-    static uint8_t bytes[CONTROL_LARGEST];
-    size_t length = ACCESS_HEAD_BYTES;
-
-    access_head_write(head, bytes);
-    memset(bytes + length, 'n', head->note_bytes);
-    length += head->note_bytes;
-    for (size_t i = 0; i < count; i++, length += ACCESS_ITEM_BYTES)
-        access_item_write(&items[i], bytes + length);
-    memset(bytes + length, byte, data);
-    say(peer, ACCESS_BEGIN, bytes, length + data);
-}
-
 static void say_write(struct access_peer *peer, uint64_t id_note, const struct access_item *item,
                       uint8_t byte)
 {
