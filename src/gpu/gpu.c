@@ -208,12 +208,15 @@ void gpu_memory_free(struct gpu *gpu, struct gpu_memory *memory)
 }
 
 /* Shared, so that a fork() does not move the parent's pages away from under the GPU. */
-static void *map_shared(uint64_t bytes, void *at, int flags)
+static void *map_shared(uint64_t bytes, void *wanted)
 {
-    return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | flags, -1, 0);
+    return mmap(wanted, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
-/* The GPU has registered memory at the address that the CPU has it at, as a rule. */
+/*
+ * The GPU has registered memory at the address that the CPU has it at, as a rule. Where the wanted
+ * address is taken, the kernel chooses another one.
+ */
 static void *map_shared_near(uint64_t bytes, gpu_address from)
 {
     const uint64_t REACH = (uint64_t)1 << 32;
@@ -221,14 +224,14 @@ static void *map_shared_near(uint64_t bytes, gpu_address from)
 
     for (uint64_t ahead = 0; from != 0 && ahead < REACH && bytes <= REACH - ahead; ahead += STEP) {
         void *wanted = (void *)(uintptr_t)(from + ahead);
-        void *pages = map_shared(bytes, wanted, MAP_FIXED_NOREPLACE);
+        void *pages = map_shared(bytes, wanted);
 
         if (pages == wanted)
             return pages;
-        if (pages != MAP_FAILED) /* before Linux 4.17 */
+        if (pages != MAP_FAILED)
             munmap(pages, bytes);
     }
-    return map_shared(bytes, NULL, 0);
+    return map_shared(bytes, NULL);
 }
 
 int gpu_pinned_alloc(struct gpu *gpu, uint64_t bytes, struct gpu_pinned *out)
