@@ -261,7 +261,7 @@ const struct command command_connection = {
         "  client HOST   connects to the server there\n"
         "  GPU           which one; 0\n"
         "  --count N     how many connections, one after the other, 1 to 10000; 1. The client\n"
-        "                decides; a server that has it, too, takes no other number\n"
+        "                decides; a server with this option refuses any other number\n"
         "  --port N      where the two meet; UCCL_TCPX_BOOTSTRAP_PORT_BASE plus the GPU, so that "
         "a\n"
         "                server and a client with different GPUs need it\n"
@@ -269,8 +269,8 @@ const struct command command_connection = {
         "  --timeout S   seconds for each step; 60\n"
         "  --once        the server ends after one client, or when none comes within --timeout\n"
         "\n"
-        "The steps: bootstrap, in which the two find each other (the server's has its wait for\n"
-        "the client in it); listen, and handle, the way of the listener's address to the\n"
+        "The steps: bootstrap, in which the two find each other (at the server it includes the\n"
+        "wait for the client); listen; handle, in which the address of the listener goes to the\n"
         "client; accept or connect; close. UCCL_TCPX_DEBUG=1 shows each of them.\n",
     .run = connection_main,
 };

@@ -70,10 +70,11 @@ static int doctor_main(int argument_count, char **arguments)
 const struct command command_doctor = {
     .name = "doctor",
     .arguments = "[--json] [--gpu N] [--quick]",
-    .summary = "Look for what is wrong on this machine, and measure what limits.",
+    .summary = "Look for what is wrong on this machine, and measure what limits its speed.",
     .help = "\n"
             "  --json   for scripts\n"
-            "  --gpu N  look at this GPU only, and measure with it; otherwise at all, with GPU 0\n"
+            "  --gpu N  look at this GPU only, and measure with it; otherwise look at all, and\n"
+            "           measure with GPU 0\n"
             "  --quick  do not measure a transfer\n"
             "\n"
             "Each line is ok, a note or a PROBLEM, with what to do about it. The status is 0 if\n"

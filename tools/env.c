@@ -26,8 +26,8 @@ const struct command command_env = {
     .arguments = "[--json | --markdown | --man]",
     .summary = "Show every variable of the environment that tcpx reads.",
     .help = "\n"
-            "Those that are set come first. Where a value leaves something open, as auto does,\n"
-            "what it comes to on this machine is shown as \"here\".\n"
+            "Those that are set come first. For a value such as auto, \"here\" shows what it\n"
+            "means on this machine.\n"
             "\n"
             "  --json      values and where they come from, for scripts\n"
             "  --markdown  the table of docs/environment.md, with defaults instead of values\n"

@@ -161,7 +161,7 @@ const struct command command_report = {
     .summary = "Show runs of tcpx perf beside each other in one page.",
     .help = "\n"
             "  RUN.json      what tcpx perf printed as JSON; up to 8 runs\n"
-            "  -o PAGE.html  where the page goes; it needs nothing else\n"
+            "  -o PAGE.html  where the page goes; the page needs no other file\n"
             "\n"
             "The first run is the one that the others are compared with.\n",
     .run = report_main,

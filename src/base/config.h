@@ -51,19 +51,20 @@ enum config_unpack {
          "the plugin at /usr/local/tcpx/lib64/libnccl-net-tcpx.so if there is one, "               \
          "else the built-in transport.")                                                           \
     INTEGER(num_channels, "UCCL_TCPX_NUM_CHANNELS", "auto", 1, 64,                                 \
-         "How many channels a session has to its peer; a number must be the same at "              \
-         "both ends. auto is one for each network device near the GPU, at least 2 over "           \
-         "a plugin, and the smaller number if the ends differ.")                                   \
+         "How many channels a session has to its peer. auto is one for each network device "       \
+         "near the GPU, and at least 2 over a plugin; if the two ends differ, the smaller "        \
+         "number counts. A number that is set must be the same at both ends.")                     \
     SIZE(chunk_bytes, "UCCL_TCPX_CHUNK_BYTES", "0", 0, 1 << 30,                                    \
-         "The size of the chunks into which a session cuts a transfer, over several "              \
-         "channels and over a plugin, the same at both ends. Smaller chunks spread a "             \
-         "transfer over several NICs. 0 is NCCL_P2P_NET_CHUNKSIZE over a plugin, and "             \
-         "4M over the built-in transport.")                                                        \
+         "With several channels or over a plugin, a session cuts each transfer into chunks of "    \
+         "this size; it must be the same at both ends. Smaller chunks spread a transfer over "     \
+         "several NICs. 0 is NCCL_P2P_NET_CHUNKSIZE over a plugin, and 4M over the built-in "      \
+         "transport.")                                                                             \
     SIZE(nccl_chunk_bytes, "NCCL_P2P_NET_CHUNKSIZE", "512K", 1, 1 << 30,                           \
          "How much of a message NCCL sends at once; also the size of a session's chunks over "     \
          "a plugin, and of the chunks of tcpx perf if it is set.")                                 \
     INTEGER(bootstrap_port_base, "UCCL_TCPX_BOOTSTRAP_PORT_BASE", "12345", 1, 65000,               \
-         "The TCP port where the two ends of a test meet, for GPU 0; other GPUs count from it.")   \
+         "The TCP port where the two ends of tcpx perf, transfer or connection meet, for GPU 0; "  \
+         "for GPU N it is this port plus N. The ranks of tcpx matrix meet at this port itself.")   \
     SIZE(payload_bytes, "UCCL_TCPX_PAYLOAD_BYTES", "23", 1, 4 << 20,                               \
          "How many bytes tcpx transfer sends, the same at both ends.")                             \
     SIZE(perf_size, "UCCL_TCPX_PERF_SIZE", "4M", 1, (uint64_t)1 << 42,                             \
@@ -108,33 +109,32 @@ enum config_unpack {
          "After how many milliseconds a peer that does not answer, or does not read, "             \
          "is an error.")                                                                           \
     INTEGER(sockets, "UCCL_TCPX_SOCKETS", "auto", 1, 64,                                           \
-         "How many TCP connections a comm uses for its data, at most; auto is one for "            \
-         "each I/O thread, or 1 if there are few CPUs: fewer than 4, or than 2 for "               \
-         "each process.")                                                                          \
+         "How many TCP connections a comm uses for its data, at most. auto is one for each I/O "   \
+         "thread. It is 1 where there are fewer than 4 CPUs, or fewer than 2 for each process.")   \
     INTEGER(socket_budget, "UCCL_TCPX_SOCKET_BUDGET", "32", 0, 4096,                               \
-         "How many TCP connections all comms to one process may have together, besides "           \
-         "one for each comm.")                                                                     \
+         "How many TCP connections all comms to one process may have together; each comm has "     \
+         "one more that does not count.")                                                          \
     INTEGER(threads, "UCCL_TCPX_THREADS", "auto", 0, 64,                                           \
          "How many I/O threads this process has; auto is half of the CPUs that it may "            \
          "use, divided by the processes that share them, from 1 to 16. With 0, data "              \
          "moves only while the program makes calls.")                                              \
     INTEGER(processes, "UCCL_TCPX_PROCESSES", "auto", 1, 4096,                                     \
-         "How many processes share the CPUs of this one; auto is the number of this "              \
-         "user's processes that have I/O threads on these CPUs now, or what "                      \
+         "How many processes share the CPUs of this one. auto is the larger of two numbers: the "  \
+         "processes of this user that have I/O threads on these CPUs now, and what "               \
          "LOCAL_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_SIZE, SLURM_NTASKS_PER_NODE or "                 \
-         "MPI_LOCALNRANKS says, if that is more.")                                                 \
+         "MPI_LOCALNRANKS says.")                                                                  \
     SIZE(eager_bytes, "UCCL_TCPX_EAGER_BYTES", "8K", 0, 1 << 20,                                   \
          "The longest message that is sent before its receive is posted.")                         \
     SIZE(inline_bytes, "UCCL_TCPX_INLINE_BYTES", "8K", 0, 16384,                                    \
-         "Reads and writes of host memory up to so many bytes travel with the message that asks "  \
-         "for them; larger ones go over the connections for data.")                                \
+         "A read or write of host memory up to this size travels in the message that asks for "    \
+         "it; a larger one goes over the connections for data.")                                   \
     SIZE(ahead_bytes, "UCCL_TCPX_AHEAD_BYTES", "8M", 0, 32 << 20,                                  \
-         "How many bytes of unexpected longer messages (whose receive is not posted "              \
-         "yet) a receiving comm of the NCCL plugin keeps; with 0 they wait at the "                \
-         "sender.")                                                                                \
+         "How many bytes a receiving comm of the NCCL plugin keeps of messages that come before "  \
+         "their receive is posted and are longer than UCCL_TCPX_EAGER_BYTES. With 0 such "         \
+         "messages wait at the sender.")                                                           \
     SIZE(slice_bytes, "UCCL_TCPX_SLICE_BYTES", "512K", 4096, 1 << 30,                              \
-         "How many bytes of a message one connection takes at a time, at most; of GPU "            \
-         "memory four times as many.")                                                             \
+         "A message is cut into slices of at most this size, and each slice goes over one "        \
+         "connection. Slices of GPU memory are four times as large.")                              \
     SIZE(staging_bytes, "UCCL_TCPX_STAGING_BYTES", "512M", 65536, (uint64_t)1 << 36,               \
          "How much pinned host memory each GPU has, at most, for data on its way to "              \
          "and from the sockets.")                                                                  \
@@ -142,18 +142,18 @@ enum config_unpack {
          "How much pinned host memory each GPU has for receives that are unpacked by "             \
          "NCCL's kernels or by the caller (bounce memory).")                                       \
     SIZE(unpack_bytes, "UCCL_TCPX_UNPACK_BYTES", "8M", (uint64_t)4 << 20, (uint64_t)1 << 30,       \
-         "How much bounce memory one comm has, besides its descriptor queue; each "                \
-         "receive needs its size of it.")                                                          \
+         "How much bounce memory one comm has, besides its descriptor queue. A receive takes as "  \
+         "much of it as its own size.")                                                            \
     CHOICE(devmem, "UCCL_TCPX_DEVMEM", "auto", "auto|on|off",                                      \
          "Device-memory TCP, for receiving and sending: use it where kernel, NIC, GPU "            \
          "and privileges allow it (auto), fail where they do not (on), or do not use "             \
          "it (off).")                                                                              \
     SIZE(devmem_bytes, "UCCL_TCPX_DEVMEM_BYTES", "256M", (uint64_t)1 << 20, (uint64_t)1 << 32,     \
-         "How much GPU memory each GPU has for a NIC to write payload into; a part of "            \
-         "it is always in the rings of the NIC.")                                                  \
+         "How much GPU memory is set aside for each pair of GPU and NIC, for the NIC to write "    \
+         "payload into. A part of it is always in the rings of the NIC.")                          \
     INTEGER(devmem_queues, "UCCL_TCPX_DEVMEM_QUEUES", "auto", 1, 64,                               \
-         "To how many receive queues of a NIC the memory of each GPU is bound; auto is "           \
-         "a quarter of them, and 4 at most.")                                                      \
+         "How many receive queues of a NIC each GPU takes for itself. auto is a quarter of all "   \
+         "queues, and 4 at most.")                                                                 \
     INTEGER(host_gpus, "UCCL_TCPX_HOST_GPUS", "1", 1, 64,                                          \
          "How many emulated GPUs there are.")                                                      \
     SIZE(host_gpu_memory, "UCCL_TCPX_HOST_GPU_MEMORY", "16G", 65536, (uint64_t)1 << 46,            \
