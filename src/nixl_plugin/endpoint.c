@@ -175,7 +175,7 @@ int region_key_read(struct nixl_text text, struct region_key *key)
                          sizeof in);
     memcpy(in, text.bytes, sizeof in);
     *key = (struct region_key){.port = (int)get_number(in + 2, 2),
-                               .gpu = (int)get_number(in + 4, 4) - 1,
+                               .gpu = (int)((int64_t)get_number(in + 4, 4) - 1),
                                .address = get_number(in + 8, 8),
                                .bytes = get_number(in + 16, 8)};
     memcpy(key->key, in + 24, TCPX_KEY_BYTES);

@@ -458,7 +458,7 @@ static void *receive_all(void *argument)
 
 static void run_flows(struct flow *flows, int count)
 {
-    pthread_t threads[2 * DEPTH];
+    pthread_t threads[2 * DEPTH] = {0};
 
     for (int i = 0; i < count; i++) {
         CHECK(pthread_create(&threads[2 * i], NULL, send_all, &flows[i]) == 0);

@@ -215,7 +215,7 @@ SIDES_CASE(served_by_one, 2, IN_FULL)
 {
     struct tcpx_session_options options = with_windows();
     unsigned count = session_count();
-    struct tcpx_session *sessions[MOST_SESSIONS];
+    struct tcpx_session *sessions[MOST_SESSIONS] = {NULL};
     struct tcpx_session_listener *listener;
     struct tcpx_window *window;
     unsigned others = 0;
