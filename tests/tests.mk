@@ -219,7 +219,7 @@ GPU_SUITES := \
 	$(call gpu_suite,devmem-host,soft_devmem,$(on_host)) \
 	$(call gpu_suite,devmem-standin,soft_devmem,$(on_fake)) \
 	$(call gpu_suite,devmem-host-late,soft_devmem,$(on_host) UCCL_TCPX_HOST_GPU_DELAY_US=50) \
-	$(if $(findstring thread,$(SANITIZE)),,$(call gpu_suite,import-standin,import_cuda,$(on_fake))) \
+	$(if $(SANITIZE),,$(call gpu_suite,import-standin,import_cuda,$(on_fake))) \
 	$(call gpu_suite,plugin-faults,plugin_faults,$(on_fake)) \
 	$(call gpu_suite,unpack-host@300,unpack,$(on_host) TCPX_TEST_LISTS=$(LISTS)) \
 	$(call gpu_suite,unpack-standin@300,unpack,$(on_fake) TCPX_TEST_LISTS=$(FEWER_LISTS)) \
@@ -285,7 +285,7 @@ CALLS_SUITES += $(call unless_sanitized, \
 # with whole messages.
 # $(call faults_suite,label,transport,environment)
 faults_suite = 'unit/session_faults-$(1): TCPX_TEST_TURNS=$(TURNS) TCPX_TEST_TRANSPORT=$(2) $(3) $(BUILD)/tests/unit/test_session_faults'
-FAULTS_SUITES := $(call faults_suite,pieces,pieces,$(on_host))
+FAULTS_SUITES := $(if $(findstring thread,$(SANITIZE)),,$(call faults_suite,pieces,pieces,$(on_host)))
 FAULTS_SUITES += $(call unless_tsan,$(call faults_suite,own-unpack,own,$(on_fake) UCCL_TCPX_PLUGIN_MODE=unpack))
 FAULTS_SUITES += $(call unless_sanitized,$(call faults_suite,quirky-v7-standin,7,$(on_fake)))
 FAULTS_SUITES += $(call unless_sanitized, \

@@ -64,7 +64,7 @@ FAULTY_SUITES += $(call unless_sanitized, \
 # unit/bootstrap* and unit/control allow only these kinds.
 MORE_FAULTY_SUITES := $(if $(filter 1,$(FAULT_SEEDS)),,$(FAULTY_SUITES)) \
 	$(foreach threads,0 3, \
-		$(call faulty_suite,net_traffic-$(threads)-threads,net_traffic,3,$(of_links),UCCL_TCPX_THREADS=$(threads)) \
+		$(call faulty_suite,net_traffic-$(threads)-threads,net_traffic,3,$(of_links),UCCL_TCPX_THREADS=$(threads) TCPX_TEST_MESSAGES=3000) \
 		$(foreach name,$(AHEAD_UNITS), \
 			$(call faulty_suite,$(name)-$(threads)-threads,$(name),3,$(of_links),UCCL_TCPX_THREADS=$(threads)))) \
 	$(call faulty_suite,net_process,net_process,3,$(of_links)) \

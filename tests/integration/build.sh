@@ -36,7 +36,8 @@ check_output "changed flags compile everything again" '^3$' compiled_again
 check_output "and once" '^0$' compiled_again
 # Where there is none, all of the above was without it.
 with_program "${NVCC:-nvcc}" check "without the CUDA toolkit in PATH" env PATH=/usr/bin:/bin \
-    make --no-print-directory -C "$tree" BUILD=elsewhere CC="$CC" CFLAGS=-O0 -j2
+    make --no-print-directory -C "$tree" BUILD=elsewhere CC="$CC" CFLAGS=-O0 -j2 \
+    elsewhere/obj/src/gpu/cuda.o elsewhere/obj/src/gpu/cuda_kernels.o elsewhere/obj/src/gpu/cuda_driver.o
 check "make clean" build clean
 check_fails "removes the build folder" test -e "$tree/build"
 

@@ -74,8 +74,10 @@ musl()
         build musl musl-gcc "-O1 -isystem $headers" CMOCKA=own
         built=$?
         add "musl/build: cat $log/musl.tap"
-        # They measure time, or repeat what others show for longer.
-        left_out="net_stages net_progress net_process session_faults"
+        # They measure time, mostly wait, or repeat what others show for longer.
+        left_out="net_stages net_progress net_process session_faults net_silence session_silence bootstrap_strangers
+            access_floods"
+        left_out=$(echo $left_out)
         [ $built -ne 0 ] || add "$(units_of musl "")"
         [ $built -ne 0 ] || add "musl/perf: sh tests/portable/perf.sh $base/musl/tcpx"
     fi
@@ -102,7 +104,7 @@ arm64()
     # The emulator has no generic netlink and no error queue of sockets, and a program cannot start
     # itself again in it; the others take long.
     left_out="netlink nic zerocopy net_by_reference child
-        net_stages net_progress net_process net_comm net_cost net_silence session_faults session_silence
+        net_stages net_progress net_process net_comm net_cost net_silence session_faults session_silence access_floods
         bootstrap bootstrap_secret bootstrap_strangers control import net_strangers net_traffic
         rx_descriptor devmem_source session_data session_order session_peers session_calls session_gpu
         session_close calls_arguments calls_connect calls_data calls_end calls_requests"
