@@ -135,6 +135,9 @@ MUST_CHECK int matrix_launch_start(const struct matrix_launch *launch, unsigned 
 bool matrix_launch_has_ended(struct matrix_process *process, const char *host,
                              char why[MATRIX_WHY_BYTES]);
 
+/* Reads some of what it says, so that it does not wait for that. */
+void matrix_launch_hear(struct matrix_process *process);
+
 /* Those that still run after a while are killed. */
 void matrix_launch_finish(struct matrix_process *processes, unsigned count);
 

@@ -78,21 +78,24 @@ static void clear_progress(struct coordinator *all)
 
 /* --- ranks that are lost ------------------------------------------------------------------- */
 
-/* With what its process says about that, if it was started here. */
-static void lose_member(struct coordinator *all, unsigned rank, const char *why)
+/* With what its process says about that by the deadline, if it was started here. */
+static void lose_member_by(struct coordinator *all, unsigned rank, const char *reason,
+                           uint64_t deadline)
 {
     struct member *member = &all->members[rank];
     struct matrix_process *process = &all->processes[rank];
-    uint64_t deadline = deadline_after_ms(END_MS);
+    char why[MATRIX_WHY_BYTES]; /* the reason may be the latest error, which changes */
     char said[MATRIX_WHY_BYTES] = "";
     char *kept = all->result->rank[rank].why;
 
+    snprintf(why, sizeof why, "%s", reason);
     if (member->control != NULL) {
         control_refuse(member->control, why);
         control_close(member->control, 0);
         member->control = NULL;
-        while (process->was_started && process->pid != 0 && !deadline_passed(deadline) &&
-               !matrix_launch_has_ended(process, all->run->launch->hosts[rank], said))
+        while (process->was_started && process->pid != 0 &&
+               !matrix_launch_has_ended(process, all->run->launch->hosts[rank], said) &&
+               !deadline_passed(deadline))
             (void)poll(NULL, 0, LOOK_MS / 10);
     }
     member->left = 0;
@@ -101,6 +104,11 @@ static void lose_member(struct coordinator *all, unsigned rank, const char *why)
     if (kept[0] == '\0')
         snprintf(kept, MATRIX_WHY_BYTES, "%.*s%s%.*s", MATRIX_WHY_BYTES / 2 - 2, why,
                  said[0] != '\0' ? "; " : "", MATRIX_WHY_BYTES / 2 - 2, said);
+}
+
+static void lose_member(struct coordinator *all, unsigned rank, const char *why)
+{
+    lose_member_by(all, rank, why, deadline_after_ms(END_MS));
 }
 
 static void send_to(struct coordinator *all, unsigned rank, uint8_t type, const void *bytes,
@@ -201,10 +209,14 @@ static void hear_members(struct coordinator *all, uint8_t expected, take_message
     for (unsigned i = 0; i < count; i++)
         if (list[i].revents != 0)
             hear_member(all, of[i], expected, take);
+    for (unsigned i = 0; i < ranks_of(all); i++)
+        if (all->processes[i].was_started && all->processes[i].pid != 0)
+            matrix_launch_hear(&all->processes[i]);
     keep_members(all);
 }
 
-/* Until nobody owes a message any more, or for so long. */
+/* Until nobody owes a message any more, or for so long; then those that do are lost, all by one
+ * deadline. */
 static void await_messages(struct coordinator *all, uint8_t expected, take_message *take,
                            uint64_t patience_ms)
 {
@@ -216,9 +228,10 @@ static void await_messages(struct coordinator *all, uint8_t expected, take_messa
     snprintf(why, sizeof why,
              "it did not answer within %llu s; --timeout S gives each step more time",
              (unsigned long long)patience_ms / 1000);
+    deadline = deadline_after_ms(END_MS);
     for (unsigned i = 0; i < ranks_of(all); i++)
         if (all->members[i].left > 0)
-            lose_member(all, i, why);
+            lose_member_by(all, i, why, deadline);
 }
 
 /* --- joining ------------------------------------------------------------------------------- */

@@ -242,20 +242,27 @@ int matrix_launch_start(const struct matrix_launch *launch, unsigned rank,
 }
 
 /* Keeps the last line that has anything in it. */
-static void process_hear(struct matrix_process *process)
+static void keep_line(struct matrix_process *process, const char *bytes, size_t count)
 {
-    char bytes[512];
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] == '\n' || bytes[i] == '\r') {
+            process->have = 0;
+        } else if (process->have < sizeof process->said - 1) {
+            process->said[process->have++] = bytes[i];
+            process->said[process->have] = '\0';
+        }
+    }
+}
+
+/* As much as a pipe holds: one that never stops does not hold up the others. */
+void matrix_launch_hear(struct matrix_process *process)
+{
+    enum { MOST_READS = 16 };
+    char bytes[4096];
     ssize_t got;
 
-    while ((got = read(process->from, bytes, sizeof bytes)) > 0)
-        for (ssize_t i = 0; i < got; i++) {
-            if (bytes[i] == '\n' || bytes[i] == '\r') {
-                process->have = 0;
-            } else if (process->have < sizeof process->said - 1) {
-                process->said[process->have++] = bytes[i];
-                process->said[process->have] = '\0';
-            }
-        }
+    for (int i = 0; i < MOST_READS && (got = read(process->from, bytes, sizeof bytes)) > 0; i++)
+        keep_line(process, bytes, (size_t)got);
 }
 
 static void explain_end(const struct matrix_process *process, int status, const char *host,
@@ -286,10 +293,10 @@ bool matrix_launch_has_ended(struct matrix_process *process, const char *host,
 
     if (process->pid == 0)
         return false;
-    process_hear(process);
+    matrix_launch_hear(process);
     if (waitpid(process->pid, &status, WNOHANG) != process->pid)
         return false;
-    process_hear(process);
+    matrix_launch_hear(process);
     explain_end(process, status, host, why);
     process->pid = 0;
     return true;

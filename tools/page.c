@@ -2,6 +2,7 @@
 #include "tools/page.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,18 +26,21 @@ void page_print(FILE *out, const char *page, const char *json)
 
 int page_open(struct page_file *file)
 {
+    struct stat before;
+    int fd;
+
     if (file->path == NULL)
         return TCPX_SUCCESS;
-    file->out = fopen(file->path, "we");
-    return file->out != NULL ? TCPX_SUCCESS : error_system(errno, "cannot write %s", file->path);
-}
-
-static void page_remove(const char *path)
-{
-    struct stat found;
-
-    if (lstat(path, &found) == 0 && S_ISREG(found.st_mode))
-        (void)unlink(path);
+    file->is_new = lstat(file->path, &before) != 0;
+    fd = open(file->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return error_system(errno, "cannot write %s", file->path);
+    file->out = fdopen(fd, "w");
+    if (file->out != NULL)
+        return TCPX_SUCCESS;
+    error_keep_system(errno, "cannot write %s", file->path);
+    close(fd);
+    return TCPX_SYSTEM_ERROR;
 }
 
 void page_discard(struct page_file *file)
@@ -45,7 +49,17 @@ void page_discard(struct page_file *file)
         return;
     fclose(file->out);
     file->out = NULL;
-    page_remove(file->path);
+    if (file->is_new)
+        (void)unlink(file->path);
+}
+
+/* If it is a file like others. */
+static void page_remove(const char *path)
+{
+    struct stat found;
+
+    if (lstat(path, &found) == 0 && S_ISREG(found.st_mode))
+        (void)unlink(path);
 }
 
 int page_close(struct page_file *file)
@@ -60,6 +74,8 @@ int page_close(struct page_file *file)
         problem = errno != 0 ? errno : EIO;
     if (fflush(out) != 0 && problem == 0)
         problem = errno;
+    /* Of what an earlier run has left there. A device cannot be cut, and need not be. */
+    (void)!ftruncate(fileno(out), ftello(out));
     if (fclose(out) != 0 && problem == 0)
         problem = errno;
     if (problem == 0)

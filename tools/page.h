@@ -17,14 +17,16 @@ void page_print(FILE *out, const char *page, const char *json);
 struct page_file {
     const char *path; /* NULL: there is none, and nothing is done */
     FILE *out;
+    bool is_new; /* nothing but page_open() has made it */
 };
 
+/* What is there stays there until something is printed. */
 MUST_CHECK int page_open(struct page_file *file);
 
-/* Fails if not all that was printed is in the file. */
+/* Fails if not all that was printed is in the file; half a page is removed. */
 MUST_CHECK int page_close(struct page_file *file);
 
-/* Removes it, if it is a file like others: half a page is none. */
+/* Nothing was printed: an earlier file of this name stays as it was. */
 void page_discard(struct page_file *file);
 
 #endif

@@ -112,7 +112,20 @@ static int report_finish(struct perf_report *report, const char *why)
                                 : written;
 }
 
-/* The lock is never given back: nothing else is printed, and the program ends by the signal. */
+/* Whoever prints may be waiting for a reader of standard output that never comes. */
+static bool lock_soon(pthread_mutex_t *lock)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    return pthread_mutex_timedlock(lock, &until) == 0;
+}
+
+/*
+ * The lock is never given back: nothing else is printed, and the program ends by the signal; at
+ * once by a second one.
+ */
 static void *report_watch(void *given)
 {
     struct perf_report *report = given;
@@ -122,12 +135,14 @@ static void *report_watch(void *given)
     sigaddset(&set, WATCH_ENDS);
     if (sigwait(&set, &number) != 0 || number == WATCH_ENDS)
         return NULL;
-    pthread_mutex_lock(&report->lock);
-    fputc('\n', stderr);
-    if (report->result != NULL &&
-        report_finish(report, number == SIGINT ? "interrupted" : "terminated") != TCPX_SUCCESS)
-        (void)command_failed();
-    drop_page(report);
+    if (lock_soon(&report->lock)) {
+        pthread_sigmask(SIG_UNBLOCK, &report->signals, NULL);
+        fputc('\n', stderr);
+        if (report->result != NULL &&
+            report_finish(report, number == SIGINT ? "interrupted" : "terminated") != TCPX_SUCCESS)
+            (void)command_failed();
+        drop_page(report);
+    }
     pthread_sigmask(SIG_UNBLOCK, &report->signals, NULL);
     raise(number);
     return NULL;
@@ -143,8 +158,11 @@ int perf_report_watch(struct perf_report *report)
     pthread_mutex_init(&report->lock, NULL);
     pthread_sigmask(SIG_BLOCK, &report->signals, NULL);
     error = thread_start(&report->watcher, report_watch, report);
-    if (error != 0)
+    if (error != 0) {
+        pthread_sigmask(SIG_UNBLOCK, &report->signals, NULL);
+        pthread_mutex_destroy(&report->lock);
         return error_system(error, "a thread that waits for signals");
+    }
     report->watching = true;
     return TCPX_SUCCESS;
 }

@@ -273,6 +273,9 @@ static int hear_step(struct perf_side *side)
 
     if (result != TCPX_SUCCESS)
         return result;
+    if (side->at_hand.iterations > 2 * PERF_MOST_ITERATIONS)
+        return error_set(TCPX_REMOTE_ERROR, "the client does not end a size after %llu iterations",
+                         (unsigned long long)side->at_hand.iterations);
     side->at_hand.step = perf_step_decode(number);
     side->counted += side->at_hand.step.counts;
     return check_iteration(side, side->at_hand.step.iteration, awaited);

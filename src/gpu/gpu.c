@@ -258,7 +258,8 @@ int gpu_pinned_alloc_near(struct gpu *gpu, uint64_t bytes, gpu_address from, str
         *out = pinned;
     else
         munmap(pinned.host, pinned.bytes);
-    return result;
+    /* A driver may not take every address. */
+    return result != TCPX_SUCCESS && from != 0 ? gpu_pinned_alloc(gpu, bytes, out) : result;
 }
 
 void gpu_pinned_free(struct gpu *gpu, struct gpu_pinned *pinned)

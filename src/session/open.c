@@ -451,8 +451,9 @@ static int opening_finish(struct opening *opening)
     struct tcpx_session *session = opening->session;
     int result = TCPX_SUCCESS;
 
-    /* I/O threads, which serve windows, must not wait for the driver. */
-    if (session->accesses != NULL && session->accesses->allowed[OURS])
+    /* I/O threads, which serve windows, must not wait for the driver; nor calls, with no_kernels.
+     */
+    if (session->accesses != NULL && (session->accesses->allowed[OURS] || session->no_kernels))
         result = accesses_take_gpu_memory(session);
     if (result != TCPX_SUCCESS)
         return result;

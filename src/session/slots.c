@@ -22,7 +22,8 @@ static int slots_allocate(struct tcpx_session *session, struct slots *slots, uin
     const uint64_t list_bytes = SLOT_DESCRIPTORS * sizeof(struct unpack_descriptor);
     int result;
 
-    if (session->gpu == NULL) {
+    /* Pinning may wait for kernels; lists of GPU memory are refused with no_kernels. */
+    if (session->gpu == NULL || session->no_kernels) {
         slots->plain = aligned_alloc(PAGE, slot_bytes * slots->count);
         return slots->plain != NULL ? TCPX_SUCCESS
                                     : error_system(ENOMEM, "%llu bytes of staging memory",

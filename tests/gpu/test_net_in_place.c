@@ -176,7 +176,7 @@ TEST(test_one_comm_never_consumes)
     devmem_pool_give(nic);
 }
 
-/* However many there are, half of the pages are never kept, and all of them go on. */
+/* However many there are, three quarters of the pages are never kept, and all of them go on. */
 TEST(test_no_comm_consumes)
 {
     enum { COMMS = 6 };

@@ -293,6 +293,21 @@ POOL_TEST(test_base)
     assert_false(reached);
 }
 
+/* Memory that the driver does not take at the wanted address is pinned elsewhere. */
+POOL_TEST(test_a_base_that_is_refused)
+{
+    const uint64_t bytes = 64 << 20;
+    gpu_address first;
+    gpu_address bounce;
+    bool reached;
+
+    assert_true(base_beside(0, 0, &reached, &first) == first);
+    fakecuda.fault("cuMemHostRegister_v2@1=2");
+    (void)base_beside(first - bytes, bytes, &reached, &bounce);
+    fakecuda.fault(NULL);
+    assert_true(bounce != 0);
+}
+
 /* --- in any order ---------------------------------------------------------------------------- */
 
 static atomic_uint wrong;

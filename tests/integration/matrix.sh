@@ -164,7 +164,14 @@ check_fails_output "a list that is not there" 'cannot read /nonexistent' "$tcpx"
 check_fails_output "a page that cannot be written, before anything is measured" 'cannot write /nonexistent/page' \
     matrix --local 2 --json "$TAP_WORK/none" --html /nonexistent/page
 check "and no JSON is left then" sh -c "! [ -e '$TAP_WORK/none' ]"
+echo "of an earlier run" >"$TAP_WORK/earlier"
+check_fails "an earlier result" matrix --local 2 --json "$TAP_WORK/earlier" --html /nonexistent/page
+check "is kept until there is a new one" grep -q 'of an earlier run' "$TAP_WORK/earlier"
 check_fails_output "a full disk" 'cannot write /dev/full' matrix --local 2 --json /dev/full
+# More than a pipe holds: with software devmem each part of a message is a line.
+check_output "ranks that say much" '^(balanced|slow): all at once: ' env UCCL_TCPX_SOFT_DEVMEM=17 UCCL_TCPX_DEBUG=1 \
+    "$slow_tcpx" matrix --local 2 --size 1M --iters 100 --seconds 0.2 --no-progress --timeout "$(limit 3)"
+also_not "none of them is lost" '^FAILED'
 
 check_fails "nothing is left running" pgrep -s 0 -f "matrix --(join|hosts|local)"
 tap_end

@@ -455,4 +455,17 @@ check_output "both ends on one machine are interrupted" 'tcpx: interrupted' loop
 [ -n "${SANITIZE-}" ] || check_output "make demo" '^verified: every byte of 4 iterations, 1 GiB in all' \
     make --no-print-directory demo
 
+# Standard output that nobody reads must not keep the program from ending.
+with_program python3 check "a signal ends one whose output is stuck" python3 -c '
+import fcntl, os, signal, subprocess, sys, time
+reading, writing = os.pipe()
+fcntl.fcntl(writing, 1031, 4096)  # F_SETPIPE_SZ
+perf = subprocess.Popen([sys.argv[1], "perf", "--loopback", "--host", "--sweep", "1:1M", "--iters", "3",
+                         "--json"], stdout=writing)
+os.close(writing)
+time.sleep(2)
+perf.send_signal(signal.SIGTERM)
+assert perf.wait(float(sys.argv[2])) == -signal.SIGTERM, perf.returncode
+' "$tcpx" "$(limit 10)"
+
 tap_end

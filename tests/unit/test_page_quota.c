@@ -12,7 +12,7 @@ static void start(void)
     pool = (struct devmem_pool){.users = 1, .memory.memory.bytes = PAGES * devmem_page_bytes()};
 }
 
-/* Each its share, a quarter of the half at most; what it gives back it may take again. */
+/* Each its share, half of the quarter at most; what it gives back it may take again. */
 TEST(test_a_share)
 {
     struct page_keeper keeper;
@@ -33,7 +33,8 @@ TEST(test_a_share)
     assert_int_equal(pool.keepers, 0);
 }
 
-/* Those that came first have more; the half stays free all the same, and what is left is shared. */
+/* Those that came first have more; three quarters stay free all the same, and what is left is
+ * shared. */
 TEST(test_shares_of_many)
 {
     struct page_keeper keepers[COMMS];
@@ -43,14 +44,14 @@ TEST(test_shares_of_many)
         page_keeper_join(&keepers[i], &pool);
         while (page_keeper_take(&keepers[i], 1))
             ;
-        assert_true(pool.kept <= PAGES / 2);
+        assert_true(pool.kept <= PAGES / 4);
     }
     assert_int_equal(keepers[0].pages, 200);
-    assert_int_equal(pool.kept, PAGES / 2);
+    assert_int_equal(pool.kept, PAGES / 4);
     page_keeper_give(&keepers[0], 200);
-    assert_true(page_keeper_take(&keepers[COMMS - 1], PAGES / 2 / COMMS));
+    assert_true(page_keeper_take(&keepers[COMMS - 1], PAGES / 4 / COMMS));
     assert_false(page_keeper_take(&keepers[COMMS - 1], 1));
-    assert_true(page_keeper_take(&keepers[0], PAGES / 2 / COMMS));
+    assert_true(page_keeper_take(&keepers[0], PAGES / 4 / COMMS));
     assert_false(page_keeper_take(&keepers[0], 1));
     for (int i = 0; i < COMMS; i++)
         page_keeper_leave(&keepers[i]);

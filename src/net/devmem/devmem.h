@@ -136,8 +136,9 @@ void page_keeper_join(struct page_keeper *keeper, struct devmem_pool *pool);
 void page_keeper_leave(struct page_keeper *keeper);
 
 /*
- * Whether the comm may keep so many more pages. All comms together keep at most half of the pool,
- * and each its share of that, so that one that lets nothing go takes no pages away from others.
+ * Whether the comm may keep so many more pages. All comms together keep at most a quarter of the
+ * pool, and each its share of that, so that one that lets nothing go takes no pages away from
+ * others.
  */
 MUST_CHECK bool page_keeper_take(struct page_keeper *keeper, uint64_t pages);
 void page_keeper_give(struct page_keeper *keeper, uint64_t pages);

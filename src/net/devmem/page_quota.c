@@ -1,7 +1,8 @@
 /*
  * How many pages of a pool comms may keep. A page that is kept is lost to the NIC for so long, and
- * what becomes of it is up to the program. So half of the pool is never kept: with it all comms go
- * on, if by way of pinned memory.
+ * what becomes of it is up to the program. So three quarters of the pool are never kept: with them
+ * all comms go on, if by way of pinned memory. Up to two thirds may lie in sockets, behind lost
+ * packets (devmem_pool_join()).
  */
 #include "net/devmem/devmem.h"
 
@@ -21,9 +22,9 @@ void page_keeper_leave(struct page_keeper *keeper)
 /* A share is the same for all, and smaller when others join; what is kept by then may stay. */
 bool page_keeper_take(struct page_keeper *keeper, uint64_t pages)
 {
-    enum { LEAST_SHARES = 4 };
+    enum { PART = 4, LEAST_SHARES = 2 };
     struct devmem_pool *pool = keeper->pool;
-    uint64_t all = pool->memory.memory.bytes / devmem_page_bytes() / 2;
+    uint64_t all = pool->memory.memory.bytes / devmem_page_bytes() / PART;
     unsigned shares = atomic_load(&pool->keepers);
 
     if (shares < LEAST_SHARES)
