@@ -237,7 +237,9 @@ NIXL_PLUGINS ?= $(if $(DESTDIR)$(filter-out /usr/local,$(PREFIX)),$(LIBDIR)/nixl
 .PHONY: install-nixl
 install-nixl: nixl
 	@test -n '$(NIXL_PLUGINS)' || { echo 'NIXL_PLUGINS=folder says where NIXL looks for it' >&2; exit 1; }
-	install -D -m 755 $(BUILD)/libplugin_TCPX.so '$(DESTDIR)$(NIXL_PLUGINS)/libplugin_TCPX.so'
+	for folder in $(NIXL_PLUGINS); do \
+		install -D -m 755 $(BUILD)/libplugin_TCPX.so "$(DESTDIR)$$folder/libplugin_TCPX.so" || exit 1; \
+	done
 
 .PHONY: clean
 clean:

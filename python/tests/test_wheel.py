@@ -105,14 +105,16 @@ class Wheel(unittest.TestCase):
         if not os.path.exists(f"{self.folder.name}/site/tcpx/nixl"):
             self.skipTest("there is no C++ compiler")
         site = f"{self.folder.name}/site"
-        plugins = f"{site}/.nixl_cu12.mesonpy.libs/plugins"
-        os.makedirs(plugins)
-        os.makedirs(f"{site}/nixl_cu12")
+        for name in ("nixl_cu12", "nixl_cu13"):
+            plugins = f"{site}/.{name}.mesonpy.libs/plugins"
+            os.makedirs(plugins)
+            os.makedirs(f"{site}/{name}")
         for _ in range(2):
             said = self.python("-m", "tcpx", "nixl")
             self.assertEqual((said.returncode, said.stderr), (0, ""))
             self.assertIn("NIXL has the backend TCPX", said.stdout)
-        self.assertEqual(os.listdir(plugins), ["libplugin_TCPX.so"])
+        for name in ("nixl_cu12", "nixl_cu13"):
+            self.assertEqual(os.listdir(f"{site}/.{name}.mesonpy.libs/plugins"), ["libplugin_TCPX.so"])
         shown = run("nm", "-D", "--defined-only", f"{plugins}/libplugin_TCPX.so")
         self.assertIn("nixl_plugin_init", shown)
 
