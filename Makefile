@@ -228,17 +228,18 @@ uninstall:
 		rm -f '$(DESTDIR)$(MANDIR)'/man$${page##*.}/$${page#man/}; \
 	done
 
-# Where the NIXL of PYTHON looks for it, or into NIXL_PLUGINS. With DESTDIR or PREFIX set, to LIBDIR/nixl,
-# from where it has to be copied.
+# Where the NIXL of PYTHON looks for it, a folder or two, or into NIXL_PLUGINS. With DESTDIR or PREFIX set, to
+# LIBDIR/nixl, from where it has to be copied.
 PYTHON ?= python3
-NIXL_PLUGINS ?= $(if $(DESTDIR)$(filter-out /usr/local,$(PREFIX)),$(LIBDIR)/nixl,$(shell \
-	sh scripts/nixl-plugins.sh '$(PYTHON)'))
+NIXL_PLUGINS ?= $(if $(DESTDIR)$(filter-out /usr/local,$(PREFIX)),$(LIBDIR)/nixl)
 
 .PHONY: install-nixl
 install-nixl: nixl
-	@test -n '$(NIXL_PLUGINS)' || { echo 'NIXL_PLUGINS=folder says where NIXL looks for it' >&2; exit 1; }
-	for folder in $(NIXL_PLUGINS); do \
+	@folders=$(if $(NIXL_PLUGINS),'$(NIXL_PLUGINS)',$$(sh scripts/nixl-plugins.sh '$(PYTHON)')) || \
+		{ echo 'NIXL_PLUGINS=folder says where NIXL looks for it' >&2; exit 1; }; \
+	printf '%s\n' "$$folders" | while IFS= read -r folder; do \
 		install -D -m 755 $(BUILD)/libplugin_TCPX.so "$(DESTDIR)$$folder/libplugin_TCPX.so" || exit 1; \
+		echo "  $(DESTDIR)$$folder/libplugin_TCPX.so"; \
 	done
 
 .PHONY: clean

@@ -24,12 +24,16 @@ check "installed with DESTDIR and PREFIX" make_install DESTDIR="$TAP_WORK/root" 
 check "it is in the folder of libraries" test -x "$TAP_WORK/root/usr/lib/nixl/libplugin_TCPX.so"
 check "installed into a folder" make_install NIXL_PLUGINS="$TAP_WORK/a folder"
 check "it is there" test -x "$TAP_WORK/a folder/libplugin_TCPX.so"
-mkdir -p "$TAP_WORK/site/nixl_cu12" "$TAP_WORK/site/.nixl_cu12.mesonpy.libs/plugins"
-touch "$TAP_WORK/site/nixl_cu12/__init__.py"
+for cuda in cu12 cu13; do
+    mkdir -p "$TAP_WORK/site/nixl_$cuda" "$TAP_WORK/site/.nixl_$cuda.mesonpy.libs/plugins"
+    touch "$TAP_WORK/site/nixl_$cuda/__init__.py"
+done
 export PYTHONPATH="$TAP_WORK/site"
 check "installed for a Python" make_install PYTHON="${PYTHON:-python3}"
-check "it is beside the backends of its NIXL" \
-    test -x "$TAP_WORK/site/.nixl_cu12.mesonpy.libs/plugins/libplugin_TCPX.so"
+for cuda in cu12 cu13; do
+    check "it is beside the backends of its NIXL for $cuda" \
+        test -x "$TAP_WORK/site/.nixl_$cuda.mesonpy.libs/plugins/libplugin_TCPX.so"
+done
 printf '%s\n' '#!/bin/sh' "exec ${PYTHON:-python3} -I -S \"\$@\"" >"$TAP_WORK/bare_python"
 chmod +x "$TAP_WORK/bare_python"
 check_fails_output "a Python without NIXL" 'has no NIXL: expected nixl-cu12 or nixl-cu13' \
