@@ -253,18 +253,15 @@ void matrix_print_json(FILE *out, const struct matrix_result *result)
 
 bool matrix_print_html(FILE *out, const struct matrix_result *result)
 {
-    char *json = NULL;
-    size_t length;
-    FILE *memory = open_memstream(&json, &length);
-    bool complete;
+    struct page_text json;
+    bool complete = page_text_begin(&json);
 
-    if (memory == NULL)
-        return false;
-    matrix_print_json(memory, result);
-    complete = !ferror(memory);
-    complete = fclose(memory) == 0 && complete;
+    if (complete) {
+        matrix_print_json(json.out, result);
+        complete = page_text_end(&json);
+    }
     if (complete)
-        page_print(out, matrix_page, json);
-    free(json);
+        page_print(out, matrix_page, json.text);
+    free(json.text);
     return complete;
 }

@@ -9,6 +9,20 @@
 
 static const char mark[] = "@RESULT@\n";
 
+bool page_text_begin(struct page_text *text)
+{
+    *text = (struct page_text){.text = NULL};
+    text->out = open_memstream(&text->text, &text->length);
+    return text->out != NULL;
+}
+
+bool page_text_end(struct page_text *text)
+{
+    bool complete = !ferror(text->out);
+
+    return fclose(text->out) == 0 && complete;
+}
+
 void page_print(FILE *out, const char *page, const char *json)
 {
     const char *place = strstr(page, mark);

@@ -10,6 +10,17 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+/* A text of any length that is printed in memory. False: there was no memory. `text` is the
+ * caller's to free. */
+struct page_text {
+    char *text;
+    size_t length;
+    FILE *out;
+};
+
+MUST_CHECK bool page_text_begin(struct page_text *text);
+MUST_CHECK bool page_text_end(struct page_text *text);
+
 /* The template with the JSON where it has the line @RESULT@. Nothing in the JSON ends its script.
  */
 void page_print(FILE *out, const char *page, const char *json);

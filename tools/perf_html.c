@@ -35,36 +35,32 @@ static void html_runs(FILE *out, const struct perf_run *runs, size_t count)
 
 bool perf_print_page(FILE *out, const struct perf_run *runs, size_t count)
 {
-    char *json = NULL;
-    size_t length;
-    FILE *memory = open_memstream(&json, &length);
-    bool complete;
+    struct page_text json;
+    bool complete = page_text_begin(&json);
 
-    if (memory == NULL)
-        return false;
-    html_runs(memory, runs, count);
-    complete = !ferror(memory);
-    complete = fclose(memory) == 0 && complete;
+    if (complete) {
+        html_runs(json.out, runs, count);
+        complete = page_text_end(&json);
+    }
     if (complete)
-        page_print(out, perf_page, json);
-    free(json);
+        page_print(out, perf_page, json.text);
+    free(json.text);
     return complete;
 }
 
 bool perf_print_html(FILE *out, const struct perf_result *result)
 {
-    char *json = NULL;
-    size_t length;
-    FILE *memory = open_memstream(&json, &length);
-    bool complete;
+    struct page_text json;
+    bool complete = page_text_begin(&json);
 
-    if (memory == NULL)
-        return false;
-    perf_print(memory, &perf_json, result);
-    complete = !ferror(memory);
+    if (complete) {
+        perf_print(json.out, &perf_json, result);
+        complete = page_text_end(&json);
+    }
     complete =
-        fclose(memory) == 0 && complete &&
-        perf_print_page(out, &(struct perf_run){.name = "", .json = json, .length = length}, 1);
-    free(json);
+        complete &&
+        perf_print_page(
+            out, &(struct perf_run){.name = "", .json = json.text, .length = json.length}, 1);
+    free(json.text);
     return complete;
 }

@@ -116,7 +116,7 @@ async def _wait_until_ended(transfer):
             # It may have ended already, and the program may have read the eventfd itself. Then this wakes the waiter.
             try:
                 transfer.done()
-            except Exception:  # which is raised to whoever awaits it
+            except Exception:  # the task that awaits the transfer gets it
                 pass
             await waiter.future
 
